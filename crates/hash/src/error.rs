@@ -1,0 +1,58 @@
+//! What can be wrong with a key or an indirection table.
+//!
+//! Only setting up can fail; hashing and looking up cannot.
+
+/// A refused key or indirection table, with what was found and what is allowed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The key has too few or too many bytes.
+    #[error("hash key has {found} bytes; allowed are 40 to 64")]
+    KeyLength {
+        /// Bytes in the key that was refused.
+        found: usize,
+    },
+    /// The key's text holds something that is neither a hex digit nor a colon between bytes.
+    #[error(
+        "hash key has {found:?} at character {position}; allowed are hex digits, two to a byte, with or without ':' between bytes"
+    )]
+    KeyDigit {
+        /// Place in the text, counted in characters from 0.
+        position: usize,
+        /// The character found there.
+        found: char,
+    },
+    /// The key's text ends in the middle of a byte.
+    #[error("hash key has {digits} hex digits; two are needed for each byte")]
+    KeyOddDigits {
+        /// Hex digits in the text.
+        digits: usize,
+    },
+    /// The indirection table has no entries or too many.
+    #[error("indirection table has {found} entries; allowed are 1 to 4096")]
+    TableSize {
+        /// Entries in the table that was refused.
+        found: usize,
+    },
+    /// There is no queue to point the entries at.
+    #[error("indirection table has no queues; at least 1 is needed")]
+    NoQueues,
+    /// An entry names a queue that does not exist.
+    #[error("indirection table entry {entry} names queue {queue}; allowed are 0 to {}", .queues.saturating_sub(1))]
+    Queue {
+        /// Entry index, from 0.
+        entry: usize,
+        /// Queue it was to name.
+        queue: u16,
+        /// Number of queues there are.
+        queues: u16,
+    },
+    /// The entry to change is past the end of the table.
+    #[error("indirection table has no entry {entry}; allowed are 0 to {}", .entries.saturating_sub(1))]
+    Entry {
+        /// Entry index asked for.
+        entry: usize,
+        /// Number of entries there are.
+        entries: usize,
+    },
+}

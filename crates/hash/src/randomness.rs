@@ -1,0 +1,172 @@
+//! Ent's five tests: how far a run of bytes is from uniform and independent.
+//!
+//! ```
+//! let bytes: Vec<u8> = (0..=255).collect();
+//! let found = picnic_hash::randomness(&bytes);
+//! assert_eq!(found.entropy_bits_per_byte, 8.0);
+//! assert!(found.is_suspect()); // a tie between all values is too good
+//! ```
+//!
+//! The paper runs them over the low byte of each flow's hash, one byte for
+//! each TCP SYN, to show that JHash may stand in for Toeplitz.
+//!
+//! # Guarantees
+//!
+//! Sums are kept as integers, so a result does not depend on rounding along
+//! the way; the chi-square probability is good to 12 digits.
+//!
+//! Source: PICNIC, section 5.1 and table 1; John Walker, "ENT, a pseudorandom
+//! number sequence test program"; Abramowitz and Stegun, 6.5.29, 6.5.31, 6.1.40.
+
+use std::f64::consts::{PI, TAU};
+
+/// What the five tests found. Not a number where there were too few bytes to tell.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Randomness {
+    /// Information in a byte, 0 to 8 bits; random: 8.
+    pub entropy_bits_per_byte: f64,
+    /// Sum over the 256 values of (count - expected)² / expected; random: about 255.
+    pub chi_square: f64,
+    /// How likely random bytes are to give a greater chi-square, 0 to 1; random: neither 0 nor 1.
+    pub chi_square_exceed_probability: f64,
+    /// Mean of the bytes; random: 127.5.
+    pub arithmetic_mean: f64,
+    /// Four times the share of points that lie within a quarter circle; random: π.
+    ///
+    /// Six bytes make a point, three for each coordinate. Needs six bytes.
+    pub monte_carlo_pi: f64,
+    /// How far a byte tells the next one (the first follows the last), -1 to 1; random: 0.
+    ///
+    /// Not a number if all bytes are equal.
+    pub serial_correlation: f64,
+}
+
+/// Runs the five tests over `bytes`.
+pub fn randomness(bytes: &[u8]) -> Randomness {
+    let total = bytes.len() as f64;
+    let mut counts = [0_u64; 256];
+    for &byte in bytes {
+        counts[usize::from(byte)] += 1;
+    }
+
+    let entropy = counts.iter().filter(|&&count| count > 0).map(|&count| {
+        let share = count as f64 / total;
+        share * share.recip().log2()
+    });
+    let expected = total / 256.0;
+    let chi_square = counts.iter().map(|&count| (count as f64 - expected).powi(2) / expected).sum();
+
+    let sum: u64 = bytes.iter().map(|&byte| u64::from(byte)).sum();
+    Randomness {
+        entropy_bits_per_byte: if bytes.is_empty() { f64::NAN } else { entropy.sum() },
+        chi_square,
+        chi_square_exceed_probability: chi_square_upper_tail(chi_square, 255.0),
+        arithmetic_mean: sum as f64 / total,
+        monte_carlo_pi: monte_carlo_pi(bytes),
+        serial_correlation: serial_correlation(bytes, sum),
+    }
+}
+
+impl Randomness {
+    /// Percent by which the entropy falls short of 8 bits.
+    pub fn entropy_error_percent(&self) -> f64 {
+        (8.0 - self.entropy_bits_per_byte) / 8.0 * 100.0
+    }
+
+    /// Percent by which the mean is off 127.5, either way.
+    pub fn mean_error_percent(&self) -> f64 {
+        (self.arithmetic_mean - 127.5).abs() / 127.5 * 100.0
+    }
+
+    /// Percent by which the Monte Carlo value is off π, either way.
+    pub fn pi_error_percent(&self) -> f64 {
+        (self.monte_carlo_pi - PI).abs() / PI * 100.0
+    }
+
+    /// The serial correlation as a percentage, without its sign.
+    pub fn serial_correlation_error_percent(&self) -> f64 {
+        self.serial_correlation.abs() * 100.0
+    }
+
+    /// Whether the chi-square test casts doubt: its probability is below 10 % or above 90 %.
+    ///
+    /// Also true if there was nothing to test.
+    pub fn is_suspect(&self) -> bool {
+        !(0.1..=0.9).contains(&self.chi_square_exceed_probability)
+    }
+}
+
+fn monte_carlo_pi(bytes: &[u8]) -> f64 {
+    const RADIUS: u64 = (1 << 24) - 1;
+    let (points, _) = bytes.as_chunks::<6>();
+    let inside = points.iter().filter(|&&[x0, x1, x2, y0, y1, y2]| {
+        let x = u64::from(u32::from_be_bytes([0, x0, x1, x2]));
+        let y = u64::from(u32::from_be_bytes([0, y0, y1, y2]));
+        x * x + y * y <= RADIUS * RADIUS
+    });
+    4.0 * inside.count() as f64 / points.len() as f64
+}
+
+fn serial_correlation(bytes: &[u8], sum: u64) -> f64 {
+    let next = bytes.iter().cycle().skip(1);
+    let products: u64 = bytes.iter().zip(next).map(|(&a, &b)| u64::from(a) * u64::from(b)).sum();
+    let squares: u64 = bytes.iter().map(|&byte| u64::from(byte).pow(2)).sum();
+    // Differences of large products: exact as integers, and only then rounded.
+    let times_total = |value: u64| i128::from(value) * bytes.len() as i128;
+    let square_of_sum = i128::from(sum).pow(2);
+    (times_total(products) - square_of_sum) as f64 / (times_total(squares) - square_of_sum) as f64
+}
+
+/// Probability that a chi-square variable of so many degrees of freedom exceeds `x`.
+fn chi_square_upper_tail(x: f64, degrees: f64) -> f64 {
+    let (a, x) = (degrees / 2.0, x / 2.0);
+    if x <= 0.0 {
+        return 1.0;
+    }
+    // x^a e^-x / Γ(a), by way of logarithms lest its parts overflow.
+    let scale = (a * x.ln() - x - ln_gamma(a)).exp();
+    // Each expansion converges fast on its own side of a + 1.
+    if x < a + 1.0 { 1.0 - scale * lower_series(a, x) } else { scale * upper_fraction(a, x) }
+}
+
+/// The lower incomplete gamma function over x^a e^-x, as a power series.
+fn lower_series(a: f64, x: f64) -> f64 {
+    let mut term = 1.0 / a;
+    let mut sum = term;
+    let mut n = a;
+    while term > sum * f64::EPSILON {
+        n += 1.0;
+        term *= x / n;
+        sum += term;
+    }
+    sum
+}
+
+/// The upper incomplete gamma function over x^a e^-x, as a continued fraction.
+fn upper_fraction(a: f64, x: f64) -> f64 {
+    // Worked from the front: c and d are ratios of successive convergents.
+    let mut b = x + 1.0 - a;
+    let mut c = f64::INFINITY;
+    let mut d = 1.0 / b;
+    let mut value = d;
+    for n in 1..=10_000 {
+        let n = f64::from(n);
+        let numerator = n * (a - n);
+        b += 2.0;
+        d = 1.0 / (b + numerator * d);
+        c = b + numerator / c;
+        value *= c * d;
+        if (c * d - 1.0).abs() <= f64::EPSILON {
+            break;
+        }
+    }
+    value
+}
+
+/// ln Γ(a) by Stirling's series, good to the last digits from a = 10 on.
+fn ln_gamma(a: f64) -> f64 {
+    let square = a * a;
+    let series =
+        1.0 / 12.0 - (1.0 / 360.0 - (1.0 / 1260.0 - 1.0 / 1680.0 / square) / square) / square;
+    (a - 0.5) * a.ln() - a + 0.5 * TAU.ln() + series / a
+}
