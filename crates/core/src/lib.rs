@@ -1,1 +1,30 @@
+//! The foundation of PICNIC: packets, rings, doors, and the card file.
+//!
+//! PICNIC is a programmable NIC made from a borrowed CPU core. This crate holds
+//! what every other crate speaks in:
+//!
+//! * [`packet`]: the buffer pool, descriptors, bursts and header views;
+//! * [`ring`]: the target ring, its gate and its moderation;
+//! * [`function`], [`port`], [`attachment`]: the three things a user writes;
+//! * [`out`]: the doors a packet leaves by, and [`ledger`], which counts them;
+//! * [`config`] and [`registry`]: the card file and what it can name.
+//!
+//! It reads no clock and starts no thread: time is an argument.
 
+#![deny(unsafe_code)]
+
+pub mod attachment;
+pub mod config;
+pub mod doorbell;
+pub mod error;
+pub mod function;
+pub mod ledger;
+pub mod out;
+pub mod packet;
+pub mod port;
+mod prefetch;
+pub mod registry;
+pub mod ring;
+pub mod stats;
+mod sync;
+pub mod time;

@@ -1,0 +1,782 @@
+//! The card file: passive data, validated whole before anything starts.
+//!
+//! ```
+//! use picnic_core::config::CardFile;
+//! let card = CardFile::parse("[host]\nqueues = 2\n", None).unwrap();
+//! assert_eq!(card.host.queues, 2);
+//! let error = CardFile::parse("[host]\nqueues = \"two\"\n", None).unwrap_err();
+//! assert_eq!(error.line, 2);
+//! ```
+//!
+//! Sections that belong to a component (a wire's, a function's) stay unparsed
+//! here: [`Section`] keeps their text positions, and the component's own typed
+//! config is read from it by the registry. Every error names file, line, key,
+//! what was found and what is allowed.
+
+use crate::error::ConfigError;
+use crate::packet::pool::PoolConfig;
+use crate::ring::moderation::ModerationMode;
+use schemars::JsonSchema;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer, de};
+use std::fmt;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+/// The built-in demonstration card: an empty file.
+pub const DEMONSTRATION: &str = "";
+
+/// A whole card file.
+#[derive(Debug)]
+pub struct CardFile {
+    /// `[card]`.
+    pub card: CardSection,
+    /// `[pool]`.
+    pub pool: PoolConfig,
+    /// `[[wire]]`, at least one.
+    pub wires: Vec<WireSection>,
+    /// `[[rx]]`, in order.
+    pub rx: Vec<Section>,
+    /// `[[tx]]`, in order.
+    pub tx: Vec<Section>,
+    /// `[host]`.
+    pub host: HostSection,
+    /// `[interrupt]`.
+    pub interrupt: InterruptSection,
+    /// `[trace]`, if there is one.
+    pub trace: Option<Section>,
+    /// The folder that relative paths start from.
+    pub directory: PathBuf,
+}
+
+/// `[card]`: the card as a whole.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct CardSection {
+    /// Name of the card.
+    pub name: String,
+    /// What runs the chain: "poll" (the borrowed core, in user space).
+    pub engine: Engine,
+    /// The core the card runs on: "auto" (the highest-numbered), or a number.
+    pub borrowed_core: CoreChoice,
+    /// What the borrowed core does without work: "spin", "adaptive" or "block".
+    pub idle: Idle,
+    /// Packets taken from one wire at a time, 1 to 64.
+    pub burst: usize,
+    /// Queue of packets that no function steers.
+    pub default_queue: u16,
+    /// Packets that may wait for one wire, 64 to 65536.
+    pub wire_backlog: usize,
+    /// Seed of everything that draws random numbers.
+    pub seed: u64,
+}
+
+impl Default for CardSection {
+    fn default() -> Self {
+        CardSection {
+            name: "picnic0".into(),
+            engine: Engine::Poll,
+            borrowed_core: CoreChoice::Auto,
+            idle: Idle::Adaptive,
+            burst: 64,
+            default_queue: 0,
+            wire_backlog: 1024,
+            seed: 1,
+        }
+    }
+}
+
+/// What runs the chain.
+#[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+pub enum Engine {
+    /// The borrowed core, in user space.
+    #[default]
+    Poll,
+}
+
+/// What a core does without work.
+#[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+pub enum Idle {
+    /// Looks again at once, for the shortest latency.
+    Spin,
+    /// Spins, then pauses, then blocks.
+    #[default]
+    Adaptive,
+    /// Blocks at once.
+    Block,
+}
+
+/// `[[wire]]`: what is common to all ports.
+#[derive(Debug)]
+pub struct WireSection {
+    /// Name of the wire, for output.
+    pub name: String,
+    /// The port and its own keys.
+    pub port: Section,
+    /// `[wire.fault]`: the fault injector between wire and card, if there is one.
+    pub fault: Option<Section>,
+}
+
+/// `[host]`: the target side.
+#[derive(Debug)]
+pub struct HostSection {
+    /// Target queues, 1 to 256.
+    pub queues: u16,
+    /// The core of each queue.
+    pub target_cores: TargetCores,
+    /// Descriptors in each target ring, a power of two, 64 to 65536.
+    pub ring_size: usize,
+    /// Descriptors in each tx ring, a power of two, 64 to 65536.
+    pub tx_ring_size: usize,
+    /// The attachment and its own keys.
+    pub attachment: Section,
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+struct HostKeys {
+    /// Target queues, 1 to 256.
+    queues: u16,
+    /// The core of each queue: "auto", or one number per queue.
+    target_cores: TargetCores,
+    /// Descriptors in each target ring, a power of two, 64 to 65536.
+    ring_size: usize,
+    /// Descriptors in each tx ring, a power of two, 64 to 65536.
+    tx_ring_size: usize,
+}
+
+impl Default for HostKeys {
+    fn default() -> Self {
+        HostKeys { queues: 4, target_cores: TargetCores::Auto, ring_size: 1024, tx_ring_size: 1024 }
+    }
+}
+
+/// `[interrupt]`: gate and moderation of all queues.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct InterruptSection {
+    /// Microseconds a packet may wait for others before its queue is interrupted, up to 1000000.
+    pub rx_usecs: u32,
+    /// Packets that may wait; 0 for no limit by count.
+    pub rx_frames: u32,
+    /// Let the delay follow the packet rate, up to rx_usecs.
+    pub adaptive: bool,
+    /// Microseconds a target polls on without packets before it waits for an interrupt.
+    pub poll_usecs: u32,
+}
+
+impl Default for InterruptSection {
+    fn default() -> Self {
+        InterruptSection { rx_usecs: 20, rx_frames: 64, adaptive: false, poll_usecs: 0 }
+    }
+}
+
+impl InterruptSection {
+    /// The moderation that the keys ask for.
+    pub fn moderation(&self) -> ModerationMode {
+        match self {
+            InterruptSection { adaptive: true, rx_usecs, .. } => {
+                ModerationMode::Adaptive { max_usecs: *rx_usecs }
+            }
+            InterruptSection { rx_usecs: 0, .. } => ModerationMode::None,
+            InterruptSection { rx_usecs, rx_frames, .. } => {
+                ModerationMode::Static { usecs: *rx_usecs, frames: *rx_frames }
+            }
+        }
+    }
+}
+
+macro_rules! auto_or {
+    ($(#[$meta:meta])* $name:ident($($value:tt)+), $expecting:literal) => {
+        $(#[$meta])*
+        #[derive(Clone, Debug, Default, PartialEq, Eq)]
+        pub enum $name {
+            /// The program chooses.
+            #[default]
+            Auto,
+            /// The user has chosen.
+            Chosen($($value)+),
+        }
+
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                struct Visitor;
+                impl<'de> de::Visitor<'de> for Visitor {
+                    type Value = $name;
+                    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                        f.write_str($expecting)
+                    }
+                    fn visit_str<E: de::Error>(self, text: &str) -> Result<$name, E> {
+                        match text {
+                            "auto" => Ok($name::Auto),
+                            _ => Err(E::invalid_value(de::Unexpected::Str(text), &self)),
+                        }
+                    }
+                    auto_or!(@visit $name, $($value)+);
+                }
+                deserializer.deserialize_any(Visitor)
+            }
+        }
+
+        impl JsonSchema for $name {
+            fn schema_name() -> std::borrow::Cow<'static, str> {
+                stringify!($name).into()
+            }
+            fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+                schemars::json_schema!({ "type": $expecting, "default": "auto" })
+            }
+            fn inline_schema() -> bool {
+                true
+            }
+        }
+    };
+    (@visit $name:ident, usize) => {
+        fn visit_i64<E: de::Error>(self, number: i64) -> Result<$name, E> {
+            usize::try_from(number)
+                .map($name::Chosen)
+                .map_err(|_| E::invalid_value(de::Unexpected::Signed(number), &self))
+        }
+    };
+    (@visit $name:ident, Vec<usize>) => {
+        fn visit_seq<A: de::SeqAccess<'de>>(self, mut numbers: A) -> Result<$name, A::Error> {
+            let mut list = Vec::new();
+            while let Some(number) = numbers.next_element()? {
+                list.push(number);
+            }
+            Ok($name::Chosen(list))
+        }
+    };
+}
+
+auto_or! {
+    /// A core: chosen by the program, or by number.
+    CoreChoice(usize), "\"auto\" or a core number"
+}
+auto_or! {
+    /// The cores of the target queues.
+    TargetCores(Vec<usize>), "\"auto\" or a list of core numbers"
+}
+
+/// Where a card file's text came from.
+#[derive(Debug, Default)]
+struct Source {
+    file: Option<PathBuf>,
+    text: String,
+}
+
+impl Source {
+    fn line(&self, position: usize) -> usize {
+        let position = position.min(self.text.len());
+        self.text.as_bytes()[..position].iter().filter(|&&byte| byte == b'\n').count() + 1
+    }
+
+    fn error(&self, span: Option<Range<usize>>, key: String, message: String) -> ConfigError {
+        ConfigError {
+            file: self.file.clone(),
+            line: span.map_or(0, |span| self.line(span.start)),
+            key,
+            message,
+        }
+    }
+
+    fn table(&self) -> Result<Spanned<DeTable<'_>>, ConfigError> {
+        DeTable::parse(&self.text).map_err(|error| {
+            self.error(error.span(), String::new(), error.message().replace('\n', ", "))
+        })
+    }
+}
+
+/// One component's part of a card file, with its place in the text.
+///
+/// It keeps the place, not the parsed value, and reads the text again when asked: card
+/// files are short and read at start only.
+#[derive(Clone, Debug)]
+pub struct Section {
+    source: Arc<Source>,
+    /// Where it stands: `wire[0]`; empty for the whole text.
+    path: String,
+    /// Keys that are not the component's own, its name among them.
+    common: &'static [&'static str],
+    /// The key that names the component: `port`.
+    kind: &'static str,
+    name: String,
+}
+
+impl Section {
+    /// A section with a name and no keys.
+    pub fn named(kind: &'static str, name: &str) -> Self {
+        Section {
+            source: Arc::default(),
+            path: String::new(),
+            common: &[],
+            kind,
+            name: name.into(),
+        }
+    }
+
+    /// A section from TOML text alone: `Section::from_text("function", "function = \"rss\"")`.
+    ///
+    /// # Errors
+    /// The text is not TOML, or does not name a component.
+    pub fn from_text(kind: &'static str, text: &str) -> Result<Self, ConfigError> {
+        let source = Arc::new(Source { file: None, text: text.into() });
+        let common: &'static [&'static str] = match kind {
+            "function" => &["function"],
+            "port" => &["port"],
+            _ => &["attachment"],
+        };
+        Section::at(&source, String::new(), common, kind, None)
+    }
+
+    /// The section at `path`; named by its key `kind`, or `default` where that is missing.
+    fn at(
+        source: &Arc<Source>,
+        path: String,
+        common: &'static [&'static str],
+        kind: &'static str,
+        default: Option<&str>,
+    ) -> Result<Self, ConfigError> {
+        let mut section =
+            Section { source: source.clone(), path, common, kind, name: String::new() };
+        let found = section.with_table(|table| {
+            table.iter().find(|(key, _)| key.get_ref() == kind).map(|(_, value)| {
+                value.get_ref().as_str().map(str::to_owned).ok_or_else(|| value.span())
+            })
+        })?;
+        section.name = match (found, default) {
+            (Some(Ok(name)), _) => name,
+            (Some(Err(span)), _) => {
+                let message = format!("a name in quotes is wanted, {}", found_text(source, &span));
+                return Err(source.error(Some(span), join(&section.path, kind), message));
+            }
+            (None, Some(name)) => name.into(),
+            (None, None) => {
+                return Err(section.locate(ConfigError::new("", format!("key `{kind}` is missing"))));
+            }
+        };
+        Ok(section)
+    }
+
+    /// The component's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The key that holds the name.
+    pub fn kind(&self) -> &'static str {
+        self.kind
+    }
+
+    /// Reads the component's own keys.
+    ///
+    /// # Errors
+    /// An unknown key, a wrong type, a value that is not allowed.
+    pub fn parse<T: DeserializeOwned>(&self) -> Result<T, ConfigError> {
+        self.with_table(|table| {
+            let own = select(table, |key| !self.common.contains(&key));
+            read(&self.source, &self.path, own)
+        })?
+    }
+
+    /// Puts file, line and the full key to an error about one of the section's keys.
+    #[must_use]
+    pub fn locate(&self, error: ConfigError) -> ConfigError {
+        if error.line != 0 {
+            return error;
+        }
+        let span = match self.with_table(|table| key_span(table, &error.key)) {
+            Ok(Some(span)) => Some(span),
+            _ => section_span(&self.source, &self.path),
+        };
+        self.source.error(span, join(&self.path, &error.key), error.message)
+    }
+
+    fn with_table<R>(&self, body: impl FnOnce(&DeTable<'_>) -> R) -> Result<R, ConfigError> {
+        let root = self.source.table()?.into_inner();
+        if self.path.is_empty() {
+            return Ok(body(&root));
+        }
+        let empty = DeTable::default();
+        Ok(body(value_at(&root, &self.path).and_then(|value| value.as_table()).unwrap_or(&empty)))
+    }
+}
+
+/// The part of a table whose keys are wanted.
+fn select<'i>(table: &DeTable<'i>, wanted: impl Fn(&str) -> bool) -> DeTable<'i> {
+    let chosen = table.iter().filter(|(key, _)| wanted(key.get_ref()));
+    chosen.map(|(key, value)| (key.clone(), value.clone())).collect()
+}
+
+fn found_text(source: &Source, span: &Range<usize>) -> String {
+    format!("found {}", source.text.get(span.clone()).unwrap_or("something else"))
+}
+
+fn join(path: &str, key: &str) -> String {
+    match (path, key) {
+        ("", key) => key.into(),
+        (path, "") => path.into(),
+        (path, key) => format!("{path}.{key}"),
+    }
+}
+
+/// Splits `wire[0].port` into `wire`, index 0 and `port`.
+fn split(path: &str) -> (&str, Option<usize>, &str) {
+    let (first, rest) = path.split_once('.').unwrap_or((path, ""));
+    match first.split_once('[') {
+        Some((name, index)) => (name, index.trim_end_matches(']').parse().ok(), rest),
+        None => (first, None, rest),
+    }
+}
+
+/// The value at a path such as `wire[0].fault`.
+fn value_at<'t, 'i>(table: &'t DeTable<'i>, path: &str) -> Option<&'t DeValue<'i>> {
+    let (name, index, rest) = split(path);
+    let value = table.iter().find(|(key, _)| key.get_ref() == name)?.1.get_ref();
+    let value = match index {
+        Some(index) => value.as_array()?.get(index)?.get_ref(),
+        None => value,
+    };
+    if rest.is_empty() { Some(value) } else { value_at(value.as_table()?, rest) }
+}
+
+/// Where the key (or the list item) at a path stands; the nearest that exists.
+fn key_span(table: &DeTable<'_>, path: &str) -> Option<Range<usize>> {
+    let (name, index, rest) = split(path);
+    let (key, value) = table.iter().find(|(key, _)| key.get_ref() == name)?;
+    let (span, value) = match index.and_then(|index| value.get_ref().as_array()?.get(index)) {
+        Some(item) => (item.span(), item.get_ref()),
+        None => (key.span(), value.get_ref()),
+    };
+    let inner = value.as_table().filter(|_| !rest.is_empty());
+    inner.and_then(|table| key_span(table, rest)).or(Some(span))
+}
+
+/// Where a section starts: its header line.
+fn section_span(source: &Source, path: &str) -> Option<Range<usize>> {
+    if path.is_empty() {
+        return None;
+    }
+    key_span(source.table().ok()?.get_ref(), path)
+}
+
+/// The key whose own text or value holds a position.
+fn key_at(table: &DeTable<'_>, position: usize) -> Option<String> {
+    table.iter().find_map(|(key, value)| {
+        let holds = |span: Range<usize>| span.start <= position && position < span.end;
+        let inner = match value.get_ref() {
+            DeValue::Table(table) => key_at(table, position),
+            _ => None,
+        };
+        (inner.is_some() || holds(key.span()) || holds(value.span()))
+            .then(|| join(key.get_ref(), inner.as_deref().unwrap_or("")))
+    })
+}
+
+/// Reads a typed config from a table; errors get file, line and key.
+fn read<T: DeserializeOwned>(
+    source: &Source,
+    path: &str,
+    table: DeTable<'_>,
+) -> Result<T, ConfigError> {
+    let keys = table.clone();
+    T::deserialize(toml::Deserializer::from(Spanned::new(0..0, table))).map_err(|error| {
+        let span = error.span().filter(|span| *span != (0..0));
+        let key = span.as_ref().and_then(|span| key_at(&keys, span.start)).unwrap_or_default();
+        let mut message = error.message().replace('\n', ", ");
+        if let Some(span) = &span
+            && !message.starts_with("unknown field")
+        {
+            message = format!("{message} ({})", found_text(source, span));
+        }
+        source.error(span.or_else(|| section_span(source, path)), join(path, &key), message)
+    })
+}
+
+impl CardFile {
+    /// Reads a card file.
+    ///
+    /// # Errors
+    /// The file cannot be read, or what [`CardFile::parse`] says of its text.
+    pub fn load(path: &Path) -> Result<Self, ConfigError> {
+        let text = std::fs::read_to_string(path).map_err(|error| ConfigError {
+            file: Some(path.into()),
+            message: format!("cannot be read: {error}"),
+            ..ConfigError::default()
+        })?;
+        CardFile::parse(&text, Some(path))
+    }
+
+    /// Reads a card file's text; `file` is for messages and for relative paths.
+    ///
+    /// # Errors
+    /// Not TOML, an unknown key, a wrong type, a value that is not allowed. What components
+    /// make of their own keys is known when they are built.
+    pub fn parse(text: &str, file: Option<&Path>) -> Result<Self, ConfigError> {
+        let source = Arc::new(Source { file: file.map(Path::to_owned), text: text.into() });
+        let root = source.table()?.into_inner();
+        const TOP: [&str; 8] = ["card", "pool", "wire", "rx", "tx", "host", "interrupt", "trace"];
+        for (key, _) in root.iter() {
+            if !TOP.contains(&key.get_ref().as_ref()) {
+                let message = format!("unknown section, allowed: {}", TOP.join(", "));
+                return Err(source.error(Some(key.span()), key.get_ref().to_string(), message));
+            }
+        }
+        let card = CardFile {
+            card: read_section(&source, &root, "card")?,
+            pool: read_section(&source, &root, "pool")?,
+            wires: wires(&source, &root)?,
+            rx: chain(&source, &root, "rx")?,
+            tx: chain(&source, &root, "tx")?,
+            host: host(&source, &root)?,
+            interrupt: read_section(&source, &root, "interrupt")?,
+            trace: match table_of(&source, &root, "trace")? {
+                Some(_) => Some(Section::at(&source, "trace".into(), &[], "trace", Some("tracer"))?),
+                None => None,
+            },
+            directory: file.and_then(Path::parent).map_or_else(PathBuf::new, Path::to_owned),
+        };
+        card.validate().map_err(|error| {
+            let span = key_span(&root, &error.key);
+            source.error(span, error.key, error.message)
+        })?;
+        Ok(card)
+    }
+
+    /// Checks every value that does not belong to a component.
+    fn validate(&self) -> Result<(), ConfigError> {
+        range("card.burst", self.card.burst, 1, crate::packet::burst::BURST)?;
+        range("card.wire_backlog", self.card.wire_backlog, 64, 65_536)?;
+        range("host.queues", usize::from(self.host.queues), 1, 256)?;
+        power_of_two("host.ring_size", self.host.ring_size)?;
+        power_of_two("host.tx_ring_size", self.host.tx_ring_size)?;
+        range("interrupt.rx_usecs", self.interrupt.rx_usecs as usize, 0, 1_000_000)?;
+        range("interrupt.poll_usecs", self.interrupt.poll_usecs as usize, 0, 1_000_000)?;
+        self.pool.validate().map_err(|error| match &error {
+            crate::error::PoolError::OutOfRange { key, .. } => {
+                ConfigError::new(format!("pool.{key}"), error.to_string())
+            }
+            _ => ConfigError::new("pool", error.to_string()),
+        })?;
+        if self.card.default_queue >= self.host.queues {
+            return Err(ConfigError::new(
+                "card.default_queue",
+                format!("found {}, allowed is 0 to {}", self.card.default_queue, self.host.queues - 1),
+            ));
+        }
+        if let TargetCores::Chosen(cores) = &self.host.target_cores
+            && cores.len() != usize::from(self.host.queues)
+        {
+            return Err(ConfigError::new(
+                "host.target_cores",
+                format!(
+                    "found {} cores for {} queues, wanted one core for each queue or \"auto\"",
+                    cores.len(),
+                    self.host.queues
+                ),
+            ));
+        }
+        if self.wires.len() > 255 {
+            return Err(ConfigError::new("wire", format!("found {}, allowed is 1 to 255", self.wires.len())));
+        }
+        Ok(())
+    }
+}
+
+fn range(key: &str, found: usize, low: usize, high: usize) -> Result<(), ConfigError> {
+    if (low..=high).contains(&found) {
+        return Ok(());
+    }
+    Err(ConfigError::new(key, format!("found {found}, allowed is {low} to {high}")))
+}
+
+fn power_of_two(key: &str, found: usize) -> Result<(), ConfigError> {
+    if found.is_power_of_two() && (64..=65_536).contains(&found) {
+        return Ok(());
+    }
+    Err(ConfigError::new(key, format!("found {found}, allowed is a power of two, 64 to 65536")))
+}
+
+/// The table called `name`, if it is there; an error if it is not a table.
+fn table_of<'t, 'i>(
+    source: &Source,
+    root: &'t DeTable<'i>,
+    name: &str,
+) -> Result<Option<&'t DeTable<'i>>, ConfigError> {
+    let Some((key, value)) = root.iter().find(|(key, _)| key.get_ref() == name) else {
+        return Ok(None);
+    };
+    match value.get_ref().as_table() {
+        Some(table) => Ok(Some(table)),
+        None => Err(source.error(
+            Some(key.span()),
+            name.into(),
+            format!("a section [{name}] is wanted, {}", found_text(source, &value.span())),
+        )),
+    }
+}
+
+fn read_section<T: DeserializeOwned + Default>(
+    source: &Source,
+    root: &DeTable<'_>,
+    name: &str,
+) -> Result<T, ConfigError> {
+    match table_of(source, root, name)? {
+        Some(table) => read(source, name, table.clone()),
+        None => Ok(T::default()),
+    }
+}
+
+/// How many `[[name]]` sections there are.
+fn count_of(source: &Source, root: &DeTable<'_>, name: &str) -> Result<usize, ConfigError> {
+    let Some((key, value)) = root.iter().find(|(key, _)| key.get_ref() == name) else {
+        return Ok(0);
+    };
+    match value.get_ref().as_array() {
+        Some(items) if items.iter().all(|item| item.get_ref().is_table()) => Ok(items.len()),
+        _ => Err(source.error(
+            Some(key.span()),
+            name.into(),
+            format!("sections [[{name}]] are wanted, {}", found_text(source, &value.span())),
+        )),
+    }
+}
+
+fn wires(source: &Arc<Source>, root: &DeTable<'_>) -> Result<Vec<WireSection>, ConfigError> {
+    const COMMON: &[&str] = &["port", "name", "fault"];
+    let count = count_of(source, root, "wire")?;
+    if count == 0 {
+        let port = Section::named("port", "generator");
+        return Ok(vec![WireSection { name: "wire0".into(), port, fault: None }]);
+    }
+    (0..count)
+        .map(|index| {
+            let path = format!("wire[{index}]");
+            let port = Section::at(source, path.clone(), COMMON, "port", Some("generator"))?;
+            let name_path = format!("{path}.name");
+            let name = match value_at(root, &name_path) {
+                None => format!("wire{index}"),
+                Some(DeValue::String(name)) => name.to_string(),
+                Some(_) => {
+                    let span = key_span(root, &name_path);
+                    return Err(source.error(span, name_path, "a name in quotes is wanted".into()));
+                }
+            };
+            let fault_path = format!("{path}.fault");
+            let fault = match value_at(root, &fault_path) {
+                None => None,
+                Some(DeValue::Table(_)) => {
+                    Some(Section::at(source, fault_path, &[], "fault", Some("fault"))?)
+                }
+                Some(_) => {
+                    let span = key_span(root, &fault_path);
+                    let message = "a section [wire.fault] is wanted".into();
+                    return Err(source.error(span, fault_path, message));
+                }
+            };
+            Ok(WireSection { name, port, fault })
+        })
+        .collect()
+}
+
+fn chain(
+    source: &Arc<Source>,
+    root: &DeTable<'_>,
+    name: &'static str,
+) -> Result<Vec<Section>, ConfigError> {
+    let count = count_of(source, root, name)?;
+    let is_there = root.iter().any(|(key, _)| key.get_ref() == name);
+    if name == "rx" && !is_there {
+        // The demonstration card spreads flows over its queues.
+        return Ok(vec![Section::named("function", "rss")]);
+    }
+    (0..count)
+        .map(|index| {
+            Section::at(source, format!("{name}[{index}]"), &["function"], "function", None)
+        })
+        .collect()
+}
+
+fn host(source: &Arc<Source>, root: &DeTable<'_>) -> Result<HostSection, ConfigError> {
+    const OWN: [&str; 4] = ["queues", "target_cores", "ring_size", "tx_ring_size"];
+    const COMMON: &[&str] = &["queues", "target_cores", "ring_size", "tx_ring_size", "attachment"];
+    let keys = table_of(source, root, "host")?.cloned().unwrap_or_default();
+    let keys = select(&keys, |key| OWN.contains(&key));
+    let HostKeys { queues, target_cores, ring_size, tx_ring_size } = read(source, "host", keys)?;
+    let attachment = Section::at(source, "host".into(), COMMON, "attachment", Some("app"))?;
+    Ok(HostSection { queues, target_cores, ring_size, tx_ring_size, attachment })
+}
+
+/// One key of a config, for help.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct KeyHelp {
+    /// The key.
+    pub name: String,
+    /// Its type, or the values allowed.
+    pub r#type: String,
+    /// Its default, as TOML; empty if it must be given or may be left out.
+    pub default: String,
+    /// What it does.
+    pub help: String,
+}
+
+/// The sections of a card file that do not belong to a component, with their keys.
+pub fn common_sections() -> Vec<(&'static str, Vec<KeyHelp>)> {
+    vec![
+        ("card", keys_of::<CardSection>()),
+        ("pool", keys_of::<PoolConfig>()),
+        ("host", keys_of::<HostKeys>()),
+        ("interrupt", keys_of::<InterruptSection>()),
+    ]
+}
+
+/// The keys of a typed config.
+pub fn keys_of<T: JsonSchema>() -> Vec<KeyHelp> {
+    let settings = schemars::generate::SchemaSettings::draft2020_12()
+        .with(|settings| settings.inline_subschemas = true);
+    let schema = settings.into_generator().into_root_schema_for::<T>().to_value();
+    let Some(properties) = schema["properties"].as_object() else { return Vec::new() };
+    properties
+        .iter()
+        .map(|(name, property)| KeyHelp {
+            name: name.clone(),
+            r#type: type_of(property),
+            default: match &property["default"] {
+                serde_json::Value::Null => String::new(),
+                value => value.to_string(),
+            },
+            help: property["description"].as_str().unwrap_or("").replace('\n', " "),
+        })
+        .collect()
+}
+
+fn type_of(schema: &serde_json::Value) -> String {
+    let list = |values: &Vec<serde_json::Value>, item: fn(&serde_json::Value) -> String| {
+        values.iter().map(item).filter(|text| text != "null").collect::<Vec<_>>().join(" | ")
+    };
+    if let Some(values) = schema["enum"].as_array() {
+        return list(values, serde_json::Value::to_string);
+    }
+    if !schema["const"].is_null() {
+        return schema["const"].to_string();
+    }
+    for key in ["oneOf", "anyOf"] {
+        if let Some(values) = schema[key].as_array() {
+            return list(values, type_of);
+        }
+    }
+    match &schema["type"] {
+        serde_json::Value::String(name) if name == "array" => {
+            format!("list of {}", type_of(&schema["items"]))
+        }
+        serde_json::Value::String(name) => name.clone(),
+        serde_json::Value::Array(names) => {
+            list(names, |name| name.as_str().unwrap_or("").to_owned())
+        }
+        _ => "value".into(),
+    }
+}

@@ -1,0 +1,115 @@
+//! The NIC function: what a newcomer writes.
+//!
+//! The paper's `init / process_packet / exit` is a builder, a closure and a drop:
+//!
+//! ```
+//! use picnic_core::function::{PacketMut, Verdict, per_packet};
+//! // Every packet of 60 bytes or fewer to queue 1, the others to the next function.
+//! let function = per_packet(|packet: &mut PacketMut<'_>| {
+//!     if packet.data().len() <= 60 { Verdict::Steer(1) } else { Verdict::Next }
+//! });
+//! # let _: Box<dyn picnic_core::function::Function> = Box::new(function);
+//! ```
+//!
+//! A function that works on whole bursts, holds packets back or makes new ones
+//! implements [`Function`] itself.
+
+use crate::ledger::DropReason;
+use crate::out::Out;
+use crate::packet::burst::Burst;
+use crate::packet::desc::Descriptor;
+use crate::time::Time;
+use std::any::Any;
+use std::ops::{Deref, DerefMut};
+
+/// A step of the rx or tx chain, run on the borrowed core.
+///
+/// It is given bursts, never blocks, allocates nothing in steady state and sends every
+/// packet through one door of `out`. Packets left in `burst` when `process` returns go on
+/// to the next function, so a function that changes nothing does nothing.
+pub trait Function: Send {
+    /// Handles a burst.
+    fn process(&mut self, now: Time, burst: &mut Burst, out: &mut Out<'_>);
+
+    /// When `flush` must be called for packets held back, if any are.
+    fn next_deadline(&self) -> Option<Time> {
+        None
+    }
+
+    /// Lets go of packets held back past their time; of all of them if `now` is `Time::MAX`.
+    fn flush(&mut self, _now: Time, _out: &mut Out<'_>) {}
+
+    /// Packets held back at present, for the ledger.
+    fn held(&self) -> usize {
+        0
+    }
+
+    /// A change of settings, made between bursts. The message's type is the function's own
+    /// (`rss::Control`, say); what is replaced is left in it, so that it is freed elsewhere.
+    /// False if the message is not for this function.
+    fn control(&mut self, _message: &mut (dyn Any + Send)) -> bool {
+        false
+    }
+}
+
+/// What becomes of a packet, for per-packet functions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// On to the next function; after the last, to the default queue or wire.
+    Next,
+    /// To a target queue.
+    Steer(u16),
+    /// Out by a wire.
+    Transmit(u8),
+    /// Gone, and counted.
+    Drop(DropReason),
+    /// The function has all it wanted from it.
+    Consume,
+}
+
+/// A packet lent to a per-packet function: everything but its ownership.
+#[derive(Debug)]
+pub struct PacketMut<'a>(&'a mut Descriptor);
+
+impl Deref for PacketMut<'_> {
+    type Target = Descriptor;
+    #[inline(always)]
+    fn deref(&self) -> &Descriptor {
+        self.0
+    }
+}
+
+impl DerefMut for PacketMut<'_> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut Descriptor {
+        self.0
+    }
+}
+
+/// Makes a function of a closure that judges one packet at a time.
+pub fn per_packet<F>(process_packet: F) -> PerPacket<F>
+where
+    F: FnMut(&mut PacketMut<'_>) -> Verdict + Send,
+{
+    PerPacket(process_packet)
+}
+
+/// A closure made a function; see [`per_packet`].
+#[derive(Debug)]
+pub struct PerPacket<F>(F);
+
+impl<F> Function for PerPacket<F>
+where
+    F: FnMut(&mut PacketMut<'_>) -> Verdict + Send,
+{
+    #[inline]
+    fn process(&mut self, _now: Time, burst: &mut Burst, out: &mut Out<'_>) {
+        burst.retain(|mut packet| match (self.0)(&mut PacketMut(&mut packet)) {
+            Verdict::Next => Some(packet),
+            verdict => {
+                out.dispose(packet, verdict);
+                None
+            }
+        });
+    }
+}

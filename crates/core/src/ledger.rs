@@ -1,0 +1,257 @@
+//! The ledger: every packet that came in has one known fate.
+//!
+//! `in = delivered + transmitted + consumed + Σ dropped(reason, stage) + in flight`
+//!
+//! `in` is what the wires received, what the host transmitted and what functions
+//! made. Each side of the card keeps the counts it alone writes; [`Ledger::read`]
+//! adds them up. *In flight* is not what is left over: it is counted where
+//! packets can be (rings, functions, wires), so that an error anywhere unbalances
+//! the sum. While cores run the parts are read at slightly different moments;
+//! the sum is exact whenever they stand still, and per burst on the borrowed core.
+
+use crate::stats::Counter;
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+macro_rules! named_enum {
+    ($(#[$meta:meta])* $name:ident { $($(#[$item_meta:meta])* $item:ident = $text:literal),+ $(,)? }) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[repr(u8)]
+        pub enum $name { $($(#[$item_meta])* $item),+ }
+
+        impl $name {
+            /// All of them, in order.
+            pub const ALL: &'static [$name] = &[$($name::$item),+];
+
+            /// The name used in output.
+            pub const fn name(self) -> &'static str {
+                match self { $($name::$item => $text),+ }
+            }
+        }
+    };
+}
+
+named_enum! {
+    /// Why a packet was dropped.
+    DropReason {
+        /// A function decided so.
+        Filtered = "filtered",
+        /// The target ring was full.
+        RingFull = "ring_full",
+        /// No buffer was home: overload, shed at the wire.
+        PoolExhausted = "pool_exhausted",
+        /// Longer than a packet may be.
+        Oversize = "oversize",
+        /// Zero bytes, or not a packet at all.
+        Malformed = "malformed",
+        /// Steered to a queue the card does not have.
+        NoSuchQueue = "no_such_queue",
+        /// Sent to a wire the card does not have.
+        NoSuchWire = "no_such_wire",
+        /// The wire takes no more, and what may wait for it does.
+        WireFull = "wire_full",
+        /// The tx ring was full.
+        TxRingFull = "tx_ring_full",
+        /// A function's burst was full: it made more than it took.
+        BurstFull = "burst_full",
+        /// The fault injector lost it.
+        Fault = "fault",
+        /// The host refused it.
+        HostRefused = "host_refused",
+        /// The card stopped before it could be delivered.
+        Stopped = "stopped",
+    }
+}
+
+named_enum! {
+    /// Where a packet was dropped.
+    Stage {
+        /// At the wire, before any work was spent on it.
+        Wire = "wire",
+        /// In the rx chain.
+        Rx = "rx",
+        /// On the way to the target ring.
+        Steer = "steer",
+        /// On the target core.
+        Target = "target",
+        /// In the tx chain.
+        Tx = "tx",
+        /// On the way out to the wire.
+        WireTx = "wire_tx",
+    }
+}
+
+/// Drop counts by reason and stage, written by one core.
+#[derive(Debug, Default)]
+pub struct Drops([[Counter; Stage::ALL.len()]; DropReason::ALL.len()]);
+
+impl Drops {
+    /// Counts `count` packets dropped.
+    #[inline]
+    pub fn add(&self, reason: DropReason, stage: Stage, count: u64) {
+        self.0[reason as usize][stage as usize].add(count);
+    }
+
+    /// Packets dropped for `reason` at `stage`.
+    pub fn get(&self, reason: DropReason, stage: Stage) -> u64 {
+        self.0[reason as usize][stage as usize].get()
+    }
+
+    /// All packets dropped.
+    pub fn total(&self) -> u64 {
+        self.0.iter().flatten().map(Counter::get).sum()
+    }
+
+    /// Those that are not zero.
+    pub fn nonzero(&self) -> impl Iterator<Item = (DropReason, Stage, u64)> + '_ {
+        DropReason::ALL.iter().flat_map(move |&reason| {
+            Stage::ALL.iter().filter_map(move |&stage| {
+                let count = self.get(reason, stage);
+                (count != 0).then_some((reason, stage, count))
+            })
+        })
+    }
+}
+
+/// What the borrowed core enters.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub struct CardLedger {
+    /// Packets the wires received, those shed at once included.
+    pub received: Counter,
+    /// Packets made by functions: clones, segments.
+    pub made: Counter,
+    /// Packets steered to target rings.
+    pub steered: Counter,
+    /// Packets taken from tx rings.
+    pub submitted: Counter,
+    /// Packets the wires took for transmission.
+    pub transmitted: Counter,
+    /// Packets functions kept for good.
+    pub consumed: Counter,
+    /// Packets inside functions and waiting for wires, when last counted.
+    pub held: Counter,
+    /// Bursts after which the borrowed core's own sum did not balance.
+    pub unbalanced_bursts: Counter,
+    /// Packets dropped on the borrowed core.
+    pub drops: Drops,
+}
+
+/// What one target queue's core enters.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub struct QueueLedger {
+    /// Packets taken from the target ring.
+    pub taken: Counter,
+    /// Packets handed to the host.
+    pub delivered: Counter,
+    /// Packets the host put on the tx ring.
+    pub submitted: Counter,
+    /// Packets the host made or brought for transmission (tap, echo).
+    pub made: Counter,
+    /// Packets dropped on the target core.
+    pub drops: Drops,
+}
+
+/// The parts of a card's ledger.
+#[derive(Debug, Default)]
+pub struct Ledger {
+    /// The borrowed core's part.
+    pub card: CardLedger,
+    /// Each queue's part.
+    pub queues: Vec<QueueLedger>,
+}
+
+impl Ledger {
+    /// A ledger for `queues` target queues, all zero.
+    pub fn new(queues: usize) -> Self {
+        Ledger {
+            card: CardLedger::default(),
+            queues: (0..queues).map(|_| QueueLedger::default()).collect(),
+        }
+    }
+
+    /// Adds up all parts.
+    pub fn read(&self) -> LedgerTotals {
+        let card = &self.card;
+        let sum = |count: fn(&QueueLedger) -> u64| self.queues.iter().map(count).sum::<u64>();
+        let taken = sum(|queue| queue.taken.get());
+        let submitted_by_hosts = sum(|queue| queue.submitted.get());
+        // What is in the rings is counted at both ends; a reader may see the ends at
+        // different moments, so a difference below zero is read as zero.
+        let in_rx_rings = card.steered.get().saturating_sub(taken);
+        let in_tx_rings = submitted_by_hosts.saturating_sub(card.submitted.get());
+        let mut drops = BTreeMap::<&'static str, u64>::new();
+        let mut stages = BTreeMap::<String, u64>::new();
+        for part in std::iter::once(&card.drops).chain(self.queues.iter().map(|queue| &queue.drops))
+        {
+            for (reason, stage, count) in part.nonzero() {
+                *drops.entry(reason.name()).or_default() += count;
+                *stages.entry(format!("{}@{}", reason.name(), stage.name())).or_default() += count;
+            }
+        }
+        LedgerTotals {
+            r#in: card.received.get() + card.made.get() + sum(|queue| queue.made.get()),
+            delivered: sum(|queue| queue.delivered.get()),
+            transmitted: card.transmitted.get(),
+            consumed: card.consumed.get(),
+            dropped: drops.values().sum(),
+            in_flight: in_rx_rings + in_tx_rings + card.held.get(),
+            unbalanced_bursts: card.unbalanced_bursts.get(),
+            drops,
+            drops_by_stage: stages,
+        }
+    }
+}
+
+/// The ledger added up.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LedgerTotals {
+    /// Packets that came in or were made.
+    pub r#in: u64,
+    /// Packets handed to the host.
+    pub delivered: u64,
+    /// Packets the wires took.
+    pub transmitted: u64,
+    /// Packets functions kept for good.
+    pub consumed: u64,
+    /// Packets dropped, for all reasons.
+    pub dropped: u64,
+    /// Packets in rings, in functions and waiting for wires.
+    pub in_flight: u64,
+    /// Bursts that did not balance on their own.
+    pub unbalanced_bursts: u64,
+    /// Packets dropped, by reason.
+    pub drops: BTreeMap<&'static str, u64>,
+    /// Packets dropped, by `reason@stage`.
+    pub drops_by_stage: BTreeMap<String, u64>,
+}
+
+impl LedgerTotals {
+    /// Whether every packet is accounted for.
+    pub fn balanced(&self) -> bool {
+        self.unbalanced_bursts == 0
+            && self.r#in
+                == self.delivered
+                    + self.transmitted
+                    + self.consumed
+                    + self.dropped
+                    + self.in_flight
+    }
+}
+
+impl Serialize for LedgerTotals {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        use serde::ser::SerializeMap;
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("in", &self.r#in)?;
+        map.serialize_entry("delivered", &self.delivered)?;
+        map.serialize_entry("transmitted", &self.transmitted)?;
+        map.serialize_entry("consumed", &self.consumed)?;
+        map.serialize_entry("dropped", &self.dropped)?;
+        map.serialize_entry("in_flight", &self.in_flight)?;
+        map.serialize_entry("balanced", &self.balanced())?;
+        map.end()
+    }
+}

@@ -1,0 +1,320 @@
+//! The doors of the borrowed core: a fate for every packet, each one counted.
+//!
+//! [`Out`] is what a function sees: next, steer, transmit, drop, consume.
+//! [`Doors`] is what stands behind it: the pool, the target rings with gates,
+//! moderation and doorbells, the queues of packets that wait for wires, the ledger.
+//!
+//! Guarantees: what is sent through a door has left the function's hands; order
+//! within a door is kept; what a door cannot take becomes a counted drop.
+
+use crate::doorbell::Doorbell;
+use crate::function::Verdict;
+use crate::ledger::{DropReason, Ledger, Stage};
+use crate::packet::burst::{BURST, Burst};
+use crate::packet::desc::Descriptor;
+use crate::packet::pool::Pool;
+use crate::ring::gate::Gate;
+use crate::ring::moderation::Moderation;
+use crate::ring::spsc::Producer;
+use crate::stats::SteerCounters;
+use crate::time::Time;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// The borrowed core's end of one target queue.
+pub struct TargetRing {
+    ring: Producer<Descriptor>,
+    gate: Arc<Gate>,
+    doorbell: Arc<dyn Doorbell>,
+    counters: Arc<SteerCounters>,
+    /// When this queue's packets are worth an interrupt.
+    pub moderation: Moderation,
+}
+
+impl TargetRing {
+    /// A target ring with what it takes to interrupt its queue.
+    pub fn new(
+        ring: Producer<Descriptor>,
+        gate: Arc<Gate>,
+        doorbell: Arc<dyn Doorbell>,
+        moderation: Moderation,
+        counters: Arc<SteerCounters>,
+    ) -> Self {
+        TargetRing { ring, gate, doorbell, counters, moderation }
+    }
+
+    /// Descriptors in the ring at present.
+    pub fn occupancy(&self) -> usize {
+        self.ring.occupancy()
+    }
+}
+
+/// Everything a packet can go to from the borrowed core.
+pub struct Doors {
+    /// Where buffers come from and go back to.
+    pub pool: Pool,
+    /// The target rings, by queue.
+    pub targets: Vec<TargetRing>,
+    /// Packets that wait for each wire, oldest first; of fixed capacity.
+    pub wires: Vec<VecDeque<Descriptor>>,
+    /// Packets that may wait for one wire.
+    pub wire_backlog: usize,
+    /// The card's ledger.
+    pub ledger: Arc<Ledger>,
+    /// Where packets go that no function steers.
+    pub default_queue: u16,
+    /// Packets published whose targets have not been interrupted yet.
+    moderated: bool,
+}
+
+impl Doors {
+    /// The doors of a card; `wire_backlog` packets may wait for each of `wires` wires.
+    pub fn new(
+        pool: Pool,
+        targets: Vec<TargetRing>,
+        wires: usize,
+        wire_backlog: usize,
+        ledger: Arc<Ledger>,
+    ) -> Self {
+        Doors {
+            pool,
+            targets,
+            wires: (0..wires).map(|_| VecDeque::with_capacity(wire_backlog)).collect(),
+            wire_backlog,
+            ledger,
+            default_queue: 0,
+            moderated: false,
+        }
+    }
+
+    /// Whether every target ring has room for `packets` more.
+    #[inline]
+    pub fn targets_have_room(&mut self, packets: usize) -> bool {
+        self.targets.iter_mut().all(|target| target.ring.has_room(packets))
+    }
+
+    /// Puts a packet on a target ring, to be published at the end of the burst.
+    #[inline(always)]
+    pub fn steer(&mut self, packet: Descriptor, queue: u16) {
+        match self.targets.get_mut(queue as usize) {
+            Some(target) => {
+                if let Err(packet) = target.ring.stage(packet) {
+                    self.ring_full(packet, queue);
+                }
+            }
+            None => self.drop(packet, DropReason::NoSuchQueue, Stage::Steer),
+        }
+    }
+
+    #[cold]
+    fn ring_full(&mut self, packet: Descriptor, queue: u16) {
+        if let Some(target) = self.targets.get(queue as usize) {
+            target.counters.ring_full.add(1);
+        }
+        self.drop(packet, DropReason::RingFull, Stage::Steer);
+    }
+
+    /// Puts a packet on the queue for a wire.
+    #[inline]
+    pub fn transmit(&mut self, mut packet: Descriptor, wire: u8) {
+        packet.wire = wire;
+        match self.wires.get_mut(wire as usize) {
+            Some(waiting) if waiting.len() < self.wire_backlog => waiting.push_back(packet),
+            Some(_) => self.drop(packet, DropReason::WireFull, Stage::WireTx),
+            None => self.drop(packet, DropReason::NoSuchWire, Stage::WireTx),
+        }
+    }
+
+    /// Counts a drop and takes the buffer back.
+    #[cold]
+    pub fn drop(&mut self, packet: Descriptor, reason: DropReason, stage: Stage) {
+        self.ledger.card.drops.add(reason, stage, 1);
+        self.pool.free(packet);
+    }
+
+    /// Counts a packet that a function keeps for good and takes the buffer back.
+    #[inline]
+    pub fn consume(&mut self, packet: Descriptor) {
+        self.ledger.card.consumed.add(1);
+        self.pool.free(packet);
+    }
+
+    /// Ends a burst: publishes the rings and interrupts the queues whose time has come.
+    ///
+    /// Returns packets published.
+    #[inline]
+    pub fn publish(&mut self, now: Time) -> usize {
+        let mut published = 0;
+        for target in &mut self.targets {
+            let packets = target.ring.publish();
+            if packets != 0 {
+                published += packets;
+                target.moderation.published(now, packets as u32);
+                target.counters.packets.add(packets as u64);
+            }
+        }
+        if published != 0 {
+            self.ledger.card.steered.add(published as u64);
+            self.moderated = true;
+        }
+        if self.moderated {
+            self.interrupt(now);
+        }
+        published
+    }
+
+    /// Interrupts the targets that sleep on published packets, as moderation allows.
+    fn interrupt(&mut self, now: Time) {
+        // One fence for all queues; see `Gate`.
+        Gate::order_publish();
+        self.moderated = false;
+        for target in &mut self.targets {
+            if !target.moderation.is_waiting() {
+                continue;
+            }
+            if !target.gate.is_armed() {
+                // Polling, or about to: the target looks at the ring again before it sleeps.
+                target.moderation.served();
+            } else if target.moderation.due(now) {
+                if target.gate.interrupt() {
+                    target.counters.doorbells.add(1);
+                    target.doorbell.ring();
+                }
+                target.moderation.served();
+            } else {
+                self.moderated = true;
+            }
+        }
+    }
+
+    /// When a moderated interrupt falls due.
+    pub fn next_deadline(&self) -> Option<Time> {
+        if !self.moderated {
+            return None;
+        }
+        self.targets.iter().filter_map(|target| target.moderation.next_deadline()).min()
+    }
+
+    /// Brings the depth gauges up to date; for display, so not per burst.
+    pub fn note_depths(&self) {
+        for target in &self.targets {
+            target.counters.depth.set(target.ring.occupancy() as u64);
+        }
+    }
+
+    /// Packets that wait for wires.
+    pub fn waiting_for_wires(&self) -> usize {
+        self.wires.iter().map(VecDeque::len).sum()
+    }
+}
+
+/// The rest of a chain, behind the function that is running.
+pub trait Onward {
+    /// Takes a burst through the rest of the chain; leaves it empty.
+    fn carry_on(&mut self, now: Time, burst: &mut Burst, doors: &mut Doors);
+}
+
+/// What a function sends packets through.
+pub struct Out<'a> {
+    now: Time,
+    stage: Stage,
+    doors: &'a mut Doors,
+    onward: &'a mut dyn Onward,
+    emitted: Burst,
+    dropped: u32,
+}
+
+impl<'a> Out<'a> {
+    /// The doors for one call of one function. End it with [`Out::finish`].
+    #[inline]
+    pub fn new(
+        now: Time,
+        stage: Stage,
+        doors: &'a mut Doors,
+        onward: &'a mut dyn Onward,
+    ) -> Self {
+        Out { now, stage, doors, onward, emitted: Burst::new(), dropped: 0 }
+    }
+
+    /// Hands a packet to the next function, ahead of what is left in the burst.
+    #[inline]
+    pub fn next(&mut self, packet: Descriptor) {
+        if let Err(packet) = self.emitted.push(packet) {
+            // Full: the rest of the chain takes what there is, then there is room.
+            self.onward.carry_on(self.now, &mut self.emitted, self.doors);
+            let _ = self.emitted.push(packet);
+        }
+    }
+
+    /// Sends a packet to a target queue.
+    #[inline(always)]
+    pub fn steer(&mut self, packet: Descriptor, queue: u16) {
+        self.doors.steer(packet, queue);
+    }
+
+    /// Sends a packet out by a wire.
+    #[inline]
+    pub fn transmit(&mut self, packet: Descriptor, wire: u8) {
+        self.doors.transmit(packet, wire);
+    }
+
+    /// Drops a packet, counted under `reason` at this chain.
+    #[inline]
+    pub fn drop(&mut self, packet: Descriptor, reason: DropReason) {
+        self.dropped += 1;
+        self.doors.drop(packet, reason, self.stage);
+    }
+
+    /// Keeps a packet for good: the function has all it wanted from it.
+    #[inline]
+    pub fn consume(&mut self, packet: Descriptor) {
+        self.doors.consume(packet);
+    }
+
+    /// Does with a packet what a verdict says.
+    #[inline]
+    pub fn dispose(&mut self, packet: Descriptor, verdict: Verdict) {
+        match verdict {
+            Verdict::Next => self.next(packet),
+            Verdict::Steer(queue) => self.steer(packet, queue),
+            Verdict::Transmit(wire) => self.transmit(packet, wire),
+            Verdict::Drop(reason) => self.drop(packet, reason),
+            Verdict::Consume => self.consume(packet),
+        }
+    }
+
+    /// A new packet holding `data`: counted as in. `None` if no buffers are home.
+    pub fn make(&mut self, data: &[u8]) -> Option<Descriptor> {
+        let packet = self.doors.pool.packet(data)?;
+        self.doors.ledger.card.made.add(1);
+        Some(packet)
+    }
+
+    /// A copy of a packet, bytes and metadata: counted as in. `None` if no buffers are home.
+    pub fn copy(&mut self, packet: &Descriptor) -> Option<Descriptor> {
+        let mut copy = if packet.is_chained() {
+            // Rare enough to be gathered into one piece of memory first.
+            let mut bytes = Vec::with_capacity(packet.length() as usize);
+            packet.segments().for_each(|segment| bytes.extend_from_slice(segment));
+            self.make(&bytes)?
+        } else {
+            self.make(packet.data())?
+        };
+        copy.copy_metadata(packet);
+        Some(copy)
+    }
+
+    /// Ends the call: what was handed on goes through the rest of the chain.
+    ///
+    /// Returns packets dropped through these doors.
+    #[inline]
+    pub fn finish(mut self) -> u32 {
+        if !self.emitted.is_empty() {
+            self.onward.carry_on(self.now, &mut self.emitted, self.doors);
+        }
+        self.dropped
+    }
+}
+
+/// Descriptors that one call of a function may be given; rings hold at least this many.
+pub const MAX_BURST: usize = BURST;

@@ -1,0 +1,178 @@
+//! A burst: up to 64 descriptors that go through the card together.
+//!
+//! ```
+//! use picnic_core::packet::{burst::Burst, pool::{Pool, PoolConfig}};
+//! let (mut pool, _) = Pool::new(&PoolConfig::default(), 0).unwrap();
+//! let mut burst = Burst::new();
+//! burst.push(pool.packet(b"one").unwrap()).unwrap();
+//! for packet in burst.drain() {
+//!     pool.free(packet);
+//! }
+//! ```
+//!
+//! Guarantees: no allocation; a full burst gives the descriptor back.
+
+#![allow(unsafe_code)]
+
+use super::desc::Descriptor;
+use std::fmt;
+use std::mem::MaybeUninit;
+
+/// Descriptors a burst can hold.
+pub const BURST: usize = 64;
+
+/// Up to [`BURST`] descriptors, in order.
+pub struct Burst {
+    length: usize,
+    slots: [MaybeUninit<Descriptor>; BURST],
+}
+
+impl Default for Burst {
+    fn default() -> Self {
+        Burst::new()
+    }
+}
+
+impl Burst {
+    /// An empty burst.
+    pub const fn new() -> Self {
+        Burst { length: 0, slots: [const { MaybeUninit::uninit() }; BURST] }
+    }
+
+    /// Descriptors in the burst.
+    #[inline(always)]
+    pub fn len(&self) -> usize {
+        self.length
+    }
+
+    /// Whether there are none.
+    #[inline(always)]
+    pub fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    /// Descriptors that still fit.
+    #[inline(always)]
+    pub fn room(&self) -> usize {
+        BURST - self.length
+    }
+
+    /// Appends a descriptor; a full burst gives it back.
+    #[inline(always)]
+    pub fn push(&mut self, descriptor: Descriptor) -> Result<(), Descriptor> {
+        match self.slots.get_mut(self.length) {
+            Some(slot) => {
+                slot.write(descriptor);
+                self.length += 1;
+                Ok(())
+            }
+            None => Err(descriptor),
+        }
+    }
+
+    /// The descriptors, in order.
+    #[inline(always)]
+    pub fn as_slice(&self) -> &[Descriptor] {
+        // SAFETY: the first `length` slots are initialised, always.
+        unsafe { std::slice::from_raw_parts(self.slots.as_ptr().cast(), self.length) }
+    }
+
+    /// The descriptors, in order, to be changed.
+    #[inline(always)]
+    pub fn as_mut_slice(&mut self) -> &mut [Descriptor] {
+        // SAFETY: as in `as_slice`.
+        unsafe { std::slice::from_raw_parts_mut(self.slots.as_mut_ptr().cast(), self.length) }
+    }
+
+    /// Takes all descriptors out, in order. What the iterator is not asked for stays.
+    #[inline(always)]
+    pub fn drain(&mut self) -> Drain<'_> {
+        // Zero first: a drain that is leaked must not leave descriptors to be read twice.
+        let length = std::mem::take(&mut self.length);
+        Drain { burst: self, next: 0, length }
+    }
+
+    /// Takes the last descriptor out.
+    #[inline]
+    pub fn pop(&mut self) -> Option<Descriptor> {
+        self.length = self.length.checked_sub(1)?;
+        // SAFETY: the slot was within `length` until just now, so it is initialised, and no
+        // longer is within, so it is read once.
+        Some(unsafe { self.slots[self.length].assume_init_read() })
+    }
+
+    /// Keeps the descriptors for which `keep` gives them back; order is kept.
+    #[inline(always)]
+    pub fn retain(&mut self, mut keep: impl FnMut(Descriptor) -> Option<Descriptor>) {
+        let length = std::mem::take(&mut self.length);
+        for index in 0..length {
+            // SAFETY: slots below the old length are initialised; each is read once, and
+            // written again only at or below the place just read.
+            let descriptor = unsafe { self.slots[index].assume_init_read() };
+            if let Some(descriptor) = keep(descriptor) {
+                self.slots[self.length].write(descriptor);
+                self.length += 1;
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Burst {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.as_slice()).finish()
+    }
+}
+
+/// Takes descriptors out of a burst, oldest first.
+#[derive(Debug)]
+pub struct Drain<'a> {
+    burst: &'a mut Burst,
+    next: usize,
+    length: usize,
+}
+
+impl Iterator for Drain<'_> {
+    type Item = Descriptor;
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<Descriptor> {
+        if self.next == self.length {
+            return None;
+        }
+        // SAFETY: `next` is below the length the burst had, so the slot is initialised; `next`
+        // moves past it and the burst counts as empty meanwhile, so it is read once.
+        let descriptor = unsafe { self.burst.slots.get_unchecked(self.next).assume_init_read() };
+        self.next += 1;
+        Some(descriptor)
+    }
+
+    #[inline(always)]
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.length - self.next, Some(self.length - self.next))
+    }
+}
+
+impl ExactSizeIterator for Drain<'_> {}
+
+impl Drop for Drain<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        if self.next != self.length {
+            self.close_gap();
+        }
+    }
+}
+
+impl Drain<'_> {
+    #[cold]
+    fn close_gap(&mut self) {
+        let left = self.length - self.next;
+        // SAFETY: `left` initialised slots move down to the front of the same array; `copy`
+        // allows the ranges to overlap.
+        unsafe {
+            let slots = self.burst.slots.as_mut_ptr();
+            std::ptr::copy(slots.add(self.next), slots, left);
+        }
+        self.burst.length = left;
+    }
+}

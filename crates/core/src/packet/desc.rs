@@ -1,0 +1,381 @@
+//! The descriptor: 32 bytes that stand for one packet and own its buffer.
+//!
+//! Descriptors move through rings by value; the bytes stay where they are. Two
+//! of them share a cache line: between two cores the price of a packet is the
+//! lines that change hands, so this record is as small as a consumer can do
+//! with (see `docs/decisions/002-descriptor-of-32-bytes.md`).
+//!
+//! Guarantees: a descriptor is the only way to its bytes, so `&mut Descriptor`
+//! is exclusive access to them. It has no `Drop`: it goes back to its pool
+//! through a door (`Out`, `QueueOut`, `Pool::free`), and one that is forgotten
+//! shows in the ledger and keeps its pool's memory mapped.
+
+use super::layers::{Layers, PacketType};
+use super::pool::{self, SEGMENT_HEADER_BYTES};
+use crate::time::Time;
+use std::fmt;
+
+/// What `rss` hashed over: the RSS hash types of the NDIS and virtio specifications.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub enum RssType {
+    /// Not hashed.
+    #[default]
+    None = 0,
+    /// IPv4 addresses.
+    Ipv4 = 1,
+    /// IPv4 addresses and TCP ports.
+    Ipv4Tcp = 2,
+    /// IPv4 addresses and UDP ports.
+    Ipv4Udp = 3,
+    /// IPv6 addresses.
+    Ipv6 = 4,
+    /// IPv6 addresses and TCP ports.
+    Ipv6Tcp = 5,
+    /// IPv6 addresses and UDP ports.
+    Ipv6Udp = 6,
+}
+
+/// What is known of a received packet's checksums, or asked of the wire on transmit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub enum ChecksumState {
+    /// Nothing is known; the receiver checks for itself.
+    #[default]
+    Unknown = 0,
+    /// Verified by whoever handed the packet over.
+    Good = 1,
+    /// Known to be wrong.
+    Bad = 2,
+    /// The L4 checksum holds the pseudo-header sum only; someone must finish it.
+    Partial = 3,
+}
+
+/// Segmentation asked for: the packet is a super-frame to be cut to `gso_size`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub enum GsoType {
+    /// An ordinary packet.
+    #[default]
+    None = 0,
+    /// TCP over IPv4.
+    Tcp4 = 1,
+    /// TCP over IPv6.
+    Tcp6 = 2,
+    /// UDP (USO), either family.
+    Udp = 3,
+}
+
+/// One packet: where its bytes are and what is known of it.
+///
+/// Lengths and offsets in bytes; see the accessors for units.
+#[repr(C, align(32))]
+#[must_use = "a descriptor owns a buffer: send it through a door, or free it"]
+pub struct Descriptor {
+    /// The buffer's place, in units of 64 bytes from the start of the buffer space.
+    pub(super) buffer: u32,
+    /// From the start of the buffer to the first byte of the packet.
+    pub(super) offset: u16,
+    /// Bytes of the packet in this buffer.
+    pub(super) length: u16,
+    time_low: u32,
+    time_high: u16,
+    /// The wire it came in on, or is to leave by.
+    pub wire: u8,
+    /// L3 and L4 protocols, as `parse` found them.
+    pub packet_type: PacketType,
+    /// The RSS hash; meaningful if `rss_type` is not `None`.
+    pub rss_hash: u32,
+    /// A value functions may pass on (the kernel's skb mark).
+    pub mark: u32,
+    l3_offset: u8,
+    /// L3 header length in units of four bytes; zero if there is no L4 header.
+    l3_words: u8,
+    flags: u16,
+    /// Outer VLAN tag control information; meaningful if `vlan_count` is not zero.
+    pub vlan_tci: u16,
+    /// Payload bytes per segment of a super-frame.
+    pub gso_size: u16,
+}
+
+const _: () = assert!(size_of::<Descriptor>() == 32);
+
+// flags: bit 0 chained · 1-2 checksum · 3-4 GSO type · 5-6 VLAN count · 8-11 RSS type
+const CHAINED: u16 = 1;
+const CHECKSUM_SHIFT: u16 = 1;
+const GSO_SHIFT: u16 = 3;
+const VLAN_SHIFT: u16 = 5;
+const RSS_SHIFT: u16 = 8;
+
+impl Descriptor {
+    /// A descriptor of `length` bytes at `offset` of a buffer that nothing else stands for.
+    #[inline(always)]
+    pub(super) fn new(buffer: u32, offset: u16, length: u16) -> Self {
+        Descriptor {
+            buffer,
+            offset,
+            length,
+            time_low: 0,
+            time_high: 0,
+            wire: 0,
+            packet_type: PacketType::default(),
+            rss_hash: 0,
+            mark: 0,
+            l3_offset: 0,
+            l3_words: 0,
+            flags: 0,
+            vlan_tci: 0,
+            gso_size: 0,
+        }
+    }
+
+    /// The packet's bytes; of a chained packet, those of its first segment.
+    #[inline(always)]
+    pub fn data(&self) -> &[u8] {
+        pool::bytes(self)
+    }
+
+    /// The packet's bytes, to be changed; of a chained packet, those of its first segment.
+    #[inline(always)]
+    pub fn data_mut(&mut self) -> &mut [u8] {
+        pool::bytes_mut(self)
+    }
+
+    /// The whole packet's length in bytes, over all its segments.
+    #[inline(always)]
+    pub fn length(&self) -> u32 {
+        if self.is_chained() { pool::chain_length(self) } else { u32::from(self.length) }
+    }
+
+    /// Whether the packet goes on in further buffers.
+    #[inline(always)]
+    pub fn is_chained(&self) -> bool {
+        self.flags & CHAINED != 0
+    }
+
+    pub(super) fn set_chained(&mut self, chained: bool) {
+        self.flags = (self.flags & !CHAINED) | u16::from(chained);
+    }
+
+    /// The packet's segments, first to last.
+    pub fn segments(&self) -> impl Iterator<Item = &[u8]> {
+        pool::segments(self)
+    }
+
+    /// Bytes that can be put in front of the packet without moving it.
+    #[inline]
+    pub fn headroom(&self) -> u16 {
+        self.offset - SEGMENT_HEADER_BYTES
+    }
+
+    /// Makes room for `count` bytes in front; false (and nothing done) if there is too little.
+    ///
+    /// The new bytes hold whatever was there. Layer offsets are forgotten.
+    #[inline]
+    pub fn push_front(&mut self, count: u16) -> bool {
+        if count > self.headroom() || self.length.checked_add(count).is_none() {
+            return false;
+        }
+        self.offset -= count;
+        self.length += count;
+        self.grow_chain(i32::from(count));
+        self.forget_layers();
+        true
+    }
+
+    /// Takes `count` bytes off the front; false (and nothing done) if the segment has fewer.
+    #[inline]
+    pub fn pull_front(&mut self, count: u16) -> bool {
+        if count > self.length {
+            return false;
+        }
+        self.offset += count;
+        self.length -= count;
+        self.grow_chain(-i32::from(count));
+        self.forget_layers();
+        true
+    }
+
+    /// Makes room for `count` bytes at the end; false (and nothing done) if there is too little
+    /// or the packet is chained. The new bytes hold whatever was there.
+    #[inline]
+    pub fn push_back(&mut self, count: u16) -> bool {
+        let Some(length) = self.length.checked_add(count) else { return false };
+        let end = u32::from(self.offset) + u32::from(length);
+        if self.is_chained() || end > pool::capacity(self) {
+            return false;
+        }
+        self.length = length;
+        true
+    }
+
+    fn grow_chain(&mut self, difference: i32) {
+        if self.is_chained() {
+            pool::add_chain_length(self, difference);
+        }
+    }
+
+    /// Cuts the packet to its first `length` bytes; longer than it is changes nothing.
+    ///
+    /// Of a chained packet the first segment can be cut no further than a chain allows:
+    /// segments stay, so only `length` within the first segment is honoured when not chained.
+    #[inline]
+    pub fn truncate(&mut self, length: u16) {
+        if !self.is_chained() && length < self.length {
+            self.length = length;
+        }
+    }
+
+    /// When the wire handed the packet over.
+    #[inline(always)]
+    pub fn received_at(&self) -> Time {
+        Time::from_nanos(u64::from(self.time_high) << 32 | u64::from(self.time_low))
+    }
+
+    /// Nanoseconds from receipt to `now`. Receipt is kept in 48 bits (78 hours, then it wraps).
+    #[inline(always)]
+    pub fn age(&self, now: Time) -> u64 {
+        now.as_nanos().wrapping_sub(self.received_at().as_nanos()) & ((1 << 48) - 1)
+    }
+
+    /// Sets the receive time.
+    #[inline(always)]
+    pub fn set_received_at(&mut self, now: Time) {
+        self.time_low = now.as_nanos() as u32;
+        self.time_high = (now.as_nanos() >> 32) as u16;
+    }
+
+    /// Parses the packet's headers and keeps what was found in the descriptor.
+    #[inline(always)]
+    pub fn parse(&mut self) -> Layers {
+        let layers = super::layers::parse(self.data());
+        self.set_layers(&layers);
+        layers
+    }
+
+    /// Keeps what a parse has found.
+    #[inline(always)]
+    pub fn set_layers(&mut self, layers: &Layers) {
+        self.packet_type = layers.packet_type;
+        self.l3_offset = layers.l3_offset;
+        self.vlan_tci = layers.vlan_tci;
+        let words = layers.l4_offset.saturating_sub(u16::from(layers.l3_offset)) / 4;
+        // Extension headers past 1020 bytes: L4 is out of reach, as for a NIC's parser.
+        self.l3_words = if words > 255 { 0 } else { words as u8 };
+        self.flags =
+            (self.flags & !(3 << VLAN_SHIFT)) | u16::from(layers.vlan_count & 3) << VLAN_SHIFT;
+    }
+
+    /// What the last parse found, all but `protocol`.
+    #[inline(always)]
+    pub fn layers(&self) -> Layers {
+        let l4_offset = match self.l3_words {
+            0 => 0,
+            words => u16::from(self.l3_offset) + u16::from(words) * 4,
+        };
+        Layers {
+            l3_offset: self.l3_offset,
+            vlan_count: self.vlan_count(),
+            l4_offset,
+            packet_type: self.packet_type,
+            // The one thing a parse knows that a descriptor does not keep.
+            protocol: 0,
+            vlan_tci: self.vlan_tci,
+        }
+    }
+
+    fn forget_layers(&mut self) {
+        self.set_layers(&Layers::default());
+    }
+
+    /// VLAN tags on the packet, 0 to 2.
+    #[inline(always)]
+    pub fn vlan_count(&self) -> u8 {
+        (self.flags >> VLAN_SHIFT & 3) as u8
+    }
+
+    /// What the hash was taken over.
+    #[inline(always)]
+    pub fn rss_type(&self) -> RssType {
+        match self.flags >> RSS_SHIFT & 15 {
+            1 => RssType::Ipv4,
+            2 => RssType::Ipv4Tcp,
+            3 => RssType::Ipv4Udp,
+            4 => RssType::Ipv6,
+            5 => RssType::Ipv6Tcp,
+            6 => RssType::Ipv6Udp,
+            _ => RssType::None,
+        }
+    }
+
+    /// Sets the RSS hash and what it was taken over.
+    #[inline(always)]
+    pub fn set_rss(&mut self, hash: u32, over: RssType) {
+        self.rss_hash = hash;
+        self.flags = (self.flags & !(15 << RSS_SHIFT)) | (over as u16) << RSS_SHIFT;
+    }
+
+    /// What is known of the checksums.
+    #[inline]
+    pub fn checksum(&self) -> ChecksumState {
+        match self.flags >> CHECKSUM_SHIFT & 3 {
+            1 => ChecksumState::Good,
+            2 => ChecksumState::Bad,
+            3 => ChecksumState::Partial,
+            _ => ChecksumState::Unknown,
+        }
+    }
+
+    /// Says what is known of the checksums.
+    #[inline]
+    pub fn set_checksum(&mut self, state: ChecksumState) {
+        self.flags = (self.flags & !(3 << CHECKSUM_SHIFT)) | (state as u16) << CHECKSUM_SHIFT;
+    }
+
+    /// The segmentation asked for.
+    #[inline]
+    pub fn gso_type(&self) -> GsoType {
+        match self.flags >> GSO_SHIFT & 3 {
+            1 => GsoType::Tcp4,
+            2 => GsoType::Tcp6,
+            3 => GsoType::Udp,
+            _ => GsoType::None,
+        }
+    }
+
+    /// Asks for segmentation into `gso_size` bytes of payload each.
+    #[inline]
+    pub fn set_gso(&mut self, gso_type: GsoType, gso_size: u16) {
+        self.flags = (self.flags & !(3 << GSO_SHIFT)) | (gso_type as u16) << GSO_SHIFT;
+        self.gso_size = gso_size;
+    }
+
+    /// Copies what is known of another packet (not its bytes): for clones and segments.
+    pub fn copy_metadata(&mut self, other: &Descriptor) {
+        let chained = self.is_chained();
+        let (buffer, offset, length) = (self.buffer, self.offset, self.length);
+        *self = Descriptor { buffer, offset, length, ..*other };
+        self.set_chained(chained);
+    }
+
+    /// Asks the processor to fetch the first line of the packet's bytes.
+    #[inline(always)]
+    pub fn prefetch(&self) {
+        pool::prefetch(self);
+    }
+}
+
+impl fmt::Debug for Descriptor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Descriptor")
+            .field("buffer", &self.buffer)
+            .field("offset", &self.offset)
+            .field("length", &self.length)
+            .field("wire", &self.wire)
+            .field("packet_type", &self.packet_type)
+            .field("rss_hash", &format_args!("{:#010x}", self.rss_hash))
+            .field("mark", &self.mark)
+            .field("chained", &self.is_chained())
+            .finish_non_exhaustive()
+    }
+}

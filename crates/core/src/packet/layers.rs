@@ -1,0 +1,499 @@
+//! Where a packet's headers lie and what they are, in one pass and 8 bytes.
+//!
+//! ```
+//! use picnic_core::packet::layers::{self, PacketType};
+//!
+//! let mut frame = [0; 60];
+//! frame[12..16].copy_from_slice(&[0x08, 0x00, 0x45, 0]); // IPv4, header of 20 bytes
+//! frame[17] = 28; // total length
+//! frame[23] = 17; // UDP
+//! frame[34..40].copy_from_slice(&[0x04, 0xd2, 0, 53, 0, 8]);
+//!
+//! let layers = layers::parse(&frame);
+//! assert_eq!(layers.packet_type, PacketType::IPV4_UDP);
+//! assert_eq!((layers.l3_offset, layers.l4_offset), (14, 34));
+//! assert_eq!(layers.ports(&frame), Some(u32::from_ne_bytes([0x04, 0xd2, 0, 53])));
+//! ```
+//!
+//! The rules are those of receive-side scaling in a NIC, so that equal flows get equal answers:
+//!
+//! - A kind is given if what a hash needs of it is there: for IPv4 and IPv6 the fixed header with
+//!   its addresses, for TCP and UDP the ports, for ICMP type, code and checksum (4 bytes).
+//! - `malformed` says besides that a header is cut off or a length lies. A TCP header cut behind
+//!   its ports, or a packet shortened by a capture, thus keeps its kind and queue and is marked.
+//! - Of a fragment, the first included, L4 is not looked at: all fragments of a packet must land on
+//!   one queue. An atomic IPv6 fragment (RFC 6946) is none.
+//! - Bytes behind the IP length are padding and never part of L4. A third VLAN tag is
+//!   [`L3Kind::Other`]; more than eight IPv6 extension headers are malformed, and so are jumbograms.
+//!
+//! Guarantees: no panic and no offset beyond `data`, for any bytes; no accessor panics, even on
+//! data that the layers were not parsed from. Without `malformed`, the views of
+//! [`wire`](super::wire) accept L3 and L4 at the offsets given.
+//!
+//! Source: RFC 791, RFC 8200, IEEE 802.1Q; RSS as in the "Microsoft RSS hashing types" of NDIS.
+
+use core::fmt;
+
+use super::wire::{
+    Arp, EtherType, Ethernet, Icmpv4, Icmpv6, IpProtocol, Ipv4, Ipv6, Tcp, Udp, Vlan, upper_layer,
+};
+
+#[cfg(test)]
+mod tests;
+
+/// Network layer of a packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum L3Kind {
+    /// Cut off, or an IEEE 802.3 frame with a length in place of a type.
+    None = 0,
+    /// IPv4.
+    Ipv4 = 1,
+    /// IPv6.
+    Ipv6 = 2,
+    /// ARP.
+    Arp = 3,
+    /// Another EtherType.
+    Other = 4,
+}
+
+/// Transport layer of a packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum L4Kind {
+    /// Not IP, a fragment, cut off, or IPv6 with no next header.
+    None = 0,
+    /// TCP.
+    Tcp = 1,
+    /// UDP.
+    Udp = 2,
+    /// ICMP over IPv4, ICMPv6 over IPv6.
+    Icmp = 3,
+    /// Another protocol.
+    Other = 4,
+}
+
+/// Kinds of a packet's layers, with a fragment and a malformed bit: `mf44 4333`.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
+#[repr(transparent)]
+pub struct PacketType(u8);
+
+impl PacketType {
+    /// Nothing recognised.
+    pub const NONE: Self = Self(0);
+    /// ARP.
+    pub const ARP: Self = Self::new(L3Kind::Arp, L4Kind::None);
+    /// IPv4 and TCP.
+    pub const IPV4_TCP: Self = Self::new(L3Kind::Ipv4, L4Kind::Tcp);
+    /// IPv4 and UDP.
+    pub const IPV4_UDP: Self = Self::new(L3Kind::Ipv4, L4Kind::Udp);
+    /// IPv4 and ICMP.
+    pub const IPV4_ICMP: Self = Self::new(L3Kind::Ipv4, L4Kind::Icmp);
+    /// IPv4 fragment.
+    pub const IPV4_FRAGMENT: Self = Self::new(L3Kind::Ipv4, L4Kind::None).with_fragment();
+    /// IPv6 and TCP.
+    pub const IPV6_TCP: Self = Self::new(L3Kind::Ipv6, L4Kind::Tcp);
+    /// IPv6 and UDP.
+    pub const IPV6_UDP: Self = Self::new(L3Kind::Ipv6, L4Kind::Udp);
+    /// IPv6 and ICMPv6.
+    pub const IPV6_ICMP: Self = Self::new(L3Kind::Ipv6, L4Kind::Icmp);
+    /// IPv6 fragment.
+    pub const IPV6_FRAGMENT: Self = Self::new(L3Kind::Ipv6, L4Kind::None).with_fragment();
+
+    const L3_MASK: u8 = 0x07;
+    const L4_SHIFT: u32 = 3;
+    const FRAGMENT: u8 = 0x40;
+    const MALFORMED: u8 = 0x80;
+
+    /// Type of a packet that is whole and well formed.
+    #[inline]
+    pub const fn new(l3: L3Kind, l4: L4Kind) -> Self {
+        Self(l3 as u8 | (l4 as u8) << Self::L4_SHIFT)
+    }
+
+    /// The same, of a fragment.
+    #[inline]
+    #[must_use]
+    pub const fn with_fragment(self) -> Self {
+        Self(self.0 | Self::FRAGMENT)
+    }
+
+    /// The same, malformed.
+    #[inline]
+    #[must_use]
+    pub const fn with_malformed(self) -> Self {
+        Self(self.0 | Self::MALFORMED)
+    }
+
+    /// The byte, as it stands in a descriptor.
+    #[inline]
+    pub const fn bits(self) -> u8 {
+        self.0
+    }
+
+    /// From a byte that [`Self::bits`] gave; any other has kinds `Other` where it has no meaning.
+    #[inline]
+    pub const fn from_bits(bits: u8) -> Self {
+        Self(bits)
+    }
+
+    /// Network layer.
+    #[inline]
+    pub const fn l3(self) -> L3Kind {
+        match self.0 & Self::L3_MASK {
+            0 => L3Kind::None,
+            1 => L3Kind::Ipv4,
+            2 => L3Kind::Ipv6,
+            3 => L3Kind::Arp,
+            _ => L3Kind::Other,
+        }
+    }
+
+    /// Transport layer.
+    #[inline]
+    pub const fn l4(self) -> L4Kind {
+        match self.0 >> Self::L4_SHIFT & 7 {
+            0 => L4Kind::None,
+            1 => L4Kind::Tcp,
+            2 => L4Kind::Udp,
+            3 => L4Kind::Icmp,
+            _ => L4Kind::Other,
+        }
+    }
+
+    /// IPv4.
+    #[inline]
+    pub const fn is_ipv4(self) -> bool {
+        self.0 & Self::L3_MASK == L3Kind::Ipv4 as u8
+    }
+
+    /// IPv6.
+    #[inline]
+    pub const fn is_ipv6(self) -> bool {
+        self.0 & Self::L3_MASK == L3Kind::Ipv6 as u8
+    }
+
+    /// TCP, over IPv4 or IPv6.
+    #[inline]
+    pub const fn is_tcp(self) -> bool {
+        matches!(self.l4(), L4Kind::Tcp)
+    }
+
+    /// UDP, over IPv4 or IPv6.
+    #[inline]
+    pub const fn is_udp(self) -> bool {
+        matches!(self.l4(), L4Kind::Udp)
+    }
+
+    /// TCP or UDP.
+    #[inline]
+    pub const fn has_ports(self) -> bool {
+        matches!(self.l4(), L4Kind::Tcp | L4Kind::Udp)
+    }
+
+    /// One of several IP fragments.
+    #[inline]
+    pub const fn is_fragment(self) -> bool {
+        self.0 & Self::FRAGMENT != 0
+    }
+
+    /// A header is cut off, or a length lies.
+    #[inline]
+    pub const fn is_malformed(self) -> bool {
+        self.0 & Self::MALFORMED != 0
+    }
+}
+
+impl fmt::Display for PacketType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.l3() {
+            L3Kind::None => "none",
+            L3Kind::Ipv4 => "ipv4",
+            L3Kind::Ipv6 => "ipv6",
+            L3Kind::Arp => "arp",
+            L3Kind::Other => "other",
+        })?;
+        f.write_str(match self.l4() {
+            L4Kind::None => "",
+            L4Kind::Tcp => " tcp",
+            L4Kind::Udp => " udp",
+            L4Kind::Icmp => " icmp",
+            L4Kind::Other => " other",
+        })?;
+        f.write_str(if self.is_fragment() { " fragment" } else { "" })?;
+        f.write_str(if self.is_malformed() { " malformed" } else { "" })
+    }
+}
+
+impl fmt::Debug for PacketType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PacketType({self})")
+    }
+}
+
+/// What [`parse`] found. No byte of it is padding.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+#[repr(C)]
+pub struct Layers {
+    /// Bytes before the network layer, VLAN tags included: 14, 18 or 22; 0 if the frame is shorter.
+    pub l3_offset: u8,
+    /// VLAN tags, 0 to 2.
+    pub vlan_count: u8,
+    /// Bytes before the transport layer; 0 if [`L4Kind::None`].
+    pub l4_offset: u16,
+    /// Kinds of both.
+    pub packet_type: PacketType,
+    /// IP protocol behind the extension headers, of a fragment too; 0 if not IP or not reached.
+    pub protocol: u8,
+    /// Control information of the outer VLAN tag, in host order; 0 if there is none.
+    pub vlan_tci: u16,
+}
+
+const _: () = assert!(size_of::<Layers>() == 8);
+
+impl Layers {
+    /// IPv4 source and destination, each as its four bytes lie in memory.
+    #[inline]
+    pub fn ipv4_addresses(&self, data: &[u8]) -> Option<(u32, u32)> {
+        if !self.packet_type.is_ipv4() {
+            return None;
+        }
+        let [a, b, c, d, e, f, g, h] = *chunk(data, usize::from(self.l3_offset) + 12)?;
+        Some((u32::from_ne_bytes([a, b, c, d]), u32::from_ne_bytes([e, f, g, h])))
+    }
+
+    /// IPv6 source and destination, one after the other.
+    #[inline]
+    pub fn ipv6_addresses<'a>(&self, data: &'a [u8]) -> Option<&'a [u8; 32]> {
+        if !self.packet_type.is_ipv6() {
+            return None;
+        }
+        chunk(data, usize::from(self.l3_offset) + 8)
+    }
+
+    /// TCP or UDP source and destination port, as their four bytes lie in memory.
+    #[inline]
+    pub fn ports(&self, data: &[u8]) -> Option<u32> {
+        if !self.packet_type.has_ports() {
+            return None;
+        }
+        Some(u32::from_ne_bytes(*chunk(data, self.l4_offset.into())?))
+    }
+
+    /// Addresses and ports of TCP or UDP over IPv4, in wire order: the input of the RSS hash.
+    #[inline]
+    pub fn flow_v4(&self, data: &[u8]) -> Option<[u8; 12]> {
+        if !self.packet_type.is_ipv4() || !self.packet_type.has_ports() {
+            return None;
+        }
+        let addresses: &[u8; 8] = chunk(data, usize::from(self.l3_offset) + 12)?;
+        let ports: &[u8; 4] = chunk(data, self.l4_offset.into())?;
+        let mut flow = [0; 12];
+        flow[..8].copy_from_slice(addresses);
+        flow[8..].copy_from_slice(ports);
+        Some(flow)
+    }
+
+    /// Addresses and ports of TCP or UDP over IPv6, in wire order: the input of the RSS hash.
+    #[inline]
+    pub fn flow_v6(&self, data: &[u8]) -> Option<[u8; 36]> {
+        if !self.packet_type.has_ports() {
+            return None;
+        }
+        let addresses = self.ipv6_addresses(data)?;
+        let ports: &[u8; 4] = chunk(data, self.l4_offset.into())?;
+        let mut flow = [0; 36];
+        flow[..32].copy_from_slice(addresses);
+        flow[32..].copy_from_slice(ports);
+        Some(flow)
+    }
+}
+
+#[inline]
+fn chunk<const N: usize>(data: &[u8], at: usize) -> Option<&[u8; N]> {
+    data.get(at..)?.first_chunk()
+}
+
+/// Offsets in a frame of the fast path: no VLAN tag, IPv4 without options.
+const FAST_L3: usize = 14;
+const FAST_L4: usize = 34;
+/// Up to the end of a TCP header. Longer than UDP needs, so that one comparison covers both; a UDP
+/// frame below 54 bytes has not been padded by Ethernet and may take the slow path.
+const FAST_LENGTH: usize = FAST_L4 + 20;
+
+/// Finds the layers of an Ethernet frame.
+///
+/// Untagged TCP and UDP over IPv4 without options take a short path of two likely branches.
+#[inline]
+pub fn parse(data: &[u8]) -> Layers {
+    if let Some(frame) = data.first_chunk::<FAST_LENGTH>() {
+        // Type, version with header length, type of service.
+        let head = u32::from_le_bytes([frame[12], frame[13], frame[14], frame[15]]);
+        // Total length, identification, flags with fragment offset, time to live, protocol.
+        let rest = u64::from_le_bytes([
+            frame[16], frame[17], frame[18], frame[19], frame[20], frame[21], frame[22], frame[23],
+        ]);
+        let is_ipv4 = head & 0x00ff_ffff == 0x0045_0008;
+        let is_whole = rest & 0x0000_ff3f_0000_0000 == 0;
+        let protocol = (rest >> 56) as u8;
+        let is_tcp = protocol == IpProtocol::TCP.0;
+        let is_udp = protocol == IpProtocol::UDP.0;
+
+        // Flags are joined by `&`, not `&&`, and lengths are selected: a mix of TCP and UDP shall
+        // not cost a mispredicted branch.
+        if is_ipv4 & is_whole & (is_tcp | is_udp) {
+            let total = usize::from((rest as u16).swap_bytes());
+            let tcp_length = usize::from(frame[FAST_L4 + 12] >> 4) * 4;
+            let udp_length =
+                usize::from(u16::from_be_bytes([frame[FAST_L4 + 4], frame[FAST_L4 + 5]]));
+            let (length, least) = if is_tcp { (tcp_length, 20) } else { (udp_length, 8) };
+            let fits = (length >= least)
+                & (FAST_L4 - FAST_L3 + length <= total)
+                & (FAST_L3 + total <= data.len());
+            if fits {
+                return Layers {
+                    l3_offset: FAST_L3 as u8,
+                    vlan_count: 0,
+                    l4_offset: FAST_L4 as u16,
+                    packet_type: if is_tcp { PacketType::IPV4_TCP } else { PacketType::IPV4_UDP },
+                    protocol,
+                    vlan_tci: 0,
+                };
+            }
+        }
+    }
+    parse_slow(data)
+}
+
+/// [`parse`] without its short path; the same answer for every frame.
+///
+/// Public for tests and fuzzing.
+#[inline(never)]
+pub fn parse_slow(data: &[u8]) -> Layers {
+    let mut layers = Layers::default();
+    let Ok(ethernet) = Ethernet::new_checked(data) else {
+        return layers.malformed();
+    };
+    let mut ether_type = ethernet.ether_type();
+    let mut payload = ethernet.into_payload();
+    layers.l3_offset = Ethernet::HEADER_LENGTH as u8;
+
+    while ether_type.is_vlan() && layers.vlan_count < 2 {
+        let Ok(tag) = Vlan::new_checked(payload) else {
+            return layers.malformed();
+        };
+        if layers.vlan_count == 0 {
+            layers.vlan_tci = tag.tci();
+        }
+        layers.vlan_count += 1;
+        layers.l3_offset += Vlan::HEADER_LENGTH as u8;
+        ether_type = tag.ether_type();
+        payload = tag.into_payload();
+    }
+
+    match ether_type {
+        EtherType::IPV4 => layers.ipv4(payload),
+        EtherType::IPV6 => layers.ipv6(payload),
+        EtherType::ARP if payload.len() < Arp::LENGTH => layers.malformed(),
+        EtherType::ARP => layers.l3(L3Kind::Arp),
+        _ if ether_type.is_length() => layers,
+        _ => layers.l3(L3Kind::Other),
+    }
+}
+
+/// The steps of [`parse_slow`]: each adds what its layer tells.
+impl Layers {
+    #[inline]
+    fn malformed(mut self) -> Self {
+        self.packet_type = self.packet_type.with_malformed();
+        self
+    }
+
+    #[inline]
+    fn l3(mut self, kind: L3Kind) -> Self {
+        self.packet_type = PacketType::new(kind, L4Kind::None);
+        self
+    }
+
+    #[inline]
+    fn l4(mut self, kind: L4Kind, offset: usize) -> Self {
+        self.packet_type.0 |= (kind as u8) << PacketType::L4_SHIFT;
+        self.l4_offset = offset as u16;
+        self
+    }
+
+    fn ipv4(self, packet: &[u8]) -> Self {
+        let Some(header) = packet.first_chunk::<{ Ipv4::MINIMUM_HEADER_LENGTH }>() else {
+            return self.malformed();
+        };
+        if header[0] >> 4 != 4 {
+            return self.malformed();
+        }
+        let mut layers = self.l3(L3Kind::Ipv4);
+        layers.protocol = header[9];
+        // More fragments, or an offset.
+        if u16::from_be_bytes([header[6], header[7]]) & 0x3fff != 0 {
+            layers.packet_type = layers.packet_type.with_fragment();
+        }
+        if Ipv4::new_checked(packet).is_err() {
+            layers = layers.malformed();
+        }
+        if layers.packet_type.is_fragment() {
+            return layers;
+        }
+        // A total length beyond the data was marked; what is there is still worth reading.
+        let Ok(ip) = Ipv4::new_header(packet) else {
+            return layers;
+        };
+        if usize::from(ip.total_length()) < ip.header_length() {
+            return layers;
+        }
+        let offset = usize::from(layers.l3_offset) + ip.header_length();
+        layers.transport(ip.protocol(), offset, ip.into_payload())
+    }
+
+    fn ipv6(self, packet: &[u8]) -> Self {
+        let Ok(ip) = Ipv6::new_header(packet) else {
+            return self.malformed();
+        };
+        if ip.version() != 6 {
+            return self.malformed();
+        }
+        let mut layers = self.l3(L3Kind::Ipv6);
+        if Ipv6::new_checked(packet).is_err() {
+            layers = layers.malformed();
+        }
+        let next_header = ip.next_header();
+        let payload = ip.into_payload();
+        let Ok(upper) = upper_layer(next_header, payload) else {
+            return layers.malformed();
+        };
+        layers.protocol = upper.protocol.0;
+        if upper.fragment.is_some() {
+            layers.packet_type = layers.packet_type.with_fragment();
+            return layers;
+        }
+        if upper.protocol == IpProtocol::NO_NEXT_HEADER {
+            return layers;
+        }
+        let offset = usize::from(layers.l3_offset) + Ipv6::HEADER_LENGTH + upper.offset;
+        layers.transport(upper.protocol, offset, payload.get(upper.offset..).unwrap_or_default())
+    }
+
+    fn transport(self, protocol: IpProtocol, offset: usize, payload: &[u8]) -> Self {
+        let (kind, whole) = match (protocol, self.packet_type.l3()) {
+            (IpProtocol::TCP, _) => (L4Kind::Tcp, Tcp::new_checked(payload).is_ok()),
+            (IpProtocol::UDP, _) => (L4Kind::Udp, Udp::new_checked(payload).is_ok()),
+            (IpProtocol::ICMPV4, L3Kind::Ipv4) => {
+                (L4Kind::Icmp, Icmpv4::new_checked(payload).is_ok())
+            }
+            (IpProtocol::ICMPV6, L3Kind::Ipv6) => {
+                (L4Kind::Icmp, Icmpv6::new_checked(payload).is_ok())
+            }
+            _ => return self.l4(L4Kind::Other, offset),
+        };
+        let layers = if whole { self } else { self.malformed() };
+        // Ports, or type, code and checksum.
+        if payload.len() < 4 { layers } else { layers.l4(kind, offset) }
+    }
+}

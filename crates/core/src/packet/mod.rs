@@ -1,0 +1,7 @@
+//! Packets: the pool of buffers, descriptors, bursts of them, and their headers.
+
+pub mod burst;
+pub mod desc;
+pub mod layers;
+pub mod pool;
+pub mod wire;

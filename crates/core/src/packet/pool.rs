@@ -1,0 +1,575 @@
+//! The buffer pool: one mapping of fixed buffers, on the borrowed core.
+//!
+//! ```
+//! use picnic_core::packet::pool::{Pool, PoolConfig};
+//! let (mut pool, mut returns) = Pool::new(&PoolConfig::default(), 1).unwrap();
+//! let packet = pool.packet(b"hello").unwrap();
+//! assert_eq!(packet.data(), b"hello");
+//! returns[0].give_back(packet); // on the target core
+//! returns[0].publish();
+//! assert_eq!(pool.outstanding(), 0); // on the borrowed core
+//! ```
+//!
+//! Guarantees: exhaustion is a value (`None`), never a panic; a buffer is either
+//! home or owned by exactly one [`Descriptor`]; buffers come home from target
+//! cores over one return ring per queue, so no ring has two producers.
+//!
+//! All pools of a process live in one reserved range of addresses, the *buffer
+//! space*. A descriptor names its buffer by its place in that range (32 bits, in
+//! units of 64 bytes), so it needs no pointer and no handle to reach its bytes.
+//! Memory is mapped per pool (2 MiB pages if the system has them to give) and
+//! unmapped when the pool is dropped with every buffer home; with one missing,
+//! the mapping stays, so that no descriptor ever points at nothing.
+
+#![allow(unsafe_code)]
+
+use super::desc::Descriptor;
+use crate::error::PoolError;
+use crate::ring::spsc::{self, Consumer, Producer};
+use rustix::mm::{Advice, MapFlags, ProtFlags};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use std::ptr::NonNull;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+/// Start of each buffer: chain links and capacity, out of the data's first line.
+pub(super) const SEGMENT_HEADER_BYTES: u16 = 64;
+/// The longest packet a chain may hold, in bytes.
+pub const MAX_PACKET_BYTES: usize = 1 << 17;
+
+const UNIT: usize = 64;
+const HUGE_PAGE: usize = 2 << 20;
+/// Addresses reserved (not memory used) for all pools of the process.
+const SPACE_BYTES: usize = 32 << 30;
+
+/// Size and shape of a pool; the `[pool]` section of the card file.
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq)]
+#[serde(deny_unknown_fields, default)]
+pub struct PoolConfig {
+    /// Buffers in the pool, 64 to 1048576.
+    pub buffers: u32,
+    /// Bytes of packet one buffer holds, 64 to 61440; longer packets are chained.
+    pub buffer_size: u32,
+    /// Bytes kept free in front of each packet, a multiple of 64 up to 1024.
+    pub headroom: u32,
+}
+
+impl Default for PoolConfig {
+    fn default() -> Self {
+        PoolConfig { buffers: 8192, buffer_size: 2048, headroom: 128 }
+    }
+}
+
+impl PoolConfig {
+    /// What is out of range, if anything: key, value found, values allowed.
+    pub fn validate(&self) -> Result<(), PoolError> {
+        let check = |key, found: u32, low, high, step: u32| {
+            if (low..=high).contains(&found) && found.is_multiple_of(step) {
+                Ok(())
+            } else {
+                Err(PoolError::OutOfRange { key, found, low, high, step })
+            }
+        };
+        check("buffers", self.buffers, 64, 1 << 20, 1)?;
+        check("buffer_size", self.buffer_size, 64, 61_440, 1)?;
+        check("headroom", self.headroom, 0, 1024, 64)
+    }
+
+    /// Bytes from one buffer to the next: an odd number of lines, so that the same place
+    /// in all buffers spreads over all sets of every cache.
+    fn stride(&self) -> usize {
+        let bytes =
+            SEGMENT_HEADER_BYTES as usize + self.headroom as usize + self.buffer_size as usize;
+        (bytes.div_ceil(UNIT) | 1) * UNIT
+    }
+}
+
+/// What stands in the first line of every buffer.
+#[repr(C)]
+struct SegmentHeader {
+    /// Bytes from the start of the buffer to its end.
+    capacity: u32,
+    /// Next segment of a chained packet: its buffer, offset and length.
+    next_buffer: u32,
+    next_offset: u16,
+    next_length: u16,
+    /// In the first segment of a chain: the whole packet's length.
+    total_length: u32,
+    /// Whether `next_*` mean anything.
+    has_next: u32,
+}
+
+// ---------------------------------------------------------------- the buffer space
+
+/// Where the buffer space starts; null until the first pool is made.
+static SPACE: AtomicPtr<u8> = AtomicPtr::new(std::ptr::null_mut());
+/// Free ranges of the buffer space, as (start, length) in bytes, sorted; `None` until reserved.
+static RANGES: Mutex<Option<Vec<(usize, usize)>>> = Mutex::new(None);
+
+fn take_range(bytes: usize) -> Result<usize, PoolError> {
+    let mut ranges = RANGES.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let ranges = match &mut *ranges {
+        Some(ranges) => ranges,
+        unreserved => {
+            // SAFETY: a fresh mapping of the kernel's choosing touches no memory of ours.
+            let start = unsafe {
+                rustix::mm::mmap_anonymous(
+                    std::ptr::null_mut(),
+                    SPACE_BYTES + HUGE_PAGE,
+                    ProtFlags::empty(),
+                    MapFlags::PRIVATE | MapFlags::NORESERVE,
+                )
+            }
+            .map_err(|source| PoolError::Map { bytes: SPACE_BYTES, source })?;
+            let aligned = (start as usize).next_multiple_of(HUGE_PAGE) as *mut u8;
+            SPACE.store(aligned, Ordering::Release);
+            unreserved.insert(vec![(0, SPACE_BYTES)])
+        }
+    };
+    let index = ranges
+        .iter()
+        .position(|&(_, length)| length >= bytes)
+        .ok_or(PoolError::SpaceExhausted { bytes })?;
+    let (start, length) = ranges[index];
+    if length == bytes {
+        ranges.remove(index);
+    } else {
+        ranges[index] = (start + bytes, length - bytes);
+    }
+    Ok(start)
+}
+
+fn give_range(start: usize, bytes: usize) {
+    let mut ranges = RANGES.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    if let Some(ranges) = &mut *ranges {
+        let index = ranges.partition_point(|&(other, _)| other < start);
+        ranges.insert(index, (start, bytes));
+        ranges.dedup_by(|next, previous| {
+            let adjacent = previous.0 + previous.1 == next.0;
+            if adjacent {
+                previous.1 += next.1;
+            }
+            adjacent
+        });
+    }
+}
+
+#[inline(always)]
+fn address(buffer: u32) -> *mut u8 {
+    // Relaxed is enough: whoever holds a descriptor got it, by some chain of
+    // synchronisation, from the pool that stored this before making it.
+    SPACE.load(Ordering::Relaxed).wrapping_add(buffer as usize * UNIT)
+}
+
+// ---------------------------------------------------------------- bytes of a descriptor
+//
+// Invariant of this module and `desc`: of a live descriptor, `buffer` is the place of a
+// buffer of a mapped pool, taken off its free list and put back only when the descriptor
+// is given up; [offset, offset + length) lies within the buffer's capacity, behind its
+// header. `Descriptor` is not `Clone`, so one descriptor has the buffer to itself.
+
+#[inline(always)]
+pub(super) fn bytes(descriptor: &Descriptor) -> &[u8] {
+    // SAFETY: by the invariant the range is mapped, initialised (fresh mappings are zero)
+    // and not written while `descriptor` is borrowed.
+    unsafe {
+        std::slice::from_raw_parts(
+            address(descriptor.buffer).add(descriptor.offset as usize),
+            descriptor.length as usize,
+        )
+    }
+}
+
+#[inline(always)]
+pub(super) fn bytes_mut(descriptor: &mut Descriptor) -> &mut [u8] {
+    // SAFETY: as in `bytes`; the exclusive borrow of the only descriptor is exclusive
+    // access to the bytes.
+    unsafe {
+        std::slice::from_raw_parts_mut(
+            address(descriptor.buffer).add(descriptor.offset as usize),
+            descriptor.length as usize,
+        )
+    }
+}
+
+#[inline(always)]
+pub(super) fn prefetch(descriptor: &Descriptor) {
+    crate::prefetch::for_read(
+        address(descriptor.buffer).wrapping_add(descriptor.offset as usize),
+    );
+}
+
+fn header<'a>(buffer: u32) -> &'a SegmentHeader {
+    // SAFETY: every buffer starts with a header written when its pool was made; callers
+    // hold the descriptor (or the chain's head) that owns the buffer.
+    unsafe { &*address(buffer).cast::<SegmentHeader>() }
+}
+
+fn header_mut<'a>(buffer: u32) -> &'a mut SegmentHeader {
+    // SAFETY: as in `header`; callers hold the owner exclusively and keep one such
+    // reference at a time.
+    unsafe { &mut *address(buffer).cast::<SegmentHeader>() }
+}
+
+pub(super) fn capacity(descriptor: &Descriptor) -> u32 {
+    header(descriptor.buffer).capacity
+}
+
+#[cold]
+pub(super) fn chain_length(descriptor: &Descriptor) -> u32 {
+    header(descriptor.buffer).total_length
+}
+
+#[cold]
+pub(super) fn add_chain_length(descriptor: &mut Descriptor, difference: i32) {
+    let header = header_mut(descriptor.buffer);
+    header.total_length = header.total_length.wrapping_add_signed(difference);
+}
+
+pub(super) fn segments(descriptor: &Descriptor) -> impl Iterator<Item = &[u8]> {
+    let mut next = Some((descriptor.buffer, descriptor.offset, descriptor.length));
+    let chained = descriptor.is_chained();
+    std::iter::from_fn(move || {
+        let (buffer, offset, length) = next?;
+        next = chained.then(|| next_segment(buffer)).flatten();
+        // SAFETY: the head of the chain owns all its buffers; links are written by
+        // `Pool::packet` with ranges inside their buffers, and the head is borrowed.
+        Some(unsafe {
+            std::slice::from_raw_parts(address(buffer).add(offset as usize), length as usize)
+        })
+    })
+}
+
+fn next_segment(buffer: u32) -> Option<(u32, u16, u16)> {
+    let header = header(buffer);
+    (header.has_next != 0).then_some((header.next_buffer, header.next_offset, header.next_length))
+}
+
+// ---------------------------------------------------------------- the pool
+
+/// The borrowed core's end of a buffer pool.
+#[derive(Debug)]
+pub struct Pool {
+    /// Buffers at home, most recently used last: their lines are the likeliest in cache.
+    free: Vec<u32>,
+    returns: Vec<Consumer<u32>>,
+    /// Place of the first buffer and distance to the next, in units.
+    first: u32,
+    stride: u32,
+    buffers: u32,
+    offset: u16,
+    buffer_size: u32,
+    start: usize,
+    bytes: usize,
+    huge_pages: bool,
+    /// Requests that found no buffer.
+    exhausted: u64,
+}
+
+impl Pool {
+    /// Maps a pool, with one return ring for each of `queues` target queues.
+    ///
+    /// # Errors
+    /// [`PoolError`]: a size out of range, no address space left, or no memory.
+    pub fn new(
+        config: &PoolConfig,
+        queues: usize,
+    ) -> Result<(Pool, Vec<ReturnSender>), PoolError> {
+        config.validate()?;
+        let stride = config.stride();
+        let bytes = (stride * config.buffers as usize).next_multiple_of(HUGE_PAGE);
+        let start = take_range(bytes)?;
+        let place = SPACE.load(Ordering::Acquire).wrapping_add(start);
+        let huge_pages = match map(place, bytes) {
+            Ok(huge_pages) => huge_pages,
+            Err(source) => {
+                give_range(start, bytes);
+                return Err(PoolError::Map { bytes, source });
+            }
+        };
+        let (first, stride_units) = ((start / UNIT) as u32, (stride / UNIT) as u32);
+        let mut free = Vec::with_capacity(config.buffers as usize);
+        // Pushed last to first, so that the first buffers are taken first.
+        for index in (0..config.buffers).rev() {
+            let buffer = first + index * stride_units;
+            // SAFETY: the buffer lies in the mapping just made and nothing refers to it yet.
+            unsafe {
+                address(buffer).cast::<SegmentHeader>().write(SegmentHeader {
+                    capacity: stride as u32,
+                    next_buffer: 0,
+                    next_offset: 0,
+                    next_length: 0,
+                    total_length: 0,
+                    has_next: 0,
+                });
+            }
+            free.push(buffer);
+        }
+        // A return ring has room for every buffer there is: giving back cannot fail.
+        let (senders, returns) = (0..queues)
+            .map(|_| spsc::channel(config.buffers as usize))
+            .map(|(producer, consumer)| (ReturnSender { ring: producer }, consumer))
+            .unzip();
+        let pool = Pool {
+            free,
+            returns,
+            first,
+            stride: stride_units,
+            buffers: config.buffers,
+            offset: SEGMENT_HEADER_BYTES + config.headroom as u16,
+            buffer_size: config.buffer_size,
+            start,
+            bytes,
+            huge_pages,
+            exhausted: 0,
+        };
+        Ok((pool, senders))
+    }
+
+    /// Takes a buffer for a packet of `length` bytes in one segment.
+    ///
+    /// `None` if no buffer is home or `length` exceeds [`Pool::buffer_size`]. The bytes
+    /// hold whatever the buffer held before.
+    #[inline(always)]
+    pub fn allocate(&mut self, length: usize) -> Option<Descriptor> {
+        if length > self.buffer_size as usize {
+            return None;
+        }
+        match self.free.pop() {
+            Some(buffer) => Some(Descriptor::new(buffer, self.offset, length as u16)),
+            None => self.allocate_after_collect(length),
+        }
+    }
+
+    #[cold]
+    fn allocate_after_collect(&mut self, length: usize) -> Option<Descriptor> {
+        self.collect();
+        match self.free.pop() {
+            Some(buffer) => Some(Descriptor::new(buffer, self.offset, length as u16)),
+            None => {
+                self.exhausted += 1;
+                None
+            }
+        }
+    }
+
+    /// A packet holding `data`, chained over several buffers if one is too small.
+    ///
+    /// `None` if too few buffers are home or `data` exceeds [`MAX_PACKET_BYTES`].
+    #[inline]
+    pub fn packet(&mut self, data: &[u8]) -> Option<Descriptor> {
+        if data.len() > self.buffer_size as usize {
+            return self.chained_packet(data);
+        }
+        let mut descriptor = self.allocate(data.len())?;
+        descriptor.data_mut().copy_from_slice(data);
+        Some(descriptor)
+    }
+
+    #[cold]
+    fn chained_packet(&mut self, data: &[u8]) -> Option<Descriptor> {
+        let needed = data.len().div_ceil(self.buffer_size as usize);
+        if data.len() > MAX_PACKET_BYTES || !self.ensure(needed) {
+            return None;
+        }
+        let mut chunks = data.chunks(self.buffer_size as usize);
+        let mut head = self.packet(chunks.next()?)?;
+        head.set_chained(true);
+        header_mut(head.buffer).total_length = data.len() as u32;
+        let mut last = head.buffer;
+        for chunk in chunks {
+            let segment = self.packet(chunk)?;
+            let link = header_mut(last);
+            link.next_buffer = segment.buffer;
+            link.next_offset = segment.offset;
+            link.next_length = segment.length;
+            link.has_next = 1;
+            last = segment.buffer;
+            // The head owns the segment's buffer from here on.
+        }
+        Some(head)
+    }
+
+    /// Whether `count` buffers are home, after looking at the return rings if need be.
+    #[inline]
+    pub fn ensure(&mut self, count: usize) -> bool {
+        if self.free.len() < count {
+            self.collect();
+        }
+        self.free.len() >= count
+    }
+
+    /// Has the lines that the next `count` packets start with fetched for writing.
+    #[inline]
+    pub fn prefetch_for_write(&self, count: usize) {
+        for &buffer in self.free.iter().rev().take(count) {
+            crate::prefetch::for_write(address(buffer).wrapping_add(self.offset as usize));
+        }
+    }
+
+    /// Has the lines that the next `count` packets start with fetched for reading.
+    #[inline]
+    pub fn prefetch_for_read(&self, count: usize) {
+        for &buffer in self.free.iter().rev().take(count) {
+            crate::prefetch::for_read(address(buffer).wrapping_add(self.offset as usize));
+        }
+    }
+
+    /// Takes in the buffers that target cores have given back.
+    #[inline(never)]
+    pub fn collect(&mut self) {
+        for ring in &mut self.returns {
+            ring.refresh();
+            while let Some(buffer) = ring.pop() {
+                // Never grows: there are no more buffers than the list was made for.
+                self.free.push(buffer);
+            }
+            ring.release();
+        }
+    }
+
+    /// Takes a packet's buffers back, on the borrowed core.
+    #[inline(always)]
+    pub fn free(&mut self, descriptor: Descriptor) {
+        if descriptor.is_chained() {
+            return self.free_chain(descriptor);
+        }
+        self.free.push(descriptor.buffer);
+    }
+
+    #[cold]
+    fn free_chain(&mut self, descriptor: Descriptor) {
+        take_chain(descriptor, |buffer| self.free.push(buffer));
+    }
+
+    /// Buffers not at home: in rings, in functions, in wires.
+    pub fn outstanding(&mut self) -> usize {
+        self.collect();
+        self.buffers as usize - self.free.len()
+    }
+
+    /// Buffers in the pool.
+    pub fn buffers(&self) -> usize {
+        self.buffers as usize
+    }
+
+    /// Buffers at home, return rings not looked at.
+    pub fn available(&self) -> usize {
+        self.free.len()
+    }
+
+    /// Bytes of packet that one buffer holds.
+    pub fn buffer_size(&self) -> usize {
+        self.buffer_size as usize
+    }
+
+    /// Bytes mapped.
+    pub fn mapped_bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Whether the pool stands on 2 MiB pages.
+    pub fn huge_pages(&self) -> bool {
+        self.huge_pages
+    }
+
+    /// How often no buffer could be given.
+    pub fn exhausted(&self) -> u64 {
+        self.exhausted
+    }
+
+    /// The number of the packet's first buffer in this pool, 0 up to `buffers`.
+    #[inline]
+    pub fn buffer_index(&self, descriptor: &Descriptor) -> usize {
+        (descriptor.buffer.wrapping_sub(self.first) / self.stride) as usize
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        if self.outstanding() != 0 {
+            // Somewhere a descriptor lives on. Its bytes must too.
+            return;
+        }
+        if let Some(place) = NonNull::new(address(self.first)) {
+            // SAFETY: the range is this pool's own, and with every buffer home nothing
+            // refers to it. It is replaced, not unmapped, so that the buffer space stays
+            // reserved.
+            let reserved = unsafe {
+                rustix::mm::mmap_anonymous(
+                    place.as_ptr().cast(),
+                    self.bytes,
+                    ProtFlags::empty(),
+                    MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED,
+                )
+            };
+            if reserved.is_ok() {
+                give_range(self.start, self.bytes);
+            }
+        }
+    }
+}
+
+/// A target core's end of a return ring.
+#[derive(Debug)]
+pub struct ReturnSender {
+    ring: Producer<u32>,
+}
+
+impl ReturnSender {
+    /// Gives a packet's buffers back; they are seen by the pool after `publish`.
+    #[inline(always)]
+    pub fn give_back(&mut self, descriptor: Descriptor) {
+        if descriptor.is_chained() {
+            take_chain(descriptor, |buffer| Self::send(&mut self.ring, buffer));
+        } else {
+            Self::send(&mut self.ring, descriptor.buffer);
+        }
+    }
+
+    #[inline(always)]
+    fn send(ring: &mut Producer<u32>, buffer: u32) {
+        // Room for every buffer of the pool was made, so this cannot fail; were it to, the
+        // buffer would be missing from the pool and show there.
+        let _ = ring.stage(buffer);
+    }
+
+    /// Makes what was given back visible, with one release store.
+    #[inline]
+    pub fn publish(&mut self) {
+        self.ring.publish();
+    }
+}
+
+/// Walks a chain, unlinking each buffer before it is handed on.
+fn take_chain(descriptor: Descriptor, mut hand_on: impl FnMut(u32)) {
+    let mut next = Some(descriptor.buffer);
+    while let Some(buffer) = next {
+        next = next_segment(buffer).map(|(following, ..)| following);
+        header_mut(buffer).has_next = 0;
+        hand_on(buffer);
+    }
+}
+
+/// Maps `bytes` at `place`; true if on 2 MiB pages.
+fn map(place: *mut u8, bytes: usize) -> Result<bool, rustix::io::Errno> {
+    let flags = MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::POPULATE;
+    let access = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: the range lies in the reserved buffer space and was taken for this pool alone.
+    let huge = unsafe {
+        rustix::mm::mmap_anonymous(place.cast(), bytes, access, flags | MapFlags::HUGETLB)
+    };
+    if huge.is_ok() {
+        return Ok(true);
+    }
+    let flags = MapFlags::PRIVATE | MapFlags::FIXED;
+    // SAFETY: as above.
+    unsafe {
+        rustix::mm::mmap_anonymous(place.cast(), bytes, access, flags)?;
+        // Transparent huge pages do nearly as well where there are no reserved ones. A
+        // refusal changes speed, not meaning.
+        let _ = rustix::mm::madvise(place.cast(), bytes, Advice::LinuxHugepage);
+    }
+    Ok(false)
+}

@@ -1,0 +1,177 @@
+//! Checked views of packet headers, read and written in place.
+//!
+//! ```
+//! use picnic_core::packet::wire::{EtherType, Ethernet, IpProtocol, Ipv4, Truncated, Udp};
+//!
+//! fn is_dns(frame: &[u8]) -> Result<bool, Truncated> {
+//!     let ethernet = Ethernet::new_checked(frame)?;
+//!     if ethernet.ether_type() != EtherType::IPV4 {
+//!         return Ok(false);
+//!     }
+//!     let ip = Ipv4::new_checked(ethernet.payload())?;
+//!     if ip.protocol() != IpProtocol::UDP || ip.is_fragment() {
+//!         return Ok(false);
+//!     }
+//!     Ok(Udp::new_checked(ip.payload())?.destination_port() == 53)
+//! }
+//! # assert_eq!(is_dns(&[0; 9]), Err(Truncated));
+//! ```
+//!
+//! A view borrows or owns its bytes: `&[u8]` to read, `&mut [u8]` to write too. Numbers are in host
+//! order, lengths in bytes.
+//!
+//! Guarantees: `new_checked` refuses a buffer shorter than the header, and a length field that
+//! points outside the buffer or into the fixed header. After it no accessor panics, whatever the
+//! bytes say, and also when a setter made a length lie afterwards: `payload` is then cut to what is
+//! there. Setters change their field alone; checksums are filled by `fill_checksum`. Where the end
+//! of a packet may lie elsewhere (a quote in an ICMP error, a cut capture, a chain of segments),
+//! `new_header` checks the header alone.
+//!
+//! Source: the RFC named at the head of each protocol's file.
+
+mod arp;
+pub mod checksum;
+mod ethernet;
+mod icmpv4;
+mod icmpv6;
+mod ipv4;
+mod ipv6;
+mod tcp;
+mod udp;
+mod vlan;
+
+#[cfg(test)]
+pub(crate) mod tests;
+
+use core::{error, fmt, ops::Range};
+
+pub use arp::Arp;
+pub use checksum::PseudoHeader;
+pub use ethernet::{EtherType, Ethernet, MacAddress};
+pub use icmpv4::Icmpv4;
+pub use icmpv6::Icmpv6;
+pub use ipv4::Ipv4;
+pub use ipv6::{Fragment, Ipv6, MAXIMUM_EXTENSION_HEADERS, UpperLayer, upper_layer};
+pub use tcp::{Tcp, TcpFlags};
+pub use udp::Udp;
+pub use vlan::Vlan;
+
+/// The bytes end before the header does, or a length field contradicts them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Truncated;
+
+impl fmt::Display for Truncated {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("header cut off, or a length field that lies")
+    }
+}
+
+impl error::Error for Truncated {}
+
+/// Number of the protocol an IP packet carries (IPv4 "protocol", IPv6 "next header").
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct IpProtocol(
+    /// The number as assigned by IANA.
+    pub u8,
+);
+
+impl IpProtocol {
+    /// IPv6 hop-by-hop options (RFC 8200, 4.3).
+    pub const HOP_BY_HOP: Self = Self(0);
+    /// ICMP for IPv4.
+    pub const ICMPV4: Self = Self(1);
+    /// TCP.
+    pub const TCP: Self = Self(6);
+    /// UDP.
+    pub const UDP: Self = Self(17);
+    /// IPv6 routing header (RFC 8200, 4.4).
+    pub const ROUTING: Self = Self(43);
+    /// IPv6 fragment header (RFC 8200, 4.5).
+    pub const FRAGMENT: Self = Self(44);
+    /// Encapsulating security payload.
+    pub const ESP: Self = Self(50);
+    /// Authentication header (RFC 4302).
+    pub const AUTHENTICATION: Self = Self(51);
+    /// ICMP for IPv6.
+    pub const ICMPV6: Self = Self(58);
+    /// Nothing follows (RFC 8200, 4.7).
+    pub const NO_NEXT_HEADER: Self = Self(59);
+    /// IPv6 destination options (RFC 8200, 4.6).
+    pub const DESTINATION_OPTIONS: Self = Self(60);
+    /// SCTP.
+    pub const SCTP: Self = Self(132);
+}
+
+/// What every view offers: the bytes behind the header, and the buffer back.
+/// The view supplies `payload_range`, made by [`clamped`].
+macro_rules! buffer_access {
+    ($view:ident) => {
+        impl<T: AsRef<[u8]>> $view<T> {
+            /// Bytes behind the header, to the end its length field gives or the buffer has.
+            #[inline]
+            pub fn payload(&self) -> &[u8] {
+                &self.buffer.as_ref()[self.payload_range()]
+            }
+
+            /// Gives the buffer back.
+            #[inline]
+            pub fn into_inner(self) -> T {
+                self.buffer
+            }
+        }
+
+        impl<T: AsRef<[u8]> + AsMut<[u8]>> $view<T> {
+            /// [`Self::payload`], to write.
+            #[inline]
+            pub fn payload_mut(&mut self) -> &mut [u8] {
+                let range = self.payload_range();
+                &mut self.buffer.as_mut()[range]
+            }
+        }
+
+        impl<'a> $view<&'a [u8]> {
+            /// [`Self::payload`] for as long as the bytes are borrowed.
+            #[inline]
+            pub fn into_payload(self) -> &'a [u8] {
+                &self.buffer[self.payload_range()]
+            }
+        }
+    };
+}
+use buffer_access;
+
+/// `start..end`, moved inside `0..length`; slicing by it cannot panic.
+#[inline]
+fn clamped(start: usize, end: usize, length: usize) -> Range<usize> {
+    let end = end.min(length);
+    start.min(end)..end
+}
+
+/// Length for a 16-bit field; a buffer too long for the field gives its largest value.
+#[inline]
+fn saturating_u16(length: usize) -> u16 {
+    u16::try_from(length).unwrap_or(u16::MAX)
+}
+
+/// `N` bytes at `at`, for offsets inside the header that was checked.
+#[inline]
+fn get<const N: usize>(data: &[u8], at: usize) -> [u8; N] {
+    let mut bytes = [0; N];
+    bytes.copy_from_slice(&data[at..at + N]);
+    bytes
+}
+
+#[inline]
+fn get_u16(data: &[u8], at: usize) -> u16 {
+    u16::from_be_bytes(get(data, at))
+}
+
+#[inline]
+fn get_u32(data: &[u8], at: usize) -> u32 {
+    u32::from_be_bytes(get(data, at))
+}
+
+#[inline]
+fn set(data: &mut [u8], at: usize, bytes: &[u8]) {
+    data[at..at + bytes.len()].copy_from_slice(bytes);
+}

@@ -1,0 +1,197 @@
+//! The wire port: where a card's packets come from and leave by.
+//!
+//! A port is polled by the borrowed core and never blocks. It counts what it
+//! cannot take; it never panics, whatever comes in.
+
+use crate::ledger::{CardLedger, DropReason, Stage};
+use crate::packet::burst::Burst;
+use crate::packet::desc::Descriptor;
+use crate::packet::pool::Pool;
+use crate::stats::WireCounters;
+use crate::time::Time;
+use std::collections::VecDeque;
+use std::os::fd::BorrowedFd;
+
+/// One wire of a card.
+pub trait WirePort: Send {
+    /// Hands over what has arrived by `now`, as much as `rx` has room for.
+    fn receive(&mut self, now: Time, rx: &mut Receiver<'_>);
+
+    /// Sends packets, oldest first, as many as it can: [`Transmitter::next`] gives one,
+    /// [`Transmitter::sent`] or [`Transmitter::drop`] ends it. What is not taken stays queued.
+    fn transmit(&mut self, now: Time, tx: &mut Transmitter<'_>);
+
+    /// Whether packets wait at no loss until the card asks for them (a file, a generator
+    /// running flat out). Such a wire is not asked while a target ring is short of room.
+    fn is_patient(&self) -> bool {
+        false
+    }
+
+    /// When the port next has something by time alone, if it knows.
+    fn next_deadline(&self) -> Option<Time> {
+        None
+    }
+
+    /// Whether the port will never hand over another packet.
+    fn is_finished(&self) -> bool {
+        false
+    }
+
+    /// A descriptor that becomes readable when packets arrive, to sleep on.
+    fn readiness(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    /// Something to tell the user at the end: what was odd about the input, say.
+    fn report(&self) -> Vec<String> {
+        Vec::new()
+    }
+}
+
+/// Takes a wire's packets in: gives out buffers, counts, stamps.
+#[derive(Debug)]
+pub struct Receiver<'a> {
+    pool: &'a mut Pool,
+    burst: &'a mut Burst,
+    counters: &'a WireCounters,
+    ledger: &'a CardLedger,
+    now: Time,
+    wire: u8,
+    limit: usize,
+    bytes: u64,
+    first: usize,
+}
+
+impl<'a> Receiver<'a> {
+    /// A receiver for wire number `wire` that takes up to `limit` packets into `burst`.
+    pub fn new(
+        pool: &'a mut Pool,
+        burst: &'a mut Burst,
+        counters: &'a WireCounters,
+        ledger: &'a CardLedger,
+        now: Time,
+        wire: u8,
+        limit: usize,
+    ) -> Self {
+        let limit = limit.min(burst.room());
+        let first = burst.len();
+        Receiver { pool, burst, counters, ledger, now, wire, limit, bytes: 0, first }
+    }
+
+    /// Packets it still takes.
+    #[inline(always)]
+    pub fn room(&self) -> usize {
+        self.limit - (self.burst.len() - self.first)
+    }
+
+    /// A buffer for a packet of `length` bytes; see [`Pool::allocate`].
+    #[inline(always)]
+    pub fn allocate(&mut self, length: usize) -> Option<Descriptor> {
+        self.pool.allocate(length)
+    }
+
+    /// The pool, for ports that need more than one buffer at a time.
+    #[inline(always)]
+    pub fn pool(&mut self) -> &mut Pool {
+        self.pool
+    }
+
+    /// A packet has arrived. Without room it goes back to its pool, counted.
+    #[inline(always)]
+    pub fn push(&mut self, mut packet: Descriptor) {
+        packet.wire = self.wire;
+        packet.set_received_at(self.now);
+        self.bytes += u64::from(packet.length());
+        if self.room() == 0 {
+            self.overflow(packet);
+        } else if let Err(packet) = self.burst.push(packet) {
+            self.overflow(packet);
+        }
+    }
+
+    #[cold]
+    fn overflow(&mut self, packet: Descriptor) {
+        self.bytes -= u64::from(packet.length());
+        self.pool.free(packet);
+        self.shed(DropReason::BurstFull, 1);
+    }
+
+    /// A packet of these bytes has arrived: takes buffers, copies, pushes. Without buffers,
+    /// or if it is longer than a packet may be, it is shed and counted.
+    #[inline]
+    pub fn push_bytes(&mut self, data: &[u8]) {
+        match self.pool.packet(data) {
+            Some(packet) => self.push(packet),
+            None if data.len() > crate::packet::pool::MAX_PACKET_BYTES => {
+                self.shed(DropReason::Oversize, 1);
+            }
+            None => self.shed(DropReason::PoolExhausted, 1),
+        }
+    }
+
+    /// Packets arrived that could not be taken: in, and dropped at the wire.
+    #[cold]
+    pub fn shed(&mut self, reason: DropReason, packets: u64) {
+        self.ledger.received.add(packets);
+        self.counters.rx_packets.add(packets);
+        self.ledger.drops.add(reason, Stage::Wire, packets);
+    }
+}
+
+impl Drop for Receiver<'_> {
+    fn drop(&mut self) {
+        let packets = (self.burst.len() - self.first) as u64;
+        self.counters.rx_packets.add(packets);
+        self.counters.rx_bytes.add(self.bytes);
+        self.ledger.received.add(packets);
+    }
+}
+
+/// Hands packets to a wire: the queue of those waiting for it, oldest first.
+#[derive(Debug)]
+pub struct Transmitter<'a> {
+    pool: &'a mut Pool,
+    queue: &'a mut VecDeque<Descriptor>,
+    counters: &'a WireCounters,
+    ledger: &'a CardLedger,
+}
+
+impl<'a> Transmitter<'a> {
+    /// A transmitter over a wire's queue.
+    pub fn new(
+        pool: &'a mut Pool,
+        queue: &'a mut VecDeque<Descriptor>,
+        counters: &'a WireCounters,
+        ledger: &'a CardLedger,
+    ) -> Self {
+        Transmitter { pool, queue, counters, ledger }
+    }
+
+    /// The oldest packet, left in the queue.
+    #[inline]
+    pub fn peek(&self) -> Option<&Descriptor> {
+        self.queue.front()
+    }
+
+    /// Takes the oldest packet. It must end in [`Transmitter::sent`] or [`Transmitter::drop`].
+    #[inline]
+    pub fn next(&mut self) -> Option<Descriptor> {
+        self.queue.pop_front()
+    }
+
+    /// The wire has the packet's bytes: counts it and takes the buffer back.
+    #[inline]
+    pub fn sent(&mut self, packet: Descriptor) {
+        self.counters.tx_packets.add(1);
+        self.counters.tx_bytes.add(u64::from(packet.length()));
+        self.ledger.transmitted.add(1);
+        self.pool.free(packet);
+    }
+
+    /// The wire cannot send this packet: counts it and takes the buffer back.
+    #[inline]
+    pub fn drop(&mut self, packet: Descriptor, reason: DropReason) {
+        self.ledger.drops.add(reason, Stage::WireTx, 1);
+        self.pool.free(packet);
+    }
+}

@@ -1,0 +1,115 @@
+//! Registries: what a card file can name, from one line per entry.
+//!
+//! An entry carries its name, one line of help, a typed config with defaults and
+//! its builder. From it come command-line help, the docs page and the
+//! conformance tests. To add one, implement [`Component`] in a file of its own
+//! and name the type in the registry's list.
+
+use crate::config::{KeyHelp, Section, keys_of};
+use crate::error::ConfigError;
+use schemars::JsonSchema;
+use serde::de::DeserializeOwned;
+use std::path::PathBuf;
+
+/// What a builder may know of the card its product is for.
+#[derive(Clone, Debug)]
+pub struct BuildContext {
+    /// Target queues of the card.
+    pub queues: u16,
+    /// Wires of the card.
+    pub wires: u8,
+    /// The run's seed; mix in `position` to get a stream of one's own.
+    pub seed: u64,
+    /// Where this entry stands among its kind: wire number, place in the chain.
+    pub position: usize,
+    /// Relative paths start here: the folder of the card file.
+    pub directory: PathBuf,
+    /// The longest packet one buffer holds, in bytes.
+    pub buffer_size: usize,
+}
+
+impl Default for BuildContext {
+    fn default() -> Self {
+        BuildContext {
+            queues: 4,
+            wires: 1,
+            seed: 1,
+            position: 0,
+            directory: PathBuf::from("."),
+            buffer_size: 2048,
+        }
+    }
+}
+
+/// Something that a card file can name.
+pub trait Component {
+    /// What the builder makes: `Box<dyn Function>`, `Box<dyn WirePort>`, ...
+    type Product;
+    /// Its keys in the card file. All have defaults, or the builder says what is missing.
+    type Config: DeserializeOwned + JsonSchema;
+    /// The name in card files: the field's usual term, lower case, with dashes.
+    const NAME: &'static str;
+    /// One line of help, no full stop.
+    const HELP: &'static str;
+
+    /// Builds it. An error names the key it is about.
+    fn build(
+        config: Self::Config,
+        context: &BuildContext,
+    ) -> Result<Self::Product, ConfigError>;
+}
+
+/// One line of a registry.
+pub struct Entry<P> {
+    /// The name in card files.
+    pub name: &'static str,
+    /// One line of help.
+    pub help: &'static str,
+    keys: fn() -> Vec<KeyHelp>,
+    build: fn(&Section, &BuildContext) -> Result<P, ConfigError>,
+}
+
+impl<P> Entry<P> {
+    /// The entry of a component.
+    pub const fn of<C: Component<Product = P>>() -> Self {
+        Entry {
+            name: C::NAME,
+            help: C::HELP,
+            keys: keys_of::<C::Config>,
+            build: |section, context| {
+                let config = section.parse::<C::Config>()?;
+                C::build(config, context).map_err(|error| section.locate(error))
+            },
+        }
+    }
+
+    /// The keys of its config: name, type, default, help.
+    pub fn keys(&self) -> Vec<KeyHelp> {
+        (self.keys)()
+    }
+
+    /// Builds the component from its section of a card file.
+    ///
+    /// # Errors
+    /// What is wrong with the section: file, line, key, found, allowed.
+    pub fn build(&self, section: &Section, context: &BuildContext) -> Result<P, ConfigError> {
+        (self.build)(section, context)
+    }
+}
+
+/// The entry that a section names.
+///
+/// # Errors
+/// The name is not in the registry; the message lists those that are.
+pub fn find<'r, P>(
+    registry: &'r [Entry<P>],
+    section: &Section,
+) -> Result<&'r Entry<P>, ConfigError> {
+    registry.iter().find(|entry| entry.name == section.name()).ok_or_else(|| {
+        let allowed: Vec<_> = registry.iter().map(|entry| entry.name).collect();
+        section.locate(ConfigError::new(
+            section.kind(),
+            format!("found \"{}\", allowed: {}", section.name(), allowed.join(", ")),
+        ))
+    })
+}

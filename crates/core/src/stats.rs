@@ -1,0 +1,75 @@
+//! Counters: written by one core, read by any, at the price of plain adds.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A count that one thread writes and others may read at any time.
+#[derive(Debug, Default)]
+#[repr(transparent)]
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    /// Adds `count`. Only the thread that owns the counter may call this: it is a load and
+    /// a store, not a locked instruction, and a second writer would lose counts.
+    #[inline(always)]
+    pub fn add(&self, count: u64) {
+        self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(count), Ordering::Relaxed);
+    }
+
+    /// Sets a gauge.
+    #[inline(always)]
+    pub fn set(&self, value: u64) {
+        self.0.store(value, Ordering::Relaxed);
+    }
+
+    /// The count as last stored.
+    #[inline(always)]
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// What the target core counts of one queue. On lines of its own.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub struct TargetCounters {
+    /// Packets handed to the host.
+    pub packets: Counter,
+    /// Their bytes.
+    pub bytes: Counter,
+    /// Doorbells that found the queue scheduled (interrupts taken).
+    pub interrupts: Counter,
+    /// Times the ring was looked at.
+    pub polls: Counter,
+    /// Times it was empty.
+    pub empty_polls: Counter,
+    /// Packets the host gave to the tx ring.
+    pub transmitted: Counter,
+}
+
+/// What the borrowed core counts of one queue. On lines of its own.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub struct SteerCounters {
+    /// Descriptors put on the target ring.
+    pub packets: Counter,
+    /// Doorbells rung.
+    pub doorbells: Counter,
+    /// Descriptors dropped because the ring was full.
+    pub ring_full: Counter,
+    /// Descriptors in the ring when last published.
+    pub depth: Counter,
+}
+
+/// What the borrowed core counts of one wire. On lines of its own.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub struct WireCounters {
+    /// Packets received.
+    pub rx_packets: Counter,
+    /// Their bytes.
+    pub rx_bytes: Counter,
+    /// Packets transmitted.
+    pub tx_packets: Counter,
+    /// Their bytes.
+    pub tx_bytes: Counter,
+}
