@@ -24,7 +24,7 @@
 //! Source: Bob Jenkins, "Hash functions for hash table lookup" and lookup3.c
 //! (2006); Dr. Dobb's Journal 22(9), 1997, for lookup2; Linux `jhash.h`.
 
-use crate::{V4Tuple, V6Tuple};
+use crate::{V4Tuple, V6Tuple, avx512};
 
 /// What lookup3 starts from in Linux (`JHASH_INITVAL`) and in Jenkins' own `hashlittle`.
 const LOOKUP3_START: u32 = 0xdead_beef;
@@ -113,40 +113,21 @@ pub fn jhash_v4(tuples: &[V4Tuple], init: u32, out: &mut [u32]) {
 ///
 /// The nine words are source address, destination address, and ports.
 pub fn jhash_v6(tuples: &[V6Tuple], init: u32, out: &mut [u32]) {
-    let len = tuples.len().min(out.len());
-    let (blocks, tail) = tuples[..len].as_chunks();
-    let (out_blocks, out_tail) = out[..len].as_chunks_mut();
-    for (block, out) in blocks.iter().zip(out_blocks) {
-        jhash_v6_block(block, init, out);
-    }
-    if !tail.is_empty() {
-        let (mut block, mut hashes) = ([V6Tuple::default(); LANES], [0; LANES]);
-        block[..tail.len()].copy_from_slice(tail);
-        jhash_v6_block(&block, init, &mut hashes);
-        out_tail.copy_from_slice(&hashes[..tail.len()]);
+    let start = LOOKUP3_START.wrapping_add(36).wrapping_add(init);
+    // A vector block costs the same, full or not, and only from here on less than its tuples.
+    let few = tuples.len() < 6;
+    if few || !avx512::jhash_v6(tuples, start, out) {
+        jhash_v6_portable(tuples, start, out);
     }
 }
 
-/// Tuples hashed side by side.
-const LANES: usize = 8;
-
-#[inline]
-fn jhash_v6_block(tuples: &[V6Tuple; LANES], init: u32, out: &mut [u32; LANES]) {
-    // Like words of all tuples side by side: only so does the compiler use the
-    // vector unit, for want of which the 36 bytes would take three times as long.
-    let mut columns = [[0; LANES]; 9];
-    for (lane, tuple) in tuples.iter().enumerate() {
-        let (words, _) = tuple.input().as_chunks();
-        for (column, word) in columns.iter_mut().zip(words) {
-            column[lane] = u32::from_le_bytes(*word);
-        }
-    }
-    let start = LOOKUP3_START.wrapping_add(36).wrapping_add(init);
-    for (lane, hash) in out.iter_mut().enumerate() {
-        let block = |first: usize| std::array::from_fn(|i| columns[first + i][lane]);
-        let state = mix3(add([start; 3], block(0)));
-        let state = mix3(add(state, block(3)));
-        *hash = finish3(add(state, block(6)));
+fn jhash_v6_portable(tuples: &[V6Tuple], start: u32, out: &mut [u32]) {
+    for (tuple, hash) in tuples.iter().zip(out) {
+        let (blocks, _) = tuple.input().as_chunks();
+        let [first, second, third] = blocks else { continue };
+        let state = mix3(add([start; 3], words(first)));
+        let state = mix3(add(state, words(second)));
+        *hash = finish3(add(state, words(third)));
     }
 }
 
@@ -204,4 +185,20 @@ fn mix2(state: [u32; 3]) -> [u32; 3] {
         let c = c.wrapping_sub(a).wrapping_sub(b) ^ (b >> by[2]);
         [a, b, c]
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_forms_of_an_ipv6_burst_agree() {
+        let tuple = |i: u8| V6Tuple::new([i; 16], [i.wrapping_mul(7); 16], i.into(), 80);
+        let tuples: Vec<V6Tuple> = (0..100).map(tuple).collect();
+        let (mut portable, mut vector) = ([0; 100], [0; 100]);
+        jhash_v6_portable(&tuples, LOOKUP3_START + 36, &mut portable);
+        jhash_v6(&tuples, 0, &mut vector);
+        assert_eq!(portable, vector);
+        assert_eq!(portable[99], lookup3(tuples[99].input(), 0));
+    }
 }

@@ -26,12 +26,15 @@
 //!   lengths given: a burst call works on the shorter of its two slices.
 //! - Every form of a hash gives the same value: bit by bit, by table, by
 //!   vector unit, alone or in a burst, on any machine.
-//! - `unsafe` lives in one module, `toeplitz/gfni.rs`.
+//! - `unsafe` lives in one module, `avx512`.
 //!
 //! Source: PICNIC, section 5.1; the files name the specification of each part.
 
 #![deny(unsafe_code)]
 
+#[cfg_attr(not(target_arch = "x86_64"), path = "no_avx512.rs")]
+#[cfg_attr(target_arch = "x86_64", allow(unsafe_code))]
+mod avx512;
 mod error;
 pub mod indirection;
 pub mod jhash;

@@ -1,26 +1,31 @@
-//! The place of the vector form on machines that have none.
+//! The place of the vector forms on architectures that have none.
 //!
 //! # Guarantees
 //!
-//! `Gfni` has no values here, so the table form is always the one that runs.
+//! `Gfni` has no values here, so the portable forms are always those that run.
 //!
-//! Source: none; see `gfni.rs`.
+//! Source: none; the names are those of `avx512/mod.rs`.
 
 use crate::{Key, V4Tuple, V6Tuple};
 
 #[derive(Clone)]
-pub(super) enum Gfni {}
+pub(crate) enum Gfni {}
 
 impl Gfni {
-    pub(super) fn new(_key: &Key) -> Option<Gfni> {
+    pub(crate) fn new(_key: &Key) -> Option<Gfni> {
         None
     }
 
-    pub(super) fn hash_v4(&self, _tuples: &[V4Tuple], _out: &mut [u32]) {
+    pub(crate) fn hash_v4(&self, _tuples: &[V4Tuple], _out: &mut [u32]) {
         match *self {}
     }
 
-    pub(super) fn hash_v6(&self, _tuples: &[V6Tuple], _out: &mut [u32]) {
+    pub(crate) fn hash_v6(&self, _tuples: &[V6Tuple], _out: &mut [u32]) {
         match *self {}
     }
+}
+
+#[inline]
+pub(crate) fn jhash_v6(_tuples: &[V6Tuple], _start: u32, _out: &mut [u32]) -> bool {
+    false
 }

@@ -170,3 +170,111 @@ fn ln_gamma(a: f64) -> f64 {
         1.0 / 12.0 - (1.0 / 360.0 - (1.0 / 1260.0 - 1.0 / 1680.0 / square) / square) / square;
     (a - 0.5) * a.ln() - a + 0.5 * TAU.ln() + series / a
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The high bytes of a linear congruential generator.
+    fn generated(len: usize) -> Vec<u8> {
+        let next = |&x: &u64| {
+            Some(x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407))
+        };
+        std::iter::successors(Some(1), next).skip(1).take(len).map(|x| (x >> 56) as u8).collect()
+    }
+
+    fn ramp() -> Vec<u8> {
+        (0..=255).cycle().take(10_240).collect()
+    }
+
+    /// `expected` in the order of `ent -t`: entropy, chi-square, mean, pi, serial correlation.
+    fn check(bytes: &[u8], expected: [f64; 5]) {
+        let found = randomness(bytes);
+        let found = [
+            found.entropy_bits_per_byte,
+            found.chi_square,
+            found.arithmetic_mean,
+            found.monte_carlo_pi,
+            found.serial_correlation,
+        ];
+        for (found, expected) in found.into_iter().zip(expected) {
+            // Ent prints six places.
+            assert!((found - expected).abs() < 1e-6, "{found} for {expected}");
+        }
+    }
+
+    // Figures of Debian's ent 1.2, `ent -t FILE`, over files of the same bytes.
+    #[test]
+    fn the_five_tests_are_those_of_ent() {
+        check(&generated(65_536), [7.997366, 238.593750, 127.698349, 3.148141, 0.004460]);
+        check(&generated(1000), [7.784971, 274.368000, 129.532000, 3.012048, -0.031236]);
+        check(&ramp(), [8.0, 0.0, 127.5, 2.844080, 0.976654]);
+        let text = b"receive-side scaling\n".repeat(50);
+        check(&text, [3.594466, 25_159.523810, 94.476190, 4.0, -0.235892]);
+        check(b"picnic", [1.918296, 420.666667, 105.0, 4.0, -0.493151]);
+        let skewed: Vec<u8> = generated(65_536).iter().map(|&byte| byte.min(250)).collect();
+        check(&skewed, [7.938010, 7617.484375, 127.642029, 3.160227, 0.004466]);
+    }
+
+    // `ent FILE`, "would exceed this value ... percent of the times".
+    #[test]
+    fn the_probability_is_that_of_ent() {
+        let percent = |bytes: &[u8]| randomness(bytes).chi_square_exceed_probability * 100.0;
+        assert!((percent(&generated(65_536)) - 76.21).abs() < 0.005);
+        assert!((percent(&generated(1000)) - 19.32).abs() < 0.005);
+        assert!(percent(&ramp()) > 99.99);
+        assert!(percent(b"picnic") < 0.01);
+        assert!(!randomness(&generated(65_536)).is_suspect());
+        assert!(randomness(&ramp()).is_suspect());
+        assert!(randomness(b"picnic").is_suspect());
+    }
+
+    // python3 -c 'from mpmath import *; mp.dps = 30;
+    //   print(*[gammainc(127.5, x / 2, inf, regularized=True) for x in (...)], sep="\n")'
+    #[test]
+    fn the_probability_is_good_to_twelve_digits() {
+        for (x, expected) in [
+            (100.0, 1.0),
+            (200.0, 0.9954254445419519),
+            (238.59375, 0.7620727658871828),
+            (254.0, 0.5059053509639367),
+            (256.9, 0.4548435849610103),
+            (257.1, 0.4513539293148601),
+            (300.0, 0.02772752205390483),
+            (400.0, 1.660002524412452e-8),
+            (1000.0, 9.378477343658398e-89),
+        ] {
+            let found = chi_square_upper_tail(x, 255.0);
+            assert!((found / expected - 1.0_f64).abs() < 1e-11, "{found} for {expected} at {x}");
+        }
+        assert_eq!(chi_square_upper_tail(0.0, 255.0), 1.0);
+        assert_eq!(chi_square_upper_tail(1e9, 255.0), 0.0);
+    }
+
+    #[test]
+    fn percent_errors_are_those_of_the_papers_table() {
+        let found = Randomness {
+            entropy_bits_per_byte: 7.9592,
+            chi_square: 255.0,
+            chi_square_exceed_probability: 0.5,
+            arithmetic_mean: 127.2195,
+            monte_carlo_pi: PI * 1.0109,
+            serial_correlation: -0.0008,
+        };
+        assert!((found.entropy_error_percent() - 0.51).abs() < 1e-9);
+        assert!((found.mean_error_percent() - 0.22).abs() < 1e-9);
+        assert!((found.pi_error_percent() - 1.09).abs() < 1e-9);
+        assert!((found.serial_correlation_error_percent() - 0.08).abs() < 1e-9);
+    }
+
+    #[test]
+    fn too_few_bytes_give_no_number_and_no_panic() {
+        let none = randomness(&[]);
+        assert!(none.entropy_bits_per_byte.is_nan() && none.arithmetic_mean.is_nan());
+        assert!(none.chi_square_exceed_probability.is_nan() && none.is_suspect());
+        assert!(randomness(b"short").monte_carlo_pi.is_nan());
+        let constant = randomness(&[97; 100]);
+        assert_eq!(constant.entropy_bits_per_byte, 0.0);
+        assert!(constant.serial_correlation.is_nan());
+    }
+}

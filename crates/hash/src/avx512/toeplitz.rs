@@ -9,15 +9,15 @@
 //!
 //! # Guarantees
 //!
-//! - A [`Gfni`] exists only where the processor has every instruction used here.
-//! - A burst of any length takes the same path: what is missing from the last
-//!   block is masked off, neither read nor written.
+//! - A `Gfni` exists only where the processor has every instruction used here.
+//! - A burst of any length takes the vector path; see [`in_blocks`].
 //!
 //! Source: Intel, "Galois Field New Instructions (GFNI) Technology Guide" and
 //! the Intel 64 manual, volume 2, GF2P8AFFINEQB and VPERMI2B.
 
 use std::arch::x86_64::*;
 
+use super::{in_blocks, v6_chunk};
 use crate::{Key, V4Tuple, V6Tuple};
 
 /// Lanes of padded IPv6 input, and the three matrices past them that hash bytes 1 to 3 reach.
@@ -28,14 +28,14 @@ const XOR3: i32 = 0x96;
 
 /// The key as bit matrices.
 #[derive(Clone)]
-pub(super) struct Gfni {
+pub(crate) struct Gfni {
     /// Matrix q maps input byte p to hash byte k, wherever p + k = q.
     matrices: [u64; MATRICES],
 }
 
 impl Gfni {
     /// The matrices of `key`, or nothing where this processor lacks an instruction.
-    pub(super) fn new(key: &Key) -> Option<Gfni> {
+    pub(crate) fn new(key: &Key) -> Option<Gfni> {
         let able = is_x86_feature_detected!("gfni")
             && is_x86_feature_detected!("avx512f")
             && is_x86_feature_detected!("avx512bw")
@@ -46,13 +46,13 @@ impl Gfni {
         able.then(|| Gfni { matrices: std::array::from_fn(matrix) })
     }
 
-    pub(super) fn hash_v4(&self, tuples: &[V4Tuple], out: &mut [u32]) {
+    pub(crate) fn hash_v4(&self, tuples: &[V4Tuple], out: &mut [u32]) {
         // SAFETY: `new` made this value only after detecting the features that
         // `hash_v4_burst` enables.
         unsafe { hash_v4_burst(&self.matrices, tuples, out) }
     }
 
-    pub(super) fn hash_v6(&self, tuples: &[V6Tuple], out: &mut [u32]) {
+    pub(crate) fn hash_v6(&self, tuples: &[V6Tuple], out: &mut [u32]) {
         // SAFETY: as for `hash_v4`; `hash_v6_burst` enables the same features.
         unsafe { hash_v6_burst(&self.matrices, tuples, out) }
     }
@@ -163,31 +163,14 @@ fn hash_v4_burst(matrices: &[u64; MATRICES], tuples: &[V4Tuple], out: &mut [u32]
     let addresses = std::array::from_fn(|k| eight(from(matrices, k)));
     let ports = std::array::from_fn(|k| four_twice(from(matrices, 8 + k)));
 
-    let len = tuples.len().min(out.len());
-    let (blocks, tail) = tuples[..len].as_chunks::<16>();
-    let (out_blocks, out_tail) = out[..len].as_chunks_mut::<16>();
-    for (block, out) in blocks.iter().zip(out_blocks) {
+    in_blocks::<V4Tuple, 16>(tuples, out, |block, out| {
         let at = block.as_ptr().cast::<__m512i>();
-        // SAFETY: sixteen tuples of 16 bytes are four vectors of 64.
-        let rows = std::array::from_fn(|i| unsafe { _mm512_loadu_si512(at.add(i)) });
-        let hashes = v4_block(&addresses, &ports, rows);
+        // SAFETY: sixteen tuples of 16 bytes are four vectors of 64, and i is below four.
+        let row = |i: usize| unsafe { _mm512_loadu_si512(at.add(i)) };
+        let hashes = v4_block(&addresses, &ports, [row(0), row(1), row(2), row(3)]);
         // SAFETY: `out` is sixteen words, one vector.
         unsafe { _mm512_storeu_si512(out.as_mut_ptr().cast(), hashes) };
-    }
-    if !tail.is_empty() {
-        // Two 64-bit lanes to a tuple.
-        let lanes = (1_u32 << (2 * tail.len())) - 1;
-        let at = tail.as_ptr().cast::<i64>();
-        let rows = std::array::from_fn(|i| {
-            // SAFETY: the mask lets through only lanes of the tuples in `tail`; the
-            // address may lie past them, where nothing is read (hence `wrapping_add`).
-            unsafe { _mm512_maskz_loadu_epi64((lanes >> (8 * i)) as u8, at.wrapping_add(8 * i)) }
-        });
-        let hashes = v4_block(&addresses, &ports, rows);
-        let words = ((1_u32 << tail.len()) - 1) as u16;
-        // SAFETY: `out_tail` is as long as `tail`, and the mask stops there.
-        unsafe { _mm512_mask_storeu_epi32(out_tail.as_mut_ptr().cast(), words, hashes) };
-    }
+    });
 }
 
 /// The hashes of sixteen tuples, given as they lie in memory.
@@ -231,31 +214,14 @@ fn fold(sums: [__m512i; 4]) -> __m512i {
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vbmi,gfni")]
 fn hash_v6_burst(matrices: &[u64; MATRICES], tuples: &[V6Tuple], out: &mut [u32]) {
-    let len = tuples.len().min(out.len());
-    let (blocks, tail) = tuples[..len].as_chunks::<8>();
-    let (out_blocks, out_tail) = out[..len].as_chunks_mut::<8>();
-    for (block, out) in blocks.iter().zip(out_blocks) {
+    in_blocks::<V6Tuple, 8>(tuples, out, |block, out| {
         let at = block.as_ptr().cast::<__m512i>();
-        // SAFETY: eight tuples of 48 bytes are six vectors of 64.
-        let rows = std::array::from_fn(|i| unsafe { _mm512_loadu_si512(at.add(i)) });
-        let hashes = _mm512_castsi512_si256(v6_block(matrices, rows));
+        // SAFETY: eight tuples of 48 bytes are six vectors of 64, and i is below six.
+        let row = |i: usize| unsafe { _mm512_loadu_si512(at.add(i)) };
+        let hashes = v6_block(matrices, [row(0), row(1), row(2), row(3), row(4), row(5)]);
         // SAFETY: `out` is eight words, half a vector.
-        unsafe { _mm256_storeu_si256(out.as_mut_ptr().cast(), hashes) };
-    }
-    if !tail.is_empty() {
-        // Six 64-bit lanes to a tuple.
-        let lanes = (1_u64 << (6 * tail.len())) - 1;
-        let at = tail.as_ptr().cast::<i64>();
-        let rows = std::array::from_fn(|i| {
-            // SAFETY: the mask lets through only lanes of the tuples in `tail`; the
-            // address may lie past them, where nothing is read (hence `wrapping_add`).
-            unsafe { _mm512_maskz_loadu_epi64((lanes >> (8 * i)) as u8, at.wrapping_add(8 * i)) }
-        });
-        let hashes = v6_block(matrices, rows);
-        let words = (1_u16 << tail.len()) - 1;
-        // SAFETY: `out_tail` is as long as `tail`, and the mask stops there.
-        unsafe { _mm512_mask_storeu_epi32(out_tail.as_mut_ptr().cast(), words, hashes) };
-    }
+        unsafe { _mm256_storeu_si256(out.as_mut_ptr().cast(), _mm512_castsi512_si256(hashes)) };
+    });
 }
 
 /// The hashes of eight tuples, given as they lie in memory, in the low half of the result.
@@ -264,11 +230,11 @@ fn hash_v6_burst(matrices: &[u64; MATRICES], tuples: &[V6Tuple], out: &mut [u32]
 fn v6_block(matrices: &[u64; MATRICES], rows: [__m512i; 6]) -> __m512i {
     let [r0, r1, r2, r3, r4, r5] = rows;
     let turn = |low, high, by: usize| _mm512_permutex2var_epi8(low, indices(&V6_TURNS[by]), high);
-    let (low, high) = (v6_chunk::<0x30, 0x0c>(r0, r1, r2), v6_chunk::<0x30, 0x0c>(r3, r4, r5));
+    let (low, high) = (v6_chunk::<0>([r0, r1, r2]), v6_chunk::<0>([r3, r4, r5]));
     let source = [turn(low, high, 0), turn(low, high, 1)];
-    let (low, high) = (v6_chunk::<0xc3, 0x30>(r0, r1, r2), v6_chunk::<0xc3, 0x30>(r3, r4, r5));
+    let (low, high) = (v6_chunk::<1>([r0, r1, r2]), v6_chunk::<1>([r3, r4, r5]));
     let destination = [turn(low, high, 2), turn(low, high, 3)];
-    let (low, high) = (v6_chunk::<0x0c, 0xc3>(r0, r1, r2), v6_chunk::<0x0c, 0xc3>(r3, r4, r5));
+    let (low, high) = (v6_chunk::<2>([r0, r1, r2]), v6_chunk::<2>([r3, r4, r5]));
     let ports = turn(low, high, 4);
 
     let sums: [__m512i; 4] = std::array::from_fn(|k| {
@@ -284,16 +250,4 @@ fn v6_block(matrices: &[u64; MATRICES], rows: [__m512i; 6]) -> __m512i {
     let folded = fold(sums);
     let sum = _mm512_xor_si512(folded, _mm512_shuffle_i64x2::<0xb1>(folded, folded));
     _mm512_permutexvar_epi8(indices(&V6_HASHES), sum)
-}
-
-/// One 16-byte chunk (source, destination or ports) of each of four tuples.
-///
-/// Chunk c of tuple i is row 3i + c of the twelve that three vectors hold, and
-/// no two of a chunk's rows have the same place in their vectors: they can be
-/// blended, and stay where they are, at place (3i + c) mod 4.
-#[inline]
-#[target_feature(enable = "avx512f")]
-fn v6_chunk<const FROM_1: u8, const FROM_2: u8>(r0: __m512i, r1: __m512i, r2: __m512i) -> __m512i {
-    let r01 = _mm512_mask_blend_epi64(FROM_1, r0, r1);
-    _mm512_mask_blend_epi64(FROM_2, r01, r2)
 }

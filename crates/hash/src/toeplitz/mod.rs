@@ -18,22 +18,19 @@
 //!
 //! # Guarantees
 //!
-//! - [`reference`], [`Toeplitz::hash`] and every burst form agree on every input.
+//! - [`reference()`], [`Toeplitz::hash`] and every burst form agree on every input.
 //! - Nothing here panics, and only [`Toeplitz::new`] and `clone` allocate.
 //! - A burst call writes the first `min(tuples.len(), out.len())` hashes and
 //!   leaves the rest of `out` as it was.
 //!
 //! Source: Microsoft, "RSS Hashing Functions"; PICNIC, section 5.1.
 
-#[cfg_attr(not(target_arch = "x86_64"), path = "no_gfni.rs")]
-#[cfg_attr(target_arch = "x86_64", allow(unsafe_code))]
-mod gfni;
 mod table;
 
 use std::fmt;
 
+use crate::avx512::Gfni;
 use crate::{Key, V4Tuple, V6Tuple};
-use gfni::Gfni;
 use table::Table;
 
 /// The hash as its definition has it, one bit of input at a time.
@@ -51,6 +48,10 @@ pub fn reference(key: &Key, input: &[u8]) -> u32 {
     }
     hash
 }
+
+/// Bursts shorter than this go by table everywhere: a vector block costs the same, full or not.
+const FEW_V4: usize = 8;
+const FEW_V6: usize = 4;
 
 /// What computes the burst forms.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,7 +95,7 @@ impl Toeplitz {
         if self.gfni.is_some() { Backend::Vector } else { Backend::Table }
     }
 
-    /// The hash of any bytes, by table; see [`reference`] for input longer than the key permits.
+    /// The hash of any bytes, by table; see [`reference()`] for input longer than the key permits.
     #[inline]
     pub fn hash(&self, input: &[u8]) -> u32 {
         self.table.hash(input)
@@ -103,16 +104,16 @@ impl Toeplitz {
     /// The hash of each IPv4 tuple, on the [`backend`](Self::backend).
     pub fn hash_v4(&self, tuples: &[V4Tuple], out: &mut [u32]) {
         match &self.gfni {
-            Some(gfni) => gfni.hash_v4(tuples, out),
-            None => self.hash_v4_table(tuples, out),
+            Some(gfni) if tuples.len() >= FEW_V4 => gfni.hash_v4(tuples, out),
+            _ => self.hash_v4_table(tuples, out),
         }
     }
 
     /// The hash of each IPv6 tuple, on the [`backend`](Self::backend).
     pub fn hash_v6(&self, tuples: &[V6Tuple], out: &mut [u32]) {
         match &self.gfni {
-            Some(gfni) => gfni.hash_v6(tuples, out),
-            None => self.hash_v6_table(tuples, out),
+            Some(gfni) if tuples.len() >= FEW_V6 => gfni.hash_v6(tuples, out),
+            _ => self.hash_v6_table(tuples, out),
         }
     }
 
