@@ -24,7 +24,7 @@
 //! - Of a fragment, the first included, L4 is not looked at: all fragments of a packet must land on
 //!   one queue. An atomic IPv6 fragment (RFC 6946) is none.
 //! - Bytes behind the IP length are padding and never part of L4. A third VLAN tag is
-//!   [`L3Kind::Other`]; more than eight IPv6 extension headers are malformed, and so are jumbograms.
+//!   [`L3Kind::Other`]; more than eight IPv6 extension headers are malformed, as are jumbograms.
 //!
 //! Guarantees: no panic and no offset beyond `data`, for any bytes; no accessor panics, even on
 //! data that the layers were not parsed from. Without `malformed`, the views of
@@ -32,10 +32,11 @@
 //!
 //! Source: RFC 791, RFC 8200, IEEE 802.1Q; RSS as in the "Microsoft RSS hashing types" of NDIS.
 
-use core::fmt;
+use core::{fmt, hint::select_unpredictable};
 
 use super::wire::{
-    Arp, EtherType, Ethernet, Icmpv4, Icmpv6, IpProtocol, Ipv4, Ipv6, Tcp, Udp, Vlan, upper_layer,
+    Arp, EtherType, Ethernet, Icmpv4, Icmpv6, IpProtocol, Ipv4, Ipv6, Tcp, Udp, Vlan, get,
+    upper_layer,
 };
 
 #[cfg(test)]
@@ -309,6 +310,43 @@ impl Layers {
     }
 }
 
+/// For the short path.
+impl Layers {
+    const fn fast(packet_type: PacketType, protocol: IpProtocol) -> Self {
+        Self {
+            l3_offset: FAST_L3 as u8,
+            vlan_count: 0,
+            l4_offset: FAST_L4 as u16,
+            packet_type,
+            protocol: protocol.0,
+            vlan_tci: 0,
+        }
+    }
+
+    /// The fields in one word, in the order of memory on a little-endian machine.
+    #[inline]
+    const fn to_word(self) -> u64 {
+        self.l3_offset as u64
+            | (self.vlan_count as u64) << 8
+            | (self.l4_offset as u64) << 16
+            | (self.packet_type.0 as u64) << 32
+            | (self.protocol as u64) << 40
+            | (self.vlan_tci as u64) << 48
+    }
+
+    #[inline]
+    const fn from_word(word: u64) -> Self {
+        Self {
+            l3_offset: word as u8,
+            vlan_count: (word >> 8) as u8,
+            l4_offset: (word >> 16) as u16,
+            packet_type: PacketType((word >> 32) as u8),
+            protocol: (word >> 40) as u8,
+            vlan_tci: (word >> 48) as u16,
+        }
+    }
+}
+
 #[inline]
 fn chunk<const N: usize>(data: &[u8], at: usize) -> Option<&[u8; N]> {
     data.get(at..)?.first_chunk()
@@ -323,46 +361,52 @@ const FAST_LENGTH: usize = FAST_L4 + 20;
 
 /// Finds the layers of an Ethernet frame.
 ///
-/// Untagged TCP and UDP over IPv4 without options take a short path of two likely branches.
+/// Untagged TCP and UDP over IPv4 without options take a short path, whose four branches go one way
+/// whatever the mix of both.
 #[inline]
 pub fn parse(data: &[u8]) -> Layers {
-    if let Some(frame) = data.first_chunk::<FAST_LENGTH>() {
-        // Type, version with header length, type of service.
-        let head = u32::from_le_bytes([frame[12], frame[13], frame[14], frame[15]]);
-        // Total length, identification, flags with fragment offset, time to live, protocol.
-        let rest = u64::from_le_bytes([
-            frame[16], frame[17], frame[18], frame[19], frame[20], frame[21], frame[22], frame[23],
-        ]);
-        let is_ipv4 = head & 0x00ff_ffff == 0x0045_0008;
-        let is_whole = rest & 0x0000_ff3f_0000_0000 == 0;
-        let protocol = (rest >> 56) as u8;
-        let is_tcp = protocol == IpProtocol::TCP.0;
-        let is_udp = protocol == IpProtocol::UDP.0;
+    // One word on both paths: field by field, the compiler would take the slow path's result apart
+    // and put it together again.
+    Layers::from_word(match parse_fast(data) {
+        Some(word) => word,
+        None => parse_slow(data).to_word(),
+    })
+}
 
-        // Flags are joined by `&`, not `&&`, and lengths are selected: a mix of TCP and UDP shall
-        // not cost a mispredicted branch.
-        if is_ipv4 & is_whole & (is_tcp | is_udp) {
-            let total = usize::from((rest as u16).swap_bytes());
-            let tcp_length = usize::from(frame[FAST_L4 + 12] >> 4) * 4;
-            let udp_length =
-                usize::from(u16::from_be_bytes([frame[FAST_L4 + 4], frame[FAST_L4 + 5]]));
-            let (length, least) = if is_tcp { (tcp_length, 20) } else { (udp_length, 8) };
-            let fits = (length >= least)
-                & (FAST_L4 - FAST_L3 + length <= total)
-                & (FAST_L3 + total <= data.len());
-            if fits {
-                return Layers {
-                    l3_offset: FAST_L3 as u8,
-                    vlan_count: 0,
-                    l4_offset: FAST_L4 as u16,
-                    packet_type: if is_tcp { PacketType::IPV4_TCP } else { PacketType::IPV4_UDP },
-                    protocol,
-                    vlan_tci: 0,
-                };
-            }
-        }
+/// Short path of [`parse`]; `None` if the frame is not for it.
+#[inline(always)]
+fn parse_fast(data: &[u8]) -> Option<u64> {
+    const TCP: u64 = Layers::fast(PacketType::IPV4_TCP, IpProtocol::TCP).to_word();
+    const UDP: u64 = Layers::fast(PacketType::IPV4_UDP, IpProtocol::UDP).to_word();
+    const TCP_OR_UDP: u64 = 1 << IpProtocol::TCP.0 | 1 << IpProtocol::UDP.0;
+
+    let frame = data.first_chunk::<FAST_LENGTH>()?;
+    // Type, version with header length, type of service.
+    let head = u32::from_le_bytes(get(frame, 12));
+    // Total length, identification, flags with fragment offset, time to live, protocol.
+    let rest = u64::from_le_bytes(get(frame, 16));
+    let protocol = rest >> 56;
+    // Zero for IPv4 without tag and options, no fragment, and a protocol below 64.
+    let wrong = u64::from(head & 0x00ff_ffff ^ 0x0045_0008) | rest & 0xc000_ff3f_0000_0000;
+    if wrong != 0 || TCP_OR_UDP >> (protocol & 63) & 1 == 0 {
+        return None;
     }
-    parse_slow(data)
+
+    // What differs between TCP and UDP is selected, not branched on: their mix is random.
+    let is_tcp = protocol == u64::from(IpProtocol::TCP.0);
+    let tcp_length = i64::from(frame[FAST_L4 + 12] >> 4) * 4;
+    let udp_length = i64::from(u16::from_be_bytes(get(frame, FAST_L4 + 4)));
+    let length = select_unpredictable(is_tcp, tcp_length, udp_length);
+    let least = select_unpredictable(is_tcp, 20, 8);
+    let total = i64::from((rest as u16).swap_bytes());
+    // Least ≤ L4 length ≤ IP payload, and IP packet ≤ data: no difference may be negative.
+    let slack = (length - least)
+        | (total - (FAST_L4 - FAST_L3) as i64 - length)
+        | (data.len() as i64 - FAST_L3 as i64 - total);
+    if slack < 0 {
+        return None;
+    }
+    Some(select_unpredictable(is_tcp, TCP, UDP))
 }
 
 /// [`parse`] without its short path; the same answer for every frame.

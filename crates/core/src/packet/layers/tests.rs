@@ -252,7 +252,7 @@ fn ipv6_without_next_header() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400000))]
+    #![proptest_config(ProptestConfig::with_cases(1024))]
 
     #[test]
     fn layers_are_those_built(packet in packets()) {

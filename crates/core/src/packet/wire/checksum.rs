@@ -35,17 +35,21 @@ pub fn sum(data: &[u8]) -> u16 {
     // memory and the bytes swapped once. Two 32-bit halves in a 64-bit word leave the carries room
     // for 16 GiB of data, and have no carry chain, which lets the compiler use vector adds.
     let mut total = 0_u64;
-    let mut chunks = data.chunks_exact(8);
-    for chunk in &mut chunks {
-        let word = u64::from_ne_bytes(chunk.try_into().unwrap_or_default());
+    let (words, mut rest) = data.as_chunks::<8>();
+    for word in words {
+        let word = u64::from_ne_bytes(*word);
         total += (word & 0xffff_ffff) + (word >> 32);
     }
-    let rest = chunks.remainder();
-    if !rest.is_empty() {
-        let mut last = [0; 8];
-        last[..rest.len()].copy_from_slice(rest);
-        let word = u64::from_ne_bytes(last);
-        total += (word & 0xffff_ffff) + (word >> 32);
+    if let Some((word, behind)) = rest.split_first_chunk::<4>() {
+        total += u64::from(u32::from_ne_bytes(*word));
+        rest = behind;
+    }
+    if let Some((word, behind)) = rest.split_first_chunk::<2>() {
+        total += u64::from(u16::from_ne_bytes(*word));
+        rest = behind;
+    }
+    if let [last] = *rest {
+        total += u64::from(u16::from_ne_bytes([last, 0]));
     }
     fold(total).to_be()
 }
@@ -87,7 +91,7 @@ pub fn update(checksum: u16, old: &[u8], new: &[u8]) -> u16 {
 }
 
 /// Finishes a checksum left to the card: the field holds the pseudo-header's sum, and the final
-/// value covers `packet[start..]`. `field` is its offset from `start`, as in virtio's `csum_offset`.
+/// value covers `packet[start..]`. The field's offset counts from `start`, as virtio's `csum_offset`.
 ///
 /// # Errors
 /// The field does not lie within the packet; nothing is written.

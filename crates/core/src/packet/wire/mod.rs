@@ -155,7 +155,7 @@ fn saturating_u16(length: usize) -> u16 {
 
 /// `N` bytes at `at`, for offsets inside the header that was checked.
 #[inline]
-fn get<const N: usize>(data: &[u8], at: usize) -> [u8; N] {
+pub(super) fn get<const N: usize>(data: &[u8], at: usize) -> [u8; N] {
     let mut bytes = [0; N];
     bytes.copy_from_slice(&data[at..at + N]);
     bytes

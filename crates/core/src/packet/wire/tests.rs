@@ -277,10 +277,10 @@ pub(crate) fn packets() -> impl Strategy<Value = Packet> {
         3 => (any::<(u16, u16)>(), prop_oneof![Just(vec![]), units(0, 4, 10)])
             .prop_map(|(ports, options)| Transport::Tcp { ports, options }),
         3 => any::<(u16, u16)>().prop_map(|ports| Transport::Udp { ports }),
-        1 => any::<(u8, u8)>().prop_map(|(message_type, code)| Transport::Icmp {
-            message_type,
-            code
-        }),
+        // Etherparse wants timestamps (13 and 14) to be of their one right size.
+        1 => any::<(u8, u8)>()
+            .prop_filter("timestamp", |(message_type, _)| !matches!(message_type, 13 | 14))
+            .prop_map(|(message_type, code)| Transport::Icmp { message_type, code }),
         // GRE, ESP, SCTP.
         1 => prop_oneof![Just(47), Just(50), Just(132)]
             .prop_map(|protocol| Transport::Other { protocol }),
@@ -503,7 +503,7 @@ fn finish_stays_inside() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(30000))]
+    #![proptest_config(ProptestConfig::with_cases(512))]
 
     #[test]
     fn sum_is_the_naive_sum(data in vec(any::<u8>(), 0..300), cut in 0_usize..300) {
@@ -685,7 +685,9 @@ proptest! {
         let right = match packet.transport {
             Transport::Tcp { .. } => Tcp::new_checked(&*segment).unwrap().verify_checksum(pseudo),
             Transport::Udp { .. } => Udp::new_checked(&*segment).unwrap().verify_checksum(pseudo),
-            _ if pseudo.is_ipv6() => Icmpv6::new_checked(&*segment).unwrap().verify_checksum(pseudo),
+            _ if pseudo.is_ipv6() => {
+                Icmpv6::new_checked(&*segment).unwrap().verify_checksum(pseudo)
+            }
             _ => Icmpv4::new_checked(&*segment).unwrap().verify_checksum(),
         };
         prop_assert!(!right);
