@@ -133,8 +133,8 @@ impl IndirectionTable {
         if self.len.is_power_of_two() {
             return hash as usize & (self.len() - 1);
         }
-        // The fraction that hash / len leaves, in 64ths of a bit, times len. Exact,
-        // because 64 bits of reciprocal are enough for a hash and a length of 32.
+        // The fraction that hash / len leaves, to 64 binary places, times len. Exact,
+        // because 64 places are enough for a hash of 32 bits and so short a length.
         let fraction = self.reciprocal.wrapping_mul(u64::from(hash));
         ((u128::from(fraction) * u128::from(self.len)) >> 64) as usize
     }

@@ -82,7 +82,7 @@ pub fn lookup3_3words(a: u32, b: u32, c: u32, init: u32) -> u32 {
     finish3(add([start; 3], [a, b, c]))
 }
 
-/// lookup2 over bytes: `jhash(key, length, init)` of Linux before 2.6.37, and of the paper's time.
+/// lookup2 over bytes: `jhash(key, length, init)` of the Linux of the paper's time (2.6.17).
 ///
 /// Two words start at the golden ratio, `0x9e3779b9`, the third at `init`.
 pub fn lookup2(key: &[u8], init: u32) -> u32 {
