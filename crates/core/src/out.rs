@@ -65,6 +65,10 @@ pub struct Doors {
     pub default_queue: u16,
     /// Packets published whose targets have not been interrupted yet.
     moderated: bool,
+    /// Packets that left by a door other than a target ring, and packets made: for the check
+    /// that every burst balances.
+    ended: u64,
+    made: u64,
 }
 
 impl Doors {
@@ -84,6 +88,8 @@ impl Doors {
             ledger,
             default_queue: 0,
             moderated: false,
+            ended: 0,
+            made: 0,
         }
     }
 
@@ -119,7 +125,10 @@ impl Doors {
     pub fn transmit(&mut self, mut packet: Descriptor, wire: u8) {
         packet.wire = wire;
         match self.wires.get_mut(wire as usize) {
-            Some(waiting) if waiting.len() < self.wire_backlog => waiting.push_back(packet),
+            Some(waiting) if waiting.len() < self.wire_backlog => {
+                self.ended += 1;
+                waiting.push_back(packet);
+            }
             Some(_) => self.drop(packet, DropReason::WireFull, Stage::WireTx),
             None => self.drop(packet, DropReason::NoSuchWire, Stage::WireTx),
         }
@@ -128,6 +137,7 @@ impl Doors {
     /// Counts a drop and takes the buffer back.
     #[cold]
     pub fn drop(&mut self, packet: Descriptor, reason: DropReason, stage: Stage) {
+        self.ended += 1;
         self.ledger.card.drops.add(reason, stage, 1);
         self.pool.free(packet);
     }
@@ -135,6 +145,7 @@ impl Doors {
     /// Counts a packet that a function keeps for good and takes the buffer back.
     #[inline]
     pub fn consume(&mut self, packet: Descriptor) {
+        self.ended += 1;
         self.ledger.card.consumed.add(1);
         self.pool.free(packet);
     }
@@ -185,6 +196,31 @@ impl Doors {
                 self.moderated = true;
             }
         }
+    }
+
+    /// Interrupts every target that sleeps on published packets, whatever moderation says.
+    pub fn interrupt_all(&mut self) {
+        Gate::order_publish();
+        for target in &mut self.targets {
+            if target.gate.interrupt() {
+                target.counters.doorbells.add(1);
+                target.doorbell.ring();
+            }
+            target.moderation.served();
+        }
+        self.moderated = false;
+    }
+
+    /// Packets that left by a door other than a target ring, ever.
+    #[inline]
+    pub fn ended(&self) -> u64 {
+        self.ended
+    }
+
+    /// Packets made by functions, ever.
+    #[inline]
+    pub fn made(&self) -> u64 {
+        self.made
     }
 
     /// When a moderated interrupt falls due.
@@ -286,6 +322,7 @@ impl<'a> Out<'a> {
     /// A new packet holding `data`: counted as in. `None` if no buffers are home.
     pub fn make(&mut self, data: &[u8]) -> Option<Descriptor> {
         let packet = self.doors.pool.packet(data)?;
+        self.doors.made += 1;
         self.doors.ledger.card.made.add(1);
         Some(packet)
     }

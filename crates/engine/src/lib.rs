@@ -1,1 +1,20 @@
+//! The card: from wire to target queue, and back, on a borrowed core.
+//!
+//! Read in this order: [`poll`] (one turn of the borrowed core), [`rx`] (wire to
+//! target ring), [`chain`] (a burst through the functions), [`target`] (the
+//! target core's routine), [`tx`] (tx ring to wire), [`swap`] (changes while
+//! running), [`build`] (from a card file to the parts above).
+//!
+//! It names no concrete function or port, reads no clock and starts no thread:
+//! `picnic-host` turns it on real cores, `picnic-sim` on virtual ones.
 
+#![forbid(unsafe_code)]
+
+pub mod build;
+pub mod chain;
+pub mod poll;
+pub mod rx;
+pub mod swap;
+pub mod target;
+pub mod tx;
+pub mod view;

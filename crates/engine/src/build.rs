@@ -1,0 +1,250 @@
+//! From a card file to a card: everything validated before anything starts.
+//!
+//! The engine knows no function or port by name; [`Registries`] bring them.
+
+use crate::chain::{Chain, Link};
+use crate::poll::Card;
+use crate::rx::Wire;
+use crate::swap::{self, Controller};
+use crate::target::{TargetQueue, TargetQueueParts};
+use crate::tx::{TxRing, TxRings};
+use crate::view::{QueueView, View, WireView};
+use picnic_core::attachment::{HostAttachment, HostQueue};
+use picnic_core::config::{CardFile, Section};
+use picnic_core::doorbell::Doorbell;
+use picnic_core::error::{ConfigError, PoolError};
+use picnic_core::function::Function;
+use picnic_core::ledger::{Ledger, Stage};
+use picnic_core::out::{Doors, TargetRing};
+use picnic_core::packet::burst::Burst;
+use picnic_core::packet::pool::Pool;
+use picnic_core::port::WirePort;
+use picnic_core::registry::{BuildContext, Entry, find};
+use picnic_core::ring::gate::Gate;
+use picnic_core::ring::moderation::Moderation;
+use picnic_core::ring::spsc;
+use picnic_core::stats::{SteerCounters, TargetCounters, WireCounters};
+use std::sync::Arc;
+
+/// Wraps a wire in the fault injector its section asks for.
+pub type WrapWire = fn(
+    Box<dyn WirePort>,
+    &Section,
+    &BuildContext,
+) -> Result<Box<dyn WirePort>, ConfigError>;
+
+/// What card files can name.
+#[derive(Clone, Copy)]
+pub struct Registries {
+    /// NIC functions.
+    pub functions: &'static [Entry<Box<dyn Function>>],
+    /// Wire ports.
+    pub wires: &'static [Entry<Box<dyn WirePort>>],
+    /// Host attachments.
+    pub attachments: &'static [Entry<Box<dyn HostAttachment>>],
+    /// The fault injector.
+    pub fault: WrapWire,
+}
+
+/// Looks on at the stages of a card by wrapping what stands there: a tracer, say.
+pub trait Instrument {
+    /// Wraps a wire.
+    fn wire(&mut self, port: Box<dyn WirePort>, _index: usize, _name: &str) -> Box<dyn WirePort> {
+        port
+    }
+    /// Wraps a function of the rx or tx chain.
+    fn function(
+        &mut self,
+        function: Box<dyn Function>,
+        _stage: Stage,
+        _position: usize,
+        _name: &str,
+    ) -> Box<dyn Function> {
+        function
+    }
+    /// Wraps a host queue.
+    fn queue(&mut self, queue: Box<dyn HostQueue>, _index: u16) -> Box<dyn HostQueue> {
+        queue
+    }
+}
+
+/// Looks on at nothing.
+#[derive(Debug, Default)]
+pub struct NoInstrument;
+
+impl Instrument for NoInstrument {}
+
+/// Why a card could not be built.
+#[derive(Debug, thiserror::Error)]
+pub enum BuildError {
+    /// The card file is wrong.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// There is no memory for the buffers.
+    #[error(transparent)]
+    Pool(#[from] PoolError),
+    /// The host side could not be opened.
+    #[error("cannot open target queue {queue}: {message}")]
+    Attachment {
+        /// The queue.
+        queue: u16,
+        /// What the system said.
+        message: String,
+    },
+}
+
+/// The parts a card file names, built and checked, but nothing connected or started.
+pub struct Parts {
+    wires: Vec<(String, Box<dyn WirePort>)>,
+    rx: Vec<Link>,
+    tx: Vec<Link>,
+    attachment: Box<dyn HostAttachment>,
+}
+
+impl Parts {
+    /// Builds all that the card file names.
+    ///
+    /// # Errors
+    /// The first thing that is wrong with the file.
+    pub fn build(
+        file: &CardFile,
+        registries: &Registries,
+        instrument: &mut dyn Instrument,
+    ) -> Result<Parts, ConfigError> {
+        let context = |position| BuildContext {
+            queues: file.host.queues,
+            wires: file.wires.len() as u8,
+            seed: file.card.seed,
+            position,
+            directory: file.directory.clone(),
+            buffer_size: file.pool.buffer_size as usize,
+        };
+        let mut wires = Vec::new();
+        for (index, section) in file.wires.iter().enumerate() {
+            let entry = find(registries.wires, &section.port)?;
+            let mut port = entry.build(&section.port, &context(index))?;
+            if let Some(fault) = &section.fault {
+                port = (registries.fault)(port, fault, &context(index))?;
+            }
+            wires.push((section.name.clone(), instrument.wire(port, index, &section.name)));
+        }
+        let mut links = |sections: &[Section], stage| {
+            let links = sections.iter().enumerate().map(|(position, section)| {
+                let entry = find(registries.functions, section)?;
+                let function = entry.build(section, &context(position))?;
+                let function = instrument.function(function, stage, position, entry.name);
+                Ok(Link::new(entry.name, function))
+            });
+            links.collect::<Result<Vec<_>, ConfigError>>()
+        };
+        let rx = links(&file.rx, Stage::Rx)?;
+        let tx = links(&file.tx, Stage::Tx)?;
+        let section = &file.host.attachment;
+        let attachment =
+            find(registries.attachments, section)?.build(section, &context(0))?;
+        Ok(Parts { wires, rx, tx, attachment })
+    }
+}
+
+/// A card with both its sides, ready for a world to turn.
+pub struct Assembled {
+    /// The borrowed core's part.
+    pub card: Card,
+    /// The target queues, by number.
+    pub queues: Vec<TargetQueue>,
+    /// For changes while it runs.
+    pub controller: Controller,
+    /// For reading while it runs.
+    pub view: View,
+}
+
+/// Connects a card's parts. `doorbells[q]` wakes queue `q`'s target core, `card_doorbell` the
+/// borrowed core.
+///
+/// # Errors
+/// No memory for the buffers, or the host side could not be opened.
+pub fn assemble(
+    file: &CardFile,
+    parts: Parts,
+    doorbells: &[Arc<dyn Doorbell>],
+    card_doorbell: Arc<dyn Doorbell>,
+    instrument: &mut dyn Instrument,
+) -> Result<Assembled, BuildError> {
+    let Parts { wires, rx, tx, mut attachment } = parts;
+    let (pool, returns) = Pool::new(&file.pool, doorbells.len())?;
+    let ledger = Arc::new(Ledger::new(doorbells.len()));
+    let card_gate = Arc::new(Gate::new());
+    let (mut targets, mut tx_rings) = (Vec::new(), Vec::new());
+    let (mut queues, mut queue_views) = (Vec::new(), Vec::new());
+    for (index, (doorbell, returns)) in doorbells.iter().zip(returns).enumerate() {
+        let index = index as u16;
+        let host = attachment
+            .open_queue(index)
+            .map_err(|message| BuildError::Attachment { queue: index, message })?;
+        let (ring, ring_consumer) = spsc::channel(file.host.ring_size);
+        let (tx_producer, tx_ring) = spsc::channel(file.host.tx_ring_size);
+        let gate = Arc::new(Gate::new());
+        let steer = Arc::new(SteerCounters::default());
+        let counters = Arc::new(TargetCounters::default());
+        let moderation = Moderation::new(file.interrupt.moderation());
+        targets.push(TargetRing::new(
+            ring,
+            gate.clone(),
+            doorbell.clone(),
+            moderation,
+            steer.clone(),
+        ));
+        tx_rings.push(TxRing::new(tx_ring));
+        queue_views.push(QueueView {
+            target: counters.clone(),
+            steer,
+            ring_size: file.host.ring_size,
+        });
+        queues.push(TargetQueue::new(TargetQueueParts {
+            index,
+            ring: ring_consumer,
+            gate,
+            returns,
+            tx: tx_producer,
+            host: instrument.queue(host, index),
+            counters,
+            ledger: ledger.clone(),
+            card_gate: card_gate.clone(),
+            card_doorbell: card_doorbell.clone(),
+            poll_ns: u64::from(file.interrupt.poll_usecs) * 1000,
+        }));
+    }
+    let (names, wires): (Vec<_>, Vec<_>) = wires
+        .into_iter()
+        .map(|(name, port)| (name, Wire { port, counters: Arc::new(WireCounters::default()) }))
+        .unzip();
+    let view = View {
+        name: file.card.name.clone(),
+        wires: names
+            .into_iter()
+            .zip(&wires)
+            .map(|(name, wire)| WireView { name, counters: wire.counters.clone() })
+            .collect(),
+        queues: queue_views,
+        functions: rx.iter().map(|link| (link.name.clone(), link.counters.clone())).collect(),
+        ledger: ledger.clone(),
+    };
+    let mut doors = Doors::new(pool, targets, wires.len(), file.card.wire_backlog, ledger);
+    doors.default_queue = file.card.default_queue;
+    let (controller, mailbox) = swap::channel(card_gate.clone(), card_doorbell);
+    let card = Card {
+        wires,
+        rx: Chain::new(Stage::Rx, rx),
+        tx: Chain::new(Stage::Tx, tx),
+        tx_rings: TxRings::new(tx_rings),
+        doors,
+        mailbox,
+        gate: card_gate,
+        burst_limit: file.card.burst,
+        burst: Burst::new(),
+        turn: 0,
+        receiving: true,
+        held: 0,
+    };
+    Ok(Assembled { card, queues, controller, view })
+}

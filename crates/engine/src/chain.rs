@@ -1,0 +1,141 @@
+//! The chain: a burst through the functions, in order, and out at the end.
+//!
+//! A function leaves in the burst what goes on, and sends the rest through the
+//! doors. One that makes packets (`Out::next`) has them carried through the rest
+//! of the chain first, depth first, so their number is not bounded by a burst.
+//! What no function steers ends at the default queue (rx) or at its wire (tx).
+
+use picnic_core::function::Function;
+use picnic_core::ledger::Stage;
+use picnic_core::out::{Doors, Onward, Out};
+use picnic_core::packet::burst::Burst;
+use picnic_core::stats::Counter;
+use picnic_core::time::Time;
+use std::sync::Arc;
+
+/// What the borrowed core counts of one function.
+#[derive(Debug, Default)]
+pub struct FunctionCounters {
+    /// Packets given to it.
+    pub packets: Counter,
+    /// Packets it dropped.
+    pub dropped: Counter,
+}
+
+/// One function in its place.
+pub struct Link {
+    /// Its name in the card file.
+    pub name: String,
+    /// Its counts.
+    pub counters: Arc<FunctionCounters>,
+    function: Box<dyn Function>,
+}
+
+impl Link {
+    /// A function, with counters at zero.
+    pub fn new(name: impl Into<String>, function: Box<dyn Function>) -> Self {
+        Link { name: name.into(), counters: Arc::default(), function }
+    }
+}
+
+/// The functions of one direction.
+pub struct Chain {
+    links: Vec<Link>,
+    stage: Stage,
+}
+
+impl Chain {
+    /// A chain for `Stage::Rx` or `Stage::Tx`.
+    pub fn new(stage: Stage, links: Vec<Link>) -> Self {
+        Chain { links, stage }
+    }
+
+    /// Takes a burst through all functions; leaves it empty.
+    #[inline]
+    pub fn run(&mut self, now: Time, burst: &mut Burst, doors: &mut Doors) {
+        run(&mut self.links, self.stage, now, burst, doors);
+    }
+
+    /// Lets every function whose time has come release what it holds; all of it at `Time::MAX`.
+    pub fn flush(&mut self, now: Time, doors: &mut Doors) {
+        for index in 0..self.links.len() {
+            let Some((link, rest)) = self.links[index..].split_first_mut() else { return };
+            if now == Time::MAX || link.function.next_deadline().is_some_and(|due| due <= now) {
+                let mut rest = Rest { links: rest, stage: self.stage };
+                let mut out = Out::new(now, self.stage, doors, &mut rest);
+                link.function.flush(now, &mut out);
+                link.counters.dropped.add(u64::from(out.finish()));
+            }
+        }
+    }
+
+    /// When a function next wants to be flushed.
+    pub fn next_deadline(&self) -> Option<Time> {
+        self.links.iter().filter_map(|link| link.function.next_deadline()).min()
+    }
+
+    /// Packets held by functions.
+    pub fn held(&self) -> usize {
+        self.links.iter().map(|link| link.function.held()).sum()
+    }
+
+    /// The functions, in order.
+    pub fn links(&self) -> &[Link] {
+        &self.links
+    }
+
+    /// The function at `position`.
+    pub fn function_mut(&mut self, position: usize) -> Option<&mut dyn Function> {
+        self.links.get_mut(position).map(|link| &mut *link.function as &mut dyn Function)
+    }
+
+    /// Puts other functions in place of these, which are given back.
+    pub fn replace(&mut self, links: Vec<Link>) -> Vec<Link> {
+        std::mem::replace(&mut self.links, links)
+    }
+}
+
+fn run(mut links: &mut [Link], stage: Stage, now: Time, burst: &mut Burst, doors: &mut Doors) {
+    while let Some((link, rest)) = links.split_first_mut() {
+        if burst.is_empty() {
+            return;
+        }
+        link.counters.packets.add(burst.len() as u64);
+        let mut onward = Rest { links: rest, stage };
+        let mut out = Out::new(now, stage, doors, &mut onward);
+        link.function.process(now, burst, &mut out);
+        let dropped = out.finish();
+        if dropped != 0 {
+            link.counters.dropped.add(u64::from(dropped));
+        }
+        links = onward.links;
+    }
+    end(stage, burst, doors);
+}
+
+/// What no function has sent anywhere.
+fn end(stage: Stage, burst: &mut Burst, doors: &mut Doors) {
+    if stage == Stage::Tx {
+        for packet in burst.drain() {
+            let wire = packet.wire;
+            doors.transmit(packet, wire);
+        }
+    } else {
+        let queue = doors.default_queue;
+        for packet in burst.drain() {
+            doors.steer(packet, queue);
+        }
+    }
+}
+
+/// The functions behind the one that is running.
+struct Rest<'a> {
+    links: &'a mut [Link],
+    stage: Stage,
+}
+
+impl Onward for Rest<'_> {
+    fn carry_on(&mut self, now: Time, burst: &mut Burst, doors: &mut Doors) {
+        run(self.links, self.stage, now, burst, doors);
+    }
+}

@@ -1,0 +1,170 @@
+//! Changes to a running card, made by the borrowed core between bursts.
+//!
+//! The side that wants a change prepares it whole (a new chain, a new table) and
+//! sends it over a ring; the borrowed core swaps it in and sends back what it
+//! replaced, so that nothing is built or freed on the data path. Order within a
+//! flow is kept: the old chain lets go of what it holds before the new one sees
+//! a packet.
+
+use crate::chain::{Chain, Link};
+use picnic_core::doorbell::Doorbell;
+use picnic_core::ledger::Stage;
+use picnic_core::out::Doors;
+use picnic_core::ring::gate::Gate;
+use picnic_core::ring::moderation::ModerationMode;
+use picnic_core::ring::spsc::{self, Consumer, Producer};
+use picnic_core::time::Time;
+use std::any::Any;
+use std::sync::Arc;
+
+/// Which chain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// Wire to target.
+    Rx,
+    /// Target to wire.
+    Tx,
+}
+
+/// A change to a running card.
+pub enum Command {
+    /// Put these functions in place of a whole chain.
+    Swap(Direction, Vec<Link>),
+    /// Give a message to the function at a position of a chain; see `Function::control`.
+    Control(Direction, usize, Box<dyn Any + Send>),
+    /// Moderate all queues like this from now on.
+    Moderate(ModerationMode),
+}
+
+/// What became of a command: done or not, and what it replaced.
+pub struct Answer {
+    /// Whether the card did it.
+    pub done: bool,
+    /// The command, now holding what it replaced.
+    pub replaced: Command,
+}
+
+impl Command {
+    pub(crate) fn apply(
+        self,
+        now: Time,
+        rx: &mut Chain,
+        tx: &mut Chain,
+        doors: &mut Doors,
+    ) -> Answer {
+        let chain = |direction| match direction {
+            Direction::Rx => rx,
+            Direction::Tx => tx,
+        };
+        match self {
+            Command::Swap(direction, links) => {
+                let chain = chain(direction);
+                chain.flush(Time::MAX, doors);
+                let old = chain.replace(links);
+                Answer { done: true, replaced: Command::Swap(direction, old) }
+            }
+            Command::Control(direction, position, mut message) => {
+                let function = chain(direction).function_mut(position);
+                let done = function.is_some_and(|function| function.control(&mut *message));
+                Answer { done, replaced: Command::Control(direction, position, message) }
+            }
+            Command::Moderate(mode) => {
+                let mut old = mode;
+                for target in &mut doors.targets {
+                    old = target.moderation.mode();
+                    target.moderation.set_mode(mode);
+                }
+                doors.publish(now);
+                Answer { done: true, replaced: Command::Moderate(old) }
+            }
+        }
+    }
+}
+
+impl Direction {
+    /// The stage that a chain of this direction drops at.
+    pub fn stage(self) -> Stage {
+        match self {
+            Direction::Rx => Stage::Rx,
+            Direction::Tx => Stage::Tx,
+        }
+    }
+}
+
+/// Commands that may be under way at a time.
+const COMMANDS: usize = 64;
+
+/// The borrowed core's end.
+pub struct Mailbox {
+    commands: Consumer<Command>,
+    answers: Producer<Answer>,
+}
+
+impl Mailbox {
+    /// Whether no command waits.
+    #[inline]
+    pub(crate) fn is_empty(&mut self) -> bool {
+        self.commands.available() == 0
+    }
+
+    pub(crate) fn next(&mut self) -> Option<Command> {
+        let command = self.commands.pop();
+        self.commands.release();
+        command
+    }
+
+    pub(crate) fn answer(&mut self, answer: Answer) {
+        // As many answers fit as commands, and the controller takes them in before it sends
+        // more; should it not, the answer is freed here, which costs time but loses nothing.
+        let _ = self.answers.push(answer);
+    }
+}
+
+/// The controlling side's end: send commands from one thread, at any time.
+pub struct Controller {
+    commands: Producer<Command>,
+    answers: Consumer<Answer>,
+    gate: Arc<Gate>,
+    doorbell: Arc<dyn Doorbell>,
+    under_way: usize,
+}
+
+impl Controller {
+    /// Sends a command; too many under way give it back.
+    pub fn send(&mut self, command: Command) -> Result<(), Command> {
+        if self.under_way == COMMANDS {
+            return Err(command);
+        }
+        self.commands.push(command)?;
+        self.under_way += 1;
+        Gate::order_publish();
+        if self.gate.interrupt() {
+            self.doorbell.ring();
+        }
+        Ok(())
+    }
+
+    /// The next answer, in the order of the commands, if there is one yet.
+    pub fn answer(&mut self) -> Option<Answer> {
+        let answer = self.answers.pop();
+        self.answers.release();
+        if answer.is_some() {
+            self.under_way -= 1;
+        }
+        answer
+    }
+}
+
+/// The two ends; `gate` and `doorbell` wake the borrowed core.
+pub fn channel(gate: Arc<Gate>, doorbell: Arc<dyn Doorbell>) -> (Controller, Mailbox) {
+    let (command_sender, commands) = spsc::channel(COMMANDS);
+    let (answers, answer_receiver) = spsc::channel(COMMANDS);
+    let controller = Controller {
+        commands: command_sender,
+        answers: answer_receiver,
+        gate,
+        doorbell,
+        under_way: 0,
+    };
+    (controller, Mailbox { commands, answers })
+}

@@ -1,0 +1,248 @@
+//! The target core's routine: the second stage of the paper's interrupt routine.
+//!
+//! ```text
+//! doorbell ─▶ begin ─▶ take a burst ─▶ host ─▶ buffers home ─▶ ring empty? ─▶ re-arm
+//!                          ▲                                     no │  │ something came
+//!                          └────────────────────────────────────────┴──┘ in between
+//! ```
+//!
+//! A queue's interrupt stays off while it has work (KNET). Several queues may
+//! share a core; a queue never has two.
+
+use hdrhistogram::Histogram;
+use picnic_core::attachment::{HostQueue, QueueOut};
+use picnic_core::doorbell::Doorbell;
+use picnic_core::ledger::Ledger;
+use picnic_core::packet::burst::Burst;
+use picnic_core::packet::desc::Descriptor;
+use picnic_core::packet::pool::ReturnSender;
+use picnic_core::ring::gate::Gate;
+use picnic_core::ring::spsc::{Consumer, Producer};
+use picnic_core::stats::TargetCounters;
+use picnic_core::time::Time;
+use std::sync::Arc;
+
+/// One packet of so many has its latency recorded.
+const LATENCY_SAMPLE: u32 = 16;
+/// Latencies above this are recorded as this, in nanoseconds.
+const LATENCY_MAX_NS: u64 = 100_000_000_000;
+
+/// What one look at the queues did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Polled {
+    /// Packets handed to the host.
+    pub packets: usize,
+    /// Nanoseconds of the host's work that this stands for, to be let pass by the world.
+    pub work_ns: u64,
+}
+
+/// One target queue, on the target core.
+pub struct TargetQueue {
+    pub(crate) index: u16,
+    pub(crate) ring: Consumer<Descriptor>,
+    pub(crate) gate: Arc<Gate>,
+    pub(crate) returns: ReturnSender,
+    pub(crate) tx: Producer<Descriptor>,
+    pub(crate) host: Box<dyn HostQueue>,
+    pub(crate) counters: Arc<TargetCounters>,
+    pub(crate) ledger: Arc<Ledger>,
+    /// Wakes the borrowed core when there is something to transmit.
+    pub(crate) card_gate: Arc<Gate>,
+    pub(crate) card_doorbell: Arc<dyn Doorbell>,
+    pub(crate) poll_ns: u64,
+    state: QueueState,
+}
+
+struct QueueState {
+    polling: bool,
+    last_packet: Time,
+    sample_in: u32,
+    latency: Histogram<u64>,
+}
+
+impl Default for QueueState {
+    fn default() -> Self {
+        // Two significant digits from 1 ns to 100 s; the bounds are constants, so making
+        // it cannot fail, and the fallback is never taken.
+        let latency = Histogram::new_with_bounds(1, LATENCY_MAX_NS, 2)
+            .unwrap_or_else(|_| Histogram::new(2).unwrap_or_else(|_| unreachable!()));
+        QueueState { polling: true, last_packet: Time::ZERO, sample_in: 0, latency }
+    }
+}
+
+pub(crate) struct TargetQueueParts {
+    pub(crate) index: u16,
+    pub(crate) ring: Consumer<Descriptor>,
+    pub(crate) gate: Arc<Gate>,
+    pub(crate) returns: ReturnSender,
+    pub(crate) tx: Producer<Descriptor>,
+    pub(crate) host: Box<dyn HostQueue>,
+    pub(crate) counters: Arc<TargetCounters>,
+    pub(crate) ledger: Arc<Ledger>,
+    pub(crate) card_gate: Arc<Gate>,
+    pub(crate) card_doorbell: Arc<dyn Doorbell>,
+    pub(crate) poll_ns: u64,
+}
+
+impl TargetQueue {
+    pub(crate) fn new(parts: TargetQueueParts) -> Self {
+        let TargetQueueParts {
+            index,
+            ring,
+            gate,
+            returns,
+            tx,
+            host,
+            counters,
+            ledger,
+            card_gate,
+            card_doorbell,
+            poll_ns,
+        } = parts;
+        TargetQueue {
+            index,
+            ring,
+            gate,
+            returns,
+            tx,
+            host,
+            counters,
+            ledger,
+            card_gate,
+            card_doorbell,
+            poll_ns,
+            state: QueueState::default(),
+        }
+    }
+
+    /// The queue's number.
+    pub fn index(&self) -> u16 {
+        self.index
+    }
+
+    /// Latencies from wire to this routine, in nanoseconds; one packet in 16 is recorded.
+    pub fn latency(&self) -> &Histogram<u64> {
+        &self.state.latency
+    }
+
+    /// Looks at the queue once: takes an interrupt if there is one, handles a burst if there
+    /// is one, re-arms if there is none.
+    pub fn poll(&mut self, now: Time, burst: &mut Burst) -> Polled {
+        if !self.state.polling {
+            if !self.gate.begin() {
+                return Polled::default();
+            }
+            self.counters.interrupts.add(1);
+            self.state.polling = true;
+            self.state.last_packet = now;
+        }
+        self.counters.polls.add(1);
+        // The index is read again when what is known of does not fill a burst.
+        if self.ring.available() < burst.room() {
+            self.ring.refresh();
+        }
+        while burst.room() != 0
+            && let Some(packet) = self.ring.pop()
+        {
+            let _ = burst.push(packet);
+        }
+        if burst.is_empty() {
+            self.counters.empty_polls.add(1);
+            if now.since(self.state.last_packet) >= self.poll_ns {
+                self.rest();
+            }
+            return Polled::default();
+        }
+        self.ring.release();
+        self.state.last_packet = now;
+        self.handle(now, burst)
+    }
+
+    fn handle(&mut self, now: Time, burst: &mut Burst) -> Polled {
+        let packets = burst.len();
+        self.sample_latency(now, burst);
+        let ledger = &self.ledger.queues[usize::from(self.index)];
+        ledger.taken.add(packets as u64);
+        let submitted = self.counters.transmitted.get();
+        let mut out = QueueOut::new(&mut self.returns, &mut self.tx, &self.counters, ledger);
+        let work_ns = self.host.deliver(now, burst, &mut out);
+        // What the host left behind it has looked at: it goes home as delivered.
+        for packet in burst.drain() {
+            out.deliver(packet);
+        }
+        drop(out);
+        if self.counters.transmitted.get() != submitted {
+            Gate::order_publish();
+            if self.card_gate.interrupt() {
+                self.card_doorbell.ring();
+            }
+        }
+        Polled { packets, work_ns }
+    }
+
+    fn sample_latency(&mut self, now: Time, burst: &Burst) {
+        let mut index = self.state.sample_in as usize;
+        while let Some(packet) = burst.as_slice().get(index) {
+            self.state.latency.saturating_record(packet.age(now).clamp(1, LATENCY_MAX_NS));
+            index += LATENCY_SAMPLE as usize;
+        }
+        self.state.sample_in = (index - burst.len()) as u32;
+    }
+
+    /// Enables the interrupt; looks once more, so that no wake-up is lost.
+    fn rest(&mut self) {
+        self.gate.rearm();
+        self.state.polling = self.ring.refresh() != 0 && self.gate.resume();
+    }
+
+    /// Whether the queue waits for its doorbell.
+    pub fn is_resting(&self) -> bool {
+        !self.state.polling
+    }
+
+    /// Whether the ring is empty at this moment.
+    pub fn is_empty(&mut self) -> bool {
+        self.ring.refresh() == 0
+    }
+}
+
+/// The queues of one target core.
+pub struct Target {
+    /// The core.
+    pub core: usize,
+    queues: Vec<TargetQueue>,
+    burst: Burst,
+}
+
+impl Target {
+    /// The routine of core `core` for these queues.
+    pub fn new(core: usize, queues: Vec<TargetQueue>) -> Self {
+        Target { core, queues, burst: Burst::new() }
+    }
+
+    /// Looks at each queue once.
+    pub fn poll(&mut self, now: Time) -> Polled {
+        let mut sum = Polled::default();
+        for queue in &mut self.queues {
+            let polled = queue.poll(now, &mut self.burst);
+            sum.packets += polled.packets;
+            sum.work_ns += polled.work_ns;
+        }
+        sum
+    }
+
+    /// Whether all queues wait for their doorbell, so that the core may sleep.
+    pub fn is_resting(&self) -> bool {
+        self.queues.iter().all(TargetQueue::is_resting)
+    }
+
+    /// Whether all rings are empty at this moment.
+    pub fn is_empty(&mut self) -> bool {
+        self.queues.iter_mut().all(TargetQueue::is_empty)
+    }
+
+    /// The queues.
+    pub fn queues(&self) -> &[TargetQueue] {
+        &self.queues
+    }
+}
