@@ -1,1 +1,28 @@
+//! NIC functions: what a card's rx and tx chains are made of.
+//!
+//! One file per function, one line per function in [`registry`]; `README.md`
+//! beside this crate shows how to add one.
+//!
+//! ```
+//! use picnic_core::{config::Section, registry::{BuildContext, find}};
+//! use picnic_functions::registry::FUNCTIONS;
+//!
+//! let section = Section::from_text("function", "function = \"rss\"\ntable_size = 64")?;
+//! let rss = find(FUNCTIONS, &section)?.build(&section, &BuildContext::default())?;
+//! # drop(rss);
+//! # Ok::<(), picnic_core::error::ConfigError>(())
+//! ```
+//!
+//! Guarantees: no panic, no allocation and no system call per packet, whatever the
+//! bytes; every packet leaves by one door or stays in the burst; order within a flow
+//! is kept, but for the cases that [`rss`] counts and [`sample`] names.
 
+#![forbid(unsafe_code)]
+
+pub mod by_wire;
+pub mod drop;
+pub mod pass;
+pub mod registry;
+pub mod rss;
+pub mod sample;
+mod settings;

@@ -1,0 +1,44 @@
+//! `pass`: leaves every packet as it is, for the next function.
+//!
+//! ```toml
+//! [[rx]]
+//! function = "pass"
+//! ```
+//!
+//! Use it to measure what a place in the chain costs.
+//! Guarantees: touches neither packets nor burst.
+//! Source: PICNIC, section 4 (the overhead of the framework alone).
+
+use picnic_core::error::ConfigError;
+use picnic_core::function::Function;
+use picnic_core::out::Out;
+use picnic_core::packet::burst::Burst;
+use picnic_core::registry::{BuildContext, Component};
+use picnic_core::time::Time;
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+/// Leaves every packet as it is.
+#[derive(Debug, Default)]
+pub struct Pass;
+
+/// `pass` has no keys.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Config {}
+
+impl Component for Pass {
+    type Product = Box<dyn Function>;
+    type Config = Config;
+    const NAME: &'static str = "pass";
+    const HELP: &'static str = "leave every packet as it is, for the next function";
+
+    fn build(Config {}: Config, _: &BuildContext) -> Result<Box<dyn Function>, ConfigError> {
+        Ok(Box::new(Pass))
+    }
+}
+
+impl Function for Pass {
+    #[inline]
+    fn process(&mut self, _now: Time, _burst: &mut Burst, _out: &mut Out<'_>) {}
+}
