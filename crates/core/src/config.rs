@@ -50,6 +50,7 @@ pub struct CardFile {
     pub trace: Option<Section>,
     /// The folder that relative paths start from.
     pub directory: PathBuf,
+    source: Arc<Source>,
 }
 
 /// `[card]`: the card as a whole.
@@ -539,12 +540,17 @@ impl CardFile {
                 None => None,
             },
             directory: file.and_then(Path::parent).map_or_else(PathBuf::new, Path::to_owned),
+            source: source.clone(),
         };
-        card.validate().map_err(|error| {
-            let span = key_span(&root, &error.key);
-            source.error(span, error.key, error.message)
-        })?;
+        card.validate().map_err(|error| card.locate(error))?;
         Ok(card)
+    }
+
+    /// Puts file and line to an error about a key such as `host.target_cores[2]`.
+    #[must_use]
+    pub fn locate(&self, error: ConfigError) -> ConfigError {
+        let span = self.source.table().ok().and_then(|root| key_span(root.get_ref(), &error.key));
+        self.source.error(span, error.key, error.message)
     }
 
     /// Checks every value that does not belong to a component.

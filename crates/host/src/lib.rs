@@ -1,1 +1,28 @@
+//! The host world: a card on real cores, at wall-clock speed.
+//!
+//! ```no_run
+//! use picnic_core::config::CardFile;
+//! let card = CardFile::parse("", None)?;
+//! let running = picnic_host::run::start(&card)?;
+//! std::thread::sleep(std::time::Duration::from_secs(1));
+//! let report = running.stop()?;
+//! println!("{} packets delivered", report.ledger.delivered);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! * [`topology`]: which cores there are, and which the card takes;
+//! * [`clock`], [`doorbell`]: what a world supplies;
+//! * [`idle`]: what the borrowed core does without work;
+//! * [`run`]: threads, start to clean stop;
+//! * [`report`]: what a run came to.
 
+#![forbid(unsafe_code)]
+
+pub mod clock;
+pub mod doorbell;
+pub mod error;
+pub mod idle;
+pub mod report;
+pub mod run;
+pub mod threads;
+pub mod topology;

@@ -1,0 +1,66 @@
+//! `picnic bench`: what the card costs on this machine, by ratio and median.
+//!
+//! Nothing here is a test: times vary with the machine. Figures of one call are
+//! measured interleaved, so that a drift of the machine's speed hits all alike.
+
+mod chain;
+mod dispatch;
+mod doorbell;
+mod hash;
+
+use clap::{Args, Subcommand};
+use std::time::Instant;
+
+/// Measure the card on this machine.
+#[derive(Debug, Args)]
+pub struct BenchArgs {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Wire to target queue: parse, hash, indirection, ring, one consumer core
+    Dispatch(dispatch::DispatchArgs),
+    /// The hash functions, per packet, in bursts of 64
+    Hash(hash::HashArgs),
+    /// Doorbell to target routine, against a bare futex wake
+    Doorbell(doorbell::DoorbellArgs),
+    /// A chain of `pass` functions, per packet
+    Chain(chain::ChainArgs),
+}
+
+/// Runs a benchmark.
+pub fn run(args: &BenchArgs, json: bool) -> anyhow::Result<()> {
+    let result = match &args.what {
+        What::Dispatch(args) => dispatch::run(args)?,
+        What::Hash(args) => hash::run(args)?,
+        What::Doorbell(args) => doorbell::run(args)?,
+        What::Chain(args) => chain::run(args)?,
+    };
+    if json {
+        println!("{result}");
+    } else if let Some(fields) = result.as_object() {
+        let width = fields.keys().map(String::len).max().unwrap_or(0);
+        for (name, value) in fields {
+            match value.as_f64() {
+                Some(number) if value.is_f64() => println!("{name:width$}  {number:.3}"),
+                _ => println!("{name:width$}  {}", value.to_string().trim_matches('"')),
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The middle value; the upper one of two.
+fn median(values: &mut [f64]) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+/// Nanoseconds that one call of `body` takes, divided by `packets`.
+fn time_per_packet(packets: usize, body: impl FnOnce()) -> f64 {
+    let start = Instant::now();
+    body();
+    start.elapsed().as_nanos() as f64 / packets as f64
+}

@@ -1,0 +1,89 @@
+//! Doorbells of real cores: a futex for targets, an eventfd for the card.
+//!
+//! A doorbell is rung only through an armed gate, so neither costs a system call
+//! while the other side is at work.
+
+use picnic_core::doorbell::Doorbell;
+use picnic_core::port::WirePort;
+use picnic_engine::rx::Wire;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::fd::OwnedFd;
+use rustix::thread::futex;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+const QUIET: u32 = 0;
+const RUNG: u32 = 1;
+const WAITING: u32 = 2;
+
+/// Wakes a target core's thread.
+#[derive(Debug, Default)]
+pub struct FutexDoorbell {
+    state: AtomicU32,
+}
+
+impl FutexDoorbell {
+    /// Sleeps until it is rung, or for `timeout`. Returns at once if it was rung before.
+    pub fn wait(&self, timeout: Duration) {
+        let waiting = self.state.compare_exchange(
+            QUIET,
+            WAITING,
+            Ordering::Acquire,
+            Ordering::Acquire,
+        );
+        if waiting.is_ok() {
+            let timeout = timespec(timeout);
+            // A wake, a timeout, a signal, a value that has changed: all mean "look again".
+            let _ = futex::wait(&self.state, futex::Flags::PRIVATE, WAITING, Some(&timeout));
+        }
+        self.state.store(QUIET, Ordering::Release);
+    }
+}
+
+impl Doorbell for FutexDoorbell {
+    fn ring(&self) {
+        if self.state.swap(RUNG, Ordering::AcqRel) == WAITING {
+            let _ = futex::wake(&self.state, futex::Flags::PRIVATE, 1);
+        }
+    }
+}
+
+fn timespec(duration: Duration) -> rustix::time::Timespec {
+    rustix::time::Timespec {
+        tv_sec: duration.as_secs().min(i64::MAX as u64) as i64,
+        tv_nsec: i64::from(duration.subsec_nanos()),
+    }
+}
+
+/// Wakes the borrowed core, which sleeps on it together with the wires.
+#[derive(Debug)]
+pub struct CardDoorbell {
+    event: OwnedFd,
+}
+
+impl CardDoorbell {
+    /// A doorbell nobody has rung.
+    ///
+    /// # Errors
+    /// The system has no descriptors left.
+    pub fn new() -> std::io::Result<Self> {
+        Ok(CardDoorbell { event: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)? })
+    }
+
+    /// Sleeps until it is rung or a wire is readable, or for `timeout`.
+    pub fn wait(&self, wires: &[Wire], timeout: Duration) {
+        let mut sources = vec![PollFd::new(&self.event, PollFlags::IN)];
+        let readiness = wires.iter().filter_map(|wire| WirePort::readiness(&*wire.port));
+        sources.extend(readiness.map(|source| PollFd::from_borrowed_fd(source, PollFlags::IN)));
+        let _ = poll(&mut sources, Some(&timespec(timeout)));
+        let mut count = [0; 8];
+        let _ = rustix::io::read(&self.event, &mut count);
+    }
+}
+
+impl Doorbell for CardDoorbell {
+    fn ring(&self) {
+        // Full means that it has been rung often enough.
+        let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes());
+    }
+}

@@ -1,0 +1,35 @@
+//! Why a card did not start, or did not end well.
+
+use picnic_core::error::ConfigError;
+use picnic_engine::build::BuildError;
+
+/// What went wrong in the host world.
+#[derive(Debug, thiserror::Error)]
+pub enum HostError {
+    /// The card file is wrong, or what it asks for cannot be had.
+    #[error(transparent)]
+    Build(#[from] BuildError),
+    /// A file or system call failed.
+    #[error("{what}")]
+    System {
+        /// What was tried.
+        what: String,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// A thread of the card panicked. A bug: the data path must not.
+    #[error("the thread of {0} panicked")]
+    Panicked(String),
+}
+
+impl From<ConfigError> for HostError {
+    fn from(error: ConfigError) -> Self {
+        HostError::Build(BuildError::Config(error))
+    }
+}
+
+impl HostError {
+    pub(crate) fn system(what: impl Into<String>, source: impl Into<std::io::Error>) -> Self {
+        HostError::System { what: what.into(), source: source.into() }
+    }
+}

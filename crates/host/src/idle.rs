@@ -1,0 +1,83 @@
+//! What the borrowed core does without work: spin, or spin then pause then block.
+//!
+//! | idle | first | then | then |
+//! |---|---|---|---|
+//! | spin | look again at once | | |
+//! | adaptive | 50 µs of looking again | block until a doorbell, a wire or a deadline | |
+//! | block | block at once | | |
+//!
+//! While a wire could hand over packets at once (a file, a generator running flat
+//! out) and only the targets hold it up, there is no one to wake the card, so it
+//! yields the core instead of blocking.
+
+use crate::doorbell::CardDoorbell;
+use picnic_core::config::Idle;
+use picnic_core::time::Time;
+use picnic_engine::poll::Card;
+use std::time::Duration;
+
+/// Adaptive: how long it looks again before it blocks.
+const SPIN_NS: u64 = 50_000;
+/// The longest sleep, so that a request to stop is seen.
+const LONGEST_SLEEP_NS: u64 = 20_000_000;
+/// Deadlines nearer than this are waited for awake: a sleep would overshoot them.
+const SHORTEST_SLEEP_NS: u64 = 60_000;
+
+/// The borrowed core's idle policy and how long it has been idle.
+#[derive(Debug)]
+pub struct IdlePolicy {
+    idle: Idle,
+    since: Option<Time>,
+    /// Nanoseconds spent asleep.
+    pub slept_ns: u64,
+    /// Times it went to sleep.
+    pub sleeps: u64,
+}
+
+impl IdlePolicy {
+    /// A policy that has not been idle yet.
+    pub fn new(idle: Idle) -> Self {
+        IdlePolicy { idle, since: None, slept_ns: 0, sleeps: 0 }
+    }
+
+    /// There was work.
+    #[inline]
+    pub fn busy(&mut self) {
+        self.since = None;
+    }
+
+    /// There was none at `now`: passes the time until it is worth looking again.
+    /// `clock` is read after a sleep only.
+    pub fn pass(
+        &mut self,
+        now: Time,
+        card: &mut Card,
+        doorbell: &CardDoorbell,
+        clock: impl Fn() -> Time,
+    ) {
+        let since = *self.since.get_or_insert(now);
+        let deadline = card.next_deadline(now);
+        let held_up = deadline.is_some_and(|deadline| deadline <= now);
+        let spin_ns = match self.idle {
+            Idle::Spin => u64::MAX,
+            Idle::Adaptive => SPIN_NS,
+            Idle::Block => 0,
+        };
+        if now.since(since) < spin_ns {
+            return std::hint::spin_loop();
+        }
+        if held_up {
+            return std::thread::yield_now();
+        }
+        let sleep_ns = deadline.map_or(LONGEST_SLEEP_NS, |deadline| {
+            deadline.since(now).min(LONGEST_SLEEP_NS)
+        });
+        if sleep_ns < SHORTEST_SLEEP_NS || !card.arm() {
+            return std::hint::spin_loop();
+        }
+        doorbell.wait(card.wires(), Duration::from_nanos(sleep_ns));
+        card.disarm();
+        self.sleeps += 1;
+        self.slept_ns += clock().since(now);
+    }
+}

@@ -1,0 +1,109 @@
+//! What a run came to: the JSON of `picnic run --json`, and the same for people.
+//!
+//! Fields carry their unit as suffix. `latency_ns` is from wire to target routine.
+
+use picnic_core::ledger::LedgerTotals;
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// A run's figures.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// What ran the chain.
+    pub engine: &'static str,
+    /// Seconds from start to the end of receiving.
+    pub duration_s: f64,
+    /// By wire.
+    pub wires: Vec<WireReport>,
+    /// By queue.
+    pub queues: Vec<QueueReport>,
+    /// By function of the rx chain.
+    pub functions: Vec<FunctionReport>,
+    /// Packets dropped, by reason.
+    pub drops: BTreeMap<&'static str, u64>,
+    /// Packets dropped, by `reason@stage`.
+    pub drops_by_stage: BTreeMap<String, u64>,
+    /// Every packet's fate.
+    pub ledger: LedgerTotals,
+    /// Buffers that did not come home; not zero is a bug.
+    pub buffers_missing: usize,
+    /// Wire to target routine, one packet in 16.
+    pub latency_ns: LatencyReport,
+    /// The borrowed core.
+    pub borrowed_core: CoreReport,
+    /// What the user should know.
+    pub notes: Vec<String>,
+}
+
+/// A wire's figures.
+#[derive(Clone, Debug, Serialize)]
+pub struct WireReport {
+    /// Its name in the card file.
+    pub name: String,
+    /// Packets received, those shed included.
+    pub rx_packets: u64,
+    /// Bytes received.
+    pub rx_bytes: u64,
+    /// Packets transmitted.
+    pub tx_packets: u64,
+    /// Bytes transmitted.
+    pub tx_bytes: u64,
+}
+
+/// A queue's figures.
+#[derive(Clone, Debug, Serialize)]
+pub struct QueueReport {
+    /// Its number.
+    pub queue: u16,
+    /// Its target core.
+    pub core: usize,
+    /// Packets handed to the host.
+    pub packets: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Interrupts taken.
+    pub interrupts: u64,
+    /// Packets per interrupt; null without interrupts.
+    pub packets_per_interrupt: Option<f64>,
+    /// Times the ring was looked at.
+    pub polls: u64,
+    /// Times it was empty.
+    pub empty_polls: u64,
+    /// Packets the host transmitted.
+    pub transmitted: u64,
+    /// Packets dropped because the ring was full.
+    pub ring_full: u64,
+}
+
+/// A function's figures.
+#[derive(Clone, Debug, Serialize)]
+pub struct FunctionReport {
+    /// Its name in the card file.
+    pub name: String,
+    /// Packets given to it.
+    pub packets: u64,
+    /// Packets it dropped.
+    pub dropped: u64,
+}
+
+/// Percentiles in nanoseconds; null if nothing was recorded.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct LatencyReport {
+    /// Median.
+    pub p50: Option<u64>,
+    /// 99th percentile.
+    pub p99: Option<u64>,
+    /// 99.9th percentile.
+    pub p999: Option<u64>,
+}
+
+/// The borrowed core's figures.
+#[derive(Clone, Debug, Serialize)]
+pub struct CoreReport {
+    /// Its number.
+    pub core: usize,
+    /// Share of the time spent in turns that found work.
+    pub busy_fraction: f64,
+    /// Share of the time spent asleep.
+    pub asleep_fraction: f64,
+}

@@ -1,0 +1,346 @@
+//! A run: one thread on the borrowed core, one on each target core, a clean stop.
+//!
+//! To stop, the borrowed core first asks the wires for nothing more and lets the
+//! functions release what they hold; then the targets empty their rings while it
+//! still serves their transmissions; then what waits for wires is sent. At the
+//! end every ring is empty, every buffer is home, and the ledger balances.
+
+use crate::clock::Clock;
+use crate::doorbell::{CardDoorbell, FutexDoorbell};
+use crate::error::HostError;
+use crate::idle::IdlePolicy;
+use crate::report::{
+    CoreReport, FunctionReport, LatencyReport, QueueReport, Report, WireReport,
+};
+use crate::threads::spawn_pinned;
+use crate::topology::{Placement, cores, place};
+use hdrhistogram::Histogram;
+use picnic_core::config::CardFile;
+use picnic_core::doorbell::Doorbell;
+use picnic_core::time::Time;
+use picnic_engine::build::{Assembled, Instrument, NoInstrument, Parts, Registries, assemble};
+use picnic_engine::poll::Card;
+use picnic_engine::swap::Controller;
+use picnic_engine::target::Target;
+use picnic_engine::view::View;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// The longest sleep of a target core: a safety net under the doorbell, not part of it.
+const TARGET_SLEEP: Duration = Duration::from_millis(100);
+
+/// What the card files of this world can name.
+pub fn registries() -> Registries {
+    Registries {
+        functions: picnic_functions::registry::FUNCTIONS,
+        wires: picnic_ports::registry::WIRES,
+        attachments: picnic_ports::registry::ATTACHMENTS,
+        fault: picnic_ports::middleware::fault::wrap,
+    }
+}
+
+/// Checks a card file against this machine without starting anything.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn check(file: &CardFile) -> Result<Placement, HostError> {
+    let placement = place(file, &cores())?;
+    Parts::build(file, &registries(), &mut NoInstrument)?;
+    Ok(placement)
+}
+
+/// How far a run has come.
+#[repr(u8)]
+enum Phase {
+    Running = 0,
+    /// The borrowed core is to stop receiving.
+    Stopping = 1,
+    /// It has; the targets end when their rings are empty.
+    Draining = 2,
+}
+
+struct Shared {
+    phase: AtomicU8,
+    /// The wires have nothing more to hand over, and all they did has been handled.
+    finished: AtomicBool,
+    targets_running: AtomicUsize,
+}
+
+impl Shared {
+    fn phase_is(&self, phase: Phase) -> bool {
+        self.phase.load(Ordering::Acquire) >= phase as u8
+    }
+}
+
+/// A card at work.
+pub struct Running {
+    /// Its counters.
+    pub view: View,
+    /// For changes while it runs.
+    pub controller: Controller,
+    /// Where it runs.
+    pub placement: Placement,
+    clock: Clock,
+    shared: Arc<Shared>,
+    card: JoinHandle<(CardEnd, Option<String>)>,
+    card_doorbell: Arc<CardDoorbell>,
+    targets: Vec<JoinHandle<(Target, Option<String>)>>,
+}
+
+struct CardEnd {
+    received_for: Time,
+    busy_ns: u64,
+    slept_ns: u64,
+    buffers_missing: usize,
+    notes: Vec<String>,
+}
+
+/// Starts a card.
+///
+/// # Errors
+/// The card file is wrong, or the machine cannot give what it asks for. Nothing runs then.
+pub fn start(file: &CardFile) -> Result<Running, HostError> {
+    start_with(file, &mut NoInstrument)
+}
+
+/// Starts a card with its stages looked on at: see [`Instrument`].
+///
+/// # Errors
+/// As [`start`].
+pub fn start_with(
+    file: &CardFile,
+    instrument: &mut dyn Instrument,
+) -> Result<Running, HostError> {
+    let placement = place(file, &cores())?;
+    let parts = Parts::build(file, &registries(), instrument)?;
+    // One doorbell per target core: its queues share the thread it wakes.
+    let mut doorbells = BTreeMap::<usize, Arc<FutexDoorbell>>::new();
+    let by_queue: Vec<Arc<dyn Doorbell>> = placement
+        .target_cores
+        .iter()
+        .map(|&core| doorbells.entry(core).or_default().clone() as Arc<dyn Doorbell>)
+        .collect();
+    let card_doorbell = CardDoorbell::new()
+        .map(Arc::new)
+        .map_err(|error| HostError::system("cannot make the card's doorbell", error))?;
+    let assembled = assemble(file, parts, &by_queue, card_doorbell.clone(), instrument)?;
+    let Assembled { card, queues, controller, view } = assembled;
+
+    let mut by_core = BTreeMap::<usize, Vec<_>>::new();
+    for (queue, &core) in queues.into_iter().zip(&placement.target_cores) {
+        by_core.entry(core).or_default().push(queue);
+    }
+    let shared = Arc::new(Shared {
+        phase: AtomicU8::new(Phase::Running as u8),
+        finished: AtomicBool::new(false),
+        targets_running: AtomicUsize::new(by_core.len()),
+    });
+    let clock = Clock::start();
+    let no_thread = |error| HostError::system("cannot start a thread", error);
+    let mut targets = Vec::new();
+    let mut target_doorbells = Vec::new();
+    for (core, queues) in by_core {
+        let target = Target::new(core, queues);
+        let doorbell = doorbells.entry(core).or_default().clone();
+        target_doorbells.push(doorbell.clone());
+        let shared = shared.clone();
+        let body = move || run_target(target, clock, &doorbell, &shared);
+        targets.push(spawn_pinned(format!("target-{core}"), core, body).map_err(no_thread)?);
+    }
+    let idle = IdlePolicy::new(file.card.idle);
+    let card_thread = {
+        let (shared, doorbell) = (shared.clone(), card_doorbell.clone());
+        let body = move || run_card(card, clock, idle, &doorbell, &target_doorbells, &shared);
+        spawn_pinned("borrowed".into(), placement.borrowed_core, body).map_err(no_thread)?
+    };
+    Ok(Running {
+        view,
+        controller,
+        placement,
+        clock,
+        shared,
+        card: card_thread,
+        card_doorbell,
+        targets,
+    })
+}
+
+fn run_card(
+    mut card: Card,
+    clock: Clock,
+    mut idle: IdlePolicy,
+    doorbell: &CardDoorbell,
+    targets: &[Arc<FutexDoorbell>],
+    shared: &Shared,
+) -> CardEnd {
+    let mut busy_ns = 0;
+    let mut now = clock.now();
+    while !shared.phase_is(Phase::Stopping) {
+        if card.poll(now).is_idle() {
+            if card.is_finished() {
+                shared.finished.store(true, Ordering::Release);
+            }
+            card.doors().note_depths();
+            idle.pass(now, &mut card, doorbell, || clock.now());
+            now = clock.now();
+        } else {
+            idle.busy();
+            let then = now;
+            now = clock.now();
+            busy_ns += now.since(then);
+        }
+    }
+    let received_for = now;
+    card.stop_receiving(now);
+    shared.phase.store(Phase::Draining as u8, Ordering::Release);
+    targets.iter().for_each(|target| target.ring());
+    while shared.targets_running.load(Ordering::Acquire) != 0 {
+        if card.poll(clock.now()).is_idle() {
+            std::thread::yield_now();
+        }
+    }
+    let buffers_missing = card.finish(clock.now());
+    let notes = card.wires().iter().flat_map(|wire| wire.port.report()).collect();
+    CardEnd { received_for, busy_ns, slept_ns: idle.slept_ns, buffers_missing, notes }
+}
+
+fn run_target(
+    mut target: Target,
+    clock: Clock,
+    doorbell: &FutexDoorbell,
+    shared: &Shared,
+) -> Target {
+    loop {
+        let now = clock.now();
+        let polled = target.poll(now);
+        if polled.packets != 0 {
+            // The host's work; while draining there is no host left to do it for.
+            if polled.work_ns != 0 && !shared.phase_is(Phase::Draining) {
+                let done = clock.now() + polled.work_ns;
+                while clock.now() < done {
+                    std::hint::spin_loop();
+                }
+            }
+        } else if shared.phase_is(Phase::Draining) && target.is_empty() {
+            break;
+        } else if target.is_resting() {
+            doorbell.wait(TARGET_SLEEP);
+        } else {
+            std::hint::spin_loop();
+        }
+    }
+    shared.targets_running.fetch_sub(1, Ordering::Release);
+    target
+}
+
+impl Running {
+    /// Whether the wires have nothing more to hand over and the card has handled all of it.
+    pub fn is_finished(&self) -> bool {
+        self.shared.finished.load(Ordering::Acquire)
+    }
+
+    /// Time since the start.
+    pub fn elapsed(&self) -> Duration {
+        Duration::from_nanos(self.clock.now().as_nanos())
+    }
+
+    /// Stops the card, all rings flushed, and says what the run came to.
+    ///
+    /// # Errors
+    /// A thread of the card panicked.
+    pub fn stop(self) -> Result<Report, HostError> {
+        self.shared.phase.fetch_max(Phase::Stopping as u8, Ordering::AcqRel);
+        self.card_doorbell.ring();
+        let mut warnings = self.placement.warnings.clone();
+        let (end, warning) =
+            self.card.join().map_err(|_| HostError::Panicked("the borrowed core".into()))?;
+        warnings.extend(warning);
+        let mut latency = Histogram::<u64>::new(2).ok();
+        for target in self.targets {
+            let (target, warning) =
+                target.join().map_err(|_| HostError::Panicked("a target core".into()))?;
+            warnings.extend(warning);
+            for queue in target.queues() {
+                if let Some(sum) = &mut latency {
+                    // Bounds grow as needed, so adding cannot fail.
+                    let _ = sum.add(queue.latency());
+                }
+            }
+        }
+        warnings.extend(end.notes);
+        let duration_ns = end.received_for.as_nanos().max(1) as f64;
+        let totals = self.view.ledger.read();
+        Ok(Report {
+            engine: "poll",
+            duration_s: duration_ns / 1e9,
+            wires: wire_reports(&self.view),
+            queues: queue_reports(&self.view, &self.placement),
+            functions: function_reports(&self.view),
+            drops: totals.drops.clone(),
+            drops_by_stage: totals.drops_by_stage.clone(),
+            ledger: totals,
+            buffers_missing: end.buffers_missing,
+            latency_ns: latency.map_or_else(LatencyReport::default, |sum| latency_report(&sum)),
+            borrowed_core: CoreReport {
+                core: self.placement.borrowed_core,
+                busy_fraction: (end.busy_ns as f64 / duration_ns).min(1.0),
+                asleep_fraction: (end.slept_ns as f64 / duration_ns).min(1.0),
+            },
+            notes: warnings,
+        })
+    }
+}
+
+/// The wires' figures at this moment.
+pub fn wire_reports(view: &View) -> Vec<WireReport> {
+    let reports = view.wires.iter().map(|wire| WireReport {
+        name: wire.name.clone(),
+        rx_packets: wire.counters.rx_packets.get(),
+        rx_bytes: wire.counters.rx_bytes.get(),
+        tx_packets: wire.counters.tx_packets.get(),
+        tx_bytes: wire.counters.tx_bytes.get(),
+    });
+    reports.collect()
+}
+
+/// The queues' figures at this moment.
+pub fn queue_reports(view: &View, placement: &Placement) -> Vec<QueueReport> {
+    let queues = view.queues.iter().zip(&placement.target_cores).enumerate();
+    let reports = queues.map(|(index, (queue, &core))| {
+        let packets = queue.target.packets.get();
+        let interrupts = queue.target.interrupts.get();
+        QueueReport {
+            queue: index as u16,
+            core,
+            packets,
+            bytes: queue.target.bytes.get(),
+            interrupts,
+            packets_per_interrupt: (interrupts != 0).then(|| packets as f64 / interrupts as f64),
+            polls: queue.target.polls.get(),
+            empty_polls: queue.target.empty_polls.get(),
+            transmitted: queue.target.transmitted.get(),
+            ring_full: queue.steer.ring_full.get(),
+        }
+    });
+    reports.collect()
+}
+
+fn function_reports(view: &View) -> Vec<FunctionReport> {
+    let reports = view.functions.iter().map(|(name, counters)| FunctionReport {
+        name: name.clone(),
+        packets: counters.packets.get(),
+        dropped: counters.dropped.get(),
+    });
+    reports.collect()
+}
+
+fn latency_report(latency: &Histogram<u64>) -> LatencyReport {
+    if latency.is_empty() {
+        return LatencyReport::default();
+    }
+    let at = |percentile| Some(latency.value_at_percentile(percentile));
+    LatencyReport { p50: at(50.0), p99: at(99.0), p999: at(99.9) }
+}
