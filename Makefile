@@ -1,0 +1,45 @@
+# PICNIC: what one says to this repository. `make` alone lists it.
+
+.DEFAULT_GOAL := help
+CARGO ?= cargo
+# Seconds for each fuzz target of `make fuzz`.
+SECONDS_EACH := $(or $(SECONDS),60)
+
+.PHONY: help build run test bench bench-peers fuzz fmt lint doc clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+build: ## the release binary, target/release/picnic
+	$(CARGO) build --locked --release -p picnic-cli
+
+run: build ## the built-in demonstration card: five seconds, no root, no packages
+	target/release/picnic run
+
+test: ## everything there is to check, then a summary (installs what it needs, if root)
+	scripts/test
+
+bench: build ## dispatch and hash benchmarks, as JSON
+	target/release/picnic bench dispatch --queues 4 --seconds 2 --json
+	target/release/picnic bench hash --json
+
+bench-peers: build ## dispatch against the program on DPDK, interleaved
+	$(MAKE) -C bench/peers
+	bench/peers/compare.py
+
+fuzz: ## the fuzz targets, SECONDS=60 for each (TARGETS="headers pcap" for some)
+	scripts/fuzz $(SECONDS_EACH) $(TARGETS)
+
+fmt: ## put the source into its usual form
+	$(CARGO) fmt --all
+	$(CARGO) fmt --manifest-path fuzz/Cargo.toml
+
+lint: ## format, clippy with warnings denied, the crate graph, dependencies
+	scripts/test format lint graph deny
+
+doc: ## the API's pages, target/doc
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps
+
+clean: ## remove what was built
+	$(CARGO) clean
+	rm -rf fuzz/target fuzz/artifacts fuzz/corpus bench/peers/build
