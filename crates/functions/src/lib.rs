@@ -26,3 +26,8 @@ pub mod registry;
 pub mod rss;
 pub mod sample;
 mod settings;
+
+// The README's function is built along with the documentation's other examples.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -1,0 +1,218 @@
+//! A borrowed core for tests: real pool, rings and doors around one function.
+//!
+//! Every run checks conservation: each packet that went in has exactly one fate, and
+//! every buffer comes home.
+
+#![allow(dead_code)] // each test binary uses a part of it
+
+pub(crate) mod frames;
+
+use picnic_core::doorbell::Doorbell;
+use picnic_core::function::Function;
+use picnic_core::ledger::{DropReason, Ledger, Stage};
+use picnic_core::out::{Doors, Onward, Out, TargetRing};
+use picnic_core::packet::burst::Burst;
+use picnic_core::packet::desc::{Descriptor, RssType};
+use picnic_core::packet::pool::{Pool, PoolConfig};
+use picnic_core::registry::{BuildContext, find};
+use picnic_core::ring::gate::Gate;
+use picnic_core::ring::moderation::{Moderation, ModerationMode};
+use picnic_core::ring::spsc::{self, Consumer};
+use picnic_core::stats::SteerCounters;
+use picnic_core::time::Time;
+use picnic_core::{config::Section, error::ConfigError};
+use picnic_functions::registry::FUNCTIONS;
+use std::sync::Arc;
+
+/// Builds what a section of a card file names.
+pub(crate) fn build(text: &str, context: &BuildContext) -> Result<Box<dyn Function>, ConfigError> {
+    let section = Section::from_text("function", text)?;
+    find(FUNCTIONS, &section)?.build(&section, context)
+}
+
+/// The message of a section that is refused.
+pub(crate) fn refusal(text: &str) -> String {
+    match build(text, &BuildContext { wires: 2, ..BuildContext::default() }) {
+        Ok(_) => format!("accepted: {text}"),
+        Err(error) => error.to_string(),
+    }
+}
+
+/// Where a packet went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Door {
+    Next,
+    Queue(u16),
+    Wire(u8),
+}
+
+/// A packet that came out by a door that can be looked behind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Seen {
+    /// Its number among all packets that went in, from 0.
+    pub(crate) number: usize,
+    pub(crate) door: Door,
+    pub(crate) hash: u32,
+    pub(crate) over: RssType,
+    pub(crate) mark: u32,
+    pub(crate) data: Vec<u8>,
+}
+
+/// One borrowed core, one function's surroundings.
+pub(crate) struct Card {
+    doors: Doors,
+    rings: Vec<Consumer<Descriptor>>,
+    given: usize,
+    drops: u64,
+}
+
+struct Silent;
+
+impl Doorbell for Silent {
+    fn ring(&self) {}
+}
+
+#[derive(Default)]
+struct Collector(Vec<Descriptor>);
+
+impl Onward for Collector {
+    fn carry_on(&mut self, _now: Time, burst: &mut Burst, _doors: &mut Doors) {
+        self.0.extend(burst.drain());
+    }
+}
+
+impl Card {
+    pub(crate) fn new(context: &BuildContext) -> Card {
+        let queues = usize::from(context.queues);
+        let config = PoolConfig {
+            buffers: 512,
+            buffer_size: context.buffer_size as u32,
+            ..PoolConfig::default()
+        };
+        let (pool, _) = Pool::new(&config, queues).unwrap();
+        let (targets, rings) = (0..queues)
+            .map(|_| {
+                let (producer, consumer) = spsc::channel(64);
+                let target = TargetRing::new(
+                    producer,
+                    Arc::new(Gate::new()),
+                    Arc::new(Silent),
+                    Moderation::new(ModerationMode::None),
+                    Arc::new(SteerCounters::default()),
+                );
+                (target, consumer)
+            })
+            .unzip();
+        let ledger = Arc::new(Ledger::new(queues));
+        let doors = Doors::new(pool, targets, context.wires.into(), 64, ledger);
+        Card { doors, rings, given: 0, drops: 0 }
+    }
+
+    /// Drops counted for `reason` in the rx chain, over all runs.
+    pub(crate) fn dropped(&self, reason: DropReason) -> u64 {
+        self.doors.ledger.card.drops.get(reason, Stage::Rx)
+    }
+
+    /// Runs a function over one burst of at most 64 packets: each a wire and bytes.
+    pub(crate) fn run<P>(&mut self, function: &mut dyn Function, packets: &[P]) -> Vec<Seen>
+    where
+        P: AsRef<(u8, Vec<u8>)>,
+    {
+        let mut burst = Burst::new();
+        for packet in packets {
+            let (wire, data) = packet.as_ref();
+            let mut packet = self.doors.pool.packet(data).unwrap();
+            packet.wire = *wire;
+            // What earlier functions left behind must not be taken for this one's work.
+            packet.set_rss(0xdead_dead, RssType::Ipv6Udp);
+            packet.set_received_at(Time::from_nanos(self.given as u64));
+            self.given += 1;
+            burst.push(packet).unwrap();
+        }
+        self.step(function, packets.len(), |function, out| {
+            function.process(Time::ZERO, &mut burst, out);
+            std::mem::take(&mut burst)
+        })
+    }
+
+    /// Has a function let go of what it holds.
+    pub(crate) fn flush(&mut self, function: &mut dyn Function) -> Vec<Seen> {
+        let seen = self.step(function, 0, |function, out| {
+            function.flush(Time::MAX, out);
+            Burst::new()
+        });
+        assert_eq!(function.held(), 0, "held back after a flush");
+        seen
+    }
+
+    fn step(
+        &mut self,
+        function: &mut dyn Function,
+        packets: usize,
+        body: impl FnOnce(&mut dyn Function, &mut Out<'_>) -> Burst,
+    ) -> Vec<Seen> {
+        let held_before = function.held();
+        let made_before = self.doors.ledger.card.made.get();
+        let consumed_before = self.doors.ledger.card.consumed.get();
+        let mut onward = Collector::default();
+        let mut out = Out::new(Time::ZERO, Stage::Rx, &mut self.doors, &mut onward);
+        let mut left = body(function, &mut out);
+        out.finish();
+        onward.carry_on(Time::ZERO, &mut left, &mut self.doors);
+        self.doors.publish(Time::ZERO);
+
+        let mut seen = Vec::new();
+        let mut see = |doors: &mut Doors, packet: Descriptor, door: Door| {
+            seen.push(Seen {
+                number: packet.received_at().as_nanos() as usize,
+                door,
+                hash: packet.rss_hash,
+                over: packet.rss_type(),
+                mark: packet.mark,
+                data: packet.segments().flatten().copied().collect(),
+            });
+            doors.pool.free(packet);
+        };
+        for packet in onward.0 {
+            see(&mut self.doors, packet, Door::Next);
+        }
+        for (queue, ring) in self.rings.iter_mut().enumerate() {
+            while let Some(packet) = ring.pop() {
+                see(&mut self.doors, packet, Door::Queue(queue as u16));
+            }
+            ring.release();
+        }
+        for wire in 0..self.doors.wires.len() {
+            while let Some(packet) = self.doors.wires[wire].pop_front() {
+                see(&mut self.doors, packet, Door::Wire(wire as u8));
+            }
+        }
+
+        let card = &self.doors.ledger.card;
+        let drops = card.drops.total() - std::mem::replace(&mut self.drops, card.drops.total());
+        let consumed = card.consumed.get() - consumed_before;
+        let made = card.made.get() - made_before;
+        assert_eq!(
+            packets + held_before + made as usize,
+            seen.len() + (drops + consumed) as usize + function.held(),
+            "a packet has no fate, or two"
+        );
+        assert_eq!(self.doors.pool.outstanding(), function.held(), "buffers did not come home");
+        seen
+    }
+}
+
+/// A packet to put in: wire and bytes.
+#[derive(Clone, Debug)]
+pub(crate) struct Packet(pub(crate) (u8, Vec<u8>));
+
+impl AsRef<(u8, Vec<u8>)> for Packet {
+    fn as_ref(&self) -> &(u8, Vec<u8>) {
+        &self.0
+    }
+}
+
+/// Packets of these bytes, from wire 0.
+pub(crate) fn from_wire_0(frames: impl IntoIterator<Item = Vec<u8>>) -> Vec<Packet> {
+    frames.into_iter().map(|data| Packet((0, data))).collect()
+}

@@ -1,0 +1,340 @@
+//! `rss` against a slow oracle, published vectors, and changes while it runs.
+
+mod common;
+
+use common::frames::{Network, Spec, Upper, any_spec, every_kind, rss_input};
+use common::{Card, Door, Packet, Seen, from_wire_0};
+use picnic_core::function::Function;
+use picnic_core::packet::desc::RssType;
+use picnic_core::registry::BuildContext;
+use picnic_functions::rss::{Change, Config, Control, HashName, HashType, Refusal, Rss};
+use picnic_hash::{IndirectionTable, Key, lookup2, lookup3, reference};
+use proptest::prelude::*;
+use std::net::IpAddr;
+
+fn context(queues: u16) -> BuildContext {
+    BuildContext { queues, ..BuildContext::default() }
+}
+
+fn rss(config: &Config, queues: u16) -> Rss {
+    Rss::new(config, &context(queues)).unwrap()
+}
+
+fn over_of(hash_type: HashType) -> RssType {
+    match hash_type {
+        HashType::Ipv4 => RssType::Ipv4,
+        HashType::TcpIpv4 => RssType::Ipv4Tcp,
+        HashType::UdpIpv4 => RssType::Ipv4Udp,
+        HashType::Ipv6 => RssType::Ipv6,
+        HashType::TcpIpv6 => RssType::Ipv6Tcp,
+        HashType::UdpIpv6 => RssType::Ipv6Udp,
+    }
+}
+
+/// What a packet is to get: hash, type, door.
+fn oracle(config: &Config, queues: u16, data: &[u8]) -> (u32, RssType, Door) {
+    let is_on = |over| config.types.iter().any(|&hash_type| over_of(hash_type) == over);
+    let (mut input, over) = rss_input(data, is_on);
+    if over == RssType::None {
+        return (0, over, config.default_queue.map_or(Door::Next, Door::Queue));
+    }
+    let init = config.jhash_init.unwrap_or(0);
+    // The jhash of addresses alone is over ports of zero.
+    let full = if input.len() < 16 { 12 } else { 36 };
+    let hash = match config.hash {
+        HashName::Toeplitz => {
+            let key = match &config.key {
+                Some(text) => text.parse().unwrap(),
+                None if config.symmetric => Key::symmetric(),
+                None => Key::MICROSOFT,
+            };
+            reference(&key, &input)
+        }
+        HashName::Jhash => {
+            input.resize(full, 0);
+            lookup3(&input, init)
+        }
+        HashName::Jhash2 => {
+            input.resize(full, 0);
+            lookup2(&input, init)
+        }
+    };
+    let queue = match &config.table {
+        Some(table) => table[hash as usize % table.len()],
+        None => (hash as usize % config.table_size % usize::from(queues)) as u16,
+    };
+    (hash, over, Door::Queue(queue))
+}
+
+fn any_config(queues: u16) -> impl Strategy<Value = Config> {
+    let hash = prop_oneof![Just(HashName::Toeplitz), Just(HashName::Jhash), Just(HashName::Jhash2)];
+    let key = prop::option::of(prop::collection::vec(any::<u8>(), 40..=64));
+    let table = prop::option::of(prop::collection::vec(0..queues, 1..300));
+    let types = prop::sample::subsequence(HashType::ALL.to_vec(), 0..=6);
+    let types = prop_oneof![Just(HashType::ALL.to_vec()), types];
+    let default_queue = prop::option::of(0..queues);
+    (hash, key, any::<bool>(), any::<u32>(), table, 1..=4096usize, types, default_queue).prop_map(
+        |(hash, key, symmetric, init, table, table_size, types, default_queue)| {
+            let is_toeplitz = hash == HashName::Toeplitz;
+            let key = key.filter(|_| is_toeplitz);
+            Config {
+                hash,
+                symmetric: symmetric && is_toeplitz && key.is_none(),
+                key: key.map(|key| key.iter().map(|byte| format!("{byte:02x}")).collect()),
+                jhash_init: (!is_toeplitz).then_some(init),
+                table_size: if table.is_some() { 128 } else { table_size },
+                table,
+                types,
+                default_queue,
+            }
+        },
+    )
+}
+
+fn check(config: &Config, queues: u16, frames: &[Vec<u8>], seen: &[Seen], first: usize) {
+    assert_eq!(seen.len(), frames.len());
+    for packet in seen {
+        let data = &frames[packet.number - first];
+        let expected = oracle(config, queues, data);
+        assert_eq!((packet.hash, packet.over, packet.door), expected, "{config:?} {data:02x?}");
+        assert_eq!(&packet.data, data);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(512))]
+
+    #[test]
+    fn every_packet_gets_what_the_oracle_says(
+        (queues, config) in (1..9u16).prop_flat_map(|queues| (Just(queues), any_config(queues))),
+        bursts in prop::collection::vec(prop::collection::vec(any_spec(), 0..=64), 1..4),
+    ) {
+        let mut rss = rss(&config, queues);
+        let mut card = Card::new(&context(queues));
+        let (mut first, mut unhashed) = (0, 0);
+        for burst in &bursts {
+            let frames: Vec<_> = burst.iter().map(Spec::build).collect();
+            let seen = card.run(&mut rss, &from_wire_0(frames.clone()));
+            check(&config, queues, &frames, &seen, first);
+            first += frames.len();
+            unhashed += seen.iter().filter(|packet| packet.over == RssType::None).count();
+            for packet in &seen {
+                let classified = rss.classify(&packet.data);
+                prop_assert_eq!((classified.hash, classified.over), (packet.hash, packet.over));
+                prop_assert_eq!(classified.queue.map_or(Door::Next, Door::Queue), packet.door);
+            }
+        }
+        prop_assert_eq!(rss.counters().unhashed.get(), unhashed as u64);
+    }
+
+    #[test]
+    fn bursts_of_ipv4_alone_too(
+        config in any_config(4),
+        specs in prop::collection::vec(any_spec(), 0..=64),
+    ) {
+        let frames: Vec<_> =
+            specs.into_iter().map(|spec| Spec { network: Network::V4, ..spec }.build()).collect();
+        let mut rss = rss(&config, 4);
+        let seen = Card::new(&context(4)).run(&mut rss, &from_wire_0(frames.clone()));
+        check(&config, 4, &frames, &seen, 0);
+    }
+
+    #[test]
+    fn both_directions_of_a_connection_meet_under_the_symmetric_key(spec in any_spec()) {
+        let config = Config { symmetric: true, ..Config::default() };
+        let rss = rss(&config, 7);
+        let back = Spec {
+            source: spec.source,
+            destination: spec.destination,
+            ports: (spec.ports.1, spec.ports.0),
+            ..spec.clone()
+        };
+        // Frame builder and oracle agree on addresses; swap them in the bytes.
+        let (there, back) = (spec.build(), swap_addresses(&back));
+        prop_assert_eq!(rss.classify(&there), rss.classify(&back));
+    }
+}
+
+fn swap_addresses(spec: &Spec) -> Vec<u8> {
+    let mut frame = spec.build();
+    let l3 = 14 + 4 * usize::from(spec.tags);
+    let (start, length) = match spec.network {
+        Network::V4 => (l3 + 12, 4),
+        Network::V6 => (l3 + 8, 16),
+        _ => return frame,
+    };
+    let (source, destination) = frame[start..start + 2 * length].split_at_mut(length);
+    source.swap_with_slice(destination);
+    frame
+}
+
+#[test]
+fn microsofts_key_does_not_meet() {
+    let spec = Spec::plain(Network::V4, Upper::Tcp);
+    let back = swap_addresses(&Spec { ports: (spec.ports.1, spec.ports.0), ..spec.clone() });
+    let rss = rss(&Config::default(), 4);
+    assert_ne!(rss.classify(&spec.build()).hash, rss.classify(&back).hash);
+}
+
+#[test]
+fn every_kind_of_frame_with_each_type_switched_off() {
+    let frames: Vec<_> = every_kind().iter().map(Spec::build).collect();
+    for off in HashType::ALL {
+        let types = HashType::ALL.into_iter().filter(|&hash_type| hash_type != off).collect();
+        let config = Config { types, default_queue: Some(3), ..Config::default() };
+        let mut rss = rss(&config, 4);
+        let mut card = Card::new(&context(4));
+        for (index, burst) in frames.chunks(64).enumerate() {
+            let seen = card.run(&mut rss, &from_wire_0(burst.to_vec()));
+            check(&config, 4, burst, &seen, index * 64);
+            assert!(seen.iter().all(|packet| packet.over != over_of(off)));
+        }
+    }
+}
+
+#[test]
+fn published_vectors_as_packets() {
+    let text = include_str!("../../hash/tests/vectors/toeplitz.json");
+    let json: serde_json::Value = serde_json::from_str(text).unwrap();
+    let key = json["key"].as_str().unwrap().to_owned();
+    let hex = |value: &serde_json::Value| u32::from_str_radix(value.as_str().unwrap(), 16).unwrap();
+    let vectors = json["vectors"].as_array().unwrap();
+    assert!(vectors.len() >= 8);
+    let all = Config { key: Some(key.clone()), ..Config::default() };
+    let two = Config { types: vec![HashType::Ipv4, HashType::Ipv6], ..all.clone() };
+    for (config, name) in [(all, "hash_4tuple"), (two, "hash_2tuple")] {
+        let mut rss = rss(&config, 4);
+        let packets: Vec<_> = vectors.iter().map(|v| Packet((0, vector_packet(v)))).collect();
+        let seen = Card::new(&context(4)).run(&mut rss, &packets);
+        for packet in seen {
+            let expected = hex(&vectors[packet.number][name]);
+            assert_eq!(packet.hash, expected, "{name} of {}", vectors[packet.number]);
+            assert_eq!(packet.door, Door::Queue((expected % 128 % 4) as u16));
+        }
+    }
+}
+
+/// The TCP packet of one published vector.
+fn vector_packet(vector: &serde_json::Value) -> Vec<u8> {
+    let address = |key: &str| vector[key].as_str().unwrap().parse::<IpAddr>().unwrap();
+    let port = |key: &str| vector[key].as_u64().unwrap() as u16;
+    let ethernet = etherparse::PacketBuilder::ethernet2([2; 6], [4; 6]);
+    let ip = match (address("src"), address("dst")) {
+        (IpAddr::V4(source), IpAddr::V4(destination)) => {
+            ethernet.ipv4(source.octets(), destination.octets(), 64)
+        }
+        (IpAddr::V6(source), IpAddr::V6(destination)) => {
+            ethernet.ipv6(source.octets(), destination.octets(), 64)
+        }
+        mixed => panic!("{mixed:?}"),
+    };
+    let mut frame = Vec::new();
+    ip.tcp(port("sport"), port("dport"), 1, 64).write(&mut frame, b"data").unwrap();
+    frame
+}
+
+/// Sixty-four TCP flows over both families.
+fn flows() -> Vec<Vec<u8>> {
+    (0..64u16)
+        .map(|port| {
+            let network = if port % 4 == 3 { Network::V6 } else { Network::V4 };
+            Spec { ports: (port * 7, 80), ..Spec::plain(network, Upper::Tcp) }.build()
+        })
+        .collect()
+}
+
+#[test]
+fn a_table_is_swapped_between_bursts() {
+    let mut config = Config { table: Some(vec![0, 1, 2, 3, 0, 1, 2, 3]), ..Config::default() };
+    let mut rss = rss(&config, 4);
+    let mut card = Card::new(&context(4));
+    let frames = flows();
+    let seen = card.run(&mut rss, &from_wire_0(frames.clone()));
+    check(&config, 4, &frames, &seen, 0);
+
+    let after = vec![0, 1, 2, 3, 0, 1, 3, 2];
+    let mut message = Control::table(IndirectionTable::from_entries(&after, 4).unwrap());
+    assert!(rss.control(&mut message));
+    assert_eq!(message.outcome, Some(Ok(2)));
+    let Change::Table(replaced) = &message.change else { panic!("{message:?}") };
+    assert_eq!(replaced.entries(), config.table.as_ref().unwrap());
+    config.table = Some(after);
+    let seen = card.run(&mut rss, &from_wire_0(frames.clone()));
+    check(&config, 4, &frames, &seen, 64);
+
+    let counters = rss.counters();
+    assert_eq!((counters.tables_replaced.get(), counters.moved_entries.get()), (1, 2));
+}
+
+#[test]
+fn a_table_for_other_queues_is_refused_and_comes_back() {
+    let config = Config::default();
+    let mut rss = rss(&config, 4);
+    let mut card = Card::new(&context(4));
+    for queues in [3, 5] {
+        let table = IndirectionTable::uniform(16, queues).unwrap();
+        let mut message = Control::table(table.clone());
+        assert!(!rss.control(&mut message));
+        let refusal = Refusal::Queues { found: queues, allowed: 4 };
+        assert_eq!(message.outcome, Some(Err(refusal)));
+        let text = format!("found a table for {queues} queues, allowed is one for 4");
+        assert_eq!(refusal.to_string(), text);
+        let Change::Table(back) = message.change else { panic!("another change came back") };
+        assert_eq!(*back, table);
+    }
+    let frames = flows();
+    let seen = card.run(&mut rss, &from_wire_0(frames.clone()));
+    check(&config, 4, &frames, &seen, 0);
+    assert_eq!(rss.counters().moved_entries.get(), 0);
+}
+
+#[test]
+fn a_key_is_swapped_between_bursts() {
+    let mut config = Config::default();
+    let mut rss = rss(&config, 4);
+    let mut card = Card::new(&context(4));
+    let mut message = Control::key(&Key::symmetric());
+    assert!(rss.control(&mut message));
+    assert_eq!(message.outcome, Some(Ok(128)));
+    let Change::Key(replaced) = &message.change else { panic!("{message:?}") };
+    assert_eq!(*replaced.key(), Key::MICROSOFT);
+    config.symmetric = true;
+    let frames = flows();
+    let seen = card.run(&mut rss, &from_wire_0(frames.clone()));
+    check(&config, 4, &frames, &seen, 0);
+    // The same key once more moves nothing.
+    let mut message = Control::key(&Key::symmetric());
+    assert!(rss.control(&mut message));
+    assert_eq!(message.outcome, Some(Ok(0)));
+    let counters = rss.counters();
+    assert_eq!((counters.keys_replaced.get(), counters.moved_entries.get()), (2, 128));
+}
+
+#[test]
+fn a_key_for_jhash_and_messages_of_others_are_refused() {
+    let mut rss = rss(&Config { hash: HashName::Jhash, ..Config::default() }, 4);
+    let mut message = Control::key(&Key::symmetric());
+    assert!(!rss.control(&mut message));
+    assert_eq!(message.outcome, Some(Err(Refusal::NoKey)));
+    assert!(!rss.control(&mut 7u32));
+}
+
+#[test]
+fn moved_entries_are_those_of_hashes_that_go_elsewhere() {
+    // Against every hash that the two lengths can tell apart.
+    let lengths = [1, 2, 3, 4, 6, 8, 12];
+    for (seed, (a, b)) in lengths.iter().flat_map(|a| lengths.map(|b| (*a, b))).enumerate() {
+        let table = |length: usize, salt: usize| {
+            let entry = |i: usize| ((i * 7 + seed * salt) % 5 / 2) as u16;
+            (0..length).map(entry).collect::<Vec<_>>()
+        };
+        let (before, after) = (table(a, 3), table(b, 1));
+        let mut rss = rss(&Config { table: Some(before.clone()), ..Config::default() }, 4);
+        let mut message = Control::table(IndirectionTable::from_entries(&after, 4).unwrap());
+        assert!(rss.control(&mut message));
+        let long = a.max(b);
+        let moves = |hash: usize| before[hash % a] != after[hash % b];
+        let moved = (0..long).filter(|r| (*r..a * b).step_by(long).any(moves)).count();
+        assert_eq!(message.outcome, Some(Ok(moved)), "{before:?} to {after:?}");
+    }
+}
