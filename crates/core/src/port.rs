@@ -10,6 +10,7 @@ use crate::packet::pool::Pool;
 use crate::stats::WireCounters;
 use crate::time::Time;
 use std::collections::VecDeque;
+use std::fmt;
 use std::os::fd::BorrowedFd;
 
 /// One wire of a card.
@@ -84,6 +85,12 @@ impl<'a> Receiver<'a> {
         self.limit - (self.burst.len() - self.first)
     }
 
+    /// The packets taken in so far through this receiver, oldest first.
+    #[inline]
+    pub fn pushed(&self) -> &[Descriptor] {
+        &self.burst.as_slice()[self.first..]
+    }
+
     /// A buffer for a packet of `length` bytes; see [`Pool::allocate`].
     #[inline(always)]
     pub fn allocate(&mut self, length: usize) -> Option<Descriptor> {
@@ -148,12 +155,12 @@ impl Drop for Receiver<'_> {
 }
 
 /// Hands packets to a wire: the queue of those waiting for it, oldest first.
-#[derive(Debug)]
 pub struct Transmitter<'a> {
     pool: &'a mut Pool,
     queue: &'a mut VecDeque<Descriptor>,
     counters: &'a WireCounters,
     ledger: &'a CardLedger,
+    observer: Option<&'a mut dyn FnMut(&Descriptor)>,
 }
 
 impl<'a> Transmitter<'a> {
@@ -164,7 +171,19 @@ impl<'a> Transmitter<'a> {
         counters: &'a WireCounters,
         ledger: &'a CardLedger,
     ) -> Self {
-        Transmitter { pool, queue, counters, ledger }
+        Transmitter { pool, queue, counters, ledger, observer: None }
+    }
+
+    /// The same transmitter, which shows every packet that the wire takes to `observer`, in
+    /// place of one it may have shown them to so far.
+    pub fn observed<'b>(&'b mut self, observer: &'b mut dyn FnMut(&Descriptor)) -> Transmitter<'b> {
+        Transmitter {
+            pool: self.pool,
+            queue: self.queue,
+            counters: self.counters,
+            ledger: self.ledger,
+            observer: Some(observer),
+        }
     }
 
     /// The oldest packet, left in the queue.
@@ -182,6 +201,9 @@ impl<'a> Transmitter<'a> {
     /// The wire has the packet's bytes: counts it and takes the buffer back.
     #[inline]
     pub fn sent(&mut self, packet: Descriptor) {
+        if let Some(observer) = &mut self.observer {
+            observer(&packet);
+        }
         self.counters.tx_packets.add(1);
         self.counters.tx_bytes.add(u64::from(packet.length()));
         self.ledger.transmitted.add(1);
@@ -193,5 +215,11 @@ impl<'a> Transmitter<'a> {
     pub fn drop(&mut self, packet: Descriptor, reason: DropReason) {
         self.ledger.drops.add(reason, Stage::WireTx, 1);
         self.pool.free(packet);
+    }
+}
+
+impl fmt::Debug for Transmitter<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Transmitter").field("queue", &self.queue).finish_non_exhaustive()
     }
 }

@@ -1,0 +1,426 @@
+//! Capture: packets copied off the data path, written as pcapng by a thread.
+//!
+//! Each place where packets are captured is a [`Point`]. It owns the producer end
+//! of a ring of 64-byte cells; one writer thread empties all rings into one
+//! file, an interface for each point.
+//!
+//! Guarantees: a point takes no lock, allocates nothing and makes no system
+//! call; a packet that finds its ring full, or the capture ended, is not
+//! captured, and counted as lost, in the file too (`isb_ifdrop`). Packets of one
+//! point stay in order. After a write error the card runs on, and
+//! [`Capture::report`] tells what happened.
+
+use crate::pcapng::{Direction, Writer};
+use picnic_core::packet::desc::Descriptor;
+use picnic_core::packet::pool::MAX_PACKET_BYTES;
+use picnic_core::ring::spsc::{self, Consumer, Producer};
+use picnic_core::stats::Counter;
+use picnic_core::time::Time;
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// How long the writer sleeps when it has found nothing.
+const NAP: Duration = Duration::from_millis(2);
+/// Records taken from one point before the next has its turn.
+const TURN: usize = 256;
+const CELL: usize = 64;
+/// In front of each packet: time, captured and original length, direction.
+const RECORD_HEADER: usize = 20;
+
+/// The smallest ring for one point, in bytes: the longest packet fits.
+pub const MIN_BUFFER_BYTES: usize = 2 * MAX_PACKET_BYTES;
+/// The largest ring for one point, in bytes.
+pub const MAX_BUFFER_BYTES: usize = 1 << 30;
+
+/// What is captured, and the room for it.
+#[derive(Clone, Copy, Debug)]
+pub struct CaptureOptions {
+    /// Bytes of each packet to keep.
+    pub snaplen: u32,
+    /// Ring of each point, in bytes; brought into the range allowed.
+    pub buffer_bytes: usize,
+    /// Nanoseconds from 1970 to the world's `Time::ZERO`; zero where time is virtual.
+    pub epoch_ns: u64,
+}
+
+impl Default for CaptureOptions {
+    fn default() -> Self {
+        CaptureOptions { snaplen: 262_144, buffer_bytes: 1 << 20, epoch_ns: 0 }
+    }
+}
+
+/// What became of one point's packets.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PointReport {
+    /// The interface's name.
+    pub name: String,
+    /// Packets that came by.
+    pub seen: u64,
+    /// Those written to the file.
+    pub written: u64,
+    /// Those not captured.
+    pub lost: u64,
+}
+
+/// What became of a capture.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CaptureReport {
+    /// All points, in the order they were made in.
+    pub points: Vec<PointReport>,
+    /// Why it ended early, if it did.
+    pub error: Option<String>,
+}
+
+impl CaptureReport {
+    /// Packets written, over all points.
+    pub fn written(&self) -> u64 {
+        self.points.iter().map(|point| point.written).sum()
+    }
+
+    /// Packets not captured, over all points.
+    pub fn lost(&self) -> u64 {
+        self.points.iter().map(|point| point.lost).sum()
+    }
+
+    /// In words, one line.
+    pub fn summary(&self) -> String {
+        let mut line = format!("{} packets written", self.written());
+        if self.lost() != 0 {
+            line += &format!(", {} not captured", self.lost());
+        }
+        if let Some(error) = &self.error {
+            line += &format!("; ended by an error: {error}");
+        }
+        line
+    }
+}
+
+#[derive(Clone, Copy)]
+#[repr(align(64))]
+struct Cell([u8; CELL]);
+
+/// One point's counts. The first two are its own, the third is the writer's.
+#[derive(Debug, Default)]
+struct PointCounters {
+    name: String,
+    seen: Counter,
+    lost: Counter,
+    written: Counter,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    /// Points made and not yet known to the writer.
+    fresh: Mutex<Vec<(Arc<PointCounters>, Consumer<Cell>)>>,
+    counters: Mutex<Vec<Arc<PointCounters>>>,
+    /// Whether the file is wanted; it is opened then, not before.
+    in_use: AtomicBool,
+    /// No more packets are captured.
+    closed: AtomicBool,
+    stop: AtomicBool,
+    error: Mutex<Option<String>>,
+    /// Number of the last flush asked for, and of the last done (`u64::MAX` at the end).
+    flush_wanted: AtomicU64,
+    flushed: Mutex<u64>,
+    flush_done: Condvar,
+}
+
+type Sink = Box<dyn Write + Send>;
+type Open = Box<dyn FnOnce() -> io::Result<Sink> + Send>;
+
+/// A pcapng file being written.
+#[derive(Debug)]
+pub struct Capture {
+    shared: Arc<Shared>,
+    options: CaptureOptions,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Capture {
+    /// Starts a capture into a file, made anew.
+    ///
+    /// # Errors
+    /// The file cannot be made, or the thread not started.
+    pub fn create(path: &Path, options: CaptureOptions) -> io::Result<Self> {
+        let file = File::create(path)?;
+        Capture::start(Box::new(move || Ok(Box::new(file))), true, options)
+    }
+
+    /// Starts a capture into a file that is made when the first point is used. An error then
+    /// is told by the report.
+    ///
+    /// # Errors
+    /// The thread cannot be started.
+    pub fn create_when_used(path: &Path, options: CaptureOptions) -> io::Result<Self> {
+        let path = path.to_owned();
+        Capture::start(Box::new(move || Ok(Box::new(File::create(path)?))), false, options)
+    }
+
+    /// Starts a capture into anything that takes bytes.
+    ///
+    /// # Errors
+    /// The thread cannot be started.
+    pub fn to_writer(
+        sink: impl Write + Send + 'static,
+        options: CaptureOptions,
+    ) -> io::Result<Self> {
+        Capture::start(Box::new(move || Ok(Box::new(sink))), true, options)
+    }
+
+    fn start(open: Open, in_use: bool, mut options: CaptureOptions) -> io::Result<Self> {
+        options.buffer_bytes = options.buffer_bytes.clamp(MIN_BUFFER_BYTES, MAX_BUFFER_BYTES);
+        let shared = Arc::new(Shared { in_use: in_use.into(), ..Shared::default() });
+        let for_thread = shared.clone();
+        let thread = std::thread::Builder::new()
+            .name("picnic-capture".into())
+            .spawn(move || write(&for_thread, open, options))?;
+        Ok(Capture { shared, options, thread: Some(thread) })
+    }
+
+    /// A new place to capture at, an interface of this name in the file.
+    pub fn point(&self, name: &str) -> Point {
+        let (ring, consumer) = spsc::channel(self.options.buffer_bytes / CELL);
+        let counters = Arc::new(PointCounters { name: name.into(), ..PointCounters::default() });
+        lock(&self.shared.counters).push(counters.clone());
+        lock(&self.shared.fresh).push((counters.clone(), consumer));
+        Point {
+            ring,
+            counters,
+            shared: self.shared.clone(),
+            snaplen: self.options.snaplen.min(2 * MAX_PACKET_BYTES as u32 - CELL as u32) as usize,
+            epoch_ns: self.options.epoch_ns,
+            seen: 0,
+            lost: 0,
+            used: false,
+        }
+    }
+
+    /// Waits until what was captured by now is in the file; false if that takes longer than
+    /// `patience`. Not for the data path.
+    pub fn sync(&self, patience: Duration) -> bool {
+        let Some(thread) = &self.thread else { return true };
+        let wanted = self.shared.flush_wanted.fetch_add(1, Ordering::AcqRel) + 1;
+        thread.thread().unpark();
+        let flushed = lock(&self.shared.flushed);
+        let wait =
+            self.shared.flush_done.wait_timeout_while(flushed, patience, |done| *done < wanted);
+        wait.is_ok_and(|(_, timeout)| !timeout.timed_out())
+    }
+
+    /// What became of it so far.
+    pub fn report(&self) -> CaptureReport {
+        let ended = self.thread.is_none();
+        let points = lock(&self.shared.counters);
+        let points = points.iter().map(|point| {
+            let (seen, written) = (point.seen.get(), point.written.get());
+            // At the end, what was seen and is not in the file is lost, on whatever way.
+            let lost = if ended { seen.saturating_sub(written) } else { point.lost.get() };
+            PointReport { name: point.name.clone(), seen, written, lost }
+        });
+        CaptureReport { points: points.collect(), error: lock(&self.shared.error).clone() }
+    }
+
+    /// Ends the capture: writes what is left, the statistics, and closes the file. Points may
+    /// live on; they count what comes by as lost.
+    pub fn finish(&mut self) -> CaptureReport {
+        self.shared.closed.store(true, Ordering::Release);
+        self.shared.stop.store(true, Ordering::Release);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            if thread.join().is_err() {
+                self.shared.fail("the writer thread has died".into());
+            }
+        }
+        self.report()
+    }
+}
+
+impl Drop for Capture {
+    fn drop(&mut self) {
+        self.finish();
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+impl Shared {
+    fn fail(&self, error: String) {
+        self.closed.store(true, Ordering::Release);
+        lock(&self.error).get_or_insert(error);
+    }
+
+    fn flushed(&self, number: u64) {
+        *lock(&self.flushed) = number;
+        self.flush_done.notify_all();
+    }
+}
+
+// ---------------------------------------------------------------- the data path's end
+
+/// A place where packets are captured; used by one thread.
+#[derive(Debug)]
+pub struct Point {
+    ring: Producer<Cell>,
+    counters: Arc<PointCounters>,
+    shared: Arc<Shared>,
+    snaplen: usize,
+    epoch_ns: u64,
+    seen: u64,
+    lost: u64,
+    used: bool,
+}
+
+impl Point {
+    /// Copies a packet, to be written after [`Point::publish`]. The packet is left as it is.
+    pub fn record(&mut self, now: Time, packet: &Descriptor, direction: Option<Direction>) {
+        self.seen += 1;
+        let length = packet.segments().map(<[u8]>::len).sum::<usize>();
+        let captured = length.min(self.snaplen);
+        let cells = (RECORD_HEADER + captured).div_ceil(CELL);
+        if self.shared.closed.load(Ordering::Relaxed) || !self.ring.has_room(cells) {
+            self.lost += 1;
+            return;
+        }
+        let mut cell = Cell([0; CELL]);
+        let timestamp = self.epoch_ns.saturating_add(now.as_nanos());
+        cell.0[0..8].copy_from_slice(&timestamp.to_le_bytes());
+        cell.0[8..12].copy_from_slice(&(captured as u32).to_le_bytes());
+        cell.0[12..16].copy_from_slice(&(length as u32).to_le_bytes());
+        cell.0[16..20].copy_from_slice(&direction.map_or(0, Direction::flags).to_le_bytes());
+        let (mut fill, mut left) = (RECORD_HEADER, captured);
+        for segment in packet.segments() {
+            let mut rest = &segment[..segment.len().min(left)];
+            left -= rest.len();
+            while !rest.is_empty() {
+                let (part, after) = rest.split_at(rest.len().min(CELL - fill));
+                cell.0[fill..fill + part.len()].copy_from_slice(part);
+                fill += part.len();
+                rest = after;
+                if fill == CELL {
+                    // Room was made sure of, so this and the next cannot fail.
+                    let _ = self.ring.stage(cell);
+                    fill = 0;
+                }
+            }
+        }
+        if fill != 0 {
+            let _ = self.ring.stage(cell);
+        }
+    }
+
+    /// Ends a burst: the writer can see what was recorded.
+    pub fn publish(&mut self) {
+        if !self.used {
+            self.used = true;
+            self.shared.in_use.store(true, Ordering::Release);
+        }
+        self.counters.seen.set(self.seen);
+        self.counters.lost.set(self.lost);
+        self.ring.publish();
+    }
+
+    /// Packets not captured so far.
+    pub fn lost(&self) -> u64 {
+        self.lost
+    }
+}
+
+// ---------------------------------------------------------------- the writer's end
+
+/// One point, seen from the writer.
+struct Source {
+    ring: Consumer<Cell>,
+    counters: Arc<PointCounters>,
+    interface: u32,
+    latest_ns: u64,
+}
+
+/// The writer thread.
+fn write(shared: &Shared, open: Open, options: CaptureOptions) {
+    while !shared.in_use.load(Ordering::Acquire) {
+        if shared.stop.load(Ordering::Acquire) {
+            return;
+        }
+        shared.flushed(shared.flush_wanted.load(Ordering::Acquire));
+        std::thread::park_timeout(NAP);
+    }
+    if let Err(error) = open().and_then(|sink| write_all(shared, sink, options)) {
+        shared.fail(error.to_string());
+    }
+    shared.flushed(u64::MAX);
+}
+
+fn write_all(shared: &Shared, sink: Sink, options: CaptureOptions) -> io::Result<()> {
+    let sink = BufWriter::with_capacity(256 << 10, sink);
+    let mut writer = Writer::new(sink, concat!("picnic ", env!("CARGO_PKG_VERSION")))?;
+    let mut sources = Vec::new();
+    let mut data = Vec::new();
+    loop {
+        // Read first: what was asked before this round is done by its end.
+        let stop = shared.stop.load(Ordering::Acquire);
+        let flush = shared.flush_wanted.load(Ordering::Acquire);
+        for (counters, ring) in lock(&shared.fresh).drain(..) {
+            let interface = writer.add_interface(&counters.name, options.snaplen)?;
+            sources.push(Source { ring, counters, interface, latest_ns: options.epoch_ns });
+        }
+        let mut taken = 0;
+        for source in &mut sources {
+            taken += source.take_turn(&mut writer, &mut data)?;
+        }
+        if taken != 0 {
+            continue;
+        }
+        if stop {
+            break;
+        }
+        writer.flush()?;
+        shared.flushed(flush);
+        std::thread::park_timeout(NAP);
+    }
+    for source in &sources {
+        let (seen, written) = (source.counters.seen.get(), source.counters.written.get());
+        let lost = seen.saturating_sub(written);
+        writer.statistics(source.interface, source.latest_ns, seen, lost)?;
+    }
+    writer.flush()
+}
+
+impl Source {
+    /// Writes what the point has recorded, up to [`TURN`] packets; returns how many.
+    fn take_turn(
+        &mut self,
+        writer: &mut Writer<BufWriter<Sink>>,
+        data: &mut Vec<u8>,
+    ) -> io::Result<usize> {
+        let mut taken = 0;
+        while taken < TURN {
+            let Some(Cell(first)) = self.ring.pop() else { break };
+            let number = |at: usize| {
+                u32::from_le_bytes([first[at], first[at + 1], first[at + 2], first[at + 3]])
+            };
+            let timestamp = u64::from(number(4)) << 32 | u64::from(number(0));
+            let captured = number(8) as usize;
+            data.clear();
+            data.extend_from_slice(&first[RECORD_HEADER..CELL.min(RECORD_HEADER + captured)]);
+            while data.len() < captured {
+                // Records are published whole, so the next cell is there.
+                let Some(Cell(next)) = self.ring.pop() else { break };
+                data.extend_from_slice(&next[..CELL.min(captured - data.len())]);
+            }
+            let direction = Direction::from_flags(number(16));
+            writer.packet(self.interface, timestamp, data, number(12), direction)?;
+            self.latest_ns = self.latest_ns.max(timestamp);
+            taken += 1;
+        }
+        self.ring.release();
+        self.counters.written.add(taken as u64);
+        Ok(taken)
+    }
+}

@@ -1,0 +1,295 @@
+//! Wire port `pcap`: replays a capture, flat out or as recorded.
+//!
+//! ```toml
+//! [[wire]]
+//! port = "pcap"
+//! path = "web.pcap"     # pcap or pcapng, relative to the card file
+//! pace = "recorded"     # flat-out (default) | recorded
+//! speed = 2.0           # recorded: twice as fast
+//! loops = 0             # without end
+//! output = "out.pcapng" # what the card transmits; else counted only
+//! ```
+//!
+//! Guarantees: the file is read, checked and indexed before anything starts, so
+//! the data path makes no system call. Flat out the wire is patient: it hands
+//! over what there are buffers for and loses nothing. As recorded, a packet is
+//! due at its time after the first call; a late card gets all that is due, and
+//! what finds no buffer is shed. Empty packets and those longer than a packet
+//! may be are in, and dropped at the wire.
+
+mod file;
+#[cfg(test)]
+mod tests;
+
+pub use file::{Broken, CaptureFile, MAX_FILE_BYTES};
+
+use crate::capture::{Capture, CaptureOptions, Point};
+use crate::pcapng::Direction;
+use picnic_core::error::ConfigError;
+use picnic_core::ledger::DropReason;
+use picnic_core::packet::pool::MAX_PACKET_BYTES;
+use picnic_core::port::{Receiver, Transmitter, WirePort};
+use picnic_core::registry::{BuildContext, Component};
+use picnic_core::time::Time;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// When packets are handed over.
+#[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
+pub enum Pace {
+    /// As fast as the card takes them.
+    #[default]
+    FlatOut,
+    /// By their timestamps.
+    Recorded,
+}
+
+/// Keys of the `pcap` port.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct PcapConfig {
+    /// The capture to replay, pcap or pcapng of Ethernet, up to 1 GiB; must be given.
+    pub path: Option<PathBuf>,
+    /// When packets come: as fast as the card takes them, or by their timestamps.
+    pub pace: Pace,
+    /// With pace "recorded": how many times as fast as recorded, above 0.
+    pub speed: f64,
+    /// How often the capture is replayed; 0 for without end.
+    pub loops: u64,
+    /// Transmitted packets are written to this pcapng file.
+    pub output: Option<PathBuf>,
+}
+
+impl Default for PcapConfig {
+    fn default() -> Self {
+        PcapConfig { path: None, pace: Pace::FlatOut, speed: 1.0, loops: 1, output: None }
+    }
+}
+
+/// The registry entry.
+#[derive(Debug)]
+pub struct Pcap;
+
+impl Component for Pcap {
+    type Product = Box<dyn WirePort>;
+    type Config = PcapConfig;
+    const NAME: &'static str = "pcap";
+    const HELP: &'static str = "replays a capture (pcap, pcapng): flat out, as recorded, in loops";
+
+    fn build(config: PcapConfig, context: &BuildContext) -> Result<Self::Product, ConfigError> {
+        Ok(Box::new(PcapPort::build(&config, context)?))
+    }
+}
+
+/// A capture being replayed.
+#[derive(Debug)]
+pub struct PcapPort {
+    file: CaptureFile,
+    name: String,
+    pace: Pace,
+    speed: f64,
+    /// Passes still to come after this one; `None` for without end.
+    passes_left: Option<u64>,
+    /// Next packet of this pass.
+    next: usize,
+    /// Recorded: when the first packet was handed over.
+    start: Option<Time>,
+    /// Recorded: what earlier passes took, in nanoseconds of the capture.
+    passed_ns: u64,
+    output: Option<Output>,
+}
+
+#[derive(Debug)]
+struct Output {
+    name: String,
+    capture: Capture,
+    point: Point,
+}
+
+impl PcapPort {
+    /// Reads the capture and prepares to replay it.
+    ///
+    /// # Errors
+    /// What is wrong with a key, or with the file that it names.
+    pub fn build(config: &PcapConfig, context: &BuildContext) -> Result<Self, ConfigError> {
+        let path = config.path.as_ref().ok_or_else(|| {
+            ConfigError::new("path", "is missing, wanted is the name of a pcap or pcapng file")
+        })?;
+        if !(config.speed > 0.0 && config.speed.is_finite()) {
+            let message = format!("found {}, allowed is a number above 0", config.speed);
+            return Err(ConfigError::new("speed", message));
+        }
+        let path = context.directory.join(path);
+        let name = path.display().to_string();
+        let file = CaptureFile::load(&path)
+            .map_err(|message| ConfigError::new("path", format!("{name}: {message}")))?;
+        let output = match &config.output {
+            Some(output) => Some(Output::build(&context.directory.join(output), &path)?),
+            None => None,
+        };
+        Ok(PcapPort {
+            file,
+            name,
+            pace: config.pace,
+            speed: config.speed,
+            passes_left: config.loops.checked_sub(1),
+            next: 0,
+            start: None,
+            passed_ns: 0,
+            output,
+        })
+    }
+
+    /// Nanoseconds of the capture after which the next pass begins: its duration, and one
+    /// mean gap between packets.
+    fn period_ns(&self) -> u64 {
+        let duration = self.file.duration_ns();
+        let gaps = self.file.len().saturating_sub(1).max(1) as u64;
+        duration.saturating_add(duration / gaps)
+    }
+
+    /// Begins the next pass, if there is one.
+    fn rewind(&mut self) -> bool {
+        if self.file.is_empty() {
+            return false;
+        }
+        match &mut self.passes_left {
+            Some(0) => return false,
+            Some(left) => *left -= 1,
+            None => {}
+        }
+        self.next = 0;
+        self.passed_ns = self.passed_ns.saturating_add(self.period_ns());
+        true
+    }
+
+    /// When a packet recorded at `time_ns` of this pass is due.
+    fn due(&self, start: Time, time_ns: u64) -> Time {
+        let recorded = self.passed_ns.saturating_add(time_ns);
+        // The division would round times past 2^53 ns.
+        let scaled =
+            if self.speed == 1.0 { recorded } else { (recorded as f64 / self.speed) as u64 };
+        start + scaled
+    }
+}
+
+impl WirePort for PcapPort {
+    fn receive(&mut self, now: Time, rx: &mut Receiver<'_>) {
+        let start = *self.start.get_or_insert(now);
+        if let Some(output) = &mut self.output {
+            // The first call has the file made, even if nothing is ever transmitted.
+            output.point.publish();
+        }
+        // A budget, since packets that are shed take no room.
+        for _ in 0..rx.room() {
+            if self.next == self.file.len() && !self.rewind() {
+                return;
+            }
+            let Some((data, time_ns)) = self.file.packet(self.next) else { return };
+            if self.pace == Pace::Recorded && self.due(start, time_ns) > now {
+                return;
+            }
+            let pool = rx.pool();
+            let needed = data.len().div_ceil(pool.buffer_size());
+            if data.is_empty() {
+                rx.shed(DropReason::Malformed, 1);
+            } else if data.len() > MAX_PACKET_BYTES || needed > pool.buffers() {
+                rx.shed(DropReason::Oversize, 1);
+            } else if self.pace == Pace::FlatOut && !pool.ensure(needed) {
+                return;
+            } else {
+                rx.push_bytes(data);
+            }
+            self.next += 1;
+        }
+    }
+
+    fn transmit(&mut self, now: Time, tx: &mut Transmitter<'_>) {
+        while let Some(packet) = tx.next() {
+            if let Some(output) = &mut self.output {
+                output.point.record(now, &packet, Some(Direction::Outbound));
+            }
+            tx.sent(packet);
+        }
+        if let Some(output) = &mut self.output {
+            output.point.publish();
+        }
+    }
+
+    fn is_patient(&self) -> bool {
+        self.pace == Pace::FlatOut
+    }
+
+    fn next_deadline(&self) -> Option<Time> {
+        if self.is_finished() {
+            return None;
+        }
+        match (self.pace, self.start) {
+            (Pace::Recorded, Some(start)) => Some(match self.file.packet(self.next) {
+                Some((_, time_ns)) => self.due(start, time_ns),
+                None => self.due(start, self.period_ns()),
+            }),
+            // Whenever it is asked.
+            _ => Some(Time::ZERO),
+        }
+    }
+
+    fn is_finished(&self) -> bool {
+        self.next == self.file.len() && (self.file.is_empty() || self.passes_left == Some(0))
+    }
+
+    fn report(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        let name = &self.name;
+        if let Some(Broken { offset, reason }) = self.file.broken() {
+            let good = self.file.len();
+            lines.push(format!(
+                "{name}: at byte {offset}, {reason}; the {good} packets before it are used"
+            ));
+        } else if self.file.is_empty() {
+            lines.push(format!("{name}: holds no packets"));
+        }
+        if self.file.cut_short() != 0 {
+            let count = self.file.cut_short();
+            lines.push(format!("{name}: {count} packets were captured in part, and are used so"));
+        }
+        if self.file.back_in_time() != 0 {
+            let count = self.file.back_in_time();
+            lines.push(format!(
+                "{name}: {count} packets have timestamps before earlier packets; the file's order is kept"
+            ));
+        }
+        if let Some(output) = &self.output {
+            output.capture.sync(Duration::from_secs(2));
+            lines.push(format!("{}: {}", output.name, output.capture.report().summary()));
+        }
+        lines
+    }
+}
+
+impl Output {
+    /// Prepares an output file; it is made when the wire is first used.
+    fn build(path: &Path, input: &Path) -> Result<Self, ConfigError> {
+        let name = path.display().to_string();
+        let refuse = |message: String| ConfigError::new("output", format!("{name}: {message}"));
+        if path.is_dir() {
+            return Err(refuse("found a folder, wanted is a file".into()));
+        }
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        if !folder.is_none_or(Path::is_dir) {
+            return Err(refuse("cannot be made: its folder is not there".into()));
+        }
+        if let (Ok(output), Ok(input)) = (path.canonicalize(), input.canonicalize())
+            && output == input
+        {
+            return Err(refuse("is the file to replay, wanted is another".into()));
+        }
+        let capture = Capture::create_when_used(path, CaptureOptions::default())
+            .map_err(|error| refuse(error.to_string()))?;
+        let point = capture.point("tx");
+        Ok(Output { name, capture, point })
+    }
+}
