@@ -1,7 +1,7 @@
 //! The few synchronisation types of the rings, swapped for loom's in models.
 //!
-//! `RUSTFLAGS="--cfg loom" cargo test -p picnic-core --lib loom` explores every
-//! interleaving of the code that uses this module.
+//! The models in `ring/models.rs` explore every interleaving of the code that uses
+//! this module; how to run them stands there.
 
 #[cfg(loom)]
 pub(crate) use loom::{
