@@ -1,0 +1,270 @@
+//! A host that is a function in this process: it reads headers, or sends packets back.
+//!
+//! ```toml
+//! [host]
+//! attachment = "app"
+//! mode = "echo"
+//! cost_ns = 200
+//! ```
+//!
+//! Guarantees: every packet is read (its first line is loaded) and leaves delivered; an
+//! echo keeps all checksums right, since swapping words does not change their sum. What a
+//! packet costs is handed to the world as work and passes there: this crate has no clock.
+//!
+//! `verify_order` needs a generator with `sequence_numbers = true`. Each queue judges what
+//! it sees itself, so a flow that moves between queues shows as skipped packets.
+//!
+//! Source: RFC 4737, 3.3, for what "reordered" is: behind a later packet of its flow.
+
+use crate::generator::{MAX_FLOWS, Stamp};
+use picnic_core::attachment::{HostAttachment, HostQueue, QueueOut};
+use picnic_core::error::ConfigError;
+use picnic_core::packet::burst::Burst;
+use picnic_core::packet::desc::Descriptor;
+use picnic_core::packet::layers::{Layers, PacketType};
+use picnic_core::registry::{BuildContext, Component};
+use picnic_core::stats::Counter;
+use picnic_core::time::Time;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+
+/// What the application does with packets.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// Reads each packet's header and is done with it.
+    #[default]
+    Sink,
+    /// Swaps source and destination and sends the packet back to its wire.
+    Echo,
+}
+
+/// The keys of `attachment = "app"`.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq)]
+#[serde(deny_unknown_fields, default)]
+pub struct AppConfig {
+    /// "sink" reads each packet's header, "echo" sends packets back with source and destination
+    /// swapped.
+    pub mode: Mode,
+    /// Nanoseconds of work each packet stands for, up to 1000000000.
+    pub cost_ns: u64,
+    /// Check the order of packets within each flow, by the generator's sequence numbers.
+    pub verify_order: bool,
+}
+
+/// What the application has seen on one queue.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub struct AppCounters {
+    /// Sum over the header words read; it has no meaning, but it had to be computed.
+    pub digest: Counter,
+    /// Packets with a sequence number.
+    pub numbered: Counter,
+    /// Packets without one, if order is verified.
+    pub unnumbered: Counter,
+    /// Packets that came behind a later one of their flow, or twice.
+    pub reordered: Counter,
+    /// Sequence numbers passed over: packets lost, or late.
+    pub skipped: Counter,
+}
+
+const MAX_COST_NS: u64 = 1_000_000_000;
+/// What a sink reads: Ethernet, IPv4 and ports, in whole words.
+const HEADER_BYTES: usize = 40;
+
+/// The application.
+#[derive(Debug)]
+pub struct App {
+    config: AppConfig,
+    counters: Arc<[AppCounters]>,
+}
+
+impl Component for App {
+    type Product = Box<dyn HostAttachment>;
+    type Config = AppConfig;
+    const NAME: &'static str = "app";
+    const HELP: &'static str = "Takes packets in this process, at a cost per packet";
+
+    fn build(
+        config: AppConfig,
+        context: &BuildContext,
+    ) -> Result<Box<dyn HostAttachment>, ConfigError> {
+        Ok(Box::new(App::new(config, context)?))
+    }
+}
+
+impl App {
+    /// An application with one set of counters for each of the card's queues.
+    ///
+    /// # Errors
+    /// A value that is not allowed: key, what was found, what is allowed.
+    pub fn new(config: AppConfig, context: &BuildContext) -> Result<Self, ConfigError> {
+        if config.cost_ns > MAX_COST_NS {
+            return Err(ConfigError::new(
+                "cost_ns",
+                format!("found {}, allowed: 0 to {MAX_COST_NS}", config.cost_ns),
+            ));
+        }
+        let counters = (0..context.queues).map(|_| AppCounters::default()).collect();
+        Ok(App { config, counters })
+    }
+
+    /// The counters, one set per queue, to be read at any time.
+    pub fn counters(&self) -> Arc<[AppCounters]> {
+        self.counters.clone()
+    }
+}
+
+impl HostAttachment for App {
+    fn open_queue(&mut self, queue: u16) -> Result<Box<dyn HostQueue>, String> {
+        let index = usize::from(queue);
+        if index >= self.counters.len() {
+            return Err(format!("queue {queue} of {}: no such queue", self.counters.len()));
+        }
+        Ok(Box::new(AppQueue {
+            mode: self.config.mode,
+            cost_ns: self.config.cost_ns,
+            order: self.config.verify_order.then(Order::default),
+            digest: 0,
+            counters: self.counters.clone(),
+            index,
+        }))
+    }
+}
+
+struct AppQueue {
+    mode: Mode,
+    cost_ns: u64,
+    order: Option<Order>,
+    digest: u64,
+    counters: Arc<[AppCounters]>,
+    index: usize,
+}
+
+impl HostQueue for AppQueue {
+    fn deliver(&mut self, _now: Time, burst: &mut Burst, out: &mut QueueOut<'_>) -> u64 {
+        // Two passes: the lines of the whole burst travel at the same time.
+        for packet in burst.as_slice() {
+            packet.prefetch();
+        }
+        let packets = burst.len() as u64;
+        let Some(counters) = self.counters.get(self.index) else { return 0 };
+        if let Some(order) = &mut self.order {
+            for packet in burst.as_mut_slice() {
+                order.check(packet, counters);
+            }
+        }
+        match self.mode {
+            Mode::Sink => {
+                let mut digest = self.digest;
+                for packet in burst.drain() {
+                    digest = digest.wrapping_add(read(packet.data()));
+                    out.deliver(packet);
+                }
+                self.digest = digest;
+                // A store that others may see is one the compiler must make.
+                counters.digest.set(digest);
+            }
+            Mode::Echo => {
+                for mut packet in burst.drain() {
+                    swap_ends(&mut packet);
+                    out.echo(packet);
+                }
+            }
+        }
+        packets.saturating_mul(self.cost_ns)
+    }
+}
+
+/// Reads a header: loads its words and adds them up.
+#[inline(always)]
+fn read(data: &[u8]) -> u64 {
+    match data.first_chunk::<HEADER_BYTES>() {
+        Some(header) => {
+            let (words, _) = header.as_chunks::<8>();
+            words.iter().fold(0, |sum, word| sum.wrapping_add(u64::from_ne_bytes(*word)))
+        }
+        None => data.iter().fold(0, |sum, &byte| sum.wrapping_add(byte.into())),
+    }
+}
+
+/// Where the headers lie; as the card found them, if it has looked.
+fn layers_of(packet: &mut Descriptor) -> Layers {
+    if packet.packet_type == PacketType::NONE { packet.parse() } else { packet.layers() }
+}
+
+/// Swaps source and destination of Ethernet, IP, and TCP or UDP.
+fn swap_ends(packet: &mut Descriptor) {
+    let layers = layers_of(packet);
+    let data = packet.data_mut();
+    let l3 = usize::from(layers.l3_offset);
+    swap(data, 0, 6);
+    if layers.packet_type.is_ipv4() {
+        swap(data, l3 + 12, 4);
+    } else if layers.packet_type.is_ipv6() {
+        swap(data, l3 + 8, 16);
+    }
+    if layers.packet_type.has_ports() {
+        swap(data, layers.l4_offset.into(), 2);
+    }
+}
+
+/// Swaps the `width` bytes at `at` with those behind them, if they are there.
+fn swap(data: &mut [u8], at: usize, width: usize) {
+    if let Some(pair) = data.get_mut(at..at + 2 * width) {
+        let (one, other) = pair.split_at_mut(width);
+        one.swap_with_slice(other);
+    }
+}
+
+/// The next sequence number expected of each flow of each wire.
+#[derive(Debug, Default)]
+struct Order(Vec<Vec<u64>>);
+
+impl Order {
+    fn check(&mut self, packet: &mut Descriptor, counters: &AppCounters) {
+        let layers = layers_of(packet);
+        let stamp = payload(packet.data(), &layers).and_then(Stamp::read);
+        let Some(Stamp { flow, sequence }) = stamp.filter(|stamp| stamp.flow < MAX_FLOWS) else {
+            counters.unnumbered.add(1);
+            return;
+        };
+        counters.numbered.add(1);
+        let expected = self.expected(packet.wire, flow as usize);
+        if sequence < *expected {
+            counters.reordered.add(1);
+        } else {
+            counters.skipped.add(sequence - *expected);
+            *expected = sequence.saturating_add(1);
+        }
+    }
+
+    /// Grows when a flow is first seen; bounded by [`MAX_FLOWS`] for each wire.
+    fn expected(&mut self, wire: u8, flow: usize) -> &mut u64 {
+        let wire = usize::from(wire);
+        if self.0.len() <= wire {
+            self.0.resize(wire + 1, Vec::new());
+        }
+        let flows = &mut self.0[wire];
+        if flows.len() <= flow {
+            flows.resize((flow + 1).next_power_of_two(), 0);
+        }
+        &mut flows[flow]
+    }
+}
+
+/// The payload of TCP or UDP.
+fn payload<'d>(data: &'d [u8], layers: &Layers) -> Option<&'d [u8]> {
+    let l4 = data.get(layers.l4_offset.into()..)?;
+    if layers.packet_type.is_tcp() {
+        l4.get(usize::from(l4.get(12)? >> 4) * 4..)
+    } else if layers.packet_type.is_udp() {
+        l4.get(8..)
+    } else {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests;

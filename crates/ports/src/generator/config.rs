@@ -1,0 +1,286 @@
+//! The generator's keys in the card file.
+//!
+//! Source: RFC 2544 and RFC 5180 for the addresses, RFC 4814 for random ports; sizes are
+//! without the frame check sequence, as a driver sees frames. The mix is the "simple IMIX"
+//! of the industry, frames of 64, 594 and 1518 bytes with it, 7 : 4 : 1 (RFC 6985 says why
+//! the name alone is not enough).
+
+use super::pace::MAX_RATE_PPS;
+use picnic_core::error::ConfigError;
+use schemars::JsonSchema;
+use serde::de::{self, Deserializer, SeqAccess, Unexpected, Visitor};
+use serde::{Deserialize, Serialize, Serializer};
+use std::fmt;
+
+/// The shortest Ethernet frame, in bytes without the frame check sequence.
+pub const MIN_FRAME_BYTES: u16 = 60;
+/// The most flows one generator has.
+pub const MAX_FLOWS: u32 = 1 << 20;
+
+/// How flows share the packets.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+pub enum PopularityKind {
+    /// All the same.
+    #[default]
+    Uniform,
+    /// By Zipf's law: few flows have most packets.
+    Zipf,
+}
+
+/// In what order flows send.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+pub enum Order {
+    /// Each packet's flow is drawn.
+    #[default]
+    Random,
+    /// Each flow in turn.
+    Sequence,
+}
+
+/// What is done with a buffer's bytes.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+pub enum Frames {
+    /// Every frame is written anew, all its bytes.
+    #[default]
+    Fresh,
+    /// Each buffer is written once, before the first packet, and handed over as it is.
+    Reuse,
+}
+
+/// Frame sizes, in bytes without the frame check sequence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Size {
+    /// All the same.
+    Fixed(u16),
+    /// Drawn from the lowest to the highest, each as likely.
+    Range(u16, u16),
+    /// 60, 590 and 1514 bytes, drawn 7 : 4 : 1.
+    Imix,
+}
+
+impl Size {
+    /// The smallest and the largest.
+    pub(crate) fn bounds(self) -> (u16, u16) {
+        match self {
+            Size::Fixed(size) => (size, size),
+            Size::Range(low, high) => (low, high),
+            Size::Imix => (60, 1514),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Size {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct SizeVisitor;
+        impl<'de> Visitor<'de> for SizeVisitor {
+            type Value = Size;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a number of bytes, a range such as [64, 1514], or \"imix\"")
+            }
+
+            fn visit_i64<E: de::Error>(self, bytes: i64) -> Result<Size, E> {
+                u16::try_from(bytes)
+                    .map(Size::Fixed)
+                    .map_err(|_| E::invalid_value(Unexpected::Signed(bytes), &self))
+            }
+
+            fn visit_u64<E: de::Error>(self, bytes: u64) -> Result<Size, E> {
+                u16::try_from(bytes)
+                    .map(Size::Fixed)
+                    .map_err(|_| E::invalid_value(Unexpected::Unsigned(bytes), &self))
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Size, E> {
+                match text {
+                    "imix" => Ok(Size::Imix),
+                    _ => Err(E::invalid_value(Unexpected::Str(text), &self)),
+                }
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Size, A::Error> {
+                let mut next = |index| {
+                    list.next_element::<u16>()?
+                        .ok_or_else(|| de::Error::invalid_length(index, &SizeVisitor))
+                };
+                let (low, high) = (next(0)?, next(1)?);
+                match list.next_element::<de::IgnoredAny>()? {
+                    None => Ok(Size::Range(low, high)),
+                    Some(_) => Err(de::Error::invalid_length(3, &self)),
+                }
+            }
+        }
+        deserializer.deserialize_any(SizeVisitor)
+    }
+}
+
+impl Serialize for Size {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Size::Fixed(size) => size.serialize(serializer),
+            Size::Range(low, high) => [low, high].serialize(serializer),
+            Size::Imix => "imix".serialize(serializer),
+        }
+    }
+}
+
+impl JsonSchema for Size {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Size".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({ "anyOf": [
+            { "type": "integer" },
+            { "type": "array", "items": { "type": "integer" } },
+            { "const": "imix" },
+        ] })
+    }
+
+    fn inline_schema() -> bool {
+        true
+    }
+}
+
+/// The keys of `port = "generator"`.
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq)]
+#[serde(deny_unknown_fields, default)]
+pub struct GeneratorConfig {
+    /// Flows, 1 to 1048576, each with addresses, ports and VLAN of its own, drawn by the seed.
+    pub flows: u32,
+    /// How flows share the packets: "uniform" or "zipf".
+    pub popularity: PopularityKind,
+    /// Exponent of Zipf's law, 0 to 10; used if popularity is "zipf".
+    pub zipf_exponent: f64,
+    /// "random" draws each packet's flow, "sequence" takes each flow in turn.
+    pub order: Order,
+    /// Share of flows that are TCP, 0 to 1; the others are UDP.
+    pub tcp_share: f64,
+    /// Share of flows that are IPv6, 0 to 1; the others are IPv4.
+    pub ipv6_share: f64,
+    /// Share of flows with an 802.1Q tag, 0 to 1.
+    pub vlan_share: f64,
+    /// Frame size in bytes without FCS: a number from 60 up, a range [low, high], or "imix". A
+    /// frame whose headers are longer has their size.
+    pub size: Size,
+    /// Packets per second, up to 1000000000; 0 is as fast as the card takes them.
+    pub rate_pps: u64,
+    /// Packets that arrive together, 1 to 65536, if there is a rate.
+    pub burst: u32,
+    /// Packets that may wait at the wire for the card, up to 65536, if there is a rate; those
+    /// beyond are shed.
+    pub backlog: u32,
+    /// Packets in all, shed ones included; 0 is without end.
+    pub packets: u64,
+    /// "fresh" writes each frame anew; "reuse" writes each buffer once, to measure the card alone.
+    pub frames: Frames,
+    /// Put flow and sequence number into each payload that has 16 bytes for them.
+    pub sequence_numbers: bool,
+}
+
+impl Default for GeneratorConfig {
+    fn default() -> Self {
+        GeneratorConfig {
+            flows: 4096,
+            popularity: PopularityKind::Uniform,
+            zipf_exponent: 1.0,
+            order: Order::Random,
+            tcp_share: 1.0,
+            ipv6_share: 0.0,
+            vlan_share: 0.0,
+            size: Size::Fixed(MIN_FRAME_BYTES),
+            rate_pps: 0,
+            burst: 1,
+            backlog: 1024,
+            packets: 0,
+            frames: Frames::Fresh,
+            sequence_numbers: false,
+        }
+    }
+}
+
+impl GeneratorConfig {
+    /// Checks every value that can be judged by itself.
+    pub(crate) fn validate(&self, buffer_size: usize) -> Result<(), ConfigError> {
+        let largest = buffer_size.min(usize::from(u16::MAX)) as u16;
+        integer("flows", self.flows.into(), 1, MAX_FLOWS.into())?;
+        real("zipf_exponent", self.zipf_exponent, 10.0)?;
+        real("tcp_share", self.tcp_share, 1.0)?;
+        real("ipv6_share", self.ipv6_share, 1.0)?;
+        real("vlan_share", self.vlan_share, 1.0)?;
+        integer("rate_pps", self.rate_pps, 0, MAX_RATE_PPS)?;
+        integer("burst", self.burst.into(), 1, 65_536)?;
+        integer("backlog", self.backlog.into(), 0, 65_536)?;
+        let (low, high) = self.size.bounds();
+        for size in [low, high] {
+            if !(MIN_FRAME_BYTES..=largest).contains(&size) {
+                return Err(ConfigError::new(
+                    "size",
+                    format!(
+                        "found {}, allowed: {MIN_FRAME_BYTES} to {largest} bytes \
+                         (what one buffer of the pool holds)",
+                        self.size
+                    ),
+                ));
+            }
+        }
+        if low > high {
+            let message = format!("found {}, allowed: the lower bound first", self.size);
+            return Err(ConfigError::new("size", message));
+        }
+        if self.popularity == PopularityKind::Zipf && self.order == Order::Sequence {
+            return Err(ConfigError::new(
+                "order",
+                "found \"sequence\" with popularity = \"zipf\", allowed: \"random\", \
+                 or popularity = \"uniform\"",
+            ));
+        }
+        if self.frames == Frames::Reuse {
+            let what = match self.size {
+                Size::Fixed(_) if self.sequence_numbers => "sequence_numbers = true",
+                Size::Fixed(_) => return Ok(()),
+                _ => "sizes that vary",
+            };
+            return Err(reuse(what));
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Size {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Size::Fixed(size) => write!(f, "{size}"),
+            Size::Range(low, high) => write!(f, "[{low}, {high}]"),
+            Size::Imix => write!(f, "\"imix\" (60 to 1514 bytes)"),
+        }
+    }
+}
+
+/// Why frames cannot be reused.
+pub(crate) fn reuse(found: &str) -> ConfigError {
+    ConfigError::new(
+        "frames",
+        format!(
+            "found \"reuse\" with {found}, allowed: one wire, one size that holds the headers \
+             of every flow, no sequence numbers; or \"fresh\""
+        ),
+    )
+}
+
+fn integer(key: &str, found: u64, low: u64, high: u64) -> Result<(), ConfigError> {
+    if (low..=high).contains(&found) {
+        return Ok(());
+    }
+    Err(ConfigError::new(key, format!("found {found}, allowed: {low} to {high}")))
+}
+
+fn real(key: &str, found: f64, high: f64) -> Result<(), ConfigError> {
+    if (0.0..=high).contains(&found) {
+        return Ok(());
+    }
+    Err(ConfigError::new(key, format!("found {found}, allowed: 0 to {high}")))
+}

@@ -1,0 +1,386 @@
+//! A wire that makes its own packets: flows, sizes and rate by seed.
+//!
+//! ```toml
+//! [[wire]]
+//! port = "generator"
+//! flows = 4096
+//! popularity = "zipf"
+//! ipv6_share = 0.5
+//! size = "imix"
+//! rate_pps = 1000000
+//! burst = 32
+//! ```
+//!
+//! Guarantees: the same seed and keys give the same packets; addresses, lengths and
+//! checksums of every frame are right; the load offered is never silently reduced: at a
+//! rate, what the card does not take in time is shed and counted. Without a rate the wire
+//! is patient: it has packets whenever the card asks and loses none. What the card sends
+//! to this wire is counted and gone.
+//!
+//! `frames = "reuse"` writes the pool's buffers once and never again, to measure the card
+//! without the generator's stores. It wants a card with this wire only, and functions and
+//! a host that write to no packet. The flow then belongs to the buffer: popularity and
+//! order say what the buffers were filled with, not what is sent next.
+//!
+//! Source: RFC 2544, RFC 4814, RFC 5180 for what benchmarks send.
+
+mod config;
+mod flows;
+mod pace;
+mod popularity;
+mod random;
+mod stamp;
+#[cfg(test)]
+mod tests;
+
+pub use config::{
+    Frames, GeneratorConfig, MAX_FLOWS, MIN_FRAME_BYTES, Order, PopularityKind, Size,
+};
+pub use stamp::Stamp;
+
+use flows::{Flows, Shape, Template, Templates};
+use pace::Pace;
+use picnic_core::error::ConfigError;
+use picnic_core::ledger::DropReason;
+use picnic_core::packet::burst::BURST;
+use picnic_core::packet::pool::Pool;
+use picnic_core::port::{Receiver, Transmitter, WirePort};
+use picnic_core::registry::{BuildContext, Component};
+use picnic_core::time::Time;
+use popularity::{AliasTable, Popularity};
+use random::Random;
+
+/// The generator.
+#[derive(Debug)]
+pub struct Generator {
+    flows: Flows,
+    popularity: Popularity,
+    writer: Writer,
+    /// None: as fast as the card takes them.
+    pace: Option<Pace>,
+    /// Packets due that the card has not asked for yet.
+    waiting: u64,
+    /// How many may be.
+    backlog: u64,
+    /// Packets still to be offered.
+    remaining: u64,
+    /// Flows of the packets being made.
+    chosen: [u32; BURST],
+}
+
+/// How frames are put into buffers.
+#[derive(Debug)]
+enum Writer {
+    /// All have the template's length: a copy.
+    Same { length: u16 },
+    /// Lengths vary, or there are sequence numbers: a copy and a correction.
+    Varied(Varied),
+    /// The buffers hold frames already, once they have been filled.
+    Reuse { length: u16, filled: bool },
+}
+
+#[derive(Debug)]
+struct Varied {
+    size: Size,
+    random: Random,
+    /// The next sequence number of each flow; empty for none.
+    sequences: Vec<u64>,
+}
+
+impl Component for Generator {
+    type Product = Box<dyn WirePort>;
+    type Config = GeneratorConfig;
+    const NAME: &'static str = "generator";
+    const HELP: &'static str = "Makes its own packets: flows, protocols, sizes and rate by seed";
+
+    fn build(
+        config: GeneratorConfig,
+        context: &BuildContext,
+    ) -> Result<Box<dyn WirePort>, ConfigError> {
+        Ok(Box::new(Generator::new(&config, context)?))
+    }
+}
+
+impl Generator {
+    /// A generator as the config asks for.
+    ///
+    /// # Errors
+    /// A value that is not allowed: key, what was found, what is allowed.
+    pub fn new(config: &GeneratorConfig, context: &BuildContext) -> Result<Self, ConfigError> {
+        config.validate(context.buffer_size)?;
+        // A stream of random numbers for each purpose, so that one key does not disturb another.
+        let stream =
+            |purpose: u64| Random::new(context.seed, (context.position as u64) << 8 | purpose);
+        let mut flows = Flows::draw(config, &mut stream(0))
+            .map_err(|error| ConfigError::new("flows", error.to_string()))?;
+        let headers = flows.longest_headers();
+        if flows.template_bytes() > context.buffer_size {
+            return Err(ConfigError::new(
+                "ipv6_share",
+                format!(
+                    "found headers of {headers} bytes, allowed with buffers of {} bytes: 64 bytes",
+                    context.buffer_size
+                ),
+            ));
+        }
+        let (_, largest) = config.size.bounds();
+        if config.sequence_numbers && usize::from(largest) < headers + Stamp::BYTES {
+            return Err(ConfigError::new(
+                "sequence_numbers",
+                format!(
+                    "found true with frames of up to {largest} bytes, allowed: with frames of {} \
+                     bytes or more",
+                    headers + Stamp::BYTES
+                ),
+            ));
+        }
+        let writer = match config.size {
+            Size::Fixed(length) if headers <= usize::from(length) && !config.sequence_numbers => {
+                flows.lengthen_all(length);
+                match config.frames {
+                    Frames::Fresh => Writer::Same { length },
+                    Frames::Reuse => Writer::Reuse { length, filled: false },
+                }
+            }
+            size => {
+                let numbered = if config.sequence_numbers { flows.shapes.len() } else { 0 };
+                let sequences = vec![0; numbered];
+                Writer::Varied(Varied { size, random: stream(1), sequences })
+            }
+        };
+        if config.frames == Frames::Reuse {
+            if !matches!(writer, Writer::Reuse { .. }) {
+                return Err(config::reuse(&format!("headers of {headers} bytes")));
+            }
+            if context.wires != 1 {
+                return Err(config::reuse(&format!("{} wires", context.wires)));
+            }
+        }
+        let popularity = match (config.popularity, config.order) {
+            (PopularityKind::Uniform, Order::Random) => {
+                Popularity::Uniform { random: stream(2), flows: config.flows }
+            }
+            (PopularityKind::Uniform, Order::Sequence) => {
+                Popularity::Sequence { next: 0, flows: config.flows }
+            }
+            (PopularityKind::Zipf, _) => Popularity::Zipf {
+                random: stream(2),
+                table: AliasTable::zipf(config.flows, config.zipf_exponent),
+            },
+        };
+        Ok(Generator {
+            flows,
+            popularity,
+            writer,
+            pace: (config.rate_pps != 0).then(|| Pace::new(config.rate_pps, config.burst.into())),
+            waiting: 0,
+            backlog: config.backlog.into(),
+            remaining: if config.packets == 0 { u64::MAX } else { config.packets },
+            chosen: [0; BURST],
+        })
+    }
+
+    /// Hands over `count` packets, for which buffers are home; returns how many it were.
+    #[inline]
+    fn make(&mut self, count: usize, rx: &mut Receiver<'_>) -> usize {
+        if let Writer::Reuse { length, filled } = &mut self.writer {
+            if !*filled {
+                *filled = fill(rx.pool(), &mut self.popularity, &self.flows.templates, *length);
+            }
+            if *filled {
+                return hand_over(count, *length, rx);
+            }
+        }
+        let chosen = &mut self.chosen[..count];
+        self.popularity.choose(chosen);
+        let shapes = &self.flows.shapes;
+        match (&mut self.writer, &self.flows.templates) {
+            (Writer::Same { length } | Writer::Reuse { length, .. }, Templates::One(templates)) => {
+                copy(templates, chosen, *length, rx)
+            }
+            (Writer::Same { length } | Writer::Reuse { length, .. }, Templates::Two(templates)) => {
+                copy(templates, chosen, *length, rx)
+            }
+            (Writer::Varied(varied), Templates::One(templates)) => {
+                varied.write(templates, shapes, chosen, rx)
+            }
+            (Writer::Varied(varied), Templates::Two(templates)) => {
+                varied.write(templates, shapes, chosen, rx)
+            }
+        }
+    }
+}
+
+impl WirePort for Generator {
+    fn receive(&mut self, now: Time, rx: &mut Receiver<'_>) {
+        let room = rx.room().min(BURST);
+        let wanted = match &mut self.pace {
+            None => self.remaining.min(room as u64),
+            Some(pace) => {
+                self.waiting = self.waiting.saturating_add(pace.advance(now)).min(self.remaining);
+                let kept = self.waiting.min(self.backlog.max(room as u64));
+                if kept != self.waiting {
+                    rx.shed(DropReason::PoolExhausted, self.waiting - kept);
+                    self.remaining -= self.waiting - kept;
+                    self.waiting = kept;
+                }
+                self.waiting.min(room as u64)
+            }
+        } as usize;
+        if wanted == 0 {
+            return;
+        }
+        let home = if rx.pool().ensure(wanted) { wanted } else { rx.pool().available() };
+        let mut offered = self.make(home.min(wanted), rx);
+        if self.pace.is_some() {
+            // A wire does not wait for buffers.
+            if offered < wanted {
+                rx.shed(DropReason::PoolExhausted, (wanted - offered) as u64);
+                offered = wanted;
+            }
+            self.waiting -= offered as u64;
+        }
+        if self.remaining != u64::MAX {
+            self.remaining -= offered as u64;
+        }
+        // The lines of the next burst travel while the chain works on this one.
+        match self.writer {
+            Writer::Reuse { filled: true, .. } => rx.pool().prefetch_for_read(wanted),
+            _ => rx.pool().prefetch_for_write(wanted),
+        }
+    }
+
+    fn transmit(&mut self, _now: Time, tx: &mut Transmitter<'_>) {
+        while let Some(packet) = tx.next() {
+            tx.sent(packet);
+        }
+    }
+
+    fn is_patient(&self) -> bool {
+        self.pace.is_none()
+    }
+
+    fn next_deadline(&self) -> Option<Time> {
+        let pace = self.pace.as_ref().filter(|_| self.remaining != 0)?;
+        Some(if self.waiting == 0 { pace.next_deadline() } else { pace.last() })
+    }
+
+    fn is_finished(&self) -> bool {
+        self.remaining == 0
+    }
+}
+
+/// Frames that are all `length` bytes: copies of their flows' templates, and zeros.
+#[inline]
+fn copy<const N: usize>(
+    templates: &[Template<N>],
+    chosen: &[u32],
+    length: u16,
+    rx: &mut Receiver<'_>,
+) -> usize {
+    // Room for the whole template, so that the copy has a fixed size; then cut.
+    let room = N.max(length.into());
+    for (made, &flow) in chosen.iter().enumerate() {
+        let Some(template) = templates.get(flow as usize) else { return made };
+        let Some(mut packet) = rx.allocate(room) else { return made };
+        if let Some((head, rest)) = packet.data_mut().split_first_chunk_mut::<N>() {
+            *head = template.0;
+            rest.fill(0);
+        }
+        packet.truncate(length);
+        rx.push(packet);
+    }
+    chosen.len()
+}
+
+/// Frames that were written before.
+#[inline]
+fn hand_over(count: usize, length: u16, rx: &mut Receiver<'_>) -> usize {
+    for made in 0..count {
+        let Some(packet) = rx.allocate(length.into()) else { return made };
+        rx.push(packet);
+    }
+    count
+}
+
+/// Writes a frame into every buffer of the pool; false, and nothing done, if not all are home.
+#[cold]
+fn fill(pool: &mut Pool, popularity: &mut Popularity, templates: &Templates, length: u16) -> bool {
+    let buffers = pool.buffers();
+    if !pool.ensure(buffers) {
+        return false;
+    }
+    let mut packets = Vec::with_capacity(buffers);
+    let mut flow = [0];
+    for _ in 0..buffers {
+        popularity.choose(&mut flow);
+        let template: &[u8] = match templates {
+            Templates::One(templates) => &templates[flow[0] as usize].0,
+            Templates::Two(templates) => &templates[flow[0] as usize].0,
+        };
+        let Some(mut packet) = pool.allocate(length.into()) else { break };
+        let data = packet.data_mut();
+        let head = data.len().min(template.len());
+        data[..head].copy_from_slice(&template[..head]);
+        data[head..].fill(0);
+        packets.push(packet);
+    }
+    let filled = packets.len() == buffers;
+    // Last taken, first home: the free list is as it was.
+    while let Some(packet) = packets.pop() {
+        pool.free(packet);
+    }
+    filled
+}
+
+impl Varied {
+    #[inline]
+    fn write<const N: usize>(
+        &mut self,
+        templates: &[Template<N>],
+        shapes: &[Shape],
+        chosen: &[u32],
+        rx: &mut Receiver<'_>,
+    ) -> usize {
+        for (made, &flow) in chosen.iter().enumerate() {
+            let flow_index = flow as usize;
+            let (Some(template), Some(&shape)) =
+                (templates.get(flow_index), shapes.get(flow_index))
+            else {
+                return made;
+            };
+            let headers = shape.headers() as u16;
+            let length = self.draw_size().max(headers);
+            let Some(mut packet) = rx.allocate(N.max(length.into())) else { return made };
+            let data = packet.data_mut();
+            if let Some((head, rest)) = data.split_first_chunk_mut::<N>() {
+                *head = template.0;
+                rest.fill(0);
+            }
+            let payload = length - headers;
+            shape.lengthen(data, payload);
+            if usize::from(payload) >= Stamp::BYTES
+                && let Some(sequence) = self.sequences.get_mut(flow_index)
+            {
+                shape.stamp(data, Stamp { flow, sequence: *sequence });
+                *sequence += 1;
+            }
+            packet.truncate(length);
+            rx.push(packet);
+        }
+        chosen.len()
+    }
+
+    #[inline]
+    fn draw_size(&mut self) -> u16 {
+        match self.size {
+            Size::Fixed(size) => size,
+            Size::Range(low, high) => self.random.within(low, high),
+            Size::Imix => match self.random.below(12) {
+                0..7 => 60,
+                7..11 => 590,
+                _ => 1514,
+            },
+        }
+    }
+}

@@ -1,0 +1,25 @@
+//! THE LIST of wire ports and host attachments: one line each.
+//!
+//! ```
+//! use picnic_core::config::Section;
+//! use picnic_core::registry::{BuildContext, find};
+//! use picnic_ports::registry::WIRES;
+//! let section = Section::from_text("port", "port = \"generator\"\nflows = 16").unwrap();
+//! let wire = find(WIRES, &section).unwrap().build(&section, &BuildContext::default()).unwrap();
+//! assert!(wire.is_patient());
+//! ```
+//!
+//! To add one: a file with a type that implements
+//! [`Component`](picnic_core::registry::Component), and its line here.
+
+use crate::app::App;
+use crate::generator::Generator;
+use picnic_core::attachment::HostAttachment;
+use picnic_core::port::WirePort;
+use picnic_core::registry::Entry;
+
+/// What `port` can name in `[[wire]]`.
+pub static WIRES: &[Entry<Box<dyn WirePort>>] = &[Entry::of::<Generator>()];
+
+/// What `attachment` can name in `[host]`.
+pub static ATTACHMENTS: &[Entry<Box<dyn HostAttachment>>] = &[Entry::of::<App>()];
