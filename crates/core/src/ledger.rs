@@ -233,11 +233,7 @@ impl LedgerTotals {
     pub fn balanced(&self) -> bool {
         self.unbalanced_bursts == 0
             && self.r#in
-                == self.delivered
-                    + self.transmitted
-                    + self.consumed
-                    + self.dropped
-                    + self.in_flight
+                == self.delivered + self.transmitted + self.consumed + self.dropped + self.in_flight
     }
 }
 

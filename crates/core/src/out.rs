@@ -263,12 +263,7 @@ pub struct Out<'a> {
 impl<'a> Out<'a> {
     /// The doors for one call of one function. End it with [`Out::finish`].
     #[inline]
-    pub fn new(
-        now: Time,
-        stage: Stage,
-        doors: &'a mut Doors,
-        onward: &'a mut dyn Onward,
-    ) -> Self {
+    pub fn new(now: Time, stage: Stage, doors: &'a mut Doors, onward: &'a mut dyn Onward) -> Self {
         Out { now, stage, doors, onward, emitted: Burst::new(), dropped: 0 }
     }
 

@@ -53,10 +53,7 @@ pub trait Component {
     const HELP: &'static str;
 
     /// Builds it. An error names the key it is about.
-    fn build(
-        config: Self::Config,
-        context: &BuildContext,
-    ) -> Result<Self::Product, ConfigError>;
+    fn build(config: Self::Config, context: &BuildContext) -> Result<Self::Product, ConfigError>;
 }
 
 /// One line of a registry.
