@@ -357,7 +357,9 @@ impl Section {
             }
             (None, Some(name)) => name.into(),
             (None, None) => {
-                return Err(section.locate(ConfigError::new("", format!("key `{kind}` is missing"))));
+                return Err(
+                    section.locate(ConfigError::new("", format!("key `{kind}` is missing")))
+                );
             }
         };
         Ok(section)
@@ -536,7 +538,9 @@ impl CardFile {
             host: host(&source, &root)?,
             interrupt: read_section(&source, &root, "interrupt")?,
             trace: match table_of(&source, &root, "trace")? {
-                Some(_) => Some(Section::at(&source, "trace".into(), &[], "trace", Some("tracer"))?),
+                Some(_) => {
+                    Some(Section::at(&source, "trace".into(), &[], "trace", Some("tracer"))?)
+                }
                 None => None,
             },
             directory: file.and_then(Path::parent).map_or_else(PathBuf::new, Path::to_owned),
@@ -571,7 +575,11 @@ impl CardFile {
         if self.card.default_queue >= self.host.queues {
             return Err(ConfigError::new(
                 "card.default_queue",
-                format!("found {}, allowed is 0 to {}", self.card.default_queue, self.host.queues - 1),
+                format!(
+                    "found {}, allowed is 0 to {}",
+                    self.card.default_queue,
+                    self.host.queues - 1
+                ),
             ));
         }
         if let TargetCores::Chosen(cores) = &self.host.target_cores
@@ -587,7 +595,10 @@ impl CardFile {
             ));
         }
         if self.wires.len() > 255 {
-            return Err(ConfigError::new("wire", format!("found {}, allowed is 1 to 255", self.wires.len())));
+            return Err(ConfigError::new(
+                "wire",
+                format!("found {}, allowed is 1 to 255", self.wires.len()),
+            ));
         }
         Ok(())
     }
