@@ -20,6 +20,7 @@
 
 use crate::sync::{Arc, AtomicUsize, CachePadded, Ordering, UnsafeCell};
 use std::fmt;
+use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 
 struct Shared<T> {
@@ -67,7 +68,15 @@ pub fn channel<T>(capacity: usize) -> (Producer<T>, Consumer<T>) {
     });
     let producer =
         Producer { shared: shared.clone(), mask: capacity - 1, tail: 0, published: 0, head: 0 };
-    (producer, Consumer { shared, mask: capacity - 1, head: 0, released: 0, tail: 0 })
+    let consumer = Consumer {
+        shared,
+        mask: capacity - 1,
+        head: 0,
+        released: 0,
+        tail: 0,
+        values: PhantomData,
+    };
+    (producer, consumer)
 }
 
 /// The end that writes.
@@ -162,6 +171,8 @@ pub struct Consumer<T> {
     released: usize,
     /// The producer's tail as last read.
     tail: usize,
+    /// `peek` lends values through a shared reference: `Sync` only if `T` is.
+    values: PhantomData<T>,
 }
 
 impl<T> Consumer<T> {
