@@ -254,8 +254,9 @@ pub struct Pool {
     /// Buffers at home, most recently used last: their lines are the likeliest in cache.
     free: Vec<u32>,
     returns: Vec<Consumer<u32>>,
-    /// Place of the first buffer and distance to the next, in units.
+    /// Place of the first buffer, past the last, and from one to the next, in units.
     first: u32,
+    end: u32,
     stride: u32,
     buffers: u32,
     offset: u16,
@@ -315,6 +316,7 @@ impl Pool {
             free,
             returns,
             first,
+            end: first + config.buffers * stride_units,
             stride: stride_units,
             buffers: config.buffers,
             offset: SEGMENT_HEADER_BYTES + config.headroom as u16,
@@ -370,7 +372,11 @@ impl Pool {
     #[cold]
     fn chained_packet(&mut self, data: &[u8]) -> Option<Descriptor> {
         let needed = data.len().div_ceil(self.buffer_size as usize);
-        if data.len() > MAX_PACKET_BYTES || !self.ensure(needed) {
+        if data.len() > MAX_PACKET_BYTES {
+            return None;
+        }
+        if !self.ensure(needed) {
+            self.exhausted += 1;
             return None;
         }
         let mut chunks = data.chunks(self.buffer_size as usize);
@@ -419,14 +425,27 @@ impl Pool {
     /// Takes in the buffers that target cores have given back.
     #[inline(never)]
     pub fn collect(&mut self) {
+        let own = self.own();
         for ring in &mut self.returns {
             ring.refresh();
             while let Some(buffer) = ring.pop() {
-                // Never grows: there are no more buffers than the list was made for.
-                self.free.push(buffer);
+                if own.contains(&buffer) {
+                    // Never grows: there are no more buffers than the list was made for.
+                    self.free.push(buffer);
+                }
             }
             ring.release();
         }
+    }
+
+    /// The places of this pool's buffers.
+    ///
+    /// A buffer of another pool, freed here by mistake, is let go: it stays missing where it
+    /// belongs, which keeps that pool mapped. Were it taken in, the count of buffers at home
+    /// would no longer say whether a descriptor is still out there.
+    #[inline(always)]
+    fn own(&self) -> std::ops::Range<u32> {
+        self.first..self.end
     }
 
     /// Takes a packet's buffers back, on the borrowed core.
@@ -435,12 +454,19 @@ impl Pool {
         if descriptor.is_chained() {
             return self.free_chain(descriptor);
         }
-        self.free.push(descriptor.buffer);
+        if self.own().contains(&descriptor.buffer) {
+            self.free.push(descriptor.buffer);
+        }
     }
 
     #[cold]
     fn free_chain(&mut self, descriptor: Descriptor) {
-        take_chain(descriptor, |buffer| self.free.push(buffer));
+        let own = self.own();
+        take_chain(descriptor, |buffer| {
+            if own.contains(&buffer) {
+                self.free.push(buffer);
+            }
+        });
     }
 
     /// Buffers not at home: in rings, in functions, in wires.

@@ -1,0 +1,84 @@
+//! A dropped pool gives its memory back; in a process of its own, to be measurable.
+#![cfg(not(loom))]
+
+use picnic_core::packet::pool::{Pool, PoolConfig};
+
+/// Resident memory of this process, in bytes.
+fn resident() -> usize {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+    statm.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
+}
+
+/// Bytes of memory mapped for reading and writing.
+fn writable() -> usize {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let ranges = maps.lines().filter(|line| line.contains(" rw-p "));
+    ranges
+        .map(|line| {
+            let (low, high) = line.split_once(' ').unwrap().0.split_once('-').unwrap();
+            usize::from_str_radix(high, 16).unwrap() - usize::from_str_radix(low, 16).unwrap()
+        })
+        .sum()
+}
+
+#[test]
+fn memory_comes_back() {
+    let config = PoolConfig { buffers: 4096, ..PoolConfig::default() };
+    let make = || Pool::new(&config, 1).unwrap().0;
+    let place = |pool: &mut Pool| {
+        let packet = pool.packet(b"x").unwrap();
+        let place = packet.data().as_ptr() as usize;
+        pool.free(packet);
+        place
+    };
+    let first = place(&mut make());
+    let (resident_before, writable_before) = (resident(), writable());
+
+    let mut pool = make();
+    assert!(writable() >= writable_before + pool.mapped_bytes());
+    let bytes = pool.mapped_bytes();
+    assert!(resident() > resident_before + bytes / 2, "headers touch every page");
+    assert_eq!(place(&mut pool), first);
+    drop(pool);
+
+    // Many times more than the buffer space could hold at once.
+    for _ in 0..100 {
+        let mut pools = [make(), make(), make()];
+        // The same addresses again: the range was given back, whatever the order of dropping.
+        assert_eq!(place(&mut pools[0]), first);
+        pools.reverse();
+    }
+    assert!(writable() < writable_before + bytes, "mappings are left");
+    assert!(resident() < resident_before + bytes, "memory is left");
+
+    // One packet outstanding: the mapping stays, and its addresses are not given out again.
+    let mut pool = make();
+    let packet = pool.packet(b"still here").unwrap();
+    drop(pool);
+    assert!(writable() >= writable_before + bytes);
+    let mut other = make();
+    assert_ne!(place(&mut other), first);
+    assert_eq!(packet.data(), b"still here");
+}
+
+#[test]
+fn pools_larger_than_memory_are_errors() {
+    // Limits on addresses are inherited and cannot be taken back, hence a child.
+    let this = std::env::current_exe().unwrap();
+    let output = std::process::Command::new("sh")
+        .arg("-c")
+        .arg("ulimit -v 4000000; exec \"$0\" --exact child_without_addresses --ignored")
+        .arg(this)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+}
+
+#[test]
+#[ignore = "run by pools_larger_than_memory_are_errors"]
+fn child_without_addresses() {
+    let error = Pool::new(&PoolConfig::default(), 1).unwrap_err();
+    assert!(error.to_string().starts_with("cannot map "), "{error}");
+    // And again: the failure leaves nothing half done.
+    assert!(Pool::new(&PoolConfig::default(), 1).is_err());
+}
