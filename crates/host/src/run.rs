@@ -114,8 +114,21 @@ pub fn start_with(
     file: &CardFile,
     instrument: &mut dyn Instrument,
 ) -> Result<Running, HostError> {
+    start_from(file, &registries(), instrument)
+}
+
+/// Starts a card that may name functions, ports and attachments of one's own: [`registries`]
+/// with another list in it. `examples/forward.rs` shows how.
+///
+/// # Errors
+/// As [`start`].
+pub fn start_from(
+    file: &CardFile,
+    registries: &Registries,
+    instrument: &mut dyn Instrument,
+) -> Result<Running, HostError> {
     let placement = place(file, &cores())?;
-    let parts = Parts::build(file, &registries(), instrument)?;
+    let parts = Parts::build(file, registries, instrument)?;
     // One doorbell per target core: its queues share the thread it wakes.
     let mut doorbells = BTreeMap::<usize, Arc<FutexDoorbell>>::new();
     let by_queue: Vec<Arc<dyn Doorbell>> = placement
