@@ -1,0 +1,118 @@
+//! Card files: any text, an error with a place in it or a card that works.
+//!
+//! A card that is small enough is built whole and turned for some time; its
+//! ledger must balance and its buffers come home.
+
+use picnic_core::config::{CardFile, DEMONSTRATION};
+use picnic_core::doorbell::Doorbell;
+use picnic_core::error::ConfigError;
+use picnic_core::time::Time;
+use picnic_engine::build::{Assembled, BuildError, NoInstrument, Parts, assemble};
+use picnic_engine::target::Target;
+use picnic_host::run::registries;
+use picnic_host::topology::place;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Relative paths of a card start in a folder that is not there.
+const FILE: &str = "/nonexistent/card.toml";
+
+struct Silent;
+
+impl Doorbell for Silent {
+    fn ring(&self) {}
+}
+
+/// Reads the bytes as a card file, builds what it names, runs what it builds.
+pub fn run(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    let file = match CardFile::parse(text, Some(Path::new(FILE))) {
+        Ok(file) => file,
+        Err(error) => return check(&error, text),
+    };
+    if let Err(error) = place(&file, &[0, 1, 2, 3]) {
+        check(&error, text);
+    }
+    // Nothing outside may be touched: what is a path stays within the folder that is not there.
+    if text.contains('/') || text.contains('\\') {
+        return;
+    }
+    let parts = match Parts::build(&file, &registries(), &mut NoInstrument) {
+        Ok(parts) => parts,
+        Err(error) => return check(&error, text),
+    };
+    let is_small = file.pool.buffers <= 1024
+        && file.pool.buffer_size <= 4096
+        && file.host.queues <= 8
+        && file.host.ring_size.max(file.host.tx_ring_size) <= 1024
+        && file.wires.len() <= 8;
+    if !is_small {
+        return;
+    }
+    let doorbells: Vec<_> =
+        (0..file.host.queues).map(|_| Arc::new(Silent) as Arc<dyn Doorbell>).collect();
+    match assemble(&file, parts, &doorbells, Arc::new(Silent), &mut NoInstrument) {
+        Ok(assembled) => turn(assembled),
+        Err(BuildError::Config(error)) => check(&error, text),
+        Err(error) => assert!(!error.to_string().is_empty()),
+    }
+}
+
+/// An error says where it is and what it is about, in one line.
+fn check(error: &ConfigError, text: &str) {
+    let lines = text.split('\n').count();
+    assert!(error.line <= lines, "line {} of {lines}: {error}", error.line);
+    assert!(!error.message.is_empty(), "an error without a message: {error:?}");
+    assert!(!error.message.contains('\n'), "an error of several lines: {error}");
+}
+
+/// Turns a card in virtual time, then stops it.
+fn turn(assembled: Assembled) {
+    let Assembled { mut card, queues, view, .. } = assembled;
+    let mut target = Target::new(0, queues);
+    let mut now = Time::ZERO;
+    for _ in 0..16 {
+        card.poll(now);
+        target.poll(now);
+        now = now + 10_000;
+    }
+    card.stop_receiving(now);
+    while target.poll(now).packets != 0 || !target.is_empty() {
+        card.poll(now);
+    }
+    let missing = card.finish(now);
+    let totals = view.ledger.read();
+    assert!(totals.balanced(), "the ledger does not balance: {totals:?}");
+    assert_eq!((missing, totals.in_flight), (0, 0), "packets are left over: {totals:?}");
+}
+
+/// Cards of every kind there is, small enough to be run.
+pub fn seeds() -> Vec<Vec<u8>> {
+    const SMALL: &str = "[pool]\nbuffers = 256\n[host]\nqueues = 3\nring_size = 64\n";
+    let cards = [
+        DEMONSTRATION.to_owned(),
+        SMALL.to_owned(),
+        format!(
+            "[card]\nname = \"x\"\nengine = \"poll\"\nborrowed_core = 3\nidle = \"spin\"\n{SMALL}"
+        ),
+        format!("{SMALL}attachment = \"app\"\ntarget_cores = [0, 2, 0]\ntx_ring_size = 128\n"),
+        format!(
+            "[interrupt]\nrx_usecs = 50\nrx_frames = 8\nadaptive = true\npoll_usecs = 5\n{SMALL}"
+        ),
+        format!("[[wire]]\nport = \"generator\"\n[[wire]]\nname = \"b\"\n[wire.fault]\n{SMALL}"),
+        "[[wire]]\nport = \"pcap\"\npath = \"web.pcap\"\n[trace]\n".to_owned(),
+        format!(
+            "[[rx]]\nfunction = \"sample\"\nevery = 3\nrandom = true\nqueue = 1\n\
+             [[rx]]\nfunction = \"rss\"\nhash = \"jhash\"\ntable = [0, 1, 2]\n\
+             types = [\"ipv4\", \"tcp-ipv4\"]\ndefault_queue = 2\n\
+             [[tx]]\nfunction = \"pass\"\n{SMALL}"
+        ),
+        format!(
+            "[[rx]]\nfunction = \"by-wire\"\nqueues = [2]\n[[tx]]\nfunction = \"drop\"\n{SMALL}"
+        ),
+        "[[rx]]\nfunction = \"rss\"\nkey = \"6d5a56da\"\nsymmetric = true\n".to_owned(),
+        "[host]\nqueues = \"two\"\n".to_owned(),
+        "[card\nrx = [1, 2]\nwire.fault = 3".to_owned(),
+    ];
+    cards.map(String::into_bytes).into()
+}

@@ -1,0 +1,63 @@
+//! What the fuzz targets do with their bytes, and where they start from.
+//!
+//! ```text
+//! make fuzz SECONDS=600 TARGETS="rss card"     libFuzzer, on stable Rust
+//! cargo +nightly fuzz run rss                  the same targets, under cargo-fuzz
+//! ```
+//!
+//! A target is a module with `run` (the claims, as assertions) and `seeds` (inputs
+//! made by code, so that no binary file is kept in the repository). What libFuzzer
+//! adds to them is kept in `corpus/TARGET`, outside the repository too. An input
+//! that broke something goes as a line of hex into `regressions/TARGET.txt`, and
+//! every run starts with it.
+
+#![forbid(unsafe_code)]
+
+use std::path::Path;
+
+pub mod capture;
+pub mod card;
+pub mod descriptor;
+pub mod frames;
+pub mod headers;
+pub mod rss;
+
+/// Puts a target's seeds and regressions where libFuzzer starts from.
+///
+/// # Panics
+/// The folder cannot be written, or a regression is no hex: whoever runs this must know.
+pub fn plant(target: &str, seeds: &[Vec<u8>]) {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let folder = root.join("corpus").join(target);
+    std::fs::create_dir_all(&folder).expect("cannot make the corpus folder");
+    let put = |name: String, input: &[u8]| {
+        std::fs::write(folder.join(name), input).expect("cannot write to the corpus folder");
+    };
+    for (index, seed) in seeds.iter().enumerate() {
+        put(format!("seed-{index}"), seed);
+    }
+    let list = root.join("regressions").join(format!("{target}.txt"));
+    let Ok(text) = std::fs::read_to_string(list) else { return };
+    for (index, line) in regressions(&text).enumerate() {
+        let input = from_hex(line).unwrap_or_else(|| panic!("{target}.txt: no hex: {line}"));
+        put(format!("regression-{index}"), &input);
+    }
+}
+
+/// The lines of a regression file that are inputs; `#` starts a comment.
+fn regressions(text: &str) -> impl Iterator<Item = &str> {
+    text.lines()
+        .map(|line| line.split('#').next().unwrap_or("").trim())
+        .filter(|line| !line.is_empty())
+}
+
+/// The bytes that hex digits stand for.
+fn from_hex(text: &str) -> Option<Vec<u8>> {
+    let pairs = text.as_bytes().chunks(2);
+    pairs
+        .map(|pair| {
+            let digits = std::str::from_utf8(pair).ok().filter(|digits| digits.len() == 2)?;
+            u8::from_str_radix(digits, 16).ok()
+        })
+        .collect()
+}
