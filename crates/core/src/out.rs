@@ -272,8 +272,16 @@ impl<'a> Out<'a> {
     pub fn next(&mut self, packet: Descriptor) {
         if let Err(packet) = self.emitted.push(packet) {
             // Full: the rest of the chain takes what there is, then there is room.
-            self.onward.carry_on(self.now, &mut self.emitted, self.doors);
+            self.carry_on();
             let _ = self.emitted.push(packet);
+        }
+    }
+
+    fn carry_on(&mut self) {
+        self.onward.carry_on(self.now, &mut self.emitted, self.doors);
+        // It is to leave nothing; what it leaves all the same has no other door.
+        while let Some(packet) = self.emitted.pop() {
+            self.drop(packet, DropReason::BurstFull);
         }
     }
 
@@ -342,7 +350,7 @@ impl<'a> Out<'a> {
     #[inline]
     pub fn finish(mut self) -> u32 {
         if !self.emitted.is_empty() {
-            self.onward.carry_on(self.now, &mut self.emitted, self.doors);
+            self.carry_on();
         }
         self.dropped
     }
