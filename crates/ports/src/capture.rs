@@ -332,6 +332,12 @@ impl Point {
     }
 }
 
+impl Drop for Point {
+    fn drop(&mut self) {
+        self.publish();
+    }
+}
+
 // ---------------------------------------------------------------- the writer's end
 
 /// One point, seen from the writer.

@@ -12,6 +12,9 @@
 pub mod app;
 pub mod capture;
 pub mod generator;
+#[cfg(test)]
+mod harness;
+pub mod middleware;
 pub mod pcap;
 pub mod pcapng;
 pub mod registry;

@@ -79,7 +79,8 @@ impl<W: Write> Writer<W> {
         Ok(writer)
     }
 
-    /// Describes an interface; returns its number. `snaplen` in bytes, 0 for no limit.
+    /// Describes an interface; returns its number. `snaplen` in bytes, 0 for no limit; libpcap
+    /// reads no file in which interfaces differ in it.
     ///
     /// # Errors
     /// What the sink says.

@@ -14,12 +14,13 @@
 
 use crate::app::App;
 use crate::generator::Generator;
+use crate::pcap::Pcap;
 use picnic_core::attachment::HostAttachment;
 use picnic_core::port::WirePort;
 use picnic_core::registry::Entry;
 
 /// What `port` can name in `[[wire]]`.
-pub static WIRES: &[Entry<Box<dyn WirePort>>] = &[Entry::of::<Generator>()];
+pub static WIRES: &[Entry<Box<dyn WirePort>>] = &[Entry::of::<Generator>(), Entry::of::<Pcap>()];
 
 /// What `attachment` can name in `[host]`.
 pub static ATTACHMENTS: &[Entry<Box<dyn HostAttachment>>] = &[Entry::of::<App>()];

@@ -28,7 +28,7 @@ mod config;
 mod flows;
 mod pace;
 mod popularity;
-mod random;
+pub(crate) mod random;
 mod stamp;
 #[cfg(test)]
 mod tests;

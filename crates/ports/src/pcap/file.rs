@@ -63,14 +63,17 @@ impl CaptureFile {
     pub fn load(path: &Path) -> Result<Self, String> {
         let unreadable = |error: std::io::Error| format!("cannot be read: {error}");
         let file = File::open(path).map_err(unreadable)?;
+        let too_large = |found| format!("found {found} bytes, allowed: up to {MAX_FILE_BYTES}");
         let length = file.metadata().map_err(unreadable)?.len();
-        let mut bytes = Vec::with_capacity(length.min(MAX_FILE_BYTES) as usize);
+        if length > MAX_FILE_BYTES {
+            return Err(too_large(length));
+        }
+        let mut bytes = Vec::with_capacity(length as usize);
         // A pipe or a device has no length to be judged by.
-        let longest = MAX_FILE_BYTES + 1;
-        let read = file.take(longest).read_to_end(&mut bytes).map_err(unreadable)?;
-        if read as u64 > MAX_FILE_BYTES {
-            let found = if length > MAX_FILE_BYTES { length } else { longest };
-            return Err(format!("found {found} bytes, allowed: up to {MAX_FILE_BYTES}"));
+        let read =
+            file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes).map_err(unreadable)? as u64;
+        if read > MAX_FILE_BYTES {
+            return Err(too_large(read));
         }
         CaptureFile::parse(bytes)
     }

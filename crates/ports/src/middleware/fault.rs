@@ -1,0 +1,403 @@
+//! Fault injector: a wire that loses, doubles, reorders and damages, by seed.
+//!
+//! ```toml
+//! [[wire]]
+//! port = "generator"
+//! [wire.fault]
+//! drop = 0.01          # share of received packets, 0 to 1; likewise:
+//! duplicate = 0.01     # a copy follows, another packet received
+//! reorder = 0.02       # held back until 1 to reorder_distance packets have passed
+//! corrupt = 0.001      # one bit flipped
+//! truncate = 0.001     # cut to a random length, at least one byte
+//! ```
+//!
+//! Faults befall received packets only. Each kind is drawn for each packet, so
+//! one packet may have several: it is lost, or else cut, flipped, copied and
+//! held back in this order; the copy is not held back.
+//!
+//! Guarantees: the same seed gives the same faults to the same packets, whatever
+//! the bursts they come in; each kind's draws do not depend on the other kinds'
+//! shares. A lost packet is in, and dropped for `fault` at the wire. A packet
+//! held back is not yet received: its bytes are kept aside, its buffer is home,
+//! so it counts nowhere until it is let go, after `reorder_usecs` at the latest
+//! and at once when the wire has finished.
+
+#[cfg(test)]
+mod tests;
+
+use crate::generator::random::{Random, scale};
+use picnic_core::error::ConfigError;
+use picnic_core::ledger::{CardLedger, DropReason};
+use picnic_core::packet::burst::Burst;
+use picnic_core::packet::desc::{ChecksumState, Descriptor, GsoType};
+use picnic_core::packet::layers::Layers;
+use picnic_core::packet::pool::Pool;
+use picnic_core::port::{Receiver, Transmitter, WirePort};
+use picnic_core::registry::BuildContext;
+use picnic_core::stats::WireCounters;
+use picnic_core::time::Time;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use std::collections::VecDeque;
+use std::os::fd::BorrowedFd;
+
+const MAX_DISTANCE: u32 = 64;
+/// Added to the wire's number, so that its faults and its packets draw from different streams.
+const STREAM: u64 = 0xfa17_0000_0000;
+
+/// `[wire.fault]`.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct FaultConfig {
+    /// Share of packets lost, 0 to 1.
+    pub drop: f64,
+    /// Share of packets that come twice, 0 to 1.
+    pub duplicate: f64,
+    /// Share of packets held back for others to overtake, 0 to 1.
+    pub reorder: f64,
+    /// Share of packets with one bit flipped, 0 to 1.
+    pub corrupt: f64,
+    /// Share of packets cut to a random length of at least one byte, 0 to 1.
+    pub truncate: f64,
+    /// Packets that overtake one held back, at most; 1 to 64.
+    pub reorder_distance: u32,
+    /// Microseconds a packet is held back, at most; 1 to 1000000.
+    pub reorder_usecs: u32,
+}
+
+impl Default for FaultConfig {
+    fn default() -> Self {
+        FaultConfig {
+            drop: 0.0,
+            duplicate: 0.0,
+            reorder: 0.0,
+            corrupt: 0.0,
+            truncate: 0.0,
+            reorder_distance: 4,
+            reorder_usecs: 1000,
+        }
+    }
+}
+
+impl FaultConfig {
+    fn validate(&self) -> Result<(), ConfigError> {
+        let shares = [
+            ("drop", self.drop),
+            ("duplicate", self.duplicate),
+            ("reorder", self.reorder),
+            ("corrupt", self.corrupt),
+            ("truncate", self.truncate),
+        ];
+        for (key, share) in shares {
+            if !(0.0..=1.0).contains(&share) {
+                return Err(ConfigError::new(key, format!("found {share}, allowed is 0 to 1")));
+            }
+        }
+        let counts = [
+            ("reorder_distance", self.reorder_distance, MAX_DISTANCE),
+            ("reorder_usecs", self.reorder_usecs, 1_000_000),
+        ];
+        for (key, found, high) in counts {
+            if !(1..=high).contains(&found) {
+                let message = format!("found {found}, allowed is 1 to {high}");
+                return Err(ConfigError::new(key, message));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Puts a fault injector between a wire and the card.
+///
+/// # Errors
+/// What is wrong with a key of `[wire.fault]`.
+pub fn fault_wire(
+    port: Box<dyn WirePort>,
+    config: &FaultConfig,
+    context: &BuildContext,
+) -> Result<Box<dyn WirePort>, ConfigError> {
+    config.validate()?;
+    let kept = config.reorder_distance as usize;
+    Ok(Box::new(FaultyWire {
+        port,
+        inner: Inner::default(),
+        faults: Faults {
+            config: config.clone(),
+            random: Random::new(context.seed, STREAM + context.position as u64),
+            held: Vec::with_capacity(kept + 1),
+            late: VecDeque::with_capacity(256),
+            spare: (0..kept).map(|_| Vec::with_capacity(context.buffer_size)).collect(),
+            counts: Counts::default(),
+        },
+    }))
+}
+
+/// What the wrapped wire hands its packets to.
+#[derive(Default)]
+struct Inner {
+    burst: Burst,
+    counters: WireCounters,
+    ledger: CardLedger,
+}
+
+struct FaultyWire {
+    port: Box<dyn WirePort>,
+    inner: Inner,
+    faults: Faults,
+}
+
+impl WirePort for FaultyWire {
+    fn receive(&mut self, now: Time, rx: &mut Receiver<'_>) {
+        let FaultyWire { port, inner, faults } = self;
+        let patient = port.is_patient();
+        faults.release(|held| held.until <= now || port.is_finished());
+        faults.push_late(rx, patient);
+        let limit = rx.room().saturating_sub(faults.late.len());
+        if limit == 0 {
+            return;
+        }
+        let Inner { burst, counters, ledger } = inner;
+        let mut receiver = Receiver::new(rx.pool(), burst, counters, ledger, now, 0, limit);
+        port.receive(now, &mut receiver);
+        drop(receiver);
+        inner.pass_on_shed(rx);
+        for packet in inner.burst.drain() {
+            faults.befall(now, packet, rx, patient);
+        }
+        if port.is_finished() {
+            faults.release(|_| true);
+            faults.push_late(rx, patient);
+        }
+    }
+
+    fn transmit(&mut self, now: Time, tx: &mut Transmitter<'_>) {
+        self.port.transmit(now, tx);
+    }
+
+    fn is_patient(&self) -> bool {
+        self.port.is_patient()
+    }
+
+    fn next_deadline(&self) -> Option<Time> {
+        let port = if self.port.is_finished() { None } else { self.port.next_deadline() };
+        let late = (!self.faults.late.is_empty()).then_some(Time::ZERO);
+        let held = self.faults.held.iter().map(|held| held.until).min();
+        port.into_iter().chain(late).chain(held).min()
+    }
+
+    fn is_finished(&self) -> bool {
+        self.port.is_finished() && self.faults.late.is_empty() && self.faults.held.is_empty()
+    }
+
+    fn readiness(&self) -> Option<BorrowedFd<'_>> {
+        self.port.readiness()
+    }
+
+    fn report(&self) -> Vec<String> {
+        let mut lines = self.port.report();
+        lines.push(self.faults.summary());
+        lines
+    }
+}
+
+impl Inner {
+    /// Enters in the card's ledger what the wrapped wire has shed.
+    fn pass_on_shed(&mut self, rx: &mut Receiver<'_>) {
+        if self.ledger.received.get() != self.burst.len() as u64 {
+            for (reason, _, packets) in self.ledger.drops.nonzero() {
+                rx.shed(reason, packets);
+            }
+        }
+        self.ledger = CardLedger::default();
+    }
+}
+
+/// A packet set aside, its buffer at home.
+struct Held {
+    bytes: Vec<u8>,
+    checksum: ChecksumState,
+    gso: (GsoType, u16),
+    mark: u32,
+    /// Let go once this many packets have come, or at this time.
+    after: u64,
+    until: Time,
+}
+
+impl Held {
+    /// A packet with these bytes and what was known of them; none without buffers.
+    fn restore(&self, pool: &mut Pool) -> Option<Descriptor> {
+        let mut packet = pool.packet(&self.bytes)?;
+        packet.set_checksum(self.checksum);
+        packet.set_gso(self.gso.0, self.gso.1);
+        packet.mark = self.mark;
+        Some(packet)
+    }
+}
+
+/// Flips bit number `bit`, counted from the lowest of the first byte.
+fn flip(data: &mut [u8], bit: u32) {
+    if let Some(byte) = data.get_mut(bit as usize / 8) {
+        *byte ^= 1 << (bit % 8);
+    }
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    packets: u64,
+    dropped: u64,
+    duplicated: u64,
+    reordered: u64,
+    corrupted: u64,
+    truncated: u64,
+}
+
+struct Faults {
+    config: FaultConfig,
+    random: Random,
+    /// Held back, in the order they came in.
+    held: Vec<Held>,
+    /// To be handed over as soon as there is room, oldest first.
+    late: VecDeque<Held>,
+    spare: Vec<Vec<u8>>,
+    counts: Counts,
+}
+
+impl Faults {
+    /// Draws a packet's faults, and hands over what becomes of it.
+    fn befall(&mut self, now: Time, packet: Descriptor, rx: &mut Receiver<'_>, patient: bool) {
+        let FaultConfig { drop, duplicate, reorder, corrupt, truncate, .. } = self.config;
+        // All are drawn, always: see the guarantees.
+        let [drop, truncate, corrupt, duplicate, reorder] =
+            [drop, truncate, corrupt, duplicate, reorder].map(|share| self.random.chance(share));
+        let [cut, bit, distance] = [(); 3].map(|()| self.random.next());
+        self.counts.packets += 1;
+        if drop {
+            self.counts.dropped += 1;
+            rx.pool().free(packet);
+            rx.shed(DropReason::Fault, 1);
+        } else if let Some(packet) = self.damage(packet, truncate, cut, corrupt, bit, rx) {
+            let copy = duplicate.then(|| self.set_aside(&packet));
+            if reorder {
+                self.counts.reordered += 1;
+                let distance = 1 + scale(distance, self.config.reorder_distance);
+                let mut held = self.set_aside(&packet);
+                held.after = self.counts.packets + u64::from(distance);
+                held.until = now + u64::from(self.config.reorder_usecs) * 1000;
+                self.held.push(held);
+                rx.pool().free(packet);
+            } else {
+                self.push(packet, rx);
+            }
+            if let Some(copy) = copy {
+                self.counts.duplicated += 1;
+                self.late.push_back(copy);
+            }
+        }
+        let packets = self.counts.packets;
+        self.release(|held| held.after <= packets);
+        self.push_late(rx, patient);
+    }
+
+    /// Cuts a packet and flips a bit of what is left, where that has been drawn.
+    fn damage(
+        &mut self,
+        mut packet: Descriptor,
+        truncate: bool,
+        cut: u64,
+        corrupt: bool,
+        bit: u64,
+        rx: &mut Receiver<'_>,
+    ) -> Option<Descriptor> {
+        let length = packet.length();
+        let truncate = truncate && length > 1;
+        let corrupt = corrupt && length > 0;
+        if !truncate && !corrupt {
+            return Some(packet);
+        }
+        let left = if truncate { 1 + scale(cut, length - 1) } else { length };
+        let bit = scale(bit, left * 8);
+        self.counts.truncated += u64::from(truncate);
+        self.counts.corrupted += u64::from(corrupt);
+        if packet.checksum() == ChecksumState::Good {
+            packet.set_checksum(ChecksumState::Unknown);
+        }
+        packet.set_layers(&Layers::default());
+        if !packet.is_chained() {
+            // Not chained, so the length is that of one buffer: 16 bits.
+            packet.truncate(left as u16);
+            if corrupt {
+                flip(packet.data_mut(), bit);
+            }
+            return Some(packet);
+        }
+        let mut held = self.set_aside(&packet);
+        rx.pool().free(packet);
+        held.bytes.truncate(left as usize);
+        if corrupt {
+            flip(&mut held.bytes, bit);
+        }
+        // Its own buffers are home again, and it needs no more than those.
+        let packet = held.restore(rx.pool());
+        self.spare.push(held.bytes);
+        if packet.is_none() {
+            rx.shed(DropReason::PoolExhausted, 1);
+        }
+        packet
+    }
+
+    /// Hands a packet over, behind those that are late.
+    fn push(&mut self, packet: Descriptor, rx: &mut Receiver<'_>) {
+        if self.late.is_empty() && rx.room() != 0 {
+            rx.push(packet);
+        } else {
+            let late = self.set_aside(&packet);
+            self.late.push_back(late);
+            rx.pool().free(packet);
+        }
+    }
+
+    /// Hands over what is late, as far as there is room.
+    fn push_late(&mut self, rx: &mut Receiver<'_>, patient: bool) {
+        while rx.room() != 0 {
+            let Some(late) = self.late.front() else { return };
+            match late.restore(rx.pool()) {
+                Some(packet) => rx.push(packet),
+                None if patient => return,
+                None => rx.shed(DropReason::PoolExhausted, 1),
+            }
+            self.spare.extend(self.late.pop_front().map(|late| late.bytes));
+        }
+    }
+
+    /// Makes those held back late for which `is_due`.
+    fn release(&mut self, is_due: impl Fn(&Held) -> bool) {
+        self.late.extend(self.held.extract_if(.., |held| is_due(held)));
+    }
+
+    fn set_aside(&mut self, packet: &Descriptor) -> Held {
+        let mut bytes = self.spare.pop().unwrap_or_default();
+        bytes.clear();
+        packet.segments().for_each(|segment| bytes.extend_from_slice(segment));
+        Held {
+            bytes,
+            checksum: packet.checksum(),
+            gso: (packet.gso_type(), packet.gso_size()),
+            mark: packet.mark,
+            after: 0,
+            until: Time::ZERO,
+        }
+    }
+
+    fn summary(&self) -> String {
+        let Counts { packets, dropped, duplicated, reordered, corrupted, truncated } = self.counts;
+        let mut line = format!(
+            "fault: of {packets} packets {dropped} dropped, {duplicated} duplicated, {reordered} \
+             reordered, {corrupted} corrupted, {truncated} truncated"
+        );
+        let held = self.held.len() + self.late.len();
+        if held != 0 {
+            line += &format!(", {held} still held back at the end");
+        }
+        line
+    }
+}

@@ -1,0 +1,8 @@
+//! Middleware: what stands between the card and its ports, unseen by both.
+//!
+//! [`tracer`] writes the packets at any stage to a pcapng file; [`fault`] loses,
+//! doubles, reorders and damages packets, by seed. Each wraps a port, an
+//! attachment's queue or a function, and is one itself, so they can be stacked.
+
+pub mod fault;
+pub mod tracer;
