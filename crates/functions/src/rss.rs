@@ -25,19 +25,21 @@
 
 mod config;
 mod control;
+mod flow;
 
 pub use config::{Config, HashName, HashType};
 pub use control::{Change, Control, Counters, Refusal};
 
+use flow::{Family, Hash, Types, family, plain_v4, tuple_v4, tuple_v6};
 use picnic_core::error::ConfigError;
 use picnic_core::function::Function;
 use picnic_core::out::Out;
 use picnic_core::packet::burst::{BURST, Burst};
 use picnic_core::packet::desc::{Descriptor, RssType};
-use picnic_core::packet::layers::{self, L3Kind, L4Kind, Layers, PacketType};
+use picnic_core::packet::layers::{self, Layers};
 use picnic_core::registry::{BuildContext, Component};
 use picnic_core::time::Time;
-use picnic_hash::{IndirectionTable, Toeplitz, V4Tuple, V6Tuple, jhash_v4, jhash_v6, lookup2};
+use picnic_hash::{IndirectionTable, V4Tuple, V6Tuple};
 use std::any::Any;
 use std::sync::Arc;
 
@@ -142,27 +144,72 @@ impl Rss {
         Classified { hash: hash[0], over, queue: Some(self.table.lookup(hash[0])) }
     }
 
-    /// Parses the burst and gathers its tuples; returns how many there are of each family.
+    /// Parses packets and gathers their tuples up to the first that is not IPv4 (or is not
+    /// hashed, its types being off); returns how many these are. Of most bursts, all.
     #[inline(always)]
-    fn gather(&mut self, packets: &mut [Descriptor]) -> (usize, usize) {
-        let (mut count_v4, mut count_v6) = (0, 0);
-        for place in 0..packets.len() {
+    fn gather_v4(&mut self, packets: &mut [Descriptor]) -> usize {
+        let count = packets.len().min(BURST);
+        for place in 0..count {
             if let Some(ahead) = packets.get(place + PREFETCH_AHEAD) {
                 ahead.prefetch();
             }
-            let Some(packet) = packets.get_mut(place) else { break };
+            let packet = &mut packets[place];
+            let data = packet.data();
+            let layers = layers::parse(data);
+            let over = self.types.of(layers.packet_type);
+            if let Some((layers, tuple)) = plain_v4(&layers, data, over) {
+                self.v4.tuples[place] = tuple;
+                packet.set_layers(&layers);
+                packet.set_rss(0, over);
+            } else if !self.gather_other_v4(packet, place, &layers, over) {
+                return place;
+            }
+        }
+        count
+    }
+
+    /// Gathers an IPv4 packet of any kind; false if it is none. Apart from the loop above, so
+    /// that the registers are the short path's own.
+    #[inline(never)]
+    fn gather_other_v4(
+        &mut self,
+        packet: &mut Descriptor,
+        place: usize,
+        layers: &Layers,
+        over: RssType,
+    ) -> bool {
+        if !matches!(family(over), Family::V4) {
+            return false;
+        }
+        self.v4.tuples[place % BURST] = tuple_v4(layers, packet.data(), over);
+        packet.set_layers(layers);
+        packet.set_rss(0, over);
+        true
+    }
+
+    /// Parses the packets from `first` on and gathers tuples of both families, `first` of IPv4
+    /// being there already; returns how many there are then of each.
+    fn gather_mixed(&mut self, packets: &mut [Descriptor], first: usize) -> (usize, usize) {
+        let (mut count_v4, mut count_v6) = (first, 0);
+        for (place, to) in self.v4.places.iter_mut().enumerate().take(first) {
+            *to = place as u8;
+        }
+        for place in first..packets.len() {
+            if let Some(ahead) = packets.get(place + PREFETCH_AHEAD) {
+                ahead.prefetch();
+            }
+            let packet = &mut packets[place];
             let layers = packet.parse();
             let over = self.types.of(layers.packet_type);
             packet.set_rss(0, over);
+            let data = packet.data();
             match family(over) {
                 Family::V4 => {
-                    let tuple = tuple_v4(&layers, packet.data(), over);
-                    self.v4.put(count_v4, place, tuple);
+                    self.v4.put(count_v4, place, tuple_v4(&layers, data, over));
                     count_v4 += 1;
                 }
                 Family::V6 => {
-                    let tuple = tuple_v6(&layers, packet.data(), over);
-                    self.v6.put(count_v6, place, tuple);
+                    self.v6.put(count_v6, place, tuple_v6(&layers, data, over));
                     count_v6 += 1;
                 }
                 Family::None => {}
@@ -171,27 +218,20 @@ impl Rss {
         (count_v4, count_v6)
     }
 
-    /// Steers a burst that is not all IPv4.
-    fn finish_mixed(
-        &mut self,
-        burst: &mut Burst,
-        out: &mut Out<'_>,
-        count_v4: usize,
-        count_v6: usize,
-    ) {
+    /// Hashes and steers a burst of which not all, only the `first`, are IPv4.
+    #[inline(never)]
+    fn process_mixed(&mut self, burst: &mut Burst, out: &mut Out<'_>, first: usize) {
         let packets = burst.as_mut_slice();
+        let (count_v4, count_v6) = self.gather_mixed(packets, first);
         let unhashed = packets.len() - count_v4 - count_v6;
         if unhashed != 0 {
             self.counters.unhashed.add(unhashed as u64);
             self.queues.fill(self.default_queue);
         }
-        if count_v6 != 0 {
-            let hashes = &mut self.v6.hashes[..count_v6];
-            self.hash.hash_v6(&self.v6.tuples[..count_v6], hashes);
-        }
-        let v4 = self.v4.hashed(count_v4);
-        let v6 = self.v6.hashed(count_v6);
-        for (place, hash) in v4.chain(v6) {
+        let (v4, v6) = (&mut self.v4, &mut self.v6);
+        self.hash.hash_v4(&v4.tuples[..count_v4], &mut v4.hashes[..count_v4]);
+        self.hash.hash_v6(&v6.tuples[..count_v6], &mut v6.hashes[..count_v6]);
+        for (place, hash) in v4.hashed(count_v4).chain(v6.hashed(count_v6)) {
             if let Some(packet) = packets.get_mut(place) {
                 packet.rss_hash = hash;
             }
@@ -211,22 +251,19 @@ impl Rss {
 impl Function for Rss {
     fn process(&mut self, _now: Time, burst: &mut Burst, out: &mut Out<'_>) {
         let packets = burst.as_mut_slice();
-        let (count_v4, count_v6) = self.gather(packets);
-        let hashes = &mut self.v4.hashes[..count_v4];
-        self.hash.hash_v4(&self.v4.tuples[..count_v4], hashes);
-        if count_v4 != packets.len() {
-            return self.finish_mixed(burst, out, count_v4, count_v6);
+        let count = self.gather_v4(packets);
+        if count != packets.len() {
+            return self.process_mixed(burst, out, count);
         }
-        // All IPv4, so every hash is in its packet's place. Hashes are written to the burst
-        // before it is drained: a packet changed on its way to the ring would be read back
-        // wider than it was just written, and wait for the store.
-        for ((packet, &hash), queue) in packets.iter_mut().zip(&*hashes).zip(&mut self.queues) {
+        let hashes = &mut self.v4.hashes[..count];
+        self.hash.hash_v4(&self.v4.tuples[..count], hashes);
+        // Hashes are written to the burst before it is drained: a packet changed on its way to
+        // the ring would be read back wider than it was just written, and wait for the store.
+        for (packet, &hash) in packets.iter_mut().zip(&*hashes) {
             packet.rss_hash = hash;
-            *queue = self.table.lookup(hash);
         }
-        for (packet, &queue) in burst.drain().zip(&self.queues) {
-            out.steer(packet, queue);
-        }
+        self.table.lookup_burst(hashes, &mut self.queues);
+        out.steer_burst(burst, &self.queues);
     }
 
     fn control(&mut self, message: &mut (dyn Any + Send)) -> bool {
@@ -260,108 +297,4 @@ impl<T> Gathered<T> {
         let places = self.places.iter().map(|&place| usize::from(place));
         places.zip(self.hashes.iter().copied()).take(count)
     }
-}
-
-/// The hash in use.
-#[derive(Debug)]
-enum Hash {
-    Toeplitz(Box<Toeplitz>),
-    Lookup3(u32),
-    Lookup2(u32),
-}
-
-impl Hash {
-    #[inline]
-    fn hash_v4(&self, tuples: &[V4Tuple], out: &mut [u32]) {
-        match self {
-            Hash::Toeplitz(toeplitz) => toeplitz.hash_v4(tuples, out),
-            Hash::Lookup3(init) => jhash_v4(tuples, *init, out),
-            Hash::Lookup2(init) => {
-                for (tuple, hash) in tuples.iter().zip(out) {
-                    *hash = lookup2(tuple.input(), *init);
-                }
-            }
-        }
-    }
-
-    #[inline]
-    fn hash_v6(&self, tuples: &[V6Tuple], out: &mut [u32]) {
-        match self {
-            Hash::Toeplitz(toeplitz) => toeplitz.hash_v6(tuples, out),
-            Hash::Lookup3(init) => jhash_v6(tuples, *init, out),
-            Hash::Lookup2(init) => {
-                for (tuple, hash) in tuples.iter().zip(out) {
-                    *hash = lookup2(tuple.input(), *init);
-                }
-            }
-        }
-    }
-}
-
-/// What each of the 256 packet types is hashed over: the switches, applied once.
-struct Types([RssType; 256]);
-
-impl Types {
-    fn new(is_on: impl Fn(HashType) -> bool) -> Types {
-        Types(std::array::from_fn(|bits| {
-            let packet_type = PacketType::from_bits(bits as u8);
-            let l4 = if packet_type.is_fragment() { L4Kind::None } else { packet_type.l4() };
-            match (packet_type.l3(), l4) {
-                (L3Kind::Ipv4, L4Kind::Tcp) if is_on(HashType::TcpIpv4) => RssType::Ipv4Tcp,
-                (L3Kind::Ipv4, L4Kind::Udp) if is_on(HashType::UdpIpv4) => RssType::Ipv4Udp,
-                (L3Kind::Ipv4, _) if is_on(HashType::Ipv4) => RssType::Ipv4,
-                (L3Kind::Ipv6, L4Kind::Tcp) if is_on(HashType::TcpIpv6) => RssType::Ipv6Tcp,
-                (L3Kind::Ipv6, L4Kind::Udp) if is_on(HashType::UdpIpv6) => RssType::Ipv6Udp,
-                (L3Kind::Ipv6, _) if is_on(HashType::Ipv6) => RssType::Ipv6,
-                _ => RssType::None,
-            }
-        }))
-    }
-
-    #[inline(always)]
-    fn of(&self, packet_type: PacketType) -> RssType {
-        self.0[usize::from(packet_type.bits())]
-    }
-}
-
-enum Family {
-    V4,
-    V6,
-    None,
-}
-
-#[inline(always)]
-fn family(over: RssType) -> Family {
-    match over {
-        RssType::None => Family::None,
-        RssType::Ipv4 | RssType::Ipv4Tcp | RssType::Ipv4Udp => Family::V4,
-        RssType::Ipv6 | RssType::Ipv6Tcp | RssType::Ipv6Udp => Family::V6,
-    }
-}
-
-/// Both ports as they lie in memory; zero if the hash is not over them.
-#[inline(always)]
-fn ports(layers: &Layers, data: &[u8], over: RssType) -> u32 {
-    match over {
-        RssType::None | RssType::Ipv4 | RssType::Ipv6 => 0,
-        _ => layers.ports(data).unwrap_or_default(),
-    }
-}
-
-// Layers that were parsed from `data` have their addresses and ports in it, so the zeros
-// below stand for nothing that occurs.
-
-#[inline(always)]
-fn tuple_v4(layers: &Layers, data: &[u8], over: RssType) -> V4Tuple {
-    let (source, destination) = layers.ipv4_addresses(data).unwrap_or_default();
-    V4Tuple::from_words(source, destination, ports(layers, data, over))
-}
-
-#[inline(always)]
-fn tuple_v6(layers: &Layers, data: &[u8], over: RssType) -> V6Tuple {
-    let addresses = layers.ipv6_addresses(data).and_then(|addresses| {
-        Some((addresses.first_chunk::<16>()?, addresses.last_chunk::<16>()?))
-    });
-    let (source, destination) = addresses.unwrap_or((&[0; 16], &[0; 16]));
-    V6Tuple::from_words(source, destination, ports(layers, data, over))
 }

@@ -1,4 +1,8 @@
 //! The keys of `rss`, and what is made of them.
+//!
+//! Guarantees: what is refused is named by key, with what was found and what is allowed;
+//! a key that the chosen hash would not look at is refused, not passed over.
+//! Source: Microsoft, "RSS hashing types" (NDIS), for the names of the types' switches.
 
 use super::{Hash, Types};
 use crate::settings::check_queue;
