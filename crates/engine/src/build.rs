@@ -27,11 +27,8 @@ use picnic_core::stats::{SteerCounters, TargetCounters, WireCounters};
 use std::sync::Arc;
 
 /// Wraps a wire in the fault injector its section asks for.
-pub type WrapWire = fn(
-    Box<dyn WirePort>,
-    &Section,
-    &BuildContext,
-) -> Result<Box<dyn WirePort>, ConfigError>;
+pub type WrapWire =
+    fn(Box<dyn WirePort>, &Section, &BuildContext) -> Result<Box<dyn WirePort>, ConfigError>;
 
 /// What card files can name.
 #[derive(Clone, Copy)]
@@ -140,8 +137,7 @@ impl Parts {
         let rx = links(&file.rx, Stage::Rx)?;
         let tx = links(&file.tx, Stage::Tx)?;
         let section = &file.host.attachment;
-        let attachment =
-            find(registries.attachments, section)?.build(section, &context(0))?;
+        let attachment = find(registries.attachments, section)?.build(section, &context(0))?;
         Ok(Parts { wires, rx, tx, attachment })
     }
 }

@@ -8,7 +8,7 @@
 use picnic_core::function::Function;
 use picnic_core::ledger::Stage;
 use picnic_core::out::{Doors, Onward, Out};
-use picnic_core::packet::burst::Burst;
+use picnic_core::packet::burst::{BURST, Burst};
 use picnic_core::stats::Counter;
 use picnic_core::time::Time;
 use std::sync::Arc;
@@ -56,14 +56,24 @@ impl Chain {
         run(&mut self.links, self.stage, now, burst, doors);
     }
 
-    /// Lets every function whose time has come release what it holds; all of it at `Time::MAX`.
+    /// Lets every function whose time has come release what it holds.
+    #[inline]
     pub fn flush(&mut self, now: Time, doors: &mut Doors) {
+        self.flush_until(now, now, doors);
+    }
+
+    /// Lets every function release all it holds; for the functions behind it, it is still `now`.
+    pub fn release(&mut self, now: Time, doors: &mut Doors) {
+        self.flush_until(now, Time::MAX, doors);
+    }
+
+    fn flush_until(&mut self, now: Time, until: Time, doors: &mut Doors) {
         for index in 0..self.links.len() {
             let Some((link, rest)) = self.links[index..].split_first_mut() else { return };
-            if now == Time::MAX || link.function.next_deadline().is_some_and(|due| due <= now) {
+            if until == Time::MAX || link.function.next_deadline().is_some_and(|due| due <= until) {
                 let mut rest = Rest { links: rest, stage: self.stage };
                 let mut out = Out::new(now, self.stage, doors, &mut rest);
-                link.function.flush(now, &mut out);
+                link.function.flush(until, &mut out);
                 link.counters.dropped.add(u64::from(out.finish()));
             }
         }
@@ -121,10 +131,8 @@ fn end(stage: Stage, burst: &mut Burst, doors: &mut Doors) {
             doors.transmit(packet, wire);
         }
     } else {
-        let queue = doors.default_queue;
-        for packet in burst.drain() {
-            doors.steer(packet, queue);
-        }
+        let queues = [doors.default_queue; BURST];
+        doors.steer_burst(burst, &queues);
     }
 }
 

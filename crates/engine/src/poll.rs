@@ -95,6 +95,9 @@ impl Card {
         published += self.doors.publish(now);
         self.check(activity.received + activity.submitted, published, ended, made);
         activity.transmitted = tx::transmit(now, &mut self.wires, &mut self.doors);
+        if activity.transmitted != 0 {
+            self.note_held();
+        }
         activity
     }
 
@@ -104,12 +107,18 @@ impl Card {
         let held = self.rx.held() + self.tx.held();
         let r#in = taken as u64 + (self.doors.made() - made) + self.held as u64;
         let out = published as u64 + (self.doors.ended() - ended) + held as u64;
-        let card = &self.doors.ledger.card;
         if r#in != out {
-            card.unbalanced_bursts.add(1);
+            self.doors.ledger.card.unbalanced_bursts.add(1);
         }
         self.held = held;
-        card.held.set((held + self.doors.waiting_for_wires()) as u64);
+        self.note_held();
+    }
+
+    /// Enters into the ledger what functions hold and what waits for wires.
+    #[inline]
+    fn note_held(&self) {
+        let waiting = self.doors.waiting_for_wires();
+        self.doors.ledger.card.held.set((self.held + waiting) as u64);
     }
 
     fn obey(&mut self, now: Time) {
@@ -143,10 +152,14 @@ impl Card {
     }
 
     /// Enables the targets' doorbell to this core, to sleep. False if work has turned up
-    /// meanwhile: poll again instead. Undone by [`Card::disarm`].
+    /// meanwhile, or packets wait for a wire, which rings no doorbell when it takes packets
+    /// again: poll again instead. Undone by [`Card::disarm`].
     pub fn arm(&mut self) -> bool {
         self.gate.rearm();
-        if self.tx_rings.is_waiting() || !self.mailbox.is_empty() {
+        if self.tx_rings.is_waiting()
+            || !self.mailbox.is_empty()
+            || self.doors.waiting_for_wires() != 0
+        {
             self.disarm();
             return false;
         }
@@ -169,27 +182,51 @@ impl Card {
     /// of what it delays; `poll` goes on serving the tx rings.
     pub fn stop_receiving(&mut self, now: Time) {
         self.receiving = false;
-        let (ended, made) = (self.doors.ended(), self.doors.made());
-        self.rx.flush(Time::MAX, &mut self.doors);
-        self.tx.flush(Time::MAX, &mut self.doors);
-        let published = self.doors.publish(now);
-        self.check(0, published, ended, made);
+        self.release(now);
         self.doors.interrupt_all();
     }
 
-    /// Ends a card whose targets have ended: what still waits for a wire is dropped and
-    /// counted, and every buffer must be home. Returns the buffers that are not.
+    /// Has functions let go of all they hold; returns how many packets that was.
+    fn release(&mut self, now: Time) -> usize {
+        let held = self.held;
+        let (ended, made) = (self.doors.ended(), self.doors.made());
+        self.rx.release(now, &mut self.doors);
+        self.tx.release(now, &mut self.doors);
+        let published = self.doors.publish(now);
+        self.check(0, published, ended, made);
+        held.saturating_sub(self.held)
+    }
+
+    /// Ends a card whose targets have ended: what is in the tx rings goes to the wires, what
+    /// these do not take is dropped and counted, and every buffer must be home. Returns the
+    /// buffers that are not.
     pub fn finish(&mut self, now: Time) -> usize {
-        while !self.poll(now).is_idle() {}
+        self.receiving = false;
+        loop {
+            while !self.poll(now).is_idle() {}
+            // Once more after that: the wires may take what functions held.
+            if self.release(now) != 0 {
+                continue;
+            }
+            // Tx rings are not read while a wire's queue is full, nor ahead of their deficit.
+            if self.drop_waiting() == 0 && !self.tx_rings.is_waiting() {
+                break;
+            }
+        }
+        self.doors.note_depths();
+        self.doors.pool.outstanding()
+    }
+
+    /// Drops what waits for wires; returns packets dropped.
+    fn drop_waiting(&mut self) -> usize {
+        let waiting = self.doors.waiting_for_wires();
         for index in 0..self.doors.wires.len() {
             while let Some(packet) = self.doors.wires[index].pop_front() {
                 self.doors.drop(packet, DropReason::Stopped, Stage::WireTx);
             }
         }
-        self.held = self.rx.held() + self.tx.held();
-        self.doors.ledger.card.held.set(self.held as u64);
-        self.doors.note_depths();
-        self.doors.pool.outstanding()
+        self.note_held();
+        waiting
     }
 
     /// The wires, for their descriptors to sleep on and their reports.

@@ -59,7 +59,7 @@ impl Command {
         match self {
             Command::Swap(direction, links) => {
                 let chain = chain(direction);
-                chain.flush(Time::MAX, doors);
+                chain.release(now, doors);
                 let old = chain.replace(links);
                 Answer { done: true, replaced: Command::Swap(direction, old) }
             }
@@ -74,7 +74,7 @@ impl Command {
                     old = target.moderation.mode();
                     target.moderation.set_mode(mode);
                 }
-                doors.publish(now);
+                // The borrowed core publishes behind all commands, under the new mode.
                 Answer { done: true, replaced: Command::Moderate(old) }
             }
         }
