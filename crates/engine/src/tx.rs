@@ -41,12 +41,14 @@ impl TxRing {
 pub struct TxRings {
     rings: Vec<TxRing>,
     turn: usize,
+    /// A full burst ended the last queue's turn: it goes on with what it has left.
+    interrupted: bool,
 }
 
 impl TxRings {
     /// Rings by queue.
     pub fn new(rings: Vec<TxRing>) -> Self {
-        TxRings { rings, turn: 0 }
+        TxRings { rings, turn: 0, interrupted: false }
     }
 
     /// Whether packets wait in any of them.
@@ -59,6 +61,7 @@ impl TxRings {
         let count = self.rings.len();
         // Once round, starting where the last burst ended.
         for _ in 0..count {
+            let interrupted = std::mem::take(&mut self.interrupted);
             let ring = &mut self.rings[self.turn];
             if ring.ring.available() == 0 {
                 // An idle queue saves nothing up.
@@ -66,11 +69,12 @@ impl TxRings {
                 self.turn = (self.turn + 1) % count;
                 continue;
             }
-            ring.deficit = ring.deficit.saturating_add(QUANTUM_BYTES);
+            if !interrupted {
+                ring.deficit = ring.deficit.saturating_add(QUANTUM_BYTES);
+            }
             loop {
                 if burst.len() >= limit {
-                    // The turn is not over: the rest of the quantum is for the next burst.
-                    ring.deficit = ring.deficit.saturating_sub(QUANTUM_BYTES);
+                    self.interrupted = true;
                     ring.ring.release();
                     return;
                 }
