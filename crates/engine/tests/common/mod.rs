@@ -1,0 +1,362 @@
+//! A card on a bench: wires and hosts driven by hand, time moved by hand.
+#![allow(dead_code, unreachable_pub, missing_docs)]
+
+pub mod functions;
+
+use picnic_core::attachment::{HostAttachment, HostQueue, QueueOut};
+use picnic_core::config::{CardFile, Section};
+use picnic_core::doorbell::Doorbell;
+use picnic_core::error::ConfigError;
+use picnic_core::function::Function;
+use picnic_core::ledger::{DropReason, LedgerTotals, Stage};
+use picnic_core::out::Out;
+use picnic_core::packet::burst::Burst;
+use picnic_core::port::{Receiver, Transmitter, WirePort};
+use picnic_core::registry::{BuildContext, Component, Entry};
+use picnic_core::time::Time;
+use picnic_engine::build::{Assembled, Instrument, Parts, Registries, assemble};
+use picnic_engine::chain::Link;
+use picnic_engine::poll::{Activity, Card};
+use picnic_engine::swap::Controller;
+use picnic_engine::target::Target;
+use picnic_engine::view::View;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+// ---------------------------------------------------------------- parts without a will
+
+#[derive(Deserialize, JsonSchema, Default)]
+pub struct NoKeys {}
+
+macro_rules! nothing {
+    ($name:ident, $product:ty, $text:literal, $value:expr) => {
+        pub struct $name;
+        impl Component for $name {
+            type Product = $product;
+            type Config = NoKeys;
+            const NAME: &'static str = $text;
+            const HELP: &'static str = "to be replaced by the bench";
+            fn build(_: NoKeys, _: &BuildContext) -> Result<$product, ConfigError> {
+                Ok(Box::new($value))
+            }
+        }
+    };
+}
+
+nothing!(NullWire, Box<dyn WirePort>, "generator", NullWire);
+nothing!(NullFunction, Box<dyn Function>, "slot", NullFunction);
+nothing!(NullHost, Box<dyn HostAttachment>, "app", NullHost);
+
+impl WirePort for NullWire {
+    fn receive(&mut self, _: Time, _: &mut Receiver<'_>) {}
+    fn transmit(&mut self, _: Time, _: &mut Transmitter<'_>) {}
+}
+
+impl Function for NullFunction {
+    fn process(&mut self, _: Time, _: &mut Burst, _: &mut Out<'_>) {}
+}
+
+impl HostQueue for NullHost {
+    fn deliver(&mut self, _: Time, _: &mut Burst, _: &mut QueueOut<'_>) -> u64 {
+        0
+    }
+}
+
+impl HostAttachment for NullHost {
+    fn open_queue(&mut self, _: u16) -> Result<Box<dyn HostQueue>, String> {
+        Ok(Box::new(NullHost))
+    }
+}
+
+static WIRES: &[Entry<Box<dyn WirePort>>] = &[Entry::of::<NullWire>()];
+static FUNCTIONS: &[Entry<Box<dyn Function>>] = &[Entry::of::<NullFunction>()];
+static ATTACHMENTS: &[Entry<Box<dyn HostAttachment>>] = &[Entry::of::<NullHost>()];
+
+fn no_fault(
+    port: Box<dyn WirePort>,
+    _: &Section,
+    _: &BuildContext,
+) -> Result<Box<dyn WirePort>, ConfigError> {
+    Ok(port)
+}
+
+// ---------------------------------------------------------------- parts on strings
+
+/// What a wire of the bench has to hand over and has taken.
+#[derive(Default)]
+pub struct WireState {
+    pub incoming: VecDeque<Vec<u8>>,
+    pub patient: bool,
+    pub finished: bool,
+    /// Packets it still takes for transmission; `None` for no limit.
+    pub tx_room: Option<usize>,
+    pub sent: Vec<Vec<u8>>,
+}
+
+pub type Wire = Arc<Mutex<WireState>>;
+
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+struct ScriptWire(Wire);
+
+impl WirePort for ScriptWire {
+    fn receive(&mut self, _now: Time, rx: &mut Receiver<'_>) {
+        let mut state = lock(&self.0);
+        while rx.room() != 0
+            && let Some(frame) = state.incoming.pop_front()
+        {
+            if state.patient && !rx.pool().ensure(1) {
+                state.incoming.push_front(frame);
+                return;
+            }
+            rx.push_bytes(&frame);
+        }
+    }
+
+    fn transmit(&mut self, _now: Time, tx: &mut Transmitter<'_>) {
+        let mut state = lock(&self.0);
+        while state.tx_room != Some(0)
+            && let Some(packet) = tx.next()
+        {
+            let bytes: Vec<u8> = packet.segments().flatten().copied().collect();
+            state.sent.push(bytes);
+            state.tx_room = state.tx_room.map(|room| room - 1);
+            tx.sent(packet);
+        }
+    }
+
+    fn is_patient(&self) -> bool {
+        lock(&self.0).patient
+    }
+
+    fn is_finished(&self) -> bool {
+        let state = lock(&self.0);
+        state.finished && state.incoming.is_empty()
+    }
+}
+
+/// What the hosts of the bench do and have seen.
+#[derive(Default)]
+pub struct HostState {
+    pub echo: bool,
+    pub refuse: bool,
+    pub work_ns: u64,
+    /// Queue and bytes of every packet, in order.
+    pub seen: Vec<(u16, Vec<u8>)>,
+}
+
+pub type Host = Arc<Mutex<HostState>>;
+
+struct ScriptHost(u16, Host);
+
+impl HostQueue for ScriptHost {
+    fn deliver(&mut self, _now: Time, burst: &mut Burst, out: &mut QueueOut<'_>) -> u64 {
+        let mut state = lock(&self.1);
+        let work_ns = burst.len() as u64 * state.work_ns;
+        for packet in burst.drain() {
+            let bytes: Vec<u8> = packet.segments().flatten().copied().collect();
+            state.seen.push((self.0, bytes));
+            match (state.echo, state.refuse) {
+                (true, _) => out.echo(packet),
+                (_, true) => out.drop(packet, DropReason::HostRefused),
+                _ => out.deliver(packet),
+            }
+        }
+        work_ns
+    }
+}
+
+#[derive(Default)]
+pub struct Bell(AtomicUsize);
+
+impl Bell {
+    pub fn count(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl Doorbell for Bell {
+    fn ring(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+// ---------------------------------------------------------------- the bench
+
+struct Substitute<'a> {
+    wires: &'a [Wire],
+    host: &'a Host,
+    rx: VecDeque<Box<dyn Function>>,
+    tx: VecDeque<Box<dyn Function>>,
+}
+
+impl Instrument for Substitute<'_> {
+    fn wire(&mut self, _: Box<dyn WirePort>, index: usize, _: &str) -> Box<dyn WirePort> {
+        Box::new(ScriptWire(self.wires[index].clone()))
+    }
+    fn function(
+        &mut self,
+        function: Box<dyn Function>,
+        stage: Stage,
+        _: usize,
+        _: &str,
+    ) -> Box<dyn Function> {
+        let list = if stage == Stage::Tx { &mut self.tx } else { &mut self.rx };
+        list.pop_front().unwrap_or(function)
+    }
+    fn queue(&mut self, _: Box<dyn HostQueue>, index: u16) -> Box<dyn HostQueue> {
+        Box::new(ScriptHost(index, self.host.clone()))
+    }
+}
+
+pub type Functions = Vec<Box<dyn Function>>;
+
+/// A card, its targets (one core each) and its strings.
+pub struct Bench {
+    pub card: Card,
+    pub targets: Vec<Target>,
+    pub bells: Vec<Arc<Bell>>,
+    pub card_bell: Arc<Bell>,
+    pub controller: Controller,
+    pub view: View,
+    pub wires: Vec<Wire>,
+    pub host: Host,
+    pub now: Time,
+}
+
+impl Bench {
+    /// A card of `wires` wires and these chains; `text` holds the rest of the card file.
+    pub fn new(text: &str, wires: usize, rx: Functions, tx: Functions) -> Self {
+        let mut card = String::from(text);
+        card.push_str(&"\n[[wire]]\nport = \"generator\"\n".repeat(wires));
+        card.push_str(&"\n[[rx]]\nfunction = \"slot\"\n".repeat(rx.len().max(1)));
+        card.push_str(&"\n[[tx]]\nfunction = \"slot\"\n".repeat(tx.len()));
+        let file = CardFile::parse(&card, None).unwrap();
+        let registries = Registries {
+            functions: FUNCTIONS,
+            wires: WIRES,
+            attachments: ATTACHMENTS,
+            fault: no_fault,
+        };
+        let wires: Vec<Wire> = (0..wires).map(|_| Wire::default()).collect();
+        let host = Host::default();
+        let mut substitute =
+            Substitute { wires: &wires, host: &host, rx: rx.into(), tx: tx.into() };
+        let parts = Parts::build(&file, &registries, &mut substitute).unwrap();
+        let bells: Vec<_> = (0..file.host.queues).map(|_| Arc::new(Bell::default())).collect();
+        let doorbells: Vec<_> =
+            bells.iter().map(|bell| bell.clone() as Arc<dyn Doorbell>).collect();
+        let card_bell = Arc::new(Bell::default());
+        let Assembled { card, queues, controller, view } =
+            assemble(&file, parts, &doorbells, card_bell.clone(), &mut substitute).unwrap();
+        let targets = queues
+            .into_iter()
+            .map(|queue| Target::new(usize::from(queue.index()), vec![queue]))
+            .collect();
+        let now = Time::ZERO;
+        Bench { card, targets, bells, card_bell, controller, view, wires, host, now }
+    }
+
+    pub fn wire(&self, index: usize) -> MutexGuard<'_, WireState> {
+        lock(&self.wires[index])
+    }
+
+    pub fn host(&self) -> MutexGuard<'_, HostState> {
+        lock(&self.host)
+    }
+
+    pub fn ledger(&self) -> LedgerTotals {
+        self.view.ledger.read()
+    }
+
+    #[track_caller]
+    pub fn balanced(&self) -> LedgerTotals {
+        let ledger = self.ledger();
+        assert!(ledger.balanced(), "{ledger:?}");
+        ledger
+    }
+
+    /// One turn of the card, 100 ns after the last; the ledger balances behind it.
+    #[track_caller]
+    pub fn turn(&mut self) -> Activity {
+        self.now = self.now + 100;
+        let activity = self.card.poll(self.now);
+        self.balanced();
+        activity
+    }
+
+    /// One look of every target at its queue; packets handed to hosts.
+    #[track_caller]
+    pub fn look(&mut self) -> usize {
+        let now = self.now;
+        let packets = self.targets.iter_mut().map(|target| target.poll(now).packets).sum();
+        self.balanced();
+        packets
+    }
+
+    /// Turns and looks until nothing moves, now or at any deadline.
+    #[track_caller]
+    pub fn settle(&mut self) {
+        self.wires.iter().for_each(|wire| lock(wire).finished = true);
+        for _ in 0..1_000_000 {
+            let card = !self.turn().is_idle();
+            let targets = self.look() != 0;
+            if !card && !targets && self.card.arm() {
+                let deadline = self.card.next_deadline(self.now);
+                self.card.disarm();
+                match deadline {
+                    Some(deadline) => self.now = self.now.max(deadline),
+                    None => return,
+                }
+            }
+        }
+        panic!("the card never comes to rest");
+    }
+
+    /// Stops the card in the middle of whatever it does: everything is accounted for.
+    #[track_caller]
+    pub fn end(&mut self) -> LedgerTotals {
+        self.card.stop_receiving(self.now);
+        self.balanced();
+        for target in &mut self.targets {
+            for _ in 0..10_000 {
+                if target.poll(self.now).packets == 0 && target.is_empty() {
+                    break;
+                }
+            }
+            assert!(target.is_empty());
+        }
+        let missing = self.card.finish(self.now);
+        assert_eq!(missing, 0, "buffers missing: {:?}", self.ledger());
+        let ledger = self.balanced();
+        assert_eq!(ledger.in_flight, 0, "{ledger:?}");
+        ledger
+    }
+}
+
+/// A frame of `length` bytes for a queue: queue, flow, number, then zeroes.
+pub fn frame(queue: u8, flow: u8, number: u32, length: usize) -> Vec<u8> {
+    let mut bytes = vec![queue, flow];
+    bytes.extend_from_slice(&number.to_le_bytes());
+    bytes.resize(length.max(6), 0);
+    bytes
+}
+
+/// The number in a frame.
+pub fn number(bytes: &[u8]) -> u32 {
+    u32::from_le_bytes([bytes[2], bytes[3], bytes[4], bytes[5]])
+}
+
+/// Steers frames to the queue they are for.
+pub fn by_first_byte() -> Box<dyn Function> {
+    Box::new(functions::SteerBy(|bytes| u16::from(bytes[0])))
+}
+
+pub fn links(functions: Functions) -> Vec<Link> {
+    functions.into_iter().map(|function| Link::new("test", function)).collect()
+}

@@ -1,0 +1,226 @@
+//! The tx path: fairness between queues, back-pressure, the end.
+
+mod common;
+
+use common::functions::{Clocked, Door, Every, Hold};
+use common::{Bench, by_first_byte, frame, lock, number};
+use picnic_core::ledger::DropReason;
+use picnic_core::time::Time;
+use picnic_engine::tx::QUANTUM_BYTES;
+use proptest::prelude::*;
+use std::sync::{Arc, Mutex};
+
+/// A card whose hosts echo, with the tx rings of all queues filled: `sizes[q]` bytes each.
+/// The wire takes nothing until told to.
+fn backlogged(burst: usize, sizes: &[usize], per_queue: u32) -> Bench {
+    let text = format!(
+        "[card]\nburst = {burst}\nwire_backlog = 64\n[host]\nqueues = {}\nring_size = 4096\n\
+         tx_ring_size = 4096\n[pool]\nbuffers = 32768\n",
+        sizes.len()
+    );
+    let mut bench = Bench::new(&text, 1, vec![by_first_byte()], vec![]);
+    bench.host().echo = true;
+    bench.wire(0).tx_room = Some(0);
+    // One packet after another of each queue, so that all tx rings fill alike.
+    for round in 0..per_queue {
+        for (queue, &size) in sizes.iter().enumerate() {
+            bench.wire(0).incoming.push_back(frame(queue as u8, 0, round, size));
+        }
+    }
+    while !bench.wire(0).incoming.is_empty() {
+        bench.turn();
+        bench.look();
+    }
+    while bench.look() != 0 {}
+    bench
+}
+
+/// Lets the wire take `count` packets and returns the bytes it took of each queue.
+fn send(bench: &mut Bench, count: usize, queues: usize) -> Vec<u64> {
+    bench.wire(0).sent.clear();
+    for _ in 0..count {
+        bench.wire(0).tx_room = Some(1);
+        for _ in 0..200 {
+            bench.turn();
+            if bench.wire(0).tx_room == Some(0) {
+                break;
+            }
+        }
+    }
+    let mut bytes = vec![0; queues];
+    for packet in &bench.wire(0).sent {
+        bytes[usize::from(packet[0])] += packet.len() as u64;
+    }
+    bytes
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..Default::default() })]
+
+    /// Deficit round robin's bound: two backlogged queues are never further apart than a
+    /// quantum and two packets, whatever their packets' sizes, whatever the burst.
+    #[test]
+    fn backlogged_queues_share_the_wire_by_bytes(
+        burst in prop_oneof![Just(1usize), Just(2), Just(7), Just(16), Just(64)],
+        sizes in prop::collection::vec(prop_oneof![Just(60usize), Just(1514), 60usize..1514], 2..6),
+    ) {
+        let mut bench = backlogged(burst, &sizes, 1500);
+        // What is past the tx scheduler already says nothing of it.
+        send(&mut bench, 64, sizes.len());
+        let bytes = send(&mut bench, 400, sizes.len());
+        let (least, most) = (bytes.iter().min().unwrap(), bytes.iter().max().unwrap());
+        let bound = u64::from(QUANTUM_BYTES) + 2 * 1514;
+        prop_assert!(most - least <= bound, "burst {burst}, sizes {sizes:?}: bytes {bytes:?}");
+        bench.end();
+    }
+}
+
+#[test]
+fn a_queue_of_large_packets_gets_as_much_as_a_queue_of_small_ones() {
+    let mut bench = backlogged(64, &[60, 60, 60, 1514], 2000);
+    send(&mut bench, 64, 4);
+    let bytes = send(&mut bench, 2000, 4);
+    let (least, most) = (bytes.iter().min().unwrap(), bytes.iter().max().unwrap());
+    assert!(most - least <= 2 * u64::from(QUANTUM_BYTES), "{bytes:?}");
+}
+
+#[test]
+fn a_burst_of_one_starves_no_queue() {
+    let mut bench = backlogged(1, &[60, 60], 500);
+    send(&mut bench, 64, 2);
+    let bytes = send(&mut bench, 400, 2);
+    assert!(bytes.iter().all(|&bytes| bytes > 10_000), "{bytes:?}");
+}
+
+#[test]
+fn order_within_a_queue_is_kept_on_the_way_out() {
+    let mut bench = backlogged(16, &[60, 700, 1514], 300);
+    bench.wire(0).tx_room = None;
+    bench.settle();
+    for queue in 0..3u8 {
+        let wire = bench.wire(0);
+        let numbers = wire.sent.iter().filter(|packet| packet[0] == queue).map(|p| number(p));
+        assert!(numbers.eq(0..300), "queue {queue}");
+    }
+    let ledger = bench.end();
+    assert_eq!(ledger.transmitted, 900);
+}
+
+#[test]
+fn a_slow_wire_fills_the_tx_ring_and_the_target_counts_it() {
+    let text = "[card]\nwire_backlog = 64\n[host]\nqueues = 1\ntx_ring_size = 64\n";
+    let mut bench = Bench::new(text, 1, vec![by_first_byte()], vec![]);
+    bench.host().echo = true;
+    bench.wire(0).tx_room = Some(0);
+    bench.wire(0).incoming.extend((0..1000).map(|number| frame(0, 0, number, 60)));
+    while !bench.wire(0).incoming.is_empty() {
+        bench.turn();
+        bench.look();
+    }
+    let ledger = bench.balanced();
+    assert_eq!(ledger.delivered, 1000);
+    // A ring full of packets, at most a burst at the wire, the rest counted at the target.
+    let waiting = ledger.in_flight;
+    assert!((65..=128).contains(&waiting), "{ledger:?}");
+    assert_eq!(ledger.drops_by_stage.get("tx_ring_full@target"), Some(&(1000 - waiting)));
+    // The wire comes back: what waited goes out, in order.
+    bench.wire(0).tx_room = None;
+    bench.settle();
+    assert!(bench.wire(0).sent.iter().map(|packet| number(packet)).eq(0..waiting as u32));
+    assert_eq!(bench.end().transmitted, waiting);
+}
+
+#[test]
+fn a_card_does_not_sleep_on_packets_that_wait_for_a_wire() {
+    let mut bench = Bench::new("[host]\nqueues = 1\n", 1, vec![by_first_byte()], vec![]);
+    bench.host().echo = true;
+    bench.wire(0).tx_room = Some(0);
+    bench.wire(0).incoming.push_back(frame(0, 0, 1, 60));
+    for _ in 0..10 {
+        bench.turn();
+        bench.look();
+    }
+    assert_eq!(bench.ledger().in_flight, 1, "waiting for the wire");
+    let sleeps = bench.card.arm();
+    let wakes = bench.card.next_deadline(bench.now).is_some();
+    assert!(!sleeps || wakes, "asleep with a packet to send and nothing to wake it");
+    bench.end();
+}
+
+#[test]
+fn packets_larger_than_a_quantum_leave_before_the_card_ends() {
+    let text = "[host]\nqueues = 2\n";
+    let mut bench = Bench::new(text, 1, vec![by_first_byte()], vec![]);
+    bench.host().echo = true;
+    for (queue, number) in [(0, 0), (1, 0), (0, 1)] {
+        bench.wire(0).incoming.push_back(frame(queue, 0, number, 65_000));
+    }
+    bench.turn();
+    let ledger = bench.end();
+    assert_eq!((ledger.delivered, ledger.transmitted), (3, 3));
+    assert_eq!(bench.wire(0).sent.len(), 3);
+}
+
+#[test]
+fn a_dead_wire_keeps_no_buffer_at_the_end() {
+    let mut bench = backlogged(64, &[60, 60], 500);
+    let ledger = bench.end();
+    assert_eq!((ledger.delivered, ledger.transmitted), (1000, 0));
+    assert_eq!(ledger.drops.get(DropReason::Stopped.name()), Some(&1000));
+}
+
+#[test]
+fn a_tx_function_lets_go_at_the_end() {
+    let tx: common::Functions = vec![Box::new(Hold::new(1_000_000_000, 1000))];
+    let mut bench = Bench::new("[host]\nqueues = 1\n", 1, vec![by_first_byte()], tx);
+    bench.host().echo = true;
+    bench.wire(0).incoming.extend((0..60).map(|number| frame(0, 0, number, 60)));
+    bench.turn();
+    let ledger = bench.end();
+    assert_eq!(ledger.transmitted, 60);
+    assert!(bench.wire(0).sent.iter().map(|packet| number(packet)).eq(0..60));
+}
+
+#[test]
+fn a_stop_shows_tx_functions_no_time_but_the_present() {
+    let times = Arc::new(Mutex::new(Vec::new()));
+    let tx: common::Functions =
+        vec![Box::new(Hold::new(1_000_000, 1000)), Box::new(Clocked(times.clone()))];
+    let mut bench = Bench::new("[host]\nqueues = 1\n", 1, vec![by_first_byte()], tx);
+    bench.host().echo = true;
+    bench.wire(0).incoming.extend((0..10).map(|number| frame(0, 0, number, 60)));
+    bench.turn();
+    bench.look();
+    bench.turn();
+    assert_eq!(bench.ledger().in_flight, 10, "all held");
+    bench.end();
+    assert!(!lock(&times).is_empty());
+    assert!(lock(&times).iter().all(|&time| time < Time::MAX), "{:?}", lock(&times));
+}
+
+#[test]
+fn a_hairpin_takes_the_wire_it_names_and_no_other() {
+    let rx: common::Functions =
+        vec![Box::new(Every::new(3, Door::Hairpin(1))), Box::new(Every::new(5, Door::Hairpin(9)))];
+    let mut bench = Bench::new("[host]\nqueues = 1\n", 2, rx, vec![]);
+    bench.wire(0).incoming.extend((0..300).map(|number| frame(0, 0, number, 60)));
+    bench.settle();
+    assert_eq!((bench.wire(0).sent.len(), bench.wire(1).sent.len()), (0, 100));
+    let ledger = bench.end();
+    assert_eq!(ledger.drops.get(DropReason::NoSuchWire.name()), Some(&40));
+    assert_eq!(ledger.delivered, 160);
+}
+
+#[test]
+fn what_a_wire_cannot_take_is_dropped_by_a_hairpin_and_counted() {
+    let rx: common::Functions = vec![Box::new(Every::new(1, Door::Hairpin(0)))];
+    let mut bench = Bench::new("[card]\nwire_backlog = 64\n", 1, rx, vec![]);
+    bench.wire(0).tx_room = Some(0);
+    bench.wire(0).incoming.extend((0..200).map(|number| frame(0, 0, number, 60)));
+    for _ in 0..10 {
+        bench.turn();
+    }
+    let ledger = bench.balanced();
+    assert_eq!((ledger.drops.get(DropReason::WireFull.name()), ledger.in_flight), (Some(&136), 64));
+    assert_eq!(bench.end().drops.get(DropReason::Stopped.name()), Some(&64));
+}
