@@ -1,0 +1,151 @@
+//! The trace: what happened in a simulation, in order, and one number for all of it.
+//!
+//! Guarantees: the hash covers every entry, kept or not, with the bytes and
+//! the queue of every packet handed to a host; entries past the limit are
+//! counted and hashed, but not kept, so a long run needs no more memory.
+
+use crate::random::mix;
+use picnic_core::time::Time;
+use std::fmt;
+
+/// Entries that a trace keeps.
+pub const KEPT: usize = 1 << 18;
+
+/// What happened on a core.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Happening {
+    /// The borrowed core had a turn.
+    CardTurn {
+        /// Packets taken from wires.
+        received: usize,
+        /// Packets taken from tx rings.
+        submitted: usize,
+        /// Packets the wires took.
+        transmitted: usize,
+    },
+    /// A target core looked at its queues.
+    TargetTurn {
+        /// Packets handed to the host.
+        packets: usize,
+        /// Nanoseconds of the host's work.
+        work_ns: u64,
+    },
+    /// The core rang the doorbell of another.
+    Rang {
+        /// The core to be woken.
+        core: usize,
+    },
+    /// A doorbell reached the core.
+    DoorbellArrived,
+    /// The core went to sleep.
+    Slept,
+    /// A command was sent to the card.
+    CommandSent,
+    /// The card answered a command.
+    Answered {
+        /// Whether it did it.
+        done: bool,
+    },
+    /// The card was told to receive nothing more.
+    Stopped,
+    /// The card ended.
+    Ended {
+        /// Buffers that did not come home.
+        missing: usize,
+    },
+}
+
+/// One thing that happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TraceEntry {
+    /// When.
+    pub time: Time,
+    /// On which core.
+    pub core: usize,
+    /// What.
+    pub happening: Happening,
+}
+
+impl fmt::Display for TraceEntry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} core {}: ", self.time, self.core)?;
+        match self.happening {
+            Happening::CardTurn { received, submitted, transmitted } => {
+                write!(f, "card: {received} received, {submitted} submitted, {transmitted} sent")
+            }
+            Happening::TargetTurn { packets, work_ns } => {
+                write!(f, "target: {packets} packets, {work_ns} ns of work")
+            }
+            Happening::Rang { core } => write!(f, "rings core {core}"),
+            Happening::DoorbellArrived => write!(f, "doorbell arrives"),
+            Happening::Slept => write!(f, "sleeps"),
+            Happening::CommandSent => write!(f, "command sent"),
+            Happening::Answered { done: true } => write!(f, "command done"),
+            Happening::Answered { done: false } => write!(f, "command refused"),
+            Happening::Stopped => write!(f, "stops receiving"),
+            Happening::Ended { missing } => write!(f, "ends, {missing} buffers missing"),
+        }
+    }
+}
+
+/// The ordered record of a simulation.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Trace {
+    entries: Vec<TraceEntry>,
+    recorded: u64,
+    hash: u64,
+}
+
+impl Trace {
+    /// Adds an entry; `digest` stands for the packets handed to hosts so far.
+    pub(crate) fn record(&mut self, time: Time, core: usize, happening: Happening, digest: u64) {
+        let (kind, first, second) = match happening {
+            Happening::CardTurn { received, submitted, transmitted } => {
+                (1, received as u64, (submitted as u64) << 32 | transmitted as u64)
+            }
+            Happening::TargetTurn { packets, work_ns } => (2, packets as u64, work_ns),
+            Happening::Rang { core } => (3, core as u64, 0),
+            Happening::DoorbellArrived => (4, 0, 0),
+            Happening::Slept => (5, 0, 0),
+            Happening::CommandSent => (6, 0, 0),
+            Happening::Answered { done } => (7, u64::from(done), 0),
+            Happening::Stopped => (8, 0, 0),
+            Happening::Ended { missing } => (9, missing as u64, 0),
+        };
+        for word in [time.as_nanos(), core as u64, kind, first, second, digest] {
+            self.hash = mix(self.hash.rotate_left(23) ^ mix(word.wrapping_add(1)));
+        }
+        self.recorded += 1;
+        if self.entries.len() < KEPT {
+            self.entries.push(TraceEntry { time, core, happening });
+        }
+    }
+
+    /// The first [`KEPT`] entries.
+    pub fn entries(&self) -> &[TraceEntry] {
+        &self.entries
+    }
+
+    /// All entries ever recorded, those not kept included.
+    pub fn recorded(&self) -> u64 {
+        self.recorded
+    }
+
+    /// One number for everything recorded.
+    pub fn hash(&self) -> u64 {
+        self.hash
+    }
+}
+
+impl fmt::Display for Trace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for entry in &self.entries {
+            writeln!(f, "{entry}")?;
+        }
+        let more = self.recorded - self.entries.len() as u64;
+        if more != 0 {
+            writeln!(f, "... and {more} more")?;
+        }
+        writeln!(f, "trace {:#018x}", self.hash)
+    }
+}

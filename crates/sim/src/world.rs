@@ -1,0 +1,513 @@
+//! The world: one thread that plays all cores of a card, in virtual time.
+//!
+//! An actor (the card, or the target routine of one core) has a turn, which costs
+//! its core time; a doorbell costs its sender time and reaches the other core
+//! later; an actor without work sleeps. Turns on one core never overlap, so queues
+//! that share a core share its time. What a turn does is seen by others from the
+//! moment it starts; a sleeping card's deadlines are met to the nanosecond.
+
+use crate::bells::{Rings, VirtualDoorbell};
+use crate::cost::CostModel;
+use crate::digest::{Digest, Digesting};
+use crate::event::{Actor, Event, EventQueue};
+use crate::outcome::{CoreOutcome, Outcome, QueueOutcome};
+use crate::random::Random;
+use crate::trace::{Happening, Trace};
+use picnic_core::config::{CardFile, CoreChoice, Idle, Section, TargetCores};
+use picnic_core::doorbell::Doorbell;
+use picnic_core::error::ConfigError;
+use picnic_core::ledger::LedgerTotals;
+use picnic_core::port::WirePort;
+use picnic_core::registry::BuildContext;
+use picnic_core::time::Time;
+use picnic_engine::build::{
+    Assembled, BuildError, Instrument, NoInstrument, Parts, Registries, assemble,
+};
+use picnic_engine::poll::{Activity, Card};
+use picnic_engine::swap::{Answer, Command, Controller};
+use picnic_engine::target::Target;
+use picnic_engine::view::View;
+use picnic_ports::middleware::fault::fault_wire;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// The streams of random numbers a seed gives.
+const TIES: u64 = 0;
+const LATENCIES: u64 = 1;
+
+/// How long a command waits that found too many under way, in nanoseconds.
+const COMMAND_RETRY_NS: u64 = 1_000;
+
+/// What a card file can name in a simulation: all functions, ports and attachments.
+pub fn registries() -> Registries {
+    Registries {
+        functions: picnic_functions::registry::FUNCTIONS,
+        wires: picnic_ports::registry::WIRES,
+        attachments: picnic_ports::registry::ATTACHMENTS,
+        fault,
+    }
+}
+
+fn fault(
+    port: Box<dyn WirePort>,
+    section: &Section,
+    context: &BuildContext,
+) -> Result<Box<dyn WirePort>, ConfigError> {
+    fault_wire(port, &section.parse()?, context).map_err(|error| section.locate(error))
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// A turn is due.
+    Awake,
+    /// Spins until something happens elsewhere: nothing else can bring it work.
+    Parked,
+    /// Waits for a doorbell, or for the turn at its deadline.
+    Asleep,
+}
+
+/// What the world knows of an actor.
+#[derive(Debug)]
+struct ActorState {
+    core: usize,
+    state: State,
+    /// Turns of an earlier epoch are void.
+    epoch: u64,
+    /// A doorbell arrived while it was awake: the next sleep ends at once.
+    rung: bool,
+}
+
+impl ActorState {
+    fn on(core: usize) -> Self {
+        ActorState { core, state: State::Awake, epoch: 0, rung: false }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Core {
+    free_at: Time,
+    busy_ns: u64,
+}
+
+/// A card with its cores under virtual time.
+pub struct Simulation {
+    now: Time,
+    events: EventQueue,
+    latencies: Random,
+    costs: CostModel,
+    cores: BTreeMap<usize, Core>,
+    card: Card,
+    card_actor: ActorState,
+    idle: Idle,
+    idle_since: Option<Time>,
+    targets: Vec<Target>,
+    target_actors: Vec<ActorState>,
+    rings: Arc<Rings>,
+    rung: Vec<Actor>,
+    controller: Controller,
+    commands: BTreeMap<u64, Command>,
+    command_count: u64,
+    answers: Vec<(Time, Answer)>,
+    view: View,
+    trace: Trace,
+    digest: Digest,
+    /// The card sleeps with the doorbell to it enabled.
+    armed: bool,
+    /// The card is to stop receiving at its next turn.
+    stopping: bool,
+    /// It has; the host has gone, and its work takes no more time.
+    draining: bool,
+}
+
+impl Simulation {
+    /// The card of a file, its cores at time zero; `seed` orders events and draws latencies.
+    /// The card file's own seed goes to its wires and functions, as in any world.
+    ///
+    /// # Errors
+    /// What is wrong with the card file, or no memory for its buffers.
+    pub fn new(file: &CardFile, seed: u64, costs: CostModel) -> Result<Self, BuildError> {
+        Simulation::with_parts(file, &registries(), &mut NoInstrument, seed, costs)
+    }
+
+    /// As [`Simulation::new`], with parts and an instrument of one's own.
+    ///
+    /// # Errors
+    /// As [`Simulation::new`].
+    pub fn with_parts(
+        file: &CardFile,
+        registries: &Registries,
+        instrument: &mut dyn Instrument,
+        seed: u64,
+        costs: CostModel,
+    ) -> Result<Self, BuildError> {
+        let queue_cores: Vec<usize> = match &file.host.target_cores {
+            TargetCores::Auto => (0..usize::from(file.host.queues)).collect(),
+            TargetCores::Chosen(cores) => cores.clone(),
+        };
+        let borrowed_core = match file.card.borrowed_core {
+            CoreChoice::Auto => queue_cores.iter().max().map_or(0, |core| core + 1),
+            CoreChoice::Chosen(core) => core,
+        };
+        let mut target_cores = queue_cores.clone();
+        target_cores.sort_unstable();
+        target_cores.dedup();
+
+        let rings = Arc::new(Rings::default());
+        let doorbell = |wakes| Arc::new(VirtualDoorbell { rings: rings.clone(), wakes });
+        let place = |core| target_cores.partition_point(|&other| other < core);
+        let doorbells: Vec<Arc<dyn Doorbell>> = queue_cores
+            .iter()
+            .map(|&core| doorbell(Actor::Target(place(core))) as Arc<dyn Doorbell>)
+            .collect();
+        let digest = Digest::default();
+        let mut instrument = Digesting { digest: digest.clone(), inner: instrument };
+        let parts = Parts::build(file, registries, &mut instrument)?;
+        let Assembled { card, queues, controller, view } =
+            assemble(file, parts, &doorbells, doorbell(Actor::Card), &mut instrument)?;
+
+        let mut by_core: BTreeMap<usize, Vec<_>> = BTreeMap::new();
+        for (queue, &core) in queues.into_iter().zip(&queue_cores) {
+            by_core.entry(core).or_default().push(queue);
+        }
+        let mut cores: BTreeMap<usize, Core> =
+            by_core.keys().map(|&core| (core, Core::default())).collect();
+        cores.insert(borrowed_core, Core::default());
+        let targets: Vec<_> =
+            by_core.into_iter().map(|(core, queues)| Target::new(core, queues)).collect();
+        let target_actors = targets.iter().map(|target| ActorState::on(target.core)).collect();
+        let mut simulation = Simulation {
+            now: Time::ZERO,
+            events: EventQueue::new(Random::new(seed, TIES)),
+            latencies: Random::new(seed, LATENCIES),
+            costs,
+            cores,
+            card,
+            card_actor: ActorState::on(borrowed_core),
+            idle: file.card.idle,
+            idle_since: None,
+            targets,
+            target_actors,
+            rings,
+            rung: Vec::new(),
+            controller,
+            commands: BTreeMap::new(),
+            command_count: 0,
+            answers: Vec::new(),
+            view,
+            trace: Trace::default(),
+            digest,
+            armed: false,
+            stopping: false,
+            draining: false,
+        };
+        simulation.schedule(Actor::Card, Time::ZERO);
+        for place in 0..simulation.targets.len() {
+            simulation.schedule(Actor::Target(place), Time::ZERO);
+        }
+        Ok(simulation)
+    }
+
+    /// The virtual time reached.
+    pub fn now(&self) -> Time {
+        self.now
+    }
+
+    /// The ledger at this moment. No turn is under way, so it must balance exactly.
+    pub fn ledger(&self) -> LedgerTotals {
+        self.view.ledger.read()
+    }
+
+    /// The card's counters.
+    pub fn view(&self) -> &View {
+        &self.view
+    }
+
+    /// What has happened.
+    pub fn trace(&self) -> &Trace {
+        &self.trace
+    }
+
+    /// Sends `command` to the card at `time`, or now if that has passed.
+    pub fn at(&mut self, time: Time, command: Command) {
+        self.command_count += 1;
+        self.commands.insert(self.command_count, command);
+        self.events.push(time.max(self.now), Event::Command(self.command_count));
+    }
+
+    /// Takes the card's answers to commands, with the times they came at.
+    pub fn answers(&mut self) -> Vec<(Time, Answer)> {
+        std::mem::take(&mut self.answers)
+    }
+
+    /// Lets the next thing happen. False if nothing ever will, commands aside.
+    pub fn step(&mut self) -> bool {
+        while let Some((time, event)) = self.events.pop() {
+            if self.happen(time, event) {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Runs until `time`, or until nothing more can happen before it.
+    pub fn run_until(&mut self, time: Time) {
+        while self.events.next_time().is_some_and(|next| next <= time)
+            && let Some((at, event)) = self.events.pop()
+        {
+            self.happen(at, event);
+        }
+        self.now = self.now.max(time);
+    }
+
+    /// Runs until nothing more can happen: every wire finished, every core asleep. Endless
+    /// with a wire that is; use [`Simulation::run_until`] for those.
+    pub fn run_to_end(&mut self) {
+        while self.step() {}
+    }
+
+    /// Ends the card as the host world does: no more from the wires, targets empty their
+    /// rings, transmissions are served meanwhile, what wires do not take is dropped. Commands
+    /// not sent yet are forgotten.
+    pub fn finish(mut self) -> Outcome {
+        self.commands.clear();
+        self.stopping = true;
+        self.schedule(Actor::Card, self.now);
+        while !(self.draining && self.targets_are_done()) && self.step() {}
+        let buffers_missing = self.card.finish(self.now);
+        self.record(Actor::Card, Happening::Ended { missing: buffers_missing });
+        self.outcome(buffers_missing)
+    }
+
+    fn targets_are_done(&mut self) -> bool {
+        self.targets.iter_mut().all(|target| target.is_resting() && target.is_empty())
+    }
+
+    fn outcome(self, buffers_missing: usize) -> Outcome {
+        let end_ns = self.now.as_nanos();
+        let queues = self.targets.iter().flat_map(|target| target.queues()).map(|queue| {
+            let view = &self.view.queues[usize::from(queue.index())];
+            QueueOutcome {
+                queue: queue.index(),
+                packets: view.target.packets.get(),
+                bytes: view.target.bytes.get(),
+                interrupts: view.target.interrupts.get(),
+                polls: view.target.polls.get(),
+                empty_polls: view.target.empty_polls.get(),
+                transmitted: view.target.transmitted.get(),
+                ring_full: view.steer.ring_full.get(),
+                latency: queue.latency().clone(),
+            }
+        });
+        let mut queues: Vec<_> = queues.collect();
+        queues.sort_by_key(|queue| queue.queue);
+        let cores = self.cores.iter().map(|(&core, state)| CoreOutcome {
+            core,
+            borrowed: core == self.card_actor.core,
+            busy_ns: state.busy_ns,
+        });
+        Outcome {
+            duration_ns: end_ns,
+            ledger: self.view.ledger.read(),
+            buffers_missing,
+            queues,
+            cores: cores.collect(),
+            trace: self.trace,
+        }
+    }
+
+    // ------------------------------------------------------------ events
+
+    /// Whether anything came of the event: turns that were superseded are nothing.
+    fn happen(&mut self, time: Time, event: Event) -> bool {
+        match event {
+            Event::Turn { actor, epoch } => {
+                if self.actor(actor).epoch != epoch {
+                    return false;
+                }
+                let free_at = self.core(actor).free_at;
+                if free_at > time {
+                    // Another actor has the core.
+                    self.events.push(free_at, event);
+                    return false;
+                }
+                self.now = time;
+                match actor {
+                    Actor::Card => self.card_turn(),
+                    Actor::Target(place) => self.target_turn(place),
+                }
+            }
+            Event::Arrival(actor) => {
+                self.now = time;
+                self.record(actor, Happening::DoorbellArrived);
+                if self.actor(actor).state == State::Asleep {
+                    self.schedule(actor, time);
+                } else {
+                    self.actor(actor).rung = true;
+                }
+            }
+            Event::Command(number) => {
+                let Some(command) = self.commands.remove(&number) else { return false };
+                self.now = time;
+                if let Err(command) = self.controller.send(command) {
+                    self.commands.insert(number, command);
+                    self.events.push(time + COMMAND_RETRY_NS, event);
+                    return false;
+                }
+                self.record(Actor::Card, Happening::CommandSent);
+                // The sender's core is not one of the card's: only the latency counts.
+                self.send_rings(Actor::Card, time);
+            }
+        }
+        if self.card_actor.state == State::Parked {
+            self.schedule(Actor::Card, self.now);
+        }
+        true
+    }
+
+    fn card_turn(&mut self) {
+        let now = self.now;
+        if std::mem::take(&mut self.armed) {
+            self.card.disarm();
+        }
+        if self.stopping && !self.draining {
+            self.draining = true;
+            self.card.stop_receiving(now);
+            self.record(Actor::Card, Happening::Stopped);
+            let free_at = self.occupy(Actor::Card, now, self.costs.card(&Activity::default()), 0);
+            return self.schedule(Actor::Card, free_at);
+        }
+        let activity = self.card.poll(now);
+        if !activity.is_idle() {
+            self.idle_since = None;
+            let happening = Happening::CardTurn {
+                received: activity.received,
+                submitted: activity.submitted,
+                transmitted: activity.transmitted,
+            };
+            self.record(Actor::Card, happening);
+        }
+        while let Some(answer) = self.controller.answer() {
+            self.record(Actor::Card, Happening::Answered { done: answer.done });
+            self.answers.push((now, answer));
+        }
+        let free_at = self.occupy(Actor::Card, now, self.costs.card(&activity), 0);
+        if activity.is_idle() {
+            self.rest_card(free_at);
+        } else {
+            self.schedule(Actor::Card, free_at);
+        }
+    }
+
+    /// The card had nothing to do; its core is free from `free_at`.
+    fn rest_card(&mut self, free_at: Time) {
+        let since = *self.idle_since.get_or_insert(self.now);
+        let deadline = self.card.next_deadline(self.now);
+        if deadline.is_some_and(|deadline| deadline <= free_at) {
+            return self.schedule(Actor::Card, free_at);
+        }
+        let spins_until = match self.idle {
+            Idle::Spin => Time::MAX,
+            Idle::Adaptive => since + self.costs.adaptive_spin_ns,
+            Idle::Block => Time::ZERO,
+        };
+        if free_at < spins_until {
+            // Until something happens elsewhere, all turns are as idle as this one.
+            let end = (spins_until != Time::MAX).then_some(spins_until);
+            match deadline.into_iter().chain(end).chain(self.events.next_time()).min() {
+                Some(next) => self.schedule(Actor::Card, next.max(free_at)),
+                None => self.card_actor.state = State::Parked,
+            }
+        } else if std::mem::take(&mut self.card_actor.rung) || !self.card.arm() {
+            self.schedule(Actor::Card, free_at);
+        } else {
+            self.armed = true;
+            self.card_actor.state = State::Asleep;
+            self.record(Actor::Card, Happening::Slept);
+            if let Some(deadline) = deadline {
+                self.events.push(
+                    deadline,
+                    Event::Turn { actor: Actor::Card, epoch: self.card_actor.epoch },
+                );
+            }
+        }
+    }
+
+    fn target_turn(&mut self, place: usize) {
+        let (actor, now) = (Actor::Target(place), self.now);
+        let mut polled = self.targets[place].poll(now);
+        if self.draining {
+            polled.work_ns = 0;
+        }
+        if polled.packets != 0 {
+            let (packets, work_ns) = (polled.packets, polled.work_ns);
+            self.record(actor, Happening::TargetTurn { packets, work_ns });
+        }
+        let free_at = self.occupy(actor, now, self.costs.target(&polled), polled.work_ns);
+        let resting = self.targets[place].is_resting();
+        let state = &mut self.target_actors[place];
+        if resting && !std::mem::take(&mut state.rung) {
+            state.state = State::Asleep;
+            self.record(actor, Happening::Slept);
+        } else {
+            self.schedule(actor, free_at);
+        }
+    }
+
+    // ------------------------------------------------------------ time
+
+    /// Spends an actor's turn that began at `now`: its own cost, the doorbells it rang, then
+    /// the host's work. Returns when the core is free.
+    fn occupy(&mut self, actor: Actor, now: Time, cost_ns: u64, work_ns: u64) -> Time {
+        let free_at = self.send_rings(actor, now + cost_ns) + work_ns;
+        let core = self.core(actor);
+        core.busy_ns += free_at.since(now);
+        core.free_at = free_at;
+        free_at
+    }
+
+    /// Makes events of the doorbells rung in a turn, one after the other from `time` on;
+    /// returns when the last is sent.
+    fn send_rings(&mut self, actor: Actor, mut time: Time) -> Time {
+        let mut rung = std::mem::take(&mut self.rung);
+        self.rings.take(&mut rung);
+        for &wakes in &rung {
+            let core = self.actor(wakes).core;
+            self.record(actor, Happening::Rang { core });
+            let latency = self.latencies.between(&self.costs.doorbell_arrive_ns);
+            self.events.push(time + latency, Event::Arrival(wakes));
+            time = time + self.costs.doorbell_send_ns;
+        }
+        self.rung = rung;
+        time
+    }
+
+    /// Gives an actor a turn at `time`, or when its core is free, in place of any other.
+    fn schedule(&mut self, actor: Actor, time: Time) {
+        let free_at = self.core(actor).free_at;
+        let state = self.actor(actor);
+        state.epoch += 1;
+        let epoch = state.epoch;
+        state.state = State::Awake;
+        self.events.push(time.max(free_at), Event::Turn { actor, epoch });
+    }
+
+    fn record(&mut self, actor: Actor, happening: Happening) {
+        let core = self.actor(actor).core;
+        let digest = self.digest.load(Ordering::Relaxed);
+        self.trace.record(self.now, core, happening, digest);
+    }
+
+    fn actor(&mut self, actor: Actor) -> &mut ActorState {
+        match actor {
+            Actor::Card => &mut self.card_actor,
+            Actor::Target(place) => &mut self.target_actors[place],
+        }
+    }
+
+    fn core(&mut self, actor: Actor) -> &mut Core {
+        let core = self.actor(actor).core;
+        // Made at the start for every actor's core.
+        self.cores.entry(core).or_default()
+    }
+}
