@@ -280,8 +280,8 @@ impl Source {
         ConfigError {
             file: self.file.clone(),
             line: span.map_or(0, |span| self.line(span.start)),
-            key,
-            message,
+            key: one_line(&key),
+            message: one_line(&message),
         }
     }
 
@@ -415,8 +415,37 @@ fn select<'i>(table: &DeTable<'i>, wanted: impl Fn(&str) -> bool) -> DeTable<'i>
     chosen.map(|(key, value)| (key.clone(), value.clone())).collect()
 }
 
+/// The text found at a place, on one line and no longer than a message bears.
 fn found_text(source: &Source, span: &Range<usize>) -> String {
-    format!("found {}", source.text.get(span.clone()).unwrap_or("something else"))
+    const LONGEST: usize = 60;
+    let text = source.text.get(span.clone()).unwrap_or("something else");
+    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    match line.char_indices().nth(LONGEST) {
+        Some((end, _)) => format!("found {}...", &line[..end]),
+        None => format!("found {line}"),
+    }
+}
+
+/// A message is one line, whatever the keys and values it quotes.
+fn one_line(text: &str) -> String {
+    text.replace(char::is_control, " ")
+}
+
+/// Puts into words what serde says with the name of a Rust type.
+fn in_words(message: String) -> String {
+    let words = [
+        ("u8", "a whole number, 0 to 255"),
+        ("u16", "a whole number, 0 to 65535"),
+        ("u32", "a whole number, 0 to 4294967295"),
+        ("u64", "a whole number from 0"),
+        ("usize", "a whole number from 0"),
+        ("f64", "a number"),
+    ];
+    let found = words.iter().find_map(|(name, words)| {
+        let start = message.strip_suffix(name)?.strip_suffix("expected ")?;
+        Some(format!("{start}expected {words}"))
+    });
+    found.unwrap_or(message)
 }
 
 fn join(path: &str, key: &str) -> String {
@@ -490,7 +519,7 @@ fn read<T: DeserializeOwned>(
     T::deserialize(toml::Deserializer::from(Spanned::new(0..0, table))).map_err(|error| {
         let span = error.span().filter(|span| *span != (0..0));
         let key = span.as_ref().and_then(|span| key_at(&keys, span.start)).unwrap_or_default();
-        let mut message = error.message().replace('\n', ", ");
+        let mut message = in_words(error.message().replace('\n', ", "));
         if let Some(span) = &span
             && !message.starts_with("unknown field")
         {

@@ -1,0 +1,524 @@
+//! The card file: what each kind of mistake is told, word for word, and nothing panics.
+#![cfg(not(loom))]
+
+use picnic_core::config::{
+    CardFile, CoreChoice, DEMONSTRATION, Engine, Idle, Section, TargetCores, common_sections,
+    keys_of,
+};
+use picnic_core::error::ConfigError;
+use picnic_core::packet::pool::PoolConfig;
+use picnic_core::registry::{BuildContext, Component, Entry, find};
+use picnic_core::ring::moderation::ModerationMode;
+use proptest::prelude::*;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use std::path::{Path, PathBuf};
+
+fn parse(text: &str) -> Result<CardFile, ConfigError> {
+    CardFile::parse(text, Some(Path::new("cards/nic.toml")))
+}
+
+/// What the user is told, behind the file's name.
+fn told(text: &str) -> String {
+    let shown = parse(text).expect_err(text).to_string();
+    shown.strip_prefix("cards/nic.toml:").expect("the file is named").to_owned()
+}
+
+#[test]
+fn an_empty_file_is_the_demonstration_card() {
+    let card = CardFile::parse(DEMONSTRATION, None).unwrap();
+    assert_eq!((card.card.name.as_str(), card.card.seed), ("picnic0", 1));
+    assert_eq!((card.card.engine, card.card.idle), (Engine::Poll, Idle::Adaptive));
+    assert_eq!(card.card.borrowed_core, CoreChoice::Auto);
+    assert_eq!((card.card.burst, card.card.default_queue), (64, 0));
+    assert_eq!(card.pool, PoolConfig::default());
+    assert_eq!(card.wires.len(), 1);
+    assert_eq!((card.wires[0].name.as_str(), card.wires[0].port.name()), ("wire0", "generator"));
+    assert!(card.wires[0].fault.is_none() && card.trace.is_none() && card.tx.is_empty());
+    assert_eq!(card.rx.iter().map(Section::name).collect::<Vec<_>>(), ["rss"]);
+    assert_eq!((card.host.queues, card.host.ring_size, card.host.tx_ring_size), (4, 1024, 1024));
+    assert_eq!(card.host.target_cores, TargetCores::Auto);
+    assert_eq!(card.host.attachment.name(), "app");
+    let moderation = ModerationMode::Static { usecs: 20, frames: 64 };
+    assert_eq!(card.interrupt.moderation(), moderation);
+    // Comments and blank lines change nothing; an empty chain is one without functions.
+    assert_eq!(parse("# nothing\n\n").unwrap().rx.len(), 1);
+    assert_eq!(parse("rx = []\n").unwrap().rx.len(), 0);
+}
+
+#[test]
+fn a_whole_card_is_read() {
+    let card = parse(
+        r#"
+        [card]
+        name = "nic"
+        borrowed_core = 7
+        idle = "spin"
+        [[wire]]
+        port = "pcap"
+        path = "web.pcap"
+        [wire.fault]
+        drop = 0.5
+        [[wire]]
+        name = "uplink"
+        [[rx]]
+        function = "pass"
+        [[rx]]
+        function = "rss"
+        table_size = 64
+        [[tx]]
+        function = "drop"
+        [host]
+        attachment = "tap"
+        queues = 2
+        target_cores = [0, 3]
+        [interrupt]
+        adaptive = true
+        rx_usecs = 50
+        [trace]
+        path = "out.pcapng"
+        "#,
+    )
+    .unwrap();
+    assert_eq!(card.card.borrowed_core, CoreChoice::Chosen(7));
+    let wires: Vec<_> = card.wires.iter().map(|w| (w.name.as_str(), w.port.name())).collect();
+    assert_eq!(wires, [("wire0", "pcap"), ("uplink", "generator")]);
+    assert_eq!(card.wires[0].fault.as_ref().map(Section::name), Some("fault"));
+    assert_eq!(card.rx.iter().map(Section::name).collect::<Vec<_>>(), ["pass", "rss"]);
+    assert_eq!(card.tx.iter().map(Section::name).collect::<Vec<_>>(), ["drop"]);
+    assert_eq!(card.host.target_cores, TargetCores::Chosen(vec![0, 3]));
+    assert_eq!(card.host.attachment.name(), "tap");
+    assert_eq!(card.interrupt.moderation(), ModerationMode::Adaptive { max_usecs: 50 });
+    assert_eq!(card.trace.as_ref().map(Section::name), Some("tracer"));
+    assert_eq!(card.directory, PathBuf::from("cards"));
+
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Keys {
+        path: String,
+    }
+    // The section's own keys, without its name and what is common to all.
+    assert_eq!(card.wires[0].port.parse::<Keys>().unwrap().path, "web.pcap");
+    assert_eq!(card.trace.unwrap().parse::<Keys>().unwrap().path, "out.pcapng");
+}
+
+#[test]
+fn moderation_follows_the_keys() {
+    let mode = |text: &str| parse(&format!("[interrupt]\n{text}")).unwrap().interrupt.moderation();
+    assert_eq!(mode("rx_usecs = 0"), ModerationMode::None);
+    assert_eq!(mode("rx_frames = 0"), ModerationMode::Static { usecs: 20, frames: 0 });
+    assert_eq!(mode("adaptive = true"), ModerationMode::Adaptive { max_usecs: 20 });
+}
+
+#[test]
+fn unknown_names_are_told_with_those_there_are() {
+    let sections = "card, pool, wire, rx, tx, host, interrupt, trace";
+    assert_eq!(told("[cord]\n"), format!("1: cord: unknown section, allowed: {sections}"));
+    assert_eq!(told("\nx = 1"), format!("2: x: unknown section, allowed: {sections}"));
+    assert_eq!(
+        told("[interrupt]\n\nrx_usec = 1"),
+        "3: interrupt.rx_usec: unknown field `rx_usec`, expected one of \
+         `rx_usecs`, `rx_frames`, `adaptive`, `poll_usecs`"
+    );
+    assert_eq!(
+        told("[card]\nengine = \"kernal\""),
+        "2: card.engine: unknown variant `kernal`, expected `poll` (found \"kernal\")"
+    );
+}
+
+#[test]
+fn wrong_types_are_told_with_what_was_found() {
+    for (text, expected) in [
+        (
+            "[card]\nname = 3",
+            "2: card.name: invalid type: integer `3`, expected a string (found 3)",
+        ),
+        (
+            "[host]\nqueues = \"4\"",
+            "2: host.queues: invalid type: string \"4\", \
+             expected a whole number, 0 to 65535 (found \"4\")",
+        ),
+        (
+            "[card]\nburst = -1",
+            "2: card.burst: invalid value: integer `-1`, \
+             expected a whole number from 0 (found -1)",
+        ),
+        (
+            "[pool]\nbuffers = 5000000000",
+            "2: pool.buffers: invalid value: integer `5000000000`, \
+             expected a whole number, 0 to 4294967295 (found 5000000000)",
+        ),
+        (
+            "[interrupt]\nadaptive = 1",
+            "2: interrupt.adaptive: invalid type: integer `1`, expected a boolean (found 1)",
+        ),
+        (
+            "[card]\nborrowed_core = \"last\"",
+            "2: card.borrowed_core: invalid value: string \"last\", \
+             expected \"auto\" or a core number (found \"last\")",
+        ),
+        (
+            "[host]\ntarget_cores = 3",
+            "2: host.target_cores: invalid type: integer `3`, \
+             expected \"auto\" or a list of core numbers (found 3)",
+        ),
+        ("[host]\nattachment = 3", "2: host.attachment: a name in quotes is wanted, found 3"),
+        ("[[wire]]\nport = 3", "2: wire[0].port: a name in quotes is wanted, found 3"),
+        ("[[wire]]\n[[wire]]\nname = 3", "3: wire[1].name: a name in quotes is wanted"),
+        ("[[wire]]\nfault = 3", "2: wire[0].fault: a section [wire.fault] is wanted"),
+        ("[[rx]]\nfunction = 1", "2: rx[0].function: a name in quotes is wanted, found 1"),
+        ("card = 3", "1: card: a section [card] is wanted, found 3"),
+        ("[[pool]]", "1: pool: a section [pool] is wanted, found [[pool]]"),
+        ("trace = 1", "1: trace: a section [trace] is wanted, found 1"),
+        ("wire = 3", "1: wire: sections [[wire]] are wanted, found 3"),
+        ("[wire]\nport = \"pcap\"", "1: wire: sections [[wire]] are wanted, found [wire]"),
+        ("rx = [1]", "1: rx: sections [[rx]] are wanted, found [1]"),
+    ] {
+        assert_eq!(told(text), expected);
+    }
+}
+
+#[test]
+fn values_out_of_range_are_told_with_the_range() {
+    for (text, expected) in [
+        ("[card]\nburst = 0", "2: card.burst: found 0, allowed is 1 to 64"),
+        ("[card]\nburst = 65", "2: card.burst: found 65, allowed is 1 to 64"),
+        ("[card]\nwire_backlog = 3", "2: card.wire_backlog: found 3, allowed is 64 to 65536"),
+        ("[card]\ndefault_queue = 4", "2: card.default_queue: found 4, allowed is 0 to 3"),
+        ("[host]\nqueues = 0", "2: host.queues: found 0, allowed is 1 to 256"),
+        ("[host]\nqueues = 257", "2: host.queues: found 257, allowed is 1 to 256"),
+        (
+            "[host]\nring_size = 100",
+            "2: host.ring_size: found 100, allowed is a power of two, 64 to 65536",
+        ),
+        (
+            "[host]\ntx_ring_size = 131072",
+            "2: host.tx_ring_size: found 131072, allowed is a power of two, 64 to 65536",
+        ),
+        (
+            "[host]\ntarget_cores = [0, 1]",
+            "2: host.target_cores: found 2 cores for 4 queues, \
+             wanted one core for each queue or \"auto\"",
+        ),
+        ("[pool]\nbuffers = 3", "2: pool.buffers: buffers is 3, allowed is 64 to 1048576"),
+        (
+            "[pool]\nheadroom = 65",
+            "2: pool.headroom: headroom is 65, allowed is 0 to 1024 in steps of 64",
+        ),
+        (
+            "[interrupt]\nrx_usecs = 1000001",
+            "2: interrupt.rx_usecs: found 1000001, allowed is 0 to 1000000",
+        ),
+        (
+            "[interrupt]\npoll_usecs = 1000001",
+            "2: interrupt.poll_usecs: found 1000001, allowed is 0 to 1000000",
+        ),
+    ] {
+        assert_eq!(told(text), expected);
+    }
+    assert_eq!(told(&"[[wire]]\n".repeat(256)), "1: wire: found 256, allowed is 1 to 255");
+}
+
+#[test]
+fn what_is_missing_or_not_toml_is_told() {
+    assert_eq!(told("\n[[rx]]\nhash = 1"), "2: rx[0]: key `function` is missing");
+    assert_eq!(told("[[tx]]"), "1: tx[0]: key `function` is missing");
+    assert_eq!(told("[card"), "1: unclosed table, expected `]`");
+    assert_eq!(told("[card]\nseed = 1\nseed = 2"), "3: duplicate key");
+    assert!(told("[card]\nname = nic\n").starts_with("2: "));
+    let missing = CardFile::load(Path::new("no/such.toml")).unwrap_err();
+    assert_eq!(
+        missing.to_string(),
+        "no/such.toml: cannot be read: No such file or directory (os error 2)"
+    );
+    // The built-in card has no file.
+    let built_in = CardFile::parse("[card]\nburst = 0", None).unwrap_err();
+    assert_eq!(built_in.to_string(), "card:2: card.burst: found 0, allowed is 1 to 64");
+}
+
+#[test]
+fn lines_are_right_however_they_end() {
+    assert_eq!(
+        told("[card]\r\nname = \"a\"\r\n\r\nburst = 99\r\n"),
+        "4: card.burst: found 99, allowed is 1 to 64"
+    );
+    assert_eq!(
+        told("\u{feff}# first\n[card]\nburst = 99"),
+        "3: card.burst: found 99, allowed is 1 to 64"
+    );
+    // In an array over several lines, the line of the item.
+    assert_eq!(
+        told("[host]\ntarget_cores = [\n  0, # é\n  1,\n  \"x\",\n  3\n]\n"),
+        "5: host.target_cores: invalid type: string \"x\", \
+         expected a whole number from 0 (found \"x\")"
+    );
+    assert_eq!(
+        told("[card]\nname = \"\"\"\nover\nlines\"\"\"\nburst = 99"),
+        "5: card.burst: found 99, allowed is 1 to 64"
+    );
+    assert_eq!(
+        told("[[wire]]\n[[wire]]\n\n[[wire]]\nport = 3"),
+        "5: wire[2].port: a name in quotes is wanted, found 3"
+    );
+    assert_eq!(
+        told("wire = [\n  { port = \"pcap\" },\n  { port = 3 },\n]"),
+        "3: wire[1].port: a name in quotes is wanted, found 3"
+    );
+}
+
+#[test]
+fn a_message_is_one_line_of_bearable_length() {
+    assert_eq!(
+        told("card = [\n 1,\r\n 2\n]"),
+        "1: card: a section [card] is wanted, found [ 1, 2 ]"
+    );
+    assert!(told("\"a\\nb\" = 3").starts_with("1: a b: unknown section"));
+    assert!(told("[card]\n\"a\\u001bb\" = 3").starts_with("2: card.a b: unknown field"));
+    let long = format!("card = \"{}\"", "é".repeat(5000));
+    assert!(told(&long).ends_with("ééé..."));
+    assert!(told(&long).chars().count() < 150);
+}
+
+// ---------------------------------------------------------------- components
+
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+struct CounterConfig {
+    /// Where to start.
+    start: u32,
+    /// Names,
+    /// in order.
+    names: Vec<String>,
+    /// A word, if any.
+    word: Option<String>,
+}
+
+struct CounterPart;
+
+impl Component for CounterPart {
+    type Product = u32;
+    type Config = CounterConfig;
+    const NAME: &'static str = "counter";
+    const HELP: &'static str = "counts";
+
+    fn build(config: CounterConfig, context: &BuildContext) -> Result<u32, ConfigError> {
+        if config.start > 9 {
+            return Err(ConfigError::new("start", "found more than 9"));
+        }
+        if let Some(index) = config.names.iter().position(String::is_empty) {
+            return Err(ConfigError::new(format!("names[{index}]"), "found no name"));
+        }
+        Ok(config.start + context.position as u32)
+    }
+}
+
+const REGISTRY: &[Entry<u32>] = &[Entry::of::<CounterPart>()];
+
+fn build(text: &str) -> Result<u32, ConfigError> {
+    let card = parse(text)?;
+    let context = BuildContext { position: 100, ..BuildContext::default() };
+    find(REGISTRY, &card.rx[0])?.build(&card.rx[0], &context)
+}
+
+#[test]
+fn components_are_found_built_and_located() {
+    assert_eq!(build("[[rx]]\nfunction = \"counter\"\nstart = 3").unwrap(), 103);
+    let told = |text: &str| build(text).unwrap_err().to_string();
+    assert_eq!(
+        told("[[rx]]\nfunction = \"conter\""),
+        "cards/nic.toml:2: rx[0].function: found \"conter\", allowed: counter"
+    );
+    assert_eq!(
+        told("[[rx]]\nfunction = \"counter\"\n\nstart = 10"),
+        "cards/nic.toml:4: rx[0].start: found more than 9"
+    );
+    assert_eq!(
+        told("[[rx]]\nfunction = \"counter\"\nnames = [\n\"a\",\n\"\"]"),
+        "cards/nic.toml:5: rx[0].names[1]: found no name"
+    );
+    assert_eq!(
+        told("[[rx]]\nfunction = \"counter\"\nstrt = 10"),
+        "cards/nic.toml:3: rx[0].strt: unknown field `strt`, \
+         expected one of `start`, `names`, `word`"
+    );
+    let section = Section::from_text("function", "function = \"counter\"\nstart = \"x\"").unwrap();
+    assert_eq!(
+        REGISTRY[0].build(&section, &BuildContext::default()).unwrap_err().to_string(),
+        "card:2: start: invalid type: string \"x\", \
+         expected a whole number, 0 to 4294967295 (found \"x\")"
+    );
+    let unnamed = Section::from_text("port", "path = \"x\"").unwrap_err();
+    assert_eq!(unnamed.to_string(), "card: key `port` is missing");
+    assert_eq!(Section::named("function", "counter").parse::<CounterConfig>().unwrap().start, 0);
+}
+
+#[test]
+fn every_key_has_type_default_and_help() {
+    let sections = common_sections();
+    let names: Vec<_> = sections.iter().map(|(name, _)| *name).collect();
+    assert_eq!(names, ["card", "pool", "host", "interrupt"]);
+    for (section, keys) in sections {
+        assert!(!keys.is_empty(), "[{section}] has keys");
+        for key in keys {
+            let place = format!("{section}.{}", key.name);
+            assert!(!key.r#type.is_empty() && !key.r#type.contains("value"), "{place}: {key:?}");
+            assert!(!key.help.is_empty() && !key.help.contains('\n'), "{place}: {key:?}");
+            assert!(!key.default.is_empty(), "{place}: {key:?}");
+            // The default is TOML that the section takes.
+            parse(&format!("[{section}]\n{} = {}", key.name, key.default)).expect(&place);
+        }
+    }
+    let keys = keys_of::<CounterConfig>();
+    let rows: Vec<_> = keys
+        .iter()
+        .map(|key| [&key.name, &key.r#type, &key.default, &key.help].map(String::as_str))
+        .collect();
+    for row in [
+        ["start", "integer", "0", "Where to start."],
+        ["names", "list of string", "[]", "Names, in order."],
+        ["word", "string", "", "A word, if any."],
+    ] {
+        assert!(rows.contains(&row), "{row:?} in {rows:?}");
+    }
+}
+
+// ---------------------------------------------------------------- whatever comes
+
+const SAMPLE: &str = r#"
+[card]
+name = "nic"
+engine = "poll"
+borrowed_core = "auto"
+burst = 64
+[pool]
+buffers = 4096
+[[wire]]
+port = "pcap"
+path = "web.pcap"
+[wire.fault]
+drop = 0.5
+[[rx]]
+function = "rss"
+table = [0, 1, 2,
+  3]
+[host]
+queues = 4
+target_cores = [0, 1, 2, 3]
+[interrupt]
+rx_usecs = 20
+[trace]
+path = "t.pcapng"
+"#;
+
+/// Reads a text as everything it could be; only errors may come of it, of one line each.
+fn read_all(text: &str) -> Result<(), TestCaseError> {
+    let check = |error: ConfigError| {
+        let shown = error.to_string();
+        prop_assert!(!shown.contains(['\n', '\r']), "{shown:?}");
+        prop_assert!(error.line <= text.matches('\n').count() + 1, "{shown:?}");
+        prop_assert!(!error.message.is_empty());
+        Ok(())
+    };
+    match parse(text) {
+        Ok(card) => {
+            let sections = card.rx.iter().chain(&card.tx).chain(&card.trace);
+            for section in sections.chain(card.wires.iter().map(|wire| &wire.port)) {
+                section.parse::<CounterConfig>().map_or_else(check, |_| Ok(()))?;
+                check(section.locate(ConfigError::new("a.b[3].c[x", "m")))?;
+            }
+        }
+        Err(error) => check(error)?,
+    }
+    for kind in ["function", "port", "attachment"] {
+        Section::from_text(kind, text).map_or_else(check, |_| Ok(()))?;
+    }
+    Ok(())
+}
+
+fn token() -> impl Strategy<Value = String> {
+    let fixed = [
+        "[",
+        "]",
+        "[[",
+        "]]",
+        "=",
+        "\n",
+        "\r\n",
+        "\"",
+        "'",
+        "\"\"\"",
+        ".",
+        ",",
+        "{",
+        "}",
+        "#",
+        "-",
+        "0",
+        "99999999999999999999",
+        "1e9",
+        "nan",
+        "true",
+        "card",
+        "wire",
+        "fault",
+        "rx",
+        "tx",
+        "host",
+        "pool",
+        "trace",
+        "interrupt",
+        "function",
+        "port",
+        "name",
+        "queues",
+        "\\u0000",
+        "é",
+        "\u{feff}",
+        "\t",
+        " ",
+        "1979-05-27",
+    ];
+    prop::sample::select(fixed.to_vec()).prop_map(str::to_owned)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    #[test]
+    fn random_text_is_never_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        read_all(&String::from_utf8_lossy(&bytes))?;
+    }
+
+    #[test]
+    fn random_toml_is_never_a_panic(tokens in prop::collection::vec(token(), 0..40)) {
+        read_all(&tokens.concat())?;
+    }
+
+    #[test]
+    fn mutated_cards_are_never_a_panic(
+        edits in prop::collection::vec((0..SAMPLE.len(), 0..20_usize, token()), 1..4),
+    ) {
+        let mut text = SAMPLE.to_owned();
+        for (start, length, token) in edits {
+            // A token has put characters of several bytes in.
+            let start = text.floor_char_boundary(start.min(text.len()));
+            let end = text.floor_char_boundary((start + length).min(text.len()));
+            text.replace_range(start..end.max(start), &token);
+        }
+        read_all(&text)?;
+    }
+}
+
+#[test]
+fn the_sample_itself_is_good() {
+    parse(SAMPLE).unwrap();
+}
+
+#[test]
+fn depth_is_an_error_not_a_crash() {
+    for text in ["[".repeat(100_000), "a = ".to_owned() + &"[".repeat(100_000)] {
+        assert!(parse(&text).is_err());
+    }
+    let deep = format!("[card{}]\n", ".a".repeat(20_000));
+    assert!(parse(&deep).is_err());
+}
