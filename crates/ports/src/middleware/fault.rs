@@ -28,7 +28,7 @@ mod tests;
 use crate::generator::random::{Random, scale};
 use picnic_core::error::ConfigError;
 use picnic_core::ledger::{CardLedger, DropReason};
-use picnic_core::packet::burst::Burst;
+use picnic_core::packet::burst::{BURST, Burst};
 use picnic_core::packet::desc::{ChecksumState, Descriptor, GsoType};
 use picnic_core::packet::layers::Layers;
 use picnic_core::packet::pool::Pool;
@@ -117,15 +117,16 @@ pub fn fault_wire(
     context: &BuildContext,
 ) -> Result<Box<dyn WirePort>, ConfigError> {
     config.validate()?;
-    let kept = config.reorder_distance as usize;
+    // Held back, and twice a burst that finds no room.
+    let kept = config.reorder_distance as usize + 2 * BURST;
     Ok(Box::new(FaultyWire {
         port,
         inner: Inner::default(),
         faults: Faults {
             config: config.clone(),
             random: Random::new(context.seed, STREAM + context.position as u64),
-            held: Vec::with_capacity(kept + 1),
-            late: VecDeque::with_capacity(256),
+            held: Vec::with_capacity(kept),
+            late: VecDeque::with_capacity(2 * kept),
             spare: (0..kept).map(|_| Vec::with_capacity(context.buffer_size)).collect(),
             counts: Counts::default(),
         },
@@ -258,7 +259,9 @@ struct Faults {
     held: Vec<Held>,
     /// To be handed over as soon as there is room, oldest first.
     late: VecDeque<Held>,
-    spare: Vec<Vec<u8>>,
+    /// Memory for what is set aside. Taken in turn, so that all of it soon is long enough for
+    /// the longest packet.
+    spare: VecDeque<Vec<u8>>,
     counts: Counts,
 }
 
@@ -338,7 +341,7 @@ impl Faults {
         }
         // Its own buffers are home again, and it needs no more than those.
         let packet = held.restore(rx.pool());
-        self.spare.push(held.bytes);
+        self.spare.push_back(held.bytes);
         if packet.is_none() {
             rx.shed(DropReason::PoolExhausted, 1);
         }
@@ -375,7 +378,7 @@ impl Faults {
     }
 
     fn set_aside(&mut self, packet: &Descriptor) -> Held {
-        let mut bytes = self.spare.pop().unwrap_or_default();
+        let mut bytes = self.spare.pop_front().unwrap_or_default();
         bytes.clear();
         packet.segments().for_each(|segment| bytes.extend_from_slice(segment));
         Held {
