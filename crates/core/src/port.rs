@@ -195,6 +195,8 @@ impl<'a> Transmitter<'a> {
     /// Takes the oldest packet. It must end in [`Transmitter::sent`] or [`Transmitter::drop`].
     // Not an iterator: between two packets the port calls the other methods.
     #[allow(clippy::should_implement_trait)]
+    // Not an iterator: what it gives must be ended.
+    #[allow(clippy::should_implement_trait)]
     #[inline]
     pub fn next(&mut self) -> Option<Descriptor> {
         self.queue.pop_front()
