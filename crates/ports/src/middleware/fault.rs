@@ -26,6 +26,7 @@
 mod tests;
 
 use crate::generator::random::{Random, scale};
+use picnic_core::config::Section;
 use picnic_core::error::ConfigError;
 use picnic_core::ledger::{CardLedger, DropReason};
 use picnic_core::packet::burst::{BURST, Burst};
@@ -105,6 +106,18 @@ impl FaultConfig {
         }
         Ok(())
     }
+}
+
+/// Puts the fault injector that a `[wire.fault]` section asks for between a wire and the card.
+///
+/// # Errors
+/// What is wrong with the section.
+pub fn wrap(
+    port: Box<dyn WirePort>,
+    section: &Section,
+    context: &BuildContext,
+) -> Result<Box<dyn WirePort>, ConfigError> {
+    fault_wire(port, &section.parse()?, context).map_err(|error| section.locate(error))
 }
 
 /// Puts a fault injector between a wire and the card.
