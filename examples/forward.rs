@@ -1,0 +1,79 @@
+//! A whole NIC in under 80 lines: a card file, a function of one's own, a run.
+//!
+//! ```text
+//! cargo run --release --example forward
+//! ```
+//!
+//! Packets to well-known ports are kept together on queue 0; the others are
+//! spread over the queues by `rss`. What the host is given it sends back out, so
+//! packets go round the whole card: wire, rx chain, target queue, tx ring, wire.
+
+use picnic_core::config::CardFile;
+use picnic_core::error::ConfigError;
+use picnic_core::function::{Function, PacketMut, Verdict, per_packet};
+use picnic_core::registry::{BuildContext, Component, Entry};
+use picnic_engine::build::{NoInstrument, Registries};
+use picnic_functions::rss::Rss;
+use picnic_host::run;
+use std::{error::Error, thread, time::Duration};
+
+const CARD: &str = r#"
+[[wire]]
+port = "generator"           # no root, no network: packets made by seed
+
+[[rx]]
+function = "favour"          # ours, see below
+below = 1024
+
+[[rx]]
+function = "rss"             # what we leave goes on to this one
+
+[host]
+attachment = "app"
+mode = "echo"
+queues = 3
+"#;
+
+/// Our function: one type, one line in the list of functions.
+struct Favour;
+
+/// Its keys in the card file.
+#[derive(serde::Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct FavourConfig {
+    /// Destination ports below this one are favoured.
+    below: u16,
+}
+
+impl Component for Favour {
+    type Product = Box<dyn Function>;
+    type Config = FavourConfig;
+    const NAME: &'static str = "favour";
+    const HELP: &'static str = "keep packets to low destination ports on queue 0";
+
+    fn build(config: FavourConfig, _: &BuildContext) -> Result<Box<dyn Function>, ConfigError> {
+        Ok(Box::new(per_packet(move |packet: &mut PacketMut<'_>| {
+            match packet.parse().ports(packet.data()).map(u32::to_ne_bytes) {
+                Some([_, _, high, low]) if u16::from_be_bytes([high, low]) < config.below => {
+                    Verdict::Steer(0)
+                }
+                _ => Verdict::Next,
+            }
+        })))
+    }
+}
+
+static FUNCTIONS: &[Entry<Box<dyn Function>>] = &[Entry::of::<Favour>(), Entry::of::<Rss>()];
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let card = CardFile::parse(CARD, None)?;
+    let registries = Registries { functions: FUNCTIONS, ..run::registries() };
+    let running = run::start_from(&card, &registries, &mut NoInstrument)?;
+    thread::sleep(Duration::from_secs(1));
+    let report = running.stop()?;
+    for queue in &report.queues {
+        println!("queue {} on core {}: {} packets", queue.queue, queue.core, queue.packets);
+    }
+    println!("{:#?}\nbalanced: {}", report.ledger, report.ledger.balanced());
+    Ok(())
+}
