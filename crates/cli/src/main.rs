@@ -1,1 +1,27 @@
-fn main() {}
+//! The `picnic` binary: run a card, check a card file, list what one can name.
+//!
+//! Exit codes: 0 good, 1 failed, 2 usage or card file. What a command has to say
+//! goes to standard output, messages to standard error.
+
+#![forbid(unsafe_code)]
+
+mod bench;
+mod card;
+mod cli;
+mod commands;
+mod failure;
+mod live;
+mod output;
+mod signals;
+mod summary;
+mod template;
+
+use clap::Parser;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    match commands::run(&cli::Cli::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => failure::exit_code(&error),
+    }
+}

@@ -18,7 +18,7 @@ use crate::packet::pool::PoolConfig;
 use crate::ring::moderation::ModerationMode;
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Deserializer, de};
+use serde::{Deserialize, Deserializer, Serialize, de};
 use std::fmt;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -91,7 +91,7 @@ impl Default for CardSection {
 }
 
 /// What runs the chain.
-#[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub enum Engine {
     /// The borrowed core, in user space.
@@ -100,7 +100,7 @@ pub enum Engine {
 }
 
 /// What a core does without work.
-#[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub enum Idle {
     /// Looks again at once, for the shortest latency.
@@ -815,13 +815,15 @@ fn type_of(schema: &serde_json::Value) -> String {
             return list(values, type_of);
         }
     }
+    let named = |name: &str| match name {
+        "array" => format!("list of {}", type_of(&schema["items"])),
+        name => name.to_owned(),
+    };
     match &schema["type"] {
-        serde_json::Value::String(name) if name == "array" => {
-            format!("list of {}", type_of(&schema["items"]))
-        }
-        serde_json::Value::String(name) => name.clone(),
+        serde_json::Value::String(name) => named(name),
         serde_json::Value::Array(names) => {
-            list(names, |name| name.as_str().unwrap_or("").to_owned())
+            let names = names.iter().filter_map(|name| name.as_str());
+            names.filter(|&name| name != "null").map(named).collect::<Vec<_>>().join(" | ")
         }
         _ => "value".into(),
     }

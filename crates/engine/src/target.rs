@@ -26,6 +26,8 @@ use std::sync::Arc;
 const LATENCY_SAMPLE: u32 = 16;
 /// Latencies above this are recorded as this, in nanoseconds.
 const LATENCY_MAX_NS: u64 = 100_000_000_000;
+/// Ages are kept in 48 bits, so that a negative one is from here on.
+const RECEIVED_LATER_NS: u64 = 1 << 47;
 
 /// What one look at the queues did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -183,7 +185,10 @@ impl TargetQueue {
     fn sample_latency(&mut self, now: Time, burst: &Burst) {
         let mut index = self.state.sample_in as usize;
         while let Some(packet) = burst.as_slice().get(index) {
-            self.state.latency.saturating_record(packet.age(now).clamp(1, LATENCY_MAX_NS));
+            // The card may have read its clock after this core did: such a packet is new.
+            let age = packet.age(now);
+            let age = if age < RECEIVED_LATER_NS { age } else { 0 };
+            self.state.latency.saturating_record(age.clamp(1, LATENCY_MAX_NS));
             index += LATENCY_SAMPLE as usize;
         }
         self.state.sample_in = (index - burst.len()) as u32;

@@ -13,6 +13,7 @@
 //! * [`topology`]: which cores there are, and which the card takes;
 //! * [`clock`], [`doorbell`]: what a world supplies;
 //! * [`idle`]: what the borrowed core does without work;
+//! * [`instrument`]: the tracer of `[trace]`;
 //! * [`run`]: threads, start to clean stop;
 //! * [`report`]: what a run came to.
 
@@ -22,6 +23,7 @@ pub mod clock;
 pub mod doorbell;
 pub mod error;
 pub mod idle;
+pub mod instrument;
 pub mod report;
 pub mod run;
 pub mod threads;

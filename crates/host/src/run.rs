@@ -49,6 +49,7 @@ pub fn registries() -> Registries {
 pub fn check(file: &CardFile) -> Result<Placement, HostError> {
     let placement = place(file, &cores())?;
     Parts::build(file, &registries(), &mut NoInstrument)?;
+    crate::instrument::check(file)?;
     Ok(placement)
 }
 

@@ -8,12 +8,13 @@ mod dispatch;
 mod doorbell;
 mod hash;
 
+use crate::output;
 use clap::{Args, Subcommand};
 use std::time::Instant;
 
 /// Measure the card on this machine.
 #[derive(Debug, Args)]
-pub struct BenchArgs {
+pub(crate) struct BenchArgs {
     #[command(subcommand)]
     what: What,
 }
@@ -31,7 +32,7 @@ enum What {
 }
 
 /// Runs a benchmark.
-pub fn run(args: &BenchArgs, json: bool) -> anyhow::Result<()> {
+pub(crate) fn run(args: &BenchArgs, json: bool) -> anyhow::Result<()> {
     let result = match &args.what {
         What::Dispatch(args) => dispatch::run(args)?,
         What::Hash(args) => hash::run(args)?,
@@ -39,17 +40,19 @@ pub fn run(args: &BenchArgs, json: bool) -> anyhow::Result<()> {
         What::Chain(args) => chain::run(args)?,
     };
     if json {
-        println!("{result}");
-    } else if let Some(fields) = result.as_object() {
+        return output::print_json(&result);
+    }
+    let mut text = String::new();
+    if let Some(fields) = result.as_object() {
         let width = fields.keys().map(String::len).max().unwrap_or(0);
         for (name, value) in fields {
             match value.as_f64() {
-                Some(number) if value.is_f64() => println!("{name:width$}  {number:.3}"),
-                _ => println!("{name:width$}  {}", value.to_string().trim_matches('"')),
+                Some(number) if value.is_f64() => text += &format!("{name:width$}  {number:.3}\n"),
+                _ => text += &format!("{name:width$}  {}\n", value.to_string().trim_matches('"')),
             }
         }
     }
-    Ok(())
+    output::print(&text)
 }
 
 /// The middle value; the upper one of two.

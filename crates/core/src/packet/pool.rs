@@ -76,6 +76,11 @@ impl PoolConfig {
         check("headroom", self.headroom, 0, 1024, 64)
     }
 
+    /// Bytes of memory that the pool maps.
+    pub fn mapped_bytes(&self) -> usize {
+        (self.stride() * self.buffers as usize).next_multiple_of(HUGE_PAGE)
+    }
+
     /// Bytes from one buffer to the next: an odd number of lines, so that the same place
     /// in all buffers spreads over all sets of every cache.
     fn stride(&self) -> usize {
@@ -279,7 +284,7 @@ impl Pool {
     ) -> Result<(Pool, Vec<ReturnSender>), PoolError> {
         config.validate()?;
         let stride = config.stride();
-        let bytes = (stride * config.buffers as usize).next_multiple_of(HUGE_PAGE);
+        let bytes = config.mapped_bytes();
         let start = take_range(bytes)?;
         let place = SPACE.load(Ordering::Acquire).wrapping_add(start);
         let huge_pages = match map(place, bytes) {

@@ -1,0 +1,61 @@
+//! The command line.
+
+use crate::bench::BenchArgs;
+use crate::commands::{card::CardCommandArgs, check::CheckArgs, components::ComponentsArgs};
+use crate::commands::{completions::CompletionsArgs, run::RunArgs};
+use clap::{Parser, Subcommand};
+
+/// A programmable NIC made from a borrowed CPU core
+///
+/// NIC features run as software functions on a borrowed core; the rest of the
+/// machine sees one multi-queue NIC. What the card is made of stands in a card file.
+#[derive(Debug, Parser)]
+#[command(name = "picnic", version, after_help = EXAMPLES, max_term_width = 100)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+    /// One JSON object on standard output, and nothing else there
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  picnic run                      five seconds of the built-in demonstration card
+  picnic card > my.toml           that card as a file, every key explained
+  picnic check my.toml            is the file right, and what would run where?
+  picnic run my.toml --json       run it; figures for programs
+  picnic functions rss            the keys of a function
+
+Exit codes: 0 good, 1 failed, 2 usage or card file.";
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run a card until its wires finish, a time is up or Ctrl-C
+    Run(RunArgs),
+    /// Say whether a card file is right, and what would run where
+    Check(CheckArgs),
+    /// Print the built-in demonstration card as a file to start from
+    Card(CardCommandArgs),
+    /// List the NIC functions that [[rx]] and [[tx]] can name
+    Functions(ComponentsArgs),
+    /// List the wire ports that [[wire]] can name
+    Ports(ComponentsArgs),
+    /// List the host attachments that [host] can name
+    Attachments(ComponentsArgs),
+    /// Measure the card on this machine
+    Bench(BenchArgs),
+    /// Print a completion script for a shell
+    Completions(CompletionsArgs),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_contradicts_nothing() {
+        Cli::command().debug_assert();
+    }
+}

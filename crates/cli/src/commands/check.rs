@@ -1,0 +1,203 @@
+//! `picnic check`: is the card file right, and what would run where?
+
+use crate::card::{Card, CardArgs};
+use crate::output;
+use clap::Args;
+use picnic_core::config::Section;
+use picnic_core::ring::moderation::ModerationMode;
+use picnic_host::run;
+use picnic_host::topology::Placement;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  picnic check my.toml
+  picnic check my.toml --set host.queues=8 --json
+
+An error reads FILE:LINE: KEY: MESSAGE, and the exit code is 2.")]
+pub(crate) struct CheckArgs {
+    #[command(flatten)]
+    card: CardArgs,
+}
+
+/// What would run where.
+#[derive(Debug, Serialize)]
+struct Plan {
+    file: Option<String>,
+    card: String,
+    engine: String,
+    idle: String,
+    borrowed_core: usize,
+    wires: Vec<WirePlan>,
+    rx: Vec<String>,
+    tx: Vec<String>,
+    attachment: String,
+    ring_size: usize,
+    tx_ring_size: usize,
+    queues: Vec<QueuePlan>,
+    default_queue: u16,
+    interrupt: String,
+    pool: PoolPlan,
+    trace: bool,
+    notes: Vec<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct WirePlan {
+    name: String,
+    port: String,
+    fault: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct QueuePlan {
+    queue: usize,
+    core: usize,
+}
+
+#[derive(Debug, Serialize)]
+struct PoolPlan {
+    buffers: u32,
+    buffer_size_bytes: u32,
+    mapped_bytes: usize,
+}
+
+pub(crate) fn run(args: &CheckArgs, json: bool) -> anyhow::Result<()> {
+    let card = args.card.load()?;
+    let placement = run::check(&card.file).map_err(|error| card.explain_host(error))?;
+    let plan = Plan::new(&card, placement);
+    if json { output::print_json(&plan) } else { output::print(&plan.text()) }
+}
+
+impl Plan {
+    fn new(card: &Card, placement: Placement) -> Self {
+        let file = &card.file;
+        let names = |sections: &[Section]| {
+            sections.iter().map(|section| section.name().to_owned()).collect()
+        };
+        let wires = file.wires.iter().map(|wire| WirePlan {
+            name: wire.name.clone(),
+            port: wire.port.name().into(),
+            fault: wire.fault.is_some(),
+        });
+        let cores = placement.target_cores.into_iter().enumerate();
+        Plan {
+            file: card.path(),
+            card: file.card.name.clone(),
+            engine: format!("{:?}", file.card.engine).to_lowercase(),
+            idle: format!("{:?}", file.card.idle).to_lowercase(),
+            borrowed_core: placement.borrowed_core,
+            wires: wires.collect(),
+            rx: names(&file.rx),
+            tx: names(&file.tx),
+            attachment: file.host.attachment.name().into(),
+            ring_size: file.host.ring_size,
+            tx_ring_size: file.host.tx_ring_size,
+            queues: cores.map(|(queue, core)| QueuePlan { queue, core }).collect(),
+            default_queue: file.card.default_queue,
+            interrupt: moderation(file.interrupt.moderation()),
+            pool: PoolPlan {
+                buffers: file.pool.buffers,
+                buffer_size_bytes: file.pool.buffer_size,
+                mapped_bytes: file.pool.mapped_bytes(),
+            },
+            trace: file.trace.is_some(),
+            notes: placement.warnings,
+        }
+    }
+
+    fn text(&self) -> String {
+        let mut text = String::new();
+        let mut line = |name: &str, value: String| {
+            // Writing to a string does not fail.
+            let _ = writeln!(text, "{name:<13} {value}");
+        };
+        line("file", self.file.clone().unwrap_or_else(|| "the built-in card".into()));
+        line("card", format!("{}, engine {}, idle {}", self.card, self.engine, self.idle));
+        line("borrowed core", self.borrowed_core.to_string());
+        for wire in &self.wires {
+            let fault = if wire.fault { ", with faults" } else { "" };
+            line("wire", format!("{}: {}{fault}", wire.name, wire.port));
+        }
+        line("rx chain", chain(&self.rx, &format!("to queue {}", self.default_queue)));
+        line("tx chain", chain(&self.tx, "to the packet's wire"));
+        for (core, queues) in self.queues_by_core() {
+            line("target core", format!("{core}: {}", ranges(&queues)));
+        }
+        line("rings", format!("{} descriptors, tx {}", self.ring_size, self.tx_ring_size));
+        line("host", self.attachment.clone());
+        line("interrupt", self.interrupt.clone());
+        let PoolPlan { buffers, buffer_size_bytes, mapped_bytes } = self.pool;
+        let mebibytes = mapped_bytes >> 20;
+        line("pool", format!("{buffers} buffers of {buffer_size_bytes} bytes, {mebibytes} MiB"));
+        if self.trace {
+            line("trace", "on".into());
+        }
+        for note in &self.notes {
+            line("note", note.clone());
+        }
+        text
+    }
+
+    fn queues_by_core(&self) -> BTreeMap<usize, Vec<usize>> {
+        let mut by_core = BTreeMap::<usize, Vec<usize>>::new();
+        for queue in &self.queues {
+            by_core.entry(queue.core).or_default().push(queue.queue);
+        }
+        by_core
+    }
+}
+
+/// The functions of a chain, and where packets go that none of them sends anywhere.
+fn chain(names: &[String], end: &str) -> String {
+    match names {
+        [] => format!("all {end}"),
+        names => format!("{}; the rest {end}", names.join(" -> ")),
+    }
+}
+
+fn moderation(mode: ModerationMode) -> String {
+    match mode {
+        ModerationMode::None => "at each packet".into(),
+        ModerationMode::Static { usecs, frames: 0 } => format!("after {usecs} µs"),
+        ModerationMode::Static { usecs, frames } => {
+            format!("after {usecs} µs or {frames} packets")
+        }
+        ModerationMode::Adaptive { max_usecs } => {
+            format!("adaptive, after {max_usecs} µs at most")
+        }
+    }
+}
+
+/// Ascending numbers, written as `queues 0-2, 5`.
+fn ranges(numbers: &[usize]) -> String {
+    let mut parts: Vec<(usize, usize)> = Vec::new();
+    for &number in numbers {
+        match parts.last_mut() {
+            Some((_, last)) if *last + 1 == number => *last = number,
+            _ => parts.push((number, number)),
+        }
+    }
+    let parts: Vec<_> = parts
+        .into_iter()
+        .map(|(first, last)| match last - first {
+            0 => first.to_string(),
+            _ => format!("{first}-{last}"),
+        })
+        .collect();
+    let noun = if numbers.len() == 1 { "queue" } else { "queues" };
+    format!("{noun} {}", parts.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_in_a_row_are_one_range() {
+        assert_eq!(ranges(&[0, 1, 2, 5, 7, 8]), "queues 0-2, 5, 7-8");
+        assert_eq!(ranges(&[3]), "queue 3");
+    }
+}

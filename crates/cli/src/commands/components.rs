@@ -1,0 +1,133 @@
+//! `picnic functions|ports|attachments`: what card files can name.
+
+use crate::failure::Usage;
+use crate::output::{self, Column};
+use crate::template::{snippet, toml_value};
+use clap::Args;
+use picnic_core::config::KeyHelp;
+use picnic_core::registry::Entry;
+use picnic_host::run::registries;
+use serde::Serialize;
+use serde_json::json;
+
+#[derive(Debug, Args)]
+pub(crate) struct ComponentsArgs {
+    /// Show the keys of this one, and how it stands in a card file
+    name: Option<String>,
+}
+
+/// Which registry.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Kind {
+    Functions,
+    Ports,
+    Attachments,
+}
+
+impl Kind {
+    /// What the list is called.
+    fn plural(self) -> &'static str {
+        match self {
+            Kind::Functions => "functions",
+            Kind::Ports => "ports",
+            Kind::Attachments => "attachments",
+        }
+    }
+
+    /// The key that names one.
+    fn key(self) -> &'static str {
+        match self {
+            Kind::Functions => "function",
+            Kind::Ports => "port",
+            Kind::Attachments => "attachment",
+        }
+    }
+
+    /// The section it stands in.
+    fn header(self) -> &'static str {
+        match self {
+            Kind::Functions => "[[rx]]",
+            Kind::Ports => "[[wire]]",
+            Kind::Attachments => "[host]",
+        }
+    }
+
+    /// What the registry holds, in its order.
+    pub(crate) fn list(self) -> Vec<Described> {
+        let registries = registries();
+        match self {
+            Kind::Functions => describe(registries.functions),
+            Kind::Ports => describe(registries.wires),
+            Kind::Attachments => describe(registries.attachments),
+        }
+    }
+}
+
+/// A registry's entry, without what it builds.
+#[derive(Debug, Serialize)]
+pub(crate) struct Described {
+    pub(crate) name: &'static str,
+    pub(crate) help: &'static str,
+    pub(crate) keys: Vec<KeyHelp>,
+}
+
+fn describe<P>(registry: &[Entry<P>]) -> Vec<Described> {
+    let described = registry.iter().map(|entry| Described {
+        name: entry.name,
+        help: entry.help,
+        keys: entry.keys(),
+    });
+    described.collect()
+}
+
+pub(crate) fn run(kind: Kind, args: &ComponentsArgs, json: bool) -> anyhow::Result<()> {
+    let list = kind.list();
+    let Some(wanted) = &args.name else {
+        if json {
+            return output::print_json(&json!({ kind.plural(): list }));
+        }
+        let rows = list.iter().map(|entry| vec![entry.name.into(), entry.help.into()]);
+        let table = output::table(&[Column::Text("name"), Column::Text("help")], rows);
+        let hint = format!("\n`picnic {} NAME` shows the keys of one.\n", kind.plural());
+        return output::print(&(table + &hint));
+    };
+    let Some(entry) = list.iter().find(|entry| entry.name == *wanted) else {
+        let allowed: Vec<_> = list.iter().map(|entry| entry.name).collect();
+        let message = format!("found {} \"{wanted}\", allowed: {}", kind.key(), allowed.join(", "));
+        return Err(Usage(message).into());
+    };
+    if json {
+        return output::print_json(entry);
+    }
+    let mut text = format!("{}: {}\n\n", entry.name, entry.help);
+    text.push_str(&keys_table(&entry.keys));
+    text.push_str("\nIn a card file, every key at its default:\n\n");
+    text.push_str(&snippet(kind.header(), kind.key(), entry.name, &entry.keys));
+    output::print(&text)
+}
+
+/// Keys as a table for people.
+pub(crate) fn keys_table(keys: &[KeyHelp]) -> String {
+    if keys.is_empty() {
+        return " It has no keys.\n".into();
+    }
+    let columns =
+        [Column::Text("key"), Column::Text("type"), Column::Text("default"), Column::Text("help")];
+    let rows = keys.iter().map(|key| {
+        let default = match key.default.as_str() {
+            "" => "-".into(),
+            default => shortened(toml_value(default)),
+        };
+        vec![key.name.clone(), key.r#type.clone(), default, key.help.clone()]
+    });
+    output::fitting_table(&columns, rows)
+}
+
+/// A default that would make its column too wide, cut; the snippet below has all of it.
+fn shortened(text: String) -> String {
+    const MOST: usize = 28;
+    if text.chars().count() <= MOST {
+        return text;
+    }
+    text.chars().take(MOST - 3).chain("...".chars()).collect()
+}

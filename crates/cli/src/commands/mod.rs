@@ -1,0 +1,29 @@
+//! One file per command.
+
+pub(crate) mod card;
+pub(crate) mod check;
+pub(crate) mod completions;
+pub(crate) mod components;
+pub(crate) mod run;
+
+use crate::bench;
+use crate::cli::{Cli, Command};
+use components::Kind;
+
+/// Runs the command that was asked for.
+///
+/// # Errors
+/// See [`crate::failure`] for how they are told.
+pub(crate) fn run(cli: &Cli) -> anyhow::Result<()> {
+    let json = cli.json;
+    match &cli.command {
+        Command::Run(args) => run::run(args, json),
+        Command::Check(args) => check::run(args, json),
+        Command::Card(args) => card::run(args, json),
+        Command::Functions(args) => components::run(Kind::Functions, args, json),
+        Command::Ports(args) => components::run(Kind::Ports, args, json),
+        Command::Attachments(args) => components::run(Kind::Attachments, args, json),
+        Command::Bench(args) => bench::run(args, json),
+        Command::Completions(args) => completions::run(args, json),
+    }
+}

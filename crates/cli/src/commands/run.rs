@@ -1,0 +1,130 @@
+//! `picnic run`: a card, from start to clean stop.
+
+use crate::card::CardArgs;
+use crate::live::Live;
+use crate::{output, signals, summary};
+use clap::Args;
+use picnic_host::instrument::{TraceReport, Tracing};
+use picnic_host::report::Report;
+use picnic_host::run::{self, Running};
+use serde::Serialize;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// How long the built-in card runs unless told otherwise.
+const DEMONSTRATION: Duration = Duration::from_secs(5);
+/// The longest time until Ctrl-C or the end of the wires is noticed.
+const LOOK: Duration = Duration::from_millis(50);
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  picnic run                              the built-in demonstration card, five seconds
+  picnic run my.toml                      until its wires finish or Ctrl-C
+  picnic run my.toml --duration 60 --json
+  picnic run --set host.queues=2 --set wire[0].flows=16
+
+Ctrl-C stops the card cleanly, all rings flushed; a second one kills it.
+Exit codes: 0 good; 1 failed, also if the ledger does not balance; 2 usage or card file.")]
+pub(crate) struct RunArgs {
+    #[command(flatten)]
+    card: CardArgs,
+    /// Stop after this long, or when the wires finish before [default: 5 without a card file,
+    /// else none]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    duration: Option<Duration>,
+    /// Time between two looks of the live table
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "1")]
+    interval: Duration,
+    /// No live table
+    #[arg(long, short)]
+    quiet: bool,
+}
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Figures<'a> {
+    #[serde(flatten)]
+    report: &'a Report,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    trace: Option<&'a TraceReport>,
+}
+
+/// A time above zero, in seconds.
+fn seconds(text: &str) -> Result<Duration, String> {
+    const ALLOWED: &str = "allowed is a number of seconds, 0.001 to 1000000000";
+    let seconds: f64 = text.parse().map_err(|_| ALLOWED)?;
+    if (0.001..=1e9).contains(&seconds) {
+        Ok(Duration::from_secs_f64(seconds))
+    } else {
+        Err(ALLOWED.into())
+    }
+}
+
+pub(crate) fn run(args: &RunArgs, json: bool) -> anyhow::Result<()> {
+    let card = args.card.load()?;
+    let duration = args.duration.or_else(|| args.card.path().is_none().then_some(DEMONSTRATION));
+    let stop = signals::stop_flag()?;
+    if card.file.trace.is_some() {
+        // A trace's file is made anew: not for a card that cannot start.
+        run::check(&card.file).map_err(|error| card.explain_host(error))?;
+    }
+    let mut tracing = Tracing::of(&card.file).map_err(|error| card.explain(error))?;
+    let running =
+        run::start_with(&card.file, &mut tracing).map_err(|error| card.explain_host(error))?;
+    let live = match args.quiet {
+        true => None,
+        false => Live::new(&running.view, &running.placement, json),
+    };
+    wait(&running, duration, &stop, live, args.interval);
+    let report = running.stop()?;
+    let trace = tracing.finish();
+    let printed = match json {
+        true => output::print_json(&Figures { report: &report, trace: trace.as_ref() }),
+        false => output::print(&summary::text(&card.file.card.name, &report, trace.as_ref())),
+    };
+    // Told even if nobody reads the figures.
+    summary::verdict(&report, trace.as_ref())?;
+    printed
+}
+
+/// Returns when the run is to end.
+fn wait(
+    running: &Running,
+    duration: Option<Duration>,
+    stop: &AtomicBool,
+    mut live: Option<Live>,
+    interval: Duration,
+) {
+    let mut next_draw = interval;
+    loop {
+        let elapsed = running.elapsed();
+        let is_over = duration.is_some_and(|duration| elapsed >= duration);
+        if is_over || stop.load(Ordering::Acquire) || running.is_finished() {
+            break;
+        }
+        if let Some(live) = live.as_mut().filter(|_| elapsed >= next_draw) {
+            live.draw(elapsed);
+            next_draw = elapsed + interval;
+        }
+        let left = duration.map_or(LOOK, |duration| duration.saturating_sub(elapsed));
+        let until_draw = next_draw.saturating_sub(elapsed);
+        let until_draw = if live.is_some() { until_draw } else { LOOK };
+        std::thread::sleep(LOOK.min(left).min(until_draw));
+    }
+    if let Some(live) = &mut live {
+        live.erase();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_positive_and_not_endless() {
+        assert_eq!(seconds("1.5"), Ok(Duration::from_millis(1500)));
+        for text in ["0", "-1", "nan", "inf", "1e10", "soon", ""] {
+            assert!(seconds(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! How a failure is told, and the exit code it gives.
+//!
+//! What is wrong with a card file reads `FILE:LINE: KEY: MESSAGE`, as compilers
+//! write it; all else reads `picnic: MESSAGE`, one line for each cause.
+
+use crate::output::{self, is_broken_pipe};
+use picnic_core::error::ConfigError;
+use picnic_engine::build::BuildError;
+use picnic_host::error::HostError;
+use std::process::ExitCode;
+
+/// The user asked for something that is not there.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct Usage(pub(crate) String);
+
+/// Tells the user of a failure, and says what to exit with.
+pub(crate) fn exit_code(error: &anyhow::Error) -> ExitCode {
+    // Whoever read the output has seen enough.
+    if is_broken_pipe(error) {
+        return ExitCode::SUCCESS;
+    }
+    if let Some(error) = config_error(error) {
+        output::tell(error);
+        return ExitCode::from(2);
+    }
+    for cause in error.chain() {
+        output::tell(format_args!("picnic: {cause}"));
+    }
+    if error.is::<Usage>() { ExitCode::from(2) } else { ExitCode::FAILURE }
+}
+
+/// The card file's error, if that is what the error is about.
+fn config_error(error: &anyhow::Error) -> Option<&ConfigError> {
+    error.downcast_ref::<ConfigError>().or_else(|| match error.downcast_ref::<HostError>() {
+        Some(HostError::Build(BuildError::Config(error))) => Some(error),
+        _ => None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_card_files_error_is_found_however_it_came() {
+        let error = ConfigError::new("host.queues", "found 0");
+        assert!(config_error(&anyhow::Error::new(error.clone())).is_some());
+        assert!(config_error(&anyhow::Error::new(HostError::from(error))).is_some());
+        assert!(config_error(&anyhow::anyhow!("something else")).is_none());
+    }
+}

@@ -1,0 +1,173 @@
+//! Writing for people and for programs, and how figures are written.
+
+use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Table, presets};
+use serde::Serialize;
+use std::io::{self, Write};
+
+/// Writes to standard output, whole.
+///
+/// # Errors
+/// What the system said; a reader that has gone is one case, see [`is_broken_pipe`].
+pub(crate) fn print(text: &str) -> anyhow::Result<()> {
+    let mut stdout = io::stdout().lock();
+    stdout.write_all(text.as_bytes())?;
+    stdout.flush()?;
+    Ok(())
+}
+
+/// Writes one JSON object and a line end to standard output.
+pub(crate) fn print_json(value: &impl Serialize) -> anyhow::Result<()> {
+    let mut text = serde_json::to_string_pretty(value)?;
+    text.push('\n');
+    print(&text)
+}
+
+/// Writes a message line to standard error; whoever closed that wants none.
+pub(crate) fn tell(message: impl std::fmt::Display) {
+    let _ = writeln!(io::stderr().lock(), "{message}");
+}
+
+/// Whether the reader of standard output has gone.
+pub(crate) fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+}
+
+/// How a column stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Column {
+    /// Words.
+    Text(&'static str),
+    /// Figures.
+    Number(&'static str),
+}
+
+/// A table without lines: a heading, then the rows, as wide as it needs.
+pub(crate) fn table(columns: &[Column], rows: impl IntoIterator<Item = Vec<String>>) -> String {
+    let mut table = Table::new();
+    table.set_content_arrangement(ContentArrangement::Disabled);
+    written(table, columns, rows)
+}
+
+/// The same, its words broken so that it fits the terminal. The first column stays whole.
+pub(crate) fn fitting_table(
+    columns: &[Column],
+    rows: impl IntoIterator<Item = Vec<String>>,
+) -> String {
+    let mut table = Table::new();
+    table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width());
+    written(table, columns, rows)
+}
+
+/// Columns of the terminal on standard output; a page's, if it is none.
+fn width() -> u16 {
+    match rustix::termios::tcgetwinsize(io::stdout()) {
+        Ok(size) if size.ws_col >= 60 => size.ws_col,
+        _ => 100,
+    }
+}
+
+fn written(
+    mut table: Table,
+    columns: &[Column],
+    rows: impl IntoIterator<Item = Vec<String>>,
+) -> String {
+    table.load_preset(presets::NOTHING);
+    table.set_header(columns.iter().map(|column| match column {
+        Column::Text(name) | Column::Number(name) => *name,
+    }));
+    for row in rows {
+        table.add_row(row);
+    }
+    for (index, column) in columns.iter().enumerate() {
+        if let Some(place) = table.column_mut(index) {
+            let alignment = match column {
+                Column::Text(_) => CellAlignment::Left,
+                Column::Number(_) => CellAlignment::Right,
+            };
+            place.set_cell_alignment(alignment);
+        }
+    }
+    if let Some(first) = table.column_mut(0) {
+        first.set_constraint(ColumnConstraint::ContentWidth);
+    }
+    let mut text = String::new();
+    for line in table.lines() {
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+/// A count with its thousands apart: `1,234,567`.
+pub(crate) fn count(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index != 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// A rate to three or four figures: `12.35 M`, `987`.
+pub(crate) fn rate(per_second: f64) -> String {
+    match per_second {
+        rate if rate >= 999_950_000.0 => format!("{:.2} G", rate / 1e9),
+        rate if rate >= 999_950.0 => format!("{:.2} M", rate / 1e6),
+        rate if rate >= 999.5 => format!("{:.1} k", rate / 1e3),
+        rate => format!("{rate:.0}"),
+    }
+}
+
+/// Nanoseconds in the unit that suits them.
+pub(crate) fn nanoseconds(value: Option<u64>) -> String {
+    match value {
+        None => "unavailable".into(),
+        Some(ns) if ns < 1_000 => format!("{ns} ns"),
+        Some(ns) if ns < 1_000_000 => format!("{:.1} µs", ns as f64 / 1e3),
+        Some(ns) if ns < 1_000_000_000 => format!("{:.1} ms", ns as f64 / 1e6),
+        Some(ns) => format!("{:.2} s", ns as f64 / 1e9),
+    }
+}
+
+/// A quotient with one place behind the point; a dash if there is none.
+pub(crate) fn ratio(value: Option<f64>) -> String {
+    value.map_or_else(|| "-".into(), |value| format!("{value:.1}"))
+}
+
+/// A share in percent.
+pub(crate) fn percent(fraction: f64) -> String {
+    format!("{:.1} %", fraction * 100.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_have_their_thousands_apart() {
+        let texts = [0, 12, 999, 1_000, 123_456, 1_234_567].map(count);
+        assert_eq!(texts, ["0", "12", "999", "1,000", "123,456", "1,234,567"]);
+    }
+
+    #[test]
+    fn rates_never_show_a_thousand_of_a_smaller_unit() {
+        let texts = [0.0, 999.0, 999.6, 12_340.0, 999_960.0, 12_345_678.0, 2e9].map(rate);
+        assert_eq!(texts, ["0", "999", "1.0 k", "12.3 k", "1.00 M", "12.35 M", "2.00 G"]);
+    }
+
+    #[test]
+    fn times_have_the_unit_that_suits_them() {
+        let texts = [None, Some(999), Some(1_500), Some(2_000_000), Some(3_000_000_000)];
+        assert_eq!(texts.map(nanoseconds), ["unavailable", "999 ns", "1.5 µs", "2.0 ms", "3.00 s"]);
+    }
+
+    #[test]
+    fn tables_align_figures_right_and_end_without_blanks() {
+        let columns = [Column::Text("wire"), Column::Number("packets")];
+        let text = table(&columns, [vec!["a".into(), "1".into()], vec!["bb".into(), "".into()]]);
+        assert_eq!(text, " wire  packets\n a           1\n bb\n");
+    }
+}

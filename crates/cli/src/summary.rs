@@ -1,0 +1,243 @@
+//! What a run came to, for people, and whether it is in order.
+
+use crate::output::{self, Column, count, nanoseconds, percent, rate, ratio};
+use picnic_core::ledger::LedgerTotals;
+use picnic_host::instrument::TraceReport;
+use picnic_host::report::Report;
+use std::fmt::Write;
+
+/// The report as text.
+pub(crate) fn text(name: &str, report: &Report, trace: Option<&TraceReport>) -> String {
+    let mut text = format!(
+        "{name}: {:.2} s, engine {}, borrowed core {} busy {}, asleep {}\n\n",
+        report.duration_s,
+        report.engine,
+        report.borrowed_core.core,
+        percent(report.borrowed_core.busy_fraction),
+        percent(report.borrowed_core.asleep_fraction),
+    );
+    text.push_str(&wires(report));
+    text.push('\n');
+    text.push_str(&queues(report));
+    if !report.functions.is_empty() {
+        text.push('\n');
+        text.push_str(&functions(report));
+    }
+    text.push('\n');
+    let mut line = |name: &str, value: String| {
+        // Writing to a string does not fail.
+        let _ = writeln!(text, "{name:<8} {value}");
+    };
+    line("ledger", ledger(&report.ledger));
+    for (place, packets) in &report.drops_by_stage {
+        line("dropped", format!("{} {place}", count(*packets)));
+    }
+    let latency = &report.latency_ns;
+    line(
+        "latency",
+        format!(
+            "p50 {}, p99 {}, p999 {} from wire to target routine",
+            nanoseconds(latency.p50),
+            nanoseconds(latency.p99),
+            nanoseconds(latency.p999)
+        ),
+    );
+    if let Some(trace) = trace {
+        let (written, lost) = (count(trace.packets_written), count(trace.packets_lost));
+        line("trace", format!("{}: {written} packets written, {lost} lost", trace.path));
+    }
+    for note in &report.notes {
+        line("note", note.clone());
+    }
+    text
+}
+
+/// `in = delivered + transmitted + consumed + dropped + in flight`, with the numbers.
+fn ledger(totals: &LedgerTotals) -> String {
+    format!(
+        "in {} = delivered {} + transmitted {} + consumed {} + dropped {} + in flight {}: {}",
+        count(totals.r#in),
+        count(totals.delivered),
+        count(totals.transmitted),
+        count(totals.consumed),
+        count(totals.dropped),
+        count(totals.in_flight),
+        if totals.balanced() { "balanced" } else { "NOT BALANCED" },
+    )
+}
+
+fn wires(report: &Report) -> String {
+    let rows = report.wires.iter().map(|wire| {
+        let per_second = |packets: u64| rate(packets as f64 / report.duration_s);
+        vec![
+            wire.name.clone(),
+            count(wire.rx_packets),
+            count(wire.rx_bytes),
+            per_second(wire.rx_packets),
+            count(wire.tx_packets),
+            count(wire.tx_bytes),
+            per_second(wire.tx_packets),
+        ]
+    });
+    output::table(
+        &[
+            Column::Text("wire"),
+            Column::Number("rx packets"),
+            Column::Number("rx bytes"),
+            Column::Number("rx packets/s"),
+            Column::Number("tx packets"),
+            Column::Number("tx bytes"),
+            Column::Number("tx packets/s"),
+        ],
+        rows,
+    )
+}
+
+fn queues(report: &Report) -> String {
+    let rows = report.queues.iter().map(|queue| {
+        vec![
+            queue.queue.to_string(),
+            queue.core.to_string(),
+            count(queue.packets),
+            count(queue.bytes),
+            rate(queue.packets as f64 / report.duration_s),
+            count(queue.interrupts),
+            ratio(queue.packets_per_interrupt),
+            count(queue.transmitted),
+            count(queue.ring_full),
+        ]
+    });
+    output::table(
+        &[
+            Column::Number("queue"),
+            Column::Number("core"),
+            Column::Number("packets"),
+            Column::Number("bytes"),
+            Column::Number("packets/s"),
+            Column::Number("interrupts"),
+            Column::Number("packets/interrupt"),
+            Column::Number("sent"),
+            Column::Number("ring full"),
+        ],
+        rows,
+    )
+}
+
+fn functions(report: &Report) -> String {
+    let rows = report.functions.iter().map(|function| {
+        vec![function.name.clone(), count(function.packets), count(function.dropped)]
+    });
+    output::table(
+        &[Column::Text("function"), Column::Number("packets"), Column::Number("dropped")],
+        rows,
+    )
+}
+
+/// What must hold at the end of every run.
+///
+/// # Errors
+/// A packet has no known fate, or a buffer is lost: both are bugs, and said loudly. Or the
+/// trace that was asked for is not whole.
+pub(crate) fn verdict(report: &Report, trace: Option<&TraceReport>) -> anyhow::Result<()> {
+    let totals = &report.ledger;
+    anyhow::ensure!(
+        totals.balanced(),
+        "the ledger does not balance ({}; {} bursts did not on their own): this is a bug of \
+         picnic, and the figures of this run are void",
+        ledger(totals),
+        totals.unbalanced_bursts
+    );
+    anyhow::ensure!(
+        report.buffers_missing == 0,
+        "{} buffers did not come home: this is a bug of picnic",
+        report.buffers_missing
+    );
+    if let Some(TraceReport { path, error: Some(error), .. }) = trace {
+        anyhow::bail!("the trace {path} ended early: {error}");
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use picnic_host::report::{CoreReport, FunctionReport, LatencyReport, QueueReport, WireReport};
+
+    fn report() -> Report {
+        Report {
+            engine: "poll",
+            duration_s: 2.0,
+            wires: vec![WireReport {
+                name: "wire0".into(),
+                rx_packets: 2_000,
+                rx_bytes: 120_000,
+                tx_packets: 0,
+                tx_bytes: 0,
+            }],
+            queues: vec![QueueReport {
+                queue: 0,
+                core: 0,
+                packets: 1_990,
+                bytes: 119_400,
+                interrupts: 199,
+                packets_per_interrupt: Some(10.0),
+                polls: 500,
+                empty_polls: 100,
+                transmitted: 0,
+                ring_full: 10,
+            }],
+            functions: vec![FunctionReport { name: "rss".into(), packets: 2_000, dropped: 0 }],
+            drops: [("ring_full", 10)].into(),
+            drops_by_stage: [("ring_full@steer".into(), 10)].into(),
+            ledger: LedgerTotals {
+                r#in: 2_000,
+                delivered: 1_990,
+                dropped: 10,
+                ..LedgerTotals::default()
+            },
+            buffers_missing: 0,
+            latency_ns: LatencyReport { p50: Some(1_500), p99: None, p999: None },
+            borrowed_core: CoreReport { core: 1, busy_fraction: 0.25, asleep_fraction: 0.5 },
+            notes: vec!["something to know".into()],
+        }
+    }
+
+    #[test]
+    fn the_summary_says_all_that_the_report_does() {
+        let text = text("picnic0", &report(), None);
+        for part in [
+            "picnic0: 2.00 s, engine poll, borrowed core 1 busy 25.0 %, asleep 50.0 %",
+            "ledger   in 2,000 = delivered 1,990 + transmitted 0 + consumed 0 + dropped 10 \
+             + in flight 0: balanced",
+            "dropped  10 ring_full@steer",
+            "latency  p50 1.5 µs, p99 unavailable",
+            "note     something to know",
+            "rss",
+            "119,400",
+        ] {
+            assert!(text.contains(part), "no {part:?} in:\n{text}");
+        }
+    }
+
+    #[test]
+    fn lost_packets_and_lost_buffers_fail_the_run() {
+        assert!(verdict(&report(), None).is_ok());
+        let mut lost = report();
+        lost.ledger.delivered -= 1;
+        assert!(verdict(&lost, None).unwrap_err().to_string().contains("NOT BALANCED"));
+        let mut burst = report();
+        burst.ledger.unbalanced_bursts = 1;
+        assert!(verdict(&burst, None).is_err());
+        let missing = Report { buffers_missing: 3, ..report() };
+        assert!(verdict(&missing, None).unwrap_err().to_string().starts_with("3 buffers"));
+        let trace = TraceReport {
+            path: "all.pcapng".into(),
+            packets_written: 5,
+            packets_lost: 1,
+            interfaces: Vec::new(),
+            error: Some("no space".into()),
+        };
+        let error = verdict(&report(), Some(&trace)).unwrap_err().to_string();
+        assert_eq!(error, "the trace all.pcapng ended early: no space");
+    }
+}

@@ -1,0 +1,149 @@
+//! What the tests of the `picnic` binary share.
+
+#![allow(dead_code, unreachable_pub, missing_docs)]
+
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+pub const PICNIC: &str = env!("CARGO_BIN_EXE_picnic");
+
+/// Held by whoever runs a card: two at a time would take the cores from each other.
+pub fn machine() -> MutexGuard<'static, ()> {
+    static MACHINE: Mutex<()> = Mutex::new(());
+    MACHINE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Runs `picnic` with these arguments, in a folder.
+pub fn picnic_in(folder: &Path, arguments: &[&str]) -> Output {
+    let _machine = arguments.starts_with(&["run"]).then(machine);
+    Command::new(PICNIC).args(arguments).current_dir(folder).output().unwrap()
+}
+
+/// Runs `picnic` with these arguments.
+pub fn picnic(arguments: &[&str]) -> Output {
+    picnic_in(Path::new("/"), arguments)
+}
+
+pub fn stdout(output: &Output) -> &str {
+    std::str::from_utf8(&output.stdout).unwrap()
+}
+
+pub fn stderr(output: &Output) -> &str {
+    std::str::from_utf8(&output.stderr).unwrap()
+}
+
+/// Standard output of a run that must go well.
+pub fn good(arguments: &[&str]) -> String {
+    let output = picnic(arguments);
+    assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", stderr(&output));
+    assert_eq!(stderr(&output), "", "{arguments:?}");
+    stdout(&output).to_owned()
+}
+
+/// The one JSON object that standard output must be.
+pub fn json(output: &Output) -> Value {
+    let text = stdout(output);
+    let value: Value = serde_json::from_str(text)
+        .unwrap_or_else(|error| panic!("{error} in stdout:\n{text}\nstderr:\n{}", stderr(output)));
+    assert!(value.is_object(), "{text}");
+    value
+}
+
+pub fn good_json(arguments: &[&str]) -> Value {
+    let output = picnic(arguments);
+    assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", stderr(&output));
+    json(&output)
+}
+
+/// A folder with these files.
+pub fn folder(files: &[(&str, &[u8])]) -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, bytes) in files {
+        std::fs::write(folder.path().join(name), bytes).unwrap();
+    }
+    folder
+}
+
+/// A card file in a folder of its own.
+pub fn card(text: &str) -> (TempDir, PathBuf) {
+    let folder = folder(&[("card.toml", text.as_bytes())]);
+    let path = folder.path().join("card.toml");
+    (folder, path)
+}
+
+/// A run's ledger, packet by packet.
+pub fn assert_balanced(report: &Value) {
+    let ledger = &report["ledger"];
+    let count = |name: &str| ledger[name].as_u64().unwrap_or_else(|| panic!("{name}: {ledger}"));
+    let fates = ["delivered", "transmitted", "consumed", "dropped", "in_flight"].map(count);
+    assert_eq!(count("in"), fates.iter().sum::<u64>(), "{ledger}");
+    assert_eq!(ledger["balanced"], true);
+    assert_eq!(count("in_flight"), 0, "a stopped card has nothing in flight: {ledger}");
+    assert_eq!(report["buffers_missing"], 0);
+    let drops: u64 = report["drops"].as_object().unwrap().values().filter_map(Value::as_u64).sum();
+    assert_eq!(drops, count("dropped"));
+}
+
+/// A capture in the classic format, of Ethernet, with these packets.
+pub fn pcap(packets: &[Vec<u8>]) -> Vec<u8> {
+    let mut file = Vec::new();
+    for word in [0xa1b2_c3d4_u32, 0x0004_0002, 0, 0, 262_144, 1] {
+        file.extend(word.to_le_bytes());
+    }
+    for (index, packet) in packets.iter().enumerate() {
+        let length = packet.len() as u32;
+        for word in [1_700_000_000, index as u32, length, length] {
+            file.extend(word.to_le_bytes());
+        }
+        file.extend(packet);
+    }
+    file
+}
+
+/// An Ethernet frame with IPv4 and TCP, of the flow with this number.
+pub fn tcp_frame(flow: u16) -> Vec<u8> {
+    let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0];
+    frame.extend([0x45, 0, 0, 46, 0, 0, 0, 0, 64, 6, 0, 0]);
+    frame.extend([10, 0, (flow >> 8) as u8, flow as u8, 10, 9, 9, 9]);
+    frame.extend((1024 + flow).to_be_bytes());
+    frame.extend(80u16.to_be_bytes());
+    frame.extend([0; 8]);
+    frame.extend([0x50, 0x10, 0, 0, 0, 0, 0, 0]);
+    frame.extend([0; 6]);
+    frame
+}
+
+/// Starts `picnic`, and waits until its card has its threads. To be called with the machine.
+pub fn start(_machine: &MutexGuard<'_, ()>, arguments: &[&str]) -> Child {
+    let mut command = Command::new(PICNIC);
+    let child = command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = child.spawn().unwrap();
+    let threads = PathBuf::from(format!("/proc/{}/task", child.id()));
+    let patience = Instant::now();
+    while std::fs::read_dir(&threads).map_or(0, Iterator::count) < 3 {
+        assert!(patience.elapsed() < Duration::from_secs(20), "the card has not started");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    child
+}
+
+/// Ctrl-C for a child.
+pub fn interrupt(child: &Child) {
+    let id = rustix::process::Pid::from_child(child);
+    rustix::process::kill_process(id, rustix::process::Signal::INT).unwrap();
+}
+
+/// Tells of a test that cannot run here, in the words that `make test` sums up.
+pub fn skip(name: &str, reason: &str) {
+    use std::io::Write;
+    let line = format!("skipped: {name}, because {reason}\n");
+    eprint!("{line}");
+    if let Some(path) = std::env::var_os("PICNIC_SKIPS") {
+        let file = std::fs::OpenOptions::new().append(true).create(true).open(path);
+        let _ = file.and_then(|mut file| file.write_all(line.as_bytes()));
+    }
+}

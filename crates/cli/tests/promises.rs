@@ -1,0 +1,92 @@
+//! What the card promises of a process: no privileges, little memory, few system calls.
+
+mod common;
+
+use common::*;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::time::Duration;
+
+/// Nobody, on every Linux.
+const NOBODY: u32 = 65_534;
+const MIB: u64 = 1 << 20;
+
+#[test]
+fn an_ordinary_user_can_run_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let binary = folder.path().join("picnic");
+    std::fs::copy(PICNIC, &binary).unwrap();
+    for path in [folder.path(), &binary] {
+        std::fs::set_permissions(path, PermissionsExt::from_mode(0o755)).unwrap();
+    }
+    let mut command = Command::new(&binary);
+    command.args(["run", "--duration=0.3", "--json"]).current_dir("/").env_clear();
+    if rustix::process::geteuid().is_root() {
+        // With the user id go all capabilities and supplementary groups.
+        command.uid(NOBODY).gid(NOBODY);
+    }
+    let _machine = machine();
+    let output = command.output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let report = json(&output);
+    assert!(report["ledger"]["delivered"].as_u64().unwrap() > 0);
+    assert_balanced(&report);
+}
+
+#[test]
+fn memory_is_the_pool_and_little_more() {
+    let plan = good_json(&["check", "--json"]);
+    let pool = plan["pool"]["mapped_bytes"].as_u64().unwrap();
+    let machine = machine();
+    let child = start(&machine, &["run", "--duration=30", "--json"]);
+    std::thread::sleep(Duration::from_millis(1500));
+    let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
+    interrupt(&child);
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
+    let kib: u64 = line.split_whitespace().nth(1).unwrap().parse().unwrap();
+    let resident = kib * 1024;
+    assert!(
+        resident <= pool + 32 * MIB,
+        "{} MiB resident with a pool of {} MiB",
+        resident / MIB,
+        pool / MIB
+    );
+}
+
+/// Runs the card flat out and awake for a time; packets delivered, and system calls made.
+fn traced_run(seconds: &str) -> Option<(u64, u64)> {
+    let folder = tempfile::tempdir().unwrap();
+    let counts = folder.path().join("counts");
+    let mut command = Command::new("strace");
+    command.args(["-f", "-c", "-o"]).arg(&counts).arg(PICNIC).args(["run", "--json", "--quiet"]);
+    command.args(["--duration", seconds, "--idle=spin", "--set=interrupt.poll_usecs=1000000"]);
+    let _machine = machine();
+    let output = command.output().unwrap();
+    if output.status.code() != Some(0) {
+        skip("no system call per packet", &format!("strace: {}", stderr(&output).trim()));
+        return None;
+    }
+    let report = json(&output);
+    assert_balanced(&report);
+    let counts = std::fs::read_to_string(counts).unwrap();
+    let total = counts.lines().find(|line| line.ends_with(" total")).unwrap();
+    let calls = total.split_whitespace().nth(3).unwrap().parse().unwrap();
+    Some((report["ledger"]["delivered"].as_u64().unwrap(), calls))
+}
+
+#[test]
+fn no_system_call_is_made_per_packet() {
+    if Command::new("strace").arg("--version").output().is_err() {
+        return skip("no system call per packet", "strace is not installed");
+    }
+    let Some((few_packets, few_calls)) = traced_run("0.5") else { return };
+    let Some((packets, calls)) = traced_run("2.5") else { return };
+    let (more_packets, more_calls) = (packets - few_packets, calls.saturating_sub(few_calls));
+    assert!(more_packets > 100_000, "{few_packets} and {packets} packets");
+    // The command's own thread looks for Ctrl-C twenty times a second; nobody else calls.
+    assert!(more_calls < 200, "{more_calls} system calls more for {more_packets} packets more");
+    assert!(calls < 1000, "{calls} system calls for {packets} packets");
+}

@@ -1,0 +1,139 @@
+//! The `[trace]` section at work: the tracer at the stages of a card.
+//!
+//! ```no_run
+//! # use picnic_core::config::CardFile;
+//! # use picnic_engine::build::{Instrument, NoInstrument};
+//! # use picnic_host::{instrument::Tracing, run::start_with};
+//! let card = CardFile::parse("[trace]\npath = \"all.pcapng\"\n", None)?;
+//! let mut tracing = Tracing::of(&card)?;
+//! let report = start_with(&card, &mut tracing)?.stop()?;
+//! let trace = tracing.finish();
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Guarantees: a card without `[trace]` gets no wrapper at all. Timestamps are wall-clock
+//! time as of the start, then the card's own clock: they never step back.
+
+use picnic_core::attachment::HostQueue;
+use picnic_core::config::CardFile;
+use picnic_core::error::ConfigError;
+use picnic_core::function::Function;
+use picnic_core::ledger::Stage;
+use picnic_core::port::WirePort;
+use picnic_core::registry::BuildContext;
+use picnic_engine::build::Instrument;
+use picnic_ports::middleware::tracer::{TraceConfig, TraceStage, Tracer};
+use serde::Serialize;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// A card's tracer; none if its file has no `[trace]`.
+#[derive(Debug)]
+pub struct Tracing {
+    tracer: Option<Tracer>,
+}
+
+/// What became of a trace.
+#[derive(Clone, Debug, Serialize)]
+pub struct TraceReport {
+    /// The pcapng file.
+    pub path: String,
+    /// Packets in the file.
+    pub packets_written: u64,
+    /// Packets that came by and are not in the file.
+    pub packets_lost: u64,
+    /// By interface.
+    pub interfaces: Vec<InterfaceReport>,
+    /// Why the trace ended early, if it did.
+    pub error: Option<String>,
+}
+
+/// What became of one interface's packets.
+#[derive(Clone, Debug, Serialize)]
+pub struct InterfaceReport {
+    /// Its name in the pcapng file.
+    pub name: String,
+    /// Packets that came by.
+    pub seen: u64,
+    /// Those in the file.
+    pub written: u64,
+    /// Those not in the file.
+    pub lost: u64,
+}
+
+/// Checks `[trace]`, if there is one, and makes nothing.
+///
+/// # Errors
+/// What is wrong with one of its keys.
+pub fn check(file: &CardFile) -> Result<(), ConfigError> {
+    let Some(section) = &file.trace else { return Ok(()) };
+    let config = section.parse::<TraceConfig>()?;
+    config.validate().map_err(|error| section.locate(error))
+}
+
+impl Tracing {
+    /// Starts the trace that the card file asks for; its file is made anew.
+    ///
+    /// # Errors
+    /// What is wrong with a key of `[trace]`; that the file cannot be made is such a thing.
+    pub fn of(file: &CardFile) -> Result<Self, ConfigError> {
+        let Some(section) = &file.trace else { return Ok(Tracing { tracer: None }) };
+        let config = section.parse::<TraceConfig>()?;
+        let context = BuildContext { directory: file.directory.clone(), ..BuildContext::default() };
+        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let epoch_ns = since_1970.as_nanos() as u64;
+        let tracer =
+            Tracer::start_at(&config, &context, epoch_ns).map_err(|error| section.locate(error))?;
+        Ok(Tracing { tracer: Some(tracer) })
+    }
+
+    /// Writes what is left, closes the file, and says what became of it.
+    pub fn finish(self) -> Option<TraceReport> {
+        let tracer = self.tracer?;
+        let path = tracer.name().to_owned();
+        let report = tracer.finish();
+        let (packets_written, packets_lost) = (report.written(), report.lost());
+        let interfaces = report.points.into_iter().map(|point| InterfaceReport {
+            name: point.name,
+            seen: point.seen,
+            written: point.written,
+            lost: point.lost,
+        });
+        Some(TraceReport {
+            path,
+            packets_written,
+            packets_lost,
+            interfaces: interfaces.collect(),
+            error: report.error,
+        })
+    }
+}
+
+impl Instrument for Tracing {
+    fn wire(&mut self, port: Box<dyn WirePort>, _: usize, name: &str) -> Box<dyn WirePort> {
+        match &self.tracer {
+            Some(tracer) => tracer.trace_wire(port, name),
+            None => port,
+        }
+    }
+
+    fn function(
+        &mut self,
+        function: Box<dyn Function>,
+        stage: Stage,
+        position: usize,
+        name: &str,
+    ) -> Box<dyn Function> {
+        let stage = if stage == Stage::Tx { TraceStage::Tx } else { TraceStage::Rx };
+        match &self.tracer {
+            Some(tracer) => tracer.trace_function(stage, function, name, position),
+            None => function,
+        }
+    }
+
+    fn queue(&mut self, queue: Box<dyn HostQueue>, index: u16) -> Box<dyn HostQueue> {
+        match &self.tracer {
+            Some(tracer) => tracer.trace_queue(queue, index),
+            None => queue,
+        }
+    }
+}
