@@ -102,22 +102,36 @@ impl Doors {
     /// Puts a packet on a target ring, to be published at the end of the burst.
     #[inline(always)]
     pub fn steer(&mut self, packet: Descriptor, queue: u16) {
-        match self.targets.get_mut(queue as usize) {
-            Some(target) => {
-                if let Err(packet) = target.ring.stage(packet) {
-                    self.ring_full(packet, queue);
-                }
-            }
-            None => self.drop(packet, DropReason::NoSuchQueue, Stage::Steer),
+        let refused = match self.targets.get_mut(usize::from(queue)) {
+            Some(target) => target.ring.stage(packet),
+            None => Err(packet),
+        };
+        if let Err(packet) = refused {
+            self.refuse(packet, queue);
+        }
+    }
+
+    /// Puts a burst on the target rings, the `n`th packet on that of `queues[n]`: the fastest
+    /// way out, from slot to slot. Packets beyond the end of `queues` stay in the burst.
+    #[inline]
+    pub fn steer_burst(&mut self, burst: &mut Burst, queues: &[u16]) {
+        let mut packets = burst.drain();
+        loop {
+            let refused = packets.scatter(queues, &mut self.targets, |target| &mut target.ring);
+            let Some((queue, packet)) = refused else { return };
+            self.refuse(packet, queue);
         }
     }
 
     #[cold]
-    fn ring_full(&mut self, packet: Descriptor, queue: u16) {
-        if let Some(target) = self.targets.get(queue as usize) {
-            target.counters.ring_full.add(1);
+    fn refuse(&mut self, packet: Descriptor, queue: u16) {
+        match self.targets.get(usize::from(queue)) {
+            Some(target) => {
+                target.counters.ring_full.add(1);
+                self.drop(packet, DropReason::RingFull, Stage::Steer);
+            }
+            None => self.drop(packet, DropReason::NoSuchQueue, Stage::Steer),
         }
-        self.drop(packet, DropReason::RingFull, Stage::Steer);
     }
 
     /// Puts a packet on the queue for a wire.
@@ -289,6 +303,12 @@ impl<'a> Out<'a> {
     #[inline(always)]
     pub fn steer(&mut self, packet: Descriptor, queue: u16) {
         self.doors.steer(packet, queue);
+    }
+
+    /// Sends a burst to target queues, packet `n` to `queues[n]`; see [`Doors::steer_burst`].
+    #[inline]
+    pub fn steer_burst(&mut self, burst: &mut Burst, queues: &[u16]) {
+        self.doors.steer_burst(burst, queues);
     }
 
     /// Sends a packet out by a wire.

@@ -15,6 +15,8 @@
 #![allow(unsafe_code)]
 
 use super::desc::Descriptor;
+use super::pool;
+use crate::ring::spsc::Producer;
 use std::fmt;
 use std::mem::MaybeUninit;
 
@@ -70,6 +72,30 @@ impl Burst {
         }
     }
 
+    /// Appends what `make` gives and lends it out, in its place; `None` if it gives nothing or
+    /// the burst is full.
+    #[inline(always)]
+    pub fn push_with(
+        &mut self,
+        make: impl FnOnce() -> Option<Descriptor>,
+    ) -> Option<&mut Descriptor> {
+        let slot = self.slots.get_mut(self.length)?;
+        let descriptor = slot.write(make()?);
+        self.length += 1;
+        Some(descriptor)
+    }
+
+    /// Appends descriptors until there are no more or the burst is full.
+    #[inline(always)]
+    pub(crate) fn extend(&mut self, descriptors: impl Iterator<Item = Descriptor>) {
+        let mut added = 0;
+        for (slot, descriptor) in self.slots.iter_mut().skip(self.length).zip(descriptors) {
+            slot.write(descriptor);
+            added += 1;
+        }
+        self.length += added;
+    }
+
     /// The descriptors, in order.
     #[inline(always)]
     pub fn as_slice(&self) -> &[Descriptor] {
@@ -98,7 +124,7 @@ impl Burst {
         self.length = self.length.checked_sub(1)?;
         // SAFETY: the slot was within `length` until just now, so it is initialised, and no
         // longer is within, so it is read once.
-        Some(unsafe { self.slots[self.length].assume_init_read() })
+        Some(unsafe { pool::relocated(&raw const self.slots[self.length]) })
     }
 
     /// Keeps the descriptors for which `keep` gives them back; order is kept.
@@ -108,7 +134,7 @@ impl Burst {
         for index in 0..length {
             // SAFETY: slots below the old length are initialised; each is read once, and
             // written again only at or below the place just read.
-            let descriptor = unsafe { self.slots[index].assume_init_read() };
+            let descriptor = unsafe { pool::relocated(&raw const self.slots[index]) };
             if let Some(descriptor) = keep(descriptor) {
                 self.slots[self.length].write(descriptor);
                 self.length += 1;
@@ -141,7 +167,7 @@ impl Iterator for Drain<'_> {
         }
         // SAFETY: `next` is below the length the burst had, so the slot is initialised; `next`
         // moves past it and the burst counts as empty meanwhile, so it is read once.
-        let descriptor = unsafe { self.burst.slots.get_unchecked(self.next).assume_init_read() };
+        let descriptor = unsafe { pool::relocated(self.burst.slots.as_ptr().add(self.next)) };
         self.next += 1;
         Some(descriptor)
     }
@@ -164,6 +190,36 @@ impl Drop for Drain<'_> {
 }
 
 impl Drain<'_> {
+    /// Moves the descriptors on to the rings of their queues, slot to slot, in order: the
+    /// `n`th of the burst goes to the ring that `ring` finds for `queues[n]`.
+    ///
+    /// Stops at the first that its ring has no room for, or that has no ring, and gives it
+    /// back with its queue; call again for the rest. `None` at the end of the burst or of
+    /// `queues`.
+    #[inline(always)]
+    pub(crate) fn scatter<R>(
+        &mut self,
+        queues: &[u16],
+        rings: &mut [R],
+        ring: impl Fn(&mut R) -> &mut Producer<Descriptor>,
+    ) -> Option<(u16, Descriptor)> {
+        let slots = self.burst.slots.as_ptr();
+        for &queue in queues.get(self.next..self.length.min(queues.len()))? {
+            // SAFETY: as in `next`: initialised, and read once, since `next` moves past it.
+            let from = unsafe { slots.add(self.next) };
+            self.next += 1;
+            let staged = rings.get_mut(usize::from(queue)).is_some_and(|found| {
+                // SAFETY: `from` holds a descriptor, `to` is a free slot of the same size.
+                ring(found).stage_with(|to| unsafe { pool::relocate(from, to) })
+            });
+            if !staged {
+                // SAFETY: it was not moved, so this is the one time it is read.
+                return Some((queue, unsafe { pool::relocated(from) }));
+            }
+        }
+        None
+    }
+
     #[cold]
     fn close_gap(&mut self) {
         let left = self.length - self.next;

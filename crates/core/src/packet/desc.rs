@@ -14,6 +14,7 @@ use super::layers::{Layers, PacketType};
 use super::pool::{self, SEGMENT_HEADER_BYTES};
 use crate::time::Time;
 use std::fmt;
+use std::mem::offset_of;
 
 /// What `rss` hashed over: the RSS hash types of the NDIS and virtio specifications.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -82,53 +83,57 @@ pub struct Descriptor {
     time_high: u16,
     /// The wire it came in on, or is to leave by.
     pub wire: u8,
-    /// L3 and L4 protocols, as `parse` found them.
-    pub packet_type: PacketType,
+    reserved: u8,
     /// The RSS hash; meaningful if `rss_type` is not `None`.
     pub rss_hash: u32,
     /// A value functions may pass on (the kernel's skb mark).
     pub mark: u32,
-    l3_offset: u8,
+    packet_type: PacketType,
     /// L3 header length in units of four bytes; zero if there is no L4 header.
     l3_words: u8,
     flags: u16,
     /// Outer VLAN tag control information; meaningful if `vlan_count` is not zero.
-    pub vlan_tci: u16,
+    vlan_tci: u16,
     /// Payload bytes per segment of a super-frame.
-    pub gso_size: u16,
+    gso_size: u16,
 }
 
 const _: () = assert!(size_of::<Descriptor>() == 32);
+// The data path writes descriptors by whole words and relies on these places. A narrow store
+// followed by a wider load of the same bytes makes the processor wait until the store has left
+// its buffer, and that waits for every store before it: here, for frames written to lines that
+// another core holds.
+const _: () = {
+    assert!(offset_of!(Descriptor, buffer) == 0);
+    assert!(offset_of!(Descriptor, offset) == 4);
+    assert!(offset_of!(Descriptor, length) == 6);
+    assert!(offset_of!(Descriptor, time_low) == ORIGIN * 8);
+    assert!(offset_of!(Descriptor, time_high) == ORIGIN * 8 + 4);
+    assert!(offset_of!(Descriptor, wire) == ORIGIN * 8 + 6);
+    assert!(offset_of!(Descriptor, rss_hash) == HASH * 8);
+    assert!(offset_of!(Descriptor, mark) == HASH * 8 + 4);
+    assert!(offset_of!(Descriptor, packet_type) == KIND * 8);
+    assert!(offset_of!(Descriptor, l3_words) == KIND * 8 + 1);
+    assert!(offset_of!(Descriptor, flags) == KIND * 8 + 2);
+    assert!(offset_of!(Descriptor, vlan_tci) == KIND * 8 + 4);
+    assert!(offset_of!(Descriptor, gso_size) == KIND * 8 + 6);
+};
 
-// flags: bit 0 chained · 1-2 checksum · 3-4 GSO type · 5-6 VLAN count · 8-11 RSS type
+/// The words of a descriptor: where the packet is (0), where and when it came from, its hash
+/// and mark, what kind of packet it is.
+const ORIGIN: usize = 1;
+const HASH: usize = 2;
+const KIND: usize = 3;
+
+// flags: bit 0 chained · 1-2 checksum · 3-4 GSO type · 5-6 VLAN count · 7 parsed · 8-11 RSS type
 const CHAINED: u16 = 1;
 const CHECKSUM_SHIFT: u16 = 1;
 const GSO_SHIFT: u16 = 3;
 const VLAN_SHIFT: u16 = 5;
+const PARSED: u16 = 1 << 7;
 const RSS_SHIFT: u16 = 8;
 
 impl Descriptor {
-    /// A descriptor of `length` bytes at `offset` of a buffer that nothing else stands for.
-    #[inline(always)]
-    pub(super) fn new(buffer: u32, offset: u16, length: u16) -> Self {
-        Descriptor {
-            buffer,
-            offset,
-            length,
-            time_low: 0,
-            time_high: 0,
-            wire: 0,
-            packet_type: PacketType::default(),
-            rss_hash: 0,
-            mark: 0,
-            l3_offset: 0,
-            l3_words: 0,
-            flags: 0,
-            vlan_tci: 0,
-            gso_size: 0,
-        }
-    }
-
     /// The packet's bytes; of a chained packet, those of its first segment.
     #[inline(always)]
     pub fn data(&self) -> &[u8] {
@@ -241,8 +246,8 @@ impl Descriptor {
     /// Sets the receive time.
     #[inline(always)]
     pub fn set_received_at(&mut self, now: Time) {
-        self.time_low = now.as_nanos() as u32;
-        self.time_high = (now.as_nanos() >> 32) as u16;
+        let word = &mut pool::words_mut(self)[ORIGIN];
+        *word = *word >> 48 << 48 | now.as_nanos() & ((1 << 48) - 1);
     }
 
     /// Parses the packet's headers and keeps what was found in the descriptor.
@@ -256,32 +261,57 @@ impl Descriptor {
     /// Keeps what a parse has found.
     #[inline(always)]
     pub fn set_layers(&mut self, layers: &Layers) {
-        self.packet_type = layers.packet_type;
-        self.l3_offset = layers.l3_offset;
-        self.vlan_tci = layers.vlan_tci;
         let words = layers.l4_offset.saturating_sub(u16::from(layers.l3_offset)) / 4;
         // Extension headers past 1020 bytes: L4 is out of reach, as for a NIC's parser.
-        self.l3_words = if words > 255 { 0 } else { words as u8 };
-        self.flags =
-            (self.flags & !(3 << VLAN_SHIFT)) | u16::from(layers.vlan_count & 3) << VLAN_SHIFT;
+        let words = if words > 255 { 0 } else { u64::from(words) };
+        let parsed = if layers.l3_offset == 0 { 0 } else { PARSED };
+        let flags = u64::from(parsed | u16::from(layers.vlan_count & 3) << VLAN_SHIFT);
+        const KEPT: u64 = (!(PARSED | 3 << VLAN_SHIFT) as u64) << 16 | 0xffff << 48;
+        let word = &mut pool::words_mut(self)[KIND];
+        *word = *word & KEPT
+            | u64::from(layers.packet_type.bits())
+            | words << 8
+            | flags << 16
+            | u64::from(layers.vlan_tci) << 32;
     }
 
     /// What the last parse found, all but `protocol`.
     #[inline(always)]
     pub fn layers(&self) -> Layers {
+        let vlan_count = self.vlan_count();
+        // Ethernet's header and the tags: nothing else stands before L3.
+        let l3_offset = if self.flags & PARSED == 0 { 0 } else { 14 + 4 * vlan_count };
         let l4_offset = match self.l3_words {
             0 => 0,
-            words => u16::from(self.l3_offset) + u16::from(words) * 4,
+            words => u16::from(l3_offset) + u16::from(words) * 4,
         };
         Layers {
-            l3_offset: self.l3_offset,
-            vlan_count: self.vlan_count(),
+            l3_offset,
+            vlan_count,
             l4_offset,
             packet_type: self.packet_type,
             // The one thing a parse knows that a descriptor does not keep.
             protocol: 0,
             vlan_tci: self.vlan_tci,
         }
+    }
+
+    /// L3 and L4 protocols, as the last parse found them.
+    #[inline(always)]
+    pub fn packet_type(&self) -> PacketType {
+        self.packet_type
+    }
+
+    /// Outer VLAN tag control information; meaningful if `vlan_count` is not zero.
+    #[inline]
+    pub fn vlan_tci(&self) -> u16 {
+        self.vlan_tci
+    }
+
+    /// Payload bytes per segment of a super-frame; meaningful if `gso_type` is not `None`.
+    #[inline]
+    pub fn gso_size(&self) -> u16 {
+        self.gso_size
     }
 
     fn forget_layers(&mut self) {
@@ -311,8 +341,9 @@ impl Descriptor {
     /// Sets the RSS hash and what it was taken over.
     #[inline(always)]
     pub fn set_rss(&mut self, hash: u32, over: RssType) {
-        self.rss_hash = hash;
-        self.flags = (self.flags & !(15 << RSS_SHIFT)) | (over as u16) << RSS_SHIFT;
+        let words = pool::words_mut(self);
+        words[HASH] = words[HASH] >> 32 << 32 | u64::from(hash);
+        words[KIND] = words[KIND] & !(15 << (16 + RSS_SHIFT)) | (over as u64) << (16 + RSS_SHIFT);
     }
 
     /// What is known of the checksums.

@@ -26,12 +26,14 @@
 use super::desc::Descriptor;
 use crate::error::PoolError;
 use crate::ring::spsc::{self, Consumer, Producer};
+use crate::time::Time;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 use schemars::JsonSchema;
 use serde::Deserialize;
+use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 /// Start of each buffer: chain links and capacity, out of the data's first line.
 pub(super) const SEGMENT_HEADER_BYTES: u16 = 64;
@@ -174,6 +176,61 @@ fn address(buffer: u32) -> *mut u8 {
 // is given up; [offset, offset + length) lies within the buffer's capacity, behind its
 // header. `Descriptor` is not `Clone`, so one descriptor has the buffer to itself.
 
+/// A descriptor of `length` bytes at `offset` of a buffer that nothing else stands for.
+///
+/// Built from whole words: narrow stores would be read back wider when the descriptor is
+/// moved on at once, and the processor makes such a read wait for the stores.
+#[inline(always)]
+fn descriptor(buffer: u32, offset: u16, length: u16, now: Time, wire: u8) -> Descriptor {
+    let place = u64::from(buffer) | u64::from(offset) << 32 | u64::from(length) << 48;
+    let origin = now.as_nanos() & ((1 << 48) - 1) | u64::from(wire) << 48;
+    // SAFETY: `Descriptor` is 32 bytes of `repr(C)` integers without padding, so any bits are
+    // a value; the places of the fields written here are asserted beside it. (x86-64 and all
+    // other targets of this crate are little-endian, as checked below.)
+    unsafe { std::mem::transmute::<[u64; 4], Descriptor>([place, origin, 0, 0]) }
+}
+
+const _: () = assert!(cfg!(target_endian = "little"), "descriptors are built from words");
+
+/// A descriptor as the four words it is, for changes that must not be narrower.
+#[inline(always)]
+pub(super) fn words_mut(descriptor: &mut Descriptor) -> &mut [u64; 4] {
+    // SAFETY: same size, stricter alignment, integers without padding on both sides. A caller
+    // in `desc` that wrote word 0 could break this module's invariant; none does.
+    unsafe { &mut *std::ptr::from_mut(descriptor).cast() }
+}
+
+/// Moves a descriptor to another place by whole words, whatever the compiler would rather do.
+///
+/// # Safety
+/// `from` holds a descriptor that is not used again; `to` may be written.
+#[inline(always)]
+pub(crate) unsafe fn relocate(
+    from: *const MaybeUninit<Descriptor>,
+    to: *mut MaybeUninit<Descriptor>,
+) {
+    let from = from.cast::<AtomicU64>();
+    let to = to.cast::<u64>();
+    for word in 0..4 {
+        // SAFETY: both are 32 bytes, aligned to 32. Relaxed atomic loads are plain loads that
+        // are not merged into wider ones; see the note on whole words in `desc`.
+        unsafe { to.add(word).write((*from.add(word)).load(Ordering::Relaxed)) };
+    }
+}
+
+/// Takes a descriptor from its place, by whole words.
+///
+/// # Safety
+/// `from` holds a descriptor that is not used again.
+#[inline(always)]
+pub(crate) unsafe fn relocated(from: *const MaybeUninit<Descriptor>) -> Descriptor {
+    let mut to = MaybeUninit::uninit();
+    // SAFETY: the caller's promise for `from`; `to` is our own.
+    unsafe { relocate(from, &raw mut to) };
+    // SAFETY: just written.
+    unsafe { to.assume_init() }
+}
+
 #[inline(always)]
 pub(super) fn bytes(descriptor: &Descriptor) -> &[u8] {
     // SAFETY: by the invariant the range is mapped, initialised (fresh mappings are zero)
@@ -200,9 +257,7 @@ pub(super) fn bytes_mut(descriptor: &mut Descriptor) -> &mut [u8] {
 
 #[inline(always)]
 pub(super) fn prefetch(descriptor: &Descriptor) {
-    crate::prefetch::for_read(
-        address(descriptor.buffer).wrapping_add(descriptor.offset as usize),
-    );
+    crate::prefetch::for_read(address(descriptor.buffer).wrapping_add(descriptor.offset as usize));
 }
 
 fn header<'a>(buffer: u32) -> &'a SegmentHeader {
@@ -278,10 +333,7 @@ impl Pool {
     ///
     /// # Errors
     /// [`PoolError`]: a size out of range, no address space left, or no memory.
-    pub fn new(
-        config: &PoolConfig,
-        queues: usize,
-    ) -> Result<(Pool, Vec<ReturnSender>), PoolError> {
+    pub fn new(config: &PoolConfig, queues: usize) -> Result<(Pool, Vec<ReturnSender>), PoolError> {
         config.validate()?;
         let stride = config.stride();
         let bytes = config.mapped_bytes();
@@ -296,8 +348,7 @@ impl Pool {
         };
         let (first, stride_units) = ((start / UNIT) as u32, (stride / UNIT) as u32);
         let mut free = Vec::with_capacity(config.buffers as usize);
-        // Pushed last to first, so that the first buffers are taken first.
-        for index in (0..config.buffers).rev() {
+        for index in 0..config.buffers {
             let buffer = first + index * stride_units;
             // SAFETY: the buffer lies in the mapping just made and nothing refers to it yet.
             unsafe {
@@ -312,6 +363,7 @@ impl Pool {
             }
             free.push(buffer);
         }
+        shuffle(&mut free);
         // A return ring has room for every buffer there is: giving back cannot fail.
         let (senders, returns) = (0..queues)
             .map(|_| spsc::channel(config.buffers as usize))
@@ -340,25 +392,48 @@ impl Pool {
     /// hold whatever the buffer held before.
     #[inline(always)]
     pub fn allocate(&mut self, length: usize) -> Option<Descriptor> {
+        self.allocate_at(length, Time::ZERO, 0)
+    }
+
+    /// As [`Pool::allocate`], for a packet received at `now` on `wire`.
+    #[inline(always)]
+    pub(crate) fn allocate_at(&mut self, length: usize, now: Time, wire: u8) -> Option<Descriptor> {
         if length > self.buffer_size as usize {
             return None;
         }
-        match self.free.pop() {
-            Some(buffer) => Some(Descriptor::new(buffer, self.offset, length as u16)),
-            None => self.allocate_after_collect(length),
+        if self.free.is_empty() {
+            self.collect_or_count();
         }
+        let buffer = self.free.pop()?;
+        Some(descriptor(buffer, self.offset, length as u16, now, wire))
     }
 
     #[cold]
-    fn allocate_after_collect(&mut self, length: usize) -> Option<Descriptor> {
+    fn collect_or_count(&mut self) {
         self.collect();
-        match self.free.pop() {
-            Some(buffer) => Some(Descriptor::new(buffer, self.offset, length as u16)),
-            None => {
-                self.exhausted += 1;
-                None
-            }
+        if self.free.is_empty() {
+            self.exhausted += 1;
         }
+    }
+
+    /// Descriptors for `count` packets of `length` bytes each, received at `now` on `wire`; fewer
+    /// if fewer buffers are home, none if `length` exceeds one buffer. All must be taken.
+    #[inline(always)]
+    pub(crate) fn allocate_many(
+        &mut self,
+        count: usize,
+        length: usize,
+        now: Time,
+        wire: u8,
+    ) -> impl Iterator<Item = Descriptor> + '_ {
+        let count = match length <= self.buffer_size as usize {
+            true if self.ensure(count) => count,
+            true => self.free.len(),
+            false => 0,
+        };
+        let offset = self.offset;
+        let buffers = self.free.drain(self.free.len() - count..).rev();
+        buffers.map(move |buffer| descriptor(buffer, offset, length as u16, now, wire))
     }
 
     /// A packet holding `data`, chained over several buffers if one is too small.
@@ -570,6 +645,22 @@ impl ReturnSender {
     #[inline]
     pub fn publish(&mut self) {
         self.ring.publish();
+    }
+}
+
+/// Puts the buffers in an order without a pattern, the same every time.
+///
+/// In order, their first lines lie a fixed stride apart, and the prefetcher of a core that
+/// reads one after the other fetches those the borrowed core is about to write anew
+/// (`docs/decisions/008-out-of-the-prefetchers-way.md`).
+fn shuffle(buffers: &mut [u32]) {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    for last in (1..buffers.len()).rev() {
+        // xorshift64 (Marsaglia 2003): any generator would do.
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        buffers.swap(last, (state % (last as u64 + 1)) as usize);
     }
 }
 

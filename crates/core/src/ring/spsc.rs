@@ -10,6 +10,12 @@
 //! consumer.release(); // one release store gives the slots back
 //! ```
 //!
+//! Successive lines of slots do not lie next to each other in memory but are spread over it
+//! by [`Layout`]. A consumer that keeps up reads just behind the producer, and
+//! with neighbouring lines its hardware prefetcher would fetch those the producer
+//! is about to write: each then changes cores twice more
+//! (`docs/decisions/008-out-of-the-prefetchers-way.md`).
+//!
 //! Guarantees: first in, first out; nothing lost, nothing doubled; a push into
 //! a full ring gives the value back. Each end caches the other's index and
 //! re-reads it only when the cached one says full (or empty), so that in steady
@@ -23,11 +29,51 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 
+/// Where the `n`th value of a ring lies: in units of cache lines, at `n * step` modulo the
+/// ring's lines. The step is odd and the number of lines a power of two, so every line has
+/// its turn; it is about five eighths of the ring, so that no simple stride shows.
+#[derive(Clone, Copy)]
+struct Layout {
+    mask: usize,
+    /// Slots in a line are `1 << shift`.
+    shift: u32,
+    step: usize,
+    /// Slots to skip at the start, so that lines of slots are cache lines.
+    start: usize,
+}
+
+const LINE_BYTES: usize = 64;
+
+impl Layout {
+    fn new<T>(capacity: usize) -> Self {
+        let per_line = match size_of::<T>() {
+            0 => 1,
+            size if LINE_BYTES.is_multiple_of(size) => (LINE_BYTES / size).min(capacity),
+            _ => 1,
+        };
+        let lines = capacity / per_line;
+        Layout {
+            mask: capacity - 1,
+            shift: per_line.trailing_zeros(),
+            step: (lines * 5 / 8) | 1,
+            start: 0,
+        }
+    }
+
+    #[inline(always)]
+    fn slot(&self, index: usize) -> usize {
+        let index = index & self.mask;
+        let line = (index >> self.shift).wrapping_mul(self.step) << self.shift;
+        self.start + (line & self.mask | index & ((1 << self.shift) - 1))
+    }
+}
+
 struct Shared<T> {
     /// Slots given back by the consumer; only the consumer stores it.
     head: CachePadded<AtomicUsize>,
     /// Slots made visible by the producer; only the producer stores it.
     tail: CachePadded<AtomicUsize>,
+    layout: Layout,
     slots: Box<[UnsafeCell<MaybeUninit<T>>]>,
 }
 
@@ -46,7 +92,7 @@ impl<T> Drop for Shared<T> {
         while index != tail {
             // SAFETY: both ends are gone (they hold the only references), so this
             // thread owns all slots; those in [head, tail) were written and not read.
-            self.slots[index & (self.slots.len() - 1)]
+            self.slots[self.layout.slot(index)]
                 .with_mut(|slot| unsafe { (*slot).assume_init_drop() });
             index = index.wrapping_add(1);
         }
@@ -60,17 +106,25 @@ impl<T> Drop for Shared<T> {
 pub fn channel<T>(capacity: usize) -> (Producer<T>, Consumer<T>) {
     assert!(capacity > 0, "a ring needs at least one slot");
     let capacity = capacity.next_power_of_two();
-    let slots = (0..capacity).map(|_| UnsafeCell::new(MaybeUninit::uninit())).collect();
+    let mut layout = Layout::new::<T>(capacity);
+    let spare = (1 << layout.shift) - 1;
+    let slots: Box<[UnsafeCell<MaybeUninit<T>>]> =
+        (0..capacity + spare).map(|_| UnsafeCell::new(MaybeUninit::uninit())).collect();
+    let past_line = slots.as_ptr() as usize % LINE_BYTES;
+    if past_line != 0 {
+        layout.start = ((LINE_BYTES - past_line) / size_of::<T>().max(1)).min(spare);
+    }
     let shared = Arc::new(Shared {
         head: CachePadded(AtomicUsize::new(0)),
         tail: CachePadded(AtomicUsize::new(0)),
+        layout,
         slots,
     });
     let producer =
-        Producer { shared: shared.clone(), mask: capacity - 1, tail: 0, published: 0, head: 0 };
+        Producer { shared: shared.clone(), layout, tail: 0, published: 0, head: 0 };
     let consumer = Consumer {
         shared,
-        mask: capacity - 1,
+        layout,
         head: 0,
         released: 0,
         tail: 0,
@@ -82,7 +136,7 @@ pub fn channel<T>(capacity: usize) -> (Producer<T>, Consumer<T>) {
 /// The end that writes.
 pub struct Producer<T> {
     shared: Arc<Shared<T>>,
-    mask: usize,
+    layout: Layout,
     /// Next slot to write.
     tail: usize,
     /// What the consumer has been told.
@@ -95,7 +149,7 @@ impl<T> Producer<T> {
     /// Slots in the ring.
     #[inline]
     pub fn capacity(&self) -> usize {
-        self.mask + 1
+        self.layout.mask + 1
     }
 
     /// Whether `count` more values fit; reads the consumer's index only if the cached one says no.
@@ -116,12 +170,28 @@ impl<T> Producer<T> {
         }
         // SAFETY: has_room says that the slot at `tail` lies in [tail, head + capacity):
         // the consumer has released it (acquired in has_room) and will not look at it
-        // before `publish`. The index is masked, hence in bounds.
-        let slot = unsafe { self.shared.slots.get_unchecked(self.tail & self.mask) };
+        // before `publish`. `Layout::slot` stays below its start plus the capacity, and the
+        // slice is longer than that by its spare slots, so the index is in bounds.
+        let slot = unsafe { self.shared.slots.get_unchecked(self.layout.slot(self.tail)) };
         // SAFETY: as above, this side has the slot to itself.
         slot.with_mut(|slot| unsafe { (*slot).write(value) });
         self.tail = self.tail.wrapping_add(1);
         Ok(())
+    }
+
+    /// Has `write` fill the next slot, without making it visible yet; false if the ring is full.
+    ///
+    /// `write` must initialise the slot: this is for the crate's own moves.
+    #[inline(always)]
+    pub(crate) fn stage_with(&mut self, write: impl FnOnce(*mut MaybeUninit<T>)) -> bool {
+        if !self.has_room(1) {
+            return false;
+        }
+        // SAFETY: as in `stage`.
+        let slot = unsafe { self.shared.slots.get_unchecked(self.layout.slot(self.tail)) };
+        slot.with_mut(write);
+        self.tail = self.tail.wrapping_add(1);
+        true
     }
 
     /// Makes all staged values visible with one release store; returns how many there were.
@@ -152,8 +222,8 @@ impl<T> Producer<T> {
     #[inline]
     pub fn prefetch_slots(&self, count: usize) {
         #[cfg(not(loom))]
-        for ahead in 0..count {
-            let slot = &self.shared.slots[(self.tail.wrapping_add(ahead)) & self.mask];
+        for ahead in (0..count).step_by(1 << self.layout.shift) {
+            let slot = &self.shared.slots[self.layout.slot(self.tail.wrapping_add(ahead))];
             slot.with(|slot| crate::prefetch::for_write(slot.cast()));
         }
         #[cfg(loom)]
@@ -164,7 +234,7 @@ impl<T> Producer<T> {
 /// The end that reads.
 pub struct Consumer<T> {
     shared: Arc<Shared<T>>,
-    mask: usize,
+    layout: Layout,
     /// Next slot to read.
     head: usize,
     /// What the producer has been told.
@@ -202,7 +272,7 @@ impl<T> Consumer<T> {
         // SAFETY: `available` says that the slot at `head` lies in [head, tail): the
         // producer has published it (acquired in `available`) and does not touch it until
         // it is released. It is read once, since `head` moves past it here.
-        let slot = unsafe { self.shared.slots.get_unchecked(self.head & self.mask) };
+        let slot = unsafe { self.shared.slots.get_unchecked(self.layout.slot(self.head)) };
         // SAFETY: as above, the slot was written and this side has it to itself.
         let value = slot.with(|slot| unsafe { (*slot).assume_init_read() });
         self.head = self.head.wrapping_add(1);
@@ -215,7 +285,7 @@ impl<T> Consumer<T> {
         if ahead >= self.tail.wrapping_sub(self.head) {
             return None;
         }
-        let slot = &self.shared.slots[self.head.wrapping_add(ahead) & self.mask];
+        let slot = &self.shared.slots[self.layout.slot(self.head.wrapping_add(ahead))];
         // SAFETY: the slot lies in [head, tail) and stays this side's until it is popped,
         // which takes `&mut self` and so ends the borrow first.
         Some(slot.with(|slot| unsafe { (*slot).assume_init_ref() }))
@@ -253,6 +323,6 @@ impl<T> fmt::Debug for Producer<T> {
 
 impl<T> fmt::Debug for Consumer<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Consumer").field("capacity", &(self.mask + 1)).finish_non_exhaustive()
+        f.debug_struct("Consumer").field("capacity", &(self.layout.mask + 1)).finish_non_exhaustive()
     }
 }
