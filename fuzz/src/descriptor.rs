@@ -112,7 +112,7 @@ impl Held {
                 let kinds = [GsoType::None, GsoType::Tcp4, GsoType::Tcp6, GsoType::Udp];
                 let kind = kinds[size % kinds.len()];
                 packet.set_gso(kind, count);
-                assert_eq!((packet.gso_type(), packet.gso_size), (kind, count));
+                assert_eq!((packet.gso_type(), packet.gso_size()), (kind, count));
             }
         }
         assert_eq!(packet.is_chained(), was_chained, "an operation changed what is chained");
