@@ -191,7 +191,7 @@ fn read(data: &[u8]) -> u64 {
 
 /// Where the headers lie; as the card found them, if it has looked.
 fn layers_of(packet: &mut Descriptor) -> Layers {
-    if packet.packet_type == PacketType::NONE { packet.parse() } else { packet.layers() }
+    if packet.packet_type() == PacketType::NONE { packet.parse() } else { packet.layers() }
 }
 
 /// Swaps source and destination of Ethernet, IP, and TCP or UDP.

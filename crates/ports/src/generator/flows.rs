@@ -22,6 +22,36 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 #[repr(align(64))]
 pub(crate) struct Template<const N: usize>(pub(crate) [u8; N]);
 
+impl<const N: usize> Template<N> {
+    /// Fills a frame: the template's bytes, then zeros; of a shorter frame, what fits.
+    ///
+    /// A frame of `HEAD` to `HEAD + TAIL` bytes (at most `N`) is written as two copies that
+    /// overlap: a copy of a size not known to the compiler costs several times more.
+    #[inline(always)]
+    pub(crate) fn write<const HEAD: usize, const TAIL: usize>(&self, frame: &mut [u8]) {
+        let length = frame.len();
+        if let Some((head, rest)) = frame.split_first_chunk_mut::<N>() {
+            *head = self.0;
+            if !rest.is_empty() {
+                rest.fill(0);
+            }
+            return;
+        }
+        let Some(template) = self.0.get(..length) else { return };
+        match (template.first_chunk::<HEAD>(), template.last_chunk::<TAIL>()) {
+            (Some(template_head), Some(template_tail)) if length <= HEAD + TAIL => {
+                if let Some(head) = frame.first_chunk_mut::<HEAD>() {
+                    *head = *template_head;
+                }
+                if let Some(tail) = frame.last_chunk_mut::<TAIL>() {
+                    *tail = *template_tail;
+                }
+            }
+            _ => frame.copy_from_slice(template),
+        }
+    }
+}
+
 /// One line if the headers of every flow fit, else two.
 #[derive(Debug)]
 pub(crate) enum Templates {
@@ -65,7 +95,7 @@ impl Shape {
             raise(frame, l3 + 4, payload);
         } else {
             raise(frame, l3 + 2, payload);
-            self.cover(frame, l3 + 10, payload);
+            cover(frame, l3 + 10, payload, 0);
         }
         // The pseudo-header has the length too.
         self.cover_l4(frame, payload);
@@ -88,18 +118,20 @@ impl Shape {
     }
 
     fn cover_l4(self, frame: &mut [u8], sum: u16) {
-        self.cover(frame, self.l4() + if self.udp { 6 } else { 16 }, sum);
+        if self.udp {
+            // Zero means "no checksum"; in ones' complement it equals 0xffff.
+            cover(frame, self.l4() + 6, sum, 0xffff);
+        } else {
+            cover(frame, self.l4() + 16, sum, 0);
+        }
     }
+}
 
-    /// Lets the checksum at `at` cover words that add up to `sum` more.
-    fn cover(self, frame: &mut [u8], at: usize, sum: u16) {
-        let Some(field) = frame.get_mut(at..).and_then(|rest| rest.first_chunk_mut::<2>()) else {
-            return;
-        };
+/// Lets the checksum at `at` cover words that add up to `sum` more; zero is written as `zero`.
+fn cover(frame: &mut [u8], at: usize, sum: u16, zero: u16) {
+    if let Some(field) = frame.get_mut(at..).and_then(|rest| rest.first_chunk_mut::<2>()) {
         let value = checksum::update_u16(u16::from_be_bytes(*field), 0, sum);
-        // In UDP zero means "no checksum"; in ones' complement the two are equal.
-        let value = if value == 0 && self.udp { 0xffff } else { value };
-        *field = value.to_be_bytes();
+        *field = if value == 0 { zero } else { value }.to_be_bytes();
     }
 }
 

@@ -196,16 +196,16 @@ impl Generator {
         let shapes = &self.flows.shapes;
         match (&mut self.writer, &self.flows.templates) {
             (Writer::Same { length } | Writer::Reuse { length, .. }, Templates::One(templates)) => {
-                copy(templates, chosen, *length, rx)
+                copy::<64, 48, 16>(templates, chosen, *length, rx)
             }
             (Writer::Same { length } | Writer::Reuse { length, .. }, Templates::Two(templates)) => {
-                copy(templates, chosen, *length, rx)
+                copy::<128, 64, 64>(templates, chosen, *length, rx)
             }
             (Writer::Varied(varied), Templates::One(templates)) => {
-                varied.write(templates, shapes, chosen, rx)
+                varied.write::<64, 48, 16>(templates, shapes, chosen, rx)
             }
             (Writer::Varied(varied), Templates::Two(templates)) => {
-                varied.write(templates, shapes, chosen, rx)
+                varied.write::<128, 64, 64>(templates, shapes, chosen, rx)
             }
         }
     }
@@ -272,35 +272,25 @@ impl WirePort for Generator {
 
 /// Frames that are all `length` bytes: copies of their flows' templates, and zeros.
 #[inline]
-fn copy<const N: usize>(
+fn copy<const N: usize, const HEAD: usize, const TAIL: usize>(
     templates: &[Template<N>],
     chosen: &[u32],
     length: u16,
     rx: &mut Receiver<'_>,
 ) -> usize {
-    // Room for the whole template, so that the copy has a fixed size; then cut.
-    let room = N.max(length.into());
-    for (made, &flow) in chosen.iter().enumerate() {
-        let Some(template) = templates.get(flow as usize) else { return made };
-        let Some(mut packet) = rx.allocate(room) else { return made };
-        if let Some((head, rest)) = packet.data_mut().split_first_chunk_mut::<N>() {
-            *head = template.0;
-            rest.fill(0);
+    let packets = rx.place_many(chosen.len(), length.into());
+    for (packet, &flow) in packets.iter_mut().zip(chosen) {
+        if let Some(template) = templates.get(flow as usize) {
+            template.write::<HEAD, TAIL>(packet.data_mut());
         }
-        packet.truncate(length);
-        rx.push(packet);
     }
-    chosen.len()
+    packets.len()
 }
 
 /// Frames that were written before.
 #[inline]
 fn hand_over(count: usize, length: u16, rx: &mut Receiver<'_>) -> usize {
-    for made in 0..count {
-        let Some(packet) = rx.allocate(length.into()) else { return made };
-        rx.push(packet);
-    }
-    count
+    rx.place_many(count, length.into()).len()
 }
 
 /// Writes a frame into every buffer of the pool; false, and nothing done, if not all are home.
@@ -335,7 +325,7 @@ fn fill(pool: &mut Pool, popularity: &mut Popularity, templates: &Templates, len
 
 impl Varied {
     #[inline]
-    fn write<const N: usize>(
+    fn write<const N: usize, const HEAD: usize, const TAIL: usize>(
         &mut self,
         templates: &[Template<N>],
         shapes: &[Shape],
@@ -351,12 +341,9 @@ impl Varied {
             };
             let headers = shape.headers() as u16;
             let length = self.draw_size().max(headers);
-            let Some(mut packet) = rx.allocate(N.max(length.into())) else { return made };
+            let Some(packet) = rx.place(length.into()) else { return made };
             let data = packet.data_mut();
-            if let Some((head, rest)) = data.split_first_chunk_mut::<N>() {
-                *head = template.0;
-                rest.fill(0);
-            }
+            template.write::<HEAD, TAIL>(data);
             let payload = length - headers;
             shape.lengthen(data, payload);
             if usize::from(payload) >= Stamp::BYTES
@@ -365,8 +352,6 @@ impl Varied {
                 shape.stamp(data, Stamp { flow, sequence: *sequence });
                 *sequence += 1;
             }
-            packet.truncate(length);
-            rx.push(packet);
         }
         chosen.len()
     }

@@ -7,6 +7,7 @@
 //! Breslau et al., "Web caching and Zipf-like distributions", 1999.
 
 use super::random::{Random, scale};
+use std::hint::select_unpredictable;
 
 /// Chooses flows.
 #[derive(Debug)]
@@ -31,8 +32,12 @@ impl Popularity {
                 }
             }
             Popularity::Uniform { random, flows } => {
-                for place in chosen {
-                    *place = random.below(*flows);
+                // One random number for two: 32 bits are enough for a flow.
+                for pair in chosen.chunks_mut(2) {
+                    let bits = random.next();
+                    for (place, bits) in pair.iter_mut().zip([bits, bits << 32]) {
+                        *place = scale(bits, *flows);
+                    }
                 }
             }
             Popularity::Zipf { random, table } => {
@@ -87,9 +92,8 @@ impl AliasTable {
     #[inline(always)]
     fn draw(&self, bits: u64) -> u32 {
         let index = scale(bits, self.0.len() as u32);
-        match self.0.get(index as usize) {
-            Some(slot) if bits as u32 > slot.own => slot.alias,
-            _ => index,
-        }
+        let Some(slot) = self.0.get(index as usize) else { return index };
+        // No branch: nothing could predict it.
+        select_unpredictable(bits as u32 > slot.own, slot.alias, index)
     }
 }

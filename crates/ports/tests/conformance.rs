@@ -1,0 +1,167 @@
+//! What holds for every wire port and every host attachment in the registry.
+
+use picnic_core::attachment::QueueOut;
+use picnic_core::config::Section;
+use picnic_core::ledger::Ledger;
+use picnic_core::packet::burst::Burst;
+use picnic_core::packet::pool::{Pool, PoolConfig};
+use picnic_core::port::{Receiver, Transmitter, WirePort};
+use picnic_core::registry::BuildContext;
+use picnic_core::ring::spsc;
+use picnic_core::stats::{TargetCounters, WireCounters};
+use picnic_core::time::Time;
+use picnic_ports::registry::{ATTACHMENTS, WIRES};
+use std::collections::{BTreeSet, VecDeque};
+
+/// Every wire that its defaults, and each of these keys, can build.
+fn wires() -> Vec<(String, Box<dyn WirePort>)> {
+    let mut wires = Vec::new();
+    for entry in WIRES {
+        for keys in ["", "rate_pps = 5000000", "size = \"imix\"", "packets = 1000"] {
+            let text = format!("port = \"{}\"\n{keys}", entry.name);
+            let section = Section::from_text("port", &text).unwrap();
+            match entry.build(&section, &BuildContext::default()) {
+                Ok(wire) => wires.push((text, wire)),
+                // A wire may need a key, or not know one of these; it names it.
+                Err(error) => assert!(!error.key.is_empty(), "{text}: {error}"),
+            }
+        }
+    }
+    wires
+}
+
+#[test]
+fn names_are_unique_and_keys_explained() {
+    let mut names = BTreeSet::new();
+    let entries = WIRES.iter().map(|entry| (entry.name, entry.help, entry.keys()));
+    let others = ATTACHMENTS.iter().map(|entry| (entry.name, entry.help, entry.keys()));
+    for (name, help, keys) in entries.chain(others) {
+        assert!(names.insert(name), "{name} twice");
+        assert!(!help.is_empty() && !help.ends_with('.') && !help.contains('\n'), "{name}: {help}");
+        for key in keys {
+            assert!(!key.help.is_empty(), "{name}.{} has no help", key.name);
+        }
+    }
+}
+
+#[test]
+fn an_unknown_key_is_named() {
+    for entry in WIRES {
+        let text = format!("port = \"{}\"\nno_such_key = 1", entry.name);
+        let section = Section::from_text("port", &text).unwrap();
+        let error = entry.build(&section, &BuildContext::default()).map(drop).unwrap_err();
+        assert_eq!((error.key.as_str(), error.line), ("no_such_key", 2), "{error}");
+    }
+    for entry in ATTACHMENTS {
+        let text = format!("attachment = \"{}\"\nno_such_key = 1", entry.name);
+        let section = Section::from_text("attachment", &text).unwrap();
+        let error = entry.build(&section, &BuildContext::default()).map(drop).unwrap_err();
+        assert_eq!((error.key.as_str(), error.line), ("no_such_key", 2), "{error}");
+    }
+}
+
+#[test]
+fn a_wire_conserves_packets_with_buffers_and_without() {
+    for (text, mut wire) in wires() {
+        let (mut pool, _) =
+            Pool::new(&PoolConfig { buffers: 100, ..PoolConfig::default() }, 0).unwrap();
+        let (counters, ledger) = (WireCounters::default(), Ledger::new(0));
+        let (mut burst, mut held) = (Burst::new(), Vec::new());
+        let (mut handed, mut bytes) = (0, 0);
+        for round in 0..2_000_u64 {
+            let now = Time::from_nanos(round * 1_000);
+            let limit = (round % 64 + 1) as usize;
+            let before = pool.available();
+            let mut rx =
+                Receiver::new(&mut pool, &mut burst, &counters, &ledger.card, now, 1, limit);
+            wire.receive(now, &mut rx);
+            drop(rx);
+            assert!(burst.len() <= limit && burst.len() <= before, "{text}");
+            if wire.is_finished() {
+                assert_eq!(wire.next_deadline(), None, "{text}");
+            }
+            for packet in burst.drain() {
+                handed += 1;
+                bytes += u64::from(packet.length());
+                assert_eq!((packet.wire, packet.received_at()), (1, now), "{text}");
+                held.push(packet);
+            }
+            // Some rounds hold on until the pool is empty.
+            if round % 10 < 5 {
+                held.drain(..).for_each(|packet| pool.free(packet));
+            }
+        }
+        held.drain(..).for_each(|packet| pool.free(packet));
+        let totals = ledger.read();
+        assert_eq!(totals.r#in, handed + totals.dropped, "{text}");
+        assert_eq!(counters.rx_packets.get(), totals.r#in, "{text}");
+        assert_eq!(counters.rx_bytes.get(), bytes, "{text}");
+        assert!(handed > 0, "{text}");
+        assert!(!wire.is_patient() || totals.dropped == 0, "{text}: a patient wire lost packets");
+        assert_eq!(pool.outstanding(), 0, "{text}");
+    }
+}
+
+#[test]
+fn a_wire_accounts_for_what_it_is_given_to_send() {
+    for (text, mut wire) in wires() {
+        let (mut pool, _) = Pool::new(&PoolConfig::default(), 0).unwrap();
+        let (counters, ledger) = (WireCounters::default(), Ledger::new(0));
+        let sizes = [0, 1, 13, 14, 60, 1514, 2048, 5000, 65_536];
+        let mut queue: VecDeque<_> =
+            sizes.iter().map(|&size| pool.packet(&vec![0x55; size]).unwrap()).collect();
+        let mut tx = Transmitter::new(&mut pool, &mut queue, &counters, &ledger.card);
+        wire.transmit(Time::ZERO, &mut tx);
+        let fates = ledger.card.transmitted.get() + ledger.card.drops.total();
+        assert_eq!(fates as usize + queue.len(), sizes.len(), "{text}");
+        queue.drain(..).for_each(|packet| pool.free(packet));
+        assert_eq!(pool.outstanding(), 0, "{text}");
+    }
+}
+
+#[test]
+fn an_attachment_conserves_packets_whatever_they_are() {
+    for entry in ATTACHMENTS {
+        for keys in ["", "mode = \"echo\""] {
+            let text = format!("attachment = \"{}\"\n{keys}", entry.name);
+            let section = Section::from_text("attachment", &text).unwrap();
+            let Ok(mut attachment) = entry.build(&section, &BuildContext::default()) else {
+                assert!(!keys.is_empty(), "{text}: defaults do not build");
+                continue;
+            };
+            // What needs a privilege says so here and is tested elsewhere.
+            let Ok(mut queue) = attachment.open_queue(0) else { continue };
+            let (mut pool, mut returns) = Pool::new(&PoolConfig::default(), 1).unwrap();
+            let (mut tx, mut sent) = spsc::channel(64);
+            let (counters, ledger) = (TargetCounters::default(), Ledger::new(1));
+            let mut given = 0;
+            for round in 0..50 {
+                let mut burst = Burst::new();
+                for size in [0, 1, 14, 33, 60, 1514, 5000, 65_536] {
+                    burst.push(pool.packet(&vec![round; size]).unwrap()).unwrap();
+                    given += 1;
+                }
+                let mut out = QueueOut::new(&mut returns[0], &mut tx, &counters, &ledger.queues[0]);
+                queue.deliver(Time::ZERO, &mut burst, &mut out);
+                drop(out);
+                assert!(burst.is_empty(), "{text}");
+                if round % 20 == 0 {
+                    sent.refresh();
+                    while let Some(packet) = sent.pop() {
+                        pool.free(packet);
+                    }
+                    sent.release();
+                }
+            }
+            let part = &ledger.queues[0];
+            let out = part.delivered.get() + part.submitted.get() + part.drops.total();
+            assert_eq!(given + part.made.get(), out, "{text}");
+            sent.refresh();
+            while let Some(packet) = sent.pop() {
+                pool.free(packet);
+            }
+            sent.release();
+            assert_eq!(pool.outstanding(), 0, "{text}");
+        }
+    }
+}
