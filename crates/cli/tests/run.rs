@@ -4,6 +4,7 @@ mod common;
 
 use common::*;
 use serde_json::Value;
+use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -131,6 +132,24 @@ fn ctrl_c_stops_cleanly_and_all_is_told() {
     assert!(report["ledger"]["in"].as_u64().unwrap() > 0);
     assert_balanced(&report);
     assert_eq!(stderr(&output), "");
+}
+
+#[test]
+fn a_second_ctrl_c_kills() {
+    let machine = machine();
+    // The first is looked for twenty times a second, so the second mostly comes before.
+    for _ in 0..10 {
+        let child = start(&machine, &["run", "--duration=60", "--json"]);
+        interrupt(&child);
+        std::thread::sleep(Duration::from_millis(2));
+        interrupt(&child);
+        let output = child.wait_with_output().unwrap();
+        if output.status.signal() == Some(2) {
+            return;
+        }
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    }
+    panic!("never killed");
 }
 
 #[test]

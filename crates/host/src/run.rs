@@ -9,9 +9,7 @@ use crate::clock::Clock;
 use crate::doorbell::{CardDoorbell, FutexDoorbell};
 use crate::error::HostError;
 use crate::idle::IdlePolicy;
-use crate::report::{
-    CoreReport, FunctionReport, LatencyReport, QueueReport, Report, WireReport,
-};
+use crate::report::{CoreReport, FunctionReport, LatencyReport, QueueReport, Report, WireReport};
 use crate::threads::spawn_pinned;
 use crate::topology::{Placement, cores, place};
 use hdrhistogram::Histogram;
@@ -111,10 +109,7 @@ pub fn start(file: &CardFile) -> Result<Running, HostError> {
 ///
 /// # Errors
 /// As [`start`].
-pub fn start_with(
-    file: &CardFile,
-    instrument: &mut dyn Instrument,
-) -> Result<Running, HostError> {
+pub fn start_with(file: &CardFile, instrument: &mut dyn Instrument) -> Result<Running, HostError> {
     start_from(file, &registries(), instrument)
 }
 
@@ -227,6 +222,7 @@ fn run_target(
     doorbell: &FutexDoorbell,
     shared: &Shared,
 ) -> Target {
+    let _leaving = Leaving(&shared.targets_running);
     loop {
         let now = clock.now();
         let polled = target.poll(now);
@@ -234,7 +230,7 @@ fn run_target(
             // The host's work; while draining there is no host left to do it for.
             if polled.work_ns != 0 && !shared.phase_is(Phase::Draining) {
                 let done = clock.now() + polled.work_ns;
-                while clock.now() < done {
+                while clock.now() < done && !shared.phase_is(Phase::Draining) {
                     std::hint::spin_loop();
                 }
             }
@@ -246,14 +242,28 @@ fn run_target(
             std::hint::spin_loop();
         }
     }
-    shared.targets_running.fetch_sub(1, Ordering::Release);
     target
+}
+
+/// Counts a target core out, however its thread ends: the borrowed core waits for that.
+struct Leaving<'a>(&'a AtomicUsize);
+
+impl Drop for Leaving<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Release);
+    }
 }
 
 impl Running {
     /// Whether the wires have nothing more to hand over and the card has handled all of it.
     pub fn is_finished(&self) -> bool {
         self.shared.finished.load(Ordering::Acquire)
+    }
+
+    /// Whether all threads of the card run. One that does not has panicked, as
+    /// [`Running::stop`] will say.
+    pub fn is_alive(&self) -> bool {
+        !self.card.is_finished() && !self.targets.iter().any(JoinHandle::is_finished)
     }
 
     /// Time since the start.
@@ -269,8 +279,10 @@ impl Running {
         self.shared.phase.fetch_max(Phase::Stopping as u8, Ordering::AcqRel);
         self.card_doorbell.ring();
         let mut warnings = self.placement.warnings.clone();
-        let (end, warning) =
-            self.card.join().map_err(|_| HostError::Panicked("the borrowed core".into()))?;
+        let end = self.card.join();
+        // A borrowed core that has panicked let nobody go.
+        self.shared.phase.fetch_max(Phase::Draining as u8, Ordering::AcqRel);
+        let (end, warning) = end.map_err(|_| HostError::Panicked("the borrowed core".into()))?;
         warnings.extend(warning);
         let mut latency = Histogram::<u64>::new(2).ok();
         for target in self.targets {

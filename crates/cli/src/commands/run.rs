@@ -13,6 +13,8 @@ use std::time::Duration;
 
 /// How long the built-in card runs unless told otherwise.
 const DEMONSTRATION: Duration = Duration::from_secs(5);
+/// The shortest time between two looks of the live table.
+const SHORTEST_INTERVAL: Duration = Duration::from_millis(50);
 /// The longest time until Ctrl-C or the end of the wires is noticed.
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -32,7 +34,7 @@ pub(crate) struct RunArgs {
     /// else none]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     duration: Option<Duration>,
-    /// Time between two looks of the live table
+    /// Time between two looks of the live table, 0.05 at least
     #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "1")]
     interval: Duration,
     /// No live table
@@ -75,7 +77,7 @@ pub(crate) fn run(args: &RunArgs, json: bool) -> anyhow::Result<()> {
         true => None,
         false => Live::new(&running.view, &running.placement, json),
     };
-    wait(&running, duration, &stop, live, args.interval);
+    wait(&running, duration, &stop, live, args.interval.max(SHORTEST_INTERVAL));
     let report = running.stop()?;
     let trace = tracing.finish();
     let printed = match json {
@@ -99,7 +101,8 @@ fn wait(
     loop {
         let elapsed = running.elapsed();
         let is_over = duration.is_some_and(|duration| elapsed >= duration);
-        if is_over || stop.load(Ordering::Acquire) || running.is_finished() {
+        let is_asked = stop.load(Ordering::Acquire);
+        if is_over || is_asked || running.is_finished() || !running.is_alive() {
             break;
         }
         if let Some(live) = live.as_mut().filter(|_| elapsed >= next_draw) {

@@ -1,0 +1,86 @@
+//! A function or a host of the user's own that panics ends the run, and says so.
+
+use picnic_core::attachment::{HostAttachment, HostQueue, QueueOut};
+use picnic_core::config::CardFile;
+use picnic_core::error::ConfigError;
+use picnic_core::function::{Function, per_packet};
+use picnic_core::packet::burst::Burst;
+use picnic_core::registry::{BuildContext, Component, Entry};
+use picnic_core::time::Time;
+use picnic_engine::build::{NoInstrument, Registries};
+use picnic_host::error::HostError;
+use picnic_host::run::{registries, start_from};
+use std::time::{Duration, Instant};
+
+#[derive(serde::Deserialize, schemars::JsonSchema)]
+struct NoKeys {}
+
+struct Faulty;
+
+impl Component for Faulty {
+    type Product = Box<dyn Function>;
+    type Config = NoKeys;
+    const NAME: &'static str = "faulty";
+    const HELP: &'static str = "panics";
+
+    fn build(_: NoKeys, _: &BuildContext) -> Result<Box<dyn Function>, ConfigError> {
+        Ok(Box::new(per_packet(|_| panic!("as it should"))))
+    }
+}
+
+struct FaultyHost;
+
+impl Component for FaultyHost {
+    type Product = Box<dyn HostAttachment>;
+    type Config = NoKeys;
+    const NAME: &'static str = "faulty";
+    const HELP: &'static str = "panics";
+
+    fn build(_: NoKeys, _: &BuildContext) -> Result<Box<dyn HostAttachment>, ConfigError> {
+        Ok(Box::new(FaultyHost))
+    }
+}
+
+impl HostAttachment for FaultyHost {
+    fn open_queue(&mut self, _: u16) -> Result<Box<dyn HostQueue>, String> {
+        Ok(Box::new(FaultyHost))
+    }
+}
+
+impl HostQueue for FaultyHost {
+    fn deliver(&mut self, _: Time, _: &mut Burst, _: &mut QueueOut<'_>) -> u64 {
+        panic!("as it should")
+    }
+}
+
+static FUNCTIONS: &[Entry<Box<dyn Function>>] = &[Entry::of::<Faulty>()];
+static ATTACHMENTS: &[Entry<Box<dyn HostAttachment>>] = &[Entry::of::<FaultyHost>()];
+
+/// Which thread the run says has panicked.
+fn panicked(card: &str, registries: Registries) -> String {
+    let card = CardFile::parse(card, None).unwrap();
+    let running = start_from(&card, &registries, &mut NoInstrument).unwrap();
+    let patience = Instant::now();
+    while running.is_alive() {
+        assert!(patience.elapsed() < Duration::from_secs(20), "nobody has panicked");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    match running.stop() {
+        Err(HostError::Panicked(thread)) => thread,
+        other => panic!("found {other:?}"),
+    }
+}
+
+#[test]
+fn a_function_that_panics_ends_the_run() {
+    let card = "[[rx]]\nfunction = \"faulty\"\n";
+    let registries = Registries { functions: FUNCTIONS, ..registries() };
+    assert_eq!(panicked(card, registries), "the borrowed core");
+}
+
+#[test]
+fn a_host_that_panics_ends_the_run() {
+    let card = "[host]\nattachment = \"faulty\"\n";
+    let registries = Registries { attachments: ATTACHMENTS, ..registries() };
+    assert_eq!(panicked(card, registries), "a target core");
+}
