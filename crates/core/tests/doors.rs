@@ -439,10 +439,21 @@ fn a_moderated_interrupt_comes_when_due() {
     card.doors.publish(at(90_000));
     assert_eq!(rung(&card), 1, "nothing new was published");
 
+    // At the end of a run: at once, to whoever sleeps.
+    assert!(card.gates[0].begin());
+    card.gates[0].rearm();
+    let packet = card.packet(9);
+    card.doors.steer(packet, 0);
+    card.doors.publish(at(95_000));
+    card.doors.interrupt_all();
+    assert_eq!((rung(&card), card.doors.next_deadline()), (2, None));
+    card.doors.interrupt_all();
+    assert_eq!(rung(&card), 2);
+
     // By count, across bursts.
     assert!(card.gates[0].begin());
     card.gates[0].rearm();
-    for (mark, expected) in [(1, 1), (2, 1), (3, 2)] {
+    for (mark, expected) in [(1, 2), (2, 2), (3, 3)] {
         let packet = card.packet(mark);
         card.doors.steer(packet, 0);
         card.doors.publish(at(100_000));
@@ -457,7 +468,7 @@ fn a_moderated_interrupt_comes_when_due() {
     card.doors.publish(at(200_000));
     assert!(card.gates[0].resume());
     card.doors.publish(at(300_000));
-    assert_eq!((rung(&card), card.doors.next_deadline()), (2, None));
+    assert_eq!((rung(&card), card.doors.next_deadline()), (3, None));
 }
 
 #[test]

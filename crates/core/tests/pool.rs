@@ -91,17 +91,18 @@ struct Model {
 impl Model {
     fn new(config: &PoolConfig) -> Self {
         let (mut pool, returns) = Pool::new(config, QUEUES).unwrap();
-        let (first, second) = (pool.allocate(0).unwrap(), pool.allocate(0).unwrap());
-        assert_eq!((pool.buffer_index(&first), pool.buffer_index(&second)), (0, 1));
-        let place = |packet: &Descriptor| packet.data().as_ptr() as usize;
-        let stride = place(&second) - place(&first);
-        let base = place(&first) - HEADER - config.headroom as usize;
+        // Buffers are handed out in any order; their numbers go by address.
+        let mut all: Vec<_> = std::iter::from_fn(|| pool.allocate(0)).collect();
+        all.sort_by_key(|packet| pool.buffer_index(packet));
+        let places: Vec<_> = all.iter().map(|packet| packet.data().as_ptr() as usize).collect();
+        let (base, stride) = (places[0] - HEADER - config.headroom as usize, places[1] - places[0]);
+        assert!(places.windows(2).all(|pair| pair[1] - pair[0] == stride));
+        assert_eq!(places.len(), config.buffers as usize);
         // The same place in all buffers must not fall into the same cache sets.
         assert_eq!(stride / 64 % 2, 1);
         assert!(stride >= HEADER + (config.headroom + config.buffer_size) as usize);
         assert!(pool.mapped_bytes() >= stride * config.buffers as usize);
-        pool.free(second);
-        pool.free(first);
+        all.into_iter().for_each(|packet| pool.free(packet));
         Model {
             home: pool.buffers(),
             pool,
@@ -109,7 +110,8 @@ impl Model {
             live: Vec::new(),
             unpublished: [0; QUEUES],
             published: [0; QUEUES],
-            exhausted: 0,
+            // The look for one more.
+            exhausted: 1,
             base,
             stride,
             headroom: config.headroom as usize,
