@@ -120,16 +120,8 @@ pub fn channel<T>(capacity: usize) -> (Producer<T>, Consumer<T>) {
         layout,
         slots,
     });
-    let producer =
-        Producer { shared: shared.clone(), layout, tail: 0, published: 0, head: 0 };
-    let consumer = Consumer {
-        shared,
-        layout,
-        head: 0,
-        released: 0,
-        tail: 0,
-        values: PhantomData,
-    };
+    let producer = Producer { shared: shared.clone(), layout, tail: 0, published: 0, head: 0 };
+    let consumer = Consumer { shared, layout, head: 0, released: 0, tail: 0, values: PhantomData };
     (producer, consumer)
 }
 
@@ -323,6 +315,8 @@ impl<T> fmt::Debug for Producer<T> {
 
 impl<T> fmt::Debug for Consumer<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Consumer").field("capacity", &(self.layout.mask + 1)).finish_non_exhaustive()
+        f.debug_struct("Consumer")
+            .field("capacity", &(self.layout.mask + 1))
+            .finish_non_exhaustive()
     }
 }
