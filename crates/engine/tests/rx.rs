@@ -4,7 +4,6 @@ mod common;
 
 use common::functions::{Clocked, Door, Every, Hold, Multiply};
 use common::{Bench, Functions, by_first_byte, frame, links, lock, number};
-use picnic_core::ledger::DropReason;
 use picnic_core::ring::moderation::ModerationMode;
 use picnic_core::time::Time;
 use picnic_engine::swap::{Command, Direction};

@@ -13,12 +13,9 @@ use crate::event::{Actor, Event, EventQueue};
 use crate::outcome::{CoreOutcome, Outcome, QueueOutcome};
 use crate::random::Random;
 use crate::trace::{Happening, Trace};
-use picnic_core::config::{CardFile, CoreChoice, Idle, Section, TargetCores};
+use picnic_core::config::{CardFile, CoreChoice, Idle, TargetCores};
 use picnic_core::doorbell::Doorbell;
-use picnic_core::error::ConfigError;
 use picnic_core::ledger::LedgerTotals;
-use picnic_core::port::WirePort;
-use picnic_core::registry::BuildContext;
 use picnic_core::time::Time;
 use picnic_engine::build::{
     Assembled, BuildError, Instrument, NoInstrument, Parts, Registries, assemble,
@@ -27,7 +24,7 @@ use picnic_engine::poll::{Activity, Card};
 use picnic_engine::swap::{Answer, Command, Controller};
 use picnic_engine::target::Target;
 use picnic_engine::view::View;
-use picnic_ports::middleware::fault::fault_wire;
+use picnic_ports::middleware::fault;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -45,16 +42,8 @@ pub fn registries() -> Registries {
         functions: picnic_functions::registry::FUNCTIONS,
         wires: picnic_ports::registry::WIRES,
         attachments: picnic_ports::registry::ATTACHMENTS,
-        fault,
+        fault: fault::wrap,
     }
-}
-
-fn fault(
-    port: Box<dyn WirePort>,
-    section: &Section,
-    context: &BuildContext,
-) -> Result<Box<dyn WirePort>, ConfigError> {
-    fault_wire(port, &section.parse()?, context).map_err(|error| section.locate(error))
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -359,7 +348,8 @@ impl Simulation {
                 self.send_rings(Actor::Card, time);
             }
         }
-        if self.card_actor.state == State::Parked {
+        let by_card = matches!(event, Event::Turn { actor: Actor::Card, .. });
+        if self.card_actor.state == State::Parked && !by_card {
             self.schedule(Actor::Card, self.now);
         }
         true

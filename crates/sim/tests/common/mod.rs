@@ -1,0 +1,151 @@
+//! Cards from text, and a witness that looks at every packet the hosts are given.
+#![allow(dead_code, unreachable_pub, missing_docs)]
+
+#[path = "../../../engine/tests/common/functions.rs"]
+pub mod functions;
+
+use picnic_core::attachment::{HostQueue, QueueOut};
+use picnic_core::config::CardFile;
+use picnic_core::function::Function;
+use picnic_core::packet::burst::Burst;
+use picnic_core::registry::BuildContext;
+use picnic_core::time::Time;
+use picnic_engine::build::Instrument;
+use picnic_engine::chain::Link;
+use picnic_functions::rss;
+use picnic_ports::generator::Stamp;
+use picnic_sim::{CostModel, Outcome, Simulation, registries};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+/// What hosts have seen of one queue: the last number of each flow, and what was wrong.
+#[derive(Default)]
+pub struct Seen {
+    pub packets: u64,
+    pub stamped: u64,
+    /// Packets behind a later one of their flow.
+    pub late: u64,
+    /// Packets with the number of the one before.
+    pub doubled: u64,
+    pub last_time: Time,
+    last: BTreeMap<(u8, u32), u64>,
+}
+
+#[derive(Clone, Default)]
+pub struct Witness(Arc<Mutex<BTreeMap<u16, Seen>>>);
+
+impl Witness {
+    pub fn seen(&self) -> MutexGuard<'_, BTreeMap<u16, Seen>> {
+        self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    pub fn late(&self) -> u64 {
+        self.seen().values().map(|seen| seen.late).sum()
+    }
+
+    pub fn doubled(&self) -> u64 {
+        self.seen().values().map(|seen| seen.doubled).sum()
+    }
+
+    pub fn packets(&self) -> u64 {
+        self.seen().values().map(|seen| seen.packets).sum()
+    }
+}
+
+struct Witnessed(u16, Witness, Box<dyn HostQueue>);
+
+impl HostQueue for Witnessed {
+    fn deliver(&mut self, now: Time, burst: &mut Burst, out: &mut QueueOut<'_>) -> u64 {
+        let mut queues = self.1.seen();
+        let seen = queues.entry(self.0).or_default();
+        assert!(now >= seen.last_time, "time runs backwards");
+        seen.last_time = now;
+        for packet in burst.as_slice() {
+            seen.packets += 1;
+            assert!(packet.received_at() <= now, "seen before it came");
+            // Behind the MAC addresses, which read PICN as well; VLAN, IPv6 and TCP at most.
+            let data = packet.data().get(12..).unwrap_or(&[]);
+            let mark = data.windows(4).take(80).position(|bytes| bytes == b"PICN");
+            let Some(stamp) = mark.and_then(|at| Stamp::read(&data[at..])) else { continue };
+            seen.stamped += 1;
+            match seen.last.insert((packet.wire, stamp.flow), stamp.sequence) {
+                Some(last) if last > stamp.sequence => seen.late += 1,
+                Some(last) if last == stamp.sequence => seen.doubled += 1,
+                _ => {}
+            }
+        }
+        drop(queues);
+        self.2.deliver(now, burst, out)
+    }
+}
+
+struct Witnessing(Witness);
+
+impl Instrument for Witnessing {
+    fn queue(&mut self, queue: Box<dyn HostQueue>, index: u16) -> Box<dyn HostQueue> {
+        Box::new(Witnessed(index, self.0.clone(), queue))
+    }
+}
+
+pub fn simulation(text: &str, seed: u64, costs: CostModel) -> (Simulation, Witness) {
+    let file = CardFile::parse(text, None).unwrap_or_else(|error| panic!("{error}\n{text}"));
+    let witness = Witness::default();
+    let mut witnessing = Witnessing(witness.clone());
+    let simulation = Simulation::with_parts(&file, &registries(), &mut witnessing, seed, costs)
+        .unwrap_or_else(|error| panic!("{error}\n{text}"));
+    (simulation, witness)
+}
+
+/// Steps to the end or to `until`; the ledger balances at every step behind which something
+/// has happened.
+#[track_caller]
+pub fn step_through(simulation: &mut Simulation, until: Option<Time>) {
+    let mut recorded = 0;
+    for _ in 0..5_000_000 {
+        if until.is_some_and(|until| simulation.now() >= until) || !simulation.step() {
+            return;
+        }
+        if simulation.trace().recorded() != recorded {
+            recorded = simulation.trace().recorded();
+            let ledger = simulation.ledger();
+            assert!(ledger.balanced(), "at {}: {ledger:?}", simulation.now());
+        }
+    }
+    panic!("never comes to rest: {:?}", simulation.ledger());
+}
+
+/// Ends a simulation; everything is accounted for and every buffer is home.
+#[track_caller]
+pub fn end(simulation: Simulation) -> Outcome {
+    let outcome = simulation.finish();
+    assert_eq!(outcome.buffers_missing, 0, "{:?}", outcome.ledger);
+    assert!(outcome.ledger.balanced(), "{:?}", outcome.ledger);
+    assert_eq!(outcome.ledger.in_flight, 0, "{:?}", outcome.ledger);
+    outcome
+}
+
+pub fn rss(queues: u16) -> Box<dyn Function> {
+    let context = BuildContext { queues, ..BuildContext::default() };
+    Box::new(rss::Rss::new(&rss::Config::default(), &context).unwrap())
+}
+
+pub fn links(functions: Vec<Box<dyn Function>>) -> Vec<Link> {
+    functions.into_iter().map(|function| Link::new("test", function)).collect()
+}
+
+pub fn micros(microseconds: u64) -> Time {
+    Time::from_nanos(microseconds * 1000)
+}
+
+/// Costs that let moderation be seen alone: work is all but free, doorbells take a microsecond.
+pub fn quick() -> CostModel {
+    CostModel {
+        card_turn_ns: 1,
+        card_packet_ns: 0,
+        target_turn_ns: 10,
+        target_packet_ns: 0,
+        doorbell_send_ns: 0,
+        doorbell_arrive_ns: 1_000..=1_000,
+        adaptive_spin_ns: 0,
+    }
+}
