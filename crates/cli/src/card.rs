@@ -103,11 +103,12 @@ impl Setting {
 
 /// Takes `rx[0]` apart into name and index.
 fn indexed(text: &str) -> Option<(&str, Option<usize>)> {
-    let Some((name, index)) = text.split_once('[') else {
-        return (!text.is_empty()).then_some((text, None));
+    let (name, index) = match text.split_once('[') {
+        Some((name, index)) => (name, Some(index.strip_suffix(']')?.parse().ok()?)),
+        None => (text, None),
     };
-    let index = index.strip_suffix(']')?.parse().ok()?;
-    (!name.is_empty()).then_some((name, Some(index)))
+    let is_letter = |letter: char| letter.is_ascii_alphanumeric() || "-_".contains(letter);
+    (!name.is_empty() && name.chars().all(is_letter)).then_some((name, index))
 }
 
 /// What a key that is not there starts from: a section, or a list of sections. The rx chain
@@ -308,6 +309,32 @@ mod tests {
             error("", &["hots.queues=1"]).split(',').next().unwrap(),
             "--set: hots: unknown section"
         );
+    }
+
+    #[test]
+    fn odd_keys_are_refused_and_never_panic() {
+        for key in [
+            ".",
+            "a..b",
+            "host.",
+            "a[",
+            "a[]",
+            "a[-1]",
+            "[0]",
+            "a]b[0",
+            "rx[0][0]",
+            "rx[0].",
+            "rx[99999999999999999999]",
+            "rx",
+            "host[0]",
+            "card.name.x",
+            "a.b.c.d",
+            "\u{0}",
+            "é[0].ü",
+        ] {
+            let found = error("[card]\nname = \"x\"\n[host]\n", &[&format!("{key}=1")]);
+            assert!(found.starts_with("--set: "), "{key}: {found}");
+        }
     }
 
     #[test]
