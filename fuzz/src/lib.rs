@@ -17,6 +17,7 @@ use std::path::Path;
 
 pub mod capture;
 pub mod card;
+pub mod components;
 pub mod descriptor;
 pub mod frames;
 pub mod headers;

@@ -1,0 +1,145 @@
+//! Cards made of whatever the registries hold, with keys and values by their types.
+//!
+//! Mutated text is seldom a card that works. Here the bytes choose components, keys
+//! and values from what each entry says of itself, so a new function, port or
+//! attachment is tried from the day its line is in the list. The card made is text,
+//! and goes the way of every other: see [`crate::card`].
+
+use crate::card;
+use arbitrary::{Result, Unstructured};
+use picnic_core::config::{KeyHelp, common_sections, keys_of};
+use picnic_core::registry::Entry;
+use picnic_host::run::registries;
+use picnic_ports::middleware::fault::FaultConfig;
+use std::cell::OnceCell;
+use std::fmt::Write;
+
+/// Makes a card as the bytes say, builds it, runs it.
+pub fn run(data: &[u8]) {
+    let text = KNOWN.with(|known| {
+        let known = known.get_or_init(Known::of_registries);
+        known.card(&mut Unstructured::new(data)).unwrap_or_default()
+    });
+    card::run(text.as_bytes());
+}
+
+thread_local! {
+    // Asking the entries for their keys takes longer than running a card.
+    static KNOWN: OnceCell<Known> = const { OnceCell::new() };
+}
+
+/// Names and keys of all components of a kind.
+type Components = Vec<(&'static str, Vec<KeyHelp>)>;
+
+/// What a card can be made of.
+struct Known {
+    wires: Components,
+    functions: Components,
+    attachments: Components,
+    fault: Vec<KeyHelp>,
+    common: Components,
+}
+
+impl Known {
+    fn of_registries() -> Known {
+        fn all<P>(entries: &[Entry<P>]) -> Components {
+            entries.iter().map(|entry| (entry.name, entry.keys())).collect()
+        }
+        let registries = registries();
+        Known {
+            wires: all(registries.wires),
+            functions: all(registries.functions),
+            attachments: all(registries.attachments),
+            fault: keys_of::<FaultConfig>(),
+            common: common_sections(),
+        }
+    }
+
+    fn card(&self, u: &mut Unstructured<'_>) -> Result<String> {
+        // Small enough to be run.
+        let mut text = String::from("[pool]\nbuffers = 256\nbuffer_size = 512\n");
+        for (name, keys) in &self.common {
+            if matches!(*name, "card" | "interrupt") {
+                let _ = writeln!(text, "[{name}]");
+                put(&mut text, u, keys)?;
+            }
+        }
+        let _ = writeln!(text, "[host]\nqueues = {}", u.int_in_range(1..=4)?);
+        let _ = writeln!(text, "ring_size = 64\ntx_ring_size = {}", u.choose(&[64, 256])?);
+        component(&mut text, u, "attachment", &self.attachments)?;
+        for _ in 0..u.int_in_range(1..=2)? {
+            text.push_str("[[wire]]\n");
+            component(&mut text, u, "port", &self.wires)?;
+            if !u.ratio(2, 3)? {
+                text.push_str("[wire.fault]\n");
+                put(&mut text, u, &self.fault)?;
+            }
+        }
+        for section in ["[[rx]]\n", "[[tx]]\n"] {
+            for _ in 0..u.int_in_range(0..=3)? {
+                text.push_str(section);
+                component(&mut text, u, "function", &self.functions)?;
+            }
+        }
+        Ok(text)
+    }
+}
+
+fn component(
+    text: &mut String,
+    u: &mut Unstructured<'_>,
+    kind: &str,
+    components: &Components,
+) -> Result<()> {
+    // The first of a list is the one that needs nothing to work.
+    let (name, keys) = if u.ratio(2, 3)? { &components[0] } else { u.choose(components)? };
+    let _ = writeln!(text, "{kind} = \"{name}\"");
+    put(text, u, keys)
+}
+
+/// Some of the keys, each with some value; none when the bytes have come to their end.
+fn put(text: &mut String, u: &mut Unstructured<'_>, keys: &[KeyHelp]) -> Result<()> {
+    for key in keys {
+        if !u.ratio(7, 8)? {
+            let value = match !u.ratio(3, 4)? && !key.default.is_empty() {
+                true => key.default.clone(),
+                false => value(u, &key.r#type)?,
+            };
+            let _ = writeln!(text, "{} = {value}", key.name);
+        }
+    }
+    Ok(())
+}
+
+/// A value of a type as help names it: `integer`, `"a" | "b"`, `list of number`.
+fn value(u: &mut Unstructured<'_>, of: &str) -> Result<String> {
+    if let Some(items) = of.strip_prefix("list of ") {
+        let values: Result<Vec<_>> = (0..u.int_in_range(0..=4)?).map(|_| value(u, items)).collect();
+        return Ok(format!("[{}]", values?.join(", ")));
+    }
+    let alternatives: Vec<_> = of.split(" | ").collect();
+    let chosen = *u.choose(&alternatives)?;
+    let values: &[&str] = match chosen {
+        // What is behind the quotes explains.
+        literal if literal.starts_with('"') => {
+            return Ok(literal.split_inclusive('"').take(2).collect());
+        }
+        "boolean" => &["true", "false"],
+        "number" => &["0.0", "0.01", "0.5", "1.0", "1.5", "-1.0", "1e300", "nan", "inf"],
+        "string" => &["\"x\"", "\"\"", "\"6d5a\"", "\"0123456789abcdef\""],
+        _ => &["1", "2", "3", "0", "60", "64", "100", "1000", "1514", "65535", "4294967296", "-1"],
+    };
+    Ok((*u.choose(values)?).to_owned())
+}
+
+/// Some bytes to start from.
+pub fn seeds() -> Vec<Vec<u8>> {
+    (0..64u32)
+        .map(|seed| {
+            let byte = |index: u32| {
+                (index.wrapping_add(seed << 16).wrapping_mul(2_654_435_761) >> 13) as u8
+            };
+            (0..512).map(byte).collect()
+        })
+        .collect()
+}
