@@ -84,7 +84,7 @@ impl Component for App {
     type Product = Box<dyn HostAttachment>;
     type Config = AppConfig;
     const NAME: &'static str = "app";
-    const HELP: &'static str = "Takes packets in this process, at a cost per packet";
+    const HELP: &'static str = "take packets in this process, at a cost per packet";
 
     fn build(
         config: AppConfig,

@@ -77,7 +77,7 @@ impl Component for Pcap {
     type Product = Box<dyn WirePort>;
     type Config = PcapConfig;
     const NAME: &'static str = "pcap";
-    const HELP: &'static str = "replays a capture (pcap, pcapng): flat out, as recorded, in loops";
+    const HELP: &'static str = "replay a capture (pcap, pcapng): flat out, as recorded, in loops";
 
     fn build(config: PcapConfig, context: &BuildContext) -> Result<Self::Product, ConfigError> {
         Ok(Box::new(PcapPort::build(&config, context)?))
