@@ -11,13 +11,13 @@ help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: ## the release binary, target/release/picnic
-	$(CARGO) build --locked --release -p picnic-cli
+	@$(CARGO) build --locked --release -p picnic-cli
 
 run: build ## the built-in demonstration card: five seconds, no root, no packages
-	target/release/picnic run
+	@target/release/picnic run
 
 test: ## everything there is to check, then a summary (installs what it needs, if root)
-	scripts/test
+	@scripts/test
 
 bench: build ## dispatch and hash benchmarks, as JSON
 	target/release/picnic bench dispatch --queues 4 --seconds 2 --json
