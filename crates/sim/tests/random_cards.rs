@@ -215,7 +215,7 @@ fn config(cases: u32) -> ProptestConfig {
 }
 
 proptest! {
-    #![proptest_config(config(200))]
+    #![proptest_config(config(300))]
 
     /// Every card comes to rest by itself with nothing left anywhere: no wake-up is lost.
     #[test]

@@ -213,3 +213,18 @@ fn time_stands_still_between_runs() {
     assert_eq!(simulation.now(), micros(10), "time does not go back");
     end(simulation);
 }
+
+#[test]
+fn a_card_that_spins_sends_frame_after_frame() {
+    // A frame is a whole quantum and a burst is one frame, so that every other turn is idle.
+    for idle in ["spin", "adaptive", "block"] {
+        let text = format!(
+            "[card]\nidle = \"{idle}\"\nburst = 1\n[[wire]]\nport = \"generator\"\npackets = 9\n\
+             size = 1514\n[host]\nqueues = 1\nmode = \"echo\"\n"
+        );
+        let (mut simulation, _) = simulation(&text, 0, CostModel::default());
+        step_through(&mut simulation, None);
+        assert_eq!(simulation.ledger().in_flight, 0, "{idle}");
+        assert_eq!(end(simulation).ledger.transmitted, 9);
+    }
+}

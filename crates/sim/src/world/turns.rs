@@ -1,0 +1,166 @@
+//! Turns: what an actor does when its time has come, and what that costs its core.
+//!
+//! Guarantee: a core is busy from a turn's start until its cost, the doorbells it rang and
+//! the host's work have passed; no turn starts before.
+
+use super::{ActorState, Core, Simulation, State};
+use crate::event::{Actor, Event};
+use crate::trace::Happening;
+use picnic_core::config::Idle;
+use picnic_core::time::Time;
+use picnic_engine::poll::Activity;
+use std::sync::atomic::Ordering;
+
+impl Simulation {
+    pub(super) fn card_turn(&mut self) {
+        let now = self.now;
+        if std::mem::take(&mut self.armed) {
+            self.card.disarm();
+        }
+        if self.stopping && !self.draining {
+            self.draining = true;
+            self.card.stop_receiving(now);
+            self.record(Actor::Card, Happening::Stopped);
+            let free_at = self.occupy(Actor::Card, now, self.costs.card(&Activity::default()), 0);
+            return self.schedule(Actor::Card, free_at);
+        }
+        let activity = self.card.poll(now);
+        if !activity.is_idle() {
+            self.idle_since = None;
+            let happening = Happening::CardTurn {
+                received: activity.received,
+                submitted: activity.submitted,
+                transmitted: activity.transmitted,
+            };
+            self.record(Actor::Card, happening);
+        }
+        while let Some(answer) = self.controller.answer() {
+            self.record(Actor::Card, Happening::Answered { done: answer.done });
+            self.answers.push((now, answer));
+        }
+        let free_at = self.occupy(Actor::Card, now, self.costs.card(&activity), 0);
+        if activity.is_idle() {
+            self.rest_card(free_at);
+        } else {
+            self.schedule(Actor::Card, free_at);
+        }
+    }
+
+    /// The card had nothing to do; its core is free from `free_at`.
+    fn rest_card(&mut self, free_at: Time) {
+        let since = *self.idle_since.get_or_insert(self.now);
+        let deadline = self.card.next_deadline(self.now);
+        if deadline.is_some_and(|deadline| deadline <= free_at) {
+            return self.schedule(Actor::Card, free_at);
+        }
+        let spins_until = match self.idle {
+            Idle::Spin => Time::MAX,
+            Idle::Adaptive => since + self.costs.adaptive_spin_ns,
+            Idle::Block => Time::ZERO,
+        };
+        if !self.card.arm() {
+            // There is work that this turn could not do yet: a tx queue's deficit has to grow,
+            // say, or a wire takes nothing.
+            self.schedule(Actor::Card, free_at);
+        } else if free_at < spins_until {
+            self.card.disarm();
+            // Until something happens elsewhere, all turns are as idle as this one.
+            let end = (spins_until != Time::MAX).then_some(spins_until);
+            match deadline.into_iter().chain(end).chain(self.events.next_time()).min() {
+                Some(next) => self.schedule(Actor::Card, next.max(free_at)),
+                None => self.card_actor.state = State::Parked,
+            }
+        } else if std::mem::take(&mut self.card_actor.rung) {
+            self.card.disarm();
+            self.schedule(Actor::Card, free_at);
+        } else {
+            self.armed = true;
+            self.card_actor.state = State::Asleep;
+            self.record(Actor::Card, Happening::Slept);
+            if let Some(deadline) = deadline {
+                self.events.push(
+                    deadline,
+                    Event::Turn { actor: Actor::Card, epoch: self.card_actor.epoch },
+                );
+            }
+        }
+    }
+
+    pub(super) fn target_turn(&mut self, place: usize) {
+        let (actor, now) = (Actor::Target(place), self.now);
+        let mut polled = self.targets[place].poll(now);
+        if self.draining {
+            polled.work_ns = 0;
+        }
+        if polled.packets != 0 {
+            let (packets, work_ns) = (polled.packets, polled.work_ns);
+            self.record(actor, Happening::TargetTurn { packets, work_ns });
+        }
+        let free_at = self.occupy(actor, now, self.costs.target(&polled), polled.work_ns);
+        let resting = self.targets[place].is_resting();
+        let state = &mut self.target_actors[place];
+        if resting && !std::mem::take(&mut state.rung) {
+            state.state = State::Asleep;
+            self.record(actor, Happening::Slept);
+        } else {
+            self.schedule(actor, free_at);
+        }
+    }
+
+    // ------------------------------------------------------------ time
+
+    /// Spends an actor's turn that began at `now`: its own cost, the doorbells it rang, then
+    /// the host's work. Returns when the core is free.
+    fn occupy(&mut self, actor: Actor, now: Time, cost_ns: u64, work_ns: u64) -> Time {
+        let free_at = self.send_rings(actor, now + cost_ns) + work_ns;
+        let core = self.core(actor);
+        core.busy_ns += free_at.since(now);
+        core.free_at = free_at;
+        free_at
+    }
+
+    /// Makes events of the doorbells rung in a turn, one after the other from `time` on;
+    /// returns when the last is sent.
+    pub(super) fn send_rings(&mut self, actor: Actor, mut time: Time) -> Time {
+        let mut rung = std::mem::take(&mut self.rung);
+        self.rings.take(&mut rung);
+        for &wakes in &rung {
+            let core = self.actor(wakes).core;
+            self.record(actor, Happening::Rang { core });
+            let latency = self.latencies.between(&self.costs.doorbell_arrive_ns);
+            self.events.push(time + latency, Event::Arrival(wakes));
+            time = time + self.costs.doorbell_send_ns;
+        }
+        self.rung = rung;
+        time
+    }
+
+    /// Gives an actor a turn at `time`, or when its core is free, in place of any other.
+    pub(super) fn schedule(&mut self, actor: Actor, time: Time) {
+        let free_at = self.core(actor).free_at;
+        let state = self.actor(actor);
+        state.epoch += 1;
+        let epoch = state.epoch;
+        state.state = State::Awake;
+        self.events.push(time.max(free_at), Event::Turn { actor, epoch });
+    }
+
+    pub(super) fn record(&mut self, actor: Actor, happening: Happening) {
+        let core = self.actor(actor).core;
+        let digest = self.digest.load(Ordering::Relaxed);
+        self.trace.record(self.now, core, happening, digest);
+    }
+
+    pub(super) fn actor(&mut self, actor: Actor) -> &mut ActorState {
+        match actor {
+            Actor::Card => &mut self.card_actor,
+            Actor::Target(place) => &mut self.target_actors[place],
+        }
+    }
+
+    pub(super) fn core(&mut self, actor: Actor) -> &mut Core {
+        let core = self.actor(actor).core;
+        // Made at the start for every actor's core.
+        self.cores.entry(core).or_default()
+    }
+}
