@@ -140,7 +140,7 @@ pub fn micros(microseconds: u64) -> Time {
 /// Costs that let moderation be seen alone: work is all but free, doorbells take a microsecond.
 pub fn quick() -> CostModel {
     CostModel {
-        card_turn_ns: 1,
+        card_turn_ns: 10,
         card_packet_ns: 0,
         target_turn_ns: 10,
         target_packet_ns: 0,
