@@ -30,6 +30,9 @@ use std::time::Duration;
 /// The longest sleep of a target core: a safety net under the doorbell, not part of it.
 const TARGET_SLEEP: Duration = Duration::from_millis(100);
 
+/// How often the ring depths are read for display, in nanoseconds.
+const GAUGES_NS: u64 = 1_000_000;
+
 /// What the card files of this world can name.
 pub fn registries() -> Registries {
     Registries {
@@ -187,12 +190,16 @@ fn run_card(
 ) -> CardEnd {
     let mut busy_ns = 0;
     let mut now = clock.now();
+    let mut gauges_due = now;
     while !shared.phase_is(Phase::Stopping) {
+        if now >= gauges_due {
+            card.doors().note_depths();
+            gauges_due = now + GAUGES_NS;
+        }
         if card.poll(now).is_idle() {
             if card.is_finished() {
                 shared.finished.store(true, Ordering::Release);
             }
-            card.doors().note_depths();
             idle.pass(now, &mut card, doorbell, || clock.now());
             now = clock.now();
         } else {
