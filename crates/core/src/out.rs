@@ -276,7 +276,8 @@ pub struct Out<'a> {
 
 impl<'a> Out<'a> {
     /// The doors for one call of one function. End it with [`Out::finish`].
-    #[inline]
+    // Always inline, so that the burst is made in its place: it is 2 KiB.
+    #[inline(always)]
     pub fn new(now: Time, stage: Stage, doors: &'a mut Doors, onward: &'a mut dyn Onward) -> Self {
         Out { now, stage, doors, onward, emitted: Burst::new(), dropped: 0 }
     }
@@ -367,8 +368,9 @@ impl<'a> Out<'a> {
     /// Ends the call: what was handed on goes through the rest of the chain.
     ///
     /// Returns packets dropped through these doors.
+    // By reference, as moving the burst inside would copy 2 KiB.
     #[inline]
-    pub fn finish(mut self) -> u32 {
+    pub fn finish(&mut self) -> u32 {
         if !self.emitted.is_empty() {
             self.carry_on();
         }

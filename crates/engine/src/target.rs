@@ -143,6 +143,9 @@ impl TargetQueue {
         if self.ring.available() < burst.room() {
             self.ring.refresh();
         }
+        // The borrowed core's lines: asked for together they come together.
+        let ready = self.ring.available().min(burst.room());
+        self.ring.prefetch_slots(ready);
         while burst.room() != 0
             && let Some(packet) = self.ring.pop()
         {

@@ -233,7 +233,7 @@ impl Rss {
         self.hash.hash_v6(&v6.tuples[..count_v6], &mut v6.hashes[..count_v6]);
         for (place, hash) in v4.hashed(count_v4).chain(v6.hashed(count_v6)) {
             if let Some(packet) = packets.get_mut(place) {
-                packet.rss_hash = hash;
+                packet.set_rss_hash(hash);
             }
             self.queues[place % BURST] = self.table.lookup(hash);
         }
@@ -257,10 +257,8 @@ impl Function for Rss {
         }
         let hashes = &mut self.v4.hashes[..count];
         self.hash.hash_v4(&self.v4.tuples[..count], hashes);
-        // Hashes are written to the burst before it is drained: a packet changed on its way to
-        // the ring would be read back wider than it was just written, and wait for the store.
         for (packet, &hash) in packets.iter_mut().zip(&*hashes) {
-            packet.rss_hash = hash;
+            packet.set_rss_hash(hash);
         }
         self.table.lookup_burst(hashes, &mut self.queues);
         out.steer_burst(burst, &self.queues);

@@ -37,6 +37,7 @@ impl Default for Burst {
 
 impl Burst {
     /// An empty burst.
+    #[inline(always)]
     pub const fn new() -> Self {
         Burst { length: 0, slots: [const { MaybeUninit::uninit() }; BURST] }
     }

@@ -338,6 +338,13 @@ impl Descriptor {
         }
     }
 
+    /// Sets the RSS hash, its type being set already: one word, fit for the data path.
+    #[inline(always)]
+    pub fn set_rss_hash(&mut self, hash: u32) {
+        let word = &mut pool::words_mut(self)[HASH];
+        *word = *word >> 32 << 32 | u64::from(hash);
+    }
+
     /// Sets the RSS hash and what it was taken over.
     #[inline(always)]
     pub fn set_rss(&mut self, hash: u32, over: RssType) {

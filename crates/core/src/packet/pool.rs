@@ -507,7 +507,9 @@ impl Pool {
     pub fn collect(&mut self) {
         let own = self.own();
         for ring in &mut self.returns {
-            ring.refresh();
+            let returned = ring.refresh();
+            // The lines are another core's; asked for together they come together.
+            ring.prefetch_slots(returned);
             while let Some(buffer) = ring.pop() {
                 if own.contains(&buffer) {
                     // Never grows: there are no more buffers than the list was made for.

@@ -283,6 +283,18 @@ impl<T> Consumer<T> {
         Some(slot.with(|slot| unsafe { (*slot).assume_init_ref() }))
     }
 
+    /// Asks the processor for the lines that hold the next `count` values.
+    #[inline]
+    pub fn prefetch_slots(&self, count: usize) {
+        #[cfg(not(loom))]
+        for ahead in (0..count).step_by(1 << self.layout.shift) {
+            let slot = &self.shared.slots[self.layout.slot(self.head.wrapping_add(ahead))];
+            slot.with(|slot| crate::prefetch::for_read(slot.cast()));
+        }
+        #[cfg(loom)]
+        let _ = count;
+    }
+
     /// Gives all popped slots back with one release store.
     #[inline]
     pub fn release(&mut self) {
