@@ -32,15 +32,13 @@
 //!
 //! Source: RFC 791, RFC 8200, IEEE 802.1Q; RSS as in the "Microsoft RSS hashing types" of NDIS.
 
-use core::{fmt, hint::select_unpredictable};
+use core::fmt;
 
-use super::wire::{
-    Arp, EtherType, Ethernet, Icmpv4, Icmpv6, IpProtocol, Ipv4, Ipv6, Tcp, Udp, Vlan, get,
-    upper_layer,
-};
-
+mod parse;
 #[cfg(test)]
 mod tests;
+
+pub use parse::{parse, parse_slow};
 
 /// Network layer of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -310,19 +308,8 @@ impl Layers {
     }
 }
 
-/// For the short path.
+/// In one register, for [`parse`].
 impl Layers {
-    const fn fast(packet_type: PacketType, protocol: IpProtocol) -> Self {
-        Self {
-            l3_offset: FAST_L3 as u8,
-            vlan_count: 0,
-            l4_offset: FAST_L4 as u16,
-            packet_type,
-            protocol: protocol.0,
-            vlan_tci: 0,
-        }
-    }
-
     /// The fields in one word, in the order of memory on a little-endian machine.
     #[inline]
     const fn to_word(self) -> u64 {
@@ -350,194 +337,4 @@ impl Layers {
 #[inline]
 fn chunk<const N: usize>(data: &[u8], at: usize) -> Option<&[u8; N]> {
     data.get(at..)?.first_chunk()
-}
-
-/// Offsets in a frame of the fast path: no VLAN tag, IPv4 without options.
-const FAST_L3: usize = 14;
-const FAST_L4: usize = 34;
-/// Up to the end of a TCP header. Longer than UDP needs, so that one comparison covers both; a UDP
-/// frame below 54 bytes has not been padded by Ethernet and may take the slow path.
-const FAST_LENGTH: usize = FAST_L4 + 20;
-
-/// Finds the layers of an Ethernet frame.
-///
-/// Untagged TCP and UDP over IPv4 without options take a short path, whose four branches go one way
-/// whatever the mix of both.
-#[inline]
-pub fn parse(data: &[u8]) -> Layers {
-    // One word on both paths: field by field, the compiler would take the slow path's result apart
-    // and put it together again.
-    Layers::from_word(match parse_fast(data) {
-        Some(word) => word,
-        None => parse_slow(data).to_word(),
-    })
-}
-
-/// Short path of [`parse`]; `None` if the frame is not for it.
-#[inline(always)]
-fn parse_fast(data: &[u8]) -> Option<u64> {
-    const TCP: u64 = Layers::fast(PacketType::IPV4_TCP, IpProtocol::TCP).to_word();
-    const UDP: u64 = Layers::fast(PacketType::IPV4_UDP, IpProtocol::UDP).to_word();
-    const TCP_OR_UDP: u64 = 1 << IpProtocol::TCP.0 | 1 << IpProtocol::UDP.0;
-
-    let frame = data.first_chunk::<FAST_LENGTH>()?;
-    // Type, version with header length, type of service.
-    let head = u32::from_le_bytes(get(frame, 12));
-    // Total length, identification, flags with fragment offset, time to live, protocol.
-    let rest = u64::from_le_bytes(get(frame, 16));
-    let protocol = rest >> 56;
-    // Zero for IPv4 without tag and options, no fragment, and a protocol below 64.
-    let wrong = u64::from(head & 0x00ff_ffff ^ 0x0045_0008) | rest & 0xc000_ff3f_0000_0000;
-    if wrong != 0 || TCP_OR_UDP >> (protocol & 63) & 1 == 0 {
-        return None;
-    }
-
-    // What differs between TCP and UDP is selected, not branched on: their mix is random.
-    let is_tcp = protocol == u64::from(IpProtocol::TCP.0);
-    let tcp_length = i64::from(frame[FAST_L4 + 12] >> 4) * 4;
-    let udp_length = i64::from(u16::from_be_bytes(get(frame, FAST_L4 + 4)));
-    let length = select_unpredictable(is_tcp, tcp_length, udp_length);
-    let least = select_unpredictable(is_tcp, 20, 8);
-    let total = i64::from((rest as u16).swap_bytes());
-    // Least ≤ L4 length ≤ IP payload, and IP packet ≤ data: no difference may be negative.
-    let slack = (length - least)
-        | (total - (FAST_L4 - FAST_L3) as i64 - length)
-        | (data.len() as i64 - FAST_L3 as i64 - total);
-    if slack < 0 {
-        return None;
-    }
-    Some(select_unpredictable(is_tcp, TCP, UDP))
-}
-
-/// [`parse`] without its short path; the same answer for every frame.
-///
-/// Public for tests and fuzzing.
-#[inline(never)]
-pub fn parse_slow(data: &[u8]) -> Layers {
-    let mut layers = Layers::default();
-    let Ok(ethernet) = Ethernet::new_checked(data) else {
-        return layers.malformed();
-    };
-    let mut ether_type = ethernet.ether_type();
-    let mut payload = ethernet.into_payload();
-    layers.l3_offset = Ethernet::HEADER_LENGTH as u8;
-
-    while ether_type.is_vlan() && layers.vlan_count < 2 {
-        let Ok(tag) = Vlan::new_checked(payload) else {
-            return layers.malformed();
-        };
-        if layers.vlan_count == 0 {
-            layers.vlan_tci = tag.tci();
-        }
-        layers.vlan_count += 1;
-        layers.l3_offset += Vlan::HEADER_LENGTH as u8;
-        ether_type = tag.ether_type();
-        payload = tag.into_payload();
-    }
-
-    match ether_type {
-        EtherType::IPV4 => layers.ipv4(payload),
-        EtherType::IPV6 => layers.ipv6(payload),
-        EtherType::ARP if payload.len() < Arp::LENGTH => layers.malformed(),
-        EtherType::ARP => layers.l3(L3Kind::Arp),
-        _ if ether_type.is_length() => layers,
-        _ => layers.l3(L3Kind::Other),
-    }
-}
-
-/// The steps of [`parse_slow`]: each adds what its layer tells.
-impl Layers {
-    #[inline]
-    fn malformed(mut self) -> Self {
-        self.packet_type = self.packet_type.with_malformed();
-        self
-    }
-
-    #[inline]
-    fn l3(mut self, kind: L3Kind) -> Self {
-        self.packet_type = PacketType::new(kind, L4Kind::None);
-        self
-    }
-
-    #[inline]
-    fn l4(mut self, kind: L4Kind, offset: usize) -> Self {
-        self.packet_type.0 |= (kind as u8) << PacketType::L4_SHIFT;
-        self.l4_offset = offset as u16;
-        self
-    }
-
-    fn ipv4(self, packet: &[u8]) -> Self {
-        let Some(header) = packet.first_chunk::<{ Ipv4::MINIMUM_HEADER_LENGTH }>() else {
-            return self.malformed();
-        };
-        if header[0] >> 4 != 4 {
-            return self.malformed();
-        }
-        let mut layers = self.l3(L3Kind::Ipv4);
-        layers.protocol = header[9];
-        // More fragments, or an offset.
-        if u16::from_be_bytes([header[6], header[7]]) & 0x3fff != 0 {
-            layers.packet_type = layers.packet_type.with_fragment();
-        }
-        if Ipv4::new_checked(packet).is_err() {
-            layers = layers.malformed();
-        }
-        if layers.packet_type.is_fragment() {
-            return layers;
-        }
-        // A total length beyond the data was marked; what is there is still worth reading.
-        let Ok(ip) = Ipv4::new_header(packet) else {
-            return layers;
-        };
-        if usize::from(ip.total_length()) < ip.header_length() {
-            return layers;
-        }
-        let offset = usize::from(layers.l3_offset) + ip.header_length();
-        layers.transport(ip.protocol(), offset, ip.into_payload())
-    }
-
-    fn ipv6(self, packet: &[u8]) -> Self {
-        let Ok(ip) = Ipv6::new_header(packet) else {
-            return self.malformed();
-        };
-        if ip.version() != 6 {
-            return self.malformed();
-        }
-        let mut layers = self.l3(L3Kind::Ipv6);
-        if Ipv6::new_checked(packet).is_err() {
-            layers = layers.malformed();
-        }
-        let next_header = ip.next_header();
-        let payload = ip.into_payload();
-        let Ok(upper) = upper_layer(next_header, payload) else {
-            return layers.malformed();
-        };
-        layers.protocol = upper.protocol.0;
-        if upper.fragment.is_some() {
-            layers.packet_type = layers.packet_type.with_fragment();
-            return layers;
-        }
-        if upper.protocol == IpProtocol::NO_NEXT_HEADER {
-            return layers;
-        }
-        let offset = usize::from(layers.l3_offset) + Ipv6::HEADER_LENGTH + upper.offset;
-        layers.transport(upper.protocol, offset, payload.get(upper.offset..).unwrap_or_default())
-    }
-
-    fn transport(self, protocol: IpProtocol, offset: usize, payload: &[u8]) -> Self {
-        let (kind, whole) = match (protocol, self.packet_type.l3()) {
-            (IpProtocol::TCP, _) => (L4Kind::Tcp, Tcp::new_checked(payload).is_ok()),
-            (IpProtocol::UDP, _) => (L4Kind::Udp, Udp::new_checked(payload).is_ok()),
-            (IpProtocol::ICMPV4, L3Kind::Ipv4) => {
-                (L4Kind::Icmp, Icmpv4::new_checked(payload).is_ok())
-            }
-            (IpProtocol::ICMPV6, L3Kind::Ipv6) => {
-                (L4Kind::Icmp, Icmpv6::new_checked(payload).is_ok())
-            }
-            _ => return self.l4(L4Kind::Other, offset),
-        };
-        let layers = if whole { self } else { self.malformed() };
-        // Ports, or type, code and checksum.
-        if payload.len() < 4 { layers } else { layers.l4(kind, offset) }
-    }
 }

@@ -3,13 +3,18 @@
 use etherparse::{NetSlice, SlicedPacket, TransportSlice};
 use proptest::{collection::vec, prelude::*};
 
+use super::parse::parse_plain;
 use super::*;
 use crate::packet::wire::tests::{Network, Packet, Transport, packets};
+use crate::packet::wire::{Arp, EtherType, Icmpv4, Icmpv6, IpProtocol, Ipv4, Ipv6, Tcp, Udp};
 
 /// Checks every promise that holds for any bytes; returns what was found.
 fn check(data: &[u8]) -> Layers {
     let layers = parse(data);
     assert_eq!(layers, parse_slow(data), "{data:02x?}");
+    if let Some(plain) = parse_plain(data) {
+        assert_eq!(layers, Layers::from_word(plain), "{data:02x?}");
+    }
     let kind = layers.packet_type;
     let (l3, l4) = (usize::from(layers.l3_offset), usize::from(layers.l4_offset));
     assert!(l3 <= data.len() && l4 <= data.len());
@@ -165,6 +170,102 @@ fn short_path_refuses_what_is_not_its() {
     }
     for protocol in 0..=u8::MAX {
         check(&short_path_frame(60, 40, IpProtocol(protocol), l4));
+    }
+}
+
+/// Frame of the second path: plain IP, tagged or not, `length` bytes, with the given fields.
+fn plain_frame(
+    tagged: bool,
+    version: u8,
+    length: usize,
+    total: u16,
+    protocol: IpProtocol,
+    l4: [u8; 20],
+) -> Vec<u8> {
+    let mut frame = vec![0; 12];
+    if tagged {
+        frame.extend([0x81, 0x00, 0x20, 0x07]);
+    }
+    if version == 4 {
+        frame.extend([8, 0, 0x45, 0]);
+        frame.extend(total.to_be_bytes());
+        frame.extend([0, 0, 0, 0, 64, protocol.0]);
+        frame.extend([0; 10]);
+    } else {
+        frame.extend([0x86, 0xdd, 0x60, 0, 0, 0]);
+        frame.extend(total.wrapping_sub(40).to_be_bytes());
+        frame.extend([protocol.0, 64]);
+        frame.extend([0; 32]);
+    }
+    frame.extend(l4);
+    frame.resize(length, 0);
+    frame
+}
+
+const PLAIN: [(bool, u8); 4] = [(false, 4), (false, 6), (true, 4), (true, 6)];
+
+/// What the second path is there for does take it, down to the shortest frames.
+#[test]
+fn plain_tcp_and_udp_take_the_second_path() {
+    for (tagged, version) in PLAIN {
+        let (l3, header) = (14 + 4 * u16::from(tagged), if version == 4 { 20 } else { 40 });
+        let mut l4 = [0; 20];
+        (l4[5], l4[12]) = (8, 0x50);
+        for (protocol, least) in [(IpProtocol::TCP, 20), (IpProtocol::UDP, 8)] {
+            let total = header + least;
+            let length = usize::from(l3 + total);
+            for length in [length, length + 1, 1514] {
+                let frame = plain_frame(tagged, version, length, total, protocol, l4);
+                let layers = Layers::from_word(parse_plain(&frame).unwrap());
+                assert_eq!(layers, check(&frame));
+                assert!(layers.packet_type.has_ports() && !layers.packet_type.is_malformed());
+                assert_eq!(layers.vlan_tci, if tagged { 0x2007 } else { 0 });
+                assert_eq!(layers.l4_offset, l3 + header);
+            }
+            let cut = plain_frame(tagged, version, length - 1, total, protocol, l4);
+            assert_eq!(parse_plain(&cut), None);
+        }
+    }
+}
+
+/// Every combination of frame length, total length and the L4 length around its edges.
+#[test]
+fn second_path_is_the_slow_path_at_every_edge() {
+    for (tagged, version) in PLAIN {
+        let l3 = 14 + 4 * usize::from(tagged);
+        let header = if version == 4 { 20 } else { 40 };
+        for length in 0..l3 + header + 30 {
+            for total in (0..header as u16 + 30).step_by(3) {
+                for l4_length in 0..32 {
+                    let mut l4 = [0; 20];
+                    (l4[5], l4[12]) = (l4_length, l4_length << 4);
+                    for protocol in [IpProtocol::TCP, IpProtocol::UDP] {
+                        check(&plain_frame(tagged, version, length, total, protocol, l4));
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn second_path_refuses_what_is_not_its() {
+    for (tagged, version) in PLAIN {
+        let mut l4 = [0; 20];
+        (l4[5], l4[12]) = (20, 0x50);
+        let header = if version == 4 { 20 } else { 40 };
+        let frame = plain_frame(tagged, version, 90, header + 20, IpProtocol::TCP, l4);
+        assert!(!check(&frame).packet_type.is_malformed());
+        for at in 12..frame.len() {
+            for value in [0, 1, 0x40, 0x45, 0x60, 0x81, 0x86, 0xff, frame[at] ^ 0x80] {
+                let mut frame = frame.clone();
+                frame[at] = value;
+                check(&frame);
+            }
+        }
+        for protocol in 0..=u8::MAX {
+            check(&plain_frame(tagged, version, 90, header + 20, IpProtocol(protocol), l4));
+        }
     }
 }
 

@@ -1,0 +1,293 @@
+//! Finding a packet's layers: two short paths, and one for every frame.
+//!
+//! Guarantees: the short paths give what [`parse_slow`] gives, or nothing; tests and fuzzing
+//! hold them to it.
+
+use core::hint::select_unpredictable;
+
+use super::{L3Kind, L4Kind, Layers, PacketType, chunk};
+use crate::packet::wire::{
+    Arp, EtherType, Ethernet, Icmpv4, Icmpv6, IpProtocol, Ipv4, Ipv6, Tcp, Udp, Vlan, get,
+    upper_layer,
+};
+
+/// Offsets in a frame of the shortest path: no VLAN tag, IPv4 without options.
+const FAST_L3: usize = 14;
+const FAST_L4: usize = 34;
+/// Up to the end of a TCP header. Longer than UDP needs, so that one comparison covers both; a UDP
+/// frame below 54 bytes has not been padded by Ethernet and may take the slow path.
+const FAST_LENGTH: usize = FAST_L4 + 20;
+const TCP_OR_UDP: u64 = 1 << IpProtocol::TCP.0 | 1 << IpProtocol::UDP.0;
+
+/// Finds the layers of an Ethernet frame.
+///
+/// Untagged TCP and UDP over IPv4 without options take the shortest path, whose four branches go
+/// one way whatever the mix of both. The same behind one VLAN tag, and TCP and UDP over IPv6
+/// without extension headers with or without a tag, take a short one.
+#[inline]
+pub fn parse(data: &[u8]) -> Layers {
+    // One word on both paths: field by field, the compiler would take the other path's result
+    // apart and put it together again.
+    Layers::from_word(match parse_fast(data) {
+        Some(word) => word,
+        None => parse_other(data),
+    })
+}
+
+/// [`parse`] of what is not for [`parse_fast`].
+#[inline(never)]
+fn parse_other(data: &[u8]) -> u64 {
+    match parse_plain(data) {
+        Some(word) => word,
+        None => parse_slow(data).to_word(),
+    }
+}
+
+/// Shortest path of [`parse`]; `None` if the frame is not for it.
+#[inline(always)]
+fn parse_fast(data: &[u8]) -> Option<u64> {
+    const WORDS: [u64; 2] = plain_words(L3Kind::Ipv4, 0, FAST_L4 - FAST_L3);
+
+    let frame = data.first_chunk::<FAST_LENGTH>()?;
+    // Type, version with header length, type of service.
+    let head = u32::from_le_bytes(get(frame, 12));
+    // Total length, identification, flags with fragment offset, time to live, protocol.
+    let rest = u64::from_le_bytes(get(frame, 16));
+    let protocol = rest >> 56;
+    // Zero for IPv4 without tag and options, no fragment, and a protocol below 64.
+    let wrong = u64::from(head & 0x00ff_ffff ^ 0x0045_0008) | rest & 0xc000_ff3f_0000_0000;
+    if wrong != 0 || TCP_OR_UDP >> (protocol & 63) & 1 == 0 {
+        return None;
+    }
+
+    // What differs between TCP and UDP is selected, not branched on: their mix is random.
+    let is_tcp = protocol == u64::from(IpProtocol::TCP.0);
+    let tcp_length = i64::from(frame[FAST_L4 + 12] >> 4) * 4;
+    let udp_length = i64::from(u16::from_be_bytes(get(frame, FAST_L4 + 4)));
+    let length = select_unpredictable(is_tcp, tcp_length, udp_length);
+    let least = select_unpredictable(is_tcp, 20, 8);
+    let total = i64::from((rest as u16).swap_bytes());
+    // Least ≤ L4 length ≤ IP payload, and IP packet ≤ data: no difference may be negative.
+    let slack = (length - least)
+        | (total - (FAST_L4 - FAST_L3) as i64 - length)
+        | (data.len() as i64 - FAST_L3 as i64 - total);
+    if slack < 0 {
+        return None;
+    }
+    Some(select_unpredictable(is_tcp, WORDS[0], WORDS[1]))
+}
+
+/// Path of [`parse`] for TCP and UDP right behind the IP header, with up to one VLAN tag; `None`
+/// if the frame is not for it.
+#[inline(always)]
+pub(super) fn parse_plain(data: &[u8]) -> Option<u64> {
+    let ether_type = EtherType(u16::from_be_bytes(*chunk(data, 12)?));
+    if !ether_type.is_vlan() {
+        return parse_plain_ip::<0>(data, ether_type);
+    }
+    let [a, b, c, d] = *chunk(data, 14)?;
+    let word = parse_plain_ip::<1>(data, EtherType(u16::from_be_bytes([c, d])))?;
+    Some(word | u64::from(u16::from_be_bytes([a, b])) << 48)
+}
+
+/// The same from the network layer on, behind `TAGS` tags.
+#[inline(always)]
+fn parse_plain_ip<const TAGS: usize>(data: &[u8], ether_type: EtherType) -> Option<u64> {
+    let packet = data.get(Ethernet::HEADER_LENGTH + TAGS * Vlan::HEADER_LENGTH..)?;
+    match ether_type {
+        EtherType::IPV4 => {
+            let header: &[u8; 20] = packet.first_chunk()?;
+            // No options, no fragment.
+            let plain = header[0] == 0x45 && header[6] & 0x3f | header[7] == 0;
+            let total = u16::from_be_bytes(get(header, 2));
+            let words = const { plain_words(L3Kind::Ipv4, TAGS, 20) };
+            if plain { parse_plain_l4::<20>(packet, header[9], total.into(), words) } else { None }
+        }
+        EtherType::IPV6 => {
+            let header: &[u8; 40] = packet.first_chunk()?;
+            let payload = u16::from_be_bytes(get(header, 4));
+            let words = const { plain_words(L3Kind::Ipv6, TAGS, 40) };
+            let plain = header[0] >> 4 == 6;
+            let total = 40 + i64::from(payload);
+            if plain { parse_plain_l4::<40>(packet, header[6], total, words) } else { None }
+        }
+        _ => None,
+    }
+}
+
+/// The same from the transport layer on, `HEADER` bytes into the IP packet; `words` are what to
+/// find of TCP and UDP.
+///
+/// The arithmetic is that of the shortest path, but that a frame may be too short for TCP.
+#[inline(always)]
+fn parse_plain_l4<const HEADER: usize>(
+    packet: &[u8],
+    protocol: u8,
+    total: i64,
+    words: [u64; 2],
+) -> Option<u64> {
+    if protocol > 63 || TCP_OR_UDP >> protocol & 1 == 0 {
+        return None;
+    }
+    let length_field: &[u8; 4] = chunk(packet, HEADER + 4)?;
+    let is_tcp = protocol == IpProtocol::TCP.0;
+    // Past the end of a UDP frame, whose length decides.
+    let tcp_length = i64::from(packet.get(HEADER + 12).map_or(0, |byte| byte >> 4)) * 4;
+    let udp_length = i64::from(u16::from_be_bytes([length_field[0], length_field[1]]));
+    let length = select_unpredictable(is_tcp, tcp_length, udp_length);
+    let least = select_unpredictable(is_tcp, 20, 8);
+    let slack = (length - least) | (total - HEADER as i64 - length) | (packet.len() as i64 - total);
+    if slack < 0 {
+        return None;
+    }
+    Some(select_unpredictable(is_tcp, words[0], words[1]))
+}
+
+/// What is found of TCP and of UDP right behind an IP header, all but the tag's content.
+const fn plain_words(l3: L3Kind, tags: usize, header: usize) -> [u64; 2] {
+    let l3_offset = Ethernet::HEADER_LENGTH + tags * Vlan::HEADER_LENGTH;
+    let layers = Layers {
+        l3_offset: l3_offset as u8,
+        vlan_count: tags as u8,
+        l4_offset: (l3_offset + header) as u16,
+        packet_type: PacketType::new(l3, L4Kind::Tcp),
+        protocol: IpProtocol::TCP.0,
+        vlan_tci: 0,
+    };
+    let udp = PacketType::new(l3, L4Kind::Udp);
+    let udp = Layers { packet_type: udp, protocol: IpProtocol::UDP.0, ..layers };
+    [layers.to_word(), udp.to_word()]
+}
+
+/// [`parse`] without its short paths; the same answer for every frame.
+///
+/// Public for tests and fuzzing.
+#[inline(never)]
+pub fn parse_slow(data: &[u8]) -> Layers {
+    let mut layers = Layers::default();
+    let Ok(ethernet) = Ethernet::new_checked(data) else {
+        return layers.malformed();
+    };
+    let mut ether_type = ethernet.ether_type();
+    let mut payload = ethernet.into_payload();
+    layers.l3_offset = Ethernet::HEADER_LENGTH as u8;
+
+    while ether_type.is_vlan() && layers.vlan_count < 2 {
+        let Ok(tag) = Vlan::new_checked(payload) else {
+            return layers.malformed();
+        };
+        if layers.vlan_count == 0 {
+            layers.vlan_tci = tag.tci();
+        }
+        layers.vlan_count += 1;
+        layers.l3_offset += Vlan::HEADER_LENGTH as u8;
+        ether_type = tag.ether_type();
+        payload = tag.into_payload();
+    }
+
+    match ether_type {
+        EtherType::IPV4 => layers.ipv4(payload),
+        EtherType::IPV6 => layers.ipv6(payload),
+        EtherType::ARP if payload.len() < Arp::LENGTH => layers.malformed(),
+        EtherType::ARP => layers.l3(L3Kind::Arp),
+        _ if ether_type.is_length() => layers,
+        _ => layers.l3(L3Kind::Other),
+    }
+}
+
+/// The steps of [`parse_slow`]: each adds what its layer tells.
+impl Layers {
+    #[inline]
+    pub(super) fn malformed(mut self) -> Self {
+        self.packet_type = self.packet_type.with_malformed();
+        self
+    }
+
+    #[inline]
+    fn l3(mut self, kind: L3Kind) -> Self {
+        self.packet_type = PacketType::new(kind, L4Kind::None);
+        self
+    }
+
+    #[inline]
+    fn l4(mut self, kind: L4Kind, offset: usize) -> Self {
+        self.packet_type.0 |= (kind as u8) << PacketType::L4_SHIFT;
+        self.l4_offset = offset as u16;
+        self
+    }
+
+    fn ipv4(self, packet: &[u8]) -> Self {
+        let Some(header) = packet.first_chunk::<{ Ipv4::MINIMUM_HEADER_LENGTH }>() else {
+            return self.malformed();
+        };
+        if header[0] >> 4 != 4 {
+            return self.malformed();
+        }
+        let mut layers = self.l3(L3Kind::Ipv4);
+        layers.protocol = header[9];
+        // More fragments, or an offset.
+        if u16::from_be_bytes([header[6], header[7]]) & 0x3fff != 0 {
+            layers.packet_type = layers.packet_type.with_fragment();
+        }
+        if Ipv4::new_checked(packet).is_err() {
+            layers = layers.malformed();
+        }
+        if layers.packet_type.is_fragment() {
+            return layers;
+        }
+        // A total length beyond the data was marked; what is there is still worth reading.
+        let Ok(ip) = Ipv4::new_header(packet) else {
+            return layers;
+        };
+        if usize::from(ip.total_length()) < ip.header_length() {
+            return layers;
+        }
+        let offset = usize::from(layers.l3_offset) + ip.header_length();
+        layers.transport(ip.protocol(), offset, ip.into_payload())
+    }
+
+    fn ipv6(self, packet: &[u8]) -> Self {
+        let Ok(ip) = Ipv6::new_header(packet) else {
+            return self.malformed();
+        };
+        if ip.version() != 6 {
+            return self.malformed();
+        }
+        let mut layers = self.l3(L3Kind::Ipv6);
+        if Ipv6::new_checked(packet).is_err() {
+            layers = layers.malformed();
+        }
+        let next_header = ip.next_header();
+        let payload = ip.into_payload();
+        let Ok(upper) = upper_layer(next_header, payload) else {
+            return layers.malformed();
+        };
+        layers.protocol = upper.protocol.0;
+        if upper.fragment.is_some() {
+            layers.packet_type = layers.packet_type.with_fragment();
+            return layers;
+        }
+        if upper.protocol == IpProtocol::NO_NEXT_HEADER {
+            return layers;
+        }
+        let offset = usize::from(layers.l3_offset) + Ipv6::HEADER_LENGTH + upper.offset;
+        layers.transport(upper.protocol, offset, payload.get(upper.offset..).unwrap_or_default())
+    }
+
+    fn transport(self, protocol: IpProtocol, offset: usize, payload: &[u8]) -> Self {
+        let (kind, whole) = match (protocol, self.packet_type.l3()) {
+            (IpProtocol::TCP, _) => (L4Kind::Tcp, Tcp::new_checked(payload).is_ok()),
+            (IpProtocol::UDP, _) => (L4Kind::Udp, Udp::new_checked(payload).is_ok()),
+            (IpProtocol::ICMPV4, L3Kind::Ipv4) => {
+                (L4Kind::Icmp, Icmpv4::new_checked(payload).is_ok())
+            }
+            (IpProtocol::ICMPV6, L3Kind::Ipv6) => {
+                (L4Kind::Icmp, Icmpv6::new_checked(payload).is_ok())
+            }
+            _ => return self.l4(L4Kind::Other, offset),
+        };
+        let layers = if whole { self } else { self.malformed() };
+        // Ports, or type, code and checksum.
+        if payload.len() < 4 { layers } else { layers.l4(kind, offset) }
+    }
+}
