@@ -182,7 +182,12 @@ impl Rss {
             return false;
         }
         self.v4.tuples[place % BURST] = tuple_v4(layers, packet.data(), over);
-        packet.set_layers(layers);
+        if packet.is_chained() {
+            // The layers are those of the first segment, taken for a whole packet.
+            packet.parse();
+        } else {
+            packet.set_layers(layers);
+        }
         packet.set_rss(0, over);
         true
     }

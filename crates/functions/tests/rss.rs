@@ -6,6 +6,7 @@ use common::frames::{Network, Spec, Upper, any_spec, every_kind, rss_input};
 use common::{Card, Door, Packet, Seen, from_wire_0};
 use picnic_core::function::Function;
 use picnic_core::packet::desc::RssType;
+use picnic_core::packet::layers;
 use picnic_core::registry::BuildContext;
 use picnic_functions::rss::{Change, Config, Control, HashName, HashType, Refusal, Rss};
 use picnic_hash::{IndirectionTable, Key, lookup2, lookup3, reference};
@@ -336,5 +337,24 @@ fn moved_entries_are_those_of_hashes_that_go_elsewhere() {
         let moves = |hash: usize| before[hash % a] != after[hash % b];
         let moved = (0..long).filter(|r| (*r..a * b).step_by(long).any(moves)).count();
         assert_eq!(message.outcome, Some(Ok(moved)), "{before:?} to {after:?}");
+    }
+}
+
+/// A packet in several buffers is judged as a whole, alone and among packets of other kinds.
+#[test]
+fn chained_packets_are_not_malformed() {
+    let context = BuildContext { buffer_size: 256, ..context(4) };
+    let mut rss = rss(&Config::default(), 4);
+    let frames: Vec<_> =
+        every_kind().into_iter().map(|spec| Spec { payload: 600, ..spec }.build()).collect();
+    let bursts = frames.iter().map(std::slice::from_ref).chain(frames.chunks(64));
+    for burst in bursts {
+        let seen = Card::new(&context).run(&mut rss, &from_wire_0(burst.iter().cloned()));
+        assert_eq!(seen.len(), burst.len());
+        for packet in seen {
+            let whole = layers::parse(&packet.data).packet_type;
+            assert_eq!(packet.packet_type, whole);
+            assert!(!whole.is_malformed());
+        }
     }
 }
