@@ -353,15 +353,10 @@ impl<'a> Out<'a> {
 
     /// A copy of a packet, bytes and metadata: counted as in. `None` if no buffers are home.
     pub fn copy(&mut self, packet: &Descriptor) -> Option<Descriptor> {
-        let mut copy = if packet.is_chained() {
-            // Rare enough to be gathered into one piece of memory first.
-            let mut bytes = Vec::with_capacity(packet.length() as usize);
-            packet.segments().for_each(|segment| bytes.extend_from_slice(segment));
-            self.make(&bytes)?
-        } else {
-            self.make(packet.data())?
-        };
+        let mut copy = self.doors.pool.copy(packet)?;
         copy.copy_metadata(packet);
+        self.doors.made += 1;
+        self.doors.ledger.card.made.add(1);
         Some(copy)
     }
 

@@ -449,23 +449,48 @@ impl Pool {
         Some(descriptor)
     }
 
+    /// A packet of the same bytes as `packet`, in buffers of its own; what is known of it (see
+    /// [`Descriptor::copy_metadata`]) is not copied.
+    ///
+    /// `None` if too few buffers are home or the bytes exceed [`MAX_PACKET_BYTES`].
+    #[inline]
+    pub fn copy(&mut self, packet: &Descriptor) -> Option<Descriptor> {
+        if packet.is_chained() {
+            return self.chain(packet.length() as usize, packet.segments());
+        }
+        self.packet(packet.data())
+    }
+
     #[cold]
     fn chained_packet(&mut self, data: &[u8]) -> Option<Descriptor> {
-        let needed = data.len().div_ceil(self.buffer_size as usize);
-        if data.len() > MAX_PACKET_BYTES {
+        self.chain(data.len(), std::iter::once(data))
+    }
+
+    /// A packet of `length` bytes, which `pieces` hold one after the other.
+    #[cold]
+    fn chain<'a>(
+        &mut self,
+        length: usize,
+        mut pieces: impl Iterator<Item = &'a [u8]>,
+    ) -> Option<Descriptor> {
+        if length > MAX_PACKET_BYTES {
             return None;
         }
-        if !self.ensure(needed) {
+        let size = self.buffer_size as usize;
+        if !self.ensure(length.div_ceil(size).max(1)) {
             self.exhausted += 1;
             return None;
         }
-        let mut chunks = data.chunks(self.buffer_size as usize);
-        let mut head = self.packet(chunks.next()?)?;
+        let mut piece: &[u8] = &[];
+        let mut head = self.segment(length.min(size), &mut piece, &mut pieces)?;
+        if length <= size {
+            return Some(head);
+        }
         head.set_chained(true);
-        header_mut(head.buffer).total_length = data.len() as u32;
+        header_mut(head.buffer).total_length = length as u32;
         let mut last = head.buffer;
-        for chunk in chunks {
-            let segment = self.packet(chunk)?;
+        for start in (size..length).step_by(size) {
+            let segment = self.segment(size.min(length - start), &mut piece, &mut pieces)?;
             let link = header_mut(last);
             link.next_buffer = segment.buffer;
             link.next_offset = segment.offset;
@@ -475,6 +500,29 @@ impl Pool {
             // The head owns the segment's buffer from here on.
         }
         Some(head)
+    }
+
+    /// A buffer filled from what is left of `piece` and the pieces behind it.
+    fn segment<'a>(
+        &mut self,
+        length: usize,
+        piece: &mut &'a [u8],
+        pieces: &mut impl Iterator<Item = &'a [u8]>,
+    ) -> Option<Descriptor> {
+        let mut segment = self.allocate(length)?;
+        let mut room = segment.data_mut();
+        while !room.is_empty() {
+            if piece.is_empty() {
+                let Some(next) = pieces.next() else { break };
+                *piece = next;
+            }
+            let count = room.len().min(piece.len());
+            let (filled, empty) = room.split_at_mut(count);
+            let (copied, left) = piece.split_at(count);
+            filled.copy_from_slice(copied);
+            (room, *piece) = (empty, left);
+        }
+        Some(segment)
     }
 
     /// Whether `count` buffers are home, after looking at the return rings if need be.
