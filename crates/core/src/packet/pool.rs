@@ -27,9 +27,11 @@ use super::desc::Descriptor;
 use crate::error::PoolError;
 use crate::ring::spsc::{self, Consumer, Producer};
 use crate::time::Time;
-use rustix::mm::{Advice, MapFlags, ProtFlags};
+use rustix::io::Errno;
+use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags};
 use schemars::JsonSchema;
 use serde::Deserialize;
+use std::ffi::c_void;
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 use std::sync::Mutex;
@@ -125,7 +127,7 @@ fn take_range(bytes: usize) -> Result<usize, PoolError> {
                     std::ptr::null_mut(),
                     SPACE_BYTES + HUGE_PAGE,
                     ProtFlags::empty(),
-                    MapFlags::PRIVATE | MapFlags::NORESERVE,
+                    MapFlags::PRIVATE,
                 )
             }
             .map_err(|source| PoolError::Map { bytes: SPACE_BYTES, source })?;
@@ -341,8 +343,10 @@ impl Pool {
         let place = SPACE.load(Ordering::Acquire).wrapping_add(start);
         let huge_pages = match map(place, bytes) {
             Ok(huge_pages) => huge_pages,
-            Err(source) => {
-                give_range(start, bytes);
+            Err(Unmapped { source, reserved }) => {
+                if reserved {
+                    give_range(start, bytes);
+                }
                 return Err(PoolError::Map { bytes, source });
             }
         };
@@ -657,7 +661,7 @@ impl Drop for Pool {
                     place.as_ptr().cast(),
                     self.bytes,
                     ProtFlags::empty(),
-                    MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED,
+                    MapFlags::PRIVATE | MapFlags::FIXED,
                 )
             };
             if reserved.is_ok() {
@@ -724,24 +728,65 @@ fn take_chain(descriptor: Descriptor, mut hand_on: impl FnMut(u32)) {
     }
 }
 
-/// Maps `bytes` at `place`; true if on 2 MiB pages.
-fn map(place: *mut u8, bytes: usize) -> Result<bool, rustix::io::Errno> {
-    let flags = MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::POPULATE;
-    let access = ProtFlags::READ | ProtFlags::WRITE;
-    // SAFETY: the range lies in the reserved buffer space and was taken for this pool alone.
-    let huge = unsafe {
-        rustix::mm::mmap_anonymous(place.cast(), bytes, access, flags | MapFlags::HUGETLB)
-    };
-    if huge.is_ok() {
-        return Ok(true);
+/// Why a range has no memory, and whether it is still reserved.
+struct Unmapped {
+    source: Errno,
+    reserved: bool,
+}
+
+/// Puts memory at `place`; true if on 2 MiB pages.
+///
+/// The range must not be without a mapping for a moment: another thread's could land in it,
+/// and would be overwritten. So what may fail is tried elsewhere first, and ordinary pages are
+/// not mapped over the reservation, but the reservation is made accessible.
+fn map(place: *mut u8, bytes: usize) -> Result<bool, Unmapped> {
+    if huge_pages_for(bytes) {
+        let flags = MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::HUGETLB;
+        // SAFETY: the range lies in the reserved buffer space and was taken for this pool alone.
+        let huge = unsafe { map_at(place, bytes, ACCESS, flags | MapFlags::POPULATE) };
+        if huge.is_ok() {
+            return Ok(true);
+        }
+        // Someone else took the pages meanwhile. The kernel may have ended the reservation
+        // before it saw that: make it again, but not over what may stand there by now.
+        let flags = MapFlags::PRIVATE | MapFlags::FIXED_NOREPLACE;
+        // SAFETY: a mapping that replaces none touches no memory of ours.
+        unsafe { map_at(place, bytes, ProtFlags::empty(), flags) }
+            .map_err(|source| Unmapped { source, reserved: false })?;
     }
-    let flags = MapFlags::PRIVATE | MapFlags::FIXED;
-    // SAFETY: as above.
+    let access = MprotectFlags::READ | MprotectFlags::WRITE;
+    // SAFETY: the range is reserved for this pool alone, and stays mapped throughout.
     unsafe {
-        rustix::mm::mmap_anonymous(place.cast(), bytes, access, flags)?;
+        rustix::mm::mprotect(place.cast(), bytes, access)
+            .map_err(|source| Unmapped { source, reserved: true })?;
         // Transparent huge pages do nearly as well where there are no reserved ones. A
         // refusal changes speed, not meaning.
         let _ = rustix::mm::madvise(place.cast(), bytes, Advice::LinuxHugepage);
     }
     Ok(false)
+}
+
+const ACCESS: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);
+
+/// Whether the system has 2 MiB pages to give for `bytes`, at this moment.
+fn huge_pages_for(bytes: usize) -> bool {
+    let flags = MapFlags::PRIVATE | MapFlags::HUGETLB;
+    // SAFETY: a fresh mapping of the kernel's choosing touches no memory of ours, and it is
+    // unmapped before anyone could refer to it.
+    unsafe {
+        let probe = map_at(std::ptr::null_mut(), bytes, ACCESS, flags);
+        probe.and_then(|probe| rustix::mm::munmap(probe, bytes)).is_ok()
+    }
+}
+
+/// # Safety
+/// With `FIXED`, nothing may refer to what is mapped at `place`.
+unsafe fn map_at(
+    place: *mut u8,
+    bytes: usize,
+    access: ProtFlags,
+    flags: MapFlags,
+) -> Result<*mut c_void, Errno> {
+    // SAFETY: the caller answers for `place`; without `FIXED` nothing is replaced.
+    unsafe { rustix::mm::mmap_anonymous(place.cast(), bytes, access, flags) }
 }
