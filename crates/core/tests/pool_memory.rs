@@ -37,7 +37,9 @@ fn memory_comes_back() {
     let mut pool = make();
     assert!(writable() >= writable_before + pool.mapped_bytes());
     let bytes = pool.mapped_bytes();
-    assert!(resident() > resident_before + bytes / 2, "headers touch every page");
+    // Reserved huge pages are not counted as resident.
+    let touched = resident() > resident_before + bytes / 2;
+    assert!(touched || pool.huge_pages(), "headers touch every page");
     assert_eq!(place(&mut pool), first);
     drop(pool);
 
