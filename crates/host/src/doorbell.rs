@@ -25,12 +25,8 @@ pub struct FutexDoorbell {
 impl FutexDoorbell {
     /// Sleeps until it is rung, or for `timeout`. Returns at once if it was rung before.
     pub fn wait(&self, timeout: Duration) {
-        let waiting = self.state.compare_exchange(
-            QUIET,
-            WAITING,
-            Ordering::Acquire,
-            Ordering::Acquire,
-        );
+        let waiting =
+            self.state.compare_exchange(QUIET, WAITING, Ordering::Acquire, Ordering::Acquire);
         if waiting.is_ok() {
             let timeout = timespec(timeout);
             // A wake, a timeout, a signal, a value that has changed: all mean "look again".
