@@ -82,6 +82,8 @@ def all_of(paths):
         Card("frames of 64 KiB", [offload], 8),
         Card("frames of 64 KiB in buffers of 64 bytes", [offload], 4, {"hash": "jhash"},
              pool={"buffer_size": 64, "buffers": 65536}),
+        Card("headers across buffers of 64 bytes", [plain], 8, pool={
+            "buffer_size": 64, "buffers": 65536}),
         Card("two wires", [plain, offload], 8),
         Card("two wires, bursts of 1, small rings", [snap60, offload], rss={"hash": "lookup2"},
              card={"burst": 1}, host={"ring_size": 64}),

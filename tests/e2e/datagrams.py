@@ -67,7 +67,8 @@ def main(interface, ipv4, ipv6):
     # Headers between IP and UDP.
     send(v4, ipv4, [(socket.IPPROTO_IP, socket.IP_OPTIONS, b"\x01\x01\x01\x00")], few)
     hop = (socket.IPPROTO_IPV6, socket.IPV6_HOPOPTS, b"\0\0" + PADDING_OPTION)
-    end = (socket.IPPROTO_IPV6, socket.IPV6_DSTOPTS, b"\0\1" + PADDING_OPTION + bytes((1, 6)) + bytes(6))
+    end = (socket.IPPROTO_IPV6, socket.IPV6_DSTOPTS,
+           b"\0\1" + PADDING_OPTION + bytes((1, 6)) + bytes(6))
     send(v6, ipv6, [hop], few)
     send(v6, ipv6, [end], few)
     send(v6, ipv6, [hop, end], few)

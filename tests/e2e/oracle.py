@@ -15,6 +15,7 @@ Where the specifications leave a choice it is the one that picnic documents:
   (RFC 6946) is none.
 - At most two VLAN tags and eight IPv6 extension headers are looked through.
 - The hash over addresses alone is that of ports zero.
+- Headers must lie in a packet's first buffer (`seen` bytes, of packets in several).
 
 Source: IEEE 802.3, 802.1Q; RFC 791, 8200, 4302, 6946; IANA, "IPv6 Extension
 Header Types"; Microsoft, "RSS Hashing Functions" and "RSS hashing types"; Bob
@@ -186,7 +187,7 @@ class Rss:
     """The function `rss`, with the keys it has in a card file."""
 
     def __init__(self, queues, hash="toeplitz", key=None, symmetric=False, jhash_init=0,
-                 table_size=128, table=None, types=ALL_TYPES, default_queue=0):
+                 table_size=128, table=None, types=ALL_TYPES, default_queue=0, seen=2048):
         key = bytes.fromhex(key) if key else b"\x6d\x5a" * 20 if symmetric else MICROSOFT_KEY
         self.hash = {
             "toeplitz": lambda data: toeplitz(key, data),
@@ -196,6 +197,7 @@ class Rss:
         self.table = table or [entry % queues for entry in range(table_size)]
         self.types = set(types)
         self.default_queue = default_queue
+        self.seen = seen
         self.known = {}
 
     def input(self, found):
@@ -210,7 +212,7 @@ class Rss:
 
     def is_hashed(self, frame):
         """Whether a frame has a hash."""
-        return self.input(layers(frame)) is not None
+        return self.input(layers(frame[:self.seen])) is not None
 
     def queue_of(self, found):
         """The queue of a packet with these layers."""
@@ -222,7 +224,7 @@ class Rss:
         return self.known[data]
 
     def queue(self, frame):
-        return self.queue_of(layers(frame))
+        return self.queue_of(layers(frame[:self.seen]))
 
 
 # ---------------------------------------------------------------- against published values

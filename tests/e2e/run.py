@@ -61,7 +61,7 @@ def main():
         print(f"oracle   {count} published hashes, all as computed", flush=True)
         with work_folder(arguments.keep) as work:
             paths = make_captures(work) if not arguments.captures else {
-                path.name: path for path in sorted(arguments.captures.glob("*.pcap*"))
+                path.name: path for path in sorted(arguments.captures.resolve().glob("*.pcap*"))
                 if path.suffix in (".pcap", ".pcapng")}
             return run_all(arguments, paths, work)
     except (Wrong, AssertionError, OSError, RuntimeError, ValueError,

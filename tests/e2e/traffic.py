@@ -49,7 +49,7 @@ def record(lab, folder):
 def serve(lab, folder):
     """Starts the servers."""
     served = folder / "served"
-    served.mkdir()
+    served.mkdir(exist_ok=True)
     for name, size in FILE_BYTES.items():
         (served / name).write_bytes(os.urandom(size))
     lab.listen(HTTP_PORT, sys.executable, "-m", "http.server", str(HTTP_PORT), "--bind", "::",
