@@ -32,8 +32,8 @@ NETWORKS = (
     ("vlan5", "198.51.101.", "2001:db8:2::", "8100:5", 1496),
     ("double", "198.51.102.", "2001:db8:3::", "88a8:7,8100:9", 1492),
 )
-# What any one command may take, in seconds; all of them take about one.
-PATIENCE = 20
+# What any one command may take, in seconds; on an idle machine all take under one.
+PATIENCE = 60
 # KiB of memory for packets on their way to a file.
 CAPTURE_BUFFER = "16384"
 
