@@ -13,14 +13,16 @@
 //! config is read from it by the registry. Every error names file, line, key,
 //! what was found and what is allowed.
 
-use crate::error::ConfigError;
+use crate::error::{ConfigError, PoolError, allowed};
 use crate::packet::pool::PoolConfig;
 use crate::ring::moderation::ModerationMode;
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize, de};
+use std::collections::HashMap;
 use std::fmt;
-use std::ops::Range;
+use std::io::Read;
+use std::ops::{Range, RangeInclusive};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use toml::Spanned;
@@ -28,6 +30,13 @@ use toml::de::{DeTable, DeValue};
 
 /// The built-in demonstration card: an empty file.
 pub const DEMONSTRATION: &str = "";
+
+/// Bytes of the longest card file.
+pub const LONGEST_FILE: usize = 1 << 20;
+/// Wires of a card: they are numbered by a byte.
+const MOST_WIRES: usize = 255;
+/// Functions of a chain.
+const MOST_FUNCTIONS: usize = 64;
 
 /// A whole card file.
 #[derive(Debug)]
@@ -331,12 +340,15 @@ impl Section {
             "port" => &["port"],
             _ => &["attachment"],
         };
-        Section::at(&source, String::new(), common, kind, None)
+        let root = source.table()?.into_inner();
+        Section::of(&source, &root, String::new(), common, kind, None)
     }
 
-    /// The section at `path`; named by its key `kind`, or `default` where that is missing.
-    fn at(
+    /// The section at `path`, which holds `table`; named by its key `kind`, or `default` where
+    /// that is missing.
+    fn of(
         source: &Arc<Source>,
+        table: &DeTable<'_>,
         path: String,
         common: &'static [&'static str],
         kind: &'static str,
@@ -344,17 +356,16 @@ impl Section {
     ) -> Result<Self, ConfigError> {
         let mut section =
             Section { source: source.clone(), path, common, kind, name: String::new() };
-        let found = section.with_table(|table| {
-            table.iter().find(|(key, _)| key.get_ref() == kind).map(|(_, value)| {
-                value.get_ref().as_str().map(str::to_owned).ok_or_else(|| value.span())
-            })
-        })?;
-        section.name = match (found, default) {
-            (Some(Ok(name)), _) => name,
-            (Some(Err(span)), _) => {
-                let message = format!("a name in quotes is wanted, {}", found_text(source, &span));
-                return Err(source.error(Some(span), join(&section.path, kind), message));
-            }
+        section.name = match (entry(table, kind), default) {
+            (Some(value), _) => match value.get_ref().as_str() {
+                Some(name) => name.into(),
+                None => {
+                    let found = found_text(source, &value.span());
+                    let message = format!("a name in quotes is wanted, {found}");
+                    let key = join(&section.path, kind);
+                    return Err(source.error(Some(value.span()), key, message));
+                }
+            },
             (None, Some(name)) => name.into(),
             (None, None) => {
                 return Err(
@@ -407,6 +418,11 @@ impl Section {
         let empty = DeTable::default();
         Ok(body(value_at(&root, &self.path).and_then(|value| value.as_table()).unwrap_or(&empty)))
     }
+}
+
+/// The value of a key.
+fn entry<'t, 'i>(table: &'t DeTable<'i>, key: &str) -> Option<&'t Spanned<DeValue<'i>>> {
+    table.iter().find(|(name, _)| name.get_ref() == key).map(|(_, value)| value)
 }
 
 /// The part of a table whose keys are wanted.
@@ -468,7 +484,7 @@ fn split(path: &str) -> (&str, Option<usize>, &str) {
 /// The value at a path such as `wire[0].fault`.
 fn value_at<'t, 'i>(table: &'t DeTable<'i>, path: &str) -> Option<&'t DeValue<'i>> {
     let (name, index, rest) = split(path);
-    let value = table.iter().find(|(key, _)| key.get_ref() == name)?.1.get_ref();
+    let value = entry(table, name)?.get_ref();
     let value = match index {
         Some(index) => value.as_array()?.get(index)?.get_ref(),
         None => value,
@@ -509,6 +525,28 @@ fn key_at(table: &DeTable<'_>, position: usize) -> Option<String> {
     })
 }
 
+/// What the parser says of a number or a list where one of several words is wanted.
+const NO_WORD: &str = "wanted string or table";
+
+/// The words that are allowed for the value at a place: those told of a word that is none.
+fn words_for<T: DeserializeOwned>(table: &DeTable<'_>, span: &Range<usize>) -> Option<String> {
+    fn put<'i>(value: &mut Spanned<DeValue<'i>>, span: &Range<usize>) {
+        if value.span() == *span {
+            *value.get_mut() = DeValue::String("".into());
+            return;
+        }
+        match value.get_mut() {
+            DeValue::Array(items) => items.iter_mut().for_each(|item| put(item, span)),
+            DeValue::Table(table) => table.iter_mut().for_each(|(_, value)| put(value, span)),
+            _ => {}
+        }
+    }
+    let mut table = table.clone();
+    table.iter_mut().for_each(|(_, value)| put(value, span));
+    let error = T::deserialize(toml::Deserializer::from(Spanned::new(0..0, table))).err()?;
+    error.message().strip_prefix("unknown variant ``, ").map(str::to_owned)
+}
+
 /// Reads a typed config from a table; errors get file, line and key.
 fn read<T: DeserializeOwned>(
     source: &Source,
@@ -520,6 +558,12 @@ fn read<T: DeserializeOwned>(
         let span = error.span().filter(|span| *span != (0..0));
         let key = span.as_ref().and_then(|span| key_at(&keys, span.start)).unwrap_or_default();
         let mut message = in_words(error.message().replace('\n', ", "));
+        if let Some(span) = &span
+            && message == NO_WORD
+            && let Some(words) = words_for::<T>(&keys, span)
+        {
+            message = words;
+        }
         if let Some(span) = &span
             && !message.starts_with("unknown field")
         {
@@ -535,12 +579,25 @@ impl CardFile {
     /// # Errors
     /// The file cannot be read, or what [`CardFile::parse`] says of its text.
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
-        let text = std::fs::read_to_string(path).map_err(|error| ConfigError {
-            file: Some(path.into()),
-            message: format!("cannot be read: {error}"),
-            ..ConfigError::default()
-        })?;
-        CardFile::parse(&text, Some(path))
+        CardFile::parse(&CardFile::read(path)?, Some(path))
+    }
+
+    /// Reads a card file's text, no more than may be parsed.
+    ///
+    /// # Errors
+    /// The file cannot be read, or is too long.
+    pub fn read(path: &Path) -> Result<String, ConfigError> {
+        let about = |message| ConfigError { file: Some(path.into()), message, ..<_>::default() };
+        let mut bytes = Vec::new();
+        // One byte more, to know a longer file from one that ends there.
+        std::fs::File::open(path)
+            .and_then(|file| file.take(LONGEST_FILE as u64 + 1).read_to_end(&mut bytes))
+            .map_err(|error| about(format!("cannot be read: {error}")))?;
+        if bytes.len() > LONGEST_FILE {
+            return Err(about(too_long()));
+        }
+        let text = std::io::read_to_string(&*bytes);
+        text.map_err(|error| about(format!("cannot be read: {error}")))
     }
 
     /// Reads a card file's text; `file` is for messages and for relative paths.
@@ -550,6 +607,9 @@ impl CardFile {
     /// make of their own keys is known when they are built.
     pub fn parse(text: &str, file: Option<&Path>) -> Result<Self, ConfigError> {
         let source = Arc::new(Source { file: file.map(Path::to_owned), text: text.into() });
+        if text.len() > LONGEST_FILE {
+            return Err(source.error(None, String::new(), too_long()));
+        }
         let root = source.table()?.into_inner();
         const TOP: [&str; 8] = ["card", "pool", "wire", "rx", "tx", "host", "interrupt", "trace"];
         for (key, _) in root.iter() {
@@ -567,8 +627,9 @@ impl CardFile {
             host: host(&source, &root)?,
             interrupt: read_section(&source, &root, "interrupt")?,
             trace: match table_of(&source, &root, "trace")? {
-                Some(_) => {
-                    Some(Section::at(&source, "trace".into(), &[], "trace", Some("tracer"))?)
+                Some(table) => {
+                    let path = "trace".into();
+                    Some(Section::of(&source, table, path, &[], "trace", Some("tracer"))?)
                 }
                 None => None,
             },
@@ -596,9 +657,14 @@ impl CardFile {
         range("interrupt.rx_usecs", self.interrupt.rx_usecs as usize, 0, 1_000_000)?;
         range("interrupt.poll_usecs", self.interrupt.poll_usecs as usize, 0, 1_000_000)?;
         self.pool.validate().map_err(|error| match &error {
-            crate::error::PoolError::OutOfRange { key, .. } => {
-                ConfigError::new(format!("pool.{key}"), error.to_string())
+            PoolError::OutOfRange { key, found, low, high, step } => {
+                let allowed = allowed(*low, *high, *step);
+                ConfigError::new(
+                    format!("pool.{key}"),
+                    format!("found {found}, allowed is {allowed}"),
+                )
             }
+            PoolError::TooLarge { .. } => ConfigError::new("pool.buffers", error.to_string()),
             _ => ConfigError::new("pool", error.to_string()),
         })?;
         if self.card.default_queue >= self.host.queues {
@@ -623,14 +689,12 @@ impl CardFile {
                 ),
             ));
         }
-        if self.wires.len() > 255 {
-            return Err(ConfigError::new(
-                "wire",
-                format!("found {}, allowed is 1 to 255", self.wires.len()),
-            ));
-        }
         Ok(())
     }
+}
+
+fn too_long() -> String {
+    format!("found more than {LONGEST_FILE} bytes, allowed is up to {LONGEST_FILE}")
 }
 
 fn range(key: &str, found: usize, low: usize, high: usize) -> Result<(), ConfigError> {
@@ -677,56 +741,89 @@ fn read_section<T: DeserializeOwned + Default>(
     }
 }
 
-/// How many `[[name]]` sections there are.
-fn count_of(source: &Source, root: &DeTable<'_>, name: &str) -> Result<usize, ConfigError> {
+/// The `[[name]]` sections, if there are any; an error if there are too many, before any of
+/// them is looked at.
+fn tables_of<'t, 'i>(
+    source: &Source,
+    root: &'t DeTable<'i>,
+    name: &str,
+    allowed: RangeInclusive<usize>,
+) -> Result<Option<Vec<&'t DeTable<'i>>>, ConfigError> {
     let Some((key, value)) = root.iter().find(|(key, _)| key.get_ref() == name) else {
-        return Ok(0);
+        return Ok(None);
     };
-    match value.get_ref().as_array() {
-        Some(items) if items.iter().all(|item| item.get_ref().is_table()) => Ok(items.len()),
-        _ => Err(source.error(
-            Some(key.span()),
-            name.into(),
-            format!("sections [[{name}]] are wanted, {}", found_text(source, &value.span())),
-        )),
+    let error = |message| source.error(Some(key.span()), name.into(), message);
+    let items = value.get_ref().as_array().map(|items| items.iter());
+    let tables = items.and_then(|items| items.map(|item| item.get_ref().as_table()).collect());
+    let tables: Vec<_> = tables.ok_or_else(|| {
+        let found = found_text(source, &value.span());
+        error(format!("sections [[{name}]] are wanted, {found}"))
+    })?;
+    if tables.len() > *allowed.end() {
+        let (low, high) = allowed.into_inner();
+        return Err(error(format!("found {}, allowed is {low} to {high}", tables.len())));
     }
+    Ok(Some(tables))
 }
 
 fn wires(source: &Arc<Source>, root: &DeTable<'_>) -> Result<Vec<WireSection>, ConfigError> {
     const COMMON: &[&str] = &["port", "name", "fault"];
-    let count = count_of(source, root, "wire")?;
-    if count == 0 {
+    let tables = tables_of(source, root, "wire", 1..=MOST_WIRES)?.unwrap_or_default();
+    if tables.is_empty() {
         let port = Section::named("port", "generator");
         return Ok(vec![WireSection { name: "wire0".into(), port, fault: None }]);
     }
-    (0..count)
-        .map(|index| {
-            let path = format!("wire[{index}]");
-            let port = Section::at(source, path.clone(), COMMON, "port", Some("generator"))?;
-            let name_path = format!("{path}.name");
-            let name = match value_at(root, &name_path) {
-                None => format!("wire{index}"),
-                Some(DeValue::String(name)) => name.to_string(),
-                Some(_) => {
-                    let span = key_span(root, &name_path);
-                    return Err(source.error(span, name_path, "a name in quotes is wanted".into()));
+    let mut wires = Vec::new();
+    for (index, &table) in tables.iter().enumerate() {
+        let path = format!("wire[{index}]");
+        let wrong = |key: &str, value: &Spanned<DeValue<'_>>, wanted| {
+            let found = found_text(source, &value.span());
+            let message = format!("{wanted} is wanted, {found}");
+            source.error(key_span(table, key), join(&path, key), message)
+        };
+        let port = Section::of(source, table, path.clone(), COMMON, "port", Some("generator"))?;
+        let name = match entry(table, "name") {
+            None => format!("wire{index}"),
+            Some(value) => match value.get_ref().as_str() {
+                Some(name) => name.to_owned(),
+                None => return Err(wrong("name", value, "a name in quotes")),
+            },
+        };
+        let fault = match entry(table, "fault") {
+            None => None,
+            Some(value) => match value.get_ref().as_table() {
+                Some(table) => {
+                    let path = format!("{path}.fault");
+                    Some(Section::of(source, table, path, &[], "fault", Some("fault"))?)
                 }
-            };
-            let fault_path = format!("{path}.fault");
-            let fault = match value_at(root, &fault_path) {
-                None => None,
-                Some(DeValue::Table(_)) => {
-                    Some(Section::at(source, fault_path, &[], "fault", Some("fault"))?)
-                }
-                Some(_) => {
-                    let span = key_span(root, &fault_path);
-                    let message = "a section [wire.fault] is wanted".into();
-                    return Err(source.error(span, fault_path, message));
-                }
-            };
-            Ok(WireSection { name, port, fault })
-        })
-        .collect()
+                None => return Err(wrong("fault", value, "a section [wire.fault]")),
+            },
+        };
+        wires.push(WireSection { name, port, fault });
+    }
+    check_names(source, &tables, &wires)?;
+    Ok(wires)
+}
+
+/// Names tell wires apart in all output: each wire has one of its own.
+fn check_names(
+    source: &Source,
+    tables: &[&DeTable<'_>],
+    wires: &[WireSection],
+) -> Result<(), ConfigError> {
+    let mut numbers = HashMap::new();
+    for (index, wire) in wires.iter().enumerate() {
+        let Some(other) = numbers.insert(&*wire.name, index) else { continue };
+        // Of a name given and one by number, the one given is the one to change.
+        let is_given = entry(tables[index], "name").is_some();
+        let (given, other) = if is_given { (index, other) } else { (other, index) };
+        return Err(source.error(
+            key_span(tables[given], "name"),
+            format!("wire[{given}].name"),
+            format!("found \"{}\", which is the name of wire[{other}]", wire.name),
+        ));
+    }
+    Ok(())
 }
 
 fn chain(
@@ -734,26 +831,28 @@ fn chain(
     root: &DeTable<'_>,
     name: &'static str,
 ) -> Result<Vec<Section>, ConfigError> {
-    let count = count_of(source, root, name)?;
-    let is_there = root.iter().any(|(key, _)| key.get_ref() == name);
-    if name == "rx" && !is_there {
+    match tables_of(source, root, name, 0..=MOST_FUNCTIONS)? {
         // The demonstration card spreads flows over its queues.
-        return Ok(vec![Section::named("function", "rss")]);
+        None if name == "rx" => Ok(vec![Section::named("function", "rss")]),
+        tables => {
+            let tables = tables.unwrap_or_default().into_iter().enumerate();
+            let sections = tables.map(|(index, table)| {
+                let path = format!("{name}[{index}]");
+                Section::of(source, table, path, &["function"], "function", None)
+            });
+            sections.collect()
+        }
     }
-    (0..count)
-        .map(|index| {
-            Section::at(source, format!("{name}[{index}]"), &["function"], "function", None)
-        })
-        .collect()
 }
 
 fn host(source: &Arc<Source>, root: &DeTable<'_>) -> Result<HostSection, ConfigError> {
     const OWN: [&str; 4] = ["queues", "target_cores", "ring_size", "tx_ring_size"];
     const COMMON: &[&str] = &["queues", "target_cores", "ring_size", "tx_ring_size", "attachment"];
-    let keys = table_of(source, root, "host")?.cloned().unwrap_or_default();
-    let keys = select(&keys, |key| OWN.contains(&key));
+    let table = table_of(source, root, "host")?.cloned().unwrap_or_default();
+    let keys = select(&table, |key| OWN.contains(&key));
     let HostKeys { queues, target_cores, ring_size, tx_ring_size } = read(source, "host", keys)?;
-    let attachment = Section::at(source, "host".into(), COMMON, "attachment", Some("app"))?;
+    let path = "host".into();
+    let attachment = Section::of(source, &table, path, COMMON, "attachment", Some("app"))?;
     Ok(HostSection { queues, target_cores, ring_size, tx_ring_size, attachment })
 }
 

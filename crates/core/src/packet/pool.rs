@@ -77,7 +77,16 @@ impl PoolConfig {
         };
         check("buffers", self.buffers, 64, 1 << 20, 1)?;
         check("buffer_size", self.buffer_size, 64, 61_440, 1)?;
-        check("headroom", self.headroom, 0, 1024, 64)
+        check("headroom", self.headroom, 0, 1024, 64)?;
+        if self.mapped_bytes() > SPACE_BYTES {
+            return Err(PoolError::TooLarge {
+                buffers: self.buffers,
+                stride: self.stride(),
+                bytes: self.stride() * self.buffers as usize,
+                allowed: SPACE_BYTES,
+            });
+        }
+        Ok(())
     }
 
     /// Bytes of memory that the pool maps.
