@@ -229,6 +229,36 @@ pub(crate) unsafe fn relocate(
     }
 }
 
+/// As [`relocate`], with one store in place of four: a store to a line that another core holds
+/// keeps its entry of the store buffer until the line has come, and there are few.
+///
+/// # Safety
+/// As `relocate`; the processor has AVX2.
+#[inline(always)]
+#[cfg(target_arch = "x86_64")]
+pub(crate) unsafe fn relocate_wide(
+    from: *const MaybeUninit<Descriptor>,
+    to: *mut MaybeUninit<Descriptor>,
+) {
+    // SAFETY: 32 bytes are read and written, both aligned to 32, as the caller promises. Words
+    // are loaded one by one, as in `relocate`.
+    unsafe {
+        std::arch::asm!(
+            "vmovq {low}, qword ptr [{from}]",
+            "vmovhps {low}, {low}, qword ptr [{from} + 8]",
+            "vmovq {high}, qword ptr [{from} + 16]",
+            "vmovhps {high}, {high}, qword ptr [{from} + 24]",
+            "vinserti128 {low:y}, {low:y}, {high}, 1",
+            "vmovdqa ymmword ptr [{to}], {low:y}",
+            from = in(reg) from,
+            to = in(reg) to,
+            low = out(xmm_reg) _,
+            high = out(xmm_reg) _,
+            options(nostack, preserves_flags),
+        );
+    }
+}
+
 /// Takes a descriptor from its place, by whole words.
 ///
 /// # Safety
@@ -571,12 +601,14 @@ impl Pool {
             let returned = ring.refresh();
             // The lines are another core's; asked for together they come together.
             ring.prefetch_slots(returned);
-            while let Some(buffer) = ring.pop() {
+            ring.take_with(returned, |buffer| {
+                // SAFETY: `take_with` hands out slots that hold a value.
+                let buffer = unsafe { (*buffer).assume_init_read() };
                 if own.contains(&buffer) {
                     // Never grows: there are no more buffers than the list was made for.
                     self.free.push(buffer);
                 }
-            }
+            });
             ring.release();
         }
     }
