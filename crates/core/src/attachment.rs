@@ -19,6 +19,11 @@ pub trait HostQueue: Send {
     /// Returns the nanoseconds of further work this stands for: the world lets them pass,
     /// on a real core by working, on a virtual one by the clock.
     fn deliver(&mut self, now: Time, burst: &mut Burst, out: &mut QueueOut<'_>) -> u64;
+
+    /// Something to tell the user at the end: what a check came to, say.
+    fn report(&self) -> Vec<String> {
+        Vec::new()
+    }
 }
 
 /// Makes the host queues of a card.

@@ -61,6 +61,10 @@ impl HostQueue for DigestedQueue {
         self.digest.store(digest, Ordering::Relaxed);
         self.inner.deliver(now, burst, out)
     }
+
+    fn report(&self) -> Vec<String> {
+        self.inner.report()
+    }
 }
 
 fn add(digest: u64, word: u64) -> u64 {

@@ -254,6 +254,10 @@ impl HostQueue for TracedQueue {
         self.point.publish();
         self.host.deliver(now, burst, out)
     }
+
+    fn report(&self) -> Vec<String> {
+        self.host.report()
+    }
 }
 
 struct TracedFunction {
