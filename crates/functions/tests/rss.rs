@@ -68,7 +68,8 @@ fn oracle(config: &Config, queues: u16, data: &[u8]) -> (u32, RssType, Door) {
 }
 
 fn any_config(queues: u16) -> impl Strategy<Value = Config> {
-    let hash = prop_oneof![Just(HashName::Toeplitz), Just(HashName::Jhash), Just(HashName::Lookup2)];
+    let hash =
+        prop_oneof![Just(HashName::Toeplitz), Just(HashName::Jhash), Just(HashName::Lookup2)];
     let key = prop::option::of(prop::collection::vec(any::<u8>(), 40..=64));
     let table = prop::option::of(prop::collection::vec(0..queues, 1..300));
     let types = prop::sample::subsequence(HashType::ALL.to_vec(), 0..=6);
