@@ -5,6 +5,7 @@
 //! * [`pcap`]: a wire that replays a capture;
 //! * [`af_packet`]: a wire that is an interface of the kernel, by packet socket;
 //! * [`app`]: a host that is a function in this process;
+//! * [`tap`]: a host that is an interface of the kernel;
 //! * [`middleware`]: tracer and fault injector, between card and ports;
 //! * [`capture`], [`pcapng`]: packets written to a file, off the data path;
 //! * [`virtio`]: the header that keeps offloads across the kernel's border.
@@ -22,4 +23,5 @@ pub mod pcap;
 pub mod pcapng;
 pub mod registry;
 mod sys;
+pub mod tap;
 pub mod virtio;

@@ -16,6 +16,7 @@ use crate::af_packet::Packet;
 use crate::app::App;
 use crate::generator::Generator;
 use crate::pcap::Pcap;
+use crate::tap::Tap;
 use picnic_core::attachment::HostAttachment;
 use picnic_core::port::WirePort;
 use picnic_core::registry::Entry;
@@ -25,4 +26,5 @@ pub static WIRES: &[Entry<Box<dyn WirePort>>] =
     &[Entry::of::<Generator>(), Entry::of::<Pcap>(), Entry::of::<Packet>()];
 
 /// What `attachment` can name in `[host]`.
-pub static ATTACHMENTS: &[Entry<Box<dyn HostAttachment>>] = &[Entry::of::<App>()];
+pub static ATTACHMENTS: &[Entry<Box<dyn HostAttachment>>] =
+    &[Entry::of::<App>(), Entry::of::<Tap>()];
