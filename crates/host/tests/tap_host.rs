@@ -90,18 +90,21 @@ impl Lab {
             .spawn()
             .unwrap();
         let start = Instant::now();
-        let text = loop {
+        let bytes = loop {
             let text = self.within("client", &format!("timeout 20 iperf3 -J {options}"));
-            match text {
-                Ok(text) => break text,
-                Err(error) if start.elapsed() > Duration::from_secs(10) => panic!("{error}"),
-                Err(_) => std::thread::sleep(Duration::from_millis(50)),
+            let report = text.as_deref().map_err(String::clone).and_then(|text| {
+                serde_json::from_str::<serde_json::Value>(text).map_err(|error| error.to_string())
+            });
+            // It exits well even if the server was not listening yet.
+            match report.as_ref().map(|report| report["end"]["sum_received"]["bytes"].as_u64()) {
+                Ok(Some(bytes)) => break bytes,
+                _ if start.elapsed() > Duration::from_secs(10) => panic!("{text:?}"),
+                _ => std::thread::sleep(Duration::from_millis(50)),
             }
         };
         let _ = server.kill();
         let _ = server.wait();
-        let report: serde_json::Value = serde_json::from_str(&text).unwrap();
-        report["end"]["sum_received"]["bytes"].as_u64().unwrap_or_else(|| panic!("{text}"))
+        bytes
     }
 }
 
