@@ -69,7 +69,7 @@ thread_local! {
 
 /// What the bytes ask of `rss`.
 fn config(u: &mut Unstructured<'_>) -> Result<Config> {
-    let hash = *u.choose(&[HashName::Toeplitz, HashName::Jhash, HashName::Jhash2])?;
+    let hash = *u.choose(&[HashName::Toeplitz, HashName::Jhash, HashName::Lookup2])?;
     let types: u8 = u.arbitrary()?;
     let is_on = |index: usize| types >> index & 1 == 0;
     let all = HashType::ALL.into_iter().enumerate();

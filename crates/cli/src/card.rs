@@ -151,7 +151,7 @@ impl CardArgs {
     /// What is wrong with the file or with the changes.
     pub(crate) fn load(&self) -> Result<Card, ConfigError> {
         let path = self.path();
-        let text = path.map_or(Ok(DEMONSTRATION.into()), read)?;
+        let text = path.map_or(Ok(DEMONSTRATION.into()), CardFile::read)?;
         let file = CardFile::parse(&text, path)?;
         let settings = self.settings();
         let mut card = Card { file, path: path.map(Path::to_owned), changed: None };
@@ -228,14 +228,6 @@ fn is_there(table: &Table, key: &str) -> bool {
         (Some(_), None) => true,
         (Some(value), Some(rest)) => value.as_table().is_some_and(|inner| is_there(inner, rest)),
     }
-}
-
-fn read(path: &Path) -> Result<String, ConfigError> {
-    std::fs::read_to_string(path).map_err(|error| ConfigError {
-        file: Some(path.into()),
-        message: format!("cannot be read: {error}"),
-        ..ConfigError::default()
-    })
 }
 
 /// TOML that was read once and is not read again: a bug, told as an error all the same.

@@ -35,6 +35,11 @@ pub trait HostQueue: Send {
     fn readiness(&self) -> Option<BorrowedFd<'_>> {
         None
     }
+
+    /// Something to tell the user at the end: what a check came to, say.
+    fn report(&self) -> Vec<String> {
+        Vec::new()
+    }
 }
 
 /// Makes the host queues of a card.

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 pub enum PoolError {
     /// A size is not allowed.
-    #[error("{key} is {found}, allowed is {low} to {high}{}", in_steps(*step))]
+    #[error("{key} is {found}, allowed is {}", allowed(*low, *high, *step))]
     OutOfRange {
         /// The key of the `[pool]` section.
         key: &'static str,
@@ -19,6 +19,22 @@ pub enum PoolError {
         high: u32,
         /// Values must be multiples of this.
         step: u32,
+    },
+    /// The buffers take more than all pools of a process may.
+    #[error(
+        "found {buffers} of {stride} bytes each (buffer_size, headroom and header), together \
+         {bytes} bytes; allowed is {allowed} bytes, {} buffers",
+        *allowed / *stride
+    )]
+    TooLarge {
+        /// Buffers asked for.
+        buffers: u32,
+        /// Bytes from one buffer to the next.
+        stride: usize,
+        /// Bytes of all of them.
+        bytes: usize,
+        /// Bytes of the buffer space.
+        allowed: usize,
     },
     /// All pools of the process together are too large.
     #[error("{bytes} bytes of buffers do not fit into the process's 32 GiB buffer space")]
@@ -36,8 +52,10 @@ pub enum PoolError {
     },
 }
 
-fn in_steps(step: u32) -> String {
-    if step == 1 { String::new() } else { format!(" in steps of {step}") }
+/// The values allowed, in words.
+pub(crate) fn allowed(low: u32, high: u32, step: u32) -> String {
+    let steps = if step == 1 { String::new() } else { format!(" in steps of {step}") };
+    format!("{low} to {high}{steps}")
 }
 
 /// What is wrong with a card file: where, what was found, what is allowed.

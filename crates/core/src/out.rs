@@ -63,6 +63,8 @@ pub struct Doors {
     pub ledger: Arc<Ledger>,
     /// Where packets go that no function steers.
     pub default_queue: u16,
+    /// The target rings that were closed; `targets` has none then.
+    closed: Vec<TargetRing>,
     /// Packets published whose targets have not been interrupted yet.
     moderated: bool,
     /// Packets that left by a door other than a target ring, and packets made: for the check
@@ -87,6 +89,7 @@ impl Doors {
             wire_backlog,
             ledger,
             default_queue: 0,
+            closed: Vec::new(),
             moderated: false,
             ended: 0,
             made: 0,
@@ -130,8 +133,18 @@ impl Doors {
                 target.counters.ring_full.add(1);
                 self.drop(packet, DropReason::RingFull, Stage::Steer);
             }
-            None => self.drop(packet, DropReason::NoSuchQueue, Stage::Steer),
+            None if self.closed.is_empty() => {
+                self.drop(packet, DropReason::NoSuchQueue, Stage::Steer);
+            }
+            None => self.drop(packet, DropReason::Stopped, Stage::Steer),
         }
+    }
+
+    /// Lets nothing more through to the targets, which are about to end: what is steered from
+    /// now on is dropped as stopped. What is in the rings stays there for them.
+    pub fn close_targets(&mut self) {
+        self.interrupt_all();
+        self.closed.append(&mut self.targets);
     }
 
     /// Puts a packet on the queue for a wire.
@@ -247,7 +260,7 @@ impl Doors {
 
     /// Brings the depth gauges up to date; for display, so not per burst.
     pub fn note_depths(&self) {
-        for target in &self.targets {
+        for target in self.targets.iter().chain(&self.closed) {
             target.counters.depth.set(target.ring.occupancy() as u64);
         }
     }
@@ -353,15 +366,10 @@ impl<'a> Out<'a> {
 
     /// A copy of a packet, bytes and metadata: counted as in. `None` if no buffers are home.
     pub fn copy(&mut self, packet: &Descriptor) -> Option<Descriptor> {
-        let mut copy = if packet.is_chained() {
-            // Rare enough to be gathered into one piece of memory first.
-            let mut bytes = Vec::with_capacity(packet.length() as usize);
-            packet.segments().for_each(|segment| bytes.extend_from_slice(segment));
-            self.make(&bytes)?
-        } else {
-            self.make(packet.data())?
-        };
+        let mut copy = self.doors.pool.copy(packet)?;
         copy.copy_metadata(packet);
+        self.doors.made += 1;
+        self.doors.ledger.card.made.add(1);
         Some(copy)
     }
 

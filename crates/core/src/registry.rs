@@ -49,7 +49,8 @@ pub trait Component {
     type Config: DeserializeOwned + JsonSchema;
     /// The name in card files: the field's usual term, lower case, with dashes.
     const NAME: &'static str;
-    /// One line of help, no full stop.
+    /// One line of help: what it does, lower case, no full stop, at most 64 columns. Such as
+    /// "drop every packet, counted as filtered".
     const HELP: &'static str;
 
     /// Builds it. An error names the key it is about.

@@ -64,9 +64,9 @@ pub struct SteerCounters {
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct WireCounters {
-    /// Packets received.
+    /// Packets received, those shed at the wire included.
     pub rx_packets: Counter,
-    /// Their bytes.
+    /// Bytes of the packets taken; of those shed the card never had the bytes.
     pub rx_bytes: Counter,
     /// Packets transmitted.
     pub tx_packets: Counter,

@@ -164,8 +164,10 @@ fn wrong_types_are_told_with_what_was_found() {
         ),
         ("[host]\nattachment = 3", "2: host.attachment: a name in quotes is wanted, found 3"),
         ("[[wire]]\nport = 3", "2: wire[0].port: a name in quotes is wanted, found 3"),
-        ("[[wire]]\n[[wire]]\nname = 3", "3: wire[1].name: a name in quotes is wanted"),
-        ("[[wire]]\nfault = 3", "2: wire[0].fault: a section [wire.fault] is wanted"),
+        ("[[wire]]\n[[wire]]\nname = 3", "3: wire[1].name: a name in quotes is wanted, found 3"),
+        ("[[wire]]\nfault = 3", "2: wire[0].fault: a section [wire.fault] is wanted, found 3"),
+        ("[card]\nidle = 3", "2: card.idle: expected one of `spin`, `adaptive`, `block` (found 3)"),
+        ("[card]\nengine = [\"poll\"]", "2: card.engine: expected `poll` (found [\"poll\"])"),
         ("[[rx]]\nfunction = 1", "2: rx[0].function: a name in quotes is wanted, found 1"),
         ("card = 3", "1: card: a section [card] is wanted, found 3"),
         ("[[pool]]", "1: pool: a section [pool] is wanted, found [[pool]]"),
@@ -200,10 +202,15 @@ fn values_out_of_range_are_told_with_the_range() {
             "2: host.target_cores: found 2 cores for 4 queues, \
              wanted one core for each queue or \"auto\"",
         ),
-        ("[pool]\nbuffers = 3", "2: pool.buffers: buffers is 3, allowed is 64 to 1048576"),
+        ("[pool]\nbuffers = 3", "2: pool.buffers: found 3, allowed is 64 to 1048576"),
         (
             "[pool]\nheadroom = 65",
-            "2: pool.headroom: headroom is 65, allowed is 0 to 1024 in steps of 64",
+            "2: pool.headroom: found 65, allowed is 0 to 1024 in steps of 64",
+        ),
+        (
+            "[pool]\nbuffer_size = 61440\nbuffers = 1048576",
+            "3: pool.buffers: found 1048576 of 61632 bytes each (buffer_size, headroom and \
+             header), together 64625836032 bytes; allowed is 34359738368 bytes, 557498 buffers",
         ),
         (
             "[interrupt]\nrx_usecs = 1000001",
@@ -216,7 +223,46 @@ fn values_out_of_range_are_told_with_the_range() {
     ] {
         assert_eq!(told(text), expected);
     }
-    assert_eq!(told(&"[[wire]]\n".repeat(256)), "1: wire: found 256, allowed is 1 to 255");
+}
+
+/// Counted before any section is looked at: these have no names.
+#[test]
+fn too_many_sections_are_told_before_they_are_read() {
+    let told = |text: &str, count| told(&text.repeat(count));
+    assert_eq!(told("[[wire]]\nport = 3\n", 256), "1: wire: found 256, allowed is 1 to 255");
+    assert_eq!(told("[[rx]]\n", 65), "1: rx: found 65, allowed is 0 to 64");
+    assert_eq!(told("[[tx]]\n", 65), "1: tx: found 65, allowed is 0 to 64");
+    assert!(parse(&"[[tx]]\nfunction = \"pass\"\n".repeat(64)).is_ok());
+}
+
+#[test]
+fn a_file_is_no_longer_than_a_mebibyte() {
+    let longest = "#".repeat(1 << 20);
+    assert!(parse(&longest).is_ok());
+    let longer = parse(&(longest + "#")).unwrap_err().to_string();
+    let expected = "found more than 1048576 bytes, allowed is up to 1048576";
+    assert_eq!(longer, format!("cards/nic.toml: {expected}"));
+    // A file without an end is not read to its end.
+    let endless = CardFile::load(Path::new("/dev/zero")).unwrap_err().to_string();
+    assert_eq!(endless, format!("/dev/zero: {expected}"));
+}
+
+#[test]
+fn wires_have_names_of_their_own() {
+    let two = |first: &str, second: &str| told(&format!("[[wire]]\n{first}\n[[wire]]\n{second}"));
+    assert_eq!(
+        two("name = \"a\"", "name = \"a\""),
+        "4: wire[1].name: found \"a\", which is the name of wire[0]"
+    );
+    // A wire without a name is called by its number.
+    assert_eq!(
+        two("", "name = \"wire0\""),
+        "4: wire[1].name: found \"wire0\", which is the name of wire[0]"
+    );
+    assert_eq!(
+        two("name = \"wire1\"", ""),
+        "2: wire[0].name: found \"wire1\", which is the name of wire[1]"
+    );
 }
 
 #[test]

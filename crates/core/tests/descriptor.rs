@@ -2,7 +2,7 @@
 #![cfg(not(loom))]
 
 use picnic_core::packet::desc::{ChecksumState, Descriptor, GsoType, RssType};
-use picnic_core::packet::layers::{Layers, PacketType};
+use picnic_core::packet::layers::{self as headers, Layers, PacketType};
 use picnic_core::packet::pool::{Pool, PoolConfig};
 use picnic_core::time::Time;
 use proptest::prelude::*;
@@ -251,5 +251,26 @@ fn headers_out_of_reach_are_no_headers() {
     assert_eq!(packet.layers().l4_offset, 0);
     packet.set_layers(&Layers { l4_offset: 14 + 1020, ..far });
     assert_eq!(packet.layers().l4_offset, 14 + 1020);
+    pool.free(packet);
+}
+
+/// Lengths of a chained packet are judged against all of it, headers are sought in its first
+/// segment.
+#[test]
+fn a_chained_packet_is_not_malformed() {
+    let mut pool = pool();
+    let mut frame = vec![0; 34 + 1000];
+    frame[12..16].copy_from_slice(&[0x08, 0x00, 0x45, 0]);
+    frame[16..18].copy_from_slice(&1020_u16.to_be_bytes());
+    frame[23] = 17;
+    frame[38..40].copy_from_slice(&1000_u16.to_be_bytes());
+    let mut packet = pool.packet(&frame).unwrap();
+    assert!(packet.is_chained());
+    assert_eq!(packet.parse(), headers::parse(&frame));
+    assert_eq!(packet.packet_type(), PacketType::IPV4_UDP);
+    pool.free(packet);
+    // One byte short of what the IP header says.
+    let mut packet = pool.packet(&frame[..frame.len() - 1]).unwrap();
+    assert_eq!(packet.parse().packet_type, PacketType::IPV4_UDP.with_malformed());
     pool.free(packet);
 }

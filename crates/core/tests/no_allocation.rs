@@ -136,6 +136,14 @@ fn a_hundred_thousand_packets_allocate_nothing() {
         drop(rx);
         let mut out = Out::new(now, Stage::Rx, &mut doors, &mut rest);
         function.process(now, &mut burst, &mut out);
+        if received % 5 == 0
+            && let Some(made) = out.make(&long)
+        {
+            if let Some(copy) = out.copy(&made) {
+                out.transmit(copy, 0);
+            }
+            out.next(made);
+        }
         if let Some(made) = out.make(&frame) {
             if let Some(copy) = out.copy(&made) {
                 out.transmit(copy, 0);

@@ -187,11 +187,12 @@ impl Card {
     }
 
     /// Asks the wires for nothing more. Functions let go of what they hold, and moderation
-    /// of what it delays; `poll` goes on serving the tx rings.
+    /// of what it delays; `poll` goes on serving the tx rings, but nothing more is steered:
+    /// a tx chain that sends packets back to the targets would keep them from ever ending.
     pub fn stop_receiving(&mut self, now: Time) {
         self.receiving = false;
         self.release(now);
-        self.doors.interrupt_all();
+        self.doors.close_targets();
     }
 
     /// Has functions let go of all they hold; returns how many packets that was.

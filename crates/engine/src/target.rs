@@ -138,6 +138,11 @@ impl TargetQueue {
         &self.state.latency
     }
 
+    /// What its host has to tell the user at the end.
+    pub fn report(&self) -> Vec<String> {
+        self.host.report()
+    }
+
     /// Looks at the queue once: takes an interrupt if there is one, handles a burst if there
     /// is one, re-arms if there is none; then the host sends what it has.
     pub fn poll(&mut self, now: Time, burst: &mut Burst) -> Polled {
@@ -165,11 +170,7 @@ impl TargetQueue {
         // The borrowed core's lines: asked for together they come together.
         let ready = self.ring.available().min(burst.room());
         self.ring.prefetch_slots(ready);
-        while burst.room() != 0
-            && let Some(packet) = self.ring.pop()
-        {
-            let _ = burst.push(packet);
-        }
+        burst.fill_from(&mut self.ring);
         if burst.is_empty() {
             self.counters.empty_polls.add(1);
             if now.since(self.state.last_packet) >= self.poll_ns {

@@ -182,6 +182,22 @@ fn a_tx_function_lets_go_at_the_end() {
 }
 
 #[test]
+fn packets_that_go_round_for_ever_end_when_the_card_stops() {
+    // The host sends back what it gets, and the tx chain steers that to the host again.
+    let mut bench =
+        Bench::new("[host]\nqueues = 2\n", 1, vec![by_first_byte()], vec![by_first_byte()]);
+    bench.host().echo = true;
+    bench.wire(0).incoming.extend((0..100).map(|number| frame(number as u8 % 2, 0, number, 60)));
+    for _ in 0..10 {
+        bench.turn();
+        bench.look();
+    }
+    assert_eq!(bench.ledger().in_flight, 100, "all on their way");
+    let ledger = bench.end();
+    assert_eq!(ledger.drops.get(DropReason::Stopped.name()), Some(&100));
+}
+
+#[test]
 fn a_stop_shows_tx_functions_no_time_but_the_present() {
     let times = Arc::new(Mutex::new(Vec::new()));
     let tx: common::Functions =

@@ -3,7 +3,7 @@
 //! ```toml
 //! [[rx]]
 //! function = "rss"
-//! hash = "toeplitz"        # or "jhash" (lookup3), "jhash2" (lookup2, the paper's)
+//! hash = "toeplitz"        # or "jhash" (lookup3), "lookup2" (the paper's)
 //! table_size = 128         # or table = [0, 0, 1, 3]: the queue of each entry
 //! types = ["ipv4", "tcp-ipv4", "ipv6", "tcp-ipv6"]   # UDP by addresses only
 //! ```
@@ -182,7 +182,12 @@ impl Rss {
             return false;
         }
         self.v4.tuples[place % BURST] = tuple_v4(layers, packet.data(), over);
-        packet.set_layers(layers);
+        if packet.is_chained() {
+            // The layers are those of the first segment, taken for a whole packet.
+            packet.parse();
+        } else {
+            packet.set_layers(layers);
+        }
         packet.set_rss(0, over);
         true
     }

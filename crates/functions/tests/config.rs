@@ -11,7 +11,7 @@ fn rss_says_what_is_wrong() {
     let cases = [
         (
             "hash = \"crc\"",
-            "hash: unknown variant `crc`, expected one of `toeplitz`, `jhash`, `jhash2` (found \"crc\")",
+            "hash: unknown variant `crc`, expected one of `toeplitz`, `jhash`, `lookup2` (found \"crc\")",
         ),
         ("key = \"6d5a\"", "key: hash key has 2 bytes; allowed are 40 to 64"),
         ("key = \"6d5\"", "key: hash key has 3 hex digits; two are needed for each byte"),
@@ -20,7 +20,7 @@ fn rss_says_what_is_wrong() {
             "key: hash key has 'g' at character 1; allowed are hex digits, two to a byte, with or without ':' between bytes",
         ),
         ("key = 5", "key: invalid type: integer `5`, expected a string (found 5)"),
-        ("jhash_init = 1", "jhash_init: allowed with hash = \"jhash\" or \"jhash2\" only"),
+        ("jhash_init = 1", "jhash_init: allowed with hash = \"jhash\" or \"lookup2\" only"),
         ("table_size = 0", "table_size: found 0 entries, allowed is 1 to 4096"),
         ("table_size = 4097", "table_size: found 4097 entries, allowed is 1 to 4096"),
         ("table = []", "table: found 0 entries, allowed is 1 to 4096"),
@@ -45,7 +45,7 @@ fn rss_says_what_is_wrong() {
             "key: allowed with hash = \"toeplitz\" only",
         ),
         (
-            "hash = \"jhash2\"\nsymmetric = true".into(),
+            "hash = \"lookup2\"\nsymmetric = true".into(),
             "symmetric: allowed with hash = \"toeplitz\" only",
         ),
         (

@@ -34,7 +34,10 @@ fn names_are_unique_and_keys_are_explained() {
     names.dedup();
     assert_eq!(names.len(), FUNCTIONS.len());
     for entry in FUNCTIONS {
-        assert!(!entry.help.is_empty() && !entry.help.ends_with('.'), "{}", entry.name);
+        // One style in all registries: "drop every packet".
+        let help = entry.help;
+        assert!(help.len() <= 64 && help.starts_with(|first: char| first.is_ascii_lowercase()));
+        assert!(!help.contains(['.', '\n']), "{}: {help}", entry.name);
         for key in entry.keys() {
             assert!(!key.help.is_empty(), "{}.{} has no help", entry.name, key.name);
             assert!(!key.r#type.is_empty(), "{}.{} has no type", entry.name, key.name);

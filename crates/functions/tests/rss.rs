@@ -6,6 +6,7 @@ use common::frames::{Network, Spec, Upper, any_spec, every_kind, rss_input};
 use common::{Card, Door, Packet, Seen, from_wire_0};
 use picnic_core::function::Function;
 use picnic_core::packet::desc::RssType;
+use picnic_core::packet::layers;
 use picnic_core::registry::BuildContext;
 use picnic_functions::rss::{Change, Config, Control, HashName, HashType, Refusal, Rss};
 use picnic_hash::{IndirectionTable, Key, lookup2, lookup3, reference};
@@ -54,7 +55,7 @@ fn oracle(config: &Config, queues: u16, data: &[u8]) -> (u32, RssType, Door) {
             input.resize(full, 0);
             lookup3(&input, init)
         }
-        HashName::Jhash2 => {
+        HashName::Lookup2 => {
             input.resize(full, 0);
             lookup2(&input, init)
         }
@@ -67,7 +68,8 @@ fn oracle(config: &Config, queues: u16, data: &[u8]) -> (u32, RssType, Door) {
 }
 
 fn any_config(queues: u16) -> impl Strategy<Value = Config> {
-    let hash = prop_oneof![Just(HashName::Toeplitz), Just(HashName::Jhash), Just(HashName::Jhash2)];
+    let hash =
+        prop_oneof![Just(HashName::Toeplitz), Just(HashName::Jhash), Just(HashName::Lookup2)];
     let key = prop::option::of(prop::collection::vec(any::<u8>(), 40..=64));
     let table = prop::option::of(prop::collection::vec(0..queues, 1..300));
     let types = prop::sample::subsequence(HashType::ALL.to_vec(), 0..=6);
@@ -336,5 +338,24 @@ fn moved_entries_are_those_of_hashes_that_go_elsewhere() {
         let moves = |hash: usize| before[hash % a] != after[hash % b];
         let moved = (0..long).filter(|r| (*r..a * b).step_by(long).any(moves)).count();
         assert_eq!(message.outcome, Some(Ok(moved)), "{before:?} to {after:?}");
+    }
+}
+
+/// A packet in several buffers is judged as a whole, alone and among packets of other kinds.
+#[test]
+fn chained_packets_are_not_malformed() {
+    let context = BuildContext { buffer_size: 256, ..context(4) };
+    let mut rss = rss(&Config::default(), 4);
+    let frames: Vec<_> =
+        every_kind().into_iter().map(|spec| Spec { payload: 600, ..spec }.build()).collect();
+    let bursts = frames.iter().map(std::slice::from_ref).chain(frames.chunks(64));
+    for burst in bursts {
+        let seen = Card::new(&context).run(&mut rss, &from_wire_0(burst.iter().cloned()));
+        assert_eq!(seen.len(), burst.len());
+        for packet in seen {
+            let whole = layers::parse(&packet.data).packet_type;
+            assert_eq!(packet.packet_type, whole);
+            assert!(!whole.is_malformed());
+        }
     }
 }

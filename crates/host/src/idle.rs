@@ -69,9 +69,8 @@ impl IdlePolicy {
         if held_up {
             return std::thread::yield_now();
         }
-        let sleep_ns = deadline.map_or(LONGEST_SLEEP_NS, |deadline| {
-            deadline.since(now).min(LONGEST_SLEEP_NS)
-        });
+        let sleep_ns =
+            deadline.map_or(LONGEST_SLEEP_NS, |deadline| deadline.since(now).min(LONGEST_SLEEP_NS));
         if sleep_ns < SHORTEST_SLEEP_NS || !card.arm() {
             return std::hint::spin_loop();
         }

@@ -42,7 +42,7 @@ pub struct WireReport {
     pub name: String,
     /// Packets received, those shed included.
     pub rx_packets: u64,
-    /// Bytes received.
+    /// Bytes of the packets taken; those shed are not counted in.
     pub rx_bytes: u64,
     /// Packets transmitted.
     pub tx_packets: u64,

@@ -304,11 +304,13 @@ impl Running {
         let (end, warning) = end.map_err(|_| HostError::Panicked("the borrowed core".into()))?;
         warnings.extend(warning);
         let mut latency = Histogram::<u64>::new(2).ok();
+        let mut notes_by_queue = BTreeMap::new();
         for target in self.targets {
             let (target, warning) =
                 target.join().map_err(|_| HostError::Panicked("a target core".into()))?;
             warnings.extend(warning);
             for queue in target.queues() {
+                notes_by_queue.insert(queue.index(), queue.report());
                 if let Some(sum) = &mut latency {
                     // Bounds grow as needed, so adding cannot fail.
                     let _ = sum.add(queue.latency());
@@ -316,6 +318,7 @@ impl Running {
             }
         }
         warnings.extend(end.notes);
+        warnings.extend(notes_by_queue.into_values().flatten());
         let duration_ns = end.received_for.as_nanos().max(1) as f64;
         let totals = self.view.ledger.read();
         Ok(Report {

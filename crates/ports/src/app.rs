@@ -11,8 +11,9 @@
 //! echo keeps all checksums right, since swapping words does not change their sum. What a
 //! packet costs is handed to the world as work and passes there: this crate has no clock.
 //!
-//! `verify_order` needs a generator with `sequence_numbers = true`. Each queue judges what
-//! it sees itself, so a flow that moves between queues shows as skipped packets.
+//! `verify_order` needs a generator with `sequence_numbers = true`; what it found is told at the
+//! end of the run. Each queue judges what it sees itself, so a flow that moves between queues
+//! shows as skipped packets.
 //!
 //! Source: RFC 4737, 3.3, for what "reordered" is: behind a later packet of its flow.
 
@@ -174,6 +175,29 @@ impl HostQueue for AppQueue {
             }
         }
         packets.saturating_mul(self.cost_ns)
+    }
+
+    fn report(&self) -> Vec<String> {
+        match self.counters.get(self.index) {
+            Some(counters) if self.order.is_some() => vec![counters.order(self.index)],
+            _ => Vec::new(),
+        }
+    }
+}
+
+impl AppCounters {
+    /// What the check of the order came to, for the user.
+    fn order(&self, queue: usize) -> String {
+        let (numbered, reordered) = (self.numbered.get(), self.reordered.get());
+        let (skipped, unnumbered) = (self.skipped.get(), self.unnumbered.get());
+        let in_order = numbered - reordered;
+        let mut line = format!(
+            "queue {queue}: {in_order} packets in order, {reordered} reordered, {skipped} skipped"
+        );
+        if unnumbered != 0 {
+            line += &format!(", {unnumbered} without a sequence number");
+        }
+        line
     }
 }
 

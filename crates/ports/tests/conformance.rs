@@ -37,7 +37,9 @@ fn names_are_unique_and_keys_explained() {
     let others = ATTACHMENTS.iter().map(|entry| (entry.name, entry.help, entry.keys()));
     for (name, help, keys) in entries.chain(others) {
         assert!(names.insert(name), "{name} twice");
-        assert!(!help.is_empty() && !help.ends_with('.') && !help.contains('\n'), "{name}: {help}");
+        // One style in all registries: "drop every packet".
+        assert!(help.len() <= 64 && help.starts_with(|first: char| first.is_ascii_lowercase()));
+        assert!(!help.contains(['.', '\n']), "{name}: {help}");
         for key in keys {
             assert!(!key.help.is_empty(), "{name}.{} has no help", key.name);
         }

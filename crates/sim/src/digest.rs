@@ -70,6 +70,10 @@ impl HostQueue for DigestedQueue {
     fn readiness(&self) -> Option<BorrowedFd<'_>> {
         self.inner.readiness()
     }
+
+    fn report(&self) -> Vec<String> {
+        self.inner.report()
+    }
 }
 
 fn add(digest: u64, word: u64) -> u64 {

@@ -16,7 +16,7 @@
 
 use super::desc::Descriptor;
 use super::pool;
-use crate::ring::spsc::Producer;
+use crate::ring::spsc::{Consumer, Producer};
 use std::fmt;
 use std::mem::MaybeUninit;
 
@@ -95,6 +95,22 @@ impl Burst {
             added += 1;
         }
         self.length += added;
+    }
+
+    /// Appends what a ring has, as far as there is room; returns how many that was.
+    #[inline(always)]
+    pub fn fill_from(&mut self, ring: &mut Consumer<Descriptor>) -> usize {
+        let before = self.length;
+        let mut to = self.slots[before..].iter_mut();
+        ring.take_with(to.len(), |from| {
+            if let Some(slot) = to.next() {
+                // SAFETY: a slot handed out by `take_with` holds a descriptor and is not used
+                // again. It is not this core that wrote it, so it need not go by words.
+                *slot = unsafe { from.read() };
+                self.length += 1;
+            }
+        });
+        self.length - before
     }
 
     /// The descriptors, in order.
@@ -205,13 +221,23 @@ impl Drain<'_> {
         ring: impl Fn(&mut R) -> &mut Producer<Descriptor>,
     ) -> Option<(u16, Descriptor)> {
         let slots = self.burst.slots.as_ptr();
+        #[cfg(target_arch = "x86_64")]
+        let wide = std::arch::is_x86_feature_detected!("avx2");
         for &queue in queues.get(self.next..self.length.min(queues.len()))? {
             // SAFETY: as in `next`: initialised, and read once, since `next` moves past it.
             let from = unsafe { slots.add(self.next) };
             self.next += 1;
             let staged = rings.get_mut(usize::from(queue)).is_some_and(|found| {
-                // SAFETY: `from` holds a descriptor, `to` is a free slot of the same size.
-                ring(found).stage_with(|to| unsafe { pool::relocate(from, to) })
+                ring(found).stage_with(|to| {
+                    #[cfg(target_arch = "x86_64")]
+                    if wide {
+                        // SAFETY: `from` holds a descriptor, `to` is a free slot of the same
+                        // size, and the processor was asked.
+                        return unsafe { pool::relocate_wide(from, to) };
+                    }
+                    // SAFETY: as above.
+                    unsafe { pool::relocate(from, to) }
+                })
             });
             if !staged {
                 // SAFETY: it was not moved, so this is the one time it is read.

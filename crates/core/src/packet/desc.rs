@@ -10,7 +10,7 @@
 //! through a door (`Out`, `QueueOut`, `Pool::free`), and one that is forgotten
 //! shows in the ledger and keeps its pool's memory mapped.
 
-use super::layers::{Layers, PacketType};
+use super::layers::{self, Layers, PacketType};
 use super::pool::{self, SEGMENT_HEADER_BYTES};
 use crate::time::Time;
 use std::fmt;
@@ -251,9 +251,15 @@ impl Descriptor {
     }
 
     /// Parses the packet's headers and keeps what was found in the descriptor.
+    ///
+    /// Of a chained packet, headers are sought in its first segment.
     #[inline(always)]
     pub fn parse(&mut self) -> Layers {
-        let layers = super::layers::parse(self.data());
+        let layers = if self.is_chained() {
+            layers::parse_of(self.data(), self.length() as usize)
+        } else {
+            layers::parse(self.data())
+        };
         self.set_layers(&layers);
         layers
     }

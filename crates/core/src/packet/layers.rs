@@ -23,12 +23,14 @@
 //!   its ports, or a packet shortened by a capture, thus keeps its kind and queue and is marked.
 //! - Of a fragment, the first included, L4 is not looked at: all fragments of a packet must land on
 //!   one queue. An atomic IPv6 fragment (RFC 6946) is none.
+//! - Of a packet in segments the headers must lie in the first; its lengths are judged by
+//!   [`parse_of`] against the whole.
 //! - Bytes behind the IP length are padding and never part of L4. A third VLAN tag is
 //!   [`L3Kind::Other`]; more than eight IPv6 extension headers are malformed, as are jumbograms.
 //!
 //! Guarantees: no panic and no offset beyond `data`, for any bytes; no accessor panics, even on
 //! data that the layers were not parsed from. Without `malformed`, the views of
-//! [`wire`](super::wire) accept L3 and L4 at the offsets given.
+//! [`wire`](super::wire) accept L3 and L4 at the offsets given, if the whole packet is in `data`.
 //!
 //! Source: RFC 791, RFC 8200, IEEE 802.1Q; RSS as in the "Microsoft RSS hashing types" of NDIS.
 
@@ -38,7 +40,7 @@ mod parse;
 #[cfg(test)]
 mod tests;
 
-pub use parse::{parse, parse_slow};
+pub use parse::{parse, parse_of, parse_slow};
 
 /// Network layer of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -230,7 +232,7 @@ impl fmt::Debug for PacketType {
     }
 }
 
-/// What [`parse`] found. No byte of it is padding.
+/// What [`parse()`] found. No byte of it is padding.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 #[repr(C)]
 pub struct Layers {

@@ -27,9 +27,11 @@ use super::desc::Descriptor;
 use crate::error::PoolError;
 use crate::ring::spsc::{self, Consumer, Producer};
 use crate::time::Time;
-use rustix::mm::{Advice, MapFlags, ProtFlags};
+use rustix::io::Errno;
+use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags};
 use schemars::JsonSchema;
 use serde::Deserialize;
+use std::ffi::c_void;
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 use std::sync::Mutex;
@@ -75,7 +77,16 @@ impl PoolConfig {
         };
         check("buffers", self.buffers, 64, 1 << 20, 1)?;
         check("buffer_size", self.buffer_size, 64, 61_440, 1)?;
-        check("headroom", self.headroom, 0, 1024, 64)
+        check("headroom", self.headroom, 0, 1024, 64)?;
+        if self.mapped_bytes() > SPACE_BYTES {
+            return Err(PoolError::TooLarge {
+                buffers: self.buffers,
+                stride: self.stride(),
+                bytes: self.stride() * self.buffers as usize,
+                allowed: SPACE_BYTES,
+            });
+        }
+        Ok(())
     }
 
     /// Bytes of memory that the pool maps.
@@ -125,7 +136,7 @@ fn take_range(bytes: usize) -> Result<usize, PoolError> {
                     std::ptr::null_mut(),
                     SPACE_BYTES + HUGE_PAGE,
                     ProtFlags::empty(),
-                    MapFlags::PRIVATE | MapFlags::NORESERVE,
+                    MapFlags::PRIVATE,
                 )
             }
             .map_err(|source| PoolError::Map { bytes: SPACE_BYTES, source })?;
@@ -215,6 +226,36 @@ pub(crate) unsafe fn relocate(
         // SAFETY: both are 32 bytes, aligned to 32. Relaxed atomic loads are plain loads that
         // are not merged into wider ones; see the note on whole words in `desc`.
         unsafe { to.add(word).write((*from.add(word)).load(Ordering::Relaxed)) };
+    }
+}
+
+/// As [`relocate`], with one store in place of four: a store to a line that another core holds
+/// keeps its entry of the store buffer until the line has come, and there are few.
+///
+/// # Safety
+/// As `relocate`; the processor has AVX2.
+#[inline(always)]
+#[cfg(target_arch = "x86_64")]
+pub(crate) unsafe fn relocate_wide(
+    from: *const MaybeUninit<Descriptor>,
+    to: *mut MaybeUninit<Descriptor>,
+) {
+    // SAFETY: 32 bytes are read and written, both aligned to 32, as the caller promises. Words
+    // are loaded one by one, as in `relocate`.
+    unsafe {
+        std::arch::asm!(
+            "vmovq {low}, qword ptr [{from}]",
+            "vmovhps {low}, {low}, qword ptr [{from} + 8]",
+            "vmovq {high}, qword ptr [{from} + 16]",
+            "vmovhps {high}, {high}, qword ptr [{from} + 24]",
+            "vinserti128 {low:y}, {low:y}, {high}, 1",
+            "vmovdqa ymmword ptr [{to}], {low:y}",
+            from = in(reg) from,
+            to = in(reg) to,
+            low = out(xmm_reg) _,
+            high = out(xmm_reg) _,
+            options(nostack, preserves_flags),
+        );
     }
 }
 
@@ -341,8 +382,10 @@ impl Pool {
         let place = SPACE.load(Ordering::Acquire).wrapping_add(start);
         let huge_pages = match map(place, bytes) {
             Ok(huge_pages) => huge_pages,
-            Err(source) => {
-                give_range(start, bytes);
+            Err(Unmapped { source, reserved }) => {
+                if reserved {
+                    give_range(start, bytes);
+                }
                 return Err(PoolError::Map { bytes, source });
             }
         };
@@ -449,23 +492,48 @@ impl Pool {
         Some(descriptor)
     }
 
+    /// A packet of the same bytes as `packet`, in buffers of its own; what is known of it (see
+    /// [`Descriptor::copy_metadata`]) is not copied.
+    ///
+    /// `None` if too few buffers are home or the bytes exceed [`MAX_PACKET_BYTES`].
+    #[inline]
+    pub fn copy(&mut self, packet: &Descriptor) -> Option<Descriptor> {
+        if packet.is_chained() {
+            return self.chain(packet.length() as usize, packet.segments());
+        }
+        self.packet(packet.data())
+    }
+
     #[cold]
     fn chained_packet(&mut self, data: &[u8]) -> Option<Descriptor> {
-        let needed = data.len().div_ceil(self.buffer_size as usize);
-        if data.len() > MAX_PACKET_BYTES {
+        self.chain(data.len(), std::iter::once(data))
+    }
+
+    /// A packet of `length` bytes, which `pieces` hold one after the other.
+    #[cold]
+    fn chain<'a>(
+        &mut self,
+        length: usize,
+        mut pieces: impl Iterator<Item = &'a [u8]>,
+    ) -> Option<Descriptor> {
+        if length > MAX_PACKET_BYTES {
             return None;
         }
-        if !self.ensure(needed) {
+        let size = self.buffer_size as usize;
+        if !self.ensure(length.div_ceil(size).max(1)) {
             self.exhausted += 1;
             return None;
         }
-        let mut chunks = data.chunks(self.buffer_size as usize);
-        let mut head = self.packet(chunks.next()?)?;
+        let mut piece: &[u8] = &[];
+        let mut head = self.segment(length.min(size), &mut piece, &mut pieces)?;
+        if length <= size {
+            return Some(head);
+        }
         head.set_chained(true);
-        header_mut(head.buffer).total_length = data.len() as u32;
+        header_mut(head.buffer).total_length = length as u32;
         let mut last = head.buffer;
-        for chunk in chunks {
-            let segment = self.packet(chunk)?;
+        for start in (size..length).step_by(size) {
+            let segment = self.segment(size.min(length - start), &mut piece, &mut pieces)?;
             let link = header_mut(last);
             link.next_buffer = segment.buffer;
             link.next_offset = segment.offset;
@@ -475,6 +543,29 @@ impl Pool {
             // The head owns the segment's buffer from here on.
         }
         Some(head)
+    }
+
+    /// A buffer filled from what is left of `piece` and the pieces behind it.
+    fn segment<'a>(
+        &mut self,
+        length: usize,
+        piece: &mut &'a [u8],
+        pieces: &mut impl Iterator<Item = &'a [u8]>,
+    ) -> Option<Descriptor> {
+        let mut segment = self.allocate(length)?;
+        let mut room = segment.data_mut();
+        while !room.is_empty() {
+            if piece.is_empty() {
+                let Some(next) = pieces.next() else { break };
+                *piece = next;
+            }
+            let count = room.len().min(piece.len());
+            let (filled, empty) = room.split_at_mut(count);
+            let (copied, left) = piece.split_at(count);
+            filled.copy_from_slice(copied);
+            (room, *piece) = (empty, left);
+        }
+        Some(segment)
     }
 
     /// Whether `count` buffers are home, after looking at the return rings if need be.
@@ -510,12 +601,14 @@ impl Pool {
             let returned = ring.refresh();
             // The lines are another core's; asked for together they come together.
             ring.prefetch_slots(returned);
-            while let Some(buffer) = ring.pop() {
+            ring.take_with(returned, |buffer| {
+                // SAFETY: `take_with` hands out slots that hold a value.
+                let buffer = unsafe { (*buffer).assume_init_read() };
                 if own.contains(&buffer) {
                     // Never grows: there are no more buffers than the list was made for.
                     self.free.push(buffer);
                 }
-            }
+            });
             ring.release();
         }
     }
@@ -609,7 +702,7 @@ impl Drop for Pool {
                     place.as_ptr().cast(),
                     self.bytes,
                     ProtFlags::empty(),
-                    MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED,
+                    MapFlags::PRIVATE | MapFlags::FIXED,
                 )
             };
             if reserved.is_ok() {
@@ -676,24 +769,65 @@ fn take_chain(descriptor: Descriptor, mut hand_on: impl FnMut(u32)) {
     }
 }
 
-/// Maps `bytes` at `place`; true if on 2 MiB pages.
-fn map(place: *mut u8, bytes: usize) -> Result<bool, rustix::io::Errno> {
-    let flags = MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::POPULATE;
-    let access = ProtFlags::READ | ProtFlags::WRITE;
-    // SAFETY: the range lies in the reserved buffer space and was taken for this pool alone.
-    let huge = unsafe {
-        rustix::mm::mmap_anonymous(place.cast(), bytes, access, flags | MapFlags::HUGETLB)
-    };
-    if huge.is_ok() {
-        return Ok(true);
+/// Why a range has no memory, and whether it is still reserved.
+struct Unmapped {
+    source: Errno,
+    reserved: bool,
+}
+
+/// Puts memory at `place`; true if on 2 MiB pages.
+///
+/// The range must not be without a mapping for a moment: another thread's could land in it,
+/// and would be overwritten. So what may fail is tried elsewhere first, and ordinary pages are
+/// not mapped over the reservation, but the reservation is made accessible.
+fn map(place: *mut u8, bytes: usize) -> Result<bool, Unmapped> {
+    if huge_pages_for(bytes) {
+        let flags = MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::HUGETLB;
+        // SAFETY: the range lies in the reserved buffer space and was taken for this pool alone.
+        let huge = unsafe { map_at(place, bytes, ACCESS, flags | MapFlags::POPULATE) };
+        if huge.is_ok() {
+            return Ok(true);
+        }
+        // Someone else took the pages meanwhile. The kernel may have ended the reservation
+        // before it saw that: make it again, but not over what may stand there by now.
+        let flags = MapFlags::PRIVATE | MapFlags::FIXED_NOREPLACE;
+        // SAFETY: a mapping that replaces none touches no memory of ours.
+        unsafe { map_at(place, bytes, ProtFlags::empty(), flags) }
+            .map_err(|source| Unmapped { source, reserved: false })?;
     }
-    let flags = MapFlags::PRIVATE | MapFlags::FIXED;
-    // SAFETY: as above.
+    let access = MprotectFlags::READ | MprotectFlags::WRITE;
+    // SAFETY: the range is reserved for this pool alone, and stays mapped throughout.
     unsafe {
-        rustix::mm::mmap_anonymous(place.cast(), bytes, access, flags)?;
+        rustix::mm::mprotect(place.cast(), bytes, access)
+            .map_err(|source| Unmapped { source, reserved: true })?;
         // Transparent huge pages do nearly as well where there are no reserved ones. A
         // refusal changes speed, not meaning.
         let _ = rustix::mm::madvise(place.cast(), bytes, Advice::LinuxHugepage);
     }
     Ok(false)
+}
+
+const ACCESS: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);
+
+/// Whether the system has 2 MiB pages to give for `bytes`, at this moment.
+fn huge_pages_for(bytes: usize) -> bool {
+    let flags = MapFlags::PRIVATE | MapFlags::HUGETLB;
+    // SAFETY: a fresh mapping of the kernel's choosing touches no memory of ours, and it is
+    // unmapped before anyone could refer to it.
+    unsafe {
+        let probe = map_at(std::ptr::null_mut(), bytes, ACCESS, flags);
+        probe.and_then(|probe| rustix::mm::munmap(probe, bytes)).is_ok()
+    }
+}
+
+/// # Safety
+/// With `FIXED`, nothing may refer to what is mapped at `place`.
+unsafe fn map_at(
+    place: *mut u8,
+    bytes: usize,
+    access: ProtFlags,
+    flags: MapFlags,
+) -> Result<*mut c_void, Errno> {
+    // SAFETY: the caller answers for `place`; without `FIXED` nothing is replaced.
+    unsafe { rustix::mm::mmap_anonymous(place.cast(), bytes, access, flags) }
 }

@@ -11,7 +11,7 @@
 //! ```
 //!
 //! Successive lines of slots do not lie next to each other in memory but are spread over it
-//! by [`Layout`]. A consumer that keeps up reads just behind the producer, and
+//! by `Layout`. A consumer that keeps up reads just behind the producer, and
 //! with neighbouring lines its hardware prefetcher would fetch those the producer
 //! is about to write: each then changes cores twice more
 //! (`docs/decisions/008-out-of-the-prefetchers-way.md`).
@@ -34,39 +34,46 @@ use std::mem::MaybeUninit;
 /// its turn; it is about five eighths of the ring, so that no simple stride shows.
 #[derive(Clone, Copy)]
 struct Layout {
-    mask: usize,
-    /// Slots in a line are `1 << shift`.
-    shift: u32,
+    capacity: usize,
+    /// Lines to step, in slots.
     step: usize,
-    /// Slots to skip at the start, so that lines of slots are cache lines.
-    start: usize,
+    /// What of a slot's place says in which line it is, and what says where in that line.
+    line_mask: usize,
+    slot_mask: usize,
 }
 
 const LINE_BYTES: usize = 64;
 
+/// Slots of a line, as a shift.
+const fn line_shift<T>() -> u32 {
+    match size_of::<T>() {
+        0 => 0,
+        size if LINE_BYTES.is_multiple_of(size) => (LINE_BYTES / size).trailing_zeros(),
+        _ => 0,
+    }
+}
+
 impl Layout {
     fn new<T>(capacity: usize) -> Self {
-        let per_line = match size_of::<T>() {
-            0 => 1,
-            size if LINE_BYTES.is_multiple_of(size) => (LINE_BYTES / size).min(capacity),
-            _ => 1,
-        };
-        let lines = capacity / per_line;
+        let shift = line_shift::<T>();
+        let lines = (capacity >> shift).max(1);
         Layout {
-            mask: capacity - 1,
-            shift: per_line.trailing_zeros(),
-            step: (lines * 5 / 8) | 1,
-            start: 0,
+            capacity,
+            step: ((lines * 5 / 8) | 1) << shift,
+            line_mask: (lines - 1) << shift,
+            slot_mask: (capacity - 1) & ((1 << shift) - 1),
         }
     }
 
+    /// Always below the capacity.
     #[inline(always)]
-    fn slot(&self, index: usize) -> usize {
-        let index = index & self.mask;
-        let line = (index >> self.shift).wrapping_mul(self.step) << self.shift;
-        self.start + (line & self.mask | index & ((1 << self.shift) - 1))
+    fn slot<T>(&self, index: usize) -> usize {
+        let line = (index >> const { line_shift::<T>() }).wrapping_mul(self.step);
+        line & self.line_mask | index & self.slot_mask
     }
 }
+
+type Slot<T> = UnsafeCell<MaybeUninit<T>>;
 
 struct Shared<T> {
     /// Slots given back by the consumer; only the consumer stores it.
@@ -74,7 +81,9 @@ struct Shared<T> {
     /// Slots made visible by the producer; only the producer stores it.
     tail: CachePadded<AtomicUsize>,
     layout: Layout,
-    slots: Box<[UnsafeCell<MaybeUninit<T>>]>,
+    /// Slots to skip at the start, so that lines of slots are cache lines.
+    start: usize,
+    slots: Box<[Slot<T>]>,
 }
 
 // SAFETY: a slot is touched by one side at a time. The producer writes slots in
@@ -92,7 +101,7 @@ impl<T> Drop for Shared<T> {
         while index != tail {
             // SAFETY: both ends are gone (they hold the only references), so this
             // thread owns all slots; those in [head, tail) were written and not read.
-            self.slots[self.layout.slot(index)]
+            self.slots[self.start + self.layout.slot::<T>(index)]
                 .with_mut(|slot| unsafe { (*slot).assume_init_drop() });
             index = index.wrapping_add(1);
         }
@@ -106,29 +115,63 @@ impl<T> Drop for Shared<T> {
 pub fn channel<T>(capacity: usize) -> (Producer<T>, Consumer<T>) {
     assert!(capacity > 0, "a ring needs at least one slot");
     let capacity = capacity.next_power_of_two();
-    let mut layout = Layout::new::<T>(capacity);
-    let spare = (1 << layout.shift) - 1;
-    let slots: Box<[UnsafeCell<MaybeUninit<T>>]> =
+    let layout = Layout::new::<T>(capacity);
+    let spare = (1 << line_shift::<T>()) - 1;
+    let slots: Box<[Slot<T>]> =
         (0..capacity + spare).map(|_| UnsafeCell::new(MaybeUninit::uninit())).collect();
     let past_line = slots.as_ptr() as usize % LINE_BYTES;
-    if past_line != 0 {
-        layout.start = ((LINE_BYTES - past_line) / size_of::<T>().max(1)).min(spare);
-    }
+    let start = match past_line {
+        0 => 0,
+        past => ((LINE_BYTES - past) / size_of::<T>().max(1)).min(spare),
+    };
     let shared = Arc::new(Shared {
         head: CachePadded(AtomicUsize::new(0)),
         tail: CachePadded(AtomicUsize::new(0)),
         layout,
+        start,
         slots,
     });
-    let producer = Producer { shared: shared.clone(), layout, tail: 0, published: 0, head: 0 };
-    let consumer = Consumer { shared, layout, head: 0, released: 0, tail: 0, values: PhantomData };
+    let slots = Slots { first: &raw const shared.slots[start], layout };
+    let producer = Producer { shared: shared.clone(), slots, tail: 0, published: 0, head: 0 };
+    let consumer = Consumer { shared, slots, head: 0, released: 0, tail: 0, values: PhantomData };
     (producer, consumer)
+}
+
+/// An end's own way to the slots: without a look at what is shared.
+struct Slots<T> {
+    /// Slot 0; `layout.capacity` of them are there as long as the end has its `Shared`.
+    first: *const Slot<T>,
+    layout: Layout,
+}
+
+impl<T> Clone for Slots<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Slots<T> {}
+
+// SAFETY: the pointer is to the slots of the end's `Shared`, which may be sent and shared if
+// `T` may be sent (above); the layout is plain numbers.
+unsafe impl<T: Send> Send for Slots<T> {}
+// SAFETY: as above.
+unsafe impl<T: Send> Sync for Slots<T> {}
+
+impl<T> Slots<T> {
+    #[inline(always)]
+    fn at(&self, index: usize) -> &Slot<T> {
+        // SAFETY: a layout's slots are below its capacity, so within the allocation, which
+        // lives as long as the end that holds this. What may be done with a slot's inside is
+        // for the end to know.
+        unsafe { &*self.first.add(self.layout.slot::<T>(index)) }
+    }
 }
 
 /// The end that writes.
 pub struct Producer<T> {
     shared: Arc<Shared<T>>,
-    layout: Layout,
+    slots: Slots<T>,
     /// Next slot to write.
     tail: usize,
     /// What the consumer has been told.
@@ -141,7 +184,7 @@ impl<T> Producer<T> {
     /// Slots in the ring.
     #[inline]
     pub fn capacity(&self) -> usize {
-        self.layout.mask + 1
+        self.slots.layout.capacity
     }
 
     /// Whether `count` more values fit; reads the consumer's index only if the cached one says no.
@@ -162,11 +205,8 @@ impl<T> Producer<T> {
         }
         // SAFETY: has_room says that the slot at `tail` lies in [tail, head + capacity):
         // the consumer has released it (acquired in has_room) and will not look at it
-        // before `publish`. `Layout::slot` stays below its start plus the capacity, and the
-        // slice is longer than that by its spare slots, so the index is in bounds.
-        let slot = unsafe { self.shared.slots.get_unchecked(self.layout.slot(self.tail)) };
-        // SAFETY: as above, this side has the slot to itself.
-        slot.with_mut(|slot| unsafe { (*slot).write(value) });
+        // before `publish`, so this side has it to itself.
+        self.slots.at(self.tail).with_mut(|slot| unsafe { (*slot).write(value) });
         self.tail = self.tail.wrapping_add(1);
         Ok(())
     }
@@ -179,9 +219,7 @@ impl<T> Producer<T> {
         if !self.has_room(1) {
             return false;
         }
-        // SAFETY: as in `stage`.
-        let slot = unsafe { self.shared.slots.get_unchecked(self.layout.slot(self.tail)) };
-        slot.with_mut(write);
+        self.slots.at(self.tail).with_mut(write);
         self.tail = self.tail.wrapping_add(1);
         true
     }
@@ -214,8 +252,8 @@ impl<T> Producer<T> {
     #[inline]
     pub fn prefetch_slots(&self, count: usize) {
         #[cfg(not(loom))]
-        for ahead in (0..count).step_by(1 << self.layout.shift) {
-            let slot = &self.shared.slots[self.layout.slot(self.tail.wrapping_add(ahead))];
+        for ahead in (0..count).step_by(1 << line_shift::<T>()) {
+            let slot = self.slots.at(self.tail.wrapping_add(ahead));
             slot.with(|slot| crate::prefetch::for_write(slot.cast()));
         }
         #[cfg(loom)]
@@ -226,7 +264,7 @@ impl<T> Producer<T> {
 /// The end that reads.
 pub struct Consumer<T> {
     shared: Arc<Shared<T>>,
-    layout: Layout,
+    slots: Slots<T>,
     /// Next slot to read.
     head: usize,
     /// What the producer has been told.
@@ -264,11 +302,29 @@ impl<T> Consumer<T> {
         // SAFETY: `available` says that the slot at `head` lies in [head, tail): the
         // producer has published it (acquired in `available`) and does not touch it until
         // it is released. It is read once, since `head` moves past it here.
-        let slot = unsafe { self.shared.slots.get_unchecked(self.layout.slot(self.head)) };
-        // SAFETY: as above, the slot was written and this side has it to itself.
-        let value = slot.with(|slot| unsafe { (*slot).assume_init_read() });
+        let value = self.slots.at(self.head).with(|slot| unsafe { (*slot).assume_init_read() });
         self.head = self.head.wrapping_add(1);
         Some(value)
+    }
+
+    /// Hands the oldest `count` values that have arrived to `take`, or as many as there are, a
+    /// line of slots at a time. Their slots go back to the producer at `release`.
+    #[inline(always)]
+    pub(crate) fn take_with(&mut self, count: usize, mut take: impl FnMut(*const MaybeUninit<T>)) {
+        let mut left = count.min(self.tail.wrapping_sub(self.head));
+        while left != 0 {
+            let in_line = self.head & self.slots.layout.slot_mask;
+            let run = (self.slots.layout.slot_mask + 1 - in_line).min(left);
+            let first = self.slots.at(self.head) as *const Slot<T>;
+            for ahead in 0..run {
+                // SAFETY: slots of a line lie next to each other. These are in [head, tail) and
+                // read once, as in `pop`: `head` moves past them below. (`take` is this crate's
+                // own and does not panic.)
+                unsafe { (*first.add(ahead)).with(&mut take) };
+            }
+            self.head = self.head.wrapping_add(run);
+            left -= run;
+        }
     }
 
     /// The value `ahead` places behind the oldest, if it has arrived.
@@ -277,7 +333,7 @@ impl<T> Consumer<T> {
         if ahead >= self.tail.wrapping_sub(self.head) {
             return None;
         }
-        let slot = &self.shared.slots[self.layout.slot(self.head.wrapping_add(ahead))];
+        let slot = self.slots.at(self.head.wrapping_add(ahead));
         // SAFETY: the slot lies in [head, tail) and stays this side's until it is popped,
         // which takes `&mut self` and so ends the borrow first.
         Some(slot.with(|slot| unsafe { (*slot).assume_init_ref() }))
@@ -287,8 +343,8 @@ impl<T> Consumer<T> {
     #[inline]
     pub fn prefetch_slots(&self, count: usize) {
         #[cfg(not(loom))]
-        for ahead in (0..count).step_by(1 << self.layout.shift) {
-            let slot = &self.shared.slots[self.layout.slot(self.head.wrapping_add(ahead))];
+        for ahead in (0..count).step_by(1 << line_shift::<T>()) {
+            let slot = self.slots.at(self.head.wrapping_add(ahead));
             slot.with(|slot| crate::prefetch::for_read(slot.cast()));
         }
         #[cfg(loom)]
@@ -328,7 +384,7 @@ impl<T> fmt::Debug for Producer<T> {
 impl<T> fmt::Debug for Consumer<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Consumer")
-            .field("capacity", &(self.layout.mask + 1))
+            .field("capacity", &self.slots.layout.capacity)
             .finish_non_exhaustive()
     }
 }

@@ -15,13 +15,13 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// The hash: Toeplitz as NICs use it, or Jenkins' lookup3 (jhash) or lookup2 (jhash2).
+    /// The hash: Toeplitz as NICs use it, Jenkins' lookup3 (jhash), or the paper's lookup2.
     pub hash: HashName,
     /// Toeplitz key, 40 to 64 bytes in hex; left out, that of Microsoft's verification suite.
     pub key: Option<String>,
     /// Whether the Toeplitz key is the one that hashes both directions of a flow alike.
     pub symmetric: bool,
-    /// What jhash and jhash2 start from; left out, 0.
+    /// What jhash and lookup2 start from; left out, 0.
     pub jhash_init: Option<u32>,
     /// Entries of the indirection table, spread over all queues in turn, 1 to 4096.
     pub table_size: usize,
@@ -58,7 +58,7 @@ pub enum HashName {
     /// Bob Jenkins' lookup3, Linux `jhash` since 2.6.37.
     Jhash,
     /// Bob Jenkins' lookup2, Linux `jhash` before that, and the paper's.
-    Jhash2,
+    Lookup2,
 }
 
 /// What a packet can be hashed over, by the name it has in card files.
@@ -103,14 +103,14 @@ impl Config {
             return Err(for_toeplitz("symmetric"));
         }
         if is_toeplitz && self.jhash_init.is_some() {
-            let message = "allowed with hash = \"jhash\" or \"jhash2\" only";
+            let message = "allowed with hash = \"jhash\" or \"lookup2\" only";
             return Err(ConfigError::new("jhash_init", message));
         }
         let init = self.jhash_init.unwrap_or_default();
         Ok(match self.hash {
             HashName::Toeplitz => Hash::Toeplitz(Box::new(Toeplitz::new(&self.toeplitz_key()?))),
             HashName::Jhash => Hash::Lookup3(init),
-            HashName::Jhash2 => Hash::Lookup2(init),
+            HashName::Lookup2 => Hash::Lookup2(init),
         })
     }
 

@@ -92,6 +92,8 @@ pub(super) fn family(over: RssType) -> Family {
 pub(super) fn plain_v4(layers: &Layers, data: &[u8], over: RssType) -> Option<(Layers, V4Tuple)> {
     let &Layers { l3_offset, vlan_count, l4_offset, packet_type, protocol, vlan_tci } = layers;
     let is_plain = (l3_offset == 14) & (vlan_count == 0) & (l4_offset == 34) & (vlan_tci == 0);
+    // Of a chained packet this says no more than that it goes on: to be parsed again, elsewhere.
+    let is_plain = is_plain & !packet_type.is_malformed();
     let has_ports = matches!(over, RssType::Ipv4Tcp | RssType::Ipv4Udp);
     if !(is_plain & has_ports) {
         return None;

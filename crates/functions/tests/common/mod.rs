@@ -13,6 +13,7 @@ use picnic_core::ledger::{DropReason, Ledger, Stage};
 use picnic_core::out::{Doors, Onward, Out, TargetRing};
 use picnic_core::packet::burst::Burst;
 use picnic_core::packet::desc::{Descriptor, RssType};
+use picnic_core::packet::layers::PacketType;
 use picnic_core::packet::pool::{Pool, PoolConfig};
 use picnic_core::registry::{BuildContext, find};
 use picnic_core::ring::gate::Gate;
@@ -54,6 +55,7 @@ pub(crate) struct Seen {
     pub(crate) door: Door,
     pub(crate) hash: u32,
     pub(crate) over: RssType,
+    pub(crate) packet_type: PacketType,
     pub(crate) mark: u32,
     pub(crate) data: Vec<u8>,
 }
@@ -168,6 +170,7 @@ impl Card {
                 door,
                 hash: packet.rss_hash,
                 over: packet.rss_type(),
+                packet_type: packet.packet_type(),
                 mark: packet.mark,
                 data: packet.segments().flatten().copied().collect(),
             });

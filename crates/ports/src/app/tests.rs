@@ -77,6 +77,7 @@ fn a_sink_reads_and_delivers_all_and_says_what_it_costs() {
     });
     assert_eq!(card.deliver(&mut *queue), 40 * 250);
     assert_eq!(counters[0].digest.get(), expected);
+    assert_eq!(queue.report(), [""; 0], "nothing was checked");
     assert_eq!(card.ledger.queues[0].delivered.get(), 40);
     assert_eq!(card.counters.bytes.get(), 40 * 60);
     assert_eq!(card.pool.outstanding(), 0);
@@ -182,7 +183,10 @@ fn no_bytes_are_bad_bytes() {
             card.burst.push(card.pool.packet(&frame[..length]).unwrap()).unwrap();
         }
         card.deliver(&mut *queue);
-        assert_eq!(counters[0].unnumbered.get(), frame.len() as u64 + 2);
+        let unnumbered = frame.len() as u64 + 2;
+        assert_eq!(counters[0].unnumbered.get(), unnumbered);
+        let told = queue.report().concat();
+        assert!(told.ends_with(&format!(", {unnumbered} without a sequence number")), "{told}");
         card.take_sent().into_iter().for_each(|packet| card.pool.free(packet));
         assert_eq!(card.pool.outstanding(), 0);
     }
@@ -208,6 +212,7 @@ fn order_is_judged_within_each_flow() {
         card.deliver(&mut *queue);
     }
     assert_eq!(counts(), [640, 0, 0, 0]);
+    assert_eq!(queue.report(), ["queue 0: 640 packets in order, 0 reordered, 0 skipped"]);
     // Each flow's packets back to front: all but the first seen are behind a later one, and
     // each flow skips as many as are behind.
     card.receive(64);
@@ -220,6 +225,8 @@ fn order_is_judged_within_each_flow() {
     card.deliver(&mut *queue);
     let late = 64 - flows.len() as u64;
     assert_eq!(counts(), [704, 0, late, late]);
+    let told = format!("{} packets in order, {late} reordered, {late} skipped", 704 - late);
+    assert_eq!(queue.report(), [format!("queue 0: {told}")]);
     // A packet lost.
     card.receive(64);
     let lost = card.burst.as_mut_slice().len() / 2;

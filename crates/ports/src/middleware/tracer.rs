@@ -266,6 +266,10 @@ impl HostQueue for TracedQueue {
     fn readiness(&self) -> Option<BorrowedFd<'_>> {
         self.host.readiness()
     }
+
+    fn report(&self) -> Vec<String> {
+        self.host.report()
+    }
 }
 
 struct TracedFunction {

@@ -37,9 +37,23 @@ pub fn parse(data: &[u8]) -> Layers {
 /// [`parse`] of what is not for [`parse_fast`].
 #[inline(never)]
 fn parse_other(data: &[u8]) -> u64 {
-    match parse_plain(data) {
+    match parse_plain(data, 0) {
         Some(word) => word,
         None => parse_slow(data).to_word(),
+    }
+}
+
+/// Finds the layers of an Ethernet frame of `total_length` bytes that starts with `data`: of a
+/// packet that goes on in further segments.
+///
+/// Headers must lie in `data`, one that does not is cut off; lengths may reach to the end of the
+/// frame. As [`parse`] if `total_length` is no more than what is in `data`.
+#[inline(never)]
+pub fn parse_of(data: &[u8], total_length: usize) -> Layers {
+    let beyond = total_length.saturating_sub(data.len());
+    match parse_plain(data, beyond) {
+        Some(word) => Layers::from_word(word),
+        None => parse_every(data, beyond),
     }
 }
 
@@ -78,30 +92,34 @@ fn parse_fast(data: &[u8]) -> Option<u64> {
 }
 
 /// Path of [`parse`] for TCP and UDP right behind the IP header, with up to one VLAN tag; `None`
-/// if the frame is not for it.
+/// if the frame is not for it. The frame goes on for `beyond` bytes past `data`.
 #[inline(always)]
-pub(super) fn parse_plain(data: &[u8]) -> Option<u64> {
+pub(super) fn parse_plain(data: &[u8], beyond: usize) -> Option<u64> {
     let ether_type = EtherType(u16::from_be_bytes(*chunk(data, 12)?));
     if !ether_type.is_vlan() {
-        return parse_plain_ip::<0>(data, ether_type);
+        return parse_plain_ip::<0>(data, beyond, ether_type);
     }
     let [a, b, c, d] = *chunk(data, 14)?;
-    let word = parse_plain_ip::<1>(data, EtherType(u16::from_be_bytes([c, d])))?;
+    let word = parse_plain_ip::<1>(data, beyond, EtherType(u16::from_be_bytes([c, d])))?;
     Some(word | u64::from(u16::from_be_bytes([a, b])) << 48)
 }
 
 /// The same from the network layer on, behind `TAGS` tags.
 #[inline(always)]
-fn parse_plain_ip<const TAGS: usize>(data: &[u8], ether_type: EtherType) -> Option<u64> {
+fn parse_plain_ip<const TAGS: usize>(
+    data: &[u8],
+    beyond: usize,
+    ether_type: EtherType,
+) -> Option<u64> {
     let packet = data.get(Ethernet::HEADER_LENGTH + TAGS * Vlan::HEADER_LENGTH..)?;
     match ether_type {
         EtherType::IPV4 => {
             let header: &[u8; 20] = packet.first_chunk()?;
             // No options, no fragment.
             let plain = header[0] == 0x45 && header[6] & 0x3f | header[7] == 0;
-            let total = u16::from_be_bytes(get(header, 2));
+            let total = i64::from(u16::from_be_bytes(get(header, 2)));
             let words = const { plain_words(L3Kind::Ipv4, TAGS, 20) };
-            if plain { parse_plain_l4::<20>(packet, header[9], total.into(), words) } else { None }
+            if plain { parse_plain_l4::<20>(packet, beyond, header[9], total, words) } else { None }
         }
         EtherType::IPV6 => {
             let header: &[u8; 40] = packet.first_chunk()?;
@@ -109,7 +127,7 @@ fn parse_plain_ip<const TAGS: usize>(data: &[u8], ether_type: EtherType) -> Opti
             let words = const { plain_words(L3Kind::Ipv6, TAGS, 40) };
             let plain = header[0] >> 4 == 6;
             let total = 40 + i64::from(payload);
-            if plain { parse_plain_l4::<40>(packet, header[6], total, words) } else { None }
+            if plain { parse_plain_l4::<40>(packet, beyond, header[6], total, words) } else { None }
         }
         _ => None,
     }
@@ -122,6 +140,7 @@ fn parse_plain_ip<const TAGS: usize>(data: &[u8], ether_type: EtherType) -> Opti
 #[inline(always)]
 fn parse_plain_l4<const HEADER: usize>(
     packet: &[u8],
+    beyond: usize,
     protocol: u8,
     total: i64,
     words: [u64; 2],
@@ -136,7 +155,13 @@ fn parse_plain_l4<const HEADER: usize>(
     let udp_length = i64::from(u16::from_be_bytes([length_field[0], length_field[1]]));
     let length = select_unpredictable(is_tcp, tcp_length, udp_length);
     let least = select_unpredictable(is_tcp, 20, 8);
-    let slack = (length - least) | (total - HEADER as i64 - length) | (packet.len() as i64 - total);
+    let in_view = packet.len() as i64;
+    let mut slack =
+        (length - least) | (total - HEADER as i64 - length) | (in_view + beyond as i64 - total);
+    if beyond != 0 {
+        // Data may lie beyond, the header may not; UDP's is there, its length having been read.
+        slack |= in_view - HEADER as i64 - select_unpredictable(is_tcp, tcp_length, 8);
+    }
     if slack < 0 {
         return None;
     }
@@ -164,6 +189,12 @@ const fn plain_words(l3: L3Kind, tags: usize, header: usize) -> [u64; 2] {
 /// Public for tests and fuzzing.
 #[inline(never)]
 pub fn parse_slow(data: &[u8]) -> Layers {
+    parse_every(data, 0)
+}
+
+/// The layers of any frame, which goes on for `beyond` bytes past `data`.
+#[inline(always)]
+fn parse_every(data: &[u8], beyond: usize) -> Layers {
     let mut layers = Layers::default();
     let Ok(ethernet) = Ethernet::new_checked(data) else {
         return layers.malformed();
@@ -186,8 +217,8 @@ pub fn parse_slow(data: &[u8]) -> Layers {
     }
 
     match ether_type {
-        EtherType::IPV4 => layers.ipv4(payload),
-        EtherType::IPV6 => layers.ipv6(payload),
+        EtherType::IPV4 => layers.ipv4(payload, beyond),
+        EtherType::IPV6 => layers.ipv6(payload, beyond),
         EtherType::ARP if payload.len() < Arp::LENGTH => layers.malformed(),
         EtherType::ARP => layers.l3(L3Kind::Arp),
         _ if ether_type.is_length() => layers,
@@ -216,7 +247,7 @@ impl Layers {
         self
     }
 
-    fn ipv4(self, packet: &[u8]) -> Self {
+    fn ipv4(self, packet: &[u8], beyond: usize) -> Self {
         let Some(header) = packet.first_chunk::<{ Ipv4::MINIMUM_HEADER_LENGTH }>() else {
             return self.malformed();
         };
@@ -229,24 +260,23 @@ impl Layers {
         if u16::from_be_bytes([header[6], header[7]]) & 0x3fff != 0 {
             layers.packet_type = layers.packet_type.with_fragment();
         }
-        if Ipv4::new_checked(packet).is_err() {
+        let Ok(ip) = Ipv4::new_header(packet) else {
+            return layers.malformed();
+        };
+        let total = usize::from(ip.total_length());
+        // A total length beyond the packet is marked; what is there is still worth reading.
+        if total < ip.header_length() || total > packet.len() + beyond {
             layers = layers.malformed();
         }
-        if layers.packet_type.is_fragment() {
+        if layers.packet_type.is_fragment() || total < ip.header_length() {
             return layers;
         }
-        // A total length beyond the data was marked; what is there is still worth reading.
-        let Ok(ip) = Ipv4::new_header(packet) else {
-            return layers;
-        };
-        if usize::from(ip.total_length()) < ip.header_length() {
-            return layers;
-        }
+        let beyond = out_of_view(total, packet, beyond);
         let offset = usize::from(layers.l3_offset) + ip.header_length();
-        layers.transport(ip.protocol(), offset, ip.into_payload())
+        layers.transport(ip.protocol(), offset, ip.into_payload(), beyond)
     }
 
-    fn ipv6(self, packet: &[u8]) -> Self {
+    fn ipv6(self, packet: &[u8], beyond: usize) -> Self {
         let Ok(ip) = Ipv6::new_header(packet) else {
             return self.malformed();
         };
@@ -254,9 +284,11 @@ impl Layers {
             return self.malformed();
         }
         let mut layers = self.l3(L3Kind::Ipv6);
-        if Ipv6::new_checked(packet).is_err() {
+        let total = Ipv6::HEADER_LENGTH + usize::from(ip.payload_length());
+        if total > packet.len() + beyond {
             layers = layers.malformed();
         }
+        let beyond = out_of_view(total, packet, beyond);
         let next_header = ip.next_header();
         let payload = ip.into_payload();
         let Ok(upper) = upper_layer(next_header, payload) else {
@@ -271,13 +303,18 @@ impl Layers {
             return layers;
         }
         let offset = usize::from(layers.l3_offset) + Ipv6::HEADER_LENGTH + upper.offset;
-        layers.transport(upper.protocol, offset, payload.get(upper.offset..).unwrap_or_default())
+        let payload = payload.get(upper.offset..).unwrap_or_default();
+        layers.transport(upper.protocol, offset, payload, beyond)
     }
 
-    fn transport(self, protocol: IpProtocol, offset: usize, payload: &[u8]) -> Self {
+    fn transport(self, protocol: IpProtocol, offset: usize, payload: &[u8], beyond: usize) -> Self {
         let (kind, whole) = match (protocol, self.packet_type.l3()) {
             (IpProtocol::TCP, _) => (L4Kind::Tcp, Tcp::new_checked(payload).is_ok()),
-            (IpProtocol::UDP, _) => (L4Kind::Udp, Udp::new_checked(payload).is_ok()),
+            (IpProtocol::UDP, _) => {
+                let whole = Udp::HEADER_LENGTH..=payload.len() + beyond;
+                let header = Udp::new_header(payload);
+                (L4Kind::Udp, header.is_ok_and(|udp| whole.contains(&udp.length().into())))
+            }
             (IpProtocol::ICMPV4, L3Kind::Ipv4) => {
                 (L4Kind::Icmp, Icmpv4::new_checked(payload).is_ok())
             }
@@ -290,4 +327,10 @@ impl Layers {
         // Ports, or type, code and checksum.
         if payload.len() < 4 { layers } else { layers.l4(kind, offset) }
     }
+}
+
+/// How much of an IP packet of `total` bytes lies in the `beyond` bytes behind what is in view.
+#[inline]
+fn out_of_view(total: usize, in_view: &[u8], beyond: usize) -> usize {
+    total.saturating_sub(in_view.len()).min(beyond)
 }

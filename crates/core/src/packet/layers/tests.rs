@@ -12,7 +12,9 @@ use crate::packet::wire::{Arp, EtherType, Icmpv4, Icmpv6, IpProtocol, Ipv4, Ipv6
 fn check(data: &[u8]) -> Layers {
     let layers = parse(data);
     assert_eq!(layers, parse_slow(data), "{data:02x?}");
-    if let Some(plain) = parse_plain(data) {
+    assert_eq!(layers, parse_of(data, data.len()), "{data:02x?}");
+    assert_eq!(layers, parse_of(data, 0), "{data:02x?}");
+    if let Some(plain) = parse_plain(data, 0) {
         assert_eq!(layers, Layers::from_word(plain), "{data:02x?}");
     }
     let kind = layers.packet_type;
@@ -78,6 +80,23 @@ fn expected(packet: &Packet) -> Layers {
         }
     }
     layers
+}
+
+/// Where the headers of a built frame end that must be in view for the packet to be whole.
+fn headers_end(packet: &Packet, frame: &[u8]) -> usize {
+    let l4 = packet.l3_offset() + packet.ip_length();
+    match (&packet.transport, &packet.network) {
+        // Nothing behind the fragment header is looked at.
+        (_, Network::V6 { authentication: Some(icv), .. }) if packet.is_fragment() => {
+            l4 - 12 - icv.len()
+        }
+        _ if packet.is_fragment() => l4,
+        (Transport::Tcp { .. }, _) => l4 + usize::from(frame[l4 + 12] >> 4) * 4,
+        (Transport::Udp { .. }, _) => l4 + Udp::HEADER_LENGTH,
+        (Transport::Icmp { .. }, Network::V4 { .. }) => l4 + Icmpv4::HEADER_LENGTH,
+        (Transport::Icmp { .. }, Network::V6 { .. }) => l4 + Icmpv6::HEADER_LENGTH,
+        (Transport::Other { .. }, _) => l4,
+    }
 }
 
 /// Kinds that etherparse finds and whether of a fragment, if it takes the frame for well formed.
@@ -216,14 +235,35 @@ fn plain_tcp_and_udp_take_the_second_path() {
             let length = usize::from(l3 + total);
             for length in [length, length + 1, 1514] {
                 let frame = plain_frame(tagged, version, length, total, protocol, l4);
-                let layers = Layers::from_word(parse_plain(&frame).unwrap());
+                let layers = Layers::from_word(parse_plain(&frame, 0).unwrap());
                 assert_eq!(layers, check(&frame));
                 assert!(layers.packet_type.has_ports() && !layers.packet_type.is_malformed());
                 assert_eq!(layers.vlan_tci, if tagged { 0x2007 } else { 0 });
                 assert_eq!(layers.l4_offset, l3 + header);
             }
             let cut = plain_frame(tagged, version, length - 1, total, protocol, l4);
-            assert_eq!(parse_plain(&cut), None);
+            assert_eq!(parse_plain(&cut, 0), None);
+        }
+    }
+}
+
+#[test]
+fn segmented_packets_take_the_second_path() {
+    for (tagged, version) in PLAIN {
+        let (l3, header) = (14 + 4 * usize::from(tagged), if version == 4 { 20 } else { 40 });
+        let mut l4 = [0; 20];
+        (l4[4], l4[12]) = (0x20, 0x50);
+        for (protocol, least) in [(IpProtocol::TCP, 20), (IpProtocol::UDP, 8)] {
+            let total = header as u16 + 0x2000;
+            let frame = plain_frame(tagged, version, l3 + usize::from(total), total, protocol, l4);
+            let whole = check(&frame);
+            assert!(!whole.packet_type.is_malformed());
+            for end in 0..200 {
+                let (first, beyond) = (&frame[..end], frame.len() - end);
+                let plain = parse_plain(first, beyond).map(Layers::from_word);
+                assert_eq!(plain, (end >= l3 + header + least).then_some(whole), "{end}");
+                assert_eq!(parse_of(first, frame.len()) == whole, plain.is_some());
+            }
         }
     }
 }
@@ -410,6 +450,39 @@ proptest! {
             prop_assert!(kind.l3() == L3Kind::None || kind.l3() == whole.packet_type.l3());
             prop_assert!(kind.l4() == L4Kind::None || kind.l4() == whole.packet_type.l4());
             prop_assert!(layers.l4_offset == 0 || layers.l4_offset == whole.l4_offset);
+        }
+    }
+
+    /// A packet whose first segment ends anywhere: as the whole one if the headers are in it, or
+    /// else cut off, with no kinds but its own.
+    #[test]
+    fn every_first_segment(packet in packets(), more in 0_usize..3000) {
+        let mut frame = packet.build();
+        let headers_end = headers_end(&packet, &frame);
+        frame.resize(frame.len() + more, 0);
+        let whole = expected(&packet);
+        for end in 0..=frame.len() {
+            let layers = parse_of(&frame[..end], frame.len());
+            if end >= headers_end {
+                prop_assert_eq!(layers, whole, "{} of {}", end, frame.len());
+                continue;
+            }
+            prop_assert!(layers.packet_type.is_malformed(), "{} of {}", end, frame.len());
+            // What a parse of a cut frame knows is what this one knows.
+            prop_assert_eq!(layers, parse(&frame[..end]));
+        }
+    }
+
+    /// A length that lies about the whole packet is found whatever the first segment holds.
+    #[test]
+    fn lying_lengths_of_segmented_packets(packet in packets(), cut in 1_usize..40) {
+        let frame = packet.build();
+        let headers_end = headers_end(&packet, &frame);
+        prop_assume!(frame.len() - cut.min(frame.len()) >= headers_end);
+        // The packet has `cut` bytes less than its headers say: as when they were cut off a frame.
+        let total = frame.len() - cut;
+        for end in headers_end..=total {
+            prop_assert_eq!(parse_of(&frame[..end], total), parse(&frame[..total]));
         }
     }
 
