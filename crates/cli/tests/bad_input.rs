@@ -73,11 +73,11 @@ fn unknown_functions_ports_and_attachments() {
     );
     refused_card(
         "[[wire]]\n[[wire]]\nport = \"pcpa\"\n",
-        "card.toml:3: wire[1].port: found \"pcpa\", allowed: generator, pcap",
+        "card.toml:3: wire[1].port: found \"pcpa\", allowed: generator, pcap, packet",
     );
     refused_card(
         "[host]\nattachment = \"vdpa\"\n",
-        "card.toml:2: host.attachment: found \"vdpa\", allowed: app",
+        "card.toml:2: host.attachment: found \"vdpa\", allowed: app, tap",
     );
     refused_card("[[rx]]\n", "card.toml:1: rx[0]: key `function` is missing");
 }

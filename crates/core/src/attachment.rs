@@ -4,6 +4,7 @@
 //! target routine takes a burst from the ring and hands it over; every packet
 //! leaves through [`QueueOut`].
 
+use crate::fill::FillReceiver;
 use crate::ledger::{DropReason, QueueLedger, Stage};
 use crate::packet::burst::Burst;
 use crate::packet::desc::Descriptor;
@@ -11,6 +12,7 @@ use crate::packet::pool::ReturnSender;
 use crate::ring::spsc::Producer;
 use crate::stats::TargetCounters;
 use crate::time::Time;
+use std::os::fd::BorrowedFd;
 
 /// One target queue's host side.
 pub trait HostQueue: Send {
@@ -19,6 +21,20 @@ pub trait HostQueue: Send {
     /// Returns the nanoseconds of further work this stands for: the world lets them pass,
     /// on a real core by working, on a virtual one by the clock.
     fn deliver(&mut self, now: Time, burst: &mut Burst, out: &mut QueueOut<'_>) -> u64;
+
+    /// Sends what the host has to send: [`QueueOut::buffer`] gives an empty buffer,
+    /// [`QueueOut::submit`] puts it on the tx ring, [`QueueOut::unused`] takes it back.
+    ///
+    /// Called at every look at the queue, if the attachment asks for buffers
+    /// ([`HostAttachment::wants_buffers`]). Returns the packets submitted.
+    fn transmit(&mut self, _now: Time, _out: &mut QueueOut<'_>) -> usize {
+        0
+    }
+
+    /// A descriptor that becomes readable when the host has something to send, to sleep on.
+    fn readiness(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
 
     /// Something to tell the user at the end: what a check came to, say.
     fn report(&self) -> Vec<String> {
@@ -33,6 +49,12 @@ pub trait HostAttachment: Send {
     /// # Errors
     /// What the system refused, in words for the user.
     fn open_queue(&mut self, queue: u16) -> Result<Box<dyn HostQueue>, String>;
+
+    /// Empty buffers that each queue wants at hand for what the host sends; zero for a host that
+    /// sends nothing but echoes.
+    fn wants_buffers(&self) -> usize {
+        0
+    }
 }
 
 /// The doors of a target queue: delivered, transmitted or dropped, nothing else.
@@ -42,6 +64,8 @@ pub struct QueueOut<'a> {
     tx: &'a mut Producer<Descriptor>,
     counters: &'a TargetCounters,
     ledger: &'a QueueLedger,
+    fill: Option<&'a mut FillReceiver>,
+    starved: bool,
     delivered: u64,
     bytes: u64,
 }
@@ -54,7 +78,69 @@ impl<'a> QueueOut<'a> {
         counters: &'a TargetCounters,
         ledger: &'a QueueLedger,
     ) -> Self {
-        QueueOut { returns, tx, counters, ledger, delivered: 0, bytes: 0 }
+        QueueOut {
+            returns,
+            tx,
+            counters,
+            ledger,
+            fill: None,
+            starved: false,
+            delivered: 0,
+            bytes: 0,
+        }
+    }
+
+    /// The same doors, with empty buffers for what the host sends.
+    #[must_use]
+    pub fn with_fill(mut self, fill: &'a mut FillReceiver) -> Self {
+        self.fill = Some(fill);
+        self
+    }
+
+    /// An empty buffer for a packet of the host's, as long as the pool makes them: fill it from
+    /// the start, cut it to length. `None` without buffers, and while the tx ring is full: then
+    /// the host keeps what it has, which is how the card pushes back.
+    #[inline]
+    pub fn buffer(&mut self) -> Option<Descriptor> {
+        let room = self.tx.has_room(1);
+        let buffer = self.fill.as_mut().filter(|_| room).and_then(|fill| fill.take());
+        self.starved |= buffer.is_none();
+        buffer
+    }
+
+    /// The buffer was not needed: kept for the next time. It must be as long as it was.
+    #[inline]
+    pub fn unused(&mut self, buffer: Descriptor) {
+        match &mut self.fill {
+            Some(fill) => fill.keep(buffer, self.returns),
+            None => self.returns.give_back(buffer),
+        }
+    }
+
+    /// The host sends this packet, to wire `packet.wire` unless a tx function decides otherwise.
+    #[inline]
+    pub fn submit(&mut self, packet: Descriptor) {
+        self.ledger.made.add(1);
+        match self.tx.stage(packet) {
+            Ok(()) => {
+                self.ledger.submitted.add(1);
+                self.counters.transmitted.add(1);
+            }
+            Err(packet) => self.drop(packet, DropReason::TxRingFull),
+        }
+    }
+
+    /// The host sent this packet, but it cannot be taken: made, and dropped at once.
+    #[cold]
+    pub fn refuse(&mut self, packet: Descriptor, reason: DropReason) {
+        self.ledger.made.add(1);
+        self.drop(packet, reason);
+    }
+
+    /// Whether [`QueueOut::buffer`] had to say no: the host may have more to send.
+    #[inline]
+    pub fn is_starved(&self) -> bool {
+        self.starved
     }
 
     /// The host has the packet; its buffer goes home.
@@ -70,17 +156,7 @@ impl<'a> QueueOut<'a> {
     pub fn echo(&mut self, packet: Descriptor) {
         self.delivered += 1;
         self.bytes += u64::from(packet.length());
-        self.ledger.made.add(1);
-        match self.tx.stage(packet) {
-            Ok(()) => {
-                self.ledger.submitted.add(1);
-                self.counters.transmitted.add(1);
-            }
-            Err(packet) => {
-                self.ledger.drops.add(DropReason::TxRingFull, Stage::Target, 1);
-                self.returns.give_back(packet);
-            }
-        }
+        self.submit(packet);
     }
 
     /// The host cannot take the packet.
@@ -93,6 +169,9 @@ impl<'a> QueueOut<'a> {
 
 impl Drop for QueueOut<'_> {
     fn drop(&mut self) {
+        if let Some(fill) = &mut self.fill {
+            fill.release();
+        }
         self.returns.publish();
         self.tx.publish();
         self.ledger.delivered.add(self.delivered);

@@ -51,6 +51,10 @@ named_enum! {
         NoSuchWire = "no_such_wire",
         /// The wire takes no more, and what may wait for it does.
         WireFull = "wire_full",
+        /// The kernel had no free slot to put it in: overload, shed before the card saw it.
+        WireOverrun = "wire_overrun",
+        /// The wire was down, or its interface gone.
+        WireDown = "wire_down",
         /// The tx ring was full.
         TxRingFull = "tx_ring_full",
         /// A function's burst was full: it made more than it took.

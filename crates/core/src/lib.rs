@@ -6,6 +6,7 @@
 //! * [`packet`]: the buffer pool, descriptors, bursts and header views;
 //! * [`ring`]: the target ring, its gate and its moderation;
 //! * [`function`], [`port`], [`attachment`]: the three things a user writes;
+//! * [`fill`]: empty buffers for a host that transmits;
 //! * [`out`]: the doors a packet leaves by, and [`ledger`], which counts them;
 //! * [`config`] and [`registry`]: the card file and what it can name.
 //!
@@ -17,6 +18,7 @@ pub mod attachment;
 pub mod config;
 pub mod doorbell;
 pub mod error;
+pub mod fill;
 pub mod function;
 pub mod ledger;
 pub mod out;

@@ -6,6 +6,7 @@
 use crate::ledger::{CardLedger, DropReason, Stage};
 use crate::packet::burst::Burst;
 use crate::packet::desc::Descriptor;
+use crate::packet::offload;
 use crate::packet::pool::Pool;
 use crate::stats::WireCounters;
 use crate::time::Time;
@@ -41,6 +42,12 @@ pub trait WirePort: Send {
     /// A descriptor that becomes readable when packets arrive, to sleep on.
     fn readiness(&self) -> Option<BorrowedFd<'_>> {
         None
+    }
+
+    /// Whether packets with partial checksums may be handed to [`WirePort::transmit`]. Those of
+    /// other wires get them finished before.
+    fn takes_partial_checksums(&self) -> bool {
+        false
     }
 
     /// Something to tell the user at the end: what was odd about the input, say.
@@ -188,6 +195,7 @@ pub struct Transmitter<'a> {
     queue: &'a mut VecDeque<Descriptor>,
     counters: &'a WireCounters,
     ledger: &'a CardLedger,
+    finish_checksums: bool,
     observer: Option<&'a mut dyn FnMut(&Descriptor)>,
 }
 
@@ -199,7 +207,14 @@ impl<'a> Transmitter<'a> {
         counters: &'a WireCounters,
         ledger: &'a CardLedger,
     ) -> Self {
-        Transmitter { pool, queue, counters, ledger, observer: None }
+        Transmitter { pool, queue, counters, ledger, finish_checksums: false, observer: None }
+    }
+
+    /// The same transmitter, which finishes partial checksums if `finish` says so.
+    #[must_use]
+    pub fn finishing_checksums(mut self, finish: bool) -> Self {
+        self.finish_checksums = finish;
+        self
     }
 
     /// The same transmitter, which shows every packet that the wire takes to `observer`, in
@@ -210,6 +225,7 @@ impl<'a> Transmitter<'a> {
             queue: self.queue,
             counters: self.counters,
             ledger: self.ledger,
+            finish_checksums: self.finish_checksums,
             observer: Some(observer),
         }
     }
@@ -220,12 +236,23 @@ impl<'a> Transmitter<'a> {
         self.queue.front()
     }
 
+    /// The packets that wait, oldest first, left in the queue: for ports that send many at once
+    /// and only then know how many were taken.
+    #[inline]
+    pub fn waiting(&self) -> impl Iterator<Item = &Descriptor> {
+        self.queue.iter()
+    }
+
     /// Takes the oldest packet. It must end in [`Transmitter::sent`] or [`Transmitter::drop`].
     // Not an iterator: between two packets the port calls the other methods.
     #[allow(clippy::should_implement_trait)]
     #[inline]
     pub fn next(&mut self) -> Option<Descriptor> {
-        self.queue.pop_front()
+        let mut packet = self.queue.pop_front()?;
+        if self.finish_checksums {
+            offload::finish_checksum(&mut packet);
+        }
+        Some(packet)
     }
 
     /// The wire has the packet's bytes: counts it and takes the buffer back.

@@ -13,6 +13,7 @@ use picnic_core::attachment::{HostAttachment, HostQueue};
 use picnic_core::config::{CardFile, Section};
 use picnic_core::doorbell::Doorbell;
 use picnic_core::error::{ConfigError, PoolError};
+use picnic_core::fill;
 use picnic_core::function::Function;
 use picnic_core::ledger::{Ledger, Stage};
 use picnic_core::out::{Doors, TargetRing};
@@ -140,6 +141,11 @@ impl Parts {
         let attachment = find(registries.attachments, section)?.build(section, &context(0))?;
         Ok(Parts { wires, rx, tx, attachment })
     }
+
+    /// Whether the host sends by itself, so that its descriptors must be slept on.
+    pub fn host_transmits(&self) -> bool {
+        self.attachment.wants_buffers() != 0
+    }
 }
 
 /// A card with both its sides, ready for a world to turn.
@@ -172,6 +178,13 @@ pub fn assemble(
     let card_gate = Arc::new(Gate::new());
     let (mut targets, mut tx_rings) = (Vec::new(), Vec::new());
     let (mut queues, mut queue_views) = (Vec::new(), Vec::new());
+    // All fill rings together take no more than a quarter of the pool: the wires need buffers too.
+    let most = file.pool.buffers as usize / 4 / doorbells.len().max(1);
+    let fill_depth = match attachment.wants_buffers() {
+        0 => 0,
+        wanted => 1 << wanted.min(most).max(1).ilog2(),
+    };
+    let mut fill_rings = Vec::new();
     for (index, (doorbell, returns)) in doorbells.iter().zip(returns).enumerate() {
         let index = index as u16;
         let host = attachment
@@ -196,12 +209,18 @@ pub fn assemble(
             steer,
             ring_size: file.host.ring_size,
         });
+        let fill = (fill_depth != 0).then(|| {
+            let (sender, receiver) = fill::channel(fill_depth);
+            fill_rings.push(sender);
+            receiver
+        });
         queues.push(TargetQueue::new(TargetQueueParts {
             index,
             ring: ring_consumer,
             gate,
             returns,
             tx: tx_producer,
+            fill,
             host: instrument.queue(host, index),
             counters,
             ledger: ledger.clone(),
@@ -233,6 +252,7 @@ pub fn assemble(
         rx: Chain::new(Stage::Rx, rx),
         tx: Chain::new(Stage::Tx, tx),
         tx_rings: TxRings::new(tx_rings),
+        fill_rings,
         doors,
         mailbox,
         gate: card_gate,

@@ -8,6 +8,7 @@ use crate::chain::Chain;
 use crate::rx::{self, Wire};
 use crate::swap::Mailbox;
 use crate::tx::{self, TxRings};
+use picnic_core::fill::FillSender;
 use picnic_core::ledger::{DropReason, Stage};
 use picnic_core::out::Doors;
 use picnic_core::packet::burst::Burst;
@@ -39,6 +40,8 @@ pub struct Card {
     pub(crate) rx: Chain,
     pub(crate) tx: Chain,
     pub(crate) tx_rings: TxRings,
+    /// Empty buffers for each queue, if the host sends by itself.
+    pub(crate) fill_rings: Vec<FillSender>,
     pub(crate) doors: Doors,
     pub(crate) mailbox: Mailbox,
     /// Armed while the borrowed core sleeps, so that targets with packets to send wake it.
@@ -97,6 +100,11 @@ impl Card {
         activity.transmitted = tx::transmit(now, &mut self.wires, &mut self.doors);
         if activity.transmitted != 0 {
             self.note_held();
+        }
+        if self.receiving {
+            for fill in &mut self.fill_rings {
+                fill.top_up(&mut self.doors.pool);
+            }
         }
         activity
     }

@@ -12,6 +12,7 @@
 use hdrhistogram::Histogram;
 use picnic_core::attachment::{HostQueue, QueueOut};
 use picnic_core::doorbell::Doorbell;
+use picnic_core::fill::FillReceiver;
 use picnic_core::ledger::Ledger;
 use picnic_core::packet::burst::Burst;
 use picnic_core::packet::desc::Descriptor;
@@ -20,6 +21,7 @@ use picnic_core::ring::gate::Gate;
 use picnic_core::ring::spsc::{Consumer, Producer};
 use picnic_core::stats::TargetCounters;
 use picnic_core::time::Time;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 /// One packet of so many has its latency recorded.
@@ -34,6 +36,8 @@ const RECEIVED_LATER_NS: u64 = 1 << 47;
 pub struct Polled {
     /// Packets handed to the host.
     pub packets: usize,
+    /// Packets the host sent by itself.
+    pub transmitted: usize,
     /// Nanoseconds of the host's work that this stands for, to be let pass by the world.
     pub work_ns: u64,
 }
@@ -45,6 +49,8 @@ pub struct TargetQueue {
     pub(crate) gate: Arc<Gate>,
     pub(crate) returns: ReturnSender,
     pub(crate) tx: Producer<Descriptor>,
+    /// Empty buffers for a host that sends by itself, until it is to stop.
+    pub(crate) fill: Option<FillReceiver>,
     pub(crate) host: Box<dyn HostQueue>,
     pub(crate) counters: Arc<TargetCounters>,
     pub(crate) ledger: Arc<Ledger>,
@@ -57,6 +63,8 @@ pub struct TargetQueue {
 
 struct QueueState {
     polling: bool,
+    /// The host had to wait for a buffer or for room on the tx ring.
+    starved: bool,
     last_packet: Time,
     sample_in: u32,
     latency: Histogram<u64>,
@@ -68,7 +76,7 @@ impl Default for QueueState {
         // it cannot fail, and the fallback is never taken.
         let latency = Histogram::new_with_bounds(1, LATENCY_MAX_NS, 2)
             .unwrap_or_else(|_| Histogram::new(2).unwrap_or_else(|_| unreachable!()));
-        QueueState { polling: true, last_packet: Time::ZERO, sample_in: 0, latency }
+        QueueState { polling: true, starved: false, last_packet: Time::ZERO, sample_in: 0, latency }
     }
 }
 
@@ -78,6 +86,7 @@ pub(crate) struct TargetQueueParts {
     pub(crate) gate: Arc<Gate>,
     pub(crate) returns: ReturnSender,
     pub(crate) tx: Producer<Descriptor>,
+    pub(crate) fill: Option<FillReceiver>,
     pub(crate) host: Box<dyn HostQueue>,
     pub(crate) counters: Arc<TargetCounters>,
     pub(crate) ledger: Arc<Ledger>,
@@ -94,6 +103,7 @@ impl TargetQueue {
             gate,
             returns,
             tx,
+            fill,
             host,
             counters,
             ledger,
@@ -107,6 +117,7 @@ impl TargetQueue {
             gate,
             returns,
             tx,
+            fill,
             host,
             counters,
             ledger,
@@ -133,8 +144,16 @@ impl TargetQueue {
     }
 
     /// Looks at the queue once: takes an interrupt if there is one, handles a burst if there
-    /// is one, re-arms if there is none.
+    /// is one, re-arms if there is none; then the host sends what it has.
     pub fn poll(&mut self, now: Time, burst: &mut Burst) -> Polled {
+        let mut polled = self.receive(now, burst);
+        if self.fill.is_some() {
+            polled.transmitted = self.transmit(now);
+        }
+        polled
+    }
+
+    fn receive(&mut self, now: Time, burst: &mut Burst) -> Polled {
         if !self.state.polling {
             if !self.gate.begin() {
                 return Polled::default();
@@ -177,13 +196,41 @@ impl TargetQueue {
             out.deliver(packet);
         }
         drop(out);
+        self.wake_card(submitted);
+        Polled { packets, transmitted: 0, work_ns }
+    }
+
+    /// Has the host send what it has, into empty buffers from the fill ring.
+    fn transmit(&mut self, now: Time) -> usize {
+        let Some(fill) = &mut self.fill else { return 0 };
+        let ledger = &self.ledger.queues[usize::from(self.index)];
+        let submitted = self.counters.transmitted.get();
+        let mut out =
+            QueueOut::new(&mut self.returns, &mut self.tx, &self.counters, ledger).with_fill(fill);
+        let packets = self.host.transmit(now, &mut out);
+        self.state.starved = out.is_starved();
+        drop(out);
+        self.wake_card(submitted);
+        packets
+    }
+
+    /// Wakes the borrowed core if more than `submitted` packets have been sent ever.
+    fn wake_card(&mut self, submitted: u64) {
         if self.counters.transmitted.get() != submitted {
             Gate::order_publish();
             if self.card_gate.interrupt() {
                 self.card_doorbell.ring();
             }
         }
-        Polled { packets, work_ns }
+    }
+
+    /// The host sends nothing more by itself, and the empty buffers go home. For when the
+    /// borrowed core has stopped receiving: it hands out no more of them then.
+    pub fn stop_transmitting(&mut self) {
+        if let Some(mut fill) = self.fill.take() {
+            fill.empty(&mut self.returns);
+            self.state.starved = false;
+        }
     }
 
     fn sample_latency(&mut self, now: Time, burst: &Burst) {
@@ -235,6 +282,7 @@ impl Target {
         for queue in &mut self.queues {
             let polled = queue.poll(now, &mut self.burst);
             sum.packets += polled.packets;
+            sum.transmitted += polled.transmitted;
             sum.work_ns += polled.work_ns;
         }
         sum
@@ -248,6 +296,23 @@ impl Target {
     /// Whether all rings are empty at this moment.
     pub fn is_empty(&mut self) -> bool {
         self.queues.iter_mut().all(TargetQueue::is_empty)
+    }
+
+    /// Has the hosts of all queues send nothing more; see [`TargetQueue::stop_transmitting`].
+    pub fn stop_transmitting(&mut self) {
+        self.queues.iter_mut().for_each(TargetQueue::stop_transmitting);
+    }
+
+    /// Whether a host has to wait for buffers or for room on its tx ring: nothing announces
+    /// these, so look again soon.
+    pub fn is_starved(&self) -> bool {
+        self.queues.iter().any(|queue| queue.state.starved)
+    }
+
+    /// The descriptors that become readable when a host has something to send.
+    pub fn readiness(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        let able = self.queues.iter().filter(|queue| queue.fill.is_some() && !queue.state.starved);
+        able.filter_map(|queue| queue.host.readiness())
     }
 
     /// The queues.

@@ -139,7 +139,8 @@ pub fn transmit(now: Time, wires: &mut [Wire], doors: &mut Doors) -> usize {
         }
         let before = waiting.len();
         let card = &doors.ledger.card;
-        let mut transmitter = Transmitter::new(&mut doors.pool, waiting, &wire.counters, card);
+        let mut transmitter = Transmitter::new(&mut doors.pool, waiting, &wire.counters, card)
+            .finishing_checksums(!wire.port.takes_partial_checksums());
         wire.port.transmit(now, &mut transmitter);
         taken += before - waiting.len();
     }

@@ -1,4 +1,4 @@
-//! Doorbells of real cores: a futex for targets, an eventfd for the card.
+//! Doorbells of real cores: a futex for targets, an eventfd to sleep on with descriptors.
 //!
 //! A doorbell is rung only through an armed gate, so neither costs a system call
 //! while the other side is at work.
@@ -6,8 +6,9 @@
 use picnic_core::doorbell::Doorbell;
 use picnic_core::port::WirePort;
 use picnic_engine::rx::Wire;
+use picnic_engine::target::Target;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
-use rustix::fd::OwnedFd;
+use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::thread::futex;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -51,7 +52,8 @@ fn timespec(duration: Duration) -> rustix::time::Timespec {
     }
 }
 
-/// Wakes the borrowed core, which sleeps on it together with the wires.
+/// Wakes the borrowed core, which sleeps on it together with the wires, or a target core whose
+/// host has descriptors to sleep on.
 #[derive(Debug)]
 pub struct CardDoorbell {
     event: OwnedFd,
@@ -68,12 +70,22 @@ impl CardDoorbell {
 
     /// Sleeps until it is rung or a wire is readable, or for `timeout`.
     pub fn wait(&self, wires: &[Wire], timeout: Duration) {
+        self.wait_with(wires.iter().filter_map(|wire| WirePort::readiness(&*wire.port)), timeout);
+    }
+
+    /// Sleeps until it is rung or one of `readiness` is readable, or for `timeout`.
+    pub fn wait_with<'a>(
+        &self,
+        readiness: impl Iterator<Item = BorrowedFd<'a>>,
+        timeout: Duration,
+    ) {
         let mut sources = vec![PollFd::new(&self.event, PollFlags::IN)];
-        let readiness = wires.iter().filter_map(|wire| WirePort::readiness(&*wire.port));
         sources.extend(readiness.map(|source| PollFd::from_borrowed_fd(source, PollFlags::IN)));
         let _ = poll(&mut sources, Some(&timespec(timeout)));
-        let mut count = [0; 8];
-        let _ = rustix::io::read(&self.event, &mut count);
+        if !sources[0].revents().is_empty() {
+            let mut count = [0; 8];
+            let _ = rustix::io::read(&self.event, &mut count);
+        }
     }
 }
 
@@ -81,5 +93,50 @@ impl Doorbell for CardDoorbell {
     fn ring(&self) {
         // Full means that it has been rung often enough.
         let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes());
+    }
+}
+
+/// How soon a target looks again whose host waits for a buffer: nothing announces one.
+const STARVED_SLEEP: Duration = Duration::from_micros(100);
+
+/// Wakes a target core: by the cheaper of the two ways that its host allows.
+#[derive(Debug)]
+pub enum TargetDoorbell {
+    /// The host sends nothing by itself.
+    Futex(FutexDoorbell),
+    /// The host has descriptors that become readable when it has something to send.
+    Event(CardDoorbell),
+}
+
+impl TargetDoorbell {
+    /// A doorbell nobody has rung, for a host that transmits by itself or not.
+    ///
+    /// # Errors
+    /// The system has no descriptors left.
+    pub fn new(host_transmits: bool) -> std::io::Result<Self> {
+        Ok(match host_transmits {
+            true => TargetDoorbell::Event(CardDoorbell::new()?),
+            false => TargetDoorbell::Futex(FutexDoorbell::default()),
+        })
+    }
+
+    /// Sleeps until it is rung or `target`'s host has something to send, or for `timeout`.
+    pub fn wait(&self, target: &Target, timeout: Duration) {
+        match self {
+            TargetDoorbell::Futex(bell) => bell.wait(timeout),
+            TargetDoorbell::Event(bell) => {
+                let timeout = if target.is_starved() { STARVED_SLEEP } else { timeout };
+                bell.wait_with(target.readiness(), timeout);
+            }
+        }
+    }
+}
+
+impl Doorbell for TargetDoorbell {
+    fn ring(&self) {
+        match self {
+            TargetDoorbell::Futex(bell) => bell.ring(),
+            TargetDoorbell::Event(bell) => bell.ring(),
+        }
     }
 }

@@ -6,7 +6,7 @@
 //! end every ring is empty, every buffer is home, and the ledger balances.
 
 use crate::clock::Clock;
-use crate::doorbell::{CardDoorbell, FutexDoorbell};
+use crate::doorbell::{CardDoorbell, TargetDoorbell};
 use crate::error::HostError;
 use crate::idle::IdlePolicy;
 use crate::report::{CoreReport, FunctionReport, LatencyReport, QueueReport, Report, WireReport};
@@ -129,11 +129,16 @@ pub fn start_from(
     let placement = place(file, &cores())?;
     let parts = Parts::build(file, registries, instrument)?;
     // One doorbell per target core: its queues share the thread it wakes.
-    let mut doorbells = BTreeMap::<usize, Arc<FutexDoorbell>>::new();
+    let mut doorbells = BTreeMap::<usize, Arc<TargetDoorbell>>::new();
+    for &core in &placement.target_cores {
+        let doorbell = TargetDoorbell::new(parts.host_transmits())
+            .map_err(|error| HostError::system("cannot make a target core's doorbell", error))?;
+        doorbells.entry(core).or_insert_with(|| Arc::new(doorbell));
+    }
     let by_queue: Vec<Arc<dyn Doorbell>> = placement
         .target_cores
         .iter()
-        .map(|&core| doorbells.entry(core).or_default().clone() as Arc<dyn Doorbell>)
+        .map(|core| doorbells[core].clone() as Arc<dyn Doorbell>)
         .collect();
     let card_doorbell = CardDoorbell::new()
         .map(Arc::new)
@@ -156,7 +161,7 @@ pub fn start_from(
     let mut target_doorbells = Vec::new();
     for (core, queues) in by_core {
         let target = Target::new(core, queues);
-        let doorbell = doorbells.entry(core).or_default().clone();
+        let doorbell = doorbells[&core].clone();
         target_doorbells.push(doorbell.clone());
         let shared = shared.clone();
         let body = move || run_target(target, clock, &doorbell, &shared);
@@ -185,7 +190,7 @@ fn run_card(
     clock: Clock,
     mut idle: IdlePolicy,
     doorbell: &CardDoorbell,
-    targets: &[Arc<FutexDoorbell>],
+    targets: &[Arc<TargetDoorbell>],
     shared: &Shared,
 ) -> CardEnd {
     let mut busy_ns = 0;
@@ -226,12 +231,17 @@ fn run_card(
 fn run_target(
     mut target: Target,
     clock: Clock,
-    doorbell: &FutexDoorbell,
+    doorbell: &TargetDoorbell,
     shared: &Shared,
 ) -> Target {
     let _leaving = Leaving(&shared.targets_running);
     loop {
         let now = clock.now();
+        let draining = shared.phase_is(Phase::Draining);
+        if draining {
+            // The borrowed core hands out no more buffers: those at hand go home.
+            target.stop_transmitting();
+        }
         let polled = target.poll(now);
         if polled.packets != 0 {
             // The host's work; while draining there is no host left to do it for.
@@ -241,10 +251,12 @@ fn run_target(
                     std::hint::spin_loop();
                 }
             }
-        } else if shared.phase_is(Phase::Draining) && target.is_empty() {
+        } else if polled.transmitted != 0 {
+            // It may have more to send.
+        } else if draining && target.is_empty() {
             break;
         } else if target.is_resting() {
-            doorbell.wait(TARGET_SLEEP);
+            doorbell.wait(&target, TARGET_SLEEP);
         } else {
             std::hint::spin_loop();
         }

@@ -3,12 +3,16 @@
 //! * [`registry`]: THE LIST of wire ports and host attachments;
 //! * [`generator`]: a wire that makes its own packets, by seed;
 //! * [`pcap`]: a wire that replays a capture;
+//! * [`af_packet`]: a wire that is an interface of the kernel, by packet socket;
 //! * [`app`]: a host that is a function in this process;
+//! * [`tap`]: a host that is an interface of the kernel;
 //! * [`middleware`]: tracer and fault injector, between card and ports;
-//! * [`capture`], [`pcapng`]: packets written to a file, off the data path.
+//! * [`capture`], [`pcapng`]: packets written to a file, off the data path;
+//! * [`virtio`]: the header that keeps offloads across the kernel's border.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
+pub mod af_packet;
 pub mod app;
 pub mod capture;
 pub mod generator;
@@ -18,3 +22,6 @@ pub mod middleware;
 pub mod pcap;
 pub mod pcapng;
 pub mod registry;
+mod sys;
+pub mod tap;
+pub mod virtio;

@@ -12,15 +12,19 @@
 //! To add one: a file with a type that implements
 //! [`Component`](picnic_core::registry::Component), and its line here.
 
+use crate::af_packet::Packet;
 use crate::app::App;
 use crate::generator::Generator;
 use crate::pcap::Pcap;
+use crate::tap::Tap;
 use picnic_core::attachment::HostAttachment;
 use picnic_core::port::WirePort;
 use picnic_core::registry::Entry;
 
 /// What `port` can name in `[[wire]]`.
-pub static WIRES: &[Entry<Box<dyn WirePort>>] = &[Entry::of::<Generator>(), Entry::of::<Pcap>()];
+pub static WIRES: &[Entry<Box<dyn WirePort>>] =
+    &[Entry::of::<Generator>(), Entry::of::<Pcap>(), Entry::of::<Packet>()];
 
 /// What `attachment` can name in `[host]`.
-pub static ATTACHMENTS: &[Entry<Box<dyn HostAttachment>>] = &[Entry::of::<App>()];
+pub static ATTACHMENTS: &[Entry<Box<dyn HostAttachment>>] =
+    &[Entry::of::<App>(), Entry::of::<Tap>()];

@@ -12,6 +12,7 @@ use picnic_core::packet::desc::Descriptor;
 use picnic_core::port::WirePort;
 use picnic_core::time::Time;
 use picnic_engine::build::Instrument;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -60,6 +61,14 @@ impl HostQueue for DigestedQueue {
         }
         self.digest.store(digest, Ordering::Relaxed);
         self.inner.deliver(now, burst, out)
+    }
+
+    fn transmit(&mut self, now: Time, out: &mut QueueOut<'_>) -> usize {
+        self.inner.transmit(now, out)
+    }
+
+    fn readiness(&self) -> Option<BorrowedFd<'_>> {
+        self.inner.readiness()
     }
 
     fn report(&self) -> Vec<String> {

@@ -15,9 +15,12 @@ use crate::event::{Actor, Event, EventQueue};
 use crate::outcome::{CoreOutcome, Outcome, QueueOutcome};
 use crate::random::Random;
 use crate::trace::{Happening, Trace};
+use picnic_core::attachment::HostAttachment;
 use picnic_core::config::{CardFile, CoreChoice, Idle, TargetCores};
 use picnic_core::doorbell::Doorbell;
 use picnic_core::ledger::LedgerTotals;
+use picnic_core::port::WirePort;
+use picnic_core::registry::Entry;
 use picnic_core::time::Time;
 use picnic_engine::build::{
     Assembled, BuildError, Instrument, NoInstrument, Parts, Registries, assemble,
@@ -26,7 +29,10 @@ use picnic_engine::poll::Card;
 use picnic_engine::swap::{Answer, Command, Controller};
 use picnic_engine::target::Target;
 use picnic_engine::view::View;
+use picnic_ports::app::App;
+use picnic_ports::generator::Generator;
 use picnic_ports::middleware::fault;
+use picnic_ports::pcap::Pcap;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -37,12 +43,19 @@ const LATENCIES: u64 = 1;
 /// How long a command waits that found too many under way, in nanoseconds.
 const COMMAND_RETRY_NS: u64 = 1_000;
 
-/// What a card file can name in a simulation: all functions, ports and attachments.
+/// The wires that live in virtual time: those of them that need no machine.
+static WIRES: &[Entry<Box<dyn WirePort>>] = &[Entry::of::<Generator>(), Entry::of::<Pcap>()];
+
+/// The attachments that live in virtual time.
+static ATTACHMENTS: &[Entry<Box<dyn HostAttachment>>] = &[Entry::of::<App>()];
+
+/// What a card file can name in a simulation: all functions, and the ports and attachments that
+/// live in virtual time.
 pub fn registries() -> Registries {
     Registries {
         functions: picnic_functions::registry::FUNCTIONS,
-        wires: picnic_ports::registry::WIRES,
-        attachments: picnic_ports::registry::ATTACHMENTS,
+        wires: WIRES,
+        attachments: ATTACHMENTS,
         fault: fault::wrap,
     }
 }
@@ -264,6 +277,7 @@ impl Simulation {
         self.stopping = true;
         self.schedule(Actor::Card, self.now);
         while !(self.draining && self.targets_are_done()) && self.step() {}
+        self.targets.iter_mut().for_each(Target::stop_transmitting);
         let buffers_missing = self.card.finish(self.now);
         self.record(Actor::Card, Happening::Ended { missing: buffers_missing });
         self.outcome(buffers_missing)

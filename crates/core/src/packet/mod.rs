@@ -3,5 +3,6 @@
 pub mod burst;
 pub mod desc;
 pub mod layers;
+pub mod offload;
 pub mod pool;
 pub mod wire;

@@ -207,6 +207,10 @@ impl WirePort for FaultyWire {
         self.port.readiness()
     }
 
+    fn takes_partial_checksums(&self) -> bool {
+        self.port.takes_partial_checksums()
+    }
+
     fn report(&self) -> Vec<String> {
         let mut lines = self.port.report();
         lines.push(self.faults.summary());

@@ -236,6 +236,10 @@ impl WirePort for TracedWire {
         self.port.readiness()
     }
 
+    fn takes_partial_checksums(&self) -> bool {
+        self.port.takes_partial_checksums()
+    }
+
     fn report(&self) -> Vec<String> {
         self.port.report()
     }
@@ -253,6 +257,14 @@ impl HostQueue for TracedQueue {
         }
         self.point.publish();
         self.host.deliver(now, burst, out)
+    }
+
+    fn transmit(&mut self, now: Time, out: &mut QueueOut<'_>) -> usize {
+        self.host.transmit(now, out)
+    }
+
+    fn readiness(&self) -> Option<BorrowedFd<'_>> {
+        self.host.readiness()
     }
 
     fn report(&self) -> Vec<String> {

@@ -88,6 +88,9 @@ impl Simulation {
 
     pub(super) fn target_turn(&mut self, place: usize) {
         let (actor, now) = (Actor::Target(place), self.now);
+        if self.draining {
+            self.targets[place].stop_transmitting();
+        }
         let mut polled = self.targets[place].poll(now);
         if self.draining {
             polled.work_ns = 0;

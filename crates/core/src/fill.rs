@@ -1,0 +1,99 @@
+//! The fill ring: empty buffers for a host that transmits.
+//!
+//! ```
+//! use picnic_core::{fill, packet::pool::{Pool, PoolConfig}};
+//! let (mut pool, mut returns) = Pool::new(&PoolConfig::default(), 1).unwrap();
+//! let (mut sender, mut receiver) = fill::channel(64);
+//! assert_eq!(sender.top_up(&mut pool), 64); // on the borrowed core
+//! let buffer = receiver.take().unwrap(); // on the target core
+//! assert_eq!(buffer.data().len(), pool.buffer_size());
+//! receiver.keep(buffer, &mut returns[0]);
+//! receiver.empty(&mut returns[0]);
+//! assert_eq!(pool.outstanding(), 0);
+//! ```
+//!
+//! As the fill ring of AF_XDP: the borrowed core owns the pool, so it hands buffers out
+//! ahead of need, and the target core fills them with what the host sends.
+//!
+//! Guarantees: never more buffers out than the ring's depth and the one kept; a buffer in
+//! the ring is not a packet, so the ledger does not know it.
+
+use crate::packet::desc::Descriptor;
+use crate::packet::pool::{Pool, ReturnSender};
+use crate::ring::spsc::{self, Consumer, Producer};
+
+/// The two ends of a fill ring of `depth` buffers, rounded up to a power of two.
+///
+/// # Panics
+/// If `depth` is zero. Set-up code only.
+pub fn channel(depth: usize) -> (FillSender, FillReceiver) {
+    let (producer, consumer) = spsc::channel(depth);
+    (FillSender { ring: producer }, FillReceiver { ring: consumer, kept: None })
+}
+
+/// The borrowed core's end.
+#[derive(Debug)]
+pub struct FillSender {
+    ring: Producer<Descriptor>,
+}
+
+impl FillSender {
+    /// Fills the ring up once half of it is used, as far as buffers are home; returns how many
+    /// buffers went in.
+    #[inline]
+    pub fn top_up(&mut self, pool: &mut Pool) -> usize {
+        if !self.ring.has_room(self.ring.capacity().div_ceil(2)) {
+            return 0;
+        }
+        let size = pool.buffer_size();
+        while self.ring.has_room(1) {
+            let Some(buffer) = pool.allocate(size) else { break };
+            if let Err(buffer) = self.ring.stage(buffer) {
+                pool.free(buffer);
+                break;
+            }
+        }
+        self.ring.publish()
+    }
+}
+
+/// The target core's end.
+#[derive(Debug)]
+pub struct FillReceiver {
+    ring: Consumer<Descriptor>,
+    /// A buffer that was taken and not used.
+    kept: Option<Descriptor>,
+}
+
+impl FillReceiver {
+    /// An empty buffer, as long as the pool makes them.
+    #[inline]
+    pub fn take(&mut self) -> Option<Descriptor> {
+        self.kept.take().or_else(|| self.ring.pop())
+    }
+
+    /// Keeps a buffer that was not needed for the next [`FillReceiver::take`]; the second of two
+    /// goes home.
+    #[inline]
+    pub fn keep(&mut self, buffer: Descriptor, returns: &mut ReturnSender) {
+        if let Some(other) = self.kept.replace(buffer) {
+            returns.give_back(other);
+        }
+    }
+
+    /// Tells the borrowed core which slots are free again.
+    #[inline]
+    pub fn release(&mut self) {
+        self.ring.release();
+    }
+
+    /// Sends all buffers home.
+    pub fn empty(&mut self, returns: &mut ReturnSender) {
+        self.ring.refresh();
+        while let Some(buffer) = self.take() {
+            returns.give_back(buffer);
+        }
+        self.ring.release();
+        returns.publish();
+    }
+}

@@ -1,0 +1,127 @@
+//! Offloads done by hand: checksums that a wire or a host leaves to the card.
+//!
+//! A host that knows its NIC finishes checksums sends packets whose L4 checksum field holds
+//! the pseudo-header's sum only ([`ChecksumState::Partial`]). They travel so through the card,
+//! and most end where the same bargain holds: another interface of the kernel. A wire that has
+//! no such offload gets them finished here ([`WirePort::takes_partial_checksums`]).
+//!
+//! Guarantees: any bytes, chained or not; what cannot be finished is left as it is.
+//!
+//! Source: virtio 1.2, 5.1.6.2 (csum_start, csum_offset).
+//!
+//! [`WirePort::takes_partial_checksums`]: crate::port::WirePort::takes_partial_checksums
+
+use super::desc::{ChecksumState, Descriptor};
+use super::layers::PacketType;
+use super::wire::checksum;
+
+/// Where the L4 checksum of a packet starts and where its field lies from there, in bytes;
+/// `None` if it is neither TCP nor UDP. The packet is parsed if it was not.
+#[inline]
+pub fn checksum_place(packet: &mut Descriptor) -> Option<(u16, u16)> {
+    let mut layers = packet.layers();
+    if packet.packet_type() == PacketType::NONE {
+        layers = packet.parse();
+    }
+    let field = match layers.packet_type {
+        kind if kind.is_tcp() => 16,
+        kind if kind.is_udp() => 6,
+        _ => return None,
+    };
+    (layers.l4_offset != 0).then_some((layers.l4_offset, field))
+}
+
+/// Finishes a partial checksum; nothing is done to packets without one.
+#[inline]
+pub fn finish_checksum(packet: &mut Descriptor) {
+    if packet.checksum() == ChecksumState::Partial
+        && let Some((start, field)) = checksum_place(packet)
+    {
+        finish_checksum_at(packet, start.into(), field.into());
+    }
+}
+
+/// Finishes a partial checksum over the packet from `start` on, its field `field` bytes behind
+/// that; false if the field does not lie in the packet's first segment.
+pub fn finish_checksum_at(packet: &mut Descriptor, start: usize, field: usize) -> bool {
+    let value = {
+        let (mut total, mut skip, mut odd) = (0, start, false);
+        for segment in packet.segments() {
+            let covered = &segment[skip.min(segment.len())..];
+            skip = skip.saturating_sub(segment.len());
+            let sum = checksum::sum(covered);
+            total = checksum::add(total, if odd { sum.swap_bytes() } else { sum });
+            odd ^= covered.len() % 2 == 1;
+        }
+        match !total {
+            // Zero would say "no checksum" in UDP; in ones' complement they are equal.
+            0 => 0xffff_u16,
+            value => value,
+        }
+    };
+    let place = packet.data_mut().get_mut(start + field..);
+    let Some(place) = place.and_then(|rest| rest.first_chunk_mut::<2>()) else { return false };
+    *place = value.to_be_bytes();
+    packet.set_checksum(ChecksumState::Good);
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::packet::pool::{Pool, PoolConfig};
+    use crate::packet::wire::{IpProtocol, PseudoHeader};
+    use std::net::Ipv4Addr;
+
+    /// UDP over IPv4 whose checksum field holds the pseudo-header's sum.
+    fn partial(payload: usize) -> Vec<u8> {
+        let (source, destination) = (Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2));
+        let length = (8 + payload) as u16;
+        let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0];
+        frame.extend([0x45, 0]);
+        frame.extend((20 + length).to_be_bytes());
+        frame.extend([0, 0, 0x40, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+        frame.extend([0x12, 0x34, 0x56, 0x78]);
+        frame.extend(length.to_be_bytes());
+        let sum = PseudoHeader::v4(source, destination).sum(IpProtocol::UDP, length.into());
+        frame.extend(sum.to_be_bytes());
+        frame.extend((0..payload).map(|index| (index * 7) as u8));
+        frame
+    }
+
+    #[test]
+    fn a_partial_checksum_is_finished_whole_or_chained() {
+        let pseudo = PseudoHeader::v4(Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2));
+        // Odd segments, so that words straddle two of them.
+        for buffer_size in [65, 77, 128, 2048] {
+            let config = PoolConfig { buffer_size, ..PoolConfig::default() };
+            let (mut pool, _) = Pool::new(&config, 0).unwrap();
+            for payload in [0, 1, 2, 22, 23, 100, 333, 1400] {
+                let mut packet = pool.packet(&partial(payload)).unwrap();
+                packet.set_checksum(ChecksumState::Partial);
+                finish_checksum(&mut packet);
+                assert_eq!(packet.checksum(), ChecksumState::Good);
+                let bytes: Vec<u8> = packet.segments().flatten().copied().collect();
+                assert!(pseudo.verify(IpProtocol::UDP, &bytes[34..]), "{buffer_size} {payload}");
+                pool.free(packet);
+            }
+        }
+    }
+
+    #[test]
+    fn what_has_no_partial_checksum_stays() {
+        let (mut pool, _) = Pool::new(&PoolConfig::default(), 0).unwrap();
+        let mut packet = pool.packet(&partial(10)).unwrap();
+        finish_checksum(&mut packet);
+        assert_eq!(packet.data(), partial(10));
+        assert!(!finish_checksum_at(&mut packet, 50, 6));
+        assert!(!finish_checksum_at(&mut packet, 5000, 6));
+        assert_eq!(packet.data(), partial(10));
+        pool.free(packet);
+        let mut packet = pool.packet(&[0; 20]).unwrap();
+        packet.set_checksum(ChecksumState::Partial);
+        finish_checksum(&mut packet);
+        assert_eq!(packet.data(), [0; 20]);
+        pool.free(packet);
+    }
+}

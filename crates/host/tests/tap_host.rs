@@ -1,0 +1,277 @@
+//! The `tap` attachment in network namespaces of its own; needs root, iproute2, ping, iperf3.
+
+use picnic_core::config::CardFile;
+use picnic_host::report::Report;
+use picnic_host::run::{Running, start};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Held by whoever runs a card: two at a time would take the cores from each other.
+static MACHINE: Mutex<()> = Mutex::new(());
+
+/// Namespaces `client`, `card` and `server`; gone when dropped.
+struct Lab(String, #[allow(dead_code)] MutexGuard<'static, ()>);
+
+impl Lab {
+    /// None if this machine gives none; says so.
+    fn new(test: &str) -> Option<Lab> {
+        static LABS: AtomicUsize = AtomicUsize::new(0);
+        if !rustix::process::geteuid().is_root() {
+            return skip(test, "it needs root");
+        }
+        if !std::path::Path::new("/dev/net/tun").exists() {
+            return skip(test, "there is no /dev/net/tun");
+        }
+        let number = LABS.fetch_add(1, Ordering::Relaxed);
+        let machine = MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
+        let lab = Lab(format!("picnic-tap-{}-{number}", std::process::id()), machine);
+        for place in ["client", "card", "server"] {
+            if let Err(error) = attempt(&format!("ip netns add {}", lab.netns(place))) {
+                return skip(test, &format!("no namespace can be made ({})", error.trim()));
+            }
+        }
+        Some(lab)
+    }
+
+    fn netns(&self, place: &str) -> String {
+        format!("{}-{place}", self.0)
+    }
+
+    fn ip(&self, place: &str, rest: &str) -> String {
+        attempt(&format!("ip -n {} {rest}", self.netns(place))).unwrap()
+    }
+
+    fn within(&self, place: &str, command: &str) -> Result<String, String> {
+        attempt(&format!("ip netns exec {} {command}", self.netns(place)))
+    }
+
+    /// A veth from `client` to `card`, both ends up and running.
+    fn join(&self) {
+        self.ip(
+            "client",
+            &format!("link add c0 type veth peer name w0 netns {}", self.netns("card")),
+        );
+        self.ip("client", "address add 10.88.0.2/24 dev c0");
+        self.ip("client", "address add fd88::2/64 dev c0 nodad");
+        self.ip("client", "link set c0 up");
+        self.ip("card", "link set w0 up");
+        let start = Instant::now();
+        while !self.ip("card", "link show w0").contains("state UP") {
+            assert!(start.elapsed() < Duration::from_secs(5), "w0 does not come up");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// `[host]` with the interface h0 in `server`.
+    fn host(&self, keys: &str) -> String {
+        let server = self.netns("server");
+        format!(
+            "[host]\nattachment = \"tap\"\nqueues = 2\nname = \"h0\"\nnamespace = \"{server}\"\n{keys}\n"
+        )
+    }
+
+    /// The wire w0.
+    fn wire(&self) -> String {
+        format!(
+            "[[wire]]\nport = \"packet\"\ninterface = \"w0\"\nnamespace = \"{}\"\n",
+            self.netns("card")
+        )
+    }
+
+    /// iperf3 from `client` to `server`: bytes received.
+    fn iperf(&self, options: &str) -> u64 {
+        let netns = self.netns("server");
+        let mut server = Command::new("ip")
+            .args(["netns", "exec", &netns, "iperf3", "-s", "-1"])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let start = Instant::now();
+        let bytes = loop {
+            let text = self.within("client", &format!("timeout 20 iperf3 -J {options}"));
+            let report = text.as_deref().map_err(String::clone).and_then(|text| {
+                serde_json::from_str::<serde_json::Value>(text).map_err(|error| error.to_string())
+            });
+            // It exits well even if the server was not listening yet.
+            match report.as_ref().map(|report| report["end"]["sum_received"]["bytes"].as_u64()) {
+                Ok(Some(bytes)) => break bytes,
+                _ if start.elapsed() > Duration::from_secs(10) => panic!("{text:?}"),
+                _ => std::thread::sleep(Duration::from_millis(50)),
+            }
+        };
+        let _ = server.kill();
+        let _ = server.wait();
+        bytes
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        for place in ["client", "card", "server"] {
+            let _ = attempt(&format!("ip netns delete {}", self.netns(place)));
+        }
+    }
+}
+
+fn attempt(command: &str) -> Result<String, String> {
+    let words: Vec<_> = command.split_whitespace().collect();
+    let output = Command::new(words[0]).args(&words[1..]).output();
+    let output = output.map_err(|error| format!("{command}: {error}"))?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let error = String::from_utf8_lossy(&output.stderr);
+    if output.status.success() { Ok(text) } else { Err(format!("{command}: {text}{error}")) }
+}
+
+/// Tells of a test that cannot run here, in the words that `make test` sums up.
+fn skip<T>(name: &str, reason: &str) -> Option<T> {
+    use std::io::Write;
+    let line = format!("skipped: {name}, because {reason}\n");
+    eprint!("{line}");
+    if let Some(path) = std::env::var_os("PICNIC_SKIPS") {
+        let file = std::fs::OpenOptions::new().append(true).create(true).open(path);
+        let _ = file.and_then(|mut file| file.write_all(line.as_bytes()));
+    }
+    None
+}
+
+fn run(card: &str) -> Result<Running, String> {
+    let card = CardFile::parse(card, None).map_err(|error| error.to_string())?;
+    start(&card).map_err(|error| error.to_string())
+}
+
+fn refused(card: &str) -> String {
+    match run(card) {
+        Ok(running) => panic!("{card}: runs: {:#?}", running.stop()),
+        Err(error) => error,
+    }
+}
+
+fn stop(running: Running) -> Report {
+    let report = running.stop().unwrap();
+    assert!(report.ledger.balanced(), "{report:#?}");
+    assert_eq!((report.ledger.in_flight, report.buffers_missing), (0, 0), "{report:#?}");
+    report
+}
+
+// ---------------------------------------------------------------- tests
+
+#[test]
+fn the_kernel_receives_all_that_is_delivered() {
+    let Some(lab) = Lab::new("the_kernel_receives_all_that_is_delivered") else { return };
+    let wire = "[[wire]]\nport = \"generator\"\npackets = 20000\n[[rx]]\nfunction = \"rss\"\n";
+    let keys =
+        "mac = \"02:00:00:00:88:01\"\nmtu = 1400\naddresses = [\"10.88.0.1/24\", \"fd88::1/64\"]";
+    let running = run(&format!("{wire}{}", lab.host(keys))).unwrap();
+    let shown = lab.ip("server", "address show dev h0");
+    for part in ["02:00:00:00:88:01", "mtu 1400", "10.88.0.1/24", "fd88::1/64", "UP,LOWER_UP"] {
+        assert!(shown.contains(part), "{part}: {shown}");
+    }
+    let start = Instant::now();
+    while !running.is_finished() || running.view.ledger.read().delivered < 20000 {
+        assert!(start.elapsed() < Duration::from_secs(20), "{:?}", running.view.ledger.read());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let counters: serde_json::Value =
+        serde_json::from_str(&lab.ip("server", "-j -s link show h0")).unwrap();
+    assert_eq!(counters[0]["stats64"]["rx"]["packets"].as_u64(), Some(20000), "{counters}");
+    let report = stop(running);
+    assert_eq!((report.ledger.delivered, report.ledger.dropped), (20000, 0), "{report:#?}");
+    assert!(report.queues.iter().all(|queue| queue.packets > 5000), "{report:#?}");
+    // The interface has gone with the card.
+    assert!(!lab.ip("server", "link").contains("h0"));
+}
+
+#[test]
+fn unmodified_programs_talk_through_the_card() {
+    let Some(lab) = Lab::new("unmodified_programs_talk_through_the_card") else { return };
+    lab.join();
+    let keys = "addresses = [\"10.88.0.1/24\", \"fd88::1/64\"]";
+    let rss = "[[rx]]\nfunction = \"rss\"\n";
+    let running = run(&format!("{}{rss}{}", lab.wire(), lab.host(keys))).unwrap();
+    for ping in ["ping -q -c 20 -i 0.01 10.88.0.1", "ping -6 -q -c 20 -i 0.01 fd88::1"] {
+        let text = lab.within("client", ping).unwrap();
+        assert!(text.contains(" 0% packet loss"), "{text}");
+    }
+    assert_eq!(running.view.ledger.read().dropped, 0, "{:?}", running.view.ledger.read());
+    for options in ["-c 10.88.0.1 -t 2", "-c 10.88.0.1 -t 2 -R", "-c fd88::1 -t 1 -P 4"] {
+        let bytes = lab.iperf(options);
+        assert!(bytes > 5_000_000, "{options}: {bytes}");
+    }
+    let report = stop(running);
+    assert_eq!(report.ledger.dropped, 0, "{report:#?}");
+    assert!(report.queues.iter().all(|queue| queue.packets != 0), "{report:#?}");
+}
+
+#[test]
+fn large_packets_pass() {
+    let Some(lab) = Lab::new("large_packets_pass") else { return };
+    lab.join();
+    lab.ip("client", "link set c0 mtu 9000");
+    lab.ip("card", "link set w0 mtu 9000");
+    let keys = "mtu = 9000\naddresses = [\"10.88.0.1/24\"]\n[pool]\nbuffer_size = 9018";
+    let running = run(&format!("{}{}", lab.wire(), lab.host(keys))).unwrap();
+    let text = lab.within("client", "ping -q -c 10 -i 0.01 -M do -s 8972 10.88.0.1").unwrap();
+    assert!(text.contains(" 0% packet loss"), "{text}");
+    assert_eq!(stop(running).ledger.dropped, 0);
+}
+
+#[test]
+fn the_kernel_takes_no_packets_of_an_interface_that_is_down_or_gone() {
+    let Some(lab) = Lab::new("the_kernel_takes_no_packets_of_an_interface") else { return };
+    let wire = "[[wire]]\nport = \"generator\"\nrate_pps = 20000\n";
+    let running = run(&format!("{wire}{}", lab.host("up = false"))).unwrap();
+    let wait = |what: &str, look: &dyn Fn() -> bool| {
+        let start = Instant::now();
+        while !look() {
+            assert!(
+                start.elapsed() < Duration::from_secs(10),
+                "{what}: {:?}",
+                running.view.ledger.read()
+            );
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    };
+    let refused = || running.view.ledger.read().drops.get("host_refused").copied().unwrap_or(0);
+    wait("down", &|| refused() > 10);
+    lab.ip("server", "link set h0 up");
+    wait("up", &|| running.view.ledger.read().delivered > 1000);
+    let before = refused();
+    lab.ip("server", "link delete h0");
+    wait("gone", &|| refused() > before + 1000);
+    stop(running);
+}
+
+#[test]
+fn a_persistent_interface_stays_and_is_taken_up_again() {
+    let Some(lab) = Lab::new("a_persistent_interface_stays") else { return };
+    let wire = "[[wire]]\nport = \"generator\"\npackets = 10\n";
+    let card = format!("{wire}{}", lab.host("persistent = true\naddresses = [\"10.88.0.1/24\"]"));
+    for _ in 0..2 {
+        let running = run(&card).unwrap();
+        // Whoever is second finds it taken.
+        let error = refused(&card);
+        assert!(error.contains("host.name: found \"h0\"") && error.contains("in use"), "{error}");
+        stop(running);
+        assert!(lab.ip("server", "address show h0").contains("10.88.0.1/24"));
+    }
+}
+
+#[test]
+fn what_cannot_be_had_is_said_with_its_key() {
+    let Some(lab) = Lab::new("what_cannot_be_had_is_said_with_its_key") else { return };
+    let wire = "[[wire]]\nport = \"generator\"\npackets = 10\n";
+    lab.ip("server", "link add h0 type veth peer name h1");
+    let error = refused(&format!("{wire}{}", lab.host("")));
+    assert!(error.contains("host.name: found \"h0\""), "{error}");
+    lab.ip("server", "link delete h0");
+    let error = refused(&format!("{wire}{}", lab.host("").replace("-server", "-nowhere")));
+    assert!(error.contains("host.namespace: found") && error.contains("not there"), "{error}");
+    let running = run(&format!("{wire}{}", lab.host(""))).unwrap();
+    let error = refused(&format!("{wire}{}", lab.host("")));
+    assert!(error.contains("host.name: found \"h0\"") && error.contains("in use"), "{error}");
+    stop(running);
+    assert!(!lab.ip("server", "link").contains("h0"));
+}

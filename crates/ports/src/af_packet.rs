@@ -1,0 +1,453 @@
+//! Wire port `packet`: an interface of the kernel, by packet socket and ring.
+//!
+//! ```toml
+//! [[wire]]
+//! port = "packet"
+//! interface = "eth1"
+//! namespace = "lab"     # optional: a name of `ip netns`, or a path
+//! promiscuous = true    # packets for others too, until the card ends
+//! frames = 1024         # slots of the receive ring
+//! frame_size = 65600    # bytes of the longest packet, up to 131072
+//! ```
+//!
+//! Packets come out of a ring that is shared with the kernel, so receiving makes no system
+//! call; a burst is sent by one. With each goes a virtio header, so super-frames and unfinished
+//! checksums (veth has both) pass through whole. A VLAN tag that the kernel has taken out is
+//! put back. What the card's own machine sends through the interface is not received, and
+//! neither is what the card itself sends.
+//!
+//! Slots are those of version 2, each given over as soon as it is filled: version 3 hands over
+//! whole blocks, the last of which waits for a timer of a millisecond or more. The price is a
+//! slot as large as the largest super-frame, of which small packets touch two lines.
+//!
+//! Guarantees: a packet longer than a slot is shed as oversize, one that found no free slot as
+//! overrun, one whose offloads a descriptor cannot express (a super-frame in a tunnel) as
+//! malformed. An interface that loses its carrier, goes down or is deleted is counted and
+//! reported, what is sent meanwhile is dropped and counted, and it is taken up again when it
+//! returns under the same name. An interface is the wire of one card at a time.
+//!
+//! Privileges: CAP_NET_RAW; with `namespace`, CAP_SYS_ADMIN. Needed to start only.
+//!
+//! Source: packet(7), Documentation/networking/packet_mmap.rst.
+
+use crate::sys::namespace;
+use crate::sys::packet::{Frame, Name, Ring, Socket, name};
+use crate::virtio::{HEADER_BYTES, Header};
+use picnic_core::error::ConfigError;
+use picnic_core::ledger::DropReason;
+use picnic_core::packet::pool::MAX_PACKET_BYTES;
+use picnic_core::port::{Receiver, Transmitter, WirePort};
+use picnic_core::registry::{BuildContext, Component};
+use picnic_core::time::Time;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+#[cfg(test)]
+mod tests;
+
+/// How often the interface and the kernel's count of lost packets are looked at.
+const CHECK_NS: u64 = 20_000_000;
+/// Bytes of packets that may wait in the interface's queue.
+const SEND_BUFFER: usize = 4 << 20;
+
+/// Bytes of a VLAN tag, and of the addresses in front of it.
+const TAG_BYTES: usize = 4;
+const ADDRESSES_BYTES: usize = 12;
+
+/// Keys of the `packet` port.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct PacketConfig {
+    /// The interface, Ethernet; must be given.
+    pub interface: Option<String>,
+    /// The network namespace it is in: a name of `ip netns`, or a path. The card's own if absent.
+    pub namespace: Option<String>,
+    /// Take in packets for other addresses too, until the card ends.
+    pub promiscuous: bool,
+    /// Slots of the receive ring, 16 to 65536; rounded up to fill its memory.
+    pub frames: u32,
+    /// Bytes of the longest packet a slot holds, 1522 to 131072; longer ones are shed.
+    pub frame_size: u32,
+}
+
+impl Default for PacketConfig {
+    fn default() -> Self {
+        PacketConfig {
+            interface: None,
+            namespace: None,
+            promiscuous: true,
+            frames: 1024,
+            // A super-frame of 64 KiB, its Ethernet header and two VLAN tags.
+            frame_size: 65_600,
+        }
+    }
+}
+
+/// The registry entry.
+#[derive(Debug)]
+pub struct Packet;
+
+impl Component for Packet {
+    type Product = Box<dyn WirePort>;
+    type Config = PacketConfig;
+    const NAME: &'static str = "packet";
+    const HELP: &'static str = "an interface of the kernel, by packet socket (AF_PACKET)";
+
+    fn build(config: PacketConfig, _: &BuildContext) -> Result<Self::Product, ConfigError> {
+        Ok(Box::new(PacketPort::open(&config)?))
+    }
+}
+
+/// Whether the interface is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Link {
+    Running,
+    /// Down, or without a carrier.
+    Down,
+    /// Deleted, or moved elsewhere.
+    Gone,
+}
+
+/// A packet socket on an interface.
+#[derive(Debug)]
+pub struct PacketPort {
+    // Before the socket: the ring's memory is the socket's.
+    ring: Ring,
+    socket: Socket,
+    /// Bound to a name in the interface's namespace, which no second card can have.
+    _lock: UnixDatagram,
+    interface: String,
+    name: Name,
+    index: i32,
+    promiscuous: bool,
+    link: Link,
+    next_check: Time,
+    /// Times the interface went down or lost its carrier, was gone, and was taken up again.
+    downs: u64,
+    losses: u64,
+    returns: u64,
+    /// Packets that found no free slot. Atomic, as the last are read for a report.
+    overruns: AtomicU64,
+    /// Packets that a descriptor cannot express.
+    unfit: u64,
+}
+
+impl PacketPort {
+    /// Opens the interface; packets are received into the ring from now on.
+    ///
+    /// # Errors
+    /// What is wrong with a key, or what the system refused.
+    pub fn open(config: &PacketConfig) -> Result<Self, ConfigError> {
+        let interface = config.interface.as_deref().ok_or_else(|| {
+            ConfigError::new("interface", "is missing, wanted is the name of an interface")
+        })?;
+        let name = name(interface).ok_or_else(|| {
+            let message = format!("found \"{interface}\", wanted is a name of 1 to 15 bytes");
+            ConfigError::new("interface", message)
+        })?;
+        check("frames", config.frames, 16, 65_536)?;
+        check("frame_size", config.frame_size, 1522, MAX_PACKET_BYTES as u32)?;
+        let open = || PacketPort::open_here(config, interface, name);
+        match &config.namespace {
+            None => open(),
+            Some(namespace) => {
+                let path = namespace::path(namespace);
+                namespace::within(&path, open).map_err(|error| {
+                    let shown = path.display();
+                    let message = match error.kind() {
+                        io::ErrorKind::NotFound => {
+                            format!("found \"{namespace}\", but {shown} is not there")
+                        }
+                        io::ErrorKind::PermissionDenied => {
+                            format!("{shown} may not be entered: CAP_SYS_ADMIN is needed (root)")
+                        }
+                        io::ErrorKind::InvalidInput => format!("{shown} is no network namespace"),
+                        _ => format!("{shown}: {error}"),
+                    };
+                    ConfigError::new("namespace", message)
+                })?
+            }
+        }
+    }
+
+    /// Opens the interface in the network namespace of the calling thread.
+    fn open_here(config: &PacketConfig, interface: &str, name: Name) -> Result<Self, ConfigError> {
+        let refuse = |what: &str, error: io::Error| {
+            ConfigError::new("interface", format!("\"{interface}\": {what}: {error}"))
+        };
+        let socket = Socket::open().map_err(|error| match error.kind() {
+            io::ErrorKind::PermissionDenied => ConfigError::new(
+                "interface",
+                format!("\"{interface}\": a packet socket needs CAP_NET_RAW (root)"),
+            ),
+            _ => refuse("cannot open a packet socket", error),
+        })?;
+        let index = socket.index_of(&name).map_err(|_| {
+            let place = config.namespace.as_deref().unwrap_or("the card's network namespace");
+            let message = format!("found \"{interface}\", but {place} has no such interface");
+            ConfigError::new("interface", message)
+        })?;
+        if !socket.is_ethernet(&name).map_err(|error| refuse("cannot be asked", error))? {
+            let message = format!("\"{interface}\" does not speak Ethernet");
+            return Err(ConfigError::new("interface", message));
+        }
+        let lock = lock(interface).map_err(|error| match error.kind() {
+            io::ErrorKind::AddrInUse => {
+                let message = format!("\"{interface}\" is the wire of a card already");
+                ConfigError::new("interface", message)
+            }
+            _ => refuse("cannot be taken for this card", error),
+        })?;
+        socket.prepare().map_err(|error| refuse("the kernel lacks what is needed", error))?;
+        socket.set_send_buffer(SEND_BUFFER);
+        let ring = Ring::map(&socket, config.frames as usize, config.frame_size as usize);
+        let ring = ring.map_err(|error| {
+            let message = format!("found {}, but there is no memory: {error}", config.frames);
+            ConfigError::new("frames", message)
+        })?;
+        let mut port = PacketPort {
+            ring,
+            socket,
+            _lock: lock,
+            interface: interface.into(),
+            name,
+            index,
+            promiscuous: config.promiscuous,
+            link: Link::Running,
+            next_check: Time::ZERO,
+            downs: 0,
+            losses: 0,
+            returns: 0,
+            overruns: AtomicU64::new(0),
+            unfit: 0,
+        };
+        port.attach(index).map_err(|error| refuse("cannot be received from", error))?;
+        Ok(port)
+    }
+
+    /// Takes up the interface with this index.
+    fn attach(&mut self, index: i32) -> io::Result<()> {
+        self.socket.bind(index)?;
+        if self.promiscuous {
+            self.socket.set_promiscuous(index)?;
+        }
+        self.index = index;
+        Ok(())
+    }
+
+    /// Counts what the kernel had to drop, and looks whether the interface is still there.
+    #[cold]
+    fn check(&mut self, now: Time, rx: &mut Receiver<'_>) {
+        self.next_check = now + CHECK_NS;
+        let overruns = self.socket.take_dropped();
+        if overruns != 0 {
+            *self.overruns.get_mut() += overruns;
+            rx.shed(DropReason::WireOverrun, overruns);
+        }
+        let found = match self.socket.is_running(self.index) {
+            Ok(true) => Link::Running,
+            Ok(false) => Link::Down,
+            Err(_) => self.look_for_return(),
+        };
+        match (self.link, found) {
+            (Link::Gone, Link::Running | Link::Down) => self.returns += 1,
+            (Link::Down, Link::Running) => self.returns += 1,
+            (Link::Running, Link::Down) => self.downs += 1,
+            (Link::Running | Link::Down, Link::Gone) => self.losses += 1,
+            _ => {}
+        }
+        if found != Link::Running || self.link != found {
+            // It says the same as has just been found, and would wake the card again and again.
+            self.socket.take_error();
+        }
+        self.link = found;
+    }
+
+    /// Takes the interface up again if one of its name is there: the socket outlives it, and
+    /// with it ring, namespace and privileges.
+    fn look_for_return(&mut self) -> Link {
+        let Ok(index) = self.socket.index_of(&self.name) else { return Link::Gone };
+        if self.attach(index).is_err() {
+            return Link::Gone;
+        }
+        if self.link != Link::Gone {
+            // It went and came between two looks.
+            self.losses += 1;
+            self.returns += 1;
+        }
+        match self.socket.is_running(index) {
+            Ok(true) => Link::Running,
+            Ok(false) => Link::Down,
+            Err(_) => Link::Gone,
+        }
+    }
+}
+
+impl WirePort for PacketPort {
+    fn receive(&mut self, now: Time, rx: &mut Receiver<'_>) {
+        if now >= self.next_check {
+            self.check(now, rx);
+        }
+        // A budget, since packets that are shed take no room.
+        for _ in 0..rx.room() {
+            let Some(mut frame) = self.ring.next() else { return };
+            if let Err(reason) = take(&mut frame, rx) {
+                self.unfit += u64::from(reason == DropReason::Malformed);
+                rx.shed(reason, 1);
+            }
+        }
+    }
+
+    fn transmit(&mut self, _now: Time, tx: &mut Transmitter<'_>) {
+        while let Some(oldest) = tx.peek() {
+            if self.link != Link::Running {
+                drop_oldest(tx, DropReason::WireDown);
+                continue;
+            }
+            if Header::of(oldest).is_none() {
+                self.unfit += 1;
+                drop_oldest(tx, DropReason::Malformed);
+                continue;
+            }
+            // Ends before a packet that no header can be made for: it will be the oldest.
+            let batch =
+                tx.waiting().map_while(|packet| Some((packet, Header::of(packet)?.to_bytes())));
+            match self.socket.send(batch) {
+                Ok(taken) => {
+                    for _ in 0..taken {
+                        if let Some(packet) = tx.next() {
+                            tx.sent(packet);
+                        }
+                    }
+                }
+                // Its queue is full for now: the rest stays.
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(error) => drop_oldest(tx, refusal(&error)),
+            }
+        }
+    }
+
+    fn takes_partial_checksums(&self) -> bool {
+        true
+    }
+
+    fn next_deadline(&self) -> Option<Time> {
+        // While it runs, packets and changes of the interface wake the card by themselves.
+        (self.link != Link::Running).then_some(self.next_check)
+    }
+
+    fn readiness(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.socket.as_fd())
+    }
+
+    fn report(&self) -> Vec<String> {
+        let name = &self.interface;
+        let mut lines = Vec::new();
+        let late = self.socket.take_dropped();
+        let overruns = self.overruns.load(Ordering::Relaxed);
+        if overruns + late != 0 {
+            let total = self.overruns.fetch_add(late, Ordering::Relaxed) + late;
+            lines.push(format!("{name}: {total} packets found the receive ring full"));
+        }
+        if self.unfit != 0 {
+            let unfit = self.unfit;
+            lines.push(format!("{name}: {unfit} packets had offloads that a card cannot express"));
+        }
+        if self.downs != 0 {
+            lines.push(format!("{name}: went down or lost its carrier {} times", self.downs));
+        }
+        if self.losses != 0 {
+            lines.push(format!("{name}: was deleted or moved away {} times", self.losses));
+        }
+        if self.returns != 0 {
+            lines.push(format!("{name}: came back and was taken up again {} times", self.returns));
+        }
+        match self.link {
+            Link::Running => {}
+            Link::Down => lines.push(format!("{name}: is down at the end")),
+            Link::Gone => lines.push(format!("{name}: is gone at the end")),
+        }
+        lines
+    }
+}
+
+/// Takes a packet from its slot into buffers, with its tag and what is known of it.
+#[inline]
+fn take(frame: &mut Frame<'_>, rx: &mut Receiver<'_>) -> Result<(), DropReason> {
+    if frame.is_cut() {
+        return Err(DropReason::Oversize);
+    }
+    let ((mut start, end), tag) = (frame.place(), frame.tag());
+    let mut slot = frame.slot();
+    let header = start.checked_sub(HEADER_BYTES).and_then(|before| slot.get_mut(before, start));
+    let header = header.and_then(|bytes| bytes.first_chunk()).map(Header::from_bytes);
+    let header = header.ok_or(DropReason::Malformed)?;
+    if tag.is_some() {
+        // In front of the packet is its virtio header, just read: there is room.
+        start -= TAG_BYTES;
+    }
+    let data = slot.get_mut(start, end).filter(|data| !data.is_empty());
+    let data = data.ok_or(DropReason::Malformed)?;
+    if let Some((protocol, control)) = tag {
+        put_tag(data, protocol, control).ok_or(DropReason::Malformed)?;
+    }
+    let length = data.len();
+    let pool = rx.pool();
+    let Some(mut packet) = pool.packet(data) else {
+        let fits = length <= MAX_PACKET_BYTES.min(pool.buffers() * pool.buffer_size());
+        return Err(if fits { DropReason::PoolExhausted } else { DropReason::Oversize });
+    };
+    let inserted = if tag.is_some() { TAG_BYTES as u16 } else { 0 };
+    if header.apply(&mut packet, inserted).is_err() {
+        pool.free(packet);
+        return Err(DropReason::Malformed);
+    }
+    rx.push(packet);
+    Ok(())
+}
+
+/// Puts a VLAN tag behind the addresses, which move into the four bytes in front of them.
+#[inline]
+fn put_tag(data: &mut [u8], protocol: u16, control: u16) -> Option<()> {
+    let front = data.first_chunk_mut::<{ ADDRESSES_BYTES + TAG_BYTES }>()?;
+    front.copy_within(TAG_BYTES.., 0);
+    front[12..14].copy_from_slice(&protocol.to_be_bytes());
+    front[14..].copy_from_slice(&control.to_be_bytes());
+    Some(())
+}
+
+#[cold]
+fn drop_oldest(tx: &mut Transmitter<'_>, reason: DropReason) {
+    if let Some(packet) = tx.next() {
+        tx.drop(packet, reason);
+    }
+}
+
+/// Why a packet was not sent, from the kernel's answer.
+fn refusal(error: &io::Error) -> DropReason {
+    match error.raw_os_error() {
+        Some(libc::ENETDOWN | libc::ENXIO | libc::ENODEV | libc::ENETUNREACH) => {
+            DropReason::WireDown
+        }
+        Some(libc::EMSGSIZE) => DropReason::Oversize,
+        Some(libc::ENOBUFS | libc::ENOMEM) => DropReason::WireFull,
+        _ => DropReason::Malformed,
+    }
+}
+
+/// Takes the interface for this card: a name in the namespace that the calling thread is in.
+fn lock(interface: &str) -> io::Result<UnixDatagram> {
+    UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(format!("picnic/wire/{interface}"))?)
+}
+
+fn check(key: &str, found: u32, low: u32, high: u32) -> Result<(), ConfigError> {
+    if (low..=high).contains(&found) {
+        return Ok(());
+    }
+    Err(ConfigError::new(key, format!("found {found}, allowed is {low} to {high}")))
+}

@@ -1,0 +1,266 @@
+//! What of the `packet` port needs no privilege; the rest is tested with namespaces.
+
+use super::*;
+use crate::harness::Bench;
+use picnic_core::config::Section;
+use picnic_core::ledger::Stage;
+use picnic_core::packet::burst::Burst;
+use picnic_core::packet::desc::{ChecksumState, GsoType};
+use std::collections::VecDeque;
+
+fn refused(keys: &str) -> ConfigError {
+    let section = Section::from_text("port", &format!("port = \"packet\"\n{keys}")).unwrap();
+    let entry = picnic_core::registry::find(crate::registry::WIRES, &section).unwrap();
+    entry.build(&section, &BuildContext::default()).map(drop).unwrap_err()
+}
+
+#[test]
+fn what_is_wrong_is_named() {
+    for (keys, key, part) in [
+        ("", "interface", "is missing"),
+        ("interface = \"\"", "interface", "1 to 15 bytes"),
+        ("interface = \"a-name-that-is-too-long\"", "interface", "1 to 15 bytes"),
+        ("interface = \"a/b\"", "interface", "1 to 15 bytes"),
+        ("interface = \"lo\"\nframes = 15", "frames", "16 to 65536"),
+        ("interface = \"lo\"\nframe_size = 1521", "frame_size", "1522 to 131072"),
+        ("interface = \"lo\"\nframe_size = 131073", "frame_size", "1522 to 131072"),
+        ("interface = \"lo\"\nnamespace = \"no-such\"", "namespace", "is not there"),
+        ("interface = \"lo\"\nnamespace = \"/proc/no/such\"", "namespace", "is not there"),
+    ] {
+        let error = refused(keys);
+        assert!(error.key == key && error.message.contains(part), "{keys}: {error}");
+    }
+}
+
+#[test]
+fn a_tag_goes_behind_the_addresses() {
+    // Four bytes of room, the addresses, the rest.
+    let mut data: Vec<u8> = (0..40).collect();
+    put_tag(&mut data, 0x88a8, 0x2007).unwrap();
+    let mut expected: Vec<u8> = (4..16).collect();
+    expected.extend([0x88, 0xa8, 0x20, 0x07]);
+    expected.extend(16..40);
+    assert_eq!(data, expected);
+    assert_eq!(put_tag(&mut [0; 15], 0x8100, 1), None);
+}
+
+#[test]
+fn every_answer_of_the_kernel_is_a_reason() {
+    for (error, reason) in [
+        (libc::ENETDOWN, DropReason::WireDown),
+        (libc::ENXIO, DropReason::WireDown),
+        (libc::EMSGSIZE, DropReason::Oversize),
+        (libc::ENOBUFS, DropReason::WireFull),
+        (libc::EINVAL, DropReason::Malformed),
+    ] {
+        assert_eq!(refusal(&io::Error::from_raw_os_error(error)), reason);
+    }
+}
+
+// ---------------------------------------------------------------- through the kernel
+
+/// Both ends of a veth pair, each in a namespace of its own. Gone when dropped.
+struct Pair(String);
+
+impl Pair {
+    /// None if this machine gives none; says so.
+    fn new(test: &str) -> Option<(Pair, PacketPort, PacketPort)> {
+        let pair = Pair(format!("picnic-{}-{test}", std::process::id()));
+        let name = &pair.0;
+        for command in [
+            format!("ip netns add {name}-a"),
+            format!("ip netns add {name}-b"),
+            format!("ip netns exec {name}-a sysctl -qw net.ipv6.conf.default.disable_ipv6=1"),
+            format!("ip netns exec {name}-b sysctl -qw net.ipv6.conf.default.disable_ipv6=1"),
+            format!("ip -n {name}-a link add a0 type veth peer name b0 netns {name}-b"),
+            format!("ip -n {name}-a link set a0 up"),
+            format!("ip -n {name}-b link set b0 up"),
+        ] {
+            if !ip(&command) {
+                skip(test, &format!("it needs root and iproute2: \"{command}\" failed"));
+                return None;
+            }
+        }
+        let open = |side: &str| {
+            let config = PacketConfig {
+                interface: Some(format!("{side}0")),
+                namespace: Some(format!("{name}-{side}")),
+                frames: 31,
+                ..PacketConfig::default()
+            };
+            PacketPort::open(&config).unwrap()
+        };
+        let ends = (open("a"), open("b"));
+        Some((pair, ends.0, ends.1))
+    }
+}
+
+impl Drop for Pair {
+    fn drop(&mut self) {
+        ip(&format!("ip netns delete {}-a", self.0));
+        ip(&format!("ip netns delete {}-b", self.0));
+    }
+}
+
+fn ip(command: &str) -> bool {
+    let words: Vec<_> = command.split(' ').collect();
+    let output = std::process::Command::new(words[0]).args(&words[1..]).output();
+    output.is_ok_and(|output| output.status.success())
+}
+
+fn skip(name: &str, reason: &str) {
+    use std::io::Write;
+    let line = format!("skipped: {name}, because {reason}\n");
+    eprint!("{line}");
+    if let Some(path) = std::env::var_os("PICNIC_SKIPS") {
+        let file = std::fs::OpenOptions::new().append(true).create(true).open(path);
+        let _ = file.and_then(|mut file| file.write_all(line.as_bytes()));
+    }
+}
+
+/// TCP over IPv4 with a right header and the pseudo-header's sum for a checksum.
+fn super_frame(tags: &[u8], payload: usize) -> Vec<u8> {
+    let mut frame = Vec::new();
+    let builder = etherparse::PacketBuilder::ethernet2([2; 6], [4; 6]);
+    let builder = builder.ipv4([10, 0, 0, 1], [10, 0, 0, 2], 64).tcp(1000, 80, 1, 1000);
+    builder.write(&mut frame, &vec![0x55; payload]).unwrap();
+    frame.splice(12..12, tags.iter().copied());
+    frame
+}
+
+#[test]
+fn packets_go_through_the_kernel_as_they_are() {
+    let Some((_pair, mut a, mut b)) = Pair::new("as-they-are") else { return };
+    let mut bench = Bench::with_pool(4096, 2048);
+    const TAG: [u8; 4] = [0x81, 0x00, 0x20, 0x07];
+    const SERVICE_TAG: [u8; 4] = [0x88, 0xa8, 0x00, 0x09];
+    for tags in [vec![], TAG.to_vec(), SERVICE_TAG.to_vec(), [SERVICE_TAG, TAG].concat()] {
+        for (payload, gso_size) in [(0, 0), (100, 0), (1400, 0), (20_000, 1400), (64_000, 1448)] {
+            let frame = super_frame(&tags, payload);
+            for partial in [false, true] {
+                if gso_size != 0 && !partial {
+                    continue;
+                }
+                let mut packet = bench.pool.packet(&frame).unwrap();
+                if partial {
+                    packet.set_checksum(ChecksumState::Partial);
+                }
+                if gso_size != 0 {
+                    packet.set_gso(GsoType::Tcp4, gso_size);
+                }
+                let mut queue = VecDeque::from([packet]);
+                let Bench { pool, ledger, counters, .. } = &mut bench;
+                a.transmit(Time::ZERO, &mut Transmitter::new(pool, &mut queue, counters, ledger));
+                assert!(queue.is_empty());
+                let mut burst = Burst::new();
+                // veth hands packets over in softirq, at once or nearly.
+                for _ in 0..1_000_000 {
+                    bench.fill(&mut b, 0, 64, &mut burst);
+                    if !burst.is_empty() {
+                        break;
+                    }
+                }
+                let shown = format!("{tags:x?} {payload} {gso_size} {partial}");
+                let packet = burst.pop().unwrap_or_else(|| panic!("{shown}: lost"));
+                let bytes: Vec<u8> = packet.segments().flatten().copied().collect();
+                assert!(bytes == frame, "{shown}: {:x?}", &bytes[..60]);
+                assert_eq!(packet.gso_size(), gso_size, "{shown}");
+                let state = if partial { ChecksumState::Partial } else { packet.checksum() };
+                assert_eq!(packet.checksum(), state, "{shown}");
+                assert_eq!(packet.gso_type() == GsoType::Tcp4, gso_size != 0, "{shown}");
+                bench.pool.free(packet);
+                bench.taken += 1;
+                bench.sent += 1;
+            }
+        }
+    }
+    // What one end has sent, it has not received.
+    assert_eq!(bench.receive(&mut a, 0, 64), Vec::<Vec<u8>>::new());
+    assert_eq!(bench.pool.outstanding(), 0);
+    assert_eq!((bench.ledger.transmitted.get(), bench.ledger.drops.total()), (bench.sent, 0));
+}
+
+#[test]
+fn bursts_keep_their_order_and_a_full_ring_is_counted() {
+    let Some((_pair, mut a, mut b)) = Pair::new("bursts") else { return };
+    let mut bench = Bench::with_pool(1024, 256);
+    let frame = |number: u32| {
+        let mut frame = super_frame(&[], 40 + number as usize * 37 % 1300);
+        frame[54..58].copy_from_slice(&number.to_be_bytes());
+        frame
+    };
+    let mut expected = 0;
+    for round in 0..20 {
+        let frames: Vec<_> = (round * 20..(round + 1) * 20).map(frame).collect();
+        bench.transmit(&mut a, 0, &frames.iter().map(Vec::as_slice).collect::<Vec<_>>());
+        for _ in 0..1_000_000 {
+            for bytes in bench.receive(&mut b, 1, 7) {
+                assert_eq!(bytes, frame(expected));
+                expected += 1;
+            }
+            if expected == (round + 1) * 20 {
+                break;
+            }
+        }
+        assert_eq!(expected, (round + 1) * 20);
+    }
+    // The ring has 31 slots.
+    let frames: Vec<_> = (0..100).map(frame).collect();
+    bench.transmit(&mut a, 0, &frames.iter().map(Vec::as_slice).collect::<Vec<_>>());
+    let mut taken = 0;
+    for round in 0..1000 {
+        taken += bench.receive(&mut b, 50_000_000 * (round + 1), 64).len() as u64;
+        if taken + bench.dropped(DropReason::WireOverrun) == 100 {
+            break;
+        }
+    }
+    assert_eq!(taken + bench.dropped(DropReason::WireOverrun), 100);
+    assert!((31..100).contains(&taken), "{taken}");
+    assert!(b.report().iter().any(|line| line.contains("found the receive ring full")));
+    // Without buffers: shed, and the ring goes on.
+    let mut held = Vec::new();
+    while let Some(buffer) = bench.pool.allocate(1) {
+        held.push(buffer);
+    }
+    let kept = held.pop().unwrap();
+    bench.pool.free(kept);
+    bench.transmit(&mut a, 0, &[&[3; 60]]);
+    let kept = bench.pool.allocate(1).unwrap();
+    for _ in 0..1_000_000 {
+        assert_eq!(bench.receive(&mut b, 1, 7), Vec::<Vec<u8>>::new());
+        if bench.dropped(DropReason::PoolExhausted) != 0 {
+            break;
+        }
+    }
+    assert_eq!(bench.dropped(DropReason::PoolExhausted), 1);
+    held.into_iter().chain([kept]).for_each(|buffer| bench.pool.free(buffer));
+    bench.assert_conserved();
+}
+
+#[test]
+fn what_cannot_be_sent_is_dropped_by_reason() {
+    let Some((_pair, mut a, mut b)) = Pair::new("cannot-be-sent") else { return };
+    let mut bench = Bench::with_pool(1024, 2048);
+    let good = [7; 60];
+    bench.transmit(&mut a, 0, &[&good, &[1; 5], &good, &[2; 9000], &good]);
+    let mut nonsense = bench.pool.packet(&[9; 80]).unwrap();
+    nonsense.set_checksum(ChecksumState::Partial);
+    let last = bench.pool.packet(&good).unwrap();
+    let mut queue = VecDeque::from([nonsense, last]);
+    let Bench { pool, ledger, counters, .. } = &mut bench;
+    a.transmit(Time::ZERO, &mut Transmitter::new(pool, &mut queue, counters, ledger));
+    bench.sent += 2;
+    let dropped = |bench: &Bench, reason| bench.ledger.drops.get(reason, Stage::WireTx);
+    assert_eq!(dropped(&bench, DropReason::Malformed), 2);
+    assert_eq!(dropped(&bench, DropReason::Oversize), 1);
+    assert_eq!(bench.ledger.transmitted.get(), 4);
+    let mut received = 0;
+    for _ in 0..1_000_000 {
+        received += bench.receive(&mut b, 1, 7).len();
+        if received == 4 {
+            break;
+        }
+    }
+    assert_eq!(received, 4);
+    bench.assert_conserved();
+}

@@ -1,0 +1,208 @@
+//! Interfaces and their addresses, set over rtnetlink.
+//!
+//! Guarantees: each change is acknowledged by the kernel before the call returns.
+//!
+//! Source: RFC 3549; linux/Documentation/userspace-api/netlink/intro.rst, rtnetlink(7).
+
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
+use rustix::net::{netdevice, recv, send, socket_with};
+use std::net::IpAddr;
+
+const RTM_NEWLINK: u16 = 16;
+const RTM_GETLINK: u16 = 18;
+const RTM_NEWADDR: u16 = 20;
+const NLM_F_REQUEST: u16 = 1;
+const NLM_F_ACK: u16 = 4;
+const NLM_F_REPLACE: u16 = 0x100;
+const NLM_F_CREATE: u16 = 0x400;
+const NLMSG_ERROR: u16 = 2;
+
+const IFLA_ADDRESS: u16 = 1;
+const IFLA_MTU: u16 = 4;
+const IFLA_CARRIER: u16 = 33;
+const IFF_UP: u32 = 1;
+const IFA_ADDRESS: u16 = 1;
+const IFA_LOCAL: u16 = 2;
+/// No duplicate address detection: the address can be used at once.
+const IFA_F_NODAD: u8 = 2;
+const AF_INET: u8 = 2;
+const AF_INET6: u8 = 10;
+
+/// Bytes of `nlmsghdr`.
+const HEADER_BYTES: usize = 16;
+/// Bytes of `ifinfomsg`.
+const LINK_BYTES: usize = 16;
+/// Bytes of the longest answer.
+const ANSWER_BYTES: usize = 16384;
+
+/// One interface of the calling thread's network namespace.
+#[derive(Debug)]
+pub(crate) struct Link {
+    socket: OwnedFd,
+    index: u32,
+}
+
+impl Link {
+    /// The interface called `name`.
+    pub(crate) fn find(name: &str) -> Result<Self, Errno> {
+        let flags = SocketFlags::CLOEXEC;
+        // Without a protocol a netlink socket is one of NETLINK_ROUTE.
+        let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None)?;
+        let index = netdevice::name_to_index(socket.as_fd(), name)?;
+        Ok(Link { socket, index })
+    }
+
+    /// Sets the MAC address.
+    pub(crate) fn set_mac(&self, mac: [u8; 6]) -> Result<(), Errno> {
+        let mut message = self.link_message(0, 0);
+        attribute(&mut message, IFLA_ADDRESS, &mac);
+        self.ask(message)
+    }
+
+    /// Sets the MTU, in bytes.
+    pub(crate) fn set_mtu(&self, mtu: u32) -> Result<(), Errno> {
+        let mut message = self.link_message(0, 0);
+        attribute(&mut message, IFLA_MTU, &mtu.to_ne_bytes());
+        self.ask(message)
+    }
+
+    /// Takes the interface up.
+    pub(crate) fn set_up(&self) -> Result<(), Errno> {
+        self.ask(self.link_message(IFF_UP, IFF_UP))
+    }
+
+    /// Whether the interface has a carrier, up or not; of a TAP device, whether a queue is open.
+    pub(crate) fn has_carrier(&self) -> Result<bool, Errno> {
+        let mut message = message(RTM_GETLINK, 0);
+        message.extend([0; 4]);
+        message.extend(self.index.to_ne_bytes());
+        message.extend([0; 8]);
+        // The answer is the interface; an acknowledgement behind it would be left in the socket.
+        message[6..8].copy_from_slice(&NLM_F_REQUEST.to_ne_bytes());
+        let answer = self.exchange(message)?;
+        match answer.get(4..6) == Some(&RTM_NEWLINK.to_ne_bytes()) {
+            true => Ok(find(&answer, IFLA_CARRIER).is_some_and(|value| value.first() == Some(&1))),
+            false => acknowledged(&answer).and(Err(Errno::PROTO)),
+        }
+    }
+
+    /// Adds an address with the length of its network's prefix; one that is there already stays.
+    pub(crate) fn add_address(&self, address: IpAddr, prefix: u8) -> Result<(), Errno> {
+        let (family, flags) = match address {
+            IpAddr::V4(_) => (AF_INET, 0),
+            IpAddr::V6(_) => (AF_INET6, IFA_F_NODAD),
+        };
+        let mut message = message(RTM_NEWADDR, NLM_F_CREATE | NLM_F_REPLACE);
+        // ifaddrmsg: family, prefix length, flags, scope, index.
+        message.extend([family, prefix, flags, 0]);
+        message.extend(self.index.to_ne_bytes());
+        for kind in [IFA_LOCAL, IFA_ADDRESS] {
+            match address {
+                IpAddr::V4(address) => attribute(&mut message, kind, &address.octets()),
+                IpAddr::V6(address) => attribute(&mut message, kind, &address.octets()),
+            }
+        }
+        self.ask(message)
+    }
+
+    /// A change of the interface itself: ifinfomsg.
+    fn link_message(&self, flags: u32, change: u32) -> Vec<u8> {
+        let mut message = message(RTM_NEWLINK, 0);
+        message.extend([0; 4]);
+        for word in [self.index, flags, change] {
+            message.extend(word.to_ne_bytes());
+        }
+        message
+    }
+
+    /// Sends a message and waits for its acknowledgement.
+    fn ask(&self, message: Vec<u8>) -> Result<(), Errno> {
+        acknowledged(&self.exchange(message)?)
+    }
+
+    fn exchange(&self, mut message: Vec<u8>) -> Result<Vec<u8>, Errno> {
+        let length = message.len() as u32;
+        message[..4].copy_from_slice(&length.to_ne_bytes());
+        send(&self.socket, &message, SendFlags::empty())?;
+        let mut answer = vec![0_u8; ANSWER_BYTES];
+        let (length, _) = recv(&self.socket, &mut answer, RecvFlags::empty())?;
+        answer.truncate(length);
+        Ok(answer)
+    }
+}
+
+fn message(kind: u16, flags: u16) -> Vec<u8> {
+    let mut message = vec![0; HEADER_BYTES];
+    message[4..6].copy_from_slice(&kind.to_ne_bytes());
+    message[6..8].copy_from_slice(&(flags | NLM_F_REQUEST | NLM_F_ACK).to_ne_bytes());
+    message
+}
+
+/// Appends an attribute, padded to four bytes.
+fn attribute(message: &mut Vec<u8>, kind: u16, value: &[u8]) {
+    message.extend((4 + value.len() as u16).to_ne_bytes());
+    message.extend(kind.to_ne_bytes());
+    message.extend(value);
+    message.resize(message.len().next_multiple_of(4), 0);
+}
+
+/// The value of an attribute of an interface.
+fn find(answer: &[u8], wanted: u16) -> Option<&[u8]> {
+    let mut rest = answer.get(HEADER_BYTES + LINK_BYTES..)?;
+    loop {
+        let length = usize::from(u16::from_ne_bytes(*rest.first_chunk()?));
+        let kind = u16::from_ne_bytes(*rest.get(2..)?.first_chunk()?);
+        let value = rest.get(4..length)?;
+        if kind == wanted {
+            return Some(value);
+        }
+        rest = rest.get(length.next_multiple_of(4)..)?;
+    }
+}
+
+/// What an answer says: nlmsgerr, whose error is zero in an acknowledgement.
+fn acknowledged(answer: &[u8]) -> Result<(), Errno> {
+    let kind = answer.get(4..6).and_then(|bytes| bytes.first_chunk());
+    let error = answer.get(HEADER_BYTES..).and_then(|bytes| bytes.first_chunk());
+    match (kind.copied().map(u16::from_ne_bytes), error.copied().map(i32::from_ne_bytes)) {
+        (Some(NLMSG_ERROR), Some(0)) => Ok(()),
+        (Some(NLMSG_ERROR), Some(error)) => Err(Errno::from_raw_os_error(-error)),
+        _ => Err(Errno::PROTO),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attributes_are_padded_and_answers_read() {
+        let mut bytes = message(RTM_NEWLINK, 0);
+        attribute(&mut bytes, IFLA_ADDRESS, &[1, 2, 3, 4, 5, 6]);
+        assert_eq!(bytes.len(), HEADER_BYTES + 12);
+        assert_eq!(bytes[HEADER_BYTES], 10);
+        let mut answer = message(NLMSG_ERROR, 0);
+        assert_eq!(acknowledged(&answer), Err(Errno::PROTO));
+        answer.extend((-1_i32).to_ne_bytes());
+        assert_eq!(acknowledged(&answer), Err(Errno::PERM));
+        answer[HEADER_BYTES..].fill(0);
+        assert_eq!(acknowledged(&answer), Ok(()));
+        assert_eq!(acknowledged(&[]), Err(Errno::PROTO));
+        let mut link = message(RTM_NEWLINK, 0);
+        link.extend([0; LINK_BYTES]);
+        attribute(&mut link, IFLA_ADDRESS, &[1, 2, 3]);
+        attribute(&mut link, IFLA_CARRIER, &[1]);
+        assert_eq!(find(&link, IFLA_CARRIER), Some(&[1][..]));
+        assert_eq!(find(&link, IFLA_MTU), None);
+        assert_eq!(find(&link[..link.len() - 4], IFLA_CARRIER), None);
+        assert_eq!(find(&[0; 40], IFLA_CARRIER), None);
+    }
+
+    #[test]
+    fn an_interface_that_is_not_there_is_an_error() {
+        assert_eq!(Link::find("no-such-link").map(drop), Err(Errno::NODEV));
+        assert_eq!(Link::find("lo").and_then(|link| link.has_carrier()), Ok(true));
+    }
+}

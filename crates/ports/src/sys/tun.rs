@@ -1,0 +1,71 @@
+//! TUN/TAP: the ioctls that make a TAP device and attach queues to it.
+//!
+//! Guarantees: a descriptor made here is one queue of a TAP device, non-blocking and closed
+//! on exec; every packet that is read or written has a virtio-net header of
+//! [`HEADER_BYTES`](crate::virtio::HEADER_BYTES) in native order in front. A device that is
+//! not persistent disappears with its last descriptor.
+//!
+//! Source: linux/Documentation/networking/tuntap.rst, include/uapi/linux/if_tun.h.
+
+#![allow(unsafe_code)]
+
+use crate::virtio::HEADER_BYTES;
+use std::fs::OpenOptions;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
+
+/// Where TAP devices come from.
+pub(crate) const DEVICE: &str = "/dev/net/tun";
+
+/// Bytes of an interface's name, the zero behind it included.
+const NAME_BYTES: usize = libc::IFNAMSIZ;
+
+/// Opens one queue of the TAP device `name` ("%d" in it becomes a free number), which is made
+/// if it does not exist; with `exclusive` it must not. Returns the device's name, too.
+///
+/// # Errors
+/// What the system says; `EBUSY` if it exists and must not, `EINVAL` if it is of another kind.
+pub(crate) fn open_queue(name: &str, exclusive: bool) -> io::Result<(OwnedFd, String)> {
+    let queue: OwnedFd = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC)
+        .open(DEVICE)?
+        .into();
+    let mut flags = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_MULTI_QUEUE | libc::IFF_VNET_HDR;
+    if exclusive {
+        flags |= libc::IFF_TUN_EXCL;
+    }
+    let mut request = [0_u8; size_of::<libc::ifreq>()];
+    let length = name.len().min(NAME_BYTES - 1);
+    request[..length].copy_from_slice(&name.as_bytes()[..length]);
+    request[NAME_BYTES..NAME_BYTES + 2].copy_from_slice(&(flags as u16).to_ne_bytes());
+    // SAFETY: the descriptor is open, and the request points to as many bytes as the `ifreq`
+    // that the kernel reads and writes here; any bytes are a valid one, and none is a pointer.
+    check(unsafe { libc::ioctl(queue.as_raw_fd(), libc::TUNSETIFF, request.as_mut_ptr()) })?;
+    let size = HEADER_BYTES as libc::c_int;
+    // SAFETY: this request reads one `int`, which lives longer than the call.
+    check(unsafe { libc::ioctl(queue.as_raw_fd(), libc::TUNSETVNETHDRSZ, &raw const size) })?;
+    let given = &request[..NAME_BYTES];
+    let end = given.iter().position(|&byte| byte == 0).unwrap_or(NAME_BYTES);
+    Ok((queue, String::from_utf8_lossy(&given[..end]).into_owned()))
+}
+
+/// Says that the reader of these queues takes partial checksums, and no super-frames.
+pub(crate) fn offload_checksums(queue: BorrowedFd<'_>) -> io::Result<()> {
+    let features = libc::c_ulong::from(libc::TUN_F_CSUM);
+    // SAFETY: this request takes its argument by value.
+    check(unsafe { libc::ioctl(queue.as_raw_fd(), libc::TUNSETOFFLOAD, features) })
+}
+
+/// Has the device stay when its last descriptor is closed, or not.
+pub(crate) fn set_persistent(queue: BorrowedFd<'_>, persistent: bool) -> io::Result<()> {
+    let argument = libc::c_ulong::from(persistent);
+    // SAFETY: this request takes its argument by value.
+    check(unsafe { libc::ioctl(queue.as_raw_fd(), libc::TUNSETPERSIST, argument) })
+}
+
+fn check(result: libc::c_int) -> io::Result<()> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}

@@ -1,0 +1,124 @@
+use super::*;
+use picnic_core::fill;
+use picnic_core::ledger::Ledger;
+use picnic_core::packet::desc::{ChecksumState, GsoType};
+use picnic_core::packet::pool::{Pool, PoolConfig};
+use picnic_core::ring::spsc;
+use picnic_core::stats::TargetCounters;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+/// A queue whose other end is a socket: packet by packet, as a TAP is.
+fn queue() -> (TapQueue, OwnedFd) {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let (queue, kernel) =
+        socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
+    (TapQueue { queue, wire: 1, gone: false }, kernel)
+}
+
+/// An Ethernet header, IPv4 of 20 bytes and TCP of 20, and `payload` bytes.
+fn tcp(payload: usize) -> Vec<u8> {
+    let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0, 0x45, 0];
+    frame.extend(((40 + payload) as u16).to_be_bytes());
+    frame.extend([0, 0, 0x40, 0, 64, 6, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+    frame.extend([0, 80, 1, 2, 0, 0, 0, 1, 0, 0, 0, 1, 0x50, 0x10, 1, 0, 0, 0, 0, 0]);
+    frame.extend((0..payload).map(|index| index as u8));
+    frame
+}
+
+fn message(header: Header, frame: &[u8]) -> Vec<u8> {
+    [&header.to_bytes(), frame].concat()
+}
+
+#[test]
+fn packets_of_the_host_come_with_their_offloads_and_all_buffers_go_home() {
+    let (mut queue, kernel) = queue();
+    let (mut pool, mut returns) = Pool::new(&PoolConfig::default(), 1).unwrap();
+    let (mut sender, mut receiver) = fill::channel(16);
+    let (mut tx, mut sent) = spsc::channel(4);
+    let (counters, ledger) = (TargetCounters::default(), Ledger::new(1));
+    let partial = Header { flags: 1, checksum_start: 34, checksum_offset: 16, ..Header::default() };
+    let write = |bytes: &[u8]| assert_eq!(rustix::io::write(&kernel, bytes), Ok(bytes.len()));
+    write(&message(partial, &tcp(100)));
+    write(&message(Header::default(), &tcp(5)));
+    write(&[0; HEADER_BYTES]); // no packet at all
+    write(&message(Header::default(), &vec![0; 2049])); // more than a buffer holds
+    write(&message(Header::default(), &vec![7; 2048])); // just as much
+    for _ in 0..3 {
+        write(&message(Header::default(), &tcp(1)));
+    }
+    sender.top_up(&mut pool);
+    for (round, submitted) in [4, 0, 2].into_iter().enumerate() {
+        let mut out = QueueOut::new(&mut returns[0], &mut tx, &counters, &ledger.queues[0])
+            .with_fill(&mut receiver);
+        assert_eq!(queue.transmit(Time::from_nanos(5), &mut out), submitted, "round {round}");
+        // Held up by the full tx ring, and at last by nothing to read.
+        assert_eq!(out.is_starved(), round < 2);
+        drop(out);
+        if round == 1 {
+            sent.refresh();
+            let packet = sent.pop().unwrap();
+            assert_eq!((packet.checksum(), packet.wire), (ChecksumState::Partial, 1));
+            assert_eq!((packet.data(), packet.received_at()), (&tcp(100)[..], Time::from_nanos(5)));
+            pool.free(packet);
+            let packet = sent.pop().unwrap();
+            assert_eq!((packet.checksum(), packet.data()), (ChecksumState::Unknown, &tcp(5)[..]));
+            pool.free(packet);
+            let packet = sent.pop().unwrap();
+            assert_eq!(packet.data(), [7; 2048]);
+            pool.free(packet);
+            sent.pop().into_iter().for_each(|packet| pool.free(packet));
+            sent.release();
+        }
+    }
+    let part = &ledger.queues[0];
+    assert_eq!((part.made.get(), part.submitted.get(), part.drops.total()), (8, 6, 2));
+    sent.refresh();
+    while let Some(packet) = sent.pop() {
+        pool.free(packet);
+    }
+    receiver.empty(&mut returns[0]);
+    assert_eq!(pool.outstanding(), 0);
+}
+
+#[test]
+fn the_host_is_given_whole_packets_with_their_offloads() {
+    let (mut queue, kernel) = queue();
+    let config = PoolConfig { buffer_size: 256, ..PoolConfig::default() };
+    let (mut pool, mut returns) = Pool::new(&config, 1).unwrap();
+    let (mut tx, _sent) = spsc::channel(4);
+    let (counters, ledger) = (TargetCounters::default(), Ledger::new(1));
+    let mut burst = Burst::new();
+    let mut add = |frame: &[u8], change: fn(&mut Descriptor)| {
+        let mut packet = pool.packet(frame).unwrap();
+        change(&mut packet);
+        burst.push(packet).unwrap();
+    };
+    add(&tcp(10), |packet| packet.set_checksum(ChecksumState::Partial));
+    add(&tcp(4000), |packet| {
+        packet.set_checksum(ChecksumState::Partial);
+        packet.set_gso(GsoType::Tcp4, 1460);
+    });
+    add(&tcp(30_000), |_| {}); // more segments than one write takes
+    add(&[9; 60], |packet| packet.set_gso(GsoType::Tcp6, 1000)); // asks for the impossible
+    let mut out = QueueOut::new(&mut returns[0], &mut tx, &counters, &ledger.queues[0]);
+    queue.deliver(Time::ZERO, &mut burst, &mut out);
+    drop(out);
+    let read = || {
+        let mut bytes = vec![0; 70_000];
+        let length = rustix::io::read(&kernel, &mut bytes).unwrap();
+        bytes.truncate(length);
+        let header = Header::from_bytes(bytes.first_chunk().unwrap());
+        (header, bytes.split_off(HEADER_BYTES))
+    };
+    let (header, bytes) = read();
+    assert_eq!((header.flags, header.checksum_start, header.checksum_offset), (1, 34, 16));
+    assert_eq!((header.gso_type, bytes), (0, tcp(10)));
+    let (header, bytes) = read();
+    assert_eq!((header.gso_type, header.gso_size, header.header_length), (1, 1460, 54));
+    assert_eq!(bytes, tcp(4000));
+    let (header, bytes) = read();
+    assert_eq!((header, bytes), (Header::default(), tcp(30_000)));
+    let part = &ledger.queues[0];
+    assert_eq!((part.delivered.get(), part.drops.total()), (3, 1));
+    assert_eq!(pool.outstanding(), 0);
+}
