@@ -9,8 +9,8 @@ use picnic_core::error::ConfigError;
 use picnic_core::time::Time;
 use picnic_engine::build::{Assembled, BuildError, NoInstrument, Parts, assemble};
 use picnic_engine::target::Target;
-use picnic_host::run::registries;
 use picnic_host::topology::place;
+use picnic_sim::registries;
 use std::path::Path;
 use std::sync::Arc;
 

@@ -4,13 +4,15 @@
 //! and values from what each entry says of itself, so a new function, port or
 //! attachment is tried from the day its line is in the list. The card made is text,
 //! and goes the way of every other: see [`crate::card`].
+//!
+//! The lists are the simulator's: they leave out what opens interfaces of this machine.
 
 use crate::card;
 use arbitrary::{Result, Unstructured};
 use picnic_core::config::{KeyHelp, common_sections, keys_of};
 use picnic_core::registry::Entry;
-use picnic_host::run::registries;
 use picnic_ports::middleware::fault::FaultConfig;
+use picnic_sim::registries;
 use std::cell::OnceCell;
 use std::fmt::Write;
 
