@@ -6,7 +6,7 @@ use crate::chain::{Chain, Link};
 use crate::poll::Card;
 use crate::rx::Wire;
 use crate::swap::{self, Controller};
-use crate::target::{TargetQueue, TargetQueueParts};
+use crate::target::{QueueState, TargetQueue};
 use crate::tx::{TxRing, TxRings};
 use crate::view::{QueueView, View, WireView};
 use picnic_core::attachment::{HostAttachment, HostQueue};
@@ -214,7 +214,7 @@ pub fn assemble(
             fill_rings.push(sender);
             receiver
         });
-        queues.push(TargetQueue::new(TargetQueueParts {
+        queues.push(TargetQueue {
             index,
             ring: ring_consumer,
             gate,
@@ -227,7 +227,8 @@ pub fn assemble(
             card_gate: card_gate.clone(),
             card_doorbell: card_doorbell.clone(),
             poll_ns: u64::from(file.interrupt.poll_usecs) * 1000,
-        }));
+            state: QueueState::default(),
+        });
     }
     let (names, wires): (Vec<_>, Vec<_>) = wires
         .into_iter()

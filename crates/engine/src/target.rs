@@ -58,10 +58,11 @@ pub struct TargetQueue {
     pub(crate) card_gate: Arc<Gate>,
     pub(crate) card_doorbell: Arc<dyn Doorbell>,
     pub(crate) poll_ns: u64,
-    state: QueueState,
+    pub(crate) state: QueueState,
 }
 
-struct QueueState {
+/// What the routine itself keeps of a queue.
+pub(crate) struct QueueState {
     polling: bool,
     /// The host had to wait for a buffer or for room on the tx ring.
     starved: bool,
@@ -80,54 +81,7 @@ impl Default for QueueState {
     }
 }
 
-pub(crate) struct TargetQueueParts {
-    pub(crate) index: u16,
-    pub(crate) ring: Consumer<Descriptor>,
-    pub(crate) gate: Arc<Gate>,
-    pub(crate) returns: ReturnSender,
-    pub(crate) tx: Producer<Descriptor>,
-    pub(crate) fill: Option<FillReceiver>,
-    pub(crate) host: Box<dyn HostQueue>,
-    pub(crate) counters: Arc<TargetCounters>,
-    pub(crate) ledger: Arc<Ledger>,
-    pub(crate) card_gate: Arc<Gate>,
-    pub(crate) card_doorbell: Arc<dyn Doorbell>,
-    pub(crate) poll_ns: u64,
-}
-
 impl TargetQueue {
-    pub(crate) fn new(parts: TargetQueueParts) -> Self {
-        let TargetQueueParts {
-            index,
-            ring,
-            gate,
-            returns,
-            tx,
-            fill,
-            host,
-            counters,
-            ledger,
-            card_gate,
-            card_doorbell,
-            poll_ns,
-        } = parts;
-        TargetQueue {
-            index,
-            ring,
-            gate,
-            returns,
-            tx,
-            fill,
-            host,
-            counters,
-            ledger,
-            card_gate,
-            card_doorbell,
-            poll_ns,
-            state: QueueState::default(),
-        }
-    }
-
     /// The queue's number.
     pub fn index(&self) -> u16 {
         self.index
