@@ -1,0 +1,3 @@
+//! SCIRON: a stateless firewall of NIC OS filters.
+
+#![forbid(unsafe_code)]

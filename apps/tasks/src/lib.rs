@@ -1,0 +1,3 @@
+//! Tasks for NIC OS that card files can name.
+
+#![forbid(unsafe_code)]

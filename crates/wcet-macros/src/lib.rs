@@ -1,0 +1,1 @@
+//! The `#[task]` attribute: see `picnic-wcet`.

@@ -1,0 +1,1 @@
+//! Bounds of execution time: segments, bounded loops, longest paths.
