@@ -5,8 +5,8 @@
 use crate::output::{self, Column, count, rate, ratio};
 use picnic_core::stats::SteerCounters;
 use picnic_engine::view::View;
+use picnic_host::monitor::{queue_reports, wire_reports};
 use picnic_host::report::{QueueReport, WireReport};
-use picnic_host::run::{queue_reports, wire_reports};
 use picnic_host::topology::Placement;
 use rustix::termios::{isatty, tcgetwinsize};
 use std::io::{self, Write};

@@ -19,7 +19,7 @@ pub(crate) fn text(name: &str, report: &Report, trace: Option<&TraceReport>) -> 
     text.push_str(&wires(report));
     text.push('\n');
     text.push_str(&queues(report));
-    if !report.functions.is_empty() {
+    if !report.functions.is_empty() || !report.tx_functions.is_empty() {
         text.push('\n');
         text.push_str(&functions(report));
     }
@@ -124,8 +124,12 @@ fn queues(report: &Report) -> String {
 }
 
 fn functions(report: &Report) -> String {
-    let rows = report.functions.iter().map(|function| {
-        vec![function.name.clone(), count(function.packets), count(function.dropped)]
+    let chains = [("rx", &report.functions), ("tx", &report.tx_functions)];
+    let rows = chains.into_iter().flat_map(|(chain, functions)| {
+        functions.iter().enumerate().map(move |(position, function)| {
+            let place = format!("{chain}[{position}] {}", function.name);
+            vec![place, count(function.packets), count(function.dropped)]
+        })
     });
     output::table(
         &[Column::Text("function"), Column::Number("packets"), Column::Number("dropped")],
@@ -187,6 +191,7 @@ mod tests {
                 ring_full: 10,
             }],
             functions: vec![FunctionReport { name: "rss".into(), packets: 2_000, dropped: 0 }],
+            tx_functions: Vec::new(),
             drops: [("ring_full", 10)].into(),
             drops_by_stage: [("ring_full@steer".into(), 10)].into(),
             ledger: LedgerTotals {

@@ -5,10 +5,10 @@
 use crate::chain::{Chain, Link};
 use crate::poll::Card;
 use crate::rx::Wire;
-use crate::swap::{self, Controller};
+use crate::swap::{self, Controller, Direction};
 use crate::target::{QueueState, TargetQueue};
 use crate::tx::{TxRing, TxRings};
-use crate::view::{QueueView, View, WireView};
+use crate::view::{Functions, QueueView, View, WireView};
 use picnic_core::attachment::{HostAttachment, HostQueue};
 use picnic_core::config::{CardFile, Section};
 use picnic_core::doorbell::Doorbell;
@@ -91,6 +91,39 @@ pub enum BuildError {
     },
 }
 
+/// What builders are told of the card that a file describes.
+pub fn context(file: &CardFile) -> BuildContext {
+    BuildContext {
+        queues: file.host.queues,
+        wires: file.wires.len() as u8,
+        seed: file.card.seed,
+        position: 0,
+        directory: file.directory.clone(),
+        buffer_size: file.pool.buffer_size as usize,
+    }
+}
+
+/// The functions of one chain, built and ready to be put in: at the start, or while the card
+/// runs (`Command::Swap`).
+///
+/// # Errors
+/// The first thing that is wrong with the sections.
+pub fn links(
+    sections: &[Section],
+    direction: Direction,
+    registries: &Registries,
+    context: &BuildContext,
+    instrument: &mut dyn Instrument,
+) -> Result<Vec<Link>, ConfigError> {
+    let links = sections.iter().enumerate().map(|(position, section)| {
+        let entry = find(registries.functions, section)?;
+        let function = entry.build(section, &BuildContext { position, ..context.clone() })?;
+        let function = instrument.function(function, direction.stage(), position, entry.name);
+        Ok(Link::new(entry.name, function))
+    });
+    links.collect()
+}
+
 /// The parts a card file names, built and checked, but nothing connected or started.
 pub struct Parts {
     wires: Vec<(String, Box<dyn WirePort>)>,
@@ -109,36 +142,21 @@ impl Parts {
         registries: &Registries,
         instrument: &mut dyn Instrument,
     ) -> Result<Parts, ConfigError> {
-        let context = |position| BuildContext {
-            queues: file.host.queues,
-            wires: file.wires.len() as u8,
-            seed: file.card.seed,
-            position,
-            directory: file.directory.clone(),
-            buffer_size: file.pool.buffer_size as usize,
-        };
+        let base = context(file);
+        let at = |position| BuildContext { position, ..base.clone() };
         let mut wires = Vec::new();
         for (index, section) in file.wires.iter().enumerate() {
             let entry = find(registries.wires, &section.port)?;
-            let mut port = entry.build(&section.port, &context(index))?;
+            let mut port = entry.build(&section.port, &at(index))?;
             if let Some(fault) = &section.fault {
-                port = (registries.fault)(port, fault, &context(index))?;
+                port = (registries.fault)(port, fault, &at(index))?;
             }
             wires.push((section.name.clone(), instrument.wire(port, index, &section.name)));
         }
-        let mut links = |sections: &[Section], stage| {
-            let links = sections.iter().enumerate().map(|(position, section)| {
-                let entry = find(registries.functions, section)?;
-                let function = entry.build(section, &context(position))?;
-                let function = instrument.function(function, stage, position, entry.name);
-                Ok(Link::new(entry.name, function))
-            });
-            links.collect::<Result<Vec<_>, ConfigError>>()
-        };
-        let rx = links(&file.rx, Stage::Rx)?;
-        let tx = links(&file.tx, Stage::Tx)?;
+        let rx = links(&file.rx, Direction::Rx, registries, &base, instrument)?;
+        let tx = links(&file.tx, Direction::Tx, registries, &base, instrument)?;
         let section = &file.host.attachment;
-        let attachment = find(registries.attachments, section)?.build(section, &context(0))?;
+        let attachment = find(registries.attachments, section)?.build(section, &base)?;
         Ok(Parts { wires, rx, tx, attachment })
     }
 
@@ -242,12 +260,13 @@ pub fn assemble(
             .map(|(name, wire)| WireView { name, counters: wire.counters.clone() })
             .collect(),
         queues: queue_views,
-        functions: rx.iter().map(|link| (link.name.clone(), link.counters.clone())).collect(),
+        functions: Functions::new(&rx, &tx),
         ledger: ledger.clone(),
     };
+    let functions = view.functions.clone();
     let mut doors = Doors::new(pool, targets, wires.len(), file.card.wire_backlog, ledger);
     doors.default_queue = file.card.default_queue;
-    let (controller, mailbox) = swap::channel(card_gate.clone(), card_doorbell);
+    let (controller, mailbox) = swap::channel(card_gate.clone(), card_doorbell, functions);
     let card = Card {
         wires,
         rx: Chain::new(Stage::Rx, rx),

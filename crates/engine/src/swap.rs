@@ -7,6 +7,7 @@
 //! a packet.
 
 use crate::chain::{Chain, Link};
+use crate::view::{FunctionView, Functions};
 use picnic_core::doorbell::Doorbell;
 use picnic_core::ledger::Stage;
 use picnic_core::out::Doors;
@@ -15,6 +16,8 @@ use picnic_core::ring::moderation::ModerationMode;
 use picnic_core::ring::spsc::{self, Consumer, Producer};
 use picnic_core::time::Time;
 use std::any::Any;
+use std::collections::VecDeque;
+use std::fmt;
 use std::sync::Arc;
 
 /// Which chain.
@@ -24,6 +27,19 @@ pub enum Direction {
     Rx,
     /// Target to wire.
     Tx,
+}
+
+impl Direction {
+    /// Both, in the order that lists of chains have.
+    pub const ALL: [Direction; 2] = [Direction::Rx, Direction::Tx];
+
+    /// Its name in card files.
+    pub fn name(self) -> &'static str {
+        match self {
+            Direction::Rx => "rx",
+            Direction::Tx => "tx",
+        }
+    }
 }
 
 /// A change to a running card.
@@ -127,6 +143,15 @@ pub struct Controller {
     gate: Arc<Gate>,
     doorbell: Arc<dyn Doorbell>,
     under_way: usize,
+    /// What readers are told of the chains, and what each swap under way will make of it.
+    functions: Functions,
+    swaps: VecDeque<(Direction, Vec<FunctionView>)>,
+}
+
+impl fmt::Debug for Controller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Controller").field("under_way", &self.under_way).finish_non_exhaustive()
+    }
 }
 
 impl Controller {
@@ -135,7 +160,12 @@ impl Controller {
         if self.under_way == COMMANDS {
             return Err(command);
         }
+        let swap = match &command {
+            Command::Swap(direction, links) => Some((*direction, FunctionView::of(links))),
+            _ => None,
+        };
         self.commands.push(command)?;
+        self.swaps.extend(swap);
         self.under_way += 1;
         Gate::order_publish();
         if self.gate.interrupt() {
@@ -148,15 +178,25 @@ impl Controller {
     pub fn answer(&mut self) -> Option<Answer> {
         let answer = self.answers.pop();
         self.answers.release();
-        if answer.is_some() {
+        if let Some(answer) = &answer {
             self.under_way -= 1;
+            // Answers come in the order of the commands, so the oldest swap is this one.
+            if matches!(answer.replaced, Command::Swap(..))
+                && let Some((direction, functions)) = self.swaps.pop_front()
+            {
+                self.functions.replace(direction, functions);
+            }
         }
         answer
     }
 }
 
-/// The two ends; `gate` and `doorbell` wake the borrowed core.
-pub fn channel(gate: Arc<Gate>, doorbell: Arc<dyn Doorbell>) -> (Controller, Mailbox) {
+/// The two ends; `gate` and `doorbell` wake the borrowed core, `functions` is kept up to date.
+pub fn channel(
+    gate: Arc<Gate>,
+    doorbell: Arc<dyn Doorbell>,
+    functions: Functions,
+) -> (Controller, Mailbox) {
     let (command_sender, commands) = spsc::channel(COMMANDS);
     let (answers, answer_receiver) = spsc::channel(COMMANDS);
     let controller = Controller {
@@ -165,6 +205,8 @@ pub fn channel(gate: Arc<Gate>, doorbell: Arc<dyn Doorbell>) -> (Controller, Mai
         gate,
         doorbell,
         under_way: 0,
+        functions,
+        swaps: VecDeque::with_capacity(COMMANDS),
     };
     (controller, Mailbox { commands, answers })
 }

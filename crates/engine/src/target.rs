@@ -71,13 +71,22 @@ pub(crate) struct QueueState {
     latency: Histogram<u64>,
 }
 
+/// An empty histogram as queues keep it: two significant digits, from 1 ns to 100 s.
+pub fn latency_histogram() -> Histogram<u64> {
+    // The bounds are constants, so making it cannot fail, and the fallback is never taken.
+    Histogram::new_with_bounds(1, LATENCY_MAX_NS, 2)
+        .unwrap_or_else(|_| Histogram::new(2).unwrap_or_else(|_| unreachable!()))
+}
+
 impl Default for QueueState {
     fn default() -> Self {
-        // Two significant digits from 1 ns to 100 s; the bounds are constants, so making
-        // it cannot fail, and the fallback is never taken.
-        let latency = Histogram::new_with_bounds(1, LATENCY_MAX_NS, 2)
-            .unwrap_or_else(|_| Histogram::new(2).unwrap_or_else(|_| unreachable!()));
-        QueueState { polling: true, starved: false, last_packet: Time::ZERO, sample_in: 0, latency }
+        QueueState {
+            polling: true,
+            starved: false,
+            last_packet: Time::ZERO,
+            sample_in: 0,
+            latency: latency_histogram(),
+        }
     }
 }
 

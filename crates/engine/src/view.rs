@@ -1,9 +1,10 @@
 //! What others may read of a running card: counters, by wire, queue and function.
 
-use crate::chain::FunctionCounters;
+use crate::chain::{FunctionCounters, Link};
+use crate::swap::Direction;
 use picnic_core::ledger::Ledger;
 use picnic_core::stats::{SteerCounters, TargetCounters, WireCounters};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard};
 
 /// The counters of a card; cheap to clone, to be read from any thread.
 #[derive(Clone, Debug)]
@@ -14,8 +15,8 @@ pub struct View {
     pub wires: Vec<WireView>,
     /// By queue.
     pub queues: Vec<QueueView>,
-    /// By function: the rx chain's, as built.
-    pub functions: Vec<(String, Arc<FunctionCounters>)>,
+    /// The functions of both chains, those swapped in while running included.
+    pub functions: Functions,
     /// The ledger.
     pub ledger: Arc<Ledger>,
 }
@@ -38,4 +39,46 @@ pub struct QueueView {
     pub steer: Arc<SteerCounters>,
     /// Descriptors that fit into its ring.
     pub ring_size: usize,
+}
+
+/// A function's name and counters.
+#[derive(Clone, Debug)]
+pub struct FunctionView {
+    /// Its name in the card file.
+    pub name: String,
+    /// Its counters, from zero when it was put in.
+    pub counters: Arc<FunctionCounters>,
+}
+
+impl FunctionView {
+    pub(crate) fn of(links: &[Link]) -> Vec<Self> {
+        let view =
+            |link: &Link| FunctionView { name: link.name.clone(), counters: link.counters.clone() };
+        links.iter().map(view).collect()
+    }
+}
+
+/// The functions of both chains, in order. Swaps bring it up to date when their answer is
+/// taken in (`Controller::answer`); the borrowed core never looks at it.
+#[derive(Clone, Debug)]
+pub struct Functions(Arc<Mutex<[Vec<FunctionView>; 2]>>);
+
+impl Functions {
+    pub(crate) fn new(rx: &[Link], tx: &[Link]) -> Self {
+        Functions(Arc::new(Mutex::new([FunctionView::of(rx), FunctionView::of(tx)])))
+    }
+
+    /// Those of one chain at this moment.
+    pub fn of(&self, direction: Direction) -> Vec<FunctionView> {
+        self.lock()[direction as usize].clone()
+    }
+
+    pub(crate) fn replace(&self, direction: Direction, functions: Vec<FunctionView>) {
+        self.lock()[direction as usize] = functions;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, [Vec<FunctionView>; 2]> {
+        // A list is put in whole, so whoever panicked has left one of the two.
+        self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
 }

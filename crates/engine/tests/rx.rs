@@ -231,6 +231,35 @@ fn a_swap_lets_the_old_chain_go_first() {
 }
 
 #[test]
+fn the_view_follows_swaps_once_they_are_answered() {
+    let rx: Functions = vec![by_first_byte()];
+    let mut bench = Bench::new(TWO_QUEUES, 1, rx, vec![]);
+    let names = |bench: &Bench, direction| {
+        let functions = bench.view.functions.of(direction).into_iter();
+        functions.map(|function| function.name).collect::<Vec<_>>()
+    };
+    let before = names(&bench, Direction::Rx);
+    assert_eq!((before.len(), names(&bench, Direction::Tx).len()), (1, 0));
+    let two = || vec![by_first_byte(), by_first_byte()];
+    assert!(bench.controller.send(Command::Swap(Direction::Tx, links(two()))).is_ok());
+    assert!(bench.controller.send(Command::Moderate(ModerationMode::None)).is_ok());
+    assert!(bench.controller.send(Command::Swap(Direction::Rx, links(two()))).is_ok());
+    load(&mut bench, 0, 0..60);
+    bench.turn();
+    assert_eq!(names(&bench, Direction::Rx), before, "told before it was answered");
+    assert!(bench.controller.answer().is_some());
+    assert_eq!(names(&bench, Direction::Tx).len(), 2);
+    assert_eq!(names(&bench, Direction::Rx), before);
+    while bench.controller.answer().is_some() {}
+    let functions = bench.view.functions.of(Direction::Rx);
+    assert_eq!(functions.len(), 2);
+    // The new functions' counters, not the old ones'.
+    assert_eq!(functions[0].counters.packets.get(), 60);
+    bench.settle();
+    assert_eq!(bench.end().delivered, 60);
+}
+
+#[test]
 fn commands_of_one_turn_balance_together() {
     let rx: Functions = vec![Box::new(Hold::new(1_000_000_000, 1000)), by_first_byte()];
     let mut bench = Bench::new(TWO_QUEUES, 1, rx, vec![]);

@@ -15,6 +15,7 @@
 //! * [`idle`]: what the borrowed core does without work;
 //! * [`instrument`]: the tracer of `[trace]`;
 //! * [`run`]: threads, start to clean stop;
+//! * [`monitor`]: the figures of a card while it runs;
 //! * [`report`]: what a run came to.
 
 #![forbid(unsafe_code)]
@@ -24,6 +25,7 @@ pub mod doorbell;
 pub mod error;
 pub mod idle;
 pub mod instrument;
+pub mod monitor;
 pub mod report;
 pub mod run;
 pub mod threads;

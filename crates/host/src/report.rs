@@ -19,6 +19,8 @@ pub struct Report {
     pub queues: Vec<QueueReport>,
     /// By function of the rx chain.
     pub functions: Vec<FunctionReport>,
+    /// By function of the tx chain.
+    pub tx_functions: Vec<FunctionReport>,
     /// Packets dropped, by reason.
     pub drops: BTreeMap<&'static str, u64>,
     /// Packets dropped, by `reason@stage`.

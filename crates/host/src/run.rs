@@ -9,10 +9,10 @@ use crate::clock::Clock;
 use crate::doorbell::{CardDoorbell, TargetDoorbell};
 use crate::error::HostError;
 use crate::idle::IdlePolicy;
-use crate::report::{CoreReport, FunctionReport, LatencyReport, QueueReport, Report, WireReport};
+use crate::monitor::{CoreTimes, LatencySlot, Monitor};
+use crate::report::Report;
 use crate::threads::spawn_pinned;
 use crate::topology::{Placement, cores, place};
-use hdrhistogram::Histogram;
 use picnic_core::config::CardFile;
 use picnic_core::doorbell::Doorbell;
 use picnic_core::time::Time;
@@ -81,11 +81,12 @@ impl Shared {
 pub struct Running {
     /// Its counters.
     pub view: View,
-    /// For changes while it runs.
-    pub controller: Controller,
+    /// For changes while it runs. `None` once somebody has taken it: commands come from one
+    /// place only.
+    pub controller: Option<Controller>,
     /// Where it runs.
     pub placement: Placement,
-    clock: Clock,
+    monitor: Monitor,
     shared: Arc<Shared>,
     card: JoinHandle<(CardEnd, Option<String>)>,
     card_doorbell: Arc<CardDoorbell>,
@@ -94,8 +95,6 @@ pub struct Running {
 
 struct CardEnd {
     received_for: Time,
-    busy_ns: u64,
-    slept_ns: u64,
     buffers_missing: usize,
     notes: Vec<String>,
 }
@@ -159,25 +158,32 @@ pub fn start_from(
     let no_thread = |error| HostError::system("cannot start a thread", error);
     let mut targets = Vec::new();
     let mut target_doorbells = Vec::new();
+    let mut latencies = Vec::new();
     for (core, queues) in by_core {
         let target = Target::new(core, queues);
         let doorbell = doorbells[&core].clone();
         target_doorbells.push(doorbell.clone());
+        let latency = Arc::new(LatencySlot::new(doorbell.clone()));
+        latencies.push(latency.clone());
         let shared = shared.clone();
-        let body = move || run_target(target, clock, &doorbell, &shared);
+        let body = move || run_target(target, clock, &doorbell, &latency, &shared);
         targets.push(spawn_pinned(format!("target-{core}"), core, body).map_err(no_thread)?);
     }
     let idle = IdlePolicy::new(file.card.idle);
+    let times = Arc::new(CoreTimes::default());
     let card_thread = {
         let (shared, doorbell) = (shared.clone(), card_doorbell.clone());
-        let body = move || run_card(card, clock, idle, &doorbell, &target_doorbells, &shared);
+        let times = times.clone();
+        let body =
+            move || run_card(card, clock, idle, &doorbell, &target_doorbells, &times, &shared);
         spawn_pinned("borrowed".into(), placement.borrowed_core, body).map_err(no_thread)?
     };
+    let monitor = Monitor::new(view.clone(), placement.clone(), clock, times, latencies);
     Ok(Running {
         view,
-        controller,
+        controller: Some(controller),
         placement,
-        clock,
+        monitor,
         shared,
         card: card_thread,
         card_doorbell,
@@ -191,9 +197,9 @@ fn run_card(
     mut idle: IdlePolicy,
     doorbell: &CardDoorbell,
     targets: &[Arc<TargetDoorbell>],
+    times: &CoreTimes,
     shared: &Shared,
 ) -> CardEnd {
-    let mut busy_ns = 0;
     let mut now = clock.now();
     let mut gauges_due = now;
     while !shared.phase_is(Phase::Stopping) {
@@ -206,12 +212,13 @@ fn run_card(
                 shared.finished.store(true, Ordering::Release);
             }
             idle.pass(now, &mut card, doorbell, || clock.now());
+            times.asleep_ns.set(idle.slept_ns);
             now = clock.now();
         } else {
             idle.busy();
             let then = now;
             now = clock.now();
-            busy_ns += now.since(then);
+            times.busy_ns.add(now.since(then));
         }
     }
     let received_for = now;
@@ -225,13 +232,14 @@ fn run_card(
     }
     let buffers_missing = card.finish(clock.now());
     let notes = card.wires().iter().flat_map(|wire| wire.port.report()).collect();
-    CardEnd { received_for, busy_ns, slept_ns: idle.slept_ns, buffers_missing, notes }
+    CardEnd { received_for, buffers_missing, notes }
 }
 
 fn run_target(
     mut target: Target,
     clock: Clock,
     doorbell: &TargetDoorbell,
+    latency: &LatencySlot,
     shared: &Shared,
 ) -> Target {
     let _leaving = Leaving(&shared.targets_running);
@@ -243,6 +251,7 @@ fn run_target(
             target.stop_transmitting();
         }
         let polled = target.poll(now);
+        latency.fill_if_wanted(&target);
         if polled.packets != 0 {
             // The host's work; while draining there is no host left to do it for.
             if polled.work_ns != 0 && !shared.phase_is(Phase::Draining) {
@@ -287,7 +296,12 @@ impl Running {
 
     /// Time since the start.
     pub fn elapsed(&self) -> Duration {
-        Duration::from_nanos(self.clock.now().as_nanos())
+        self.monitor.elapsed()
+    }
+
+    /// Reads the figures of the card from any thread.
+    pub fn monitor(&self) -> Monitor {
+        self.monitor.clone()
     }
 
     /// Stops the card, all rings flushed, and says what the run came to.
@@ -303,7 +317,7 @@ impl Running {
         self.shared.phase.fetch_max(Phase::Draining as u8, Ordering::AcqRel);
         let (end, warning) = end.map_err(|_| HostError::Panicked("the borrowed core".into()))?;
         warnings.extend(warning);
-        let mut latency = Histogram::<u64>::new(2).ok();
+        let mut latency = Vec::new();
         let mut notes_by_queue = BTreeMap::new();
         for target in self.targets {
             let (target, warning) =
@@ -311,84 +325,14 @@ impl Running {
             warnings.extend(warning);
             for queue in target.queues() {
                 notes_by_queue.insert(queue.index(), queue.report());
-                if let Some(sum) = &mut latency {
-                    // Bounds grow as needed, so adding cannot fail.
-                    let _ = sum.add(queue.latency());
-                }
+                latency.push(queue.latency().clone());
             }
         }
         warnings.extend(end.notes);
         warnings.extend(notes_by_queue.into_values().flatten());
-        let duration_ns = end.received_for.as_nanos().max(1) as f64;
-        let totals = self.view.ledger.read();
-        Ok(Report {
-            engine: "poll",
-            duration_s: duration_ns / 1e9,
-            wires: wire_reports(&self.view),
-            queues: queue_reports(&self.view, &self.placement),
-            functions: function_reports(&self.view),
-            drops: totals.drops.clone(),
-            drops_by_stage: totals.drops_by_stage.clone(),
-            ledger: totals,
-            buffers_missing: end.buffers_missing,
-            latency_ns: latency.map_or_else(LatencyReport::default, |sum| latency_report(&sum)),
-            borrowed_core: CoreReport {
-                core: self.placement.borrowed_core,
-                busy_fraction: (end.busy_ns as f64 / duration_ns).min(1.0),
-                asleep_fraction: (end.slept_ns as f64 / duration_ns).min(1.0),
-            },
-            notes: warnings,
-        })
+        let mut report = self.monitor.report_over(end.received_for.as_nanos(), &latency);
+        report.buffers_missing = end.buffers_missing;
+        report.notes = warnings;
+        Ok(report)
     }
-}
-
-/// The wires' figures at this moment.
-pub fn wire_reports(view: &View) -> Vec<WireReport> {
-    let reports = view.wires.iter().map(|wire| WireReport {
-        name: wire.name.clone(),
-        rx_packets: wire.counters.rx_packets.get(),
-        rx_bytes: wire.counters.rx_bytes.get(),
-        tx_packets: wire.counters.tx_packets.get(),
-        tx_bytes: wire.counters.tx_bytes.get(),
-    });
-    reports.collect()
-}
-
-/// The queues' figures at this moment.
-pub fn queue_reports(view: &View, placement: &Placement) -> Vec<QueueReport> {
-    let queues = view.queues.iter().zip(&placement.target_cores).enumerate();
-    let reports = queues.map(|(index, (queue, &core))| {
-        let packets = queue.target.packets.get();
-        let interrupts = queue.target.interrupts.get();
-        QueueReport {
-            queue: index as u16,
-            core,
-            packets,
-            bytes: queue.target.bytes.get(),
-            interrupts,
-            packets_per_interrupt: (interrupts != 0).then(|| packets as f64 / interrupts as f64),
-            polls: queue.target.polls.get(),
-            empty_polls: queue.target.empty_polls.get(),
-            transmitted: queue.target.transmitted.get(),
-            ring_full: queue.steer.ring_full.get(),
-        }
-    });
-    reports.collect()
-}
-
-fn function_reports(view: &View) -> Vec<FunctionReport> {
-    let reports = view.functions.iter().map(|(name, counters)| FunctionReport {
-        name: name.clone(),
-        packets: counters.packets.get(),
-        dropped: counters.dropped.get(),
-    });
-    reports.collect()
-}
-
-fn latency_report(latency: &Histogram<u64>) -> LatencyReport {
-    if latency.is_empty() {
-        return LatencyReport::default();
-    }
-    let at = |percentile| Some(latency.value_at_percentile(percentile));
-    LatencyReport { p50: at(50.0), p99: at(99.0), p999: at(99.9) }
 }

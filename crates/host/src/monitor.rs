@@ -1,0 +1,215 @@
+//! The figures of a card while it runs: the report of `picnic run`, at any moment.
+//!
+//! Everything is read from counters, save the latencies, which belong to the
+//! target cores: a [`LatencySlot`] asks a target core for a copy, made between two
+//! looks at its queues. Neither side ever waits for the lock in between: both only
+//! try it.
+
+use crate::clock::Clock;
+use crate::doorbell::TargetDoorbell;
+use crate::report::{CoreReport, FunctionReport, LatencyReport, QueueReport, Report, WireReport};
+use crate::topology::Placement;
+use hdrhistogram::Histogram;
+use picnic_core::doorbell::Doorbell;
+use picnic_core::stats::Counter;
+use picnic_engine::swap::Direction;
+use picnic_engine::target::Target;
+use picnic_engine::view::View;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// How long a target core may take to hand over its latencies.
+const PATIENCE: Duration = Duration::from_millis(20);
+/// Between two looks whether it has.
+const NAP: Duration = Duration::from_micros(50);
+
+/// What the borrowed core's thread counts of its own time.
+#[derive(Debug, Default)]
+pub(crate) struct CoreTimes {
+    /// Nanoseconds in turns that found work.
+    pub(crate) busy_ns: Counter,
+    /// Nanoseconds asleep.
+    pub(crate) asleep_ns: Counter,
+}
+
+/// Where a target core puts a copy of its latencies when asked.
+pub(crate) struct LatencySlot {
+    wanted: AtomicBool,
+    copy: Mutex<Histogram<u64>>,
+    doorbell: Arc<TargetDoorbell>,
+}
+
+impl LatencySlot {
+    /// A slot for the target core that this doorbell wakes.
+    pub(crate) fn new(doorbell: Arc<TargetDoorbell>) -> Self {
+        let copy = Mutex::new(picnic_engine::target::latency_histogram());
+        LatencySlot { wanted: AtomicBool::new(false), copy, doorbell }
+    }
+
+    /// The target core's side: one look at a flag, and the copy if somebody wants it.
+    #[inline]
+    pub(crate) fn fill_if_wanted(&self, target: &Target) {
+        if self.wanted.load(Ordering::Relaxed) {
+            self.fill(target);
+        }
+    }
+
+    #[cold]
+    fn fill(&self, target: &Target) {
+        let Ok(mut copy) = self.copy.try_lock() else { return };
+        copy.reset();
+        for queue in target.queues() {
+            // All have the same bounds, so there is room.
+            let _ = copy.add(queue.latency());
+        }
+        self.wanted.store(false, Ordering::Release);
+    }
+
+    /// The latencies by now, or those of the last time if the target core is held up.
+    fn read(&self, until: Instant) -> Histogram<u64> {
+        while self.wanted.load(Ordering::Acquire) && Instant::now() < until {
+            std::thread::sleep(NAP);
+        }
+        loop {
+            match self.copy.try_lock() {
+                Ok(copy) => return copy.clone(),
+                Err(std::sync::TryLockError::Poisoned(copy)) => return copy.into_inner().clone(),
+                Err(std::sync::TryLockError::WouldBlock) => std::thread::sleep(NAP),
+            }
+        }
+    }
+}
+
+/// Reads the figures of a card from any thread; cheap to clone.
+#[derive(Clone)]
+pub struct Monitor {
+    /// The card's counters.
+    pub view: View,
+    /// Where it runs.
+    pub placement: Placement,
+    clock: Clock,
+    times: Arc<CoreTimes>,
+    latencies: Vec<Arc<LatencySlot>>,
+}
+
+impl fmt::Debug for Monitor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Monitor").field("placement", &self.placement).finish_non_exhaustive()
+    }
+}
+
+impl Monitor {
+    pub(crate) fn new(
+        view: View,
+        placement: Placement,
+        clock: Clock,
+        times: Arc<CoreTimes>,
+        latencies: Vec<Arc<LatencySlot>>,
+    ) -> Self {
+        Monitor { view, placement, clock, times, latencies }
+    }
+
+    /// Time since the start.
+    pub fn elapsed(&self) -> Duration {
+        Duration::from_nanos(self.clock.now().as_nanos())
+    }
+
+    /// The figures at this moment: those of a run's end, but that packets are in flight, and
+    /// that no buffer can be missing yet. Takes up to 20 ms, for the target cores' latencies.
+    pub fn report(&self) -> Report {
+        for slot in &self.latencies {
+            slot.wanted.store(true, Ordering::Release);
+            slot.doorbell.ring();
+        }
+        let until = Instant::now() + PATIENCE;
+        let latency: Vec<_> = self.latencies.iter().map(|slot| slot.read(until)).collect();
+        self.report_over(self.clock.now().as_nanos(), &latency)
+    }
+
+    /// The figures of `duration_ns`, with these latencies.
+    pub(crate) fn report_over(&self, duration_ns: u64, latency: &[Histogram<u64>]) -> Report {
+        let view = &self.view;
+        let duration_ns = duration_ns.max(1) as f64;
+        let share = |part: &Counter| (part.get() as f64 / duration_ns).min(1.0);
+        let totals = view.ledger.read();
+        Report {
+            engine: "poll",
+            duration_s: duration_ns / 1e9,
+            wires: wire_reports(view),
+            queues: queue_reports(view, &self.placement),
+            functions: function_reports(view, Direction::Rx),
+            tx_functions: function_reports(view, Direction::Tx),
+            drops: totals.drops.clone(),
+            drops_by_stage: totals.drops_by_stage.clone(),
+            ledger: totals,
+            buffers_missing: 0,
+            latency_ns: latency_report(latency),
+            borrowed_core: CoreReport {
+                core: self.placement.borrowed_core,
+                busy_fraction: share(&self.times.busy_ns),
+                asleep_fraction: share(&self.times.asleep_ns),
+            },
+            notes: self.placement.warnings.clone(),
+        }
+    }
+}
+
+/// The wires' figures at this moment.
+pub fn wire_reports(view: &View) -> Vec<WireReport> {
+    let reports = view.wires.iter().map(|wire| WireReport {
+        name: wire.name.clone(),
+        rx_packets: wire.counters.rx_packets.get(),
+        rx_bytes: wire.counters.rx_bytes.get(),
+        tx_packets: wire.counters.tx_packets.get(),
+        tx_bytes: wire.counters.tx_bytes.get(),
+    });
+    reports.collect()
+}
+
+/// The queues' figures at this moment.
+pub fn queue_reports(view: &View, placement: &Placement) -> Vec<QueueReport> {
+    let queues = view.queues.iter().zip(&placement.target_cores).enumerate();
+    let reports = queues.map(|(index, (queue, &core))| {
+        let packets = queue.target.packets.get();
+        let interrupts = queue.target.interrupts.get();
+        QueueReport {
+            queue: index as u16,
+            core,
+            packets,
+            bytes: queue.target.bytes.get(),
+            interrupts,
+            packets_per_interrupt: (interrupts != 0).then(|| packets as f64 / interrupts as f64),
+            polls: queue.target.polls.get(),
+            empty_polls: queue.target.empty_polls.get(),
+            transmitted: queue.target.transmitted.get(),
+            ring_full: queue.steer.ring_full.get(),
+        }
+    });
+    reports.collect()
+}
+
+/// The figures of a chain's functions at this moment.
+pub fn function_reports(view: &View, direction: Direction) -> Vec<FunctionReport> {
+    let functions = view.functions.of(direction).into_iter();
+    let reports = functions.map(|function| FunctionReport {
+        packets: function.counters.packets.get(),
+        dropped: function.counters.dropped.get(),
+        name: function.name,
+    });
+    reports.collect()
+}
+
+fn latency_report(parts: &[Histogram<u64>]) -> LatencyReport {
+    let Ok(mut latency) = Histogram::<u64>::new(2) else { return LatencyReport::default() };
+    for part in parts {
+        // Bounds grow as needed, so adding cannot fail.
+        let _ = latency.add(part);
+    }
+    if latency.is_empty() {
+        return LatencyReport::default();
+    }
+    let at = |percentile| Some(latency.value_at_percentile(percentile));
+    LatencyReport { p50: at(50.0), p99: at(99.0), p999: at(99.9) }
+}
