@@ -29,6 +29,13 @@ pub(crate) struct CardArgs {
     /// Card file; without one, the built-in demonstration card
     #[arg(value_name = "CARD.toml")]
     card: Option<PathBuf>,
+    #[command(flatten)]
+    changes: ChangeArgs,
+}
+
+/// What is changed of a card.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct ChangeArgs {
     /// What the borrowed core does without work: the same as --set card.idle=...
     #[arg(long, value_enum)]
     idle: Option<Idle>,
@@ -39,12 +46,17 @@ pub(crate) struct CardArgs {
 
 /// A key and the value it is given.
 #[derive(Clone, Debug, PartialEq)]
-struct Setting {
+pub(crate) struct Setting {
     key: String,
     value: Value,
 }
 
 impl Setting {
+    /// This key with this word for a value.
+    pub(crate) fn word(key: &str, word: &str) -> Self {
+        Setting { key: key.into(), value: word.into() }
+    }
+
     fn parse(text: &str) -> Result<Self, String> {
         let (key, value) = text.split_once('=').ok_or("found no `=`, wanted KEY=VALUE")?;
         let (key, value) = (key.trim(), value.trim());
@@ -152,13 +164,28 @@ impl CardArgs {
     pub(crate) fn load(&self) -> Result<Card, ConfigError> {
         let path = self.path();
         let text = path.map_or(Ok(DEMONSTRATION.into()), CardFile::read)?;
-        let file = CardFile::parse(&text, path)?;
-        let settings = self.settings();
+        self.changes.load(&text, path, Vec::new())
+    }
+}
+
+impl ChangeArgs {
+    /// Reads a card file's text and applies first `settings`, then what the command line changes.
+    ///
+    /// # Errors
+    /// What is wrong with the text or with the changes.
+    pub(crate) fn load(
+        &self,
+        text: &str,
+        path: Option<&Path>,
+        mut settings: Vec<Setting>,
+    ) -> Result<Card, ConfigError> {
+        let file = CardFile::parse(text, path)?;
+        settings.extend(self.settings());
         let mut card = Card { file, path: path.map(Path::to_owned), changed: None };
         if settings.is_empty() {
             return Ok(card);
         }
-        let as_written: Table = toml::from_str(&text).map_err(unexpected)?;
+        let as_written: Table = toml::from_str(text).map_err(unexpected)?;
         let mut table = as_written.clone();
         for setting in &settings {
             setting.apply(&mut table)?;
@@ -243,7 +270,8 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), text).unwrap();
         let set = settings.iter().map(|text| Setting::parse(text).unwrap()).collect();
-        CardArgs { card: Some(file.path().into()), idle: None, set }.load().map_err(|error| {
+        let changes = ChangeArgs { idle: None, set };
+        CardArgs { card: Some(file.path().into()), changes }.load().map_err(|error| {
             let is_file = error.file.as_deref() == Some(file.path());
             if is_file { ConfigError { file: Some("FILE".into()), ..error } } else { error }
         })

@@ -2,7 +2,7 @@
 
 use crate::bench::BenchArgs;
 use crate::commands::{card::CardCommandArgs, check::CheckArgs, components::ComponentsArgs};
-use crate::commands::{completions::CompletionsArgs, run::RunArgs};
+use crate::commands::{completions::CompletionsArgs, demo::DemoArgs, run::RunArgs};
 use clap::{Parser, Subcommand};
 
 /// A programmable NIC made from a borrowed CPU core
@@ -43,6 +43,8 @@ pub(crate) enum Command {
     Ports(ComponentsArgs),
     /// List the host attachments that [host] can name
     Attachments(ComponentsArgs),
+    /// Put the card in front of unmodified programs, and show what comes of it (root)
+    Demo(DemoArgs),
     /// Measure the card on this machine
     Bench(BenchArgs),
     /// Print a completion script for a shell

@@ -17,6 +17,7 @@ mod output;
 mod signals;
 mod summary;
 mod template;
+mod workload;
 
 use clap::Parser;
 use std::process::ExitCode;

@@ -1,0 +1,206 @@
+//! `picnic demo web`: nginx behind the card, wrk in front of it.
+
+use crate::card::{Card, ChangeArgs, Setting};
+use crate::live::Live;
+use crate::output::{count, nanoseconds, rate};
+use crate::workload::hosts::{CLIENT, Hosts, Place, SERVER};
+use crate::workload::web::{Load, Server, TOOLS, WebFigures};
+use crate::workload::{program, web};
+use crate::{output, signals, summary};
+use clap::Args;
+use picnic_host::report::Report;
+use picnic_host::run::{self, Running};
+use picnic_host::topology::cores;
+use serde::Serialize;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// The card, which is also an example. Its namespaces get other names here.
+const CARD: &str = include_str!("../../../../../examples/cards/web.toml");
+/// Bytes of the file that is asked for.
+const FILE_BYTES: usize = 1024;
+/// Bytes of a packet on the wire without its Ethernet header.
+const MTU: u32 = 1500;
+/// Time between two looks at what is running.
+const LOOK: Duration = Duration::from_millis(50);
+/// Time between two drawings of the live table.
+const DRAW: Duration = Duration::from_secs(1);
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Builds three network namespaces: wrk in the first, the card's wire in the second, nginx in the
+third, with the card between them. Nothing else on the machine is changed, and all of it is removed
+at the end, also after Ctrl-C; what a killed run left, the next one removes.
+
+Needs root, and nginx and wrk: apt-get install nginx-light wrk
+
+Examples:
+  picnic demo web                         five seconds, 100 connections
+  picnic demo web --connections 1000 --json
+  picnic demo web --set host.queues=2 --set interrupt.rx_usecs=0
+  picnic demo web --keep                  leave it running, to look around
+
+Exit codes: 0 good; 1 failed, also if a request went wrong or the ledger does not balance; 2 usage.")]
+pub(super) struct WebArgs {
+    /// Seconds of load, 1 to 86400
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    seconds: u64,
+    /// Connections kept open, 1 to 50000
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=50_000))]
+    connections: u64,
+    /// Leave everything running afterwards, until Ctrl-C
+    #[arg(long)]
+    keep: bool,
+    #[command(flatten)]
+    changes: ChangeArgs,
+}
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Figures<'a> {
+    demo: &'static str,
+    connections: u64,
+    file_bytes: usize,
+    web: &'a WebFigures,
+    card: &'a Report,
+}
+
+pub(super) fn run(args: &WebArgs, json: bool) -> anyhow::Result<()> {
+    program::need(&[&program::BASIC[..], &TOOLS[..]].concat())?;
+    let stop = signals::stop_flag()?;
+    let go_on = |what: &str| {
+        anyhow::ensure!(!stop.load(Ordering::Acquire), "interrupted; everything is removed");
+        say(json, what);
+        Ok(())
+    };
+    go_on("building namespaces")?;
+    let hosts = Hosts::build(MTU)?;
+    let card = card(args, &hosts)?;
+    go_on("starting the card")?;
+    let running = run::start(&card.file).map_err(|error| card.explain_host(error))?;
+    go_on("starting nginx")?;
+    let workers = cores().len().max(2);
+    let server = Server::start(&hosts, workers, FILE_BYTES)?;
+    go_on(&format!("{} connections for {} s", args.connections, args.seconds))?;
+    let load = Load {
+        connections: args.connections as usize,
+        threads: cores().len(),
+        seconds: args.seconds,
+    };
+    let live = Live::new(&running.view, &running.placement, json);
+    let web = measure(&running, load.start(&hosts, SERVER)?, &stop, live)?;
+    if args.keep {
+        output::tell(kept(&hosts, &web));
+        while !stop.load(Ordering::Acquire) && running.is_alive() {
+            std::thread::sleep(LOOK);
+        }
+    }
+    drop(server);
+    let report = running.stop()?;
+    drop(hosts);
+    let figures = Figures {
+        demo: "web",
+        connections: args.connections,
+        file_bytes: FILE_BYTES,
+        web: &web,
+        card: &report,
+    };
+    let printed = match json {
+        true => output::print_json(&figures),
+        false => output::print(&text(args, &card, &web, &report)),
+    };
+    summary::verdict(&report, None)?;
+    let errors = web.errors.total();
+    anyhow::ensure!(errors == 0, "{errors} requests went wrong: {:?}", web.errors);
+    printed
+}
+
+/// Says on a terminal what is being done.
+fn say(json: bool, what: &str) {
+    let is_terminal = rustix::termios::isatty(std::io::stderr());
+    if !json || is_terminal {
+        output::tell(format_args!("picnic: {what}"));
+    }
+}
+
+/// The example's card with these namespaces, and what the command line changes.
+fn card(args: &WebArgs, hosts: &Hosts) -> anyhow::Result<Card> {
+    let settings = vec![
+        Setting::word("wire[0].namespace", &hosts.netns(Place::Card)),
+        Setting::word("host.namespace", &hosts.netns(Place::Server)),
+    ];
+    Ok(args.changes.load(CARD, None, settings)?)
+}
+
+/// Waits for the end of the load.
+fn measure(
+    running: &Running,
+    mut asking: web::Asking,
+    stop: &AtomicBool,
+    mut live: Option<Live>,
+) -> anyhow::Result<WebFigures> {
+    let mut drawn = Instant::now();
+    let result = loop {
+        if let Some(figures) = asking.finished()? {
+            break Ok(figures);
+        }
+        if stop.load(Ordering::Acquire) {
+            break Err(anyhow::anyhow!("interrupted; everything is removed"));
+        }
+        if !running.is_alive() {
+            break Err(anyhow::anyhow!("a thread of the card has ended: this is a bug of picnic"));
+        }
+        if let Some(live) = live.as_mut().filter(|_| drawn.elapsed() >= DRAW) {
+            live.draw(running.elapsed());
+            drawn = Instant::now();
+        }
+        std::thread::sleep(LOOK);
+    };
+    if let Some(live) = &mut live {
+        live.erase();
+    }
+    result
+}
+
+fn text(args: &WebArgs, card: &Card, web: &WebFigures, report: &Report) -> String {
+    let latency = &web.request_latency_ns;
+    format!(
+        "{} requests/s: {} requests of {FILE_BYTES} bytes in {:.2} s by {} connections, {} errors\n\
+         answered after p50 {}, p99 {}, p999 {}\n\n{}",
+        rate(web.requests_per_second),
+        count(web.requests),
+        web.duration_s,
+        count(args.connections),
+        count(web.errors.total()),
+        nanoseconds(Some(latency.p50)),
+        nanoseconds(Some(latency.p99)),
+        nanoseconds(Some(latency.p999)),
+        summary::text(&card.file.card.name, report, None),
+    )
+}
+
+/// What can be done with what was left running.
+fn kept(hosts: &Hosts, web: &WebFigures) -> String {
+    let (client, server) = (hosts.netns(Place::Client), hosts.netns(Place::Server));
+    format!(
+        "{} requests/s. Still running, until Ctrl-C:\n  \
+         ip netns exec {client} ping {SERVER}\n  \
+         ip netns exec {client} wrk -c 100 http://{SERVER}/file\n  \
+         ip netns exec {server} ping {CLIENT}",
+        rate(web.requests_per_second)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_demo_runs_the_example_in_its_own_namespaces() {
+        let settings = vec![Setting::word("wire[0].namespace", "elsewhere")];
+        let card = ChangeArgs::default().load(CARD, None, settings).unwrap();
+        assert_eq!(card.file.wires[0].port.name(), "packet");
+        assert_eq!(card.file.host.attachment.name(), "tap");
+        assert!(CARD.contains(SERVER) && CARD.contains("namespace = \"card\""));
+    }
+}

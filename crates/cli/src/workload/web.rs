@@ -1,0 +1,254 @@
+//! A web server and a load on it: nginx, wrk.
+//!
+//! nginx runs on a configuration of its own in the hosts' folder: the machine's stays untouched.
+//!
+//! Source: nginx.org/en/docs, wrk(1) and its scripting interface.
+
+use super::hosts::{Hosts, Place};
+use super::program::{Program, Tool};
+use anyhow::Context;
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+/// What this needs beside the basic programs.
+pub(crate) const TOOLS: [Tool; 2] = [("nginx", "nginx-light"), ("wrk", "wrk")];
+
+/// The port that nginx listens on.
+const PORT: u16 = 80;
+/// The name of the file that is asked for.
+const FILE: &str = "file";
+/// How long wrk waits for an answer before it counts an error.
+const TIMEOUT: Duration = Duration::from_secs(5);
+/// Descriptors a process needs beside its connections.
+const DESCRIPTORS: u64 = 128;
+
+/// Has wrk print its figures as one line of JSON, in its own units.
+const REPORT_SCRIPT: &str = r#"
+done = function(summary, latency, requests)
+  local errors = summary.errors
+  io.write(string.format(
+    'picnic {"requests":%d,"duration_us":%d,"bytes":%d,"connect":%d,"read":%d,"write":%d,' ..
+    '"status":%d,"timeout":%d,"p50_us":%d,"p99_us":%d,"p999_us":%d,"max_us":%d}\n',
+    summary.requests, summary.duration, summary.bytes, errors.connect, errors.read,
+    errors.write, errors.status, errors.timeout, latency:percentile(50),
+    latency:percentile(99), latency:percentile(99.9), latency.max))
+end
+"#;
+
+/// A web server that is running.
+pub(crate) struct Server {
+    #[allow(dead_code, reason = "it ends when dropped")]
+    nginx: Program,
+}
+
+impl Server {
+    /// Starts nginx with so many workers, to hand out one file of `bytes` bytes.
+    ///
+    /// # Errors
+    /// It cannot be started, or says something is wrong.
+    pub(crate) fn start(hosts: &Hosts, workers: usize, bytes: usize) -> anyhow::Result<Self> {
+        let folder = hosts.folder();
+        let file = folder.join("nginx.conf");
+        std::fs::write(folder.join(FILE), vec![b'p'; bytes])
+            .and_then(|()| std::fs::write(&file, configuration(&folder.to_string_lossy(), workers)))
+            .with_context(|| format!("cannot write to {}", folder.display()))?;
+        let (folder, file) = (folder.to_string_lossy(), file.to_string_lossy());
+        let words = ["nginx", "-p", &*folder, "-e", "stderr", "-c", &*file];
+        let mut nginx = Program::start(hosts, Place::Server, &words)?;
+        nginx.wait_for_port(PORT)?;
+        Ok(Server { nginx })
+    }
+}
+
+fn configuration(folder: &str, workers: usize) -> String {
+    let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
+        .iter()
+        .map(|kind| format!("  {kind}_temp_path {folder}/{kind};\n"))
+        .collect();
+    format!(
+        "daemon off;\nworker_processes {workers};\npid {folder}/nginx.pid;\n\
+         worker_rlimit_nofile 65536;\nerror_log stderr;\n\
+         events {{ worker_connections 16384; }}\n\
+         http {{\n  access_log off;\n  sendfile on;\n  tcp_nopush on;\n  open_file_cache max=16;\n  \
+         keepalive_requests 1000000000;\n  keepalive_timeout 60s;\n{temporary}  \
+         server {{ listen {PORT} reuseport; root {folder}; }}\n}}\n"
+    )
+}
+
+/// How the server is asked.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Load {
+    /// Connections kept open.
+    pub(crate) connections: usize,
+    /// Threads of wrk, no more than connections.
+    pub(crate) threads: usize,
+    /// Whole seconds.
+    pub(crate) seconds: u64,
+}
+
+impl Load {
+    /// Starts wrk.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub(crate) fn start(self, hosts: &Hosts, address: &str) -> anyhow::Result<Asking> {
+        allow_descriptors(self.connections as u64 + DESCRIPTORS)?;
+        let script = hosts.folder().join("report.lua");
+        std::fs::write(&script, REPORT_SCRIPT)
+            .with_context(|| format!("cannot write {}", script.display()))?;
+        let number = |flag: &str, value: u64| format!("-{flag}{value}");
+        let words = [
+            "wrk".into(),
+            number("t", self.threads.clamp(1, self.connections) as u64),
+            number("c", self.connections as u64),
+            number("d", self.seconds),
+            format!("--timeout={}", TIMEOUT.as_secs()),
+            "-s".into(),
+            script.to_string_lossy().into_owned(),
+            format!("http://{address}/{FILE}"),
+        ];
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        Ok(Asking { wrk: Program::start(hosts, Place::Client, &words)? })
+    }
+}
+
+/// Lets this process and its children have so many descriptors open.
+fn allow_descriptors(wanted: u64) -> anyhow::Result<()> {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current.is_none_or(|current| current >= wanted) {
+        return Ok(());
+    }
+    let maximum = limit.maximum.map_or(wanted, |maximum| maximum.max(wanted));
+    setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), maximum: Some(maximum) })
+        .with_context(|| format!("cannot have {wanted} descriptors open: try fewer connections"))
+}
+
+/// wrk at work.
+pub(crate) struct Asking {
+    wrk: Program,
+}
+
+impl Asking {
+    /// What it came to, once it has ended.
+    ///
+    /// # Errors
+    /// It did not end well, or printed something else.
+    pub(crate) fn finished(&mut self) -> anyhow::Result<Option<WebFigures>> {
+        let Some(status) = self.wrk.ended() else { return Ok(None) };
+        anyhow::ensure!(status.success(), "wrk: {}", self.wrk.last_words());
+        figures(&self.wrk.output()).map(Some)
+    }
+}
+
+/// What wrk's script prints.
+#[derive(Deserialize)]
+struct Printed {
+    requests: u64,
+    duration_us: u64,
+    bytes: u64,
+    connect: u64,
+    read: u64,
+    write: u64,
+    status: u64,
+    timeout: u64,
+    p50_us: u64,
+    p99_us: u64,
+    p999_us: u64,
+    max_us: u64,
+}
+
+/// What the client of a web server has seen.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct WebFigures {
+    /// Requests answered.
+    pub(crate) requests: u64,
+    /// The same, per second.
+    pub(crate) requests_per_second: f64,
+    /// Bytes received.
+    pub(crate) received_bytes: u64,
+    /// Seconds it took.
+    pub(crate) duration_s: f64,
+    /// What went wrong.
+    pub(crate) errors: WebErrors,
+    /// From request to answer.
+    pub(crate) request_latency_ns: WebLatency,
+}
+
+/// Requests that went wrong, by kind.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct WebErrors {
+    pub(crate) connect: u64,
+    pub(crate) read: u64,
+    pub(crate) write: u64,
+    pub(crate) status: u64,
+    pub(crate) timeout: u64,
+}
+
+impl WebErrors {
+    /// All of them.
+    pub(crate) fn total(&self) -> u64 {
+        self.connect + self.read + self.write + self.status + self.timeout
+    }
+}
+
+/// Percentiles in nanoseconds, to the microsecond.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct WebLatency {
+    pub(crate) p50: u64,
+    pub(crate) p99: u64,
+    pub(crate) p999: u64,
+    pub(crate) max: u64,
+}
+
+fn figures(text: &str) -> anyhow::Result<WebFigures> {
+    let line = text.lines().find_map(|line| line.strip_prefix("picnic "));
+    let line = line.context("wrk did not report its figures")?;
+    let printed: Printed = serde_json::from_str(line).context("wrk reports what it should not")?;
+    let duration_s = printed.duration_us as f64 / 1e6;
+    Ok(WebFigures {
+        requests: printed.requests,
+        requests_per_second: printed.requests as f64 / duration_s.max(1e-6),
+        received_bytes: printed.bytes,
+        duration_s,
+        errors: WebErrors {
+            connect: printed.connect,
+            read: printed.read,
+            write: printed.write,
+            status: printed.status,
+            timeout: printed.timeout,
+        },
+        request_latency_ns: WebLatency {
+            p50: printed.p50_us * 1000,
+            p99: printed.p99_us * 1000,
+            p999: printed.p999_us * 1000,
+            max: printed.max_us * 1000,
+        },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_figures_are_found_in_what_wrk_prints() {
+        let text = "Running 2s test\n  2 threads\npicnic {\"requests\":3000,\"duration_us\":2000000,\
+                    \"bytes\":9,\"connect\":1,\"read\":2,\"write\":3,\"status\":4,\"timeout\":5,\
+                    \"p50_us\":1,\"p99_us\":2,\"p999_us\":3,\"max_us\":4}\n";
+        let figures = figures(text).unwrap();
+        assert_eq!((figures.requests_per_second, figures.errors.total()), (1500.0, 15));
+        assert_eq!(figures.request_latency_ns.max, 4000);
+        assert!(super::figures("Running 2s test\n").is_err());
+        assert!(super::figures("picnic {}\n").is_err());
+    }
+
+    #[test]
+    fn the_configuration_writes_nowhere_else() {
+        let text = configuration("/tmp/here", 3);
+        assert!(text.contains("worker_processes 3;") && text.contains("access_log off;"));
+        for line in text.lines().filter(|line| line.contains("_path") || line.contains("pid ")) {
+            assert!(line.contains("/tmp/here/"), "{line}");
+        }
+    }
+}
