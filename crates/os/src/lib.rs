@@ -8,5 +8,6 @@
 
 #![forbid(unsafe_code)]
 
+pub mod admission;
 pub mod schedulers;
 pub mod ticket;

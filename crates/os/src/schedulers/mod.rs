@@ -1,13 +1,22 @@
 //! Which task runs next: one trait, one policy per file.
 //!
-//! A scheduler is asked at every yield. [`Scheduler::decide`] is figure 1 of the
-//! paper: a periodic task if one is due (part I), else another that leaves the
-//! next periodic one its time (part II), else none (part III).
+//! A scheduler is asked at every yield. [`figure_one`] is figure 1 of the paper: a
+//! periodic task if one is due (part I), else another that leaves the next
+//! periodic one its time (part II), else none (part III).
 //!
-//! Guarantees: a decision allocates nothing and reads no clock; the same
-//! candidates give the same decision.
+//! To add a scheduler, implement [`Scheduler`] in a file of its own and name it in
+//! [`registry::SCHEDULERS`].
+//!
+//! Guarantees: a decision allocates nothing and reads no clock; the same history
+//! of candidates gives the same decision.
 //!
 //! Source: NICOS 4.5 and 4.6.
+
+pub mod cyclic;
+pub mod edf;
+pub mod plus;
+pub mod registry;
+pub mod slack;
 
 use crate::ticket::Candidate;
 use picnic_core::time::Time;
@@ -15,7 +24,7 @@ use picnic_core::time::Time;
 /// What is to run next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// The task at this place among the candidates.
+    /// The task at this place among the candidates. It is run: a scheduler may count on it.
     Run(usize),
     /// Nothing, until this time or until a task becomes ready; `None`: until then only.
     Idle(Option<Time>),
@@ -26,25 +35,88 @@ pub trait Scheduler: Send {
     /// Part I: the periodic task that is to run now.
     fn periodic(&mut self, now: Time, tasks: &[Candidate]) -> Option<usize>;
 
-    /// When part I will next have one, if nothing else happens: slack ends then.
+    /// When part I will next have one, if no task becomes ready but by time: slack ends then.
     fn next_periodic(&self, now: Time, tasks: &[Candidate]) -> Option<Time>;
 
-    /// Part II: a task that is not periodic, to run for at most `slack_ns`.
+    /// Part II: a task that is not periodic, and takes `slack_ns` nanoseconds at most.
     fn filler(&mut self, now: Time, slack_ns: u64, tasks: &[Candidate]) -> Option<usize>;
-
-    /// Tasks came, went, or changed their periods.
-    fn tasks_changed(&mut self, _now: Time, _tasks: &[Candidate]) {}
 
     /// Picks among `tasks`.
     fn decide(&mut self, now: Time, tasks: &[Candidate]) -> Decision {
-        if let Some(task) = self.periodic(now, tasks) {
-            return Decision::Run(task);
+        figure_one(self, now, tasks)
+    }
+
+    /// How it lets tasks run, for admission.
+    fn discipline(&self) -> Discipline;
+
+    /// Tasks came, went, or changed their periods or priorities.
+    fn tasks_changed(&mut self, _now: Time, _tasks: &[Candidate]) {}
+}
+
+/// How far a task runs before the scheduler is asked again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Discipline {
+    /// To the end of its invocation.
+    Completion,
+    /// To its next yield.
+    Segment,
+}
+
+/// The three parts of `<Sched>++`, NICOS figure 1.
+pub fn figure_one<S>(scheduler: &mut S, now: Time, tasks: &[Candidate]) -> Decision
+where
+    S: Scheduler + ?Sized,
+{
+    if let Some(task) = scheduler.periodic(now, tasks) {
+        return Decision::Run(task);
+    }
+    let next = scheduler.next_periodic(now, tasks);
+    let slack_ns = next.map_or(u64::MAX, |next| next.since(now));
+    match scheduler.filler(now, slack_ns, tasks) {
+        Some(task) => Decision::Run(task),
+        None => Decision::Idle(next),
+    }
+}
+
+/// The three parts, but a task that has begun is let run to completion: what a scheduler that
+/// knows of no segments does.
+pub fn to_completion<S>(scheduler: &mut S, now: Time, tasks: &[Candidate]) -> Decision
+where
+    S: Scheduler + ?Sized,
+{
+    match tasks.iter().position(|task| task.begun && task.ready) {
+        Some(task) => Decision::Run(task),
+        None => figure_one(scheduler, now, tasks),
+    }
+}
+
+/// The ready task that is not periodic, ends within the slack whatever it does until it waits,
+/// and comes first by priority, then by time of waiting.
+fn whole_filler(slack_ns: u64, tasks: &[Candidate]) -> Option<usize> {
+    first_by_priority(tasks, |task| task.ticket.remaining_ns <= slack_ns)
+}
+
+/// The ready task that is not periodic, passes `fits`, and comes first by priority, then by
+/// time of waiting.
+fn first_by_priority(tasks: &[Candidate], fits: impl Fn(&Candidate) -> bool) -> Option<usize> {
+    let mut best: Option<(usize, u8, u64)> = None;
+    for (index, task) in tasks.iter().enumerate() {
+        if !task.ready || task.is_periodic() {
+            continue;
         }
-        let next = self.next_periodic(now, tasks);
-        let slack_ns = next.map_or(u64::MAX, |next| next.since(now));
-        match self.filler(now, slack_ns, tasks) {
-            Some(task) => Decision::Run(task),
-            None => Decision::Idle(next),
+        let (priority, since) = (task.ticket.priority, task.since);
+        let is_first = best.is_none_or(|(_, best_priority, best_since)| {
+            priority > best_priority || (priority == best_priority && since < best_since)
+        });
+        if is_first && fits(task) {
+            best = Some((index, priority, since));
         }
     }
+    best.map(|(index, ..)| index)
+}
+
+/// When the next periodic task that is not ready now will be released.
+fn next_release(tasks: &[Candidate]) -> Option<Time> {
+    let waiting = tasks.iter().filter(|task| task.is_periodic() && !task.ready);
+    waiting.map(|task| task.ticket.next_release).min()
 }

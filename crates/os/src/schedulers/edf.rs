@@ -1,0 +1,64 @@
+//! Non-preemptive earliest deadline first.
+//!
+//! Of the periodic tasks that are ready, the one with the earliest deadline; at
+//! equal deadlines the higher priority, then the one that waits longer. A task
+//! runs to the end of its invocation. A task that is not periodic runs if all of
+//! its invocation fits before the next release, so none can make a deadline missed.
+//!
+//! Source: NICOS 4.6, "Common Schedulers"; Jeffay, Stanat and Martel, "On
+//! Non-Preemptive Scheduling of Periodic and Sporadic Tasks", RTSS 1991.
+
+use super::{Decision, Discipline, Scheduler, next_release, to_completion, whole_filler};
+use crate::ticket::Candidate;
+use picnic_core::error::ConfigError;
+use picnic_core::registry::{BuildContext, Component};
+use picnic_core::time::Time;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use std::cmp::Reverse;
+
+/// The scheduler.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Edf;
+
+/// It has no keys.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct EdfConfig {}
+
+impl Component for Edf {
+    type Product = Box<dyn Scheduler>;
+    type Config = EdfConfig;
+    const NAME: &'static str = "edf";
+    const HELP: &'static str = "non-preemptive earliest deadline first, to completion";
+
+    fn build(_: EdfConfig, _: &BuildContext) -> Result<Box<dyn Scheduler>, ConfigError> {
+        Ok(Box::new(Edf))
+    }
+}
+
+impl Scheduler for Edf {
+    fn periodic(&mut self, _now: Time, tasks: &[Candidate]) -> Option<usize> {
+        let ready = tasks.iter().enumerate().filter(|(_, task)| task.ready && task.is_periodic());
+        let earliest = ready.min_by_key(|(_, task)| {
+            (task.ticket.next_deadline, Reverse(task.ticket.priority), task.since)
+        });
+        earliest.map(|(index, _)| index)
+    }
+
+    fn next_periodic(&self, _now: Time, tasks: &[Candidate]) -> Option<Time> {
+        next_release(tasks)
+    }
+
+    fn filler(&mut self, _now: Time, slack_ns: u64, tasks: &[Candidate]) -> Option<usize> {
+        whole_filler(slack_ns, tasks)
+    }
+
+    fn decide(&mut self, now: Time, tasks: &[Candidate]) -> Decision {
+        to_completion(self, now, tasks)
+    }
+
+    fn discipline(&self) -> Discipline {
+        Discipline::Completion
+    }
+}
