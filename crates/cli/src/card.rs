@@ -57,6 +57,11 @@ impl Setting {
         Setting { key: key.into(), value: word.into() }
     }
 
+    /// This key with this number for a value.
+    pub(crate) fn number(key: &str, number: u32) -> Self {
+        Setting { key: key.into(), value: Value::Integer(number.into()) }
+    }
+
     fn parse(text: &str) -> Result<Self, String> {
         let (key, value) = text.split_once('=').ok_or("found no `=`, wanted KEY=VALUE")?;
         let (key, value) = (key.trim(), value.trim());

@@ -6,10 +6,15 @@
 mod chain;
 mod dispatch;
 mod doorbell;
+mod facts;
 mod hash;
+mod tcp;
+mod traffic;
+mod web;
 
 use crate::output;
 use clap::{Args, Subcommand};
+use serde_json::Value;
 use std::time::Instant;
 
 /// Measure the card on this machine.
@@ -29,16 +34,25 @@ enum What {
     Doorbell(doorbell::DoorbellArgs),
     /// A chain of `pass` functions, per packet
     Chain(chain::ChainArgs),
+    /// Bulk TCP through card and tap, against a plain veth (root, iperf3)
+    Tcp(tcp::TcpArgs),
+    /// Requests per second of a web server behind the card, against a plain veth (root, nginx, wrk)
+    Web(web::WebArgs),
 }
 
 /// Runs a benchmark.
 pub(crate) fn run(args: &BenchArgs, json: bool) -> anyhow::Result<()> {
-    let result = match &args.what {
+    let mut result = match &args.what {
         What::Dispatch(args) => dispatch::run(args)?,
         What::Hash(args) => hash::run(args)?,
         What::Doorbell(args) => doorbell::run(args)?,
         What::Chain(args) => chain::run(args)?,
+        What::Tcp(args) => tcp::run(args)?,
+        What::Web(args) => web::run(args)?,
     };
+    if let (Some(result), Value::Object(facts)) = (result.as_object_mut(), facts::facts()) {
+        result.extend(facts);
+    }
     if json {
         return output::print_json(&result);
     }

@@ -3,6 +3,7 @@
 //! ```text
 //!  client            card                    server
 //!  c0 ═════ veth ═══ w0 ── packet wire ─ card ─ tap h0 (made by the card)
+//!  p0 ═════════════════ veth (if asked for) ═══════ p0
 //! ```
 //!
 //! Guarantees: all of it is gone once the value is dropped. What a killed process left is removed
@@ -20,6 +21,11 @@ use std::time::{Duration, Instant};
 pub(crate) const CLIENT: &str = "10.88.0.2";
 /// See [`CLIENT`].
 pub(crate) const SERVER: &str = "10.88.0.1";
+
+/// The server's address by the plain veth.
+pub(crate) const PLAIN_SERVER: &str = "10.89.0.1";
+const PLAIN_CLIENT: &str = "10.89.0.2";
+const PLAIN_LINK: &str = "p0";
 
 /// The client's interface, and the one of the card's wire.
 const CLIENT_LINK: &str = "c0";
@@ -84,6 +90,22 @@ impl Hosts {
         hosts.ip(Place::Card, &format!("link set {WIRE_LINK} up"))?;
         hosts.wait_for_carrier()?;
         Ok(hosts)
+    }
+
+    /// Joins client and server by a veth pair without a card, to compare with.
+    pub(crate) fn join_plainly(&self, mtu: u32) -> anyhow::Result<()> {
+        self.ip(
+            Place::Client,
+            &format!(
+                "link add {PLAIN_LINK} mtu {mtu} type veth peer name {PLAIN_LINK} mtu {mtu} netns {}",
+                self.netns(Place::Server)
+            ),
+        )?;
+        for (place, address) in [(Place::Client, PLAIN_CLIENT), (Place::Server, PLAIN_SERVER)] {
+            self.ip(place, &format!("address add {address}/24 dev {PLAIN_LINK}"))?;
+            self.ip(place, &format!("link set {PLAIN_LINK} up"))?;
+        }
+        Ok(())
     }
 
     /// Waits until the wire's interface is running: the kernel says so a moment after both ends

@@ -11,6 +11,7 @@ use std::fs::File;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// How long a server may take until it listens.
@@ -91,7 +92,9 @@ impl Program {
     /// To be called by a thread that lives as long as the program is to.
     pub(crate) fn start(hosts: &Hosts, place: Place, words: &[&str]) -> anyhow::Result<Self> {
         let name = words[0].to_owned();
-        let path = |end: &str| hosts.folder().join(format!("{name}.{end}"));
+        static STARTED: AtomicU64 = AtomicU64::new(0);
+        let number = STARTED.fetch_add(1, Ordering::Relaxed);
+        let path = |end: &str| hosts.folder().join(format!("{name}-{number}.{end}"));
         let (output, errors) = (path("out"), path("err"));
         let file = |path: &PathBuf| {
             File::create(path).with_context(|| format!("cannot make {}", path.display()))

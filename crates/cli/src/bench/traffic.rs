@@ -1,0 +1,129 @@
+//! Real traffic with and without a card, in turns: what such benchmarks share.
+//!
+//! The plain veth joins the same namespaces and uses all cores of the machine. The card runs
+//! only in its own turns, and its borrowed core is one of these cores.
+
+use super::median;
+use crate::card::{ChangeArgs, Setting};
+use crate::workload::hosts::{Hosts, PLAIN_SERVER, Place, SERVER};
+use crate::workload::program::{self, Tool};
+use clap::Args;
+use picnic_host::report::Report;
+use picnic_host::run;
+use serde_json::{Map, Value, json};
+
+/// The card, which is also an example. Its namespaces get other names here.
+const CARD: &str = include_str!("../../../../examples/cards/web.toml");
+
+/// What all of these can be told.
+#[derive(Debug, Args)]
+pub(super) struct TrafficArgs {
+    /// Rounds: each measures both ways in turns
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    pub(super) rounds: u64,
+    /// Seconds of each measurement
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    pub(super) seconds: u64,
+    /// Bytes of a packet on the wire without its Ethernet header
+    #[arg(long, default_value_t = 1500, value_parser = clap::value_parser!(u32).range(1280..=9000))]
+    mtu: u32,
+    #[command(flatten)]
+    changes: ChangeArgs,
+}
+
+/// A way from client to server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// A veth pair, and nothing else.
+    Plain,
+    /// A veth pair, the card and its tap.
+    Card,
+}
+
+impl Way {
+    /// The server's address by this way.
+    pub(super) fn address(self) -> &'static str {
+        match self {
+            Way::Plain => PLAIN_SERVER,
+            Way::Card => SERVER,
+        }
+    }
+}
+
+/// The namespaces, joined both ways.
+pub(super) struct Joined<'a> {
+    args: &'a TrafficArgs,
+    pub(super) hosts: Hosts,
+}
+
+impl<'a> Joined<'a> {
+    /// Builds them.
+    ///
+    /// # Errors
+    /// Not root, a program is not installed, or what the system said.
+    pub(super) fn build(args: &'a TrafficArgs, tools: &[Tool]) -> anyhow::Result<Self> {
+        program::need(&[&program::BASIC[..], tools].concat())?;
+        let hosts = Hosts::build(args.mtu)?;
+        hosts.join_plainly(args.mtu)?;
+        Ok(Joined { args, hosts })
+    }
+
+    /// Runs `body` while this way is open; with what the card says of its run.
+    ///
+    /// # Errors
+    /// Those of `body`; the card does not start; its ledger does not balance.
+    pub(super) fn during<T>(
+        &self,
+        way: Way,
+        body: impl FnOnce() -> anyhow::Result<T>,
+    ) -> anyhow::Result<(T, Option<Report>)> {
+        if way == Way::Plain {
+            return Ok((body()?, None));
+        }
+        let mtu = self.args.mtu;
+        let settings = vec![
+            Setting::word("wire[0].namespace", &self.hosts.netns(Place::Card)),
+            Setting::word("host.namespace", &self.hosts.netns(Place::Server)),
+            // The client's kernel remembers it from one turn to the next.
+            Setting::word("host.mac", "02:00:00:00:88:01"),
+            Setting::number("host.mtu", mtu),
+            // A frame's header, and one VLAN tag.
+            Setting::number("pool.buffer_size", (mtu + 18).max(2048)),
+        ];
+        let card = self.args.changes.load(CARD, None, settings)?;
+        let running = run::start(&card.file).map_err(|error| card.explain_host(error))?;
+        let result = body();
+        let report = running.stop()?;
+        anyhow::ensure!(report.ledger.balanced(), "the ledger does not balance: a bug");
+        Ok((result?, Some(report)))
+    }
+}
+
+/// Measured pairs of one figure.
+#[derive(Debug, Default)]
+pub(super) struct Pairs {
+    plain: Vec<f64>,
+    card: Vec<f64>,
+}
+
+impl Pairs {
+    /// Adds what was measured by one way.
+    pub(super) fn add(&mut self, way: Way, value: f64) {
+        match way {
+            Way::Plain => self.plain.push(value),
+            Way::Card => self.card.push(value),
+        }
+    }
+
+    /// Medians of both, and of the ratios of card to plain with their spread, as fields called
+    /// after `name`.
+    pub(super) fn report(mut self, name: &str, fields: &mut Map<String, Value>) {
+        let mut ratios: Vec<f64> =
+            self.card.iter().zip(&self.plain).map(|(card, plain)| card / plain).collect();
+        fields.insert(format!("plain_{name}"), json!(median(&mut self.plain)));
+        fields.insert(format!("card_{name}"), json!(median(&mut self.card)));
+        fields.insert(format!("ratio_{name}"), json!(median(&mut ratios)));
+        fields.insert(format!("ratio_{name}_min"), json!(ratios.first()));
+        fields.insert(format!("ratio_{name}_max"), json!(ratios.last()));
+    }
+}
