@@ -1,0 +1,84 @@
+//! Figures over repeats: middle, spread, mean.
+
+use serde::Serialize;
+
+/// How the values of a figure lie.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Spread {
+    /// A quarter of them are lower.
+    pub lower_quartile: f64,
+    /// The middle one; the upper of two.
+    pub median: f64,
+    /// A quarter of them are higher.
+    pub upper_quartile: f64,
+    /// How many there are.
+    pub count: usize,
+}
+
+/// Sorts the values and says how they lie; `None` if there are none.
+pub fn spread(values: &mut [f64]) -> Option<Spread> {
+    values.sort_by(f64::total_cmp);
+    let at = |quarters: usize| values.get(values.len() * quarters / 4).copied();
+    Some(Spread {
+        lower_quartile: at(1)?,
+        median: at(2)?,
+        upper_quartile: at(3)?,
+        count: values.len(),
+    })
+}
+
+/// Mean and standard deviation, value by value (Welford, 1962).
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Moments {
+    count: u64,
+    mean: f64,
+    squares: f64,
+}
+
+impl Moments {
+    /// Adds a value.
+    pub fn add(&mut self, value: f64) {
+        self.count += 1;
+        let delta = value - self.mean;
+        self.mean += delta / self.count as f64;
+        self.squares += delta * (value - self.mean);
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// The mean; `None` without values.
+    pub fn mean(&self) -> Option<f64> {
+        (self.count != 0).then_some(self.mean)
+    }
+
+    /// The standard deviation of these values; `None` without values.
+    pub fn standard_deviation(&self) -> Option<f64> {
+        (self.count != 0).then(|| (self.squares / self.count as f64).sqrt())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moments_are_those_of_the_definition() {
+        let values = [2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0];
+        let mut moments = Moments::default();
+        values.iter().for_each(|&value| moments.add(value));
+        assert_eq!(moments.mean(), Some(5.0));
+        assert!((moments.standard_deviation().unwrap() - 2.0).abs() < 1e-12);
+        assert_eq!(Moments::default().mean(), None);
+    }
+
+    #[test]
+    fn a_spread_has_its_values_in_order() {
+        let mut values = [5.0, 1.0, 4.0, 2.0, 3.0];
+        let spread = spread(&mut values).unwrap();
+        assert_eq!((spread.lower_quartile, spread.median, spread.upper_quartile), (2.0, 3.0, 4.0));
+        assert_eq!(super::spread(&mut []), None);
+    }
+}

@@ -1,0 +1,3 @@
+//! One experiment for each figure that the lab reproduces.
+
+pub mod nicos_edf;

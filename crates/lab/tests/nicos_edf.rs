@@ -1,0 +1,78 @@
+//! The experiment `nicos-edf` in the sim world: repeatable, complete, and within its limits.
+
+use picnic_core::config::Section;
+use picnic_core::registry::{BuildContext, Component, find};
+use picnic_lab::experiment::Outcome;
+use picnic_lab::experiments::nicos_edf::{NicosEdf, Settings};
+use picnic_lab::registry::EXPERIMENTS;
+
+fn run(settings: Settings) -> Outcome {
+    let experiment = NicosEdf::build(settings, &BuildContext::default()).unwrap();
+    let mut last = -1.0;
+    let outcome = experiment.run(&mut |share, _| {
+        assert!(share >= last && share <= 1.0, "{last} then {share}");
+        last = share;
+    });
+    assert_eq!(last, 1.0);
+    outcome.unwrap()
+}
+
+fn small() -> Settings {
+    Settings { sets: 10, milliseconds: 2000, ..Settings::default() }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_figures() {
+    let first = run(small());
+    assert_eq!(first, run(small()));
+    assert_ne!(first, run(Settings { seed: 2, ..small() }));
+}
+
+#[test]
+fn filling_the_slack_gains_and_misses_nothing() {
+    let outcome = run(small());
+    let schedulers = outcome.figures["schedulers"].as_array().unwrap();
+    let names: Vec<_> = schedulers.iter().map(|row| row["scheduler"].as_str().unwrap()).collect();
+    assert_eq!(names, ["edf", "edf-plus", "edf-plus", "edf-plus", "edf-background"]);
+    for row in schedulers {
+        let [idle, busy] =
+            ["idle_fraction", "utilization"].map(|field| row[field].as_f64().unwrap());
+        assert!((idle + busy - 1.0).abs() < 1e-9);
+        assert_eq!(row["overruns"], 0);
+        if row["scheduler"] != "edf-background" {
+            assert_eq!(row["deadline_misses"], 0, "{row}");
+        }
+    }
+    assert!(outcome.figures["throughput_gain"].as_f64().unwrap() > 0.0);
+    assert!(outcome.figures["response_change"].as_f64().unwrap() < 0.0);
+}
+
+#[test]
+fn deadlines_are_missed_by_who_takes_no_care() {
+    // Invocations longer than the shortest periods: what does not look at the slack is late.
+    // Under EDF most never run, so sets must not be drawn again for that.
+    let settings = Settings {
+        period_low_us: 4_000,
+        period_high_us: 40_000,
+        periodic_load_low: 0.2,
+        periodic_load_high: 0.3,
+        fewest: 0,
+        ..small()
+    };
+    let outcome = run(settings);
+    for row in outcome.figures["schedulers"].as_array().unwrap() {
+        let misses = row["deadline_misses"].as_u64().unwrap();
+        assert_eq!(misses != 0, row["scheduler"] == "edf-background", "{row}");
+    }
+}
+
+#[test]
+fn wrong_settings_name_what_is_allowed() {
+    let section = Section::named("experiment", "nicos-edf");
+    assert!(find(EXPERIMENTS, &section).is_ok());
+    let build = |settings| NicosEdf::build(settings, &BuildContext::default()).err().unwrap();
+    let error = build(Settings { tasks: 65, ..small() }).to_string();
+    assert!(error.contains("tasks") && error.contains("found 65, allowed is 2 to 64"), "{error}");
+    let error = build(Settings { periodic_load_high: f64::NAN, ..small() }).to_string();
+    assert!(error.contains("periodic_load_high"), "{error}");
+}
