@@ -1,6 +1,7 @@
 //! The command line.
 
 use crate::bench::BenchArgs;
+use crate::commands::lab::LabArgs;
 use crate::commands::{card::CardCommandArgs, check::CheckArgs, components::ComponentsArgs};
 use crate::commands::{completions::CompletionsArgs, demo::DemoArgs, run::RunArgs};
 use clap::{Parser, Subcommand};
@@ -45,6 +46,8 @@ pub(crate) enum Command {
     Attachments(ComponentsArgs),
     /// Put the card in front of unmodified programs, and show what comes of it (root)
     Demo(DemoArgs),
+    /// Run experiments that say what a NIC feature gives
+    Lab(LabArgs),
     /// Measure the card on this machine
     Bench(BenchArgs),
     /// Print a completion script for a shell

@@ -34,15 +34,15 @@ pub(crate) fn is_broken_pipe(error: &anyhow::Error) -> bool {
 
 /// How a column stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Column {
+pub(crate) enum Column<'a> {
     /// Words.
-    Text(&'static str),
+    Text(&'a str),
     /// Figures.
-    Number(&'static str),
+    Number(&'a str),
 }
 
 /// A table without lines: a heading, then the rows, as wide as it needs.
-pub(crate) fn table(columns: &[Column], rows: impl IntoIterator<Item = Vec<String>>) -> String {
+pub(crate) fn table(columns: &[Column<'_>], rows: impl IntoIterator<Item = Vec<String>>) -> String {
     let mut table = Table::new();
     table.set_content_arrangement(ContentArrangement::Disabled);
     written(table, columns, rows)
@@ -50,7 +50,7 @@ pub(crate) fn table(columns: &[Column], rows: impl IntoIterator<Item = Vec<Strin
 
 /// The same, its words broken so that it fits the terminal. The first column stays whole.
 pub(crate) fn fitting_table(
-    columns: &[Column],
+    columns: &[Column<'_>],
     rows: impl IntoIterator<Item = Vec<String>>,
 ) -> String {
     let mut table = Table::new();
@@ -68,7 +68,7 @@ fn width() -> u16 {
 
 fn written(
     mut table: Table,
-    columns: &[Column],
+    columns: &[Column<'_>],
     rows: impl IntoIterator<Item = Vec<String>>,
 ) -> String {
     table.load_preset(presets::NOTHING);

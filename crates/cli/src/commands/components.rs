@@ -71,7 +71,7 @@ pub(crate) struct Described {
     pub(crate) keys: Vec<KeyHelp>,
 }
 
-fn describe<P>(registry: &[Entry<P>]) -> Vec<Described> {
+pub(crate) fn describe<P>(registry: &[Entry<P>]) -> Vec<Described> {
     let described = registry.iter().map(|entry| Described {
         name: entry.name,
         help: entry.help,

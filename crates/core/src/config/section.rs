@@ -83,6 +83,7 @@ impl Section {
         let common: &'static [&'static str] = match kind {
             "function" => &["function"],
             "port" => &["port"],
+            "experiment" => &["experiment"],
             _ => &["attachment"],
         };
         let root = source.table()?.into_inner();

@@ -297,12 +297,14 @@ fn outcome(settings: &Settings, sums: [Sum; 5], draw: u64, refused: u64, starved
     }
     let mut figures = Map::new();
     let mut put = |name: &str, value: Value| figures.insert(name.into(), value);
+    put("world", json!(settings.world));
+    put("figures_are", json!(settings.world.label()));
     put("schedulers", Value::Array(schedulers));
     put("throughput_gain", json!(overall.0.median));
     put("throughput_gain_quartiles", json!([overall.0.lower_quartile, overall.0.upper_quartile]));
     put("response_change", json!(overall.1.median));
     put("response_change_quartiles", json!([overall.1.lower_quartile, overall.1.upper_quartile]));
-    put("sets", json!(settings.sets));
+    put("settings", json!(settings));
     put("sets_drawn", json!(draw));
     put("sets_refused", json!(refused));
     put("sets_starved", json!(starved));
