@@ -46,6 +46,8 @@ pub(crate) enum Command {
     Attachments(ComponentsArgs),
     /// Put the card in front of unmodified programs, and show what comes of it (root)
     Demo(DemoArgs),
+    /// Say what this machine can and cannot do, why, and what mends it
+    Doctor,
     /// Run experiments that say what a NIC feature gives
     Lab(LabArgs),
     /// Measure the card on this machine

@@ -136,3 +136,17 @@ fn help_and_version_go_to_standard_output() {
         assert!(good(&[command, "--help"]).contains("Usage: picnic "), "{command}");
     }
 }
+
+#[test]
+fn doctor_says_why_and_what_mends() {
+    let text = good(&["doctor"]);
+    let findings = good_json(&["doctor", "--json"]);
+    for finding in findings["findings"].as_array().unwrap() {
+        let name = finding["name"].as_str().unwrap();
+        assert!(text.contains(name), "no {name} in:\n{text}");
+        assert!(finding["available"].is_boolean() && finding["reason"].is_string(), "{finding}");
+        if let Some(mend) = finding["mend"].as_str() {
+            assert!(text.contains(mend), "no {mend:?} in:\n{text}");
+        }
+    }
+}

@@ -16,11 +16,13 @@
 //! * [`instrument`]: the tracer of `[trace]`;
 //! * [`run`]: threads, start to clean stop;
 //! * [`monitor`]: the figures of a card while it runs;
-//! * [`report`]: what a run came to.
+//! * [`report`]: what a run came to;
+//! * [`doctor`]: what this machine can do for a card.
 
 #![forbid(unsafe_code)]
 
 pub mod clock;
+pub mod doctor;
 pub mod doorbell;
 pub mod error;
 pub mod idle;

@@ -5,6 +5,7 @@ pub(crate) mod check;
 pub(crate) mod completions;
 pub(crate) mod components;
 pub(crate) mod demo;
+pub(crate) mod doctor;
 pub(crate) mod lab;
 pub(crate) mod run;
 
@@ -26,6 +27,7 @@ pub(crate) fn run(cli: &Cli) -> anyhow::Result<()> {
         Command::Ports(args) => components::run(Kind::Ports, args, json),
         Command::Attachments(args) => components::run(Kind::Attachments, args, json),
         Command::Demo(args) => demo::run(args, json),
+        Command::Doctor => doctor::run(json),
         Command::Lab(args) => lab::run(args, json),
         Command::Bench(args) => bench::run(args, json),
         Command::Completions(args) => completions::run(args, json),

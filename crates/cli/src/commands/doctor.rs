@@ -1,0 +1,27 @@
+//! `picnic doctor`: what this machine can and cannot do, why, and what mends it.
+
+use crate::output::{self, Column};
+use picnic_host::doctor::examine;
+use serde_json::json;
+
+pub(crate) fn run(json: bool) -> anyhow::Result<()> {
+    let findings = examine();
+    if json {
+        return output::print_json(&json!({ "findings": findings }));
+    }
+    let columns = [Column::Text("what"), Column::Text(""), Column::Text("why")];
+    let rows = findings.iter().map(|finding| {
+        let answer = if finding.available { "yes" } else { "no" };
+        vec![finding.name.into(), answer.into(), finding.reason.clone()]
+    });
+    let mut text = output::fitting_table(&columns, rows);
+    let mut missing = findings.iter().filter(|finding| !finding.available).peekable();
+    if missing.peek().is_some() {
+        text += "\nWhat is missing, and what would mend it:\n";
+    }
+    for finding in missing {
+        let mend = finding.mend.as_deref().unwrap_or("nothing on this machine");
+        text += &format!("  {}, for {}\n    {mend}\n", finding.name, finding.needed_for);
+    }
+    output::print(&text)
+}
