@@ -4,10 +4,12 @@
 //! target routine takes a burst from the ring and hands it over; every packet
 //! leaves through [`QueueOut`].
 
+use crate::error::ConfigError;
 use crate::fill::FillReceiver;
 use crate::ledger::{DropReason, QueueLedger, Stage};
 use crate::packet::burst::Burst;
 use crate::packet::desc::Descriptor;
+use crate::packet::landing::Landing;
 use crate::packet::pool::ReturnSender;
 use crate::ring::spsc::Producer;
 use crate::stats::TargetCounters;
@@ -47,8 +49,8 @@ pub trait HostAttachment: Send {
     /// The host side of queue `queue`.
     ///
     /// # Errors
-    /// What the system refused, in words for the user.
-    fn open_queue(&mut self, queue: u16) -> Result<Box<dyn HostQueue>, String>;
+    /// The key that cannot be met, and what the system says.
+    fn open_queue(&mut self, queue: u16) -> Result<Box<dyn HostQueue>, ConfigError>;
 
     /// Empty buffers that each queue wants at hand for what the host sends; zero for a host that
     /// sends nothing but echoes.
@@ -112,9 +114,19 @@ impl<'a> QueueOut<'a> {
     #[inline]
     pub fn unused(&mut self, buffer: Descriptor) {
         match &mut self.fill {
-            Some(fill) => fill.keep(buffer, self.returns),
+            Some(fill) => fill.keep(buffer),
             None => self.returns.give_back(buffer),
         }
+    }
+
+    /// At least `count` empty buffers for a packet of unknown length; see [`Landing`]. `None`
+    /// without them, and while the tx ring is full, as of [`QueueOut::buffer`].
+    #[inline]
+    pub fn landing(&mut self, count: usize) -> Option<&mut Landing> {
+        let room = self.tx.has_room(1);
+        let landing = self.fill.as_mut().filter(|_| room).and_then(|fill| fill.landing(count));
+        self.starved |= landing.is_none();
+        landing
     }
 
     /// The host sends this packet, to wire `packet.wire` unless a tx function decides otherwise.
@@ -137,7 +149,7 @@ impl<'a> QueueOut<'a> {
         self.drop(packet, reason);
     }
 
-    /// Whether [`QueueOut::buffer`] had to say no: the host may have more to send.
+    /// Whether [`QueueOut::buffer`] or [`QueueOut::landing`] had to say no: the host may have more to send.
     #[inline]
     pub fn is_starved(&self) -> bool {
         self.starved

@@ -7,7 +7,7 @@
 //! assert_eq!(sender.top_up(&mut pool), 64); // on the borrowed core
 //! let buffer = receiver.take().unwrap(); // on the target core
 //! assert_eq!(buffer.data().len(), pool.buffer_size());
-//! receiver.keep(buffer, &mut returns[0]);
+//! receiver.keep(buffer);
 //! receiver.empty(&mut returns[0]);
 //! assert_eq!(pool.outstanding(), 0);
 //! ```
@@ -15,10 +15,11 @@
 //! As the fill ring of AF_XDP: the borrowed core owns the pool, so it hands buffers out
 //! ahead of need, and the target core fills them with what the host sends.
 //!
-//! Guarantees: never more buffers out than the ring's depth and the one kept; a buffer in
-//! the ring is not a packet, so the ledger does not know it.
+//! Guarantees: never more buffers out than the ring's depth and the landing; neither's are
+//! packets, so the ledger does not know them.
 
 use crate::packet::desc::Descriptor;
+use crate::packet::landing::Landing;
 use crate::packet::pool::{Pool, ReturnSender};
 use crate::ring::spsc::{self, Consumer, Producer};
 
@@ -28,7 +29,8 @@ use crate::ring::spsc::{self, Consumer, Producer};
 /// If `depth` is zero. Set-up code only.
 pub fn channel(depth: usize) -> (FillSender, FillReceiver) {
     let (producer, consumer) = spsc::channel(depth);
-    (FillSender { ring: producer }, FillReceiver { ring: consumer, kept: None })
+    let landing = Landing::new(depth);
+    (FillSender { ring: producer }, FillReceiver { ring: consumer, landing })
 }
 
 /// The borrowed core's end.
@@ -61,24 +63,28 @@ impl FillSender {
 #[derive(Debug)]
 pub struct FillReceiver {
     ring: Consumer<Descriptor>,
-    /// A buffer that was taken and not used.
-    kept: Option<Descriptor>,
+    /// Buffers that were taken and not used yet.
+    landing: Landing,
 }
 
 impl FillReceiver {
     /// An empty buffer, as long as the pool makes them.
     #[inline]
     pub fn take(&mut self) -> Option<Descriptor> {
-        self.kept.take().or_else(|| self.ring.pop())
+        self.landing.take().or_else(|| self.ring.pop())
     }
 
-    /// Keeps a buffer that was not needed for the next [`FillReceiver::take`]; the second of two
-    /// goes home.
+    /// Keeps a buffer that was not needed for the next [`FillReceiver::take`].
     #[inline]
-    pub fn keep(&mut self, buffer: Descriptor, returns: &mut ReturnSender) {
-        if let Some(other) = self.kept.replace(buffer) {
-            returns.give_back(other);
-        }
+    pub fn keep(&mut self, buffer: Descriptor) {
+        self.landing.keep(buffer);
+    }
+
+    /// A landing of `count` buffers at least; `None` while there are fewer.
+    #[inline]
+    pub fn landing(&mut self, count: usize) -> Option<&mut Landing> {
+        let ring = &mut self.ring;
+        self.landing.fill(count, || ring.pop()).then_some(&mut self.landing)
     }
 
     /// Tells the borrowed core which slots are free again.

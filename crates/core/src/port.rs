@@ -3,6 +3,7 @@
 //! A port is polled by the borrowed core and never blocks. It counts what it
 //! cannot take; it never panics, whatever comes in.
 
+use crate::error::ConfigError;
 use crate::ledger::{CardLedger, DropReason, Stage};
 use crate::packet::burst::Burst;
 use crate::packet::desc::Descriptor;
@@ -16,6 +17,18 @@ use std::os::fd::BorrowedFd;
 
 /// One wire of a card.
 pub trait WirePort: Send {
+    /// Takes the wire up: called once, before the card runs and after all else was found good.
+    /// `pool` is the card's.
+    ///
+    /// # Errors
+    /// The key that cannot be met, and what the system says.
+    fn start(&mut self, _pool: &mut Pool) -> Result<(), ConfigError> {
+        Ok(())
+    }
+
+    /// Gives buffers back that the port has taken ahead of need: called once, at the end.
+    fn stop(&mut self, _pool: &mut Pool) {}
+
     /// Hands over what has arrived by `now`, as much as `rx` has room for.
     fn receive(&mut self, now: Time, rx: &mut Receiver<'_>);
 
@@ -47,6 +60,12 @@ pub trait WirePort: Send {
     /// Whether packets with partial checksums may be handed to [`WirePort::transmit`]. Those of
     /// other wires get them finished before.
     fn takes_partial_checksums(&self) -> bool {
+        false
+    }
+
+    /// Whether super-frames (see [`Descriptor::gso_type`]) may be handed to
+    /// [`WirePort::transmit`]. Those for other wires are dropped as `super_frame`.
+    fn takes_super_frames(&self) -> bool {
         false
     }
 

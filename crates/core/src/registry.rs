@@ -26,6 +26,10 @@ pub struct BuildContext {
     pub directory: PathBuf,
     /// The longest packet one buffer holds, in bytes.
     pub buffer_size: usize,
+    /// Buffers in the pool.
+    pub buffers: usize,
+    /// Whether every wire of the card takes super-frames; known to attachments only.
+    pub super_frames: bool,
 }
 
 impl Default for BuildContext {
@@ -37,6 +41,8 @@ impl Default for BuildContext {
             position: 0,
             directory: PathBuf::from("."),
             buffer_size: 2048,
+            buffers: 8192,
+            super_frames: false,
         }
     }
 }

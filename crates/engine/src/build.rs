@@ -75,20 +75,12 @@ impl Instrument for NoInstrument {}
 /// Why a card could not be built.
 #[derive(Debug, thiserror::Error)]
 pub enum BuildError {
-    /// The card file is wrong.
+    /// The card file is wrong, or asks for what the machine cannot give.
     #[error(transparent)]
     Config(#[from] ConfigError),
     /// There is no memory for the buffers.
     #[error(transparent)]
     Pool(#[from] PoolError),
-    /// The host side could not be opened.
-    #[error("cannot open target queue {queue}: {message}")]
-    Attachment {
-        /// The queue.
-        queue: u16,
-        /// What the system said.
-        message: String,
-    },
 }
 
 /// What builders are told of the card that a file describes.
@@ -100,6 +92,8 @@ pub fn context(file: &CardFile) -> BuildContext {
         position: 0,
         directory: file.directory.clone(),
         buffer_size: file.pool.buffer_size as usize,
+        buffers: file.pool.buffers as usize,
+        super_frames: false,
     }
 }
 
@@ -156,7 +150,9 @@ impl Parts {
         let rx = links(&file.rx, Direction::Rx, registries, &base, instrument)?;
         let tx = links(&file.tx, Direction::Tx, registries, &base, instrument)?;
         let section = &file.host.attachment;
-        let attachment = find(registries.attachments, section)?.build(section, &base)?;
+        let super_frames = wires.iter().all(|(_, port)| port.takes_super_frames());
+        let host = BuildContext { super_frames, ..base };
+        let attachment = find(registries.attachments, section)?.build(section, &host)?;
         Ok(Parts { wires, rx, tx, attachment })
     }
 
@@ -190,8 +186,8 @@ pub fn assemble(
     card_doorbell: Arc<dyn Doorbell>,
     instrument: &mut dyn Instrument,
 ) -> Result<Assembled, BuildError> {
-    let Parts { wires, rx, tx, mut attachment } = parts;
-    let (pool, returns) = Pool::new(&file.pool, doorbells.len())?;
+    let Parts { mut wires, rx, tx, mut attachment } = parts;
+    let (mut pool, returns) = Pool::new(&file.pool, doorbells.len())?;
     let ledger = Arc::new(Ledger::new(doorbells.len()));
     let card_gate = Arc::new(Gate::new());
     let (mut targets, mut tx_rings) = (Vec::new(), Vec::new());
@@ -205,9 +201,8 @@ pub fn assemble(
     let mut fill_rings = Vec::new();
     for (index, (doorbell, returns)) in doorbells.iter().zip(returns).enumerate() {
         let index = index as u16;
-        let host = attachment
-            .open_queue(index)
-            .map_err(|message| BuildError::Attachment { queue: index, message })?;
+        let section = &file.host.attachment;
+        let host = attachment.open_queue(index).map_err(|error| section.locate(error))?;
         let (ring, ring_consumer) = spsc::channel(file.host.ring_size);
         let (tx_producer, tx_ring) = spsc::channel(file.host.tx_ring_size);
         let gate = Arc::new(Gate::new());
@@ -247,6 +242,13 @@ pub fn assemble(
             poll_ns: u64::from(file.interrupt.poll_usecs) * 1000,
             state: QueueState::default(),
         });
+    }
+    // Last of what can fail: a wire that was taken up has buffers, and the pool wants them back.
+    for (index, (_, port)) in wires.iter_mut().enumerate() {
+        if let Err(error) = port.start(&mut pool) {
+            wires[..index].iter_mut().for_each(|(_, port)| port.stop(&mut pool));
+            return Err(BuildError::Config(file.wires[index].port.locate(error)));
+        }
     }
     let (names, wires): (Vec<_>, Vec<_>) = wires
         .into_iter()

@@ -222,6 +222,7 @@ impl Card {
                 break;
             }
         }
+        self.wires.iter_mut().for_each(|wire| wire.port.stop(&mut self.doors.pool));
         self.doors.note_depths();
         self.doors.pool.outstanding()
     }

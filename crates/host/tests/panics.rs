@@ -42,7 +42,7 @@ impl Component for FaultyHost {
 }
 
 impl HostAttachment for FaultyHost {
-    fn open_queue(&mut self, _: u16) -> Result<Box<dyn HostQueue>, String> {
+    fn open_queue(&mut self, _: u16) -> Result<Box<dyn HostQueue>, ConfigError> {
         Ok(Box::new(FaultyHost))
     }
 }

@@ -36,9 +36,10 @@ impl Component for Sender {
 }
 
 impl HostAttachment for Sender {
-    fn open_queue(&mut self, _: u16) -> Result<Box<dyn HostQueue>, String> {
+    fn open_queue(&mut self, _: u16) -> Result<Box<dyn HostQueue>, ConfigError> {
         let flags = EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC;
-        let event = eventfd(1, flags).map_err(|error| error.to_string())?;
+        let event =
+            eventfd(1, flags).map_err(|error| ConfigError::new("attachment", error.to_string()))?;
         Ok(Box::new(SenderQueue { event, left: 0, packets: self.0.packets, rest: 5 }))
     }
 

@@ -336,6 +336,10 @@ impl WirePort for PacketPort {
         true
     }
 
+    fn takes_super_frames(&self) -> bool {
+        true
+    }
+
     fn next_deadline(&self) -> Option<Time> {
         // While it runs, packets and changes of the interface wake the card by themselves.
         (self.link != Link::Running).then_some(self.next_check)

@@ -118,10 +118,11 @@ impl App {
 }
 
 impl HostAttachment for App {
-    fn open_queue(&mut self, queue: u16) -> Result<Box<dyn HostQueue>, String> {
+    fn open_queue(&mut self, queue: u16) -> Result<Box<dyn HostQueue>, ConfigError> {
         let index = usize::from(queue);
         if index >= self.counters.len() {
-            return Err(format!("queue {queue} of {}: no such queue", self.counters.len()));
+            let message = format!("queue {queue} of {}: no such queue", self.counters.len());
+            return Err(ConfigError::new("queues", message));
         }
         Ok(Box::new(AppQueue {
             mode: self.config.mode,

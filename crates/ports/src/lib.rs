@@ -5,7 +5,7 @@
 //! * [`pcap`]: a wire that replays a capture;
 //! * [`af_packet`]: a wire that is an interface of the kernel, by packet socket;
 //! * [`app`]: a host that is a function in this process;
-//! * [`tap`]: a host that is an interface of the kernel;
+//! * [`tap`]: a host, or a wire, that is a TAP interface of the kernel;
 //! * [`middleware`]: tracer and fault injector, between card and ports;
 //! * [`capture`], [`pcapng`]: packets written to a file, off the data path;
 //! * [`virtio`]: the header that keeps offloads across the kernel's border.

@@ -219,6 +219,11 @@ impl WirePort for PcapPort {
         }
     }
 
+    /// What is sent goes nowhere: there is nobody to cut it for.
+    fn takes_super_frames(&self) -> bool {
+        true
+    }
+
     fn is_patient(&self) -> bool {
         self.pace == Pace::FlatOut
     }

@@ -16,14 +16,14 @@ use crate::af_packet::Packet;
 use crate::app::App;
 use crate::generator::Generator;
 use crate::pcap::Pcap;
-use crate::tap::Tap;
+use crate::tap::{Tap, TapWire};
 use picnic_core::attachment::HostAttachment;
 use picnic_core::port::WirePort;
 use picnic_core::registry::Entry;
 
 /// What `port` can name in `[[wire]]`.
 pub static WIRES: &[Entry<Box<dyn WirePort>>] =
-    &[Entry::of::<Generator>(), Entry::of::<Pcap>(), Entry::of::<Packet>()];
+    &[Entry::of::<Generator>(), Entry::of::<Pcap>(), Entry::of::<Packet>(), Entry::of::<TapWire>()];
 
 /// What `attachment` can name in `[host]`.
 pub static ATTACHMENTS: &[Entry<Box<dyn HostAttachment>>] =

@@ -2,6 +2,7 @@
 
 pub mod burst;
 pub mod desc;
+pub mod landing;
 pub mod layers;
 pub mod offload;
 pub mod pool;

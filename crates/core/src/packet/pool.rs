@@ -335,7 +335,7 @@ pub(super) fn segments(descriptor: &Descriptor) -> impl Iterator<Item = &[u8]> {
         let (buffer, offset, length) = next?;
         next = chained.then(|| next_segment(buffer)).flatten();
         // SAFETY: the head of the chain owns all its buffers; links are written by
-        // `Pool::packet` with ranges inside their buffers, and the head is borrowed.
+        // `Pool::packet` and `link` with ranges inside their buffers, and the head is borrowed.
         Some(unsafe {
             std::slice::from_raw_parts(address(buffer).add(offset as usize), length as usize)
         })
@@ -757,6 +757,25 @@ fn shuffle(buffers: &mut [u32]) {
         state ^= state << 17;
         buffers.swap(last, (state % (last as u64 + 1)) as usize);
     }
+}
+
+/// One packet of these parts, in this order; each is a packet in one buffer.
+pub(super) fn link(mut head: Descriptor, parts: impl Iterator<Item = Descriptor>) -> Descriptor {
+    let (mut last, mut total) = (head.buffer, u32::from(head.length));
+    for part in parts {
+        let link = header_mut(last);
+        link.next_buffer = part.buffer;
+        link.next_offset = part.offset;
+        link.next_length = part.length;
+        link.has_next = 1;
+        (last, total) = (part.buffer, total + u32::from(part.length));
+        // The head owns the part's buffer from here on.
+    }
+    if last != head.buffer {
+        head.set_chained(true);
+        header_mut(head.buffer).total_length = total;
+    }
+    head
 }
 
 /// Walks a chain, unlinking each buffer before it is handed on.

@@ -66,7 +66,7 @@ impl HostQueue for NullHost {
 }
 
 impl HostAttachment for NullHost {
-    fn open_queue(&mut self, _: u16) -> Result<Box<dyn HostQueue>, String> {
+    fn open_queue(&mut self, _: u16) -> Result<Box<dyn HostQueue>, ConfigError> {
         Ok(Box::new(NullHost))
     }
 }

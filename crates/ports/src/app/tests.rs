@@ -258,5 +258,5 @@ fn bad_values_are_refused() {
     }
     assert!(build("mode = \"echo\"\ncost_ns = 5\nverify_order = true").is_ok());
     let mut app = App::new(AppConfig::default(), &BuildContext::default()).unwrap();
-    assert!(app.open_queue(4).is_err_and(|error| error.contains("queue 4 of 4")));
+    assert!(app.open_queue(4).is_err_and(|error| error.message.contains("queue 4 of 4")));
 }

@@ -256,6 +256,11 @@ impl WirePort for Generator {
         }
     }
 
+    /// What is sent goes nowhere: there is nobody to cut it for.
+    fn takes_super_frames(&self) -> bool {
+        true
+    }
+
     fn is_patient(&self) -> bool {
         self.pace.is_none()
     }

@@ -211,6 +211,18 @@ impl WirePort for FaultyWire {
         self.port.takes_partial_checksums()
     }
 
+    fn takes_super_frames(&self) -> bool {
+        self.port.takes_super_frames()
+    }
+
+    fn start(&mut self, pool: &mut Pool) -> Result<(), ConfigError> {
+        self.port.start(pool)
+    }
+
+    fn stop(&mut self, pool: &mut Pool) {
+        self.port.stop(pool);
+    }
+
     fn report(&self) -> Vec<String> {
         let mut lines = self.port.report();
         lines.push(self.faults.summary());

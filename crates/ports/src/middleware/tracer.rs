@@ -29,6 +29,7 @@ use picnic_core::function::Function;
 use picnic_core::out::Out;
 use picnic_core::packet::burst::Burst;
 use picnic_core::packet::desc::Descriptor;
+use picnic_core::packet::pool::Pool;
 use picnic_core::port::{Receiver, Transmitter, WirePort};
 use picnic_core::registry::BuildContext;
 use picnic_core::time::Time;
@@ -238,6 +239,18 @@ impl WirePort for TracedWire {
 
     fn takes_partial_checksums(&self) -> bool {
         self.port.takes_partial_checksums()
+    }
+
+    fn takes_super_frames(&self) -> bool {
+        self.port.takes_super_frames()
+    }
+
+    fn start(&mut self, pool: &mut Pool) -> Result<(), ConfigError> {
+        self.port.start(pool)
+    }
+
+    fn stop(&mut self, pool: &mut Pool) {
+        self.port.stop(pool);
     }
 
     fn report(&self) -> Vec<String> {

@@ -21,6 +21,7 @@ const NLMSG_ERROR: u16 = 2;
 
 const IFLA_ADDRESS: u16 = 1;
 const IFLA_MTU: u16 = 4;
+const IFLA_TXQLEN: u16 = 13;
 const IFLA_CARRIER: u16 = 33;
 const IFF_UP: u32 = 1;
 const IFA_ADDRESS: u16 = 1;
@@ -40,6 +41,7 @@ const ANSWER_BYTES: usize = 16384;
 /// One interface of the calling thread's network namespace.
 #[derive(Debug)]
 pub(crate) struct Link {
+    /// Of the namespace that it was made in, wherever it is used.
     socket: OwnedFd,
     index: u32,
 }
@@ -52,6 +54,19 @@ impl Link {
         let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None)?;
         let index = netdevice::name_to_index(socket.as_fd(), name)?;
         Ok(Link { socket, index })
+    }
+
+    /// Looks for the interface called `name` again, where this one was found.
+    pub(crate) fn find_again(&mut self, name: &str) -> Result<(), Errno> {
+        self.index = netdevice::name_to_index(self.socket.as_fd(), name)?;
+        Ok(())
+    }
+
+    /// Sets how many packets may wait in the interface's queue, or in each of them.
+    pub(crate) fn set_queue_length(&self, packets: u32) -> Result<(), Errno> {
+        let mut message = self.link_message(0, 0);
+        attribute(&mut message, IFLA_TXQLEN, &packets.to_ne_bytes());
+        self.ask(message)
     }
 
     /// Sets the MAC address.

@@ -21,19 +21,42 @@ pub(crate) const DEVICE: &str = "/dev/net/tun";
 /// Bytes of an interface's name, the zero behind it included.
 const NAME_BYTES: usize = libc::IFNAMSIZ;
 
-/// Opens one queue of the TAP device `name` ("%d" in it becomes a free number), which is made
-/// if it does not exist; with `exclusive` it must not. Returns the device's name, too.
+/// A queue of no device yet. It belongs to the calling thread's network namespace for good.
 ///
 /// # Errors
-/// What the system says; `EBUSY` if it exists and must not, `EINVAL` if it is of another kind.
-pub(crate) fn open_queue(name: &str, exclusive: bool) -> io::Result<(OwnedFd, String)> {
-    let queue: OwnedFd = OpenOptions::new()
+/// What the system says: there is no TUN, or it may not be used.
+pub(crate) fn open() -> io::Result<OwnedFd> {
+    let queue = OpenOptions::new()
         .read(true)
         .write(true)
         .custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC)
-        .open(DEVICE)?
-        .into();
-    let mut flags = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_MULTI_QUEUE | libc::IFF_VNET_HDR;
+        .open(DEVICE)?;
+    Ok(queue.into())
+}
+
+/// Makes `queue` one of the TAP device `name` ("%d" in it becomes a free number), which is made
+/// if it does not exist; with `exclusive` it must not. A queue whose device was deleted can be
+/// attached again. Returns the device's name.
+///
+/// # Errors
+/// What the system says; `EBUSY` if it exists and must not, `EINVAL` if it is of another kind.
+pub(crate) fn attach(queue: BorrowedFd<'_>, name: &str, exclusive: bool) -> io::Result<String> {
+    match attach_as(queue, name, exclusive, libc::IFF_MULTI_QUEUE) {
+        // One that was made for a single queue wants to be asked so.
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) && !exclusive => {
+            attach_as(queue, name, false, 0)
+        }
+        result => result,
+    }
+}
+
+fn attach_as(
+    queue: BorrowedFd<'_>,
+    name: &str,
+    exclusive: bool,
+    kind: libc::c_int,
+) -> io::Result<String> {
+    let mut flags = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR | kind;
     if exclusive {
         flags |= libc::IFF_TUN_EXCL;
     }
@@ -49,14 +72,23 @@ pub(crate) fn open_queue(name: &str, exclusive: bool) -> io::Result<(OwnedFd, St
     check(unsafe { libc::ioctl(queue.as_raw_fd(), libc::TUNSETVNETHDRSZ, &raw const size) })?;
     let given = &request[..NAME_BYTES];
     let end = given.iter().position(|&byte| byte == 0).unwrap_or(NAME_BYTES);
-    Ok((queue, String::from_utf8_lossy(&given[..end]).into_owned()))
+    Ok(String::from_utf8_lossy(&given[..end]).into_owned())
 }
 
-/// Says that the reader of these queues takes partial checksums, and no super-frames.
-pub(crate) fn offload_checksums(queue: BorrowedFd<'_>) -> io::Result<()> {
-    let features = libc::c_ulong::from(libc::TUN_F_CSUM);
-    // SAFETY: this request takes its argument by value.
-    check(unsafe { libc::ioctl(queue.as_raw_fd(), libc::TUNSETOFFLOAD, features) })
+/// Says that the reader of the device's queues takes partial checksums, and super-frames of TCP
+/// and UDP or not.
+pub(crate) fn set_offloads(queue: BorrowedFd<'_>, super_frames: bool) -> io::Result<()> {
+    let set = |features: libc::c_uint| {
+        let features = libc::c_ulong::from(features);
+        // SAFETY: this request takes its argument by value.
+        check(unsafe { libc::ioctl(queue.as_raw_fd(), libc::TUNSETOFFLOAD, features) })
+    };
+    if !super_frames {
+        return set(libc::TUN_F_CSUM);
+    }
+    let tcp = libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6 | libc::TUN_F_TSO_ECN;
+    // Kernels before 6.2 do not know those of UDP.
+    set(tcp | libc::TUN_F_USO4 | libc::TUN_F_USO6).or_else(|_| set(tcp))
 }
 
 /// Has the device stay when its last descriptor is closed, or not.

@@ -1,4 +1,4 @@
-//! The keys of `attachment = "tap"`, checked.
+//! The keys of `attachment = "tap"` and of `port = "tap"`, checked.
 
 use picnic_core::error::ConfigError;
 use picnic_core::registry::BuildContext;
@@ -12,45 +12,101 @@ const MTU_HIGH: u32 = 9000;
 const MTU_IPV6: u32 = 1280;
 /// An Ethernet header and one VLAN tag, which the MTU does not count.
 const FRAME_BYTES: usize = 18;
+/// A super-frame of 64 KiB with its Ethernet header and two VLAN tags.
+const SUPER_FRAME_BYTES: usize = 65_536 + 22;
+/// Buffers that one read scatters a packet over, at most.
+pub(super) const LANDING_BUFFERS: usize = 64;
+/// Packets that may wait in a queue of the interface: see the note in `mod.rs`.
+const TX_QUEUE_LENGTH: u32 = 4096;
+const TX_QUEUE_ALLOWED: std::ops::RangeInclusive<u32> = 16..=65_536;
 /// The longest name of an interface, in bytes.
 const NAME_BYTES: usize = 15;
 
-/// The keys of `attachment = "tap"`.
-#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq)]
-#[serde(deny_unknown_fields, default)]
-pub struct TapConfig {
-    /// Name of the interface, up to 15 bytes; "%d" in it becomes the lowest free number.
-    pub name: String,
-    /// Its MAC address, as 02:00:00:00:00:01. The kernel draws one if absent.
-    pub mac: Option<String>,
-    /// Bytes of the longest packet without its Ethernet header, 68 to 9000.
-    pub mtu: u32,
-    /// Its addresses with prefix length, as 10.0.0.1/24 or fd00::1/64.
-    pub addresses: Vec<String>,
-    /// The network namespace to make it in: a name of `ip netns`, or a path. The card's own if
-    /// absent.
-    pub namespace: Option<String>,
-    /// Leave the interface behind when the card ends, and take up one that was left.
-    pub persistent: bool,
-    /// Take the interface up.
-    pub up: bool,
-    /// Number of the wire that the host's packets leave by, unless a tx function decides otherwise.
-    pub wire: u8,
+macro_rules! keys {
+    ($(#[$about:meta])* $name:ident { $($(#[$extra_about:meta])* $extra:ident: $type:ty = $value:expr,)* }) => {
+        $(#[$about])*
+        #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq)]
+        #[serde(deny_unknown_fields, default)]
+        pub struct $name {
+            /// Name of the interface, up to 15 bytes; "%d" in it becomes the lowest free number.
+            pub name: String,
+            /// Its MAC address, as 02:00:00:00:00:01. The kernel draws one if absent.
+            pub mac: Option<String>,
+            /// Bytes of the longest packet without its Ethernet header, 68 to 9000.
+            pub mtu: u32,
+            /// Its addresses with prefix length, as 10.0.0.1/24 or fd00::1/64.
+            pub addresses: Vec<String>,
+            /// The network namespace to make it in: a name of `ip netns`, or a path. The card's
+            /// own if absent.
+            pub namespace: Option<String>,
+            /// Leave the interface behind when the card ends, and take up one that was left.
+            pub persistent: bool,
+            /// Take the interface up.
+            pub up: bool,
+            /// Packets that may wait in each of its queues for the card, 16 to 65536.
+            pub tx_queue_length: u32,
+            /// Let the kernel send super-frames of up to 64 KiB, if all that it takes is there.
+            pub super_frames: bool,
+            $($(#[$extra_about])* pub $extra: $type,)*
+        }
+
+        impl Default for $name {
+            fn default() -> Self {
+                $name {
+                    name: "picnic%d".into(),
+                    mac: None,
+                    mtu: 1500,
+                    addresses: Vec::new(),
+                    namespace: None,
+                    persistent: false,
+                    up: true,
+                    tx_queue_length: TX_QUEUE_LENGTH,
+                    super_frames: true,
+                    $($extra: $value,)*
+                }
+            }
+        }
+
+        impl $name {
+            /// Reads and checks the keys of the interface, which has `queues` queues.
+            ///
+            /// # Errors
+            /// A value that is not allowed: key, what was found, what is allowed.
+            pub(super) fn read(self, context: &BuildContext, queues: u16) -> Result<Wanted, ConfigError> {
+                let $name {
+                    name, mac, mtu, addresses, namespace, persistent, up, tx_queue_length, super_frames, ..
+                } = self;
+                let wanted = Wanted {
+                    name,
+                    mac: None,
+                    mtu,
+                    addresses: Vec::new(),
+                    namespace,
+                    persistent,
+                    up,
+                    tx_queue_length,
+                    landing: 1,
+                    super_frames,
+                    queues,
+                };
+                wanted.check(mac.as_deref(), &addresses, context)
+            }
+        }
+    };
 }
 
-impl Default for TapConfig {
-    fn default() -> Self {
-        TapConfig {
-            name: "picnic%d".into(),
-            mac: None,
-            mtu: 1500,
-            addresses: Vec::new(),
-            namespace: None,
-            persistent: false,
-            up: true,
-            wire: 0,
-        }
+keys! {
+    /// The keys of `attachment = "tap"`.
+    TapConfig {
+        /// Number of the wire that the host's packets leave by, unless a tx function decides
+        /// otherwise.
+        wire: u8 = 0,
     }
+}
+
+keys! {
+    /// The keys of `port = "tap"`.
+    TapWireConfig {}
 }
 
 /// An address with the length of its network's prefix.
@@ -70,18 +126,24 @@ pub(super) struct Wanted {
     pub(super) namespace: Option<String>,
     pub(super) persistent: bool,
     pub(super) up: bool,
+    pub(super) tx_queue_length: u32,
+    /// Buffers that the longest packet takes.
+    pub(super) landing: usize,
+    pub(super) super_frames: bool,
     pub(super) queues: u16,
 }
 
-impl TapConfig {
-    /// Reads and checks all keys.
-    ///
-    /// # Errors
-    /// A value that is not allowed: key, what was found, what is allowed.
-    pub(super) fn read(self, context: &BuildContext) -> Result<Wanted, ConfigError> {
-        let wrong = |key: &str, found: &dyn std::fmt::Debug, allowed: &str| {
-            ConfigError::new(key, format!("found {found:?}, allowed: {allowed}"))
-        };
+fn wrong(key: &str, found: &dyn std::fmt::Debug, allowed: &str) -> ConfigError {
+    ConfigError::new(key, format!("found {found:?}, allowed: {allowed}"))
+}
+
+impl Wanted {
+    fn check(
+        mut self,
+        mac: Option<&str>,
+        addresses: &[String],
+        context: &BuildContext,
+    ) -> Result<Wanted, ConfigError> {
         if !is_interface_name(&self.name) {
             let allowed = "1 to 15 bytes without space, slash and colon, and at most one \"%d\"";
             return Err(wrong("name", &self.name, allowed));
@@ -93,12 +155,12 @@ impl TapConfig {
             );
             return Err(ConfigError::new("persistent", message));
         }
-        let mac = match &self.mac {
-            None => None,
-            Some(text) => Some(parse_mac(text).ok_or_else(|| {
-                wrong("mac", text, "six bytes as 02:00:00:00:00:01, not multicast, not zero")
-            })?),
-        };
+        if let Some(text) = mac {
+            let mac = parse_mac(text).ok_or_else(|| {
+                wrong("mac", &text, "six bytes as 02:00:00:00:00:01, not multicast, not zero")
+            })?;
+            self.mac = Some(mac);
+        }
         if !(MTU_LOW..=MTU_HIGH).contains(&self.mtu) {
             let allowed = format!("{MTU_LOW} to {MTU_HIGH}");
             return Err(wrong("mtu", &self.mtu, &allowed));
@@ -112,8 +174,15 @@ impl TapConfig {
             );
             return Err(ConfigError::new("mtu", message));
         }
-        let mut addresses = Vec::new();
-        for (index, text) in self.addresses.iter().enumerate() {
+        if !TX_QUEUE_ALLOWED.contains(&self.tx_queue_length) {
+            let (low, high) = TX_QUEUE_ALLOWED.into_inner();
+            return Err(wrong(
+                "tx_queue_length",
+                &self.tx_queue_length,
+                &format!("{low} to {high}"),
+            ));
+        }
+        for (index, text) in addresses.iter().enumerate() {
             let cidr = parse_cidr(text).ok_or_else(|| {
                 let allowed = "an address and a prefix length, as 10.0.0.1/24 or fd00::1/64";
                 wrong(&format!("addresses[{index}]"), text, allowed)
@@ -122,22 +191,21 @@ impl TapConfig {
                 let allowed = format!("{MTU_IPV6} or more with an IPv6 address");
                 return Err(wrong("mtu", &self.mtu, &allowed));
             }
-            addresses.push(cidr);
+            self.addresses.push(cidr);
         }
-        if self.wire >= context.wires {
-            let allowed = format!("0 to {}", context.wires.saturating_sub(1));
-            return Err(wrong("wire", &self.wire, &allowed));
+        self.decide_super_frames(context);
+        Ok(self)
+    }
+
+    /// Super-frames need a system call that takes all buffers of one, and a pool that is not
+    /// eaten up by those laid out for them.
+    fn decide_super_frames(&mut self, context: &BuildContext) {
+        let landing = SUPER_FRAME_BYTES.div_ceil(context.buffer_size.max(1));
+        let laid_out = landing * usize::from(self.queues);
+        self.super_frames &= landing <= LANDING_BUFFERS && laid_out <= context.buffers / 4;
+        if self.super_frames {
+            self.landing = landing;
         }
-        Ok(Wanted {
-            name: self.name,
-            mac,
-            mtu: self.mtu,
-            addresses,
-            namespace: self.namespace,
-            persistent: self.persistent,
-            up: self.up,
-            queues: context.queues,
-        })
     }
 }
 
@@ -180,7 +248,7 @@ mod tests {
         let section =
             Section::from_text("attachment", &format!("attachment = \"tap\"\n{keys}")).unwrap();
         let config = section.parse::<TapConfig>().unwrap();
-        section.locate(config.read(&BuildContext::default()).unwrap_err())
+        section.locate(config.read(&BuildContext::default(), 4).unwrap_err())
     }
 
     #[test]
@@ -208,7 +276,7 @@ mod tests {
             ("addresses = [\"10.0.0.300/24\"]", "addresses[0]", "10.0.0.300/24"),
             ("addresses = [\"fd00::1/129\"]", "addresses[0]", "fd00::1/129"),
             ("addresses = [\"224.0.0.1/24\"]", "addresses[0]", "224.0.0.1/24"),
-            ("wire = 1", "wire", "allowed: 0 to 0"),
+            ("tx_queue_length = 15", "tx_queue_length", "allowed: 16 to 65536"),
         ] {
             let error = error(keys);
             assert_eq!(error.key, key, "{keys}: {error}");
@@ -227,10 +295,24 @@ mod tests {
             ..TapConfig::default()
         };
         let context = BuildContext { buffer_size: 9018, queues: 3, ..BuildContext::default() };
-        let wanted = config.read(&context).unwrap();
+        let wanted = config.read(&context, 3).unwrap();
         assert_eq!(wanted.mac, Some([2, 10, 11, 12, 0, 1]));
         let cidr = |text: &str, prefix| Cidr { address: text.parse().unwrap(), prefix };
         assert_eq!(wanted.addresses, [cidr("10.0.0.1", 24), cidr("fd00::1", 64)]);
         assert_eq!((wanted.queues, wanted.mtu), (3, 9000));
+        assert_eq!((wanted.super_frames, wanted.landing), (true, 8));
+    }
+
+    #[test]
+    fn super_frames_need_buffers_to_land_in() {
+        for (buffer_size, buffers, landing) in
+            [(2048, 8192, 33), (2048, 263, 1), (2048, 264, 33), (1518, 8192, 44), (1000, 65536, 1)]
+        {
+            let context = BuildContext { buffer_size, buffers, ..BuildContext::default() };
+            let config = TapWireConfig { mtu: 900, ..TapWireConfig::default() };
+            let wanted = config.read(&context, 2).unwrap();
+            assert_eq!(wanted.landing, landing, "{buffer_size} {buffers}");
+            assert_eq!(wanted.super_frames, landing != 1);
+        }
     }
 }

@@ -1,24 +1,21 @@
 //! Makes the TAP device that the keys ask for: queues, MAC, MTU, addresses, up.
 
 use super::config::Wanted;
+use super::queue::Queue;
 use crate::sys::link::Link;
 use crate::sys::{namespace, tun};
+use picnic_core::error::ConfigError;
 use rustix::io::Errno;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 
-/// A device with all its queues open, by number.
-#[derive(Debug)]
-pub(super) struct Device {
-    pub(super) queues: Vec<Option<OwnedFd>>,
-}
-
-/// Makes the device, in its namespace. If anything goes wrong nothing is left of it, unless it
-/// was there before.
+/// Makes the device, in its namespace, and opens its queues. If anything goes wrong nothing is
+/// left of it, unless it was there before.
 ///
 /// # Errors
 /// The key that cannot be met and what the system says, in words for the user.
-pub(super) fn make(wanted: &Wanted) -> Result<Device, String> {
+pub(super) fn make(wanted: &Wanted) -> Result<Vec<Queue>, ConfigError> {
     let Some(name) = &wanted.namespace else { return make_here(wanted) };
     let path = namespace::path(name);
     namespace::within(&path, || make_here(wanted)).map_err(|error| {
@@ -31,33 +28,66 @@ pub(super) fn make(wanted: &Wanted) -> Result<Device, String> {
             io::ErrorKind::InvalidInput => format!("{shown} is no network namespace"),
             _ => format!("{shown} cannot be entered: {error}"),
         };
-        format!("host.namespace: found \"{name}\", but {why}")
+        ConfigError::new("namespace", format!("found \"{name}\", but {why}"))
     })?
 }
 
-fn make_here(wanted: &Wanted) -> Result<Device, String> {
+fn make_here(wanted: &Wanted) -> Result<Vec<Queue>, ConfigError> {
     if wanted.persistent && is_in_use(&wanted.name) {
         return Err(taken(&wanted.name));
     }
-    let (first, name) = tun::open_queue(&wanted.name, !wanted.persistent)
-        .map_err(|error| not_made(&wanted.name, &error))?;
+    let not_made = |error: io::Error| not_made(&wanted.name, &error);
+    let first = tun::open().map_err(not_made)?;
+    let name = tun::attach(first.as_fd(), &wanted.name, !wanted.persistent).map_err(not_made)?;
+    let wanted = Arc::new(Wanted { name, ..wanted.clone() });
     let refused = |key: &str, what: &str, error: &dyn std::fmt::Display| {
-        format!("host.{key}: interface {name} refuses {what}: {error}")
+        ConfigError::new(key, format!("interface {} refuses {what}: {error}", wanted.name))
     };
-    tun::offload_checksums(first.as_fd())
-        .map_err(|error| refused("attachment", "checksum offload", &error))?;
-    let link = Link::find(&name).map_err(|error| refused("name", "to be found", &error))?;
+    let find = || Link::find(&wanted.name).map_err(|error| refused("name", "to be found", &error));
+    let link = find()?;
+    let mut files = vec![first];
+    for _ in 1..wanted.queues {
+        let opened = tun::open().and_then(|queue| {
+            tun::attach(queue.as_fd(), &wanted.name, false)?;
+            Ok(queue)
+        });
+        let what = format!("{} queues", wanted.queues);
+        files.push(opened.map_err(|error| refused("queues", &what, &error))?);
+    }
+    configure(files[0].as_fd(), &link, &wanted)?;
+    let mut queues = Vec::new();
+    for file in files {
+        queues.push(Queue::new(file, find()?, wanted.clone()));
+    }
+    // Last, so that what failed before leaves nothing behind.
+    if wanted.persistent {
+        tun::set_persistent(queues[0].as_fd(), true)
+            .map_err(|error| refused("persistent", "to stay", &error))?;
+    }
+    Ok(queues)
+}
+
+/// Sets what the keys say of the interface.
+///
+/// # Errors
+/// The key that cannot be met.
+pub(super) fn configure(
+    queue: BorrowedFd<'_>,
+    link: &Link,
+    wanted: &Wanted,
+) -> Result<(), ConfigError> {
+    let refused = |key: &str, what: &str, error: &dyn std::fmt::Display| {
+        ConfigError::new(key, format!("interface {} refuses {what}: {error}", wanted.name))
+    };
+    tun::set_offloads(queue, wanted.super_frames)
+        .map_err(|error| refused("super_frames", "checksum offload", &error))?;
     if let Some(mac) = wanted.mac {
         link.set_mac(mac).map_err(|error| refused("mac", "this address", &error))?;
     }
     let mtu = wanted.mtu;
     link.set_mtu(mtu).map_err(|error| refused("mtu", &format!("an MTU of {mtu}"), &error))?;
-    let mut queues = vec![Some(first)];
-    for _ in 1..wanted.queues {
-        let (queue, _) = tun::open_queue(&name, false)
-            .map_err(|error| refused("queues", &format!("{} queues", wanted.queues), &error))?;
-        queues.push(Some(queue));
-    }
+    link.set_queue_length(wanted.tx_queue_length)
+        .map_err(|error| refused("tx_queue_length", "this length", &error))?;
     if wanted.up {
         link.set_up().map_err(|error| refused("up", "to come up", &error))?;
     }
@@ -71,14 +101,7 @@ fn make_here(wanted: &Wanted) -> Result<Device, String> {
             refused(&format!("addresses[{index}]"), what, &error)
         })?;
     }
-    // Last, so that what failed before leaves nothing behind.
-    if wanted.persistent
-        && let Some(Some(first)) = queues.first()
-    {
-        tun::set_persistent(first.as_fd(), true)
-            .map_err(|error| refused("persistent", "to stay", &error))?;
-    }
-    Ok(Device { queues })
+    Ok(())
 }
 
 /// Whether somebody has a queue of this device open.
@@ -86,25 +109,27 @@ fn is_in_use(name: &str) -> bool {
     Link::find(name).and_then(|link| link.has_carrier()).unwrap_or(false)
 }
 
-fn taken(name: &str) -> String {
-    format!("host.name: found \"{name}\", but an interface of that name is in use")
+fn taken(name: &str) -> ConfigError {
+    ConfigError::new("name", format!("found \"{name}\", but an interface of that name is in use"))
 }
 
-fn not_made(name: &str, error: &io::Error) -> String {
+fn not_made(name: &str, error: &io::Error) -> ConfigError {
     let device = tun::DEVICE;
-    match error.raw_os_error().map(Errno::from_raw_os_error) {
+    let (key, message) = match error.raw_os_error().map(Errno::from_raw_os_error) {
         Some(Errno::NOENT | Errno::NODEV | Errno::NXIO) => {
-            format!("host.attachment: \"tap\" needs {device}, which is absent: try `modprobe tun`")
+            ("name", format!("a TAP interface needs {device}, which is absent: try `modprobe tun`"))
         }
         Some(Errno::PERM | Errno::ACCESS) => {
-            "host.attachment: \"tap\" needs root (CAP_NET_ADMIN) to make an interface".into()
+            ("name", "root (CAP_NET_ADMIN) is needed to make a TAP interface".into())
         }
-        Some(Errno::BUSY) => taken(name),
-        Some(Errno::INVAL) => format!(
-            "host.name: found \"{name}\", but an interface of that name and another kind exists"
-        ),
-        _ => format!("host.name: interface \"{name}\" cannot be made: {error}"),
-    }
+        Some(Errno::BUSY) => return taken(name),
+        Some(Errno::INVAL) => {
+            let what = "but an interface of that name and another kind exists";
+            ("name", format!("found \"{name}\", {what}"))
+        }
+        _ => ("name", format!("interface \"{name}\" cannot be made: {error}")),
+    };
+    ConfigError::new(key, message)
 }
 
 #[cfg(test)]
@@ -113,10 +138,10 @@ mod tests {
 
     #[test]
     fn what_the_system_says_is_put_into_words() {
-        let said = |error: Errno| not_made("web0", &io::Error::from(error));
-        assert!(said(Errno::PERM).contains("needs root (CAP_NET_ADMIN)"));
+        let said = |error: Errno| not_made("web0", &io::Error::from(error)).to_string();
+        assert!(said(Errno::PERM).contains("root (CAP_NET_ADMIN)"));
         assert!(said(Errno::NOENT).contains("/dev/net/tun, which is absent"));
-        assert!(said(Errno::BUSY).contains("host.name: found \"web0\""));
+        assert!(said(Errno::BUSY).contains("name: found \"web0\""));
         assert!(said(Errno::INVAL).contains("another kind"));
         assert!(said(Errno::MFILE).contains("cannot be made"));
     }

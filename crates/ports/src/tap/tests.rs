@@ -1,18 +1,29 @@
 use super::*;
+use crate::virtio::{HEADER_BYTES, Header};
 use picnic_core::fill;
 use picnic_core::ledger::Ledger;
-use picnic_core::packet::desc::{ChecksumState, GsoType};
+use picnic_core::packet::desc::{ChecksumState, Descriptor, GsoType};
 use picnic_core::packet::pool::{Pool, PoolConfig};
+use picnic_core::port::{Receiver, WirePort};
 use picnic_core::ring::spsc;
 use picnic_core::stats::TargetCounters;
+use picnic_core::stats::WireCounters;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 /// A queue whose other end is a socket: packet by packet, as a TAP is.
 fn queue() -> (TapQueue, OwnedFd) {
+    let (queue, kernel) = bare(&BuildContext { buffers: 64, ..BuildContext::default() });
+    (TapQueue { queue, wire: 1, index: 0 }, kernel)
+}
+
+fn bare(context: &BuildContext) -> (Queue, OwnedFd) {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let (queue, kernel) =
         socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
-    (TapQueue { queue, wire: 1, gone: false }, kernel)
+    let wanted = TapWireConfig::default().read(context, 1).unwrap();
+    (Queue::new(queue, None, Arc::new(wanted)), kernel)
 }
 
 /// An Ethernet header, IPv4 of 20 bytes and TCP of 20, and `payload` bytes.
@@ -120,5 +131,74 @@ fn the_host_is_given_whole_packets_with_their_offloads() {
     assert_eq!((header, bytes), (Header::default(), tcp(30_000)));
     let part = &ledger.queues[0];
     assert_eq!((part.delivered.get(), part.drops.total()), (3, 1));
+    assert_eq!(pool.outstanding(), 0);
+}
+
+#[test]
+fn a_super_frame_of_the_kernel_lands_in_as_many_buffers_as_it_takes() {
+    let (queue, kernel) = bare(&BuildContext::default());
+    let config = PoolConfig { buffers: 256, ..PoolConfig::default() };
+    let (mut pool, _) = Pool::new(&config, 0).unwrap();
+    let (counters, ledger) = (WireCounters::default(), Ledger::new(0));
+    let mut wire = TapWire::of(queue);
+    let write = |bytes: &[u8]| assert_eq!(rustix::io::write(&kernel, bytes), Ok(bytes.len()));
+    let partial = Header { flags: 1, checksum_start: 34, checksum_offset: 16, ..Header::default() };
+    let large = Header { gso_type: 1, gso_size: 1448, header_length: 54, ..partial };
+    let sizes = [65_000, 1, 2048 - 54, 2049 - 54, 30_000, 5, 65_535 - 40];
+    let mut burst = Burst::new();
+    for round in 0..20 {
+        for &payload in &sizes {
+            let header = if payload > 1500 { large } else { partial };
+            write(&message(header, &tcp(payload)));
+        }
+        let mut rx =
+            Receiver::new(&mut pool, &mut burst, &counters, &ledger.card, Time::ZERO, 3, 64);
+        wire.receive(Time::ZERO, &mut rx);
+        drop(rx);
+        assert_eq!(burst.len(), sizes.len(), "round {round}");
+        for (packet, payload) in burst.drain().zip(sizes) {
+            let bytes: Vec<u8> = packet.segments().flatten().copied().collect();
+            assert!(bytes == tcp(payload), "round {round}: {payload}");
+            assert_eq!(packet.length() as usize, 54 + payload);
+            assert_eq!((packet.wire, packet.checksum()), (3, ChecksumState::Partial));
+            let gso = if payload > 1500 { (GsoType::Tcp4, 1448) } else { (GsoType::None, 0) };
+            assert_eq!((packet.gso_type(), packet.gso_size()), gso);
+            pool.free(packet);
+        }
+    }
+    // More than fits: shed, and the next is whole.
+    write(&message(large, &tcp(70_000)));
+    write(&message(partial, &tcp(9)));
+    let mut rx = Receiver::new(&mut pool, &mut burst, &counters, &ledger.card, Time::ZERO, 3, 64);
+    wire.receive(Time::ZERO, &mut rx);
+    drop(rx);
+    assert_eq!((burst.len(), ledger.card.drops.total()), (1, 1));
+    burst.drain().for_each(|packet| pool.free(packet));
+    assert_eq!(counters.rx_packets.get(), 20 * sizes.len() as u64 + 2);
+    wire.stop(&mut pool);
+    assert_eq!(pool.outstanding(), 0);
+}
+
+#[test]
+fn a_wire_without_buffers_leaves_packets_with_the_kernel() {
+    let (queue, kernel) = bare(&BuildContext::default());
+    let config = PoolConfig { buffers: 64, ..PoolConfig::default() };
+    let (mut pool, _) = Pool::new(&config, 0).unwrap();
+    let (counters, ledger) = (WireCounters::default(), Ledger::new(0));
+    let mut wire = TapWire::of(queue);
+    let mut held: Vec<_> = (0..40).map(|_| pool.allocate(60).unwrap()).collect();
+    rustix::io::write(&kernel, &message(Header::default(), &tcp(9))).unwrap();
+    let mut burst = Burst::new();
+    for expected in [0, 1] {
+        let mut rx =
+            Receiver::new(&mut pool, &mut burst, &counters, &ledger.card, Time::ZERO, 0, 64);
+        wire.receive(Time::ZERO, &mut rx);
+        drop(rx);
+        assert_eq!(burst.len(), expected);
+        held.drain(..).for_each(|packet| pool.free(packet));
+    }
+    assert_eq!(ledger.card.drops.total(), 0);
+    burst.drain().for_each(|packet| pool.free(packet));
+    wire.stop(&mut pool);
     assert_eq!(pool.outstanding(), 0);
 }

@@ -1,0 +1,229 @@
+//! One queue of a TAP device: packets to and from the kernel, and whether it is still there.
+//!
+//! Guarantees: a device that was deleted is known by the first read or write, is no longer
+//! waited for, and is taken up again, with what the keys say of it, once an interface of its
+//! name is there.
+
+use super::config::{LANDING_BUFFERS, Wanted};
+use super::device;
+use crate::sys::link::Link;
+use crate::sys::tun;
+use crate::virtio::{HEADER_BYTES, Header};
+use picnic_core::packet::desc::Descriptor;
+use picnic_core::packet::landing::Landing;
+use picnic_core::time::Time;
+use rustix::io::{Errno, readv, writev};
+use std::io::{IoSlice, IoSliceMut};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+/// How often a device that is gone is looked for, in nanoseconds.
+const LOOK_NS: u64 = 50_000_000;
+/// Segments of a packet that one write takes; longer chains are copied together.
+const SEGMENTS: usize = 64;
+
+/// What a read found.
+pub(super) enum Read {
+    /// A packet.
+    Packet(Descriptor),
+    /// A packet that cannot be taken.
+    Unfit(Descriptor),
+    /// Nothing.
+    Nothing,
+}
+
+/// What became of a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Written {
+    /// The kernel has the packet.
+    Taken,
+    /// The kernel did not take it.
+    Refused,
+    /// The interface is down, or gone.
+    Down,
+    /// The descriptor asks for what cannot be told to the kernel.
+    Unfit,
+}
+
+/// A queue, open or left over from a device that was deleted.
+#[derive(Debug)]
+pub(super) struct Queue {
+    file: OwnedFd,
+    /// To look for the device in its namespace; none in tests, whose queues are sockets.
+    link: Option<Link>,
+    wanted: Arc<Wanted>,
+    gone: bool,
+    next_look: Time,
+    losses: u64,
+    returns: u64,
+    /// What could not be set on the device that came back.
+    complaint: Option<String>,
+}
+
+impl Queue {
+    pub(super) fn new(file: OwnedFd, link: impl Into<Option<Link>>, wanted: Arc<Wanted>) -> Self {
+        Queue {
+            file,
+            link: link.into(),
+            wanted,
+            gone: false,
+            next_look: Time::ZERO,
+            losses: 0,
+            returns: 0,
+            complaint: None,
+        }
+    }
+
+    pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+
+    #[cfg(test)]
+    pub(super) fn wanted(&self) -> &Wanted {
+        &self.wanted
+    }
+
+    /// Buffers that a landing for [`Queue::read`] needs.
+    pub(super) fn landing(&self) -> usize {
+        self.wanted.landing
+    }
+
+    /// What to sleep on: a queue without a device would be ready for ever.
+    pub(super) fn readiness(&self) -> Option<BorrowedFd<'_>> {
+        (!self.gone).then(|| self.file.as_fd())
+    }
+
+    /// When the device will be looked for, if it is gone.
+    pub(super) fn next_look(&self) -> Option<Time> {
+        self.gone.then_some(self.next_look)
+    }
+
+    /// Whether the device is there; if not, it is looked for when its time has come.
+    #[inline]
+    pub(super) fn is_there(&mut self, now: Time) -> bool {
+        !self.gone || self.look(now)
+    }
+
+    #[cold]
+    fn look(&mut self, now: Time) -> bool {
+        if now < self.next_look {
+            return false;
+        }
+        self.next_look = now + LOOK_NS;
+        let Some(link) = &mut self.link else { return false };
+        let name = &self.wanted.name;
+        if link.find_again(name).is_err() || tun::attach(self.file.as_fd(), name, false).is_err() {
+            return false;
+        }
+        // Every queue does this, and whichever is last has the device as it is to be.
+        let configured = device::configure(self.file.as_fd(), link, &self.wanted);
+        self.complaint = configured.err().map(|error| format!("{}: {}", error.key, error.message));
+        self.gone = false;
+        self.returns += 1;
+        true
+    }
+
+    /// What happened to the device, for the report.
+    pub(super) fn report(&self) -> Vec<String> {
+        let name = &self.wanted.name;
+        let mut lines = Vec::new();
+        if self.losses != 0 {
+            lines.push(format!("{name}: was deleted {} times", self.losses));
+        }
+        if self.returns != 0 {
+            lines.push(format!("{name}: came back and was taken up again {} times", self.returns));
+        }
+        if let Some(complaint) = &self.complaint {
+            lines.push(format!("{name}: after it came back, {complaint}"));
+        }
+        if self.gone {
+            lines.push(format!("{name}: is gone at the end"));
+        }
+        lines
+    }
+
+    fn note(&mut self, error: Errno) {
+        if error == Errno::BADFD && !self.gone {
+            self.gone = true;
+            self.losses += 1;
+        }
+    }
+
+    /// Writes a packet, with its offloads.
+    #[inline]
+    pub(super) fn write(&mut self, packet: &Descriptor) -> Written {
+        let Some(header) = Header::of(packet) else { return Written::Unfit };
+        let header = header.to_bytes();
+        if !packet.is_chained() {
+            let slices = [IoSlice::new(&header), IoSlice::new(packet.data())];
+            return self.written(writev(&self.file, &slices));
+        }
+        let mut slices = [IoSlice::new(&[]); SEGMENTS + 1];
+        slices[0] = IoSlice::new(&header);
+        let mut count = 1;
+        for segment in packet.segments() {
+            let Some(slice) = slices.get_mut(count) else {
+                return self.write_gathered(&header, packet);
+            };
+            *slice = IoSlice::new(segment);
+            count += 1;
+        }
+        self.written(writev(&self.file, &slices[..count]))
+    }
+
+    /// Writes a packet of very many segments.
+    #[cold]
+    fn write_gathered(&mut self, header: &[u8], packet: &Descriptor) -> Written {
+        let bytes: Vec<u8> = packet.segments().flatten().copied().collect();
+        let slices = [IoSlice::new(header), IoSlice::new(&bytes)];
+        self.written(writev(&self.file, &slices))
+    }
+
+    fn written(&mut self, result: Result<usize, Errno>) -> Written {
+        match result {
+            Ok(_) => Written::Taken,
+            Err(error) => {
+                self.note(error);
+                if [Errno::BADFD, Errno::IO].contains(&error) {
+                    Written::Down
+                } else {
+                    Written::Refused
+                }
+            }
+        }
+    }
+
+    /// Reads a packet into a landing of [`Queue::landing`] buffers or more.
+    #[inline]
+    pub(super) fn read(&mut self, landing: &mut Landing) -> Read {
+        let (mut header, mut more) = ([0; HEADER_BYTES], [0; 1]);
+        let mut slices: [_; LANDING_BUFFERS + 2] =
+            std::array::from_fn(|_| IoSliceMut::new(&mut []));
+        slices[0] = IoSliceMut::new(&mut header);
+        let (mut count, mut room) = (1, 0);
+        for buffer in landing.buffers().take(self.wanted.landing) {
+            room += buffer.len();
+            slices[count] = IoSliceMut::new(buffer);
+            count += 1;
+        }
+        slices[count] = IoSliceMut::new(&mut more);
+        let length = match readv(&self.file, &mut slices[..=count]) {
+            Ok(length) => length,
+            Err(error) => {
+                self.note(error);
+                return Read::Nothing;
+            }
+        };
+        // The MTU is such that every frame fits, unless it was raised behind the card's back.
+        let fits = (HEADER_BYTES + 1..=HEADER_BYTES + room).contains(&length);
+        let length = length.saturating_sub(HEADER_BYTES).min(room);
+        match landing.land(length) {
+            Some(mut packet) if fits => match Header::from_bytes(&header).apply(&mut packet, 0) {
+                Ok(()) => Read::Packet(packet),
+                Err(_) => Read::Unfit(packet),
+            },
+            Some(packet) => Read::Unfit(packet),
+            None => Read::Nothing,
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! Wire port `tap`: what the kernel sends by the interface arrives at the card.
+
+use super::config::{TapWireConfig, Wanted};
+use super::device;
+use super::queue::{Queue, Read, Written};
+use picnic_core::error::ConfigError;
+use picnic_core::ledger::DropReason;
+use picnic_core::packet::landing::Landing;
+use picnic_core::packet::pool::Pool;
+use picnic_core::port::{Receiver, Transmitter, WirePort};
+use picnic_core::registry::{BuildContext, Component};
+use picnic_core::time::Time;
+use std::os::fd::BorrowedFd;
+
+/// The wire; its interface is made when the card starts.
+#[derive(Debug)]
+pub struct TapWire {
+    wanted: Wanted,
+    queue: Option<Queue>,
+    /// Buffers for the next packet.
+    landing: Landing,
+}
+
+impl Component for TapWire {
+    type Product = Box<dyn WirePort>;
+    type Config = TapWireConfig;
+    const NAME: &'static str = "tap";
+    const HELP: &'static str = "a TAP interface that is made for the card";
+
+    fn build(config: TapWireConfig, context: &BuildContext) -> Result<Self::Product, ConfigError> {
+        let wanted = config.read(context, 1)?;
+        let landing = Landing::new(wanted.landing);
+        Ok(Box::new(TapWire { wanted, queue: None, landing }))
+    }
+}
+
+#[cfg(test)]
+impl TapWire {
+    /// A wire on a queue that is there already.
+    pub(super) fn of(queue: Queue) -> Self {
+        let wanted = queue.wanted().clone();
+        TapWire { landing: Landing::new(wanted.landing), wanted, queue: Some(queue) }
+    }
+}
+
+impl WirePort for TapWire {
+    fn start(&mut self, _pool: &mut Pool) -> Result<(), ConfigError> {
+        self.queue = device::make(&self.wanted)?.pop();
+        Ok(())
+    }
+
+    fn stop(&mut self, pool: &mut Pool) {
+        while let Some(buffer) = self.landing.take() {
+            pool.free(buffer);
+        }
+    }
+
+    fn receive(&mut self, now: Time, rx: &mut Receiver<'_>) {
+        let Some(queue) = &mut self.queue else { return };
+        // A budget, since packets that are shed take no room.
+        for _ in 0..rx.room() {
+            if !queue.is_there(now) {
+                return;
+            }
+            let pool = rx.pool();
+            let size = pool.buffer_size();
+            if !self.landing.fill(queue.landing(), || pool.allocate(size)) {
+                // What waits in the interface's queue waits on.
+                return;
+            }
+            match queue.read(&mut self.landing) {
+                Read::Packet(packet) => rx.push(packet),
+                Read::Unfit(packet) => {
+                    pool.free(packet);
+                    rx.shed(DropReason::Malformed, 1);
+                }
+                Read::Nothing => return,
+            }
+        }
+    }
+
+    fn transmit(&mut self, _now: Time, tx: &mut Transmitter<'_>) {
+        while let Some(packet) = tx.next() {
+            let there = self.queue.as_mut().filter(|queue| queue.next_look().is_none());
+            let written = there.map_or(Written::Down, |queue| queue.write(&packet));
+            match written {
+                Written::Taken => tx.sent(packet),
+                Written::Down => tx.drop(packet, DropReason::WireDown),
+                Written::Refused | Written::Unfit => tx.drop(packet, DropReason::Malformed),
+            }
+        }
+    }
+
+    fn takes_partial_checksums(&self) -> bool {
+        true
+    }
+
+    fn takes_super_frames(&self) -> bool {
+        true
+    }
+
+    fn next_deadline(&self) -> Option<Time> {
+        self.queue.as_ref()?.next_look()
+    }
+
+    fn readiness(&self) -> Option<BorrowedFd<'_>> {
+        self.queue.as_ref()?.readiness()
+    }
+
+    fn report(&self) -> Vec<String> {
+        self.queue.as_ref().map_or_else(Vec::new, Queue::report)
+    }
+}
