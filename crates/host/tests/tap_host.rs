@@ -1,4 +1,5 @@
-//! The `tap` attachment in network namespaces of its own; needs root, iproute2, ping, iperf3.
+//! The `tap` attachment and the `tap` wire in network namespaces of their own; needs root,
+//! iproute2, ping, iperf3.
 
 use picnic_core::config::CardFile;
 use picnic_host::report::Report;
@@ -242,6 +243,99 @@ fn the_kernel_takes_no_packets_of_an_interface_that_is_down_or_gone() {
     lab.ip("server", "link delete h0");
     wait("gone", &|| refused() > before + 1000);
     stop(running);
+}
+
+/// A card between a TAP in `client` and one in `server`.
+fn between_taps(lab: &Lab, wire: &str, host: &str) -> String {
+    let client = lab.netns("client");
+    format!(
+        "[[wire]]\nport = \"tap\"\ninterface = \"c0\"\nnamespace = \"{client}\"\n\
+         addresses = [\"10.88.0.2/24\", \"fd88::2/64\"]\n{wire}\n[[rx]]\nfunction = \"rss\"\n{}",
+        lab.host(&format!("addresses = [\"10.88.0.1/24\", \"fd88::1/64\"]\n{host}"))
+    )
+}
+
+#[test]
+fn a_tap_is_a_wire_too_and_super_frames_pass_whole() {
+    let Some(lab) = Lab::new("a_tap_is_a_wire_too_and_super_frames_pass_whole") else { return };
+    let running = run(&between_taps(&lab, "mac = \"02:00:00:00:88:02\"", "")).unwrap();
+    assert!(lab.ip("client", "address show dev c0").contains("02:00:00:00:88:02"));
+    for ping in ["ping -q -c 20 -i 0.01 10.88.0.1", "ping -6 -q -c 20 -i 0.01 fd88::1"] {
+        let text = lab.within("client", ping).unwrap();
+        assert!(text.contains(" 0% packet loss"), "{text}");
+    }
+    let received = || running.view.ledger.read().r#in;
+    for options in ["-c 10.88.0.1 -t 1", "-c 10.88.0.1 -t 1 -R", "-c fd88::1 -t 1 -P 4"] {
+        let before = received();
+        let bytes = lab.iperf(options);
+        // Segments of 1448 bytes, each acknowledged, would be some 1000 bytes a packet.
+        let packets = received() - before;
+        assert!(bytes > 5_000_000 && bytes / packets > 3000, "{options}: {bytes} in {packets}");
+    }
+    let report = stop(running);
+    assert_eq!((report.ledger.dropped, &report.notes), (0, &Vec::new()), "{report:#?}");
+    assert!(!lab.ip("client", "link").contains("c0") && !lab.ip("server", "link").contains("h0"));
+}
+
+#[test]
+fn a_wire_that_takes_no_super_frames_is_given_none() {
+    let Some(lab) = Lab::new("a_wire_that_takes_no_super_frames_is_given_none") else { return };
+    let running = run(&between_taps(&lab, "super_frames = false", "super_frames = false")).unwrap();
+    for options in ["-c 10.88.0.1 -t 1", "-c 10.88.0.1 -t 1 -R"] {
+        assert!(lab.iperf(options) > 1_000_000);
+    }
+    for wire in &running.view.wires {
+        let (packets, bytes) = (wire.counters.rx_packets.get(), wire.counters.rx_bytes.get());
+        assert!(bytes / packets <= 1514, "{bytes} in {packets}");
+    }
+    stop(running);
+}
+
+#[test]
+fn interfaces_deleted_under_load_are_counted_and_taken_up_again() {
+    const NAME: &str = "interfaces_deleted_under_load_are_counted_and_taken_up_again";
+    let Some(lab) = Lab::new(NAME) else { return };
+    // With a MAC of its own each is known to the other side when it comes back.
+    let (wire, host) = ("mac = \"02:00:00:00:88:02\"", "mac = \"02:00:00:00:88:01\"");
+    let running = run(&between_taps(&lab, wire, host)).unwrap();
+    let pings = |seconds: u64| {
+        let start = Instant::now();
+        while start.elapsed() < Duration::from_secs(seconds) {
+            if lab.within("client", "ping -q -c 1 -W 1 10.88.0.1").is_ok() {
+                return true;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        false
+    };
+    assert!(pings(5));
+    for (place, name) in [("client", "c0"), ("server", "h0")] {
+        let netns = lab.netns("client");
+        let flood = ["netns", "exec", &netns, "ping", "-q", "-f", "-w", "1", "10.88.0.1"];
+        let load = Command::new("ip").args(flood).stdout(Stdio::null()).spawn();
+        std::thread::sleep(Duration::from_millis(100));
+        lab.ip(place, &format!("link delete {name}"));
+        let polls = |running: &Running| {
+            running.view.queues.iter().map(|queue| queue.target.polls.get()).sum::<u64>()
+        };
+        // Without its interface a queue rests.
+        let _ = load.unwrap().wait();
+        let before = polls(&running);
+        std::thread::sleep(Duration::from_millis(300));
+        let polled = polls(&running) - before;
+        assert!(polled < 1000, "{polled} looks at queues whose interface is gone");
+        assert!(lab.within("client", "ping -q -c 1 -W 1 10.88.0.1").is_err());
+        // One of its name, made by somebody else, is the card's again, as the card file has it.
+        lab.ip(place, &format!("tuntap add dev {name} mode tap multi_queue"));
+        assert!(pings(10), "{name} is not taken up again");
+    }
+    let report = stop(running);
+    let notes = report.notes.join("\n");
+    for part in
+        ["c0: was deleted 1 times", "c0: came back", "h0: was deleted 1 times", "h0: came back"]
+    {
+        assert!(notes.contains(part), "{notes}");
+    }
 }
 
 #[test]

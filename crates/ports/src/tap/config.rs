@@ -23,13 +23,13 @@ const TX_QUEUE_ALLOWED: std::ops::RangeInclusive<u32> = 16..=65_536;
 const NAME_BYTES: usize = 15;
 
 macro_rules! keys {
-    ($(#[$about:meta])* $name:ident { $($(#[$extra_about:meta])* $extra:ident: $type:ty = $value:expr,)* }) => {
+    ($(#[$about:meta])* $name:ident by $interface:ident { $($(#[$extra_about:meta])* $extra:ident: $type:ty = $value:expr,)* }) => {
         $(#[$about])*
         #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq)]
         #[serde(deny_unknown_fields, default)]
         pub struct $name {
             /// Name of the interface, up to 15 bytes; "%d" in it becomes the lowest free number.
-            pub name: String,
+            pub $interface: String,
             /// Its MAC address, as 02:00:00:00:00:01. The kernel draws one if absent.
             pub mac: Option<String>,
             /// Bytes of the longest packet without its Ethernet header, 68 to 9000.
@@ -53,7 +53,7 @@ macro_rules! keys {
         impl Default for $name {
             fn default() -> Self {
                 $name {
-                    name: "picnic%d".into(),
+                    $interface: "picnic%d".into(),
                     mac: None,
                     mtu: 1500,
                     addresses: Vec::new(),
@@ -74,10 +74,11 @@ macro_rules! keys {
             /// A value that is not allowed: key, what was found, what is allowed.
             pub(super) fn read(self, context: &BuildContext, queues: u16) -> Result<Wanted, ConfigError> {
                 let $name {
-                    name, mac, mtu, addresses, namespace, persistent, up, tx_queue_length, super_frames, ..
+                    $interface: name, mac, mtu, addresses, namespace, persistent, up, tx_queue_length, super_frames, ..
                 } = self;
                 let wanted = Wanted {
                     name,
+                    name_key: stringify!($interface),
                     mac: None,
                     mtu,
                     addresses: Vec::new(),
@@ -97,7 +98,7 @@ macro_rules! keys {
 
 keys! {
     /// The keys of `attachment = "tap"`.
-    TapConfig {
+    TapConfig by name {
         /// Number of the wire that the host's packets leave by, unless a tx function decides
         /// otherwise.
         wire: u8 = 0,
@@ -106,7 +107,7 @@ keys! {
 
 keys! {
     /// The keys of `port = "tap"`.
-    TapWireConfig {}
+    TapWireConfig by interface {}
 }
 
 /// An address with the length of its network's prefix.
@@ -120,6 +121,8 @@ pub(super) struct Cidr {
 #[derive(Clone, Debug)]
 pub(super) struct Wanted {
     pub(super) name: String,
+    /// The key that it has in the card file.
+    pub(super) name_key: &'static str,
     pub(super) mac: Option<[u8; 6]>,
     pub(super) mtu: u32,
     pub(super) addresses: Vec<Cidr>,
@@ -146,12 +149,12 @@ impl Wanted {
     ) -> Result<Wanted, ConfigError> {
         if !is_interface_name(&self.name) {
             let allowed = "1 to 15 bytes without space, slash and colon, and at most one \"%d\"";
-            return Err(wrong("name", &self.name, allowed));
+            return Err(wrong(self.name_key, &self.name, allowed));
         }
         if self.persistent && self.name.contains('%') {
             let message = format!(
-                "found true, but name is {:?}: an interface that stays needs a name without \"%d\"",
-                self.name,
+                "found true, but {} is {:?}: an interface that stays needs a name without \"%d\"",
+                self.name_key, self.name,
             );
             return Err(ConfigError::new("persistent", message));
         }

@@ -34,16 +34,18 @@ pub(super) fn make(wanted: &Wanted) -> Result<Vec<Queue>, ConfigError> {
 
 fn make_here(wanted: &Wanted) -> Result<Vec<Queue>, ConfigError> {
     if wanted.persistent && is_in_use(&wanted.name) {
-        return Err(taken(&wanted.name));
+        return Err(taken(wanted));
     }
-    let not_made = |error: io::Error| not_made(&wanted.name, &error);
+    let not_made = |error: io::Error| not_made(wanted, &error);
     let first = tun::open().map_err(not_made)?;
     let name = tun::attach(first.as_fd(), &wanted.name, !wanted.persistent).map_err(not_made)?;
     let wanted = Arc::new(Wanted { name, ..wanted.clone() });
     let refused = |key: &str, what: &str, error: &dyn std::fmt::Display| {
         ConfigError::new(key, format!("interface {} refuses {what}: {error}", wanted.name))
     };
-    let find = || Link::find(&wanted.name).map_err(|error| refused("name", "to be found", &error));
+    let find = || {
+        Link::find(&wanted.name).map_err(|error| refused(wanted.name_key, "to be found", &error))
+    };
     let link = find()?;
     let mut files = vec![first];
     for _ in 1..wanted.queues {
@@ -109,36 +111,41 @@ fn is_in_use(name: &str) -> bool {
     Link::find(name).and_then(|link| link.has_carrier()).unwrap_or(false)
 }
 
-fn taken(name: &str) -> ConfigError {
-    ConfigError::new("name", format!("found \"{name}\", but an interface of that name is in use"))
+fn taken(wanted: &Wanted) -> ConfigError {
+    let message = format!("found \"{}\", but an interface of that name is in use", wanted.name);
+    ConfigError::new(wanted.name_key, message)
 }
 
-fn not_made(name: &str, error: &io::Error) -> ConfigError {
-    let device = tun::DEVICE;
-    let (key, message) = match error.raw_os_error().map(Errno::from_raw_os_error) {
+fn not_made(wanted: &Wanted, error: &io::Error) -> ConfigError {
+    let (device, name) = (tun::DEVICE, &wanted.name);
+    let message = match error.raw_os_error().map(Errno::from_raw_os_error) {
         Some(Errno::NOENT | Errno::NODEV | Errno::NXIO) => {
-            ("name", format!("a TAP interface needs {device}, which is absent: try `modprobe tun`"))
+            format!("a TAP interface needs {device}, which is absent: try `modprobe tun`")
         }
         Some(Errno::PERM | Errno::ACCESS) => {
-            ("name", "root (CAP_NET_ADMIN) is needed to make a TAP interface".into())
+            "root (CAP_NET_ADMIN) is needed to make a TAP interface".into()
         }
-        Some(Errno::BUSY) => return taken(name),
+        Some(Errno::BUSY) => return taken(wanted),
         Some(Errno::INVAL) => {
             let what = "but an interface of that name and another kind exists";
-            ("name", format!("found \"{name}\", {what}"))
+            format!("found \"{name}\", {what}")
         }
-        _ => ("name", format!("interface \"{name}\" cannot be made: {error}")),
+        _ => format!("interface \"{name}\" cannot be made: {error}"),
     };
-    ConfigError::new(key, message)
+    ConfigError::new(wanted.name_key, message)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tap::TapConfig;
+    use picnic_core::registry::BuildContext;
 
     #[test]
     fn what_the_system_says_is_put_into_words() {
-        let said = |error: Errno| not_made("web0", &io::Error::from(error)).to_string();
+        let config = TapConfig { name: "web0".into(), ..TapConfig::default() };
+        let wanted = config.read(&BuildContext::default(), 1).unwrap();
+        let said = |error: Errno| not_made(&wanted, &io::Error::from(error)).to_string();
         assert!(said(Errno::PERM).contains("root (CAP_NET_ADMIN)"));
         assert!(said(Errno::NOENT).contains("/dev/net/tun, which is absent"));
         assert!(said(Errno::BUSY).contains("name: found \"web0\""));

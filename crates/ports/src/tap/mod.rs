@@ -3,7 +3,7 @@
 //! ```toml
 //! [[wire]]
 //! port = "tap"                 # what the kernel sends by wire0, the card receives
-//! name = "wire0"
+//! interface = "wire0"
 //!
 //! [host]
 //! attachment = "tap"
