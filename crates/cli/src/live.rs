@@ -229,6 +229,7 @@ mod tests {
                 packets_per_interrupt: None,
                 polls: 0,
                 empty_polls: 0,
+                doorbells: 0,
                 transmitted: 0,
                 ring_full: 0,
             }],

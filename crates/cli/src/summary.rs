@@ -187,6 +187,7 @@ mod tests {
                 packets_per_interrupt: Some(10.0),
                 polls: 500,
                 empty_polls: 100,
+                doorbells: 0,
                 transmitted: 0,
                 ring_full: 10,
             }],
@@ -202,7 +203,13 @@ mod tests {
             },
             buffers_missing: 0,
             latency_ns: LatencyReport { p50: Some(1_500), p99: None, p999: None },
-            borrowed_core: CoreReport { core: 1, busy_fraction: 0.25, asleep_fraction: 0.5 },
+            borrowed_core: CoreReport {
+                core: 1,
+                busy_fraction: 0.25,
+                asleep_fraction: 0.5,
+                wakeups: 7,
+            },
+            target_cores: Vec::new(),
             notes: vec!["something to know".into()],
         }
     }

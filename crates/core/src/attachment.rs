@@ -57,6 +57,13 @@ pub trait HostAttachment: Send {
     fn wants_buffers(&self) -> usize {
         0
     }
+
+    /// Whether the target routine is to preempt what else runs on its core, as an interrupt
+    /// would, unless the card file says otherwise (`host.priority`): for hosts that do the
+    /// kernel's work and sleep without it.
+    fn wants_real_time(&self) -> bool {
+        false
+    }
 }
 
 /// The doors of a target queue: delivered, transmitted or dropped, nothing else.

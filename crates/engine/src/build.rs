@@ -160,6 +160,11 @@ impl Parts {
     pub fn host_transmits(&self) -> bool {
         self.attachment.wants_buffers() != 0
     }
+
+    /// Whether the target routine is to preempt what else runs on its core.
+    pub fn wants_real_time(&self) -> bool {
+        self.attachment.wants_real_time()
+    }
 }
 
 /// A card with both its sides, ready for a world to turn.

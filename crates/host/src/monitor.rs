@@ -7,7 +7,9 @@
 
 use crate::clock::Clock;
 use crate::doorbell::TargetDoorbell;
-use crate::report::{CoreReport, FunctionReport, LatencyReport, QueueReport, Report, WireReport};
+use crate::report::{
+    CoreReport, FunctionReport, LatencyReport, QueueReport, Report, TargetCoreReport, WireReport,
+};
 use crate::topology::Placement;
 use hdrhistogram::Histogram;
 use picnic_core::doorbell::Doorbell;
@@ -32,6 +34,23 @@ pub(crate) struct CoreTimes {
     pub(crate) busy_ns: Counter,
     /// Nanoseconds asleep.
     pub(crate) asleep_ns: Counter,
+    /// Times it woke.
+    pub(crate) wakeups: Counter,
+}
+
+/// What a target core's thread counts of its own.
+#[derive(Debug, Default)]
+pub(crate) struct TargetTimes {
+    /// The core.
+    pub(crate) core: usize,
+    /// Times it woke, by doorbell, descriptor or timeout.
+    pub(crate) wakeups: Counter,
+    /// Nanoseconds asleep.
+    pub(crate) asleep_ns: Counter,
+    /// Whether it preempts ordinary threads: 1 if so.
+    pub(crate) real_time: Counter,
+    /// Times it had preempted for too long and went on as an ordinary thread.
+    pub(crate) yields: Counter,
 }
 
 /// Where a target core puts a copy of its latencies when asked.
@@ -91,6 +110,7 @@ pub struct Monitor {
     pub placement: Placement,
     clock: Clock,
     times: Arc<CoreTimes>,
+    targets: Vec<Arc<TargetTimes>>,
     latencies: Vec<Arc<LatencySlot>>,
 }
 
@@ -106,9 +126,10 @@ impl Monitor {
         placement: Placement,
         clock: Clock,
         times: Arc<CoreTimes>,
+        targets: Vec<Arc<TargetTimes>>,
         latencies: Vec<Arc<LatencySlot>>,
     ) -> Self {
-        Monitor { view, placement, clock, times, latencies }
+        Monitor { view, placement, clock, times, targets, latencies }
     }
 
     /// Time since the start.
@@ -150,7 +171,19 @@ impl Monitor {
                 core: self.placement.borrowed_core,
                 busy_fraction: share(&self.times.busy_ns),
                 asleep_fraction: share(&self.times.asleep_ns),
+                wakeups: self.times.wakeups.get(),
             },
+            target_cores: self
+                .targets
+                .iter()
+                .map(|target| TargetCoreReport {
+                    core: target.core,
+                    asleep_fraction: share(&target.asleep_ns),
+                    wakeups: target.wakeups.get(),
+                    priority: if target.real_time.get() == 0 { "normal" } else { "real-time" },
+                    priority_yields: target.yields.get(),
+                })
+                .collect(),
             notes: self.placement.warnings.clone(),
         }
     }
@@ -183,6 +216,7 @@ pub fn queue_reports(view: &View, placement: &Placement) -> Vec<QueueReport> {
             packets_per_interrupt: (interrupts != 0).then(|| packets as f64 / interrupts as f64),
             polls: queue.target.polls.get(),
             empty_polls: queue.target.empty_polls.get(),
+            doorbells: queue.steer.doorbells.get(),
             transmitted: queue.target.transmitted.get(),
             ring_full: queue.steer.ring_full.get(),
         }

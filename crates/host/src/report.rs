@@ -33,6 +33,8 @@ pub struct Report {
     pub latency_ns: LatencyReport,
     /// The borrowed core.
     pub borrowed_core: CoreReport,
+    /// The target cores.
+    pub target_cores: Vec<TargetCoreReport>,
     /// What the user should know.
     pub notes: Vec<String>,
 }
@@ -71,6 +73,8 @@ pub struct QueueReport {
     pub polls: u64,
     /// Times it was empty.
     pub empty_polls: u64,
+    /// Doorbells that the borrowed core rang for it.
+    pub doorbells: u64,
     /// Packets the host transmitted.
     pub transmitted: u64,
     /// Packets dropped because the ring was full.
@@ -108,4 +112,21 @@ pub struct CoreReport {
     pub busy_fraction: f64,
     /// Share of the time spent asleep.
     pub asleep_fraction: f64,
+    /// Times it woke from sleep.
+    pub wakeups: u64,
+}
+
+/// A target core's figures.
+#[derive(Clone, Debug, Serialize)]
+pub struct TargetCoreReport {
+    /// Its number.
+    pub core: usize,
+    /// Share of the time spent asleep.
+    pub asleep_fraction: f64,
+    /// Times its thread woke from sleep.
+    pub wakeups: u64,
+    /// How its thread is scheduled: "real-time" or "normal".
+    pub priority: &'static str,
+    /// Times it had preempted others for 2 ms and let them have their turn.
+    pub priority_yields: u64,
 }

@@ -9,11 +9,11 @@ use crate::clock::Clock;
 use crate::doorbell::{CardDoorbell, TargetDoorbell};
 use crate::error::HostError;
 use crate::idle::IdlePolicy;
-use crate::monitor::{CoreTimes, LatencySlot, Monitor};
+use crate::monitor::{CoreTimes, LatencySlot, Monitor, TargetTimes};
 use crate::report::Report;
-use crate::threads::spawn_pinned;
+use crate::threads::{Preemption, permit_real_time, spawn_pinned};
 use crate::topology::{Placement, cores, place};
-use picnic_core::config::CardFile;
+use picnic_core::config::{CardFile, Priority};
 use picnic_core::doorbell::Doorbell;
 use picnic_core::time::Time;
 use picnic_engine::build::{Assembled, Instrument, NoInstrument, Parts, Registries, assemble};
@@ -90,8 +90,10 @@ pub struct Running {
     shared: Arc<Shared>,
     card: JoinHandle<(CardEnd, Option<String>)>,
     card_doorbell: Arc<CardDoorbell>,
-    targets: Vec<JoinHandle<(Target, Option<String>)>>,
+    targets: Vec<JoinHandle<(TargetEnd, Option<String>)>>,
 }
+
+type TargetEnd = (Target, Option<String>);
 
 struct CardEnd {
     received_for: Time,
@@ -127,6 +129,14 @@ pub fn start_from(
 ) -> Result<Running, HostError> {
     let placement = place(file, &cores())?;
     let parts = Parts::build(file, registries, instrument)?;
+    let real_time = match file.host.priority {
+        Priority::Auto => parts.wants_real_time(),
+        Priority::Normal => false,
+        Priority::RealTime => true,
+    };
+    if real_time {
+        permit_real_time();
+    }
     // One doorbell per target core: its queues share the thread it wakes.
     let mut doorbells = BTreeMap::<usize, Arc<TargetDoorbell>>::new();
     for &core in &placement.target_cores {
@@ -159,6 +169,7 @@ pub fn start_from(
     let mut targets = Vec::new();
     let mut target_doorbells = Vec::new();
     let mut latencies = Vec::new();
+    let mut target_times = Vec::new();
     for (core, queues) in by_core {
         let target = Target::new(core, queues);
         let doorbell = doorbells[&core].clone();
@@ -166,7 +177,13 @@ pub fn start_from(
         let latency = Arc::new(LatencySlot::new(doorbell.clone()));
         latencies.push(latency.clone());
         let shared = shared.clone();
-        let body = move || run_target(target, clock, &doorbell, &latency, &shared);
+        let times = Arc::new(TargetTimes { core, ..TargetTimes::default() });
+        target_times.push(times.clone());
+        let body = move || {
+            let (preemption, warning) = Preemption::start(real_time);
+            times.real_time.set(preemption.is_permitted().into());
+            (run_target(target, clock, &doorbell, preemption, &latency, &times, &shared), warning)
+        };
         targets.push(spawn_pinned(format!("target-{core}"), core, body).map_err(no_thread)?);
     }
     let idle = IdlePolicy::new(file.card.idle);
@@ -178,7 +195,8 @@ pub fn start_from(
             move || run_card(card, clock, idle, &doorbell, &target_doorbells, &times, &shared);
         spawn_pinned("borrowed".into(), placement.borrowed_core, body).map_err(no_thread)?
     };
-    let monitor = Monitor::new(view.clone(), placement.clone(), clock, times, latencies);
+    let monitor =
+        Monitor::new(view.clone(), placement.clone(), clock, times, target_times, latencies);
     Ok(Running {
         view,
         controller: Some(controller),
@@ -213,6 +231,7 @@ fn run_card(
             }
             idle.pass(now, &mut card, doorbell, || clock.now());
             times.asleep_ns.set(idle.slept_ns);
+            times.wakeups.set(idle.sleeps);
             now = clock.now();
         } else {
             idle.busy();
@@ -239,7 +258,9 @@ fn run_target(
     mut target: Target,
     clock: Clock,
     doorbell: &TargetDoorbell,
+    mut preemption: Preemption,
     latency: &LatencySlot,
+    times: &TargetTimes,
     shared: &Shared,
 ) -> Target {
     let _leaving = Leaving(&shared.targets_running);
@@ -249,6 +270,9 @@ fn run_target(
         if draining {
             // The borrowed core hands out no more buffers: those at hand go home.
             target.stop_transmitting();
+        }
+        if preemption.works(now) {
+            times.yields.add(1);
         }
         let polled = target.poll(now);
         latency.fill_if_wanted(&target);
@@ -265,7 +289,10 @@ fn run_target(
         } else if draining && target.is_empty() {
             break;
         } else if target.is_resting() {
+            preemption.rests();
             doorbell.wait(&target, TARGET_SLEEP);
+            times.wakeups.add(1);
+            times.asleep_ns.add(clock.now().since(now));
         } else {
             std::hint::spin_loop();
         }
@@ -320,9 +347,11 @@ impl Running {
         let mut latency = Vec::new();
         let mut notes_by_queue = BTreeMap::new();
         for target in self.targets {
-            let (target, warning) =
+            let ((target, priority), warning) =
                 target.join().map_err(|_| HostError::Panicked("a target core".into()))?;
             warnings.extend(warning);
+            // One is as good as many: all are refused for the same reason.
+            warnings.extend(priority.filter(|warning| !warnings.contains(warning)));
             for queue in target.queues() {
                 notes_by_queue.insert(queue.index(), queue.report());
                 latency.push(queue.latency().clone());

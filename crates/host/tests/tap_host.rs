@@ -206,6 +206,69 @@ fn unmodified_programs_talk_through_the_card() {
     assert!(report.queues.iter().all(|queue| queue.packets != 0), "{report:#?}");
 }
 
+/// Scheduling policies of the threads of this process that are called so.
+fn policies(name: &str) -> Vec<u32> {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+    let stats =
+        tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("stat")).ok());
+    let policy = |stat: String| {
+        // The name stands in brackets; the policy is field 41.
+        let (before, after) = stat.rsplit_once(')')?;
+        before.ends_with(name).then(|| after.split_whitespace().nth(38)?.parse().ok())?
+    };
+    stats.filter_map(policy).collect()
+}
+
+#[test]
+fn the_target_routine_preempts_but_starves_nobody() {
+    const NAME: &str = "the_target_routine_preempts_but_starves_nobody";
+    let Some(lab) = Lab::new(NAME) else { return };
+    let core = picnic_host::topology::cores()[0];
+    let cores = format!("target_cores = [{core}, {core}]");
+    // All that the kernel can take: the target core is never done.
+    let wire = "[[wire]]\nport = \"generator\"\n[[rx]]\nfunction = \"rss\"\n";
+    for (keys, policy) in [("", 2), ("priority = \"normal\"", 0)] {
+        let running = run(&format!("{wire}{}", lab.host(&format!("{keys}\n{cores}")))).unwrap();
+        let report = running.monitor();
+        if policy == 2 && report.report().target_cores[0].priority != "real-time" {
+            let notes = running.stop().unwrap().notes.join("\n");
+            assert!(notes.contains("CAP_SYS_NICE"), "{notes}");
+            skip::<()>(NAME, "real-time priority is not permitted here");
+            return;
+        }
+        let target = format!("target-{core}");
+        let start = Instant::now();
+        let mut seen = std::collections::BTreeSet::new();
+        let worked = std::thread::spawn(move || {
+            let mut set = rustix::thread::CpuSet::new();
+            set.set(core);
+            rustix::thread::sched_setaffinity(None, &set).unwrap();
+            let used = || rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+            while start.elapsed() < Duration::from_secs(1) {
+                std::hint::spin_loop();
+            }
+            used().tv_nsec as f64 / 1e9 + used().tv_sec as f64
+        });
+        while !worked.is_finished() {
+            seen.extend(policies(&target));
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let worked = worked.join().unwrap();
+        assert!(worked > 0.1, "an ordinary thread had {worked} s of a second");
+        // Under overload it has given way; asleep, it waits at the priority that was asked for.
+        assert!(seen.iter().all(|&found| found == 0 || found == policy), "{seen:?}");
+        let report = stop(running);
+        assert_eq!(report.target_cores[0].priority_yields != 0, policy == 2, "{report:#?}");
+    }
+    let quiet = "[[wire]]\nport = \"generator\"\nrate_pps = 10\n";
+    let running = run(&format!("{quiet}{}", lab.host(&cores))).unwrap();
+    std::thread::sleep(Duration::from_millis(200));
+    assert_eq!(policies(&format!("target-{core}")), [2]);
+    let report = stop(running);
+    assert_eq!((report.target_cores[0].priority, report.notes.len()), ("real-time", 0));
+    assert!(report.target_cores[0].asleep_fraction > 0.5, "{report:#?}");
+}
+
 #[test]
 fn large_packets_pass() {
     let Some(lab) = Lab::new("large_packets_pass") else { return };

@@ -8,6 +8,7 @@
 //! * [`tap`]: a host, or a wire, that is a TAP interface of the kernel;
 //! * [`middleware`]: tracer and fault injector, between card and ports;
 //! * [`capture`], [`pcapng`]: packets written to a file, off the data path;
+//! * [`schedule`]: real-time priority for the threads that write to the kernel;
 //! * [`virtio`]: the header that keeps offloads across the kernel's border.
 
 #![deny(unsafe_code)]
@@ -23,5 +24,6 @@ pub mod pcap;
 pub mod pcapng;
 pub mod registry;
 mod sys;
+pub use sys::schedule;
 pub mod tap;
 pub mod virtio;

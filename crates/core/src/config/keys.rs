@@ -90,8 +90,23 @@ pub struct HostSection {
     pub ring_size: usize,
     /// Descriptors in each tx ring, a power of two, 64 to 65536.
     pub tx_ring_size: usize,
+    /// How the target cores' threads are scheduled.
+    pub priority: Priority,
     /// The attachment and its own keys.
     pub attachment: Section,
+}
+
+/// How the target cores' threads are scheduled.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
+pub enum Priority {
+    /// As the attachment wants it.
+    #[default]
+    Auto,
+    /// As any other thread.
+    Normal,
+    /// Ahead of all ordinary threads, as an interrupt, for 2 ms at a stretch.
+    RealTime,
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -105,11 +120,20 @@ pub(super) struct HostKeys {
     pub(super) ring_size: usize,
     /// Descriptors in each tx ring, a power of two, 64 to 65536.
     pub(super) tx_ring_size: usize,
+    /// Of the target cores' threads: "real-time" (preempts as an interrupt does, for 2 ms at a
+    /// stretch), "normal", or "auto": "real-time" for tap, "normal" for app.
+    pub(super) priority: Priority,
 }
 
 impl Default for HostKeys {
     fn default() -> Self {
-        HostKeys { queues: 4, target_cores: TargetCores::Auto, ring_size: 1024, tx_ring_size: 1024 }
+        HostKeys {
+            queues: 4,
+            target_cores: TargetCores::Auto,
+            ring_size: 1024,
+            tx_ring_size: 1024,
+            priority: Priority::Auto,
+        }
     }
 }
 

@@ -19,7 +19,8 @@ mod section;
 
 pub use help::{KeyHelp, common_sections, keys_of};
 pub use keys::{
-    CardSection, CoreChoice, Engine, HostSection, Idle, InterruptSection, TargetCores, WireSection,
+    CardSection, CoreChoice, Engine, HostSection, Idle, InterruptSection, Priority, TargetCores,
+    WireSection,
 };
 pub use section::Section;
 
@@ -343,12 +344,14 @@ fn chain(
 }
 
 fn host(source: &Arc<Source>, root: &DeTable<'_>) -> Result<HostSection, ConfigError> {
-    const OWN: [&str; 4] = ["queues", "target_cores", "ring_size", "tx_ring_size"];
-    const COMMON: &[&str] = &["queues", "target_cores", "ring_size", "tx_ring_size", "attachment"];
+    const OWN: [&str; 5] = ["queues", "target_cores", "ring_size", "tx_ring_size", "priority"];
+    const COMMON: &[&str] =
+        &["queues", "target_cores", "ring_size", "tx_ring_size", "priority", "attachment"];
     let table = table_of(source, root, "host")?.cloned().unwrap_or_default();
     let keys = select(&table, |key| OWN.contains(&key));
-    let HostKeys { queues, target_cores, ring_size, tx_ring_size } = read(source, "host", keys)?;
+    let HostKeys { queues, target_cores, ring_size, tx_ring_size, priority } =
+        read(source, "host", keys)?;
     let path = "host".into();
     let attachment = Section::of(source, &table, path, COMMON, "attachment", Some("app"))?;
-    Ok(HostSection { queues, target_cores, ring_size, tx_ring_size, attachment })
+    Ok(HostSection { queues, target_cores, ring_size, tx_ring_size, priority, attachment })
 }

@@ -3,6 +3,7 @@
 //! * [`link`]: interfaces and their addresses;
 //! * [`namespace`]: work done inside another network namespace;
 //! * [`packet`]: packet sockets, their receive ring and batches;
+//! * [`schedule`]: the priority of the calling thread;
 //! * [`tun`]: TAP devices and their queues.
 //!
 //! Guarantees: everything offered to the rest of the crate is safe, whatever it is given.
@@ -12,4 +13,5 @@
 pub(crate) mod link;
 pub(crate) mod namespace;
 pub(crate) mod packet;
+pub mod schedule;
 pub(crate) mod tun;

@@ -101,6 +101,10 @@ impl HostAttachment for Tap {
     fn wants_buffers(&self) -> usize {
         FILL
     }
+
+    fn wants_real_time(&self) -> bool {
+        true
+    }
 }
 
 struct TapQueue {
