@@ -73,7 +73,7 @@ fn unknown_functions_ports_and_attachments() {
     );
     refused_card(
         "[[wire]]\n[[wire]]\nport = \"pcpa\"\n",
-        "card.toml:3: wire[1].port: found \"pcpa\", allowed: generator, pcap, packet",
+        "card.toml:3: wire[1].port: found \"pcpa\", allowed: generator, pcap, packet, tap",
     );
     refused_card(
         "[host]\nattachment = \"vdpa\"\n",
