@@ -8,6 +8,7 @@ use clap::ValueEnum;
 use picnic_core::config::{CardFile, DEMONSTRATION};
 use picnic_core::error::ConfigError;
 use picnic_engine::build::BuildError;
+use picnic_host::control::socket::SocketError;
 use picnic_host::error::HostError;
 use std::path::{Path, PathBuf};
 use toml::{Table, Value};
@@ -240,7 +241,8 @@ impl Card {
     /// Gives an error that may be about this card its right place.
     pub(crate) fn explain_host(&self, error: HostError) -> anyhow::Error {
         match error {
-            HostError::Build(BuildError::Config(error)) => self.explain(error).into(),
+            HostError::Build(BuildError::Config(error))
+            | HostError::Control(SocketError::Config(error)) => self.explain(error).into(),
             error => error.into(),
         }
     }

@@ -1,6 +1,7 @@
 //! The command line.
 
 use crate::bench::BenchArgs;
+use crate::commands::ctl::CtlArgs;
 use crate::commands::lab::LabArgs;
 use crate::commands::{card::CardCommandArgs, check::CheckArgs, components::ComponentsArgs};
 use crate::commands::{completions::CompletionsArgs, demo::DemoArgs, run::RunArgs};
@@ -27,6 +28,7 @@ Examples:
   picnic check my.toml            is the file right, and what would run where?
   picnic run my.toml --json       run it; figures for programs
   picnic functions rss            the keys of a function
+  picnic ctl stats                the figures of a running card
 
 Exit codes: 0 good, 1 failed, 2 usage or card file.";
 
@@ -50,6 +52,8 @@ pub(crate) enum Command {
     Doctor,
     /// Run experiments that say what a NIC feature gives
     Lab(LabArgs),
+    /// Ask and change a running card
+    Ctl(CtlArgs),
     /// Measure the card on this machine
     Bench(BenchArgs),
     /// Print a completion script for a shell

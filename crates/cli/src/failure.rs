@@ -6,6 +6,7 @@
 use crate::output::{self, is_broken_pipe};
 use picnic_core::error::ConfigError;
 use picnic_engine::build::BuildError;
+use picnic_host::control::socket::SocketError;
 use picnic_host::error::HostError;
 use std::process::ExitCode;
 
@@ -34,6 +35,7 @@ pub(crate) fn exit_code(error: &anyhow::Error) -> ExitCode {
 fn config_error(error: &anyhow::Error) -> Option<&ConfigError> {
     error.downcast_ref::<ConfigError>().or_else(|| match error.downcast_ref::<HostError>() {
         Some(HostError::Build(BuildError::Config(error))) => Some(error),
+        Some(HostError::Control(SocketError::Config(error))) => Some(error),
         _ => None,
     })
 }

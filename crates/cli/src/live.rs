@@ -232,6 +232,8 @@ mod tests {
                 doorbells: 0,
                 transmitted: 0,
                 ring_full: 0,
+                ring_depth: 0,
+                ring_size: 1024,
             }],
             depths: vec![(12, 1024)],
             drops: vec![7],

@@ -11,6 +11,7 @@ mod bench;
 mod card;
 mod cli;
 mod commands;
+mod control;
 mod failure;
 mod live;
 mod output;

@@ -169,7 +169,7 @@ mod tests {
 
     fn report() -> Report {
         Report {
-            engine: "poll",
+            engine: "poll".into(),
             duration_s: 2.0,
             wires: vec![WireReport {
                 name: "wire0".into(),
@@ -190,10 +190,12 @@ mod tests {
                 doorbells: 0,
                 transmitted: 0,
                 ring_full: 10,
+                ring_depth: 0,
+                ring_size: 1024,
             }],
             functions: vec![FunctionReport { name: "rss".into(), packets: 2_000, dropped: 0 }],
             tx_functions: Vec::new(),
-            drops: [("ring_full", 10)].into(),
+            drops: [("ring_full".into(), 10)].into(),
             drops_by_stage: [("ring_full@steer".into(), 10)].into(),
             ledger: LedgerTotals {
                 r#in: 2_000,

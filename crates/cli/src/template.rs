@@ -126,7 +126,8 @@ pub(crate) fn card(
          \n# What the borrowed core does with them: [[rx]] by [[rx]], in order. See `picnic functions`.\n\
          # [[tx]] likewise, for packets that the host sends.\n[[rx]]\n{}\
          \n# Where packets go to. See `picnic attachments`.\n[host]\n{}{}\
-         \n# When target cores are interrupted.\n[interrupt]\n{}{}",
+         \n# When target cores are interrupted.\n[interrupt]\n{}\
+         \n# How the running card is spoken to: `picnic ctl`, `picnic top`.\n[control]\n{}{}",
         keys("card"),
         keys("pool"),
         wire.explained(),
@@ -135,6 +136,7 @@ pub(crate) fn card(
         keys("host"),
         attachment.explained(),
         keys("interrupt"),
+        keys("control"),
         switched_off("A pcapng file of the packets at some stages", "[trace]", trace),
     )
 }

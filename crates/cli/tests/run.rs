@@ -156,7 +156,7 @@ fn a_second_ctrl_c_kills() {
 fn a_reader_that_has_gone_is_no_reason_to_panic() {
     let _machine = machine();
     for arguments in [&["run", "--duration=0.3", "--json"][..], &["card"], &["functions", "rss"]] {
-        let mut command = Command::new(PICNIC);
+        let mut command = command();
         let mut child =
             command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         drop(child.stdout.take());

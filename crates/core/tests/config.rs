@@ -112,7 +112,7 @@ fn moderation_follows_the_keys() {
 
 #[test]
 fn unknown_names_are_told_with_those_there_are() {
-    let sections = "card, pool, wire, rx, tx, host, interrupt, trace";
+    let sections = "card, pool, wire, rx, tx, host, interrupt, control, trace";
     assert_eq!(told("[cord]\n"), format!("1: cord: unknown section, allowed: {sections}"));
     assert_eq!(told("\nx = 1"), format!("2: x: unknown section, allowed: {sections}"));
     assert_eq!(
@@ -402,7 +402,7 @@ fn components_are_found_built_and_located() {
 fn every_key_has_type_default_and_help() {
     let sections = common_sections();
     let names: Vec<_> = sections.iter().map(|(name, _)| *name).collect();
-    assert_eq!(names, ["card", "pool", "host", "interrupt"]);
+    assert_eq!(names, ["card", "pool", "host", "interrupt", "control"]);
     for (section, keys) in sections {
         assert!(!keys.is_empty(), "[{section}] has keys");
         for key in keys {
@@ -567,4 +567,27 @@ fn depth_is_an_error_not_a_crash() {
     }
     let deep = format!("[card{}]\n", ".a".repeat(20_000));
     assert!(parse(&deep).is_err());
+}
+
+#[test]
+fn control_is_by_socket_unless_told_otherwise() {
+    use picnic_core::config::{ControlSocket, MetricsAddress};
+    let control = |text: &str| parse(&format!("[control]\n{text}")).unwrap().control;
+    assert_eq!(parse("").unwrap().control, control(""));
+    assert_eq!(control("").socket, ControlSocket::Auto);
+    assert_eq!(control("").metrics, MetricsAddress::Off);
+    assert_eq!(control("socket = \"off\"").socket, ControlSocket::Off);
+    assert_eq!(control("socket = \"./x\"").socket, ControlSocket::Path("./x".into()));
+    let metrics = control("metrics = \"[::1]:9464\"").metrics;
+    assert_eq!(metrics, MetricsAddress::Address("[::1]:9464".parse().unwrap()));
+    for (text, message) in [
+        ("socket = \"of\"", "expected \"auto\", \"off\" or a path with a slash"),
+        ("socket = 3", "expected \"auto\", \"off\" or a path with a slash"),
+        ("metrics = \"9464\"", "expected \"off\" or an address and port"),
+        ("metrics = \"localhost:http\"", "expected \"off\" or an address and port"),
+    ] {
+        let error = parse(&format!("[control]\n{text}\n")).unwrap_err();
+        assert_eq!(error.line, 2, "{error}");
+        assert!(error.to_string().contains(message), "{error}");
+    }
 }

@@ -28,7 +28,7 @@ mod control;
 mod flow;
 
 pub use config::{Config, HashName, HashType};
-pub use control::{Change, Control, Counters, Refusal};
+pub use control::{Change, Control, Counters, Refusal, Settings};
 
 use flow::{Family, Hash, Types, family, plain_v4, tuple_v4, tuple_v6};
 use picnic_core::error::ConfigError;

@@ -313,6 +313,32 @@ fn a_key_is_swapped_between_bursts() {
 }
 
 #[test]
+fn what_is_in_force_can_be_asked_for() {
+    let settings = |rss: &mut Rss| {
+        let mut message = Control::show();
+        assert!(rss.control(&mut message));
+        assert_eq!(message.outcome, Some(Ok(0)));
+        let Change::Show(settings) = message.change else { panic!("another change came back") };
+        settings
+    };
+    let table = vec![3, 1, 2, 0, 3];
+    let mut toeplitz = rss(&Config { table: Some(table.clone()), ..Config::default() }, 4);
+    let shown = settings(&mut toeplitz);
+    assert_eq!((shown.hash, shown.key), (HashName::Toeplitz, Some(Key::MICROSOFT)));
+    assert_eq!(shown.table(), table);
+    assert!(toeplitz.control(&mut Control::key(&Key::symmetric())));
+    assert!(toeplitz.control(&mut Control::table(IndirectionTable::uniform(4096, 4).unwrap())));
+    let shown = settings(&mut toeplitz);
+    assert_eq!(shown.key, Some(Key::symmetric()));
+    assert_eq!(shown.table().len(), 4096);
+    let jhash = Config { hash: HashName::Jhash, jhash_init: Some(9), ..Config::default() };
+    let shown = settings(&mut rss(&jhash, 4));
+    assert_eq!((shown.hash, shown.key, shown.init), (HashName::Jhash, None, 9));
+    let counters = toeplitz.counters();
+    assert_eq!((counters.tables_replaced.get(), counters.keys_replaced.get()), (1, 1));
+}
+
+#[test]
 fn a_key_for_jhash_and_messages_of_others_are_refused() {
     let mut rss = rss(&Config { hash: HashName::Jhash, ..Config::default() }, 4);
     let mut message = Control::key(&Key::symmetric());

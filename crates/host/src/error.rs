@@ -17,6 +17,9 @@ pub enum HostError {
         /// What the system said.
         source: std::io::Error,
     },
+    /// The card cannot be given its control socket.
+    #[error(transparent)]
+    Control(#[from] crate::control::socket::SocketError),
     /// A thread of the card panicked. A bug: the data path must not.
     #[error("the thread of {0} panicked")]
     Panicked(String),

@@ -24,12 +24,14 @@ use picnic_core::registry::BuildContext;
 use picnic_engine::build::Instrument;
 use picnic_ports::middleware::tracer::{TraceConfig, TraceStage, Tracer};
 use serde::Serialize;
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// A card's tracer; none if its file has no `[trace]`.
-#[derive(Debug)]
+/// A card's tracer; none if its file has no `[trace]`. Clones are the same tracer: one wraps
+/// what is swapped in while the card runs.
+#[derive(Clone, Debug)]
 pub struct Tracing {
-    tracer: Option<Tracer>,
+    tracer: Arc<Mutex<Option<Tracer>>>,
 }
 
 /// What became of a trace.
@@ -76,19 +78,23 @@ impl Tracing {
     /// # Errors
     /// What is wrong with a key of `[trace]`; that the file cannot be made is such a thing.
     pub fn of(file: &CardFile) -> Result<Self, ConfigError> {
-        let Some(section) = &file.trace else { return Ok(Tracing { tracer: None }) };
+        let Some(section) = &file.trace else { return Ok(Tracing { tracer: Arc::default() }) };
         let config = section.parse::<TraceConfig>()?;
         let context = BuildContext { directory: file.directory.clone(), ..BuildContext::default() };
         let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let epoch_ns = since_1970.as_nanos() as u64;
         let tracer =
             Tracer::start_at(&config, &context, epoch_ns).map_err(|error| section.locate(error))?;
-        Ok(Tracing { tracer: Some(tracer) })
+        Ok(Tracing { tracer: Arc::new(Mutex::new(Some(tracer))) })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Tracer>> {
+        self.tracer.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
     /// Writes what is left, closes the file, and says what became of it.
     pub fn finish(self) -> Option<TraceReport> {
-        let tracer = self.tracer?;
+        let tracer = self.lock().take()?;
         let path = tracer.name().to_owned();
         let report = tracer.finish();
         let (packets_written, packets_lost) = (report.written(), report.lost());
@@ -110,7 +116,7 @@ impl Tracing {
 
 impl Instrument for Tracing {
     fn wire(&mut self, port: Box<dyn WirePort>, _: usize, name: &str) -> Box<dyn WirePort> {
-        match &self.tracer {
+        match &*self.lock() {
             Some(tracer) => tracer.trace_wire(port, name),
             None => port,
         }
@@ -124,14 +130,14 @@ impl Instrument for Tracing {
         name: &str,
     ) -> Box<dyn Function> {
         let stage = if stage == Stage::Tx { TraceStage::Tx } else { TraceStage::Rx };
-        match &self.tracer {
+        match &*self.lock() {
             Some(tracer) => tracer.trace_function(stage, function, name, position),
             None => function,
         }
     }
 
     fn queue(&mut self, queue: Box<dyn HostQueue>, index: u16) -> Box<dyn HostQueue> {
-        match &self.tracer {
+        match &*self.lock() {
             Some(tracer) => tracer.trace_queue(queue, index),
             None => queue,
         }

@@ -15,6 +15,7 @@
 //! * [`idle`]: what the borrowed core does without work;
 //! * [`instrument`]: the tracer of `[trace]`;
 //! * [`run`]: threads, start to clean stop;
+//! * [`control`]: the socket of `picnic ctl`, `picnic top` and `picnic capture`;
 //! * [`monitor`]: the figures of a card while it runs;
 //! * [`report`]: what a run came to;
 //! * [`doctor`]: what this machine can do for a card.
@@ -23,6 +24,7 @@
 
 pub mod clock;
 pub mod doctor;
+pub mod control;
 pub mod doorbell;
 pub mod error;
 pub mod idle;

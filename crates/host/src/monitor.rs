@@ -138,7 +138,7 @@ impl Monitor {
     }
 
     /// The figures at this moment: those of a run's end, but that packets are in flight, and
-    /// that no buffer can be missing yet. Takes up to 20 ms, for the target cores' latencies.
+    /// that no buffer can be missing yet. The ledger is balanced if every burst was. Takes up to 20 ms, for the target cores' latencies.
     pub fn report(&self) -> Report {
         for slot in &self.latencies {
             slot.wanted.store(true, Ordering::Release);
@@ -146,7 +146,14 @@ impl Monitor {
         }
         let until = Instant::now() + PATIENCE;
         let latency: Vec<_> = self.latencies.iter().map(|slot| slot.read(until)).collect();
-        self.report_over(self.clock.now().as_nanos(), &latency)
+        let mut report = self.report_over(self.clock.now().as_nanos(), &latency);
+        // The counters go on while they are read. Read again, what came in is no less than what
+        // has left by now: the difference is under way, or came in meanwhile.
+        let ledger = &mut report.ledger;
+        ledger.r#in = self.view.ledger.read().r#in;
+        let left = ledger.delivered + ledger.transmitted + ledger.consumed + ledger.dropped;
+        ledger.in_flight = ledger.r#in.saturating_sub(left);
+        report
     }
 
     /// The figures of `duration_ns`, with these latencies.
@@ -156,13 +163,13 @@ impl Monitor {
         let share = |part: &Counter| (part.get() as f64 / duration_ns).min(1.0);
         let totals = view.ledger.read();
         Report {
-            engine: "poll",
+            engine: "poll".into(),
             duration_s: duration_ns / 1e9,
             wires: wire_reports(view),
             queues: queue_reports(view, &self.placement),
             functions: function_reports(view, Direction::Rx),
             tx_functions: function_reports(view, Direction::Tx),
-            drops: totals.drops.clone(),
+            drops: totals.drops.iter().map(|(reason, count)| ((*reason).into(), *count)).collect(),
             drops_by_stage: totals.drops_by_stage.clone(),
             ledger: totals,
             buffers_missing: 0,
@@ -219,6 +226,8 @@ pub fn queue_reports(view: &View, placement: &Placement) -> Vec<QueueReport> {
             doorbells: queue.steer.doorbells.get(),
             transmitted: queue.target.transmitted.get(),
             ring_full: queue.steer.ring_full.get(),
+            ring_depth: queue.steer.depth.get(),
+            ring_size: queue.ring_size as u64,
         }
     });
     reports.collect()

@@ -3,14 +3,14 @@
 //! Fields carry their unit as suffix. `latency_ns` is from wire to target routine.
 
 use picnic_core::ledger::LedgerTotals;
-use serde::Serialize;
+use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::BTreeMap;
 
 /// A run's figures.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Report {
     /// What ran the chain.
-    pub engine: &'static str,
+    pub engine: String,
     /// Seconds from start to the end of receiving.
     pub duration_s: f64,
     /// By wire.
@@ -22,10 +22,11 @@ pub struct Report {
     /// By function of the tx chain.
     pub tx_functions: Vec<FunctionReport>,
     /// Packets dropped, by reason.
-    pub drops: BTreeMap<&'static str, u64>,
+    pub drops: BTreeMap<String, u64>,
     /// Packets dropped, by `reason@stage`.
     pub drops_by_stage: BTreeMap<String, u64>,
     /// Every packet's fate.
+    #[serde(deserialize_with = "read_totals")]
     pub ledger: LedgerTotals,
     /// Buffers that did not come home; not zero is a bug.
     pub buffers_missing: usize,
@@ -40,7 +41,7 @@ pub struct Report {
 }
 
 /// A wire's figures.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct WireReport {
     /// Its name in the card file.
     pub name: String,
@@ -55,7 +56,7 @@ pub struct WireReport {
 }
 
 /// A queue's figures.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct QueueReport {
     /// Its number.
     pub queue: u16,
@@ -79,10 +80,14 @@ pub struct QueueReport {
     pub transmitted: u64,
     /// Packets dropped because the ring was full.
     pub ring_full: u64,
+    /// Descriptors in the ring, as of the last millisecond.
+    pub ring_depth: u64,
+    /// Descriptors that fit into it.
+    pub ring_size: u64,
 }
 
 /// A function's figures.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct FunctionReport {
     /// Its name in the card file.
     pub name: String,
@@ -93,7 +98,7 @@ pub struct FunctionReport {
 }
 
 /// Percentiles in nanoseconds; null if nothing was recorded.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct LatencyReport {
     /// Median.
     pub p50: Option<u64>,
@@ -104,7 +109,7 @@ pub struct LatencyReport {
 }
 
 /// The borrowed core's figures.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct CoreReport {
     /// Its number.
     pub core: usize,
@@ -129,4 +134,27 @@ pub struct TargetCoreReport {
     pub priority: &'static str,
     /// Times it had preempted others for 2 ms and let them have their turn.
     pub priority_yields: u64,
+}
+
+/// Reads the sums back; the drops by reason stand beside them in a report.
+fn read_totals<'de, D: Deserializer<'de>>(deserializer: D) -> Result<LedgerTotals, D::Error> {
+    #[derive(Deserialize)]
+    struct Sums {
+        r#in: u64,
+        delivered: u64,
+        transmitted: u64,
+        consumed: u64,
+        dropped: u64,
+        in_flight: u64,
+    }
+    let sums = Sums::deserialize(deserializer)?;
+    Ok(LedgerTotals {
+        r#in: sums.r#in,
+        delivered: sums.delivered,
+        transmitted: sums.transmitted,
+        consumed: sums.consumed,
+        dropped: sums.dropped,
+        in_flight: sums.in_flight,
+        ..LedgerTotals::default()
+    })
 }

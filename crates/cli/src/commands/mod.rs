@@ -7,6 +7,7 @@ pub(crate) mod components;
 pub(crate) mod demo;
 pub(crate) mod doctor;
 pub(crate) mod lab;
+pub(crate) mod ctl;
 pub(crate) mod run;
 
 use crate::bench;
@@ -29,6 +30,7 @@ pub(crate) fn run(cli: &Cli) -> anyhow::Result<()> {
         Command::Demo(args) => demo::run(args, json),
         Command::Doctor => doctor::run(json),
         Command::Lab(args) => lab::run(args, json),
+        Command::Ctl(args) => ctl::run(args, json),
         Command::Bench(args) => bench::run(args, json),
         Command::Completions(args) => completions::run(args, json),
     }

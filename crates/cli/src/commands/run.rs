@@ -4,6 +4,9 @@ use crate::card::CardArgs;
 use crate::live::Live;
 use crate::{output, signals, summary};
 use clap::Args;
+use picnic_core::config::CardFile;
+use picnic_host::control::{Doors, Server};
+use picnic_host::error::HostError;
 use picnic_host::instrument::{TraceReport, Tracing};
 use picnic_host::report::Report;
 use picnic_host::run::{self, Running};
@@ -70,15 +73,25 @@ pub(crate) fn run(args: &RunArgs, json: bool) -> anyhow::Result<()> {
         // A trace's file is made anew: not for a card that cannot start.
         run::check(&card.file).map_err(|error| card.explain_host(error))?;
     }
+    // Before anything is touched: a card of this name may be running.
+    let doors = Doors::open(&card.file).map_err(|error| card.explain_host(error.into()))?;
     let mut tracing = Tracing::of(&card.file).map_err(|error| card.explain(error))?;
-    let running =
+    let mut running =
         run::start_with(&card.file, &mut tracing).map_err(|error| card.explain_host(error))?;
+    let server = serve(doors, &mut running, &card.file, &tracing)?;
     let live = match args.quiet {
         true => None,
         false => Live::new(&running.view, &running.placement, json),
     };
-    wait(&running, duration, &stop, live, args.interval.max(SHORTEST_INTERVAL));
-    let report = running.stop()?;
+    let interval = args.interval.max(SHORTEST_INTERVAL);
+    wait(&running, duration, &stop, server.as_ref(), live, interval);
+    if let Some(server) = &server {
+        server.card_stops();
+    }
+    let report = running.stop();
+    // Clients see the socket go when the card has stopped.
+    drop(server);
+    let report = report?;
     let trace = tracing.finish();
     let printed = match json {
         true => output::print_json(&Figures { report: &report, trace: trace.as_ref() }),
@@ -89,11 +102,25 @@ pub(crate) fn run(args: &RunArgs, json: bool) -> anyhow::Result<()> {
     printed
 }
 
+/// Serves the card's socket, if its file asks for one.
+fn serve(
+    doors: Doors,
+    running: &mut Running,
+    file: &CardFile,
+    tracing: &Tracing,
+) -> Result<Option<Server>, HostError> {
+    if !doors.are_any() {
+        return Ok(None);
+    }
+    Server::start(doors, running, file, Box::new(tracing.clone())).map(Some)
+}
+
 /// Returns when the run is to end.
 fn wait(
     running: &Running,
     duration: Option<Duration>,
     stop: &AtomicBool,
+    server: Option<&Server>,
     mut live: Option<Live>,
     interval: Duration,
 ) {
@@ -101,7 +128,7 @@ fn wait(
     loop {
         let elapsed = running.elapsed();
         let is_over = duration.is_some_and(|duration| elapsed >= duration);
-        let is_asked = stop.load(Ordering::Acquire);
+        let is_asked = stop.load(Ordering::Acquire) || server.is_some_and(Server::stop_is_asked);
         if is_over || is_asked || running.is_finished() || !running.is_alive() {
             break;
         }

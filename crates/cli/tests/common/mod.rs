@@ -17,10 +17,19 @@ pub fn machine() -> MutexGuard<'static, ()> {
     MACHINE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// `picnic`, whose cards have their sockets where no other process looks for them.
+pub fn command() -> Command {
+    let sockets = std::env::temp_dir().join(format!("picnic-test-{}", std::process::id()));
+    let mut command = Command::new(PICNIC);
+    // A running card makes the folder, and the last one takes it away.
+    command.env("PICNIC_RUNTIME_DIR", sockets);
+    command
+}
+
 /// Runs `picnic` with these arguments, in a folder.
 pub fn picnic_in(folder: &Path, arguments: &[&str]) -> Output {
     let _machine = arguments.starts_with(&["run"]).then(machine);
-    Command::new(PICNIC).args(arguments).current_dir(folder).output().unwrap()
+    command().args(arguments).current_dir(folder).output().unwrap()
 }
 
 /// Runs `picnic` with these arguments.
@@ -119,7 +128,7 @@ pub fn tcp_frame(flow: u16) -> Vec<u8> {
 
 /// Starts `picnic`, and waits until its card has its threads. To be called with the machine.
 pub fn start(_machine: &MutexGuard<'_, ()>, arguments: &[&str]) -> Child {
-    let mut command = Command::new(PICNIC);
+    let mut command = command();
     let child = command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = child.spawn().unwrap();
     let threads = PathBuf::from(format!("/proc/{}/task", child.id()));

@@ -1,5 +1,6 @@
 //! Help for the keys of a config, from its schema: name, type, default, meaning.
 
+use super::control::ControlSection;
 use super::keys::{CardSection, HostKeys, InterruptSection};
 use crate::packet::pool::PoolConfig;
 use schemars::JsonSchema;
@@ -24,6 +25,7 @@ pub fn common_sections() -> Vec<(&'static str, Vec<KeyHelp>)> {
         ("pool", keys_of::<PoolConfig>()),
         ("host", keys_of::<HostKeys>()),
         ("interrupt", keys_of::<InterruptSection>()),
+        ("control", keys_of::<ControlSection>()),
     ]
 }
 

@@ -13,10 +13,12 @@
 //! config is read from it by the registry. Every error names file, line, key,
 //! what was found and what is allowed.
 
+mod control;
 mod help;
 mod keys;
 mod section;
 
+pub use control::{ControlSection, ControlSocket, MetricsAddress};
 pub use help::{KeyHelp, common_sections, keys_of};
 pub use keys::{
     CardSection, CoreChoice, Engine, HostSection, Idle, InterruptSection, Priority, TargetCores,
@@ -64,6 +66,8 @@ pub struct CardFile {
     pub host: HostSection,
     /// `[interrupt]`.
     pub interrupt: InterruptSection,
+    /// `[control]`.
+    pub control: ControlSection,
     /// `[trace]`, if there is one.
     pub trace: Option<Section>,
     /// The folder that relative paths start from.
@@ -109,7 +113,8 @@ impl CardFile {
             return Err(source.error(None, String::new(), too_long()));
         }
         let root = source.table()?.into_inner();
-        const TOP: [&str; 8] = ["card", "pool", "wire", "rx", "tx", "host", "interrupt", "trace"];
+        const TOP: [&str; 9] =
+            ["card", "pool", "wire", "rx", "tx", "host", "interrupt", "control", "trace"];
         for (key, _) in root.iter() {
             if !TOP.contains(&key.get_ref().as_ref()) {
                 let message = format!("unknown section, allowed: {}", TOP.join(", "));
@@ -124,6 +129,7 @@ impl CardFile {
             tx: chain(&source, &root, "tx")?,
             host: host(&source, &root)?,
             interrupt: read_section(&source, &root, "interrupt")?,
+            control: read_section(&source, &root, "control")?,
             trace: match table_of(&source, &root, "trace")? {
                 Some(table) => {
                     let path = "trace".into();
@@ -136,6 +142,16 @@ impl CardFile {
         };
         card.validate().map_err(|error| card.locate(error))?;
         Ok(card)
+    }
+
+    /// The file it was read from; none for the built-in card.
+    pub fn path(&self) -> Option<&Path> {
+        self.source.file.as_deref()
+    }
+
+    /// Whether the file itself has a section or list of this name, be it empty.
+    pub fn has(&self, name: &str) -> bool {
+        self.source.table().is_ok_and(|root| entry(root.get_ref(), name).is_some())
     }
 
     /// Puts file and line to an error about a key such as `host.target_cores[2]`.

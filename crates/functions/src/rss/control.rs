@@ -1,4 +1,4 @@
-//! Changes to a running `rss`: another indirection table, another key.
+//! A running `rss`: another indirection table, another key, or what it works with.
 //!
 //! ```
 //! use picnic_functions::rss::{Change, Control};
@@ -14,7 +14,7 @@
 //! Guarantees: a change is made between bursts, whole or not at all; nothing is
 //! allocated or freed on the borrowed core, as old and new change places.
 
-use super::{Hash, Rss};
+use super::{Hash, HashName, Rss};
 use picnic_core::stats::Counter;
 use picnic_hash::{IndirectionTable, Key, Toeplitz};
 
@@ -35,6 +35,28 @@ pub enum Change {
     Table(Box<IndirectionTable>),
     /// The Toeplitz key, made ready for hashing.
     Key(Box<Toeplitz>),
+    /// Nothing: what it works with is to be written down.
+    Show(Box<Settings>),
+}
+
+/// What an `rss` works with.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The hash.
+    pub hash: HashName,
+    /// The Toeplitz key; none with another hash.
+    pub key: Option<Key>,
+    /// What jhash and lookup2 start from.
+    pub init: u32,
+    entries: Box<[u16; IndirectionTable::MAX_ENTRIES]>,
+    length: usize,
+}
+
+impl Settings {
+    /// The queue of each entry of the indirection table.
+    pub fn table(&self) -> &[u16] {
+        &self.entries[..self.length]
+    }
 }
 
 /// Why a change was not made.
@@ -68,6 +90,18 @@ impl Control {
     /// Asks for another indirection table.
     pub fn table(table: IndirectionTable) -> Self {
         Control { change: Change::Table(Box::new(table)), outcome: None }
+    }
+
+    /// Asks what an `rss` works with.
+    pub fn show() -> Self {
+        let settings = Settings {
+            hash: HashName::Toeplitz,
+            key: None,
+            init: 0,
+            entries: Box::new([0; IndirectionTable::MAX_ENTRIES]),
+            length: 0,
+        };
+        Control { change: Change::Show(Box::new(settings)), outcome: None }
     }
 
     /// Asks for another Toeplitz key.
@@ -112,9 +146,27 @@ impl Rss {
                 let same = one_queue || in_use.key() == toeplitz.key();
                 if same { 0 } else { self.table.len() }
             }
+            Change::Show(settings) => {
+                self.show(settings);
+                0
+            }
         };
         self.counters.moved_entries.add(moved as u64);
         Ok(moved)
+    }
+}
+
+impl Rss {
+    /// Writes down what is in force, into memory that is there.
+    fn show(&self, settings: &mut Settings) {
+        (settings.hash, settings.key, settings.init) = match &self.hash {
+            Hash::Toeplitz(toeplitz) => (HashName::Toeplitz, Some(*toeplitz.key()), 0),
+            Hash::Lookup3(init) => (HashName::Jhash, None, *init),
+            Hash::Lookup2(init) => (HashName::Lookup2, None, *init),
+        };
+        let entries = self.table.entries();
+        settings.length = entries.len();
+        settings.entries[..entries.len()].copy_from_slice(entries);
     }
 }
 

@@ -158,7 +158,7 @@ impl Tracer {
     }
 
     /// Traces what enters a function of the rx or tx chain, if that is traced. Its interface
-    /// is `rx[0] rss`, say. One that takes its place later is not traced.
+    /// is `rx[0] rss`, say. One that takes its place later has an interface of its own.
     pub fn trace_function(
         &self,
         stage: TraceStage,

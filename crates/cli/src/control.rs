@@ -1,0 +1,201 @@
+//! The client of a running card: finds its socket, calls, tells what went wrong.
+
+use crate::failure::Usage;
+use anyhow::{Context, anyhow, bail};
+use clap::Args;
+use picnic_core::error::ConfigError;
+use picnic_host::control::protocol::{self, INVALID_PARAMS, METHOD_NOT_FOUND};
+use picnic_host::control::socket::{Found, folders, running};
+use serde_json::{Value, json};
+use std::io::{self, BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// How long a card may take to answer.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Which running card.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct CardChoice {
+    /// Name of the running card; may be left out if one card runs
+    #[arg(long, value_name = "NAME", global = true)]
+    card: Option<String>,
+    /// Its socket, if that is not where cards of this user have theirs
+    #[arg(long, value_name = "PATH", global = true, conflicts_with = "card")]
+    socket: Option<PathBuf>,
+}
+
+/// A connection to a running card.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    stream: BufReader<UnixStream>,
+    path: PathBuf,
+    calls: u64,
+}
+
+impl CardChoice {
+    /// The socket of the card that is meant.
+    fn path(&self) -> anyhow::Result<PathBuf> {
+        if let Some(path) = &self.socket {
+            return Ok(path.clone());
+        }
+        let cards = running();
+        let named = |card: &&Found| self.card.as_ref().is_none_or(|name| *name == card.name);
+        let meant: Vec<_> = cards.iter().filter(named).collect();
+        let list = |cards: &[&Found]| {
+            let names = cards.iter().map(|card| match card.pid {
+                0 => card.name.clone(),
+                pid => format!("{} (pid {pid})", card.name),
+            });
+            names.collect::<Vec<_>>().join(", ")
+        };
+        match (&meant[..], &self.card) {
+            ([card], _) if card.permitted => Ok(card.path.clone()),
+            ([card], _) => {
+                bail!("card {} belongs to another user: permission denied", card.name)
+            }
+            ([], None) => {
+                let folders = folders();
+                let folders: Vec<_> =
+                    folders.iter().map(|folder| folder.display().to_string()).collect();
+                bail!("no card is running (looked in {})", folders.join(", "))
+            }
+            ([], Some(name)) if cards.is_empty() => {
+                bail!("card {name} is not running, and neither is any other")
+            }
+            ([], Some(name)) => {
+                let all: Vec<_> = cards.iter().collect();
+                bail!("card {name} is not running; running: {}", list(&all))
+            }
+            (several, None) => {
+                let message = format!("several cards are running, say which: {}", list(several));
+                Err(Usage(format!("{message} (--card NAME)")).into())
+            }
+            (several, Some(name)) => {
+                let paths: Vec<_> =
+                    several.iter().map(|card| card.path.display().to_string()).collect();
+                let message = format!("several cards are called {name}, say which by --socket");
+                Err(Usage(format!("{message}: {}", paths.join(", "))).into())
+            }
+        }
+    }
+
+    /// Connects to the card that is meant.
+    ///
+    /// # Errors
+    /// None is running, several are, or it may not be spoken to.
+    pub(crate) fn connect(&self) -> anyhow::Result<Connection> {
+        let path = self.path()?;
+        let shown = path.display();
+        let stream = UnixStream::connect(&path).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => anyhow!("{shown}: no card is running there"),
+            io::ErrorKind::ConnectionRefused => {
+                anyhow!("{shown}: the card that had this socket is gone")
+            }
+            io::ErrorKind::PermissionDenied => {
+                anyhow!("{shown}: belongs to another user's card: permission denied")
+            }
+            _ => anyhow!("{shown}: {error}"),
+        })?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        Ok(Connection { stream: BufReader::new(stream), path, calls: 0 })
+    }
+}
+
+impl Connection {
+    /// Where the card's socket stands.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Calls a method and waits for its result.
+    ///
+    /// # Errors
+    /// What the card says, or that it says nothing.
+    pub(crate) fn call(&mut self, method: &str, params: Value) -> anyhow::Result<Value> {
+        let id = self.send(method, params)?;
+        self.result(id)
+    }
+
+    /// Sends a call; its number.
+    pub(crate) fn send(&mut self, method: &str, params: Value) -> anyhow::Result<u64> {
+        self.calls += 1;
+        let line = call_line(self.calls, method, params);
+        let sent = self.stream.get_mut().write_all(line.as_bytes());
+        sent.map_err(|error| self.explain(&error))?;
+        Ok(self.calls)
+    }
+
+    /// The result of a call.
+    pub(crate) fn result(&mut self, id: u64) -> anyhow::Result<Value> {
+        loop {
+            let answer = self.line()?.ok_or_else(|| anyhow!("the card has ended"))?;
+            let mut answer: Value = serde_json::from_str(&answer)
+                .with_context(|| format!("{}: no card answers there", self.path.display()))?;
+            if answer["id"] != id && !answer["id"].is_null() {
+                continue;
+            }
+            return match answer.get_mut("error") {
+                Some(error) => Err(told(error.take())),
+                None => Ok(answer["result"].take()),
+            };
+        }
+    }
+
+    /// Whether the card closes the connection within a short time.
+    pub(crate) fn ended(&mut self) -> anyhow::Result<bool> {
+        const LOOK: Duration = Duration::from_millis(100);
+        self.stream.get_ref().set_read_timeout(Some(LOOK))?;
+        let line = self.line();
+        self.stream.get_ref().set_read_timeout(Some(PATIENCE))?;
+        Ok(matches!(line, Ok(None)))
+    }
+
+    /// The next line; none if the card has closed the connection.
+    pub(crate) fn line(&mut self) -> anyhow::Result<Option<String>> {
+        let mut line = String::new();
+        match self.stream.read_line(&mut line) {
+            Ok(0) => Ok(None),
+            Ok(_) => Ok(Some(line)),
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Ok(None),
+            Err(error) => Err(self.explain(&error)),
+        }
+    }
+
+    fn explain(&self, error: &io::Error) -> anyhow::Error {
+        match error.kind() {
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+                anyhow!("the card has not answered for {} s", PATIENCE.as_secs())
+            }
+            io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => {
+                anyhow!("the card has ended")
+            }
+            _ => anyhow!("{}: {error}", self.path.display()),
+        }
+    }
+}
+
+/// A call as it goes over the socket.
+pub(crate) fn call_line(id: u64, method: &str, params: Value) -> String {
+    let call = json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params });
+    format!("{call}\n")
+}
+
+/// What a card's error is to the user.
+fn told(error: Value) -> anyhow::Error {
+    let message = error["message"].as_str().unwrap_or("the card gave no reason").to_owned();
+    let data = &error["data"];
+    if let (Some(key), Some(message)) = (data["key"].as_str(), data["message"].as_str()) {
+        let file = data["file"].as_str().map(PathBuf::from);
+        let line = data["line"].as_u64().unwrap_or(0) as usize;
+        return ConfigError { file, line, key: key.into(), message: message.into() }.into();
+    }
+    match error["code"].as_i64() {
+        Some(INVALID_PARAMS | METHOD_NOT_FOUND | protocol::INVALID_REQUEST) => {
+            Usage(message).into()
+        }
+        _ => anyhow!(message),
+    }
+}

@@ -1,0 +1,131 @@
+//! `[control]`: whether and where a running card can be spoken to.
+//!
+//! ```toml
+//! [control]
+//! socket = "auto"                # or "off", or a path such as "/run/my/card.sock"
+//! metrics = "127.0.0.1:9464"     # Prometheus; "off" unless given
+//! ```
+//!
+//! The host world's library leaves this section alone: it is for whoever serves it
+//! (`picnic run` does).
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Deserializer, de};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// `[control]`: the socket and the metrics of a running card.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Eq)]
+#[serde(deny_unknown_fields, default)]
+pub struct ControlSection {
+    /// Unix socket of `picnic ctl`: "auto" (by the card's name), "off", or a path with a slash.
+    pub socket: ControlSocket,
+    /// Prometheus metrics over HTTP: "off", or an address and port such as "127.0.0.1:9464".
+    pub metrics: MetricsAddress,
+}
+
+/// Where the control socket stands.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum ControlSocket {
+    /// In the runtime folder, by the card's name.
+    #[default]
+    Auto,
+    /// There is none.
+    Off,
+    /// Here; relative to the card file.
+    Path(PathBuf),
+}
+
+/// Where metrics are served.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum MetricsAddress {
+    /// Nowhere.
+    #[default]
+    Off,
+    /// At this address and port.
+    Address(SocketAddr),
+}
+
+impl ControlSocket {
+    fn read(text: &str) -> Option<Self> {
+        match text {
+            "auto" => Some(ControlSocket::Auto),
+            "off" => Some(ControlSocket::Off),
+            // A word without a slash is a slip of the pen rather than a file.
+            path if path.contains('/') && !path.contains('\0') => {
+                Some(ControlSocket::Path(path.into()))
+            }
+            _ => None,
+        }
+    }
+}
+
+impl MetricsAddress {
+    fn read(text: &str) -> Option<Self> {
+        match text {
+            "off" => Some(MetricsAddress::Off),
+            address => address.parse().ok().map(MetricsAddress::Address),
+        }
+    }
+}
+
+macro_rules! from_text {
+    ($name:ident, $expecting:literal, $default:literal) => {
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                struct Visitor;
+                impl de::Visitor<'_> for Visitor {
+                    type Value = $name;
+                    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                        f.write_str($expecting)
+                    }
+                    fn visit_str<E: de::Error>(self, text: &str) -> Result<$name, E> {
+                        let wrong = || E::invalid_value(de::Unexpected::Str(text), &self);
+                        $name::read(text).ok_or_else(wrong)
+                    }
+                }
+                deserializer.deserialize_any(Visitor)
+            }
+        }
+
+        impl JsonSchema for $name {
+            fn schema_name() -> std::borrow::Cow<'static, str> {
+                stringify!($name).into()
+            }
+            fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+                schemars::json_schema!({ "type": $expecting, "default": $default })
+            }
+            fn inline_schema() -> bool {
+                true
+            }
+        }
+
+        impl serde::Serialize for $name {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_str(self)
+            }
+        }
+    };
+}
+
+from_text!(ControlSocket, "\"auto\", \"off\" or a path with a slash", "auto");
+from_text!(MetricsAddress, "\"off\" or an address and port such as \"127.0.0.1:9464\"", "off");
+
+impl std::fmt::Display for ControlSocket {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            ControlSocket::Auto => f.write_str("auto"),
+            ControlSocket::Off => f.write_str("off"),
+            ControlSocket::Path(path) => write!(f, "{}", path.display()),
+        }
+    }
+}
+
+impl std::fmt::Display for MetricsAddress {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            MetricsAddress::Off => f.write_str("off"),
+            MetricsAddress::Address(address) => write!(f, "{address}"),
+        }
+    }
+}

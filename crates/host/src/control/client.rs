@@ -1,0 +1,206 @@
+//! One client of the control socket: lines in, answers out, never waiting for it.
+//!
+//! A file descriptor that comes along (SCM_RIGHTS) is kept for the next call that wants
+//! one; a second one is closed at once.
+
+use crate::control::protocol::{LIMIT, LONGEST_LINE, RpcError, answer};
+use crate::control::server::Limits;
+use rustix::cmsg_space;
+use rustix::event::PollFlags;
+use rustix::io::Errno;
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, recvmsg, send};
+use serde_json::Value;
+use std::io::IoSliceMut;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Instant;
+
+/// Bytes read at a time.
+const READ: usize = 64 << 10;
+/// Descriptors looked at in one message; the kernel closes those beyond.
+const FILES: usize = 4;
+
+/// A connection.
+#[derive(Debug)]
+pub(super) struct Client {
+    stream: OwnedFd,
+    input: Vec<u8>,
+    /// Bytes of the input known to hold no line end.
+    scanned: usize,
+    output: Vec<u8>,
+    sent: usize,
+    file: Option<OwnedFd>,
+    /// When it last sent a byte or took one.
+    last: Instant,
+    /// It will send nothing more.
+    is_read: bool,
+    /// It is to be closed when it has taken its answers.
+    is_closing: bool,
+    /// It is gone.
+    is_broken: bool,
+}
+
+impl Client {
+    pub(super) fn new(stream: OwnedFd, now: Instant) -> Self {
+        Client {
+            stream,
+            input: Vec::new(),
+            scanned: 0,
+            output: Vec::new(),
+            sent: 0,
+            file: None,
+            last: now,
+            is_read: false,
+            is_closing: false,
+            is_broken: false,
+        }
+    }
+
+    pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+
+    /// Whether calls are taken from it: not while it leaves its answers unread.
+    fn may_speak(&self, limits: &Limits) -> bool {
+        !self.is_closing && self.output.len() - self.sent < limits.output_bytes
+    }
+
+    /// What to wait for.
+    pub(super) fn wants(&self, limits: &Limits) -> PollFlags {
+        let mut wants = PollFlags::empty();
+        if !self.output.is_empty() {
+            wants |= PollFlags::OUT;
+        }
+        if !self.is_read && self.may_speak(limits) {
+            wants |= PollFlags::IN;
+        }
+        wants
+    }
+
+    /// Both its directions are shut.
+    pub(super) fn hung_up(&mut self) {
+        // What it said before it went is still listened to.
+        self.is_broken |= self.is_read;
+    }
+
+    /// Takes in what has arrived.
+    pub(super) fn read(&mut self, now: Instant) {
+        if self.is_read || self.is_closing {
+            return;
+        }
+        let start = self.input.len();
+        self.input.resize(start + READ, 0);
+        let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(FILES))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let mut parts = [IoSliceMut::new(&mut self.input[start..])];
+        let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+        let received = recvmsg(&self.stream, &mut parts, &mut control, flags);
+        let bytes = received.as_ref().map_or(0, |received| received.bytes);
+        self.input.truncate(start + bytes);
+        for message in control.drain() {
+            if let RecvAncillaryMessage::ScmRights(files) = message {
+                for file in files {
+                    self.file.get_or_insert(file);
+                }
+            }
+        }
+        match received {
+            Ok(received) if received.bytes == 0 => {
+                self.is_read = true;
+                // A last line needs no end.
+                if !self.input.is_empty() {
+                    self.input.push(b'\n');
+                }
+            }
+            Ok(_) => self.last = now,
+            Err(Errno::AGAIN | Errno::INTR) => {}
+            Err(_) => self.is_broken = true,
+        }
+    }
+
+    /// The next whole line; an error if it is too long.
+    pub(super) fn line(&mut self, limits: &Limits) -> Option<Result<Vec<u8>, RpcError>> {
+        if !self.may_speak(limits) {
+            return None;
+        }
+        let end = self.input[self.scanned..].iter().position(|&byte| byte == b'\n');
+        let length = end.map_or(self.input.len(), |end| self.scanned + end);
+        if length > LONGEST_LINE {
+            let message =
+                format!("found a line of more than {LONGEST_LINE} bytes, which is the most");
+            return Some(Err(RpcError::new(LIMIT, message)));
+        }
+        if end.is_none() {
+            self.scanned = length;
+            return None;
+        }
+        let line = self.input.drain(..=length).collect::<Vec<_>>();
+        self.scanned = 0;
+        Some(Ok(line))
+    }
+
+    /// Whether a line waits to be taken.
+    pub(super) fn has_line(&self, limits: &Limits) -> bool {
+        self.may_speak(limits) && self.has_unread()
+    }
+
+    fn has_unread(&self) -> bool {
+        self.scanned < self.input.len()
+    }
+
+    /// Queues an answer and sends what goes at once.
+    pub(super) fn answer(&mut self, value: &Value) {
+        if self.is_broken {
+            return;
+        }
+        // A value made of maps, lists and text is always written.
+        self.output.extend(serde_json::to_vec(value).unwrap_or_default());
+        self.output.push(b'\n');
+        self.write(None);
+    }
+
+    /// Queues an error that no call is known for, then closes.
+    pub(super) fn refuse(&mut self, error: RpcError) {
+        self.answer(&answer(&Value::Null, &Err(error)));
+        self.is_closing = true;
+    }
+
+    /// Sends what it takes now.
+    pub(super) fn write(&mut self, now: Option<Instant>) {
+        while self.sent < self.output.len() {
+            let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+            match send(&self.stream, &self.output[self.sent..], flags) {
+                Ok(bytes) => {
+                    self.sent += bytes;
+                    self.last = now.unwrap_or(self.last);
+                }
+                Err(Errno::AGAIN) => return,
+                Err(Errno::INTR) => {}
+                Err(_) => {
+                    self.is_broken = true;
+                    return;
+                }
+            }
+        }
+        self.output.clear();
+        self.sent = 0;
+    }
+
+    /// Whether it can be let go. `is_awaiting`: it will get an answer later.
+    pub(super) fn is_done(&self, is_awaiting: bool) -> bool {
+        let is_heard = self.is_read && !self.has_unread() && !is_awaiting;
+        self.is_broken || self.output.is_empty() && (self.is_closing || is_heard)
+    }
+
+    /// Whether its patience is at an end: what it began it has not finished, or it has been
+    /// silent for too long.
+    pub(super) fn is_overdue(&self, now: Instant, limits: &Limits, is_awaiting: bool) -> bool {
+        let is_amid = !self.input.is_empty() || !self.output.is_empty();
+        let most = match is_amid {
+            true => limits.stalled,
+            false if is_awaiting => return false,
+            false => limits.idle,
+        };
+        now.saturating_duration_since(self.last) >= most
+    }
+}

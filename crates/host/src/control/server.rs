@@ -1,0 +1,314 @@
+//! The control thread: takes clients, reads their calls, answers.
+//!
+//! One thread, one poll, and nothing in it waits for a client. Few calls are served
+//! from one client at a time, so that none keeps the others waiting.
+
+use crate::control::client::Client;
+use crate::control::methods::Methods;
+use crate::control::protocol::{
+    Call, LIMIT, Message, NOT_PERMITTED, REFUSED, RpcError, answer, parse,
+};
+use crate::control::socket::{self, Socket, SocketError};
+use crate::error::HostError;
+use crate::run::{Running, registries};
+use picnic_core::config::CardFile;
+use picnic_engine::build::Instrument;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::net::{SocketFlags, accept_with, sockopt::socket_peercred};
+use serde_json::Value;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Calls served from one client before the next has its turn.
+const TURN: usize = 8;
+/// The longest sleep, so that idle clients are noticed.
+const LONGEST_SLEEP: Duration = Duration::from_secs(1);
+
+/// What clients are held to.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Connections at a time.
+    pub clients: usize,
+    /// A connection without a word is closed after this long.
+    pub idle: Duration,
+    /// A line that was begun must end, and an answer be read, within this long.
+    pub stalled: Duration,
+    /// Bytes of answers that may wait to be read before no more calls are taken.
+    pub output_bytes: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            clients: 16,
+            idle: Duration::from_secs(600),
+            stalled: Duration::from_secs(10),
+            output_bytes: 1 << 20,
+        }
+    }
+}
+
+/// What `[control]` asks for, opened but not yet served: before the card starts, so that a
+/// name that is taken stops it in time.
+#[derive(Debug)]
+pub struct Doors {
+    socket: Option<Socket>,
+    limits: Limits,
+}
+
+impl Doors {
+    /// Opens what the card file asks for.
+    ///
+    /// # Errors
+    /// A card of this name is running, or the socket cannot be made.
+    pub fn open(file: &CardFile) -> Result<Self, SocketError> {
+        Ok(Doors { socket: socket::open(file)?, limits: Limits::default() })
+    }
+
+    /// The same, with other limits.
+    #[must_use]
+    pub fn with_limits(self, limits: Limits) -> Self {
+        Doors { limits, ..self }
+    }
+
+    /// Whether there is anything to serve.
+    pub fn are_any(&self) -> bool {
+        self.socket.is_some()
+    }
+
+    /// Where the socket stands; none if it is off.
+    pub fn socket(&self) -> Option<&Path> {
+        self.socket.as_ref().map(|socket| &*socket.path)
+    }
+}
+
+/// A card's control thread.
+#[derive(Debug)]
+pub struct Server {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    /// A client wants the card to stop.
+    stop: Arc<AtomicBool>,
+    /// The card stops, so that changes have no sense any more.
+    stopping: AtomicBool,
+    /// The thread is to end.
+    end: AtomicBool,
+    wake: OwnedFd,
+}
+
+impl Server {
+    /// Serves a card that runs, until [`Server::finish`]. What is swapped in is looked on at by
+    /// `instrument`, as what was built at the start.
+    ///
+    /// # Errors
+    /// No thread or descriptor is left, or the card's controller was taken before.
+    pub fn start(
+        doors: Doors,
+        running: &mut Running,
+        file: &CardFile,
+        instrument: Box<dyn Instrument + Send>,
+    ) -> Result<Self, HostError> {
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        let wake = eventfd(0, flags).map_err(|error| {
+            HostError::system("cannot make the control thread's doorbell", error)
+        })?;
+        let taken = || std::io::Error::other("it was taken before");
+        let controller = running.controller.take().ok_or_else(taken);
+        let controller =
+            controller.map_err(|error| HostError::system("cannot control the card", error))?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let methods = Methods::new(
+            file,
+            running.monitor(),
+            controller,
+            registries(),
+            instrument,
+            stop.clone(),
+        );
+        let (stopping, end) = (AtomicBool::new(false), AtomicBool::new(false));
+        let shared = Arc::new(Shared { stop, stopping, end, wake });
+        let for_thread = shared.clone();
+        let body = move || Service::new(doors, methods, for_thread).run();
+        let thread = std::thread::Builder::new().name("control".into()).spawn(body);
+        let thread =
+            thread.map_err(|error| HostError::system("cannot start the control thread", error))?;
+        Ok(Server { shared, thread: Some(thread) })
+    }
+
+    /// Whether a client has asked for the card's end.
+    pub fn stop_is_asked(&self) -> bool {
+        self.shared.stop.load(Ordering::Acquire)
+    }
+
+    /// Tells that the card is about to stop: from now on changes are refused.
+    pub fn card_stops(&self) {
+        self.shared.stopping.store(true, Ordering::Release);
+    }
+
+    /// Ends the thread and removes the socket. To be called when the card has stopped, so that
+    /// clients see its end.
+    pub fn finish(mut self) {
+        self.end();
+    }
+
+    fn end(&mut self) {
+        self.card_stops();
+        self.shared.end.store(true, Ordering::Release);
+        let _ = rustix::io::write(&self.shared.wake, &1u64.to_ne_bytes());
+        if let Some(thread) = self.thread.take() {
+            // A panic there is told by its own message, and no reason to fail the run.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// The thread's own.
+struct Service {
+    doors: Doors,
+    methods: Methods,
+    shared: Arc<Shared>,
+    clients: Vec<Client>,
+}
+
+impl Service {
+    fn new(doors: Doors, methods: Methods, shared: Arc<Shared>) -> Self {
+        Service { doors, methods, shared, clients: Vec::new() }
+    }
+
+    fn run(mut self) {
+        while !self.shared.end.load(Ordering::Acquire) {
+            self.wait();
+            let now = Instant::now();
+            self.accept(now);
+            for index in 0..self.clients.len() {
+                let client = &mut self.clients[index];
+                client.write(Some(now));
+                client.read(now);
+                self.serve(index);
+            }
+            let limits = &self.doors.limits;
+            self.clients
+                .retain(|client| !client.is_done(false) && !client.is_overdue(now, limits, false));
+        }
+    }
+
+    /// Sleeps until there is something to do.
+    fn wait(&mut self) {
+        let mut sources = vec![PollFd::new(&self.shared.wake, PollFlags::IN)];
+        if let Some(socket) = &self.doors.socket {
+            sources.push(PollFd::new(&socket.listener, PollFlags::IN));
+        }
+        let limits = &self.doors.limits;
+        sources.extend(
+            self.clients
+                .iter()
+                .map(|client| PollFd::from_borrowed_fd(client.as_fd(), client.wants(limits))),
+        );
+        let is_busy = self.clients.iter().any(|client| client.has_line(limits));
+        let longest = if is_busy { Duration::ZERO } else { LONGEST_SLEEP.min(limits.stalled) };
+        let timeout = Timespec {
+            tv_sec: longest.as_secs() as i64,
+            tv_nsec: i64::from(longest.subsec_nanos()),
+        };
+        // An error means "look again", as a signal does.
+        let _ = poll(&mut sources, Some(&timeout));
+        let first = sources.len() - self.clients.len();
+        let gone =
+            |source: &PollFd<'_>| source.revents().intersects(PollFlags::HUP | PollFlags::ERR);
+        let gone: Vec<_> = sources[first..].iter().map(gone).collect();
+        for (client, _) in self.clients.iter_mut().zip(gone).filter(|(_, gone)| *gone) {
+            client.hung_up();
+        }
+    }
+
+    /// Takes the clients that wait.
+    fn accept(&mut self, now: Instant) {
+        let Some(socket) = &self.doors.socket else { return };
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        // Any number may wait; those beyond the limit are told so.
+        while let Ok(stream) = accept_with(&socket.listener, flags) {
+            let mut client = Client::new(stream, now);
+            let most = self.doors.limits.clients;
+            if let Err(error) = permitted(client.as_fd()) {
+                client.refuse(error);
+            } else if self.clients.len() >= most {
+                let message = format!("{most} clients are connected, which is the most");
+                client.refuse(RpcError::new(LIMIT, message));
+            } else {
+                self.clients.push(client);
+            }
+        }
+    }
+
+    /// Serves some calls of one client.
+    fn serve(&mut self, index: usize) {
+        for _ in 0..TURN {
+            let client = &mut self.clients[index];
+            match client.line(&self.doors.limits) {
+                None => return,
+                Some(Err(error)) => return client.refuse(error),
+                Some(Ok(line)) if line.trim_ascii().is_empty() => {}
+                Some(Ok(line)) => self.answer(index, parse(&line)),
+            }
+        }
+    }
+
+    fn answer(&mut self, index: usize, message: Message) {
+        match message {
+            Message::One(call) => {
+                if let Some(answer) = self.call(call) {
+                    self.clients[index].answer(&answer);
+                }
+            }
+            Message::Many(calls) => {
+                let answers: Vec<_> =
+                    calls.into_iter().filter_map(|call| self.call(call)).collect();
+                // To notifications alone there is no answer, not even an empty list.
+                if !answers.is_empty() {
+                    self.clients[index].answer(&Value::Array(answers));
+                }
+            }
+        }
+    }
+
+    fn call(&mut self, call: Call) -> Option<Value> {
+        let outcome = call.request.and_then(|request| {
+            if self.shared.stopping.load(Ordering::Acquire) && request.needs_the_card() {
+                return Err(RpcError::new(REFUSED, "the card is stopping"));
+            }
+            self.methods.call(request)
+        });
+        call.id.map(|id| answer(&id, &outcome))
+    }
+}
+
+/// Whether the process at the other end may speak to this card: its user's, or root's.
+fn permitted(stream: impl AsFd) -> Result<(), RpcError> {
+    let own = rustix::process::geteuid();
+    match socket_peercred(&stream) {
+        Ok(peer) if peer.uid == own || peer.uid.is_root() => Ok(()),
+        Ok(peer) => {
+            let (found, own) = (peer.uid.as_raw(), own.as_raw());
+            let message = format!("found user {found}, allowed is user {own} or root");
+            Err(RpcError::new(NOT_PERMITTED, message))
+        }
+        Err(error) => {
+            let message = format!("the kernel does not say who this is: {error}");
+            Err(RpcError::new(NOT_PERMITTED, message))
+        }
+    }
+}

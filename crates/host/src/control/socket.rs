@@ -1,0 +1,403 @@
+//! The control socket's place: found by the card's name, one card to a name.
+//!
+//! Without a path in the card file, sockets stand in the runtime folder:
+//! `$PICNIC_RUNTIME_DIR`, or `/run/picnic` (root), or `$XDG_RUNTIME_DIR/picnic`, or
+//! `/tmp/picnic-UID`, which must belong to the user alone.
+//!
+//! Guarantees: mode 0600 from the first moment on. A socket that nobody listens to is
+//! replaced, one that somebody does is not: the folder is locked from the look to the
+//! bind, so of two cards that start together one is told of the other. It is removed at
+//! the end if it still is ours.
+//!
+//! Source: unix(7); Linux gives a socket's file the mode that `fchmod` put on it before
+//! `bind` (net/unix/af_unix.c).
+
+use picnic_core::config::{CardFile, ControlSocket};
+use picnic_core::error::ConfigError;
+use rustix::fs::{FlockOperation, Mode, flock};
+use rustix::io::Errno;
+use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use std::fs::{DirBuilder, File};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// Connections that may wait to be taken.
+const BACKLOG: i32 = 16;
+/// How long another card may hold the folder's lock.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// How a socket's file ends.
+const SUFFIX: &str = ".sock";
+
+/// Where this process puts the sockets of its cards: (folder, its mode).
+fn own_folder() -> (PathBuf, u32) {
+    if let Some(folder) = std::env::var_os("PICNIC_RUNTIME_DIR").filter(|path| !path.is_empty()) {
+        return (folder.into(), 0o700);
+    }
+    let uid = rustix::process::geteuid();
+    if uid.is_root() {
+        // Others may see which cards there are, and be told that they may not use them.
+        return ("/run/picnic".into(), 0o755);
+    }
+    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+    match runtime.filter(|path| path.is_absolute()) {
+        Some(runtime) => (runtime.join("picnic"), 0o700),
+        None => (format!("/tmp/picnic-{}", uid.as_raw()).into(), 0o700),
+    }
+}
+
+/// The folders where sockets of running cards may be.
+pub fn folders() -> Vec<PathBuf> {
+    let (own, _) = own_folder();
+    let mut folders = vec![own];
+    if std::env::var_os("PICNIC_RUNTIME_DIR").is_none_or(|path| path.is_empty()) {
+        let system = PathBuf::from("/run/picnic");
+        if !folders.contains(&system) {
+            folders.push(system);
+        }
+    }
+    folders
+}
+
+/// A card's name as that of a file: letters, digits, `.`, `_` and `-` stand for themselves.
+fn file_name(card: &str) -> String {
+    let mut text = String::new();
+    for (index, &byte) in card.as_bytes().iter().enumerate() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'_' | b'-' => text.push(byte.into()),
+            b'.' if index != 0 => text.push('.'),
+            byte => text.push_str(&format!("%{byte:02x}")),
+        }
+    }
+    text + SUFFIX
+}
+
+/// The card's name that a file's name stands for.
+fn card_name(file: &str) -> Option<String> {
+    let text = file.strip_suffix(SUFFIX)?;
+    let (mut bytes, mut rest) = (Vec::new(), text.as_bytes());
+    while let Some((&first, after)) = rest.split_first() {
+        rest = after;
+        if first != b'%' {
+            bytes.push(first);
+            continue;
+        }
+        let digits = std::str::from_utf8(rest.get(..2)?).ok()?;
+        bytes.push(u8::from_str_radix(digits, 16).ok()?);
+        rest = &rest[2..];
+    }
+    String::from_utf8(bytes).ok()
+}
+
+/// Why a card gets no socket.
+#[derive(Debug, thiserror::Error)]
+pub enum SocketError {
+    /// A card of this name has it.
+    #[error(
+        "card {card} is already running (pid {pid}): give this one another name, such as \
+         --set card.name={card}-2, or --set control.socket=off"
+    )]
+    Taken {
+        /// The card's name.
+        card: String,
+        /// The process that listens.
+        pid: i32,
+    },
+    /// It cannot be made there.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+}
+
+/// A socket that listens; removed when dropped.
+#[derive(Debug)]
+pub struct Socket {
+    /// Takes clients; does not block.
+    pub listener: UnixListener,
+    /// Where it stands.
+    pub path: PathBuf,
+    folder: PathBuf,
+    /// Device and inode, to know it again.
+    identity: (u64, u64),
+    /// Whether an empty folder goes with it.
+    folder_is_own: bool,
+}
+
+/// Opens the socket that the card file asks for; none if it is off.
+///
+/// # Errors
+/// A card of this name is running, or the socket cannot be made.
+pub fn open(file: &CardFile) -> Result<Option<Socket>, SocketError> {
+    let (folder, path, mode) = match &file.control.socket {
+        ControlSocket::Off => return Ok(None),
+        ControlSocket::Auto => {
+            let (folder, mode) = own_folder();
+            let path = folder.join(file_name(&file.card.name));
+            (folder, path, Some(mode))
+        }
+        ControlSocket::Path(path) => {
+            let path = file.directory.join(path);
+            let folder = path.parent().unwrap_or(Path::new("/")).to_owned();
+            let folder = if folder.as_os_str().is_empty() { ".".into() } else { folder };
+            (folder, path, None)
+        }
+    };
+    let wrong = |message: String| {
+        let shown = path.display();
+        let error = ConfigError::new("control.socket", format!("{shown}: {message}"));
+        SocketError::Config(file.locate(error))
+    };
+    let address = SocketAddrUnix::new(&path).map_err(|_| {
+        wrong("is longer than the 107 bytes that a socket's path may have".to_owned())
+    })?;
+    let give_up = Instant::now() + PATIENCE;
+    loop {
+        if let Some(mode) = mode {
+            make_folder(&folder, mode).map_err(&wrong)?;
+        }
+        let lock = lock(&folder, give_up).map_err(&wrong)?;
+        match probe(&path) {
+            Probe::Live(pid) => {
+                return Err(SocketError::Taken { card: file.card.name.clone(), pid });
+            }
+            Probe::Denied => return Err(wrong("belongs to another user's card".into())),
+            Probe::Foreign => return Err(wrong("is there already, and is no socket".into())),
+            Probe::Stale => drop(std::fs::remove_file(&path)),
+            Probe::Absent => {}
+        }
+        let bound = bind(&address);
+        let identity = bound.as_ref().ok().and_then(|_| identity(&path));
+        drop(lock);
+        match (bound, identity) {
+            (Ok(listener), Some(identity)) => {
+                let folder_is_own = mode.is_some();
+                return Ok(Some(Socket { listener, path, folder, identity, folder_is_own }));
+            }
+            // A card that has just ended took the empty folder with it.
+            (Ok(_), None) | (Err(Errno::NOENT), _)
+                if mode.is_some() && Instant::now() < give_up => {}
+            (Ok(_), None) => return Err(wrong("was removed as soon as it was made".into())),
+            (Err(error), _) => return Err(wrong(format!("cannot be made: {error}"))),
+        }
+    }
+}
+
+fn identity(path: &Path) -> Option<(u64, u64)> {
+    let metadata = std::fs::symlink_metadata(path).ok()?;
+    Some((metadata.dev(), metadata.ino()))
+}
+
+/// Makes the runtime folder, or makes sure that the one that is there is nobody else's.
+fn make_folder(folder: &Path, mode: u32) -> Result<(), String> {
+    let shown = folder.display();
+    let made = DirBuilder::new().mode(mode).recursive(true).create(folder);
+    made.map_err(|error| format!("folder {shown} cannot be made: {error}"))?;
+    let metadata = std::fs::symlink_metadata(folder)
+        .map_err(|error| format!("folder {shown} cannot be looked at: {error}"))?;
+    if !metadata.is_dir() || metadata.uid() != rustix::process::geteuid().as_raw() {
+        return Err(format!("{shown} is no folder of this user's"));
+    }
+    if metadata.mode() & 0o022 != 0 {
+        return Err(format!(
+            "folder {shown} may be written to by others (mode {:o}): chmod 700 {shown}",
+            metadata.mode() & 0o7777
+        ));
+    }
+    Ok(())
+}
+
+fn lock(folder: &Path, give_up: Instant) -> Result<File, String> {
+    let shown = folder.display();
+    let file = File::open(folder).map_err(|error| format!("folder {shown}: {error}"))?;
+    loop {
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(file),
+            Err(Errno::WOULDBLOCK | Errno::INTR) if Instant::now() < give_up => {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            Err(error) => return Err(format!("folder {shown} cannot be locked: {error}")),
+        }
+    }
+}
+
+fn bind(address: &SocketAddrUnix) -> Result<UnixListener, Errno> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
+    net::bind(&socket, address)?;
+    net::listen(&socket, BACKLOG)?;
+    Ok(socket.into())
+}
+
+/// What stands at a path.
+enum Probe {
+    Absent,
+    /// A socket that nobody listens to.
+    Stale,
+    /// A process listens.
+    Live(i32),
+    /// A socket that this user may not use.
+    Denied,
+    /// Something else.
+    Foreign,
+}
+
+fn probe(path: &Path) -> Probe {
+    match connect(path) {
+        Ok(socket) => {
+            let pid = net::sockopt::socket_peercred(&socket);
+            Probe::Live(pid.map_or(0, |credentials| credentials.pid.as_raw_pid()))
+        }
+        // So many wait to be taken that it must be live.
+        Err(Errno::AGAIN) => Probe::Live(0),
+        Err(Errno::NOENT) => Probe::Absent,
+        Err(Errno::ACCESS | Errno::PERM) => Probe::Denied,
+        Err(_) => match std::fs::symlink_metadata(path) {
+            Err(_) => Probe::Absent,
+            Ok(metadata) if is_socket(&metadata) => Probe::Stale,
+            Ok(_) => Probe::Foreign,
+        },
+    }
+}
+
+fn is_socket(metadata: &std::fs::Metadata) -> bool {
+    std::os::unix::fs::FileTypeExt::is_socket(&metadata.file_type())
+}
+
+/// Connects without ever waiting.
+fn connect(path: &Path) -> Result<OwnedFd, Errno> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    net::connect(&socket, &SocketAddrUnix::new(path)?)?;
+    Ok(socket)
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        let Ok(_lock) = lock(&self.folder, Instant::now() + PATIENCE) else { return };
+        if identity(&self.path) == Some(self.identity) {
+            let _ = std::fs::remove_file(&self.path);
+        }
+        if self.folder_is_own {
+            // Fails while other cards have sockets there, as it should.
+            let _ = std::fs::remove_dir(&self.folder);
+        }
+    }
+}
+
+/// A card that runs on this machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// Its name.
+    pub name: String,
+    /// Its socket.
+    pub path: PathBuf,
+    /// Its process; 0 if that is not known.
+    pub pid: i32,
+    /// Whether this user may speak to it.
+    pub permitted: bool,
+}
+
+/// The cards that run, by name, as far as their sockets stand in the runtime folders.
+pub fn running() -> Vec<Found> {
+    let mut found = Vec::new();
+    for folder in folders() {
+        let Ok(entries) = std::fs::read_dir(&folder) else { continue };
+        for entry in entries.flatten() {
+            let Some(name) = entry.file_name().to_str().and_then(card_name) else { continue };
+            let path = entry.path();
+            match probe(&path) {
+                Probe::Live(pid) => found.push(Found { name, path, pid, permitted: true }),
+                Probe::Denied => found.push(Found { name, path, pid: 0, permitted: false }),
+                Probe::Absent | Probe::Stale | Probe::Foreign => {}
+            }
+        }
+    }
+    found.sort_by(|a, b| (&a.name, &a.path).cmp(&(&b.name, &b.path)));
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn card(socket: &Path) -> CardFile {
+        let text = format!("[control]\nsocket = \"{}\"\n", socket.display());
+        CardFile::parse(&text, None).unwrap()
+    }
+
+    #[test]
+    fn names_of_files_are_harmless_and_can_be_read_back() {
+        for name in ["picnic0", "../../etc/x", "a b/c", ".", "..", "", "é", "%41", "a.b"] {
+            let file = file_name(name);
+            assert!(!file.contains('/') && !file[..file.len() - 5].starts_with('.'), "{file}");
+            assert_eq!(card_name(&file).as_deref(), Some(name));
+        }
+        assert_eq!(card_name("x"), None);
+        assert_eq!(card_name("%4.sock"), None);
+        assert_eq!(card_name("%é.sock"), None);
+    }
+
+    #[test]
+    fn a_live_socket_is_kept_and_a_stale_one_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("card.sock");
+        let first = open(&card(&path)).unwrap().unwrap();
+        let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        match open(&card(&path)).unwrap_err() {
+            SocketError::Taken { card, pid } => {
+                assert_eq!((&*card, pid), ("picnic0", std::process::id() as i32));
+            }
+            other => panic!("{other}"),
+        }
+        drop(first);
+        assert!(!path.exists(), "removed at the end");
+        // As after SIGKILL: the file is there, and nobody listens.
+        drop(UnixListener::bind(&path).unwrap());
+        assert!(path.exists());
+        let second = open(&card(&path)).unwrap().unwrap();
+        assert!(matches!(probe(&path), Probe::Live(_)));
+        // Not ours any more: it stays.
+        std::fs::remove_file(&path).unwrap();
+        let other = UnixListener::bind(&path).unwrap();
+        drop(second);
+        assert!(path.exists());
+        drop(other);
+    }
+
+    #[test]
+    fn what_cannot_be_made_says_why() {
+        let folder = tempfile::tempdir().unwrap();
+        let message = |path: &Path| open(&card(path)).unwrap_err().to_string();
+        let file = folder.path().join("file");
+        std::fs::write(&file, "precious").unwrap();
+        assert!(message(&file).contains("control.socket"), "{}", message(&file));
+        assert!(message(&file).ends_with("is there already, and is no socket"));
+        assert_eq!(std::fs::read(&file).unwrap(), b"precious");
+        let absent = folder.path().join("absent/card.sock");
+        assert!(message(&absent).contains("No such file"), "{}", message(&absent));
+        let long = folder.path().join("x".repeat(120));
+        assert!(message(&long).contains("107 bytes"));
+        assert!(message(&long).starts_with("card:2: control.socket: "));
+    }
+
+    #[test]
+    fn of_many_that_start_together_one_gets_the_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("card.sock");
+        // A stale one in the way makes it harder.
+        drop(UnixListener::bind(&path).unwrap());
+        let outcomes: Vec<_> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..8).map(|_| scope.spawn(|| open(&card(&path)))).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        let winners = outcomes.iter().filter(|outcome| outcome.is_ok()).count();
+        assert_eq!(winners, 1);
+        let taken = |outcome: &Result<_, _>| matches!(outcome, Err(SocketError::Taken { .. }));
+        assert_eq!(outcomes.iter().filter(|outcome| taken(outcome)).count(), 7);
+        assert!(connect(&path).is_ok());
+    }
+}

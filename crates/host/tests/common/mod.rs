@@ -1,0 +1,122 @@
+//! What the tests of the control socket share: a card with a socket, and a client.
+
+#![allow(dead_code, unreachable_pub, missing_docs)]
+
+use picnic_core::config::CardFile;
+use picnic_engine::build::NoInstrument;
+use picnic_host::control::{Doors, Limits, Server};
+use picnic_host::report::Report;
+use picnic_host::run::{Running, start};
+use serde_json::{Value, json};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tempfile::TempDir;
+
+/// Held by whoever runs a card: two at a time would take the cores from each other.
+pub fn machine() -> MutexGuard<'static, ()> {
+    static MACHINE: Mutex<()> = Mutex::new(());
+    MACHINE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A card that runs and can be spoken to.
+pub struct Served {
+    pub running: Running,
+    pub server: Server,
+    pub path: PathBuf,
+    _folder: TempDir,
+    _machine: MutexGuard<'static, ()>,
+}
+
+/// A generator of a steady rate, flows in order, four queues.
+pub const STEADY: &str = "[[wire]]\nport = \"generator\"\nrate_pps = 200000\nflows = 64\n\
+                          size = 100\nsequence_numbers = true\n";
+
+impl Served {
+    pub fn start(text: &str) -> Self {
+        Served::with_limits(text, Limits::default())
+    }
+
+    pub fn with_limits(text: &str, limits: Limits) -> Self {
+        let machine = machine();
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("card.sock");
+        let text = format!("{text}\n[control]\nsocket = \"{}\"\n", path.display());
+        let card = CardFile::parse(&text, None).unwrap();
+        let doors = Doors::open(&card).unwrap().with_limits(limits);
+        let mut running = start(&card).unwrap();
+        let server = Server::start(doors, &mut running, &card, Box::new(NoInstrument)).unwrap();
+        Served { running, server, path, _folder: folder, _machine: machine }
+    }
+
+    pub fn client(&self) -> Client {
+        Client::connect(&self.path)
+    }
+
+    /// Stops the card; its ledger must balance.
+    pub fn stop(self) -> Report {
+        self.server.card_stops();
+        let report = self.running.stop().unwrap();
+        self.server.finish();
+        assert!(!self.path.exists(), "the socket is left over");
+        assert!(report.ledger.balanced(), "{:?}", report.ledger);
+        assert_eq!(report.buffers_missing, 0);
+        report
+    }
+}
+
+/// A client of a card.
+pub struct Client {
+    pub stream: BufReader<UnixStream>,
+    calls: u64,
+}
+
+impl Client {
+    pub fn connect(path: &std::path::Path) -> Self {
+        let stream = UnixStream::connect(path).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        stream.set_write_timeout(Some(Duration::from_secs(20))).unwrap();
+        Client { stream: BufReader::new(stream), calls: 0 }
+    }
+
+    pub fn send(&mut self, text: &str) {
+        self.stream.get_mut().write_all(text.as_bytes()).unwrap();
+    }
+
+    /// The next line; `None` if the card has closed the connection.
+    pub fn line(&mut self) -> Option<Value> {
+        let mut line = String::new();
+        match self.stream.read_line(&mut line) {
+            Ok(0) => None,
+            Ok(_) => Some(serde_json::from_str(&line).unwrap()),
+            Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => None,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// Calls a method: its result, or its error.
+    pub fn call(&mut self, method: &str, params: Value) -> Result<Value, Value> {
+        self.calls += 1;
+        let call =
+            json!({ "jsonrpc": "2.0", "id": self.calls, "method": method, "params": params });
+        self.send(&format!("{call}\n"));
+        let mut answer = self.line().expect("the card has gone");
+        assert_eq!(answer["id"], self.calls, "{answer}");
+        match answer.get_mut("error") {
+            Some(error) => Err(error.take()),
+            None => Ok(answer["result"].take()),
+        }
+    }
+
+    pub fn good(&mut self, method: &str, params: Value) -> Value {
+        self.call(method, params.clone())
+            .unwrap_or_else(|error| panic!("{method} {params}: {error}"))
+    }
+
+    pub fn error(&mut self, method: &str, params: Value) -> String {
+        let error = self.call(method, params).unwrap_err();
+        error["message"].as_str().unwrap().to_owned()
+    }
+}

@@ -1,0 +1,369 @@
+//! The control socket of cards that run: methods, changes under load, clients that misbehave.
+
+mod common;
+
+use common::{Client, STEADY, Served};
+use picnic_core::config::CardFile;
+use picnic_host::control::protocol::{INVALID_REQUEST, LIMIT, PARSE_ERROR};
+use picnic_host::control::socket::SocketError;
+use picnic_host::control::{Doors, Limits};
+use serde_json::{Value, json};
+use std::io::{Read, Write};
+use std::net::Shutdown;
+use std::time::{Duration, Instant};
+
+const ORDERED: &str = "[host]\nqueues = 4\nverify_order = true\n";
+
+fn count(value: &Value) -> u64 {
+    value.as_u64().unwrap_or_else(|| panic!("no count: {value}"))
+}
+
+#[test]
+fn a_card_tells_what_it_is_and_what_it_does() {
+    let card = Served::start(&format!("[card]\nname = \"web\"\n{STEADY}"));
+    let mut client = card.client();
+    let info = client.good("card.info", json!({}));
+    assert_eq!((&info["name"], &info["protocol"]), (&json!("web"), &json!(1)));
+    assert_eq!(info["pid"], std::process::id());
+    assert_eq!((&info["rx"], &info["tx"]), (&json!(["rss"]), &json!([])));
+    std::thread::sleep(Duration::from_millis(200));
+    let stats = client.good("card.stats", json!({}));
+    assert!(count(&stats["wires"][0]["rx_packets"]) > 1000, "{stats}");
+    assert_eq!(stats["ledger"]["balanced"], true, "{stats}");
+    assert!(count(&stats["latency_ns"]["p50"]) > 0, "{stats}");
+    assert!(stats["borrowed_core"]["busy_fraction"].as_f64().unwrap() > 0.0);
+    assert!(count(&stats["queues"][0]["ring_size"]) == 1024, "{stats}");
+    let chains = client.good("chain.list", json!({}));
+    assert_eq!(chains["rx"][0]["function"], "rss");
+    std::thread::sleep(Duration::from_millis(100));
+    let later = client.good("card.stats", json!({}));
+    assert!(count(&later["ledger"]["in"]) > count(&stats["ledger"]["in"]));
+    // The end has the fields that the way there had.
+    let report = serde_json::to_value(card.stop()).unwrap();
+    let fields = |value: &Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+    assert_eq!(fields(&report), fields(&stats));
+    assert_eq!(fields(&report["queues"][0]), fields(&stats["queues"][0]));
+}
+
+#[test]
+fn rss_is_read_back_as_it_was_set() {
+    let card = Served::start(STEADY);
+    let mut client = card.client();
+    let rss = client.good("rss.get", json!({}));
+    assert_eq!(rss["table"].as_array().unwrap().len(), 128);
+    assert_eq!((&rss["hash"], &rss["symmetric"]), (&json!("toeplitz"), &json!(false)));
+    let set = client.good("rss.set", json!({ "table": [3, 3, 3], "key": "symmetric" }));
+    // Every entry but those of queue 3 sends its hashes elsewhere; then one queue for all.
+    assert_eq!(count(&set["moved_entries"]), 96);
+    let rss = client.good("rss.get", json!({ "chain": "rx", "position": 0 }));
+    assert_eq!((&rss["table"], &rss["symmetric"]), (&json!([3, 3, 3]), &json!(true)));
+    std::thread::sleep(Duration::from_millis(20));
+    let packets = |stats: &Value| {
+        let queues = stats["queues"].as_array().unwrap().iter();
+        queues.map(|queue| count(&queue["packets"])).collect::<Vec<_>>()
+    };
+    let before = packets(&client.good("card.stats", json!({})));
+    std::thread::sleep(Duration::from_millis(100));
+    let after = packets(&client.good("card.stats", json!({})));
+    assert_eq!(before[..3], after[..3], "queues that no entry names");
+    assert!(after[3] > before[3]);
+    for (params, message) in [
+        (json!({ "key": "00" }), "key: hash key has 1 bytes"),
+        (json!({ "table": [4] }), "table: "),
+        (json!({ "table": [] }), "table: "),
+        (json!({ "table_size": 5000 }), "table_size: "),
+        (json!({ "table_size": 8, "position": 1 }), "position: found 1, but no rss is there"),
+        (json!({ "table_size": 8, "chain": "tx" }), "tx has no rss: found no function"),
+    ] {
+        let error = client.error("rss.set", params);
+        assert!(error.starts_with(message), "{error}");
+    }
+    assert_eq!(client.good("rss.get", json!({}))["table"], json!([3, 3, 3]), "left as it was");
+    client.good(
+        "chain.swap",
+        json!({ "chain": "rx", "toml": "[[rx]]\nfunction = \"rss\"\nhash = \"jhash\"\n" }),
+    );
+    let error = client.error("rss.set", json!({ "key": "symmetric", "table_size": 4 }));
+    assert!(error.starts_with("key: found a key, allowed with hash"), "{error}");
+    assert_eq!(client.good("rss.get", json!({}))["table"].as_array().unwrap().len(), 128);
+    card.stop();
+}
+
+#[test]
+fn a_swap_is_checked_as_a_card_file_is() {
+    let card = Served::start(STEADY);
+    let mut client = card.client();
+    let mut swap = |params: Value| client.call("chain.swap", params);
+    let text = "# functions\n[[rx]]\nfunction = \"rss\"\ntable = [0, 9]\n";
+    let error = swap(json!({ "chain": "rx", "toml": text, "file": "/x/a.toml" })).unwrap_err();
+    let message = error["message"].as_str().unwrap();
+    assert!(message.starts_with("/x/a.toml:4: rx[0].table[1]: found queue 9"), "{message}");
+    let data = &error["data"];
+    assert_eq!((&data["line"], &data["key"]), (&json!(4), &json!("rx[0].table[1]")));
+    for (params, part) in [
+        (json!({ "chain": "tx", "toml": text }), "tx: is missing, wanted are sections [[tx]]"),
+        (
+            json!({ "chain": "rx", "toml": "[[rx]]\nfunction = \"x\"\n" }),
+            "card:2: rx[0].function: found \"x\", allowed: ",
+        ),
+        (json!({ "chain": "rx", "toml": "[[rx" }), "card:1: "),
+        (
+            json!({ "chain": "rx", "functions": [{ "function": "pass", "x": 1 }] }),
+            "rx[0].x: unknown field",
+        ),
+        (json!({ "chain": "rx", "functions": [{}] }), "rx[0]: key `function` is missing"),
+        (json!({ "chain": "rx", "functions": [{ "function": null }] }), "functions[0]: "),
+    ] {
+        let error = swap(params).unwrap_err();
+        let message = error["message"].as_str().unwrap();
+        assert!(message.contains(part), "{message}");
+    }
+    // A whole card file will do; its other sections are those of another card.
+    let other =
+        format!("[host]\nqueues = 2\n{STEADY}[[rx]]\nfunction = \"by-wire\"\nqueues = [3]\n");
+    let done = swap(json!({ "chain": "rx", "toml": other })).unwrap();
+    assert_eq!(done["functions"], json!(["by-wire"]));
+    assert_eq!(done["replaced"][0]["name"], "rss");
+    let done = swap(
+        json!({ "chain": "rx", "functions": [{ "function": "pass" }, { "function": "rss" }] }),
+    );
+    assert_eq!(done.unwrap()["functions"], json!(["pass", "rss"]));
+    assert_eq!(swap(json!({ "chain": "rx", "functions": [] })).unwrap()["functions"], json!([]));
+    assert_eq!(client.good("chain.list", json!({}))["rx"], json!([]));
+    let report = card.stop();
+    assert_eq!(report.functions.len(), 0, "{:?}", report.functions);
+}
+
+#[test]
+fn swaps_under_load_keep_the_ledger_and_the_order_of_flows() {
+    let card = Served::start(&format!(
+        "[[wire]]\nport = \"generator\"\nflows = 64\nsize = 100\nsequence_numbers = true\n{ORDERED}"
+    ));
+    let mut client = card.client();
+    let until = Instant::now() + Duration::from_secs(2);
+    let mut swaps = 0;
+    while Instant::now() < until {
+        // Each steers every flow as the others do.
+        for functions in [
+            json!([{ "function": "pass" }, { "function": "rss" }]),
+            json!([{ "function": "rss" }]),
+            json!([{ "function": "rss" }, { "function": "drop" }]),
+        ] {
+            client.good("chain.swap", json!({ "chain": "rx", "functions": functions }));
+            client.good("chain.swap", json!({ "chain": "tx", "functions": functions_tx(swaps) }));
+            swaps += 1;
+        }
+    }
+    let report = card.stop();
+    assert!(swaps > 100, "{swaps}");
+    assert!(report.ledger.delivered > 100_000, "{:?}", report.ledger);
+    let checks: Vec<_> = report.notes.iter().filter(|note| note.contains("in order")).collect();
+    assert_eq!(checks.len(), 4, "{:?}", report.notes);
+    for check in checks {
+        assert!(check.ends_with("in order, 0 reordered, 0 skipped"), "{check}");
+    }
+}
+
+fn functions_tx(number: usize) -> Value {
+    if number.is_multiple_of(2) { json!([{ "function": "pass" }]) } else { json!([]) }
+}
+
+#[test]
+fn a_thousand_commands_in_any_order_while_packets_flow() {
+    let card = Served::start(&format!("{STEADY}[host]\nqueues = 4\n"));
+    let mut client = card.client();
+    // A generator of our own: the same commands every time.
+    let mut state = 0x2545_f491_4f6c_dd1d_u64;
+    let mut draw = |below: u64| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state % below
+    };
+    let mut refused = 0;
+    for _ in 0..1000 {
+        let (method, params) = match draw(12) {
+            0 => ("card.info", json!({})),
+            1 => ("card.stats", json!({})),
+            2 => ("rss.get", json!({})),
+            3 => ("rss.set", json!({ "table_size": draw(5000) })),
+            4 => ("rss.set", json!({ "table": [draw(5), draw(5)] })),
+            5 => ("rss.set", json!({ "key": format!("{:02x}", draw(256)).repeat(40) })),
+            6 => (
+                "moderation.set",
+                json!({ "mode": "static", "rx_usecs": draw(200), "rx_frames": draw(99) }),
+            ),
+            7 => ("moderation.set", json!({ "mode": "adaptive", "rx_usecs": draw(200) })),
+            8 => ("moderation.set", json!({ "mode": "none" })),
+            9 => (
+                "chain.swap",
+                json!({ "chain": "tx", "functions": functions_tx(draw(2) as usize) }),
+            ),
+            10 => {
+                let every = draw(9);
+                let rx = json!([
+                    { "function": "sample", "every": every, "queue": draw(5) },
+                    { "function": "rss" },
+                ]);
+                ("chain.swap", json!({ "chain": "rx", "functions": rx }))
+            }
+            _ => ("chain.list", json!({})),
+        };
+        refused += usize::from(client.call(method, params).is_err());
+    }
+    assert!(refused > 50 && refused < 500, "{refused} commands were refused");
+    let report = card.stop();
+    assert!(report.ledger.r#in > 1000);
+}
+
+#[test]
+fn stop_is_asked_by_call_and_by_notification() {
+    for line in [
+        "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"card.stop\"}\n",
+        "{\"jsonrpc\":\"2.0\",\"method\":\"card.stop\"}\n",
+    ] {
+        let card = Served::start(STEADY);
+        let mut client = card.client();
+        assert!(!card.server.stop_is_asked());
+        client.send(line);
+        let patience = Instant::now();
+        while !card.server.stop_is_asked() {
+            assert!(patience.elapsed() < Duration::from_secs(10), "nobody was told");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        if line.contains("id") {
+            assert_eq!(client.line().unwrap()["result"]["stopping"], true);
+        }
+        card.server.card_stops();
+        let error = client.error("chain.swap", json!({ "chain": "rx", "functions": [] }));
+        assert_eq!(error, "the card is stopping");
+        client.good("card.stats", json!({}));
+        card.stop();
+        assert_eq!(client.line(), None);
+    }
+}
+
+#[test]
+fn batches_blank_lines_and_a_last_line_without_end() {
+    let card = Served::start(STEADY);
+    let mut client = card.client();
+    client.send(
+        "\n  \r\n[{\"jsonrpc\":\"2.0\",\"id\":\"a\",\"method\":\"chain.list\"},3,\
+                 {\"jsonrpc\":\"2.0\",\"method\":\"chain.list\"}]\r\n",
+    );
+    let answers = client.line().unwrap();
+    let answers = answers.as_array().unwrap();
+    assert_eq!(answers.len(), 2, "the notification is not answered");
+    assert_eq!(answers[0]["id"], "a");
+    assert_eq!(answers[1]["error"]["code"], INVALID_REQUEST);
+    // Notifications alone: no answer; the next one is to the next call.
+    client.send("[{\"jsonrpc\":\"2.0\",\"method\":\"chain.list\"}]\n");
+    client.send("{\"jsonrpc\":\"2.0\",\"id\":9,\"method\":\"moderation.get\"}");
+    client.stream.get_mut().shutdown(Shutdown::Write).unwrap();
+    assert_eq!(client.line().unwrap()["id"], 9);
+    assert_eq!(client.line(), None);
+    card.stop();
+}
+
+#[test]
+fn garbage_is_answered_and_too_long_a_line_ends_the_connection() {
+    let card = Served::start(STEADY);
+    let mut client = card.client();
+    let garbage: Vec<u8> = (0..=255u8).cycle().take(20_000).filter(|&byte| byte != b'\n').collect();
+    client.stream.get_mut().write_all(&garbage).unwrap();
+    client.send("\n");
+    assert_eq!(client.line().unwrap()["error"]["code"], PARSE_ERROR);
+    client.good("card.info", json!({}));
+    // No end in sight.
+    let mut stream = client.stream.get_ref().try_clone().unwrap();
+    let writer = std::thread::spawn(move || {
+        let _ = stream.write_all(&vec![b'x'; 4 << 20]);
+    });
+    let answer = client.line().unwrap();
+    assert_eq!(answer["error"]["code"], LIMIT, "{answer}");
+    assert_eq!(client.line(), None);
+    writer.join().unwrap();
+    card.client().good("card.info", json!({}));
+    card.stop();
+}
+
+#[test]
+fn clients_that_hang_or_do_not_read_hold_up_nobody() {
+    let limits = Limits {
+        clients: 4,
+        idle: Duration::from_secs(3),
+        stalled: Duration::from_secs(2),
+        output_bytes: 64 << 10,
+    };
+    let card = Served::with_limits(STEADY, limits);
+    let mut half = card.client();
+    half.send("{\"jsonrpc\":");
+    let mut silent = card.client();
+    // Asks and asks, and reads nothing.
+    let mut deaf = card.client();
+    deaf.stream.get_ref().set_write_timeout(Some(Duration::from_millis(100))).unwrap();
+    let call = "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"card.stats\"}\n".repeat(100);
+    let full = (0..1000).find(|_| deaf.stream.get_mut().write_all(call.as_bytes()).is_err());
+    assert!(full.is_some(), "100000 calls were taken from a client that reads nothing");
+    let mut good = card.client();
+    good.good("card.info", json!({}));
+    // One too many.
+    let mut beyond = card.client();
+    let answer = beyond.line().unwrap();
+    assert_eq!(answer["error"]["code"], LIMIT, "{answer}");
+    assert_eq!(beyond.line(), None);
+    let patience = Instant::now();
+    // The others are let go meanwhile, and their places are free again.
+    loop {
+        good.good("card.info", json!({}));
+        let clients: Vec<Client> = (0..3).map(|_| card.client()).collect();
+        let is_served = |mut client: Client| {
+            // One that is told to go may be gone before it has spoken.
+            let call = b"{\"jsonrpc\":\"2.0\",\"id\":5,\"method\":\"card.info\"}\n";
+            let _ = client.stream.get_mut().write_all(call);
+            client.line().is_some_and(|answer| answer["id"] == 5)
+        };
+        if clients.into_iter().map(is_served).filter(|served| *served).count() == 3 {
+            break;
+        }
+        assert!(patience.elapsed() < Duration::from_secs(10), "the places stay taken");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert_eq!(half.line(), None);
+    assert_eq!(silent.line(), None);
+    let mut rest = Vec::new();
+    let _ = deaf.stream.get_mut().read_to_end(&mut rest);
+    card.stop();
+}
+
+#[test]
+fn a_second_card_of_the_same_name_is_told_of_the_first() {
+    let card = Served::start(STEADY);
+    let text = format!("[control]\nsocket = \"{}\"\n", card.path.display());
+    let file = CardFile::parse(&text, None).unwrap();
+    match Doors::open(&file).unwrap_err() {
+        error @ SocketError::Taken { .. } => {
+            let pid = std::process::id();
+            let start = format!("card picnic0 is already running (pid {pid}): ");
+            assert!(error.to_string().starts_with(&start), "{error}");
+        }
+        other => panic!("{other}"),
+    }
+    card.client().good("card.info", json!({}));
+    card.stop();
+    // Its socket is gone, so its place is free.
+    drop(Doors::open(&file));
+}
+
+#[test]
+fn a_borrowed_core_that_has_ended_is_no_reason_to_hang() {
+    let card = Served::start(STEADY);
+    let mut client = card.client();
+    let Served { running, server, .. } = card;
+    // Without a word to the server, as if the core had panicked.
+    running.stop().unwrap();
+    let error = client.error("moderation.set", json!({ "mode": "none" }));
+    assert_eq!(error, "the borrowed core has not answered for 2 s");
+    client.good("card.stats", json!({}));
+    server.finish();
+}
