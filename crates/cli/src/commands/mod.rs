@@ -4,10 +4,10 @@ pub(crate) mod card;
 pub(crate) mod check;
 pub(crate) mod completions;
 pub(crate) mod components;
+pub(crate) mod ctl;
 pub(crate) mod demo;
 pub(crate) mod doctor;
 pub(crate) mod lab;
-pub(crate) mod ctl;
 pub(crate) mod run;
 
 use crate::bench;
