@@ -23,8 +23,8 @@
 #![forbid(unsafe_code)]
 
 pub mod clock;
-pub mod doctor;
 pub mod control;
+pub mod doctor;
 pub mod doorbell;
 pub mod error;
 pub mod idle;
