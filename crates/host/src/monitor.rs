@@ -187,7 +187,10 @@ impl Monitor {
                     core: target.core,
                     asleep_fraction: share(&target.asleep_ns),
                     wakeups: target.wakeups.get(),
-                    priority: if target.real_time.get() == 0 { "normal" } else { "real-time" },
+                    priority: match target.real_time.get() {
+                        0 => "normal".into(),
+                        _ => "real-time".into(),
+                    },
                     priority_yields: target.yields.get(),
                 })
                 .collect(),

@@ -122,7 +122,7 @@ pub struct CoreReport {
 }
 
 /// A target core's figures.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct TargetCoreReport {
     /// Its number.
     pub core: usize,
@@ -131,7 +131,7 @@ pub struct TargetCoreReport {
     /// Times its thread woke from sleep.
     pub wakeups: u64,
     /// How its thread is scheduled: "real-time" or "normal".
-    pub priority: &'static str,
+    pub priority: String,
     /// Times it had preempted others for 2 ms and let them have their turn.
     pub priority_yields: u64,
 }
