@@ -265,7 +265,7 @@ fn the_target_routine_preempts_but_starves_nobody() {
     std::thread::sleep(Duration::from_millis(200));
     assert_eq!(policies(&format!("target-{core}")), [2]);
     let report = stop(running);
-    assert_eq!((report.target_cores[0].priority, report.notes.len()), ("real-time", 0));
+    assert_eq!((&*report.target_cores[0].priority, report.notes.len()), ("real-time", 0));
     assert!(report.target_cores[0].asleep_fraction > 0.5, "{report:#?}");
 }
 
