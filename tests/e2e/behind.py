@@ -1,0 +1,214 @@
+"""A server behind a card: client, card and server, each in a namespace of its own.
+
+    with Behind(picnic) as lab:
+        with lab.card("packet") as card:
+            lab.run(lab.client, "ping", "-c", "1", lab.ADDRESS)
+        print(card.report["ledger"])
+
+    client: c0 ═══ veth ═══ w0 :middle, wire ─ card ─ tap h0 :server
+
+Guarantees: those of Lab; the card is stopped, and its ledger looked at.
+"""
+
+import contextlib
+import json
+import pathlib
+import signal
+import subprocess
+import time
+
+from check import Wrong
+from lab import Lab, PATIENCE, wait_for
+
+# The card's wire, the client's end of it, the interface that the card makes.
+WIRE, LINK, TAP = "w0", "c0", "h0"
+# What its server's kernel is known by, from one card to the next.
+TAP_MAC = "02:00:00:00:88:01"
+# The core that softirqs of the veth's ends are moved to: packets of one flow that two cores hand to
+# a veth would overtake each other there, and the card would be blamed.
+RPS_CORE = 0
+
+
+class Behind(Lab):
+    """The three namespaces; use it by `with`."""
+
+    CLIENT, SERVER = ("10.88.0.2", "2001:db8:88::2"), ("10.88.0.1", "2001:db8:88::1")
+
+    def __init__(self, picnic, work):
+        super().__init__()
+        self.middle = self.client[:-1] + "m"
+        self.picnic, self.work = picnic, pathlib.Path(work)
+
+    def close(self):
+        super().close()
+        subprocess.run(["ip", "netns", "del", self.middle], stderr=subprocess.DEVNULL)
+
+    def build(self):
+        for namespace in (self.client, self.middle, self.server):
+            subprocess.run(["ip", "netns", "add", namespace], check=True)
+            self.run(namespace, "ip", "link", "set", "lo", "up")
+        # What the card's own kernel says is not to be on the wire.
+        self.run(self.middle, "sysctl", "-qw", "net.ipv6.conf.default.disable_ipv6=1")
+        self.connect()
+
+    def connect(self, mtu=1500):
+        """Makes the veth pair."""
+        subprocess.run(["ip", "link", "add", LINK, "netns", self.client, "type", "veth", "peer",
+                        "name", WIRE, "netns", self.middle], check=True)
+        for address, prefix in zip(self.CLIENT, (24, 64)):
+            self.run(self.client, "ip", "address", "add", f"{address}/{prefix}", "dev", LINK,
+                     *(["nodad"] if ":" in address else []))
+        self.set_mtu(mtu)
+        for namespace, link in ((self.client, LINK), (self.middle, WIRE)):
+            self.run(namespace, "ip", "link", "set", link, "up")
+            self.run(namespace, "sh", "-c",
+                     f"echo {1 << RPS_CORE:x} > /sys/class/net/{link}/queues/rx-0/rps_cpus")
+        wait_for(lambda: self.flags(self.middle, WIRE) >= {"UP", "LOWER_UP"}, f"{WIRE} to be up")
+
+    def set_mtu(self, mtu):
+        self.run(self.client, "ip", "link", "set", LINK, "mtu", str(mtu))
+        self.run(self.middle, "ip", "link", "set", WIRE, "mtu", str(mtu))
+
+    def link(self, namespace, name):
+        """What `ip` tells of an interface; None if it is not there."""
+        told = subprocess.run(["ip", "-n", namespace, "-d", "-s", "-j", "link", "show", name],
+                              stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        return json.loads(told.stdout)[0] if told.returncode == 0 else None
+
+    def flags(self, namespace, name):
+        link = self.link(namespace, name)
+        return set(link["flags"]) if link else set()
+
+    def serve(self, *command, port):
+        """Starts a server that ends with all its workers, and waits until it listens."""
+        log = self.work / f"{pathlib.Path(command[0]).name}-{port}.log"
+        with open(log, "wb") as output:
+            server = self.start(self.server, "unshare", "--pid", "--fork", "--kill-child=KILL",
+                                *command, stdout=output, stderr=output)
+
+        def is_listening():
+            if server.poll() is not None:
+                raise RuntimeError(f"{command[0]} ended: {log.read_text(errors='replace')[-500:]}")
+            return self.listens(server.pid, port)
+
+        wait_for(is_listening, f"port {port}")
+        return server
+
+    @staticmethod
+    def listens(process, port):
+        """Whether somebody in the process's network namespace listens on a TCP port."""
+        for family in ("tcp", "tcp6"):
+            lines = pathlib.Path(f"/proc/{process}/net/{family}").read_text().splitlines()[1:]
+            if any(line.split()[1].endswith(f":{port:04X}") and line.split()[3] == "0A"
+                   for line in lines):
+                return True
+        return False
+
+    def programs(self, server):
+        """The processes that a server started by `serve` consists of."""
+        told = pathlib.Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text()
+        first = [int(number) for number in told.split()]
+        found = list(first)
+        for process in first:
+            told = pathlib.Path(f"/proc/{process}/task/{process}/children").read_text()
+            found += [int(number) for number in told.split()]
+        return found
+
+    def end(self, child):
+        """Ends a program started here, and all that it has started."""
+        child.kill()
+        child.wait(PATIENCE)
+
+    def counters(self, namespace):
+        """The kernel's counters of a namespace, by nstat's names."""
+        told = subprocess.run(["ip", "netns", "exec", namespace, "nstat", "-asz", "--json"],
+                              stdout=subprocess.PIPE, check=True, text=True)
+        return json.loads(told.stdout)["kernel"]
+
+    # ------------------------------------------------------------ the card
+
+    def text(self, port, mtu, **host):
+        """A card file."""
+        keys = {"attachment": "tap", "queues": 2, "name": TAP, "mac": TAP_MAC, "mtu": mtu,
+                "addresses": [f"{self.SERVER[0]}/24", f"{self.SERVER[1]}/64"],
+                "namespace": self.server, **host}
+        sections = [
+            ("[[wire]]", {"port": port, "interface": WIRE, "namespace": self.middle}),
+            ("[[rx]]", {"function": "rss"}),
+            ("[host]", keys),
+            ("[pool]", {"buffer_size": max(2048, mtu + 18), "buffers": 16384}),
+        ]
+        return "\n".join("\n".join([head, *(f"{key} = {json.dumps(value)}" for key, value in
+                                            keys.items()), ""]) for head, keys in sections)
+
+    def start_card(self, port, mtu=1500, **host):
+        """Starts `picnic run`; returns once the server's interface is up."""
+        file = self.work / "card.toml"
+        file.write_text(self.text(port, mtu, **host))
+        output, errors = open(self.work / "card.json", "w+b"), open(self.work / "card.err", "w+b")
+        with self.lock:
+            process = subprocess.Popen(
+                ["setpriv", "--pdeathsig", "KILL", self.picnic, "run", file, "--quiet", "--json"],
+                stdin=subprocess.DEVNULL, stdout=output, stderr=errors)
+            self.children.append(process)
+        card = Card(process, output, errors)
+
+        def is_up():
+            if process.poll() is not None:
+                raise Wrong(f"the card has ended: {card.said()}")
+            return self.flags(self.server, TAP) >= {"UP", "LOWER_UP"}
+
+        wait_for(is_up, f"{TAP} to be up")
+        return card
+
+    @contextlib.contextmanager
+    def card(self, port, mtu=1500, lossless=True, **host):
+        """A card while in the `with`; then its ledger has to balance."""
+        card = self.start_card(port, mtu, **host)
+        try:
+            yield card
+        except BaseException:
+            self.end(card.process)
+            raise
+        card.stop(lossless)
+
+
+class Card:
+    """A card at work."""
+
+    def __init__(self, process, output, errors):
+        self.process, self.output, self.errors, self.report = process, output, errors, None
+
+    def said(self):
+        self.errors.seek(0)
+        return self.errors.read().decode(errors="replace").strip()[-2000:]
+
+    def stop(self, lossless=True):
+        """Ctrl-C; the report."""
+        if self.process.poll() is not None:
+            raise Wrong(f"the card has ended by itself: {self.said()}")
+        self.process.send_signal(signal.SIGINT)
+        code = self.process.wait(PATIENCE)
+        if code != 0:
+            raise Wrong(f"the card ends with exit code {code}: {self.said()}")
+        self.output.seek(0)
+        self.report = json.loads(self.output.read())
+        ledger = self.report["ledger"]
+        fates = sum(ledger[fate] for fate in ("delivered", "transmitted", "consumed", "dropped",
+                                              "in_flight"))
+        if not ledger["balanced"] or ledger["in"] != fates or ledger["in_flight"]:
+            raise Wrong(f"the ledger does not balance: {ledger}")
+        if self.report["buffers_missing"]:
+            raise Wrong(f"{self.report['buffers_missing']} buffers have not come home")
+        if lossless and ledger["dropped"]:
+            raise Wrong(f"the card dropped: {self.report['drops_by_stage']}")
+        return self.report
+
+
+def until(is_so, seconds, what):
+    """Looks every 50 ms for so long."""
+    end = time.monotonic() + seconds
+    while not is_so():
+        if time.monotonic() > end:
+            raise Wrong(f"after {seconds} s: {what}")
+        time.sleep(0.05)
