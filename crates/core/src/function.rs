@@ -71,6 +71,13 @@ pub enum Verdict {
 #[derive(Debug)]
 pub struct PacketMut<'a>(&'a mut Descriptor);
 
+impl<'a> From<&'a mut Descriptor> for PacketMut<'a> {
+    #[inline(always)]
+    fn from(packet: &'a mut Descriptor) -> Self {
+        PacketMut(packet)
+    }
+}
+
 impl Deref for PacketMut<'_> {
     type Target = Descriptor;
     #[inline(always)]

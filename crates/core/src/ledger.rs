@@ -63,6 +63,8 @@ named_enum! {
         Fault = "fault",
         /// The host refused it.
         HostRefused = "host_refused",
+        /// The task it was handed over to had no room for it.
+        MailboxFull = "mailbox_full",
         /// The card stopped before it could be delivered.
         Stopped = "stopped",
     }

@@ -9,5 +9,6 @@
 #![forbid(unsafe_code)]
 
 pub mod admission;
+pub mod filter;
 pub mod schedulers;
 pub mod ticket;

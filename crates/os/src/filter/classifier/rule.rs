@@ -1,0 +1,321 @@
+//! Rules and packets' keys as the classifier compares them.
+
+use super::NONE;
+use crate::filter::matching::{FiveTuple, PortRange, mask32, mask128};
+use picnic_core::packet::layers::Layers;
+use std::net::IpAddr;
+
+/// Set in a key's protocol if there are no ports.
+const NO_PORTS: u16 = 0x100;
+
+/// Both addresses of a packet, source first, as their bytes lie in memory.
+pub trait Address: Copy + std::fmt::Debug + Send + Sync + 'static {
+    /// Bits of one address.
+    const BITS: u8;
+    /// No bit set.
+    const ZERO: Self;
+
+    /// Whether two differ where the mask has a one.
+    fn differ(self, other: Self, mask: Self) -> bool;
+
+    /// A hash of what is under the mask, and of a word.
+    fn hash(self, mask: Self, word: u64) -> u64;
+
+    /// The bits under a mask.
+    #[must_use]
+    fn and(self, mask: Self) -> Self;
+
+    /// The first bits of both addresses set.
+    fn mask(source: u8, destination: u8) -> Self;
+
+    /// Two addresses of the family; `None` if one is of the other.
+    fn of(source: IpAddr, destination: IpAddr) -> Option<Self>;
+
+    /// A packet's; `None` if it is of the other family or they are cut off.
+    fn of_packet(layers: &Layers, data: &[u8]) -> Option<Self>;
+}
+
+/// Multipliers without a pattern: the first digits of pi's fraction, made odd.
+const K: [u64; 4] =
+    [0x243f_6a88_85a3_08d3, 0x1319_8a2e_0370_7345, 0xa409_3822_299f_31d1, 0x082e_fa98_ec4e_6c89];
+
+/// Both halves of a product: every bit of either number shows in the low bits.
+#[inline(always)]
+fn mix(a: u64, b: u64) -> u64 {
+    let product = u128::from(a) * u128::from(b);
+    product as u64 ^ (product >> 64) as u64
+}
+
+impl Address for u64 {
+    const BITS: u8 = 32;
+    const ZERO: Self = 0;
+
+    #[inline(always)]
+    fn differ(self, other: Self, mask: Self) -> bool {
+        (self ^ other) & mask != 0
+    }
+
+    #[inline(always)]
+    fn hash(self, mask: Self, word: u64) -> u64 {
+        mix(self & mask ^ K[0], word ^ K[1])
+    }
+
+    #[inline(always)]
+    fn and(self, mask: Self) -> Self {
+        self & mask
+    }
+
+    fn mask(source: u8, destination: u8) -> Self {
+        pair4(mask32(source).to_be_bytes(), mask32(destination).to_be_bytes())
+    }
+
+    fn of(source: IpAddr, destination: IpAddr) -> Option<Self> {
+        match (source, destination) {
+            (IpAddr::V4(source), IpAddr::V4(destination)) => {
+                Some(pair4(source.octets(), destination.octets()))
+            }
+            _ => None,
+        }
+    }
+
+    #[inline(always)]
+    fn of_packet(layers: &Layers, data: &[u8]) -> Option<Self> {
+        let (source, destination) = layers.ipv4_addresses(data)?;
+        Some(pair4(source.to_ne_bytes(), destination.to_ne_bytes()))
+    }
+}
+
+#[inline(always)]
+fn pair4([a, b, c, d]: [u8; 4], [e, f, g, h]: [u8; 4]) -> u64 {
+    u64::from_ne_bytes([a, b, c, d, e, f, g, h])
+}
+
+impl Address for [u64; 4] {
+    const BITS: u8 = 128;
+    const ZERO: Self = [0; 4];
+
+    #[inline(always)]
+    fn differ(self, other: Self, mask: Self) -> bool {
+        let word = |n: usize| (self[n] ^ other[n]) & mask[n];
+        word(0) | word(1) | word(2) | word(3) != 0
+    }
+
+    #[inline(always)]
+    fn hash(self, mask: Self, word: u64) -> u64 {
+        let [a, b, c, d] = self.and(mask);
+        mix(a ^ K[0], b ^ K[1])
+            ^ mix(c ^ K[2], d.rotate_left(32) ^ K[3]).rotate_left(17)
+            ^ mix(word ^ K[3], K[2])
+    }
+
+    #[inline(always)]
+    fn and(self, mask: Self) -> Self {
+        std::array::from_fn(|n| self[n] & mask[n])
+    }
+
+    fn mask(source: u8, destination: u8) -> Self {
+        pair6(mask128(source).to_be_bytes(), mask128(destination).to_be_bytes())
+    }
+
+    fn of(source: IpAddr, destination: IpAddr) -> Option<Self> {
+        match (source, destination) {
+            (IpAddr::V6(source), IpAddr::V6(destination)) => {
+                Some(pair6(source.octets(), destination.octets()))
+            }
+            _ => None,
+        }
+    }
+
+    #[inline(always)]
+    fn of_packet(layers: &Layers, data: &[u8]) -> Option<Self> {
+        let (words, _) = layers.ipv6_addresses(data)?.as_chunks::<8>();
+        Some(std::array::from_fn(|n| u64::from_ne_bytes(words[n])))
+    }
+}
+
+fn pair6(source: [u8; 16], destination: [u8; 16]) -> [u64; 4] {
+    let (source, destination) = (source.as_chunks::<8>().0, destination.as_chunks::<8>().0);
+    [source[0], source[1], destination[0], destination[1]].map(u64::from_ne_bytes)
+}
+
+/// What a packet is looked up by.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Key<A> {
+    /// Both addresses.
+    pub(super) address: A,
+    /// Source port in the lower half, destination port in the upper; 0 without ports.
+    pub(super) ports: u32,
+    /// The protocol, with `NO_PORTS`.
+    pub(super) protocol: u16,
+}
+
+impl<A: Address> Key<A> {
+    /// Of nothing: fills arrays.
+    pub const EMPTY: Self = Key { address: A::ZERO, ports: 0, protocol: 0 };
+
+    /// Of addresses, protocol and ports; `None` if an address is not of the family.
+    pub fn new(
+        source: IpAddr,
+        destination: IpAddr,
+        protocol: u8,
+        ports: Option<(u16, u16)>,
+    ) -> Option<Self> {
+        let address = A::of(source, destination)?;
+        let (source, destination) = ports.unwrap_or_default();
+        let flag = if ports.is_none() { NO_PORTS } else { 0 };
+        let ports = u32::from(source) | u32::from(destination) << 16;
+        Some(Key { address, ports, protocol: u16::from(protocol) | flag })
+    }
+
+    /// Of a packet; `None` if it is not of the family.
+    #[inline(always)]
+    pub fn of_packet(layers: &Layers, data: &[u8]) -> Option<Self> {
+        let address = A::of_packet(layers, data)?;
+        let (ports, flag) = match layers.ports(data) {
+            Some(ports) => {
+                let ports = u32::from_be(ports);
+                (ports.rotate_left(16), 0)
+            }
+            None => (0, NO_PORTS),
+        };
+        Some(Key { address, ports, protocol: u16::from(layers.protocol) | flag })
+    }
+}
+
+/// What a packet is compared with, and its place in the list and in its slot.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Rule<A> {
+    pub(super) value: A,
+    pub(super) mask: A,
+    /// The lowest ports, as in a key.
+    pub(super) low: u32,
+    /// How many more there are of each.
+    pub(super) span: u32,
+    pub(super) protocol: u16,
+    pub(super) protocol_mask: u16,
+    /// Its place in the list; `NONE` if it is in no list.
+    pub(super) position: u16,
+    /// The next rule of the slot, in the order of the list; 0 if it is the last.
+    pub(super) next: u16,
+}
+
+impl<A: Address> Rule<A> {
+    /// Matches nothing.
+    pub(super) const NEVER: Self = Rule {
+        value: A::ZERO,
+        mask: A::ZERO,
+        low: 0,
+        span: 0,
+        // A bit that no key has.
+        protocol: 0x8000,
+        protocol_mask: 0x8000,
+        position: NONE,
+        next: 0,
+    };
+
+    /// Of a five-tuple; `None` if it is for the other family alone.
+    pub fn new(tuple: &FiveTuple) -> Option<Self> {
+        let part = |prefix: Option<super::super::Prefix>| {
+            prefix.map(|prefix| (prefix.address(), prefix.length()))
+        };
+        let source = part(tuple.source);
+        let destination = part(tuple.destination);
+        // What is not asked for is any address of the family that is; of this one if none is.
+        let any = source.or(destination).map(|(address, _)| address);
+        let any = match (any, A::BITS) {
+            (Some(IpAddr::V4(_)), _) | (None, 32) => IpAddr::from([0; 4]),
+            _ => IpAddr::from([0; 16]),
+        };
+        let (source, source_length) = source.unwrap_or((any, 0));
+        let (destination, destination_length) = destination.unwrap_or((any, 0));
+        let value = A::of(source, destination)?;
+        let span = |range: PortRange| u32::from(range.high() - range.low());
+        let ports = (tuple.source_ports, tuple.destination_ports);
+        let (protocol, mask) = tuple.protocol.map_or((0, 0), |protocol| (protocol.0, 0xff));
+        let no_ports = if tuple.has_ports() { NO_PORTS } else { 0 };
+        Some(Rule {
+            value,
+            mask: A::mask(source_length, destination_length),
+            low: u32::from(ports.0.low()) | u32::from(ports.1.low()) << 16,
+            span: span(ports.0) | span(ports.1) << 16,
+            protocol: u16::from(protocol),
+            protocol_mask: mask | no_ports,
+            position: NONE,
+            next: 0,
+        })
+    }
+
+    /// Whether a key matches; no branch.
+    #[inline(always)]
+    pub(super) fn matches(&self, key: &Key<A>) -> bool {
+        let differs = self.value.differ(key.address, self.mask);
+        let protocol = (self.protocol ^ key.protocol) & self.protocol_mask != 0;
+        let source = (key.ports as u16).wrapping_sub(self.low as u16) > self.span as u16;
+        let high = |ports: u32| (ports >> 16) as u16;
+        let destination = high(key.ports).wrapping_sub(high(self.low)) > high(self.span);
+        !(differs | protocol | source | destination)
+    }
+
+    /// How much of the five-tuple it fixes.
+    pub(super) fn lengths(&self, tuple: &FiveTuple) -> Lengths {
+        let length = |prefix: Option<super::super::Prefix>| prefix.map_or(0, |p| p.length());
+        Lengths([
+            length(tuple.source),
+            length(tuple.destination),
+            common_bits(tuple.source_ports),
+            common_bits(tuple.destination_ports),
+            if tuple.protocol.is_some() { 8 } else { 0 },
+        ])
+    }
+
+    /// The slot it belongs to, of a table.
+    pub(super) fn hash(&self, key: &TableKey<A>) -> u64 {
+        key.hash(&Key { address: self.value, ports: self.low, protocol: self.protocol })
+    }
+}
+
+/// Leading bits that all ports of a range have in common.
+fn common_bits(range: PortRange) -> u8 {
+    (range.low() ^ range.high()).leading_zeros() as u8
+}
+
+/// Leading bits that are fixed: source, destination, source port, destination port, protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Lengths(pub(super) [u8; 5]);
+
+impl Lengths {
+    /// Whether a rule that fixes this much can stand in a table that asks for `table`.
+    pub(super) fn fits(&self, table: &Lengths) -> bool {
+        self.0.iter().zip(&table.0).all(|(rule, table)| rule >= table)
+    }
+}
+
+/// The part of a key that a table goes by.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct TableKey<A> {
+    address: A,
+    /// Over ports and, above them, the protocol.
+    rest: u64,
+}
+
+impl<A: Address> TableKey<A> {
+    pub(super) fn new(lengths: &Lengths) -> Self {
+        let [source, destination, source_port, destination_port, protocol] = lengths.0;
+        let port =
+            |length: u8| u64::from(!0xffff_u32.checked_shr(length.into()).unwrap_or(0) as u16);
+        let protocol: u64 = if protocol == 8 { 0xff } else { 0 };
+        TableKey {
+            address: A::mask(source, destination),
+            rest: port(source_port) | port(destination_port) << 16 | protocol << 32,
+        }
+    }
+
+    /// Equal for keys that agree in the part.
+    #[inline(always)]
+    pub(super) fn hash(&self, key: &Key<A>) -> u64 {
+        let rest = u64::from(key.ports) | u64::from(key.protocol) << 32;
+        key.address.hash(self.address, rest & self.rest)
+    }
+}

@@ -1,0 +1,105 @@
+//! From the handle to a core: the newest list, taken between two bursts.
+//!
+//! The handle puts a new list into the slot; the core, which sees the generation change, takes it
+//! and leaves the one it had. Only the newest is kept, so a core that sleeps delays nobody.
+//!
+//! Guarantees: the core neither waits nor frees: it tries the lock once per change, and again at
+//! its next burst should the handle be at work there.
+
+use super::hook::CoreHooks;
+use super::table::{Page, Table};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+
+/// The hooks of one filter, on the way to a core.
+#[derive(Default)]
+pub(super) enum HookPlace {
+    /// There are none.
+    #[default]
+    Empty,
+    /// Those that the core has.
+    Kept,
+    /// These.
+    Here(Box<CoreHooks>),
+}
+
+/// A list and what it takes to go by it.
+#[derive(Default)]
+pub(super) struct Delivery {
+    pub(super) generation: u64,
+    pub(super) table: Arc<Table>,
+    pub(super) pages: Vec<Arc<Page>>,
+    pub(super) hooks: Vec<HookPlace>,
+}
+
+impl Delivery {
+    /// Takes over the hooks that are to be kept.
+    fn inherit(&mut self, old: &mut Delivery) {
+        for (new, old) in self.hooks.iter_mut().zip(&mut old.hooks) {
+            if matches!(new, HookPlace::Kept) {
+                *new = std::mem::take(old);
+            }
+        }
+    }
+}
+
+#[derive(Default)]
+struct Slot {
+    fresh: Option<Delivery>,
+    retired: Option<Delivery>,
+}
+
+/// Between the handle and one core.
+#[derive(Default)]
+pub(super) struct Exchange {
+    /// The newest list's.
+    generation: AtomicU64,
+    /// That of the list the core goes by.
+    taken: AtomicU64,
+    slot: Mutex<Slot>,
+}
+
+impl Exchange {
+    /// Makes a list the newest.
+    pub(super) fn publish(&self, mut delivery: Delivery) {
+        let generation = delivery.generation;
+        let mut slot = self.slot.lock().unwrap_or_else(PoisonError::into_inner);
+        let retired = slot.retired.take();
+        let mut passed_over = slot.fresh.take();
+        if let Some(passed_over) = &mut passed_over {
+            delivery.inherit(passed_over);
+        }
+        slot.fresh = Some(delivery);
+        self.generation.store(generation, Ordering::Release);
+        drop(slot);
+        // Freed here, and with the slot open.
+        drop((retired, passed_over));
+    }
+
+    /// The generation of the list that the core goes by.
+    pub(super) fn taken(&self) -> u64 {
+        self.taken.load(Ordering::Acquire)
+    }
+
+    /// Puts the newest list in place of `current`, if there is a newer one and nobody is at it.
+    #[inline(always)]
+    pub(super) fn refresh(&self, current: &mut Delivery) {
+        if self.generation.load(Ordering::Acquire) != current.generation {
+            self.take(current);
+        }
+    }
+
+    #[cold]
+    fn take(&self, current: &mut Delivery) {
+        let mut slot: MutexGuard<'_, Slot> = match self.slot.try_lock() {
+            Ok(slot) => slot,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return,
+        };
+        let Some(mut fresh) = slot.fresh.take() else { return };
+        fresh.inherit(current);
+        self.taken.store(fresh.generation, Ordering::Release);
+        // Empty since the list was published: nothing is freed.
+        slot.retired = Some(std::mem::replace(current, fresh));
+    }
+}

@@ -1,0 +1,541 @@
+//! The handle: filters made, listed, read back, changed and removed, from any thread.
+//!
+//! Every change compiles a new list and publishes it; the cores take it between two bursts. A
+//! single change alters the compiled list in place and copies it; larger ones compile anew.
+//!
+//! Guarantees: a change, or a set of changes ([`Filters::apply`]), is made whole or not at all. A
+//! filter keeps its counters as long as it stays in its list.
+//!
+//! A call may take milliseconds with thousands of filters, and waits while another thread makes
+//! one. On the borrowed core use [`Filters::try_apply`], which does not wait.
+
+mod list;
+
+use super::config::Keys;
+use super::exchange::Exchange;
+use super::function::FilterFunction;
+use super::hook::Hooks;
+use super::queue::FilteredQueue;
+use super::reader::Reader;
+use super::table::NO_HOOK;
+use super::text::Reason;
+use super::{Action, Direction, Filter, MOST_FILTERS, Match, Place};
+use list::List;
+use picnic_core::attachment::HostQueue;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+
+/// A list is compiled anew for more changes than this, and than a part of its filters.
+const MANY: usize = 24;
+const MANY_PART: usize = 16;
+
+/// A filter's number; no other filter of the card ever has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct FilterId(pub u64);
+
+impl fmt::Display for FilterId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+/// Why a change was not made.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FilterError {
+    /// A part of the filter is wrong.
+    #[error("{key}: {reason}")]
+    Invalid {
+        /// The part, as the card file calls it.
+        key: &'static str,
+        /// What was found, what is allowed.
+        reason: Reason,
+    },
+    /// There is no such filter.
+    #[error("found no filter {0}")]
+    NoSuchFilter(String),
+    /// Two changes of one set are about one filter.
+    #[error("found two changes to filter {0} at once, allowed is one")]
+    ChangedTwice(FilterId),
+    /// A list is full.
+    #[error("found {MOST_FILTERS} filters in the list, allowed is no more")]
+    TooMany,
+    /// Another thread is making a change; only of [`Filters::try_apply`].
+    #[error("filters are being changed by another thread")]
+    Busy,
+}
+
+impl FilterError {
+    pub(super) fn invalid(key: &'static str, found: impl Into<String>, allowed: &str) -> Self {
+        FilterError::Invalid { key, reason: Reason::new(found, allowed) }
+    }
+}
+
+/// A filter read back, with what it has counted.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Listing {
+    /// Its number.
+    pub id: FilterId,
+    /// What it is.
+    pub filter: Filter,
+    /// Packets that matched.
+    pub packets: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Packets that ended before its pattern did.
+    pub short_packets: u64,
+    /// Its predicate or callback has panicked on some core and is not called there any more.
+    pub broken: bool,
+}
+
+impl Serialize for Listing {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        struct Flat {
+            id: FilterId,
+            #[serde(flatten)]
+            keys: Keys,
+            packets: u64,
+            bytes: u64,
+            short_packets: u64,
+            broken: bool,
+        }
+        let &Listing { id, packets, bytes, short_packets, broken, .. } = self;
+        let keys = Keys::of(&self.filter);
+        Flat { id, keys, packets, bytes, short_packets, broken }.serialize(serializer)
+    }
+}
+
+/// One change of a set.
+#[derive(Debug)]
+pub enum Change {
+    /// A new filter, with what code it needs.
+    Add(Filter, Hooks),
+    /// Another filter in place of one. Its code stays, unless there is other.
+    Set(FilterId, Filter, Hooks),
+    /// One less.
+    Remove(FilterId),
+}
+
+/// The filters of a card. Clones are the same filters.
+#[derive(Clone)]
+pub struct Filters(Arc<Mutex<Inner>>);
+
+struct Stored {
+    filter: Filter,
+    counters: u32,
+    hook: u16,
+}
+
+struct Inner {
+    queues: u16,
+    groups: Vec<String>,
+    filters: BTreeMap<FilterId, Stored>,
+    next: u64,
+    lists: [List; 4],
+}
+
+fn list_of(filter: &Filter) -> usize {
+    usize::from(filter.direction == Direction::Tx) + 2 * usize::from(filter.place == Place::Driver)
+}
+
+impl Filters {
+    /// No filters yet, for a card with so many target queues.
+    pub fn new(queues: u16) -> Self {
+        let list = |cores| List::new((0..cores).map(|_| Arc::new(Exchange::default())).collect());
+        let queue_cores = usize::from(queues);
+        Filters(Arc::new(Mutex::new(Inner {
+            queues,
+            groups: Vec::new(),
+            filters: BTreeMap::new(),
+            next: 1,
+            lists: [list(1), list(1), list(queue_cores), list(queue_cores)],
+        })))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        // Nothing that is done under the lock leaves half a change behind.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The filters at the card, for the head of a chain. One for each direction.
+    pub fn function(&self, direction: Direction) -> FilterFunction {
+        let inner = self.lock();
+        let list = usize::from(direction == Direction::Tx);
+        FilterFunction(Reader::new(inner.lists[list].exchange(0), direction == Direction::Rx))
+    }
+
+    /// The filters at the driver, before a host queue. Of a queue that the card does not have,
+    /// the host queue itself.
+    pub fn queue(&self, queue: u16, host: Box<dyn HostQueue>) -> Box<dyn HostQueue> {
+        let inner = self.lock();
+        if queue >= inner.queues {
+            return host;
+        }
+        let reader = Reader::new(inner.lists[2].exchange(usize::from(queue)), false);
+        Box::new(FilteredQueue { host, reader })
+    }
+
+    /// Adds a filter behind those of its group with the same priority.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn add(&self, filter: Filter) -> Result<FilterId, FilterError> {
+        self.add_with(filter, Hooks::default())
+    }
+
+    /// Adds a filter with its predicate, callback or hand-over.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn add_with(
+        &self,
+        filter: Filter,
+        hooks: impl Into<Hooks>,
+    ) -> Result<FilterId, FilterError> {
+        let added = self.apply(vec![Change::Add(filter, hooks.into())])?;
+        added.first().copied().ok_or(FilterError::Busy)
+    }
+
+    /// Puts another filter in place of one; it keeps its number, and its counters if it stays in
+    /// its list.
+    ///
+    /// # Errors
+    /// What is wrong with it, or that there is no such filter.
+    pub fn set(&self, id: FilterId, filter: Filter) -> Result<(), FilterError> {
+        self.apply(vec![Change::Set(id, filter, Hooks::default())]).map(|_| ())
+    }
+
+    /// Removes a filter; returns what it was and what it counted.
+    ///
+    /// # Errors
+    /// There is no such filter.
+    pub fn remove(&self, id: FilterId) -> Result<Listing, FilterError> {
+        let mut inner = self.lock();
+        let listing = inner.listing(id).ok_or_else(|| FilterError::NoSuchFilter(id.to_string()))?;
+        inner.apply(vec![Change::Remove(id)])?;
+        Ok(listing)
+    }
+
+    /// Makes a set of changes at once; returns the numbers of the filters added, in order.
+    ///
+    /// # Errors
+    /// What is wrong with the first change that is; none is made then.
+    pub fn apply(&self, changes: Vec<Change>) -> Result<Vec<FilterId>, FilterError> {
+        self.lock().apply(changes)
+    }
+
+    /// As [`Filters::apply`], without waiting for another thread.
+    ///
+    /// # Errors
+    /// As [`Filters::apply`], or `Busy`, with the changes to try again.
+    pub fn try_apply(
+        &self,
+        changes: Vec<Change>,
+    ) -> Result<Vec<FilterId>, (FilterError, Vec<Change>)> {
+        let mut inner = match self.0.try_lock() {
+            Ok(inner) => inner,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return Err((FilterError::Busy, changes)),
+        };
+        inner.apply(changes).map_err(|error| (error, Vec::new()))
+    }
+
+    /// What would be wrong with a filter without code, were it added.
+    ///
+    /// # Errors
+    /// That.
+    pub fn check(&self, filter: &Filter) -> Result<(), FilterError> {
+        let queues = self.lock().queues;
+        check(filter, &Hooks::default(), None, queues)
+    }
+
+    pub(super) fn replace_as(
+        &self,
+        groups: &[&str],
+        filters: Vec<Filter>,
+    ) -> Result<super::request::Reloaded, FilterError> {
+        let mut inner = self.lock();
+        if let Some(filter) = filters.iter().find(|filter| !groups.contains(&&*filter.group)) {
+            let found = format!("\"{}\"", filter.group);
+            return Err(FilterError::invalid("group", found, &groups.join(", ")));
+        }
+        let ids = inner.lists.iter().flat_map(List::ids);
+        let stored = ids.filter_map(|id| Some((id, inner.filters.get(&id)?.filter.clone())));
+        let old = stored.filter(|(_, filter)| groups.contains(&&*filter.group)).collect();
+        let (changes, done) = super::request::difference(old, filters);
+        inner.apply(changes)?;
+        Ok(done)
+    }
+
+    /// A filter and what it has counted.
+    pub fn get(&self, id: FilterId) -> Option<Listing> {
+        self.lock().listing(id)
+    }
+
+    /// All filters: rx before tx, the card before the driver, each list in its order.
+    pub fn list(&self) -> Vec<Listing> {
+        let inner = self.lock();
+        let ids = inner.lists.iter().flat_map(List::ids);
+        ids.filter_map(|id| inner.listing(id)).collect()
+    }
+
+    /// The groups, in order.
+    pub fn groups(&self) -> Vec<String> {
+        self.lock().groups.clone()
+    }
+
+    /// Names groups, so that they stand in this order behind those that there are.
+    ///
+    /// # Errors
+    /// There are too many.
+    pub fn define_groups(&self, names: &[&str]) -> Result<(), FilterError> {
+        let mut inner = self.lock();
+        for name in names {
+            check_name("group", name)?;
+            inner.group(name);
+        }
+        Ok(())
+    }
+
+    /// Whether every core goes by the newest lists. One that has had no packet since the last
+    /// change takes it with its next.
+    pub fn is_taken(&self) -> bool {
+        self.lock().lists.iter().all(List::is_taken)
+    }
+}
+
+impl Inner {
+    fn listing(&self, id: FilterId) -> Option<Listing> {
+        let stored = self.filters.get(&id)?;
+        let counts = self.lists[list_of(&stored.filter)].counts(stored.counters);
+        Some(Listing {
+            id,
+            filter: stored.filter.clone(),
+            packets: counts[0],
+            bytes: counts[1],
+            short_packets: counts[2],
+            broken: counts[3] != 0,
+        })
+    }
+
+    fn group(&mut self, name: &str) -> u16 {
+        let known = self.groups.iter().position(|group| group == name);
+        let index = known.unwrap_or_else(|| {
+            self.groups.push(name.to_owned());
+            self.groups.len() - 1
+        });
+        index as u16
+    }
+
+    fn apply(&mut self, changes: Vec<Change>) -> Result<Vec<FilterId>, FilterError> {
+        let (changes, counts) = self.check(changes)?;
+        let mut added = Vec::new();
+        let many =
+            std::array::from_fn(|list| counts[list] > MANY.max(self.lists[list].len() / MANY_PART));
+        for change in changes {
+            match change {
+                Checked::Add(filter, hooks) => {
+                    let id = FilterId(self.next);
+                    self.next += 1;
+                    self.put(id, filter, None, hooks, &many);
+                    added.push(id);
+                }
+                Checked::Set(id, filter, hooks) => {
+                    let old = self.take(id, &many, Some(&filter));
+                    self.put(id, filter, old, hooks, &many);
+                }
+                Checked::Remove(id) => {
+                    self.take(id, &many, None);
+                }
+            }
+        }
+        let groups = self.groups.len();
+        for (index, list) in self.lists.iter_mut().enumerate() {
+            if counts[index] != 0 {
+                if many[index] || list.is_worn() {
+                    list.compile(|id| self.filters.get(&id).map(|stored| &stored.filter.matching));
+                }
+                list.publish(groups);
+            }
+        }
+        Ok(added)
+    }
+
+    /// Puts a filter into its list; of one that was in it before, with counters and hooks.
+    fn put(
+        &mut self,
+        id: FilterId,
+        filter: Filter,
+        old: Option<(u32, u16)>,
+        hooks: Option<Vec<super::hook::CoreHooks>>,
+        many: &[bool; 4],
+    ) {
+        let group = self.group(&filter.group);
+        let index = list_of(&filter);
+        let list = &mut self.lists[index];
+        let (counters, hook) = list.insert(id, group, &filter, old, hooks, many[index]);
+        self.filters.insert(id, Stored { filter, counters, hook });
+    }
+
+    /// Takes a filter out of its list. Its counters and hooks are kept if it is to be put back
+    /// there as `new`, and returned.
+    fn take(&mut self, id: FilterId, many: &[bool; 4], new: Option<&Filter>) -> Option<(u32, u16)> {
+        let stored = self.filters.remove(&id)?;
+        let group = self.group(&stored.filter.group);
+        let index = list_of(&stored.filter);
+        let list = &mut self.lists[index];
+        list.remove(id, group, &stored.filter, many[index]);
+        let Some(new) = new.filter(|new| list_of(new) == index) else {
+            list.free_hook(stored.hook);
+            list.retire(stored.counters);
+            return None;
+        };
+        if new.calls() {
+            return Some((stored.counters, stored.hook));
+        }
+        list.free_hook(stored.hook);
+        Some((stored.counters, NO_HOOK))
+    }
+
+    /// Checks all changes, and counts those of each list.
+    fn check(&self, changes: Vec<Change>) -> Result<(Vec<Checked>, [usize; 4]), FilterError> {
+        let mut sizes: [usize; 4] = std::array::from_fn(|list| self.lists[list].len());
+        let mut counts = [0; 4];
+        let mut touched = std::collections::BTreeSet::new();
+        let mut groups = std::collections::BTreeSet::new();
+        let mut checked = Vec::new();
+        for change in changes {
+            let old = match &change {
+                Change::Add(..) => None,
+                Change::Set(id, ..) | Change::Remove(id) => {
+                    let none = || FilterError::NoSuchFilter(id.to_string());
+                    let filter = &self.filters.get(id).ok_or_else(none)?.filter;
+                    if !touched.insert(*id) {
+                        return Err(FilterError::ChangedTwice(*id));
+                    }
+                    sizes[list_of(filter)] -= 1;
+                    counts[list_of(filter)] += 1;
+                    Some(filter)
+                }
+            };
+            if let Change::Add(filter, hooks) | Change::Set(_, filter, hooks) = &change {
+                let list = list_of(filter);
+                // Code can stay only in the list that it is in.
+                let keeps = old.filter(|old| list_of(old) == list);
+                check(filter, hooks, keeps, self.queues)?;
+                sizes[list] += 1;
+                counts[list] += 1;
+                if sizes[list] > MOST_FILTERS {
+                    return Err(FilterError::TooMany);
+                }
+                groups.insert(filter.group.clone());
+                if self.groups.len() + groups.len() > MOST_FILTERS {
+                    return Err(FilterError::TooMany);
+                }
+            }
+            let spread = |filter: &Filter, hooks: Hooks| {
+                let cores = self.lists[list_of(filter)].cores();
+                if hooks.is_empty() {
+                    return Ok(None);
+                }
+                hooks.spread(cores).map(Some).map_err(|key| {
+                    let allowed = "one that can be copied, as there are several target cores";
+                    FilterError::invalid(key, "one for a single core", allowed)
+                })
+            };
+            checked.push(match change {
+                Change::Add(filter, hooks) => {
+                    let hooks = spread(&filter, hooks)?;
+                    Checked::Add(filter, hooks)
+                }
+                Change::Set(id, filter, hooks) => {
+                    let hooks = spread(&filter, hooks)?;
+                    Checked::Set(id, filter, hooks)
+                }
+                Change::Remove(id) => Checked::Remove(id),
+            });
+        }
+        Ok((checked, counts))
+    }
+}
+
+enum Checked {
+    Add(Filter, Option<Vec<super::hook::CoreHooks>>),
+    Set(FilterId, Filter, Option<Vec<super::hook::CoreHooks>>),
+    Remove(FilterId),
+}
+
+fn check_name(key: &'static str, name: &str) -> Result<(), FilterError> {
+    let fits = |letter: char| letter.is_ascii_alphanumeric() || "-_.:/".contains(letter);
+    if !name.is_empty() && name.len() <= 64 && name.chars().all(fits) {
+        return Ok(());
+    }
+    let found = format!("\"{}\"", name.escape_default());
+    Err(FilterError::invalid(key, found, "1 to 64 letters, digits and any of - _ . : /"))
+}
+
+/// What is wrong with a filter by itself.
+fn check(
+    filter: &Filter,
+    hooks: &Hooks,
+    keeps: Option<&Filter>,
+    queues: u16,
+) -> Result<(), FilterError> {
+    check_name("name", &filter.name)?;
+    check_name("group", &filter.group)?;
+    if let Match::FiveTuple(tuple) = &filter.matching {
+        if tuple.mixes_families() {
+            let found = "one address of IPv4, one of IPv6";
+            return Err(FilterError::invalid("destination", found, "two of one family"));
+        }
+        let protocol = tuple.protocol;
+        let ports_fit = protocol.is_none_or(|protocol| [6, 17].contains(&protocol.0));
+        if tuple.has_ports() && !ports_fit {
+            let key =
+                if tuple.source_ports.is_any() { "destination_ports" } else { "source_ports" };
+            let found = protocol.map_or(String::new(), |p| format!("ports with protocol {p}"));
+            return Err(FilterError::invalid(key, found, "ports with tcp, udp or any protocol"));
+        }
+    }
+    let of = |filter: &Filter| {
+        let action = |action| filter.action == action;
+        [filter.matching == Match::Predicate, action(Action::Callback), action(Action::Deliver)]
+    };
+    let had = keeps.filter(|_| hooks.is_empty()).map_or([false; 3], of);
+    let given = [hooks.predicate.is_some(), hooks.callback.is_some(), hooks.handover.is_some()];
+    let keys = ["predicate", "callback", "handover"];
+    for (((key, needed), given), had) in keys.into_iter().zip(of(filter)).zip(given).zip(had) {
+        match (needed, given) {
+            (true, false) if !had => {
+                return Err(FilterError::invalid(key, "none", "one, given with the filter"));
+            }
+            (false, true) => {
+                return Err(FilterError::invalid(key, "one", "none, as the filter calls none"));
+            }
+            _ => {}
+        }
+    }
+    let refuse = |found: &str, allowed| Err(FilterError::invalid("action", found, allowed));
+    match (filter.action, filter.place, filter.direction) {
+        (Action::Steer(_), Place::Driver, _) => refuse("steer at the driver", "steer at place nic"),
+        (Action::Steer(_), _, Direction::Tx) => refuse("steer on tx", "steer on rx"),
+        (Action::Steer(queue), ..) if queue >= queues => {
+            let allowed = format!("0 to {}", queues.saturating_sub(1));
+            let reason = Reason::new(queue.to_string(), allowed);
+            Err(FilterError::Invalid { key: "queue", reason })
+        }
+        (Action::Deliver, Place::Driver, _) => {
+            refuse("deliver at the driver", "deliver at place nic")
+        }
+        _ => Ok(()),
+    }
+}
+
+impl fmt::Debug for Filters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Filters").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,488 @@
+//! What a filter looks at: a five-tuple, a static pattern, or a predicate.
+//!
+//! Guarantees: matching reads no byte past the packet's end. A pattern that would goes
+//! unmatched and is counted (`short_packets`).
+//!
+//! A five-tuple matches IP packets only, of the family of its prefixes, behind up to two VLAN
+//! tags. Ports restrict it to TCP and UDP packets whose ports are there: no fragment, not even
+//! the first, matches a filter with ports, as all fragments of a packet must have one fate.
+//!
+//! Source: NICOS 4.4 and Program 1.
+
+use super::text::{self, Reason};
+use picnic_core::packet::desc::Descriptor;
+use picnic_core::packet::layers::{L3Kind, Layers};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
+
+/// The longest pattern, in bytes.
+pub const LONGEST_PATTERN: usize = 64;
+/// Values that one pattern may have.
+pub const MOST_VALUES: usize = 256;
+
+/// Which packets a filter is for.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub enum Match {
+    /// Every packet, IP or not.
+    #[default]
+    Any,
+    /// By addresses, ports and protocol.
+    FiveTuple(FiveTuple),
+    /// By bytes at a fixed place.
+    Pattern(Pattern),
+    /// By the filter's predicate.
+    Predicate,
+}
+
+impl From<FiveTuple> for Match {
+    fn from(tuple: FiveTuple) -> Self {
+        Match::FiveTuple(tuple)
+    }
+}
+
+impl From<Pattern> for Match {
+    fn from(pattern: Pattern) -> Self {
+        Match::Pattern(pattern)
+    }
+}
+
+/// An IP protocol number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Protocol(pub u8);
+
+impl Protocol {
+    /// ICMP.
+    pub const ICMP: Self = Protocol(1);
+    /// TCP.
+    pub const TCP: Self = Protocol(6);
+    /// UDP.
+    pub const UDP: Self = Protocol(17);
+    /// ICMPv6.
+    pub const ICMPV6: Self = Protocol(58);
+
+    /// Names that may stand for numbers.
+    const NAMES: [(&'static str, u8); 9] = [
+        ("icmp", 1),
+        ("igmp", 2),
+        ("tcp", 6),
+        ("udp", 17),
+        ("gre", 47),
+        ("esp", 50),
+        ("ah", 51),
+        ("icmpv6", 58),
+        ("sctp", 132),
+    ];
+}
+
+impl FromStr for Protocol {
+    type Err = Reason;
+    fn from_str(text: &str) -> Result<Self, Reason> {
+        let named = Protocol::NAMES.iter().find(|(name, _)| *name == text);
+        if let Some(&(_, number)) = named {
+            return Ok(Protocol(number));
+        }
+        text::number(text).map(Protocol).ok_or_else(|| {
+            let names: Vec<_> = Protocol::NAMES.iter().map(|(name, _)| *name).collect();
+            Reason::new(text, format!("{}, or a number from 0 to 255", names.join(", ")))
+        })
+    }
+}
+
+impl fmt::Display for Protocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match Protocol::NAMES.iter().find(|(_, number)| *number == self.0) {
+            Some((name, _)) => f.write_str(name),
+            None => write!(f, "{}", self.0),
+        }
+    }
+}
+
+/// An IP prefix; the bits behind its length are zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Prefix {
+    address: IpAddr,
+    length: u8,
+}
+
+impl Prefix {
+    /// The prefix of an address; the bits behind it are cleared. `None` if the length is more
+    /// than the address has bits.
+    pub fn new(address: impl Into<IpAddr>, length: u8) -> Option<Self> {
+        let address = match address.into() {
+            IpAddr::V4(address) if length <= 32 => {
+                IpAddr::V4((u32::from(address) & mask32(length)).into())
+            }
+            IpAddr::V6(address) if length <= 128 => {
+                IpAddr::V6((u128::from(address) & mask128(length)).into())
+            }
+            _ => return None,
+        };
+        Some(Prefix { address, length })
+    }
+
+    /// The first address of the prefix.
+    pub fn address(&self) -> IpAddr {
+        self.address
+    }
+
+    /// Bits of the prefix.
+    pub fn length(&self) -> u8 {
+        self.length
+    }
+
+    /// Whether it is of IPv4.
+    pub fn is_ipv4(&self) -> bool {
+        self.address.is_ipv4()
+    }
+
+    /// Whether every address of `other` is one of this.
+    pub fn covers(&self, other: &Prefix) -> bool {
+        self.length <= other.length && Prefix::new(other.address, self.length) == Some(*self)
+    }
+
+    /// Whether an address is one of this.
+    pub fn contains(&self, address: IpAddr) -> bool {
+        Prefix::new(address, self.length) == Some(*self)
+    }
+}
+
+/// The first `length` of 32 bits.
+pub(super) fn mask32(length: u8) -> u32 {
+    u32::MAX.checked_shl(32 - u32::from(length.min(32))).unwrap_or(0)
+}
+
+/// The first `length` of 128 bits.
+pub(super) fn mask128(length: u8) -> u128 {
+    u128::MAX.checked_shl(128 - u32::from(length.min(128))).unwrap_or(0)
+}
+
+impl FromStr for Prefix {
+    type Err = Reason;
+    fn from_str(text: &str) -> Result<Self, Reason> {
+        const ALLOWED: &str = "an address, or a prefix as in 10.0.0.0/8 or 2001:db8::/32";
+        let (address, length) = text.split_once('/').map_or((text, None), |(a, b)| (a, Some(b)));
+        let address: IpAddr = address.parse().map_err(|_| Reason::new(text, ALLOWED))?;
+        let most = if address.is_ipv4() { 32 } else { 128 };
+        let length = match length {
+            None => most,
+            Some(length) => text::number(length)
+                .filter(|length| *length <= most)
+                .ok_or_else(|| Reason::new(text, format!("a length of 0 to {most} bits")))?,
+        };
+        let prefix = Prefix::new(address, length).ok_or_else(|| Reason::new(text, ALLOWED))?;
+        if prefix.address != address {
+            return Err(Reason::new(
+                text,
+                format!("{prefix}: the bits behind the prefix must be zero"),
+            ));
+        }
+        Ok(prefix)
+    }
+}
+
+impl fmt::Display for Prefix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.address, self.length)
+    }
+}
+
+/// Ports from one to another, both included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct PortRange {
+    low: u16,
+    high: u16,
+}
+
+impl Default for PortRange {
+    fn default() -> Self {
+        PortRange::ANY
+    }
+}
+
+impl PortRange {
+    /// All ports, and packets that have none.
+    pub const ANY: Self = PortRange { low: 0, high: u16::MAX };
+
+    /// From `low` to `high`; `None` if there is no such port.
+    pub const fn new(low: u16, high: u16) -> Option<Self> {
+        if low <= high { Some(PortRange { low, high }) } else { None }
+    }
+
+    /// One port.
+    pub const fn one(port: u16) -> Self {
+        PortRange { low: port, high: port }
+    }
+
+    /// The lowest port.
+    pub fn low(&self) -> u16 {
+        self.low
+    }
+
+    /// The highest port.
+    pub fn high(&self) -> u16 {
+        self.high
+    }
+
+    /// Whether it holds all ports, and so asks for none.
+    pub fn is_any(&self) -> bool {
+        *self == PortRange::ANY
+    }
+
+    /// Whether a port is one of these.
+    pub fn contains(&self, port: u16) -> bool {
+        (self.low..=self.high).contains(&port)
+    }
+
+    /// Whether all of `other` are among these.
+    pub fn covers(&self, other: &PortRange) -> bool {
+        self.low <= other.low && other.high <= self.high
+    }
+
+    /// Whether some port is in both.
+    pub fn meets(&self, other: &PortRange) -> bool {
+        self.low <= other.high && other.low <= self.high
+    }
+}
+
+impl FromStr for PortRange {
+    type Err = Reason;
+    fn from_str(text: &str) -> Result<Self, Reason> {
+        if text == "any" {
+            return Ok(PortRange::ANY);
+        }
+        let (low, high) = text.split_once('-').unwrap_or((text, text));
+        let range = text::number(low).zip(text::number(high));
+        range.and_then(|(low, high)| PortRange::new(low, high)).ok_or_else(|| {
+            Reason::new(text, "any, a port, or a range as in 1024-2047, of 0 to 65535, low first")
+        })
+    }
+}
+
+impl fmt::Display for PortRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            PortRange::ANY => f.write_str("any"),
+            PortRange { low, high } if low == high => write!(f, "{low}"),
+            PortRange { low, high } => write!(f, "{low}-{high}"),
+        }
+    }
+}
+
+/// Addresses, ports and protocol; what is not asked for matches all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct FiveTuple {
+    /// The IP protocol, behind extension headers.
+    pub protocol: Option<Protocol>,
+    /// The source address.
+    pub source: Option<Prefix>,
+    /// The destination address.
+    pub destination: Option<Prefix>,
+    /// The source port.
+    pub source_ports: PortRange,
+    /// The destination port.
+    pub destination_ports: PortRange,
+}
+
+impl FiveTuple {
+    /// Whether one prefix is of IPv4 and the other of IPv6, so that no packet can match.
+    pub fn mixes_families(&self) -> bool {
+        match (self.source, self.destination) {
+            (Some(source), Some(destination)) => source.is_ipv4() != destination.is_ipv4(),
+            _ => false,
+        }
+    }
+
+    /// The family that the prefixes ask for: `Some(true)` for IPv4, `None` for both.
+    pub fn is_ipv4(&self) -> Option<bool> {
+        self.source.or(self.destination).map(|prefix| prefix.is_ipv4())
+    }
+
+    /// Whether it asks for ports.
+    pub fn has_ports(&self) -> bool {
+        !self.source_ports.is_any() || !self.destination_ports.is_any()
+    }
+
+    /// Whether a packet with this in its headers matches.
+    pub fn matches(&self, packet: &Tuple) -> bool {
+        if self.protocol.is_some_and(|protocol| protocol != packet.protocol) {
+            return false;
+        }
+        if self.source.is_some_and(|prefix| !prefix.contains(packet.source))
+            || self.destination.is_some_and(|prefix| !prefix.contains(packet.destination))
+        {
+            return false;
+        }
+        match packet.ports {
+            Some((source, destination)) => {
+                self.source_ports.contains(source) && self.destination_ports.contains(destination)
+            }
+            None => !self.has_ports(),
+        }
+    }
+}
+
+/// What an IP packet's headers say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tuple {
+    /// Source address.
+    pub source: IpAddr,
+    /// Destination address.
+    pub destination: IpAddr,
+    /// IP protocol.
+    pub protocol: Protocol,
+    /// Source and destination port, if it is TCP or UDP and no fragment.
+    pub ports: Option<(u16, u16)>,
+}
+
+impl Tuple {
+    /// Of a frame; `None` if it is not IP or its addresses are cut off.
+    pub fn of(layers: &Layers, data: &[u8]) -> Option<Self> {
+        let (source, destination) = match layers.packet_type.l3() {
+            L3Kind::Ipv4 => {
+                let (source, destination) = layers.ipv4_addresses(data)?;
+                (IpAddr::from(source.to_ne_bytes()), IpAddr::from(destination.to_ne_bytes()))
+            }
+            L3Kind::Ipv6 => {
+                let (halves, _) = layers.ipv6_addresses(data)?.as_chunks::<16>();
+                (IpAddr::from(halves[0]), IpAddr::from(halves[1]))
+            }
+            _ => return None,
+        };
+        let ports = layers.ports(data).map(|ports| {
+            let [a, b, c, d] = ports.to_ne_bytes();
+            (u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d]))
+        });
+        Some(Tuple { source, destination, protocol: Protocol(layers.protocol), ports })
+    }
+}
+
+/// Where a pattern's start is counted from.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema,
+)]
+#[serde(rename_all = "lowercase")]
+pub enum Base {
+    /// The first byte of the frame.
+    #[default]
+    Frame,
+    /// The network header, behind VLAN tags.
+    L3,
+    /// The transport header; what is no fragment and has one.
+    L4,
+}
+
+/// Bytes at a fixed place: those under the mask equal those of one of the values.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pattern {
+    base: Base,
+    start: u16,
+    mask: Vec<u8>,
+    /// One after the other, each as long as the mask, bits outside it zero.
+    values: Vec<u8>,
+}
+
+impl Pattern {
+    /// Bytes from `start` on, as many as the mask has, that equal one of the values where the
+    /// mask has a one.
+    ///
+    /// # Errors
+    /// The key that is wrong (`mask`, `values`), what was found and what is allowed.
+    pub fn new(
+        base: Base,
+        start: u16,
+        mask: &[u8],
+        values: &[&[u8]],
+    ) -> Result<Self, (&'static str, Reason)> {
+        if mask.is_empty() || mask.len() > LONGEST_PATTERN {
+            let allowed = format!("1 to {LONGEST_PATTERN} bytes");
+            return Err(("mask", Reason::new(format!("{} bytes", mask.len()), allowed)));
+        }
+        if values.is_empty() || values.len() > MOST_VALUES {
+            let allowed = format!("1 to {MOST_VALUES} values");
+            return Err(("values", Reason::new(format!("{} values", values.len()), allowed)));
+        }
+        if let Some(value) = values.iter().find(|value| value.len() != mask.len()) {
+            let allowed = format!("{}, as many as the mask has", mask.len());
+            return Err(("values", Reason::new(format!("{} bytes", value.len()), allowed)));
+        }
+        let masked = values
+            .iter()
+            .flat_map(|value| value.iter().zip(mask).map(|(value, mask)| value & mask))
+            .collect();
+        Ok(Pattern { base, start, mask: mask.into(), values: masked })
+    }
+
+    /// A pattern as in Program 1 of the paper, where bit `n` of the mask says whether byte `n`
+    /// of the value counts.
+    ///
+    /// # Errors
+    /// As [`Pattern::new`].
+    pub fn by_byte(
+        start: u16,
+        length: usize,
+        bit_mask: u64,
+        values: &[&[u8]],
+    ) -> Result<Self, (&'static str, Reason)> {
+        let length = length.min(LONGEST_PATTERN + 1);
+        let counts = |byte: usize| bit_mask.checked_shr(byte as u32).unwrap_or(0) & 1 != 0;
+        let mask: Vec<_> = (0..length).map(|byte| if counts(byte) { 0xff } else { 0 }).collect();
+        Pattern::new(Base::Frame, start, &mask, values)
+    }
+
+    /// Where its start is counted from.
+    pub fn base(&self) -> Base {
+        self.base
+    }
+
+    /// Bytes from there to its first.
+    pub fn start(&self) -> u16 {
+        self.start
+    }
+
+    /// The bits that count.
+    pub fn mask(&self) -> &[u8] {
+        &self.mask
+    }
+
+    /// The values, bits that do not count being zero.
+    pub fn values(&self) -> impl Iterator<Item = &[u8]> {
+        self.values.chunks_exact(self.mask.len())
+    }
+
+    /// Whether a packet matches; `None` if the pattern goes past the packet's end.
+    pub fn matches(&self, packet: &Descriptor, layers: &Layers) -> Option<bool> {
+        let base = match self.base {
+            Base::Frame => 0,
+            // A packet without that layer ends before it.
+            Base::L3 if layers.l3_offset == 0 => return None,
+            Base::L3 => usize::from(layers.l3_offset),
+            Base::L4 if layers.l4_offset == 0 => return None,
+            Base::L4 => usize::from(layers.l4_offset),
+        };
+        let start = base + usize::from(self.start);
+        let end = start + self.mask.len();
+        if let Some(bytes) = packet.data().get(start..end) {
+            return Some(self.is_one_of(bytes));
+        }
+        if !packet.is_chained() || end > packet.length() as usize {
+            return None;
+        }
+        let mut bytes = [0; LONGEST_PATTERN];
+        let wanted = packet.segments().flatten().skip(start).take(self.mask.len());
+        let mut count = 0;
+        for (to, from) in bytes.iter_mut().zip(wanted) {
+            *to = *from;
+            count += 1;
+        }
+        (count == self.mask.len()).then(|| self.is_one_of(&bytes[..count]))
+    }
+
+    fn is_one_of(&self, bytes: &[u8]) -> bool {
+        self.values().any(|value| {
+            let under_mask = bytes.iter().zip(&self.mask).map(|(byte, mask)| byte & mask);
+            under_mask.eq(value.iter().copied())
+        })
+    }
+}

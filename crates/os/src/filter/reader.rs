@@ -1,0 +1,363 @@
+//! The data path's end of a list: judges bursts, on one core.
+//!
+//! Guarantees: of a burst, all packets are judged by the same list, in order; nothing is
+//! allocated, freed or waited for.
+
+use super::Action;
+use super::classifier::{BURST, Key, NONE};
+use super::exchange::{Delivery, Exchange, HookPlace};
+use super::hook::{CoreHooks, Reply};
+use super::table::{AnyKey, FilterCounters, NO_HOOK, PAGE, Row, Table, Test};
+use picnic_core::function::PacketMut;
+use picnic_core::packet::burst::Burst;
+use picnic_core::packet::desc::Descriptor;
+use picnic_core::packet::layers::Layers;
+use picnic_core::time::Time;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+/// What becomes of a packet that does not go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It ends here.
+    Drop,
+    /// To a target queue.
+    Steer(u16),
+    /// It could not be handed over.
+    Refused,
+}
+
+/// Judges bursts by the newest list.
+pub struct Reader {
+    exchange: Arc<Exchange>,
+    delivery: Delivery,
+    scratch: Box<Scratch>,
+    can_steer: bool,
+}
+
+/// What is known of a burst's packets.
+struct Scratch {
+    layers: [Layers; BURST],
+    v4: Gathered<u64>,
+    v6: Gathered<[u64; 4]>,
+    /// Where the first five-tuple that matches stands in the list.
+    firsts: [u16; BURST],
+    found: [u16; BURST],
+}
+
+/// Keys of one family, and whose they are.
+struct Gathered<A> {
+    keys: [Key<A>; BURST],
+    packets: [u8; BURST],
+    count: usize,
+}
+
+impl<A> Gathered<A> {
+    #[inline(always)]
+    fn put(&mut self, packet: usize, key: Key<A>) {
+        self.keys[self.count % BURST] = key;
+        self.packets[self.count % BURST] = packet as u8;
+        self.count += 1;
+    }
+
+    #[inline(always)]
+    fn spread(&self, found: &[u16; BURST], firsts: &mut [u16; BURST]) {
+        for (&packet, &place) in self.packets.iter().zip(found).take(self.count) {
+            firsts[usize::from(packet) % BURST] = place;
+        }
+    }
+}
+
+impl Reader {
+    pub(super) fn new(exchange: Arc<Exchange>, can_steer: bool) -> Self {
+        let v4 = Gathered { keys: [Key::EMPTY; BURST], packets: [0; BURST], count: 0 };
+        let v6 = Gathered { keys: [Key::EMPTY; BURST], packets: [0; BURST], count: 0 };
+        let scratch = Scratch {
+            layers: [Layers::default(); BURST],
+            v4,
+            v6,
+            firsts: [NONE; BURST],
+            found: [NONE; BURST],
+        };
+        Reader { exchange, delivery: Delivery::default(), scratch: Box::new(scratch), can_steer }
+    }
+
+    /// Takes the newest list, if there is a newer one. False if there are no filters.
+    #[inline(always)]
+    pub fn refresh(&mut self) -> bool {
+        self.exchange.refresh(&mut self.delivery);
+        !self.delivery.table.is_empty()
+    }
+
+    /// Judges a burst: what goes on stays in it, the rest goes to `end`, in order.
+    pub fn judge(&mut self, now: Time, burst: &mut Burst, mut end: impl FnMut(Descriptor, Fate)) {
+        self.classify(burst.as_mut_slice());
+        let Reader { delivery, scratch, can_steer, .. } = self;
+        let Delivery { table, pages, hooks, .. } = delivery;
+        let count = burst.len();
+        if table.others.is_empty() && scratch.firsts[..count].iter().all(|&first| first == NONE) {
+            return;
+        }
+        let mut judge = Judge { table, pages, hooks, can_steer: *can_steer, delivers: false };
+        let mut index = 0;
+        burst.retain(|mut packet| {
+            let (layers, first) = (&scratch.layers[index % BURST], scratch.firsts[index % BURST]);
+            index += 1;
+            match judge.decide(&mut packet, layers, first) {
+                Decision::On => Some(packet),
+                Decision::End(fate) => {
+                    end(packet, fate);
+                    None
+                }
+                Decision::Deliver(hook) => {
+                    if let Err(packet) = judge.hand_over(now, hook, packet) {
+                        end(packet, Fate::Refused);
+                    }
+                    None
+                }
+            }
+        });
+        if judge.delivers {
+            judge.end_burst();
+        }
+    }
+
+    /// Packets handed over and entered into the ledger here.
+    pub fn held(&self) -> usize {
+        let hooks = self.delivery.hooks.iter();
+        let handovers = hooks.filter_map(|hook| match hook {
+            HookPlace::Here(hooks) => hooks.handover.as_ref(),
+            _ => None,
+        });
+        handovers.map(|handover| handover.held()).sum()
+    }
+
+    /// Finds each packet's layers and the first five-tuple that it matches.
+    #[inline]
+    fn classify(&mut self, packets: &mut [Descriptor]) {
+        let table = &*self.delivery.table;
+        let Scratch { layers, v4, v6, firsts, found } = &mut *self.scratch;
+        *firsts = [NONE; BURST];
+        if !table.needs_layers {
+            return;
+        }
+        (v4.count, v6.count) = (0, 0);
+        for (index, (packet, layers)) in packets.iter_mut().zip(layers).enumerate() {
+            *layers = packet.parse();
+            if let Some(key) = Key::of_packet(layers, packet.data()) {
+                v4.put(index, key);
+            } else if let Some(key) = Key::of_packet(layers, packet.data()) {
+                v6.put(index, key);
+            }
+        }
+        if v4.count == packets.len() {
+            // All of one family, as a rule: no need to sort what was found.
+            table.v4.classify(&v4.keys[..v4.count], firsts);
+            return;
+        }
+        if v4.count != 0 {
+            table.v4.classify(&v4.keys[..v4.count], found);
+            v4.spread(found, firsts);
+        }
+        if v6.count != 0 {
+            table.v6.classify(&v6.keys[..v6.count], found);
+            v6.spread(found, firsts);
+        }
+    }
+}
+
+enum Decision {
+    On,
+    End(Fate),
+    Deliver(u16),
+}
+
+/// The filters at work on one burst.
+struct Judge<'a> {
+    table: &'a Table,
+    pages: &'a [Arc<[FilterCounters; PAGE]>],
+    hooks: &'a mut [HookPlace],
+    can_steer: bool,
+    delivers: bool,
+}
+
+impl Judge<'_> {
+    /// `first` is the place of the first five-tuple that matches.
+    #[inline(always)]
+    fn decide(&mut self, packet: &mut Descriptor, layers: &Layers, first: u16) -> Decision {
+        if self.table.others.is_empty() {
+            // One look at the classifier tells all, for most packets.
+            let Some(row) = self.table.rows.get(usize::from(first)) else { return Decision::On };
+            if row.action == Action::Drop {
+                self.count(row, packet);
+                return Decision::End(Fate::Drop);
+            }
+        }
+        self.walk(packet, *layers, first)
+    }
+
+    fn walk(&mut self, packet: &mut Descriptor, mut layers: Layers, first: u16) -> Decision {
+        let table = self.table;
+        let (mut from, mut tuple) = (0, first);
+        loop {
+            if tuple < from {
+                tuple = AnyKey::of(&layers, packet).find_from(table, from);
+            }
+            let place = self.first_other(packet, &layers, from, tuple).unwrap_or(tuple);
+            let Some(row) = table.rows.get(usize::from(place)) else { return Decision::On };
+            self.count(row, packet);
+            from = match row.action {
+                Action::Drop => return Decision::End(Fate::Drop),
+                Action::Steer(queue) => return Decision::End(Fate::Steer(queue)),
+                Action::Deliver => return Decision::Deliver(place),
+                Action::Accept => table.ends[usize::from(row.group)],
+                Action::Mark(mark) => {
+                    packet.mark = mark;
+                    place + 1
+                }
+                Action::Count => place + 1,
+                Action::Callback => {
+                    let reply = self.call(row, packet);
+                    match reply {
+                        Reply::Drop => return Decision::End(Fate::Drop),
+                        Reply::Steer(queue) if self.can_steer => {
+                            return Decision::End(Fate::Steer(queue));
+                        }
+                        Reply::Next | Reply::Steer(_) | Reply::Accept => {}
+                    }
+                    // It may have changed the packet.
+                    layers = packet.parse();
+                    tuple = 0;
+                    if reply == Reply::Accept {
+                        table.ends[usize::from(row.group)]
+                    } else {
+                        place + 1
+                    }
+                }
+            };
+            if usize::from(from) >= table.rows.len() {
+                return Decision::On;
+            }
+        }
+    }
+
+    /// The first filter that is no five-tuple and matches, from one place to before another.
+    #[inline]
+    fn first_other(
+        &mut self,
+        packet: &mut Descriptor,
+        layers: &Layers,
+        from: u16,
+        before: u16,
+    ) -> Option<u16> {
+        let table = self.table;
+        let others = table.others_from(from).iter();
+        for other in others.take_while(|other| other.position < before) {
+            let row = table.rows.get(usize::from(other.position))?;
+            let matches = match &other.test {
+                Test::Any => true,
+                Test::Pattern(pattern) => match pattern.matches(packet, layers) {
+                    Some(matches) => matches,
+                    None => {
+                        if let Some(counters) = self.counters(row) {
+                            counters.short_packets.add(1);
+                        }
+                        false
+                    }
+                },
+                Test::Predicate => self.ask(row, packet),
+            };
+            if matches {
+                return Some(other.position);
+            }
+        }
+        None
+    }
+
+    fn counters(&self, row: &Row) -> Option<&FilterCounters> {
+        let index = row.counters as usize;
+        self.pages.get(index / PAGE)?.get(index % PAGE)
+    }
+
+    #[inline(always)]
+    fn count(&self, row: &Row, packet: &Descriptor) {
+        if let Some(counters) = self.counters(row) {
+            counters.packets.add(1);
+            counters.bytes.add(u64::from(packet.length()));
+        }
+    }
+
+    fn hooks(&mut self, row: &Row) -> Option<&mut CoreHooks> {
+        if row.hook == NO_HOOK {
+            return None;
+        }
+        match self.hooks.get_mut(usize::from(row.hook)) {
+            Some(HookPlace::Here(hooks)) => Some(hooks),
+            _ => None,
+        }
+    }
+
+    fn ask(&mut self, row: &Row, packet: &mut Descriptor) -> bool {
+        let Some(hooks) = self.hooks(row) else { return false };
+        let Some(judge) = &mut hooks.predicate else { return false };
+        match catch_unwind(AssertUnwindSafe(|| judge(&PacketMut::from(packet)))) {
+            Ok(matches) => matches,
+            Err(payload) => {
+                // Not dropped: what panicked may panic again.
+                std::mem::forget(payload);
+                std::mem::forget(hooks.predicate.take());
+                self.panicked(row);
+                false
+            }
+        }
+    }
+
+    fn call(&mut self, row: &Row, packet: &mut Descriptor) -> Reply {
+        let Some(hooks) = self.hooks(row) else { return Reply::Next };
+        let Some(handle) = &mut hooks.callback else { return Reply::Next };
+        match catch_unwind(AssertUnwindSafe(|| handle(&mut PacketMut::from(packet)))) {
+            Ok(reply) => reply,
+            Err(payload) => {
+                std::mem::forget(payload);
+                std::mem::forget(hooks.callback.take());
+                self.panicked(row);
+                Reply::Next
+            }
+        }
+    }
+
+    #[cold]
+    fn panicked(&self, row: &Row) {
+        if let Some(counters) = self.counters(row) {
+            counters.panics.add(1);
+        }
+    }
+
+    fn hand_over(&mut self, now: Time, place: u16, packet: Descriptor) -> Result<(), Descriptor> {
+        self.delivers = true;
+        let table = self.table;
+        let hooks = table.rows.get(usize::from(place)).and_then(|row| self.hooks(row));
+        match hooks.and_then(|hooks| hooks.handover.as_mut()) {
+            Some(handover) => handover.hand_over(now, packet),
+            None => Err(packet),
+        }
+    }
+
+    fn end_burst(&mut self) {
+        for hooks in &mut *self.hooks {
+            if let HookPlace::Here(hooks) = hooks
+                && let Some(handover) = &mut hooks.handover
+            {
+                handover.end_burst();
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for Reader {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Reader")
+            .field("filters", &self.delivery.table.len())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,48 @@
+//! Reading numbers and bytes from text, strictly.
+
+use std::fmt;
+
+/// What was found and what is allowed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reason {
+    /// What was found.
+    pub found: String,
+    /// What is allowed.
+    pub allowed: String,
+}
+
+impl Reason {
+    /// What was found and what is allowed.
+    pub fn new(found: impl Into<String>, allowed: impl Into<String>) -> Self {
+        Reason { found: found.into(), allowed: allowed.into() }
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "found {}, allowed is {}", self.found, self.allowed)
+    }
+}
+
+impl std::error::Error for Reason {}
+
+/// A decimal number, digits only: no sign, no space.
+pub(super) fn number<T: std::str::FromStr>(text: &str) -> Option<T> {
+    let is_digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    if is_digits { text.parse().ok() } else { None }
+}
+
+/// Bytes from hexadecimal digits, two each.
+pub(super) fn bytes(text: &str) -> Result<Vec<u8>, Reason> {
+    let wrong = || Reason::new(format!("\"{text}\""), "hexadecimal digits, two for each byte");
+    if !text.len().is_multiple_of(2) || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return Err(wrong());
+    }
+    let digit = |at: usize| u8::from_str_radix(&text[at..at + 2], 16).map_err(|_| wrong());
+    (0..text.len()).step_by(2).map(digit).collect()
+}
+
+/// Hexadecimal digits of bytes.
+pub(super) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
