@@ -61,10 +61,10 @@ named_enum! {
         BurstFull = "burst_full",
         /// The fault injector lost it.
         Fault = "fault",
+        /// The mailbox it was for was full, or its task had gone.
+        MailboxFull = "mailbox_full",
         /// The host refused it.
         HostRefused = "host_refused",
-        /// The task it was handed over to had no room for it.
-        MailboxFull = "mailbox_full",
         /// The card stopped before it could be delivered.
         Stopped = "stopped",
     }
