@@ -83,6 +83,8 @@ named_enum! {
         Target = "target",
         /// In the tx chain.
         Tx = "tx",
+        /// In a task on the borrowed core.
+        Task = "task",
         /// On the way out to the wire.
         WireTx = "wire_tx",
     }

@@ -6,6 +6,7 @@
 //! * [`packet`]: the buffer pool, descriptors, bursts and header views;
 //! * [`ring`]: the target ring, its gate and its moderation;
 //! * [`function`], [`port`], [`attachment`]: the three things a user writes;
+//! * [`resident`]: what lives on the borrowed core beside the packet path;
 //! * [`fill`]: empty buffers for a host that transmits;
 //! * [`out`]: the doors a packet leaves by, and [`ledger`], which counts them;
 //! * [`config`] and [`registry`]: the card file and what it can name.
@@ -26,6 +27,7 @@ pub mod packet;
 pub mod port;
 mod prefetch;
 pub mod registry;
+pub mod resident;
 pub mod ring;
 pub mod stats;
 mod sync;

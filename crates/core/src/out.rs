@@ -49,6 +49,79 @@ impl TargetRing {
     }
 }
 
+/// What became of a packet that waited for a wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It still waits.
+    Waiting,
+    /// The wire has taken it.
+    Sent,
+    /// The wire could not send it.
+    Dropped,
+}
+
+/// How far a wire has got with the packets that wait for it. They leave in the order they came,
+/// so a packet's number, from when it was queued, tells whether it has left. Packets that nobody
+/// watches cost nothing: a wire's count moves once per turn.
+#[derive(Debug, Default)]
+pub struct WireProgress {
+    /// Packets that have left the queue, ever.
+    ended: u64,
+    /// Numbers given out and not forgotten, lowest first.
+    watched: Vec<u64>,
+    /// Those of them whose packets the wire dropped.
+    dropped: Vec<u64>,
+}
+
+impl WireProgress {
+    /// The packet that is the `ahead`th in the queue is watched from now on; its number.
+    fn watch(&mut self, ahead: u64) -> u64 {
+        let number = self.ended + ahead;
+        self.watched.push(number);
+        number
+    }
+
+    /// What became of a packet by its number.
+    pub fn fate(&self, number: u64) -> Fate {
+        match number <= self.ended {
+            false => Fate::Waiting,
+            true if self.dropped.contains(&number) => Fate::Dropped,
+            true => Fate::Sent,
+        }
+    }
+
+    /// A number is no longer asked for.
+    pub fn forget(&mut self, number: u64) {
+        self.watched.retain(|&watched| watched != number);
+        self.dropped.retain(|&dropped| dropped != number);
+    }
+
+    /// Whether anyone watches a packet of this wire.
+    #[inline]
+    pub fn is_watched(&self) -> bool {
+        !self.watched.is_empty()
+    }
+
+    /// Packets that have left the queue, ever.
+    pub fn ended(&self) -> u64 {
+        self.ended
+    }
+
+    /// `packets` more have left the queue.
+    #[inline]
+    pub fn advance(&mut self, packets: usize) {
+        self.ended += packets as u64;
+    }
+
+    /// The packet of this number was dropped by the wire.
+    #[cold]
+    pub(crate) fn note_drop(&mut self, number: u64) {
+        if self.watched.contains(&number) {
+            self.dropped.push(number);
+        }
+    }
+}
+
 /// Everything a packet can go to from the borrowed core.
 pub struct Doors {
     /// Where buffers come from and go back to.
@@ -71,6 +144,8 @@ pub struct Doors {
     /// that every burst balances.
     ended: u64,
     made: u64,
+    /// How far each wire has got.
+    pub progress: Vec<WireProgress>,
 }
 
 impl Doors {
@@ -93,7 +168,45 @@ impl Doors {
             moderated: false,
             ended: 0,
             made: 0,
+            progress: (0..wires).map(|_| WireProgress::default()).collect(),
         }
+    }
+
+    /// Puts a packet on the queue for a wire, to be asked for its [`Fate`] by the number given.
+    /// The number counts from the start; whoever has one calls [`WireProgress::forget`] once.
+    ///
+    /// # Errors
+    /// Why the packet was dropped at once, counted.
+    pub fn transmit_watched(&mut self, packet: Descriptor, wire: u8) -> Result<u64, DropReason> {
+        match self.wires.get(usize::from(wire)) {
+            None => {
+                self.transmit(packet, wire);
+                Err(DropReason::NoSuchWire)
+            }
+            Some(waiting) if waiting.len() >= self.wire_backlog => {
+                self.transmit(packet, wire);
+                Err(DropReason::WireFull)
+            }
+            Some(waiting) => {
+                let ahead = waiting.len() as u64;
+                self.transmit(packet, wire);
+                Ok(self.progress[usize::from(wire)].watch(ahead + 1))
+            }
+        }
+    }
+
+    /// Whether anyone watches packets that wait for wires.
+    #[inline]
+    pub fn is_watched(&self) -> bool {
+        self.progress.iter().any(WireProgress::is_watched)
+    }
+
+    /// Counts a packet made on the borrowed core, outside of functions, which now goes through
+    /// a door.
+    #[inline]
+    pub fn count_made(&mut self) {
+        self.made += 1;
+        self.ledger.card.made.add(1);
     }
 
     /// Whether every target ring has room for `packets` more.

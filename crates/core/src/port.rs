@@ -5,6 +5,7 @@
 
 use crate::error::ConfigError;
 use crate::ledger::{CardLedger, DropReason, Stage};
+use crate::out::WireProgress;
 use crate::packet::burst::Burst;
 use crate::packet::desc::Descriptor;
 use crate::packet::offload;
@@ -216,6 +217,24 @@ pub struct Transmitter<'a> {
     ledger: &'a CardLedger,
     finish_checksums: bool,
     observer: Option<&'a mut dyn FnMut(&Descriptor)>,
+    notes: Option<DropNotes<'a>>,
+}
+
+/// Where the numbers of dropped packets are noted, for those who watch theirs.
+struct DropNotes<'a> {
+    progress: &'a mut WireProgress,
+    /// Packets the wire had sent before this call, and those dropped in it.
+    sent: u64,
+    dropped: &'a mut u64,
+}
+
+impl DropNotes<'_> {
+    /// The packet behind all that have been sent or dropped in this call is dropped.
+    fn note(&mut self, sent: u64) {
+        *self.dropped += 1;
+        let number = self.progress.ended() + (sent - self.sent) + *self.dropped;
+        self.progress.note_drop(number);
+    }
 }
 
 impl<'a> Transmitter<'a> {
@@ -226,13 +245,32 @@ impl<'a> Transmitter<'a> {
         counters: &'a WireCounters,
         ledger: &'a CardLedger,
     ) -> Self {
-        Transmitter { pool, queue, counters, ledger, finish_checksums: false, observer: None }
+        Transmitter {
+            pool,
+            queue,
+            counters,
+            ledger,
+            finish_checksums: false,
+            observer: None,
+            notes: None,
+        }
     }
 
     /// The same transmitter, which finishes partial checksums if `finish` says so.
     #[must_use]
     pub fn finishing_checksums(mut self, finish: bool) -> Self {
         self.finish_checksums = finish;
+        self
+    }
+
+    /// The same transmitter, which notes in `progress` what is dropped, if anyone watches;
+    /// `dropped` counts along, from zero.
+    #[must_use]
+    pub fn noting(mut self, progress: &'a mut WireProgress, dropped: &'a mut u64) -> Self {
+        if progress.is_watched() {
+            let sent = self.counters.tx_packets.get();
+            self.notes = Some(DropNotes { progress, sent, dropped });
+        }
         self
     }
 
@@ -246,6 +284,11 @@ impl<'a> Transmitter<'a> {
             ledger: self.ledger,
             finish_checksums: self.finish_checksums,
             observer: Some(observer),
+            notes: self.notes.as_mut().map(|notes| DropNotes {
+                progress: notes.progress,
+                sent: notes.sent,
+                dropped: notes.dropped,
+            }),
         }
     }
 
@@ -289,6 +332,9 @@ impl<'a> Transmitter<'a> {
     /// The wire cannot send this packet: counts it and takes the buffer back.
     #[inline]
     pub fn drop(&mut self, packet: Descriptor, reason: DropReason) {
+        if let Some(notes) = &mut self.notes {
+            notes.note(self.counters.tx_packets.get());
+        }
         self.ledger.drops.add(reason, Stage::WireTx, 1);
         self.pool.free(packet);
     }

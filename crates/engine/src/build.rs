@@ -3,7 +3,7 @@
 //! The engine knows no function or port by name; [`Registries`] bring them.
 
 use crate::chain::{Chain, Link};
-use crate::poll::Card;
+use crate::poll::{self, Card, Phase};
 use crate::rx::Wire;
 use crate::swap::{self, Controller, Direction};
 use crate::target::{QueueState, TargetQueue};
@@ -21,6 +21,7 @@ use picnic_core::packet::burst::Burst;
 use picnic_core::packet::pool::Pool;
 use picnic_core::port::WirePort;
 use picnic_core::registry::{BuildContext, Entry, find};
+use picnic_core::resident::Resident;
 use picnic_core::ring::gate::Gate;
 use picnic_core::ring::moderation::Moderation;
 use picnic_core::ring::spsc;
@@ -42,6 +43,19 @@ pub struct Registries {
     pub attachments: &'static [Entry<Box<dyn HostAttachment>>],
     /// The fault injector.
     pub fault: WrapWire,
+    /// What lives beside the packets, if the card file asks for it.
+    pub resident: BuildResident,
+}
+
+/// Builds what a card file wants to live on the borrowed core beside the packets: NIC OS.
+pub type BuildResident = fn(&CardFile) -> Result<Option<Box<dyn Resident>>, ConfigError>;
+
+/// Builds nothing: a card without NIC OS.
+///
+/// # Errors
+/// None.
+pub fn no_resident(_: &CardFile) -> Result<Option<Box<dyn Resident>>, ConfigError> {
+    Ok(None)
 }
 
 /// Looks on at the stages of a card by wrapping what stands there: a tracer, say.
@@ -124,6 +138,7 @@ pub struct Parts {
     rx: Vec<Link>,
     tx: Vec<Link>,
     attachment: Box<dyn HostAttachment>,
+    resident: Option<Box<dyn Resident>>,
 }
 
 impl Parts {
@@ -153,7 +168,8 @@ impl Parts {
         let super_frames = wires.iter().all(|(_, port)| port.takes_super_frames());
         let host = BuildContext { super_frames, ..base };
         let attachment = find(registries.attachments, section)?.build(section, &host)?;
-        Ok(Parts { wires, rx, tx, attachment })
+        let resident = (registries.resident)(file)?;
+        Ok(Parts { wires, rx, tx, attachment, resident })
     }
 
     /// Whether the host sends by itself, so that its descriptors must be slept on.
@@ -191,8 +207,13 @@ pub fn assemble(
     card_doorbell: Arc<dyn Doorbell>,
     instrument: &mut dyn Instrument,
 ) -> Result<Assembled, BuildError> {
+<<<<<<< HEAD
     let Parts { mut wires, rx, tx, mut attachment } = parts;
     let (mut pool, returns) = Pool::new(&file.pool, doorbells.len())?;
+=======
+    let Parts { wires, rx, tx, mut attachment, resident } = parts;
+    let (pool, returns) = Pool::new(&file.pool, doorbells.len())?;
+>>>>>>> 2dfce98 (NIC OS: a resident beside the packet path, tasks, mailboxes, frames with their ends told)
     let ledger = Arc::new(Ledger::new(doorbells.len()));
     let card_gate = Arc::new(Gate::new());
     let (mut targets, mut tx_rings) = (Vec::new(), Vec::new());
@@ -273,7 +294,10 @@ pub fn assemble(
     let functions = view.functions.clone();
     let mut doors = Doors::new(pool, targets, wires.len(), file.card.wire_backlog, ledger);
     doors.default_queue = file.card.default_queue;
-    let (controller, mailbox) = swap::channel(card_gate.clone(), card_doorbell, functions);
+    let (controller, mailbox) = swap::channel(card_gate.clone(), card_doorbell.clone(), functions);
+    if let Some(resident) = &resident {
+        resident.attention().connect(card_gate.clone(), card_doorbell);
+    }
     let card = Card {
         wires,
         rx: Chain::new(Stage::Rx, rx),
@@ -288,6 +312,8 @@ pub fn assemble(
         turn: 0,
         receiving: true,
         held: 0,
+        resident: resident.map(poll::Resident::new),
+        phase: Phase::Packets,
     };
     Ok(Assembled { card, queues, controller, view })
 }

@@ -2,7 +2,9 @@
 //!
 //! A world calls [`Card::poll`] again and again with the time. Each turn takes at
 //! most one burst from every wire and one from the tx rings, so its length is
-//! bounded whatever comes in.
+//! bounded whatever comes in. If something lives on the core beside the packets
+//! ([`picnic_core::resident`]), turns of its own alternate with these while it
+//! has something to run.
 
 use crate::chain::Chain;
 use crate::rx::{self, Wire};
@@ -12,8 +14,10 @@ use picnic_core::fill::FillSender;
 use picnic_core::ledger::{DropReason, Stage};
 use picnic_core::out::Doors;
 use picnic_core::packet::burst::Burst;
+use picnic_core::resident::{self, Attention, Segment, Turn};
 use picnic_core::ring::gate::Gate;
 use picnic_core::time::Time;
+use std::any::Any;
 use std::sync::Arc;
 
 /// What one turn did.
@@ -25,13 +29,56 @@ pub struct Activity {
     pub submitted: usize,
     /// Packets the wires took.
     pub transmitted: usize,
+    /// The resident wants the next turn: poll again at once, at the time it is then.
+    pub resident_due: bool,
+    /// The turn was the resident's, and it ran this segment.
+    pub segment: Option<Segment>,
 }
 
 impl Activity {
     /// Whether there was nothing to do.
     pub fn is_idle(&self) -> bool {
         self.received + self.submitted + self.transmitted == 0
+            && !self.resident_due
+            && self.segment.is_none()
     }
+}
+
+/// What lives on the borrowed core beside the packets, and when it wants to run.
+pub(crate) struct Resident {
+    inner: Box<dyn resident::Resident>,
+    attention: Arc<Attention>,
+    /// When it wants its next turn; `Time::MAX` if not by time.
+    due: Time,
+}
+
+impl Resident {
+    pub(crate) fn new(inner: Box<dyn resident::Resident>) -> Self {
+        let attention = inner.attention().clone();
+        Resident { inner, attention, due: Time::ZERO }
+    }
+
+    /// Hands it a message; false if that is not for it.
+    pub(crate) fn control(&mut self, now: Time, message: &mut (dyn Any + Send)) -> bool {
+        // Whatever it changes, there may be something to run then.
+        self.attention.raise_here();
+        self.inner.control(now, message)
+    }
+
+    #[inline(always)]
+    fn is_due(&self, now: Time) -> bool {
+        now >= self.due || self.attention.is_raised()
+    }
+}
+
+/// Whose turn it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    Packets,
+    /// The resident's.
+    Resident,
+    /// The packets', and a segment has just ended.
+    Ended,
 }
 
 /// The borrowed core's part of a card.
@@ -53,11 +100,55 @@ pub struct Card {
     pub(crate) receiving: bool,
     /// Packets that were inside functions when last counted.
     pub(crate) held: usize,
+    pub(crate) resident: Option<Resident>,
+    pub(crate) phase: Phase,
 }
 
 impl Card {
-    /// One turn: commands, wires, tx rings, deadlines, doorbells, wires again.
+    /// One turn: commands, wires, tx rings, deadlines, doorbells, wires again. Or, between two
+    /// such turns, one of the resident's.
     pub fn poll(&mut self, now: Time) -> Activity {
+        if self.phase != Phase::Packets
+            && let Some(activity) = self.resident_turn(now)
+        {
+            return activity;
+        }
+        let mut activity = self.packet_turn(now);
+        if let Some(resident) = &self.resident
+            && resident.is_due(now)
+        {
+            self.phase = Phase::Resident;
+            activity.resident_due = true;
+        }
+        activity
+    }
+
+    /// The resident's turn, or the end of its last one: then the turn is the packets'.
+    #[cold]
+    fn resident_turn(&mut self, now: Time) -> Option<Activity> {
+        let phase = std::mem::replace(&mut self.phase, Phase::Packets);
+        let resident = self.resident.as_mut()?;
+        if phase == Phase::Ended {
+            resident.due = resident.inner.ended(now).unwrap_or(Time::MAX);
+            return None;
+        }
+        resident.attention.lower();
+        let (ended, made) = (self.doors.ended(), self.doors.made());
+        let mut activity = Activity::default();
+        match resident.inner.turn(now, &mut self.doors) {
+            Turn::Ran(segment) => {
+                activity.segment = Some(segment);
+                self.phase = Phase::Ended;
+            }
+            Turn::Idle(due) => resident.due = due.unwrap_or(Time::MAX),
+        }
+        let published = self.doors.publish(now);
+        self.check(0, published, ended, made);
+        Some(activity)
+    }
+
+    #[inline(always)]
+    fn packet_turn(&mut self, now: Time) -> Activity {
         if !self.mailbox.is_empty() {
             self.obey(now);
         }
@@ -100,6 +191,11 @@ impl Card {
         activity.transmitted = tx::transmit(now, &mut self.wires, &mut self.doors);
         if activity.transmitted != 0 {
             self.note_held();
+            if let Some(resident) = &self.resident
+                && self.doors.is_watched()
+            {
+                resident.attention.raise_here();
+            }
         }
         if self.receiving {
             for fill in &mut self.fill_rings {
@@ -112,7 +208,8 @@ impl Card {
     /// The ledger's check of one turn: what came in went through a door or is held.
     #[inline]
     fn check(&mut self, taken: usize, published: usize, ended: u64, made: u64) {
-        let held = self.rx.held() + self.tx.held();
+        let resident = self.resident.as_ref().map_or(0, |resident| resident.attention.held().get());
+        let held = self.rx.held() + self.tx.held() + resident as usize;
         let r#in = taken as u64 + (self.doors.made() - made) + self.held as u64;
         let out = published as u64 + (self.doors.ended() - ended) + held as u64;
         if r#in != out {
@@ -132,7 +229,8 @@ impl Card {
     fn obey(&mut self, now: Time) {
         let (ended, made) = (self.doors.ended(), self.doors.made());
         while let Some(command) = self.mailbox.next() {
-            let answer = command.apply(now, &mut self.rx, &mut self.tx, &mut self.doors);
+            let resident = self.resident.as_mut();
+            let answer = command.apply(now, &mut self.rx, &mut self.tx, &mut self.doors, resident);
             self.mailbox.answer(answer);
         }
         // A chain that was replaced has let go of what it held.
@@ -156,7 +254,16 @@ impl Card {
             .chain(self.rx.next_deadline())
             .chain(self.tx.next_deadline())
             .chain(self.doors.next_deadline())
+            .chain(self.resident_deadline(now))
             .min()
+    }
+
+    fn resident_deadline(&self, now: Time) -> Option<Time> {
+        let resident = self.resident.as_ref()?;
+        if self.phase != Phase::Packets || resident.attention.is_raised() {
+            return Some(now);
+        }
+        (resident.due != Time::MAX).then_some(resident.due)
     }
 
     /// Enables the targets' doorbell to this core, to sleep. False if work has turned up
@@ -167,6 +274,7 @@ impl Card {
         if self.tx_rings.is_waiting()
             || !self.mailbox.is_empty()
             || self.doors.waiting_for_wires() != 0
+            || self.resident.as_ref().is_some_and(|resident| resident.attention.is_raised())
         {
             self.disarm();
             return false;
@@ -192,7 +300,27 @@ impl Card {
     pub fn stop_receiving(&mut self, now: Time) {
         self.receiving = false;
         self.release(now);
+        self.stop_resident(now);
         self.doors.close_targets();
+    }
+
+    /// Ends the resident: it lets go of every packet and has no turn again.
+    fn stop_resident(&mut self, now: Time) {
+        let Some(resident) = &mut self.resident else { return };
+        let (ended, made) = (self.doors.ended(), self.doors.made());
+        if std::mem::replace(&mut self.phase, Phase::Packets) == Phase::Ended {
+            resident.inner.ended(now);
+        }
+        resident.inner.stop(now, &mut self.doors);
+        resident.attention.lower();
+        resident.due = Time::MAX;
+        let published = self.doors.publish(now);
+        self.check(0, published, ended, made);
+    }
+
+    /// Takes the resident out of a card that has been stopped, for what it has to report.
+    pub fn take_resident(&mut self) -> Option<Box<dyn resident::Resident>> {
+        self.resident.take().map(|resident| resident.inner)
     }
 
     /// Has functions let go of all they hold; returns how many packets that was.
@@ -211,6 +339,7 @@ impl Card {
     /// buffers that are not.
     pub fn finish(&mut self, now: Time) -> usize {
         self.receiving = false;
+        self.stop_resident(now);
         loop {
             while !self.poll(now).is_idle() {}
             // Once more after that: the wires may take what functions held.

@@ -7,6 +7,7 @@
 //! a packet.
 
 use crate::chain::{Chain, Link};
+use crate::poll::Resident;
 use crate::view::{FunctionView, Functions};
 use picnic_core::doorbell::Doorbell;
 use picnic_core::ledger::Stage;
@@ -50,6 +51,8 @@ pub enum Command {
     Control(Direction, usize, Box<dyn Any + Send>),
     /// Moderate all queues like this from now on.
     Moderate(ModerationMode),
+    /// Give a message to what lives beside the packets; see `Resident::control`.
+    Resident(Box<dyn Any + Send>),
 }
 
 /// What became of a command: done or not, and what it replaced.
@@ -67,6 +70,7 @@ impl Command {
         rx: &mut Chain,
         tx: &mut Chain,
         doors: &mut Doors,
+        resident: Option<&mut Resident>,
     ) -> Answer {
         let chain = |direction| match direction {
             Direction::Rx => rx,
@@ -92,6 +96,10 @@ impl Command {
                 }
                 // The borrowed core publishes behind all commands, under the new mode.
                 Answer { done: true, replaced: Command::Moderate(old) }
+            }
+            Command::Resident(mut message) => {
+                let done = resident.is_some_and(|resident| resident.control(now, &mut *message));
+                Answer { done, replaced: Command::Resident(message) }
             }
         }
     }

@@ -133,16 +133,21 @@ pub fn submit(
 /// Lets the wires take what waits for them; returns packets taken.
 pub fn transmit(now: Time, wires: &mut [Wire], doors: &mut Doors) -> usize {
     let mut taken = 0;
-    for (wire, waiting) in wires.iter_mut().zip(&mut doors.wires) {
+    let queues = doors.wires.iter_mut().zip(&mut doors.progress);
+    for (wire, (waiting, progress)) in wires.iter_mut().zip(queues) {
         if waiting.is_empty() {
             continue;
         }
         let before = waiting.len();
         let card = &doors.ledger.card;
+        let mut dropped = 0;
         let mut transmitter = Transmitter::new(&mut doors.pool, waiting, &wire.counters, card)
-            .finishing_checksums(!wire.port.takes_partial_checksums());
+            .finishing_checksums(!wire.port.takes_partial_checksums())
+            .noting(progress, &mut dropped);
         wire.port.transmit(now, &mut transmitter);
-        taken += before - waiting.len();
+        let ended = before - waiting.len();
+        progress.advance(ended);
+        taken += ended;
     }
     taken
 }

@@ -40,6 +40,7 @@ pub fn registries() -> Registries {
         wires: picnic_ports::registry::WIRES,
         attachments: picnic_ports::registry::ATTACHMENTS,
         fault: picnic_ports::middleware::fault::wrap,
+        resident: picnic_engine::build::no_resident,
     }
 }
 

@@ -4,11 +4,31 @@
 //! a task runs a *segment* that nothing interrupts. A [`schedulers::Scheduler`]
 //! picks the next one by the tasks' [`ticket::Ticket`]s.
 //!
+//! Read in this order: [`task`] (what a task is), [`context`] (what it sees of the
+//! card), [`executor`] (a turn of the borrowed core), [`ticket`] and [`schedulers`],
+//! [`mailbox`] and [`net`] (packets to and from tasks), [`control`] (orders from
+//! outside), [`figures`] (what is recorded).
+//!
 //! Source: NICOS, section 4.
 
 #![forbid(unsafe_code)]
 
 pub mod admission;
+pub mod context;
+pub mod control;
+pub mod executor;
+pub mod figures;
 pub mod filter;
+pub mod mailbox;
+mod memory;
+pub mod net;
+mod reply;
+pub mod roster;
 pub mod schedulers;
+mod shared;
+pub mod task;
 pub mod ticket;
+mod timers;
+
+pub use reply::Reply;
+pub use shared::Services;

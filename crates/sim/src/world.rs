@@ -23,7 +23,7 @@ use picnic_core::port::WirePort;
 use picnic_core::registry::Entry;
 use picnic_core::time::Time;
 use picnic_engine::build::{
-    Assembled, BuildError, Instrument, NoInstrument, Parts, Registries, assemble,
+    Assembled, BuildError, Instrument, NoInstrument, Parts, Registries, assemble, no_resident,
 };
 use picnic_engine::poll::Card;
 use picnic_engine::swap::{Answer, Command, Controller};
@@ -57,6 +57,7 @@ pub fn registries() -> Registries {
         wires: WIRES,
         attachments: ATTACHMENTS,
         fault: fault::wrap,
+        resident: no_resident,
     }
 }
 

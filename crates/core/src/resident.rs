@@ -1,0 +1,124 @@
+//! What lives on the borrowed core beside the packet path: NIC OS, say.
+//!
+//! A card asks its [`Resident`] for a turn when the time it named has come or its
+//! [`Attention`] was raised. A turn runs at most one segment, and the packet path
+//! has one of its own between any two, so what a resident adds to the way of a
+//! packet is one segment at most.
+//!
+//! Guarantees: a card without a resident, or with an idle one, pays a compare and
+//! two loads per turn; every packet a resident has is *held* in the ledger until
+//! it leaves by a door; a segment starts at the time its turn is given and ends
+//! at the next time the world reads, so what it took is measured, not guessed.
+//!
+//! Source: NICOS 4.5: a dispatcher loop that runs one handler to its end.
+
+use crate::doorbell::Doorbell;
+use crate::out::Doors;
+use crate::ring::gate::Gate;
+use crate::stats::Counter;
+use crate::time::Time;
+use std::any::Any;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+
+/// A segment that was run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// Whose it was: a number of the resident's own.
+    pub task: u32,
+    /// Nanoseconds of work that it stands for beyond what its code does: the world lets them
+    /// pass from the segment's start, on a real core by working, on a virtual one by the clock.
+    pub work_ns: u64,
+    /// What it takes on a virtual core if it stands for no further work, in nanoseconds.
+    pub model_ns: u64,
+}
+
+/// What a resident did with its turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turn {
+    /// It ran a segment. [`Resident::ended`] will tell it when that was over.
+    Ran(Segment),
+    /// It ran none, and wants its next turn at this time, or when its attention is raised.
+    Idle(Option<Time>),
+}
+
+/// What lives on the borrowed core beside the packet path.
+pub trait Resident: Any + Send {
+    /// How its attention is raised, and where the packets it holds are counted.
+    fn attention(&self) -> &Arc<Attention>;
+
+    /// Does what is due at `now`, and runs one segment at most. Packets go through `doors`.
+    fn turn(&mut self, now: Time, doors: &mut Doors) -> Turn;
+
+    /// The segment of the last turn ended at `now`. Returns when the next turn is wanted.
+    fn ended(&mut self, now: Time) -> Option<Time>;
+
+    /// A message, obeyed between bursts; what is replaced is left in it. Its type is the
+    /// resident's own. False if it is not for this resident.
+    fn control(&mut self, now: Time, message: &mut (dyn Any + Send)) -> bool;
+
+    /// Ends all it runs and lets go of every packet and buffer it has. It wants no turn again.
+    fn stop(&mut self, now: Time, doors: &mut Doors);
+}
+
+/// How whoever has something for a resident makes it look, and how many packets it holds.
+#[derive(Default)]
+pub struct Attention {
+    raised: AtomicBool,
+    held: Counter,
+    bell: OnceLock<(Arc<Gate>, Arc<dyn Doorbell>)>,
+}
+
+impl Attention {
+    /// There is something to look at; to be called on the borrowed core, which is awake.
+    #[inline(always)]
+    pub fn raise_here(&self) {
+        self.raised.store(true, Ordering::Relaxed);
+    }
+
+    /// There is something to look at; from any thread. Wakes the borrowed core if it sleeps.
+    pub fn raise(&self) {
+        self.raised.store(true, Ordering::Release);
+        if let Some((gate, doorbell)) = self.bell.get() {
+            // The card arms its gate, then looks here; this side writes here, then looks there.
+            Gate::order_publish();
+            if gate.interrupt() {
+                doorbell.ring();
+            }
+        }
+    }
+
+    /// Whether it is raised.
+    #[inline(always)]
+    pub fn is_raised(&self) -> bool {
+        self.raised.load(Ordering::Acquire)
+    }
+
+    /// Lowers it; the resident now looks.
+    #[inline]
+    pub fn lower(&self) {
+        // Whatever was written before it was raised is seen by what follows.
+        self.raised.swap(false, Ordering::AcqRel);
+    }
+
+    /// Packets the resident holds. Only the borrowed core may write it.
+    #[inline(always)]
+    pub fn held(&self) -> &Counter {
+        &self.held
+    }
+
+    /// What wakes the borrowed core. Once per card; later calls change nothing.
+    pub fn connect(&self, gate: Arc<Gate>, doorbell: Arc<dyn Doorbell>) {
+        let _ = self.bell.set((gate, doorbell));
+    }
+}
+
+impl fmt::Debug for Attention {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Attention")
+            .field("raised", &self.raised)
+            .field("held", &self.held)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,151 @@
+//! Orders to a running NIC OS, from outside: `Command::Resident(Box::new(Control::...))`.
+//!
+//! ```
+//! use picnic_os::control::Control;
+//! use picnic_os::task::TaskId;
+//! let message: Box<dyn std::any::Any + Send> = Box::new(Control::Suspend(TaskId(3)));
+//! # drop(message);
+//! ```
+//!
+//! They are obeyed on the borrowed core between bursts. What an order brings back
+//! is left in it, and so is freed by whoever sent it; a list is written into memory
+//! that came along, if that is enough.
+
+use crate::executor::Os;
+use crate::figures::TaskCounters;
+use crate::roster::{State, Times};
+use crate::task::{CreateError, Program, TaskId, TaskSpec};
+use picnic_core::time::Time;
+use std::fmt;
+use std::sync::Arc;
+
+/// An order. The answer says whether it was done; a task that is not there makes it `false`.
+pub enum Control {
+    /// Creates a task; the task is taken out, the result put in.
+    Create {
+        /// The task.
+        task: Option<(TaskSpec, Program)>,
+        /// What became of it.
+        result: Option<Result<TaskId, CreateError>>,
+    },
+    /// Ends a task and releases all it has.
+    Kill(TaskId),
+    /// Lets a task run no more until it is resumed.
+    Suspend(TaskId),
+    /// Lets a suspended task run again.
+    Resume(TaskId),
+    /// Gives a task another priority.
+    SetPriority(TaskId, u8),
+    /// Lists all tasks, those that have ended first.
+    List(Vec<TaskLine>),
+    /// Copies a task's distributions of times, ended or not.
+    Times(TaskId, Option<Box<Times>>),
+}
+
+/// A task in a list.
+#[derive(Clone, Debug)]
+pub struct TaskLine {
+    /// Its number.
+    pub id: TaskId,
+    /// Its name.
+    pub name: Arc<str>,
+    /// Where it stands.
+    pub state: State,
+    /// Nanoseconds between two releases; `None` if it is not periodic.
+    pub period_ns: Option<u64>,
+    /// Its priority.
+    pub priority: u8,
+    /// Bound of its next segment, in nanoseconds.
+    pub wcet_ns: Option<u64>,
+    /// Its counters, which go on.
+    pub counters: Arc<TaskCounters>,
+}
+
+impl Control {
+    /// An order to create a task.
+    pub fn create(spec: TaskSpec, program: Program) -> Self {
+        Control::Create { task: Some((spec, program)), result: None }
+    }
+
+    /// An order to list up to `tasks` tasks without taking memory on the borrowed core.
+    pub fn list(tasks: usize) -> Self {
+        Control::List(Vec::with_capacity(tasks))
+    }
+
+    pub(crate) fn obey(&mut self, os: &mut Os, now: Time) -> bool {
+        match self {
+            Control::Create { task, result } => {
+                let Some((spec, program)) = task.take() else { return false };
+                let created = os.create_at(now, spec, program);
+                result.insert(created).is_ok()
+            }
+            Control::Kill(task) => os.kill(*task),
+            Control::Suspend(task) => os.suspend(*task),
+            Control::Resume(task) => os.resume(*task, now),
+            Control::SetPriority(task, priority) => os.set_priority(*task, *priority),
+            Control::List(lines) => {
+                lines.clear();
+                lines.extend(os.lines());
+                true
+            }
+            Control::Times(task, times) => {
+                *times = os.times(*task).cloned().map(Box::new);
+                times.is_some()
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Control {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Control::Create { result, .. } => {
+                f.debug_struct("Create").field("result", result).finish_non_exhaustive()
+            }
+            Control::Kill(task) => f.debug_tuple("Kill").field(task).finish(),
+            Control::Suspend(task) => f.debug_tuple("Suspend").field(task).finish(),
+            Control::Resume(task) => f.debug_tuple("Resume").field(task).finish(),
+            Control::SetPriority(task, priority) => {
+                f.debug_tuple("SetPriority").field(task).field(priority).finish()
+            }
+            Control::List(lines) => f.debug_tuple("List").field(lines).finish(),
+            Control::Times(task, times) => f.debug_tuple("Times").field(task).field(times).finish(),
+        }
+    }
+}
+
+impl Os {
+    /// All tasks, those that have ended first.
+    pub fn lines(&self) -> impl Iterator<Item = TaskLine> + '_ {
+        let ended = self.ended.iter().map(|task| TaskLine {
+            id: task.id,
+            name: task.name.clone(),
+            state: task.state,
+            period_ns: task.period_ns,
+            priority: task.priority,
+            wcet_ns: None,
+            counters: task.counters.clone(),
+        });
+        let living = self.tasks.iter().zip(&self.candidates).filter_map(|(task, candidate)| {
+            let task = task.as_ref()?;
+            Some(TaskLine {
+                id: task.cell.id,
+                name: task.name.clone(),
+                state: if task.suspended { State::Suspended } else { task.state },
+                period_ns: task.period_ns,
+                priority: candidate.ticket.priority,
+                wcet_ns: Some(candidate.ticket.wcet_ns),
+                counters: task.counters.clone(),
+            })
+        });
+        ended.chain(living)
+    }
+
+    /// A task's distributions of times, ended or not.
+    pub fn times(&self, id: TaskId) -> Option<&Times> {
+        if let Some(slot) = self.slot_of(id) {
+            return self.tasks[slot].as_ref().map(|task| &*task.times);
+        }
+        self.ended.iter().find(|task| task.id == id).map(|task| &*task.times)
+    }
+}

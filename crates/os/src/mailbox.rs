@@ -1,0 +1,303 @@
+//! Mailboxes: packets from the filter stage to a task, in order, without a copy.
+//!
+//! ```
+//! # use picnic_os::{context::Nic, mailbox::MailboxSender};
+//! async fn count_bytes(nic: Nic, install: impl FnOnce(MailboxSender)) {
+//!     let (sender, mut mailbox) = nic.mailbox(64);
+//!     install(sender); // into a filter
+//!     while let Some(packet) = mailbox.receive().await {
+//!         let _bytes = packet.length(); // dropped here: consumed, and counted so
+//!     }
+//! }
+//! ```
+//!
+//! A mailbox belongs to the borrowed core: the filter stage and the task take
+//! turns there. It is bounded; what a full one does not take its sender gets
+//! back, to drop and count.
+//!
+//! Guarantees: a packet in a mailbox, or taken from one, counts as held until it
+//! leaves by a door; when the task ends, what it had is consumed; nothing is
+//! allocated per packet.
+
+use crate::net::Exit;
+use crate::shared::{Shared, lock};
+use picnic_core::ledger::DropReason;
+use picnic_core::packet::desc::Descriptor;
+use picnic_core::ring::spsc::{self, Consumer, Producer};
+use picnic_core::stats::Counter;
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
+
+/// What both ends know of a mailbox.
+#[derive(Default)]
+struct State {
+    /// The task waits for a packet; `waker` says how to tell it.
+    waiting: AtomicBool,
+    waker: Mutex<Option<Waker>>,
+    closed: AtomicBool,
+    received: Counter,
+    full: Counter,
+}
+
+impl State {
+    /// Tells the task, if it waits.
+    #[inline]
+    fn notify(&self) {
+        if self.waiting.load(Ordering::Relaxed) {
+            self.wake();
+        }
+    }
+
+    #[cold]
+    fn wake(&self) {
+        self.waiting.store(false, Ordering::Relaxed);
+        if let Some(waker) = lock(&self.waker).as_ref() {
+            waker.wake_by_ref();
+        }
+    }
+}
+
+/// The two ends of a mailbox.
+pub(crate) fn channel(shared: Arc<Shared>, capacity: usize) -> (MailboxSender, Mailbox) {
+    let (producer, consumer) = spsc::channel(capacity.max(1));
+    let state = Arc::new(State::default());
+    let sender = MailboxSender { ring: producer, state: state.clone(), shared: shared.clone() };
+    (sender, Mailbox { ring: consumer, state, shared })
+}
+
+/// The filter stage's end.
+pub struct MailboxSender {
+    ring: Producer<Descriptor>,
+    state: Arc<State>,
+    shared: Arc<Shared>,
+}
+
+impl MailboxSender {
+    /// Puts a packet into the mailbox. It has left the function's hands then: it is held by
+    /// NIC OS.
+    ///
+    /// # Errors
+    /// The packet, if the mailbox is full or its task has gone: to be dropped as
+    /// `mailbox_full`, or let go on.
+    #[inline]
+    pub fn push(&mut self, packet: Descriptor) -> Result<(), Descriptor> {
+        if self.state.closed.load(Ordering::Relaxed) {
+            return Err(packet);
+        }
+        match self.ring.push(packet) {
+            Ok(()) => {
+                self.shared.attention.held().add(1);
+                self.state.received.add(1);
+                self.state.notify();
+                Ok(())
+            }
+            Err(packet) => {
+                self.state.full.add(1);
+                Err(packet)
+            }
+        }
+    }
+
+    /// Whether the task has gone.
+    pub fn is_closed(&self) -> bool {
+        self.state.closed.load(Ordering::Relaxed)
+    }
+
+    /// Packets that were put in, ever.
+    pub fn received(&self) -> u64 {
+        self.state.received.get()
+    }
+
+    /// Packets that found it full, ever.
+    pub fn full(&self) -> u64 {
+        self.state.full.get()
+    }
+
+    /// Packets it has room for.
+    pub fn capacity(&self) -> usize {
+        self.ring.capacity()
+    }
+}
+
+impl Drop for MailboxSender {
+    fn drop(&mut self) {
+        // The task learns that nothing more comes.
+        self.state.closed.store(true, Ordering::Release);
+        self.state.notify();
+    }
+}
+
+impl fmt::Debug for MailboxSender {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MailboxSender").field("ring", &self.ring).finish_non_exhaustive()
+    }
+}
+
+/// A task's end.
+pub struct Mailbox {
+    ring: Consumer<Descriptor>,
+    state: Arc<State>,
+    shared: Arc<Shared>,
+}
+
+impl Mailbox {
+    /// The oldest packet; waits for one. `None` once it is empty and nothing more can come.
+    pub fn receive(&mut self) -> Receive<'_> {
+        Receive { mailbox: self, paused: false }
+    }
+
+    /// The oldest packet, if there is one. Does not pause: for taking several in one segment.
+    pub fn try_receive(&mut self) -> Option<Packet> {
+        let descriptor = self.ring.pop()?;
+        self.ring.release();
+        Some(Packet { descriptor: Some(descriptor), shared: self.shared.clone() })
+    }
+
+    /// Packets in it.
+    pub fn len(&mut self) -> usize {
+        self.ring.refresh()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&mut self) -> bool {
+        self.len() == 0
+    }
+
+    /// Packets that were put in, ever.
+    pub fn received(&self) -> u64 {
+        self.state.received.get()
+    }
+
+    /// Packets that found it full, ever.
+    pub fn full(&self) -> u64 {
+        self.state.full.get()
+    }
+
+    fn has_news(&mut self) -> bool {
+        !self.is_empty() || self.state.closed.load(Ordering::Acquire)
+    }
+
+    fn poll_receive(&mut self, context: &Context<'_>) -> Poll<Option<Packet>> {
+        if let Some(packet) = self.try_receive() {
+            return Poll::Ready(Some(packet));
+        }
+        if self.state.closed.load(Ordering::Acquire) {
+            return Poll::Ready(None);
+        }
+        let mut waker = lock(&self.state.waker);
+        match &mut *waker {
+            Some(waker) => waker.clone_from(context.waker()),
+            none => *none = Some(context.waker().clone()),
+        }
+        self.state.waiting.store(true, Ordering::Relaxed);
+        Poll::Pending
+    }
+}
+
+impl Drop for Mailbox {
+    fn drop(&mut self) {
+        self.state.closed.store(true, Ordering::Release);
+        while self.try_receive().is_some() {}
+    }
+}
+
+impl fmt::Debug for Mailbox {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Mailbox").field("ring", &self.ring).finish_non_exhaustive()
+    }
+}
+
+/// Waits for a packet; see [`Mailbox::receive`].
+#[derive(Debug)]
+#[must_use = "a future does nothing unless it is awaited"]
+pub struct Receive<'a> {
+    mailbox: &'a mut Mailbox,
+    paused: bool,
+}
+
+impl Future for Receive<'_> {
+    type Output = Option<Packet>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Packet>> {
+        if !std::mem::replace(&mut self.paused, true) && self.mailbox.has_news() {
+            // An await pauses: the packet is there when the next segment runs.
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        self.mailbox.poll_receive(context)
+    }
+}
+
+/// A packet in a task's hands: held until it leaves by a door. Dropped, it is consumed.
+pub struct Packet {
+    /// None once it has left.
+    descriptor: Option<Descriptor>,
+    shared: Arc<Shared>,
+}
+
+impl Packet {
+    /// Sends it to a target queue.
+    pub fn steer(self, queue: u16) {
+        self.leave(Exit::Steer(queue));
+    }
+
+    /// Sends it out by a wire.
+    pub fn transmit(self, wire: u8) {
+        self.leave(Exit::Transmit(wire));
+    }
+
+    /// Drops it, counted under `reason` at stage `task`.
+    pub fn discard(self, reason: DropReason) {
+        self.leave(Exit::Drop(reason));
+    }
+
+    /// Keeps it for good: the task has all it wanted from it.
+    pub fn consume(self) {}
+
+    fn leave(mut self, exit: Exit) {
+        if let Some(descriptor) = self.descriptor.take() {
+            lock(&self.shared.outbox).leave(descriptor, exit);
+            self.shared.mark_outbox();
+        }
+    }
+}
+
+impl Deref for Packet {
+    type Target = Descriptor;
+
+    fn deref(&self) -> &Descriptor {
+        match &self.descriptor {
+            Some(descriptor) => descriptor,
+            // It is taken only by those who consume the packet.
+            None => unreachable!("the packet has left"),
+        }
+    }
+}
+
+impl DerefMut for Packet {
+    fn deref_mut(&mut self) -> &mut Descriptor {
+        match &mut self.descriptor {
+            Some(descriptor) => descriptor,
+            None => unreachable!("the packet has left"),
+        }
+    }
+}
+
+impl Drop for Packet {
+    fn drop(&mut self) {
+        if let Some(descriptor) = self.descriptor.take() {
+            lock(&self.shared.outbox).leave(descriptor, Exit::Consume);
+            self.shared.mark_outbox();
+        }
+    }
+}
+
+impl fmt::Debug for Packet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Packet").field("descriptor", &self.descriptor).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,106 @@
+//! The tasks of a card: what the executor keeps of each.
+//!
+//! Tasks stand in places, and so do the schedulers' candidates: the same number
+//! in both. A place whose task has ended holds a candidate that is never ready,
+//! until another task takes it.
+
+use crate::figures::{Distribution, TaskCounters};
+use crate::task::{End, TaskCell, TaskFuture, TaskId};
+use crate::ticket::{Candidate, Ticket};
+use picnic_core::time::Time;
+use serde::Serialize;
+use std::sync::Arc;
+use std::task::Waker;
+
+/// Where a task stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum State {
+    /// It could run.
+    Ready,
+    /// It waits for its next release.
+    Release,
+    /// It waits for time or an event.
+    Waiting,
+    /// It runs no more until it is resumed.
+    Suspended,
+    /// It has returned.
+    Returned,
+    /// It has panicked.
+    Panicked,
+    /// It was killed.
+    Killed,
+    /// It was killed for a segment that took too long.
+    Overran,
+    /// It ran until the card was stopped.
+    Stopped,
+}
+
+impl From<End> for State {
+    fn from(end: End) -> Self {
+        match end {
+            End::Returned => State::Returned,
+            End::Panicked => State::Panicked,
+            End::Killed => State::Killed,
+            End::Overran => State::Overran,
+            End::Stopped => State::Stopped,
+        }
+    }
+}
+
+/// One task.
+pub(crate) struct Task {
+    pub(crate) cell: Arc<TaskCell>,
+    pub(crate) waker: Waker,
+    pub(crate) future: TaskFuture,
+    pub(crate) name: Arc<str>,
+    pub(crate) period_ns: Option<u64>,
+    /// Ready, Release or Waiting, whether or not it is suspended.
+    pub(crate) state: State,
+    pub(crate) suspended: bool,
+    /// When the present invocation was released or became ready; of one that waits for its
+    /// release, when that is.
+    pub(crate) ready_at: Time,
+    /// There is an invocation that has not ended.
+    pub(crate) open: bool,
+    /// It has run a segment.
+    pub(crate) begun: bool,
+    pub(crate) counters: Arc<TaskCounters>,
+    pub(crate) times: Box<Times>,
+}
+
+/// A task's distributions of times.
+#[derive(Clone, Debug, Default)]
+pub struct Times {
+    /// From release, or from becoming ready, to the end of the invocation.
+    pub response: Distribution,
+    /// From release, or from becoming ready, to the first segment.
+    pub jitter: Distribution,
+}
+
+/// A task that has ended.
+#[derive(Clone, Debug)]
+pub(crate) struct Ended {
+    pub(crate) id: TaskId,
+    pub(crate) name: Arc<str>,
+    pub(crate) period_ns: Option<u64>,
+    pub(crate) priority: u8,
+    pub(crate) state: State,
+    pub(crate) counters: Arc<TaskCounters>,
+    pub(crate) times: Box<Times>,
+}
+
+/// A place without a task, as schedulers see it.
+pub(crate) const VACANT: Candidate = Candidate {
+    ticket: Ticket {
+        wcet_ns: 0,
+        remaining_ns: 0,
+        period_ns: None,
+        priority: 0,
+        next_release: Time::MAX,
+        next_deadline: Time::MAX,
+    },
+    ready: false,
+    begun: false,
+    since: 0,
+};

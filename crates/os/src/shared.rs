@@ -1,0 +1,116 @@
+//! What tasks and the executor share: the way from a task's code to the card.
+//!
+//! Tasks run on the borrowed core between two looks of the executor, so nothing
+//! here is ever contended: a lock is one atomic instruction to take and one to
+//! let go, and it never waits. What a task asks for is done behind its segment.
+
+use crate::mailbox::{self, Mailbox, MailboxSender};
+use crate::memory::Memory;
+use crate::net::Outbox;
+use crate::task::{Request, TaskId};
+use picnic_core::resident::Attention;
+use picnic_core::time::Time;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+/// Takes a lock that only the borrowed core takes. A task that panicked with it has left
+/// nothing half done that matters more than the card going on.
+pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+/// What is called when a task has ended.
+pub(crate) type EndHook = Box<dyn FnMut(TaskId) + Send>;
+
+pub(crate) struct Shared {
+    pub(crate) attention: Arc<Attention>,
+    /// One bit for each task that was woken.
+    pub(crate) woken: Box<[AtomicU64]>,
+    /// When the segment that runs began.
+    now: AtomicU64,
+    pub(crate) outbox: Mutex<Outbox>,
+    /// Whether the outbox holds anything for the card.
+    pub(crate) outbox_used: AtomicBool,
+    pub(crate) memory: Mutex<Memory>,
+    pub(crate) requests: Mutex<Vec<Request>>,
+    pub(crate) requested: AtomicBool,
+    pub(crate) end_hooks: Mutex<Vec<EndHook>>,
+}
+
+impl Shared {
+    pub(crate) fn new(tasks: usize, memory: Memory, outbox: Outbox) -> Self {
+        Shared {
+            attention: Arc::default(),
+            woken: (0..tasks.div_ceil(64)).map(|_| AtomicU64::new(0)).collect(),
+            now: AtomicU64::new(0),
+            outbox: Mutex::new(outbox),
+            outbox_used: AtomicBool::new(false),
+            memory: Mutex::new(memory),
+            requests: Mutex::new(Vec::with_capacity(tasks)),
+            requested: AtomicBool::new(false),
+            end_hooks: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn now(&self) -> Time {
+        Time::from_nanos(self.now.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn set_now(&self, now: Time) {
+        self.now.store(now.as_nanos(), Ordering::Relaxed);
+    }
+
+    /// The task in this place has something to look at; from any thread.
+    pub(crate) fn wake(&self, slot: u32) {
+        if let Some(word) = self.woken.get(slot as usize / 64) {
+            word.fetch_or(1 << (slot % 64), Ordering::AcqRel);
+            self.attention.raise();
+        }
+    }
+
+    /// Hands something to the executor, to be done behind the segment.
+    pub(crate) fn request(&self, request: Request) {
+        lock(&self.requests).push(request);
+        self.requested.store(true, Ordering::Release);
+        self.attention.raise();
+    }
+
+    /// Has the executor look into the outbox.
+    pub(crate) fn mark_outbox(&self) {
+        self.outbox_used.store(true, Ordering::Release);
+        self.attention.raise_here();
+    }
+}
+
+/// What NIC OS gives to whoever works beside its tasks: filters, say. Cheap to clone.
+#[derive(Clone)]
+pub struct Services(pub(crate) Arc<Shared>);
+
+impl Services {
+    /// A mailbox for `capacity` packets, rounded up to a power of two, and its sender's end.
+    pub fn mailbox(&self, capacity: usize) -> (MailboxSender, Mailbox) {
+        mailbox::channel(self.0.clone(), capacity)
+    }
+
+    /// Where the packets held are counted, and how NIC OS is made to look.
+    pub fn attention(&self) -> &Arc<Attention> {
+        &self.0.attention
+    }
+
+    /// Calls `hook` on the borrowed core whenever a task has ended, however it did.
+    pub fn on_task_end(&self, hook: impl FnMut(TaskId) + Send + 'static) {
+        lock(&self.0.end_hooks).push(Box::new(hook));
+    }
+
+    /// When the segment that runs began, or the one before if none does.
+    pub fn now(&self) -> Time {
+        self.0.now()
+    }
+}
+
+impl fmt::Debug for Services {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Services").finish_non_exhaustive()
+    }
+}
