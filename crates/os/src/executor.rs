@@ -598,6 +598,8 @@ impl Resident for Os {
             Decision::Run(_) => None,
             Decision::Idle(until) => {
                 self.counters.idle_decisions.add(1);
+                // A release that is not to be says `Time::MAX`.
+                let until = until.filter(|&until| until != Time::MAX);
                 return Turn::Idle(until.into_iter().chain(self.timers.next()).min());
             }
         };

@@ -36,6 +36,7 @@ pub struct TaskCounters {
 pub struct Distribution {
     histogram: Histogram<u64>,
     count: u64,
+    max: u64,
     mean: f64,
     squares: f64,
 }
@@ -45,7 +46,7 @@ impl Default for Distribution {
         // The bounds are constants, so making it cannot fail, and the fallback is never taken.
         let histogram = Histogram::new_with_bounds(1, MOST_NS, 2)
             .unwrap_or_else(|_| Histogram::new(2).unwrap_or_else(|_| unreachable!()));
-        Distribution { histogram, count: 0, mean: 0.0, squares: 0.0 }
+        Distribution { histogram, count: 0, max: 0, mean: 0.0, squares: 0.0 }
     }
 }
 
@@ -54,6 +55,7 @@ impl Distribution {
     pub fn record(&mut self, nanoseconds: u64) {
         self.histogram.saturating_record(nanoseconds.clamp(1, MOST_NS));
         self.count += 1;
+        self.max = self.max.max(nanoseconds);
         let value = nanoseconds as f64;
         let before = value - self.mean;
         self.mean += before / self.count as f64;
@@ -75,7 +77,7 @@ impl Distribution {
             stddev_ns: Some((self.squares / self.count as f64).sqrt()),
             p50_ns: Some(self.histogram.value_at_percentile(50.0)),
             p99_ns: Some(self.histogram.value_at_percentile(99.0)),
-            max_ns: Some(self.histogram.max()),
+            max_ns: Some(self.max),
         }
     }
 }
@@ -91,7 +93,7 @@ pub struct TimeFigures {
     pub p50_ns: Option<u64>,
     /// 99th percentile.
     pub p99_ns: Option<u64>,
-    /// Largest, to two significant digits.
+    /// Largest.
     pub max_ns: Option<u64>,
 }
 

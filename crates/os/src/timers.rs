@@ -14,7 +14,7 @@ const NONE: u32 = u32::MAX;
 
 /// The timers of up to a fixed number of tasks, named by their places.
 #[derive(Clone, Debug)]
-pub struct Timers {
+pub(crate) struct Timers {
     heap: Vec<(Time, u32)>,
     /// Where in the heap each task's timer stands.
     places: Vec<u32>,
@@ -22,12 +22,12 @@ pub struct Timers {
 
 impl Timers {
     /// Timers for `tasks` tasks, none set.
-    pub fn new(tasks: usize) -> Self {
+    pub(crate) fn new(tasks: usize) -> Self {
         Timers { heap: Vec::with_capacity(tasks), places: vec![NONE; tasks] }
     }
 
     /// Sets a task's timer, in place of one it may have.
-    pub fn set(&mut self, task: usize, at: Time) {
+    pub(crate) fn set(&mut self, task: usize, at: Time) {
         let entry = (at, task as u32);
         match self.places[task] {
             NONE => {
@@ -43,7 +43,7 @@ impl Timers {
     }
 
     /// Takes a task's timer away.
-    pub fn clear(&mut self, task: usize) {
+    pub(crate) fn clear(&mut self, task: usize) {
         let place = std::mem::replace(&mut self.places[task], NONE);
         if place == NONE {
             return;
@@ -58,13 +58,13 @@ impl Timers {
 
     /// The earliest timer's time.
     #[inline]
-    pub fn next(&self) -> Option<Time> {
+    pub(crate) fn next(&self) -> Option<Time> {
         self.heap.first().map(|&(time, _)| time)
     }
 
     /// Takes the earliest timer if its time has come: the task, and the time.
     #[inline]
-    pub fn take_due(&mut self, now: Time) -> Option<(usize, Time)> {
+    pub(crate) fn take_due(&mut self, now: Time) -> Option<(usize, Time)> {
         let &(time, task) = self.heap.first().filter(|(time, _)| *time <= now)?;
         self.clear(task as usize);
         Some((task as usize, time))

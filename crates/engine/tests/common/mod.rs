@@ -14,7 +14,7 @@ use picnic_core::packet::burst::Burst;
 use picnic_core::port::{Receiver, Transmitter, WirePort};
 use picnic_core::registry::{BuildContext, Component, Entry};
 use picnic_core::time::Time;
-use picnic_engine::build::{Assembled, Instrument, Parts, Registries, assemble};
+use picnic_engine::build::{Assembled, Instrument, Parts, Registries, assemble, no_resident};
 use picnic_engine::chain::Link;
 use picnic_engine::poll::{Activity, Card};
 use picnic_engine::swap::Controller;
@@ -242,6 +242,7 @@ impl Bench {
             wires: WIRES,
             attachments: ATTACHMENTS,
             fault: no_fault,
+            resident: no_resident,
         };
         let wires: Vec<Wire> = (0..wires).map(|_| Wire::default()).collect();
         let host = Host::default();

@@ -1,0 +1,141 @@
+//! A NIC OS on a virtual core: turns, and a clock that moves by what segments stand for.
+#![allow(dead_code, unreachable_pub, missing_docs)]
+
+use picnic_core::ledger::DropReason;
+use picnic_core::ledger::Ledger;
+use picnic_core::out::Doors;
+use picnic_core::packet::pool::{Pool, PoolConfig};
+use picnic_core::port::Transmitter;
+use picnic_core::resident::{Resident, Turn};
+use picnic_core::stats::WireCounters;
+use picnic_core::time::Time;
+use picnic_os::executor::{Os, Settings};
+use picnic_os::schedulers::Scheduler;
+use picnic_os::schedulers::edf::Edf;
+use picnic_os::schedulers::plus::Plus;
+use std::sync::{Arc, Mutex};
+
+/// What a packet turn costs between two of NIC OS's, in nanoseconds.
+pub const PACKET_TURN_NS: u64 = 50;
+
+pub struct Bench {
+    pub os: Os,
+    pub doors: Doors,
+    pub now: Time,
+    pub counters: WireCounters,
+}
+
+pub fn micros(microseconds: u64) -> Time {
+    Time::from_nanos(microseconds * 1000)
+}
+
+pub fn edf_plus() -> Box<dyn Scheduler> {
+    Box::new(Plus::new(Edf, Box::new(picnic_os::schedulers::slack::FirstFit)))
+}
+
+impl Bench {
+    pub fn new() -> Self {
+        Bench::with(&Settings { switch_ns: 0, ..Settings::default() }, edf_plus())
+    }
+
+    pub fn with(settings: &Settings, scheduler: Box<dyn Scheduler>) -> Self {
+        let config = PoolConfig { buffers: 256, ..PoolConfig::default() };
+        let (pool, _) = Pool::new(&config, 0).unwrap();
+        let ledger = Arc::new(Ledger::new(0));
+        let doors = Doors::new(pool, Vec::new(), usize::from(settings.wires), 64, ledger);
+        let counters = WireCounters::default();
+        Bench { os: Os::new(settings, scheduler), doors, now: Time::ZERO, counters }
+    }
+
+    /// One turn, and the time it takes. False if there was nothing to run by then.
+    pub fn turn(&mut self) -> (bool, Option<Time>) {
+        self.os.attention().lower();
+        match self.os.turn(self.now, &mut self.doors) {
+            Turn::Ran(segment) => {
+                let took = if segment.work_ns != 0 { segment.work_ns } else { segment.model_ns };
+                self.now = self.now + took;
+                let due = self.os.ended(self.now);
+                (true, due)
+            }
+            Turn::Idle(due) => (false, due),
+        }
+    }
+
+    /// Turns until nothing is due before `end`.
+    pub fn run_until(&mut self, end: Time) {
+        while self.now < end {
+            let (ran, due) = self.turn();
+            if self.os.attention().is_raised() {
+                continue;
+            }
+            match due {
+                Some(due) if due <= self.now && ran => {}
+                Some(due) => self.now = due.max(self.now + 1).min(end),
+                None => break,
+            }
+        }
+        self.now = self.now.max(end);
+    }
+
+    /// Lets wire `wire` take up to `count` of what waits for it: each is sent unless `refuse`.
+    pub fn wire_takes(&mut self, wire: usize, count: usize, refuse: bool) -> Vec<Vec<u8>> {
+        let before = self.doors.wires[wire].len();
+        let ledger = self.doors.ledger.clone();
+        let mut dropped = 0;
+        let mut transmitter = Transmitter::new(
+            &mut self.doors.pool,
+            &mut self.doors.wires[wire],
+            &self.counters,
+            &ledger.card,
+        )
+        .noting(&mut self.doors.progress[wire], &mut dropped);
+        let mut frames = Vec::new();
+        for _ in 0..count {
+            let Some(packet) = transmitter.next() else { break };
+            frames.push(packet.data().to_vec());
+            match refuse {
+                true => transmitter.drop(packet, DropReason::WireDown),
+                false => transmitter.sent(packet),
+            }
+        }
+        let after = self.doors.wires[wire].len();
+        self.doors.progress[wire].advance(before - after);
+        if self.doors.is_watched() {
+            self.os.attention().raise();
+        }
+        frames
+    }
+
+    /// Stops it; every buffer is home and nothing is held.
+    #[track_caller]
+    pub fn end(mut self) {
+        self.os.stop(self.now, &mut self.doors);
+        for waiting in &mut self.doors.wires {
+            while let Some(packet) = waiting.pop_front() {
+                self.doors.pool.free(packet);
+            }
+        }
+        assert_eq!(self.os.attention().held().get(), 0);
+        assert_eq!(self.doors.pool.outstanding(), 0);
+    }
+}
+
+/// What tasks have said, with the times they said it at.
+#[derive(Clone, Default)]
+pub struct Log(Arc<Mutex<Vec<(u64, String)>>>);
+
+impl Log {
+    pub fn say(&self, now: Time, what: impl Into<String>) {
+        self.0.lock().unwrap().push((now.as_nanos() / 1000, what.into()));
+    }
+
+    pub fn take(&self) -> Vec<(u64, String)> {
+        std::mem::take(&mut *self.0.lock().unwrap())
+    }
+
+    /// `time:what` in microseconds, in order.
+    pub fn text(&self) -> String {
+        let said: Vec<_> = self.take().iter().map(|(at, what)| format!("{at}:{what}")).collect();
+        said.join(" ")
+    }
+}
