@@ -13,8 +13,9 @@ use picnic_core::out::Out;
 use picnic_core::packet::burst::Burst;
 use picnic_core::port::{Receiver, Transmitter, WirePort};
 use picnic_core::registry::{BuildContext, Component, Entry};
+use picnic_core::resident::Resident;
 use picnic_core::time::Time;
-use picnic_engine::build::{Assembled, Instrument, Parts, Registries, assemble, no_resident};
+use picnic_engine::build::{Assembled, Instrument, Parts, Registries, assemble};
 use picnic_engine::chain::Link;
 use picnic_engine::poll::{Activity, Card};
 use picnic_engine::swap::Controller;
@@ -22,9 +23,15 @@ use picnic_engine::target::Target;
 use picnic_engine::view::View;
 use schemars::JsonSchema;
 use serde::Deserialize;
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
+
+thread_local! {
+    /// What is to live on the next card that this thread makes.
+    pub static RESIDENT: Cell<Option<Box<dyn Resident>>> = const { Cell::new(None) };
+}
 
 // ---------------------------------------------------------------- parts without a will
 
@@ -242,7 +249,7 @@ impl Bench {
             wires: WIRES,
             attachments: ATTACHMENTS,
             fault: no_fault,
-            resident: no_resident,
+            resident: |_| Ok(RESIDENT.take()),
         };
         let wires: Vec<Wire> = (0..wires).map(|_| Wire::default()).collect();
         let host = Host::default();
