@@ -207,13 +207,8 @@ pub fn assemble(
     card_doorbell: Arc<dyn Doorbell>,
     instrument: &mut dyn Instrument,
 ) -> Result<Assembled, BuildError> {
-<<<<<<< HEAD
-    let Parts { mut wires, rx, tx, mut attachment } = parts;
+    let Parts { mut wires, rx, tx, mut attachment, resident } = parts;
     let (mut pool, returns) = Pool::new(&file.pool, doorbells.len())?;
-=======
-    let Parts { wires, rx, tx, mut attachment, resident } = parts;
-    let (pool, returns) = Pool::new(&file.pool, doorbells.len())?;
->>>>>>> 2dfce98 (NIC OS: a resident beside the packet path, tasks, mailboxes, frames with their ends told)
     let ledger = Arc::new(Ledger::new(doorbells.len()));
     let card_gate = Arc::new(Gate::new());
     let (mut targets, mut tx_rings) = (Vec::new(), Vec::new());
