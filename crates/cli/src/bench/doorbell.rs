@@ -34,8 +34,8 @@ pub(super) fn run(args: &DoorbellArgs) -> anyhow::Result<Value> {
     anyhow::ensure!(args.rate > 0 && args.seconds > 0.0, "rate and seconds must be above zero");
     let (mut card, mut bare, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..args.rounds.max(1) {
-        let card_ns = card_wake(args)?;
-        let bare_ns = bare_wake(args)?;
+        let card_ns = card_latency(args.rate, args.seconds, 0)?.p50;
+        let bare_ns = bare_wake(args.rate, args.seconds)?;
         ratios.push(card_ns / bare_ns);
         card.push(card_ns);
         bare.push(bare_ns);
@@ -53,28 +53,44 @@ pub(super) fn run(args: &DoorbellArgs) -> anyhow::Result<Value> {
     }))
 }
 
-fn card_file(args: &DoorbellArgs) -> anyhow::Result<CardFile> {
+fn card_file(rate: u64, poll_usecs: u32) -> anyhow::Result<CardFile> {
     // The borrowed core spins, as the waking side of the bare wake does.
     Ok(CardFile::parse(
         &format!(
-            "[card]\nidle = \"spin\"\n[host]\nqueues = 1\n[interrupt]\nrx_usecs = 0\n\
-             [[wire]]\nport = \"generator\"\nrate_pps = {}\n",
-            args.rate
+            "[card]\nidle = \"spin\"\n[host]\nqueues = 1\n\
+             [interrupt]\nrx_usecs = 0\npoll_usecs = {poll_usecs}\n\
+             [[wire]]\nport = \"generator\"\nrate_pps = {rate}\n"
         ),
         None,
     )?)
 }
 
-fn card_wake(args: &DoorbellArgs) -> anyhow::Result<f64> {
-    let running = picnic_host::run::start(&card_file(args)?)?;
-    std::thread::sleep(Duration::from_secs_f64(args.seconds));
-    let report = running.stop()?;
-    let p50 = report.latency_ns.p50;
-    p50.map(|p50| p50 as f64).ok_or_else(|| anyhow::anyhow!("no packet was delivered"))
+/// From wire to target routine, in nanoseconds.
+pub(super) struct CardLatency {
+    pub(super) p50: f64,
+    pub(super) p99: f64,
 }
 
-fn bare_wake(args: &DoorbellArgs) -> anyhow::Result<f64> {
-    let placement = place(&card_file(args)?, &cores())?;
+/// Has a card take `rate` packets per second for so long; its target polls on for `poll_usecs`
+/// after each.
+pub(super) fn card_latency(
+    rate: u64,
+    seconds: f64,
+    poll_usecs: u32,
+) -> anyhow::Result<CardLatency> {
+    let running = picnic_host::run::start(&card_file(rate, poll_usecs)?)?;
+    std::thread::sleep(Duration::from_secs_f64(seconds));
+    let latency = running.stop()?.latency_ns;
+    match (latency.p50, latency.p99) {
+        (Some(p50), Some(p99)) => Ok(CardLatency { p50: p50 as f64, p99: p99 as f64 }),
+        _ => anyhow::bail!("no packet was delivered"),
+    }
+}
+
+/// Two threads on the same two cores and nothing else, `rate` wakes per second: nanoseconds from
+/// before the wake to behind it.
+pub(super) fn bare_wake(rate: u64, seconds: f64) -> anyhow::Result<f64> {
+    let placement = place(&card_file(rate, 0)?, &cores())?;
     let clock = Clock::start();
     let doorbell = Arc::new(FutexDoorbell::default());
     // When the doorbell was rung, and 0 once the sleeper has noted it; 1 ends the sleeper.
@@ -94,7 +110,7 @@ fn bare_wake(args: &DoorbellArgs) -> anyhow::Result<f64> {
         })?
     };
     let waker = spawn_pinned("waker".into(), placement.borrowed_core, {
-        let (seconds, period) = (args.seconds, 1_000_000_000 / args.rate);
+        let period = 1_000_000_000 / rate;
         move || {
             let end = clock.now() + (seconds * 1e9) as u64;
             let mut next = clock.now() + period;
