@@ -1,0 +1,60 @@
+//! Cost classes as the macros count them; `picnic_wcet::Class` is the same list.
+
+use quote::quote;
+
+/// What an operation of the source is charged as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Class {
+    Branch,
+    Arithmetic,
+    Multiply,
+    Divide,
+    Load,
+    Store,
+    Call,
+    Service,
+    Segment,
+}
+
+impl Class {
+    pub(crate) const COUNT: usize = 9;
+
+    /// Its name in `picnic_wcet::Class`.
+    pub(crate) fn tokens(self) -> proc_macro2::TokenStream {
+        match self {
+            Class::Branch => quote!(Branch),
+            Class::Arithmetic => quote!(Arithmetic),
+            Class::Multiply => quote!(Multiply),
+            Class::Divide => quote!(Divide),
+            Class::Load => quote!(Load),
+            Class::Store => quote!(Store),
+            Class::Call => quote!(Call),
+            Class::Service => quote!(Service),
+            Class::Segment => quote!(Segment),
+        }
+    }
+
+    pub(crate) const ALL: [Class; Class::COUNT] = [
+        Class::Branch,
+        Class::Arithmetic,
+        Class::Multiply,
+        Class::Divide,
+        Class::Load,
+        Class::Store,
+        Class::Call,
+        Class::Service,
+        Class::Segment,
+    ];
+}
+
+/// Operations by class.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counts(pub(crate) [u32; Class::COUNT]);
+
+impl Counts {
+    /// `count` more of a class.
+    pub(crate) fn add(&mut self, class: Class, count: u32) {
+        let place = &mut self.0[class as usize];
+        *place = place.saturating_add(count);
+    }
+}

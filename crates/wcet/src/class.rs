@@ -1,0 +1,131 @@
+//! Cost classes: what operations of the source are charged as.
+
+use serde::{Deserialize, Serialize};
+
+/// A kind of operation, with one cost in a profile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Class {
+    /// A test and the jump after it.
+    Branch,
+    /// Adding, shifting, comparing, converting.
+    Arithmetic,
+    /// Multiplying.
+    Multiply,
+    /// Dividing, and the rest of it.
+    Divide,
+    /// Reading through a reference, an index or a field.
+    Load,
+    /// Writing a value to its place.
+    Store,
+    /// Calling a function and coming back, and short methods of `core`.
+    Call,
+    /// A method of the task context.
+    Service,
+    /// Entering a segment and leaving it: the executor's part.
+    Segment,
+}
+
+impl Class {
+    /// All classes, in the order of [`Counts`].
+    pub const ALL: [Class; 9] = [
+        Class::Branch,
+        Class::Arithmetic,
+        Class::Multiply,
+        Class::Divide,
+        Class::Load,
+        Class::Store,
+        Class::Call,
+        Class::Service,
+        Class::Segment,
+    ];
+
+    /// Its name in profiles and reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Class::Branch => "branch",
+            Class::Arithmetic => "arithmetic",
+            Class::Multiply => "multiply",
+            Class::Divide => "divide",
+            Class::Load => "load",
+            Class::Store => "store",
+            Class::Call => "call",
+            Class::Service => "service",
+            Class::Segment => "segment",
+        }
+    }
+
+    /// What it is, in a few words.
+    pub const fn help(self) -> &'static str {
+        match self {
+            Class::Branch => "a test and the jump after it",
+            Class::Arithmetic => "add, shift, compare, convert",
+            Class::Multiply => "multiply",
+            Class::Divide => "divide, remainder",
+            Class::Load => "read through a reference, index or field",
+            Class::Store => "write a value to its place",
+            Class::Call => "call a function and come back",
+            Class::Service => "a method of the task context",
+            Class::Segment => "enter a segment and leave it",
+        }
+    }
+}
+
+/// How many operations of each class.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts([u32; Class::ALL.len()]);
+
+impl Counts {
+    /// None of any.
+    pub const NONE: Counts = Counts([0; Class::ALL.len()]);
+
+    /// These; a class named twice counts once more.
+    pub const fn of(counts: &[(Class, u32)]) -> Self {
+        let mut found = Counts::NONE;
+        let mut place = 0;
+        while place < counts.len() {
+            let (class, count) = counts[place];
+            found.0[class as usize] = found.0[class as usize].saturating_add(count);
+            place += 1;
+        }
+        found
+    }
+
+    /// Those of one class.
+    pub const fn get(&self, class: Class) -> u32 {
+        self.0[class as usize]
+    }
+
+    /// The classes there are any of, with their counts.
+    pub fn iter(&self) -> impl Iterator<Item = (Class, u32)> + '_ {
+        Class::ALL
+            .into_iter()
+            .map(|class| (class, self.get(class)))
+            .filter(|(_, count)| *count != 0)
+    }
+}
+
+impl Serialize for Counts {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.iter().map(|(class, count)| (class.name(), count)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classes_stand_in_their_own_order() {
+        for (place, class) in Class::ALL.into_iter().enumerate() {
+            assert_eq!(class as usize, place);
+        }
+    }
+
+    #[test]
+    fn counts_add_up_and_never_overflow() {
+        let counts = Counts::of(&[(Class::Load, 2), (Class::Load, u32::MAX), (Class::Call, 1)]);
+        assert_eq!(counts.get(Class::Load), u32::MAX);
+        assert_eq!(counts.iter().collect::<Vec<_>>(), [(Class::Load, u32::MAX), (Class::Call, 1)]);
+    }
+}

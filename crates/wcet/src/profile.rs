@@ -1,0 +1,357 @@
+//! Cost profiles: what one operation of each class costs, on which machine, by
+//! which measurement.
+//!
+//! A profile is a TOML file, written by `picnic wcet calibrate`. Costs are integers
+//! in picoseconds; all else in the file says where they come from.
+//!
+//! ```
+//! use picnic_wcet::{Class, CostProfile};
+//! let profile = CostProfile::built_in();
+//! let again = CostProfile::parse(&profile.to_toml(), None).unwrap();
+//! assert_eq!(profile.cost_ps(Class::Divide), again.cost_ps(Class::Divide));
+//! ```
+
+use crate::class::Class;
+use picnic_core::error::ConfigError;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::path::Path;
+use toml::Spanned;
+
+/// Bytes of the longest profile.
+const LONGEST_FILE: u64 = 1 << 20;
+/// The dearest operation: a millisecond.
+const DEAREST_PS: u64 = 1_000_000_000;
+/// What `format` must say.
+const FORMAT: u32 = 1;
+
+/// What operations cost.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CostProfile {
+    /// What to call it: the file's path, or "built-in".
+    pub name: String,
+    /// The machine measured; none for figures that no machine gave.
+    pub machine: Option<Machine>,
+    /// How it was measured.
+    pub method: Option<Method>,
+    /// What was measured, by class.
+    pub measured: BTreeMap<Class, Measured>,
+    /// Picoseconds, in the order of [`Class::ALL`].
+    cost_ps: [u64; Class::ALL.len()],
+}
+
+/// The machine that a profile was measured on.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Machine {
+    /// The processor, as it calls itself.
+    pub cpu: String,
+    /// The kernel's name and release.
+    pub kernel: String,
+    /// The day, UTC: `2025-01-31`.
+    pub date: String,
+    /// How the measuring code was compiled: `release` or `debug`.
+    pub build: String,
+}
+
+/// How a profile was measured.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Method {
+    /// In words.
+    pub description: String,
+    /// Timed runs of each kernel.
+    pub samples: u64,
+    /// Which of the sorted runs counts, in percent.
+    pub percentile: f64,
+    /// By what its cost is multiplied.
+    pub margin: f64,
+    /// Bytes that loads and stores go over.
+    pub working_set_bytes: u64,
+}
+
+/// What was measured of one class, in picoseconds for one operation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Measured {
+    /// The middle run.
+    pub median_ps: u64,
+    /// The run at the method's percentile, before the margin.
+    pub percentile_ps: u64,
+    /// The longest run kept.
+    pub worst_ps: u64,
+    /// Runs kept.
+    pub samples: u64,
+    /// Runs during which the thread was switched out, not kept.
+    pub discarded: u64,
+}
+
+impl CostProfile {
+    /// A profile of these costs, each class at one picosecond if it is not named.
+    pub fn of(name: impl Into<String>, costs: &[(Class, u64)]) -> Self {
+        let mut profile = CostProfile {
+            name: name.into(),
+            machine: None,
+            method: None,
+            measured: BTreeMap::new(),
+            cost_ps: [1; Class::ALL.len()],
+        };
+        for &(class, cost_ps) in costs {
+            profile.cost_ps[class as usize] = cost_ps;
+        }
+        profile
+    }
+
+    /// Conservative figures that no machine gave: every load misses all caches, every branch is
+    /// mispredicted, at about two gigahertz.
+    pub fn built_in() -> Self {
+        CostProfile::of(
+            "built-in (conservative, measured on no machine)",
+            &[
+                (Class::Branch, 12_000),
+                (Class::Arithmetic, 2_000),
+                (Class::Multiply, 5_000),
+                (Class::Divide, 50_000),
+                (Class::Load, 120_000),
+                (Class::Store, 20_000),
+                (Class::Call, 25_000),
+                (Class::Service, 1_000_000),
+                (Class::Segment, 1_000_000),
+            ],
+        )
+    }
+
+    /// One operation of a class, in picoseconds.
+    pub fn cost_ps(&self, class: Class) -> u64 {
+        self.cost_ps[class as usize]
+    }
+
+    /// Reads a profile.
+    ///
+    /// # Errors
+    /// The file cannot be read, or what [`CostProfile::parse`] says of its text.
+    pub fn load(path: &Path) -> Result<Self, ConfigError> {
+        let about =
+            |message: String| ConfigError { file: Some(path.into()), message, ..<_>::default() };
+        let mut text = String::new();
+        let read = std::fs::File::open(path)
+            .and_then(|file| file.take(LONGEST_FILE + 1).read_to_string(&mut text));
+        read.map_err(|error| about(format!("cannot be read: {error}")))?;
+        if text.len() as u64 > LONGEST_FILE {
+            let found = format!("found more than {LONGEST_FILE} bytes, allowed is that many");
+            return Err(about(found));
+        }
+        CostProfile::parse(&text, Some(path))
+    }
+
+    /// Reads a profile's text; `file` is for messages.
+    ///
+    /// # Errors
+    /// Not TOML, an unknown or missing key, a wrong type, a cost that is not allowed: with the line.
+    pub fn parse(text: &str, file: Option<&Path>) -> Result<Self, ConfigError> {
+        let refuse = |span: Option<std::ops::Range<usize>>, key: String, message: String| {
+            let file = Some(file.unwrap_or(Path::new("profile")).into());
+            let line = span.map_or(0, |span| line_of(text, span.start));
+            ConfigError { file, line, key, message }
+        };
+        let read: File = toml::from_str(text).map_err(|error| {
+            let key = error.span().map_or_else(String::new, |span| key_at(text, span.start));
+            refuse(error.span(), key, error.message().replace('\n', ", "))
+        })?;
+        if *read.format.get_ref() != FORMAT {
+            let message = format!("found {}, allowed is {FORMAT}", read.format.get_ref());
+            return Err(refuse(Some(read.format.span()), "format".into(), message));
+        }
+        let name = file.map_or_else(|| "profile".into(), |file| file.display().to_string());
+        let mut profile = CostProfile::of(name, &[]);
+        for (class, cost) in Class::ALL.into_iter().zip(read.cost.in_order()) {
+            let found = *cost.get_ref();
+            if !(1..=DEAREST_PS).contains(&found) {
+                let key = format!("cost.{}_ps", class.name());
+                let message = format!("found {found}, allowed is 1 to {DEAREST_PS} picoseconds");
+                return Err(refuse(Some(cost.span()), key, message));
+            }
+            profile.cost_ps[class as usize] = found;
+        }
+        profile.machine = read.machine;
+        profile.method = read.method;
+        profile.measured = read.measured;
+        Ok(profile)
+    }
+
+    /// The profile as a file.
+    pub fn to_toml(&self) -> String {
+        let plain = |place: usize| Spanned::new(0..0, self.cost_ps[place]);
+        let file = File {
+            format: Spanned::new(0..0, FORMAT),
+            machine: self.machine.clone(),
+            method: self.method.clone(),
+            cost: Costs {
+                branch_ps: plain(0),
+                arithmetic_ps: plain(1),
+                multiply_ps: plain(2),
+                divide_ps: plain(3),
+                load_ps: plain(4),
+                store_ps: plain(5),
+                call_ps: plain(6),
+                service_ps: plain(7),
+                segment_ps: plain(8),
+            },
+            measured: self.measured.clone(),
+        };
+        // Strings, integers and tables of them have a form in TOML always.
+        let body = toml::to_string_pretty(&file).unwrap_or_default();
+        format!(
+            "# What one operation costs, in picoseconds. Bounds from it are bounds under this\n\
+             # profile: they say nothing of a machine that is slower, or otherwise busy.\n{body}"
+        )
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    format: Spanned<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    machine: Option<Machine>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    method: Option<Method>,
+    cost: Costs,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    measured: BTreeMap<Class, Measured>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Costs {
+    branch_ps: Spanned<u64>,
+    arithmetic_ps: Spanned<u64>,
+    multiply_ps: Spanned<u64>,
+    divide_ps: Spanned<u64>,
+    load_ps: Spanned<u64>,
+    store_ps: Spanned<u64>,
+    call_ps: Spanned<u64>,
+    service_ps: Spanned<u64>,
+    segment_ps: Spanned<u64>,
+}
+
+impl Costs {
+    /// In the order of [`Class::ALL`].
+    fn in_order(&self) -> [&Spanned<u64>; Class::ALL.len()] {
+        [
+            &self.branch_ps,
+            &self.arithmetic_ps,
+            &self.multiply_ps,
+            &self.divide_ps,
+            &self.load_ps,
+            &self.store_ps,
+            &self.call_ps,
+            &self.service_ps,
+            &self.segment_ps,
+        ]
+    }
+}
+
+fn line_of(text: &str, position: usize) -> usize {
+    let position = position.min(text.len());
+    text.as_bytes()[..position].iter().filter(|&&byte| byte == b'\n').count() + 1
+}
+
+/// The key at a position, by the lines before it: `cost.load_ps`.
+fn key_at(text: &str, position: usize) -> String {
+    let mut section = String::new();
+    let mut key = String::new();
+    for line in text.lines().take(line_of(text, position)) {
+        let line = line.trim();
+        key.clear();
+        if let Some(header) = line.strip_prefix('[') {
+            section = header.split(']').next().unwrap_or_default().trim().into();
+        } else if let Some((name, _)) = line.split_once('=') {
+            key = name.trim().into();
+        }
+    }
+    match (section.is_empty(), key.is_empty()) {
+        (true, _) => key,
+        (false, true) => section,
+        (false, false) => format!("{section}.{key}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(text: &str) -> String {
+        CostProfile::parse(text, Some(Path::new("p.toml"))).unwrap_err().to_string()
+    }
+
+    fn with(old: &str, new: &str) -> String {
+        let text = CostProfile::built_in().to_toml();
+        assert!(text.contains(old), "{old} in {text}");
+        text.replace(old, new)
+    }
+
+    #[test]
+    fn a_profile_survives_its_file() {
+        let mut profile = CostProfile::built_in();
+        profile.name = "profile".into();
+        profile.machine = Some(Machine {
+            cpu: "A \"quoted\" processor".into(),
+            kernel: "Linux 6.1".into(),
+            date: "2025-01-31".into(),
+            build: "release".into(),
+        });
+        profile.method = Some(Method {
+            description: "by hand".into(),
+            samples: 10,
+            percentile: 99.9,
+            margin: 1.5,
+            working_set_bytes: 4096,
+        });
+        let measured = Measured { median_ps: 1, percentile_ps: 2, worst_ps: 3, ..<_>::default() };
+        profile.measured.insert(Class::Load, measured);
+        assert_eq!(CostProfile::parse(&profile.to_toml(), None).unwrap(), profile);
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_with_file_line_and_key() {
+        let line =
+            |text: &str, part: &str| text.lines().position(|line| line.contains(part)).unwrap() + 1;
+        let text = with("load_ps = 120000", "load_ps = 0");
+        let at = line(&text, "load_ps");
+        let wanted =
+            format!("p.toml:{at}: cost.load_ps: found 0, allowed is 1 to 1000000000 picoseconds");
+        assert_eq!(refused(&text), wanted);
+
+        let text = with("load_ps = 120000", "load_ps = \"fast\"");
+        let found = refused(&text);
+        assert!(found.starts_with(&format!("p.toml:{at}: cost.load_ps: ")), "{found}");
+        assert!(found.contains("string \"fast\"") && found.contains("u64"), "{found}");
+
+        let text = with("load_ps = 120000", "lode_ps = 120000");
+        let found = refused(&text);
+        assert!(found.starts_with(&format!("p.toml:{at}: cost.lode_ps: ")), "{found}");
+        assert!(found.contains("unknown field") && found.contains("load_ps"), "{found}");
+
+        let found = refused(&with("load_ps = 120000\n", ""));
+        assert!(found.contains("cost: missing field `load_ps`"), "{found}");
+        let found = refused(&with("load_ps = 120000", "load_ps = 2000000000"));
+        assert!(found.contains("found 2000000000, allowed is 1 to"), "{found}");
+        let found = refused(&with("load_ps = 120000", "load_ps = -1"));
+        assert!(found.contains("cost.load_ps") && found.contains("-1"), "{found}");
+        let found = refused(&with("format = 1", "format = 2"));
+        assert!(found.contains("format: found 2, allowed is 1"), "{found}");
+        assert!(refused("[cost").starts_with("p.toml:1: "), "{}", refused("[cost"));
+        let text = with("[cost]", "[machine]\ncpu = 3\n[cost]");
+        assert!(refused(&text).contains("machine.cpu"), "{}", refused(&text));
+        let text = CostProfile::built_in().to_toml() + "[measured.loud]\n";
+        assert!(refused(&text).contains("measured.loud"), "{}", refused(&text));
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_read_is_named() {
+        let found = CostProfile::load(Path::new("/nonexistent/p.toml")).unwrap_err().to_string();
+        assert!(found.starts_with("/nonexistent/p.toml: cannot be read: "), "{found}");
+    }
+}
