@@ -296,7 +296,7 @@ fn operations_are_charged_by_class_and_line() {
     fn sums(words: &[u32; 4]) -> u32 {
         let mut sum = 0;
         for place in 0..4 {
-            sum += words[place] * 3 + place as u32;
+            sum += words[3 - place] * 3 + place as u32;
         }
         sum / 2
     }
