@@ -9,7 +9,7 @@ use picnic_core::error::ConfigError;
 use picnic_core::time::Time;
 use picnic_engine::build::{Assembled, BuildError, NoInstrument, Parts, assemble};
 use picnic_engine::target::Target;
-use picnic_host::topology::place;
+use picnic_host::topology::{Available, place};
 use picnic_sim::registries;
 use std::path::Path;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ pub fn run(data: &[u8]) {
         Ok(file) => file,
         Err(error) => return check(&error, text),
     };
-    if let Err(error) = place(&file, &[0, 1, 2, 3]) {
+    if let Err(error) = place(&file, &Available::of(0..4)) {
         check(&error, text);
     }
     // Nothing outside may be touched: what is a path stays within the folder that is not there.

@@ -61,7 +61,7 @@ impl Known {
         // Small enough to be run.
         let mut text = String::from("[pool]\nbuffers = 256\nbuffer_size = 512\n");
         for (name, keys) in &self.common {
-            if matches!(*name, "card" | "interrupt") {
+            if matches!(*name, "card" | "interrupt" | "isolation") {
                 let _ = writeln!(text, "[{name}]");
                 put(&mut text, u, keys)?;
             }

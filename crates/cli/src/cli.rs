@@ -4,6 +4,7 @@ use crate::bench::BenchArgs;
 use crate::commands::ctl::CtlArgs;
 use crate::commands::lab::LabArgs;
 use crate::commands::{card::CardCommandArgs, check::CheckArgs, components::ComponentsArgs};
+use crate::commands::{cleanup::CleanupArgs, isolate::IsolateArgs};
 use crate::commands::{completions::CompletionsArgs, demo::DemoArgs, run::RunArgs};
 use clap::{Parser, Subcommand};
 
@@ -54,6 +55,10 @@ pub(crate) enum Command {
     Lab(LabArgs),
     /// Ask and change a running card
     Ctl(CtlArgs),
+    /// Keep interrupts and processes off the borrowed core: plan, apply, restore
+    Isolate(IsolateArgs),
+    /// Take back what commands that were killed have changed on this machine
+    Cleanup(CleanupArgs),
     /// Measure the card on this machine
     Bench(BenchArgs),
     /// Print a completion script for a shell

@@ -127,6 +127,7 @@ pub(crate) fn card(
          # [[tx]] likewise, for packets that the host sends.\n[[rx]]\n{}\
          \n# Where packets go to. See `picnic attachments`.\n[host]\n{}{}\
          \n# When target cores are interrupted.\n[interrupt]\n{}\
+         \n# What is kept away from the borrowed core. See `picnic isolate`.\n[isolation]\n{}\
          \n# How the running card is spoken to: `picnic ctl`, `picnic top`.\n[control]\n{}{}",
         keys("card"),
         keys("pool"),
@@ -136,6 +137,7 @@ pub(crate) fn card(
         keys("host"),
         attachment.explained(),
         keys("interrupt"),
+        keys("isolation"),
         keys("control"),
         switched_off("A pcapng file of the packets at some stages", "[trace]", trace),
     )

@@ -29,7 +29,7 @@ fn unknown_keys_and_sections() {
     refused_card(
         "[card]\n\n[hots]\nqueues = 2\n",
         "card.toml:3: hots: unknown section, allowed: card, pool, wire, rx, tx, host, interrupt, \
-         control, trace",
+         isolation, control, trace",
     );
     refused_card(
         "[[rx]]\nfunction = \"rss\"\n[[rx]]\nfunction = \"pass\"\nspeed = 1\n",

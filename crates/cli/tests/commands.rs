@@ -12,7 +12,8 @@ fn check_says_what_would_run_where() {
     let (_folder, path) = card(&format!(
         "[host]\nqueues = 3\ntarget_cores = [{target}, {target}, {target}]\n\
          [[wire]]\nname = \"left\"\n[[wire]]\nname = \"right\"\n\
-         [[rx]]\nfunction = \"sample\"\n[[rx]]\nfunction = \"rss\"\n[interrupt]\nrx_usecs = 7\n"
+         [[rx]]\nfunction = \"sample\"\n[[rx]]\nfunction = \"rss\"\n[interrupt]\nrx_usecs = 7\n\
+         [isolation]\nlevel = \"none\"\n"
     ));
     let path = path.to_str().unwrap();
     let text = good(&["check", path]);
@@ -20,6 +21,7 @@ fn check_says_what_would_run_where() {
         format!("file          {path}"),
         "card          picnic0, engine poll, idle adaptive".into(),
         format!("borrowed core {borrowed}"),
+        "isolation     level none".into(),
         "wire          left: generator".into(),
         "wire          right: generator".into(),
         "rx chain      sample -> rss; the rest to queue 0".into(),

@@ -112,7 +112,7 @@ fn moderation_follows_the_keys() {
 
 #[test]
 fn unknown_names_are_told_with_those_there_are() {
-    let sections = "card, pool, wire, rx, tx, host, interrupt, control, trace";
+    let sections = "card, pool, wire, rx, tx, host, interrupt, isolation, control, trace";
     assert_eq!(told("[cord]\n"), format!("1: cord: unknown section, allowed: {sections}"));
     assert_eq!(told("\nx = 1"), format!("2: x: unknown section, allowed: {sections}"));
     assert_eq!(
@@ -402,7 +402,7 @@ fn components_are_found_built_and_located() {
 fn every_key_has_type_default_and_help() {
     let sections = common_sections();
     let names: Vec<_> = sections.iter().map(|(name, _)| *name).collect();
-    assert_eq!(names, ["card", "pool", "host", "interrupt", "control"]);
+    assert_eq!(names, ["card", "pool", "host", "interrupt", "isolation", "control"]);
     for (section, keys) in sections {
         assert!(!keys.is_empty(), "[{section}] has keys");
         for key in keys {

@@ -20,6 +20,9 @@ pub enum HostError {
     /// The card cannot be given its control socket.
     #[error(transparent)]
     Control(#[from] crate::control::socket::SocketError),
+    /// The machine, or what is in force on it, does not allow it.
+    #[error("{0}")]
+    Refused(String),
     /// A thread of the card panicked. A bug: the data path must not.
     #[error("the thread of {0} panicked")]
     Panicked(String),

@@ -10,7 +10,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! * [`topology`]: which cores there are, and which the card takes;
+//! * [`topology`]: which cores there are, what they share, and which the card takes;
+//! * [`isolate`]: interrupts and processes kept off the borrowed core;
+//! * [`undo`]: changes to the machine, written down and taken back;
 //! * [`clock`], [`doorbell`]: what a world supplies;
 //! * [`idle`]: what the borrowed core does without work;
 //! * [`instrument`]: the tracer of `[trace]`;
@@ -29,8 +31,10 @@ pub mod doorbell;
 pub mod error;
 pub mod idle;
 pub mod instrument;
+pub mod isolate;
 pub mod monitor;
 pub mod report;
 pub mod run;
 pub mod threads;
 pub mod topology;
+pub mod undo;

@@ -9,10 +9,12 @@ use crate::clock::Clock;
 use crate::doorbell::{CardDoorbell, TargetDoorbell};
 use crate::error::HostError;
 use crate::idle::IdlePolicy;
+use crate::isolate::{self, Isolated};
 use crate::monitor::{CoreTimes, LatencySlot, Monitor, TargetTimes};
 use crate::report::Report;
-use crate::threads::{Preemption, permit_real_time, spawn_pinned};
-use crate::topology::{Placement, cores, place};
+use crate::threads::{BORROWED, Preemption, permit_real_time, spawn_pinned};
+use crate::topology::{Placement, available, place};
+use crate::undo::{Machine, Which, restore_all};
 use picnic_core::config::{CardFile, Priority};
 use picnic_core::doorbell::Doorbell;
 use picnic_core::time::Time;
@@ -49,7 +51,7 @@ pub fn registries() -> Registries {
 /// # Errors
 /// What is wrong with it.
 pub fn check(file: &CardFile) -> Result<Placement, HostError> {
-    let placement = place(file, &cores())?;
+    let placement = place(file, &available())?;
     Parts::build(file, &registries(), &mut NoInstrument)?;
     crate::instrument::check(file)?;
     Ok(placement)
@@ -88,6 +90,7 @@ pub struct Running {
     /// Where it runs.
     pub placement: Placement,
     monitor: Monitor,
+    isolated: Option<Isolated>,
     shared: Arc<Shared>,
     card: JoinHandle<(CardEnd, Option<String>)>,
     card_doorbell: Arc<CardDoorbell>,
@@ -128,7 +131,10 @@ pub fn start_from(
     registries: &Registries,
     instrument: &mut dyn Instrument,
 ) -> Result<Running, HostError> {
-    let placement = place(file, &cores())?;
+    // What killed runs have left behind, before the cores are counted.
+    let cleaned = restore_all(&Machine::this(), Which::Stale);
+    let mut placement = place(file, &available())?;
+    placement.warnings.extend(isolate::told(cleaned));
     let parts = Parts::build(file, registries, instrument)?;
     let real_time = match file.host.priority {
         Priority::Auto => parts.wants_real_time(),
@@ -165,6 +171,7 @@ pub fn start_from(
         finished: AtomicBool::new(false),
         targets_running: AtomicUsize::new(by_core.len()),
     });
+    let isolated = isolate::for_run(file, &mut placement)?;
     let clock = Clock::start();
     let no_thread = |error| HostError::system("cannot start a thread", error);
     let mut targets = Vec::new();
@@ -194,7 +201,7 @@ pub fn start_from(
         let times = times.clone();
         let body =
             move || run_card(card, clock, idle, &doorbell, &target_doorbells, &times, &shared);
-        spawn_pinned("borrowed".into(), placement.borrowed_core, body).map_err(no_thread)?
+        spawn_pinned(BORROWED.into(), placement.borrowed_core, body).map_err(no_thread)?
     };
     let monitor =
         Monitor::new(view.clone(), placement.clone(), clock, times, target_times, latencies);
@@ -203,6 +210,7 @@ pub fn start_from(
         controller: Some(controller),
         placement,
         monitor,
+        isolated,
         shared,
         card: card_thread,
         card_doorbell,
@@ -360,6 +368,9 @@ impl Running {
         }
         warnings.extend(end.notes);
         warnings.extend(notes_by_queue.into_values().flatten());
+        if let Some(isolated) = self.isolated {
+            warnings.extend(isolate::told_of_end(isolated.restore()));
+        }
         let mut report = self.monitor.report_over(end.received_for.as_nanos(), &latency);
         report.buffers_missing = end.buffers_missing;
         report.notes = warnings;

@@ -8,11 +8,16 @@
 //! and preempts again after it has rested. The kernel's own limit on real-time threads would
 //! leave the others 50 ms of each second, after 950 ms without any.
 
+use crate::isolate;
+use crate::undo::Machine;
 use picnic_core::time::Time;
 use picnic_ports::schedule;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use std::thread::{Builder, JoinHandle};
+
+/// What the thread on the borrowed core is called.
+pub const BORROWED: &str = "borrowed";
 
 /// Starts a thread called `name` on `core` and nowhere else.
 ///
@@ -27,7 +32,11 @@ pub fn spawn_pinned<R: Send + 'static>(
     Builder::new().name(name).spawn(move || {
         let mut set = CpuSet::new();
         set.set(core);
-        let warning = sched_setaffinity(None, &set)
+        let mut pinned = sched_setaffinity(None, &set);
+        if pinned.is_err() && isolate::enter(&Machine::this(), core) {
+            pinned = sched_setaffinity(None, &set);
+        }
+        let warning = pinned
             .err()
             .map(|error| format!("cannot stay on core {core} ({error}): figures say little"));
         (body(), warning)

@@ -11,7 +11,7 @@ use picnic_core::doorbell::Doorbell;
 use picnic_host::clock::Clock;
 use picnic_host::doorbell::FutexDoorbell;
 use picnic_host::threads::spawn_pinned;
-use picnic_host::topology::{cores, place};
+use picnic_host::topology::{available, place};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -90,7 +90,7 @@ pub(super) fn card_latency(
 /// Two threads on the same two cores and nothing else, `rate` wakes per second: nanoseconds from
 /// before the wake to behind it.
 pub(super) fn bare_wake(rate: u64, seconds: f64) -> anyhow::Result<f64> {
-    let placement = place(&card_file(rate, 0)?, &cores())?;
+    let placement = place(&card_file(rate, 0)?, &available())?;
     let clock = Clock::start();
     let doorbell = Arc::new(FutexDoorbell::default());
     // When the doorbell was rung, and 0 once the sleeper has noted it; 1 ends the sleeper.

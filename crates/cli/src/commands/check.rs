@@ -3,10 +3,10 @@
 use crate::card::{Card, CardArgs};
 use crate::output;
 use clap::Args;
-use picnic_core::config::Section;
+use picnic_core::config::{IsolationLevel, Section};
 use picnic_core::ring::moderation::ModerationMode;
 use picnic_host::run;
-use picnic_host::topology::Placement;
+use picnic_host::topology::{LeftOut, Placement};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -30,6 +30,7 @@ struct Plan {
     engine: String,
     idle: String,
     borrowed_core: usize,
+    isolation: IsolationPlan,
     wires: Vec<WirePlan>,
     rx: Vec<String>,
     tx: Vec<String>,
@@ -42,6 +43,14 @@ struct Plan {
     pool: PoolPlan,
     trace: bool,
     notes: Vec<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct IsolationPlan {
+    /// Whether a run keeps interrupts and processes off the borrowed core.
+    apply: bool,
+    level: IsolationLevel,
+    left_out: Vec<LeftOut>,
 }
 
 #[derive(Debug, Serialize)]
@@ -71,6 +80,20 @@ pub(crate) fn run(args: &CheckArgs, json: bool) -> anyhow::Result<()> {
     if json { output::print_json(&plan) } else { output::print(&plan.text()) }
 }
 
+impl IsolationPlan {
+    fn text(&self) -> String {
+        let mut text = format!("level {}", self.level);
+        for LeftOut { core, shares } in &self.left_out {
+            // Writing to a string does not fail.
+            let _ = write!(text, ", core {core} left out for its {shares}");
+        }
+        if self.apply {
+            text.push_str(", interrupts and processes kept off during a run");
+        }
+        text
+    }
+}
+
 impl Plan {
     fn new(card: &Card, placement: Placement) -> Self {
         let file = &card.file;
@@ -89,6 +112,11 @@ impl Plan {
             engine: format!("{:?}", file.card.engine).to_lowercase(),
             idle: format!("{:?}", file.card.idle).to_lowercase(),
             borrowed_core: placement.borrowed_core,
+            isolation: IsolationPlan {
+                apply: file.isolation.apply,
+                level: placement.level,
+                left_out: placement.left_out,
+            },
             wires: wires.collect(),
             rx: names(&file.rx),
             tx: names(&file.tx),
@@ -117,6 +145,7 @@ impl Plan {
         line("file", self.file.clone().unwrap_or_else(|| "the built-in card".into()));
         line("card", format!("{}, engine {}, idle {}", self.card, self.engine, self.idle));
         line("borrowed core", self.borrowed_core.to_string());
+        line("isolation", self.isolation.text());
         for wire in &self.wires {
             let fault = if wire.fault { ", with faults" } else { "" };
             line("wire", format!("{}: {}{fault}", wire.name, wire.port));

@@ -2,11 +2,13 @@
 
 pub(crate) mod card;
 pub(crate) mod check;
+pub(crate) mod cleanup;
 pub(crate) mod completions;
 pub(crate) mod components;
 pub(crate) mod ctl;
 pub(crate) mod demo;
 pub(crate) mod doctor;
+pub(crate) mod isolate;
 pub(crate) mod lab;
 pub(crate) mod run;
 
@@ -31,6 +33,8 @@ pub(crate) fn run(cli: &Cli) -> anyhow::Result<()> {
         Command::Doctor => doctor::run(json),
         Command::Lab(args) => lab::run(args, json),
         Command::Ctl(args) => ctl::run(args, json),
+        Command::Isolate(args) => isolate::run(args, json),
+        Command::Cleanup(args) => cleanup::run(args, json),
         Command::Bench(args) => bench::run(args, json),
         Command::Completions(args) => completions::run(args, json),
     }

@@ -40,6 +40,10 @@ pub(crate) struct RunArgs {
     /// Time between two looks of the live table, 0.05 at least
     #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "1")]
     interval: Duration,
+    /// Keep interrupts and other processes off the borrowed core meanwhile (root): the same as
+    /// --set isolation.apply=true
+    #[arg(long)]
+    isolate: bool,
     /// No live table
     #[arg(long, short)]
     quiet: bool,
@@ -66,7 +70,8 @@ fn seconds(text: &str) -> Result<Duration, String> {
 }
 
 pub(crate) fn run(args: &RunArgs, json: bool) -> anyhow::Result<()> {
-    let card = args.card.load()?;
+    let mut card = args.card.load()?;
+    card.file.isolation.apply |= args.isolate;
     let duration = args.duration.or_else(|| args.card.path().is_none().then_some(DEMONSTRATION));
     let stop = signals::stop_flag()?;
     if card.file.trace.is_some() {

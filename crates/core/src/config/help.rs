@@ -1,7 +1,7 @@
 //! Help for the keys of a config, from its schema: name, type, default, meaning.
 
 use super::control::ControlSection;
-use super::keys::{CardSection, HostKeys, InterruptSection};
+use super::keys::{CardSection, HostKeys, InterruptSection, IsolationSection};
 use crate::packet::pool::PoolConfig;
 use schemars::JsonSchema;
 
@@ -25,6 +25,7 @@ pub fn common_sections() -> Vec<(&'static str, Vec<KeyHelp>)> {
         ("pool", keys_of::<PoolConfig>()),
         ("host", keys_of::<HostKeys>()),
         ("interrupt", keys_of::<InterruptSection>()),
+        ("isolation", keys_of::<IsolationSection>()),
         ("control", keys_of::<ControlSection>()),
     ]
 }

@@ -21,8 +21,8 @@ mod section;
 pub use control::{ControlSection, ControlSocket, MetricsAddress};
 pub use help::{KeyHelp, common_sections, keys_of};
 pub use keys::{
-    CardSection, CoreChoice, Engine, HostSection, Idle, InterruptSection, Priority, TargetCores,
-    WireSection,
+    CardSection, CoreChoice, Engine, HostSection, Idle, InterruptSection, IsolationLevel,
+    IsolationMethod, IsolationSection, Priority, TargetCores, WireSection,
 };
 pub use section::Section;
 
@@ -66,6 +66,8 @@ pub struct CardFile {
     pub host: HostSection,
     /// `[interrupt]`.
     pub interrupt: InterruptSection,
+    /// `[isolation]`.
+    pub isolation: IsolationSection,
     /// `[control]`.
     pub control: ControlSection,
     /// `[trace]`, if there is one.
@@ -113,8 +115,18 @@ impl CardFile {
             return Err(source.error(None, String::new(), too_long()));
         }
         let root = source.table()?.into_inner();
-        const TOP: [&str; 9] =
-            ["card", "pool", "wire", "rx", "tx", "host", "interrupt", "control", "trace"];
+        const TOP: [&str; 10] = [
+            "card",
+            "pool",
+            "wire",
+            "rx",
+            "tx",
+            "host",
+            "interrupt",
+            "isolation",
+            "control",
+            "trace",
+        ];
         for (key, _) in root.iter() {
             if !TOP.contains(&key.get_ref().as_ref()) {
                 let message = format!("unknown section, allowed: {}", TOP.join(", "));
@@ -129,6 +141,7 @@ impl CardFile {
             tx: chain(&source, &root, "tx")?,
             host: host(&source, &root)?,
             interrupt: read_section(&source, &root, "interrupt")?,
+            isolation: read_section(&source, &root, "isolation")?,
             control: read_section(&source, &root, "control")?,
             trace: match table_of(&source, &root, "trace")? {
                 Some(table) => {

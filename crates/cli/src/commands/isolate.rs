@@ -1,0 +1,233 @@
+//! `picnic isolate`: the borrowed core to itself.
+
+use crate::card::CardArgs;
+use crate::failure::Usage;
+use crate::output;
+use clap::{Args, Subcommand};
+use picnic_host::isolate::{self, Isolated, Method, Plan, Request};
+use picnic_host::topology::{Available, Topology, available, place};
+use picnic_host::undo::{Machine, Restored};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::path::PathBuf;
+
+/// Names shown of threads that go the same way.
+const NAMES: usize = 6;
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  picnic isolate plan my.toml                        what would change, and why
+  picnic isolate plan --set isolation.level=llc --json
+  sudo picnic isolate apply my.toml                  isolate; runs of the card then use it
+  sudo picnic isolate restore                        everything back as it was
+  sudo picnic run my.toml --isolate                  for the time of a run
+
+Every change is written down in /run/picnic ($PICNIC_STATE_DIR) before it is made. What a
+killed command leaves is taken back by the next one, or by `picnic cleanup`.")]
+pub(crate) struct IsolateArgs {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Say what would move where, and what is left out of the target cores
+    Plan(PlanArgs),
+    /// Move interrupts and processes off the borrowed core, until `restore`
+    Apply(ApplyArgs),
+    /// Take back what `apply` has changed
+    Restore,
+}
+
+#[derive(Debug, Args)]
+struct PlanArgs {
+    #[command(flatten)]
+    card: CardArgs,
+    /// Read another machine's topology and interrupts from here, in place of /sys
+    #[arg(long, value_name = "FOLDER")]
+    sysfs: Option<PathBuf>,
+    /// Read another machine's interrupts and processes from here, in place of /proc
+    #[arg(long, value_name = "FOLDER")]
+    procfs: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+struct ApplyArgs {
+    #[command(flatten)]
+    card: CardArgs,
+}
+
+/// What `apply --json` prints.
+#[derive(Serialize)]
+struct AppliedReport<'a> {
+    #[serde(flatten)]
+    plan: &'a Plan,
+    threads_moved: usize,
+    refused: &'a [String],
+    cleaned: &'a [Restored],
+}
+
+pub(crate) fn run(args: &IsolateArgs, json: bool) -> anyhow::Result<()> {
+    match &args.action {
+        Action::Plan(args) => {
+            let plan = plan(args)?;
+            if json { output::print_json(&plan) } else { output::print(&plan_text(&plan)) }
+        }
+        Action::Apply(args) => apply(args, json),
+        Action::Restore => {
+            let restored = isolate::restore(&Machine::this())?;
+            print_restored("journals", &restored, json)
+        }
+    }
+}
+
+fn plan(args: &PlanArgs) -> anyhow::Result<Plan> {
+    let card = args.card.load()?;
+    let mut machine = Machine::this();
+    let here = match (&args.sysfs, &args.procfs) {
+        (None, None) => available(),
+        (sysfs, procfs) => {
+            machine.sysfs = sysfs.clone().unwrap_or(machine.sysfs);
+            machine.procfs = procfs.clone().unwrap_or(machine.procfs);
+            // Another machine's journals are not here.
+            machine.state = PathBuf::from("/nonexistent");
+            let topology = Topology::read(&machine.sysfs);
+            if topology.online.is_empty() {
+                let folder = machine.sysfs.join("devices/system/cpu");
+                return Err(Usage(format!("{}: found no cores", folder.display())).into());
+            }
+            let cores = topology.online.iter().collect();
+            Available { cores, topology, isolated: None }
+        }
+    };
+    let placement = place(&card.file, &here).map_err(|error| card.explain(error))?;
+    Ok(isolate::plan(&machine, &Request::of(&card.file, &placement))?)
+}
+
+fn apply(args: &ApplyArgs, json: bool) -> anyhow::Result<()> {
+    let card = args.card.load()?;
+    let placement = place(&card.file, &available()).map_err(|error| card.explain(error))?;
+    let request = Request::of(&card.file, &placement);
+    let isolated = isolate::apply(&Machine::this(), &request, true)?;
+    let Isolated { plan, threads_moved, refused, cleaned, .. } = &isolated;
+    let threads_moved = *threads_moved;
+    if json {
+        return output::print_json(&AppliedReport { plan, threads_moved, refused, cleaned });
+    }
+    let mut text = cores_text(plan);
+    for journal in cleaned {
+        line(&mut text, "cleaned", &journal.to_string());
+    }
+    let interrupts = plan.interrupts.len();
+    line(
+        &mut text,
+        "moved",
+        &format!(
+            "{interrupts} interrupts, {threads_moved} threads, {} settings; {} of them refused",
+            plan.settings.len(),
+            refused.len()
+        ),
+    );
+    for what in refused {
+        line(&mut text, "refused", what);
+    }
+    for warning in &plan.warnings {
+        line(&mut text, "note", warning);
+    }
+    line(&mut text, "undo", "picnic isolate restore");
+    output::print(&text)
+}
+
+/// What taking back came to.
+///
+/// # Errors
+/// Some of it may be tried again.
+pub(crate) fn print_restored(
+    what: &'static str,
+    restored: &[Restored],
+    json: bool,
+) -> anyhow::Result<()> {
+    if json {
+        output::print_json(&BTreeMap::from([(what, restored)]))?;
+    } else {
+        let mut text = String::new();
+        for journal in restored {
+            let _ = writeln!(text, "{journal}");
+            for what in journal.refused.iter().chain(&journal.failed) {
+                let _ = writeln!(text, "  {what}");
+            }
+        }
+        if text.is_empty() {
+            text = "nothing to take back\n".into();
+        }
+        output::print(&text)?;
+    }
+    let failed: usize = restored.iter().map(|journal| journal.failed.len()).sum();
+    anyhow::ensure!(failed == 0, "{failed} changes are not taken back; they can be tried again");
+    Ok(())
+}
+
+fn line(text: &mut String, name: &str, value: &str) {
+    // Writing to a string does not fail.
+    let _ = writeln!(text, "{name:<13} {value}");
+}
+
+fn cores_text(plan: &Plan) -> String {
+    let mut text = String::new();
+    line(&mut text, "borrowed core", &plan.borrowed_core.to_string());
+    line(&mut text, "target cores", &plan.target_cores.to_string());
+    for left_out in &plan.left_out {
+        let why = format!(
+            "{}: shares its {} with core {} (level \"{}\")",
+            left_out.core, left_out.shares, plan.borrowed_core, plan.level
+        );
+        line(&mut text, "left out", &why);
+    }
+    let method = match (&plan.method, &plan.partition) {
+        (Method::Cpuset, Some(folder)) => format!("cpuset partition {}", folder.display()),
+        _ => "affinity, thread by thread".into(),
+    };
+    let reason = plan.method_reason.as_deref().map(|reason| format!(": {reason}"));
+    line(&mut text, "by", &(method + &reason.unwrap_or_default()));
+    if plan.is_applied {
+        line(&mut text, "in force", "yes; what is listed has come since");
+    }
+    text
+}
+
+fn plan_text(plan: &Plan) -> String {
+    let mut text = cores_text(plan);
+    for interrupt in &plan.interrupts {
+        let wire = if interrupt.is_wire { ", a wire's" } else { "" };
+        let (number, names) = (interrupt.interrupt, interrupt.handlers.join(", "));
+        let names = if names.is_empty() { "unused" } else { &names };
+        let value = format!("{number} ({names}{wire}): {} -> {}", interrupt.was, interrupt.becomes);
+        line(&mut text, "interrupt", &value);
+    }
+    for setting in &plan.settings {
+        let value = format!("{}: {} -> {}", setting.setting, setting.was, setting.becomes);
+        line(&mut text, "setting", &value);
+    }
+    let mut ways = BTreeMap::<(&str, &str), Vec<&str>>::new();
+    for thread in &plan.threads {
+        ways.entry((&thread.was, &thread.becomes)).or_default().push(&thread.name);
+    }
+    for ((was, becomes), mut names) in ways {
+        let count = names.len();
+        names.sort_unstable();
+        names.dedup();
+        let more = if names.len() > NAMES { ", ..." } else { "" };
+        names.truncate(NAMES);
+        let names = names.join(", ");
+        line(&mut text, "threads", &format!("{count}: {was} -> {becomes} ({names}{more})"));
+    }
+    if plan.bound_threads != 0 {
+        let value = format!("{} kernel threads, bound to those cores", plan.bound_threads);
+        line(&mut text, "stay", &value);
+    }
+    for warning in &plan.warnings {
+        line(&mut text, "note", warning);
+    }
+    text
+}

@@ -1,0 +1,385 @@
+//! Isolation of a machine made of files: what is moved, what stays, and all of it back.
+
+use super::*;
+use crate::topology::{Available, Topology, place};
+use crate::undo::fixture::{Fixture, put, put_online};
+use proptest::prelude::*;
+
+fn request(fixture: &Fixture, card: &str) -> Request {
+    let card = CardFile::parse(card, None).unwrap();
+    let topology = Topology::read(&fixture.machine.sysfs);
+    let cores = topology.online.iter().collect();
+    let available = Available { cores, topology, isolated: None };
+    Request::of(&card, &place(&card, &available).unwrap())
+}
+
+const ETH0: &str = "[[wire]]\nport = \"packet\"\ninterface = \"eth0\"\n";
+
+/// Where the processes with cores are: 100, 101, 102, 103, 104, kernel thread 17, bound 15.
+fn cores(fixture: &Fixture) -> [String; 7] {
+    [100, 101, 102, 103, 104, 17, 15].map(|process| fixture.cores(process))
+}
+
+const MOVED: [&str; 7] = ["0-5", "3", "0-5", "5", "0-5", "0-5", "7"];
+
+fn assert_moved(fixture: &Fixture) {
+    assert_eq!(cores(fixture), MOVED);
+    assert_eq!(
+        [1, 24, 25, 26, 27].map(|n| fixture.interrupt(n)),
+        ["0-5", "0-5", "7", "4-5", "6-7"]
+    );
+    let all = fixture.all();
+    let text = |path: &str| all[&fixture.root.join(path)].as_str();
+    assert_eq!(text("proc/irq/default_smp_affinity"), "3f");
+    assert_eq!(text("sys/devices/virtual/workqueue/cpumask"), "3f");
+    assert_eq!(text("sys/class/net/eth0/queues/rx-0/rps_cpus"), "3f");
+    assert_eq!(text("sys/class/net/eth0/queues/rx-1/rps_cpus"), "00");
+    assert!(text("proc/100/task/110/status").ends_with("Cpus_allowed_list:\t2"));
+}
+
+/// Both ways to keep threads off.
+fn both(test: impl Fn(Fixture, Method)) {
+    test(Fixture::busy(), Method::Affinity);
+    test(Fixture::busy().with_groups(), Method::Cpuset);
+}
+
+#[test]
+fn a_plan_tells_all_and_changes_nothing() {
+    let fixture = Fixture::busy();
+    let before = fixture.all();
+    let plan = plan(&fixture.machine, &request(&fixture, ETH0)).unwrap();
+    assert_eq!((plan.borrowed_core, plan.target_cores.to_string()), (7, "0-5".into()));
+    assert_eq!((plan.left_out.len(), plan.left_out[0].core), (1, 6));
+    let interrupts: Vec<_> = plan
+        .interrupts
+        .iter()
+        .map(|change| (change.interrupt, change.becomes.as_str(), change.is_wire))
+        .collect();
+    let expected = [
+        (1, "0-5", false),
+        (24, "0-5", false),
+        (25, "7", true),
+        (26, "4-5", false),
+        (27, "0-5", false),
+    ];
+    assert_eq!(interrupts, expected);
+    assert_eq!(plan.interrupts[1].handlers, ["virtio0-config"]);
+    assert_eq!(plan.settings.len(), 3);
+    let threads: Vec<_> =
+        plan.threads.iter().map(|thread| (thread.thread, thread.becomes.as_str())).collect();
+    assert_eq!(
+        threads,
+        [
+            (1, "0-5"),
+            (2, "0-5"),
+            (17, "0-5"),
+            (100, "0-5"),
+            (110, "2"),
+            (102, "0-5"),
+            (103, "5"),
+            (104, "0-5")
+        ]
+    );
+    assert_eq!((plan.bound_threads, plan.method), (1, Method::Affinity));
+    assert!(plan.method_reason.unwrap().ends_with("is no control group of version 2"));
+    assert_eq!(fixture.all(), before);
+    assert!(!fixture.machine.state.exists());
+}
+
+#[test]
+fn everything_moves_and_goes_back() {
+    both(|fixture, method| {
+        let before = fixture.all();
+        let isolated = apply(&fixture.machine, &request(&fixture, ETH0), false).unwrap();
+        assert_moved(&fixture);
+        assert_eq!(isolated.plan.method, method);
+        assert_eq!(isolated.refused.len(), 1, "{:?}", isolated.refused);
+        assert!(isolated.refused[0].starts_with("interrupt 27 (nvme0q7) to 0-5: "));
+        let group = fixture.machine.sysfs.join("fs/cgroup/picnic");
+        if method == Method::Cpuset {
+            let text = |file: &str| fixture.machine.read(&group.join(file)).unwrap();
+            assert_eq!(text("cpuset.cpus.partition"), "isolated");
+            assert_eq!(
+                (text("cpuset.cpus"), text("cgroup.type")),
+                ("6-7".into(), "threaded".into())
+            );
+        } else {
+            assert!(!group.exists());
+        }
+        let restored = isolated.restore().unwrap().unwrap();
+        assert!(restored.is_whole(), "{restored}");
+        assert_eq!(fixture.all(), before);
+        assert!(fixture.journals().is_empty());
+    });
+}
+
+#[test]
+fn each_level_has_its_cores() {
+    for (level, reserved) in [("none", "7"), ("smt", "6-7"), ("l2", "6-7")] {
+        let fixture = Fixture::busy();
+        let before = fixture.all();
+        let request = request(&fixture, &format!("[isolation]\nlevel = \"{level}\"\n"));
+        assert_eq!(request.reserved().to_string(), reserved);
+        let isolated = apply(&fixture.machine, &request, false).unwrap();
+        let others = isolated.plan.target_cores.to_string();
+        assert_eq!(fixture.cores(100), others);
+        // Dropped, it is taken back too.
+        drop(isolated);
+        assert_eq!(fixture.all(), before);
+    }
+}
+
+/// Killed at every single moment: cleaning up brings everything back, and so does the next
+/// start by itself.
+#[test]
+fn whenever_it_is_killed_everything_comes_back() {
+    both(|_, method| {
+        let build = || match method {
+            Method::Affinity => Fixture::busy(),
+            Method::Cpuset => Fixture::busy().with_groups(),
+        };
+        for changes in 0.. {
+            let fixture = build();
+            let before = fixture.all();
+            let request = request(&fixture, ETH0);
+            fixture.kill_after(changes);
+            drop(apply(&fixture.machine, &request, true));
+            let was_killed = fixture.revive();
+            if was_killed && changes % 2 == 0 {
+                let isolated = apply(&fixture.machine, &request, false).unwrap();
+                assert_eq!(isolated.cleaned.len(), 1);
+                assert_moved(&fixture);
+                isolated.restore().unwrap();
+            } else {
+                let which = if was_killed { Which::Stale } else { Which::AllHeld };
+                let restored = restore_all(&fixture.machine, which).unwrap();
+                assert!(restored[0].failed.is_empty(), "{changes}: {restored:?}");
+            }
+            assert_eq!(fixture.all(), before, "killed after {changes} changes");
+            assert!(fixture.journals().is_empty());
+            if !was_killed {
+                assert!(changes > 15, "{changes} changes are too few");
+                break;
+            }
+        }
+    });
+}
+
+/// The same, killed while it is being taken back.
+#[test]
+fn whenever_taking_back_is_killed_it_can_be_done_again() {
+    both(|_, method| {
+        for changes in 0.. {
+            let fixture = match method {
+                Method::Affinity => Fixture::busy(),
+                Method::Cpuset => Fixture::busy().with_groups(),
+            };
+            let before = fixture.all();
+            let isolated = apply(&fixture.machine, &request(&fixture, ETH0), false).unwrap();
+            fixture.kill_after(changes);
+            drop(isolated);
+            let was_killed = fixture.revive();
+            restore_all(&fixture.machine, Which::Stale).unwrap();
+            assert_eq!(fixture.all(), before, "killed after {changes} changes");
+            if !was_killed {
+                break;
+            }
+        }
+    });
+}
+
+#[test]
+fn twice_is_as_good_as_once() {
+    both(|fixture, _| {
+        let before = fixture.all();
+        let request = request(&fixture, ETH0);
+        drop(apply(&fixture.machine, &request, true).unwrap());
+        assert_moved(&fixture);
+        // Somebody has come meanwhile, and somebody has gone back.
+        fixture.start(200, 200, 1, 0, "0-7");
+        put(&fixture.machine.procfs.join("irq/1/smp_affinity_list"), "0-7");
+        let again = plan(&fixture.machine, &request).unwrap();
+        assert!(again.is_applied);
+        // The one that is refused is tried again.
+        assert_eq!((again.threads.len(), again.interrupts.len()), (1, 2));
+        let isolated = apply(&fixture.machine, &request, true).unwrap();
+        assert_eq!(isolated.threads_moved, 1);
+        drop(isolated);
+        assert_eq!(fixture.cores(200), "0-5");
+        assert_moved(&fixture);
+        // A run uses what is there, and leaves it.
+        drop(apply(&fixture.machine, &request, false).unwrap());
+        assert_moved(&fixture);
+        let restored = restore(&fixture.machine).unwrap();
+        assert!(restored[0].is_whole(), "{}", restored[0]);
+        assert_eq!(fixture.cores(200), "0-7");
+        fixture.end(200);
+        assert_eq!(fixture.all(), before);
+        assert!(restore(&fixture.machine).unwrap().is_empty());
+    });
+}
+
+#[test]
+fn one_core_is_isolated_at_a_time() {
+    let fixture = Fixture::busy();
+    drop(apply(&fixture.machine, &request(&fixture, ETH0), true).unwrap());
+    let found = applied(&fixture.machine).unwrap();
+    assert_eq!((found.borrowed_core, found.reserved.to_string()), (7, "6-7".into()));
+    let other = request(&fixture, "[card]\nborrowed_core = 3\n");
+    let error = apply(&fixture.machine, &other, true).unwrap_err().to_string();
+    let me = std::process::id();
+    assert_eq!(
+        error,
+        format!("cores 6-7 are isolated already, by process {me}: `picnic isolate restore` first")
+    );
+    assert_moved(&fixture);
+    restore(&fixture.machine).unwrap();
+    assert!(applied(&fixture.machine).is_none());
+}
+
+#[test]
+fn who_comes_and_goes_meanwhile_is_put_right() {
+    both(|fixture, method| {
+        let isolated = apply(&fixture.machine, &request(&fixture, ETH0), false).unwrap();
+        // Started by 100, which may go everywhere again; by 102, which has cores of its own;
+        // by one that has ended since; and one that has chosen its cores itself.
+        fixture.start(300, 300, 100, 0, "0-5");
+        fixture.start(302, 302, 102, 0, "0-5");
+        fixture.start(303, 303, 299, 0, "0-5");
+        fixture.start(304, 304, 100, 0, "1");
+        // 103 has moved itself, 104 has ended, and 101's number is another's.
+        fixture.start(103, 103, 100, 0, "0");
+        fixture.end(104);
+        fixture.end(101);
+        fixture.start(101, 101, 100, 0, "2");
+        let stat = fixture.machine.procfs.join("101/task/101/stat");
+        let text = std::fs::read_to_string(&stat).unwrap().replace(" 1010 ", " 9999 ");
+        std::fs::write(&stat, text).unwrap();
+        let restored = isolated.restore().unwrap().unwrap();
+        assert!(restored.is_whole(), "{restored}");
+        assert!(restored.gone >= 1);
+        assert_eq!([300, 302, 303, 304].map(|n| fixture.cores(n)), ["0-7", "6-7", "0-7", "1"]);
+        assert_eq!([103, 101].map(|n| fixture.cores(n)), ["0", "2"], "{method:?}");
+    });
+}
+
+#[test]
+fn cores_taken_offline_meanwhile_are_no_error() {
+    both(|fixture, _| {
+        let isolated = apply(&fixture.machine, &request(&fixture, ETH0), false).unwrap();
+        put_online(&fixture.machine.sysfs, "0-4,6");
+        // The kernel takes such cores from threads.
+        for process in [100, 102, 104, 17] {
+            fixture.start(process, process, 1, 0, "0-4");
+        }
+        let restored = isolated.restore().unwrap().unwrap();
+        assert!(restored.failed.is_empty(), "{restored}");
+        assert!(fixture.journals().is_empty());
+        assert_eq!(fixture.cores(100), "0-4,6");
+        assert_eq!(fixture.cores(102), "6");
+        // It may run on core 7 alone, which is not there.
+        assert!(restored.refused.iter().any(|what| what.starts_with("thread 104 ")), "{restored}");
+        assert_eq!(fixture.interrupt(1), "0-7");
+    });
+}
+
+#[test]
+fn a_partition_that_cannot_be_gives_way() {
+    let fixture = Fixture::busy().with_groups();
+    let before = fixture.all();
+    let control = fixture.machine.sysfs.join("fs/cgroup/cgroup.subtree_control");
+    fixture.kernel.refuse(&control);
+    let isolated = apply(&fixture.machine, &request(&fixture, ETH0), false).unwrap();
+    assert_moved(&fixture);
+    assert_eq!(isolated.plan.method, Method::Affinity);
+    assert!(isolated.plan.warnings.iter().any(|told| told.starts_with("no cpuset partition")));
+    drop(isolated);
+    assert_eq!(fixture.all(), before);
+    // Unless the card insists.
+    let insisting = request(&fixture, "[isolation]\nmethod = \"cpuset\"\n");
+    let error = apply(&fixture.machine, &insisting, true).unwrap_err().to_string();
+    assert!(error.starts_with("isolation.method \"cpuset\" cannot be: "), "{error}");
+    assert_eq!(fixture.all(), before);
+    assert!(fixture.journals().is_empty());
+}
+
+#[test]
+fn why_there_is_no_partition_is_told() {
+    let why = |fixture: &Fixture| {
+        plan(&fixture.machine, &request(fixture, "")).unwrap().method_reason.unwrap_or_default()
+    };
+    let fixture = Fixture::busy().with_groups();
+    assert_eq!(why(&fixture), "");
+    let root = fixture.machine.sysfs.join("fs/cgroup");
+    put(&root.join("picnic/cgroup.type"), "domain");
+    assert!(why(&fixture).ends_with("is there already and not ours"));
+    put(&root.join("cgroup.type"), "domain");
+    assert!(why(&fixture).starts_with("this is a container"));
+    put(&root.join("cgroup.controllers"), "cpu io");
+    assert!(why(&fixture).contains("no cpuset controller"));
+    let affinity = request(&fixture, "[isolation]\nmethod = \"affinity\"\n");
+    assert_eq!(plan(&fixture.machine, &affinity).unwrap().method_reason, None);
+}
+
+#[test]
+fn the_only_core_cannot_be_isolated() {
+    let fixture = Fixture::busy();
+    put_online(&fixture.machine.sysfs, "0");
+    let error = plan(&fixture.machine, &request(&fixture, "")).unwrap_err().to_string();
+    assert_eq!(error, "core 0 cannot be isolated: there is no other core for everything else");
+}
+
+#[test]
+fn wires_without_interrupts_are_told() {
+    let fixture = Fixture::busy();
+    let card = "[[wire]]\nport = \"packet\"\ninterface = \"veth9\"\n\
+                [[wire]]\nport = \"packet\"\ninterface = \"eth0\"\nnamespace = \"lab\"\n";
+    let plan = plan(&fixture.machine, &request(&fixture, card)).unwrap();
+    let told = plan.warnings.join("\n");
+    assert!(told.contains("interface veth9 has no interrupts of its own"), "{told}");
+    assert!(told.contains("wire wire1: interface eth0 is in namespace lab"), "{told}");
+    assert!(plan.interrupts.iter().all(|interrupt| !interrupt.is_wire));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(100))]
+
+    /// Threads of all kinds, some started meanwhile: back exactly, whatever their cores.
+    #[test]
+    fn any_threads_come_back(
+        threads in prop::collection::vec((1..256_u32, any::<bool>(), 0..400_i32), 1..12),
+        has_groups in any::<bool>(),
+        killed in prop::option::of(0..40_u32),
+    ) {
+        let mut fixture = Fixture::busy();
+        if has_groups {
+            fixture = fixture.with_groups();
+        }
+        for (index, (mask, is_bound, parent)) in threads.iter().enumerate() {
+            let cores = CoreSet::parse_mask(&format!("{mask:x}")).unwrap().to_string();
+            let flags = if *is_bound { crate::undo::fixture::BOUND } else { 0 };
+            let number = 500 + index as i32;
+            fixture.start(number, number, *parent, flags, &cores);
+        }
+        let before = fixture.all();
+        let request = request(&fixture, ETH0);
+        if let Some(changes) = killed {
+            fixture.kill_after(changes);
+        }
+        let isolated = apply(&fixture.machine, &request, true);
+        if killed.is_none() {
+            prop_assert!(isolated.is_ok());
+            for (index, (mask, is_bound, _)) in threads.iter().enumerate() {
+                let was = CoreSet::parse_mask(&format!("{mask:x}")).unwrap();
+                let kept = was.and(&CoreSet::parse_list("0-5").unwrap());
+                let kept = if kept.is_empty() { "0-5".into() } else { kept.to_string() };
+                let expected = if *is_bound { was.to_string() } else { kept };
+                prop_assert_eq!(fixture.cores(500 + index as i32), expected);
+            }
+        }
+        drop(isolated);
+        fixture.revive();
+        restore_all(&fixture.machine, Which::AllHeld).unwrap();
+        prop_assert_eq!(fixture.all(), before);
+    }
+}

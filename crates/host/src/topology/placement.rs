@@ -1,0 +1,238 @@
+//! Which cores a card takes, and which it leaves out for their caches.
+//!
+//! The borrowed core is the highest-numbered one; target queues go round the
+//! others. Cores that share a cache of the chosen level with the borrowed core
+//! are left out, so that it does not change the caches of a target core, which a
+//! physical NIC would not do either (PICNIC 3.2.1). Levels hold one another: `l2`
+//! leaves out what `smt` does, `llc` what `l2` does. A level that would leave no
+//! target core gives way to the next weaker one, with a warning. Only cores this
+//! process may run on count.
+
+use super::{CoreSet, Topology};
+use picnic_core::config::{CardFile, CoreChoice, IsolationLevel, TargetCores};
+use picnic_core::error::ConfigError;
+use serde::Serialize;
+use std::fmt;
+
+/// The cores a card can be placed on.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Available {
+    /// Those this process may run on, in ascending order.
+    pub cores: Vec<usize>,
+    /// What they share.
+    pub topology: Topology,
+    /// The core that is isolated already, if there is one: "auto" means it.
+    pub isolated: Option<usize>,
+}
+
+impl Available {
+    /// Cores of which nothing else is known.
+    pub fn of(cores: impl IntoIterator<Item = usize>) -> Self {
+        Available { cores: cores.into_iter().collect(), ..Available::default() }
+    }
+}
+
+/// The cores of a card.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Placement {
+    /// Runs the card.
+    pub borrowed_core: usize,
+    /// The core of each queue.
+    pub target_cores: Vec<usize>,
+    /// The level at which cores were left out; the one asked for, or a weaker one.
+    pub level: IsolationLevel,
+    /// Cores that are no target cores, and why.
+    pub left_out: Vec<LeftOut>,
+    /// What the user should know of this placement.
+    pub warnings: Vec<String>,
+}
+
+/// A core that is no target core.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct LeftOut {
+    /// The core.
+    pub core: usize,
+    /// What it shares with the borrowed core.
+    #[serde(serialize_with = "as_text")]
+    pub shares: Shared,
+}
+
+/// The nearest that two cores share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shared {
+    /// A core: they are its SMT threads.
+    Core,
+    /// A cache of this level.
+    Cache(usize),
+}
+
+impl fmt::Display for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Shared::Core => f.write_str("SMT"),
+            Shared::Cache(level) => write!(f, "L{level}"),
+        }
+    }
+}
+
+fn as_text<S: serde::Serializer>(shared: &Shared, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(shared)
+}
+
+/// The levels from a given one down to the weakest.
+fn downwards(level: IsolationLevel) -> impl Iterator<Item = IsolationLevel> {
+    use IsolationLevel::{L2, Llc, None, Smt};
+    [Llc, L2, Smt, None].into_iter().skip_while(move |&weaker| weaker != level)
+}
+
+/// The cores that share with `borrowed` what the level says.
+pub fn sharers(topology: &Topology, borrowed: usize, level: IsolationLevel) -> Vec<LeftOut> {
+    let caches = match level {
+        IsolationLevel::None => return Vec::new(),
+        IsolationLevel::Smt => 0,
+        IsolationLevel::L2 => 2,
+        IsolationLevel::Llc => topology.last_level(borrowed).unwrap_or(0),
+    };
+    let siblings = topology.siblings(borrowed);
+    let mut found: Vec<_> =
+        siblings.iter().map(|core| LeftOut { core, shares: Shared::Core }).collect();
+    for cache in 1..=caches {
+        for core in topology.sharing(borrowed, cache).unwrap_or_default().iter() {
+            if !found.iter().any(|other| other.core == core) {
+                found.push(LeftOut { core, shares: Shared::Cache(cache) });
+            }
+        }
+    }
+    found.retain(|other| topology.online.contains(other.core));
+    found.sort_by_key(|other| other.core);
+    found
+}
+
+/// Says so if the machine does not tell what a level asks about.
+fn unknown(topology: &Topology, borrowed: usize, level: IsolationLevel) -> Option<String> {
+    let missing = match level {
+        IsolationLevel::None => return None,
+        IsolationLevel::Smt => {
+            let known = topology.cores.get(&borrowed);
+            if known.is_some_and(|known| !known.siblings.is_empty()) {
+                return None;
+            }
+            "the SMT siblings"
+        }
+        IsolationLevel::L2 if topology.sharing(borrowed, 2).is_some() => return None,
+        IsolationLevel::L2 => "the L2 cache",
+        IsolationLevel::Llc if topology.last_level(borrowed).is_some() => return None,
+        IsolationLevel::Llc => "the last-level cache",
+    };
+    Some(format!(
+        "isolation level \"{level}\": this machine does not tell of {missing} of core {borrowed}, \
+         so a target core may share it"
+    ))
+}
+
+/// Places a card on the cores there are.
+///
+/// # Errors
+/// The card file names a core that is not there.
+pub fn place(file: &CardFile, available: &Available) -> Result<Placement, ConfigError> {
+    let Available { cores, topology, isolated } = available;
+    let allowed = || {
+        let numbers: Vec<_> = cores.iter().map(usize::to_string).collect();
+        format!("this process may run on {}", numbers.join(", "))
+    };
+    let absent = |key: String, core: usize| {
+        ConfigError::new(key, format!("found core {core}, but {}", allowed()))
+    };
+    let highest = cores.last().copied().unwrap_or(0);
+    let borrowed_core = match file.card.borrowed_core {
+        CoreChoice::Auto => isolated.filter(|core| cores.contains(core)).unwrap_or(highest),
+        CoreChoice::Chosen(core) if cores.contains(&core) => core,
+        CoreChoice::Chosen(core) => {
+            return Err(file.locate(absent("card.borrowed_core".into(), core)));
+        }
+    };
+    let asked = file.isolation.level;
+    let mut placement = Placement {
+        borrowed_core,
+        target_cores: Vec::new(),
+        level: asked,
+        left_out: Vec::new(),
+        warnings: Vec::new(),
+    };
+    let others: CoreSet = cores.iter().copied().filter(|&core| core != borrowed_core).collect();
+    match &file.host.target_cores {
+        TargetCores::Chosen(chosen) => {
+            for (index, &core) in chosen.iter().enumerate() {
+                if !cores.contains(&core) {
+                    return Err(file.locate(absent(format!("host.target_cores[{index}]"), core)));
+                }
+            }
+            placement.target_cores = chosen.clone();
+            choose_around(&mut placement, topology, chosen);
+        }
+        TargetCores::Auto => {
+            let mut targets: Vec<_> = choose(&mut placement, topology, &others).iter().collect();
+            if targets.is_empty() {
+                targets.push(borrowed_core);
+            }
+            let queues = usize::from(file.host.queues);
+            placement.target_cores =
+                (0..queues).map(|queue| targets[queue % targets.len()]).collect();
+        }
+    }
+    if placement.target_cores.contains(&borrowed_core) {
+        placement.warnings.push(format!(
+            "core {borrowed_core} is both borrowed core and target core: they take turns on it, \
+             and figures say little"
+        ));
+    }
+    Ok(placement)
+}
+
+/// The target cores at the strongest level, from the one asked for down, that leaves any.
+fn choose(placement: &mut Placement, topology: &Topology, others: &CoreSet) -> CoreSet {
+    let asked = placement.level;
+    let borrowed = placement.borrowed_core;
+    for level in downwards(asked) {
+        let left_out = sharers(topology, borrowed, level);
+        let targets = others.without(&left_out.iter().map(|other| other.core).collect());
+        if targets.is_empty() && level != IsolationLevel::None {
+            continue;
+        }
+        if level != asked && !others.is_empty() {
+            let refused: CoreSet =
+                sharers(topology, borrowed, asked).iter().map(|other| other.core).collect();
+            let refused = refused.and(others);
+            placement.warnings.push(format!(
+                "isolation level \"{asked}\" leaves no target core ({refused} would be left out): \
+                 level \"{level}\" it is, and target cores share caches with borrowed core \
+                 {borrowed}"
+            ));
+        } else if !others.is_empty() {
+            placement.warnings.extend(unknown(topology, borrowed, level));
+        }
+        placement.level = level;
+        placement.left_out = left_out;
+        return targets;
+    }
+    others.clone()
+}
+
+/// Leaves out what the level says, but for the cores that were chosen by number.
+fn choose_around(placement: &mut Placement, topology: &Topology, chosen: &[usize]) {
+    let borrowed = placement.borrowed_core;
+    let (kept, left_out): (Vec<_>, Vec<_>) = sharers(topology, borrowed, placement.level)
+        .into_iter()
+        .partition(|other| chosen.contains(&other.core));
+    for LeftOut { core, shares } in kept {
+        placement.warnings.push(match shares {
+            Shared::Core => {
+                format!("target core {core} is an SMT sibling of borrowed core {borrowed}")
+            }
+            Shared::Cache(_) => {
+                format!("target core {core} shares its {shares} with borrowed core {borrowed}")
+            }
+        });
+    }
+    placement.left_out = left_out;
+}
