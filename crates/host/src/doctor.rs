@@ -151,7 +151,8 @@ fn xdp_socket() -> (Result<String, String>, &'static str) {
 fn tap() -> (Result<String, String>, &'static str) {
     let device = fs::File::options().read(true).write(true).open("/dev/net/tun");
     let found = match device {
-        Ok(_) => Ok("/dev/net/tun can be opened".into()),
+        Ok(_) => capability(CapabilitySet::NET_ADMIN, "CAP_NET_ADMIN")
+            .map(|_| "/dev/net/tun can be opened".into()),
         Err(error) => Err(format!("/dev/net/tun cannot be opened: {error}")),
     };
     (found, "modprobe tun, and run as root")
