@@ -36,6 +36,24 @@ pub struct Moments {
 }
 
 impl Moments {
+    /// Those of `count` values of this mean and standard deviation.
+    pub fn of(count: u64, mean: f64, deviation: f64) -> Self {
+        Moments { count, mean, squares: deviation * deviation * count as f64 }
+    }
+
+    /// Adds all values of another (Chan, Golub and LeVeque, 1979).
+    pub fn merge(&mut self, other: Moments) {
+        let count = self.count + other.count;
+        if count == 0 {
+            return;
+        }
+        let delta = other.mean - self.mean;
+        let weight = other.count as f64 / count as f64;
+        self.mean += delta * weight;
+        self.squares += other.squares + delta * delta * self.count as f64 * weight;
+        self.count = count;
+    }
+
     /// Adds a value.
     pub fn add(&mut self, value: f64) {
         self.count += 1;
@@ -72,6 +90,14 @@ mod tests {
         assert_eq!(moments.mean(), Some(5.0));
         assert!((moments.standard_deviation().unwrap() - 2.0).abs() < 1e-12);
         assert_eq!(Moments::default().mean(), None);
+        let (mut left, mut right) = (Moments::default(), Moments::default());
+        values[..3].iter().for_each(|&value| left.add(value));
+        values[3..].iter().for_each(|&value| right.add(value));
+        left.merge(Moments::default());
+        let (mean, deviation) = (right.mean().unwrap(), right.standard_deviation().unwrap());
+        left.merge(Moments::of(right.count(), mean, deviation));
+        assert!((left.mean().unwrap() - 5.0).abs() < 1e-12);
+        assert!((left.standard_deviation().unwrap() - 2.0).abs() < 1e-12);
     }
 
     #[test]

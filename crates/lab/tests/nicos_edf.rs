@@ -18,7 +18,7 @@ fn run(settings: Settings) -> Outcome {
 }
 
 fn small() -> Settings {
-    Settings { sets: 10, milliseconds: 2000, ..Settings::default() }
+    Settings { sets: Some(10), milliseconds: Some(2000), ..Settings::default() }
 }
 
 #[test]

@@ -35,10 +35,11 @@ use picnic_os::schedulers::edf::Edf;
 use picnic_os::schedulers::plus::Plus;
 use picnic_os::schedulers::slack::Choice;
 use picnic_os::schedulers::{Discipline, Scheduler};
-use processor::Run;
+use processor::{Real, Run, Virtual};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
+use std::sync::Arc;
 
 /// Settings.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
@@ -48,10 +49,10 @@ pub struct Settings {
     pub world: World,
     /// Seed of all that is drawn
     pub seed: u64,
-    /// Task sets
-    pub sets: u32,
-    /// How long each set runs under each scheduler, in milliseconds
-    pub milliseconds: u64,
+    /// Task sets; 200 in the sim world and 3 on the host, if not said
+    pub sets: Option<u32>,
+    /// How long each set runs under each scheduler, in milliseconds; 10000 and 1000, if not said
+    pub milliseconds: Option<u64>,
     /// Tasks of a set
     pub tasks: u32,
     /// Share of the processor the periodic tasks' bounds take, lowest
@@ -83,8 +84,8 @@ impl Default for Settings {
         Settings {
             world: World::Sim,
             seed: 1,
-            sets: 200,
-            milliseconds: 10_000,
+            sets: None,
+            milliseconds: None,
             tasks: 20,
             periodic_load_low: 0.4,
             periodic_load_high: 0.6,
@@ -102,6 +103,14 @@ impl Default for Settings {
 }
 
 impl Settings {
+    fn sets(&self) -> u32 {
+        self.sets.unwrap_or(if self.world == World::Sim { 200 } else { 3 })
+    }
+
+    fn milliseconds(&self) -> u64 {
+        self.milliseconds.unwrap_or(if self.world == World::Sim { 10_000 } else { 1_000 })
+    }
+
     fn validate(&self) -> Result<(), ConfigError> {
         let range = |key: &str, found: f64, low: f64, high: f64| {
             if (low..=high).contains(&found) {
@@ -109,8 +118,8 @@ impl Settings {
             }
             Err(ConfigError::new(key, format!("found {found}, allowed is {low} to {high}")))
         };
-        range("sets", f64::from(self.sets), 1.0, 100_000.0)?;
-        range("milliseconds", self.milliseconds as f64, 10.0, 1e7)?;
+        range("sets", f64::from(self.sets()), 1.0, 100_000.0)?;
+        range("milliseconds", self.milliseconds() as f64, 10.0, 1e7)?;
         range("tasks", f64::from(self.tasks), 2.0, 64.0)?;
         range("periodic_load_low", self.periodic_load_low, 0.0, 1.0)?;
         range("periodic_load_high", self.periodic_load_high, self.periodic_load_low, 1.0)?;
@@ -192,21 +201,44 @@ struct Sum {
 impl Experiment for NicosEdf {
     fn run(&self, progress: &mut dyn FnMut(f64, &str)) -> Result<Outcome, LabError> {
         let settings = &self.0;
-        if settings.world == World::Host {
-            return Err(LabError::Unavailable("nicos-edf has no host world yet".into()));
+        if settings.world == World::Sim {
+            return self.run_on(&mut |contender, set| {
+                let (scheduler, time) = (contender.make(), settings.milliseconds());
+                processor::run(&mut Virtual::default(), scheduler, set, time)
+            }, progress);
         }
+        // One that is not pinned would be moved about, and one that is not alone held up.
+        let core = picnic_host::topology::cores().last().copied().unwrap_or(0);
+        self.run_on(&mut |contender, set| {
+            let (set, time) = (set.clone(), settings.milliseconds());
+            let body = move || processor::run(&mut Real::new(), contender.make(), &set, time);
+            let thread = picnic_host::threads::spawn_pinned("nicos-edf".into(), core, body);
+            let joined = thread.map_err(|error| LabError::Failed(error.to_string()))?.join();
+            let panicked = |_| LabError::Failed("the executor's thread panicked".into());
+            joined.map_err(panicked)?.0
+        }, progress)
+    }
+}
+
+impl NicosEdf {
+    fn run_on(
+        &self,
+        run: &mut dyn FnMut(Contender, &Arc<TaskSet>) -> Result<Run, LabError>,
+        progress: &mut dyn FnMut(f64, &str),
+    ) -> Result<Outcome, LabError> {
+        let settings = &self.0;
         let mut sums: [Sum; CONTENDERS.len()] = Default::default();
         let (mut refused, mut starved, mut draw) = (0u64, 0u64, 0u64);
         let mut done = 0;
-        while done < settings.sets {
-            progress(f64::from(done) / f64::from(settings.sets), "task sets");
-            if draw > 1000 + 100 * u64::from(settings.sets) {
+        while done < settings.sets() {
+            progress(f64::from(done) / f64::from(settings.sets()), "task sets");
+            if draw > 1000 + 100 * u64::from(settings.sets()) {
                 return Err(LabError::Failed(format!(
                     "of {draw} sets drawn, admission refused {refused} and {starved} left a \
                      task starved under EDF: lower the load, or shorten the segments"
                 )));
             }
-            let set = TaskSet::draw(settings, draw);
+            let set = Arc::new(TaskSet::draw(settings, draw));
             draw += 1;
             let path = PacketPath { line_rate_pps: 0, receive_room: 0, turn_ns: 0 };
             let demands = set.demands();
@@ -215,14 +247,13 @@ impl Experiment for NicosEdf {
                 refused += 1;
                 continue;
             }
-            let plain = processor::run(&mut *CONTENDERS[0].make(), &set, settings.milliseconds);
+            let plain = run(CONTENDERS[0], &set)?;
             if plain.fewest_of_others < settings.fewest {
                 starved += 1;
                 continue;
             }
             for (contender, sum) in CONTENDERS[1..].iter().zip(&mut sums[1..]) {
-                let run = processor::run(&mut *contender.make(), &set, settings.milliseconds);
-                sum.add(&run, &plain);
+                sum.add(&run(*contender, &set)?, &plain);
             }
             sums[0].add(&plain, &plain);
             done += 1;
@@ -240,18 +271,14 @@ impl Sum {
         self.missed_that_edf_kept += run.misses.saturating_sub(plain.misses);
         self.overruns += run.overruns;
         self.invocations += run.invocations;
-        run.responses_ms.iter().for_each(|&response| self.response.add(response));
-        run.periodic_responses_ms.iter().for_each(|&ms| self.periodic_response.add(ms));
+        self.response.merge(run.response_ms);
+        self.periodic_response.merge(run.periodic_response_ms);
         self.gains.push(run.busy_fraction / plain.busy_fraction - 1.0);
         // Under EDF nothing may have run at all: then there is nothing to compare with.
-        if !plain.responses_ms.is_empty() {
-            self.changes.push(mean(&run.responses_ms) / mean(&plain.responses_ms) - 1.0);
+        if let (Some(mean), Some(plain)) = (run.response_ms.mean(), plain.response_ms.mean()) {
+            self.changes.push(mean / plain - 1.0);
         }
     }
-}
-
-fn mean(values: &[f64]) -> f64 {
-    values.iter().sum::<f64>() / values.len() as f64
 }
 
 fn outcome(settings: &Settings, sums: [Sum; 5], draw: u64, refused: u64, starved: u64) -> Outcome {

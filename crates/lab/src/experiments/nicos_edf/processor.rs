@@ -1,18 +1,32 @@
-//! A virtual processor: the scheduler's own code, and segments that take drawn times.
+//! A NIC OS with a core to itself: virtual, or one of this machine.
+//!
+//! Both run the same tasks on the same executor. A segment says how long it works; on
+//! a virtual processor the clock is moved on by that, on a real one it is worked off.
 
 use super::draw::TaskSet;
+use crate::compare::Moments;
+use crate::experiment::LabError;
+use picnic_core::ledger::Ledger;
+use picnic_core::out::Doors;
+use picnic_core::packet::pool::{Pool, PoolConfig};
+use picnic_core::resident::{Resident, Turn};
 use picnic_core::time::Time;
-use picnic_os::schedulers::{Decision, Scheduler};
-use picnic_os::ticket::{Candidate, Ticket};
+use picnic_os::context::Nic;
+use picnic_os::executor::{Os, Settings};
+use picnic_os::schedulers::Scheduler;
+use picnic_os::task::{Bounds, TaskId, TaskSpec, program};
+use std::hint::spin_loop;
+use std::sync::Arc;
+use std::time::Instant;
 
 /// What one run came to.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Run {
     pub(super) busy_fraction: f64,
     /// Milliseconds from ready to the end of an invocation, tasks that are not periodic.
-    pub(super) responses_ms: Vec<f64>,
+    pub(super) response_ms: Moments,
     /// The same of periodic tasks.
-    pub(super) periodic_responses_ms: Vec<f64>,
+    pub(super) periodic_response_ms: Moments,
     pub(super) misses: u64,
     pub(super) overruns: u64,
     pub(super) invocations: u64,
@@ -20,95 +34,162 @@ pub(super) struct Run {
     pub(super) fewest_of_others: u64,
 }
 
-/// Where a task stands.
-#[derive(Clone, Copy, Debug, Default)]
-struct State {
-    invocation: u64,
-    segment: usize,
-    ready_ns: u64,
+/// A core, with its clock.
+pub(super) trait Processor {
+    /// The time.
+    fn now(&mut self) -> Time;
+    /// Works until so many nanoseconds after `start`.
+    fn work(&mut self, start: Time, nanoseconds: u64);
+    /// Has nothing to do before `until`.
+    fn idle(&mut self, until: Time);
 }
 
-/// Runs a set for so many milliseconds of virtual time.
-pub(super) fn run(scheduler: &mut dyn Scheduler, set: &TaskSet, milliseconds: u64) -> Run {
-    let until = milliseconds * 1_000_000;
-    let mut result = Run::default();
-    let mut states = vec![State::default(); set.tasks.len()];
-    let mut tasks: Vec<Candidate> = Vec::with_capacity(set.tasks.len());
-    for (task, state) in set.tasks.iter().zip(&mut states) {
-        state.ready_ns = task.start_ns;
-        let release = Time::from_nanos(task.start_ns);
-        let ticket = Ticket {
-            wcet_ns: task.bounds_ns[0],
-            remaining_ns: task.bounds_ns.iter().sum(),
-            period_ns: task.period_ns,
-            priority: 0,
-            next_release: release,
-            next_deadline: release + task.period_ns.unwrap_or(0),
-        };
-        tasks.push(Candidate { ticket, ready: false, begun: false, since: 0 });
+/// A core in virtual time.
+#[derive(Default)]
+pub(super) struct Virtual(Time);
+
+impl Processor for Virtual {
+    fn now(&mut self) -> Time {
+        self.0
     }
-    scheduler.tasks_changed(Time::ZERO, &tasks);
-    let (mut now, mut busy_ns) = (0, 0);
+
+    fn work(&mut self, start: Time, nanoseconds: u64) {
+        self.0 = start + nanoseconds;
+    }
+
+    fn idle(&mut self, until: Time) {
+        // A deadline that has passed must not hold the clock.
+        self.0 = until.max(self.0 + 1);
+    }
+}
+
+/// The core this thread runs on.
+pub(super) struct Real(Instant);
+
+impl Real {
+    pub(super) fn new() -> Self {
+        Real(Instant::now())
+    }
+}
+
+impl Processor for Real {
+    fn now(&mut self) -> Time {
+        Time::from_nanos(self.0.elapsed().as_nanos() as u64)
+    }
+
+    fn work(&mut self, start: Time, nanoseconds: u64) {
+        while self.now() < start + nanoseconds {
+            spin_loop();
+        }
+    }
+
+    fn idle(&mut self, until: Time) {
+        while self.now() < until {
+            spin_loop();
+        }
+    }
+}
+
+/// Runs a set for so many milliseconds.
+pub(super) fn run(
+    processor: &mut dyn Processor,
+    scheduler: Box<dyn Scheduler>,
+    set: &Arc<TaskSet>,
+    milliseconds: u64,
+) -> Result<Run, LabError> {
+    let failed = |error: &dyn std::fmt::Display| LabError::Failed(error.to_string());
+    // What a switch takes is the executor's own affair here, not an overrun of a task.
+    let settings = Settings { switch_ns: 20_000, ..Settings::default() };
+    let mut os = Os::new(&settings, scheduler);
+    let mut ids = Vec::new();
+    for index in 0..set.tasks.len() {
+        let (spec, body) = (spec(set, index), body(set.clone(), index));
+        ids.push(os.create(spec, body).map_err(|error| failed(&error))?);
+    }
+    // No task here sends or receives: the doors lead nowhere.
+    let pool = PoolConfig { buffers: 64, ..PoolConfig::default() };
+    let (pool, _returns) = Pool::new(&pool, 0).map_err(|error| failed(&error))?;
+    let mut doors = Doors::new(pool, Vec::new(), 0, 64, Arc::new(Ledger::new(0)));
+    let until = Time::from_nanos(milliseconds * 1_000_000);
+    let mut now = processor.now();
     while now < until {
-        for (task, state) in tasks.iter_mut().zip(&states) {
-            if !task.ready && state.ready_ns <= now {
-                task.ready = true;
-                task.since = state.ready_ns;
+        match os.turn(now, &mut doors) {
+            Turn::Ran(segment) => {
+                processor.work(now, segment.work_ns);
+                os.ended(processor.now());
             }
+            Turn::Idle(next) => processor.idle(next.unwrap_or(until).min(until)),
         }
-        let next = match scheduler.decide(Time::from_nanos(now), &tasks) {
-            Decision::Run(index) => {
-                let state = &mut states[index];
-                let took_ns = set.takes_ns(index, state.invocation, state.segment);
-                result.overruns += u64::from(took_ns > tasks[index].ticket.wcet_ns);
-                busy_ns += took_ns.min(until - now);
-                now += took_ns;
-                end_segment(set, index, now, &mut tasks[index], state, &mut result);
-                continue;
-            }
-            Decision::Idle(next) => next.map_or(until, Time::as_nanos),
-        };
-        let waiting = tasks.iter().zip(&states).filter(|(task, _)| !task.ready);
-        let ready = waiting.map(|(_, state)| state.ready_ns).min().unwrap_or(until);
-        now = next.min(ready).max(now + 1);
+        now = processor.now();
     }
-    result.busy_fraction = busy_ns as f64 / until as f64;
-    let others = set.tasks.iter().zip(&states).filter(|(task, _)| task.period_ns.is_none());
-    result.fewest_of_others = others.map(|(_, state)| state.invocation).min().unwrap_or(u64::MAX);
-    result
+    let run = figures(&os, set, &ids, now);
+    os.stop(now, &mut doors);
+    Ok(run)
 }
 
-fn end_segment(
-    set: &TaskSet,
-    index: usize,
-    now: u64,
-    task: &mut Candidate,
-    state: &mut State,
-    result: &mut Run,
-) {
-    let bounds = &set.tasks[index].bounds_ns;
-    state.segment += 1;
-    task.begun = state.segment < bounds.len();
-    if !task.begun {
-        let response_ms = (now - state.ready_ns) as f64 / 1e6;
-        result.invocations += 1;
-        task.ready = false;
-        match task.ticket.period_ns {
-            Some(period) => {
-                result.periodic_responses_ms.push(response_ms);
-                result.misses += u64::from(now > task.ticket.next_deadline.as_nanos());
-                task.ticket.next_release = task.ticket.next_deadline;
-                task.ticket.next_deadline = task.ticket.next_release + period;
-                state.ready_ns = task.ticket.next_release.as_nanos();
+fn spec(set: &TaskSet, index: usize) -> TaskSpec {
+    let task = &set.tasks[index];
+    let bounds = &task.bounds_ns;
+    let left = |segment: usize| bounds[segment..].iter().sum();
+    let bounds = Bounds {
+        segments: bounds.clone().into(),
+        remaining: (0..bounds.len()).map(left).collect(),
+    };
+    let spec = TaskSpec::new(format!("task{index}")).bounds(bounds).offset_ns(task.start_ns);
+    match task.period_ns {
+        Some(period_ns) => spec.periodic(period_ns),
+        None => spec,
+    }
+}
+
+/// A task: in each invocation its segments, then it waits for its release, or thinks.
+fn body(set: Arc<TaskSet>, index: usize) -> picnic_os::task::Program {
+    program(move |nic: Nic| async move {
+        let task = &set.tasks[index];
+        let last = task.bounds_ns.len() - 1;
+        for invocation in 0.. {
+            for segment in 0..last {
+                nic.work(set.takes_ns(index, invocation, segment));
+                nic.next_segment(segment as u16 + 1);
+                nic.yield_now().await;
             }
-            None => {
-                result.responses_ms.push(response_ms);
-                state.ready_ns = now + set.thinks_ns(index, state.invocation);
+            let takes_ns = set.takes_ns(index, invocation, last);
+            nic.work(takes_ns);
+            nic.next_segment(0);
+            if task.period_ns.is_some() {
+                nic.next_release().await;
+            } else {
+                // A sleep is counted from the start of its segment.
+                nic.sleep_ns(takes_ns + set.thinks_ns(index, invocation)).await;
             }
         }
-        state.invocation += 1;
-        state.segment = 0;
+    })
+}
+
+fn figures(os: &Os, set: &TaskSet, ids: &[TaskId], now: Time) -> Run {
+    let mut run = Run { fewest_of_others: u64::MAX, ..Run::default() };
+    let mut busy_ns = 0;
+    for line in os.lines() {
+        let counters = &line.counters;
+        busy_ns += counters.busy_ns.get();
+        run.misses += counters.deadline_misses.get();
+        run.overruns += counters.overruns.get();
+        run.invocations += counters.completed.get();
+        if line.period_ns.is_none() {
+            run.fewest_of_others = run.fewest_of_others.min(counters.completed.get());
+        }
     }
-    task.ticket.wcet_ns = bounds[state.segment];
-    task.ticket.remaining_ns = bounds[state.segment..].iter().sum();
+    for (task, &id) in set.tasks.iter().zip(ids) {
+        let Some(times) = os.times(id) else { continue };
+        let sum = match task.period_ns {
+            Some(_) => &mut run.periodic_response_ms,
+            None => &mut run.response_ms,
+        };
+        let figures = times.response.figures();
+        if let (Some(mean), Some(deviation)) = (figures.mean_ns, figures.stddev_ns) {
+            sum.merge(Moments::of(times.response.count(), mean / 1e6, deviation / 1e6));
+        }
+    }
+    run.busy_fraction = busy_ns as f64 / now.as_nanos() as f64;
+    run
 }
