@@ -12,7 +12,7 @@
 //!   gains, and what deadlines it costs, shows what the tickets are for.
 //!
 //! Sets are drawn again if admission refuses them under EDF, or if a task gets to run
-//! fewer than `fewest` times under EDF: its response time would say nothing. Both are
+//! fewer than `fewest` times in 10 s under EDF: its response time would say nothing. Both are
 //! counted. Both favour EDF, and `edf-background` too: where a whole invocation often fits
 //! a gap, it is short against every period, and its carelessness costs few deadlines.
 //!
@@ -40,6 +40,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
+
+/// How long a set runs in virtual time to see which tasks get to run under EDF, in milliseconds.
+const JUDGED_MS: u64 = 10_000;
 
 /// Settings.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
@@ -201,29 +204,42 @@ struct Sum {
 impl Experiment for NicosEdf {
     fn run(&self, progress: &mut dyn FnMut(f64, &str)) -> Result<Outcome, LabError> {
         let settings = &self.0;
+        let milliseconds = settings.milliseconds();
         if settings.world == World::Sim {
-            return self.run_on(&mut |contender, set| {
-                let (scheduler, time) = (contender.make(), settings.milliseconds());
-                processor::run(&mut Virtual::default(), scheduler, set, time)
-            }, progress);
+            return self.run_on(&mut |who, set| in_virtual_time(who, set, milliseconds), progress);
         }
         // One that is not pinned would be moved about, and one that is not alone held up.
         let core = picnic_host::topology::cores().last().copied().unwrap_or(0);
-        self.run_on(&mut |contender, set| {
-            let (set, time) = (set.clone(), settings.milliseconds());
-            let body = move || processor::run(&mut Real::new(), contender.make(), &set, time);
-            let thread = picnic_host::threads::spawn_pinned("nicos-edf".into(), core, body);
-            let joined = thread.map_err(|error| LabError::Failed(error.to_string()))?.join();
-            let panicked = |_| LabError::Failed("the executor's thread panicked".into());
-            joined.map_err(panicked)?.0
-        }, progress)
+        self.run_on(
+            &mut |contender, set| {
+                let set = set.clone();
+                let body =
+                    move || processor::run(&mut Real::new(), contender.make(), &set, milliseconds);
+                let thread = picnic_host::threads::spawn_pinned("nicos-edf".into(), core, body);
+                let joined = thread.map_err(|error| LabError::Failed(error.to_string()))?.join();
+                let panicked = |_| LabError::Failed("the executor's thread panicked".into());
+                joined.map_err(panicked)?.0
+            },
+            progress,
+        )
     }
 }
+
+fn in_virtual_time(
+    contender: Contender,
+    set: &Arc<TaskSet>,
+    milliseconds: u64,
+) -> Result<Run, LabError> {
+    processor::run(&mut Virtual::default(), contender.make(), set, milliseconds)
+}
+
+/// Runs a set under a scheduler, in one of the worlds.
+type RunOn<'a> = dyn FnMut(Contender, &Arc<TaskSet>) -> Result<Run, LabError> + 'a;
 
 impl NicosEdf {
     fn run_on(
         &self,
-        run: &mut dyn FnMut(Contender, &Arc<TaskSet>) -> Result<Run, LabError>,
+        run: &mut RunOn<'_>,
         progress: &mut dyn FnMut(f64, &str),
     ) -> Result<Outcome, LabError> {
         let settings = &self.0;
@@ -247,11 +263,13 @@ impl NicosEdf {
                 refused += 1;
                 continue;
             }
-            let plain = run(CONTENDERS[0], &set)?;
-            if plain.fewest_of_others < settings.fewest {
+            // Judged in virtual time, so that both worlds run the same sets.
+            let judged = in_virtual_time(CONTENDERS[0], &set, JUDGED_MS)?;
+            if judged.fewest_of_others < settings.fewest {
                 starved += 1;
                 continue;
             }
+            let plain = run(CONTENDERS[0], &set)?;
             for (contender, sum) in CONTENDERS[1..].iter().zip(&mut sums[1..]) {
                 sum.add(&run(*contender, &set)?, &plain);
             }
@@ -353,13 +371,13 @@ fn outcome(settings: &Settings, sums: [Sum; 5], draw: u64, refused: u64, starved
                 "{}: {} sets of {} tasks, {} ms each; throughput and response against edf are \
                  medians over sets",
                 settings.world.label(),
-                settings.sets,
+                settings.sets(),
                 settings.tasks,
-                settings.milliseconds
+                settings.milliseconds()
             ),
             format!(
                 "{draw} sets drawn: {refused} refused by admission under edf, {starved} drawn \
-                 again because a task ran fewer than {} times under edf",
+                 again because a task ran fewer than {} times in 10 s under edf",
                 settings.fewest
             ),
             "response: from ready to the end of the invocation, tasks that are not periodic; \
