@@ -6,6 +6,7 @@
 
 use crate::error::ConfigError;
 use crate::fill::FillReceiver;
+use crate::guard::Screen;
 use crate::ledger::{DropReason, QueueLedger, Stage};
 use crate::packet::burst::Burst;
 use crate::packet::desc::Descriptor;
@@ -14,6 +15,7 @@ use crate::packet::pool::ReturnSender;
 use crate::ring::spsc::Producer;
 use crate::stats::TargetCounters;
 use crate::time::Time;
+use std::fmt;
 use std::os::fd::BorrowedFd;
 
 /// One target queue's host side.
@@ -67,13 +69,13 @@ pub trait HostAttachment: Send {
 }
 
 /// The doors of a target queue: delivered, transmitted or dropped, nothing else.
-#[derive(Debug)]
 pub struct QueueOut<'a> {
     returns: &'a mut ReturnSender,
     tx: &'a mut Producer<Descriptor>,
     counters: &'a TargetCounters,
     ledger: &'a QueueLedger,
     fill: Option<&'a mut FillReceiver>,
+    screen: Option<&'a mut dyn Screen>,
     starved: bool,
     delivered: u64,
     bytes: u64,
@@ -93,6 +95,7 @@ impl<'a> QueueOut<'a> {
             counters,
             ledger,
             fill: None,
+            screen: None,
             starved: false,
             delivered: 0,
             bytes: 0,
@@ -103,6 +106,17 @@ impl<'a> QueueOut<'a> {
     #[must_use]
     pub fn with_fill(mut self, fill: &'a mut FillReceiver) -> Self {
         self.fill = Some(fill);
+        self
+    }
+
+    /// The same doors, with somebody who judges what the host sends.
+    #[must_use]
+    pub fn with_screen(mut self, screen: Option<&'a mut (dyn Screen + 'static)>) -> Self {
+        if let Some(screen) = screen
+            && screen.begin()
+        {
+            self.screen = Some(screen);
+        }
         self
     }
 
@@ -138,8 +152,13 @@ impl<'a> QueueOut<'a> {
 
     /// The host sends this packet, to wire `packet.wire` unless a tx function decides otherwise.
     #[inline]
-    pub fn submit(&mut self, packet: Descriptor) {
+    pub fn submit(&mut self, mut packet: Descriptor) {
         self.ledger.made.add(1);
+        if let Some(screen) = &mut self.screen
+            && !screen.passes(&mut packet)
+        {
+            return self.drop(packet, DropReason::Filtered);
+        }
         match self.tx.stage(packet) {
             Ok(()) => {
                 self.ledger.submitted.add(1);
@@ -183,6 +202,12 @@ impl<'a> QueueOut<'a> {
     pub fn drop(&mut self, packet: Descriptor, reason: DropReason) {
         self.ledger.drops.add(reason, Stage::Target, 1);
         self.returns.give_back(packet);
+    }
+}
+
+impl fmt::Debug for QueueOut<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("QueueOut").field("delivered", &self.delivered).finish_non_exhaustive()
     }
 }
 

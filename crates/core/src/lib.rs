@@ -21,6 +21,7 @@ pub mod doorbell;
 pub mod error;
 pub mod fill;
 pub mod function;
+pub mod guard;
 pub mod ledger;
 pub mod out;
 pub mod packet;

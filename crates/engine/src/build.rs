@@ -15,6 +15,7 @@ use picnic_core::doorbell::Doorbell;
 use picnic_core::error::{ConfigError, PoolError};
 use picnic_core::fill;
 use picnic_core::function::Function;
+use picnic_core::guard::Guard;
 use picnic_core::ledger::{Ledger, Stage};
 use picnic_core::out::{Doors, TargetRing};
 use picnic_core::packet::burst::Burst;
@@ -139,6 +140,7 @@ pub struct Parts {
     tx: Vec<Link>,
     attachment: Box<dyn HostAttachment>,
     resident: Option<Box<dyn Resident>>,
+    guard: Option<Box<dyn Guard>>,
 }
 
 impl Parts {
@@ -169,7 +171,12 @@ impl Parts {
         let host = BuildContext { super_frames, ..base };
         let attachment = find(registries.attachments, section)?.build(section, &host)?;
         let resident = (registries.resident)(file)?;
-        Ok(Parts { wires, rx, tx, attachment, resident })
+        Ok(Parts { wires, rx, tx, attachment, resident, guard: None })
+    }
+
+    /// Puts a guard over the card: it looks at packets before everybody else.
+    pub fn guard(&mut self, guard: Box<dyn Guard>) {
+        self.guard = Some(guard);
     }
 
     /// Whether the host sends by itself, so that its descriptors must be slept on.
@@ -207,7 +214,7 @@ pub fn assemble(
     card_doorbell: Arc<dyn Doorbell>,
     instrument: &mut dyn Instrument,
 ) -> Result<Assembled, BuildError> {
-    let Parts { mut wires, rx, tx, mut attachment, resident } = parts;
+    let Parts { mut wires, rx, tx, mut attachment, resident, guard } = parts;
     let (mut pool, returns) = Pool::new(&file.pool, doorbells.len())?;
     let ledger = Arc::new(Ledger::new(doorbells.len()));
     let card_gate = Arc::new(Gate::new());
@@ -248,6 +255,10 @@ pub fn assemble(
             fill_rings.push(sender);
             receiver
         });
+        let guarded = |host| match &guard {
+            Some(guard) => guard.queue(index, host),
+            None => host,
+        };
         queues.push(TargetQueue {
             index,
             ring: ring_consumer,
@@ -255,7 +266,8 @@ pub fn assemble(
             returns,
             tx: tx_producer,
             fill,
-            host: instrument.queue(host, index),
+            host: guarded(instrument.queue(host, index)),
+            screen: guard.as_ref().and_then(|guard| guard.screen(index)),
             counters,
             ledger: ledger.clone(),
             card_gate: card_gate.clone(),
@@ -293,10 +305,11 @@ pub fn assemble(
     if let Some(resident) = &resident {
         resident.attention().connect(card_gate.clone(), card_doorbell);
     }
+    let head = |stage| guard.as_ref().and_then(|guard| guard.function(stage));
     let card = Card {
         wires,
-        rx: Chain::new(Stage::Rx, rx),
-        tx: Chain::new(Stage::Tx, tx),
+        rx: Chain::new(Stage::Rx, rx).behind(head(Stage::Rx)),
+        tx: Chain::new(Stage::Tx, tx).behind(head(Stage::Tx)),
         tx_rings: TxRings::new(tx_rings),
         fill_rings,
         doors,

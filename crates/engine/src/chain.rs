@@ -40,6 +40,8 @@ impl Link {
 
 /// The functions of one direction.
 pub struct Chain {
+    /// The guard: first of all, and not replaced with the functions.
+    head: Option<Link>,
     links: Vec<Link>,
     stage: Stage,
 }
@@ -47,12 +49,22 @@ pub struct Chain {
 impl Chain {
     /// A chain for `Stage::Rx` or `Stage::Tx`.
     pub fn new(stage: Stage, links: Vec<Link>) -> Self {
-        Chain { links, stage }
+        Chain { head: None, links, stage }
+    }
+
+    /// The same chain behind a guard.
+    #[must_use]
+    pub fn behind(mut self, head: Option<Box<dyn Function>>) -> Self {
+        self.head = head.map(|head| Link::new("guard", head));
+        self
     }
 
     /// Takes a burst through all functions; leaves it empty.
     #[inline]
     pub fn run(&mut self, now: Time, burst: &mut Burst, doors: &mut Doors) {
+        if let Some(head) = &mut self.head {
+            step(head, &mut self.links, self.stage, now, burst, doors);
+        }
         run(&mut self.links, self.stage, now, burst, doors);
     }
 
@@ -86,7 +98,7 @@ impl Chain {
 
     /// Packets held by functions.
     pub fn held(&self) -> usize {
-        self.links.iter().map(|link| link.function.held()).sum()
+        self.head.iter().chain(&self.links).map(|link| link.function.held()).sum()
     }
 
     /// The functions, in order.
@@ -110,17 +122,30 @@ fn run(mut links: &mut [Link], stage: Stage, now: Time, burst: &mut Burst, doors
         if burst.is_empty() {
             return;
         }
-        link.counters.packets.add(burst.len() as u64);
-        let mut onward = Rest { links: rest, stage };
-        let mut out = Out::new(now, stage, doors, &mut onward);
-        link.function.process(now, burst, &mut out);
-        let dropped = out.finish();
-        if dropped != 0 {
-            link.counters.dropped.add(u64::from(dropped));
-        }
-        links = onward.links;
+        step(link, rest, stage, now, burst, doors);
+        links = rest;
     }
     end(stage, burst, doors);
+}
+
+/// Takes a burst through one function.
+#[inline(always)]
+fn step(
+    link: &mut Link,
+    rest: &mut [Link],
+    stage: Stage,
+    now: Time,
+    burst: &mut Burst,
+    doors: &mut Doors,
+) {
+    link.counters.packets.add(burst.len() as u64);
+    let mut onward = Rest { links: rest, stage };
+    let mut out = Out::new(now, stage, doors, &mut onward);
+    link.function.process(now, burst, &mut out);
+    let dropped = out.finish();
+    if dropped != 0 {
+        link.counters.dropped.add(u64::from(dropped));
+    }
 }
 
 /// What no function has sent anywhere.

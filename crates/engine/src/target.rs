@@ -13,6 +13,7 @@ use hdrhistogram::Histogram;
 use picnic_core::attachment::{HostQueue, QueueOut};
 use picnic_core::doorbell::Doorbell;
 use picnic_core::fill::FillReceiver;
+use picnic_core::guard::Screen;
 use picnic_core::ledger::Ledger;
 use picnic_core::packet::burst::Burst;
 use picnic_core::packet::desc::Descriptor;
@@ -52,6 +53,8 @@ pub struct TargetQueue {
     /// Empty buffers for a host that sends by itself, until it is to stop.
     pub(crate) fill: Option<FillReceiver>,
     pub(crate) host: Box<dyn HostQueue>,
+    /// Judges what the host sends, if somebody does.
+    pub(crate) screen: Option<Box<dyn Screen>>,
     pub(crate) counters: Arc<TargetCounters>,
     pub(crate) ledger: Arc<Ledger>,
     /// Wakes the borrowed core when there is something to transmit.
@@ -152,7 +155,8 @@ impl TargetQueue {
         let ledger = &self.ledger.queues[usize::from(self.index)];
         ledger.taken.add(packets as u64);
         let submitted = self.counters.transmitted.get();
-        let mut out = QueueOut::new(&mut self.returns, &mut self.tx, &self.counters, ledger);
+        let mut out = QueueOut::new(&mut self.returns, &mut self.tx, &self.counters, ledger)
+            .with_screen(self.screen.as_deref_mut());
         let work_ns = self.host.deliver(now, burst, &mut out);
         // What the host left behind it has looked at: it goes home as delivered.
         for packet in burst.drain() {
@@ -168,8 +172,9 @@ impl TargetQueue {
         let Some(fill) = &mut self.fill else { return 0 };
         let ledger = &self.ledger.queues[usize::from(self.index)];
         let submitted = self.counters.transmitted.get();
-        let mut out =
-            QueueOut::new(&mut self.returns, &mut self.tx, &self.counters, ledger).with_fill(fill);
+        let mut out = QueueOut::new(&mut self.returns, &mut self.tx, &self.counters, ledger)
+            .with_screen(self.screen.as_deref_mut())
+            .with_fill(fill);
         let packets = self.host.transmit(now, &mut out);
         self.state.starved = out.is_starved();
         drop(out);

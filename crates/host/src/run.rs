@@ -17,12 +17,14 @@ use crate::topology::{Placement, available, place};
 use crate::undo::{Machine, Which, restore_all};
 use picnic_core::config::{CardFile, Priority};
 use picnic_core::doorbell::Doorbell;
+use picnic_core::error::ConfigError;
 use picnic_core::time::Time;
 use picnic_engine::build::{Assembled, Instrument, NoInstrument, Parts, Registries, assemble};
 use picnic_engine::poll::Card;
 use picnic_engine::swap::Controller;
 use picnic_engine::target::Target;
 use picnic_engine::view::View;
+use picnic_os::filter::{self, Filters};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
@@ -53,6 +55,7 @@ pub fn registries() -> Registries {
 pub fn check(file: &CardFile) -> Result<Placement, HostError> {
     let placement = place(file, &available())?;
     Parts::build(file, &registries(), &mut NoInstrument)?;
+    filter::config::add(&Filters::new(file.host.queues), &file.filters)?;
     crate::instrument::check(file)?;
     Ok(placement)
 }
@@ -87,6 +90,8 @@ pub struct Running {
     /// For changes while it runs. `None` once somebody has taken it: commands come from one
     /// place only.
     pub controller: Option<Controller>,
+    /// Its filters, to be changed from any thread.
+    pub filters: Filters,
     /// Where it runs.
     pub placement: Placement,
     monitor: Monitor,
@@ -131,11 +136,31 @@ pub fn start_from(
     registries: &Registries,
     instrument: &mut dyn Instrument,
 ) -> Result<Running, HostError> {
+    if let Some(section) = &file.sciron {
+        // Not to be taken for a firewall that is there.
+        let message = "found in a program without SCIRON, allowed with picnic run";
+        return Err(section.locate(ConfigError::new("", message)).into());
+    }
+    start_filtered(file, registries, instrument, Filters::new(file.host.queues))
+}
+
+/// Starts a card with filters that are there already; those of the card file stand behind them.
+///
+/// # Errors
+/// As [`start`].
+pub fn start_filtered(
+    file: &CardFile,
+    registries: &Registries,
+    instrument: &mut dyn Instrument,
+    filters: Filters,
+) -> Result<Running, HostError> {
     // What killed runs have left behind, before the cores are counted.
     let cleaned = restore_all(&Machine::this(), Which::Stale);
     let mut placement = place(file, &available())?;
     placement.warnings.extend(isolate::told(cleaned));
-    let parts = Parts::build(file, registries, instrument)?;
+    let mut parts = Parts::build(file, registries, instrument)?;
+    filter::config::add(&filters, &file.filters)?;
+    parts.guard(Box::new(filters.clone()));
     let real_time = match file.host.priority {
         Priority::Auto => parts.wants_real_time(),
         Priority::Normal => false,
@@ -208,6 +233,7 @@ pub fn start_from(
     Ok(Running {
         view,
         controller: Some(controller),
+        filters,
         placement,
         monitor,
         isolated,

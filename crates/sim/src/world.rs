@@ -29,6 +29,7 @@ use picnic_engine::poll::Card;
 use picnic_engine::swap::{Answer, Command, Controller};
 use picnic_engine::target::Target;
 use picnic_engine::view::View;
+use picnic_os::filter::{self, Filters};
 use picnic_ports::app::App;
 use picnic_ports::generator::Generator;
 use picnic_ports::middleware::fault;
@@ -110,6 +111,7 @@ pub struct Simulation {
     rings: Arc<Rings>,
     rung: Vec<Actor>,
     controller: Controller,
+    filters: Filters,
     commands: BTreeMap<u64, Command>,
     command_count: u64,
     answers: Vec<(Time, Answer)>,
@@ -166,7 +168,10 @@ impl Simulation {
             .collect();
         let digest = Digest::default();
         let mut instrument = Digesting { digest: digest.clone(), inner: instrument };
-        let parts = Parts::build(file, registries, &mut instrument)?;
+        let mut parts = Parts::build(file, registries, &mut instrument)?;
+        let filters = Filters::new(file.host.queues);
+        filter::config::add(&filters, &file.filters)?;
+        parts.guard(Box::new(filters.clone()));
         let Assembled { card, queues, controller, view } =
             assemble(file, parts, &doorbells, doorbell(Actor::Card), &mut instrument)?;
 
@@ -195,6 +200,7 @@ impl Simulation {
             rings,
             rung: Vec::new(),
             controller,
+            filters,
             commands: BTreeMap::new(),
             command_count: 0,
             answers: Vec::new(),
@@ -225,6 +231,11 @@ impl Simulation {
     /// The card's counters.
     pub fn view(&self) -> &View {
         &self.view
+    }
+
+    /// The card's filters. A change is seen at the next burst.
+    pub fn filters(&self) -> &Filters {
+        &self.filters
     }
 
     /// What has happened.

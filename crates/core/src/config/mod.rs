@@ -48,6 +48,8 @@ pub const LONGEST_FILE: usize = 1 << 20;
 const MOST_WIRES: usize = 255;
 /// Functions of a chain.
 const MOST_FUNCTIONS: usize = 64;
+/// `[[filter]]` sections; more belong into a file of rules.
+const MOST_FILTERS: usize = 256;
 
 /// A whole card file.
 #[derive(Debug)]
@@ -62,6 +64,10 @@ pub struct CardFile {
     pub rx: Vec<Section>,
     /// `[[tx]]`, in order.
     pub tx: Vec<Section>,
+    /// `[[filter]]`, in order; NIC OS reads them.
+    pub filters: Vec<Section>,
+    /// `[sciron]`, if there is one: a firewall's file of rules, and where they are to be.
+    pub sciron: Option<Section>,
     /// `[host]`.
     pub host: HostSection,
     /// `[interrupt]`.
@@ -115,12 +121,14 @@ impl CardFile {
             return Err(source.error(None, String::new(), too_long()));
         }
         let root = source.table()?.into_inner();
-        const TOP: [&str; 10] = [
+        const TOP: [&str; 12] = [
             "card",
             "pool",
             "wire",
             "rx",
             "tx",
+            "filter",
+            "sciron",
             "host",
             "interrupt",
             "isolation",
@@ -139,6 +147,14 @@ impl CardFile {
             wires: wires(&source, &root)?,
             rx: chain(&source, &root, "rx")?,
             tx: chain(&source, &root, "tx")?,
+            filters: filters(&source, &root)?,
+            sciron: match table_of(&source, &root, "sciron")? {
+                Some(table) => {
+                    let path = "sciron".into();
+                    Some(Section::of(&source, table, path, &[], "sciron", Some("sciron"))?)
+                }
+                None => None,
+            },
             host: host(&source, &root)?,
             interrupt: read_section(&source, &root, "interrupt")?,
             isolation: read_section(&source, &root, "isolation")?,
@@ -370,6 +386,15 @@ fn chain(
             sections.collect()
         }
     }
+}
+
+fn filters(source: &Arc<Source>, root: &DeTable<'_>) -> Result<Vec<Section>, ConfigError> {
+    let tables = tables_of(source, root, "filter", 0..=MOST_FILTERS)?.unwrap_or_default();
+    let sections = tables.into_iter().enumerate().map(|(index, table)| {
+        let path = format!("filter[{index}]");
+        Section::of(source, table, path, &[], "filter", Some("filter"))
+    });
+    sections.collect()
 }
 
 fn host(source: &Arc<Source>, root: &DeTable<'_>) -> Result<HostSection, ConfigError> {

@@ -15,13 +15,16 @@ use super::config::Keys;
 use super::exchange::Exchange;
 use super::function::FilterFunction;
 use super::hook::Hooks;
-use super::queue::FilteredQueue;
+use super::queue::{FilterScreen, FilteredQueue};
 use super::reader::Reader;
 use super::table::NO_HOOK;
 use super::text::Reason;
 use super::{Action, Direction, Filter, MOST_FILTERS, Match, Place};
 use list::List;
 use picnic_core::attachment::HostQueue;
+use picnic_core::function::Function;
+use picnic_core::guard::{Guard, Screen};
+use picnic_core::ledger::Stage;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -161,21 +164,18 @@ impl Filters {
     }
 
     /// The filters at the card, for the head of a chain. One for each direction.
-    pub fn function(&self, direction: Direction) -> FilterFunction {
+    pub fn head(&self, direction: Direction) -> FilterFunction {
         let inner = self.lock();
         let list = usize::from(direction == Direction::Tx);
         FilterFunction(Reader::new(inner.lists[list].exchange(0), direction == Direction::Rx))
     }
 
-    /// The filters at the driver, before a host queue. Of a queue that the card does not have,
-    /// the host queue itself.
-    pub fn queue(&self, queue: u16, host: Box<dyn HostQueue>) -> Box<dyn HostQueue> {
+    /// The filters at the driver of a queue, if the card has it.
+    fn at_driver(&self, direction: Direction, queue: u16) -> Option<Reader> {
         let inner = self.lock();
-        if queue >= inner.queues {
-            return host;
-        }
-        let reader = Reader::new(inner.lists[2].exchange(usize::from(queue)), false);
-        Box::new(FilteredQueue { host, reader })
+        let list = 2 + usize::from(direction == Direction::Tx);
+        let known = queue < inner.queues;
+        known.then(|| Reader::new(inner.lists[list].exchange(usize::from(queue)), false))
     }
 
     /// Adds a filter behind those of its group with the same priority.
@@ -304,6 +304,24 @@ impl Filters {
     /// change takes it with its next.
     pub fn is_taken(&self) -> bool {
         self.lock().lists.iter().all(List::is_taken)
+    }
+}
+
+impl Guard for Filters {
+    fn function(&self, stage: Stage) -> Option<Box<dyn Function>> {
+        let direction = if stage == Stage::Tx { Direction::Tx } else { Direction::Rx };
+        Some(Box::new(self.head(direction)))
+    }
+
+    fn queue(&self, queue: u16, host: Box<dyn HostQueue>) -> Box<dyn HostQueue> {
+        match self.at_driver(Direction::Rx, queue) {
+            Some(reader) => Box::new(FilteredQueue { host, reader }),
+            None => host,
+        }
+    }
+
+    fn screen(&self, queue: u16) -> Option<Box<dyn Screen>> {
+        Some(Box::new(FilterScreen(self.at_driver(Direction::Tx, queue)?)))
     }
 }
 

@@ -9,7 +9,7 @@ use picnic_core::out::Out;
 use picnic_core::packet::burst::Burst;
 use picnic_core::time::Time;
 
-/// The filters of one chain; see [`Filters::function`](super::Filters::function).
+/// The filters of one chain; see [`Filters::head`](super::Filters::head).
 #[derive(Debug)]
 pub struct FilterFunction(pub(super) Reader);
 

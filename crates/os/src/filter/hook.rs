@@ -15,6 +15,7 @@
 //! Guarantees: a hook that panics is not called again; the filter matches nothing from then on
 //! and is shown as `broken`. The card goes on.
 
+use crate::mailbox::MailboxSender;
 use picnic_core::function::PacketMut;
 use picnic_core::packet::desc::Descriptor;
 use picnic_core::time::Time;
@@ -99,6 +100,20 @@ pub trait Handover: Send {
     /// Packets taken and not ended yet that nobody else enters into the ledger as held.
     fn held(&self) -> usize {
         0
+    }
+}
+
+/// A task's mailbox; what is in it NIC OS enters into the ledger.
+impl Handover for MailboxSender {
+    fn hand_over(&mut self, _now: Time, packet: Descriptor) -> Result<(), Descriptor> {
+        self.push(packet)
+    }
+}
+
+/// A task's mailbox, for a filter that delivers to it.
+impl From<MailboxSender> for Hooks {
+    fn from(mailbox: MailboxSender) -> Self {
+        Hooks { handover: Some(Box::new(mailbox)), ..Hooks::default() }
     }
 }
 

@@ -1,15 +1,19 @@
-//! Filters at the driver: the same code on the target core, before the host sees the packet.
+//! Filters at the driver: the same code on the target core, next to the host.
+//!
+//! On rx before the host sees the packet, on tx before it is on the tx ring.
 //!
 //! Guarantees: as at the card; what is dropped is counted at the stage `target`.
 
 use super::reader::Reader;
 use picnic_core::attachment::{HostQueue, QueueOut};
+use picnic_core::guard::Screen;
 use picnic_core::ledger::DropReason;
 use picnic_core::packet::burst::Burst;
+use picnic_core::packet::desc::Descriptor;
 use picnic_core::time::Time;
 use std::os::fd::BorrowedFd;
 
-/// A host queue behind filters; see [`Filters::queue`](super::Filters::queue).
+/// A host queue behind filters; made by [`Filters`](super::Filters).
 pub struct FilteredQueue {
     pub(super) host: Box<dyn HostQueue>,
     pub(super) reader: Reader,
@@ -37,6 +41,20 @@ impl HostQueue for FilteredQueue {
 
     fn report(&self) -> Vec<String> {
         self.host.report()
+    }
+}
+
+/// Filters on what a host sends; made by [`Filters`](super::Filters).
+#[derive(Debug)]
+pub struct FilterScreen(pub(super) Reader);
+
+impl Screen for FilterScreen {
+    fn begin(&mut self) -> bool {
+        self.0.refresh()
+    }
+
+    fn passes(&mut self, packet: &mut Descriptor) -> bool {
+        self.0.passes(packet)
     }
 }
 

@@ -122,6 +122,15 @@ impl Reader {
         }
     }
 
+    /// Judges one packet; false if it is to be dropped.
+    pub fn passes(&mut self, packet: &mut Descriptor) -> bool {
+        let Delivery { table, pages, hooks, .. } = &mut self.delivery;
+        let layers = if table.needs_layers { packet.parse() } else { Layers::default() };
+        let first = AnyKey::of(&layers, packet).find_from(table, 0);
+        let mut judge = Judge { table, pages, hooks, can_steer: self.can_steer, delivers: false };
+        matches!(judge.decide(packet, &layers, first), Decision::On)
+    }
+
     /// Packets handed over and entered into the ledger here.
     pub fn held(&self) -> usize {
         let hooks = self.delivery.hooks.iter();

@@ -1,0 +1,30 @@
+//! Guards: who looks at packets before everybody else, at the card and at the driver.
+//!
+//! A card has one guard at most: NIC OS's filters, as a rule. It stands at the head of both
+//! chains, before each host queue, and before each tx ring. It stays when chains are swapped.
+
+use crate::attachment::HostQueue;
+use crate::function::Function;
+use crate::ledger::Stage;
+use crate::packet::desc::Descriptor;
+
+/// Makes what stands guard over a card, once for each place.
+pub trait Guard {
+    /// The head of the rx or tx chain, on the borrowed core.
+    fn function(&self, stage: Stage) -> Option<Box<dyn Function>>;
+
+    /// What the target core is to take for the host queue.
+    fn queue(&self, queue: u16, host: Box<dyn HostQueue>) -> Box<dyn HostQueue>;
+
+    /// What the target core asks about each packet that the host sends.
+    fn screen(&self, queue: u16) -> Option<Box<dyn Screen>>;
+}
+
+/// Judges what a host sends, on the target core, before it is on the tx ring.
+pub trait Screen: Send {
+    /// Called before each burst; false if it will let all of it pass, and need not be asked.
+    fn begin(&mut self) -> bool;
+
+    /// Whether a packet may be sent. One that may not is dropped as filtered.
+    fn passes(&mut self, packet: &mut Descriptor) -> bool;
+}

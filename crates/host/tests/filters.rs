@@ -1,0 +1,188 @@
+//! Filters of a card that runs: at the card and at the driver, both ways, changed meanwhile.
+
+use picnic_core::config::CardFile;
+use picnic_host::report::Report;
+use picnic_host::run::{Running, check, start};
+use picnic_os::filter::{
+    Action, Direction, Filter, Filters, FiveTuple, Match, Place, PortRange, Protocol,
+};
+use std::time::{Duration, Instant};
+
+fn card(text: &str) -> CardFile {
+    CardFile::parse(text, None).unwrap()
+}
+
+fn run_to_end(running: Running) -> Report {
+    let give_up = Instant::now() + Duration::from_secs(20);
+    while !running.is_finished() && Instant::now() < give_up {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    stop(running)
+}
+
+fn stop(running: Running) -> Report {
+    let report = running.stop().unwrap();
+    assert!(report.ledger.balanced(), "{:?}", report.ledger);
+    assert_eq!(report.buffers_missing, 0);
+    report
+}
+
+const FINITE: &str = "[[wire]]\nport = \"generator\"\npackets = 20000\nflows = 64\n\
+                      [host]\nattachment = \"app\"\nmode = \"echo\"\nqueues = 2\n";
+
+#[test]
+fn filters_of_the_card_file_are_there_from_the_first_packet() {
+    for (place, stage) in [("nic", "rx"), ("driver", "target")] {
+        let text = format!(
+            "{FINITE}[[filter]]\nname = \"all\"\nplace = \"{place}\"\naction = \"count\"\n\
+             [[filter]]\nname = \"wall\"\nplace = \"{place}\"\naction = \"drop\"\n"
+        );
+        let running = start(&card(&text)).unwrap();
+        let filters = running.filters.clone();
+        let report = run_to_end(running);
+        assert_eq!(report.ledger.delivered, 0);
+        assert_eq!(report.ledger.drops_by_stage[&format!("filtered@{stage}")], 20_000);
+        let counts: Vec<_> = filters.list().iter().map(|listing| listing.packets).collect();
+        assert_eq!(counts, [20_000; 2]);
+    }
+}
+
+#[test]
+fn what_the_host_sends_is_filtered_at_both_places() {
+    for (place, stage) in [("nic", "tx"), ("driver", "target")] {
+        let text = format!(
+            "{FINITE}[[filter]]\nname = \"wall\"\nplace = \"{place}\"\ndirection = \"tx\"\n\
+             action = \"drop\"\nprotocol = \"udp\"\n[[filter]]\nname = \"rest\"\n\
+             place = \"{place}\"\ndirection = \"tx\"\n"
+        );
+        let running = start(&card(&text)).unwrap();
+        let filters = running.filters.clone();
+        let report = run_to_end(running);
+        let [wall, rest] = &filters.list()[..] else { panic!() };
+        assert_eq!(report.ledger.delivered, 20_000);
+        assert_eq!(wall.packets + rest.packets, 20_000, "{place}");
+        let drops = report.ledger.drops_by_stage.get(&format!("filtered@{stage}"));
+        assert_eq!(drops.copied().unwrap_or(0), wall.packets, "{place}");
+    }
+}
+
+/// Two halves of all packets, each dropped by a filter of its own, replaced by others that do
+/// the same: at no moment is one of them let through.
+#[test]
+fn a_reload_has_no_gap() {
+    for place in [Place::Nic, Place::Driver] {
+        let wall = |count: u16| {
+            let rule = |number: u16| {
+                let tuple = FiveTuple {
+                    protocol: Some(Protocol::TCP),
+                    destination_ports: PortRange::one(number),
+                    ..FiveTuple::default()
+                };
+                let filter = Filter::new(format!("rule-{number}"), tuple, Action::Drop);
+                filter.in_group("wall").at(place)
+            };
+            let end = Filter::new(format!("end-{count}"), Match::Any, Action::Drop);
+            let end = end.in_group("wall").at(place).with_priority(200);
+            (0..count).map(rule).chain([end]).collect::<Vec<_>>()
+        };
+        let mut text = "[[wire]]\nport = \"generator\"\n[host]\nqueues = 2\n".to_owned();
+        text += "[[filter]]\nname = \"end\"\ngroup = \"wall\"\naction = \"drop\"\n";
+        text += if place == Place::Nic { "place = \"nic\"\n" } else { "place = \"driver\"\n" };
+        let running = start(&card(&text)).unwrap();
+        let filters = running.filters.clone();
+        let end = Instant::now() + Duration::from_millis(500);
+        let mut reloads = 0;
+        while Instant::now() < end {
+            filters.replace(&["wall"], wall([3, 60, 17, 1][reloads % 4])).unwrap();
+            reloads += 1;
+        }
+        let report = stop(running);
+        assert!(reloads > 4);
+        assert_eq!(report.ledger.delivered, 0, "{place:?}");
+        assert!(report.ledger.dropped > 0);
+    }
+}
+
+/// Every packet is counted by a filter that stays, whatever comes and goes around it.
+#[test]
+fn counters_are_exact_while_filters_come_and_go() {
+    let running = start(&card(FINITE)).unwrap();
+    let filters = running.filters.clone();
+    let count = |filters: &Filters, direction, place| {
+        let all = Filter::new("all", Match::Any, Action::Count).on(direction).at(place);
+        filters.add(all.with_priority(i32::MIN)).unwrap()
+    };
+    drop(stop(running));
+
+    let text = FINITE.replace("20000", "300000");
+    let text = text
+        + "[[filter]]\nname = \"all\"\npriority = -5\n[[filter]]\nname = \"all\"\npriority = -5\n\
+           place = \"driver\"\n";
+    let running = start(&card(&text)).unwrap();
+    let filters_now = running.filters.clone();
+    let mut added = Vec::new();
+    let mut round = 0_u16;
+    while !running.is_finished() {
+        round = round.wrapping_add(1);
+        let tuple =
+            FiveTuple { source_ports: PortRange::one(round), ..FiveTuple::default() };
+        let place = if round.is_multiple_of(2) { Place::Nic } else { Place::Driver };
+        let filter = Filter::new("passing", tuple, Action::Count).at(place);
+        added.push(filters_now.add(filter).unwrap());
+        if added.len() > 40 {
+            filters_now.remove(added.swap_remove(usize::from(round) % 40)).unwrap();
+        }
+    }
+    let report = stop(running);
+    assert_eq!(report.ledger.delivered, 300_000);
+    for listing in filters_now.list().iter().filter(|listing| listing.filter.name == "all") {
+        assert_eq!(listing.packets, 300_000, "{:?}", listing.filter.place);
+    }
+    // A card that has stopped takes changes all the same; nobody sees them.
+    count(&filters, Direction::Tx, Place::Driver);
+}
+
+#[test]
+fn a_wrong_filter_is_told_with_its_line() {
+    let error = |filter: &str| {
+        let file = card(&format!("[host]\nqueues = 2\n[[filter]]\n{filter}"));
+        check(&file).unwrap_err().to_string()
+    };
+    let cases = [
+        ("action = \"steer\"\nqueue = 2\n", "card:5: filter[0].queue: found 2, allowed is 0 to 1"),
+        (
+            "name = \"a\"\nsource = \"10.0.0.1/8\"\n",
+            "card:5: filter[0].source: found 10.0.0.1/8, allowed is 10.0.0.0/8: the bits behind \
+             the prefix must be zero",
+        ),
+        (
+            "destination_ports = \"90-80\"\n",
+            "card:4: filter[0].destination_ports: found 90-80, allowed is any, a port, or a range \
+             as in 1024-2047, of 0 to 65535, low first",
+        ),
+        ("start = 3\n", "card:3: filter[0].values: found none, allowed is one, for a pattern"),
+        (
+            "start = 3\nvalues = [\"0g\"]\n",
+            "card:5: filter[0].values: found \"0g\", allowed is hexadecimal digits, two for each \
+             byte",
+        ),
+        (
+            "start = 3\nvalues = [\"00\", \"0000\"]\n",
+            "card:5: filter[0].values: found 2 bytes, allowed is 1, as many as the mask has",
+        ),
+        (
+            "start = 3\nvalues = [\"00\"]\nprotocol = \"tcp\"\n",
+            "card:4: filter[0].start: found keys of two kinds, allowed is the keys of a \
+             five-tuple, or those of a pattern, or neither",
+        ),
+        (
+            "action = \"drop\"\nmark = 1\n",
+            "card:5: filter[0].mark: found one, allowed is one with action = \"mark\" alone",
+        ),
+    ];
+    for (text, message) in cases {
+        assert_eq!(error(text), message);
+    }
+    assert!(error("action = \"dorp\"\n").contains("card:4: filter[0].action: unknown variant"));
+    assert!(error("protocoll = \"tcp\"\n").contains("unknown field `protocoll`"));
+}

@@ -1,0 +1,116 @@
+//! Frames of all kinds: VLAN tags, IPv4, IPv6, fragments, ARP, cut short.
+
+use proptest::prelude::*;
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+/// What a frame is made of.
+#[derive(Clone, Debug)]
+pub struct Frame {
+    pub tags: usize,
+    pub ether_type: u16,
+    pub source: u32,
+    pub destination: u32,
+    pub protocol: u8,
+    pub fragment: u16,
+    pub ports: (u16, u16),
+    /// Bytes left of it.
+    pub cut: usize,
+}
+
+impl Default for Frame {
+    fn default() -> Self {
+        Frame {
+            tags: 0,
+            ether_type: 0x0800,
+            source: 0x0a00_0001,
+            destination: 0x0a00_0002,
+            protocol: 17,
+            fragment: 0,
+            ports: (1000, 2000),
+            cut: usize::MAX,
+        }
+    }
+}
+
+/// An IPv6 address that holds an IPv4 one, first and last.
+pub fn wide(address: Ipv4Addr) -> Ipv6Addr {
+    let [a, b, c, d] = address.octets();
+    Ipv6Addr::from([a, b, c, d, 0, 0, 0, 0, 0, 0, 0, 0, a, b, c, d])
+}
+
+impl Frame {
+    pub fn bytes(&self) -> Vec<u8> {
+        let mut l4 = [0_u8; 28];
+        l4[..2].copy_from_slice(&self.ports.0.to_be_bytes());
+        l4[2..4].copy_from_slice(&self.ports.1.to_be_bytes());
+        match self.protocol {
+            6 => l4[12] = 0x50,
+            17 => l4[5] = 28,
+            _ => {}
+        }
+        let mut frame = vec![0x11; 12];
+        for _ in 0..self.tags {
+            frame.extend([0x81, 0x00, 0x00, 0x05]);
+        }
+        frame.extend(self.ether_type.to_be_bytes());
+        match self.ether_type {
+            0x0800 => {
+                let mut header = [0_u8; 20];
+                header[0] = 0x45;
+                header[3] = 48;
+                header[6..8].copy_from_slice(&self.fragment.to_be_bytes());
+                header[8] = 64;
+                header[9] = self.protocol;
+                header[12..16].copy_from_slice(&self.source.to_be_bytes());
+                header[16..20].copy_from_slice(&self.destination.to_be_bytes());
+                frame.extend(header);
+            }
+            0x86dd => {
+                let mut header = [0_u8; 40];
+                header[0] = 0x60;
+                header[5] = 28;
+                header[6] = self.protocol;
+                header[7] = 64;
+                header[8..24].copy_from_slice(&wide(self.source.into()).octets());
+                header[24..40].copy_from_slice(&wide(self.destination.into()).octets());
+                frame.extend(header);
+            }
+            _ => {}
+        }
+        frame.extend(l4);
+        frame.truncate(self.cut.max(1));
+        frame
+    }
+}
+
+/// Addresses close together, so that prefixes meet.
+pub fn address() -> impl Strategy<Value = Ipv4Addr> {
+    (any::<u32>(), 0..3_u8).prop_map(|(bits, how)| {
+        Ipv4Addr::from(match how {
+            0 => bits & 0x8001_0003,
+            1 => bits & 3,
+            _ => bits,
+        })
+    })
+}
+
+pub fn frame() -> impl Strategy<Value = Vec<u8>> {
+    let ether_type = prop_oneof![5 => Just(0x0800), 4 => Just(0x86dd), 1 => Just(0x0806)];
+    let protocol = prop_oneof![3 => Just(6), 3 => Just(17), 1 => Just(1), 1 => any::<u8>()];
+    let cut = prop_oneof![6 => Just(usize::MAX), 1 => 1..90_usize];
+    let fragment = prop_oneof![6 => Just(0), 1 => Just(0x2000), 1 => Just(0x0010)];
+    (0..3_usize, ether_type, address(), address(), protocol, fragment, (0..8_u16, 0..8_u16), cut)
+        .prop_map(|(tags, ether_type, source, destination, protocol, fragment, ports, cut)| {
+            Frame {
+                tags,
+                ether_type,
+                source: source.into(),
+                destination: destination.into(),
+                protocol,
+                fragment,
+                ports,
+                cut,
+            }
+            .bytes()
+        })
+}
