@@ -124,8 +124,7 @@ fn counters_are_exact_while_filters_come_and_go() {
     let mut round = 0_u16;
     while !running.is_finished() {
         round = round.wrapping_add(1);
-        let tuple =
-            FiveTuple { source_ports: PortRange::one(round), ..FiveTuple::default() };
+        let tuple = FiveTuple { source_ports: PortRange::one(round), ..FiveTuple::default() };
         let place = if round.is_multiple_of(2) { Place::Nic } else { Place::Driver };
         let filter = Filter::new("passing", tuple, Action::Count).at(place);
         added.push(filters_now.add(filter).unwrap());
