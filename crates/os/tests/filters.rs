@@ -92,7 +92,7 @@ fn ping_drop_drops_pings_and_nothing_else() {
     assert_eq!(card.filters.get(tx).unwrap().packets, 0);
     assert_eq!(card.dropped(DropReason::Filtered, Stage::Rx), 2);
     card.filters.remove(rx).unwrap();
-    assert_eq!(card.run(&[ping.clone()]).len(), 1);
+    assert_eq!(card.run(std::slice::from_ref(&ping)).len(), 1);
 }
 
 #[test]

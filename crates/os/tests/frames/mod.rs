@@ -5,16 +5,16 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// What a frame is made of.
 #[derive(Clone, Debug)]
-pub struct Frame {
-    pub tags: usize,
-    pub ether_type: u16,
-    pub source: u32,
-    pub destination: u32,
-    pub protocol: u8,
-    pub fragment: u16,
-    pub ports: (u16, u16),
+pub(crate) struct Frame {
+    pub(crate) tags: usize,
+    pub(crate) ether_type: u16,
+    pub(crate) source: u32,
+    pub(crate) destination: u32,
+    pub(crate) protocol: u8,
+    pub(crate) fragment: u16,
+    pub(crate) ports: (u16, u16),
     /// Bytes left of it.
-    pub cut: usize,
+    pub(crate) cut: usize,
 }
 
 impl Default for Frame {
@@ -33,13 +33,13 @@ impl Default for Frame {
 }
 
 /// An IPv6 address that holds an IPv4 one, first and last.
-pub fn wide(address: Ipv4Addr) -> Ipv6Addr {
+pub(crate) fn wide(address: Ipv4Addr) -> Ipv6Addr {
     let [a, b, c, d] = address.octets();
     Ipv6Addr::from([a, b, c, d, 0, 0, 0, 0, 0, 0, 0, 0, a, b, c, d])
 }
 
 impl Frame {
-    pub fn bytes(&self) -> Vec<u8> {
+    pub(crate) fn bytes(&self) -> Vec<u8> {
         let mut l4 = [0_u8; 28];
         l4[..2].copy_from_slice(&self.ports.0.to_be_bytes());
         l4[2..4].copy_from_slice(&self.ports.1.to_be_bytes());
@@ -84,7 +84,7 @@ impl Frame {
 }
 
 /// Addresses close together, so that prefixes meet.
-pub fn address() -> impl Strategy<Value = Ipv4Addr> {
+pub(crate) fn address() -> impl Strategy<Value = Ipv4Addr> {
     (any::<u32>(), 0..3_u8).prop_map(|(bits, how)| {
         Ipv4Addr::from(match how {
             0 => bits & 0x8001_0003,
@@ -94,7 +94,7 @@ pub fn address() -> impl Strategy<Value = Ipv4Addr> {
     })
 }
 
-pub fn frame() -> impl Strategy<Value = Vec<u8>> {
+pub(crate) fn frame() -> impl Strategy<Value = Vec<u8>> {
     let ether_type = prop_oneof![5 => Just(0x0800), 4 => Just(0x86dd), 1 => Just(0x0806)];
     let protocol = prop_oneof![3 => Just(6), 3 => Just(17), 1 => Just(1), 1 => any::<u8>()];
     let cut = prop_oneof![6 => Just(usize::MAX), 1 => 1..90_usize];
