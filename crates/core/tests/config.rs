@@ -112,7 +112,8 @@ fn moderation_follows_the_keys() {
 
 #[test]
 fn unknown_names_are_told_with_those_there_are() {
-    let sections = "card, pool, wire, rx, tx, host, interrupt, isolation, control, trace";
+    let sections =
+        "card, pool, wire, rx, tx, filter, sciron, host, interrupt, isolation, control, trace";
     assert_eq!(told("[cord]\n"), format!("1: cord: unknown section, allowed: {sections}"));
     assert_eq!(told("\nx = 1"), format!("2: x: unknown section, allowed: {sections}"));
     assert_eq!(
