@@ -1,8 +1,8 @@
 //! The command line.
 
 use crate::bench::BenchArgs;
-use crate::commands::ctl::CtlArgs;
 use crate::commands::lab::LabArgs;
+use crate::commands::{capture::CaptureArgs, ctl::CtlArgs};
 use crate::commands::{card::CardCommandArgs, check::CheckArgs, components::ComponentsArgs};
 use crate::commands::{cleanup::CleanupArgs, isolate::IsolateArgs};
 use crate::commands::{completions::CompletionsArgs, demo::DemoArgs, run::RunArgs};
@@ -30,6 +30,7 @@ Examples:
   picnic run my.toml --json       run it; figures for programs
   picnic functions rss            the keys of a function
   picnic ctl stats                the figures of a running card
+  picnic capture | tshark -r -    its packets
 
 Exit codes: 0 good, 1 failed, 2 usage or card file.";
 
@@ -55,6 +56,8 @@ pub(crate) enum Command {
     Lab(LabArgs),
     /// Ask and change a running card
     Ctl(CtlArgs),
+    /// Write the packets of a running card to a file or pipe, as pcapng
+    Capture(CaptureArgs),
     /// Keep interrupts and processes off the borrowed core: plan, apply, restore
     Isolate(IsolateArgs),
     /// Take back what commands that were killed have changed on this machine

@@ -6,8 +6,12 @@ use clap::Args;
 use picnic_core::error::ConfigError;
 use picnic_host::control::protocol::{self, INVALID_PARAMS, METHOD_NOT_FOUND};
 use picnic_host::control::socket::{Found, folders, running};
+use rustix::cmsg_space;
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use serde_json::{Value, json};
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, IoSlice, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::BorrowedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -126,6 +130,45 @@ impl Connection {
         let sent = self.stream.get_mut().write_all(line.as_bytes());
         sent.map_err(|error| self.explain(&error))?;
         Ok(self.calls)
+    }
+
+    /// Calls a method with an open file for it, and waits for its result.
+    ///
+    /// # Errors
+    /// What the card says, or that it says nothing.
+    pub(crate) fn call_with(
+        &mut self,
+        file: BorrowedFd<'_>,
+        method: &str,
+        params: Value,
+    ) -> anyhow::Result<Value> {
+        self.calls += 1;
+        let line = call_line(self.calls, method, params);
+        let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
+        let mut along = SendAncillaryBuffer::new(&mut space);
+        let files = [file];
+        along.push(SendAncillaryMessage::ScmRights(&files));
+        let parts = [IoSlice::new(line.as_bytes())];
+        let sent = sendmsg(self.stream.get_ref(), &parts, &mut along, SendFlags::NOSIGNAL);
+        let sent = sent.map_err(|error| self.explain(&error.into()))?;
+        let rest = self.stream.get_mut().write_all(&line.as_bytes()[sent..]);
+        rest.map_err(|error| self.explain(&error))?;
+        self.result(self.calls)
+    }
+
+    /// The answer to a call, if it comes within a short time.
+    pub(crate) fn poll(&mut self, id: u64, wait: Duration) -> anyhow::Result<Option<Value>> {
+        self.stream.get_ref().set_read_timeout(Some(wait))?;
+        let ready = match self.stream.fill_buf() {
+            Ok(_) => true,
+            Err(error) => match error.kind() {
+                io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => false,
+                io::ErrorKind::Interrupted => false,
+                _ => return Err(self.explain(&error)),
+            },
+        };
+        self.stream.get_ref().set_read_timeout(Some(PATIENCE))?;
+        if ready { self.result(id).map(Some) } else { Ok(None) }
     }
 
     /// The result of a call.

@@ -81,6 +81,80 @@ pub trait Instrument {
     }
 }
 
+/// Two that look on: the second wraps what the first has wrapped.
+impl<A: Instrument, B: Instrument> Instrument for (A, B) {
+    fn wire(&mut self, port: Box<dyn WirePort>, index: usize, name: &str) -> Box<dyn WirePort> {
+        let port = self.0.wire(port, index, name);
+        self.1.wire(port, index, name)
+    }
+
+    fn function(
+        &mut self,
+        function: Box<dyn Function>,
+        stage: Stage,
+        position: usize,
+        name: &str,
+    ) -> Box<dyn Function> {
+        let function = self.0.function(function, stage, position, name);
+        self.1.function(function, stage, position, name)
+    }
+
+    fn queue(&mut self, queue: Box<dyn HostQueue>, index: u16) -> Box<dyn HostQueue> {
+        let queue = self.0.queue(queue, index);
+        self.1.queue(queue, index)
+    }
+}
+
+impl<I: Instrument + ?Sized> Instrument for Box<I> {
+    fn wire(&mut self, port: Box<dyn WirePort>, index: usize, name: &str) -> Box<dyn WirePort> {
+        (**self).wire(port, index, name)
+    }
+
+    fn function(
+        &mut self,
+        function: Box<dyn Function>,
+        stage: Stage,
+        position: usize,
+        name: &str,
+    ) -> Box<dyn Function> {
+        (**self).function(function, stage, position, name)
+    }
+
+    fn queue(&mut self, queue: Box<dyn HostQueue>, index: u16) -> Box<dyn HostQueue> {
+        (**self).queue(queue, index)
+    }
+}
+
+/// One that looks on, or none.
+impl<I: Instrument> Instrument for Option<I> {
+    fn wire(&mut self, port: Box<dyn WirePort>, index: usize, name: &str) -> Box<dyn WirePort> {
+        match self {
+            Some(instrument) => instrument.wire(port, index, name),
+            None => port,
+        }
+    }
+
+    fn function(
+        &mut self,
+        function: Box<dyn Function>,
+        stage: Stage,
+        position: usize,
+        name: &str,
+    ) -> Box<dyn Function> {
+        match self {
+            Some(instrument) => instrument.function(function, stage, position, name),
+            None => function,
+        }
+    }
+
+    fn queue(&mut self, queue: Box<dyn HostQueue>, index: u16) -> Box<dyn HostQueue> {
+        match self {
+            Some(instrument) => instrument.queue(queue, index),
+            None => queue,
+        }
+    }
+}
+
 /// Looks on at nothing.
 #[derive(Debug, Default)]
 pub struct NoInstrument;

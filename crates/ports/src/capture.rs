@@ -20,7 +20,7 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -46,11 +46,21 @@ pub struct CaptureOptions {
     pub buffer_bytes: usize,
     /// Nanoseconds from 1970 to the world's `Time::ZERO`; zero where time is virtual.
     pub epoch_ns: u64,
+    /// Packets after which the capture ends by itself; 0 for no limit.
+    pub packets: u64,
+    /// Bytes of the file after which it does, to the packet; 0 for no limit.
+    pub bytes: u64,
 }
 
 impl Default for CaptureOptions {
     fn default() -> Self {
-        CaptureOptions { snaplen: 262_144, buffer_bytes: 1 << 20, epoch_ns: 0 }
+        CaptureOptions {
+            snaplen: 262_144,
+            buffer_bytes: 1 << 20,
+            epoch_ns: 0,
+            packets: 0,
+            bytes: 0,
+        }
     }
 }
 
@@ -72,6 +82,8 @@ pub struct PointReport {
 pub struct CaptureReport {
     /// All points, in the order they were made in.
     pub points: Vec<PointReport>,
+    /// Whether it ended because it had as many packets or bytes as it was to have.
+    pub is_full: bool,
     /// Why it ended early, if it did.
     pub error: Option<String>,
 }
@@ -111,6 +123,8 @@ struct PointCounters {
     seen: Counter,
     lost: Counter,
     written: Counter,
+    /// Seen and lost when the capture was full: what came by after that is neither.
+    at_end: OnceLock<(u64, u64)>,
 }
 
 #[derive(Debug, Default)]
@@ -123,6 +137,8 @@ struct Shared {
     /// No more packets are captured.
     closed: AtomicBool,
     stop: AtomicBool,
+    /// The capture has what it was to have.
+    full: AtomicBool,
     error: Mutex<Option<String>>,
     /// Number of the last flush asked for, and of the last done (`u64::MAX` at the end).
     flush_wanted: AtomicU64,
@@ -220,21 +236,37 @@ impl Capture {
             let (seen, written) = (point.seen.get(), point.written.get());
             // At the end, what was seen and is not in the file is lost, on whatever way.
             let lost = if ended { seen.saturating_sub(written) } else { point.lost.get() };
+            let (seen, lost) = point.at_end.get().copied().unwrap_or((seen, lost));
             PointReport { name: point.name.clone(), seen, written, lost }
         });
-        CaptureReport { points: points.collect(), error: lock(&self.shared.error).clone() }
+        CaptureReport {
+            points: points.collect(),
+            is_full: self.shared.full.load(Ordering::Acquire),
+            error: lock(&self.shared.error).clone(),
+        }
+    }
+
+    /// Asks the capture to end, and does not wait for it; see [`Capture::has_ended`].
+    pub fn stop(&self) {
+        self.shared.closed.store(true, Ordering::Release);
+        self.shared.stop.store(true, Ordering::Release);
+        if let Some(thread) = &self.thread {
+            thread.thread().unpark();
+        }
+    }
+
+    /// Whether nothing more will be written: it was stopped, is full, or failed.
+    pub fn has_ended(&self) -> bool {
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
     /// Ends the capture: writes what is left, the statistics, and closes the file. Points may
     /// live on; they count what comes by as lost.
     pub fn finish(&mut self) -> CaptureReport {
-        self.shared.closed.store(true, Ordering::Release);
-        self.shared.stop.store(true, Ordering::Release);
-        if let Some(thread) = self.thread.take() {
-            thread.thread().unpark();
-            if thread.join().is_err() {
-                self.shared.fail("the writer thread has died".into());
-            }
+        self.stop();
+        let joined = self.thread.take().map(JoinHandle::join);
+        if let Some(Err(_)) = joined {
+            self.shared.fail("the writer thread has died".into());
         }
         self.report()
     }
@@ -368,6 +400,11 @@ fn write_all(shared: &Shared, sink: Sink, options: CaptureOptions) -> io::Result
     let mut writer = Writer::new(sink, concat!("picnic ", env!("CARGO_PKG_VERSION")))?;
     let mut sources = Vec::new();
     let mut data = Vec::new();
+    let mut left = match options.packets {
+        0 => u64::MAX,
+        packets => packets,
+    };
+    let most_bytes = if options.bytes == 0 { u64::MAX } else { options.bytes };
     loop {
         // Read first: what was asked before this round is done by its end.
         let stop = shared.stop.load(Ordering::Acquire);
@@ -378,7 +415,12 @@ fn write_all(shared: &Shared, sink: Sink, options: CaptureOptions) -> io::Result
         }
         let mut taken = 0;
         for source in &mut sources {
-            taken += source.take_turn(&mut writer, &mut data)?;
+            taken += source.take_turn(&mut writer, &mut data, &mut left, most_bytes)?;
+        }
+        if left == 0 || writer.written() >= most_bytes {
+            shared.closed.store(true, Ordering::Release);
+            shared.full.store(true, Ordering::Release);
+            break;
         }
         if taken != 0 {
             continue;
@@ -391,22 +433,33 @@ fn write_all(shared: &Shared, sink: Sink, options: CaptureOptions) -> io::Result
         std::thread::park_timeout(NAP);
     }
     for source in &sources {
-        let (seen, written) = (source.counters.seen.get(), source.counters.written.get());
-        let lost = seen.saturating_sub(written);
+        let counters = &source.counters;
+        let written = counters.written.get();
+        let (seen, lost) = match shared.full.load(Ordering::Acquire) {
+            // What was seen after the last one does not belong to the capture.
+            true => (written + counters.lost.get(), counters.lost.get()),
+            false => (counters.seen.get(), counters.seen.get().saturating_sub(written)),
+        };
+        if shared.full.load(Ordering::Acquire) {
+            let _ = counters.at_end.set((seen, lost));
+        }
         writer.statistics(source.interface, source.latest_ns, seen, lost)?;
     }
     writer.flush()
 }
 
 impl Source {
-    /// Writes what the point has recorded, up to [`TURN`] packets; returns how many.
+    /// Writes what the point has recorded, up to [`TURN`] packets and no more than are left;
+    /// returns how many.
     fn take_turn(
         &mut self,
         writer: &mut Writer<BufWriter<Sink>>,
         data: &mut Vec<u8>,
+        left: &mut u64,
+        most_bytes: u64,
     ) -> io::Result<usize> {
         let mut taken = 0;
-        while taken < TURN {
+        while taken < TURN && *left != 0 && writer.written() < most_bytes {
             let Some(Cell(first)) = self.ring.pop() else { break };
             let number = |at: usize| {
                 u32::from_le_bytes([first[at], first[at + 1], first[at + 2], first[at + 3]])
@@ -423,6 +476,7 @@ impl Source {
             let direction = Direction::from_flags(number(16));
             writer.packet(self.interface, timestamp, data, number(12), direction)?;
             self.latest_ns = self.latest_ns.max(timestamp);
+            *left -= 1;
             taken += 1;
         }
         self.ring.release();

@@ -58,6 +58,7 @@ pub struct Writer<W: Write> {
     /// The block being put together.
     block: Vec<u8>,
     interfaces: u32,
+    written: u64,
 }
 
 impl<W: Write> Writer<W> {
@@ -66,7 +67,8 @@ impl<W: Write> Writer<W> {
     /// # Errors
     /// What the sink says.
     pub fn new(sink: W, application: &str) -> io::Result<Self> {
-        let mut writer = Writer { sink, block: Vec::with_capacity(4096), interfaces: 0 };
+        let mut writer =
+            Writer { sink, block: Vec::with_capacity(4096), interfaces: 0, written: 0 };
         writer.begin(SECTION_HEADER);
         writer.u32(BYTE_ORDER_MAGIC);
         writer.u16(1);
@@ -146,6 +148,11 @@ impl<W: Write> Writer<W> {
         self.end()
     }
 
+    /// Bytes written so far.
+    pub fn written(&self) -> u64 {
+        self.written
+    }
+
     /// Hands on what the sink may hold back.
     ///
     /// # Errors
@@ -178,7 +185,9 @@ impl<W: Write> Writer<W> {
         let length = u32::try_from(self.block.len() + 4).map_err(io::Error::other)?;
         self.block[4..8].copy_from_slice(&length.to_le_bytes());
         self.u32(length);
-        self.sink.write_all(&self.block)
+        self.sink.write_all(&self.block)?;
+        self.written += u64::from(length);
+        Ok(())
     }
 
     fn u16(&mut self, value: u16) {

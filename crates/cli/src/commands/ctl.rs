@@ -1,5 +1,6 @@
 //! `picnic ctl`: a running card, asked and changed over its socket.
 
+use crate::commands::capture::{self, CaptureWhat};
 use crate::control::{CardChoice, Connection};
 use crate::failure::Usage;
 use crate::output::{self, Column, count};
@@ -23,6 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
   picnic ctl rss key symmetric
   picnic ctl moderation static --rx-usecs 50 --rx-frames 32
   picnic ctl swap rx other.toml           its [[rx]] sections in place of the rx chain
+  picnic ctl capture start --write long.pcapng --stage queue
   picnic ctl --card web stop
   picnic ctl call rss.set '{\"table_size\": 64}'
 
@@ -53,6 +55,9 @@ enum CtlCommand {
         /// A card file, of which the [[rx]] or [[tx]] sections are taken
         file: PathBuf,
     },
+    /// Captures that go on when this command has ended
+    #[command(subcommand)]
+    Capture(CaptureCommand),
     /// Stop the card, and wait until it has
     Stop,
     /// Call a method by its name and print the result
@@ -63,6 +68,19 @@ enum CtlCommand {
         #[arg(default_value = "{}")]
         params: String,
     },
+}
+
+#[derive(Debug, Subcommand)]
+enum CaptureCommand {
+    /// Begin one; its number is printed
+    Start(CaptureWhat),
+    /// End one, and wait until its file is whole
+    Stop {
+        /// Its number; may be left out if one runs
+        capture: Option<u32>,
+    },
+    /// Those that run (the default)
+    List,
 }
 
 #[derive(Clone, Copy, Debug, Default, ValueEnum)]
@@ -145,6 +163,9 @@ pub(crate) fn run(args: &CtlArgs, json: bool) -> anyhow::Result<()> {
         CtlCommand::Moderation(moderation) => moderation_call(moderation),
         CtlCommand::Chain => ("chain.list", json!({})),
         CtlCommand::Swap { chain, file } => ("chain.swap", swap_params(*chain, file)?),
+        CtlCommand::Capture(command) => {
+            return captures(&mut args.choice.connect()?, command, json);
+        }
         CtlCommand::Stop => return stop(&mut args.choice.connect()?, json),
         CtlCommand::Call { method, params } => {
             let params: Map<String, Value> = serde_json::from_str(params)
@@ -221,6 +242,81 @@ fn swap_params(chain: ChainArg, file: &PathBuf) -> anyhow::Result<Value> {
         );
     };
     Ok(json!({ "chain": chain.name(), "toml": text, "file": path }))
+}
+
+fn captures(
+    connection: &mut Connection,
+    command: &CaptureCommand,
+    json: bool,
+) -> anyhow::Result<()> {
+    let (result, text) = match command {
+        CaptureCommand::Start(what) => {
+            if what.is_stdout() {
+                let message = "wanted is --write FILE: this command ends before the capture does";
+                return Err(Usage(message.into()).into());
+            }
+            let started = what.start(connection, false)?;
+            let text =
+                format!("capture {} of {}\n", started["capture"], text_of(&started["interfaces"]));
+            (started, text)
+        }
+        CaptureCommand::Stop { capture } => {
+            let capture = match capture {
+                Some(number) => *number,
+                None => only_capture(&connection.call("capture.list", json!({}))?)?,
+            };
+            let outcome = connection.call("capture.stop", json!({ "capture": capture }))?;
+            let mut text = format!("{}\n", capture::summary(&outcome));
+            if let Some(error) = outcome["error"].as_str() {
+                text.push_str(&format!("it ended early: {error}\n"));
+            }
+            (outcome, text)
+        }
+        CaptureCommand::List => {
+            let list = connection.call("capture.list", json!({}))?;
+            let text = capture_table(&list);
+            (list, text)
+        }
+    };
+    if json { output::print_json(&result) } else { output::print(&text) }
+}
+
+fn only_capture(list: &Value) -> anyhow::Result<u32> {
+    let numbers: Vec<_> = list["captures"].as_array().into_iter().flatten().collect();
+    match &numbers[..] {
+        [] => bail!("no capture runs"),
+        [only] => Ok(number(&only["capture"]) as u32),
+        several => {
+            let numbers: Vec<_> = several.iter().map(|one| text_of(&one["capture"])).collect();
+            let message = format!("several captures run, say which: {}", numbers.join(", "));
+            Err(Usage(message).into())
+        }
+    }
+}
+
+fn capture_table(list: &Value) -> String {
+    let captures = list["captures"].as_array().into_iter().flatten();
+    let rows = captures.map(|capture| {
+        vec![
+            text_of(&capture["capture"]),
+            text_of(&capture["stages"]),
+            format!("{:.1}", capture["elapsed_s"].as_f64().unwrap_or(0.0)),
+            count(number(&capture["packets_written"])),
+            count(number(&capture["packets_lost"])),
+        ]
+    });
+    let rows: Vec<_> = rows.collect();
+    if rows.is_empty() {
+        return "no capture runs\n".into();
+    }
+    let columns = [
+        Column::Number("capture"),
+        Column::Text("stages"),
+        Column::Number("seconds"),
+        Column::Number("packets"),
+        Column::Number("lost"),
+    ];
+    output::table(&columns, rows)
 }
 
 /// Asks the card to stop; it closes the connection when it has.

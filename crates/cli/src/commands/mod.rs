@@ -1,5 +1,6 @@
 //! One file per command.
 
+pub(crate) mod capture;
 pub(crate) mod card;
 pub(crate) mod check;
 pub(crate) mod cleanup;
@@ -32,6 +33,7 @@ pub(crate) fn run(cli: &Cli) -> anyhow::Result<()> {
         Command::Demo(args) => demo::run(args, json),
         Command::Doctor => doctor::run(json),
         Command::Lab(args) => lab::run(args, json),
+        Command::Capture(args) => capture::run(args, json),
         Command::Ctl(args) => ctl::run(args, json),
         Command::Isolate(args) => isolate::run(args, json),
         Command::Cleanup(args) => cleanup::run(args, json),

@@ -5,6 +5,7 @@ use crate::live::Live;
 use crate::{output, signals, summary};
 use clap::Args;
 use picnic_core::config::CardFile;
+use picnic_host::control::captures::Captures;
 use picnic_host::control::{Doors, Server};
 use picnic_host::error::HostError;
 use picnic_host::instrument::{TraceReport, Tracing};
@@ -80,10 +81,12 @@ pub(crate) fn run(args: &RunArgs, json: bool) -> anyhow::Result<()> {
     }
     // Before anything is touched: a card of this name may be running.
     let doors = Doors::open(&card.file).map_err(|error| card.explain_host(error.into()))?;
-    let mut tracing = Tracing::of(&card.file).map_err(|error| card.explain(error))?;
+    let tracing = Tracing::of(&card.file).map_err(|error| card.explain(error))?;
+    let captures = Captures::default();
+    let mut instrument = (tracing.clone(), doors.are_any().then(|| captures.clone()));
     let mut running =
-        run::start_with(&card.file, &mut tracing).map_err(|error| card.explain_host(error))?;
-    let server = serve(doors, &mut running, &card.file, &tracing)?;
+        run::start_with(&card.file, &mut instrument).map_err(|error| card.explain_host(error))?;
+    let server = serve(doors, &mut running, &card.file, &tracing, captures)?;
     let live = match args.quiet {
         true => None,
         false => Live::new(&running.view, &running.placement, json),
@@ -113,11 +116,12 @@ fn serve(
     running: &mut Running,
     file: &CardFile,
     tracing: &Tracing,
+    captures: Captures,
 ) -> Result<Option<Server>, HostError> {
     if !doors.are_any() {
         return Ok(None);
     }
-    Server::start(doors, running, file, Box::new(tracing.clone())).map(Some)
+    Server::start(doors, running, file, Box::new(tracing.clone()), captures).map(Some)
 }
 
 /// Returns when the run is to end.

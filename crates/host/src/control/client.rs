@@ -1,7 +1,7 @@
 //! One client of the control socket: lines in, answers out, never waiting for it.
 //!
 //! A file descriptor that comes along (SCM_RIGHTS) is kept for the next call that wants
-//! one; a second one is closed at once.
+//! one; of several, the last one is.
 
 use crate::control::protocol::{LIMIT, LONGEST_LINE, RpcError, answer};
 use crate::control::server::Limits;
@@ -23,6 +23,8 @@ const FILES: usize = 4;
 /// A connection.
 #[derive(Debug)]
 pub(super) struct Client {
+    /// Tells clients apart.
+    pub(super) number: u64,
     stream: OwnedFd,
     input: Vec<u8>,
     /// Bytes of the input known to hold no line end.
@@ -41,8 +43,9 @@ pub(super) struct Client {
 }
 
 impl Client {
-    pub(super) fn new(stream: OwnedFd, now: Instant) -> Self {
+    pub(super) fn new(number: u64, stream: OwnedFd, now: Instant) -> Self {
         Client {
+            number,
             stream,
             input: Vec::new(),
             scanned: 0,
@@ -100,7 +103,8 @@ impl Client {
         for message in control.drain() {
             if let RecvAncillaryMessage::ScmRights(files) = message {
                 for file in files {
-                    self.file.get_or_insert(file);
+                    // One that nobody wanted makes way.
+                    self.file = Some(file);
                 }
             }
         }
@@ -146,6 +150,11 @@ impl Client {
 
     fn has_unread(&self) -> bool {
         self.scanned < self.input.len()
+    }
+
+    /// The file that came along, for the call that wants it.
+    pub(super) fn take_file(&mut self) -> Option<OwnedFd> {
+        self.file.take()
     }
 
     /// Queues an answer and sends what goes at once.

@@ -3,9 +3,10 @@
 //! What a change needs is built here, on the control thread, and what it replaces comes
 //! back here to be freed.
 
+use crate::control::captures::Captures;
 use crate::control::protocol::{
-    ChainName, INVALID_PARAMS, METHODS, ModerationParams, NO_ANSWER, Place, REFUSED, Request,
-    RpcError, RssSet, Swap, VERSION,
+    CaptureNumber, ChainName, INVALID_PARAMS, METHODS, ModerationParams, NO_ANSWER, Place, REFUSED,
+    Request, RpcError, RssSet, Swap, VERSION,
 };
 use crate::monitor::{Monitor, function_reports};
 use picnic_core::config::CardFile;
@@ -18,6 +19,7 @@ use picnic_functions::rss::{Change, Control, Refusal, Settings};
 use picnic_hash::{IndirectionTable, Key};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -38,8 +40,17 @@ pub struct Methods {
     context: BuildContext,
     about: About,
     moderation: ModerationMode,
-    instrument: Box<dyn Instrument + Send>,
+    instrument: (Box<dyn Instrument + Send>, Captures),
     stop: Arc<AtomicBool>,
+}
+
+/// What came of a call.
+#[derive(Debug)]
+pub enum Outcome {
+    /// Its result.
+    Now(Value),
+    /// Its result will be that of a capture, when it has ended.
+    WhenEnded(CaptureNumber),
 }
 
 /// What does not change while a card runs.
@@ -57,6 +68,7 @@ impl Methods {
         controller: Controller,
         registries: Registries,
         instrument: Box<dyn Instrument + Send>,
+        captures: Captures,
         stop: Arc<AtomicBool>,
     ) -> Self {
         let about = About {
@@ -72,7 +84,7 @@ impl Methods {
             context: picnic_engine::build::context(file),
             about,
             moderation: file.interrupt.moderation(),
-            instrument,
+            instrument: (instrument, captures),
             stop,
         }
     }
@@ -82,12 +94,35 @@ impl Methods {
         &self.monitor
     }
 
-    /// Does what a call asks for.
+    /// The card's captures.
+    pub fn captures(&self) -> &Captures {
+        &self.instrument.1
+    }
+
+    /// Does what a call asks for. `file` came along with it, from connection `client`.
     ///
     /// # Errors
     /// What the caller is to be told.
-    pub fn call(&mut self, request: Request) -> Result<Value, RpcError> {
+    pub fn call(
+        &mut self,
+        request: Request,
+        client: u64,
+        file: impl FnOnce() -> Option<OwnedFd>,
+    ) -> Result<Outcome, RpcError> {
+        let captures = self.captures();
         match request {
+            Request::CaptureStop(number) => {
+                captures.stop(number)?;
+                return Ok(Outcome::WhenEnded(number));
+            }
+            Request::CaptureWait(number) => {
+                captures.known(number)?;
+                return Ok(Outcome::WhenEnded(number));
+            }
+            Request::CaptureList => Ok(captures.list()),
+            Request::CaptureStart(wanted) => {
+                captures.start(wanted, file(), self.monitor.elapsed(), client)
+            }
             Request::Info => Ok(self.info()),
             Request::Stats => value(&self.monitor.report()),
             Request::Stop => {
@@ -106,6 +141,7 @@ impl Methods {
             Request::ChainList => Ok(self.chains()),
             Request::ChainSwap(swap) => self.swap(&swap),
         }
+        .map(Outcome::Now)
     }
 
     fn info(&self) -> Value {
@@ -316,7 +352,7 @@ impl Methods {
             None => self.context.directory.clone(),
         };
         let context = BuildContext { directory, ..self.context.clone() };
-        let instrument = &mut *self.instrument;
+        let instrument = &mut self.instrument;
         let links = links(sections, direction, &self.registries, &context, instrument)
             .map_err(config_error)?;
         let before: Vec<_> = function_reports(&self.monitor.view, direction);

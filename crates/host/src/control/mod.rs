@@ -6,8 +6,10 @@
 //! # use picnic_host::{control, run};
 //! let card = CardFile::parse("[card]\nname = \"web\"\n", None)?;
 //! let doors = control::Doors::open(&card)?;
-//! let mut running = run::start(&card)?;
-//! let server = control::Server::start(doors, &mut running, &card, Box::new(NoInstrument))?;
+//! let captures = control::captures::Captures::default();
+//! let mut running = run::start_with(&card, &mut captures.clone())?;
+//! let instrument = Box::new(NoInstrument);
+//! let server = control::Server::start(doors, &mut running, &card, instrument, captures)?;
 //! while !server.stop_is_asked() && !running.is_finished() {
 //!     std::thread::sleep(std::time::Duration::from_millis(50));
 //! }
@@ -19,16 +21,19 @@
 //! * [`protocol`]: what can be said; pure;
 //! * [`socket`]: where the socket stands, one card to a name;
 //! * [`server`]: the thread that serves clients;
-//! * [`methods`]: what it does for them.
+//! * [`methods`]: what it does for them;
+//! * [`captures`]: captures that begin and end while the card runs.
 //!
 //! Guarantees: one thread of its own, which never touches the data path: it reads counters
 //! and sends commands, which the borrowed core obeys between bursts. What a client sends, or
 //! does not read, holds up that client alone. Reference: docs/control.md.
 
+pub mod captures;
 mod client;
 pub mod methods;
 pub mod protocol;
 pub mod server;
+mod sink;
 pub mod socket;
 
 pub use server::{Doors, Limits, Server};

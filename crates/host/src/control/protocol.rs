@@ -13,6 +13,7 @@
 //!
 //! Source: JSON-RPC 2.0 Specification (2013); docs/control.md for the methods.
 
+use crate::control::captures::Wanted;
 use picnic_core::ring::moderation::ModerationMode;
 use picnic_engine::swap::Direction;
 use serde::de::DeserializeOwned;
@@ -30,7 +31,7 @@ pub const LONGEST_BATCH: usize = 32;
 const MOST_USECS: u32 = 1_000_000;
 
 /// The methods, in the order that they are listed in.
-pub const METHODS: [&str; 9] = [
+pub const METHODS: [&str; 13] = [
     "card.info",
     "card.stats",
     "card.stop",
@@ -40,6 +41,10 @@ pub const METHODS: [&str; 9] = [
     "moderation.set",
     "chain.list",
     "chain.swap",
+    "capture.start",
+    "capture.stop",
+    "capture.wait",
+    "capture.list",
 ];
 
 /// What went wrong with a call.
@@ -117,6 +122,14 @@ pub enum Request {
     ChainList,
     /// `chain.swap`: other functions in place of a whole chain.
     ChainSwap(Swap),
+    /// `capture.start`: packets into the file that came with the call.
+    CaptureStart(Wanted),
+    /// `capture.stop`: answered when all is written.
+    CaptureStop(CaptureNumber),
+    /// `capture.wait`: answered when the capture has ended by itself.
+    CaptureWait(CaptureNumber),
+    /// `capture.list`: those that run.
+    CaptureList,
 }
 
 impl Request {
@@ -185,6 +198,14 @@ pub struct Swap {
     pub functions: Option<Vec<Map<String, Value>>>,
     /// Where the text comes from: for messages, and for relative paths in it.
     pub file: Option<PathBuf>,
+}
+
+/// Parameters of `capture.stop` and `capture.wait`.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(deny_unknown_fields)]
+pub struct CaptureNumber {
+    /// The capture's number, as `capture.start` gave it.
+    pub capture: u32,
 }
 
 /// How moderation is written.
@@ -395,6 +416,14 @@ pub fn request(method: &str, params: Map<String, Value>) -> Result<Request, RpcE
             }
             Ok(Request::ChainSwap(swap))
         }
+        "capture.start" => {
+            let wanted: Wanted = read(params)?;
+            wanted.check().map_err(|message| invalid(format!("params: {message}")))?;
+            Ok(Request::CaptureStart(wanted))
+        }
+        "capture.stop" => Ok(Request::CaptureStop(read(params)?)),
+        "capture.wait" => Ok(Request::CaptureWait(read(params)?)),
+        "capture.list" => without(Request::CaptureList, &params),
         other => {
             // Not the whole of it: it may be as long as a line.
             let found: String = other.chars().take(60).collect();
@@ -519,6 +548,12 @@ mod tests {
             ("moderation.set", r#"{"mode":"none","rx_usecs":5}"#, "rx_usecs: allowed with"),
             ("chain.swap", r#"{"chain":"rx"}"#, "params: wanted is either toml or functions"),
             ("chain.swap", r#"{"toml":""}"#, "params: missing field `chain`"),
+            ("capture.start", r#"{"stages":[]}"#, "params: stages: found none, wanted is one"),
+            ("capture.start", r#"{"stages":["eth"]}"#, "params: unknown variant `eth`, expected"),
+            ("capture.start", r#"{"snap_bytes":0}"#, "params: snap_bytes: found 0, allowed is 1"),
+            ("capture.start", r#"{"packets":0}"#, "params: packets: found 0, allowed is 1"),
+            ("capture.start", r#"{"buffer_bytes":1}"#, "params: buffer_bytes: found 1, allowed"),
+            ("capture.stop", "{}", "params: missing field `capture`"),
         ] {
             let (code, found) = error(&with(method, params));
             assert_eq!(code, INVALID_PARAMS, "{method} {params}: {found}");

@@ -3,10 +3,12 @@
 //! One thread, one poll, and nothing in it waits for a client. Few calls are served
 //! from one client at a time, so that none keeps the others waiting.
 
+use crate::control::captures::Captures;
 use crate::control::client::Client;
-use crate::control::methods::Methods;
+use crate::control::methods::{Methods, Outcome};
 use crate::control::protocol::{
-    Call, LIMIT, Message, NOT_PERMITTED, REFUSED, RpcError, answer, parse,
+    Call, CaptureNumber, INVALID_REQUEST, LIMIT, Message, NOT_PERMITTED, REFUSED, RpcError, answer,
+    parse,
 };
 use crate::control::socket::{self, Socket, SocketError};
 use crate::error::HostError;
@@ -27,6 +29,11 @@ use std::time::{Duration, Instant};
 const TURN: usize = 8;
 /// The longest sleep, so that idle clients are noticed.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
+
+/// While captures run: between two looks whether they have ended.
+const CAPTURE_LOOK: Duration = Duration::from_millis(20);
+/// How long captures may take to end when the card has ended.
+const LAST_CAPTURES: Duration = Duration::from_secs(3);
 
 /// What clients are held to.
 #[derive(Clone, Copy, Debug)]
@@ -106,7 +113,7 @@ struct Shared {
 
 impl Server {
     /// Serves a card that runs, until [`Server::finish`]. What is swapped in is looked on at by
-    /// `instrument`, as what was built at the start.
+    /// `instrument` and `captures`, as what was built at the start.
     ///
     /// # Errors
     /// No thread or descriptor is left, or the card's controller was taken before.
@@ -115,6 +122,7 @@ impl Server {
         running: &mut Running,
         file: &CardFile,
         instrument: Box<dyn Instrument + Send>,
+        captures: Captures,
     ) -> Result<Self, HostError> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let wake = eventfd(0, flags).map_err(|error| {
@@ -131,6 +139,7 @@ impl Server {
             controller,
             registries(),
             instrument,
+            captures,
             stop.clone(),
         );
         let (stopping, end) = (AtomicBool::new(false), AtomicBool::new(false));
@@ -182,28 +191,67 @@ struct Service {
     methods: Methods,
     shared: Arc<Shared>,
     clients: Vec<Client>,
+    next_client: u64,
+    /// Calls that are answered when a capture has ended: by connection and call.
+    deferred: Vec<(u64, Value, CaptureNumber)>,
 }
 
 impl Service {
     fn new(doors: Doors, methods: Methods, shared: Arc<Shared>) -> Self {
-        Service { doors, methods, shared, clients: Vec::new() }
+        let (clients, deferred) = (Vec::new(), Vec::new());
+        Service { doors, methods, shared, clients, next_client: 1, deferred }
     }
 
     fn run(mut self) {
         while !self.shared.end.load(Ordering::Acquire) {
             self.wait();
-            let now = Instant::now();
-            self.accept(now);
-            for index in 0..self.clients.len() {
-                let client = &mut self.clients[index];
-                client.write(Some(now));
-                client.read(now);
-                self.serve(index);
-            }
-            let limits = &self.doors.limits;
-            self.clients
-                .retain(|client| !client.is_done(false) && !client.is_overdue(now, limits, false));
+            self.turn();
         }
+        self.methods.captures().stop_all();
+        let give_up = Instant::now() + LAST_CAPTURES;
+        while self.methods.captures().are_any() && Instant::now() < give_up {
+            std::thread::sleep(Duration::from_millis(2));
+            self.end_captures();
+        }
+        self.end_captures();
+    }
+
+    fn turn(&mut self) {
+        let now = Instant::now();
+        self.accept(now);
+        for index in 0..self.clients.len() {
+            let client = &mut self.clients[index];
+            client.write(Some(now));
+            client.read(now);
+            self.serve(index);
+        }
+        self.end_captures();
+        let (limits, deferred) = (&self.doors.limits, &mut self.deferred);
+        let captures = self.methods.captures();
+        self.clients.retain(|client| {
+            let is_awaiting = deferred.iter().any(|(number, ..)| *number == client.number);
+            let is_kept =
+                !client.is_done(is_awaiting) && !client.is_overdue(now, limits, is_awaiting);
+            if !is_kept {
+                deferred.retain(|(number, ..)| *number != client.number);
+                captures.client_has_gone(client.number);
+            }
+            is_kept
+        });
+    }
+
+    /// Takes in captures that have ended, and tells those who wait for it.
+    fn end_captures(&mut self) {
+        let captures = self.methods.captures();
+        captures.tick();
+        let clients = &mut self.clients;
+        self.deferred.retain(|(number, id, capture)| {
+            let Some(outcome) = captures.outcome(*capture) else { return true };
+            if let Some(client) = clients.iter_mut().find(|client| client.number == *number) {
+                client.answer(&answer(id, &Ok(outcome)));
+            }
+            false
+        });
     }
 
     /// Sleeps until there is something to do.
@@ -219,7 +267,11 @@ impl Service {
                 .map(|client| PollFd::from_borrowed_fd(client.as_fd(), client.wants(limits))),
         );
         let is_busy = self.clients.iter().any(|client| client.has_line(limits));
-        let longest = if is_busy { Duration::ZERO } else { LONGEST_SLEEP.min(limits.stalled) };
+        let longest = match () {
+            () if is_busy => Duration::ZERO,
+            () if self.methods.captures().are_any() => CAPTURE_LOOK,
+            () => LONGEST_SLEEP.min(limits.stalled),
+        };
         let timeout = Timespec {
             tv_sec: longest.as_secs() as i64,
             tv_nsec: i64::from(longest.subsec_nanos()),
@@ -241,7 +293,8 @@ impl Service {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         // Any number may wait; those beyond the limit are told so.
         while let Ok(stream) = accept_with(&socket.listener, flags) {
-            let mut client = Client::new(stream, now);
+            let mut client = Client::new(self.next_client, stream, now);
+            self.next_client += 1;
             let most = self.doors.limits.clients;
             if let Err(error) = permitted(client.as_fd()) {
                 client.refuse(error);
@@ -270,13 +323,32 @@ impl Service {
     fn answer(&mut self, index: usize, message: Message) {
         match message {
             Message::One(call) => {
-                if let Some(answer) = self.call(call) {
-                    self.clients[index].answer(&answer);
+                let (id, outcome) = self.call(index, call);
+                let client = &mut self.clients[index];
+                match (id, outcome) {
+                    (None, _) => {}
+                    (Some(id), Ok(Outcome::WhenEnded(capture))) => {
+                        self.deferred.push((client.number, id, capture));
+                    }
+                    (Some(id), Ok(Outcome::Now(result))) => {
+                        client.answer(&answer(&id, &Ok(result)))
+                    }
+                    (Some(id), Err(error)) => client.answer(&answer(&id, &Err(error))),
                 }
             }
             Message::Many(calls) => {
-                let answers: Vec<_> =
-                    calls.into_iter().filter_map(|call| self.call(call)).collect();
+                let answers = calls.into_iter().filter_map(|call| {
+                    let (id, outcome) = self.call(index, call);
+                    let outcome = outcome.and_then(|outcome| match outcome {
+                        Outcome::Now(result) => Ok(result),
+                        Outcome::WhenEnded(_) => {
+                            let message = "this method is answered later: not in a batch";
+                            Err(RpcError::new(INVALID_REQUEST, message))
+                        }
+                    });
+                    id.map(|id| answer(&id, &outcome))
+                });
+                let answers: Vec<_> = answers.collect();
                 // To notifications alone there is no answer, not even an empty list.
                 if !answers.is_empty() {
                     self.clients[index].answer(&Value::Array(answers));
@@ -285,14 +357,16 @@ impl Service {
         }
     }
 
-    fn call(&mut self, call: Call) -> Option<Value> {
+    fn call(&mut self, index: usize, call: Call) -> (Option<Value>, Result<Outcome, RpcError>) {
         let outcome = call.request.and_then(|request| {
             if self.shared.stopping.load(Ordering::Acquire) && request.needs_the_card() {
                 return Err(RpcError::new(REFUSED, "the card is stopping"));
             }
-            self.methods.call(request)
+            let client = &mut self.clients[index];
+            let number = client.number;
+            self.methods.call(request, number, || client.take_file())
         });
-        call.id.map(|id| answer(&id, &outcome))
+        (call.id, outcome)
     }
 }
 

@@ -3,12 +3,16 @@
 #![allow(dead_code, unreachable_pub, missing_docs)]
 
 use picnic_core::config::CardFile;
-use picnic_engine::build::NoInstrument;
+use picnic_host::control::captures::Captures;
 use picnic_host::control::{Doors, Limits, Server};
+use picnic_host::instrument::Tracing;
 use picnic_host::report::Report;
-use picnic_host::run::{Running, start};
+use picnic_host::run::{Running, start_with};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use serde_json::{Value, json};
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, IoSlice, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -40,15 +44,24 @@ impl Served {
     }
 
     pub fn with_limits(text: &str, limits: Limits) -> Self {
+        Served::traced(text, limits).0
+    }
+
+    /// The same, with what traces it, if its file has a `[trace]`.
+    pub fn traced(text: &str, limits: Limits) -> (Self, Tracing) {
         let machine = machine();
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("card.sock");
         let text = format!("{text}\n[control]\nsocket = \"{}\"\n", path.display());
         let card = CardFile::parse(&text, None).unwrap();
         let doors = Doors::open(&card).unwrap().with_limits(limits);
-        let mut running = start(&card).unwrap();
-        let server = Server::start(doors, &mut running, &card, Box::new(NoInstrument)).unwrap();
-        Served { running, server, path, _folder: folder, _machine: machine }
+        let captures = Captures::default();
+        let tracing = Tracing::of(&card).unwrap();
+        let mut instrument = (tracing.clone(), captures.clone());
+        let mut running = start_with(&card, &mut instrument).unwrap();
+        let instrument = Box::new(tracing.clone());
+        let server = Server::start(doors, &mut running, &card, instrument, captures).unwrap();
+        (Served { running, server, path, _folder: folder, _machine: machine }, tracing)
     }
 
     pub fn client(&self) -> Client {
@@ -102,6 +115,32 @@ impl Client {
         let call =
             json!({ "jsonrpc": "2.0", "id": self.calls, "method": method, "params": params });
         self.send(&format!("{call}\n"));
+        let mut answer = self.line().expect("the card has gone");
+        assert_eq!(answer["id"], self.calls, "{answer}");
+        match answer.get_mut("error") {
+            Some(error) => Err(error.take()),
+            None => Ok(answer["result"].take()),
+        }
+    }
+
+    /// Calls a method with an open file along.
+    pub fn call_with(
+        &mut self,
+        file: impl AsFd,
+        method: &str,
+        params: Value,
+    ) -> Result<Value, Value> {
+        self.calls += 1;
+        let call =
+            json!({ "jsonrpc": "2.0", "id": self.calls, "method": method, "params": params });
+        let line = format!("{call}\n");
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut along = SendAncillaryBuffer::new(&mut space);
+        let files = [file.as_fd()];
+        assert!(along.push(SendAncillaryMessage::ScmRights(&files)));
+        let parts = [IoSlice::new(line.as_bytes())];
+        let sent = sendmsg(self.stream.get_ref(), &parts, &mut along, SendFlags::empty()).unwrap();
+        assert_eq!(sent, line.len());
         let mut answer = self.line().expect("the card has gone");
         assert_eq!(answer["id"], self.calls, "{answer}");
         match answer.get_mut("error") {

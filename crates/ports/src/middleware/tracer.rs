@@ -19,24 +19,16 @@
 #[cfg(test)]
 mod tests;
 
-use crate::capture::{
-    Capture, CaptureOptions, CaptureReport, MAX_BUFFER_BYTES, MIN_BUFFER_BYTES, Point,
-};
+use crate::capture::{Capture, CaptureOptions, CaptureReport, MAX_BUFFER_BYTES, MIN_BUFFER_BYTES};
+use crate::middleware::watch::{WatchedFunction, WatchedQueue, WatchedWire};
 use crate::pcapng::Direction;
-use picnic_core::attachment::{HostQueue, QueueOut};
+use picnic_core::attachment::HostQueue;
 use picnic_core::error::ConfigError;
 use picnic_core::function::Function;
-use picnic_core::out::Out;
-use picnic_core::packet::burst::Burst;
-use picnic_core::packet::desc::Descriptor;
-use picnic_core::packet::pool::Pool;
-use picnic_core::port::{Receiver, Transmitter, WirePort};
+use picnic_core::port::WirePort;
 use picnic_core::registry::BuildContext;
-use picnic_core::time::Time;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use std::any::Any;
-use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 
 /// Where packets can be traced.
@@ -51,6 +43,35 @@ pub enum TraceStage {
     Queue,
     /// Before each function of the tx chain.
     Tx,
+}
+
+impl TraceStage {
+    /// All of them.
+    pub const ALL: [TraceStage; 4] =
+        [TraceStage::Wire, TraceStage::Rx, TraceStage::Queue, TraceStage::Tx];
+
+    /// Its name in card files.
+    pub fn name(self) -> &'static str {
+        match self {
+            TraceStage::Wire => "wire",
+            TraceStage::Rx => "rx",
+            TraceStage::Queue => "queue",
+            TraceStage::Tx => "tx",
+        }
+    }
+
+    /// Which way packets go there; at a wire, that of those received.
+    pub fn direction(self) -> Direction {
+        match self {
+            TraceStage::Tx => Direction::Outbound,
+            _ => Direction::Inbound,
+        }
+    }
+}
+
+/// The interface of what enters a function: `rx[0] rss`, say.
+pub fn function_interface(stage: TraceStage, name: &str, position: usize) -> String {
+    format!("{}[{position}] {name}", stage.name())
 }
 
 /// `[trace]`.
@@ -129,7 +150,8 @@ impl Tracer {
         let path = config.path.as_deref().unwrap_or(Path::new(""));
         let path = context.directory.join(path);
         let name = path.display().to_string();
-        let options = CaptureOptions { snaplen, buffer_bytes, epoch_ns };
+        let options =
+            CaptureOptions { snaplen, buffer_bytes, epoch_ns, ..CaptureOptions::default() };
         let capture = Capture::create(&path, options).map_err(|error| {
             ConfigError::new("path", format!("{name}: cannot be made: {error}"))
         })?;
@@ -146,7 +168,7 @@ impl Tracer {
         if !self.traces(TraceStage::Wire) {
             return port;
         }
-        Box::new(TracedWire { port, point: self.capture.point(name) })
+        Box::new(WatchedWire::new(port, self.capture.point(name)))
     }
 
     /// Traces a target queue, if queues are traced. Its interface is `queue0`, say.
@@ -154,7 +176,7 @@ impl Tracer {
         if !self.traces(TraceStage::Queue) {
             return host;
         }
-        Box::new(TracedQueue { host, point: self.capture.point(&format!("queue{queue}")) })
+        Box::new(WatchedQueue::new(host, self.capture.point(&format!("queue{queue}"))))
     }
 
     /// Traces what enters a function of the rx or tx chain, if that is traced. Its interface
@@ -166,15 +188,11 @@ impl Tracer {
         name: &str,
         position: usize,
     ) -> Box<dyn Function> {
-        let (chain, direction) = match stage {
-            TraceStage::Tx => ("tx", Direction::Outbound),
-            _ => ("rx", Direction::Inbound),
-        };
         if !self.traces(stage) {
             return function;
         }
-        let point = self.capture.point(&format!("{chain}[{position}] {name}"));
-        Box::new(TracedFunction { function, point, direction })
+        let point = self.capture.point(&function_interface(stage, name, position));
+        Box::new(WatchedFunction::new(function, point, stage.direction()))
     }
 
     /// The file's name.
@@ -190,129 +208,5 @@ impl Tracer {
     /// Writes what is left, and closes the file.
     pub fn finish(mut self) -> CaptureReport {
         self.capture.finish()
-    }
-}
-
-struct TracedWire {
-    port: Box<dyn WirePort>,
-    point: Point,
-}
-
-impl WirePort for TracedWire {
-    fn receive(&mut self, now: Time, rx: &mut Receiver<'_>) {
-        let before = rx.pushed().len();
-        self.port.receive(now, rx);
-        let received = &rx.pushed()[before..];
-        if !received.is_empty() {
-            for packet in received {
-                self.point.record(now, packet, Some(Direction::Inbound));
-            }
-            self.point.publish();
-        }
-    }
-
-    fn transmit(&mut self, now: Time, tx: &mut Transmitter<'_>) {
-        if tx.peek().is_none() {
-            return self.port.transmit(now, tx);
-        }
-        let point = &mut self.point;
-        let mut record = |packet: &Descriptor| point.record(now, packet, Some(Direction::Outbound));
-        self.port.transmit(now, &mut tx.observed(&mut record));
-        self.point.publish();
-    }
-
-    fn is_patient(&self) -> bool {
-        self.port.is_patient()
-    }
-
-    fn next_deadline(&self) -> Option<Time> {
-        self.port.next_deadline()
-    }
-
-    fn is_finished(&self) -> bool {
-        self.port.is_finished()
-    }
-
-    fn readiness(&self) -> Option<BorrowedFd<'_>> {
-        self.port.readiness()
-    }
-
-    fn takes_partial_checksums(&self) -> bool {
-        self.port.takes_partial_checksums()
-    }
-
-    fn takes_super_frames(&self) -> bool {
-        self.port.takes_super_frames()
-    }
-
-    fn start(&mut self, pool: &mut Pool) -> Result<(), ConfigError> {
-        self.port.start(pool)
-    }
-
-    fn stop(&mut self, pool: &mut Pool) {
-        self.port.stop(pool);
-    }
-
-    fn report(&self) -> Vec<String> {
-        self.port.report()
-    }
-}
-
-struct TracedQueue {
-    host: Box<dyn HostQueue>,
-    point: Point,
-}
-
-impl HostQueue for TracedQueue {
-    fn deliver(&mut self, now: Time, burst: &mut Burst, out: &mut QueueOut<'_>) -> u64 {
-        for packet in burst.as_slice() {
-            self.point.record(now, packet, Some(Direction::Inbound));
-        }
-        self.point.publish();
-        self.host.deliver(now, burst, out)
-    }
-
-    fn transmit(&mut self, now: Time, out: &mut QueueOut<'_>) -> usize {
-        self.host.transmit(now, out)
-    }
-
-    fn readiness(&self) -> Option<BorrowedFd<'_>> {
-        self.host.readiness()
-    }
-
-    fn report(&self) -> Vec<String> {
-        self.host.report()
-    }
-}
-
-struct TracedFunction {
-    function: Box<dyn Function>,
-    point: Point,
-    direction: Direction,
-}
-
-impl Function for TracedFunction {
-    fn process(&mut self, now: Time, burst: &mut Burst, out: &mut Out<'_>) {
-        for packet in burst.as_slice() {
-            self.point.record(now, packet, Some(self.direction));
-        }
-        self.point.publish();
-        self.function.process(now, burst, out);
-    }
-
-    fn next_deadline(&self) -> Option<Time> {
-        self.function.next_deadline()
-    }
-
-    fn flush(&mut self, now: Time, out: &mut Out<'_>) {
-        self.function.flush(now, out);
-    }
-
-    fn held(&self) -> usize {
-        self.function.held()
-    }
-
-    fn control(&mut self, message: &mut (dyn Any + Send)) -> bool {
-        self.function.control(message)
     }
 }

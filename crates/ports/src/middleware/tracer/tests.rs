@@ -1,16 +1,21 @@
 //! Tracer: what is captured at each stage, in what order, and what is not.
 
 use super::*;
+use crate::capture::Point;
 use crate::harness::Bench;
 use crate::pcap::CaptureFile;
 use pcap_parser::traits::{PcapNGPacketBlock, PcapReaderIterator};
 use pcap_parser::{Block, PcapBlockOwned, PcapError, PcapNGReader};
+use picnic_core::attachment::QueueOut;
 use picnic_core::function::{PacketMut, Verdict, per_packet};
 use picnic_core::ledger::{DropReason, Ledger, Stage};
-use picnic_core::out::{Doors, Onward};
+use picnic_core::out::{Doors, Onward, Out};
+use picnic_core::packet::burst::Burst;
 use picnic_core::packet::pool::{Pool, PoolConfig};
+use picnic_core::port::{Receiver, Transmitter};
 use picnic_core::ring::spsc;
 use picnic_core::stats::TargetCounters;
+use picnic_core::time::Time;
 use std::io::{self, Write};
 use std::sync::mpsc::{Receiver as Gate, Sender, channel};
 use std::sync::{Arc, Mutex};

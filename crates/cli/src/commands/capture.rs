@@ -1,0 +1,158 @@
+//! `picnic capture`: the packets of a running card, as pcapng to a file or a pipe.
+
+use crate::control::{CardChoice, Connection};
+use crate::failure::Usage;
+use crate::output::{self, count};
+use crate::signals;
+use anyhow::{Context, bail};
+use clap::{Args, ValueEnum};
+use rustix::termios::isatty;
+use serde_json::{Value, json};
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// The longest time until Ctrl-C is noticed.
+const LOOK: Duration = Duration::from_millis(50);
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  picnic capture -w all.pcapng                      the wires, both ways, until Ctrl-C
+  picnic capture -w - | tshark -r -                 live
+  picnic capture -s queue -s rx -c 1000 -w q.pcapng
+  picnic ctl capture start -w long.pcapng           goes on when the command has ended
+
+Each wire, queue or function is an interface of the file. What the file or the reader was
+too slow for is counted there (isb_ifdrop), and costs the card nothing.")]
+pub(crate) struct CaptureArgs {
+    #[command(flatten)]
+    choice: CardChoice,
+    #[command(flatten)]
+    pub(crate) what: CaptureWhat,
+}
+
+/// What to capture, and where to.
+#[derive(Debug, Args)]
+pub(crate) struct CaptureWhat {
+    /// Where in the card; may be given several times [default: wire]
+    #[arg(long, short, value_enum)]
+    stage: Vec<Stage>,
+    /// The pcapng file, made anew; - for standard output, the default if that is no terminal
+    #[arg(long, short, value_name = "FILE")]
+    write: Option<PathBuf>,
+    /// End after this many packets
+    #[arg(long, short, value_name = "PACKETS", value_parser = clap::value_parser!(u64).range(1..))]
+    count: Option<u64>,
+    /// End when the file has this many bytes, to the packet
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(1..))]
+    size: Option<u64>,
+    /// Keep this many bytes of each packet
+    #[arg(long, value_name = "BYTES", default_value_t = 262_144,
+          value_parser = clap::value_parser!(u32).range(1..=262_144))]
+    snap: u32,
+    /// Memory for packets on their way to the file, per interface
+    #[arg(long, value_name = "BYTES", default_value_t = 4 << 20)]
+    buffer: u64,
+}
+
+/// Where packets can be captured.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Stage {
+    /// At each wire, both ways
+    Wire,
+    /// Before each function of the rx chain
+    Rx,
+    /// At each target queue
+    Queue,
+    /// Before each function of the tx chain
+    Tx,
+}
+
+impl CaptureWhat {
+    /// Whether the packets go to standard output.
+    pub(crate) fn is_stdout(&self) -> bool {
+        self.write.as_deref().is_none_or(|path| path == Path::new("-"))
+    }
+
+    /// Starts the capture, over this connection.
+    pub(crate) fn start(
+        &self,
+        connection: &mut Connection,
+        attached: bool,
+    ) -> anyhow::Result<Value> {
+        let stages: Vec<_> = self.stage.iter().filter_map(ValueEnum::to_possible_value).collect();
+        let mut params = json!({
+            "snap_bytes": self.snap,
+            "buffer_bytes": self.buffer,
+            "attached": attached,
+        });
+        if !stages.is_empty() {
+            params["stages"] = stages.iter().map(|stage| stage.get_name()).collect();
+        }
+        if let Some(count) = self.count {
+            params["packets"] = count.into();
+        }
+        if let Some(size) = self.size {
+            params["bytes"] = size.into();
+        }
+        match self.write.as_deref().filter(|_| !self.is_stdout()) {
+            None => connection.call_with(io::stdout().as_fd(), "capture.start", params),
+            Some(path) => {
+                // Made here, with the rights of whoever wants it.
+                let file = File::create(path)
+                    .with_context(|| format!("{}: cannot be made", path.display()))?;
+                connection.call_with(file.as_fd(), "capture.start", params)
+            }
+        }
+    }
+}
+
+pub(crate) fn run(args: &CaptureArgs, json: bool) -> anyhow::Result<()> {
+    let what = &args.what;
+    if what.is_stdout() && isatty(io::stdout()) {
+        let message = "standard output is a terminal: say where to by --write FILE, or pipe it on";
+        return Err(Usage(message.into()).into());
+    }
+    if what.is_stdout() && json {
+        let message = "standard output is the capture's, so --json needs --write FILE";
+        return Err(Usage(message.into()).into());
+    }
+    let stop = signals::stop_flag()?;
+    let mut connection = args.choice.connect()?;
+    let started = what.start(&mut connection, true)?;
+    let number = &started["capture"];
+    let mut call = connection.send("capture.wait", json!({ "capture": number }))?;
+    let mut is_stopping = false;
+    let outcome = loop {
+        if stop.load(Ordering::Acquire) && !is_stopping {
+            is_stopping = true;
+            call = connection.send("capture.stop", json!({ "capture": number }))?;
+        }
+        if let Some(outcome) = connection.poll(call, LOOK)? {
+            break outcome;
+        }
+    };
+    if json {
+        output::print_json(&outcome)?;
+    } else {
+        output::tell(summary(&outcome));
+    }
+    match outcome["error"].as_str() {
+        // Whoever read along has seen enough.
+        Some(error) if what.is_stdout() && error.contains("Broken pipe") => Ok(()),
+        Some(error) => bail!("the capture ended early: {error}"),
+        None => Ok(()),
+    }
+}
+
+/// What became of a capture, in a line.
+pub(crate) fn summary(outcome: &Value) -> String {
+    let written = count(outcome["packets_written"].as_u64().unwrap_or(0));
+    match outcome["packets_lost"].as_u64().unwrap_or(0) {
+        0 => format!("{written} packets captured"),
+        lost => format!("{written} packets captured, {} lost on the way to the file", count(lost)),
+    }
+}

@@ -1,0 +1,366 @@
+//! Captures of a running card: begun and ended by clients, at any stage.
+//!
+//! ```no_run
+//! # use picnic_core::config::CardFile;
+//! # use picnic_host::{control::captures::Captures, run::start_with};
+//! let captures = Captures::default();
+//! // The card is built with probes at its stages; the control thread uses them.
+//! let running = start_with(&CardFile::parse("", None)?, &mut captures.clone())?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Guarantees: a probe without a capture costs a load per burst. A capture's file is the
+//! client's, opened with the client's rights; a file that is full or a reader that does not
+//! read costs packets of the capture, which are counted, and nothing else. Functions swapped
+//! in while a capture runs are captured too.
+
+use crate::control::protocol::{CaptureNumber, LIMIT, REFUSED, RpcError};
+use crate::control::sink::Sink;
+use picnic_core::attachment::HostQueue;
+use picnic_core::function::Function;
+use picnic_core::ledger::Stage;
+use picnic_core::port::WirePort;
+use picnic_engine::build::Instrument;
+use picnic_ports::capture::{
+    Capture, CaptureOptions, CaptureReport, MAX_BUFFER_BYTES, MIN_BUFFER_BYTES,
+};
+use picnic_ports::middleware::probe::{Handle, MOST, Probe};
+use picnic_ports::middleware::tracer::{TraceStage, function_interface};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// Ended captures whose outcome can still be asked for.
+const REMEMBERED: usize = 16;
+/// Bytes of a packet that may be kept.
+const MOST_SNAP: u32 = 262_144;
+
+/// Parameters of `capture.start`.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
+#[serde(deny_unknown_fields, default)]
+pub struct Wanted {
+    /// Where: as in `[trace]`.
+    pub stages: Vec<TraceStage>,
+    /// Bytes of each packet to keep, 1 to 262144.
+    pub snap_bytes: u32,
+    /// Packets after which it ends by itself.
+    pub packets: Option<u64>,
+    /// Bytes of the file after which it does, to the packet.
+    pub bytes: Option<u64>,
+    /// Memory for packets on their way to the file, per interface.
+    pub buffer_bytes: usize,
+    /// It ends with the connection.
+    pub attached: bool,
+}
+
+impl Default for Wanted {
+    fn default() -> Self {
+        let CaptureOptions { snaplen, buffer_bytes, .. } = CaptureOptions::default();
+        Wanted {
+            stages: vec![TraceStage::Wire],
+            snap_bytes: snaplen,
+            packets: None,
+            bytes: None,
+            buffer_bytes,
+            attached: false,
+        }
+    }
+}
+
+impl Wanted {
+    /// Whether all is in range.
+    ///
+    /// # Errors
+    /// What was found and what is allowed.
+    pub fn check(&self) -> Result<(), String> {
+        if self.stages.is_empty() {
+            let all = TraceStage::ALL.map(TraceStage::name).join(", ");
+            return Err(format!("stages: found none, wanted is one or more of {all}"));
+        }
+        if !(1..=MOST_SNAP).contains(&self.snap_bytes) {
+            let found = self.snap_bytes;
+            return Err(format!("snap_bytes: found {found}, allowed is 1 to {MOST_SNAP}"));
+        }
+        if !(MIN_BUFFER_BYTES..=MAX_BUFFER_BYTES).contains(&self.buffer_bytes) {
+            let found = self.buffer_bytes;
+            let allowed = format!("{MIN_BUFFER_BYTES} to {MAX_BUFFER_BYTES}");
+            return Err(format!("buffer_bytes: found {found}, allowed is {allowed}"));
+        }
+        for (key, limit) in [("packets", self.packets), ("bytes", self.bytes)] {
+            if limit == Some(0) {
+                return Err(format!("{key}: found 0, allowed is 1 or more"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A place where packets can be captured.
+#[derive(Debug)]
+struct Place {
+    stage: TraceStage,
+    /// Its interface in a capture.
+    name: String,
+    handle: Handle,
+}
+
+/// A capture that runs, or is about to end.
+#[derive(Debug)]
+struct Active {
+    number: u32,
+    wanted: Wanted,
+    capture: Capture,
+    /// The file's side must hurry.
+    hurry: Arc<AtomicBool>,
+    /// A client has asked for its end.
+    is_stopped: bool,
+    /// The connection that it ends with.
+    owner: Option<u64>,
+    since: Instant,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    places: Vec<Place>,
+    /// By the number that probes know them by.
+    active: [Option<Active>; MOST],
+    ended: VecDeque<(u32, Value)>,
+    last_number: u32,
+}
+
+/// The probes of a card and the captures that use them. Clones are the same.
+#[derive(Clone, Debug, Default)]
+pub struct Captures(Arc<Mutex<State>>);
+
+impl Captures {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// A probe for a place, with the captures of that stage that run already.
+    fn probe(&self, stage: TraceStage, name: String) -> Probe {
+        let (probe, handle) = Probe::new();
+        let mut state = self.lock();
+        state.places.retain(|place| !place.handle.is_orphaned());
+        for (index, active) in state.active.iter().enumerate() {
+            if let Some(active) = active.as_ref().filter(|active| active.is_at(stage)) {
+                handle.put(index, active.capture.point(&name));
+            }
+        }
+        state.places.push(Place { stage, name, handle });
+        probe
+    }
+
+    /// Begins a capture into `file`. `now` is the time since the card started, `owner` the
+    /// connection.
+    pub(super) fn start(
+        &self,
+        wanted: Wanted,
+        file: Option<OwnedFd>,
+        now: Duration,
+        owner: u64,
+    ) -> Result<Value, RpcError> {
+        let file = file.ok_or_else(|| {
+            let message = "wanted is an open file, sent along with the call (SCM_RIGHTS)";
+            RpcError::new(REFUSED, message)
+        })?;
+        let mut state = self.lock();
+        let state = &mut *state;
+        let Some(index) = state.active.iter().position(Option::is_none) else {
+            return Err(RpcError::new(LIMIT, format!("{MOST} captures run, which is the most")));
+        };
+        state.places.retain(|place| !place.handle.is_orphaned());
+        let places = || state.places.iter().filter(|place| wanted.stages.contains(&place.stage));
+        if places().next().is_none() {
+            let stages: Vec<_> = wanted.stages.iter().map(|stage| stage.name()).collect();
+            let message = format!("nothing can be captured at {}", stages.join(", "));
+            let hint = match state.places.is_empty() {
+                true => ": the card was built without probes",
+                false => ": the chain has no functions",
+            };
+            return Err(RpcError::new(REFUSED, message + hint));
+        }
+        let hurry = Arc::new(AtomicBool::new(false));
+        let sink =
+            Sink::new(file, hurry.clone()).map_err(|message| RpcError::new(REFUSED, message))?;
+        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let options = CaptureOptions {
+            snaplen: wanted.snap_bytes,
+            buffer_bytes: wanted.buffer_bytes,
+            epoch_ns: since_1970.saturating_sub(now).as_nanos() as u64,
+            packets: wanted.packets.unwrap_or(0),
+            bytes: wanted.bytes.unwrap_or(0),
+        };
+        let capture = Capture::to_writer(sink, options)
+            .map_err(|error| RpcError::new(REFUSED, format!("no thread is left: {error}")))?;
+        let mut names = Vec::new();
+        for place in places() {
+            place.handle.put(index, capture.point(&place.name));
+            names.push(place.name.clone());
+        }
+        state.last_number += 1;
+        let number = state.last_number;
+        let owner = wanted.attached.then_some(owner);
+        let since = Instant::now();
+        state.active[index] =
+            Some(Active { number, wanted, capture, hurry, is_stopped: false, owner, since });
+        Ok(json!({ "capture": number, "interfaces": names }))
+    }
+
+    /// Asks a capture to end; [`Captures::outcome`] has what became of it.
+    pub(super) fn stop(&self, wanted: CaptureNumber) -> Result<(), RpcError> {
+        let mut state = self.lock();
+        let mut active = state.active.iter_mut().flatten();
+        if let Some(active) = active.find(|active| active.number == wanted.capture) {
+            active.stop();
+            return Ok(());
+        }
+        state.known(wanted)
+    }
+
+    /// Whether there is or was such a capture.
+    pub(super) fn known(&self, wanted: CaptureNumber) -> Result<(), RpcError> {
+        self.lock().known(wanted)
+    }
+
+    /// Ends the captures that belong to a connection.
+    pub(super) fn client_has_gone(&self, client: u64) {
+        let mut state = self.lock();
+        let of_client = |active: &&mut Active| active.owner == Some(client);
+        state.active.iter_mut().flatten().filter(of_client).for_each(Active::stop);
+    }
+
+    /// Ends all.
+    pub(super) fn stop_all(&self) {
+        self.lock().active.iter_mut().flatten().for_each(Active::stop);
+    }
+
+    /// Whether any runs.
+    pub(super) fn are_any(&self) -> bool {
+        self.lock().active.iter().any(Option::is_some)
+    }
+
+    /// Takes in the captures that have ended.
+    pub(super) fn tick(&self) {
+        let mut state = self.lock();
+        let state = &mut *state;
+        for (index, slot) in state.active.iter_mut().enumerate() {
+            let Some(mut active) = slot.take_if(|active| active.capture.has_ended()) else {
+                continue;
+            };
+            for place in &state.places {
+                place.handle.take(index);
+            }
+            let report = active.capture.finish();
+            let outcome = outcome(&active, &report);
+            state.ended.push_back((active.number, outcome));
+            if state.ended.len() > REMEMBERED {
+                state.ended.pop_front();
+            }
+        }
+    }
+
+    /// What became of a capture; none while it runs.
+    pub(super) fn outcome(&self, wanted: CaptureNumber) -> Option<Value> {
+        let state = self.lock();
+        let found = state.ended.iter().find(|(number, _)| *number == wanted.capture);
+        found.map(|(_, outcome)| outcome.clone())
+    }
+
+    /// Those that run.
+    pub(super) fn list(&self) -> Value {
+        let state = self.lock();
+        let captures = state.active.iter().flatten().map(|active| {
+            let report = active.capture.report();
+            let mut value = figures(active, &report);
+            value["elapsed_s"] = active.since.elapsed().as_secs_f64().into();
+            value["attached"] = active.owner.is_some().into();
+            value
+        });
+        json!({ "captures": captures.collect::<Vec<_>>() })
+    }
+}
+
+impl State {
+    fn known(&self, wanted: CaptureNumber) -> Result<(), RpcError> {
+        let number = wanted.capture;
+        let running = self.active.iter().flatten().map(|active| active.number);
+        let mut all = running.chain(self.ended.iter().map(|(number, _)| *number));
+        if all.any(|known| known == number) {
+            return Ok(());
+        }
+        let running: Vec<_> =
+            self.active.iter().flatten().map(|active| active.number.to_string()).collect();
+        let running = if running.is_empty() { "none".into() } else { running.join(", ") };
+        let message = format!("capture: found {number}, running: {running}");
+        Err(RpcError::new(super::protocol::INVALID_PARAMS, message))
+    }
+}
+
+impl Active {
+    fn is_at(&self, stage: TraceStage) -> bool {
+        self.wanted.stages.contains(&stage)
+    }
+
+    fn stop(&mut self) {
+        self.is_stopped = true;
+        self.hurry.store(true, Ordering::Release);
+        self.capture.stop();
+    }
+}
+
+fn figures(active: &Active, report: &CaptureReport) -> Value {
+    let interfaces = report.points.iter().map(|point| {
+        json!({
+            "name": point.name,
+            "seen": point.seen,
+            "written": point.written,
+            "lost": point.lost,
+        })
+    });
+    json!({
+        "capture": active.number,
+        "stages": active.wanted.stages,
+        "packets_written": report.written(),
+        "packets_lost": report.lost(),
+        "interfaces": interfaces.collect::<Vec<_>>(),
+    })
+}
+
+fn outcome(active: &Active, report: &CaptureReport) -> Value {
+    let mut value = figures(active, report);
+    let ended_by = match (&report.error, report.is_full) {
+        (Some(_), _) => "error",
+        (None, true) => "limit",
+        (None, false) => "stop",
+    };
+    value["ended_by"] = ended_by.into();
+    value["error"] = report.error.clone().into();
+    value
+}
+
+impl Instrument for Captures {
+    fn wire(&mut self, port: Box<dyn WirePort>, _: usize, name: &str) -> Box<dyn WirePort> {
+        self.probe(TraceStage::Wire, name.into()).wire(port)
+    }
+
+    fn function(
+        &mut self,
+        function: Box<dyn Function>,
+        stage: Stage,
+        position: usize,
+        name: &str,
+    ) -> Box<dyn Function> {
+        let stage = if stage == Stage::Tx { TraceStage::Tx } else { TraceStage::Rx };
+        let interface = function_interface(stage, name, position);
+        self.probe(stage, interface).function(function, stage.direction())
+    }
+
+    fn queue(&mut self, queue: Box<dyn HostQueue>, index: u16) -> Box<dyn HostQueue> {
+        self.probe(TraceStage::Queue, format!("queue{index}")).queue(queue)
+    }
+}

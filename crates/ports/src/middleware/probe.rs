@@ -1,0 +1,176 @@
+//! Probes: places of a running card where captures begin and end at any time.
+//!
+//! A [`Probe`] wraps a wire, a queue or a function when the card is built, or when a
+//! function is swapped in. Its [`Handle`] puts points of a capture there and takes them
+//! away, from any thread.
+//!
+//! Guarantees: without a capture, a burst costs one load of a flag that is not written.
+//! Points are made and freed on the handle's side. The lock between the two sides is only
+//! ever tried, by both, so that the data path never waits and never asks the kernel: a
+//! burst that finds it held goes by, and the next one looks again.
+
+#[cfg(test)]
+mod tests;
+
+use crate::capture::Point;
+use crate::middleware::watch::{Eye, WatchedFunction, WatchedQueue, WatchedWire};
+use crate::pcapng::Direction;
+use picnic_core::attachment::HostQueue;
+use picnic_core::function::Function;
+use picnic_core::packet::desc::Descriptor;
+use picnic_core::port::WirePort;
+use picnic_core::time::Time;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+use std::time::Duration;
+
+/// Captures at a time.
+pub const MOST: usize = 4;
+
+/// What is asked of a probe and what came of it.
+#[derive(Default)]
+struct Change {
+    /// Points to take away, then points to put there, by capture.
+    take: [bool; MOST],
+    put: [Option<Box<Point>>; MOST],
+    /// Points that were taken away, for the handle's side to free.
+    gone: [Option<Box<Point>>; MOST],
+}
+
+#[derive(Default)]
+struct Slot {
+    is_changed: AtomicBool,
+    change: Mutex<Change>,
+}
+
+impl Slot {
+    fn try_lock(&self) -> Option<MutexGuard<'_, Change>> {
+        match self.change.try_lock() {
+            Ok(change) => Some(change),
+            // Every state of it is whole.
+            Err(TryLockError::Poisoned(change)) => Some(change.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+}
+
+/// The data path's end.
+pub struct Probe {
+    slot: Arc<Slot>,
+    points: [Option<Box<Point>>; MOST],
+    is_open: bool,
+}
+
+/// The other end: puts captures there and takes them away.
+#[derive(Clone)]
+pub struct Handle(Arc<Slot>);
+
+impl fmt::Debug for Handle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Handle")
+    }
+}
+
+impl Probe {
+    /// A probe without captures.
+    pub fn new() -> (Probe, Handle) {
+        let slot = Arc::new(Slot::default());
+        let probe = Probe { slot: slot.clone(), points: Default::default(), is_open: false };
+        (probe, Handle(slot))
+    }
+
+    /// Stands at a wire.
+    pub fn wire(self, port: Box<dyn WirePort>) -> Box<dyn WirePort> {
+        Box::new(WatchedWire::new(port, self))
+    }
+
+    /// Stands at a target queue.
+    pub fn queue(self, host: Box<dyn HostQueue>) -> Box<dyn HostQueue> {
+        Box::new(WatchedQueue::new(host, self))
+    }
+
+    /// Stands before a function, whose packets go in this direction.
+    pub fn function(self, function: Box<dyn Function>, direction: Direction) -> Box<dyn Function> {
+        Box::new(WatchedFunction::new(function, self, direction))
+    }
+
+    #[cold]
+    fn obey(&mut self) {
+        let Some(mut change) = self.slot.try_lock() else { return };
+        let change = &mut *change;
+        for (index, point) in self.points.iter_mut().enumerate() {
+            if std::mem::take(&mut change.take[index]) {
+                change.gone[index] = point.take();
+            }
+            if change.put[index].is_some() {
+                *point = change.put[index].take();
+            }
+        }
+        self.is_open = self.points.iter().any(Option::is_some);
+        self.slot.is_changed.store(false, Ordering::Relaxed);
+    }
+}
+
+impl Eye for Probe {
+    #[inline]
+    fn is_open(&mut self) -> bool {
+        if self.slot.is_changed.load(Ordering::Relaxed) {
+            self.obey();
+        }
+        self.is_open
+    }
+
+    fn record(&mut self, now: Time, packet: &Descriptor, direction: Direction) {
+        for point in self.points.iter_mut().flatten() {
+            point.record(now, packet, Some(direction));
+        }
+    }
+
+    fn publish(&mut self) {
+        for point in self.points.iter_mut().flatten() {
+            point.publish();
+        }
+    }
+}
+
+impl Handle {
+    /// Puts a capture's point there, as number `index`, below [`MOST`]; seen by the next burst.
+    pub fn put(&self, index: usize, point: Point) {
+        let point = Some(Box::new(point));
+        let freed = self.change(|change| {
+            (change.put[index].take(), change.gone[index].take(), change.put[index] = point)
+        });
+        drop(freed);
+    }
+
+    /// Frees a point that was taken away, if the burst that took it away has been.
+    pub fn collect(&self, index: usize) {
+        drop(self.change(|change| change.gone[index].take()));
+    }
+
+    /// Takes a capture's point away: nothing is captured after the burst that runs.
+    pub fn take(&self, index: usize) {
+        let freed = self.change(|change| {
+            change.take[index] = true;
+            (change.put[index].take(), change.gone[index].take())
+        });
+        drop(freed);
+    }
+
+    /// Whether what was wrapped is gone: replaced by a swap, or the card has ended.
+    pub fn is_orphaned(&self) -> bool {
+        Arc::strong_count(&self.0) == 1
+    }
+
+    fn change<R>(&self, make: impl FnOnce(&mut Change) -> R) -> R {
+        loop {
+            if let Some(mut change) = self.0.try_lock() {
+                let made = make(&mut change);
+                self.0.is_changed.store(true, Ordering::Relaxed);
+                return made;
+            }
+            std::thread::sleep(Duration::from_micros(10));
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! Probes: points come and go between bursts, in any order, and none is lost.
+
+use super::*;
+use crate::capture::{Capture, CaptureOptions, MIN_BUFFER_BYTES};
+use picnic_core::packet::pool::{Pool, PoolConfig};
+
+fn capture() -> Capture {
+    let options = CaptureOptions { buffer_bytes: MIN_BUFFER_BYTES, ..CaptureOptions::default() };
+    Capture::to_writer(std::io::sink(), options).unwrap()
+}
+
+/// Shows the probe some packets, as a wrapper does.
+fn burst(probe: &mut Probe, packet: &Descriptor, packets: usize) {
+    if probe.is_open() {
+        for _ in 0..packets {
+            probe.record(Time::ZERO, packet, Direction::Inbound);
+        }
+        probe.publish();
+    }
+}
+
+#[test]
+fn points_come_and_go_between_bursts() {
+    let (mut pool, _returns) =
+        Pool::new(&PoolConfig { buffers: 64, ..PoolConfig::default() }, 1).unwrap();
+    let packet = pool.packet(&[7; 60]).unwrap();
+    let (mut probe, handle) = Probe::new();
+    burst(&mut probe, &packet, 5);
+    let (mut a, mut b) = (capture(), capture());
+    handle.put(0, a.point("x"));
+    burst(&mut probe, &packet, 5);
+    handle.put(3, b.point("x"));
+    burst(&mut probe, &packet, 5);
+    handle.take(0);
+    burst(&mut probe, &packet, 5);
+    handle.take(3);
+    burst(&mut probe, &packet, 5);
+    assert!(!probe.is_open());
+    handle.collect(0);
+    handle.collect(3);
+    assert_eq!((a.finish().written(), b.finish().written()), (10, 10));
+    assert!(!handle.is_orphaned());
+    drop(probe);
+    assert!(handle.is_orphaned());
+    pool.free(packet);
+}
+
+#[test]
+fn changes_between_two_bursts_come_to_the_last_of_them() {
+    let (mut pool, _returns) =
+        Pool::new(&PoolConfig { buffers: 64, ..PoolConfig::default() }, 1).unwrap();
+    let packet = pool.packet(&[7; 60]).unwrap();
+    let (mut probe, handle) = Probe::new();
+    let (mut a, mut b, mut c) = (capture(), capture(), capture());
+    // Put and taken away before any burst: never there.
+    handle.put(1, a.point("x"));
+    handle.take(1);
+    burst(&mut probe, &packet, 3);
+    // Replaced before any burst has seen the first: the last one it is.
+    handle.put(1, b.point("x"));
+    handle.take(1);
+    handle.put(1, c.point("x"));
+    burst(&mut probe, &packet, 3);
+    assert_eq!((a.finish().written(), b.finish().written()), (0, 0));
+    assert_eq!(c.finish().written(), 3);
+    pool.free(packet);
+}
+
+#[test]
+fn a_burst_never_waits_for_the_handle() {
+    let (mut probe, handle) = Probe::new();
+    let mut a = capture();
+    handle.put(0, a.point("x"));
+    let held = handle.0.change.lock().unwrap();
+    // Would hang if it waited.
+    assert!(!probe.is_open());
+    drop(held);
+    assert!(probe.is_open());
+    a.finish();
+}
+
+#[test]
+fn captures_come_and_go_while_bursts_flow() {
+    let (mut pool, _returns) =
+        Pool::new(&PoolConfig { buffers: 64, ..PoolConfig::default() }, 1).unwrap();
+    let packet = pool.packet(&[7; 60]).unwrap();
+    let (mut probe, handle) = Probe::new();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                burst(&mut probe, &packet, 4);
+            }
+        });
+        for round in 0..200 {
+            let mut capture = capture();
+            handle.put(round % MOST, capture.point("x"));
+            if round % 3 == 0 {
+                std::thread::sleep(Duration::from_micros(200));
+            }
+            handle.take(round % MOST);
+            let report = capture.finish();
+            assert_eq!(report.error, None);
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    burst(&mut probe, &packet, 1);
+    assert!(!probe.is_open(), "a point is left over");
+    pool.free(packet);
+}
