@@ -1,0 +1,391 @@
+//! The same stateless firewall on the card and at the driver.
+//!
+//! Two scenarios, as in the paper: all packets are discarded, and a mix in which a
+//! share of the flows is accepted and costs the host its work. Each is run for every
+//! number of rules and size of packets, with the rules on the card (the borrowed
+//! core filters) and at the driver (the target core does, before the host sees the
+//! packet). All rules but the last match nothing, so every packet is looked up
+//! among all of them; the last discards.
+//!
+//! Two runs per point: one at a fixed rate, for the share of time that the target
+//! cores work; one flat out, for the packets per second that the card takes.
+//!
+//! In the sim world a packet costs the core that filters it `filter_ns` more, and
+//! `filter_doubling_ns` for each doubling of the rules: a compiled classifier stands
+//! behind them. Its size costs nothing there. On the host all costs what it costs.
+//!
+//! Source: NICOS 4.7 and figure 4.
+
+use crate::experiment::{Experiment, LabError, Outcome, Table, World};
+use picnic_core::config::CardFile;
+use picnic_core::error::ConfigError;
+use picnic_core::registry::{BuildContext, Component};
+use picnic_core::time::Time;
+use picnic_engine::build::NoInstrument;
+use picnic_os::filter::filters::Change;
+use picnic_os::filter::hook::Hooks;
+use picnic_os::filter::{
+    Action, Filter, Filters, FiveTuple, Match, Place, PortRange, Prefix, Protocol,
+};
+use picnic_sim::{CostModel, Simulation};
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+/// The generator's destination ports are even over 1 to this.
+const PORTS: u16 = 49_151;
+
+/// Settings.
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Settings {
+    /// Where it runs
+    pub world: World,
+    /// Seed of rules and packets
+    pub seed: u64,
+    /// Numbers of rules
+    pub rules: Vec<u32>,
+    /// Sizes of packets, in bytes; 60 in the sim world, 60 and 1514 on the host, if not said
+    pub sizes: Option<Vec<u32>>,
+    /// Share of flows accepted in the mix; 0 is run as well
+    pub accepted: f64,
+    /// Packets per second at which the target cores' work is measured
+    pub rate_pps: u32,
+    /// Work of the host for an accepted packet, in nanoseconds
+    pub host_ns: u32,
+    /// What a packet costs in a single filter, in nanoseconds; sim only
+    pub filter_ns: u64,
+    /// What it costs more for each doubling of the filters, in nanoseconds; sim only
+    pub filter_doubling_ns: u64,
+    /// Target queues
+    pub queues: u16,
+    /// How long each run takes, in milliseconds; 20 in the sim world and 300 on the host,
+    /// if not said
+    pub milliseconds: Option<u64>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings {
+            world: World::Sim,
+            seed: 1,
+            rules: vec![1, 16, 64, 256, 1024, 4096],
+            sizes: None,
+            accepted: 0.7,
+            rate_pps: 200_000,
+            host_ns: 1_000,
+            filter_ns: 10,
+            filter_doubling_ns: 1,
+            queues: 1,
+            milliseconds: None,
+        }
+    }
+}
+
+impl Settings {
+    fn milliseconds(&self) -> u64 {
+        self.milliseconds.unwrap_or(if self.world == World::Sim { 20 } else { 300 })
+    }
+
+    fn sizes(&self) -> Vec<u32> {
+        let sizes = if self.world == World::Sim { vec![60] } else { vec![60, 1514] };
+        self.sizes.clone().unwrap_or(sizes)
+    }
+
+    fn filter_ns(&self, rules: u32) -> u64 {
+        self.filter_ns + self.filter_doubling_ns * u64::from(rules.ilog2())
+    }
+
+    fn validate(&self) -> Result<(), ConfigError> {
+        let wrong = |key: &str, found: &dyn std::fmt::Display, allowed: &str| {
+            Err(ConfigError::new(key, format!("found {found}, allowed is {allowed}")))
+        };
+        if self.rules.is_empty() {
+            return wrong("rules", &"no number", "one number of rules or more");
+        }
+        if let Some(rules) = self.rules.iter().find(|rules| !(1..=65_000).contains(*rules)) {
+            return wrong("rules", rules, "1 to 65000");
+        }
+        if self.sizes().is_empty() {
+            return wrong("sizes", &"no size", "one size or more");
+        }
+        if let Some(size) = self.sizes().iter().find(|size| !(60..=1514).contains(*size)) {
+            return wrong("sizes", size, "60 to 1514");
+        }
+        if !(0.0..=1.0).contains(&self.accepted) {
+            return wrong("accepted", &self.accepted, "0 to 1");
+        }
+        if !(1..=1_000_000_000).contains(&self.rate_pps) {
+            return wrong("rate_pps", &self.rate_pps, "1 to 1000000000");
+        }
+        if !(1..=10_000).contains(&self.milliseconds()) {
+            return wrong("milliseconds", &self.milliseconds(), "1 to 10000");
+        }
+        Ok(())
+    }
+}
+
+/// The experiment.
+#[derive(Debug)]
+pub struct NicosFirewall(Settings);
+
+impl Component for NicosFirewall {
+    type Product = Box<dyn Experiment>;
+    type Config = Settings;
+    const NAME: &'static str = "nicos-firewall";
+    const HELP: &'static str = "one firewall, on the card and at the driver";
+
+    fn build(settings: Settings, _: &BuildContext) -> Result<Box<dyn Experiment>, ConfigError> {
+        settings.validate()?;
+        Ok(Box::new(NicosFirewall(settings)))
+    }
+}
+
+/// What is run.
+#[derive(Clone, Copy, Debug)]
+struct Point {
+    accepted: f64,
+    rules: u32,
+    size: u32,
+}
+
+/// What one run of it came to.
+#[derive(Clone, Copy, Debug, Default)]
+struct Figures {
+    target_busy: f64,
+    borrowed_busy: f64,
+    taken_pps: f64,
+    accepted: f64,
+}
+
+impl Experiment for NicosFirewall {
+    fn run(&self, progress: &mut dyn FnMut(f64, &str)) -> Result<Outcome, LabError> {
+        let settings = &self.0;
+        let mut points = Vec::new();
+        for accepted in [0.0, settings.accepted] {
+            for size in settings.sizes() {
+                let point = |&rules| Point { accepted, rules, size };
+                points.extend(settings.rules.iter().map(point));
+            }
+        }
+        let mut results = Vec::new();
+        for (index, &point) in points.iter().enumerate() {
+            progress(index as f64 / points.len() as f64, "runs");
+            let at = |place, rate| measure(settings, point, place, rate);
+            // Place by place within a rate, so that what drifts hits both alike.
+            let (card, driver) =
+                (at(Place::Nic, settings.rate_pps)?, at(Place::Driver, settings.rate_pps)?);
+            let (card_peak, driver_peak) = (at(Place::Nic, 0)?, at(Place::Driver, 0)?);
+            results.push((point, [(card, card_peak), (driver, driver_peak)]));
+        }
+        progress(1.0, "runs");
+        Ok(outcome(settings, &results))
+    }
+}
+
+/// Rules that match nothing the generator makes, and last one that discards.
+fn rules(settings: &Settings, point: Point, place: Place) -> Vec<Change> {
+    let mut random = ChaCha8Rng::seed_from_u64(settings.seed);
+    let mut changes = Vec::new();
+    let mut add = |name: String, matching: Match, priority: usize| {
+        let filter = Filter::new(name, matching, Action::Drop).at(place);
+        changes.push(Change::Add(filter.with_priority(priority as i32), Hooks::default()));
+    };
+    for rule in 1..point.rules as usize {
+        // Benchmark traffic comes from 198.18.0.0/15; these do not.
+        let source = Ipv4Addr::new(10, random.random(), random.random(), random.random());
+        let destination = Ipv4Addr::new(172, 16, random.random(), random.random());
+        let low = random.random_range(0..60_000);
+        let tuple = FiveTuple {
+            protocol: Some(Protocol(if random.random() { 6 } else { 17 })),
+            source: Prefix::new(source, random.random_range(16..=32)),
+            destination: Prefix::new(destination, random.random_range(16..=32)),
+            source_ports: PortRange::ANY,
+            destination_ports: PortRange::new(low, low + random.random_range(0..5_000))
+                .unwrap_or_default(),
+        };
+        add(format!("rule{rule}"), tuple.into(), rule);
+    }
+    let dropped = (f64::from(PORTS) * (1.0 - point.accepted)).round() as u16;
+    let matching = match dropped {
+        PORTS => Match::Any,
+        dropped => FiveTuple {
+            destination_ports: PortRange::new(0, dropped).unwrap_or_default(),
+            ..FiveTuple::default()
+        }
+        .into(),
+    };
+    add("discard".into(), matching, point.rules as usize);
+    changes
+}
+
+fn card(settings: &Settings, point: Point, rate_pps: u32) -> Result<CardFile, LabError> {
+    let text = format!(
+        "[card]\nseed = {}\n[[wire]]\nport = \"generator\"\nsize = {}\nrate_pps = {rate_pps}\n\
+         [[rx]]\nfunction = \"rss\"\n[host]\nattachment = \"app\"\nqueues = {}\ncost_ns = {}\n\
+         [interrupt]\npoll_usecs = 0\n",
+        settings.seed, point.size, settings.queues, settings.host_ns
+    );
+    Ok(CardFile::parse(&text, None)?)
+}
+
+fn measure(
+    settings: &Settings,
+    point: Point,
+    place: Place,
+    rate_pps: u32,
+) -> Result<Figures, LabError> {
+    let file = card(settings, point, rate_pps)?;
+    let failed = |error: &dyn std::fmt::Display| LabError::Failed(error.to_string());
+    match settings.world {
+        World::Sim => {
+            let mut costs = CostModel::default();
+            let filter_ns = settings.filter_ns(point.rules);
+            match place {
+                Place::Nic => costs.card_packet_ns += filter_ns,
+                Place::Driver => costs.target_packet_ns += filter_ns,
+            }
+            let mut simulation =
+                Simulation::new(&file, settings.seed, costs).map_err(|error| failed(&error))?;
+            let changes = rules(settings, point, place);
+            simulation.filters().apply(changes).map_err(|error| failed(&error))?;
+            simulation.run_until(Time::from_nanos(settings.milliseconds() * 1_000_000));
+            let outcome = simulation.finish();
+            let busy = |borrowed| {
+                let cores = outcome.cores.iter().filter(|core| core.borrowed == borrowed);
+                let busy: Vec<_> = cores.map(|core| core.busy_ns as f64).collect();
+                busy.iter().sum::<f64>() / (outcome.duration_ns as f64 * busy.len() as f64)
+            };
+            let packets = outcome.ledger.r#in as f64;
+            Ok(Figures {
+                target_busy: busy(false),
+                borrowed_busy: busy(true),
+                taken_pps: packets * 1e9 / outcome.duration_ns as f64,
+                accepted: outcome.ledger.delivered as f64 / packets,
+            })
+        }
+        World::Host => {
+            let filters = Filters::new(settings.queues);
+            let changes = rules(settings, point, place);
+            filters.apply(changes).map_err(|error| failed(&error))?;
+            let registries = picnic_host::run::registries();
+            let instrument = &mut NoInstrument;
+            let running = picnic_host::run::start_filtered(&file, &registries, instrument, filters)
+                .map_err(|error| failed(&error))?;
+            std::thread::sleep(Duration::from_millis(settings.milliseconds()));
+            let report = running.stop().map_err(|error| failed(&error))?;
+            let packets = report.ledger.r#in as f64;
+            let targets = report.target_cores.len() as f64;
+            let awake: f64 =
+                report.target_cores.iter().map(|core| 1.0 - core.asleep_fraction).sum();
+            Ok(Figures {
+                target_busy: awake / targets,
+                borrowed_busy: report.borrowed_core.busy_fraction,
+                taken_pps: packets / report.duration_s,
+                accepted: report.ledger.delivered as f64 / packets,
+            })
+        }
+    }
+}
+
+/// A point, with its figures on the card and at the driver: at the rate, and flat out.
+type Row = (Point, [(Figures, Figures); 2]);
+
+fn outcome(settings: &Settings, results: &[Row]) -> Outcome {
+    let (mut points, mut rows) = (Vec::new(), Vec::new());
+    for (point, places) in results {
+        let place = |(rated, flat_out): &(Figures, Figures)| {
+            json!({
+                "target_core_busy_fraction": rated.target_busy,
+                "borrowed_core_busy_fraction": rated.borrowed_busy,
+                "accepted_fraction": rated.accepted,
+                "throughput_pps": flat_out.taken_pps,
+            })
+        };
+        points.push(json!({
+            "scenario": scenario(point),
+            "rules": point.rules,
+            "packet_bytes": point.size,
+            "card": place(&places[0]),
+            "driver": place(&places[1]),
+        }));
+        let percent = |share: f64| format!("{:.1} %", share * 100.0);
+        let mega = |rate: f64| format!("{:.2} M", rate / 1e6);
+        let [(card, card_peak), (driver, driver_peak)] = places;
+        rows.push(vec![
+            scenario(point).into(),
+            point.rules.to_string(),
+            point.size.to_string(),
+            percent(card.accepted),
+            percent(card.target_busy),
+            percent(driver.target_busy),
+            mega(card_peak.taken_pps),
+            mega(driver_peak.taken_pps),
+            format!("{:.2}", card_peak.taken_pps / driver_peak.taken_pps),
+        ]);
+    }
+    let mean = |place: usize, figure: &dyn Fn(&(Figures, Figures)) -> f64| {
+        results.iter().map(|(_, places)| figure(&places[place])).sum::<f64>() / results.len() as f64
+    };
+    let mut figures = Map::new();
+    let mut put = |name: &str, value: Value| figures.insert(name.into(), value);
+    put("world", json!(settings.world));
+    put("figures_are", json!(settings.world.label()));
+    for (place, name) in ["card", "driver"].into_iter().enumerate() {
+        put(
+            name,
+            json!({
+                "target_core_busy_fraction": mean(place, &|run| run.0.target_busy),
+                "throughput_pps": mean(place, &|run| run.1.taken_pps),
+            }),
+        );
+    }
+    put("points", Value::Array(points));
+    put("settings", json!(settings));
+    let columns = [
+        "scenario",
+        "rules",
+        "bytes",
+        "accepted",
+        "target busy: card",
+        "driver",
+        "packets/s: card",
+        "driver",
+        "card/driver",
+    ];
+    Outcome {
+        figures,
+        tables: vec![Table { columns: columns.map(String::from).to_vec(), rows }],
+        notes: vec![
+            format!(
+                "{}: target busy at {} packets/s, packets/s flat out, {} ms each; an accepted \
+                 packet costs the host {} ns",
+                settings.world.label(),
+                settings.rate_pps,
+                settings.milliseconds(),
+                settings.host_ns
+            ),
+            match settings.world {
+                World::Sim => format!(
+                    "modelled: a packet costs the core that filters {} ns more, and {} ns for \
+                     each doubling of the rules",
+                    settings.filter_ns, settings.filter_doubling_ns
+                ),
+                World::Host => "the generator's work is done by the borrowed core, beside the \
+                                filters: on the card both share it"
+                    .into(),
+            },
+            "the paper: with all discarded, the host's CPU is about idle with the firewall on \
+             the card; in the mix, CPU and throughput are better"
+                .into(),
+        ],
+    }
+}
+
+fn scenario(point: &Point) -> &'static str {
+    if point.accepted == 0.0 { "discard" } else { "mix" }
+}
