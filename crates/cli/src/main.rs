@@ -18,6 +18,7 @@ mod output;
 mod signals;
 mod summary;
 mod template;
+mod wcet;
 mod workload;
 
 use clap::Parser;
