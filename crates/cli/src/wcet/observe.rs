@@ -110,12 +110,12 @@ mod tests {
     #[test]
     fn segments_are_told_apart_as_the_graph_has_them() {
         let scrub = picnic_tasks::graphs::GRAPHS.iter().find(|task| task.name == "scrub").unwrap();
-        let (observed, _) = observe(scrub, 66 * 4, &[u64::MAX, u64::MAX, 0]).unwrap();
+        let (observed, _) = observe(scrub, 65 * 4 + 4, &[u64::MAX, u64::MAX, 0]).unwrap();
         let runs: Vec<_> = observed.iter().map(|observed| observed.runs).collect();
-        // One start, then of each release 63 yields are followed by another piece and one by the
-        // wait: 64 segments begin at the yield, one at the release.
-        assert_eq!(runs, [1, 260, 3]);
-        assert_eq!(observed[2].over_bound, 3);
+        // Of each release one segment from the start or the wait, and 64 from a yield: the last
+        // of them goes on to the next wait. Four releases, and four segments of a fifth.
+        assert_eq!(runs, [1, 4 * 64 + 3, 4]);
+        assert_eq!(observed[2].over_bound, 4);
         assert_eq!(observed[1].over_bound, 0);
         assert!(observed[1].median_ns <= observed[1].p99_ns);
         assert!(observed[1].p99_ns <= observed[1].max_ns);
