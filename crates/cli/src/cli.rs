@@ -2,8 +2,8 @@
 
 use crate::bench::BenchArgs;
 use crate::commands::lab::LabArgs;
-use crate::commands::{capture::CaptureArgs, ctl::CtlArgs};
 use crate::commands::wcet::WcetArgs;
+use crate::commands::{capture::CaptureArgs, ctl::CtlArgs};
 use crate::commands::{card::CardCommandArgs, check::CheckArgs, components::ComponentsArgs};
 use crate::commands::{cleanup::CleanupArgs, isolate::IsolateArgs};
 use crate::commands::{completions::CompletionsArgs, demo::DemoArgs, run::RunArgs};

@@ -291,7 +291,7 @@ fn operations_are_charged_by_class_and_line() {
     let of = |class| bounds(&sums::GRAPH, &profile(&[class])).unwrap().segments[0];
     assert_eq!(of(Class::Multiply), 4);
     assert_eq!(of(Class::Divide), 1);
-    assert_eq!(of(Class::Load), 4 * 2, "the word, and the sum that is added to");
+    assert_eq!(of(Class::Load), 4, "the words; the sum is at hand");
     assert_eq!(of(Class::Segment), 0);
     assert_eq!(sums(&[1, 2, 3, 4]), (30 + 6) / 2);
     let line = sums::GRAPH.line;
