@@ -10,5 +10,7 @@
 #![forbid(unsafe_code)]
 
 pub mod busy;
+pub mod graphs;
 pub mod heartbeat;
 pub mod registry;
+pub mod scrub;

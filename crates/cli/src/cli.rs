@@ -2,6 +2,7 @@
 
 use crate::bench::BenchArgs;
 use crate::commands::lab::LabArgs;
+use crate::commands::wcet::WcetArgs;
 use crate::commands::{capture::CaptureArgs, ctl::CtlArgs};
 use crate::commands::{card::CardCommandArgs, check::CheckArgs, components::ComponentsArgs};
 use crate::commands::{cleanup::CleanupArgs, isolate::IsolateArgs};
@@ -68,6 +69,8 @@ pub(crate) enum Command {
     Cleanup(CleanupArgs),
     /// Measure the card on this machine
     Bench(BenchArgs),
+    /// Bound what tasks' segments take, under a profile of this machine's costs
+    Wcet(WcetArgs),
     /// Print a completion script for a shell
     Completions(CompletionsArgs),
 }

@@ -19,6 +19,7 @@ mod registries;
 mod signals;
 mod summary;
 mod template;
+mod wcet;
 mod workload;
 
 use clap::Parser;

@@ -1,1 +1,495 @@
-//! soon
+//! What one operation of each class costs here: timed runs of small kernels.
+//!
+//! A kernel does a few hundred operations of one class, each waiting for the one
+//! before and none of them removed by the compiler. It is timed often; of the
+//! times, that at a percentile counts, with a margin on top, and of the kernels of
+//! a class the dearest.
+//!
+//! Interrupts: they are no operation's cost, and would be charged to each of them.
+//! A kernel runs for a microsecond, and the shortest of three runs in a row is one
+//! sample, so that what hits one of them (an interrupt, a hypervisor's pause) is left
+//! out, and what hits all three stays. Samples during which the thread was switched
+//! out are not kept, as the probe tells. What this hides stands beside the cost in
+//! the profile: the longest single run, and how many samples were not kept.
+//!
+//! Time is an argument: the probe is the caller's clock.
+
+use crate::class::Class;
+use crate::profile::Measured;
+use std::hint::black_box;
+
+/// The caller's clock, and its knowledge of disturbances.
+pub trait Probe {
+    /// Nanoseconds since some point.
+    fn now_ns(&mut self) -> u64;
+    /// A number that changes whenever the thread is switched out.
+    fn switches(&mut self) -> u64;
+}
+
+/// Operations of one class, to be timed.
+pub trait Kernel {
+    /// The class.
+    fn class(&self) -> Class;
+    /// What it does, in a word or two.
+    fn name(&self) -> &'static str;
+    /// Operations of one run.
+    fn operations(&self) -> u64;
+    /// By what a run's time is multiplied, where only a part of its operations is the worst case.
+    fn scale(&self) -> u64 {
+        1
+    }
+    /// Before a run, not timed.
+    fn prepare(&mut self) {}
+    /// A run.
+    fn run(&mut self);
+}
+
+/// How to measure.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Settings {
+    /// Samples of each kernel: each the shortest of three runs.
+    pub samples: usize,
+    /// Which of the sorted samples counts, in percent.
+    pub percentile: f64,
+    /// By what its cost is multiplied.
+    pub margin: f64,
+    /// Bytes that loads and stores go over.
+    pub working_set_bytes: usize,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings { samples: 20_000, percentile: 99.9, margin: 1.5, working_set_bytes: 256 << 10 }
+    }
+}
+
+/// The machine never left the thread alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{kernel}: {discarded} of {samples} samples were disturbed by other threads: free this core, or name \
+     another"
+)]
+pub struct Disturbed {
+    /// The kernel.
+    pub kernel: &'static str,
+    /// Samples not kept.
+    pub discarded: u64,
+    /// All samples.
+    pub samples: u64,
+}
+
+/// Samples between two looks for disturbances.
+const BATCH: usize = 16;
+/// Runs of one sample.
+pub const RUNS: usize = 3;
+
+/// Times a kernel.
+///
+/// # Errors
+/// Four times as many samples were disturbed as are wanted.
+pub fn measure(
+    kernel: &mut dyn Kernel,
+    settings: &Settings,
+    probe: &mut dyn Probe,
+) -> Result<Measured, Disturbed> {
+    let samples = settings.samples.max(BATCH);
+    let mut times = Vec::with_capacity(samples + BATCH);
+    let (mut discarded, mut worst) = (0, 0);
+    for _ in 0..BATCH {
+        // Caches, branch predictor, page tables.
+        kernel.prepare();
+        kernel.run();
+    }
+    while times.len() < samples {
+        let (kept, before) = (times.len(), probe.switches());
+        let mut longest = 0;
+        for _ in 0..BATCH {
+            let mut shortest = u64::MAX;
+            for _ in 0..RUNS {
+                kernel.prepare();
+                let start = probe.now_ns();
+                kernel.run();
+                let took = probe.now_ns().saturating_sub(start);
+                shortest = shortest.min(took);
+                longest = longest.max(took);
+            }
+            times.push(shortest);
+        }
+        if probe.switches() == before {
+            worst = worst.max(longest);
+        } else {
+            times.truncate(kept);
+            discarded += BATCH as u64;
+            if discarded > 4 * samples as u64 {
+                let samples = discarded + kept as u64;
+                return Err(Disturbed { kernel: kernel.name(), discarded, samples });
+            }
+        }
+    }
+    times.sort_unstable();
+    let per_operation = |ns: u64| {
+        let ps = ns.saturating_mul(1000).saturating_mul(kernel.scale());
+        ps.div_ceil(kernel.operations().max(1)).max(1)
+    };
+    let at = |percent: f64| {
+        // The sample that so many percent of all do not exceed.
+        let place = (percent / 100.0 * times.len() as f64).ceil() as usize;
+        per_operation(times[place.clamp(1, times.len()) - 1])
+    };
+    Ok(Measured {
+        median_ps: at(50.0),
+        percentile_ps: at(settings.percentile),
+        worst_ps: per_operation(worst),
+        samples: times.len() as u64,
+        discarded,
+    })
+}
+
+/// What is charged: the measured cost with its margin, a picosecond at least.
+pub fn cost_ps(measured: &Measured, margin: f64) -> u64 {
+    let cost = (measured.percentile_ps as f64 * margin).ceil();
+    // A cost beyond all floats of 64 bits is no cost anyone measures.
+    (cost as u64).max(1)
+}
+
+/// Kernels of all classes but those of the executor: its own are the caller's to give.
+pub fn kernels(settings: &Settings) -> Vec<Box<dyn Kernel>> {
+    let mut kernels: Vec<Box<dyn Kernel>> = Vec::new();
+    let mut add = |class, name, operations, run: fn()| {
+        kernels.push(Box::new(Plain { class, name, operations, run }));
+    };
+    add(Class::Arithmetic, "64-bit integers", 4 * ROUNDS, || {
+        let mut value = black_box(1u64);
+        for _ in 0..ROUNDS {
+            value = black_box(value.wrapping_add(black_box(3)));
+            value = black_box(value ^ black_box(5));
+            value = black_box(value >> black_box(1));
+            value = black_box(u64::from(value > black_box(7)));
+        }
+    });
+    add(Class::Arithmetic, "128-bit integers", 2 * ROUNDS, || {
+        let mut value = black_box(1u128);
+        for _ in 0..ROUNDS {
+            value = black_box(value.wrapping_sub(black_box(3)));
+            value = black_box(value << black_box(9u32));
+        }
+    });
+    add(Class::Arithmetic, "floating point", 2 * ROUNDS, || {
+        let mut value = black_box(1.0f64);
+        for _ in 0..ROUNDS {
+            value = black_box(value + black_box(3.5));
+            value = black_box(black_box(value as u32) as f64);
+        }
+    });
+    add(Class::Multiply, "64-bit integers", ROUNDS, || {
+        let mut value = black_box(3u64);
+        for _ in 0..ROUNDS {
+            value = black_box(value.wrapping_mul(black_box(0x9e37_79b9_7f4a_7c15)));
+        }
+    });
+    add(Class::Multiply, "128-bit integers", ROUNDS, || {
+        let mut value = black_box(3u128);
+        for _ in 0..ROUNDS {
+            value = black_box(value.wrapping_mul(black_box(0x9e37_79b9_7f4a_7c15_f39c)));
+        }
+    });
+    add(Class::Divide, "64-bit integers", ROUNDS, || {
+        let mut value = black_box(u64::MAX);
+        for _ in 0..ROUNDS {
+            value = black_box(u64::MAX - value / black_box(3) - value % black_box(7));
+        }
+    });
+    add(Class::Divide, "128-bit integers", ROUNDS, || {
+        let mut value = black_box(u128::MAX);
+        for _ in 0..ROUNDS {
+            value = black_box(u128::MAX - value / black_box(0x1_0000_0001_0000_0001));
+        }
+    });
+    add(Class::Divide, "floating point", ROUNDS, || {
+        let mut value = black_box(1e300f64);
+        for _ in 0..ROUNDS {
+            value = black_box(1e300 - value / black_box(3.7));
+        }
+    });
+    add(Class::Call, "a function by its address", ROUNDS, || {
+        let mut value = black_box(3u64);
+        for _ in 0..ROUNDS {
+            value = black_box(called as fn(u64, u64, u64) -> u64)(value, 1, 2);
+        }
+    });
+    kernels.push(Box::new(Branches { random: 0x9e37_79b9, outcomes: [0; ROUNDS as usize] }));
+    kernels.push(Box::new(Loads::new(settings.working_set_bytes)));
+    kernels.push(Box::new(Stores::new(settings.working_set_bytes)));
+    kernels
+}
+
+/// Rounds of one run: a few microseconds at most.
+const ROUNDS: u64 = 128;
+
+struct Plain {
+    class: Class,
+    name: &'static str,
+    operations: u64,
+    run: fn(),
+}
+
+impl Kernel for Plain {
+    fn class(&self) -> Class {
+        self.class
+    }
+    fn name(&self) -> &'static str {
+        self.name
+    }
+    fn operations(&self) -> u64 {
+        self.operations
+    }
+    fn run(&mut self) {
+        (self.run)();
+    }
+}
+
+#[inline(never)]
+fn called(one: u64, other: u64, third: u64) -> u64 {
+    black_box(one ^ other).wrapping_add(third)
+}
+
+/// Numbers without a pattern that a predictor knows.
+fn random(state: &mut u64) -> u64 {
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    *state
+}
+
+/// Tests whose outcomes nobody can guess: half are guessed wrong, so that each costs twice the mean.
+struct Branches {
+    random: u64,
+    outcomes: [u8; ROUNDS as usize],
+}
+
+impl Kernel for Branches {
+    fn class(&self) -> Class {
+        Class::Branch
+    }
+    fn name(&self) -> &'static str {
+        "outcomes at random"
+    }
+    fn operations(&self) -> u64 {
+        ROUNDS
+    }
+    fn scale(&self) -> u64 {
+        2
+    }
+    fn prepare(&mut self) {
+        for outcome in &mut self.outcomes {
+            *outcome = (random(&mut self.random) >> 40) as u8 & 1;
+        }
+    }
+    fn run(&mut self) {
+        let mut sums = (0u32, 0u32);
+        for outcome in &self.outcomes {
+            // Different work in both arms, so that a jump is made of it.
+            if black_box(*outcome) == 0 {
+                sums.0 = black_box(sums.0 + 1);
+            } else {
+                sums.1 = black_box(sums.1 ^ 3);
+            }
+        }
+        black_box(sums);
+    }
+}
+
+/// Bytes of a cache line.
+const LINE: usize = 64;
+
+/// From line to line over the working set, each telling the next.
+struct Loads {
+    lines: Vec<[u32; LINE / 4]>,
+    at: u32,
+}
+
+impl Loads {
+    fn new(bytes: usize) -> Self {
+        let count = (bytes / LINE).max(2);
+        let mut order: Vec<u32> = (0..count as u32).collect();
+        let mut state = 0x5bd1_e995;
+        for place in (1..count).rev() {
+            order.swap(place, (random(&mut state) % (place as u64 + 1)) as usize);
+        }
+        let mut lines = vec![[0; LINE / 4]; count];
+        for (place, &line) in order.iter().enumerate() {
+            lines[line as usize][0] = order[(place + 1) % count];
+        }
+        Loads { lines, at: 0 }
+    }
+}
+
+impl Kernel for Loads {
+    fn class(&self) -> Class {
+        Class::Load
+    }
+    fn name(&self) -> &'static str {
+        "line to line at random"
+    }
+    fn operations(&self) -> u64 {
+        ROUNDS
+    }
+    fn run(&mut self) {
+        let mut at = self.at;
+        for _ in 0..ROUNDS {
+            at = black_box(self.lines[at as usize][0]);
+        }
+        self.at = at;
+    }
+}
+
+/// Words written all over the working set.
+struct Stores {
+    lines: Vec<[u32; LINE / 4]>,
+    random: u64,
+}
+
+impl Stores {
+    fn new(bytes: usize) -> Self {
+        Stores { lines: vec![[0; LINE / 4]; (bytes / LINE).max(2)], random: 0x2545_f491 }
+    }
+}
+
+impl Kernel for Stores {
+    fn class(&self) -> Class {
+        Class::Store
+    }
+    fn name(&self) -> &'static str {
+        "lines at random"
+    }
+    fn operations(&self) -> u64 {
+        ROUNDS
+    }
+    fn run(&mut self) {
+        let count = self.lines.len() as u64;
+        for _ in 0..ROUNDS {
+            let place = (random(&mut self.random) >> 20) % count;
+            self.lines[place as usize][1] = black_box(place as u32);
+            black_box(&mut self.lines);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A clock by which runs take the times it was given, one after the other.
+    struct Script {
+        times: Vec<u64>,
+        place: usize,
+        now: u64,
+        within: bool,
+    }
+
+    impl Script {
+        fn new(times: &[u64]) -> Self {
+            Script { times: times.to_vec(), place: 0, now: 0, within: false }
+        }
+    }
+
+    impl Probe for Script {
+        fn now_ns(&mut self) -> u64 {
+            if self.within {
+                self.now += self.times[self.place % self.times.len()];
+                self.place += 1;
+            }
+            self.within = !self.within;
+            self.now
+        }
+        fn switches(&mut self) -> u64 {
+            0
+        }
+    }
+
+    fn nothing() -> Plain {
+        Plain { class: Class::Load, name: "nothing", operations: 10, run: || {} }
+    }
+
+    fn settings(samples: usize, percentile: f64) -> Settings {
+        Settings { samples, percentile, ..Settings::default() }
+    }
+
+    #[test]
+    fn what_hits_one_run_of_three_is_left_out_and_told_of() {
+        let mut times = vec![100; 300];
+        times[151] = 50_000;
+        let found =
+            measure(&mut nothing(), &settings(96, 100.0), &mut Script::new(&times)).unwrap();
+        assert_eq!((found.median_ps, found.percentile_ps), (10_000, 10_000));
+        assert_eq!(found.worst_ps, 5_000_000);
+        assert_eq!(cost_ps(&found, 1.5), 15_000);
+    }
+
+    #[test]
+    fn what_hits_all_runs_stays_up_to_the_percentile() {
+        let mut times = vec![100; 300];
+        times[150..153].fill(2_000);
+        let at = |percent| {
+            let settings = settings(96, percent);
+            measure(&mut nothing(), &settings, &mut Script::new(&times)).unwrap().percentile_ps
+        };
+        assert_eq!((at(100.0), at(98.0)), (200_000, 10_000));
+    }
+
+    #[test]
+    fn disturbed_runs_are_not_kept() {
+        // Every second look sees another number.
+        struct Restless(u64);
+        impl Probe for Restless {
+            fn now_ns(&mut self) -> u64 {
+                self.0 += 1;
+                self.0
+            }
+            fn switches(&mut self) -> u64 {
+                self.0 / 192
+            }
+        }
+        let found = measure(&mut nothing(), &settings(160, 50.0), &mut Restless(0)).unwrap();
+        assert_eq!(found.samples, 160);
+        // 16 samples look at the clock 96 times: about every second batch sees a new number.
+        assert!((112..=208).contains(&found.discarded), "{}", found.discarded);
+        struct Hopeless(u64);
+        impl Probe for Hopeless {
+            fn now_ns(&mut self) -> u64 {
+                0
+            }
+            fn switches(&mut self) -> u64 {
+                self.0 += 1;
+                self.0
+            }
+        }
+        let error = measure(&mut nothing(), &settings(160, 50.0), &mut Hopeless(0)).unwrap_err();
+        assert!(error.discarded > 640 && error.to_string().contains("disturbed"), "{error}");
+    }
+
+    #[test]
+    fn every_class_but_the_executors_has_a_kernel_that_runs() {
+        let mut kernels = kernels(&Settings { working_set_bytes: 4096, ..Settings::default() });
+        for class in Class::ALL {
+            let wanted = !matches!(class, Class::Service | Class::Segment);
+            assert_eq!(kernels.iter().any(|kernel| kernel.class() == class), wanted, "{class:?}");
+        }
+        for kernel in &mut kernels {
+            kernel.prepare();
+            kernel.run();
+            assert!(kernel.operations() >= ROUNDS);
+        }
+    }
+
+    #[test]
+    fn loads_go_over_the_whole_working_set() {
+        let mut loads = Loads::new(LINE * 256);
+        let mut seen = vec![false; 256];
+        for _ in 0..256 {
+            seen[loads.at as usize] = true;
+            loads.at = loads.lines[loads.at as usize][0];
+        }
+        assert!(seen.iter().all(|seen| *seen) && loads.at == 0);
+    }
+}

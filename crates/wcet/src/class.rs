@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 pub enum Class {
     /// A test and the jump after it.
     Branch,
-    /// Adding, shifting, comparing, converting.
+    /// Adding, shifting, comparing, converting, setting a variable.
     Arithmetic,
     /// Multiplying.
     Multiply,
@@ -16,7 +16,7 @@ pub enum Class {
     Divide,
     /// Reading through a reference, an index or a field.
     Load,
-    /// Writing a value to its place.
+    /// Writing through a reference, an index or a field, and each part of a value that has parts.
     Store,
     /// Calling a function and coming back, and short methods of `core`.
     Call,
@@ -59,11 +59,11 @@ impl Class {
     pub const fn help(self) -> &'static str {
         match self {
             Class::Branch => "a test and the jump after it",
-            Class::Arithmetic => "add, shift, compare, convert",
+            Class::Arithmetic => "add, shift, compare, convert, set a variable",
             Class::Multiply => "multiply",
             Class::Divide => "divide, remainder",
             Class::Load => "read through a reference, index or field",
-            Class::Store => "write a value to its place",
+            Class::Store => "write through a reference, index or field",
             Class::Call => "call a function and come back",
             Class::Service => "a method of the task context",
             Class::Segment => "enter a segment and leave it",

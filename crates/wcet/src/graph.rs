@@ -26,6 +26,31 @@ pub struct Graph {
     pub segments: &'static [Segment],
 }
 
+impl Graph {
+    /// The segments that may come next after one; none if the task ends there always, or if there
+    /// is no such segment.
+    pub fn after(&self, segment: u16) -> Vec<u16> {
+        let Some(first) = self.segments.get(usize::from(segment)) else { return Vec::new() };
+        let mut seen = vec![false; self.blocks.len()];
+        let mut open = vec![first.entry];
+        let mut next = Vec::new();
+        while let Some(block) = open.pop() {
+            if seen.get_mut(usize::from(block)).is_none_or(|seen| std::mem::replace(seen, true)) {
+                continue;
+            }
+            for edge in self.edges.iter().filter(|edge| edge.from == block) {
+                match edge.kind {
+                    EdgeKind::Yield(segment) if next.contains(&segment) => {}
+                    EdgeKind::Yield(segment) => next.push(segment),
+                    _ => open.push(edge.to),
+                }
+            }
+        }
+        next.sort_unstable();
+        next
+    }
+}
+
 /// Code without a jump into it or out of it.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Block {

@@ -61,9 +61,9 @@ pub struct Machine {
 pub struct Method {
     /// In words.
     pub description: String,
-    /// Timed runs of each kernel.
+    /// Samples of each kernel.
     pub samples: u64,
-    /// Which of the sorted runs counts, in percent.
+    /// Which of the sorted samples counts, in percent.
     pub percentile: f64,
     /// By what its cost is multiplied.
     pub margin: f64,
@@ -75,15 +75,15 @@ pub struct Method {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Measured {
-    /// The middle run.
+    /// The middle sample.
     pub median_ps: u64,
-    /// The run at the method's percentile, before the margin.
+    /// The sample at the method's percentile, before the margin.
     pub percentile_ps: u64,
-    /// The longest run kept.
+    /// The longest single run of those kept.
     pub worst_ps: u64,
-    /// Runs kept.
+    /// Samples kept.
     pub samples: u64,
-    /// Runs during which the thread was switched out, not kept.
+    /// Samples during which the thread was switched out, not kept.
     pub discarded: u64,
 }
 

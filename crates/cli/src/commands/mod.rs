@@ -12,6 +12,7 @@ pub(crate) mod doctor;
 pub(crate) mod isolate;
 pub(crate) mod lab;
 pub(crate) mod run;
+pub(crate) mod wcet;
 
 use crate::bench;
 use crate::cli::{Cli, Command};
@@ -40,6 +41,7 @@ pub(crate) fn run(cli: &Cli) -> anyhow::Result<()> {
         Command::Isolate(args) => isolate::run(args, json),
         Command::Cleanup(args) => cleanup::run(args, json),
         Command::Bench(args) => bench::run(args, json),
+        Command::Wcet(args) => wcet::run(args, json),
         Command::Completions(args) => completions::run(args, json),
     }
 }

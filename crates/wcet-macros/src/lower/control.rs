@@ -111,7 +111,7 @@ impl Lowering<'_> {
             Expr::Let(inner) => {
                 self.expression(&inner.expr);
                 self.charge(Class::Branch, tests(&inner.pat).max(1), span);
-                self.charge(Class::Store, 1, span);
+                self.charge(Class::Arithmetic, 1, span);
                 self.bind(&inner.pat);
                 self.fork(yes, no);
             }
@@ -139,7 +139,7 @@ impl Lowering<'_> {
         let done = self.flow.block();
         self.condition(expression, done, done);
         self.at(done);
-        self.charge(Class::Store, 1, expression.span());
+        self.charge(Class::Arithmetic, 1, expression.span());
     }
 
     fn if_else(&mut self, inner: &ExprIf) {
@@ -279,7 +279,11 @@ impl Lowering<'_> {
             let number = self.enter(span, bound, true);
             self.next_item(span);
             let body = self.body_block(number);
-            self.fork(body, done);
+            self.flow.edge(self.current, done, Kind::Next);
+            // What goes round no times has no way into its body.
+            if known.is_none_or(|rounds| rounds.most() != 0) {
+                self.flow.edge(self.current, body, Kind::Next);
+            }
             self.flow.loops[number].in_head = false;
             self.at(body);
             let again = Some((self.flow.loops[number].header, Kind::Back(number)));
@@ -296,7 +300,7 @@ impl Lowering<'_> {
     fn next_item(&mut self, span: Span) {
         self.charge(Class::Call, 1, span);
         self.charge(Class::Branch, 1, span);
-        self.charge(Class::Store, 1, span);
+        self.charge(Class::Arithmetic, 1, span);
     }
 
     fn enter(&mut self, span: Span, bound: Option<u64>, in_head: bool) -> usize {

@@ -62,7 +62,7 @@ impl Lowering<'_> {
             Expr::Assign(inner) => {
                 self.expression(&inner.right);
                 self.expression(&inner.left);
-                self.charge(Class::Store, 1, span);
+                self.stored(&inner.left, span);
             }
             Expr::Range(inner) => {
                 let ends = [&inner.start, &inner.end];
@@ -136,9 +136,17 @@ impl Lowering<'_> {
                 | BinOp::ShrAssign(_)
         );
         if assigns {
-            self.charge(Class::Load, 1, span);
-            self.charge(Class::Store, 1, span);
+            if !is_name(&inner.left) {
+                self.charge(Class::Load, 1, span);
+            }
+            self.stored(&inner.left, span);
         }
+    }
+
+    /// A value goes to its place: to a variable of the body, which is at hand, or through memory.
+    fn stored(&mut self, place: &Expr, span: Span) {
+        let class = if is_name(place) { Class::Arithmetic } else { Class::Store };
+        self.charge(class, 1, span);
     }
 
     /// A value of parts, each stored.
@@ -294,6 +302,17 @@ impl Lowering<'_> {
         self.targets.push(target);
         body(self);
         self.targets.pop();
+    }
+}
+
+/// A variable's name; a static's or constant's looks otherwise.
+fn is_name(place: &Expr) -> bool {
+    match stripped(place) {
+        Expr::Path(path) => path
+            .path
+            .get_ident()
+            .is_some_and(|name| !name.to_string().starts_with(char::is_uppercase)),
+        _ => false,
     }
 }
 

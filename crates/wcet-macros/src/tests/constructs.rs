@@ -117,6 +117,7 @@ fn literal_for_loops_need_no_bound() {
     assert_eq!(segments("for i in (0..=3).rev().step_by(2) { work(2); }"), [4]);
     assert_eq!(segments("for x in [a, b, work(1)] { work(2); }"), [7]);
     assert_eq!(segments("for i in 4..4 { work(2); }"), [0]);
+    assert_eq!(segments("for i in 0..0 { loop {} }"), [0], "never reached");
     assert_eq!(segments("for x in words.iter().take(5) { work(2); }"), [10]);
     assert_eq!(segments("#[bound(99)] for i in 0..3 { work(2); }"), [6]);
     assert_eq!(counted("for i in 0..16 {}", Class::Branch), 17, "one test more than rounds");
@@ -254,19 +255,22 @@ fn given_times_hide_what_they_stand_on() {
 #[test]
 fn operations_have_their_classes() {
     use Class::{Arithmetic, Branch, Call, Divide, Load, Multiply, Service, Store};
-    assert_eq!(counted("let x = a + b - (c << 2);", Arithmetic), 3);
+    assert_eq!(counted("let x = a + b - (c << 2);", Arithmetic), 3 + 1);
     assert_eq!(counted("x *= y.wrapping_mul(3);", Multiply), 3);
     assert_eq!(counted("let x = a / b % c;", Divide), 2);
     assert_eq!(counted("let x = a[i].field;", Load), 2);
     assert_eq!(counted("let x = *a;", Load), 1);
-    assert_eq!(counted("let x = [0; 12];", Store), 13);
-    assert_eq!(counted("let x = (1, Some(2), Point { x: 3, y: 4 });", Store), 3 + 1 + 2 + 1);
+    assert_eq!(counted("let x = [0; 12];", Store), 12);
+    assert_eq!(counted("let x = (1, Some(2), Point { x: 3, y: 4 });", Store), 3 + 1 + 2);
     assert_eq!(counted("let x = other(); y.len();", Call), 2);
     assert_eq!(counted("card.now();", Service), 1);
-    assert_eq!(counted("let x = a as u32;", Arithmetic), 1);
+    assert_eq!(counted("let x = a as u32;", Arithmetic), 1 + 1);
     assert_eq!(counted("x?;", Branch), 1);
     assert_eq!(counted("u32::rotate_left(x, 3);", Arithmetic), 2);
-    assert_eq!(counted("a[1] = 2;", Store), 1);
+    assert_eq!(counted("a[1] = 2; *b = 3; c.d = 4; E = 5;", Store), 4);
+    assert_eq!(counted("a = 2; let b = 3; c += 4;", Store), 0, "variables are at hand");
+    assert_eq!(counted("a = 2; let b = 3; c += 4;", Arithmetic), 4);
+    assert_eq!(counted("a[0] += 2; *c += 3; d += 4;", Load), 1 + 1 + 1 + 1);
 }
 
 #[test]

@@ -78,7 +78,7 @@ fn code() -> impl Strategy<Value = Code> {
             1 => (one(), one(), one(), one()).prop_map(
                 |(first, guard, second, third)| Match { first, guard, second, third }
             ),
-            2 => (0u8..4, one()).prop_map(|(n, body)| For(n, body)),
+            2 => (1u8..4, one()).prop_map(|(n, body)| For(n, body)),
             2 => (1u8..4, one(), one()).prop_map(|(n, head, body)| While(n, head, body)),
             2 => (1u8..4, one()).prop_map(|(n, body)| Each(n, body)),
             2 => (1u8..4, one()).prop_map(|(n, body)| Loop(n, body)),

@@ -1,0 +1,22 @@
+//! `picnic wcet`: bounds of tasks' segments under a cost profile.
+
+use crate::wcet::calibrate::CalibrateArgs;
+use crate::wcet::show::ShowArgs;
+use clap::{Args, Subcommand};
+
+/// Bounds of tasks' segments under a cost profile.
+#[derive(Debug, Args)]
+pub(crate) struct WcetArgs {
+    #[command(subcommand)]
+    pub(crate) what: What,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum What {
+    /// Measure what operations cost on this machine, and write it down as a profile
+    Calibrate(CalibrateArgs),
+    /// Show a task's graph, its bounds under a profile, and what was observed
+    Show(ShowArgs),
+}
+
+pub(crate) use crate::wcet::run;

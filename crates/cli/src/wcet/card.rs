@@ -1,0 +1,91 @@
+//! A card of one task, without wires' other ends: what `picnic wcet` runs.
+//!
+//! Its time moves at once to whatever is due next, so that no turn waits for
+//! another. What a turn takes is the caller's to measure.
+
+use picnic_core::ledger::Ledger;
+use picnic_core::out::Doors;
+use picnic_core::packet::pool::{Pool, PoolConfig};
+use picnic_core::resident::{Resident, Turn};
+use picnic_core::time::Time;
+use picnic_os::executor::{Os, Settings};
+use picnic_os::schedulers::edf::Edf;
+use picnic_os::schedulers::plus::Plus;
+use picnic_os::schedulers::slack::FirstFit;
+use picnic_os::task::{Bounds, Program, TaskSpec};
+use std::sync::Arc;
+
+/// Wires of the card.
+const WIRES: u8 = 4;
+/// Nanoseconds of its time that a turn stands for.
+const TURN_NS: u64 = 1_000;
+
+/// A card of one task.
+pub(super) struct OneTask {
+    os: Os,
+    doors: Doors,
+    now: Time,
+}
+
+impl OneTask {
+    /// With a task of so many segments, each to be told from the others.
+    pub(super) fn new(segments: usize, program: Program) -> anyhow::Result<Self> {
+        let (pool, _) = Pool::new(&PoolConfig { buffers: 1024, ..PoolConfig::default() }, 0)?;
+        let ledger = Arc::new(Ledger::new(0));
+        let settings = Settings { wires: WIRES, ..Settings::default() };
+        let doors = Doors::new(pool, Vec::new(), usize::from(WIRES), 64, ledger);
+        let scheduler = Plus::new(Edf, Box::new(FirstFit));
+        let mut os = Os::new(&settings, Box::new(scheduler));
+        // The bound of a segment is its number, plus one: so the ticket says which comes next.
+        let numbers: Arc<[u64]> = (1..=segments as u64).collect();
+        let bounds = Bounds { segments: numbers.clone(), remaining: numbers };
+        let spec = TaskSpec::new("observed").periodic(1_000_000).bounds(bounds);
+        os.create(spec, program)?;
+        Ok(OneTask { os, doors, now: Time::ZERO })
+    }
+
+    /// The segment that runs next; none if the task has ended.
+    pub(super) fn next_segment(&self) -> Option<usize> {
+        let line = self.os.lines().find(|line| line.wcet_ns.is_some())?;
+        line.wcet_ns.and_then(|number| usize::try_from(number).ok()?.checked_sub(1))
+    }
+
+    /// One turn of the executor. Nanoseconds of work the segment stood for beyond its code, if one
+    /// ran.
+    pub(super) fn turn(&mut self) -> Option<u64> {
+        match self.os.turn(self.now, &mut self.doors) {
+            Turn::Ran(segment) => Some(segment.work_ns),
+            Turn::Idle(due) => {
+                self.now = due.unwrap_or(self.now).max(self.now);
+                None
+            }
+        }
+    }
+
+    /// After a turn that ran a segment: the wires take all that waits for them.
+    pub(super) fn settle(&mut self) {
+        self.now = self.now + TURN_NS;
+        if let Some(due) = self.os.ended(self.now) {
+            self.now = due.max(self.now);
+        }
+        for (wire, waiting) in self.doors.wires.iter_mut().enumerate() {
+            let count = waiting.len();
+            while let Some(packet) = waiting.pop_front() {
+                self.doors.pool.free(packet);
+            }
+            self.doors.progress[wire].advance(count);
+        }
+        self.os.attention().lower();
+    }
+}
+
+impl Drop for OneTask {
+    fn drop(&mut self) {
+        self.os.stop(self.now, &mut self.doors);
+        for waiting in &mut self.doors.wires {
+            while let Some(packet) = waiting.pop_front() {
+                self.doors.pool.free(packet);
+            }
+        }
+    }
+}
