@@ -5,7 +5,6 @@
 
 use crate::error::ConfigError;
 use crate::ledger::{CardLedger, DropReason, Stage};
-use crate::out::WireProgress;
 use crate::packet::burst::Burst;
 use crate::packet::desc::Descriptor;
 use crate::packet::offload;
@@ -220,20 +219,19 @@ pub struct Transmitter<'a> {
     notes: Option<DropNotes<'a>>,
 }
 
-/// Where the numbers of dropped packets are noted, for those who watch theirs.
+/// Which packets of a call are dropped, for those who watch theirs.
 struct DropNotes<'a> {
-    progress: &'a mut WireProgress,
-    /// Packets the wire had sent before this call, and those dropped in it.
+    /// Packets the wire had sent before this call.
     sent: u64,
+    /// Bit 0 stands for the first packet taken.
     dropped: &'a mut u64,
 }
 
 impl DropNotes<'_> {
     /// The packet behind all that have been sent or dropped in this call is dropped.
     fn note(&mut self, sent: u64) {
-        *self.dropped += 1;
-        let number = self.progress.ended() + (sent - self.sent) + *self.dropped;
-        self.progress.note_drop(number);
+        let place = sent.wrapping_sub(self.sent) as u32 + self.dropped.count_ones();
+        *self.dropped |= 1_u64.checked_shl(place).unwrap_or(0);
     }
 }
 
@@ -263,14 +261,11 @@ impl<'a> Transmitter<'a> {
         self
     }
 
-    /// The same transmitter, which notes in `progress` what is dropped, if anyone watches;
-    /// `dropped` counts along, from zero.
+    /// The same transmitter, which notes in `dropped` what is dropped: bit 0 stands for the first
+    /// packet taken.
     #[must_use]
-    pub fn noting(mut self, progress: &'a mut WireProgress, dropped: &'a mut u64) -> Self {
-        if progress.is_watched() {
-            let sent = self.counters.tx_packets.get();
-            self.notes = Some(DropNotes { progress, sent, dropped });
-        }
+    pub(crate) fn noting(mut self, dropped: &'a mut u64) -> Self {
+        self.notes = Some(DropNotes { sent: self.counters.tx_packets.get(), dropped });
         self
     }
 
@@ -284,11 +279,10 @@ impl<'a> Transmitter<'a> {
             ledger: self.ledger,
             finish_checksums: self.finish_checksums,
             observer: Some(observer),
-            notes: self.notes.as_mut().map(|notes| DropNotes {
-                progress: notes.progress,
-                sent: notes.sent,
-                dropped: notes.dropped,
-            }),
+            notes: self
+                .notes
+                .as_mut()
+                .map(|notes| DropNotes { sent: notes.sent, dropped: notes.dropped }),
         }
     }
 

@@ -10,6 +10,7 @@ use crate::target::{QueueState, TargetQueue};
 use crate::tx::{TxRing, TxRings};
 use crate::view::{Functions, QueueView, View, WireView};
 use picnic_core::attachment::{HostAttachment, HostQueue};
+use picnic_core::backlog::{Backlog, Limits};
 use picnic_core::config::{CardFile, Section};
 use picnic_core::doorbell::Doorbell;
 use picnic_core::error::{ConfigError, PoolError};
@@ -26,7 +27,7 @@ use picnic_core::resident::Resident;
 use picnic_core::ring::gate::Gate;
 use picnic_core::ring::moderation::Moderation;
 use picnic_core::ring::spsc;
-use picnic_core::stats::{SteerCounters, TargetCounters, WireCounters};
+use picnic_core::stats::{Counter, SteerCounters, TargetCounters, WireCounters};
 use std::sync::Arc;
 
 /// Wraps a wire in the fault injector its section asks for.
@@ -301,6 +302,8 @@ pub fn assemble(
         wanted => 1 << wanted.min(most).max(1).ilog2(),
     };
     let mut fill_rings = Vec::new();
+    let poll_ns = Arc::new(Counter::default());
+    poll_ns.set(u64::from(file.interrupt.poll_usecs) * 1000);
     for (index, (doorbell, returns)) in doorbells.iter().zip(returns).enumerate() {
         let index = index as u16;
         let section = &file.host.attachment;
@@ -318,7 +321,7 @@ pub fn assemble(
             moderation,
             steer.clone(),
         ));
-        tx_rings.push(TxRing::new(tx_ring));
+        tx_rings.push(TxRing::new(tx_ring, steer.clone()));
         queue_views.push(QueueView {
             target: counters.clone(),
             steer,
@@ -346,7 +349,7 @@ pub fn assemble(
             ledger: ledger.clone(),
             card_gate: card_gate.clone(),
             card_doorbell: card_doorbell.clone(),
-            poll_ns: u64::from(file.interrupt.poll_usecs) * 1000,
+            poll_ns: poll_ns.clone(),
             state: QueueState::default(),
         });
     }
@@ -379,6 +382,13 @@ pub fn assemble(
     if let Some(resident) = &resident {
         resident.attention().connect(card_gate.clone(), card_doorbell);
     }
+    let limits =
+        Limits { packets: file.card.wire_backlog, bytes: file.host.tx_bytes_in_flight.into() };
+    let counters = view.queues.iter().map(|queue| queue.steer.clone()).collect();
+    doors.backlog = Backlog::new(wires.len(), counters, limits);
+    for (index, wire) in wires.iter().enumerate() {
+        doors.backlog.set_super_frames(index, wire.port.takes_super_frames());
+    }
     let head = |stage| guard.as_ref().and_then(|guard| guard.function(stage));
     let card = Card {
         wires,
@@ -389,6 +399,7 @@ pub fn assemble(
         doors,
         mailbox,
         gate: card_gate,
+        poll_ns,
         burst_limit: file.card.burst,
         burst: Burst::new(),
         turn: 0,

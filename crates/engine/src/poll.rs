@@ -16,6 +16,7 @@ use picnic_core::out::Doors;
 use picnic_core::packet::burst::Burst;
 use picnic_core::resident::{self, Attention, Segment, Turn};
 use picnic_core::ring::gate::Gate;
+use picnic_core::stats::Counter;
 use picnic_core::time::Time;
 use std::any::Any;
 use std::sync::Arc;
@@ -93,6 +94,8 @@ pub struct Card {
     pub(crate) mailbox: Mailbox,
     /// Armed while the borrowed core sleeps, so that targets with packets to send wake it.
     pub(crate) gate: Arc<Gate>,
+    /// How long targets poll on without packets, in nanoseconds.
+    pub(crate) poll_ns: Arc<Counter>,
     pub(crate) burst_limit: usize,
     pub(crate) burst: Burst,
     /// The wire to ask first, so that none is favoured when buffers are short.
@@ -233,7 +236,8 @@ impl Card {
     fn obey(&mut self, now: Time) {
         while let Some(command) = self.mailbox.next() {
             let resident = self.resident.as_mut();
-            let answer = command.apply(now, &mut self.rx, &mut self.tx, &mut self.doors, resident);
+            let (rx, tx, doors) = (&mut self.rx, &mut self.tx, &mut self.doors);
+            let answer = command.apply(now, rx, tx, doors, resident, &self.poll_ns);
             self.mailbox.answer(answer);
         }
         // A chain that was replaced has let go of what it held.
@@ -360,10 +364,8 @@ impl Card {
     /// Drops what waits for wires; returns packets dropped.
     fn drop_waiting(&mut self) -> usize {
         let waiting = self.doors.waiting_for_wires();
-        for index in 0..self.doors.wires.len() {
-            while let Some(packet) = self.doors.wires[index].pop_front() {
-                self.doors.drop(packet, DropReason::Stopped, Stage::WireTx);
-            }
+        while let Some(packet) = self.doors.backlog.take() {
+            self.doors.drop(packet, DropReason::Stopped, Stage::WireTx);
         }
         // They had left by a door when they were queued: these ends are none to the check.
         self.ended = self.doors.ended();
