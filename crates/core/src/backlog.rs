@@ -227,21 +227,25 @@ impl Backlog {
     /// Offers a wire what waits for it, a burst at a time, until it leaves some or has all.
     /// `transmit` takes packets from the front, as many as it likes, and says which of those it
     /// dropped: bit 0 stands for the first. What leaves of the lane of functions is entered in
-    /// `progress`. Returns packets taken.
+    /// `progress`. A wire without packets is asked only if it `keeps` some that it was given.
+    /// Returns packets taken, if it was asked.
     #[inline]
     pub fn serve(
         &mut self,
         wire: usize,
         now: Time,
+        keeps: bool,
         progress: &mut WireProgress,
         transmit: impl FnMut(&mut VecDeque<Descriptor>) -> u64,
-    ) -> usize {
+    ) -> Option<usize> {
         let lanes = &mut self.wires[wire];
         if lanes.waiting == 0 {
             lanes.progress = now;
-            return 0;
+            if !keeps {
+                return None;
+            }
         }
-        self.serve_waiting(wire, now, progress, transmit)
+        Some(self.serve_waiting(wire, now, progress, transmit))
     }
 
     fn serve_waiting(

@@ -197,7 +197,8 @@ impl Doors {
     }
 
     /// Offers a wire what waits for it: `transmit` hands it to the port, a burst at a time, until
-    /// the port leaves some or has all. Returns packets taken.
+    /// the port leaves some or has all. A port that keeps packets is asked in any case. Returns
+    /// packets taken, if it was asked.
     #[inline]
     pub fn serve_wire(
         &mut self,
@@ -205,11 +206,12 @@ impl Doors {
         now: Time,
         counters: &WireCounters,
         mut transmit: impl FnMut(Transmitter<'_>),
-    ) -> usize {
+    ) -> Option<usize> {
         let Doors { pool, backlog, ledger, progress, .. } = self;
         let progress = &mut progress[wire];
         let watched = progress.is_watched();
-        backlog.serve(wire, now, progress, |ready| {
+        let keeps = counters.tx_kept.get() != 0;
+        backlog.serve(wire, now, keeps, progress, |ready| {
             let mut dropped = 0;
             let transmitter = Transmitter::new(pool, ready, counters, &ledger.card);
             transmit(if watched { transmitter.noting(&mut dropped) } else { transmitter });

@@ -7,6 +7,7 @@ use crate::error::ConfigError;
 use crate::ledger::{CardLedger, DropReason, Stage};
 use crate::packet::burst::Burst;
 use crate::packet::desc::Descriptor;
+use crate::packet::lend::Loans;
 use crate::packet::offload;
 use crate::packet::pool::Pool;
 use crate::stats::WireCounters;
@@ -26,14 +27,18 @@ pub trait WirePort: Send {
         Ok(())
     }
 
-    /// Gives buffers back that the port has taken ahead of need: called once, at the end.
-    fn stop(&mut self, _pool: &mut Pool) {}
+    /// Gives buffers back that the port has taken ahead of need or lent out, and ends the packets
+    /// that it keeps ([`Transmitter::left`], [`Transmitter::lose`]): called once, at the end.
+    fn stop(&mut self, _tx: &mut Transmitter<'_>) {}
 
     /// Hands over what has arrived by `now`, as much as `rx` has room for.
     fn receive(&mut self, now: Time, rx: &mut Receiver<'_>);
 
     /// Sends packets, oldest first, as many as it can: [`Transmitter::next`] gives one,
     /// [`Transmitter::sent`] or [`Transmitter::drop`] ends it. What is not taken stays queued.
+    ///
+    /// A port whose packets leave later lends their buffers out and says [`Transmitter::keep`],
+    /// then [`Transmitter::left`]. It is called while packets wait or it keeps some.
     fn transmit(&mut self, now: Time, tx: &mut Transmitter<'_>);
 
     /// Whether packets wait at no loss until the card asks for them (a file, a generator
@@ -105,6 +110,18 @@ impl<'a> Receiver<'a> {
         Receiver { pool, burst, counters, ledger, now, wire, limit, bytes: 0, first }
     }
 
+    /// The packets taken in so far through this receiver, oldest first, to be changed.
+    #[inline]
+    pub fn pushed_mut(&mut self) -> &mut [Descriptor] {
+        &mut self.burst.as_mut_slice()[self.first..]
+    }
+
+    /// When it is.
+    #[inline(always)]
+    pub fn now(&self) -> Time {
+        self.now
+    }
+
     /// Packets it still takes.
     #[inline(always)]
     pub fn room(&self) -> usize {
@@ -143,6 +160,24 @@ impl<'a> Receiver<'a> {
         self.burst.extend(self.pool.allocate_many(count, length, self.now, self.wire));
         self.bytes += ((self.burst.len() - start) * length) as u64;
         &mut self.burst.as_mut_slice()[start..]
+    }
+
+    /// A packet of `length` bytes has come back in a buffer that was lent out: see [`Loans::take`].
+    /// Lends it out, in its place in the burst. `None` also without room.
+    #[inline(always)]
+    pub fn place_lent(
+        &mut self,
+        loans: &mut Loans,
+        place: u64,
+        length: usize,
+    ) -> Option<&mut Descriptor> {
+        if self.room() == 0 {
+            return None;
+        }
+        let (now, wire) = (self.now, self.wire);
+        let packet = self.burst.push_with(|| loans.take(place, length, now, wire))?;
+        self.bytes += length as u64;
+        Some(packet)
     }
 
     /// A buffer for a packet of `length` bytes, for [`Receiver::push`]; see [`Pool::allocate`].
@@ -221,16 +256,16 @@ pub struct Transmitter<'a> {
 
 /// Which packets of a call are dropped, for those who watch theirs.
 struct DropNotes<'a> {
-    /// Packets the wire had sent before this call.
-    sent: u64,
+    /// Packets the wire had taken before this call.
+    taken: u64,
     /// Bit 0 stands for the first packet taken.
     dropped: &'a mut u64,
 }
 
 impl DropNotes<'_> {
-    /// The packet behind all that have been sent or dropped in this call is dropped.
-    fn note(&mut self, sent: u64) {
-        let place = sent.wrapping_sub(self.sent) as u32 + self.dropped.count_ones();
+    /// The packet behind all that have been taken or dropped in this call is dropped.
+    fn note(&mut self, taken: u64) {
+        let place = taken.wrapping_sub(self.taken) as u32 + self.dropped.count_ones();
         *self.dropped |= 1_u64.checked_shl(place).unwrap_or(0);
     }
 }
@@ -265,8 +300,13 @@ impl<'a> Transmitter<'a> {
     /// packet taken.
     #[must_use]
     pub(crate) fn noting(mut self, dropped: &'a mut u64) -> Self {
-        self.notes = Some(DropNotes { sent: self.counters.tx_packets.get(), dropped });
+        self.notes = Some(DropNotes { taken: self.taken(), dropped });
         self
+    }
+
+    /// Packets that the wire has taken and not lost, ever: sent at once, kept, or kept and sent.
+    fn taken(&self) -> u64 {
+        self.counters.tx_packets.get() + self.counters.tx_kept.get()
     }
 
     /// The same transmitter, which shows every packet that the wire takes to `observer`, in
@@ -282,7 +322,7 @@ impl<'a> Transmitter<'a> {
             notes: self
                 .notes
                 .as_mut()
-                .map(|notes| DropNotes { sent: notes.sent, dropped: notes.dropped }),
+                .map(|notes| DropNotes { taken: notes.taken, dropped: notes.dropped }),
         }
     }
 
@@ -323,11 +363,48 @@ impl<'a> Transmitter<'a> {
         self.pool.free(packet);
     }
 
+    /// The pool, for ports that lend buffers out.
+    #[inline(always)]
+    pub fn pool(&mut self) -> &mut Pool {
+        self.pool
+    }
+
+    /// The wire has this packet, whose buffers are about to be lent out: in flight until
+    /// [`Transmitter::left`].
+    #[inline]
+    pub fn keep(&mut self, packet: &Descriptor) {
+        if let Some(observer) = &mut self.observer {
+            observer(packet);
+        }
+        self.counters.tx_kept.add(1);
+    }
+
+    /// A packet of `bytes` bytes that was kept has been sent, and its buffers are back: counts it.
+    #[inline]
+    pub fn left(&mut self, bytes: u32) {
+        self.counters.tx_kept.set(self.counters.tx_kept.get().saturating_sub(1));
+        self.counters.tx_packets.add(1);
+        self.counters.tx_bytes.add(u64::from(bytes));
+        self.ledger.transmitted.add(1);
+    }
+
+    /// Packets that were kept will never be sent, and their buffers are back: counts them.
+    #[cold]
+    pub fn lose(&mut self, packets: u64, reason: DropReason) {
+        if let Some(notes) = &mut self.notes {
+            // They were taken in an earlier call.
+            notes.taken = notes.taken.wrapping_sub(packets);
+        }
+        self.counters.tx_kept.set(self.counters.tx_kept.get().saturating_sub(packets));
+        self.ledger.drops.add(reason, Stage::WireTx, packets);
+    }
+
     /// The wire cannot send this packet: counts it and takes the buffer back.
     #[inline]
     pub fn drop(&mut self, packet: Descriptor, reason: DropReason) {
+        let taken = self.taken();
         if let Some(notes) = &mut self.notes {
-            notes.note(self.counters.tx_packets.get());
+            notes.note(taken);
         }
         self.ledger.drops.add(reason, Stage::WireTx, 1);
         self.pool.free(packet);

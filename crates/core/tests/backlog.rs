@@ -44,7 +44,7 @@ impl Bench {
     fn serve(&mut self, wire: usize, now: Time, count: usize) -> Vec<(usize, u32, u32)> {
         let (mut seen, pool) = (Vec::new(), &mut self.pool);
         let progress = &mut self.progress[wire];
-        let taken = self.backlog.serve(wire, now, progress, |ready| {
+        let taken = self.backlog.serve(wire, now, false, progress, |ready| {
             let mut dropped = 0;
             let mut place = 0;
             while seen.len() < count

@@ -17,9 +17,11 @@ pub use picnic_core::backlog::QUANTUM_BYTES;
 use picnic_core::out::Doors;
 use picnic_core::packet::burst::{BURST, Burst};
 use picnic_core::packet::desc::Descriptor;
+use picnic_core::port::Transmitter;
 use picnic_core::ring::spsc::Consumer;
 use picnic_core::stats::SteerCounters;
 use picnic_core::time::Time;
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// The borrowed core's end of one queue's tx ring.
@@ -170,14 +172,27 @@ pub fn submit(
     taken
 }
 
-/// Lets the wires take what waits for them; returns packets taken.
-pub fn transmit(now: Time, wires: &mut [Wire], doors: &mut Doors) -> usize {
-    let mut taken = 0;
+/// Lets the wires take what waits for them, and end what they keep; packets taken, if any wire
+/// was asked.
+pub fn transmit(now: Time, wires: &mut [Wire], doors: &mut Doors) -> Option<usize> {
+    let mut taken = None;
     for (index, wire) in wires.iter_mut().enumerate() {
         let finish = !wire.port.takes_partial_checksums();
-        taken += doors.serve_wire(index, now, &wire.counters, |transmitter| {
+        let served = doors.serve_wire(index, now, &wire.counters, |transmitter| {
             wire.port.transmit(now, &mut transmitter.finishing_checksums(finish));
         });
+        if let Some(packets) = served {
+            taken = Some(taken.unwrap_or(0) + packets);
+        }
     }
     taken
+}
+
+/// Has every wire give back what it keeps and has lent out: the card has ended.
+pub fn stop(wires: &mut [Wire], doors: &mut Doors) {
+    let mut none = VecDeque::new();
+    for wire in wires {
+        let card = &doors.ledger.card;
+        wire.port.stop(&mut Transmitter::new(&mut doors.pool, &mut none, &wire.counters, card));
+    }
 }
