@@ -21,6 +21,9 @@
 //! longer than ordinary packets keep the ring in the cache; super-frames would be copied twice
 //! there, so the kernel keeps them aside, and they are read straight into buffers.
 //!
+//! A packet for which the interface's queue has no room is offered again for a tenth of a second,
+//! then dropped: meanwhile the host is held up, as by a NIC whose queue is full.
+//!
 //! Guarantees: order is kept, also between long packets and others; a packet that found no free
 //! slot, or was long and found no room, is shed as overrun, one longer than 128 KiB as oversize,
 //! one whose offloads a descriptor cannot express (a super-frame in a tunnel) as
@@ -42,19 +45,22 @@ use picnic_core::packet::pool::{MAX_PACKET_BYTES, Pool};
 use picnic_core::port::{Receiver, Transmitter, WirePort};
 use picnic_core::registry::{BuildContext, Component};
 use picnic_core::time::Time;
-use schemars::JsonSchema;
-use serde::Deserialize;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+mod config;
 mod long;
+mod retry;
 #[cfg(test)]
 mod tests;
 
+pub use config::PacketConfig;
+
 use long::LongPackets;
+use retry::Retry;
 
 /// How often the interface and the kernel's count of lost packets are looked at.
 const CHECK_NS: u64 = 20_000_000;
@@ -68,35 +74,6 @@ const TURN_BYTES: usize = 256 << 10;
 /// Bytes of a VLAN tag, and of the addresses in front of it.
 const TAG_BYTES: usize = 4;
 const ADDRESSES_BYTES: usize = 12;
-
-/// Keys of the `packet` port.
-#[derive(Clone, Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct PacketConfig {
-    /// The interface, Ethernet; must be given.
-    pub interface: Option<String>,
-    /// The network namespace it is in: a name of `ip netns`, or a path. The card's own if absent.
-    pub namespace: Option<String>,
-    /// Take in packets for other addresses too, until the card ends.
-    pub promiscuous: bool,
-    /// Slots of the receive ring, 16 to 65536; rounded up to fill its memory.
-    pub frames: u32,
-    /// Bytes of packet that a slot holds, 128 to 131072; a longer one is read by a system call.
-    pub frame_size: u32,
-}
-
-impl Default for PacketConfig {
-    fn default() -> Self {
-        PacketConfig {
-            interface: None,
-            namespace: None,
-            promiscuous: true,
-            frames: 4096,
-            // Ordinary frames with tags; with what stands in front of them, 2 KiB.
-            frame_size: 1920,
-        }
-    }
-}
 
 /// The registry entry.
 #[derive(Debug)]
@@ -138,6 +115,7 @@ pub struct PacketPort {
     promiscuous: bool,
     link: Link,
     next_check: Time,
+    retry: Retry,
     /// Times the interface went down or lost its carrier, was gone, and was taken up again.
     downs: u64,
     losses: u64,
@@ -161,8 +139,7 @@ impl PacketPort {
             let message = format!("found \"{interface}\", wanted is a name of 1 to 15 bytes");
             ConfigError::new("interface", message)
         })?;
-        check("frames", config.frames, 16, 65_536)?;
-        check("frame_size", config.frame_size, 128, MAX_PACKET_BYTES as u32)?;
+        config.check()?;
         let open = || PacketPort::open_here(config, interface, name);
         match &config.namespace {
             None => open(),
@@ -233,6 +210,7 @@ impl PacketPort {
             promiscuous: config.promiscuous,
             link: Link::Running,
             next_check: Time::ZERO,
+            retry: Retry::default(),
             downs: 0,
             losses: 0,
             returns: 0,
@@ -331,7 +309,10 @@ impl WirePort for PacketPort {
         self.long.stop(pool);
     }
 
-    fn transmit(&mut self, _now: Time, tx: &mut Transmitter<'_>) {
+    fn transmit(&mut self, now: Time, tx: &mut Transmitter<'_>) {
+        if self.retry.is_early(now) {
+            return;
+        }
         while let Some(oldest) = tx.peek() {
             if self.link != Link::Running {
                 drop_oldest(tx, DropReason::WireDown);
@@ -347,6 +328,7 @@ impl WirePort for PacketPort {
                 tx.waiting().map_while(|packet| Some((packet, Header::of(packet)?.to_bytes())));
             match self.socket.send(batch) {
                 Ok(taken) => {
+                    self.retry.taken();
                     for _ in 0..taken {
                         if let Some(packet) = tx.next() {
                             tx.sent(packet);
@@ -355,6 +337,12 @@ impl WirePort for PacketPort {
                 }
                 // Its queue is full for now: the rest stays.
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                // The kernel has thrown its copy away, the card still has the packet.
+                Err(error)
+                    if error.raw_os_error() == Some(libc::ENOBUFS) && self.retry.refused(now) =>
+                {
+                    return;
+                }
                 Err(error) => drop_oldest(tx, refusal(&error)),
             }
         }
@@ -476,11 +464,4 @@ fn refusal(error: &io::Error) -> DropReason {
 /// Takes the interface for this card: a name in the namespace that the calling thread is in.
 fn lock(interface: &str) -> io::Result<UnixDatagram> {
     UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(format!("picnic/wire/{interface}"))?)
-}
-
-fn check(key: &str, found: u32, low: u32, high: u32) -> Result<(), ConfigError> {
-    if (low..=high).contains(&found) {
-        return Ok(());
-    }
-    Err(ConfigError::new(key, format!("found {found}, allowed is {low} to {high}")))
 }

@@ -1,5 +1,6 @@
 //! What of the `packet` port needs no privilege; the rest is tested with namespaces.
 
+use super::retry::{FULL_NS, RETRY_NS};
 use super::*;
 use crate::harness::Bench;
 use picnic_core::config::Section;
@@ -55,6 +56,23 @@ fn every_answer_of_the_kernel_is_a_reason() {
     ] {
         assert_eq!(refusal(&io::Error::from_raw_os_error(error)), reason);
     }
+}
+
+#[test]
+fn a_refused_packet_is_offered_again_for_a_while() {
+    let at = Time::from_nanos;
+    let mut retry = Retry::default();
+    assert!(!retry.is_early(Time::ZERO));
+    assert!(retry.refused(at(1000)));
+    assert!(retry.is_early(at(1000 + RETRY_NS - 1)) && !retry.is_early(at(1000 + RETRY_NS)));
+    assert!(retry.refused(at(1000 + FULL_NS - 1)));
+    // Taken: the next one has all the time again.
+    retry.taken();
+    assert!(!retry.is_early(at(1000 + FULL_NS)));
+    assert!(retry.refused(at(1000 + FULL_NS)));
+    assert!(!retry.refused(at(1000 + 2 * FULL_NS)), "it is dropped");
+    assert!(!retry.is_early(at(1000 + 2 * FULL_NS)), "and the next one is offered at once");
+    assert!(retry.refused(at(1000 + 2 * FULL_NS)));
 }
 
 // ---------------------------------------------------------------- through the kernel
@@ -271,7 +289,7 @@ fn long_packets_and_others_come_in_the_order_they_were_sent_in() {
     const TAG: [u8; 4] = [0x81, 0x00, 0x20, 0x07];
     let frame = |number: usize| {
         let payload = [60, 64_000, 1400, 3000, 1847, 1848, 20_000][number % 7];
-        let mut frame = super_frame(if number % 3 == 0 { &TAG } else { &[] }, payload);
+        let mut frame = super_frame(if number.is_multiple_of(3) { &TAG } else { &[] }, payload);
         let end = frame.len();
         frame[end - 4..].copy_from_slice(&(number as u32).to_be_bytes());
         frame
