@@ -127,12 +127,13 @@ class Behind(Lab):
 
     # ------------------------------------------------------------ the card
 
-    def text(self, port, mtu, **host):
+    def text(self, port, mtu, name=None, **host):
         """A card file."""
         keys = {"attachment": "tap", "queues": 2, "name": TAP, "mac": TAP_MAC, "mtu": mtu,
                 "addresses": [f"{self.SERVER[0]}/24", f"{self.SERVER[1]}/64"],
                 "namespace": self.server, **host}
         sections = [
+            ("[card]", {"name": name or self.client}),
             ("[[wire]]", {"port": port, "interface": WIRE, "namespace": self.middle}),
             ("[[rx]]", {"function": "rss"}),
             ("[host]", keys),

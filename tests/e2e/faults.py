@@ -74,7 +74,8 @@ def second_card(hosts, wire):
     with hosts.card(wire):
         lab.wait_for(lambda: answers(hosts), "an answer")
         file = hosts.work / "second.toml"
-        file.write_text(hosts.text(wire, 1500, name="h9", addresses=[]))
+        text = hosts.text(wire, 1500, name=f"{hosts.client}-2", addresses=[])
+        file.write_text(text.replace(f'"{TAP}"', '"h9"'))
         second = subprocess.run([hosts.picnic, "run", file, "--duration", "5", "--json"],
                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                 timeout=lab.PATIENCE)

@@ -6,27 +6,33 @@
 //! interface = "eth1"
 //! namespace = "lab"     # optional: a name of `ip netns`, or a path
 //! promiscuous = true    # packets for others too, until the card ends
-//! frames = 1024         # slots of the receive ring
-//! frame_size = 65600    # bytes of the longest packet, up to 131072
+//! frames = 4096         # slots of the receive ring
+//! frame_size = 1920     # bytes of packet that a slot holds
 //! ```
 //!
 //! Packets come out of a ring that is shared with the kernel, so receiving makes no system
-//! call; a burst is sent by one. With each goes a virtio header, so super-frames and unfinished
+//! call, but for packets longer than a slot, which take one each; a burst is sent by one. With each goes a virtio header, so super-frames and unfinished
 //! checksums (veth has both) pass through whole. A VLAN tag that the kernel has taken out is
 //! put back. What the card's own machine sends through the interface is not received, and
 //! neither is what the card itself sends.
 //!
 //! Slots are those of version 2, each given over as soon as it is filled: version 3 hands over
-//! whole blocks, the last of which waits for a timer of a millisecond or more. The price is a
-//! slot as large as the largest super-frame, of which small packets touch two lines.
+//! whole blocks, the last of which waits for a timer of a millisecond or more. Slots that are no
+//! longer than ordinary packets keep the ring in the cache; super-frames would be copied twice
+//! there, so the kernel keeps them aside, and they are read straight into buffers.
 //!
-//! Guarantees: a packet longer than a slot is shed as oversize, one that found no free slot as
-//! overrun, one whose offloads a descriptor cannot express (a super-frame in a tunnel) as
+//! A packet for which the interface's queue has no room is offered again for a tenth of a second,
+//! then dropped: meanwhile the host is held up, as by a NIC whose queue is full.
+//!
+//! Guarantees: order is kept, also between long packets and others; a packet that found no free
+//! slot, or was long and found no room, is shed as overrun, one longer than 128 KiB as oversize,
+//! one whose offloads a descriptor cannot express (a super-frame in a tunnel) as
 //! malformed. An interface that loses its carrier, goes down or is deleted is counted and
 //! reported, what is sent meanwhile is dropped and counted, and it is taken up again when it
 //! returns under the same name. An interface is the wire of one card at a time.
 //!
-//! Privileges: CAP_NET_RAW; with `namespace`, CAP_SYS_ADMIN. Needed to start only.
+//! Privileges: CAP_NET_RAW; with `namespace`, CAP_SYS_ADMIN; without CAP_NET_ADMIN, few long
+//! packets have room. Needed to start only.
 //!
 //! Source: packet(7), Documentation/networking/packet_mmap.rst.
 
@@ -35,12 +41,10 @@ use crate::sys::packet::{Frame, Name, Ring, Socket, name};
 use crate::virtio::{HEADER_BYTES, Header};
 use picnic_core::error::ConfigError;
 use picnic_core::ledger::DropReason;
-use picnic_core::packet::pool::MAX_PACKET_BYTES;
+use picnic_core::packet::pool::{MAX_PACKET_BYTES, Pool};
 use picnic_core::port::{Receiver, Transmitter, WirePort};
 use picnic_core::registry::{BuildContext, Component};
 use picnic_core::time::Time;
-use schemars::JsonSchema;
-use serde::Deserialize;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::linux::net::SocketAddrExt;
@@ -48,13 +52,25 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+mod config;
+mod long;
+mod retry;
 #[cfg(test)]
 mod tests;
+
+pub use config::PacketConfig;
+
+use long::LongPackets;
+use retry::Retry;
 
 /// How often the interface and the kernel's count of lost packets are looked at.
 const CHECK_NS: u64 = 20_000_000;
 /// Bytes of packets that may wait in the interface's queue.
 const SEND_BUFFER: usize = 4 << 20;
+/// Bytes of memory of long packets that may wait to be read; only what waits is taken.
+const RECEIVE_BUFFER: usize = 64 << 20;
+/// Bytes of packets after which a turn of receiving ends: super-frames would make it long.
+const TURN_BYTES: usize = 256 << 10;
 
 /// How often, and after which pause, an interface is asked for that another card has.
 const LOCK_ATTEMPTS: u32 = 20;
@@ -63,35 +79,6 @@ const LOCK_PAUSE: Duration = Duration::from_millis(1);
 /// Bytes of a VLAN tag, and of the addresses in front of it.
 const TAG_BYTES: usize = 4;
 const ADDRESSES_BYTES: usize = 12;
-
-/// Keys of the `packet` port.
-#[derive(Clone, Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct PacketConfig {
-    /// The interface, Ethernet; must be given.
-    pub interface: Option<String>,
-    /// The network namespace it is in: a name of `ip netns`, or a path. The card's own if absent.
-    pub namespace: Option<String>,
-    /// Take in packets for other addresses too, until the card ends.
-    pub promiscuous: bool,
-    /// Slots of the receive ring, 16 to 65536; rounded up to fill its memory.
-    pub frames: u32,
-    /// Bytes of the longest packet a slot holds, 1522 to 131072; longer ones are shed.
-    pub frame_size: u32,
-}
-
-impl Default for PacketConfig {
-    fn default() -> Self {
-        PacketConfig {
-            interface: None,
-            namespace: None,
-            promiscuous: true,
-            frames: 1024,
-            // A super-frame of 64 KiB, its Ethernet header and two VLAN tags.
-            frame_size: 65_600,
-        }
-    }
-}
 
 /// The registry entry.
 #[derive(Debug)]
@@ -124,6 +111,7 @@ pub struct PacketPort {
     // Before the socket: the ring's memory is the socket's.
     ring: Ring,
     socket: Socket,
+    long: LongPackets,
     /// Bound to a name in the interface's namespace, which no second card can have.
     _lock: UnixDatagram,
     interface: String,
@@ -132,6 +120,7 @@ pub struct PacketPort {
     promiscuous: bool,
     link: Link,
     next_check: Time,
+    retry: Retry,
     /// Times the interface went down or lost its carrier, was gone, and was taken up again.
     downs: u64,
     losses: u64,
@@ -155,8 +144,7 @@ impl PacketPort {
             let message = format!("found \"{interface}\", wanted is a name of 1 to 15 bytes");
             ConfigError::new("interface", message)
         })?;
-        check("frames", config.frames, 16, 65_536)?;
-        check("frame_size", config.frame_size, 1522, MAX_PACKET_BYTES as u32)?;
+        config.check()?;
         let open = || PacketPort::open_here(config, interface, name);
         match &config.namespace {
             None => open(),
@@ -197,6 +185,7 @@ impl PacketPort {
         })?;
         socket.prepare().map_err(|error| refuse("the kernel lacks what is needed", error))?;
         socket.set_send_buffer(SEND_BUFFER);
+        socket.set_receive_buffer(RECEIVE_BUFFER);
         let ring = Ring::map(&socket, config.frames as usize, config.frame_size as usize);
         let ring = ring.map_err(|error| {
             let message = format!("found {}, but there is no memory: {error}", config.frames);
@@ -205,6 +194,7 @@ impl PacketPort {
         let mut port = PacketPort {
             ring,
             socket,
+            long: LongPackets::new(),
             _lock: lock,
             interface: interface.into(),
             name,
@@ -212,6 +202,7 @@ impl PacketPort {
             promiscuous: config.promiscuous,
             link: Link::Running,
             next_check: Time::ZERO,
+            retry: Retry::default(),
             downs: 0,
             losses: 0,
             returns: 0,
@@ -285,17 +276,35 @@ impl WirePort for PacketPort {
         if now >= self.next_check {
             self.check(now, rx);
         }
+        let mut bytes = 0;
         // A budget, since packets that are shed take no room.
         for _ in 0..rx.room() {
             let Some(mut frame) = self.ring.next() else { return };
-            if let Err(reason) = take(&mut frame, rx) {
+            let length = frame.length();
+            let taken = match frame.is_kept() {
+                false => take(&mut frame, rx),
+                true => self.long.take(&self.socket, length, frame.tag(), rx),
+            };
+            if let Err(reason) = taken {
                 self.unfit += u64::from(reason == DropReason::Malformed);
+                *self.overruns.get_mut() += u64::from(reason == DropReason::WireOverrun);
                 rx.shed(reason, 1);
+            }
+            bytes += length;
+            if bytes >= TURN_BYTES {
+                return;
             }
         }
     }
 
-    fn transmit(&mut self, _now: Time, tx: &mut Transmitter<'_>) {
+    fn stop(&mut self, pool: &mut Pool) {
+        self.long.stop(pool);
+    }
+
+    fn transmit(&mut self, now: Time, tx: &mut Transmitter<'_>) {
+        if self.retry.is_early(now) {
+            return;
+        }
         while let Some(oldest) = tx.peek() {
             if self.link != Link::Running {
                 drop_oldest(tx, DropReason::WireDown);
@@ -311,6 +320,7 @@ impl WirePort for PacketPort {
                 tx.waiting().map_while(|packet| Some((packet, Header::of(packet)?.to_bytes())));
             match self.socket.send(batch) {
                 Ok(taken) => {
+                    self.retry.taken();
                     for _ in 0..taken {
                         if let Some(packet) = tx.next() {
                             tx.sent(packet);
@@ -319,6 +329,12 @@ impl WirePort for PacketPort {
                 }
                 // Its queue is full for now: the rest stays.
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                // The kernel has thrown its copy away, the card still has the packet.
+                Err(error)
+                    if error.raw_os_error() == Some(libc::ENOBUFS) && self.retry.refused(now) =>
+                {
+                    return;
+                }
                 Err(error) => drop_oldest(tx, refusal(&error)),
             }
         }
@@ -376,7 +392,8 @@ impl WirePort for PacketPort {
 #[inline]
 fn take(frame: &mut Frame<'_>, rx: &mut Receiver<'_>) -> Result<(), DropReason> {
     if frame.is_cut() {
-        return Err(DropReason::Oversize);
+        // Too long for its slot, and there was no room to keep it aside.
+        return Err(DropReason::WireOverrun);
     }
     let ((mut start, end), tag) = (frame.place(), frame.tag());
     let mut slot = frame.slot();
@@ -465,11 +482,4 @@ pub(crate) fn lock(interface: &str) -> io::Result<UnixDatagram> {
             result => return result,
         }
     }
-}
-
-fn check(key: &str, found: u32, low: u32, high: u32) -> Result<(), ConfigError> {
-    if (low..=high).contains(&found) {
-        return Ok(());
-    }
-    Err(ConfigError::new(key, format!("found {found}, allowed is {low} to {high}")))
 }

@@ -10,6 +10,7 @@ mod facts;
 mod hash;
 mod idle;
 mod latency;
+mod moderation;
 mod overload;
 mod tcp;
 mod traffic;
@@ -47,6 +48,8 @@ enum What {
     Tcp(tcp::TcpArgs),
     /// Requests per second of a web server behind the card, against a plain veth (root, nginx, wrk)
     Web(web::WebArgs),
+    /// Packets per interrupt, requests and latency of that server, by moderation (root, nginx, wrk)
+    Moderation(moderation::ModerationArgs),
 }
 
 /// Runs a benchmark.
@@ -61,6 +64,7 @@ pub(crate) fn run(args: &BenchArgs, json: bool) -> anyhow::Result<()> {
         What::Idle(args) => idle::run(args)?,
         What::Tcp(args) => tcp::run(args)?,
         What::Web(args) => web::run(args)?,
+        What::Moderation(args) => moderation::run(args)?,
     };
     if let (Some(result), Value::Object(facts)) = (result.as_object_mut(), facts::facts()) {
         result.extend(facts);

@@ -8,7 +8,7 @@ use crate::card::{ChangeArgs, Setting};
 use crate::workload::hosts::{Hosts, PLAIN_SERVER, Place, SERVER};
 use crate::workload::program::{self, Tool};
 use clap::Args;
-use picnic_host::report::Report;
+use picnic_host::report::{QueueReport, Report};
 use picnic_host::run;
 use serde_json::{Map, Value, json};
 
@@ -77,11 +77,26 @@ impl<'a> Joined<'a> {
         way: Way,
         body: impl FnOnce() -> anyhow::Result<T>,
     ) -> anyhow::Result<(T, Option<Report>)> {
-        if way == Way::Plain {
-            return Ok((body()?, None));
+        match way {
+            Way::Plain => Ok((body()?, None)),
+            Way::Card => {
+                let (result, report) = self.behind_card(Vec::new(), body)?;
+                Ok((result, Some(report)))
+            }
         }
+    }
+
+    /// Runs `body` while the card is at work, with these keys of it changed.
+    ///
+    /// # Errors
+    /// As [`Joined::during`].
+    pub(super) fn behind_card<T>(
+        &self,
+        changed: Vec<Setting>,
+        body: impl FnOnce() -> anyhow::Result<T>,
+    ) -> anyhow::Result<(T, Report)> {
         let mtu = self.args.mtu;
-        let settings = vec![
+        let mut settings = vec![
             Setting::word("wire[0].namespace", &self.hosts.netns(Place::Card)),
             Setting::word("host.namespace", &self.hosts.netns(Place::Server)),
             // The client's kernel remembers it from one turn to the next.
@@ -90,13 +105,20 @@ impl<'a> Joined<'a> {
             // A frame's header, and one VLAN tag.
             Setting::number("pool.buffer_size", (mtu + 18).max(2048)),
         ];
+        settings.extend(changed);
         let card = self.args.changes.load(CARD, None, settings)?;
         let running = run::start(&card.file).map_err(|error| card.explain_host(error))?;
         let result = body();
         let report = running.stop()?;
         anyhow::ensure!(report.ledger.balanced(), "the ledger does not balance: a bug");
-        Ok((result?, Some(report)))
+        Ok((result?, report))
     }
+}
+
+/// Packets delivered per interrupt taken, over all queues.
+pub(super) fn packets_per_interrupt(report: &Report) -> f64 {
+    let sum = |field: fn(&QueueReport) -> u64| report.queues.iter().map(field).sum::<u64>() as f64;
+    sum(|queue| queue.packets) / sum(|queue| queue.interrupts).max(1.0)
 }
 
 /// Measured pairs of one figure.

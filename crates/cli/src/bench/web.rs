@@ -3,7 +3,7 @@
 //! nginx and wrk in the same two namespaces, both ways in turns.
 
 use super::median;
-use super::traffic::{Joined, Pairs, TrafficArgs, Way};
+use super::traffic::{Joined, Pairs, TrafficArgs, Way, packets_per_interrupt};
 use crate::workload::web::{Load, Server, TOOLS, WebFigures};
 use clap::Args;
 use picnic_host::topology::cores;
@@ -46,11 +46,7 @@ pub(super) fn run(args: &WebArgs) -> anyhow::Result<Value> {
             }
             if let Some(report) = report {
                 dropped += report.ledger.dropped;
-                let sum = |field: fn(&picnic_host::report::QueueReport) -> u64| {
-                    report.queues.iter().map(field).sum::<u64>() as f64
-                };
-                per_interrupt
-                    .push(sum(|queue| queue.packets) / sum(|queue| queue.interrupts).max(1.0));
+                per_interrupt.push(packets_per_interrupt(&report));
             }
         }
     }
@@ -69,7 +65,8 @@ pub(super) fn run(args: &WebArgs) -> anyhow::Result<Value> {
     Ok(Value::Object(fields))
 }
 
-fn ask(load: Load, joined: &Joined<'_>, address: &str) -> anyhow::Result<WebFigures> {
+/// One run of wrk.
+pub(super) fn ask(load: Load, joined: &Joined<'_>, address: &str) -> anyhow::Result<WebFigures> {
     let mut asking = load.start(&joined.hosts, address)?;
     loop {
         if let Some(figures) = asking.finished()? {

@@ -1,5 +1,6 @@
 //! What of the `packet` port needs no privilege; the rest is tested with namespaces.
 
+use super::retry::{FULL_NS, RETRY_NS};
 use super::*;
 use crate::harness::Bench;
 use picnic_core::config::Section;
@@ -22,8 +23,8 @@ fn what_is_wrong_is_named() {
         ("interface = \"a-name-that-is-too-long\"", "interface", "1 to 15 bytes"),
         ("interface = \"a/b\"", "interface", "1 to 15 bytes"),
         ("interface = \"lo\"\nframes = 15", "frames", "16 to 65536"),
-        ("interface = \"lo\"\nframe_size = 1521", "frame_size", "1522 to 131072"),
-        ("interface = \"lo\"\nframe_size = 131073", "frame_size", "1522 to 131072"),
+        ("interface = \"lo\"\nframe_size = 127", "frame_size", "128 to 131072"),
+        ("interface = \"lo\"\nframe_size = 131073", "frame_size", "128 to 131072"),
         ("interface = \"lo\"\nnamespace = \"no-such\"", "namespace", "is not there"),
         ("interface = \"lo\"\nnamespace = \"/proc/no/such\"", "namespace", "is not there"),
     ] {
@@ -55,6 +56,23 @@ fn every_answer_of_the_kernel_is_a_reason() {
     ] {
         assert_eq!(refusal(&io::Error::from_raw_os_error(error)), reason);
     }
+}
+
+#[test]
+fn a_refused_packet_is_offered_again_for_a_while() {
+    let at = Time::from_nanos;
+    let mut retry = Retry::default();
+    assert!(!retry.is_early(Time::ZERO));
+    assert!(retry.refused(at(1000)));
+    assert!(retry.is_early(at(1000 + RETRY_NS - 1)) && !retry.is_early(at(1000 + RETRY_NS)));
+    assert!(retry.refused(at(1000 + FULL_NS - 1)));
+    // Taken: the next one has all the time again.
+    retry.taken();
+    assert!(!retry.is_early(at(1000 + FULL_NS)));
+    assert!(retry.refused(at(1000 + FULL_NS)));
+    assert!(!retry.refused(at(1000 + 2 * FULL_NS)), "it is dropped");
+    assert!(!retry.is_early(at(1000 + 2 * FULL_NS)), "and the next one is offered at once");
+    assert!(retry.refused(at(1000 + 2 * FULL_NS)));
 }
 
 // ---------------------------------------------------------------- through the kernel
@@ -204,7 +222,7 @@ fn bursts_keep_their_order_and_a_full_ring_is_counted() {
         }
         assert_eq!(expected, (round + 1) * 20);
     }
-    // The ring has 31 slots.
+    // The ring has 32 slots.
     let frames: Vec<_> = (0..100).map(frame).collect();
     bench.transmit(&mut a, 0, &frames.iter().map(Vec::as_slice).collect::<Vec<_>>());
     let mut taken = 0;
@@ -215,7 +233,7 @@ fn bursts_keep_their_order_and_a_full_ring_is_counted() {
         }
     }
     assert_eq!(taken + bench.dropped(DropReason::WireOverrun), 100);
-    assert!((31..100).contains(&taken), "{taken}");
+    assert!((32..100).contains(&taken), "{taken}");
     assert!(b.report().iter().any(|line| line.contains("found the receive ring full")));
     // Without buffers: shed, and the ring goes on.
     let mut held = Vec::new();
@@ -263,4 +281,112 @@ fn what_cannot_be_sent_is_dropped_by_reason() {
     }
     assert_eq!(received, 4);
     bench.assert_conserved();
+}
+
+#[test]
+fn long_packets_and_others_come_in_the_order_they_were_sent_in() {
+    let Some((_pair, mut a, mut b)) = Pair::new("long-packets") else { return };
+    const TAG: [u8; 4] = [0x81, 0x00, 0x20, 0x07];
+    let frame = |number: usize| {
+        let payload = [60, 64_000, 1400, 3000, 1847, 1848, 20_000][number % 7];
+        let mut frame = super_frame(if number.is_multiple_of(3) { &TAG } else { &[] }, payload);
+        let end = frame.len();
+        frame[end - 4..].copy_from_slice(&(number as u32).to_be_bytes());
+        frame
+    };
+    let packet = |bench: &mut Bench, number| {
+        let frame = frame(number);
+        let mut packet = bench.pool.packet(&frame).unwrap();
+        if frame.len() > 1518 {
+            packet.set_checksum(ChecksumState::Partial);
+            packet.set_gso(GsoType::Tcp4, 1400);
+        }
+        packet
+    };
+    // With buffers that one read can scatter over, and with such as are too many for it.
+    for (buffers, buffer_size) in [(1024, 2048), (8192, 300)] {
+        let mut bench = Bench::with_pool(buffers, buffer_size);
+        let (mut sent, mut expected) = (0, 0);
+        for _ in 0..30 {
+            let mut queue: VecDeque<_> =
+                (0..10).map(|place| packet(&mut bench, sent + place)).collect();
+            sent += queue.len();
+            let Bench { pool, ledger, counters, .. } = &mut bench;
+            a.transmit(Time::ZERO, &mut Transmitter::new(pool, &mut queue, counters, ledger));
+            assert!(queue.is_empty());
+            for _ in 0..1_000_000 {
+                for bytes in bench.receive(&mut b, 1, 7) {
+                    assert!(bytes == frame(expected), "{expected}: {} bytes", bytes.len());
+                    expected += 1;
+                }
+                if expected == sent {
+                    break;
+                }
+            }
+            assert_eq!(expected, sent);
+        }
+        // Without buffers each is shed, and what comes behind it is whole again.
+        let mut held = Vec::new();
+        let mut queue: VecDeque<_> = (0..7).map(|number| packet(&mut bench, number)).collect();
+        while let Some(buffer) = bench.pool.allocate(1) {
+            held.push(buffer);
+        }
+        // What was sent is home again, and taken away again.
+        let Bench { pool, ledger, counters, .. } = &mut bench;
+        a.transmit(Time::ZERO, &mut Transmitter::new(pool, &mut queue, counters, ledger));
+        while let Some(buffer) = bench.pool.allocate(1) {
+            held.push(buffer);
+        }
+        for _ in 0..1_000_000 {
+            assert_eq!(bench.receive(&mut b, 1, 7), Vec::<Vec<u8>>::new());
+            if bench.dropped(DropReason::PoolExhausted) == 7 {
+                break;
+            }
+        }
+        assert_eq!(bench.dropped(DropReason::PoolExhausted), 7);
+        held.into_iter().for_each(|buffer| bench.pool.free(buffer));
+        let mut queue: VecDeque<_> = (0..7).map(|number| packet(&mut bench, number)).collect();
+        let Bench { pool, ledger, counters, .. } = &mut bench;
+        a.transmit(Time::ZERO, &mut Transmitter::new(pool, &mut queue, counters, ledger));
+        let mut received = Vec::new();
+        for _ in 0..1_000_000 {
+            received.extend(bench.receive(&mut b, 1, 7));
+            if received.len() == 7 {
+                break;
+            }
+        }
+        assert!(received == (0..7).map(frame).collect::<Vec<_>>());
+        b.stop(&mut bench.pool);
+        assert_eq!(bench.pool.outstanding(), 0);
+    }
+}
+
+#[test]
+fn a_long_packet_without_room_is_an_overrun() {
+    let Some((_pair, mut a, mut b)) = Pair::new("no-room") else { return };
+    // One is kept, as its socket's memory is not full yet.
+    b.socket.set_receive_buffer(1);
+    let mut bench = Bench::with_pool(1024, 2048);
+    let long = super_frame(&[], 60_000);
+    let mut queue = VecDeque::new();
+    for _ in 0..5 {
+        let mut packet = bench.pool.packet(&long).unwrap();
+        packet.set_checksum(ChecksumState::Partial);
+        packet.set_gso(GsoType::Tcp4, 1400);
+        queue.push_back(packet);
+    }
+    let Bench { pool, ledger, counters, .. } = &mut bench;
+    a.transmit(Time::ZERO, &mut Transmitter::new(pool, &mut queue, counters, ledger));
+    let mut received = 0;
+    for _ in 0..1_000_000 {
+        for bytes in bench.receive(&mut b, 1, 7) {
+            assert!(bytes == long);
+            received += 1;
+        }
+        if received + bench.dropped(DropReason::WireOverrun) == 5 {
+            break;
+        }
+    }
+    assert_eq!((received, bench.dropped(DropReason::WireOverrun)), (1, 4));
+    assert!(b.report().iter().any(|line| line.contains("4 packets found the receive ring full")));
 }

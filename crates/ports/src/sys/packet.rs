@@ -10,13 +10,14 @@ use libc::{c_int, c_void, socklen_t};
 use picnic_core::packet::burst::BURST;
 use picnic_core::packet::desc::Descriptor;
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::io;
+use std::io::{self, IoSliceMut};
 use std::mem::{MaybeUninit, zeroed};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Bytes of a block of the ring: contiguous memory if the kernel has it.
+/// Bytes of a block of the ring at most, and at least: contiguous memory if the kernel has it.
 const BLOCK_BYTES: usize = 2 << 20;
+const SMALLEST_BLOCK_BYTES: usize = 4096;
 /// What stands before a packet in its slot at most: headers, address, virtio header, alignment.
 const SLOT_OVERHEAD: usize = 128;
 /// Parts of memory that one system call gathers.
@@ -67,12 +68,13 @@ impl Socket {
         Ok(value)
     }
 
-    /// Packets come and go with a virtio header; slots as version 2 has them; what this
-    /// socket's host sends is not received.
+    /// Packets come and go with a virtio header; slots as version 2 has them; what is longer than
+    /// a slot is kept whole; what this socket's host sends is not received.
     pub(crate) fn prepare(&self) -> io::Result<()> {
         let version = libc::tpacket_versions::TPACKET_V2 as c_int;
         self.set(libc::SOL_PACKET, libc::PACKET_VERSION, version)?;
         self.set(libc::SOL_PACKET, libc::PACKET_VNET_HDR, 1 as c_int)?;
+        self.set(libc::SOL_PACKET, libc::PACKET_COPY_THRESH, 1 as c_int)?;
         self.set(libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, 1 as c_int)
     }
 
@@ -83,6 +85,23 @@ impl Socket {
         if self.set(libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, bytes).is_err() {
             let _ = self.set(libc::SOL_SOCKET, libc::SO_SNDBUF, bytes);
         }
+    }
+
+    /// Keeps up to `bytes` of memory of packets that are longer than a slot, or as many as are
+    /// permitted.
+    pub(crate) fn set_receive_buffer(&self, bytes: usize) {
+        let bytes = bytes as c_int;
+        // The first needs a privilege; without either, fewer packets are kept.
+        if self.set(libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, bytes).is_err() {
+            let _ = self.set(libc::SOL_SOCKET, libc::SO_RCVBUF, bytes);
+        }
+    }
+
+    /// Reads the oldest packet that was kept whole, its virtio header first, into these parts;
+    /// returns the bytes read. What does not fit is lost.
+    #[inline]
+    pub(crate) fn read(&self, parts: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        Ok(rustix::io::readv(&self.0, parts)?)
     }
 
     /// Has the interface take in packets for others too, for as long as the socket lives.
@@ -236,6 +255,7 @@ fn check(result: c_int) -> io::Result<c_int> {
 pub(crate) struct Ring {
     start: NonNull<u8>,
     bytes: usize,
+    block_bytes: usize,
     slot_bytes: usize,
     slots_per_block: usize,
     blocks: usize,
@@ -251,25 +271,35 @@ impl Ring {
     /// A ring of at least `slots` slots, for packets of up to `packet_bytes` each.
     pub(crate) fn map(socket: &Socket, slots: usize, packet_bytes: usize) -> io::Result<Self> {
         let slot_bytes = (packet_bytes + SLOT_OVERHEAD).next_multiple_of(libc::TPACKET_ALIGNMENT);
-        let slots_per_block = BLOCK_BYTES / slot_bytes;
+        // A small ring takes no more than it needs.
+        let wanted = slots.saturating_mul(slot_bytes).min(BLOCK_BYTES).next_power_of_two();
+        let block_bytes = wanted.max(SMALLEST_BLOCK_BYTES);
+        let slots_per_block = block_bytes / slot_bytes;
         let blocks = slots.div_ceil(slots_per_block);
         let request = libc::tpacket_req {
-            tp_block_size: BLOCK_BYTES as u32,
+            tp_block_size: block_bytes as u32,
             tp_block_nr: blocks as u32,
             tp_frame_size: slot_bytes as u32,
             tp_frame_nr: (blocks * slots_per_block) as u32,
         };
         socket.set(libc::SOL_PACKET, libc::PACKET_RX_RING, request)?;
-        let bytes = blocks * BLOCK_BYTES;
+        let bytes = blocks * block_bytes;
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         let fd = socket.0.as_raw_fd();
         // SAFETY: a fresh mapping of the kernel's choosing touches no memory of ours.
         let start =
             unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, libc::MAP_SHARED, fd, 0) };
         match NonNull::new(start.cast::<u8>()) {
-            Some(start) if start.as_ptr().cast() != libc::MAP_FAILED => {
-                Ok(Ring { start, bytes, slot_bytes, slots_per_block, blocks, block: 0, slot: 0 })
-            }
+            Some(start) if start.as_ptr().cast() != libc::MAP_FAILED => Ok(Ring {
+                start,
+                bytes,
+                block_bytes,
+                slot_bytes,
+                slots_per_block,
+                blocks,
+                block: 0,
+                slot: 0,
+            }),
             _ => Err(io::Error::last_os_error()),
         }
     }
@@ -277,7 +307,7 @@ impl Ring {
     /// The oldest packet that the kernel has put into the ring, if there is one.
     #[inline]
     pub(crate) fn next(&mut self) -> Option<Frame<'_>> {
-        let offset = self.block * BLOCK_BYTES + self.slot * self.slot_bytes;
+        let offset = self.block * self.block_bytes + self.slot * self.slot_bytes;
         // SAFETY: `block` and `slot` are below their counts, so the slot lies in the mapping.
         let at = unsafe { self.start.add(offset) };
         // SAFETY: a slot starts with its status; slots are aligned to 16. The kernel writes it
@@ -308,6 +338,17 @@ pub(crate) struct Frame<'r> {
 }
 
 impl Frame<'_> {
+    /// Bytes of the packet, be they in the slot or not.
+    pub(crate) fn length(&self) -> usize {
+        self.header.tp_len as usize
+    }
+
+    /// Whether the packet is longer than its slot and waits for [`Socket::read`]: the one that was
+    /// kept when this slot was filled, so all are read in the order of their slots.
+    pub(crate) fn is_kept(&self) -> bool {
+        self.header.tp_status & libc::TP_STATUS_COPY != 0
+    }
+
     /// Whether the slot was too small for the packet.
     pub(crate) fn is_cut(&self) -> bool {
         self.header.tp_snaplen < self.header.tp_len

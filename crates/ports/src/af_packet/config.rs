@@ -1,0 +1,53 @@
+//! The keys of `port = "packet"`, checked.
+
+use picnic_core::error::ConfigError;
+use picnic_core::packet::pool::MAX_PACKET_BYTES;
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+/// Keys of the `packet` port.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct PacketConfig {
+    /// The interface, Ethernet; must be given.
+    pub interface: Option<String>,
+    /// The network namespace it is in: a name of `ip netns`, or a path. The card's own if absent.
+    pub namespace: Option<String>,
+    /// Take in packets for other addresses too, until the card ends.
+    pub promiscuous: bool,
+    /// Slots of the receive ring, 16 to 65536; rounded up to fill its memory.
+    pub frames: u32,
+    /// Bytes of packet that a slot holds, 128 to 131072; a longer one is read by a system call.
+    pub frame_size: u32,
+}
+
+impl Default for PacketConfig {
+    fn default() -> Self {
+        PacketConfig {
+            interface: None,
+            namespace: None,
+            promiscuous: true,
+            frames: 4096,
+            // Ordinary frames with tags; with what stands in front of them, 2 KiB.
+            frame_size: 1920,
+        }
+    }
+}
+
+impl PacketConfig {
+    /// Checks the numbers.
+    ///
+    /// # Errors
+    /// One out of range: key, what was found, what is allowed.
+    pub(super) fn check(&self) -> Result<(), ConfigError> {
+        check("frames", self.frames, 16, 65_536)?;
+        check("frame_size", self.frame_size, 128, MAX_PACKET_BYTES as u32)
+    }
+}
+
+fn check(key: &str, found: u32, low: u32, high: u32) -> Result<(), ConfigError> {
+    if (low..=high).contains(&found) {
+        return Ok(());
+    }
+    Err(ConfigError::new(key, format!("found {found}, allowed is {low} to {high}")))
+}
