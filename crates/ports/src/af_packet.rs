@@ -41,7 +41,7 @@ use crate::sys::packet::{Frame, Name, Ring, Socket, name};
 use crate::virtio::{HEADER_BYTES, Header};
 use picnic_core::error::ConfigError;
 use picnic_core::ledger::DropReason;
-use picnic_core::packet::pool::{MAX_PACKET_BYTES, Pool};
+use picnic_core::packet::pool::MAX_PACKET_BYTES;
 use picnic_core::port::{Receiver, Transmitter, WirePort};
 use picnic_core::registry::{BuildContext, Component};
 use picnic_core::time::Time;
@@ -297,7 +297,8 @@ impl WirePort for PacketPort {
         }
     }
 
-    fn stop(&mut self, pool: &mut Pool) {
+    fn stop(&mut self, tx: &mut Transmitter<'_>) {
+        let pool = tx.pool();
         self.long.stop(pool);
     }
 

@@ -7,6 +7,7 @@ use picnic_core::ledger::Ledger;
 use picnic_core::out::Doors;
 use picnic_core::packet::pool::{Pool, PoolConfig};
 use picnic_core::resident::{Resident, Turn};
+use picnic_core::stats::WireCounters;
 use picnic_core::time::Time;
 use picnic_os::executor::{Os, Settings};
 use picnic_os::schedulers::edf::Edf;
@@ -68,12 +69,13 @@ impl OneTask {
         if let Some(due) = self.os.ended(self.now) {
             self.now = due.max(self.now);
         }
-        for (wire, waiting) in self.doors.wires.iter_mut().enumerate() {
-            let count = waiting.len();
-            while let Some(packet) = waiting.pop_front() {
-                self.doors.pool.free(packet);
-            }
-            self.doors.progress[wire].advance(count);
+        let counters = WireCounters::default();
+        for wire in 0..self.doors.backlog.wires() {
+            self.doors.serve_wire(wire, self.now, &counters, |mut transmitter| {
+                while let Some(packet) = transmitter.next() {
+                    transmitter.sent(packet);
+                }
+            });
         }
         self.os.attention().lower();
     }
@@ -82,10 +84,8 @@ impl OneTask {
 impl Drop for OneTask {
     fn drop(&mut self) {
         self.os.stop(self.now, &mut self.doors);
-        for waiting in &mut self.doors.wires {
-            while let Some(packet) = waiting.pop_front() {
-                self.doors.pool.free(packet);
-            }
+        while let Some(packet) = self.doors.backlog.take() {
+            self.doors.pool.free(packet);
         }
     }
 }

@@ -356,7 +356,8 @@ fn long_packets_and_others_come_in_the_order_they_were_sent_in() {
             }
         }
         assert!(received == (0..7).map(frame).collect::<Vec<_>>());
-        b.stop(&mut bench.pool);
+        let Bench { pool, ledger, counters, .. } = &mut bench;
+        b.stop(&mut Transmitter::new(pool, &mut VecDeque::new(), counters, ledger));
         assert_eq!(bench.pool.outstanding(), 0);
     }
 }
