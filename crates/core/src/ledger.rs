@@ -138,7 +138,7 @@ pub struct CardLedger {
     pub transmitted: Counter,
     /// Packets functions kept for good.
     pub consumed: Counter,
-    /// Packets inside functions and waiting for wires, when last counted.
+    /// Packets inside functions, waiting for wires and kept by them, when last counted.
     pub held: Counter,
     /// Bursts after which the borrowed core's own sum did not balance.
     pub unbalanced_bursts: Counter,
@@ -226,7 +226,7 @@ pub struct LedgerTotals {
     pub consumed: u64,
     /// Packets dropped, for all reasons.
     pub dropped: u64,
-    /// Packets in rings, in functions and waiting for wires.
+    /// Packets in rings, in functions, waiting for wires and kept by them.
     pub in_flight: u64,
     /// Bursts that did not balance on their own.
     pub unbalanced_bursts: u64,

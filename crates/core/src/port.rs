@@ -8,6 +8,7 @@ use crate::ledger::{CardLedger, DropReason, Stage};
 use crate::out::WireProgress;
 use crate::packet::burst::Burst;
 use crate::packet::desc::Descriptor;
+use crate::packet::lend::Loans;
 use crate::packet::offload;
 use crate::packet::pool::Pool;
 use crate::stats::WireCounters;
@@ -27,14 +28,18 @@ pub trait WirePort: Send {
         Ok(())
     }
 
-    /// Gives buffers back that the port has taken ahead of need: called once, at the end.
-    fn stop(&mut self, _pool: &mut Pool) {}
+    /// Gives buffers back that the port has taken ahead of need or lent out, and ends the packets
+    /// that it keeps ([`Transmitter::left`], [`Transmitter::lose`]): called once, at the end.
+    fn stop(&mut self, _tx: &mut Transmitter<'_>) {}
 
     /// Hands over what has arrived by `now`, as much as `rx` has room for.
     fn receive(&mut self, now: Time, rx: &mut Receiver<'_>);
 
     /// Sends packets, oldest first, as many as it can: [`Transmitter::next`] gives one,
     /// [`Transmitter::sent`] or [`Transmitter::drop`] ends it. What is not taken stays queued.
+    ///
+    /// A port whose packets leave later lends their buffers out and says [`Transmitter::keep`],
+    /// then [`Transmitter::left`]. It is called while packets wait or it keeps some.
     fn transmit(&mut self, now: Time, tx: &mut Transmitter<'_>);
 
     /// Whether packets wait at no loss until the card asks for them (a file, a generator
@@ -106,6 +111,12 @@ impl<'a> Receiver<'a> {
         Receiver { pool, burst, counters, ledger, now, wire, limit, bytes: 0, first }
     }
 
+    /// The packets taken in so far through this receiver, oldest first, to be changed.
+    #[inline]
+    pub fn pushed_mut(&mut self) -> &mut [Descriptor] {
+        &mut self.burst.as_mut_slice()[self.first..]
+    }
+
     /// Packets it still takes.
     #[inline(always)]
     pub fn room(&self) -> usize {
@@ -144,6 +155,24 @@ impl<'a> Receiver<'a> {
         self.burst.extend(self.pool.allocate_many(count, length, self.now, self.wire));
         self.bytes += ((self.burst.len() - start) * length) as u64;
         &mut self.burst.as_mut_slice()[start..]
+    }
+
+    /// A packet of `length` bytes has come back in a buffer that was lent out: see [`Loans::take`].
+    /// Lends it out, in its place in the burst. `None` also without room.
+    #[inline(always)]
+    pub fn place_lent(
+        &mut self,
+        loans: &mut Loans,
+        place: u64,
+        length: usize,
+    ) -> Option<&mut Descriptor> {
+        if self.room() == 0 {
+            return None;
+        }
+        let (now, wire) = (self.now, self.wire);
+        let packet = self.burst.push_with(|| loans.take(place, length, now, wire))?;
+        self.bytes += length as u64;
+        Some(packet)
     }
 
     /// A buffer for a packet of `length` bytes, for [`Receiver::push`]; see [`Pool::allocate`].
@@ -223,16 +252,16 @@ pub struct Transmitter<'a> {
 /// Where the numbers of dropped packets are noted, for those who watch theirs.
 struct DropNotes<'a> {
     progress: &'a mut WireProgress,
-    /// Packets the wire had sent before this call, and those dropped in it.
-    sent: u64,
+    /// Packets the wire had taken before this call, and those dropped in it.
+    taken: u64,
     dropped: &'a mut u64,
 }
 
 impl DropNotes<'_> {
-    /// The packet behind all that have been sent or dropped in this call is dropped.
-    fn note(&mut self, sent: u64) {
+    /// The packet behind all that have been taken or dropped in this call is dropped.
+    fn note(&mut self, taken: u64) {
         *self.dropped += 1;
-        let number = self.progress.ended() + (sent - self.sent) + *self.dropped;
+        let number = self.progress.ended() + taken.wrapping_sub(self.taken) + *self.dropped;
         self.progress.note_drop(number);
     }
 }
@@ -268,10 +297,15 @@ impl<'a> Transmitter<'a> {
     #[must_use]
     pub fn noting(mut self, progress: &'a mut WireProgress, dropped: &'a mut u64) -> Self {
         if progress.is_watched() {
-            let sent = self.counters.tx_packets.get();
-            self.notes = Some(DropNotes { progress, sent, dropped });
+            let taken = self.taken();
+            self.notes = Some(DropNotes { progress, taken, dropped });
         }
         self
+    }
+
+    /// Packets that the wire has taken and not lost, ever: sent at once, kept, or kept and sent.
+    fn taken(&self) -> u64 {
+        self.counters.tx_packets.get() + self.counters.tx_kept.get()
     }
 
     /// The same transmitter, which shows every packet that the wire takes to `observer`, in
@@ -286,7 +320,7 @@ impl<'a> Transmitter<'a> {
             observer: Some(observer),
             notes: self.notes.as_mut().map(|notes| DropNotes {
                 progress: notes.progress,
-                sent: notes.sent,
+                taken: notes.taken,
                 dropped: notes.dropped,
             }),
         }
@@ -329,11 +363,48 @@ impl<'a> Transmitter<'a> {
         self.pool.free(packet);
     }
 
+    /// The pool, for ports that lend buffers out.
+    #[inline(always)]
+    pub fn pool(&mut self) -> &mut Pool {
+        self.pool
+    }
+
+    /// The wire has this packet, whose buffers are about to be lent out: in flight until
+    /// [`Transmitter::left`].
+    #[inline]
+    pub fn keep(&mut self, packet: &Descriptor) {
+        if let Some(observer) = &mut self.observer {
+            observer(packet);
+        }
+        self.counters.tx_kept.add(1);
+    }
+
+    /// A packet of `bytes` bytes that was kept has been sent, and its buffers are back: counts it.
+    #[inline]
+    pub fn left(&mut self, bytes: u32) {
+        self.counters.tx_kept.set(self.counters.tx_kept.get().saturating_sub(1));
+        self.counters.tx_packets.add(1);
+        self.counters.tx_bytes.add(u64::from(bytes));
+        self.ledger.transmitted.add(1);
+    }
+
+    /// Packets that were kept will never be sent, and their buffers are back: counts them.
+    #[cold]
+    pub fn lose(&mut self, packets: u64, reason: DropReason) {
+        if let Some(notes) = &mut self.notes {
+            // They were taken in an earlier call.
+            notes.taken = notes.taken.wrapping_sub(packets);
+        }
+        self.counters.tx_kept.set(self.counters.tx_kept.get().saturating_sub(packets));
+        self.ledger.drops.add(reason, Stage::WireTx, packets);
+    }
+
     /// The wire cannot send this packet: counts it and takes the buffer back.
     #[inline]
     pub fn drop(&mut self, packet: Descriptor, reason: DropReason) {
+        let taken = self.taken();
         if let Some(notes) = &mut self.notes {
-            notes.note(self.counters.tx_packets.get());
+            notes.note(taken);
         }
         self.ledger.drops.add(reason, Stage::WireTx, 1);
         self.pool.free(packet);

@@ -72,4 +72,6 @@ pub struct WireCounters {
     pub tx_packets: Counter,
     /// Their bytes.
     pub tx_bytes: Counter,
+    /// Packets that the wire has taken and not sent yet, at this moment.
+    pub tx_kept: Counter,
 }

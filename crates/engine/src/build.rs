@@ -20,13 +20,14 @@ use picnic_core::ledger::{Ledger, Stage};
 use picnic_core::out::{Doors, TargetRing};
 use picnic_core::packet::burst::Burst;
 use picnic_core::packet::pool::Pool;
-use picnic_core::port::WirePort;
+use picnic_core::port::{Transmitter, WirePort};
 use picnic_core::registry::{BuildContext, Entry, find};
 use picnic_core::resident::Resident;
 use picnic_core::ring::gate::Gate;
 use picnic_core::ring::moderation::Moderation;
 use picnic_core::ring::spsc;
 use picnic_core::stats::{SteerCounters, TargetCounters, WireCounters};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// Wraps a wire in the fault injector its section asks for.
@@ -353,7 +354,9 @@ pub fn assemble(
     // Last of what can fail: a wire that was taken up has buffers, and the pool wants them back.
     for (index, (_, port)) in wires.iter_mut().enumerate() {
         if let Err(error) = port.start(&mut pool) {
-            wires[..index].iter_mut().for_each(|(_, port)| port.stop(&mut pool));
+            let (mut none, counters) = (VecDeque::new(), WireCounters::default());
+            let mut tx = Transmitter::new(&mut pool, &mut none, &counters, &ledger.card);
+            wires[..index].iter_mut().for_each(|(_, port)| port.stop(&mut tx));
             return Err(BuildError::Config(file.wires[index].port.locate(error)));
         }
     }

@@ -188,8 +188,8 @@ impl Card {
         self.tx.flush(now, &mut self.doors);
         published += self.doors.publish(now);
         self.check(activity.received + activity.submitted, published, ended, made);
-        activity.transmitted = tx::transmit(now, &mut self.wires, &mut self.doors);
-        if activity.transmitted != 0 {
+        if let Some(transmitted) = tx::transmit(now, &mut self.wires, &mut self.doors) {
+            activity.transmitted = transmitted;
             self.note_held();
             if let Some(resident) = &self.resident
                 && self.doors.is_watched()
@@ -219,11 +219,12 @@ impl Card {
         self.note_held();
     }
 
-    /// Enters into the ledger what functions hold and what waits for wires.
+    /// Enters into the ledger what functions hold, what waits for wires and what these keep.
     #[inline]
     fn note_held(&self) {
         let waiting = self.doors.waiting_for_wires();
-        self.doors.ledger.card.held.set((self.held + waiting) as u64);
+        let kept = self.wires.iter().map(|wire| wire.counters.tx_kept.get()).sum::<u64>();
+        self.doors.ledger.card.held.set((self.held + waiting) as u64 + kept);
     }
 
     fn obey(&mut self, now: Time) {
@@ -335,7 +336,7 @@ impl Card {
     }
 
     /// Ends a card whose targets have ended: what is in the tx rings goes to the wires, what
-    /// these do not take is dropped and counted, and every buffer must be home. Returns the
+    /// these do not take is dropped and counted, what they keep ends, and every buffer must be home. Returns the
     /// buffers that are not.
     pub fn finish(&mut self, now: Time) -> usize {
         self.receiving = false;
@@ -351,7 +352,8 @@ impl Card {
                 break;
             }
         }
-        self.wires.iter_mut().for_each(|wire| wire.port.stop(&mut self.doors.pool));
+        tx::stop(&mut self.wires, &mut self.doors);
+        self.note_held();
         self.doors.note_depths();
         self.doors.pool.outstanding()
     }

@@ -130,12 +130,13 @@ pub fn submit(
     taken
 }
 
-/// Lets the wires take what waits for them; returns packets taken.
-pub fn transmit(now: Time, wires: &mut [Wire], doors: &mut Doors) -> usize {
-    let mut taken = 0;
+/// Lets the wires take what waits for them, and end what they keep; packets taken, if any wire
+/// was asked.
+pub fn transmit(now: Time, wires: &mut [Wire], doors: &mut Doors) -> Option<usize> {
+    let mut taken = None;
     let queues = doors.wires.iter_mut().zip(&mut doors.progress);
     for (wire, (waiting, progress)) in wires.iter_mut().zip(queues) {
-        if waiting.is_empty() {
+        if waiting.is_empty() && wire.counters.tx_kept.get() == 0 {
             continue;
         }
         let before = waiting.len();
@@ -147,7 +148,15 @@ pub fn transmit(now: Time, wires: &mut [Wire], doors: &mut Doors) -> usize {
         wire.port.transmit(now, &mut transmitter);
         let ended = before - waiting.len();
         progress.advance(ended);
-        taken += ended;
+        taken = Some(taken.unwrap_or(0) + ended);
     }
     taken
+}
+
+/// Has every wire give back what it keeps and has lent out: the card has ended.
+pub fn stop(wires: &mut [Wire], doors: &mut Doors) {
+    for (wire, waiting) in wires.iter_mut().zip(&mut doors.wires) {
+        let card = &doors.ledger.card;
+        wire.port.stop(&mut Transmitter::new(&mut doors.pool, waiting, &wire.counters, card));
+    }
 }

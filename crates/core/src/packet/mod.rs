@@ -4,6 +4,7 @@ pub mod burst;
 pub mod desc;
 pub mod landing;
 pub mod layers;
+pub mod lend;
 pub mod offload;
 pub mod pool;
 pub mod wire;

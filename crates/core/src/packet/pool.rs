@@ -42,7 +42,8 @@ pub(super) const SEGMENT_HEADER_BYTES: u16 = 64;
 /// The longest packet a chain may hold, in bytes.
 pub const MAX_PACKET_BYTES: usize = 1 << 17;
 
-const UNIT: usize = 64;
+/// Bytes that a descriptor's place of a buffer is counted in.
+pub(super) const UNIT: usize = 64;
 const HUGE_PAGE: usize = 2 << 20;
 /// Addresses reserved (not memory used) for all pools of the process.
 const SPACE_BYTES: usize = 32 << 30;
@@ -185,14 +186,15 @@ fn address(buffer: u32) -> *mut u8 {
 // Invariant of this module and `desc`: of a live descriptor, `buffer` is the place of a
 // buffer of a mapped pool, taken off its free list and put back only when the descriptor
 // is given up; [offset, offset + length) lies within the buffer's capacity, behind its
-// header. `Descriptor` is not `Clone`, so one descriptor has the buffer to itself.
+// header. `Descriptor` is not `Clone`, so one descriptor has the buffer to itself. `lend` gives
+// descriptors up in favour of a borrower, and makes them anew when their buffers come back.
 
 /// A descriptor of `length` bytes at `offset` of a buffer that nothing else stands for.
 ///
 /// Built from whole words: narrow stores would be read back wider when the descriptor is
 /// moved on at once, and the processor makes such a read wait for the stores.
 #[inline(always)]
-fn descriptor(buffer: u32, offset: u16, length: u16, now: Time, wire: u8) -> Descriptor {
+pub(super) fn descriptor(buffer: u32, offset: u16, length: u16, now: Time, wire: u8) -> Descriptor {
     let place = u64::from(buffer) | u64::from(offset) << 32 | u64::from(length) << 48;
     let origin = now.as_nanos() & ((1 << 48) - 1) | u64::from(wire) << 48;
     // SAFETY: `Descriptor` is 32 bytes of `repr(C)` integers without padding, so any bits are
@@ -345,6 +347,57 @@ pub(super) fn segments(descriptor: &Descriptor) -> impl Iterator<Item = &[u8]> {
 fn next_segment(buffer: u32) -> Option<(u32, u16, u16)> {
     let header = header(buffer);
     (header.has_next != 0).then_some((header.next_buffer, header.next_offset, header.next_length))
+}
+
+/// Where a pool's buffers are, for those that reach them by themselves (AF_XDP, DMA).
+///
+/// The buffers lie one stride apart from the start on. Each begins with a header, which is the
+/// pool's own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PoolMemory {
+    address: usize,
+    bytes: usize,
+    first: u32,
+    stride: u32,
+    headroom: u16,
+    huge_pages: bool,
+}
+
+impl PoolMemory {
+    /// Where it starts: a multiple of 2 MiB.
+    pub fn address(&self) -> usize {
+        self.address
+    }
+
+    /// Its bytes: a multiple of 2 MiB.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Bytes of each buffer behind its header: headroom and packet.
+    pub fn room(&self) -> usize {
+        self.stride() - SEGMENT_HEADER_BYTES as usize
+    }
+
+    /// Bytes that are to be kept free in front of each packet.
+    pub fn headroom(&self) -> usize {
+        self.headroom.into()
+    }
+
+    /// Whether it stands on 2 MiB pages.
+    pub fn huge_pages(&self) -> bool {
+        self.huge_pages
+    }
+
+    /// Bytes from one buffer to the next.
+    pub fn stride(&self) -> usize {
+        self.stride as usize * UNIT
+    }
+
+    /// The first buffer's place in the buffer space.
+    pub(super) fn first(&self) -> u32 {
+        self.first
+    }
 }
 
 // ---------------------------------------------------------------- the pool
@@ -675,6 +728,18 @@ impl Pool {
         self.huge_pages
     }
 
+    /// Where its buffers are; see [`Loans`](super::lend::Loans).
+    pub fn memory(&self) -> PoolMemory {
+        PoolMemory {
+            address: address(self.first) as usize,
+            bytes: self.bytes,
+            first: self.first,
+            stride: self.stride,
+            headroom: self.offset - SEGMENT_HEADER_BYTES,
+            huge_pages: self.huge_pages,
+        }
+    }
+
     /// How often no buffer could be given.
     pub fn exhausted(&self) -> u64 {
         self.exhausted
@@ -780,12 +845,42 @@ pub(super) fn link(mut head: Descriptor, parts: impl Iterator<Item = Descriptor>
 
 /// Walks a chain, unlinking each buffer before it is handed on.
 fn take_chain(descriptor: Descriptor, mut hand_on: impl FnMut(u32)) {
-    let mut next = Some(descriptor.buffer);
-    while let Some(buffer) = next {
-        next = next_segment(buffer).map(|(following, ..)| following);
-        header_mut(buffer).has_next = 0;
-        hand_on(buffer);
+    take_segments(descriptor, |(buffer, ..)| hand_on(buffer));
+}
+
+/// Walks a chain, unlinking each segment before it is handed on: buffer, offset, length.
+pub(super) fn take_segments(descriptor: Descriptor, mut hand_on: impl FnMut((u32, u16, u16))) {
+    let mut next = Some((descriptor.buffer, descriptor.offset, descriptor.length));
+    while let Some(segment) = next {
+        next = next_segment(segment.0);
+        header_mut(segment.0).has_next = 0;
+        hand_on(segment);
     }
+}
+
+/// Puts a packet in one piece behind another packet's end: one packet, the first one's buffers
+/// and the second one's. Given back if together they exceed [`MAX_PACKET_BYTES`].
+pub fn append(head: &mut Descriptor, segment: Descriptor) -> Result<(), Descriptor> {
+    let length = head.length() + segment.length();
+    if segment.is_chained() || length as usize > MAX_PACKET_BYTES {
+        return Err(segment);
+    }
+    let mut last = head.buffer;
+    if head.is_chained() {
+        while let Some((next, ..)) = next_segment(last) {
+            last = next;
+        }
+    } else {
+        head.set_chained(true);
+    }
+    header_mut(head.buffer).total_length = length;
+    let link = header_mut(last);
+    link.next_buffer = segment.buffer;
+    link.next_offset = segment.offset;
+    link.next_length = segment.length;
+    link.has_next = 1;
+    // The head owns the segment's buffer from here on.
+    Ok(())
 }
 
 /// Why a range has no memory, and whether it is still reserved.

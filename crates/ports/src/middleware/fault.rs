@@ -219,8 +219,8 @@ impl WirePort for FaultyWire {
         self.port.start(pool)
     }
 
-    fn stop(&mut self, pool: &mut Pool) {
-        self.port.stop(pool);
+    fn stop(&mut self, tx: &mut Transmitter<'_>) {
+        self.port.stop(tx);
     }
 
     fn report(&self) -> Vec<String> {

@@ -112,8 +112,8 @@ impl<E: Eye> WirePort for WatchedWire<E> {
         self.port.start(pool)
     }
 
-    fn stop(&mut self, pool: &mut Pool) {
-        self.port.stop(pool);
+    fn stop(&mut self, tx: &mut Transmitter<'_>) {
+        self.port.stop(tx);
     }
 
     fn report(&self) -> Vec<String> {

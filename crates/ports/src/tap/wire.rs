@@ -49,9 +49,9 @@ impl WirePort for TapWire {
         Ok(())
     }
 
-    fn stop(&mut self, pool: &mut Pool) {
+    fn stop(&mut self, tx: &mut Transmitter<'_>) {
         while let Some(buffer) = self.landing.take() {
-            pool.free(buffer);
+            tx.pool().free(buffer);
         }
     }
 

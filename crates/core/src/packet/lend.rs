@@ -1,0 +1,422 @@
+//! Buffers lent to a kernel or a NIC, which reads and writes them by itself.
+//!
+//! ```
+//! use picnic_core::{packet::{lend::Loans, pool::{Pool, PoolConfig}}, time::Time};
+//! let (mut pool, _) = Pool::new(&PoolConfig::default(), 0).unwrap();
+//! let mut loans = Loans::new(&pool);
+//! let place = loans.lend(&mut pool).unwrap(); // into a fill ring
+//! let packet = loans.take(place + 256, 60, Time::ZERO, 0).unwrap(); // out of a receive ring
+//! loans.lend_packet(&mut pool, packet, 4096, |_place, _length, _more| ()); // into a transmit ring
+//! assert_eq!(loans.put_back(&mut pool, place + 256), Some(60)); // out of a completion ring
+//! assert_eq!(pool.outstanding(), 0);
+//! ```
+//!
+//! AF_XDP calls a pool's memory UMEM and names what is in it by its distance in bytes from the
+//! start: a *place*. One [`Loans`] is the account of one borrower.
+//!
+//! Guarantees: a buffer that is out has no descriptor, and is on no pool's free list; what is not
+//! out cannot be taken or put back, whatever place is given; [`Loans::recall`] brings everything
+//! home that never came back, and refuses while anyone holds a [`Borrower`].
+
+use super::desc::Descriptor;
+use super::pool::{self, Pool, PoolMemory, SEGMENT_HEADER_BYTES};
+use crate::time::Time;
+use std::sync::Arc;
+
+/// Which buffers of a pool are out with one borrower.
+#[derive(Debug)]
+pub struct Loans {
+    /// By the buffer's number.
+    out: Box<[Loan]>,
+    borrower: Borrower,
+    /// Buffers out.
+    buffers: usize,
+    /// Packets out.
+    packets: usize,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Loan {
+    /// Times it has to be put back; zero if it is not out.
+    pieces: u32,
+    /// In the last buffer of a packet: bytes of the whole packet. Zero in all others.
+    length: u32,
+}
+
+/// What a borrower holds for as long as it may read or write lent buffers.
+#[derive(Clone, Debug)]
+pub struct Borrower {
+    memory: PoolMemory,
+    holders: Arc<()>,
+}
+
+impl Borrower {
+    /// The memory that the buffers are in.
+    pub fn memory(&self) -> PoolMemory {
+        self.memory
+    }
+}
+
+impl Loans {
+    /// An account for one borrower of this pool; nothing is out.
+    pub fn new(pool: &Pool) -> Self {
+        Loans {
+            out: vec![Loan::default(); pool.buffers()].into(),
+            borrower: Borrower { memory: pool.memory(), holders: Arc::new(()) },
+            buffers: 0,
+            packets: 0,
+        }
+    }
+
+    /// What the borrower is to hold.
+    pub fn borrower(&self) -> Borrower {
+        self.borrower.clone()
+    }
+
+    /// Whether this is one of this account's.
+    pub fn has_borrower(&self, borrower: &Borrower) -> bool {
+        Arc::ptr_eq(&self.borrower.holders, &borrower.holders)
+    }
+
+    /// Buffers out, those of packets included.
+    pub fn buffers(&self) -> usize {
+        self.buffers
+    }
+
+    /// Packets out.
+    pub fn packets(&self) -> usize {
+        self.packets
+    }
+
+    /// Bytes from one buffer to the next.
+    #[inline(always)]
+    fn stride(&self) -> usize {
+        self.borrower.memory.stride()
+    }
+
+    /// The number of the buffer that a place is in, and the distance from its start.
+    #[inline(always)]
+    fn find(&self, place: u64) -> Option<(usize, usize)> {
+        // 32 bits: a division of 64 takes twice as long, and a pool is at most 32 GiB of lines.
+        let line = u32::try_from(place / pool::UNIT as u64).ok()?;
+        let lines = (self.stride() / pool::UNIT) as u32;
+        let index = (line / lines) as usize;
+        (index < self.out.len()).then(|| (index, (place - (index * self.stride()) as u64) as usize))
+    }
+
+    /// The number of a descriptor's buffer, if it is one of this pool.
+    #[inline(always)]
+    fn index_of(&self, buffer: u32) -> Option<usize> {
+        let lines = buffer.checked_sub(self.borrower.memory.first())?;
+        let (index, from_start) = self.find(u64::from(lines) * pool::UNIT as u64)?;
+        (from_start == 0).then_some(index)
+    }
+
+    #[inline(always)]
+    fn descriptor(
+        &self,
+        index: usize,
+        offset: u16,
+        length: u16,
+        now: Time,
+        wire: u8,
+    ) -> Descriptor {
+        let lines = (index * self.stride() / pool::UNIT) as u32;
+        pool::descriptor(self.borrower.memory.first() + lines, offset, length, now, wire)
+    }
+
+    /// Lends an empty buffer out: its place, right behind its header; of the bytes from there on,
+    /// [`PoolMemory::room`] are the borrower's. `None` if no buffer is home.
+    #[inline]
+    pub fn lend(&mut self, pool: &mut Pool) -> Option<u64> {
+        let buffer = pool.allocate(0)?;
+        let Some(index) = self.index_of(buffer.buffer) else {
+            pool.free(buffer);
+            return None;
+        };
+        self.out[index] = Loan { pieces: 1, length: 0 };
+        self.buffers += 1;
+        Some((index * self.stride()) as u64 + u64::from(SEGMENT_HEADER_BYTES))
+    }
+
+    /// The pieces of at most `longest` bytes that [`Loans::lend_packet`] makes of a packet.
+    #[inline]
+    pub fn pieces(packet: &Descriptor, longest: usize) -> usize {
+        if packet.is_chained() {
+            packet.segments().map(|segment| segment.len().div_ceil(longest)).sum()
+        } else {
+            packet.data().len().div_ceil(longest)
+        }
+    }
+
+    /// Lends a packet's buffers out. Hands `each` of its pieces over, in order: place, length (1
+    /// to `longest` bytes), and whether more follow. All of them must be put back.
+    ///
+    /// A packet without bytes, or of another pool, has no pieces; its buffers are given up.
+    #[inline]
+    pub fn lend_packet(
+        &mut self,
+        pool: &mut Pool,
+        packet: Descriptor,
+        longest: usize,
+        mut each: impl FnMut(u64, u32, bool),
+    ) {
+        if packet.is_chained() {
+            return self.lend_chain(pool, packet, longest, each);
+        }
+        let place = (packet.buffer, packet.offset, packet.length);
+        let total = u32::from(packet.length);
+        self.lend_segment(pool, place, longest, total, total, &mut each);
+    }
+
+    #[cold]
+    fn lend_chain(
+        &mut self,
+        pool: &mut Pool,
+        packet: Descriptor,
+        longest: usize,
+        mut each: impl FnMut(u64, u32, bool),
+    ) {
+        // Counted, not read from the head: "more follow" must be right, or the ring is garbled.
+        let total: usize = packet.segments().map(<[u8]>::len).sum();
+        let mut left = total as u32;
+        pool::take_segments(packet, |segment| {
+            self.lend_segment(pool, segment, longest, left, total as u32, &mut each);
+            left -= u32::from(segment.2);
+        });
+    }
+
+    /// Lends one buffer out; from its first byte on, `left` of the packet's `total` are left.
+    #[inline(always)]
+    fn lend_segment(
+        &mut self,
+        pool: &mut Pool,
+        (buffer, offset, length): (u32, u16, u16),
+        longest: usize,
+        left: u32,
+        total: u32,
+        each: &mut impl FnMut(u64, u32, bool),
+    ) {
+        let Some(index) = self.index_of(buffer).filter(|_| length != 0) else {
+            return pool.free(pool::descriptor(buffer, SEGMENT_HEADER_BYTES, 0, Time::ZERO, 0));
+        };
+        let is_last = left == u32::from(length);
+        self.out[index] = Loan {
+            pieces: usize::from(length).div_ceil(longest) as u32,
+            length: if is_last { total } else { 0 },
+        };
+        self.buffers += 1;
+        self.packets += usize::from(is_last);
+        let mut place = (index * self.stride()) as u64 + u64::from(offset);
+        let mut rest = usize::from(length);
+        while rest != 0 {
+            let piece = rest.min(longest);
+            rest -= piece;
+            each(place, piece as u32, rest != 0 || !is_last);
+            place += piece as u64;
+        }
+    }
+
+    /// A buffer that was lent empty comes back with a packet of `length` bytes at `place`,
+    /// received at `now` by `wire`. `None` if there is no such buffer out or the bytes are not
+    /// all within it.
+    #[inline(always)]
+    pub fn take(&mut self, place: u64, length: usize, now: Time, wire: u8) -> Option<Descriptor> {
+        let (index, offset) = self.find(place)?;
+        let loan = &mut self.out[index];
+        let (low, high) = (usize::from(SEGMENT_HEADER_BYTES), self.borrower.memory.stride());
+        if (loan.pieces, loan.length) != (1, 0) || offset < low || offset + length > high {
+            return None;
+        }
+        loan.pieces = 0;
+        self.buffers -= 1;
+        // Both below the stride, which is less than 64 KiB.
+        Some(self.descriptor(index, offset as u16, length as u16, now, wire))
+    }
+
+    /// A piece is put back, its place anywhere within its buffer; the buffer goes home with the
+    /// last of them. If that was the last buffer of a packet, the packet's length in bytes.
+    #[inline]
+    pub fn put_back(&mut self, pool: &mut Pool, place: u64) -> Option<u32> {
+        let (index, _) = self.find(place)?;
+        let loan = &mut self.out[index];
+        loan.pieces = loan.pieces.checked_sub(1)?;
+        if loan.pieces != 0 {
+            return None;
+        }
+        let length = std::mem::take(&mut loan.length);
+        self.buffers -= 1;
+        self.packets -= usize::from(length != 0);
+        pool.free(self.descriptor(index, SEGMENT_HEADER_BYTES, 0, Time::ZERO, 0));
+        (length != 0).then_some(length)
+    }
+
+    /// Takes the buffers whose places `unfit` refuses out of use: out, and never put back. For
+    /// set-up, while all buffers are home. Returns how many those are.
+    pub fn set_aside(&mut self, pool: &mut Pool, unfit: impl Fn(u64) -> bool) -> usize {
+        let (mut kept, mut fit) = (0, Vec::with_capacity(pool.available()));
+        while pool.available() != 0 {
+            let Some(place) = self.lend(pool) else { break };
+            if unfit(place) { kept += 1 } else { fit.push(place) }
+        }
+        // Last out, first home: the free list is as it was.
+        for place in fit.into_iter().rev() {
+            self.put_back(pool, place);
+        }
+        kept
+    }
+
+    /// Brings all home that is out; the packets that were never sent. Nothing is done, and `None`
+    /// said, while a [`Borrower`] other than this account's own is held.
+    pub fn recall(&mut self, pool: &mut Pool) -> Option<usize> {
+        // Exclusive access to it also shows that what the last holder did has been done.
+        Arc::get_mut(&mut self.borrower.holders)?;
+        let packets = std::mem::take(&mut self.packets);
+        self.buffers = 0;
+        for index in 0..self.out.len() {
+            if std::mem::take(&mut self.out[index]).pieces != 0 {
+                pool.free(self.descriptor(index, SEGMENT_HEADER_BYTES, 0, Time::ZERO, 0));
+            }
+        }
+        Some(packets)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::packet::pool::PoolConfig;
+    use proptest::prelude::*;
+
+    fn pool(buffers: u32, buffer_size: u32) -> Pool {
+        let config = PoolConfig { buffers, buffer_size, ..PoolConfig::default() };
+        Pool::new(&config, 0).unwrap().0
+    }
+
+    #[test]
+    fn what_is_not_out_cannot_be_taken_or_put_back() {
+        let mut pool = pool(64, 2048);
+        let mut loans = Loans::new(&pool);
+        let stride = loans.stride() as u64;
+        for place in [0, 64, stride * 63 + 64, stride * 64, stride * 64 + 64, 1 << 40, u64::MAX] {
+            assert!(loans.take(place, 1, Time::ZERO, 0).is_none(), "{place}");
+            assert_eq!(loans.put_back(&mut pool, place), None, "{place}");
+        }
+        let place = loans.lend(&mut pool).unwrap();
+        let room = stride - 64;
+        for (at, length) in [(place - 1, 1), (place, room + 1), (place + room, 1), (place, 1 << 20)]
+        {
+            assert!(loans.take(at, length as usize, Time::ZERO, 0).is_none(), "{at} {length}");
+        }
+        let packet = loans.take(place, room as usize, Time::from_nanos(5), 3).unwrap();
+        assert_eq!((packet.data().len(), packet.wire), (room as usize, 3));
+        assert_eq!((packet.received_at(), packet.headroom()), (Time::from_nanos(5), 0));
+        assert!(loans.take(place, 1, Time::ZERO, 0).is_none(), "twice");
+        pool.free(packet);
+        assert_eq!((pool.outstanding(), loans.buffers()), (0, 0));
+    }
+
+    #[test]
+    fn another_pools_packet_is_not_lent() {
+        let (mut pool, mut other) = (pool(64, 2048), pool(64, 2048));
+        let mut loans = Loans::new(&pool);
+        let packet = other.packet(b"other").unwrap();
+        loans.lend_packet(&mut pool, packet, 4096, |_, _, _| panic!("lent"));
+        assert_eq!(loans.lend(&mut other), None);
+        assert_eq!((loans.buffers(), pool.outstanding(), other.outstanding()), (0, 0, 1));
+    }
+
+    #[test]
+    fn a_holder_keeps_everything_out() {
+        let mut pool = pool(64, 2048);
+        let mut loans = Loans::new(&pool);
+        let borrower = loans.borrower();
+        assert!(loans.has_borrower(&borrower) && !Loans::new(&pool).has_borrower(&borrower));
+        let packet = pool.packet(b"never sent").unwrap();
+        loans.lend_packet(&mut pool, packet, 4096, |_, _, _| ());
+        loans.lend(&mut pool).unwrap();
+        assert_eq!(loans.recall(&mut pool), None);
+        assert_eq!((pool.outstanding(), loans.buffers(), loans.packets()), (2, 2, 1));
+        drop(borrower);
+        assert_eq!(loans.recall(&mut pool), Some(1));
+        assert_eq!((pool.outstanding(), loans.buffers(), loans.packets()), (0, 0, 0));
+    }
+
+    #[test]
+    fn unfit_buffers_are_set_aside() {
+        let mut pool = pool(1000, 2048);
+        let mut loans = Loans::new(&pool);
+        let stride = loans.stride() as u64;
+        let before: Vec<_> = (0..1000).map(|_| pool.allocate(1).unwrap()).collect();
+        let order: Vec<_> = before.iter().map(|packet| packet.buffer).collect();
+        before.into_iter().rev().for_each(|packet| pool.free(packet));
+        assert_eq!(loans.set_aside(&mut pool, |place| place / stride % 10 == 3), 100);
+        assert_eq!((pool.available(), loans.buffers()), (900, 100));
+        let first = pool.memory().first();
+        let lines = (stride / 64) as u32;
+        let left: Vec<_> = (0..900).map(|_| pool.allocate(1).unwrap()).collect();
+        let expected = order.into_iter().filter(|buffer| (buffer - first) / lines % 10 != 3);
+        assert!(left.iter().map(|packet| packet.buffer).eq(expected), "the order has changed");
+        left.into_iter().for_each(|packet| pool.free(packet));
+        assert_eq!(loans.recall(&mut pool), Some(0));
+        assert_eq!(pool.outstanding(), 0);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 128, ..ProptestConfig::default() })]
+
+        /// Whatever is lent, in whatever order it comes back: nothing lost, nothing doubled.
+        #[test]
+        fn lent_and_put_back(
+            buffer_size in 64_u32..6000,
+            longest in 50_usize..4096,
+            steps in prop::collection::vec((0_u8..5, 1_usize..9000, any::<prop::sample::Index>()), 1..80),
+        ) {
+            let mut pool = pool(256, buffer_size);
+            let mut loans = Loans::new(&pool);
+            // Places out: empty buffers, and pieces of packets, the oldest first.
+            let (mut empty, mut pieces) = (Vec::<u64>::new(), std::collections::VecDeque::new());
+            let (mut sent, mut done, mut packets) = (Vec::new(), Vec::new(), 0);
+            for (step, length, pick) in steps {
+                match step {
+                    0 => empty.extend(loans.lend(&mut pool)),
+                    1 if !empty.is_empty() => {
+                        let place = empty.swap_remove(pick.index(empty.len()));
+                        let room = pool.memory().room();
+                        let length = length.min(room);
+                        let packet = loans.take(place + (room - length) as u64, length, Time::ZERO, 0);
+                        pool.free(packet.unwrap());
+                    }
+                    2 | 3 => {
+                        let Some(packet) = pool.packet(&vec![7; length]) else { continue };
+                        let expected = Loans::pieces(&packet, longest);
+                        let (before, mut bytes) = (pieces.len(), 0);
+                        loans.lend_packet(&mut pool, packet, longest, |place, piece, more| {
+                            bytes += piece as usize;
+                            assert!(piece as usize <= longest && piece != 0);
+                            assert_eq!(more, bytes != length);
+                            pieces.push_back(place);
+                        });
+                        assert_eq!((pieces.len() - before, bytes), (expected, length));
+                        sent.push(length as u32);
+                        packets += 1;
+                    }
+                    _ => {
+                        for place in pieces.drain(..pick.index(pieces.len() + 1)) {
+                            done.extend(loans.put_back(&mut pool, place));
+                        }
+                    }
+                }
+                prop_assert_eq!(loans.packets(), packets - done.len());
+                prop_assert_eq!(loans.buffers(), pool.outstanding());
+            }
+            for place in pieces {
+                done.extend(loans.put_back(&mut pool, place));
+            }
+            prop_assert_eq!(done, sent);
+            prop_assert_eq!(loans.buffers(), empty.len());
+            loans.recall(&mut pool);
+            prop_assert_eq!(pool.outstanding(), 0);
+        }
+    }
+}

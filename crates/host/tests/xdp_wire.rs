@@ -1,0 +1,522 @@
+//! The `xdp` wire between network namespaces of its own; needs root, iproute2, ping, iperf3.
+
+use picnic_core::config::CardFile;
+use picnic_core::error::ConfigError;
+use picnic_core::function::{Function, PacketMut, Verdict, per_packet};
+use picnic_core::registry::{BuildContext, Component, Entry};
+use picnic_engine::build::{NoInstrument, Registries};
+use picnic_functions::rss::Rss;
+use picnic_host::report::Report;
+use picnic_host::run::{Running, registries, start_from};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+// ---------------------------------------------------------------- a bridge of two wires
+
+#[derive(serde::Deserialize, schemars::JsonSchema)]
+struct NoKeys {}
+
+/// Sends what comes in by one wire out by the other.
+struct Bridge;
+
+impl Component for Bridge {
+    type Product = Box<dyn Function>;
+    type Config = NoKeys;
+    const NAME: &'static str = "bridge";
+    const HELP: &'static str = "from each of two wires to the other";
+
+    fn build(_: NoKeys, _: &BuildContext) -> Result<Box<dyn Function>, ConfigError> {
+        Ok(Box::new(per_packet(|packet: &mut PacketMut<'_>| Verdict::Transmit(1 - packet.wire))))
+    }
+}
+
+static FUNCTIONS: &[Entry<Box<dyn Function>>] = &[Entry::of::<Bridge>(), Entry::of::<Rss>()];
+
+fn start(card: &str) -> Result<Running, String> {
+    let card = CardFile::parse(card, None).map_err(|error| error.to_string())?;
+    let registries = Registries { functions: FUNCTIONS, ..registries() };
+    start_from(&card, &registries, &mut NoInstrument).map_err(|error| error.to_string())
+}
+
+fn stop(running: Running) -> Report {
+    let report = running.stop().unwrap();
+    assert!(report.ledger.balanced(), "{report:#?}");
+    assert_eq!((report.ledger.in_flight, report.buffers_missing), (0, 0), "{report:#?}");
+    report
+}
+
+// ---------------------------------------------------------------- namespaces
+
+/// Held by whoever runs cards: more at a time would take the cores from each other.
+static MACHINE: Mutex<()> = Mutex::new(());
+
+/// Queues of each veth end.
+const QUEUES: usize = 4;
+
+/// Three namespaces: a0 in `a`, b0 in `b`, their other ends w0 and w1 in `m`. Gone when dropped.
+struct Lab(String, #[allow(dead_code)] MutexGuard<'static, ()>);
+
+impl Lab {
+    /// None if this machine gives none; says so.
+    fn new(test: &str) -> Option<Lab> {
+        static LABS: AtomicUsize = AtomicUsize::new(0);
+        let lab =
+            format!("picnic-xdp-{}-{}", std::process::id(), LABS.fetch_add(1, Ordering::Relaxed));
+        if !rustix::process::geteuid().is_root() {
+            skip(test, "it needs root");
+            return None;
+        }
+        for tool in ["ip", "ping", "iperf3"] {
+            if Command::new(tool).arg("--help").output().is_err() {
+                skip(test, &format!("{tool} is not installed"));
+                return None;
+            }
+        }
+        let lab = Lab(lab, MACHINE.lock().unwrap_or_else(PoisonError::into_inner));
+        for place in ["a", "b", "m"] {
+            if let Err(error) = attempt(&format!("ip netns add {}-{place}", lab.0)) {
+                skip(test, &format!("no network namespace can be made: {error}"));
+                return None;
+            }
+        }
+        lab.run("m", "sysctl -qw net.ipv6.conf.default.disable_ipv6=1");
+        for side in 0..2 {
+            lab.connect(side);
+        }
+        Some(lab)
+    }
+
+    /// Makes the veth pair of side `a` (0) or `b` (1).
+    fn connect(&self, side: usize) {
+        let (place, number) = (["a", "b"][side], side + 1);
+        let lab = &self.0;
+        let queues = format!("numrxqueues {QUEUES} numtxqueues {QUEUES}");
+        let pair = format!(
+            "ip link add w{side} {queues} type veth peer name {place}0 {queues} netns {lab}-{place}"
+        );
+        self.run("m", &pair);
+        self.run("m", &format!("ip link set w{side} up"));
+        for command in [
+            format!("ip link set {place}0 up"),
+            format!("ip address add 10.9.0.{number}/24 dev {place}0"),
+            format!("ip -6 address add fd09::{number}/64 dev {place}0 nodad"),
+        ] {
+            self.run(place, &command);
+        }
+    }
+
+    fn within(&self, place: &str, command: &str) -> String {
+        format!("ip netns exec {}-{place} {command}", self.0)
+    }
+
+    /// Runs a command in a namespace; its output.
+    fn run(&self, place: &str, command: &str) -> String {
+        attempt(&self.within(place, command)).unwrap()
+    }
+
+    /// Starts a command in a namespace.
+    fn spawn(&self, place: &str, command: &str) -> Background {
+        let command = self.within(place, command);
+        let words: Vec<_> = command.split_whitespace().collect();
+        let mut command = Command::new(words[0]);
+        Background(command.args(&words[1..]).stdout(Stdio::null()).spawn().unwrap())
+    }
+
+    /// One of the card's wires.
+    fn wire(&self, side: usize) -> String {
+        let lab = &self.0;
+        format!("[[wire]]\nport = \"xdp\"\ninterface = \"w{side}\"\nnamespace = \"{lab}-m\"\n")
+    }
+
+    fn bridge(&self) -> String {
+        // A window's worth of packets fits into the buffers that wait for them.
+        let end = "[[rx]]\nfunction = \"bridge\"\n[host]\nqueues = 1\n[pool]\nbuffers = 65536\n";
+        let deep = "rx_ring = 4096\n";
+        format!("{}{deep}{}{deep}{end}", self.wire(0), self.wire(1))
+    }
+
+    /// The program at w0, if there is one: its mode.
+    fn program(&self) -> Option<u64> {
+        let text = self.run("m", "ip -j link show w0");
+        let link: serde_json::Value = serde_json::from_str(&text).unwrap();
+        link[0]["xdp"]["mode"].as_u64()
+    }
+
+    /// Runs iperf3 from `a` to `b`; its output as JSON.
+    fn iperf(&self, options: &str) -> serde_json::Value {
+        let _server = self.spawn("b", "iperf3 -s -1");
+        let client = self.within("a", &format!("iperf3 --json --connect-timeout 2000 {options}"));
+        // The server needs a moment.
+        let ran = until(Duration::from_secs(5), || {
+            let output = attempt(&client).ok()?;
+            let output: serde_json::Value = serde_json::from_str(&output).ok()?;
+            output.get("error").is_none().then_some(output)
+        });
+        ran.unwrap_or_else(|| panic!("{client}: {:?}", attempt(&client)))
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        for place in ["a", "b", "m"] {
+            let _ = attempt(&format!("ip netns delete {}-{place}", self.0));
+        }
+    }
+}
+
+/// A child that ends with the test.
+struct Background(Child);
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn attempt(command: &str) -> Result<String, String> {
+    let words: Vec<_> = command.split_whitespace().collect();
+    let output = Command::new(words[0]).args(&words[1..]).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let error = String::from_utf8_lossy(&output.stderr);
+    if output.status.success() { Ok(text) } else { Err(format!("{command}: {text}{error}")) }
+}
+
+/// What `look` finds, looking every 50 ms.
+fn until<T>(patience: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
+    let start = Instant::now();
+    loop {
+        if let Some(found) = look() {
+            return Some(found);
+        }
+        if start.elapsed() > patience {
+            return None;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// Tells of a test that cannot run here, in the words that `make test` sums up.
+fn skip(name: &str, reason: &str) {
+    use std::io::Write;
+    let line = format!("skipped: {name}, because {reason}\n");
+    eprint!("{line}");
+    if let Some(path) = std::env::var_os("PICNIC_SKIPS") {
+        let file = std::fs::OpenOptions::new().append(true).create(true).open(path);
+        let _ = file.and_then(|mut file| file.write_all(line.as_bytes()));
+    }
+}
+
+// ---------------------------------------------------------------- tests
+
+#[test]
+fn a_card_joins_two_namespaces_and_loses_nothing() {
+    let Some(lab) = Lab::new("a_card_joins_two_namespaces_and_loses_nothing") else { return };
+    let running = start(&lab.bridge()).unwrap();
+    assert_eq!(lab.program(), Some(1), "native");
+    lab.run("a", "ping -q -c 20 -i 0.01 -W 2 10.9.0.2");
+    lab.run("a", "ping -q -c 20 -i 0.01 -W 2 fd09::2");
+    // Fragments, there and back.
+    lab.run("a", "ping -q -c 20 -i 0.01 -W 2 -s 8000 10.9.0.2");
+    for options in
+        ["-c 10.9.0.2 -t 1", "-c 10.9.0.2 -t 1 -R", "-c fd09::2 -t 1", "-c 10.9.0.2 -t 1 -P 8"]
+    {
+        let tcp = lab.iperf(options);
+        let bytes = tcp["end"]["sum_received"]["bytes"].as_u64().unwrap();
+        assert!(bytes > 5_000_000, "{options}: {bytes}");
+    }
+    let udp = lab.iperf("-c 10.9.0.2 -t 1 -u -b 50M -l 1400");
+    assert_eq!(udp["end"]["sum"]["lost_packets"].as_u64(), Some(0), "{udp:#}");
+    let report = stop(running);
+    assert_eq!(report.ledger.dropped, 0, "{report:#?}");
+    assert_eq!(report.notes, Vec::<String>::new());
+    assert_eq!(report.ledger.transmitted, report.ledger.r#in);
+    assert_eq!(report.wires[0].tx_packets + report.wires[1].tx_packets, report.ledger.r#in);
+    assert_eq!(lab.program(), None);
+}
+
+#[test]
+fn jumbo_frames_go_through_in_pieces() {
+    const NAME: &str = "jumbo_frames_go_through_in_pieces";
+    let Some(lab) = Lab::new(NAME) else { return };
+    for (place, interface) in [("a", "a0"), ("b", "b0"), ("m", "w0"), ("m", "w1")] {
+        lab.run(place, &format!("ip link set {interface} mtu 9000"));
+    }
+    let running = match start(&lab.bridge()) {
+        Ok(running) => running,
+        Err(error) if error.contains("takes none in pieces") => {
+            return skip(NAME, "this kernel has no AF_XDP packets in pieces");
+        }
+        Err(error) => panic!("{error}"),
+    };
+    lab.run("a", "ping -q -c 20 -i 0.01 -W 2 -M do -s 8972 10.9.0.2");
+    let tcp = lab.iperf("-c 10.9.0.2 -t 1");
+    assert!(tcp["end"]["sum_received"]["bytes"].as_u64().unwrap() > 5_000_000);
+    let report = stop(running);
+    assert_eq!(report.ledger.dropped, 0, "{report:#?}");
+    assert_eq!(report.notes, Vec::<String>::new());
+}
+
+/// Packets with numbers, from a generator and an xdp wire to another xdp wire and a card's host.
+fn numbered(lab: &Lab, keys: &str, host: &str) -> (Report, Report) {
+    let there = format!("{}{keys}[[rx]]\nfunction = \"rss\"\n[host]\n{host}\n", lab.wire(0));
+    let running = start(&there).unwrap();
+    let from = format!(
+        "[card]\nname = \"from\"\n[[wire]]\nport = \"generator\"\nrate_pps = 60000\npackets = 60000\n\
+         size = [60, 1514]\nsequence_numbers = true\n\
+         [[wire]]\nport = \"xdp\"\ninterface = \"a0\"\nnamespace = \"{}-a\"\n{keys}\
+         [[rx]]\nfunction = \"bridge\"\n[host]\nqueues = 1\n",
+        lab.0
+    );
+    for place in ["a", "m"] {
+        // Nobody else is to say anything.
+        lab.run(place, "sysctl -qw net.ipv6.conf.all.disable_ipv6=1");
+    }
+    let sender = start(&from).unwrap();
+    let received = || running.view.wires[0].counters.rx_packets.get();
+    let sent = || sender.view.wires[1].counters.tx_packets.get();
+    let back = || sender.view.wires[1].counters.rx_packets.get();
+    let wanted_back = if host.contains("echo") { 60_000 } else { 0 };
+    until(Duration::from_secs(20), || {
+        (received() == 60_000 && sent() == 60_000 && back() >= wanted_back).then_some(())
+    });
+    let sender = stop(sender);
+    (sender, stop(running))
+}
+
+#[test]
+fn numbered_packets_come_whole_and_in_order() {
+    let Some(lab) = Lab::new("numbered_packets_come_whole_and_in_order") else { return };
+    for keys in ["", "mode = \"generic\"\n", "need_wakeup = false\n", "busy_poll = 64\n"] {
+        let (sender, receiver) = numbered(&lab, keys, "queues = 2\nverify_order = true");
+        assert_eq!((sender.ledger.dropped, sender.wires[1].tx_packets), (0, 60_000), "{sender:#?}");
+        assert_eq!((receiver.ledger.delivered, receiver.ledger.dropped), (60_000, 0), "{keys}");
+        let notes = receiver.notes.join("\n");
+        assert!(notes.contains("none out of order") || !notes.contains("out of order"), "{notes}");
+        assert!(!notes.contains("skipped"), "{keys}: {notes}");
+    }
+}
+
+#[test]
+fn an_echo_comes_back_whole() {
+    let Some(lab) = Lab::new("an_echo_comes_back_whole") else { return };
+    let (sender, receiver) = numbered(&lab, "", "queues = 2\nmode = \"echo\"");
+    assert_eq!(receiver.ledger.transmitted, 60_000, "{receiver:#?}");
+    assert_eq!((sender.wires[1].rx_packets, sender.wires[1].tx_packets), (60_000, 60_000));
+    assert_eq!((sender.ledger.dropped, receiver.ledger.dropped), (0, 0), "{sender:#?}");
+}
+
+#[test]
+fn a_tap_behind_it_is_a_nic() {
+    const NAME: &str = "a_tap_behind_it_is_a_nic";
+    if !std::path::Path::new("/dev/net/tun").exists() {
+        return skip(NAME, "there is no /dev/net/tun");
+    }
+    let Some(lab) = Lab::new(NAME) else { return };
+    lab.run("b", "ip link delete b0");
+    let host = format!(
+        "[[rx]]\nfunction = \"rss\"\n[host]\nattachment = \"tap\"\nqueues = 2\nname = \"h0\"\n\
+         namespace = \"{}-b\"\naddresses = [\"10.9.0.2/24\", \"fd09::2/64\"]\n[pool]\nbuffers = 32768\n",
+        lab.0
+    );
+    let running = start(&(lab.wire(0) + "rx_ring = 4096\n" + &host)).unwrap();
+    lab.run("a", "ping -q -c 20 -i 0.01 -W 2 10.9.0.2");
+    lab.run("a", "ping -q -c 20 -i 0.01 -W 2 fd09::2");
+    for options in ["-c 10.9.0.2 -t 1", "-c 10.9.0.2 -t 1 -R", "-c fd09::2 -t 1 -P 4"] {
+        let tcp = lab.iperf(options);
+        let bytes = tcp["end"]["sum_received"]["bytes"].as_u64().unwrap();
+        assert!(bytes > 5_000_000, "{options}: {bytes}");
+    }
+    let report = stop(running);
+    assert_eq!(report.notes, Vec::<String>::new());
+    // The kernel's own checksums would have caught packets that were left unfinished.
+    let counters = lab.run("a", "nstat -asz TcpInCsumErrors UdpInCsumErrors");
+    let wrong = counters.lines().filter(|line| line.contains("CsumErrors"));
+    assert!(
+        wrong.clone().count() > 0 && wrong.clone().all(|line| line.contains(" 0 ")),
+        "{counters}"
+    );
+}
+
+#[test]
+fn packets_of_other_queues_are_the_kernels() {
+    let Some(lab) = Lab::new("packets_of_other_queues_are_the_kernels") else { return };
+    lab.run("m", "ip address add 10.9.0.9/24 dev w0");
+    // Queue 3 of a0 is its peer's queue 3; the ping's packets all take one queue, say 0 to 2.
+    let card = lab.wire(0) + "queues = [3]\n";
+    let running = start(&card).unwrap();
+    let reached = (0..8).any(|_| attempt(&lab.within("a", "ping -q -c 1 -W 1 10.9.0.9")).is_ok());
+    assert!(reached, "no packet passed to the kernel");
+    stop(running);
+    let error = start(&(lab.wire(0) + "queues = 5\n")).map(drop).unwrap_err();
+    assert!(error.contains("wire[0].queues") && error.contains("the interface has 4"), "{error}");
+}
+
+#[test]
+fn promiscuous_mode_and_program_end_with_the_card() {
+    let Some(lab) = Lab::new("promiscuous_mode_and_program_end_with_the_card") else { return };
+    let promiscuity = || {
+        let text = lab.run("m", "ip -d -j link show w0");
+        serde_json::from_str::<serde_json::Value>(&text).unwrap()[0]["promiscuity"].as_u64()
+    };
+    assert_eq!((promiscuity(), lab.program()), (Some(0), None));
+    let running = start(&lab.wire(0)).unwrap();
+    assert_eq!((promiscuity(), lab.program()), (Some(1), Some(1)));
+    stop(running);
+    assert_eq!((promiscuity(), lab.program()), (Some(0), None));
+    let running = start(&(lab.wire(0) + "promiscuous = false\nmode = \"generic\"\n")).unwrap();
+    assert_eq!((promiscuity(), lab.program()), (Some(0), Some(2)));
+    stop(running);
+    assert_eq!((promiscuity(), lab.program()), (Some(0), None));
+}
+
+#[test]
+fn an_interface_is_the_wire_of_one_card() {
+    let Some(lab) = Lab::new("an_interface_is_the_wire_of_one_card") else { return };
+    let running = start(&lab.wire(0)).unwrap();
+    for port in ["xdp", "packet"] {
+        let error = start(&lab.wire(0).replace("xdp", port).replace("-packet-", "-xdp-"));
+        let error = error.map(drop).unwrap_err();
+        assert!(error.contains("interface") && error.contains("a card already"), "{port}: {error}");
+    }
+    let error = start(&(lab.wire(1) + &lab.wire(1))).map(drop).unwrap_err();
+    assert!(error.contains("wire[1].interface"), "{error}");
+    stop(running);
+    stop(start(&lab.wire(0)).unwrap());
+}
+
+#[test]
+fn an_interface_deleted_under_load_is_taken_up_again() {
+    let Some(lab) = Lab::new("an_interface_deleted_under_load_is_taken_up_again") else { return };
+    let running = start(&lab.bridge()).unwrap();
+    lab.run("a", "ping -q -c 1 -W 2 10.9.0.2");
+    let load = lab.spawn("a", "ping -q -f -s 1000 10.9.0.2");
+    let also = lab.spawn("b", "ping -q -f -s 1000 10.9.0.1");
+    std::thread::sleep(Duration::from_millis(300));
+    lab.run("m", "ip link delete w1");
+    std::thread::sleep(Duration::from_millis(300));
+    drop((load, also));
+    lab.connect(1);
+    // b0 has another address now.
+    lab.run("a", "ip neighbour flush dev a0");
+    let back = until(Duration::from_secs(10), || {
+        attempt(&lab.within("a", "ping -q -c 1 -W 1 10.9.0.2")).ok()
+    });
+    assert!(back.is_some(), "w1 is not taken up again");
+    lab.run("m", "ip link set w0 down");
+    std::thread::sleep(Duration::from_millis(100));
+    lab.run("m", "ip link set w0 up");
+    let back = until(Duration::from_secs(10), || {
+        attempt(&lab.within("b", "ping -q -c 1 -W 1 10.9.0.1")).ok()
+    });
+    assert!(back.is_some(), "w0 is not taken up again");
+    let report = stop(running);
+    let notes = report.notes.join("\n");
+    for part in [
+        "w0: went down or lost its carrier 1 times",
+        "w0: came back and was taken up again 1 times",
+        "w1: was deleted or moved away 1 times",
+        "w1: came back and was taken up again",
+    ] {
+        assert!(notes.contains(part), "{notes}");
+    }
+}
+
+#[test]
+fn a_card_whose_wire_is_gone_rests_and_ends() {
+    let Some(lab) = Lab::new("a_card_whose_wire_is_gone_rests_and_ends") else { return };
+    let load = lab.spawn("a", "ping -q -f 10.9.0.2");
+    let running = start(&(lab.wire(0) + "[host]\nmode = \"echo\"\n")).unwrap();
+    lab.run("m", "ip link delete w0");
+    drop(load);
+    std::thread::sleep(Duration::from_millis(500));
+    let report = stop(running);
+    assert!(report.notes.join("\n").contains("w0: is gone at the end"), "{:?}", report.notes);
+}
+
+#[test]
+fn what_is_wrong_with_an_interface_is_said() {
+    let Some(lab) = Lab::new("what_is_wrong_with_an_interface_is_said") else { return };
+    lab.run("m", "ip tuntap add dev notether mode tun");
+    let wrong = |card: &str| start(card).map(drop).unwrap_err();
+    for (from, to, part) in [
+        ("w0", "nosuch", "wire[0].interface: found \"nosuch\", but picnic-"),
+        ("w0", "notether", "wire[0].interface: \"notether\" does not speak Ethernet"),
+        ("-m\"", "-none\"", "wire[0].namespace: found \"picnic-"),
+    ] {
+        let error = wrong(&lab.wire(0).replace(from, to));
+        assert!(error.contains(part), "{error}");
+    }
+    let error = wrong(&(lab.wire(0) + "copy_mode = \"zero-copy\"\n"));
+    assert!(error.contains("wire[0].copy_mode: found \"zero-copy\""), "{error}");
+    let error = wrong(&(lab.wire(0) + "[pool]\nbuffer_size = 1024\n"));
+    assert!(error.contains("raise buffer_size in [pool]"), "{error}");
+    // A program that someone else has put there, by way of another card's wire under this name.
+    let running = start(&lab.wire(0)).unwrap();
+    lab.run("m", "ip link set w0 down");
+    lab.run("m", "ip link set w0 name w9");
+    lab.run("m", "ip link set w9 up");
+    let error = wrong(&lab.wire(9));
+    let held = ["has an XDP program already", "has an AF_XDP socket already"];
+    assert!(held.iter().any(|part| error.contains(part)), "{error}");
+    stop(running);
+    stop(start(&lab.wire(9)).unwrap());
+}
+
+/// Set for a child that runs this card until it is killed.
+const VICTIM: &str = "PICNIC_TEST_XDP_VICTIM";
+
+#[test]
+fn nothing_is_left_after_sigkill() {
+    const NAME: &str = "nothing_is_left_after_sigkill";
+    if let Ok(card) = std::env::var(VICTIM) {
+        let _running = start(&card).unwrap();
+        loop {
+            std::thread::park();
+        }
+    }
+    let Some(lab) = Lab::new(NAME) else { return };
+    let load = lab.spawn("a", "ping -q -f 10.9.0.2");
+    let mut child = Command::new(std::env::current_exe().unwrap());
+    let child =
+        child.args([NAME, "--exact"]).env(VICTIM, lab.wire(0) + "[host]\nmode = \"echo\"\n");
+    let mut child = Background(child.stdout(Stdio::null()).spawn().unwrap());
+    let started = until(Duration::from_secs(10), || lab.program());
+    assert_eq!(started, Some(1));
+    std::thread::sleep(Duration::from_millis(200));
+    child.0.kill().unwrap();
+    child.0.wait().unwrap();
+    let gone = until(Duration::from_secs(5), || lab.program().is_none().then_some(()));
+    assert!(gone.is_some(), "the program is still there");
+    drop(load);
+    stop(start(&lab.wire(0)).unwrap());
+}
+
+/// Set for the child that has no privileges.
+const UNPRIVILEGED: &str = "PICNIC_TEST_UNPRIVILEGED";
+
+#[test]
+fn without_privileges_it_says_which_are_needed() {
+    const NAME: &str = "without_privileges_it_says_which_are_needed";
+    let nobody = 65_534;
+    if let Ok(namespace) = std::env::var(UNPRIVILEGED) {
+        let card = "[[wire]]\nport = \"xdp\"\ninterface = \"lo\"\n";
+        let error = start(card).map(drop).unwrap_err();
+        assert!(error.contains("interface: ") && error.contains("CAP_NET_RAW"), "{error}");
+        assert!(error.contains("CAP_BPF"), "{error}");
+        let card = format!("{card}namespace = \"{namespace}\"\n");
+        let error = start(&card).map(drop).unwrap_err();
+        assert!(error.contains("namespace: ") && error.contains("CAP_SYS_ADMIN"), "{error}");
+        return;
+    }
+    let Some(lab) = Lab::new(NAME) else { return };
+    let mut child = Command::new(std::env::current_exe().unwrap());
+    child.args([NAME, "--exact"]).env(UNPRIVILEGED, format!("{}-m", lab.0));
+    match child.uid(nobody).gid(nobody).output() {
+        Ok(output) => assert!(output.status.success(), "{output:?}"),
+        Err(error) => skip(NAME, &format!("another user cannot run this test: {error}")),
+    }
+}
