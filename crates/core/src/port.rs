@@ -117,6 +117,12 @@ impl<'a> Receiver<'a> {
         &mut self.burst.as_mut_slice()[self.first..]
     }
 
+    /// When it is.
+    #[inline(always)]
+    pub fn now(&self) -> Time {
+        self.now
+    }
+
     /// Packets it still takes.
     #[inline(always)]
     pub fn room(&self) -> usize {

@@ -46,6 +46,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 #[cfg(test)]
 mod tests;
@@ -54,6 +55,10 @@ mod tests;
 const CHECK_NS: u64 = 20_000_000;
 /// Bytes of packets that may wait in the interface's queue.
 const SEND_BUFFER: usize = 4 << 20;
+
+/// How often, and after which pause, an interface is asked for that another card has.
+const LOCK_ATTEMPTS: u32 = 20;
+const LOCK_PAUSE: Duration = Duration::from_millis(1);
 
 /// Bytes of a VLAN tag, and of the addresses in front of it.
 const TAG_BYTES: usize = 4;
@@ -157,20 +162,7 @@ impl PacketPort {
             None => open(),
             Some(namespace) => {
                 let path = namespace::path(namespace);
-                namespace::within(&path, open).map_err(|error| {
-                    let shown = path.display();
-                    let message = match error.kind() {
-                        io::ErrorKind::NotFound => {
-                            format!("found \"{namespace}\", but {shown} is not there")
-                        }
-                        io::ErrorKind::PermissionDenied => {
-                            format!("{shown} may not be entered: CAP_SYS_ADMIN is needed (root)")
-                        }
-                        io::ErrorKind::InvalidInput => format!("{shown} is no network namespace"),
-                        _ => format!("{shown}: {error}"),
-                    };
-                    ConfigError::new("namespace", message)
-                })?
+                namespace::within(&path, open).map_err(|error| no_namespace(namespace, &error))?
             }
         }
     }
@@ -444,9 +436,35 @@ fn refusal(error: &io::Error) -> DropReason {
     }
 }
 
+/// Why a namespace cannot be entered.
+pub(crate) fn no_namespace(namespace: &str, error: &io::Error) -> ConfigError {
+    let path = namespace::path(namespace);
+    let shown = path.display();
+    let message = match error.kind() {
+        io::ErrorKind::NotFound => format!("found \"{namespace}\", but {shown} is not there"),
+        io::ErrorKind::PermissionDenied => {
+            format!("{shown} may not be entered: CAP_SYS_ADMIN is needed (root)")
+        }
+        io::ErrorKind::InvalidInput => format!("{shown} is no network namespace"),
+        _ => format!("{shown}: {error}"),
+    };
+    ConfigError::new("namespace", message)
+}
+
 /// Takes the interface for this card: a name in the namespace that the calling thread is in.
-fn lock(interface: &str) -> io::Result<UnixDatagram> {
-    UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(format!("picnic/wire/{interface}"))?)
+pub(crate) fn lock(interface: &str) -> io::Result<UnixDatagram> {
+    let address = SocketAddr::from_abstract_name(format!("picnic/wire/{interface}"))?;
+    let mut attempts = 1..LOCK_ATTEMPTS;
+    loop {
+        match UnixDatagram::bind_addr(&address) {
+            // A card that has ended may have left it to a child that was just being started, until
+            // that has become another program.
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && attempts.next().is_some() => {
+                std::thread::sleep(LOCK_PAUSE);
+            }
+            result => return result,
+        }
+    }
 }
 
 fn check(key: &str, found: u32, low: u32, high: u32) -> Result<(), ConfigError> {

@@ -4,6 +4,7 @@
 //! * [`generator`]: a wire that makes its own packets, by seed;
 //! * [`pcap`]: a wire that replays a capture;
 //! * [`af_packet`]: a wire that is an interface of the kernel, by packet socket;
+//! * [`af_xdp`]: a wire that is queues of an interface, by AF_XDP sockets over the pool;
 //! * [`app`]: a host that is a function in this process;
 //! * [`tap`]: a host, or a wire, that is a TAP interface of the kernel;
 //! * [`middleware`]: tracer and fault injector, between card and ports;
@@ -14,6 +15,7 @@
 #![deny(unsafe_code)]
 
 pub mod af_packet;
+pub mod af_xdp;
 pub mod app;
 pub mod capture;
 pub mod generator;

@@ -13,6 +13,7 @@
 //! [`Component`](picnic_core::registry::Component), and its line here.
 
 use crate::af_packet::Packet;
+use crate::af_xdp::Xdp;
 use crate::app::App;
 use crate::generator::Generator;
 use crate::pcap::Pcap;
@@ -22,8 +23,13 @@ use picnic_core::port::WirePort;
 use picnic_core::registry::Entry;
 
 /// What `port` can name in `[[wire]]`.
-pub static WIRES: &[Entry<Box<dyn WirePort>>] =
-    &[Entry::of::<Generator>(), Entry::of::<Pcap>(), Entry::of::<Packet>(), Entry::of::<TapWire>()];
+pub static WIRES: &[Entry<Box<dyn WirePort>>] = &[
+    Entry::of::<Generator>(),
+    Entry::of::<Pcap>(),
+    Entry::of::<Packet>(),
+    Entry::of::<TapWire>(),
+    Entry::of::<Xdp>(),
+];
 
 /// What `attachment` can name in `[host]`.
 pub static ATTACHMENTS: &[Entry<Box<dyn HostAttachment>>] =

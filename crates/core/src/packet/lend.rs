@@ -19,7 +19,7 @@
 //! home that never came back, and refuses while anyone holds a [`Borrower`].
 
 use super::desc::Descriptor;
-use super::pool::{self, Pool, PoolMemory, SEGMENT_HEADER_BYTES};
+use super::pool::{self, MAX_PACKET_BYTES, Pool, PoolMemory, SEGMENT_HEADER_BYTES};
 use crate::time::Time;
 use std::sync::Arc;
 
@@ -34,6 +34,9 @@ pub struct Loans {
     /// Packets out.
     packets: usize,
 }
+
+/// As `pieces`: set aside, and never put back.
+const ASIDE: u32 = u32::MAX;
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Loan {
@@ -234,12 +237,39 @@ impl Loans {
         Some(self.descriptor(index, offset as u16, length as u16, now, wire))
     }
 
+    /// As [`Loans::take`], for a packet that comes in pieces of `(place, length)`: all are taken.
+    /// `None`, and what there is goes home, if one of them cannot be.
+    #[cold]
+    pub fn take_pieces(
+        &mut self,
+        pool: &mut Pool,
+        pieces: impl Iterator<Item = (u64, usize)>,
+        now: Time,
+    ) -> Option<Descriptor> {
+        let (mut whole, mut bytes) = (true, 0);
+        let mut taken = pieces.filter_map(|(place, length)| {
+            let piece = self.take(place, length, now, 0);
+            whole &= piece.is_some();
+            bytes += length;
+            piece
+        });
+        let packet = taken.next().map(|head| pool::link(head, taken))?;
+        if !whole || bytes > MAX_PACKET_BYTES {
+            pool.free(packet);
+            return None;
+        }
+        Some(packet)
+    }
+
     /// A piece is put back, its place anywhere within its buffer; the buffer goes home with the
     /// last of them. If that was the last buffer of a packet, the packet's length in bytes.
     #[inline]
     pub fn put_back(&mut self, pool: &mut Pool, place: u64) -> Option<u32> {
         let (index, _) = self.find(place)?;
         let loan = &mut self.out[index];
+        if loan.pieces == ASIDE {
+            return None;
+        }
         loan.pieces = loan.pieces.checked_sub(1)?;
         if loan.pieces != 0 {
             return None;
@@ -251,13 +281,19 @@ impl Loans {
         (length != 0).then_some(length)
     }
 
-    /// Takes the buffers whose places `unfit` refuses out of use: out, and never put back. For
-    /// set-up, while all buffers are home. Returns how many those are.
+    /// Takes the buffers whose places `unfit` refuses out of use, until [`Loans::end`]. For set-up,
+    /// while all buffers are home. Returns how many those are.
     pub fn set_aside(&mut self, pool: &mut Pool, unfit: impl Fn(u64) -> bool) -> usize {
         let (mut kept, mut fit) = (0, Vec::with_capacity(pool.available()));
         while pool.available() != 0 {
             let Some(place) = self.lend(pool) else { break };
-            if unfit(place) { kept += 1 } else { fit.push(place) }
+            match self.find(place) {
+                Some((index, _)) if unfit(place) => {
+                    self.out[index].pieces = ASIDE;
+                    kept += 1;
+                }
+                _ => fit.push(place),
+            }
         }
         // Last out, first home: the free list is as it was.
         for place in fit.into_iter().rev() {
@@ -266,19 +302,29 @@ impl Loans {
         kept
     }
 
-    /// Brings all home that is out; the packets that were never sent. Nothing is done, and `None`
-    /// said, while a [`Borrower`] other than this account's own is held.
+    /// Brings all home that is out, but what was set aside; the packets that were never sent.
+    /// Nothing is done, and `None` said, while a [`Borrower`] other than this account's own is held.
     pub fn recall(&mut self, pool: &mut Pool) -> Option<usize> {
+        self.bring_home(pool, |pieces| pieces != ASIDE)
+    }
+
+    /// As [`Loans::recall`], with what was set aside.
+    pub fn end(&mut self, pool: &mut Pool) -> Option<usize> {
+        self.bring_home(pool, |_| true)
+    }
+
+    fn bring_home(&mut self, pool: &mut Pool, chosen: impl Fn(u32) -> bool) -> Option<usize> {
         // Exclusive access to it also shows that what the last holder did has been done.
         Arc::get_mut(&mut self.borrower.holders)?;
-        let packets = std::mem::take(&mut self.packets);
-        self.buffers = 0;
         for index in 0..self.out.len() {
-            if std::mem::take(&mut self.out[index]).pieces != 0 {
+            let pieces = self.out[index].pieces;
+            if pieces != 0 && chosen(pieces) {
+                self.out[index] = Loan::default();
+                self.buffers -= 1;
                 pool.free(self.descriptor(index, SEGMENT_HEADER_BYTES, 0, Time::ZERO, 0));
             }
         }
-        Some(packets)
+        Some(std::mem::take(&mut self.packets))
     }
 }
 
@@ -314,6 +360,34 @@ mod tests {
         assert!(loans.take(place, 1, Time::ZERO, 0).is_none(), "twice");
         pool.free(packet);
         assert_eq!((pool.outstanding(), loans.buffers()), (0, 0));
+    }
+
+    #[test]
+    fn a_packet_in_pieces_is_whole_or_gone() {
+        let mut pool = pool(64, 2048);
+        let mut loans = Loans::new(&pool);
+        let mut take = |lengths: &[usize], lie: u64| {
+            let places: Vec<_> = lengths.iter().map(|_| loans.lend(&mut pool).unwrap()).collect();
+            let pieces = places.into_iter().zip(lengths.iter().copied());
+            let pieces = pieces.map(|(place, length)| (place + 256 + lie * (1 << 30), length));
+            let packet = loans.take_pieces(&mut pool, pieces, Time::ZERO);
+            let found = packet.map(|packet| {
+                let lengths: Vec<_> = packet.segments().map(<[u8]>::len).collect();
+                let length = packet.length();
+                pool.free(packet);
+                (lengths, length)
+            });
+            loans.recall(&mut pool).unwrap();
+            assert_eq!(pool.outstanding(), 0);
+            found
+        };
+        assert_eq!(take(&[100], 0), Some((vec![100], 100)));
+        assert_eq!(take(&[1800, 1700, 3], 0), Some((vec![1800, 1700, 3], 3503)));
+        assert_eq!(
+            (take(&[1800, 5000, 3], 0), take(&[5000, 3], 0), take(&[9], 1)),
+            (None, None, None)
+        );
+        assert_eq!(take(&[], 0), None);
     }
 
     #[test]
@@ -358,8 +432,11 @@ mod tests {
         let expected = order.into_iter().filter(|buffer| (buffer - first) / lines % 10 != 3);
         assert!(left.iter().map(|packet| packet.buffer).eq(expected), "the order has changed");
         left.into_iter().for_each(|packet| pool.free(packet));
-        assert_eq!(loans.recall(&mut pool), Some(0));
-        assert_eq!(pool.outstanding(), 0);
+        for number in 0..1000 {
+            assert_eq!(loans.put_back(&mut pool, number * stride + 64), None);
+        }
+        assert_eq!((loans.recall(&mut pool), pool.outstanding()), (Some(0), 100));
+        assert_eq!((loans.end(&mut pool), pool.outstanding()), (Some(0), 0));
     }
 
     proptest! {

@@ -858,31 +858,6 @@ pub(super) fn take_segments(descriptor: Descriptor, mut hand_on: impl FnMut((u32
     }
 }
 
-/// Puts a packet in one piece behind another packet's end: one packet, the first one's buffers
-/// and the second one's. Given back if together they exceed [`MAX_PACKET_BYTES`].
-pub fn append(head: &mut Descriptor, segment: Descriptor) -> Result<(), Descriptor> {
-    let length = head.length() + segment.length();
-    if segment.is_chained() || length as usize > MAX_PACKET_BYTES {
-        return Err(segment);
-    }
-    let mut last = head.buffer;
-    if head.is_chained() {
-        while let Some((next, ..)) = next_segment(last) {
-            last = next;
-        }
-    } else {
-        head.set_chained(true);
-    }
-    header_mut(head.buffer).total_length = length;
-    let link = header_mut(last);
-    link.next_buffer = segment.buffer;
-    link.next_offset = segment.offset;
-    link.next_length = segment.length;
-    link.has_next = 1;
-    // The head owns the segment's buffer from here on.
-    Ok(())
-}
-
 /// Why a range has no memory, and whether it is still reserved.
 struct Unmapped {
     source: Errno,

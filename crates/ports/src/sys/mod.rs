@@ -1,17 +1,26 @@
 //! What ports ask of the kernel by hand: the one place of this crate with unsafe code.
 //!
+//! * [`bpf`]: the program that hands packets to sockets;
 //! * [`link`]: interfaces and their addresses;
 //! * [`namespace`]: work done inside another network namespace;
 //! * [`packet`]: packet sockets, their receive ring and batches;
 //! * [`schedule`]: the priority of the calling thread;
-//! * [`tun`]: TAP devices and their queues.
+//! * [`tun`]: TAP devices and their queues;
+//! * [`xsk`]: AF_XDP sockets over the pool, of [`xsk_sockets`], [`xsk_queue`] and [`xsk_ring`];
+//! * [`xsk_device`]: what a driver says of its interface.
 //!
 //! Guarantees: everything offered to the rest of the crate is safe, whatever it is given.
 
 #![allow(unsafe_code)]
 
+mod bpf;
 pub(crate) mod link;
 pub(crate) mod namespace;
 pub(crate) mod packet;
 pub mod schedule;
 pub(crate) mod tun;
+pub(crate) mod xsk;
+pub(crate) mod xsk_device;
+mod xsk_queue;
+mod xsk_ring;
+mod xsk_sockets;

@@ -34,3 +34,12 @@ pub(crate) fn within<T: Send>(path: &Path, work: impl FnOnce() -> T + Send) -> i
         work.join().unwrap_or_else(|_| Err(io::Error::other("its thread has panicked")))
     })
 }
+
+/// Moves the calling thread, made for the purpose, into the namespace for good.
+///
+/// # Errors
+/// As [`within`].
+pub(crate) fn enter(path: &Path) -> io::Result<()> {
+    let namespace = File::open(path)?;
+    Ok(move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?)
+}

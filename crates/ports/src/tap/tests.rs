@@ -4,11 +4,12 @@ use picnic_core::fill;
 use picnic_core::ledger::Ledger;
 use picnic_core::packet::desc::{ChecksumState, Descriptor, GsoType};
 use picnic_core::packet::pool::{Pool, PoolConfig};
-use picnic_core::port::{Receiver, WirePort};
+use picnic_core::port::{Receiver, Transmitter, WirePort};
 use picnic_core::ring::spsc;
 use picnic_core::stats::TargetCounters;
 use picnic_core::stats::WireCounters;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -175,7 +176,8 @@ fn a_super_frame_of_the_kernel_lands_in_as_many_buffers_as_it_takes() {
     assert_eq!((burst.len(), ledger.card.drops.total()), (1, 1));
     burst.drain().for_each(|packet| pool.free(packet));
     assert_eq!(counters.rx_packets.get(), 20 * sizes.len() as u64 + 2);
-    wire.stop(&mut pool);
+    let mut none = VecDeque::new();
+    wire.stop(&mut Transmitter::new(&mut pool, &mut none, &counters, &ledger.card));
     assert_eq!(pool.outstanding(), 0);
 }
 
@@ -199,6 +201,7 @@ fn a_wire_without_buffers_leaves_packets_with_the_kernel() {
     }
     assert_eq!(ledger.card.drops.total(), 0);
     burst.drain().for_each(|packet| pool.free(packet));
-    wire.stop(&mut pool);
+    let mut none = VecDeque::new();
+    wire.stop(&mut Transmitter::new(&mut pool, &mut none, &counters, &ledger.card));
     assert_eq!(pool.outstanding(), 0);
 }

@@ -1,0 +1,575 @@
+//! Wire port `xdp`: queues of an interface, by AF_XDP sockets over the card's own buffers.
+//!
+//! ```toml
+//! [[wire]]
+//! port = "xdp"
+//! interface = "eth1"
+//! namespace = "lab"       # optional: a name of `ip netns`, or a path
+//! queues = "all"          # or a number of them, or a list such as [0, 2]
+//! mode = "auto"           # its program: "native" (in the driver) | "generic"
+//! copy_mode = "auto"      # "zero-copy" (the NIC writes the buffers) | "copy" (the kernel does)
+//! need_wakeup = true      # call the kernel only when it asks for it
+//! promiscuous = true      # packets for others too, until the card ends
+//! rx_ring = 2048          # buffers that wait for packets, per queue
+//! tx_ring = 1024          # packets that may be on their way out
+//! busy_poll = 0           # packets per busy poll in place of interrupts
+//! checksums = "auto"      # unfinished ones: "mend" | "trust"
+//! ```
+//!
+//! The pool is the sockets' memory: what is received is in the card's buffers when the card first
+//! sees it, and what it sends goes out of them. The kernel writes into them (copy), or the NIC
+//! itself (zero-copy, which takes a driver that can, and a pool on 2 MiB pages). A program in front
+//! of the sockets hands them what their queues receive; what other queues receive is the kernel's.
+//! The program ends with the process, however that ends.
+//!
+//! A packet is transmitted when the kernel says that it is done with it; until then it is in
+//! flight. All packets leave by the first of the queues, so that flows keep their order.
+//!
+//! **Checksums.** XDP carries no word of unfinished checksums or super-frames. What is sent has its
+//! checksum finished first; a super-frame is dropped as oversize. What is received from another
+//! part of the kernel (veth) may come unfinished, and nothing says so. `mend` knows such packets by
+//! their checksum field, which holds the pseudo-header's sum: they go on as what they are, and
+//! whoever sends them next finishes them. It does so for TCP and UDP outside tunnels; for others,
+//! SCTP say, turn the offload off where they come from: `ethtool -K PEER tx off`.
+//!
+//! Guarantees: a packet that found no buffer or slot is shed as overrun, one longer than is
+//! received as oversize. A packet longer than a buffer comes and goes in pieces; where the kernel
+//! cannot do that and the MTU needs it, the card does not start. An interface that loses its
+//! carrier, goes down or is deleted is counted and reported, what is sent meanwhile is dropped and
+//! counted, and it is taken up again when it returns under the same name. An interface is the wire
+//! of one card at a time, and one that has an XDP program already is refused.
+//!
+//! Privileges: CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF; with `namespace`, CAP_SYS_ADMIN. Without
+//! CAP_IPC_LOCK, the pool counts against the limit of locked memory. Those of the thread that opens
+//! the sockets stay with it, for the interface's return.
+//!
+//! Source: Documentation/networking/af_xdp.rst; docs/decisions/009-af-xdp-over-the-pool.md.
+
+mod config;
+mod keeper;
+mod refusal;
+#[cfg(test)]
+mod tests;
+
+pub use config::{Checksums, CopyMode, Mode, Queues, XdpConfig};
+
+use crate::af_packet::{lock, no_namespace};
+use crate::sys::packet::{Name, Socket};
+use crate::sys::xsk::{Sending, Umem, Wanted};
+use crate::sys::{namespace, xsk_device};
+use config::SENT_FRAME_BYTES;
+use keeper::{Done, Keeper};
+use picnic_core::error::ConfigError;
+use picnic_core::ledger::DropReason;
+use picnic_core::packet::desc::{ChecksumState, GsoType};
+use picnic_core::packet::offload;
+use picnic_core::packet::pool::Pool;
+use picnic_core::port::{Receiver, Transmitter, WirePort};
+use picnic_core::registry::{BuildContext, Component};
+use picnic_core::time::Time;
+use refusal::{refuse, refused};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixDatagram;
+use std::time::Duration;
+
+/// How often the interface and the kernel's counts are looked at.
+const CHECK_NS: u64 = 20_000_000;
+/// How long after a refusal it is tried again to take the interface up.
+const RETRY_NS: u64 = 1_000_000_000;
+/// At the end: how often, and for how long each time, the kernel is waited for to send.
+const PATIENCE: (u32, Duration) = (100, Duration::from_millis(1));
+/// Shorter than an Ethernet header is no packet.
+const SHORTEST: u32 = 14;
+
+/// The registry entry.
+#[derive(Debug)]
+pub struct Xdp;
+
+impl Component for Xdp {
+    type Product = Box<dyn WirePort>;
+    type Config = XdpConfig;
+    const NAME: &'static str = "xdp";
+    const HELP: &'static str = "queues of an interface, without a copy (AF_XDP)";
+
+    fn build(config: XdpConfig, context: &BuildContext) -> Result<Self::Product, ConfigError> {
+        Ok(Box::new(XdpPort::open(&config, context)?))
+    }
+}
+
+/// Whether the interface is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Link {
+    Running,
+    /// Down, or without a carrier.
+    Down,
+    /// Deleted, or moved elsewhere.
+    Gone,
+}
+
+/// How far the sockets are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Open,
+    Closing,
+    Closed,
+    Opening,
+    /// Nobody is left to open them.
+    Ended,
+}
+
+/// What the end report tells.
+#[derive(Debug, Default)]
+struct Counts {
+    /// Times the interface went down or lost its carrier, was gone, and was taken up again.
+    downs: u64,
+    losses: u64,
+    returns: u64,
+    /// Packets that found no buffer or slot; that were too long; buffers a NIC could not use.
+    overruns: u64,
+    oversize: u64,
+    unusable: u64,
+    /// Packets to be sent that were super-frames, or had a checksum that nobody could finish.
+    super_frames: u64,
+    unfit: u64,
+}
+
+/// AF_XDP sockets on an interface.
+#[derive(Debug)]
+pub struct XdpPort {
+    config: XdpConfig,
+    /// Wires that share the pool.
+    wires: usize,
+    interface: String,
+    name: Name,
+    index: i32,
+    /// The interface's receive and transmit queues when the card was built.
+    queues: Vec<u32>,
+    mend: bool,
+    /// For questions about the interface, and for its promiscuous mode, which ends with it.
+    control: Socket,
+    /// Bound to a name in the interface's namespace, which no second card can have.
+    _lock: UnixDatagram,
+    /// Both from the moment on that the card has its pool.
+    umem: Option<Umem>,
+    keeper: Option<Keeper>,
+    wanted: Option<Wanted>,
+    phase: Phase,
+    link: Link,
+    /// Bytes of the longest packet that can be sent.
+    longest: u32,
+    sending: Sending,
+    next_check: Time,
+    next_attempt: Time,
+    /// Packets that closed sockets have not sent, to be entered in the ledger.
+    lost: u64,
+    counts: Counts,
+    notes: Vec<String>,
+}
+
+impl XdpPort {
+    /// Finds the interface and takes it for this card; nothing is received yet.
+    ///
+    /// # Errors
+    /// What is wrong with a key, or what the system refused.
+    pub fn open(config: &XdpConfig, context: &BuildContext) -> Result<Self, ConfigError> {
+        let (interface, name) = config.check()?;
+        let open = || XdpPort::open_here(config, context, interface, name);
+        match &config.namespace {
+            None => open(),
+            Some(namespace) => {
+                let path = namespace::path(namespace);
+                namespace::within(&path, open).map_err(|error| no_namespace(namespace, &error))?
+            }
+        }
+    }
+
+    /// As `open`, in the network namespace of the calling thread.
+    fn open_here(
+        config: &XdpConfig,
+        context: &BuildContext,
+        interface: &str,
+        name: Name,
+    ) -> Result<Self, ConfigError> {
+        let refuse = |what: &str, error: &io::Error| refuse(interface, what, error);
+        let control = Socket::open().map_err(|error| refuse("cannot be asked", &error))?;
+        let index = control.index_of(&name).map_err(|_| {
+            let place = config.namespace.as_deref().unwrap_or("the card's network namespace");
+            let message = format!("found \"{interface}\", but {place} has no such interface");
+            ConfigError::new("interface", message)
+        })?;
+        if !control.is_ethernet(&name).map_err(|error| refuse("cannot be asked", &error))? {
+            let message = format!("\"{interface}\" does not speak Ethernet");
+            return Err(ConfigError::new("interface", message));
+        }
+        let lock = lock(interface).map_err(|error| match error.kind() {
+            io::ErrorKind::AddrInUse => {
+                let message = format!("\"{interface}\" is the wire of a card already");
+                ConfigError::new("interface", message)
+            }
+            _ => refuse("cannot be taken for this card", &error),
+        })?;
+        let (receive, _) = xsk_device::queues(control.as_fd(), &name);
+        let queues = config.queues(receive)?;
+        let mend = match config.checksums {
+            Checksums::Mend => true,
+            Checksums::Trust => false,
+            Checksums::Auto => xsk_device::is_virtual(control.as_fd(), &name),
+        };
+        Ok(XdpPort {
+            config: config.clone(),
+            wires: context.wires.max(1).into(),
+            interface: interface.into(),
+            name,
+            index,
+            queues,
+            mend,
+            control,
+            _lock: lock,
+            umem: None,
+            keeper: None,
+            wanted: None,
+            phase: Phase::Closed,
+            link: Link::Running,
+            longest: 0,
+            sending: Sending::Done,
+            next_check: Time::ZERO,
+            next_attempt: Time::ZERO,
+            lost: 0,
+            counts: Counts::default(),
+            notes: Vec::new(),
+        })
+    }
+
+    fn mtu(&self) -> usize {
+        xsk_device::mtu(self.control.as_fd(), &self.name).unwrap_or(1500) as usize
+    }
+
+    /// Counts what the kernel lost, and looks whether the interface is still there.
+    #[cold]
+    fn check(&mut self, now: Time, rx: &mut Receiver<'_>) {
+        self.next_check = now + CHECK_NS;
+        let Some(umem) = &mut self.umem else { return };
+        let lost = umem.sockets().map(|sockets| sockets.lost()).unwrap_or_default();
+        for (count, packets, reason) in [
+            (&mut self.counts.overruns, lost.overruns, DropReason::WireOverrun),
+            (&mut self.counts.oversize, lost.oversize, DropReason::Oversize),
+        ] {
+            if packets != 0 {
+                *count += packets;
+                rx.shed(reason, packets);
+            }
+        }
+        self.counts.unusable += lost.unusable;
+        self.follow_up(now, rx.pool());
+        let found = match self.control.is_running(self.index) {
+            Ok(true) => Link::Running,
+            Ok(false) if xsk_device::has_link(self.control.as_fd(), &self.name) => Link::Running,
+            Ok(false) => Link::Down,
+            Err(_) => Link::Gone,
+        };
+        match (self.link, found) {
+            (Link::Running, Link::Down) => self.counts.downs += 1,
+            (Link::Down, Link::Running) => self.counts.returns += 1,
+            (Link::Running | Link::Down, Link::Gone) => self.counts.losses += 1,
+            _ => {}
+        }
+        if let (Some(umem), true) = (&self.umem, found != self.link || found != Link::Running) {
+            // They say the same as has just been found, and would wake the card again and again.
+            umem.take_errors();
+        }
+        // Gone it is until there are sockets again, though one of its name may be there by now.
+        if self.link != Link::Gone {
+            self.link = found;
+        }
+        if self.link == Link::Running {
+            self.longest = (self.mtu() + SENT_FRAME_BYTES) as u32;
+        }
+        let unusable = lost.unusable != 0 && self.config.copy_mode == CopyMode::Auto;
+        if self.phase == Phase::Open && (found == Link::Gone || unusable) {
+            if let (true, Some(wanted)) = (unusable, &mut self.wanted) {
+                wanted.zero_copy = Some(false);
+            }
+            self.close();
+        } else if self.phase == Phase::Closed && now >= self.next_attempt {
+            self.reopen(rx.pool());
+        }
+    }
+
+    /// Has the sockets closed.
+    fn close(&mut self) {
+        let sockets = self.umem.as_mut().and_then(Umem::remove);
+        if let (Some(sockets), Some(keeper)) = (sockets, &self.keeper) {
+            keeper.close(sockets);
+            self.phase = Phase::Closing;
+        }
+    }
+
+    /// Has sockets opened on the interface, if one of its name is there.
+    fn reopen(&mut self, pool: &mut Pool) {
+        let Ok(index) = self.control.index_of(&self.name) else { return };
+        let (Some(umem), Some(keeper), Some(wanted)) = (&mut self.umem, &self.keeper, &self.wanted)
+        else {
+            return;
+        };
+        if self.config.promiscuous && index != self.index {
+            // Without it the wire is better than none.
+            let _ = self.control.set_promiscuous(index);
+        }
+        self.index = index;
+        keeper.open(index as u32, wanted, umem.supplies(pool, wanted));
+        self.phase = Phase::Opening;
+    }
+
+    /// Goes on where the keeper has done what it was asked for.
+    fn follow_up(&mut self, now: Time, pool: &mut Pool) {
+        while let Some(done) = self.keeper.as_ref().and_then(Keeper::poll) {
+            self.take_up(now, done, pool);
+            if self.phase == Phase::Ended {
+                return;
+            }
+        }
+    }
+
+    fn take_up(&mut self, now: Time, done: Done, pool: &mut Pool) {
+        let Some(umem) = &mut self.umem else { return };
+        match done {
+            Done::Opened(opened) => match *opened {
+                Ok(sockets) => {
+                    umem.install(sockets);
+                    self.phase = Phase::Open;
+                    if self.link == Link::Gone {
+                        self.link = Link::Running;
+                        self.counts.returns += 1;
+                    }
+                    return;
+                }
+                Err(trouble) => {
+                    let error = refused(&self.interface, &trouble, &self.config);
+                    self.notes = vec![format!("{}: not taken up again: {error}", self.interface)];
+                    self.next_attempt = now + RETRY_NS;
+                    self.phase = Phase::Closed;
+                }
+            },
+            Done::Closed => self.phase = Phase::Closed,
+            Done::Ended => self.phase = Phase::Ended,
+        }
+        self.lost += umem.recall(pool).unwrap_or(0) as u64;
+    }
+
+    /// Posts what waits, as far as there is room; drops what cannot be sent.
+    #[inline]
+    fn post(&mut self, tx: &mut Transmitter<'_>) {
+        let Some(umem) = &mut self.umem else { return };
+        while let Some(oldest) = tx.peek() {
+            let length = oldest.length();
+            let reason = if oldest.gso_type() != GsoType::None {
+                self.counts.super_frames += 1;
+                DropReason::Oversize
+            } else if length < SHORTEST {
+                DropReason::Malformed
+            } else if length > self.longest {
+                DropReason::Oversize
+            } else {
+                match umem.has_room_for(oldest) {
+                    Ok(false) => return,
+                    Err(()) => DropReason::Oversize,
+                    Ok(true) => {
+                        let Some(packet) = tx.next() else { return };
+                        if packet.checksum() == ChecksumState::Partial {
+                            self.counts.unfit += 1;
+                            tx.drop(packet, DropReason::Malformed);
+                        } else {
+                            umem.post(packet, tx);
+                        }
+                        continue;
+                    }
+                }
+            };
+            drop_oldest(tx, reason);
+        }
+    }
+}
+
+#[cold]
+fn drop_oldest(tx: &mut Transmitter<'_>, reason: DropReason) {
+    if let Some(packet) = tx.next() {
+        tx.drop(packet, reason);
+    }
+}
+
+impl WirePort for XdpPort {
+    fn receive(&mut self, now: Time, rx: &mut Receiver<'_>) {
+        if now >= self.next_check {
+            self.check(now, rx);
+        }
+        let Some(umem) = &mut self.umem else { return };
+        umem.receive(rx);
+        if self.mend {
+            for packet in rx.pushed_mut() {
+                if offload::is_unfinished(packet) {
+                    packet.set_checksum(ChecksumState::Partial);
+                }
+            }
+        }
+    }
+
+    fn transmit(&mut self, _now: Time, tx: &mut Transmitter<'_>) {
+        if self.lost != 0 {
+            tx.lose(std::mem::take(&mut self.lost), DropReason::WireDown);
+        }
+        if let Some(umem) = &mut self.umem {
+            umem.reap(tx);
+        }
+        if self.link != Link::Running || self.phase != Phase::Open {
+            while tx.peek().is_some() {
+                drop_oldest(tx, DropReason::WireDown);
+            }
+            return;
+        }
+        loop {
+            self.post(tx);
+            let Some(umem) = &mut self.umem else { return };
+            self.sending = umem.kick();
+            umem.reap(tx);
+            // What found no room may find some now.
+            match tx.peek().map(|oldest| umem.has_room_for(oldest)) {
+                Some(Ok(true)) if self.sending == Sending::Done => {}
+                _ => return,
+            }
+        }
+    }
+
+    fn next_deadline(&self) -> Option<Time> {
+        if self.link != Link::Running || self.phase != Phase::Open {
+            // While it runs, packets and changes of the interface wake the card by themselves.
+            Some(self.next_check)
+        } else {
+            (self.sending == Sending::Again).then_some(Time::ZERO)
+        }
+    }
+
+    fn readiness(&self) -> Option<BorrowedFd<'_>> {
+        self.umem.as_ref().map(Umem::readiness)
+    }
+
+    fn start(&mut self, pool: &mut Pool) -> Result<(), ConfigError> {
+        let memory = pool.memory();
+        let share = pool.buffers() / 2 / self.wires;
+        let mtu = self.mtu();
+        let wanted = self.config.wanted(self.queues.clone(), &memory, share, mtu)?;
+        self.longest = (mtu + SENT_FRAME_BYTES) as u32;
+        let cannot = |what: &str, error: &io::Error| refuse(&self.interface, what, error);
+        let mut umem = Umem::new(pool).map_err(|error| cannot("cannot be slept on", &error))?;
+        if memory.huge_pages() && wanted.zero_copy != Some(false) {
+            umem.keep_within_pages(pool);
+        }
+        let namespace = self.config.namespace.as_deref().map(namespace::path);
+        let keeper = Keeper::start(namespace)
+            .map_err(|error| cannot("cannot be followed by a thread of its own", &error))?;
+        if self.config.promiscuous {
+            self.control
+                .set_promiscuous(self.index)
+                .map_err(|error| cannot("cannot be made promiscuous", &error))?;
+        }
+        keeper.open(self.index as u32, &wanted, umem.supplies(pool, &wanted));
+        match keeper.wait() {
+            Done::Opened(opened) => match *opened {
+                Ok(sockets) => {
+                    if let Some(error) = &sockets.not_native {
+                        let name = &self.interface;
+                        self.notes.push(format!(
+                            "{name}: its driver runs no XDP program ({error}): generic mode"
+                        ));
+                    }
+                    umem.install(sockets);
+                }
+                Err(trouble) => {
+                    umem.end(pool);
+                    return Err(refused(&self.interface, &trouble, &self.config));
+                }
+            },
+            Done::Closed | Done::Ended => {
+                umem.end(pool);
+                let error = io::Error::other("its thread has ended");
+                return Err(cannot("cannot be opened", &error));
+            }
+        }
+        (self.umem, self.keeper, self.wanted) = (Some(umem), Some(keeper), Some(wanted));
+        self.phase = Phase::Open;
+        Ok(())
+    }
+
+    fn stop(&mut self, tx: &mut Transmitter<'_>) {
+        if let (Some(umem), Link::Running, Phase::Open) = (&mut self.umem, self.link, self.phase) {
+            // The kernel may be about to send what it has.
+            for _ in 0..PATIENCE.0 {
+                umem.kick();
+                umem.reap(tx);
+                if umem.unsent() == 0 {
+                    break;
+                }
+                std::thread::sleep(PATIENCE.1);
+            }
+            let late = umem.sockets().map(|sockets| sockets.lost()).unwrap_or_default();
+            self.counts.overruns += late.overruns;
+            self.counts.oversize += late.oversize;
+        }
+        // Until every socket there is has been closed.
+        loop {
+            match self.phase {
+                Phase::Open => self.close(),
+                Phase::Closing | Phase::Opening => {
+                    let done = self.keeper.as_ref().map_or(Done::Ended, Keeper::wait);
+                    self.take_up(Time::ZERO, done, tx.pool());
+                }
+                Phase::Closed | Phase::Ended => break,
+            }
+            if self.umem.is_none() {
+                break;
+            }
+        }
+        self.keeper = None;
+        if let Some(mut umem) = self.umem.take() {
+            self.lost += umem.end(tx.pool()).unwrap_or(0) as u64;
+        }
+        let reason = match self.link {
+            Link::Running => DropReason::Stopped,
+            Link::Down | Link::Gone => DropReason::WireDown,
+        };
+        if self.lost != 0 {
+            tx.lose(std::mem::take(&mut self.lost), reason);
+        }
+    }
+
+    fn report(&self) -> Vec<String> {
+        let (name, counts) = (&self.interface, &self.counts);
+        let mut lines = self.notes.clone();
+        for (count, text) in [
+            (counts.overruns, "packets found no empty buffer"),
+            (counts.oversize, "packets were longer than is received"),
+            (counts.super_frames, "super-frames could not be sent: XDP has none"),
+            (counts.unfit, "packets had checksums that could not be finished"),
+            (counts.unusable, "buffers were of no use to the NIC: their pages are no neighbours"),
+        ] {
+            if count != 0 {
+                lines.push(format!("{name}: {count} {text}"));
+            }
+        }
+        for (count, text) in [
+            (counts.downs, "went down or lost its carrier"),
+            (counts.losses, "was deleted or moved away"),
+            (counts.returns, "came back and was taken up again"),
+        ] {
+            if count != 0 {
+                lines.push(format!("{name}: {text} {count} times"));
+            }
+        }
+        match self.link {
+            Link::Running => {}
+            Link::Down => lines.push(format!("{name}: is down at the end")),
+            Link::Gone => lines.push(format!("{name}: is gone at the end")),
+        }
+        lines
+    }
+}

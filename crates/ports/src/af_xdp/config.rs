@@ -1,0 +1,286 @@
+//! The keys of `port = "xdp"`, checked.
+
+use crate::sys::packet::{Name, name};
+use crate::sys::xsk::{CHUNK_LOW, Chunks, Wanted};
+use picnic_core::error::ConfigError;
+use picnic_core::packet::pool::PoolMemory;
+use schemars::JsonSchema;
+use serde::{Deserialize, Deserializer, de};
+use std::fmt;
+
+/// An Ethernet header and two VLAN tags, which the MTU does not count.
+pub(super) const FRAME_BYTES: usize = 22;
+/// As much of it as is sent: one tag more than the MTU allows, as from a packet socket.
+pub(super) const SENT_FRAME_BYTES: usize = 18;
+const SLOTS_LOW: u32 = 64;
+const SLOTS_HIGH: u32 = 32_768;
+/// Slots of the receive ring, unless the pool has too few buffers.
+const SLOTS: u32 = 2048;
+/// Queues of one interface, more than any has.
+const MOST_QUEUES: u32 = 1024;
+
+/// Which of the interface's queues.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Queues {
+    /// Every one there is when the card starts.
+    #[default]
+    All,
+    /// This many, from 0 on.
+    Count(u32),
+    /// These.
+    List(Vec<u32>),
+}
+
+const QUEUES: &str = "\"all\", a number of queues, or a list such as [0, 2]";
+
+impl<'de> Deserialize<'de> for Queues {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor;
+        impl<'de> de::Visitor<'de> for Visitor {
+            type Value = Queues;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(QUEUES)
+            }
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Queues, E> {
+                match text {
+                    "all" => Ok(Queues::All),
+                    _ => Err(E::invalid_value(de::Unexpected::Str(text), &self)),
+                }
+            }
+            fn visit_i64<E: de::Error>(self, number: i64) -> Result<Queues, E> {
+                u32::try_from(number)
+                    .map(Queues::Count)
+                    .map_err(|_| E::invalid_value(de::Unexpected::Signed(number), &self))
+            }
+            fn visit_seq<A: de::SeqAccess<'de>>(self, mut list: A) -> Result<Queues, A::Error> {
+                let mut queues = Vec::new();
+                while let Some(queue) = list.next_element()? {
+                    queues.push(queue);
+                }
+                Ok(Queues::List(queues))
+            }
+        }
+        deserializer.deserialize_any(Visitor)
+    }
+}
+
+impl JsonSchema for Queues {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Queues".into()
+    }
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({ "type": QUEUES, "default": "all" })
+    }
+    fn inline_schema() -> bool {
+        true
+    }
+}
+
+/// Where the program runs that hands packets over.
+#[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// In the driver, or else in the kernel's own path.
+    #[default]
+    Auto,
+    /// In the driver.
+    Native,
+    /// In the kernel's own path, which every interface has.
+    Generic,
+}
+
+/// Who brings the bytes into the card's buffers.
+#[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
+pub enum CopyMode {
+    /// The NIC if it can, or else the kernel.
+    #[default]
+    Auto,
+    /// The kernel.
+    Copy,
+    /// The NIC.
+    ZeroCopy,
+}
+
+/// What is done about checksums that arrive unfinished.
+#[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+pub enum Checksums {
+    /// Mend them if no device is behind the interface.
+    #[default]
+    Auto,
+    /// Look for them, and have them finished.
+    Mend,
+    /// Take packets as they are.
+    Trust,
+}
+
+/// Keys of the `xdp` port.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct XdpConfig {
+    /// The interface, Ethernet; must be given.
+    pub interface: Option<String>,
+    /// The network namespace it is in: a name of `ip netns`, or a path. The card's own if absent.
+    pub namespace: Option<String>,
+    /// Its queues: "all", a number of them, or a list. What other queues receive is the kernel's.
+    pub queues: Queues,
+    /// Where its program runs: "native" (in the driver), "generic" (in the kernel) or "auto".
+    pub mode: Mode,
+    /// Who writes the buffers: "zero-copy" (the NIC), "copy" (the kernel) or "auto".
+    pub copy_mode: CopyMode,
+    /// Call the kernel only when it asks for it.
+    pub need_wakeup: bool,
+    /// Take in packets for other addresses too, until the card ends.
+    pub promiscuous: bool,
+    /// Buffers that wait for packets, per queue, a power of two from 64 to 32768. As the pool
+    /// allows if absent, up to 2048.
+    pub rx_ring: Option<u32>,
+    /// Packets that may be on their way out, a power of two from 64 to 32768.
+    pub tx_ring: u32,
+    /// Packets per busy poll, up to 1024, in place of interrupts; 0 for interrupts.
+    pub busy_poll: u32,
+    /// Unfinished checksums that arrive: "mend", "trust", or "auto" (mend if no device is behind).
+    pub checksums: Checksums,
+}
+
+impl Default for XdpConfig {
+    fn default() -> Self {
+        XdpConfig {
+            interface: None,
+            namespace: None,
+            queues: Queues::All,
+            mode: Mode::Auto,
+            copy_mode: CopyMode::Auto,
+            need_wakeup: true,
+            promiscuous: true,
+            rx_ring: None,
+            tx_ring: 1024,
+            busy_poll: 0,
+            checksums: Checksums::Auto,
+        }
+    }
+}
+
+fn wrong(key: &str, message: String) -> ConfigError {
+    ConfigError::new(key, message)
+}
+
+impl XdpConfig {
+    /// Checks all keys that need no machine; the interface's name.
+    pub(super) fn check(&self) -> Result<(&str, Name), ConfigError> {
+        let interface = self.interface.as_deref().ok_or_else(|| {
+            ConfigError::new("interface", "is missing, wanted is the name of an interface")
+        })?;
+        let name = name(interface).ok_or_else(|| {
+            wrong("interface", format!("found \"{interface}\", wanted is a name of 1 to 15 bytes"))
+        })?;
+        for (key, found) in [("rx_ring", self.rx_ring.unwrap_or(SLOTS)), ("tx_ring", self.tx_ring)]
+        {
+            if !(SLOTS_LOW..=SLOTS_HIGH).contains(&found) || !found.is_power_of_two() {
+                let allowed = format!("a power of two from {SLOTS_LOW} to {SLOTS_HIGH}");
+                return Err(wrong(key, format!("found {found}, allowed is {allowed}")));
+            }
+        }
+        if self.busy_poll > 1024 {
+            let message = format!("found {}, allowed is 0 to 1024", self.busy_poll);
+            return Err(wrong("busy_poll", message));
+        }
+        if self.mode == Mode::Generic && self.copy_mode == CopyMode::ZeroCopy {
+            let message = "found \"zero-copy\", which needs mode \"native\" or \"auto\"";
+            return Err(wrong("copy_mode", message.into()));
+        }
+        Ok((interface, name))
+    }
+
+    /// The queues meant, ascending, of the `there` that the interface has.
+    pub(super) fn queues(&self, there: u32) -> Result<Vec<u32>, ConfigError> {
+        let last = there.saturating_sub(1);
+        match &self.queues {
+            Queues::All => Ok((0..there.min(MOST_QUEUES)).collect()),
+            Queues::Count(count) if (1..=there).contains(count) => Ok((0..*count).collect()),
+            Queues::Count(count) => {
+                Err(wrong("queues", format!("found {count}, the interface has {there}")))
+            }
+            Queues::List(list) => {
+                let mut queues = list.clone();
+                queues.sort_unstable();
+                queues.dedup();
+                if queues.is_empty() || queues.len() != list.len() {
+                    let message = format!("found {list:?}, wanted are queues, each once");
+                    return Err(wrong("queues", message));
+                }
+                match queues.iter().find(|&&queue| queue >= there) {
+                    None => Ok(queues),
+                    Some(found) => Err(wrong(
+                        "queues",
+                        format!("found {found}, the interface has 0 to {last}"),
+                    )),
+                }
+            }
+        }
+    }
+
+    /// What is wanted of the sockets, given the card's pool, of which `share` in all may be at
+    /// this wire's disposal, and the interface's MTU.
+    pub(super) fn wanted(
+        &self,
+        queues: Vec<u32>,
+        memory: &PoolMemory,
+        share: usize,
+        mtu: usize,
+    ) -> Result<Wanted, ConfigError> {
+        if Chunks::of(memory).is_none() {
+            let missing = CHUNK_LOW.saturating_sub(memory.room());
+            let message = format!(
+                "AF_XDP needs buffers of {CHUNK_LOW} bytes, headroom included, and more than 256 \
+                 behind that: raise buffer_size in [pool] by {} or more",
+                missing.max(64)
+            );
+            return Err(wrong("port", message));
+        }
+        if self.copy_mode == CopyMode::ZeroCopy && !memory.huge_pages() {
+            let pages = memory.bytes() >> 21;
+            let message = format!(
+                "found \"zero-copy\", for which the pool must stand on 2 MiB pages, and this machine \
+                 has too few to give: \"sysctl vm.nr_hugepages={pages}\" makes {pages}"
+            );
+            return Err(wrong("copy_mode", message));
+        }
+        let fits = share / queues.len().max(1);
+        let rx_slots = match self.rx_ring {
+            Some(slots) if slots as usize <= fits => slots,
+            None if fits >= SLOTS_LOW as usize => SLOTS.min(1 << fits.ilog2()),
+            found => {
+                let (key, slots) = match found {
+                    Some(slots) => ("rx_ring", slots),
+                    None => ("queues", SLOTS_LOW),
+                };
+                let message = format!(
+                    "{slots} buffers for each of {} queues, but of the pool this wire may have \
+                     {share}: set more buffers in [pool], or fewer queues",
+                    queues.len(),
+                );
+                return Err(wrong(key, message));
+            }
+        };
+        Ok(Wanted {
+            queues,
+            rx_slots,
+            tx_slots: self.tx_ring,
+            native: match self.mode {
+                Mode::Auto => None,
+                Mode::Native => Some(true),
+                Mode::Generic => Some(false),
+            },
+            zero_copy: match self.copy_mode {
+                CopyMode::Auto => None,
+                CopyMode::Copy => Some(false),
+                CopyMode::ZeroCopy => Some(true),
+            },
+            need_wakeup: self.need_wakeup,
+            busy_poll: self.busy_poll,
+            longest: mtu + FRAME_BYTES,
+        })
+    }
+}

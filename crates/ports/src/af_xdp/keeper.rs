@@ -1,0 +1,111 @@
+//! Opens and closes an interface's sockets, on a thread of its own.
+//!
+//! Both take milliseconds (memory is pinned, the kernel waits for its other cores), which the
+//! borrowed core does not have while other wires are at work. The thread stays in the interface's
+//! network namespace and keeps its privileges, so the interface can be taken up again.
+
+use crate::sys::namespace;
+use crate::sys::xsk::{Sockets, Supplies, Trouble, Wanted};
+use std::io;
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+use std::thread::JoinHandle;
+
+enum Request {
+    Open { index: u32, wanted: Box<Wanted>, supplies: Supplies },
+    Close(Box<Sockets>),
+}
+
+/// What has been done.
+#[derive(Debug)]
+pub(super) enum Done {
+    Opened(Box<Result<Sockets, Trouble>>),
+    Closed,
+    /// The thread is gone: nothing more will be done.
+    Ended,
+}
+
+/// The thread.
+#[derive(Debug)]
+pub(super) struct Keeper {
+    /// None once it is to end.
+    requests: Option<Sender<Request>>,
+    done: Receiver<Done>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Keeper {
+    /// A thread in this namespace, or the caller's own.
+    ///
+    /// # Errors
+    /// The namespace is not there or may not be entered, or there is no thread to be had.
+    pub(super) fn start(namespace: Option<PathBuf>) -> io::Result<Self> {
+        let (requests, received) = channel::<Request>();
+        let (answers, done) = channel();
+        let (entered, ready) = channel();
+        let body = move || {
+            let inside = namespace.map_or(Ok(()), |path| namespace::enter(&path));
+            let outside = inside.is_err();
+            if entered.send(inside).is_err() || outside {
+                return;
+            }
+            for request in received {
+                let answer = match request {
+                    Request::Open { index, wanted, supplies } => {
+                        Done::Opened(Box::new(Sockets::open(index, &wanted, supplies)))
+                    }
+                    Request::Close(sockets) => {
+                        sockets.close();
+                        Done::Closed
+                    }
+                };
+                if answers.send(answer).is_err() {
+                    return;
+                }
+            }
+        };
+        let thread = std::thread::Builder::new().name("xdp".into()).spawn(body)?;
+        ready.recv().map_err(|_| io::Error::other("its thread has panicked"))??;
+        Ok(Keeper { requests: Some(requests), done, thread: Some(thread) })
+    }
+
+    /// Has it open sockets on interface `index`.
+    pub(super) fn open(&self, index: u32, wanted: &Wanted, supplies: Supplies) {
+        self.request(Request::Open { index, wanted: Box::new(wanted.clone()), supplies });
+    }
+
+    /// Has it close sockets.
+    pub(super) fn close(&self, sockets: Sockets) {
+        self.request(Request::Close(Box::new(sockets)));
+    }
+
+    fn request(&self, request: Request) {
+        if let Some(requests) = &self.requests {
+            // A thread that has ended says so when it is asked what it has done.
+            let _ = requests.send(request);
+        }
+    }
+
+    /// What it has done since this was last asked, if anything.
+    pub(super) fn poll(&self) -> Option<Done> {
+        match self.done.try_recv() {
+            Ok(done) => Some(done),
+            Err(TryRecvError::Empty) => None,
+            Err(TryRecvError::Disconnected) => Some(Done::Ended),
+        }
+    }
+
+    /// Waits for what it does next.
+    pub(super) fn wait(&self) -> Done {
+        self.done.recv().unwrap_or(Done::Ended)
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        self.requests = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}

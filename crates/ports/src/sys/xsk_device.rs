@@ -1,0 +1,132 @@
+//! What an interface's driver says of it: queues, bus, MTU.
+//!
+//! Source: include/uapi/linux/ethtool.h; netdevice(7).
+
+use super::packet::Name;
+use rustix::fd::{AsRawFd, BorrowedFd};
+use std::ffi::c_void;
+use std::io;
+use std::mem::zeroed;
+
+const ETHTOOL_GDRVINFO: u32 = 3;
+const ETHTOOL_GLINK: u32 = 0xa;
+const ETHTOOL_GCHANNELS: u32 = 0x3c;
+
+/// `struct ethtool_channels`: the most that are possible, then how many there are.
+#[repr(C)]
+#[derive(Default)]
+struct Channels {
+    command: u32,
+    most: [u32; 4],
+    receive: u32,
+    transmit: u32,
+    other: u32,
+    combined: u32,
+}
+
+/// `struct ethtool_drvinfo`.
+#[repr(C)]
+struct DriverInfo {
+    command: u32,
+    /// Driver, its version, firmware.
+    names: [[u8; 32]; 3],
+    bus: [u8; 32],
+    more: [u8; 64],
+}
+
+/// # Safety
+/// The request reads and writes an `ifreq`, and what that points to.
+unsafe fn ask(
+    socket: BorrowedFd<'_>,
+    request: libc::c_ulong,
+    ifreq: &mut libc::ifreq,
+) -> io::Result<()> {
+    // SAFETY: the caller's promise.
+    match unsafe { libc::ioctl(socket.as_raw_fd(), request, &raw mut *ifreq) } {
+        0.. => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+fn ifreq(name: &Name) -> libc::ifreq {
+    // SAFETY: zero is a value of the name and of every reading of the union.
+    let mut ifreq: libc::ifreq = unsafe { zeroed() };
+    for (to, &from) in ifreq.ifr_name.iter_mut().zip(name) {
+        *to = from as libc::c_char;
+    }
+    ifreq
+}
+
+/// Receive and transmit queues in use; one each of a driver that does not say.
+pub(crate) fn queues(socket: BorrowedFd<'_>, name: &Name) -> (u32, u32) {
+    let mut channels = Channels { command: ETHTOOL_GCHANNELS, ..Channels::default() };
+    let mut ifreq = ifreq(name);
+    ifreq.ifr_ifru.ifru_data = (&raw mut channels).cast();
+    // SAFETY: this command writes a `struct ethtool_channels`, which is there.
+    match unsafe { ask(socket, libc::SIOCETHTOOL as libc::c_ulong, &mut ifreq) } {
+        Ok(()) => {
+            let Channels { receive, transmit, combined, .. } = channels;
+            ((receive + combined).max(1), (transmit + combined).max(1))
+        }
+        Err(_) => (1, 1),
+    }
+}
+
+/// Whether there is no device behind the interface, as its driver names no bus: another part of
+/// the kernel is at the other end.
+pub(crate) fn is_virtual(socket: BorrowedFd<'_>, name: &Name) -> bool {
+    // SAFETY: integers alone.
+    let mut info: DriverInfo = unsafe { zeroed() };
+    info.command = ETHTOOL_GDRVINFO;
+    let mut ifreq = ifreq(name);
+    ifreq.ifr_ifru.ifru_data = (&raw mut info).cast::<c_void>().cast();
+    // SAFETY: this command writes a `struct ethtool_drvinfo`, which is there.
+    match unsafe { ask(socket, libc::SIOCETHTOOL as libc::c_ulong, &mut ifreq) } {
+        Ok(()) => info.bus[0] == 0,
+        Err(_) => true,
+    }
+}
+
+/// Whether the interface is up and has a carrier at this moment. Its flag "running" says so up to
+/// a second later; this takes the kernel's lock of all interfaces, so it is for doubtful cases.
+pub(crate) fn has_link(socket: BorrowedFd<'_>, name: &Name) -> bool {
+    let mut value = [ETHTOOL_GLINK, 0];
+    let (mut flags, mut link) = (ifreq(name), ifreq(name));
+    link.ifr_ifru.ifru_data = (&raw mut value).cast();
+    // SAFETY: the first request writes an `ifreq`, then it holds flags; the second a `struct
+    // ethtool_value`, two words, which are there.
+    let up = unsafe {
+        ask(socket, libc::SIOCGIFFLAGS as libc::c_ulong, &mut flags).is_ok()
+            && libc::c_int::from(flags.ifr_ifru.ifru_flags) & libc::IFF_UP != 0
+            && ask(socket, libc::SIOCETHTOOL as libc::c_ulong, &mut link).is_ok()
+    };
+    up && value[1] != 0
+}
+
+/// Bytes of the longest packet without its Ethernet header.
+pub(crate) fn mtu(socket: BorrowedFd<'_>, name: &Name) -> io::Result<u32> {
+    let mut ifreq = ifreq(name);
+    // SAFETY: this request writes an `ifreq`; then it holds an MTU.
+    unsafe {
+        ask(socket, libc::SIOCGIFMTU as libc::c_ulong, &mut ifreq)?;
+        Ok(ifreq.ifr_ifru.ifru_mtu.try_into().unwrap_or(0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sys::packet;
+    use rustix::fd::AsFd;
+
+    #[test]
+    fn the_layouts_are_the_kernels() {
+        assert_eq!((size_of::<Channels>(), size_of::<DriverInfo>()), (36, 196));
+        let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let name = packet::name("lo").unwrap();
+        assert!(is_virtual(socket.as_fd(), &name) && has_link(socket.as_fd(), &name));
+        assert!(mtu(socket.as_fd(), &name).unwrap() >= 1500);
+        assert_eq!(queues(socket.as_fd(), &name), (1, 1));
+        assert!(mtu(socket.as_fd(), &packet::name("no-such-link").unwrap()).is_err());
+    }
+}
