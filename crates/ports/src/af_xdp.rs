@@ -262,7 +262,9 @@ impl XdpPort {
         }
         self.counts.unusable += lost.unusable;
         self.follow_up(now, rx.pool());
-        let found = match self.control.is_running(self.index) {
+        // Asked again: it is in two steps, between which the interface may get another name.
+        let running = self.control.is_running(self.index);
+        let found = match running.or_else(|_| self.control.is_running(self.index)) {
             Ok(true) => Link::Running,
             Ok(false) if xsk_device::has_link(self.control.as_fd(), &self.name) => Link::Running,
             Ok(false) => Link::Down,
