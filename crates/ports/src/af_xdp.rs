@@ -54,9 +54,10 @@ mod tests;
 pub use config::{Checksums, CopyMode, Mode, Queues, XdpConfig};
 
 use crate::af_packet::{lock, no_namespace};
+use crate::sys::namespace;
 use crate::sys::packet::{Name, Socket};
 use crate::sys::xsk::{Sending, Umem, Wanted};
-use crate::sys::{namespace, xsk_device};
+use crate::sys::xsk_device::{self, Link};
 use config::SENT_FRAME_BYTES;
 use keeper::{Done, Keeper};
 use picnic_core::error::ConfigError;
@@ -95,16 +96,6 @@ impl Component for Xdp {
     fn build(config: XdpConfig, context: &BuildContext) -> Result<Self::Product, ConfigError> {
         Ok(Box::new(XdpPort::open(&config, context)?))
     }
-}
-
-/// Whether the interface is there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Link {
-    Running,
-    /// Down, or without a carrier.
-    Down,
-    /// Deleted, or moved elsewhere.
-    Gone,
 }
 
 /// How far the sockets are.
@@ -262,14 +253,7 @@ impl XdpPort {
         }
         self.counts.unusable += lost.unusable;
         self.follow_up(now, rx.pool());
-        // Asked again: it is in two steps, between which the interface may get another name.
-        let running = self.control.is_running(self.index);
-        let found = match running.or_else(|_| self.control.is_running(self.index)) {
-            Ok(true) => Link::Running,
-            Ok(false) if xsk_device::has_link(self.control.as_fd(), &self.name) => Link::Running,
-            Ok(false) => Link::Down,
-            Err(_) => Link::Gone,
-        };
+        let found = xsk_device::link(self.control.as_fd(), self.index).unwrap_or(self.link);
         match (self.link, found) {
             (Link::Running, Link::Down) => self.counts.downs += 1,
             (Link::Down, Link::Running) => self.counts.returns += 1,

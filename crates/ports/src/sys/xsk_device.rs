@@ -87,20 +87,45 @@ pub(crate) fn is_virtual(socket: BorrowedFd<'_>, name: &Name) -> bool {
     }
 }
 
-/// Whether the interface is up and has a carrier at this moment. Its flag "running" says so up to
-/// a second later; this takes the kernel's lock of all interfaces, so it is for doubtful cases.
-pub(crate) fn has_link(socket: BorrowedFd<'_>, name: &Name) -> bool {
-    let mut value = [ETHTOOL_GLINK, 0];
-    let (mut flags, mut link) = (ifreq(name), ifreq(name));
-    link.ifr_ifru.ifru_data = (&raw mut value).cast();
-    // SAFETY: the first request writes an `ifreq`, then it holds flags; the second a `struct
-    // ethtool_value`, two words, which are there.
-    let up = unsafe {
-        ask(socket, libc::SIOCGIFFLAGS as libc::c_ulong, &mut flags).is_ok()
-            && libc::c_int::from(flags.ifr_ifru.ifru_flags) & libc::IFF_UP != 0
-            && ask(socket, libc::SIOCETHTOOL as libc::c_ulong, &mut link).is_ok()
+/// Whether an interface is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Link {
+    Running,
+    /// Down, or without a carrier.
+    Down,
+    /// Deleted, or moved elsewhere.
+    Gone,
+}
+
+/// Whether interface `index` is there; none while that cannot be said, as it is being renamed.
+pub(crate) fn link(socket: BorrowedFd<'_>, index: libc::c_int) -> Option<Link> {
+    let mut named = ifreq(&[0; libc::IFNAMSIZ]);
+    named.ifr_ifru.ifru_ifindex = index;
+    let mut flags = named;
+    // SAFETY: the first request reads an index and writes a name, the second reads that name and
+    // writes flags, all within an `ifreq`; then it holds flags.
+    let flags = unsafe {
+        if ask(socket, libc::SIOCGIFNAME as libc::c_ulong, &mut named).is_err() {
+            return Some(Link::Gone);
+        }
+        flags.ifr_name = named.ifr_name;
+        ask(socket, libc::SIOCGIFFLAGS as libc::c_ulong, &mut flags).ok()?;
+        libc::c_int::from(flags.ifr_ifru.ifru_flags)
     };
-    up && value[1] != 0
+    let up = flags & libc::IFF_UP != 0;
+    // "Running" is up to a second late. The other question takes the kernel's lock of all
+    // interfaces, so it is asked only if that could be so.
+    let running = up && (flags & libc::IFF_RUNNING != 0 || has_carrier(socket, named));
+    Some(if running { Link::Running } else { Link::Down })
+}
+
+/// Whether an interface has a carrier at this moment.
+fn has_carrier(socket: BorrowedFd<'_>, mut named: libc::ifreq) -> bool {
+    let mut value = [ETHTOOL_GLINK, 0];
+    named.ifr_ifru.ifru_data = (&raw mut value).cast();
+    // SAFETY: this command writes a `struct ethtool_value`, two words, which are there.
+    let asked = unsafe { ask(socket, libc::SIOCETHTOOL as libc::c_ulong, &mut named) };
+    asked.is_ok() && value[1] != 0
 }
 
 /// Bytes of the longest packet without its Ethernet header.
@@ -124,7 +149,8 @@ mod tests {
         assert_eq!((size_of::<Channels>(), size_of::<DriverInfo>()), (36, 196));
         let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
         let name = packet::name("lo").unwrap();
-        assert!(is_virtual(socket.as_fd(), &name) && has_link(socket.as_fd(), &name));
+        assert!(is_virtual(socket.as_fd(), &name) && has_carrier(socket.as_fd(), ifreq(&name)));
+        assert_eq!(link(socket.as_fd(), i32::MAX), Some(Link::Gone));
         assert!(mtu(socket.as_fd(), &name).unwrap() >= 1500);
         assert_eq!(queues(socket.as_fd(), &name), (1, 1));
         assert!(mtu(socket.as_fd(), &packet::name("no-such-link").unwrap()).is_err());
