@@ -26,7 +26,7 @@ use picnic_core::resident::Resident;
 use picnic_core::ring::gate::Gate;
 use picnic_core::ring::moderation::Moderation;
 use picnic_core::ring::spsc;
-use picnic_core::stats::{SteerCounters, TargetCounters, WireCounters};
+use picnic_core::stats::{Counter, SteerCounters, TargetCounters, WireCounters};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -302,6 +302,8 @@ pub fn assemble(
         wanted => 1 << wanted.min(most).max(1).ilog2(),
     };
     let mut fill_rings = Vec::new();
+    let poll_ns = Arc::new(Counter::default());
+    poll_ns.set(u64::from(file.interrupt.poll_usecs) * 1000);
     for (index, (doorbell, returns)) in doorbells.iter().zip(returns).enumerate() {
         let index = index as u16;
         let section = &file.host.attachment;
@@ -347,7 +349,7 @@ pub fn assemble(
             ledger: ledger.clone(),
             card_gate: card_gate.clone(),
             card_doorbell: card_doorbell.clone(),
-            poll_ns: u64::from(file.interrupt.poll_usecs) * 1000,
+            poll_ns: poll_ns.clone(),
             state: QueueState::default(),
         });
     }
@@ -392,6 +394,7 @@ pub fn assemble(
         doors,
         mailbox,
         gate: card_gate,
+        poll_ns,
         burst_limit: file.card.burst,
         burst: Burst::new(),
         turn: 0,

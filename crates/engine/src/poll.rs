@@ -16,6 +16,7 @@ use picnic_core::out::Doors;
 use picnic_core::packet::burst::Burst;
 use picnic_core::resident::{self, Attention, Segment, Turn};
 use picnic_core::ring::gate::Gate;
+use picnic_core::stats::Counter;
 use picnic_core::time::Time;
 use std::any::Any;
 use std::sync::Arc;
@@ -93,6 +94,8 @@ pub struct Card {
     pub(crate) mailbox: Mailbox,
     /// Armed while the borrowed core sleeps, so that targets with packets to send wake it.
     pub(crate) gate: Arc<Gate>,
+    /// How long targets poll on without packets, in nanoseconds.
+    pub(crate) poll_ns: Arc<Counter>,
     pub(crate) burst_limit: usize,
     pub(crate) burst: Burst,
     /// The wire to ask first, so that none is favoured when buffers are short.
@@ -231,7 +234,8 @@ impl Card {
         let (ended, made) = (self.doors.ended(), self.doors.made());
         while let Some(command) = self.mailbox.next() {
             let resident = self.resident.as_mut();
-            let answer = command.apply(now, &mut self.rx, &mut self.tx, &mut self.doors, resident);
+            let (rx, tx, doors) = (&mut self.rx, &mut self.tx, &mut self.doors);
+            let answer = command.apply(now, rx, tx, doors, resident, &self.poll_ns);
             self.mailbox.answer(answer);
         }
         // A chain that was replaced has let go of what it held.

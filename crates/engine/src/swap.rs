@@ -15,6 +15,7 @@ use picnic_core::out::Doors;
 use picnic_core::ring::gate::Gate;
 use picnic_core::ring::moderation::ModerationMode;
 use picnic_core::ring::spsc::{self, Consumer, Producer};
+use picnic_core::stats::Counter;
 use picnic_core::time::Time;
 use std::any::Any;
 use std::collections::VecDeque;
@@ -53,6 +54,10 @@ pub enum Command {
     Moderate(ModerationMode),
     /// Give a message to what lives beside the packets; see `Resident::control`.
     Resident(Box<dyn Any + Send>),
+    /// Have all targets poll on for this long without packets before they wait for an interrupt,
+    /// in nanoseconds: `interrupt.poll_usecs`. One that waits already learns of it when it is
+    /// next interrupted.
+    Poll(u64),
 }
 
 /// What became of a command: done or not, and what it replaced.
@@ -71,6 +76,7 @@ impl Command {
         tx: &mut Chain,
         doors: &mut Doors,
         resident: Option<&mut Resident>,
+        poll_ns: &Counter,
     ) -> Answer {
         let chain = |direction| match direction {
             Direction::Rx => rx,
@@ -100,6 +106,11 @@ impl Command {
             Command::Resident(mut message) => {
                 let done = resident.is_some_and(|resident| resident.control(now, &mut *message));
                 Answer { done, replaced: Command::Resident(message) }
+            }
+            Command::Poll(ns) => {
+                let old = poll_ns.get();
+                poll_ns.set(ns);
+                Answer { done: true, replaced: Command::Poll(old) }
             }
         }
     }

@@ -20,7 +20,7 @@ use picnic_core::packet::desc::Descriptor;
 use picnic_core::packet::pool::ReturnSender;
 use picnic_core::ring::gate::Gate;
 use picnic_core::ring::spsc::{Consumer, Producer};
-use picnic_core::stats::TargetCounters;
+use picnic_core::stats::{Counter, TargetCounters};
 use picnic_core::time::Time;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -60,7 +60,8 @@ pub struct TargetQueue {
     /// Wakes the borrowed core when there is something to transmit.
     pub(crate) card_gate: Arc<Gate>,
     pub(crate) card_doorbell: Arc<dyn Doorbell>,
-    pub(crate) poll_ns: u64,
+    /// How long it polls on without packets, in nanoseconds; the borrowed core may change it.
+    pub(crate) poll_ns: Arc<Counter>,
     pub(crate) state: QueueState,
 }
 
@@ -139,7 +140,7 @@ impl TargetQueue {
         burst.fill_from(&mut self.ring);
         if burst.is_empty() {
             self.counters.empty_polls.add(1);
-            if now.since(self.state.last_packet) >= self.poll_ns {
+            if now.since(self.state.last_packet) >= self.poll_ns.get() {
                 self.rest();
             }
             return Polled::default();

@@ -178,6 +178,34 @@ fn moderation_changed_while_running_holds_from_then_on() {
 }
 
 #[test]
+fn polling_changed_while_running_holds_from_the_next_interrupt() {
+    // A packet every 10 µs to one queue, for 30 ms, each worth an interrupt.
+    let text = "[[wire]]\nport = \"generator\"\nrate_pps = 100000\npackets = 3000\n\
+                [host]\nqueues = 1\n[interrupt]\nrx_usecs = 0\n[card]\nidle = \"block\"\n";
+    let (mut simulation, _) = simulation(text, 1, quick());
+    // Longer than between two packets: no interrupt is needed any more. And back.
+    simulation.at(micros(10_000), Command::Poll(15_000));
+    simulation.at(micros(20_000), Command::Poll(0));
+    let queue = simulation.view().queues[0].target.clone();
+    let mut figures = Vec::new();
+    for until in [10_000, 20_000, 30_000] {
+        simulation.run_until(micros(until));
+        figures.push((queue.interrupts.get(), queue.empty_polls.get()));
+    }
+    let [first, second, third] = figures[..] else { unreachable!() };
+    assert!((999..=1001).contains(&first.0), "one for each packet: {figures:?}");
+    assert!(second.0 - first.0 <= 2, "it polls: {figures:?}");
+    assert!(second.1 - first.1 > 10_000, "and finds nothing, mostly: {figures:?}");
+    assert!((998..=1001).contains(&(third.0 - second.0)), "one for each again: {figures:?}");
+    assert!(third.1 - second.1 < 2_100, "and it rests: {figures:?}");
+    let answers: Vec<_> = simulation.answers().into_iter().map(|(_, answer)| answer).collect();
+    assert!(matches!(answers[0].replaced, Command::Poll(0)));
+    assert!(matches!(answers[1].replaced, Command::Poll(15_000)));
+    simulation.run_to_end();
+    assert_eq!(end(simulation).ledger.delivered, 3000);
+}
+
+#[test]
 fn commands_reach_a_card_that_sleeps() {
     let text = "[[wire]]\nport = \"generator\"\npackets = 1\n[card]\nidle = \"block\"\n";
     let (mut simulation, _) = simulation(text, 1, CostModel::default());
