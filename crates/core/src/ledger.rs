@@ -55,6 +55,8 @@ named_enum! {
         WireOverrun = "wire_overrun",
         /// The wire was down, or its interface gone.
         WireDown = "wire_down",
+        /// A super-frame for a wire that cannot cut it.
+        SuperFrame = "super_frame",
         /// The tx ring was full.
         TxRingFull = "tx_ring_full",
         /// A function's burst was full: it made more than it took.

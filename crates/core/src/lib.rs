@@ -8,6 +8,7 @@
 //! * [`function`], [`port`], [`attachment`]: the three things a user writes;
 //! * [`resident`]: what lives on the borrowed core beside the packet path;
 //! * [`fill`]: empty buffers for a host that transmits;
+//! * [`backlog`]: packets that wait for wires, fair between tx queues;
 //! * [`out`]: the doors a packet leaves by, and [`ledger`], which counts them;
 //! * [`config`] and [`registry`]: the card file and what it can name.
 //!
@@ -16,6 +17,7 @@
 #![deny(unsafe_code)]
 
 pub mod attachment;
+pub mod backlog;
 pub mod config;
 pub mod doorbell;
 pub mod error;

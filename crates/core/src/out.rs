@@ -2,23 +2,24 @@
 //!
 //! [`Out`] is what a function sees: next, steer, transmit, drop, consume.
 //! [`Doors`] is what stands behind it: the pool, the target rings with gates,
-//! moderation and doorbells, the queues of packets that wait for wires, the ledger.
+//! moderation and doorbells, the packets that wait for wires, the ledger.
 //!
 //! Guarantees: what is sent through a door has left the function's hands; order
 //! within a door is kept; what a door cannot take becomes a counted drop.
 
+use crate::backlog::{Backlog, Limits};
 use crate::doorbell::Doorbell;
 use crate::function::Verdict;
 use crate::ledger::{DropReason, Ledger, Stage};
 use crate::packet::burst::{BURST, Burst};
 use crate::packet::desc::Descriptor;
 use crate::packet::pool::Pool;
+use crate::port::Transmitter;
 use crate::ring::gate::Gate;
 use crate::ring::moderation::Moderation;
 use crate::ring::spsc::Producer;
-use crate::stats::SteerCounters;
+use crate::stats::{SteerCounters, WireCounters};
 use crate::time::Time;
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// The borrowed core's end of one target queue.
@@ -60,12 +61,12 @@ pub enum Fate {
     Dropped,
 }
 
-/// How far a wire has got with the packets that wait for it. They leave in the order they came,
-/// so a packet's number, from when it was queued, tells whether it has left. Packets that nobody
-/// watches cost nothing: a wire's count moves once per turn.
+/// How far a wire has got with the card's own packets, those of no tx queue, that wait for it.
+/// They leave in the order they came, so a packet's number, from when it was queued, tells
+/// whether it has left.
 #[derive(Debug, Default)]
 pub struct WireProgress {
-    /// Packets that have left the queue, ever.
+    /// Packets that have left, ever.
     ended: u64,
     /// Numbers given out and not forgotten, lowest first.
     watched: Vec<u64>,
@@ -102,22 +103,17 @@ impl WireProgress {
         !self.watched.is_empty()
     }
 
-    /// Packets that have left the queue, ever.
+    /// Packets that have left, ever.
     pub fn ended(&self) -> u64 {
         self.ended
     }
 
-    /// `packets` more have left the queue.
+    /// One more has left: sent, or dropped by the wire.
     #[inline]
-    pub fn advance(&mut self, packets: usize) {
-        self.ended += packets as u64;
-    }
-
-    /// The packet of this number was dropped by the wire.
-    #[cold]
-    pub(crate) fn note_drop(&mut self, number: u64) {
-        if self.watched.contains(&number) {
-            self.dropped.push(number);
+    pub(crate) fn advance(&mut self, dropped: bool) {
+        self.ended += 1;
+        if dropped && self.watched.contains(&self.ended) {
+            self.dropped.push(self.ended);
         }
     }
 }
@@ -128,10 +124,8 @@ pub struct Doors {
     pub pool: Pool,
     /// The target rings, by queue.
     pub targets: Vec<TargetRing>,
-    /// Packets that wait for each wire, oldest first; of fixed capacity.
-    pub wires: Vec<VecDeque<Descriptor>>,
-    /// Packets that may wait for one wire.
-    pub wire_backlog: usize,
+    /// Packets that wait for wires.
+    pub backlog: Backlog,
     /// The card's ledger.
     pub ledger: Arc<Ledger>,
     /// Where packets go that no function steers.
@@ -149,7 +143,8 @@ pub struct Doors {
 }
 
 impl Doors {
-    /// The doors of a card; `wire_backlog` packets may wait for each of `wires` wires.
+    /// The doors of a card without tx queues; `wire_backlog` packets may wait for each of `wires`
+    /// wires.
     pub fn new(
         pool: Pool,
         targets: Vec<TargetRing>,
@@ -160,8 +155,11 @@ impl Doors {
         Doors {
             pool,
             targets,
-            wires: (0..wires).map(|_| VecDeque::with_capacity(wire_backlog)).collect(),
-            wire_backlog,
+            backlog: Backlog::new(
+                wires,
+                Vec::new(),
+                Limits { packets: wire_backlog, bytes: u64::MAX },
+            ),
             ledger,
             default_queue: 0,
             closed: Vec::new(),
@@ -177,22 +175,48 @@ impl Doors {
     ///
     /// # Errors
     /// Why the packet was dropped at once, counted.
-    pub fn transmit_watched(&mut self, packet: Descriptor, wire: u8) -> Result<u64, DropReason> {
-        match self.wires.get(usize::from(wire)) {
-            None => {
-                self.transmit(packet, wire);
-                Err(DropReason::NoSuchWire)
+    pub fn transmit_watched(
+        &mut self,
+        mut packet: Descriptor,
+        wire: u8,
+    ) -> Result<u64, DropReason> {
+        packet.wire = wire;
+        // Whatever it was, it is the card's own now: numbers count those.
+        packet.clear_tx_queue();
+        match self.backlog.push(packet, wire) {
+            Ok(()) => {
+                self.ended += 1;
+                let ahead = self.backlog.own_waiting(wire.into()) as u64;
+                Ok(self.progress[usize::from(wire)].watch(ahead))
             }
-            Some(waiting) if waiting.len() >= self.wire_backlog => {
-                self.transmit(packet, wire);
-                Err(DropReason::WireFull)
-            }
-            Some(waiting) => {
-                let ahead = waiting.len() as u64;
-                self.transmit(packet, wire);
-                Ok(self.progress[usize::from(wire)].watch(ahead + 1))
+            Err((packet, reason)) => {
+                self.drop(packet, reason, Stage::WireTx);
+                Err(reason)
             }
         }
+    }
+
+    /// Offers a wire what waits for it: `transmit` hands it to the port, a burst at a time, until
+    /// the port leaves some or has all. A wire that keeps packets is asked even if none wait.
+    /// Returns packets taken, `None` if the wire was not asked.
+    #[inline]
+    pub fn serve_wire(
+        &mut self,
+        wire: usize,
+        now: Time,
+        counters: &WireCounters,
+        mut transmit: impl FnMut(Transmitter<'_>),
+    ) -> Option<usize> {
+        let Doors { pool, backlog, ledger, progress, .. } = self;
+        let progress = &mut progress[wire];
+        let watched = progress.is_watched();
+        let keeps = counters.tx_kept.get() != 0;
+        backlog.serve(wire, now, keeps, progress, |ready| {
+            let mut dropped = 0;
+            let transmitter = Transmitter::new(pool, ready, counters, &ledger.card);
+            transmit(if watched { transmitter.noting(&mut dropped) } else { transmitter });
+            dropped
+        })
     }
 
     /// Whether anyone watches packets that wait for wires.
@@ -260,17 +284,13 @@ impl Doors {
         self.closed.append(&mut self.targets);
     }
 
-    /// Puts a packet on the queue for a wire.
+    /// Has a packet wait for a wire.
     #[inline]
     pub fn transmit(&mut self, mut packet: Descriptor, wire: u8) {
         packet.wire = wire;
-        match self.wires.get_mut(wire as usize) {
-            Some(waiting) if waiting.len() < self.wire_backlog => {
-                self.ended += 1;
-                waiting.push_back(packet);
-            }
-            Some(_) => self.drop(packet, DropReason::WireFull, Stage::WireTx),
-            None => self.drop(packet, DropReason::NoSuchWire, Stage::WireTx),
+        match self.backlog.push(packet, wire) {
+            Ok(()) => self.ended += 1,
+            Err((packet, reason)) => self.drop(packet, reason, Stage::WireTx),
         }
     }
 
@@ -380,7 +400,7 @@ impl Doors {
 
     /// Packets that wait for wires.
     pub fn waiting_for_wires(&self) -> usize {
-        self.wires.iter().map(VecDeque::len).sum()
+        self.backlog.waiting()
     }
 }
 

@@ -5,7 +5,6 @@
 
 use crate::error::ConfigError;
 use crate::ledger::{CardLedger, DropReason, Stage};
-use crate::out::WireProgress;
 use crate::packet::burst::Burst;
 use crate::packet::desc::Descriptor;
 use crate::packet::lend::Loans;
@@ -255,20 +254,19 @@ pub struct Transmitter<'a> {
     notes: Option<DropNotes<'a>>,
 }
 
-/// Where the numbers of dropped packets are noted, for those who watch theirs.
+/// Which packets of a call are dropped, for those who watch theirs.
 struct DropNotes<'a> {
-    progress: &'a mut WireProgress,
-    /// Packets the wire had taken before this call, and those dropped in it.
+    /// Packets the wire had taken before this call.
     taken: u64,
+    /// Bit 0 stands for the first packet taken.
     dropped: &'a mut u64,
 }
 
 impl DropNotes<'_> {
     /// The packet behind all that have been taken or dropped in this call is dropped.
     fn note(&mut self, taken: u64) {
-        *self.dropped += 1;
-        let number = self.progress.ended() + taken.wrapping_sub(self.taken) + *self.dropped;
-        self.progress.note_drop(number);
+        let place = taken.wrapping_sub(self.taken) as u32 + self.dropped.count_ones();
+        *self.dropped |= 1_u64.checked_shl(place).unwrap_or(0);
     }
 }
 
@@ -298,14 +296,11 @@ impl<'a> Transmitter<'a> {
         self
     }
 
-    /// The same transmitter, which notes in `progress` what is dropped, if anyone watches;
-    /// `dropped` counts along, from zero.
+    /// The same transmitter, which notes in `dropped` what is dropped: bit 0 stands for the first
+    /// packet taken.
     #[must_use]
-    pub fn noting(mut self, progress: &'a mut WireProgress, dropped: &'a mut u64) -> Self {
-        if progress.is_watched() {
-            let taken = self.taken();
-            self.notes = Some(DropNotes { progress, taken, dropped });
-        }
+    pub(crate) fn noting(mut self, dropped: &'a mut u64) -> Self {
+        self.notes = Some(DropNotes { taken: self.taken(), dropped });
         self
     }
 
@@ -324,11 +319,10 @@ impl<'a> Transmitter<'a> {
             ledger: self.ledger,
             finish_checksums: self.finish_checksums,
             observer: Some(observer),
-            notes: self.notes.as_mut().map(|notes| DropNotes {
-                progress: notes.progress,
-                taken: notes.taken,
-                dropped: notes.dropped,
-            }),
+            notes: self
+                .notes
+                .as_mut()
+                .map(|notes| DropNotes { taken: notes.taken, dropped: notes.dropped }),
         }
     }
 

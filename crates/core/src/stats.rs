@@ -58,6 +58,16 @@ pub struct SteerCounters {
     pub ring_full: Counter,
     /// Descriptors in the ring when last published.
     pub depth: Counter,
+    /// Packets taken from its tx ring.
+    pub tx_taken: Counter,
+    /// Packets of its tx ring that have left for a wire, or were refused by it.
+    pub tx_completed: Counter,
+    /// Their bytes.
+    pub tx_completed_bytes: Counter,
+    /// Bytes of it that wait for wires; those of stalled wires are not counted.
+    pub tx_in_flight_bytes: Counter,
+    /// Times that its tx ring had to wait for what was in flight.
+    pub tx_limited: Counter,
 }
 
 /// What the borrowed core counts of one wire. On lines of its own.

@@ -195,6 +195,15 @@ fn values_out_of_range_are_told_with_the_range() {
             "2: host.ring_size: found 100, allowed is a power of two, 64 to 65536",
         ),
         (
+            "[host]\ntx_bytes_in_flight = 100",
+            "2: host.tx_bytes_in_flight: found 100, allowed is 1514 to 1073741824",
+        ),
+        (
+            "[host]\npriority = \"high\"",
+            "2: host.priority: unknown variant `high`, expected one of `auto`, `normal`, \
+             `real-time` (found \"high\")",
+        ),
+        (
             "[host]\ntx_ring_size = 131072",
             "2: host.tx_ring_size: found 131072, allowed is a power of two, 64 to 65536",
         ),

@@ -9,7 +9,7 @@ use picnic_core::out::{Doors, Onward, Out, TargetRing};
 use picnic_core::packet::burst::{BURST, Burst};
 use picnic_core::packet::desc::Descriptor;
 use picnic_core::packet::pool::{MAX_PACKET_BYTES, Pool, PoolConfig, ReturnSender};
-use picnic_core::port::{Receiver, Transmitter};
+use picnic_core::port::Receiver;
 use picnic_core::ring::gate::{Gate, GateState};
 use picnic_core::ring::moderation::{Moderation, ModerationMode};
 use picnic_core::ring::spsc::{Consumer, channel};
@@ -200,17 +200,16 @@ proptest! {
                     card.doors.publish(now);
                 }
                 Op::Sent(wire) => {
-                    let Doors { pool, wires, ledger, .. } = &mut card.doors;
-                    let mut tx =
-                        Transmitter::new(pool, &mut wires[wire], &counters, &ledger.card);
-                    while let Some(packet) = tx.next() {
-                        assert_eq!(packet.wire, wire as u8);
-                        if packet.mark % 5 == 0 {
-                            tx.drop(packet, DropReason::Oversize);
-                        } else {
-                            tx.sent(packet);
+                    card.doors.serve_wire(wire, Time::ZERO, &counters, |mut tx| {
+                        while let Some(packet) = tx.next() {
+                            assert_eq!(packet.wire, wire as u8);
+                            if packet.mark % 5 == 0 {
+                                tx.drop(packet, DropReason::Oversize);
+                            } else {
+                                tx.sent(packet);
+                            }
                         }
-                    }
+                    });
                 }
                 _ => {}
             }
@@ -317,7 +316,7 @@ fn a_full_ring_and_a_full_wire_drop_the_newest() {
     card.doors.note_depths();
     assert_eq!(card.counters[0].depth.get(), 8);
     assert_eq!(card.take(0), (0..8).collect::<Vec<_>>());
-    let waiting: Vec<_> = card.doors.wires[0].iter().map(|packet| packet.mark).collect();
+    let waiting: Vec<_> = card.doors.backlog.waiting_for(0).map(|packet| packet.mark).collect();
     assert_eq!(waiting, (0..16).collect::<Vec<_>>());
 }
 

@@ -6,6 +6,7 @@
 #![allow(unsafe_code)]
 
 use picnic_core::attachment::QueueOut;
+use picnic_core::backlog::{Backlog, Limits};
 use picnic_core::doorbell::Doorbell;
 use picnic_core::function::{Function, PacketMut, Verdict, per_packet};
 use picnic_core::ledger::{DropReason, Ledger, Stage};
@@ -13,7 +14,7 @@ use picnic_core::out::{Doors, Onward, Out, TargetRing};
 use picnic_core::packet::burst::{BURST, Burst};
 use picnic_core::packet::desc::Descriptor;
 use picnic_core::packet::pool::{Pool, PoolConfig};
-use picnic_core::port::{Receiver, Transmitter};
+use picnic_core::port::Receiver;
 use picnic_core::ring::gate::Gate;
 use picnic_core::ring::moderation::{Moderation, ModerationMode};
 use picnic_core::ring::spsc::channel;
@@ -96,6 +97,8 @@ fn a_hundred_thousand_packets_allocate_nothing() {
         targets.push(TargetRing::new(producer, gate.clone(), doorbell, moderation, counters));
     }
     let mut doors = Doors::new(pool, targets, 1, 64, ledger.clone());
+    let tx_queues = (0..QUEUES).map(|_| Arc::default()).collect();
+    doors.backlog = Backlog::new(1, tx_queues, Limits { packets: 64, bytes: 100_000 });
     let (wire, target) = (WireCounters::default(), TargetCounters::default());
     let (mut tx, mut tx_ring) = channel::<Descriptor>(64);
     let mut function = per_packet(|packet: &mut PacketMut<'_>| {
@@ -166,15 +169,16 @@ fn a_hundred_thousand_packets_allocate_nothing() {
             gate.begin();
             gate.rearm();
         }
-        while let Some(packet) = tx_ring.pop() {
+        while let Some(mut packet) = tx_ring.pop() {
+            packet.set_tx_queue(received as u8 % QUEUES as u8);
             doors.transmit(packet, 0);
         }
         tx_ring.release();
-        let Doors { pool, wires, .. } = &mut doors;
-        let mut transmitter = Transmitter::new(pool, &mut wires[0], &wire, &ledger.card);
-        while let Some(packet) = transmitter.next() {
-            transmitter.sent(packet);
-        }
+        doors.serve_wire(0, now, &wire, |mut transmitter| {
+            while let Some(packet) = transmitter.next() {
+                transmitter.sent(packet);
+            }
+        });
     }
     let allocations = COUNT.get() - before;
 

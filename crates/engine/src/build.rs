@@ -10,6 +10,7 @@ use crate::target::{QueueState, TargetQueue};
 use crate::tx::{TxRing, TxRings};
 use crate::view::{Functions, QueueView, View, WireView};
 use picnic_core::attachment::{HostAttachment, HostQueue};
+use picnic_core::backlog::{Backlog, Limits};
 use picnic_core::config::{CardFile, Section};
 use picnic_core::doorbell::Doorbell;
 use picnic_core::error::{ConfigError, PoolError};
@@ -321,7 +322,7 @@ pub fn assemble(
             moderation,
             steer.clone(),
         ));
-        tx_rings.push(TxRing::new(tx_ring));
+        tx_rings.push(TxRing::new(tx_ring, steer.clone()));
         queue_views.push(QueueView {
             target: counters.clone(),
             steer,
@@ -383,6 +384,13 @@ pub fn assemble(
     let (controller, mailbox) = swap::channel(card_gate.clone(), card_doorbell.clone(), functions);
     if let Some(resident) = &resident {
         resident.attention().connect(card_gate.clone(), card_doorbell);
+    }
+    let limits =
+        Limits { packets: file.card.wire_backlog, bytes: file.host.tx_bytes_in_flight.into() };
+    let counters = view.queues.iter().map(|queue| queue.steer.clone()).collect();
+    doors.backlog = Backlog::new(wires.len(), counters, limits);
+    for (index, wire) in wires.iter().enumerate() {
+        doors.backlog.set_super_frames(index, wire.port.takes_super_frames());
     }
     let head = |stage| guard.as_ref().and_then(|guard| guard.function(stage));
     let card = Card {

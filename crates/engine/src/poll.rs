@@ -365,10 +365,8 @@ impl Card {
     /// Drops what waits for wires; returns packets dropped.
     fn drop_waiting(&mut self) -> usize {
         let waiting = self.doors.waiting_for_wires();
-        for index in 0..self.doors.wires.len() {
-            while let Some(packet) = self.doors.wires[index].pop_front() {
-                self.doors.drop(packet, DropReason::Stopped, Stage::WireTx);
-            }
+        while let Some(packet) = self.doors.backlog.take() {
+            self.doors.drop(packet, DropReason::Stopped, Stage::WireTx);
         }
         self.note_held();
         waiting

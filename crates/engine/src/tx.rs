@@ -2,39 +2,109 @@
 //!
 //! 1. Take packets from the target queues' tx rings by deficit round robin: each
 //!    queue in turn may send a quantum of bytes, so queues with small packets and
-//!    queues with large ones share the wires by bytes (Shreedhar, Varghese 1995).
-//! 2. Take them through the tx chain, to the queue of the wire they are for.
-//! 3. Let each wire take what it can. While a wire's backlog is full, tx rings
-//!    are left alone: the back-pressure reaches the target, which counts it.
+//!    queues with large ones share the borrowed core by bytes (Shreedhar, Varghese
+//!    1995). A queue of which enough is in flight already is passed over: what it
+//!    has waits in its ring, and then with the host.
+//! 2. Take them through the tx chain, to the lanes of the wire they are for
+//!    (`picnic_core::backlog`).
+//! 3. Let each wire take what it can, from its lanes turn about by bytes. What it
+//!    takes is no longer in flight, and makes room for more.
 
 use crate::chain::Chain;
 use crate::rx::Wire;
+use picnic_core::backlog::Backlog;
+pub use picnic_core::backlog::QUANTUM_BYTES;
 use picnic_core::out::Doors;
 use picnic_core::packet::burst::{BURST, Burst};
 use picnic_core::packet::desc::Descriptor;
 use picnic_core::port::Transmitter;
 use picnic_core::ring::spsc::Consumer;
+use picnic_core::stats::SteerCounters;
 use picnic_core::time::Time;
-
-/// Bytes a queue may send per turn: the largest frame on an ordinary wire.
-pub const QUANTUM_BYTES: u32 = 1514;
+use std::collections::VecDeque;
+use std::sync::Arc;
 
 /// The borrowed core's end of one queue's tx ring.
 pub struct TxRing {
     ring: Consumer<Descriptor>,
+    counters: Arc<SteerCounters>,
     deficit: u32,
+    /// What the burst has of it: packets, bytes.
+    taken: (usize, u64),
+    /// What was in flight held it up when it was last looked at.
+    limited: bool,
 }
 
 impl TxRing {
     /// The borrowed core's end of a tx ring.
-    pub fn new(ring: Consumer<Descriptor>) -> Self {
-        TxRing { ring, deficit: 0 }
+    pub fn new(ring: Consumer<Descriptor>, counters: Arc<SteerCounters>) -> Self {
+        TxRing { ring, counters, deficit: 0, taken: (0, 0), limited: false }
     }
 
     /// Whether packets wait in it.
     pub fn is_waiting(&mut self) -> bool {
         self.ring.available() != 0
     }
+
+    /// The length of the oldest packet, in bytes.
+    fn next_length(&mut self) -> Option<u32> {
+        if self.ring.available() == 0 {
+            return None;
+        }
+        self.ring.peek(0).map(Descriptor::length)
+    }
+
+    /// Takes packets as far as deficit, limits and room in the burst go.
+    fn take(&mut self, queue: usize, burst: &mut Burst, limit: usize, backlog: &Backlog) -> Left {
+        let (mut packets, mut bytes) = self.taken;
+        let left = loop {
+            let Some(length) = self.next_length() else {
+                // An idle queue saves nothing up.
+                self.deficit = 0;
+                break Left::Nothing;
+            };
+            if length > self.deficit {
+                break Left::Deficit;
+            }
+            let limited = !backlog.admits(queue, packets, bytes, length);
+            if limited != self.limited {
+                self.limited = limited;
+                self.counters.tx_limited.add(limited.into());
+            }
+            if limited {
+                break Left::InFlight;
+            }
+            if burst.len() >= limit {
+                break Left::Full;
+            }
+            self.deficit -= length;
+            (packets, bytes) = (packets + 1, bytes + u64::from(length));
+            if let Some(mut packet) = self.ring.pop() {
+                packet.set_tx_queue(queue as u8);
+                // Cannot be full: `limit` is no more than a burst.
+                let _ = burst.push(packet);
+            }
+        };
+        if packets != self.taken.0 {
+            self.counters.tx_taken.add((packets - self.taken.0) as u64);
+            self.taken = (packets, bytes);
+            self.ring.release();
+        }
+        left
+    }
+}
+
+/// Why a queue's turn ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Left {
+    /// It has no packets.
+    Nothing,
+    /// Its next packet exceeds what it may send in this turn.
+    Deficit,
+    /// Too much of it waits for wires.
+    InFlight,
+    /// The burst is full.
+    Full,
 }
 
 /// The tx rings of a card and whose turn it is.
@@ -56,53 +126,30 @@ impl TxRings {
         self.rings.iter_mut().any(TxRing::is_waiting)
     }
 
-    /// Fills a burst, queue by queue, a quantum of bytes each.
-    fn take(&mut self, burst: &mut Burst, limit: usize) {
+    /// Fills a burst, queue by queue, a quantum of bytes each, round and round.
+    fn take(&mut self, burst: &mut Burst, limit: usize, backlog: &Backlog) {
         let count = self.rings.len();
-        // Once round, starting where the last burst ended.
-        for _ in 0..count {
-            let interrupted = std::mem::take(&mut self.interrupted);
-            let ring = &mut self.rings[self.turn];
-            if ring.ring.available() == 0 {
-                // An idle queue saves nothing up.
-                ring.deficit = 0;
-                self.turn = (self.turn + 1) % count;
-                continue;
-            }
-            if !interrupted {
-                ring.deficit = ring.deficit.saturating_add(QUANTUM_BYTES);
-            }
-            loop {
-                if burst.len() >= limit {
-                    self.interrupted = true;
-                    ring.ring.release();
-                    return;
+        let mut saving = true;
+        self.rings.iter_mut().for_each(|ring| ring.taken = (0, 0));
+        // A packet longer than a quantum takes several rounds.
+        while saving {
+            saving = false;
+            for _ in 0..count {
+                let ring = &mut self.rings[self.turn];
+                if !std::mem::take(&mut self.interrupted) && ring.is_waiting() && !ring.limited {
+                    ring.deficit = ring.deficit.saturating_add(QUANTUM_BYTES);
                 }
-                let Some(length) = ring.next_length() else {
-                    ring.deficit = 0;
-                    break;
-                };
-                if length > ring.deficit {
-                    break;
+                match ring.take(self.turn, burst, limit, backlog) {
+                    Left::Nothing | Left::InFlight => {}
+                    Left::Deficit => saving = true,
+                    Left::Full => {
+                        self.interrupted = true;
+                        return;
+                    }
                 }
-                ring.deficit -= length;
-                if let Some(packet) = ring.ring.pop() {
-                    // Cannot be full: `limit` is no more than a burst.
-                    let _ = burst.push(packet);
-                }
+                self.turn = if self.turn + 1 == count { 0 } else { self.turn + 1 };
             }
-            ring.ring.release();
-            self.turn = (self.turn + 1) % count;
         }
-    }
-}
-
-impl TxRing {
-    fn next_length(&mut self) -> Option<u32> {
-        if self.ring.available() == 0 {
-            return None;
-        }
-        self.ring.peek(0).map(Descriptor::length)
     }
 }
 
@@ -116,12 +163,7 @@ pub fn submit(
     chain: &mut Chain,
     doors: &mut Doors,
 ) -> usize {
-    // Room in every wire's backlog for a whole burst, or nothing is taken.
-    let backlog = doors.wire_backlog;
-    if doors.wires.iter().any(|waiting| waiting.len() + limit > backlog) {
-        return 0;
-    }
-    rings.take(burst, limit.min(BURST));
+    rings.take(burst, limit.min(BURST), &doors.backlog);
     let taken = burst.len();
     if taken != 0 {
         doors.ledger.card.submitted.add(taken as u64);
@@ -134,29 +176,24 @@ pub fn submit(
 /// was asked.
 pub fn transmit(now: Time, wires: &mut [Wire], doors: &mut Doors) -> Option<usize> {
     let mut taken = None;
-    let queues = doors.wires.iter_mut().zip(&mut doors.progress);
-    for (wire, (waiting, progress)) in wires.iter_mut().zip(queues) {
-        if waiting.is_empty() && wire.counters.tx_kept.get() == 0 {
-            continue;
+    for (index, wire) in wires.iter_mut().enumerate() {
+        let finish = !wire.port.takes_partial_checksums();
+        let by_wire = doors.serve_wire(index, now, &wire.counters, |transmitter| {
+            wire.port.transmit(now, &mut transmitter.finishing_checksums(finish));
+        });
+        if let Some(packets) = by_wire {
+            taken = Some(taken.unwrap_or(0) + packets);
         }
-        let before = waiting.len();
-        let card = &doors.ledger.card;
-        let mut dropped = 0;
-        let mut transmitter = Transmitter::new(&mut doors.pool, waiting, &wire.counters, card)
-            .finishing_checksums(!wire.port.takes_partial_checksums())
-            .noting(progress, &mut dropped);
-        wire.port.transmit(now, &mut transmitter);
-        let ended = before - waiting.len();
-        progress.advance(ended);
-        taken = Some(taken.unwrap_or(0) + ended);
     }
     taken
 }
 
 /// Has every wire give back what it keeps and has lent out: the card has ended.
 pub fn stop(wires: &mut [Wire], doors: &mut Doors) {
-    for (wire, waiting) in wires.iter_mut().zip(&mut doors.wires) {
+    let mut none = VecDeque::new();
+    for wire in wires {
         let card = &doors.ledger.card;
-        wire.port.stop(&mut Transmitter::new(&mut doors.pool, waiting, &wire.counters, card));
+        let mut tx = Transmitter::new(&mut doors.pool, &mut none, &wire.counters, card);
+        wire.port.stop(&mut tx);
     }
 }

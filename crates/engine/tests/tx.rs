@@ -3,7 +3,8 @@
 mod common;
 
 use common::functions::{Clocked, Door, Every, Hold};
-use common::{Bench, by_first_byte, frame, lock, number};
+use common::{Bench, Wire, by_first_byte, frame, lock, number};
+use picnic_core::function::{Function, PacketMut, Verdict, per_packet};
 use picnic_core::ledger::DropReason;
 use picnic_core::time::Time;
 use picnic_engine::tx::QUANTUM_BYTES;
@@ -239,4 +240,148 @@ fn what_a_wire_cannot_take_is_dropped_by_a_hairpin_and_counted() {
     let ledger = bench.balanced();
     assert_eq!((ledger.drops.get(DropReason::WireFull.name()), ledger.in_flight), (Some(&136), 64));
     assert_eq!(bench.end().drops.get(DropReason::Stopped.name()), Some(&64));
+}
+
+// ---------------------------------------------------------------- several wires
+
+/// Sends frames out by the wire that their second byte names.
+fn by_second_byte() -> Box<dyn Function> {
+    Box::new(per_packet(|packet: &mut PacketMut<'_>| Verdict::Transmit(packet.data()[1])))
+}
+
+/// A card of two wires whose hosts echo, and whose frames leave by the wire they name.
+fn two_wires(host: &str) -> Bench {
+    let text = format!("[card]\nwire_backlog = 64\n[host]\nqueues = 2\n{host}\n");
+    let wires: Vec<Wire> = (0..2).map(|_| Wire::default()).collect();
+    lock(&wires[1]).super_frames = true;
+    let bench = Bench::with_wires(&text, wires, vec![by_first_byte()], vec![by_second_byte()]);
+    bench.host().echo = true;
+    bench
+}
+
+/// Turns and looks, `times` of each.
+fn run(bench: &mut Bench, times: usize) {
+    for _ in 0..times {
+        bench.turn();
+        bench.look();
+    }
+}
+
+#[test]
+fn a_wire_that_takes_nothing_holds_up_no_other() {
+    let mut bench = two_wires("ring_size = 4096\ntx_ring_size = 4096");
+    bench.wire(0).tx_room = Some(0);
+    // Queue 0 sends to the wire that has stopped, far more than may wait; queue 1 to the other.
+    for number in 0..1000 {
+        for (queue, wire) in [(0, 0), (1, 1)] {
+            bench.wire(0).incoming.push_back(frame(queue, wire, number, 100));
+        }
+    }
+    run(&mut bench, 200);
+    assert_eq!(bench.wire(1).sent.len(), 1000, "held up by the other wire");
+    assert!(bench.wire(0).sent.is_empty());
+    let ledger = bench.balanced();
+    assert_eq!((ledger.dropped, ledger.transmitted, ledger.in_flight), (0, 1000, 1000));
+    // It takes packets again: all are there, in order.
+    bench.wire(0).tx_room = None;
+    bench.settle();
+    assert!(bench.wire(0).sent.iter().map(|packet| number(packet)).eq(0..1000));
+    assert_eq!(bench.end().dropped, 0);
+}
+
+#[test]
+fn a_queue_that_sends_to_a_wire_that_has_stopped_is_held_up_for_a_bounded_time() {
+    let mut bench = two_wires("ring_size = 4096\ntx_ring_size = 4096");
+    bench.wire(0).tx_room = Some(0);
+    // One queue, turn about to both wires.
+    for number in 0..1000 {
+        for wire in [0, 1] {
+            bench.wire(0).incoming.push_back(frame(0, wire, number, 100));
+        }
+    }
+    run(&mut bench, 100);
+    let sent = bench.wire(1).sent.len();
+    assert!((60..=64).contains(&sent), "as many as the other wire has waiting, not {sent}");
+    assert_eq!(bench.balanced().dropped, 0, "and nothing is lost by that");
+    // Until the wire counts as stalled.
+    bench.now = bench.now + picnic_core::backlog::STALL_NS;
+    run(&mut bench, 100);
+    assert_eq!(bench.wire(1).sent.len(), 1000);
+    let ledger = bench.balanced();
+    assert_eq!(ledger.drops_by_stage.get("wire_full@wire_tx"), Some(&(1000 - 64)));
+    // It takes packets again: those that waited, in order, and then all.
+    bench.wire(0).tx_room = None;
+    run(&mut bench, 10);
+    for number in 5000..5500 {
+        bench.wire(0).incoming.push_back(frame(0, 0, number, 100));
+    }
+    bench.settle();
+    let wire = bench.wire(0);
+    assert!(wire.sent.iter().map(|packet| number(packet)).eq((0..64).chain(5000..5500)));
+    drop(wire);
+    assert_eq!(bench.end().dropped, 1000 - 64);
+}
+
+#[test]
+fn with_one_wire_alone_nothing_is_dropped_however_long_it_stops() {
+    let mut bench = backlogged(64, &[60, 1514], 500);
+    for _ in 0..50 {
+        bench.now = bench.now + picnic_core::backlog::STALL_NS;
+        bench.turn();
+    }
+    assert_eq!(bench.ledger().dropped, 0);
+    bench.wire(0).tx_room = None;
+    bench.settle();
+    assert_eq!(bench.end().transmitted, 1000);
+}
+
+#[test]
+fn bytes_in_flight_are_bounded_by_queue() {
+    for (limit, size, expected) in [(10_000, 1000, 10), (10_000, 3000, 3), (2000, 5000, 1)] {
+        let text = format!(
+            "[card]\nwire_backlog = 1024\n[host]\nqueues = 2\ntx_bytes_in_flight = {limit}\n\
+             [pool]\nbuffer_size = 8192\n"
+        );
+        let mut bench = Bench::new(&text, 1, vec![by_first_byte()], vec![]);
+        bench.host().echo = true;
+        bench.wire(0).tx_room = Some(0);
+        for number in 0..100 {
+            for queue in [0, 1] {
+                bench.wire(0).incoming.push_back(frame(queue, 0, number, size));
+            }
+        }
+        run(&mut bench, 100);
+        for queue in &bench.view.queues {
+            assert_eq!(queue.steer.tx_taken.get(), expected, "{limit} {size}");
+            assert_eq!(queue.steer.tx_in_flight_bytes.get(), expected * size as u64);
+            assert_eq!(queue.steer.tx_limited.get(), 1);
+        }
+        bench.wire(0).tx_room = None;
+        bench.settle();
+        for queue in &bench.view.queues {
+            assert_eq!(queue.steer.tx_completed.get(), 100);
+            assert_eq!(queue.steer.tx_completed_bytes.get(), 100 * size as u64);
+            assert_eq!(queue.steer.tx_in_flight_bytes.get(), 0);
+        }
+        assert_eq!(bench.end().transmitted, 200);
+    }
+}
+
+#[test]
+fn a_super_frame_leaves_by_a_wire_that_takes_it_and_is_counted_at_one_that_does_not() {
+    let mut bench = two_wires("");
+    // What is longer than any frame arrives as a super-frame; wire 1 takes them.
+    bench.wire(0).large = 2000;
+    for (number, size) in [(0, 100), (1, 4000), (2, 100), (3, 60_000)] {
+        for wire in [0, 1] {
+            bench.wire(0).incoming.push_back(frame(wire, wire, number, size));
+        }
+    }
+    bench.settle();
+    let numbers = |wire: usize| -> Vec<u32> {
+        bench.wire(wire).sent.iter().map(|packet| number(packet)).collect()
+    };
+    assert_eq!((numbers(0), numbers(1)), (vec![0, 2], vec![0, 1, 2, 3]));
+    let ledger = bench.end();
+    assert_eq!(ledger.drops_by_stage.get("super_frame@wire_tx"), Some(&2));
 }

@@ -78,6 +78,14 @@ pub struct QueueReport {
     pub doorbells: u64,
     /// Packets the host transmitted.
     pub transmitted: u64,
+    /// Packets of those that have left for a wire, or were refused by it.
+    pub tx_completed: u64,
+    /// Their bytes.
+    pub tx_completed_bytes: u64,
+    /// Bytes on their way to the wires at this moment.
+    pub tx_in_flight_bytes: u64,
+    /// Times that its tx ring had to wait because enough was on its way.
+    pub tx_limited: u64,
     /// Packets dropped because the ring was full.
     pub ring_full: u64,
     /// Descriptors in the ring, as of the last millisecond.

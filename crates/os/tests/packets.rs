@@ -99,7 +99,7 @@ fn each_door_is_open_to_a_task() {
     }
     bench.run_until(micros(20));
     let card = &bench.doors.ledger.card;
-    assert_eq!(bench.doors.wires[0].len(), 1);
+    assert_eq!(bench.doors.backlog.waiting(), 1);
     assert_eq!(card.drops.get(DropReason::Filtered, Stage::Task), 1);
     assert_eq!(card.drops.get(DropReason::NoSuchQueue, Stage::Steer), 1);
     assert_eq!(card.consumed.get(), 1);
@@ -247,7 +247,7 @@ fn what_cannot_be_sent_is_refused_with_the_reason() {
             "no buffer is at hand; allowed are 16 frames per segment",
         ]
     );
-    assert_eq!(bench.doors.wires[0].len(), FRAMES_PER_SEGMENT + 1);
+    assert_eq!(bench.doors.backlog.waiting(), FRAMES_PER_SEGMENT + 1);
     bench.end();
 }
 

@@ -93,7 +93,7 @@ impl Bench {
                     let _ = self.burst.push(packet);
                 }
                 self.chain.run(Time::ZERO, &mut self.burst, &mut self.doors);
-                while let Some(packet) = self.doors.wires[0].pop_front() {
+                while let Some(packet) = self.doors.backlog.take() {
                     self.doors.pool.free(packet);
                 }
             }

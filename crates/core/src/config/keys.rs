@@ -25,7 +25,8 @@ pub struct CardSection {
     pub burst: usize,
     /// Queue of packets that no function steers.
     pub default_queue: u16,
-    /// Packets that may wait for one wire, 64 to 65536.
+    /// Packets of each tx ring, and of functions for each wire, that may wait for wires, 64 to
+    /// 65536.
     pub wire_backlog: usize,
     /// Seed of everything that draws random numbers.
     pub seed: u64,
@@ -90,6 +91,8 @@ pub struct HostSection {
     pub ring_size: usize,
     /// Descriptors in each tx ring, a power of two, 64 to 65536.
     pub tx_ring_size: usize,
+    /// Bytes of each tx ring that may wait for wires, 1514 to 1073741824.
+    pub tx_bytes_in_flight: u32,
     /// How the target cores' threads are scheduled.
     pub priority: Priority,
     /// The attachment and its own keys.
@@ -120,6 +123,9 @@ pub(super) struct HostKeys {
     pub(super) ring_size: usize,
     /// Descriptors in each tx ring, a power of two, 64 to 65536.
     pub(super) tx_ring_size: usize,
+    /// Bytes of each tx ring that may be on their way to the wires, 1514 to 1073741824; what is
+    /// beyond waits with the host, as with the kernel's byte queue limits.
+    pub(super) tx_bytes_in_flight: u32,
     /// Of the target cores' threads: "real-time" (preempts as an interrupt does, for 2 ms at a
     /// stretch), "normal", or "auto": "real-time" for tap, "normal" for app.
     pub(super) priority: Priority,
@@ -132,6 +138,7 @@ impl Default for HostKeys {
             target_cores: TargetCores::Auto,
             ring_size: 1024,
             tx_ring_size: 1024,
+            tx_bytes_in_flight: 262_144,
             priority: Priority::Auto,
         }
     }

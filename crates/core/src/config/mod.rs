@@ -197,6 +197,7 @@ impl CardFile {
         range("host.queues", usize::from(self.host.queues), 1, 256)?;
         power_of_two("host.ring_size", self.host.ring_size)?;
         power_of_two("host.tx_ring_size", self.host.tx_ring_size)?;
+        range("host.tx_bytes_in_flight", self.host.tx_bytes_in_flight as usize, 1514, 1 << 30)?;
         range("interrupt.rx_usecs", self.interrupt.rx_usecs as usize, 0, 1_000_000)?;
         range("interrupt.poll_usecs", self.interrupt.poll_usecs as usize, 0, 1_000_000)?;
         self.pool.validate().map_err(|error| match &error {
@@ -398,14 +399,27 @@ fn filters(source: &Arc<Source>, root: &DeTable<'_>) -> Result<Vec<Section>, Con
 }
 
 fn host(source: &Arc<Source>, root: &DeTable<'_>) -> Result<HostSection, ConfigError> {
-    const OWN: [&str; 5] = ["queues", "target_cores", "ring_size", "tx_ring_size", "priority"];
-    const COMMON: &[&str] =
-        &["queues", "target_cores", "ring_size", "tx_ring_size", "priority", "attachment"];
+    const COMMON: &[&str] = &[
+        "queues",
+        "target_cores",
+        "ring_size",
+        "tx_ring_size",
+        "tx_bytes_in_flight",
+        "priority",
+        "attachment",
+    ];
     let table = table_of(source, root, "host")?.cloned().unwrap_or_default();
-    let keys = select(&table, |key| OWN.contains(&key));
-    let HostKeys { queues, target_cores, ring_size, tx_ring_size, priority } =
-        read(source, "host", keys)?;
+    let keys = select(&table, |key| key != "attachment" && COMMON.contains(&key));
+    let keys: HostKeys = read(source, "host", keys)?;
     let path = "host".into();
     let attachment = Section::of(source, &table, path, COMMON, "attachment", Some("app"))?;
-    Ok(HostSection { queues, target_cores, ring_size, tx_ring_size, priority, attachment })
+    Ok(HostSection {
+        queues: keys.queues,
+        target_cores: keys.target_cores,
+        ring_size: keys.ring_size,
+        tx_ring_size: keys.tx_ring_size,
+        tx_bytes_in_flight: keys.tx_bytes_in_flight,
+        priority: keys.priority,
+        attachment,
+    })
 }

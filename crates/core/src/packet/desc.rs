@@ -83,7 +83,8 @@ pub struct Descriptor {
     time_high: u16,
     /// The wire it came in on, or is to leave by.
     pub wire: u8,
-    reserved: u8,
+    /// Meaningful if the flag `FROM_HOST` is set.
+    tx_queue: u8,
     /// The RSS hash; meaningful if `rss_type` is not `None`.
     pub rss_hash: u32,
     /// A value functions may pass on (the kernel's skb mark).
@@ -110,6 +111,7 @@ const _: () = {
     assert!(offset_of!(Descriptor, time_low) == ORIGIN * 8);
     assert!(offset_of!(Descriptor, time_high) == ORIGIN * 8 + 4);
     assert!(offset_of!(Descriptor, wire) == ORIGIN * 8 + 6);
+    assert!(offset_of!(Descriptor, tx_queue) == ORIGIN * 8 + 7);
     assert!(offset_of!(Descriptor, rss_hash) == HASH * 8);
     assert!(offset_of!(Descriptor, mark) == HASH * 8 + 4);
     assert!(offset_of!(Descriptor, packet_type) == KIND * 8);
@@ -126,12 +128,14 @@ const HASH: usize = 2;
 const KIND: usize = 3;
 
 // flags: bit 0 chained · 1-2 checksum · 3-4 GSO type · 5-6 VLAN count · 7 parsed · 8-11 RSS type
+//        12 from host
 const CHAINED: u16 = 1;
 const CHECKSUM_SHIFT: u16 = 1;
 const GSO_SHIFT: u16 = 3;
 const VLAN_SHIFT: u16 = 5;
 const PARSED: u16 = 1 << 7;
 const RSS_SHIFT: u16 = 8;
+const FROM_HOST: u16 = 1 << 12;
 
 impl Descriptor {
     /// The packet's bytes; of a chained packet, those of its first segment.
@@ -248,6 +252,26 @@ impl Descriptor {
     pub fn set_received_at(&mut self, now: Time) {
         let word = &mut pool::words_mut(self)[ORIGIN];
         *word = *word >> 48 << 48 | now.as_nanos() & ((1 << 48) - 1);
+    }
+
+    /// The tx ring that the packet was taken from last; `None` if from none.
+    #[inline]
+    pub fn tx_queue(&self) -> Option<u8> {
+        (self.flags & FROM_HOST != 0).then_some(self.tx_queue)
+    }
+
+    /// Says that the packet is the card's own.
+    #[inline]
+    pub fn clear_tx_queue(&mut self) {
+        pool::words_mut(self)[KIND] &= !(u64::from(FROM_HOST) << 16);
+    }
+
+    /// Says that the packet was taken from the tx ring of this queue.
+    #[inline]
+    pub fn set_tx_queue(&mut self, queue: u8) {
+        let words = pool::words_mut(self);
+        words[ORIGIN] = words[ORIGIN] << 8 >> 8 | u64::from(queue) << 56;
+        words[KIND] |= u64::from(FROM_HOST) << 16;
     }
 
     /// Parses the packet's headers and keeps what was found in the descriptor.

@@ -11,6 +11,7 @@ use picnic_core::function::Function;
 use picnic_core::ledger::{DropReason, LedgerTotals, Stage};
 use picnic_core::out::Out;
 use picnic_core::packet::burst::Burst;
+use picnic_core::packet::desc::GsoType;
 use picnic_core::port::{Receiver, Transmitter, WirePort};
 use picnic_core::registry::{BuildContext, Component, Entry};
 use picnic_core::resident::Resident;
@@ -101,6 +102,10 @@ pub struct WireState {
     /// Packets it still takes for transmission; `None` for no limit.
     pub tx_room: Option<usize>,
     pub sent: Vec<Vec<u8>>,
+    /// Packets longer than this arrive as super-frames; 0 for none.
+    pub large: usize,
+    /// Whether super-frames may be sent; asked when the card is built.
+    pub super_frames: bool,
 }
 
 pub type Wire = Arc<Mutex<WireState>>;
@@ -121,7 +126,12 @@ impl WirePort for ScriptWire {
                 state.incoming.push_front(frame);
                 return;
             }
-            rx.push_bytes(&frame);
+            if state.large == 0 || frame.len() <= state.large {
+                rx.push_bytes(&frame);
+            } else if let Some(mut packet) = rx.pool().packet(&frame) {
+                packet.set_gso(GsoType::Tcp4, 1448);
+                rx.push(packet);
+            }
         }
     }
 
@@ -135,6 +145,10 @@ impl WirePort for ScriptWire {
             state.tx_room = state.tx_room.map(|room| room - 1);
             tx.sent(packet);
         }
+    }
+
+    fn takes_super_frames(&self) -> bool {
+        lock(&self.0).super_frames
     }
 
     fn is_patient(&self) -> bool {
@@ -239,8 +253,13 @@ pub struct Bench {
 impl Bench {
     /// A card of `wires` wires and these chains; `text` holds the rest of the card file.
     pub fn new(text: &str, wires: usize, rx: Functions, tx: Functions) -> Self {
+        Bench::with_wires(text, (0..wires).map(|_| Wire::default()).collect(), rx, tx)
+    }
+
+    /// The same, with these wires.
+    pub fn with_wires(text: &str, wires: Vec<Wire>, rx: Functions, tx: Functions) -> Self {
         let mut card = String::from(text);
-        card.push_str(&"\n[[wire]]\nport = \"generator\"\n".repeat(wires));
+        card.push_str(&"\n[[wire]]\nport = \"generator\"\n".repeat(wires.len()));
         card.push_str(&"\n[[rx]]\nfunction = \"slot\"\n".repeat(rx.len().max(1)));
         card.push_str(&"\n[[tx]]\nfunction = \"slot\"\n".repeat(tx.len()));
         let file = CardFile::parse(&card, None).unwrap();
@@ -251,7 +270,6 @@ impl Bench {
             fault: no_fault,
             resident: |_| Ok(RESIDENT.take()),
         };
-        let wires: Vec<Wire> = (0..wires).map(|_| Wire::default()).collect();
         let host = Host::default();
         let mut substitute =
             Substitute { wires: &wires, host: &host, rx: rx.into(), tx: tx.into() };

@@ -185,10 +185,9 @@ impl Card {
             }
             ring.release();
         }
-        for wire in 0..self.doors.wires.len() {
-            while let Some(packet) = self.doors.wires[wire].pop_front() {
-                see(&mut self.doors, packet, Door::Wire(wire as u8));
-            }
+        while let Some(packet) = self.doors.backlog.take() {
+            let wire = packet.wire;
+            see(&mut self.doors, packet, Door::Wire(wire));
         }
 
         let card = &self.doors.ledger.card;

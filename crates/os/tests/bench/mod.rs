@@ -5,7 +5,6 @@ use picnic_core::ledger::DropReason;
 use picnic_core::ledger::Ledger;
 use picnic_core::out::Doors;
 use picnic_core::packet::pool::{Pool, PoolConfig};
-use picnic_core::port::Transmitter;
 use picnic_core::resident::{Resident, Turn};
 use picnic_core::stats::WireCounters;
 use picnic_core::time::Time;
@@ -79,27 +78,19 @@ impl Bench {
 
     /// Lets wire `wire` take up to `count` of what waits for it: each is sent unless `refuse`.
     pub fn wire_takes(&mut self, wire: usize, count: usize, refuse: bool) -> Vec<Vec<u8>> {
-        let before = self.doors.wires[wire].len();
-        let ledger = self.doors.ledger.clone();
-        let mut dropped = 0;
-        let mut transmitter = Transmitter::new(
-            &mut self.doors.pool,
-            &mut self.doors.wires[wire],
-            &self.counters,
-            &ledger.card,
-        )
-        .noting(&mut self.doors.progress[wire], &mut dropped);
         let mut frames = Vec::new();
-        for _ in 0..count {
-            let Some(packet) = transmitter.next() else { break };
-            frames.push(packet.data().to_vec());
-            match refuse {
-                true => transmitter.drop(packet, DropReason::WireDown),
-                false => transmitter.sent(packet),
+        let (doors, counters) = (&mut self.doors, &self.counters);
+        doors.serve_wire(wire, self.now, counters, |mut transmitter| {
+            while frames.len() < count
+                && let Some(packet) = transmitter.next()
+            {
+                frames.push(packet.data().to_vec());
+                match refuse {
+                    true => transmitter.drop(packet, DropReason::WireDown),
+                    false => transmitter.sent(packet),
+                }
             }
-        }
-        let after = self.doors.wires[wire].len();
-        self.doors.progress[wire].advance(before - after);
+        });
         if self.doors.is_watched() {
             self.os.attention().raise();
         }
@@ -110,10 +101,8 @@ impl Bench {
     #[track_caller]
     pub fn end(mut self) {
         self.os.stop(self.now, &mut self.doors);
-        for waiting in &mut self.doors.wires {
-            while let Some(packet) = waiting.pop_front() {
-                self.doors.pool.free(packet);
-            }
+        while let Some(packet) = self.doors.backlog.take() {
+            self.doors.pool.free(packet);
         }
         assert_eq!(self.os.attention().held().get(), 0);
         assert_eq!(self.doors.pool.outstanding(), 0);

@@ -53,8 +53,9 @@ use picnic_core::time::Time;
 use queue::{Queue, Read, Written};
 use std::os::fd::BorrowedFd;
 
-/// Empty buffers at hand for each queue.
+/// Empty buffers at hand for each queue: for packets, or for super-frames of some 33 each.
 const FILL: usize = 256;
+const SUPER_FRAME_FILL: usize = 1024;
 
 /// The attachment; its device is made when the first queue is opened.
 #[derive(Debug)]
@@ -99,7 +100,7 @@ impl HostAttachment for Tap {
     }
 
     fn wants_buffers(&self) -> usize {
-        FILL
+        if self.wanted.super_frames { SUPER_FRAME_FILL } else { FILL }
     }
 
     fn wants_real_time(&self) -> bool {

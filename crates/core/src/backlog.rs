@@ -1,0 +1,379 @@
+//! Packets that wait for wires: a lane for each tx queue at each wire, served turn about.
+//!
+//! ```text
+//! tx queue 0 ─▶ lane 0 ─┐ deficit round robin
+//! tx queue 1 ─▶ lane 1 ─┼──▶ ready ─▶ wire          and the same for every other wire
+//! functions  ─▶ lane n ─┘   (a burst)
+//! ```
+//!
+//! * *Fair*: lanes share a wire by bytes, whatever the sizes of their packets (Shreedhar and
+//!   Varghese 1995). A lane may send a quantum a turn.
+//! * *Bounded*: of each tx queue, [`Limits`] say how much may wait for wires. It is asked before
+//!   a packet is taken from its tx ring ([`Backlog::admits`]), so what is beyond it waits with
+//!   the host, as with the kernel's byte queue limits.
+//! * *Apart*: a wire that takes nothing fills its own lanes and holds up those queues only that
+//!   send to it. Of a card with several wires, one that has taken nothing for [`STALL_NS`] is
+//!   *stalled*: what waits for it no longer counts against its queues, so that they go on to the
+//!   other wires, and what exceeds the limits there is dropped as `wire_full`.
+//!
+//! Guarantees: order within a lane is kept; memory is bounded and taken at the start. Packets
+//! that functions send on their own (hairpins) have a lane of their own and are not held back,
+//! but dropped once its limit of packets is reached.
+//!
+//! Source: byte queue limits, linux/Documentation/ABI/testing/sysfs-class-net-queues;
+//! `docs/decisions/010-lanes-between-tx-rings-and-wires.md`.
+
+use crate::ledger::DropReason;
+use crate::out::WireProgress;
+use crate::packet::burst::BURST;
+use crate::packet::desc::{Descriptor, GsoType};
+use crate::stats::SteerCounters;
+use crate::time::Time;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// Bytes a queue may send per turn: the largest frame on an ordinary wire.
+pub const QUANTUM_BYTES: u32 = 1514;
+
+/// A wire that has taken none of what waits for it for so long is stalled, in nanoseconds.
+pub const STALL_NS: u64 = 20_000_000;
+
+/// How much of one tx queue may wait for wires.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Packets; also of those that functions send on their own, for each wire.
+    pub packets: usize,
+    /// Bytes. A packet that is longer may wait alone.
+    pub bytes: u64,
+}
+
+/// Packets and their bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Amount {
+    packets: usize,
+    bytes: u64,
+}
+
+impl Amount {
+    fn add(&mut self, other: Amount) {
+        self.packets += other.packets;
+        self.bytes += other.bytes;
+    }
+
+    fn remove(&mut self, other: Amount) {
+        self.packets -= other.packets;
+        self.bytes -= other.bytes;
+    }
+
+    /// Whether `more` fits beside this.
+    #[inline]
+    fn admits(self, more: Amount, limits: Limits) -> bool {
+        self.packets == 0
+            || (self.packets + more.packets <= limits.packets
+                && self.bytes + more.bytes <= limits.bytes)
+    }
+}
+
+#[derive(Debug, Default)]
+struct Lane {
+    packets: VecDeque<Descriptor>,
+    /// Bytes it may still send in this turn.
+    deficit: u32,
+    /// What waits, here and ready.
+    waiting: Amount,
+}
+
+/// What waits for one wire.
+#[derive(Debug)]
+struct WireLanes {
+    /// By tx queue; the last is for packets of functions.
+    lanes: Vec<Lane>,
+    /// Lanes with packets, whose turn it is in front.
+    turns: VecDeque<u16>,
+    /// The lane in front has had its quantum of this turn.
+    served: bool,
+    /// What the wire is offered, oldest first.
+    ready: VecDeque<Descriptor>,
+    /// Of each of those, its lane and its bytes.
+    tags: VecDeque<(u16, u32)>,
+    waiting: usize,
+    takes_super_frames: bool,
+    stalled: bool,
+    /// When it last took a packet, or had none to take.
+    progress: Time,
+}
+
+/// One tx queue.
+#[derive(Debug)]
+struct TxQueue {
+    /// What of it waits for wires that are not stalled.
+    charged: Amount,
+    counters: Arc<SteerCounters>,
+}
+
+/// All packets that wait for wires.
+#[derive(Debug)]
+pub struct Backlog {
+    wires: Vec<WireLanes>,
+    queues: Vec<TxQueue>,
+    limits: Limits,
+    waiting: usize,
+}
+
+impl Backlog {
+    /// An empty backlog of `wires` wires, for the tx queues that these counters are of.
+    pub fn new(wires: usize, queues: Vec<Arc<SteerCounters>>, limits: Limits) -> Self {
+        let lane = || Lane { packets: VecDeque::with_capacity(limits.packets), ..Lane::default() };
+        let lanes = queues.len() + 1;
+        let wire = || WireLanes {
+            lanes: (0..lanes).map(|_| lane()).collect(),
+            turns: VecDeque::with_capacity(lanes),
+            served: false,
+            ready: VecDeque::with_capacity(BURST),
+            tags: VecDeque::with_capacity(BURST),
+            waiting: 0,
+            takes_super_frames: true,
+            stalled: false,
+            progress: Time::ZERO,
+        };
+        let queue = |counters| TxQueue { charged: Amount::default(), counters };
+        Backlog {
+            wires: (0..wires).map(|_| wire()).collect(),
+            queues: queues.into_iter().map(queue).collect(),
+            limits,
+            waiting: 0,
+        }
+    }
+
+    /// Says that a wire takes super-frames, or that they are to be dropped.
+    pub fn set_super_frames(&mut self, wire: usize, taken: bool) {
+        if let Some(wire) = self.wires.get_mut(wire) {
+            wire.takes_super_frames = taken;
+        }
+    }
+
+    /// Wires.
+    pub fn wires(&self) -> usize {
+        self.wires.len()
+    }
+
+    /// Packets that wait, for all wires.
+    #[inline]
+    pub fn waiting(&self) -> usize {
+        self.waiting
+    }
+
+    /// The packets that wait for a wire: those it is offered, then lane by lane.
+    pub fn waiting_for(&self, wire: usize) -> impl Iterator<Item = &Descriptor> {
+        let wire = self.wires.get(wire).into_iter();
+        wire.flat_map(|wire| {
+            wire.ready.iter().chain(wire.lanes.iter().flat_map(|lane| &lane.packets))
+        })
+    }
+
+    /// Whether a tx queue may have a packet of `bytes` more on its way to the wires, beside
+    /// `packets` of `taken` bytes that have been taken from its ring and are not there yet.
+    #[inline]
+    pub fn admits(&self, queue: usize, packets: usize, taken: u64, bytes: u32) -> bool {
+        let Some(queue) = self.queues.get(queue) else { return true };
+        let mut waiting = queue.charged;
+        waiting.add(Amount { packets, bytes: taken });
+        waiting.admits(Amount { packets: 1, bytes: bytes.into() }, self.limits)
+    }
+
+    /// Puts a packet on the lane of its tx queue at a wire.
+    ///
+    /// # Errors
+    /// The packet, and why it cannot wait.
+    #[inline]
+    pub fn push(&mut self, packet: Descriptor, wire: u8) -> Result<(), (Descriptor, DropReason)> {
+        let Some(wire) = self.wires.get_mut(usize::from(wire)) else {
+            return Err((packet, DropReason::NoSuchWire));
+        };
+        if !wire.takes_super_frames && packet.gso_type() != GsoType::None {
+            return Err((packet, DropReason::SuperFrame));
+        }
+        let own = wire.lanes.len() - 1;
+        let index = packet.tx_queue().map_or(own, |queue| usize::from(queue).min(own));
+        let lane = &mut wire.lanes[index];
+        let amount = Amount { packets: 1, bytes: packet.length().into() };
+        if lane.waiting.packets >= self.limits.packets
+            || (wire.stalled && !lane.waiting.admits(amount, self.limits))
+        {
+            return Err((packet, DropReason::WireFull));
+        }
+        if lane.packets.is_empty() {
+            lane.deficit = 0;
+            wire.turns.push_back(index as u16);
+        }
+        lane.packets.push_back(packet);
+        lane.waiting.add(amount);
+        wire.waiting += 1;
+        self.waiting += 1;
+        if !wire.stalled
+            && let Some(queue) = self.queues.get_mut(index)
+        {
+            queue.charge(amount);
+        }
+        Ok(())
+    }
+
+    /// Packets of functions and residents that wait for a wire.
+    pub(crate) fn own_waiting(&self, wire: usize) -> usize {
+        let lane = self.wires.get(wire).and_then(|wire| wire.lanes.last());
+        lane.map_or(0, |lane| lane.waiting.packets)
+    }
+
+    /// Offers a wire what waits for it, a burst at a time, until it leaves some or has all.
+    /// `transmit` takes packets from the front, as many as it likes, and says which of those it
+    /// dropped: bit 0 stands for the first. What leaves of the lane of functions is entered in
+    /// `progress`. A wire that `keeps` packets is asked even if none wait. Returns packets taken,
+    /// `None` if the wire was not asked.
+    #[inline]
+    pub fn serve(
+        &mut self,
+        wire: usize,
+        now: Time,
+        keeps: bool,
+        progress: &mut WireProgress,
+        transmit: impl FnMut(&mut VecDeque<Descriptor>) -> u64,
+    ) -> Option<usize> {
+        let lanes = &mut self.wires[wire];
+        if lanes.waiting == 0 && !keeps {
+            lanes.progress = now;
+            return None;
+        }
+        Some(self.serve_waiting(wire, now, progress, transmit))
+    }
+
+    fn serve_waiting(
+        &mut self,
+        index: usize,
+        now: Time,
+        progress: &mut WireProgress,
+        mut transmit: impl FnMut(&mut VecDeque<Descriptor>) -> u64,
+    ) -> usize {
+        let (mut taken, idle) = (0, self.wires[index].waiting == 0);
+        loop {
+            let wire = &mut self.wires[index];
+            wire.make_ready();
+            let before = wire.ready.len();
+            let dropped = transmit(&mut wire.ready);
+            let gone = before - wire.ready.len();
+            taken += gone;
+            let own = wire.lanes.len() - 1;
+            for place in 0..gone {
+                if self.complete(index) == Some(own) {
+                    progress.advance(dropped >> place & 1 != 0);
+                }
+            }
+            if gone < before || self.wires[index].waiting == 0 {
+                break;
+            }
+        }
+        self.note_progress(index, now, taken != 0 || idle);
+        taken
+    }
+
+    /// The oldest packet offered to a wire has left; its lane.
+    #[inline]
+    fn complete(&mut self, index: usize) -> Option<usize> {
+        let wire = &mut self.wires[index];
+        let (lane, bytes) = wire.tags.pop_front()?;
+        let amount = Amount { packets: 1, bytes: bytes.into() };
+        wire.lanes[usize::from(lane)].waiting.remove(amount);
+        wire.waiting -= 1;
+        self.waiting -= 1;
+        if let Some(queue) = self.queues.get_mut(usize::from(lane)) {
+            if !wire.stalled {
+                queue.discharge(amount);
+            }
+            queue.counters.tx_completed.add(1);
+            queue.counters.tx_completed_bytes.add(amount.bytes);
+        }
+        Some(lane.into())
+    }
+
+    /// Notices that a wire has stalled, or takes packets again.
+    fn note_progress(&mut self, index: usize, now: Time, progress: bool) {
+        // With one wire there is nothing to go on to: what waits, waits with the host.
+        let several = self.wires.len() > 1;
+        let wire = &mut self.wires[index];
+        let stalls = !progress && several && (wire.stalled || now.since(wire.progress) >= STALL_NS);
+        if progress {
+            wire.progress = now;
+        }
+        if stalls == wire.stalled {
+            return;
+        }
+        wire.stalled = stalls;
+        for (lane, queue) in wire.lanes.iter().zip(&mut self.queues) {
+            if stalls {
+                queue.discharge(lane.waiting);
+            } else {
+                queue.charge(lane.waiting);
+            }
+        }
+    }
+
+    /// Takes away a packet that waits, whatever for.
+    pub fn take(&mut self) -> Option<Descriptor> {
+        let index = self.wires.iter().position(|wire| wire.waiting != 0)?;
+        let wire = &mut self.wires[index];
+        wire.make_ready();
+        let packet = wire.ready.pop_front();
+        self.complete(index);
+        packet
+    }
+}
+
+impl TxQueue {
+    #[inline]
+    fn charge(&mut self, amount: Amount) {
+        self.charged.add(amount);
+        self.counters.tx_in_flight_bytes.set(self.charged.bytes);
+    }
+
+    #[inline]
+    fn discharge(&mut self, amount: Amount) {
+        self.charged.remove(amount);
+        self.counters.tx_in_flight_bytes.set(self.charged.bytes);
+    }
+}
+
+impl WireLanes {
+    /// Fills up what the wire is offered, lane by lane, a quantum of bytes each.
+    fn make_ready(&mut self) {
+        while self.ready.len() < BURST
+            && let Some(&index) = self.turns.front()
+        {
+            let lane = &mut self.lanes[usize::from(index)];
+            if !std::mem::replace(&mut self.served, true) {
+                lane.deficit = lane.deficit.saturating_add(QUANTUM_BYTES);
+            }
+            while let Some(packet) = lane.packets.front() {
+                let length = packet.length();
+                if length > lane.deficit {
+                    break;
+                }
+                if self.ready.len() == BURST {
+                    // It goes on with what it has left.
+                    return;
+                }
+                lane.deficit -= length;
+                if let Some(packet) = lane.packets.pop_front() {
+                    self.ready.push_back(packet);
+                    self.tags.push_back((index, length));
+                }
+            }
+            self.turns.pop_front();
+            self.served = false;
+            if lane.packets.is_empty() {
+                // An idle lane saves nothing up.
+                lane.deficit = 0;
+            } else {
+                self.turns.push_back(index);
+            }
+        }
+    }
+}

@@ -1,0 +1,330 @@
+//! The backlog against a model: order, limits, fairness, stalled wires, every packet accounted for.
+
+use picnic_core::backlog::{Backlog, Limits, QUANTUM_BYTES, STALL_NS};
+use picnic_core::ledger::{DropReason, Ledger};
+use picnic_core::out::{Doors, Fate, WireProgress};
+use picnic_core::packet::desc::{Descriptor, GsoType};
+use picnic_core::packet::pool::{Pool, PoolConfig};
+use picnic_core::stats::{SteerCounters, WireCounters};
+use picnic_core::time::Time;
+use proptest::prelude::*;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+const QUEUES: usize = 3;
+const LIMITS: Limits = Limits { packets: 12, bytes: 5000 };
+
+struct Bench {
+    pool: Pool,
+    backlog: Backlog,
+    counters: Vec<Arc<SteerCounters>>,
+    progress: Vec<WireProgress>,
+}
+
+impl Bench {
+    fn new(wires: usize, limits: Limits) -> Self {
+        let config = PoolConfig { buffers: 2048, ..PoolConfig::default() };
+        let (pool, _) = Pool::new(&config, 0).unwrap();
+        let counters: Vec<_> = (0..QUEUES).map(|_| Arc::new(SteerCounters::default())).collect();
+        let progress = (0..wires).map(|_| WireProgress::default()).collect();
+        Bench { pool, backlog: Backlog::new(wires, counters.clone(), limits), counters, progress }
+    }
+
+    /// A packet with a number, of a tx queue, or of a function if that is `QUEUES`.
+    fn packet(&mut self, queue: usize, length: usize, number: u32) -> Descriptor {
+        let mut packet = self.pool.allocate(length).unwrap();
+        packet.mark = number;
+        if queue < QUEUES {
+            packet.set_tx_queue(queue as u8);
+        }
+        packet
+    }
+
+    /// Lets a wire take up to `count` packets; their queue, number and length.
+    fn serve(&mut self, wire: usize, now: Time, count: usize) -> Vec<(usize, u32, u32)> {
+        let (mut seen, pool) = (Vec::new(), &mut self.pool);
+        let progress = &mut self.progress[wire];
+        let taken = self.backlog.serve(wire, now, false, progress, |ready| {
+            let mut dropped = 0;
+            let mut place = 0;
+            while seen.len() < count
+                && let Some(packet) = ready.pop_front()
+            {
+                let queue = packet.tx_queue().map_or(QUEUES, usize::from);
+                seen.push((queue, packet.mark, packet.length()));
+                dropped |= u64::from(packet.mark % 3 == 0) << place;
+                place += 1;
+                pool.free(packet);
+            }
+            dropped
+        });
+        assert_eq!(taken.unwrap_or(0), seen.len());
+        seen
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Op {
+    /// A packet of this queue to this wire, if it is admitted.
+    Send {
+        queue: usize,
+        wire: usize,
+        length: usize,
+    },
+    /// The same, whether admitted or not: a function held it, or made it.
+    Force {
+        queue: usize,
+        wire: usize,
+        length: usize,
+    },
+    Serve {
+        wire: usize,
+        count: usize,
+    },
+    Pass {
+        nanos: u64,
+    },
+    Take,
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let length = prop_oneof![1_usize..100, 1000_usize..2048];
+    let place = (0..QUEUES + 1, 0_usize..3, length);
+    prop_oneof![
+        8 => place.clone().prop_map(|(queue, wire, length)| Op::Send { queue, wire, length }),
+        2 => place.prop_map(|(queue, wire, length)| Op::Force { queue, wire, length }),
+        3 => (0_usize..2, 0_usize..20).prop_map(|(wire, count)| Op::Serve { wire, count }),
+        2 => (0..STALL_NS).prop_map(|nanos| Op::Pass { nanos }),
+        1 => Just(Op::Take),
+    ]
+}
+
+/// What the model knows of a wire.
+#[derive(Default)]
+struct Wire {
+    lanes: [VecDeque<(u32, u32)>; QUEUES + 1],
+    stalled: bool,
+    progress: Time,
+}
+
+impl Wire {
+    fn waiting(&self) -> usize {
+        self.lanes.iter().map(VecDeque::len).sum()
+    }
+
+    fn bytes(&self, queue: usize) -> u64 {
+        self.lanes[queue].iter().map(|&(_, length)| u64::from(length)).sum()
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..Default::default() })]
+
+    /// Wires 0 and 1 are there, wire 2 is not.
+    #[test]
+    fn it_does_what_the_model_does(ops in prop::collection::vec(op(), 1..300)) {
+        let mut bench = Bench::new(2, LIMITS);
+        let mut wires = [Wire::default(), Wire::default()];
+        let (mut number, mut now) = (0, Time::ZERO);
+        for op in ops {
+            let charged = |wires: &[Wire; 2], queue: usize| {
+                let counted = wires.iter().filter(|wire| !wire.stalled);
+                counted.fold((0, 0), |(packets, bytes), wire| {
+                    (packets + wire.lanes[queue].len(), bytes + wire.bytes(queue))
+                })
+            };
+            match op {
+                Op::Send { queue, wire, length } | Op::Force { queue, wire, length } => {
+                    let (packets, bytes) = charged(&wires, queue.min(QUEUES));
+                    let admits = queue == QUEUES || packets == 0
+                        || (packets < LIMITS.packets && bytes + length as u64 <= LIMITS.bytes);
+                    let found = bench.backlog.admits(queue, 0, 0, length as u32);
+                    prop_assert_eq!(found, admits, "{} packets, {} bytes", packets, bytes);
+                    if !admits && matches!(op, Op::Send { .. }) {
+                        continue;
+                    }
+                    number += 1;
+                    let packet = bench.packet(queue, length, number);
+                    let expected = match wires.get(wire) {
+                        None => Some(DropReason::NoSuchWire),
+                        Some(wire) => {
+                            let (packets, bytes) = (wire.lanes[queue].len(), wire.bytes(queue));
+                            let more = bytes + length as u64 > LIMITS.bytes && packets != 0;
+                            let full = packets >= LIMITS.packets || (wire.stalled && more);
+                            full.then_some(DropReason::WireFull)
+                        }
+                    };
+                    match bench.backlog.push(packet, wire as u8) {
+                        Ok(()) => {
+                            prop_assert_eq!(expected, None);
+                            wires[wire].lanes[queue].push_back((number, length as u32));
+                        }
+                        Err((packet, reason)) => {
+                            prop_assert_eq!((packet.mark, Some(reason)), (number, expected));
+                            bench.pool.free(packet);
+                        }
+                    }
+                }
+                Op::Serve { wire, count } => {
+                    let model = &mut wires[wire];
+                    let was = model.waiting();
+                    let taken = bench.serve(wire, now, count);
+                    prop_assert_eq!(taken.len(), was.min(count));
+                    for (queue, number, length) in taken.iter().copied() {
+                        let expected = model.lanes[queue].pop_front();
+                        prop_assert_eq!(expected, Some((number, length)), "order of a lane");
+                    }
+                    if was == 0 || !taken.is_empty() {
+                        model.progress = now;
+                    }
+                    if was != 0 {
+                        let late = now.since(model.progress) >= STALL_NS;
+                        model.stalled = taken.is_empty() && (model.stalled || late);
+                    }
+                }
+                Op::Pass { nanos } => now = now + nanos,
+                Op::Take => {
+                    if let Some(packet) = bench.backlog.take() {
+                        let queue = packet.tx_queue().map_or(QUEUES, usize::from);
+                        let found = (packet.mark, packet.length());
+                        let heads = wires.iter_mut().map(|wire| &mut wire.lanes[queue]);
+                        let mut heads = heads.filter(|lane| lane.front() == Some(&found));
+                        prop_assert!(heads.next().and_then(VecDeque::pop_front).is_some());
+                        bench.pool.free(packet);
+                    }
+                }
+            }
+            let waiting: usize = wires.iter().map(Wire::waiting).sum();
+            prop_assert_eq!(bench.backlog.waiting(), waiting);
+            prop_assert_eq!(bench.pool.outstanding(), waiting);
+            for (queue, counters) in bench.counters.iter().enumerate() {
+                prop_assert_eq!(counters.tx_in_flight_bytes.get(), charged(&wires, queue).1);
+            }
+        }
+        while let Some(packet) = bench.backlog.take() {
+            bench.pool.free(packet);
+        }
+        prop_assert_eq!(bench.pool.outstanding(), 0);
+        for counters in &bench.counters {
+            prop_assert_eq!(counters.tx_in_flight_bytes.get(), 0);
+        }
+    }
+
+    /// Lanes that always have packets are never further apart than a quantum and two packets,
+    /// whatever their sizes, those of functions included; and none starves.
+    #[test]
+    fn lanes_share_a_wire_by_bytes(
+        lengths in prop::collection::vec(prop_oneof![Just(60_usize), Just(1514), 60_usize..2048], 4),
+        takes in prop::collection::vec(1_usize..100, 50),
+    ) {
+        let limits = Limits { packets: 100, bytes: 1 << 30 };
+        let mut bench = Bench::new(1, limits);
+        let (mut number, mut waiting, mut bytes) = (0, [0; QUEUES + 1], [0_u64; QUEUES + 1]);
+        let longest = *lengths.iter().max().unwrap() as u64;
+        for count in takes {
+            for queue in 0..=QUEUES {
+                while waiting[queue] < 100 {
+                    number += 1;
+                    let packet = bench.packet(queue, lengths[queue], number);
+                    bench.backlog.push(packet, 0).unwrap();
+                    waiting[queue] += 1;
+                }
+            }
+            // No more than a lane has besides what is ready already.
+            for (queue, _, length) in bench.serve(0, Time::ZERO, count.min(30)) {
+                waiting[queue] -= 1;
+                bytes[queue] += u64::from(length);
+                let (least, most) = (bytes.iter().min().unwrap(), bytes.iter().max().unwrap());
+                let bound = u64::from(QUANTUM_BYTES) + 2 * longest;
+                prop_assert!(most - least <= bound, "{:?} of {:?}", bytes, lengths);
+            }
+        }
+        while let Some(packet) = bench.backlog.take() {
+            bench.pool.free(packet);
+        }
+    }
+}
+
+#[test]
+fn a_super_frame_waits_for_no_wire_that_cannot_take_it() {
+    let mut bench = Bench::new(2, LIMITS);
+    bench.backlog.set_super_frames(1, false);
+    for (wire, reason) in [(0, None), (1, Some(DropReason::SuperFrame))] {
+        let mut packet = bench.packet(0, 100, 1);
+        packet.set_gso(GsoType::Tcp4, 50);
+        let refused = bench.backlog.push(packet, wire).err().map(|(packet, reason)| {
+            bench.pool.free(packet);
+            reason
+        });
+        assert_eq!(refused, reason);
+    }
+    assert_eq!(bench.serve(0, Time::ZERO, 9).len(), 1);
+}
+
+#[test]
+fn a_packet_longer_than_the_limit_waits_alone() {
+    let mut bench = Bench::new(1, Limits { packets: 12, bytes: 1514 });
+    assert!(bench.backlog.admits(0, 0, 0, 65_000));
+    assert!(!bench.backlog.admits(0, 1, 60, 1500), "what was taken before counts");
+    let packet = bench.packet(0, 2000, 1);
+    bench.backlog.push(packet, 0).unwrap();
+    assert!(!bench.backlog.admits(0, 0, 0, 1) && bench.backlog.admits(1, 0, 0, 1));
+    bench.serve(0, Time::ZERO, 1);
+    assert!(bench.backlog.admits(0, 0, 0, 65_000));
+}
+
+#[test]
+fn the_fate_of_a_watched_packet_is_its_own_whatever_else_leaves() {
+    let config = PoolConfig { buffers: 512, ..PoolConfig::default() };
+    let (pool, _) = Pool::new(&config, 0).unwrap();
+    let ledger = Arc::new(Ledger::new(0));
+    let mut doors = Doors::new(pool, Vec::new(), 1, 64, ledger);
+    let counters = (0..QUEUES).map(|_| Arc::default()).collect();
+    doors.backlog = Backlog::new(1, counters, Limits { packets: 64, bytes: 1 << 30 });
+    let (mut watched, wire) = (Vec::new(), WireCounters::default());
+    for number in 0..80_u32 {
+        let mut packet = doors.pool.allocate(60 + number as usize * 7).unwrap();
+        packet.mark = number;
+        packet.set_tx_queue((number % 3) as u8);
+        match number % 4 {
+            // Taken from a tx ring or not: who watches has it in the card's own lane.
+            0 => watched.push((number, doors.transmit_watched(packet, 0).unwrap())),
+            1 => doors.transmit(packet, 0),
+            _ => {
+                packet.clear_tx_queue();
+                doors.transmit(packet, 0);
+            }
+        }
+    }
+    let refused = doors.pool.allocate(60).unwrap();
+    assert_eq!(doors.transmit_watched(refused, 1), Err(DropReason::NoSuchWire));
+    let mut gone = Vec::new();
+    while doors.waiting_for_wires() != 0 {
+        let mut room = 7;
+        doors.serve_wire(0, Time::ZERO, &wire, |mut tx| {
+            while room != 0
+                && let Some(packet) = tx.next()
+            {
+                room -= 1;
+                gone.push(packet.mark);
+                // Every third is dropped.
+                if packet.mark % 3 == 0 {
+                    tx.drop(packet, DropReason::Oversize);
+                } else {
+                    tx.sent(packet);
+                }
+            }
+        });
+        for &(number, watch) in &watched {
+            let expected = match gone.contains(&number) {
+                false => Fate::Waiting,
+                true if number % 3 == 0 => Fate::Dropped,
+                true => Fate::Sent,
+            };
+            assert_eq!(doors.progress[0].fate(watch), expected, "{number}");
+        }
+    }
+    watched.iter().for_each(|&(_, watch)| doors.progress[0].forget(watch));
+    assert!(!doors.is_watched());
+    assert_eq!(doors.pool.outstanding(), 0);
+}
