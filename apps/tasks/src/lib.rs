@@ -1,6 +1,16 @@
-//! Tasks for NIC OS that card files can name.
+//! Tasks for NIC OS that card files can name: one file each, and [`registry::TASKS`].
+//!
+//! ```
+//! use picnic_core::config::CardFile;
+//! let text = "[[task]]\ntask = \"heartbeat\"\nperiod_us = 1000\n";
+//! let card = CardFile::parse(text, None).unwrap();
+//! assert!(picnic_os::config::build(&card, picnic_tasks::registry::TASKS).unwrap().is_some());
+//! ```
 
 #![forbid(unsafe_code)]
 
+pub mod busy;
 pub mod graphs;
+pub mod heartbeat;
+pub mod registry;
 pub mod scrub;

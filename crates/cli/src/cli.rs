@@ -49,6 +49,10 @@ pub(crate) enum Command {
     Ports(ComponentsArgs),
     /// List the host attachments that [host] can name
     Attachments(ComponentsArgs),
+    /// List the schedulers that [os] can name
+    Schedulers(ComponentsArgs),
+    /// List the tasks that [[task]] can name
+    Tasks(ComponentsArgs),
     /// Put the card in front of unmodified programs, and show what comes of it (root)
     Demo(DemoArgs),
     /// Say what this machine can and cannot do, why, and what mends it

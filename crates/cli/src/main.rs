@@ -15,6 +15,7 @@ mod control;
 mod failure;
 mod live;
 mod output;
+mod registries;
 mod signals;
 mod summary;
 mod template;

@@ -4,6 +4,7 @@ use crate::output::{self, Column, count, nanoseconds, percent, rate, ratio};
 use picnic_core::ledger::LedgerTotals;
 use picnic_host::instrument::TraceReport;
 use picnic_host::report::Report;
+use picnic_os::report::OsReport;
 use std::fmt::Write;
 
 /// The report as text.
@@ -22,6 +23,10 @@ pub(crate) fn text(name: &str, report: &Report, trace: Option<&TraceReport>) -> 
     if !report.functions.is_empty() || !report.tx_functions.is_empty() {
         text.push('\n');
         text.push_str(&functions(report));
+    }
+    if let Some(os) = &report.os {
+        text.push('\n');
+        text.push_str(&tasks(os));
     }
     text.push('\n');
     let mut line = |name: &str, value: String| {
@@ -137,6 +142,54 @@ fn functions(report: &Report) -> String {
     )
 }
 
+/// NIC OS and its tasks.
+fn tasks(os: &OsReport) -> String {
+    let time = |ns: Option<f64>| nanoseconds(ns.map(|ns| ns.round() as u64));
+    let rows = os.tasks.iter().map(|task| {
+        vec![
+            task.task.to_string(),
+            task.name.clone(),
+            format!("{:?}", task.state).to_lowercase(),
+            task.period_ns.map_or_else(|| "-".into(), |ns| nanoseconds(Some(ns))),
+            count(task.segments),
+            count(task.overruns),
+            count(task.completed),
+            count(task.deadline_misses),
+            time(task.response_ns.mean_ns),
+            time(task.response_ns.stddev_ns),
+            nanoseconds(task.response_ns.p99_ns),
+            nanoseconds(task.jitter_ns.p99_ns),
+        ]
+    });
+    let columns = [
+        Column::Number("task"),
+        Column::Text("name"),
+        Column::Text("state"),
+        Column::Number("period"),
+        Column::Number("segments"),
+        Column::Number("overruns"),
+        Column::Number("done"),
+        Column::Number("late"),
+        Column::Number("response"),
+        Column::Number("deviation"),
+        Column::Number("p99"),
+        Column::Number("jitter p99"),
+    ];
+    let (decisions, idle) = (count(os.decisions), count(os.idle_decisions));
+    let arena = &os.memory.arena;
+    let mut text = output::table(&columns, rows);
+    // Writing to a string does not fail.
+    let _ = writeln!(
+        text,
+        " NIC OS: {}, {decisions} decisions, {idle} of them to idle; at most {} of {} bytes of \
+         the arena used",
+        os.scheduler,
+        count(arena.high_water_bytes as u64),
+        count(arena.arena_bytes as u64),
+    );
+    text
+}
+
 /// What must hold at the end of every run.
 ///
 /// # Errors
@@ -212,6 +265,7 @@ mod tests {
                 wakeups: 7,
             },
             target_cores: Vec::new(),
+            os: None,
             notes: vec!["something to know".into()],
         }
     }

@@ -128,7 +128,7 @@ pub(crate) fn card(
          \n# Where packets go to. See `picnic attachments`.\n[host]\n{}{}\
          \n# When target cores are interrupted.\n[interrupt]\n{}\
          \n# What is kept away from the borrowed core. See `picnic isolate`.\n[isolation]\n{}\
-         \n# How the running card is spoken to: `picnic ctl`, `picnic top`.\n[control]\n{}{}",
+         \n# How the running card is spoken to: `picnic ctl`, `picnic top`.\n[control]\n{}{}{}{}",
         keys("card"),
         keys("pool"),
         wire.explained(),
@@ -140,7 +140,33 @@ pub(crate) fn card(
         keys("isolation"),
         keys("control"),
         switched_off("A pcapng file of the packets at some stages", "[trace]", trace),
+        switched_off(
+            "NIC OS, which runs tasks on the borrowed core; see `picnic schedulers`",
+            "[os]",
+            &[&[name_key("scheduler", "edf-plus")], listed("os").as_slice()].concat(),
+        ),
+        switched_off(
+            "A task, one [[task]] for each; see `picnic tasks`",
+            "[[task]]",
+            &[&[name_key("task", "heartbeat")], listed("task").as_slice()].concat(),
+        ),
     )
+}
+
+/// The keys of a common section.
+fn listed(name: &str) -> Vec<KeyHelp> {
+    let sections = common_sections().into_iter();
+    sections.filter(|(section, _)| *section == name).flat_map(|(_, keys)| keys).collect()
+}
+
+/// The key that names a component.
+fn name_key(key: &str, name: &str) -> KeyHelp {
+    KeyHelp {
+        name: key.into(),
+        r#type: "string".into(),
+        default: format!("\"{name}\""),
+        help: "Its name.".into(),
+    }
 }
 
 /// A section that the built-in card does not have.

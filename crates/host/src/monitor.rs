@@ -194,6 +194,7 @@ impl Monitor {
                     priority_yields: target.yields.get(),
                 })
                 .collect(),
+            os: None,
             notes: self.placement.warnings.clone(),
         }
     }

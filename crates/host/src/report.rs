@@ -3,6 +3,7 @@
 //! Fields carry their unit as suffix. `latency_ns` is from wire to target routine.
 
 use picnic_core::ledger::LedgerTotals;
+use picnic_os::report::OsReport;
 use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::BTreeMap;
 
@@ -36,6 +37,9 @@ pub struct Report {
     pub borrowed_core: CoreReport,
     /// The target cores.
     pub target_cores: Vec<TargetCoreReport>,
+    /// NIC OS; left out if the card has none, and while it runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub os: Option<OsReport>,
     /// What the user should know.
     pub notes: Vec<String>,
 }

@@ -18,13 +18,17 @@ use crate::undo::{Machine, Which, restore_all};
 use picnic_core::config::{CardFile, Priority};
 use picnic_core::doorbell::Doorbell;
 use picnic_core::error::ConfigError;
+use picnic_core::resident::Segment;
 use picnic_core::time::Time;
 use picnic_engine::build::{Assembled, Instrument, NoInstrument, Parts, Registries, assemble};
 use picnic_engine::poll::Card;
 use picnic_engine::swap::Controller;
 use picnic_engine::target::Target;
 use picnic_engine::view::View;
+use picnic_os::executor::Os;
 use picnic_os::filter::{self, Filters};
+use picnic_os::report::OsReport;
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
@@ -44,7 +48,7 @@ pub fn registries() -> Registries {
         wires: picnic_ports::registry::WIRES,
         attachments: picnic_ports::registry::ATTACHMENTS,
         fault: picnic_ports::middleware::fault::wrap,
-        resident: picnic_engine::build::no_resident,
+        resident: |file| picnic_os::config::build(file, &[]),
     }
 }
 
@@ -53,8 +57,16 @@ pub fn registries() -> Registries {
 /// # Errors
 /// What is wrong with it.
 pub fn check(file: &CardFile) -> Result<Placement, HostError> {
+    check_from(file, &registries())
+}
+
+/// As [`check`], for a card that may name what stands in other registries.
+///
+/// # Errors
+/// As [`check`].
+pub fn check_from(file: &CardFile, registries: &Registries) -> Result<Placement, HostError> {
     let placement = place(file, &available())?;
-    Parts::build(file, &registries(), &mut NoInstrument)?;
+    Parts::build(file, registries, &mut NoInstrument)?;
     filter::config::add(&Filters::new(file.host.queues), &file.filters)?;
     crate::instrument::check(file)?;
     Ok(placement)
@@ -108,6 +120,7 @@ struct CardEnd {
     received_for: Time,
     buffers_missing: usize,
     notes: Vec<String>,
+    os: Option<OsReport>,
 }
 
 /// Starts a card.
@@ -260,7 +273,8 @@ fn run_card(
             card.doors().note_depths();
             gauges_due = now + GAUGES_NS;
         }
-        if card.poll(now).is_idle() {
+        let activity = card.poll(now);
+        if activity.is_idle() {
             if card.is_finished() {
                 shared.finished.store(true, Ordering::Release);
             }
@@ -272,6 +286,13 @@ fn run_card(
             idle.busy();
             let then = now;
             now = clock.now();
+            if let Some(Segment { work_ns, .. }) = activity.segment {
+                // The work that the segment stands for; once it is to stop, there is no need.
+                while now.since(then) < work_ns && !shared.phase_is(Phase::Stopping) {
+                    std::hint::spin_loop();
+                    now = clock.now();
+                }
+            }
             times.busy_ns.add(now.since(then));
         }
     }
@@ -286,7 +307,11 @@ fn run_card(
     }
     let buffers_missing = card.finish(clock.now());
     let notes = card.wires().iter().flat_map(|wire| wire.port.report()).collect();
-    CardEnd { received_for, buffers_missing, notes }
+    let os = card.take_resident().and_then(|resident| {
+        let resident: Box<dyn Any> = resident;
+        resident.downcast::<Os>().ok().map(|os| os.report())
+    });
+    CardEnd { received_for, buffers_missing, notes, os }
 }
 
 fn run_target(
@@ -399,6 +424,10 @@ impl Running {
         }
         let mut report = self.monitor.report_over(end.received_for.as_nanos(), &latency);
         report.buffers_missing = end.buffers_missing;
+        if let Some(os) = &end.os {
+            warnings.extend(os.notes.iter().cloned());
+        }
+        report.os = end.os;
         report.notes = warnings;
         Ok(report)
     }

@@ -16,14 +16,17 @@
 //!
 //! Source: NICOS 4.1 to 4.4.
 
+use crate::alloc::Allocator;
 use crate::mailbox::{Mailbox, MailboxSender};
+use crate::memory::{self, Block, HostBlock, MemoryError, MemoryReport, Transfer};
 use crate::net::{self, SendError, Sender, Sending};
 use crate::reply::{self, Reply};
-use crate::shared::Services;
+use crate::shared::{Services, lock};
 use crate::task::YIELDED;
 use crate::task::{AWAITS_RELEASE, CreateError, Program, Request, TaskCell, TaskId, TaskSpec};
 use picnic_core::time::Time;
 use std::fmt;
+use std::ops::Range;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
@@ -38,6 +41,11 @@ impl Nic {
     /// The task's own name.
     pub fn id(&self) -> TaskId {
         self.cell.id
+    }
+
+    /// Whether the task is released by time.
+    pub fn is_periodic(&self) -> bool {
+        self.cell.is_periodic
     }
 
     /// When the segment that runs began.
@@ -115,6 +123,92 @@ impl Nic {
     /// goes into a filter.
     pub fn mailbox(&self, capacity: usize) -> (MailboxSender, Mailbox) {
         self.services().mailbox(capacity)
+    }
+
+    // ------------------------------------------------------------ memory
+
+    /// Memory on the card, aligned to 16 bytes.
+    ///
+    /// # Errors
+    /// There is no room.
+    pub fn allocate(&self, bytes: usize) -> Result<Block, MemoryError> {
+        self.allocate_aligned(bytes, 16)
+    }
+
+    /// Memory on the card, aligned to a power of two up to 4096.
+    ///
+    /// # Errors
+    /// There is no room, or the alignment is none.
+    pub fn allocate_aligned(&self, bytes: usize, align: usize) -> Result<Block, MemoryError> {
+        Block::new(&self.cell.shared, self.cell.id, bytes, align)
+    }
+
+    /// Memory at the host. To be had at set-up: the system may take its time.
+    ///
+    /// # Errors
+    /// All that tasks may have is taken.
+    pub fn allocate_host(&self, bytes: usize) -> Result<HostBlock, MemoryError> {
+        HostBlock::new(&self.cell.shared, bytes)
+    }
+
+    /// Copies bytes of the card to the host, from `at` on. It takes the time of the transfer,
+    /// in which others run.
+    ///
+    /// # Errors
+    /// The bytes leave a block, or one has been released.
+    pub async fn copy_to_host(
+        &self,
+        from: &Block,
+        range: Range<usize>,
+        to: &HostBlock,
+        at: usize,
+    ) -> Result<(), MemoryError> {
+        self.transfer(Transfer { card: from, range, host: to, at }, true).await
+    }
+
+    /// Copies bytes of the host to the card, from `at` on; see [`Nic::copy_to_host`].
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn copy_from_host(
+        &self,
+        from: &HostBlock,
+        at: usize,
+        to: &mut Block,
+        range: Range<usize>,
+    ) -> Result<(), MemoryError> {
+        self.transfer(Transfer { card: to, range, host: from, at }, false).await
+    }
+
+    async fn transfer(&self, transfer: Transfer<'_>, to_host: bool) -> Result<(), MemoryError> {
+        let begun = transfer.begin();
+        self.sleep_ns(*begun.as_ref().unwrap_or(&0)).await;
+        begun?;
+        transfer.end(to_host)
+    }
+
+    /// Gives `bytes` bytes of the arena to an allocator of one's own, which from now on is asked
+    /// by all tasks, until it is uninstalled or this task ends. Blocks stay with the allocator
+    /// that gave them.
+    ///
+    /// # Errors
+    /// There is no room.
+    pub fn install_allocator(
+        &self,
+        bytes: usize,
+        allocator: Box<dyn Allocator>,
+    ) -> Result<(), MemoryError> {
+        memory::install(&self.cell.shared, self.cell.id, bytes, allocator)
+    }
+
+    /// Uninstalls the allocator that this task installed last; whether there was one.
+    pub fn uninstall_allocator(&self) -> bool {
+        memory::uninstall(&self.cell.shared, self.cell.id)
+    }
+
+    /// How memory stands.
+    pub fn memory(&self) -> MemoryReport {
+        lock(&self.cell.shared.memory).report()
     }
 
     // ------------------------------------------------------------ tasks

@@ -29,9 +29,10 @@
 //!
 //! Source: NICOS 4.2 and 4.5.
 
+use crate::admission::{self, Demand, PacketPath};
 use crate::context::Nic;
 use crate::figures::TaskCounters;
-use crate::memory::Memory;
+use crate::memory::{Memory, MemoryReport, TransferCost};
 use crate::net::{Call, Outbox};
 use crate::roster::{Ended, State, Task, VACANT};
 use crate::schedulers::{Decision, Scheduler};
@@ -40,29 +41,17 @@ use crate::task::YIELDED;
 use crate::task::{AWAITS_RELEASE, CreateError, End, Program, Request, TaskCell, TaskId, TaskSpec};
 use crate::ticket::{Candidate, Ticket};
 use crate::timers::Timers;
+use picnic_core::config::{Admission, Overrun};
 use picnic_core::out::Doors;
 use picnic_core::resident::{Attention, Resident, Segment, Turn};
 use picnic_core::stats::Counter;
 use picnic_core::time::Time;
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 use std::any::Any;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
-
-/// What becomes of a task whose segment took longer than its bound.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Overrun {
-    /// It is counted.
-    #[default]
-    Warn,
-    /// It is counted, and the task is killed.
-    Kill,
-}
 
 /// The sizes and policies of a NIC OS.
 #[derive(Clone, Debug)]
@@ -82,6 +71,12 @@ pub struct Settings {
     /// What a decision and a switch may take, in nanoseconds: a segment has overrun when it
     /// took longer than this and its bound together.
     pub switch_ns: u64,
+    /// What becomes of a task with which the set could not be scheduled.
+    pub admission: Admission,
+    /// What the packet path needs, for admission.
+    pub path: PacketPath,
+    /// How long transfers between card and host take.
+    pub transfer: TransferCost,
 }
 
 impl Default for Settings {
@@ -94,6 +89,9 @@ impl Default for Settings {
             host_bytes: 16 << 20,
             overrun: Overrun::Warn,
             switch_ns: 1_000,
+            admission: Admission::Refuse,
+            path: PacketPath { line_rate_pps: 0, receive_room: 1_024, turn_ns: 0 },
+            transfer: TransferCost::default(),
         }
     }
 }
@@ -149,16 +147,34 @@ pub struct Os {
     pub(crate) counters: Arc<OsCounters>,
     overrun: Overrun,
     switch_ns: u64,
+    admission: Admission,
+    path: PacketPath,
+    pub(crate) scheduler_name: String,
+    pub(crate) notes: Vec<String>,
     stopped: bool,
 }
 
 /// Tasks that have ended whose figures are kept.
 const MOST_ENDED: usize = 1024;
+/// Notes that are kept.
+const MOST_NOTES: usize = 16;
+
+/// What a task asks of the core.
+fn demand_of(spec: &TaskSpec) -> Demand {
+    let most = |bounds: &[u64]| bounds.iter().copied().max().unwrap_or(u64::MAX);
+    Demand {
+        name: spec.name.clone(),
+        period_ns: spec.period_ns,
+        invocation_ns: most(&spec.bounds.remaining),
+        segment_ns: most(&spec.bounds.segments),
+        segments: spec.bounds.segments.len() as u64,
+    }
+}
 
 impl Os {
     /// A NIC OS without tasks.
     pub fn new(settings: &Settings, scheduler: Box<dyn Scheduler>) -> Self {
-        let memory = Memory::new(settings.arena_bytes, settings.host_bytes);
+        let memory = Memory::new(settings.arena_bytes, settings.host_bytes, settings.transfer);
         let outbox = Outbox::new(settings.wires, settings.buffer_size);
         let tasks = settings.tasks.max(1);
         Os {
@@ -179,6 +195,10 @@ impl Os {
             counters: Arc::default(),
             overrun: settings.overrun,
             switch_ns: settings.switch_ns,
+            admission: settings.admission,
+            path: settings.path,
+            scheduler_name: "custom".into(),
+            notes: Vec::new(),
             stopped: false,
         }
     }
@@ -212,8 +232,10 @@ impl Os {
         }
         let slot = self.tasks.iter().position(Option::is_none);
         let slot = slot.ok_or(CreateError::TooMany(self.tasks.len()))?;
+        self.admit(&spec)?;
         let id = TaskId(self.next_id);
-        let cell = Arc::new(TaskCell::new(id, slot as u32, self.shared.clone(), spec.bounds));
+        let demand = demand_of(&spec);
+        let cell = Arc::new(TaskCell::new(id, slot as u32, self.shared.clone(), &spec));
         let nic = Nic { cell: cell.clone() };
         let future = catch_unwind(AssertUnwindSafe(|| program(nic)));
         let future = future.map_err(|_| CreateError::Panicked)?;
@@ -233,6 +255,7 @@ impl Os {
             cell,
             future,
             name: spec.name.into(),
+            demand,
             period_ns: spec.period_ns,
             state: if spec.period_ns.is_some() { State::Release } else { State::Waiting },
             suspended: false,
@@ -247,6 +270,31 @@ impl Os {
         self.counters.created.add(1);
         self.shared.attention.raise();
         Ok(id)
+    }
+
+    /// Whether the task may come to those that are there.
+    fn admit(&mut self, spec: &TaskSpec) -> Result<(), CreateError> {
+        let mut demands: Vec<_> =
+            self.tasks.iter().flatten().map(|task| task.demand.clone()).collect();
+        demands.push(demand_of(spec));
+        let (order, discipline) = (self.scheduler.order(), self.scheduler.discipline());
+        let Err(refusal) = admission::admit(&demands, self.path, order, discipline) else {
+            return Ok(());
+        };
+        if self.admission == Admission::Refuse {
+            self.counters.refused.add(1);
+            return Err(CreateError::Refused(refusal.to_string()));
+        }
+        self.counters.overridden.add(1);
+        if self.notes.len() < MOST_NOTES {
+            self.notes.push(format!("admission overridden: {refusal}"));
+        }
+        Ok(())
+    }
+
+    /// How its memory stands.
+    pub fn memory_report(&self) -> MemoryReport {
+        lock(&self.shared.memory).report()
     }
 
     pub(crate) fn slot_of(&self, id: TaskId) -> Option<usize> {

@@ -5,7 +5,7 @@
 
 use hdrhistogram::Histogram;
 use picnic_core::stats::Counter;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Times above this are recorded as this, in nanoseconds.
 const MOST_NS: u64 = 100_000_000_000;
@@ -83,7 +83,7 @@ impl Distribution {
 }
 
 /// A distribution's figures in nanoseconds; null where nothing was recorded.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TimeFigures {
     /// Mean.
     pub mean_ns: Option<f64>,

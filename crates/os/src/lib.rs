@@ -7,22 +7,26 @@
 //! Read in this order: [`task`] (what a task is), [`context`] (what it sees of the
 //! card), [`executor`] (a turn of the borrowed core), [`ticket`] and [`schedulers`],
 //! [`mailbox`] and [`net`] (packets to and from tasks), [`control`] (orders from
-//! outside), [`figures`] (what is recorded).
+//! outside), [`figures`] (what is recorded), [`memory`] and [`alloc`], [`config`]
+//! (from a card file to all of it).
 //!
 //! Source: NICOS, section 4.
 
 #![forbid(unsafe_code)]
 
 pub mod admission;
+pub mod alloc;
+pub mod config;
 pub mod context;
 pub mod control;
 pub mod executor;
 pub mod figures;
 pub mod filter;
 pub mod mailbox;
-mod memory;
+pub mod memory;
 pub mod net;
 mod reply;
+pub mod report;
 pub mod roster;
 pub mod schedulers;
 mod shared;

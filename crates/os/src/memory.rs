@@ -1,13 +1,543 @@
-//! Memory for tasks.
+//! Memory for tasks: on the card, or at the host behind an explicit transfer.
+//!
+//! ```
+//! # use picnic_os::{context::Nic, memory::MemoryError};
+//! async fn keep(nic: Nic) -> Result<(), MemoryError> {
+//!     let mut card = nic.allocate(256)?;
+//!     card.write(0, b"seen on the card")?;
+//!     let host = nic.allocate_host(1 << 20)?;
+//!     nic.copy_to_host(&card, 0..16, &host, 0).await?; // takes its time, others run
+//!     Ok(())
+//! } // both are given back here, or when the task is killed
+//! ```
+//!
+//! Card memory is one arena of fixed size. The boundary tag method gives it out,
+//! until a task installs an allocator of its own: that is given a piece of the
+//! arena, and from then on is asked instead. Host memory is the process's; a task
+//! cannot touch it but by a transfer, whose time is that of a DMA engine with
+//! stated latency and rate: modelled, and said so, in both worlds.
+//!
+//! Guarantees: a block is released once, by its owner's drop or its task's end,
+//! and a handle to it is refused from then on; no access leaves its block; what
+//! cannot be had is an error, never a panic.
+//!
+//! Source: NICOS 4.1.
 
+use crate::alloc::boundary_tag::BoundaryTag;
+use crate::alloc::{Allocator, Figures};
+use crate::shared::{Shared, lock};
 use crate::task::TaskId;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
+/// The largest alignment, and that of the arena.
+const MOST_ALIGN: usize = 4096;
+
+/// Why memory was not given or not reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MemoryError {
+    /// No piece of the arena is large enough.
+    #[error("found no room for {wanted} bytes: {free} are free, {largest} in one piece")]
+    Exhausted {
+        /// Bytes asked for.
+        wanted: usize,
+        /// Bytes that are free.
+        free: usize,
+        /// Bytes of the largest free piece.
+        largest: usize,
+    },
+    /// Not an alignment.
+    #[error("found an alignment of {0}, allowed is a power of two up to {MOST_ALIGN}")]
+    Alignment(usize),
+    /// All of the host memory that tasks may have is taken.
+    #[error("found no room for {wanted} bytes at the host: {left} are left (os.host_bytes)")]
+    HostExhausted {
+        /// Bytes asked for.
+        wanted: usize,
+        /// Bytes left.
+        left: usize,
+    },
+    /// The range leaves the block.
+    #[error("found bytes {start} to {end}, but the block has {length}")]
+    Range {
+        /// Where it starts.
+        start: usize,
+        /// Where it ends.
+        end: usize,
+        /// Bytes of the block.
+        length: usize,
+    },
+    /// Source and target of a transfer differ in length, or the task that had the block ended.
+    #[error("the block has been released")]
+    Released,
+}
+
+/// How long a transfer between card and host takes: modelled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TransferCost {
+    /// Nanoseconds until the first byte is there.
+    pub latency_ns: u64,
+    /// Bytes per microsecond from then on.
+    pub bytes_per_us: u64,
+}
+
+impl Default for TransferCost {
+    /// The order of magnitude of a DMA engine on PCIe: 1 µs, and 8 GB/s.
+    fn default() -> Self {
+        TransferCost { latency_ns: 1_000, bytes_per_us: 8_000 }
+    }
+}
+
+impl TransferCost {
+    /// Nanoseconds for this many bytes.
+    pub fn of(&self, bytes: usize) -> u64 {
+        let rate = u128::from(self.bytes_per_us.max(1));
+        let time_ns = (bytes as u128 * 1_000).div_ceil(rate);
+        self.latency_ns.saturating_add(u64::try_from(time_ns).unwrap_or(u64::MAX))
+    }
+}
+
+/// A piece of the arena with the allocator that gives it out.
+struct Region {
+    /// Where it lies in the arena.
+    bytes: Range<usize>,
+    allocator: Box<dyn Allocator>,
+    blocks: usize,
+    /// Who installed it; none for the arena itself.
+    owner: Option<TaskId>,
+    /// Nothing more is given out from it.
+    retired: bool,
+    /// The region is gone, its bytes given back.
+    gone: bool,
+}
+
+/// A block that is given out.
+struct Live {
+    serial: u64,
+    region: usize,
+    /// Within its region.
+    place: usize,
+    bytes: usize,
+    owner: TaskId,
+}
+
+/// The card's memory, and what is known of the host's.
+pub(crate) struct Memory {
+    arena: Vec<u8>,
+    /// The first region is the whole arena.
+    regions: Vec<Region>,
+    live: Vec<Option<Live>>,
+    vacant: Vec<u32>,
+    serial: u64,
+    host: Arc<HostBudget>,
+    transfer: TransferCost,
+    transfers: u64,
+    transferred_bytes: u64,
+    transfer_ns: u64,
+}
+
+/// How much host memory tasks have.
 #[derive(Debug)]
-pub(crate) struct Memory {}
+struct HostBudget {
+    most: u64,
+    used: AtomicU64,
+    high_water: AtomicU64,
+}
+
+/// The figures of a NIC OS's memory.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct MemoryReport {
+    /// The arena, as its own allocator has it.
+    pub arena: Figures,
+    /// How far the free bytes of the arena are from being in one piece, 0 to 1.
+    pub fragmentation: f64,
+    /// Allocators that tasks have installed and that are still there.
+    pub installed_allocators: usize,
+    /// Blocks that tasks have, from whichever allocator.
+    pub blocks: usize,
+    /// Host memory that tasks have.
+    pub host_used_bytes: u64,
+    /// The most that they had.
+    pub host_high_water_bytes: u64,
+    /// Transfers between card and host.
+    pub transfers: u64,
+    /// Their bytes.
+    pub transferred_bytes: u64,
+    /// The time they took: modelled.
+    pub transfer_modelled_ns: u64,
+}
+
+/// A block's name: its place in the table, and a number no other has.
+#[derive(Clone, Copy, Debug)]
+struct Name {
+    index: u32,
+    serial: u64,
+}
 
 impl Memory {
-    pub(crate) fn new(_arena_bytes: usize, _host_bytes: usize) -> Self {
-        Memory {}
+    pub(crate) fn new(arena_bytes: usize, host_bytes: usize, transfer: TransferCost) -> Self {
+        let mut arena = vec![0; arena_bytes + MOST_ALIGN];
+        let start = arena.as_ptr().align_offset(MOST_ALIGN).min(MOST_ALIGN);
+        let bytes = start..start + arena_bytes;
+        let mut allocator: Box<dyn Allocator> = Box::<BoundaryTag>::default();
+        allocator.reset(&mut arena[bytes.clone()]);
+        let whole =
+            Region { bytes, allocator, blocks: 0, owner: None, retired: false, gone: false };
+        let host = HostBudget {
+            most: host_bytes as u64,
+            used: AtomicU64::new(0),
+            high_water: AtomicU64::new(0),
+        };
+        Memory {
+            arena,
+            regions: vec![whole],
+            live: Vec::new(),
+            vacant: Vec::new(),
+            serial: 0,
+            host: Arc::new(host),
+            transfer,
+            transfers: 0,
+            transferred_bytes: 0,
+            transfer_ns: 0,
+        }
     }
-    pub(crate) fn release_all(&mut self, _task: TaskId) {}
+
+    fn allocate(&mut self, owner: TaskId, bytes: usize, align: usize) -> Result<Name, MemoryError> {
+        // The one installed last is asked; what it has not is not to be had.
+        let region = self.regions.iter().rposition(|region| !region.retired).unwrap_or(0);
+        self.allocate_in(region, owner, bytes, align)
+    }
+
+    fn allocate_in(
+        &mut self,
+        index: usize,
+        owner: TaskId,
+        bytes: usize,
+        align: usize,
+    ) -> Result<Name, MemoryError> {
+        if !align.is_power_of_two() || align > MOST_ALIGN {
+            return Err(MemoryError::Alignment(align));
+        }
+        let region = &mut self.regions[index];
+        let arena = &mut self.arena[region.bytes.clone()];
+        let place = region.allocator.allocate(arena, bytes, align);
+        // An allocator is code of the user's: what it says is looked at.
+        let room = arena.len();
+        let sound = place.filter(|&place| place.checked_add(bytes).is_some_and(|end| end <= room));
+        let Some(place) = sound else {
+            let figures = region.allocator.figures(arena);
+            let (free, largest) = (figures.free_bytes, figures.largest_free_bytes);
+            return Err(MemoryError::Exhausted { wanted: bytes, free, largest });
+        };
+        region.blocks += 1;
+        self.serial += 1;
+        let serial = self.serial;
+        let live = Some(Live { serial, region: index, place, bytes, owner });
+        let index = self.vacant.pop().unwrap_or(self.live.len() as u32);
+        match self.live.get_mut(index as usize) {
+            Some(vacant) => *vacant = live,
+            None => self.live.push(live),
+        }
+        Ok(Name { index, serial })
+    }
+
+    fn find(&self, name: Name) -> Option<&Live> {
+        self.live.get(name.index as usize)?.as_ref().filter(|live| live.serial == name.serial)
+    }
+
+    fn free(&mut self, name: Name) {
+        if self.find(name).is_none() {
+            return;
+        }
+        let Some(live) = self.live[name.index as usize].take() else { return };
+        self.vacant.push(name.index);
+        let region = &mut self.regions[live.region];
+        region.allocator.free(&mut self.arena[region.bytes.clone()], live.place);
+        region.blocks -= 1;
+        self.clear_regions();
+    }
+
+    /// Gives the bytes of retired regions back whose last block has gone.
+    fn clear_regions(&mut self) {
+        let (whole, installed) = self.regions.split_at_mut(1);
+        for region in installed {
+            if region.retired && region.blocks == 0 && !region.gone {
+                region.gone = true;
+                let place = region.bytes.start - whole[0].bytes.start;
+                whole[0].allocator.free(&mut self.arena[whole[0].bytes.clone()], place);
+            }
+        }
+        while self.regions.len() > 1 && self.regions.last().is_some_and(|region| region.gone) {
+            self.regions.pop();
+        }
+    }
+
+    fn install(
+        &mut self,
+        owner: TaskId,
+        bytes: usize,
+        mut allocator: Box<dyn Allocator>,
+    ) -> Result<(), MemoryError> {
+        let whole = &mut self.regions[0];
+        let arena = &mut self.arena[whole.bytes.clone()];
+        let Some(place) = whole.allocator.allocate(arena, bytes, MOST_ALIGN) else {
+            let figures = whole.allocator.figures(arena);
+            let (free, largest) = (figures.free_bytes, figures.largest_free_bytes);
+            return Err(MemoryError::Exhausted { wanted: bytes, free, largest });
+        };
+        let start = whole.bytes.start + place;
+        let bytes = start..start + bytes;
+        allocator.reset(&mut self.arena[bytes.clone()]);
+        let owner = Some(owner);
+        self.regions.push(Region {
+            bytes,
+            allocator,
+            blocks: 0,
+            owner,
+            retired: false,
+            gone: false,
+        });
+        Ok(())
+    }
+
+    /// Retires the allocator that this task installed last; whether there was one.
+    fn uninstall(&mut self, owner: TaskId) -> bool {
+        let mine = |region: &&mut Region| region.owner == Some(owner) && !region.retired;
+        let Some(region) = self.regions.iter_mut().rev().find(mine) else { return false };
+        region.retired = true;
+        self.clear_regions();
+        true
+    }
+
+    /// A task has ended: all its blocks and allocators are released.
+    pub(crate) fn release_all(&mut self, task: TaskId) {
+        for index in 0..self.live.len() {
+            let Some(live) = &self.live[index] else { continue };
+            if live.owner == task {
+                let name = Name { index: index as u32, serial: live.serial };
+                self.free(name);
+            }
+        }
+        while self.uninstall(task) {}
+    }
+
+    /// The bytes of a block, in part.
+    fn bytes(&mut self, name: Name, range: Range<usize>) -> Result<&mut [u8], MemoryError> {
+        let live = self.find(name).ok_or(MemoryError::Released)?;
+        check_range(&range, live.bytes)?;
+        let start = self.regions[live.region].bytes.start + live.place;
+        Ok(&mut self.arena[start + range.start..start + range.end])
+    }
+
+    pub(crate) fn report(&self) -> MemoryReport {
+        let whole = &self.regions[0];
+        let arena = whole.allocator.figures(&self.arena[whole.bytes.clone()]);
+        MemoryReport {
+            arena,
+            fragmentation: arena.fragmentation(),
+            installed_allocators: self.regions.iter().skip(1).filter(|it| !it.gone).count(),
+            blocks: self.live.iter().flatten().count(),
+            host_used_bytes: self.host.used.load(Ordering::Relaxed),
+            host_high_water_bytes: self.host.high_water.load(Ordering::Relaxed),
+            transfers: self.transfers,
+            transferred_bytes: self.transferred_bytes,
+            transfer_modelled_ns: self.transfer_ns,
+        }
+    }
+}
+
+impl fmt::Debug for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Memory").field("report", &self.report()).finish_non_exhaustive()
+    }
+}
+
+fn check_range(range: &Range<usize>, length: usize) -> Result<(), MemoryError> {
+    let (start, end) = (range.start, range.end);
+    if start <= end && end <= length {
+        return Ok(());
+    }
+    Err(MemoryError::Range { start, end, length })
+}
+
+/// Memory on the card; given back when it is dropped.
+pub struct Block {
+    shared: Arc<Shared>,
+    name: Name,
+    length: usize,
+}
+
+impl Block {
+    pub(crate) fn new(
+        shared: &Arc<Shared>,
+        owner: TaskId,
+        bytes: usize,
+        align: usize,
+    ) -> Result<Self, MemoryError> {
+        let name = lock(&shared.memory).allocate(owner, bytes, align)?;
+        Ok(Block { shared: shared.clone(), name, length: bytes })
+    }
+
+    /// Its bytes' number.
+    #[allow(clippy::len_without_is_empty)]
+    pub fn len(&self) -> usize {
+        self.length
+    }
+
+    /// Copies bytes out, from `at` on.
+    ///
+    /// # Errors
+    /// They leave the block, or it has been released.
+    pub fn read(&self, at: usize, into: &mut [u8]) -> Result<(), MemoryError> {
+        let mut memory = lock(&self.shared.memory);
+        into.copy_from_slice(memory.bytes(self.name, at..at.saturating_add(into.len()))?);
+        Ok(())
+    }
+
+    /// Copies bytes in, from `at` on.
+    ///
+    /// # Errors
+    /// They leave the block, or it has been released.
+    pub fn write(&mut self, at: usize, from: &[u8]) -> Result<(), MemoryError> {
+        let mut memory = lock(&self.shared.memory);
+        memory.bytes(self.name, at..at.saturating_add(from.len()))?.copy_from_slice(from);
+        Ok(())
+    }
+
+    /// Works on all its bytes in place. Memory is not to be asked for meanwhile: `body` is to
+    /// be short and to call nothing of the card's.
+    ///
+    /// # Errors
+    /// It has been released.
+    pub fn with<R>(&mut self, body: impl FnOnce(&mut [u8]) -> R) -> Result<R, MemoryError> {
+        let mut memory = lock(&self.shared.memory);
+        Ok(body(memory.bytes(self.name, 0..self.length)?))
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        lock(&self.shared.memory).free(self.name);
+    }
+}
+
+impl fmt::Debug for Block {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Block").field("length", &self.length).finish_non_exhaustive()
+    }
+}
+
+/// Memory at the host, as the host sees it. Cheap to clone; any thread may use it.
+#[derive(Clone, Debug)]
+pub struct HostMemory(Arc<HostBytes>);
+
+#[derive(Debug)]
+struct HostBytes {
+    bytes: Mutex<Box<[u8]>>,
+    length: usize,
+    budget: Arc<HostBudget>,
+}
+
+impl HostMemory {
+    /// Works on its bytes. Transfers wait meanwhile, and with them the borrowed core: `body` is
+    /// to be short.
+    pub fn with<R>(&self, body: impl FnOnce(&mut [u8]) -> R) -> R {
+        body(&mut lock(&self.0.bytes))
+    }
+}
+
+impl Drop for HostBytes {
+    fn drop(&mut self) {
+        self.budget.used.fetch_sub(self.length as u64, Ordering::Relaxed);
+    }
+}
+
+/// Memory at the host, as a task has it: reached by transfers only.
+#[derive(Debug)]
+pub struct HostBlock(HostMemory);
+
+impl HostBlock {
+    pub(crate) fn new(shared: &Shared, bytes: usize) -> Result<Self, MemoryError> {
+        let budget = lock(&shared.memory).host.clone();
+        let wanted = bytes as u64;
+        let take = |used: u64| used.checked_add(wanted).filter(|&sum| sum <= budget.most);
+        let before = budget.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take);
+        let before = before.map_err(|used| MemoryError::HostExhausted {
+            wanted: bytes,
+            left: budget.most.saturating_sub(used) as usize,
+        })?;
+        budget.high_water.fetch_max(before + wanted, Ordering::Relaxed);
+        let memory = HostBytes {
+            bytes: Mutex::new(vec![0; bytes].into_boxed_slice()),
+            length: bytes,
+            budget,
+        };
+        Ok(HostBlock(HostMemory(Arc::new(memory))))
+    }
+
+    /// The same memory for code of the host.
+    pub fn host_side(&self) -> HostMemory {
+        self.0.clone()
+    }
+
+    /// Its bytes' number.
+    #[allow(clippy::len_without_is_empty)]
+    pub fn len(&self) -> usize {
+        self.0.0.length
+    }
+}
+
+/// A transfer that was checked: how long it takes, and then to be made.
+pub(crate) struct Transfer<'a> {
+    pub(crate) card: &'a Block,
+    pub(crate) range: Range<usize>,
+    pub(crate) host: &'a HostBlock,
+    pub(crate) at: usize,
+}
+
+impl Transfer<'_> {
+    /// Checks it and charges for it; the nanoseconds it takes.
+    pub(crate) fn begin(&self) -> Result<u64, MemoryError> {
+        let bytes = self.range.len();
+        check_range(&(self.at..self.at.saturating_add(bytes)), self.host.len())?;
+        let mut memory = lock(&self.card.shared.memory);
+        memory.bytes(self.card.name, self.range.clone())?;
+        let time_ns = memory.transfer.of(bytes);
+        memory.transfers += 1;
+        memory.transferred_bytes += bytes as u64;
+        memory.transfer_ns = memory.transfer_ns.saturating_add(time_ns);
+        Ok(time_ns)
+    }
+
+    /// Makes it, one way or the other.
+    pub(crate) fn end(&self, to_host: bool) -> Result<(), MemoryError> {
+        let mut memory = lock(&self.card.shared.memory);
+        let card = memory.bytes(self.card.name, self.range.clone())?;
+        self.host.0.with(|host| {
+            let host = &mut host[self.at..self.at + card.len()];
+            match to_host {
+                true => host.copy_from_slice(card),
+                false => card.copy_from_slice(host),
+            }
+        });
+        Ok(())
+    }
+}
+
+/// Gives a task an allocator of its own; see `Nic::install_allocator`.
+pub(crate) fn install(
+    shared: &Shared,
+    owner: TaskId,
+    bytes: usize,
+    allocator: Box<dyn Allocator>,
+) -> Result<(), MemoryError> {
+    lock(&shared.memory).install(owner, bytes, allocator)
+}
+
+/// Takes it away again; see `Nic::uninstall_allocator`.
+pub(crate) fn uninstall(shared: &Shared, owner: TaskId) -> bool {
+    lock(&shared.memory).uninstall(owner)
 }

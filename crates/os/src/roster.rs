@@ -4,16 +4,17 @@
 //! in both. A place whose task has ended holds a candidate that is never ready,
 //! until another task takes it.
 
+use crate::admission::Demand;
 use crate::figures::{Distribution, TaskCounters};
 use crate::task::{End, TaskCell, TaskFuture, TaskId};
 use crate::ticket::{Candidate, Ticket};
 use picnic_core::time::Time;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::task::Waker;
 
 /// Where a task stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum State {
     /// It could run.
@@ -54,6 +55,8 @@ pub(crate) struct Task {
     pub(crate) waker: Waker,
     pub(crate) future: TaskFuture,
     pub(crate) name: Arc<str>,
+    /// What it asks of the core, for admission.
+    pub(crate) demand: Demand,
     pub(crate) period_ns: Option<u64>,
     /// Ready, Release or Waiting, whether or not it is suspended.
     pub(crate) state: State,

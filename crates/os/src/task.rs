@@ -191,6 +191,7 @@ pub(crate) const AWAITS_RELEASE: u8 = 2;
 pub(crate) struct TaskCell {
     pub(crate) id: TaskId,
     pub(crate) slot: u32,
+    pub(crate) is_periodic: bool,
     pub(crate) shared: Arc<Shared>,
     bounds: Bounds,
     /// Why it paused.
@@ -209,12 +210,13 @@ pub(crate) struct TaskCell {
 const RELAXED: Ordering = Ordering::Relaxed;
 
 impl TaskCell {
-    pub(crate) fn new(id: TaskId, slot: u32, shared: Arc<Shared>, bounds: Bounds) -> Self {
+    pub(crate) fn new(id: TaskId, slot: u32, shared: Arc<Shared>, spec: &TaskSpec) -> Self {
         let cell = TaskCell {
             id,
             slot,
+            is_periodic: spec.period_ns.is_some(),
             shared,
-            bounds,
+            bounds: spec.bounds.clone(),
             flags: AtomicU8::new(0),
             until: AtomicU64::new(u64::MAX),
             invocation: AtomicU64::new(0),

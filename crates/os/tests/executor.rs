@@ -4,10 +4,11 @@
 mod bench;
 
 use bench::{Bench, Log, edf_plus, micros};
+use picnic_core::config::Overrun;
 use picnic_core::resident::Resident;
 use picnic_core::time::Time;
 use picnic_os::control::Control;
-use picnic_os::executor::{Overrun, Settings};
+use picnic_os::executor::Settings;
 use picnic_os::roster::State;
 use picnic_os::task::{Bounds, CreateError, TaskId, TaskSpec, program};
 use std::sync::Arc;

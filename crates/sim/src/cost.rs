@@ -9,6 +9,7 @@
 //! None of these figures was measured on the machine that runs the simulation;
 //! whatever is derived from them reads "modelled".
 
+use picnic_core::resident::Segment;
 use picnic_engine::poll::Activity;
 use picnic_engine::target::Polled;
 use std::ops::RangeInclusive;
@@ -54,8 +55,17 @@ impl Default for CostModel {
 impl CostModel {
     /// What a turn of the borrowed core costs, doorbells aside.
     pub(crate) fn card(&self, activity: &Activity) -> u64 {
+        if let Some(segment) = &activity.segment {
+            return self.segment(segment);
+        }
         let packets = activity.received + activity.submitted + activity.transmitted;
         (self.card_turn_ns + packets as u64 * self.card_packet_ns).max(1)
+    }
+
+    /// What a segment takes: the work it stands for, or else its bound.
+    pub(crate) fn segment(&self, segment: &Segment) -> u64 {
+        let work_ns = Some(segment.work_ns).filter(|&work_ns| work_ns != 0);
+        work_ns.unwrap_or(segment.model_ns).max(1)
     }
 
     /// What a look at the queues costs, doorbells and the host's work aside.

@@ -3,6 +3,7 @@
 use crate::trace::Trace;
 use hdrhistogram::Histogram;
 use picnic_core::ledger::LedgerTotals;
+use picnic_os::report::OsReport;
 
 /// A card's end.
 #[derive(Clone, Debug)]
@@ -17,6 +18,8 @@ pub struct Outcome {
     pub queues: Vec<QueueOutcome>,
     /// By core, lowest first.
     pub cores: Vec<CoreOutcome>,
+    /// NIC OS; times in it are modelled.
+    pub os: Option<OsReport>,
     /// What happened.
     pub trace: Trace,
 }

@@ -23,6 +23,13 @@ pub enum Happening {
         /// Packets the wires took.
         transmitted: usize,
     },
+    /// The borrowed core ran a segment of a task.
+    Segment {
+        /// The task's place.
+        task: u32,
+        /// Nanoseconds it took.
+        segment_ns: u64,
+    },
     /// A target core looked at its queues.
     TargetTurn {
         /// Packets handed to the host.
@@ -73,6 +80,9 @@ impl fmt::Display for TraceEntry {
             Happening::CardTurn { received, submitted, transmitted } => {
                 write!(f, "card: {received} received, {submitted} submitted, {transmitted} sent")
             }
+            Happening::Segment { task, segment_ns } => {
+                write!(f, "task {task}: a segment of {segment_ns} ns")
+            }
             Happening::TargetTurn { packets, work_ns } => {
                 write!(f, "target: {packets} packets, {work_ns} ns of work")
             }
@@ -111,6 +121,7 @@ impl Trace {
             Happening::Answered { done } => (7, u64::from(done), 0),
             Happening::Stopped => (8, 0, 0),
             Happening::Ended { missing } => (9, missing as u64, 0),
+            Happening::Segment { task, segment_ns } => (10, u64::from(task), segment_ns),
         };
         for word in [time.as_nanos(), core as u64, kind, first, second, digest] {
             self.hash = mix(self.hash.rotate_left(23) ^ mix(word.wrapping_add(1)));

@@ -23,17 +23,20 @@ use picnic_core::port::WirePort;
 use picnic_core::registry::Entry;
 use picnic_core::time::Time;
 use picnic_engine::build::{
-    Assembled, BuildError, Instrument, NoInstrument, Parts, Registries, assemble, no_resident,
+    Assembled, BuildError, Instrument, NoInstrument, Parts, Registries, assemble,
 };
 use picnic_engine::poll::Card;
 use picnic_engine::swap::{Answer, Command, Controller};
 use picnic_engine::target::Target;
 use picnic_engine::view::View;
+use picnic_os::executor::Os;
 use picnic_os::filter::{self, Filters};
+use picnic_os::report::OsReport;
 use picnic_ports::app::App;
 use picnic_ports::generator::Generator;
 use picnic_ports::middleware::fault;
 use picnic_ports::pcap::Pcap;
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -58,7 +61,7 @@ pub fn registries() -> Registries {
         wires: WIRES,
         attachments: ATTACHMENTS,
         fault: fault::wrap,
-        resident: no_resident,
+        resident: |file| picnic_os::config::build(file, &[]),
     }
 }
 
@@ -292,14 +295,18 @@ impl Simulation {
         self.targets.iter_mut().for_each(Target::stop_transmitting);
         let buffers_missing = self.card.finish(self.now);
         self.record(Actor::Card, Happening::Ended { missing: buffers_missing });
-        self.outcome(buffers_missing)
+        let os = self.card.take_resident().and_then(|resident| {
+            let resident: Box<dyn Any> = resident;
+            resident.downcast::<Os>().ok().map(|os| os.report())
+        });
+        self.outcome(buffers_missing, os)
     }
 
     fn targets_are_done(&mut self) -> bool {
         self.targets.iter_mut().all(|target| target.is_resting() && target.is_empty())
     }
 
-    fn outcome(self, buffers_missing: usize) -> Outcome {
+    fn outcome(self, buffers_missing: usize, os: Option<OsReport>) -> Outcome {
         let end_ns = self.now.as_nanos();
         let queues = self.targets.iter().flat_map(|target| target.queues()).map(|queue| {
             let view = &self.view.queues[usize::from(queue.index())];
@@ -328,6 +335,7 @@ impl Simulation {
             buffers_missing,
             queues,
             cores: cores.collect(),
+            os,
             trace: self.trace,
         }
     }

@@ -2,6 +2,7 @@
 
 use crate::card::{Card, CardArgs};
 use crate::output;
+use crate::registries::registries;
 use clap::Args;
 use picnic_core::config::{IsolationLevel, Section};
 use picnic_core::ring::moderation::ModerationMode;
@@ -75,7 +76,8 @@ struct PoolPlan {
 
 pub(crate) fn run(args: &CheckArgs, json: bool) -> anyhow::Result<()> {
     let card = args.card.load()?;
-    let placement = run::check(&card.file).map_err(|error| card.explain_host(error))?;
+    let placement =
+        run::check_from(&card.file, &registries()).map_err(|error| card.explain_host(error))?;
     let plan = Plan::new(&card, placement);
     if json { output::print_json(&plan) } else { output::print(&plan.text()) }
 }

@@ -2,11 +2,12 @@
 
 use crate::failure::Usage;
 use crate::output::{self, Column};
+use crate::registries::{registries, tasks};
 use crate::template::{snippet, toml_value};
 use clap::Args;
 use picnic_core::config::KeyHelp;
 use picnic_core::registry::Entry;
-use picnic_host::run::registries;
+use picnic_os::schedulers::registry::SCHEDULERS;
 use serde::Serialize;
 use serde_json::json;
 
@@ -22,6 +23,8 @@ pub(crate) enum Kind {
     Functions,
     Ports,
     Attachments,
+    Schedulers,
+    Tasks,
 }
 
 impl Kind {
@@ -31,6 +34,8 @@ impl Kind {
             Kind::Functions => "functions",
             Kind::Ports => "ports",
             Kind::Attachments => "attachments",
+            Kind::Schedulers => "schedulers",
+            Kind::Tasks => "tasks",
         }
     }
 
@@ -40,6 +45,8 @@ impl Kind {
             Kind::Functions => "function",
             Kind::Ports => "port",
             Kind::Attachments => "attachment",
+            Kind::Schedulers => "scheduler",
+            Kind::Tasks => "task",
         }
     }
 
@@ -49,6 +56,8 @@ impl Kind {
             Kind::Functions => "[[rx]]",
             Kind::Ports => "[[wire]]",
             Kind::Attachments => "[host]",
+            Kind::Schedulers => "[os]",
+            Kind::Tasks => "[[task]]",
         }
     }
 
@@ -59,6 +68,8 @@ impl Kind {
             Kind::Functions => describe(registries.functions),
             Kind::Ports => describe(registries.wires),
             Kind::Attachments => describe(registries.attachments),
+            Kind::Schedulers => describe(SCHEDULERS),
+            Kind::Tasks => describe(tasks()),
         }
     }
 }

@@ -31,6 +31,8 @@ pub(crate) fn run(cli: &Cli) -> anyhow::Result<()> {
         Command::Functions(args) => components::run(Kind::Functions, args, json),
         Command::Ports(args) => components::run(Kind::Ports, args, json),
         Command::Attachments(args) => components::run(Kind::Attachments, args, json),
+        Command::Schedulers(args) => components::run(Kind::Schedulers, args, json),
+        Command::Tasks(args) => components::run(Kind::Tasks, args, json),
         Command::Demo(args) => demo::run(args, json),
         Command::Doctor => doctor::run(json),
         Command::Lab(args) => lab::run(args, json),

@@ -2,6 +2,7 @@
 
 use crate::card::CardArgs;
 use crate::live::Live;
+use crate::registries::registries;
 use crate::{output, signals, summary};
 use clap::Args;
 use picnic_core::config::CardFile;
@@ -77,7 +78,7 @@ pub(crate) fn run(args: &RunArgs, json: bool) -> anyhow::Result<()> {
     let stop = signals::stop_flag()?;
     if card.file.trace.is_some() {
         // A trace's file is made anew: not for a card that cannot start.
-        run::check(&card.file).map_err(|error| card.explain_host(error))?;
+        run::check_from(&card.file, &registries()).map_err(|error| card.explain_host(error))?;
     }
     // Before anything is touched: a card of this name may be running.
     let doors = Doors::open(&card.file).map_err(|error| card.explain_host(error.into()))?;
@@ -85,7 +86,8 @@ pub(crate) fn run(args: &RunArgs, json: bool) -> anyhow::Result<()> {
     let captures = Captures::default();
     let mut instrument = (tracing.clone(), doors.are_any().then(|| captures.clone()));
     let mut running =
-        run::start_with(&card.file, &mut instrument).map_err(|error| card.explain_host(error))?;
+        run::start_from(&card.file, &registries(), &mut instrument)
+            .map_err(|error| card.explain_host(error))?;
     let server = serve(doors, &mut running, &card.file, &tracing, captures)?;
     let live = match args.quiet {
         true => None,

@@ -2,6 +2,7 @@
 
 use super::control::ControlSection;
 use super::keys::{CardSection, HostKeys, InterruptSection, IsolationSection};
+use super::os::{OsKeys, TaskKeys};
 use crate::packet::pool::PoolConfig;
 use schemars::JsonSchema;
 
@@ -26,6 +27,8 @@ pub fn common_sections() -> Vec<(&'static str, Vec<KeyHelp>)> {
         ("host", keys_of::<HostKeys>()),
         ("interrupt", keys_of::<InterruptSection>()),
         ("isolation", keys_of::<IsolationSection>()),
+        ("os", keys_of::<OsKeys>()),
+        ("task", keys_of::<TaskKeys>()),
         ("control", keys_of::<ControlSection>()),
     ]
 }

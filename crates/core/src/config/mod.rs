@@ -16,6 +16,7 @@
 mod control;
 mod help;
 mod keys;
+mod os;
 mod section;
 
 pub use control::{ControlSection, ControlSocket, MetricsAddress};
@@ -24,6 +25,7 @@ pub use keys::{
     CardSection, CoreChoice, Engine, HostSection, Idle, InterruptSection, IsolationLevel,
     IsolationMethod, IsolationSection, Priority, TargetCores, WireSection,
 };
+pub use os::{Admission, OsKeys, OsSection, Overrun, TaskKeys, TaskSection};
 pub use section::Section;
 
 use crate::error::{ConfigError, PoolError, allowed};
@@ -50,6 +52,8 @@ const MOST_WIRES: usize = 255;
 const MOST_FUNCTIONS: usize = 64;
 /// `[[filter]]` sections; more belong into a file of rules.
 const MOST_FILTERS: usize = 256;
+/// Tasks that a card starts with.
+const MOST_TASKS: usize = 1_024;
 
 /// A whole card file.
 #[derive(Debug)]
@@ -76,6 +80,10 @@ pub struct CardFile {
     pub isolation: IsolationSection,
     /// `[control]`.
     pub control: ControlSection,
+    /// `[os]`, if there is one, or there are tasks.
+    pub os: Option<OsSection>,
+    /// `[[task]]`, in order.
+    pub tasks: Vec<TaskSection>,
     /// `[trace]`, if there is one.
     pub trace: Option<Section>,
     /// The folder that relative paths start from.
@@ -121,7 +129,7 @@ impl CardFile {
             return Err(source.error(None, String::new(), too_long()));
         }
         let root = source.table()?.into_inner();
-        const TOP: [&str; 12] = [
+        const TOP: [&str; 14] = [
             "card",
             "pool",
             "wire",
@@ -132,6 +140,8 @@ impl CardFile {
             "host",
             "interrupt",
             "isolation",
+            "os",
+            "task",
             "control",
             "trace",
         ];
@@ -158,6 +168,8 @@ impl CardFile {
             host: host(&source, &root)?,
             interrupt: read_section(&source, &root, "interrupt")?,
             isolation: read_section(&source, &root, "isolation")?,
+            os: os_section(&source, &root)?,
+            tasks: tasks(&source, &root)?,
             control: read_section(&source, &root, "control")?,
             trace: match table_of(&source, &root, "trace")? {
                 Some(table) => {
@@ -199,6 +211,13 @@ impl CardFile {
         power_of_two("host.tx_ring_size", self.host.tx_ring_size)?;
         range("interrupt.rx_usecs", self.interrupt.rx_usecs as usize, 0, 1_000_000)?;
         range("interrupt.poll_usecs", self.interrupt.poll_usecs as usize, 0, 1_000_000)?;
+        if let Some(os) = &self.os {
+            range("os.tasks", os.keys.tasks, 1, 1_024)?;
+            range("os.arena_bytes", os.keys.arena_bytes, 4_096, 1 << 30)?;
+            range("os.host_bytes", os.keys.host_bytes, 0, 1 << 40)?;
+            range("os.transfer_bytes_per_us", os.keys.transfer_bytes_per_us as usize, 1, 1 << 40)?;
+            range("os.switch_ns", os.keys.switch_ns as usize, 0, 1_000_000_000)?;
+        }
         self.pool.validate().map_err(|error| match &error {
             PoolError::OutOfRange { key, found, low, high, step } => {
                 let allowed = allowed(*low, *high, *step);
@@ -395,6 +414,22 @@ fn filters(source: &Arc<Source>, root: &DeTable<'_>) -> Result<Vec<Section>, Con
         Section::of(source, table, path, &[], "filter", Some("filter"))
     });
     sections.collect()
+}
+
+/// A card with tasks has a NIC OS, be its section left out.
+fn os_section(source: &Arc<Source>, root: &DeTable<'_>) -> Result<Option<OsSection>, ConfigError> {
+    let empty = DeTable::default();
+    let table = match table_of(source, root, "os")? {
+        None if entry(root, "task").is_some() => Some(&empty),
+        table => table,
+    };
+    table.map(|table| os::os(source, table)).transpose()
+}
+
+fn tasks(source: &Arc<Source>, root: &DeTable<'_>) -> Result<Vec<TaskSection>, ConfigError> {
+    let tables = tables_of(source, root, "task", 0..=MOST_TASKS)?.unwrap_or_default();
+    let tables = tables.into_iter().enumerate();
+    tables.map(|(index, table)| os::task(source, table, format!("task[{index}]"))).collect()
 }
 
 fn host(source: &Arc<Source>, root: &DeTable<'_>) -> Result<HostSection, ConfigError> {

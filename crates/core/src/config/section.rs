@@ -83,6 +83,8 @@ impl Section {
         let common: &'static [&'static str] = match kind {
             "function" => &["function"],
             "port" => &["port"],
+            "scheduler" => &["scheduler"],
+            "task" => &["task"],
             "experiment" => &["experiment"],
             _ => &["attachment"],
         };

@@ -16,6 +16,7 @@
 //! Model and Ada", RTSS 1988.
 
 use super::{Decision, Discipline, Scheduler, next_release, to_completion, whole_filler};
+use crate::admission::Order;
 use crate::ticket::Candidate;
 use picnic_core::error::ConfigError;
 use picnic_core::registry::{BuildContext, Component};
@@ -153,6 +154,10 @@ impl Scheduler for Cyclic {
 
     fn discipline(&self) -> Discipline {
         Discipline::Completion
+    }
+
+    fn order(&self) -> Order {
+        Order::Timetable
     }
 
     fn tasks_changed(&mut self, now: Time, tasks: &[Candidate]) {

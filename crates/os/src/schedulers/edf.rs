@@ -9,6 +9,7 @@
 //! Non-Preemptive Scheduling of Periodic and Sporadic Tasks", RTSS 1991.
 
 use super::{Decision, Discipline, Scheduler, next_release, to_completion, whole_filler};
+use crate::admission::Order;
 use crate::ticket::Candidate;
 use picnic_core::error::ConfigError;
 use picnic_core::registry::{BuildContext, Component};
@@ -60,5 +61,9 @@ impl Scheduler for Edf {
 
     fn discipline(&self) -> Discipline {
         Discipline::Completion
+    }
+
+    fn order(&self) -> Order {
+        Order::EarliestDeadline
     }
 }

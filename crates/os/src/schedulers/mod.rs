@@ -18,6 +18,7 @@ pub mod plus;
 pub mod registry;
 pub mod slack;
 
+use crate::admission::Order;
 use crate::ticket::Candidate;
 use picnic_core::time::Time;
 
@@ -48,6 +49,11 @@ pub trait Scheduler: Send {
 
     /// How it lets tasks run, for admission.
     fn discipline(&self) -> Discipline;
+
+    /// By which schedule admission is to judge its tasks.
+    fn order(&self) -> Order {
+        Order::Other
+    }
 
     /// Tasks came, went, or changed their periods or priorities.
     fn tasks_changed(&mut self, _now: Time, _tasks: &[Candidate]) {}

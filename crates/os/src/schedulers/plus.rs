@@ -14,6 +14,7 @@ use super::cyclic::Cyclic;
 use super::edf::Edf;
 use super::slack::{self, SlackPolicy};
 use super::{Discipline, Scheduler};
+use crate::admission::Order;
 use crate::ticket::Candidate;
 use picnic_core::error::ConfigError;
 use picnic_core::registry::{BuildContext, Component};
@@ -49,6 +50,10 @@ impl<S: Scheduler> Scheduler for Plus<S> {
 
     fn discipline(&self) -> Discipline {
         Discipline::Segment
+    }
+
+    fn order(&self) -> Order {
+        self.base.order()
     }
 
     fn tasks_changed(&mut self, now: Time, tasks: &[Candidate]) {

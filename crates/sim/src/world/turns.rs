@@ -27,12 +27,18 @@ impl Simulation {
         let activity = self.card.poll(now);
         if !activity.is_idle() {
             self.idle_since = None;
+        }
+        if activity.received + activity.submitted + activity.transmitted != 0 {
             let happening = Happening::CardTurn {
                 received: activity.received,
                 submitted: activity.submitted,
                 transmitted: activity.transmitted,
             };
             self.record(Actor::Card, happening);
+        }
+        if let Some(segment) = activity.segment {
+            let segment_ns = self.costs.segment(&segment);
+            self.record(Actor::Card, Happening::Segment { task: segment.task, segment_ns });
         }
         while let Some(answer) = self.controller.answer() {
             self.record(Actor::Card, Happening::Answered { done: answer.done });

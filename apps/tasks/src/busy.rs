@@ -1,0 +1,107 @@
+//! busy: work of a stated length, in segments: a load for experiments.
+//!
+//! ```toml
+//! [[task]]
+//! task = "busy"          # periodic: one invocation per release
+//! period_us = 1000
+//! segments_ns = [20_000, 50_000]
+//!
+//! [[task]]
+//! task = "busy"          # not periodic: one invocation after another
+//! segments_ns = [30_000]
+//! pause_us = 500         # from the end of one to the start of the next
+//! ```
+//!
+//! Each segment stands for its nanoseconds: the world lets them pass, on a real
+//! core by working, on a virtual one by the clock. Its bound is as much, unless
+//! `bound_percent` says otherwise, so overruns can be had by asking.
+
+use picnic_core::error::ConfigError;
+use picnic_core::registry::{BuildContext, Component};
+use picnic_os::config::Setup;
+use picnic_os::context::Nic;
+use picnic_os::task::{Bounds, TaskSpec, program};
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+/// The task.
+#[derive(Debug)]
+pub struct Busy;
+
+/// Its keys.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// Nanoseconds of work in each segment of an invocation, each 1 to 1000000000.
+    pub segments_ns: Vec<u64>,
+    /// Bound of a segment in percent of its work.
+    pub bound_percent: u64,
+    /// Microseconds between two invocations of a task that is not periodic; 0: a yield.
+    pub pause_us: u64,
+    /// Invocations after which the task ends; 0: never.
+    pub invocations: u64,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Config { segments_ns: vec![10_000], bound_percent: 100, pause_us: 1_000, invocations: 0 }
+    }
+}
+
+const MOST_SEGMENTS: usize = 256;
+const LONGEST_NS: u64 = 1_000_000_000;
+
+impl Component for Busy {
+    type Product = Setup;
+    type Config = Config;
+    const NAME: &'static str = "busy";
+    const HELP: &'static str = "work of a stated length, in segments: a load to measure with";
+
+    fn build(config: Config, _: &BuildContext) -> Result<Setup, ConfigError> {
+        let count = config.segments_ns.len();
+        if !(1..=MOST_SEGMENTS).contains(&count) {
+            let message = format!("found {count} segments, allowed is 1 to {MOST_SEGMENTS}");
+            return Err(ConfigError::new("segments_ns", message));
+        }
+        let long = config.segments_ns.iter().position(|ns| !(1..=LONGEST_NS).contains(ns));
+        if let Some(index) = long {
+            let found = config.segments_ns[index];
+            let message = format!("found {found}, allowed is 1 to {LONGEST_NS}");
+            return Err(ConfigError::new(format!("segments_ns[{index}]"), message));
+        }
+        let bound = |ns: &u64| ns.saturating_mul(config.bound_percent) / 100;
+        let segments: Vec<u64> = config.segments_ns.iter().map(bound).collect();
+        let remaining = (0..count).map(|index| segments[index..].iter().sum());
+        let bounds = Bounds { remaining: remaining.collect(), segments: segments.into() };
+        let spec = TaskSpec::new(Self::NAME).bounds(bounds);
+        Ok(Setup { spec, program: program(move |nic| work(nic, config)) })
+    }
+}
+
+async fn work(nic: Nic, config: Config) {
+    let is_last = |index: usize| index + 1 == config.segments_ns.len();
+    let mut invocations = 0;
+    loop {
+        for (index, &work_ns) in config.segments_ns.iter().enumerate() {
+            nic.work(work_ns);
+            if !is_last(index) {
+                nic.next_segment(index as u16 + 1);
+                nic.yield_now().await;
+            }
+        }
+        invocations += 1;
+        if invocations == config.invocations {
+            return;
+        }
+        nic.next_segment(0);
+        match nic.is_periodic() {
+            true => nic.next_release().await,
+            false if config.pause_us == 0 => nic.yield_now().await,
+            // From the end of the segment that ends here, as far as its work tells.
+            false => {
+                let last_ns = config.segments_ns.last().copied().unwrap_or(0);
+                nic.sleep_ns(last_ns.saturating_add(config.pause_us.saturating_mul(1_000))).await;
+            }
+        }
+    }
+}

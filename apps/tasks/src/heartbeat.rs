@@ -1,0 +1,86 @@
+//! heartbeat: a frame out of a wire at every release, numbered.
+//!
+//! ```toml
+//! [[task]]
+//! task = "heartbeat"
+//! period_us = 10000
+//! wire = 0
+//! ```
+//!
+//! The frame is Ethernet with a local experimental type (IEEE 802, 0x88b5): six
+//! bytes of target address, six of source, the type, `PICN`, and a number of eight
+//! bytes, big-endian, that grows by one; zeroes up to the length.
+
+use picnic_core::error::ConfigError;
+use picnic_core::registry::{BuildContext, Component};
+use picnic_os::config::Setup;
+use picnic_os::context::Nic;
+use picnic_os::task::{TaskSpec, program};
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+/// The task.
+#[derive(Debug)]
+pub struct Heartbeat;
+
+/// Its keys.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// Number of the wire to send by.
+    pub wire: u8,
+    /// Bytes of the frame, 26 to 1514.
+    pub size: u16,
+    /// Go on only when the wire has taken the frame.
+    pub wait: bool,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Config { wire: 0, size: 60, wait: false }
+    }
+}
+
+const SHORTEST: u16 = 26;
+const LONGEST: u16 = 1514;
+/// What stands in front of the number.
+const HEADER: [u8; 18] = [
+    0xff, 0xff, 0xff, 0xff, 0xff, 0xff, // to all
+    0x02, 0x50, 0x49, 0x43, 0x4e, 0x00, // from an address of our own making
+    0x88, 0xb5, b'P', b'I', b'C', b'N',
+];
+
+impl Component for Heartbeat {
+    type Product = Setup;
+    type Config = Config;
+    const NAME: &'static str = "heartbeat";
+    const HELP: &'static str = "send a numbered frame out of a wire at every release";
+
+    fn build(config: Config, context: &BuildContext) -> Result<Setup, ConfigError> {
+        let longest = LONGEST.min(u16::try_from(context.buffer_size).unwrap_or(LONGEST));
+        if !(SHORTEST..=longest).contains(&config.size) {
+            let message = format!("found {}, allowed is {SHORTEST} to {longest}", config.size);
+            return Err(ConfigError::new("size", message));
+        }
+        if config.wire >= context.wires {
+            let message = format!("found {}, allowed is 0 to {}", config.wire, context.wires - 1);
+            return Err(ConfigError::new("wire", message));
+        }
+        let spec = TaskSpec::new(Self::NAME).periodic(1_000_000).wcet_ns(5_000);
+        Ok(Setup { spec, program: program(move |nic| beat(nic, config)) })
+    }
+}
+
+async fn beat(nic: Nic, config: Config) {
+    let mut frame = vec![0; usize::from(config.size)];
+    frame[..HEADER.len()].copy_from_slice(&HEADER);
+    for number in 0u64.. {
+        frame[HEADER.len()..HEADER.len() + 8].copy_from_slice(&number.to_be_bytes());
+        // A frame that cannot be sent is one that is missing, as its number tells.
+        match config.wait {
+            true => _ = nic.send(config.wire, &frame).await,
+            false => _ = nic.post(config.wire, &frame),
+        }
+        nic.next_release().await;
+    }
+}

@@ -1,0 +1,17 @@
+//! What card files can name on the command line: all that comes with picnic.
+
+use picnic_core::registry::Entry;
+use picnic_engine::build::Registries;
+use picnic_host::run;
+use picnic_os::config::{Setup, build};
+use picnic_tasks::registry::TASKS;
+
+/// The host world's lists, and the tasks.
+pub(crate) fn registries() -> Registries {
+    Registries { resident: |file| build(file, TASKS), ..run::registries() }
+}
+
+/// The tasks that `[[task]]` can name.
+pub(crate) fn tasks() -> &'static [Entry<Setup>] {
+    TASKS
+}

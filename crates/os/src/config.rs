@@ -1,0 +1,117 @@
+//! From a card file to a NIC OS: `[os]` and `[[task]]`, everything checked.
+//!
+//! ```
+//! use picnic_core::config::CardFile;
+//! let card = CardFile::parse("[os]\nscheduler = \"edf\"\n", None).unwrap();
+//! let os = picnic_os::config::build(&card, &[]).unwrap();
+//! assert!(os.is_some());
+//! ```
+//!
+//! Tasks are named from a registry that the caller passes in: those of `apps/tasks`
+//! for the command line, one's own for others.
+
+use crate::admission::PacketPath;
+use crate::executor::{Os, Settings};
+use crate::memory::TransferCost;
+use crate::schedulers::registry::SCHEDULERS;
+use crate::task::{Bounds, Program, TaskSpec};
+use picnic_core::config::{CardFile, OsKeys, TaskKeys};
+use picnic_core::error::ConfigError;
+use picnic_core::registry::{BuildContext, Entry, find};
+use picnic_core::resident::Resident;
+use std::fmt;
+
+/// A task as a registry's entry makes it.
+pub struct Setup {
+    /// What it is.
+    pub spec: TaskSpec,
+    /// Its code.
+    pub program: Program,
+}
+
+impl fmt::Debug for Setup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Setup").field("spec", &self.spec).finish_non_exhaustive()
+    }
+}
+
+/// Tasks that card files can name.
+pub type Tasks = &'static [Entry<Setup>];
+
+/// The NIC OS that a card file asks for, with its tasks; none if it asks for none.
+///
+/// # Errors
+/// What is wrong with `[os]` or a `[[task]]`. That a task is refused admission is such a thing.
+pub fn build(file: &CardFile, tasks: Tasks) -> Result<Option<Box<dyn Resident>>, ConfigError> {
+    Ok(build_os(file, tasks)?.map(|os| Box::new(os) as Box<dyn Resident>))
+}
+
+/// As [`build`], for those who have more to do with it.
+///
+/// # Errors
+/// As [`build`].
+pub fn build_os(file: &CardFile, tasks: Tasks) -> Result<Option<Os>, ConfigError> {
+    let Some(section) = &file.os else { return Ok(None) };
+    let context = BuildContext {
+        queues: file.host.queues,
+        wires: file.wires.len() as u8,
+        seed: file.card.seed,
+        directory: file.directory.clone(),
+        buffer_size: file.pool.buffer_size as usize,
+        ..BuildContext::default()
+    };
+    let scheduler = find(SCHEDULERS, &section.scheduler)?;
+    let policy = scheduler.build(&section.scheduler, &context)?;
+    let mut os = Os::new(&settings(&section.keys, &context), policy);
+    os.scheduler_name = scheduler.name.into();
+    for (position, section) in file.tasks.iter().enumerate() {
+        let context = BuildContext { position, ..context.clone() };
+        let setup = find(tasks, &section.task)?.build(&section.task, &context)?;
+        let spec = with_keys(setup.spec, &section.keys);
+        os.create(spec, setup.program)
+            .map_err(|error| section.task.locate(ConfigError::new("task", error.to_string())))?;
+    }
+    Ok(Some(os))
+}
+
+fn settings(keys: &OsKeys, context: &BuildContext) -> Settings {
+    Settings {
+        tasks: keys.tasks,
+        wires: context.wires,
+        buffer_size: context.buffer_size,
+        arena_bytes: keys.arena_bytes,
+        host_bytes: keys.host_bytes,
+        overrun: keys.overrun,
+        switch_ns: keys.switch_ns,
+        admission: keys.admission,
+        path: PacketPath {
+            line_rate_pps: keys.line_rate_pps,
+            receive_room: keys.receive_room,
+            turn_ns: keys.packet_turn_ns,
+        },
+        transfer: TransferCost {
+            latency_ns: keys.transfer_latency_ns,
+            bytes_per_us: keys.transfer_bytes_per_us,
+        },
+    }
+}
+
+/// A task as it is, with what the card file says instead.
+fn with_keys(mut spec: TaskSpec, keys: &TaskKeys) -> TaskSpec {
+    if let Some(name) = &keys.name {
+        spec.name.clone_from(name);
+    }
+    if let Some(period_us) = keys.period_us {
+        spec.period_ns = (period_us != 0).then(|| period_us.saturating_mul(1_000));
+    }
+    if let Some(offset_us) = keys.offset_us {
+        spec.offset_ns = offset_us.saturating_mul(1_000);
+    }
+    if let Some(priority) = keys.priority {
+        spec.priority = priority;
+    }
+    if let Some(wcet_ns) = keys.wcet_ns {
+        spec.bounds = Bounds::stated(wcet_ns);
+    }
+    spec
+}

@@ -1,0 +1,104 @@
+//! What a NIC OS came to: for `picnic run`, and for the outcome of a simulation.
+
+use crate::executor::Os;
+use crate::figures::TimeFigures;
+use crate::memory::MemoryReport;
+use crate::roster::State;
+use serde::{Deserialize, Serialize};
+
+/// A NIC OS's figures.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct OsReport {
+    /// Its scheduler.
+    pub scheduler: String,
+    /// Decisions made.
+    pub decisions: u64,
+    /// Decisions to run nothing.
+    pub idle_decisions: u64,
+    /// Tasks that panicked.
+    pub panics: u64,
+    /// Tasks refused admission.
+    pub refused: u64,
+    /// Tasks let in against what admission said.
+    pub overridden: u64,
+    /// Its memory.
+    pub memory: MemoryReport,
+    /// By task, those that have ended first.
+    pub tasks: Vec<TaskReport>,
+    /// What the user should know.
+    pub notes: Vec<String>,
+}
+
+/// A task's figures.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TaskReport {
+    /// Its number.
+    pub task: u64,
+    /// Its name.
+    pub name: String,
+    /// Where it stands.
+    pub state: State,
+    /// Nanoseconds between two releases; null if it is not periodic.
+    pub period_ns: Option<u64>,
+    /// Its priority.
+    pub priority: u8,
+    /// Segments run.
+    pub segments: u64,
+    /// Nanoseconds in them.
+    pub busy_ns: u64,
+    /// Nanoseconds of the longest.
+    pub longest_segment_ns: u64,
+    /// Segments that took longer than their bound.
+    pub overruns: u64,
+    /// Invocations begun.
+    pub invocations: u64,
+    /// Invocations ended.
+    pub completed: u64,
+    /// Invocations that ended behind their deadline, or were skipped for it.
+    pub deadline_misses: u64,
+    /// Releases skipped.
+    pub releases_skipped: u64,
+    /// From release, or from becoming ready, to the end of the invocation.
+    pub response_ns: TimeFigures,
+    /// From release, or from becoming ready, to the first segment.
+    pub jitter_ns: TimeFigures,
+}
+
+impl Os {
+    /// Its figures at this moment.
+    pub fn report(&self) -> OsReport {
+        let counters = self.counters();
+        let tasks = self.lines().map(|line| {
+            let times = self.times(line.id).cloned().unwrap_or_default();
+            let counts = &line.counters;
+            TaskReport {
+                task: line.id.0,
+                name: line.name.to_string(),
+                state: line.state,
+                period_ns: line.period_ns,
+                priority: line.priority,
+                segments: counts.segments.get(),
+                busy_ns: counts.busy_ns.get(),
+                longest_segment_ns: counts.longest_segment_ns.get(),
+                overruns: counts.overruns.get(),
+                invocations: counts.invocations.get(),
+                completed: counts.completed.get(),
+                deadline_misses: counts.deadline_misses.get(),
+                releases_skipped: counts.releases_skipped.get(),
+                response_ns: times.response.figures(),
+                jitter_ns: times.jitter.figures(),
+            }
+        });
+        OsReport {
+            scheduler: self.scheduler_name.clone(),
+            decisions: counters.decisions.get(),
+            idle_decisions: counters.idle_decisions.get(),
+            panics: counters.panics.get(),
+            refused: counters.refused.get(),
+            overridden: counters.overridden.get(),
+            memory: self.memory_report(),
+            tasks: tasks.collect(),
+            notes: self.notes.clone(),
+        }
+    }
+}
