@@ -1,0 +1,131 @@
+//! Cards with tasks on real cores: counts and order, no times.
+#![allow(missing_docs)]
+
+use picnic_core::config::CardFile;
+use picnic_engine::build::{NoInstrument, Registries};
+use picnic_engine::swap::{Command, Controller};
+use picnic_host::run::{Running, registries, start_from};
+use picnic_os::control::Control;
+use picnic_os::roster::State;
+use picnic_os::task::{TaskId, TaskSpec, program};
+use picnic_tasks::registry::TASKS;
+use std::time::{Duration, Instant};
+
+fn start(text: &str) -> Running {
+    let card = CardFile::parse(text, None).unwrap();
+    let registries =
+        Registries { resident: |file| picnic_os::config::build(file, TASKS), ..registries() };
+    start_from(&card, &registries, &mut NoInstrument).unwrap()
+}
+
+/// Waits until something is so; fails after ten seconds.
+#[track_caller]
+fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !is_so() {
+        assert!(start.elapsed() < Duration::from_secs(10), "never: {what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn heartbeats_go_out_beside_the_packets_under_each_idle_policy() {
+    for idle in ["spin", "adaptive", "block"] {
+        let running = start(&format!(
+            "[card]\nidle = \"{idle}\"\n[[wire]]\nport = \"generator\"\nrate_pps = 10000\n\
+             [host]\nqueues = 1\n[[task]]\ntask = \"heartbeat\"\nperiod_us = 2000\nwait = true\n"
+        ));
+        let sent = || running.view.wires[0].counters.tx_packets.get();
+        wait_for("ten heartbeats", || sent() >= 10);
+        let report = running.stop().unwrap();
+        assert!(report.ledger.balanced(), "{:?}", report.ledger);
+        assert_eq!(report.buffers_missing, 0);
+        let os = report.os.unwrap();
+        let task = &os.tasks[0];
+        assert_eq!(task.state, State::Stopped);
+        assert!(task.completed >= 9, "{task:?}");
+        assert_eq!(task.response_ns.mean_ns.is_some(), task.jitter_ns.mean_ns.is_some());
+        assert!(report.ledger.transmitted >= 10);
+    }
+}
+
+/// Gives the running card an order; whether it was done, and what it brought back.
+fn order(controller: &mut Controller, control: Control) -> (bool, Control) {
+    controller.send(Command::Resident(Box::new(control))).ok().unwrap();
+    let start = Instant::now();
+    loop {
+        if let Some(answer) = controller.answer() {
+            let Command::Resident(message) = answer.replaced else { panic!("not mine") };
+            return (answer.done, *message.downcast::<Control>().unwrap());
+        }
+        assert!(start.elapsed() < Duration::from_secs(10), "no answer");
+        std::thread::sleep(Duration::from_micros(100));
+    }
+}
+
+fn states(controller: &mut Controller) -> Vec<State> {
+    let (_, list) = order(controller, Control::list(4));
+    let Control::List(lines) = list else { panic!("{list:?}") };
+    lines.iter().map(|line| line.state).collect()
+}
+
+#[test]
+fn work_is_waited_for_and_counted_as_busy() {
+    let mut running = start(
+        "[[wire]]\nport = \"generator\"\npackets = 1\n[host]\nqueues = 1\n[[task]]\n\
+         task = \"busy\"\nperiod_us = 1000\nsegments_ns = [200_000]\ninvocations = 20\n",
+    );
+    let mut controller = running.controller.take().unwrap();
+    wait_for("the task's end", || states(&mut controller) == [State::Returned]);
+    let report = running.stop().unwrap();
+    let os = report.os.unwrap();
+    let task = &os.tasks[0];
+    assert_eq!((task.segments, task.completed), (20, 20));
+    assert!(task.busy_ns >= 20 * 200_000, "{task:?}");
+    assert!(task.longest_segment_ns >= 200_000);
+}
+
+#[test]
+fn tasks_come_and_go_while_the_card_runs() {
+    let mut running =
+        start("[os]\n[host]\nqueues = 1\n[[wire]]\nport = \"generator\"\npackets = 1\n");
+    let mut controller = running.controller.take().unwrap();
+    let mut order = |control: Control| order(&mut controller, control);
+    let beat = program(|nic| async move {
+        loop {
+            let _ = nic.post(0, &[0xff; 60]);
+            nic.next_release().await;
+        }
+    });
+    let spec = TaskSpec::new("beat").periodic(500_000).wcet_ns(5_000);
+    let (done, created) = order(Control::create(spec, beat));
+    assert!(done);
+    let Control::Create { result: Some(Ok(id)), .. } = created else { panic!("{created:?}") };
+    let sent = || running.view.wires[0].counters.tx_packets.get();
+    wait_for("five frames", || sent() >= 5);
+    assert!(order(Control::Suspend(id)).0);
+    let (_, list) = order(Control::list(4));
+    let Control::List(lines) = list else { panic!("{list:?}") };
+    assert_eq!((lines[0].id, lines[0].state), (id, State::Suspended));
+    let before = sent();
+    std::thread::sleep(Duration::from_millis(5));
+    assert!(sent() <= before + 1, "one may have waited for the wire");
+    assert!(order(Control::Resume(id)).0);
+    wait_for("five more", || sent() >= before + 5);
+    let bad = program(|nic| async move {
+        nic.sleep_ns(100_000).await;
+        panic!("as it is meant to");
+    });
+    let (_, created) = order(Control::create(TaskSpec::new("bad"), bad));
+    let Control::Create { result: Some(Ok(bad)), .. } = created else { panic!("{created:?}") };
+    wait_for("more yet", || sent() >= before + 10);
+    assert!(!order(Control::Kill(bad)).0, "it has ended by itself");
+    assert!(order(Control::Kill(id)).0);
+    assert!(!order(Control::Kill(TaskId(99))).0);
+    let report = running.stop().unwrap();
+    assert!(report.ledger.balanced(), "{:?}", report.ledger);
+    let os = report.os.unwrap();
+    let states: Vec<_> = os.tasks.iter().map(|task| (&*task.name, task.state)).collect();
+    assert_eq!(states, [("bad", State::Panicked), ("beat", State::Killed)]);
+    assert_eq!(os.panics, 1);
+}

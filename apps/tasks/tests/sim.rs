@@ -1,0 +1,242 @@
+//! Cards with tasks in virtual time: exact figures, and the same ones twice.
+#![allow(missing_docs)]
+
+use picnic_core::config::CardFile;
+use picnic_core::time::Time;
+use picnic_engine::build::{NoInstrument, Registries};
+use picnic_engine::swap::Command;
+use picnic_os::control::Control;
+use picnic_os::report::{OsReport, TaskReport};
+use picnic_os::roster::State;
+use picnic_os::task::TaskId;
+use picnic_sim::{CostModel, Happening, Outcome, Simulation};
+use picnic_tasks::registry::TASKS;
+
+/// Costs that let tasks be seen alone: all else takes a nanosecond.
+fn quick() -> CostModel {
+    CostModel { card_turn_ns: 1, card_packet_ns: 0, adaptive_spin_ns: 0, ..CostModel::default() }
+}
+
+fn simulation(text: &str, seed: u64, costs: CostModel) -> Simulation {
+    let file = CardFile::parse(text, None).unwrap();
+    let registries = Registries {
+        resident: |file| picnic_os::config::build(file, TASKS),
+        ..picnic_sim::registries()
+    };
+    Simulation::with_parts(&file, &registries, &mut NoInstrument, seed, costs)
+        .unwrap_or_else(|error| panic!("{error}\n{text}"))
+}
+
+#[track_caller]
+fn end(simulation: Simulation) -> (Outcome, OsReport) {
+    let mut outcome = simulation.finish();
+    assert!(outcome.ledger.balanced(), "{:?}", outcome.ledger);
+    assert_eq!((outcome.buffers_missing, outcome.ledger.in_flight), (0, 0));
+    let os = outcome.os.take().unwrap();
+    (outcome, os)
+}
+
+fn task<'a>(os: &'a OsReport, name: &str) -> &'a TaskReport {
+    os.tasks.iter().find(|task| task.name == name).unwrap()
+}
+
+/// A card whose wire brings nothing.
+const QUIET: &str = "[[wire]]\nport = \"generator\"\npackets = 1\n[host]\nqueues = 1\n";
+
+const MIXED: &str = r#"
+[card]
+seed = 5
+[[wire]]
+port = "generator"
+rate_pps = 200000
+flows = 16
+[host]
+queues = 2
+[os]
+scheduler = "edf-plus"
+[[task]]
+task = "heartbeat"
+period_us = 100
+wait = true
+[[task]]
+task = "busy"
+name = "control"
+period_us = 250
+segments_ns = [20_000, 10_000]
+[[task]]
+task = "busy"
+name = "background"
+segments_ns = [30_000, 5_000, 15_000]
+pause_us = 40
+"#;
+
+#[test]
+fn the_same_seed_gives_the_same_trace() {
+    let run = |seed| {
+        let mut simulation = simulation(MIXED, seed, CostModel::default());
+        simulation.run_until(Time::from_nanos(5_000_000));
+        assert!(simulation.ledger().balanced());
+        end(simulation)
+    };
+    let ((once, os), (again, os_again), (other, _)) = (run(7), run(7), run(8));
+    assert_eq!(once.trace, again.trace);
+    assert_eq!(os, os_again);
+    assert_ne!(once.trace.hash(), other.trace.hash());
+    assert_eq!(once.ledger.transmitted, 50);
+    for task in &os.tasks {
+        assert_eq!((task.overruns, task.deadline_misses), (0, 0), "{task:?}");
+    }
+    assert!(task(&os, "background").completed > 20, "{os:?}");
+}
+
+#[test]
+fn a_segment_takes_what_it_stands_for_and_periods_are_kept() {
+    let text = format!(
+        "{QUIET}[[task]]\ntask = \"busy\"\nperiod_us = 100\nsegments_ns = [20_000, 30_000]\n"
+    );
+    let mut simulation = simulation(&text, 1, quick());
+    simulation.run_until(Time::from_nanos(1_000_000 - 1));
+    let starts: Vec<_> = simulation
+        .trace()
+        .entries()
+        .iter()
+        .filter_map(|entry| match entry.happening {
+            Happening::Segment { segment_ns, .. } => {
+                Some((entry.time.as_nanos() / 1_000, segment_ns))
+            }
+            _ => None,
+        })
+        .collect();
+    assert_eq!(starts[..4], [(0, 20_000), (20, 30_000), (100, 20_000), (120, 30_000)]);
+    let (_, os) = end(simulation);
+    let busy = task(&os, "busy");
+    assert_eq!((busy.invocations, busy.segments, busy.busy_ns), (10, 20, 500_000));
+    // The packet path's turns between them take a nanosecond or two.
+    assert!((50_000.0..50_010.0).contains(&busy.response_ns.mean_ns.unwrap()), "{busy:?}");
+    assert!(busy.jitter_ns.max_ns.unwrap() < 5, "{busy:?}");
+}
+
+#[test]
+fn a_card_asleep_wakes_for_its_tasks() {
+    let text = format!("{QUIET}[[task]]\ntask = \"heartbeat\"\nperiod_us = 1000\n");
+    let mut simulation = simulation(&text, 1, quick());
+    simulation.run_until(Time::from_nanos(20_500_000));
+    let slept = simulation.trace().entries().iter();
+    let slept = slept.filter(|entry| entry.happening == Happening::Slept).count();
+    assert!(slept >= 20, "{slept}");
+    let (outcome, os) = end(simulation);
+    assert_eq!(outcome.ledger.transmitted, 21);
+    assert!(task(&os, "heartbeat").jitter_ns.max_ns.unwrap() < 10);
+}
+
+#[test]
+fn overruns_are_counted_or_kill_and_the_card_goes_on() {
+    for (policy, state) in [("warn", State::Stopped), ("kill", State::Overran)] {
+        let text = format!(
+            "{QUIET}[os]\noverrun = \"{policy}\"\nswitch_ns = 0\n[[task]]\ntask = \"busy\"\n\
+             period_us = 100\nsegments_ns = [20_000]\nbound_percent = 50\n\
+             [[task]]\ntask = \"heartbeat\"\nperiod_us = 100\n"
+        );
+        let mut simulation = simulation(&text, 1, quick());
+        simulation.run_until(Time::from_nanos(1_000_000 - 1));
+        let (outcome, os) = end(simulation);
+        let busy = task(&os, "busy");
+        assert_eq!(busy.state, state);
+        assert_eq!(busy.overruns, if policy == "kill" { 1 } else { 10 });
+        assert_eq!(outcome.ledger.transmitted, 10);
+    }
+}
+
+#[test]
+fn packets_pass_between_segments() {
+    // A task that would run for ever, and packets that come all the time.
+    let text = "[[wire]]\nport = \"generator\"\nrate_pps = 100000\n[host]\nqueues = 1\n\
+                [[task]]\ntask = \"busy\"\nsegments_ns = [50_000]\npause_us = 0\n";
+    let mut simulation = simulation(text, 1, CostModel::default());
+    simulation.run_until(Time::from_nanos(10_000_000));
+    let (outcome, os) = end(simulation);
+    assert!(outcome.ledger.delivered > 990, "{:?}", outcome.ledger);
+    assert_eq!(outcome.ledger.dropped, 0);
+    assert!(task(&os, "busy").segments > 150, "{os:?}");
+    let latency = outcome.queues[0].latency.max();
+    assert!(latency < 50_000 + 40_000, "a segment, and a doorbell at most: {latency}");
+}
+
+#[test]
+fn tasks_are_controlled_while_the_card_runs() {
+    let text = format!("{QUIET}[[task]]\ntask = \"heartbeat\"\nperiod_us = 100\n");
+    let mut simulation = simulation(&text, 1, quick());
+    let at = |ms: u64| Time::from_nanos(ms * 1_000_000);
+    let id = TaskId(1);
+    let order = |control: Control| Command::Resident(Box::new(control));
+    simulation.at(at(1), order(Control::Suspend(id)));
+    simulation.at(at(2), order(Control::Resume(id)));
+    simulation.at(at(3), order(Control::list(8)));
+    simulation.at(at(3), order(Control::Kill(id)));
+    simulation.at(at(3), order(Control::Kill(id)));
+    simulation.run_until(at(4));
+    let answers: Vec<_> = simulation.answers().into_iter().map(|(_, answer)| answer.done).collect();
+    assert_eq!(answers, [true, true, true, true, false]);
+    let (outcome, os) = end(simulation);
+    assert!((19..=21).contains(&outcome.ledger.transmitted), "{:?}", outcome.ledger);
+    assert_eq!(os.tasks[0].state, State::Killed);
+}
+
+#[test]
+fn what_cannot_be_scheduled_is_refused_with_the_arithmetic_or_counted() {
+    let task = |us: u64| {
+        format!(
+            "[[task]]\ntask = \"busy\"\nname = \"b{us}\"\nperiod_us = {us}\nsegments_ns = [60_000]\n"
+        )
+    };
+    let (first, second) = (task(100), task(120));
+    let text = |os: &str| format!("{QUIET}{os}{first}{second}");
+    let build = |text: &str| {
+        let file = CardFile::parse(text, None).unwrap();
+        picnic_os::config::build_os(&file, TASKS)
+    };
+    let error = build(&text("")).unwrap_err().to_string();
+    assert!(error.starts_with("card:11: task[1].task: "), "{error}");
+    assert!(error.contains("110.0 % of the borrowed core"), "{error}");
+    assert!(error.contains("60000 ns of each 100000 ns (b100)"), "{error}");
+    let os = build(&text("[os]\nadmission = \"override\"\n")).unwrap().unwrap();
+    assert_eq!(os.report().overridden, 1);
+    assert!(os.report().notes[0].starts_with("admission overridden: "));
+    // A segment that the receive rings cannot absorb.
+    let error = build(&text("[os]\nline_rate_pps = 100_000_000\n")).unwrap_err().to_string();
+    assert!(error.contains("60000 ns x 100000000 packets/s = 6000 packets"), "{error}");
+}
+
+#[test]
+fn errors_name_line_and_key() {
+    let cases = [
+        ("[[task]]\ntask = \"busi\"\n", "card:6: task[0].task: found \"busi\", allowed: heartbeat"),
+        ("[[task]]\nperiod_us = 1\n", "card:5: task[0]: key `task` is missing"),
+        ("[[task]]\ntask = \"busy\"\nlength = 1\n", "card:7: task[0].length: unknown field"),
+        ("[[task]]\ntask = \"busy\"\nsegments_ns = []\n", "card:7: task[0].segments_ns: found 0"),
+        (
+            "[[task]]\ntask = \"heartbeat\"\nwire = 1\n",
+            "card:7: task[0].wire: found 1, allowed is 0",
+        ),
+        (
+            "[[task]]\ntask = \"heartbeat\"\nsize = 8\n",
+            "card:7: task[0].size: found 8, allowed is 26",
+        ),
+        ("[os]\nscheduler = \"fair\"\n", "card:6: os.scheduler: found \"fair\", allowed: edf-plus"),
+        ("[os]\ntasks = 0\n", "card:6: os.tasks: found 0, allowed is 1 to 1024"),
+        ("[os]\narena_bytes = 1\n", "card:6: os.arena_bytes: found 1, allowed is 4096"),
+        ("[os]\noverrun = \"stop\"\n", "card:6: os.overrun: unknown variant `stop`"),
+        ("[os]\nscheduler = \"edf\"\nslack = \"x\"\n", "card:7: os.slack: unknown field"),
+        (
+            "[os]\ntasks = 1\n[[task]]\ntask = \"busy\"\n[[task]]\ntask = \"busy\"\n",
+            "card:10: task[1].task: the card has 1 tasks already",
+        ),
+    ];
+    for (text, expected) in cases {
+        let text = format!("{QUIET}{text}");
+        let built = CardFile::parse(&text, None)
+            .and_then(|file| picnic_os::config::build_os(&file, TASKS).map(drop));
+        let error = built.unwrap_err().to_string();
+        assert!(error.starts_with(expected), "found {error}\nwanted {expected}\n{text}");
+    }
+}
