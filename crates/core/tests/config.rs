@@ -403,10 +403,7 @@ fn components_are_found_built_and_located() {
 fn every_key_has_type_default_and_help() {
     let sections = common_sections();
     let names: Vec<_> = sections.iter().map(|(name, _)| *name).collect();
-    assert_eq!(
-        names,
-        ["card", "pool", "host", "interrupt", "isolation", "os", "task", "control"]
-    );
+    assert_eq!(names, ["card", "pool", "host", "interrupt", "isolation", "os", "task", "control"]);
     for (section, keys) in sections {
         assert!(!keys.is_empty(), "[{section}] has keys");
         for key in keys {
