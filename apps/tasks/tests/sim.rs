@@ -14,7 +14,13 @@ use picnic_tasks::registry::TASKS;
 
 /// Costs that let tasks be seen alone: all else takes a nanosecond.
 fn quick() -> CostModel {
-    CostModel { card_turn_ns: 1, card_packet_ns: 0, adaptive_spin_ns: 0, ..CostModel::default() }
+    CostModel {
+        card_turn_ns: 1,
+        card_packet_ns: 0,
+        doorbell_send_ns: 0,
+        adaptive_spin_ns: 0,
+        ..CostModel::default()
+    }
 }
 
 fn simulation(text: &str, seed: u64, costs: CostModel) -> Simulation {
@@ -172,13 +178,13 @@ fn tasks_are_controlled_while_the_card_runs() {
     simulation.at(at(1), order(Control::Suspend(id)));
     simulation.at(at(2), order(Control::Resume(id)));
     simulation.at(at(3), order(Control::list(8)));
-    simulation.at(at(3), order(Control::Kill(id)));
-    simulation.at(at(3), order(Control::Kill(id)));
-    simulation.run_until(at(4));
+    simulation.at(at(4), order(Control::Kill(id)));
+    simulation.at(at(5), order(Control::Kill(id)));
+    simulation.run_until(at(6));
     let answers: Vec<_> = simulation.answers().into_iter().map(|(_, answer)| answer.done).collect();
     assert_eq!(answers, [true, true, true, true, false]);
     let (outcome, os) = end(simulation);
-    assert!((19..=21).contains(&outcome.ledger.transmitted), "{:?}", outcome.ledger);
+    assert!((29..=31).contains(&outcome.ledger.transmitted), "{:?}", outcome.ledger);
     assert_eq!(os.tasks[0].state, State::Killed);
 }
 
@@ -196,7 +202,7 @@ fn what_cannot_be_scheduled_is_refused_with_the_arithmetic_or_counted() {
         picnic_os::config::build_os(&file, TASKS)
     };
     let error = build(&text("")).unwrap_err().to_string();
-    assert!(error.starts_with("card:11: task[1].task: "), "{error}");
+    assert!(error.starts_with("card:12: task[1].task: "), "{error}");
     assert!(error.contains("110.0 % of the borrowed core"), "{error}");
     assert!(error.contains("60000 ns of each 100000 ns (b100)"), "{error}");
     let os = build(&text("[os]\nadmission = \"override\"\n")).unwrap().unwrap();
@@ -210,26 +216,26 @@ fn what_cannot_be_scheduled_is_refused_with_the_arithmetic_or_counted() {
 #[test]
 fn errors_name_line_and_key() {
     let cases = [
-        ("[[task]]\ntask = \"busi\"\n", "card:6: task[0].task: found \"busi\", allowed: heartbeat"),
-        ("[[task]]\nperiod_us = 1\n", "card:5: task[0]: key `task` is missing"),
-        ("[[task]]\ntask = \"busy\"\nlength = 1\n", "card:7: task[0].length: unknown field"),
-        ("[[task]]\ntask = \"busy\"\nsegments_ns = []\n", "card:7: task[0].segments_ns: found 0"),
+        ("[[task]]\ntask = \"busi\"\n", "card:7: task[0].task: found \"busi\", allowed: heartbeat"),
+        ("[[task]]\nperiod_us = 1\n", "card:6: task[0]: key `task` is missing"),
+        ("[[task]]\ntask = \"busy\"\nlength = 1\n", "card:8: task[0].length: unknown field"),
+        ("[[task]]\ntask = \"busy\"\nsegments_ns = []\n", "card:8: task[0].segments_ns: found 0"),
         (
             "[[task]]\ntask = \"heartbeat\"\nwire = 1\n",
-            "card:7: task[0].wire: found 1, allowed is 0",
+            "card:8: task[0].wire: found 1, allowed is 0",
         ),
         (
             "[[task]]\ntask = \"heartbeat\"\nsize = 8\n",
-            "card:7: task[0].size: found 8, allowed is 26",
+            "card:8: task[0].size: found 8, allowed is 26",
         ),
-        ("[os]\nscheduler = \"fair\"\n", "card:6: os.scheduler: found \"fair\", allowed: edf-plus"),
-        ("[os]\ntasks = 0\n", "card:6: os.tasks: found 0, allowed is 1 to 1024"),
-        ("[os]\narena_bytes = 1\n", "card:6: os.arena_bytes: found 1, allowed is 4096"),
-        ("[os]\noverrun = \"stop\"\n", "card:6: os.overrun: unknown variant `stop`"),
-        ("[os]\nscheduler = \"edf\"\nslack = \"x\"\n", "card:7: os.slack: unknown field"),
+        ("[os]\nscheduler = \"fair\"\n", "card:7: os.scheduler: found \"fair\", allowed: edf-plus"),
+        ("[os]\ntasks = 0\n", "card:7: os.tasks: found 0, allowed is 1 to 1024"),
+        ("[os]\narena_bytes = 1\n", "card:7: os.arena_bytes: found 1, allowed is 4096"),
+        ("[os]\noverrun = \"stop\"\n", "card:7: os.overrun: unknown variant `stop`"),
+        ("[os]\nscheduler = \"edf\"\nslack = \"x\"\n", "card:8: os.slack: unknown field"),
         (
             "[os]\ntasks = 1\n[[task]]\ntask = \"busy\"\n[[task]]\ntask = \"busy\"\n",
-            "card:10: task[1].task: the card has 1 tasks already",
+            "card:11: task[1].task: the card has 1 tasks already",
         ),
     ];
     for (text, expected) in cases {

@@ -295,6 +295,18 @@ impl Doors {
     /// Returns packets published.
     #[inline]
     pub fn publish(&mut self, now: Time) -> usize {
+        let published = self.publish_rings(now);
+        if self.moderated {
+            self.interrupt(now);
+        }
+        published
+    }
+
+    /// Publishes the rings and leaves the interrupts to the next [`Doors::publish`].
+    ///
+    /// Returns packets published.
+    #[inline]
+    pub fn publish_rings(&mut self, now: Time) -> usize {
         let mut published = 0;
         for target in &mut self.targets {
             let packets = target.ring.publish();
@@ -307,9 +319,6 @@ impl Doors {
         if published != 0 {
             self.ledger.card.steered.add(published as u64);
             self.moderated = true;
-        }
-        if self.moderated {
-            self.interrupt(now);
         }
         published
     }

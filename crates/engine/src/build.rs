@@ -397,6 +397,8 @@ pub fn assemble(
         turn: 0,
         receiving: true,
         held: 0,
+        ended: 0,
+        made: 0,
         resident: resident.map(poll::Resident::new),
         phase: Phase::Packets,
     };

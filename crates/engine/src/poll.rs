@@ -100,6 +100,9 @@ pub struct Card {
     pub(crate) receiving: bool,
     /// Packets that were inside functions when last counted.
     pub(crate) held: usize,
+    /// Packets ended and made when last checked.
+    pub(crate) ended: u64,
+    pub(crate) made: u64,
     pub(crate) resident: Option<Resident>,
     pub(crate) phase: Phase,
 }
@@ -133,7 +136,6 @@ impl Card {
             return None;
         }
         resident.attention.lower();
-        let (ended, made) = (self.doors.ended(), self.doors.made());
         let mut activity = Activity::default();
         match resident.inner.turn(now, &mut self.doors) {
             Turn::Ran(segment) => {
@@ -142,8 +144,9 @@ impl Card {
             }
             Turn::Idle(due) => resident.due = due.unwrap_or(Time::MAX),
         }
-        let published = self.doors.publish(now);
-        self.check(0, published, ended, made);
+        // The packets' turn that follows rings the doorbells: that is no part of a segment.
+        let published = self.doors.publish_rings(now);
+        self.check(0, published);
         Some(activity)
     }
 
@@ -154,7 +157,6 @@ impl Card {
         }
         let mut activity = Activity::default();
         let mut published = 0;
-        let (ended, made) = (self.doors.ended(), self.doors.made());
         if self.receiving {
             let wires = self.wires.len();
             let mut index = self.turn;
@@ -187,7 +189,7 @@ impl Card {
         self.rx.flush(now, &mut self.doors);
         self.tx.flush(now, &mut self.doors);
         published += self.doors.publish(now);
-        self.check(activity.received + activity.submitted, published, ended, made);
+        self.check(activity.received + activity.submitted, published);
         if let Some(transmitted) = tx::transmit(now, &mut self.wires, &mut self.doors) {
             activity.transmitted = transmitted;
             self.note_held();
@@ -205,13 +207,15 @@ impl Card {
         activity
     }
 
-    /// The ledger's check of one turn: what came in went through a door or is held.
+    /// The ledger's check since the last one: what came in went through a door or is held.
     #[inline]
-    fn check(&mut self, taken: usize, published: usize, ended: u64, made: u64) {
+    fn check(&mut self, taken: usize, published: usize) {
+        let (ended, made) = (self.ended, self.made);
+        (self.ended, self.made) = (self.doors.ended(), self.doors.made());
         let resident = self.resident.as_ref().map_or(0, |resident| resident.attention.held().get());
         let held = self.rx.held() + self.tx.held() + resident as usize;
-        let r#in = taken as u64 + (self.doors.made() - made) + self.held as u64;
-        let out = published as u64 + (self.doors.ended() - ended) + held as u64;
+        let r#in = taken as u64 + (self.made - made) + self.held as u64;
+        let out = published as u64 + (self.ended - ended) + held as u64;
         if r#in != out {
             self.doors.ledger.card.unbalanced_bursts.add(1);
         }
@@ -228,7 +232,6 @@ impl Card {
     }
 
     fn obey(&mut self, now: Time) {
-        let (ended, made) = (self.doors.ended(), self.doors.made());
         while let Some(command) = self.mailbox.next() {
             let resident = self.resident.as_mut();
             let answer = command.apply(now, &mut self.rx, &mut self.tx, &mut self.doors, resident);
@@ -236,7 +239,7 @@ impl Card {
         }
         // A chain that was replaced has let go of what it held.
         let published = self.doors.publish(now);
-        self.check(0, published, ended, made);
+        self.check(0, published);
     }
 
     /// The latest time at which `poll` must be called again, if anything is due by time alone.
@@ -308,7 +311,6 @@ impl Card {
     /// Ends the resident: it lets go of every packet and has no turn again.
     fn stop_resident(&mut self, now: Time) {
         let Some(resident) = &mut self.resident else { return };
-        let (ended, made) = (self.doors.ended(), self.doors.made());
         if std::mem::replace(&mut self.phase, Phase::Packets) == Phase::Ended {
             resident.inner.ended(now);
         }
@@ -316,7 +318,7 @@ impl Card {
         resident.attention.lower();
         resident.due = Time::MAX;
         let published = self.doors.publish(now);
-        self.check(0, published, ended, made);
+        self.check(0, published);
     }
 
     /// Takes the resident out of a card that has been stopped, for what it has to report.
@@ -327,11 +329,10 @@ impl Card {
     /// Has functions let go of all they hold; returns how many packets that was.
     fn release(&mut self, now: Time) -> usize {
         let held = self.held;
-        let (ended, made) = (self.doors.ended(), self.doors.made());
         self.rx.release(now, &mut self.doors);
         self.tx.release(now, &mut self.doors);
         let published = self.doors.publish(now);
-        self.check(0, published, ended, made);
+        self.check(0, published);
         held.saturating_sub(self.held)
     }
 
@@ -366,6 +367,8 @@ impl Card {
                 self.doors.drop(packet, DropReason::Stopped, Stage::WireTx);
             }
         }
+        // They had left by a door when they were queued: these ends are none to the check.
+        self.ended = self.doors.ended();
         self.note_held();
         waiting
     }
