@@ -26,7 +26,10 @@ fn an_experiment_runs_and_is_reported_from_its_file() {
 #[test]
 fn wrong_settings_are_told_with_what_is_allowed() {
     let cases = [
-        (&["run", "nicos-ed"][..], "found experiment \"nicos-ed\", allowed: nicos-edf, nicos-firewall"),
+        (
+            &["run", "nicos-ed"][..],
+            "found experiment \"nicos-ed\", allowed: nicos-edf, nicos-firewall",
+        ),
         (&["run", "nicos-edf", "--set", "sets=0"], "--set sets: found 0, allowed is 1 to"),
         (&["run", "nicos-edf", "--set", "sets=few"], "--set sets: "),
         (&["run", "nicos-edf", "--set", "sets"], "wanted --set KEY=VALUE"),

@@ -85,9 +85,8 @@ pub(crate) fn run(args: &RunArgs, json: bool) -> anyhow::Result<()> {
     let tracing = Tracing::of(&card.file).map_err(|error| card.explain(error))?;
     let captures = Captures::default();
     let mut instrument = (tracing.clone(), doors.are_any().then(|| captures.clone()));
-    let mut running =
-        run::start_from(&card.file, &registries(), &mut instrument)
-            .map_err(|error| card.explain_host(error))?;
+    let mut running = run::start_from(&card.file, &registries(), &mut instrument)
+        .map_err(|error| card.explain_host(error))?;
     let server = serve(doors, &mut running, &card.file, &tracing, captures)?;
     let live = match args.quiet {
         true => None,
