@@ -38,9 +38,7 @@ pub(super) fn why_not(machine: &Machine) -> Option<String> {
     if root.join("cgroup.type").exists() {
         return Some("this is a container, whose cores are somebody else's to share out".into());
     }
-    folder(machine)
-        .exists()
-        .then(|| format!("{} is there already and not ours", folder(machine).display()))
+    folder(machine).exists().then(|| format!("{} is there already", folder(machine).display()))
 }
 
 /// Makes the partition. All it changes is in the journal.

@@ -99,9 +99,17 @@ pub fn plan(machine: &Machine, request: &Request) -> Result<Plan, HostError> {
             request.borrowed_core
         )));
     }
-    let in_force = applied(machine);
-    let is_applied = in_force.as_ref().is_some_and(|applied| applied.reserved == reserved);
     let mut warnings = request.warnings.clone();
+    let (in_force, other) = match applied(machine) {
+        Some(applied) if applied.reserved != reserved => (None, Some(applied)),
+        applied => (applied, None),
+    };
+    warnings.extend(other.map(|other| {
+        format!(
+            "cores {} are isolated now: these would have to be given back first",
+            other.reserved
+        )
+    }));
     warnings.extend(topology.problems);
     let interrupts = interrupts::changes(machine, request, &others, &mut warnings);
     let threads = process::threads(&machine.procfs)
@@ -109,7 +117,7 @@ pub fn plan(machine: &Machine, request: &Request) -> Result<Plan, HostError> {
     let (method, method_reason) = match &in_force {
         Some(applied) if applied.is_partition => (Method::Cpuset, None),
         Some(_) => (Method::Affinity, None),
-        None => method(machine, request, &threads)?,
+        None => method(machine, request, &threads, &topology.online)?,
     };
     let on_reserved = threads.iter().filter(|thread| thread.allowed.meets(&reserved));
     let bound_threads = on_reserved.clone().filter(|thread| thread.is_bound).count();
@@ -121,7 +129,7 @@ pub fn plan(machine: &Machine, request: &Request) -> Result<Plan, HostError> {
         borrowed_core: request.borrowed_core,
         level: request.level,
         left_out: request.left_out.clone(),
-        is_applied,
+        is_applied: in_force.is_some(),
         method,
         method_reason,
         partition: (method == Method::Cpuset).then(|| partition::folder(machine)),
@@ -139,11 +147,21 @@ fn method(
     machine: &Machine,
     request: &Request,
     threads: &[process::Thread],
+    everywhere: &CoreSet,
 ) -> Result<(Method, Option<String>), HostError> {
     let card = threads.iter().find(|thread| is_borrowed(thread, request.borrowed_core));
     let why_not = partition::why_not(machine).or_else(|| {
-        let process = card?.process;
-        Some(format!("process {process} has a card on that core, which a partition would move"))
+        let card = card.map(|thread| {
+            let process = thread.process;
+            format!("process {process} has a card on that core, which a partition would move")
+        });
+        card.or_else(|| {
+            let thread = threads.iter().find(|thread| would_be_unbound(thread, everywhere))?;
+            Some(format!(
+                "kernel thread {} is bound to core {}, which a partition may undo for good",
+                thread.name, thread.allowed
+            ))
+        })
     });
     match (request.method, why_not) {
         (IsolationMethod::Affinity, _) => Ok((Method::Affinity, None)),
@@ -153,6 +171,15 @@ fn method(
             Err(HostError::Refused(format!("isolation.method \"cpuset\" cannot be: {reason}")))
         }
     }
+}
+
+/// Whether a partition, in some kernels, would move a thread that nobody can move back: one that
+/// is bound to its core as any kernel module may do it (`kthread_bind`), not as one of a set of
+/// threads for all cores. Those are called `ksoftirqd/3`.
+fn would_be_unbound(thread: &process::Thread, everywhere: &CoreSet) -> bool {
+    let suffix = thread.name.rsplit_once('/').and_then(|(_, suffix)| suffix.parse().ok());
+    let is_of_a_set = suffix.is_some_and(|core| thread.allowed == CoreSet::from_iter([core]));
+    thread.is_bound && !thread.is_worker && !is_of_a_set && thread.allowed != *everywhere
 }
 
 /// Whether it is the thread of a card on this very core.

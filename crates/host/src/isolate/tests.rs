@@ -226,6 +226,8 @@ fn one_core_is_isolated_at_a_time() {
     let found = applied(&fixture.machine).unwrap();
     assert_eq!((found.borrowed_core, found.reserved.to_string()), (7, "6-7".into()));
     let other = request(&fixture, "[card]\nborrowed_core = 3\n");
+    let told = plan(&fixture.machine, &other).unwrap();
+    assert!(!told.is_applied && told.warnings[0].starts_with("cores 6-7 are isolated now"));
     let error = apply(&fixture.machine, &other, true).unwrap_err().to_string();
     let me = std::process::id();
     assert_eq!(
@@ -310,9 +312,18 @@ fn why_there_is_no_partition_is_told() {
     };
     let fixture = Fixture::busy().with_groups();
     assert_eq!(why(&fixture), "");
+    // A card that runs there already; a module's thread that is bound.
+    fixture.start(400, 400, 1, 0, "7");
+    fixture.call(400, "borrowed");
+    assert!(why(&fixture).starts_with("process 400 has a card on that core"));
+    fixture.end(400);
+    fixture.start(401, 401, 2, crate::undo::fixture::BOUND, "5");
+    fixture.call(401, "kpktgend_5");
+    assert!(why(&fixture).starts_with("kernel thread kpktgend_5 is bound to core 5"));
+    fixture.end(401);
     let root = fixture.machine.sysfs.join("fs/cgroup");
     put(&root.join("picnic/cgroup.type"), "domain");
-    assert!(why(&fixture).ends_with("is there already and not ours"));
+    assert!(why(&fixture).ends_with("is there already"));
     put(&root.join("cgroup.type"), "domain");
     assert!(why(&fixture).starts_with("this is a container"));
     put(&root.join("cgroup.controllers"), "cpu io");
@@ -357,7 +368,7 @@ proptest! {
         }
         for (index, (mask, is_bound, parent)) in threads.iter().enumerate() {
             let cores = CoreSet::parse_mask(&format!("{mask:x}")).unwrap().to_string();
-            let flags = if *is_bound { crate::undo::fixture::BOUND } else { 0 };
+            let flags = if *is_bound { crate::undo::fixture::WORKER } else { 0 };
             let number = 500 + index as i32;
             fixture.start(number, number, *parent, flags, &cores);
         }

@@ -14,6 +14,8 @@ use tempfile::TempDir;
 /// A kernel thread, and one bound to its core.
 pub(crate) const KERNEL: u32 = 0x0020_0000;
 pub(crate) const BOUND: u32 = 0x0420_0040;
+/// One of the work queues'.
+pub(crate) const WORKER: u32 = 0x0420_0060;
 
 #[derive(Debug)]
 pub(crate) struct FakeKernel {
@@ -123,7 +125,7 @@ impl Fixture {
             (1, 0, 0, "0-7"),
             (2, 0, KERNEL, "0-7"),
             (15, 2, BOUND, "7"),
-            (16, 2, BOUND, "0"),
+            (16, 2, WORKER, "0"),
             (17, 2, KERNEL, "0-7"),
             (100, 1, 0, "0-7"),
             (101, 100, 0, "3"),
@@ -133,6 +135,8 @@ impl Fixture {
         ] {
             fixture.start(thread, thread, parent, flags, cores);
         }
+        fixture.call(15, "ksoftirqd/7");
+        fixture.call(16, "rcu_gp");
         // A second thread of 100, elsewhere.
         fixture.start(100, 110, 1, 0, "2,7");
         fixture
@@ -156,6 +160,13 @@ impl Fixture {
         );
         put(&folder.join("stat"), &stat);
         put(&folder.join("status"), &format!("Name:\tworker\nCpus_allowed_list:\t{cores}"));
+    }
+
+    /// Gives a process a name.
+    pub(crate) fn call(&self, process: i32, name: &str) {
+        let path = self.machine.procfs.join(format!("{process}/task/{process}/stat"));
+        let stat = fs::read_to_string(&path).unwrap().replace("(worker)", &format!("({name})"));
+        fs::write(&path, stat).unwrap();
     }
 
     pub(crate) fn end(&self, process: i32) {

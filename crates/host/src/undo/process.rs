@@ -12,6 +12,8 @@ use std::path::Path;
 
 /// The kernel made it.
 const PF_KTHREAD: u32 = 0x0020_0000;
+/// It works for the kernel's work queues, and moves itself to where each work belongs.
+const PF_WQ_WORKER: u32 = 0x20;
 /// Nobody may change where it runs.
 const PF_NO_SETAFFINITY: u32 = 0x0400_0000;
 
@@ -27,6 +29,8 @@ pub(crate) struct Thread {
     pub(crate) is_kernel: bool,
     /// Bound to its cores for good: a kernel thread of one core.
     pub(crate) is_bound: bool,
+    /// Of the kernel's work queues.
+    pub(crate) is_worker: bool,
     /// Where it may run.
     pub(crate) allowed: CoreSet,
 }
@@ -78,6 +82,7 @@ fn read(folder: &Path, process: i32, thread: i32) -> Option<Thread> {
         start_time: stat.start_time,
         name: stat.name,
         is_kernel: stat.flags & PF_KTHREAD != 0,
+        is_worker: stat.flags & PF_WQ_WORKER != 0,
         is_bound: stat.flags & PF_NO_SETAFFINITY != 0,
         allowed: status_cores(&fs::read_to_string(folder.join("status")).ok()?)?,
     })

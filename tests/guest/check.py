@@ -1,0 +1,303 @@
+"""Judges what the guest has told.
+
+Guarantees: nothing is taken from the program's own account alone. Where threads
+may run and interrupts may go is as the guest's kernel says; what must be moved
+is worked out here, from the snapshot before.
+"""
+
+import json
+import re
+
+PF_NO_SETAFFINITY = 0x04000000
+# Of the kernel's work queues: such a thread moves itself to where each work belongs.
+PF_WQ_WORKER = 0x20
+ALL = frozenset(range(8))
+BORROWED = 7
+# Cores kept off, by level: two packages of two cores of two SMT threads.
+RESERVED = {"none": {7}, "smt": {6, 7}, "l2": {6, 7}, "llc": {4, 5, 6, 7}}
+QUEUES, NICS = 6, 5
+# The timer and the cascade of the old interrupt controller: the kernel refuses to move them.
+FIXED = frozenset({0, 2})
+# Clock ticks of 10 ms: a core with nothing to do still has its timers.
+IDLE_TICKS = 25
+
+
+class Wrong(Exception):
+    """The guest is not as it should be."""
+
+
+def want(is_so, message):
+    if not is_so:
+        raise Wrong(message)
+
+
+def cores(text):
+    found = set()
+    for part in filter(None, text.strip().split(",")):
+        first, _, last = part.partition("-")
+        found.update(range(int(first), int(last or first) + 1))
+    return frozenset(found)
+
+
+def mask(text):
+    value = int(text.strip().replace(",", ""), 16)
+    return frozenset(core for core in range(64) if value >> core & 1)
+
+
+class Snapshot:
+    """Settings and threads at one moment."""
+
+    def __init__(self, sections, name):
+        settings = sections[f"{name}/settings"][1].splitlines()
+        self.settings = dict(line.split(":", 1) for line in settings if ":" in line)
+        # Folders of control groups, and journals.
+        self.names = {line for line in settings if ":" not in line}
+        text = sections[f"{name}/threads"][1]
+        self.bound, self.last_core, self.titles, started = set(), {}, {}, {}
+        for line in re.findall(r"^\d+ \(.*\) [RSDTI] .*$", text, re.M):
+            number, rest = line.split(" ", 1)
+            title, fields = rest[1:].rsplit(")", 1)
+            fields = fields.split()
+            if int(fields[6]) & PF_WQ_WORKER:
+                continue
+            started[int(number)] = int(fields[19])
+            who = (int(number), int(fields[19]))
+            self.titles[who] = title
+            self.last_core[who] = int(fields[36])
+            if int(fields[6]) & PF_NO_SETAFFINITY:
+                self.bound.add(who)
+        found = re.findall(r"task/(\d+)/status:Cpus_allowed_list:\t(\S+)", text)
+        self.cores = {(int(number), started[int(number)]): cores(allowed)
+                      for number, allowed in found if int(number) in started}
+
+    def interrupts(self):
+        return {int(path.split("/")[3]): cores(value) for path, value in self.settings.items()
+                if path.endswith("smp_affinity_list") and value.strip()}
+
+
+def same(before, after, what):
+    """All is as it was. Interrupts that have come or gone, threads too, are no matter."""
+    for name, was in before.settings.items():
+        want(after.settings.get(name, was) == was,
+             f"{what}: {name} was {was} and is {after.settings.get(name)}")
+    want(before.names == after.names, f"{what}: {before.names} became {after.names}")
+    common = before.cores.keys() & after.cores.keys()
+    want(len(common) > 30, f"{what}: only {len(common)} threads are the same")
+    for who in common:
+        want(before.cores[who] == after.cores[who],
+             f"{what}: thread {who} ({before.titles[who]}) was on {sorted(before.cores[who])} "
+             f"and is on {sorted(after.cores[who])}")
+    return len(common)
+
+
+def moved(before, during, reserved, what, wires=frozenset()):
+    """What was on the reserved cores is off them, all else where it was."""
+    others = ALL - reserved
+    elsewhere = lambda was: (was & others) or others
+    threads = 0
+    for who in before.cores.keys() & during.cores.keys():
+        was, now = before.cores[who], during.cores[who]
+        right = was if who in before.bound else elsewhere(was)
+        want(now == right, f"{what}: thread {who} ({before.titles[who]}) was on {sorted(was)}, is "
+             f"on {sorted(now)}, belongs on {sorted(right)}")
+        threads += was != now
+    for who, now in during.cores.items():
+        title = during.titles[who]
+        if who not in during.bound and title != "borrowed":
+            want(not now & reserved, f"{what}: thread {who} ({title}) is on {sorted(now)}")
+        if title == "borrowed":
+            want(now == {BORROWED}, f"{what}: the borrowed core's thread is on {sorted(now)}")
+    interrupts = 0
+    was, now = before.interrupts(), during.interrupts()
+    for number in was.keys() & now.keys():
+        right = {BORROWED} if number in wires else elsewhere(was[number])
+        if number in FIXED:
+            right = was[number]
+        want(now[number] == right, f"{what}: interrupt {number} was on {sorted(was[number])}, is "
+             f"on {sorted(now[number])}, belongs on {sorted(right)}")
+        interrupts += was[number] != now[number]
+    for name in ("/proc/irq/default_smp_affinity", "/sys/devices/virtual/workqueue/cpumask"):
+        want(mask(during.settings[name]) == others, f"{what}: {name} is {during.settings[name]}")
+    want(threads > 10 and interrupts > 3, f"{what}: {threads} threads, {interrupts} interrupts")
+    return threads, interrupts
+
+
+def read_json(sections, name):
+    code, text = sections[name]
+    want(code == 0, f"{name}: exit code {code}: {text.strip()[-500:]}")
+    try:
+        return json.loads(text.split("\nstderr:")[0])
+    except ValueError as error:
+        raise Wrong(f"{name}: {error} in {text[:300]}") from error
+
+
+def refused_interrupts(report):
+    found = (re.match(r"interrupt (\d+) ", what) for what in report["refused"])
+    return frozenset(int(match[1]) for match in found if match)
+
+
+def has_partition(during, reserved, is_wanted, what):
+    folder = "/sys/fs/cgroup/picnic"
+    want((f"{folder}/" in during.names) == is_wanted, f"{what}: groups are {during.names}")
+    if is_wanted:
+        state = during.settings[f"{folder}/cpuset.cpus.partition"].strip()
+        want(state == "isolated", f"{what}: the partition is \"{state}\"")
+        held = cores(during.settings[f"{folder}/cpuset.cpus.effective"])
+        want(held == reserved, f"{what}: the partition has cores {sorted(held)}")
+
+
+def levels(sections, _):
+    for method, level in re.findall(r"(\w+)/(\w+)/plan\n", "\n".join(sections) + "\n"):
+        name = f"{method}/{level}"
+        reserved = RESERVED[level]
+        plan = read_json(sections, f"{name}/plan")
+        want(plan["borrowed_core"] == BORROWED and set(plan["target_cores"]) == ALL - reserved
+             and plan["level"] == level and plan["method"] == method, f"{name}: {plan}")
+        before, during, after = (Snapshot(sections, f"{name}/{when}")
+                                 for when in ("before", "during", "after"))
+        report = read_json(sections, f"{name}/apply")
+        threads, interrupts = moved(before, during, reserved, name)
+        want(refused_interrupts(report) <= FIXED, f"{name}: {report['refused']}")
+        planned = {(thread["thread"], thread["was"]) for thread in plan["threads"]}
+        want(len(planned) >= threads, f"{name}: {threads} moved, {len(planned)} planned")
+        has_partition(during, reserved, method == "cpuset", name)
+        again = read_json(sections, f"{name}/again")
+        want(again["is_applied"], f"{name}: applied twice, the second time is {again}")
+        restored = read_json(sections, f"{name}/restore")["journals"]
+        want(len(restored) == 1 and not restored[0]["refused"] and not restored[0]["failed"],
+             f"{name}: {restored}")
+        count = same(before, after, f"{name} restored")
+        late = [who for who in after.cores.keys() - before.cores.keys()
+                if after.titles[who] == "sleep"]
+        want(late and all(after.cores[who] == ALL for who in late),
+             f"{name}: started meanwhile: {[sorted(after.cores[who]) for who in late]}")
+        yield (f"{name:15} {threads} threads and {interrupts} interrupts moved, "
+               f"{len(report['refused'])} refused, {count} threads as before")
+    want(read_json(sections, "restore-twice") == {"journals": []}, "restored twice")
+
+
+def killed(sections, _):
+    for method in ("cpuset", "affinity"):
+        name = f"killed/{method}"
+        before, during, left, after = (Snapshot(sections, f"{name}/{when}")
+                                       for when in ("before", "during", "left", "after"))
+        reserved = RESERVED["l2"]
+        moved(before, during, reserved, name)
+        has_partition(during, reserved, method == "cpuset", name)
+        want("borrowed" in during.titles.values(), f"{name}: no card ran")
+        # Whoever kills it leaves it so.
+        moved(before, left, reserved, f"{name} left")
+        want(any(".journal" in journal for journal in left.names), f"{name}: no journal is left")
+        cleaned = read_json(sections, f"{name}/cleanup")["journals"]
+        want(len(cleaned) == 1 and not cleaned[0]["failed"], f"{name}: {cleaned}")
+        same(before, after, f"{name} cleaned")
+        want(read_json(sections, f"{name}/again") == {"journals": []}, f"{name}: cleaned twice")
+        yield f"{name:15} {cleaned[0]['restored']} changes taken back by cleanup"
+        name = f"halfway/{method}"
+        states = [text for title, (_, text) in sections.items() if title.startswith(f"{name}/st")]
+        counts = [int(count) for text in states for count in re.findall(r"(\d+)\n", text)]
+        want(counts, f"{name}: never killed with a journal")
+        read_json(sections, f"{name}/run")
+        same(Snapshot(sections, f"{name}/before"), Snapshot(sections, f"{name}/after"), name)
+        yield f"{name:15} killed {len(states)} times, journals of {sorted(counts)} lines"
+
+
+def held(sections, _):
+    for method in ("cpuset", "affinity"):
+        name = f"held/{method}"
+        during = Snapshot(sections, f"{name}/during")
+        has_partition(during, RESERVED["l2"], method == "cpuset", name)
+        card = {title: sorted(during.cores[who]) for who, title in during.titles.items()
+                if title == "borrowed" or title.startswith("target-")}
+        want(card.get("borrowed") == [BORROWED], f"{name}: {card}")
+        report = read_json(sections, f"{name}/run")
+        want(report["borrowed_core"]["core"] == BORROWED and not report["notes"],
+             f"{name}: {report['borrowed_core']}, {report['notes']}")
+        want({queue["core"] for queue in report["queues"]} <= ALL - RESERVED["l2"],
+             f"{name}: {report['queues']}")
+        read_json(sections, f"{name}/restore")
+        yield f"{name:15} a card ran on cores {sorted(card)}"
+
+
+def interrupt_counts(text):
+    """By handler: what each core has counted."""
+    rows = {}
+    for line in text.splitlines():
+        fields = line.split()
+        if fields and fields[0].rstrip(":").isdigit() and len(fields) > 9:
+            rows[(int(fields[0][:-1]), fields[-1])] = [int(count) for count in fields[1:9]]
+    return rows
+
+
+def ticks(text):
+    """By core: clock ticks of user and system time."""
+    found = re.findall(r"^cpu(\d+) (\d+) (\d+) (\d+)", text, re.M)
+    return {int(core): sum(map(int, rest)) for core, *rest in found}
+
+
+def nics(sections, packets):
+    before, during = (Snapshot(sections, f"nics/{when}") for when in ("before", "during"))
+    report = read_json(sections, "nics/report")
+    reserved = RESERVED["l2"]
+    told = " ".join(report["notes"])
+    counts = [interrupt_counts(sections[f"nics/work-{when}"][1]) for when in ("before", "after")]
+    done = {row: [b - a for a, b in zip(counts[0][row], counts[1][row])]
+            for row in counts[0].keys() & counts[1].keys()}
+    # The wires' interrupts, by what has counted on the borrowed core alone.
+    wires = {number for number, allowed in during.interrupts().items() if allowed == {BORROWED}}
+    want(len(wires) >= 2 * NICS, f"nics: interrupts {sorted(wires)} go to the borrowed core")
+    moved(before, during, reserved, "nics", wires=wires)
+    want("no interrupts of its own" not in told, f"nics: {told}")
+    received = {row: per_core for row, per_core in done.items()
+                if row[0] in wires and "input" in row[1]}
+    want(len(received) == NICS, f"nics: {received}")
+    for row, per_core in received.items():
+        # Its way is changed by the first interrupt after that, which comes the old way.
+        want(per_core[BORROWED] > 0 and sum(per_core) <= per_core[BORROWED] + 1,
+             f"nics: interrupt {row} came to cores {per_core}")
+    others = [row for row, per_core in done.items()
+              if row[0] not in wires and sum(per_core[core] for core in reserved) > 1]
+    want(not others, f"nics: interrupts {others} came to the reserved cores")
+    sent = [int(count) for count in re.findall(r"pkts-sofar: (\d+)", sections["nics/pktgen"][1])]
+    want(sent == [packets] * NICS, f"nics: sent {sent}")
+    for number, wire in enumerate(report["wires"]):
+        name, text = f"a{number}", sections[f"nics/a{number}"][1]
+        by_kernel = int(re.search(r"rx_packets:(\d+)", text)[1])
+        want(wire["rx_packets"] == by_kernel == packets,
+             f"nics: {name} was sent {packets}, its kernel counts {by_kernel}, "
+             f"the card {wire['rx_packets']}")
+    total = packets * NICS
+    ledger = report["ledger"]
+    want(ledger["balanced"] and ledger["in"] == total and ledger["in_flight"] == 0,
+         f"nics: {ledger}")
+    want(ledger["delivered"] + ledger["dropped"] == total, f"nics: {ledger}")
+    want(ledger["delivered"] > total / 2, f"nics: {ledger}")
+    queues = report["queues"]
+    want(sum(queue["packets"] for queue in queues) == ledger["delivered"], f"nics: {queues}")
+    want({queue["core"] for queue in queues} == ALL - reserved, f"nics: {queues}")
+    want(all(queue["packets"] > total / QUEUES / 3 for queue in queues), f"nics: {queues}")
+    # Now that threads are there which a partition would unbind.
+    plan = read_json(sections, "nics/plan")
+    want(plan["method"] == "affinity" and "kpktgend" in plan["method_reason"],
+         f"nics: {plan['method']}: {plan['method_reason']}")
+    first, last = (ticks(sections[f"nics/work-{when}"][1]) for when in ("before", "after"))
+    work = {core: last[core] - first[core] for core in first}
+    want(work[6] <= IDLE_TICKS, f"nics: core 6 was left out and worked {work}")
+    want(all(work[core] > 3 * IDLE_TICKS for core in ALL - reserved), f"nics: work {work}")
+    same(before, Snapshot(sections, "nics/after"), "nics restored")
+    yield (f"five NICs       {total} packets sent and counted, {ledger['delivered']} delivered, "
+           f"{ledger['dropped']} dropped; by target core "
+           f"{[queue['packets'] for queue in queues]}")
+    yield f"                ticks of work by core {[work[core] for core in sorted(work)]}"
+
+
+# In the order the guest does them.
+PARTS = {"levels": levels, "killed": killed, "held": held, "nics": nics}
+
+
+def check(sections, parts, packets):
+    """Lines to print; raises Wrong at the first that is not as it should be."""
+    topology = sections["topology"][1]
+    want("online:0-7" in topology, f"the guest has other cores: {topology[:300]}")
+    for part in parts:
+        yield from PARTS[part](sections, packets)

@@ -1,0 +1,204 @@
+"""A virtual machine of eight cores: its kernel, its files, its start, what it tells.
+
+    sections = boot(picnic, folder, cache, limit_s=200, packets=2000)
+
+The kernel is Debian's cloud kernel as packaged, unpacked and not installed. The
+machine is emulated in software, so it needs no privilege and no /dev/kvm: two
+packages of two cores of two SMT threads, which share an L2; an L3 for each
+package; ten virtio NICs in five pairs, each on a hub of its own.
+"""
+
+import gzip
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+
+HERE = pathlib.Path(__file__).resolve().parent
+TOOLS = {"qemu-system-x86_64": "qemu-system-x86", "cpio": "cpio", "dpkg-deb": "dpkg"}
+BUSYBOX = "/bin/busybox"
+META_PACKAGE = "linux-image-cloud-amd64"
+# What the kernel keeps in modules, with all that these need.
+MODULES = ("virtio_pci", "virtio_console", "virtio_net")
+# Loaded by the guest when it sends.
+LATER = "pktgen"
+NICS = 5
+
+
+class Unavailable(Exception):
+    """What is needed and cannot be had."""
+
+
+def why_not():
+    """Why there can be no guest here; None if there can."""
+    if os.uname().machine != "x86_64":
+        return f"the guest is an x86_64 machine, this one is {os.uname().machine}"
+    absent = [package for tool, package in TOOLS.items() if shutil.which(tool) is None]
+    if not os.path.exists(BUSYBOX) or not is_static(BUSYBOX):
+        absent.append("busybox-static")
+    return f"{', '.join(absent)} not installed" if absent else None
+
+
+def is_static(path):
+    return not libraries(path)
+
+
+def libraries(path):
+    """The shared libraries of a program, its loader among them."""
+    told = subprocess.run(["ldd", path], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                          text=True, check=False)
+    return re.findall(r"(/\S+) \(0x", told.stdout)
+
+
+def kernel(cache):
+    """The folder of an unpacked kernel package, fetched if it is not there yet."""
+    for folder in sorted(cache.glob("linux-*")):
+        if list(folder.glob("boot/vmlinuz-*")):
+            return folder
+    if shutil.which("apt-get") is None:
+        raise Unavailable("no kernel package: there is no apt-get")
+    package = package_name()
+    if package is None and os.geteuid() == 0:
+        subprocess.run(["apt-get", "update", "-q"], stdout=subprocess.DEVNULL,
+                       stderr=subprocess.DEVNULL, check=False)
+        package = package_name()
+    if package is None:
+        raise Unavailable(f"no kernel package: apt-cache knows no {META_PACKAGE}")
+    cache.mkdir(parents=True, exist_ok=True)
+    fetched = subprocess.run(["apt-get", "download", "-q", package], cwd=cache, text=True,
+                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+    archives = sorted(cache.glob(f"{package}_*.deb"))
+    if fetched.returncode or not archives:
+        last = (fetched.stdout.strip() or "no output").splitlines()[-1]
+        raise Unavailable(f"no kernel package: apt-get download {package}: {last}")
+    # Under another name until it is whole.
+    partial = cache / "partial"
+    shutil.rmtree(partial, ignore_errors=True)
+    subprocess.run(["dpkg-deb", "-x", archives[-1], partial], check=True)
+    folder = cache / archives[-1].name.partition("_")[0].replace("linux-image", "linux")
+    partial.rename(folder)
+    archives[-1].unlink()
+    return folder
+
+
+def package_name():
+    """The kernel package that the meta package means today; None if its list is not there."""
+    told = subprocess.run(["apt-cache", "depends", META_PACKAGE], stdout=subprocess.PIPE,
+                          stderr=subprocess.DEVNULL, text=True, check=False)
+    found = re.search(r"Depends: (linux-image-\S+)", told.stdout)
+    return found and found[1]
+
+
+def modules(folder):
+    """The files of MODULES and of what they need, in the order they are to be loaded."""
+    files = {path.name.partition(".")[0].replace("-", "_"): path
+             for path in folder.glob("lib/modules/**/*.ko*")}
+    ordered = []
+
+    def add(name):
+        path = files.get(name)
+        # Without a file it is part of the kernel.
+        if path is None or path in ordered:
+            return
+        needed = re.search(rb"\0?depends=([^\0]*)\0", read_module(path))
+        for other in filter(None, needed[1].decode().split(",") if needed else []):
+            add(other.replace("-", "_"))
+        ordered.append(path)
+
+    for name in MODULES:
+        if name not in files:
+            raise Unavailable(f"the kernel package has no module {name}")
+        add(name)
+    return ordered
+
+
+def read_module(path):
+    data = path.read_bytes()
+    if path.suffix == ".xz":
+        import lzma
+        return lzma.decompress(data)
+    return gzip.decompress(data) if path.suffix == ".gz" else data
+
+
+def make_initramfs(picnic, kernel_folder, work, environment):
+    root = work / "root"
+    for name in ("bin", "dev", "modules", "lib64"):
+        (root / name).mkdir(parents=True)
+    shutil.copy(BUSYBOX, root / "bin/busybox")
+    (root / "bin/sh").symlink_to("busybox")
+    program = root / "bin/picnic"
+    shutil.copy(picnic, program)
+    if shutil.which("strip"):
+        subprocess.run(["strip", program], check=False)
+    for library in libraries(picnic):
+        place = root / library.lstrip("/")
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(library, place)
+    for number, path in enumerate(modules(kernel_folder)):
+        (root / f"modules/{number:02}-{path.name.partition('.')[0]}.ko").write_bytes(
+            read_module(path))
+    later = next(iter(kernel_folder.glob(f"lib/modules/**/{LATER}.ko*")), None)
+    if later is None:
+        raise Unavailable(f"the kernel package has no module {LATER}")
+    (root / f"modules/{LATER}.ko").write_bytes(read_module(later))
+    text = (HERE / "init").read_text()
+    settings = "".join(f"{name}={value}\n" for name, value in environment.items())
+    first, rest = text.split("\n", 1)
+    (root / "init").write_text(f"{first}\n{settings}{rest}")
+    (root / "init").chmod(0o755)
+    shutil.copy(HERE / "five.toml", root / "five.toml")
+    names = "\n".join(str(path.relative_to(root)) for path in sorted(root.rglob("*")))
+    image = work / "initramfs"
+    archive = subprocess.run(["cpio", "-o", "-H", "newc", "--quiet", "-R", "0:0"], cwd=root,
+                             input=names.encode(), stdout=subprocess.PIPE, check=True)
+    # Fast rather than small: it is unpacked once, by an emulated core.
+    image.write_bytes(archive.stdout)
+    return image
+
+
+def command(kernel_folder, image, work):
+    (vmlinuz,) = kernel_folder.glob("boot/vmlinuz-*")
+    line = ("console=ttyS0 quiet loglevel=4 ipv6.disable=1 panic=-1 mitigations=off "
+            "random.trust_cpu=on tsc=unstable nowatchdog")
+    options = ["qemu-system-x86_64", "-accel", "tcg,thread=multi", "-M", "pc", "-cpu", "Nehalem",
+               "-smp", "8,sockets=2,cores=2,threads=2", "-m", "1024", "-display", "none",
+               "-no-reboot", "-nodefaults", "-kernel", vmlinuz, "-initrd", image, "-append", line,
+               "-serial", f"file:{work / 'console.log'}", "-device", "virtio-serial-pci",
+               "-chardev", f"file,id=told,path={work / 'told.log'}",
+               "-device", "virtserialport,chardev=told,name=told"]
+    for number in range(NICS):
+        for side, letter in enumerate("ab"):
+            name = f"{letter}{number}"
+            mac = f"52:54:00:00:00:{side}{'abcde'[number]}"
+            options += ["-netdev", f"hubport,id={name},hubid={number}",
+                        "-device", f"virtio-net-pci,netdev={name},mac={mac}"]
+    return [str(option) for option in options]
+
+
+def boot(picnic, work, cache, limit_s, environment):
+    """Runs the guest to its end; what it told, by name: exit code and text."""
+    folder = kernel(cache)
+    image = make_initramfs(picnic, folder, work, environment)
+    try:
+        done = subprocess.run(command(folder, image, work), timeout=limit_s, text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+        reason = f"qemu ended with exit code {done.returncode}: {done.stdout.strip()[-300:]}"
+    except subprocess.TimeoutExpired:
+        reason = f"not done after {limit_s} s"
+    sections = parse((work / "told.log").read_text(errors="replace"))
+    if "end" not in sections:
+        console = (work / "console.log").read_text(errors="replace").strip()
+        last = list(sections)[-1] if sections else "nothing"
+        raise RuntimeError(f"the guest did not come to its end ({reason}); the last it told is "
+                           f"{last}; its console ends with:\n{console[-1500:]}")
+    return sections
+
+
+def parse(text):
+    sections = {}
+    for part in re.split(r"^@@ ", text, flags=re.M)[1:]:
+        header, _, body = part.partition("\n")
+        name, _, code = header.rsplit(" ", 2)
+        sections[name] = (int(code), body)
+    return sections
