@@ -28,8 +28,8 @@ fn unknown_keys_and_sections() {
     );
     refused_card(
         "[card]\n\n[hots]\nqueues = 2\n",
-        "card.toml:3: hots: unknown section, allowed: card, pool, wire, rx, tx, host, interrupt, \
-         isolation, control, trace",
+        "card.toml:3: hots: unknown section, allowed: card, pool, wire, rx, tx, filter, \
+         sciron, host, interrupt, isolation, control, trace",
     );
     refused_card(
         "[[rx]]\nfunction = \"rss\"\n[[rx]]\nfunction = \"pass\"\nspeed = 1\n",
