@@ -94,9 +94,10 @@ fn packet(rules: &[Drawn], random: &mut Random) -> Packet {
 
 /// FNV-1a over 32-bit numbers.
 fn hash(hash: u64, number: u32) -> u64 {
-    number.to_le_bytes().iter().fold(hash, |hash, byte| {
-        (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3)
-    })
+    number
+        .to_le_bytes()
+        .iter()
+        .fold(hash, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3))
 }
 
 impl Set {
@@ -123,9 +124,8 @@ impl Set {
             }
         }
         let tuple = |rule: &Drawn| {
-            let prefix = |end: usize| {
-                Prefix::new(Ipv4Addr::from(rule.addresses[end]), rule.lengths[end])
-            };
+            let prefix =
+                |end: usize| Prefix::new(Ipv4Addr::from(rule.addresses[end]), rule.lengths[end]);
             let range = |(low, high)| PortRange::new(low, high).unwrap_or_default();
             FiveTuple {
                 protocol: rule.protocol.map(Protocol),
