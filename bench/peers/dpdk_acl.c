@@ -163,6 +163,41 @@ static void random_packet(struct five_tuple *packet,
 	packet->destination_port = rte_cpu_to_be_16(ports[1]);
 }
 
+static uint64_t fnv1a(uint64_t hash, uint32_t number)
+{
+	for (int i = 0; i < 4; i++, number >>= 8)
+		hash = (hash ^ (number & 0xff)) * UINT64_C(0x100000001b3);
+	return hash;
+}
+
+/* Equal for equal rules and packets: picnic bench classifier prints it too. */
+static uint64_t fingerprint(const struct five_tuple_rule *rules, uint32_t count,
+			    const struct five_tuple *packets, uint32_t number)
+{
+	uint64_t hash = UINT64_C(0xcbf29ce484222325);
+	for (uint32_t i = 0; i < count; i++) {
+		const struct rte_acl_field *f = rules[i].field;
+		const uint32_t protocol = f[PROTOCOL].mask_range.u8 == 0
+			? 0 : f[PROTOCOL].value.u8 | 0x100u;
+		hash = fnv1a(hash, f[SOURCE].value.u32);
+		hash = fnv1a(hash, f[DESTINATION].value.u32);
+		hash = fnv1a(hash, f[SOURCE].mask_range.u32 |
+				   f[DESTINATION].mask_range.u32 << 8 | protocol << 16);
+		for (int p = SOURCE_PORT; p <= DESTINATION_PORT; p++)
+			hash = fnv1a(hash, (uint32_t)f[p].value.u16 << 16 |
+					   f[p].mask_range.u16);
+	}
+	for (uint32_t i = 0; i < number; i++) {
+		const struct five_tuple *t = &packets[i];
+		hash = fnv1a(hash, rte_be_to_cpu_32(t->source));
+		hash = fnv1a(hash, rte_be_to_cpu_32(t->destination));
+		hash = fnv1a(hash, (uint32_t)rte_be_to_cpu_16(t->source_port) << 16 |
+				   rte_be_to_cpu_16(t->destination_port));
+		hash = fnv1a(hash, t->protocol);
+	}
+	return hash;
+}
+
 /* The same answer without tries, to know that the measured one is right. */
 static uint32_t linear_search(const struct five_tuple *packet,
 			      const struct five_tuple_rule *rules,
@@ -358,9 +393,11 @@ static void one_size(unsigned count, bool first)
 		matching += linear_search(&packets[i], rules, count) != 0;
 	printf("%s{\"rules\":%u,\"ns_per_packet\":%.2f,"
 	       "\"min_ns_per_packet\":%.2f,\"algorithm\":\"%s\","
-	       "\"matching_fraction\":%.3f,\"build_ms\":%.2f}",
+	       "\"matching_fraction\":%.3f,\"build_ms\":%.2f,"
+	       "\"fingerprint\":\"%016" PRIx64 "\"}",
 	       first ? "" : ",", count, timing.median_ns, timing.ns,
-	       algorithm_words[best], (double)matching / opt.packets, build_ms);
+	       algorithm_words[best], (double)matching / opt.packets, build_ms,
+	       fingerprint(rules, count, packets, opt.packets));
 	rte_acl_free(context);
 	free(rules);
 	free(packets);

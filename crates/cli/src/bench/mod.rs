@@ -4,6 +4,7 @@
 //! measured interleaved, so that a drift of the machine's speed hits all alike.
 
 mod chain;
+mod classifier;
 mod dispatch;
 mod doorbell;
 mod facts;
@@ -38,6 +39,8 @@ enum What {
     Doorbell(doorbell::DoorbellArgs),
     /// A chain of `pass` functions, per packet
     Chain(chain::ChainArgs),
+    /// The filters' classifier, per packet, by number of rules; and one change
+    Classifier(classifier::ClassifierArgs),
     /// Added latency from wire to target routine, by packet rate
     Latency(latency::LatencyArgs),
     /// What is delivered when 1, 2, 5, 10 times the capacity is offered
@@ -59,6 +62,7 @@ pub(crate) fn run(args: &BenchArgs, json: bool) -> anyhow::Result<()> {
         What::Hash(args) => hash::run(args)?,
         What::Doorbell(args) => doorbell::run(args)?,
         What::Chain(args) => chain::run(args)?,
+        What::Classifier(args) => classifier::run(args)?,
         What::Latency(args) => latency::run(args)?,
         What::Overload(args) => overload::run(args)?,
         What::Idle(args) => idle::run(args)?,

@@ -1,6 +1,7 @@
 //! `picnic check`: is the card file right, and what would run where?
 
 use crate::card::{Card, CardArgs};
+use crate::commands::filter::of_card;
 use crate::output;
 use crate::registries::registries;
 use clap::Args;
@@ -35,6 +36,7 @@ struct Plan {
     wires: Vec<WirePlan>,
     rx: Vec<String>,
     tx: Vec<String>,
+    filters: usize,
     attachment: String,
     ring_size: usize,
     tx_ring_size: usize,
@@ -76,9 +78,11 @@ struct PoolPlan {
 
 pub(crate) fn run(args: &CheckArgs, json: bool) -> anyhow::Result<()> {
     let card = args.card.load()?;
+    let filters = of_card(&card.file).map_err(|error| card.explain(error))?;
     let placement =
         run::check_from(&card.file, &registries()).map_err(|error| card.explain_host(error))?;
-    let plan = Plan::new(&card, placement);
+    let mut plan = Plan::new(&card, placement);
+    plan.filters = filters.list().len() + card.file.filters.len();
     if json { output::print_json(&plan) } else { output::print(&plan.text()) }
 }
 
@@ -122,6 +126,7 @@ impl Plan {
             wires: wires.collect(),
             rx: names(&file.rx),
             tx: names(&file.tx),
+            filters: 0,
             attachment: file.host.attachment.name().into(),
             ring_size: file.host.ring_size,
             tx_ring_size: file.host.tx_ring_size,
@@ -158,6 +163,9 @@ impl Plan {
             line("target core", format!("{core}: {}", ranges(&queues)));
         }
         line("rings", format!("{} descriptors, tx {}", self.ring_size, self.tx_ring_size));
+        if self.filters != 0 {
+            line("filters", self.filters.to_string());
+        }
         line("host", self.attachment.clone());
         line("interrupt", self.interrupt.clone());
         let PoolPlan { buffers, buffer_size_bytes, mapped_bytes } = self.pool;

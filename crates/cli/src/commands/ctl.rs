@@ -1,5 +1,6 @@
 //! `picnic ctl`: a running card, asked and changed over its socket.
 
+use super::filter::{self, FilterArgs, ScironArgs};
 use crate::commands::capture::{self, CaptureWhat};
 use crate::control::{CardChoice, Connection};
 use crate::failure::Usage;
@@ -23,6 +24,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
   picnic ctl rss table 0,0,1,2            which queue each entry means
   picnic ctl rss key symmetric
   picnic ctl moderation static --rx-usecs 50 --rx-frames 32
+  picnic ctl filter add protocol=icmp action=drop
+  picnic ctl sciron reload firewall.rules
   picnic ctl swap rx other.toml           its [[rx]] sections in place of the rx chain
   picnic ctl capture start --write long.pcapng --stage queue
   picnic ctl --card web stop
@@ -58,6 +61,10 @@ enum CtlCommand {
     /// Captures that go on when this command has ended
     #[command(subcommand)]
     Capture(CaptureCommand),
+    /// Filters: list, show, add, change, remove, reload
+    Filter(FilterArgs),
+    /// SCIRON's rules: show, reload
+    Sciron(ScironArgs),
     /// Stop the card, and wait until it has
     Stop,
     /// Call a method by its name and print the result
@@ -166,6 +173,14 @@ pub(crate) fn run(args: &CtlArgs, json: bool) -> anyhow::Result<()> {
         CtlCommand::Capture(command) => {
             return captures(&mut args.choice.connect()?, command, json);
         }
+        CtlCommand::Filter(filter) => {
+            let call = filter::filter_call(filter, || args.choice.connect(), json)?;
+            return call.map_or(Ok(()), |call| tell(&mut args.choice.connect()?, call, json));
+        }
+        CtlCommand::Sciron(sciron) => {
+            let call = filter::sciron_call(sciron, || args.choice.connect())?;
+            return tell(&mut args.choice.connect()?, call, json);
+        }
         CtlCommand::Stop => return stop(&mut args.choice.connect()?, json),
         CtlCommand::Call { method, params } => {
             let params: Map<String, Value> = serde_json::from_str(params)
@@ -195,6 +210,12 @@ pub(crate) fn run(args: &CtlArgs, json: bool) -> anyhow::Result<()> {
         _ => swapped(&result),
     };
     output::print(&text)
+}
+
+/// Makes a call and prints its result.
+fn tell(connection: &mut Connection, call: filter::Call, json: bool) -> anyhow::Result<()> {
+    let result = connection.call(call.method, call.params)?;
+    if json { output::print_json(&result) } else { output::print(&(call.text)(&result)) }
 }
 
 fn rss_call(args: &RssArgs) -> (&'static str, Value) {

@@ -9,6 +9,7 @@ pub(crate) mod components;
 pub(crate) mod ctl;
 pub(crate) mod demo;
 pub(crate) mod doctor;
+pub(crate) mod filter;
 pub(crate) mod isolate;
 pub(crate) mod lab;
 pub(crate) mod run;

@@ -1,6 +1,7 @@
 //! `picnic run`: a card, from start to clean stop.
 
 use crate::card::CardArgs;
+use crate::commands::filter::of_card;
 use crate::live::Live;
 use crate::registries::registries;
 use crate::{output, signals, summary};
@@ -80,12 +81,13 @@ pub(crate) fn run(args: &RunArgs, json: bool) -> anyhow::Result<()> {
         // A trace's file is made anew: not for a card that cannot start.
         run::check_from(&card.file, &registries()).map_err(|error| card.explain_host(error))?;
     }
+    let filters = of_card(&card.file).map_err(|error| card.explain(error))?;
     // Before anything is touched: a card of this name may be running.
     let doors = Doors::open(&card.file).map_err(|error| card.explain_host(error.into()))?;
     let tracing = Tracing::of(&card.file).map_err(|error| card.explain(error))?;
     let captures = Captures::default();
     let mut instrument = (tracing.clone(), doors.are_any().then(|| captures.clone()));
-    let mut running = run::start_from(&card.file, &registries(), &mut instrument)
+    let mut running = run::start_filtered(&card.file, &registries(), &mut instrument, filters)
         .map_err(|error| card.explain_host(error))?;
     let server = serve(doors, &mut running, &card.file, &tracing, captures)?;
     let live = match args.quiet {

@@ -17,6 +17,7 @@ use picnic_engine::build::{Instrument, Registries, links};
 use picnic_engine::swap::{Answer, Command, Controller, Direction};
 use picnic_functions::rss::{Change, Control, Refusal, Settings};
 use picnic_hash::{IndirectionTable, Key};
+use picnic_os::filter::{FilterError, Filters, request as filter};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use std::os::fd::OwnedFd;
@@ -41,6 +42,7 @@ pub struct Methods {
     about: About,
     moderation: ModerationMode,
     instrument: (Box<dyn Instrument + Send>, Captures),
+    filters: Filters,
     stop: Arc<AtomicBool>,
 }
 
@@ -67,8 +69,8 @@ impl Methods {
         monitor: Monitor,
         controller: Controller,
         registries: Registries,
-        instrument: Box<dyn Instrument + Send>,
-        captures: Captures,
+        instrument: (Box<dyn Instrument + Send>, Captures),
+        filters: Filters,
         stop: Arc<AtomicBool>,
     ) -> Self {
         let about = About {
@@ -84,7 +86,8 @@ impl Methods {
             context: picnic_engine::build::context(file),
             about,
             moderation: file.interrupt.moderation(),
-            instrument: (instrument, captures),
+            instrument,
+            filters,
             stop,
         }
     }
@@ -140,6 +143,7 @@ impl Methods {
             }
             Request::ChainList => Ok(self.chains()),
             Request::ChainSwap(swap) => self.swap(&swap),
+            Request::Filter(request) => self.filter(request),
         }
         .map(Outcome::Now)
     }
@@ -329,6 +333,18 @@ impl Methods {
             moved += self.rss_control(at, Control::key(&key))?.0;
         }
         Ok(json!({ "chain": at.0.name(), "position": at.1, "moved_entries": moved }))
+    }
+
+    // ------------------------------------------------------------------ filters
+
+    fn filter(&self, request: filter::Request) -> Result<Value, RpcError> {
+        match self.filters.answer(request) {
+            Ok(reply) => value(&reply),
+            Err(error @ FilterError::Invalid { .. }) => {
+                Err(RpcError::new(INVALID_PARAMS, error.to_string()))
+            }
+            Err(error) => Err(RpcError::new(REFUSED, error.to_string())),
+        }
     }
 
     // ------------------------------------------------------------------ chains

@@ -16,6 +16,7 @@
 use crate::control::captures::Wanted;
 use picnic_core::ring::moderation::ModerationMode;
 use picnic_engine::swap::Direction;
+use picnic_os::filter::request as filter;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -24,14 +25,15 @@ use std::path::PathBuf;
 /// The version of methods and fields; one that is raised breaks clients of the one before.
 pub const VERSION: u32 = 1;
 /// Bytes of the longest line.
-pub const LONGEST_LINE: usize = 256 << 10;
+// Some twenty thousand filters in one call.
+pub const LONGEST_LINE: usize = 4 << 20;
 /// Calls in the longest batch.
 pub const LONGEST_BATCH: usize = 32;
 /// Microseconds that moderation may be asked for at most, as in a card file.
 const MOST_USECS: u32 = 1_000_000;
 
 /// The methods, in the order that they are listed in.
-pub const METHODS: [&str; 13] = [
+pub const METHODS: [&str; 19] = [
     "card.info",
     "card.stats",
     "card.stop",
@@ -41,6 +43,12 @@ pub const METHODS: [&str; 13] = [
     "moderation.set",
     "chain.list",
     "chain.swap",
+    "filter.list",
+    "filter.show",
+    "filter.add",
+    "filter.change",
+    "filter.remove",
+    "filter.reload",
     "capture.start",
     "capture.stop",
     "capture.wait",
@@ -122,6 +130,8 @@ pub enum Request {
     ChainList,
     /// `chain.swap`: other functions in place of a whole chain.
     ChainSwap(Swap),
+    /// `filter.*`: filters listed, read back, changed; see [`filter::Request`].
+    Filter(filter::Request),
     /// `capture.start`: packets into the file that came with the call.
     CaptureStart(Wanted),
     /// `capture.stop`: answered when all is written.
@@ -415,6 +425,16 @@ pub fn request(method: &str, params: Map<String, Value>) -> Result<Request, RpcE
                 return Err(invalid("params: wanted is either toml or functions"));
             }
             Ok(Request::ChainSwap(swap))
+        }
+        "filter.list" | "filter.show" | "filter.add" | "filter.change" | "filter.remove"
+        | "filter.reload" => {
+            // The request knows its kind by a key of its own.
+            let mut params = params;
+            let (_, what) = method.split_once('.').unwrap_or_default();
+            if params.insert("filter".into(), what.into()).is_some() {
+                return Err(invalid("params: unknown field `filter`"));
+            }
+            Ok(Request::Filter(read(params)?))
         }
         "capture.start" => {
             let wanted: Wanted = read(params)?;

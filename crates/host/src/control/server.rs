@@ -138,8 +138,8 @@ impl Server {
             running.monitor(),
             controller,
             registries(),
-            instrument,
-            captures,
+            (instrument, captures),
+            running.filters.clone(),
             stop.clone(),
         );
         let (stopping, end) = (AtomicBool::new(false), AtomicBool::new(false));

@@ -1,0 +1,62 @@
+//! `[sciron]` of a card file: the firewall is there before the first packet.
+//!
+//! ```toml
+//! [sciron]
+//! rules = "firewall.rules"     # relative to the card file
+//! place = "nic"                # or "driver"
+//! direction = "rx"             # or "tx", or "both"
+//! ```
+
+use crate::install::{Installation, Sides};
+use crate::rules::Rules;
+use picnic_core::config::CardFile;
+use picnic_core::error::ConfigError;
+use picnic_os::filter::{Filters, Place};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use std::path::PathBuf;
+
+/// The keys of `[sciron]`.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Keys {
+    /// The file of rules, relative to the card file.
+    pub rules: Option<PathBuf>,
+    /// Where the rules are: "nic" (borrowed core) or "driver" (target core).
+    pub place: Place,
+    /// Which packets they are for: "rx", "tx" or "both".
+    pub direction: Sides,
+}
+
+/// The filters that a card starts with: those of its `[sciron]`, if it has one. They are for
+/// `picnic_host::run::start_filtered`.
+///
+/// # Errors
+/// What is wrong with the section, or with the file of rules.
+pub fn filters(file: &CardFile) -> Result<Filters, ConfigError> {
+    let filters = Filters::new(file.host.queues);
+    if let Some(section) = &file.sciron {
+        let keys: Keys = section.parse()?;
+        let Some(path) = &keys.rules else {
+            let message = "is missing, wanted is the path of a file of rules";
+            return Err(section.locate(ConfigError::new("rules", message)));
+        };
+        let path = file.directory.join(path);
+        let rules = Rules::load(&path).map_err(|faults| {
+            // The fault's own place, and the key that led there.
+            let mut lines = faults.to_string();
+            if let Some(fault) = faults.faults.first().filter(|fault| fault.line == 0) {
+                lines = format!(
+                    "{}: found {}, allowed is {}",
+                    path.display(),
+                    fault.found,
+                    fault.allowed
+                );
+            }
+            section.locate(ConfigError::new("rules", lines.replace('\n', "; ")))
+        })?;
+        let installation = Installation { place: keys.place, sides: keys.direction };
+        rules.install(&filters, &installation).map_err(|error| section.locate(error.into()))?;
+    }
+    Ok(filters)
+}

@@ -1,0 +1,77 @@
+//! Rules as filters: in a group of their own, in the order of the file.
+
+use crate::rules::{Rules, Verdict};
+use picnic_os::filter::request::Reloaded;
+use picnic_os::filter::{Action, Direction, Filter, FilterError, Filters, FiveTuple, Place};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// The group of SCIRON's filters.
+pub const GROUP: &str = "sciron";
+/// The name of the default's filter. Its priority is that of the last line there could be.
+const DEFAULT: &str = "default";
+
+/// Which way the packets go that the rules are for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Sides {
+    /// From the wire.
+    #[default]
+    Rx,
+    /// To the wire.
+    Tx,
+    /// Both.
+    Both,
+}
+
+impl Sides {
+    fn directions(self) -> &'static [Direction] {
+        match self {
+            Sides::Rx => &[Direction::Rx],
+            Sides::Tx => &[Direction::Tx],
+            Sides::Both => &[Direction::Rx, Direction::Tx],
+        }
+    }
+}
+
+/// Where the rules are to be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Installation {
+    /// On the card or at the driver.
+    pub place: Place,
+    /// For which packets.
+    pub sides: Sides,
+}
+
+impl Rules {
+    /// The filters of the rules. A rule's line is its priority.
+    pub fn filters(&self, installation: &Installation) -> Vec<Filter> {
+        let action = |verdict| match verdict {
+            Verdict::Accept => Action::Accept,
+            Verdict::Drop => Action::Drop,
+        };
+        let of_direction = |&direction: &Direction| {
+            let rules = self.rules.iter().map(|rule| {
+                let line = i32::try_from(rule.line).unwrap_or(i32::MAX - 1);
+                Filter::new("rule", rule.tuple, action(rule.verdict)).with_priority(line)
+            });
+            let default = Filter::new(DEFAULT, FiveTuple::default(), action(self.default));
+            let filters = rules.chain([default.with_priority(i32::MAX)]);
+            filters.map(move |filter| filter.on(direction).at(installation.place).in_group(GROUP))
+        };
+        installation.sides.directions().iter().flat_map(of_direction).collect()
+    }
+
+    /// Puts the rules in place of those there are, at once. A rule that stays keeps its counters,
+    /// wherever it stands in the file.
+    ///
+    /// # Errors
+    /// The card cannot have so many filters; nothing is changed then.
+    pub fn install(
+        &self,
+        filters: &Filters,
+        installation: &Installation,
+    ) -> Result<Reloaded, FilterError> {
+        filters.replace(&[GROUP], self.filters(installation))
+    }
+}

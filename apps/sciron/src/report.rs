@@ -1,0 +1,107 @@
+//! What `--check` says of a file, to people and to programs.
+
+use crate::check::{Findings, Pair};
+use crate::rules::{Fault, Faults, Rules};
+use serde::Serialize;
+use std::fmt::Write;
+use std::path::Path;
+
+/// What is to be said of one file.
+#[derive(Clone, Debug)]
+pub struct Report {
+    file: String,
+    outcome: Result<(Rules, Findings), Faults>,
+}
+
+/// Reads and checks a file.
+pub fn of(path: &Path) -> Report {
+    let outcome = Rules::load(path).map(|rules| {
+        let findings = rules.check();
+        (rules, findings)
+    });
+    Report { file: path.display().to_string(), outcome }
+}
+
+impl Report {
+    /// For programs: one object.
+    pub fn json(&self) -> String {
+        #[derive(Serialize)]
+        struct Good<'a> {
+            file: &'a str,
+            valid: bool,
+            default: crate::rules::Verdict,
+            #[serde(flatten)]
+            findings: &'a Findings,
+        }
+        #[derive(Serialize)]
+        struct Bad<'a> {
+            file: &'a str,
+            valid: bool,
+            faults: &'a [Fault],
+        }
+        let file = &self.file;
+        let text = match &self.outcome {
+            Ok((rules, findings)) => {
+                let good = Good { file, valid: true, default: rules.default, findings };
+                serde_json::to_string_pretty(&good)
+            }
+            Err(faults) => {
+                serde_json::to_string_pretty(&Bad { file, valid: false, faults: &faults.faults })
+            }
+        };
+        // Plain data: it can always be written.
+        text.map(|text| text + "\n").unwrap_or_default()
+    }
+
+    /// For people; empty if the file is wrong.
+    pub fn text(&self) -> String {
+        let Ok((rules, findings)) = &self.outcome else { return String::new() };
+        let mut text = String::new();
+        let rule = |line| rules.rules.iter().find(|rule| rule.line == line);
+        let mut tell = |pairs: &[Pair], what: &str, why: &str| {
+            for pair in pairs {
+                let Some((later, earlier)) = rule(pair.line).zip(rule(pair.earlier_line)) else {
+                    continue;
+                };
+                // Writing to a string cannot fail.
+                let _ = writeln!(
+                    text,
+                    "{}:{}: {what}: {later}\n    {why} line {}: {earlier}",
+                    self.file, pair.line, pair.earlier_line
+                );
+            }
+        };
+        tell(&findings.shadowed, "shadowed", "never applies, decided the other way by");
+        tell(&findings.redundant, "redundant", "never applies, decided the same way by");
+        tell(&findings.overlaps, "overlap", "decides otherwise for packets that also match");
+        let _ = writeln!(
+            text,
+            "{}: {} rules, default {}; {} shadowed, {} redundant, {} overlaps{}",
+            self.file,
+            findings.rules,
+            rules.default,
+            findings.shadowed.len(),
+            findings.redundant.len(),
+            findings.overlap_count,
+            if findings.overlap_count > findings.overlaps.len() {
+                format!(" (the first {} are told)", findings.overlaps.len())
+            } else {
+                String::new()
+            }
+        );
+        text
+    }
+
+    /// What is wrong with the file, if something is.
+    pub fn error(&self) -> Option<String> {
+        self.outcome.as_ref().err().map(Faults::to_string)
+    }
+
+    /// 0 good; 1 if `strict` and a rule never applies; 2 if the file is wrong.
+    pub fn exit_code(&self, strict: bool) -> u8 {
+        match &self.outcome {
+            Ok((_, findings)) => u8::from(strict && !findings.all_apply()),
+            Err(_) => 2,
+        }
+    }
+}

@@ -1,0 +1,296 @@
+//! The file of rules: one to a line, the first that matches decides.
+//!
+//! ```text
+//! rules    = { line }
+//! line     = [ rule | default ] [ "#" comment ]
+//! rule     = proto source destination sport dport action
+//! default  = "default" action
+//! proto    = "any" | "tcp" | "udp" | "icmp" | "icmpv6" | ... | number, 0 to 255
+//! source, destination = "any" | address | address "/" length
+//! sport, dport        = "any" | port | port "-" port
+//! action   = "accept" | "drop"
+//! ```
+//!
+//! Fields are set apart by blanks. Addresses are of IPv4 or IPv6, those of one rule of the same;
+//! an address without length is one host. Ports go with tcp, udp and any. `default` says what
+//! becomes of IP packets that no rule matches; without it they are accepted. A file has one
+//! `default` at most, anywhere.
+//!
+//! What is no IP (ARP, say) is never touched. A rule with ports matches no fragment: not even
+//! the first, as all fragments of a packet must have one fate.
+
+use picnic_core::config::LONGEST_FILE;
+use picnic_os::filter::matching::Tuple;
+use picnic_os::filter::{FiveTuple, PortRange, Prefix, Protocol, Reason};
+use serde::Serialize;
+use std::fmt;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+/// Rules that a file may have: what one list of filters holds, but for the default.
+pub const MOST_RULES: usize = picnic_os::filter::MOST_FILTERS - 1;
+/// Bytes of the longest file.
+const LONGEST: usize = 8 * LONGEST_FILE;
+/// Faults told of one file.
+const MOST_FAULTS: usize = 20;
+const FIELDS: [&str; 6] = ["proto", "source", "destination", "sport", "dport", "action"];
+
+/// What becomes of a packet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verdict {
+    /// It goes on.
+    #[default]
+    Accept,
+    /// It ends here.
+    Drop,
+}
+
+impl FromStr for Verdict {
+    type Err = Reason;
+    fn from_str(text: &str) -> Result<Self, Reason> {
+        match text {
+            "accept" => Ok(Verdict::Accept),
+            "drop" => Ok(Verdict::Drop),
+            other => Err(Reason::new(other, "accept or drop")),
+        }
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if *self == Verdict::Accept { "accept" } else { "drop" })
+    }
+}
+
+/// One rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rule {
+    /// Its line in the file, from 1.
+    pub line: usize,
+    /// What it matches.
+    pub tuple: FiveTuple,
+    /// What becomes of that.
+    pub verdict: Verdict,
+}
+
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let FiveTuple { protocol, source, destination, source_ports, destination_ports } =
+            self.tuple;
+        let any = || "any".to_owned();
+        let protocol = protocol.map_or_else(any, |protocol| protocol.to_string());
+        let prefix = |prefix: Option<Prefix>| prefix.map_or_else(any, |prefix| prefix.to_string());
+        write!(
+            f,
+            "{protocol} {} {} {source_ports} {destination_ports} {}",
+            prefix(source),
+            prefix(destination),
+            self.verdict
+        )
+    }
+}
+
+/// A fault in a file of rules.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Fault {
+    /// The line, from 1; 0 if it is about the file.
+    pub line: usize,
+    /// The field; empty if it is about the line.
+    pub field: &'static str,
+    /// What was found.
+    pub found: String,
+    /// What is allowed.
+    pub allowed: String,
+}
+
+/// What is wrong with a file of rules: the first faults, in order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Faults {
+    /// The file, if there is one.
+    pub file: Option<PathBuf>,
+    /// Each of them, up to 20.
+    pub faults: Vec<Fault>,
+}
+
+impl fmt::Display for Faults {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, fault) in self.faults.iter().enumerate() {
+            if index != 0 {
+                f.write_str("\n")?;
+            }
+            match &self.file {
+                Some(file) => write!(f, "{}:", file.display())?,
+                None => f.write_str("rules:")?,
+            }
+            if fault.line != 0 {
+                write!(f, "{}:", fault.line)?;
+            }
+            if !fault.field.is_empty() {
+                write!(f, " {}:", fault.field)?;
+            }
+            let found = fault.found.replace(char::is_control, " ");
+            write!(f, " found {found}, allowed is {}", fault.allowed)?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Faults {}
+
+/// A firewall's rules.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rules {
+    /// In order.
+    pub rules: Vec<Rule>,
+    /// Of IP packets that no rule matches.
+    pub default: Verdict,
+}
+
+impl Rules {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// It cannot be read, or what is wrong with it: line, field, found, allowed.
+    pub fn load(path: &Path) -> Result<Self, Faults> {
+        let of_file = |found: String, allowed: &str| Faults {
+            file: Some(path.into()),
+            faults: vec![Fault { line: 0, field: "", found, allowed: allowed.into() }],
+        };
+        let mut bytes = Vec::new();
+        // One byte more, to know a longer file from one that ends there.
+        std::fs::File::open(path)
+            .and_then(|file| file.take(LONGEST as u64 + 1).read_to_end(&mut bytes))
+            .map_err(|error| of_file(error.to_string(), "a file of rules"))?;
+        if bytes.len() > LONGEST {
+            return Err(of_file(format!("more than {LONGEST} bytes"), "no more"));
+        }
+        let text = String::from_utf8(bytes)
+            .map_err(|error| of_file(error.utf8_error().to_string(), "UTF-8 text"))?;
+        text.parse().map_err(|faults| Faults { file: Some(path.into()), ..faults })
+    }
+
+    /// What becomes of a packet, and the rule that says so; `None` for the default.
+    ///
+    /// Reads the rules from the top: for tests, and to explain.
+    pub fn verdict(&self, packet: &Tuple) -> (Verdict, Option<&Rule>) {
+        let rule = self.rules.iter().find(|rule| rule.tuple.matches(packet));
+        (rule.map_or(self.default, |rule| rule.verdict), rule)
+    }
+}
+
+impl FromStr for Rules {
+    type Err = Faults;
+    fn from_str(text: &str) -> Result<Self, Faults> {
+        let mut rules = Rules::default();
+        let mut default_line = None;
+        let mut faults = Vec::new();
+        for (index, line) in text.lines().enumerate() {
+            let line_number = index + 1;
+            let words = line.split('#').next().unwrap_or("").split_whitespace().collect::<Vec<_>>();
+            let mut fault = |field, Reason { found, allowed }: Reason| {
+                faults.push(Fault { line: line_number, field, found: brief(&found), allowed });
+            };
+            match *words {
+                [] => {}
+                ["default", action] => match (action.parse(), default_line) {
+                    (Err(reason), _) => fault("action", reason),
+                    (Ok(_), Some(first)) => fault(
+                        "",
+                        Reason::new(
+                            "a second default",
+                            format!("one; the first is in line {first}"),
+                        ),
+                    ),
+                    (Ok(verdict), None) => {
+                        rules.default = verdict;
+                        default_line = Some(line_number);
+                    }
+                },
+                ["default", ref rest @ ..] => {
+                    let found = format!("default with {} words", rest.len());
+                    fault("", Reason::new(found, "default accept, or default drop"));
+                }
+                ref fields => match rule(line_number, fields) {
+                    Ok(_) if rules.rules.len() == MOST_RULES => {
+                        let found = format!("more than {MOST_RULES} rules");
+                        fault("", Reason::new(found, "no more"));
+                        break;
+                    }
+                    Ok(rule) => rules.rules.push(rule),
+                    Err((field, reason)) => fault(field, reason),
+                },
+            }
+            if faults.len() == MOST_FAULTS {
+                break;
+            }
+        }
+        if faults.is_empty() { Ok(rules) } else { Err(Faults { file: None, faults }) }
+    }
+}
+
+/// No more of what was found than a message bears.
+fn brief(text: &str) -> String {
+    const LONGEST: usize = 60;
+    match text.char_indices().nth(LONGEST) {
+        Some((end, _)) => format!("{}...", &text[..end]),
+        None => text.into(),
+    }
+}
+
+fn rule(line: usize, fields: &[&str]) -> Result<Rule, (&'static str, Reason)> {
+    let [proto, source, destination, sport, dport, action] = *fields else {
+        let found = format!("{} fields", fields.len());
+        return Err(("", Reason::new(found, format!("{}: {}", FIELDS.len(), FIELDS.join(" ")))));
+    };
+    let protocol = match proto {
+        "any" => None,
+        proto => Some(proto.parse::<Protocol>().map_err(|mut reason| {
+            reason.allowed = format!("any, {}", reason.allowed);
+            ("proto", reason)
+        })?),
+    };
+    let prefix = |field, text: &str| match text {
+        "any" => Ok(None),
+        text => text.parse::<Prefix>().map(Some).map_err(|mut reason| {
+            if !reason.allowed.contains("must be zero") {
+                reason.allowed = format!("any, {}", reason.allowed);
+            }
+            (field, reason)
+        }),
+    };
+    let ports = |field, text: &str| text.parse::<PortRange>().map_err(|reason| (field, reason));
+    let tuple = FiveTuple {
+        protocol,
+        source: prefix("source", source)?,
+        destination: prefix("destination", destination)?,
+        source_ports: ports("sport", sport)?,
+        destination_ports: ports("dport", dport)?,
+    };
+    let verdict = action.parse().map_err(|reason| ("action", reason))?;
+    if tuple.mixes_families() {
+        let allowed = "an address of the same family as the source";
+        return Err(("destination", Reason::new(destination, allowed)));
+    }
+    let takes_ports = protocol.is_none_or(|protocol| [6, 17].contains(&protocol.0));
+    for (field, text, range) in
+        [("sport", sport, tuple.source_ports), ("dport", dport, tuple.destination_ports)]
+    {
+        if !range.is_any() && !takes_ports {
+            let allowed = format!("any, as {proto} has no ports here");
+            return Err((field, Reason::new(text, allowed)));
+        }
+    }
+    Ok(Rule { line, tuple, verdict })
+}
+
+/// A file that reads back to the same rules, but for their lines.
+impl fmt::Display for Rules {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for rule in &self.rules {
+            writeln!(f, "{rule}")?;
+        }
+        writeln!(f, "default {}", self.default)
+    }
+}

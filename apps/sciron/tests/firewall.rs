@@ -1,0 +1,276 @@
+//! A card with a firewall against an oracle that shares no code with it: it reads the text of the
+//! rules and the bytes of the frames for itself, slowly.
+
+use picnic_core::config::CardFile;
+use picnic_engine::build::NoInstrument;
+use picnic_host::run::{registries, start_filtered};
+use picnic_os::filter::Place;
+use picnic_sciron::{Installation, Rules, Sides};
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::time::{Duration, Instant};
+
+/// xorshift64: the same files each time.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) % limit
+    }
+
+    fn pick<'a>(&mut self, choices: &[&'a str]) -> &'a str {
+        choices[self.below(choices.len() as u64) as usize]
+    }
+}
+
+fn address(random: &mut Random, v6: bool) -> String {
+    // Few networks, so that rules and packets meet.
+    let (a, b) = (random.below(3), random.below(4));
+    if v6 { format!("2001:db8:{a}::{b}") } else { format!("10.{a}.0.{b}") }
+}
+
+fn rules(random: &mut Random, count: usize) -> String {
+    let mut text = String::from("# drawn\n");
+    for _ in 0..count {
+        let v6 = random.below(3) == 0;
+        let proto = random.pick(&["tcp", "udp", "any", "icmp"]);
+        let side = |random: &mut Random| match (random.below(4), v6) {
+            (0, _) => "any".into(),
+            (1, _) => address(random, v6),
+            (2, true) => format!("2001:db8:{}::/48", random.below(3)),
+            (_, true) => "2001:db8::/32".into(),
+            (2, false) => format!("10.{}.0.0/16", random.below(3)),
+            (_, false) => format!("10.{}.0.{}/31", random.below(3), random.below(2) * 2),
+        };
+        let (source, destination) = (side(random), side(random));
+        let ports = |random: &mut Random| match random.below(4) {
+            0 | 1 => "any".to_owned(),
+            2 => random.below(6).to_string(),
+            _ => format!("{}-{}", random.below(3), 3 + random.below(3)),
+        };
+        let (sport, dport) = match proto {
+            "icmp" => ("any".into(), "any".into()),
+            _ => (ports(random), ports(random)),
+        };
+        let action = random.pick(&["accept", "drop"]);
+        let _ = writeln!(text, "{proto} {source} {destination} {sport} {dport} {action}");
+    }
+    let _ = writeln!(text, "default {}", random.pick(&["accept", "drop"]));
+    text
+}
+
+fn frame(random: &mut Random) -> Vec<u8> {
+    let mut frame = vec![0x11; 12];
+    for _ in 0..[0, 0, 1, 2][random.below(4) as usize] {
+        frame.extend([0x81, 0x00, 0x00, 0x07]);
+    }
+    let kind = random.below(20);
+    if kind == 0 {
+        frame.extend([0x08, 0x06]);
+        frame.resize(60, 0);
+        return frame;
+    }
+    let v6 = kind > 13;
+    let protocol = [6, 17, 1, 47][random.below(4) as usize];
+    let mut l4 = vec![0; 28];
+    l4[1] = random.below(7) as u8;
+    l4[3] = random.below(7) as u8;
+    match protocol {
+        6 => l4[12] = 0x50,
+        17 => l4[5] = 28,
+        _ => {}
+    }
+    let addresses: Vec<u8> = (0..2)
+        .flat_map(|_| match address(random, v6).parse::<std::net::IpAddr>().unwrap() {
+            std::net::IpAddr::V4(address) => address.octets().to_vec(),
+            std::net::IpAddr::V6(address) => address.octets().to_vec(),
+        })
+        .collect();
+    if v6 {
+        frame.extend([0x86, 0xdd, 0x60, 0, 0, 0, 0, 28, protocol, 64]);
+    } else {
+        let fragment = if random.below(10) == 0 { [0x20, 0x00] } else { [0, 0] };
+        frame.extend([0x08, 0x00, 0x45, 0, 0, 48, 0, 0, fragment[0], fragment[1], 64, protocol]);
+        frame.extend([0, 0]);
+    }
+    frame.extend(addresses);
+    frame.extend(l4);
+    frame
+}
+
+/// The line that decides a frame, 0 for the default, and what it decides; `None` if the frame is
+/// no IP.
+fn oracle(rules: &str, frame: &[u8]) -> Option<(usize, bool)> {
+    let mut at = 12;
+    while frame[at..at + 2] == [0x81, 0x00] {
+        at += 4;
+    }
+    let (protocol, addresses, l4, is_fragment) = match frame[at..at + 2] {
+        [0x08, 0x00] => {
+            let ip = &frame[at + 2..];
+            (ip[9], ip[12..20].to_vec(), &ip[20..], ip[6] & 0x20 != 0)
+        }
+        [0x86, 0xdd] => {
+            let ip = &frame[at + 2..];
+            (ip[6], ip[8..40].to_vec(), &ip[40..], false)
+        }
+        _ => return None,
+    };
+    let ports = ([6, 17].contains(&protocol) && !is_fragment).then(|| {
+        [u32::from(l4[0]) << 8 | u32::from(l4[1]), u32::from(l4[2]) << 8 | u32::from(l4[3])]
+    });
+    let (source, destination) = addresses.split_at(addresses.len() / 2);
+    let within = |text: &str, address: &[u8]| {
+        if text == "any" {
+            return true;
+        }
+        let (network, length) = text.split_once('/').unwrap_or((text, "999"));
+        let network: Vec<u8> = match network.contains(':') {
+            true => network.parse::<std::net::Ipv6Addr>().unwrap().octets().to_vec(),
+            false => network.split('.').map(|part| part.parse().unwrap()).collect(),
+        };
+        let length = length.parse::<usize>().unwrap().min(network.len() * 8);
+        let bit = |bytes: &[u8], n: usize| bytes[n / 8] >> (7 - n % 8) & 1;
+        network.len() == address.len() && (0..length).all(|n| bit(&network, n) == bit(address, n))
+    };
+    let port_within = |text: &str, which: usize| {
+        let Some(ports) = ports else { return text == "any" };
+        let (low, high) = text.split_once('-').unwrap_or((text, text));
+        text == "any"
+            || (low.parse::<u32>().unwrap()..=high.parse::<u32>().unwrap()).contains(&ports[which])
+    };
+    let mut default = true;
+    for (index, line) in rules.lines().enumerate() {
+        let words: Vec<_> = line.split('#').next().unwrap().split(' ').collect();
+        match words[..] {
+            ["default", action] => default = action == "accept",
+            [proto, from, to, sport, dport, action] => {
+                let number = match proto {
+                    "tcp" => 6,
+                    "udp" => 17,
+                    "icmp" => 1,
+                    _ => protocol,
+                };
+                if number == protocol
+                    && within(from, source)
+                    && within(to, destination)
+                    && port_within(sport, 0)
+                    && port_within(dport, 1)
+                {
+                    return Some((index + 1, action == "accept"));
+                }
+            }
+            _ => {}
+        }
+    }
+    Some((0, default))
+}
+
+fn capture(frames: &[Vec<u8>]) -> Vec<u8> {
+    let mut file = Vec::new();
+    for word in [0xa1b2_c3d4_u32, 0x0004_0002, 0, 0, 65_535, 1] {
+        file.extend(word.to_le_bytes());
+    }
+    for frame in frames {
+        for word in [0, 0, frame.len() as u32, frame.len() as u32] {
+            file.extend(word.to_le_bytes());
+        }
+        file.extend(frame);
+    }
+    file
+}
+
+fn run(card: &CardFile) -> (picnic_host::report::Report, picnic_os::filter::Filters) {
+    let filters = picnic_sciron::card::filters(card).unwrap();
+    let running = start_filtered(card, &registries(), &mut NoInstrument, filters.clone()).unwrap();
+    let give_up = Instant::now() + Duration::from_secs(30);
+    while !running.is_finished() && Instant::now() < give_up {
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    let report = running.stop().unwrap();
+    assert!(report.ledger.balanced());
+    (report, filters)
+}
+
+#[test]
+fn every_rule_counts_what_the_oracle_says_at_both_places() {
+    let mut random = Random(0x1234_5678_9abc_def1);
+    for round in 0..6 {
+        let text = rules(&mut random, [1, 5, 20, 60, 200, 800][round]);
+        let frames: Vec<_> = (0..4000).map(|_| frame(&mut random)).collect();
+        let mut counts = BTreeMap::<usize, u64>::new();
+        let mut passed = 0;
+        for frame in &frames {
+            let decided = oracle(&text, frame);
+            if let Some((line, _)) = decided {
+                *counts.entry(line).or_default() += 1;
+            }
+            passed += u64::from(decided.is_none_or(|(_, accept)| accept));
+        }
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("firewall.rules"), &text).unwrap();
+        std::fs::write(folder.path().join("frames.pcap"), capture(&frames)).unwrap();
+        for place in ["nic", "driver"] {
+            let card = format!(
+                "[[wire]]\nport = \"pcap\"\npath = \"frames.pcap\"\n[sciron]\n\
+                 rules = \"firewall.rules\"\nplace = \"{place}\"\n[host]\nqueues = 2\n"
+            );
+            let path = folder.path().join("card.toml");
+            let (report, filters) = run(&CardFile::parse(&card, Some(&path)).unwrap());
+            assert_eq!(report.ledger.delivered, passed, "{place}\n{text}");
+            let dropped = frames.len() as u64 - passed;
+            let drops = report.ledger.drops.get("filtered").copied().unwrap_or(0);
+            assert_eq!(drops, dropped, "{place}");
+            for listing in filters.list() {
+                let is_default = listing.filter.name == "default";
+                let line = if is_default { 0 } else { listing.filter.priority as usize };
+                let wanted = counts.get(&line).copied().unwrap_or(0);
+                assert_eq!(listing.packets, wanted, "{place}, line {line} of\n{text}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_card_without_sciron_code_refuses_its_section() {
+    let card = CardFile::parse("[sciron]\nrules = \"x\"\n", None).unwrap();
+    let Err(error) = picnic_host::run::start(&card) else { panic!("it runs without a firewall") };
+    assert_eq!(
+        error.to_string(),
+        "card:1: sciron: found in a program without SCIRON, allowed with picnic run"
+    );
+}
+
+#[test]
+fn wrong_rules_are_told_with_the_cards_line_and_their_own() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("bad.rules"), "tcp any any any 22 allow\n").unwrap();
+    let path = folder.path().join("card.toml");
+    let told = |text: &str| {
+        let card = CardFile::parse(text, Some(&path)).unwrap();
+        let error = picnic_sciron::card::filters(&card).unwrap_err().to_string();
+        error.replace(&format!("{}/", folder.path().display()), "")
+    };
+    assert_eq!(
+        told("[sciron]\n\nrules = \"bad.rules\"\n"),
+        "card.toml:3: sciron.rules: bad.rules:1: action: found allow, allowed is accept or drop"
+    );
+    assert!(told("[sciron]\nrules = \"none\"\n").starts_with("card.toml:2: sciron.rules: none: "));
+    assert!(told("[sciron]\nplace = \"nic\"\n").contains("sciron.rules: is missing"));
+    assert!(told("[sciron]\nplace = \"card\"\n").contains("2: sciron.place: unknown variant"));
+}
+
+#[test]
+fn rules_for_both_sides_are_on_both_lists() {
+    let rules: Rules = "tcp any any any 22 drop\n".parse().unwrap();
+    let filters = picnic_os::filter::Filters::new(2);
+    let both = Installation { place: Place::Driver, sides: Sides::Both };
+    let done = rules.install(&filters, &both).unwrap();
+    assert_eq!((done.added, filters.list().len()), (4, 4));
+    // To one side: what is on the other goes.
+    let done = rules.install(&filters, &Installation { sides: Sides::Tx, ..both }).unwrap();
+    assert_eq!((done.kept, done.removed), (2, 2));
+}

@@ -1,0 +1,199 @@
+//! The file of rules: what is read, what is refused and how, what is found in it.
+
+use picnic_os::filter::{FiveTuple, PortRange, Prefix, Protocol};
+use picnic_sciron::{Pair, Rule, Rules, Verdict};
+use proptest::prelude::*;
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+fn told(text: &str) -> String {
+    text.parse::<Rules>().unwrap_err().to_string()
+}
+
+#[test]
+fn a_file_is_read_with_comments_blanks_and_a_default() {
+    let rules: Rules = "# a firewall\n\n  tcp any 10.0.0.1 any 22 accept # ssh\n\
+                        17 2001:db8::/32 any 53 1024-65535 drop\r\n\tdefault drop\n"
+        .parse()
+        .unwrap();
+    assert_eq!(rules.default, Verdict::Drop);
+    assert_eq!(rules.rules.iter().map(|rule| rule.line).collect::<Vec<_>>(), [3, 4]);
+    assert_eq!(
+        rules.to_string(),
+        "tcp any 10.0.0.1/32 any 22 accept\nudp 2001:db8::/32 any 53 1024-65535 drop\n\
+         default drop\n"
+    );
+    assert_eq!("".parse::<Rules>().unwrap(), Rules::default());
+    assert_eq!(Rules::default().default, Verdict::Accept);
+}
+
+#[test]
+fn faults_name_line_field_found_and_allowed() {
+    let cases = [
+        (
+            "tcp any any 22 accept",
+            "rules:1: found 5 fields, allowed is 6: proto source destination sport dport action",
+        ),
+        (
+            "\n\ntpc any any any 22 drop",
+            "rules:3: proto: found tpc, allowed is any, icmp, igmp, tcp, udp, gre, esp, ah, icmpv6, sctp, or a number from 0 to 255",
+        ),
+        (
+            "256 any any any any drop",
+            "rules:1: proto: found 256, allowed is any, icmp, igmp, tcp, udp, gre, esp, ah, icmpv6, sctp, or a number from 0 to 255",
+        ),
+        (
+            "any 10.0.0.1/8 any any any drop",
+            "rules:1: source: found 10.0.0.1/8, allowed is 10.0.0.0/8: the bits behind the prefix must be zero",
+        ),
+        (
+            "any any 10.0.0.0/33 any any drop",
+            "rules:1: destination: found 10.0.0.0/33, allowed is any, a length of 0 to 32 bits",
+        ),
+        (
+            "any any 10.0.0/8 any any drop",
+            "rules:1: destination: found 10.0.0/8, allowed is any, an address, or a prefix as in 10.0.0.0/8 or 2001:db8::/32",
+        ),
+        (
+            "any 10.0.0.0/8 ::1 any any drop",
+            "rules:1: destination: found ::1, allowed is an address of the same family as the source",
+        ),
+        (
+            "tcp any any 5-4 any drop",
+            "rules:1: sport: found 5-4, allowed is any, a port, or a range as in 1024-2047, of 0 to 65535, low first",
+        ),
+        (
+            "tcp any any any 65536 drop",
+            "rules:1: dport: found 65536, allowed is any, a port, or a range as in 1024-2047, of 0 to 65535, low first",
+        ),
+        (
+            "icmp any any any 8 drop",
+            "rules:1: dport: found 8, allowed is any, as icmp has no ports here",
+        ),
+        ("tcp any any any any deny", "rules:1: action: found deny, allowed is accept or drop"),
+        (
+            "default",
+            "rules:1: found default with 0 words, allowed is default accept, or default drop",
+        ),
+        ("default deny", "rules:1: action: found deny, allowed is accept or drop"),
+        (
+            "default drop\ndefault drop",
+            "rules:2: found a second default, allowed is one; the first is in line 1",
+        ),
+    ];
+    for (text, message) in cases {
+        assert_eq!(told(text), message);
+    }
+    // All of them, each on a line of its own, but no more than anybody reads.
+    let many = "x\n".repeat(30);
+    assert_eq!(told(&many).lines().count(), 20);
+    let long = format!("{} any any any any drop", "x".repeat(100_000));
+    assert!(told(&long).len() < 300);
+}
+
+#[test]
+fn rules_that_never_apply_and_rules_in_conflict_are_found() {
+    let rules: Rules = "\
+tcp 10.0.0.0/8 any any 1-1023 accept
+tcp 10.1.0.0/16 any any 80 drop
+tcp 10.2.0.0/16 192.168.0.1 any 22 accept
+udp 10.0.0.0/8 any any any drop
+any any 192.168.0.0/16 any 53 accept
+tcp any 0.0.0.0/0 any 80 drop
+icmp any 192.168.0.1 any any drop
+any any any any any drop
+tcp 2001:db8::/32 any any any accept
+"
+    .parse()
+    .unwrap();
+    let pair = |line, earlier_line| Pair { line, earlier_line };
+    let found = rules.check();
+    assert_eq!(found.shadowed, [pair(2, 1), pair(9, 8)]);
+    assert_eq!(found.redundant, [pair(3, 1)]);
+    let overlaps = [pair(5, 4), pair(6, 1), pair(8, 1), pair(8, 3), pair(8, 5)];
+    assert_eq!(found.overlaps, overlaps);
+    assert_eq!(found.overlap_count, overlaps.len());
+    assert!(!found.all_apply());
+}
+
+fn prefix(v6: bool) -> impl Strategy<Value = Option<Prefix>> {
+    let prefix = (any::<u32>(), 0..=32_u8).prop_map(move |(bits, length)| {
+        if v6 {
+            Prefix::new(Ipv6Addr::from(u128::from(bits) << 96), length * 4)
+        } else {
+            Prefix::new(Ipv4Addr::from(bits), length)
+        }
+    });
+    prop_oneof![1 => Just(None), 3 => prefix]
+}
+
+fn rule() -> impl Strategy<Value = Rule> {
+    let ports = prop_oneof![
+        Just(PortRange::ANY),
+        (any::<u16>(), any::<u16>()).prop_map(|(a, b)| PortRange::new(a.min(b), a.max(b)).unwrap()),
+    ];
+    let protocol = prop_oneof![Just(None), any::<u8>().prop_map(Some), Just(Some(6))];
+    let prefixes = any::<bool>().prop_flat_map(|v6| (prefix(v6), prefix(v6)));
+    (protocol, prefixes, ports.clone(), ports, any::<bool>()).prop_map(
+        |(protocol, (source, destination), sport, dport, accept)| {
+            let has_ports = protocol.is_none_or(|protocol| [6, 17].contains(&protocol));
+            let keep = |ports| if has_ports { ports } else { PortRange::ANY };
+            Rule {
+                line: 1,
+                tuple: FiveTuple {
+                    protocol: protocol.map(Protocol),
+                    source,
+                    destination,
+                    source_ports: keep(sport),
+                    destination_ports: keep(dport),
+                },
+                verdict: if accept { Verdict::Accept } else { Verdict::Drop },
+            }
+        },
+    )
+}
+
+proptest! {
+    #[test]
+    fn what_is_printed_reads_back(
+        rules in proptest::collection::vec(rule(), 0..40),
+        drop in any::<bool>(),
+    ) {
+        let rules = (1..).zip(rules).map(|(line, rule)| Rule { line, ..rule }).collect();
+        let default = if drop { Verdict::Drop } else { Verdict::Accept };
+        let rules = Rules { rules, default };
+        prop_assert_eq!(rules.to_string().parse::<Rules>().unwrap(), rules);
+    }
+
+    #[test]
+    fn any_text_is_read_or_refused(text in "[ -~\n\u{e9}]{0,200}") {
+        if let Ok(rules) = text.parse::<Rules>() {
+            let printed = rules.to_string();
+            prop_assert_eq!(printed.parse::<Rules>().unwrap().to_string(), printed);
+        }
+    }
+
+    /// A rule that is told never to apply decides no packet, and one of a pair told to overlap
+    /// could.
+    #[test]
+    fn rules_told_never_to_apply_do_not(
+        rules in proptest::collection::vec(rule(), 1..12),
+        packets in proptest::collection::vec((any::<u32>(), any::<u32>(), any::<u16>(), any::<u16>(), 0..4_usize), 1..200),
+    ) {
+        use picnic_os::filter::matching::Tuple;
+        let rules = (1..).zip(rules).map(|(line, rule)| Rule { line, ..rule }).collect();
+        let rules = Rules { rules, default: Verdict::Accept };
+        let found = rules.check();
+        let dead: Vec<_> = found.shadowed.iter().chain(&found.redundant).map(|pair| pair.line).collect();
+        for (source, destination, sport, dport, how) in packets {
+            let packet = Tuple {
+                source: Ipv4Addr::from(source).into(),
+                destination: Ipv4Addr::from(destination).into(),
+                protocol: Protocol([6, 17, 1, 6][how]),
+                ports: (how < 2).then_some((sport, dport)),
+            };
+            if let (_, Some(rule)) = rules.verdict(&packet) {
+                prop_assert!(!dead.contains(&rule.line), "line {} in\n{}", rule.line, rules);
+            }
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! The filters' classifier: nanoseconds per packet, and the time of one change.
+//!
+//! Rules and packets are those of the DPDK peer; `bench/peers/compare_classifier.py` runs both.
+
+mod rules;
+
+use super::{median, time_per_packet};
+use clap::Args;
+use picnic_os::filter::classifier::{BURST, Classifier, Key, NONE};
+use picnic_os::filter::matching::Tuple;
+use picnic_os::filter::{Action, Filter, Filters, Protocol, filters::Change, hook::Hooks};
+use rules::{Packet, Set};
+use serde_json::{Value, json};
+use std::hint::black_box;
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::Instant;
+
+#[derive(Debug, Args)]
+pub(super) struct ClassifierArgs {
+    /// Numbers of rules, each up to 65000
+    #[arg(long, value_delimiter = ',', default_values_t = [16, 64, 256, 1024, 4096])]
+    rules: Vec<usize>,
+    /// Packets per call
+    #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=BURST as i64))]
+    burst: u16,
+    /// Different packets
+    #[arg(long, default_value_t = 4096, value_parser = clap::value_parser!(u32).range(64..=1 << 20))]
+    packets: u32,
+    /// Seconds of one repeat
+    #[arg(long, default_value_t = 0.2, value_parser = seconds)]
+    seconds: f64,
+    /// Repeats for each number of rules, interleaved
+    #[arg(long, default_value_t = 5)]
+    repeats: usize,
+    /// Changes of one rule that are timed for each number of rules
+    #[arg(long, default_value_t = 200)]
+    changes: usize,
+    /// Seed of rules and packets
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    let allowed = "allowed is 0.001 to 60";
+    let seconds: f64 = text.parse().map_err(|_| format!("no number, {allowed}"))?;
+    if (0.001..=60.0).contains(&seconds) { Ok(seconds) } else { Err(allowed.into()) }
+}
+
+struct Size {
+    set: Set,
+    classifier: Classifier<u64>,
+    keys: Vec<Key<u64>>,
+    build_ms: f64,
+    matching: usize,
+    changes_us: Vec<f64>,
+    times: Vec<f64>,
+}
+
+pub(super) fn run(args: &ClassifierArgs) -> anyhow::Result<Value> {
+    let burst = usize::from(args.burst);
+    let sizes: anyhow::Result<Vec<_>> = args.rules.iter().map(|&rules| size(args, rules)).collect();
+    let mut sizes = sizes?;
+    for _ in 0..args.repeats.max(1) {
+        for size in &mut sizes {
+            size.times.push(measure(size, burst, args.seconds));
+        }
+    }
+    let sizes = sizes.into_iter().map(|mut size| {
+        let ns = median(&mut size.times);
+        json!({
+            "rules": size.set.rules.len(),
+            "ns_per_packet": ns,
+            "min_ns_per_packet": size.times.first(),
+            "tables": size.classifier.tables(),
+            "longest_slot": size.classifier.longest_slot(),
+            "matching_fraction": size.matching as f64 / size.keys.len() as f64,
+            "build_ms": size.build_ms,
+            "change_us": median(&mut size.changes_us),
+            "max_change_us": size.changes_us.last(),
+            "fingerprint": format!("{:016x}", size.set.fingerprint),
+        })
+    });
+    Ok(json!({
+        "benchmark": "classifier",
+        "burst": burst,
+        "packets": args.packets,
+        "seed": args.seed,
+        "repeats": args.repeats.max(1),
+        "sizes": sizes.collect::<Vec<_>>(),
+    }))
+}
+
+fn size(args: &ClassifierArgs, rules: usize) -> anyhow::Result<Size> {
+    anyhow::ensure!((1..=65_000).contains(&rules), "--rules: found {rules}, allowed is 1 to 65000");
+    let set = Set::new(args.seed, rules, args.packets as usize);
+    let places = || (0_u16..).zip(&set.rules);
+    let start = Instant::now();
+    let classifier = Classifier::build(places());
+    let build_ms = start.elapsed().as_secs_f64() * 1e3;
+    let keys: Vec<_> = set.packets.iter().filter_map(key).collect();
+    let mut matching = 0;
+    // The same answer without tables, to know that the measured one is right.
+    for (key, packet) in keys.iter().zip(&set.packets) {
+        let tuple = tuple(packet);
+        let linear = set.rules.iter().position(|rule| rule.matches(&tuple));
+        let found = classifier.find_from(key, 0);
+        let mut places = [NONE; BURST];
+        classifier.classify(std::slice::from_ref(key), &mut places);
+        let wanted = linear.map_or(NONE, |place| place as u16);
+        anyhow::ensure!(found == wanted && places[0] == wanted, "wrong rule for {packet:?}");
+        matching += usize::from(linear.is_some());
+    }
+    let changes_us = changes(&set, args.changes.max(1))?;
+    Ok(Size { set, classifier, keys, build_ms, matching, changes_us, times: Vec::new() })
+}
+
+/// Times of changes to one rule of a card's filters, table copied and published.
+fn changes(set: &Set, count: usize) -> anyhow::Result<Vec<f64>> {
+    let filters = Filters::new(1);
+    let filter = |place: usize| {
+        let filter = Filter::new("rule", set.rules[place % set.rules.len()], Action::Drop);
+        // Room between two, so that a rule can come back to where it was.
+        filter.with_priority(place as i32)
+    };
+    let all = (0..set.rules.len()).map(|place| Change::Add(filter(place), Hooks::default()));
+    let mut ids = filters.apply(all.collect())?;
+    let mut times = Vec::new();
+    for change in 0..count {
+        let place = change.wrapping_mul(2_654_435_761) % ids.len();
+        let start = Instant::now();
+        filters.remove(ids[place])?;
+        let removed = start.elapsed();
+        ids[place] = filters.add(filter(place))?;
+        let added = start.elapsed() - removed;
+        times.extend([removed, added].map(|time| time.as_secs_f64() * 1e6));
+    }
+    Ok(times)
+}
+
+fn measure(size: &Size, burst: usize, seconds: f64) -> f64 {
+    let mut places = [NONE; BURST];
+    let mut pass = || {
+        let mut matching = 0;
+        for keys in size.keys.chunks_exact(burst) {
+            size.classifier.classify(keys, &mut places);
+            matching += places[..keys.len()].iter().filter(|&&place| place != NONE).count();
+        }
+        black_box(matching);
+    };
+    let packets = size.keys.len() / burst * burst;
+    let once = time_per_packet(packets, &mut pass);
+    let passes = (seconds * 1e9 / (once * packets as f64)).clamp(1.0, 1e6) as usize;
+    time_per_packet(packets * passes, || (0..passes).for_each(|_| pass()))
+}
+
+fn tuple(packet: &Packet) -> Tuple {
+    Tuple {
+        source: IpAddr::V4(Ipv4Addr::from(packet.source)),
+        destination: IpAddr::V4(Ipv4Addr::from(packet.destination)),
+        protocol: Protocol(packet.protocol),
+        ports: Some((packet.ports[0], packet.ports[1])),
+    }
+}
+
+fn key(packet: &Packet) -> Option<Key<u64>> {
+    let Tuple { source, destination, protocol, ports } = tuple(packet);
+    Key::new(source, destination, protocol.0, ports)
+}
