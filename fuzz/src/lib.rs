@@ -18,6 +18,7 @@ use std::path::Path;
 pub mod capture;
 pub mod card;
 pub mod components;
+pub mod control;
 pub mod descriptor;
 pub mod frames;
 pub mod headers;

@@ -3,7 +3,7 @@
 use crate::bench::BenchArgs;
 use crate::commands::lab::LabArgs;
 use crate::commands::wcet::WcetArgs;
-use crate::commands::{capture::CaptureArgs, ctl::CtlArgs};
+use crate::commands::{capture::CaptureArgs, ctl::CtlArgs, top::TopArgs};
 use crate::commands::{card::CardCommandArgs, check::CheckArgs, components::ComponentsArgs};
 use crate::commands::{cleanup::CleanupArgs, isolate::IsolateArgs};
 use crate::commands::{completions::CompletionsArgs, demo::DemoArgs, run::RunArgs};
@@ -61,6 +61,8 @@ pub(crate) enum Command {
     Lab(LabArgs),
     /// Ask and change a running card
     Ctl(CtlArgs),
+    /// Watch a running card on the terminal: rates, drops, rings
+    Top(TopArgs),
     /// Write the packets of a running card to a file or pipe, as pcapng
     Capture(CaptureArgs),
     /// Keep interrupts and processes off the borrowed core: plan, apply, restore

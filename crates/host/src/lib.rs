@@ -18,6 +18,7 @@
 //! * [`instrument`]: the tracer of `[trace]`;
 //! * [`run`]: threads, start to clean stop;
 //! * [`control`]: the socket of `picnic ctl`, `picnic top` and `picnic capture`;
+//! * [`privileges`]: given up once they are no longer needed;
 //! * [`monitor`]: the figures of a card while it runs;
 //! * [`report`]: what a run came to;
 //! * [`doctor`]: what this machine can do for a card.
@@ -33,6 +34,7 @@ pub mod idle;
 pub mod instrument;
 pub mod isolate;
 pub mod monitor;
+pub mod privileges;
 pub mod report;
 pub mod run;
 pub mod threads;

@@ -11,6 +11,7 @@ use crate::error::HostError;
 use crate::idle::IdlePolicy;
 use crate::isolate::{self, Isolated};
 use crate::monitor::{CoreTimes, LatencySlot, Monitor, TargetTimes};
+use crate::privileges;
 use crate::report::Report;
 use crate::threads::{BORROWED, Preemption, permit_real_time, spawn_pinned};
 use crate::topology::{Placement, available, place};
@@ -228,6 +229,7 @@ pub fn start_filtered(
         let body = move || {
             let (preemption, warning) = Preemption::start(real_time);
             times.real_time.set(preemption.is_permitted().into());
+            privileges::thread_is_set_up();
             (run_target(target, clock, &doorbell, preemption, &latency, &times, &shared), warning)
         };
         targets.push(spawn_pinned(format!("target-{core}"), core, body).map_err(no_thread)?);
@@ -237,8 +239,10 @@ pub fn start_filtered(
     let card_thread = {
         let (shared, doorbell) = (shared.clone(), card_doorbell.clone());
         let times = times.clone();
-        let body =
-            move || run_card(card, clock, idle, &doorbell, &target_doorbells, &times, &shared);
+        let body = move || {
+            privileges::thread_is_set_up();
+            run_card(card, clock, idle, &doorbell, &target_doorbells, &times, &shared)
+        };
         spawn_pinned(BORROWED.into(), placement.borrowed_core, body).map_err(no_thread)?
     };
     let monitor =

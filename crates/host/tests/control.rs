@@ -4,12 +4,15 @@ mod common;
 
 use common::{Client, STEADY, Served};
 use picnic_core::config::CardFile;
+use picnic_engine::build::NoInstrument;
+use picnic_host::control::captures::Captures;
 use picnic_host::control::protocol::{INVALID_REQUEST, LIMIT, PARSE_ERROR};
 use picnic_host::control::socket::SocketError;
-use picnic_host::control::{Doors, Limits};
+use picnic_host::control::{Doors, Limits, Server};
+use picnic_host::run::start_with;
 use serde_json::{Value, json};
 use std::io::{Read, Write};
-use std::net::Shutdown;
+use std::net::{Shutdown, TcpStream};
 use std::time::{Duration, Instant};
 
 const ORDERED: &str = "[host]\nqueues = 4\nverify_order = true\n";
@@ -372,4 +375,95 @@ fn a_borrowed_core_that_has_ended_is_no_reason_to_hang() {
     assert_eq!(error, "the borrowed core has not answered for 2 s");
     client.good("card.stats", json!({}));
     server.finish();
+}
+
+// ---------------------------------------------------------------- metrics
+
+fn get(address: &str, request: &str) -> (String, String) {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    let (head, body) = text.split_once("\r\n\r\n").unwrap_or_else(|| panic!("{text}"));
+    (head.to_owned(), body.to_owned())
+}
+
+#[test]
+fn metrics_have_names_with_units_help_and_type() {
+    let text = format!("[control]\nsocket = \"off\"\nmetrics = \"127.0.0.1:0\"\n{STEADY}");
+    let _machine = common::machine();
+    let card = CardFile::parse(&text, None).unwrap();
+    let doors = Doors::open(&card).unwrap();
+    let address = doors.metrics().unwrap().to_string();
+    let captures = Captures::default();
+    let mut running = start_with(&card, &mut captures.clone()).unwrap();
+    let server =
+        Server::start(doors, &mut running, &card, Box::new(NoInstrument), captures).unwrap();
+    // A client that says nothing, and many that begin and stop there, hold up nobody.
+    let silent: Vec<_> = (0..4).map(|_| TcpStream::connect(&address).unwrap()).collect();
+    let patience = Instant::now();
+    let body = loop {
+        let (head, body) = get(&address, "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
+        assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
+        assert!(head.contains("Content-Type: application/openmetrics-text; version=1.0.0"));
+        assert!(head.contains(&format!("Content-Length: {}\r\n", body.len())), "{head}");
+        if body.contains("quantile") {
+            break body;
+        }
+        assert!(patience.elapsed() < Duration::from_secs(20), "no packets: {body}");
+    };
+    for part in [
+        "# HELP picnic_wire_received_packets Packets received, those shed included\n",
+        "# TYPE picnic_wire_received_packets counter\n",
+        "# UNIT picnic_wire_received_bytes bytes\n",
+        "picnic_wire_received_packets_total{card=\"picnic0\",wire=\"wire0\"} ",
+        "picnic_queue_delivered_bytes_total{card=\"picnic0\",queue=\"3\",core=\"",
+        "picnic_function_received_packets_total{card=\"picnic0\",chain=\"rx\",position=\"0\",function=\"rss\"} ",
+        "# TYPE picnic_dropped_packets counter\n",
+        "# TYPE picnic_in_flight_packets gauge\n",
+        "picnic_latency_seconds{card=\"picnic0\",quantile=\"0.99\"} ",
+        "picnic_borrowed_core_busy_seconds_total{",
+    ] {
+        assert!(body.contains(part), "no {part:?} in:\n{body}");
+    }
+    assert!(body.ends_with("# EOF\n"));
+    // Each series belongs to a family with HELP and TYPE, and none stands twice.
+    let mut seen = std::collections::HashSet::new();
+    for line in body.lines().filter(|line| !line.starts_with('#')) {
+        let (series, value) = line.rsplit_once(' ').unwrap();
+        assert!(value.parse::<f64>().is_ok_and(|value| value >= 0.0), "{line}");
+        assert!(seen.insert(series.to_owned()), "{series} stands twice");
+        let name = series.split('{').next().unwrap();
+        let family = name.strip_suffix("_total").unwrap_or(name);
+        for mark in ["HELP", "TYPE"] {
+            assert!(body.contains(&format!("# {mark} {family} ")), "no {mark} for {name}");
+        }
+    }
+    let (head, body) = get(&address, "HEAD /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
+    assert!(head.starts_with("HTTP/1.1 200 OK") && body.is_empty());
+    let (head, _) = get(&address, "GET / HTTP/1.1\r\nHost: x\r\n\r\n");
+    assert!(head.starts_with("HTTP/1.1 404"), "{head}");
+    drop(silent);
+    running.stop().unwrap();
+    server.finish();
+    assert!(TcpStream::connect(&address).is_err(), "nobody listens any more");
+}
+
+#[test]
+fn a_port_in_use_is_told_before_the_card_starts() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap();
+    let open = |address: &str| {
+        let text = format!("[control]\nsocket = \"off\"\nmetrics = \"{address}\"\n");
+        Doors::open(&CardFile::parse(&text, None).unwrap()).unwrap_err().to_string()
+    };
+    let error = open(&address.to_string());
+    let wanted = "card:3: control.metrics: found {}, which another program listens at";
+    assert_eq!(error, wanted.replace("{}", &address.to_string()));
+    let error = open("192.0.2.1:9464");
+    assert_eq!(
+        error,
+        "card:3: control.metrics: found 192.0.2.1:9464, which is no address of this machine"
+    );
 }

@@ -16,6 +16,7 @@ use picnic_core::packet::pool::MAX_PACKET_BYTES;
 use picnic_core::ring::spsc::{self, Consumer, Producer};
 use picnic_core::stats::Counter;
 use picnic_core::time::Time;
+use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
@@ -389,7 +390,13 @@ fn write(shared: &Shared, open: Open, options: CaptureOptions) {
         shared.flushed(shared.flush_wanted.load(Ordering::Acquire));
         std::thread::park_timeout(NAP);
     }
-    if let Err(error) = open().and_then(|sink| write_all(shared, sink, options)) {
+    let opened = open().inspect(|_| {
+        // With the file open, this thread needs no privileges, whoever has started it.
+        let none = CapabilitySet::empty();
+        let sets = CapabilitySets { effective: none, permitted: none, inheritable: none };
+        let _ = set_capabilities(None, sets);
+    });
+    if let Err(error) = opened.and_then(|sink| write_all(shared, sink, options)) {
         shared.fail(error.to_string());
     }
     shared.flushed(u64::MAX);

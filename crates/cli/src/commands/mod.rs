@@ -14,6 +14,7 @@ pub(crate) mod isolate;
 pub(crate) mod lab;
 pub(crate) mod run;
 pub(crate) mod wcet;
+pub(crate) mod top;
 
 use crate::bench;
 use crate::cli::{Cli, Command};
@@ -37,6 +38,7 @@ pub(crate) fn run(cli: &Cli) -> anyhow::Result<()> {
         Command::Demo(args) => demo::run(args, json),
         Command::Doctor => doctor::run(json),
         Command::Lab(args) => lab::run(args, json),
+        Command::Top(args) => top::run(args, json),
         Command::Capture(args) => capture::run(args, json),
         Command::Ctl(args) => ctl::run(args, json),
         Command::Isolate(args) => isolate::run(args, json),

@@ -11,6 +11,7 @@ use picnic_host::control::captures::Captures;
 use picnic_host::control::{Doors, Server};
 use picnic_host::error::HostError;
 use picnic_host::instrument::{TraceReport, Tracing};
+use picnic_host::privileges;
 use picnic_host::report::Report;
 use picnic_host::run::{self, Running};
 use serde::Serialize;
@@ -77,6 +78,9 @@ pub(crate) fn run(args: &RunArgs, json: bool) -> anyhow::Result<()> {
     card.file.isolation.apply |= args.isolate;
     let duration = args.duration.or_else(|| args.card.path().is_none().then_some(DEMONSTRATION));
     let stop = signals::stop_flag()?;
+    // Before any thread is started, all of which inherit it.
+    let mut notes: Vec<_> = privileges::forbid_new().err().into_iter().collect();
+    privileges::threads_give_up();
     if card.file.trace.is_some() {
         // A trace's file is made anew: not for a card that cannot start.
         run::check_from(&card.file, &registries()).map_err(|error| card.explain_host(error))?;
@@ -89,6 +93,7 @@ pub(crate) fn run(args: &RunArgs, json: bool) -> anyhow::Result<()> {
     let mut instrument = (tracing.clone(), doors.are_any().then(|| captures.clone()));
     let mut running = run::start_filtered(&card.file, &registries(), &mut instrument, filters)
         .map_err(|error| card.explain_host(error))?;
+    notes.extend(privileges::give_up(privileges::needed_to_stop(&card.file)).err());
     let server = serve(doors, &mut running, &card.file, &tracing, captures)?;
     let live = match args.quiet {
         true => None,
@@ -102,7 +107,8 @@ pub(crate) fn run(args: &RunArgs, json: bool) -> anyhow::Result<()> {
     let report = running.stop();
     // Clients see the socket go when the card has stopped.
     drop(server);
-    let report = report?;
+    let mut report = report?;
+    report.notes.extend(notes);
     let trace = tracing.finish();
     let printed = match json {
         true => output::print_json(&Figures { report: &report, trace: trace.as_ref() }),

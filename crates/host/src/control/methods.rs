@@ -4,11 +4,13 @@
 //! back here to be freed.
 
 use crate::control::captures::Captures;
+use crate::control::metrics;
 use crate::control::protocol::{
     CaptureNumber, ChainName, INVALID_PARAMS, METHODS, ModerationParams, NO_ANSWER, Place, REFUSED,
     Request, RpcError, RssSet, Swap, VERSION,
 };
 use crate::monitor::{Monitor, function_reports};
+use crate::run::registries;
 use picnic_core::config::CardFile;
 use picnic_core::error::ConfigError;
 use picnic_core::registry::BuildContext;
@@ -20,6 +22,7 @@ use picnic_hash::{IndirectionTable, Key};
 use picnic_os::filter::{FilterError, Filters, request as filter};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
@@ -60,15 +63,16 @@ struct About {
     name: String,
     file: Option<String>,
     attachment: String,
+    metrics: Option<SocketAddr>,
 }
 
 impl Methods {
     /// The methods of a card that runs. `stop` is set when a client asks for the end.
     pub fn new(
         file: &CardFile,
+        metrics: Option<SocketAddr>,
         monitor: Monitor,
         controller: Controller,
-        registries: Registries,
         instrument: (Box<dyn Instrument + Send>, Captures),
         filters: Filters,
         stop: Arc<AtomicBool>,
@@ -77,12 +81,13 @@ impl Methods {
             name: file.card.name.clone(),
             file: file.path().map(|path| path.display().to_string()),
             attachment: file.host.attachment.name().into(),
+            metrics,
         };
         Methods {
             monitor,
             controller,
             abandoned: 0,
-            registries,
+            registries: registries(),
             context: picnic_engine::build::context(file),
             about,
             moderation: file.interrupt.moderation(),
@@ -92,9 +97,9 @@ impl Methods {
         }
     }
 
-    /// The figures that metrics are made of.
-    pub fn monitor(&self) -> &Monitor {
-        &self.monitor
+    /// The figures as Prometheus reads them.
+    pub fn metrics(&self) -> String {
+        metrics::text(&self.about.name, &self.monitor)
     }
 
     /// The card's captures.
@@ -168,6 +173,7 @@ impl Methods {
             "target_cores": placement.target_cores,
             "wires": wires,
             "attachment": self.about.attachment,
+            "metrics": self.about.metrics,
             "rx": names(Direction::Rx),
             "tx": names(Direction::Tx),
             "moderation": ModerationParams::from(self.moderation),

@@ -1,4 +1,4 @@
-//! The control plane of a running card: a Unix socket that speaks JSON-RPC 2.0.
+//! The control plane of a running card: a Unix socket that speaks JSON-RPC 2.0, and metrics.
 //!
 //! ```no_run
 //! # use picnic_core::config::CardFile;
@@ -22,7 +22,8 @@
 //! * [`socket`]: where the socket stands, one card to a name;
 //! * [`server`]: the thread that serves clients;
 //! * [`methods`]: what it does for them;
-//! * [`captures`]: captures that begin and end while the card runs.
+//! * [`captures`]: captures that begin and end while the card runs;
+//! * [`metrics`]: the figures as Prometheus reads them, over HTTP.
 //!
 //! Guarantees: one thread of its own, which never touches the data path: it reads counters
 //! and sends commands, which the borrowed core obeys between bursts. What a client sends, or
@@ -30,7 +31,9 @@
 
 pub mod captures;
 mod client;
+mod http;
 pub mod methods;
+pub mod metrics;
 pub mod protocol;
 pub mod server;
 mod sink;

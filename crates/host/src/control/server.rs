@@ -5,6 +5,7 @@
 
 use crate::control::captures::Captures;
 use crate::control::client::Client;
+use crate::control::http::Http;
 use crate::control::methods::{Methods, Outcome};
 use crate::control::protocol::{
     Call, CaptureNumber, INVALID_REQUEST, LIMIT, Message, NOT_PERMITTED, REFUSED, RpcError, answer,
@@ -12,13 +13,16 @@ use crate::control::protocol::{
 };
 use crate::control::socket::{self, Socket, SocketError};
 use crate::error::HostError;
-use crate::run::{Running, registries};
-use picnic_core::config::CardFile;
+use crate::privileges;
+use crate::run::Running;
+use picnic_core::config::{CardFile, MetricsAddress};
+use picnic_core::error::ConfigError;
 use picnic_engine::build::Instrument;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::net::{SocketFlags, accept_with, sockopt::socket_peercred};
 use serde_json::Value;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -64,6 +68,7 @@ impl Default for Limits {
 #[derive(Debug)]
 pub struct Doors {
     socket: Option<Socket>,
+    http: Option<Http>,
     limits: Limits,
 }
 
@@ -71,9 +76,25 @@ impl Doors {
     /// Opens what the card file asks for.
     ///
     /// # Errors
-    /// A card of this name is running, or the socket cannot be made.
+    /// A card of this name is running, the socket cannot be made, or the metrics' port is in
+    /// use.
     pub fn open(file: &CardFile) -> Result<Self, SocketError> {
-        Ok(Doors { socket: socket::open(file)?, limits: Limits::default() })
+        let http = match file.control.metrics {
+            MetricsAddress::Off => None,
+            MetricsAddress::Address(address) => Some(Http::bind(address).map_err(|error| {
+                let message = match error.kind() {
+                    std::io::ErrorKind::AddrInUse => {
+                        format!("found {address}, which another program listens at")
+                    }
+                    std::io::ErrorKind::AddrNotAvailable => {
+                        format!("found {address}, which is no address of this machine")
+                    }
+                    _ => format!("{address}: cannot be listened at: {error}"),
+                };
+                file.locate(ConfigError::new("control.metrics", message))
+            })?),
+        };
+        Ok(Doors { socket: socket::open(file)?, http, limits: Limits::default() })
     }
 
     /// The same, with other limits.
@@ -84,7 +105,12 @@ impl Doors {
 
     /// Whether there is anything to serve.
     pub fn are_any(&self) -> bool {
-        self.socket.is_some()
+        self.socket.is_some() || self.http.is_some()
+    }
+
+    /// Where metrics are served; none if they are not.
+    pub fn metrics(&self) -> Option<SocketAddr> {
+        self.http.as_ref().and_then(Http::address)
     }
 
     /// Where the socket stands; none if it is off.
@@ -135,9 +161,9 @@ impl Server {
         let stop = Arc::new(AtomicBool::new(false));
         let methods = Methods::new(
             file,
+            doors.metrics(),
             running.monitor(),
             controller,
-            registries(),
             (instrument, captures),
             running.filters.clone(),
             stop.clone(),
@@ -145,7 +171,10 @@ impl Server {
         let (stopping, end) = (AtomicBool::new(false), AtomicBool::new(false));
         let shared = Arc::new(Shared { stop, stopping, end, wake });
         let for_thread = shared.clone();
-        let body = move || Service::new(doors, methods, for_thread).run();
+        let body = move || {
+            privileges::thread_is_set_up();
+            Service::new(doors, methods, for_thread).run();
+        };
         let thread = std::thread::Builder::new().name("control".into()).spawn(body);
         let thread =
             thread.map_err(|error| HostError::system("cannot start the control thread", error))?;
@@ -226,6 +255,9 @@ impl Service {
             self.serve(index);
         }
         self.end_captures();
+        if let Some(http) = &mut self.doors.http {
+            http.turn(now, || self.methods.metrics());
+        }
         let (limits, deferred) = (&self.doors.limits, &mut self.deferred);
         let captures = self.methods.captures();
         self.clients.retain(|client| {
@@ -259,6 +291,12 @@ impl Service {
         let mut sources = vec![PollFd::new(&self.shared.wake, PollFlags::IN)];
         if let Some(socket) = &self.doors.socket {
             sources.push(PollFd::new(&socket.listener, PollFlags::IN));
+        }
+        if let Some(http) = &self.doors.http {
+            sources.extend(http.sources().map(|(source, writes)| {
+                let wants = if writes { PollFlags::OUT } else { PollFlags::IN };
+                PollFd::from_borrowed_fd(source, wants)
+            }));
         }
         let limits = &self.doors.limits;
         sources.extend(

@@ -171,7 +171,8 @@ pub fn open(file: &CardFile) -> Result<Option<Socket>, SocketError> {
         drop(lock);
         match (bound, identity) {
             (Ok(listener), Some(identity)) => {
-                let folder_is_own = mode.is_some();
+                // Others have their files in /run/picnic.
+                let folder_is_own = mode == Some(0o700);
                 return Ok(Some(Socket { listener, path, folder, identity, folder_is_own }));
             }
             // A card that has just ended took the empty folder with it.

@@ -1,0 +1,181 @@
+//! `picnic top`: a running card on the terminal, second by second.
+//!
+//! It asks for `card.stats` over the control socket and shows what has changed since it last
+//! asked; the card does not notice it.
+
+mod rates;
+mod screen;
+
+use crate::control::{CardChoice, Connection};
+use crate::failure::Usage;
+use crate::output;
+use anyhow::Context;
+use clap::Args;
+use picnic_host::report::Report;
+use ratatui::Terminal;
+use ratatui::backend::TestBackend;
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
+use rates::Rates;
+use rustix::termios::{isatty, tcgetwinsize};
+use screen::{Screen, Sort};
+use serde_json::json;
+use std::io;
+use std::time::{Duration, Instant};
+
+/// The shortest and longest time between two looks.
+const INTERVALS: std::ops::RangeInclusive<f64> = 0.1..=3600.0;
+
+#[derive(Debug, Args)]
+#[command(after_help = "Keys: q quit, p pause, s sort the queues by the next column.
+
+Examples:
+  picnic top                       the only card that runs
+  picnic top --card web --interval 0.2
+  picnic top --once --json         the rates of a second, for programs")]
+pub(crate) struct TopArgs {
+    #[command(flatten)]
+    choice: CardChoice,
+    /// Time between two looks, 0.1 to 3600
+    #[arg(long, value_name = "SECONDS", value_parser = interval, default_value = "1")]
+    interval: Duration,
+    /// Print one frame as text: the rates of one interval
+    #[arg(long)]
+    once: bool,
+}
+
+fn interval(text: &str) -> Result<Duration, String> {
+    let allowed = "allowed is a number of seconds, 0.1 to 3600";
+    let seconds: f64 = text.parse().map_err(|_| allowed)?;
+    match INTERVALS.contains(&seconds) {
+        true => Ok(Duration::from_secs_f64(seconds)),
+        false => Err(allowed.into()),
+    }
+}
+
+pub(crate) fn run(args: &TopArgs, json: bool) -> anyhow::Result<()> {
+    if json && !args.once {
+        return Err(Usage("a screen has no JSON form: --once --json has".into()).into());
+    }
+    let is_terminal = isatty(io::stdout()) && isatty(io::stdin());
+    if !args.once && !is_terminal {
+        let message = "standard output is no terminal: --once prints one frame as text";
+        return Err(Usage(message.into()).into());
+    }
+    let mut connection = args.choice.connect()?;
+    let info = connection.call("card.info", json!({}))?;
+    let name = info["name"].as_str().unwrap_or("card").to_owned();
+    let before = stats(&mut connection)?;
+    if args.once {
+        std::thread::sleep(args.interval);
+        let rates = Rates::between(&name, &before, &stats(&mut connection)?);
+        return match json {
+            true => output::print_json(&rates),
+            false => output::print(&text(&rates, width())?),
+        };
+    }
+    let mut terminal = ratatui::try_init().context("the terminal cannot be drawn on")?;
+    let outcome = watch(&mut terminal, &mut connection, &name, before, args.interval);
+    ratatui::restore();
+    if outcome? {
+        output::tell(format_args!("{name} has ended"));
+    }
+    Ok(())
+}
+
+fn stats(connection: &mut Connection) -> anyhow::Result<Report> {
+    let stats = connection.call("card.stats", json!({}))?;
+    serde_json::from_value(stats).context("the card's figures are of another version")
+}
+
+fn width() -> u16 {
+    tcgetwinsize(io::stdout()).map_or(100, |size| if size.ws_col >= 60 { size.ws_col } else { 100 })
+}
+
+/// One frame as text, as high as it needs.
+fn text(rates: &Rates, width: u16) -> anyhow::Result<String> {
+    let mut screen = Screen::default();
+    let height = screen.height(rates);
+    let Ok(mut terminal) = Terminal::new(TestBackend::new(width, height));
+    let Ok(_) = terminal.draw(|frame| screen.draw(frame, rates));
+    let buffer = terminal.backend().buffer();
+    let mut text = String::new();
+    for row in 0..height {
+        let line: String = (0..width).map(|column| buffer[(column, row)].symbol()).collect();
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    Ok(text)
+}
+
+/// Draws until the user has seen enough. True if the card has ended before.
+fn watch(
+    terminal: &mut ratatui::DefaultTerminal,
+    connection: &mut Connection,
+    name: &str,
+    mut before: Report,
+    interval: Duration,
+) -> anyhow::Result<bool> {
+    let mut screen = Screen::default();
+    let mut rates = Rates::between(name, &before, &before);
+    let mut next = Instant::now() + interval;
+    loop {
+        terminal.draw(|frame| screen.draw(frame, &rates))?;
+        let left = next.saturating_duration_since(Instant::now());
+        if event::poll(left)? {
+            match event::read()? {
+                Event::Key(key) if key.kind == KeyEventKind::Press => match key.code {
+                    KeyCode::Char('q') | KeyCode::Esc => return Ok(false),
+                    KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => {
+                        return Ok(false);
+                    }
+                    KeyCode::Char('p') => screen.is_paused = !screen.is_paused,
+                    KeyCode::Char('s') => screen.sort = screen.sort.next(),
+                    _ => {}
+                },
+                // Drawn anew at once, whatever its size is now.
+                _ => {}
+            }
+            continue;
+        }
+        next += interval;
+        let Ok(now) = stats(connection) else { return Ok(true) };
+        if !screen.is_paused {
+            rates = Rates::between(name, &before, &now);
+        }
+        before = now;
+    }
+}
+
+impl Sort {
+    /// The one that the key `s` chooses next.
+    fn next(self) -> Self {
+        match self {
+            Sort::Queue => Sort::Rate,
+            Sort::Rate => Sort::Ring,
+            Sort::Ring => Sort::Lost,
+            Sort::Lost => Sort::Queue,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn intervals_are_bounded() {
+        assert_eq!(interval("0.2"), Ok(Duration::from_millis(200)));
+        for text in ["0", "0.05", "3601", "nan", "soon", "-1"] {
+            assert!(interval(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn sorting_comes_round() {
+        let mut sort = Sort::default();
+        for _ in 0..4 {
+            sort = sort.next();
+        }
+        assert_eq!(sort, Sort::default());
+    }
+}

@@ -1,0 +1,144 @@
+//! What a card did between two looks at its figures.
+
+use picnic_host::report::{FunctionReport, Report};
+use serde::Serialize;
+
+/// The rates of an interval.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Rates {
+    pub(crate) card: String,
+    /// Seconds since the card started.
+    pub(crate) elapsed_s: f64,
+    /// Seconds that the rates are of.
+    pub(crate) interval_s: f64,
+    pub(crate) wires: Vec<WireRates>,
+    pub(crate) queues: Vec<QueueRates>,
+    pub(crate) functions: Vec<FunctionRates>,
+    pub(crate) drops: Vec<DropRates>,
+    pub(crate) borrowed_core: usize,
+    /// Share of the interval in turns that found work.
+    pub(crate) busy_fraction: f64,
+    /// Share of the interval asleep.
+    pub(crate) asleep_fraction: f64,
+    /// Since the start, median and 99th percentile.
+    pub(crate) latency_p50_ns: Option<u64>,
+    pub(crate) latency_p99_ns: Option<u64>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct WireRates {
+    pub(crate) name: String,
+    pub(crate) rx_pps: f64,
+    pub(crate) rx_bits_per_s: f64,
+    pub(crate) tx_pps: f64,
+    pub(crate) tx_bits_per_s: f64,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct QueueRates {
+    pub(crate) queue: u16,
+    pub(crate) core: usize,
+    pub(crate) pps: f64,
+    pub(crate) bits_per_s: f64,
+    pub(crate) interrupts_per_s: f64,
+    /// Null without interrupts.
+    pub(crate) packets_per_interrupt: Option<f64>,
+    pub(crate) ring_depth: u64,
+    pub(crate) ring_size: u64,
+    pub(crate) ring_full_pps: f64,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct FunctionRates {
+    /// Where it stands: `rx[0]`.
+    pub(crate) place: String,
+    pub(crate) name: String,
+    pub(crate) pps: f64,
+    pub(crate) dropped_pps: f64,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct DropRates {
+    pub(crate) reason: String,
+    pub(crate) stage: String,
+    pub(crate) pps: f64,
+    /// Packets since the start.
+    pub(crate) packets: u64,
+}
+
+impl Rates {
+    /// The rates between two reports of a card. What has gone back (a function was replaced)
+    /// has none.
+    pub(crate) fn between(card: &str, before: &Report, now: &Report) -> Self {
+        let interval = now.duration_s - before.duration_s;
+        let seconds = interval.max(1e-9);
+        let rate = |now: u64, before: u64| now.saturating_sub(before) as f64 / seconds;
+        let share = |now: f64, before: f64, until: &Report, since: &Report| {
+            let spent = now * until.duration_s - before * since.duration_s;
+            (spent / seconds).clamp(0.0, 1.0)
+        };
+        let wires = now.wires.iter().zip(&before.wires).map(|(now, before)| WireRates {
+            name: now.name.clone(),
+            rx_pps: rate(now.rx_packets, before.rx_packets),
+            rx_bits_per_s: 8.0 * rate(now.rx_bytes, before.rx_bytes),
+            tx_pps: rate(now.tx_packets, before.tx_packets),
+            tx_bits_per_s: 8.0 * rate(now.tx_bytes, before.tx_bytes),
+        });
+        let queues = now.queues.iter().zip(&before.queues).map(|(now, before)| {
+            let packets = now.packets.saturating_sub(before.packets);
+            let interrupts = now.interrupts.saturating_sub(before.interrupts);
+            QueueRates {
+                queue: now.queue,
+                core: now.core,
+                pps: packets as f64 / seconds,
+                bits_per_s: 8.0 * rate(now.bytes, before.bytes),
+                interrupts_per_s: interrupts as f64 / seconds,
+                packets_per_interrupt: (interrupts != 0)
+                    .then(|| packets as f64 / interrupts as f64),
+                ring_depth: now.ring_depth,
+                ring_size: now.ring_size,
+                ring_full_pps: rate(now.ring_full, before.ring_full),
+            }
+        });
+        let chains = [
+            ("rx", &now.functions, &before.functions),
+            ("tx", &now.tx_functions, &before.tx_functions),
+        ];
+        let functions = chains.into_iter().flat_map(|(chain, now, before)| {
+            now.iter().enumerate().map(move |(position, function)| {
+                let same = |other: &&FunctionReport| {
+                    other.name == function.name && other.packets <= function.packets
+                };
+                let before = before.get(position).filter(same);
+                let (packets, dropped) = before.map_or((0, 0), |was| (was.packets, was.dropped));
+                FunctionRates {
+                    place: format!("{chain}[{position}]"),
+                    name: function.name.clone(),
+                    pps: rate(function.packets, packets),
+                    dropped_pps: rate(function.dropped, dropped),
+                }
+            })
+        });
+        let drops = now.drops_by_stage.iter().map(|(place, &packets)| {
+            let (reason, stage) = place.split_once('@').unwrap_or((place, ""));
+            let before = before.drops_by_stage.get(place).copied().unwrap_or(0);
+            let (reason, stage) = (reason.to_owned(), stage.to_owned());
+            DropRates { reason, stage, pps: rate(packets, before), packets }
+        });
+        let (core, was) = (&now.borrowed_core, &before.borrowed_core);
+        Rates {
+            card: card.into(),
+            elapsed_s: now.duration_s,
+            interval_s: interval,
+            wires: wires.collect(),
+            queues: queues.collect(),
+            functions: functions.collect(),
+            drops: drops.collect(),
+            borrowed_core: core.core,
+            busy_fraction: share(core.busy_fraction, was.busy_fraction, now, before),
+            asleep_fraction: share(core.asleep_fraction, was.asleep_fraction, now, before),
+            latency_p50_ns: now.latency_ns.p50,
+            latency_p99_ns: now.latency_ns.p99,
+        }
+    }
+}

@@ -1,0 +1,334 @@
+//! `picnic ctl`, `picnic top` and `picnic capture`, with a card that runs.
+
+mod common;
+
+use common::*;
+use serde_json::Value;
+use std::path::Path;
+use std::process::{Child, Output, Stdio};
+use std::sync::MutexGuard;
+use std::time::{Duration, Instant};
+
+const STEADY: &str = "[[wire]]\nport = \"generator\"\nrate_pps = 20000\nsize = 100\nflows = 64\n";
+
+/// A card with a name of its own, that ends with the test.
+struct Running {
+    name: String,
+    child: Option<Child>,
+    _folder: tempfile::TempDir,
+    _machine: MutexGuard<'static, ()>,
+}
+
+impl Running {
+    fn start(name: &str, text: &str) -> Self {
+        let machine = machine();
+        let (folder, path) = card(&format!("{text}\n[card]\nname = \"{name}\"\n"));
+        let arguments = ["run", path.to_str().unwrap(), "--json", "--quiet", "--duration", "60"];
+        let child = start(&machine, &arguments);
+        let running =
+            Running { name: name.into(), child: Some(child), _folder: folder, _machine: machine };
+        let patience = Instant::now();
+        while running.ctl(&["info"]).status.code() != Some(0) {
+            assert!(patience.elapsed() < Duration::from_secs(20), "{name} does not answer");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        running
+    }
+
+    fn ctl(&self, arguments: &[&str]) -> Output {
+        let name = ["ctl", "--card", &*self.name];
+        picnic_in(Path::new("/"), &[&name, arguments].concat())
+    }
+
+    fn good(&self, arguments: &[&str]) -> String {
+        let output = self.ctl(arguments);
+        assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", stderr(&output));
+        stdout(&output).to_owned()
+    }
+
+    fn json(&self, arguments: &[&str]) -> Value {
+        serde_json::from_str(&self.good(&[arguments, &["--json"]].concat())).unwrap()
+    }
+
+    /// Waits for the card's end; its ledger must balance.
+    fn ended(mut self) -> Value {
+        let output = self.child.take().unwrap().wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        let report = json(&output);
+        assert_balanced(&report);
+        report
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+fn refused(output: &Output, code: i32, message: &str) {
+    assert_eq!(output.status.code(), Some(code), "{}", stderr(output));
+    assert!(stderr(output).contains(message), "no {message:?} in {}", stderr(output));
+    assert_eq!(stdout(output), "");
+}
+
+#[test]
+fn a_card_is_asked_changed_and_stopped() {
+    let card = Running::start("asked", STEADY);
+    let text = card.good(&["info"]);
+    assert!(text.starts_with("card          asked, pid "), "{text}");
+    let stats = card.json(&["stats"]);
+    assert_eq!(stats["queues"].as_array().unwrap().len(), 4);
+    assert!(card.good(&["stats"]).contains("ledger   in "), "as `picnic run` tells it");
+
+    assert!(card.good(&["rss"]).contains("table of 128 entries, 4 queues"));
+    assert_eq!(card.good(&["rss", "table", "0,1,0,3"]), "32 entries of the table moved\n");
+    let text = card.good(&["rss", "show"]);
+    assert!(text.ends_with("table of 4 entries, 4 queues\n    0: 0 1 0 3\n"), "{text}");
+    card.good(&["rss", "key", "symmetric"]);
+    assert!(card.good(&["rss"]).contains("(symmetric)"));
+    card.good(&["rss", "table", "--uniform", "8"]);
+    refused(&card.ctl(&["rss", "table", "9"]), 2, "table: ");
+    refused(&card.ctl(&["rss", "key", "12"]), 2, "key: hash key has 1 bytes");
+
+    let text = card.good(&["moderation", "adaptive", "--rx-usecs", "50"]);
+    let wanted =
+        "moderation adaptive, after 50 µs at most, was static, after 20 µs or 64 packets\n";
+    assert_eq!(text, wanted);
+    assert_eq!(card.json(&["moderation"])["mode"], "adaptive");
+    refused(&card.ctl(&["moderation", "static"]), 2, "rx_usecs: is missing");
+
+    assert_eq!(card.good(&["stop"]), "asked has stopped\n");
+    let report = card.ended();
+    assert!(report["ledger"]["in"].as_u64() > stats["ledger"]["in"].as_u64());
+}
+
+#[test]
+fn a_swap_tells_the_line_that_is_wrong() {
+    let card = Running::start("swapped", STEADY);
+    let files = [
+        ("bad.toml", &b"# one\n[[rx]]\nfunction = \"rss\"\ntable_size = 0\n"[..]),
+        ("good.toml", b"[[rx]]\nfunction = \"pass\"\n[[rx]]\nfunction = \"rss\"\n"),
+    ];
+    let folder = folder(&files);
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let output = card.ctl(&["swap", "rx", &path("bad.toml")]);
+    let place =
+        format!("{}:4: rx[0].table_size: found 0 entries, allowed is 1 to", path("bad.toml"));
+    refused(&output, 2, &place);
+    refused(
+        &card.ctl(&["swap", "tx", &path("good.toml")]),
+        2,
+        "tx: is missing, wanted are sections",
+    );
+    refused(
+        &card.ctl(&["swap", "rx", &path("none.toml")]),
+        2,
+        "none.toml: cannot be read: No such",
+    );
+    let text = card.good(&["swap", "rx", &path("good.toml")]);
+    assert_eq!(text, "rx chain: pass -> rss, was rss\n");
+    let chains = card.json(&["chain"]);
+    assert_eq!(chains["rx"][1]["function"], "rss");
+    assert!(card.good(&["chain"]).contains("rx[0]  pass"));
+    let result = card.json(&["call", "chain.swap", "{\"chain\":\"rx\",\"functions\":[]}"]);
+    assert_eq!(result["functions"], Value::Array(Vec::new()));
+    refused(
+        &card.ctl(&["call", "card.reboot"]),
+        2,
+        "found method \"card.reboot\", allowed: card.info",
+    );
+    refused(&card.ctl(&["call", "card.info", "[1]"]), 2, "PARAMS: wanted is a JSON object");
+    card.good(&["stop"]);
+    card.ended();
+}
+
+#[test]
+fn captures_are_whole_whatever_they_are_written_to() {
+    let card = Running::start("captured", STEADY);
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("x.pcapng").display().to_string();
+    let choice = ["--card", "captured"];
+    let capture = |arguments: &[&str]| {
+        picnic_in(Path::new("/"), &[&["capture"], &choice[..], arguments].concat())
+    };
+    let output = capture(&["-s", "wire", "-s", "queue", "-c", "500", "-w", &file, "--json"]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert_eq!(json(&output)["packets_written"], 500);
+    // Live, through a pipe, to a reader that ends it by going away.
+    let mut child = command()
+        .args(["capture", "--card", "captured", "-w", "-"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut pipe = child.stdout.take().unwrap();
+    std::io::Read::read_exact(&mut pipe, &mut [0; 5000]).unwrap();
+    drop(pipe);
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    // Ctrl-C ends it well.
+    let path = folder.path().join("y.pcapng");
+    let child = command()
+        .args(["capture", "--card", "captured", "-w", path.to_str().unwrap()])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let patience = Instant::now();
+    while std::fs::metadata(&path).map_or(0, |file| file.len()) < 10_000 {
+        assert!(patience.elapsed() < Duration::from_secs(20), "nothing is captured");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    interrupt(&child);
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert!(stderr(&output).contains("packets captured"), "{}", stderr(&output));
+    tshark(&file, 500);
+    tshark(path.to_str().unwrap(), 1);
+
+    let output = capture(&["-w", "/dev/full"]);
+    refused(&output, 1, "the capture ended early: No space left on device");
+    let output = capture(&["-w", "/nonexistent/x"]);
+    refused(&output, 1, "/nonexistent/x: cannot be made");
+    refused(&capture(&["-s", "tx", "-w", &file]), 1, "nothing can be captured at tx");
+    refused(&capture(&["--json"]), 2, "standard output is the capture's");
+    // One that goes on by itself.
+    let long = folder.path().join("long.pcapng").display().to_string();
+    assert_eq!(card.good(&["capture", "list"]), "no capture runs\n");
+    assert!(card.good(&["capture", "start", "-w", &long]).contains("of wire0"));
+    assert_eq!(card.json(&["capture", "list"])["captures"].as_array().unwrap().len(), 1);
+    assert!(card.good(&["capture", "stop"]).contains("packets captured"));
+    refused(&card.ctl(&["capture", "stop"]), 1, "no capture runs");
+    card.good(&["stop"]);
+    card.ended();
+}
+
+/// What Wireshark's own reader makes of a capture.
+fn tshark(file: &str, at_least: usize) {
+    let output = std::process::Command::new("tshark").args(["-r", file]).output();
+    let Ok(output) = output else {
+        return skip("captures read by tshark", "tshark is not installed");
+    };
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    let packets = String::from_utf8_lossy(&output.stdout).lines().count();
+    assert!(packets >= at_least, "{packets} packets in {file}");
+}
+
+#[test]
+fn top_prints_a_frame_and_wants_a_terminal_for_more() {
+    let card = Running::start("watched", STEADY);
+    let top = |arguments: &[&str]| {
+        picnic_in(Path::new("/"), &[&["top", "--card", "watched"], arguments].concat())
+    };
+    let output = top(&["--once", "--interval", "0.5"]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let text = stdout(&output);
+    for part in ["watched: ", "wire0 ", "rx[0] rss", "packets/int", "q quit"] {
+        assert!(text.contains(part), "no {part:?} in:\n{text}");
+    }
+    let rates = json(&top(&["--once", "--interval", "1", "--json"]));
+    let rate = rates["wires"][0]["rx_pps"].as_f64().unwrap();
+    assert!(rate > 1000.0 && rate < 200_000.0, "{rate}");
+    refused(&top(&[]), 2, "standard output is no terminal: --once prints one frame as text");
+    refused(&top(&["--json"]), 2, "--once --json");
+    card.good(&["stop"]);
+    card.ended();
+}
+
+#[test]
+fn which_card_is_meant_is_found_out_or_asked() {
+    let first = Running::start("one", STEADY);
+    assert!(stdout(&picnic(&["ctl"])).starts_with("card          one, "), "the only one");
+    refused(&picnic(&["ctl", "--card", "two"]), 1, "card two is not running; running: one (pid ");
+    // A second one beside it.
+    let (_folder, path) = card(&format!("{STEADY}[card]\nname = \"two\"\n"));
+    let arguments = ["run", path.to_str().unwrap(), "--quiet", "--duration", "60"];
+    let mut second = command().args(arguments).stdout(Stdio::null()).spawn().unwrap();
+    let patience = Instant::now();
+    while picnic(&["ctl", "--card", "two"]).status.code() != Some(0) {
+        assert!(patience.elapsed() < Duration::from_secs(20), "the second card does not answer");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    refused(&picnic(&["ctl"]), 2, "several cards are running, say which: one (pid ");
+    // A third one of the second's name is refused before anything is touched.
+    let output = command().args(arguments).output().unwrap();
+    let pid = second.id();
+    refused(&output, 1, &format!("picnic: card two is already running (pid {pid})"));
+    // As after SIGKILL: the socket is stale, and replaced.
+    second.kill().unwrap();
+    second.wait().unwrap();
+    assert!(stdout(&picnic(&["ctl"])).starts_with("card          one, "), "the only one again");
+    let arguments = ["run", path.to_str().unwrap(), "--quiet", "--duration", "0.2", "--json"];
+    let output = command().args(arguments).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    first.good(&["stop"]);
+    first.ended();
+    refused(&picnic(&["ctl"]), 1, "no card is running (looked in ");
+    let output = picnic(&["ctl", "--socket", "/nonexistent/x.sock"]);
+    refused(&output, 1, "/nonexistent/x.sock: no card is running there");
+}
+
+#[test]
+fn a_card_whose_file_says_off_has_no_socket() {
+    let _machine = machine();
+    let (_folder, path) = card(&format!("{STEADY}[control]\nsocket = \"off\"\n"));
+    let arguments = ["run", path.to_str().unwrap(), "--quiet", "--duration", "60", "--json"];
+    let child = start(&_machine, &arguments);
+    refused(&picnic(&["ctl"]), 1, "no card is running");
+    interrupt(&child);
+    let output = child.wait_with_output().unwrap();
+    assert_balanced(&json(&output));
+}
+
+/// The capabilities in force, and whether new ones are ruled out, of each thread of a process.
+fn privileges(pid: u32) -> Vec<(String, String, String)> {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    let tasks = tasks.map(|task| {
+        let folder = task.unwrap().path();
+        let status = std::fs::read_to_string(folder.join("status")).unwrap();
+        let field = |name: &str| {
+            let line = status.lines().find(|line| line.starts_with(name)).unwrap();
+            line.split_whitespace().nth(1).unwrap().to_owned()
+        };
+        (field("Name:"), field("CapPrm:"), field("NoNewPrivs:"))
+    });
+    tasks.collect()
+}
+
+#[test]
+fn a_running_card_has_no_privileges_left() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("trace.pcapng");
+    let text = format!("{STEADY}[trace]\npath = \"{}\"\n", trace.display());
+    let card = Running::start("plain", &text);
+    let file = folder.path().join("x.pcapng").display().to_string();
+    card.good(&["capture", "start", "-w", &file]);
+    let pid = card.child.as_ref().unwrap().id();
+    let patience = Instant::now();
+    loop {
+        let threads = privileges(pid);
+        let names: Vec<_> = threads.iter().map(|(name, ..)| &**name).collect();
+        for wanted in ["picnic", "borrowed", "control", "picnic-capture"] {
+            assert!(names.contains(&wanted), "{names:?}");
+        }
+        assert!(threads.iter().all(|(_, _, forbidden)| forbidden == "1"), "{threads:?}");
+        if threads.iter().all(|(_, permitted, _)| permitted.trim_matches('0').is_empty()) {
+            break;
+        }
+        // Its threads may be on their way.
+        assert!(patience.elapsed() < Duration::from_secs(5), "{threads:?}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    if !rustix::process::geteuid().is_root() {
+        skip("a running card has no privileges left", "there were none to give up: not root");
+    }
+    // What it was asked to do it still can.
+    card.good(&["capture", "stop"]);
+    card.good(&["stop"]);
+    let report = card.ended();
+    let notes = report["notes"].to_string();
+    assert!(!notes.contains("privileges"), "{notes}");
+}

@@ -1,0 +1,211 @@
+//! The metrics over HTTP/1.1: one request, one answer, and the connection is closed.
+//!
+//! `GET /metrics` and `HEAD /metrics`, and nothing else. Guarantees: no client is waited
+//! for; there are few at a time, with little time and little to say.
+//!
+//! Source: RFC 9110, RFC 9112.
+
+use crate::control::metrics::CONTENT_TYPE;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
+
+/// Connections at a time; more wait for their turn in the kernel.
+const CLIENTS: usize = 8;
+/// Time for request and answer together.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Bytes of the longest request.
+const LONGEST_REQUEST: usize = 8 << 10;
+/// Header fields of a request.
+const FIELDS: usize = 64;
+
+/// Where metrics are served.
+#[derive(Debug)]
+pub(super) struct Http {
+    listener: TcpListener,
+    clients: Vec<Client>,
+}
+
+#[derive(Debug)]
+struct Client {
+    stream: TcpStream,
+    input: Vec<u8>,
+    /// The answer, and how much of it has been sent.
+    output: Vec<u8>,
+    sent: usize,
+    since: Instant,
+    is_over: bool,
+}
+
+impl Http {
+    /// Listens at an address.
+    pub(super) fn bind(address: SocketAddr) -> std::io::Result<Self> {
+        let listener = TcpListener::bind(address)?;
+        listener.set_nonblocking(true)?;
+        Ok(Http { listener, clients: Vec::new() })
+    }
+
+    /// Where it listens.
+    pub(super) fn address(&self) -> Option<SocketAddr> {
+        self.listener.local_addr().ok()
+    }
+
+    /// What to wait for: descriptors, and whether for room to write.
+    pub(super) fn sources(&self) -> impl Iterator<Item = (BorrowedFd<'_>, bool)> {
+        let is_open = self.clients.len() < CLIENTS;
+        let listener = is_open.then(|| (self.listener.as_fd(), false));
+        let clients =
+            self.clients.iter().map(|client| (client.stream.as_fd(), !client.output.is_empty()));
+        listener.into_iter().chain(clients)
+    }
+
+    /// Takes in what has come and sends what goes; `metrics` makes the text.
+    pub(super) fn turn(&mut self, now: Instant, metrics: impl Fn() -> String) {
+        while self.clients.len() < CLIENTS
+            && let Ok((stream, _)) = self.listener.accept()
+        {
+            if stream.set_nonblocking(true).is_ok() {
+                let (input, output) = (Vec::new(), Vec::new());
+                let client = Client { stream, input, output, sent: 0, since: now, is_over: false };
+                self.clients.push(client);
+            }
+        }
+        for client in &mut self.clients {
+            client.turn(&metrics);
+        }
+        self.clients.retain(|client| {
+            !client.is_over && now.saturating_duration_since(client.since) < PATIENCE
+        });
+    }
+}
+
+impl Client {
+    fn turn(&mut self, metrics: impl Fn() -> String) {
+        if self.output.is_empty() {
+            let mut part = [0; 4096];
+            match self.stream.read(&mut part) {
+                Ok(0) => self.is_over = true,
+                Ok(bytes) => {
+                    self.input.extend(&part[..bytes]);
+                    self.output = answer(&self.input, metrics).unwrap_or_default();
+                }
+                Err(error) => self.is_over = !is_temporary(error.kind()),
+            }
+        }
+        while self.sent < self.output.len() {
+            match self.stream.write(&self.output[self.sent..]) {
+                Ok(bytes) => self.sent += bytes,
+                Err(error) => {
+                    self.is_over |= !is_temporary(error.kind());
+                    return;
+                }
+            }
+        }
+        if !self.output.is_empty() {
+            // Said to the other side first, so that what it still sends resets nothing.
+            let _ = self.stream.shutdown(std::net::Shutdown::Write);
+            self.is_over = true;
+        }
+    }
+}
+
+fn is_temporary(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::WouldBlock | ErrorKind::Interrupted)
+}
+
+/// The answer to a request; none while it is not whole.
+pub(super) fn answer(request: &[u8], metrics: impl Fn() -> String) -> Option<Vec<u8>> {
+    let mut fields = [httparse::EMPTY_HEADER; FIELDS];
+    let mut parsed = httparse::Request::new(&mut fields);
+    match parsed.parse(request) {
+        Ok(httparse::Status::Partial) if request.len() <= LONGEST_REQUEST => return None,
+        Ok(httparse::Status::Partial) | Err(httparse::Error::TooManyHeaders) => {
+            return Some(response("431 Request Header Fields Too Large", "", "too long\n", false));
+        }
+        Err(error) => {
+            let text = format!("no HTTP request: {error}\n");
+            return Some(response("400 Bad Request", "", &text, false));
+        }
+        Ok(httparse::Status::Complete(_)) => {}
+    }
+    let has_host = parsed.headers.iter().any(|field| field.name.eq_ignore_ascii_case("host"));
+    if parsed.version == Some(1) && !has_host {
+        return Some(response("400 Bad Request", "", "HTTP/1.1 without a Host field\n", false));
+    }
+    let is_head = parsed.method == Some("HEAD");
+    let path = parsed.path.unwrap_or("").split('?').next().unwrap_or("");
+    Some(match (parsed.method, path) {
+        (Some("GET" | "HEAD"), "/metrics") => {
+            let kind = format!("Content-Type: {CONTENT_TYPE}\r\n");
+            response("200 OK", &kind, &metrics(), is_head)
+        }
+        (Some("GET" | "HEAD"), _) => response("404 Not Found", "", "allowed: /metrics\n", is_head),
+        _ => response(
+            "405 Method Not Allowed",
+            "Allow: GET, HEAD\r\n",
+            "allowed: GET, HEAD\n",
+            false,
+        ),
+    })
+}
+
+fn response(status: &str, fields: &str, body: &str, is_head: bool) -> Vec<u8> {
+    let kind = match fields.contains("Content-Type") {
+        true => "",
+        false => "Content-Type: text/plain; charset=utf-8\r\n",
+    };
+    let length = body.len();
+    let body = if is_head { "" } else { body };
+    let head = format!(
+        "HTTP/1.1 {status}\r\n{kind}{fields}Content-Length: {length}\r\n\
+         Cache-Control: no-store\r\nConnection: close\r\n\r\n"
+    );
+    [head.as_bytes(), body.as_bytes()].concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn status(request: &str) -> Option<String> {
+        let answer = answer(request.as_bytes(), || "figures\n".into())?;
+        let text = String::from_utf8(answer).unwrap();
+        let (head, body) = text.split_once("\r\n\r\n").unwrap();
+        if !request.starts_with("HEAD") {
+            assert!(head.contains(&format!("Content-Length: {}", body.len())), "{head}");
+        }
+        Some(head.lines().next().unwrap().to_owned())
+    }
+
+    #[test]
+    fn requests_get_the_status_that_they_deserve() {
+        for (request, wanted) in [
+            ("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n", "HTTP/1.1 200 OK"),
+            ("GET /metrics?a=b HTTP/1.1\r\nhost: x\r\n\r\n", "HTTP/1.1 200 OK"),
+            ("GET /metrics HTTP/1.0\r\n\r\n", "HTTP/1.1 200 OK"),
+            ("HEAD /metrics HTTP/1.1\r\nHost: x\r\n\r\n", "HTTP/1.1 200 OK"),
+            ("GET /metrics HTTP/1.1\r\n\r\n", "HTTP/1.1 400 Bad Request"),
+            ("GET / HTTP/1.1\r\nHost: x\r\n\r\n", "HTTP/1.1 404 Not Found"),
+            ("POST /metrics HTTP/1.1\r\nHost: x\r\n\r\n", "HTTP/1.1 405 Method Not Allowed"),
+            ("nonsense\r\n\r\n", "HTTP/1.1 400 Bad Request"),
+        ] {
+            assert_eq!(status(request).as_deref(), Some(wanted), "{request:?}");
+        }
+        assert_eq!(status("GET /metrics HTTP/1.1\r\nHost: x\r\n"), None);
+        let long = format!("GET /{} HTTP/1.1\r\n", "x".repeat(LONGEST_REQUEST));
+        assert!(status(&long).unwrap().starts_with("HTTP/1.1 431"));
+        let many = format!("GET / HTTP/1.1\r\n{}\r\n", "a: b\r\n".repeat(FIELDS + 1));
+        assert!(status(&many).unwrap().starts_with("HTTP/1.1 431"));
+        let head = answer(b"HEAD /metrics HTTP/1.0\r\n\r\n", || "figures\n".into()).unwrap();
+        assert!(head.ends_with(b"\r\n\r\n"));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read(request in proptest::collection::vec(any::<u8>(), 0..300)) {
+            let _ = answer(&request, String::new);
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! The control socket: any line is read to calls or errors, and each has an answer.
+//!
+//! What a call asks for is in range by then, and the answer is one line of JSON. The text of a
+//! swap is read on as a card file, which has a target of its own.
+
+use picnic_core::ring::moderation::ModerationMode;
+use picnic_host::control::protocol::{
+    Call, LONGEST_BATCH, METHODS, Message, Request, answer, parse,
+};
+use serde_json::Value;
+
+/// Reads the bytes as lines of the control socket.
+pub fn run(data: &[u8]) {
+    for line in data.split(|&byte| byte == b'\n').take(16) {
+        match parse(line) {
+            Message::One(call) => check(call),
+            Message::Many(calls) => {
+                assert!((1..=LONGEST_BATCH).contains(&calls.len()));
+                calls.into_iter().for_each(check);
+            }
+        }
+    }
+}
+
+fn check(call: Call) {
+    let Call { id, request } = call;
+    match &request {
+        Ok(Request::ModerationSet(ModerationMode::Static { usecs, .. })) => {
+            assert!(*usecs <= 1_000_000);
+        }
+        Ok(Request::RssSet(set)) => {
+            assert!(set.key.is_some() || set.table.is_some() != set.table_size.is_some());
+        }
+        Ok(Request::ChainSwap(swap)) => assert_ne!(swap.toml.is_some(), swap.functions.is_some()),
+        Ok(Request::CaptureStart(wanted)) => assert_eq!(wanted.check(), Ok(())),
+        Ok(_) => {}
+        Err(error) => assert!(error.code < 0 && !error.message.is_empty(), "{error:?}"),
+    }
+    let outcome = request.map(|_| Value::Null);
+    let text = answer(&id.unwrap_or(Value::Null), &outcome).to_string();
+    assert!(!text.contains('\n'), "an answer of several lines: {text}");
+    let answer: Value = serde_json::from_str(&text).expect("an answer that is no JSON");
+    assert_ne!(answer.get("result").is_some(), answer.get("error").is_some());
+}
+
+/// A call of each method, and what is no call.
+pub fn seeds() -> Vec<Vec<u8>> {
+    let mut lines: Vec<String> = METHODS
+        .iter()
+        .map(|method| format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{{}}}}"#))
+        .collect();
+    for (method, params) in [
+        ("rss.get", r#"{"chain":"tx","position":3}"#),
+        ("rss.set", r#"{"key":"symmetric","table":[0,1,2]}"#),
+        ("rss.set", r#"{"table_size":64}"#),
+        ("moderation.set", r#"{"mode":"static","rx_usecs":20,"rx_frames":64}"#),
+        ("moderation.set", r#"{"mode":"adaptive","rx_usecs":50}"#),
+        ("moderation.set", r#"{"mode":"none"}"#),
+        ("chain.swap", r#"{"chain":"rx","toml":"[[rx]]\nfunction = \"pass\"\n","file":"/x"}"#),
+        ("chain.swap", r#"{"chain":"tx","functions":[{"function":"rss","types":["ipv4"]}]}"#),
+        (
+            "capture.start",
+            r#"{"stages":["wire","rx","queue","tx"],"snap_bytes":64,"packets":9,"bytes":9,"attached":true}"#,
+        ),
+        ("capture.stop", r#"{"capture":1}"#),
+    ] {
+        lines.push(format!(
+            r#"{{"jsonrpc":"2.0","id":"a","method":"{method}","params":{params}}}"#
+        ));
+    }
+    let batch = format!("[{},{},3]", lines[0], lines[5]);
+    lines.push(batch);
+    lines.extend(["[]", "{}", "{\"jsonrpc\":\"2.0\"", "\n\n", "[[[["].map(str::to_owned));
+    lines.into_iter().map(String::into_bytes).collect()
+}
