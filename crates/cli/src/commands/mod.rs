@@ -13,8 +13,8 @@ pub(crate) mod filter;
 pub(crate) mod isolate;
 pub(crate) mod lab;
 pub(crate) mod run;
-pub(crate) mod wcet;
 pub(crate) mod top;
+pub(crate) mod wcet;
 
 use crate::bench;
 use crate::cli::{Cli, Command};
