@@ -26,7 +26,7 @@
 //! flight. All packets leave by the first of the queues, so that flows keep their order.
 //!
 //! **Checksums.** XDP carries no word of unfinished checksums or super-frames. What is sent has its
-//! checksum finished first; a super-frame is dropped as oversize. What is received from another
+//! checksum finished first; a super-frame is dropped as such. What is received from another
 //! part of the kernel (veth) may come unfinished, and nothing says so. `mend` knows such packets by
 //! their checksum field, which holds the pseudo-header's sum: they go on as what they are, and
 //! whoever sends them next finishes them. It does so for TCP and UDP outside tunnels; for others,
@@ -351,7 +351,7 @@ impl XdpPort {
             let length = oldest.length();
             let reason = if oldest.gso_type() != GsoType::None {
                 self.counts.super_frames += 1;
-                DropReason::Oversize
+                DropReason::SuperFrame
             } else if length < SHORTEST {
                 DropReason::Malformed
             } else if length > self.longest {

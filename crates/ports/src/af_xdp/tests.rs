@@ -273,7 +273,8 @@ fn what_finds_no_buffer_is_counted_and_what_cannot_be_sent_is_dropped() {
     assert!(packets.is_empty());
     bench.sent += 3;
     let dropped = |reason| bench.ledger.drops.get(reason, Stage::WireTx);
-    assert_eq!((dropped(DropReason::Malformed), dropped(DropReason::Oversize)), (2, 2));
+    assert_eq!((dropped(DropReason::Malformed), dropped(DropReason::Oversize)), (2, 1));
+    assert_eq!(dropped(DropReason::SuperFrame), 1);
     assert_eq!(bench.await_packets(&mut b, 4).len(), 4);
     let notes = bench.end(a).join("\n");
     assert!(
