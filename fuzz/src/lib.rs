@@ -17,12 +17,14 @@ use std::path::Path;
 
 pub mod capture;
 pub mod card;
+pub mod classifier;
 pub mod components;
 pub mod control;
 pub mod descriptor;
 pub mod frames;
 pub mod headers;
 pub mod rss;
+pub mod sciron;
 
 /// Puts a target's seeds and regressions where libFuzzer starts from.
 ///
