@@ -6,7 +6,7 @@ use common::{Client, STEADY, Served};
 use picnic_core::config::CardFile;
 use picnic_engine::build::NoInstrument;
 use picnic_host::control::captures::Captures;
-use picnic_host::control::protocol::{INVALID_REQUEST, LIMIT, PARSE_ERROR};
+use picnic_host::control::protocol::{INVALID_REQUEST, LIMIT, LONGEST_LINE, PARSE_ERROR};
 use picnic_host::control::socket::SocketError;
 use picnic_host::control::{Doors, Limits, Server};
 use picnic_host::run::start_with;
@@ -286,7 +286,7 @@ fn garbage_is_answered_and_too_long_a_line_ends_the_connection() {
     // No end in sight.
     let mut stream = client.stream.get_ref().try_clone().unwrap();
     let writer = std::thread::spawn(move || {
-        let _ = stream.write_all(&vec![b'x'; 4 << 20]);
+        let _ = stream.write_all(&vec![b'x'; LONGEST_LINE + (4 << 20)]);
     });
     let answer = client.line().unwrap();
     assert_eq!(answer["error"]["code"], LIMIT, "{answer}");
