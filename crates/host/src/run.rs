@@ -108,6 +108,8 @@ pub struct Running {
     /// Where it runs.
     pub placement: Placement,
     monitor: Monitor,
+    /// What its card file could name, for functions that are swapped in.
+    pub(crate) registries: Registries,
     isolated: Option<Isolated>,
     shared: Arc<Shared>,
     card: JoinHandle<(CardEnd, Option<String>)>,
@@ -253,6 +255,7 @@ pub fn start_filtered(
         filters,
         placement,
         monitor,
+        registries: *registries,
         isolated,
         shared,
         card: card_thread,

@@ -10,7 +10,6 @@ use crate::control::protocol::{
     Request, RpcError, RssSet, Swap, VERSION,
 };
 use crate::monitor::{Monitor, function_reports};
-use crate::run::registries;
 use picnic_core::config::CardFile;
 use picnic_core::error::ConfigError;
 use picnic_core::registry::BuildContext;
@@ -71,8 +70,7 @@ impl Methods {
     pub fn new(
         file: &CardFile,
         metrics: Option<SocketAddr>,
-        monitor: Monitor,
-        controller: Controller,
+        (monitor, controller, registries): (Monitor, Controller, Registries),
         instrument: (Box<dyn Instrument + Send>, Captures),
         filters: Filters,
         stop: Arc<AtomicBool>,
@@ -87,7 +85,7 @@ impl Methods {
             monitor,
             controller,
             abandoned: 0,
-            registries: registries(),
+            registries,
             context: picnic_engine::build::context(file),
             about,
             moderation: file.interrupt.moderation(),

@@ -162,8 +162,7 @@ impl Server {
         let methods = Methods::new(
             file,
             doors.metrics(),
-            running.monitor(),
-            controller,
+            (running.monitor(), controller, running.registries),
             (instrument, captures),
             running.filters.clone(),
             stop.clone(),
