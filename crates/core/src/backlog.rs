@@ -255,7 +255,8 @@ impl Backlog {
         progress: &mut WireProgress,
         mut transmit: impl FnMut(&mut VecDeque<Descriptor>) -> u64,
     ) -> usize {
-        let mut taken = 0;
+        // One that only keeps what it was given is not held up.
+        let (mut taken, idle) = (0, self.wires[index].waiting == 0);
         loop {
             let wire = &mut self.wires[index];
             wire.make_ready();
@@ -273,7 +274,7 @@ impl Backlog {
                 break;
             }
         }
-        self.note_progress(index, now, taken != 0);
+        self.note_progress(index, now, taken != 0 || idle);
         taken
     }
 
