@@ -15,6 +15,7 @@
 
 use std::path::Path;
 
+pub mod arena;
 pub mod capture;
 pub mod card;
 pub mod classifier;

@@ -12,5 +12,6 @@
 pub mod busy;
 pub mod graphs;
 pub mod heartbeat;
+pub mod ping_drop;
 pub mod registry;
 pub mod scrub;

@@ -8,8 +8,62 @@
 //! An example of `#[task]`: three loops in each other, with bounds the macro counts
 //! or is told, split by a yield. `picnic wcet show scrub` prints what it makes of it.
 
+use picnic_core::error::ConfigError;
+use picnic_core::registry::{BuildContext, Component};
+use picnic_os::config::Setup;
 use picnic_os::context::Nic;
-use picnic_wcet::{bounded, task, wcet};
+use picnic_os::task::{Bounds, TaskSpec, program};
+use picnic_wcet::{CostProfile, bounded, task, wcet};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use std::path::Path;
+
+/// The task, as card files name it.
+#[derive(Debug)]
+pub struct Scrub;
+
+/// Its keys.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// Bytes of the block, 1 to 16384.
+    pub bytes: usize,
+    /// Cost profile that its bounds are made under, as `picnic wcet calibrate` writes one; empty:
+    /// the built-in one.
+    pub profile: String,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Config { bytes: MOST_PIECES * PIECE, profile: String::new() }
+    }
+}
+
+impl Component for Scrub {
+    type Product = Setup;
+    type Config = Config;
+    const NAME: &'static str = "scrub";
+    const HELP: &'static str = "read a block of memory piece by piece, tell of changes";
+
+    fn build(config: Config, context: &BuildContext) -> Result<Setup, ConfigError> {
+        let most = MOST_PIECES * PIECE;
+        if !(1..=most).contains(&config.bytes) {
+            let message = format!("found {}, allowed is 1 to {most}", config.bytes);
+            return Err(ConfigError::new("bytes", message));
+        }
+        let profile = match config.profile.as_str() {
+            "" => CostProfile::built_in(),
+            path => CostProfile::load(&context.directory.join(Path::new(path)))
+                .map_err(|error| ConfigError::new("profile", error.to_string()))?,
+        };
+        let bounds = picnic_wcet::bounds(&scrub::GRAPH, &profile)
+            .map_err(|error| ConfigError::new("task", error.to_string()))?;
+        let bounds = Bounds { segments: bounds.segments, remaining: bounds.remaining };
+        let block = vec![0x5a; config.bytes].into_boxed_slice();
+        let spec = TaskSpec::new(Self::NAME).periodic(100_000_000).bounds(bounds);
+        Ok(Setup { spec, program: program(move |nic| scrub(nic, block)) })
+    }
+}
 
 /// Bytes read in one segment.
 const PIECE: usize = 256;

@@ -216,7 +216,10 @@ fn what_cannot_be_scheduled_is_refused_with_the_arithmetic_or_counted() {
 #[test]
 fn errors_name_line_and_key() {
     let cases = [
-        ("[[task]]\ntask = \"busi\"\n", "card:7: task[0].task: found \"busi\", allowed: heartbeat"),
+        (
+            "[[task]]\ntask = \"busi\"\n",
+            "card:7: task[0].task: found \"busi\", allowed: heartbeat, ping-drop, scrub, busy",
+        ),
         ("[[task]]\nperiod_us = 1\n", "card:6: task[0]: key `task` is missing"),
         ("[[task]]\ntask = \"busy\"\nlength = 1\n", "card:8: task[0].length: unknown field"),
         ("[[task]]\ntask = \"busy\"\nsegments_ns = []\n", "card:8: task[0].segments_ns: found 0"),
@@ -245,4 +248,62 @@ fn errors_name_line_and_key() {
         let error = built.unwrap_err().to_string();
         assert!(error.starts_with(expected), "found {error}\nwanted {expected}\n{text}");
     }
+}
+
+/// A capture of ten microseconds a packet, one in seven of them ICMP; packets, and those.
+fn pings(path: &std::path::Path) -> (usize, usize) {
+    let mut capture = Vec::from(0xa1b2_c3d4u32.to_le_bytes());
+    capture.extend([2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4, 0, 1, 0, 0, 0]);
+    let (all, mut icmp) = (700usize, 0);
+    for number in 0..all {
+        let protocol = if number % 7 == 0 { 1 } else { 17 };
+        icmp += usize::from(protocol == 1);
+        let mut frame = vec![0x02; 12];
+        frame.extend([0x08, 0x00, 0x45, 0, 0, 46, 0, 0, 0, 0, 64, protocol, 0, 0]);
+        frame.extend([10, 0, 0, 1, 10, 0, 0, 2]);
+        frame.resize(60, 0);
+        let micros = (number as u32 * 10).to_le_bytes();
+        capture.extend([0; 4].into_iter().chain(micros));
+        capture.extend(60u32.to_le_bytes().into_iter().chain(60u32.to_le_bytes()));
+        capture.extend(frame);
+    }
+    std::fs::write(path, capture).unwrap();
+    (all, icmp)
+}
+
+#[test]
+fn ping_drop_drops_pings_while_it_runs_at_the_card_and_at_the_driver() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("pings.pcap");
+    let (all, icmp) = pings(&path);
+    for place in ["nic", "driver"] {
+        let text = format!(
+            "[[wire]]\nport = \"pcap\"\npath = {path:?}\npace = \"recorded\"\n[host]\n\
+             queues = 2\n[[task]]\ntask = \"ping-drop\"\nplace = {place:?}\n"
+        );
+        let mut sim = simulation(&text, 1, CostModel::default());
+        // Half of the capture, then the task goes, and its filters with it.
+        sim.at(Time::from_nanos(3_500_000), Command::Resident(Box::new(Control::Kill(TaskId(1)))));
+        sim.run_until(Time::from_nanos(3_400_000));
+        assert_eq!(sim.filters().list().len(), 4);
+        sim.run_to_end();
+        assert_eq!(sim.filters().list().len(), 0);
+        let (outcome, os) = end(sim);
+        assert_eq!(os.tasks[0].state, State::Killed);
+        let dropped = outcome.ledger.dropped as usize;
+        let half = icmp / 2;
+        assert!((half - 3..=half + 3).contains(&dropped), "{place}: {:?}", outcome.ledger);
+        assert_eq!(outcome.ledger.delivered as usize, all - dropped);
+    }
+}
+
+#[test]
+fn scrub_runs_within_its_bounds() {
+    let text = format!("{QUIET}[[task]]\ntask = \"scrub\"\nbytes = 1024\n");
+    let mut sim = simulation(&text, 1, quick());
+    sim.run_until(Time::from_nanos(1_000_000_000 - 1));
+    let (_, os) = end(sim);
+    let scrub = task(&os, "scrub");
+    assert_eq!((scrub.completed, scrub.segments), (10, 50), "four pieces, then the comparison");
+    assert_eq!(scrub.overruns, 0);
 }

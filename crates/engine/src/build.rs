@@ -255,6 +255,11 @@ impl Parts {
         self.guard = Some(guard);
     }
 
+    /// What is to live on the borrowed core beside the packets.
+    pub fn resident_mut(&mut self) -> Option<&mut dyn Resident> {
+        self.resident.as_deref_mut()
+    }
+
     /// Whether the host sends by itself, so that its descriptors must be slept on.
     pub fn host_transmits(&self) -> bool {
         self.attachment.wants_buffers() != 0

@@ -26,10 +26,8 @@ use picnic_engine::poll::Card;
 use picnic_engine::swap::Controller;
 use picnic_engine::target::Target;
 use picnic_engine::view::View;
-use picnic_os::executor::Os;
 use picnic_os::filter::{self, Filters};
 use picnic_os::report::OsReport;
-use std::any::Any;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
@@ -177,6 +175,9 @@ pub fn start_filtered(
     let mut parts = Parts::build(file, registries, instrument)?;
     filter::config::add(&filters, &file.filters)?;
     parts.guard(Box::new(filters.clone()));
+    if let Some(resident) = parts.resident_mut() {
+        picnic_os::config::attach_filters(resident, &filters);
+    }
     let real_time = match file.host.priority {
         Priority::Auto => parts.wants_real_time(),
         Priority::Normal => false,
@@ -314,10 +315,7 @@ fn run_card(
     }
     let buffers_missing = card.finish(clock.now());
     let notes = card.wires().iter().flat_map(|wire| wire.port.report()).collect();
-    let os = card.take_resident().and_then(|resident| {
-        let resident: Box<dyn Any> = resident;
-        resident.downcast::<Os>().ok().map(|os| os.report())
-    });
+    let os = card.take_resident().and_then(picnic_os::config::report);
     CardEnd { received_for, buffers_missing, notes, os }
 }
 

@@ -12,13 +12,16 @@
 
 use crate::admission::PacketPath;
 use crate::executor::{Os, Settings};
+use crate::filter::Filters;
 use crate::memory::TransferCost;
+use crate::report::OsReport;
 use crate::schedulers::registry::SCHEDULERS;
 use crate::task::{Bounds, Program, TaskSpec};
 use picnic_core::config::{CardFile, OsKeys, TaskKeys};
 use picnic_core::error::ConfigError;
 use picnic_core::registry::{BuildContext, Entry, find};
 use picnic_core::resident::Resident;
+use std::any::Any;
 use std::fmt;
 
 /// A task as a registry's entry makes it.
@@ -72,6 +75,21 @@ pub fn build_os(file: &CardFile, tasks: Tasks) -> Result<Option<Os>, ConfigError
             .map_err(|error| section.task.locate(ConfigError::new("task", error.to_string())))?;
     }
     Ok(Some(os))
+}
+
+/// Gives the tasks of a NIC OS the card's filters; anything else that lives on a card is left
+/// as it is.
+pub fn attach_filters(resident: &mut dyn Resident, filters: &Filters) {
+    let resident: &mut dyn Any = resident;
+    if let Some(os) = resident.downcast_mut::<Os>() {
+        os.attach_filters(filters.clone());
+    }
+}
+
+/// What a NIC OS that has ended came to; none for anything else that lived on a card.
+pub fn report(resident: Box<dyn Resident>) -> Option<OsReport> {
+    let resident: Box<dyn Any> = resident;
+    resident.downcast::<Os>().ok().map(|os| os.report())
 }
 
 fn settings(keys: &OsKeys, context: &BuildContext) -> Settings {

@@ -32,6 +32,7 @@
 use crate::admission::{self, Demand, PacketPath};
 use crate::context::Nic;
 use crate::figures::TaskCounters;
+use crate::filter::{FilterId, Filters};
 use crate::memory::{Memory, MemoryReport, TransferCost};
 use crate::net::{Call, Outbox};
 use crate::roster::{Ended, State, Task, VACANT};
@@ -142,6 +143,8 @@ pub struct Os {
     /// The scheduler is to be told that tasks came, went or changed.
     changed: bool,
     calls: Vec<Call>,
+    /// Filters of tasks that have ended, to be removed.
+    orphans: Vec<FilterId>,
     requests: Vec<Request>,
     pub(crate) ended: Vec<Ended>,
     pub(crate) counters: Arc<OsCounters>,
@@ -190,6 +193,7 @@ impl Os {
             stock_used: true,
             changed: true,
             calls: Vec::new(),
+            orphans: Vec::new(),
             requests: Vec::with_capacity(tasks),
             ended: Vec::new(),
             counters: Arc::default(),
@@ -206,6 +210,12 @@ impl Os {
     /// What is open to whoever works beside tasks: filters, say.
     pub fn services(&self) -> Services {
         Services(self.shared.clone())
+    }
+
+    /// Gives tasks the card's filters to install some of their own. Once; later calls change
+    /// nothing.
+    pub fn attach_filters(&mut self, filters: Filters) {
+        let _ = self.shared.installed.filters.set(filters);
     }
 
     /// What is counted of NIC OS as a whole.
@@ -427,6 +437,8 @@ impl Os {
             self.counters.panics.add(1);
         }
         lock(&self.shared.memory).release_all(cell.id);
+        self.shared.installed.take(cell.id, &mut self.orphans);
+        self.remove_orphans();
         let mut hooks = std::mem::take(&mut *lock(&self.shared.end_hooks));
         for hook in &mut hooks {
             hook(cell.id);
@@ -440,6 +452,17 @@ impl Os {
         self.ended.push(Ended { id: cell.id, name, period_ns, priority, state, counters, times });
         // It may have let go of packets.
         self.shared.attention.raise_here();
+    }
+
+    /// Removes the filters that ended tasks have left; once more next time if somebody else
+    /// changes filters at this moment.
+    fn remove_orphans(&mut self) {
+        if !self.orphans.is_empty() {
+            self.shared.installed.remove(&mut self.orphans);
+            if !self.orphans.is_empty() {
+                self.shared.attention.raise_here();
+            }
+        }
     }
 
     // ------------------------------------------------------------ a turn
@@ -460,6 +483,7 @@ impl Os {
         if self.shared.requested.load(Ordering::Acquire) {
             self.obey(now);
         }
+        self.remove_orphans();
         while let Some((slot, at)) = self.timers.take_due(now) {
             self.make_ready(slot, at);
         }
@@ -481,7 +505,8 @@ impl Os {
             outbox.settle(doors, &mut self.calls);
         }
         drop(outbox);
-        while let Some(call) = self.calls.pop() {
+        let mut calls = std::mem::take(&mut self.calls);
+        for call in calls.drain(..) {
             let task = call.task;
             if !call.make()
                 && let Some(slot) = self.slot_of(task)
@@ -489,6 +514,7 @@ impl Os {
                 self.end(slot, End::Panicked);
             }
         }
+        self.calls = calls;
     }
 
     /// Does what tasks have asked for.

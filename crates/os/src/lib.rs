@@ -22,6 +22,7 @@ pub mod control;
 pub mod executor;
 pub mod figures;
 pub mod filter;
+mod installed;
 pub mod mailbox;
 pub mod memory;
 pub mod net;

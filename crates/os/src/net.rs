@@ -103,6 +103,8 @@ struct Awaited {
     end: Option<Result<(), SendError>>,
     /// The future has gone: nobody is told.
     abandoned: bool,
+    /// When it was sent, as a number that grows.
+    order: u64,
 }
 
 /// What tasks have sent and let go of, until the executor takes it to the doors.
@@ -112,6 +114,8 @@ pub(crate) struct Outbox {
     leaving: VecDeque<Leaving>,
     awaited: Vec<Option<Awaited>>,
     under_way: usize,
+    /// Awaited frames, ever.
+    sent: u64,
     buffer_size: usize,
     wires: u8,
     stopped: bool,
@@ -124,6 +128,7 @@ impl Outbox {
             leaving: VecDeque::with_capacity(4 * FRAMES_PER_SEGMENT),
             awaited: (0..MOST_AWAITED).map(|_| None).collect(),
             under_way: 0,
+            sent: 0,
             buffer_size,
             wires,
             stopped: false,
@@ -157,7 +162,9 @@ impl Outbox {
     fn stage_awaited(&mut self, wire: u8, bytes: &[u8], told: Told) -> Result<u32, SendError> {
         let free = self.awaited.iter().position(Option::is_none).ok_or(SendError::TooMany)?;
         self.stage(wire, bytes, Some(free as u32))?;
-        self.awaited[free] = Some(Awaited { queued: None, told, end: None, abandoned: false });
+        self.awaited[free] =
+            Some(Awaited { queued: None, told, end: None, abandoned: false, order: self.sent });
+        self.sent += 1;
         self.under_way += 1;
         Ok(free as u32)
     }
@@ -237,13 +244,17 @@ impl Outbox {
                     // The future empties the place.
                     continue;
                 }
-                Told::Callback(callback, task) => {
-                    calls.push(Call { callback: callback.clone(), task: *task, end })
-                }
+                Told::Callback(callback, task) => calls.push(Call {
+                    callback: callback.clone(),
+                    task: *task,
+                    order: awaited.order,
+                    end,
+                }),
             }
             *place = None;
             self.under_way -= 1;
         }
+        calls.sort_unstable_by_key(|call| call.order);
     }
 
     /// Nothing more is sent, and the stock goes home.
@@ -282,6 +293,7 @@ impl Outbox {
 /// A callback that is to be told of a frame's end.
 pub(crate) struct Call {
     callback: Callback,
+    order: u64,
     pub(crate) task: TaskId,
     end: Result<(), SendError>,
 }

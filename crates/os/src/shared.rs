@@ -4,6 +4,7 @@
 //! here is ever contended: a lock is one atomic instruction to take and one to
 //! let go, and it never waits. What a task asks for is done behind its segment.
 
+use crate::installed::Installed;
 use crate::mailbox::{self, Mailbox, MailboxSender};
 use crate::memory::Memory;
 use crate::net::Outbox;
@@ -36,6 +37,7 @@ pub(crate) struct Shared {
     pub(crate) requests: Mutex<Vec<Request>>,
     pub(crate) requested: AtomicBool,
     pub(crate) end_hooks: Mutex<Vec<EndHook>>,
+    pub(crate) installed: Installed,
 }
 
 impl Shared {
@@ -50,6 +52,7 @@ impl Shared {
             requests: Mutex::new(Vec::with_capacity(tasks)),
             requested: AtomicBool::new(false),
             end_hooks: Mutex::default(),
+            installed: Installed::default(),
         }
     }
 

@@ -29,14 +29,12 @@ use picnic_engine::poll::Card;
 use picnic_engine::swap::{Answer, Command, Controller};
 use picnic_engine::target::Target;
 use picnic_engine::view::View;
-use picnic_os::executor::Os;
 use picnic_os::filter::{self, Filters};
 use picnic_os::report::OsReport;
 use picnic_ports::app::App;
 use picnic_ports::generator::Generator;
 use picnic_ports::middleware::fault;
 use picnic_ports::pcap::Pcap;
-use std::any::Any;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -175,6 +173,9 @@ impl Simulation {
         let filters = Filters::new(file.host.queues);
         filter::config::add(&filters, &file.filters)?;
         parts.guard(Box::new(filters.clone()));
+        if let Some(resident) = parts.resident_mut() {
+            picnic_os::config::attach_filters(resident, &filters);
+        }
         let Assembled { card, queues, controller, view } =
             assemble(file, parts, &doorbells, doorbell(Actor::Card), &mut instrument)?;
 
@@ -295,10 +296,7 @@ impl Simulation {
         self.targets.iter_mut().for_each(Target::stop_transmitting);
         let buffers_missing = self.card.finish(self.now);
         self.record(Actor::Card, Happening::Ended { missing: buffers_missing });
-        let os = self.card.take_resident().and_then(|resident| {
-            let resident: Box<dyn Any> = resident;
-            resident.downcast::<Os>().ok().map(|os| os.report())
-        });
+        let os = self.card.take_resident().and_then(picnic_os::config::report);
         self.outcome(buffers_missing, os)
     }
 

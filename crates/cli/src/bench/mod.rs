@@ -12,6 +12,8 @@ mod hash;
 mod idle;
 mod latency;
 mod moderation;
+mod os;
+
 mod overload;
 mod tcp;
 mod traffic;
@@ -37,6 +39,8 @@ enum What {
     Hash(hash::HashArgs),
     /// Doorbell to target routine, against a bare futex wake
     Doorbell(doorbell::DoorbellArgs),
+    /// NIC OS: a decision, a yield and resume, and what it costs packets when idle
+    Os(os::OsArgs),
     /// A chain of `pass` functions, per packet
     Chain(chain::ChainArgs),
     /// The filters' classifier, per packet, by number of rules; and one change
@@ -61,6 +65,7 @@ pub(crate) fn run(args: &BenchArgs, json: bool) -> anyhow::Result<()> {
         What::Dispatch(args) => dispatch::run(args)?,
         What::Hash(args) => hash::run(args)?,
         What::Doorbell(args) => doorbell::run(args)?,
+        What::Os(args) => os::run(args)?,
         What::Chain(args) => chain::run(args)?,
         What::Classifier(args) => classifier::run(args)?,
         What::Latency(args) => latency::run(args)?,

@@ -65,6 +65,9 @@ pub enum FilterError {
     /// A list is full.
     #[error("found {MOST_FILTERS} filters in the list, allowed is no more")]
     TooMany,
+    /// The card has no filters; only of tasks.
+    #[error("the card has no filters")]
+    Absent,
     /// Another thread is making a change; only of [`Filters::try_apply`].
     #[error("filters are being changed by another thread")]
     Busy,

@@ -97,6 +97,19 @@ impl Bench {
         frames
     }
 
+    /// Lets wire `wire` take all that waits for it.
+    pub fn wire_takes_all(&mut self, wire: usize) {
+        let (doors, counters) = (&mut self.doors, &self.counters);
+        doors.serve_wire(wire, self.now, counters, |mut transmitter| {
+            while let Some(packet) = transmitter.next() {
+                transmitter.sent(packet);
+            }
+        });
+        if self.doors.is_watched() {
+            self.os.attention().raise();
+        }
+    }
+
     /// Stops it; every buffer is home and nothing is held.
     #[track_caller]
     pub fn end(mut self) {

@@ -1,0 +1,116 @@
+//! Filters of tasks: installed by a task, and gone with it.
+//!
+//! ```
+//! # use picnic_os::context::Nic;
+//! # use picnic_os::filter::{Action, Filter, FilterError, FiveTuple, Hooks, Protocol};
+//! async fn count_pings(nic: Nic) -> Result<(), FilterError> {
+//!     let icmp = FiveTuple { protocol: Some(Protocol::ICMP), ..FiveTuple::default() };
+//!     let (sender, mut pings) = nic.mailbox(64);
+//!     nic.add_filter(Filter::new("pings", icmp, Action::Deliver), sender).await?;
+//!     while let Some(ping) = pings.receive().await {
+//!         ping.steer(0); // on its way
+//!     }
+//!     Ok(())
+//! }
+//! ```
+//!
+//! Guarantees: the borrowed core never waits for whoever else changes filters: it
+//! tries again in the task's next segment; what a task has installed is removed
+//! when it ends, however it does.
+//!
+//! Source: NICOS 4.4.
+
+use crate::context::Nic;
+use crate::filter::filters::Change;
+use crate::filter::{Filter, FilterError, FilterId, Filters, Hooks};
+use crate::shared::{Shared, lock};
+use crate::task::TaskId;
+use std::sync::{Mutex, OnceLock};
+
+/// The card's filters, and which of them tasks have installed.
+#[derive(Default)]
+pub(crate) struct Installed {
+    pub(crate) filters: OnceLock<Filters>,
+    owned: Mutex<Vec<(TaskId, FilterId)>>,
+}
+
+impl Installed {
+    /// A task has ended: its filters are to be removed.
+    pub(crate) fn take(&self, task: TaskId, orphans: &mut Vec<FilterId>) {
+        lock(&self.owned).retain(|&(owner, filter)| {
+            if owner == task {
+                orphans.push(filter);
+            }
+            owner != task
+        });
+    }
+
+    /// Removes filters, as far as nobody else changes some at this moment.
+    pub(crate) fn remove(&self, orphans: &mut Vec<FilterId>) {
+        let Some(filters) = self.filters.get() else { return orphans.clear() };
+        orphans.retain(|&filter| {
+            let removed = filters.try_apply(vec![Change::Remove(filter)]);
+            matches!(removed, Err((FilterError::Busy, _)))
+        });
+    }
+}
+
+impl Nic {
+    /// Installs a filter, with what code it needs: `Hooks::default()` for none. It is removed
+    /// when this task ends.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub async fn add_filter(
+        &self,
+        filter: Filter,
+        hooks: impl Into<Hooks>,
+    ) -> Result<FilterId, FilterError> {
+        let added = self.apply(Change::Add(filter, hooks.into())).await?;
+        let Some(&id) = added.first() else { return Err(FilterError::Absent) };
+        lock(&self.installed().owned).push((self.id(), id));
+        Ok(id)
+    }
+
+    /// Puts another filter in place of one; its code stays.
+    ///
+    /// # Errors
+    /// What is wrong with it, or there is none.
+    pub async fn change_filter(&self, id: FilterId, filter: Filter) -> Result<(), FilterError> {
+        self.apply(Change::Set(id, filter, Hooks::default())).await.map(drop)
+    }
+
+    /// Removes a filter.
+    ///
+    /// # Errors
+    /// There is none.
+    pub async fn remove_filter(&self, id: FilterId) -> Result<(), FilterError> {
+        self.apply(Change::Remove(id)).await?;
+        lock(&self.installed().owned).retain(|&(_, filter)| filter != id);
+        Ok(())
+    }
+
+    /// The card's filters, to be looked at; none on a card that has none. Its own calls wait for
+    /// whoever changes some: tasks change filters by this type's calls instead.
+    pub fn filters(&self) -> Option<&Filters> {
+        self.installed().filters.get()
+    }
+
+    fn installed(&self) -> &Installed {
+        let shared: &Shared = &self.cell.shared;
+        &shared.installed
+    }
+
+    async fn apply(&self, change: Change) -> Result<Vec<FilterId>, FilterError> {
+        let mut changes = vec![change];
+        loop {
+            self.yield_now().await;
+            let Some(filters) = self.filters() else { return Err(FilterError::Absent) };
+            match filters.try_apply(changes) {
+                Ok(added) => return Ok(added),
+                Err((FilterError::Busy, again)) => changes = again,
+                Err((error, _)) => return Err(error),
+            }
+        }
+    }
+}

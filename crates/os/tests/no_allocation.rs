@@ -1,0 +1,107 @@
+//! In steady state tasks are run without an allocation: a counting allocator watches.
+//!
+//! One test only, so that no other thread of the process allocates meanwhile.
+// The allocator is the one thing here that cannot be said without it.
+#![allow(unsafe_code, missing_docs)]
+
+mod bench;
+
+use bench::Bench;
+use picnic_os::task::{TaskSpec, program};
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::sync::{Arc, Mutex};
+
+struct Counting;
+
+thread_local! {
+    static COUNT: Cell<usize> = const { Cell::new(0) };
+}
+
+fn count() {
+    // A thread that is ending has no counter any more, and nothing to count.
+    let _ = COUNT.try_with(|count| count.set(count.get() + 1));
+}
+
+// SAFETY: every call goes on to the system's allocator unchanged.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count();
+        // SAFETY: as the caller promises.
+        unsafe { System.alloc(layout) }
+    }
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: as the caller promises.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+#[test]
+fn tasks_run_without_an_allocation() {
+    let mut bench = Bench::new();
+    let spec = |name: &str| TaskSpec::new(name).wcet_ns(300);
+    let beat = program(|nic| async move {
+        let sender = nic.sender(0, |_| {});
+        loop {
+            let _ = nic.post(0, &[1; 60]);
+            let _ = sender.post(&[2; 60]);
+            let mut block = nic.allocate(64);
+            if let Ok(block) = &mut block {
+                let _ = block.write(0, &[7; 8]);
+            }
+            nic.yield_now().await;
+            let _ = nic.send(0, &[3; 60]).await;
+            nic.next_release().await;
+        }
+    });
+    bench.os.create(spec("beat").periodic(10_000), beat).unwrap();
+    let mailbox = Arc::new(Mutex::new(None));
+    let theirs = mailbox.clone();
+    let reader = program(move |nic| async move {
+        let (sender, mut mailbox) = nic.mailbox(64);
+        *theirs.lock().unwrap() = Some(sender);
+        while let Some(packet) = mailbox.receive().await {
+            match packet.data()[0] % 2 {
+                0 => packet.transmit(0),
+                _ => packet.consume(),
+            }
+        }
+    });
+    bench.os.create(spec("reader"), reader).unwrap();
+    for _ in 0..8 {
+        let sleeper = program(|nic| async move {
+            loop {
+                nic.sleep_ns(7_000).await;
+            }
+        });
+        bench.os.create(spec("sleeper"), sleeper).unwrap();
+    }
+    let round = |bench: &mut Bench| {
+        for byte in 0..4 {
+            if let Some(packet) = bench.doors.pool.packet(&[byte; 60])
+                && let Some(sender) = mailbox.lock().unwrap().as_mut()
+                && let Err(packet) = sender.push(packet)
+            {
+                bench.doors.pool.free(packet);
+            }
+        }
+        bench.wire_takes_all(0);
+        bench.run_until(bench.now + 10_000);
+    };
+    // The reader hands its mailbox out.
+    bench.run_until(bench.now + 20_000);
+    assert!(mailbox.lock().unwrap().is_some());
+    for _ in 0..100 {
+        round(&mut bench);
+    }
+    let before = COUNT.get();
+    for _ in 0..1_000 {
+        round(&mut bench);
+    }
+    assert_eq!(COUNT.get() - before, 0, "allocations in a thousand rounds");
+    drop(mailbox);
+    bench.end();
+}
