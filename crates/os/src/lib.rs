@@ -37,3 +37,8 @@ mod timers;
 
 pub use reply::Reply;
 pub use shared::Services;
+
+/// The README's examples, compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
