@@ -29,7 +29,7 @@ fn unknown_keys_and_sections() {
     refused_card(
         "[card]\n\n[hots]\nqueues = 2\n",
         "card.toml:3: hots: unknown section, allowed: card, pool, wire, rx, tx, filter, \
-         sciron, host, interrupt, isolation, control, trace",
+         sciron, host, interrupt, isolation, os, task, control, trace",
     );
     refused_card(
         "[[rx]]\nfunction = \"rss\"\n[[rx]]\nfunction = \"pass\"\nspeed = 1\n",
@@ -73,7 +73,7 @@ fn unknown_functions_ports_and_attachments() {
     );
     refused_card(
         "[[wire]]\n[[wire]]\nport = \"pcpa\"\n",
-        "card.toml:3: wire[1].port: found \"pcpa\", allowed: generator, pcap, packet, tap",
+        "card.toml:3: wire[1].port: found \"pcpa\", allowed: generator, pcap, packet, tap, xdp",
     );
     refused_card(
         "[host]\nattachment = \"vdpa\"\n",
