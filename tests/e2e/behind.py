@@ -24,6 +24,10 @@ from lab import Lab, PATIENCE, wait_for
 WIRE, LINK, TAP = "w0", "c0", "h0"
 # What its server's kernel is known by, from one card to the next.
 TAP_MAC = "02:00:00:00:88:01"
+# AF_XDP on a veth has no super-frames: a burst of TCP is so many packets more, and rings must
+# hold the windows of the streams for none of them to be lost.
+PORT_KEYS = {"xdp": {"rx_ring": 8192}}
+HOST_KEYS = {"xdp": {"ring_size": 16384}}
 # The core that softirqs of the veth's ends are moved to: packets of one flow that two cores hand to
 # a veth would overtake each other there, and the card would be blamed.
 RPS_CORE = 0
@@ -131,13 +135,14 @@ class Behind(Lab):
         """A card file."""
         keys = {"attachment": "tap", "queues": 2, "name": TAP, "mac": TAP_MAC, "mtu": mtu,
                 "addresses": [f"{self.SERVER[0]}/24", f"{self.SERVER[1]}/64"],
-                "namespace": self.server, **host}
+                "namespace": self.server, **HOST_KEYS.get(port, {}), **host}
         sections = [
             ("[card]", {"name": name or self.client}),
-            ("[[wire]]", {"port": port, "interface": WIRE, "namespace": self.middle}),
+            ("[[wire]]", {"port": port, "interface": WIRE, "namespace": self.middle,
+                          **PORT_KEYS.get(port, {})}),
             ("[[rx]]", {"function": "rss"}),
             ("[host]", keys),
-            ("[pool]", {"buffer_size": max(2048, mtu + 18), "buffers": 16384}),
+            ("[pool]", {"buffer_size": max(2048, mtu + 18), "buffers": 32768}),
         ]
         return "\n".join("\n".join([head, *(f"{key} = {json.dumps(value)}" for key, value in
                                             keys.items()), ""]) for head, keys in sections)

@@ -45,10 +45,11 @@ pub(crate) fn thread_is_set_up() {
 }
 
 /// What the thread that started a card still needs, for the end: to give other processes back
-/// the cores that they were moved away from.
+/// the cores that they were moved away from, and to remove the control group they were kept out
+/// of, whose parent root itself may not write without DAC_OVERRIDE.
 pub fn needed_to_stop(file: &CardFile) -> CapabilitySet {
     match file.isolation.apply {
-        true => CapabilitySet::SYS_NICE,
+        true => CapabilitySet::SYS_NICE | CapabilitySet::DAC_OVERRIDE,
         false => CapabilitySet::empty(),
     }
 }
