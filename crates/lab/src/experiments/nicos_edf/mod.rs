@@ -16,7 +16,7 @@
 //! counted. Both favour EDF, and `edf-background` too: where a whole invocation often fits
 //! a gap, it is short against every period, and its carelessness costs few deadlines.
 //!
-//! Source: NICOS 4.6, "<EDF>++ Evaluation", figures 2 and 3. The paper gives neither
+//! Source: NICOS 4.6, "`<EDF>`++ Evaluation", figures 2 and 3. The paper gives neither
 //! periods nor bounds; those here are ours, chosen so that plain EDF leaves about as much idle
 //! as the paper's did, and every one of them is a setting.
 
