@@ -3,7 +3,7 @@
 //! A task has one, and it is brought up to date before every yield, so that it
 //! always tells of the segment to come.
 //!
-//! Source: NICOS 4.6, "Related Definitions" and "<EDF>++ Algorithm".
+//! Source: NICOS 4.6, "Related Definitions" and "`<EDF>`++ Algorithm".
 
 use picnic_core::time::Time;
 

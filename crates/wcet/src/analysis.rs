@@ -56,7 +56,7 @@ pub struct Analysis {
 /// The bounds of a graph under a profile.
 ///
 /// # Errors
-/// A graph made by hand that breaks what [`crate::graph`] promises.
+/// A graph made by hand that breaks what [`Graph`] promises.
 pub fn bounds(graph: &Graph, profile: &CostProfile) -> Result<Bounds, GraphError> {
     analyse(graph, profile).map(|analysis| analysis.bounds)
 }
@@ -64,7 +64,7 @@ pub fn bounds(graph: &Graph, profile: &CostProfile) -> Result<Bounds, GraphError
 /// The bounds of a graph under a profile, and the cost of each block.
 ///
 /// # Errors
-/// A graph made by hand that breaks what [`crate::graph`] promises.
+/// A graph made by hand that breaks what [`Graph`] promises.
 pub fn analyse(graph: &Graph, profile: &CostProfile) -> Result<Analysis, GraphError> {
     let block_ps = block_costs(graph, profile, &mut BTreeMap::new(), 0)?;
     let regions = Regions::of(graph)?;
