@@ -1,7 +1,7 @@
 //! The figures of a card while it runs: the report of `picnic run`, at any moment.
 //!
 //! Everything is read from counters, save the latencies, which belong to the
-//! target cores: a [`LatencySlot`] asks a target core for a copy, made between two
+//! target cores: a `LatencySlot` asks a target core for a copy, made between two
 //! looks at its queues. Neither side ever waits for the lock in between: both only
 //! try it.
 

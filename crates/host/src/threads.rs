@@ -4,7 +4,7 @@
 //! real-time priority, the lowest there is. What an interrupt routine may not do is keep the
 //! core: under overload nothing behind it would ever run (Mogul and Ramakrishnan, 1997). The
 //! kernel hands such work to an ordinary thread after 2 ms (`netdev_budget_usecs`, ksoftirqd);
-//! so does [`Preemption`]: a routine that has not rested for 2 ms goes on as an ordinary thread
+//! so does `Preemption`: a routine that has not rested for 2 ms goes on as an ordinary thread
 //! and preempts again after it has rested. The kernel's own limit on real-time threads would
 //! leave the others 50 ms of each second, after 950 ms without any.
 
