@@ -15,3 +15,8 @@ pub mod heartbeat;
 pub mod ping_drop;
 pub mod registry;
 pub mod scrub;
+
+// The README's example is built along with the documentation's other examples.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

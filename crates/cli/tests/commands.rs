@@ -152,3 +152,39 @@ fn doctor_says_why_and_what_mends() {
         }
     }
 }
+
+#[test]
+fn tasks_and_schedulers_are_listed_with_their_keys() {
+    let tasks = good_json(&["tasks", "--json"]);
+    let names: Vec<_> = tasks["tasks"].as_array().unwrap().iter().map(|it| &it["name"]).collect();
+    for name in ["heartbeat", "ping-drop", "scrub", "busy"] {
+        assert!(names.iter().any(|found| *found == name), "no {name} in {names:?}");
+    }
+    assert!(good(&["tasks", "busy"]).contains("segments_ns = [10000]"));
+    assert!(good(&["schedulers"]).contains("edf-plus"));
+    let text = good(&["schedulers", "edf-plus"]);
+    assert!(text.contains("[os]\nscheduler = \"edf-plus\""), "{text}");
+}
+
+#[test]
+fn a_run_with_tasks_tells_of_each() {
+    let (_folder, path) = card(
+        "[host]\nqueues = 1\n[[wire]]\nrate_pps = 1000\n[[task]]\ntask = \"heartbeat\"\n\
+         name = \"pulse\"\nperiod_us = 5000\n",
+    );
+    let path = path.to_str().unwrap();
+    let report = good_json(&["run", path, "--duration=0.5", "--json"]);
+    assert_balanced(&report);
+    let task = &report["os"]["tasks"][0];
+    assert_eq!(task["name"], "pulse");
+    assert_eq!(task["period_ns"], 5_000_000);
+    assert!(task["segments"].as_u64().unwrap() > 0, "{task}");
+    assert!(task["response_ns"]["p99_ns"].is_u64(), "{task}");
+    assert!(report["os"]["scheduler"] == "edf-plus");
+    let text = good(&["run", path, "--duration=0.3", "-q"]);
+    assert!(text.contains("pulse") && text.contains("NIC OS: edf-plus"), "{text}");
+    let without = good_json(&["run", "--duration=0.2", "--json"]);
+    assert!(without.get("os").is_none(), "only if there is one");
+    let told = good(&["check", path]);
+    assert!(told.lines().any(|line| line == "NIC OS        edf-plus, 1 task: pulse"), "{told}");
+}

@@ -45,6 +45,7 @@ struct Plan {
     interrupt: String,
     pool: PoolPlan,
     trace: bool,
+    os: Option<OsPlan>,
     notes: Vec<String>,
 }
 
@@ -54,6 +55,12 @@ struct IsolationPlan {
     apply: bool,
     level: IsolationLevel,
     left_out: Vec<LeftOut>,
+}
+
+#[derive(Debug, Serialize)]
+struct OsPlan {
+    scheduler: String,
+    tasks: Vec<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -139,6 +146,17 @@ impl Plan {
                 mapped_bytes: file.pool.mapped_bytes(),
             },
             trace: file.trace.is_some(),
+            os: file.os.as_ref().map(|os| OsPlan {
+                scheduler: os.scheduler.name().into(),
+                tasks: file
+                    .tasks
+                    .iter()
+                    .map(|task| {
+                        let name = task.keys.name.as_deref();
+                        name.unwrap_or(task.task.name()).to_owned()
+                    })
+                    .collect(),
+            }),
             notes: placement.warnings,
         }
     }
@@ -171,6 +189,14 @@ impl Plan {
         let PoolPlan { buffers, buffer_size_bytes, mapped_bytes } = self.pool;
         let mebibytes = mapped_bytes >> 20;
         line("pool", format!("{buffers} buffers of {buffer_size_bytes} bytes, {mebibytes} MiB"));
+        if let Some(os) = &self.os {
+            let tasks = match &*os.tasks {
+                [] => "no task".into(),
+                [task] => format!("1 task: {task}"),
+                tasks => format!("{} tasks: {}", tasks.len(), tasks.join(", ")),
+            };
+            line("NIC OS", format!("{}, {tasks}", os.scheduler));
+        }
         if self.trace {
             line("trace", "on".into());
         }
