@@ -136,6 +136,22 @@ def refused_interrupts(report):
     return frozenset(int(match[1]) for match in found if match)
 
 
+def restored_whole(journals, count, what):
+    """So many journals, and all of each taken back."""
+    want(len(journals) == count, f"{what}: {journals}")
+    for journal in journals:
+        want(not journal["refused"] and not journal["failed"], f"{what}: {journal}")
+    return journals
+
+
+def no_failed_restore(report, what):
+    """A run says in its notes what it could not take back, of its own and of killed ones."""
+    told = [note for note in report["notes"]
+            if "not taken back" in note or re.search(r"\d+ (failed|refused) \(", note)]
+    want(not told, f"{what}: {told}")
+    return report
+
+
 def has_partition(during, reserved, is_wanted, what):
     folder = "/sys/fs/cgroup/picnic"
     want((f"{folder}/" in during.names) == is_wanted, f"{what}: groups are {during.names}")
@@ -163,9 +179,7 @@ def levels(sections, _):
         has_partition(during, reserved, method == "cpuset", name)
         again = read_json(sections, f"{name}/again")
         want(again["is_applied"], f"{name}: applied twice, the second time is {again}")
-        restored = read_json(sections, f"{name}/restore")["journals"]
-        want(len(restored) == 1 and not restored[0]["refused"] and not restored[0]["failed"],
-             f"{name}: {restored}")
+        restored_whole(read_json(sections, f"{name}/restore")["journals"], 1, name)
         count = same(before, after, f"{name} restored")
         late = [who for who in after.cores.keys() - before.cores.keys()
                 if after.titles[who] == "sleep"]
@@ -188,8 +202,7 @@ def killed(sections, _):
         # Whoever kills it leaves it so.
         moved(before, left, reserved, f"{name} left")
         want(any(".journal" in journal for journal in left.names), f"{name}: no journal is left")
-        cleaned = read_json(sections, f"{name}/cleanup")["journals"]
-        want(len(cleaned) == 1 and not cleaned[0]["failed"], f"{name}: {cleaned}")
+        cleaned = restored_whole(read_json(sections, f"{name}/cleanup")["journals"], 1, name)
         same(before, after, f"{name} cleaned")
         want(read_json(sections, f"{name}/again") == {"journals": []}, f"{name}: cleaned twice")
         yield f"{name:15} {cleaned[0]['restored']} changes taken back by cleanup"
@@ -197,7 +210,7 @@ def killed(sections, _):
         states = [text for title, (_, text) in sections.items() if title.startswith(f"{name}/st")]
         counts = [int(count) for text in states for count in re.findall(r"(\d+)\n", text)]
         want(counts, f"{name}: never killed with a journal")
-        read_json(sections, f"{name}/run")
+        no_failed_restore(read_json(sections, f"{name}/run"), name)
         same(Snapshot(sections, f"{name}/before"), Snapshot(sections, f"{name}/after"), name)
         yield f"{name:15} killed {len(states)} times, journals of {sorted(counts)} lines"
 
@@ -215,7 +228,7 @@ def held(sections, _):
              f"{name}: {report['borrowed_core']}, {report['notes']}")
         want({queue["core"] for queue in report["queues"]} <= ALL - RESERVED["l2"],
              f"{name}: {report['queues']}")
-        read_json(sections, f"{name}/restore")
+        restored_whole(read_json(sections, f"{name}/restore")["journals"], 1, name)
         yield f"{name:15} a card ran on cores {sorted(card)}"
 
 
@@ -237,7 +250,7 @@ def ticks(text):
 
 def nics(sections, packets):
     before, during = (Snapshot(sections, f"nics/{when}") for when in ("before", "during"))
-    report = read_json(sections, "nics/report")
+    report = no_failed_restore(read_json(sections, "nics/report"), "nics")
     reserved = RESERVED["l2"]
     told = " ".join(report["notes"])
     counts = [interrupt_counts(sections[f"nics/work-{when}"][1]) for when in ("before", "after")]

@@ -100,6 +100,14 @@ fn a_card_is_asked_changed_and_stopped() {
     assert_eq!(text, wanted);
     assert_eq!(card.json(&["moderation"])["mode"], "adaptive");
     refused(&card.ctl(&["moderation", "static"]), 2, "rx_usecs: is missing");
+    let text = card.good(&["moderation", "--poll-usecs", "30"]);
+    let wanted = "moderation adaptive, after 50 µs at most, polling on for 30 µs, \
+                  was adaptive, after 50 µs at most\n";
+    assert_eq!(text, wanted);
+    assert_eq!(card.json(&["moderation"])["poll_usecs"], 30);
+    card.good(&["moderation", "none", "--poll-usecs", "0"]);
+    assert_eq!(card.good(&["moderation"]), "moderation none\n");
+    refused(&card.ctl(&["moderation", "--poll-usecs", "1000001"]), 2, "poll_usecs: found 1000001");
 
     assert_eq!(card.good(&["stop"]), "asked has stopped\n");
     let report = card.ended();

@@ -230,10 +230,12 @@ pub fn start_filtered(
         let times = Arc::new(TargetTimes { core, ..TargetTimes::default() });
         target_times.push(times.clone());
         let body = move || {
-            let (preemption, warning) = Preemption::start(real_time);
+            let (mut preemption, warning) = Preemption::start(real_time);
             times.real_time.set(preemption.is_permitted().into());
             privileges::thread_is_set_up();
-            (run_target(target, clock, &doorbell, preemption, &latency, &times, &shared), warning)
+            let end =
+                run_target(target, clock, &doorbell, &mut preemption, &latency, &times, &shared);
+            (end, warning.or_else(|| preemption.report()))
         };
         targets.push(spawn_pinned(format!("target-{core}"), core, body).map_err(no_thread)?);
     }
@@ -323,7 +325,7 @@ fn run_target(
     mut target: Target,
     clock: Clock,
     doorbell: &TargetDoorbell,
-    mut preemption: Preemption,
+    preemption: &mut Preemption,
     latency: &LatencySlot,
     times: &TargetTimes,
     shared: &Shared,

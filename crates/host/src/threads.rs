@@ -65,6 +65,8 @@ pub(crate) struct Preemption {
     preempts: bool,
     /// Since when it has not rested.
     since: Option<Time>,
+    /// It gave way, and was not let preempt again.
+    refused: bool,
 }
 
 impl Preemption {
@@ -79,7 +81,7 @@ impl Preemption {
                  needs CAP_SYS_NICE or `ulimit -r 1`; host.priority = \"normal\" asks for this"
             )
         });
-        (Preemption { wanted, preempts: wanted, since: None }, warning)
+        (Preemption { wanted, preempts: wanted, since: None, refused: false }, warning)
     }
 
     /// Whether the thread was to preempt, and may.
@@ -111,7 +113,18 @@ impl Preemption {
         self.since = None;
         if self.wanted && !self.preempts {
             self.preempts = schedule::real_time().is_ok();
+            self.refused |= !self.preempts;
         }
+    }
+
+    /// What a user should know at the end.
+    pub(crate) fn report(&self) -> Option<String> {
+        self.refused.then(|| {
+            "a target core's thread gave way under overload and was not let preempt again: once \
+             privileges are given up that needs `ulimit -r 1` before the start, or \
+             CAP_SYS_RESOURCE at the start"
+                .into()
+        })
     }
 }
 
@@ -126,6 +139,29 @@ mod tests {
         assert!(!preemption.works(Time::ZERO) && !preemption.works(Time::from_nanos(STRETCH_NS)));
         preemption.rests();
         assert!(!preemption.works(Time::from_nanos(2 * STRETCH_NS)));
+    }
+
+    #[test]
+    fn without_privileges_it_preempts_again_if_the_limit_allows_it() {
+        // What a thread gives up is its own; the limit is the process's.
+        std::thread::spawn(|| {
+            let (mut preemption, _) = Preemption::start(true);
+            if !preemption.is_permitted() {
+                return;
+            }
+            permit_real_time();
+            let limit = getrlimit(Resource::Rtprio).current;
+            crate::privileges::give_up(rustix::thread::CapabilitySet::empty()).unwrap();
+            preemption.works(Time::ZERO);
+            assert!(
+                preemption.works(Time::from_nanos(STRETCH_NS)) && preemption.report().is_none()
+            );
+            preemption.rests();
+            let refused = limit == Some(0);
+            assert_eq!((preemption.preempts, preemption.report().is_some()), (!refused, refused));
+        })
+        .join()
+        .unwrap();
     }
 
     #[test]

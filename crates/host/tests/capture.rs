@@ -206,9 +206,8 @@ fn a_reader_that_does_not_read_costs_the_capture_and_no_one_else() {
     let asked = Instant::now();
     client.send(&format!("{call}\n"));
     other.good("card.stats", json!({}));
-    let served = asked.elapsed();
     let outcome = client.line().unwrap();
-    assert!(served < asked.elapsed(), "{served:?}");
+    // At least: a slow machine makes it longer.
     assert!(asked.elapsed() >= Duration::from_secs(1), "the reader had its second");
     assert_eq!(outcome["id"], 77);
     let error = outcome["result"]["error"].as_str().unwrap();

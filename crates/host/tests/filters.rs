@@ -94,16 +94,16 @@ fn a_reload_has_no_gap() {
         text += if place == Place::Nic { "place = \"nic\"\n" } else { "place = \"driver\"\n" };
         let running = start(&card(&text)).unwrap();
         let filters = running.filters.clone();
-        let end = Instant::now() + Duration::from_millis(500);
+        let patience = Instant::now();
         let mut reloads = 0;
-        while Instant::now() < end {
+        // Enough of them under enough packets, however slow this machine is.
+        while reloads < 100 || running.view.ledger.read().dropped < 100_000 {
+            assert!(patience.elapsed() < Duration::from_secs(60), "{place:?}: {reloads} reloads");
             filters.replace(&["wall"], wall([3, 60, 17, 1][reloads % 4])).unwrap();
             reloads += 1;
         }
         let report = stop(running);
-        assert!(reloads > 4);
         assert_eq!(report.ledger.delivered, 0, "{place:?}");
-        assert!(report.ledger.dropped > 0);
     }
 }
 

@@ -221,14 +221,17 @@ fn a_card_joins_two_namespaces_and_loses_nothing() {
     lab.run("a", "ping -q -c 20 -i 0.01 -W 2 fd09::2");
     // Fragments, there and back.
     lab.run("a", "ping -q -c 20 -i 0.01 -W 2 -s 8000 10.9.0.2");
-    for options in
-        ["-c 10.9.0.2 -t 1", "-c 10.9.0.2 -t 1 -R", "-c fd09::2 -t 1", "-c 10.9.0.2 -t 1 -P 8"]
-    {
+    for options in [
+        "-c 10.9.0.2 -n 32M",
+        "-c 10.9.0.2 -n 32M -R",
+        "-c fd09::2 -n 32M",
+        "-c 10.9.0.2 -n 32M -P 8",
+    ] {
         let tcp = lab.iperf(options);
         let bytes = tcp["end"]["sum_received"]["bytes"].as_u64().unwrap();
         assert!(bytes > 5_000_000, "{options}: {bytes}");
     }
-    let udp = lab.iperf("-c 10.9.0.2 -t 1 -u -b 50M -l 1400");
+    let udp = lab.iperf("-c 10.9.0.2 -n 8M -u -b 50M -l 1400");
     // Packets may be lost for whom they are, if that one is kept from its core: the kernel counts.
     let counters = lab.run("b", "nstat -asz UdpRcvbufErrors");
     let line = counters.lines().find(|line| line.starts_with("UdpRcvbufErrors")).unwrap();
@@ -257,7 +260,7 @@ fn jumbo_frames_go_through_in_pieces() {
         Err(error) => panic!("{error}"),
     };
     lab.run("a", "ping -q -c 20 -i 0.01 -W 2 -M do -s 8972 10.9.0.2");
-    let tcp = lab.iperf("-c 10.9.0.2 -t 1");
+    let tcp = lab.iperf("-c 10.9.0.2 -n 32M");
     assert!(tcp["end"]["sum_received"]["bytes"].as_u64().unwrap() > 5_000_000);
     let report = stop(running);
     assert_eq!(report.ledger.dropped, 0, "{report:#?}");
@@ -337,7 +340,7 @@ fn a_tap_behind_it_is_a_nic() {
     let running = start(&(lab.wire(0) + "rx_ring = 4096\n" + &host)).unwrap();
     lab.run("a", "ping -q -c 20 -i 0.01 -W 2 10.9.0.2");
     lab.run("a", "ping -q -c 20 -i 0.01 -W 2 fd09::2");
-    for options in ["-c 10.9.0.2 -t 1", "-c 10.9.0.2 -t 1 -R", "-c fd09::2 -t 1 -P 4"] {
+    for options in ["-c 10.9.0.2 -n 32M", "-c 10.9.0.2 -n 32M -R", "-c fd09::2 -n 32M -P 4"] {
         let tcp = lab.iperf(options);
         let bytes = tcp["end"]["sum_received"]["bytes"].as_u64().unwrap();
         assert!(bytes > 5_000_000, "{options}: {bytes}");

@@ -24,6 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
   picnic ctl rss table 0,0,1,2            which queue each entry means
   picnic ctl rss key symmetric
   picnic ctl moderation static --rx-usecs 50 --rx-frames 32
+  picnic ctl moderation --poll-usecs 20   how long targets poll on after the last packet
   picnic ctl filter add protocol=icmp action=drop
   picnic ctl sciron reload firewall.rules
   picnic ctl swap rx other.toml           its [[rx]] sections in place of the rx chain
@@ -47,7 +48,7 @@ enum CtlCommand {
     Stats,
     /// Hash, key and indirection table of the rx chain's rss
     Rss(RssArgs),
-    /// When target cores are interrupted
+    /// When target cores are interrupted, and how long they poll on
     Moderation(ModerationArgs),
     /// The functions of both chains
     Chain,
@@ -150,6 +151,9 @@ struct ModerationArgs {
     /// Packets that may wait; 0 for no limit
     #[arg(long, requires = "mode")]
     rx_frames: Option<u32>,
+    /// Microseconds that targets poll on without packets before they wait for an interrupt
+    #[arg(long)]
+    poll_usecs: Option<u32>,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -241,16 +245,21 @@ fn rss_call(args: &RssArgs) -> (&'static str, Value) {
 }
 
 fn moderation_call(args: &ModerationArgs) -> (&'static str, Value) {
-    let Some(mode) = args.mode else { return ("moderation.get", json!({})) };
-    let mode = mode.to_possible_value().map(|mode| mode.get_name().to_owned());
-    let mut params = json!({ "mode": mode });
-    if let Some(usecs) = args.rx_usecs {
-        params["rx_usecs"] = usecs.into();
+    let mode = args.mode.and_then(|mode| mode.to_possible_value());
+    let mut params = Map::new();
+    if let Some(mode) = mode {
+        params.insert("mode".into(), mode.get_name().into());
     }
-    if let Some(frames) = args.rx_frames {
-        params["rx_frames"] = frames.into();
+    for (name, value) in [
+        ("rx_usecs", args.rx_usecs),
+        ("rx_frames", args.rx_frames),
+        ("poll_usecs", args.poll_usecs),
+    ] {
+        if let Some(value) = value {
+            params.insert(name.into(), value.into());
+        }
     }
-    ("moderation.set", params)
+    (if params.is_empty() { "moderation.get" } else { "moderation.set" }, Value::Object(params))
 }
 
 fn swap_params(chain: ChainArg, file: &PathBuf) -> anyhow::Result<Value> {
@@ -405,13 +414,17 @@ fn stats(connection: &mut Connection, result: Value) -> anyhow::Result<String> {
 
 fn moderation(value: &Value) -> String {
     let usecs = text_of(&value["rx_usecs"]);
-    match value["mode"].as_str() {
+    let mode = match value["mode"].as_str() {
         Some("static") if number(&value["rx_frames"]) == 0 => format!("static, after {usecs} µs"),
         Some("static") => {
             format!("static, after {usecs} µs or {} packets", value["rx_frames"])
         }
         Some("adaptive") => format!("adaptive, after {usecs} µs at most"),
         other => other.unwrap_or("unknown").into(),
+    };
+    match number(&value["poll_usecs"]) {
+        0 => mode,
+        usecs => format!("{mode}, polling on for {usecs} µs"),
     }
 }
 

@@ -6,8 +6,8 @@
 use crate::control::captures::Captures;
 use crate::control::metrics;
 use crate::control::protocol::{
-    CaptureNumber, ChainName, INVALID_PARAMS, METHODS, ModerationParams, NO_ANSWER, Place, REFUSED,
-    Request, RpcError, RssSet, Swap, VERSION,
+    CaptureNumber, ChainName, INVALID_PARAMS, METHODS, ModerationParams, ModerationSet, NO_ANSWER,
+    Place, REFUSED, Request, RpcError, RssSet, Swap, VERSION,
 };
 use crate::monitor::{Monitor, function_reports};
 use picnic_core::config::CardFile;
@@ -43,6 +43,7 @@ pub struct Methods {
     context: BuildContext,
     about: About,
     moderation: ModerationMode,
+    poll_usecs: u32,
     instrument: (Box<dyn Instrument + Send>, Captures),
     filters: Filters,
     stop: Arc<AtomicBool>,
@@ -89,6 +90,7 @@ impl Methods {
             context: picnic_engine::build::context(file),
             about,
             moderation: file.interrupt.moderation(),
+            poll_usecs: file.interrupt.poll_usecs,
             instrument,
             filters,
             stop,
@@ -137,13 +139,8 @@ impl Methods {
             }
             Request::RssGet(place) => self.rss_get(&place),
             Request::RssSet(set) => self.rss_set(&set),
-            Request::ModerationGet => value(&ModerationParams::from(self.moderation)),
-            Request::ModerationSet(mode) => {
-                let replaced = ModerationParams::from(self.moderation);
-                self.command(Command::Moderate(mode))?;
-                self.moderation = mode;
-                Ok(json!({ "moderation": ModerationParams::from(mode), "replaced": replaced }))
-            }
+            Request::ModerationGet => value(&self.moderation()),
+            Request::ModerationSet(set) => self.moderate(set),
             Request::ChainList => Ok(self.chains()),
             Request::ChainSwap(swap) => self.swap(&swap),
             Request::Filter(request) => self.filter(request),
@@ -174,9 +171,26 @@ impl Methods {
             "metrics": self.about.metrics,
             "rx": names(Direction::Rx),
             "tx": names(Direction::Tx),
-            "moderation": ModerationParams::from(self.moderation),
+            "moderation": self.moderation(),
             "methods": METHODS,
         })
+    }
+
+    fn moderation(&self) -> ModerationParams {
+        ModerationParams::of(self.moderation, self.poll_usecs)
+    }
+
+    fn moderate(&mut self, set: ModerationSet) -> Result<Value, RpcError> {
+        let replaced = self.moderation();
+        if let Some(usecs) = set.poll_usecs {
+            self.command(Command::Poll(u64::from(usecs) * 1000))?;
+            self.poll_usecs = usecs;
+        }
+        if let Some(mode) = set.mode {
+            self.command(Command::Moderate(mode))?;
+            self.moderation = mode;
+        }
+        Ok(json!({ "moderation": self.moderation(), "replaced": replaced }))
     }
 
     fn chains(&self) -> Value {

@@ -125,7 +125,7 @@ pub enum Request {
     /// `moderation.get`.
     ModerationGet,
     /// `moderation.set`: of all queues, from now on.
-    ModerationSet(ModerationMode),
+    ModerationSet(ModerationSet),
     /// `chain.list`: the functions with their counts.
     ChainList,
     /// `chain.swap`: other functions in place of a whole chain.
@@ -218,18 +218,31 @@ pub struct CaptureNumber {
     pub capture: u32,
 }
 
+/// What `moderation.set` changes: the one, the other or both.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ModerationSet {
+    /// When target cores are interrupted.
+    pub mode: Option<ModerationMode>,
+    /// Microseconds that targets poll on without packets before they wait for an interrupt.
+    pub poll_usecs: Option<u32>,
+}
+
 /// How moderation is written.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(deny_unknown_fields)]
 pub struct ModerationParams {
-    /// "none", "static" or "adaptive".
-    pub mode: ModerationName,
+    /// "none", "static" or "adaptive"; as it is if left out of a change.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mode: Option<ModerationName>,
     /// Microseconds: the delay, or the longest one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rx_usecs: Option<u32>,
     /// Packets that may wait; 0 for no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rx_frames: Option<u32>,
+    /// Microseconds that targets poll on; as it is if left out of a change.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub poll_usecs: Option<u32>,
 }
 
 /// A moderation's name.
@@ -244,8 +257,9 @@ pub enum ModerationName {
     Adaptive,
 }
 
-impl From<ModerationMode> for ModerationParams {
-    fn from(mode: ModerationMode) -> Self {
+impl ModerationParams {
+    /// How these are written.
+    pub fn of(mode: ModerationMode, poll_usecs: u32) -> Self {
         let (mode, rx_usecs, rx_frames) = match mode {
             ModerationMode::None => (ModerationName::None, None, None),
             ModerationMode::Static { usecs, frames } => {
@@ -255,36 +269,52 @@ impl From<ModerationMode> for ModerationParams {
                 (ModerationName::Adaptive, Some(max_usecs), None)
             }
         };
-        ModerationParams { mode, rx_usecs, rx_frames }
+        let poll_usecs = Some(poll_usecs);
+        ModerationParams { mode: Some(mode), rx_usecs, rx_frames, poll_usecs }
     }
-}
 
-impl ModerationParams {
-    /// The mode, or what is wrong.
-    fn mode(self) -> Result<ModerationMode, RpcError> {
+    /// The change, or what is wrong.
+    fn change(self) -> Result<ModerationSet, RpcError> {
+        for (name, found) in [("rx_usecs", self.rx_usecs), ("poll_usecs", self.poll_usecs)] {
+            if let Some(usecs) = found
+                && usecs > MOST_USECS
+            {
+                let message = format!("{name}: found {usecs}, allowed is 0 to {MOST_USECS}");
+                return Err(invalid(message));
+            }
+        }
+        let mode = self.mode.map(|name| self.mode(name)).transpose()?;
+        if mode.is_none() {
+            for (name, found) in [("rx_usecs", self.rx_usecs), ("rx_frames", self.rx_frames)] {
+                if found.is_some() {
+                    return Err(invalid(format!("mode: is missing, wanted with {name}")));
+                }
+            }
+            if self.poll_usecs.is_none() {
+                return Err(invalid("params: wanted is mode or poll_usecs"));
+            }
+        }
+        Ok(ModerationSet { mode, poll_usecs: self.poll_usecs })
+    }
+
+    fn mode(self, mode: ModerationName) -> Result<ModerationMode, RpcError> {
         let wrong = |message: String| Err(invalid(message));
-        let name = |mode: ModerationName| match mode {
+        let name = match mode {
             ModerationName::None => "none",
             ModerationName::Static => "static",
             ModerationName::Adaptive => "adaptive",
         };
-        if let Some(usecs) = self.rx_usecs
-            && usecs > MOST_USECS
-        {
-            return wrong(format!("rx_usecs: found {usecs}, allowed is 0 to {MOST_USECS}"));
-        }
-        if self.mode == ModerationName::None && self.rx_usecs.is_some() {
+        if mode == ModerationName::None && self.rx_usecs.is_some() {
             return wrong("rx_usecs: allowed with mode \"static\" or \"adaptive\" only".into());
         }
-        if self.mode != ModerationName::Static && self.rx_frames.is_some() {
-            let found = name(self.mode);
-            return wrong(format!("rx_frames: found with \"{found}\", allowed with \"static\""));
+        if mode != ModerationName::Static && self.rx_frames.is_some() {
+            return wrong(format!("rx_frames: found with \"{name}\", allowed with \"static\""));
         }
         let usecs = || {
-            let missing = format!("rx_usecs: is missing, wanted with \"{}\"", name(self.mode));
+            let missing = format!("rx_usecs: is missing, wanted with \"{name}\"");
             self.rx_usecs.ok_or_else(|| invalid(missing))
         };
-        Ok(match self.mode {
+        Ok(match mode {
             ModerationName::None => ModerationMode::None,
             ModerationName::Static => {
                 ModerationMode::Static { usecs: usecs()?, frames: self.rx_frames.unwrap_or(0) }
@@ -417,7 +447,7 @@ pub fn request(method: &str, params: Map<String, Value>) -> Result<Request, RpcE
             Ok(Request::RssSet(set))
         }
         "moderation.get" => without(Request::ModerationGet, &params),
-        "moderation.set" => Ok(Request::ModerationSet(read::<ModerationParams>(params)?.mode()?)),
+        "moderation.set" => Ok(Request::ModerationSet(read::<ModerationParams>(params)?.change()?)),
         "chain.list" => without(Request::ChainList, &params),
         "chain.swap" => {
             let swap: Swap = read(params)?;
@@ -553,7 +583,13 @@ mod tests {
             ("rss.set", "{}", "params: wanted is one of key, table, table_size"),
             ("rss.set", r#"{"table":[0],"table_size":1}"#, "params: found table and table_size"),
             ("rss.set", r#"{"table":[70000]}"#, "params: invalid value: integer `70000`"),
-            ("moderation.set", "{}", "params: missing field `mode`"),
+            ("moderation.set", "{}", "params: wanted is mode or poll_usecs"),
+            ("moderation.set", r#"{"rx_frames":5}"#, "mode: is missing, wanted with rx_frames"),
+            (
+                "moderation.set",
+                r#"{"poll_usecs":1000001}"#,
+                "poll_usecs: found 1000001, allowed is 0 to 1000000",
+            ),
             ("moderation.set", r#"{"mode":"static"}"#, "rx_usecs: is missing"),
             (
                 "moderation.set",
@@ -599,10 +635,14 @@ mod tests {
             ModerationMode::Static { usecs: 20, frames: 64 },
             ModerationMode::Adaptive { max_usecs: 1_000_000 },
         ] {
-            let params = serde_json::to_string(&ModerationParams::from(mode)).unwrap();
+            let params = serde_json::to_string(&ModerationParams::of(mode, 7)).unwrap();
             let request = one(&with("moderation.set", &params)).request;
-            assert_eq!(request, Ok(Request::ModerationSet(mode)), "{params}");
+            let set = ModerationSet { mode: Some(mode), poll_usecs: Some(7) };
+            assert_eq!(request, Ok(Request::ModerationSet(set)), "{params}");
         }
+        let request = one(&with("moderation.set", r#"{"poll_usecs":0}"#)).request;
+        let set = ModerationSet { mode: None, poll_usecs: Some(0) };
+        assert_eq!(request, Ok(Request::ModerationSet(set)));
     }
 
     /// JSON of any shape, often that of a request.
@@ -633,6 +673,7 @@ mod tests {
             "mode",
             "rx_usecs",
             "rx_frames",
+            "poll_usecs",
             "table_size",
             "toml",
             "functions",

@@ -277,10 +277,7 @@ fn what_finds_no_buffer_is_counted_and_what_cannot_be_sent_is_dropped() {
     assert_eq!(dropped(DropReason::SuperFrame), 1);
     assert_eq!(bench.await_packets(&mut b, 4).len(), 4);
     let notes = bench.end(a).join("\n");
-    assert!(
-        notes.contains("1 super-frames") && notes.contains("1 packets had checksums"),
-        "{notes}"
-    );
+    assert!(notes.contains("1 packets had checksums"), "{notes}");
     assert_eq!(bench.end(b), ["b0: 36 packets found no empty buffer"]);
     bench.assert_conserved();
 }
