@@ -2,7 +2,8 @@
 //!
 //! The card gets a packet at a time, far enough apart that the target sleeps in
 //! between; its latency histogram is from wire to target routine. The bare wake
-//! is two threads on the same two cores and nothing else. Rounds alternate.
+//! is two threads on the same two cores, a slot for each wake's time between
+//! them, and nothing else. Rounds alternate.
 
 use super::median;
 use clap::Args;
@@ -14,7 +15,7 @@ use picnic_host::threads::spawn_pinned;
 use picnic_host::topology::{available, place};
 use serde_json::{Value, json};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use std::time::Duration;
 
 #[derive(Debug, Args)]
@@ -35,7 +36,7 @@ pub(super) fn run(args: &DoorbellArgs) -> anyhow::Result<Value> {
     let (mut card, mut bare, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..args.rounds.max(1) {
         let card_ns = card_latency(args.rate, args.seconds, 0)?.p50;
-        let bare_ns = bare_wake(args.rate, args.seconds)?;
+        let bare_ns = bare_wake(args.rate, args.seconds)?.p50;
         ratios.push(card_ns / bare_ns);
         card.push(card_ns);
         bare.push(bare_ns);
@@ -69,6 +70,8 @@ fn card_file(rate: u64, poll_usecs: u32) -> anyhow::Result<CardFile> {
 pub(super) struct CardLatency {
     pub(super) p50: f64,
     pub(super) p99: f64,
+    /// None without an interrupt.
+    pub(super) packets_per_interrupt: Option<f64>,
 }
 
 /// Has a card take `rate` packets per second for so long; its target polls on for `poll_usecs`
@@ -80,31 +83,71 @@ pub(super) fn card_latency(
 ) -> anyhow::Result<CardLatency> {
     let running = picnic_host::run::start(&card_file(rate, poll_usecs)?)?;
     std::thread::sleep(Duration::from_secs_f64(seconds));
-    let latency = running.stop()?.latency_ns;
-    match (latency.p50, latency.p99) {
-        (Some(p50), Some(p99)) => Ok(CardLatency { p50: p50 as f64, p99: p99 as f64 }),
+    let report = running.stop()?;
+    let packets_per_interrupt = report.queues.first().and_then(|queue| queue.packets_per_interrupt);
+    match (report.latency_ns.p50, report.latency_ns.p99) {
+        (Some(p50), Some(p99)) => {
+            Ok(CardLatency { p50: p50 as f64, p99: p99 as f64, packets_per_interrupt })
+        }
         _ => anyhow::bail!("no packet was delivered"),
     }
 }
 
-/// Two threads on the same two cores and nothing else, `rate` wakes per second: nanoseconds from
-/// before the wake to behind it.
-pub(super) fn bare_wake(rate: u64, seconds: f64) -> anyhow::Result<f64> {
+/// What a bare wake takes.
+pub(super) struct BareWake {
+    /// From before the wake to behind it, in nanoseconds.
+    pub(super) p50: f64,
+    /// How many it found each time that it had slept.
+    pub(super) per_wake: f64,
+}
+
+/// Slots for times on their way to the sleeper.
+const SLOTS: usize = 1 << 16;
+
+/// Times handed over from the waker to the sleeper, oldest first.
+struct Times {
+    slots: Vec<AtomicU64>,
+    written: AtomicUsize,
+    ended: AtomicBool,
+}
+
+/// Two threads on the same two cores and nothing else, `rate` wakes per second. As with packets,
+/// each wake counts: one that comes while the sleeper is still on its way is found with the one
+/// before, and its own delay is counted. Were the last of them taken alone, a late wake would
+/// pass for an early one.
+pub(super) fn bare_wake(rate: u64, seconds: f64) -> anyhow::Result<BareWake> {
     let placement = place(&card_file(rate, 0)?, &available())?;
     let clock = Clock::start();
     let doorbell = Arc::new(FutexDoorbell::default());
-    // When the doorbell was rung, and 0 once the sleeper has noted it; 1 ends the sleeper.
-    let rung = Arc::new(AtomicU64::new(0));
+    let times = Arc::new(Times {
+        slots: (0..SLOTS).map(|_| AtomicU64::new(0)).collect(),
+        written: AtomicUsize::new(0),
+        ended: AtomicBool::new(false),
+    });
     let sleeper = {
-        let (doorbell, rung) = (doorbell.clone(), rung.clone());
+        let (doorbell, times) = (doorbell.clone(), times.clone());
         spawn_pinned("sleeper".into(), placement.target_cores[0], move || {
-            let mut delays = Vec::with_capacity(1 << 16);
+            let (mut delays, mut wakes) = (Vec::with_capacity(1 << 20), 0_usize);
+            let (mut read, mut has_slept) = (0, false);
             loop {
-                doorbell.wait(Duration::from_secs(1));
-                match rung.swap(0, Ordering::AcqRel) {
-                    0 => {}
-                    1 => return delays,
-                    at => delays.push((clock.now().as_nanos() - at) as f64),
+                // What is there is looked for once more after the doorbell has been reset, so
+                // that no wake is lost.
+                fence(Ordering::SeqCst);
+                let ended = times.ended.load(Ordering::Acquire);
+                let written = times.written.load(Ordering::Acquire);
+                if read != written {
+                    let now = clock.now().as_nanos();
+                    for index in read..written {
+                        let at = times.slots[index % SLOTS].load(Ordering::Relaxed);
+                        delays.push((now - at) as f64);
+                    }
+                    read = written;
+                    wakes += usize::from(std::mem::take(&mut has_slept));
+                } else if ended {
+                    return (delays, wakes);
+                } else {
+                    doorbell.wait(Duration::from_secs(1));
+                    has_slept = true;
                 }
             }
         })?
@@ -114,22 +157,24 @@ pub(super) fn bare_wake(rate: u64, seconds: f64) -> anyhow::Result<f64> {
         move || {
             let end = clock.now() + (seconds * 1e9) as u64;
             let mut next = clock.now() + period;
+            let mut count = 0;
             while clock.now() < end {
                 while clock.now() < next {
                     std::hint::spin_loop();
                 }
                 next = next + period;
-                rung.store(clock.now().as_nanos(), Ordering::Release);
+                times.slots[count % SLOTS].store(clock.now().as_nanos(), Ordering::Relaxed);
+                count += 1;
+                times.written.store(count, Ordering::Release);
                 doorbell.ring();
             }
-            while rung.swap(1, Ordering::AcqRel) > 1 {
-                std::thread::yield_now();
-            }
+            times.ended.store(true, Ordering::Release);
             doorbell.ring();
         }
     })?;
     let ended = |_| anyhow::anyhow!("a thread of the bare wake panicked");
     waker.join().map_err(ended)?;
-    let (mut delays, _) = sleeper.join().map_err(ended)?;
-    Ok(median(&mut delays))
+    let ((mut delays, wakes), _) = sleeper.join().map_err(ended)?;
+    let per_wake = delays.len() as f64 / wakes.max(1) as f64;
+    Ok(BareWake { p50: median(&mut delays), per_wake })
 }

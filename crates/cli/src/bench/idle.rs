@@ -1,21 +1,44 @@
 //! Idle: what a card without traffic costs, and how long the first packet after a pause waits.
 //!
-//! The wire is a veth, the host echoes. A client sends one packet into the silence and, as soon
-//! as it is back, another, which finds everybody awake. What the first takes longer is the wait:
-//! the borrowed core's wake and the target's, both ways.
+//! The wire is a veth. A client sends a packet into the silence and, as soon as it has been
+//! handled, another, which finds everybody awake. The wait is from before the client's send to
+//! the moment that the borrowed core takes the packet up. The kernel's part of it (the send, the
+//! veth, the wake) is there without a card, too; so, in turns with it and after pauses alike:
+//!
+//! | figure | from | to |
+//! |---|---|---|
+//! | `first_packet_wait` | before the first send | the borrowed core takes it up |
+//! | `next_packet_wait` | before the second send | the borrowed core, awake, takes it up |
+//! | `bare_wake` | before a write to an eventfd | a thread on the borrowed core is behind its ppoll |
+//! | `veth_first`, `veth_next` | before a send | the other kernel's answer: nobody is woken |
+//! | `first_round_trip`, `next_round_trip` | before a send | the card's echo, two wakes more |
+//!
+//! The client stays on a target core; so does the card's target routine. The time of the taking
+//! up is read at the wire, in a wrapper that is there in this benchmark only.
 
 use super::median;
 use crate::card::{ChangeArgs, Setting};
-use crate::workload::hosts::{Hosts, Place, SERVER};
+use crate::workload::hosts::{Hosts, PLAIN_SERVER, Place, SERVER};
 use crate::workload::program;
 use anyhow::Context;
 use clap::Args;
+use picnic_core::doorbell::Doorbell;
+use picnic_core::error::ConfigError;
+use picnic_core::packet::pool::Pool;
+use picnic_core::port::{Receiver, Transmitter, WirePort};
+use picnic_core::time::Time;
+use picnic_engine::build::Instrument;
+use picnic_host::clock::Clock;
+use picnic_host::doorbell::CardDoorbell;
 use picnic_host::run;
+use picnic_host::threads::{BORROWED, spawn_pinned};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use std::fs::File;
 use std::net::UdpSocket;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 const CARD: &str = "\
@@ -55,79 +78,266 @@ pub(super) fn run(args: &IdleArgs) -> anyhow::Result<Value> {
     anyhow::ensure!(args.seconds > 0.0, "--seconds must be above zero");
     program::need(&program::BASIC)?;
     let hosts = Hosts::build(1500)?;
+    hosts.join_plainly(1500)?;
     let netns = hosts.netns(Place::Client);
     let neighbour = ["neighbour", "add", SERVER, "lladdr", MAC, "dev", "c0"];
     program::run(&[&["ip", "-n", &netns], &neighbour[..]].concat())?;
+    // The server's kernel answers what nobody listens for, each time.
+    let server = ["ip", "netns", "exec", &hosts.netns(Place::Server)];
+    program::run(&[&server[..], &["sysctl", "-qw", "net.ipv4.icmp_ratemask=0"]].concat())?;
     let settings = vec![Setting::word("wire[0].namespace", &hosts.netns(Place::Card))];
     let card = args.changes.load(CARD, None, settings)?;
-    let running = run::start(&card.file).map_err(|error| card.explain_host(error))?;
+    let mut taking = Taking { clock: Clock::start(), at: Arc::default() };
+    let running =
+        run::start_with(&card.file, &mut taking).map_err(|error| card.explain_host(error))?;
     // Let what starting has brought about pass.
     std::thread::sleep(Duration::from_millis(500));
     let (start, before) = (Instant::now(), processor_time()?);
     std::thread::sleep(Duration::from_secs_f64(args.seconds));
     let (elapsed, after) = (start.elapsed().as_nanos() as f64, processor_time()?);
-    let waits = first_packets(args, &hosts);
+    let placement = &running.placement;
+    let client = placement.target_cores.first().copied().unwrap_or(0);
+    let waits = after_pauses(args, &hosts, &taking, (placement.borrowed_core, client));
     let report = running.stop()?;
     anyhow::ensure!(report.ledger.balanced(), "the ledger does not balance: a bug");
-    let Waits { mut first, mut second, mut wait } = waits?;
-    let wait_p50 = median(&mut wait);
-    Ok(json!({
-        "benchmark": "idle",
-        "borrowed_core_cpu_fraction": (after - before) as f64 / elapsed,
-        "first_packet_round_trip_p50_ns": median(&mut first),
-        "next_packet_round_trip_p50_ns": median(&mut second),
-        "first_packet_wait_p50_ns": wait_p50,
-        "first_packet_wait_p90_ns": wait.get(wait.len() * 9 / 10),
-        "first_packet_wait_max_ns": wait.last(),
-        "pauses": args.pauses,
-        "pause_ns": args.pause_ms * 1_000_000,
-        "seconds": args.seconds,
-    }))
+    let mut figures = Map::new();
+    figures.insert("benchmark".into(), "idle".into());
+    figures.insert("borrowed_core_cpu_fraction".into(), ((after - before) as f64 / elapsed).into());
+    let mut waits = waits?;
+    for (name, samples) in waits.named() {
+        figures.insert(format!("{name}_p50_ns"), median(samples).into());
+        figures.insert(format!("{name}_p90_ns"), json!(samples.get(samples.len() * 9 / 10)));
+        figures.insert(format!("{name}_max_ns"), json!(samples.last()));
+    }
+    figures.insert("pauses".into(), args.pauses.into());
+    figures.insert("pause_ns".into(), (args.pause_ms * 1_000_000).into());
+    figures.insert("seconds".into(), args.seconds.into());
+    Ok(Value::Object(figures))
 }
 
+/// Notes when packets of a wire are taken up.
+struct Taking {
+    clock: Clock,
+    /// Since the clock's start, in nanoseconds; 0 for not yet.
+    at: Arc<AtomicU64>,
+}
+
+impl Instrument for Taking {
+    fn wire(&mut self, port: Box<dyn WirePort>, _: usize, _: &str) -> Box<dyn WirePort> {
+        Box::new(TakenWire { port, clock: self.clock, at: self.at.clone() })
+    }
+}
+
+struct TakenWire {
+    port: Box<dyn WirePort>,
+    clock: Clock,
+    at: Arc<AtomicU64>,
+}
+
+impl WirePort for TakenWire {
+    fn receive(&mut self, now: Time, rx: &mut Receiver<'_>) {
+        let (before, at) = (rx.pushed().len(), self.clock.now());
+        self.port.receive(now, rx);
+        if rx.pushed().len() != before {
+            // The first since somebody asked.
+            let at = at.as_nanos();
+            let _ = self.at.compare_exchange(0, at, Ordering::AcqRel, Ordering::Relaxed);
+        }
+    }
+
+    fn transmit(&mut self, now: Time, tx: &mut Transmitter<'_>) {
+        self.port.transmit(now, tx);
+    }
+
+    fn is_patient(&self) -> bool {
+        self.port.is_patient()
+    }
+
+    fn next_deadline(&self) -> Option<Time> {
+        self.port.next_deadline()
+    }
+
+    fn is_finished(&self) -> bool {
+        self.port.is_finished()
+    }
+
+    fn readiness(&self) -> Option<BorrowedFd<'_>> {
+        self.port.readiness()
+    }
+
+    fn takes_partial_checksums(&self) -> bool {
+        self.port.takes_partial_checksums()
+    }
+
+    fn takes_super_frames(&self) -> bool {
+        self.port.takes_super_frames()
+    }
+
+    fn start(&mut self, pool: &mut Pool) -> Result<(), ConfigError> {
+        self.port.start(pool)
+    }
+
+    fn stop(&mut self, tx: &mut Transmitter<'_>) {
+        self.port.stop(tx);
+    }
+
+    fn report(&self) -> Vec<String> {
+        self.port.report()
+    }
+}
+
+/// Nanoseconds of each kind, one for each pause.
+#[derive(Default)]
 struct Waits {
     first: Vec<f64>,
-    second: Vec<f64>,
-    wait: Vec<f64>,
+    next: Vec<f64>,
+    bare: Vec<f64>,
+    veth_first: Vec<f64>,
+    veth_next: Vec<f64>,
+    round_trip_first: Vec<f64>,
+    round_trip_next: Vec<f64>,
 }
 
-/// Sends a packet after each pause, and another behind it.
-fn first_packets(args: &IdleArgs, hosts: &Hosts) -> anyhow::Result<Waits> {
+impl Waits {
+    fn named(&mut self) -> [(&'static str, &mut Vec<f64>); 7] {
+        [
+            ("first_packet_wait", &mut self.first),
+            ("next_packet_wait", &mut self.next),
+            ("bare_wake", &mut self.bare),
+            ("veth_first", &mut self.veth_first),
+            ("veth_next", &mut self.veth_next),
+            ("first_round_trip", &mut self.round_trip_first),
+            ("next_round_trip", &mut self.round_trip_next),
+        ]
+    }
+}
+
+/// After each pause one of the three: a packet for the card and another, a bare wake, a packet
+/// over the plain veth and another.
+fn after_pauses(
+    args: &IdleArgs,
+    hosts: &Hosts,
+    taking: &Taking,
+    (borrowed_core, client): (usize, usize),
+) -> anyhow::Result<Waits> {
     let path = format!("/run/netns/{}", hosts.netns(Place::Client));
     let namespace = File::open(&path).with_context(|| format!("cannot open {path}"))?;
     let (pauses, pause) = (args.pauses, Duration::from_millis(args.pause_ms));
+    let (clock, taken_at) = (taking.clock, taking.at.clone());
+    let bare = Arc::new(Sleeper::new(clock)?);
+    let sleeper = {
+        let bare = bare.clone();
+        spawn_pinned("sleeper".into(), borrowed_core, move || bare.run())?
+    };
+    let ringer = bare.clone();
     // A thread of its own: it never leaves the namespace.
-    let thread = std::thread::spawn(move || -> anyhow::Result<Waits> {
+    let thread = spawn_pinned("client".into(), client, move || -> anyhow::Result<Waits> {
         move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))
             .context("cannot enter the client's namespace")?;
-        let socket = UdpSocket::bind(("0.0.0.0", 0))?;
-        socket.connect((SERVER, PORT))?;
-        socket.set_read_timeout(Some(TIMEOUT))?;
-        let round_trip = || -> anyhow::Result<f64> {
-            let start = Instant::now();
-            socket.send(b"are you awake?")?;
-            socket.recv(&mut [0; 64]).context("a packet has not come back")?;
-            Ok(start.elapsed().as_nanos() as f64)
+        let connect = |address: &str| -> anyhow::Result<UdpSocket> {
+            let socket = UdpSocket::bind(("0.0.0.0", 0))?;
+            socket.connect((address, PORT))?;
+            socket.set_read_timeout(Some(TIMEOUT))?;
+            Ok(socket)
         };
-        round_trip()?;
-        let mut waits = Waits { first: Vec::new(), second: Vec::new(), wait: Vec::new() };
+        let (through_card, plain) = (connect(SERVER)?, connect(PLAIN_SERVER)?);
+        // Until the borrowed core takes it up, and until its echo is here.
+        let card = || -> anyhow::Result<(f64, f64)> {
+            taken_at.store(0, Ordering::Release);
+            let start = clock.now().as_nanos();
+            through_card.send(b"are you awake?")?;
+            through_card.recv(&mut [0; 64]).context("a packet has not come back")?;
+            let back = clock.now().as_nanos() - start;
+            let taken = taken_at.load(Ordering::Acquire).saturating_sub(start);
+            Ok((taken as f64, back as f64))
+        };
+        // Until the other kernel has said that nobody listens.
+        let veth = || -> anyhow::Result<f64> {
+            let start = clock.now().as_nanos();
+            plain.send(b"is anybody there?")?;
+            let answer = plain.recv(&mut [0; 64]).map_err(|error| error.kind());
+            let elapsed = clock.now().as_nanos() - start;
+            anyhow::ensure!(
+                answer == Err(std::io::ErrorKind::ConnectionRefused),
+                "the plain veth's other end has not answered: {answer:?}"
+            );
+            Ok(elapsed as f64)
+        };
+        // Addresses are asked for.
+        card()?;
+        veth()?;
+        let mut waits = Waits::default();
         for _ in 0..pauses {
             std::thread::sleep(pause);
-            let (first, second) = (round_trip()?, round_trip()?);
-            waits.first.push(first);
-            waits.second.push(second);
-            waits.wait.push(first - second);
+            let (first, next) = (card()?, card()?);
+            waits.first.push(first.0);
+            waits.round_trip_first.push(first.1);
+            waits.next.push(next.0);
+            waits.round_trip_next.push(next.1);
+            std::thread::sleep(pause);
+            waits.bare.push(ringer.wake()?);
+            std::thread::sleep(pause);
+            waits.veth_first.push(veth()?);
+            waits.veth_next.push(veth()?);
         }
         Ok(waits)
-    });
-    thread.join().map_err(|_| anyhow::anyhow!("the client's thread panicked"))?
+    })?;
+    let waits = thread.join();
+    bare.end();
+    let panicked = |_| anyhow::anyhow!("a thread of the benchmark panicked");
+    sleeper.join().map_err(panicked)?;
+    waits.map_err(panicked)?.0
+}
+
+/// A thread asleep on an eventfd, as the borrowed core is, and what a wake of it takes.
+struct Sleeper {
+    clock: Clock,
+    bell: CardDoorbell,
+    /// When it was behind its sleep, in nanoseconds; 0 for not yet.
+    woken_at: AtomicU64,
+    ended: AtomicBool,
+}
+
+impl Sleeper {
+    fn new(clock: Clock) -> anyhow::Result<Self> {
+        let bell = CardDoorbell::new().context("cannot make an eventfd")?;
+        Ok(Sleeper { clock, bell, woken_at: AtomicU64::new(0), ended: AtomicBool::new(false) })
+    }
+
+    fn run(&self) {
+        while !self.ended.load(Ordering::Acquire) {
+            self.bell.wait_with(std::iter::empty(), Duration::from_secs(10));
+            self.woken_at.store(self.clock.now().as_nanos(), Ordering::Release);
+        }
+    }
+
+    /// Nanoseconds from before the write to behind the sleep.
+    fn wake(&self) -> anyhow::Result<f64> {
+        self.woken_at.store(0, Ordering::Release);
+        let start = self.clock.now().as_nanos();
+        self.bell.ring();
+        loop {
+            match self.woken_at.load(Ordering::Acquire) {
+                0 => {}
+                at => return Ok(at.saturating_sub(start) as f64),
+            }
+            let waited = self.clock.now().as_nanos() - start;
+            anyhow::ensure!(waited < TIMEOUT.as_nanos() as u64, "the bare sleeper does not wake");
+            std::thread::sleep(Duration::from_micros(50));
+        }
+    }
+
+    fn end(&self) {
+        self.ended.store(true, Ordering::Release);
+        self.bell.ring();
+    }
 }
 
 /// Nanoseconds that the borrowed core's thread has run.
 fn processor_time() -> anyhow::Result<u64> {
     for task in std::fs::read_dir("/proc/self/task")? {
         let path = task?.path();
-        if std::fs::read_to_string(path.join("comm"))?.trim() == "borrowed" {
+        if std::fs::read_to_string(path.join("comm"))?.trim() == BORROWED {
             let text = std::fs::read_to_string(path.join("schedstat"))
                 .context("this kernel does not tell a thread's time (schedstat)")?;
             let time = text.split_whitespace().next().and_then(|word| word.parse().ok());

@@ -7,7 +7,9 @@
 //!
 //! The borrowed core spins. At high rates a target that sleeps finds its next packets before it
 //! is asleep again, so its figure falls from a wake's towards polling's: the gate at work. The
-//! three take turns, rate by rate.
+//! same holds for the bare wake, of which each counts, those too that found the sleeper on its
+//! way; how many came with each interrupt, and with each wake, stands beside. The three take
+//! turns, rate by rate.
 
 use super::doorbell::{bare_wake, card_latency};
 use super::median;
@@ -42,6 +44,8 @@ struct Samples {
     ratio: Vec<f64>,
     polling: Vec<f64>,
     polling_p99: Vec<f64>,
+    per_wake: Vec<f64>,
+    per_interrupt: Vec<f64>,
 }
 
 pub(super) fn run(args: &LatencyArgs) -> anyhow::Result<Value> {
@@ -50,11 +54,13 @@ pub(super) fn run(args: &LatencyArgs) -> anyhow::Result<Value> {
     for _ in 0..args.rounds {
         for (&rate, samples) in args.rates.iter().zip(&mut samples) {
             let bare = bare_wake(rate, args.seconds)?;
-            let sleeping = card_latency(rate, args.seconds, 0)?.p50;
+            let sleeping = card_latency(rate, args.seconds, 0)?;
             let polling = card_latency(rate, args.seconds, POLL_ALWAYS_USECS)?;
-            samples.bare.push(bare);
-            samples.sleeping.push(sleeping);
-            samples.ratio.push(sleeping / bare);
+            samples.bare.push(bare.p50);
+            samples.per_wake.push(bare.per_wake);
+            samples.sleeping.push(sleeping.p50);
+            samples.per_interrupt.extend(sleeping.packets_per_interrupt);
+            samples.ratio.push(sleeping.p50 / bare.p50);
             samples.polling.push(polling.p50);
             samples.polling_p99.push(polling.p99);
         }
@@ -68,7 +74,9 @@ pub(super) fn run(args: &LatencyArgs) -> anyhow::Result<Value> {
             json!({
                 "rate_pps": rate,
                 "bare_futex_wake_p50_ns": median(&mut samples.bare),
+                "bare_packets_per_wake": median(&mut samples.per_wake),
                 "sleeping_p50_ns": median(&mut samples.sleeping),
+                "packets_per_interrupt": median(&mut samples.per_interrupt),
                 "sleeping_ratio": ratio,
                 "sleeping_ratio_min": samples.ratio.first(),
                 "sleeping_ratio_max": samples.ratio.last(),
