@@ -385,3 +385,30 @@ fn a_super_frame_leaves_by_a_wire_that_takes_it_and_is_counted_at_one_that_does_
     let ledger = bench.end();
     assert_eq!(ledger.drops_by_stage.get("super_frame@wire_tx"), Some(&2));
 }
+
+#[test]
+fn what_a_wire_keeps_is_in_flight_until_it_has_left() {
+    let text = "[host]\nqueues = 1\n";
+    let mut bench = Bench::new(text, 1, vec![by_first_byte()], vec![]);
+    bench.host().echo = true;
+    bench.wire(0).keeps = Some(0);
+    bench.wire(0).incoming.extend((0..100).map(|number| frame(0, 0, number, 60)));
+    for _ in 0..20 {
+        bench.turn();
+        bench.look();
+    }
+    let ledger = bench.balanced();
+    assert_eq!((ledger.in_flight, ledger.transmitted, ledger.delivered), (100, 0, 100));
+    // Nothing waits for the wire; it is asked all the same, until all it kept have left.
+    bench.wire(0).keeps = Some(7);
+    for turn in 1..10_u64 {
+        bench.turn();
+        let ledger = bench.balanced();
+        assert_eq!((ledger.in_flight, ledger.transmitted), (100 - 7 * turn, 7 * turn));
+    }
+    let ledger = bench.end();
+    // The turns of the end go on; what never leaves is dropped.
+    assert_eq!(ledger.transmitted + ledger.dropped, 100, "{ledger:?}");
+    assert_eq!(ledger.drops.get("stopped").copied().unwrap_or(0), ledger.dropped);
+    assert!(ledger.dropped > 0, "{ledger:?}");
+}

@@ -12,6 +12,8 @@ use picnic_core::ledger::{DropReason, LedgerTotals, Stage};
 use picnic_core::out::Out;
 use picnic_core::packet::burst::Burst;
 use picnic_core::packet::desc::GsoType;
+use picnic_core::packet::lend::Loans;
+use picnic_core::packet::pool::Pool;
 use picnic_core::port::{Receiver, Transmitter, WirePort};
 use picnic_core::registry::{BuildContext, Component, Entry};
 use picnic_core::resident::Resident;
@@ -106,6 +108,10 @@ pub struct WireState {
     pub large: usize,
     /// Whether super-frames may be sent; asked when the card is built.
     pub super_frames: bool,
+    /// It lends the buffers of what it takes out, and ends this many packets at each call.
+    pub keeps: Option<usize>,
+    /// Places out, oldest first.
+    pub kept: VecDeque<u64>,
 }
 
 pub type Wire = Arc<Mutex<WireState>>;
@@ -114,7 +120,7 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-struct ScriptWire(Wire);
+struct ScriptWire(Wire, Option<Loans>);
 
 impl WirePort for ScriptWire {
     fn receive(&mut self, _now: Time, rx: &mut Receiver<'_>) {
@@ -135,8 +141,32 @@ impl WirePort for ScriptWire {
         }
     }
 
+    fn start(&mut self, pool: &mut Pool) -> Result<(), ConfigError> {
+        self.1 = Some(Loans::new(pool));
+        Ok(())
+    }
+
+    fn stop(&mut self, tx: &mut Transmitter<'_>) {
+        if let Some(lost) = self.1.as_mut().and_then(|loans| loans.end(tx.pool())) {
+            tx.lose(lost as u64, DropReason::Stopped);
+        }
+    }
+
     fn transmit(&mut self, _now: Time, tx: &mut Transmitter<'_>) {
         let mut state = lock(&self.0);
+        let loans = self.1.as_mut().unwrap();
+        for _ in 0..state.keeps.unwrap_or(0) {
+            let back = state.kept.pop_front().and_then(|place| loans.put_back(tx.pool(), place));
+            back.into_iter().for_each(|bytes| tx.left(bytes));
+        }
+        while state.keeps.is_some()
+            && state.tx_room != Some(0)
+            && let Some(packet) = tx.next()
+        {
+            tx.keep(&packet);
+            loans.lend_packet(tx.pool(), packet, 4096, |place, _, _| state.kept.push_back(place));
+            state.tx_room = state.tx_room.map(|room| room - 1);
+        }
         while state.tx_room != Some(0)
             && let Some(packet) = tx.next()
         {
@@ -218,7 +248,7 @@ struct Substitute<'a> {
 
 impl Instrument for Substitute<'_> {
     fn wire(&mut self, _: Box<dyn WirePort>, index: usize, _: &str) -> Box<dyn WirePort> {
-        Box::new(ScriptWire(self.wires[index].clone()))
+        Box::new(ScriptWire(self.wires[index].clone(), None))
     }
     fn function(
         &mut self,
