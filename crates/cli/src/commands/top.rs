@@ -18,12 +18,17 @@ use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers
 use rates::Rates;
 use rustix::termios::{isatty, tcgetwinsize};
 use screen::{Screen, Sort};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::io;
 use std::time::{Duration, Instant};
 
 /// The shortest and longest time between two looks.
 const INTERVALS: std::ops::RangeInclusive<f64> = 0.1..=3600.0;
+
+/// Between two looks for an answer: keys are read in between.
+const LOOK: Duration = Duration::from_millis(50);
+/// A card that has not answered for so long is told of on the screen.
+const SILENCE: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Args)]
 #[command(after_help = "Keys: q quit, p pause, s sort the queues by the next column.
@@ -83,7 +88,10 @@ pub(crate) fn run(args: &TopArgs, json: bool) -> anyhow::Result<()> {
 }
 
 fn stats(connection: &mut Connection) -> anyhow::Result<Report> {
-    let stats = connection.call("card.stats", json!({}))?;
+    report(connection.call("card.stats", json!({}))?)
+}
+
+fn report(stats: Value) -> anyhow::Result<Report> {
     serde_json::from_value(stats).context("the card's figures are of another version")
 }
 
@@ -107,7 +115,8 @@ fn text(rates: &Rates, width: u16) -> anyhow::Result<String> {
     Ok(text)
 }
 
-/// Draws until the user has seen enough. True if the card has ended before.
+/// Draws until the user has seen enough. True if the card has ended before. Keys are obeyed
+/// while the card is silent, too.
 fn watch(
     terminal: &mut ratatui::DefaultTerminal,
     connection: &mut Connection,
@@ -118,9 +127,16 @@ fn watch(
     let mut screen = Screen::default();
     let mut rates = Rates::between(name, &before, &before);
     let mut next = Instant::now() + interval;
+    // The call that has no answer yet, and since when.
+    let mut asked: Option<(u64, Instant)> = None;
     loop {
+        let silence = asked.map(|(_, since)| since.elapsed());
+        screen.silence = silence.filter(|silence| *silence >= SILENCE);
         terminal.draw(|frame| screen.draw(frame, &rates))?;
-        let left = next.saturating_duration_since(Instant::now());
+        let left = match asked {
+            Some(_) => Duration::ZERO,
+            None => next.saturating_duration_since(Instant::now()),
+        };
         if event::poll(left)? {
             match event::read()? {
                 Event::Key(key) if key.kind == KeyEventKind::Press => match key.code {
@@ -137,8 +153,17 @@ fn watch(
             }
             continue;
         }
-        next += interval;
-        let Ok(now) = stats(connection) else { return Ok(true) };
+        let Some((id, _)) = asked else {
+            // After a silence, not all the looks that were missed.
+            next = Instant::now().max(next + interval);
+            let Ok(id) = connection.send("card.stats", json!({})) else { return Ok(true) };
+            asked = Some((id, Instant::now()));
+            continue;
+        };
+        let Ok(answer) = connection.poll(id, LOOK) else { return Ok(true) };
+        let Some(answer) = answer else { continue };
+        asked = None;
+        let now = report(answer)?;
         if !screen.is_paused {
             rates = Rates::between(name, &before, &now);
         }

@@ -3,11 +3,12 @@
 use super::rates::Rates;
 use crate::output::{count, nanoseconds, percent, rate, ratio};
 use ratatui::Frame;
-use ratatui::layout::{Alignment, Constraint, Layout, Rect};
+use ratatui::layout::{Alignment, Constraint, Rect};
 use ratatui::style::{Modifier, Style};
 use ratatui::text::{Line, Text};
 use ratatui::widgets::{Cell, Row, Table};
 use std::cmp::Reverse;
+use std::time::Duration;
 
 /// What queues are sorted by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,7 +29,14 @@ pub(crate) enum Sort {
 pub(crate) struct Screen {
     pub(crate) is_paused: bool,
     pub(crate) sort: Sort,
+    /// For how long the card has been asked and has not answered, if it is worth telling.
+    pub(crate) silence: Option<Duration>,
 }
+
+/// Lines above the first block: two of text and the keys.
+const HEAD: u16 = 3;
+/// Lines of a block beside its rows: an empty one and the heading.
+const AROUND: usize = 2;
 
 /// A heading and rows of text; the first column stands left, the others right.
 struct Block {
@@ -40,22 +48,24 @@ struct Block {
 impl Screen {
     /// Lines that all of it takes.
     pub(crate) fn height(&self, rates: &Rates) -> u16 {
-        let tables = self.blocks(rates).iter().map(|block| block.rows.len() + 2).sum::<usize>();
-        u16::try_from(tables + 3).unwrap_or(u16::MAX)
+        let tables = self.blocks(rates).iter().map(Block::lines).sum::<usize>();
+        u16::try_from(tables).unwrap_or(u16::MAX).saturating_add(HEAD)
     }
 
-    /// Draws all that there is room for.
+    /// Draws all that there is room for; of the longest lists the ends are left out first.
     pub(crate) fn draw(&mut self, frame: &mut Frame<'_>, rates: &Rates) {
-        let blocks = self.blocks(rates);
-        let mut heights = vec![Constraint::Length(3)];
-        heights.extend(blocks.iter().map(|block| {
-            Constraint::Length(u16::try_from(block.rows.len() + 2).unwrap_or(u16::MAX))
-        }));
-        heights.push(Constraint::Min(0));
-        let areas = Layout::vertical(heights).split(frame.area());
-        frame.render_widget(self.head(rates), areas[0]);
-        for (block, area) in blocks.into_iter().zip(&areas[1..]) {
-            block.draw(frame, *area);
+        let area = frame.area();
+        let mut blocks = self.blocks(rates);
+        fit(&mut blocks, area.height.saturating_sub(HEAD).into());
+        frame.render_widget(self.head(rates), Rect { height: HEAD.min(area.height), ..area });
+        let (mut top, end) = (area.y.saturating_add(HEAD), area.bottom());
+        for block in blocks {
+            let lines = u16::try_from(block.lines()).unwrap_or(u16::MAX);
+            let height = lines.min(end.saturating_sub(top));
+            if height > 0 {
+                block.draw(frame, Rect { y: top, height, ..area });
+            }
+            top = top.saturating_add(height);
         }
     }
 
@@ -67,7 +77,11 @@ impl Screen {
             Sort::Ring => "ring",
             Sort::Lost => "ring full",
         };
-        let paused = if self.is_paused { "PAUSED  " } else { "" };
+        let state = match (self.silence, self.is_paused) {
+            (Some(silence), _) => format!("NO ANSWER FOR {} s  ", silence.as_secs()),
+            (None, true) => "PAUSED  ".to_owned(),
+            (None, false) => String::new(),
+        };
         Text::from(vec![
             Line::styled(
                 format!(
@@ -86,7 +100,7 @@ impl Screen {
                 nanoseconds(rates.latency_p50_ns),
                 nanoseconds(rates.latency_p99_ns),
             )),
-            Line::from(format!("{paused}q quit  p pause  s sort (queues by {sort})")),
+            Line::from(format!("{state}q quit  p pause  s sort (queues by {sort})")),
         ])
     }
 
@@ -133,7 +147,8 @@ impl Screen {
                 "ring",
                 "full/s",
             ],
-            widths: vec![8, 5, 10, 10, 12, 11, 12, 9],
+            // 80 columns with the spaces between.
+            widths: vec![5, 4, 10, 10, 12, 11, 12, 9],
             rows: rows.collect(),
         }
     }
@@ -188,7 +203,31 @@ fn drops(rates: &Rates) -> Block {
     }
 }
 
+/// Shortens the longest blocks until all fit into so many lines, as far as that goes.
+fn fit(blocks: &mut [Block], lines: usize) {
+    let whole: Vec<usize> = blocks.iter().map(|block| block.rows.len()).collect();
+    let mut rows = whole.clone();
+    let needed = |rows: &[usize]| rows.iter().map(|rows| rows + AROUND).sum::<usize>();
+    while needed(&rows) > lines
+        && let Some(longest) = rows.iter_mut().max()
+        && *longest > 1
+    {
+        *longest -= 1;
+    }
+    for ((block, rows), whole) in blocks.iter_mut().zip(rows).zip(whole) {
+        if rows < whole {
+            // One more goes for the line that says so.
+            block.rows.truncate(rows - 1);
+            block.rows.push(vec![format!("+{}", whole + 1 - rows)]);
+        }
+    }
+}
+
 impl Block {
+    fn lines(&self) -> usize {
+        self.rows.len() + AROUND
+    }
+
     fn draw(self, frame: &mut Frame<'_>, area: Rect) {
         let cell = |(index, text): (usize, String)| {
             let alignment = if index == 0 { Alignment::Left } else { Alignment::Right };
@@ -288,7 +327,7 @@ mod tests {
     #[test]
     fn queues_stand_in_the_order_asked_for_and_a_pause_is_seen() {
         let first = |sort| {
-            let mut screen = Screen { sort, is_paused: true };
+            let mut screen = Screen { sort, is_paused: true, ..Screen::default() };
             let lines = drawn(&mut screen, 90, 24);
             assert!(lines[2].starts_with("PAUSED"), "{}", lines[2]);
             let heading = lines.iter().position(|line| line.starts_with("queue")).unwrap();
@@ -297,6 +336,39 @@ mod tests {
         assert_eq!(first(Sort::Queue), "0");
         assert_eq!(first(Sort::Rate), "1");
         assert_eq!(first(Sort::Ring), "0");
+    }
+
+    #[test]
+    fn eighty_columns_are_enough() {
+        let lines = drawn(&mut Screen::default(), 80, 24);
+        let headings: Vec<_> = lines.iter().filter(|line| line.starts_with("queue")).collect();
+        let words =
+            ["core", "packets/s", "Mbit/s", "interrupts/s", "packets/int", "ring", "full/s"];
+        let found: Vec<_> = headings[0].split_whitespace().skip(1).collect();
+        assert_eq!(found, words);
+    }
+
+    #[test]
+    fn what_does_not_fit_is_cut_from_the_longest_list_and_counted() {
+        let mut rates = rates();
+        let queue = rates.queues[0].clone();
+        rates.queues =
+            (0..40).map(|number| QueueRates { queue: number, ..queue.clone() }).collect();
+        let mut terminal = Terminal::new(TestBackend::new(80, 24)).unwrap();
+        terminal.draw(|frame| Screen::default().draw(frame, &rates)).unwrap();
+        let text = terminal.backend().to_string();
+        // 3 of the head, 9 of three blocks of one row, 2 around the queues: 10 rows are left.
+        for part in ["\"0  ", "\"8  ", "\"+31 ", "rx[0] rss", "ring_full @ steer"] {
+            assert!(text.contains(part), "no {part:?} in:\n{text}");
+        }
+        assert!(!text.contains("\"9  "), "{text}");
+    }
+
+    #[test]
+    fn a_card_that_does_not_answer_is_told_of() {
+        let silence = Some(Duration::from_millis(4900));
+        let lines = drawn(&mut Screen { silence, ..Screen::default() }, 80, 24);
+        assert!(lines[2].starts_with("NO ANSWER FOR 4 s  q quit"), "{}", lines[2]);
     }
 
     #[test]
