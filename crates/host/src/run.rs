@@ -26,6 +26,7 @@ use picnic_engine::poll::Card;
 use picnic_engine::swap::Controller;
 use picnic_engine::target::Target;
 use picnic_engine::view::View;
+use picnic_os::config::Factory;
 use picnic_os::filter::{self, Filters};
 use picnic_os::report::OsReport;
 use std::collections::BTreeMap;
@@ -108,6 +109,8 @@ pub struct Running {
     monitor: Monitor,
     /// What its card file could name, for functions that are swapped in.
     pub(crate) registries: Registries,
+    /// What makes its tasks; none if it has no NIC OS.
+    pub(crate) tasks: Option<Factory>,
     isolated: Option<Isolated>,
     shared: Arc<Shared>,
     card: JoinHandle<(CardEnd, Option<String>)>,
@@ -175,9 +178,10 @@ pub fn start_filtered(
     let mut parts = Parts::build(file, registries, instrument)?;
     filter::config::add(&filters, &file.filters)?;
     parts.guard(Box::new(filters.clone()));
-    if let Some(resident) = parts.resident_mut() {
+    let tasks = parts.resident_mut().and_then(|resident| {
         picnic_os::config::attach_filters(resident, &filters);
-    }
+        picnic_os::config::factory(resident)
+    });
     let real_time = match file.host.priority {
         Priority::Auto => parts.wants_real_time(),
         Priority::Normal => false,
@@ -259,6 +263,7 @@ pub fn start_filtered(
         placement,
         monitor,
         registries: *registries,
+        tasks,
         isolated,
         shared,
         card: card_thread,

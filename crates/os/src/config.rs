@@ -11,13 +11,13 @@
 //! for the command line, one's own for others.
 
 use crate::admission::PacketPath;
-use crate::executor::{Os, Settings};
+use crate::executor::{MOST_ENDED, Os, Settings};
 use crate::filter::Filters;
 use crate::memory::TransferCost;
 use crate::report::OsReport;
 use crate::schedulers::registry::SCHEDULERS;
 use crate::task::{Bounds, Program, TaskSpec};
-use picnic_core::config::{CardFile, OsKeys, TaskKeys};
+use picnic_core::config::{CardFile, OsKeys, TaskKeys, TaskSection};
 use picnic_core::error::ConfigError;
 use picnic_core::registry::{BuildContext, Entry, find};
 use picnic_core::resident::Resident;
@@ -55,26 +55,80 @@ pub fn build(file: &CardFile, tasks: Tasks) -> Result<Option<Box<dyn Resident>>,
 /// As [`build`].
 pub fn build_os(file: &CardFile, tasks: Tasks) -> Result<Option<Os>, ConfigError> {
     let Some(section) = &file.os else { return Ok(None) };
-    let context = BuildContext {
-        queues: file.host.queues,
-        wires: file.wires.len() as u8,
-        seed: file.card.seed,
-        directory: file.directory.clone(),
-        buffer_size: file.pool.buffer_size as usize,
-        ..BuildContext::default()
-    };
+    let factory = Factory::of(file, tasks);
+    let context = &factory.context;
     let scheduler = find(SCHEDULERS, &section.scheduler)?;
-    let policy = scheduler.build(&section.scheduler, &context)?;
-    let mut os = Os::new(&settings(&section.keys, &context), policy);
+    let policy = scheduler.build(&section.scheduler, context)?;
+    let mut os = Os::new(&settings(&section.keys, context), policy);
     os.scheduler_name = scheduler.name.into();
     for (position, section) in file.tasks.iter().enumerate() {
-        let context = BuildContext { position, ..context.clone() };
-        let setup = find(tasks, &section.task)?.build(&section.task, &context)?;
-        let spec = with_keys(setup.spec, &section.keys);
-        os.create(spec, setup.program)
+        let Setup { spec, program } = factory.make(section, position)?;
+        os.create(spec, program)
             .map_err(|error| section.task.locate(ConfigError::new("task", error.to_string())))?;
     }
+    os.factory = factory;
     Ok(Some(os))
+}
+
+/// Makes tasks as `[[task]]` sections describe them: at the start, and while the card runs.
+#[derive(Clone, Default)]
+pub struct Factory {
+    tasks: Tasks,
+    context: BuildContext,
+    /// Tasks there may be at a time.
+    most: usize,
+}
+
+impl Factory {
+    /// That of a NIC OS made without a registry: it can name no task.
+    pub(crate) fn without_kinds(most: usize) -> Self {
+        Factory { most, ..Factory::default() }
+    }
+
+    fn of(file: &CardFile, tasks: Tasks) -> Self {
+        let context = BuildContext {
+            queues: file.host.queues,
+            wires: file.wires.len() as u8,
+            seed: file.card.seed,
+            directory: file.directory.clone(),
+            buffer_size: file.pool.buffer_size as usize,
+            ..BuildContext::default()
+        };
+        Factory { tasks, context, most: file.os.as_ref().map_or(0, |os| os.keys.tasks) }
+    }
+
+    /// What a section describes, as the task of this number.
+    ///
+    /// # Errors
+    /// It names no task of the registry, or a key is wrong.
+    pub fn make(&self, section: &TaskSection, position: usize) -> Result<Setup, ConfigError> {
+        let context = BuildContext { position, ..self.context.clone() };
+        let setup = find(self.tasks, &section.task)?.build(&section.task, &context)?;
+        Ok(Setup { spec: with_keys(setup.spec, &section.keys), program: setup.program })
+    }
+
+    /// The tasks that can be named.
+    pub fn kinds(&self) -> impl Iterator<Item = &'static str> {
+        self.tasks.iter().map(|entry| entry.name)
+    }
+
+    /// Tasks that a list may have: those there may be at a time, and those that have ended and
+    /// are kept.
+    pub fn longest_list(&self) -> usize {
+        self.most + MOST_ENDED
+    }
+}
+
+impl fmt::Debug for Factory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Factory").field("kinds", &self.kinds().collect::<Vec<_>>()).finish()
+    }
+}
+
+/// What makes tasks for a NIC OS while it runs; none for anything else that lives on a card.
+pub fn factory(resident: &mut dyn Resident) -> Option<Factory> {
+    let resident: &mut dyn Any = resident;
+    resident.downcast_mut::<Os>().map(|os| os.factory.clone())
 }
 
 /// Gives the tasks of a NIC OS the card's filters; anything else that lives on a card is left

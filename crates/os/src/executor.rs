@@ -30,6 +30,7 @@
 //! Source: NICOS 4.2 and 4.5.
 
 use crate::admission::{self, Demand, PacketPath};
+use crate::config::Factory;
 use crate::context::Nic;
 use crate::figures::TaskCounters;
 use crate::filter::{FilterId, Filters};
@@ -153,12 +154,13 @@ pub struct Os {
     admission: Admission,
     path: PacketPath,
     pub(crate) scheduler_name: String,
+    pub(crate) factory: Factory,
     pub(crate) notes: Vec<String>,
     stopped: bool,
 }
 
 /// Tasks that have ended whose figures are kept.
-const MOST_ENDED: usize = 1024;
+pub(crate) const MOST_ENDED: usize = 1024;
 /// Notes that are kept.
 const MOST_NOTES: usize = 16;
 
@@ -202,6 +204,7 @@ impl Os {
             admission: settings.admission,
             path: settings.path,
             scheduler_name: "custom".into(),
+            factory: Factory::without_kinds(tasks),
             notes: Vec::new(),
             stopped: false,
         }

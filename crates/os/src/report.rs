@@ -1,9 +1,10 @@
 //! What a NIC OS came to: for `picnic run`, and for the outcome of a simulation.
 
+use crate::control::TaskLine;
 use crate::executor::Os;
 use crate::figures::TimeFigures;
 use crate::memory::MemoryReport;
-use crate::roster::State;
+use crate::roster::{State, Times};
 use serde::{Deserialize, Serialize};
 
 /// A NIC OS's figures.
@@ -64,30 +65,37 @@ pub struct TaskReport {
     pub jitter_ns: TimeFigures,
 }
 
+impl TaskReport {
+    /// The figures of a task in a list.
+    pub fn new(line: &TaskLine, times: &Times) -> Self {
+        let counts = &line.counters;
+        TaskReport {
+            task: line.id.0,
+            name: line.name.to_string(),
+            state: line.state,
+            period_ns: line.period_ns,
+            priority: line.priority,
+            segments: counts.segments.get(),
+            busy_ns: counts.busy_ns.get(),
+            longest_segment_ns: counts.longest_segment_ns.get(),
+            overruns: counts.overruns.get(),
+            invocations: counts.invocations.get(),
+            completed: counts.completed.get(),
+            deadline_misses: counts.deadline_misses.get(),
+            releases_skipped: counts.releases_skipped.get(),
+            response_ns: times.response.figures(),
+            jitter_ns: times.jitter.figures(),
+        }
+    }
+}
+
 impl Os {
     /// Its figures at this moment.
     pub fn report(&self) -> OsReport {
         let counters = self.counters();
         let tasks = self.lines().map(|line| {
             let times = self.times(line.id).cloned().unwrap_or_default();
-            let counts = &line.counters;
-            TaskReport {
-                task: line.id.0,
-                name: line.name.to_string(),
-                state: line.state,
-                period_ns: line.period_ns,
-                priority: line.priority,
-                segments: counts.segments.get(),
-                busy_ns: counts.busy_ns.get(),
-                longest_segment_ns: counts.longest_segment_ns.get(),
-                overruns: counts.overruns.get(),
-                invocations: counts.invocations.get(),
-                completed: counts.completed.get(),
-                deadline_misses: counts.deadline_misses.get(),
-                releases_skipped: counts.releases_skipped.get(),
-                response_ns: times.response.figures(),
-                jitter_ns: times.jitter.figures(),
-            }
+            TaskReport::new(&line, &times)
         });
         OsReport {
             scheduler: self.scheduler_name.clone(),

@@ -1,6 +1,7 @@
 //! `picnic ctl`: a running card, asked and changed over its socket.
 
 use super::filter::{self, FilterArgs, ScironArgs};
+use super::tasks::{self, TasksArgs};
 use crate::commands::capture::{self, CaptureWhat};
 use crate::control::{CardChoice, Connection};
 use crate::failure::Usage;
@@ -27,6 +28,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
   picnic ctl moderation --poll-usecs 20   how long targets poll on after the last packet
   picnic ctl filter add protocol=icmp action=drop
   picnic ctl sciron reload firewall.rules
+  picnic ctl tasks create heartbeat period_us=1000
+  picnic ctl tasks kill heartbeat
   picnic ctl swap rx other.toml           its [[rx]] sections in place of the rx chain
   picnic ctl capture start --write long.pcapng --stage queue
   picnic ctl --card web stop
@@ -66,6 +69,8 @@ enum CtlCommand {
     Filter(FilterArgs),
     /// SCIRON's rules: show, reload
     Sciron(ScironArgs),
+    /// Tasks of NIC OS: list, show, create, kill, suspend, resume, set-priority
+    Tasks(TasksArgs),
     /// Stop the card, and wait until it has
     Stop,
     /// Call a method by its name and print the result
@@ -183,6 +188,10 @@ pub(crate) fn run(args: &CtlArgs, json: bool) -> anyhow::Result<()> {
         }
         CtlCommand::Sciron(sciron) => {
             let call = filter::sciron_call(sciron, || args.choice.connect())?;
+            return tell(&mut args.choice.connect()?, call, json);
+        }
+        CtlCommand::Tasks(tasks) => {
+            let call = tasks::call(tasks)?;
             return tell(&mut args.choice.connect()?, call, json);
         }
         CtlCommand::Stop => return stop(&mut args.choice.connect()?, json),

@@ -13,6 +13,7 @@ pub(crate) mod filter;
 pub(crate) mod isolate;
 pub(crate) mod lab;
 pub(crate) mod run;
+pub(crate) mod tasks;
 pub(crate) mod top;
 pub(crate) mod wcet;
 

@@ -18,6 +18,7 @@ use picnic_engine::build::{Instrument, Registries, links};
 use picnic_engine::swap::{Answer, Command, Controller, Direction};
 use picnic_functions::rss::{Change, Control, Refusal, Settings};
 use picnic_hash::{IndirectionTable, Key};
+use picnic_os::config::Factory;
 use picnic_os::filter::{FilterError, Filters, request as filter};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -27,6 +28,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+
+mod tasks;
 
 /// How long the borrowed core may take to obey: it looks at least every 20 ms.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -46,6 +49,8 @@ pub struct Methods {
     poll_usecs: u32,
     instrument: (Box<dyn Instrument + Send>, Captures),
     filters: Filters,
+    /// None if the card has no NIC OS.
+    tasks: Option<Factory>,
     stop: Arc<AtomicBool>,
 }
 
@@ -73,7 +78,7 @@ impl Methods {
         metrics: Option<SocketAddr>,
         (monitor, controller, registries): (Monitor, Controller, Registries),
         instrument: (Box<dyn Instrument + Send>, Captures),
-        filters: Filters,
+        (filters, tasks): (Filters, Option<Factory>),
         stop: Arc<AtomicBool>,
     ) -> Self {
         let about = About {
@@ -93,6 +98,7 @@ impl Methods {
             poll_usecs: file.interrupt.poll_usecs,
             instrument,
             filters,
+            tasks,
             stop,
         }
     }
@@ -144,6 +150,7 @@ impl Methods {
             Request::ChainList => Ok(self.chains()),
             Request::ChainSwap(swap) => self.swap(&swap),
             Request::Filter(request) => self.filter(request),
+            Request::Task(request) => self.task(request),
         }
         .map(Outcome::Now)
     }

@@ -23,6 +23,7 @@
 //! * [`server`]: the thread that serves clients;
 //! * [`methods`]: what it does for them;
 //! * [`captures`]: captures that begin and end while the card runs;
+//! * [`tasks`]: what can be asked of its tasks; pure;
 //! * [`metrics`]: the figures as Prometheus reads them, over HTTP.
 //!
 //! Guarantees: one thread of its own, which never touches the data path: it reads counters
@@ -38,5 +39,6 @@ pub mod protocol;
 pub mod server;
 mod sink;
 pub mod socket;
+pub mod tasks;
 
 pub use server::{Doors, Limits, Server};

@@ -14,6 +14,7 @@
 //! Source: JSON-RPC 2.0 Specification (2013); docs/control.md for the methods.
 
 use crate::control::captures::Wanted;
+use crate::control::tasks::TaskRequest;
 use picnic_core::ring::moderation::ModerationMode;
 use picnic_engine::swap::Direction;
 use picnic_os::filter::request as filter;
@@ -33,7 +34,7 @@ pub const LONGEST_BATCH: usize = 32;
 const MOST_USECS: u32 = 1_000_000;
 
 /// The methods, in the order that they are listed in.
-pub const METHODS: [&str; 19] = [
+pub const METHODS: [&str; 26] = [
     "card.info",
     "card.stats",
     "card.stop",
@@ -49,6 +50,13 @@ pub const METHODS: [&str; 19] = [
     "filter.change",
     "filter.remove",
     "filter.reload",
+    "task.list",
+    "task.show",
+    "task.create",
+    "task.kill",
+    "task.suspend",
+    "task.resume",
+    "task.set_priority",
     "capture.start",
     "capture.stop",
     "capture.wait",
@@ -132,6 +140,8 @@ pub enum Request {
     ChainSwap(Swap),
     /// `filter.*`: filters listed, read back, changed; see [`filter::Request`].
     Filter(filter::Request),
+    /// `task.*`: tasks listed, created, controlled; see [`TaskRequest`].
+    Task(TaskRequest),
     /// `capture.start`: packets into the file that came with the call.
     CaptureStart(Wanted),
     /// `capture.stop`: answered when all is written.
@@ -146,7 +156,10 @@ impl Request {
     /// Whether the borrowed core must obey a command for it.
     pub fn needs_the_card(&self) -> bool {
         use Request as R;
-        matches!(self, R::RssGet(_) | R::RssSet(_) | R::ModerationSet(_) | R::ChainSwap(_))
+        matches!(
+            self,
+            R::RssGet(_) | R::RssSet(_) | R::ModerationSet(_) | R::ChainSwap(_) | R::Task(_)
+        )
     }
 }
 
@@ -466,6 +479,13 @@ pub fn request(method: &str, params: Map<String, Value>) -> Result<Request, RpcE
             }
             Ok(Request::Filter(read(params)?))
         }
+        "task.list" => without(Request::Task(TaskRequest::List), &params),
+        "task.show" => Ok(Request::Task(TaskRequest::Show(read(params)?))),
+        "task.create" => Ok(Request::Task(TaskRequest::Create(read(params)?))),
+        "task.kill" => Ok(Request::Task(TaskRequest::Kill(read(params)?))),
+        "task.suspend" => Ok(Request::Task(TaskRequest::Suspend(read(params)?))),
+        "task.resume" => Ok(Request::Task(TaskRequest::Resume(read(params)?))),
+        "task.set_priority" => Ok(Request::Task(TaskRequest::SetPriority(read(params)?))),
         "capture.start" => {
             let wanted: Wanted = read(params)?;
             wanted.check().map_err(|message| invalid(format!("params: {message}")))?;
@@ -604,6 +624,28 @@ mod tests {
             ("moderation.set", r#"{"mode":"none","rx_usecs":5}"#, "rx_usecs: allowed with"),
             ("chain.swap", r#"{"chain":"rx"}"#, "params: wanted is either toml or functions"),
             ("chain.swap", r#"{"toml":""}"#, "params: missing field `chain`"),
+            ("task.list", r#"{"x":1}"#, "params: found \"x\", but task.list has no parameters"),
+            ("task.kill", "{}", "params: missing field `task`"),
+            ("task.kill", r#"{"task":1,"x":1}"#, "params: unknown field `x`, expected `task`"),
+            (
+                "task.suspend",
+                r#"{"task":-1}"#,
+                "params: invalid value: integer `-1`, expected a task's number or name",
+            ),
+            (
+                "task.resume",
+                r#"{"task":[]}"#,
+                "params: invalid type: sequence, expected a task's number or name",
+            ),
+            ("task.set_priority", r#"{"task":1}"#, "params: missing field `priority`"),
+            (
+                "task.set_priority",
+                r#"{"task":1,"priority":256}"#,
+                "params: invalid value: integer `256`, expected u8",
+            ),
+            ("task.create", r#"{"keys":{}}"#, "params: missing field `task`"),
+            ("task.create", r#"{"task":3}"#, "params: invalid type: integer `3`, expected a str"),
+            ("task.create", r#"{"task":"busy","keys":[]}"#, "params: invalid type: sequence"),
             ("capture.start", r#"{"stages":[]}"#, "params: stages: found none, wanted is one"),
             ("capture.start", r#"{"stages":["eth"]}"#, "params: unknown variant `eth`, expected"),
             ("capture.start", r#"{"snap_bytes":0}"#, "params: snap_bytes: found 0, allowed is 1"),
@@ -675,6 +717,9 @@ mod tests {
             "rx_frames",
             "poll_usecs",
             "table_size",
+            "task",
+            "keys",
+            "priority",
             "toml",
             "functions",
             "file",

@@ -164,7 +164,7 @@ impl Server {
             doors.metrics(),
             (running.monitor(), controller, running.registries),
             (instrument, captures),
-            running.filters.clone(),
+            (running.filters.clone(), running.tasks.clone()),
             stop.clone(),
         );
         let (stopping, end) = (AtomicBool::new(false), AtomicBool::new(false));

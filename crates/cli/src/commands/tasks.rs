@@ -1,0 +1,236 @@
+//! `picnic ctl tasks`: the tasks of a running card's NIC OS.
+
+use super::filter::Call;
+use crate::failure::Usage;
+use crate::output::{self, Column, count, nanoseconds};
+use crate::registries::tasks;
+use clap::{Args, Subcommand};
+use picnic_core::config::{TaskKeys, keys_of};
+use serde_json::{Map, Value, json};
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  picnic ctl tasks                        all tasks, with what they did
+  picnic ctl tasks create heartbeat period_us=1000 wire=0
+  picnic ctl tasks create busy name=load segments_ns=[20000,50000] priority=3
+  picnic ctl tasks show load              one task with its response times and jitter
+  picnic ctl tasks suspend heartbeat
+  picnic ctl tasks resume heartbeat
+  picnic ctl tasks kill 2
+
+A task goes by its number, or by its name if one task is called so. Kinds and their
+keys: picnic tasks. A task that the card cannot schedule is refused, with the arithmetic.")]
+pub(crate) struct TasksArgs {
+    #[command(subcommand)]
+    command: Option<TasksCommand>,
+}
+
+#[derive(Debug, Subcommand)]
+enum TasksCommand {
+    /// All tasks, those that have ended first (the default)
+    List,
+    /// One task, with its response times and jitter
+    Show {
+        /// Its number or name
+        task: String,
+    },
+    /// Create a task
+    Create {
+        /// Its kind: picnic tasks
+        kind: String,
+        /// Its keys, as in [[task]] of a card file
+        #[arg(value_name = "KEY=VALUE")]
+        keys: Vec<String>,
+    },
+    /// End a task, and release all it has
+    Kill {
+        /// Its number or name
+        task: String,
+    },
+    /// Let a task run no more until it is resumed
+    Suspend {
+        /// Its number or name
+        task: String,
+    },
+    /// Let a suspended task run again
+    Resume {
+        /// Its number or name
+        task: String,
+    },
+    /// Give a task another priority: among equals, a higher number goes first
+    SetPriority {
+        /// Its number or name
+        task: String,
+        /// The priority, 0 to 255
+        priority: u8,
+    },
+}
+
+/// A task as the card is asked for it.
+fn reference(task: &str) -> Value {
+    task.parse::<u64>().map_or_else(|_| task.into(), Value::from)
+}
+
+/// What `ctl tasks` calls.
+pub(crate) fn call(args: &TasksArgs) -> anyhow::Result<Call> {
+    let about = |method, task: &str, text| Call {
+        method,
+        params: json!({ "task": reference(task) }),
+        text,
+    };
+    Ok(match args.command.as_ref().unwrap_or(&TasksCommand::List) {
+        TasksCommand::List => Call { method: "task.list", params: json!({}), text: list },
+        TasksCommand::Show { task } => about("task.show", task, shown),
+        TasksCommand::Create { kind, keys } => {
+            let params = json!({ "task": kind, "keys": keys_from(kind, keys)? });
+            Call { method: "task.create", params, text: created }
+        }
+        TasksCommand::Kill { task } => about("task.kill", task, one),
+        TasksCommand::Suspend { task } => about("task.suspend", task, one),
+        TasksCommand::Resume { task } => about("task.resume", task, one),
+        TasksCommand::SetPriority { task, priority } => {
+            let params = json!({ "task": reference(task), "priority": priority });
+            Call { method: "task.set_priority", params, text: one }
+        }
+    })
+}
+
+/// Keys of `KEY=VALUE` words. Whether they are right the card says, which may know other kinds.
+fn keys_from(kind: &str, words: &[String]) -> anyhow::Result<Map<String, Value>> {
+    let mut known = keys_of::<TaskKeys>();
+    known.extend(tasks().iter().filter(|entry| entry.name == kind).flat_map(|entry| entry.keys()));
+    let mut keys = Map::new();
+    for word in words {
+        let (key, text) = word
+            .split_once('=')
+            .ok_or_else(|| Usage(format!("found `{word}`, wanted is KEY=VALUE")))?;
+        let help = known.iter().find(|help| help.name == key);
+        // Text is text where the key is, be it `name=3`; all else is as in TOML, or a bare word.
+        let is_text = help.is_some_and(|help| help.r#type.starts_with("string"));
+        let parsed = toml::from_str::<toml::Table>(&format!("value = {text}"));
+        let value = match parsed.ok().and_then(|mut table| table.remove("value")) {
+            Some(value) if !is_text => serde_json::to_value(value)?,
+            _ => text.into(),
+        };
+        if keys.insert(key.into(), value).is_some() {
+            return Err(Usage(format!("found key `{key}` twice, allowed is once")).into());
+        }
+    }
+    Ok(keys)
+}
+
+fn text_of(value: &Value) -> String {
+    match value {
+        Value::Null => "-".into(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+fn time(value: &Value) -> String {
+    // Means have fractions of nanoseconds.
+    let ns = value.as_u64().or_else(|| value.as_f64().map(|ns| ns.round() as u64));
+    ns.map_or_else(|| "-".into(), |ns| nanoseconds(Some(ns)))
+}
+
+fn list(result: &Value) -> String {
+    let number = |value: &Value| count(value.as_u64().unwrap_or(0));
+    let rows: Vec<_> = result["tasks"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|task| {
+            vec![
+                text_of(&task["task"]),
+                text_of(&task["name"]),
+                text_of(&task["state"]),
+                time(&task["period_ns"]),
+                text_of(&task["priority"]),
+                time(&task["wcet_ns"]),
+                number(&task["completed"]),
+                number(&task["segments"]),
+                time(&task["busy_ns"]),
+                time(&task["longest_segment_ns"]),
+                number(&task["overruns"]),
+                number(&task["deadline_misses"]),
+            ]
+        })
+        .collect();
+    if rows.is_empty() {
+        return "no tasks\n".into();
+    }
+    let columns = [
+        Column::Number("task"),
+        Column::Text("name"),
+        Column::Text("state"),
+        Column::Number("period"),
+        Column::Number("priority"),
+        Column::Number("bound"),
+        Column::Number("completed"),
+        Column::Number("segments"),
+        Column::Number("busy"),
+        Column::Number("longest"),
+        Column::Number("overruns"),
+        Column::Number("misses"),
+    ];
+    output::table(&columns, rows)
+}
+
+fn one(task: &Value) -> String {
+    list(&json!({ "tasks": [task] }))
+}
+
+fn shown(task: &Value) -> String {
+    let rows = [("response", "response_ns"), ("jitter", "jitter_ns")].map(|(name, key)| {
+        let times = ["mean_ns", "stddev_ns", "p50_ns", "p99_ns", "max_ns"];
+        let mut row = vec![name.to_owned()];
+        row.extend(times.map(|figure| time(&task[key][figure])));
+        row
+    });
+    let columns = [
+        Column::Text("time"),
+        Column::Number("mean"),
+        Column::Number("deviation"),
+        Column::Number("p50"),
+        Column::Number("p99"),
+        Column::Number("max"),
+    ];
+    format!("{}\n{}", one(task), output::table(&columns, rows))
+}
+
+fn created(task: &Value) -> String {
+    format!("created task {}\n{}", task["task"], one(task))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_become_the_keys_of_a_section() {
+        let words = ["period_us=1_000", "wait=true", "name=3", "wire=0"].map(str::to_owned);
+        let keys = keys_from("heartbeat", &words).unwrap();
+        assert_eq!(
+            Value::Object(keys),
+            json!({ "period_us": 1000, "wait": true, "name": "3", "wire": 0 })
+        );
+        let keys = keys_from("busy", &["segments_ns=[20_000, 5]".into()]).unwrap();
+        assert_eq!(keys["segments_ns"], json!([20_000, 5]));
+        let keys = keys_from("ping-drop", &["place=driver".into()]).unwrap();
+        assert_eq!(keys["place"], "driver");
+        for (words, message) in [
+            (vec!["period_us"], "found `period_us`, wanted is KEY=VALUE"),
+            (vec!["wire=0", "wire=1"], "found key `wire` twice"),
+        ] {
+            let words: Vec<_> = words.into_iter().map(str::to_owned).collect();
+            let error = keys_from("heartbeat", &words).unwrap_err().to_string();
+            assert!(error.starts_with(message), "{error}");
+        }
+    }
+
+    #[test]
+    fn numbers_are_numbers_and_names_names() {
+        assert_eq!(reference("3"), json!(3));
+        assert_eq!(reference("beat-3"), json!("beat-3"));
+    }
+}

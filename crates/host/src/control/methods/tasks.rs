@@ -1,0 +1,258 @@
+//! `task.*`: the tasks of a running card, by orders to its NIC OS.
+//!
+//! A task is built here, on the control thread; the borrowed core takes it in between two
+//! bursts, after the same admission as at the start.
+
+use super::{Methods, value};
+use crate::control::protocol::{INVALID_PARAMS, NO_ANSWER, REFUSED, RpcError};
+use crate::control::tasks::{Create, SetPriority, TaskRef, TaskRequest};
+use picnic_core::config::CardFile;
+use picnic_core::error::ConfigError;
+use picnic_engine::swap::Command;
+use picnic_os::config::Factory;
+use picnic_os::control::{Control, TaskLine};
+use picnic_os::report::TaskReport;
+use picnic_os::roster::State;
+use picnic_os::task::TaskId;
+use serde_json::{Value, json};
+
+/// Figures that `task.show` has and `task.list` has not.
+const TIMES: [&str; 2] = ["response_ns", "jitter_ns"];
+
+impl Methods {
+    pub(super) fn task(&mut self, request: TaskRequest) -> Result<Value, RpcError> {
+        let Some(factory) = self.tasks.clone() else {
+            let message = "this card has no NIC OS: its card file has neither [os] nor [[task]]";
+            return Err(RpcError::new(REFUSED, message));
+        };
+        match request {
+            TaskRequest::List => {
+                let lines = self.lines(&factory)?;
+                let tasks: Result<Vec<_>, _> = lines.iter().map(listed).collect();
+                Ok(json!({ "tasks": tasks? }))
+            }
+            TaskRequest::Show(which) => {
+                let lines = self.lines(&factory)?;
+                let id = find(&lines, &which.task, Wanted::Any)?.id;
+                self.shown(&factory, id)
+            }
+            TaskRequest::Create(wanted) => self.create(&factory, &wanted),
+            TaskRequest::Kill(which) => self.change(&factory, &which.task, Control::Kill),
+            TaskRequest::Suspend(which) => self.change(&factory, &which.task, Control::Suspend),
+            TaskRequest::Resume(which) => self.change(&factory, &which.task, Control::Resume),
+            TaskRequest::SetPriority(SetPriority { task, priority }) => {
+                self.change(&factory, &task, |id| Control::SetPriority(id, priority))
+            }
+        }
+    }
+
+    /// Gives the NIC OS an order; whether it was done, and the order with what it brought back.
+    fn order(&mut self, control: Control) -> Result<(bool, Control), RpcError> {
+        let other = || RpcError::new(NO_ANSWER, "the answer was to another command");
+        let answer = self.command(Command::Resident(Box::new(control)))?;
+        let Command::Resident(message) = answer.replaced else { return Err(other()) };
+        let message = message.downcast::<Control>().map_err(|_| other())?;
+        Ok((answer.done, *message))
+    }
+
+    fn lines(&mut self, factory: &Factory) -> Result<Vec<TaskLine>, RpcError> {
+        match self.order(Control::list(factory.longest_list()))? {
+            (true, Control::List(lines)) => Ok(lines),
+            _ => Err(RpcError::new(REFUSED, "what lives on this card is no NIC OS")),
+        }
+    }
+
+    /// A task with its times.
+    fn shown(&mut self, factory: &Factory, id: TaskId) -> Result<Value, RpcError> {
+        let (_, control) = self.order(Control::Times(id, None))?;
+        let times = match control {
+            Control::Times(_, times) => times.unwrap_or_default(),
+            _ => Box::default(),
+        };
+        let lines = self.lines(factory)?;
+        let line = find(&lines, &TaskRef::Number(id.0), Wanted::Any)?;
+        let mut shown = listed(line)?;
+        let report = value(&TaskReport::new(line, &times))?;
+        for key in TIMES {
+            shown[key] = report[key].clone();
+        }
+        Ok(shown)
+    }
+
+    /// An order about one living task; the task as it is then.
+    fn change(
+        &mut self,
+        factory: &Factory,
+        task: &TaskRef,
+        order: impl FnOnce(TaskId) -> Control,
+    ) -> Result<Value, RpcError> {
+        let id = find(&self.lines(factory)?, task, Wanted::Living)?.id;
+        let (done, _) = self.order(order(id))?;
+        let lines = self.lines(factory)?;
+        // Not done: it has ended meanwhile.
+        let wanted = if done { Wanted::Any } else { Wanted::Living };
+        listed(find(&lines, &TaskRef::Number(id.0), wanted)?)
+    }
+
+    fn create(&mut self, factory: &Factory, wanted: &Create) -> Result<Value, RpcError> {
+        let wrong = |message: String| RpcError::new(INVALID_PARAMS, message);
+        let told = |error: ConfigError| {
+            // The section is made up here: its keys mean something to the caller, its lines do not.
+            let key = error.key.strip_prefix("task[0].").unwrap_or(&error.key);
+            wrong(format!("{key}: {}", error.message))
+        };
+        let mut section =
+            toml::Table::try_from(&wanted.keys).map_err(|error| wrong(format!("keys: {error}")))?;
+        if section.insert("task".into(), wanted.task.as_str().into()).is_some() {
+            return Err(wrong("keys: found task, allowed beside keys".into()));
+        }
+        let mut root = toml::Table::new();
+        root.insert("task".into(), vec![toml::Value::Table(section)].into());
+        let text = toml::to_string(&root).map_err(|error| wrong(format!("keys: {error}")))?;
+        let file = CardFile::parse(&text, None).map_err(told)?;
+        let Some(section) = file.tasks.first() else {
+            return Err(wrong("keys: found no task".into()));
+        };
+        if factory.kinds().next().is_none() {
+            let message = format!("task: found \"{}\", but this program names none", wanted.task);
+            return Err(wrong(message));
+        }
+        // Tasks after the first have streams of random numbers of their own.
+        let position = self.lines(factory)?.len();
+        let setup = factory.make(section, position).map_err(told)?;
+        let (_, control) = self.order(Control::create(setup.spec, setup.program))?;
+        match control {
+            Control::Create { result: Some(Ok(id)), .. } => self.shown(factory, id),
+            Control::Create { result: Some(Err(error)), .. } => {
+                Err(RpcError::new(REFUSED, error.to_string()))
+            }
+            _ => Err(RpcError::new(NO_ANSWER, "the answer was to another command")),
+        }
+    }
+}
+
+/// A task as `task.list` has it.
+fn listed(line: &TaskLine) -> Result<Value, RpcError> {
+    let mut listed = value(&TaskReport::new(line, &Default::default()))?;
+    if let Some(fields) = listed.as_object_mut() {
+        for key in TIMES {
+            fields.remove(key);
+        }
+        fields.insert("wcet_ns".into(), json!(line.wcet_ns.filter(|&ns| ns != u64::MAX)));
+    }
+    Ok(listed)
+}
+
+/// Which tasks are meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wanted {
+    Any,
+    Living,
+}
+
+fn has_ended(line: &TaskLine) -> bool {
+    match line.state {
+        State::Ready | State::Release | State::Waiting | State::Suspended => false,
+        State::Returned | State::Panicked | State::Killed | State::Overran | State::Stopped => true,
+    }
+}
+
+/// The task that is meant. A name is that of a living task, or else of the last that had it.
+fn find<'l>(
+    lines: &'l [TaskLine],
+    task: &TaskRef,
+    wanted: Wanted,
+) -> Result<&'l TaskLine, RpcError> {
+    let refused = |message: String| Err(RpcError::new(REFUSED, message));
+    let meant: Vec<_> = lines
+        .iter()
+        .filter(|line| match task {
+            TaskRef::Number(number) => line.id.0 == *number,
+            TaskRef::Name(name) => *line.name == **name,
+        })
+        .collect();
+    let living: Vec<_> = meant.iter().copied().filter(|line| !has_ended(line)).collect();
+    match (&living[..], meant.last()) {
+        ([one], _) => Ok(one),
+        ([], Some(ended)) if wanted == Wanted::Any => Ok(ended),
+        ([], Some(ended)) => {
+            let state = value(&ended.state)?;
+            let state = state.as_str().unwrap_or("ended");
+            refused(format!("task: found {task}, which has ended ({state})"))
+        }
+        ([], None) => {
+            let there: Vec<_> = lines
+                .iter()
+                .filter(|line| wanted == Wanted::Any || !has_ended(line))
+                .map(|line| format!("{} ({})", line.id, line.name))
+                .collect();
+            match there.is_empty() {
+                true => refused(format!("task: found {task}, but the card has no tasks")),
+                false => refused(format!("task: found {task}, allowed: {}", there.join(", "))),
+            }
+        }
+        (several, _) => {
+            let numbers: Vec<_> = several.iter().map(|line| line.id.to_string()).collect();
+            refused(format!("task: found {task}, say which by number: {}", numbers.join(", ")))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    fn line(id: u64, name: &str, state: State) -> TaskLine {
+        TaskLine {
+            id: TaskId(id),
+            name: name.into(),
+            state,
+            period_ns: None,
+            priority: 0,
+            wcet_ns: Some(u64::MAX),
+            counters: Arc::default(),
+        }
+    }
+
+    fn by_name(name: &str) -> TaskRef {
+        TaskRef::Name(name.into())
+    }
+
+    #[test]
+    fn tasks_go_by_number_and_by_name() {
+        let lines = [
+            line(1, "beat", State::Killed),
+            line(2, "beat", State::Ready),
+            line(3, "load", State::Waiting),
+            line(4, "load", State::Suspended),
+            line(5, "gone", State::Panicked),
+        ];
+        let id = |task: &TaskRef, wanted| {
+            find(&lines, task, wanted).map(|line| line.id.0).map_err(|error| error.message)
+        };
+        assert_eq!(id(&TaskRef::Number(3), Wanted::Living), Ok(3));
+        assert_eq!(id(&TaskRef::Number(1), Wanted::Any), Ok(1));
+        assert_eq!(id(&by_name("beat"), Wanted::Living), Ok(2), "the one that lives");
+        assert_eq!(id(&by_name("gone"), Wanted::Any), Ok(5));
+        for (task, message) in [
+            (TaskRef::Number(1), "task: found 1, which has ended (killed)"),
+            (by_name("gone"), "task: found \"gone\", which has ended (panicked)"),
+            (TaskRef::Number(9), "task: found 9, allowed: 2 (beat), 3 (load), 4 (load)"),
+            (by_name("x"), "task: found \"x\", allowed: 2 (beat), 3 (load), 4 (load)"),
+            (by_name("load"), "task: found \"load\", say which by number: 3, 4"),
+        ] {
+            assert_eq!(id(&task, Wanted::Living), Err(message.into()));
+        }
+        let none = find(&[], &TaskRef::Number(1), Wanted::Living).unwrap_err();
+        assert_eq!(none.message, "task: found 1, but the card has no tasks");
+        assert_eq!(none.code, REFUSED);
+    }
+
+    #[test]
+    fn a_bound_that_is_none_reads_null() {
+        let listed = listed(&line(1, "beat", State::Ready)).unwrap();
+        assert_eq!((&listed["wcet_ns"], &listed["task"]), (&Value::Null, &json!(1)));
+        assert!(listed.get("jitter_ns").is_none());
+    }
+}
