@@ -76,6 +76,12 @@ impl Exchange {
         drop((retired, passed_over));
     }
 
+    /// Frees what the core has left.
+    pub(super) fn reclaim(&self) {
+        let retired = self.slot.lock().unwrap_or_else(PoisonError::into_inner).retired.take();
+        drop(retired);
+    }
+
     /// The generation of the list that the core goes by.
     pub(super) fn taken(&self) -> u64 {
         self.taken.load(Ordering::Acquire)

@@ -163,7 +163,9 @@ impl Filters {
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
         // Nothing that is done under the lock leaves half a change behind.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        let inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        inner.lists.iter().for_each(List::reclaim);
+        inner
     }
 
     /// The filters at the card, for the head of a chain. One for each direction.

@@ -67,6 +67,11 @@ impl List {
         self.ranks.iter().map(|rank| rank.2)
     }
 
+    /// Frees what the cores have left: hooks of filters that are gone, their mailboxes' ends.
+    pub(super) fn reclaim(&self) {
+        self.exchanges.iter().for_each(|exchange| exchange.reclaim());
+    }
+
     pub(super) fn is_taken(&self) -> bool {
         self.exchanges.iter().all(|exchange| exchange.taken() == self.generation)
     }
