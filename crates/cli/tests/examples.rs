@@ -28,7 +28,7 @@ const ABSENT: [&str; 7] = [
 #[test]
 fn every_example_is_right_but_for_what_is_absent_here() {
     let cards = cards();
-    assert!(cards.len() >= 7, "{cards:?}");
+    assert!(cards.len() >= 9, "{cards:?}");
     for path in cards {
         let output = picnic(&["check", path.to_str().unwrap()]);
         let said = stderr(&output);
@@ -45,6 +45,11 @@ fn the_examples_without_a_network_run() {
         assert_balanced(&report);
         assert!(report["ledger"]["delivered"].as_u64().unwrap() > 1000, "{report}");
     }
+    let path = cards().into_iter().find(|path| path.file_stem().unwrap() == "firewall").unwrap();
+    let report = good_json(&["run", path.to_str().unwrap(), "--duration=0.3", "--json"]);
+    assert_balanced(&report);
+    assert!(report["ledger"]["delivered"].as_u64().unwrap() > 1000, "{report}");
+    assert!(report["drops"]["filtered"].as_u64().unwrap() > 1000, "the rules drop: {report}");
     let text = std::fs::read(cards().into_iter().find(|path| path.ends_with("pcap.toml")).unwrap());
     let packets: Vec<_> = (0..100).map(tcp_frame).collect();
     let folder = folder(&[("pcap.toml", &text.unwrap()), ("web.pcap", &pcap(&packets))]);

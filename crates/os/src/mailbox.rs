@@ -44,6 +44,13 @@ struct State {
 }
 
 impl State {
+    /// Nothing more comes. From any thread: the task looks at `closed` again when it has left
+    /// its waker, so that one of the two sees the other.
+    fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+        self.wake();
+    }
+
     /// Tells the task, if it waits.
     #[inline]
     fn notify(&self) {
@@ -117,17 +124,30 @@ impl MailboxSender {
         self.state.full.get()
     }
 
+    /// What closes it from another thread.
+    pub(crate) fn end(&self) -> End {
+        End(self.state.clone())
+    }
+
     /// Packets it has room for.
     pub fn capacity(&self) -> usize {
         self.ring.capacity()
     }
 }
 
+/// Ends a mailbox while its sender is still somewhere on the way.
+pub(crate) struct End(Arc<State>);
+
+impl End {
+    pub(crate) fn close(&self) {
+        self.0.close();
+    }
+}
+
 impl Drop for MailboxSender {
     fn drop(&mut self) {
         // The task learns that nothing more comes.
-        self.state.closed.store(true, Ordering::Release);
-        self.state.notify();
+        self.state.close();
     }
 }
 
@@ -192,6 +212,11 @@ impl Mailbox {
         match &mut *waker {
             Some(waker) => waker.clone_from(context.waker()),
             none => *none = Some(context.waker().clone()),
+        }
+        drop(waker);
+        // It may have been closed meanwhile, by a thread that found no waker.
+        if self.state.closed.load(Ordering::Acquire) {
+            return Poll::Ready(self.try_receive());
         }
         self.state.waiting.store(true, Ordering::Relaxed);
         Poll::Pending

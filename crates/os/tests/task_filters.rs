@@ -14,7 +14,7 @@ use picnic_core::packet::burst::Burst;
 use picnic_core::resident::Resident;
 use picnic_core::time::Time;
 use picnic_os::control::Control;
-use picnic_os::filter::{Action, Filter, FilterError, Filters, FiveTuple, Match, Protocol};
+use picnic_os::filter::{Action, Filter, FilterError, Filters, FiveTuple, Hooks, Match, Protocol};
 use picnic_os::task::{TaskSpec, program};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -100,10 +100,10 @@ fn filters_of_the_host_and_of_other_tasks_stay() {
     let task = |name: &'static str, stays: bool| {
         program(move |nic| async move {
             let mark = Filter::new(name, Match::Any, Action::Mark(1));
-            let id = nic.add_filter(mark.clone(), picnic_os::filter::Hooks::default()).await;
+            let id = nic.add_filter(mark.clone(), Hooks::default()).await;
             let id = id.unwrap();
             nic.change_filter(id, mark.with_priority(7)).await.unwrap();
-            let other = nic.add_filter(icmp(Action::Drop), Default::default()).await;
+            let other = nic.add_filter(icmp(Action::Drop), Hooks::default()).await;
             nic.remove_filter(other.unwrap()).await.unwrap();
             while stays {
                 nic.sleep_ns(1_000_000).await;
@@ -140,11 +140,40 @@ fn a_removed_filters_mailbox_ends() {
     bench.run_until(micros(40));
     let id = filters.list()[0].id;
     filters.remove(id).unwrap();
-    // The core takes the list without it; the handle frees what the core has left.
-    run(&mut bench, &mut *head, &[ping()]);
-    assert!(filters.is_taken() || ended.load(Ordering::Relaxed) == 0);
+    // No packet comes, and nobody changes filters any more.
     bench.run_until(micros(80));
     assert_eq!(ended.load(Ordering::Relaxed), 1);
+    bench.end();
+}
+
+/// A filter that is changed keeps its mailbox, one that no longer delivers ends it; packets that
+/// the core hands over by its old list are dropped and counted.
+#[test]
+fn a_mailbox_ends_with_the_delivery_and_not_before() {
+    let mut bench = Bench::new();
+    let filters = Filters::new(1);
+    bench.os.attach_filters(filters.clone());
+    let mut head = filters.function(Stage::Rx).unwrap();
+    let log = Arc::new(Mutex::new(Vec::new()));
+    let theirs = log.clone();
+    let body = program(move |nic| async move {
+        let (sender, mut mailbox) = nic.mailbox(4);
+        let id = nic.add_filter(icmp(Action::Deliver), sender).await.unwrap();
+        for step in ["deliver", "moved", "count"] {
+            let filter = icmp(if step == "count" { Action::Count } else { Action::Deliver });
+            nic.change_filter(id, filter.with_priority(7)).await.unwrap();
+            let got = mailbox.receive().await.is_some();
+            theirs.lock().unwrap().push((step, got));
+        }
+    });
+    bench.os.create(spec("reader"), body).unwrap();
+    for end in [20, 40] {
+        bench.run_until(micros(end));
+        assert_eq!(run(&mut bench, &mut *head, &[ping()]), 0);
+    }
+    bench.run_until(micros(80));
+    assert_eq!(*log.lock().unwrap(), [("deliver", true), ("moved", true), ("count", false)]);
+    assert_eq!(run(&mut bench, &mut *head, &[ping()]), 1, "it counts, and lets go on");
     bench.end();
 }
 
@@ -187,7 +216,7 @@ fn filters_of_ended_tasks_go_whoever_holds_the_lock() {
         let body = program(|nic| async move {
             for _ in 0..3 {
                 let mine = Filter::new("mine", Match::Any, Action::Count);
-                nic.add_filter(mine, picnic_os::filter::Hooks::default()).await.unwrap();
+                nic.add_filter(mine, Hooks::default()).await.unwrap();
             }
         });
         bench.os.create(spec("short"), body).unwrap();

@@ -14,7 +14,7 @@ mod list;
 use super::config::Keys;
 use super::exchange::Exchange;
 use super::function::FilterFunction;
-use super::hook::Hooks;
+use super::hook::{Closer, Hooks};
 use super::queue::{FilterScreen, FilteredQueue};
 use super::reader::Reader;
 use super::table::NO_HOOK;
@@ -141,6 +141,8 @@ struct Inner {
     filters: BTreeMap<FilterId, Stored>,
     next: u64,
     lists: [List; 4],
+    /// By filter that hands packets over: what tells the receiver of its end.
+    closers: BTreeMap<FilterId, Closer>,
 }
 
 fn list_of(filter: &Filter) -> usize {
@@ -157,6 +159,7 @@ impl Filters {
             groups: Vec::new(),
             filters: BTreeMap::new(),
             next: 1,
+            closers: BTreeMap::new(),
             lists: [list(1), list(1), list(queue_cores), list(queue_cores)],
         })))
     }
@@ -245,6 +248,7 @@ impl Filters {
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return Err((FilterError::Busy, changes)),
         };
+        inner.lists.iter().for_each(List::reclaim);
         inner.apply(changes).map_err(|error| (error, Vec::new()))
     }
 
@@ -356,6 +360,7 @@ impl Inner {
     fn apply(&mut self, changes: Vec<Change>) -> Result<Vec<FilterId>, FilterError> {
         let (changes, counts) = self.check(changes)?;
         let mut added = Vec::new();
+        let mut closed = Vec::new();
         let many =
             std::array::from_fn(|list| counts[list] > MANY.max(self.lists[list].len() / MANY_PART));
         for change in changes {
@@ -368,9 +373,14 @@ impl Inner {
                 }
                 Checked::Set(id, filter, hooks) => {
                     let old = self.take(id, &many, Some(&filter));
+                    let keeps = hooks.is_none() && old.is_some_and(|(_, hook)| hook != NO_HOOK);
+                    if !keeps {
+                        closed.extend(self.closers.remove(&id));
+                    }
                     self.put(id, filter, old, hooks, &many);
                 }
                 Checked::Remove(id) => {
+                    closed.extend(self.closers.remove(&id));
                     self.take(id, &many, None);
                 }
             }
@@ -384,6 +394,7 @@ impl Inner {
                 list.publish(groups);
             }
         }
+        closed.into_iter().for_each(|close| close());
         Ok(added)
     }
 
@@ -398,6 +409,10 @@ impl Inner {
     ) {
         let group = self.group(&filter.group);
         let index = list_of(&filter);
+        let handovers = hooks.iter().flatten().filter_map(|core| core.handover.as_ref());
+        if let Some(closer) = handovers.filter_map(|handover| handover.closer()).next() {
+            self.closers.insert(id, closer);
+        }
         let list = &mut self.lists[index];
         let (counters, hook) = list.insert(id, group, &filter, old, hooks, many[index]);
         self.filters.insert(id, Stored { filter, counters, hook });

@@ -88,6 +88,9 @@ impl Callback {
     }
 }
 
+/// Tells a receiver, from any thread, that nothing more will come.
+pub type Closer = Box<dyn FnOnce() + Send>;
+
 /// Takes the packets that a filter at the card hands over, on the borrowed core: a task's
 /// mailbox, say.
 pub trait Handover: Send {
@@ -96,6 +99,13 @@ pub trait Handover: Send {
 
     /// The burst is over: what was taken may be shown to whoever waits for it.
     fn end_burst(&mut self) {}
+
+    /// What tells the receiver that nothing more will come, as soon as the filter is removed: the
+    /// core lets go of this only with the next packet it sees, and there may be none. Packets
+    /// that the core hands over meanwhile are given back.
+    fn closer(&self) -> Option<Closer> {
+        None
+    }
 
     /// Packets taken and not ended yet that nobody else enters into the ledger as held.
     fn held(&self) -> usize {
@@ -107,6 +117,11 @@ pub trait Handover: Send {
 impl Handover for MailboxSender {
     fn hand_over(&mut self, _now: Time, packet: Descriptor) -> Result<(), Descriptor> {
         self.push(packet)
+    }
+
+    fn closer(&self) -> Option<Closer> {
+        let end = self.end();
+        Some(Box::new(move || end.close()))
     }
 }
 
