@@ -732,6 +732,7 @@ impl Resident for Os {
         for slot in 0..self.tasks.len() {
             self.end(slot, End::Stopped);
         }
+        self.shared.installed.remove_at_last(&mut self.orphans);
         self.stopped = true;
         lock(&self.shared.outbox).stop(doors);
         self.stock_used = true;

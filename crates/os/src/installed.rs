@@ -53,6 +53,17 @@ impl Installed {
             matches!(removed, Err((FilterError::Busy, _)))
         });
     }
+
+    /// Removes filters, waiting for whoever changes some: when the card stops, and has no next
+    /// time.
+    pub(crate) fn remove_at_last(&self, orphans: &mut Vec<FilterId>) {
+        for filter in orphans.drain(..) {
+            if let Some(filters) = self.filters.get() {
+                // Somebody may have removed it by hand.
+                let _ = filters.apply(vec![Change::Remove(filter)]);
+            }
+        }
+    }
 }
 
 impl Nic {

@@ -23,6 +23,13 @@ pub(crate) fn module(
     let graph = graph(&name.to_string(), name.span(), flow)?;
     let doc = format!("What `{name}` can do, for bounds under a cost profile.");
     let (lookups, checks, recursion) = lookups(callees);
+    // Functions that call each other are seen by the compiler alone, as constants that need each
+    // other. What it tells of is this name, at this place: both say what they can.
+    let recursion = quote_spanned! {name.span()=>
+        #[doc(hidden)]
+        #[allow(dead_code)]
+        pub const RECURSION_HAS_NO_BOUND_WRITE_A_LOOP: () = { #recursion };
+    };
     Ok(quote! {
         #[doc = #doc]
         #[allow(unreachable_pub, missing_docs, unused_imports, clippy::all)]
@@ -32,8 +39,7 @@ pub(crate) fn module(
             pub static GRAPH: ::picnic_wcet::Graph = #graph;
             #[doc(hidden)]
             pub const COST: ::picnic_wcet::__private::Known = ::picnic_wcet::__private::Known;
-            #[doc(hidden)]
-            pub const RECURSION_HAS_NO_BOUND: () = { #recursion };
+            #recursion
             #lookups
             #checks
         }
@@ -49,7 +55,7 @@ pub(crate) fn empty_module(visibility: &Visibility, name: &Ident) -> TokenStream
             #[doc(hidden)]
             pub const COST: ::picnic_wcet::__private::Known = ::picnic_wcet::__private::Known;
             #[doc(hidden)]
-            pub const RECURSION_HAS_NO_BOUND: () = ();
+            pub const RECURSION_HAS_NO_BOUND_WRITE_A_LOOP: () = ();
         }
     }
 }
@@ -70,13 +76,15 @@ fn lookups(callees: &[Callee]) -> (TokenStream, TokenStream, TokenStream) {
                 pub static GRAPH: ::picnic_wcet::Graph = ::picnic_wcet::__private::NOTHING;
                 pub const COST: ::picnic_wcet::__private::Unknown =
                     ::picnic_wcet::__private::Unknown;
-                pub const RECURSION_HAS_NO_BOUND: () = ();
+                pub const RECURSION_HAS_NO_BOUND_WRITE_A_LOOP: () = ();
             }
         });
         checks.extend(quote_spanned! {span=>
             const _: () = ::picnic_wcet::__private::cost_is_known(&callees::#name::COST);
         });
-        recursion.extend(quote_spanned!(span=> let () = callees::#name::RECURSION_HAS_NO_BOUND;));
+        recursion.extend(
+            quote_spanned!(span=> let () = callees::#name::RECURSION_HAS_NO_BOUND_WRITE_A_LOOP;),
+        );
     }
     if callees.is_empty() {
         return Default::default();
