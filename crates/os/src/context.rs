@@ -75,8 +75,8 @@ impl Nic {
         self.sleep_until(self.now() + nanoseconds)
     }
 
-    /// Ends a periodic task's invocation and waits for the next release. For a task that is not
-    /// periodic this is a yield.
+    /// Ends the invocation and waits for the next release. That of a task that is not periodic is
+    /// at once: its next invocation is ready, behind all that are.
     pub fn next_release(&self) -> NextRelease<'_> {
         NextRelease { cell: &self.cell, invocation: self.cell.invocation() }
     }

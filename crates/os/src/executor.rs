@@ -123,6 +123,8 @@ struct Running {
     bound_ns: u64,
     /// It was the last of its invocation.
     completes: bool,
+    /// The next invocation begins at once.
+    begins: bool,
     end: Option<End>,
 }
 
@@ -553,8 +555,15 @@ impl Os {
         let mut context = Context::from_waker(&task.waker);
         let polled = catch_unwind(AssertUnwindSafe(|| task.future.as_mut().poll(&mut context)));
         task.counters.segments.add(1);
-        let mut running =
-            Running { slot, id: task.cell.id, start: now, bound_ns, completes: false, end: None };
+        let mut running = Running {
+            slot,
+            id: task.cell.id,
+            start: now,
+            bound_ns,
+            completes: false,
+            begins: false,
+            end: None,
+        };
         let segment =
             Segment { task: slot as u32, work_ns: task.cell.work_ns(), model_ns: bound_ns };
         match polled {
@@ -565,7 +574,12 @@ impl Os {
                     || woken.load(Ordering::Relaxed) & 1 << (slot % 64) != 0
                     || awaits_release && task.period_ns.is_none()
                 {
-                    if awaits_release {
+                    if awaits_release && task.period_ns.is_none() {
+                        // The release of a task that has none: one invocation ends here, and the
+                        // next is ready at once, behind all that are.
+                        running.completes = std::mem::replace(&mut task.open, false);
+                        running.begins = true;
+                        task.begun = false;
                         task.cell.begin_invocation();
                     }
                     let (wcet_ns, remaining_ns) = task.cell.bounds();
@@ -646,6 +660,17 @@ impl Os {
         }
     }
 
+    /// The task's next invocation begins at `now`, with nothing to wait for.
+    fn begin_again(&mut self, slot: usize, now: Time) {
+        let Some(task) = &mut self.tasks[slot] else { return };
+        task.counters.invocations.add(1);
+        task.open = true;
+        task.ready_at = now;
+        if !task.suspended {
+            self.candidates[slot].ticket.next_release = now;
+        }
+    }
+
     /// When the next turn is wanted.
     fn due(&self) -> Option<Time> {
         if self.ready != 0 { Some(Time::ZERO) } else { self.timers.next() }
@@ -689,10 +714,8 @@ impl Resident for Os {
     }
 
     fn ended(&mut self, now: Time) -> Option<Time> {
-        let Some(Running { slot, id, start, bound_ns, completes, end }) = self.running.take()
-        else {
-            return self.due();
-        };
+        let Some(running) = self.running.take() else { return self.due() };
+        let Running { slot, id, start, bound_ns, completes, begins, end } = running;
         let Some(task) = self.tasks[slot].as_mut().filter(|task| task.cell.id == id) else {
             return self.due();
         };
@@ -708,6 +731,9 @@ impl Resident for Os {
         }
         if completes {
             self.complete(slot, now);
+        }
+        if begins {
+            self.begin_again(slot, now);
         }
         match end {
             Some(end) => self.end(slot, end),

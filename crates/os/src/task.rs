@@ -14,7 +14,7 @@
 //!
 //! A periodic task's body begins at its first release; `next_release` ends an
 //! invocation. Of any other task an invocation lasts from when it becomes ready
-//! until it waits for time or an event. Between two awaits that pause runs a segment.
+//! until it waits for time or an event, or says `next_release`. Between two awaits that pause runs a segment.
 //!
 //! Source: NICOS 4.2 and 4.6.
 

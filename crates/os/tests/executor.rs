@@ -56,6 +56,66 @@ fn periodic_tasks_run_at_their_releases() {
     bench.end();
 }
 
+/// To the analysis of bounds `next_release` is a wait, behind which an invocation's bound ends; so
+/// it is to the executor, whatever the task.
+#[test]
+fn next_release_ends_an_invocation_also_of_a_task_that_is_not_periodic() {
+    let (mut bench, log) = (Bench::new(), Log::default());
+    let bounds = Bounds { segments: [1_000; 2].into(), remaining: [2_000, 1_000].into() };
+    let said = log.clone();
+    let body = program(move |nic| async move {
+        loop {
+            said.say(nic.now(), "n0");
+            nic.next_segment(1);
+            nic.yield_now().await;
+            said.say(nic.now(), "n1");
+            nic.next_segment(0);
+            nic.next_release().await;
+        }
+    });
+    let id = bench.os.create(TaskSpec::new("n").bounds(bounds), body).unwrap();
+    bench.run_until(micros(1));
+    bench.os.create(spec("o"), talker(&log, "o", 1)).unwrap();
+    bench.run_until(micros(10));
+    // The next invocation is ready at once, behind all that are.
+    assert_eq!(log.text(), "0:n0 1:n1 2:o0 3:n0 4:o0 5:n1 6:o0 7:n0 8:o0 9:n1");
+    let line = bench.os.lines().find(|line| line.id == id).unwrap();
+    assert_eq!(line.counters.completed.get(), 3);
+    assert_eq!(line.counters.invocations.get(), 4);
+    let times = bench.os.times(id).unwrap();
+    // 0 to 2, 2 to 6, 6 to 10; the first segments wait for the other task's.
+    assert_eq!(times.response.figures().mean_ns, Some(10_000.0 / 3.0));
+    assert_eq!(times.jitter.figures().max_ns, Some(1_000));
+    bench.end();
+}
+
+/// What else a task waits for may come ahead of its release, which it waits for still.
+#[test]
+fn a_wake_ahead_of_the_release_does_not_end_the_wait_for_it() {
+    let (mut bench, log) = (Bench::new(), Log::default());
+    let said = log.clone();
+    let body = program(move |nic| async move {
+        loop {
+            said.say(nic.now(), "r");
+            let (mut release, mut woken) = (std::pin::pin!(nic.next_release()), false);
+            std::future::poll_fn(|context| {
+                if !std::mem::replace(&mut woken, true) {
+                    context.waker().wake_by_ref();
+                }
+                release.as_mut().poll(context)
+            })
+            .await;
+        }
+    });
+    let id = bench.os.create(spec("r").periodic(10_000), body).unwrap();
+    bench.run_until(micros(25));
+    assert_eq!(log.text(), "0:r 10:r 20:r");
+    let line = bench.os.lines().find(|line| line.id == id).unwrap();
+    let counts = (line.counters.invocations.get(), line.counters.completed.get());
+    assert_eq!((counts, line.counters.segments.get()), ((3, 3), 6));
+    bench.end();
+}
+
 #[test]
 fn the_earlier_deadline_goes_first_and_jitter_tells_of_it() {
     let (mut bench, log) = (Bench::new(), Log::default());
