@@ -9,6 +9,7 @@ mod screen;
 use crate::control::{CardChoice, Connection};
 use crate::failure::Usage;
 use crate::output;
+use crate::signals;
 use anyhow::Context;
 use clap::Args;
 use picnic_host::report::Report;
@@ -20,11 +21,15 @@ use rustix::termios::{isatty, tcgetwinsize};
 use screen::{Screen, Sort};
 use serde_json::{Value, json};
 use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// The shortest and longest time between two looks.
 const INTERVALS: std::ops::RangeInclusive<f64> = 0.1..=3600.0;
 
+/// The longest wait for a key, so that a request to stop is seen.
+const PATIENCE: Duration = Duration::from_millis(200);
 /// Between two looks for an answer: keys are read in between.
 const LOOK: Duration = Duration::from_millis(50);
 /// A card that has not answered for so long is told of on the screen.
@@ -78,8 +83,11 @@ pub(crate) fn run(args: &TopArgs, json: bool) -> anyhow::Result<()> {
             false => output::print(&text(&rates, width())?),
         };
     }
+    // A polite kill leaves the terminal as it was, too.
+    let stop = signals::stop_flag()?;
     let mut terminal = ratatui::try_init().context("the terminal cannot be drawn on")?;
-    let outcome = watch(&mut terminal, &mut connection, &name, before, args.interval);
+    let mut watch = Watch { connection, name: name.clone(), interval: args.interval, stop };
+    let outcome = watch.run(&mut terminal, before);
     ratatui::restore();
     if outcome? {
         output::tell(format_args!("{name} has ended"));
@@ -115,59 +123,71 @@ fn text(rates: &Rates, width: u16) -> anyhow::Result<String> {
     Ok(text)
 }
 
-/// Draws until the user has seen enough. True if the card has ended before. Keys are obeyed
-/// while the card is silent, too.
-fn watch(
-    terminal: &mut ratatui::DefaultTerminal,
-    connection: &mut Connection,
-    name: &str,
-    mut before: Report,
+/// A screen that follows a card.
+struct Watch {
+    connection: Connection,
+    name: String,
     interval: Duration,
-) -> anyhow::Result<bool> {
-    let mut screen = Screen::default();
-    let mut rates = Rates::between(name, &before, &before);
-    let mut next = Instant::now() + interval;
-    // The call that has no answer yet, and since when.
-    let mut asked: Option<(u64, Instant)> = None;
-    loop {
-        let silence = asked.map(|(_, since)| since.elapsed());
-        screen.silence = silence.filter(|silence| *silence >= SILENCE);
-        terminal.draw(|frame| screen.draw(frame, &rates))?;
-        let left = match asked {
-            Some(_) => Duration::ZERO,
-            None => next.saturating_duration_since(Instant::now()),
-        };
-        if event::poll(left)? {
-            match event::read()? {
-                Event::Key(key) if key.kind == KeyEventKind::Press => match key.code {
-                    KeyCode::Char('q') | KeyCode::Esc => return Ok(false),
-                    KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => {
-                        return Ok(false);
-                    }
-                    KeyCode::Char('p') => screen.is_paused = !screen.is_paused,
-                    KeyCode::Char('s') => screen.sort = screen.sort.next(),
+    stop: Arc<AtomicBool>,
+}
+
+impl Watch {
+    /// Draws until the user has seen enough. True if the card has ended before. Keys are obeyed
+    /// while the card is silent, too.
+    fn run(
+        &mut self,
+        terminal: &mut ratatui::DefaultTerminal,
+        mut before: Report,
+    ) -> anyhow::Result<bool> {
+        let mut screen = Screen::default();
+        let mut rates = Rates::between(&self.name, &before, &before);
+        let mut next = Instant::now() + self.interval;
+        // The call that has no answer yet, and since when.
+        let mut asked: Option<(u64, Instant)> = None;
+        while !self.stop.load(Ordering::Relaxed) {
+            let silence = asked.map(|(_, since)| since.elapsed());
+            screen.silence = silence.filter(|silence| *silence >= SILENCE);
+            terminal.draw(|frame| screen.draw(frame, &rates))?;
+            let left = match asked {
+                Some(_) => Duration::ZERO,
+                None => next.saturating_duration_since(Instant::now()),
+            };
+            if event::poll(left.min(PATIENCE))? {
+                match event::read()? {
+                    Event::Key(key) if key.kind == KeyEventKind::Press => match key.code {
+                        KeyCode::Char('q') | KeyCode::Esc => return Ok(false),
+                        KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => {
+                            return Ok(false);
+                        }
+                        KeyCode::Char('p') => screen.is_paused = !screen.is_paused,
+                        KeyCode::Char('s') => screen.sort = screen.sort.next(),
+                        _ => {}
+                    },
+                    // Drawn anew at once, whatever its size is now.
                     _ => {}
-                },
-                // Drawn anew at once, whatever its size is now.
-                _ => {}
+                }
+                continue;
             }
-            continue;
+            let Some((id, _)) = asked else {
+                if Instant::now() < next {
+                    continue;
+                }
+                // After a silence, not all the looks that were missed.
+                next = Instant::now().max(next + self.interval);
+                let Ok(id) = self.connection.send("card.stats", json!({})) else { return Ok(true) };
+                asked = Some((id, Instant::now()));
+                continue;
+            };
+            let Ok(answer) = self.connection.poll(id, LOOK) else { return Ok(true) };
+            let Some(answer) = answer else { continue };
+            asked = None;
+            let now = report(answer)?;
+            if !screen.is_paused {
+                rates = Rates::between(&self.name, &before, &now);
+            }
+            before = now;
         }
-        let Some((id, _)) = asked else {
-            // After a silence, not all the looks that were missed.
-            next = Instant::now().max(next + interval);
-            let Ok(id) = connection.send("card.stats", json!({})) else { return Ok(true) };
-            asked = Some((id, Instant::now()));
-            continue;
-        };
-        let Ok(answer) = connection.poll(id, LOOK) else { return Ok(true) };
-        let Some(answer) = answer else { continue };
-        asked = None;
-        let now = report(answer)?;
-        if !screen.is_paused {
-            rates = Rates::between(name, &before, &now);
-        }
-        before = now;
+        Ok(false)
     }
 }
 

@@ -228,7 +228,17 @@ impl Block {
         self.rows.len() + AROUND
     }
 
-    fn draw(self, frame: &mut Frame<'_>, area: Rect) {
+    /// Columns that do not fit are left out, from the right.
+    fn draw(mut self, frame: &mut Frame<'_>, area: Rect) {
+        let mut width = 0;
+        let mut fits = |column: &&u16| {
+            width += **column + 1;
+            width <= area.width + 1
+        };
+        let columns = self.widths.iter().take_while(&mut fits).count().max(1);
+        self.widths.truncate(columns);
+        self.heading.truncate(columns);
+        self.rows.iter_mut().for_each(|row| row.truncate(columns));
         let cell = |(index, text): (usize, String)| {
             let alignment = if index == 0 { Alignment::Left } else { Alignment::Right };
             Cell::from(Text::from(text).alignment(alignment))
@@ -346,6 +356,14 @@ mod tests {
             ["core", "packets/s", "Mbit/s", "interrupts/s", "packets/int", "ring", "full/s"];
         let found: Vec<_> = headings[0].split_whitespace().skip(1).collect();
         assert_eq!(found, words);
+    }
+
+    #[test]
+    fn columns_that_do_not_fit_are_left_out_whole() {
+        let lines = drawn(&mut Screen::default(), 45, 24);
+        let heading = lines.iter().find(|line| line.starts_with("queue")).unwrap();
+        let found: Vec<_> = heading.split_whitespace().collect();
+        assert_eq!(found, ["queue", "core", "packets/s", "Mbit/s", "interrupts/s"]);
     }
 
     #[test]
