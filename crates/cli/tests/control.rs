@@ -4,9 +4,10 @@ mod common;
 
 use common::*;
 use serde_json::Value;
+use std::io::{Read, Write};
 use std::path::Path;
 use std::process::{Child, Output, Stdio};
-use std::sync::MutexGuard;
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 const STEADY: &str = "[[wire]]\nport = \"generator\"\nrate_pps = 20000\nsize = 100\nflows = 64\n";
@@ -424,4 +425,114 @@ fn an_interface_that_returns_is_taken_up_without_privileges() {
     let report = card.ended();
     let notes = report["notes"].to_string();
     assert!(notes.contains("inside: came back and was taken up again"), "{notes}");
+}
+
+/// `picnic top` on a terminal made by `script`, and what it has drawn.
+struct OnTerminal {
+    script: Child,
+    drawn: Arc<Mutex<Vec<u8>>>,
+    reader: Option<std::thread::JoinHandle<()>>,
+}
+
+impl OnTerminal {
+    fn start(card: &str) -> Self {
+        let top = format!("stty rows 24 cols 80; exec {PICNIC} top --card {card} --interval 0.2");
+        let mut script = std::process::Command::new("script");
+        script.args(["-qec", &top, "/dev/null"]).env("TERM", "xterm");
+        // As all commands of these tests, it looks for cards where no other process does.
+        for (name, value) in command().get_envs() {
+            script.env(name, value.unwrap());
+        }
+        let script = script.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut script = script.stderr(Stdio::piped()).spawn().unwrap();
+        let drawn = Arc::new(Mutex::new(Vec::new()));
+        let (mut output, theirs) = (script.stdout.take().unwrap(), drawn.clone());
+        let reader = std::thread::spawn(move || {
+            let mut bytes = [0; 4096];
+            while let Ok(count @ 1..) = output.read(&mut bytes) {
+                theirs.lock().unwrap().extend(&bytes[..count]);
+            }
+        });
+        let top = OnTerminal { script, drawn, reader: Some(reader) };
+        top.until("packets/int");
+        top
+    }
+
+    fn text(&self) -> String {
+        String::from_utf8_lossy(&self.drawn.lock().unwrap()).into_owned()
+    }
+
+    fn until(&self, words: &str) {
+        let patience = Instant::now();
+        while !self.text().contains(words) {
+            assert!(patience.elapsed() < Duration::from_secs(20), "no {words}: {}", self.text());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    fn press(&mut self, key: &[u8]) {
+        self.script.stdin.as_mut().unwrap().write_all(key).unwrap();
+    }
+
+    /// It ends well, and the terminal is as it was; all that was drawn.
+    fn ended(mut self) -> String {
+        let patience = Instant::now();
+        let status = loop {
+            if let Some(status) = self.script.try_wait().unwrap() {
+                break status;
+            }
+            assert!(patience.elapsed() < Duration::from_secs(20), "it goes on");
+            std::thread::sleep(Duration::from_millis(10));
+        };
+        self.reader.take().unwrap().join().unwrap();
+        let text = self.text();
+        assert_eq!(status.code(), Some(0), "{text}");
+        // The screen that was there before.
+        assert!(text.contains("\x1b[?1049l"), "{text}");
+        text
+    }
+}
+
+impl Drop for OnTerminal {
+    fn drop(&mut self) {
+        let _ = self.script.kill();
+        let _ = self.script.wait();
+    }
+}
+
+#[test]
+fn top_ends_by_key_by_kill_and_with_its_card_and_leaves_the_terminal_as_it_was() {
+    const NAME: &str = "top on a terminal";
+    if std::process::Command::new("script").arg("--version").output().is_err() {
+        return skip(NAME, "`script` of util-linux is not installed");
+    }
+    let card = Running::start("screen", STEADY);
+    for key in [&b"q"[..], b"\x03"] {
+        let mut top = OnTerminal::start("screen");
+        top.press(b"p");
+        top.until("PAUSED");
+        top.press(key);
+        top.ended();
+    }
+    let top = OnTerminal::start("screen");
+    let id = top.script.id();
+    let children = std::fs::read_to_string(format!("/proc/{id}/task/{id}/children"));
+    if let Some(id) = children.ok().and_then(|text| text.trim().parse().ok()) {
+        let id = rustix::process::Pid::from_raw(id).unwrap();
+        rustix::process::kill_process(id, rustix::process::Signal::TERM).unwrap();
+        top.ended();
+    }
+    // A card that is silent: told, and the keys are obeyed.
+    let mut top = OnTerminal::start("screen");
+    let id = rustix::process::Pid::from_child(card.child.as_ref().unwrap());
+    rustix::process::kill_process(id, rustix::process::Signal::STOP).unwrap();
+    top.until("NO ANSWER");
+    top.press(b"q");
+    top.ended();
+    rustix::process::kill_process(id, rustix::process::Signal::CONT).unwrap();
+    let top = OnTerminal::start("screen");
+    card.good(&["stop"]);
+    let text = top.ended();
+    assert!(text.contains("screen has ended"), "{text}");
+    card.ended();
 }
