@@ -334,7 +334,7 @@ impl Sleeper {
 }
 
 /// Nanoseconds that the borrowed core's thread has run.
-fn processor_time() -> anyhow::Result<u64> {
+pub(super) fn processor_time() -> anyhow::Result<u64> {
     for task in std::fs::read_dir("/proc/self/task")? {
         let path = task?.path();
         if std::fs::read_to_string(path.join("comm"))?.trim() == BORROWED {

@@ -13,11 +13,11 @@ mod idle;
 mod latency;
 mod moderation;
 mod os;
-
 mod overload;
 mod tcp;
 mod traffic;
 mod web;
+mod wire;
 
 use crate::output;
 use clap::{Args, Subcommand};
@@ -51,6 +51,8 @@ enum What {
     Overload(overload::OverloadArgs),
     /// What a card without traffic costs, and how long its first packet waits (root)
     Idle(idle::IdleArgs),
+    /// Packets per second of one core, sent and received by wires of the kernel's interfaces (root)
+    Wire(wire::WireArgs),
     /// Bulk TCP through card and tap, against a plain veth (root, iperf3)
     Tcp(tcp::TcpArgs),
     /// Requests per second of a web server behind the card, against a plain veth (root, nginx, wrk)
@@ -71,6 +73,7 @@ pub(crate) fn run(args: &BenchArgs, json: bool) -> anyhow::Result<()> {
         What::Latency(args) => latency::run(args)?,
         What::Overload(args) => overload::run(args)?,
         What::Idle(args) => idle::run(args)?,
+        What::Wire(args) => wire::run(args)?,
         What::Tcp(args) => tcp::run(args)?,
         What::Web(args) => web::run(args)?,
         What::Moderation(args) => moderation::run(args)?,
