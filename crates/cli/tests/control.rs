@@ -424,7 +424,7 @@ fn an_interface_that_returns_is_taken_up_without_privileges() {
     card.good(&["stop"]);
     let report = card.ended();
     let notes = report["notes"].to_string();
-    assert!(notes.contains("inside: came back and was taken up again"), "{notes}");
+    assert!(notes.contains("inside: came back and was taken up again 1 times"), "{notes}");
 }
 
 /// `picnic top` on a terminal made by `script`, and what it has drawn.

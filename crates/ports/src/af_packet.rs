@@ -238,8 +238,8 @@ impl PacketPort {
             Err(_) => self.look_for_return(),
         };
         match (self.link, found) {
-            (Link::Gone, Link::Running | Link::Down) => self.returns += 1,
-            (Link::Down, Link::Running) => self.returns += 1,
+            // One that is there again and still down is back when it is up.
+            (Link::Gone | Link::Down, Link::Running) => self.returns += 1,
             (Link::Running, Link::Down) => self.downs += 1,
             (Link::Running | Link::Down, Link::Gone) => self.losses += 1,
             _ => {}
