@@ -14,7 +14,8 @@
 //!
 //! Each segment stands for its nanoseconds: the world lets them pass, on a real
 //! core by working, on a virtual one by the clock. Its bound is as much, unless
-//! `bound_percent` says otherwise, so overruns can be had by asking.
+//! `bound_percent` says otherwise, so overruns can be had by asking. No cost
+//! profile has a part in it: what it takes is what it was told to take.
 
 use picnic_core::error::ConfigError;
 use picnic_core::registry::{BuildContext, Component};

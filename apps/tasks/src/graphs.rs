@@ -1,6 +1,10 @@
 //! Tasks whose graphs are known, for `picnic wcet`: one line each.
 
-use crate::scrub;
+use crate::heartbeat::{self, Heartbeat};
+use crate::ping_drop::{self, PingDrop};
+use crate::scrub::{self, Scrub};
+use picnic_core::registry::Component;
+use picnic_os::filter::Place;
 use picnic_os::task::{Program, program};
 use picnic_wcet::Graph;
 
@@ -24,9 +28,23 @@ impl std::fmt::Debug for Graphed {
 }
 
 /// THE LIST.
-pub const GRAPHS: &[Graphed] = &[Graphed {
-    name: "scrub",
-    help: "read a block of memory piece by piece, and tell when it has changed",
-    graph: &scrub::scrub::GRAPH,
-    program: || program(|nic| scrub::scrub(nic, vec![0x5a; 16 << 10].into())),
-}];
+pub const GRAPHS: &[Graphed] = &[
+    Graphed {
+        name: Heartbeat::NAME,
+        help: Heartbeat::HELP,
+        graph: &heartbeat::heartbeat::GRAPH,
+        program: || program(|nic| heartbeat::heartbeat(nic, 0, true, heartbeat::longest_frame())),
+    },
+    Graphed {
+        name: PingDrop::NAME,
+        help: PingDrop::HELP,
+        graph: &ping_drop::ping_drop::GRAPH,
+        program: || program(|nic| ping_drop::ping_drop(nic, ping_drop::filters(Place::Driver))),
+    },
+    Graphed {
+        name: Scrub::NAME,
+        help: Scrub::HELP,
+        graph: &scrub::scrub::GRAPH,
+        program: || program(|nic| scrub::scrub(nic, vec![0x5a; 16 << 10].into())),
+    },
+];

@@ -9,13 +9,16 @@
 //!
 //! The frame is Ethernet with a local experimental type (IEEE 802, 0x88b5): six
 //! bytes of target address, six of source, the type, `PICN`, and a number of eight
-//! bytes, big-endian, that grows by one; zeroes up to the length.
+//! bytes, big-endian, that grows by one; zeroes up to the length. Its bounds are
+//! those of `#[task]` under the card's cost profile: `picnic wcet show heartbeat`.
 
+use crate::bounds;
 use picnic_core::error::ConfigError;
 use picnic_core::registry::{BuildContext, Component};
 use picnic_os::config::Setup;
 use picnic_os::context::Nic;
 use picnic_os::task::{TaskSpec, program};
+use picnic_wcet::{bounded, task};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -50,6 +53,9 @@ const HEADER: [u8; 18] = [
     0x88, 0xb5, b'P', b'I', b'C', b'N',
 ];
 
+/// Where the number stands.
+const NUMBER: usize = HEADER.len();
+
 impl Component for Heartbeat {
     type Product = Setup;
     type Config = Config;
@@ -66,20 +72,47 @@ impl Component for Heartbeat {
             let message = format!("found {}, allowed is 0 to {}", config.wire, context.wires - 1);
             return Err(ConfigError::new("wire", message));
         }
-        let spec = TaskSpec::new(Self::NAME).periodic(1_000_000).wcet_ns(5_000);
-        Ok(Setup { spec, program: program(move |nic| beat(nic, config)) })
+        let spec = TaskSpec::new(Self::NAME).periodic(1_000_000);
+        let spec = bounds::bounded(spec, &heartbeat::GRAPH, context)?;
+        let Config { wire, wait, .. } = config;
+        let frame = first_frame(config.size);
+        Ok(Setup { spec, program: program(move |nic| heartbeat(nic, wire, wait, frame)) })
     }
 }
 
-async fn beat(nic: Nic, config: Config) {
-    let mut frame = vec![0; usize::from(config.size)];
+/// The frame, with the number still to be written.
+pub(crate) fn first_frame(size: u16) -> Vec<u8> {
+    let mut frame = vec![0; usize::from(size.max(SHORTEST))];
     frame[..HEADER.len()].copy_from_slice(&HEADER);
-    for number in 0u64.. {
-        frame[HEADER.len()..HEADER.len() + 8].copy_from_slice(&number.to_be_bytes());
+    frame
+}
+
+/// The frame that takes longest to send.
+pub(crate) fn longest_frame() -> Vec<u8> {
+    first_frame(LONGEST)
+}
+
+/// Writes the number behind the header.
+#[bounded]
+fn write_number(frame: &mut [u8], number: u64) {
+    let bytes = number.to_be_bytes();
+    for (place, byte) in frame[NUMBER..].iter_mut().zip(&bytes).take(8) {
+        *place = *byte;
+    }
+}
+
+/// Sends `frame` at each release, numbered from zero on.
+#[task]
+pub async fn heartbeat(nic: Nic, wire: u8, wait: bool, mut frame: Vec<u8>) {
+    let mut number: u64 = 0;
+    loop {
+        write_number(&mut frame, number);
+        number = number.wrapping_add(1);
         // A frame that cannot be sent is one that is missing, as its number tells.
-        match config.wait {
-            true => _ = nic.send(config.wire, &frame).await,
-            false => _ = nic.post(config.wire, &frame),
+        if wait {
+            let _ = nic.send(wire, &frame).await;
+        } else {
+            let _ = nic.post(wire, &frame);
         }
         nic.next_release().await;
     }

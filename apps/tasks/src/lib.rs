@@ -4,17 +4,32 @@
 //! use picnic_core::config::CardFile;
 //! let text = "[[task]]\ntask = \"heartbeat\"\nperiod_us = 1000\n";
 //! let card = CardFile::parse(text, None).unwrap();
-//! assert!(picnic_os::config::build(&card, picnic_tasks::registry::TASKS).unwrap().is_some());
+//! assert!(picnic_tasks::build(&card).unwrap().is_some());
 //! ```
 
 #![forbid(unsafe_code)]
 
+pub mod bounds;
 pub mod busy;
 pub mod graphs;
 pub mod heartbeat;
 pub mod ping_drop;
 pub mod registry;
 pub mod scrub;
+
+use picnic_core::config::CardFile;
+use picnic_core::error::ConfigError;
+use picnic_core::resident::Resident;
+
+/// The NIC OS that a card file asks for, with tasks of [`registry::TASKS`]; none if it asks for
+/// none. To be put into a program's `Registries`.
+///
+/// # Errors
+/// What is wrong with `[os]`, the cost profile that it names, or a `[[task]]`.
+pub fn build(file: &CardFile) -> Result<Option<Box<dyn Resident>>, ConfigError> {
+    bounds::check(file)?;
+    picnic_os::config::build(file, registry::TASKS)
+}
 
 // The README's example is built along with the documentation's other examples.
 #[cfg(doctest)]

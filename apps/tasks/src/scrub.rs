@@ -8,11 +8,12 @@
 //! An example of `#[task]`: three loops in each other, with bounds the macro counts
 //! or is told, split by a yield. `picnic wcet show scrub` prints what it makes of it.
 
+use crate::bounds;
 use picnic_core::error::ConfigError;
 use picnic_core::registry::{BuildContext, Component};
 use picnic_os::config::Setup;
 use picnic_os::context::Nic;
-use picnic_os::task::{Bounds, TaskSpec, program};
+use picnic_os::task::{TaskSpec, program};
 use picnic_wcet::{CostProfile, bounded, task, wcet};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -29,7 +30,7 @@ pub struct Config {
     /// Bytes of the block, 1 to 16384.
     pub bytes: usize,
     /// Cost profile that its bounds are made under, as `picnic wcet calibrate` writes one; empty:
-    /// the built-in one.
+    /// that of the card.
     pub profile: String,
 }
 
@@ -51,16 +52,16 @@ impl Component for Scrub {
             let message = format!("found {}, allowed is 1 to {most}", config.bytes);
             return Err(ConfigError::new("bytes", message));
         }
-        let profile = match config.profile.as_str() {
-            "" => CostProfile::built_in(),
-            path => CostProfile::load(&context.directory.join(Path::new(path)))
-                .map_err(|error| ConfigError::new("profile", error.to_string()))?,
+        let spec = TaskSpec::new(Self::NAME).periodic(100_000_000);
+        let spec = match config.profile.as_str() {
+            "" => bounds::bounded(spec, &scrub::GRAPH, context)?,
+            path => {
+                let profile = CostProfile::load(&context.directory.join(Path::new(path)))
+                    .map_err(|error| ConfigError::new("profile", error.to_string()))?;
+                bounds::under(spec, &scrub::GRAPH, &profile)?
+            }
         };
-        let bounds = picnic_wcet::bounds(&scrub::GRAPH, &profile)
-            .map_err(|error| ConfigError::new("task", error.to_string()))?;
-        let bounds = Bounds { segments: bounds.segments, remaining: bounds.remaining };
         let block = vec![0x5a; config.bytes].into_boxed_slice();
-        let spec = TaskSpec::new(Self::NAME).periodic(100_000_000).bounds(bounds);
         Ok(Setup { spec, program: program(move |nic| scrub(nic, block)) })
     }
 }

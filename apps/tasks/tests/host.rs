@@ -8,13 +8,11 @@ use picnic_host::run::{Running, registries, start_from};
 use picnic_os::control::Control;
 use picnic_os::roster::State;
 use picnic_os::task::{TaskId, TaskSpec, program};
-use picnic_tasks::registry::TASKS;
 use std::time::{Duration, Instant};
 
 fn start(text: &str) -> Running {
     let card = CardFile::parse(text, None).unwrap();
-    let registries =
-        Registries { resident: |file| picnic_os::config::build(file, TASKS), ..registries() };
+    let registries = Registries { resident: picnic_tasks::build, ..registries() };
     start_from(&card, &registries, &mut NoInstrument).unwrap()
 }
 

@@ -25,10 +25,7 @@ fn quick() -> CostModel {
 
 fn simulation(text: &str, seed: u64, costs: CostModel) -> Simulation {
     let file = CardFile::parse(text, None).unwrap();
-    let registries = Registries {
-        resident: |file| picnic_os::config::build(file, TASKS),
-        ..picnic_sim::registries()
-    };
+    let registries = Registries { resident: picnic_tasks::build, ..picnic_sim::registries() };
     Simulation::with_parts(&file, &registries, &mut NoInstrument, seed, costs)
         .unwrap_or_else(|error| panic!("{error}\n{text}"))
 }
@@ -248,6 +245,100 @@ fn errors_name_line_and_key() {
         let error = built.unwrap_err().to_string();
         assert!(error.starts_with(expected), "found {error}\nwanted {expected}\n{text}");
     }
+}
+
+#[test]
+fn a_task_that_panics_is_killed_and_counted_and_packets_pass() {
+    let text = "[[wire]]\nport = \"generator\"\nrate_pps = 100000\n[host]\nqueues = 1\n\
+                [[task]]\ntask = \"heartbeat\"\nperiod_us = 100\n";
+    let mut simulation = simulation(text, 1, CostModel::default());
+    let bad = picnic_os::task::program(|nic| async move {
+        nic.sleep_ns(1_000_000).await;
+        panic!("as it is meant to");
+    });
+    let order = Control::create(picnic_os::task::TaskSpec::new("bad"), bad);
+    simulation.at(Time::from_nanos(1_000_000), Command::Resident(Box::new(order)));
+    simulation.run_until(Time::from_nanos(10_000_000 - 1));
+    let (outcome, os) = end(simulation);
+    assert_eq!((os.panics, task(&os, "bad").state), (1, State::Panicked));
+    assert_eq!((outcome.ledger.dropped, outcome.ledger.transmitted), (0, 100));
+    assert!(outcome.ledger.delivered > 990, "{:?}", outcome.ledger);
+    assert_eq!(task(&os, "heartbeat").deadline_misses, 0);
+}
+
+/// A profile in which all costs are the same, and a card's text that names it.
+fn with_profile(folder: &std::path::Path, cost_ps: u64, os: &str, tasks: &str) -> CardFile {
+    let classes = picnic_wcet::Class::ALL.map(|class| (class, cost_ps));
+    let profile = picnic_wcet::CostProfile::of("", &classes);
+    std::fs::write(folder.join("here.toml"), profile.to_toml()).unwrap();
+    let text = format!("{QUIET}[os]\ncost_profile = \"here.toml\"\n{os}{tasks}");
+    CardFile::parse(&text, Some(&folder.join("card.toml"))).unwrap()
+}
+
+#[test]
+fn bounds_come_from_the_profile_that_the_card_names() {
+    let folder = tempfile::tempdir().unwrap();
+    let tasks = "[[task]]\ntask = \"heartbeat\"\n[[task]]\ntask = \"scrub\"\nperiod_us = 0\n\
+                 [[task]]\ntask = \"ping-drop\"\n[[task]]\ntask = \"busy\"\nperiod_us = 1000\n\
+                 [[task]]\ntask = \"heartbeat\"\nname = \"mine\"\nwcet_ns = 77\n";
+    let bounds = |file: &CardFile| -> Vec<(u64, String)> {
+        let os = picnic_os::config::build_os(file, TASKS).unwrap().unwrap();
+        let lines = os.lines().map(|line| (line.wcet_ns.unwrap(), line.bounds_from.to_string()));
+        lines.collect()
+    };
+    let [cheap, dear] =
+        [1_000, 3_000].map(|cost| bounds(&with_profile(folder.path(), cost, "", tasks)));
+    for place in 0..3 {
+        let [(cheap, from), (dear, _)] = [&cheap[place], &dear[place]];
+        assert!(from.ends_with("here.toml"), "{from}");
+        // What `#[wcet]` gives stays as it is; all else is three times as much.
+        assert!(dear > cheap && *dear <= 3 * cheap, "{place}: {cheap} {dear}");
+    }
+    assert_eq!((cheap[3].0, &*cheap[3].1), (10_000, "stated"));
+    assert_eq!((dear[4].0, &*dear[4].1), (77, "the card file"));
+    // One nanosecond for each operation: no less than the eight bytes of the number.
+    assert!((50..500).contains(&cheap[0].0), "{cheap:?}");
+    let file = CardFile::parse(&format!("{QUIET}{tasks}"), None).unwrap();
+    assert!(bounds(&file)[0].1.starts_with("built-in"));
+}
+
+#[test]
+fn a_bad_profile_is_told_with_both_places() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("here.toml");
+    let shown = |name: &str| folder.path().join(name).display().to_string();
+    let (card, here) = (shown("card.toml"), shown("here.toml"));
+    let heartbeat = "[[task]]\ntask = \"heartbeat\"\n";
+    let good = picnic_wcet::CostProfile::built_in().to_toml();
+    for (from, to, message) in [
+        ("load_ps = 120000", "load_ps = 0", "cost.load_ps: found 0, allowed is 1 to 1000000000"),
+        ("load_ps = 120000\n", "", "cost: missing field `load_ps`"),
+        ("format = 1", "format = 9", "format: found 9, allowed is 1"),
+        ("[cost]", "[costs]", "costs: unknown field `costs`"),
+    ] {
+        let text = good.replace(from, to);
+        assert_ne!(text, good);
+        // Whether or not a task has use for it.
+        for tasks in [heartbeat, ""] {
+            let file = with_profile(folder.path(), 1, "", tasks);
+            std::fs::write(&path, &text).unwrap();
+            let error = picnic_tasks::build(&file).map(drop).unwrap_err().to_string();
+            let place = format!("{card}:7: os.cost_profile: {here}:");
+            assert!(error.starts_with(&place), "{error}");
+            let rest = &error[place.len()..];
+            let (line, rest) = rest.split_once(": ").unwrap();
+            assert!(line.parse::<usize>().unwrap() > 0, "{error}");
+            assert!(rest.starts_with(message), "{error}");
+        }
+    }
+    let file = with_profile(folder.path(), 1, "", heartbeat);
+    std::fs::remove_file(&path).unwrap();
+    let error = picnic_tasks::build(&file).map(drop).unwrap_err().to_string();
+    let message = format!("{card}:7: os.cost_profile: {here}: cannot be read: ");
+    assert!(error.starts_with(&message), "{error}");
+    // By a program that builds without the check, it is told by the task that needs it.
+    let error = picnic_os::config::build_os(&file, TASKS).map(drop).unwrap_err().to_string();
+    assert!(error.contains("task[0].task: os.cost_profile: "), "{error}");
 }
 
 /// A capture of ten microseconds a packet, one in seven of them ICMP; packets, and those.

@@ -3,12 +3,12 @@
 use picnic_core::registry::Entry;
 use picnic_engine::build::Registries;
 use picnic_host::run;
-use picnic_os::config::{Setup, build};
+use picnic_os::config::Setup;
 use picnic_tasks::registry::TASKS;
 
 /// The host world's lists, and the tasks.
 pub(crate) fn registries() -> Registries {
-    Registries { resident: |file| build(file, TASKS), ..run::registries() }
+    Registries { resident: picnic_tasks::build, ..run::registries() }
 }
 
 /// The tasks that `[[task]]` can name.

@@ -23,7 +23,11 @@ impl Drop for Running {
 
 impl Running {
     fn start(text: &str) -> Self {
-        let folder = folder(&[("card.toml", text.as_bytes())]);
+        Running::start_in(folder(&[("card.toml", text.as_bytes())]))
+    }
+
+    /// The `card.toml` of a folder.
+    fn start_in(folder: tempfile::TempDir) -> Self {
         let mut run = command();
         run.args(["run", "card.toml", "--duration", "60", "--quiet", "--json"]);
         run.current_dir(folder.path()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -77,6 +81,10 @@ impl Running {
     }
 }
 
+fn write(folder: &std::path::Path, name: &str, text: &str) {
+    std::fs::write(folder.join(name), text).unwrap();
+}
+
 fn names_and_states(list: &Value) -> Vec<(&str, &str)> {
     let text = |value: &'_ Value| value.as_str().map(str::to_owned);
     let tasks = list["tasks"].as_array().unwrap().iter();
@@ -93,6 +101,7 @@ fn tasks_of_a_running_card_are_listed_created_suspended_resumed_and_killed() {
     assert_eq!(list["tasks"][0]["name"], "heartbeat");
     assert_eq!(list["tasks"][0]["period_ns"], 1_000_000);
     assert!(list["tasks"][0]["wcet_ns"].as_u64().unwrap() > 0);
+    assert!(list["tasks"][0]["bounds_from"].as_str().unwrap().starts_with("built-in"));
 
     // Created while the card runs, with keys of its own and those of every task.
     let made = card.tasks(&[
@@ -107,7 +116,7 @@ fn tasks_of_a_running_card_are_listed_created_suspended_resumed_and_killed() {
         (&made["task"], &made["name"], &made["priority"]),
         (&2.into(), &"load".into(), &3.into())
     );
-    assert_eq!(made["period_ns"], 2_000_000);
+    assert_eq!((&made["period_ns"], &made["bounds_from"]), (&2_000_000.into(), &"stated".into()));
     let shown = card.wait_for("load", 5);
     assert!(shown["response_ns"]["mean_ns"].as_f64().unwrap() > 20_000.0, "{shown}");
 
@@ -130,6 +139,7 @@ fn tasks_of_a_running_card_are_listed_created_suspended_resumed_and_killed() {
     assert!(stdout(&text).contains("load"), "{}", stdout(&text));
     let text = card.ctl(&["tasks", "show", "heartbeat"]);
     assert!(stdout(&text).contains("jitter"), "{}", stdout(&text));
+    assert!(stdout(&text).contains("bounds from: built-in"), "{}", stdout(&text));
 
     for (arguments, code, message) in [
         (&["kill", "load"][..], 1, "task: found \"load\", which has ended (killed)"),
@@ -199,5 +209,69 @@ fn a_card_without_nic_os_says_so_and_one_without_tasks_has_none() {
     // The place of one that was killed is free again.
     card.tasks(&["kill", "busy"]);
     assert_eq!(card.tasks(&["create", "heartbeat"])["task"], 2);
+    card.stop();
+}
+
+/// A calibrated profile that the card names is what its tasks are bounded under, also those that
+/// are created while it runs; a wrong one stops it before it starts.
+#[test]
+fn bounds_come_from_the_profile_that_the_card_names() {
+    let folder = folder(&[]);
+    let good = |arguments: &[&str]| {
+        let output = common::picnic_in(folder.path(), arguments);
+        assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", stderr(&output));
+        stdout(&output).to_owned()
+    };
+    good(&["wcet", "calibrate", "--samples", "100", "--output", "here.toml"]);
+    let text =
+        format!("{QUIET}[os]\ncost_profile = \"here.toml\"\n[[task]]\ntask = \"heartbeat\"\n");
+    write(folder.path(), "card.toml", &text);
+    let shown: Value = serde_json::from_str(&good(&[
+        "wcet",
+        "show",
+        "heartbeat",
+        "--profile",
+        "here.toml",
+        "--json",
+    ]))
+    .unwrap();
+    // Whichever segment comes next when the card is asked.
+    let bounds: Vec<_> = shown["segments"].as_array().unwrap().iter().collect();
+    let is_one = |task: &Value| bounds.iter().any(|segment| segment["bound_ns"] == task["wcet_ns"]);
+    let plan = good(&["check", "card.toml"]);
+    assert!(plan.contains("under the cost profile: here.toml"), "{plan}");
+    let report: Value =
+        serde_json::from_str(&good(&["run", "card.toml", "--duration", "0.2", "--json"])).unwrap();
+    assert_eq!(report["os"]["tasks"][0]["bounds_from"], "here.toml");
+    let list = good(&["tasks"]);
+    assert!(list.contains("the cost profile") && list.contains("stated"), "{list}");
+    assert!(good(&["tasks", "heartbeat"]).contains("picnic wcet show heartbeat"));
+    assert!(good(&["wcet", "show"]).contains("[os] cost_profile"));
+
+    let _machine = machine();
+    let card = Running::start_in(folder);
+    let shown = card.tasks(&["show", "1"]);
+    assert!(is_one(&shown), "{shown} {bounds:?}");
+    let made = card.tasks(&["create", "heartbeat", "name=second"]);
+    assert!(is_one(&made) && made["bounds_from"] == "here.toml", "{made} {bounds:?}");
+    let path = card.folder.path().to_owned();
+    let profile = std::fs::read_to_string(path.join("here.toml")).unwrap();
+    let line = profile.lines().position(|line| line.starts_with("branch_ps")).unwrap() + 1;
+    let bad: Vec<_> = profile
+        .lines()
+        .map(|line| if line.starts_with("branch_ps") { "branch_ps = 0" } else { line })
+        .collect();
+    write(&path, "here.toml", &bad.join("\n"));
+    for arguments in
+        [&["check", "card.toml"][..], &["run", "card.toml", "--set=control.socket=off"]]
+    {
+        let output = command().args(arguments).current_dir(&path).output().unwrap();
+        let error = stderr(&output);
+        let message = format!(
+            "card.toml:9: os.cost_profile: here.toml:{line}: cost.branch_ps: found 0, allowed is 1 to"
+        );
+        assert!(error.contains(&message), "{error}");
+        assert_eq!(output.status.code(), Some(2), "{error}");
+    }
     card.stop();
 }

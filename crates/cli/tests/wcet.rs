@@ -69,8 +69,11 @@ fn what_is_wrong_is_told_and_exits_with_two() {
         ("zero.toml", b"format = 3\n"),
     ]);
     let cases: [(&[&str], &str); 7] = [
-        (&["wcet", "show", "nothing"], "found task \"nothing\", allowed: scrub"),
-        (&["wcet", "show", "--dot"], "which task? allowed: scrub"),
+        (
+            &["wcet", "show", "nothing"],
+            "found task \"nothing\", allowed: heartbeat, ping-drop, scrub",
+        ),
+        (&["wcet", "show", "--dot"], "which task? allowed: heartbeat, ping-drop, scrub"),
         (&["wcet", "show", "--profile", "absent.toml"], "absent.toml: cannot be read"),
         (&["wcet", "show", "--profile", "typo.toml"], "typo.toml:4: cost.lode_ps: unknown field"),
         (&["wcet", "calibrate", "--samples", "3"], "--samples: found 3, allowed is 100 to"),

@@ -30,6 +30,8 @@ pub struct BuildContext {
     pub buffers: usize,
     /// Whether every wire of the card takes super-frames; known to attachments only.
     pub super_frames: bool,
+    /// The card's cost profile, if its file names one; known to tasks only.
+    pub cost_profile: Option<PathBuf>,
 }
 
 impl Default for BuildContext {
@@ -43,6 +45,7 @@ impl Default for BuildContext {
             buffer_size: 2048,
             buffers: 8192,
             super_frames: false,
+            cost_profile: None,
         }
     }
 }

@@ -86,12 +86,14 @@ impl Factory {
     }
 
     fn of(file: &CardFile, tasks: Tasks) -> Self {
+        let profile = file.os.as_ref().and_then(|os| os.keys.cost_profile.as_ref());
         let context = BuildContext {
             queues: file.host.queues,
             wires: file.wires.len() as u8,
             seed: file.card.seed,
             directory: file.directory.clone(),
             buffer_size: file.pool.buffer_size as usize,
+            cost_profile: profile.map(|path| file.directory.join(path)),
             ..BuildContext::default()
         };
         Factory { tasks, context, most: file.os.as_ref().map_or(0, |os| os.keys.tasks) }
@@ -184,6 +186,7 @@ fn with_keys(mut spec: TaskSpec, keys: &TaskKeys) -> TaskSpec {
     }
     if let Some(wcet_ns) = keys.wcet_ns {
         spec.bounds = Bounds::stated(wcet_ns);
+        spec.bounds_from = "the card file".into();
     }
     spec
 }

@@ -57,6 +57,8 @@ pub struct TaskLine {
     pub priority: u8,
     /// Bound of its next segment, in nanoseconds.
     pub wcet_ns: Option<u64>,
+    /// Where its bounds come from.
+    pub bounds_from: Arc<str>,
     /// Its counters, which go on.
     pub counters: Arc<TaskCounters>,
 }
@@ -124,6 +126,7 @@ impl Os {
             period_ns: task.period_ns,
             priority: task.priority,
             wcet_ns: None,
+            bounds_from: task.bounds_from.clone(),
             counters: task.counters.clone(),
         });
         let living = self.tasks.iter().zip(&self.candidates).filter_map(|(task, candidate)| {
@@ -135,6 +138,7 @@ impl Os {
                 period_ns: task.period_ns,
                 priority: candidate.ticket.priority,
                 wcet_ns: Some(candidate.ticket.wcet_ns),
+                bounds_from: task.bounds_from.clone(),
                 counters: task.counters.clone(),
             })
         });

@@ -270,6 +270,7 @@ impl Os {
             cell,
             future,
             name: spec.name.into(),
+            bounds_from: spec.bounds_from.into(),
             demand,
             period_ns: spec.period_ns,
             state: if spec.period_ns.is_some() { State::Release } else { State::Waiting },
@@ -436,7 +437,7 @@ impl Os {
         let priority = self.candidates[slot].ticket.priority;
         self.candidates[slot] = VACANT;
         self.changed = true;
-        let Task { cell, future, name, period_ns, counters, times, .. } = task;
+        let Task { cell, future, name, bounds_from, period_ns, counters, times, .. } = task;
         // What the body has is dropped with it, and may panic in turn.
         if catch_unwind(AssertUnwindSafe(|| drop(future))).is_err() || end == End::Panicked {
             self.counters.panics.add(1);
@@ -454,7 +455,17 @@ impl Os {
             self.ended.remove(0);
         }
         let state = end.into();
-        self.ended.push(Ended { id: cell.id, name, period_ns, priority, state, counters, times });
+        let id = cell.id;
+        self.ended.push(Ended {
+            id,
+            name,
+            bounds_from,
+            period_ns,
+            priority,
+            state,
+            counters,
+            times,
+        });
         // It may have let go of packets.
         self.shared.attention.raise_here();
     }

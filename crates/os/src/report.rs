@@ -43,6 +43,8 @@ pub struct TaskReport {
     pub period_ns: Option<u64>,
     /// Its priority.
     pub priority: u8,
+    /// Where its bounds come from: "stated", "the card file", or the name of a cost profile.
+    pub bounds_from: String,
     /// Segments run.
     pub segments: u64,
     /// Nanoseconds in them.
@@ -75,6 +77,7 @@ impl TaskReport {
             state: line.state,
             period_ns: line.period_ns,
             priority: line.priority,
+            bounds_from: line.bounds_from.to_string(),
             segments: counts.segments.get(),
             busy_ns: counts.busy_ns.get(),
             longest_segment_ns: counts.longest_segment_ns.get(),

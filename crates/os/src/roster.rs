@@ -55,6 +55,7 @@ pub(crate) struct Task {
     pub(crate) waker: Waker,
     pub(crate) future: TaskFuture,
     pub(crate) name: Arc<str>,
+    pub(crate) bounds_from: Arc<str>,
     /// What it asks of the core, for admission.
     pub(crate) demand: Demand,
     pub(crate) period_ns: Option<u64>,
@@ -86,6 +87,7 @@ pub struct Times {
 pub(crate) struct Ended {
     pub(crate) id: TaskId,
     pub(crate) name: Arc<str>,
+    pub(crate) bounds_from: Arc<str>,
     pub(crate) period_ns: Option<u64>,
     pub(crate) priority: u8,
     pub(crate) state: State,

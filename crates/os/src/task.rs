@@ -22,6 +22,7 @@ use crate::context::Nic;
 use crate::reply::Replier;
 use crate::shared::Shared;
 use picnic_core::time::Time;
+use std::borrow::Cow;
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -86,7 +87,12 @@ pub struct TaskSpec {
     pub priority: u8,
     /// Bounds of its segments.
     pub bounds: Bounds,
+    /// Where they come from, for people: "stated", or the name of a cost profile.
+    pub bounds_from: Cow<'static, str>,
 }
+
+/// Where bounds come from that somebody has stated.
+const STATED: &str = "stated";
 
 /// The bound of a task that states none, in nanoseconds.
 pub const DEFAULT_WCET_NS: u64 = 10_000;
@@ -101,6 +107,7 @@ impl TaskSpec {
             offset_ns: 0,
             priority: 0,
             bounds: Bounds::stated(DEFAULT_WCET_NS),
+            bounds_from: STATED.into(),
         }
     }
 
@@ -129,6 +136,7 @@ impl TaskSpec {
     #[must_use]
     pub fn wcet_ns(mut self, wcet_ns: u64) -> Self {
         self.bounds = Bounds::stated(wcet_ns);
+        self.bounds_from = STATED.into();
         self
     }
 
@@ -136,6 +144,13 @@ impl TaskSpec {
     #[must_use]
     pub fn bounds(mut self, bounds: Bounds) -> Self {
         self.bounds = bounds;
+        self
+    }
+
+    /// Says where the bounds come from: the name of a cost profile, say.
+    #[must_use]
+    pub fn bounds_from(mut self, origin: impl Into<Cow<'static, str>>) -> Self {
+        self.bounds_from = origin.into();
         self
     }
 }

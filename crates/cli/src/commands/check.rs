@@ -9,6 +9,7 @@ use picnic_core::config::{IsolationLevel, Section};
 use picnic_core::ring::moderation::ModerationMode;
 use picnic_host::run;
 use picnic_host::topology::{LeftOut, Placement};
+use picnic_wcet::CostProfile;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -60,6 +61,7 @@ struct IsolationPlan {
 #[derive(Debug, Serialize)]
 struct OsPlan {
     scheduler: String,
+    cost_profile: String,
     tasks: Vec<String>,
 }
 
@@ -148,6 +150,10 @@ impl Plan {
             trace: file.trace.is_some(),
             os: file.os.as_ref().map(|os| OsPlan {
                 scheduler: os.scheduler.name().into(),
+                cost_profile: match &os.keys.cost_profile {
+                    Some(path) => file.directory.join(path).display().to_string(),
+                    None => CostProfile::built_in().name,
+                },
                 tasks: file
                     .tasks
                     .iter()
@@ -196,6 +202,7 @@ impl Plan {
                 tasks => format!("{} tasks: {}", tasks.len(), tasks.join(", ")),
             };
             line("NIC OS", format!("{}, {tasks}", os.scheduler));
+            line("bounds", format!("under the cost profile: {}", os.cost_profile));
         }
         if self.trace {
             line("trace", "on".into());

@@ -8,6 +8,7 @@ use clap::Args;
 use picnic_core::config::KeyHelp;
 use picnic_core::registry::Entry;
 use picnic_os::schedulers::registry::SCHEDULERS;
+use picnic_tasks::graphs::GRAPHS;
 use serde::Serialize;
 use serde_json::json;
 
@@ -69,7 +70,14 @@ impl Kind {
             Kind::Ports => describe(registries.wires),
             Kind::Attachments => describe(registries.attachments),
             Kind::Schedulers => describe(SCHEDULERS),
-            Kind::Tasks => describe(tasks()),
+            Kind::Tasks => {
+                let mut tasks = describe(tasks());
+                for task in &mut tasks {
+                    let has_graph = GRAPHS.iter().any(|graph| graph.name == task.name);
+                    task.bounds_from = Some(if has_graph { PROFILE } else { STATED });
+                }
+                tasks
+            }
         }
     }
 }
@@ -80,13 +88,22 @@ pub(crate) struct Described {
     pub(crate) name: &'static str,
     pub(crate) help: &'static str,
     pub(crate) keys: Vec<KeyHelp>,
+    /// Of a task: where the bounds of its segments come from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) bounds_from: Option<&'static str>,
 }
+
+/// Bounds of `#[task]`.
+const PROFILE: &str = "the cost profile";
+/// Bounds that the task or its section states.
+const STATED: &str = "stated";
 
 pub(crate) fn describe<P>(registry: &[Entry<P>]) -> Vec<Described> {
     let described = registry.iter().map(|entry| Described {
         name: entry.name,
         help: entry.help,
         keys: entry.keys(),
+        bounds_from: None,
     });
     described.collect()
 }
@@ -97,10 +114,18 @@ pub(crate) fn run(kind: Kind, args: &ComponentsArgs, json: bool) -> anyhow::Resu
         if json {
             return output::print_json(&json!({ kind.plural(): list }));
         }
-        let rows = list.iter().map(|entry| vec![entry.name.into(), entry.help.into()]);
-        let table = output::table(&[Column::Text("name"), Column::Text("help")], rows);
-        let hint = format!("\n`picnic {} NAME` shows the keys of one.\n", kind.plural());
-        return output::print(&(table + &hint));
+        let rows = list.iter().map(|entry| {
+            let mut row = vec![entry.name.into(), entry.help.into()];
+            row.extend(entry.bounds_from.map(str::to_owned));
+            row
+        });
+        let mut columns = vec![Column::Text("name"), Column::Text("help")];
+        let mut hint = format!("\n`picnic {} NAME` shows the keys of one.\n", kind.plural());
+        if matches!(kind, Kind::Tasks) {
+            columns.push(Column::Text("bounds from"));
+            hint.push_str(PROFILE_HINT);
+        }
+        return output::print(&(output::table(&columns, rows) + &hint));
     };
     let Some(entry) = list.iter().find(|entry| entry.name == *wanted) else {
         let allowed: Vec<_> = list.iter().map(|entry| entry.name).collect();
@@ -111,11 +136,23 @@ pub(crate) fn run(kind: Kind, args: &ComponentsArgs, json: bool) -> anyhow::Resu
         return output::print_json(entry);
     }
     let mut text = format!("{}: {}\n\n", entry.name, entry.help);
+    match entry.bounds_from {
+        Some(PROFILE) => {
+            text.push_str("Bounds of its segments: under the card's cost profile, unless wcet_ns ");
+            text.push_str(&format!("states one.\nSee: picnic wcet show {}\n\n", entry.name));
+        }
+        Some(_) => text.push_str("Bounds of its segments: stated, none is analysed.\n\n"),
+        None => {}
+    }
     text.push_str(&keys_table(&entry.keys));
     text.push_str("\nIn a card file, every key at its default:\n\n");
     text.push_str(&snippet(kind.header(), kind.key(), entry.name, &entry.keys));
     output::print(&text)
 }
+
+/// What is told under the list of tasks.
+const PROFILE_HINT: &str = "The cost profile is that of [os] cost_profile, or the built-in one: \
+                            `picnic wcet show`.\n";
 
 /// Keys as a table for people.
 pub(crate) fn keys_table(keys: &[KeyHelp]) -> String {

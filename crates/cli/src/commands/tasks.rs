@@ -195,7 +195,8 @@ fn shown(task: &Value) -> String {
         Column::Number("p99"),
         Column::Number("max"),
     ];
-    format!("{}\n{}", one(task), output::table(&columns, rows))
+    let from = text_of(&task["bounds_from"]);
+    format!("{}\n{}\nbounds from: {from}\n", one(task), output::table(&columns, rows))
 }
 
 fn created(task: &Value) -> String {

@@ -10,6 +10,7 @@ use picnic_core::resident::{Resident, Turn};
 use picnic_core::stats::WireCounters;
 use picnic_core::time::Time;
 use picnic_os::executor::{Os, Settings};
+use picnic_os::filter::Filters;
 use picnic_os::schedulers::edf::Edf;
 use picnic_os::schedulers::plus::Plus;
 use picnic_os::schedulers::slack::FirstFit;
@@ -41,6 +42,7 @@ impl OneTask {
         let numbers: Arc<[u64]> = (1..=segments as u64).collect();
         let bounds = Bounds { segments: numbers.clone(), remaining: numbers };
         let spec = TaskSpec::new("observed").periodic(1_000_000).bounds(bounds);
+        os.attach_filters(Filters::new(1));
         os.create(spec, program)?;
         Ok(OneTask { os, doors, now: Time::ZERO })
     }

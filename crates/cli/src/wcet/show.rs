@@ -65,6 +65,10 @@ pub(super) fn run(args: &ShowArgs, json: bool) -> anyhow::Result<()> {
     if json { output::print_json(&shown.json()) } else { output::print(&shown.text()) }
 }
 
+/// Where the bounds of a card's tasks come from.
+const IN_A_CARD: &str = "In a card: that of [os] cost_profile = \"FILE\", or the built-in one; \
+                         wcet_ns of a [[task]] goes before it.\n";
+
 fn allowed() -> String {
     let names: Vec<_> = GRAPHS.iter().map(|task| task.name).collect();
     format!("allowed: {}", names.join(", "))
@@ -102,7 +106,8 @@ fn list(profile: &CostProfile, json: bool) -> anyhow::Result<()> {
         vec![task.name.into(), segments.to_string(), bound_text(*longest), task.help.into()]
     });
     let table = output::table(&columns, rows);
-    output::print(&format!("{table}\nBounds under the cost profile: {}.\n", profile.name))
+    let told = format!("\nBounds under the cost profile: {}.\n{IN_A_CARD}", profile.name);
+    output::print(&(table + &told))
 }
 
 /// A bound for programs: null if there is none.

@@ -17,6 +17,7 @@ use super::section::{Section, Source, read, select};
 use crate::error::ConfigError;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
 use std::sync::Arc;
 use toml::de::DeTable;
 
@@ -65,6 +66,9 @@ pub struct OsKeys {
     pub overrun: Overrun,
     /// Nanoseconds that a decision and a switch may take on top of a bound, up to 1000000000.
     pub switch_ns: u64,
+    /// Cost profile that the tasks' bounds are made under, relative to the card file, as
+    /// `picnic wcet calibrate` writes one; without it, the built-in one.
+    pub cost_profile: Option<PathBuf>,
     /// A task with which the set cannot be scheduled: "refuse", or "override" and count it.
     pub admission: Admission,
     /// Packets that come in per second at most, all wires together; 0: not stated.
@@ -87,6 +91,7 @@ impl Default for OsKeys {
             host_bytes: 16 << 20,
             overrun: Overrun::Warn,
             switch_ns: 1_000,
+            cost_profile: None,
             admission: Admission::Refuse,
             line_rate_pps: 0,
             receive_room: 1_024,
@@ -130,6 +135,7 @@ const OS_KEYS: &[&str] = &[
     "host_bytes",
     "overrun",
     "switch_ns",
+    "cost_profile",
     "admission",
     "line_rate_pps",
     "receive_room",

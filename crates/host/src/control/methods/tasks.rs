@@ -211,6 +211,7 @@ mod tests {
             period_ns: None,
             priority: 0,
             wcet_ns: Some(u64::MAX),
+            bounds_from: "stated".into(),
             counters: Arc::default(),
         }
     }
