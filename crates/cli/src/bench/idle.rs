@@ -2,8 +2,8 @@
 //!
 //! The wire is a veth. A client sends a packet into the silence and, as soon as it has been
 //! handled, another, which finds everybody awake. The wait is from before the client's send to
-//! the moment that the borrowed core takes the packet up. The kernel's part of it (the send, the
-//! veth, the wake) is there without a card, too; so, in turns with it and after pauses alike:
+//! the moment that the borrowed core takes the packet up. What a wake takes is there without a
+//! card, too; so a bare one is measured in turns with it, after pauses alike:
 //!
 //! | figure | from | to |
 //! |---|---|---|
@@ -13,6 +13,8 @@
 //! | `veth_first`, `veth_next` | before a send | the other kernel's answer: nobody is woken |
 //! | `first_round_trip`, `next_round_trip` | before a send | the card's echo, two wakes more |
 //!
+//! After a pause the client itself is slow to send, as `veth_first` shows: it sends two packets by
+//! a plain veth before, which wake nobody, so that what it measures next is not its own waking.
 //! The client stays on a target core; so does the card's target routine. The time of the taking
 //! up is read at the wire, in a wrapper that is there in this benchmark only.
 
@@ -212,8 +214,8 @@ impl Waits {
     }
 }
 
-/// After each pause one of the three: a packet for the card and another, a bare wake, a packet
-/// over the plain veth and another.
+/// After each pause two packets over the plain veth, and then in turns a packet for the card and
+/// another, and a bare wake.
 fn after_pauses(
     args: &IdleArgs,
     hosts: &Hosts,
@@ -269,16 +271,17 @@ fn after_pauses(
         let mut waits = Waits::default();
         for _ in 0..pauses {
             std::thread::sleep(pause);
+            waits.veth_first.push(veth()?);
+            waits.veth_next.push(veth()?);
             let (first, next) = (card()?, card()?);
             waits.first.push(first.0);
             waits.round_trip_first.push(first.1);
             waits.next.push(next.0);
             waits.round_trip_next.push(next.1);
             std::thread::sleep(pause);
-            waits.bare.push(ringer.wake()?);
-            std::thread::sleep(pause);
             waits.veth_first.push(veth()?);
             waits.veth_next.push(veth()?);
+            waits.bare.push(ringer.wake()?);
         }
         Ok(waits)
     })?;
