@@ -7,7 +7,8 @@
 //! ```
 //!
 //! * *Fair*: lanes share a wire by bytes, whatever the sizes of their packets (Shreedhar and
-//!   Varghese 1995). A lane may send a quantum a turn.
+//!   Varghese 1995). A lane may send a quantum a turn. While no lane has to wait, packets are
+//!   offered to the wire as they come, up to a burst.
 //! * *Bounded*: of each tx queue, [`Limits`] say how much may wait for wires. It is asked before
 //!   a packet is taken from its tx ring ([`Backlog::admits`]), so what is beyond it waits with
 //!   the host, as with the kernel's byte queue limits.
@@ -202,11 +203,17 @@ impl Backlog {
         {
             return Err((packet, DropReason::WireFull));
         }
-        if lane.packets.is_empty() {
-            lane.deficit = 0;
-            wire.turns.push_back(index as u16);
+        if wire.turns.is_empty() && wire.ready.len() < BURST {
+            // Nothing waits for its turn, so neither need this.
+            wire.ready.push_back(packet);
+            wire.tags.push_back((index as u16, amount.bytes as u32));
+        } else {
+            if lane.packets.is_empty() {
+                lane.deficit = 0;
+                wire.turns.push_back(index as u16);
+            }
+            lane.packets.push_back(packet);
         }
-        lane.packets.push_back(packet);
         lane.waiting.add(amount);
         wire.waiting += 1;
         self.waiting += 1;
@@ -264,13 +271,13 @@ impl Backlog {
             let dropped = transmit(&mut wire.ready);
             let gone = before - wire.ready.len();
             taken += gone;
-            let own = wire.lanes.len() - 1;
-            for place in 0..gone {
-                if self.complete(index) == Some(own) {
-                    progress.advance(dropped >> place & 1 != 0);
-                }
+            self.complete(index, gone, dropped, progress);
+            let wire = &mut self.wires[index];
+            if gone == before {
+                wire.ready.clear();
+                wire.tags.clear();
             }
-            if gone < before || self.wires[index].waiting == 0 {
+            if gone < before || wire.waiting == 0 {
                 break;
             }
         }
@@ -278,23 +285,27 @@ impl Backlog {
         taken
     }
 
-    /// The oldest packet offered to a wire has left; its lane.
-    #[inline]
-    fn complete(&mut self, index: usize) -> Option<usize> {
-        let wire = &mut self.wires[index];
-        let (lane, bytes) = wire.tags.pop_front()?;
-        let amount = Amount { packets: 1, bytes: bytes.into() };
-        wire.lanes[usize::from(lane)].waiting.remove(amount);
-        wire.waiting -= 1;
-        self.waiting -= 1;
-        if let Some(queue) = self.queues.get_mut(usize::from(lane)) {
-            if !wire.stalled {
-                queue.discharge(amount);
+    /// The oldest `gone` packets offered to a wire have left.
+    fn complete(&mut self, index: usize, gone: usize, dropped: u64, progress: &mut WireProgress) {
+        let Backlog { wires, queues, .. } = self;
+        let wire = &mut wires[index];
+        let own = wire.lanes.len() - 1;
+        // Packets of a lane mostly stand together: an account is settled once for a run of them.
+        let (mut run_of, mut run) = (own, Amount::default());
+        for (place, (lane, bytes)) in wire.tags.drain(..gone).enumerate() {
+            let lane = usize::from(lane);
+            if lane != run_of {
+                settle(&mut wire.lanes[run_of], queues.get_mut(run_of), run, wire.stalled);
+                (run_of, run) = (lane, Amount::default());
             }
-            queue.counters.tx_completed.add(1);
-            queue.counters.tx_completed_bytes.add(amount.bytes);
+            run.add(Amount { packets: 1, bytes: bytes.into() });
+            if lane == own {
+                progress.advance(dropped >> place & 1 != 0);
+            }
         }
-        Some(lane.into())
+        settle(&mut wire.lanes[run_of], queues.get_mut(run_of), run, wire.stalled);
+        wire.waiting -= gone;
+        self.waiting -= gone;
     }
 
     /// Notices that a wire has stalled, or takes packets again.
@@ -325,9 +336,25 @@ impl Backlog {
         let wire = &mut self.wires[index];
         wire.make_ready();
         let packet = wire.ready.pop_front();
-        self.complete(index);
+        // Nobody asks any more what became of it.
+        self.complete(index, 1, 0, &mut WireProgress::default());
         packet
     }
+}
+
+/// What has left of a lane no longer waits; its tx queue has room for as much.
+#[inline]
+fn settle(lane: &mut Lane, queue: Option<&mut TxQueue>, amount: Amount, stalled: bool) {
+    if amount.packets == 0 {
+        return;
+    }
+    lane.waiting.remove(amount);
+    let Some(queue) = queue else { return };
+    if !stalled {
+        queue.discharge(amount);
+    }
+    queue.counters.tx_completed.add(amount.packets as u64);
+    queue.counters.tx_completed_bytes.add(amount.bytes);
 }
 
 impl TxQueue {
@@ -372,8 +399,9 @@ impl WireLanes {
             self.turns.pop_front();
             self.served = false;
             if lane.packets.is_empty() {
-                // An idle lane saves nothing up.
+                // An idle lane saves nothing up, and starts again where its memory is warm.
                 lane.deficit = 0;
+                lane.packets.clear();
             } else {
                 self.turns.push_back(index);
             }

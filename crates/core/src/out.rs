@@ -287,7 +287,10 @@ impl Doors {
     /// Has a packet wait for a wire.
     #[inline]
     pub fn transmit(&mut self, mut packet: Descriptor, wire: u8) {
-        packet.wire = wire;
+        // Mostly it is so already, and a store here would be waited for by the wider load below.
+        if packet.wire != wire {
+            packet.wire = wire;
+        }
         match self.backlog.push(packet, wire) {
             Ok(()) => self.ended += 1,
             Err((packet, reason)) => self.drop(packet, reason, Stage::WireTx),

@@ -221,6 +221,8 @@ proptest! {
         let mut bench = Bench::new(1, limits);
         let (mut number, mut waiting, mut bytes) = (0, [0; QUEUES + 1], [0_u64; QUEUES + 1]);
         let longest = *lengths.iter().max().unwrap() as u64;
+        // What is offered to the wire before any lane has to wait goes as it comes.
+        let mut offered = 64;
         for count in takes {
             for queue in 0..=QUEUES {
                 while waiting[queue] < 100 {
@@ -233,6 +235,10 @@ proptest! {
             // No more than a lane has besides what is ready already.
             for (queue, _, length) in bench.serve(0, Time::ZERO, count.min(30)) {
                 waiting[queue] -= 1;
+                if offered != 0 {
+                    offered -= 1;
+                    continue;
+                }
                 bytes[queue] += u64::from(length);
                 let (least, most) = (bytes.iter().min().unwrap(), bytes.iter().max().unwrap());
                 let bound = u64::from(QUANTUM_BYTES) + 2 * longest;
