@@ -13,7 +13,6 @@ use crate::card::Setting;
 use crate::workload::hosts::SERVER;
 use crate::workload::web::{Load, Server, TOOLS};
 use clap::Args;
-use picnic_host::topology::cores;
 use serde_json::{Value, json};
 
 /// Bytes of the file that is asked for.
@@ -44,7 +43,7 @@ struct Samples {
 
 pub(super) fn run(args: &ModerationArgs) -> anyhow::Result<Value> {
     let joined = Joined::build(&args.traffic, &TOOLS)?;
-    let cores = cores().len();
+    let cores = joined.programs_cores();
     let _server = Server::start(&joined.hosts, cores.max(2), FILE_BYTES)?;
     let connections = args.connections as usize;
     let load = Load { connections, threads: cores, seconds: args.traffic.seconds };
@@ -85,6 +84,7 @@ pub(super) fn run(args: &ModerationArgs) -> anyhow::Result<Value> {
         "rx_frames": args.rx_frames,
         "connections": args.connections,
         "errors": errors,
+        "programs_cores": joined.programs_cores(),
         "rounds": args.traffic.rounds,
         "seconds": args.traffic.seconds,
         "moderation": table,

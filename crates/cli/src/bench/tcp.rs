@@ -71,6 +71,7 @@ pub(super) fn run(args: &TcpArgs) -> anyhow::Result<Value> {
     fields.insert("card_retransmits".into(), json!(card_again));
     fields.insert("card_dropped".into(), json!(dropped));
     fields.insert("streams".into(), json!(args.streams));
+    fields.insert("programs_cores".into(), json!(joined.programs_cores()));
     fields.insert("rounds".into(), json!(args.traffic.rounds));
     fields.insert("seconds".into(), json!(args.traffic.seconds));
     Ok(Value::Object(fields))

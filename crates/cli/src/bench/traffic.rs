@@ -1,15 +1,19 @@
 //! Real traffic with and without a card, in turns: what such benchmarks share.
 //!
 //! The plain veth joins the same namespaces and uses all cores of the machine. The card runs
-//! only in its own turns, and its borrowed core is one of these cores.
+//! only in its own turns, and its borrowed core is one of these cores; so a ratio holds what the
+//! core that is borrowed would have done. With `--apart` the programs keep off that core both
+//! ways, as they do while a card's isolation is applied: a ratio holds what the card adds.
 
 use super::median;
-use crate::card::{ChangeArgs, Setting};
+use crate::card::{Card, ChangeArgs, Setting};
 use crate::workload::hosts::{Hosts, PLAIN_SERVER, Place, SERVER};
 use crate::workload::program::{self, Tool};
 use clap::Args;
+use picnic_host::error::HostError;
 use picnic_host::report::{QueueReport, Report};
 use picnic_host::run;
+use picnic_host::topology::{Placement, available, cores, place};
 use serde_json::{Map, Value, json};
 
 /// The card, which is also an example. Its namespaces get other names here.
@@ -27,6 +31,9 @@ pub(super) struct TrafficArgs {
     /// Bytes of a packet on the wire without its Ethernet header
     #[arg(long, default_value_t = 1500, value_parser = clap::value_parser!(u32).range(1280..=9000))]
     mtu: u32,
+    /// Keep the programs off the borrowed core, both ways
+    #[arg(long)]
+    apart: bool,
     #[command(flatten)]
     changes: ChangeArgs,
 }
@@ -65,7 +72,21 @@ impl<'a> Joined<'a> {
         program::need(&[&program::BASIC[..], tools].concat())?;
         let hosts = Hosts::build(args.mtu)?;
         hosts.join_plainly(args.mtu)?;
-        Ok(Joined { args, hosts })
+        let mut joined = Joined { args, hosts };
+        if args.apart {
+            let card = joined.card(Vec::new())?;
+            let cores = apart(&place(&card.file, &available()).map_err(HostError::from)?);
+            joined.hosts.keep_programs_on(cores);
+        }
+        Ok(joined)
+    }
+
+    /// How many cores the programs have.
+    pub(super) fn programs_cores(&self) -> usize {
+        match self.hosts.programs_cores().len() {
+            0 => cores().len(),
+            count => count,
+        }
     }
 
     /// Runs `body` while this way is open; with what the card says of its run.
@@ -95,6 +116,15 @@ impl<'a> Joined<'a> {
         changed: Vec<Setting>,
         body: impl FnOnce() -> anyhow::Result<T>,
     ) -> anyhow::Result<(T, Report)> {
+        let card = self.card(changed)?;
+        let running = run::start(&card.file).map_err(|error| card.explain_host(error))?;
+        let result = body();
+        let report = running.stop()?;
+        anyhow::ensure!(report.ledger.balanced(), "the ledger does not balance: a bug");
+        Ok((result?, report))
+    }
+
+    fn card(&self, changed: Vec<Setting>) -> anyhow::Result<Card> {
         let mtu = self.args.mtu;
         let mut settings = vec![
             Setting::word("wire[0].namespace", &self.hosts.netns(Place::Card)),
@@ -102,17 +132,19 @@ impl<'a> Joined<'a> {
             // The client's kernel remembers it from one turn to the next.
             Setting::word("host.mac", "02:00:00:00:88:01"),
             Setting::number("host.mtu", mtu),
-            // A frame's header, and one VLAN tag.
-            Setting::number("pool.buffer_size", (mtu + 18).max(2048)),
         ];
         settings.extend(changed);
-        let card = self.args.changes.load(CARD, None, settings)?;
-        let running = run::start(&card.file).map_err(|error| card.explain_host(error))?;
-        let result = body();
-        let report = running.stop()?;
-        anyhow::ensure!(report.ledger.balanced(), "the ledger does not balance: a bug");
-        Ok((result?, report))
+        Ok(self.args.changes.load(CARD, None, settings)?)
     }
+}
+
+/// The cores that isolation would leave to the programs.
+fn apart(placement: &Placement) -> Vec<usize> {
+    let taken = |core: &usize| {
+        *core == placement.borrowed_core
+            || placement.left_out.iter().any(|left_out| left_out.core == *core)
+    };
+    cores().into_iter().filter(|core| !taken(core)).collect()
 }
 
 /// Packets delivered per interrupt taken, over all queues.

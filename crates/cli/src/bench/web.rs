@@ -6,7 +6,6 @@ use super::median;
 use super::traffic::{Joined, Pairs, TrafficArgs, Way, packets_per_interrupt};
 use crate::workload::web::{Load, Server, TOOLS, WebFigures};
 use clap::Args;
-use picnic_host::topology::cores;
 use serde_json::{Map, Value, json};
 use std::time::Duration;
 
@@ -24,7 +23,7 @@ pub(super) struct WebArgs {
 
 pub(super) fn run(args: &WebArgs) -> anyhow::Result<Value> {
     let joined = Joined::build(&args.traffic, &TOOLS)?;
-    let cores = cores().len();
+    let cores = joined.programs_cores();
     let _server = Server::start(&joined.hosts, cores.max(2), args.bytes as usize)?;
     let load = Load {
         connections: args.connections as usize,
@@ -60,6 +59,7 @@ pub(super) fn run(args: &WebArgs) -> anyhow::Result<Value> {
     fields.insert("card_dropped".into(), json!(dropped));
     fields.insert("connections".into(), json!(args.connections));
     fields.insert("file_bytes".into(), json!(args.bytes));
+    fields.insert("programs_cores".into(), json!(joined.programs_cores()));
     fields.insert("rounds".into(), json!(args.traffic.rounds));
     fields.insert("seconds".into(), json!(args.traffic.seconds));
     Ok(Value::Object(fields))

@@ -51,6 +51,8 @@ pub(crate) enum Place {
 pub(crate) struct Hosts {
     name: String,
     folder: PathBuf,
+    /// The cores that programs stay on; none says all.
+    cores: Vec<usize>,
 }
 
 impl Hosts {
@@ -67,7 +69,7 @@ impl Hosts {
         let name = owner::name();
         let folder = std::env::temp_dir().join(&name);
         // From here on it is removed, whatever happens.
-        let hosts = Hosts { name, folder };
+        let hosts = Hosts { name, folder, cores: Vec::new() };
         std::fs::create_dir(&hosts.folder)
             .with_context(|| format!("cannot make {}", hosts.folder.display()))?;
         for place in [Place::Client, Place::Card, Place::Server] {
@@ -128,6 +130,16 @@ impl Hosts {
             Place::Server => "server",
         };
         format!("{}-{end}", self.name)
+    }
+
+    /// Keeps the programs that are started from now on to these cores.
+    pub(crate) fn keep_programs_on(&mut self, cores: Vec<usize>) {
+        self.cores = cores;
+    }
+
+    /// The cores that programs stay on; none says all.
+    pub(crate) fn programs_cores(&self) -> &[usize] {
+        &self.cores
     }
 
     /// A folder for files, which everybody may read.

@@ -23,8 +23,12 @@ const LOOK: Duration = Duration::from_millis(10);
 pub(crate) type Tool = (&'static str, &'static str);
 
 /// What making namespaces and running programs in them needs.
-pub(crate) const BASIC: [Tool; 3] =
-    [("ip", "iproute2"), ("setpriv", "util-linux"), ("unshare", "util-linux")];
+pub(crate) const BASIC: [Tool; 4] = [
+    ("ip", "iproute2"),
+    ("setpriv", "util-linux"),
+    ("unshare", "util-linux"),
+    ("taskset", "util-linux"),
+];
 
 /// Says which of these programs are absent, and the command that mends it.
 ///
@@ -99,8 +103,11 @@ impl Program {
         let file = |path: &PathBuf| {
             File::create(path).with_context(|| format!("cannot make {}", path.display()))
         };
+        let cores: Vec<String> = hosts.programs_cores().iter().map(usize::to_string).collect();
+        let pinned = ["taskset".into(), "--cpu-list".into(), cores.join(",")];
         let child = Command::new("ip")
             .args(["netns", "exec", &hosts.netns(place), "setpriv", "--pdeathsig", "KILL"])
+            .args(pinned.iter().filter(|_| !cores.is_empty()))
             .args(["unshare", "--pid", "--fork", "--kill-child=KILL"])
             .args(words)
             .stdin(Stdio::null())
