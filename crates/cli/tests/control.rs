@@ -96,14 +96,14 @@ fn a_card_is_asked_changed_and_stopped() {
     refused(&card.ctl(&["rss", "key", "12"]), 2, "key: hash key has 1 bytes");
 
     let text = card.good(&["moderation", "adaptive", "--rx-usecs", "50"]);
-    let wanted =
-        "moderation adaptive, after 50 µs at most, was static, after 20 µs or 64 packets\n";
+    let wanted = "moderation adaptive, after 50 µs at most, tx after 50 µs, \
+         was static, after 20 µs or 64 packets, tx after 50 µs\n";
     assert_eq!(text, wanted);
     assert_eq!(card.json(&["moderation"])["mode"], "adaptive");
     refused(&card.ctl(&["moderation", "static"]), 2, "rx_usecs: is missing");
-    let text = card.good(&["moderation", "--poll-usecs", "30"]);
+    let text = card.good(&["moderation", "--poll-usecs", "30", "--tx-usecs", "0"]);
     let wanted = "moderation adaptive, after 50 µs at most, polling on for 30 µs, \
-                  was adaptive, after 50 µs at most\n";
+                  was adaptive, after 50 µs at most, tx after 50 µs\n";
     assert_eq!(text, wanted);
     assert_eq!(card.json(&["moderation"])["poll_usecs"], 30);
     card.good(&["moderation", "none", "--poll-usecs", "0"]);

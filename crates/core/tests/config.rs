@@ -119,7 +119,7 @@ fn unknown_names_are_told_with_those_there_are() {
     assert_eq!(
         told("[interrupt]\n\nrx_usec = 1"),
         "3: interrupt.rx_usec: unknown field `rx_usec`, expected one of \
-         `rx_usecs`, `rx_frames`, `adaptive`, `poll_usecs`"
+         `rx_usecs`, `rx_frames`, `adaptive`, `poll_usecs`, `tx_usecs`"
     );
     assert_eq!(
         told("[card]\nengine = \"kernal\""),
@@ -229,6 +229,10 @@ fn values_out_of_range_are_told_with_the_range() {
         (
             "[interrupt]\npoll_usecs = 1000001",
             "2: interrupt.poll_usecs: found 1000001, allowed is 0 to 1000000",
+        ),
+        (
+            "[interrupt]\ntx_usecs = 1000001",
+            "2: interrupt.tx_usecs: found 1000001, allowed is 0 to 1000000",
         ),
     ] {
         assert_eq!(told(text), expected);

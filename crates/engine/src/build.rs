@@ -6,7 +6,7 @@ use crate::chain::{Chain, Link};
 use crate::poll::{self, Card, Phase};
 use crate::rx::Wire;
 use crate::swap::{self, Controller, Direction};
-use crate::target::{QueueState, TargetQueue};
+use crate::target::{Pacing, QueueState, TargetQueue};
 use crate::tx::{TxRing, TxRings};
 use crate::view::{Functions, QueueView, View, WireView};
 use picnic_core::attachment::{HostAttachment, HostQueue};
@@ -27,7 +27,7 @@ use picnic_core::resident::Resident;
 use picnic_core::ring::gate::Gate;
 use picnic_core::ring::moderation::Moderation;
 use picnic_core::ring::spsc;
-use picnic_core::stats::{Counter, SteerCounters, TargetCounters, WireCounters};
+use picnic_core::stats::{SteerCounters, TargetCounters, WireCounters};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -309,8 +309,7 @@ pub fn assemble(
         wanted => 1 << wanted.min(most).max(1).ilog2(),
     };
     let mut fill_rings = Vec::new();
-    let poll_ns = Arc::new(Counter::default());
-    poll_ns.set(u64::from(file.interrupt.poll_usecs) * 1000);
+    let pacing = Arc::new(Pacing::new(&file.interrupt));
     for (index, (doorbell, returns)) in doorbells.iter().zip(returns).enumerate() {
         let index = index as u16;
         let section = &file.host.attachment;
@@ -356,7 +355,7 @@ pub fn assemble(
             ledger: ledger.clone(),
             card_gate: card_gate.clone(),
             card_doorbell: card_doorbell.clone(),
-            poll_ns: poll_ns.clone(),
+            pacing: pacing.clone(),
             state: QueueState::default(),
         });
     }
@@ -408,7 +407,7 @@ pub fn assemble(
         doors,
         mailbox,
         gate: card_gate,
-        poll_ns,
+        pacing,
         burst_limit: file.card.burst,
         burst: Burst::new(),
         turn: 0,

@@ -9,6 +9,7 @@
 use crate::chain::Chain;
 use crate::rx::{self, Wire};
 use crate::swap::Mailbox;
+use crate::target::Pacing;
 use crate::tx::{self, TxRings};
 use picnic_core::fill::FillSender;
 use picnic_core::ledger::{DropReason, Stage};
@@ -16,7 +17,6 @@ use picnic_core::out::Doors;
 use picnic_core::packet::burst::Burst;
 use picnic_core::resident::{self, Attention, Segment, Turn};
 use picnic_core::ring::gate::Gate;
-use picnic_core::stats::Counter;
 use picnic_core::time::Time;
 use std::any::Any;
 use std::sync::Arc;
@@ -95,7 +95,7 @@ pub struct Card {
     /// Armed while the borrowed core sleeps, so that targets with packets to send wake it.
     pub(crate) gate: Arc<Gate>,
     /// How long targets poll on without packets, in nanoseconds.
-    pub(crate) poll_ns: Arc<Counter>,
+    pub(crate) pacing: Arc<Pacing>,
     pub(crate) burst_limit: usize,
     pub(crate) burst: Burst,
     /// The wire to ask first, so that none is favoured when buffers are short.
@@ -238,7 +238,7 @@ impl Card {
         while let Some(command) = self.mailbox.next() {
             let resident = self.resident.as_mut();
             let (rx, tx, doors) = (&mut self.rx, &mut self.tx, &mut self.doors);
-            let answer = command.apply(now, rx, tx, doors, resident, &self.poll_ns);
+            let answer = command.apply(now, rx, tx, doors, resident, &self.pacing);
             self.mailbox.answer(answer);
         }
         // A chain that was replaced has let go of what it held.

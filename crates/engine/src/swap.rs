@@ -8,6 +8,7 @@
 
 use crate::chain::{Chain, Link};
 use crate::poll::Resident;
+use crate::target::Pacing;
 use crate::view::{FunctionView, Functions};
 use picnic_core::doorbell::Doorbell;
 use picnic_core::ledger::Stage;
@@ -15,7 +16,6 @@ use picnic_core::out::Doors;
 use picnic_core::ring::gate::Gate;
 use picnic_core::ring::moderation::ModerationMode;
 use picnic_core::ring::spsc::{self, Consumer, Producer};
-use picnic_core::stats::Counter;
 use picnic_core::time::Time;
 use std::any::Any;
 use std::collections::VecDeque;
@@ -58,6 +58,9 @@ pub enum Command {
     /// in nanoseconds: `interrupt.poll_usecs`. One that waits already learns of it when it is
     /// next interrupted.
     Poll(u64),
+    /// Have packets of hosts wait for others up to this long, in nanoseconds:
+    /// `interrupt.tx_usecs`.
+    TxPause(u64),
 }
 
 /// What became of a command: done or not, and what it replaced.
@@ -76,7 +79,7 @@ impl Command {
         tx: &mut Chain,
         doors: &mut Doors,
         resident: Option<&mut Resident>,
-        poll_ns: &Counter,
+        pacing: &Pacing,
     ) -> Answer {
         let chain = |direction| match direction {
             Direction::Rx => rx,
@@ -108,9 +111,14 @@ impl Command {
                 Answer { done, replaced: Command::Resident(message) }
             }
             Command::Poll(ns) => {
-                let old = poll_ns.get();
-                poll_ns.set(ns);
+                let old = pacing.poll_ns.get();
+                pacing.poll_ns.set(ns);
                 Answer { done: true, replaced: Command::Poll(old) }
+            }
+            Command::TxPause(ns) => {
+                let old = pacing.tx_ns.get();
+                pacing.tx_ns.set(ns);
+                Answer { done: true, replaced: Command::TxPause(old) }
             }
         }
     }

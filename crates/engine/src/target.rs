@@ -11,6 +11,7 @@
 
 use hdrhistogram::Histogram;
 use picnic_core::attachment::{HostQueue, QueueOut};
+use picnic_core::config::InterruptSection;
 use picnic_core::doorbell::Doorbell;
 use picnic_core::fill::FillReceiver;
 use picnic_core::guard::Screen;
@@ -60,9 +61,26 @@ pub struct TargetQueue {
     /// Wakes the borrowed core when there is something to transmit.
     pub(crate) card_gate: Arc<Gate>,
     pub(crate) card_doorbell: Arc<dyn Doorbell>,
-    /// How long it polls on without packets, in nanoseconds; the borrowed core may change it.
-    pub(crate) poll_ns: Arc<Counter>,
+    pub(crate) pacing: Arc<Pacing>,
     pub(crate) state: QueueState,
+}
+
+/// When target routines rest and look again, in nanoseconds; the borrowed core may change it.
+#[derive(Debug)]
+pub(crate) struct Pacing {
+    /// How long they poll on without packets: `interrupt.poll_usecs`.
+    pub(crate) poll_ns: Counter,
+    /// How long hosts' packets may wait for others: `interrupt.tx_usecs`.
+    pub(crate) tx_ns: Counter,
+}
+
+impl Pacing {
+    pub(crate) fn new(section: &InterruptSection) -> Self {
+        let pacing = Pacing { poll_ns: Counter::default(), tx_ns: Counter::default() };
+        pacing.poll_ns.set(u64::from(section.poll_usecs) * 1000);
+        pacing.tx_ns.set(u64::from(section.tx_usecs) * 1000);
+        pacing
+    }
 }
 
 /// What the routine itself keeps of a queue.
@@ -70,6 +88,8 @@ pub(crate) struct QueueState {
     polling: bool,
     /// The host had to wait for a buffer or for room on the tx ring.
     starved: bool,
+    /// The host has sent something since the core was last about to sleep.
+    sent: bool,
     last_packet: Time,
     sample_in: u32,
     latency: Histogram<u64>,
@@ -87,6 +107,7 @@ impl Default for QueueState {
         QueueState {
             polling: true,
             starved: false,
+            sent: false,
             last_packet: Time::ZERO,
             sample_in: 0,
             latency: latency_histogram(),
@@ -140,7 +161,7 @@ impl TargetQueue {
         burst.fill_from(&mut self.ring);
         if burst.is_empty() {
             self.counters.empty_polls.add(1);
-            if now.since(self.state.last_packet) >= self.poll_ns.get() {
+            if now.since(self.state.last_packet) >= self.pacing.poll_ns.get() {
                 self.rest();
             }
             return Polled::default();
@@ -178,6 +199,7 @@ impl TargetQueue {
             .with_fill(fill);
         let packets = self.host.transmit(now, &mut out);
         self.state.starved = out.is_starved();
+        self.state.sent |= packets != 0;
         drop(out);
         self.wake_card(submitted);
         packets
@@ -276,6 +298,22 @@ impl Target {
     /// these, so look again soon.
     pub fn is_starved(&self) -> bool {
         self.queues.iter().any(|queue| queue.state.starved)
+    }
+
+    /// For when the core is about to sleep: how many nanoseconds it is to sleep without watching
+    /// its hosts, because some have sent since it last slept and what they send next may wait
+    /// for more of it. `None`: what they send next is to wake it.
+    ///
+    /// It is a NIC's own moderation of interrupts, on the way out: a wake for each packet would
+    /// cost more than the packet, and take the core from the programs that send.
+    pub fn tx_pause_ns(&mut self) -> Option<u64> {
+        let mut pause = None;
+        for queue in &mut self.queues {
+            if std::mem::take(&mut queue.state.sent) {
+                pause = Some(queue.pacing.tx_ns.get());
+            }
+        }
+        pause.filter(|&ns| ns != 0 && !self.is_starved())
     }
 
     /// The descriptors that become readable when a host has something to send.

@@ -7,6 +7,7 @@ use common::{Bench, Wire, by_first_byte, frame, lock, number};
 use picnic_core::function::{Function, PacketMut, Verdict, per_packet};
 use picnic_core::ledger::DropReason;
 use picnic_core::time::Time;
+use picnic_engine::swap::Command;
 use picnic_engine::tx::QUANTUM_BYTES;
 use proptest::prelude::*;
 use std::sync::{Arc, Mutex};
@@ -411,4 +412,36 @@ fn what_a_wire_keeps_is_in_flight_until_it_has_left() {
     assert_eq!(ledger.transmitted + ledger.dropped, 100, "{ledger:?}");
     assert_eq!(ledger.drops.get("stopped").copied().unwrap_or(0), ledger.dropped);
     assert!(ledger.dropped > 0, "{ledger:?}");
+}
+
+#[test]
+fn a_host_that_sends_is_looked_at_by_the_clock_until_it_has_no_more() {
+    let text = "[host]\nattachment = \"sends\"\nqueues = 1\n[interrupt]\ntx_usecs = 30";
+    let mut bench = Bench::new(text, 1, vec![], vec![]);
+    bench.turn();
+    bench.look();
+    assert_eq!(bench.targets[0].tx_pause_ns(), None, "the first one wakes it");
+    bench.host().sends = 3;
+    bench.look();
+    bench.look();
+    assert_eq!(bench.targets[0].tx_pause_ns(), Some(30_000), "it may send more");
+    bench.look();
+    assert_eq!(bench.targets[0].tx_pause_ns(), None, "it did not");
+
+    // Out of buffers: the card hands out more soon, which nothing announces.
+    bench.host().sends = 1000;
+    bench.look();
+    assert!(bench.targets[0].is_starved());
+    assert_eq!(bench.targets[0].tx_pause_ns(), None);
+    bench.settle();
+
+    assert!(bench.controller.send(Command::TxPause(0)).is_ok());
+    bench.turn();
+    assert!(matches!(bench.controller.answer().unwrap().replaced, Command::TxPause(30_000)));
+    bench.host().sends = 1;
+    bench.look();
+    bench.look();
+    assert_eq!(bench.targets[0].tx_pause_ns(), None, "each wakes it");
+    bench.settle();
+    bench.end();
 }

@@ -81,7 +81,17 @@ impl CardDoorbell {
     ) {
         let mut sources = vec![PollFd::new(&self.event, PollFlags::IN)];
         sources.extend(readiness.map(|source| PollFd::from_borrowed_fd(source, PollFlags::IN)));
-        let _ = poll(&mut sources, Some(&timespec(timeout)));
+        self.sleep(&mut sources, timeout);
+    }
+
+    /// Sleeps until it is rung, or for `timeout`.
+    pub fn wait_rung(&self, timeout: Duration) {
+        self.sleep(&mut [PollFd::new(&self.event, PollFlags::IN)], timeout);
+    }
+
+    /// Sleeps on these, the first of which is the doorbell's own.
+    fn sleep(&self, sources: &mut [PollFd<'_>], timeout: Duration) {
+        let _ = poll(sources, Some(&timespec(timeout)));
         if !sources[0].revents().is_empty() {
             let mut count = [0; 8];
             let _ = rustix::io::read(&self.event, &mut count);
@@ -118,6 +128,14 @@ impl TargetDoorbell {
             true => TargetDoorbell::Event(CardDoorbell::new()?),
             false => TargetDoorbell::Futex(FutexDoorbell::default()),
         })
+    }
+
+    /// Sleeps until it is rung, or for `timeout`.
+    pub fn wait_rung(&self, timeout: Duration) {
+        match self {
+            TargetDoorbell::Futex(bell) => bell.wait(timeout),
+            TargetDoorbell::Event(bell) => bell.wait_rung(timeout),
+        }
     }
 
     /// Sleeps until it is rung or `target`'s host has something to send, or for `timeout`.

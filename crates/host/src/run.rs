@@ -362,7 +362,10 @@ fn run_target(
             break;
         } else if target.is_resting() {
             preemption.rests();
-            doorbell.wait(&target, TARGET_SLEEP);
+            match target.tx_pause_ns() {
+                Some(ns) => doorbell.wait_rung(Duration::from_nanos(ns)),
+                None => doorbell.wait(&target, TARGET_SLEEP),
+            }
             times.wakeups.add(1);
             times.asleep_ns.add(clock.now().since(now));
         } else {

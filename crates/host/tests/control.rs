@@ -134,7 +134,7 @@ fn a_polling_time_takes_the_interrupts_away_and_gives_them_back() {
     client.good("moderation.set", json!({ "mode": "none", "poll_usecs": 0 }));
     until(&mut client, &interrupted);
     let info = client.good("card.info", json!({}));
-    assert_eq!(info["moderation"], json!({ "mode": "none", "poll_usecs": 0 }));
+    assert_eq!(info["moderation"], json!({ "mode": "none", "poll_usecs": 0, "tx_usecs": 50 }));
     card.stop();
 }
 
@@ -245,7 +245,7 @@ fn a_thousand_commands_in_any_order_while_packets_flow() {
                 json!({ "mode": "static", "rx_usecs": draw(200), "rx_frames": draw(99) }),
             ),
             7 => ("moderation.set", json!({ "mode": "adaptive", "rx_usecs": draw(200) })),
-            8 => ("moderation.set", json!({ "mode": "none", "poll_usecs": draw(200) })),
+            8 => ("moderation.set", json!({ "poll_usecs": draw(200), "tx_usecs": draw(200) })),
             9 => (
                 "chain.swap",
                 json!({ "chain": "tx", "functions": functions_tx(draw(2) as usize) }),

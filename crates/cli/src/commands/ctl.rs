@@ -159,6 +159,9 @@ struct ModerationArgs {
     /// Microseconds that targets poll on without packets before they wait for an interrupt
     #[arg(long)]
     poll_usecs: Option<u32>,
+    /// Microseconds that packets of the host may wait for others while it keeps sending
+    #[arg(long)]
+    tx_usecs: Option<u32>,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -263,6 +266,7 @@ fn moderation_call(args: &ModerationArgs) -> (&'static str, Value) {
         ("rx_usecs", args.rx_usecs),
         ("rx_frames", args.rx_frames),
         ("poll_usecs", args.poll_usecs),
+        ("tx_usecs", args.tx_usecs),
     ] {
         if let Some(value) = value {
             params.insert(name.into(), value.into());
@@ -431,10 +435,16 @@ fn moderation(value: &Value) -> String {
         Some("adaptive") => format!("adaptive, after {usecs} µs at most"),
         other => other.unwrap_or("unknown").into(),
     };
+    let mut text = mode;
     match number(&value["poll_usecs"]) {
-        0 => mode,
-        usecs => format!("{mode}, polling on for {usecs} µs"),
+        0 => {}
+        usecs => text += &format!(", polling on for {usecs} µs"),
     }
+    match number(&value["tx_usecs"]) {
+        0 => {}
+        usecs => text += &format!(", tx after {usecs} µs"),
+    }
+    text
 }
 
 fn rss(rss: &Value) -> String {

@@ -156,11 +156,21 @@ pub struct InterruptSection {
     pub adaptive: bool,
     /// Microseconds a target polls on without packets before it waits for an interrupt.
     pub poll_usecs: u32,
+    /// Microseconds packets of the host may wait for others while it keeps sending, up to
+    /// 1000000: the first wakes its target core, the next ones are looked for after this time. 0:
+    /// each wakes it. For hosts that send by themselves (tap).
+    pub tx_usecs: u32,
 }
 
 impl Default for InterruptSection {
     fn default() -> Self {
-        InterruptSection { rx_usecs: 20, rx_frames: 64, adaptive: false, poll_usecs: 0 }
+        InterruptSection {
+            rx_usecs: 20,
+            rx_frames: 64,
+            adaptive: false,
+            poll_usecs: 0,
+            tx_usecs: 50,
+        }
     }
 }
 

@@ -212,6 +212,7 @@ impl CardFile {
         range("host.tx_bytes_in_flight", self.host.tx_bytes_in_flight as usize, 1514, 1 << 30)?;
         range("interrupt.rx_usecs", self.interrupt.rx_usecs as usize, 0, 1_000_000)?;
         range("interrupt.poll_usecs", self.interrupt.poll_usecs as usize, 0, 1_000_000)?;
+        range("interrupt.tx_usecs", self.interrupt.tx_usecs as usize, 0, 1_000_000)?;
         if let Some(os) = &self.os {
             range("os.tasks", os.keys.tasks, 1, 1_024)?;
             range("os.arena_bytes", os.keys.arena_bytes, 4_096, 1 << 30)?;

@@ -59,6 +59,7 @@ macro_rules! nothing {
 nothing!(NullWire, Box<dyn WirePort>, "generator", NullWire);
 nothing!(NullFunction, Box<dyn Function>, "slot", NullFunction);
 nothing!(NullHost, Box<dyn HostAttachment>, "app", NullHost);
+nothing!(SendingHost, Box<dyn HostAttachment>, "sends", SendingHost);
 
 impl WirePort for NullWire {
     fn receive(&mut self, _: Time, _: &mut Receiver<'_>) {}
@@ -81,9 +82,19 @@ impl HostAttachment for NullHost {
     }
 }
 
+impl HostAttachment for SendingHost {
+    fn open_queue(&mut self, _: u16) -> Result<Box<dyn HostQueue>, ConfigError> {
+        Ok(Box::new(NullHost))
+    }
+    fn wants_buffers(&self) -> usize {
+        64
+    }
+}
+
 static WIRES: &[Entry<Box<dyn WirePort>>] = &[Entry::of::<NullWire>()];
 static FUNCTIONS: &[Entry<Box<dyn Function>>] = &[Entry::of::<NullFunction>()];
-static ATTACHMENTS: &[Entry<Box<dyn HostAttachment>>] = &[Entry::of::<NullHost>()];
+static ATTACHMENTS: &[Entry<Box<dyn HostAttachment>>] =
+    &[Entry::of::<NullHost>(), Entry::of::<SendingHost>()];
 
 fn no_fault(
     port: Box<dyn WirePort>,
@@ -197,6 +208,8 @@ pub struct HostState {
     pub echo: bool,
     pub refuse: bool,
     pub work_ns: u64,
+    /// Packets that a host sends by itself, if its attachment is "sends".
+    pub sends: usize,
     /// Queue and bytes of every packet, in order.
     pub seen: Vec<(u16, Vec<u8>)>,
 }
@@ -219,6 +232,17 @@ impl HostQueue for ScriptHost {
             }
         }
         work_ns
+    }
+
+    fn transmit(&mut self, _now: Time, out: &mut QueueOut<'_>) -> usize {
+        let sends = std::mem::take(&mut lock(&self.1).sends);
+        let mut sent = 0;
+        while sent < sends {
+            let Some(packet) = out.buffer() else { break };
+            out.submit(packet);
+            sent += 1;
+        }
+        sent
     }
 }
 
@@ -380,6 +404,7 @@ impl Bench {
         self.card.stop_receiving(self.now);
         self.balanced();
         for target in &mut self.targets {
+            target.stop_transmitting();
             for _ in 0..10_000 {
                 if target.poll(self.now).packets == 0 && target.is_empty() {
                     break;

@@ -47,6 +47,7 @@ pub struct Methods {
     about: About,
     moderation: ModerationMode,
     poll_usecs: u32,
+    tx_usecs: u32,
     instrument: (Box<dyn Instrument + Send>, Captures),
     filters: Filters,
     /// None if the card has no NIC OS.
@@ -96,6 +97,7 @@ impl Methods {
             about,
             moderation: file.interrupt.moderation(),
             poll_usecs: file.interrupt.poll_usecs,
+            tx_usecs: file.interrupt.tx_usecs,
             instrument,
             filters,
             tasks,
@@ -184,7 +186,7 @@ impl Methods {
     }
 
     fn moderation(&self) -> ModerationParams {
-        ModerationParams::of(self.moderation, self.poll_usecs)
+        ModerationParams::of(self.moderation, self.poll_usecs, self.tx_usecs)
     }
 
     fn moderate(&mut self, set: ModerationSet) -> Result<Value, RpcError> {
@@ -192,6 +194,10 @@ impl Methods {
         if let Some(usecs) = set.poll_usecs {
             self.command(Command::Poll(u64::from(usecs) * 1000))?;
             self.poll_usecs = usecs;
+        }
+        if let Some(usecs) = set.tx_usecs {
+            self.command(Command::TxPause(u64::from(usecs) * 1000))?;
+            self.tx_usecs = usecs;
         }
         if let Some(mode) = set.mode {
             self.command(Command::Moderate(mode))?;

@@ -231,13 +231,15 @@ pub struct CaptureNumber {
     pub capture: u32,
 }
 
-/// What `moderation.set` changes: the one, the other or both.
+/// What `moderation.set` changes: one of these, or several.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ModerationSet {
     /// When target cores are interrupted.
     pub mode: Option<ModerationMode>,
     /// Microseconds that targets poll on without packets before they wait for an interrupt.
     pub poll_usecs: Option<u32>,
+    /// Microseconds that packets of the host may wait for others.
+    pub tx_usecs: Option<u32>,
 }
 
 /// How moderation is written.
@@ -256,6 +258,9 @@ pub struct ModerationParams {
     /// Microseconds that targets poll on; as it is if left out of a change.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub poll_usecs: Option<u32>,
+    /// Microseconds that packets of the host may wait; as it is if left out of a change.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tx_usecs: Option<u32>,
 }
 
 /// A moderation's name.
@@ -272,7 +277,7 @@ pub enum ModerationName {
 
 impl ModerationParams {
     /// How these are written.
-    pub fn of(mode: ModerationMode, poll_usecs: u32) -> Self {
+    pub fn of(mode: ModerationMode, poll_usecs: u32, tx_usecs: u32) -> Self {
         let (mode, rx_usecs, rx_frames) = match mode {
             ModerationMode::None => (ModerationName::None, None, None),
             ModerationMode::Static { usecs, frames } => {
@@ -282,13 +287,23 @@ impl ModerationParams {
                 (ModerationName::Adaptive, Some(max_usecs), None)
             }
         };
-        let poll_usecs = Some(poll_usecs);
-        ModerationParams { mode: Some(mode), rx_usecs, rx_frames, poll_usecs }
+        ModerationParams {
+            mode: Some(mode),
+            rx_usecs,
+            rx_frames,
+            poll_usecs: Some(poll_usecs),
+            tx_usecs: Some(tx_usecs),
+        }
     }
 
     /// The change, or what is wrong.
     fn change(self) -> Result<ModerationSet, RpcError> {
-        for (name, found) in [("rx_usecs", self.rx_usecs), ("poll_usecs", self.poll_usecs)] {
+        let times = [
+            ("rx_usecs", self.rx_usecs),
+            ("poll_usecs", self.poll_usecs),
+            ("tx_usecs", self.tx_usecs),
+        ];
+        for (name, found) in times {
             if let Some(usecs) = found
                 && usecs > MOST_USECS
             {
@@ -303,11 +318,11 @@ impl ModerationParams {
                     return Err(invalid(format!("mode: is missing, wanted with {name}")));
                 }
             }
-            if self.poll_usecs.is_none() {
-                return Err(invalid("params: wanted is mode or poll_usecs"));
+            if self.poll_usecs.is_none() && self.tx_usecs.is_none() {
+                return Err(invalid("params: wanted is mode, poll_usecs or tx_usecs"));
             }
         }
-        Ok(ModerationSet { mode, poll_usecs: self.poll_usecs })
+        Ok(ModerationSet { mode, poll_usecs: self.poll_usecs, tx_usecs: self.tx_usecs })
     }
 
     fn mode(self, mode: ModerationName) -> Result<ModerationMode, RpcError> {
@@ -603,7 +618,7 @@ mod tests {
             ("rss.set", "{}", "params: wanted is one of key, table, table_size"),
             ("rss.set", r#"{"table":[0],"table_size":1}"#, "params: found table and table_size"),
             ("rss.set", r#"{"table":[70000]}"#, "params: invalid value: integer `70000`"),
-            ("moderation.set", "{}", "params: wanted is mode or poll_usecs"),
+            ("moderation.set", "{}", "params: wanted is mode, poll_usecs or tx_usecs"),
             ("moderation.set", r#"{"rx_frames":5}"#, "mode: is missing, wanted with rx_frames"),
             (
                 "moderation.set",
@@ -677,13 +692,13 @@ mod tests {
             ModerationMode::Static { usecs: 20, frames: 64 },
             ModerationMode::Adaptive { max_usecs: 1_000_000 },
         ] {
-            let params = serde_json::to_string(&ModerationParams::of(mode, 7)).unwrap();
+            let params = serde_json::to_string(&ModerationParams::of(mode, 7, 8)).unwrap();
             let request = one(&with("moderation.set", &params)).request;
-            let set = ModerationSet { mode: Some(mode), poll_usecs: Some(7) };
+            let set = ModerationSet { mode: Some(mode), poll_usecs: Some(7), tx_usecs: Some(8) };
             assert_eq!(request, Ok(Request::ModerationSet(set)), "{params}");
         }
-        let request = one(&with("moderation.set", r#"{"poll_usecs":0}"#)).request;
-        let set = ModerationSet { mode: None, poll_usecs: Some(0) };
+        let request = one(&with("moderation.set", r#"{"poll_usecs":0,"tx_usecs":9}"#)).request;
+        let set = ModerationSet { mode: None, poll_usecs: Some(0), tx_usecs: Some(9) };
         assert_eq!(request, Ok(Request::ModerationSet(set)));
     }
 
@@ -716,6 +731,7 @@ mod tests {
             "rx_usecs",
             "rx_frames",
             "poll_usecs",
+            "tx_usecs",
             "table_size",
             "task",
             "keys",
