@@ -9,7 +9,7 @@ use clap::Args;
 use picnic_os::filter::classifier::{BURST, Classifier, Key, NONE};
 use picnic_os::filter::matching::Tuple;
 use picnic_os::filter::{Action, Filter, Filters, Protocol, filters::Change, hook::Hooks};
-use rules::{Packet, Set};
+use rules::{Family, Packet, Set};
 use serde_json::{Value, json};
 use std::hint::black_box;
 use std::net::{IpAddr, Ipv4Addr};
@@ -20,6 +20,9 @@ pub(super) struct ClassifierArgs {
     /// Numbers of rules, each up to 65000
     #[arg(long, value_delimiter = ',', default_values_t = [16, 64, 256, 1024, 4096])]
     rules: Vec<usize>,
+    /// Families of rules
+    #[arg(long, value_delimiter = ',', value_enum, default_values_t = [Family::Random])]
+    families: Vec<Family>,
     /// Packets per call
     #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=BURST as i64))]
     burst: u16,
@@ -47,18 +50,22 @@ fn seconds(text: &str) -> Result<f64, String> {
 }
 
 struct Size {
+    family: Family,
     set: Set,
     classifier: Classifier<u64>,
     keys: Vec<Key<u64>>,
     build_ms: f64,
     matching: usize,
+    verdicts: u64,
     changes_us: Vec<f64>,
     times: Vec<f64>,
 }
 
 pub(super) fn run(args: &ClassifierArgs) -> anyhow::Result<Value> {
     let burst = usize::from(args.burst);
-    let sizes: anyhow::Result<Vec<_>> = args.rules.iter().map(|&rules| size(args, rules)).collect();
+    let sets =
+        args.families.iter().flat_map(|&family| args.rules.iter().map(move |&n| (family, n)));
+    let sizes: anyhow::Result<Vec<_>> = sets.map(|(family, n)| size(args, family, n)).collect();
     let mut sizes = sizes?;
     for _ in 0..args.repeats.max(1) {
         for size in &mut sizes {
@@ -68,6 +75,7 @@ pub(super) fn run(args: &ClassifierArgs) -> anyhow::Result<Value> {
     let sizes = sizes.into_iter().map(|mut size| {
         let ns = median(&mut size.times);
         json!({
+            "family": size.family.name(),
             "rules": size.set.rules.len(),
             "ns_per_packet": ns,
             "min_ns_per_packet": size.times.first(),
@@ -78,6 +86,7 @@ pub(super) fn run(args: &ClassifierArgs) -> anyhow::Result<Value> {
             "change_us": median(&mut size.changes_us),
             "max_change_us": size.changes_us.last(),
             "fingerprint": format!("{:016x}", size.set.fingerprint),
+            "verdicts": format!("{:016x}", size.verdicts),
         })
     });
     Ok(json!({
@@ -90,15 +99,15 @@ pub(super) fn run(args: &ClassifierArgs) -> anyhow::Result<Value> {
     }))
 }
 
-fn size(args: &ClassifierArgs, rules: usize) -> anyhow::Result<Size> {
-    anyhow::ensure!((1..=65_000).contains(&rules), "--rules: found {rules}, allowed is 1 to 65000");
-    let set = Set::new(args.seed, rules, args.packets as usize);
+fn size(args: &ClassifierArgs, family: Family, count: usize) -> anyhow::Result<Size> {
+    anyhow::ensure!((1..=65_000).contains(&count), "--rules: found {count}, allowed is 1 to 65000");
+    let set = Set::new(family, args.seed, count, args.packets as usize);
     let places = || (0_u16..).zip(&set.rules);
     let start = Instant::now();
     let classifier = Classifier::build(places());
     let build_ms = start.elapsed().as_secs_f64() * 1e3;
     let keys: Vec<_> = set.packets.iter().filter_map(key).collect();
-    let mut matching = 0;
+    let (mut matching, mut verdicts) = (0, rules::HASH);
     // The same answer without tables, to know that the measured one is right.
     for (key, packet) in keys.iter().zip(&set.packets) {
         let tuple = tuple(packet);
@@ -109,9 +118,20 @@ fn size(args: &ClassifierArgs, rules: usize) -> anyhow::Result<Size> {
         let wanted = linear.map_or(NONE, |place| place as u16);
         anyhow::ensure!(found == wanted && places[0] == wanted, "wrong rule for {packet:?}");
         matching += usize::from(linear.is_some());
+        verdicts = rules::hash(verdicts, linear.map_or(0, |place| place as u32 + 1));
     }
     let changes_us = changes(&set, args.changes.max(1))?;
-    Ok(Size { set, classifier, keys, build_ms, matching, changes_us, times: Vec::new() })
+    Ok(Size {
+        family,
+        set,
+        classifier,
+        keys,
+        build_ms,
+        matching,
+        verdicts,
+        changes_us,
+        times: Vec::new(),
+    })
 }
 
 /// Times of changes to one rule of a card's filters, table copied and published.

@@ -1,11 +1,33 @@
-//! The rules and packets of `bench/peers/dpdk_acl.c`, drawn by the same numbers.
+//! The rules and packets of `bench/peers/five_tuple.h`, drawn by the same numbers.
 //!
-//! A rule is as an operator writes them: a source network of 8 to 32 bits, a destination of 16 to
-//! 32, any source port (or, one in four, a range), one destination port, a range or any, TCP, UDP
-//! or (one in eight) any protocol. Half of the packets are drawn from inside a random rule.
+//! Each family is one kind of list that operators write, or that is hard. Half of the packets are
+//! drawn from inside a random rule; the others are any packet, or have the addresses of two
+//! rules, so that they come near to matching.
 
+use clap::ValueEnum;
 use picnic_os::filter::{FiveTuple, PortRange, Prefix, Protocol};
 use std::net::Ipv4Addr;
+
+/// A kind of rules.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Family {
+    /// Networks of 8 to 32 and 16 to 32 bits, one port, a short range or any, mostly TCP
+    Random,
+    /// Servers by address and service, for networks or anybody, and a default
+    AccessList,
+    /// Blocked sources and destinations, services with short and wide ranges, and a default
+    Firewall,
+    /// Networks of any length with two ranges of any width
+    WidePorts,
+    /// Two ranges of up to a quarter of all ports, any address
+    PortsOnly,
+}
+
+impl Family {
+    pub(super) fn name(self) -> String {
+        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+    }
+}
 
 /// xorshift64*, as `peer_random`.
 struct Random(u64);
@@ -48,29 +70,93 @@ fn mask(length: u8) -> u32 {
     u32::MAX.checked_shl(32 - u32::from(length)).unwrap_or(0)
 }
 
-fn rule(random: &mut Random) -> Drawn {
+/// Ports of the services in lists; some stand there twice, as they do in real ones.
+const SERVICES: [u16; 16] =
+    [80, 443, 443, 22, 25, 53, 53, 110, 123, 143, 389, 993, 3306, 5432, 8080, 8443];
+/// Ports that clients use, and other ranges that are often written.
+const RANGES: [(u16, u16); 4] = [(1024, 65_535), (0, 1023), (6000, 6063), (49_152, 65_535)];
+
+const ANY: (u16, u16) = (0, u16::MAX);
+
+/// The rule at a place of a list of `count`; three numbers are drawn for each.
+fn rule(family: Family, place: usize, count: usize, random: &mut Random) -> Drawn {
     let choice = random.next();
     let address = random.next();
-    let lengths = [8 + (choice % 25) as u8, 16 + ((choice >> 8) % 17) as u8];
-    let protocol = (!(choice >> 16).is_multiple_of(8))
-        .then(|| if !(choice >> 20).is_multiple_of(4) { 6 } else { 17 });
-    let addresses = [address as u32 & mask(lengths[0]), (address >> 32) as u32 & mask(lengths[1])];
     let drawn = random.next();
-    let ports = std::array::from_fn(|end| {
-        let shift = 32 * end as u32;
-        let low = (drawn >> shift) as u16;
-        let width = ((drawn >> shift >> 16) % 1024) as u16;
-        let kind = (choice >> (24 + shift / 8)) % 4;
-        match (end, kind) {
-            (0, 0) | (1, 1) => (low, low.saturating_add(width)),
-            (1, 2 | 3) => (low, low),
-            _ => (0, u16::MAX),
+    let pick = |shift: u32, count: u64| (choice >> shift) % count;
+    let port = |end: u32| (drawn >> (32 * end)) as u16;
+    let second = |end: u32| (drawn >> (32 * end) >> 16) as u16;
+    let range = |end: u32, width: u16| (port(end), port(end).saturating_add(second(end) % width));
+    let tcp_or_udp = Some(if pick(20, 4) != 0 { 6 } else { 17 });
+    let addresses = [address as u32, (address >> 32) as u32];
+    let new = |protocol, addresses: [u32; 2], lengths: [u8; 2], ports| {
+        let addresses = std::array::from_fn(|end| addresses[end] & mask(lengths[end]));
+        Drawn { protocol, addresses, lengths, ports }
+    };
+    // One of 16 networks of the operator's own.
+    let own = |shift: u32| 10 << 24 | (pick(shift, 16) as u32 * 13) << 16;
+    let service = SERVICES[pick(24, 16) as usize];
+    match family {
+        Family::Random => {
+            let lengths = [8 + pick(0, 25) as u8, 16 + pick(8, 17) as u8];
+            let protocol = if pick(16, 8) == 0 { None } else { tcp_or_udp };
+            let source = if pick(24, 4) == 0 { range(0, 1024) } else { ANY };
+            let destination = match pick(28, 4) {
+                1 => range(1, 1024),
+                2 | 3 => (port(1), port(1)),
+                _ => ANY,
+            };
+            new(protocol, addresses, lengths, [source, destination])
         }
-    });
-    Drawn { protocol, addresses, lengths, ports }
+        Family::AccessList | Family::Firewall if place + 1 == count => {
+            new(None, [0; 2], [0; 2], [ANY, ANY])
+        }
+        Family::AccessList => {
+            let source = if pick(0, 2) == 0 { 0 } else { 8 + pick(4, 17) as u8 };
+            let destination = own(32) | addresses[1] & 0xffff;
+            new(
+                tcp_or_udp,
+                [addresses[0], destination],
+                [source, if pick(40, 8) == 0 { 24 } else { 32 }],
+                [ANY, (service, service)],
+            )
+        }
+        Family::Firewall => {
+            let own = own(32) | addresses[1] & 0xffff;
+            let written = RANGES[pick(36, 4) as usize];
+            match pick(0, 8) {
+                0 | 1 => new(None, addresses, [16 + pick(4, 17) as u8, 0], [ANY, ANY]),
+                2 => new(None, addresses, [0, 16 + pick(4, 17) as u8], [ANY, ANY]),
+                3 => {
+                    let lengths = [8 + pick(4, 17) as u8, 16 + pick(12, 9) as u8];
+                    new(tcp_or_udp, [addresses[0], own], lengths, [ANY, written])
+                }
+                4 => {
+                    let lengths = [0, 24 + pick(12, 9) as u8];
+                    new(tcp_or_udp, [0, own], lengths, [RANGES[0], range(1, 1024)])
+                }
+                5 => {
+                    let lengths = [16 + pick(4, 9) as u8, 16 + pick(12, 9) as u8];
+                    new(tcp_or_udp, [own, addresses[0]], lengths, [ANY, ANY])
+                }
+                _ => new(tcp_or_udp, [0, own], [0, 32], [ANY, (service, service)]),
+            }
+        }
+        Family::WidePorts => {
+            let lengths = [pick(0, 33) as u8, pick(8, 33) as u8];
+            let range = |end| (port(end).min(second(end)), port(end).max(second(end)));
+            new(tcp_or_udp, addresses, lengths, [range(0), range(1)])
+        }
+        Family::PortsOnly => new(tcp_or_udp, [0; 2], [0; 2], [range(0, 16_384), range(1, 16_384)]),
+    }
 }
 
-fn packet(rules: &[Drawn], random: &mut Random) -> Packet {
+/// An address inside a rule's network.
+fn inside(rule: &Drawn, end: usize, address: u32) -> u32 {
+    rule.addresses[end] | address & !mask(rule.lengths[end])
+}
+
+fn packet(family: Family, rules: &[Drawn], random: &mut Random) -> Packet {
     let addresses = random.next();
     let rest = random.next();
     let mut packet = Packet {
@@ -79,21 +165,28 @@ fn packet(rules: &[Drawn], random: &mut Random) -> Packet {
         ports: [rest as u16, (rest >> 16) as u16],
         protocol: if !(rest >> 32).is_multiple_of(4) { 6 } else { 17 },
     };
+    let mut any = || &rules[(random.next() % rules.len() as u64) as usize];
     if (rest >> 40).is_multiple_of(2) {
-        let rule = &rules[(random.next() % rules.len() as u64) as usize];
-        packet.source = rule.addresses[0] | packet.source & !mask(rule.lengths[0]);
-        packet.destination = rule.addresses[1] | packet.destination & !mask(rule.lengths[1]);
+        let rule = any();
+        packet.source = inside(rule, 0, packet.source);
+        packet.destination = inside(rule, 1, packet.destination);
         for (port, (first, last)) in packet.ports.iter_mut().zip(rule.ports) {
             let count = u32::from(last) - u32::from(first) + 1;
             *port = (u32::from(first) + u32::from(*port) % count) as u16;
         }
         packet.protocol = rule.protocol.unwrap_or(packet.protocol);
+    } else if family != Family::Random {
+        packet.source = inside(any(), 0, packet.source);
+        packet.destination = inside(any(), 1, packet.destination);
     }
     packet
 }
 
+/// Where FNV-1a starts.
+pub(super) const HASH: u64 = 0xcbf2_9ce4_8422_2325;
+
 /// FNV-1a over 32-bit numbers.
-fn hash(hash: u64, number: u32) -> u64 {
+pub(super) fn hash(hash: u64, number: u32) -> u64 {
     number
         .to_le_bytes()
         .iter()
@@ -101,13 +194,14 @@ fn hash(hash: u64, number: u32) -> u64 {
 }
 
 impl Set {
-    /// So many rules and packets, by a seed.
-    pub(super) fn new(seed: u64, rules: usize, packets: usize) -> Self {
+    /// So many rules of a family, and packets, by a seed.
+    pub(super) fn new(family: Family, seed: u64, rules: usize, packets: usize) -> Self {
         let state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(rules as u64);
         let mut random = Random(state.max(1));
-        let drawn: Vec<_> = (0..rules).map(|_| rule(&mut random)).collect();
-        let packets: Vec<_> = (0..packets).map(|_| packet(&drawn, &mut random)).collect();
-        let mut fingerprint = 0xcbf2_9ce4_8422_2325;
+        let drawn: Vec<_> =
+            (0..rules).map(|place| rule(family, place, rules, &mut random)).collect();
+        let packets: Vec<_> = (0..packets).map(|_| packet(family, &drawn, &mut random)).collect();
+        let mut fingerprint = HASH;
         for rule in &drawn {
             let [source, destination] = rule.addresses;
             let lengths = u32::from(rule.lengths[0]) | u32::from(rule.lengths[1]) << 8;
