@@ -388,7 +388,7 @@ impl Inner {
         let groups = self.groups.len();
         for (index, list) in self.lists.iter_mut().enumerate() {
             if counts[index] != 0 {
-                if many[index] || list.is_worn() {
+                if many[index] {
                     list.compile(|id| self.filters.get(&id).map(|stored| &stored.filter.matching));
                 }
                 list.publish(groups);

@@ -8,7 +8,9 @@ use super::{median, time_per_packet};
 use clap::Args;
 use picnic_os::filter::classifier::{BURST, Classifier, Key, NONE};
 use picnic_os::filter::matching::Tuple;
-use picnic_os::filter::{Action, Filter, Filters, Protocol, filters::Change, hook::Hooks};
+use picnic_os::filter::{
+    Action, Filter, Filters, FiveTuple, Protocol, filters::Change, hook::Hooks,
+};
 use rules::{Family, Packet, Set};
 use serde_json::{Value, json};
 use std::hint::black_box;
@@ -50,7 +52,6 @@ fn seconds(text: &str) -> Result<f64, String> {
 }
 
 struct Size {
-    family: Family,
     set: Set,
     classifier: Classifier<u64>,
     keys: Vec<Key<u64>>,
@@ -75,11 +76,12 @@ pub(super) fn run(args: &ClassifierArgs) -> anyhow::Result<Value> {
     let sizes = sizes.into_iter().map(|mut size| {
         let ns = median(&mut size.times);
         json!({
-            "family": size.family.name(),
+            "family": size.set.family.name(),
             "rules": size.set.rules.len(),
             "ns_per_packet": ns,
             "min_ns_per_packet": size.times.first(),
             "tables": size.classifier.tables(),
+            "in_vectors": size.classifier.in_vectors(),
             "longest_slot": size.classifier.longest_slot(),
             "matching_fraction": size.matching as f64 / size.keys.len() as f64,
             "build_ms": size.build_ms,
@@ -120,37 +122,29 @@ fn size(args: &ClassifierArgs, family: Family, count: usize) -> anyhow::Result<S
         matching += usize::from(linear.is_some());
         verdicts = rules::hash(verdicts, linear.map_or(0, |place| place as u32 + 1));
     }
-    let changes_us = changes(&set, args.changes.max(1))?;
-    Ok(Size {
-        family,
-        set,
-        classifier,
-        keys,
-        build_ms,
-        matching,
-        verdicts,
-        changes_us,
-        times: Vec::new(),
-    })
+    let changes_us = changes(args, &set)?;
+    Ok(Size { set, classifier, keys, build_ms, matching, verdicts, changes_us, times: Vec::new() })
 }
 
-/// Times of changes to one rule of a card's filters, table copied and published.
-fn changes(set: &Set, count: usize) -> anyhow::Result<Vec<f64>> {
+/// Times of changes to one rule of a card's filters, table copied and published: in turn one
+/// less, and one more that is another in its place.
+fn changes(args: &ClassifierArgs, set: &Set) -> anyhow::Result<Vec<f64>> {
     let filters = Filters::new(1);
-    let filter = |place: usize| {
-        let filter = Filter::new("rule", set.rules[place % set.rules.len()], Action::Drop);
-        // Room between two, so that a rule can come back to where it was.
+    let filter = |place: usize, rules: &[FiveTuple]| {
+        let filter = Filter::new("rule", rules[place], Action::Drop);
+        // Room between two, so that a rule can come to where another was.
         filter.with_priority(place as i32)
     };
-    let all = (0..set.rules.len()).map(|place| Change::Add(filter(place), Hooks::default()));
+    let all = (0..set.rules.len()).map(|n| Change::Add(filter(n, &set.rules), Hooks::default()));
     let mut ids = filters.apply(all.collect())?;
+    let others = Set::new(set.family, args.seed.wrapping_add(1), set.rules.len(), 0);
     let mut times = Vec::new();
-    for change in 0..count {
+    for change in 0..args.changes.max(1) {
         let place = change.wrapping_mul(2_654_435_761) % ids.len();
         let start = Instant::now();
         filters.remove(ids[place])?;
         let removed = start.elapsed();
-        ids[place] = filters.add(filter(place))?;
+        ids[place] = filters.add(filter(place, &others.rules))?;
         let added = start.elapsed() - removed;
         times.extend([removed, added].map(|time| time.as_secs_f64() * 1e6));
     }

@@ -60,6 +60,7 @@ struct Drawn {
 
 /// One set of rules with its packets.
 pub(super) struct Set {
+    pub(super) family: Family,
     pub(super) rules: Vec<FiveTuple>,
     pub(super) packets: Vec<Packet>,
     /// Equal for equal sets; the peer prints it too.
@@ -229,6 +230,6 @@ impl Set {
                 destination_ports: range(rule.ports[1]),
             }
         };
-        Set { rules: drawn.iter().map(tuple).collect(), packets, fingerprint }
+        Set { family, rules: drawn.iter().map(tuple).collect(), packets, fingerprint }
     }
 }

@@ -1,26 +1,31 @@
-//! Making the tables: for a whole set by cost, for one rule more or less in place.
+//! Making the tables for a whole set of rules, by cost.
 
 use super::rule::{Lengths, TableKey};
+use super::vectors::Vectors;
 use super::{Address, Classifier, NONE, Rule, Table};
 use crate::filter::matching::FiveTuple;
 
 /// Slots for each rule of a table: three of four rules are alone in their slot then.
 const SLOTS_PER_RULE: usize = 4;
 /// Rules looked at to choose a table; of more, a part stands for all.
-const SAMPLE: usize = 2048;
-/// Tables chosen by cost; what no table has taken then goes into one more.
-const MOST_TABLES: usize = 24;
+const SAMPLE: usize = 512;
+/// Times that each length of a table is chosen, given the others.
+const ROUNDS: usize = 2;
+/// Tables tried; vectors cost less than more of them.
+const MOST_TABLES: usize = 8;
 /// What a look into a table costs, in comparisons with a rule.
 const TABLE_COST: f64 = 3.0;
-/// A rule is added to a slot of no more than so many, if there is a choice.
-const LONG_SLOT: usize = 8;
+/// What a look into the vectors costs, and into each word of them.
+const VECTORS_COST: f64 = 14.0;
+const WORD_COST: f64 = 0.15;
+/// And what each rule costs that is compared in vain.
+const COMPARED_COST: f64 = 2.0;
+/// Rules of vectors that are made to see how many are compared, and packets looked up there.
+const TRIAL: usize = 256;
+const PROBES: usize = 32;
 
-/// A rule of the list on its way into a table.
-struct Pending<A> {
-    rule: Rule<A>,
-    lengths: Lengths,
-    position: u16,
-}
+/// Lengths of a table, one for each part of the five-tuple.
+type Choices = [Vec<u8>; 5];
 
 impl<A: Address> Default for Classifier<A> {
     fn default() -> Self {
@@ -32,218 +37,179 @@ impl<A: Address> Classifier<A> {
     /// Compiles five-tuples with their places in the list; those for the other address family
     /// alone are left out. Places grow and are below [`NONE`].
     pub fn build<'t>(rules: impl IntoIterator<Item = (u16, &'t FiveTuple)>) -> Self {
-        let pending = |(position, tuple): (u16, &FiveTuple)| {
-            let rule = Rule::new(tuple)?;
-            Some(Pending { rule, lengths: rule.lengths(tuple), position })
+        let of_family = |(position, tuple): (u16, &FiveTuple)| {
+            Rule::new(tuple).map(|rule| Rule { position, ..rule })
         };
-        let mut pending: Vec<_> = rules.into_iter().filter_map(pending).collect();
+        Classifier::of_rules(rules.into_iter().filter_map(of_family).collect(), 0)
+    }
+
+    /// Compiles rules that stand in the order of the list.
+    pub(super) fn of_rules(rules: Vec<Rule<A>>, touched: u64) -> Self {
         let mut classifier = Classifier {
             tables: Vec::new(),
             entries: vec![Rule::NEVER],
             free: 0,
-            rules: 0,
-            built_tables: 0,
+            vectors: Vectors::EMPTY,
+            rules: rules.len(),
+            built_vectors: 0,
+            touched: touched + rules.len() as u64,
         };
-        while !pending.is_empty() {
-            let lengths = if classifier.tables.len() < MOST_TABLES {
-                best_table(&pending)
-            } else {
-                least(&pending)
-            };
-            let (fitting, rest): (Vec<_>, _) =
-                pending.into_iter().partition(|rule| rule.lengths.fits(&lengths));
-            classifier.add_table(lengths, &fitting);
-            pending = rest;
+        let (tables, rest) = choose(rules, &mut classifier.touched);
+        for (lengths, rules) in tables {
+            classifier.add_table(lengths, &rules);
         }
         classifier.tables.sort_by_key(|table| table.first);
-        classifier.built_tables = classifier.tables.len();
+        classifier.built_vectors = rest.len();
+        classifier.vectors = Vectors::build(rest, &mut classifier.touched);
         classifier
     }
 
-    fn add_table(&mut self, lengths: Lengths, rules: &[Pending<A>]) {
-        let slots = if lengths.0 == [0; 5] { 1 } else { slots_for(rules.len()) };
+    fn add_table(&mut self, lengths: Lengths, rules: &[Rule<A>]) {
         let mut table = Table {
             key: TableKey::new(&lengths),
             lengths,
             first: rules.first().map_or(NONE, |rule| rule.position),
-            rules: 0,
-            slots: vec![0; slots],
+            rules: rules.len() as u16,
+            slots: vec![0; slots_for(rules.len())],
         };
         // From the last to the first, so that each is put at the head of its slot.
-        for pending in rules.iter().rev() {
-            let slot = table.slot_of(pending.rule.hash(&table.key));
+        for rule in rules.iter().rev() {
+            let slot = table.slot_of(rule.hash(&table.key));
             let next = table.slots[slot];
             table.slots[slot] = self.entries.len() as u16;
-            table.rules += 1;
-            self.entries.push(Rule { position: pending.position, next, ..pending.rule });
+            self.entries.push(Rule { next, ..*rule });
         }
-        self.rules += rules.len();
+        self.touched += rules.len() as u64;
         self.tables.push(table);
     }
-
-    /// Makes room in the list: what stands at `position` or behind it moves one place down.
-    pub fn make_room(&mut self, position: u16) {
-        let moves = |place: &mut u16| *place += u16::from(*place >= position && *place != NONE);
-        self.entries.iter_mut().for_each(|entry| moves(&mut entry.position));
-        self.tables.iter_mut().for_each(|table| moves(&mut table.first));
-    }
-
-    /// Closes a gap in the list: what stands behind `position` moves one place up.
-    pub fn close_gap(&mut self, position: u16) {
-        let moves = |place: &mut u16| *place -= u16::from(*place > position && *place != NONE);
-        self.entries.iter_mut().for_each(|entry| moves(&mut entry.position));
-        self.tables.iter_mut().for_each(|table| moves(&mut table.first));
-    }
-
-    /// Adds one rule. True if the tables have become so many that a build is worth its time.
-    pub fn insert(&mut self, position: u16, tuple: &FiveTuple) -> bool {
-        let Some(rule) = Rule::new(tuple) else { return false };
-        let lengths = rule.lengths(tuple);
-        let pending = Pending { rule, lengths, position };
-        let length = |table: &Table<A>| {
-            self.chain(table.slots[table.slot_of(rule.hash(&table.key))]).count()
-        };
-        let tables =
-            self.tables.iter().enumerate().filter(|(_, table)| lengths.fits(&table.lengths));
-        let shortest = tables.map(|(index, table)| (length(table), index)).min();
-        match shortest.filter(|(length, _)| *length < LONG_SLOT || self.tables.len() >= MOST_TABLES)
-        {
-            Some((_, index)) => self.insert_into(index, pending),
-            None => {
-                let lengths = if self.tables.len() < MOST_TABLES {
-                    coarse(&lengths)
-                } else {
-                    Lengths([0; 5])
-                };
-                self.add_table(lengths, &[pending]);
-                self.tables.sort_by_key(|table| table.first);
-            }
-        }
-        self.tables.len() > 2 * self.built_tables + 2
-    }
-
-    fn insert_into(&mut self, index: usize, Pending { rule, position, .. }: Pending<A>) {
-        if usize::from(self.tables[index].rules) >= self.tables[index].slots.len() {
-            self.grow(index);
-        }
-        let table = &mut self.tables[index];
-        let entry = Rule { position, next: 0, ..rule };
-        let new = match self.free {
-            0 => {
-                self.entries.push(entry);
-                (self.entries.len() - 1) as u16
-            }
-            free => {
-                self.free = self.entries[usize::from(free)].next;
-                self.entries[usize::from(free)] = entry;
-                free
-            }
-        };
-        let slot = table.slot_of(rule.hash(&table.key));
-        link(&mut self.entries, &mut table.slots[slot], new);
-        table.rules += 1;
-        table.first = table.first.min(position);
-        self.rules += 1;
-        self.tables.sort_by_key(|table| table.first);
-    }
-
-    /// Twice as many slots and more for a table that has outgrown its own.
-    fn grow(&mut self, index: usize) {
-        let table = &mut self.tables[index];
-        if table.lengths.0 == [0; 5] {
-            return;
-        }
-        let slots = vec![0; slots_for(usize::from(table.rules))];
-        for head in std::mem::replace(&mut table.slots, slots) {
-            let mut at = head;
-            while at != 0 {
-                let entry = &mut self.entries[usize::from(at)];
-                let next = std::mem::take(&mut entry.next);
-                let slot = table.slot_of(entry.hash(&table.key));
-                link(&mut self.entries, &mut table.slots[slot], at);
-                at = next;
-            }
-        }
-    }
-
-    /// Takes the rule at a place of the list out; the list keeps its gap.
-    pub fn remove(&mut self, position: u16, tuple: &FiveTuple) {
-        let Some(rule) = Rule::<A>::new(tuple) else { return };
-        for table in &mut self.tables {
-            let slot = table.slot_of(rule.hash(&table.key));
-            let mut before = 0;
-            let mut at = table.slots[slot];
-            while at != 0 && self.entries[usize::from(at)].position != position {
-                before = at;
-                at = self.entries[usize::from(at)].next;
-            }
-            if at == 0 {
-                continue;
-            }
-            let next = self.entries[usize::from(at)].next;
-            match before {
-                0 => table.slots[slot] = next,
-                before => self.entries[usize::from(before)].next = next,
-            }
-            table.rules -= 1;
-            self.entries[usize::from(at)] = Rule { next: self.free, ..Rule::NEVER };
-            self.free = at;
-            self.rules -= 1;
-            break;
-        }
-        self.tables.retain(|table| table.rules != 0);
-    }
 }
 
-/// Puts an entry into a slot, in the order of the list.
-fn link<A>(entries: &mut [Rule<A>], head: &mut u16, new: u16) {
-    let position = entries[usize::from(new)].position;
-    let mut before = 0;
-    let mut at = *head;
-    while at != 0 && entries[usize::from(at)].position < position {
-        before = at;
-        at = entries[usize::from(at)].next;
-    }
-    entries[usize::from(new)].next = at;
-    match before {
-        0 => *head = new,
-        before => entries[usize::from(before)].next = new,
-    }
-}
-
-fn slots_for(rules: usize) -> usize {
+pub(super) fn slots_for(rules: usize) -> usize {
     (rules * SLOTS_PER_RULE).next_power_of_two().max(16)
 }
 
-/// What a table for one rule asks for: less than the rule fixes, so that more fit.
-fn coarse(lengths: &Lengths) -> Lengths {
-    let [source, destination, source_port, destination_port, protocol] = lengths.0;
-    let down = |length: u8, step: u8| length - length % step;
-    Lengths([
-        down(source, 8),
-        down(destination, 8),
-        down(source_port, 8),
-        down(destination_port, 8),
-        protocol,
-    ])
+/// A table's lengths and its rules.
+type Chosen<A> = (Lengths, Vec<Rule<A>>);
+
+/// The tables for a set, and the rules that are left for the vectors.
+///
+/// Tables are chosen one after the other, each for the rules that the earlier ones have left.
+/// Then those are given up, from the last on, that cost more than their rules in vectors.
+fn choose<A: Address>(rules: Vec<Rule<A>>, touched: &mut u64) -> (Vec<Chosen<A>>, Vec<Rule<A>>) {
+    let mut rest: Vec<_> = rules.into_iter().map(|rule| (rule.lengths(), rule)).collect();
+    let mut tables = Vec::new();
+    let mut spent = 0.0;
+    let mut best = (f64::INFINITY, 0);
+    loop {
+        // Not tried if it could not be better anyway.
+        if spent + least_vectors_cost(rest.len()) < best.0 {
+            let total = spent + vectors_cost(&rest, touched);
+            if total < best.0 {
+                best = (total, tables.len());
+            }
+        }
+        if rest.is_empty() || tables.len() == MOST_TABLES || spent >= best.0 {
+            break;
+        }
+        let (lengths, cost) = best_table(&rest, touched);
+        let (fitting, left): (Vec<_>, Vec<_>) =
+            rest.into_iter().partition(|(rule, _)| rule.fits(&lengths));
+        *touched += (fitting.len() + left.len()) as u64;
+        spent += cost;
+        tables.push((lengths, fitting.into_iter().map(|(_, rule)| rule).collect()));
+        rest = left;
+    }
+    let given_up = tables.drain(best.1..).flat_map(|(_, rules): Chosen<A>| rules);
+    let mut left: Vec<_> = given_up.chain(rest.into_iter().map(|(_, rule)| rule)).collect();
+    left.sort_unstable_by_key(|rule| rule.position);
+    (tables, left)
 }
 
-/// What all rules fix.
-fn least<A>(rules: &[Pending<A>]) -> Lengths {
-    let least = |dimension: usize| rules.iter().map(|rule| rule.lengths.0[dimension]).min();
-    Lengths(std::array::from_fn(|dimension| least(dimension).unwrap_or(0)))
+/// What vectors of so many rules cost if no rule is compared in vain.
+fn least_vectors_cost(rules: usize) -> f64 {
+    if rules == 0 { 0.0 } else { VECTORS_COST + WORD_COST * (rules as f64 / 64.0) }
 }
 
-/// The table that takes most rules for what it costs.
+/// What a look into the vectors of these rules costs: tried with a part of the rules.
+///
+/// Looked up are packets of one rule, and such with the source of another, which come near to
+/// matching. Where a third rule matches, others of the whole would match sooner.
+fn vectors_cost<A: Address>(rules: &[(Lengths, Rule<A>)], touched: &mut u64) -> f64 {
+    if rules.is_empty() {
+        return 0.0;
+    }
+    let step = rules.len().div_ceil(TRIAL);
+    let part: Vec<_> = rules.iter().step_by(step).map(|(_, rule)| *rule).collect();
+    let trial = Vectors::build(part, touched);
+    let part = trial.rules();
+    let mut compared = 0;
+    for probe in 0..PROBES {
+        let at = |n: usize| &part[n % part.len()];
+        let rule = at(probe * part.len() / PROBES);
+        let other = at(probe * 7919 + 1);
+        for source in [rule, other] {
+            let (in_vain, first) = trial.compared(&rule.inside(source));
+            let by_another =
+                first.is_some_and(|first| first != rule.position && first != source.position);
+            compared += in_vain * if by_another { 1 } else { step as u64 };
+            *touched += in_vain + 1;
+        }
+    }
+    least_vectors_cost(rules.len()) + COMPARED_COST * compared as f64 / (2 * PROBES) as f64
+}
+
+struct Best {
+    lengths: Lengths,
+    score: f64,
+    cost: f64,
+}
+
+/// The table that takes most rules for what it costs, and that.
 ///
 /// A look into a table costs [`TABLE_COST`], and the rules of the slot one each: of a slot with
-/// `n` rules that is `n` for each of them. Tried are the lengths that a part of the rules have,
-/// in every dimension.
-fn best_table<A: Address>(rules: &[Pending<A>]) -> Lengths {
+/// `n` rules that is `n` for each of them. Tried are the lengths that a part of the rules have:
+/// both addresses' together, then of one part of the five-tuple after the other; and again.
+fn best_table<A: Address>(rules: &[(Lengths, Rule<A>)], touched: &mut u64) -> (Lengths, f64) {
     let step = rules.len().div_ceil(SAMPLE);
     let sample: Vec<_> = rules.iter().step_by(step).collect();
-    let choices: [Vec<u8>; 5] = std::array::from_fn(|dimension| {
-        let mut lengths: Vec<_> = sample.iter().map(|rule| rule.lengths.0[dimension]).collect();
+    let choices = choices(&sample);
+    let mut slots = vec![0_u16; slots_for(sample.len())];
+    let shortest = Lengths(std::array::from_fn(|part| choices[part][0]));
+    let mut best = Best { lengths: shortest, score: 0.0, cost: f64::INFINITY };
+    let mut attempt = |lengths: Lengths, best: &mut Best| {
+        *touched += sample.len() as u64;
+        let (score, cost) = score(&sample, &lengths, &mut slots, step);
+        if score > best.score {
+            *best = Best { lengths, score, cost };
+        }
+    };
+    for _ in 0..ROUNDS {
+        let before = best.lengths;
+        // The addresses together: many rules ask for one of them alone.
+        for &source in &choices[0] {
+            for &destination in &choices[1] {
+                let [_, _, a, b, protocol] = best.lengths.0;
+                attempt(Lengths([source, destination, a, b, protocol]), &mut best);
+            }
+        }
+        for (part, choices) in choices.iter().enumerate().skip(2) {
+            for &length in choices {
+                let mut lengths = best.lengths;
+                lengths.0[part] = length;
+                attempt(lengths, &mut best);
+            }
+        }
+        if best.lengths == before {
+            break;
+        }
+    }
+    (best.lengths, best.cost)
+}
+
+/// The lengths to try, short ones first: those of parts of the rules, and none.
+fn choices<A>(sample: &[&(Lengths, Rule<A>)]) -> Choices {
+    std::array::from_fn(|dimension| {
+        let mut lengths: Vec<_> = sample.iter().map(|(lengths, _)| lengths.0[dimension]).collect();
         lengths.sort_unstable();
         let at = |part: usize| lengths[(lengths.len() - 1) * part / 8];
         let parts: &[usize] = if dimension < 2 { &[0, 1, 2, 4, 6, 8] } else { &[0, 2, 4] };
@@ -251,50 +217,31 @@ fn best_table<A: Address>(rules: &[Pending<A>]) -> Lengths {
         choices.sort_unstable();
         choices.dedup();
         choices
-    });
-    let mut slots = vec![0_u16; slots_for(rules.len())];
-    let mut best = (0.0, least(rules));
-    let mut lengths = [0; 5];
-    each(&choices, &mut lengths, 0, &mut |lengths| {
-        let lengths = Lengths(*lengths);
-        let score = score(&sample, &lengths, &mut slots, step);
-        if score > best.0 {
-            best = (score, lengths);
-        }
-    });
-    best.1
+    })
 }
 
-/// Every choice of lengths; longer ones later, so that among equals the shortest stays.
-fn each(choices: &[Vec<u8>; 5], lengths: &mut [u8; 5], at: usize, body: &mut impl FnMut(&[u8; 5])) {
-    let Some(here) = choices.get(at) else { return body(lengths) };
-    for &length in here {
-        lengths[at] = length;
-        each(choices, lengths, at + 1, body);
-    }
-}
-
-/// Rules that a table takes, divided by what a look into it costs.
+/// Rules that a table takes, divided by what a look into it costs; and that.
 fn score<A: Address>(
-    sample: &[&Pending<A>],
+    sample: &[&(Lengths, Rule<A>)],
     lengths: &Lengths,
     slots: &mut [u16],
     step: usize,
-) -> f64 {
+) -> (f64, f64) {
     slots.fill(0);
     let key = TableKey::new(lengths);
     let (mut taken, mut compared) = (0_u64, 0_u64);
-    for pending in sample.iter().filter(|pending| pending.lengths.fits(lengths)) {
-        let slot = &mut slots[pending.rule.hash(&key) as usize & (slots.len() - 1)];
+    for (_, rule) in sample.iter().filter(|(rule, _)| rule.fits(lengths)) {
+        let slot = &mut slots[rule.hash(&key) as usize & (slots.len() - 1)];
         // Squares, one at a time.
         compared += 2 * u64::from(*slot) + 1;
         *slot += 1;
         taken += 1;
     }
     if taken == 0 {
-        return 0.0;
+        return (0.0, f64::INFINITY);
     }
     // A part of the rules meets a part of the others.
     let others = (compared as f64 / taken as f64 - 1.0) * step as f64;
-    taken as f64 / (TABLE_COST + 1.0 + others)
+    let cost = TABLE_COST + 1.0 + others;
+    (taken as f64 / cost, cost)
 }

@@ -4,28 +4,33 @@
 //! rules fix: so many bits of each address, so many of each port range's common bits, the
 //! protocol or not. A packet is looked up once in each table, and compared with the rules of one
 //! slot. Tables are in the order of their first rule, and the search ends where no later table
-//! can better what was found.
+//! can better what was found. Rules that would take many tables, or long slots, stand in bit
+//! vectors instead.
 //!
 //! Packets are looked up a burst at a time: first all slots, then all rules. No step has a branch
 //! that depends on the packet, so that one packet's wait for memory is filled with the others'
 //! work.
 //!
 //! Guarantees: the answer is that of the rules read from the top, for every packet. A rule is
-//! inserted or removed in place, in a few microseconds.
+//! inserted or removed in place, in microseconds; what one change touches is bounded, also when
+//! it compiles all anew ([`Classifier::touched`]).
 //!
 //! Source: Srinivasan, Suri, Varghese, "Packet Classification using Tuple Space Search" (1999);
 //! Daly et al., "TupleMerge" (2019). What is new is the choice of tables, made for the whole set
 //! by cost; see `docs/decisions/015-filter-classifier.md`.
 
 mod build;
+mod change;
 mod rule;
 mod search;
 #[cfg(test)]
 mod tests;
+mod vectors;
 
 pub use rule::{Address, Key, Rule};
 
 use rule::{Lengths, TableKey};
+use vectors::Vectors;
 
 /// No rule.
 pub const NONE: u16 = u16::MAX;
@@ -51,13 +56,15 @@ struct Table<A> {
 #[derive(Clone, Debug)]
 pub struct Classifier<A> {
     tables: Vec<Table<A>>,
-    /// All rules; the first matches nothing.
+    /// Rules of all tables; the first matches nothing.
     entries: Vec<Rule<A>>,
     /// The first free entry; they are chained by `next`.
     free: u16,
+    vectors: Vectors<A>,
     rules: usize,
-    /// Tables there were after the last build.
-    built_tables: usize,
+    /// Rules in vectors after the last build.
+    built_vectors: usize,
+    touched: u64,
 }
 
 impl<A: Address> Classifier<A> {
@@ -74,6 +81,17 @@ impl<A: Address> Classifier<A> {
     /// Tables that a packet is looked up in.
     pub fn tables(&self) -> usize {
         self.tables.len()
+    }
+
+    /// Rules in bit vectors.
+    pub fn in_vectors(&self) -> usize {
+        self.vectors.len()
+    }
+
+    /// What building and changing has cost so far: rules, slots and words of vectors looked at
+    /// or moved.
+    pub fn touched(&self) -> u64 {
+        self.touched
     }
 
     /// The longest slot: rules that a packet may be compared with in one table.

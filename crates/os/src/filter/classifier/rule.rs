@@ -14,6 +14,8 @@ pub trait Address: Copy + std::fmt::Debug + Send + Sync + 'static {
     const BITS: u8;
     /// No bit set.
     const ZERO: Self;
+    /// Some bits set, others not.
+    const MIXED: Self;
 
     /// Whether two differ where the mask has a one.
     fn differ(self, other: Self, mask: Self) -> bool;
@@ -24,6 +26,16 @@ pub trait Address: Copy + std::fmt::Debug + Send + Sync + 'static {
     /// The bits under a mask.
     #[must_use]
     fn and(self, mask: Self) -> Self;
+
+    /// The leading 64 bits of both addresses as numbers; shorter ones are followed by zeros.
+    fn numbers(self) -> [u64; 2];
+
+    /// Bits that are set in each of both addresses.
+    fn ones(self) -> [u8; 2];
+
+    /// These bits under the mask, the other's elsewhere.
+    #[must_use]
+    fn blend(self, other: Self, mask: Self) -> Self;
 
     /// The first bits of both addresses set.
     fn mask(source: u8, destination: u8) -> Self;
@@ -49,6 +61,7 @@ fn mix(a: u64, b: u64) -> u64 {
 impl Address for u64 {
     const BITS: u8 = 32;
     const ZERO: Self = 0;
+    const MIXED: Self = 0x5a5a_5a5a_5a5a_5a5a;
 
     #[inline(always)]
     fn differ(self, other: Self, mask: Self) -> bool {
@@ -63,6 +76,20 @@ impl Address for u64 {
     #[inline(always)]
     fn and(self, mask: Self) -> Self {
         self & mask
+    }
+
+    #[inline(always)]
+    fn numbers(self) -> [u64; 2] {
+        let [a, b, c, d, e, f, g, h] = self.to_ne_bytes();
+        [[a, b, c, d], [e, f, g, h]].map(|address| u64::from(u32::from_be_bytes(address)) << 32)
+    }
+
+    fn ones(self) -> [u8; 2] {
+        self.numbers().map(|address| address.count_ones() as u8)
+    }
+
+    fn blend(self, other: Self, mask: Self) -> Self {
+        self & mask | other & !mask
     }
 
     fn mask(source: u8, destination: u8) -> Self {
@@ -93,6 +120,7 @@ fn pair4([a, b, c, d]: [u8; 4], [e, f, g, h]: [u8; 4]) -> u64 {
 impl Address for [u64; 4] {
     const BITS: u8 = 128;
     const ZERO: Self = [0; 4];
+    const MIXED: Self = [0x5a5a_5a5a_5a5a_5a5a; 4];
 
     #[inline(always)]
     fn differ(self, other: Self, mask: Self) -> bool {
@@ -111,6 +139,20 @@ impl Address for [u64; 4] {
     #[inline(always)]
     fn and(self, mask: Self) -> Self {
         std::array::from_fn(|n| self[n] & mask[n])
+    }
+
+    #[inline(always)]
+    fn numbers(self) -> [u64; 2] {
+        [u64::from_be(self[0]), u64::from_be(self[2])]
+    }
+
+    fn ones(self) -> [u8; 2] {
+        [[self[0], self[1]], [self[2], self[3]]]
+            .map(|[a, b]| (a.count_ones() + b.count_ones()) as u8)
+    }
+
+    fn blend(self, other: Self, mask: Self) -> Self {
+        std::array::from_fn(|n| self[n] & mask[n] | other[n] & !mask[n])
     }
 
     fn mask(source: u8, destination: u8) -> Self {
@@ -150,6 +192,9 @@ pub struct Key<A> {
     pub(super) protocol: u16,
 }
 
+/// Fields that are compared by order: both addresses, both ports.
+pub(super) const FIELDS: usize = 4;
+
 impl<A: Address> Key<A> {
     /// Of nothing: fills arrays.
     pub const EMPTY: Self = Key { address: A::ZERO, ports: 0, protocol: 0 };
@@ -180,6 +225,15 @@ impl<A: Address> Key<A> {
             None => (0, NO_PORTS),
         };
         Some(Key { address, ports, protocol: u16::from(layers.protocol) | flag })
+    }
+}
+
+impl<A: Address> Key<A> {
+    /// Its fields as numbers.
+    #[inline(always)]
+    pub(super) fn values(&self) -> [u64; FIELDS] {
+        let [source, destination] = self.address.numbers();
+        [source, destination, u64::from(self.ports as u16), u64::from(self.ports >> 16)]
     }
 }
 
@@ -258,27 +312,49 @@ impl<A: Address> Rule<A> {
         !(differs | protocol | source | destination)
     }
 
+    /// The ports of both ranges, lowest and highest.
+    fn ports(&self) -> [(u16, u16); 2] {
+        [0, 16].map(|shift| {
+            let low = (self.low >> shift) as u16;
+            (low, low + (self.span >> shift) as u16)
+        })
+    }
+
+    /// The lowest and the highest number of a field, as in [`Key::values`].
+    pub(super) fn range(&self, field: usize) -> (u64, u64) {
+        if field < 2 {
+            let (low, mask) = (self.value.numbers()[field], self.mask.numbers()[field]);
+            (low, low | !mask)
+        } else {
+            let (low, high) = self.ports()[field - 2];
+            (low.into(), high.into())
+        }
+    }
+
     /// How much of the five-tuple it fixes.
-    pub(super) fn lengths(&self, tuple: &FiveTuple) -> Lengths {
-        let length = |prefix: Option<super::super::Prefix>| prefix.map_or(0, |p| p.length());
-        Lengths([
-            length(tuple.source),
-            length(tuple.destination),
-            common_bits(tuple.source_ports),
-            common_bits(tuple.destination_ports),
-            if tuple.protocol.is_some() { 8 } else { 0 },
-        ])
+    pub(super) fn lengths(&self) -> Lengths {
+        let [source, destination] = self.mask.ones();
+        // Leading bits that all ports of a range have in common.
+        let [a, b] = self.ports().map(|(low, high)| (low ^ high).leading_zeros() as u8);
+        let protocol = if self.protocol_mask & 0xff != 0 { 8 } else { 0 };
+        Lengths([source, destination, a, b, protocol])
+    }
+
+    /// A packet from the midst of what matches; its source is from that of a rule.
+    pub(super) fn inside(&self, source: &Self) -> Key<A> {
+        let address = |rule: &Self| rule.value.blend(A::MIXED, rule.mask);
+        let [a, b] = self.ports().map(|(low, high)| u32::from(low) + u32::from(high - low) / 3);
+        Key {
+            address: address(source).blend(address(self), A::mask(A::BITS, 0)),
+            ports: a | b << 16,
+            protocol: self.protocol,
+        }
     }
 
     /// The slot it belongs to, of a table.
     pub(super) fn hash(&self, key: &TableKey<A>) -> u64 {
         key.hash(&Key { address: self.value, ports: self.low, protocol: self.protocol })
     }
-}
-
-/// Leading bits that all ports of a range have in common.
-fn common_bits(range: PortRange) -> u8 {
-    (range.low() ^ range.high()).leading_zeros() as u8
 }
 
 /// Leading bits that are fixed: source, destination, source port, destination port, protocol.

@@ -16,6 +16,9 @@ impl<A: Address> Classifier<A> {
             }
             table.search(&self.entries, keys, places);
         }
+        if self.vectors.len() != 0 {
+            self.vectors.search(keys, places);
+        }
     }
 
     /// The place of the first rule from `from` on that matches, or [`NONE`].
@@ -30,7 +33,7 @@ impl<A: Address> Classifier<A> {
                 .find(|entry| entry.position >= from && entry.matches(key));
             best = best.min(found.map_or(NONE, |entry| entry.position));
         }
-        best
+        self.vectors.first(key, from, best)
     }
 }
 

@@ -1,5 +1,7 @@
 //! The classifier against its rules read from the top.
 
+mod wide;
+
 use super::{Address, BURST, Classifier, Key, NONE};
 use crate::filter::matching::{FiveTuple, PortRange, Prefix, Protocol, Tuple};
 use proptest::prelude::*;

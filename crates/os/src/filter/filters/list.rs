@@ -26,8 +26,6 @@ pub(super) struct List {
     retiring: Vec<(u64, u32)>,
     /// Hooks not published yet, for each core; those that were are `Kept`.
     hooks: Vec<Vec<HookPlace>>,
-    /// Changes have left so many tables that compiling anew is worth its time.
-    worn: bool,
 }
 
 impl List {
@@ -43,12 +41,7 @@ impl List {
             free_counters: Vec::new(),
             retiring: Vec::new(),
             hooks: (0..cores).map(|_| Vec::new()).collect(),
-            worn: false,
         }
-    }
-
-    pub(super) fn is_worn(&self) -> bool {
-        self.worn
     }
 
     pub(super) fn len(&self) -> usize {
@@ -121,8 +114,8 @@ impl List {
         });
         match &filter.matching {
             Match::FiveTuple(tuple) => {
-                self.worn |= table.v4.insert(position, tuple);
-                self.worn |= table.v6.insert(position, tuple);
+                table.v4.insert(position, tuple);
+                table.v6.insert(position, tuple);
             }
             other => {
                 let at = table.others.partition_point(|other| other.position < position);
@@ -157,7 +150,6 @@ impl List {
 
     /// Compiles the list from its filters.
     pub(super) fn compile<'f>(&mut self, matching: impl Fn(FilterId) -> Option<&'f Match>) {
-        self.worn = false;
         let mut tuples: Vec<(u16, &FiveTuple)> = Vec::new();
         self.table.others.clear();
         for (place, rank) in self.ranks.iter().enumerate() {
