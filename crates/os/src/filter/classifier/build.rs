@@ -16,7 +16,7 @@ const MOST_TABLES: usize = 8;
 /// What a look into a table costs, in comparisons with a rule.
 const TABLE_COST: f64 = 3.0;
 /// What a look into the vectors costs, and into each word of them.
-const VECTORS_COST: f64 = 14.0;
+const VECTORS_COST: f64 = 17.0;
 const WORD_COST: f64 = 0.15;
 /// And what each rule costs that is compared in vain.
 const COMPARED_COST: f64 = 2.0;

@@ -19,6 +19,7 @@
 //! Daly et al., "TupleMerge" (2019). What is new is the choice of tables, made for the whole set
 //! by cost; see `docs/decisions/015-filter-classifier.md`.
 
+mod address;
 mod build;
 mod change;
 mod rule;
@@ -27,7 +28,8 @@ mod search;
 mod tests;
 mod vectors;
 
-pub use rule::{Address, Key, Rule};
+pub use address::Address;
+pub use rule::{Key, Rule};
 
 use rule::{Lengths, TableKey};
 use vectors::Vectors;

@@ -183,7 +183,7 @@ impl<A: Address> Vectors<A> {
     /// Rules that a key is compared with in vain, and the place of the one that matches then.
     pub(super) fn compared(&self, key: &Key<A>) -> (u64, Option<u16>) {
         let (mut in_vain, mut found) = (0, None);
-        self.each_candidate(self.intervals(key), |rule| {
+        self.each_candidate(self.intervals(key), 0, |rule| {
             found = rule.matches(key).then_some(rule.position);
             in_vain += u64::from(found.is_none());
             found.is_some()
@@ -213,7 +213,12 @@ impl<A: Address> Vectors<A> {
     #[inline(always)]
     fn better(&self, key: &Key<A>, intervals: [u8; FIELDS], from: u16, best: u16) -> u16 {
         let mut better = best;
-        self.each_candidate(intervals, |rule| {
+        // Rules before it may be in the same group still.
+        let start = match from {
+            0 => 0,
+            from => self.rules.partition_point(|rule| rule.position < from) / (64 * GROUP),
+        };
+        self.each_candidate(intervals, start, |rule| {
             // In the order of the list: what comes later cannot be better.
             let ends = rule.position >= best;
             let matches = !ends && rule.position >= from && rule.matches(key);
@@ -231,13 +236,20 @@ impl<A: Address> Vectors<A> {
         std::array::from_fn(|field| self.fields[field].interval(values[field]))
     }
 
-    /// Calls with the rules that meet all intervals, in the order of the list, until told to stop.
+    /// Calls with the rules that meet all intervals, in the order of the list, from a group of
+    /// words on until told to stop.
     #[inline(always)]
-    fn each_candidate(&self, intervals: [u8; FIELDS], mut stops: impl FnMut(&Rule<A>) -> bool) {
+    fn each_candidate(
+        &self,
+        intervals: [u8; FIELDS],
+        start: usize,
+        mut stops: impl FnMut(&Rule<A>) -> bool,
+    ) {
         let [a, b, c, d]: [&[[u64; GROUP]]; FIELDS] = std::array::from_fn(|field| {
             &self.fields[field].bits[usize::from(intervals[field]) * self.groups..][..self.groups]
         });
-        for (group, (((a, b), c), d)) in a.iter().zip(b).zip(c).zip(d).enumerate() {
+        let groups = a.iter().zip(b).zip(c).zip(d).enumerate();
+        for (group, (((a, b), c), d)) in groups.skip(start) {
             let words: [u64; GROUP] = std::array::from_fn(|n| a[n] & b[n] & c[n] & d[n]);
             if words == [0; GROUP] {
                 continue;
