@@ -270,9 +270,20 @@ fn which_card_is_meant_is_found_out_or_asked() {
     second.kill().unwrap();
     second.wait().unwrap();
     assert!(stdout(&picnic(&["ctl"])).starts_with("card          one, "), "the only one again");
-    let arguments = ["run", path.to_str().unwrap(), "--quiet", "--duration", "0.2", "--json"];
-    let output = command().args(arguments).output().unwrap();
+    let short = ["run", path.to_str().unwrap(), "--quiet", "--duration", "0.2", "--json"];
+    let output = command().args(short).output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    // Or taken away: a socket that nobody listens to is left by nothing but a kill.
+    let mut third = command().args(arguments).stdout(Stdio::null()).spawn().unwrap();
+    while picnic(&["ctl", "--card", "two"]).status.code() != Some(0) {
+        assert!(patience.elapsed() < Duration::from_secs(60), "the third card does not answer");
+    }
+    third.kill().unwrap();
+    third.wait().unwrap();
+    let removed = good_json(&["cleanup", "--json"])["sockets"].clone();
+    let removed: Vec<_> = removed.as_array().unwrap().iter().filter_map(Value::as_str).collect();
+    assert!(removed.len() == 1 && removed[0].ends_with("/two.sock"), "{removed:?}");
+    assert!(!Path::new(removed[0]).exists());
     first.good(&["stop"]);
     first.ended();
     refused(&picnic(&["ctl"]), 1, "no card is running (looked in ");

@@ -2,6 +2,7 @@
 
 use super::isolate::print_restored;
 use clap::Args;
+use picnic_host::control::socket;
 use picnic_host::undo::{Machine, Which, restore_all};
 
 #[derive(Debug, Args)]
@@ -9,7 +10,8 @@ use picnic_host::undo::{Machine, Which, restore_all};
   sudo picnic cleanup          what processes that were killed have left
   sudo picnic cleanup --all    also what stays on purpose, such as `picnic isolate apply`
 
-What belongs to a process that runs is left alone. Exit code 1 if something could not be
+Control sockets of cards that were killed are removed, too. What belongs to a process that runs is
+left alone. Exit code 1 if something could not be
 taken back and may be tried again.")]
 pub(crate) struct CleanupArgs {
     /// Take back what stays on purpose too
@@ -20,5 +22,6 @@ pub(crate) struct CleanupArgs {
 pub(crate) fn run(args: &CleanupArgs, json: bool) -> anyhow::Result<()> {
     let which = if args.all { Which::AllHeld } else { Which::Stale };
     let restored = restore_all(&Machine::this(), which)?;
-    print_restored("journals", &restored, json)
+    let sockets = socket::remove_stale();
+    print_restored(&restored, Some(&sockets), json)
 }

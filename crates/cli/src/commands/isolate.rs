@@ -8,6 +8,7 @@ use picnic_host::isolate::{self, Isolated, Method, Plan, Request};
 use picnic_host::topology::{Available, Topology, available, place};
 use picnic_host::undo::{Machine, Restored};
 use serde::Serialize;
+use serde_json::json;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -77,7 +78,7 @@ pub(crate) fn run(args: &IsolateArgs, json: bool) -> anyhow::Result<()> {
         Action::Apply(args) => apply(args, json),
         Action::Restore => {
             let restored = isolate::restore(&Machine::this())?;
-            print_restored("journals", &restored, json)
+            print_restored(&restored, None, json)
         }
     }
 }
@@ -144,12 +145,16 @@ fn apply(args: &ApplyArgs, json: bool) -> anyhow::Result<()> {
 /// # Errors
 /// Some of it may be tried again.
 pub(crate) fn print_restored(
-    what: &'static str,
     restored: &[Restored],
+    sockets: Option<&[PathBuf]>,
     json: bool,
 ) -> anyhow::Result<()> {
     if json {
-        output::print_json(&BTreeMap::from([(what, restored)]))?;
+        let mut result = json!({ "journals": restored });
+        if let Some(sockets) = sockets {
+            result["sockets"] = json!(sockets);
+        }
+        output::print_json(&result)?;
     } else {
         let mut text = String::new();
         for journal in restored {
@@ -157,6 +162,9 @@ pub(crate) fn print_restored(
             for what in journal.refused.iter().chain(&journal.failed) {
                 let _ = writeln!(text, "  {what}");
             }
+        }
+        for socket in sockets.unwrap_or_default() {
+            let _ = writeln!(text, "{}: removed, its card is gone", socket.display());
         }
         if text.is_empty() {
             text = "nothing to take back\n".into();

@@ -5,7 +5,7 @@
 //! `/tmp/picnic-UID`, which must belong to the user alone.
 //!
 //! Guarantees: mode 0600 from the first moment on. A socket that nobody listens to is
-//! replaced, one that somebody does is not: the folder is locked from the look to the
+//! replaced, one that somebody does is not, and such sockets of other names are removed: the folder is locked from the look to the
 //! bind, so of two cards that start together one is told of the other. It is removed at
 //! the end if it still is ours.
 //!
@@ -157,6 +157,10 @@ pub fn open(file: &CardFile) -> Result<Option<Socket>, SocketError> {
             make_folder(&folder, mode).map_err(&wrong)?;
         }
         let lock = lock(&folder, give_up).map_err(&wrong)?;
+        if mode.is_some() {
+            // What killed cards have left, of whatever name.
+            sweep(&folder);
+        }
         match probe(&path) {
             Probe::Live(pid) => {
                 return Err(SocketError::Taken { card: file.card.name.clone(), pid });
@@ -274,6 +278,29 @@ fn connect(path: &Path) -> Result<OwnedFd, Errno> {
     Ok(socket)
 }
 
+/// Removes the sockets that killed cards of this user have left in the runtime folder; what was
+/// removed. The next card that starts does so, too.
+pub fn remove_stale() -> Vec<PathBuf> {
+    let (folder, mode) = own_folder();
+    let Ok(lock) = lock(&folder, Instant::now() + PATIENCE) else { return Vec::new() };
+    let removed = sweep(&folder);
+    if mode == 0o700 {
+        // Fails while there is something else in it, as it should.
+        let _ = std::fs::remove_dir(&folder);
+    }
+    drop(lock);
+    removed
+}
+
+/// Removes what nobody listens to from a folder, whose lock is held: a card that is on its way
+/// does not listen yet.
+fn sweep(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let ours = entries.filter(|entry| entry.file_name().to_str().and_then(card_name).is_some());
+    let stale = ours.map(|entry| entry.path()).filter(|path| matches!(probe(path), Probe::Stale));
+    stale.filter(|path| std::fs::remove_file(path).is_ok()).collect()
+}
+
 impl Drop for Socket {
     fn drop(&mut self) {
         let Ok(_lock) = lock(&self.folder, Instant::now() + PATIENCE) else { return };
@@ -327,6 +354,23 @@ mod tests {
     fn card(socket: &Path) -> CardFile {
         let text = format!("[control]\nsocket = \"{}\"\n", socket.display());
         CardFile::parse(&text, None).unwrap()
+    }
+
+    #[test]
+    fn only_sockets_of_cards_that_nobody_listens_to_are_swept_away() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        for name in ["gone.sock", "other"] {
+            drop(UnixListener::bind(path(name)).unwrap());
+        }
+        let _live = UnixListener::bind(path("live.sock")).unwrap();
+        std::fs::write(path("file.sock"), "no socket").unwrap();
+        assert_eq!(sweep(folder.path()), [path("gone.sock")]);
+        assert_eq!(sweep(folder.path()), <[PathBuf; 0]>::default());
+        for name in ["other", "live.sock", "file.sock"] {
+            assert!(path(name).exists(), "{name}");
+        }
+        assert_eq!(sweep(&path("nowhere")), <[PathBuf; 0]>::default());
     }
 
     #[test]
