@@ -15,7 +15,7 @@
 #![allow(unsafe_code)]
 
 use super::desc::Descriptor;
-use super::pool;
+use super::space;
 use crate::ring::spsc::{Consumer, Producer};
 use std::fmt;
 use std::mem::MaybeUninit;
@@ -141,7 +141,7 @@ impl Burst {
         self.length = self.length.checked_sub(1)?;
         // SAFETY: the slot was within `length` until just now, so it is initialised, and no
         // longer is within, so it is read once.
-        Some(unsafe { pool::relocated(&raw const self.slots[self.length]) })
+        Some(unsafe { space::relocated(&raw const self.slots[self.length]) })
     }
 
     /// Keeps the descriptors for which `keep` gives them back; order is kept.
@@ -151,7 +151,7 @@ impl Burst {
         for index in 0..length {
             // SAFETY: slots below the old length are initialised; each is read once, and
             // written again only at or below the place just read.
-            let descriptor = unsafe { pool::relocated(&raw const self.slots[index]) };
+            let descriptor = unsafe { space::relocated(&raw const self.slots[index]) };
             if let Some(descriptor) = keep(descriptor) {
                 self.slots[self.length].write(descriptor);
                 self.length += 1;
@@ -184,7 +184,7 @@ impl Iterator for Drain<'_> {
         }
         // SAFETY: `next` is below the length the burst had, so the slot is initialised; `next`
         // moves past it and the burst counts as empty meanwhile, so it is read once.
-        let descriptor = unsafe { pool::relocated(self.burst.slots.as_ptr().add(self.next)) };
+        let descriptor = unsafe { space::relocated(self.burst.slots.as_ptr().add(self.next)) };
         self.next += 1;
         Some(descriptor)
     }
@@ -233,15 +233,15 @@ impl Drain<'_> {
                     if wide {
                         // SAFETY: `from` holds a descriptor, `to` is a free slot of the same
                         // size, and the processor was asked.
-                        return unsafe { pool::relocate_wide(from, to) };
+                        return unsafe { space::relocate_wide(from, to) };
                     }
                     // SAFETY: as above.
-                    unsafe { pool::relocate(from, to) }
+                    unsafe { space::relocate(from, to) }
                 })
             });
             if !staged {
                 // SAFETY: it was not moved, so this is the one time it is read.
-                return Some((queue, unsafe { pool::relocated(from) }));
+                return Some((queue, unsafe { space::relocated(from) }));
             }
         }
         None

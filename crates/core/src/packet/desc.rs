@@ -11,7 +11,7 @@
 //! shows in the ledger and keeps its pool's memory mapped.
 
 use super::layers::{self, Layers, PacketType};
-use super::pool::{self, SEGMENT_HEADER_BYTES};
+use super::space::{self, SEGMENT_HEADER_BYTES};
 use crate::time::Time;
 use std::fmt;
 use std::mem::offset_of;
@@ -141,19 +141,19 @@ impl Descriptor {
     /// The packet's bytes; of a chained packet, those of its first segment.
     #[inline(always)]
     pub fn data(&self) -> &[u8] {
-        pool::bytes(self)
+        space::bytes(self)
     }
 
     /// The packet's bytes, to be changed; of a chained packet, those of its first segment.
     #[inline(always)]
     pub fn data_mut(&mut self) -> &mut [u8] {
-        pool::bytes_mut(self)
+        space::bytes_mut(self)
     }
 
     /// The whole packet's length in bytes, over all its segments.
     #[inline(always)]
     pub fn length(&self) -> u32 {
-        if self.is_chained() { pool::chain_length(self) } else { u32::from(self.length) }
+        if self.is_chained() { space::chain_length(self) } else { u32::from(self.length) }
     }
 
     /// Whether the packet goes on in further buffers.
@@ -168,7 +168,7 @@ impl Descriptor {
 
     /// The packet's segments, first to last.
     pub fn segments(&self) -> impl Iterator<Item = &[u8]> {
-        pool::segments(self)
+        space::segments(self)
     }
 
     /// Bytes that can be put in front of the packet without moving it.
@@ -211,7 +211,7 @@ impl Descriptor {
     pub fn push_back(&mut self, count: u16) -> bool {
         let Some(length) = self.length.checked_add(count) else { return false };
         let end = u32::from(self.offset) + u32::from(length);
-        if self.is_chained() || end > pool::capacity(self) {
+        if self.is_chained() || end > space::capacity(self) {
             return false;
         }
         self.length = length;
@@ -220,7 +220,7 @@ impl Descriptor {
 
     fn grow_chain(&mut self, difference: i32) {
         if self.is_chained() {
-            pool::add_chain_length(self, difference);
+            space::add_chain_length(self, difference);
         }
     }
 
@@ -250,7 +250,7 @@ impl Descriptor {
     /// Sets the receive time.
     #[inline(always)]
     pub fn set_received_at(&mut self, now: Time) {
-        let word = &mut pool::words_mut(self)[ORIGIN];
+        let word = &mut space::words_mut(self)[ORIGIN];
         *word = *word >> 48 << 48 | now.as_nanos() & ((1 << 48) - 1);
     }
 
@@ -263,13 +263,13 @@ impl Descriptor {
     /// Says that the packet is the card's own.
     #[inline]
     pub fn clear_tx_queue(&mut self) {
-        pool::words_mut(self)[KIND] &= !(u64::from(FROM_HOST) << 16);
+        space::words_mut(self)[KIND] &= !(u64::from(FROM_HOST) << 16);
     }
 
     /// Says that the packet was taken from the tx ring of this queue.
     #[inline]
     pub fn set_tx_queue(&mut self, queue: u8) {
-        let words = pool::words_mut(self);
+        let words = space::words_mut(self);
         words[ORIGIN] = words[ORIGIN] << 8 >> 8 | u64::from(queue) << 56;
         words[KIND] |= u64::from(FROM_HOST) << 16;
     }
@@ -297,7 +297,7 @@ impl Descriptor {
         let parsed = if layers.l3_offset == 0 { 0 } else { PARSED };
         let flags = u64::from(parsed | u16::from(layers.vlan_count & 3) << VLAN_SHIFT);
         const KEPT: u64 = (!(PARSED | 3 << VLAN_SHIFT) as u64) << 16 | 0xffff << 48;
-        let word = &mut pool::words_mut(self)[KIND];
+        let word = &mut space::words_mut(self)[KIND];
         *word = *word & KEPT
             | u64::from(layers.packet_type.bits())
             | words << 8
@@ -371,14 +371,14 @@ impl Descriptor {
     /// Sets the RSS hash, its type being set already: one word, fit for the data path.
     #[inline(always)]
     pub fn set_rss_hash(&mut self, hash: u32) {
-        let word = &mut pool::words_mut(self)[HASH];
+        let word = &mut space::words_mut(self)[HASH];
         *word = *word >> 32 << 32 | u64::from(hash);
     }
 
     /// Sets the RSS hash and what it was taken over.
     #[inline(always)]
     pub fn set_rss(&mut self, hash: u32, over: RssType) {
-        let words = pool::words_mut(self);
+        let words = space::words_mut(self);
         words[HASH] = words[HASH] >> 32 << 32 | u64::from(hash);
         words[KIND] = words[KIND] & !(15 << (16 + RSS_SHIFT)) | (over as u64) << (16 + RSS_SHIFT);
     }
@@ -429,7 +429,7 @@ impl Descriptor {
     /// Asks the processor to fetch the first line of the packet's bytes.
     #[inline(always)]
     pub fn prefetch(&self) {
-        pool::prefetch(self);
+        space::prefetch(self);
     }
 }
 

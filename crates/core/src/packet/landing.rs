@@ -22,7 +22,7 @@
 //! Guarantees: order is kept; no allocation once it has been filled.
 
 use super::desc::Descriptor;
-use super::pool;
+use super::space;
 
 /// Empty buffers in the order they are written in, each as long as its pool makes them.
 #[derive(Debug)]
@@ -87,7 +87,7 @@ impl Landing {
             left -= part.data().len();
             Some(part)
         });
-        Some(pool::link(head, parts))
+        Some(space::link(head, parts))
     }
 
     /// Takes a buffer away.

@@ -19,7 +19,8 @@
 //! home that never came back, and refuses while anyone holds a [`Borrower`].
 
 use super::desc::Descriptor;
-use super::pool::{self, MAX_PACKET_BYTES, Pool, PoolMemory, SEGMENT_HEADER_BYTES};
+use super::pool::{MAX_PACKET_BYTES, Pool, PoolMemory};
+use super::space::{self, SEGMENT_HEADER_BYTES};
 use crate::time::Time;
 use std::sync::Arc;
 
@@ -101,8 +102,8 @@ impl Loans {
     #[inline(always)]
     fn find(&self, place: u64) -> Option<(usize, usize)> {
         // 32 bits: a division of 64 takes twice as long, and a pool is at most 32 GiB of lines.
-        let line = u32::try_from(place / pool::UNIT as u64).ok()?;
-        let lines = (self.stride() / pool::UNIT) as u32;
+        let line = u32::try_from(place / space::UNIT as u64).ok()?;
+        let lines = (self.stride() / space::UNIT) as u32;
         let index = (line / lines) as usize;
         (index < self.out.len()).then(|| (index, (place - (index * self.stride()) as u64) as usize))
     }
@@ -111,7 +112,7 @@ impl Loans {
     #[inline(always)]
     fn index_of(&self, buffer: u32) -> Option<usize> {
         let lines = buffer.checked_sub(self.borrower.memory.first())?;
-        let (index, from_start) = self.find(u64::from(lines) * pool::UNIT as u64)?;
+        let (index, from_start) = self.find(u64::from(lines) * space::UNIT as u64)?;
         (from_start == 0).then_some(index)
     }
 
@@ -124,8 +125,8 @@ impl Loans {
         now: Time,
         wire: u8,
     ) -> Descriptor {
-        let lines = (index * self.stride() / pool::UNIT) as u32;
-        pool::descriptor(self.borrower.memory.first() + lines, offset, length, now, wire)
+        let lines = (index * self.stride() / space::UNIT) as u32;
+        space::descriptor(self.borrower.memory.first() + lines, offset, length, now, wire)
     }
 
     /// Lends an empty buffer out: its place, right behind its header; of the bytes from there on,
@@ -183,7 +184,7 @@ impl Loans {
         // Counted, not read from the head: "more follow" must be right, or the ring is garbled.
         let total: usize = packet.segments().map(<[u8]>::len).sum();
         let mut left = total as u32;
-        pool::take_segments(packet, |segment| {
+        space::take_segments(packet, |segment| {
             self.lend_segment(pool, segment, longest, left, total as u32, &mut each);
             left -= u32::from(segment.2);
         });
@@ -201,7 +202,7 @@ impl Loans {
         each: &mut impl FnMut(u64, u32, bool),
     ) {
         let Some(index) = self.index_of(buffer).filter(|_| length != 0) else {
-            return pool.free(pool::descriptor(buffer, SEGMENT_HEADER_BYTES, 0, Time::ZERO, 0));
+            return pool.free(space::descriptor(buffer, SEGMENT_HEADER_BYTES, 0, Time::ZERO, 0));
         };
         let is_last = left == u32::from(length);
         self.out[index] = Loan {
@@ -253,7 +254,7 @@ impl Loans {
             bytes += length;
             piece
         });
-        let packet = taken.next().map(|head| pool::link(head, taken))?;
+        let packet = taken.next().map(|head| space::link(head, taken))?;
         if !whole || bytes > MAX_PACKET_BYTES {
             pool.free(packet);
             return None;

@@ -7,4 +7,5 @@ pub mod layers;
 pub mod lend;
 pub mod offload;
 pub mod pool;
+mod space;
 pub mod wire;
