@@ -34,7 +34,7 @@ pub fn profile(context: &BuildContext) -> Result<CostProfile, ConfigError> {
 /// # Errors
 /// As [`profile`], with the place in the card file that names it.
 pub fn check(file: &CardFile) -> Result<(), ConfigError> {
-    let path = file.os.as_ref().and_then(|os| os.keys.cost_profile.as_ref());
+    let path = file.os.as_ref().and_then(|os| os.keys.cost_profile());
     let Some(path) = path else { return Ok(()) };
     let loaded = CostProfile::load(&file.directory.join(path));
     let told = |error: ConfigError| ConfigError::new(format!("os.{KEY}"), error.to_string());

@@ -86,7 +86,7 @@ impl Factory {
     }
 
     fn of(file: &CardFile, tasks: Tasks) -> Self {
-        let profile = file.os.as_ref().and_then(|os| os.keys.cost_profile.as_ref());
+        let profile = file.os.as_ref().and_then(|os| os.keys.cost_profile());
         let context = BuildContext {
             queues: file.host.queues,
             wires: file.wires.len() as u8,

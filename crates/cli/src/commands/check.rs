@@ -150,7 +150,7 @@ impl Plan {
             trace: file.trace.is_some(),
             os: file.os.as_ref().map(|os| OsPlan {
                 scheduler: os.scheduler.name().into(),
-                cost_profile: match &os.keys.cost_profile {
+                cost_profile: match os.keys.cost_profile() {
                     Some(path) => file.directory.join(path).display().to_string(),
                     None => CostProfile::built_in().name,
                 },

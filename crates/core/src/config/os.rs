@@ -17,7 +17,7 @@ use super::section::{Section, Source, read, select};
 use crate::error::ConfigError;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use toml::de::DeTable;
 
@@ -67,8 +67,8 @@ pub struct OsKeys {
     /// Nanoseconds that a decision and a switch may take on top of a bound, up to 1000000000.
     pub switch_ns: u64,
     /// Cost profile that the tasks' bounds are made under, relative to the card file, as
-    /// `picnic wcet calibrate` writes one; without it, the built-in one.
-    pub cost_profile: Option<PathBuf>,
+    /// `picnic wcet calibrate` writes one; "" for the built-in one.
+    pub cost_profile: PathBuf,
     /// A task with which the set cannot be scheduled: "refuse", or "override" and count it.
     pub admission: Admission,
     /// Packets that come in per second at most, all wires together; 0: not stated.
@@ -83,6 +83,13 @@ pub struct OsKeys {
     pub transfer_bytes_per_us: u64,
 }
 
+impl OsKeys {
+    /// The file of the cost profile; `None` for the built-in one.
+    pub fn cost_profile(&self) -> Option<&Path> {
+        Some(self.cost_profile.as_path()).filter(|path| !path.as_os_str().is_empty())
+    }
+}
+
 impl Default for OsKeys {
     fn default() -> Self {
         OsKeys {
@@ -91,7 +98,7 @@ impl Default for OsKeys {
             host_bytes: 16 << 20,
             overrun: Overrun::Warn,
             switch_ns: 1_000,
-            cost_profile: None,
+            cost_profile: PathBuf::new(),
             admission: Admission::Refuse,
             line_rate_pps: 0,
             receive_room: 1_024,
