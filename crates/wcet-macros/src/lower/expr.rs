@@ -52,11 +52,15 @@ impl Lowering<'_> {
             }
             Expr::Unary(inner) => {
                 self.expression(&inner.expr);
-                let class = match inner.op {
-                    UnOp::Deref(_) => Class::Load,
-                    _ => Class::Arithmetic,
-                };
-                self.charge(class, 1, span);
+                match inner.op {
+                    UnOp::Deref(_) => self.charge(Class::Load, 1, span),
+                    UnOp::Neg(_) if crate::count::constant(expression).is_none() => {
+                        self.charge(Class::Arithmetic, 1, span);
+                        // The smallest number has no opposite, which is looked for.
+                        self.charge(Class::Branch, 1, span);
+                    }
+                    _ => self.charge(Class::Arithmetic, 1, span),
+                }
             }
             Expr::Binary(inner) => self.binary(inner),
             Expr::Assign(inner) => {
@@ -120,8 +124,9 @@ impl Lowering<'_> {
             _ => Class::Arithmetic,
         };
         self.charge(class, 1, span);
-        // Overflow and division by zero are looked for.
-        self.charge(Class::Branch, 1, span);
+        if is_checked(inner) {
+            self.charge(Class::Branch, 1, span);
+        }
         let assigns = matches!(
             inner.op,
             BinOp::AddAssign(_)
@@ -411,4 +416,38 @@ impl<'ast> syn::visit::Visit<'ast> for Ways {
     fn visit_expr_closure(&mut self, _: &'ast syn::ExprClosure) {}
     fn visit_expr_async(&mut self, _: &'ast syn::ExprAsync) {}
     fn visit_item(&mut self, _: &'ast syn::Item) {}
+}
+
+/// Whether overflow or division by zero is looked for, with a jump behind the test. Nothing can
+/// go wrong with bits, comparisons, and shifts by a number that every integer has room for.
+fn is_checked(inner: &syn::ExprBinary) -> bool {
+    match inner.op {
+        BinOp::Shl(_) | BinOp::Shr(_) | BinOp::ShlAssign(_) | BinOp::ShrAssign(_) => {
+            !crate::count::constant(&inner.right).is_some_and(|bits| (0..8).contains(&bits))
+        }
+        BinOp::Add(_)
+        | BinOp::AddAssign(_)
+        | BinOp::Sub(_)
+        | BinOp::SubAssign(_)
+        | BinOp::Mul(_)
+        | BinOp::MulAssign(_)
+        | BinOp::Div(_)
+        | BinOp::DivAssign(_)
+        | BinOp::Rem(_)
+        | BinOp::RemAssign(_) => true,
+        BinOp::BitAnd(_)
+        | BinOp::BitAndAssign(_)
+        | BinOp::BitOr(_)
+        | BinOp::BitOrAssign(_)
+        | BinOp::BitXor(_)
+        | BinOp::BitXorAssign(_)
+        | BinOp::Eq(_)
+        | BinOp::Ne(_)
+        | BinOp::Lt(_)
+        | BinOp::Le(_)
+        | BinOp::Gt(_)
+        | BinOp::Ge(_) => false,
+        // Those that there may be some day.
+        _ => true,
+    }
 }

@@ -273,6 +273,28 @@ fn operations_have_their_classes() {
     assert_eq!(counted("a[0] += 2; *c += 3; d += 4;", Load), 1 + 1 + 1 + 1);
 }
 
+/// A jump stands behind what may overflow, and behind nothing else.
+#[test]
+fn only_what_can_go_wrong_is_tested_for_it() {
+    for (body, branches) in [
+        ("let x = a + b - c * d;", 3),
+        ("x += a; x -= b; x *= c;", 3),
+        ("let x = a / b % c; x /= d; x %= e;", 4),
+        ("let x = a & b | c ^ d; x &= a; x |= b; x ^= c;", 0),
+        ("let x = a == b; let y = a != b; let z = a < b;", 0),
+        ("let x = a <= b; let y = a > b; let z = a >= b;", 0),
+        // Seven bits all integers have; eight not, and of others it is not known.
+        ("let x = a << 7 >> 1; x <<= 3; x >>= 0x7;", 0),
+        ("let x = a << 8 >> b; x <<= 64; x >>= c;", 4),
+        ("let x = -a;", 1),
+        ("let x = -3; let y = !a;", 0),
+        // The test of an `if` has its own jump.
+        ("if a == b { f(); }", 1),
+    ] {
+        assert_eq!(counted(body, Class::Branch), branches, "{body}");
+    }
+}
+
 #[test]
 fn a_path_is_looked_up_once_for_each_call() {
     let (_, item) =
