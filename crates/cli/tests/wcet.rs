@@ -14,7 +14,7 @@ fn a_calibrated_profile_is_a_file_that_show_reads() {
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let told = json(&output);
     let classes = told["classes"].as_array().unwrap();
-    assert_eq!(classes.len(), 9);
+    assert_eq!(classes.len(), 10);
     for class in classes {
         let cost = class["cost_ps"].as_u64().unwrap();
         let percentile = class["percentile_ps"].as_u64().unwrap();

@@ -7,6 +7,7 @@ use quote::quote;
 pub(crate) enum Class {
     Branch,
     Arithmetic,
+    Bitwise,
     Multiply,
     Divide,
     Load,
@@ -17,13 +18,14 @@ pub(crate) enum Class {
 }
 
 impl Class {
-    pub(crate) const COUNT: usize = 9;
+    pub(crate) const COUNT: usize = 10;
 
     /// Its name in `picnic_wcet::Class`.
     pub(crate) fn tokens(self) -> proc_macro2::TokenStream {
         match self {
             Class::Branch => quote!(Branch),
             Class::Arithmetic => quote!(Arithmetic),
+            Class::Bitwise => quote!(Bitwise),
             Class::Multiply => quote!(Multiply),
             Class::Divide => quote!(Divide),
             Class::Load => quote!(Load),
@@ -37,6 +39,7 @@ impl Class {
     pub(crate) const ALL: [Class; Class::COUNT] = [
         Class::Branch,
         Class::Arithmetic,
+        Class::Bitwise,
         Class::Multiply,
         Class::Divide,
         Class::Load,

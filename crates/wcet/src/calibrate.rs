@@ -181,6 +181,22 @@ pub fn kernels(settings: &Settings) -> Vec<Box<dyn Kernel>> {
             value = black_box(black_box(value as u32) as f64);
         }
     });
+    add(Class::Bitwise, "64-bit integers", 4 * ROUNDS, || {
+        let mut value = black_box(0x5555u64);
+        for _ in 0..ROUNDS {
+            value = black_box(value ^ black_box(5));
+            value = black_box(value | black_box(0x10));
+            value = black_box(value >> black_box(1u32));
+            value = black_box(!value);
+        }
+    });
+    add(Class::Bitwise, "128-bit integers", 2 * ROUNDS, || {
+        let mut value = black_box(1u128);
+        for _ in 0..ROUNDS {
+            value = black_box(value ^ black_box(3));
+            value = black_box(value << black_box(9u32));
+        }
+    });
     add(Class::Multiply, "64-bit integers", ROUNDS, || {
         let mut value = black_box(3u64);
         for _ in 0..ROUNDS {

@@ -8,8 +8,11 @@ use serde::{Deserialize, Serialize};
 pub enum Class {
     /// A test and the jump after it.
     Branch,
-    /// Adding, shifting, comparing, converting, setting a variable.
+    /// Adding, comparing, converting: of integers or of floats, which the syntax does not tell.
     Arithmetic,
+    /// And, or, exclusive or, not, shifting, setting a variable: what floats have no part in, or
+    /// no other than integers.
+    Bitwise,
     /// Multiplying.
     Multiply,
     /// Dividing, and the rest of it.
@@ -28,9 +31,10 @@ pub enum Class {
 
 impl Class {
     /// All classes, in the order of [`Counts`].
-    pub const ALL: [Class; 9] = [
+    pub const ALL: [Class; 10] = [
         Class::Branch,
         Class::Arithmetic,
+        Class::Bitwise,
         Class::Multiply,
         Class::Divide,
         Class::Load,
@@ -45,6 +49,7 @@ impl Class {
         match self {
             Class::Branch => "branch",
             Class::Arithmetic => "arithmetic",
+            Class::Bitwise => "bitwise",
             Class::Multiply => "multiply",
             Class::Divide => "divide",
             Class::Load => "load",
@@ -59,7 +64,8 @@ impl Class {
     pub const fn help(self) -> &'static str {
         match self {
             Class::Branch => "a test and the jump after it",
-            Class::Arithmetic => "add, shift, compare, convert, set a variable",
+            Class::Arithmetic => "add, compare, convert",
+            Class::Bitwise => "and, or, xor, not, shift, set a variable",
             Class::Multiply => "multiply",
             Class::Divide => "divide, remainder",
             Class::Load => "read through a reference, index or field",

@@ -111,6 +111,7 @@ impl CostProfile {
             &[
                 (Class::Branch, 12_000),
                 (Class::Arithmetic, 2_000),
+                (Class::Bitwise, 1_000),
                 (Class::Multiply, 5_000),
                 (Class::Divide, 50_000),
                 (Class::Load, 120_000),
@@ -182,21 +183,22 @@ impl CostProfile {
 
     /// The profile as a file.
     pub fn to_toml(&self) -> String {
-        let plain = |place: usize| Spanned::new(0..0, self.cost_ps[place]);
+        let plain = |class: Class| Spanned::new(0..0, self.cost_ps(class));
         let file = File {
             format: Spanned::new(0..0, FORMAT),
             machine: self.machine.clone(),
             method: self.method.clone(),
             cost: Costs {
-                branch_ps: plain(0),
-                arithmetic_ps: plain(1),
-                multiply_ps: plain(2),
-                divide_ps: plain(3),
-                load_ps: plain(4),
-                store_ps: plain(5),
-                call_ps: plain(6),
-                service_ps: plain(7),
-                segment_ps: plain(8),
+                branch_ps: plain(Class::Branch),
+                arithmetic_ps: plain(Class::Arithmetic),
+                bitwise_ps: Some(plain(Class::Bitwise)),
+                multiply_ps: plain(Class::Multiply),
+                divide_ps: plain(Class::Divide),
+                load_ps: plain(Class::Load),
+                store_ps: plain(Class::Store),
+                call_ps: plain(Class::Call),
+                service_ps: plain(Class::Service),
+                segment_ps: plain(Class::Segment),
             },
             measured: self.measured.clone(),
         };
@@ -227,6 +229,9 @@ struct File {
 struct Costs {
     branch_ps: Spanned<u64>,
     arithmetic_ps: Spanned<u64>,
+    /// Profiles from before there was the class have none: what is left out costs as arithmetic.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    bitwise_ps: Option<Spanned<u64>>,
     multiply_ps: Spanned<u64>,
     divide_ps: Spanned<u64>,
     load_ps: Spanned<u64>,
@@ -242,6 +247,7 @@ impl Costs {
         [
             &self.branch_ps,
             &self.arithmetic_ps,
+            self.bitwise_ps.as_ref().unwrap_or(&self.arithmetic_ps),
             &self.multiply_ps,
             &self.divide_ps,
             &self.load_ps,
@@ -312,6 +318,15 @@ mod tests {
         let measured = Measured { median_ps: 1, percentile_ps: 2, worst_ps: 3, ..<_>::default() };
         profile.measured.insert(Class::Load, measured);
         assert_eq!(CostProfile::parse(&profile.to_toml(), None).unwrap(), profile);
+    }
+
+    #[test]
+    fn a_profile_without_bitwise_charges_it_as_arithmetic() {
+        let text = with("bitwise_ps = 1000\n", "");
+        let profile = CostProfile::parse(&text, None).unwrap();
+        assert_eq!(profile.cost_ps(Class::Bitwise), profile.cost_ps(Class::Arithmetic));
+        let told = refused(&with("bitwise_ps = 1000", "bitwise_ps = 0"));
+        assert!(told.contains("cost.bitwise_ps: found 0, allowed is 1 to"), "{told}");
     }
 
     #[test]

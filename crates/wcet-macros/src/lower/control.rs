@@ -111,7 +111,7 @@ impl Lowering<'_> {
             Expr::Let(inner) => {
                 self.expression(&inner.expr);
                 self.charge(Class::Branch, tests(&inner.pat).max(1), span);
-                self.charge(Class::Arithmetic, 1, span);
+                self.charge(Class::Bitwise, 1, span);
                 self.bind(&inner.pat);
                 self.fork(yes, no);
             }
@@ -139,7 +139,7 @@ impl Lowering<'_> {
         let done = self.flow.block();
         self.condition(expression, done, done);
         self.at(done);
-        self.charge(Class::Arithmetic, 1, expression.span());
+        self.charge(Class::Bitwise, 1, expression.span());
     }
 
     fn if_else(&mut self, inner: &ExprIf) {

@@ -59,6 +59,7 @@ impl Lowering<'_> {
                         // The smallest number has no opposite, which is looked for.
                         self.charge(Class::Branch, 1, span);
                     }
+                    UnOp::Not(_) => self.charge(Class::Bitwise, 1, span),
                     _ => self.charge(Class::Arithmetic, 1, span),
                 }
             }
@@ -121,6 +122,16 @@ impl Lowering<'_> {
             BinOp::Div(_) | BinOp::DivAssign(_) | BinOp::Rem(_) | BinOp::RemAssign(_) => {
                 Class::Divide
             }
+            BinOp::BitAnd(_)
+            | BinOp::BitAndAssign(_)
+            | BinOp::BitOr(_)
+            | BinOp::BitOrAssign(_)
+            | BinOp::BitXor(_)
+            | BinOp::BitXorAssign(_)
+            | BinOp::Shl(_)
+            | BinOp::ShlAssign(_)
+            | BinOp::Shr(_)
+            | BinOp::ShrAssign(_) => Class::Bitwise,
             _ => Class::Arithmetic,
         };
         self.charge(class, 1, span);
@@ -150,7 +161,7 @@ impl Lowering<'_> {
 
     /// A value goes to its place: to a variable of the body, which is at hand, or through memory.
     fn stored(&mut self, place: &Expr, span: Span) {
-        let class = if is_name(place) { Class::Arithmetic } else { Class::Store };
+        let class = if is_name(place) { Class::Bitwise } else { Class::Store };
         self.charge(class, 1, span);
     }
 

@@ -258,7 +258,7 @@ impl<'a> Lowering<'a> {
                     self.at(matched);
                 }
                 if local.init.is_some() {
-                    self.charge(Class::Arithmetic, 1, span);
+                    self.charge(Class::Bitwise, 1, span);
                 }
                 let value = local.init.as_ref().map(|init| &*init.expr);
                 let known = matches!(value, Some(Expr::Closure(_)));

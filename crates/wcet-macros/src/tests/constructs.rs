@@ -254,8 +254,12 @@ fn given_times_hide_what_they_stand_on() {
 
 #[test]
 fn operations_have_their_classes() {
-    use Class::{Arithmetic, Branch, Call, Divide, Load, Multiply, Service, Store};
-    assert_eq!(counted("let x = a + b - (c << 2);", Arithmetic), 3 + 1);
+    use Class::{Arithmetic, Bitwise, Branch, Call, Divide, Load, Multiply, Service, Store};
+    assert_eq!(counted("let x = a + b - (c << 2);", Arithmetic), 2);
+    assert_eq!(counted("let x = a + b - (c << 2);", Bitwise), 1 + 1);
+    assert_eq!(counted("let x = !a & b | c ^ d >> e;", Bitwise), 5 + 1);
+    assert_eq!(counted("x <<= 3; y &= !z; *w ^= 1;", Bitwise), 4 + 2);
+    assert_eq!(counted("let x = a < b && c == d;", Bitwise), 1 + 1);
     assert_eq!(counted("x *= y.wrapping_mul(3);", Multiply), 3);
     assert_eq!(counted("let x = a / b % c;", Divide), 2);
     assert_eq!(counted("let x = a[i].field;", Load), 2);
@@ -264,12 +268,13 @@ fn operations_have_their_classes() {
     assert_eq!(counted("let x = (1, Some(2), Point { x: 3, y: 4 });", Store), 3 + 1 + 2);
     assert_eq!(counted("let x = other(); y.len();", Call), 2);
     assert_eq!(counted("card.now();", Service), 1);
-    assert_eq!(counted("let x = a as u32;", Arithmetic), 1 + 1);
+    assert_eq!(counted("let x = a as u32;", Arithmetic), 1);
     assert_eq!(counted("x?;", Branch), 1);
     assert_eq!(counted("u32::rotate_left(x, 3);", Arithmetic), 2);
     assert_eq!(counted("a[1] = 2; *b = 3; c.d = 4; E = 5;", Store), 4);
     assert_eq!(counted("a = 2; let b = 3; c += 4;", Store), 0, "variables are at hand");
-    assert_eq!(counted("a = 2; let b = 3; c += 4;", Arithmetic), 4);
+    assert_eq!(counted("a = 2; let b = 3; c += 4;", Bitwise), 3);
+    assert_eq!(counted("a = 2; let b = 3; c += 4;", Arithmetic), 1);
     assert_eq!(counted("a[0] += 2; *c += 3; d += 4;", Load), 1 + 1 + 1 + 1);
 }
 
