@@ -74,3 +74,30 @@ fn wire_tells_each_way_between_two_ports() {
     assert_eq!((ways.len(), &ways[0]["sends"]), (1, &Value::from("packet")));
     are_positive(&ways[0], &["pps_of_core", "ratio_to_first"]);
 }
+
+#[test]
+fn classifier_draws_the_rules_of_its_peer_and_tells_each_family() {
+    // What bench/peers/dpdk_acl printed for 16 rules and seed 1: rules and packets, verdicts.
+    let families = [
+        ("random", "ced7ef77b93fcf24", "b906a0bdf927f332"),
+        ("access-list", "a9f1e286006a7406", "ab4874c01c5e22aa"),
+        ("firewall", "45326d8003e765fc", "8c825137f82a3cb0"),
+        ("wide-ports", "27ea8cf5a249bac4", "594ab34bb9faa965"),
+        ("ports-only", "70ba890414376cae", "2d8feec6370084ce"),
+    ];
+    let names = families.map(|(name, ..)| name).join(",");
+    let quick = ["--seconds", "0.001", "--repeats", "1", "--changes", "4"];
+    let arguments = [&["classifier", "--rules", "16", "--families", &names], &quick[..]].concat();
+    let figures = figures(&arguments).unwrap();
+    let sizes = figures["sizes"].as_array().unwrap();
+    assert_eq!(sizes.len(), families.len());
+    for (size, (name, fingerprint, verdicts)) in sizes.iter().zip(families) {
+        assert_eq!((&size["family"], &size["rules"]), (&Value::from(name), &Value::from(16)));
+        assert_eq!(size["fingerprint"], fingerprint, "{name}: not the peer's rules");
+        assert_eq!(size["verdicts"], verdicts, "{name}: not the peer's verdicts");
+        are_positive(
+            size,
+            &["ns_per_packet", "build_ms", "change_us", "max_change_us", "max_least_change_us"],
+        );
+    }
+}
