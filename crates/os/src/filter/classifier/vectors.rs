@@ -26,6 +26,8 @@ const GROUP: usize = 4;
 struct Field {
     /// Where each interval but the first begins; the last ones may be empty. Ends with no begin.
     begins: [u64; INTERVALS],
+    /// Whether it has more than one interval.
+    is_cut: bool,
     /// An interval's vector after the other.
     bits: Vec<[u64; GROUP]>,
 }
@@ -44,6 +46,9 @@ impl Field {
     #[inline(always)]
     fn interval(&self, value: u64) -> u8 {
         let mut below = 0;
+        if !self.is_cut {
+            return 0;
+        }
         for step in [32, 16, 8, 4, 2, 1] {
             let begins = self.begins[(below + step - 1) % INTERVALS] <= value;
             below += step * usize::from(begins);
@@ -63,7 +68,8 @@ impl Field {
 impl<A: Address> Vectors<A> {
     pub(super) const EMPTY: Self = Vectors {
         rules: Vec::new(),
-        fields: [const { Field { begins: [u64::MAX; INTERVALS], bits: Vec::new() } }; FIELDS],
+        fields: [const { Field { begins: [u64::MAX; INTERVALS], is_cut: false, bits: Vec::new() } };
+            FIELDS],
         groups: 0,
     };
 
@@ -75,7 +81,11 @@ impl<A: Address> Vectors<A> {
         let fields = std::array::from_fn(|number| {
             let ends = rules.iter().step_by(step).map(|rule| rule.range(number));
             let begins = cuts(ends.flat_map(|(low, high)| [low, high.saturating_add(1)]).collect());
-            let mut field = Field { begins, bits: vec![[0; GROUP]; INTERVALS * groups] };
+            let mut field = Field {
+                begins,
+                is_cut: begins[0] != u64::MAX,
+                bits: vec![[0; GROUP]; INTERVALS * groups],
+            };
             // Where a rule begins, and behind its end, its bit changes.
             for (index, rule) in rules.iter().enumerate() {
                 let (low, high) = rule.range(number);
@@ -196,8 +206,10 @@ impl<A: Address> Vectors<A> {
     pub(super) fn search(&self, keys: &[Key<A>], places: &mut [u16; BURST]) {
         // First all intervals, without a branch that depends on a packet.
         let mut intervals = [[0; FIELDS]; BURST];
-        for (intervals, key) in intervals.iter_mut().zip(keys) {
-            *intervals = self.intervals(key);
+        for (number, field) in self.fields.iter().enumerate() {
+            for (intervals, key) in intervals.iter_mut().zip(keys) {
+                intervals[number] = field.interval(key.values()[number]);
+            }
         }
         for ((key, intervals), place) in keys.iter().zip(intervals).zip(places) {
             *place = self.better(key, intervals, 0, *place);
