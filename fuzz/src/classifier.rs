@@ -33,7 +33,7 @@ fn ports(input: &mut Unstructured<'_>) -> Result<PortRange> {
 
 fn rule(input: &mut Unstructured<'_>) -> Result<FiveTuple> {
     let v6 = input.ratio(1, 3)?;
-    let mut prefix = |input: &mut Unstructured<'_>| {
+    let prefix = |input: &mut Unstructured<'_>| {
         if input.ratio(1, 4)? {
             return Ok(None);
         }

@@ -25,8 +25,15 @@ pub fn run(data: &[u8]) {
 fn check(call: Call) {
     let Call { id, request } = call;
     match &request {
-        Ok(Request::ModerationSet(ModerationMode::Static { usecs, .. })) => {
-            assert!(*usecs <= 1_000_000);
+        Ok(Request::ModerationSet(set)) => {
+            let delay = match set.mode {
+                Some(ModerationMode::Static { usecs, .. }) => Some(usecs),
+                Some(ModerationMode::Adaptive { max_usecs }) => Some(max_usecs),
+                Some(ModerationMode::None) | None => None,
+            };
+            let times = [delay, set.poll_usecs, set.tx_usecs];
+            assert!(times.iter().flatten().all(|&usecs| usecs <= 1_000_000));
+            assert!(set.mode.is_some() || set.poll_usecs.or(set.tx_usecs).is_some());
         }
         Ok(Request::RssSet(set)) => {
             assert!(set.key.is_some() || set.table.is_some() != set.table_size.is_some());
