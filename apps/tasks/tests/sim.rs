@@ -136,7 +136,7 @@ fn a_card_asleep_wakes_for_its_tasks() {
 fn overruns_are_counted_or_kill_and_the_card_goes_on() {
     for (policy, state) in [("warn", State::Stopped), ("kill", State::Overran)] {
         let text = format!(
-            "{QUIET}[os]\noverrun = \"{policy}\"\nswitch_ns = 0\n[[task]]\ntask = \"busy\"\n\
+            "{QUIET}[os]\noverrun = \"{policy}\"\nswitch_ns = 0\ncold_ns = 0\n[[task]]\ntask = \"busy\"\n\
              period_us = 100\nsegments_ns = [20_000]\nbound_percent = 50\n\
              [[task]]\ntask = \"heartbeat\"\nperiod_us = 100\n"
         );

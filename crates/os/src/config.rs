@@ -157,6 +157,7 @@ fn settings(keys: &OsKeys, context: &BuildContext) -> Settings {
         host_bytes: keys.host_bytes,
         overrun: keys.overrun,
         switch_ns: keys.switch_ns,
+        cold_ns: keys.cold_ns,
         admission: keys.admission,
         path: PacketPath {
             line_rate_pps: keys.line_rate_pps,

@@ -50,8 +50,13 @@ fn packets(bench: &mut Bench, head: &mut dyn Function, count: usize) -> usize {
 #[test]
 fn whatever_ends_a_task_its_memory_mailbox_and_filters_are_released() {
     for state in [State::Returned, State::Panicked, State::Killed, State::Overran] {
-        let settings =
-            Settings { switch_ns: 0, overrun: Overrun::Kill, tasks: 2, ..Settings::default() };
+        let settings = Settings {
+            switch_ns: 0,
+            cold_ns: 0,
+            overrun: Overrun::Kill,
+            tasks: 2,
+            ..Settings::default()
+        };
         let mut bench = Bench::with(&settings, edf_plus());
         let filters = Filters::new(1);
         bench.os.attach_filters(filters.clone());

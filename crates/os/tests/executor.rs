@@ -329,7 +329,8 @@ fn a_body_that_panics_while_it_is_dropped_harms_nobody() {
 #[test]
 fn overruns_are_counted_or_kill() {
     for (policy, expected) in [(Overrun::Warn, State::Returned), (Overrun::Kill, State::Overran)] {
-        let settings = Settings { switch_ns: 100, overrun: policy, ..Settings::default() };
+        let settings =
+            Settings { switch_ns: 100, cold_ns: 0, overrun: policy, ..Settings::default() };
         let mut bench = Bench::with(&settings, edf_plus());
         let body = program(|nic| async move {
             nic.work(1_100); // as much as the bound and the switch
@@ -343,6 +344,29 @@ fn overruns_are_counted_or_kill() {
         assert_eq!(line.state, expected);
         assert_eq!(line.counters.overruns.get(), 1);
         assert_eq!(line.counters.longest_segment_ns.get(), 1_101);
+        bench.end();
+    }
+}
+
+#[test]
+fn a_segment_may_take_longer_the_first_time_through() {
+    let settings =
+        Settings { switch_ns: 0, cold_ns: 500, overrun: Overrun::Kill, ..Settings::default() };
+    for (first, second, overruns) in [(1_500, 1_000, 0), (1_501, 1_000, 1), (1_500, 1_001, 1)] {
+        let mut bench = Bench::with(&settings, edf_plus());
+        // One segment, again and again.
+        let body = program(move |nic| async move {
+            nic.work(first);
+            nic.yield_now().await;
+            nic.work(second);
+            nic.yield_now().await;
+        });
+        let id = bench.os.create(spec("cold"), body).unwrap();
+        bench.run_until(micros(20));
+        let line = bench.os.lines().find(|line| line.id == id).unwrap();
+        assert_eq!(line.counters.overruns.get(), overruns, "{first} and {second}");
+        let state = if overruns == 0 { State::Returned } else { State::Overran };
+        assert_eq!(line.state, state);
         bench.end();
     }
 }

@@ -219,6 +219,7 @@ impl CardFile {
             range("os.host_bytes", os.keys.host_bytes, 0, 1 << 40)?;
             range("os.transfer_bytes_per_us", os.keys.transfer_bytes_per_us as usize, 1, 1 << 40)?;
             range("os.switch_ns", os.keys.switch_ns as usize, 0, 1_000_000_000)?;
+            range("os.cold_ns", os.keys.cold_ns as usize, 0, 1_000_000_000)?;
         }
         self.pool.validate().map_err(|error| match &error {
             PoolError::OutOfRange { key, found, low, high, step } => {

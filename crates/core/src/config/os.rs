@@ -66,6 +66,9 @@ pub struct OsKeys {
     pub overrun: Overrun,
     /// Nanoseconds that a decision and a switch may take on top of a bound, up to 1000000000.
     pub switch_ns: u64,
+    /// Nanoseconds more that each segment of a task may take the first time through, before its
+    /// code and memory are in the caches, up to 1000000000.
+    pub cold_ns: u64,
     /// Cost profile that the tasks' bounds are made under, relative to the card file, as
     /// `picnic wcet calibrate` writes one; "" for the built-in one.
     pub cost_profile: PathBuf,
@@ -98,6 +101,7 @@ impl Default for OsKeys {
             host_bytes: 16 << 20,
             overrun: Overrun::Warn,
             switch_ns: 1_000,
+            cold_ns: 50_000,
             cost_profile: PathBuf::new(),
             admission: Admission::Refuse,
             line_rate_pps: 0,
@@ -142,6 +146,7 @@ const OS_KEYS: &[&str] = &[
     "host_bytes",
     "overrun",
     "switch_ns",
+    "cold_ns",
     "cost_profile",
     "admission",
     "line_rate_pps",
