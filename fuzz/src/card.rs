@@ -9,7 +9,7 @@ use picnic_core::error::ConfigError;
 use picnic_core::time::Time;
 use picnic_engine::build::{Assembled, BuildError, NoInstrument, Parts, assemble};
 use picnic_engine::target::Target;
-use picnic_host::topology::{Available, place};
+use picnic_machine::topology::{Available, place};
 use picnic_sim::registries;
 use std::path::Path;
 use std::sync::Arc;

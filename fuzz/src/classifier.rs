@@ -1,9 +1,9 @@
 //! The filters' classifier over any rules, changes and packets: the answer of the list.
 
 use arbitrary::{Result, Unstructured};
-use picnic_os::filter::classifier::{Address, BURST, Classifier, Key, NONE};
-use picnic_os::filter::matching::Tuple;
-use picnic_os::filter::{FiveTuple, PortRange, Prefix, Protocol};
+use picnic_filter::classifier::{Address, BURST, Classifier, Key, NONE};
+use picnic_filter::matching::Tuple;
+use picnic_filter::{FiveTuple, PortRange, Prefix, Protocol};
 use std::net::IpAddr;
 
 /// An address with few bits of its own, so that prefixes and packets meet.

@@ -1,6 +1,6 @@
 //! SCIRON's file of rules from any text: read and printed back, or refused in words.
 
-use picnic_os::filter::Filters;
+use picnic_filter::Filters;
 use picnic_sciron::{Installation, Rules};
 
 /// What is read prints to what reads back the same, checks, and can be installed.

@@ -11,7 +11,7 @@ use crate::install::{Installation, Sides};
 use crate::rules::Rules;
 use picnic_core::config::CardFile;
 use picnic_core::error::ConfigError;
-use picnic_os::filter::{Filters, Place};
+use picnic_filter::{Filters, Place};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::path::PathBuf;

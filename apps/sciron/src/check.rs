@@ -13,7 +13,7 @@
 //! Pairs are compared one by one: seconds for the largest files.
 
 use crate::rules::{Rule, Rules};
-use picnic_os::filter::{FiveTuple, Prefix};
+use picnic_filter::{FiveTuple, Prefix};
 use serde::Serialize;
 use std::net::{Ipv4Addr, Ipv6Addr};
 

@@ -2,7 +2,7 @@
 //!
 //! ```
 //! use picnic_sciron::{Installation, Rules};
-//! use picnic_os::filter::Filters;
+//! use picnic_filter::Filters;
 //!
 //! let rules: Rules = "
 //!     ## proto source          destination  sport  dport    action

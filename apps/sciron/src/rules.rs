@@ -20,8 +20,8 @@
 //! the first, as all fragments of a packet must have one fate.
 
 use picnic_core::config::LONGEST_FILE;
-use picnic_os::filter::matching::Tuple;
-use picnic_os::filter::{FiveTuple, PortRange, Prefix, Protocol, Reason};
+use picnic_filter::matching::Tuple;
+use picnic_filter::{FiveTuple, PortRange, Prefix, Protocol, Reason};
 use serde::Serialize;
 use std::fmt;
 use std::io::Read;
@@ -29,7 +29,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 /// Rules that a file may have: what one list of filters holds, but for the default.
-pub const MOST_RULES: usize = picnic_os::filter::MOST_FILTERS - 1;
+pub const MOST_RULES: usize = picnic_filter::MOST_FILTERS - 1;
 /// Bytes of the longest file.
 const LONGEST: usize = 8 * LONGEST_FILE;
 /// Faults told of one file.

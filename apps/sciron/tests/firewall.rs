@@ -3,8 +3,8 @@
 
 use picnic_core::config::CardFile;
 use picnic_engine::build::NoInstrument;
+use picnic_filter::Place;
 use picnic_host::run::{registries, start_filtered};
-use picnic_os::filter::Place;
 use picnic_sciron::{Installation, Rules, Sides};
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -183,7 +183,7 @@ fn capture(frames: &[Vec<u8>]) -> Vec<u8> {
     file
 }
 
-fn run(card: &CardFile) -> (picnic_host::report::Report, picnic_os::filter::Filters) {
+fn run(card: &CardFile) -> (picnic_host::report::Report, picnic_filter::Filters) {
     let filters = picnic_sciron::card::filters(card).unwrap();
     let running = start_filtered(card, &registries(), &mut NoInstrument, filters.clone()).unwrap();
     let give_up = Instant::now() + Duration::from_secs(30);
@@ -266,7 +266,7 @@ fn wrong_rules_are_told_with_the_cards_line_and_their_own() {
 #[test]
 fn rules_for_both_sides_are_on_both_lists() {
     let rules: Rules = "tcp any any any 22 drop\n".parse().unwrap();
-    let filters = picnic_os::filter::Filters::new(2);
+    let filters = picnic_filter::Filters::new(2);
     let both = Installation { place: Place::Driver, sides: Sides::Both };
     let done = rules.install(&filters, &both).unwrap();
     assert_eq!((done.added, filters.list().len()), (4, 4));

@@ -1,6 +1,6 @@
 //! The file of rules: what is read, what is refused and how, what is found in it.
 
-use picnic_os::filter::{FiveTuple, PortRange, Prefix, Protocol};
+use picnic_filter::{FiveTuple, PortRange, Prefix, Protocol};
 use picnic_sciron::{Pair, Rule, Rules, Verdict};
 use proptest::prelude::*;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -179,7 +179,7 @@ proptest! {
         rules in proptest::collection::vec(rule(), 1..12),
         packets in proptest::collection::vec((any::<u32>(), any::<u32>(), any::<u16>(), any::<u16>(), 0..4_usize), 1..200),
     ) {
-        use picnic_os::filter::matching::Tuple;
+        use picnic_filter::matching::Tuple;
         let rules = (1..).zip(rules).map(|(line, rule)| Rule { line, ..rule }).collect();
         let rules = Rules { rules, default: Verdict::Accept };
         let found = rules.check();

@@ -4,7 +4,7 @@ use crate::heartbeat::{self, Heartbeat};
 use crate::ping_drop::{self, PingDrop};
 use crate::scrub::{self, Scrub};
 use picnic_core::registry::Component;
-use picnic_os::filter::Place;
+use picnic_filter::Place;
 use picnic_os::task::{Program, program};
 use picnic_wcet::Graph;
 

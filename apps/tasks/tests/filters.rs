@@ -5,7 +5,7 @@ use picnic_core::config::CardFile;
 use picnic_core::ledger::LedgerTotals;
 use picnic_core::time::Time;
 use picnic_engine::build::{NoInstrument, Registries};
-use picnic_os::filter::{Action, Filter, Listing, Match, Place};
+use picnic_filter::{Action, Filter, Listing, Match, Place};
 use picnic_sim::{CostModel, Simulation};
 use std::path::Path;
 

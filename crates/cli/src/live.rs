@@ -7,7 +7,7 @@ use picnic_core::stats::SteerCounters;
 use picnic_engine::view::View;
 use picnic_host::monitor::{queue_reports, wire_reports};
 use picnic_host::report::{QueueReport, WireReport};
-use picnic_host::topology::Placement;
+use picnic_machine::topology::Placement;
 use rustix::termios::{isatty, tcgetwinsize};
 use std::io::{self, Write};
 use std::time::Duration;

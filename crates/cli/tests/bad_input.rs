@@ -101,7 +101,7 @@ fn queues_on_no_core_and_cores_that_do_not_exist() {
         "card.toml:3: host.target_cores: found 2 cores for 4 queues, wanted one core for each \
          queue or \"auto\"",
     );
-    let cores: Vec<_> = picnic_host::topology::cores().iter().map(usize::to_string).collect();
+    let cores: Vec<_> = picnic_machine::topology::cores().iter().map(usize::to_string).collect();
     let allowed = cores.join(", ");
     refused_card(
         "[card]\nborrowed_core = 4095\n",

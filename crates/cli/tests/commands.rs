@@ -7,7 +7,7 @@ use serde_json::Value;
 
 #[test]
 fn check_says_what_would_run_where() {
-    let cores = picnic_host::topology::cores();
+    let cores = picnic_machine::topology::cores();
     let (borrowed, target) = (cores[cores.len() - 1], cores[0]);
     let (_folder, path) = card(&format!(
         "[host]\nqueues = 3\ntarget_cores = [{target}, {target}, {target}]\n\

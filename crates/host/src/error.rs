@@ -2,6 +2,7 @@
 
 use picnic_core::error::ConfigError;
 use picnic_engine::build::BuildError;
+use picnic_machine::error::MachineError;
 
 /// What went wrong in the host world.
 #[derive(Debug, thiserror::Error)]
@@ -20,9 +21,9 @@ pub enum HostError {
     /// The card cannot be given its control socket.
     #[error(transparent)]
     Control(#[from] crate::control::socket::SocketError),
-    /// The machine, or what is in force on it, does not allow it.
-    #[error("{0}")]
-    Refused(String),
+    /// The machine does not give, or does not let be changed, what the card needs.
+    #[error(transparent)]
+    Machine(MachineError),
     /// A thread of the card panicked. A bug: the data path must not.
     #[error("the thread of {0} panicked")]
     Panicked(String),
@@ -31,6 +32,15 @@ pub enum HostError {
 impl From<ConfigError> for HostError {
     fn from(error: ConfigError) -> Self {
         HostError::Build(BuildError::Config(error))
+    }
+}
+
+impl From<MachineError> for HostError {
+    fn from(error: MachineError) -> Self {
+        match error {
+            MachineError::Config(error) => error.into(),
+            error => HostError::Machine(error),
+        }
     }
 }
 

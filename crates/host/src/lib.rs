@@ -10,33 +10,23 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! * [`topology`]: which cores there are, what they share, and which the card takes;
-//! * [`isolate`]: interrupts and processes kept off the borrowed core;
-//! * [`undo`]: changes to the machine, written down and taken back;
 //! * [`clock`], [`doorbell`]: what a world supplies;
 //! * [`idle`]: what the borrowed core does without work;
 //! * [`instrument`]: the tracer of `[trace]`;
 //! * [`run`]: threads, start to clean stop;
 //! * [`control`]: the socket of `picnic ctl`, `picnic top` and `picnic capture`;
-//! * [`privileges`]: given up once they are no longer needed;
 //! * [`monitor`]: the figures of a card while it runs;
-//! * [`report`]: what a run came to;
-//! * [`doctor`]: what this machine can do for a card.
+//! * [`report`]: what a run came to.
 
 #![forbid(unsafe_code)]
 
 pub mod clock;
 pub mod control;
-pub mod doctor;
 pub mod doorbell;
 pub mod error;
 pub mod idle;
 pub mod instrument;
-pub mod isolate;
 pub mod monitor;
-pub mod privileges;
+mod preemption;
 pub mod report;
 pub mod run;
-pub mod threads;
-pub mod topology;
-pub mod undo;

@@ -10,13 +10,13 @@ use crate::doorbell::TargetDoorbell;
 use crate::report::{
     CoreReport, FunctionReport, LatencyReport, QueueReport, Report, TargetCoreReport, WireReport,
 };
-use crate::topology::Placement;
 use hdrhistogram::Histogram;
 use picnic_core::doorbell::Doorbell;
 use picnic_core::stats::Counter;
 use picnic_engine::swap::Direction;
 use picnic_engine::target::Target;
 use picnic_engine::view::View;
+use picnic_machine::topology::Placement;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};

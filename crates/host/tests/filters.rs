@@ -1,11 +1,11 @@
 //! Filters of a card that runs: at the card and at the driver, both ways, changed meanwhile.
 
 use picnic_core::config::CardFile;
-use picnic_host::report::Report;
-use picnic_host::run::{Running, check, start};
-use picnic_os::filter::{
+use picnic_filter::{
     Action, Direction, Filter, Filters, FiveTuple, Match, Place, PortRange, Protocol,
 };
+use picnic_host::report::Report;
+use picnic_host::run::{Running, check, start};
 use std::time::{Duration, Instant};
 
 fn card(text: &str) -> CardFile {

@@ -331,7 +331,7 @@ impl Drop for Beside {
 fn the_target_routine_preempts_but_starves_nobody() {
     const NAME: &str = "the_target_routine_preempts_but_starves_nobody";
     let Some(lab) = Lab::new(NAME) else { return };
-    let core = picnic_host::topology::cores()[0];
+    let core = picnic_machine::topology::cores()[0];
     let target = format!("target-{core}");
     let cores = format!("target_cores = [{core}, {core}]");
     // Without packets it waits at the priority that was asked for, the lowest that preempts.

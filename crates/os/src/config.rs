@@ -12,7 +12,6 @@
 
 use crate::admission::PacketPath;
 use crate::executor::{MOST_ENDED, Os, Settings};
-use crate::filter::Filters;
 use crate::memory::TransferCost;
 use crate::report::OsReport;
 use crate::schedulers::registry::SCHEDULERS;
@@ -21,6 +20,7 @@ use picnic_core::config::{CardFile, OsKeys, TaskKeys, TaskSection};
 use picnic_core::error::ConfigError;
 use picnic_core::registry::{BuildContext, Entry, find};
 use picnic_core::resident::Resident;
+use picnic_filter::Filters;
 use std::any::Any;
 use std::fmt;
 

@@ -2,7 +2,7 @@
 //!
 //! ```
 //! # use picnic_os::context::Nic;
-//! # use picnic_os::filter::{Action, Filter, FilterError, FiveTuple, Hooks, Protocol};
+//! # use picnic_filter::{Action, Filter, FilterError, FiveTuple, Hooks, Protocol};
 //! async fn count_pings(nic: Nic) -> Result<(), FilterError> {
 //!     let icmp = FiveTuple { protocol: Some(Protocol::ICMP), ..FiveTuple::default() };
 //!     let (sender, mut pings) = nic.mailbox(64);
@@ -21,10 +21,10 @@
 //! Source: NICOS 4.4.
 
 use crate::context::Nic;
-use crate::filter::filters::Change;
-use crate::filter::{Filter, FilterError, FilterId, Filters, Hooks};
 use crate::shared::{Shared, lock};
 use crate::task::TaskId;
+use picnic_filter::filters::Change;
+use picnic_filter::{Filter, FilterError, FilterId, Filters, Hooks};
 use std::sync::{Mutex, OnceLock};
 
 /// The card's filters, and which of them tasks have installed.

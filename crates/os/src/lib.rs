@@ -21,7 +21,6 @@ pub mod context;
 pub mod control;
 pub mod executor;
 pub mod figures;
-pub mod filter;
 mod installed;
 pub mod mailbox;
 pub mod memory;

@@ -25,6 +25,9 @@ use picnic_core::ledger::DropReason;
 use picnic_core::packet::desc::Descriptor;
 use picnic_core::ring::spsc::{self, Consumer, Producer};
 use picnic_core::stats::Counter;
+use picnic_core::time::Time;
+use picnic_filter::Hooks;
+use picnic_filter::hook::{Closer, Handover};
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::pin::Pin;
@@ -141,6 +144,25 @@ pub(crate) struct End(Arc<State>);
 impl End {
     pub(crate) fn close(&self) {
         self.0.close();
+    }
+}
+
+/// A task's mailbox; what is in it NIC OS enters into the ledger.
+impl Handover for MailboxSender {
+    fn hand_over(&mut self, _now: Time, packet: Descriptor) -> Result<(), Descriptor> {
+        self.push(packet)
+    }
+
+    fn closer(&self) -> Option<Closer> {
+        let end = self.end();
+        Some(Box::new(move || end.close()))
+    }
+}
+
+/// A task's mailbox, for a filter that delivers to it.
+impl From<MailboxSender> for Hooks {
+    fn from(mailbox: MailboxSender) -> Self {
+        Hooks { handover: Some(Box::new(mailbox)), ..Hooks::default() }
     }
 }
 

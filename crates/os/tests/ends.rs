@@ -3,6 +3,7 @@
 
 mod bench;
 #[allow(dead_code)]
+#[path = "../../filter/tests/frames/mod.rs"]
 mod frames;
 
 use bench::{Bench, edf_plus, micros};
@@ -15,9 +16,9 @@ use picnic_core::out::{Doors, Onward, Out};
 use picnic_core::packet::burst::Burst;
 use picnic_core::resident::Resident;
 use picnic_core::time::Time;
+use picnic_filter::{Action, Filter, Filters, Match};
 use picnic_os::control::Control;
 use picnic_os::executor::Settings;
-use picnic_os::filter::{Action, Filter, Filters, Match};
 use picnic_os::memory::MemoryError;
 use picnic_os::roster::State;
 use picnic_os::task::{TaskSpec, program};

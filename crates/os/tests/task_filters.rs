@@ -3,6 +3,7 @@
 
 mod bench;
 #[allow(dead_code)]
+#[path = "../../filter/tests/frames/mod.rs"]
 mod frames;
 
 use bench::{Bench, micros};
@@ -14,8 +15,8 @@ use picnic_core::out::{Doors, Onward, Out};
 use picnic_core::packet::burst::Burst;
 use picnic_core::resident::Resident;
 use picnic_core::time::Time;
+use picnic_filter::{Action, Filter, FilterError, Filters, FiveTuple, Hooks, Match, Protocol};
 use picnic_os::control::Control;
-use picnic_os::filter::{Action, Filter, FilterError, Filters, FiveTuple, Hooks, Match, Protocol};
 use picnic_os::task::{TaskSpec, program};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};

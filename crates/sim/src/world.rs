@@ -29,7 +29,7 @@ use picnic_engine::poll::Card;
 use picnic_engine::swap::{Answer, Command, Controller};
 use picnic_engine::target::Target;
 use picnic_engine::view::View;
-use picnic_os::filter::{self, Filters};
+use picnic_filter::{self as filter, Filters};
 use picnic_os::report::OsReport;
 use picnic_ports::app::App;
 use picnic_ports::generator::Generator;

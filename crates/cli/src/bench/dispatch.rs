@@ -104,7 +104,7 @@ fn card(args: &DispatchArgs) -> anyhow::Result<CardFile> {
         text.push_str("[[rx]]\nfunction = \"pass\"\n");
     }
     text.push_str(&format!("[[rx]]\nfunction = \"rss\"\nhash = \"{hash}\"\n"));
-    let cores = picnic_host::topology::cores();
+    let cores = picnic_machine::topology::cores();
     if let [first, .., _] = cores[..] {
         let list = vec![first.to_string(); usize::from(*queues)].join(", ");
         text = text.replace("[host]\n", &format!("[host]\ntarget_cores = [{list}]\n"));

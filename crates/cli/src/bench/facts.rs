@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 /// The facts, as fields of a result.
 pub(super) fn facts() -> Value {
-    let cores = picnic_host::topology::cores().len();
+    let cores = picnic_machine::topology::cores().len();
     json!({
         "revision": env!("PICNIC_REVISION"),
         "processor": processor().unwrap_or_else(|| "unavailable".into()),

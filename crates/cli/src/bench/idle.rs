@@ -33,7 +33,7 @@ use picnic_engine::build::Instrument;
 use picnic_host::clock::Clock;
 use picnic_host::doorbell::CardDoorbell;
 use picnic_host::run;
-use picnic_host::threads::{BORROWED, spawn_pinned};
+use picnic_machine::threads::{BORROWED, spawn_pinned};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use serde_json::{Map, Value, json};
 use std::fs::File;

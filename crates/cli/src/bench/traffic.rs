@@ -13,7 +13,7 @@ use clap::Args;
 use picnic_host::error::HostError;
 use picnic_host::report::{QueueReport, Report};
 use picnic_host::run;
-use picnic_host::topology::{Placement, available, cores, place};
+use picnic_machine::topology::{Placement, available, cores, place};
 use serde_json::{Map, Value, json};
 
 /// The card, which is also an example. Its namespaces get other names here.

@@ -8,7 +8,7 @@ use clap::Args;
 use picnic_core::config::{IsolationLevel, Section};
 use picnic_core::ring::moderation::ModerationMode;
 use picnic_host::run;
-use picnic_host::topology::{LeftOut, Placement};
+use picnic_machine::topology::{LeftOut, Placement};
 use picnic_wcet::CostProfile;
 use serde::Serialize;
 use std::collections::BTreeMap;

@@ -3,7 +3,7 @@
 use super::isolate::print_restored;
 use clap::Args;
 use picnic_host::control::socket;
-use picnic_host::undo::{Machine, Which, restore_all};
+use picnic_machine::undo::{Machine, Which, restore_all};
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:

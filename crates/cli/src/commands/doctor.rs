@@ -1,7 +1,7 @@
 //! `picnic doctor`: what this machine can and cannot do, why, and what mends it.
 
 use crate::output::{self, Column};
-use picnic_host::doctor::examine;
+use picnic_machine::doctor::examine;
 use serde_json::json;
 
 pub(crate) fn run(json: bool) -> anyhow::Result<()> {

@@ -6,8 +6,8 @@ use crate::output::{self, Column, count};
 use clap::{Args, Subcommand};
 use picnic_core::config::CardFile;
 use picnic_core::error::ConfigError;
-use picnic_os::filter::config::Keys;
-use picnic_os::filter::{Filters, Place};
+use picnic_filter::config::Keys;
+use picnic_filter::{Filters, Place};
 use picnic_sciron::{GROUP, Installation, Rules, Sides};
 use serde_json::{Map, Value, json};
 use std::path::PathBuf;
@@ -142,7 +142,7 @@ pub(crate) fn filter_call(
             // Wrong filters are told with their lines, before the card is asked. What it has
             // of queues it knows itself.
             let all = Filters::new(u16::MAX);
-            picnic_os::filter::config::add(&all, &card.filters)?;
+            picnic_filter::config::add(&all, &card.filters)?;
             let filters: Vec<_> =
                 all.list().iter().map(|listing| Keys::of(&listing.filter)).collect();
             let mut groups = group.clone();

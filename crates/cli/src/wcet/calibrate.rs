@@ -6,7 +6,7 @@ use crate::failure::Usage;
 use crate::output::{self, Column};
 use anyhow::Context as _;
 use clap::Args;
-use picnic_host::threads::spawn_pinned;
+use picnic_machine::threads::spawn_pinned;
 use picnic_os::task::program;
 use picnic_wcet::calibrate::{Kernel, RUNS, Settings, cost_ps, kernels, measure};
 use picnic_wcet::{Class, CostProfile, Machine, Measured, Method};
@@ -60,7 +60,7 @@ impl CalibrateArgs {
 
 pub(super) fn run(args: &CalibrateArgs, json: bool) -> anyhow::Result<()> {
     let settings = args.settings()?;
-    let cores = picnic_host::topology::cores();
+    let cores = picnic_machine::topology::cores();
     let core = match args.core {
         Some(core) if cores.contains(&core) => core,
         Some(core) => {

@@ -1,7 +1,7 @@
 //! A task, run on a core of this machine: what its segments took.
 
 use super::card::OneTask;
-use picnic_host::threads::spawn_pinned;
+use picnic_machine::threads::spawn_pinned;
 use picnic_tasks::graphs::Graphed;
 use serde::Serialize;
 use std::time::Instant;
@@ -28,7 +28,7 @@ pub(super) fn observe(
     bounds: &[u64],
 ) -> anyhow::Result<(Vec<Observed>, Option<String>)> {
     let count = bounds.len();
-    let core = picnic_host::topology::cores().last().copied().unwrap_or(0);
+    let core = picnic_machine::topology::cores().last().copied().unwrap_or(0);
     let program = (task.program)();
     let running = spawn_pinned("observe".into(), core, move || times(count, segments, program))?;
     let (times, warning) =

@@ -17,7 +17,7 @@ use crate::control::captures::Wanted;
 use crate::control::tasks::TaskRequest;
 use picnic_core::ring::moderation::ModerationMode;
 use picnic_engine::swap::Direction;
-use picnic_os::filter::request as filter;
+use picnic_filter::request as filter;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};

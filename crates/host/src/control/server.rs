@@ -13,11 +13,11 @@ use crate::control::protocol::{
 };
 use crate::control::socket::{self, Socket, SocketError};
 use crate::error::HostError;
-use crate::privileges;
 use crate::run::Running;
 use picnic_core::config::{CardFile, MetricsAddress};
 use picnic_core::error::ConfigError;
 use picnic_engine::build::Instrument;
+use picnic_machine::privileges;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::net::{SocketFlags, accept_with, sockopt::socket_peercred};

@@ -22,9 +22,9 @@ use picnic_core::error::ConfigError;
 use picnic_core::registry::{BuildContext, Component};
 use picnic_core::time::Time;
 use picnic_engine::build::NoInstrument;
-use picnic_os::filter::filters::Change;
-use picnic_os::filter::hook::Hooks;
-use picnic_os::filter::{
+use picnic_filter::filters::Change;
+use picnic_filter::hook::Hooks;
+use picnic_filter::{
     Action, Filter, Filters, FiveTuple, Match, Place, PortRange, Prefix, Protocol,
 };
 use picnic_sim::{CostModel, Simulation};

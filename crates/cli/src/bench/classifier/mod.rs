@@ -6,11 +6,9 @@ mod rules;
 
 use super::{median, time_per_packet};
 use clap::Args;
-use picnic_os::filter::classifier::{BURST, Classifier, Key, NONE};
-use picnic_os::filter::matching::Tuple;
-use picnic_os::filter::{
-    Action, Filter, Filters, FiveTuple, Protocol, filters::Change, hook::Hooks,
-};
+use picnic_filter::classifier::{BURST, Classifier, Key, NONE};
+use picnic_filter::matching::Tuple;
+use picnic_filter::{Action, Filter, Filters, FiveTuple, Protocol, filters::Change, hook::Hooks};
 use rules::{Family, Packet, Set};
 use serde_json::{Value, json};
 use std::hint::black_box;

@@ -5,7 +5,7 @@
 //! rules, so that they come near to matching.
 
 use clap::ValueEnum;
-use picnic_os::filter::{FiveTuple, PortRange, Prefix, Protocol};
+use picnic_filter::{FiveTuple, PortRange, Prefix, Protocol};
 use std::net::Ipv4Addr;
 
 /// A kind of rules.

@@ -10,7 +10,7 @@ use crate::{output, signals, summary};
 use clap::Args;
 use picnic_host::report::Report;
 use picnic_host::run::{self, Running};
-use picnic_host::topology::cores;
+use picnic_machine::topology::cores;
 use serde::Serialize;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};

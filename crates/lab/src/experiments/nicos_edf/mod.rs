@@ -209,13 +209,13 @@ impl Experiment for NicosEdf {
             return self.run_on(&mut |who, set| in_virtual_time(who, set, milliseconds), progress);
         }
         // One that is not pinned would be moved about, and one that is not alone held up.
-        let core = picnic_host::topology::cores().last().copied().unwrap_or(0);
+        let core = picnic_machine::topology::cores().last().copied().unwrap_or(0);
         self.run_on(
             &mut |contender, set| {
                 let set = set.clone();
                 let body =
                     move || processor::run(&mut Real::new(), contender.make(), &set, milliseconds);
-                let thread = picnic_host::threads::spawn_pinned("nicos-edf".into(), core, body);
+                let thread = picnic_machine::threads::spawn_pinned("nicos-edf".into(), core, body);
                 let joined = thread.map_err(|error| LabError::Failed(error.to_string()))?.join();
                 let panicked = |_| LabError::Failed("the executor's thread panicked".into());
                 joined.map_err(panicked)?.0

@@ -1,0 +1,251 @@
+//! Sets that hash tables alone are bad at: wide port ranges, short prefixes; and what changes
+//! touch.
+
+use super::{Random, agree, inside, packets};
+use crate::classifier::vectors::Vectors;
+use crate::classifier::{Address, BURST, Classifier, Key, NONE, Rule};
+use crate::matching::{FiveTuple, PortRange, Prefix, Protocol, Tuple};
+use proptest::prelude::*;
+use std::net::IpAddr;
+
+/// Kinds of rules; the last one mixes them.
+const KINDS: u64 = 5;
+
+/// Rules of a kind: any prefixes with wide ranges, wide ranges alone, nested ranges, ranges as
+/// they are written, blocked sources and destinations, or all of these.
+fn rule(kind: u64, place: u64, random: &mut Random) -> FiveTuple {
+    let kind = if kind == KINDS { random.below(KINDS) } else { kind };
+    let range = |random: &mut Random, width: u64| {
+        let low = random.next() as u16;
+        PortRange::new(low, low.saturating_add(random.below(width) as u16)).unwrap()
+    };
+    let prefix = |random: &mut Random, shortest: u64| {
+        let length = shortest + random.below(33 - shortest);
+        Prefix::new((random.next() as u32).to_be_bytes(), length as u8)
+    };
+    let mut rule = FiveTuple {
+        protocol: Some([Protocol::TCP, Protocol::UDP][random.below(2) as usize]),
+        ..FiveTuple::default()
+    };
+    match kind {
+        0 => {
+            (rule.source, rule.destination) = (prefix(random, 0), prefix(random, 0));
+            rule.source_ports = range(random, 65_536);
+            rule.destination_ports = range(random, 65_536);
+        }
+        1 => {
+            rule.source_ports = range(random, 16_384);
+            rule.destination_ports = range(random, 16_384);
+        }
+        2 => {
+            let place = (place % 32_768) as u16;
+            rule.source_ports = PortRange::new(place, 65_535 - place).unwrap();
+        }
+        3 => {
+            let written = [(1024, 65_535), (0, 1023), (0, 65_534), (49_152, 65_535)];
+            let (low, high) = written[random.below(4) as usize];
+            rule.source_ports = PortRange::new(low, high).unwrap();
+            rule.destination_ports = range(random, 4);
+            rule.destination = prefix(random, 16);
+        }
+        _ if random.below(2) == 0 => rule.source = prefix(random, 8),
+        _ => rule.destination = prefix(random, 8),
+    }
+    rule
+}
+
+fn rules(kind: u64, count: u64, random: &mut Random) -> Vec<FiveTuple> {
+    (0..count).map(|place| rule(kind, place, random)).collect()
+}
+
+fn anywhere(count: usize, random: &mut Random) -> Vec<Tuple> {
+    let mut address = || IpAddr::from((random.next() as u32).to_be_bytes());
+    let addresses: Vec<_> = (0..count).map(|_| (address(), address())).collect();
+    let packet = |(source, destination)| Tuple {
+        source,
+        destination,
+        protocol: Protocol::TCP,
+        ports: (random.below(16) != 0).then(|| (random.next() as u16, random.next() as u16)),
+    };
+    addresses.into_iter().map(packet).collect()
+}
+
+fn compiled<A: Address>(rules: &[FiveTuple]) -> Vec<Rule<A>> {
+    let positions = 0_u16..;
+    let rules = rules.iter().zip(positions);
+    rules.filter_map(|(rule, position)| Some(Rule { position, ..Rule::new(rule)? })).collect()
+}
+
+/// The vectors' answers for packets, against the list's.
+fn vectors_agree<A: Address>(vectors: &Vectors<A>, rules: &[FiveTuple], packets: &[Tuple]) {
+    for packet in packets {
+        let Tuple { source, destination, protocol, ports } = *packet;
+        let Some(key) = Key::<A>::new(source, destination, protocol.0, ports) else { continue };
+        for from in [0, rules.len() / 3] {
+            let wanted = super::linear(rules, packet, from);
+            assert_eq!(vectors.first(&key, from as u16, NONE), wanted, "from {from}: {packet:?}");
+        }
+        // What stands there already stays, if it is better.
+        let wanted = super::linear(rules, packet, 0);
+        for best in [0, wanted, rules.len() as u16 / 2] {
+            let mut places = [best; BURST];
+            vectors.search(&[key], &mut places);
+            assert_eq!(places[0], wanted.min(best), "{packet:?}");
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+    #[test]
+    fn wide_sets_agree_with_the_list(seed in 1..u64::MAX, kind in 0..=KINDS, count in 0..500_u64) {
+        let mut random = Random(seed);
+        let rules = rules(kind, count, &mut random);
+        let anywhere = anywhere(80, &mut random);
+        let packets = packets(&rules[..rules.len().min(60)], &anywhere);
+        agree(&super::build::<u64>(&rules), &rules, &packets);
+        agree(&super::build::<[u64; 4]>(&rules), &rules, &packets);
+    }
+
+    #[test]
+    fn changes_of_wide_sets_agree_with_the_list(
+        seed in 1..u64::MAX, kind in 0..=KINDS, count in 0..300_u64,
+    ) {
+        let mut random = Random(seed);
+        let mut rules = rules(kind, count, &mut random);
+        let mut classifier = super::build::<u64>(&rules);
+        for step in 0..200 {
+            change(&mut classifier, &mut rules, kind, &mut random);
+            if step % 50 == 49 {
+                let packets = packets(&rules[..rules.len().min(40)], &anywhere(60, &mut random));
+                agree(&classifier, &rules, &packets);
+            }
+        }
+        prop_assert_eq!(classifier.len(), rules.len());
+    }
+
+    #[test]
+    fn vectors_agree_with_the_list(
+        rules in proptest::collection::vec(super::tuple(), 0..300),
+        later in proptest::collection::vec((any::<prop::sample::Index>(), super::tuple()), 0..40),
+        anywhere in proptest::collection::vec(super::packet(), 1..40),
+    ) {
+        // Of one family, so that every rule is in the vectors.
+        let v4 = |rule: &FiveTuple| rule.is_ipv4() != Some(false);
+        let mut rules: Vec<_> = rules.into_iter().filter(v4).collect();
+        let mut vectors = Vectors::build(compiled::<u64>(&rules), &mut 0);
+        vectors_agree(&vectors, &rules, &packets(&rules, &anywhere));
+        for (place, rule) in later {
+            if v4(&rule) {
+                let place = place.index(rules.len() + 1);
+                vectors.rules_mut()[place..].iter_mut().for_each(|rule| rule.position += 1);
+                rules.insert(place, rule);
+                vectors.insert(Rule { position: place as u16, ..Rule::new(&rule).unwrap() });
+            } else if !rules.is_empty() {
+                let place = place.index(rules.len());
+                rules.remove(place);
+                prop_assert!(vectors.remove(place as u16, &mut 0));
+                vectors.rules_mut()[place..].iter_mut().for_each(|rule| rule.position -= 1);
+            }
+        }
+        prop_assert_eq!(vectors.len(), rules.len());
+        vectors_agree(&vectors, &rules, &packets(&rules, &anywhere));
+    }
+}
+
+/// One rule more or less, as the filters' list does it; returns what that touched.
+fn change(
+    classifier: &mut Classifier<u64>,
+    rules: &mut Vec<FiveTuple>,
+    kind: u64,
+    random: &mut Random,
+) -> u64 {
+    let before = classifier.touched();
+    if random.below(2) == 0 && !rules.is_empty() {
+        let place = random.below(rules.len() as u64) as u16;
+        let gone = rules.remove(place.into());
+        classifier.remove(place, &gone);
+        classifier.close_gap(place);
+    } else {
+        let place = random.below(rules.len() as u64 + 1);
+        let new = rule(kind, random.next(), random);
+        rules.insert(place as usize, new);
+        classifier.make_room(place as u16);
+        classifier.insert(place as u16, &new);
+    }
+    classifier.touched() - before
+}
+
+#[test]
+fn large_wide_sets_agree_and_compare_few_rules() {
+    let mut random = Random(0x9e37_79b9_7f4a_7c15);
+    for kind in 0..=KINDS {
+        let rules = rules(kind, 4096, &mut random);
+        let classifier = super::build::<u64>(&rules);
+        let of_rules: Vec<_> = rules.iter().step_by(101).copied().collect();
+        let packets = packets(&of_rules, &anywhere(60, &mut random));
+        agree(&classifier, &rules, &packets);
+        // Not one slot of thousands.
+        assert!(classifier.longest_slot() <= 16, "{kind}: {}", classifier.longest_slot());
+        assert!(classifier.tables() <= 8, "{kind}: {} tables", classifier.tables());
+        if kind <= 2 {
+            assert!(classifier.in_vectors() >= 1000, "{kind}: {}", classifier.in_vectors());
+        }
+    }
+}
+
+/// What one change may touch among 4096 rules: places renumbered, words of vectors moved, and,
+/// seldom, all that a build looks at. Each takes a few nanoseconds.
+const MOST_TOUCHED: u64 = 300_000;
+/// And what it touches if it does not compile anew.
+const OFTEN_TOUCHED: u64 = 60_000;
+
+#[test]
+fn one_change_among_4096_touches_a_bounded_number_of_entries() {
+    for kind in 0..=KINDS {
+        let mut random = Random(0x0123_4567_89ab_cdef + kind);
+        // A list that grows one by one, from nothing.
+        let mut classifier = Classifier::<u64>::default();
+        let mut rules: Vec<FiveTuple> = Vec::new();
+        let (mut most, mut rebuilds) = (0, 0);
+        let mut count = |touched: u64| {
+            most = most.max(touched);
+            rebuilds += u32::from(touched > OFTEN_TOUCHED);
+        };
+        while rules.len() < 4096 {
+            let place = random.below(rules.len() as u64 + 1);
+            let new = rule(kind, place, &mut random);
+            let before = classifier.touched();
+            classifier.make_room(place as u16);
+            classifier.insert(place as u16, &new);
+            rules.insert(place as usize, new);
+            count(classifier.touched() - before);
+        }
+        // And then keeps changing.
+        for _ in 0..500 {
+            count(change(&mut classifier, &mut rules, kind, &mut random));
+        }
+        assert!(most <= MOST_TOUCHED, "kind {kind}: {most}");
+        assert!(rebuilds <= 24, "kind {kind}: {rebuilds} of 4596 changes compiled anew");
+        let packets = packets(&rules[..100], &anywhere(50, &mut random));
+        agree(&classifier, &rules, &packets);
+    }
+}
+
+#[test]
+fn a_rule_of_one_family_is_inside_itself() {
+    // The trial of vectors draws packets so.
+    let tuple = FiveTuple {
+        source: Prefix::new([10, 1, 0, 0], 16),
+        destination_ports: PortRange::new(1000, 65_535).unwrap(),
+        protocol: Some(Protocol::UDP),
+        ..FiveTuple::default()
+    };
+    let rule = Rule::<u64>::new(&tuple).unwrap();
+    assert!(rule.matches(&rule.inside(&rule)));
+    let other = Rule::<u64>::new(&FiveTuple { source: Prefix::new([11, 0, 0, 0], 8), ..tuple });
+    assert!(!rule.matches(&rule.inside(&other.unwrap())));
+    let any = anywhere(1, &mut Random(7))[0];
+    assert!(tuple.matches(&inside(&tuple, any, true)));
+}

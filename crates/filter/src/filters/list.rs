@@ -1,0 +1,263 @@
+//! One of the four lists, as the handle keeps it: its order, its table, its cores.
+
+use super::FilterId;
+use crate::classifier::Classifier;
+use crate::exchange::{Delivery, Exchange, HookPlace};
+use crate::hook::CoreHooks;
+use crate::matching::FiveTuple;
+use crate::table::{NO_HOOK, Other, PAGE, Page, Row, Table, Test};
+use crate::{Filter, Match};
+use std::sync::Arc;
+
+/// What filters are ordered by.
+type Rank = (u16, i32, FilterId);
+
+pub(super) struct List {
+    /// Filters in order; `table` has a row for each, and is the list before it is published.
+    ranks: Vec<Rank>,
+    table: Table,
+    exchanges: Vec<Arc<Exchange>>,
+    generation: u64,
+    /// Counters, for each core.
+    pages: Vec<Vec<Arc<Page>>>,
+    counters_made: u32,
+    free_counters: Vec<u32>,
+    /// Counters of filters that are gone, and the generation that does without them.
+    retiring: Vec<(u64, u32)>,
+    /// Hooks not published yet, for each core; those that were are `Kept`.
+    hooks: Vec<Vec<HookPlace>>,
+}
+
+impl List {
+    pub(super) fn new(exchanges: Vec<Arc<Exchange>>) -> Self {
+        let cores = exchanges.len();
+        List {
+            ranks: Vec::new(),
+            table: Table::default(),
+            exchanges,
+            generation: 0,
+            pages: (0..cores).map(|_| Vec::new()).collect(),
+            counters_made: 0,
+            free_counters: Vec::new(),
+            retiring: Vec::new(),
+            hooks: (0..cores).map(|_| Vec::new()).collect(),
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.ranks.len()
+    }
+
+    pub(super) fn cores(&self) -> usize {
+        self.exchanges.len()
+    }
+
+    pub(super) fn exchange(&self, core: usize) -> Arc<Exchange> {
+        self.exchanges[core].clone()
+    }
+
+    pub(super) fn ids(&self) -> impl Iterator<Item = FilterId> {
+        self.ranks.iter().map(|rank| rank.2)
+    }
+
+    /// Frees what the cores have left: hooks of filters that are gone, their mailboxes' ends.
+    pub(super) fn reclaim(&self) {
+        self.exchanges.iter().for_each(|exchange| exchange.reclaim());
+    }
+
+    pub(super) fn is_taken(&self) -> bool {
+        self.exchanges.iter().all(|exchange| exchange.taken() == self.generation)
+    }
+
+    /// Packets, bytes, short packets and panics, over all cores.
+    pub(super) fn counts(&self, counters: u32) -> [u64; 4] {
+        let mut sum = [0; 4];
+        for pages in &self.pages {
+            let index = counters as usize;
+            let Some(counters) = pages.get(index / PAGE).map(|page| &page[index % PAGE]) else {
+                continue;
+            };
+            let counts =
+                [&counters.packets, &counters.bytes, &counters.short_packets, &counters.panics];
+            sum.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count.get());
+        }
+        sum
+    }
+
+    /// Puts a filter into its place; not into the classifiers if they are to be compiled anew.
+    /// Returns where its counters and hooks are.
+    pub(super) fn insert(
+        &mut self,
+        id: FilterId,
+        group: u16,
+        filter: &Filter,
+        old: Option<(u32, u16)>,
+        hooks: Option<Vec<CoreHooks>>,
+        many: bool,
+    ) -> (u32, u16) {
+        let rank = (group, filter.priority, id);
+        let place = self.ranks.partition_point(|other| *other < rank);
+        let counters = old.map_or_else(|| self.new_counters(), |(counters, _)| counters);
+        let hook = self.place_hooks(old.map_or(NO_HOOK, |(_, hook)| hook), hooks);
+        let row = Row { action: filter.action, group, hook, counters };
+        self.ranks.insert(place, rank);
+        self.table.rows.insert(place, row);
+        let position = place as u16;
+        if many {
+            return (counters, hook);
+        }
+        let table = &mut self.table;
+        table.v4.make_room(position);
+        table.v6.make_room(position);
+        table.others.iter_mut().filter(|other| other.position >= position).for_each(|other| {
+            other.position += 1;
+        });
+        match &filter.matching {
+            Match::FiveTuple(tuple) => {
+                table.v4.insert(position, tuple);
+                table.v6.insert(position, tuple);
+            }
+            other => {
+                let at = table.others.partition_point(|other| other.position < position);
+                table.others.insert(at, test_of(position, other));
+            }
+        }
+        (counters, hook)
+    }
+
+    /// Takes a filter out of its place.
+    pub(super) fn remove(&mut self, id: FilterId, group: u16, filter: &Filter, many: bool) {
+        let Ok(place) = self.ranks.binary_search(&(group, filter.priority, id)) else { return };
+        self.ranks.remove(place);
+        self.table.rows.remove(place);
+        if many {
+            return;
+        }
+        let (table, position) = (&mut self.table, place as u16);
+        match &filter.matching {
+            Match::FiveTuple(tuple) => {
+                table.v4.remove(position, tuple);
+                table.v6.remove(position, tuple);
+            }
+            _ => table.others.retain(|other| other.position != position),
+        }
+        table.v4.close_gap(position);
+        table.v6.close_gap(position);
+        table.others.iter_mut().filter(|other| other.position > position).for_each(|other| {
+            other.position -= 1;
+        });
+    }
+
+    /// Compiles the list from its filters.
+    pub(super) fn compile<'f>(&mut self, matching: impl Fn(FilterId) -> Option<&'f Match>) {
+        let mut tuples: Vec<(u16, &FiveTuple)> = Vec::new();
+        self.table.others.clear();
+        for (place, rank) in self.ranks.iter().enumerate() {
+            match matching(rank.2) {
+                Some(Match::FiveTuple(tuple)) => tuples.push((place as u16, tuple)),
+                Some(other) => self.table.others.push(test_of(place as u16, other)),
+                None => {}
+            }
+        }
+        self.table.v4 = Classifier::build(tuples.iter().copied());
+        self.table.v6 = Classifier::build(tuples.iter().copied());
+    }
+
+    /// Gives the list to all cores.
+    pub(super) fn publish(&mut self, groups: usize) {
+        self.generation += 1;
+        self.table.complete(groups);
+        let table = Arc::new(self.table.clone());
+        for ((exchange, pages), hooks) in
+            self.exchanges.iter().zip(&self.pages).zip(&mut self.hooks)
+        {
+            let send = |place: &mut HookPlace| match place {
+                HookPlace::Empty => HookPlace::Empty,
+                place => std::mem::replace(place, HookPlace::Kept),
+            };
+            exchange.publish(Delivery {
+                generation: self.generation,
+                table: table.clone(),
+                pages: pages.clone(),
+                hooks: hooks.iter_mut().map(send).collect(),
+            });
+        }
+    }
+
+    /// Counters at zero, on every core.
+    fn new_counters(&mut self) -> u32 {
+        let taken = self.exchanges.iter().map(|exchange| exchange.taken()).min().unwrap_or(0);
+        let pages = &self.pages;
+        let free = &mut self.free_counters;
+        self.retiring.retain(|&(generation, counters)| {
+            if generation > taken {
+                return true;
+            }
+            // No core has a list that counts here.
+            let index = counters as usize;
+            for counters in pages.iter().filter_map(|pages| pages.get(index / PAGE)) {
+                let counters = &counters[index % PAGE];
+                counters.packets.set(0);
+                counters.bytes.set(0);
+                counters.short_packets.set(0);
+                counters.panics.set(0);
+            }
+            free.push(counters);
+            false
+        });
+        if let Some(counters) = free.pop() {
+            return counters;
+        }
+        let counters = self.counters_made;
+        self.counters_made += 1;
+        if counters as usize / PAGE == self.pages.first().map_or(0, Vec::len) {
+            let page = || Arc::new(std::array::from_fn(|_| Default::default()));
+            self.pages.iter_mut().for_each(|pages| pages.push(page()));
+        }
+        counters
+    }
+
+    fn place_hooks(&mut self, old: u16, hooks: Option<Vec<CoreHooks>>) -> u16 {
+        let Some(hooks) = hooks else { return old };
+        let place = match old {
+            NO_HOOK => {
+                let first = self.hooks.first();
+                let empty = |place: &HookPlace| matches!(place, HookPlace::Empty);
+                first.and_then(|hooks| hooks.iter().position(empty)).unwrap_or_else(|| {
+                    self.hooks.iter_mut().for_each(|hooks| hooks.push(HookPlace::Empty));
+                    self.hooks.first().map_or(0, |hooks| hooks.len() - 1)
+                })
+            }
+            old => usize::from(old),
+        };
+        for (core, hooks) in self.hooks.iter_mut().zip(hooks) {
+            core[place] = HookPlace::Here(Box::new(hooks));
+        }
+        place as u16
+    }
+
+    /// These counters can be had by another filter once no core counts there.
+    pub(super) fn retire(&mut self, counters: u32) {
+        self.retiring.push((self.generation + 1, counters));
+    }
+
+    /// These hooks are not called any more.
+    pub(super) fn free_hook(&mut self, hook: u16) {
+        for hooks in &mut self.hooks {
+            if let Some(place) = hooks.get_mut(usize::from(hook)) {
+                *place = HookPlace::Empty;
+            }
+        }
+    }
+}
+
+fn test_of(position: u16, matching: &Match) -> Other {
+    let test = match matching {
+        Match::Pattern(pattern) => Test::Pattern(Arc::new(pattern.clone())),
+        Match::Predicate => Test::Predicate,
+        // A five-tuple is no other; should one come here, it matches nothing.
+        Match::Any => Test::Any,
+        Match::FiveTuple(_) => Test::Predicate,
+    };
+    Other { position, test }
+}

@@ -1,0 +1,157 @@
+//! How far a target routine goes ahead of what else runs on its core.
+//!
+//! An interrupt routine preempts; so a target routine that does the kernel's work runs at
+//! real-time priority, the lowest there is. What an interrupt routine may not do is keep the
+//! core: under overload nothing behind it would ever run (Mogul and Ramakrishnan, 1997). The
+//! kernel hands such work to an ordinary thread after 2 ms (`netdev_budget_usecs`, ksoftirqd);
+//! so does `Preemption`: a routine that has not rested for 2 ms goes on as an ordinary thread
+//! and preempts again after it has rested. The kernel's own limit on real-time threads would
+//! leave the others 50 ms of each second, after 950 ms without any.
+
+use picnic_core::time::Time;
+use picnic_ports::schedule;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// How long a target routine may preempt without a rest, in nanoseconds.
+const STRETCH_NS: u64 = 2_000_000;
+
+/// Lets this process's threads take up real-time priority again after it has given up its
+/// privileges, as far as that is permitted now.
+pub(crate) fn permit_real_time() {
+    let wanted = Some(schedule::REAL_TIME_PRIORITY.into());
+    let Rlimit { current, maximum } = getrlimit(Resource::Rtprio);
+    // None is without limit, which is the greatest here.
+    let at_least = |limit: Option<u64>| limit.and_then(|limit| wanted.max(Some(limit)));
+    let raised = Rlimit { current: at_least(current), maximum: at_least(maximum) };
+    let _ = setrlimit(Resource::Rtprio, raised);
+}
+
+/// Whether the calling thread preempts ordinary ones, and for how long it has.
+#[derive(Debug)]
+pub(crate) struct Preemption {
+    /// It is to preempt, and may.
+    wanted: bool,
+    preempts: bool,
+    /// Since when it has not rested.
+    since: Option<Time>,
+    /// It gave way, and was not let preempt again.
+    refused: bool,
+}
+
+impl Preemption {
+    /// For the calling thread, which preempts from now on if that is `wanted`. The warning says
+    /// why it does not.
+    pub(crate) fn start(wanted: bool) -> (Self, Option<String>) {
+        let refused = if wanted { schedule::real_time().err() } else { None };
+        let wanted = wanted && refused.is_none();
+        let warning = refused.map(|error| {
+            format!(
+                "the target cores' threads run at normal priority ({error}): real-time priority \
+                 needs CAP_SYS_NICE or `ulimit -r 1`; host.priority = \"normal\" asks for this"
+            )
+        });
+        (Preemption { wanted, preempts: wanted, since: None, refused: false }, warning)
+    }
+
+    /// Whether the thread was to preempt, and may.
+    pub(crate) fn is_permitted(&self) -> bool {
+        self.wanted
+    }
+
+    /// It is at work at `now`. True if it has been for so long that it preempts no more.
+    #[inline]
+    pub(crate) fn works(&mut self, now: Time) -> bool {
+        if !self.preempts {
+            return false;
+        }
+        let since = *self.since.get_or_insert(now);
+        now.since(since) >= STRETCH_NS && self.give_way()
+    }
+
+    #[cold]
+    fn give_way(&mut self) -> bool {
+        // Always permitted: it is a step down.
+        self.preempts = schedule::ordinary().is_err();
+        self.since = None;
+        !self.preempts
+    }
+
+    /// It is about to rest, and preempts when it wakes.
+    #[inline]
+    pub(crate) fn rests(&mut self) {
+        self.since = None;
+        if self.wanted && !self.preempts {
+            self.preempts = schedule::real_time().is_ok();
+            self.refused |= !self.preempts;
+        }
+    }
+
+    /// What a user should know at the end.
+    pub(crate) fn report(&self) -> Option<String> {
+        self.refused.then(|| {
+            "a target core's thread gave way under overload and was not let preempt again: once \
+             privileges are given up that needs `ulimit -r 1` before the start, or \
+             CAP_SYS_RESOURCE at the start"
+                .into()
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_wanted_is_left_alone() {
+        let (mut preemption, warning) = Preemption::start(false);
+        assert!(warning.is_none() && !preemption.is_permitted());
+        assert!(!preemption.works(Time::ZERO) && !preemption.works(Time::from_nanos(STRETCH_NS)));
+        preemption.rests();
+        assert!(!preemption.works(Time::from_nanos(2 * STRETCH_NS)));
+    }
+
+    #[test]
+    fn without_privileges_it_preempts_again_if_the_limit_allows_it() {
+        // What a thread gives up is its own; the limit is the process's.
+        std::thread::spawn(|| {
+            let (mut preemption, _) = Preemption::start(true);
+            if !preemption.is_permitted() {
+                return;
+            }
+            permit_real_time();
+            let limit = getrlimit(Resource::Rtprio).current;
+            picnic_machine::privileges::give_up(rustix::thread::CapabilitySet::empty()).unwrap();
+            preemption.works(Time::ZERO);
+            assert!(
+                preemption.works(Time::from_nanos(STRETCH_NS)) && preemption.report().is_none()
+            );
+            preemption.rests();
+            let refused = limit == Some(0);
+            assert_eq!((preemption.preempts, preemption.report().is_some()), (!refused, refused));
+        })
+        .join()
+        .unwrap();
+    }
+
+    #[test]
+    fn a_stretch_is_counted_from_the_last_rest() {
+        // On a thread of its own, whose priority ends with it.
+        std::thread::spawn(|| {
+            let (mut preemption, warning) = Preemption::start(true);
+            if !preemption.is_permitted() {
+                assert!(warning.is_some_and(|text| text.contains("CAP_SYS_NICE")));
+                return;
+            }
+            let at = |micros: u64| Time::from_nanos(micros * 1000);
+            assert!(!preemption.works(at(500)) && !preemption.works(at(2499)));
+            preemption.rests();
+            assert!(!preemption.works(at(3000)) && !preemption.works(at(4999)));
+            assert!(preemption.works(at(5000)), "2 ms at a stretch");
+            assert!(!preemption.works(at(50_000)), "given way already");
+            preemption.rests();
+            assert!(!preemption.works(at(60_000)) && preemption.works(at(62_000)));
+        })
+        .join()
+        .unwrap();
+    }
+}

@@ -1,0 +1,213 @@
+//! The borrowed core to itself: interrupts and processes go to other cores.
+//!
+//! ```no_run
+//! use picnic_core::config::CardFile;
+//! use picnic_machine::isolate::{Request, apply, plan};
+//! use picnic_machine::topology::{available, place};
+//! use picnic_machine::undo::Machine;
+//! let (card, machine) = (CardFile::parse("", None)?, Machine::this());
+//! let request = Request::of(&card, &place(&card, &available())?);
+//! println!("{} threads would move", plan(&machine, &request)?.threads.len());
+//! let isolated = apply(&machine, &request, false)?;
+//! // ... the borrowed core is alone ...
+//! isolated.restore()?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! What is kept off is kept off the borrowed core and the cores left out for their caches. The
+//! wires' own interrupts are the exception: the borrowed core is the card, and takes them
+//! (PICNIC 2.1). Moved are interrupts (their affinity, and that of interrupts to come), the
+//! kernel's work queues, packets that receive packet steering would send there, and all threads:
+//! by a cpuset partition where there can be one, then whoever the kernel did not move, by its
+//! affinity. What the kernel does not let be moved is listed and stays.
+//!
+//! Guarantees: everything is in a journal before it is changed ([`crate::undo`]), and goes back
+//! exactly. A thread that somebody else has moved meanwhile stays where it was put; one started
+//! meanwhile goes where the thread that started it goes.
+//!
+//! Source: PICNIC 3.2.1; Documentation/core-api/irq/irq-affinity.rst,
+//! Documentation/admin-guide/cgroup-v2.rst (cpuset), Documentation/core-api/workqueue.rst.
+
+mod apply;
+mod interrupts;
+mod partition;
+mod plan;
+#[cfg(test)]
+mod tests;
+
+pub use apply::{Isolated, apply};
+pub use interrupts::InterruptChange;
+pub use plan::{Method, Plan, SettingChange, ThreadChange, plan};
+
+use crate::error::MachineError;
+use crate::topology::{CoreSet, LeftOut, Placement};
+use crate::undo::{Change, JournalInfo, Machine, Restored, Which, journals, restore_all};
+use picnic_core::config::{CardFile, IsolationLevel, IsolationMethod};
+use serde::Deserialize;
+use std::io::ErrorKind;
+
+/// The purpose of this module's journals.
+pub const PURPOSE: &str = "isolate";
+
+/// What is to be isolated, and how.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// The core.
+    pub borrowed_core: usize,
+    /// The level at which cores are left out.
+    pub level: IsolationLevel,
+    /// Cores that are kept idle for what they share with it.
+    pub left_out: Vec<LeftOut>,
+    /// How threads are kept off.
+    pub method: IsolationMethod,
+    /// Interfaces whose interrupts the borrowed core takes.
+    pub interfaces: Vec<String>,
+    /// What the user should know.
+    pub warnings: Vec<String>,
+}
+
+/// The keys of a wire that tell of an interface.
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct InterfaceKeys {
+    interface: Option<String>,
+    namespace: Option<String>,
+}
+
+impl Request {
+    /// What a card asks for.
+    pub fn of(file: &CardFile, placement: &Placement) -> Self {
+        let mut warnings = placement.warnings.clone();
+        let mut interfaces = Vec::new();
+        for wire in &file.wires {
+            let keys = wire.port.parse::<InterfaceKeys>().unwrap_or_default();
+            match keys {
+                InterfaceKeys { interface: Some(interface), namespace: None } => {
+                    interfaces.push(interface);
+                }
+                InterfaceKeys { interface: Some(interface), namespace: Some(namespace) } => {
+                    warnings.push(format!(
+                        "wire {}: interface {interface} is in namespace {namespace}, so its \
+                         interrupts are not moved to core {}",
+                        wire.name, placement.borrowed_core
+                    ));
+                }
+                _ => {}
+            }
+        }
+        Request {
+            borrowed_core: placement.borrowed_core,
+            level: placement.level,
+            left_out: placement.left_out.clone(),
+            method: file.isolation.method,
+            interfaces,
+            warnings,
+        }
+    }
+
+    /// The borrowed core, and those left out.
+    pub fn reserved(&self) -> CoreSet {
+        self.left_out.iter().map(|other| other.core).chain([self.borrowed_core]).collect()
+    }
+}
+
+/// An isolation that is in force.
+#[derive(Clone, Debug)]
+pub struct Applied {
+    /// The core.
+    pub borrowed_core: usize,
+    /// It and the cores left out.
+    pub reserved: CoreSet,
+    /// All others.
+    pub others: CoreSet,
+    /// Whether a cpuset partition holds the reserved ones.
+    pub is_partition: bool,
+    journal: JournalInfo,
+}
+
+impl Applied {
+    /// Whether this process can get to the reserved cores.
+    pub(crate) fn may_be_entered(&self) -> bool {
+        !self.is_partition || rustix::process::geteuid().is_root()
+    }
+}
+
+/// The isolation that is in force, if there is one.
+pub fn applied(machine: &Machine) -> Option<Applied> {
+    // Who may not read the journals cannot use what they tell of.
+    let journals = journals(machine).ok()?;
+    journals.into_iter().filter(|journal| !journal.is_stale()).find_map(|journal| {
+        let of = |change: &Change| match change {
+            Change::Isolation { borrowed_core, reserved, others, is_partition } => {
+                let list = |text| CoreSet::parse_list(text).ok();
+                Some((*borrowed_core, list(reserved)?, list(others)?, *is_partition))
+            }
+            _ => None,
+        };
+        let (borrowed_core, reserved, others, is_partition) =
+            journal.changes.iter().rev().find_map(of).filter(|_| journal.purpose == PURPOSE)?;
+        Some(Applied { borrowed_core, reserved, others, is_partition, journal })
+    })
+}
+
+/// Takes back what `isolate apply` has changed, and what killed processes have.
+///
+/// # Errors
+/// A journal cannot be read, or a running card has its core isolated.
+pub fn restore(machine: &Machine) -> Result<Vec<Restored>, MachineError> {
+    let restored = restore_all(machine, Which::Held(PURPOSE))?;
+    match applied(machine) {
+        Some(applied) if restored.is_empty() => Err(MachineError::Refused(format!(
+            "core {} is isolated for process {} and is restored when that ends",
+            applied.borrowed_core, applied.journal.process
+        ))),
+        _ => Ok(restored),
+    }
+}
+
+/// Isolates the borrowed core for a run, if its card says so; the placement tells what was not
+/// as asked for.
+pub fn for_run(
+    file: &CardFile,
+    placement: &mut Placement,
+) -> Result<Option<Isolated>, MachineError> {
+    if !file.isolation.apply {
+        return Ok(None);
+    }
+    let request = Request::of(file, placement);
+    let known = placement.warnings.len();
+    let isolated = apply(&Machine::this(), &request, false)?;
+    placement.warnings.extend(isolated.plan.warnings.iter().skip(known).cloned());
+    placement.warnings.extend(isolated.refused.iter().map(|what| format!("isolation: {what}")));
+    Ok(Some(isolated))
+}
+
+/// What taking back came to, if a user should know of it.
+pub fn told(restored: Result<Vec<Restored>, MachineError>) -> Vec<String> {
+    let restored = match restored {
+        Ok(restored) => restored,
+        // Somebody else's journals, and not this user's to take back.
+        Err(MachineError::System { source, .. })
+            if source.kind() == ErrorKind::PermissionDenied =>
+        {
+            return Vec::new();
+        }
+        Err(error) => return vec![format!("what killed runs left is not taken back: {error}")],
+    };
+    restored.into_iter().map(|journal| journal.to_string()).collect()
+}
+
+/// What the end of a run's isolation came to, if it did not go as it should.
+pub fn told_of_end(restored: Result<Option<Restored>, MachineError>) -> Option<String> {
+    match restored {
+        Ok(restored) => {
+            restored.filter(|journal| !journal.is_whole()).map(|journal| journal.to_string())
+        }
+        Err(error) => Some(format!("isolation is not taken back: {error}")),
+    }
+}
+
+/// Lets the calling thread run on a core that a partition holds. False if none does.
+pub(crate) fn enter(machine: &Machine, core: usize) -> bool {
+    partition::enter(machine, core).unwrap_or(false)
+}

@@ -1,0 +1,276 @@
+//! Making the changes of a plan, one after the other, each written down first.
+
+use super::plan::{Method, Plan, ThreadChange, change, is_borrowed, plan};
+use super::{PURPOSE, Request, applied, partition};
+use crate::error::MachineError;
+use crate::topology::CoreSet;
+use crate::undo::{Change, Journal, Machine, Restored, Which, process, restore_all};
+use picnic_core::config::IsolationMethod;
+use rustix::io::Errno;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+/// Looks for threads that were started while others were moved.
+const PASSES: u32 = 10;
+
+/// An isolation in force. Dropped, it is taken back, unless it is held.
+#[derive(Debug)]
+pub struct Isolated {
+    /// What was to change.
+    pub plan: Plan,
+    /// What the kernel did not let be changed, each with the reason.
+    pub refused: Vec<String>,
+    /// Threads that were moved.
+    pub threads_moved: usize,
+    /// What killed processes had left behind.
+    pub cleaned: Vec<Restored>,
+    /// None if somebody else holds it.
+    journal: Option<Journal>,
+}
+
+impl Isolated {
+    /// Takes everything back. None if it is somebody else's to take back.
+    ///
+    /// # Errors
+    /// The state directory cannot be locked.
+    pub fn restore(mut self) -> Result<Option<Restored>, MachineError> {
+        self.journal.take().map(Journal::undo).transpose()
+    }
+}
+
+impl Drop for Isolated {
+    fn drop(&mut self) {
+        if let Some(journal) = self.journal.take() {
+            // What cannot be taken back now stays in the journal, for the next start.
+            let _ = journal.undo();
+        }
+    }
+}
+
+/// Isolates a core: for as long as the answer lives, or, if it is to be `held`, until
+/// [`super::restore`].
+///
+/// What killed processes have left is taken back first. An isolation of the same cores that is
+/// held already is brought up to date if this one is to be held too, else used.
+///
+/// # Errors
+/// Not root; another core is isolated; no other core is there; the journal cannot be written.
+/// Whatever had been changed by then has been taken back.
+pub fn apply(machine: &Machine, request: &Request, held: bool) -> Result<Isolated, MachineError> {
+    if machine.is_this() && !rustix::process::geteuid().is_root() {
+        return Err(MachineError::Refused(
+            "isolation needs root: it moves interrupts and the processes of all users".into(),
+        ));
+    }
+    let cleaned = restore_all(machine, Which::Stale)?;
+    let in_force = applied(machine);
+    if let Some(other) = &in_force
+        && (other.reserved != request.reserved() || held && !other.journal.is_held)
+    {
+        return Err(MachineError::Refused(format!(
+            "cores {} are isolated already, by process {}{}",
+            other.reserved,
+            other.journal.process,
+            if other.journal.is_held { ": `picnic isolate restore` first" } else { "" }
+        )));
+    }
+    let plan = plan(machine, request)?;
+    let is_new = in_force.is_none();
+    let journal = match in_force {
+        None => Some(Journal::create(machine, PURPOSE)?),
+        Some(applied) if held => Some(Journal::reopen(machine, applied.journal)?),
+        Some(_) => None,
+    };
+    let mut isolated = Isolated { plan, refused: Vec::new(), threads_moved: 0, cleaned, journal };
+    // From here on, an error takes everything back: the journal is in `isolated`.
+    let result = isolated.make(machine, request, is_new, held);
+    if result.is_err() && !is_new {
+        // Not what was in force before, though.
+        isolated.journal = None;
+    }
+    result?;
+    if held {
+        isolated.journal = None;
+    }
+    Ok(isolated)
+}
+
+impl Isolated {
+    fn make(
+        &mut self,
+        machine: &Machine,
+        request: &Request,
+        is_new: bool,
+        held: bool,
+    ) -> Result<(), MachineError> {
+        let Isolated { plan, refused, threads_moved, journal, .. } = self;
+        let Some(journal) = journal.as_mut() else { return Ok(()) };
+        let reserved = request.reserved();
+        let others = plan.target_cores.clone();
+        let isolation = |method| Change::Isolation {
+            borrowed_core: request.borrowed_core,
+            reserved: request.reserved().to_string(),
+            others: others.to_string(),
+            is_partition: method == Method::Cpuset,
+        };
+        let mut mover = Mover {
+            machine,
+            reserved,
+            others: others.clone(),
+            borrowed_core: request.borrowed_core,
+            is_partition: false,
+            becomes: BTreeMap::new(),
+            tried: BTreeSet::new(),
+        };
+        if is_new {
+            // All of them: a partition makes the kernel move threads that have nothing to do with
+            // the reserved cores, and one that was among the others anyway must be known from
+            // one that was started there.
+            let threads = mover.threads()?;
+            mover.note(journal, &threads)?;
+            journal.record(isolation(plan.method))?;
+        }
+        let interrupts = plan.interrupts.iter().map(|interrupt| {
+            let names = interrupt.handlers.join(", ");
+            let what = format!("interrupt {} ({names})", interrupt.interrupt);
+            (what, &interrupt.path, &interrupt.was, &interrupt.becomes)
+        });
+        let settings = plan.settings.iter().map(|setting| {
+            (setting.setting.clone(), &setting.path, &setting.was, &setting.becomes)
+        });
+        // First those to come, so that none comes in between.
+        let all: Vec<_> = settings.chain(interrupts).collect();
+        let setting = |path: &Path, was: &str, becomes: &str| Change::Setting {
+            path: path.into(),
+            was: was.into(),
+            becomes: becomes.into(),
+        };
+        journal
+            .record_all(all.iter().map(|(_, path, was, becomes)| setting(path, was, becomes)))?;
+        for (what, path, _, becomes) in all {
+            if let Err(error) = machine.kernel.write(path, becomes) {
+                refused.push(format!("{what} to {becomes}: {error}"));
+            }
+        }
+        if plan.method == Method::Cpuset && is_new {
+            let made = partition::make(machine, journal, &mover.reserved)?;
+            // Even if it was none in the end.
+            mover.is_partition = true;
+            let made = match made {
+                Ok(()) if !held => partition::join_root(machine, journal)?,
+                made => made,
+            };
+            if let Err(reason) = made {
+                if request.method == IsolationMethod::Cpuset {
+                    let reason = format!("isolation.method \"cpuset\" cannot be: {reason}");
+                    return Err(MachineError::Refused(reason));
+                }
+                partition::discard(machine);
+                journal.record(isolation(Method::Affinity))?;
+                plan.warnings.push(format!("no cpuset partition, by affinity instead: {reason}"));
+                plan.method = Method::Affinity;
+                plan.method_reason = Some(reason);
+                plan.partition = None;
+            }
+        }
+        *threads_moved = mover.run(journal, refused)?;
+        if held && is_new {
+            journal.hold()?;
+        }
+        Ok(())
+    }
+}
+
+/// Process and thread number, and when it was started.
+type Who = (i32, i32, u64);
+
+/// Moves threads off the reserved cores.
+struct Mover<'a> {
+    machine: &'a Machine,
+    reserved: CoreSet,
+    others: CoreSet,
+    borrowed_core: usize,
+    /// Whether the kernel has moved threads.
+    is_partition: bool,
+    /// Where threads belong that are in the journal.
+    becomes: BTreeMap<Who, CoreSet>,
+    /// Threads that were told once.
+    tried: BTreeSet<Who>,
+}
+
+impl Mover<'_> {
+    fn threads(&self) -> Result<Vec<process::Thread>, MachineError> {
+        let mut threads = process::threads(&self.machine.procfs)
+            .map_err(|error| MachineError::system("cannot list the processes", error))?;
+        threads.retain(|thread| !thread.is_bound && !is_borrowed(thread, self.borrowed_core));
+        Ok(threads)
+    }
+
+    /// Writes down where threads are, and where they belong.
+    fn note(
+        &mut self,
+        journal: &mut Journal,
+        threads: &[process::Thread],
+    ) -> Result<(), MachineError> {
+        let changes: Vec<_> = threads.iter().map(|thread| change(thread, &self.others)).collect();
+        journal.record_all(changes.iter().map(|thread| Change::Affinity {
+            process: thread.process,
+            thread: thread.thread,
+            start_time: thread.start_time,
+            was: thread.was.clone(),
+            becomes: thread.becomes.clone(),
+        }))?;
+        for ThreadChange { process, thread, start_time, becomes, .. } in &changes {
+            let cores = CoreSet::parse_list(becomes).unwrap_or_default();
+            self.becomes.insert((*process, *thread, *start_time), cores);
+        }
+        Ok(())
+    }
+
+    /// Moves threads until none is found that has not been told; how many were moved.
+    fn run(
+        &mut self,
+        journal: &mut Journal,
+        refused: &mut Vec<String>,
+    ) -> Result<usize, MachineError> {
+        let mut moved = 0;
+        for _ in 0..PASSES {
+            let mut threads = self.threads()?;
+            threads.retain(|thread| {
+                let who = (thread.process, thread.thread, thread.start_time);
+                let is_wrong = match self.becomes.get(&who) {
+                    // The kernel has put it among the others, its own cores forgotten.
+                    Some(becomes) if self.is_partition => thread.allowed != *becomes,
+                    _ => thread.allowed.meets(&self.reserved),
+                };
+                is_wrong && !self.tried.contains(&who)
+            });
+            if threads.is_empty() {
+                break;
+            }
+            let unknown: Vec<_> = threads
+                .iter()
+                .filter(|thread| {
+                    let who = (thread.process, thread.thread, thread.start_time);
+                    !self.becomes.contains_key(&who)
+                })
+                .cloned()
+                .collect();
+            self.note(journal, &unknown)?;
+            for thread in threads {
+                let who = (thread.process, thread.thread, thread.start_time);
+                self.tried.insert(who);
+                let becomes = &self.becomes[&who];
+                match self.machine.kernel.set_affinity(thread.thread, becomes) {
+                    Ok(()) => moved += 1,
+                    Err(error) if Errno::from_io_error(&error) == Some(Errno::SRCH) => {}
+                    Err(error) => refused.push(format!(
+                        "thread {} ({}) to {becomes}: {error}",
+                        thread.thread, thread.name
+                    )),
+                }
+            }
+        }
+        Ok(moved)
+    }
+}

@@ -1,0 +1,18 @@
+//! The machine that a card runs on: what there is, what is changed of it, and taken back.
+//!
+//! * [`topology`]: which cores there are, what they share, and which the card takes;
+//! * [`threads`]: threads pinned to cores;
+//! * [`isolate`]: interrupts and processes kept off the borrowed core;
+//! * [`undo`]: changes to the machine, written down and taken back;
+//! * [`privileges`]: given up once they are no longer needed;
+//! * [`doctor`]: what this machine can do for a card.
+
+#![forbid(unsafe_code)]
+
+pub mod doctor;
+pub mod error;
+pub mod isolate;
+pub mod privileges;
+pub mod threads;
+pub mod topology;
+pub mod undo;

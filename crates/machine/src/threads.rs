@@ -1,0 +1,33 @@
+//! Threads pinned to cores.
+
+use crate::isolate;
+use crate::undo::Machine;
+use rustix::thread::{CpuSet, sched_setaffinity};
+use std::thread::{Builder, JoinHandle};
+
+/// What the thread on the borrowed core is called.
+pub const BORROWED: &str = "borrowed";
+
+/// Starts a thread called `name` on `core` and nowhere else.
+///
+/// # Errors
+/// The system gives no thread. A core that cannot be had is told beside the result: the thread
+/// then runs where the kernel puts it.
+pub fn spawn_pinned<R: Send + 'static>(
+    name: String,
+    core: usize,
+    body: impl FnOnce() -> R + Send + 'static,
+) -> std::io::Result<JoinHandle<(R, Option<String>)>> {
+    Builder::new().name(name).spawn(move || {
+        let mut set = CpuSet::new();
+        set.set(core);
+        let mut pinned = sched_setaffinity(None, &set);
+        if pinned.is_err() && isolate::enter(&Machine::this(), core) {
+            pinned = sched_setaffinity(None, &set);
+        }
+        let warning = pinned
+            .err()
+            .map(|error| format!("cannot stay on core {core} ({error}): figures say little"));
+        (body(), warning)
+    })
+}

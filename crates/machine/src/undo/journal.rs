@@ -1,0 +1,559 @@
+//! The journal: a file of changes, its owner, and taking all of them back.
+
+use super::change::{Change, Outcome, list, outcome};
+use super::machine::Machine;
+use super::process::{self, Thread};
+use crate::error::MachineError;
+use crate::topology::{CoreSet, Topology};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// The form of the file.
+const VERSION: u32 = 1;
+const SUFFIX: &str = ".journal";
+/// The longest file that is read, in bytes: some hundred thousand threads.
+const LONGEST: u64 = 64 << 20;
+/// Looks for threads that were started meanwhile.
+const PASSES: u32 = 10;
+/// Parents looked at, upwards, for one that is listed.
+const GENERATIONS: u32 = 64;
+
+/// The first line.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Header {
+    journal: u32,
+    purpose: String,
+    boot_id: String,
+    process: i32,
+    start_time: u64,
+}
+
+/// Every other line.
+#[derive(Serialize, Deserialize)]
+#[serde(untagged)]
+enum Line {
+    Change(Change),
+    Held { held: bool },
+}
+
+/// Changes of one purpose, being made by this process.
+#[derive(Debug)]
+pub struct Journal {
+    machine: Machine,
+    purpose: String,
+    path: PathBuf,
+    file: File,
+    changes: Vec<Change>,
+}
+
+/// A journal as it lies in the state directory.
+#[derive(Clone, Debug, Serialize)]
+pub struct JournalInfo {
+    /// Its file.
+    pub path: PathBuf,
+    /// What the changes are for.
+    pub purpose: String,
+    /// The process that made it.
+    pub process: i32,
+    /// Whether that process runs.
+    pub is_owned: bool,
+    /// Whether it outlives its process on purpose.
+    pub is_held: bool,
+    /// Whether its changes are those of an earlier boot.
+    pub is_past: bool,
+    /// The changes, in the order they were made.
+    #[serde(skip)]
+    pub changes: Vec<Change>,
+}
+
+impl JournalInfo {
+    /// Whether nobody answers for the changes any more.
+    pub fn is_stale(&self) -> bool {
+        self.is_past || !self.is_owned && !self.is_held
+    }
+}
+
+/// Which journals.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Which<'a> {
+    /// Those whose process has ended.
+    Stale,
+    /// Those, and the held ones of a purpose.
+    Held(&'a str),
+    /// Those, and all held ones.
+    AllHeld,
+}
+
+/// What became of a journal.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Restored {
+    /// What the changes were for.
+    pub purpose: String,
+    /// The process that had made them.
+    pub process: i32,
+    /// Changes taken back.
+    pub restored: usize,
+    /// Changes there was nothing to do for.
+    pub unchanged: usize,
+    /// Changes to what has gone.
+    pub gone: usize,
+    /// Changes the machine does not let be taken back, each with the reason.
+    pub refused: Vec<String>,
+    /// Changes that may be tried again, each with the reason; the journal is kept for them.
+    pub failed: Vec<String>,
+}
+
+/// One line, as in `isolate of process 42: 17 taken back, 3 unchanged, 2 gone`.
+impl fmt::Display for Restored {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Restored { purpose, process, restored, unchanged, gone, refused, failed } = self;
+        write!(
+            f,
+            "{purpose} of process {process}: {restored} taken back, {unchanged} unchanged, \
+             {gone} gone"
+        )?;
+        for (list, word) in [(refused, "refused"), (failed, "failed")] {
+            if let Some(first) = list.first() {
+                write!(f, ", {} {word} ({first}", list.len())?;
+                f.write_str(if list.len() > 1 { ", ...)" } else { ")" })?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Restored {
+    /// Whether everything that is there still has been taken back.
+    pub fn is_whole(&self) -> bool {
+        self.refused.is_empty() && self.failed.is_empty()
+    }
+
+    fn count(&mut self, what: &dyn fmt::Display, outcome: Outcome) {
+        match outcome {
+            Outcome::Restored => self.restored += 1,
+            Outcome::Unchanged => self.unchanged += 1,
+            Outcome::Gone => self.gone += 1,
+            Outcome::Refused(why) => self.refused.push(format!("{what}: {why}")),
+            Outcome::Failed(why) => self.failed.push(format!("{what}: {why}")),
+        }
+    }
+}
+
+impl Journal {
+    /// Makes a journal that belongs to this process. `purpose` is a word for its file's name.
+    ///
+    /// # Errors
+    /// The state directory cannot be made or written.
+    pub fn create(machine: &Machine, purpose: &str) -> Result<Self, MachineError> {
+        let _lock = lock(machine)?;
+        let me = std::process::id() as i32;
+        let header = Header {
+            journal: VERSION,
+            purpose: purpose.into(),
+            boot_id: boot_id(machine),
+            process: me,
+            start_time: process::start_time(&machine.procfs, me, me).unwrap_or(0),
+        };
+        let (path, file) = (0..u32::MAX)
+            .find_map(|number| {
+                let name = format!("{purpose}-{me}-{number}{SUFFIX}");
+                let path = machine.state.join(name);
+                let mut options = OpenOptions::new();
+                let file = options.append(true).create_new(true).mode(0o600).open(&path);
+                let is_taken =
+                    file.as_ref().is_err_and(|e| e.kind() == io::ErrorKind::AlreadyExists);
+                (!is_taken).then_some((path, file))
+            })
+            .ok_or_else(|| written(&machine.state, io::ErrorKind::AlreadyExists.into()))?;
+        let file = file.map_err(|error| written(&path, error))?;
+        let (machine, purpose) = (machine.clone(), purpose.to_owned());
+        let mut journal = Journal { machine, purpose, path, file, changes: Vec::new() };
+        journal.append(&[serde_json::to_string(&header)])?;
+        let state = &journal.machine.state;
+        File::open(state)
+            .and_then(|folder| folder.sync_all())
+            .map_err(|error| written(state, error))?;
+        Ok(journal)
+    }
+
+    /// Goes on with a held journal.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn reopen(machine: &Machine, journal: JournalInfo) -> Result<Self, MachineError> {
+        let JournalInfo { path, purpose, changes, .. } = journal;
+        let file = OpenOptions::new().append(true).open(&path);
+        let file = file.map_err(|error| written(&path, error))?;
+        Ok(Journal { machine: machine.clone(), purpose, path, file, changes })
+    }
+
+    /// Writes a change down. Only when this returns may it be made.
+    ///
+    /// # Errors
+    /// The file cannot be written: then the change must not be made.
+    pub fn record(&mut self, change: Change) -> Result<(), MachineError> {
+        self.record_all([change])
+    }
+
+    /// Writes several changes down at once.
+    ///
+    /// # Errors
+    /// As [`Journal::record`].
+    pub fn record_all(
+        &mut self,
+        changes: impl IntoIterator<Item = Change>,
+    ) -> Result<(), MachineError> {
+        let changes: Vec<_> = changes.into_iter().collect();
+        if changes.is_empty() {
+            return Ok(());
+        }
+        let lines: Vec<_> = changes.iter().map(serde_json::to_string).collect();
+        self.append(&lines)?;
+        self.changes.extend(changes);
+        Ok(())
+    }
+
+    /// What has been written down.
+    pub fn changes(&self) -> &[Change] {
+        &self.changes
+    }
+
+    /// Lets the changes stay when this process ends, until they are taken back on purpose.
+    ///
+    /// # Errors
+    /// The file cannot be written; the changes go on belonging to this process.
+    pub fn hold(&mut self) -> Result<(), MachineError> {
+        self.append(&[serde_json::to_string(&Line::Held { held: true })])
+    }
+
+    /// Takes all changes back, and removes the journal unless some may be tried again.
+    ///
+    /// # Errors
+    /// The state directory cannot be locked. What cannot be taken back is in the answer.
+    pub fn undo(self) -> Result<Restored, MachineError> {
+        let _lock = lock(&self.machine)?;
+        let process = std::process::id() as i32;
+        let mut restored = Restored { purpose: self.purpose, process, ..Restored::default() };
+        revert(&self.machine, &self.changes, &mut restored);
+        remove(&self.path, &mut restored);
+        Ok(restored)
+    }
+
+    fn append(&mut self, lines: &[serde_json::Result<String>]) -> Result<(), MachineError> {
+        let mut text = String::new();
+        for line in lines {
+            match line {
+                Ok(line) => text.push_str(line),
+                Err(error) => return Err(written(&self.path, io::Error::other(error.to_string()))),
+            }
+            text.push('\n');
+        }
+        let result = self.file.write_all(text.as_bytes()).and_then(|()| self.file.sync_data());
+        result.map_err(|error| written(&self.path, error))
+    }
+}
+
+/// The journals there are, in the order of their names.
+///
+/// # Errors
+/// The state directory is there and cannot be read.
+pub fn journals(machine: &Machine) -> Result<Vec<JournalInfo>, MachineError> {
+    let unreadable = |error| MachineError::system(reading(&machine.state), error);
+    let entries = match fs::read_dir(&machine.state) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.map_err(unreadable)?,
+    };
+    let mut paths: Vec<_> = entries
+        .filter_map(|entry| entry.ok().map(|entry| entry.path()))
+        .filter(|path| path.to_str().is_some_and(|name| name.ends_with(SUFFIX)))
+        .collect();
+    paths.sort();
+    let boot_id = boot_id(machine);
+    let mut found = Vec::new();
+    for path in paths {
+        let contents = read(&path).map_err(|error| MachineError::system(reading(&path), error))?;
+        let Some((header, lines)) = contents else { continue };
+        let mut is_held = false;
+        let mut changes = Vec::new();
+        for line in lines {
+            match line {
+                Line::Change(change) => changes.push(change),
+                Line::Held { held } => is_held = held,
+            }
+        }
+        let started = process::start_time(&machine.procfs, header.process, header.process);
+        found.push(JournalInfo {
+            path,
+            purpose: header.purpose,
+            process: header.process,
+            is_owned: started == Some(header.start_time),
+            is_held,
+            is_past: header.boot_id != boot_id,
+            changes,
+        });
+    }
+    Ok(found)
+}
+
+/// Takes back what journals hold, the youngest change first.
+///
+/// # Errors
+/// The state directory or a journal cannot be read. What cannot be taken back is in the answer.
+pub fn restore_all(machine: &Machine, which: Which<'_>) -> Result<Vec<Restored>, MachineError> {
+    let wanted = |journal: &JournalInfo| {
+        journal.is_stale()
+            || journal.is_held
+                && match which {
+                    Which::Stale => false,
+                    Which::Held(purpose) => journal.purpose == purpose,
+                    Which::AllHeld => true,
+                }
+    };
+    // Without anything to do, nothing is made and no privilege is needed.
+    if !journals(machine)?.iter().any(wanted) {
+        return Ok(Vec::new());
+    }
+    let _lock = lock(machine)?;
+    let mut all = Vec::new();
+    // Read again: another process may have been faster.
+    for journal in journals(machine)?.into_iter().filter(wanted).rev() {
+        let mut restored =
+            Restored { purpose: journal.purpose, process: journal.process, ..Restored::default() };
+        if journal.is_past {
+            restored.gone = journal.changes.len();
+        } else {
+            revert(machine, &journal.changes, &mut restored);
+        }
+        remove(&journal.path, &mut restored);
+        all.push(restored);
+    }
+    Ok(all)
+}
+
+/// Removes a journal whose changes have all been taken back as far as they can be.
+fn remove(path: &Path, restored: &mut Restored) {
+    if restored.failed.is_empty()
+        && let Err(error) = fs::remove_file(path)
+    {
+        restored.failed.push(format!("journal {} away: {error}", path.display()));
+    }
+}
+
+/// Header and lines of a journal; none if it is not there any more.
+fn read(path: &Path) -> io::Result<Option<(Header, Vec<Line>)>> {
+    let invalid = |message: String| io::Error::new(io::ErrorKind::InvalidData, message);
+    let metadata = match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        metadata => metadata?,
+    };
+    let owner = metadata.uid();
+    let is_ours = owner == 0 || owner == rustix::process::geteuid().as_raw();
+    if !metadata.is_file() || !is_ours || metadata.mode() & 0o022 != 0 {
+        return Err(invalid("others could have written it: it is not obeyed".into()));
+    }
+    if metadata.len() > LONGEST {
+        return Err(invalid(format!("{} bytes are no journal of this program", metadata.len())));
+    }
+    let text = fs::read_to_string(path)?;
+    // A line without an end was being written when the process was killed, so its change was
+    // not made.
+    let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+    let mut lines = whole.lines().enumerate();
+    let wrong =
+        |index: usize, error: serde_json::Error| invalid(format!("line {}: {error}", index + 1));
+    let Some((index, first)) = lines.next() else {
+        // It is being made, by whoever has the lock; or its process was killed over that, and
+        // nobody answers for it.
+        return Ok(Some((Header::default(), Vec::new())));
+    };
+    let header: Header = serde_json::from_str(first).map_err(|error| wrong(index, error))?;
+    if header.journal != VERSION {
+        return Err(invalid(format!("found version {}, allowed is {VERSION}", header.journal)));
+    }
+    let lines: io::Result<_> = lines
+        .map(|(index, line)| serde_json::from_str(line).map_err(|error| wrong(index, error)))
+        .collect();
+    Ok(Some((header, lines?)))
+}
+
+fn boot_id(machine: &Machine) -> String {
+    machine.read(&machine.procfs.join("sys/kernel/random/boot_id")).unwrap_or_default()
+}
+
+fn written(path: &Path, error: io::Error) -> MachineError {
+    MachineError::system(format!("cannot write {}", path.display()), error)
+}
+
+fn reading(path: &Path) -> String {
+    format!("cannot read {}", path.display())
+}
+
+/// Makes the state directory if need be, and keeps others from changing journals meanwhile.
+fn lock(machine: &Machine) -> Result<File, MachineError> {
+    let state = &machine.state;
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(state)
+        .map_err(|error| MachineError::system(format!("cannot make {}", state.display()), error))?;
+    let path = state.join("lock");
+    let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path);
+    let file = file.map_err(|error| written(&path, error))?;
+    file.lock().map_err(|error| written(&path, error))?;
+    Ok(file)
+}
+
+// ---------------------------------------------------------------- taking back
+
+/// Takes changes back, the youngest first, and threads' last of all.
+fn revert(machine: &Machine, changes: &[Change], restored: &mut Restored) {
+    // As it is before anything is touched: the end of a partition moves threads by itself.
+    let threads = Threads::of(machine, changes);
+    for change in changes.iter().rev() {
+        if !matches!(change, Change::Affinity { .. } | Change::Isolation { .. }) {
+            restored.count(change, change.undo(machine));
+        }
+    }
+    if let Some(threads) = threads {
+        threads.revert(machine, restored);
+    }
+}
+
+/// Process and thread number, and when it was started.
+type Who = (i32, i32, u64);
+
+/// The threads that changes have moved, themselves or through those that started them.
+struct Threads {
+    /// Where each was before the first change, and after each.
+    listed: BTreeMap<Who, (CoreSet, BTreeSet<CoreSet>)>,
+    /// Where each thread is now, before anything is taken back.
+    before: BTreeMap<Who, CoreSet>,
+    /// Everywhere, and everywhere but the reserved cores.
+    everywhere: CoreSet,
+    others: Option<CoreSet>,
+    /// Cores that run now. Where a thread may run, the kernel forgets those that do not.
+    online: CoreSet,
+}
+
+impl Threads {
+    /// None if the changes are not about threads.
+    fn of(machine: &Machine, changes: &[Change]) -> Option<Self> {
+        let mut listed = BTreeMap::<Who, (CoreSet, BTreeSet<CoreSet>)>::new();
+        let mut isolation = None;
+        for change in changes {
+            match change {
+                Change::Affinity { process, thread, start_time, was, becomes } => {
+                    let who = (*process, *thread, *start_time);
+                    let entry = listed.entry(who).or_insert_with(|| (list(was), BTreeSet::new()));
+                    entry.1.insert(list(becomes));
+                }
+                Change::Isolation { reserved, others, .. } => {
+                    isolation = Some((list(reserved), list(others)));
+                }
+                _ => {}
+            }
+        }
+        if listed.is_empty() && isolation.is_none() {
+            return None;
+        }
+        let threads = process::threads(&machine.procfs).unwrap_or_default();
+        Some(Threads {
+            listed,
+            before: threads.iter().map(|thread| (who(thread), thread.allowed.clone())).collect(),
+            everywhere: isolation.as_ref().map_or_else(CoreSet::new, |(a, b)| a.or(b)),
+            others: isolation.map(|(_, others)| others),
+            online: Topology::read(&machine.sysfs).online,
+        })
+    }
+
+    /// Whether two sets are the same of the cores that run.
+    fn same(&self, a: &CoreSet, b: &CoreSet) -> bool {
+        a == b || !self.online.is_empty() && a.and(&self.online) == b.and(&self.online)
+    }
+
+    /// Where a listed thread belongs. Who has been moved by somebody else since stays there.
+    fn home(&self, who: &Who) -> Option<CoreSet> {
+        let (was, becomes) = self.listed.get(who)?;
+        let by_us = |cores: &CoreSet| {
+            let places = becomes.iter().chain(&self.others).chain([was, &self.everywhere]);
+            { places }.any(|place| self.same(place, cores))
+        };
+        match self.before.get(who) {
+            Some(now) if !by_us(now) => Some(now.clone()),
+            _ => Some(was.clone()),
+        }
+    }
+
+    /// Where a thread belongs that was started meanwhile: where the one that started it does,
+    /// if it is where that one was put.
+    fn inherited(&self, thread: &Thread, others: &CoreSet, parents: &Parents) -> CoreSet {
+        // The end of a partition may have moved it, hence where it was before.
+        let now = self.before.get(&who(thread)).unwrap_or(&thread.allowed);
+        let mut next = (thread.process, thread.process);
+        for _ in 0..GENERATIONS {
+            let Some(&(start_time, parent)) = parents.get(&next) else { break };
+            if let Some((was, becomes)) = self.listed.get(&(next.0, next.1, start_time)) {
+                let is_inherited = becomes.iter().any(|cores| self.same(cores, now));
+                return if is_inherited { was.clone() } else { now.clone() };
+            }
+            next = (parent, parent);
+        }
+        if self.same(now, others) { self.everywhere.clone() } else { now.clone() }
+    }
+
+    fn revert(&self, machine: &Machine, restored: &mut Restored) {
+        let mut seen = BTreeMap::new();
+        for pass in 0..PASSES {
+            let threads = process::threads(&machine.procfs).unwrap_or_default();
+            let parents: Parents = threads
+                .iter()
+                .map(|thread| ((thread.process, thread.thread), (thread.start_time, thread.parent)))
+                .collect();
+            let mut is_over = true;
+            for thread in &threads {
+                let who = who(thread);
+                let listed = self.home(&who);
+                let is_listed = listed.is_some();
+                let home = match (listed, &self.others) {
+                    (Some(home), _) => home,
+                    (None, Some(others)) if !thread.is_bound => {
+                        self.inherited(thread, others, &parents)
+                    }
+                    _ => continue,
+                };
+                if seen.contains_key(&who) {
+                    continue;
+                }
+                is_over = false;
+                let outcome = if self.same(&thread.allowed, &home) {
+                    Outcome::Unchanged
+                } else {
+                    outcome(machine.kernel.set_affinity(thread.thread, &home))
+                };
+                // Threads that were never moved are no changes.
+                if is_listed || outcome != Outcome::Unchanged {
+                    let what =
+                        format!("thread {} ({}) to cores {home}", thread.thread, thread.name);
+                    restored.count(&what, outcome);
+                }
+                seen.insert(who, ());
+            }
+            if is_over && pass != 0 {
+                break;
+            }
+        }
+        restored.gone += self.listed.keys().filter(|&who| !seen.contains_key(who)).count();
+    }
+}
+
+/// By process and thread number: when it was started, and by which process.
+type Parents = BTreeMap<(i32, i32), (u64, i32)>;
+
+fn who(thread: &Thread) -> Who {
+    (thread.process, thread.thread, thread.start_time)
+}
