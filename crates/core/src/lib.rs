@@ -19,6 +19,7 @@
 pub mod attachment;
 pub mod backlog;
 pub mod config;
+pub mod direction;
 pub mod doorbell;
 pub mod error;
 pub mod fill;

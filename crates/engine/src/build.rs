@@ -5,13 +5,14 @@
 use crate::chain::{Chain, Link};
 use crate::poll::{self, Card, Phase};
 use crate::rx::Wire;
-use crate::swap::{self, Controller, Direction};
+use crate::swap::{self, Controller};
 use crate::target::{Pacing, QueueState, TargetQueue};
 use crate::tx::{TxRing, TxRings};
 use crate::view::{Functions, QueueView, View, WireView};
 use picnic_core::attachment::{HostAttachment, HostQueue};
 use picnic_core::backlog::{Backlog, Limits};
 use picnic_core::config::{CardFile, Section};
+use picnic_core::direction::Direction;
 use picnic_core::doorbell::Doorbell;
 use picnic_core::error::{ConfigError, PoolError};
 use picnic_core::fill;

@@ -10,8 +10,8 @@ use crate::chain::{Chain, Link};
 use crate::poll::Resident;
 use crate::target::Pacing;
 use crate::view::{FunctionView, Functions};
+use picnic_core::direction::Direction;
 use picnic_core::doorbell::Doorbell;
-use picnic_core::ledger::Stage;
 use picnic_core::out::Doors;
 use picnic_core::ring::gate::Gate;
 use picnic_core::ring::moderation::ModerationMode;
@@ -21,28 +21,6 @@ use std::any::Any;
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
-
-/// Which chain.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Direction {
-    /// Wire to target.
-    Rx,
-    /// Target to wire.
-    Tx,
-}
-
-impl Direction {
-    /// Both, in the order that lists of chains have.
-    pub const ALL: [Direction; 2] = [Direction::Rx, Direction::Tx];
-
-    /// Its name in card files.
-    pub fn name(self) -> &'static str {
-        match self {
-            Direction::Rx => "rx",
-            Direction::Tx => "tx",
-        }
-    }
-}
 
 /// A change to a running card.
 pub enum Command {
@@ -120,16 +98,6 @@ impl Command {
                 pacing.tx_ns.set(ns);
                 Answer { done: true, replaced: Command::TxPause(old) }
             }
-        }
-    }
-}
-
-impl Direction {
-    /// The stage that a chain of this direction drops at.
-    pub fn stage(self) -> Stage {
-        match self {
-            Direction::Rx => Stage::Rx,
-            Direction::Tx => Stage::Tx,
         }
     }
 }

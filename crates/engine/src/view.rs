@@ -1,7 +1,7 @@
 //! What others may read of a running card: counters, by wire, queue and function.
 
 use crate::chain::{FunctionCounters, Link};
-use crate::swap::Direction;
+use picnic_core::direction::Direction;
 use picnic_core::ledger::Ledger;
 use picnic_core::stats::{SteerCounters, TargetCounters, WireCounters};
 use std::sync::{Arc, Mutex, MutexGuard};

@@ -4,9 +4,10 @@ mod common;
 
 use common::functions::{Clocked, Door, Every, Hold, Multiply};
 use common::{Bench, Functions, by_first_byte, frame, links, lock, number};
+use picnic_core::direction::Direction;
 use picnic_core::ring::moderation::ModerationMode;
 use picnic_core::time::Time;
-use picnic_engine::swap::{Command, Direction};
+use picnic_engine::swap::Command;
 use proptest::prelude::*;
 use std::sync::{Arc, Mutex};
 

@@ -54,6 +54,7 @@ pub use hook::{Callback, Handover, Hooks, Predicate, Reply};
 pub use matching::{Base, FiveTuple, Match, Pattern, PortRange, Prefix, Protocol};
 pub use text::Reason;
 
+pub use picnic_core::direction::Direction;
 use serde::{Deserialize, Serialize};
 
 /// The group of filters that name none: the paper's `GENERAL_PURPOSE_FILTERS_GROUP`.
@@ -62,19 +63,6 @@ pub const GENERAL: &str = "general";
 pub const PRIORITY: i32 = 100;
 /// Filters that one list may hold.
 pub const MOST_FILTERS: usize = 65_000;
-
-/// Which way the packets go.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema,
-)]
-#[serde(rename_all = "lowercase")]
-pub enum Direction {
-    /// Wire to target.
-    #[default]
-    Rx,
-    /// Target to wire.
-    Tx,
-}
 
 /// Where the filter runs.
 #[derive(

@@ -11,9 +11,9 @@ use crate::report::{
     CoreReport, FunctionReport, LatencyReport, QueueReport, Report, TargetCoreReport, WireReport,
 };
 use hdrhistogram::Histogram;
+use picnic_core::direction::Direction;
 use picnic_core::doorbell::Doorbell;
 use picnic_core::stats::Counter;
-use picnic_engine::swap::Direction;
 use picnic_engine::target::Target;
 use picnic_engine::view::View;
 use picnic_machine::topology::Placement;

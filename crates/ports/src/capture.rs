@@ -10,7 +10,8 @@
 //! point stay in order. After a write error the card runs on, and
 //! [`Capture::report`] tells what happened.
 
-use crate::pcapng::{Direction, Writer};
+use crate::pcapng::Writer;
+use picnic_core::direction::Direction;
 use picnic_core::packet::desc::Descriptor;
 use picnic_core::packet::pool::MAX_PACKET_BYTES;
 use picnic_core::ring::spsc::{self, Consumer, Producer};
@@ -326,7 +327,8 @@ impl Point {
         cell.0[0..8].copy_from_slice(&timestamp.to_le_bytes());
         cell.0[8..12].copy_from_slice(&(captured as u32).to_le_bytes());
         cell.0[12..16].copy_from_slice(&(length as u32).to_le_bytes());
-        cell.0[16..20].copy_from_slice(&direction.map_or(0, Direction::flags).to_le_bytes());
+        cell.0[16..20]
+            .copy_from_slice(&direction.map_or(0, crate::pcapng::direction_flags).to_le_bytes());
         let (mut fill, mut left) = (RECORD_HEADER, captured);
         for segment in packet.segments() {
             let mut rest = &segment[..segment.len().min(left)];
@@ -480,7 +482,7 @@ impl Source {
                 let Some(Cell(next)) = self.ring.pop() else { break };
                 data.extend_from_slice(&next[..CELL.min(captured - data.len())]);
             }
-            let direction = Direction::from_flags(number(16));
+            let direction = crate::pcapng::direction_of(number(16));
             writer.packet(self.interface, timestamp, data, number(12), direction)?;
             self.latest_ns = self.latest_ns.max(timestamp);
             *left -= 1;

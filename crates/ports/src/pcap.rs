@@ -24,7 +24,7 @@ mod tests;
 pub use file::{Broken, CaptureFile, MAX_FILE_BYTES};
 
 use crate::capture::{Capture, CaptureOptions, Point};
-use crate::pcapng::Direction;
+use picnic_core::direction::Direction;
 use picnic_core::error::ConfigError;
 use picnic_core::ledger::DropReason;
 use picnic_core::packet::pool::MAX_PACKET_BYTES;
@@ -210,7 +210,7 @@ impl WirePort for PcapPort {
     fn transmit(&mut self, now: Time, tx: &mut Transmitter<'_>) {
         while let Some(packet) = tx.next() {
             if let Some(output) = &mut self.output {
-                output.point.record(now, &packet, Some(Direction::Outbound));
+                output.point.record(now, &packet, Some(Direction::Tx));
             }
             tx.sent(packet);
         }

@@ -1,10 +1,11 @@
 //! pcapng writer: sections, interfaces, packets with direction, statistics.
 //!
 //! ```
-//! use picnic_ports::pcapng::{Direction, Writer};
+//! use picnic_core::direction::Direction;
+//! use picnic_ports::pcapng::Writer;
 //! let mut writer = Writer::new(Vec::new(), "example").unwrap();
 //! let wire = writer.add_interface("wire0", 0).unwrap();
-//! writer.packet(wire, 1_000_000_007, &[0; 60], 60, Some(Direction::Inbound)).unwrap();
+//! writer.packet(wire, 1_000_000_007, &[0; 60], 60, Some(Direction::Rx)).unwrap();
 //! writer.statistics(wire, 1_000_000_007, 1, 0).unwrap();
 //! let bytes = writer.into_inner();
 //! assert_eq!(bytes[..4], [0x0a, 0x0d, 0x0d, 0x0a]);
@@ -15,6 +16,7 @@
 //!
 //! Source: draft-ietf-opsawg-pcapng (blocks SHB, IDB, EPB, ISB).
 
+use picnic_core::direction::Direction;
 use std::io::{self, Write};
 
 const SECTION_HEADER: u32 = 0x0a0d_0d0a;
@@ -24,30 +26,20 @@ const ENHANCED_PACKET: u32 = 6;
 const BYTE_ORDER_MAGIC: u32 = 0x1a2b_3c4d;
 const LINK_TYPE_ETHERNET: u16 = 1;
 
-/// Which way a packet went, as seen from the card.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Direction {
-    /// Received.
-    Inbound,
-    /// Transmitted.
-    Outbound,
+/// The two low bits of `epb_flags`: inbound or outbound.
+pub(crate) const fn direction_flags(direction: Direction) -> u32 {
+    match direction {
+        Direction::Rx => 1,
+        Direction::Tx => 2,
+    }
 }
 
-impl Direction {
-    /// The two low bits of `epb_flags`.
-    pub(crate) const fn flags(self) -> u32 {
-        match self {
-            Direction::Inbound => 1,
-            Direction::Outbound => 2,
-        }
-    }
-
-    pub(crate) const fn from_flags(flags: u32) -> Option<Self> {
-        match flags & 3 {
-            1 => Some(Direction::Inbound),
-            2 => Some(Direction::Outbound),
-            _ => None,
-        }
+/// The direction that `epb_flags` tell; none if they tell none.
+pub(crate) const fn direction_of(flags: u32) -> Option<Direction> {
+    match flags & 3 {
+        1 => Some(Direction::Rx),
+        2 => Some(Direction::Tx),
+        _ => None,
     }
 }
 
@@ -121,7 +113,7 @@ impl<W: Write> Writer<W> {
         self.u32(original_length);
         self.padded(data);
         if let Some(direction) = direction {
-            self.option(2, &direction.flags().to_le_bytes());
+            self.option(2, &direction_flags(direction).to_le_bytes());
             self.end_options();
         }
         self.end()

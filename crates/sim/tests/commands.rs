@@ -4,10 +4,11 @@ mod common;
 
 use common::functions::{Door, Every, Hold, Multiply};
 use common::{end, links, micros, quick, rss, simulation, step_through};
+use picnic_core::direction::Direction;
 use picnic_core::function::Function;
 use picnic_core::ring::moderation::ModerationMode;
 use picnic_core::time::Time;
-use picnic_engine::swap::{Command, Direction};
+use picnic_engine::swap::Command;
 use picnic_functions::rss::Control;
 use picnic_hash::IndirectionTable;
 use picnic_sim::CostModel;

@@ -6,16 +6,17 @@
 use crate::control::captures::Captures;
 use crate::control::metrics;
 use crate::control::protocol::{
-    CaptureNumber, ChainName, INVALID_PARAMS, METHODS, ModerationParams, ModerationSet, NO_ANSWER,
-    Place, REFUSED, Request, RpcError, RssSet, Swap, VERSION,
+    CaptureNumber, INVALID_PARAMS, METHODS, ModerationParams, ModerationSet, NO_ANSWER, Place,
+    REFUSED, Request, RpcError, RssSet, Swap, VERSION,
 };
 use crate::monitor::{Monitor, function_reports};
 use picnic_core::config::CardFile;
+use picnic_core::direction::Direction;
 use picnic_core::error::ConfigError;
 use picnic_core::registry::BuildContext;
 use picnic_core::ring::moderation::ModerationMode;
 use picnic_engine::build::{Instrument, Registries, links};
-use picnic_engine::swap::{Answer, Command, Controller, Direction};
+use picnic_engine::swap::{Answer, Command, Controller};
 use picnic_filter::{FilterError, Filters, request as filter};
 use picnic_functions::rss::{Change, Control, Refusal, Settings};
 use picnic_hash::{IndirectionTable, Key};
@@ -255,7 +256,7 @@ impl Methods {
 
     /// Where the `rss` stands that a place means.
     fn rss_at(&self, place: &Place) -> Result<(Direction, usize), RpcError> {
-        let direction = Direction::from(place.chain);
+        let direction = place.chain;
         let functions = self.monitor.view.functions.of(direction);
         let is_rss = |position: usize| {
             functions.get(position).is_some_and(|function| function.name == "rss")
@@ -381,7 +382,7 @@ impl Methods {
     // ------------------------------------------------------------------ chains
 
     fn swap(&mut self, swap: &Swap) -> Result<Value, RpcError> {
-        let direction = Direction::from(swap.chain);
+        let direction = swap.chain;
         let chain = direction.name();
         let text = match (&swap.toml, &swap.functions) {
             (Some(text), _) => text.clone(),
@@ -425,8 +426,8 @@ fn config_error(error: ConfigError) -> RpcError {
 }
 
 /// Sections given as JSON objects, as the card file's text that says the same.
-fn as_toml(chain: ChainName, functions: &[Map<String, Value>]) -> Result<String, RpcError> {
-    let name = Direction::from(chain).name();
+fn as_toml(chain: Direction, functions: &[Map<String, Value>]) -> Result<String, RpcError> {
+    let name = chain.name();
     let sections = functions.iter().enumerate().map(|(position, keys)| {
         toml::Table::try_from(keys).map(toml::Value::Table).map_err(|error| {
             let message = format!("functions[{position}]: {error}");

@@ -15,8 +15,8 @@
 
 use crate::control::captures::Wanted;
 use crate::control::tasks::TaskRequest;
+use picnic_core::direction::Direction;
 use picnic_core::ring::moderation::ModerationMode;
-use picnic_engine::swap::Direction;
 use picnic_filter::request as filter;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -163,32 +163,12 @@ impl Request {
     }
 }
 
-/// A chain, by its name in card files.
-#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
-#[serde(rename_all = "lowercase")]
-pub enum ChainName {
-    /// Wire to target.
-    #[default]
-    Rx,
-    /// Target to wire.
-    Tx,
-}
-
-impl From<ChainName> for Direction {
-    fn from(name: ChainName) -> Self {
-        match name {
-            ChainName::Rx => Direction::Rx,
-            ChainName::Tx => Direction::Tx,
-        }
-    }
-}
-
 /// A function's place; by default, the first `rss` of the rx chain.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(deny_unknown_fields, default)]
 pub struct Place {
     /// The chain.
-    pub chain: ChainName,
+    pub chain: Direction,
     /// The place in it, from 0; the first of its kind if left out.
     pub position: Option<usize>,
 }
@@ -198,7 +178,7 @@ pub struct Place {
 #[serde(deny_unknown_fields, default)]
 pub struct RssSet {
     /// The chain.
-    pub chain: ChainName,
+    pub chain: Direction,
     /// The place in it, from 0; the first `rss` if left out.
     pub position: Option<usize>,
     /// Toeplitz key, 40 to 64 bytes in hex, or "symmetric".
@@ -214,7 +194,7 @@ pub struct RssSet {
 #[serde(deny_unknown_fields)]
 pub struct Swap {
     /// The chain.
-    pub chain: ChainName,
+    pub chain: Direction,
     /// A card file's text, of which the `[[rx]]` (or `[[tx]]`) sections count.
     pub toml: Option<String>,
     /// Or the sections as objects: `{"function": "rss", ...}`.

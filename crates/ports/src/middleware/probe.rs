@@ -14,8 +14,8 @@ mod tests;
 
 use crate::capture::Point;
 use crate::middleware::watch::{Eye, WatchedFunction, WatchedQueue, WatchedWire};
-use crate::pcapng::Direction;
 use picnic_core::attachment::HostQueue;
+use picnic_core::direction::Direction;
 use picnic_core::function::Function;
 use picnic_core::packet::desc::Descriptor;
 use picnic_core::port::WirePort;

@@ -21,8 +21,8 @@ mod tests;
 
 use crate::capture::{Capture, CaptureOptions, CaptureReport, MAX_BUFFER_BYTES, MIN_BUFFER_BYTES};
 use crate::middleware::watch::{WatchedFunction, WatchedQueue, WatchedWire};
-use crate::pcapng::Direction;
 use picnic_core::attachment::HostQueue;
+use picnic_core::direction::Direction;
 use picnic_core::error::ConfigError;
 use picnic_core::function::Function;
 use picnic_core::port::WirePort;
@@ -63,8 +63,8 @@ impl TraceStage {
     /// Which way packets go there; at a wire, that of those received.
     pub fn direction(self) -> Direction {
         match self {
-            TraceStage::Tx => Direction::Outbound,
-            _ => Direction::Inbound,
+            TraceStage::Tx => Direction::Tx,
+            _ => Direction::Rx,
         }
     }
 }

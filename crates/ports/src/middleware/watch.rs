@@ -4,8 +4,8 @@
 //! question per burst. To wrap a new method of these traits, forward it here, once.
 
 use crate::capture::Point;
-use crate::pcapng::Direction;
 use picnic_core::attachment::{HostQueue, QueueOut};
+use picnic_core::direction::Direction;
 use picnic_core::error::ConfigError;
 use picnic_core::function::Function;
 use picnic_core::out::Out;
@@ -70,7 +70,7 @@ impl<E: Eye> WirePort for WatchedWire<E> {
         self.port.receive(now, rx);
         let received = &rx.pushed()[before..];
         if !received.is_empty() && self.eye.is_open() {
-            self.eye.see(now, received, Direction::Inbound);
+            self.eye.see(now, received, Direction::Rx);
         }
     }
 
@@ -79,7 +79,7 @@ impl<E: Eye> WirePort for WatchedWire<E> {
             return self.port.transmit(now, tx);
         }
         let eye = &mut self.eye;
-        let mut record = |packet: &Descriptor| eye.record(now, packet, Direction::Outbound);
+        let mut record = |packet: &Descriptor| eye.record(now, packet, Direction::Tx);
         self.port.transmit(now, &mut tx.observed(&mut record));
         self.eye.publish();
     }
@@ -136,7 +136,7 @@ impl<E: Eye> WatchedQueue<E> {
 impl<E: Eye> HostQueue for WatchedQueue<E> {
     fn deliver(&mut self, now: Time, burst: &mut Burst, out: &mut QueueOut<'_>) -> u64 {
         if self.eye.is_open() {
-            self.eye.see(now, burst.as_slice(), Direction::Inbound);
+            self.eye.see(now, burst.as_slice(), Direction::Rx);
         }
         self.host.deliver(now, burst, out)
     }

@@ -412,7 +412,7 @@ proptest! {
             writer.add_interface(name, 0).unwrap();
         }
         for (at, (interface, time, data, more)) in packets.iter().enumerate() {
-            let direction = [None, Some(Direction::Inbound), Some(Direction::Outbound)][at % 3];
+            let direction = [None, Some(Direction::Rx), Some(Direction::Tx)][at % 3];
             writer.packet(*interface, *time, data, data.len() as u32 + more, direction).unwrap();
         }
         writer.statistics(1, 5, 9, 3).unwrap();
@@ -462,7 +462,7 @@ fn other_programs_read_what_the_writer_writes() {
     for packet in 0..5 {
         frame[20] = packet as u8;
         writer
-            .packet(packet % 2, 1_700_000_000_000_000_007, &frame, 90, Some(Direction::Inbound))
+            .packet(packet % 2, 1_700_000_000_000_000_007, &frame, 90, Some(Direction::Rx))
             .unwrap();
     }
     writer.statistics(0, 1_700_000_000_000_000_007, 5, 2).unwrap();

@@ -13,7 +13,7 @@ fn capture() -> Capture {
 fn burst(probe: &mut Probe, packet: &Descriptor, packets: usize) {
     if probe.is_open() {
         for _ in 0..packets {
-            probe.record(Time::ZERO, packet, Direction::Inbound);
+            probe.record(Time::ZERO, packet, Direction::Rx);
         }
         probe.publish();
     }
