@@ -1,6 +1,6 @@
 //! The command line.
 
-use crate::bench::BenchArgs;
+use crate::commands::bench::BenchArgs;
 use crate::commands::lab::LabArgs;
 use crate::commands::wcet::WcetArgs;
 use crate::commands::{capture::CaptureArgs, ctl::CtlArgs, top::TopArgs};

@@ -7,8 +7,6 @@
 // Comments on arguments are help: `[[rx]]` there is a section of a card, not a link.
 #![allow(rustdoc::broken_intra_doc_links)]
 
-mod bench;
-mod card;
 mod cli;
 mod commands;
 mod control;
@@ -20,9 +18,9 @@ mod signals;
 mod summary;
 mod template;
 mod wcet;
-mod workload;
 
 use clap::Parser;
+use picnic_lab::{card, workloads};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {

@@ -7,8 +7,11 @@
 
 #![forbid(unsafe_code)]
 
+pub mod benchmarks;
+pub mod card;
 pub mod compare;
 pub mod experiment;
 pub mod experiments;
 pub mod facts;
 pub mod registry;
+pub mod workloads;

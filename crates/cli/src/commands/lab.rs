@@ -142,7 +142,7 @@ fn document(name: &str, outcome: Outcome, took: Duration) -> anyhow::Result<Map<
     document.insert("experiment".into(), name.into());
     document.extend(outcome.figures);
     document.insert("took_s".into(), took.as_secs_f64().into());
-    document.insert("facts".into(), serde_json::to_value(facts())?);
+    document.insert("facts".into(), serde_json::to_value(facts(env!("PICNIC_REVISION")))?);
     document.insert("notes".into(), serde_json::to_value(outcome.notes)?);
     document.insert("tables".into(), serde_json::to_value(outcome.tables)?);
     Ok(document)

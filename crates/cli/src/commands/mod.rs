@@ -1,5 +1,6 @@
 //! One file per command.
 
+pub(crate) mod bench;
 pub(crate) mod capture;
 pub(crate) mod card;
 pub(crate) mod check;
@@ -17,7 +18,6 @@ pub(crate) mod tasks;
 pub(crate) mod top;
 pub(crate) mod wcet;
 
-use crate::bench;
 use crate::cli::{Cli, Command};
 use components::Kind;
 

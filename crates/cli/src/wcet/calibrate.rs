@@ -119,7 +119,7 @@ fn profile(settings: &Settings, core: usize) -> anyhow::Result<(CostProfile, Dea
         measured.iter().map(|(class, found)| (*class, cost_ps(found, settings.margin))).collect();
     let mut profile = CostProfile::of("calibrated", &costs);
     profile.measured = measured;
-    let facts = picnic_lab::facts::facts();
+    let facts = picnic_lab::facts::facts(env!("PICNIC_REVISION"));
     profile.machine = Some(Machine {
         cpu: facts.processor,
         kernel: facts.kernel,

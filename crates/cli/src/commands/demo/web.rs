@@ -3,9 +3,9 @@
 use crate::card::{Card, ChangeArgs, Setting};
 use crate::live::Live;
 use crate::output::{count, nanoseconds, rate};
-use crate::workload::hosts::{CLIENT, Hosts, Place, SERVER};
-use crate::workload::web::{Load, Server, TOOLS, WebFigures};
-use crate::workload::{program, web};
+use crate::workloads::hosts::{CLIENT, Hosts, Place, SERVER};
+use crate::workloads::web::{Load, Server, TOOLS, WebFigures};
+use crate::workloads::{program, web};
 use crate::{output, signals, summary};
 use clap::Args;
 use picnic_host::report::Report;

@@ -11,8 +11,8 @@
 
 use super::idle::processor_time;
 use super::median;
-use crate::workload::hosts::{Hosts, Place};
-use crate::workload::program;
+use crate::workloads::hosts::{Hosts, Place};
+use crate::workloads::program;
 use clap::Args;
 use picnic_core::config::CardFile;
 use picnic_core::error::ConfigError;
@@ -24,7 +24,7 @@ use serde_json::{Value, json};
 use std::time::Duration;
 
 #[derive(Debug, Args)]
-pub(super) struct WireArgs {
+pub struct WireArgs {
     /// Ports, each of which sends to each
     #[arg(long, value_delimiter = ',', default_values_t = ["packet".to_owned(), "xdp".to_owned()])]
     ports: Vec<String>,
@@ -62,7 +62,7 @@ impl Component for Through {
 
 static FUNCTIONS: &[Entry<Box<dyn Function>>] = &[Entry::of::<Through>()];
 
-pub(super) fn run(args: &WireArgs) -> anyhow::Result<Value> {
+pub fn run(args: &WireArgs) -> anyhow::Result<Value> {
     anyhow::ensure!(args.seconds > 0.0, "--seconds must be above zero");
     program::need(&program::BASIC)?;
     let hosts = Hosts::build(1500)?;

@@ -4,13 +4,13 @@
 
 use super::median;
 use super::traffic::{Joined, Pairs, TrafficArgs, Way, packets_per_interrupt};
-use crate::workload::web::{Load, Server, TOOLS, WebFigures};
+use crate::workloads::web::{Load, Server, TOOLS, WebFigures};
 use clap::Args;
 use serde_json::{Map, Value, json};
 use std::time::Duration;
 
 #[derive(Debug, Args)]
-pub(super) struct WebArgs {
+pub struct WebArgs {
     #[command(flatten)]
     traffic: TrafficArgs,
     /// Connections kept open
@@ -21,7 +21,7 @@ pub(super) struct WebArgs {
     bytes: u64,
 }
 
-pub(super) fn run(args: &WebArgs) -> anyhow::Result<Value> {
+pub fn run(args: &WebArgs) -> anyhow::Result<Value> {
     let joined = Joined::build(&args.traffic, &TOOLS)?;
     let cores = joined.programs_cores();
     let _server = Server::start(&joined.hosts, cores.max(2), args.bytes as usize)?;
@@ -66,7 +66,7 @@ pub(super) fn run(args: &WebArgs) -> anyhow::Result<Value> {
 }
 
 /// One run of wrk.
-pub(super) fn ask(load: Load, joined: &Joined<'_>, address: &str) -> anyhow::Result<WebFigures> {
+pub fn ask(load: Load, joined: &Joined<'_>, address: &str) -> anyhow::Result<WebFigures> {
     let mut asking = load.start(&joined.hosts, address)?;
     loop {
         if let Some(figures) = asking.finished()? {

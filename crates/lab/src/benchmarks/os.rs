@@ -30,7 +30,7 @@ use std::sync::Arc;
 const COUNT: usize = 1 << 16;
 
 #[derive(Debug, Args)]
-pub(super) struct OsArgs {
+pub struct OsArgs {
     /// Tasks that the schedulers choose among
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=1024))]
     tasks: u16,
@@ -39,7 +39,7 @@ pub(super) struct OsArgs {
     repeats: usize,
 }
 
-pub(super) fn run(args: &OsArgs) -> anyhow::Result<Value> {
+pub fn run(args: &OsArgs) -> anyhow::Result<Value> {
     let repeats = args.repeats.max(1);
     let candidates = candidates(args.tasks);
     let mut schedulers = Vec::new();
@@ -207,7 +207,7 @@ impl Card {
              [[rx]]\nfunction = \"pass\"\n{tasks}"
         );
         let file = CardFile::parse(&text, None)?;
-        let registries: Registries = crate::registries::registries();
+        let registries = Registries { resident: picnic_tasks::build, ..picnic_host::run::registries() };
         let parts = Parts::build(&file, &registries, &mut NoInstrument)?;
         let bell = || Arc::new(Silent) as Arc<dyn Doorbell>;
         let assembled = assemble(&file, parts, &[bell()], bell(), &mut NoInstrument)?;

@@ -7,8 +7,8 @@
 
 use super::median;
 use crate::card::{Card, ChangeArgs, Setting};
-use crate::workload::hosts::{Hosts, PLAIN_SERVER, Place, SERVER};
-use crate::workload::program::{self, Tool};
+use crate::workloads::hosts::{Hosts, PLAIN_SERVER, Place, SERVER};
+use crate::workloads::program::{self, Tool};
 use clap::Args;
 use picnic_host::error::HostError;
 use picnic_host::report::{QueueReport, Report};
@@ -21,13 +21,13 @@ const CARD: &str = include_str!("../../../../examples/cards/web.toml");
 
 /// What all of these can be told.
 #[derive(Debug, Args)]
-pub(super) struct TrafficArgs {
+pub struct TrafficArgs {
     /// Rounds: each measures both ways in turns
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=1000))]
-    pub(super) rounds: u64,
+    pub rounds: u64,
     /// Seconds of each measurement
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=3600))]
-    pub(super) seconds: u64,
+    pub seconds: u64,
     /// Bytes of a packet on the wire without its Ethernet header
     #[arg(long, default_value_t = 1500, value_parser = clap::value_parser!(u32).range(1280..=9000))]
     mtu: u32,
@@ -40,7 +40,7 @@ pub(super) struct TrafficArgs {
 
 /// A way from client to server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
+pub enum Way {
     /// A veth pair, and nothing else.
     Plain,
     /// A veth pair, the card and its tap.
@@ -49,7 +49,7 @@ pub(super) enum Way {
 
 impl Way {
     /// The server's address by this way.
-    pub(super) fn address(self) -> &'static str {
+    pub fn address(self) -> &'static str {
         match self {
             Way::Plain => PLAIN_SERVER,
             Way::Card => SERVER,
@@ -58,9 +58,9 @@ impl Way {
 }
 
 /// The namespaces, joined both ways.
-pub(super) struct Joined<'a> {
+pub struct Joined<'a> {
     args: &'a TrafficArgs,
-    pub(super) hosts: Hosts,
+    pub hosts: Hosts,
 }
 
 impl<'a> Joined<'a> {
@@ -68,7 +68,7 @@ impl<'a> Joined<'a> {
     ///
     /// # Errors
     /// Not root, a program is not installed, or what the system said.
-    pub(super) fn build(args: &'a TrafficArgs, tools: &[Tool]) -> anyhow::Result<Self> {
+    pub fn build(args: &'a TrafficArgs, tools: &[Tool]) -> anyhow::Result<Self> {
         program::need(&[&program::BASIC[..], tools].concat())?;
         let hosts = Hosts::build(args.mtu)?;
         hosts.join_plainly(args.mtu)?;
@@ -82,7 +82,7 @@ impl<'a> Joined<'a> {
     }
 
     /// How many cores the programs have.
-    pub(super) fn programs_cores(&self) -> usize {
+    pub fn programs_cores(&self) -> usize {
         match self.hosts.programs_cores().len() {
             0 => cores().len(),
             count => count,
@@ -93,7 +93,7 @@ impl<'a> Joined<'a> {
     ///
     /// # Errors
     /// Those of `body`; the card does not start; its ledger does not balance.
-    pub(super) fn during<T>(
+    pub fn during<T>(
         &self,
         way: Way,
         body: impl FnOnce() -> anyhow::Result<T>,
@@ -111,7 +111,7 @@ impl<'a> Joined<'a> {
     ///
     /// # Errors
     /// As [`Joined::during`].
-    pub(super) fn behind_card<T>(
+    pub fn behind_card<T>(
         &self,
         changed: Vec<Setting>,
         body: impl FnOnce() -> anyhow::Result<T>,
@@ -148,21 +148,21 @@ fn apart(placement: &Placement) -> Vec<usize> {
 }
 
 /// Packets delivered per interrupt taken, over all queues.
-pub(super) fn packets_per_interrupt(report: &Report) -> f64 {
+pub fn packets_per_interrupt(report: &Report) -> f64 {
     let sum = |field: fn(&QueueReport) -> u64| report.queues.iter().map(field).sum::<u64>() as f64;
     sum(|queue| queue.packets) / sum(|queue| queue.interrupts).max(1.0)
 }
 
 /// Measured pairs of one figure.
 #[derive(Debug, Default)]
-pub(super) struct Pairs {
+pub struct Pairs {
     plain: Vec<f64>,
     card: Vec<f64>,
 }
 
 impl Pairs {
     /// Adds what was measured by one way.
-    pub(super) fn add(&mut self, way: Way, value: f64) {
+    pub fn add(&mut self, way: Way, value: f64) {
         match way {
             Way::Plain => self.plain.push(value),
             Way::Card => self.card.push(value),
@@ -171,7 +171,7 @@ impl Pairs {
 
     /// Medians of both, and of the ratios of card to plain with their spread, as fields called
     /// after `name`.
-    pub(super) fn report(mut self, name: &str, fields: &mut Map<String, Value>) {
+    pub fn report(mut self, name: &str, fields: &mut Map<String, Value>) {
         let mut ratios: Vec<f64> =
             self.card.iter().zip(&self.plain).map(|(card, plain)| card / plain).collect();
         fields.insert(format!("plain_{name}"), json!(median(&mut self.plain)));

@@ -10,8 +10,8 @@ use super::median;
 use super::traffic::{Joined, TrafficArgs, packets_per_interrupt};
 use super::web::ask;
 use crate::card::Setting;
-use crate::workload::hosts::SERVER;
-use crate::workload::web::{Load, Server, TOOLS};
+use crate::workloads::hosts::SERVER;
+use crate::workloads::web::{Load, Server, TOOLS};
 use clap::Args;
 use serde_json::{Value, json};
 
@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 const FILE_BYTES: usize = 1024;
 
 #[derive(Debug, Args)]
-pub(super) struct ModerationArgs {
+pub struct ModerationArgs {
     #[command(flatten)]
     traffic: TrafficArgs,
     /// Connections kept open
@@ -41,7 +41,7 @@ struct Samples {
     interrupts: Vec<f64>,
 }
 
-pub(super) fn run(args: &ModerationArgs) -> anyhow::Result<Value> {
+pub fn run(args: &ModerationArgs) -> anyhow::Result<Value> {
     let joined = Joined::build(&args.traffic, &TOOLS)?;
     let cores = joined.programs_cores();
     let _server = Server::start(&joined.hosts, cores.max(2), FILE_BYTES)?;

@@ -12,13 +12,13 @@ const BURST: usize = 64;
 const PASSES: usize = 16;
 
 #[derive(Debug, Args)]
-pub(super) struct HashArgs {
+pub struct HashArgs {
     /// Interleaved repeats of each figure
     #[arg(long, default_value_t = 51)]
     repeats: usize,
 }
 
-pub(super) fn run(args: &HashArgs) -> anyhow::Result<Value> {
+pub fn run(args: &HashArgs) -> anyhow::Result<Value> {
     let toeplitz = Toeplitz::new(&Key::MICROSOFT);
     let v4: Vec<_> = (0..FLOWS as u32).map(v4_flow).collect();
     let v6: Vec<_> = (0..FLOWS as u32).map(v6_flow).collect();

@@ -17,7 +17,7 @@ use std::sync::Arc;
 const BURSTS: usize = 4096;
 
 #[derive(Debug, Args)]
-pub(super) struct ChainArgs {
+pub struct ChainArgs {
     /// Functions in the chain
     #[arg(long, default_value_t = 4)]
     functions: usize,
@@ -26,7 +26,7 @@ pub(super) struct ChainArgs {
     repeats: usize,
 }
 
-pub(super) fn run(args: &ChainArgs) -> anyhow::Result<Value> {
+pub fn run(args: &ChainArgs) -> anyhow::Result<Value> {
     let repeats = args.repeats.max(1);
     let mut empty = Bench::new(0, || anyhow::bail!("not called"))?;
     let mut pass = Bench::new(args.functions, pass)?;

@@ -20,8 +20,8 @@
 
 use super::median;
 use crate::card::{ChangeArgs, Setting};
-use crate::workload::hosts::{Hosts, PLAIN_SERVER, Place, SERVER};
-use crate::workload::program;
+use crate::workloads::hosts::{Hosts, PLAIN_SERVER, Place, SERVER};
+use crate::workloads::program;
 use anyhow::Context;
 use clap::Args;
 use picnic_core::doorbell::Doorbell;
@@ -62,7 +62,7 @@ const PORT: u16 = 9;
 const TIMEOUT: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Args)]
-pub(super) struct IdleArgs {
+pub struct IdleArgs {
     /// Seconds without traffic
     #[arg(long, default_value_t = 3.0)]
     seconds: f64,
@@ -76,7 +76,7 @@ pub(super) struct IdleArgs {
     changes: ChangeArgs,
 }
 
-pub(super) fn run(args: &IdleArgs) -> anyhow::Result<Value> {
+pub fn run(args: &IdleArgs) -> anyhow::Result<Value> {
     anyhow::ensure!(args.seconds > 0.0, "--seconds must be above zero");
     program::need(&program::BASIC)?;
     let hosts = Hosts::build(1500)?;
@@ -337,7 +337,7 @@ impl Sleeper {
 }
 
 /// Nanoseconds that the borrowed core's thread has run.
-pub(super) fn processor_time() -> anyhow::Result<u64> {
+pub fn processor_time() -> anyhow::Result<u64> {
     for task in std::fs::read_dir("/proc/self/task")? {
         let path = task?.path();
         if std::fs::read_to_string(path.join("comm"))?.trim() == BORROWED {

@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use std::time::Duration;
 
 #[derive(Debug, Args)]
-pub(super) struct DoorbellArgs {
+pub struct DoorbellArgs {
     /// Alternating rounds
     #[arg(long, default_value_t = 9)]
     rounds: usize,
@@ -31,7 +31,7 @@ pub(super) struct DoorbellArgs {
     rate: u64,
 }
 
-pub(super) fn run(args: &DoorbellArgs) -> anyhow::Result<Value> {
+pub fn run(args: &DoorbellArgs) -> anyhow::Result<Value> {
     anyhow::ensure!(args.rate > 0 && args.seconds > 0.0, "rate and seconds must be above zero");
     let (mut card, mut bare, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..args.rounds.max(1) {
@@ -67,16 +67,16 @@ fn card_file(rate: u64, poll_usecs: u32) -> anyhow::Result<CardFile> {
 }
 
 /// From wire to target routine, in nanoseconds.
-pub(super) struct CardLatency {
-    pub(super) p50: f64,
-    pub(super) p99: f64,
+pub struct CardLatency {
+    pub p50: f64,
+    pub p99: f64,
     /// None without an interrupt.
-    pub(super) packets_per_interrupt: Option<f64>,
+    pub packets_per_interrupt: Option<f64>,
 }
 
 /// Has a card take `rate` packets per second for so long; its target polls on for `poll_usecs`
 /// after each.
-pub(super) fn card_latency(
+pub fn card_latency(
     rate: u64,
     seconds: f64,
     poll_usecs: u32,
@@ -94,11 +94,11 @@ pub(super) fn card_latency(
 }
 
 /// What a bare wake takes.
-pub(super) struct BareWake {
+pub struct BareWake {
     /// From before the wake to behind it, in nanoseconds.
-    pub(super) p50: f64,
+    pub p50: f64,
     /// How many it found each time that it had slept.
-    pub(super) per_wake: f64,
+    pub per_wake: f64,
 }
 
 /// Slots for times on their way to the sleeper.
@@ -115,7 +115,7 @@ struct Times {
 /// each wake counts: one that comes while the sleeper is still on its way is found with the one
 /// before, and its own delay is counted. Were the last of them taken alone, a late wake would
 /// pass for an early one.
-pub(super) fn bare_wake(rate: u64, seconds: f64) -> anyhow::Result<BareWake> {
+pub fn bare_wake(rate: u64, seconds: f64) -> anyhow::Result<BareWake> {
     let placement = place(&card_file(rate, 0)?, &available())?;
     let clock = Clock::start();
     let doorbell = Arc::new(FutexDoorbell::default());

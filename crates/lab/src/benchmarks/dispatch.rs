@@ -19,7 +19,7 @@ enum Frames {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct DispatchArgs {
+pub struct DispatchArgs {
     /// Target queues, all on one consumer core
     #[arg(long, default_value_t = 4)]
     queues: u16,
@@ -55,7 +55,7 @@ pub(super) struct DispatchArgs {
 /// Time for caches, page tables and branch predictors to settle.
 const WARM_UP: Duration = Duration::from_millis(300);
 
-pub(super) fn run(args: &DispatchArgs) -> anyhow::Result<Value> {
+pub fn run(args: &DispatchArgs) -> anyhow::Result<Value> {
     let file = card(args)?;
     let running = picnic_host::run::start(&file)?;
     std::thread::sleep(WARM_UP);

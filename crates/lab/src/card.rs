@@ -26,7 +26,7 @@ enum Idle {
 
 /// Which card.
 #[derive(Debug, Args)]
-pub(crate) struct CardArgs {
+pub struct CardArgs {
     /// Card file; without one, the built-in demonstration card
     #[arg(value_name = "CARD.toml")]
     card: Option<PathBuf>,
@@ -36,7 +36,7 @@ pub(crate) struct CardArgs {
 
 /// What is changed of a card.
 #[derive(Clone, Debug, Default, Args)]
-pub(crate) struct ChangeArgs {
+pub struct ChangeArgs {
     /// What the borrowed core does without work: the same as --set card.idle=...
     #[arg(long, value_enum)]
     idle: Option<Idle>,
@@ -47,19 +47,19 @@ pub(crate) struct ChangeArgs {
 
 /// A key and the value it is given.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Setting {
+pub struct Setting {
     key: String,
     value: Value,
 }
 
 impl Setting {
     /// This key with this word for a value.
-    pub(crate) fn word(key: &str, word: &str) -> Self {
+    pub fn word(key: &str, word: &str) -> Self {
         Setting { key: key.into(), value: word.into() }
     }
 
     /// This key with this number for a value.
-    pub(crate) fn number(key: &str, number: u32) -> Self {
+    pub fn number(key: &str, number: u32) -> Self {
         Setting { key: key.into(), value: Value::Integer(number.into()) }
     }
 
@@ -149,9 +149,9 @@ fn from_set(error: ConfigError) -> ConfigError {
 
 /// A card, and where its keys came from.
 #[derive(Debug)]
-pub(crate) struct Card {
+pub struct Card {
     /// The card file, changes included.
-    pub(crate) file: CardFile,
+    pub file: CardFile,
     path: Option<PathBuf>,
     /// The file as it stands, and the keys that were changed; none without changes.
     changed: Option<(CardFile, Table, Vec<String>)>,
@@ -159,7 +159,7 @@ pub(crate) struct Card {
 
 impl CardArgs {
     /// The card file's path; none for the built-in card.
-    pub(crate) fn path(&self) -> Option<&Path> {
+    pub fn path(&self) -> Option<&Path> {
         self.card.as_deref()
     }
 
@@ -167,7 +167,7 @@ impl CardArgs {
     ///
     /// # Errors
     /// What is wrong with the file or with the changes.
-    pub(crate) fn load(&self) -> Result<Card, ConfigError> {
+    pub fn load(&self) -> Result<Card, ConfigError> {
         let path = self.path();
         let text = path.map_or(Ok(DEMONSTRATION.into()), CardFile::read)?;
         self.changes.load(&text, path, Vec::new())
@@ -179,7 +179,7 @@ impl ChangeArgs {
     ///
     /// # Errors
     /// What is wrong with the text or with the changes.
-    pub(crate) fn load(
+    pub fn load(
         &self,
         text: &str,
         path: Option<&Path>,
@@ -215,12 +215,12 @@ impl ChangeArgs {
 
 impl Card {
     /// The card file's path as text, for output; none for the built-in card.
-    pub(crate) fn path(&self) -> Option<String> {
+    pub fn path(&self) -> Option<String> {
         self.path.as_ref().map(|path| path.display().to_string())
     }
 
     /// Gives an error about this card its right place.
-    pub(crate) fn explain(&self, error: ConfigError) -> ConfigError {
+    pub fn explain(&self, error: ConfigError) -> ConfigError {
         let Some((original, as_written, keys)) = &self.changed else { return error };
         let is_below = |inner: &str, outer: &str| {
             inner.strip_prefix(outer).is_some_and(|rest| rest.starts_with(['.', '[']))
@@ -239,7 +239,7 @@ impl Card {
     }
 
     /// Gives an error that may be about this card its right place.
-    pub(crate) fn explain_host(&self, error: HostError) -> anyhow::Error {
+    pub fn explain_host(&self, error: HostError) -> anyhow::Error {
         match error {
             HostError::Build(BuildError::Config(error))
             | HostError::Control(SocketError::Config(error)) => self.explain(error).into(),

@@ -6,7 +6,7 @@
 //! delivered rate that falls beyond saturation.
 
 use super::median;
-use crate::workload::hosts::{Hosts, Place};
+use crate::workloads::hosts::{Hosts, Place};
 use clap::{Args, ValueEnum};
 use picnic_core::config::CardFile;
 use picnic_host::run::{Running, start};
@@ -25,7 +25,7 @@ enum Host {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct OverloadArgs {
+pub struct OverloadArgs {
     /// What the packets are delivered to
     #[arg(long, value_enum, default_value_t = Host::App)]
     host: Host,
@@ -43,7 +43,7 @@ pub(super) struct OverloadArgs {
     seconds: f64,
 }
 
-pub(super) fn run(args: &OverloadArgs) -> anyhow::Result<Value> {
+pub fn run(args: &OverloadArgs) -> anyhow::Result<Value> {
     anyhow::ensure!(args.seconds > 0.0, "--seconds must be above zero");
     anyhow::ensure!(args.multiples.iter().all(|&multiple| multiple != 0), "a multiple is zero");
     let hosts = match args.host {

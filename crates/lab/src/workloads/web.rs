@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// What this needs beside the basic programs.
-pub(crate) const TOOLS: [Tool; 2] = [("nginx", "nginx-light"), ("wrk", "wrk")];
+pub const TOOLS: [Tool; 2] = [("nginx", "nginx-light"), ("wrk", "wrk")];
 
 /// The port that nginx listens on.
 const PORT: u16 = 80;
@@ -36,7 +36,7 @@ end
 "#;
 
 /// A web server that is running.
-pub(crate) struct Server {
+pub struct Server {
     #[allow(dead_code, reason = "it ends when dropped")]
     nginx: Program,
 }
@@ -46,7 +46,7 @@ impl Server {
     ///
     /// # Errors
     /// It cannot be started, or says something is wrong.
-    pub(crate) fn start(hosts: &Hosts, workers: usize, bytes: usize) -> anyhow::Result<Self> {
+    pub fn start(hosts: &Hosts, workers: usize, bytes: usize) -> anyhow::Result<Self> {
         let folder = hosts.folder();
         let file = folder.join("nginx.conf");
         std::fs::write(folder.join(FILE), vec![b'p'; bytes])
@@ -77,13 +77,13 @@ fn configuration(folder: &str, workers: usize) -> String {
 
 /// How the server is asked.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Load {
+pub struct Load {
     /// Connections kept open.
-    pub(crate) connections: usize,
+    pub connections: usize,
     /// Threads of wrk, no more than connections.
-    pub(crate) threads: usize,
+    pub threads: usize,
     /// Whole seconds.
-    pub(crate) seconds: u64,
+    pub seconds: u64,
 }
 
 impl Load {
@@ -91,7 +91,7 @@ impl Load {
     ///
     /// # Errors
     /// It cannot be started.
-    pub(crate) fn start(self, hosts: &Hosts, address: &str) -> anyhow::Result<Asking> {
+    pub fn start(self, hosts: &Hosts, address: &str) -> anyhow::Result<Asking> {
         allow_descriptors(self.connections as u64 + DESCRIPTORS)?;
         let script = hosts.folder().join("report.lua");
         std::fs::write(&script, REPORT_SCRIPT)
@@ -125,7 +125,7 @@ fn allow_descriptors(wanted: u64) -> anyhow::Result<()> {
 }
 
 /// wrk at work.
-pub(crate) struct Asking {
+pub struct Asking {
     wrk: Program,
 }
 
@@ -134,7 +134,7 @@ impl Asking {
     ///
     /// # Errors
     /// It did not end well, or printed something else.
-    pub(crate) fn finished(&mut self) -> anyhow::Result<Option<WebFigures>> {
+    pub fn finished(&mut self) -> anyhow::Result<Option<WebFigures>> {
         let Some(status) = self.wrk.ended() else { return Ok(None) };
         anyhow::ensure!(status.success(), "wrk: {}", self.wrk.last_words());
         figures(&self.wrk.output()).map(Some)
@@ -160,45 +160,54 @@ struct Printed {
 
 /// What the client of a web server has seen.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct WebFigures {
+pub struct WebFigures {
     /// Requests answered.
-    pub(crate) requests: u64,
+    pub requests: u64,
     /// The same, per second.
-    pub(crate) requests_per_second: f64,
+    pub requests_per_second: f64,
     /// Bytes received.
-    pub(crate) received_bytes: u64,
+    pub received_bytes: u64,
     /// Seconds it took.
-    pub(crate) duration_s: f64,
+    pub duration_s: f64,
     /// What went wrong.
-    pub(crate) errors: WebErrors,
+    pub errors: WebErrors,
     /// From request to answer.
-    pub(crate) request_latency_ns: WebLatency,
+    pub request_latency_ns: WebLatency,
 }
 
 /// Requests that went wrong, by kind.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct WebErrors {
-    pub(crate) connect: u64,
-    pub(crate) read: u64,
-    pub(crate) write: u64,
-    pub(crate) status: u64,
-    pub(crate) timeout: u64,
+pub struct WebErrors {
+    /// Connections not made.
+    pub connect: u64,
+    /// Answers not read whole.
+    pub read: u64,
+    /// Requests not sent.
+    pub write: u64,
+    /// Answers that are no 2xx or 3xx.
+    pub status: u64,
+    /// Requests without an answer in time.
+    pub timeout: u64,
 }
 
 impl WebErrors {
     /// All of them.
-    pub(crate) fn total(&self) -> u64 {
+    pub fn total(&self) -> u64 {
         self.connect + self.read + self.write + self.status + self.timeout
     }
 }
 
 /// Percentiles in nanoseconds, to the microsecond.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct WebLatency {
-    pub(crate) p50: u64,
-    pub(crate) p99: u64,
-    pub(crate) p999: u64,
-    pub(crate) max: u64,
+pub struct WebLatency {
+    /// The middle one.
+    pub p50: u64,
+    /// 99 % are no longer.
+    pub p99: u64,
+    /// 99.9 % are no longer.
+    pub p999: u64,
+    /// The longest.
+    pub max: u64,
 }
 
 fn figures(text: &str) -> anyhow::Result<WebFigures> {

@@ -11,7 +11,7 @@ const PREFIX: &str = "picnic-lab-";
 const NAMESPACES: &str = "/run/netns";
 
 /// The name of this process's things.
-pub(crate) fn name() -> String {
+pub fn name() -> String {
     let id = std::process::id();
     format!("{PREFIX}{id}-{}", started(id).unwrap_or(0))
 }
@@ -45,13 +45,13 @@ fn stale_in(folder: &Path) -> Vec<PathBuf> {
 }
 
 /// The names of the stale network namespaces.
-pub(crate) fn stale_namespaces() -> Vec<String> {
+pub fn stale_namespaces() -> Vec<String> {
     let names = stale_in(Path::new(NAMESPACES)).into_iter();
     names.filter_map(|path| Some(path.file_name()?.to_str()?.to_owned())).collect()
 }
 
 /// Removes the folders that killed processes left.
-pub(crate) fn remove_stale_folders() {
+pub fn remove_stale_folders() {
     for folder in stale_in(&std::env::temp_dir()) {
         // Somebody else may be removing it.
         let _ = std::fs::remove_dir_all(folder);

@@ -18,12 +18,12 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// The client's address behind the card; the server's.
-pub(crate) const CLIENT: &str = "10.88.0.2";
+pub const CLIENT: &str = "10.88.0.2";
 /// See [`CLIENT`].
-pub(crate) const SERVER: &str = "10.88.0.1";
+pub const SERVER: &str = "10.88.0.1";
 
 /// The server's address by the plain veth.
-pub(crate) const PLAIN_SERVER: &str = "10.89.0.1";
+pub const PLAIN_SERVER: &str = "10.89.0.1";
 const PLAIN_CLIENT: &str = "10.89.0.2";
 const PLAIN_LINK: &str = "p0";
 
@@ -37,7 +37,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// One of the three.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub enum Place {
     /// Whoever asks.
     Client,
     /// The card's wire.
@@ -48,7 +48,7 @@ pub(crate) enum Place {
 
 /// The namespaces, and a folder for the programs' files.
 #[derive(Debug)]
-pub(crate) struct Hosts {
+pub struct Hosts {
     name: String,
     folder: PathBuf,
     /// The cores that programs stay on; none says all.
@@ -60,7 +60,7 @@ impl Hosts {
     ///
     /// # Errors
     /// Not root, or what the system said. Nothing is left then.
-    pub(crate) fn build(mtu: u32) -> anyhow::Result<Self> {
+    pub fn build(mtu: u32) -> anyhow::Result<Self> {
         anyhow::ensure!(
             rustix::process::geteuid().is_root(),
             "making network namespaces needs root: try it with `sudo`"
@@ -95,7 +95,7 @@ impl Hosts {
     }
 
     /// Joins client and server by a veth pair without a card, to compare with.
-    pub(crate) fn join_plainly(&self, mtu: u32) -> anyhow::Result<()> {
+    pub fn join_plainly(&self, mtu: u32) -> anyhow::Result<()> {
         self.ip(
             Place::Client,
             &format!(
@@ -123,7 +123,7 @@ impl Hosts {
     }
 
     /// The name of a namespace, for `ip netns`.
-    pub(crate) fn netns(&self, place: Place) -> String {
+    pub fn netns(&self, place: Place) -> String {
         let end = match place {
             Place::Client => "client",
             Place::Card => "card",
@@ -133,17 +133,17 @@ impl Hosts {
     }
 
     /// Keeps the programs that are started from now on to these cores.
-    pub(crate) fn keep_programs_on(&mut self, cores: Vec<usize>) {
+    pub fn keep_programs_on(&mut self, cores: Vec<usize>) {
         self.cores = cores;
     }
 
     /// The cores that programs stay on; none says all.
-    pub(crate) fn programs_cores(&self) -> &[usize] {
+    pub fn programs_cores(&self) -> &[usize] {
         &self.cores
     }
 
     /// A folder for files, which everybody may read.
-    pub(crate) fn folder(&self) -> &Path {
+    pub fn folder(&self) -> &Path {
         &self.folder
     }
 

@@ -20,10 +20,10 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_millis(10);
 
 /// A program that is needed, and the Debian package it comes in.
-pub(crate) type Tool = (&'static str, &'static str);
+pub type Tool = (&'static str, &'static str);
 
 /// What making namespaces and running programs in them needs.
-pub(crate) const BASIC: [Tool; 4] = [
+pub const BASIC: [Tool; 4] = [
     ("ip", "iproute2"),
     ("setpriv", "util-linux"),
     ("unshare", "util-linux"),
@@ -34,7 +34,7 @@ pub(crate) const BASIC: [Tool; 4] = [
 ///
 /// # Errors
 /// One is.
-pub(crate) fn need(tools: &[Tool]) -> anyhow::Result<()> {
+pub fn need(tools: &[Tool]) -> anyhow::Result<()> {
     let absent: Vec<_> = tools.iter().filter(|(program, _)| !is_installed(program)).collect();
     if absent.is_empty() {
         return Ok(());
@@ -60,7 +60,7 @@ fn is_installed(program: &str) -> bool {
 ///
 /// # Errors
 /// It cannot be started or does not end well: its last words.
-pub(crate) fn run(words: &[&str]) -> anyhow::Result<String> {
+pub fn run(words: &[&str]) -> anyhow::Result<String> {
     let output = Command::new(words[0])
         .args(&words[1..])
         .stdin(Stdio::null())
@@ -83,7 +83,7 @@ fn last_words(errors: &str, output: &str) -> String {
 
 /// A program at work in a namespace; dropped, it has ended.
 #[derive(Debug)]
-pub(crate) struct Program {
+pub struct Program {
     name: String,
     child: Child,
     output: PathBuf,
@@ -94,7 +94,7 @@ impl Program {
     /// Starts a program. What it prints goes to files in the hosts' folder.
     ///
     /// To be called by a thread that lives as long as the program is to.
-    pub(crate) fn start(hosts: &Hosts, place: Place, words: &[&str]) -> anyhow::Result<Self> {
+    pub fn start(hosts: &Hosts, place: Place, words: &[&str]) -> anyhow::Result<Self> {
         let name = words[0].to_owned();
         static STARTED: AtomicU64 = AtomicU64::new(0);
         let number = STARTED.fetch_add(1, Ordering::Relaxed);
@@ -123,7 +123,7 @@ impl Program {
     ///
     /// # Errors
     /// It has ended, or takes too long.
-    pub(crate) fn wait_for_port(&mut self, port: u16) -> anyhow::Result<()> {
+    pub fn wait_for_port(&mut self, port: u16) -> anyhow::Result<()> {
         let start = Instant::now();
         while !self.listens(port) {
             if self.ended().is_some() {
@@ -154,17 +154,17 @@ impl Program {
     }
 
     /// How it ended, if it has.
-    pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
+    pub fn ended(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().ok().flatten()
     }
 
     /// What it has printed to standard output so far.
-    pub(crate) fn output(&self) -> String {
+    pub fn output(&self) -> String {
         std::fs::read_to_string(&self.output).unwrap_or_default()
     }
 
     /// The last line it has printed.
-    pub(crate) fn last_words(&self) -> String {
+    pub fn last_words(&self) -> String {
         last_words(&std::fs::read_to_string(&self.errors).unwrap_or_default(), &self.output())
     }
 

@@ -5,8 +5,8 @@
 //! only what it adds to the way of a packet.
 
 use super::traffic::{Joined, Pairs, TrafficArgs, Way};
-use crate::workload::hosts::Place;
-use crate::workload::program::Program;
+use crate::workloads::hosts::Place;
+use crate::workloads::program::Program;
 use anyhow::Context;
 use clap::Args;
 use serde_json::{Map, Value, json};
@@ -17,7 +17,7 @@ const PORT: u16 = 5201;
 const PATIENCE: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Args)]
-pub(super) struct TcpArgs {
+pub struct TcpArgs {
     #[command(flatten)]
     traffic: TrafficArgs,
     /// Connections at the same time
@@ -25,7 +25,7 @@ pub(super) struct TcpArgs {
     streams: u64,
 }
 
-pub(super) fn run(args: &TcpArgs) -> anyhow::Result<Value> {
+pub fn run(args: &TcpArgs) -> anyhow::Result<Value> {
     let joined = Joined::build(&args.traffic, &[("iperf3", "iperf3")])?;
     let mut server =
         Program::start(&joined.hosts, Place::Server, &["iperf3", "-s", "-p", &PORT.to_string()])?;

@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 const POLL_ALWAYS_USECS: u32 = 1_000_000;
 
 #[derive(Debug, Args)]
-pub(super) struct LatencyArgs {
+pub struct LatencyArgs {
     /// Packets per second, one figure each
     #[arg(
         long,
@@ -48,7 +48,7 @@ struct Samples {
     per_interrupt: Vec<f64>,
 }
 
-pub(super) fn run(args: &LatencyArgs) -> anyhow::Result<Value> {
+pub fn run(args: &LatencyArgs) -> anyhow::Result<Value> {
     anyhow::ensure!(args.seconds > 0.0, "--seconds must be above zero");
     let mut samples: Vec<Samples> = args.rates.iter().map(|_| Samples::default()).collect();
     for _ in 0..args.rounds {
