@@ -76,11 +76,7 @@ pub struct CardLatency {
 
 /// Has a card take `rate` packets per second for so long; its target polls on for `poll_usecs`
 /// after each.
-pub fn card_latency(
-    rate: u64,
-    seconds: f64,
-    poll_usecs: u32,
-) -> anyhow::Result<CardLatency> {
+pub fn card_latency(rate: u64, seconds: f64, poll_usecs: u32) -> anyhow::Result<CardLatency> {
     let running = picnic_host::run::start(&card_file(rate, poll_usecs)?)?;
     std::thread::sleep(Duration::from_secs_f64(seconds));
     let report = running.stop()?;

@@ -207,7 +207,8 @@ impl Card {
              [[rx]]\nfunction = \"pass\"\n{tasks}"
         );
         let file = CardFile::parse(&text, None)?;
-        let registries = Registries { resident: picnic_tasks::build, ..picnic_host::run::registries() };
+        let registries =
+            Registries { resident: picnic_tasks::build, ..picnic_host::run::registries() };
         let parts = Parts::build(&file, &registries, &mut NoInstrument)?;
         let bell = || Arc::new(Silent) as Arc<dyn Doorbell>;
         let assembled = assemble(&file, parts, &[bell()], bell(), &mut NoInstrument)?;
