@@ -5,7 +5,7 @@ use picnic_core::config::CardFile;
 use picnic_engine::build::{NoInstrument, Registries};
 use picnic_engine::swap::{Command, Controller};
 use picnic_host::run::{Running, registries, start_from};
-use picnic_os::control::Control;
+use picnic_os::control::TaskControl;
 use picnic_os::roster::State;
 use picnic_os::task::{TaskId, TaskSpec, program};
 use std::time::{Duration, Instant};
@@ -48,13 +48,13 @@ fn heartbeats_go_out_beside_the_packets_under_each_idle_policy() {
 }
 
 /// Gives the running card an order; whether it was done, and what it brought back.
-fn order(controller: &mut Controller, control: Control) -> (bool, Control) {
+fn order(controller: &mut Controller, control: TaskControl) -> (bool, TaskControl) {
     controller.send(Command::Resident(Box::new(control))).ok().unwrap();
     let start = Instant::now();
     loop {
         if let Some(answer) = controller.answer() {
             let Command::Resident(message) = answer.replaced else { panic!("not mine") };
-            return (answer.done, *message.downcast::<Control>().unwrap());
+            return (answer.done, *message.downcast::<TaskControl>().unwrap());
         }
         assert!(start.elapsed() < Duration::from_secs(10), "no answer");
         std::thread::sleep(Duration::from_micros(100));
@@ -62,8 +62,8 @@ fn order(controller: &mut Controller, control: Control) -> (bool, Control) {
 }
 
 fn states(controller: &mut Controller) -> Vec<State> {
-    let (_, list) = order(controller, Control::list(4));
-    let Control::List(lines) = list else { panic!("{list:?}") };
+    let (_, list) = order(controller, TaskControl::list(4));
+    let TaskControl::List(lines) = list else { panic!("{list:?}") };
     lines.iter().map(|line| line.state).collect()
 }
 
@@ -88,7 +88,7 @@ fn tasks_come_and_go_while_the_card_runs() {
     let mut running =
         start("[os]\n[host]\nqueues = 1\n[[wire]]\nport = \"generator\"\npackets = 1\n");
     let mut controller = running.controller.take().unwrap();
-    let mut order = |control: Control| order(&mut controller, control);
+    let mut order = |control: TaskControl| order(&mut controller, control);
     let beat = program(|nic| async move {
         loop {
             let _ = nic.post(0, &[0xff; 60]);
@@ -96,30 +96,30 @@ fn tasks_come_and_go_while_the_card_runs() {
         }
     });
     let spec = TaskSpec::new("beat").periodic(500_000).wcet_ns(5_000);
-    let (done, created) = order(Control::create(spec, beat));
+    let (done, created) = order(TaskControl::create(spec, beat));
     assert!(done);
-    let Control::Create { result: Some(Ok(id)), .. } = created else { panic!("{created:?}") };
+    let TaskControl::Create { result: Some(Ok(id)), .. } = created else { panic!("{created:?}") };
     let sent = || running.view.wires[0].counters.tx_packets.get();
     wait_for("five frames", || sent() >= 5);
-    assert!(order(Control::Suspend(id)).0);
-    let (_, list) = order(Control::list(4));
-    let Control::List(lines) = list else { panic!("{list:?}") };
+    assert!(order(TaskControl::Suspend(id)).0);
+    let (_, list) = order(TaskControl::list(4));
+    let TaskControl::List(lines) = list else { panic!("{list:?}") };
     assert_eq!((lines[0].id, lines[0].state), (id, State::Suspended));
     let before = sent();
     std::thread::sleep(Duration::from_millis(5));
     assert!(sent() <= before + 1, "one may have waited for the wire");
-    assert!(order(Control::Resume(id)).0);
+    assert!(order(TaskControl::Resume(id)).0);
     wait_for("five more", || sent() >= before + 5);
     let bad = program(|nic| async move {
         nic.sleep_ns(100_000).await;
         panic!("as it is meant to");
     });
-    let (_, created) = order(Control::create(TaskSpec::new("bad"), bad));
-    let Control::Create { result: Some(Ok(bad)), .. } = created else { panic!("{created:?}") };
+    let (_, created) = order(TaskControl::create(TaskSpec::new("bad"), bad));
+    let TaskControl::Create { result: Some(Ok(bad)), .. } = created else { panic!("{created:?}") };
     wait_for("more yet", || sent() >= before + 10);
-    assert!(!order(Control::Kill(bad)).0, "it has ended by itself");
-    assert!(order(Control::Kill(id)).0);
-    assert!(!order(Control::Kill(TaskId(99))).0);
+    assert!(!order(TaskControl::Kill(bad)).0, "it has ended by itself");
+    assert!(order(TaskControl::Kill(id)).0);
+    assert!(!order(TaskControl::Kill(TaskId(99))).0);
     let report = running.stop().unwrap();
     assert!(report.ledger.balanced(), "{:?}", report.ledger);
     let os = report.os.unwrap();

@@ -5,7 +5,7 @@ use picnic_core::config::CardFile;
 use picnic_core::time::Time;
 use picnic_engine::build::{NoInstrument, Registries};
 use picnic_engine::swap::Command;
-use picnic_os::control::Control;
+use picnic_os::control::TaskControl;
 use picnic_os::report::{OsReport, TaskReport};
 use picnic_os::roster::State;
 use picnic_os::task::TaskId;

@@ -302,7 +302,7 @@ pub fn add(filters: &Filters, sections: &[Section]) -> Result<(), ConfigError> {
         let filter = keys.filter().map_err(|error| section.locate(error.into()))?;
         // By itself first, so that an error has its place.
         filters.check(&filter).map_err(|error| section.locate(error.into()))?;
-        changes.push(super::filters::Change::Add(filter, super::hook::Hooks::default()));
+        changes.push(super::filters::FilterChange::Add(filter, super::hook::Hooks::default()));
     }
     filters.apply(changes).map(|_| ()).map_err(ConfigError::from)
 }

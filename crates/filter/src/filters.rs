@@ -116,7 +116,7 @@ impl Serialize for Listing {
 
 /// One change of a set.
 #[derive(Debug)]
-pub enum Change {
+pub enum FilterChange {
     /// A new filter, with what code it needs.
     Add(Filter, Hooks),
     /// Another filter in place of one. Its code stays, unless there is other.
@@ -203,7 +203,7 @@ impl Filters {
         filter: Filter,
         hooks: impl Into<Hooks>,
     ) -> Result<FilterId, FilterError> {
-        let added = self.apply(vec![Change::Add(filter, hooks.into())])?;
+        let added = self.apply(vec![FilterChange::Add(filter, hooks.into())])?;
         added.first().copied().ok_or(FilterError::Busy)
     }
 
@@ -213,7 +213,7 @@ impl Filters {
     /// # Errors
     /// What is wrong with it, or that there is no such filter.
     pub fn set(&self, id: FilterId, filter: Filter) -> Result<(), FilterError> {
-        self.apply(vec![Change::Set(id, filter, Hooks::default())]).map(|_| ())
+        self.apply(vec![FilterChange::Set(id, filter, Hooks::default())]).map(|_| ())
     }
 
     /// Removes a filter; returns what it was and what it counted.
@@ -223,7 +223,7 @@ impl Filters {
     pub fn remove(&self, id: FilterId) -> Result<Listing, FilterError> {
         let mut inner = self.lock();
         let listing = inner.listing(id).ok_or_else(|| FilterError::NoSuchFilter(id.to_string()))?;
-        inner.apply(vec![Change::Remove(id)])?;
+        inner.apply(vec![FilterChange::Remove(id)])?;
         Ok(listing)
     }
 
@@ -231,7 +231,7 @@ impl Filters {
     ///
     /// # Errors
     /// What is wrong with the first change that is; none is made then.
-    pub fn apply(&self, changes: Vec<Change>) -> Result<Vec<FilterId>, FilterError> {
+    pub fn apply(&self, changes: Vec<FilterChange>) -> Result<Vec<FilterId>, FilterError> {
         self.lock().apply(changes)
     }
 
@@ -241,8 +241,8 @@ impl Filters {
     /// As [`Filters::apply`], or `Busy`, with the changes to try again.
     pub fn try_apply(
         &self,
-        changes: Vec<Change>,
-    ) -> Result<Vec<FilterId>, (FilterError, Vec<Change>)> {
+        changes: Vec<FilterChange>,
+    ) -> Result<Vec<FilterId>, (FilterError, Vec<FilterChange>)> {
         let mut inner = match self.0.try_lock() {
             Ok(inner) => inner,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
@@ -357,7 +357,7 @@ impl Inner {
         index as u16
     }
 
-    fn apply(&mut self, changes: Vec<Change>) -> Result<Vec<FilterId>, FilterError> {
+    fn apply(&mut self, changes: Vec<FilterChange>) -> Result<Vec<FilterId>, FilterError> {
         let (changes, counts) = self.check(changes)?;
         let mut added = Vec::new();
         let mut closed = Vec::new();
@@ -439,7 +439,7 @@ impl Inner {
     }
 
     /// Checks all changes, and counts those of each list.
-    fn check(&self, changes: Vec<Change>) -> Result<(Vec<Checked>, [usize; 4]), FilterError> {
+    fn check(&self, changes: Vec<FilterChange>) -> Result<(Vec<Checked>, [usize; 4]), FilterError> {
         let mut sizes: [usize; 4] = std::array::from_fn(|list| self.lists[list].len());
         let mut counts = [0; 4];
         let mut touched = std::collections::BTreeSet::new();
@@ -447,8 +447,8 @@ impl Inner {
         let mut checked = Vec::new();
         for change in changes {
             let old = match &change {
-                Change::Add(..) => None,
-                Change::Set(id, ..) | Change::Remove(id) => {
+                FilterChange::Add(..) => None,
+                FilterChange::Set(id, ..) | FilterChange::Remove(id) => {
                     let none = || FilterError::NoSuchFilter(id.to_string());
                     let filter = &self.filters.get(id).ok_or_else(none)?.filter;
                     if !touched.insert(*id) {
@@ -459,7 +459,7 @@ impl Inner {
                     Some(filter)
                 }
             };
-            if let Change::Add(filter, hooks) | Change::Set(_, filter, hooks) = &change {
+            if let FilterChange::Add(filter, hooks) | FilterChange::Set(_, filter, hooks) = &change {
                 let list = list_of(filter);
                 // Code can stay only in the list that it is in.
                 let keeps = old.filter(|old| list_of(old) == list);
@@ -485,15 +485,15 @@ impl Inner {
                 })
             };
             checked.push(match change {
-                Change::Add(filter, hooks) => {
+                FilterChange::Add(filter, hooks) => {
                     let hooks = spread(&filter, hooks)?;
                     Checked::Add(filter, hooks)
                 }
-                Change::Set(id, filter, hooks) => {
+                FilterChange::Set(id, filter, hooks) => {
                     let hooks = spread(&filter, hooks)?;
                     Checked::Set(id, filter, hooks)
                 }
-                Change::Remove(id) => Checked::Remove(id),
+                FilterChange::Remove(id) => Checked::Remove(id),
             });
         }
         Ok((checked, counts))

@@ -1,12 +1,12 @@
 //! What a user hands to a filter: a predicate, a callback, a place to hand packets over to.
 //!
 //! ```
-//! use picnic_filter::{Action, Callback, Filter, Filters, Match, Reply};
+//! use picnic_filter::{Action, Callback, Filter, Filters, Match, CallbackVerdict};
 //! let filters = Filters::new(1);
 //! let mut seen = 0_u64;
 //! let thin_out = Callback::new(move |_packet| {
 //!     seen += 1;
-//!     if seen % 2 == 0 { Reply::Drop } else { Reply::Next }
+//!     if seen % 2 == 0 { CallbackVerdict::Drop } else { CallbackVerdict::Next }
 //! });
 //! filters.add_with(Filter::new("every-other", Match::Any, Action::Callback), thin_out)?;
 //! # Ok::<(), picnic_filter::FilterError>(())
@@ -22,7 +22,7 @@ use std::fmt;
 
 /// What a callback decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reply {
+pub enum CallbackVerdict {
     /// The next filter is to look at the packet.
     Next,
     /// The packet is through this group.
@@ -36,7 +36,7 @@ pub enum Reply {
 /// A predicate's code.
 pub(super) type Judge = dyn FnMut(&PacketMut<'_>) -> bool + Send;
 /// A callback's code.
-pub(super) type Handle = dyn FnMut(&mut PacketMut<'_>) -> Reply + Send;
+pub(super) type Handle = dyn FnMut(&mut PacketMut<'_>) -> CallbackVerdict + Send;
 
 /// Says whether a packet matches.
 pub struct Predicate(pub(super) Source<Judge>);
@@ -75,13 +75,13 @@ impl Predicate {
 
 impl Callback {
     /// A callback of a filter at the card.
-    pub fn new(handle: impl FnMut(&mut PacketMut<'_>) -> Reply + Send + 'static) -> Self {
+    pub fn new(handle: impl FnMut(&mut PacketMut<'_>) -> CallbackVerdict + Send + 'static) -> Self {
         Callback(Source::One(Box::new(handle)))
     }
 
     /// A callback of which each target core gets a copy.
     pub fn copied(
-        handle: impl FnMut(&mut PacketMut<'_>) -> Reply + Clone + Send + 'static,
+        handle: impl FnMut(&mut PacketMut<'_>) -> CallbackVerdict + Clone + Send + 'static,
     ) -> Self {
         Callback(Source::Each(Box::new(move || Box::new(handle.clone()))))
     }

@@ -6,7 +6,7 @@
 use super::Action;
 use super::classifier::{BURST, Key, NONE};
 use super::exchange::{Delivery, Exchange, HookPlace};
-use super::hook::{CoreHooks, Reply};
+use super::hook::{CoreHooks, CallbackVerdict};
 use super::table::{AnyKey, FilterCounters, NO_HOOK, PAGE, Row, Table, Test};
 use picnic_core::function::PacketMut;
 use picnic_core::packet::burst::Burst;
@@ -228,16 +228,16 @@ impl Judge<'_> {
                 Action::Callback => {
                     let reply = self.call(row, packet);
                     match reply {
-                        Reply::Drop => return Decision::End(Fate::Drop),
-                        Reply::Steer(queue) if self.can_steer => {
+                        CallbackVerdict::Drop => return Decision::End(Fate::Drop),
+                        CallbackVerdict::Steer(queue) if self.can_steer => {
                             return Decision::End(Fate::Steer(queue));
                         }
-                        Reply::Next | Reply::Steer(_) | Reply::Accept => {}
+                        CallbackVerdict::Next | CallbackVerdict::Steer(_) | CallbackVerdict::Accept => {}
                     }
                     // It may have changed the packet.
                     layers = packet.parse();
                     tuple = 0;
-                    if reply == Reply::Accept {
+                    if reply == CallbackVerdict::Accept {
                         table.ends[usize::from(row.group)]
                     } else {
                         place + 1
@@ -321,16 +321,16 @@ impl Judge<'_> {
         }
     }
 
-    fn call(&mut self, row: &Row, packet: &mut Descriptor) -> Reply {
-        let Some(hooks) = self.hooks(row) else { return Reply::Next };
-        let Some(handle) = &mut hooks.callback else { return Reply::Next };
+    fn call(&mut self, row: &Row, packet: &mut Descriptor) -> CallbackVerdict {
+        let Some(hooks) = self.hooks(row) else { return CallbackVerdict::Next };
+        let Some(handle) = &mut hooks.callback else { return CallbackVerdict::Next };
         match catch_unwind(AssertUnwindSafe(|| handle(&mut PacketMut::from(packet)))) {
             Ok(reply) => reply,
             Err(payload) => {
                 std::mem::forget(payload);
                 std::mem::forget(hooks.callback.take());
                 self.panicked(row);
-                Reply::Next
+                CallbackVerdict::Next
             }
         }
     }

@@ -4,14 +4,14 @@
 //! user.
 
 use super::config::Keys;
-use super::filters::{Change, FilterError, FilterId, Filters, Listing};
+use super::filters::{FilterChange, FilterError, FilterId, Filters, Listing};
 use super::hook::Hooks;
 use serde::{Deserialize, Serialize};
 
 /// A request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "filter", rename_all = "snake_case", deny_unknown_fields)]
-pub enum Request {
+pub enum FilterRequest {
     /// All filters, or those of one group.
     List {
         /// The group; all if there is none.
@@ -54,7 +54,7 @@ pub enum Request {
 /// The answer to a request.
 #[derive(Clone, Debug, Serialize)]
 #[serde(untagged)]
-pub enum Reply {
+pub enum FilterAnswer {
     /// Filters with their counters: of `list`.
     Filters {
         /// In order.
@@ -82,32 +82,32 @@ impl Filters {
     ///
     /// # Errors
     /// Why it cannot be done.
-    pub fn answer(&self, request: Request) -> Result<Reply, FilterError> {
+    pub fn answer(&self, request: FilterRequest) -> Result<FilterAnswer, FilterError> {
         let one = |id: FilterId| {
             let none = || FilterError::NoSuchFilter(id.to_string());
-            self.get(id).map(|listing| Reply::Filter(Box::new(listing))).ok_or_else(none)
+            self.get(id).map(|listing| FilterAnswer::Filter(Box::new(listing))).ok_or_else(none)
         };
         match request {
-            Request::List { group } => {
+            FilterRequest::List { group } => {
                 let mut filters = self.list();
                 filters.retain(|listing| {
                     group.as_ref().is_none_or(|group| *group == listing.filter.group)
                 });
-                Ok(Reply::Filters { filters })
+                Ok(FilterAnswer::Filters { filters })
             }
-            Request::Show { id } => one(id),
-            Request::Add { keys } => one(self.add(keys.filter()?)?),
-            Request::Change { id, keys } => {
+            FilterRequest::Show { id } => one(id),
+            FilterRequest::Add { keys } => one(self.add(keys.filter()?)?),
+            FilterRequest::Change { id, keys } => {
                 self.set(id, keys.filter()?)?;
                 one(id)
             }
-            Request::Remove { id } => Ok(Reply::Filter(Box::new(self.remove(id)?))),
-            Request::Reload { mut groups, filters } => {
+            FilterRequest::Remove { id } => Ok(FilterAnswer::Filter(Box::new(self.remove(id)?))),
+            FilterRequest::Reload { mut groups, filters } => {
                 let filters: Result<Vec<_>, _> = filters.iter().map(Keys::filter).collect();
                 let filters = filters?;
                 groups.extend(filters.iter().map(|filter| filter.group.clone()));
                 let groups: Vec<_> = groups.iter().map(String::as_str).collect();
-                self.replace(&groups, filters).map(Reply::Reloaded)
+                self.replace(&groups, filters).map(FilterAnswer::Reloaded)
             }
         }
     }
@@ -130,7 +130,7 @@ impl Filters {
 pub(super) fn difference(
     old: Vec<(FilterId, super::Filter)>,
     new: Vec<super::Filter>,
-) -> (Vec<Change>, Reloaded) {
+) -> (Vec<FilterChange>, Reloaded) {
     use std::collections::HashMap;
     // What makes a filter the same: all but its priority. Equal ones are matched in order.
     let face = |filter: &super::Filter| {
@@ -148,17 +148,17 @@ pub(super) fn difference(
             Some((_, priority)) if priority == filter.priority => done.kept += 1,
             Some((id, _)) => {
                 done.kept += 1;
-                changes.push(Change::Set(id, filter, Hooks::default()));
+                changes.push(FilterChange::Set(id, filter, Hooks::default()));
             }
             None => {
                 done.added += 1;
-                changes.push(Change::Add(filter, Hooks::default()));
+                changes.push(FilterChange::Add(filter, Hooks::default()));
             }
         }
     }
     let mut gone: Vec<_> = known.into_values().flatten().map(|(id, _)| id).collect();
     gone.sort_unstable();
     done.removed = gone.len();
-    changes.extend(gone.into_iter().map(Change::Remove));
+    changes.extend(gone.into_iter().map(FilterChange::Remove));
     (changes, done)
 }

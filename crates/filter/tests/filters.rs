@@ -12,13 +12,13 @@ use picnic_core::packet::layers;
 use picnic_core::packet::pool::{Pool, PoolConfig};
 use picnic_core::time::Time;
 use picnic_filter::config::Keys;
-use picnic_filter::filters::Change;
+use picnic_filter::filters::FilterChange;
 use picnic_filter::hook::Hooks;
 use picnic_filter::matching::Tuple;
-use picnic_filter::request::{Reloaded, Request};
+use picnic_filter::request::{Reloaded, FilterRequest};
 use picnic_filter::{
     Action, Base, Callback, Direction, Filter, FilterError, FilterId, Filters, FiveTuple, Match,
-    Pattern, Place, PortRange, Predicate, Prefix, Protocol, Reply,
+    Pattern, Place, PortRange, Predicate, Prefix, Protocol, CallbackVerdict,
 };
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -177,7 +177,7 @@ fn callbacks_and_predicates_are_called_and_a_panic_ends_them_alone() {
         packet.mark = number;
         // Filters behind it see what it made of the packet.
         packet.data_mut()[23] = 1;
-        Reply::Next
+        CallbackVerdict::Next
     });
     let filter = Filter::new("number", FiveTuple::default(), Action::Callback);
     let numbering = card.filters.add_with(filter.clone(), callback).unwrap();
@@ -236,16 +236,16 @@ fn what_a_filter_cannot_do_is_refused_in_words() {
         ..FiveTuple::default()
     };
     assert!(error(Filter::new("f", ports, Action::Drop)).starts_with("source_ports: found ports"));
-    let once = Callback::new(|_| Reply::Next);
+    let once = Callback::new(|_| CallbackVerdict::Next);
     let driver = any(Action::Callback).at(Place::Driver);
     let refused = filters.add_with(driver.clone(), once).unwrap_err().to_string();
     assert!(refused.starts_with("callback: found one for a single core"), "{refused}");
-    filters.add_with(driver, Callback::copied(|_| Reply::Next)).unwrap();
+    filters.add_with(driver, Callback::copied(|_| CallbackVerdict::Next)).unwrap();
     assert_eq!(filters.list().len(), 1);
     assert_eq!(filters.remove(FilterId(77)).unwrap_err(), FilterError::NoSuchFilter("77".into()));
     // All or nothing.
     let changes =
-        vec![Change::Add(any(Action::Drop), Hooks::default()), Change::Remove(FilterId(77))];
+        vec![FilterChange::Add(any(Action::Drop), Hooks::default()), FilterChange::Remove(FilterId(77))];
     filters.apply(changes).unwrap_err();
     assert_eq!(filters.list().len(), 1);
 }
@@ -267,7 +267,7 @@ fn a_reload_keeps_the_counters_of_filters_that_stay() {
     let order = |(place, port)| drop_port(port).with_priority(place);
     let new: Vec<_> = (0..).zip((2..=101).rev()).map(order).collect();
     let keys = new.iter().map(Keys::of).collect();
-    card.filters.answer(Request::Reload { groups: vec![], filters: keys }).unwrap();
+    card.filters.answer(FilterRequest::Reload { groups: vec![], filters: keys }).unwrap();
     assert_eq!(card.run(&[frame(7), frame(1), frame(101)]), [(frame(1), 0)]);
     let counts: BTreeMap<_, _> = card
         .filters
@@ -281,7 +281,7 @@ fn a_reload_keeps_the_counters_of_filters_that_stay() {
     assert_eq!(counts.len(), 100);
     assert_eq!([counts[&7], counts[&99], counts[&101]], [2, 1, 1]);
     assert_eq!(card.filters.get(other).unwrap().packets, 6);
-    let emptied = Request::Reload { groups: vec!["rules".into()], filters: vec![] };
+    let emptied = FilterRequest::Reload { groups: vec!["rules".into()], filters: vec![] };
     card.filters.answer(emptied).unwrap();
     assert_eq!(card.filters.list().len(), 1);
 }
@@ -294,7 +294,7 @@ fn filters_come_back_as_they_were_written() {
         "destination_ports":"80-443"}"#;
     let keys: Keys = serde_json::from_str(text).unwrap();
     let id = filters.add(keys.filter().unwrap()).unwrap();
-    let shown = serde_json::to_value(filters.answer(Request::Show { id }).unwrap()).unwrap();
+    let shown = serde_json::to_value(filters.answer(FilterRequest::Show { id }).unwrap()).unwrap();
     let mut wanted: serde_json::Value = serde_json::from_str(text).unwrap();
     for (key, value) in [("id", 1), ("packets", 0), ("bytes", 0), ("short_packets", 0)] {
         wanted[key] = value.into();
@@ -477,7 +477,7 @@ proptest! {
                     model.filters.insert(id, (filter, 0, 0));
                 }
                 Step::AddMany(filters) => {
-                    let add = |filter: &Filter| Change::Add(filter.clone(), Hooks::default());
+                    let add = |filter: &Filter| FilterChange::Add(filter.clone(), Hooks::default());
                     let ids = card.filters.apply(filters.iter().map(add).collect()).unwrap();
                     for (id, filter) in ids.into_iter().zip(filters) {
                         model.group(&filter.group);

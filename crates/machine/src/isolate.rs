@@ -2,11 +2,11 @@
 //!
 //! ```no_run
 //! use picnic_core::config::CardFile;
-//! use picnic_machine::isolate::{Request, apply, plan};
+//! use picnic_machine::isolate::{IsolationRequest, apply, plan};
 //! use picnic_machine::topology::{available, place};
 //! use picnic_machine::undo::Machine;
 //! let (card, machine) = (CardFile::parse("", None)?, Machine::this());
-//! let request = Request::of(&card, &place(&card, &available())?);
+//! let request = IsolationRequest::of(&card, &place(&card, &available())?);
 //! println!("{} threads would move", plan(&machine, &request)?.threads.len());
 //! let isolated = apply(&machine, &request, false)?;
 //! // ... the borrowed core is alone ...
@@ -51,7 +51,7 @@ pub const PURPOSE: &str = "isolate";
 
 /// What is to be isolated, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Request {
+pub struct IsolationRequest {
     /// The core.
     pub borrowed_core: usize,
     /// The level at which cores are left out.
@@ -74,7 +74,7 @@ struct InterfaceKeys {
     namespace: Option<String>,
 }
 
-impl Request {
+impl IsolationRequest {
     /// What a card asks for.
     pub fn of(file: &CardFile, placement: &Placement) -> Self {
         let mut warnings = placement.warnings.clone();
@@ -95,7 +95,7 @@ impl Request {
                 _ => {}
             }
         }
-        Request {
+        IsolationRequest {
             borrowed_core: placement.borrowed_core,
             level: placement.level,
             left_out: placement.left_out.clone(),
@@ -174,7 +174,7 @@ pub fn for_run(
     if !file.isolation.apply {
         return Ok(None);
     }
-    let request = Request::of(file, placement);
+    let request = IsolationRequest::of(file, placement);
     let known = placement.warnings.len();
     let isolated = apply(&Machine::this(), &request, false)?;
     placement.warnings.extend(isolated.plan.warnings.iter().skip(known).cloned());

@@ -11,7 +11,7 @@
 //! for the command line, one's own for others.
 
 use crate::admission::PacketPath;
-use crate::executor::{MOST_ENDED, Os, Settings};
+use crate::executor::{MOST_ENDED, Os, OsSettings};
 use crate::memory::TransferCost;
 use crate::report::OsReport;
 use crate::schedulers::registry::SCHEDULERS;
@@ -148,8 +148,8 @@ pub fn report(resident: Box<dyn Resident>) -> Option<OsReport> {
     resident.downcast::<Os>().ok().map(|os| os.report())
 }
 
-fn settings(keys: &OsKeys, context: &BuildContext) -> Settings {
-    Settings {
+fn settings(keys: &OsKeys, context: &BuildContext) -> OsSettings {
+    OsSettings {
         tasks: keys.tasks,
         wires: context.wires,
         buffer_size: context.buffer_size,

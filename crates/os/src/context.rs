@@ -23,7 +23,7 @@ use crate::net::{self, SendError, Sender, Sending};
 use crate::reply::{self, Reply};
 use crate::shared::{Services, lock};
 use crate::task::YIELDED;
-use crate::task::{AWAITS_RELEASE, CreateError, Program, Request, TaskCell, TaskId, TaskSpec};
+use crate::task::{AWAITS_RELEASE, CreateError, Program, TaskRequest, TaskCell, TaskId, TaskSpec};
 use picnic_core::time::Time;
 use std::fmt;
 use std::ops::Range;
@@ -216,28 +216,28 @@ impl Nic {
     /// Creates a task. It is there, or refused, when this one runs again.
     pub fn create(&self, spec: TaskSpec, program: Program) -> Reply<Result<TaskId, CreateError>> {
         let (replier, reply) = reply::channel();
-        self.cell.shared.request(Request::Create(Box::new((spec, program)), replier));
+        self.cell.shared.request(TaskRequest::Create(Box::new((spec, program)), replier));
         reply
     }
 
     /// Ends a task, if it is there: all it has is released. Itself at its next await.
     pub fn kill(&self, task: TaskId) {
-        self.cell.shared.request(Request::Kill(task));
+        self.cell.shared.request(TaskRequest::Kill(task));
     }
 
     /// Lets a task run no more until it is resumed. Itself from its next await on.
     pub fn suspend(&self, task: TaskId) {
-        self.cell.shared.request(Request::Suspend(task));
+        self.cell.shared.request(TaskRequest::Suspend(task));
     }
 
     /// Lets a suspended task run again.
     pub fn resume(&self, task: TaskId) {
-        self.cell.shared.request(Request::Resume(task));
+        self.cell.shared.request(TaskRequest::Resume(task));
     }
 
     /// Gives a task another priority.
     pub fn set_priority(&self, task: TaskId, priority: u8) {
-        self.cell.shared.request(Request::Priority(task, priority));
+        self.cell.shared.request(TaskRequest::Priority(task, priority));
     }
 }
 

@@ -1,9 +1,9 @@
-//! Orders to a running NIC OS, from outside: `Command::Resident(Box::new(Control::...))`.
+//! Orders to a running NIC OS, from outside: `Command::Resident(Box::new(TaskControl::...))`.
 //!
 //! ```
-//! use picnic_os::control::Control;
+//! use picnic_os::control::TaskControl;
 //! use picnic_os::task::TaskId;
-//! let message: Box<dyn std::any::Any + Send> = Box::new(Control::Suspend(TaskId(3)));
+//! let message: Box<dyn std::any::Any + Send> = Box::new(TaskControl::Suspend(TaskId(3)));
 //! # drop(message);
 //! ```
 //!
@@ -20,7 +20,7 @@ use std::fmt;
 use std::sync::Arc;
 
 /// An order. The answer says whether it was done; a task that is not there makes it `false`.
-pub enum Control {
+pub enum TaskControl {
     /// Creates a task; the task is taken out, the result put in.
     Create {
         /// The task.
@@ -63,34 +63,34 @@ pub struct TaskLine {
     pub counters: Arc<TaskCounters>,
 }
 
-impl Control {
+impl TaskControl {
     /// An order to create a task.
     pub fn create(spec: TaskSpec, program: Program) -> Self {
-        Control::Create { task: Some((spec, program)), result: None }
+        TaskControl::Create { task: Some((spec, program)), result: None }
     }
 
     /// An order to list up to `tasks` tasks without taking memory on the borrowed core.
     pub fn list(tasks: usize) -> Self {
-        Control::List(Vec::with_capacity(tasks))
+        TaskControl::List(Vec::with_capacity(tasks))
     }
 
     pub(crate) fn obey(&mut self, os: &mut Os, now: Time) -> bool {
         match self {
-            Control::Create { task, result } => {
+            TaskControl::Create { task, result } => {
                 let Some((spec, program)) = task.take() else { return false };
                 let created = os.create_at(now, spec, program);
                 result.insert(created).is_ok()
             }
-            Control::Kill(task) => os.kill(*task),
-            Control::Suspend(task) => os.suspend(*task),
-            Control::Resume(task) => os.resume(*task, now),
-            Control::SetPriority(task, priority) => os.set_priority(*task, *priority),
-            Control::List(lines) => {
+            TaskControl::Kill(task) => os.kill(*task),
+            TaskControl::Suspend(task) => os.suspend(*task),
+            TaskControl::Resume(task) => os.resume(*task, now),
+            TaskControl::SetPriority(task, priority) => os.set_priority(*task, *priority),
+            TaskControl::List(lines) => {
                 lines.clear();
                 lines.extend(os.lines());
                 true
             }
-            Control::Times(task, times) => {
+            TaskControl::Times(task, times) => {
                 *times = os.times(*task).cloned().map(Box::new);
                 times.is_some()
             }
@@ -98,20 +98,20 @@ impl Control {
     }
 }
 
-impl fmt::Debug for Control {
+impl fmt::Debug for TaskControl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Control::Create { result, .. } => {
+            TaskControl::Create { result, .. } => {
                 f.debug_struct("Create").field("result", result).finish_non_exhaustive()
             }
-            Control::Kill(task) => f.debug_tuple("Kill").field(task).finish(),
-            Control::Suspend(task) => f.debug_tuple("Suspend").field(task).finish(),
-            Control::Resume(task) => f.debug_tuple("Resume").field(task).finish(),
-            Control::SetPriority(task, priority) => {
+            TaskControl::Kill(task) => f.debug_tuple("Kill").field(task).finish(),
+            TaskControl::Suspend(task) => f.debug_tuple("Suspend").field(task).finish(),
+            TaskControl::Resume(task) => f.debug_tuple("Resume").field(task).finish(),
+            TaskControl::SetPriority(task, priority) => {
                 f.debug_tuple("SetPriority").field(task).field(priority).finish()
             }
-            Control::List(lines) => f.debug_tuple("List").field(lines).finish(),
-            Control::Times(task, times) => f.debug_tuple("Times").field(task).field(times).finish(),
+            TaskControl::List(lines) => f.debug_tuple("List").field(lines).finish(),
+            TaskControl::Times(task, times) => f.debug_tuple("Times").field(task).field(times).finish(),
         }
     }
 }

@@ -1,12 +1,12 @@
 //! The executor: tasks on the borrowed core, one segment per turn.
 //!
 //! ```
-//! use picnic_os::executor::{Os, Settings};
+//! use picnic_os::executor::{Os, OsSettings};
 //! use picnic_os::task::{TaskSpec, program};
 //! # use picnic_os::schedulers::{Decision, Scheduler};
 //! # use picnic_os::ticket::Candidate;
 //! # fn build(scheduler: Box<dyn Scheduler>) {
-//! let mut os = Os::new(&Settings::default(), scheduler);
+//! let mut os = Os::new(&OsSettings::default(), scheduler);
 //! let beat = program(|nic| async move {
 //!     loop {
 //!         let _ = nic.post(0, &[0xff; 60]);
@@ -39,7 +39,7 @@ use crate::roster::{Ended, State, Task, VACANT};
 use crate::schedulers::{Decision, Scheduler};
 use crate::shared::{Services, Shared, lock};
 use crate::task::YIELDED;
-use crate::task::{AWAITS_RELEASE, CreateError, End, Program, Request, TaskCell, TaskId, TaskSpec};
+use crate::task::{AWAITS_RELEASE, CreateError, End, Program, TaskRequest, TaskCell, TaskId, TaskSpec};
 use crate::ticket::{Candidate, Ticket};
 use crate::timers::Timers;
 use picnic_core::config::{Admission, Overrun};
@@ -57,7 +57,7 @@ use std::task::{Context, Poll, Waker};
 
 /// The sizes and policies of a NIC OS.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct OsSettings {
     /// Tasks there may be at a time.
     pub tasks: usize,
     /// Wires of the card.
@@ -84,9 +84,9 @@ pub struct Settings {
     pub transfer: TransferCost,
 }
 
-impl Default for Settings {
+impl Default for OsSettings {
     fn default() -> Self {
-        Settings {
+        OsSettings {
             tasks: 64,
             wires: 1,
             buffer_size: 2048,
@@ -152,7 +152,7 @@ pub struct Os {
     calls: Vec<Call>,
     /// Filters of tasks that have ended, to be removed.
     orphans: Vec<FilterId>,
-    requests: Vec<Request>,
+    requests: Vec<TaskRequest>,
     pub(crate) ended: Vec<Ended>,
     pub(crate) counters: Arc<OsCounters>,
     overrun: Overrun,
@@ -185,7 +185,7 @@ fn demand_of(spec: &TaskSpec) -> Demand {
 
 impl Os {
     /// A NIC OS without tasks.
-    pub fn new(settings: &Settings, scheduler: Box<dyn Scheduler>) -> Self {
+    pub fn new(settings: &OsSettings, scheduler: Box<dyn Scheduler>) -> Self {
         let memory = Memory::new(settings.arena_bytes, settings.host_bytes, settings.transfer);
         let outbox = Outbox::new(settings.wires, settings.buffer_size);
         let tasks = settings.tasks.max(1);
@@ -547,14 +547,14 @@ impl Os {
         std::mem::swap(&mut requests, &mut *lock(&self.shared.requests));
         for request in requests.drain(..) {
             match request {
-                Request::Create(task, replier) => {
+                TaskRequest::Create(task, replier) => {
                     let (spec, program) = *task;
                     replier.answer(self.create_at(now, spec, program));
                 }
-                Request::Kill(id) => _ = self.kill(id),
-                Request::Suspend(id) => _ = self.suspend(id),
-                Request::Resume(id) => _ = self.resume(id, now),
-                Request::Priority(id, priority) => _ = self.set_priority(id, priority),
+                TaskRequest::Kill(id) => _ = self.kill(id),
+                TaskRequest::Suspend(id) => _ = self.suspend(id),
+                TaskRequest::Resume(id) => _ = self.resume(id, now),
+                TaskRequest::Priority(id, priority) => _ = self.set_priority(id, priority),
             }
         }
         self.requests = requests;
@@ -763,7 +763,7 @@ impl Resident for Os {
     }
 
     fn control(&mut self, now: Time, message: &mut (dyn Any + Send)) -> bool {
-        match message.downcast_mut::<crate::control::Control>() {
+        match message.downcast_mut::<crate::control::TaskControl>() {
             Some(message) => message.obey(self, now),
             None => false,
         }

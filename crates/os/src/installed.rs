@@ -23,7 +23,7 @@
 use crate::context::Nic;
 use crate::shared::{Shared, lock};
 use crate::task::TaskId;
-use picnic_filter::filters::Change;
+use picnic_filter::filters::FilterChange;
 use picnic_filter::{Filter, FilterError, FilterId, Filters, Hooks};
 use std::sync::{Mutex, OnceLock};
 
@@ -49,7 +49,7 @@ impl Installed {
     pub(crate) fn remove(&self, orphans: &mut Vec<FilterId>) {
         let Some(filters) = self.filters.get() else { return orphans.clear() };
         orphans.retain(|&filter| {
-            let removed = filters.try_apply(vec![Change::Remove(filter)]);
+            let removed = filters.try_apply(vec![FilterChange::Remove(filter)]);
             matches!(removed, Err((FilterError::Busy, _)))
         });
     }
@@ -60,7 +60,7 @@ impl Installed {
         for filter in orphans.drain(..) {
             if let Some(filters) = self.filters.get() {
                 // Somebody may have removed it by hand.
-                let _ = filters.apply(vec![Change::Remove(filter)]);
+                let _ = filters.apply(vec![FilterChange::Remove(filter)]);
             }
         }
     }
@@ -77,7 +77,7 @@ impl Nic {
         filter: Filter,
         hooks: impl Into<Hooks>,
     ) -> Result<FilterId, FilterError> {
-        let added = self.apply(Change::Add(filter, hooks.into())).await?;
+        let added = self.apply(FilterChange::Add(filter, hooks.into())).await?;
         let Some(&id) = added.first() else { return Err(FilterError::Absent) };
         lock(&self.installed().owned).push((self.id(), id));
         Ok(id)
@@ -88,7 +88,7 @@ impl Nic {
     /// # Errors
     /// What is wrong with it, or there is none.
     pub async fn change_filter(&self, id: FilterId, filter: Filter) -> Result<(), FilterError> {
-        self.apply(Change::Set(id, filter, Hooks::default())).await.map(drop)
+        self.apply(FilterChange::Set(id, filter, Hooks::default())).await.map(drop)
     }
 
     /// Removes a filter.
@@ -96,7 +96,7 @@ impl Nic {
     /// # Errors
     /// There is none.
     pub async fn remove_filter(&self, id: FilterId) -> Result<(), FilterError> {
-        self.apply(Change::Remove(id)).await?;
+        self.apply(FilterChange::Remove(id)).await?;
         lock(&self.installed().owned).retain(|&(_, filter)| filter != id);
         Ok(())
     }
@@ -112,7 +112,7 @@ impl Nic {
         &shared.installed
     }
 
-    async fn apply(&self, change: Change) -> Result<Vec<FilterId>, FilterError> {
+    async fn apply(&self, change: FilterChange) -> Result<Vec<FilterId>, FilterError> {
         let mut changes = vec![change];
         loop {
             self.yield_now().await;

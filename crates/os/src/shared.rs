@@ -8,7 +8,7 @@ use crate::installed::Installed;
 use crate::mailbox::{self, Mailbox, MailboxSender};
 use crate::memory::Memory;
 use crate::net::Outbox;
-use crate::task::{Request, TaskId};
+use crate::task::{TaskRequest, TaskId};
 use picnic_core::resident::Attention;
 use picnic_core::time::Time;
 use std::fmt;
@@ -34,7 +34,7 @@ pub(crate) struct Shared {
     /// Whether the outbox holds anything for the card.
     pub(crate) outbox_used: AtomicBool,
     pub(crate) memory: Mutex<Memory>,
-    pub(crate) requests: Mutex<Vec<Request>>,
+    pub(crate) requests: Mutex<Vec<TaskRequest>>,
     pub(crate) requested: AtomicBool,
     pub(crate) end_hooks: Mutex<Vec<EndHook>>,
     pub(crate) installed: Installed,
@@ -73,7 +73,7 @@ impl Shared {
     }
 
     /// Hands something to the executor, to be done behind the segment.
-    pub(crate) fn request(&self, request: Request) {
+    pub(crate) fn request(&self, request: TaskRequest) {
         lock(&self.requests).push(request);
         self.requested.store(true, Ordering::Release);
         self.attention.raise();

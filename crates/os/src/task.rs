@@ -156,7 +156,7 @@ impl TaskSpec {
 }
 
 /// What a task asks of the executor, to be done behind its segment.
-pub(crate) enum Request {
+pub(crate) enum TaskRequest {
     Create(Box<(TaskSpec, Program)>, Replier<Result<TaskId, CreateError>>),
     Kill(TaskId),
     Suspend(TaskId),

@@ -17,8 +17,8 @@ use picnic_core::packet::burst::Burst;
 use picnic_core::resident::Resident;
 use picnic_core::time::Time;
 use picnic_filter::{Action, Filter, Filters, Match};
-use picnic_os::control::Control;
-use picnic_os::executor::Settings;
+use picnic_os::control::TaskControl;
+use picnic_os::executor::OsSettings;
 use picnic_os::memory::MemoryError;
 use picnic_os::roster::State;
 use picnic_os::task::{TaskSpec, program};
@@ -51,12 +51,12 @@ fn packets(bench: &mut Bench, head: &mut dyn Function, count: usize) -> usize {
 #[test]
 fn whatever_ends_a_task_its_memory_mailbox_and_filters_are_released() {
     for state in [State::Returned, State::Panicked, State::Killed, State::Overran] {
-        let settings = Settings {
+        let settings = OsSettings {
             switch_ns: 0,
             cold_ns: 0,
             overrun: Overrun::Kill,
             tasks: 2,
-            ..Settings::default()
+            ..OsSettings::default()
         };
         let mut bench = Bench::with(&settings, edf_plus());
         let filters = Filters::new(1);
@@ -99,7 +99,7 @@ fn whatever_ends_a_task_its_memory_mailbox_and_filters_are_released() {
         assert_eq!(bench.os.memory_report().blocks, 2);
         bench.run_until(micros(80));
         if state == State::Killed {
-            assert!(bench.os.control(bench.now, &mut Control::Kill(id)));
+            assert!(bench.os.control(bench.now, &mut TaskControl::Kill(id)));
         }
         let ended = bench.os.lines().find(|line| line.id == id).unwrap();
         assert_eq!(ended.state, state);
@@ -123,7 +123,7 @@ fn whatever_ends_a_task_its_memory_mailbox_and_filters_are_released() {
 
 #[test]
 fn an_exhausted_arena_is_a_value_to_a_task_and_counted() {
-    let settings = Settings { arena_bytes: 8 << 10, switch_ns: 0, ..Settings::default() };
+    let settings = OsSettings { arena_bytes: 8 << 10, switch_ns: 0, ..OsSettings::default() };
     let mut bench = Bench::with(&settings, edf_plus());
     let got = Arc::new(Mutex::new((0, None)));
     let theirs = got.clone();
@@ -155,7 +155,7 @@ fn an_exhausted_arena_is_a_value_to_a_task_and_counted() {
     }
     assert_eq!(bench.os.memory_report().arena.failures, 1);
     assert_eq!(bench.os.memory_report().blocks, blocks);
-    assert!(bench.os.control(bench.now, &mut Control::Kill(id)));
+    assert!(bench.os.control(bench.now, &mut TaskControl::Kill(id)));
     assert_eq!(bench.os.memory_report().arena.blocks, 0);
     bench.end();
 }

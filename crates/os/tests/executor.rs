@@ -7,8 +7,8 @@ use bench::{Bench, Log, edf_plus, micros};
 use picnic_core::config::Overrun;
 use picnic_core::resident::Resident;
 use picnic_core::time::Time;
-use picnic_os::control::Control;
-use picnic_os::executor::Settings;
+use picnic_os::control::TaskControl;
+use picnic_os::executor::OsSettings;
 use picnic_os::roster::State;
 use picnic_os::task::{Bounds, CreateError, TaskId, TaskSpec, program};
 use std::sync::Arc;
@@ -330,7 +330,7 @@ fn a_body_that_panics_while_it_is_dropped_harms_nobody() {
 fn overruns_are_counted_or_kill() {
     for (policy, expected) in [(Overrun::Warn, State::Returned), (Overrun::Kill, State::Overran)] {
         let settings =
-            Settings { switch_ns: 100, cold_ns: 0, overrun: policy, ..Settings::default() };
+            OsSettings { switch_ns: 100, cold_ns: 0, overrun: policy, ..OsSettings::default() };
         let mut bench = Bench::with(&settings, edf_plus());
         let body = program(|nic| async move {
             nic.work(1_100); // as much as the bound and the switch
@@ -351,7 +351,7 @@ fn overruns_are_counted_or_kill() {
 #[test]
 fn a_segment_may_take_longer_the_first_time_through() {
     let settings =
-        Settings { switch_ns: 0, cold_ns: 500, overrun: Overrun::Kill, ..Settings::default() };
+        OsSettings { switch_ns: 0, cold_ns: 500, overrun: Overrun::Kill, ..OsSettings::default() };
     for (first, second, overruns) in [(1_500, 1_000, 0), (1_501, 1_000, 1), (1_500, 1_001, 1)] {
         let mut bench = Bench::with(&settings, edf_plus());
         // One segment, again and again.
@@ -395,7 +395,7 @@ fn missed_deadlines_and_skipped_releases_are_counted() {
 
 #[test]
 fn there_is_a_limit_to_tasks_and_places_are_used_again() {
-    let settings = Settings { tasks: 2, ..Settings::default() };
+    let settings = OsSettings { tasks: 2, ..OsSettings::default() };
     let mut bench = Bench::with(&settings, edf_plus());
     let idle = || program(|nic| async move { nic.sleep_until(Time::MAX).await });
     let first = bench.os.create(spec("1"), idle()).unwrap();

@@ -9,8 +9,8 @@ use picnic_core::time::Time;
 use picnic_os::alloc::boundary_tag::BoundaryTag;
 use picnic_os::alloc::slots::Slots;
 use picnic_os::alloc::{Allocator, Figures};
-use picnic_os::control::Control;
-use picnic_os::executor::Settings;
+use picnic_os::control::TaskControl;
+use picnic_os::executor::OsSettings;
 use picnic_os::memory::{Block, HostMemory, MemoryError, TransferCost};
 use picnic_os::task::{TaskSpec, program};
 use proptest::prelude::*;
@@ -159,8 +159,8 @@ fn spec(name: &str) -> TaskSpec {
     TaskSpec::new(name).wcet_ns(1_000)
 }
 
-fn settings() -> Settings {
-    Settings { arena_bytes: 8 << 10, host_bytes: 4096, switch_ns: 0, ..Settings::default() }
+fn settings() -> OsSettings {
+    OsSettings { arena_bytes: 8 << 10, host_bytes: 4096, switch_ns: 0, ..OsSettings::default() }
 }
 
 fn bench() -> Bench {
@@ -217,7 +217,7 @@ fn a_killed_tasks_memory_is_released_wherever_its_handles_are() {
     bench.run_until(micros(5));
     let memory = bench.os.memory_report();
     assert_eq!((memory.blocks, memory.installed_allocators), (3, 1));
-    assert!(bench.os.control(bench.now, &mut Control::Kill(id)));
+    assert!(bench.os.control(bench.now, &mut TaskControl::Kill(id)));
     let memory = bench.os.memory_report();
     assert_eq!((memory.blocks, memory.installed_allocators, memory.arena.blocks), (0, 0, 0));
     for block in kept.lock().unwrap().iter_mut() {
@@ -247,7 +247,7 @@ impl Allocator for Liar {
 
 #[test]
 fn an_installed_allocator_is_asked_instead_and_what_it_says_is_looked_at() {
-    let settings = Settings { arena_bytes: 64 << 10, ..settings() };
+    let settings = OsSettings { arena_bytes: 64 << 10, ..settings() };
     let (mut bench, log) = (Bench::with(&settings, bench::edf_plus()), Log::default());
     let said = log.clone();
     let body = program(move |nic| async move {
@@ -279,7 +279,7 @@ fn an_installed_allocator_is_asked_instead_and_what_it_says_is_looked_at() {
 #[test]
 fn host_memory_is_reached_by_transfers_that_take_their_time() {
     let transfer = TransferCost { latency_ns: 2_000, bytes_per_us: 100 };
-    let mut bench = Bench::with(&Settings { transfer, ..settings() }, bench::edf_plus());
+    let mut bench = Bench::with(&OsSettings { transfer, ..settings() }, bench::edf_plus());
     let log = Log::default();
     let host: Arc<Mutex<Option<HostMemory>>> = Arc::default();
     let (said, theirs) = (log.clone(), host.clone());

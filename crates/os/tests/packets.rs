@@ -7,7 +7,7 @@ use bench::{Bench, Log, micros};
 use picnic_core::ledger::{DropReason, Stage};
 use picnic_core::resident::Resident;
 use picnic_core::time::Time;
-use picnic_os::control::Control;
+use picnic_os::control::TaskControl;
 use picnic_os::mailbox::MailboxSender;
 use picnic_os::net::{FRAMES_PER_SEGMENT, SendError};
 use picnic_os::task::{TaskId, TaskSpec, program};
@@ -118,7 +118,7 @@ fn what_a_killed_task_had_is_consumed_and_its_mailbox_closed() {
     bench.run_until(micros(20));
     push(&mut bench, &slot, &[7]);
     assert_eq!(bench.os.attention().held().get(), 4);
-    assert!(bench.os.control(bench.now, &mut Control::Kill(id)));
+    assert!(bench.os.control(bench.now, &mut TaskControl::Kill(id)));
     assert!(slot.lock().unwrap().as_ref().unwrap().is_closed());
     assert!(!push(&mut bench, &slot, &[8]));
     bench.run_until(micros(25));

@@ -16,7 +16,7 @@ use picnic_core::packet::burst::Burst;
 use picnic_core::resident::Resident;
 use picnic_core::time::Time;
 use picnic_filter::{Action, Filter, FilterError, Filters, FiveTuple, Hooks, Match, Protocol};
-use picnic_os::control::Control;
+use picnic_os::control::TaskControl;
 use picnic_os::task::{TaskSpec, program};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -87,7 +87,7 @@ fn a_task_receives_by_its_filter_which_goes_with_it() {
     bench.run_until(micros(120));
     assert_eq!(pings.load(Ordering::Relaxed), 6);
 
-    assert!(bench.os.control(bench.now, &mut Control::Kill(id)));
+    assert!(bench.os.control(bench.now, &mut TaskControl::Kill(id)));
     assert_eq!(filters.list().len(), 0);
     assert_eq!(run(&mut bench, &mut *head, &[ping()]), 1);
     bench.end();

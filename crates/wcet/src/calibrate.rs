@@ -46,7 +46,7 @@ pub trait Kernel {
 
 /// How to measure.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Settings {
+pub struct CalibrationSettings {
     /// Samples of each kernel: each the shortest of three runs.
     pub samples: usize,
     /// Which of the sorted samples counts, in percent.
@@ -57,9 +57,9 @@ pub struct Settings {
     pub working_set_bytes: usize,
 }
 
-impl Default for Settings {
+impl Default for CalibrationSettings {
     fn default() -> Self {
-        Settings { samples: 20_000, percentile: 99.9, margin: 1.5, working_set_bytes: 256 << 10 }
+        CalibrationSettings { samples: 20_000, percentile: 99.9, margin: 1.5, working_set_bytes: 256 << 10 }
     }
 }
 
@@ -89,7 +89,7 @@ pub const RUNS: usize = 3;
 /// Four times as many samples were disturbed as are wanted.
 pub fn measure(
     kernel: &mut dyn Kernel,
-    settings: &Settings,
+    settings: &CalibrationSettings,
     probe: &mut dyn Probe,
 ) -> Result<Measured, Disturbed> {
     let samples = settings.samples.max(BATCH);
@@ -153,7 +153,7 @@ pub fn cost_ps(measured: &Measured, margin: f64) -> u64 {
 }
 
 /// Kernels of all classes but those of the executor: its own are the caller's to give.
-pub fn kernels(settings: &Settings) -> Vec<Box<dyn Kernel>> {
+pub fn kernels(settings: &CalibrationSettings) -> Vec<Box<dyn Kernel>> {
     let mut kernels: Vec<Box<dyn Kernel>> = Vec::new();
     let mut add = |class, name, operations, run: fn()| {
         kernels.push(Box::new(Plain { class, name, operations, run }));
@@ -427,8 +427,8 @@ mod tests {
         Plain { class: Class::Load, name: "nothing", operations: 10, run: || {} }
     }
 
-    fn settings(samples: usize, percentile: f64) -> Settings {
-        Settings { samples, percentile, ..Settings::default() }
+    fn settings(samples: usize, percentile: f64) -> CalibrationSettings {
+        CalibrationSettings { samples, percentile, ..CalibrationSettings::default() }
     }
 
     #[test]
@@ -486,7 +486,7 @@ mod tests {
 
     #[test]
     fn every_class_but_the_executors_has_a_kernel_that_runs() {
-        let mut kernels = kernels(&Settings { working_set_bytes: 4096, ..Settings::default() });
+        let mut kernels = kernels(&CalibrationSettings { working_set_bytes: 4096, ..CalibrationSettings::default() });
         for class in Class::ALL {
             let wanted = !matches!(class, Class::Service | Class::Segment);
             assert_eq!(kernels.iter().any(|kernel| kernel.class() == class), wanted, "{class:?}");

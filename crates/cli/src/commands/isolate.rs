@@ -4,7 +4,7 @@ use crate::card::CardArgs;
 use crate::failure::Usage;
 use crate::output;
 use clap::{Args, Subcommand};
-use picnic_machine::isolate::{self, Isolated, Method, Plan, Request};
+use picnic_machine::isolate::{self, Isolated, Method, Plan, IsolationRequest};
 use picnic_machine::topology::{Available, Topology, available, place};
 use picnic_machine::undo::{Machine, Restored};
 use serde::Serialize;
@@ -103,13 +103,13 @@ fn plan(args: &PlanArgs) -> anyhow::Result<Plan> {
         }
     };
     let placement = place(&card.file, &here).map_err(|error| card.explain(error))?;
-    Ok(isolate::plan(&machine, &Request::of(&card.file, &placement))?)
+    Ok(isolate::plan(&machine, &IsolationRequest::of(&card.file, &placement))?)
 }
 
 fn apply(args: &ApplyArgs, json: bool) -> anyhow::Result<()> {
     let card = args.card.load()?;
     let placement = place(&card.file, &available()).map_err(|error| card.explain(error))?;
-    let request = Request::of(&card.file, &placement);
+    let request = IsolationRequest::of(&card.file, &placement);
     let isolated = isolate::apply(&Machine::this(), &request, true)?;
     let Isolated { plan, threads_moved, refused, cleaned, .. } = &isolated;
     let threads_moved = *threads_moved;

@@ -8,7 +8,7 @@ use anyhow::Context as _;
 use clap::Args;
 use picnic_machine::threads::spawn_pinned;
 use picnic_os::task::program;
-use picnic_wcet::calibrate::{Kernel, RUNS, Settings, cost_ps, kernels, measure};
+use picnic_wcet::calibrate::{Kernel, RUNS, CalibrationSettings, cost_ps, kernels, measure};
 use picnic_wcet::{Class, CostProfile, Machine, Measured, Method};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -23,21 +23,21 @@ pub(crate) struct CalibrateArgs {
     #[arg(long)]
     core: Option<usize>,
     /// Samples of each kernel, the shortest of three runs each, 100 to 10000000
-    #[arg(long, default_value_t = Settings::default().samples)]
+    #[arg(long, default_value_t = CalibrationSettings::default().samples)]
     samples: usize,
     /// Which of the sorted samples counts, in percent, 50 to 100
-    #[arg(long, default_value_t = Settings::default().percentile)]
+    #[arg(long, default_value_t = CalibrationSettings::default().percentile)]
     percentile: f64,
     /// By what its cost is multiplied, 1 to 100
-    #[arg(long, default_value_t = Settings::default().margin)]
+    #[arg(long, default_value_t = CalibrationSettings::default().margin)]
     margin: f64,
     /// KiB that loads and stores go over, 4 to 1048576: what tasks touch, all of them together
-    #[arg(long, default_value_t = Settings::default().working_set_bytes >> 10)]
+    #[arg(long, default_value_t = CalibrationSettings::default().working_set_bytes >> 10)]
     working_set_kib: usize,
 }
 
 impl CalibrateArgs {
-    fn settings(&self) -> Result<Settings, Usage> {
+    fn settings(&self) -> Result<CalibrationSettings, Usage> {
         let check = |name: &str, good: bool, found: &dyn std::fmt::Display, allowed: &str| {
             let message = || format!("--{name}: found {found}, allowed is {allowed}");
             if good { Ok(()) } else { Err(Usage(message())) }
@@ -49,7 +49,7 @@ impl CalibrateArgs {
         check("margin", (1.0..=100.0).contains(&self.margin), &self.margin, "1 to 100")?;
         let working_set = (4..=1 << 20).contains(&self.working_set_kib);
         check("working-set-kib", working_set, &self.working_set_kib, "4 to 1048576")?;
-        Ok(Settings {
+        Ok(CalibrationSettings {
             samples: self.samples,
             percentile: self.percentile,
             margin: self.margin,
@@ -100,7 +100,7 @@ pub(super) fn run(args: &CalibrateArgs, json: bool) -> anyhow::Result<()> {
 /// By class, the name of its dearest kernel.
 type Dearest = BTreeMap<Class, &'static str>;
 
-fn profile(settings: &Settings, core: usize) -> anyhow::Result<(CostProfile, Dearest)> {
+fn profile(settings: &CalibrationSettings, core: usize) -> anyhow::Result<(CostProfile, Dearest)> {
     let mut probe = Thread::start();
     let mut measured: BTreeMap<Class, Measured> = BTreeMap::new();
     let mut dearest = Dearest::new();

@@ -10,7 +10,7 @@ use picnic_core::resident::{Resident, Turn};
 use picnic_core::stats::WireCounters;
 use picnic_core::time::Time;
 use picnic_filter::Filters;
-use picnic_os::executor::{Os, Settings};
+use picnic_os::executor::{Os, OsSettings};
 use picnic_os::schedulers::edf::Edf;
 use picnic_os::schedulers::plus::Plus;
 use picnic_os::schedulers::slack::FirstFit;
@@ -34,7 +34,7 @@ impl OneTask {
     pub(super) fn new(segments: usize, program: Program) -> anyhow::Result<Self> {
         let (pool, _) = Pool::new(&PoolConfig { buffers: 1024, ..PoolConfig::default() }, 0)?;
         let ledger = Arc::new(Ledger::new(0));
-        let settings = Settings { wires: WIRES, ..Settings::default() };
+        let settings = OsSettings { wires: WIRES, ..OsSettings::default() };
         let doors = Doors::new(pool, Vec::new(), usize::from(WIRES), 64, ledger);
         let scheduler = Plus::new(Edf, Box::new(FirstFit));
         let mut os = Os::new(&settings, Box::new(scheduler));

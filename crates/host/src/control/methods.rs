@@ -369,7 +369,7 @@ impl Methods {
 
     // ------------------------------------------------------------------ filters
 
-    fn filter(&self, request: filter::Request) -> Result<Value, RpcError> {
+    fn filter(&self, request: filter::FilterRequest) -> Result<Value, RpcError> {
         match self.filters.answer(request) {
             Ok(reply) => value(&reply),
             Err(error @ FilterError::Invalid { .. }) => {

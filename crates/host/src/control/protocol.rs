@@ -138,8 +138,8 @@ pub enum Request {
     ChainList,
     /// `chain.swap`: other functions in place of a whole chain.
     ChainSwap(Swap),
-    /// `filter.*`: filters listed, read back, changed; see [`filter::Request`].
-    Filter(filter::Request),
+    /// `filter.*`: filters listed, read back, changed; see [`filter::FilterRequest`].
+    Filter(filter::FilterRequest),
     /// `task.*`: tasks listed, created, controlled; see [`TaskRequest`].
     Task(TaskRequest),
     /// `capture.start`: packets into the file that came with the call.

@@ -17,7 +17,7 @@ use picnic_core::registry::BuildContext;
 use picnic_core::resident::{Resident, Turn};
 use picnic_core::time::Time;
 use picnic_engine::build::{Assembled, NoInstrument, Parts, Registries, assemble};
-use picnic_os::executor::{Os, Settings};
+use picnic_os::executor::{Os, OsSettings};
 use picnic_os::schedulers::registry::SCHEDULERS;
 use picnic_os::schedulers::{Decision, Discipline, Scheduler};
 use picnic_os::task::{TaskSpec, program};
@@ -154,7 +154,7 @@ struct Yielding {
 
 impl Yielding {
     fn new() -> anyhow::Result<Self> {
-        let mut os = Os::new(&Settings::default(), Box::new(First));
+        let mut os = Os::new(&OsSettings::default(), Box::new(First));
         let body = program(|nic| async move {
             loop {
                 nic.yield_now().await;

@@ -22,7 +22,7 @@ use picnic_core::error::ConfigError;
 use picnic_core::registry::{BuildContext, Component};
 use picnic_core::time::Time;
 use picnic_engine::build::NoInstrument;
-use picnic_filter::filters::Change;
+use picnic_filter::filters::FilterChange;
 use picnic_filter::hook::Hooks;
 use picnic_filter::{
     Action, Filter, Filters, FiveTuple, Match, Place, PortRange, Prefix, Protocol,
@@ -188,12 +188,12 @@ impl Experiment for NicosFirewall {
 }
 
 /// Rules that match nothing the generator makes, and last one that discards.
-fn rules(settings: &Settings, point: Point, place: Place) -> Vec<Change> {
+fn rules(settings: &Settings, point: Point, place: Place) -> Vec<FilterChange> {
     let mut random = ChaCha8Rng::seed_from_u64(settings.seed);
     let mut changes = Vec::new();
     let mut add = |name: String, matching: Match, priority: usize| {
         let filter = Filter::new(name, matching, Action::Drop).at(place);
-        changes.push(Change::Add(filter.with_priority(priority as i32), Hooks::default()));
+        changes.push(FilterChange::Add(filter.with_priority(priority as i32), Hooks::default()));
     };
     for rule in 1..point.rules as usize {
         // Benchmark traffic comes from 198.18.0.0/15; these do not.

@@ -1,6 +1,6 @@
 //! Interrupts: where they may go, which devices have them.
 
-use super::Request;
+use super::IsolationRequest;
 use crate::topology::CoreSet;
 use crate::undo::{Machine, process};
 use serde::Serialize;
@@ -28,7 +28,7 @@ pub struct InterruptChange {
 /// The interrupts that are not where they should be.
 pub(super) fn changes(
     machine: &Machine,
-    request: &Request,
+    request: &IsolationRequest,
     others: &CoreSet,
     warnings: &mut Vec<String>,
 ) -> Vec<InterruptChange> {

@@ -1,7 +1,7 @@
 //! What isolation would change, worked out without changing anything.
 
 use super::interrupts::{self, InterruptChange, elsewhere};
-use super::{Request, applied, partition};
+use super::{IsolationRequest, applied, partition};
 use crate::error::MachineError;
 use crate::topology::{CoreSet, LeftOut, Topology};
 use crate::undo::{Machine, process};
@@ -89,7 +89,7 @@ pub struct ThreadChange {
 /// # Errors
 /// There is no other core, the processes cannot be listed, or the card asks for a partition
 /// that cannot be.
-pub fn plan(machine: &Machine, request: &Request) -> Result<Plan, MachineError> {
+pub fn plan(machine: &Machine, request: &IsolationRequest) -> Result<Plan, MachineError> {
     let reserved = request.reserved();
     let topology = Topology::read(&machine.sysfs);
     let others = topology.online.without(&reserved);
@@ -145,7 +145,7 @@ pub fn plan(machine: &Machine, request: &Request) -> Result<Plan, MachineError> 
 /// How threads can be kept off here, and why not better.
 fn method(
     machine: &Machine,
-    request: &Request,
+    request: &IsolationRequest,
     threads: &[process::Thread],
     everywhere: &CoreSet,
 ) -> Result<(Method, Option<String>), MachineError> {

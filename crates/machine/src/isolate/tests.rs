@@ -5,12 +5,12 @@ use crate::topology::{Available, Topology, place};
 use crate::undo::fixture::{Fixture, put, put_online};
 use proptest::prelude::*;
 
-fn request(fixture: &Fixture, card: &str) -> Request {
+fn request(fixture: &Fixture, card: &str) -> IsolationRequest {
     let card = CardFile::parse(card, None).unwrap();
     let topology = Topology::read(&fixture.machine.sysfs);
     let cores = topology.online.iter().collect();
     let available = Available { cores, topology, isolated: None };
-    Request::of(&card, &place(&card, &available).unwrap())
+    IsolationRequest::of(&card, &place(&card, &available).unwrap())
 }
 
 const ETH0: &str = "[[wire]]\nport = \"packet\"\ninterface = \"eth0\"\n";

@@ -8,7 +8,7 @@ use picnic_core::packet::pool::{Pool, PoolConfig};
 use picnic_core::resident::{Resident, Turn};
 use picnic_core::stats::WireCounters;
 use picnic_core::time::Time;
-use picnic_os::executor::{Os, Settings};
+use picnic_os::executor::{Os, OsSettings};
 use picnic_os::schedulers::Scheduler;
 use picnic_os::schedulers::edf::Edf;
 use picnic_os::schedulers::plus::Plus;
@@ -34,10 +34,10 @@ pub fn edf_plus() -> Box<dyn Scheduler> {
 
 impl Bench {
     pub fn new() -> Self {
-        Bench::with(&Settings { switch_ns: 0, ..Settings::default() }, edf_plus())
+        Bench::with(&OsSettings { switch_ns: 0, ..OsSettings::default() }, edf_plus())
     }
 
-    pub fn with(settings: &Settings, scheduler: Box<dyn Scheduler>) -> Self {
+    pub fn with(settings: &OsSettings, scheduler: Box<dyn Scheduler>) -> Self {
         let config = PoolConfig { buffers: 256, ..PoolConfig::default() };
         let (pool, _) = Pool::new(&config, 0).unwrap();
         let ledger = Arc::new(Ledger::new(0));

@@ -10,7 +10,7 @@ use picnic_core::config::CardFile;
 use picnic_core::error::ConfigError;
 use picnic_engine::swap::Command;
 use picnic_os::config::Factory;
-use picnic_os::control::{Control, TaskLine};
+use picnic_os::control::{TaskControl, TaskLine};
 use picnic_os::report::TaskReport;
 use picnic_os::roster::State;
 use picnic_os::task::TaskId;
@@ -37,36 +37,36 @@ impl Methods {
                 self.shown(&factory, id)
             }
             TaskRequest::Create(wanted) => self.create(&factory, &wanted),
-            TaskRequest::Kill(which) => self.change(&factory, &which.task, Control::Kill),
-            TaskRequest::Suspend(which) => self.change(&factory, &which.task, Control::Suspend),
-            TaskRequest::Resume(which) => self.change(&factory, &which.task, Control::Resume),
+            TaskRequest::Kill(which) => self.change(&factory, &which.task, TaskControl::Kill),
+            TaskRequest::Suspend(which) => self.change(&factory, &which.task, TaskControl::Suspend),
+            TaskRequest::Resume(which) => self.change(&factory, &which.task, TaskControl::Resume),
             TaskRequest::SetPriority(SetPriority { task, priority }) => {
-                self.change(&factory, &task, |id| Control::SetPriority(id, priority))
+                self.change(&factory, &task, |id| TaskControl::SetPriority(id, priority))
             }
         }
     }
 
     /// Gives the NIC OS an order; whether it was done, and the order with what it brought back.
-    fn order(&mut self, control: Control) -> Result<(bool, Control), RpcError> {
+    fn order(&mut self, control: TaskControl) -> Result<(bool, TaskControl), RpcError> {
         let other = || RpcError::new(NO_ANSWER, "the answer was to another command");
         let answer = self.command(Command::Resident(Box::new(control)))?;
         let Command::Resident(message) = answer.replaced else { return Err(other()) };
-        let message = message.downcast::<Control>().map_err(|_| other())?;
+        let message = message.downcast::<TaskControl>().map_err(|_| other())?;
         Ok((answer.done, *message))
     }
 
     fn lines(&mut self, factory: &Factory) -> Result<Vec<TaskLine>, RpcError> {
-        match self.order(Control::list(factory.longest_list()))? {
-            (true, Control::List(lines)) => Ok(lines),
+        match self.order(TaskControl::list(factory.longest_list()))? {
+            (true, TaskControl::List(lines)) => Ok(lines),
             _ => Err(RpcError::new(REFUSED, "what lives on this card is no NIC OS")),
         }
     }
 
     /// A task with its times.
     fn shown(&mut self, factory: &Factory, id: TaskId) -> Result<Value, RpcError> {
-        let (_, control) = self.order(Control::Times(id, None))?;
+        let (_, control) = self.order(TaskControl::Times(id, None))?;
         let times = match control {
-            Control::Times(_, times) => times.unwrap_or_default(),
+            TaskControl::Times(_, times) => times.unwrap_or_default(),
             _ => Box::default(),
         };
         let lines = self.lines(factory)?;
@@ -84,7 +84,7 @@ impl Methods {
         &mut self,
         factory: &Factory,
         task: &TaskRef,
-        order: impl FnOnce(TaskId) -> Control,
+        order: impl FnOnce(TaskId) -> TaskControl,
     ) -> Result<Value, RpcError> {
         let id = find(&self.lines(factory)?, task, Wanted::Living)?.id;
         let (done, _) = self.order(order(id))?;
@@ -120,10 +120,10 @@ impl Methods {
         // Tasks after the first have streams of random numbers of their own.
         let position = self.lines(factory)?.len();
         let setup = factory.make(section, position).map_err(told)?;
-        let (_, control) = self.order(Control::create(setup.spec, setup.program))?;
+        let (_, control) = self.order(TaskControl::create(setup.spec, setup.program))?;
         match control {
-            Control::Create { result: Some(Ok(id)), .. } => self.shown(factory, id),
-            Control::Create { result: Some(Err(error)), .. } => {
+            TaskControl::Create { result: Some(Ok(id)), .. } => self.shown(factory, id),
+            TaskControl::Create { result: Some(Err(error)), .. } => {
                 Err(RpcError::new(REFUSED, error.to_string()))
             }
             _ => Err(RpcError::new(NO_ANSWER, "the answer was to another command")),

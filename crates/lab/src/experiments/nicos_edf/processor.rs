@@ -12,7 +12,7 @@ use picnic_core::packet::pool::{Pool, PoolConfig};
 use picnic_core::resident::{Resident, Turn};
 use picnic_core::time::Time;
 use picnic_os::context::Nic;
-use picnic_os::executor::{Os, Settings};
+use picnic_os::executor::{Os, OsSettings};
 use picnic_os::schedulers::Scheduler;
 use picnic_os::task::{Bounds, TaskId, TaskSpec, program};
 use std::hint::spin_loop;
@@ -99,7 +99,7 @@ pub(super) fn run(
 ) -> Result<Run, LabError> {
     let failed = |error: &dyn std::fmt::Display| LabError::Failed(error.to_string());
     // What a switch takes is the executor's own affair here, not an overrun of a task.
-    let settings = Settings { switch_ns: 20_000, ..Settings::default() };
+    let settings = OsSettings { switch_ns: 20_000, ..OsSettings::default() };
     let mut os = Os::new(&settings, scheduler);
     let mut ids = Vec::new();
     for index in 0..set.tasks.len() {
