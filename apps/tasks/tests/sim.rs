@@ -171,12 +171,12 @@ fn tasks_are_controlled_while_the_card_runs() {
     let mut simulation = simulation(&text, 1, quick());
     let at = |ms: u64| Time::from_nanos(ms * 1_000_000);
     let id = TaskId(1);
-    let order = |control: Control| Command::Resident(Box::new(control));
-    simulation.at(at(1), order(Control::Suspend(id)));
-    simulation.at(at(2), order(Control::Resume(id)));
-    simulation.at(at(3), order(Control::list(8)));
-    simulation.at(at(4), order(Control::Kill(id)));
-    simulation.at(at(5), order(Control::Kill(id)));
+    let order = |control: TaskControl| Command::Resident(Box::new(control));
+    simulation.at(at(1), order(TaskControl::Suspend(id)));
+    simulation.at(at(2), order(TaskControl::Resume(id)));
+    simulation.at(at(3), order(TaskControl::list(8)));
+    simulation.at(at(4), order(TaskControl::Kill(id)));
+    simulation.at(at(5), order(TaskControl::Kill(id)));
     simulation.run_until(at(6));
     let answers: Vec<_> = simulation.answers().into_iter().map(|(_, answer)| answer.done).collect();
     assert_eq!(answers, [true, true, true, true, false]);
@@ -256,7 +256,7 @@ fn a_task_that_panics_is_killed_and_counted_and_packets_pass() {
         nic.sleep_ns(1_000_000).await;
         panic!("as it is meant to");
     });
-    let order = Control::create(picnic_os::task::TaskSpec::new("bad"), bad);
+    let order = TaskControl::create(picnic_os::task::TaskSpec::new("bad"), bad);
     simulation.at(Time::from_nanos(1_000_000), Command::Resident(Box::new(order)));
     simulation.run_until(Time::from_nanos(10_000_000 - 1));
     let (outcome, os) = end(simulation);
@@ -374,7 +374,7 @@ fn ping_drop_drops_pings_while_it_runs_at_the_card_and_at_the_driver() {
         );
         let mut sim = simulation(&text, 1, CostModel::default());
         // Half of the capture, then the task goes, and its filters with it.
-        sim.at(Time::from_nanos(3_500_000), Command::Resident(Box::new(Control::Kill(TaskId(1)))));
+        sim.at(Time::from_nanos(3_500_000), Command::Resident(Box::new(TaskControl::Kill(TaskId(1)))));
         sim.run_until(Time::from_nanos(3_400_000));
         assert_eq!(sim.filters().list().len(), 4);
         sim.run_to_end();

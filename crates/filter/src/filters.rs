@@ -459,7 +459,8 @@ impl Inner {
                     Some(filter)
                 }
             };
-            if let FilterChange::Add(filter, hooks) | FilterChange::Set(_, filter, hooks) = &change {
+            if let FilterChange::Add(filter, hooks) | FilterChange::Set(_, filter, hooks) = &change
+            {
                 let list = list_of(filter);
                 // Code can stay only in the list that it is in.
                 let keeps = old.filter(|old| list_of(old) == list);

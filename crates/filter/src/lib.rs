@@ -50,7 +50,7 @@ pub mod table;
 mod text;
 
 pub use filters::{FilterError, FilterId, Filters, Listing};
-pub use hook::{Callback, Handover, Hooks, Predicate, CallbackVerdict};
+pub use hook::{Callback, CallbackVerdict, Handover, Hooks, Predicate};
 pub use matching::{Base, FiveTuple, Match, Pattern, PortRange, Prefix, Protocol};
 pub use text::Reason;
 

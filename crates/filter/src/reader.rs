@@ -6,7 +6,7 @@
 use super::Action;
 use super::classifier::{BURST, Key, NONE};
 use super::exchange::{Delivery, Exchange, HookPlace};
-use super::hook::{CoreHooks, CallbackVerdict};
+use super::hook::{CallbackVerdict, CoreHooks};
 use super::table::{AnyKey, FilterCounters, NO_HOOK, PAGE, Row, Table, Test};
 use picnic_core::function::PacketMut;
 use picnic_core::packet::burst::Burst;
@@ -232,7 +232,9 @@ impl Judge<'_> {
                         CallbackVerdict::Steer(queue) if self.can_steer => {
                             return Decision::End(Fate::Steer(queue));
                         }
-                        CallbackVerdict::Next | CallbackVerdict::Steer(_) | CallbackVerdict::Accept => {}
+                        CallbackVerdict::Next
+                        | CallbackVerdict::Steer(_)
+                        | CallbackVerdict::Accept => {}
                     }
                     // It may have changed the packet.
                     layers = packet.parse();

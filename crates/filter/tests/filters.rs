@@ -15,10 +15,10 @@ use picnic_filter::config::Keys;
 use picnic_filter::filters::FilterChange;
 use picnic_filter::hook::Hooks;
 use picnic_filter::matching::Tuple;
-use picnic_filter::request::{Reloaded, FilterRequest};
+use picnic_filter::request::{FilterRequest, Reloaded};
 use picnic_filter::{
-    Action, Base, Callback, Direction, Filter, FilterError, FilterId, Filters, FiveTuple, Match,
-    Pattern, Place, PortRange, Predicate, Prefix, Protocol, CallbackVerdict,
+    Action, Base, Callback, CallbackVerdict, Direction, Filter, FilterError, FilterId, Filters,
+    FiveTuple, Match, Pattern, Place, PortRange, Predicate, Prefix, Protocol,
 };
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -244,8 +244,10 @@ fn what_a_filter_cannot_do_is_refused_in_words() {
     assert_eq!(filters.list().len(), 1);
     assert_eq!(filters.remove(FilterId(77)).unwrap_err(), FilterError::NoSuchFilter("77".into()));
     // All or nothing.
-    let changes =
-        vec![FilterChange::Add(any(Action::Drop), Hooks::default()), FilterChange::Remove(FilterId(77))];
+    let changes = vec![
+        FilterChange::Add(any(Action::Drop), Hooks::default()),
+        FilterChange::Remove(FilterId(77)),
+    ];
     filters.apply(changes).unwrap_err();
     assert_eq!(filters.list().len(), 1);
 }

@@ -23,7 +23,7 @@ use crate::net::{self, SendError, Sender, Sending};
 use crate::reply::{self, Reply};
 use crate::shared::{Services, lock};
 use crate::task::YIELDED;
-use crate::task::{AWAITS_RELEASE, CreateError, Program, TaskRequest, TaskCell, TaskId, TaskSpec};
+use crate::task::{AWAITS_RELEASE, CreateError, Program, TaskCell, TaskId, TaskRequest, TaskSpec};
 use picnic_core::time::Time;
 use std::fmt;
 use std::ops::Range;

@@ -111,7 +111,9 @@ impl fmt::Debug for TaskControl {
                 f.debug_tuple("SetPriority").field(task).field(priority).finish()
             }
             TaskControl::List(lines) => f.debug_tuple("List").field(lines).finish(),
-            TaskControl::Times(task, times) => f.debug_tuple("Times").field(task).field(times).finish(),
+            TaskControl::Times(task, times) => {
+                f.debug_tuple("Times").field(task).field(times).finish()
+            }
         }
     }
 }

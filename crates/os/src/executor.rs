@@ -39,7 +39,9 @@ use crate::roster::{Ended, State, Task, VACANT};
 use crate::schedulers::{Decision, Scheduler};
 use crate::shared::{Services, Shared, lock};
 use crate::task::YIELDED;
-use crate::task::{AWAITS_RELEASE, CreateError, End, Program, TaskRequest, TaskCell, TaskId, TaskSpec};
+use crate::task::{
+    AWAITS_RELEASE, CreateError, End, Program, TaskCell, TaskId, TaskRequest, TaskSpec,
+};
 use crate::ticket::{Candidate, Ticket};
 use crate::timers::Timers;
 use picnic_core::config::{Admission, Overrun};

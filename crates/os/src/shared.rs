@@ -8,7 +8,7 @@ use crate::installed::Installed;
 use crate::mailbox::{self, Mailbox, MailboxSender};
 use crate::memory::Memory;
 use crate::net::Outbox;
-use crate::task::{TaskRequest, TaskId};
+use crate::task::{TaskId, TaskRequest};
 use picnic_core::resident::Attention;
 use picnic_core::time::Time;
 use std::fmt;

@@ -59,7 +59,12 @@ pub struct CalibrationSettings {
 
 impl Default for CalibrationSettings {
     fn default() -> Self {
-        CalibrationSettings { samples: 20_000, percentile: 99.9, margin: 1.5, working_set_bytes: 256 << 10 }
+        CalibrationSettings {
+            samples: 20_000,
+            percentile: 99.9,
+            margin: 1.5,
+            working_set_bytes: 256 << 10,
+        }
     }
 }
 
@@ -486,7 +491,10 @@ mod tests {
 
     #[test]
     fn every_class_but_the_executors_has_a_kernel_that_runs() {
-        let mut kernels = kernels(&CalibrationSettings { working_set_bytes: 4096, ..CalibrationSettings::default() });
+        let mut kernels = kernels(&CalibrationSettings {
+            working_set_bytes: 4096,
+            ..CalibrationSettings::default()
+        });
         for class in Class::ALL {
             let wanted = !matches!(class, Class::Service | Class::Segment);
             assert_eq!(kernels.iter().any(|kernel| kernel.class() == class), wanted, "{class:?}");

@@ -4,7 +4,7 @@ use crate::card::CardArgs;
 use crate::failure::Usage;
 use crate::output;
 use clap::{Args, Subcommand};
-use picnic_machine::isolate::{self, Isolated, Method, Plan, IsolationRequest};
+use picnic_machine::isolate::{self, Isolated, IsolationRequest, Method, Plan};
 use picnic_machine::topology::{Available, Topology, available, place};
 use picnic_machine::undo::{Machine, Restored};
 use serde::Serialize;

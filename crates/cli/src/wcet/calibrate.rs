@@ -8,7 +8,7 @@ use anyhow::Context as _;
 use clap::Args;
 use picnic_machine::threads::spawn_pinned;
 use picnic_os::task::program;
-use picnic_wcet::calibrate::{Kernel, RUNS, CalibrationSettings, cost_ps, kernels, measure};
+use picnic_wcet::calibrate::{CalibrationSettings, Kernel, RUNS, cost_ps, kernels, measure};
 use picnic_wcet::{Class, CostProfile, Machine, Measured, Method};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;

@@ -1,7 +1,7 @@
 //! Making the changes of a plan, one after the other, each written down first.
 
 use super::plan::{Method, Plan, ThreadChange, change, is_borrowed, plan};
-use super::{PURPOSE, IsolationRequest, applied, partition};
+use super::{IsolationRequest, PURPOSE, applied, partition};
 use crate::error::MachineError;
 use crate::topology::CoreSet;
 use crate::undo::{Change, Journal, Machine, Restored, Which, process, restore_all};
@@ -56,7 +56,11 @@ impl Drop for Isolated {
 /// # Errors
 /// Not root; another core is isolated; no other core is there; the journal cannot be written.
 /// Whatever had been changed by then has been taken back.
-pub fn apply(machine: &Machine, request: &IsolationRequest, held: bool) -> Result<Isolated, MachineError> {
+pub fn apply(
+    machine: &Machine,
+    request: &IsolationRequest,
+    held: bool,
+) -> Result<Isolated, MachineError> {
     if machine.is_this() && !rustix::process::geteuid().is_root() {
         return Err(MachineError::Refused(
             "isolation needs root: it moves interrupts and the processes of all users".into(),

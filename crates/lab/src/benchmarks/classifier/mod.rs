@@ -8,7 +8,9 @@ use super::{median, time_per_packet};
 use clap::Args;
 use picnic_filter::classifier::{BURST, Classifier, Key, NONE};
 use picnic_filter::matching::Tuple;
-use picnic_filter::{Action, Filter, Filters, FiveTuple, Protocol, filters::FilterChange, hook::Hooks};
+use picnic_filter::{
+    Action, Filter, Filters, FiveTuple, Protocol, filters::FilterChange, hook::Hooks,
+};
 use rules::{Family, Packet, Set};
 use serde_json::{Value, json};
 use std::hint::black_box;
@@ -147,8 +149,8 @@ fn changes(args: &ClassifierArgs, set: &Set) -> anyhow::Result<Changes> {
     let mut changes = Changes { all: Vec::new(), least: Vec::new() };
     for _ in 0..CHANGE_PASSES {
         let filters = Filters::new(1);
-        let all =
-            (0..set.rules.len()).map(|n| FilterChange::Add(filter(n, &set.rules), Hooks::default()));
+        let all = (0..set.rules.len())
+            .map(|n| FilterChange::Add(filter(n, &set.rules), Hooks::default()));
         let mut ids = filters.apply(all.collect())?;
         let mut times = Vec::new();
         for change in 0..args.changes.max(1) {
