@@ -210,15 +210,15 @@ fn suspended_tasks_do_not_run_and_resume_on_the_grid() {
     let (mut bench, log) = (Bench::new(), Log::default());
     let id = bench.os.create(spec("p").periodic(10_000), talker(&log, "p", 1)).unwrap();
     bench.run_until(micros(5));
-    assert!(bench.os.control(bench.now, &mut Control::Suspend(id)));
+    assert!(bench.os.control(bench.now, &mut TaskControl::Suspend(id)));
     assert_eq!(state(&bench, id), State::Suspended);
     bench.run_until(micros(34));
-    assert!(bench.os.control(bench.now, &mut Control::Resume(id)));
+    assert!(bench.os.control(bench.now, &mut TaskControl::Resume(id)));
     bench.run_until(micros(55));
     assert_eq!(log.text(), "0:p0 40:p0 50:p0");
     let line = bench.os.lines().next().unwrap();
     assert_eq!(line.counters.deadline_misses.get(), 0, "what was not released is not late");
-    assert!(!bench.os.control(bench.now, &mut Control::Resume(TaskId(77))));
+    assert!(!bench.os.control(bench.now, &mut TaskControl::Resume(TaskId(77))));
     bench.end();
 }
 
@@ -232,10 +232,10 @@ fn a_wake_while_suspended_is_not_lost() {
     });
     let id = bench.os.create(spec("s"), body).unwrap();
     bench.run_until(micros(5));
-    bench.os.control(bench.now, &mut Control::Suspend(id));
+    bench.os.control(bench.now, &mut TaskControl::Suspend(id));
     bench.run_until(micros(20));
     assert_eq!(log.text(), "");
-    bench.os.control(bench.now, &mut Control::Resume(id));
+    bench.os.control(bench.now, &mut TaskControl::Resume(id));
     bench.run_until(micros(30));
     assert_eq!(log.text(), "20:awake");
     bench.end();
@@ -321,7 +321,7 @@ fn a_body_that_panics_while_it_is_dropped_harms_nobody() {
     });
     let id = bench.os.create(spec("bomb"), body).unwrap();
     bench.run_until(micros(5));
-    assert!(bench.os.control(bench.now, &mut Control::Kill(id)));
+    assert!(bench.os.control(bench.now, &mut TaskControl::Kill(id)));
     assert_eq!(bench.os.counters().panics.get(), 1);
     bench.end();
 }
@@ -402,10 +402,10 @@ fn there_is_a_limit_to_tasks_and_places_are_used_again() {
     bench.os.create(spec("2"), idle()).unwrap();
     assert_eq!(bench.os.create(spec("3"), idle()), Err(CreateError::TooMany(2)));
     bench.run_until(micros(5));
-    bench.os.control(bench.now, &mut Control::Kill(first));
-    let mut order = Control::create(spec("3"), idle());
+    bench.os.control(bench.now, &mut TaskControl::Kill(first));
+    let mut order = TaskControl::create(spec("3"), idle());
     assert!(bench.os.control(bench.now, &mut order));
-    let Control::Create { result: Some(Ok(third)), .. } = order else { panic!("{order:?}") };
+    let TaskControl::Create { result: Some(Ok(third)), .. } = order else { panic!("{order:?}") };
     assert_ne!(third, first);
     bench.run_until(micros(9));
     assert_eq!(state(&bench, third), State::Waiting);
