@@ -4,7 +4,7 @@
 //! swap is read on as a card file, which has a target of its own.
 
 use picnic_core::ring::moderation::ModerationMode;
-use picnic_host::control::protocol::{
+use picnic_control::protocol::{
     Call, LONGEST_BATCH, METHODS, Message, Request, answer, parse,
 };
 use serde_json::Value;

@@ -183,7 +183,7 @@ fn capture(frames: &[Vec<u8>]) -> Vec<u8> {
     file
 }
 
-fn run(card: &CardFile) -> (picnic_host::report::Report, picnic_filter::Filters) {
+fn run(card: &CardFile) -> (picnic_control::report::Report, picnic_filter::Filters) {
     let filters = picnic_sciron::card::filters(card).unwrap();
     let running = start_filtered(card, &registries(), &mut NoInstrument, filters.clone()).unwrap();
     let give_up = Instant::now() + Duration::from_secs(30);

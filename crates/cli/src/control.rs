@@ -3,9 +3,9 @@
 use crate::failure::Usage;
 use anyhow::{Context, anyhow, bail};
 use clap::Args;
+use picnic_control::protocol::{self, INVALID_PARAMS, METHOD_NOT_FOUND};
+use picnic_control::socket::{Found, folders, running};
 use picnic_core::error::ConfigError;
-use picnic_host::control::protocol::{self, INVALID_PARAMS, METHOD_NOT_FOUND};
-use picnic_host::control::socket::{Found, folders, running};
 use rustix::cmsg_space;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use serde_json::{Value, json};

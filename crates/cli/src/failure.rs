@@ -4,10 +4,10 @@
 //! write it; all else reads `picnic: MESSAGE`, one line for each cause.
 
 use crate::output::{self, is_broken_pipe};
+use picnic_control::error::RunError;
+use picnic_control::socket::SocketError;
 use picnic_core::error::ConfigError;
 use picnic_engine::build::BuildError;
-use picnic_host::control::socket::SocketError;
-use picnic_host::error::HostError;
 use std::process::ExitCode;
 
 /// The user asked for something that is not there.
@@ -33,9 +33,9 @@ pub(crate) fn exit_code(error: &anyhow::Error) -> ExitCode {
 
 /// The card file's error, if that is what the error is about.
 fn config_error(error: &anyhow::Error) -> Option<&ConfigError> {
-    error.downcast_ref::<ConfigError>().or_else(|| match error.downcast_ref::<HostError>() {
-        Some(HostError::Build(BuildError::Config(error))) => Some(error),
-        Some(HostError::Control(SocketError::Config(error))) => Some(error),
+    error.downcast_ref::<ConfigError>().or_else(|| match error.downcast_ref::<RunError>() {
+        Some(RunError::Build(BuildError::Config(error))) => Some(error),
+        Some(RunError::Control(SocketError::Config(error))) => Some(error),
         _ => None,
     })
 }
@@ -48,7 +48,7 @@ mod tests {
     fn a_card_files_error_is_found_however_it_came() {
         let error = ConfigError::new("host.queues", "found 0");
         assert!(config_error(&anyhow::Error::new(error.clone())).is_some());
-        assert!(config_error(&anyhow::Error::new(HostError::from(error))).is_some());
+        assert!(config_error(&anyhow::Error::new(RunError::from(error))).is_some());
         assert!(config_error(&anyhow::anyhow!("something else")).is_none());
     }
 }

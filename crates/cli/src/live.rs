@@ -3,10 +3,10 @@
 //! It reads counters and nothing else, so the card does not notice it.
 
 use crate::output::{self, Column, count, rate, ratio};
+use picnic_control::monitor::{queue_reports, wire_reports};
+use picnic_control::report::{QueueReport, WireReport};
 use picnic_core::stats::SteerCounters;
 use picnic_engine::view::View;
-use picnic_host::monitor::{queue_reports, wire_reports};
-use picnic_host::report::{QueueReport, WireReport};
 use picnic_machine::topology::Placement;
 use rustix::termios::{isatty, tcgetwinsize};
 use std::io::{self, Write};

@@ -1,9 +1,9 @@
 //! What a run came to, for people, and whether it is in order.
 
 use crate::output::{self, Column, count, nanoseconds, percent, rate, ratio};
+use picnic_control::instrument::TraceReport;
+use picnic_control::report::Report;
 use picnic_core::ledger::LedgerTotals;
-use picnic_host::instrument::TraceReport;
-use picnic_host::report::Report;
 use picnic_os::report::OsReport;
 use std::fmt::Write;
 
@@ -218,7 +218,9 @@ pub(crate) fn verdict(report: &Report, trace: Option<&TraceReport>) -> anyhow::R
 #[cfg(test)]
 mod tests {
     use super::*;
-    use picnic_host::report::{CoreReport, FunctionReport, LatencyReport, QueueReport, WireReport};
+    use picnic_control::report::{
+        CoreReport, FunctionReport, LatencyReport, QueueReport, WireReport,
+    };
 
     fn report() -> Report {
         Report {

@@ -12,21 +12,12 @@
 //!
 //! * [`clock`], [`doorbell`]: what a world supplies;
 //! * [`idle`]: what the borrowed core does without work;
-//! * [`instrument`]: the tracer of `[trace]`;
-//! * [`run`]: threads, start to clean stop;
-//! * [`control`]: the socket of `picnic ctl`, `picnic top` and `picnic capture`;
-//! * [`monitor`]: the figures of a card while it runs;
-//! * [`report`]: what a run came to.
+//! * [`run`]: threads, start to clean stop.
 
 #![forbid(unsafe_code)]
 
 pub mod clock;
-pub mod control;
 pub mod doorbell;
-pub mod error;
 pub mod idle;
-pub mod instrument;
-pub mod monitor;
 mod preemption;
-pub mod report;
 pub mod run;

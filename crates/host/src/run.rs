@@ -7,11 +7,12 @@
 
 use crate::clock::Clock;
 use crate::doorbell::{CardDoorbell, TargetDoorbell};
-use crate::error::HostError;
 use crate::idle::IdlePolicy;
-use crate::monitor::{CoreTimes, LatencySlot, Monitor, TargetTimes};
 use crate::preemption::{Preemption, permit_real_time};
-use crate::report::Report;
+use picnic_control::Access;
+use picnic_control::error::RunError;
+use picnic_control::monitor::{CoreTimes, LatencySlot, Monitor, TargetTimes};
+use picnic_control::report::Report;
 use picnic_core::config::{CardFile, Priority};
 use picnic_core::doorbell::Doorbell;
 use picnic_core::error::ConfigError;
@@ -57,7 +58,7 @@ pub fn registries() -> Registries {
 ///
 /// # Errors
 /// What is wrong with it.
-pub fn check(file: &CardFile) -> Result<Placement, HostError> {
+pub fn check(file: &CardFile) -> Result<Placement, RunError> {
     check_from(file, &registries())
 }
 
@@ -65,11 +66,11 @@ pub fn check(file: &CardFile) -> Result<Placement, HostError> {
 ///
 /// # Errors
 /// As [`check`].
-pub fn check_from(file: &CardFile, registries: &Registries) -> Result<Placement, HostError> {
+pub fn check_from(file: &CardFile, registries: &Registries) -> Result<Placement, RunError> {
     let placement = place(file, &available())?;
     Parts::build(file, registries, &mut NoInstrument)?;
     filter::config::add(&Filters::new(file.host.queues), &file.filters)?;
-    crate::instrument::check(file)?;
+    picnic_control::instrument::check(file)?;
     Ok(placement)
 }
 
@@ -109,9 +110,9 @@ pub struct Running {
     pub placement: Placement,
     monitor: Monitor,
     /// What its card file could name, for functions that are swapped in.
-    pub(crate) registries: Registries,
+    registries: Registries,
     /// What makes its tasks; none if it has no NIC OS.
-    pub(crate) tasks: Option<Factory>,
+    tasks: Option<Factory>,
     isolated: Option<Isolated>,
     shared: Arc<Shared>,
     card: JoinHandle<(CardEnd, Option<String>)>,
@@ -132,7 +133,7 @@ struct CardEnd {
 ///
 /// # Errors
 /// The card file is wrong, or the machine cannot give what it asks for. Nothing runs then.
-pub fn start(file: &CardFile) -> Result<Running, HostError> {
+pub fn start(file: &CardFile) -> Result<Running, RunError> {
     start_with(file, &mut NoInstrument)
 }
 
@@ -140,7 +141,7 @@ pub fn start(file: &CardFile) -> Result<Running, HostError> {
 ///
 /// # Errors
 /// As [`start`].
-pub fn start_with(file: &CardFile, instrument: &mut dyn Instrument) -> Result<Running, HostError> {
+pub fn start_with(file: &CardFile, instrument: &mut dyn Instrument) -> Result<Running, RunError> {
     start_from(file, &registries(), instrument)
 }
 
@@ -153,7 +154,7 @@ pub fn start_from(
     file: &CardFile,
     registries: &Registries,
     instrument: &mut dyn Instrument,
-) -> Result<Running, HostError> {
+) -> Result<Running, RunError> {
     if let Some(section) = &file.sciron {
         // Not to be taken for a firewall that is there.
         let message = "found in a program without SCIRON, allowed with picnic run";
@@ -171,7 +172,7 @@ pub fn start_filtered(
     registries: &Registries,
     instrument: &mut dyn Instrument,
     filters: Filters,
-) -> Result<Running, HostError> {
+) -> Result<Running, RunError> {
     // What killed runs have left behind, before the cores are counted.
     let cleaned = restore_all(&Machine::this(), Which::Stale);
     let mut placement = place(file, &available())?;
@@ -195,7 +196,7 @@ pub fn start_filtered(
     let mut doorbells = BTreeMap::<usize, Arc<TargetDoorbell>>::new();
     for &core in &placement.target_cores {
         let doorbell = TargetDoorbell::new(parts.host_transmits())
-            .map_err(|error| HostError::system("cannot make a target core's doorbell", error))?;
+            .map_err(|error| RunError::system("cannot make a target core's doorbell", error))?;
         doorbells.entry(core).or_insert_with(|| Arc::new(doorbell));
     }
     let by_queue: Vec<Arc<dyn Doorbell>> = placement
@@ -205,7 +206,7 @@ pub fn start_filtered(
         .collect();
     let card_doorbell = CardDoorbell::new()
         .map(Arc::new)
-        .map_err(|error| HostError::system("cannot make the card's doorbell", error))?;
+        .map_err(|error| RunError::system("cannot make the card's doorbell", error))?;
     let assembled = assemble(file, parts, &by_queue, card_doorbell.clone(), instrument)?;
     let Assembled { card, queues, controller, view } = assembled;
 
@@ -220,7 +221,7 @@ pub fn start_filtered(
     });
     let isolated = isolate::for_run(file, &mut placement)?;
     let clock = Clock::start();
-    let no_thread = |error| HostError::system("cannot start a thread", error);
+    let no_thread = |error| RunError::system("cannot start a thread", error);
     let mut targets = Vec::new();
     let mut target_doorbells = Vec::new();
     let mut latencies = Vec::new();
@@ -255,8 +256,14 @@ pub fn start_filtered(
         };
         spawn_pinned(BORROWED.into(), placement.borrowed_core, body).map_err(no_thread)?
     };
-    let monitor =
-        Monitor::new(view.clone(), placement.clone(), clock, times, target_times, latencies);
+    let monitor = Monitor::new(
+        view.clone(),
+        placement.clone(),
+        Arc::new(move || clock.now()),
+        times,
+        target_times,
+        latencies,
+    );
     Ok(Running {
         view,
         controller: Some(controller),
@@ -402,6 +409,17 @@ impl Running {
         self.monitor.elapsed()
     }
 
+    /// What the control plane needs. `None` once somebody has taken the controller.
+    pub fn access(&mut self) -> Option<Access> {
+        Some(Access {
+            controller: self.controller.take()?,
+            monitor: self.monitor(),
+            registries: self.registries,
+            filters: self.filters.clone(),
+            tasks: self.tasks.clone(),
+        })
+    }
+
     /// Reads the figures of the card from any thread.
     pub fn monitor(&self) -> Monitor {
         self.monitor.clone()
@@ -411,20 +429,20 @@ impl Running {
     ///
     /// # Errors
     /// A thread of the card panicked.
-    pub fn stop(self) -> Result<Report, HostError> {
+    pub fn stop(self) -> Result<Report, RunError> {
         self.shared.phase.fetch_max(Phase::Stopping as u8, Ordering::AcqRel);
         self.card_doorbell.ring();
         let mut warnings = self.placement.warnings.clone();
         let end = self.card.join();
         // A borrowed core that has panicked let nobody go.
         self.shared.phase.fetch_max(Phase::Draining as u8, Ordering::AcqRel);
-        let (end, warning) = end.map_err(|_| HostError::Panicked("the borrowed core".into()))?;
+        let (end, warning) = end.map_err(|_| RunError::Panicked("the borrowed core".into()))?;
         warnings.extend(warning);
         let mut latency = Vec::new();
         let mut notes_by_queue = BTreeMap::new();
         for target in self.targets {
             let ((target, priority), warning) =
-                target.join().map_err(|_| HostError::Panicked("a target core".into()))?;
+                target.join().map_err(|_| RunError::Panicked("a target core".into()))?;
             warnings.extend(warning);
             // One is as good as many: all are refused for the same reason.
             warnings.extend(priority.filter(|warning| !warnings.contains(warning)));

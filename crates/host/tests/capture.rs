@@ -5,7 +5,7 @@ mod common;
 use common::{Client, STEADY, Served};
 use pcap_parser::traits::{PcapNGPacketBlock, PcapReaderIterator};
 use pcap_parser::{Block, PcapBlockOwned, PcapError, PcapNGReader};
-use picnic_host::control::Limits;
+use picnic_control::Limits;
 use serde_json::{Value, json};
 use std::fs::File;
 use std::io::Read;

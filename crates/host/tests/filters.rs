@@ -1,10 +1,10 @@
 //! Filters of a card that runs: at the card and at the driver, both ways, changed meanwhile.
 
+use picnic_control::report::Report;
 use picnic_core::config::CardFile;
 use picnic_filter::{
     Action, Direction, Filter, Filters, FiveTuple, Match, Place, PortRange, Protocol,
 };
-use picnic_host::report::Report;
 use picnic_host::run::{Running, check, start};
 use std::time::{Duration, Instant};
 

@@ -1,12 +1,12 @@
 //! The `packet` wire between network namespaces of its own; needs root, iproute2, ping, iperf3.
 
+use picnic_control::report::Report;
 use picnic_core::config::CardFile;
 use picnic_core::error::ConfigError;
 use picnic_core::function::{Function, PacketMut, Verdict, per_packet};
 use picnic_core::registry::{BuildContext, Component, Entry};
 use picnic_engine::build::{NoInstrument, Registries};
 use picnic_functions::rss::Rss;
-use picnic_host::report::Report;
 use picnic_host::run::{Running, registries, start_from};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};

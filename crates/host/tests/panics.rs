@@ -1,5 +1,6 @@
 //! A function or a host of the user's own that panics ends the run, and says so.
 
+use picnic_control::error::RunError;
 use picnic_core::attachment::{HostAttachment, HostQueue, QueueOut};
 use picnic_core::config::CardFile;
 use picnic_core::error::ConfigError;
@@ -8,7 +9,6 @@ use picnic_core::packet::burst::Burst;
 use picnic_core::registry::{BuildContext, Component, Entry};
 use picnic_core::time::Time;
 use picnic_engine::build::{NoInstrument, Registries};
-use picnic_host::error::HostError;
 use picnic_host::run::{registries, start_from};
 use std::time::{Duration, Instant};
 
@@ -66,7 +66,7 @@ fn panicked(card: &str, registries: Registries) -> String {
         std::thread::sleep(Duration::from_millis(5));
     }
     match running.stop() {
-        Err(HostError::Panicked(thread)) => thread,
+        Err(RunError::Panicked(thread)) => thread,
         other => panic!("found {other:?}"),
     }
 }

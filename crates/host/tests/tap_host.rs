@@ -1,8 +1,8 @@
 //! The `tap` attachment and the `tap` wire in network namespaces of their own; needs root,
 //! iproute2, ping, iperf3.
 
+use picnic_control::report::Report;
 use picnic_core::config::CardFile;
-use picnic_host::report::Report;
 use picnic_host::run::{Running, start};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

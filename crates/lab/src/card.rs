@@ -5,11 +5,11 @@
 
 use clap::Args;
 use clap::ValueEnum;
+use picnic_control::error::RunError;
+use picnic_control::socket::SocketError;
 use picnic_core::config::{CardFile, DEMONSTRATION};
 use picnic_core::error::ConfigError;
 use picnic_engine::build::BuildError;
-use picnic_host::control::socket::SocketError;
-use picnic_host::error::HostError;
 use std::path::{Path, PathBuf};
 use toml::{Table, Value};
 
@@ -239,10 +239,10 @@ impl Card {
     }
 
     /// Gives an error that may be about this card its right place.
-    pub fn explain_host(&self, error: HostError) -> anyhow::Error {
+    pub fn explain_host(&self, error: RunError) -> anyhow::Error {
         match error {
-            HostError::Build(BuildError::Config(error))
-            | HostError::Control(SocketError::Config(error)) => self.explain(error).into(),
+            RunError::Build(BuildError::Config(error))
+            | RunError::Control(SocketError::Config(error)) => self.explain(error).into(),
             error => error.into(),
         }
     }

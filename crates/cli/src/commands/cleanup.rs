@@ -2,7 +2,7 @@
 
 use super::isolate::print_restored;
 use clap::Args;
-use picnic_host::control::socket;
+use picnic_control::socket;
 use picnic_machine::undo::{Machine, Which, restore_all};
 
 #[derive(Debug, Args)]

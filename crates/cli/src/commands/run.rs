@@ -6,12 +6,12 @@ use crate::live::Live;
 use crate::registries::registries;
 use crate::{output, signals, summary};
 use clap::Args;
+use picnic_control::captures::Captures;
+use picnic_control::error::RunError;
+use picnic_control::instrument::{TraceReport, Tracing};
+use picnic_control::report::Report;
+use picnic_control::{Doors, Server};
 use picnic_core::config::CardFile;
-use picnic_host::control::captures::Captures;
-use picnic_host::control::{Doors, Server};
-use picnic_host::error::HostError;
-use picnic_host::instrument::{TraceReport, Tracing};
-use picnic_host::report::Report;
 use picnic_host::run::{self, Running};
 use picnic_machine::privileges;
 use serde::Serialize;
@@ -126,11 +126,12 @@ fn serve(
     file: &CardFile,
     tracing: &Tracing,
     captures: Captures,
-) -> Result<Option<Server>, HostError> {
+) -> Result<Option<Server>, RunError> {
     if !doors.are_any() {
         return Ok(None);
     }
-    Server::start(doors, running, file, Box::new(tracing.clone()), captures).map(Some)
+    let Some(access) = running.access() else { return Ok(None) };
+    Server::start(doors, access, file, Box::new(tracing.clone()), captures).map(Some)
 }
 
 /// Returns when the run is to end.

@@ -12,7 +12,7 @@ use crate::output;
 use crate::signals;
 use anyhow::Context;
 use clap::Args;
-use picnic_host::report::Report;
+use picnic_control::report::Report;
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};

@@ -2,11 +2,11 @@
 
 #![allow(dead_code, unreachable_pub, missing_docs)]
 
+use picnic_control::captures::Captures;
+use picnic_control::instrument::Tracing;
+use picnic_control::report::Report;
+use picnic_control::{Doors, Limits, Server};
 use picnic_core::config::CardFile;
-use picnic_host::control::captures::Captures;
-use picnic_host::control::{Doors, Limits, Server};
-use picnic_host::instrument::Tracing;
-use picnic_host::report::Report;
 use picnic_host::run::{Running, start_with};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use serde_json::{Value, json};
@@ -60,7 +60,8 @@ impl Served {
         let mut instrument = (tracing.clone(), captures.clone());
         let mut running = start_with(&card, &mut instrument).unwrap();
         let instrument = Box::new(tracing.clone());
-        let server = Server::start(doors, &mut running, &card, instrument, captures).unwrap();
+        let server =
+            Server::start(doors, running.access().unwrap(), &card, instrument, captures).unwrap();
         (Served { running, server, path, _folder: folder, _machine: machine }, tracing)
     }
 

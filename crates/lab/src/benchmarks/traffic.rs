@@ -10,8 +10,8 @@ use crate::card::{Card, ChangeArgs, Setting};
 use crate::workloads::hosts::{Hosts, PLAIN_SERVER, Place, SERVER};
 use crate::workloads::program::{self, Tool};
 use clap::Args;
-use picnic_host::error::HostError;
-use picnic_host::report::{QueueReport, Report};
+use picnic_control::error::RunError;
+use picnic_control::report::{QueueReport, Report};
 use picnic_host::run;
 use picnic_machine::topology::{Placement, available, cores, place};
 use serde_json::{Map, Value, json};
@@ -75,7 +75,7 @@ impl<'a> Joined<'a> {
         let mut joined = Joined { args, hosts };
         if args.apart {
             let card = joined.card(Vec::new())?;
-            let cores = apart(&place(&card.file, &available()).map_err(HostError::from)?);
+            let cores = apart(&place(&card.file, &available()).map_err(RunError::from)?);
             joined.hosts.keep_programs_on(cores);
         }
         Ok(joined)

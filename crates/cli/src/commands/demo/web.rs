@@ -8,7 +8,7 @@ use crate::workloads::web::{Load, Server, TOOLS, WebFigures};
 use crate::workloads::{program, web};
 use crate::{output, signals, summary};
 use clap::Args;
-use picnic_host::report::Report;
+use picnic_control::report::Report;
 use picnic_host::run::{self, Running};
 use picnic_machine::topology::cores;
 use serde::Serialize;

@@ -1,6 +1,6 @@
 //! What a card did between two looks at its figures.
 
-use picnic_host::report::{FunctionReport, Report};
+use picnic_control::report::{FunctionReport, Report};
 use serde::Serialize;
 
 /// The rates of an interval.

@@ -1,21 +1,15 @@
 //! Captures of a running card: begun and ended by clients, at any stage.
 //!
-//! ```no_run
-//! # use picnic_core::config::CardFile;
-//! # use picnic_host::{control::captures::Captures, run::start_with};
-//! let captures = Captures::default();
-//! // The card is built with probes at its stages; the control thread uses them.
-//! let running = start_with(&CardFile::parse("", None)?, &mut captures.clone())?;
-//! # Ok::<(), Box<dyn std::error::Error>>(())
-//! ```
+//! The card is built with probes at its stages ([`Captures`] is an [`Instrument`]); the
+//! control thread uses them.
 //!
 //! Guarantees: a probe without a capture costs a load per burst. A capture's file is the
 //! client's, opened with the client's rights; a file that is full or a reader that does not
 //! read costs packets of the capture, which are counted, and nothing else. Functions swapped
 //! in while a capture runs are captured too.
 
-use crate::control::protocol::{CaptureNumber, LIMIT, REFUSED, RpcError};
-use crate::control::sink::Sink;
+use crate::protocol::{CaptureNumber, LIMIT, REFUSED, RpcError};
+use crate::sink::Sink;
 use picnic_core::attachment::HostQueue;
 use picnic_core::function::Function;
 use picnic_core::ledger::Stage;
@@ -297,7 +291,7 @@ impl State {
             self.active.iter().flatten().map(|active| active.number.to_string()).collect();
         let running = if running.is_empty() { "none".into() } else { running.join(", ") };
         let message = format!("capture: found {number}, running: {running}");
-        Err(RpcError::new(super::protocol::INVALID_PARAMS, message))
+        Err(RpcError::new(crate::protocol::INVALID_PARAMS, message))
     }
 }
 

@@ -2,11 +2,10 @@
 //!
 //! ```no_run
 //! # use picnic_core::config::CardFile;
-//! # use picnic_engine::build::{Instrument, NoInstrument};
-//! # use picnic_host::{instrument::Tracing, run::start_with};
+//! # use picnic_control::instrument::Tracing;
 //! let card = CardFile::parse("[trace]\npath = \"all.pcapng\"\n", None)?;
-//! let mut tracing = Tracing::of(&card)?;
-//! let report = start_with(&card, &mut tracing)?.stop()?;
+//! let tracing = Tracing::of(&card)?;
+//! // The card is built with `&mut tracing`, runs, and stops.
 //! let trace = tracing.finish();
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```

@@ -3,13 +3,14 @@
 //! What a change needs is built here, on the control thread, and what it replaces comes
 //! back here to be freed.
 
-use crate::control::captures::Captures;
-use crate::control::metrics;
-use crate::control::protocol::{
+use crate::captures::Captures;
+use crate::metrics;
+use crate::monitor::{Monitor, function_reports};
+use crate::protocol::{
     CaptureNumber, INVALID_PARAMS, METHODS, ModerationParams, ModerationSet, NO_ANSWER, Place,
     REFUSED, Request, RpcError, RssSet, Swap, VERSION,
 };
-use crate::monitor::{Monitor, function_reports};
+use crate::server::Access;
 use picnic_core::config::CardFile;
 use picnic_core::direction::Direction;
 use picnic_core::error::ConfigError;
@@ -78,11 +79,11 @@ impl Methods {
     pub fn new(
         file: &CardFile,
         metrics: Option<SocketAddr>,
-        (monitor, controller, registries): (Monitor, Controller, Registries),
+        access: Access,
         instrument: (Box<dyn Instrument + Send>, Captures),
-        (filters, tasks): (Filters, Option<Factory>),
         stop: Arc<AtomicBool>,
     ) -> Self {
+        let Access { monitor, controller, registries, filters, tasks } = access;
         let about = About {
             name: file.card.name.clone(),
             file: file.path().map(|path| path.display().to_string()),

@@ -5,8 +5,6 @@
 //! looks at its queues. Neither side ever waits for the lock in between: both only
 //! try it.
 
-use crate::clock::Clock;
-use crate::doorbell::TargetDoorbell;
 use crate::report::{
     CoreReport, FunctionReport, LatencyReport, QueueReport, Report, TargetCoreReport, WireReport,
 };
@@ -14,6 +12,7 @@ use hdrhistogram::Histogram;
 use picnic_core::direction::Direction;
 use picnic_core::doorbell::Doorbell;
 use picnic_core::stats::Counter;
+use picnic_core::time::Time;
 use picnic_engine::target::Target;
 use picnic_engine::view::View;
 use picnic_machine::topology::Placement;
@@ -27,49 +26,52 @@ const PATIENCE: Duration = Duration::from_millis(20);
 /// Between two looks whether it has.
 const NAP: Duration = Duration::from_micros(50);
 
+/// Time since a card started, as its world counts it.
+pub type Clock = Arc<dyn Fn() -> Time + Send + Sync>;
+
 /// What the borrowed core's thread counts of its own time.
 #[derive(Debug, Default)]
-pub(crate) struct CoreTimes {
+pub struct CoreTimes {
     /// Nanoseconds in turns that found work.
-    pub(crate) busy_ns: Counter,
+    pub busy_ns: Counter,
     /// Nanoseconds asleep.
-    pub(crate) asleep_ns: Counter,
+    pub asleep_ns: Counter,
     /// Times it woke.
-    pub(crate) wakeups: Counter,
+    pub wakeups: Counter,
 }
 
 /// What a target core's thread counts of its own.
 #[derive(Debug, Default)]
-pub(crate) struct TargetTimes {
+pub struct TargetTimes {
     /// The core.
-    pub(crate) core: usize,
+    pub core: usize,
     /// Times it woke, by doorbell, descriptor or timeout.
-    pub(crate) wakeups: Counter,
+    pub wakeups: Counter,
     /// Nanoseconds asleep.
-    pub(crate) asleep_ns: Counter,
+    pub asleep_ns: Counter,
     /// Whether it preempts ordinary threads: 1 if so.
-    pub(crate) real_time: Counter,
+    pub real_time: Counter,
     /// Times it had preempted for too long and went on as an ordinary thread.
-    pub(crate) yields: Counter,
+    pub yields: Counter,
 }
 
 /// Where a target core puts a copy of its latencies when asked.
-pub(crate) struct LatencySlot {
+pub struct LatencySlot {
     wanted: AtomicBool,
     copy: Mutex<Histogram<u64>>,
-    doorbell: Arc<TargetDoorbell>,
+    doorbell: Arc<dyn Doorbell>,
 }
 
 impl LatencySlot {
     /// A slot for the target core that this doorbell wakes.
-    pub(crate) fn new(doorbell: Arc<TargetDoorbell>) -> Self {
+    pub fn new(doorbell: Arc<dyn Doorbell>) -> Self {
         let copy = Mutex::new(picnic_engine::target::latency_histogram());
         LatencySlot { wanted: AtomicBool::new(false), copy, doorbell }
     }
 
     /// The target core's side: one look at a flag, and the copy if somebody wants it.
     #[inline]
-    pub(crate) fn fill_if_wanted(&self, target: &Target) {
+    pub fn fill_if_wanted(&self, target: &Target) {
         if self.wanted.load(Ordering::Relaxed) {
             self.fill(target);
         }
@@ -121,7 +123,8 @@ impl fmt::Debug for Monitor {
 }
 
 impl Monitor {
-    pub(crate) fn new(
+    /// The monitor of a card that has just started.
+    pub fn new(
         view: View,
         placement: Placement,
         clock: Clock,
@@ -134,7 +137,7 @@ impl Monitor {
 
     /// Time since the start.
     pub fn elapsed(&self) -> Duration {
-        Duration::from_nanos(self.clock.now().as_nanos())
+        Duration::from_nanos((self.clock)().as_nanos())
     }
 
     /// The figures at this moment: those of a run's end, but that packets are in flight, and
@@ -146,7 +149,7 @@ impl Monitor {
         }
         let until = Instant::now() + PATIENCE;
         let latency: Vec<_> = self.latencies.iter().map(|slot| slot.read(until)).collect();
-        let mut report = self.report_over(self.clock.now().as_nanos(), &latency);
+        let mut report = self.report_over((self.clock)().as_nanos(), &latency);
         // The counters go on while they are read. Read again, what came in is no less than what
         // has left by now: the difference is under way, or came in meanwhile.
         let ledger = &mut report.ledger;
@@ -157,7 +160,7 @@ impl Monitor {
     }
 
     /// The figures of `duration_ns`, with these latencies.
-    pub(crate) fn report_over(&self, duration_ns: u64, latency: &[Histogram<u64>]) -> Report {
+    pub fn report_over(&self, duration_ns: u64, latency: &[Histogram<u64>]) -> Report {
         let view = &self.view;
         let duration_ns = duration_ns.max(1) as f64;
         let share = |part: &Counter| (part.get() as f64 / duration_ns).min(1.0);

@@ -4,8 +4,8 @@
 //! bursts, after the same admission as at the start.
 
 use super::{Methods, value};
-use crate::control::protocol::{INVALID_PARAMS, NO_ANSWER, REFUSED, RpcError};
-use crate::control::tasks::{Create, SetPriority, TaskRef, TaskRequest};
+use crate::protocol::{INVALID_PARAMS, NO_ANSWER, REFUSED, RpcError};
+use crate::tasks::{Create, SetPriority, TaskRef, TaskRequest};
 use picnic_core::config::CardFile;
 use picnic_core::error::ConfigError;
 use picnic_engine::swap::Command;

@@ -1,8 +1,8 @@
 //! What can be asked of a card's tasks over its socket: `task.*`.
 //!
 //! ```
-//! use picnic_host::control::protocol::{Request, request};
-//! use picnic_host::control::tasks::{TaskRef, TaskRequest, Which};
+//! use picnic_control::protocol::{Request, request};
+//! use picnic_control::tasks::{TaskRef, TaskRequest, Which};
 //! let params = serde_json::json!({ "task": "heartbeat" });
 //! let Ok(Request::Task(asked)) = request("task.kill", params.as_object().unwrap().clone()) else {
 //!     panic!()

@@ -4,9 +4,9 @@ use picnic_core::error::ConfigError;
 use picnic_engine::build::BuildError;
 use picnic_machine::error::MachineError;
 
-/// What went wrong in the host world.
+/// What went wrong with a card.
 #[derive(Debug, thiserror::Error)]
-pub enum HostError {
+pub enum RunError {
     /// The card file is wrong, or what it asks for cannot be had.
     #[error(transparent)]
     Build(#[from] BuildError),
@@ -20,7 +20,7 @@ pub enum HostError {
     },
     /// The card cannot be given its control socket.
     #[error(transparent)]
-    Control(#[from] crate::control::socket::SocketError),
+    Control(#[from] crate::socket::SocketError),
     /// The machine does not give, or does not let be changed, what the card needs.
     #[error(transparent)]
     Machine(MachineError),
@@ -29,23 +29,24 @@ pub enum HostError {
     Panicked(String),
 }
 
-impl From<ConfigError> for HostError {
+impl From<ConfigError> for RunError {
     fn from(error: ConfigError) -> Self {
-        HostError::Build(BuildError::Config(error))
+        RunError::Build(BuildError::Config(error))
     }
 }
 
-impl From<MachineError> for HostError {
+impl From<MachineError> for RunError {
     fn from(error: MachineError) -> Self {
         match error {
             MachineError::Config(error) => error.into(),
-            error => HostError::Machine(error),
+            error => RunError::Machine(error),
         }
     }
 }
 
-impl HostError {
-    pub(crate) fn system(what: impl Into<String>, source: impl Into<std::io::Error>) -> Self {
-        HostError::System { what: what.into(), source: source.into() }
+impl RunError {
+    /// A file or system call failed: `what` was tried.
+    pub fn system(what: impl Into<String>, source: impl Into<std::io::Error>) -> Self {
+        RunError::System { what: what.into(), source: source.into() }
     }
 }

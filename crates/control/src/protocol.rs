@@ -1,7 +1,7 @@
 //! What is said over the control socket: JSON-RPC 2.0, one message to a line.
 //!
 //! ```
-//! use picnic_host::control::protocol::{Message, Request, parse};
+//! use picnic_control::protocol::{Message, Request, parse};
 //! let line = br#"{"jsonrpc": "2.0", "id": 1, "method": "card.stats"}"#;
 //! let Message::One(call) = parse(line) else { panic!("no batch") };
 //! assert!(matches!(call.request, Ok(Request::Stats)));
@@ -13,8 +13,8 @@
 //!
 //! Source: JSON-RPC 2.0 Specification (2013); docs/control.md for the methods.
 
-use crate::control::captures::Wanted;
-use crate::control::tasks::TaskRequest;
+use crate::captures::Wanted;
+use crate::tasks::TaskRequest;
 use picnic_core::direction::Direction;
 use picnic_core::ring::moderation::ModerationMode;
 use picnic_filter::request as filter;

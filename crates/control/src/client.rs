@@ -3,8 +3,8 @@
 //! A file descriptor that comes along (SCM_RIGHTS) is kept for the next call that wants
 //! one; of several, the last one is.
 
-use crate::control::protocol::{LIMIT, LONGEST_LINE, RpcError, answer};
-use crate::control::server::Limits;
+use crate::protocol::{LIMIT, LONGEST_LINE, RpcError, answer};
+use crate::server::Limits;
 use rustix::cmsg_space;
 use rustix::event::PollFlags;
 use rustix::io::Errno;

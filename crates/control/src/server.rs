@@ -3,21 +3,24 @@
 //! One thread, one poll, and nothing in it waits for a client. Few calls are served
 //! from one client at a time, so that none keeps the others waiting.
 
-use crate::control::captures::Captures;
-use crate::control::client::Client;
-use crate::control::http::Http;
-use crate::control::methods::{Methods, Outcome};
-use crate::control::protocol::{
+use crate::captures::Captures;
+use crate::client::Client;
+use crate::error::RunError;
+use crate::http::Http;
+use crate::methods::{Methods, Outcome};
+use crate::monitor::Monitor;
+use crate::protocol::{
     Call, CaptureNumber, INVALID_REQUEST, LIMIT, Message, NOT_PERMITTED, REFUSED, RpcError, answer,
     parse,
 };
-use crate::control::socket::{self, Socket, SocketError};
-use crate::error::HostError;
-use crate::run::Running;
+use crate::socket::{self, Socket, SocketError};
 use picnic_core::config::{CardFile, MetricsAddress};
 use picnic_core::error::ConfigError;
-use picnic_engine::build::Instrument;
+use picnic_engine::build::{Instrument, Registries};
+use picnic_engine::swap::Controller;
+use picnic_filter::Filters;
 use picnic_machine::privileges;
+use picnic_os::config::Factory;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::net::{SocketFlags, accept_with, sockopt::socket_peercred};
@@ -119,6 +122,20 @@ impl Doors {
     }
 }
 
+/// What the control plane needs of a card that runs.
+pub struct Access {
+    /// Reads its figures.
+    pub monitor: Monitor,
+    /// Changes it.
+    pub controller: Controller,
+    /// What its card file could name, for functions that are swapped in.
+    pub registries: Registries,
+    /// Its filters.
+    pub filters: Filters,
+    /// What makes its tasks; none if it has no NIC OS.
+    pub tasks: Option<Factory>,
+}
+
 /// A card's control thread.
 #[derive(Debug)]
 pub struct Server {
@@ -142,31 +159,21 @@ impl Server {
     /// `instrument` and `captures`, as what was built at the start.
     ///
     /// # Errors
-    /// No thread or descriptor is left, or the card's controller was taken before.
+    /// No thread or descriptor is left.
     pub fn start(
         doors: Doors,
-        running: &mut Running,
+        access: Access,
         file: &CardFile,
         instrument: Box<dyn Instrument + Send>,
         captures: Captures,
-    ) -> Result<Self, HostError> {
+    ) -> Result<Self, RunError> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let wake = eventfd(0, flags).map_err(|error| {
-            HostError::system("cannot make the control thread's doorbell", error)
+            RunError::system("cannot make the control thread's doorbell", error)
         })?;
-        let taken = || std::io::Error::other("it was taken before");
-        let controller = running.controller.take().ok_or_else(taken);
-        let controller =
-            controller.map_err(|error| HostError::system("cannot control the card", error))?;
         let stop = Arc::new(AtomicBool::new(false));
-        let methods = Methods::new(
-            file,
-            doors.metrics(),
-            (running.monitor(), controller, running.registries),
-            (instrument, captures),
-            (running.filters.clone(), running.tasks.clone()),
-            stop.clone(),
-        );
+        let methods =
+            Methods::new(file, doors.metrics(), access, (instrument, captures), stop.clone());
         let (stopping, end) = (AtomicBool::new(false), AtomicBool::new(false));
         let shared = Arc::new(Shared { stop, stopping, end, wake });
         let for_thread = shared.clone();
@@ -176,7 +183,7 @@ impl Server {
         };
         let thread = std::thread::Builder::new().name("control".into()).spawn(body);
         let thread =
-            thread.map_err(|error| HostError::system("cannot start the control thread", error))?;
+            thread.map_err(|error| RunError::system("cannot start the control thread", error))?;
         Ok(Server { shared, thread: Some(thread) })
     }
 

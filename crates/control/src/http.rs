@@ -5,7 +5,7 @@
 //!
 //! Source: RFC 9110, RFC 9112.
 
-use crate::control::metrics::CONTENT_TYPE;
+use crate::metrics::CONTENT_TYPE;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};

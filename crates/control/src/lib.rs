@@ -1,0 +1,39 @@
+//! What all worlds share around a card: its figures, and the control plane that serves them.
+//!
+//! * [`report`]: what a run came to;
+//! * [`monitor`]: the same while it runs;
+//! * [`instrument`]: the tracer of `[trace]`;
+//! * [`error`]: why a card did not start, or did not end well.
+//!
+//! The control plane is a Unix socket that speaks JSON-RPC 2.0, and metrics:
+//!
+//! * [`protocol`]: what can be said; pure;
+//! * [`socket`]: where the socket stands, one card to a name;
+//! * [`server`]: the thread that serves clients;
+//! * [`methods`]: what it does for them;
+//! * [`captures`]: captures that begin and end while the card runs;
+//! * [`tasks`]: what can be asked of its tasks; pure;
+//! * [`metrics`]: the figures as Prometheus reads them, over HTTP.
+//!
+//! Guarantees: one thread of its own, which never touches the data path: it reads counters
+//! and sends commands, which the borrowed core obeys between bursts. What a client sends, or
+//! does not read, holds up that client alone. Reference: docs/control.md.
+
+#![forbid(unsafe_code)]
+
+pub mod captures;
+mod client;
+pub mod error;
+mod http;
+pub mod instrument;
+pub mod methods;
+pub mod metrics;
+pub mod monitor;
+pub mod protocol;
+pub mod report;
+pub mod server;
+mod sink;
+pub mod socket;
+pub mod tasks;
+
+pub use server::{Access, Doors, Limits, Server};
