@@ -209,7 +209,6 @@ impl Backlog {
             wire.tags.push_back((index as u16, amount.bytes as u32));
         } else {
             if lane.packets.is_empty() {
-                lane.deficit = 0;
                 wire.turns.push_back(index as u16);
             }
             lane.packets.push_back(packet);

@@ -334,3 +334,31 @@ fn the_fate_of_a_watched_packet_is_its_own_whatever_else_leaves() {
     assert!(!doors.is_watched());
     assert_eq!(doors.pool.outstanding(), 0);
 }
+
+#[test]
+fn an_idle_lane_saves_nothing_up() {
+    let mut bench = Bench::new(1, Limits { packets: 100, bytes: 1 << 30 });
+    // Lane 0 sends a small packet in each of fifty turns of its own, and is idle in between.
+    for _ in 0..50 {
+        // As many as are offered at once: what comes behind them waits for its turn.
+        for _ in 0..64 {
+            let packet = bench.packet(1, 60, 0);
+            bench.backlog.push(packet, 0).unwrap();
+        }
+        let packet = bench.packet(0, 60, 0);
+        bench.backlog.push(packet, 0).unwrap();
+        assert_eq!(bench.serve(0, Time::ZERO, 100).len(), 65);
+    }
+    for _ in 0..64 {
+        let packet = bench.packet(2, 60, 0);
+        bench.backlog.push(packet, 0).unwrap();
+    }
+    for _ in 0..20 {
+        for queue in [0, 1] {
+            let packet = bench.packet(queue, 1514, 0);
+            bench.backlog.push(packet, 0).unwrap();
+        }
+    }
+    let lanes: Vec<_> = bench.serve(0, Time::ZERO, 200).iter().map(|&(lane, ..)| lane).collect();
+    assert_eq!(lanes[64..], [0, 1].repeat(20), "turn about from the start");
+}

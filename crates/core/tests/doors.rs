@@ -555,3 +555,31 @@ fn the_ledger_serialises_as_promised() {
     let stages: Vec<_> = totals.drops_by_stage.keys().map(String::as_str).collect();
     assert_eq!(stages, ["host_refused@target", "ring_full@steer"]);
 }
+
+/// The target finds them itself: neither their age nor their number is to interrupt it later.
+#[test]
+fn packets_published_while_the_target_polls_are_forgotten_by_moderation() {
+    let mut card = card(1, 64, 0, ModerationMode::Static { usecs: 20, frames: 2 });
+    let at = Time::from_nanos;
+    let send = |card: &mut Card, now| {
+        let packet = card.packet(0);
+        card.doors.steer(packet, 0);
+        card.doors.publish(now);
+        (card.bells[0].0.load(Relaxed), card.doors.next_deadline())
+    };
+    assert_eq!(send(&mut card, at(100)), (0, None), "the target polls");
+    card.take(0);
+    card.gates[0].rearm();
+    card.doors.publish(at(40_000));
+    assert_eq!(card.bells[0].0.load(Relaxed), 0, "nothing came since");
+    assert_eq!(send(&mut card, at(50_000)), (0, Some(at(70_000))), "it is the first of two");
+    card.doors.publish(at(69_999));
+    assert_eq!(card.bells[0].0.load(Relaxed), 0);
+    assert_eq!(send(&mut card, at(69_999)), (1, None), "it is the second");
+    // Not the interrupt's second packet, while that is on its way.
+    assert_eq!(send(&mut card, at(69_999)), (1, None));
+    assert!(card.gates[0].begin());
+    card.take(0);
+    card.gates[0].rearm();
+    assert_eq!(send(&mut card, at(80_000)), (1, Some(at(100_000))));
+}

@@ -20,6 +20,27 @@ fn mode() -> impl Strategy<Value = ModerationMode> {
     ]
 }
 
+/// What adaptive moderation is to make of the rate: judged once a millisecond, over the time that
+/// went by; no delay up to 20 000 packets a second, the longest from 500 000 on.
+#[derive(Default)]
+struct Rate {
+    since: u64,
+    packets: u64,
+    delay: u64,
+}
+
+impl Rate {
+    fn count(&mut self, now: u64, packets: u32, max_usecs: u32) {
+        self.packets += u64::from(packets);
+        let elapsed = now - self.since;
+        if elapsed >= MS {
+            let above = (self.packets * 1_000_000_000 / elapsed).saturating_sub(20_000);
+            self.delay = u64::from(max_usecs) * 1000 * above.min(480_000) / 480_000;
+            (self.since, self.packets) = (now, 0);
+        }
+    }
+}
+
 /// Packets, the pause before them in nanoseconds, and what happens after.
 #[derive(Clone, Debug)]
 enum Event {
@@ -48,6 +69,7 @@ proptest! {
     ) {
         let mut moderation = Moderation::new(first);
         let (mut now, mut waiting, mut oldest) = (0, 0_u32, 0);
+        let mut rate = Rate::default();
         for (pause, event) in events {
             now += pause;
             match event {
@@ -56,6 +78,9 @@ proptest! {
                         oldest = now;
                     }
                     waiting += packets;
+                    if let ModerationMode::Adaptive { max_usecs } = moderation.mode() {
+                        rate.count(now, packets, max_usecs);
+                    }
                     moderation.published(at(now), packets);
                 }
                 Event::Looked => {}
@@ -64,6 +89,7 @@ proptest! {
                     moderation.served();
                 }
                 Event::Mode(mode) => {
+                    rate.delay = 0;
                     moderation.set_mode(mode);
                     prop_assert_eq!(moderation.mode(), mode);
                 }
@@ -84,8 +110,10 @@ proptest! {
                     prop_assert_eq!(due, by_time || by_count);
                 }
                 ModerationMode::Adaptive { max_usecs } => {
-                    prop_assert!(moderation.adaptive_delay_ns() <= u64::from(max_usecs) * 1000);
-                    prop_assert!(due || waited < u64::from(max_usecs) * 1000);
+                    let delay = moderation.adaptive_delay_ns();
+                    prop_assert!(delay <= u64::from(max_usecs) * 1000);
+                    prop_assert_eq!(delay, rate.delay);
+                    prop_assert_eq!(due, waiting >= 64 || waited >= delay);
                 }
             }
             // The deadline is where `due` turns true by time alone, to the nanosecond.

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::functions::{Clocked, Door, Every, Hold, Multiply};
+use common::functions::{Clocked, Door, Every, Flushed, Hold, Multiply};
 use common::{Bench, Functions, by_first_byte, frame, links, lock, number};
 use picnic_core::direction::Direction;
 use picnic_core::ring::moderation::ModerationMode;
@@ -163,6 +163,28 @@ fn held_packets_go_when_due_not_before_and_the_card_says_when() {
     bench.turn();
     assert_eq!(bench.look(), 10);
     bench.end();
+}
+
+#[test]
+fn a_function_is_flushed_when_it_is_due_and_at_the_end() {
+    let flushed = Arc::new(Mutex::new(Vec::new()));
+    let (never, later) =
+        (Flushed { due: None, calls: flushed.clone() }, Arc::new(Mutex::new(Vec::new())));
+    let due = Some(Time::from_nanos(250));
+    let later_calls = later.clone();
+    let rx: Functions = vec![Box::new(never), Box::new(Flushed { due, calls: later_calls })];
+    let mut bench = Bench::new("[host]\nqueues = 1\n", 1, rx, vec![]);
+    for _ in 0..5 {
+        load(&mut bench, 0, 0..1);
+        bench.turn();
+        bench.look();
+    }
+    assert_eq!(*lock(&flushed), [], "it asked for none");
+    let at = |nanos: &[u64]| nanos.iter().map(|&at| Time::from_nanos(at)).collect::<Vec<_>>();
+    assert_eq!(*lock(&later), at(&[300, 400, 500]), "from when it is due, as long as it is");
+    bench.end();
+    assert_eq!(lock(&flushed).last(), Some(&Time::MAX), "at the end it lets go of all");
+    assert_eq!(lock(&later).last(), Some(&Time::MAX));
 }
 
 #[test]

@@ -6,6 +6,7 @@ use common::functions::{Clocked, Door, Every, Hold};
 use common::{Bench, Wire, by_first_byte, frame, lock, number};
 use picnic_core::function::{Function, PacketMut, Verdict, per_packet};
 use picnic_core::ledger::DropReason;
+use picnic_core::packet::desc::ChecksumState;
 use picnic_core::time::Time;
 use picnic_engine::swap::Command;
 use picnic_engine::tx::QUANTUM_BYTES;
@@ -444,4 +445,68 @@ fn a_host_that_sends_is_looked_at_by_the_clock_until_it_has_no_more() {
     assert_eq!(bench.targets[0].tx_pause_ns(), None, "each wakes it");
     bench.settle();
     bench.end();
+}
+
+#[test]
+fn a_target_sleeps_on_the_hosts_that_it_can_serve() {
+    let text = "[host]\nattachment = \"sends\"\nqueues = 2";
+    let mut bench = Bench::new(text, 1, vec![], vec![]);
+    bench.turn();
+    bench.look();
+    assert_eq!(bench.slept_on(), [vec![0], vec![1]]);
+    // Without buffers there is nothing to wake for; the first that is looked at takes its own.
+    bench.host().sends = 1000;
+    bench.look();
+    assert_eq!(bench.slept_on(), [vec![], vec![1]]);
+    assert!(bench.targets[0].is_starved() && !bench.targets[1].is_starved());
+    bench.settle();
+    bench.look();
+    assert_eq!(bench.slept_on(), [vec![0], vec![1]], "there are buffers again");
+    for target in &mut bench.targets {
+        target.stop_transmitting();
+    }
+    assert_eq!(bench.slept_on(), [[], []] as [[u16; 0]; 2], "they send nothing more");
+    bench.end();
+    // A host that only echoes has nothing to wake for.
+    let mut bench = Bench::new("[host]\nqueues = 2", 1, vec![], vec![]);
+    bench.turn();
+    bench.look();
+    assert_eq!(bench.slept_on(), [[], []] as [[u16; 0]; 2]);
+    bench.end();
+}
+
+/// UDP over IPv4 whose checksum field holds the sum of the pseudo-header.
+fn partial_udp() -> Vec<u8> {
+    let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0];
+    frame.extend([0x45, 0, 0, 36, 0, 0, 0x40, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+    // 17 + 16 + 0x0a00 + 0x0001 + 0x0a00 + 0x0002.
+    frame.extend([0x12, 0x34, 0x56, 0x78, 0, 16, 0x14, 0x24]);
+    frame.extend(*b"\x01\x02\x03\x04\x05\x06\x07\x08");
+    frame
+}
+
+#[test]
+fn a_partial_checksum_is_finished_for_a_wire_that_takes_none() {
+    let finished = {
+        let mut frame = partial_udp();
+        let words = frame[34..].chunks(2).map(|word| u32::from(word[0]) << 8 | u32::from(word[1]));
+        let sum: u32 = words.sum();
+        let folded = (sum & 0xffff) + (sum >> 16);
+        frame[40..42].copy_from_slice(&(!folded as u16).to_be_bytes());
+        frame
+    };
+    for takes_partial in [false, true] {
+        let rx: Vec<Box<dyn Function>> = vec![Box::new(Every::new(1, Door::Hairpin(0)))];
+        let wire = Wire::default();
+        lock(&wire).partial = true;
+        lock(&wire).takes_partial = takes_partial;
+        lock(&wire).incoming.push_back(partial_udp());
+        let mut bench = Bench::with_wires("[host]\nqueues = 1", vec![wire], rx, vec![]);
+        bench.settle();
+        let state = if takes_partial { ChecksumState::Partial } else { ChecksumState::Good };
+        let bytes = if takes_partial { partial_udp() } else { finished.clone() };
+        assert_eq!(bench.wire(0).sent_checksums, [state]);
+        assert_eq!(bench.wire(0).sent, [bytes]);
+        bench.end();
+    }
 }

@@ -160,6 +160,7 @@ impl fmt::Debug for Key {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::reference;
 
     #[test]
     fn text_form_reads_back_with_and_without_colons() {
@@ -191,7 +192,55 @@ mod tests {
     #[test]
     fn length_is_checked() {
         for len in 0..100 {
-            assert_eq!(Key::from_bytes(&vec![1; len]).is_ok(), (40..=64).contains(&len));
+            let key = Key::from_bytes(&vec![1; len]);
+            assert_eq!(key.is_ok(), (40..=64).contains(&len));
+            // A set bit of the input takes 32 bits of the key: the last byte's, the last 32.
+            assert!(key.is_ok_and(|key| key.max_input() == len - 4) || !(40..=64).contains(&len));
+        }
+    }
+
+    /// By what the name says: both directions of every flow have one hash. The hash is linear, so
+    /// that flows of a single bit stand for all.
+    fn hashes_directions_alike(key: &Key) -> bool {
+        let alike = |input: &[u8], back: &[u8]| reference(key, input) == reference(key, back);
+        (0..12 * 8).all(|bit| {
+            let mut bytes = [0; 12];
+            bytes[bit / 8] = 0x80 >> (bit % 8);
+            let back = [&bytes[4..8], &bytes[..4], &bytes[10..], &bytes[8..10]].concat();
+            alike(&bytes, &back)
+        }) && (0..36 * 8).all(|bit| {
+            let mut bytes = [0; 36];
+            bytes[bit / 8] = 0x80 >> (bit % 8);
+            let back = [&bytes[16..32], &bytes[..16], &bytes[34..], &bytes[32..34]].concat();
+            alike(&bytes, &back)
+        })
+    }
+
+    #[test]
+    fn a_key_that_is_symmetric_in_some_fields_only_is_not() {
+        const PAIR: [u8; 2] = [0x6d, 0x5a];
+        const OTHER: [u8; 4] = [0x11, 0x22, 0x33, 0x44];
+        let key = |parts: &[&[u8]]| Key::from_bytes(&parts.concat()).unwrap();
+        let [two, four, eight] = [2, 4, 8].map(|count| PAIR.repeat(count));
+        // In all but: addresses of IPv4, ports of IPv4, addresses of IPv6, ports of IPv6.
+        let keys = [
+            key(&[&two, &OTHER, &four, &two, &OTHER, &four, &four]),
+            key(&[&four, &two, &OTHER, &four, &two, &OTHER, &four]),
+            key(&[&eight, &[0; 24]]),
+            key(&[&eight, &eight, &two, &OTHER]),
+        ];
+        for key in keys {
+            assert!(!hashes_directions_alike(&key) && !key.is_symmetric(), "{key}");
+        }
+        for key in [Key::symmetric(), key(&[&four.repeat(8)]), key(&[&OTHER.repeat(10)])] {
+            assert_eq!(key.is_symmetric(), hashes_directions_alike(&key), "{key}");
+        }
+        // Each bit of a symmetric key by itself.
+        for bit in 0..320 {
+            let mut bytes = [0x6d, 0x5a].repeat(20);
+            bytes[bit / 8] ^= 0x80 >> (bit % 8);
+            let key = Key::from_bytes(&bytes).unwrap();
+            assert_eq!(key.is_symmetric(), hashes_directions_alike(&key), "{key}");
         }
     }
 

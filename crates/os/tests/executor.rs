@@ -440,3 +440,36 @@ fn wakers_work_from_other_threads_and_outlive_their_tasks() {
     assert!(!bench.os.attention().is_raised(), "the task is no more");
     bench.end();
 }
+
+/// The scheduler knows of the release alone: the sleeper's timer comes before it.
+#[test]
+fn a_sleeper_that_is_due_before_the_next_release_is_woken_in_time() {
+    let (mut bench, log) = (Bench::new(), Log::default());
+    bench.os.create(spec("p").periodic(100_000), talker(&log, "p", 1)).unwrap();
+    let said = log.clone();
+    let sleeper = program(move |nic| async move {
+        nic.sleep_until(micros(10)).await;
+        said.say(nic.now(), "s");
+    });
+    bench.os.create(spec("s"), sleeper).unwrap();
+    while bench.turn().0 {}
+    assert_eq!(bench.turn(), (false, Some(micros(10))));
+    bench.run_until(micros(150));
+    assert_eq!(log.text(), "0:p0 10:s 100:p0");
+    bench.end();
+}
+
+#[test]
+fn with_the_last_ready_task_killed_the_core_rests() {
+    let (mut bench, log) = (Bench::new(), Log::default());
+    bench.os.create(spec("p").periodic(10_000), talker(&log, "p", 1)).unwrap();
+    let id = bench.os.create(spec("q"), talker(&log, "q", 2)).unwrap();
+    // Both become ready in this turn, in which one runs.
+    assert_eq!(bench.turn(), (true, Some(Time::ZERO)));
+    assert_eq!((log.text(), state(&bench, id)), ("0:p0".into(), State::Ready));
+    assert!(bench.os.control(bench.now, &mut Control::Kill(id)));
+    bench.now = micros(10);
+    assert_eq!(bench.turn(), (true, Some(micros(20))), "nothing is ready before that");
+    assert_eq!(log.text(), "10:p0");
+    bench.end();
+}

@@ -1,7 +1,7 @@
 //! Graphs made by hand: what breaks the promises of a graph is refused, never wrong.
 
 use picnic_wcet::{
-    Block, CostProfile, Counts, Edge, EdgeKind, Graph, Loop, Segment, analyse, bounds, dot,
+    Block, Class, CostProfile, Counts, Edge, EdgeKind, Graph, Loop, Segment, analyse, bounds, dot,
 };
 
 const fn block(declared_ns: u64) -> Block {
@@ -85,4 +85,99 @@ fn a_picture_names_blocks_loops_and_bounds() {
         assert!(text.contains(part), "{part} in {text}");
     }
     assert_eq!(text.matches('{').count(), text.matches('}').count());
+}
+
+/// Nanoseconds that are within one of what 64 bits hold in picoseconds.
+const NEARLY: u64 = u64::MAX / 1000;
+/// No bound.
+const TOP: u64 = u64::MAX;
+
+#[test]
+fn a_sum_past_the_top_is_no_bound_and_not_a_small_one() {
+    let told = |graph: Graph| bounds(&graph, &CostProfile::built_in()).unwrap().segments.to_vec();
+    // Alone it is a bound still.
+    let alone = Graph { blocks: const { &[block(NEARLY)] }, edges: &[], loops: &[], ..GOOD };
+    assert_eq!(told(alone), [NEARLY]);
+    let more = Graph { blocks: const { &[block(NEARLY + 1)] }, ..alone };
+    assert_eq!(told(more), [TOP], "by its picoseconds");
+
+    // A block and what it calls; both of two calls.
+    static CALLED: Graph = Graph { blocks: &[block(1)], edges: &[], loops: &[], ..GOOD };
+    static CALLS: Block = Block { calls: &[&CALLED], ..block(NEARLY) };
+    assert_eq!(told(Graph { blocks: std::slice::from_ref(&CALLS), ..alone }), [TOP]);
+
+    // Its operations: with what is declared, and by themselves.
+    let dear = CostProfile::of("dear", &[(Class::Load, 1 << 63), (Class::Store, 1 << 63)]);
+    static LOADS: Block =
+        Block { counts: Counts::of(&[(Class::Load, 1), (Class::Store, 1)]), ..block(1) };
+    static LOADS_TWICE: Block = Block { counts: Counts::of(&[(Class::Load, 2)]), ..block(0) };
+    for block in [&LOADS, &LOADS_TWICE] {
+        let graph = Graph { blocks: std::slice::from_ref(block), ..alone };
+        assert_eq!(bounds(&graph, &dear).unwrap().segments[..], [TOP]);
+    }
+
+    // A block behind another.
+    let behind = Graph {
+        blocks: const { &[block(NEARLY), block(1)] },
+        edges: const { &[edge(0, 1, EdgeKind::Next)] },
+        ..alone
+    };
+    assert_eq!(told(behind), [TOP]);
+
+    // A loop that is left, behind a block; one that yields for ever, behind a block.
+    let left = Graph { blocks: const { &[block(NEARLY), block(1), block(0), block(0)] }, ..GOOD };
+    assert_eq!(told(left), [TOP]);
+    let yields = Graph {
+        blocks: const { &[block(NEARLY), block(1)] },
+        edges: const { &[edge(0, 1, EdgeKind::Next), edge(1, 1, EdgeKind::Yield(1))] },
+        loops: const { &[Loop { line: 0, header: 1, bound: None, parent: None, head: &[], body: &[1] }] },
+        segments: const { &[START, Segment { entry: 1, ..START }] },
+        ..GOOD
+    };
+    assert_eq!(told(yields), [TOP, 1]);
+
+    // A loop's rounds, and the way out of it: 2 rounds of a half each, then the condition.
+    let rounds = Graph {
+        blocks: const { &[block(0), block(1), block(NEARLY / 2), block(0)] },
+        loops: const {
+            &[Loop { line: 0, header: 1, bound: Some(2), parent: None, head: &[1], body: &[2] }]
+        },
+        ..GOOD
+    };
+    assert_eq!(told(rounds), [TOP]);
+}
+
+/// From the midst of a loop: the rest of the round, then the rounds that are left, then out.
+#[test]
+fn what_is_left_of_a_loop_adds_up_to_no_bound_too() {
+    const MIDST: Graph = Graph {
+        edges: &[
+            edge(0, 1, EdgeKind::Next),
+            edge(1, 2, EdgeKind::Next),
+            edge(1, 3, EdgeKind::Yield(1)),
+            edge(2, 1, EdgeKind::Back(0)),
+            edge(3, 1, EdgeKind::Back(0)),
+            edge(1, 4, EdgeKind::Next),
+        ],
+        loops: &[Loop {
+            line: 0,
+            header: 1,
+            bound: Some(5),
+            parent: None,
+            head: &[1],
+            body: &[2, 3],
+        }],
+        segments: &[START, Segment { entry: 3, ..START }],
+        ..GOOD
+    };
+    let told =
+        |blocks| bounds(&Graph { blocks, ..MIDST }, &CostProfile::built_in()).unwrap().segments[1];
+    static SMALL: [Block; 5] = [block(0), block(1), block(10), block(100), block(1000)];
+    assert_eq!(told(&SMALL), 100 + 4 * 11 + 1 + 1000);
+    // The rest of the round, and a round of another way.
+    static ROUND: [Block; 5] = [block(0), block(0), block(1), block(NEARLY), block(0)];
+    assert_eq!(told(&ROUND), TOP);
+    // The rest of the round, and the condition before the way out.
+    static OUT: [Block; 5] = [block(0), block(1), block(0), block(NEARLY), block(0)];
+    assert_eq!(told(&OUT), TOP);
 }

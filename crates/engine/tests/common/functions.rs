@@ -142,3 +142,23 @@ impl Function for Clocked {
         }
     }
 }
+
+/// Remembers the times it was flushed at; it says that it is due at one time, always.
+pub struct Flushed {
+    pub due: Option<Time>,
+    pub calls: std::sync::Arc<std::sync::Mutex<Vec<Time>>>,
+}
+
+impl Function for Flushed {
+    fn process(&mut self, _now: Time, _burst: &mut Burst, _out: &mut Out<'_>) {}
+
+    fn next_deadline(&self) -> Option<Time> {
+        self.due
+    }
+
+    fn flush(&mut self, now: Time, _out: &mut Out<'_>) {
+        if let Ok(mut calls) = self.calls.lock() {
+            calls.push(now);
+        }
+    }
+}

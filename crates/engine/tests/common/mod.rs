@@ -11,7 +11,7 @@ use picnic_core::function::Function;
 use picnic_core::ledger::{DropReason, LedgerTotals, Stage};
 use picnic_core::out::Out;
 use picnic_core::packet::burst::Burst;
-use picnic_core::packet::desc::GsoType;
+use picnic_core::packet::desc::{ChecksumState, GsoType};
 use picnic_core::packet::lend::Loans;
 use picnic_core::packet::pool::Pool;
 use picnic_core::port::{Receiver, Transmitter, WirePort};
@@ -27,7 +27,9 @@ use picnic_engine::view::View;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::cell::Cell;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
+use std::fs::File;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -123,6 +125,12 @@ pub struct WireState {
     pub keeps: Option<usize>,
     /// Places out, oldest first.
     pub kept: VecDeque<u64>,
+    /// What arrives has partial checksums.
+    pub partial: bool,
+    /// Whether packets with partial checksums may be sent.
+    pub takes_partial: bool,
+    /// What is known of the checksums of each packet sent.
+    pub sent_checksums: Vec<ChecksumState>,
 }
 
 pub type Wire = Arc<Mutex<WireState>>;
@@ -143,7 +151,12 @@ impl WirePort for ScriptWire {
                 state.incoming.push_front(frame);
                 return;
             }
-            if state.large == 0 || frame.len() <= state.large {
+            if state.partial
+                && let Some(mut packet) = rx.pool().packet(&frame)
+            {
+                packet.set_checksum(ChecksumState::Partial);
+                rx.push(packet);
+            } else if state.large == 0 || frame.len() <= state.large {
                 rx.push_bytes(&frame);
             } else if let Some(mut packet) = rx.pool().packet(&frame) {
                 packet.set_gso(GsoType::Tcp4, 1448);
@@ -183,6 +196,7 @@ impl WirePort for ScriptWire {
         {
             let bytes: Vec<u8> = packet.segments().flatten().copied().collect();
             state.sent.push(bytes);
+            state.sent_checksums.push(packet.checksum());
             state.tx_room = state.tx_room.map(|room| room - 1);
             tx.sent(packet);
         }
@@ -190,6 +204,10 @@ impl WirePort for ScriptWire {
 
     fn takes_super_frames(&self) -> bool {
         lock(&self.0).super_frames
+    }
+
+    fn takes_partial_checksums(&self) -> bool {
+        lock(&self.0).takes_partial
     }
 
     fn is_patient(&self) -> bool {
@@ -210,13 +228,15 @@ pub struct HostState {
     pub work_ns: u64,
     /// Packets that a host sends by itself, if its attachment is "sends".
     pub sends: usize,
+    /// The queues by the descriptors that say when their hosts have something to send.
+    pub files: BTreeMap<RawFd, u16>,
     /// Queue and bytes of every packet, in order.
     pub seen: Vec<(u16, Vec<u8>)>,
 }
 
 pub type Host = Arc<Mutex<HostState>>;
 
-struct ScriptHost(u16, Host);
+struct ScriptHost(u16, Host, File);
 
 impl HostQueue for ScriptHost {
     fn deliver(&mut self, _now: Time, burst: &mut Burst, out: &mut QueueOut<'_>) -> u64 {
@@ -243,6 +263,10 @@ impl HostQueue for ScriptHost {
             sent += 1;
         }
         sent
+    }
+
+    fn readiness(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.2.as_fd())
     }
 }
 
@@ -285,7 +309,9 @@ impl Instrument for Substitute<'_> {
         list.pop_front().unwrap_or(function)
     }
     fn queue(&mut self, _: Box<dyn HostQueue>, index: u16) -> Box<dyn HostQueue> {
-        Box::new(ScriptHost(index, self.host.clone()))
+        let file = File::open("/dev/null").unwrap();
+        lock(self.host).files.insert(file.as_raw_fd(), index);
+        Box::new(ScriptHost(index, self.host.clone(), file))
     }
 }
 
@@ -348,6 +374,15 @@ impl Bench {
 
     pub fn host(&self) -> MutexGuard<'_, HostState> {
         lock(&self.host)
+    }
+
+    /// By target, the queues whose hosts it would sleep on.
+    pub fn slept_on(&self) -> Vec<Vec<u16>> {
+        let files = &self.host().files;
+        let queues = |target: &Target| {
+            target.readiness().map(|file| files[&file.as_raw_fd()]).collect::<Vec<_>>()
+        };
+        self.targets.iter().map(queues).collect()
     }
 
     pub fn ledger(&self) -> LedgerTotals {
