@@ -467,7 +467,7 @@ fn with_the_last_ready_task_killed_the_core_rests() {
     // Both become ready in this turn, in which one runs.
     assert_eq!(bench.turn(), (true, Some(Time::ZERO)));
     assert_eq!((log.text(), state(&bench, id)), ("0:p0".into(), State::Ready));
-    assert!(bench.os.control(bench.now, &mut Control::Kill(id)));
+    assert!(bench.os.control(bench.now, &mut TaskControl::Kill(id)));
     bench.now = micros(10);
     assert_eq!(bench.turn(), (true, Some(micros(20))), "nothing is ready before that");
     assert_eq!(log.text(), "10:p0");
