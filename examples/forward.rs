@@ -12,7 +12,8 @@ use picnic_core::config::CardFile;
 use picnic_core::error::ConfigError;
 use picnic_core::function::{Function, PacketMut, Verdict, per_packet};
 use picnic_core::registry::{BuildContext, Component, Entry};
-use picnic_engine::build::{NoInstrument, Registries};
+use picnic_core::hook::Hooks;
+use picnic_engine::build::Registries;
 use picnic_functions::rss::Rss;
 use picnic_host::run;
 use std::{error::Error, thread, time::Duration};
@@ -68,7 +69,7 @@ static FUNCTIONS: &[Entry<Box<dyn Function>>] = &[Entry::of::<Favour>(), Entry::
 fn main() -> Result<(), Box<dyn Error>> {
     let card = CardFile::parse(CARD, None)?;
     let registries = Registries { functions: FUNCTIONS, ..run::registries() };
-    let running = run::start_from(&card, &registries, &mut NoInstrument)?;
+    let running = run::start_from(&card, &registries, &Hooks::none())?;
     thread::sleep(Duration::from_secs(1));
     let report = running.stop()?;
     for queue in &report.queues {

@@ -2,7 +2,7 @@
 //! rules and the bytes of the frames for itself, slowly.
 
 use picnic_core::config::CardFile;
-use picnic_engine::build::NoInstrument;
+use picnic_core::hook::Hooks;
 use picnic_filter::Place;
 use picnic_host::run::{registries, start_filtered};
 use picnic_sciron::{Installation, Rules, Sides};
@@ -185,7 +185,7 @@ fn capture(frames: &[Vec<u8>]) -> Vec<u8> {
 
 fn run(card: &CardFile) -> (picnic_control::report::Report, picnic_filter::Filters) {
     let filters = picnic_sciron::card::filters(card).unwrap();
-    let running = start_filtered(card, &registries(), &mut NoInstrument, filters.clone()).unwrap();
+    let running = start_filtered(card, &registries(), &Hooks::none(), filters.clone()).unwrap();
     let give_up = Instant::now() + Duration::from_secs(30);
     while !running.is_finished() && Instant::now() < give_up {
         std::thread::sleep(Duration::from_millis(2));

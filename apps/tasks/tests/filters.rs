@@ -4,7 +4,8 @@
 use picnic_core::config::CardFile;
 use picnic_core::ledger::LedgerTotals;
 use picnic_core::time::Time;
-use picnic_engine::build::{NoInstrument, Registries};
+use picnic_core::hook::Hooks;
+use picnic_engine::build::Registries;
 use picnic_filter::{Action, Filter, Listing, Match, Place};
 use picnic_sim::{CostModel, Simulation};
 use std::path::Path;
@@ -58,7 +59,7 @@ fn simulation(folder: &Path, filters: &str, seed: u64) -> Simulation {
     let file = CardFile::parse(&text, Some(&folder.join("card.toml"))).unwrap();
     let registries = Registries { resident: picnic_tasks::build, ..picnic_sim::registries() };
     let costs = CostModel::default();
-    Simulation::with_parts(&file, &registries, &mut NoInstrument, seed, costs)
+    Simulation::with_parts(&file, &registries, &Hooks::none(), seed, costs)
         .unwrap_or_else(|error| panic!("{error}\n{text}"))
 }
 

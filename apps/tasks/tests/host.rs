@@ -2,7 +2,8 @@
 #![allow(missing_docs)]
 
 use picnic_core::config::CardFile;
-use picnic_engine::build::{NoInstrument, Registries};
+use picnic_core::hook::Hooks;
+use picnic_engine::build::Registries;
 use picnic_engine::swap::{Command, Controller};
 use picnic_host::run::{Running, registries, start_from};
 use picnic_os::control::TaskControl;
@@ -13,7 +14,7 @@ use std::time::{Duration, Instant};
 fn start(text: &str) -> Running {
     let card = CardFile::parse(text, None).unwrap();
     let registries = Registries { resident: picnic_tasks::build, ..registries() };
-    start_from(&card, &registries, &mut NoInstrument).unwrap()
+    start_from(&card, &registries, &Hooks::none()).unwrap()
 }
 
 /// Waits until something is so; fails after ten seconds.

@@ -3,7 +3,8 @@
 
 use picnic_core::config::CardFile;
 use picnic_core::time::Time;
-use picnic_engine::build::{NoInstrument, Registries};
+use picnic_core::hook::Hooks;
+use picnic_engine::build::Registries;
 use picnic_engine::swap::Command;
 use picnic_os::control::TaskControl;
 use picnic_os::report::{OsReport, TaskReport};
@@ -26,7 +27,7 @@ fn quick() -> CostModel {
 fn simulation(text: &str, seed: u64, costs: CostModel) -> Simulation {
     let file = CardFile::parse(text, None).unwrap();
     let registries = Registries { resident: picnic_tasks::build, ..picnic_sim::registries() };
-    Simulation::with_parts(&file, &registries, &mut NoInstrument, seed, costs)
+    Simulation::with_parts(&file, &registries, &Hooks::none(), seed, costs)
         .unwrap_or_else(|error| panic!("{error}\n{text}"))
 }
 

@@ -1,7 +1,7 @@
 //! Captures of a running card: begun and ended by clients, at any stage.
 //!
-//! The card is built with probes at its stages ([`Captures`] is an [`Instrument`]); the
-//! control thread uses them.
+//! The card is built with probes at its stages ([`Captures`] is a [`Hook`]); the control
+//! thread uses them.
 //!
 //! Guarantees: a probe without a capture costs a load per burst. A capture's file is the
 //! client's, opened with the client's rights; a file that is full or a reader that does not
@@ -10,16 +10,12 @@
 
 use crate::protocol::{CaptureNumber, LIMIT, REFUSED, RpcError};
 use crate::sink::Sink;
-use picnic_core::attachment::HostQueue;
-use picnic_core::function::Function;
-use picnic_core::ledger::Stage;
-use picnic_core::port::WirePort;
-use picnic_engine::build::Instrument;
+use picnic_core::hook::{Hook, HookPoint, Observer};
 use picnic_ports::capture::{
     Capture, CaptureOptions, CaptureReport, MAX_BUFFER_BYTES, MIN_BUFFER_BYTES,
 };
 use picnic_ports::middleware::probe::{Handle, MOST, Probe};
-use picnic_ports::middleware::tracer::{TraceStage, function_interface};
+use picnic_ports::middleware::tracer::TraceStage;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::VecDeque;
@@ -337,24 +333,10 @@ fn outcome(active: &Active, report: &CaptureReport) -> Value {
     value
 }
 
-impl Instrument for Captures {
-    fn wire(&mut self, port: Box<dyn WirePort>, _: usize, name: &str) -> Box<dyn WirePort> {
-        self.probe(TraceStage::Wire, name.into()).wire(port)
-    }
-
-    fn function(
-        &mut self,
-        function: Box<dyn Function>,
-        stage: Stage,
-        position: usize,
-        name: &str,
-    ) -> Box<dyn Function> {
-        let stage = if stage == Stage::Tx { TraceStage::Tx } else { TraceStage::Rx };
-        let interface = function_interface(stage, name, position);
-        self.probe(stage, interface).function(function, stage.direction())
-    }
-
-    fn queue(&mut self, queue: Box<dyn HostQueue>, index: u16) -> Box<dyn HostQueue> {
-        self.probe(TraceStage::Queue, format!("queue{index}")).queue(queue)
+/// A probe at every point: captures come later.
+impl Hook for Captures {
+    fn observer(&self, point: &HookPoint<'_>) -> Option<Box<dyn Observer>> {
+        let (stage, interface) = TraceStage::interface(point);
+        Some(Box::new(self.probe(stage, interface)))
     }
 }

@@ -5,29 +5,26 @@
 //! # use picnic_control::instrument::Tracing;
 //! let card = CardFile::parse("[trace]\npath = \"all.pcapng\"\n", None)?;
 //! let tracing = Tracing::of(&card)?;
-//! // The card is built with `&mut tracing`, runs, and stops.
+//! let hooks = picnic_core::hook::Hooks::none().with(tracing.clone());
+//! // The card is built with these, runs, and stops.
 //! let trace = tracing.finish();
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Guarantees: a card without `[trace]` gets no wrapper at all. Timestamps are wall-clock
+//! Guarantees: a card without `[trace]` gets no observer at all. Timestamps are wall-clock
 //! time as of the start, then the card's own clock: they never step back.
 
-use picnic_core::attachment::HostQueue;
 use picnic_core::config::CardFile;
 use picnic_core::error::ConfigError;
-use picnic_core::function::Function;
-use picnic_core::ledger::Stage;
-use picnic_core::port::WirePort;
+use picnic_core::hook::{Hook, HookPoint, Observer};
 use picnic_core::registry::BuildContext;
-use picnic_engine::build::Instrument;
-use picnic_ports::middleware::tracer::{TraceConfig, TraceStage, Tracer};
+use picnic_ports::middleware::tracer::{TraceConfig, Tracer};
 use serde::Serialize;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// A card's tracer; none if its file has no `[trace]`. Clones are the same tracer: one wraps
-/// what is swapped in while the card runs.
+/// A card's tracer; none if its file has no `[trace]`. Clones are the same tracer: one is
+/// a hook of the card, the other ends it.
 #[derive(Clone, Debug)]
 pub struct Tracing {
     tracer: Arc<Mutex<Option<Tracer>>>,
@@ -113,32 +110,8 @@ impl Tracing {
     }
 }
 
-impl Instrument for Tracing {
-    fn wire(&mut self, port: Box<dyn WirePort>, _: usize, name: &str) -> Box<dyn WirePort> {
-        match &*self.lock() {
-            Some(tracer) => tracer.trace_wire(port, name),
-            None => port,
-        }
-    }
-
-    fn function(
-        &mut self,
-        function: Box<dyn Function>,
-        stage: Stage,
-        position: usize,
-        name: &str,
-    ) -> Box<dyn Function> {
-        let stage = if stage == Stage::Tx { TraceStage::Tx } else { TraceStage::Rx };
-        match &*self.lock() {
-            Some(tracer) => tracer.trace_function(stage, function, name, position),
-            None => function,
-        }
-    }
-
-    fn queue(&mut self, queue: Box<dyn HostQueue>, index: u16) -> Box<dyn HostQueue> {
-        match &*self.lock() {
-            Some(tracer) => tracer.trace_queue(queue, index),
-            None => queue,
-        }
+impl Hook for Tracing {
+    fn observer(&self, point: &HookPoint<'_>) -> Option<Box<dyn Observer>> {
+        self.lock().as_ref()?.observer(point)
     }
 }

@@ -14,9 +14,10 @@ use crate::server::Access;
 use picnic_core::config::CardFile;
 use picnic_core::direction::Direction;
 use picnic_core::error::ConfigError;
+use picnic_core::hook::Hooks;
 use picnic_core::registry::BuildContext;
 use picnic_core::ring::moderation::ModerationMode;
-use picnic_engine::build::{Instrument, Registries, links};
+use picnic_engine::build::{Registries, links};
 use picnic_engine::swap::{Answer, Command, Controller};
 use picnic_filter::{FilterError, Filters, request as filter};
 use picnic_functions::rss::{Change, Control, Refusal, Settings};
@@ -50,7 +51,8 @@ pub struct Methods {
     moderation: ModerationMode,
     poll_usecs: u32,
     tx_usecs: u32,
-    instrument: (Box<dyn Instrument + Send>, Captures),
+    hooks: Hooks,
+    captures: Captures,
     filters: Filters,
     /// None if the card has no NIC OS.
     tasks: Option<Factory>,
@@ -80,10 +82,10 @@ impl Methods {
         file: &CardFile,
         metrics: Option<SocketAddr>,
         access: Access,
-        instrument: (Box<dyn Instrument + Send>, Captures),
+        captures: Captures,
         stop: Arc<AtomicBool>,
     ) -> Self {
-        let Access { monitor, controller, registries, filters, tasks } = access;
+        let Access { monitor, controller, registries, hooks, filters, tasks } = access;
         let about = About {
             name: file.card.name.clone(),
             file: file.path().map(|path| path.display().to_string()),
@@ -100,7 +102,8 @@ impl Methods {
             moderation: file.interrupt.moderation(),
             poll_usecs: file.interrupt.poll_usecs,
             tx_usecs: file.interrupt.tx_usecs,
-            instrument,
+            hooks,
+            captures,
             filters,
             tasks,
             stop,
@@ -114,7 +117,7 @@ impl Methods {
 
     /// The card's captures.
     pub fn captures(&self) -> &Captures {
-        &self.instrument.1
+        &self.captures
     }
 
     /// Does what a call asks for. `file` came along with it, from connection `client`.
@@ -401,8 +404,7 @@ impl Methods {
             None => self.context.directory.clone(),
         };
         let context = BuildContext { directory, ..self.context.clone() };
-        let instrument = &mut self.instrument;
-        let links = links(sections, direction, &self.registries, &context, instrument)
+        let links = links(sections, direction, &self.registries, &context, &self.hooks)
             .map_err(config_error)?;
         let before: Vec<_> = function_reports(&self.monitor.view, direction);
         let answer = self.command(Command::Swap(direction, links))?;

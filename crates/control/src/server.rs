@@ -16,7 +16,8 @@ use crate::protocol::{
 use crate::socket::{self, Socket, SocketError};
 use picnic_core::config::{CardFile, MetricsAddress};
 use picnic_core::error::ConfigError;
-use picnic_engine::build::{Instrument, Registries};
+use picnic_core::hook::Hooks;
+use picnic_engine::build::Registries;
 use picnic_engine::swap::Controller;
 use picnic_filter::Filters;
 use picnic_machine::privileges;
@@ -130,6 +131,8 @@ pub struct Access {
     pub controller: Controller,
     /// What its card file could name, for functions that are swapped in.
     pub registries: Registries,
+    /// Who looks on, at functions that are swapped in too.
+    pub hooks: Hooks,
     /// Its filters.
     pub filters: Filters,
     /// What makes its tasks; none if it has no NIC OS.
@@ -155,8 +158,8 @@ struct Shared {
 }
 
 impl Server {
-    /// Serves a card that runs, until [`Server::finish`]. What is swapped in is looked on at by
-    /// `instrument` and `captures`, as what was built at the start.
+    /// Serves a card that runs, until [`Server::finish`]. `captures` are a hook of
+    /// the card, if clients are to capture.
     ///
     /// # Errors
     /// No thread or descriptor is left.
@@ -164,7 +167,6 @@ impl Server {
         doors: Doors,
         access: Access,
         file: &CardFile,
-        instrument: Box<dyn Instrument + Send>,
         captures: Captures,
     ) -> Result<Self, RunError> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
@@ -172,8 +174,7 @@ impl Server {
             RunError::system("cannot make the control thread's doorbell", error)
         })?;
         let stop = Arc::new(AtomicBool::new(false));
-        let methods =
-            Methods::new(file, doors.metrics(), access, (instrument, captures), stop.clone());
+        let methods = Methods::new(file, doors.metrics(), access, captures, stop.clone());
         let (stopping, end) = (AtomicBool::new(false), AtomicBool::new(false));
         let shared = Arc::new(Shared { stop, stopping, end, wake });
         let for_thread = shared.clone();

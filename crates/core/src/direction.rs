@@ -27,6 +27,14 @@ impl Direction {
         }
     }
 
+    /// That of packets at a stage; on the target core, of those that the host is given.
+    pub const fn at(stage: Stage) -> Self {
+        match stage {
+            Stage::Tx | Stage::WireTx => Direction::Tx,
+            _ => Direction::Rx,
+        }
+    }
+
     /// The stage that a chain of this direction drops at.
     pub fn stage(self) -> Stage {
         match self {

@@ -6,6 +6,7 @@
 //! * [`packet`]: the buffer pool, descriptors, bursts and header views;
 //! * [`ring`]: the target ring, its gate and its moderation;
 //! * [`function`], [`port`], [`attachment`]: the three things a user writes;
+//! * [`hook`]: who looks on at packets without changing them;
 //! * [`resident`]: what lives on the borrowed core beside the packet path;
 //! * [`fill`]: empty buffers for a host that transmits;
 //! * [`backlog`]: packets that wait for wires, fair between tx queues;
@@ -25,6 +26,7 @@ pub mod error;
 pub mod fill;
 pub mod function;
 pub mod guard;
+pub mod hook;
 pub mod ledger;
 pub mod out;
 pub mod packet;

@@ -4,6 +4,7 @@
 //! cannot take; it never panics, whatever comes in.
 
 use crate::error::ConfigError;
+use crate::hook::Observers;
 use crate::ledger::{CardLedger, DropReason, Stage};
 use crate::packet::burst::Burst;
 use crate::packet::desc::Descriptor;
@@ -16,8 +17,28 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::os::fd::BorrowedFd;
 
+/// What a port can do by itself, so that the card need not; asked once, when the card is built.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Capabilities {
+    /// Packets wait at no loss until the card asks for them (a file, a generator running flat
+    /// out), and it takes all that it is offered. It is not asked while a target ring is short
+    /// of room.
+    pub patient: bool,
+    /// Packets with partial checksums may be handed to [`WirePort::transmit`]. Those of other
+    /// wires get them finished before.
+    pub partial_checksums: bool,
+    /// Super-frames (see [`Descriptor::gso_type`]) may be handed to [`WirePort::transmit`].
+    /// Those for other wires are dropped as `super_frame`.
+    pub super_frames: bool,
+}
+
 /// One wire of a card.
 pub trait WirePort: Send {
+    /// What it can do by itself.
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::default()
+    }
+
     /// Takes the wire up: called once, before the card runs and after all else was found good.
     /// `pool` is the card's.
     ///
@@ -41,12 +62,6 @@ pub trait WirePort: Send {
     /// then [`Transmitter::left`]. It is called while packets wait or it keeps some.
     fn transmit(&mut self, now: Time, tx: &mut Transmitter<'_>);
 
-    /// Whether packets wait at no loss until the card asks for them (a file, a generator
-    /// running flat out). Such a wire is not asked while a target ring is short of room.
-    fn is_patient(&self) -> bool {
-        false
-    }
-
     /// When the port next has something by time alone, if it knows.
     fn next_deadline(&self) -> Option<Time> {
         None
@@ -60,18 +75,6 @@ pub trait WirePort: Send {
     /// A descriptor that becomes readable when packets arrive, to sleep on.
     fn readiness(&self) -> Option<BorrowedFd<'_>> {
         None
-    }
-
-    /// Whether packets with partial checksums may be handed to [`WirePort::transmit`]. Those of
-    /// other wires get them finished before.
-    fn takes_partial_checksums(&self) -> bool {
-        false
-    }
-
-    /// Whether super-frames (see [`Descriptor::gso_type`]) may be handed to
-    /// [`WirePort::transmit`]. Those for other wires are dropped as `super_frame`.
-    fn takes_super_frames(&self) -> bool {
-        false
     }
 
     /// Something to tell the user at the end: what was odd about the input, say.
@@ -250,7 +253,7 @@ pub struct Transmitter<'a> {
     counters: &'a WireCounters,
     ledger: &'a CardLedger,
     finish_checksums: bool,
-    observer: Option<&'a mut dyn FnMut(&Descriptor)>,
+    observers: Option<(&'a mut Observers, Time)>,
     notes: Option<DropNotes<'a>>,
 }
 
@@ -284,7 +287,7 @@ impl<'a> Transmitter<'a> {
             counters,
             ledger,
             finish_checksums: false,
-            observer: None,
+            observers: None,
             notes: None,
         }
     }
@@ -309,21 +312,11 @@ impl<'a> Transmitter<'a> {
         self.counters.tx_packets.get() + self.counters.tx_kept.get()
     }
 
-    /// The same transmitter, which shows every packet that the wire takes to `observer`, in
-    /// place of one it may have shown them to so far.
-    pub fn observed<'b>(&'b mut self, observer: &'b mut dyn FnMut(&Descriptor)) -> Transmitter<'b> {
-        Transmitter {
-            pool: self.pool,
-            queue: self.queue,
-            counters: self.counters,
-            ledger: self.ledger,
-            finish_checksums: self.finish_checksums,
-            observer: Some(observer),
-            notes: self
-                .notes
-                .as_mut()
-                .map(|notes| DropNotes { taken: notes.taken, dropped: notes.dropped }),
-        }
+    /// The same transmitter, which shows every packet that the wire takes to `observers`.
+    #[must_use]
+    pub fn observed(mut self, observers: &'a mut Observers, now: Time) -> Self {
+        self.observers = Some((observers, now));
+        self
     }
 
     /// The oldest packet, left in the queue.
@@ -351,12 +344,17 @@ impl<'a> Transmitter<'a> {
         Some(packet)
     }
 
+    #[inline(always)]
+    fn show(&mut self, packet: &Descriptor) {
+        if let Some((observers, now)) = &mut self.observers {
+            observers.observe(*now, Stage::WireTx, std::slice::from_ref(packet));
+        }
+    }
+
     /// The wire has the packet's bytes: counts it and takes the buffer back.
     #[inline]
     pub fn sent(&mut self, packet: Descriptor) {
-        if let Some(observer) = &mut self.observer {
-            observer(&packet);
-        }
+        self.show(&packet);
         self.counters.tx_packets.add(1);
         self.counters.tx_bytes.add(u64::from(packet.length()));
         self.ledger.transmitted.add(1);
@@ -373,9 +371,7 @@ impl<'a> Transmitter<'a> {
     /// [`Transmitter::left`].
     #[inline]
     pub fn keep(&mut self, packet: &Descriptor) {
-        if let Some(observer) = &mut self.observer {
-            observer(packet);
-        }
+        self.show(packet);
         self.counters.tx_kept.add(1);
     }
 

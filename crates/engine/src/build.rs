@@ -9,7 +9,7 @@ use crate::swap::{self, Controller};
 use crate::target::{Pacing, QueueState, TargetQueue};
 use crate::tx::{TxRing, TxRings};
 use crate::view::{Functions, QueueView, View, WireView};
-use picnic_core::attachment::{HostAttachment, HostQueue};
+use picnic_core::attachment::HostAttachment;
 use picnic_core::backlog::{Backlog, Limits};
 use picnic_core::config::{CardFile, Section};
 use picnic_core::direction::Direction;
@@ -18,6 +18,7 @@ use picnic_core::error::{ConfigError, PoolError};
 use picnic_core::fill;
 use picnic_core::function::Function;
 use picnic_core::guard::Guard;
+use picnic_core::hook::{HookPoint, Hooks};
 use picnic_core::ledger::{Ledger, Stage};
 use picnic_core::out::{Doors, TargetRing};
 use picnic_core::packet::burst::Burst;
@@ -62,108 +63,6 @@ pub fn no_resident(_: &CardFile) -> Result<Option<Box<dyn Resident>>, ConfigErro
     Ok(None)
 }
 
-/// Looks on at the stages of a card by wrapping what stands there: a tracer, say.
-pub trait Instrument {
-    /// Wraps a wire.
-    fn wire(&mut self, port: Box<dyn WirePort>, _index: usize, _name: &str) -> Box<dyn WirePort> {
-        port
-    }
-    /// Wraps a function of the rx or tx chain.
-    fn function(
-        &mut self,
-        function: Box<dyn Function>,
-        _stage: Stage,
-        _position: usize,
-        _name: &str,
-    ) -> Box<dyn Function> {
-        function
-    }
-    /// Wraps a host queue.
-    fn queue(&mut self, queue: Box<dyn HostQueue>, _index: u16) -> Box<dyn HostQueue> {
-        queue
-    }
-}
-
-/// Two that look on: the second wraps what the first has wrapped.
-impl<A: Instrument, B: Instrument> Instrument for (A, B) {
-    fn wire(&mut self, port: Box<dyn WirePort>, index: usize, name: &str) -> Box<dyn WirePort> {
-        let port = self.0.wire(port, index, name);
-        self.1.wire(port, index, name)
-    }
-
-    fn function(
-        &mut self,
-        function: Box<dyn Function>,
-        stage: Stage,
-        position: usize,
-        name: &str,
-    ) -> Box<dyn Function> {
-        let function = self.0.function(function, stage, position, name);
-        self.1.function(function, stage, position, name)
-    }
-
-    fn queue(&mut self, queue: Box<dyn HostQueue>, index: u16) -> Box<dyn HostQueue> {
-        let queue = self.0.queue(queue, index);
-        self.1.queue(queue, index)
-    }
-}
-
-impl<I: Instrument + ?Sized> Instrument for Box<I> {
-    fn wire(&mut self, port: Box<dyn WirePort>, index: usize, name: &str) -> Box<dyn WirePort> {
-        (**self).wire(port, index, name)
-    }
-
-    fn function(
-        &mut self,
-        function: Box<dyn Function>,
-        stage: Stage,
-        position: usize,
-        name: &str,
-    ) -> Box<dyn Function> {
-        (**self).function(function, stage, position, name)
-    }
-
-    fn queue(&mut self, queue: Box<dyn HostQueue>, index: u16) -> Box<dyn HostQueue> {
-        (**self).queue(queue, index)
-    }
-}
-
-/// One that looks on, or none.
-impl<I: Instrument> Instrument for Option<I> {
-    fn wire(&mut self, port: Box<dyn WirePort>, index: usize, name: &str) -> Box<dyn WirePort> {
-        match self {
-            Some(instrument) => instrument.wire(port, index, name),
-            None => port,
-        }
-    }
-
-    fn function(
-        &mut self,
-        function: Box<dyn Function>,
-        stage: Stage,
-        position: usize,
-        name: &str,
-    ) -> Box<dyn Function> {
-        match self {
-            Some(instrument) => instrument.function(function, stage, position, name),
-            None => function,
-        }
-    }
-
-    fn queue(&mut self, queue: Box<dyn HostQueue>, index: u16) -> Box<dyn HostQueue> {
-        match self {
-            Some(instrument) => instrument.queue(queue, index),
-            None => queue,
-        }
-    }
-}
-
-/// Looks on at nothing.
-#[derive(Debug, Default)]
-pub struct NoInstrument;
-
-impl Instrument for NoInstrument {}
-
 /// Why a card could not be built.
 #[derive(Debug, thiserror::Error)]
 pub enum BuildError {
@@ -200,25 +99,26 @@ pub fn links(
     direction: Direction,
     registries: &Registries,
     context: &BuildContext,
-    instrument: &mut dyn Instrument,
+    hooks: &Hooks,
 ) -> Result<Vec<Link>, ConfigError> {
     let links = sections.iter().enumerate().map(|(position, section)| {
         let entry = find(registries.functions, section)?;
         let function = entry.build(section, &BuildContext { position, ..context.clone() })?;
-        let function = instrument.function(function, direction.stage(), position, entry.name);
-        Ok(Link::new(entry.name, function))
+        let point = HookPoint::Function { direction, position, name: entry.name };
+        Ok(Link::new(entry.name, function).observed(hooks.observers(&point)))
     });
     links.collect()
 }
 
 /// The parts a card file names, built and checked, but nothing connected or started.
 pub struct Parts {
-    wires: Vec<(String, Box<dyn WirePort>)>,
+    wires: Vec<(String, Wire)>,
     rx: Vec<Link>,
     tx: Vec<Link>,
     attachment: Box<dyn HostAttachment>,
     resident: Option<Box<dyn Resident>>,
     guard: Option<Box<dyn Guard>>,
+    hooks: Hooks,
 }
 
 impl Parts {
@@ -229,7 +129,7 @@ impl Parts {
     pub fn build(
         file: &CardFile,
         registries: &Registries,
-        instrument: &mut dyn Instrument,
+        hooks: &Hooks,
     ) -> Result<Parts, ConfigError> {
         let base = context(file);
         let at = |position| BuildContext { position, ..base.clone() };
@@ -240,16 +140,17 @@ impl Parts {
             if let Some(fault) = &section.fault {
                 port = (registries.fault)(port, fault, &at(index))?;
             }
-            wires.push((section.name.clone(), instrument.wire(port, index, &section.name)));
+            let observers = hooks.observers(&HookPoint::Wire { index, name: &section.name });
+            wires.push((section.name.clone(), Wire::new(port, observers)));
         }
-        let rx = links(&file.rx, Direction::Rx, registries, &base, instrument)?;
-        let tx = links(&file.tx, Direction::Tx, registries, &base, instrument)?;
+        let rx = links(&file.rx, Direction::Rx, registries, &base, hooks)?;
+        let tx = links(&file.tx, Direction::Tx, registries, &base, hooks)?;
         let section = &file.host.attachment;
-        let super_frames = wires.iter().all(|(_, port)| port.takes_super_frames());
+        let super_frames = wires.iter().all(|(_, wire)| wire.capabilities.super_frames);
         let host = BuildContext { super_frames, ..base };
         let attachment = find(registries.attachments, section)?.build(section, &host)?;
         let resident = (registries.resident)(file)?;
-        Ok(Parts { wires, rx, tx, attachment, resident, guard: None })
+        Ok(Parts { wires, rx, tx, attachment, resident, guard: None, hooks: hooks.clone() })
     }
 
     /// Puts a guard over the card: it looks at packets before everybody else.
@@ -295,9 +196,8 @@ pub fn assemble(
     parts: Parts,
     doorbells: &[Arc<dyn Doorbell>],
     card_doorbell: Arc<dyn Doorbell>,
-    instrument: &mut dyn Instrument,
 ) -> Result<Assembled, BuildError> {
-    let Parts { mut wires, rx, tx, mut attachment, resident, guard } = parts;
+    let Parts { mut wires, rx, tx, mut attachment, resident, guard, hooks } = parts;
     let (mut pool, returns) = Pool::new(&file.pool, doorbells.len())?;
     let ledger = Arc::new(Ledger::new(doorbells.len()));
     let card_gate = Arc::new(Gate::new());
@@ -339,10 +239,6 @@ pub fn assemble(
             fill_rings.push(sender);
             receiver
         });
-        let guarded = |host| match &guard {
-            Some(guard) => guard.queue(index, host),
-            None => host,
-        };
         queues.push(TargetQueue {
             index,
             ring: ring_consumer,
@@ -350,7 +246,9 @@ pub fn assemble(
             returns,
             tx: tx_producer,
             fill,
-            host: guarded(instrument.queue(host, index)),
+            host,
+            guard: guard.as_ref().and_then(|guard| guard.queue(index)),
+            observers: hooks.observers(&HookPoint::Queue { index }),
             screen: guard.as_ref().and_then(|guard| guard.screen(index)),
             counters,
             ledger: ledger.clone(),
@@ -361,18 +259,15 @@ pub fn assemble(
         });
     }
     // Last of what can fail: a wire that was taken up has buffers, and the pool wants them back.
-    for (index, (_, port)) in wires.iter_mut().enumerate() {
-        if let Err(error) = port.start(&mut pool) {
+    for (index, (_, wire)) in wires.iter_mut().enumerate() {
+        if let Err(error) = wire.port.start(&mut pool) {
             let (mut none, counters) = (VecDeque::new(), WireCounters::default());
             let mut tx = Transmitter::new(&mut pool, &mut none, &counters, &ledger.card);
-            wires[..index].iter_mut().for_each(|(_, port)| port.stop(&mut tx));
+            wires[..index].iter_mut().for_each(|(_, wire)| wire.port.stop(&mut tx));
             return Err(BuildError::Config(file.wires[index].port.locate(error)));
         }
     }
-    let (names, wires): (Vec<_>, Vec<_>) = wires
-        .into_iter()
-        .map(|(name, port)| (name, Wire { port, counters: Arc::new(WireCounters::default()) }))
-        .unzip();
+    let (names, wires): (Vec<_>, Vec<_>) = wires.into_iter().unzip();
     let view = View {
         name: file.card.name.clone(),
         wires: names
@@ -396,7 +291,7 @@ pub fn assemble(
     let counters = view.queues.iter().map(|queue| queue.steer.clone()).collect();
     doors.backlog = Backlog::new(wires.len(), counters, limits);
     for (index, wire) in wires.iter().enumerate() {
-        doors.backlog.set_super_frames(index, wire.port.takes_super_frames());
+        doors.backlog.set_super_frames(index, wire.capabilities.super_frames);
     }
     let head = |stage| guard.as_ref().and_then(|guard| guard.function(stage));
     let card = Card {

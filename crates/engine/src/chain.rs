@@ -6,6 +6,7 @@
 //! What no function steers ends at the default queue (rx) or at its wire (tx).
 
 use picnic_core::function::Function;
+use picnic_core::hook::Observers;
 use picnic_core::ledger::Stage;
 use picnic_core::out::{Doors, Onward, Out};
 use picnic_core::packet::burst::{BURST, Burst};
@@ -29,12 +30,21 @@ pub struct Link {
     /// Its counts.
     pub counters: Arc<FunctionCounters>,
     function: Box<dyn Function>,
+    observers: Observers,
 }
 
 impl Link {
-    /// A function, with counters at zero.
+    /// A function, with counters at zero and nobody who looks on.
     pub fn new(name: impl Into<String>, function: Box<dyn Function>) -> Self {
-        Link { name: name.into(), counters: Arc::default(), function }
+        let observers = Observers::default();
+        Link { name: name.into(), counters: Arc::default(), function, observers }
+    }
+
+    /// The same function; what enters it is shown to these.
+    #[must_use]
+    pub fn observed(mut self, observers: Observers) -> Self {
+        self.observers = observers;
+        self
     }
 }
 
@@ -139,6 +149,7 @@ fn step(
     doors: &mut Doors,
 ) {
     link.counters.packets.add(burst.len() as u64);
+    link.observers.show(now, stage, burst.as_slice());
     let mut onward = Rest { links: rest, stage };
     let mut out = Out::new(now, stage, doors, &mut onward);
     link.function.process(now, burst, &mut out);

@@ -252,7 +252,7 @@ impl Card {
         let wires = self.wires.iter().filter(|_| self.receiving).filter_map(|wire| {
             if wire.port.is_finished() {
                 None
-            } else if wire.port.is_patient() {
+            } else if wire.capabilities.patient {
                 Some(now)
             } else {
                 wire.port.next_deadline()

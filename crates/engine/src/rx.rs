@@ -10,9 +10,11 @@
 //! waiting, so it is asked only while every target ring can take a whole burst.
 
 use crate::chain::Chain;
+use picnic_core::hook::Observers;
+use picnic_core::ledger::Stage;
 use picnic_core::out::Doors;
 use picnic_core::packet::burst::Burst;
-use picnic_core::port::{Receiver, WirePort};
+use picnic_core::port::{Capabilities, Receiver, WirePort};
 use picnic_core::stats::WireCounters;
 use picnic_core::time::Time;
 use std::sync::Arc;
@@ -21,8 +23,19 @@ use std::sync::Arc;
 pub struct Wire {
     /// Its port.
     pub port: Box<dyn WirePort>,
+    /// What the port can do by itself.
+    pub capabilities: Capabilities,
     /// Its counts.
     pub counters: Arc<WireCounters>,
+    pub(crate) observers: Observers,
+}
+
+impl Wire {
+    /// A wire, with counters at zero; what passes it is shown to `observers`.
+    pub(crate) fn new(port: Box<dyn WirePort>, observers: Observers) -> Self {
+        let capabilities = port.capabilities();
+        Wire { port, capabilities, counters: Arc::default(), observers }
+    }
 }
 
 /// Takes one burst from a wire to the target rings; returns packets received.
@@ -36,7 +49,7 @@ pub fn receive(
     chain: &mut Chain,
     doors: &mut Doors,
 ) -> usize {
-    if wire.port.is_patient() && !doors.targets_have_room(limit) {
+    if wire.capabilities.patient && !doors.targets_have_room(limit) {
         return 0;
     }
     let card = &doors.ledger.card;
@@ -46,6 +59,7 @@ pub fn receive(
     drop(receiver);
     let received = burst.len();
     if received != 0 {
+        wire.observers.show(now, Stage::Wire, burst.as_slice());
         chain.run(now, burst, doors);
     }
     received

@@ -14,8 +14,9 @@ use picnic_core::attachment::{HostQueue, QueueOut};
 use picnic_core::config::InterruptSection;
 use picnic_core::doorbell::Doorbell;
 use picnic_core::fill::FillReceiver;
-use picnic_core::guard::Screen;
-use picnic_core::ledger::Ledger;
+use picnic_core::guard::{QueueGuard, Screen};
+use picnic_core::hook::Observers;
+use picnic_core::ledger::{Ledger, Stage};
 use picnic_core::packet::burst::Burst;
 use picnic_core::packet::desc::Descriptor;
 use picnic_core::packet::pool::ReturnSender;
@@ -54,6 +55,10 @@ pub struct TargetQueue {
     /// Empty buffers for a host that sends by itself, until it is to stop.
     pub(crate) fill: Option<FillReceiver>,
     pub(crate) host: Box<dyn HostQueue>,
+    /// Judges what the host is about to be given, if somebody does.
+    pub(crate) guard: Option<Box<dyn QueueGuard>>,
+    /// Shown what the host is about to be given.
+    pub(crate) observers: Observers,
     /// Judges what the host sends, if somebody does.
     pub(crate) screen: Option<Box<dyn Screen>>,
     pub(crate) counters: Arc<TargetCounters>,
@@ -179,7 +184,12 @@ impl TargetQueue {
         let submitted = self.counters.transmitted.get();
         let mut out = QueueOut::new(&mut self.returns, &mut self.tx, &self.counters, ledger)
             .with_screen(self.screen.as_deref_mut());
-        let work_ns = self.host.deliver(now, burst, &mut out);
+        if let Some(guard) = &mut self.guard {
+            guard.receive(now, burst, &mut out);
+        }
+        self.observers.show(now, Stage::Target, burst.as_slice());
+        let work_ns =
+            if burst.is_empty() { 0 } else { self.host.deliver(now, burst, &mut out) };
         // What the host left behind it has looked at: it goes home as delivered.
         for packet in burst.drain() {
             out.deliver(packet);

@@ -177,9 +177,18 @@ pub fn submit(
 pub fn transmit(now: Time, wires: &mut [Wire], doors: &mut Doors) -> Option<usize> {
     let mut taken = None;
     for (index, wire) in wires.iter_mut().enumerate() {
-        let finish = !wire.port.takes_partial_checksums();
+        let finish = !wire.capabilities.partial_checksums;
         let served = doors.serve_wire(index, now, &wire.counters, |transmitter| {
-            wire.port.transmit(now, &mut transmitter.finishing_checksums(finish));
+            let (port, observers) = (&mut wire.port, &mut wire.observers);
+            let observed =
+                !observers.is_empty() && transmitter.peek().is_some() && observers.begin();
+            let mut transmitter = transmitter.finishing_checksums(finish);
+            if observed {
+                port.transmit(now, &mut transmitter.observed(observers, now));
+                observers.end();
+            } else {
+                port.transmit(now, &mut transmitter);
+            }
         });
         if let Some(packets) = served {
             taken = Some(taken.unwrap_or(0) + packets);

@@ -3,7 +3,7 @@
 mod common;
 
 use common::functions::{Clocked, Door, Every, Flushed, Hold, Multiply};
-use common::{Bench, Functions, by_first_byte, frame, links, lock, number};
+use common::{Bench, Functions, Wire, by_first_byte, frame, links, lock, number, patient};
 use picnic_core::direction::Direction;
 use picnic_core::ring::moderation::ModerationMode;
 use picnic_core::time::Time;
@@ -46,8 +46,8 @@ fn a_full_target_ring_drops_what_does_not_fit_and_counts_it() {
 
 #[test]
 fn a_patient_wire_waits_for_rings() {
-    let mut bench = Bench::new(TWO_QUEUES, 1, vec![by_first_byte()], vec![]);
-    bench.wire(0).patient = true;
+    let mut bench =
+        Bench::with_wires(TWO_QUEUES, vec![patient()], vec![by_first_byte()], vec![]);
     bench.wire(0).incoming.extend((0..1000).map(|number| frame(1, 0, number, 60)));
     while !bench.turn().is_idle() {}
     assert_eq!(bench.ledger().dropped, 0);
@@ -60,8 +60,7 @@ fn a_patient_wire_waits_for_rings() {
 #[test]
 fn a_patient_wire_waits_for_buffers() {
     let text = "[pool]\nbuffers = 100\n[host]\nqueues = 1\nring_size = 1024\n";
-    let mut bench = Bench::new(text, 1, vec![], vec![]);
-    bench.wire(0).patient = true;
+    let mut bench = Bench::with_wires(text, vec![patient()], vec![], vec![]);
     load(&mut bench, 0, 0..1000);
     bench.settle();
     let ledger = bench.end();
@@ -402,7 +401,7 @@ proptest! {
     fn the_ledger_balances_whatever_happens(
         acts in acts(),
         echo: bool,
-        patient: bool,
+        waits: bool,
         first in 0u8..5,
         tx in 0u8..5,
         buffers in prop_oneof![Just(64u32), Just(400), Just(8192)],
@@ -413,9 +412,9 @@ proptest! {
              [host]\nqueues = 2\nring_size = 64\ntx_ring_size = 64\n"
         );
         // A tx chain that hairpins or multiplies is allowed, too.
-        let mut bench = Bench::new(&text, 2, steered(first), chain(tx));
+        let wires = vec![if waits { patient() } else { Wire::default() }, Wire::default()];
+        let mut bench = Bench::with_wires(&text, wires, steered(first), chain(tx));
         bench.host().echo = echo;
-        bench.wire(0).patient = patient;
         let mut next = [0u32; 2];
         for act in acts {
             match act {

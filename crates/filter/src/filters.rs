@@ -15,15 +15,14 @@ use super::config::Keys;
 use super::exchange::Exchange;
 use super::function::FilterFunction;
 use super::hook::{Closer, Hooks};
-use super::queue::{FilterScreen, FilteredQueue};
+use super::queue::{FilterQueue, FilterScreen};
 use super::reader::Reader;
 use super::table::NO_HOOK;
 use super::text::Reason;
 use super::{Action, Direction, Filter, MOST_FILTERS, Match, Place};
 use list::List;
-use picnic_core::attachment::HostQueue;
 use picnic_core::function::Function;
-use picnic_core::guard::{Guard, Screen};
+use picnic_core::guard::{Guard, QueueGuard, Screen};
 use picnic_core::ledger::Stage;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -322,11 +321,8 @@ impl Guard for Filters {
         Some(Box::new(self.head(direction)))
     }
 
-    fn queue(&self, queue: u16, host: Box<dyn HostQueue>) -> Box<dyn HostQueue> {
-        match self.at_driver(Direction::Rx, queue) {
-            Some(reader) => Box::new(FilteredQueue { host, reader }),
-            None => host,
-        }
+    fn queue(&self, queue: u16) -> Option<Box<dyn QueueGuard>> {
+        Some(Box::new(FilterQueue(self.at_driver(Direction::Rx, queue)?)))
     }
 
     fn screen(&self, queue: u16) -> Option<Box<dyn Screen>> {

@@ -5,42 +5,24 @@
 //! Guarantees: as at the card; what is dropped is counted at the stage `target`.
 
 use super::reader::Reader;
-use picnic_core::attachment::{HostQueue, QueueOut};
-use picnic_core::guard::Screen;
+use picnic_core::attachment::QueueOut;
+use picnic_core::guard::{QueueGuard, Screen};
 use picnic_core::ledger::DropReason;
 use picnic_core::packet::burst::Burst;
 use picnic_core::packet::desc::Descriptor;
 use picnic_core::time::Time;
-use std::os::fd::BorrowedFd;
 
-/// A host queue behind filters; made by [`Filters`](super::Filters).
-pub struct FilteredQueue {
-    pub(super) host: Box<dyn HostQueue>,
-    pub(super) reader: Reader,
-}
+/// Filters on what a host is given; made by [`Filters`](super::Filters).
+#[derive(Debug)]
+pub struct FilterQueue(pub(super) Reader);
 
-impl HostQueue for FilteredQueue {
-    fn deliver(&mut self, now: Time, burst: &mut Burst, out: &mut QueueOut<'_>) -> u64 {
-        if self.reader.refresh() {
+impl QueueGuard for FilterQueue {
+    #[inline]
+    fn receive(&mut self, now: Time, burst: &mut Burst, out: &mut QueueOut<'_>) {
+        if self.0.refresh() {
             // At the driver a filter can do nothing else than drop.
-            self.reader.judge(now, burst, |packet, _| out.drop(packet, DropReason::Filtered));
-            if burst.is_empty() {
-                return 0;
-            }
+            self.0.judge(now, burst, |packet, _| out.drop(packet, DropReason::Filtered));
         }
-        self.host.deliver(now, burst, out)
-    }
-
-    fn transmit(&mut self, now: Time, out: &mut QueueOut<'_>) -> usize {
-        self.host.transmit(now, out)
-    }
-
-    fn readiness(&self) -> Option<BorrowedFd<'_>> {
-        self.host.readiness()
-    }
-
-    fn report(&self) -> Vec<String> {
-        self.host.report()
     }
 }
 
@@ -55,11 +37,5 @@ impl Screen for FilterScreen {
 
     fn passes(&mut self, packet: &mut Descriptor) -> bool {
         self.0.passes(packet)
-    }
-}
-
-impl std::fmt::Debug for FilteredQueue {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("FilteredQueue").field("reader", &self.reader).finish_non_exhaustive()
     }
 }

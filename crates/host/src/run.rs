@@ -16,9 +16,10 @@ use picnic_control::report::Report;
 use picnic_core::config::{CardFile, Priority};
 use picnic_core::doorbell::Doorbell;
 use picnic_core::error::ConfigError;
+use picnic_core::hook::Hooks;
 use picnic_core::resident::Segment;
 use picnic_core::time::Time;
-use picnic_engine::build::{Assembled, Instrument, NoInstrument, Parts, Registries, assemble};
+use picnic_engine::build::{Assembled, Parts, Registries, assemble};
 use picnic_engine::poll::Card;
 use picnic_engine::swap::Controller;
 use picnic_engine::target::Target;
@@ -68,7 +69,7 @@ pub fn check(file: &CardFile) -> Result<Placement, RunError> {
 /// As [`check`].
 pub fn check_from(file: &CardFile, registries: &Registries) -> Result<Placement, RunError> {
     let placement = place(file, &available())?;
-    Parts::build(file, registries, &mut NoInstrument)?;
+    Parts::build(file, registries, &Hooks::none())?;
     filter::config::add(&Filters::new(file.host.queues), &file.filters)?;
     picnic_control::instrument::check(file)?;
     Ok(placement)
@@ -111,6 +112,8 @@ pub struct Running {
     monitor: Monitor,
     /// What its card file could name, for functions that are swapped in.
     registries: Registries,
+    /// Who looks on, at functions that are swapped in too.
+    hooks: Hooks,
     /// What makes its tasks; none if it has no NIC OS.
     tasks: Option<Factory>,
     isolated: Option<Isolated>,
@@ -134,15 +137,15 @@ struct CardEnd {
 /// # Errors
 /// The card file is wrong, or the machine cannot give what it asks for. Nothing runs then.
 pub fn start(file: &CardFile) -> Result<Running, RunError> {
-    start_with(file, &mut NoInstrument)
+    start_with(file, &Hooks::none())
 }
 
-/// Starts a card with its stages looked on at: see [`Instrument`].
+/// Starts a card with its stages looked on at: see [`Hooks`].
 ///
 /// # Errors
 /// As [`start`].
-pub fn start_with(file: &CardFile, instrument: &mut dyn Instrument) -> Result<Running, RunError> {
-    start_from(file, &registries(), instrument)
+pub fn start_with(file: &CardFile, hooks: &Hooks) -> Result<Running, RunError> {
+    start_from(file, &registries(), hooks)
 }
 
 /// Starts a card that may name functions, ports and attachments of one's own: [`registries`]
@@ -153,14 +156,14 @@ pub fn start_with(file: &CardFile, instrument: &mut dyn Instrument) -> Result<Ru
 pub fn start_from(
     file: &CardFile,
     registries: &Registries,
-    instrument: &mut dyn Instrument,
+    hooks: &Hooks,
 ) -> Result<Running, RunError> {
     if let Some(section) = &file.sciron {
         // Not to be taken for a firewall that is there.
         let message = "found in a program without SCIRON, allowed with picnic run";
         return Err(section.locate(ConfigError::new("", message)).into());
     }
-    start_filtered(file, registries, instrument, Filters::new(file.host.queues))
+    start_filtered(file, registries, hooks, Filters::new(file.host.queues))
 }
 
 /// Starts a card with filters that are there already; those of the card file stand behind them.
@@ -170,14 +173,14 @@ pub fn start_from(
 pub fn start_filtered(
     file: &CardFile,
     registries: &Registries,
-    instrument: &mut dyn Instrument,
+    hooks: &Hooks,
     filters: Filters,
 ) -> Result<Running, RunError> {
     // What killed runs have left behind, before the cores are counted.
     let cleaned = restore_all(&Machine::this(), Which::Stale);
     let mut placement = place(file, &available())?;
     placement.warnings.extend(isolate::told(cleaned));
-    let mut parts = Parts::build(file, registries, instrument)?;
+    let mut parts = Parts::build(file, registries, hooks)?;
     filter::config::add(&filters, &file.filters)?;
     parts.guard(Box::new(filters.clone()));
     let tasks = parts.resident_mut().and_then(|resident| {
@@ -207,7 +210,7 @@ pub fn start_filtered(
     let card_doorbell = CardDoorbell::new()
         .map(Arc::new)
         .map_err(|error| RunError::system("cannot make the card's doorbell", error))?;
-    let assembled = assemble(file, parts, &by_queue, card_doorbell.clone(), instrument)?;
+    let assembled = assemble(file, parts, &by_queue, card_doorbell.clone())?;
     let Assembled { card, queues, controller, view } = assembled;
 
     let mut by_core = BTreeMap::<usize, Vec<_>>::new();
@@ -271,6 +274,7 @@ pub fn start_filtered(
         placement,
         monitor,
         registries: *registries,
+        hooks: hooks.clone(),
         tasks,
         isolated,
         shared,
@@ -415,6 +419,7 @@ impl Running {
             controller: self.controller.take()?,
             monitor: self.monitor(),
             registries: self.registries,
+            hooks: self.hooks.clone(),
             filters: self.filters.clone(),
             tasks: self.tasks.clone(),
         })

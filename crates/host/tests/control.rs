@@ -8,7 +8,7 @@ use picnic_control::protocol::{INVALID_REQUEST, LIMIT, LONGEST_LINE, PARSE_ERROR
 use picnic_control::socket::SocketError;
 use picnic_control::{Doors, Limits, Server};
 use picnic_core::config::CardFile;
-use picnic_engine::build::NoInstrument;
+use picnic_core::hook::Hooks;
 use picnic_host::run::start_with;
 use serde_json::{Value, json};
 use std::io::{Read, Write};
@@ -439,10 +439,8 @@ fn metrics_have_names_with_units_help_and_type() {
     let doors = Doors::open(&card).unwrap();
     let address = doors.metrics().unwrap().to_string();
     let captures = Captures::default();
-    let mut running = start_with(&card, &mut captures.clone()).unwrap();
-    let server =
-        Server::start(doors, running.access().unwrap(), &card, Box::new(NoInstrument), captures)
-            .unwrap();
+    let mut running = start_with(&card, &Hooks::none().with(captures.clone())).unwrap();
+    let server = Server::start(doors, running.access().unwrap(), &card, captures).unwrap();
     // A client that says nothing, and many that begin and stop there, hold up nobody.
     let silent: Vec<_> = (0..4).map(|_| TcpStream::connect(&address).unwrap()).collect();
     let patience = Instant::now();

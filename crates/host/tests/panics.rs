@@ -8,7 +8,8 @@ use picnic_core::function::{Function, per_packet};
 use picnic_core::packet::burst::Burst;
 use picnic_core::registry::{BuildContext, Component, Entry};
 use picnic_core::time::Time;
-use picnic_engine::build::{NoInstrument, Registries};
+use picnic_core::hook::Hooks;
+use picnic_engine::build::Registries;
 use picnic_host::run::{registries, start_from};
 use std::time::{Duration, Instant};
 
@@ -59,7 +60,7 @@ static ATTACHMENTS: &[Entry<Box<dyn HostAttachment>>] = &[Entry::of::<FaultyHost
 /// Which thread the run says has panicked.
 fn panicked(card: &str, registries: Registries) -> String {
     let card = CardFile::parse(card, None).unwrap();
-    let running = start_from(&card, &registries, &mut NoInstrument).unwrap();
+    let running = start_from(&card, &registries, &Hooks::none()).unwrap();
     let patience = Instant::now();
     while running.is_alive() {
         assert!(patience.elapsed() < Duration::from_secs(20), "nobody has panicked");

@@ -6,7 +6,8 @@ use picnic_core::error::ConfigError;
 use picnic_core::packet::burst::Burst;
 use picnic_core::registry::{BuildContext, Component, Entry};
 use picnic_core::time::Time;
-use picnic_engine::build::{NoInstrument, Registries};
+use picnic_core::hook::Hooks;
+use picnic_engine::build::Registries;
 use picnic_host::run::{Running, registries, start_from};
 use rustix::event::{EventfdFlags, eventfd};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -107,7 +108,7 @@ fn start(keys: &str) -> Running {
     );
     let card = CardFile::parse(&card, None).unwrap();
     let registries = Registries { attachments: ATTACHMENTS, ..registries() };
-    start_from(&card, &registries, &mut NoInstrument).unwrap()
+    start_from(&card, &registries, &Hooks::none()).unwrap()
 }
 
 #[test]

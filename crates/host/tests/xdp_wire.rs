@@ -5,7 +5,8 @@ use picnic_core::config::CardFile;
 use picnic_core::error::ConfigError;
 use picnic_core::function::{Function, PacketMut, Verdict, per_packet};
 use picnic_core::registry::{BuildContext, Component, Entry};
-use picnic_engine::build::{NoInstrument, Registries};
+use picnic_core::hook::Hooks;
+use picnic_engine::build::Registries;
 use picnic_functions::rss::Rss;
 use picnic_host::run::{Running, registries, start_from};
 use std::os::unix::process::CommandExt;
@@ -38,7 +39,7 @@ static FUNCTIONS: &[Entry<Box<dyn Function>>] = &[Entry::of::<Bridge>(), Entry::
 fn start(card: &str) -> Result<Running, String> {
     let card = CardFile::parse(card, None).map_err(|error| error.to_string())?;
     let registries = Registries { functions: FUNCTIONS, ..registries() };
-    start_from(&card, &registries, &mut NoInstrument).map_err(|error| error.to_string())
+    start_from(&card, &registries, &Hooks::none()).map_err(|error| error.to_string())
 }
 
 fn stop(running: Running) -> Report {

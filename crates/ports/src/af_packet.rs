@@ -42,7 +42,7 @@ use crate::virtio::{HEADER_BYTES, Header};
 use picnic_core::error::ConfigError;
 use picnic_core::ledger::DropReason;
 use picnic_core::packet::pool::MAX_PACKET_BYTES;
-use picnic_core::port::{Receiver, Transmitter, WirePort};
+use picnic_core::port::{Capabilities, Receiver, Transmitter, WirePort};
 use picnic_core::registry::{BuildContext, Component};
 use picnic_core::time::Time;
 use std::io;
@@ -272,6 +272,10 @@ impl PacketPort {
 }
 
 impl WirePort for PacketPort {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { partial_checksums: true, super_frames: true, ..Capabilities::default() }
+    }
+
     fn receive(&mut self, now: Time, rx: &mut Receiver<'_>) {
         if now >= self.next_check {
             self.check(now, rx);
@@ -339,14 +343,6 @@ impl WirePort for PacketPort {
                 Err(error) => drop_oldest(tx, refusal(&error)),
             }
         }
-    }
-
-    fn takes_partial_checksums(&self) -> bool {
-        true
-    }
-
-    fn takes_super_frames(&self) -> bool {
-        true
     }
 
     fn next_deadline(&self) -> Option<Time> {

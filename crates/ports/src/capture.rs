@@ -12,6 +12,8 @@
 
 use crate::pcapng::Writer;
 use picnic_core::direction::Direction;
+use picnic_core::hook::Observer;
+use picnic_core::ledger::Stage;
 use picnic_core::packet::desc::Descriptor;
 use picnic_core::packet::pool::MAX_PACKET_BYTES;
 use picnic_core::ring::spsc::{self, Consumer, Producer};
@@ -364,6 +366,20 @@ impl Point {
     /// Packets not captured so far.
     pub fn lost(&self) -> u64 {
         self.lost
+    }
+}
+
+/// A point that is shown packets as long as the card lasts.
+impl Observer for Point {
+    fn observe(&mut self, now: Time, stage: Stage, packets: &[Descriptor]) {
+        let direction = Direction::at(stage);
+        for packet in packets {
+            self.record(now, packet, Some(direction));
+        }
+    }
+
+    fn end(&mut self) {
+        self.publish();
     }
 }
 

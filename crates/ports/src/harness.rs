@@ -1,5 +1,6 @@
 //! Test harness: the least of a card, to plug a wire into.
 
+use picnic_core::hook::Observers;
 use picnic_core::ledger::{CardLedger, DropReason, Stage};
 use picnic_core::packet::burst::Burst;
 use picnic_core::packet::pool::{Pool, PoolConfig};
@@ -13,6 +14,8 @@ pub(crate) struct Bench {
     pub(crate) pool: Pool,
     pub(crate) ledger: CardLedger,
     pub(crate) counters: WireCounters,
+    /// Shown what passes the wire.
+    pub(crate) observers: Observers,
     /// Packets received and looked at.
     pub(crate) taken: u64,
     pub(crate) sent: u64,
@@ -29,6 +32,7 @@ impl Bench {
             pool: Pool::new(&config, 0).unwrap().0,
             ledger: CardLedger::default(),
             counters: WireCounters::default(),
+            observers: Observers::default(),
             taken: 0,
             sent: 0,
         }
@@ -43,8 +47,10 @@ impl Bench {
         burst: &mut Burst,
     ) {
         let now = Time::from_nanos(now);
-        let Bench { pool, ledger, counters, .. } = self;
+        let Bench { pool, ledger, counters, observers, .. } = self;
+        let before = burst.len();
         wire.receive(now, &mut Receiver::new(pool, burst, counters, ledger, now, 0, limit));
+        observers.show(now, Stage::Wire, &burst.as_slice()[before..]);
     }
 
     /// Receives up to `limit` packets; their bytes.
@@ -83,11 +89,12 @@ impl Bench {
     pub(crate) fn transmit(&mut self, wire: &mut dyn WirePort, now: u64, packets: &[&[u8]]) {
         let made = packets.iter().map(|bytes| self.pool.packet(bytes).unwrap());
         let mut queue: VecDeque<_> = made.collect();
-        let Bench { pool, ledger, counters, .. } = self;
-        wire.transmit(
-            Time::from_nanos(now),
-            &mut Transmitter::new(pool, &mut queue, counters, ledger),
-        );
+        let Bench { pool, ledger, counters, observers, .. } = self;
+        let (now, transmitter) =
+            (Time::from_nanos(now), Transmitter::new(pool, &mut queue, counters, ledger));
+        observers.begin();
+        wire.transmit(now, &mut transmitter.observed(observers, now));
+        observers.end();
         self.sent += packets.len() as u64;
         assert!(queue.is_empty());
     }

@@ -28,7 +28,7 @@ use picnic_core::direction::Direction;
 use picnic_core::error::ConfigError;
 use picnic_core::ledger::DropReason;
 use picnic_core::packet::pool::MAX_PACKET_BYTES;
-use picnic_core::port::{Receiver, Transmitter, WirePort};
+use picnic_core::port::{Capabilities, Receiver, Transmitter, WirePort};
 use picnic_core::registry::{BuildContext, Component};
 use picnic_core::time::Time;
 use schemars::JsonSchema;
@@ -177,6 +177,15 @@ impl PcapPort {
 }
 
 impl WirePort for PcapPort {
+    fn capabilities(&self) -> Capabilities {
+        // What is sent goes nowhere: there is nobody to cut super-frames for.
+        Capabilities {
+            patient: self.pace == Pace::FlatOut,
+            super_frames: true,
+            ..Capabilities::default()
+        }
+    }
+
     fn receive(&mut self, now: Time, rx: &mut Receiver<'_>) {
         let start = *self.start.get_or_insert(now);
         if let Some(output) = &mut self.output {
@@ -217,15 +226,6 @@ impl WirePort for PcapPort {
         if let Some(output) = &mut self.output {
             output.point.publish();
         }
-    }
-
-    /// What is sent goes nowhere: there is nobody to cut it for.
-    fn takes_super_frames(&self) -> bool {
-        true
-    }
-
-    fn is_patient(&self) -> bool {
-        self.pace == Pace::FlatOut
     }
 
     fn next_deadline(&self) -> Option<Time> {

@@ -3,7 +3,8 @@
 // The allocator trait is unsafe to implement; this one only counts and passes on.
 #![allow(unsafe_code)]
 
-use picnic_core::ledger::CardLedger;
+use picnic_core::hook::{Hook, HookPoint, Observers};
+use picnic_core::ledger::{CardLedger, Stage};
 use picnic_core::packet::burst::Burst;
 use picnic_core::packet::pool::{Pool, PoolConfig};
 use picnic_core::port::{Receiver, Transmitter, WirePort};
@@ -72,7 +73,9 @@ fn wires_tracer_and_faults_allocate_nothing() {
     let port = fault_wire(port, &faults, &context).unwrap();
     let trace = TraceConfig { path: Some("trace.pcapng".into()), ..TraceConfig::default() };
     let tracer = Tracer::start(&trace, &context).unwrap();
-    let mut wire = tracer.trace_wire(port, "wire0");
+    let point = HookPoint::Wire { index: 0, name: "wire0" };
+    let mut observers: Observers = tracer.observer(&point).into_iter().collect();
+    let mut wire = port;
 
     let (mut pool, _) = Pool::new(&PoolConfig::default(), 0).unwrap();
     let (counters, ledger) = (WireCounters::default(), CardLedger::default());
@@ -84,8 +87,12 @@ fn wires_tracer_and_faults_allocate_nothing() {
             now,
             &mut Receiver::new(&mut pool, &mut burst, &counters, &ledger, now, 0, 64),
         );
+        observers.show(now, Stage::Wire, burst.as_slice());
         queue.extend(burst.drain());
-        wire.transmit(now, &mut Transmitter::new(&mut pool, &mut queue, &counters, &ledger));
+        let transmitter = Transmitter::new(&mut pool, &mut queue, &counters, &ledger);
+        observers.begin();
+        wire.transmit(now, &mut transmitter.observed(&mut observers, now));
+        observers.end();
         pool.outstanding()
     };
     // Until the buffers for packets held back have grown to the longest packet.

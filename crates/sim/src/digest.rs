@@ -4,75 +4,39 @@
 //! equal packets. Packets are looked at in front of the host, which may change them.
 
 use crate::random::mix;
-use picnic_core::attachment::{HostQueue, QueueOut};
-use picnic_core::function::Function;
+use picnic_core::hook::{Hook, HookPoint, Observer};
 use picnic_core::ledger::Stage;
-use picnic_core::packet::burst::Burst;
 use picnic_core::packet::desc::Descriptor;
-use picnic_core::port::WirePort;
 use picnic_core::time::Time;
-use picnic_engine::build::Instrument;
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The number, shared by all queues; one thread runs the whole world.
 pub(crate) type Digest = Arc<AtomicU64>;
 
-/// Wraps host queues in the digest, outside of what another instrument does.
-pub(crate) struct Digesting<'a> {
-    pub(crate) digest: Digest,
-    pub(crate) inner: &'a mut dyn Instrument,
-}
+/// Adds what every host is given to the digest.
+pub(crate) struct Digesting(pub(crate) Digest);
 
-impl Instrument for Digesting<'_> {
-    fn wire(&mut self, port: Box<dyn WirePort>, index: usize, name: &str) -> Box<dyn WirePort> {
-        self.inner.wire(port, index, name)
-    }
-
-    fn function(
-        &mut self,
-        function: Box<dyn Function>,
-        stage: Stage,
-        position: usize,
-        name: &str,
-    ) -> Box<dyn Function> {
-        self.inner.function(function, stage, position, name)
-    }
-
-    fn queue(&mut self, queue: Box<dyn HostQueue>, index: u16) -> Box<dyn HostQueue> {
-        let inner = self.inner.queue(queue, index);
-        Box::new(DigestedQueue { index, digest: self.digest.clone(), inner })
+impl Hook for Digesting {
+    fn observer(&self, point: &HookPoint<'_>) -> Option<Box<dyn Observer>> {
+        let HookPoint::Queue { index } = *point else { return None };
+        Some(Box::new(DigestedQueue { index, digest: self.0.clone() }))
     }
 }
 
 struct DigestedQueue {
     index: u16,
     digest: Digest,
-    inner: Box<dyn HostQueue>,
 }
 
-impl HostQueue for DigestedQueue {
-    fn deliver(&mut self, now: Time, burst: &mut Burst, out: &mut QueueOut<'_>) -> u64 {
+impl Observer for DigestedQueue {
+    fn observe(&mut self, now: Time, _: Stage, packets: &[Descriptor]) {
         let mut digest = self.digest.load(Ordering::Relaxed);
         digest = add(add(digest, now.as_nanos()), u64::from(self.index));
-        for packet in burst.as_slice() {
+        for packet in packets {
             digest = add_packet(digest, packet);
         }
         self.digest.store(digest, Ordering::Relaxed);
-        self.inner.deliver(now, burst, out)
-    }
-
-    fn transmit(&mut self, now: Time, out: &mut QueueOut<'_>) -> usize {
-        self.inner.transmit(now, out)
-    }
-
-    fn readiness(&self) -> Option<BorrowedFd<'_>> {
-        self.inner.readiness()
-    }
-
-    fn report(&self) -> Vec<String> {
-        self.inner.report()
     }
 }
 

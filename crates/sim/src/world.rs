@@ -15,6 +15,7 @@ use crate::event::{Actor, Event, EventQueue};
 use crate::outcome::{CoreOutcome, Outcome, QueueOutcome};
 use crate::random::Random;
 use crate::trace::{Happening, Trace};
+use picnic_core::hook::Hooks;
 use picnic_core::attachment::HostAttachment;
 use picnic_core::config::{CardFile, CoreChoice, Idle, TargetCores};
 use picnic_core::doorbell::Doorbell;
@@ -23,7 +24,7 @@ use picnic_core::port::WirePort;
 use picnic_core::registry::Entry;
 use picnic_core::time::Time;
 use picnic_engine::build::{
-    Assembled, BuildError, Instrument, NoInstrument, Parts, Registries, assemble,
+    Assembled, BuildError, Parts, Registries, assemble,
 };
 use picnic_engine::poll::Card;
 use picnic_engine::swap::{Answer, Command, Controller};
@@ -134,17 +135,17 @@ impl Simulation {
     /// # Errors
     /// What is wrong with the card file, or no memory for its buffers.
     pub fn new(file: &CardFile, seed: u64, costs: CostModel) -> Result<Self, BuildError> {
-        Simulation::with_parts(file, &registries(), &mut NoInstrument, seed, costs)
+        Simulation::with_parts(file, &registries(), &Hooks::none(), seed, costs)
     }
 
-    /// As [`Simulation::new`], with parts and an instrument of one's own.
+    /// As [`Simulation::new`], with parts and hooks of one's own.
     ///
     /// # Errors
     /// As [`Simulation::new`].
     pub fn with_parts(
         file: &CardFile,
         registries: &Registries,
-        instrument: &mut dyn Instrument,
+        hooks: &Hooks,
         seed: u64,
         costs: CostModel,
     ) -> Result<Self, BuildError> {
@@ -168,8 +169,8 @@ impl Simulation {
             .map(|&core| doorbell(Actor::Target(place(core))) as Arc<dyn Doorbell>)
             .collect();
         let digest = Digest::default();
-        let mut instrument = Digesting { digest: digest.clone(), inner: instrument };
-        let mut parts = Parts::build(file, registries, &mut instrument)?;
+        let hooks = hooks.clone().with(Digesting(digest.clone()));
+        let mut parts = Parts::build(file, registries, &hooks)?;
         let filters = Filters::new(file.host.queues);
         filter::config::add(&filters, &file.filters)?;
         parts.guard(Box::new(filters.clone()));
@@ -177,7 +178,7 @@ impl Simulation {
             picnic_os::config::attach_filters(resident, &filters);
         }
         let Assembled { card, queues, controller, view } =
-            assemble(file, parts, &doorbells, doorbell(Actor::Card), &mut instrument)?;
+            assemble(file, parts, &doorbells, doorbell(Actor::Card))?;
 
         let mut by_core: BTreeMap<usize, Vec<_>> = BTreeMap::new();
         for (queue, &core) in queues.into_iter().zip(&queue_cores) {

@@ -12,6 +12,7 @@ use picnic_control::instrument::{TraceReport, Tracing};
 use picnic_control::report::Report;
 use picnic_control::{Doors, Server};
 use picnic_core::config::CardFile;
+use picnic_core::hook::Hooks;
 use picnic_host::run::{self, Running};
 use picnic_machine::privileges;
 use serde::Serialize;
@@ -90,11 +91,12 @@ pub(crate) fn run(args: &RunArgs, json: bool) -> anyhow::Result<()> {
     let doors = Doors::open(&card.file).map_err(|error| card.explain_host(error.into()))?;
     let tracing = Tracing::of(&card.file).map_err(|error| card.explain(error))?;
     let captures = Captures::default();
-    let mut instrument = (tracing.clone(), doors.are_any().then(|| captures.clone()));
-    let mut running = run::start_filtered(&card.file, &registries(), &mut instrument, filters)
+    let hooks =
+        Hooks::none().with(tracing.clone()).with(doors.are_any().then(|| captures.clone()));
+    let mut running = run::start_filtered(&card.file, &registries(), &hooks, filters)
         .map_err(|error| card.explain_host(error))?;
     notes.extend(privileges::give_up(privileges::needed_to_stop(&card.file)).err());
-    let server = serve(doors, &mut running, &card.file, &tracing, captures)?;
+    let server = serve(doors, &mut running, &card.file, captures)?;
     let live = match args.quiet {
         true => None,
         false => Live::new(&running.view, &running.placement, json),
@@ -124,14 +126,13 @@ fn serve(
     doors: Doors,
     running: &mut Running,
     file: &CardFile,
-    tracing: &Tracing,
     captures: Captures,
 ) -> Result<Option<Server>, RunError> {
     if !doors.are_any() {
         return Ok(None);
     }
     let Some(access) = running.access() else { return Ok(None) };
-    Server::start(doors, access, file, Box::new(tracing.clone()), captures).map(Some)
+    Server::start(doors, access, file, captures).map(Some)
 }
 
 /// Returns when the run is to end.

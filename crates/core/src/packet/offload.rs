@@ -3,13 +3,13 @@
 //! A host that knows its NIC finishes checksums sends packets whose L4 checksum field holds
 //! the pseudo-header's sum only ([`ChecksumState::Partial`]). They travel so through the card,
 //! and most end where the same bargain holds: another interface of the kernel. A wire that has
-//! no such offload gets them finished here ([`WirePort::takes_partial_checksums`]).
+//! no such offload gets them finished here ([`Capabilities::partial_checksums`]).
 //!
 //! Guarantees: any bytes, chained or not; what cannot be finished is left as it is.
 //!
 //! Source: virtio 1.2, 5.1.6.2 (csum_start, csum_offset).
 //!
-//! [`WirePort::takes_partial_checksums`]: crate::port::WirePort::takes_partial_checksums
+//! [`Capabilities::partial_checksums`]: crate::port::Capabilities::partial_checksums
 
 use super::desc::{ChecksumState, Descriptor};
 use super::layers::PacketType;

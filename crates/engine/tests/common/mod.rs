@@ -5,20 +5,23 @@ pub mod functions;
 
 use picnic_core::attachment::{HostAttachment, HostQueue, QueueOut};
 use picnic_core::config::{CardFile, Section};
+use picnic_core::direction::Direction;
 use picnic_core::doorbell::Doorbell;
 use picnic_core::error::ConfigError;
 use picnic_core::function::Function;
-use picnic_core::ledger::{DropReason, LedgerTotals, Stage};
+use picnic_core::guard::Guard;
+use picnic_core::hook::Hooks;
+use picnic_core::ledger::{DropReason, LedgerTotals};
 use picnic_core::out::Out;
 use picnic_core::packet::burst::Burst;
 use picnic_core::packet::desc::{ChecksumState, GsoType};
 use picnic_core::packet::lend::Loans;
 use picnic_core::packet::pool::Pool;
-use picnic_core::port::{Receiver, Transmitter, WirePort};
+use picnic_core::port::{Capabilities, Receiver, Transmitter, WirePort};
 use picnic_core::registry::{BuildContext, Component, Entry};
 use picnic_core::resident::Resident;
 use picnic_core::time::Time;
-use picnic_engine::build::{Assembled, Instrument, Parts, Registries, assemble};
+use picnic_engine::build::{Assembled, Parts, Registries, assemble};
 use picnic_engine::chain::Link;
 use picnic_engine::poll::{Activity, Card};
 use picnic_engine::swap::Controller;
@@ -26,7 +29,7 @@ use picnic_engine::target::Target;
 use picnic_engine::view::View;
 use schemars::JsonSchema;
 use serde::Deserialize;
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
@@ -36,67 +39,87 @@ use std::sync::{Arc, Mutex, MutexGuard};
 thread_local! {
     /// What is to live on the next card that this thread makes.
     pub static RESIDENT: Cell<Option<Box<dyn Resident>>> = const { Cell::new(None) };
+    static NEXT: RefCell<NextCard> = RefCell::default();
 }
 
-// ---------------------------------------------------------------- parts without a will
+// ---------------------------------------------------------------- what card files name
 
 #[derive(Deserialize, JsonSchema, Default)]
 pub struct NoKeys {}
 
-macro_rules! nothing {
-    ($name:ident, $product:ty, $text:literal, $value:expr) => {
+/// The parts of the card that this thread makes next, in the order of the card file.
+#[derive(Default)]
+struct NextCard {
+    wires: VecDeque<Wire>,
+    functions: VecDeque<Box<dyn Function>>,
+    host: Host,
+}
+
+macro_rules! part {
+    ($name:ident, $product:ty, $text:literal, $make:expr) => {
         pub struct $name;
         impl Component for $name {
             type Product = $product;
             type Config = NoKeys;
             const NAME: &'static str = $text;
-            const HELP: &'static str = "to be replaced by the bench";
+            const HELP: &'static str = "as the bench has it";
             fn build(_: NoKeys, _: &BuildContext) -> Result<$product, ConfigError> {
-                Ok(Box::new($value))
+                let make: fn(&mut NextCard) -> $product = $make;
+                Ok(NEXT.with_borrow_mut(make))
             }
         }
     };
 }
 
-nothing!(NullWire, Box<dyn WirePort>, "generator", NullWire);
-nothing!(NullFunction, Box<dyn Function>, "slot", NullFunction);
-nothing!(NullHost, Box<dyn HostAttachment>, "app", NullHost);
-nothing!(SendingHost, Box<dyn HostAttachment>, "sends", SendingHost);
+part!(Wires, Box<dyn WirePort>, "generator", |bench| {
+    Box::new(ScriptWire(bench.wires.pop_front().unwrap_or_default(), None))
+});
+part!(Slots, Box<dyn Function>, "slot", |bench| {
+    bench.functions.pop_front().unwrap_or(Box::new(NullFunction))
+});
+part!(Hosts, Box<dyn HostAttachment>, "app", |bench| {
+    Box::new(ScriptAttachment { host: bench.host.clone(), sends: false })
+});
+part!(SendingHosts, Box<dyn HostAttachment>, "sends", |bench| {
+    Box::new(ScriptAttachment { host: bench.host.clone(), sends: true })
+});
 
-impl WirePort for NullWire {
-    fn receive(&mut self, _: Time, _: &mut Receiver<'_>) {}
-    fn transmit(&mut self, _: Time, _: &mut Transmitter<'_>) {}
-}
+struct NullFunction;
 
 impl Function for NullFunction {
     fn process(&mut self, _: Time, _: &mut Burst, _: &mut Out<'_>) {}
 }
 
-impl HostQueue for NullHost {
-    fn deliver(&mut self, _: Time, _: &mut Burst, _: &mut QueueOut<'_>) -> u64 {
-        0
-    }
+struct ScriptAttachment {
+    host: Host,
+    sends: bool,
 }
 
-impl HostAttachment for NullHost {
-    fn open_queue(&mut self, _: u16) -> Result<Box<dyn HostQueue>, ConfigError> {
-        Ok(Box::new(NullHost))
-    }
-}
-
-impl HostAttachment for SendingHost {
-    fn open_queue(&mut self, _: u16) -> Result<Box<dyn HostQueue>, ConfigError> {
-        Ok(Box::new(NullHost))
+impl HostAttachment for ScriptAttachment {
+    fn open_queue(&mut self, queue: u16) -> Result<Box<dyn HostQueue>, ConfigError> {
+        let file = File::open("/dev/null").unwrap();
+        lock(&self.host).files.insert(file.as_raw_fd(), queue);
+        Ok(Box::new(ScriptHost(queue, self.host.clone(), file)))
     }
     fn wants_buffers(&self) -> usize {
-        64
+        if self.sends { 64 } else { 0 }
     }
 }
 
-static WIRES: &[Entry<Box<dyn WirePort>>] = &[Entry::of::<NullWire>()];
-static FUNCTIONS: &[Entry<Box<dyn Function>>] = &[Entry::of::<NullFunction>()];
+static WIRES: &[Entry<Box<dyn WirePort>>] = &[Entry::of::<Wires>()];
+static FUNCTIONS: &[Entry<Box<dyn Function>>] = &[Entry::of::<Slots>()];
 static ATTACHMENTS: &[Entry<Box<dyn HostAttachment>>] =
-    &[Entry::of::<NullHost>(), Entry::of::<SendingHost>()];
+    &[Entry::of::<Hosts>(), Entry::of::<SendingHosts>()];
+
+fn registries() -> Registries {
+    Registries {
+        functions: FUNCTIONS,
+        wires: WIRES,
+        attachments: ATTACHMENTS,
+        fault: no_fault,
+        resident: |_| Ok(RESIDENT.take()),
+    }
+}
 
 fn no_fault(
     port: Box<dyn WirePort>,
@@ -112,6 +135,7 @@ fn no_fault(
 #[derive(Default)]
 pub struct WireState {
     pub incoming: VecDeque<Vec<u8>>,
+    /// Asked when the card is built, as is `super_frames`.
     pub patient: bool,
     pub finished: bool,
     /// Packets it still takes for transmission; `None` for no limit.
@@ -119,7 +143,7 @@ pub struct WireState {
     pub sent: Vec<Vec<u8>>,
     /// Packets longer than this arrive as super-frames; 0 for none.
     pub large: usize,
-    /// Whether super-frames may be sent; asked when the card is built.
+    /// Whether super-frames may be sent.
     pub super_frames: bool,
     /// It lends the buffers of what it takes out, and ends this many packets at each call.
     pub keeps: Option<usize>,
@@ -134,6 +158,11 @@ pub struct WireState {
 }
 
 pub type Wire = Arc<Mutex<WireState>>;
+
+/// A wire that waits until it is asked.
+pub fn patient() -> Wire {
+    Wire::new(Mutex::new(WireState { patient: true, ..WireState::default() }))
+}
 
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
@@ -202,16 +231,9 @@ impl WirePort for ScriptWire {
         }
     }
 
-    fn takes_super_frames(&self) -> bool {
-        lock(&self.0).super_frames
-    }
-
-    fn takes_partial_checksums(&self) -> bool {
-        lock(&self.0).takes_partial
-    }
-
-    fn is_patient(&self) -> bool {
-        lock(&self.0).patient
+    fn capabilities(&self) -> Capabilities {
+        let WireState { patient, super_frames, takes_partial, .. } = *lock(&self.0);
+        Capabilities { patient, super_frames, partial_checksums: takes_partial }
     }
 
     fn is_finished(&self) -> bool {
@@ -287,34 +309,6 @@ impl Doorbell for Bell {
 
 // ---------------------------------------------------------------- the bench
 
-struct Substitute<'a> {
-    wires: &'a [Wire],
-    host: &'a Host,
-    rx: VecDeque<Box<dyn Function>>,
-    tx: VecDeque<Box<dyn Function>>,
-}
-
-impl Instrument for Substitute<'_> {
-    fn wire(&mut self, _: Box<dyn WirePort>, index: usize, _: &str) -> Box<dyn WirePort> {
-        Box::new(ScriptWire(self.wires[index].clone(), None))
-    }
-    fn function(
-        &mut self,
-        function: Box<dyn Function>,
-        stage: Stage,
-        _: usize,
-        _: &str,
-    ) -> Box<dyn Function> {
-        let list = if stage == Stage::Tx { &mut self.tx } else { &mut self.rx };
-        list.pop_front().unwrap_or(function)
-    }
-    fn queue(&mut self, _: Box<dyn HostQueue>, index: u16) -> Box<dyn HostQueue> {
-        let file = File::open("/dev/null").unwrap();
-        lock(self.host).files.insert(file.as_raw_fd(), index);
-        Box::new(ScriptHost(index, self.host.clone(), file))
-    }
-}
-
 pub type Functions = Vec<Box<dyn Function>>;
 
 /// A card, its targets (one core each) and its strings.
@@ -338,28 +332,40 @@ impl Bench {
 
     /// The same, with these wires.
     pub fn with_wires(text: &str, wires: Vec<Wire>, rx: Functions, tx: Functions) -> Self {
+        Bench::with_hooks(text, wires, (rx, tx), &Hooks::none(), None)
+    }
+
+    /// The same, looked on at and guarded.
+    pub fn with_hooks(
+        text: &str,
+        wires: Vec<Wire>,
+        (rx, tx): (Functions, Functions),
+        hooks: &Hooks,
+        guard: Option<Box<dyn Guard>>,
+    ) -> Self {
         let mut card = String::from(text);
         card.push_str(&"\n[[wire]]\nport = \"generator\"\n".repeat(wires.len()));
         card.push_str(&"\n[[rx]]\nfunction = \"slot\"\n".repeat(rx.len().max(1)));
         card.push_str(&"\n[[tx]]\nfunction = \"slot\"\n".repeat(tx.len()));
         let file = CardFile::parse(&card, None).unwrap();
-        let registries = Registries {
-            functions: FUNCTIONS,
-            wires: WIRES,
-            attachments: ATTACHMENTS,
-            fault: no_fault,
-            resident: |_| Ok(RESIDENT.take()),
-        };
         let host = Host::default();
-        let mut substitute =
-            Substitute { wires: &wires, host: &host, rx: rx.into(), tx: tx.into() };
-        let parts = Parts::build(&file, &registries, &mut substitute).unwrap();
+        let mut functions = VecDeque::from(rx);
+        if functions.is_empty() {
+            functions.push_back(Box::new(NullFunction));
+        }
+        functions.extend(tx);
+        let next = NextCard { wires: wires.clone().into(), functions, host: host.clone() };
+        NEXT.set(next);
+        let mut parts = Parts::build(&file, &registries(), hooks).unwrap();
+        if let Some(guard) = guard {
+            parts.guard(guard);
+        }
         let bells: Vec<_> = (0..file.host.queues).map(|_| Arc::new(Bell::default())).collect();
         let doorbells: Vec<_> =
             bells.iter().map(|bell| bell.clone() as Arc<dyn Doorbell>).collect();
         let card_bell = Arc::new(Bell::default());
         let Assembled { card, queues, controller, view } =
-            assemble(&file, parts, &doorbells, card_bell.clone(), &mut substitute).unwrap();
+            assemble(&file, parts, &doorbells, card_bell.clone()).unwrap();
         let targets = queues
             .into_iter()
             .map(|queue| Target::new(usize::from(queue.index()), vec![queue]))
@@ -475,4 +481,13 @@ pub fn by_first_byte() -> Box<dyn Function> {
 
 pub fn links(functions: Functions) -> Vec<Link> {
     functions.into_iter().map(|function| Link::new("test", function)).collect()
+}
+
+/// The functions of a card file's tx chain, built from the registries as for a swap.
+pub fn build_links(text: &str, functions: Functions, hooks: &Hooks) -> Vec<Link> {
+    NEXT.set(NextCard { functions: functions.into(), ..NextCard::default() });
+    let file = CardFile::parse(text, None).unwrap();
+    let context = picnic_engine::build::context(&file);
+    let registries = registries();
+    picnic_engine::build::links(&file.tx, Direction::Tx, &registries, &context, hooks).unwrap()
 }

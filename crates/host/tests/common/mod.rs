@@ -7,6 +7,7 @@ use picnic_control::instrument::Tracing;
 use picnic_control::report::Report;
 use picnic_control::{Doors, Limits, Server};
 use picnic_core::config::CardFile;
+use picnic_core::hook::Hooks;
 use picnic_host::run::{Running, start_with};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use serde_json::{Value, json};
@@ -57,11 +58,9 @@ impl Served {
         let doors = Doors::open(&card).unwrap().with_limits(limits);
         let captures = Captures::default();
         let tracing = Tracing::of(&card).unwrap();
-        let mut instrument = (tracing.clone(), captures.clone());
-        let mut running = start_with(&card, &mut instrument).unwrap();
-        let instrument = Box::new(tracing.clone());
-        let server =
-            Server::start(doors, running.access().unwrap(), &card, instrument, captures).unwrap();
+        let hooks = Hooks::none().with(tracing.clone()).with(captures.clone());
+        let mut running = start_with(&card, &hooks).unwrap();
+        let server = Server::start(doors, running.access().unwrap(), &card, captures).unwrap();
         (Served { running, server, path, _folder: folder, _machine: machine }, tracing)
     }
 

@@ -16,7 +16,7 @@
 //! After a pause the client itself is slow to send, as `veth_first` shows: it sends two packets by
 //! a plain veth before, which wake nobody, so that what it measures next is not its own waking.
 //! The client stays on a target core; so does the card's target routine. The time of the taking
-//! up is read at the wire, in a wrapper that is there in this benchmark only.
+//! up is read by an observer at the wire, when the burst has been received.
 
 use super::median;
 use crate::card::{ChangeArgs, Setting};
@@ -25,11 +25,10 @@ use crate::workloads::program;
 use anyhow::Context;
 use clap::Args;
 use picnic_core::doorbell::Doorbell;
-use picnic_core::error::ConfigError;
-use picnic_core::packet::pool::Pool;
-use picnic_core::port::{Receiver, Transmitter, WirePort};
+use picnic_core::hook::{Hook, HookPoint, Hooks, Observer};
+use picnic_core::ledger::Stage;
+use picnic_core::packet::desc::Descriptor;
 use picnic_core::time::Time;
-use picnic_engine::build::Instrument;
 use picnic_host::clock::Clock;
 use picnic_host::doorbell::CardDoorbell;
 use picnic_host::run;
@@ -38,7 +37,7 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use serde_json::{Map, Value, json};
 use std::fs::File;
 use std::net::UdpSocket;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -89,9 +88,10 @@ pub fn run(args: &IdleArgs) -> anyhow::Result<Value> {
     program::run(&[&server[..], &["sysctl", "-qw", "net.ipv4.icmp_ratemask=0"]].concat())?;
     let settings = vec![Setting::word("wire[0].namespace", &hosts.netns(Place::Card))];
     let card = args.changes.load(CARD, None, settings)?;
-    let mut taking = Taking { clock: Clock::start(), at: Arc::default() };
+    let taking = Taking { clock: Clock::start(), at: Arc::default() };
     let running =
-        run::start_with(&card.file, &mut taking).map_err(|error| card.explain_host(error))?;
+        run::start_with(&card.file, &Hooks::none().with(taking.clone()))
+            .map_err(|error| card.explain_host(error))?;
     // Let what starting has brought about pass.
     std::thread::sleep(Duration::from_millis(500));
     let (start, before) = (Instant::now(), processor_time()?);
@@ -118,73 +118,26 @@ pub fn run(args: &IdleArgs) -> anyhow::Result<Value> {
 }
 
 /// Notes when packets of a wire are taken up.
+#[derive(Clone)]
 struct Taking {
     clock: Clock,
     /// Since the clock's start, in nanoseconds; 0 for not yet.
     at: Arc<AtomicU64>,
 }
 
-impl Instrument for Taking {
-    fn wire(&mut self, port: Box<dyn WirePort>, _: usize, _: &str) -> Box<dyn WirePort> {
-        Box::new(TakenWire { port, clock: self.clock, at: self.at.clone() })
+impl Hook for Taking {
+    fn observer(&self, point: &HookPoint<'_>) -> Option<Box<dyn Observer>> {
+        matches!(point, HookPoint::Wire { .. }).then(|| Box::new(self.clone()) as _)
     }
 }
 
-struct TakenWire {
-    port: Box<dyn WirePort>,
-    clock: Clock,
-    at: Arc<AtomicU64>,
-}
-
-impl WirePort for TakenWire {
-    fn receive(&mut self, now: Time, rx: &mut Receiver<'_>) {
-        let (before, at) = (rx.pushed().len(), self.clock.now());
-        self.port.receive(now, rx);
-        if rx.pushed().len() != before {
+impl Observer for Taking {
+    fn observe(&mut self, _: Time, stage: Stage, _: &[Descriptor]) {
+        if stage == Stage::Wire {
             // The first since somebody asked.
-            let at = at.as_nanos();
+            let at = self.clock.now().as_nanos();
             let _ = self.at.compare_exchange(0, at, Ordering::AcqRel, Ordering::Relaxed);
         }
-    }
-
-    fn transmit(&mut self, now: Time, tx: &mut Transmitter<'_>) {
-        self.port.transmit(now, tx);
-    }
-
-    fn is_patient(&self) -> bool {
-        self.port.is_patient()
-    }
-
-    fn next_deadline(&self) -> Option<Time> {
-        self.port.next_deadline()
-    }
-
-    fn is_finished(&self) -> bool {
-        self.port.is_finished()
-    }
-
-    fn readiness(&self) -> Option<BorrowedFd<'_>> {
-        self.port.readiness()
-    }
-
-    fn takes_partial_checksums(&self) -> bool {
-        self.port.takes_partial_checksums()
-    }
-
-    fn takes_super_frames(&self) -> bool {
-        self.port.takes_super_frames()
-    }
-
-    fn start(&mut self, pool: &mut Pool) -> Result<(), ConfigError> {
-        self.port.start(pool)
-    }
-
-    fn stop(&mut self, tx: &mut Transmitter<'_>) {
-        self.port.stop(tx);
-    }
-
-    fn report(&self) -> Vec<String> {
-        self.port.report()
     }
 }
 

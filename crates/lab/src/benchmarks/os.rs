@@ -16,7 +16,8 @@ use picnic_core::packet::pool::{Pool, PoolConfig};
 use picnic_core::registry::BuildContext;
 use picnic_core::resident::{Resident, Turn};
 use picnic_core::time::Time;
-use picnic_engine::build::{Assembled, NoInstrument, Parts, Registries, assemble};
+use picnic_core::hook::Hooks;
+use picnic_engine::build::{Assembled, Parts, Registries, assemble};
 use picnic_os::executor::{Os, OsSettings};
 use picnic_os::schedulers::registry::SCHEDULERS;
 use picnic_os::schedulers::{Decision, Discipline, Scheduler};
@@ -209,9 +210,9 @@ impl Card {
         let file = CardFile::parse(&text, None)?;
         let registries =
             Registries { resident: picnic_tasks::build, ..picnic_host::run::registries() };
-        let parts = Parts::build(&file, &registries, &mut NoInstrument)?;
+        let parts = Parts::build(&file, &registries, &Hooks::none())?;
         let bell = || Arc::new(Silent) as Arc<dyn Doorbell>;
-        let assembled = assemble(&file, parts, &[bell()], bell(), &mut NoInstrument)?;
+        let assembled = assemble(&file, parts, &[bell()], bell())?;
         let burst = picnic_core::packet::burst::Burst::new();
         Ok(Card { assembled, burst, now: Time::ZERO })
     }

@@ -18,7 +18,8 @@ use picnic_core::config::CardFile;
 use picnic_core::error::ConfigError;
 use picnic_core::function::{Function, PacketMut, Verdict, per_packet};
 use picnic_core::registry::{BuildContext, Component, Entry};
-use picnic_engine::build::{NoInstrument, Registries};
+use picnic_core::hook::Hooks;
+use picnic_engine::build::Registries;
 use picnic_host::run;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -116,7 +117,7 @@ fn measure(args: &WireArgs, hosts: &Hosts, (from, to): (&str, &str)) -> anyhow::
     );
     let registries = Registries { functions: FUNCTIONS, ..run::registries() };
     let card = CardFile::parse(&text, None)?;
-    let running = run::start_from(&card, &registries, &mut NoInstrument)?;
+    let running = run::start_from(&card, &registries, &Hooks::none())?;
     // Let rings fill and the veth's own routine get going.
     std::thread::sleep(Duration::from_millis(200));
     let received = || running.view.wires.last().map_or(0, |wire| wire.counters.rx_packets.get());

@@ -21,7 +21,6 @@ use picnic_core::config::CardFile;
 use picnic_core::error::ConfigError;
 use picnic_core::registry::{BuildContext, Component};
 use picnic_core::time::Time;
-use picnic_engine::build::NoInstrument;
 use picnic_filter::filters::FilterChange;
 use picnic_filter::hook::Hooks;
 use picnic_filter::{
@@ -273,8 +272,8 @@ fn measure(
             let changes = rules(settings, point, place);
             filters.apply(changes).map_err(|error| failed(&error))?;
             let registries = picnic_host::run::registries();
-            let instrument = &mut NoInstrument;
-            let running = picnic_host::run::start_filtered(&file, &registries, instrument, filters)
+            let hooks = &picnic_core::hook::Hooks::none();
+            let running = picnic_host::run::start_filtered(&file, &registries, hooks, filters)
                 .map_err(|error| failed(&error))?;
             std::thread::sleep(Duration::from_millis(settings.milliseconds()));
             let report = running.stop().map_err(|error| failed(&error))?;

@@ -44,7 +44,7 @@ use picnic_core::error::ConfigError;
 use picnic_core::ledger::DropReason;
 use picnic_core::packet::burst::BURST;
 use picnic_core::packet::pool::Pool;
-use picnic_core::port::{Receiver, Transmitter, WirePort};
+use picnic_core::port::{Capabilities, Receiver, Transmitter, WirePort};
 use picnic_core::registry::{BuildContext, Component};
 use picnic_core::time::Time;
 use popularity::{AliasTable, Popularity};
@@ -212,6 +212,15 @@ impl Generator {
 }
 
 impl WirePort for Generator {
+    fn capabilities(&self) -> Capabilities {
+        // What is sent goes nowhere: there is nobody to cut super-frames for.
+        Capabilities {
+            patient: self.pace.is_none(),
+            super_frames: true,
+            ..Capabilities::default()
+        }
+    }
+
     fn receive(&mut self, now: Time, rx: &mut Receiver<'_>) {
         let room = rx.room().min(BURST);
         let wanted = match &mut self.pace {
@@ -254,15 +263,6 @@ impl WirePort for Generator {
         while let Some(packet) = tx.next() {
             tx.sent(packet);
         }
-    }
-
-    /// What is sent goes nowhere: there is nobody to cut it for.
-    fn takes_super_frames(&self) -> bool {
-        true
-    }
-
-    fn is_patient(&self) -> bool {
-        self.pace.is_none()
     }
 
     fn next_deadline(&self) -> Option<Time> {

@@ -240,7 +240,7 @@ proptest! {
     ) {
         let config = GeneratorConfig { rate_pps, burst, backlog, flows: 4, ..Default::default() };
         let mut wire = generator(&config);
-        prop_assert!(!wire.is_patient());
+        prop_assert!(!wire.capabilities().patient);
         let mut side = Side::new(buffers);
         let (mut now, mut handed, mut held) = (0, 0, Vec::<Descriptor>::new());
         for (step, limit, hold) in polls {
@@ -296,7 +296,7 @@ fn without_buffers_a_rate_sheds_and_a_patient_wire_waits() {
         }
         assert_eq!(held.len(), 64);
         assert_eq!(side.shed(), shed);
-        assert_eq!(wire.is_patient(), rate_pps == 0);
+        assert_eq!(wire.capabilities().patient, rate_pps == 0);
         held.drain(..).for_each(|packet| side.pool.free(packet));
     }
 }

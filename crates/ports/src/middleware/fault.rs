@@ -33,7 +33,7 @@ use picnic_core::packet::burst::{BURST, Burst};
 use picnic_core::packet::desc::{ChecksumState, Descriptor, GsoType};
 use picnic_core::packet::layers::Layers;
 use picnic_core::packet::pool::Pool;
-use picnic_core::port::{Receiver, Transmitter, WirePort};
+use picnic_core::port::{Capabilities, Receiver, Transmitter, WirePort};
 use picnic_core::registry::BuildContext;
 use picnic_core::stats::WireCounters;
 use picnic_core::time::Time;
@@ -132,8 +132,10 @@ pub fn fault_wire(
     config.validate()?;
     // Held back, and twice a burst that finds no room.
     let kept = config.reorder_distance as usize + 2 * BURST;
+    let patient = port.capabilities().patient;
     Ok(Box::new(FaultyWire {
         port,
+        patient,
         inner: Inner::default(),
         faults: Faults {
             config: config.clone(),
@@ -154,16 +156,22 @@ struct Inner {
     ledger: CardLedger,
 }
 
+/// A wrapper, not an observer: it changes what comes in.
 struct FaultyWire {
     port: Box<dyn WirePort>,
+    patient: bool,
     inner: Inner,
     faults: Faults,
 }
 
 impl WirePort for FaultyWire {
+    fn capabilities(&self) -> Capabilities {
+        self.port.capabilities()
+    }
+
     fn receive(&mut self, now: Time, rx: &mut Receiver<'_>) {
-        let FaultyWire { port, inner, faults } = self;
-        let patient = port.is_patient();
+        let FaultyWire { port, patient, inner, faults } = self;
+        let patient = *patient;
         faults.release(|held| held.until <= now || port.is_finished());
         faults.push_late(rx, patient);
         let limit = rx.room().saturating_sub(faults.late.len());
@@ -188,10 +196,6 @@ impl WirePort for FaultyWire {
         self.port.transmit(now, tx);
     }
 
-    fn is_patient(&self) -> bool {
-        self.port.is_patient()
-    }
-
     fn next_deadline(&self) -> Option<Time> {
         let port = if self.port.is_finished() { None } else { self.port.next_deadline() };
         let late = (!self.faults.late.is_empty()).then_some(Time::ZERO);
@@ -205,14 +209,6 @@ impl WirePort for FaultyWire {
 
     fn readiness(&self) -> Option<BorrowedFd<'_>> {
         self.port.readiness()
-    }
-
-    fn takes_partial_checksums(&self) -> bool {
-        self.port.takes_partial_checksums()
-    }
-
-    fn takes_super_frames(&self) -> bool {
-        self.port.takes_super_frames()
     }
 
     fn start(&mut self, pool: &mut Pool) -> Result<(), ConfigError> {

@@ -1,6 +1,6 @@
 //! Probes: places of a running card where captures begin and end at any time.
 //!
-//! A [`Probe`] wraps a wire, a queue or a function when the card is built, or when a
+//! A [`Probe`] observes a wire, a queue or a function from when the card is built, or a
 //! function is swapped in. Its [`Handle`] puts points of a capture there and takes them
 //! away, from any thread.
 //!
@@ -13,12 +13,9 @@
 mod tests;
 
 use crate::capture::Point;
-use crate::middleware::watch::{Eye, WatchedFunction, WatchedQueue, WatchedWire};
-use picnic_core::attachment::HostQueue;
-use picnic_core::direction::Direction;
-use picnic_core::function::Function;
+use picnic_core::hook::Observer;
+use picnic_core::ledger::Stage;
 use picnic_core::packet::desc::Descriptor;
-use picnic_core::port::WirePort;
 use picnic_core::time::Time;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -80,21 +77,6 @@ impl Probe {
         (probe, Handle(slot))
     }
 
-    /// Stands at a wire.
-    pub fn wire(self, port: Box<dyn WirePort>) -> Box<dyn WirePort> {
-        Box::new(WatchedWire::new(port, self))
-    }
-
-    /// Stands at a target queue.
-    pub fn queue(self, host: Box<dyn HostQueue>) -> Box<dyn HostQueue> {
-        Box::new(WatchedQueue::new(host, self))
-    }
-
-    /// Stands before a function, whose packets go in this direction.
-    pub fn function(self, function: Box<dyn Function>, direction: Direction) -> Box<dyn Function> {
-        Box::new(WatchedFunction::new(function, self, direction))
-    }
-
     #[cold]
     fn obey(&mut self) {
         let Some(mut change) = self.slot.try_lock() else { return };
@@ -112,22 +94,22 @@ impl Probe {
     }
 }
 
-impl Eye for Probe {
+impl Observer for Probe {
     #[inline]
-    fn is_open(&mut self) -> bool {
+    fn begin(&mut self) -> bool {
         if self.slot.is_changed.load(Ordering::Relaxed) {
             self.obey();
         }
         self.is_open
     }
 
-    fn record(&mut self, now: Time, packet: &Descriptor, direction: Direction) {
+    fn observe(&mut self, now: Time, stage: Stage, packets: &[Descriptor]) {
         for point in self.points.iter_mut().flatten() {
-            point.record(now, packet, Some(direction));
+            point.observe(now, stage, packets);
         }
     }
 
-    fn publish(&mut self) {
+    fn end(&mut self) {
         for point in self.points.iter_mut().flatten() {
             point.publish();
         }
@@ -158,7 +140,7 @@ impl Handle {
         drop(freed);
     }
 
-    /// Whether what was wrapped is gone: replaced by a swap, or the card has ended.
+    /// Whether what was observed is gone: replaced by a swap, or the card has ended.
     pub fn is_orphaned(&self) -> bool {
         Arc::strong_count(&self.0) == 1
     }

@@ -9,7 +9,7 @@
 //! One interface per wire (both directions, told apart by the packet's flags),
 //! per target queue, and per function (the packets that enter it). A wire's
 //! received packets are those that the card took; what was shed has no bytes to
-//! show. A wrapper for a stage that is not traced is what it was given.
+//! show. A stage that is not traced has no observer.
 //!
 //! Guarantees: those of [`crate::capture`]. The data path copies a packet into
 //! memory and no more; what does not fit there is counted, and goes its way.
@@ -20,12 +20,9 @@
 mod tests;
 
 use crate::capture::{Capture, CaptureOptions, CaptureReport, MAX_BUFFER_BYTES, MIN_BUFFER_BYTES};
-use crate::middleware::watch::{WatchedFunction, WatchedQueue, WatchedWire};
-use picnic_core::attachment::HostQueue;
 use picnic_core::direction::Direction;
 use picnic_core::error::ConfigError;
-use picnic_core::function::Function;
-use picnic_core::port::WirePort;
+use picnic_core::hook::{Hook, HookPoint, Observer};
 use picnic_core::registry::BuildContext;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -60,18 +57,21 @@ impl TraceStage {
         }
     }
 
-    /// Which way packets go there; at a wire, that of those received.
-    pub fn direction(self) -> Direction {
-        match self {
-            TraceStage::Tx => Direction::Tx,
-            _ => Direction::Rx,
+    /// That of a point, and its interface in a capture: the wire's name, `queue0` or
+    /// `rx[0] rss`, say.
+    pub fn interface(point: &HookPoint<'_>) -> (TraceStage, String) {
+        match *point {
+            HookPoint::Wire { name, .. } => (TraceStage::Wire, name.into()),
+            HookPoint::Queue { index } => (TraceStage::Queue, format!("queue{index}")),
+            HookPoint::Function { direction, position, name } => {
+                let stage = match direction {
+                    Direction::Rx => TraceStage::Rx,
+                    Direction::Tx => TraceStage::Tx,
+                };
+                (stage, format!("{}[{position}] {name}", stage.name()))
+            }
         }
     }
-}
-
-/// The interface of what enters a function: `rx[0] rss`, say.
-pub fn function_interface(stage: TraceStage, name: &str, position: usize) -> String {
-    format!("{}[{position}] {name}", stage.name())
 }
 
 /// `[trace]`.
@@ -119,7 +119,7 @@ impl TraceConfig {
     }
 }
 
-/// A trace being written. Wrap first, then let packets flow; finish when the card has stopped.
+/// A trace being written: a hook of a card. Finish it when the card has stopped.
 #[derive(Debug)]
 pub struct Tracer {
     capture: Capture,
@@ -163,38 +163,6 @@ impl Tracer {
         self.stages.contains(&stage)
     }
 
-    /// Traces a wire, if wires are traced. Its interface has the wire's name.
-    pub fn trace_wire(&self, port: Box<dyn WirePort>, name: &str) -> Box<dyn WirePort> {
-        if !self.traces(TraceStage::Wire) {
-            return port;
-        }
-        Box::new(WatchedWire::new(port, self.capture.point(name)))
-    }
-
-    /// Traces a target queue, if queues are traced. Its interface is `queue0`, say.
-    pub fn trace_queue(&self, host: Box<dyn HostQueue>, queue: u16) -> Box<dyn HostQueue> {
-        if !self.traces(TraceStage::Queue) {
-            return host;
-        }
-        Box::new(WatchedQueue::new(host, self.capture.point(&format!("queue{queue}"))))
-    }
-
-    /// Traces what enters a function of the rx or tx chain, if that is traced. Its interface
-    /// is `rx[0] rss`, say. One that takes its place later has an interface of its own.
-    pub fn trace_function(
-        &self,
-        stage: TraceStage,
-        function: Box<dyn Function>,
-        name: &str,
-        position: usize,
-    ) -> Box<dyn Function> {
-        if !self.traces(stage) {
-            return function;
-        }
-        let point = self.capture.point(&function_interface(stage, name, position));
-        Box::new(WatchedFunction::new(function, point, stage.direction()))
-    }
-
     /// The file's name.
     pub fn name(&self) -> &str {
         &self.name
@@ -208,5 +176,13 @@ impl Tracer {
     /// Writes what is left, and closes the file.
     pub fn finish(mut self) -> CaptureReport {
         self.capture.finish()
+    }
+}
+
+/// A function that takes another's place later has an interface of its own.
+impl Hook for Tracer {
+    fn observer(&self, point: &HookPoint<'_>) -> Option<Box<dyn Observer>> {
+        let (stage, interface) = TraceStage::interface(point);
+        self.traces(stage).then(|| Box::new(self.capture.point(&interface)) as _)
     }
 }

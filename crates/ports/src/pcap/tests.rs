@@ -605,7 +605,7 @@ fn flat_out_hands_over_everything_in_order_and_loops() {
     let folder = Folder::with(&numbered_pcap(100));
     for limit in [1, 7, 64] {
         let mut port = folder.port(PcapConfig { loops: 3, ..PcapConfig::default() });
-        assert!(port.is_patient() && !port.is_finished());
+        assert!(port.capabilities().patient && !port.is_finished());
         let mut bench = Bench::new();
         let packets = bench.receive_all(&mut port, limit);
         assert_eq!(packets, [numbered(100), numbered(100), numbered(100)].concat());
@@ -686,7 +686,7 @@ fn recorded_pace_follows_the_timestamps() {
     for (speed, gap) in [(1.0, SECOND), (2.0, SECOND / 2), (0.25, 4 * SECOND)] {
         let mut port = folder.port(recorded(speed, 2));
         let mut bench = Bench::new();
-        assert!(!port.is_patient());
+        assert!(!port.capabilities().patient);
         assert_eq!(port.next_deadline(), Some(Time::ZERO));
         let start = 77 * SECOND;
         let mut now = start;

@@ -7,7 +7,7 @@ use picnic_core::error::ConfigError;
 use picnic_core::ledger::DropReason;
 use picnic_core::packet::landing::Landing;
 use picnic_core::packet::pool::Pool;
-use picnic_core::port::{Receiver, Transmitter, WirePort};
+use picnic_core::port::{Capabilities, Receiver, Transmitter, WirePort};
 use picnic_core::registry::{BuildContext, Component};
 use picnic_core::time::Time;
 use std::os::fd::BorrowedFd;
@@ -44,6 +44,10 @@ impl TapWire {
 }
 
 impl WirePort for TapWire {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { partial_checksums: true, super_frames: true, ..Capabilities::default() }
+    }
+
     fn start(&mut self, _pool: &mut Pool) -> Result<(), ConfigError> {
         self.queue = device::make(&self.wanted)?.pop();
         Ok(())
@@ -89,14 +93,6 @@ impl WirePort for TapWire {
                 Written::Refused | Written::Unfit => tx.drop(packet, DropReason::Malformed),
             }
         }
-    }
-
-    fn takes_partial_checksums(&self) -> bool {
-        true
-    }
-
-    fn takes_super_frames(&self) -> bool {
-        true
     }
 
     fn next_deadline(&self) -> Option<Time> {

@@ -4,13 +4,13 @@
 #[path = "../../../engine/tests/common/functions.rs"]
 pub mod functions;
 
-use picnic_core::attachment::{HostQueue, QueueOut};
 use picnic_core::config::CardFile;
 use picnic_core::function::Function;
-use picnic_core::packet::burst::Burst;
+use picnic_core::hook::{Hook, HookPoint, Hooks, Observer};
+use picnic_core::ledger::Stage;
+use picnic_core::packet::desc::Descriptor;
 use picnic_core::registry::BuildContext;
 use picnic_core::time::Time;
-use picnic_engine::build::Instrument;
 use picnic_engine::chain::Link;
 use picnic_functions::rss;
 use picnic_ports::generator::Stamp;
@@ -52,15 +52,15 @@ impl Witness {
     }
 }
 
-struct Witnessed(u16, Witness, Box<dyn HostQueue>);
+struct Witnessed(u16, Witness);
 
-impl HostQueue for Witnessed {
-    fn deliver(&mut self, now: Time, burst: &mut Burst, out: &mut QueueOut<'_>) -> u64 {
+impl Observer for Witnessed {
+    fn observe(&mut self, now: Time, _: Stage, packets: &[Descriptor]) {
         let mut queues = self.1.seen();
         let seen = queues.entry(self.0).or_default();
         assert!(now >= seen.last_time, "time runs backwards");
         seen.last_time = now;
-        for packet in burst.as_slice() {
+        for packet in packets {
             seen.packets += 1;
             assert!(packet.received_at() <= now, "seen before it came");
             // Behind the MAC addresses, which read PICN as well; VLAN, IPv6 and TCP at most.
@@ -74,24 +74,21 @@ impl HostQueue for Witnessed {
                 _ => {}
             }
         }
-        drop(queues);
-        self.2.deliver(now, burst, out)
     }
 }
 
-struct Witnessing(Witness);
-
-impl Instrument for Witnessing {
-    fn queue(&mut self, queue: Box<dyn HostQueue>, index: u16) -> Box<dyn HostQueue> {
-        Box::new(Witnessed(index, self.0.clone(), queue))
+impl Hook for Witness {
+    fn observer(&self, point: &HookPoint<'_>) -> Option<Box<dyn Observer>> {
+        let HookPoint::Queue { index } = *point else { return None };
+        Some(Box::new(Witnessed(index, self.clone())))
     }
 }
 
 pub fn simulation(text: &str, seed: u64, costs: CostModel) -> (Simulation, Witness) {
     let file = CardFile::parse(text, None).unwrap_or_else(|error| panic!("{error}\n{text}"));
     let witness = Witness::default();
-    let mut witnessing = Witnessing(witness.clone());
-    let simulation = Simulation::with_parts(&file, &registries(), &mut witnessing, seed, costs)
+    let hooks = Hooks::none().with(witness.clone());
+    let simulation = Simulation::with_parts(&file, &registries(), &hooks, seed, costs)
         .unwrap_or_else(|error| panic!("{error}\n{text}"));
     (simulation, witness)
 }

@@ -49,8 +49,8 @@ impl WirePort for Numbered {
             tx.sent(packet);
         }
     }
-    fn is_patient(&self) -> bool {
-        self.patient
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { patient: self.patient, ..Capabilities::default() }
     }
     fn is_finished(&self) -> bool {
         self.next == self.count

@@ -9,13 +9,13 @@ fn capture() -> Capture {
     Capture::to_writer(std::io::sink(), options).unwrap()
 }
 
-/// Shows the probe some packets, as a wrapper does.
+/// Shows the probe some packets, as the card does.
 fn burst(probe: &mut Probe, packet: &Descriptor, packets: usize) {
-    if probe.is_open() {
+    if probe.begin() {
         for _ in 0..packets {
-            probe.record(Time::ZERO, packet, Direction::Rx);
+            probe.observe(Time::ZERO, Stage::Wire, std::slice::from_ref(packet));
         }
-        probe.publish();
+        probe.end();
     }
 }
 
@@ -35,7 +35,7 @@ fn points_come_and_go_between_bursts() {
     burst(&mut probe, &packet, 5);
     handle.take(3);
     burst(&mut probe, &packet, 5);
-    assert!(!probe.is_open());
+    assert!(!probe.begin());
     handle.collect(0);
     handle.collect(3);
     assert_eq!((a.finish().written(), b.finish().written()), (10, 10));
@@ -73,9 +73,9 @@ fn a_burst_never_waits_for_the_handle() {
     handle.put(0, a.point("x"));
     let held = handle.0.change.lock().unwrap();
     // Would hang if it waited.
-    assert!(!probe.is_open());
+    assert!(!probe.begin());
     drop(held);
-    assert!(probe.is_open());
+    assert!(probe.begin());
     a.finish();
 }
 
@@ -105,6 +105,6 @@ fn captures_come_and_go_while_bursts_flow() {
         stop.store(true, Ordering::Relaxed);
     });
     burst(&mut probe, &packet, 1);
-    assert!(!probe.is_open(), "a point is left over");
+    assert!(!probe.begin(), "a point is left over");
     pool.free(packet);
 }

@@ -6,15 +6,9 @@ use crate::harness::Bench;
 use crate::pcap::CaptureFile;
 use pcap_parser::traits::{PcapNGPacketBlock, PcapReaderIterator};
 use pcap_parser::{Block, PcapBlockOwned, PcapError, PcapNGReader};
-use picnic_core::attachment::QueueOut;
-use picnic_core::function::{PacketMut, Verdict, per_packet};
-use picnic_core::ledger::{DropReason, Ledger, Stage};
-use picnic_core::out::{Doors, Onward, Out};
-use picnic_core::packet::burst::Burst;
-use picnic_core::packet::pool::{Pool, PoolConfig};
-use picnic_core::port::{Receiver, Transmitter};
-use picnic_core::ring::spsc;
-use picnic_core::stats::TargetCounters;
+use picnic_core::hook::Observers;
+use picnic_core::ledger::{DropReason, Stage};
+use picnic_core::port::{Receiver, Transmitter, WirePort};
 use picnic_core::time::Time;
 use std::io::{self, Write};
 use std::sync::mpsc::{Receiver as Gate, Sender, channel};
@@ -108,10 +102,14 @@ impl WirePort for Wire {
             }
         }
     }
-    fn report(&self) -> Vec<String> {
-        vec!["the wire's own".into()]
-    }
 }
+
+/// What a traced card has at a point.
+fn at(tracer: &Tracer, point: &HookPoint<'_>) -> Observers {
+    tracer.observer(point).into_iter().collect()
+}
+
+const WIRE: HookPoint<'static> = HookPoint::Wire { index: 0, name: "wire0" };
 
 #[test]
 fn a_wire_is_traced_both_ways_and_chained_packets_whole() {
@@ -119,12 +117,11 @@ fn a_wire_is_traced_both_ways_and_chained_packets_whole() {
     let tracer = folder.tracer(&[TraceStage::Wire]);
     let long: Vec<_> = (0..70_000).map(|at| (at / 3) as u8).collect();
     let rx = vec![b"in".to_vec(), long.clone(), vec![], vec![4; 44], vec![5; 45], vec![6; 108]];
-    let mut wire = tracer.trace_wire(Box::new(Wire(rx.clone(), 0)), "wire0");
-    let mut bench = Bench::new();
-    assert_eq!(bench.receive(&mut *wire, 5, 64), rx);
-    bench.receive(&mut *wire, 6, 64);
-    bench.transmit(&mut *wire, 7, &[b"taken", b"refused", &long]);
-    assert_eq!(wire.report(), ["the wire's own"]);
+    let mut wire = Wire(rx.clone(), 0);
+    let mut bench = Bench { observers: at(&tracer, &WIRE), ..Bench::new() };
+    assert_eq!(bench.receive(&mut wire, 5, 64), rx);
+    bench.receive(&mut wire, 6, 64);
+    bench.transmit(&mut wire, 7, &[b"taken", b"refused", &long]);
     let report = tracer.finish();
     assert_eq!(report.summary(), "8 packets written");
     let read = folder.read();
@@ -139,62 +136,29 @@ fn a_wire_is_traced_both_ways_and_chained_packets_whole() {
     assert_eq!(bench.pool.outstanding(), 0);
 }
 
-struct Take;
-
-impl HostQueue for Take {
-    fn deliver(&mut self, _now: Time, burst: &mut Burst, out: &mut QueueOut<'_>) -> u64 {
-        burst.drain().for_each(|packet| out.deliver(packet));
-        17
-    }
-}
-
-struct End;
-
-impl Onward for End {
-    fn carry_on(&mut self, _now: Time, burst: &mut Burst, doors: &mut Doors) {
-        burst.drain().for_each(|packet| doors.consume(packet));
-    }
-}
-
 #[test]
 fn queues_and_functions_have_interfaces_of_their_own() {
     let folder = Folder::new();
     let tracer = folder.tracer(&[TraceStage::Queue, TraceStage::Tx]);
-    let (pool, mut returns) = Pool::new(&PoolConfig::default(), 2).unwrap();
-    let ledger = Ledger::new(2);
-    let counters = TargetCounters::default();
-    let mut queues: Vec<_> =
-        (0..2).map(|queue| tracer.trace_queue(Box::new(Take), queue)).collect();
-    let mut doors = Doors::new(pool, Vec::new(), 0, 0, Arc::new(Ledger::new(0)));
-    let (mut tx, _keep) = spsc::channel(8);
+    let mut bench = Bench::new();
+    let mut show = |observers: &mut Observers, now, stage, packets: &[[u8; 2]]| {
+        let packets: Vec<_> =
+            packets.iter().map(|bytes| bench.pool.packet(bytes).unwrap()).collect();
+        observers.show(Time::from_nanos(now), stage, &packets);
+        packets.into_iter().for_each(|packet| bench.pool.free(packet));
+    };
+    let queue = |index| at(&tracer, &HookPoint::Queue { index });
+    let mut queues = [queue(0), queue(1)];
     for round in 0..40_u8 {
-        let queue = usize::from(round % 2);
-        let mut burst = Burst::new();
-        for packet in 0..3 {
-            burst.push(doors.pool.packet(&[round, packet]).unwrap()).unwrap();
-        }
-        let mut out = QueueOut::new(&mut returns[queue], &mut tx, &counters, &ledger.queues[queue]);
-        let work = queues[queue].deliver(Time::from_nanos(round.into()), &mut burst, &mut out);
-        assert_eq!(work, 17);
+        let packets = [0, 1, 2].map(|packet| [round, packet]);
+        show(&mut queues[usize::from(round % 2)], round.into(), Stage::Target, &packets);
     }
-    let keep_odd = per_packet(|packet: &mut PacketMut<'_>| match packet.data()[0] % 2 {
-        0 => Verdict::Consume,
-        _ => Verdict::Next,
-    });
-    let mut untraced =
-        tracer.trace_function(TraceStage::Rx, Box::new(per_packet(|_| Verdict::Next)), "pass", 0);
-    let mut traced = tracer.trace_function(TraceStage::Tx, Box::new(keep_odd), "odd", 1);
-    let mut burst = Burst::new();
-    for number in 0..5 {
-        burst.push(doors.pool.packet(&[number]).unwrap()).unwrap();
-    }
-    let mut end = End;
-    let mut out = Out::new(Time::ZERO, Stage::Tx, &mut doors, &mut end);
-    untraced.process(Time::ZERO, &mut burst, &mut out);
-    traced.process(Time::ZERO, &mut burst, &mut out);
-    assert_eq!(burst.len(), 2);
-    out.finish();
-    burst.drain().for_each(|packet| doors.pool.free(packet));
+    let function = |direction, position, name| {
+        at(&tracer, &HookPoint::Function { direction, position, name })
+    };
+    assert!(function(Direction::Rx, 0, "pass").is_empty());
+    let mut traced = function(Direction::Tx, 1, "odd");
+    show(&mut traced, 0, Stage::Tx, &[0, 1, 2, 3, 4].map(|number| [number, 0]));
 
     let report = tracer.finish();
     assert_eq!(report.written(), 125);
@@ -215,7 +179,7 @@ fn queues_and_functions_have_interfaces_of_their_own() {
     }
     let outbound = read.packets.iter().filter(|packet| packet.0 == 2);
     assert!(outbound.clone().count() == 5 && outbound.clone().all(|packet| packet.4 == 2));
-    assert_eq!(doors.pool.outstanding(), 0);
+    assert_eq!(bench.pool.outstanding(), 0);
 }
 
 #[test]
@@ -225,8 +189,8 @@ fn snaplen_cuts_the_capture_and_not_the_packet() {
         TraceConfig { path: Some("trace.pcapng".into()), snaplen: 50, ..TraceConfig::default() };
     let tracer = Tracer::start(&config, &folder.context()).unwrap();
     let rx = vec![vec![1; 49], vec![2; 50], vec![3; 51], vec![4; 9000]];
-    let mut wire = tracer.trace_wire(Box::new(Wire(rx.clone(), 0)), "wire0");
-    assert_eq!(Bench::new().receive(&mut *wire, 0, 64), rx);
+    let mut bench = Bench { observers: at(&tracer, &WIRE), ..Bench::new() };
+    assert_eq!(bench.receive(&mut Wire(rx.clone(), 0), 0, 64), rx);
     tracer.finish();
     let lengths: Vec<_> =
         folder.read().packets.iter().map(|packet| (packet.2.len(), packet.3)).collect();

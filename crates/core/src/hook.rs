@@ -1,0 +1,196 @@
+//! Hooks: who looks on at packets, at every point of a card where that is possible.
+//!
+//! ```
+//! use picnic_core::hook::{Hook, HookPoint, Hooks, Observer};
+//! use picnic_core::{ledger::Stage, packet::desc::Descriptor, time::Time};
+//! use std::sync::{Arc, atomic::{AtomicUsize, Ordering}};
+//!
+//! #[derive(Clone, Default)]
+//! struct Count(Arc<AtomicUsize>);
+//! impl Observer for Count {
+//!     fn observe(&mut self, _now: Time, _stage: Stage, packets: &[Descriptor]) {
+//!         self.0.fetch_add(packets.len(), Ordering::Relaxed);
+//!     }
+//! }
+//! impl Hook for Count {
+//!     fn observer(&self, point: &HookPoint<'_>) -> Option<Box<dyn Observer>> {
+//!         matches!(point, HookPoint::Queue { .. }).then(|| Box::new(self.clone()) as _)
+//!     }
+//! }
+//! let hooks = Hooks::none().with(Count::default());
+//! # assert!(!hooks.observers(&HookPoint::Queue { index: 0 }).is_empty());
+//! ```
+//!
+//! | point | observers are shown |
+//! |---|---|
+//! | wire | what the card has received, and what the wire has taken for transmission |
+//! | function | what enters it |
+//! | target queue | what the host is about to be given |
+//!
+//! Guarantees: an observer changes nothing, sees packets in order, and is used by one thread
+//! at a time. A point without observers costs one branch per burst. To change packets, wrap
+//! the port, as the fault injector does.
+
+use crate::direction::Direction;
+use crate::ledger::Stage;
+use crate::packet::desc::Descriptor;
+use crate::time::Time;
+use std::fmt;
+use std::sync::Arc;
+
+/// A point of a card that packets pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HookPoint<'a> {
+    /// A wire, both ways: stages `wire` and `wire_tx`.
+    Wire {
+        /// Its number.
+        index: usize,
+        /// Its name.
+        name: &'a str,
+    },
+    /// A function, at its entrance.
+    Function {
+        /// The chain it is in, and so the stage of what enters it.
+        direction: Direction,
+        /// Its place there, from 0.
+        position: usize,
+        /// Its name in the card file.
+        name: &'a str,
+    },
+    /// A target queue, in front of the host: stage `target`.
+    Queue {
+        /// Its number.
+        index: u16,
+    },
+}
+
+/// Looks on at the packets of one point, on the thread that handles them there.
+///
+/// It is part of the data path: it takes no lock that it could wait for and allocates nothing.
+pub trait Observer: Send {
+    /// A burst is about to be shown. False if it is not wanted: then neither
+    /// [`Observer::observe`] nor [`Observer::end`] follow.
+    fn begin(&mut self) -> bool {
+        true
+    }
+
+    /// Packets of the burst, in order; several calls may show it in parts.
+    fn observe(&mut self, now: Time, stage: Stage, packets: &[Descriptor]);
+
+    /// The burst has been shown.
+    fn end(&mut self) {}
+}
+
+/// Puts observers at the points of a card: when it is built, and when functions are swapped in.
+pub trait Hook: Send + Sync {
+    /// An observer for this point; none if it is of no interest.
+    fn observer(&self, point: &HookPoint<'_>) -> Option<Box<dyn Observer>>;
+}
+
+/// A hook, or none.
+impl<H: Hook> Hook for Option<H> {
+    fn observer(&self, point: &HookPoint<'_>) -> Option<Box<dyn Observer>> {
+        self.as_ref()?.observer(point)
+    }
+}
+
+/// The hooks of a card. Clones are the same hooks.
+#[derive(Clone, Default)]
+pub struct Hooks(Vec<Arc<dyn Hook>>);
+
+impl Hooks {
+    /// No hooks: nobody looks on.
+    pub fn none() -> Self {
+        Hooks::default()
+    }
+
+    /// The same hooks and one more, which is shown packets after them.
+    #[must_use]
+    pub fn with(mut self, hook: impl Hook + 'static) -> Self {
+        self.0.push(Arc::new(hook));
+        self
+    }
+
+    /// All that want to look on at a point.
+    pub fn observers(&self, point: &HookPoint<'_>) -> Observers {
+        self.0.iter().filter_map(|hook| hook.observer(point)).collect()
+    }
+}
+
+impl fmt::Debug for Hooks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Hooks").field(&self.0.len()).finish()
+    }
+}
+
+struct Seat {
+    observer: Box<dyn Observer>,
+    /// It wants the burst that is being shown.
+    open: bool,
+}
+
+/// The observers of one point.
+#[derive(Default)]
+pub struct Observers(Vec<Seat>);
+
+impl Observers {
+    /// Whether there are none.
+    #[inline(always)]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Shows a burst.
+    #[inline(always)]
+    pub fn show(&mut self, now: Time, stage: Stage, packets: &[Descriptor]) {
+        if !self.is_empty() {
+            self.show_all(now, stage, packets);
+        }
+    }
+
+    #[inline(never)]
+    fn show_all(&mut self, now: Time, stage: Stage, packets: &[Descriptor]) {
+        if !packets.is_empty() && self.begin() {
+            self.observe(now, stage, packets);
+            self.end();
+        }
+    }
+
+    /// A burst is about to be shown in parts; false if nobody wants it. Ended by
+    /// [`Observers::end`].
+    pub fn begin(&mut self) -> bool {
+        let mut any = false;
+        for seat in &mut self.0 {
+            seat.open = seat.observer.begin();
+            any |= seat.open;
+        }
+        any
+    }
+
+    /// Shows a part of a burst.
+    pub fn observe(&mut self, now: Time, stage: Stage, packets: &[Descriptor]) {
+        for seat in self.0.iter_mut().filter(|seat| seat.open) {
+            seat.observer.observe(now, stage, packets);
+        }
+    }
+
+    /// The burst has been shown.
+    pub fn end(&mut self) {
+        for seat in self.0.iter_mut().filter(|seat| seat.open) {
+            seat.observer.end();
+        }
+    }
+}
+
+impl FromIterator<Box<dyn Observer>> for Observers {
+    fn from_iter<I: IntoIterator<Item = Box<dyn Observer>>>(observers: I) -> Self {
+        let seat = |observer| Seat { observer, open: false };
+        Observers(observers.into_iter().map(seat).collect())
+    }
+}
+
+impl fmt::Debug for Observers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Observers").field(&self.0.len()).finish()
+    }
+}
