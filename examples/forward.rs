@@ -11,8 +11,8 @@
 use picnic_core::config::CardFile;
 use picnic_core::error::ConfigError;
 use picnic_core::function::{Function, PacketMut, Verdict, per_packet};
-use picnic_core::registry::{BuildContext, Component, Entry};
 use picnic_core::hook::Hooks;
+use picnic_core::registry::{BuildContext, Component, Entry};
 use picnic_engine::build::Registries;
 use picnic_functions::rss::Rss;
 use picnic_host::run;

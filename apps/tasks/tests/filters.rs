@@ -2,9 +2,9 @@
 #![allow(missing_docs)]
 
 use picnic_core::config::CardFile;
+use picnic_core::hook::Hooks;
 use picnic_core::ledger::LedgerTotals;
 use picnic_core::time::Time;
-use picnic_core::hook::Hooks;
 use picnic_engine::build::Registries;
 use picnic_filter::{Action, Filter, Listing, Match, Place};
 use picnic_sim::{CostModel, Simulation};

@@ -2,8 +2,8 @@
 #![allow(missing_docs)]
 
 use picnic_core::config::CardFile;
-use picnic_core::time::Time;
 use picnic_core::hook::Hooks;
+use picnic_core::time::Time;
 use picnic_engine::build::Registries;
 use picnic_engine::swap::Command;
 use picnic_os::control::TaskControl;

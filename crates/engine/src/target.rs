@@ -188,8 +188,7 @@ impl TargetQueue {
             guard.receive(now, burst, &mut out);
         }
         self.observers.show(now, Stage::Target, burst.as_slice());
-        let work_ns =
-            if burst.is_empty() { 0 } else { self.host.deliver(now, burst, &mut out) };
+        let work_ns = if burst.is_empty() { 0 } else { self.host.deliver(now, burst, &mut out) };
         // What the host left behind it has looked at: it goes home as delivered.
         for packet in burst.drain() {
             out.deliver(packet);

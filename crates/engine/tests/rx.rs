@@ -46,8 +46,7 @@ fn a_full_target_ring_drops_what_does_not_fit_and_counts_it() {
 
 #[test]
 fn a_patient_wire_waits_for_rings() {
-    let mut bench =
-        Bench::with_wires(TWO_QUEUES, vec![patient()], vec![by_first_byte()], vec![]);
+    let mut bench = Bench::with_wires(TWO_QUEUES, vec![patient()], vec![by_first_byte()], vec![]);
     bench.wire(0).incoming.extend((0..1000).map(|number| frame(1, 0, number, 60)));
     while !bench.turn().is_idle() {}
     assert_eq!(bench.ledger().dropped, 0);

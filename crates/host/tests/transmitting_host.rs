@@ -3,10 +3,10 @@
 use picnic_core::attachment::{HostAttachment, HostQueue, QueueOut};
 use picnic_core::config::CardFile;
 use picnic_core::error::ConfigError;
+use picnic_core::hook::Hooks;
 use picnic_core::packet::burst::Burst;
 use picnic_core::registry::{BuildContext, Component, Entry};
 use picnic_core::time::Time;
-use picnic_core::hook::Hooks;
 use picnic_engine::build::Registries;
 use picnic_host::run::{Running, registries, start_from};
 use rustix::event::{EventfdFlags, eventfd};

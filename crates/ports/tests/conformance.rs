@@ -103,7 +103,10 @@ fn a_wire_conserves_packets_with_buffers_and_without() {
         assert_eq!(counters.rx_packets.get(), totals.r#in, "{text}");
         assert_eq!(counters.rx_bytes.get(), bytes, "{text}");
         assert!(handed > 0, "{text}");
-        assert!(!wire.capabilities().patient || totals.dropped == 0, "{text}: a patient wire lost packets");
+        assert!(
+            !wire.capabilities().patient || totals.dropped == 0,
+            "{text}: a patient wire lost packets"
+        );
         assert_eq!(pool.outstanding(), 0, "{text}");
     }
 }

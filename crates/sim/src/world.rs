@@ -15,17 +15,15 @@ use crate::event::{Actor, Event, EventQueue};
 use crate::outcome::{CoreOutcome, Outcome, QueueOutcome};
 use crate::random::Random;
 use crate::trace::{Happening, Trace};
-use picnic_core::hook::Hooks;
 use picnic_core::attachment::HostAttachment;
 use picnic_core::config::{CardFile, CoreChoice, Idle, TargetCores};
 use picnic_core::doorbell::Doorbell;
+use picnic_core::hook::Hooks;
 use picnic_core::ledger::LedgerTotals;
 use picnic_core::port::WirePort;
 use picnic_core::registry::Entry;
 use picnic_core::time::Time;
-use picnic_engine::build::{
-    Assembled, BuildError, Parts, Registries, assemble,
-};
+use picnic_engine::build::{Assembled, BuildError, Parts, Registries, assemble};
 use picnic_engine::poll::Card;
 use picnic_engine::swap::{Answer, Command, Controller};
 use picnic_engine::target::Target;

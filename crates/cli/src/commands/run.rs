@@ -91,8 +91,7 @@ pub(crate) fn run(args: &RunArgs, json: bool) -> anyhow::Result<()> {
     let doors = Doors::open(&card.file).map_err(|error| card.explain_host(error.into()))?;
     let tracing = Tracing::of(&card.file).map_err(|error| card.explain(error))?;
     let captures = Captures::default();
-    let hooks =
-        Hooks::none().with(tracing.clone()).with(doors.are_any().then(|| captures.clone()));
+    let hooks = Hooks::none().with(tracing.clone()).with(doors.are_any().then(|| captures.clone()));
     let mut running = run::start_filtered(&card.file, &registries(), &hooks, filters)
         .map_err(|error| card.explain_host(error))?;
     notes.extend(privileges::give_up(privileges::needed_to_stop(&card.file)).err());

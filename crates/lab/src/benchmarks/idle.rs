@@ -89,9 +89,8 @@ pub fn run(args: &IdleArgs) -> anyhow::Result<Value> {
     let settings = vec![Setting::word("wire[0].namespace", &hosts.netns(Place::Card))];
     let card = args.changes.load(CARD, None, settings)?;
     let taking = Taking { clock: Clock::start(), at: Arc::default() };
-    let running =
-        run::start_with(&card.file, &Hooks::none().with(taking.clone()))
-            .map_err(|error| card.explain_host(error))?;
+    let running = run::start_with(&card.file, &Hooks::none().with(taking.clone()))
+        .map_err(|error| card.explain_host(error))?;
     // Let what starting has brought about pass.
     std::thread::sleep(Duration::from_millis(500));
     let (start, before) = (Instant::now(), processor_time()?);

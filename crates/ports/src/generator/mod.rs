@@ -214,11 +214,7 @@ impl Generator {
 impl WirePort for Generator {
     fn capabilities(&self) -> Capabilities {
         // What is sent goes nowhere: there is nobody to cut super-frames for.
-        Capabilities {
-            patient: self.pace.is_none(),
-            super_frames: true,
-            ..Capabilities::default()
-        }
+        Capabilities { patient: self.pace.is_none(), super_frames: true, ..Capabilities::default() }
     }
 
     fn receive(&mut self, now: Time, rx: &mut Receiver<'_>) {

@@ -153,9 +153,8 @@ fn queues_and_functions_have_interfaces_of_their_own() {
         let packets = [0, 1, 2].map(|packet| [round, packet]);
         show(&mut queues[usize::from(round % 2)], round.into(), Stage::Target, &packets);
     }
-    let function = |direction, position, name| {
-        at(&tracer, &HookPoint::Function { direction, position, name })
-    };
+    let function =
+        |direction, position, name| at(&tracer, &HookPoint::Function { direction, position, name });
     assert!(function(Direction::Rx, 0, "pass").is_empty());
     let mut traced = function(Direction::Tx, 1, "odd");
     show(&mut traced, 0, Stage::Tx, &[0, 1, 2, 3, 4].map(|number| [number, 0]));
