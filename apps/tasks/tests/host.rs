@@ -1,6 +1,7 @@
 //! Cards with tasks on real cores: counts and order, no times.
 #![allow(missing_docs)]
 
+use picnic_core::command::Prepared;
 use picnic_core::config::CardFile;
 use picnic_core::hook::Hooks;
 use picnic_engine::build::Registries;
@@ -50,12 +51,12 @@ fn heartbeats_go_out_beside_the_packets_under_each_idle_policy() {
 
 /// Gives the running card an order; whether it was done, and what it brought back.
 fn order(controller: &mut Controller, control: TaskControl) -> (bool, TaskControl) {
-    controller.send(Command::Resident(Box::new(control))).ok().unwrap();
+    controller.send(Command::Resident(Prepared::new(control))).ok().unwrap();
     let start = Instant::now();
     loop {
         if let Some(answer) = controller.answer() {
             let Command::Resident(message) = answer.replaced else { panic!("not mine") };
-            return (answer.done, *message.downcast::<TaskControl>().unwrap());
+            return (answer.done, message.open::<TaskControl>().unwrap());
         }
         assert!(start.elapsed() < Duration::from_secs(10), "no answer");
         std::thread::sleep(Duration::from_micros(100));

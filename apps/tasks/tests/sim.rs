@@ -1,6 +1,7 @@
 //! Cards with tasks in virtual time: exact figures, and the same ones twice.
 #![allow(missing_docs)]
 
+use picnic_core::command::Prepared;
 use picnic_core::config::CardFile;
 use picnic_core::hook::Hooks;
 use picnic_core::time::Time;
@@ -172,7 +173,7 @@ fn tasks_are_controlled_while_the_card_runs() {
     let mut simulation = simulation(&text, 1, quick());
     let at = |ms: u64| Time::from_nanos(ms * 1_000_000);
     let id = TaskId(1);
-    let order = |control: TaskControl| Command::Resident(Box::new(control));
+    let order = |control: TaskControl| Command::Resident(Prepared::new(control));
     simulation.at(at(1), order(TaskControl::Suspend(id)));
     simulation.at(at(2), order(TaskControl::Resume(id)));
     simulation.at(at(3), order(TaskControl::list(8)));
@@ -258,7 +259,7 @@ fn a_task_that_panics_is_killed_and_counted_and_packets_pass() {
         panic!("as it is meant to");
     });
     let order = TaskControl::create(picnic_os::task::TaskSpec::new("bad"), bad);
-    simulation.at(Time::from_nanos(1_000_000), Command::Resident(Box::new(order)));
+    simulation.at(Time::from_nanos(1_000_000), Command::Resident(Prepared::new(order)));
     simulation.run_until(Time::from_nanos(10_000_000 - 1));
     let (outcome, os) = end(simulation);
     assert_eq!((os.panics, task(&os, "bad").state), (1, State::Panicked));
@@ -375,10 +376,7 @@ fn ping_drop_drops_pings_while_it_runs_at_the_card_and_at_the_driver() {
         );
         let mut sim = simulation(&text, 1, CostModel::default());
         // Half of the capture, then the task goes, and its filters with it.
-        sim.at(
-            Time::from_nanos(3_500_000),
-            Command::Resident(Box::new(TaskControl::Kill(TaskId(1)))),
-        );
+        sim.at(Time::from_nanos(3_500_000), Command::Resident(Prepared::new(TaskControl::Kill(TaskId(1)))));
         sim.run_until(Time::from_nanos(3_400_000));
         assert_eq!(sim.filters().list().len(), 4);
         sim.run_to_end();

@@ -14,12 +14,12 @@
 //! A function that works on whole bursts, holds packets back or makes new ones
 //! implements [`Function`] itself.
 
+use crate::command::Prepared;
 use crate::ledger::DropReason;
 use crate::out::Out;
 use crate::packet::burst::Burst;
 use crate::packet::desc::Descriptor;
 use crate::time::Time;
-use std::any::Any;
 use std::ops::{Deref, DerefMut};
 
 /// A step of the rx or tx chain, run on the borrowed core.
@@ -44,10 +44,9 @@ pub trait Function: Send {
         0
     }
 
-    /// A change of settings, made between bursts. The message's type is the function's own
-    /// (`rss::Control`, say); what is replaced is left in it, so that it is freed elsewhere.
-    /// False if the message is not for this function.
-    fn control(&mut self, _message: &mut (dyn Any + Send)) -> bool {
+    /// Obeys an order that one of its commands has made, between bursts; false if it is for
+    /// another function, or cannot be done. One with commands says `order.apply(self, now)`.
+    fn obey(&mut self, _order: &mut Prepared, _now: Time) -> bool {
         false
     }
 }

@@ -7,6 +7,7 @@
 //! * [`ring`]: the target ring, its gate and its moderation;
 //! * [`function`], [`port`], [`attachment`]: the three things a user writes;
 //! * [`hook`]: who looks on at packets without changing them;
+//! * [`command`]: what a running component can be asked and told;
 //! * [`resident`]: what lives on the borrowed core beside the packet path;
 //! * [`fill`]: empty buffers for a host that transmits;
 //! * [`backlog`]: packets that wait for wires, fair between tx queues;
@@ -19,6 +20,7 @@
 
 pub mod attachment;
 pub mod backlog;
+pub mod command;
 pub mod config;
 pub mod direction;
 pub mod doorbell;
@@ -27,6 +29,7 @@ pub mod fill;
 pub mod function;
 pub mod guard;
 pub mod hook;
+pub mod json;
 pub mod ledger;
 pub mod out;
 pub mod packet;

@@ -5,6 +5,7 @@
 //! conformance tests. To add one, implement [`Component`] in a file of its own
 //! and name the type in the registry's list.
 
+use crate::command::CommandEntry;
 use crate::config::{KeyHelp, Section, keys_of};
 use crate::error::ConfigError;
 use schemars::JsonSchema;
@@ -61,6 +62,8 @@ pub trait Component {
     /// One line of help: what it does, lower case, no full stop, at most 64 columns. Such as
     /// "drop every packet, counted as filtered".
     const HELP: &'static str;
+    /// What a running one can be asked and told.
+    const COMMANDS: &'static [CommandEntry] = &[];
 
     /// Builds it. An error names the key it is about.
     fn build(config: Self::Config, context: &BuildContext) -> Result<Self::Product, ConfigError>;
@@ -72,6 +75,8 @@ pub struct Entry<P> {
     pub name: &'static str,
     /// One line of help.
     pub help: &'static str,
+    /// What a running one can be asked and told.
+    pub commands: &'static [CommandEntry],
     keys: fn() -> Vec<KeyHelp>,
     build: fn(&Section, &BuildContext) -> Result<P, ConfigError>,
 }
@@ -82,6 +87,7 @@ impl<P> Entry<P> {
         Entry {
             name: C::NAME,
             help: C::HELP,
+            commands: C::COMMANDS,
             keys: keys_of::<C::Config>,
             build: |section, context| {
                 let config = section.parse::<C::Config>()?;

@@ -12,6 +12,7 @@
 //!
 //! Source: NICOS 4.5: a dispatcher loop that runs one handler to its end.
 
+use crate::command::Prepared;
 use crate::doorbell::Doorbell;
 use crate::out::Doors;
 use crate::ring::gate::Gate;
@@ -54,9 +55,9 @@ pub trait Resident: Any + Send {
     /// The segment of the last turn ended at `now`. Returns when the next turn is wanted.
     fn ended(&mut self, now: Time) -> Option<Time>;
 
-    /// A message, obeyed between bursts; what is replaced is left in it. Its type is the
-    /// resident's own. False if it is not for this resident.
-    fn control(&mut self, now: Time, message: &mut (dyn Any + Send)) -> bool;
+    /// Obeys an order, between bursts; what is replaced is left in it. False if it is not for
+    /// this resident, or cannot be done.
+    fn obey(&mut self, order: &mut Prepared, now: Time) -> bool;
 
     /// Ends all it runs and lets go of every packet and buffer it has. It wants no turn again.
     fn stop(&mut self, now: Time, doors: &mut Doors);

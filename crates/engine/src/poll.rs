@@ -11,6 +11,7 @@ use crate::rx::{self, Wire};
 use crate::swap::Mailbox;
 use crate::target::Pacing;
 use crate::tx::{self, TxRings};
+use picnic_core::command::Prepared;
 use picnic_core::fill::FillSender;
 use picnic_core::ledger::{DropReason, Stage};
 use picnic_core::out::Doors;
@@ -18,7 +19,6 @@ use picnic_core::packet::burst::Burst;
 use picnic_core::resident::{self, Attention, Segment, Turn};
 use picnic_core::ring::gate::Gate;
 use picnic_core::time::Time;
-use std::any::Any;
 use std::sync::Arc;
 
 /// What one turn did.
@@ -59,11 +59,11 @@ impl Resident {
         Resident { inner, attention, due: Time::ZERO }
     }
 
-    /// Hands it a message; false if that is not for it.
-    pub(crate) fn control(&mut self, now: Time, message: &mut (dyn Any + Send)) -> bool {
+    /// Has it obey an order; false if that is not for it.
+    pub(crate) fn obey(&mut self, order: &mut Prepared, now: Time) -> bool {
         // Whatever it changes, there may be something to run then.
         self.attention.raise_here();
-        self.inner.control(now, message)
+        self.inner.obey(order, now)
     }
 
     #[inline(always)]

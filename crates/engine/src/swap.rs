@@ -10,6 +10,7 @@ use crate::chain::{Chain, Link};
 use crate::poll::Resident;
 use crate::target::Pacing;
 use crate::view::{FunctionView, Functions};
+use picnic_core::command::Prepared;
 use picnic_core::direction::Direction;
 use picnic_core::doorbell::Doorbell;
 use picnic_core::out::Doors;
@@ -17,7 +18,6 @@ use picnic_core::ring::gate::Gate;
 use picnic_core::ring::moderation::ModerationMode;
 use picnic_core::ring::spsc::{self, Consumer, Producer};
 use picnic_core::time::Time;
-use std::any::Any;
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
@@ -26,12 +26,12 @@ use std::sync::Arc;
 pub enum Command {
     /// Put these functions in place of a whole chain.
     Swap(Direction, Vec<Link>),
-    /// Give a message to the function at a position of a chain; see `Function::control`.
-    Control(Direction, usize, Box<dyn Any + Send>),
+    /// Have the function at a position of a chain obey an order; see `Function::obey`.
+    Function(Direction, usize, Prepared),
     /// Moderate all queues like this from now on.
     Moderate(ModerationMode),
-    /// Give a message to what lives beside the packets; see `Resident::control`.
-    Resident(Box<dyn Any + Send>),
+    /// Have what lives beside the packets obey an order; see `Resident::obey`.
+    Resident(Prepared),
     /// Have all targets poll on for this long without packets before they wait for an interrupt,
     /// in nanoseconds: `interrupt.poll_usecs`. One that waits already learns of it when it is
     /// next interrupted.
@@ -70,10 +70,10 @@ impl Command {
                 let old = chain.replace(links);
                 Answer { done: true, replaced: Command::Swap(direction, old) }
             }
-            Command::Control(direction, position, mut message) => {
+            Command::Function(direction, position, mut order) => {
                 let function = chain(direction).function_mut(position);
-                let done = function.is_some_and(|function| function.control(&mut *message));
-                Answer { done, replaced: Command::Control(direction, position, message) }
+                let done = function.is_some_and(|function| function.obey(&mut order, now));
+                Answer { done, replaced: Command::Function(direction, position, order) }
             }
             Command::Moderate(mode) => {
                 let mut old = mode;
@@ -84,9 +84,9 @@ impl Command {
                 // The borrowed core publishes behind all commands, under the new mode.
                 Answer { done: true, replaced: Command::Moderate(old) }
             }
-            Command::Resident(mut message) => {
-                let done = resident.is_some_and(|resident| resident.control(now, &mut *message));
-                Answer { done, replaced: Command::Resident(message) }
+            Command::Resident(mut order) => {
+                let done = resident.is_some_and(|resident| resident.obey(&mut order, now));
+                Answer { done, replaced: Command::Resident(order) }
             }
             Command::Poll(ns) => {
                 let old = pacing.poll_ns.get();

@@ -4,6 +4,7 @@
 mod common;
 
 use common::{Bench, RESIDENT, by_first_byte, frame};
+use picnic_core::command::{Order, Prepared};
 use picnic_core::function::Function;
 use picnic_core::ledger::{DropReason, Stage};
 use picnic_core::out::{Doors, Fate, Out};
@@ -12,7 +13,6 @@ use picnic_core::packet::desc::Descriptor;
 use picnic_core::resident::{Attention, Resident, Segment, Turn};
 use picnic_core::time::Time;
 use picnic_engine::swap::Command;
-use std::any::Any;
 use std::sync::{Arc, Mutex};
 
 /// What a lodger was told and is told to do.
@@ -30,6 +30,27 @@ struct Script {
     watched: Option<u64>,
     told: Vec<u32>,
     stops: usize,
+}
+
+/// An order that the lodger writes down.
+struct Tell(u32);
+
+impl Order for Tell {
+    type Target = Lodger;
+    fn apply(&mut self, lodger: &mut Lodger, _: Time) -> bool {
+        lodger.script.lock().unwrap().told.push(self.0);
+        true
+    }
+}
+
+/// An order for something else.
+struct Stray;
+
+impl Order for Stray {
+    type Target = Stray;
+    fn apply(&mut self, _: &mut Stray, _: Time) -> bool {
+        true
+    }
 }
 
 struct Lodger {
@@ -68,10 +89,8 @@ impl Resident for Lodger {
         if script.segments != 0 { Some(now) } else { script.due }
     }
 
-    fn control(&mut self, _: Time, message: &mut (dyn Any + Send)) -> bool {
-        let Some(number) = message.downcast_ref::<u32>() else { return false };
-        self.script.lock().unwrap().told.push(*number);
-        true
+    fn obey(&mut self, order: &mut Prepared, now: Time) -> bool {
+        order.apply(self, now)
     }
 
     fn stop(&mut self, _: Time, doors: &mut Doors) {
@@ -216,7 +235,7 @@ fn it_learns_that_the_wire_has_taken_its_frame() {
     let (mut bench, script, _) = bench();
     bench.wire(0).tx_room = Some(0);
     script.lock().unwrap().make = Some(frame(0, 0, 9, 60));
-    bench.controller.send(Command::Resident(Box::new(1u32))).ok().unwrap();
+    bench.controller.send(Command::Resident(Prepared::new(Tell(1)))).ok().unwrap();
     for _ in 0..20 {
         bench.turn();
     }
@@ -235,8 +254,8 @@ fn it_learns_that_the_wire_has_taken_its_frame() {
 #[test]
 fn messages_reach_it_and_others_are_refused() {
     let (mut bench, script, _) = bench();
-    bench.controller.send(Command::Resident(Box::new(41u32))).ok().unwrap();
-    bench.controller.send(Command::Resident(Box::new("what?"))).ok().unwrap();
+    bench.controller.send(Command::Resident(Prepared::new(Tell(41)))).ok().unwrap();
+    bench.controller.send(Command::Resident(Prepared::new(Stray))).ok().unwrap();
     bench.turn();
     let done: Vec<_> = std::iter::from_fn(|| bench.controller.answer()).map(|it| it.done).collect();
     assert_eq!(done, [true, false]);
@@ -248,7 +267,7 @@ fn messages_reach_it_and_others_are_refused() {
 #[test]
 fn a_card_without_one_refuses_messages() {
     let mut bench = Bench::new("[host]\nqueues = 1\n", 1, vec![by_first_byte()], vec![]);
-    bench.controller.send(Command::Resident(Box::new(41u32))).ok().unwrap();
+    bench.controller.send(Command::Resident(Prepared::new(Tell(41)))).ok().unwrap();
     bench.turn();
     assert!(!bench.controller.answer().unwrap().done);
     bench.end();

@@ -4,6 +4,7 @@ mod common;
 
 use common::functions::{Clocked, Door, Every, Flushed, Hold, Multiply};
 use common::{Bench, Functions, Wire, by_first_byte, frame, links, lock, number, patient};
+use picnic_core::command::{Order, Prepared};
 use picnic_core::direction::Direction;
 use picnic_core::ring::moderation::ModerationMode;
 use picnic_core::time::Time;
@@ -280,6 +281,16 @@ fn the_view_follows_swaps_once_they_are_answered() {
     assert_eq!(bench.end().delivered, 60);
 }
 
+/// An order that no function is for.
+struct Stray;
+
+impl Order for Stray {
+    type Target = Stray;
+    fn apply(&mut self, _: &mut Stray, _: Time) -> bool {
+        true
+    }
+}
+
 #[test]
 fn commands_of_one_turn_balance_together() {
     let rx: Functions = vec![Box::new(Hold::new(1_000_000_000, 1000)), by_first_byte()];
@@ -290,8 +301,8 @@ fn commands_of_one_turn_balance_together() {
         Command::Swap(Direction::Rx, links(vec![by_first_byte()])),
         Command::Moderate(ModerationMode::None),
         Command::Swap(Direction::Tx, Vec::new()),
-        Command::Control(Direction::Rx, 0, Box::new("not for you")),
-        Command::Control(Direction::Rx, 9, Box::new("no such place")),
+        Command::Function(Direction::Rx, 0, Prepared::new(Stray)),
+        Command::Function(Direction::Rx, 9, Prepared::new(Stray)),
     ] {
         assert!(bench.controller.send(command).is_ok());
     }

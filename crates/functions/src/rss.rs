@@ -23,14 +23,15 @@
 //! Source: PICNIC, section 5.1; Microsoft, "RSS Hashing Functions" and "RSS hashing
 //! types" (NDIS).
 
+mod commands;
 mod config;
-mod control;
 mod flow;
 
+pub use commands::{Change, Counters, Get, InForce, Moved, Refusal, Set, Show};
 pub use config::{Config, HashName, HashType};
-pub use control::{Change, Control, Counters, Refusal, Settings};
 
 use flow::{Family, Hash, Types, family, plain_v4, tuple_v4, tuple_v6};
+use picnic_core::command::{CommandEntry, Prepared};
 use picnic_core::error::ConfigError;
 use picnic_core::function::Function;
 use picnic_core::out::Out;
@@ -40,7 +41,6 @@ use picnic_core::packet::layers::{self, Layers};
 use picnic_core::registry::{BuildContext, Component};
 use picnic_core::time::Time;
 use picnic_hash::{IndirectionTable, V4Tuple, V6Tuple};
-use std::any::Any;
 use std::sync::Arc;
 
 /// Packets whose bytes are asked for ahead of the one being parsed.
@@ -91,6 +91,7 @@ impl Component for Rss {
     type Config = Config;
     const NAME: &'static str = "rss";
     const HELP: &'static str = "spread flows over the queues by a hash of addresses and ports";
+    const COMMANDS: &'static [CommandEntry] = commands::COMMANDS;
 
     fn build(config: Config, context: &BuildContext) -> Result<Box<dyn Function>, ConfigError> {
         Ok(Box::new(Rss::new(&config, context)?))
@@ -269,11 +270,8 @@ impl Function for Rss {
         out.steer_burst(burst, &self.queues);
     }
 
-    fn control(&mut self, message: &mut (dyn Any + Send)) -> bool {
-        let Some(message) = message.downcast_mut::<Control>() else { return false };
-        let outcome = self.apply(&mut message.change);
-        message.outcome = Some(outcome);
-        outcome.is_ok()
+    fn obey(&mut self, order: &mut Prepared, now: Time) -> bool {
+        order.apply(self, now)
     }
 }
 

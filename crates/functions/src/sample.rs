@@ -17,6 +17,7 @@
 //! and 5.2.2.1 (uniform probabilistic sampling).
 
 use crate::settings::check_queue;
+use picnic_core::command::{Command, CommandEntry, CommandError, Order, Prepared};
 use picnic_core::error::ConfigError;
 use picnic_core::function::Function;
 use picnic_core::ledger::DropReason;
@@ -25,7 +26,7 @@ use picnic_core::packet::burst::Burst;
 use picnic_core::registry::{BuildContext, Component};
 use picnic_core::time::Time;
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// Marks, and may steer, one packet in so many.
 #[derive(Debug)]
@@ -58,12 +59,14 @@ impl Default for Config {
     }
 }
 
+const NOT_ZERO: &str = "found 0, allowed is 1 to 4294967295";
+
 #[derive(Debug)]
 enum Choice {
     /// Packets until the next one is taken.
     Count { every: u32, left: u32 },
     /// A packet is taken if the next number drawn is below the threshold, of 2^32.
-    Random { state: u64, threshold: u64 },
+    Random { state: u64, every: u32, threshold: u64 },
 }
 
 impl Choice {
@@ -75,9 +78,14 @@ impl Choice {
                 *left = if taken { *every } else { *left } - 1;
                 taken
             }
-            Choice::Random { state, threshold } => draw(state) >> 32 < *threshold,
+            Choice::Random { state, threshold, .. } => draw(state) >> 32 < *threshold,
         }
     }
+}
+
+/// The part of 2^32 that one in so many is.
+fn threshold(every: u32) -> u64 {
+    (1 << 32) / u64::from(every)
 }
 
 /// The next number of SplitMix64 (Steele, Lea, Flood, 2014).
@@ -93,11 +101,12 @@ impl Component for Sample {
     type Config = Config;
     const NAME: &'static str = "sample";
     const HELP: &'static str = "mark one packet in so many; it may have a queue of its own";
+    const COMMANDS: &'static [CommandEntry] = &[CommandEntry::of::<Get>(), CommandEntry::of::<Set>()];
 
     fn build(config: Config, context: &BuildContext) -> Result<Box<dyn Function>, ConfigError> {
         let Config { every, random, mark, queue, drop_rest } = config;
         if every == 0 {
-            return Err(ConfigError::new("every", "found 0, allowed is 1 to 4294967295"));
+            return Err(ConfigError::new("every", NOT_ZERO));
         }
         if let Some(queue) = queue {
             check_queue("queue", queue, context.queues)?;
@@ -106,7 +115,7 @@ impl Component for Sample {
             // Each place in a chain draws numbers of its own.
             let mut place = context.position as u64;
             let state = context.seed ^ draw(&mut place);
-            Choice::Random { state, threshold: (1 << 32) / u64::from(every) }
+            Choice::Random { state, every, threshold: threshold(every) }
         } else {
             Choice::Count { every, left: 0 }
         };
@@ -131,5 +140,91 @@ impl Function for Sample {
             }
             None
         });
+    }
+
+    fn obey(&mut self, order: &mut Prepared, now: Time) -> bool {
+        order.apply(self, now)
+    }
+}
+
+/// The arguments of `sample.get`.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Get {}
+
+/// The arguments of `sample.set`.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Set {
+    /// One packet in this many is taken from now on, 1 to 4294967295.
+    pub every: u32,
+}
+
+/// The result of `sample.get` and `sample.set`.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, JsonSchema)]
+pub struct Rate {
+    /// One packet in this many is taken, or was before the change.
+    pub every: u32,
+}
+
+/// Asks for the rate, or puts another in its place.
+#[derive(Debug)]
+pub struct Exchange {
+    new: Option<u32>,
+    old: u32,
+}
+
+impl Order for Exchange {
+    type Target = Sample;
+
+    fn apply(&mut self, sample: &mut Sample, _now: Time) -> bool {
+        self.old = match &mut sample.choice {
+            Choice::Count { every, left } => {
+                let new = self.new.unwrap_or(*every);
+                // No longer to the next one than the new rate asks for.
+                *left = (*left).min(new - 1);
+                std::mem::replace(every, new)
+            }
+            Choice::Random { every, threshold, .. } => {
+                let new = self.new.unwrap_or(*every);
+                *threshold = self::threshold(new);
+                std::mem::replace(every, new)
+            }
+        };
+        true
+    }
+}
+
+impl Command for Get {
+    const NAME: &'static str = "get";
+    const HELP: &'static str = "the rate in force";
+    type Order = Exchange;
+    type Reply = Rate;
+
+    fn prepare(self, _: &BuildContext) -> Result<Exchange, CommandError> {
+        Ok(Exchange { new: None, old: 0 })
+    }
+
+    fn reply(order: Exchange) -> Result<Rate, CommandError> {
+        Ok(Rate { every: order.old })
+    }
+}
+
+impl Command for Set {
+    const NAME: &'static str = "set";
+    const HELP: &'static str = "change the rate; the result has the one before";
+    const EXAMPLE: &'static str = r#"{"every": 10}"#;
+    type Order = Exchange;
+    type Reply = Rate;
+
+    fn prepare(self, _: &BuildContext) -> Result<Exchange, CommandError> {
+        match self.every {
+            0 => Err(CommandError::argument("every", NOT_ZERO)),
+            every => Ok(Exchange { new: Some(every), old: 0 }),
+        }
+    }
+
+    fn reply(order: Exchange) -> Result<Rate, CommandError> {
+        Get::reply(order)
     }
 }

@@ -4,11 +4,13 @@ mod common;
 
 use common::frames::{Network, Spec, Upper, any_spec, every_kind, rss_input};
 use common::{Card, Door, Packet, Seen, from_wire_0};
+use picnic_core::command::{Order, Prepared};
 use picnic_core::function::Function;
 use picnic_core::packet::desc::RssType;
 use picnic_core::packet::layers;
 use picnic_core::registry::BuildContext;
-use picnic_functions::rss::{Change, Config, Control, HashName, HashType, Refusal, Rss};
+use picnic_core::time::Time;
+use picnic_functions::rss::{Change, Config, HashName, HashType, Refusal, Rss, Show};
 use picnic_hash::{IndirectionTable, Key, lookup2, lookup3, reference};
 use proptest::prelude::*;
 use std::net::IpAddr;
@@ -245,6 +247,10 @@ fn flows() -> Vec<Vec<u8>> {
         .collect()
 }
 
+fn obeys(rss: &mut Rss, change: &mut Change) -> bool {
+    change.apply(rss, Time::ZERO)
+}
+
 #[test]
 fn a_table_is_swapped_between_bursts() {
     let mut config = Config { table: Some(vec![0, 1, 2, 3, 0, 1, 2, 3]), ..Config::default() };
@@ -255,10 +261,10 @@ fn a_table_is_swapped_between_bursts() {
     check(&config, 4, &frames, &seen, 0);
 
     let after = vec![0, 1, 2, 3, 0, 1, 3, 2];
-    let mut message = Control::table(IndirectionTable::from_entries(&after, 4).unwrap());
-    assert!(rss.control(&mut message));
+    let mut message = Change::table(IndirectionTable::from_entries(&after, 4).unwrap());
+    assert!(obeys(&mut rss, &mut message));
     assert_eq!(message.outcome, Some(Ok(2)));
-    let Change::Table(replaced) = &message.change else { panic!("{message:?}") };
+    let replaced = message.table.unwrap();
     assert_eq!(replaced.entries(), config.table.as_ref().unwrap());
     config.table = Some(after);
     let seen = card.run(&mut rss, &from_wire_0(frames.clone()));
@@ -275,14 +281,13 @@ fn a_table_for_other_queues_is_refused_and_comes_back() {
     let mut card = Card::new(&context(4));
     for queues in [3, 5] {
         let table = IndirectionTable::uniform(16, queues).unwrap();
-        let mut message = Control::table(table.clone());
-        assert!(!rss.control(&mut message));
+        let mut message = Change::table(table.clone());
+        assert!(!obeys(&mut rss, &mut message));
         let refusal = Refusal::Queues { found: queues, allowed: 4 };
         assert_eq!(message.outcome, Some(Err(refusal)));
         let text = format!("found a table for {queues} queues, allowed is one for 4");
         assert_eq!(refusal.to_string(), text);
-        let Change::Table(back) = message.change else { panic!("another change came back") };
-        assert_eq!(*back, table);
+        assert_eq!(*message.table.unwrap(), table);
     }
     let frames = flows();
     let seen = card.run(&mut rss, &from_wire_0(frames.clone()));
@@ -295,18 +300,17 @@ fn a_key_is_swapped_between_bursts() {
     let mut config = Config::default();
     let mut rss = rss(&config, 4);
     let mut card = Card::new(&context(4));
-    let mut message = Control::key(&Key::symmetric());
-    assert!(rss.control(&mut message));
+    let mut message = Change::key(&Key::symmetric());
+    assert!(obeys(&mut rss, &mut message));
     assert_eq!(message.outcome, Some(Ok(128)));
-    let Change::Key(replaced) = &message.change else { panic!("{message:?}") };
-    assert_eq!(*replaced.key(), Key::MICROSOFT);
+    assert_eq!(*message.key.unwrap().key(), Key::MICROSOFT);
     config.symmetric = true;
     let frames = flows();
     let seen = card.run(&mut rss, &from_wire_0(frames.clone()));
     check(&config, 4, &frames, &seen, 0);
     // The same key once more moves nothing.
-    let mut message = Control::key(&Key::symmetric());
-    assert!(rss.control(&mut message));
+    let mut message = Change::key(&Key::symmetric());
+    assert!(obeys(&mut rss, &mut message));
     assert_eq!(message.outcome, Some(Ok(0)));
     let counters = rss.counters();
     assert_eq!((counters.keys_replaced.get(), counters.moved_entries.get()), (2, 128));
@@ -315,19 +319,17 @@ fn a_key_is_swapped_between_bursts() {
 #[test]
 fn what_is_in_force_can_be_asked_for() {
     let settings = |rss: &mut Rss| {
-        let mut message = Control::show();
-        assert!(rss.control(&mut message));
-        assert_eq!(message.outcome, Some(Ok(0)));
-        let Change::Show(settings) = message.change else { panic!("another change came back") };
-        settings
+        let mut show = Show::default();
+        assert!(show.apply(rss, Time::ZERO));
+        show
     };
     let table = vec![3, 1, 2, 0, 3];
     let mut toeplitz = rss(&Config { table: Some(table.clone()), ..Config::default() }, 4);
     let shown = settings(&mut toeplitz);
     assert_eq!((shown.hash, shown.key), (HashName::Toeplitz, Some(Key::MICROSOFT)));
     assert_eq!(shown.table(), table);
-    assert!(toeplitz.control(&mut Control::key(&Key::symmetric())));
-    assert!(toeplitz.control(&mut Control::table(IndirectionTable::uniform(4096, 4).unwrap())));
+    assert!(obeys(&mut toeplitz, &mut Change::key(&Key::symmetric())));
+    assert!(obeys(&mut toeplitz, &mut Change::table(IndirectionTable::uniform(4096, 4).unwrap())));
     let shown = settings(&mut toeplitz);
     assert_eq!(shown.key, Some(Key::symmetric()));
     assert_eq!(shown.table().len(), 4096);
@@ -338,13 +340,39 @@ fn what_is_in_force_can_be_asked_for() {
     assert_eq!((counters.tables_replaced.get(), counters.keys_replaced.get()), (1, 1));
 }
 
+struct Other;
+
+impl Order for Other {
+    type Target = u32;
+    fn apply(&mut self, _: &mut u32, _: Time) -> bool {
+        panic!("it is not for rss")
+    }
+}
+
+#[test]
+fn key_and_table_change_together_or_not_at_all() {
+    let table = |queues| Some(Box::new(IndirectionTable::uniform(64, queues).unwrap()));
+    let key = || Change::key(&Key::symmetric());
+    let mut toeplitz = rss(&Config::default(), 4);
+    let counters = toeplitz.counters();
+    let replaced = || (counters.tables_replaced.get(), counters.keys_replaced.get());
+    assert!(!obeys(&mut toeplitz, &mut Change { table: table(3), ..key() }));
+    assert_eq!(replaced(), (0, 0));
+    assert!(obeys(&mut toeplitz, &mut Change { table: table(4), ..key() }));
+    assert_eq!(replaced(), (1, 1));
+    let mut jhash = rss(&Config { hash: HashName::Jhash, ..Config::default() }, 4);
+    assert!(!obeys(&mut jhash, &mut Change { table: table(4), ..key() }));
+    assert_eq!(jhash.counters().tables_replaced.get(), 0);
+}
+
 #[test]
 fn a_key_for_jhash_and_messages_of_others_are_refused() {
     let mut rss = rss(&Config { hash: HashName::Jhash, ..Config::default() }, 4);
-    let mut message = Control::key(&Key::symmetric());
-    assert!(!rss.control(&mut message));
+    let mut message = Change::key(&Key::symmetric());
+    assert!(!obeys(&mut rss, &mut message));
     assert_eq!(message.outcome, Some(Err(Refusal::NoKey)));
-    assert!(!rss.control(&mut 7u32));
+    // An order of another function is none of its business.
+    assert!(!rss.obey(&mut Prepared::new(Other), Time::ZERO));
 }
 
 #[test]
@@ -358,8 +386,8 @@ fn moved_entries_are_those_of_hashes_that_go_elsewhere() {
         };
         let (before, after) = (table(a, 3), table(b, 1));
         let mut rss = rss(&Config { table: Some(before.clone()), ..Config::default() }, 4);
-        let mut message = Control::table(IndirectionTable::from_entries(&after, 4).unwrap());
-        assert!(rss.control(&mut message));
+        let mut message = Change::table(IndirectionTable::from_entries(&after, 4).unwrap());
+        assert!(obeys(&mut rss, &mut message));
         let long = a.max(b);
         let moves = |hash: usize| before[hash % a] != after[hash % b];
         let moved = (0..long).filter(|r| (*r..a * b).step_by(long).any(moves)).count();

@@ -1,10 +1,11 @@
-//! Orders to a running NIC OS, from outside: `Command::Resident(Box::new(TaskControl::...))`.
+//! Orders to a running NIC OS, from outside: `Command::Resident(Prepared::new(TaskControl::...))`.
 //!
 //! ```
+//! use picnic_core::command::Prepared;
 //! use picnic_os::control::TaskControl;
 //! use picnic_os::task::TaskId;
-//! let message: Box<dyn std::any::Any + Send> = Box::new(TaskControl::Suspend(TaskId(3)));
-//! # drop(message);
+//! let order = Prepared::new(TaskControl::Suspend(TaskId(3)));
+//! # drop(order);
 //! ```
 //!
 //! They are obeyed on the borrowed core between bursts. What an order brings back
@@ -15,6 +16,7 @@ use crate::executor::Os;
 use crate::figures::TaskCounters;
 use crate::roster::{State, Times};
 use crate::task::{CreateError, Program, TaskId, TaskSpec};
+use picnic_core::command::Order;
 use picnic_core::time::Time;
 use std::fmt;
 use std::sync::Arc;
@@ -73,8 +75,12 @@ impl TaskControl {
     pub fn list(tasks: usize) -> Self {
         TaskControl::List(Vec::with_capacity(tasks))
     }
+}
 
-    pub(crate) fn obey(&mut self, os: &mut Os, now: Time) -> bool {
+impl Order for TaskControl {
+    type Target = Os;
+
+    fn apply(&mut self, os: &mut Os, now: Time) -> bool {
         match self {
             TaskControl::Create { task, result } => {
                 let Some((spec, program)) = task.take() else { return false };
@@ -119,6 +125,11 @@ impl fmt::Debug for TaskControl {
 }
 
 impl Os {
+    /// Obeys an order; false if the task is not there, or there can be no more.
+    pub fn control(&mut self, now: Time, order: &mut TaskControl) -> bool {
+        order.apply(self, now)
+    }
+
     /// All tasks, those that have ended first.
     pub fn lines(&self) -> impl Iterator<Item = TaskLine> + '_ {
         let ended = self.ended.iter().map(|task| TaskLine {

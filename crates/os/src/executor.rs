@@ -44,13 +44,13 @@ use crate::task::{
 };
 use crate::ticket::{Candidate, Ticket};
 use crate::timers::Timers;
+use picnic_core::command::Prepared;
 use picnic_core::config::{Admission, Overrun};
 use picnic_core::out::Doors;
 use picnic_core::resident::{Attention, Resident, Segment, Turn};
 use picnic_core::stats::Counter;
 use picnic_core::time::Time;
 use picnic_filter::{FilterId, Filters};
-use std::any::Any;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -505,7 +505,7 @@ impl Os {
             }
         }
         if self.shared.requested.load(Ordering::Acquire) {
-            self.obey(now);
+            self.grant(now);
         }
         self.remove_orphans();
         while let Some((slot, at)) = self.timers.take_due(now) {
@@ -543,7 +543,7 @@ impl Os {
 
     /// Does what tasks have asked for.
     #[cold]
-    fn obey(&mut self, now: Time) {
+    fn grant(&mut self, now: Time) {
         self.shared.requested.store(false, Ordering::Release);
         let mut requests = std::mem::take(&mut self.requests);
         std::mem::swap(&mut requests, &mut *lock(&self.shared.requests));
@@ -727,7 +727,7 @@ impl Resident for Os {
         let Some(segment) = ran else { return Turn::Idle(self.timers.next()) };
         self.empty_outbox(doors);
         if self.shared.requested.load(Ordering::Acquire) {
-            self.obey(now);
+            self.grant(now);
         }
         Turn::Ran(segment)
     }
@@ -764,11 +764,8 @@ impl Resident for Os {
         self.due()
     }
 
-    fn control(&mut self, now: Time, message: &mut (dyn Any + Send)) -> bool {
-        match message.downcast_mut::<crate::control::TaskControl>() {
-            Some(message) => message.obey(self, now),
-            None => false,
-        }
+    fn obey(&mut self, order: &mut Prepared, now: Time) -> bool {
+        order.apply(self, now)
     }
 
     fn stop(&mut self, now: Time, doors: &mut Doors) {
@@ -785,7 +782,7 @@ impl Resident for Os {
         self.stock_used = true;
         self.empty_outbox(doors);
         // Whoever asked for something is told.
-        self.obey(now);
+        self.grant(now);
     }
 }
 

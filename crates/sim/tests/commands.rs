@@ -4,12 +4,13 @@ mod common;
 
 use common::functions::{Door, Every, Hold, Multiply};
 use common::{end, links, micros, quick, rss, simulation, step_through};
+use picnic_core::command::Prepared;
 use picnic_core::direction::Direction;
 use picnic_core::function::Function;
 use picnic_core::ring::moderation::ModerationMode;
 use picnic_core::time::Time;
 use picnic_engine::swap::Command;
-use picnic_functions::rss::Control;
+use picnic_functions::rss::Change;
 use picnic_hash::IndirectionTable;
 use picnic_sim::CostModel;
 use proptest::prelude::*;
@@ -108,8 +109,8 @@ fn a_table_swapped_under_traffic_moves_flows_at_once_and_loses_none() {
     for seed in 0..8 {
         let (mut simulation, witness) = simulation(PATIENT, seed, CostModel::default());
         let table = IndirectionTable::from_entries(&[2], 4).unwrap();
-        let message = Box::new(Control::table(table));
-        simulation.at(micros(60), Command::Control(Direction::Rx, 0, message));
+        let message = Prepared::new(Change::table(table));
+        simulation.at(micros(60), Command::Function(Direction::Rx, 0, message));
         step_through(&mut simulation, Some(micros(60)));
         let mut answers = simulation.answers();
         while answers.is_empty() {
@@ -128,8 +129,8 @@ fn a_table_swapped_under_traffic_moves_flows_at_once_and_loses_none() {
 
         let (_, answer) = answers.remove(0);
         assert!(answer.done);
-        let Command::Control(Direction::Rx, 0, message) = answer.replaced else { panic!() };
-        let control = message.downcast::<Control>().unwrap();
+        let Command::Function(Direction::Rx, 0, message) = answer.replaced else { panic!() };
+        let control = message.open::<Change>().unwrap();
         // 128 entries of four queues alike became one entry.
         assert!(matches!(control.outcome, Some(Ok(moved)) if moved > 0), "{control:?}");
         let outcome = end(simulation);
@@ -142,12 +143,12 @@ fn a_table_swapped_under_traffic_moves_flows_at_once_and_loses_none() {
 fn a_table_for_other_queues_is_refused_and_changes_nothing() {
     let (mut simulation, _) = simulation(PATIENT, 1, CostModel::default());
     let table = IndirectionTable::uniform(128, 8).unwrap();
-    let message = Box::new(Control::table(table));
-    simulation.at(micros(20), Command::Control(Direction::Rx, 0, message));
+    let message = Prepared::new(Change::table(table));
+    simulation.at(micros(20), Command::Function(Direction::Rx, 0, message));
     simulation.run_to_end();
-    let answers = simulation.answers();
-    let Command::Control(_, _, message) = &answers[0].1.replaced else { panic!() };
-    let control = message.downcast_ref::<Control>().unwrap();
+    let mut answers = simulation.answers();
+    let Command::Function(_, _, message) = answers.remove(0).1.replaced else { panic!() };
+    let control = message.open::<Change>().unwrap();
     assert!(matches!(control.outcome, Some(Err(_))), "{control:?}");
     let outcome = end(simulation);
     assert!(outcome.queues.iter().all(|queue| queue.packets > 500));
