@@ -3,10 +3,11 @@
 //! What a call asks for is in range by then, and the answer is one line of JSON. The text of a
 //! swap is read on as a card file, which has a target of its own.
 
+use picnic_control::protocol::{Call, LONGEST_BATCH, Message, answer, parse};
+use picnic_control::request::{Request, methods};
+use picnic_core::registry::BuildContext;
 use picnic_core::ring::moderation::ModerationMode;
-use picnic_control::protocol::{
-    Call, LONGEST_BATCH, METHODS, Message, Request, answer, parse,
-};
+use picnic_functions::registry::FUNCTIONS;
 use serde_json::Value;
 
 /// Reads the bytes as lines of the control socket.
@@ -25,7 +26,8 @@ pub fn run(data: &[u8]) {
 fn check(call: Call) {
     let Call { id, request } = call;
     match &request {
-        Ok(Request::ModerationSet(set)) => {
+        Ok(Request::ModerationSet(params)) => {
+            let set = params.change().expect("what was read is in range");
             let delay = match set.mode {
                 Some(ModerationMode::Static { usecs, .. }) => Some(usecs),
                 Some(ModerationMode::Adaptive { max_usecs }) => Some(max_usecs),
@@ -35,8 +37,14 @@ fn check(call: Call) {
             assert!(times.iter().flatten().all(|&usecs| usecs <= 1_000_000));
             assert!(set.mode.is_some() || set.poll_usecs.or(set.tx_usecs).is_some());
         }
-        Ok(Request::RssSet(set)) => {
-            assert!(set.key.is_some() || set.table.is_some() != set.table_size.is_some());
+        Ok(Request::Function(call)) => {
+            // What a function makes of its arguments is an order or an error.
+            let named = FUNCTIONS.iter().filter(|entry| entry.name == call.function);
+            let mut commands = named.flat_map(|entry| entry.commands);
+            if let Some(command) = commands.find(|command| command.name == call.command) {
+                let arguments = Value::Object(call.arguments.clone());
+                let _ = command.prepare(&arguments, &BuildContext::default());
+            }
         }
         Ok(Request::ChainSwap(swap)) => assert_ne!(swap.toml.is_some(), swap.functions.is_some()),
         Ok(Request::CaptureStart(wanted)) => assert_eq!(wanted.check(), Ok(())),
@@ -52,9 +60,10 @@ fn check(call: Call) {
 
 /// A call of each method, and what is no call.
 pub fn seeds() -> Vec<Vec<u8>> {
-    let mut lines: Vec<String> = METHODS
+    let mut lines: Vec<String> = methods()
         .iter()
-        .map(|method| format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{{}}}}"#))
+        .map(|method| &method.name)
+        .map(|name| format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{name}","params":{{}}}}"#))
         .collect();
     for (method, params) in [
         ("rss.get", r#"{"chain":"tx","position":3}"#),

@@ -1,7 +1,7 @@
 //! Rules as filters: in a group of their own, in the order of the file.
 
 use crate::rules::{Rules, Verdict};
-use picnic_filter::request::Reloaded;
+use picnic_filter::reload::Reloaded;
 use picnic_filter::{Action, Direction, Filter, FilterError, Filters, FiveTuple, Place};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -8,7 +8,7 @@
 //! read costs packets of the capture, which are counted, and nothing else. Functions swapped
 //! in while a capture runs are captured too.
 
-use crate::protocol::{CaptureNumber, LIMIT, REFUSED, RpcError};
+use crate::protocol::{LIMIT, REFUSED, RpcError};
 use crate::sink::Sink;
 use picnic_core::hook::{Hook, HookPoint, Observer};
 use picnic_ports::capture::{
@@ -16,6 +16,7 @@ use picnic_ports::capture::{
 };
 use picnic_ports::middleware::probe::{Handle, MOST, Probe};
 use picnic_ports::middleware::tracer::TraceStage;
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::VecDeque;
@@ -30,7 +31,7 @@ const REMEMBERED: usize = 16;
 const MOST_SNAP: u32 = 262_144;
 
 /// Parameters of `capture.start`.
-#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Eq)]
 #[serde(deny_unknown_fields, default)]
 pub struct Wanted {
     /// Where: as in `[trace]`.
@@ -69,7 +70,7 @@ impl Wanted {
     pub fn check(&self) -> Result<(), String> {
         if self.stages.is_empty() {
             let all = TraceStage::ALL.map(TraceStage::name).join(", ");
-            return Err(format!("stages: found none, wanted is one or more of {all}"));
+            return Err(format!("stages: found none, allowed is one or more of {all}"));
         }
         if !(1..=MOST_SNAP).contains(&self.snap_bytes) {
             let found = self.snap_bytes;
@@ -155,7 +156,7 @@ impl Captures {
         owner: u64,
     ) -> Result<Value, RpcError> {
         let file = file.ok_or_else(|| {
-            let message = "wanted is an open file, sent along with the call (SCM_RIGHTS)";
+            let message = "found no file, allowed is an open one, sent along with the call (SCM_RIGHTS)";
             RpcError::new(REFUSED, message)
         })?;
         let mut state = self.lock();
@@ -202,19 +203,19 @@ impl Captures {
     }
 
     /// Asks a capture to end; [`Captures::outcome`] has what became of it.
-    pub(super) fn stop(&self, wanted: CaptureNumber) -> Result<(), RpcError> {
+    pub(super) fn stop(&self, number: u32) -> Result<(), RpcError> {
         let mut state = self.lock();
         let mut active = state.active.iter_mut().flatten();
-        if let Some(active) = active.find(|active| active.number == wanted.capture) {
+        if let Some(active) = active.find(|active| active.number == number) {
             active.stop();
             return Ok(());
         }
-        state.known(wanted)
+        state.known(number)
     }
 
     /// Whether there is or was such a capture.
-    pub(super) fn known(&self, wanted: CaptureNumber) -> Result<(), RpcError> {
-        self.lock().known(wanted)
+    pub(super) fn known(&self, number: u32) -> Result<(), RpcError> {
+        self.lock().known(number)
     }
 
     /// Ends the captures that belong to a connection.
@@ -255,9 +256,9 @@ impl Captures {
     }
 
     /// What became of a capture; none while it runs.
-    pub(super) fn outcome(&self, wanted: CaptureNumber) -> Option<Value> {
+    pub(super) fn outcome(&self, number: u32) -> Option<Value> {
         let state = self.lock();
-        let found = state.ended.iter().find(|(number, _)| *number == wanted.capture);
+        let found = state.ended.iter().find(|(ended, _)| *ended == number);
         found.map(|(_, outcome)| outcome.clone())
     }
 
@@ -276,8 +277,7 @@ impl Captures {
 }
 
 impl State {
-    fn known(&self, wanted: CaptureNumber) -> Result<(), RpcError> {
-        let number = wanted.capture;
+    fn known(&self, number: u32) -> Result<(), RpcError> {
         let running = self.active.iter().flatten().map(|active| active.number);
         let mut all = running.chain(self.ended.iter().map(|(number, _)| *number));
         if all.any(|known| known == number) {

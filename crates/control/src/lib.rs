@@ -7,12 +7,13 @@
 //!
 //! The control plane is a Unix socket that speaks JSON-RPC 2.0, and metrics:
 //!
-//! * [`protocol`]: what can be said; pure;
+//! * [`protocol`]: how it is said; pure;
+//! * [`request`]: what can be asked for: the list of methods; pure;
 //! * [`socket`]: where the socket stands, one card to a name;
 //! * [`server`]: the thread that serves clients;
 //! * [`methods`]: what it does for them;
 //! * [`captures`]: captures that begin and end while the card runs;
-//! * [`tasks`]: what can be asked of its tasks; pure;
+//! * [`moderation`]: how moderation is written; pure;
 //! * [`metrics`]: the figures as Prometheus reads them, over HTTP.
 //!
 //! Guarantees: one thread of its own, which never touches the data path: it reads counters
@@ -28,12 +29,13 @@ mod http;
 pub mod instrument;
 pub mod methods;
 pub mod metrics;
+pub mod moderation;
 pub mod monitor;
 pub mod protocol;
 pub mod report;
+pub mod request;
 pub mod server;
 mod sink;
 pub mod socket;
-pub mod tasks;
 
 pub use server::{Access, Doors, Limits, Server};

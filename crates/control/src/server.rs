@@ -10,7 +10,7 @@ use crate::http::Http;
 use crate::methods::{Methods, Outcome};
 use crate::monitor::Monitor;
 use crate::protocol::{
-    Call, CaptureNumber, INVALID_REQUEST, LIMIT, Message, NOT_PERMITTED, REFUSED, RpcError, answer,
+    Call, INVALID_REQUEST, LIMIT, Message, NOT_PERMITTED, REFUSED, RpcError, answer,
     parse,
 };
 use crate::socket::{self, Socket, SocketError};
@@ -229,7 +229,7 @@ struct Service {
     clients: Vec<Client>,
     next_client: u64,
     /// Calls that are answered when a capture has ended: by connection and call.
-    deferred: Vec<(u64, Value, CaptureNumber)>,
+    deferred: Vec<(u64, Value, u32)>,
 }
 
 impl Service {

@@ -69,7 +69,7 @@
 //!
 //! [`Component::COMMANDS`]: crate::registry::Component::COMMANDS
 
-use crate::config::{KeyHelp, keys_of};
+use crate::config::{KeyHelp, keys_in, keys_of};
 use crate::json::{Wrong, typed};
 use crate::registry::BuildContext;
 use crate::time::Time;
@@ -219,7 +219,13 @@ pub struct Argument {
 
 /// The arguments that a type describes, in their order.
 pub fn arguments_of<T: JsonSchema>() -> Vec<Argument> {
-    let schema = schemars::schema_for!(T).to_value();
+    let settings = schemars::generate::SchemaSettings::draft2020_12()
+        .with(|settings| settings.inline_subschemas = true);
+    arguments_in(&settings.into_generator().into_root_schema_for::<T>().to_value())
+}
+
+/// The arguments in an object's schema, with all that it refers to in it.
+pub fn arguments_in(schema: &Value) -> Vec<Argument> {
     let texts = |list: &Value| -> Vec<String> {
         let texts = list.as_array().into_iter().flatten().filter_map(Value::as_str);
         texts.map(str::to_owned).collect()
@@ -230,7 +236,7 @@ pub fn arguments_of<T: JsonSchema>() -> Vec<Argument> {
         aliases: texts(&schema["properties"][&key.name]["aliases"]),
         key,
     };
-    keys_of::<T>().into_iter().map(argument).collect()
+    keys_in(schema).into_iter().map(argument).collect()
 }
 
 /// One line of a component's list of commands.
@@ -322,10 +328,8 @@ impl fmt::Debug for CommandEntry {
 fn lines(reply: &Value, place: &str) -> String {
     let mut text = format!("{place}\n");
     for (name, value) in reply.as_object().into_iter().flatten() {
-        match value {
-            Value::String(value) => text += &format!("{name} {value}\n"),
-            value => text += &format!("{name} {value}\n"),
-        }
+        let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        text += &format!("{name} {value}\n");
     }
     text
 }

@@ -24,6 +24,7 @@ use list::List;
 use picnic_core::function::Function;
 use picnic_core::guard::{Guard, QueueGuard, Screen};
 use picnic_core::ledger::Stage;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -34,7 +35,9 @@ const MANY: usize = 24;
 const MANY_PART: usize = 16;
 
 /// A filter's number; no other filter of the card ever has it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(transparent)]
 pub struct FilterId(pub u64);
 
@@ -264,7 +267,7 @@ impl Filters {
         &self,
         groups: &[&str],
         filters: Vec<Filter>,
-    ) -> Result<super::request::Reloaded, FilterError> {
+    ) -> Result<super::reload::Reloaded, FilterError> {
         let mut inner = self.lock();
         if let Some(filter) = filters.iter().find(|filter| !groups.contains(&&*filter.group)) {
             let found = format!("\"{}\"", filter.group);
@@ -273,7 +276,7 @@ impl Filters {
         let ids = inner.lists.iter().flat_map(List::ids);
         let stored = ids.filter_map(|id| Some((id, inner.filters.get(&id)?.filter.clone())));
         let old = stored.filter(|(_, filter)| groups.contains(&&*filter.group)).collect();
-        let (changes, done) = super::request::difference(old, filters);
+        let (changes, done) = super::reload::difference(old, filters);
         inner.apply(changes)?;
         Ok(done)
     }

@@ -45,7 +45,7 @@ pub mod hook;
 pub mod matching;
 pub mod queue;
 pub mod reader;
-pub mod request;
+pub mod reload;
 pub mod table;
 mod text;
 

@@ -15,7 +15,7 @@ use picnic_filter::config::Keys;
 use picnic_filter::filters::FilterChange;
 use picnic_filter::hook::Hooks;
 use picnic_filter::matching::Tuple;
-use picnic_filter::request::{FilterRequest, Reloaded};
+use picnic_filter::reload::Reloaded;
 use picnic_filter::{
     Action, Base, Callback, CallbackVerdict, Direction, Filter, FilterError, FilterId, Filters,
     FiveTuple, Match, Pattern, Place, PortRange, Predicate, Prefix, Protocol,
@@ -268,8 +268,8 @@ fn a_reload_keeps_the_counters_of_filters_that_stay() {
     // In another order, one less, one more.
     let order = |(place, port)| drop_port(port).with_priority(place);
     let new: Vec<_> = (0..).zip((2..=101).rev()).map(order).collect();
-    let keys = new.iter().map(Keys::of).collect();
-    card.filters.answer(FilterRequest::Reload { groups: vec![], filters: keys }).unwrap();
+    let done = card.filters.replace(&["rules"], new).unwrap();
+    assert_eq!(done, Reloaded { kept: 99, added: 1, removed: 1 });
     assert_eq!(card.run(&[frame(7), frame(1), frame(101)]), [(frame(1), 0)]);
     let counts: BTreeMap<_, _> = card
         .filters
@@ -283,8 +283,7 @@ fn a_reload_keeps_the_counters_of_filters_that_stay() {
     assert_eq!(counts.len(), 100);
     assert_eq!([counts[&7], counts[&99], counts[&101]], [2, 1, 1]);
     assert_eq!(card.filters.get(other).unwrap().packets, 6);
-    let emptied = FilterRequest::Reload { groups: vec!["rules".into()], filters: vec![] };
-    card.filters.answer(emptied).unwrap();
+    card.filters.replace(&["rules"], Vec::new()).unwrap();
     assert_eq!(card.filters.list().len(), 1);
 }
 
@@ -296,7 +295,7 @@ fn filters_come_back_as_they_were_written() {
         "destination_ports":"80-443"}"#;
     let keys: Keys = serde_json::from_str(text).unwrap();
     let id = filters.add(keys.filter().unwrap()).unwrap();
-    let shown = serde_json::to_value(filters.answer(FilterRequest::Show { id }).unwrap()).unwrap();
+    let shown = serde_json::to_value(filters.get(id).unwrap()).unwrap();
     let mut wanted: serde_json::Value = serde_json::from_str(text).unwrap();
     for (key, value) in [("id", 1), ("packets", 0), ("bytes", 0), ("short_packets", 0)] {
         wanted[key] = value.into();

@@ -3,9 +3,10 @@
 //! A task is built here, on the control thread; the borrowed core takes it in between two
 //! bursts, after the same admission as at the start.
 
-use super::{Methods, value};
-use crate::protocol::{INVALID_PARAMS, NO_ANSWER, REFUSED, RpcError};
-use crate::tasks::{Create, SetPriority, TaskRef, TaskRequest};
+use super::{Methods, other_answer, value};
+use crate::protocol::{INVALID_PARAMS, REFUSED, RpcError};
+use crate::request::TaskRef;
+use picnic_core::command::Prepared;
 use picnic_core::config::CardFile;
 use picnic_core::error::ConfigError;
 use picnic_engine::swap::Command;
@@ -14,45 +15,38 @@ use picnic_os::control::{TaskControl, TaskLine};
 use picnic_os::report::TaskReport;
 use picnic_os::roster::State;
 use picnic_os::task::TaskId;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 /// Figures that `task.show` has and `task.list` has not.
 const TIMES: [&str; 2] = ["response_ns", "jitter_ns"];
 
 impl Methods {
-    pub(super) fn task(&mut self, request: TaskRequest) -> Result<Value, RpcError> {
-        let Some(factory) = self.tasks.clone() else {
+    /// What makes the tasks of this card.
+    fn factory(&self) -> Result<Factory, RpcError> {
+        self.tasks.clone().ok_or_else(|| {
             let message = "this card has no NIC OS: its card file has neither [os] nor [[task]]";
-            return Err(RpcError::new(REFUSED, message));
-        };
-        match request {
-            TaskRequest::List => {
-                let lines = self.lines(&factory)?;
-                let tasks: Result<Vec<_>, _> = lines.iter().map(listed).collect();
-                Ok(json!({ "tasks": tasks? }))
-            }
-            TaskRequest::Show(which) => {
-                let lines = self.lines(&factory)?;
-                let id = find(&lines, &which.task, Wanted::Any)?.id;
-                self.shown(&factory, id)
-            }
-            TaskRequest::Create(wanted) => self.create(&factory, &wanted),
-            TaskRequest::Kill(which) => self.change(&factory, &which.task, TaskControl::Kill),
-            TaskRequest::Suspend(which) => self.change(&factory, &which.task, TaskControl::Suspend),
-            TaskRequest::Resume(which) => self.change(&factory, &which.task, TaskControl::Resume),
-            TaskRequest::SetPriority(SetPriority { task, priority }) => {
-                self.change(&factory, &task, |id| TaskControl::SetPriority(id, priority))
-            }
-        }
+            RpcError::new(REFUSED, message)
+        })
+    }
+
+    pub(super) fn task_list(&mut self) -> Result<Value, RpcError> {
+        let factory = self.factory()?;
+        let tasks: Result<Vec<_>, _> = self.lines(&factory)?.iter().map(listed).collect();
+        Ok(json!({ "tasks": tasks? }))
+    }
+
+    pub(super) fn task_show(&mut self, task: &TaskRef) -> Result<Value, RpcError> {
+        let factory = self.factory()?;
+        let id = find(&self.lines(&factory)?, task, Wanted::Any)?.id;
+        self.shown(&factory, id)
     }
 
     /// Gives the NIC OS an order; whether it was done, and the order with what it brought back.
     fn order(&mut self, control: TaskControl) -> Result<(bool, TaskControl), RpcError> {
-        let other = || RpcError::new(NO_ANSWER, "the answer was to another command");
-        let answer = self.command(Command::Resident(Box::new(control)))?;
-        let Command::Resident(message) = answer.replaced else { return Err(other()) };
-        let message = message.downcast::<TaskControl>().map_err(|_| other())?;
-        Ok((answer.done, *message))
+        let answer = self.command(Command::Resident(Prepared::new(control)))?;
+        let Command::Resident(order) = answer.replaced else { return Err(other_answer()) };
+        let order = order.open::<TaskControl>().map_err(|_| other_answer())?;
+        Ok((answer.done, order))
     }
 
     fn lines(&mut self, factory: &Factory) -> Result<Vec<TaskLine>, RpcError> {
@@ -80,12 +74,12 @@ impl Methods {
     }
 
     /// An order about one living task; the task as it is then.
-    fn change(
+    pub(super) fn task_change(
         &mut self,
-        factory: &Factory,
         task: &TaskRef,
         order: impl FnOnce(TaskId) -> TaskControl,
     ) -> Result<Value, RpcError> {
+        let factory = &self.factory()?;
         let id = find(&self.lines(factory)?, task, Wanted::Living)?.id;
         let (done, _) = self.order(order(id))?;
         let lines = self.lines(factory)?;
@@ -94,7 +88,12 @@ impl Methods {
         listed(find(&lines, &TaskRef::Number(id.0), wanted)?)
     }
 
-    fn create(&mut self, factory: &Factory, wanted: &Create) -> Result<Value, RpcError> {
+    pub(super) fn task_create(
+        &mut self,
+        task: &str,
+        keys: &Map<String, Value>,
+    ) -> Result<Value, RpcError> {
+        let factory = &self.factory()?;
         let wrong = |message: String| RpcError::new(INVALID_PARAMS, message);
         let told = |error: ConfigError| {
             // The section is made up here: its keys mean something to the caller, its lines do not.
@@ -102,8 +101,8 @@ impl Methods {
             wrong(format!("{key}: {}", error.message))
         };
         let mut section =
-            toml::Table::try_from(&wanted.keys).map_err(|error| wrong(format!("keys: {error}")))?;
-        if section.insert("task".into(), wanted.task.as_str().into()).is_some() {
+            toml::Table::try_from(keys).map_err(|error| wrong(format!("keys: {error}")))?;
+        if section.insert("task".into(), task.into()).is_some() {
             return Err(wrong("keys: found task, allowed beside keys".into()));
         }
         let mut root = toml::Table::new();
@@ -114,7 +113,7 @@ impl Methods {
             return Err(wrong("keys: found no task".into()));
         };
         if factory.kinds().next().is_none() {
-            let message = format!("task: found \"{}\", but this program names none", wanted.task);
+            let message = format!("task: found \"{task}\", but this program names none");
             return Err(wrong(message));
         }
         // Tasks after the first have streams of random numbers of their own.
@@ -126,7 +125,7 @@ impl Methods {
             TaskControl::Create { result: Some(Err(error)), .. } => {
                 Err(RpcError::new(REFUSED, error.to_string()))
             }
-            _ => Err(RpcError::new(NO_ANSWER, "the answer was to another command")),
+            _ => Err(other_answer()),
         }
     }
 }

@@ -37,7 +37,11 @@ pub fn common_sections() -> Vec<(&'static str, Vec<KeyHelp>)> {
 pub fn keys_of<T: JsonSchema>() -> Vec<KeyHelp> {
     let settings = schemars::generate::SchemaSettings::draft2020_12()
         .with(|settings| settings.inline_subschemas = true);
-    let schema = settings.into_generator().into_root_schema_for::<T>().to_value();
+    keys_in(&settings.into_generator().into_root_schema_for::<T>().to_value())
+}
+
+/// The keys of an object's schema, with all that it refers to in it.
+pub fn keys_in(schema: &serde_json::Value) -> Vec<KeyHelp> {
     let Some(properties) = schema["properties"].as_object() else { return Vec::new() };
     properties
         .iter()

@@ -20,7 +20,7 @@ mod os;
 mod section;
 
 pub use control::{ControlSection, ControlSocket, MetricsAddress};
-pub use help::{KeyHelp, common_sections, keys_of};
+pub use help::{KeyHelp, common_sections, keys_in, keys_of};
 pub use keys::{
     CardSection, CoreChoice, Engine, HostSection, Idle, InterruptSection, IsolationLevel,
     IsolationMethod, IsolationSection, Priority, TargetCores, WireSection,

@@ -1,0 +1,85 @@
+//! `chain.*`: the functions of both chains, and others in place of them.
+
+use super::Methods;
+use crate::monitor::function_reports;
+use crate::protocol::{INVALID_PARAMS, RpcError};
+use crate::request::Swap;
+use picnic_core::config::CardFile;
+use picnic_core::direction::Direction;
+use picnic_core::error::ConfigError;
+use picnic_core::registry::BuildContext;
+use picnic_engine::build::links;
+use picnic_engine::swap::Command;
+use serde_json::{Map, Value, json};
+use std::path::Path;
+
+impl Methods {
+    pub(super) fn chains(&self) -> Value {
+        let mut lists = Map::new();
+        for direction in Direction::ALL {
+            let reports = function_reports(&self.monitor.view, direction).into_iter().enumerate();
+            let list = reports.map(|(position, report)| {
+                json!({
+                    "position": position,
+                    "function": report.name,
+                    "packets": report.packets,
+                    "dropped": report.dropped,
+                })
+            });
+            lists.insert(direction.name().into(), list.collect());
+        }
+        Value::Object(lists)
+    }
+
+    pub(super) fn swap(&mut self, swap: &Swap) -> Result<Value, RpcError> {
+        let direction = swap.chain;
+        let chain = direction.name();
+        let text = match (&swap.toml, &swap.functions) {
+            (Some(text), _) => text.clone(),
+            (None, functions) => as_toml(swap.chain, functions.as_deref().unwrap_or_default())?,
+        };
+        let path = swap.file.as_deref();
+        let file = CardFile::parse(&text, path).map_err(config_error)?;
+        if !file.has(chain) {
+            let message = format!("is missing, wanted are sections [[{chain}]], or {chain} = []");
+            return Err(config_error(file.locate(ConfigError::new(chain, message))));
+        }
+        let sections = if direction == Direction::Rx { &file.rx } else { &file.tx };
+        let directory = match path {
+            Some(path) => path.parent().unwrap_or(Path::new("")).to_owned(),
+            None => self.context.directory.clone(),
+        };
+        let context = BuildContext { directory, ..self.context.clone() };
+        let links = links(sections, direction, &self.registries, &context, &self.hooks)
+            .map_err(config_error)?;
+        let before: Vec<_> = function_reports(&self.monitor.view, direction);
+        let answer = self.command(Command::Swap(direction, links))?;
+        let functions: Vec<_> = sections.iter().map(|section| section.name()).collect();
+        // The functions that were replaced end here.
+        drop(answer);
+        Ok(json!({ "chain": chain, "functions": functions, "replaced": before }))
+    }
+}
+
+/// The error of a card file, with its place as data.
+fn config_error(error: ConfigError) -> RpcError {
+    let file = error.file.as_ref().map(|file| file.display().to_string());
+    let line = (error.line != 0).then_some(error.line);
+    let data = json!({ "file": file, "line": line, "key": error.key, "message": error.message });
+    RpcError { data: Some(data), ..RpcError::new(INVALID_PARAMS, error.to_string()) }
+}
+
+/// Sections given as JSON objects, as the card file's text that says the same.
+fn as_toml(chain: Direction, functions: &[Map<String, Value>]) -> Result<String, RpcError> {
+    let name = chain.name();
+    let sections = functions.iter().enumerate().map(|(position, keys)| {
+        toml::Table::try_from(keys).map(toml::Value::Table).map_err(|error| {
+            let message = format!("functions[{position}]: {error}");
+            RpcError::new(INVALID_PARAMS, message)
+        })
+    });
+    let sections = sections.collect::<Result<Vec<_>, _>>()?;
+    let mut root = toml::Table::new();
+    root.insert(name.into(), toml::Value::Array(sections));
+    toml::to_string(&root).map_err(|error| RpcError::new(INVALID_PARAMS, error.to_string()))
+}

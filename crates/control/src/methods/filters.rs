@@ -1,0 +1,57 @@
+//! `filter.*`: filters listed, read back, changed.
+
+use super::{Methods, value};
+use crate::protocol::{INVALID_PARAMS, REFUSED, RpcError};
+use picnic_filter::config::Keys;
+use picnic_filter::{Filter, FilterError, FilterId};
+use serde_json::{Value, json};
+
+impl Methods {
+    /// The filters of a group, or all.
+    pub(super) fn filter_list(&self, group: Option<&str>) -> Result<Value, RpcError> {
+        let mut filters = self.filters.list();
+        filters.retain(|listing| group.is_none_or(|group| *group == *listing.filter.group));
+        Ok(json!({ "filters": value(&filters)? }))
+    }
+
+    pub(super) fn filter(&self, id: FilterId) -> Result<Value, RpcError> {
+        let listing = self.filters.get(id);
+        value(&listing.ok_or_else(|| refused(FilterError::NoSuchFilter(id.to_string())))?)
+    }
+
+    pub(super) fn filter_add(&self, keys: &Keys) -> Result<Value, RpcError> {
+        let id = keys.filter().and_then(|filter| self.filters.add(filter)).map_err(refused)?;
+        self.filter(id)
+    }
+
+    pub(super) fn filter_change(&self, id: FilterId, keys: &Keys) -> Result<Value, RpcError> {
+        keys.filter().and_then(|filter| self.filters.set(id, filter)).map_err(refused)?;
+        self.filter(id)
+    }
+
+    pub(super) fn filter_remove(&self, id: FilterId) -> Result<Value, RpcError> {
+        value(&self.filters.remove(id).map_err(refused)?)
+    }
+
+    /// These filters in place of all those of the groups that they name, and of `groups`.
+    pub(super) fn filter_reload(
+        &self,
+        groups: Vec<String>,
+        filters: &[Keys],
+    ) -> Result<Value, RpcError> {
+        let filters: Result<Vec<Filter>, _> = filters.iter().map(Keys::filter).collect();
+        let filters = filters.map_err(refused)?;
+        let named = filters.iter().map(|filter| filter.group.clone());
+        let groups: Vec<_> = groups.into_iter().chain(named).collect();
+        let groups: Vec<_> = groups.iter().map(String::as_str).collect();
+        value(&self.filters.replace(&groups, filters).map_err(refused)?)
+    }
+}
+
+fn refused(error: FilterError) -> RpcError {
+    let code = match error {
+        FilterError::Invalid { .. } => INVALID_PARAMS,
+        _ => REFUSED,
+    };
+    RpcError::new(code, error.to_string())
+}

@@ -1,0 +1,296 @@
+//! What is said over the control socket, good and bad.
+
+use super::*;
+use crate::moderation::{ModerationParams, ModerationSet};
+use crate::request::{FunctionPlace, methods};
+use picnic_core::direction::Direction;
+use picnic_core::ring::moderation::ModerationMode;
+use proptest::prelude::*;
+
+fn one(line: &str) -> Call {
+    match parse(line.as_bytes()) {
+        Message::One(call) => call,
+        Message::Many(calls) => panic!("a batch: {calls:?}"),
+    }
+}
+
+fn error(line: &str) -> (i64, String) {
+    let error = one(line).request.unwrap_err();
+    (error.code, error.message)
+}
+
+fn with(method: &str, params: &str) -> String {
+    format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{params}}}"#)
+}
+
+#[test]
+fn every_method_can_be_called_and_no_other() {
+    for method in methods() {
+        let found = one(&with(&method.name, "{}")).request;
+        let is_known = match &found {
+            Ok(request) => !matches!(request, Request::Function(_)),
+            Err(error) => error.code == INVALID_PARAMS,
+        };
+        assert!(is_known, "{}: {found:?}", method.name);
+        // What must be given is said to be missing, and nothing else is.
+        let required = method.params.iter().find(|param| param.required);
+        if let (Err(error), Some(required)) = (&found, required) {
+            assert_eq!(error.message, format!("{}: is missing", required.key.name));
+        }
+        let (code, message) = error(&with(&method.name, r#"{"no_such_thing":1}"#));
+        assert_eq!(code, INVALID_PARAMS, "{}: {message}", method.name);
+        let start = "params: found \"no_such_thing\", allowed: ";
+        assert!(message.starts_with(start), "{}: {message}", method.name);
+    }
+    let (code, message) = error(&with("reboot", "{}"));
+    assert_eq!(code, METHOD_NOT_FOUND);
+    assert!(message.starts_with("found method \"reboot\", allowed: card.info, "), "{message}");
+}
+
+#[test]
+fn methods_have_help_and_so_have_their_parameters() {
+    assert!(methods().len() > 20);
+    for method in methods() {
+        assert!(method.help.ends_with('.'), "{}: {:?}", method.name, method.help);
+        for param in &method.params {
+            let key = &param.key;
+            assert!(!key.help.is_empty(), "{}: {} has no help", method.name, key.name);
+            assert!(!key.r#type.is_empty(), "{}: {} has no type", method.name, key.name);
+        }
+    }
+}
+
+#[test]
+fn a_method_that_is_none_of_the_cards_is_a_functions() {
+    let request = one(&with("rss.set", r#"{"chain":"tx","position":2,"key":"symmetric"}"#)).request;
+    let Ok(Request::Function(call)) = request else { panic!("{request:?}") };
+    assert_eq!((&*call.function, &*call.command), ("rss", "set"));
+    let place = FunctionPlace { chain: Direction::Tx, position: Some(2) };
+    assert_eq!((call.place, call.arguments.len()), (place, 1));
+}
+
+#[test]
+fn ids_come_back_and_notifications_have_none() {
+    for id in ["1", "-7", "1.5", "\"a\"", "null", "\"\""] {
+        let call = one(&format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"card.info"}}"#));
+        assert_eq!(call.id, Some(serde_json::from_str(id).unwrap()));
+        assert_eq!(call.request, Ok(Request::Info {}));
+    }
+    let call = one(r#"{"jsonrpc":"2.0","method":"card.stop","params":[]}"#);
+    assert_eq!((call.id, call.request), (None, Ok(Request::Stop {})));
+    // Wrong in a way that tells whether it was one: no answer to a notification.
+    assert_eq!(one(r#"{"jsonrpc":"2.0","method":"card.reboot"}"#).id, None);
+    // Not even a request: answered with the id null, as the specification says.
+    assert_eq!(one(r#"{"foo":"bar"}"#).id, Some(Value::Null));
+}
+
+#[test]
+fn what_is_no_request_is_told_by_field() {
+    for (line, code, message) in [
+        ("", PARSE_ERROR, "the line is no JSON: "),
+        ("{\"jsonrpc\"", PARSE_ERROR, "the line is no JSON: "),
+        ("\u{0}\u{1}", PARSE_ERROR, "the line is no JSON: "),
+        ("3", INVALID_REQUEST, "found a number, allowed is a request object"),
+        ("[]", INVALID_REQUEST, "found a batch of no calls"),
+        ("{}", INVALID_REQUEST, "jsonrpc: is missing"),
+        (r#"{"jsonrpc":"1.0"}"#, INVALID_REQUEST, "jsonrpc: found \"1.0\""),
+        (r#"{"jsonrpc":2.0}"#, INVALID_REQUEST, "jsonrpc: found a number"),
+        (r#"{"jsonrpc":"2.0"}"#, INVALID_REQUEST, "method: is missing"),
+        (r#"{"jsonrpc":"2.0","method":1}"#, INVALID_REQUEST, "method: found a number"),
+        (r#"{"jsonrpc":"2.0","id":{},"method":"card.info"}"#, INVALID_REQUEST, "id: found"),
+        (
+            r#"{"jsonrpc":"2.0","method":"card.info","params":1}"#,
+            INVALID_REQUEST,
+            "params: found a number",
+        ),
+        (
+            r#"{"jsonrpc":"2.0","method":"card.info","parms":{}}"#,
+            INVALID_REQUEST,
+            "found \"parms\", allowed: jsonrpc, id, method, params",
+        ),
+    ] {
+        let found = error(line);
+        assert_eq!(found.0, code, "{line}: {found:?}");
+        assert!(found.1.starts_with(message), "{line}: {found:?}");
+    }
+    let deep = "[".repeat(100_000);
+    assert_eq!(error(&deep).0, PARSE_ERROR);
+}
+
+#[test]
+fn wrong_parameters_are_named() {
+    for (method, params, message) in [
+        ("card.info", r#"{"x":1}"#, "params: found \"x\", allowed: none"),
+        ("card.info", "[1]", "params: found a list, allowed is an object"),
+        ("rss.get", r#"{"chain":"up"}"#, "chain: found \"up\", allowed: rx, tx"),
+        ("rss.get", r#"{"position":-1}"#, "position: found -1, allowed is a whole number, 0 or more"),
+        ("moderation.set", "{}", "params: found none, allowed: mode, poll_usecs, tx_usecs"),
+        ("moderation.set", r#"{"rx_frames":5}"#, "mode: is missing, wanted with rx_frames"),
+        (
+            "moderation.set",
+            r#"{"poll_usecs":1000001}"#,
+            "poll_usecs: found 1000001, allowed is 0 to 1000000",
+        ),
+        ("moderation.set", r#"{"mode":"static"}"#, "rx_usecs: is missing"),
+        (
+            "moderation.set",
+            r#"{"mode":"static","rx_usecs":1000001}"#,
+            "rx_usecs: found 1000001, allowed is 0 to 1000000",
+        ),
+        (
+            "moderation.set",
+            r#"{"mode":"adaptive","rx_usecs":5,"rx_frames":1}"#,
+            "rx_frames: found with \"adaptive\"",
+        ),
+        ("moderation.set", r#"{"mode":"none","rx_usecs":5}"#, "rx_usecs: allowed with"),
+        ("chain.swap", r#"{"chain":"rx"}"#, "params: found none, allowed is one of toml, functions"),
+        ("chain.swap", r#"{"toml":""}"#, "chain: is missing"),
+        ("task.list", r#"{"x":1}"#, "params: found \"x\", allowed: none"),
+        ("task.kill", "{}", "task: is missing"),
+        ("task.kill", r#"{"task":1,"x":1}"#, "params: found \"x\", allowed: task"),
+        (
+            "task.suspend",
+            r#"{"task":-1}"#,
+            "task: found -1, allowed is a task's number or name",
+        ),
+        (
+            "task.resume",
+            r#"{"task":[]}"#,
+            "task: found a list, allowed is a task's number or name",
+        ),
+        ("task.set_priority", r#"{"task":1}"#, "priority: is missing"),
+        (
+            "task.set_priority",
+            r#"{"task":1,"priority":256}"#,
+            "priority: found 256, allowed is 0 to 255",
+        ),
+        ("task.create", r#"{"keys":{}}"#, "task: is missing"),
+        ("task.create", r#"{"task":3}"#, "task: found 3, allowed is a text"),
+        ("task.create", r#"{"task":"busy","keys":[]}"#, "keys: found a list, allowed is an object"),
+        ("capture.start", r#"{"stages":[]}"#, "stages: found none, allowed is one"),
+        ("capture.start", r#"{"stages":["eth"]}"#, "stages[0]: found \"eth\", allowed: wire"),
+        ("capture.start", r#"{"snap_bytes":0}"#, "snap_bytes: found 0, allowed is 1"),
+        ("capture.start", r#"{"packets":0}"#, "packets: found 0, allowed is 1"),
+        ("capture.start", r#"{"buffer_bytes":1}"#, "buffer_bytes: found 1, allowed"),
+        ("capture.stop", "{}", "capture: is missing"),
+    ] {
+        let (code, found) = error(&with(method, params));
+        assert_eq!(code, INVALID_PARAMS, "{method} {params}: {found}");
+        assert!(found.starts_with(message), "{method} {params}: {found}");
+    }
+}
+
+#[test]
+fn a_batch_is_as_many_calls_as_it_has_items() {
+    let call = r#"{"jsonrpc":"2.0","id":1,"method":"card.info"}"#;
+    let line = format!("[{call}, 1, {call}]");
+    let Message::Many(calls) = parse(line.as_bytes()) else { panic!("one") };
+    let good: Vec<_> = calls.iter().map(|call| call.request.is_ok()).collect();
+    assert_eq!(good, [true, false, true]);
+    let long = format!("[{}1]", "1,".repeat(LONGEST_BATCH));
+    assert_eq!(error(&long).0, INVALID_REQUEST);
+}
+
+fn change(request: Result<Request, RpcError>) -> ModerationSet {
+    match request {
+        Ok(Request::ModerationSet(params)) => params.change().unwrap(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn moderation_is_written_as_it_is_read() {
+    for mode in [
+        ModerationMode::None,
+        ModerationMode::Static { usecs: 20, frames: 64 },
+        ModerationMode::Adaptive { max_usecs: 1_000_000 },
+    ] {
+        let params = serde_json::to_string(&ModerationParams::of(mode, 7, 8)).unwrap();
+        let request = one(&with("moderation.set", &params)).request;
+        let set = ModerationSet { mode: Some(mode), poll_usecs: Some(7), tx_usecs: Some(8) };
+        assert_eq!(change(request), set, "{params}");
+    }
+    let request = one(&with("moderation.set", r#"{"poll_usecs":0,"tx_usecs":9}"#)).request;
+    let set = ModerationSet { mode: None, poll_usecs: Some(0), tx_usecs: Some(9) };
+    assert_eq!(change(request), set);
+}
+
+/// JSON of any shape, often that of a request.
+fn any_json() -> impl Strategy<Value = String> {
+    let word = prop_oneof![
+        Just("2.0".to_owned()),
+        proptest::sample::select(methods()).prop_map(|method| method.name.clone()),
+        proptest::sample::select(vec!["rx", "tx", "static", "symmetric", "[[rx]]"])
+            .prop_map(str::to_owned),
+        ".{0,8}",
+    ];
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        any::<f64>().prop_map(Value::from),
+        word.prop_map(Value::from),
+    ];
+    let key = proptest::sample::select(vec![
+        "jsonrpc",
+        "id",
+        "method",
+        "params",
+        "chain",
+        "position",
+        "key",
+        "table",
+        "mode",
+        "rx_usecs",
+        "rx_frames",
+        "poll_usecs",
+        "tx_usecs",
+        "table_size",
+        "task",
+        "keys",
+        "priority",
+        "toml",
+        "functions",
+        "file",
+        "x",
+    ]);
+    let value = leaf.prop_recursive(4, 32, 6, move |inner| {
+        let fields = proptest::collection::vec((key.clone(), inner.clone()), 0..6);
+        prop_oneof![
+            proptest::collection::vec(inner, 0..6).prop_map(Value::from),
+            fields.prop_map(|fields| {
+                fields.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
+            }),
+        ]
+    });
+    value.prop_map(|value| value.to_string())
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_are_read(line in proptest::collection::vec(any::<u8>(), 0..200)) {
+        check(&line);
+    }
+
+    #[test]
+    fn any_json_is_read(line in any_json()) {
+        check(line.as_bytes());
+    }
+}
+
+/// Whatever comes, an answer to it is one line of JSON with either result or error.
+fn check(line: &[u8]) {
+    let calls = match parse(line) {
+        Message::One(call) => vec![call],
+        Message::Many(calls) => calls,
+    };
+    assert!(!calls.is_empty());
+    for call in calls {
+        let outcome = call.request.map(|_| Value::Null);
+        let text = answer(&call.id.unwrap_or_default(), &outcome).to_string();
+        assert!(!text.contains('\n'));
+        let answer: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(answer["jsonrpc"], "2.0");
+        assert_ne!(answer.get("result").is_some(), answer.get("error").is_some());
+    }
+}

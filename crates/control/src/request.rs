@@ -1,0 +1,347 @@
+//! What a client can ask for: THE LIST of methods, and their parameters.
+//!
+//! ```
+//! use picnic_control::request::{Request, read};
+//! let params = serde_json::json!({ "task": "heartbeat" });
+//! let asked = read("task.kill", params.as_object().unwrap().clone()).unwrap();
+//! assert!(matches!(asked, Request::TaskKill { .. }));
+//! ```
+//!
+//! A method of the card is a variant of [`Request`]: its name in JSON, its help and its
+//! parameters are there and nowhere else. The methods of functions come from their own lists
+//! of commands, see `picnic_core::command`, and are found by the card that runs.
+//!
+//! Guarantees: what a request asks for is whole and in range before anybody acts on it.
+
+use crate::captures::Wanted;
+use crate::moderation::ModerationParams;
+use crate::protocol::{METHOD_NOT_FOUND, RpcError, invalid};
+use picnic_core::command::{Argument, arguments_in};
+use picnic_core::direction::Direction;
+use picnic_core::json::{Wrong, typed};
+use picnic_filter::config::Keys;
+use picnic_filter::filters::FilterId;
+use schemars::JsonSchema;
+use serde::de::{Error, Unexpected, Visitor};
+use serde::{Deserialize, Deserializer};
+use serde_json::{Map, Value, json};
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::OnceLock;
+
+/// What a client can ask for.
+#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
+#[serde(tag = "method", content = "params", deny_unknown_fields)]
+pub enum Request {
+    /// What runs where.
+    #[serde(rename = "card.info")]
+    Info {},
+    /// The figures of `picnic run --json`, at this moment.
+    #[serde(rename = "card.stats")]
+    Stats {},
+    /// Asks for a clean stop. The connection is closed when the card has stopped.
+    #[serde(rename = "card.stop")]
+    Stop {},
+    /// When target cores are interrupted.
+    #[serde(rename = "moderation.get")]
+    ModerationGet {},
+    /// Changes it, for all queues.
+    #[serde(rename = "moderation.set")]
+    ModerationSet(ModerationParams),
+    /// The functions of both chains, with their counts.
+    #[serde(rename = "chain.list")]
+    ChainList {},
+    /// Puts other functions in place of a whole chain.
+    #[serde(rename = "chain.swap")]
+    ChainSwap(Swap),
+    /// Filters, in the order in which they are met.
+    #[serde(rename = "filter.list")]
+    FilterList {
+        /// Those of this group; all if left out.
+        #[serde(default)]
+        group: Option<String>,
+    },
+    /// One filter.
+    #[serde(rename = "filter.show")]
+    FilterShow {
+        /// Its number.
+        id: FilterId,
+    },
+    /// A filter more.
+    #[serde(rename = "filter.add")]
+    FilterAdd {
+        /// What it is: the keys of `[[filter]]`.
+        keys: Box<Keys>,
+    },
+    /// Another filter in place of one, which keeps its number and its counters.
+    #[serde(rename = "filter.change")]
+    FilterChange {
+        /// Its number.
+        id: FilterId,
+        /// What it is from now on: all its keys.
+        keys: Box<Keys>,
+    },
+    /// A filter less.
+    #[serde(rename = "filter.remove")]
+    FilterRemove {
+        /// Its number.
+        id: FilterId,
+    },
+    /// These filters in place of all those of the groups that they name, at once.
+    #[serde(rename = "filter.reload")]
+    FilterReload {
+        /// Groups to be emptied even if no filter names them.
+        #[serde(default)]
+        groups: Vec<String>,
+        /// The filters: keys each.
+        filters: Vec<Keys>,
+    },
+    /// All tasks, those that have ended first.
+    #[serde(rename = "task.list")]
+    TaskList {},
+    /// One task, ended or not, with its times.
+    #[serde(rename = "task.show")]
+    TaskShow {
+        /// Its number or its name.
+        task: TaskRef,
+    },
+    /// Builds and admits a task, as `[[task]]` would.
+    #[serde(rename = "task.create")]
+    TaskCreate {
+        /// Its kind, as `[[task]]` names it.
+        task: String,
+        /// The other keys of `[[task]]`.
+        #[serde(default)]
+        keys: Map<String, Value>,
+    },
+    /// Ends a task and releases what it has.
+    #[serde(rename = "task.kill")]
+    TaskKill {
+        /// Its number or its name.
+        task: TaskRef,
+    },
+    /// Lets a task run no more; releases meanwhile are none.
+    #[serde(rename = "task.suspend")]
+    TaskSuspend {
+        /// Its number or its name.
+        task: TaskRef,
+    },
+    /// Lets a suspended task run again, a periodic one from its next release on.
+    #[serde(rename = "task.resume")]
+    TaskResume {
+        /// Its number or its name.
+        task: TaskRef,
+    },
+    /// Gives a task another priority.
+    #[serde(rename = "task.set_priority")]
+    TaskSetPriority {
+        /// Its number or its name.
+        task: TaskRef,
+        /// Among equals, a higher number goes first.
+        priority: u8,
+    },
+    /// Writes packets into the file that came with the call.
+    #[serde(rename = "capture.start")]
+    CaptureStart(Wanted),
+    /// Ends a capture; answered when all is written.
+    #[serde(rename = "capture.stop")]
+    CaptureStop {
+        /// Its number.
+        capture: u32,
+    },
+    /// Answered when the capture has ended by itself.
+    #[serde(rename = "capture.wait")]
+    CaptureWait {
+        /// Its number.
+        capture: u32,
+    },
+    /// The captures that run.
+    #[serde(rename = "capture.list")]
+    CaptureList {},
+    /// A command of a function, by that function's own list.
+    #[serde(skip)]
+    Function(FunctionCall),
+}
+
+/// A call of a function's command: `FUNCTION.COMMAND`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct FunctionCall {
+    /// The function's name.
+    pub function: String,
+    /// The command's.
+    pub command: String,
+    /// Which of several functions of this name.
+    pub place: FunctionPlace,
+    /// The command's arguments, yet to be read.
+    pub arguments: Map<String, Value>,
+}
+
+/// A function's place; by default, the first of its name in the rx chain.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Eq)]
+#[serde(default)]
+pub struct FunctionPlace {
+    /// The chain.
+    pub chain: Direction,
+    /// The place in it, from 0; the first of that name if left out.
+    pub position: Option<usize>,
+}
+
+/// Parameters of `chain.swap`: one of `toml` and `functions`.
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq)]
+#[serde(deny_unknown_fields)]
+pub struct Swap {
+    /// The chain.
+    pub chain: Direction,
+    /// A card file's text, of which the `[[rx]]` (or `[[tx]]`) sections count.
+    #[serde(default)]
+    pub toml: Option<String>,
+    /// Or the sections as objects: `{"function": "rss", ...}`.
+    #[serde(default)]
+    pub functions: Option<Vec<Map<String, Value>>>,
+    /// Where the text comes from: for messages, and for relative paths in it.
+    #[serde(default)]
+    pub file: Option<PathBuf>,
+}
+
+/// A task, as people name it.
+#[derive(Clone, Debug, JsonSchema, PartialEq, Eq)]
+#[schemars(untagged)]
+pub enum TaskRef {
+    /// By its number, which no other task of the card ever has.
+    Number(u64),
+    /// By its name, if one living task is called so.
+    Name(String),
+}
+
+impl Request {
+    /// Whether the borrowed core must obey a command for it.
+    pub fn needs_the_card(&self) -> bool {
+        use Request as R;
+        match self {
+            R::Function(_) | R::ModerationSet(_) | R::ChainSwap(_) => true,
+            R::TaskList {} | R::TaskShow { .. } | R::TaskCreate { .. } | R::TaskKill { .. } => true,
+            R::TaskSuspend { .. } | R::TaskResume { .. } | R::TaskSetPriority { .. } => true,
+            _ => false,
+        }
+    }
+
+    /// Whether parameters that are right each for itself fit together.
+    fn check(self) -> Result<Self, RpcError> {
+        match &self {
+            Request::ModerationSet(params) => _ = params.change()?,
+            Request::ChainSwap(swap) if swap.toml.is_some() == swap.functions.is_some() => {
+                let found = if swap.toml.is_some() { "both" } else { "none" };
+                let message = format!("params: found {found}, allowed is one of toml, functions");
+                return Err(invalid(message));
+            }
+            Request::CaptureStart(wanted) => wanted.check().map_err(invalid)?,
+            _ => {}
+        }
+        Ok(self)
+    }
+}
+
+/// A method of the card, for help.
+#[derive(Clone, Debug)]
+pub struct Method {
+    /// Its name.
+    pub name: String,
+    /// What it does.
+    pub help: String,
+    /// Its parameters.
+    pub params: Vec<Argument>,
+}
+
+/// The methods of the card, in their order; those of functions are in their lists of commands.
+pub fn methods() -> &'static [Method] {
+    static METHODS: OnceLock<Vec<Method>> = OnceLock::new();
+    METHODS.get_or_init(|| {
+        let settings = schemars::generate::SchemaSettings::draft2020_12()
+            .with(|settings| settings.inline_subschemas = true);
+        let schema = settings.into_generator().into_root_schema_for::<Request>().to_value();
+        let variants = schema["oneOf"].as_array().into_iter().flatten();
+        let method = |variant: &Value| Method {
+            name: text(&variant["properties"]["method"]["const"]),
+            help: text(&variant["description"]),
+            params: arguments_in(&variant["properties"]["params"]),
+        };
+        variants.map(method).collect()
+    })
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().replace('\n', " ")
+}
+
+/// There is no such method; the names are those there are.
+pub fn no_method(method: &str, others: impl IntoIterator<Item = String>) -> RpcError {
+    // Not the whole of it: it may be as long as a line.
+    let found: String = method.chars().take(60).collect();
+    let mut names: Vec<_> = methods().iter().map(|method| method.name.clone()).collect();
+    names.extend(others);
+    let message = format!("found method \"{found}\", allowed: {}", names.join(", "));
+    RpcError::new(METHOD_NOT_FOUND, message)
+}
+
+/// What a method with these parameters asks for. One that is none of the card's is taken for a
+/// function's, if its name reads like one.
+///
+/// # Errors
+/// There is no such method, or a parameter is wrong.
+pub fn read(method: &str, params: Map<String, Value>) -> Result<Request, RpcError> {
+    if methods().iter().any(|known| known.name == method) {
+        let request = json!({ "method": method, "params": params });
+        return typed::<Request>(&request).map_err(wrong)?.check();
+    }
+    let Some((function, command)) = method.split_once('.') else {
+        return Err(no_method(method, []));
+    };
+    // `chain` and `position` say which function; the rest is for the command.
+    let (place, arguments): (Map<_, _>, Map<_, _>) =
+        params.into_iter().partition(|(name, _)| ["chain", "position"].contains(&name.as_str()));
+    Ok(Request::Function(FunctionCall {
+        function: function.into(),
+        command: command.into(),
+        place: typed(&Value::Object(place)).map_err(wrong)?,
+        arguments,
+    }))
+}
+
+/// A wrong parameter.
+pub(crate) fn wrong(wrong: Wrong) -> RpcError {
+    let key = wrong.key.strip_prefix("params.").unwrap_or(&wrong.key);
+    let key = if key.is_empty() { "params" } else { key };
+    invalid(format!("{key}: {}", wrong.message))
+}
+
+impl fmt::Display for TaskRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            TaskRef::Number(number) => write!(f, "{number}"),
+            TaskRef::Name(name) => write!(f, "\"{name}\""),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for TaskRef {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Either;
+        impl Visitor<'_> for Either {
+            type Value = TaskRef;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a task's number or name")
+            }
+            fn visit_u64<E: Error>(self, number: u64) -> Result<TaskRef, E> {
+                Ok(TaskRef::Number(number))
+            }
+            fn visit_i64<E: Error>(self, number: i64) -> Result<TaskRef, E> {
+                let wrong = || E::invalid_value(Unexpected::Signed(number), &self);
+                u64::try_from(number).map(TaskRef::Number).map_err(|_| wrong())
+            }
+            fn visit_str<E: Error>(self, name: &str) -> Result<TaskRef, E> {
+                Ok(TaskRef::Name(name.into()))
+            }
+        }
+        deserializer.deserialize_any(Either)
+    }
+}
