@@ -202,6 +202,19 @@ impl<'de> Deserializer<'de> for Reader<'de> {
         visitor.visit_newtype_struct(self)
     }
 
+    /// By name only: a list says nothing about which is which.
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        _: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Wrong> {
+        match self.0 {
+            Value::Object(_) => self.deserialize_any(visitor),
+            _ => Err(de::Error::invalid_type(self.unexpected(), &visitor)),
+        }
+    }
+
     fn deserialize_enum<V: Visitor<'de>>(
         self,
         _: &'static str,
@@ -220,7 +233,7 @@ impl<'de> Deserializer<'de> for Reader<'de> {
 
     serde::forward_to_deserialize_any! {
         bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf
-        unit unit_struct seq tuple tuple_struct map struct identifier ignored_any
+        unit unit_struct seq tuple tuple_struct map identifier ignored_any
     }
 }
 
@@ -373,6 +386,7 @@ mod tests {
         let long = "x".repeat(100);
         for (value, message) in [
             (json!(3), "found 3, allowed is an object".to_owned()),
+            (json!(["a"]), "found a list, allowed is an object".into()),
             (json!({}), "name: is missing".into()),
             (json!({ "name": 1 }), "name: found 1, allowed is a text".into()),
             (
