@@ -259,19 +259,21 @@ impl Change {
                 return Err(Refusal::Queues { found, allowed });
             }
         }
+        if self.key.is_some() && !matches!(rss.hash, Hash::Toeplitz(_)) {
+            return Err(Refusal::NoKey);
+        }
         let mut moved = 0;
-        if let Some(toeplitz) = &mut self.key {
-            let Hash::Toeplitz(in_use) = &mut rss.hash else { return Err(Refusal::NoKey) };
+        if let Some(table) = &mut self.table {
+            std::mem::swap(&mut rss.table, table);
+            rss.counters.tables_replaced.add(1);
+            moved += moved_entries(&rss.table, table);
+        }
+        if let (Some(toeplitz), Hash::Toeplitz(in_use)) = (&mut self.key, &mut rss.hash) {
             std::mem::swap(in_use, toeplitz);
             rss.counters.keys_replaced.add(1);
             let one_queue = rss.table.entries().windows(2).all(|pair| pair[0] == pair[1]);
             let same = one_queue || in_use.key() == toeplitz.key();
             moved += if same { 0 } else { rss.table.len() };
-        }
-        if let Some(table) = &mut self.table {
-            std::mem::swap(&mut rss.table, table);
-            rss.counters.tables_replaced.add(1);
-            moved += moved_entries(&rss.table, table);
         }
         rss.counters.moved_entries.add(moved as u64);
         Ok(moved)
