@@ -376,7 +376,10 @@ fn ping_drop_drops_pings_while_it_runs_at_the_card_and_at_the_driver() {
         );
         let mut sim = simulation(&text, 1, CostModel::default());
         // Half of the capture, then the task goes, and its filters with it.
-        sim.at(Time::from_nanos(3_500_000), Command::Resident(Prepared::new(TaskControl::Kill(TaskId(1)))));
+        sim.at(
+            Time::from_nanos(3_500_000),
+            Command::Resident(Prepared::new(TaskControl::Kill(TaskId(1)))),
+        );
         sim.run_until(Time::from_nanos(3_400_000));
         assert_eq!(sim.filters().list().len(), 4);
         sim.run_to_end();

@@ -156,7 +156,8 @@ impl Captures {
         owner: u64,
     ) -> Result<Value, RpcError> {
         let file = file.ok_or_else(|| {
-            let message = "found no file, allowed is an open one, sent along with the call (SCM_RIGHTS)";
+            let message =
+                "found no file, allowed is an open one, sent along with the call (SCM_RIGHTS)";
             RpcError::new(REFUSED, message)
         })?;
         let mut state = self.lock();

@@ -10,8 +10,7 @@ use crate::http::Http;
 use crate::methods::{Methods, Outcome};
 use crate::monitor::Monitor;
 use crate::protocol::{
-    Call, INVALID_REQUEST, LIMIT, Message, NOT_PERMITTED, REFUSED, RpcError, answer,
-    parse,
+    Call, INVALID_REQUEST, LIMIT, Message, NOT_PERMITTED, REFUSED, RpcError, answer, parse,
 };
 use crate::socket::{self, Socket, SocketError};
 use picnic_core::config::{CardFile, MetricsAddress};

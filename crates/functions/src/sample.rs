@@ -101,7 +101,8 @@ impl Component for Sample {
     type Config = Config;
     const NAME: &'static str = "sample";
     const HELP: &'static str = "mark one packet in so many; it may have a queue of its own";
-    const COMMANDS: &'static [CommandEntry] = &[CommandEntry::of::<Get>(), CommandEntry::of::<Set>()];
+    const COMMANDS: &'static [CommandEntry] =
+        &[CommandEntry::of::<Get>(), CommandEntry::of::<Set>()];
 
     fn build(config: Config, context: &BuildContext) -> Result<Box<dyn Function>, ConfigError> {
         let Config { every, random, mark, queue, drop_rest } = config;

@@ -27,9 +27,8 @@ impl Methods {
     ) -> Result<(Direction, usize), RpcError> {
         let direction = place.chain;
         let functions = self.monitor.view.functions.of(direction);
-        let is_meant = |position: usize| {
-            functions.get(position).is_some_and(|function| function.name == name)
-        };
+        let is_meant =
+            |position: usize| functions.get(position).is_some_and(|function| function.name == name);
         let chain = direction.name();
         let names = || match functions.is_empty() {
             true => "no function".to_owned(),

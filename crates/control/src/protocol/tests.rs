@@ -123,7 +123,11 @@ fn wrong_parameters_are_named() {
         ("card.info", r#"{"x":1}"#, "params: found \"x\", allowed: none"),
         ("card.info", "[1]", "params: found a list, allowed is an object"),
         ("rss.get", r#"{"chain":"up"}"#, "chain: found \"up\", allowed: rx, tx"),
-        ("rss.get", r#"{"position":-1}"#, "position: found -1, allowed is a whole number, 0 or more"),
+        (
+            "rss.get",
+            r#"{"position":-1}"#,
+            "position: found -1, allowed is a whole number, 0 or more",
+        ),
         ("moderation.set", "{}", "params: found none, allowed: mode, poll_usecs, tx_usecs"),
         ("moderation.set", r#"{"rx_frames":5}"#, "mode: is missing, wanted with rx_frames"),
         (
@@ -143,21 +147,17 @@ fn wrong_parameters_are_named() {
             "rx_frames: found with \"adaptive\"",
         ),
         ("moderation.set", r#"{"mode":"none","rx_usecs":5}"#, "rx_usecs: allowed with"),
-        ("chain.swap", r#"{"chain":"rx"}"#, "params: found none, allowed is one of toml, functions"),
+        (
+            "chain.swap",
+            r#"{"chain":"rx"}"#,
+            "params: found none, allowed is one of toml, functions",
+        ),
         ("chain.swap", r#"{"toml":""}"#, "chain: is missing"),
         ("task.list", r#"{"x":1}"#, "params: found \"x\", allowed: none"),
         ("task.kill", "{}", "task: is missing"),
         ("task.kill", r#"{"task":1,"x":1}"#, "params: found \"x\", allowed: task"),
-        (
-            "task.suspend",
-            r#"{"task":-1}"#,
-            "task: found -1, allowed is a task's number or name",
-        ),
-        (
-            "task.resume",
-            r#"{"task":[]}"#,
-            "task: found a list, allowed is a task's number or name",
-        ),
+        ("task.suspend", r#"{"task":-1}"#, "task: found -1, allowed is a task's number or name"),
+        ("task.resume", r#"{"task":[]}"#, "task: found a list, allowed is a task's number or name"),
         ("task.set_priority", r#"{"task":1}"#, "priority: is missing"),
         (
             "task.set_priority",

@@ -18,7 +18,8 @@ use picnic_hash::{IndirectionTable, Key, Toeplitz};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub(super) const COMMANDS: &[CommandEntry] = &[CommandEntry::of::<Get>(), CommandEntry::of::<Set>()];
+pub(super) const COMMANDS: &[CommandEntry] =
+    &[CommandEntry::of::<Get>(), CommandEntry::of::<Set>()];
 
 /// The arguments of `rss.get`.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
