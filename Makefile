@@ -1,4 +1,4 @@
-# PICNIC: what one says to this repository. `make` alone lists it.
+# PICNIC: the common tasks. `make` alone lists them.
 
 .DEFAULT_GOAL := help
 CARGO ?= cargo
@@ -16,7 +16,7 @@ build: ## the release binary, target/release/picnic
 run: build ## the built-in demonstration card: five seconds, no root, no packages
 	@target/release/picnic run
 
-test: ## everything there is to check, then a summary (installs what it needs, if root)
+test: ## runs all checks, then a summary (installs what it needs, if root)
 	@scripts/test
 
 bench: build ## dispatch and hash benchmarks, as JSON

@@ -53,7 +53,7 @@ pub(crate) enum Command {
     Schedulers(ComponentsArgs),
     /// List the tasks that [[task]] can name
     Tasks(ComponentsArgs),
-    /// Put the card in front of unmodified programs, and show what comes of it (root)
+    /// Put the card in front of unmodified programs and report the result (root)
     Demo(DemoArgs),
     /// Say what this machine can and cannot do, why, and what mends it
     Doctor,
@@ -67,7 +67,7 @@ pub(crate) enum Command {
     Capture(CaptureArgs),
     /// Keep interrupts and processes off the borrowed core: plan, apply, restore
     Isolate(IsolateArgs),
-    /// Take back what commands that were killed have changed on this machine
+    /// Undo changes left by killed commands
     Cleanup(CleanupArgs),
     /// Measure the card on this machine
     Bench(BenchArgs),

@@ -62,7 +62,7 @@ pub enum Verdict {
     Transmit(u8),
     /// Gone, and counted.
     Drop(DropReason),
-    /// The function has all it wanted from it.
+    /// The function keeps the packet.
     Consume,
 }
 

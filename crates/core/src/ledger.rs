@@ -49,7 +49,7 @@ named_enum! {
         NoSuchQueue = "no_such_queue",
         /// Sent to a wire the card does not have.
         NoSuchWire = "no_such_wire",
-        /// The wire takes no more, and what may wait for it does.
+        /// The wire's send backlog is full.
         WireFull = "wire_full",
         /// The kernel had no free slot to put it in: overload, shed before the card saw it.
         WireOverrun = "wire_overrun",

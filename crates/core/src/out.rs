@@ -483,7 +483,7 @@ impl<'a> Out<'a> {
         self.doors.drop(packet, reason, self.stage);
     }
 
-    /// Keeps a packet for good: the function has all it wanted from it.
+    /// Keeps a packet for good: it is counted as consumed.
     #[inline]
     pub fn consume(&mut self, packet: Descriptor) {
         self.doors.consume(packet);

@@ -89,9 +89,9 @@ impl Preemption {
     /// What a user should know at the end.
     pub(crate) fn report(&self) -> Option<String> {
         self.refused.then(|| {
-            "a target core's thread gave way under overload and was not let preempt again: once \
-             privileges are given up that needs `ulimit -r 1` before the start, or \
-             CAP_SYS_RESOURCE at the start"
+            "a target core's thread lost real-time priority under overload: without privileges it \
+             needs `ulimit -r 1` before the start, or CAP_SYS_RESOURCE at the start, to get it \
+             back"
                 .into()
         })
     }

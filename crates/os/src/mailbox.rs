@@ -302,7 +302,7 @@ impl Packet {
         self.leave(Exit::Drop(reason));
     }
 
-    /// Keeps it for good: the task has all it wanted from it.
+    /// Keeps it for good: the task keeps it.
     pub fn consume(self) {}
 
     fn leave(mut self, exit: Exit) {

@@ -57,7 +57,7 @@ pub enum SendError {
     #[error("the card has no wire {0}")]
     NoSuchWire(u8),
     /// As many packets wait for the wire as may.
-    #[error("the wire takes no more, and what may wait for it does")]
+    #[error("the wire's send backlog is full")]
     WireFull,
     /// The wire could not send it.
     #[error("the wire dropped the frame")]

@@ -23,7 +23,7 @@ pub struct Config {
     pub symmetric: bool,
     /// What jhash and lookup2 start from; left out, 0.
     pub jhash_init: Option<u32>,
-    /// Entries of the indirection table, spread over all queues in turn, 1 to 4096.
+    /// Indirection-table size, filled round-robin, 1 to 4096.
     pub table_size: usize,
     /// The queue of each entry of the indirection table, in place of `table_size`.
     pub table: Option<Vec<u16>>,
