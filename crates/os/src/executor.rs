@@ -29,20 +29,19 @@
 //!
 //! Source: NICOS 4.2 and 4.5.
 
-use crate::admission::{self, Demand, PacketPath};
+mod life;
+mod orders;
+
+use crate::admission::PacketPath;
 use crate::config::Factory;
-use crate::context::Nic;
-use crate::figures::TaskCounters;
 use crate::memory::{Memory, MemoryReport, TransferCost};
 use crate::net::{Call, Outbox};
-use crate::roster::{Ended, State, Task, VACANT};
+use crate::roster::{Ended, Task, VACANT};
 use crate::schedulers::{Decision, Scheduler};
 use crate::shared::{Services, Shared, lock};
 use crate::task::YIELDED;
-use crate::task::{
-    AWAITS_RELEASE, CreateError, End, Program, TaskCell, TaskId, TaskRequest, TaskSpec,
-};
-use crate::ticket::{Candidate, Ticket};
+use crate::task::{AWAITS_RELEASE, End, TaskId, TaskRequest};
+use crate::ticket::Candidate;
 use crate::timers::Timers;
 use picnic_core::command::Prepared;
 use picnic_core::config::{Admission, Overrun};
@@ -55,7 +54,7 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 
 /// The sizes and policies of a NIC OS.
 #[derive(Clone, Debug)]
@@ -173,18 +172,6 @@ pub(crate) const MOST_ENDED: usize = 1024;
 /// Notes that are kept.
 const MOST_NOTES: usize = 16;
 
-/// What a task asks of the core.
-fn demand_of(spec: &TaskSpec) -> Demand {
-    let most = |bounds: &[u64]| bounds.iter().copied().max().unwrap_or(u64::MAX);
-    Demand {
-        name: spec.name.clone(),
-        period_ns: spec.period_ns,
-        invocation_ns: most(&spec.bounds.remaining),
-        segment_ns: most(&spec.bounds.segments),
-        segments: spec.bounds.segments.len() as u64,
-    }
-}
-
 impl Os {
     /// A NIC OS without tasks.
     pub fn new(settings: &OsSettings, scheduler: Box<dyn Scheduler>) -> Self {
@@ -236,260 +223,10 @@ impl Os {
         &self.counters
     }
 
-    /// Creates a task, before the card runs: its time begins at zero.
-    ///
-    /// # Errors
-    /// Why there is none.
-    pub fn create(&mut self, spec: TaskSpec, program: Program) -> Result<TaskId, CreateError> {
-        self.create_at(Time::ZERO, spec, program)
-    }
-
-    pub(crate) fn create_at(
-        &mut self,
-        now: Time,
-        spec: TaskSpec,
-        program: Program,
-    ) -> Result<TaskId, CreateError> {
-        if self.stopped {
-            return Err(CreateError::Stopped);
-        }
-        let slot = self.tasks.iter().position(Option::is_none);
-        let slot = slot.ok_or(CreateError::TooMany(self.tasks.len()))?;
-        self.admit(&spec)?;
-        let id = TaskId(self.next_id);
-        let demand = demand_of(&spec);
-        let cell = Arc::new(TaskCell::new(id, slot as u32, self.shared.clone(), &spec));
-        let nic = Nic { cell: cell.clone() };
-        let future = catch_unwind(AssertUnwindSafe(|| program(nic)));
-        let future = future.map_err(|_| CreateError::Panicked)?;
-        self.next_id += 1;
-        let begins = now + spec.offset_ns;
-        let (wcet_ns, remaining_ns) = cell.bounds();
-        self.candidates[slot].ticket = Ticket {
-            wcet_ns,
-            remaining_ns,
-            period_ns: spec.period_ns,
-            priority: spec.priority,
-            next_release: begins,
-            next_deadline: spec.period_ns.map_or(Time::MAX, |period_ns| begins + period_ns),
-        };
-        self.tasks[slot] = Some(Task {
-            waker: Waker::from(cell.clone()),
-            cell,
-            future,
-            name: spec.name.into(),
-            bounds_from: spec.bounds_from.into(),
-            demand,
-            period_ns: spec.period_ns,
-            state: if spec.period_ns.is_some() { State::Release } else { State::Waiting },
-            suspended: false,
-            ready_at: begins,
-            open: false,
-            begun: false,
-            counters: Arc::new(TaskCounters::default()),
-            times: Box::default(),
-        });
-        self.timers.set(slot, begins);
-        self.changed = true;
-        self.counters.created.add(1);
-        self.shared.attention.raise();
-        Ok(id)
-    }
-
-    /// Whether the task may come to those that are there.
-    fn admit(&mut self, spec: &TaskSpec) -> Result<(), CreateError> {
-        let mut demands: Vec<_> =
-            self.tasks.iter().flatten().map(|task| task.demand.clone()).collect();
-        demands.push(demand_of(spec));
-        let (order, discipline) = (self.scheduler.order(), self.scheduler.discipline());
-        let Err(refusal) = admission::admit(&demands, self.path, order, discipline) else {
-            return Ok(());
-        };
-        if self.admission == Admission::Refuse {
-            self.counters.refused.add(1);
-            return Err(CreateError::Refused(refusal.to_string()));
-        }
-        self.counters.overridden.add(1);
-        if self.notes.len() < MOST_NOTES {
-            self.notes.push(format!("admission overridden: {refusal}"));
-        }
-        Ok(())
-    }
-
     /// How its memory stands.
     pub fn memory_report(&self) -> MemoryReport {
         lock(&self.shared.memory).report()
     }
-
-    pub(crate) fn slot_of(&self, id: TaskId) -> Option<usize> {
-        self.tasks.iter().position(|task| task.as_ref().is_some_and(|task| task.cell.id == id))
-    }
-
-    /// Ends a task; whether it was there.
-    pub(crate) fn kill(&mut self, id: TaskId) -> bool {
-        let slot = self.slot_of(id);
-        slot.inspect(|&slot| self.end(slot, End::Killed)).is_some()
-    }
-
-    pub(crate) fn suspend(&mut self, id: TaskId) -> bool {
-        let Some(slot) = self.slot_of(id) else { return false };
-        let Some(task) = &mut self.tasks[slot] else { return false };
-        task.suspended = true;
-        let ticket = &mut self.candidates[slot].ticket;
-        match task.state {
-            State::Release => {
-                self.timers.clear(slot);
-                (ticket.next_release, ticket.next_deadline) = (Time::MAX, Time::MAX);
-            }
-            _ => ticket.next_release = Time::MAX,
-        }
-        self.set_ready(slot, false);
-        self.changed = true;
-        true
-    }
-
-    pub(crate) fn resume(&mut self, id: TaskId, now: Time) -> bool {
-        let Some(slot) = self.slot_of(id) else { return false };
-        let Some(task) = &mut self.tasks[slot] else { return false };
-        if !std::mem::replace(&mut task.suspended, false) {
-            return true;
-        }
-        match (task.state, task.period_ns) {
-            (State::Release, Some(period_ns)) => {
-                // The releases of the pause are none; the next keeps to the grid.
-                let behind = now.since(task.ready_at).div_ceil(period_ns);
-                task.ready_at = task.ready_at + behind * period_ns;
-                self.await_release(slot);
-            }
-            (State::Ready, _) => {
-                self.candidates[slot].ticket.next_release = task.ready_at;
-                self.line_up(slot);
-            }
-            _ => {}
-        }
-        self.changed = true;
-        true
-    }
-
-    pub(crate) fn set_priority(&mut self, id: TaskId, priority: u8) -> bool {
-        let Some(slot) = self.slot_of(id) else { return false };
-        self.candidates[slot].ticket.priority = priority;
-        self.changed = true;
-        true
-    }
-
-    // ------------------------------------------------------------ what happens to a task
-
-    fn set_ready(&mut self, slot: usize, ready: bool) {
-        let before = std::mem::replace(&mut self.candidates[slot].ready, ready);
-        self.ready = self.ready + usize::from(ready) - usize::from(before);
-    }
-
-    /// The task is ready, behind all that are.
-    fn line_up(&mut self, slot: usize) {
-        self.sequence += 1;
-        self.candidates[slot].since = self.sequence;
-        self.set_ready(slot, true);
-    }
-
-    /// The task waits for its release, which is when `ready_at` says.
-    fn await_release(&mut self, slot: usize) {
-        let Some(task) = &mut self.tasks[slot] else { return };
-        task.state = State::Release;
-        let (wcet_ns, remaining_ns) = task.cell.bounds();
-        let ticket = &mut self.candidates[slot].ticket;
-        (ticket.wcet_ns, ticket.remaining_ns) = (wcet_ns, remaining_ns);
-        if !task.suspended {
-            ticket.next_release = task.ready_at;
-            ticket.next_deadline = task.ready_at + task.period_ns.unwrap_or(0);
-            self.timers.set(slot, task.ready_at);
-        }
-    }
-
-    /// What the task waited for has come, at `at`.
-    fn make_ready(&mut self, slot: usize, at: Time) {
-        let Some(task) = &mut self.tasks[slot] else { return };
-        let begins = match task.state {
-            // A release, or a wake ahead of one: then the task looks and waits on.
-            State::Release => at >= task.ready_at,
-            State::Waiting => task.period_ns.is_none(),
-            _ => return,
-        };
-        if begins {
-            task.cell.begin_invocation();
-            task.counters.invocations.add(1);
-            (task.open, task.begun) = (true, false);
-            if task.period_ns.is_none() {
-                task.ready_at = at;
-            }
-        }
-        task.state = State::Ready;
-        let (wcet_ns, remaining_ns) = task.cell.bounds();
-        let candidate = &mut self.candidates[slot];
-        (candidate.ticket.wcet_ns, candidate.ticket.remaining_ns) = (wcet_ns, remaining_ns);
-        candidate.begun = task.begun;
-        self.timers.clear(slot);
-        let Some(task) = &self.tasks[slot] else { return };
-        if !task.suspended {
-            self.candidates[slot].ticket.next_release = task.ready_at;
-            self.line_up(slot);
-        }
-    }
-
-    /// Ends a task and releases all it has.
-    fn end(&mut self, slot: usize, end: End) {
-        let Some(task) = self.tasks[slot].take() else { return };
-        task.cell.end();
-        self.timers.clear(slot);
-        self.set_ready(slot, false);
-        let priority = self.candidates[slot].ticket.priority;
-        self.candidates[slot] = VACANT;
-        self.changed = true;
-        let Task { cell, future, name, bounds_from, period_ns, counters, times, .. } = task;
-        // What the body has is dropped with it, and may panic in turn.
-        if catch_unwind(AssertUnwindSafe(|| drop(future))).is_err() || end == End::Panicked {
-            self.counters.panics.add(1);
-        }
-        lock(&self.shared.memory).release_all(cell.id);
-        self.shared.installed.take(cell.id, &mut self.orphans);
-        self.remove_orphans();
-        let mut hooks = std::mem::take(&mut *lock(&self.shared.end_hooks));
-        for hook in &mut hooks {
-            hook(cell.id);
-        }
-        hooks.append(&mut lock(&self.shared.end_hooks));
-        *lock(&self.shared.end_hooks) = hooks;
-        if self.ended.len() == MOST_ENDED {
-            self.ended.remove(0);
-        }
-        let state = end.into();
-        let id = cell.id;
-        self.ended.push(Ended {
-            id,
-            name,
-            bounds_from,
-            period_ns,
-            priority,
-            state,
-            counters,
-            times,
-        });
-        // It may have let go of packets.
-        self.shared.attention.raise_here();
-    }
-
-    /// Removes the filters that ended tasks have left; once more next time if somebody else
-    /// changes filters at this moment.
-    fn remove_orphans(&mut self) {
-        if !self.orphans.is_empty() {
-            self.shared.installed.remove(&mut self.orphans);
-            if !self.orphans.is_empty() {
-                self.shared.attention.raise_here();
-            }
-        }
-    }
-
-    // ------------------------------------------------------------ a turn
 
     /// Takes in what has happened since the last turn.
     fn attend(&mut self, now: Time, doors: &mut Doors) {
@@ -539,27 +276,6 @@ impl Os {
             }
         }
         self.calls = calls;
-    }
-
-    /// Does what tasks have asked for.
-    #[cold]
-    fn grant(&mut self, now: Time) {
-        self.shared.requested.store(false, Ordering::Release);
-        let mut requests = std::mem::take(&mut self.requests);
-        std::mem::swap(&mut requests, &mut *lock(&self.shared.requests));
-        for request in requests.drain(..) {
-            match request {
-                TaskRequest::Create(task, replier) => {
-                    let (spec, program) = *task;
-                    replier.answer(self.create_at(now, spec, program));
-                }
-                TaskRequest::Kill(id) => _ = self.kill(id),
-                TaskRequest::Suspend(id) => _ = self.suspend(id),
-                TaskRequest::Resume(id) => _ = self.resume(id, now),
-                TaskRequest::Priority(id, priority) => _ = self.set_priority(id, priority),
-            }
-        }
-        self.requests = requests;
     }
 
     /// Runs one segment of the task in this place.
@@ -623,71 +339,6 @@ impl Os {
         }
         self.running = Some(running);
         Some(segment)
-    }
-
-    /// The task waits: for its release, for a time, for an event. Whether its invocation is over.
-    fn pause(&mut self, slot: usize, awaits_release: bool) -> bool {
-        self.set_ready(slot, false);
-        let Some(task) = &mut self.tasks[slot] else { return false };
-        let candidate = &mut self.candidates[slot];
-        let until = task.cell.until();
-        if awaits_release {
-            let completes = std::mem::replace(&mut task.open, false);
-            candidate.begun = false;
-            task.state = State::Release;
-            if !completes {
-                // Woken ahead of its release, which it waits for still.
-                self.await_release(slot);
-            }
-            return completes;
-        }
-        task.state = State::Waiting;
-        if until != Time::MAX {
-            self.timers.set(slot, until);
-        }
-        let (wcet_ns, remaining_ns) = task.cell.bounds();
-        let ticket = &mut candidate.ticket;
-        (ticket.wcet_ns, ticket.remaining_ns) = (wcet_ns, remaining_ns);
-        // A periodic task that waits in the middle is due again when that is over, if one knows.
-        ticket.next_release = until;
-        if task.period_ns.is_some() {
-            return false;
-        }
-        candidate.begun = false;
-        std::mem::replace(&mut task.open, false)
-    }
-
-    /// The task's invocation ended at `now`.
-    fn complete(&mut self, slot: usize, now: Time) {
-        let Some(task) = &mut self.tasks[slot] else { return };
-        task.counters.completed.add(1);
-        task.times.response.record(now.since(task.ready_at));
-        let Some(period_ns) = task.period_ns else { return };
-        let next = task.ready_at + period_ns;
-        if now > next {
-            task.counters.deadline_misses.add(1);
-        }
-        // Releases whose own deadlines have gone by as well.
-        let skipped = now.since(next) / period_ns;
-        if skipped != 0 {
-            task.counters.deadline_misses.add(skipped);
-            task.counters.releases_skipped.add(skipped);
-        }
-        task.ready_at = next + skipped * period_ns;
-        if task.state == State::Release {
-            self.await_release(slot);
-        }
-    }
-
-    /// The task's next invocation begins at `now`, with nothing to wait for.
-    fn begin_again(&mut self, slot: usize, now: Time) {
-        let Some(task) = &mut self.tasks[slot] else { return };
-        task.counters.invocations.add(1);
-        task.open = true;
-        task.ready_at = now;
-        if !task.suspended {
-            self.candidates[slot].ticket.next_release = now;
-        }
     }
 
     /// When the next turn is wanted.

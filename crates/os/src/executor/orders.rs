@@ -1,0 +1,188 @@
+//! Orders to NIC OS: tasks created and admitted, killed, suspended, resumed.
+
+use super::{MOST_NOTES, Os};
+use crate::admission::{self, Demand};
+use crate::context::Nic;
+use crate::figures::TaskCounters;
+use crate::roster::{State, Task};
+use crate::shared::lock;
+use crate::task::{CreateError, End, Program, TaskCell, TaskId, TaskRequest, TaskSpec};
+use crate::ticket::Ticket;
+use picnic_core::config::Admission;
+use picnic_core::time::Time;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::Waker;
+
+/// What a task asks of the core.
+fn demand_of(spec: &TaskSpec) -> Demand {
+    let most = |bounds: &[u64]| bounds.iter().copied().max().unwrap_or(u64::MAX);
+    Demand {
+        name: spec.name.clone(),
+        period_ns: spec.period_ns,
+        invocation_ns: most(&spec.bounds.remaining),
+        segment_ns: most(&spec.bounds.segments),
+        segments: spec.bounds.segments.len() as u64,
+    }
+}
+
+impl Os {
+    /// Creates a task, before the card runs: its time begins at zero.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub fn create(&mut self, spec: TaskSpec, program: Program) -> Result<TaskId, CreateError> {
+        self.create_at(Time::ZERO, spec, program)
+    }
+
+    pub(crate) fn create_at(
+        &mut self,
+        now: Time,
+        spec: TaskSpec,
+        program: Program,
+    ) -> Result<TaskId, CreateError> {
+        if self.stopped {
+            return Err(CreateError::Stopped);
+        }
+        let slot = self.tasks.iter().position(Option::is_none);
+        let slot = slot.ok_or(CreateError::TooMany(self.tasks.len()))?;
+        self.admit(&spec)?;
+        let id = TaskId(self.next_id);
+        let demand = demand_of(&spec);
+        let cell = Arc::new(TaskCell::new(id, slot as u32, self.shared.clone(), &spec));
+        let nic = Nic { cell: cell.clone() };
+        let future = catch_unwind(AssertUnwindSafe(|| program(nic)));
+        let future = future.map_err(|_| CreateError::Panicked)?;
+        self.next_id += 1;
+        let begins = now + spec.offset_ns;
+        let (wcet_ns, remaining_ns) = cell.bounds();
+        self.candidates[slot].ticket = Ticket {
+            wcet_ns,
+            remaining_ns,
+            period_ns: spec.period_ns,
+            priority: spec.priority,
+            next_release: begins,
+            next_deadline: spec.period_ns.map_or(Time::MAX, |period_ns| begins + period_ns),
+        };
+        self.tasks[slot] = Some(Task {
+            waker: Waker::from(cell.clone()),
+            cell,
+            future,
+            name: spec.name.into(),
+            bounds_from: spec.bounds_from.into(),
+            demand,
+            period_ns: spec.period_ns,
+            state: if spec.period_ns.is_some() { State::Release } else { State::Waiting },
+            suspended: false,
+            ready_at: begins,
+            open: false,
+            begun: false,
+            counters: Arc::new(TaskCounters::default()),
+            times: Box::default(),
+        });
+        self.timers.set(slot, begins);
+        self.changed = true;
+        self.counters.created.add(1);
+        self.shared.attention.raise();
+        Ok(id)
+    }
+
+    /// Whether the task may come to those that are there.
+    fn admit(&mut self, spec: &TaskSpec) -> Result<(), CreateError> {
+        let mut demands: Vec<_> =
+            self.tasks.iter().flatten().map(|task| task.demand.clone()).collect();
+        demands.push(demand_of(spec));
+        let (order, discipline) = (self.scheduler.order(), self.scheduler.discipline());
+        let Err(refusal) = admission::admit(&demands, self.path, order, discipline) else {
+            return Ok(());
+        };
+        if self.admission == Admission::Refuse {
+            self.counters.refused.add(1);
+            return Err(CreateError::Refused(refusal.to_string()));
+        }
+        self.counters.overridden.add(1);
+        if self.notes.len() < MOST_NOTES {
+            self.notes.push(format!("admission overridden: {refusal}"));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn slot_of(&self, id: TaskId) -> Option<usize> {
+        self.tasks.iter().position(|task| task.as_ref().is_some_and(|task| task.cell.id == id))
+    }
+
+    /// Ends a task; whether it was there.
+    pub(crate) fn kill(&mut self, id: TaskId) -> bool {
+        let slot = self.slot_of(id);
+        slot.inspect(|&slot| self.end(slot, End::Killed)).is_some()
+    }
+
+    pub(crate) fn suspend(&mut self, id: TaskId) -> bool {
+        let Some(slot) = self.slot_of(id) else { return false };
+        let Some(task) = &mut self.tasks[slot] else { return false };
+        task.suspended = true;
+        let ticket = &mut self.candidates[slot].ticket;
+        match task.state {
+            State::Release => {
+                self.timers.clear(slot);
+                (ticket.next_release, ticket.next_deadline) = (Time::MAX, Time::MAX);
+            }
+            _ => ticket.next_release = Time::MAX,
+        }
+        self.set_ready(slot, false);
+        self.changed = true;
+        true
+    }
+
+    pub(crate) fn resume(&mut self, id: TaskId, now: Time) -> bool {
+        let Some(slot) = self.slot_of(id) else { return false };
+        let Some(task) = &mut self.tasks[slot] else { return false };
+        if !std::mem::replace(&mut task.suspended, false) {
+            return true;
+        }
+        match (task.state, task.period_ns) {
+            (State::Release, Some(period_ns)) => {
+                // The releases of the pause are none; the next keeps to the grid.
+                let behind = now.since(task.ready_at).div_ceil(period_ns);
+                task.ready_at = task.ready_at + behind * period_ns;
+                self.await_release(slot);
+            }
+            (State::Ready, _) => {
+                self.candidates[slot].ticket.next_release = task.ready_at;
+                self.line_up(slot);
+            }
+            _ => {}
+        }
+        self.changed = true;
+        true
+    }
+
+    pub(crate) fn set_priority(&mut self, id: TaskId, priority: u8) -> bool {
+        let Some(slot) = self.slot_of(id) else { return false };
+        self.candidates[slot].ticket.priority = priority;
+        self.changed = true;
+        true
+    }
+
+    /// Does what tasks have asked for.
+    #[cold]
+    pub(super) fn grant(&mut self, now: Time) {
+        self.shared.requested.store(false, Ordering::Release);
+        let mut requests = std::mem::take(&mut self.requests);
+        std::mem::swap(&mut requests, &mut *lock(&self.shared.requests));
+        for request in requests.drain(..) {
+            match request {
+                TaskRequest::Create(task, replier) => {
+                    let (spec, program) = *task;
+                    replier.answer(self.create_at(now, spec, program));
+                }
+                TaskRequest::Kill(id) => _ = self.kill(id),
+                TaskRequest::Suspend(id) => _ = self.suspend(id),
+                TaskRequest::Resume(id) => _ = self.resume(id, now),
+                TaskRequest::Priority(id, priority) => _ = self.set_priority(id, priority),
+            }
+        }
+        self.requests = requests;
+    }
+}
