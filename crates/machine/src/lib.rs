@@ -2,6 +2,8 @@
 //!
 //! * [`topology`]: which cores there are, what they share, and which the card takes;
 //! * [`threads`]: threads pinned to cores;
+//! * [`testbed`]: namespaces, links and programs made for a while;
+//! * [`command`]: commands of the system;
 //! * [`isolate`]: interrupts and processes kept off the borrowed core;
 //! * [`undo`]: changes to the machine, written down and taken back;
 //! * [`privileges`]: given up once they are no longer needed;
@@ -9,10 +11,12 @@
 
 #![forbid(unsafe_code)]
 
+pub mod command;
 pub mod doctor;
 pub mod error;
 pub mod isolate;
 pub mod privileges;
+pub mod testbed;
 pub mod threads;
 pub mod topology;
 pub mod undo;

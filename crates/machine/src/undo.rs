@@ -5,7 +5,8 @@
 //! let machine = Machine::this();
 //! let mut journal = Journal::create(&machine, "demo")?;
 //! journal.record(Change::Namespace { name: "picnic-demo-1".into() })?;
-//! // ... only now is it made: `ip netns add picnic-demo-1` ...
+//! // Only now is it made.
+//! journal.run(&["ip", "netns", "add", "picnic-demo-1"]).unwrap();
 //! let restored = journal.undo()?;
 //! assert!(restored.failed.is_empty());
 //! # Ok::<(), picnic_machine::error::MachineError>(())
@@ -22,7 +23,8 @@
 //! is as it was is left alone, and what has gone meanwhile (a process, an interrupt, a core) is
 //! no error. A process's number that another has by now does not count as that process. A
 //! journal of an earlier boot is only removed: its changes have gone with that boot. Journals
-//! that others than root or this user could have written are not obeyed.
+//! that others than root or this user could have written are not obeyed. A command that makes a
+//! change goes on when the process that ran it is killed: its journal is locked until it ends.
 
 mod change;
 #[cfg(test)]

@@ -21,7 +21,7 @@
 use super::median;
 use crate::card::{ChangeArgs, Setting};
 use crate::workloads::hosts::{Hosts, PLAIN_SERVER, Place, SERVER};
-use crate::workloads::program;
+use crate::workloads::tools;
 use anyhow::Context;
 use clap::Args;
 use picnic_core::doorbell::Doorbell;
@@ -77,15 +77,12 @@ pub struct IdleArgs {
 
 pub fn run(args: &IdleArgs) -> anyhow::Result<Value> {
     anyhow::ensure!(args.seconds > 0.0, "--seconds must be above zero");
-    program::need(&program::BASIC)?;
-    let hosts = Hosts::build(1500)?;
+    tools::need(&[])?;
+    let hosts = Hosts::build("bench", 1500)?;
     hosts.join_plainly(1500)?;
-    let netns = hosts.netns(Place::Client);
-    let neighbour = ["neighbour", "add", SERVER, "lladdr", MAC, "dev", "c0"];
-    program::run(&[&["ip", "-n", &netns], &neighbour[..]].concat())?;
+    hosts.ip(Place::Client, &format!("neighbour add {SERVER} lladdr {MAC} dev c0"))?;
     // The server's kernel answers what nobody listens for, each time.
-    let server = ["ip", "netns", "exec", &hosts.netns(Place::Server)];
-    program::run(&[&server[..], &["sysctl", "-qw", "net.ipv4.icmp_ratemask=0"]].concat())?;
+    hosts.within(Place::Server, "sysctl -qw net.ipv4.icmp_ratemask=0")?;
     let settings = vec![Setting::word("wire[0].namespace", &hosts.netns(Place::Card))];
     let card = args.changes.load(CARD, None, settings)?;
     let taking = Taking { clock: Clock::start(), at: Arc::default() };

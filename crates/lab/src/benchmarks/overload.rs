@@ -48,7 +48,7 @@ pub fn run(args: &OverloadArgs) -> anyhow::Result<Value> {
     anyhow::ensure!(args.multiples.iter().all(|&multiple| multiple != 0), "a multiple is zero");
     let hosts = match args.host {
         Host::App => None,
-        Host::Tap => Some(Hosts::build(1500)?),
+        Host::Tap => Some(Hosts::build("bench", 1500)?),
     };
     let mut capacity = Vec::new();
     let mut samples: Vec<Samples> = args.multiples.iter().map(|_| Samples::default()).collect();

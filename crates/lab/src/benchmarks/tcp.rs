@@ -6,7 +6,6 @@
 
 use super::traffic::{Joined, Pairs, TrafficArgs, Way};
 use crate::workloads::hosts::Place;
-use crate::workloads::program::Program;
 use anyhow::Context;
 use clap::Args;
 use serde_json::{Map, Value, json};
@@ -28,7 +27,7 @@ pub struct TcpArgs {
 pub fn run(args: &TcpArgs) -> anyhow::Result<Value> {
     let joined = Joined::build(&args.traffic, &[("iperf3", "iperf3")])?;
     let mut server =
-        Program::start(&joined.hosts, Place::Server, &["iperf3", "-s", "-p", &PORT.to_string()])?;
+        joined.hosts.start(Place::Server, &["iperf3", "-s", "-p", &PORT.to_string()])?;
     server.wait_for_port(PORT)?;
     let (mut to_server, mut to_client) = (Pairs::default(), Pairs::default());
     let (mut plain_again, mut card_again) = (0, 0);
@@ -100,7 +99,7 @@ fn transfer(
     }
     let start = Instant::now();
     loop {
-        let mut client = Program::start(&joined.hosts, Place::Client, &words)?;
+        let mut client = joined.hosts.start(Place::Client, &words)?;
         while client.ended().is_none() {
             std::thread::sleep(Duration::from_millis(20));
         }

@@ -8,7 +8,7 @@
 use super::median;
 use crate::card::{Card, ChangeArgs, Setting};
 use crate::workloads::hosts::{Hosts, PLAIN_SERVER, Place, SERVER};
-use crate::workloads::program::{self, Tool};
+use crate::workloads::tools::{self, Tool};
 use clap::Args;
 use picnic_control::error::RunError;
 use picnic_control::report::{QueueReport, Report};
@@ -69,8 +69,8 @@ impl<'a> Joined<'a> {
     /// # Errors
     /// Not root, a program is not installed, or what the system said.
     pub fn build(args: &'a TrafficArgs, tools: &[Tool]) -> anyhow::Result<Self> {
-        program::need(&[&program::BASIC[..], tools].concat())?;
-        let hosts = Hosts::build(args.mtu)?;
+        tools::need(tools)?;
+        let hosts = Hosts::build("bench", args.mtu)?;
         hosts.join_plainly(args.mtu)?;
         let mut joined = Joined { args, hosts };
         if args.apart {

@@ -12,7 +12,7 @@
 use super::idle::processor_time;
 use super::median;
 use crate::workloads::hosts::{Hosts, Place};
-use crate::workloads::program;
+use crate::workloads::tools;
 use clap::Args;
 use picnic_core::config::CardFile;
 use picnic_core::error::ConfigError;
@@ -65,8 +65,8 @@ static FUNCTIONS: &[Entry<Box<dyn Function>>] = &[Entry::of::<Through>()];
 
 pub fn run(args: &WireArgs) -> anyhow::Result<Value> {
     anyhow::ensure!(args.seconds > 0.0, "--seconds must be above zero");
-    program::need(&program::BASIC)?;
-    let hosts = Hosts::build(1500)?;
+    tools::need(&[])?;
+    let hosts = Hosts::build("bench", 1500)?;
     let ways: Vec<(&str, &str)> =
         args.ports.iter().flat_map(|from| args.ports.iter().map(|to| (&**from, &**to))).collect();
     let mut samples = vec![Vec::new(); ways.len()];

@@ -6,16 +6,11 @@
 //!  p0 ═════════════════ veth (if asked for) ═══════ p0
 //! ```
 //!
-//! Guarantees: all of it is gone once the value is dropped. What a killed process left is removed
-//! when the next one builds its own. Nothing outside these namespaces is changed.
-//!
-//! Source: ip-netns(8), veth(4).
+//! Guarantees: those of [`Testbed`].
 
-use super::owner;
-use super::program::run;
-use anyhow::Context;
-use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use picnic_machine::error::MachineError;
+use picnic_machine::testbed::{Program, Testbed};
+use std::path::Path;
 
 /// The client's address behind the card; the server's.
 pub const CLIENT: &str = "10.88.0.2";
@@ -32,9 +27,6 @@ const CLIENT_LINK: &str = "c0";
 /// See [`CLIENT_LINK`].
 const WIRE_LINK: &str = "w0";
 
-/// How long an interface may take to come up.
-const PATIENCE: Duration = Duration::from_secs(10);
-
 /// One of the three.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
@@ -46,63 +38,53 @@ pub enum Place {
     Server,
 }
 
+impl Place {
+    fn short(self) -> &'static str {
+        match self {
+            Place::Client => "client",
+            Place::Card => "card",
+            Place::Server => "server",
+        }
+    }
+}
+
 /// The namespaces, and a folder for the programs' files.
 #[derive(Debug)]
 pub struct Hosts {
-    name: String,
-    folder: PathBuf,
+    testbed: Testbed,
     /// The cores that programs stay on; none says all.
     cores: Vec<usize>,
 }
 
 impl Hosts {
-    /// Makes the namespaces and the veth pair between client and wire, with this MTU.
+    /// Makes the namespaces and the veth pair between client and wire, with this MTU. `purpose`
+    /// is a word for the journal.
     ///
     /// # Errors
     /// Not root, or what the system said. Nothing is left then.
-    pub fn build(mtu: u32) -> anyhow::Result<Self> {
-        anyhow::ensure!(
-            rustix::process::geteuid().is_root(),
-            "making network namespaces needs root: try it with `sudo`"
-        );
-        remove_stale();
-        let name = owner::name();
-        let folder = std::env::temp_dir().join(&name);
-        // From here on it is removed, whatever happens.
-        let hosts = Hosts { name, folder, cores: Vec::new() };
-        std::fs::create_dir(&hosts.folder)
-            .with_context(|| format!("cannot make {}", hosts.folder.display()))?;
+    pub fn build(purpose: &str, mtu: u32) -> Result<Self, MachineError> {
+        let hosts = Hosts { testbed: Testbed::build(purpose)?, cores: Vec::new() };
         for place in [Place::Client, Place::Card, Place::Server] {
-            run(&["ip", "netns", "add", &hosts.netns(place)])?;
-            hosts.ip(place, "link set lo up")?;
+            hosts.testbed.add_namespace(place.short())?;
         }
         // The card's own kernel is to say nothing on the wire.
-        std::fs::metadata("/proc/sys/net/ipv6").map_or(Ok(()), |_| {
-            hosts.within(Place::Card, "sysctl -qw net.ipv6.conf.all.disable_ipv6=1")
-        })?;
-        hosts.ip(
-            Place::Client,
-            &format!(
-                "link add {CLIENT_LINK} mtu {mtu} type veth peer name {WIRE_LINK} mtu {mtu} netns {}",
-                hosts.netns(Place::Card)
-            ),
-        )?;
+        if Path::new("/proc/sys/net/ipv6").exists() {
+            hosts.within(Place::Card, "sysctl -qw net.ipv6.conf.all.disable_ipv6=1")?;
+        }
+        hosts.join((Place::Client, CLIENT_LINK), (Place::Card, WIRE_LINK), mtu)?;
         hosts.ip(Place::Client, &format!("address add {CLIENT}/24 dev {CLIENT_LINK}"))?;
         hosts.ip(Place::Client, &format!("link set {CLIENT_LINK} up"))?;
         hosts.ip(Place::Card, &format!("link set {WIRE_LINK} up"))?;
-        hosts.wait_for_carrier()?;
+        hosts.testbed.wait_for_carrier(Place::Card.short(), WIRE_LINK)?;
         Ok(hosts)
     }
 
     /// Joins client and server by a veth pair without a card, to compare with.
-    pub fn join_plainly(&self, mtu: u32) -> anyhow::Result<()> {
-        self.ip(
-            Place::Client,
-            &format!(
-                "link add {PLAIN_LINK} mtu {mtu} type veth peer name {PLAIN_LINK} mtu {mtu} netns {}",
-                self.netns(Place::Server)
-            ),
-        )?;
+    ///
+    /// # Errors
+    /// What the system said.
+    pub fn join_plainly(&self, mtu: u32) -> Result<(), MachineError> {
+        self.join((Place::Client, PLAIN_LINK), (Place::Server, PLAIN_LINK), mtu)?;
         for (place, address) in [(Place::Client, PLAIN_CLIENT), (Place::Server, PLAIN_SERVER)] {
             self.ip(place, &format!("address add {address}/24 dev {PLAIN_LINK}"))?;
             self.ip(place, &format!("link set {PLAIN_LINK} up"))?;
@@ -110,26 +92,19 @@ impl Hosts {
         Ok(())
     }
 
-    /// Waits until the wire's interface is running: the kernel says so a moment after both ends
-    /// are up, and what is sent until then is dropped.
-    fn wait_for_carrier(&self) -> anyhow::Result<()> {
-        let netns = self.netns(Place::Card);
-        let start = Instant::now();
-        while !run(&["ip", "-n", &netns, "link", "show", WIRE_LINK])?.contains("state UP") {
-            anyhow::ensure!(start.elapsed() < PATIENCE, "{WIRE_LINK} in {netns} has no carrier");
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        Ok(())
+    fn join(
+        &self,
+        (near, near_link): (Place, &str),
+        (far, far_link): (Place, &str),
+        mtu: u32,
+    ) -> Result<(), MachineError> {
+        let (near, far) = ((near.short(), near_link), (far.short(), far_link));
+        self.testbed.add_veth(near, far, &format!("mtu {mtu}"))
     }
 
     /// The name of a namespace, for `ip netns`.
     pub fn netns(&self, place: Place) -> String {
-        let end = match place {
-            Place::Client => "client",
-            Place::Card => "card",
-            Place::Server => "server",
-        };
-        format!("{}-{end}", self.name)
+        self.testbed.netns(place.short())
     }
 
     /// Keeps the programs that are started from now on to these cores.
@@ -144,42 +119,30 @@ impl Hosts {
 
     /// A folder for files, which everybody may read.
     pub fn folder(&self) -> &Path {
-        &self.folder
+        self.testbed.folder()
     }
 
     /// `ip -n NAMESPACE REST`; what it printed.
-    fn ip(&self, place: Place, rest: &str) -> anyhow::Result<()> {
-        let netns = self.netns(place);
-        let mut words = vec!["ip", "-n", &netns];
-        words.extend(rest.split_whitespace());
-        run(&words).map(drop)
+    ///
+    /// # Errors
+    /// Its last words.
+    pub fn ip(&self, place: Place, rest: &str) -> Result<String, MachineError> {
+        self.testbed.ip(place.short(), rest)
     }
 
-    fn within(&self, place: Place, command: &str) -> anyhow::Result<()> {
-        let netns = self.netns(place);
-        let mut words = vec!["ip", "netns", "exec", &netns];
-        words.extend(command.split_whitespace());
-        run(&words).map(drop)
+    /// Runs a command in a namespace to its end; what it printed.
+    ///
+    /// # Errors
+    /// Its last words.
+    pub fn within(&self, place: Place, command: &str) -> Result<String, MachineError> {
+        self.testbed.within(place.short(), command)
     }
-}
 
-impl Drop for Hosts {
-    fn drop(&mut self) {
-        for place in [Place::Client, Place::Card, Place::Server] {
-            let netns = self.netns(place);
-            if Path::new("/run/netns").join(&netns).exists() {
-                // The next start tries again.
-                let _ = run(&["ip", "netns", "delete", &netns]);
-            }
-        }
-        let _ = std::fs::remove_dir_all(&self.folder);
+    /// Starts a program; see [`Testbed::start`].
+    ///
+    /// # Errors
+    /// It cannot be started, or not be written down.
+    pub fn start(&self, place: Place, words: &[&str]) -> Result<Program, MachineError> {
+        self.testbed.start(place.short(), words, &self.cores)
     }
-}
-
-/// Removes what killed processes have left.
-fn remove_stale() {
-    for netns in owner::stale_namespaces() {
-        let _ = run(&["ip", "netns", "delete", &netns]);
-    }
-    owner::remove_stale_folders();
 }

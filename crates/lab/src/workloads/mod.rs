@@ -3,6 +3,5 @@
 //! What demonstrations, experiments and the benchmarks with real traffic share.
 
 pub mod hosts;
-pub mod owner;
-pub mod program;
+pub mod tools;
 pub mod web;

@@ -5,8 +5,9 @@
 //! Source: nginx.org/en/docs, wrk(1) and its scripting interface.
 
 use super::hosts::{Hosts, Place};
-use super::program::{Program, Tool};
+use super::tools::Tool;
 use anyhow::Context;
+use picnic_machine::testbed::Program;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -54,7 +55,7 @@ impl Server {
             .with_context(|| format!("cannot write to {}", folder.display()))?;
         let (folder, file) = (folder.to_string_lossy(), file.to_string_lossy());
         let words = ["nginx", "-p", &*folder, "-e", "stderr", "-c", &*file];
-        let mut nginx = Program::start(hosts, Place::Server, &words)?;
+        let mut nginx = hosts.start(Place::Server, &words)?;
         nginx.wait_for_port(PORT)?;
         Ok(Server { nginx })
     }
@@ -108,7 +109,7 @@ impl Load {
             format!("http://{address}/{FILE}"),
         ];
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
-        Ok(Asking { wrk: Program::start(hosts, Place::Client, &words)? })
+        Ok(Asking { wrk: hosts.start(Place::Client, &words)? })
     }
 }
 

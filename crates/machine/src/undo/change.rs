@@ -86,11 +86,23 @@ pub enum Change {
         /// A name of `ip netns`.
         name: String,
     },
+    /// A program that is started, stopped at its gate until this is written down.
+    Process {
+        /// Its number.
+        process: i32,
+        /// When it was started: another may get its number.
+        start_time: u64,
+    },
+    /// A folder that is made, with all that will be in it.
+    Folder {
+        /// Its path; its last part begins with `picnic-`.
+        path: PathBuf,
+    },
 }
 
 /// How taking a change back went.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
+pub(super) enum Undone {
     Restored,
     /// It was as it had been.
     Unchanged,
@@ -119,6 +131,8 @@ impl fmt::Display for Change {
             }
             Change::Interface { name, .. } => write!(f, "interface {name} away"),
             Change::Namespace { name } => write!(f, "network namespace {name} away"),
+            Change::Process { process, .. } => write!(f, "program {process} to its end"),
+            Change::Folder { path } => write!(f, "folder {} away", path.display()),
         }
     }
 }
@@ -126,55 +140,56 @@ impl fmt::Display for Change {
 impl Change {
     /// Takes a change back that stands for itself. Threads' are taken back together, see
     /// [`super::journal`].
-    pub(super) fn undo(&self, machine: &Machine) -> Outcome {
+    pub(super) fn undo(&self, machine: &Machine) -> Undone {
         match self {
             Change::Setting { path, was, .. } => setting(machine, path, was),
-            Change::Affinity { .. } | Change::Isolation { .. } => Outcome::Unchanged,
+            Change::Affinity { .. } | Change::Isolation { .. } => Undone::Unchanged,
             Change::Controller { path, name } => controller(machine, path, name),
             Change::Group { path } => group(machine, path),
             Change::Member { process, start_time, from } => {
                 if process::start_time(&machine.procfs, *process, *process) != Some(*start_time) {
-                    return Outcome::Gone;
+                    return Undone::Gone;
                 }
                 let members = from.join("cgroup.procs");
-                outcome(machine.kernel.write(&members, &process.to_string()))
+                undone(machine.kernel.write(&members, &process.to_string()))
             }
             Change::Interface { name, namespace } => interface(machine, name, namespace.as_deref()),
-            Change::Namespace { name } => {
-                if !is_name(name) {
-                    return Outcome::Refused("that is no name".into());
+            Change::Namespace { name } => namespace(machine, name),
+            Change::Process { process, start_time } => {
+                let is_it = || {
+                    process::start_time(&machine.procfs, *process, *process) == Some(*start_time)
+                };
+                if !is_it() {
+                    return Undone::Gone;
                 }
-                let path = Path::new("/run/netns").join(name);
-                match path.try_exists() {
-                    Ok(false) => Outcome::Gone,
-                    _ => outcome(machine.kernel.ip(&["netns", "del", name])),
-                }
+                undone(machine.kernel.end(*process, &is_it))
             }
+            Change::Folder { path } => folder(machine, path),
         }
     }
 }
 
-fn setting(machine: &Machine, path: &Path, was: &str) -> Outcome {
+fn setting(machine: &Machine, path: &Path, was: &str) -> Undone {
     match machine.read(path) {
-        Ok(now) if now == was => Outcome::Unchanged,
-        Ok(_) => outcome(machine.kernel.write(path, was)),
-        Err(error) => outcome(Err(error)),
+        Ok(now) if now == was => Undone::Unchanged,
+        Ok(_) => undone(machine.kernel.write(path, was)),
+        Err(error) => undone(Err(error)),
     }
 }
 
-fn controller(machine: &Machine, path: &Path, name: &str) -> Outcome {
+fn controller(machine: &Machine, path: &Path, name: &str) -> Undone {
     match machine.read(path) {
         Ok(now) if now.split_whitespace().any(|other| other == name) => {
-            outcome(machine.kernel.write(path, &format!("-{name}")))
+            undone(machine.kernel.write(path, &format!("-{name}")))
         }
-        Ok(_) => Outcome::Unchanged,
-        Err(error) => outcome(Err(error)),
+        Ok(_) => Undone::Unchanged,
+        Err(error) => undone(Err(error)),
     }
 }
 
-fn group(machine: &Machine, path: &Path) -> Outcome {
+fn group(machine: &Machine, path: &Path) -> Undone {
     if !path.is_dir() {
-        return Outcome::Gone;
+        return Undone::Gone;
     }
     let parent = path.parent().unwrap_or(path).join("cgroup.threads");
     for left in (0..TRIES).rev() {
@@ -188,15 +203,40 @@ fn group(machine: &Machine, path: &Path) -> Outcome {
             Err(error) if error.kind() == io::ErrorKind::ResourceBusy && left != 0 => {
                 std::thread::sleep(PAUSE);
             }
-            result => return outcome(result),
+            result => return undone(result),
         }
     }
-    Outcome::Failed("it has members still".into())
+    Undone::Failed("it has members still".into())
 }
 
-fn interface(machine: &Machine, name: &str, namespace: Option<&str>) -> Outcome {
+fn namespace(machine: &Machine, name: &str) -> Undone {
+    if !is_name(name) {
+        return Undone::Refused("that is no name".into());
+    }
+    match machine.namespaces.join(name).try_exists() {
+        Ok(false) => Undone::Gone,
+        _ => undone(machine.kernel.ip(&["netns", "del", name])),
+    }
+}
+
+fn folder(machine: &Machine, path: &Path) -> Undone {
+    let name = path.file_name().and_then(|name| name.to_str());
+    let is_plain = path.components().all(|part| {
+        matches!(part, std::path::Component::RootDir | std::path::Component::Normal(_))
+    });
+    if !path.is_absolute() || !is_plain || !name.is_some_and(|name| name.starts_with("picnic-")) {
+        return Undone::Refused("that is no folder of this program".into());
+    }
+    match std::fs::symlink_metadata(path) {
+        Ok(metadata) if !metadata.is_dir() => Undone::Refused("it is no folder any more".into()),
+        Ok(_) => undone(machine.kernel.remove_tree(path)),
+        Err(error) => undone(Err(error)),
+    }
+}
+
+fn interface(machine: &Machine, name: &str, namespace: Option<&str>) -> Undone {
     if !is_name(name) || !namespace.is_none_or(is_name) {
-        return Outcome::Refused("that is no name".into());
+        return Undone::Refused("that is no name".into());
     }
     let arguments = match namespace {
         None => vec!["link", "del", name],
@@ -204,14 +244,14 @@ fn interface(machine: &Machine, name: &str, namespace: Option<&str>) -> Outcome 
     };
     let is_gone = match namespace {
         None => !machine.sysfs.join("class/net").join(name).exists(),
-        Some(namespace) => !Path::new("/run/netns").join(namespace).exists(),
+        Some(namespace) => !machine.namespaces.join(namespace).exists(),
     };
     if is_gone {
-        return Outcome::Gone;
+        return Undone::Gone;
     }
     match machine.kernel.ip(&arguments) {
-        Err(error) if error.to_string().contains("Cannot find device") => Outcome::Gone,
-        result => outcome(result),
+        Err(error) if error.to_string().contains("Cannot find device") => Undone::Gone,
+        result => undone(result),
     }
 }
 
@@ -221,14 +261,14 @@ fn is_name(name: &str) -> bool {
 }
 
 /// What a system call's answer means for a change that is taken back.
-pub(super) fn outcome(result: io::Result<()>) -> Outcome {
+pub(super) fn undone(result: io::Result<()>) -> Undone {
     use rustix::io::Errno;
-    let Err(error) = result else { return Outcome::Restored };
+    let Err(error) = result else { return Undone::Restored };
     match Errno::from_io_error(&error) {
-        Some(Errno::NOENT | Errno::SRCH | Errno::NODEV) => Outcome::Gone,
+        Some(Errno::NOENT | Errno::SRCH | Errno::NODEV) => Undone::Gone,
         // The kernel will not: an interrupt with a mind of its own, cores that are offline.
-        Some(Errno::INVAL | Errno::IO | Errno::OPNOTSUPP) => Outcome::Refused(error.to_string()),
-        _ => Outcome::Failed(error.to_string()),
+        Some(Errno::INVAL | Errno::IO | Errno::OPNOTSUPP) => Undone::Refused(error.to_string()),
+        _ => Undone::Failed(error.to_string()),
     }
 }
 

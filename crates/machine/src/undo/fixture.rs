@@ -24,6 +24,10 @@ pub(crate) struct FakeKernel {
     left: Mutex<Option<u32>>,
     /// Files that cannot be written.
     refused: Mutex<BTreeSet<PathBuf>>,
+    /// Times that a folder cannot be removed for being busy.
+    pub(crate) busy: Mutex<u32>,
+    /// What `ip` was called with.
+    pub(crate) ip_calls: Mutex<Vec<String>>,
 }
 
 /// The machine; gone when dropped.
@@ -67,11 +71,14 @@ impl Fixture {
             root: root.clone(),
             left: Mutex::default(),
             refused: Mutex::default(),
+            busy: Mutex::default(),
+            ip_calls: Mutex::default(),
         });
         let machine = Machine {
             sysfs: root.join("sys"),
             procfs: root.join("proc"),
             state: root.join("state"),
+            namespaces: root.join("netns"),
             kernel: kernel.clone(),
         };
         let fixture = Fixture { _folder: folder, root, machine, kernel };
@@ -332,9 +339,27 @@ impl Kernel for FakeKernel {
 
     fn remove_folder(&self, path: &Path) -> io::Result<()> {
         self.count()?;
+        let mut busy = self.busy.lock().unwrap();
+        if *busy != 0 {
+            *busy -= 1;
+            return Err(Errno::BUSY.into());
+        }
         fs::remove_dir_all(path)?;
         self.move_all();
         Ok(())
+    }
+
+    fn remove_tree(&self, path: &Path) -> io::Result<()> {
+        self.count()?;
+        fs::remove_dir_all(path)
+    }
+
+    fn end(&self, process: i32, is_it: &dyn Fn() -> bool) -> io::Result<()> {
+        self.count()?;
+        if !is_it() {
+            return Err(Errno::SRCH.into());
+        }
+        fs::remove_dir_all(self.procfs().join(process.to_string()))
     }
 
     fn set_affinity(&self, thread: i32, cores: &CoreSet) -> io::Result<()> {
@@ -350,7 +375,16 @@ impl Kernel for FakeKernel {
         Ok(())
     }
 
-    fn ip(&self, _: &[&str]) -> io::Result<()> {
-        self.count()
+    fn ip(&self, arguments: &[&str]) -> io::Result<()> {
+        self.count()?;
+        self.ip_calls.lock().unwrap().push(arguments.join(" "));
+        let absent = || Err(io::Error::other("Cannot find device"));
+        let name = arguments.last().unwrap();
+        match arguments {
+            ["netns", "del", _] => fs::remove_file(self.root.join("netns").join(name)),
+            ["link", "del", _] => fs::remove_dir(self.root.join("sys/class/net").join(name)),
+            _ if *name == "absent" => absent(),
+            _ => Ok(()),
+        }
     }
 }

@@ -1,23 +1,29 @@
 //! The journal: a file of changes, its owner, and taking all of them back.
 
-use super::change::{Change, Outcome, list, outcome};
+use super::change::{Change, Undone, list, undone};
 use super::machine::Machine;
 use super::process::{self, Thread};
+use crate::command;
 use crate::error::MachineError;
 use crate::topology::{CoreSet, Topology};
+use rustix::fs::OFlags;
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Write};
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 /// The form of the file.
 const VERSION: u32 = 1;
 const SUFFIX: &str = ".journal";
 /// The longest file that is read, in bytes: some hundred thousand threads.
-const LONGEST: u64 = 64 << 20;
+pub(super) const LONGEST: u64 = 64 << 20;
+/// How long a command of a killed process may take to its end.
+const PATIENCE: Duration = Duration::from_secs(10);
 /// Looks for threads that were started meanwhile.
 const PASSES: u32 = 10;
 /// Parents looked at, upwards, for one that is listed.
@@ -133,13 +139,13 @@ impl Restored {
         self.refused.is_empty() && self.failed.is_empty()
     }
 
-    fn count(&mut self, what: &dyn fmt::Display, outcome: Outcome) {
-        match outcome {
-            Outcome::Restored => self.restored += 1,
-            Outcome::Unchanged => self.unchanged += 1,
-            Outcome::Gone => self.gone += 1,
-            Outcome::Refused(why) => self.refused.push(format!("{what}: {why}")),
-            Outcome::Failed(why) => self.failed.push(format!("{what}: {why}")),
+    fn count(&mut self, what: &dyn fmt::Display, undone: Undone) {
+        match undone {
+            Undone::Restored => self.restored += 1,
+            Undone::Unchanged => self.unchanged += 1,
+            Undone::Gone => self.gone += 1,
+            Undone::Refused(why) => self.refused.push(format!("{what}: {why}")),
+            Undone::Failed(why) => self.failed.push(format!("{what}: {why}")),
         }
     }
 }
@@ -171,6 +177,7 @@ impl Journal {
             })
             .ok_or_else(|| written(&machine.state, io::ErrorKind::AlreadyExists.into()))?;
         let file = file.map_err(|error| written(&path, error))?;
+        file.lock().map_err(|error| written(&path, error))?;
         let (machine, purpose) = (machine.clone(), purpose.to_owned());
         let mut journal = Journal { machine, purpose, path, file, changes: Vec::new() };
         journal.append(&[serde_json::to_string(&header)])?;
@@ -189,6 +196,7 @@ impl Journal {
         let JournalInfo { path, purpose, changes, .. } = journal;
         let file = OpenOptions::new().append(true).open(&path);
         let file = file.map_err(|error| written(&path, error))?;
+        file.lock().map_err(|error| written(&path, error))?;
         Ok(Journal { machine: machine.clone(), purpose, path, file, changes })
     }
 
@@ -216,6 +224,22 @@ impl Journal {
         self.append(&lines)?;
         self.changes.extend(changes);
         Ok(())
+    }
+
+    /// Runs a command to its end that makes changes written down here; what it printed. Should
+    /// this process be killed meanwhile, the journal is taken back only once the command has
+    /// ended, too.
+    ///
+    /// # Errors
+    /// It cannot be started or does not end well: its last words.
+    pub fn run(&self, words: &[&str]) -> io::Result<String> {
+        // Standard input is the journal, whose lock goes with it.
+        command::run_with(words, self.file.try_clone()?.into())
+    }
+
+    /// Its file's name without the suffix, as in `lab-42-0`.
+    pub(crate) fn name(&self) -> String {
+        self.path.file_stem().unwrap_or_default().to_string_lossy().into_owned()
     }
 
     /// What has been written down.
@@ -327,12 +351,34 @@ pub fn restore_all(machine: &Machine, which: Which<'_>) -> Result<Vec<Restored>,
         if journal.is_past {
             restored.gone = journal.changes.len();
         } else {
-            revert(machine, &journal.changes, &mut restored);
+            // Its process has ended; a command that it ran may still be at work.
+            match wait_for(&journal.path) {
+                Ok(_lock) => revert(machine, &journal.changes, &mut restored),
+                Err(error) => restored.failed.push(format!("{}: {error}", journal.path.display())),
+            }
         }
         remove(&journal.path, &mut restored);
         all.push(restored);
     }
     Ok(all)
+}
+
+/// Takes the lock of a journal, which its commands have until they end.
+fn wait_for(path: &Path) -> io::Result<File> {
+    let file = File::open(path)?;
+    let start = Instant::now();
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(file),
+            Err(TryLockError::WouldBlock) if start.elapsed() < PATIENCE => {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            Err(TryLockError::WouldBlock) => {
+                return Err(io::Error::other("a command that makes its changes still runs"));
+            }
+            Err(TryLockError::Error(error)) => return Err(error),
+        }
+    }
 }
 
 /// Removes a journal whose changes have all been taken back as far as they can be.
@@ -347,19 +393,27 @@ fn remove(path: &Path, restored: &mut Restored) {
 /// Header and lines of a journal; none if it is not there any more.
 fn read(path: &Path) -> io::Result<Option<(Header, Vec<Line>)>> {
     let invalid = |message: String| io::Error::new(io::ErrorKind::InvalidData, message);
-    let metadata = match fs::symlink_metadata(path) {
+    let not_obeyed = || invalid("others could have written it: it is not obeyed".into());
+    // Neither through a link nor, should it be a pipe, waiting for who writes to it.
+    let flags = OFlags::NOFOLLOW.union(OFlags::NONBLOCK).bits() as i32;
+    let mut file = match OpenOptions::new().read(true).custom_flags(flags).open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        metadata => metadata?,
+        Err(error) if Errno::from_io_error(&error) == Some(Errno::LOOP) => {
+            return Err(not_obeyed());
+        }
+        file => file?,
     };
+    let metadata = file.metadata()?;
     let owner = metadata.uid();
     let is_ours = owner == 0 || owner == rustix::process::geteuid().as_raw();
     if !metadata.is_file() || !is_ours || metadata.mode() & 0o022 != 0 {
-        return Err(invalid("others could have written it: it is not obeyed".into()));
+        return Err(not_obeyed());
     }
     if metadata.len() > LONGEST {
         return Err(invalid(format!("{} bytes are no journal of this program", metadata.len())));
     }
-    let text = fs::read_to_string(path)?;
+    let mut text = String::new();
+    file.read_to_string(&mut text)?;
     // A line without an end was being written when the process was killed, so its change was
     // not made.
     let whole = text.rfind('\n').map_or("", |end| &text[..end]);
@@ -530,16 +584,16 @@ impl Threads {
                     continue;
                 }
                 is_over = false;
-                let outcome = if self.same(&thread.allowed, &home) {
-                    Outcome::Unchanged
+                let undone = if self.same(&thread.allowed, &home) {
+                    Undone::Unchanged
                 } else {
-                    outcome(machine.kernel.set_affinity(thread.thread, &home))
+                    undone(machine.kernel.set_affinity(thread.thread, &home))
                 };
                 // Threads that were never moved are no changes.
-                if is_listed || outcome != Outcome::Unchanged {
+                if is_listed || undone != Undone::Unchanged {
                     let what =
                         format!("thread {} ({}) to cores {home}", thread.thread, thread.name);
-                    restored.count(&what, outcome);
+                    restored.count(&what, undone);
                 }
                 seen.insert(who, ());
             }

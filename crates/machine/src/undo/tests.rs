@@ -60,6 +60,7 @@ fn a_journal_is_stale_once_its_process_has_ended() {
     assert!(restore_all(&fixture.machine, Which::AllHeld).unwrap().is_empty());
     assert_eq!(text(&fixture, "a"), "2");
     let me = std::process::id() as i32;
+    drop(journal);
     // Its number is another's by now.
     fixture.end(me);
     fixture.start(me, me, 1, 0, "0-7");
@@ -80,6 +81,7 @@ fn a_held_journal_outlives_its_process() {
     journal.record(setting(&fixture, "a", "2")).unwrap();
     write(&fixture, "a", "2");
     journal.hold().unwrap();
+    drop(journal);
     assert!(restore_all(&fixture.machine, Which::Stale).unwrap().is_empty());
     assert!(restore_all(&fixture.machine, Which::Held("other")).unwrap().is_empty());
     let known = journals(&fixture.machine).unwrap().remove(0);
@@ -205,6 +207,217 @@ fn without_journals_nothing_is_made() {
     let fixture = Fixture::new();
     assert!(restore_all(&fixture.machine, Which::AllHeld).unwrap().is_empty());
     assert!(!fixture.machine.state.exists());
+}
+
+/// A journal of one change, left by a killed process; its path.
+fn left(fixture: &Fixture, change: Change) -> std::path::PathBuf {
+    Journal::create(&fixture.machine, "test").unwrap().record(change).unwrap();
+    fixture.journals().remove(0)
+}
+
+fn restore_one(fixture: &Fixture) -> Restored {
+    restore_all(&fixture.machine, Which::Stale).unwrap().remove(0)
+}
+
+/// Why no journal is obeyed.
+fn refusal(fixture: &Fixture) -> String {
+    let error = restore_all(&fixture.machine, Which::Stale).unwrap_err();
+    std::error::Error::source(&error).unwrap().to_string()
+}
+
+#[test]
+fn a_journal_of_another_owner_is_not_obeyed() {
+    let fixture = fixture();
+    let path = left(&fixture, setting(&fixture, "a", "2"));
+    write(&fixture, "a", "2");
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: a_journal_of_another_owner_is_not_obeyed, because it needs root");
+        return;
+    }
+    std::os::unix::fs::chown(&path, Some(12_345), None).unwrap();
+    assert_eq!(refusal(&fixture), "others could have written it: it is not obeyed");
+    assert_eq!(text(&fixture, "a"), "2");
+    std::os::unix::fs::chown(&path, Some(0), None).unwrap();
+    assert_eq!(restore_one(&fixture).restored, 1);
+}
+
+#[test]
+fn what_stands_in_a_journals_place_is_not_obeyed() {
+    let fixture = fixture();
+    let path = left(&fixture, setting(&fixture, "a", "2"));
+    let moved = fixture.root.join("moved");
+    fs::rename(&path, &moved).unwrap();
+    fs::create_dir(&path).unwrap();
+    assert_eq!(refusal(&fixture), "others could have written it: it is not obeyed");
+    fs::remove_dir(&path).unwrap();
+    // Neither a link, were it to a good journal, nor a pipe, which would be waited for.
+    std::os::unix::fs::symlink(&moved, &path).unwrap();
+    assert_eq!(refusal(&fixture), "others could have written it: it is not obeyed");
+    fs::remove_file(&path).unwrap();
+    let mode = rustix::fs::Mode::RUSR.union(rustix::fs::Mode::WUSR);
+    let pipe = rustix::fs::FileType::Fifo;
+    rustix::fs::mknodat(rustix::fs::CWD, &path, pipe, mode, 0).unwrap();
+    assert_eq!(refusal(&fixture), "others could have written it: it is not obeyed");
+}
+
+#[test]
+fn a_journal_is_read_up_to_its_longest_and_no_further() {
+    let fixture = fixture();
+    let path = left(&fixture, setting(&fixture, "a", "2"));
+    write(&fixture, "a", "2");
+    let whole = fs::read(&path).unwrap();
+    let file = fs::OpenOptions::new().write(true).open(&path).unwrap();
+    // Without ends of lines, all of it is a line that was being written.
+    file.set_len(journal::LONGEST + 1).unwrap();
+    let expected = format!("{} bytes are no journal of this program", journal::LONGEST + 1);
+    assert_eq!(refusal(&fixture), expected);
+    file.set_len(journal::LONGEST).unwrap();
+    assert_eq!(journals(&fixture.machine).unwrap()[0].changes.len(), 1);
+    file.set_len(whole.len() as u64).unwrap();
+    assert_eq!(restore_one(&fixture).restored, 1);
+}
+
+/// Two that take back at the same time: the second waits, and finds nothing left to do.
+#[test]
+fn taking_back_keeps_others_out() {
+    let fixture = fixture();
+    left(&fixture, setting(&fixture, "a", "2"));
+    write(&fixture, "a", "2");
+    let lock = fs::File::create(fixture.machine.state.join("lock")).unwrap();
+    lock.lock().unwrap();
+    let others: Vec<_> = (0..2)
+        .map(|_| {
+            let machine = fixture.machine.clone();
+            std::thread::spawn(move || restore_all(&machine, Which::Stale).unwrap().len())
+        })
+        .collect();
+    // Long enough for both to have come to the lock: were there none, all would be over.
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    assert!(others.iter().all(|other| !other.is_finished()));
+    assert_eq!(text(&fixture, "a"), "2");
+    drop(lock);
+    let done: usize = others.into_iter().map(|other| other.join().unwrap()).sum();
+    assert_eq!((done, text(&fixture, "a").as_str()), (1, "1"));
+}
+
+/// A killed process' command that is still at work would make its change after all was taken back.
+#[test]
+fn a_command_that_outlives_its_process_is_waited_for() {
+    let fixture = fixture();
+    let mut journal = Journal::create(&fixture.machine, "test").unwrap();
+    journal.record(setting(&fixture, "a", "2")).unwrap();
+    let path = fixture.machine.sysfs.join("a");
+    let script = format!("sleep 0.3; echo 2 > {}", path.display());
+    let command = std::thread::spawn(move || {
+        // The journal is closed at once: its lock stays with the command.
+        let _ = journal.run(&["sh", "-c", &format!("exec 3<&0; ({script}) >/dev/null 2>&1 &")]);
+    });
+    command.join().unwrap();
+    assert_eq!(restore_one(&fixture).restored, 1);
+    assert_eq!(text(&fixture, "a"), "1");
+}
+
+#[test]
+fn a_group_that_is_busy_is_tried_again_and_not_for_ever() {
+    for (busy, is_removed) in [(1, true), (99, true), (100, false)] {
+        let fixture = Fixture::new();
+        let path = fixture.machine.sysfs.join("fs/cgroup/picnic");
+        fs::create_dir_all(&path).unwrap();
+        left(&fixture, Change::Group { path: path.clone() });
+        *fixture.kernel.busy.lock().unwrap() = busy;
+        let restored = restore_one(&fixture);
+        assert_eq!((restored.restored == 1, !path.exists()), (is_removed, is_removed), "{busy}");
+        assert_eq!(restored.failed.is_empty(), is_removed);
+        assert_eq!(fixture.journals().is_empty(), is_removed);
+    }
+}
+
+/// What would reach `ip` as an option or a path, were it not refused.
+const NO_NAMES: [&str; 8] = ["-all", "-", "", "a/b", "/a", ".", "..", "a\0b"];
+
+#[test]
+fn what_is_no_name_never_reaches_ip() {
+    let fixture = Fixture::new();
+    let mut journal = Journal::create(&fixture.machine, "test").unwrap();
+    for name in NO_NAMES {
+        let name = name.to_owned();
+        journal.record(Change::Namespace { name: name.clone() }).unwrap();
+        journal.record(Change::Interface { name: name.clone(), namespace: None }).unwrap();
+        let (good, bad) = ("good".to_owned(), Some(name.clone()));
+        journal.record(Change::Interface { name, namespace: Some(good.clone()) }).unwrap();
+        journal.record(Change::Interface { name: good, namespace: bad }).unwrap();
+    }
+    let restored = journal.undo().unwrap();
+    assert_eq!(restored.refused.len(), 4 * NO_NAMES.len());
+    assert!(restored.refused.iter().all(|line| line.ends_with(": that is no name")));
+    assert!(fixture.kernel.ip_calls.lock().unwrap().is_empty());
+}
+
+#[test]
+fn interfaces_and_namespaces_are_removed_the_youngest_first() {
+    let fixture = Fixture::new();
+    put(&fixture.machine.namespaces.join("picnic-a"), "");
+    fs::create_dir_all(fixture.machine.sysfs.join("class/net/veth0")).unwrap();
+    let mut journal = Journal::create(&fixture.machine, "test").unwrap();
+    let inside = |name: &str| Change::Interface {
+        name: name.into(),
+        namespace: Some("picnic-a".into()),
+    };
+    journal.record(Change::Namespace { name: "picnic-a".into() }).unwrap();
+    journal.record(Change::Interface { name: "veth0".into(), namespace: None }).unwrap();
+    journal.record_all([inside("c0"), inside("absent")]).unwrap();
+    let restored = journal.undo().unwrap();
+    assert_eq!((restored.restored, restored.gone), (3, 1), "{restored}");
+    let calls = fixture.kernel.ip_calls.lock().unwrap().clone();
+    let expected =
+        ["-n picnic-a link del absent", "-n picnic-a link del c0", "link del veth0", "netns del picnic-a"];
+    assert_eq!(calls, expected);
+    assert!(!fixture.machine.namespaces.join("picnic-a").exists());
+}
+
+#[test]
+fn a_program_is_ended_if_it_is_the_one_that_was_started() {
+    let fixture = Fixture::new();
+    for process in [40, 41] {
+        fixture.start(process, process, 1, 0, "0-7");
+    }
+    let mut journal = Journal::create(&fixture.machine, "test").unwrap();
+    let start_time = |process: i32| process as u64 * 10;
+    for (process, start_time) in [(40, start_time(40)), (41, 7), (42, start_time(42))] {
+        journal.record(Change::Process { process, start_time }).unwrap();
+    }
+    let restored = journal.undo().unwrap();
+    assert_eq!((restored.restored, restored.gone), (1, 2));
+    let runs = |process: i32| fixture.machine.procfs.join(process.to_string()).exists();
+    assert_eq!((runs(40), runs(41)), (false, true));
+}
+
+#[test]
+fn only_folders_of_this_program_are_removed() {
+    let fixture = Fixture::new();
+    let folder = fixture.root.join("picnic-files");
+    put(&folder.join("deep/file"), "x");
+    let other = fixture.root.join("other");
+    put(&other.join("file"), "x");
+    let link = fixture.root.join("picnic-link");
+    std::os::unix::fs::symlink(&other, &link).unwrap();
+    let mut journal = Journal::create(&fixture.machine, "test").unwrap();
+    let refused = [
+        other.clone(),
+        link.clone(),
+        "picnic-files".into(),
+        fixture.root.join("other/../picnic-files"),
+        other.join("file"),
+        "/".into(),
+    ];
+    let gone = fixture.root.join("picnic-gone");
+    for path in refused.iter().chain([&folder, &gone]) {
+        journal.record(Change::Folder { path: path.clone() }).unwrap();
+    }
+    let restored = journal.undo().unwrap();
+    assert_eq!((restored.restored, restored.gone), (1, 1));
+    assert_eq!(restored.refused.len(), refused.len(), "{restored}");
+    assert!(!folder.exists() && link.is_symlink() && other.join("file").exists());
 }
 
 #[test]

@@ -5,7 +5,7 @@ use crate::live::Live;
 use crate::output::{count, nanoseconds, rate};
 use crate::workloads::hosts::{CLIENT, Hosts, Place, SERVER};
 use crate::workloads::web::{Load, Server, TOOLS, WebFigures};
-use crate::workloads::{program, web};
+use crate::workloads::{tools, web};
 use crate::{output, signals, summary};
 use clap::Args;
 use picnic_control::report::Report;
@@ -30,7 +30,7 @@ const DRAW: Duration = Duration::from_secs(1);
 #[command(after_help = "\
 Builds three network namespaces: wrk in the first, the card's wire in the second, nginx in the
 third, with the card between them. Nothing else on the machine is changed, and all of it is removed
-at the end, also after Ctrl-C; what a killed run left, the next one removes.
+at the end, also after Ctrl-C; what a killed run left, `picnic cleanup` or the next one removes.
 
 Needs root, and nginx and wrk: apt-get install nginx-light wrk
 
@@ -66,7 +66,7 @@ struct Figures<'a> {
 }
 
 pub(super) fn run(args: &WebArgs, json: bool) -> anyhow::Result<()> {
-    program::need(&[&program::BASIC[..], &TOOLS[..]].concat())?;
+    tools::need(&TOOLS)?;
     let stop = signals::stop_flag()?;
     let go_on = |what: &str| {
         anyhow::ensure!(!stop.load(Ordering::Acquire), "interrupted; everything is removed");
@@ -74,7 +74,7 @@ pub(super) fn run(args: &WebArgs, json: bool) -> anyhow::Result<()> {
         Ok(())
     };
     go_on("building namespaces")?;
-    let hosts = Hosts::build(MTU)?;
+    let hosts = Hosts::build("demo", MTU)?;
     let card = card(args, &hosts)?;
     go_on("starting the card")?;
     let running = run::start(&card.file).map_err(|error| card.explain_host(error))?;

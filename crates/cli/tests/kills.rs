@@ -1,0 +1,219 @@
+//! SIGKILL at any moment, then `picnic cleanup`: the machine is as it was before.
+//!
+//! All of it happens in a sandbox: processes, network, mounts, `/run` and temporary files are
+//! namespaces' own, so that everything there is to be seen is ours. Needs root. `PICNIC_KILLS`
+//! says how many kills (20), `PICNIC_SEED` which moments (1).
+
+mod common;
+
+use common::*;
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use std::collections::BTreeMap;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+const TEST: &str = "a_kill_at_any_moment_is_cleaned_up";
+/// Says that the sandbox has been made.
+const INSIDE: &str = "PICNIC_SANDBOX";
+/// Where the sandbox keeps temporary files, and the sockets of cards.
+const TEMPORARY: &str = "/run/tmp";
+const SOCKETS: &str = "/run/cards";
+/// How long a process that has been killed may take to its end.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What is killed, the programs it needs, and the milliseconds in which.
+const KILLED: [(&str, &[&str], u64); 6] = [
+    ("demo web --seconds=1 --connections=8", &["nginx", "wrk"], 2500),
+    ("bench web --rounds=1 --seconds=1 --connections=8", &["nginx", "wrk"], 2500),
+    ("bench tcp --rounds=1 --seconds=1", &["iperf3"], 3000),
+    ("bench wire --ports=packet,xdp --rounds=1 --seconds=0.1", &[], 1500),
+    ("lab run nicos-firewall --world host --set milliseconds=20 --set rules=[16]", &[], 600),
+    ("run --isolate --quiet --duration 60", &[], 600),
+];
+
+/// Why the sandbox cannot be made.
+fn why_not() -> Option<&'static str> {
+    let is_installed = |tool: &str| Command::new(tool).arg("--version").output().is_ok();
+    if !rustix::process::geteuid().is_root() {
+        Some("it needs root")
+    } else if !Path::new("/dev/net/tun").exists() {
+        Some("there is no /dev/net/tun")
+    } else if !is_installed("ip") || !is_installed("unshare") {
+        Some("iproute2 or util-linux is not installed")
+    } else if !sandbox().arg("true").output().is_ok_and(|output| output.status.success()) {
+        Some("namespaces are not permitted")
+    } else {
+        None
+    }
+}
+
+/// A command in a sandbox.
+fn sandbox() -> Command {
+    let script = "mount -t tmpfs tmpfs /run && mkdir -p \"$TMPDIR\" && \
+                  { mount -t sysfs sysfs /sys || true; } && ip link set lo up && exec \"$@\"";
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "--net", "--ipc", "--pid", "--fork", "--mount-proc"]);
+    command.args(["--kill-child=KILL", "sh", "-c", script, "sh"]);
+    command.env("TMPDIR", TEMPORARY).env("PICNIC_RUNTIME_DIR", SOCKETS).env(INSIDE, "1");
+    command.env_remove("PICNIC_STATE_DIR");
+    command
+}
+
+#[test]
+fn a_kill_at_any_moment_is_cleaned_up() {
+    if std::env::var_os(INSIDE).is_some() {
+        return inside();
+    }
+    if let Some(reason) = why_not() {
+        return skip(TEST, reason);
+    }
+    let _machine = machine();
+    let me = std::env::current_exe().unwrap();
+    let status = sandbox().arg(me).args(["--exact", TEST, "--nocapture"]).status().unwrap();
+    assert!(status.success(), "see above");
+}
+
+fn number(variable: &str, default: u64) -> u64 {
+    std::env::var(variable).map_or(default, |text| text.parse().unwrap())
+}
+
+fn inside() {
+    let (kills, seed) = (number("PICNIC_KILLS", 20), number("PICNIC_SEED", 1));
+    let is_installed = |tool: &&str| Command::new(tool).arg("-v").output().is_ok();
+    let (killed, absent): (Vec<_>, Vec<_>) =
+        KILLED.into_iter().partition(|(_, tools, _)| tools.iter().all(|tool| is_installed(&tool)));
+    for (command, tools, _) in absent {
+        skip(&format!("{TEST} ({command})"), &format!("{} is not installed", tools.join(" or ")));
+    }
+    // Others, to be moved and moved back: one that may run anywhere, one that may not.
+    let first = picnic_machine::topology::cores()[0].to_string();
+    let _others = [Other::start(&[]), Other::start(&["taskset", "--cpu-list", &first])];
+    let mut random = ChaCha8Rng::seed_from_u64(seed);
+    let before = snapshot();
+    for kill in 0..kills {
+        let (command, _, milliseconds) = killed[kill as usize % killed.len()];
+        let after = Duration::from_micros(random.random_range(0..milliseconds * 1000));
+        let about = format!("kill {kill} of seed {seed}: `{command}` after {after:?}");
+        let mut child = Command::new(PICNIC)
+            .args(command.split(' '))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        std::thread::sleep(after);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        // Now and then the first one to take back is killed over it, too.
+        if random.random_ratio(1, 4) {
+            let mut cleanup = cleanup().stdout(Stdio::null()).spawn().unwrap();
+            std::thread::sleep(Duration::from_micros(random.random_range(0..60_000)));
+            cleanup.kill().unwrap();
+            cleanup.wait().unwrap();
+        }
+        let output = cleanup().output().unwrap();
+        assert!(output.status.success(), "{about}: {} {}", stdout(&output), stderr(&output));
+        // What was killed a moment ago may not have ended yet.
+        let start = Instant::now();
+        let mut now = snapshot();
+        while now != before && start.elapsed() < PATIENCE {
+            std::thread::sleep(Duration::from_millis(5));
+            now = snapshot();
+        }
+        for (what, was) in &before {
+            assert_eq!(&now[what], was, "{about}: {what}; {}", stdout(&output));
+        }
+    }
+}
+
+fn cleanup() -> Command {
+    let mut command = Command::new(PICNIC);
+    command.args(["cleanup", "--json"]).stdin(Stdio::null()).process_group(0);
+    command
+}
+
+/// A process that has nothing to do with any of it.
+struct Other(Child);
+
+impl Other {
+    fn start(before: &[&str]) -> Self {
+        let words = [before, &["sleep", "1000"]].concat();
+        Other(Command::new(words[0]).args(&words[1..]).stdin(Stdio::null()).spawn().unwrap())
+    }
+}
+
+impl Drop for Other {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Links, namespaces, processes with their cores, interrupts' cores and files.
+fn snapshot() -> BTreeMap<&'static str, Vec<String>> {
+    let links = Command::new("ip").args(["-o", "link", "show"]).output().unwrap();
+    let links = stdout(&links).lines().map(|line| line.split(':').nth(1).unwrap().trim().into());
+    let mut files = Vec::new();
+    walk(Path::new("/run"), &mut files);
+    let is_ours = |path: &String| {
+        !["/run/netns", "/run/picnic", "/run/picnic/lock", SOCKETS, TEMPORARY].contains(&&**path)
+            && !path.starts_with("/run/netns/")
+    };
+    files.retain(is_ours);
+    BTreeMap::from([
+        ("links", links.collect()),
+        ("namespaces", names(Path::new("/run/netns"))),
+        ("processes", processes()),
+        ("interrupts", interrupts()),
+        ("files", files),
+    ])
+}
+
+fn names(folder: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut names: Vec<_> =
+        entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    names.sort();
+    names
+}
+
+fn walk(folder: &Path, found: &mut Vec<String>) {
+    for name in names(folder) {
+        let path = folder.join(name);
+        if path.is_dir() && !path.is_symlink() {
+            walk(&path, found);
+        }
+        found.push(path.to_string_lossy().into_owned());
+    }
+}
+
+/// Every process but those that have ended, with the cores it may run on.
+fn processes() -> Vec<String> {
+    let numbers = names(Path::new("/proc"));
+    let read = |number: &String| {
+        let status = std::fs::read_to_string(format!("/proc/{number}/status")).ok()?;
+        let field = |name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name));
+            line.map_or("", str::trim).to_owned()
+        };
+        let is_there = !field("State:").starts_with(['Z', 'X']);
+        let line = format!("{number} {} {}", field("Name:"), field("Cpus_allowed_list:"));
+        is_there.then_some(line)
+    };
+    numbers.iter().filter(|name| name.parse::<u32>().is_ok()).filter_map(read).collect()
+}
+
+fn interrupts() -> Vec<String> {
+    let folder = Path::new("/proc/irq");
+    let mut paths = vec![folder.join("default_smp_affinity")];
+    paths.extend(names(folder).iter().map(|name| folder.join(name).join("smp_affinity_list")));
+    paths.push("/sys/devices/virtual/workqueue/cpumask".into());
+    let read = |path: &std::path::PathBuf| {
+        let text = std::fs::read_to_string(path).ok()?;
+        Some(format!("{} {}", path.display(), text.trim()))
+    };
+    paths.iter().filter_map(read).collect()
+}

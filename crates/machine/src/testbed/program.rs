@@ -1,0 +1,174 @@
+//! Programs in a namespace, which end with us whatever happens.
+//!
+//! Each runs in a process namespace of its own, whose first process gets a signal when this
+//! process ends: so even a server's workers end with a `picnic` that was killed. That process
+//! starts as a gate, which lets the program begin once it is in the journal, and ends if this
+//! process does before.
+//!
+//! Source: setpriv(1), unshare(1), pid_namespaces(7).
+
+use super::{LOOK, PATIENCE, Testbed, children};
+use crate::command::last_words;
+use crate::error::MachineError;
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs::{File, read_to_string};
+use std::io::Write;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+/// Waits for a line, and becomes the program; ends without one.
+const GATE: &str = r#"read -r _ && exec "$@" </dev/null"#;
+
+/// A program at work in a namespace; dropped, it has ended.
+#[derive(Debug)]
+pub struct Program {
+    name: String,
+    child: Child,
+    output: PathBuf,
+    errors: PathBuf,
+}
+
+impl Program {
+    pub(super) fn start(
+        testbed: &Testbed,
+        short: &str,
+        words: &[&str],
+        cores: &[usize],
+    ) -> Result<Self, MachineError> {
+        let name = words.first().copied().unwrap_or_default().to_owned();
+        let not_started = |error| MachineError::system(format!("cannot start {name}"), error);
+        static STARTED: AtomicU64 = AtomicU64::new(0);
+        let number = STARTED.fetch_add(1, Ordering::Relaxed);
+        let path = |end: &str| testbed.folder().join(format!("{name}-{number}.{end}"));
+        let (output, errors) = (path("out"), path("err"));
+        let file = |path: &PathBuf| {
+            let about = |error| MachineError::system(format!("cannot make {}", path.display()), error);
+            File::create(path).map_err(about)
+        };
+        let cores: Vec<String> = cores.iter().map(usize::to_string).collect();
+        let pinned = ["taskset".into(), "--cpu-list".into(), cores.join(",")];
+        let child = Command::new("ip")
+            .args(["netns", "exec", &testbed.netns(short), "setpriv", "--pdeathsig", "KILL"])
+            .args(pinned.iter().filter(|_| !cores.is_empty()))
+            .args(["unshare", "--pid", "--fork", "--kill-child=KILL", "sh", "-c", GATE, "sh"])
+            .args(words)
+            .stdin(Stdio::piped())
+            .stdout(file(&output)?)
+            .stderr(file(&errors)?)
+            .process_group(0)
+            .spawn()
+            .map_err(not_started)?;
+        let mut program = Program { name, child, output, errors };
+        program.open_gate(testbed)?;
+        Ok(program)
+    }
+
+    /// Writes the program down, and lets it begin.
+    fn open_gate(&mut self, testbed: &Testbed) -> Result<(), MachineError> {
+        let gate = self.child.stdin.take();
+        let start = Instant::now();
+        let first = loop {
+            if let Some(&first) = children(&self.child).first() {
+                break first;
+            }
+            self.is_well(start, "does not start")?;
+            std::thread::sleep(LOOK / 5);
+        };
+        testbed.record_processes(&[self.child.id() as i32, first])?;
+        // One that has ended meanwhile is found by whoever waits for it.
+        let _ = gate.map(|mut gate| gate.write_all(b"\n"));
+        Ok(())
+    }
+
+    /// Whether it runs, and not for too long.
+    fn is_well(&mut self, since: Instant, what: &str) -> Result<(), MachineError> {
+        let name = &self.name;
+        if since.elapsed() >= PATIENCE {
+            return Err(MachineError::Refused(format!("{name} {what}")));
+        }
+        if self.ended().is_some() {
+            let message = format!("{} has ended: {}", self.name, self.last_words());
+            return Err(MachineError::Refused(message));
+        }
+        Ok(())
+    }
+
+    /// Waits until the program listens on this TCP port.
+    ///
+    /// # Errors
+    /// It has ended, or takes too long.
+    pub fn wait_for_port(&mut self, port: u16) -> Result<(), MachineError> {
+        let start = Instant::now();
+        while !self.listens(port) {
+            self.is_well(start, &format!("does not listen on port {port}"))?;
+            std::thread::sleep(LOOK);
+        }
+        Ok(())
+    }
+
+    fn listens(&self, port: u16) -> bool {
+        const LISTEN: &str = "0A";
+        let wanted = format!(":{port:04X}");
+        ["tcp", "tcp6"].iter().any(|family| {
+            let path = format!("/proc/{}/net/{family}", self.child.id());
+            let text = read_to_string(path).unwrap_or_default();
+            text.lines().any(|line| {
+                let mut fields = line.split_whitespace().skip(1);
+                fields.next().is_some_and(|local| local.ends_with(&wanted))
+                    && fields.nth(1) == Some(LISTEN)
+            })
+        })
+    }
+
+    /// How it ended, if it has.
+    pub fn ended(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().ok().flatten()
+    }
+
+    /// Waits for its end, as long as it takes; what it printed.
+    ///
+    /// # Errors
+    /// It did not end well: its last words.
+    pub fn finish(&mut self) -> Result<String, MachineError> {
+        let waited = self.child.wait();
+        let name = &self.name;
+        let status =
+            waited.map_err(|error| MachineError::system(format!("cannot wait for {name}"), error))?;
+        if status.success() {
+            return Ok(self.output());
+        }
+        Err(MachineError::Refused(format!("{name}: {}", self.last_words())))
+    }
+
+    /// What it has printed to standard output so far.
+    pub fn output(&self) -> String {
+        read_to_string(&self.output).unwrap_or_default()
+    }
+
+    /// The last line it has printed.
+    pub fn last_words(&self) -> String {
+        last_words(&read_to_string(&self.errors).unwrap_or_default(), &self.output())
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        if self.ended().is_some() {
+            return;
+        }
+        // The first of its process namespace: all others there end with it. The child that was
+        // started waits for it only.
+        for child in children(&self.child).into_iter().filter_map(Pid::from_raw) {
+            let _ = kill_process(child, Signal::KILL);
+        }
+        let start = Instant::now();
+        while self.ended().is_none() && start.elapsed() < PATIENCE / 10 {
+            std::thread::sleep(LOOK);
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
