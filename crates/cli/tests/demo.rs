@@ -27,7 +27,7 @@ fn can_run(test: &str) -> bool {
 fn made_by(id: u32, folder: &str) -> Vec<String> {
     let names = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let names = names.filter_map(|entry| entry.file_name().into_string().ok());
-    names.filter(|name| name.starts_with(&format!("picnic-lab-{id}-"))).collect()
+    names.filter(|name| name.starts_with(&format!("picnic-demo-{id}-"))).collect()
 }
 
 fn left_by(id: u32) -> Vec<String> {

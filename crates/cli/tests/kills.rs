@@ -141,7 +141,12 @@ struct Other(Child);
 impl Other {
     fn start(before: &[&str]) -> Self {
         let words = [before, &["sleep", "1000"]].concat();
-        Other(Command::new(words[0]).args(&words[1..]).stdin(Stdio::null()).spawn().unwrap())
+        let child = Command::new(words[0]).args(&words[1..]).stdin(Stdio::null()).spawn().unwrap();
+        let name = format!("/proc/{}/comm", child.id());
+        while std::fs::read_to_string(&name).unwrap() != "sleep\n" {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Other(child)
     }
 }
 
