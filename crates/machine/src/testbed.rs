@@ -141,7 +141,9 @@ impl Testbed {
     /// Its last words.
     pub fn ip(&self, short: &str, rest: &str) -> Result<String, MachineError> {
         let netns = self.netns(short);
-        self.run(&["ip", "-n", &netns].into_iter().chain(rest.split_whitespace()).collect::<Vec<_>>())
+        self.run(
+            &["ip", "-n", &netns].into_iter().chain(rest.split_whitespace()).collect::<Vec<_>>(),
+        )
     }
 
     /// Runs a command in a namespace to its end; what it printed.

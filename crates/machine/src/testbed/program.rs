@@ -45,7 +45,8 @@ impl Program {
         let path = |end: &str| testbed.folder().join(format!("{name}-{number}.{end}"));
         let (output, errors) = (path("out"), path("err"));
         let file = |path: &PathBuf| {
-            let about = |error| MachineError::system(format!("cannot make {}", path.display()), error);
+            let about =
+                |error| MachineError::system(format!("cannot make {}", path.display()), error);
             File::create(path).map_err(about)
         };
         let cores: Vec<String> = cores.iter().map(usize::to_string).collect();
@@ -135,8 +136,8 @@ impl Program {
     pub fn finish(&mut self) -> Result<String, MachineError> {
         let waited = self.child.wait();
         let name = &self.name;
-        let status =
-            waited.map_err(|error| MachineError::system(format!("cannot wait for {name}"), error))?;
+        let status = waited
+            .map_err(|error| MachineError::system(format!("cannot wait for {name}"), error))?;
         if status.success() {
             return Ok(self.output());
         }

@@ -359,18 +359,20 @@ fn interfaces_and_namespaces_are_removed_the_youngest_first() {
     put(&fixture.machine.namespaces.join("picnic-a"), "");
     fs::create_dir_all(fixture.machine.sysfs.join("class/net/veth0")).unwrap();
     let mut journal = Journal::create(&fixture.machine, "test").unwrap();
-    let inside = |name: &str| Change::Interface {
-        name: name.into(),
-        namespace: Some("picnic-a".into()),
-    };
+    let inside =
+        |name: &str| Change::Interface { name: name.into(), namespace: Some("picnic-a".into()) };
     journal.record(Change::Namespace { name: "picnic-a".into() }).unwrap();
     journal.record(Change::Interface { name: "veth0".into(), namespace: None }).unwrap();
     journal.record_all([inside("c0"), inside("absent")]).unwrap();
     let restored = journal.undo().unwrap();
     assert_eq!((restored.restored, restored.gone), (3, 1), "{restored}");
     let calls = fixture.kernel.ip_calls.lock().unwrap().clone();
-    let expected =
-        ["-n picnic-a link del absent", "-n picnic-a link del c0", "link del veth0", "netns del picnic-a"];
+    let expected = [
+        "-n picnic-a link del absent",
+        "-n picnic-a link del c0",
+        "link del veth0",
+        "netns del picnic-a",
+    ];
     assert_eq!(calls, expected);
     assert!(!fixture.machine.namespaces.join("picnic-a").exists());
 }
