@@ -3,7 +3,7 @@
 use arbitrary::{Result, Unstructured};
 use picnic_filter::classifier::{Address, BURST, Classifier, Key, NONE};
 use picnic_filter::matching::Tuple;
-use picnic_filter::{FiveTuple, PortRange, Prefix, Protocol};
+use picnic_filter::{FiveTuple, Hidden, PortRange, Prefix, Protocol};
 use std::net::IpAddr;
 
 /// An address with few bits of its own, so that prefixes and packets meet.
@@ -50,13 +50,14 @@ fn packet(input: &mut Unstructured<'_>) -> Result<Tuple> {
     let v6 = input.ratio(1, 3)?;
     let (source, destination) = (address(input, v6)?, address(input, v6)?);
     let ports = if input.ratio(3, 4)? { Some((input.arbitrary()?, input.arbitrary()?)) } else { None };
-    Ok(Tuple { source, destination, protocol: Protocol(input.arbitrary()?), ports })
+    let protocol = Protocol(input.arbitrary()?);
+    Ok(Tuple { source, destination, protocol, ports, hidden: Hidden::Nothing })
 }
 
 fn agree<A: Address>(classifier: &Classifier<A>, rules: &[FiveTuple], packets: &[Tuple]) {
     for packets in packets.chunks(BURST) {
         let of_family = packets.iter().filter_map(|packet| {
-            let Tuple { source, destination, protocol, ports } = *packet;
+            let Tuple { source, destination, protocol, ports, .. } = *packet;
             Some((Key::<A>::new(source, destination, protocol.0, ports)?, packet))
         });
         let (keys, packets): (Vec<_>, Vec<_>) = of_family.unzip();

@@ -2,7 +2,9 @@
 
 use crate::rules::{Rules, Verdict};
 use picnic_filter::reload::Reloaded;
-use picnic_filter::{Action, Direction, Filter, FilterError, Filters, FiveTuple, Place};
+use picnic_filter::{
+    Action, Direction, Filter, FilterError, Filters, FiveTuple, Place, Unreadable,
+};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -57,7 +59,12 @@ impl Rules {
             });
             let default = Filter::new(DEFAULT, FiveTuple::default(), action(self.default));
             let filters = rules.chain([default.with_priority(i32::MAX)]);
-            filters.map(move |filter| filter.on(direction).at(installation.place).in_group(GROUP))
+            let place = installation.place;
+            filters.map(move |filter| {
+                let drops = filter.action == Action::Drop;
+                let unreadable = if drops { self.unreadable } else { Unreadable::default() };
+                filter.on(direction).at(place).in_group(GROUP).with_unreadable(unreadable)
+            })
         };
         installation.sides.directions().iter().flat_map(of_direction).collect()
     }

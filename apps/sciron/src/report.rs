@@ -30,6 +30,7 @@ impl Report {
             file: &'a str,
             valid: bool,
             default: crate::rules::Verdict,
+            unreadable: picnic_filter::Unreadable,
             #[serde(flatten)]
             findings: &'a Findings,
         }
@@ -42,7 +43,8 @@ impl Report {
         let file = &self.file;
         let text = match &self.outcome {
             Ok((rules, findings)) => {
-                let good = Good { file, valid: true, default: rules.default, findings };
+                let Rules { default, unreadable, .. } = *rules;
+                let good = Good { file, valid: true, default, unreadable, findings };
                 serde_json::to_string_pretty(&good)
             }
             Err(faults) => {

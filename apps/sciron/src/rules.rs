@@ -2,9 +2,10 @@
 //!
 //! ```text
 //! rules    = { line }
-//! line     = [ rule | default ] [ "#" comment ]
+//! line     = [ rule | default | unreadable ] [ "#" comment ]
 //! rule     = proto source destination sport dport action
 //! default  = "default" action
+//! unreadable = "unreadable" action
 //! proto    = "any" | "tcp" | "udp" | "icmp" | "icmpv6" | ... | number, 0 to 255
 //! source, destination = "any" | address | address "/" length
 //! sport, dport        = "any" | port | port "-" port
@@ -14,14 +15,16 @@
 //! Fields are set apart by blanks. Addresses are of IPv4 or IPv6, those of one rule of the same;
 //! an address without length is one host. Ports go with tcp, udp and any. `default` says what
 //! becomes of IP packets that no rule matches; without it they are accepted. A file has one
-//! `default` at most, anywhere.
+//! `default` at most, anywhere, and one `unreadable`.
 //!
 //! What is no IP (ARP, say) is never touched. A rule with ports matches no fragment: not even
-//! the first, as all fragments of a packet must have one fate.
+//! the first, as all fragments of a packet must have one fate. Fragments and others whose headers
+//! cannot be read are dropped where a rule that drops could have matched; with `unreadable accept`
+//! such a rule passes them on to the next.
 
 use picnic_core::config::LONGEST_FILE;
 use picnic_filter::matching::Tuple;
-use picnic_filter::{FiveTuple, PortRange, Prefix, Protocol, Reason};
+use picnic_filter::{FiveTuple, PortRange, Prefix, Protocol, Reason, Unreadable};
 use serde::Serialize;
 use std::fmt;
 use std::io::Read;
@@ -146,6 +149,8 @@ pub struct Rules {
     pub rules: Vec<Rule>,
     /// Of IP packets that no rule matches.
     pub default: Verdict,
+    /// Of packets that a rule which drops could match but cannot read.
+    pub unreadable: Unreadable,
 }
 
 impl Rules {
@@ -175,7 +180,12 @@ impl Rules {
     ///
     /// Reads the rules from the top: for tests, and to explain.
     pub fn verdict(&self, packet: &Tuple) -> (Verdict, Option<&Rule>) {
-        let rule = self.rules.iter().find(|rule| rule.tuple.matches(packet));
+        let stops = |rule: &Rule| {
+            rule.verdict == Verdict::Drop
+                && self.unreadable == Unreadable::Drop
+                && rule.tuple.could_match(packet)
+        };
+        let rule = self.rules.iter().find(|rule| rule.tuple.matches(packet) || stops(rule));
         (rule.map_or(self.default, |rule| rule.verdict), rule)
     }
 }
@@ -184,7 +194,7 @@ impl FromStr for Rules {
     type Err = Faults;
     fn from_str(text: &str) -> Result<Self, Faults> {
         let mut rules = Rules::default();
-        let mut default_line = None;
+        let (mut default_line, mut unreadable_line) = (None, None);
         let mut faults = Vec::new();
         for (index, line) in text.lines().enumerate() {
             let line_number = index + 1;
@@ -194,23 +204,28 @@ impl FromStr for Rules {
             };
             match *words {
                 [] => {}
-                ["default", action] => match (action.parse(), default_line) {
-                    (Err(reason), _) => fault("action", reason),
-                    (Ok(_), Some(first)) => fault(
-                        "",
-                        Reason::new(
-                            "a second default",
-                            format!("one; the first is in line {first}"),
-                        ),
-                    ),
-                    (Ok(verdict), None) => {
-                        rules.default = verdict;
-                        default_line = Some(line_number);
+                [word @ ("default" | "unreadable"), action] => {
+                    let of_default = word == "default";
+                    let first = if of_default { &mut default_line } else { &mut unreadable_line };
+                    match (action.parse(), *first) {
+                        (Err(reason), _) => fault("action", reason),
+                        (Ok(_), Some(first)) => {
+                            let allowed = format!("one; the first is in line {first}");
+                            fault("", Reason::new(format!("a second {word}"), allowed));
+                        }
+                        (Ok(verdict), None) => {
+                            *first = Some(line_number);
+                            match verdict {
+                                verdict if of_default => rules.default = verdict,
+                                Verdict::Accept => rules.unreadable = Unreadable::Accept,
+                                Verdict::Drop => rules.unreadable = Unreadable::Drop,
+                            }
+                        }
                     }
-                },
-                ["default", ref rest @ ..] => {
-                    let found = format!("default with {} words", rest.len());
-                    fault("", Reason::new(found, "default accept, or default drop"));
+                }
+                [word @ ("default" | "unreadable"), ref rest @ ..] => {
+                    let found = format!("{word} with {} words", rest.len());
+                    fault("", Reason::new(found, format!("{word} accept, or {word} drop")));
                 }
                 ref fields => match rule(line_number, fields) {
                     Ok(_) if rules.rules.len() == MOST_RULES => {
@@ -290,6 +305,9 @@ impl fmt::Display for Rules {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for rule in &self.rules {
             writeln!(f, "{rule}")?;
+        }
+        if self.unreadable == Unreadable::Accept {
+            writeln!(f, "unreadable accept")?;
         }
         writeln!(f, "default {}", self.default)
     }

@@ -101,9 +101,17 @@ fn frame(random: &mut Random) -> Vec<u8> {
     frame
 }
 
+/// What becomes of a frame.
+#[derive(Clone, Copy, PartialEq)]
+enum Fate {
+    Accept,
+    Drop,
+    Unreadable,
+}
+
 /// The line that decides a frame, 0 for the default, and what it decides; `None` if the frame is
 /// no IP.
-fn oracle(rules: &str, frame: &[u8]) -> Option<(usize, bool)> {
+fn oracle(rules: &str, frame: &[u8]) -> Option<(usize, Fate)> {
     let mut at = 12;
     while frame[at..at + 2] == [0x81, 0x00] {
         at += 4;
@@ -136,17 +144,19 @@ fn oracle(rules: &str, frame: &[u8]) -> Option<(usize, bool)> {
         let bit = |bytes: &[u8], n: usize| bytes[n / 8] >> (7 - n % 8) & 1;
         network.len() == address.len() && (0..length).all(|n| bit(&network, n) == bit(address, n))
     };
+    // A fragment has ports, for whoever puts it together.
+    let hides_ports = [6, 17].contains(&protocol) && is_fragment;
     let port_within = |text: &str, which: usize| {
         let Some(ports) = ports else { return text == "any" };
         let (low, high) = text.split_once('-').unwrap_or((text, text));
         text == "any"
             || (low.parse::<u32>().unwrap()..=high.parse::<u32>().unwrap()).contains(&ports[which])
     };
-    let mut default = true;
+    let mut default = Fate::Accept;
     for (index, line) in rules.lines().enumerate() {
         let words: Vec<_> = line.split('#').next().unwrap().split(' ').collect();
         match words[..] {
-            ["default", action] => default = action == "accept",
+            ["default", "drop"] => default = Fate::Drop,
             [proto, from, to, sport, dport, action] => {
                 let number = match proto {
                     "tcp" => 6,
@@ -154,13 +164,14 @@ fn oracle(rules: &str, frame: &[u8]) -> Option<(usize, bool)> {
                     "icmp" => 1,
                     _ => protocol,
                 };
-                if number == protocol
-                    && within(from, source)
-                    && within(to, destination)
-                    && port_within(sport, 0)
-                    && port_within(dport, 1)
-                {
-                    return Some((index + 1, action == "accept"));
+                if number == protocol && within(from, source) && within(to, destination) {
+                    if port_within(sport, 0) && port_within(dport, 1) {
+                        let accepts = action == "accept";
+                        return Some((index + 1, if accepts { Fate::Accept } else { Fate::Drop }));
+                    }
+                    if hides_ports && action == "drop" {
+                        return Some((index + 1, Fate::Unreadable));
+                    }
                 }
             }
             _ => {}
@@ -201,15 +212,19 @@ fn every_rule_counts_what_the_oracle_says_at_both_places() {
     for round in 0..6 {
         let text = rules(&mut random, [1, 5, 20, 60, 200, 800][round]);
         let frames: Vec<_> = (0..4000).map(|_| frame(&mut random)).collect();
-        let mut counts = BTreeMap::<usize, u64>::new();
+        let (mut counts, mut unread) = (BTreeMap::<usize, u64>::new(), BTreeMap::new());
         let mut passed = 0;
         for frame in &frames {
-            let decided = oracle(&text, frame);
-            if let Some((line, _)) = decided {
-                *counts.entry(line).or_default() += 1;
+            match oracle(&text, frame) {
+                None => passed += 1,
+                Some((line, Fate::Unreadable)) => *unread.entry(line).or_default() += 1,
+                Some((line, fate)) => {
+                    *counts.entry(line).or_default() += 1;
+                    passed += u64::from(fate == Fate::Accept);
+                }
             }
-            passed += u64::from(decided.is_none_or(|(_, accept)| accept));
         }
+        let unreadable = unread.values().sum::<u64>();
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("firewall.rules"), &text).unwrap();
         std::fs::write(folder.path().join("frames.pcap"), capture(&frames)).unwrap();
@@ -221,14 +236,17 @@ fn every_rule_counts_what_the_oracle_says_at_both_places() {
             let path = folder.path().join("card.toml");
             let (report, filters) = run(&CardFile::parse(&card, Some(&path)).unwrap());
             assert_eq!(report.ledger.delivered, passed, "{place}\n{text}");
-            let dropped = frames.len() as u64 - passed;
-            let drops = report.ledger.drops.get("filtered").copied().unwrap_or(0);
-            assert_eq!(drops, dropped, "{place}");
+            let dropped = frames.len() as u64 - passed - unreadable;
+            let drops = |reason| report.ledger.drops.get(reason).copied().unwrap_or(0);
+            assert_eq!(drops("filtered"), dropped, "{place}");
+            assert_eq!(drops("unreadable"), unreadable, "{place}");
             for listing in filters.list() {
                 let is_default = listing.filter.name == "default";
                 let line = if is_default { 0 } else { listing.filter.priority as usize };
                 let wanted = counts.get(&line).copied().unwrap_or(0);
                 assert_eq!(listing.packets, wanted, "{place}, line {line} of\n{text}");
+                let wanted = unread.get(&line).copied().unwrap_or(0);
+                assert_eq!(listing.unreadable_packets, wanted, "{place}, line {line} of\n{text}");
             }
         }
     }

@@ -75,6 +75,11 @@ fn faults_name_line_field_found_and_allowed() {
             "rules:1: found default with 0 words, allowed is default accept, or default drop",
         ),
         ("default deny", "rules:1: action: found deny, allowed is accept or drop"),
+        ("unreadable maybe", "rules:1: action: found maybe, allowed is accept or drop"),
+        (
+            "unreadable drop\n\nunreadable accept",
+            "rules:3: found a second unreadable, allowed is one; the first is in line 1",
+        ),
         (
             "default drop\ndefault drop",
             "rules:2: found a second default, allowed is one; the first is in line 1",
@@ -160,7 +165,7 @@ proptest! {
     ) {
         let rules = (1..).zip(rules).map(|(line, rule)| Rule { line, ..rule }).collect();
         let default = if drop { Verdict::Drop } else { Verdict::Accept };
-        let rules = Rules { rules, default };
+        let rules = Rules { rules, default, ..Rules::default() };
         prop_assert_eq!(rules.to_string().parse::<Rules>().unwrap(), rules);
     }
 
@@ -179,9 +184,9 @@ proptest! {
         rules in proptest::collection::vec(rule(), 1..12),
         packets in proptest::collection::vec((any::<u32>(), any::<u32>(), any::<u16>(), any::<u16>(), 0..4_usize), 1..200),
     ) {
-        use picnic_filter::matching::Tuple;
+        use picnic_filter::{Hidden, matching::Tuple};
         let rules = (1..).zip(rules).map(|(line, rule)| Rule { line, ..rule }).collect();
-        let rules = Rules { rules, default: Verdict::Accept };
+        let rules = Rules { rules, ..Rules::default() };
         let found = rules.check();
         let dead: Vec<_> = found.shadowed.iter().chain(&found.redundant).map(|pair| pair.line).collect();
         for (source, destination, sport, dport, how) in packets {
@@ -190,6 +195,7 @@ proptest! {
                 destination: Ipv4Addr::from(destination).into(),
                 protocol: Protocol([6, 17, 1, 6][how]),
                 ports: (how < 2).then_some((sport, dport)),
+                hidden: Hidden::Nothing,
             };
             if let (_, Some(rule)) = rules.verdict(&packet) {
                 prop_assert!(!dead.contains(&rule.line), "line {} in\n{}", rule.line, rules);

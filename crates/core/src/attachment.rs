@@ -155,9 +155,9 @@ impl<'a> QueueOut<'a> {
     pub fn submit(&mut self, mut packet: Descriptor) {
         self.ledger.made.add(1);
         if let Some(screen) = &mut self.screen
-            && !screen.passes(&mut packet)
+            && let Some(reason) = screen.refuses(&mut packet)
         {
-            return self.drop(packet, DropReason::Filtered);
+            return self.drop(packet, reason);
         }
         match self.tx.stage(packet) {
             Ok(()) => {

@@ -5,7 +5,7 @@
 
 use crate::attachment::QueueOut;
 use crate::function::Function;
-use crate::ledger::Stage;
+use crate::ledger::{DropReason, Stage};
 use crate::packet::burst::Burst;
 use crate::packet::desc::Descriptor;
 use crate::time::Time;
@@ -33,6 +33,6 @@ pub trait Screen: Send {
     /// Called before each burst; false if it will let all of it pass, and need not be asked.
     fn begin(&mut self) -> bool;
 
-    /// Whether a packet may be sent. One that may not is dropped as filtered.
-    fn passes(&mut self, packet: &mut Descriptor) -> bool;
+    /// Why a packet may not be sent; `None` if it may.
+    fn refuses(&mut self, packet: &mut Descriptor) -> Option<DropReason>;
 }

@@ -37,6 +37,8 @@ named_enum! {
     DropReason {
         /// A function decided so.
         Filtered = "filtered",
+        /// A filter could have matched, had its headers been readable.
+        Unreadable = "unreadable",
         /// The target ring was full.
         RingFull = "ring_full",
         /// No buffer was home: overload, shed at the wire.

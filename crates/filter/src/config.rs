@@ -16,10 +16,16 @@
 //! ```
 //!
 //! A filter with none of these keys is for every packet.
+//!
+//! A five-tuple or a pattern with action "drop" also drops packets that it cannot read and that
+//! could be what it looks for: fragments, if it asks for ports; more extension headers than the
+//! card reads; see [`hidden`](super::hidden). With `unreadable = "accept"` it lets them go on.
 
 use super::matching::{Base, FiveTuple, Match, Pattern, PortRange, Prefix, Protocol};
 use super::text::{Reason, bytes, hex};
-use super::{Action, Direction, Filter, FilterError, Filters, GENERAL, PRIORITY, Place};
+use super::{
+    Action, Direction, Filter, FilterError, Filters, GENERAL, PRIORITY, Place, Unreadable,
+};
 use picnic_core::config::Section;
 use picnic_core::error::ConfigError;
 use schemars::JsonSchema;
@@ -63,6 +69,10 @@ pub struct Keys {
     pub place: Place,
     /// What is done: "drop", "accept", "steer", "mark" or "count".
     pub action: ActionWord,
+    /// Packets that could match but cannot be read, as fragments by a filter with ports, for
+    /// action = "drop": "drop" or "accept".
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unreadable: Option<Unreadable>,
     /// Target queue, for action = "steer".
     #[serde(skip_serializing_if = "Option::is_none")]
     pub queue: Option<u16>,
@@ -111,6 +121,7 @@ impl Default for Keys {
             direction: Direction::Rx,
             place: Place::Nic,
             action: ActionWord::Count,
+            unreadable: None,
             queue: None,
             mark: None,
             protocol: None,
@@ -159,6 +170,7 @@ impl Keys {
             action,
             ..Keys::default()
         };
+        keys.unreadable = Some(filter.unreadable).filter(|_| filter.unreadable != Unreadable::Drop);
         match filter.action {
             Action::Steer(queue) => keys.queue = Some(queue),
             Action::Mark(mark) => keys.mark = Some(mark),
@@ -194,7 +206,7 @@ impl Keys {
     /// # Errors
     /// The first key that is wrong, what was found, what is allowed.
     pub fn filter(&self) -> Result<Filter, FilterError> {
-        Ok(Filter {
+        let filter = Filter {
             name: self.name.clone(),
             group: self.group.clone(),
             priority: self.priority,
@@ -202,7 +214,13 @@ impl Keys {
             place: self.place,
             matching: self.matching()?,
             action: self.action()?,
-        })
+            unreadable: self.unreadable.unwrap_or_default(),
+        };
+        if self.unreadable.is_some() && !filter.keeps_from_host() {
+            let allowed = "one with action = \"drop\" alone";
+            return Err(FilterError::invalid("unreadable", "one", allowed));
+        }
+        Ok(filter)
     }
 
     fn action(&self) -> Result<Action, FilterError> {

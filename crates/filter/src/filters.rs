@@ -94,6 +94,8 @@ pub struct Listing {
     pub bytes: u64,
     /// Packets that ended before its pattern did.
     pub short_packets: u64,
+    /// Packets that could have matched, had they been readable, and were dropped.
+    pub unreadable_packets: u64,
     /// Its predicate or callback has panicked on some core and is not called there any more.
     pub broken: bool,
 }
@@ -108,11 +110,13 @@ impl Serialize for Listing {
             packets: u64,
             bytes: u64,
             short_packets: u64,
+            unreadable_packets: u64,
             broken: bool,
         }
-        let &Listing { id, packets, bytes, short_packets, broken, .. } = self;
+        let &Listing { id, packets, bytes, short_packets, unreadable_packets, broken, .. } = self;
         let keys = Keys::of(&self.filter);
-        Flat { id, keys, packets, bytes, short_packets, broken }.serialize(serializer)
+        Flat { id, keys, packets, bytes, short_packets, unreadable_packets, broken }
+            .serialize(serializer)
     }
 }
 
@@ -343,6 +347,7 @@ impl Inner {
             packets: counts[0],
             bytes: counts[1],
             short_packets: counts[2],
+            unreadable_packets: counts[4],
             broken: counts[3] != 0,
         })
     }
@@ -388,7 +393,7 @@ impl Inner {
         for (index, list) in self.lists.iter_mut().enumerate() {
             if counts[index] != 0 {
                 if many[index] {
-                    list.compile(|id| self.filters.get(&id).map(|stored| &stored.filter.matching));
+                    list.compile(|id| self.filters.get(&id).map(|stored| &stored.filter));
                 }
                 list.publish(groups);
             }

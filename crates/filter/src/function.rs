@@ -21,6 +21,7 @@ impl Function for FilterFunction {
         }
         self.0.judge(now, burst, |packet, fate| match fate {
             Fate::Drop => out.drop(packet, DropReason::Filtered),
+            Fate::Unreadable => out.drop(packet, DropReason::Unreadable),
             Fate::Steer(queue) => out.steer(packet, queue),
             Fate::Refused => out.drop(packet, DropReason::MailboxFull),
         });

@@ -19,7 +19,12 @@
 //! group, and the next group looks at it; `drop`, `steer` and `deliver` end its way. A callback
 //! says which of these it is to be. A packet that no filter stopped goes on.
 //!
+//! A filter that may keep packets from the host (`drop`, `deliver`, a callback) also stops those
+//! that it cannot read and that could be what it looks for: they are dropped, and counted as
+//! `unreadable`. Told to accept them, it lets them go on. Any other filter lets them go on.
+//!
 //! * [`matching`]: what a filter looks at: five-tuple, static pattern, predicate;
+//! * [`hidden`]: what of a packet cannot be read, and what becomes of it then;
 //! * [`classifier`]: the compiled form of many five-tuples;
 //! * [`table`]: one list, compiled; immutable;
 //! * [`reader`]: the data path's end: takes a new table between two bursts;
@@ -41,15 +46,18 @@ pub mod config;
 mod exchange;
 pub mod filters;
 pub mod function;
+pub mod hidden;
 pub mod hook;
 pub mod matching;
 pub mod queue;
 pub mod reader;
 pub mod reload;
+mod stops;
 pub mod table;
 mod text;
 
 pub use filters::{FilterError, FilterId, Filters, Listing};
+pub use hidden::Hidden;
 pub use hook::{Callback, CallbackVerdict, Handover, Hooks, Predicate};
 pub use matching::{Base, FiveTuple, Match, Pattern, PortRange, Prefix, Protocol};
 pub use text::Reason;
@@ -96,6 +104,20 @@ pub enum Action {
     Deliver,
 }
 
+/// What a filter does with a packet that it could match but cannot read, if it may keep packets
+/// from the host; see [`hidden`].
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema,
+)]
+#[serde(rename_all = "lowercase")]
+pub enum Unreadable {
+    /// Drops it.
+    #[default]
+    Drop,
+    /// Lets it go on to the next filter.
+    Accept,
+}
+
 /// A filter, as it is asked for and as it is read back.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Filter {
@@ -113,6 +135,8 @@ pub struct Filter {
     pub matching: Match,
     /// What is done with them.
     pub action: Action,
+    /// What is done with those that it cannot read.
+    pub unreadable: Unreadable,
 }
 
 impl Filter {
@@ -126,6 +150,7 @@ impl Filter {
             place: Place::Nic,
             matching: matching.into(),
             action,
+            unreadable: Unreadable::Drop,
         }
     }
 
@@ -133,6 +158,16 @@ impl Filter {
     pub(crate) fn calls(&self) -> bool {
         self.matching == Match::Predicate
             || matches!(self.action, Action::Callback | Action::Deliver)
+    }
+
+    /// Whether a packet may end at it without reaching the host.
+    pub(crate) fn keeps_from_host(&self) -> bool {
+        matches!(self.action, Action::Drop | Action::Callback | Action::Deliver)
+    }
+
+    /// Whether it drops what it could match and cannot read.
+    pub(crate) fn stops_unreadable(&self) -> bool {
+        self.keeps_from_host() && self.unreadable == Unreadable::Drop
     }
 
     /// The same, on rx or on tx.
@@ -151,6 +186,12 @@ impl Filter {
     #[must_use]
     pub fn in_group(self, group: impl Into<String>) -> Self {
         Filter { group: group.into(), ..self }
+    }
+
+    /// The same, doing this with packets that it cannot read.
+    #[must_use]
+    pub fn with_unreadable(self, unreadable: Unreadable) -> Self {
+        Filter { unreadable, ..self }
     }
 
     /// The same, with a priority.

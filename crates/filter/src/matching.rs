@@ -5,10 +5,12 @@
 //!
 //! A five-tuple matches IP packets only, of the family of its prefixes, behind up to two VLAN
 //! tags. Ports restrict it to TCP and UDP packets whose ports are there: no fragment, not even
-//! the first, matches a filter with ports, as all fragments of a packet must have one fate.
+//! the first, matches a filter with ports, as all fragments of a packet must have one fate. What
+//! it cannot read it [could match](FiveTuple::could_match).
 //!
 //! Source: NICOS 4.4 and Program 1.
 
+use super::hidden::{self, Hidden};
 use super::text::{self, Reason};
 use picnic_core::packet::desc::Descriptor;
 use picnic_core::packet::layers::{L3Kind, Layers};
@@ -59,6 +61,8 @@ impl Protocol {
     pub const TCP: Self = Protocol(6);
     /// UDP.
     pub const UDP: Self = Protocol(17);
+    /// The authentication header, of IPv4 a protocol, of IPv6 an extension header.
+    pub const AUTHENTICATION: Self = Protocol(51);
     /// ICMPv6.
     pub const ICMPV6: Self = Protocol(58);
 
@@ -273,7 +277,7 @@ impl fmt::Display for PortRange {
 /// Addresses, ports and protocol; what is not asked for matches all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct FiveTuple {
-    /// The IP protocol, behind extension headers.
+    /// The IP protocol, behind extension headers; `ah` is matched among them too.
     pub protocol: Option<Protocol>,
     /// The source address.
     pub source: Option<Prefix>,
@@ -304,13 +308,11 @@ impl FiveTuple {
         !self.source_ports.is_any() || !self.destination_ports.is_any()
     }
 
-    /// Whether a packet with this in its headers matches.
+    /// Whether a packet with this in its headers matches, for certain.
     pub fn matches(&self, packet: &Tuple) -> bool {
-        if self.protocol.is_some_and(|protocol| protocol != packet.protocol) {
-            return false;
-        }
-        if self.source.is_some_and(|prefix| !prefix.contains(packet.source))
-            || self.destination.is_some_and(|prefix| !prefix.contains(packet.destination))
+        if packet.hidden >= Hidden::Addresses
+            || !self.meets_protocol(packet)
+            || !self.meets_addresses(packet)
         {
             return false;
         }
@@ -320,6 +322,32 @@ impl FiveTuple {
             }
             None => !self.has_ports(),
         }
+    }
+
+    /// Whether a packet matches or, for all that its headers tell, could be one that does once
+    /// the host has read it.
+    pub fn could_match(&self, packet: &Tuple) -> bool {
+        match packet.hidden {
+            Hidden::Nothing | Hidden::Authenticated => self.matches(packet),
+            Hidden::Ports => self.meets_protocol(packet) && self.meets_addresses(packet),
+            Hidden::Protocol => self.meets_addresses(packet),
+            Hidden::Addresses => {
+                self.is_ipv4().is_none_or(|is_ipv4| is_ipv4 == packet.source.is_ipv4())
+            }
+            Hidden::Everything => true,
+        }
+    }
+
+    fn meets_protocol(&self, packet: &Tuple) -> bool {
+        let is_also = |protocol| {
+            protocol == Protocol::AUTHENTICATION && packet.hidden == Hidden::Authenticated
+        };
+        self.protocol.is_none_or(|protocol| protocol == packet.protocol || is_also(protocol))
+    }
+
+    fn meets_addresses(&self, packet: &Tuple) -> bool {
+        self.source.is_none_or(|prefix| prefix.contains(packet.source))
+            && self.destination.is_none_or(|prefix| prefix.contains(packet.destination))
     }
 }
 
@@ -334,12 +362,19 @@ pub struct Tuple {
     pub protocol: Protocol,
     /// Source and destination port, if it is TCP or UDP and no fragment.
     pub ports: Option<(u16, u16)>,
+    /// What the headers do not tell; hidden addresses are all zeros.
+    pub hidden: Hidden,
 }
 
 impl Tuple {
-    /// Of a frame; `None` if it is not IP or its addresses are cut off.
+    /// Of a frame; `None` if it is not IP.
     pub fn of(layers: &Layers, data: &[u8]) -> Option<Self> {
+        let hidden = Hidden::of(layers, data);
         let (source, destination) = match layers.packet_type.l3() {
+            _ if hidden >= Hidden::Addresses => match hidden::is_ipv4(layers, data) {
+                Some(false) => (IpAddr::from([0; 16]), IpAddr::from([0; 16])),
+                _ => (IpAddr::from([0; 4]), IpAddr::from([0; 4])),
+            },
             L3Kind::Ipv4 => {
                 let (source, destination) = layers.ipv4_addresses(data)?;
                 (IpAddr::from(source.to_ne_bytes()), IpAddr::from(destination.to_ne_bytes()))
@@ -354,7 +389,7 @@ impl Tuple {
             let [a, b, c, d] = ports.to_ne_bytes();
             (u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d]))
         });
-        Some(Tuple { source, destination, protocol: Protocol(layers.protocol), ports })
+        Some(Tuple { source, destination, protocol: Protocol(layers.protocol), ports, hidden })
     }
 }
 
@@ -449,6 +484,15 @@ impl Pattern {
     /// The values, bits that do not count being zero.
     pub fn values(&self) -> impl Iterator<Item = &[u8]> {
         self.values.chunks_exact(self.mask.len())
+    }
+
+    /// Whether a packet could match whose layer is hidden from which the pattern is counted.
+    pub fn could_match(&self, layers: &Layers, hidden: Hidden) -> bool {
+        match self.base {
+            Base::Frame => false,
+            Base::L3 => hidden == Hidden::Everything,
+            Base::L4 => hidden >= Hidden::Ports && layers.l4_offset == 0,
+        }
     }
 
     /// Whether a packet matches; `None` if the pattern goes past the packet's end.

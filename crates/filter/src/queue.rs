@@ -4,7 +4,7 @@
 //!
 //! Guarantees: as at the card; what is dropped is counted at the stage `target`.
 
-use super::reader::Reader;
+use super::reader::{Fate, Reader};
 use picnic_core::attachment::QueueOut;
 use picnic_core::guard::{QueueGuard, Screen};
 use picnic_core::ledger::DropReason;
@@ -21,7 +21,12 @@ impl QueueGuard for FilterQueue {
     fn receive(&mut self, now: Time, burst: &mut Burst, out: &mut QueueOut<'_>) {
         if self.0.refresh() {
             // At the driver a filter can do nothing else than drop.
-            self.0.judge(now, burst, |packet, _| out.drop(packet, DropReason::Filtered));
+            self.0.judge(now, burst, |packet, fate| match fate {
+                Fate::Unreadable => out.drop(packet, DropReason::Unreadable),
+                Fate::Drop | Fate::Steer(_) | Fate::Refused => {
+                    out.drop(packet, DropReason::Filtered);
+                }
+            });
         }
     }
 }
@@ -35,7 +40,10 @@ impl Screen for FilterScreen {
         self.0.refresh()
     }
 
-    fn passes(&mut self, packet: &mut Descriptor) -> bool {
-        self.0.passes(packet)
+    fn refuses(&mut self, packet: &mut Descriptor) -> Option<DropReason> {
+        match self.0.fate(packet)? {
+            Fate::Unreadable => Some(DropReason::Unreadable),
+            Fate::Drop | Fate::Steer(_) | Fate::Refused => Some(DropReason::Filtered),
+        }
     }
 }

@@ -6,13 +6,15 @@
 use super::Action;
 use super::classifier::{BURST, Key, NONE};
 use super::exchange::{Delivery, Exchange, HookPlace};
+use super::hidden::Hidden;
 use super::hook::{CallbackVerdict, CoreHooks};
-use super::table::{AnyKey, FilterCounters, NO_HOOK, PAGE, Row, Table, Test};
+use super::table::{FilterCounters, Found, NO_HOOK, PAGE, Row, Table, Test};
 use picnic_core::function::PacketMut;
 use picnic_core::packet::burst::Burst;
 use picnic_core::packet::desc::Descriptor;
 use picnic_core::packet::layers::Layers;
 use picnic_core::time::Time;
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -21,6 +23,8 @@ use std::sync::Arc;
 pub enum Fate {
     /// It ends here.
     Drop,
+    /// It ends here, as a filter could have matched it that cannot read it.
+    Unreadable,
     /// To a target queue.
     Steer(u16),
     /// It could not be handed over.
@@ -38,6 +42,9 @@ pub struct Reader {
 /// What is known of a burst's packets.
 struct Scratch {
     layers: [Layers; BURST],
+    /// Packets of which something is hidden, a bit each, and what it is.
+    any_hidden: u64,
+    hidden: [Hidden; BURST],
     v4: Gathered<u64>,
     v6: Gathered<[u64; 4]>,
     /// Where the first five-tuple that matches stands in the list.
@@ -50,6 +57,18 @@ struct Gathered<A> {
     keys: [Key<A>; BURST],
     packets: [u8; BURST],
     count: usize,
+}
+
+impl Scratch {
+    /// What of a packet is hidden.
+    #[inline(always)]
+    fn hidden_of(&self, index: usize) -> Hidden {
+        if self.any_hidden >> (index % BURST) & 1 == 0 {
+            Hidden::Nothing
+        } else {
+            self.hidden[index % BURST]
+        }
+    }
 }
 
 impl<A> Gathered<A> {
@@ -74,6 +93,8 @@ impl Reader {
         let v6 = Gathered { keys: [Key::EMPTY; BURST], packets: [0; BURST], count: 0 };
         let scratch = Scratch {
             layers: [Layers::default(); BURST],
+            any_hidden: 0,
+            hidden: [Hidden::Nothing; BURST],
             v4,
             v6,
             firsts: [NONE; BURST],
@@ -95,15 +116,19 @@ impl Reader {
         let Reader { delivery, scratch, can_steer, .. } = self;
         let Delivery { table, pages, hooks, .. } = delivery;
         let count = burst.len();
-        if table.others.is_empty() && scratch.firsts[..count].iter().all(|&first| first == NONE) {
+        if table.others.is_empty()
+            && scratch.any_hidden == 0
+            && scratch.firsts[..count].iter().all(|&first| first == NONE)
+        {
             return;
         }
         let mut judge = Judge { table, pages, hooks, can_steer: *can_steer, delivers: false };
         let mut index = 0;
         burst.retain(|mut packet| {
             let (layers, first) = (&scratch.layers[index % BURST], scratch.firsts[index % BURST]);
+            let hidden = scratch.hidden_of(index);
             index += 1;
-            match judge.decide(&mut packet, layers, first) {
+            match judge.decide(&mut packet, layers, first, hidden) {
                 Decision::On => Some(packet),
                 Decision::End(fate) => {
                     end(packet, fate);
@@ -122,13 +147,21 @@ impl Reader {
         }
     }
 
-    /// Judges one packet; false if it is to be dropped.
-    pub fn passes(&mut self, packet: &mut Descriptor) -> bool {
+    /// Judges one packet at the driver; `None` if it goes on.
+    pub fn fate(&mut self, packet: &mut Descriptor) -> Option<Fate> {
         let Delivery { table, pages, hooks, .. } = &mut self.delivery;
-        let layers = if table.needs_layers { packet.parse() } else { Layers::default() };
-        let first = AnyKey::of(&layers, packet).find_from(table, 0);
+        let (mut layers, mut hidden) = (Layers::default(), Hidden::Nothing);
+        if table.needs_layers {
+            layers = packet.parse();
+            hidden = Hidden::of(&layers, packet.data());
+        }
+        let first = table.find(packet, &layers, hidden, 0).certain;
         let mut judge = Judge { table, pages, hooks, can_steer: self.can_steer, delivers: false };
-        matches!(judge.decide(packet, &layers, first), Decision::On)
+        match judge.decide(packet, &layers, first, hidden) {
+            Decision::On => None,
+            Decision::End(fate) => Some(fate),
+            Decision::Deliver(_) => Some(Fate::Refused),
+        }
     }
 
     /// Packets handed over and entered into the ledger here.
@@ -145,14 +178,20 @@ impl Reader {
     #[inline]
     fn classify(&mut self, packets: &mut [Descriptor]) {
         let table = &*self.delivery.table;
-        let Scratch { layers, v4, v6, firsts, found } = &mut *self.scratch;
+        let Scratch { layers, any_hidden, hidden, v4, v6, firsts, found } = &mut *self.scratch;
         *firsts = [NONE; BURST];
+        *any_hidden = 0;
         if !table.needs_layers {
             return;
         }
         (v4.count, v6.count) = (0, 0);
         for (index, (packet, layers)) in packets.iter_mut().zip(layers).enumerate() {
             *layers = packet.parse();
+            if !layers.is_plain() {
+                let found = Hidden::of(layers, packet.data());
+                hidden[index % BURST] = found;
+                *any_hidden |= u64::from(found != Hidden::Nothing) << (index % BURST);
+            }
             if let Some(key) = Key::of_packet(layers, packet.data()) {
                 v4.put(index, key);
             } else if let Some(key) = Key::of_packet(layers, packet.data()) {
@@ -175,6 +214,13 @@ impl Reader {
     }
 }
 
+/// How a filter meets a packet.
+enum Answer {
+    Matches,
+    /// It would, for all that can be read, and stops what it cannot read.
+    Could,
+}
+
 enum Decision {
     On,
     End(Fate),
@@ -193,8 +239,14 @@ struct Judge<'a> {
 impl Judge<'_> {
     /// `first` is the place of the first five-tuple that matches.
     #[inline(always)]
-    fn decide(&mut self, packet: &mut Descriptor, layers: &Layers, first: u16) -> Decision {
-        if self.table.others.is_empty() {
+    fn decide(
+        &mut self,
+        packet: &mut Descriptor,
+        layers: &Layers,
+        first: u16,
+        hidden: Hidden,
+    ) -> Decision {
+        if self.table.others.is_empty() && hidden == Hidden::Nothing {
             // One look at the classifier tells all, for most packets.
             let Some(row) = self.table.rows.get(usize::from(first)) else { return Decision::On };
             if row.action == Action::Drop {
@@ -202,17 +254,33 @@ impl Judge<'_> {
                 return Decision::End(Fate::Drop);
             }
         }
-        self.walk(packet, *layers, first)
+        self.walk(packet, *layers, first, hidden)
     }
 
-    fn walk(&mut self, packet: &mut Descriptor, mut layers: Layers, first: u16) -> Decision {
+    fn walk(
+        &mut self,
+        packet: &mut Descriptor,
+        mut layers: Layers,
+        first: u16,
+        mut hidden: Hidden,
+    ) -> Decision {
         let table = self.table;
-        let (mut from, mut tuple) = (0, first);
+        let mut from = 0;
+        let mut found = match hidden {
+            Hidden::Nothing => Found { certain: first, possible: NONE },
+            _ => table.find(packet, &layers, hidden, from),
+        };
         loop {
-            if tuple < from {
-                tuple = AnyKey::of(&layers, packet).find_from(table, from);
+            if found.certain.min(found.possible) < from {
+                found = table.find(packet, &layers, hidden, from);
             }
-            let place = self.first_other(packet, &layers, from, tuple).unwrap_or(tuple);
+            let tuple = found.certain.min(found.possible);
+            let place = match self.first_other(packet, &layers, hidden, from..tuple) {
+                Some((place, Answer::Matches)) => place,
+                Some((place, Answer::Could)) => return self.unreadable(place),
+                None if found.possible < found.certain => return self.unreadable(tuple),
+                None => tuple,
+            };
             let Some(row) = table.rows.get(usize::from(place)) else { return Decision::On };
             self.count(row, packet);
             from = match row.action {
@@ -238,7 +306,8 @@ impl Judge<'_> {
                     }
                     // It may have changed the packet.
                     layers = packet.parse();
-                    tuple = 0;
+                    hidden = Hidden::of(&layers, packet.data());
+                    found = Found { certain: 0, possible: NONE };
                     if reply == CallbackVerdict::Accept {
                         table.ends[usize::from(row.group)]
                     } else {
@@ -252,21 +321,37 @@ impl Judge<'_> {
         }
     }
 
-    /// The first filter that is no five-tuple and matches, from one place to before another.
+    /// Ends a packet at a filter that it could match.
+    #[cold]
+    fn unreadable(&self, place: u16) -> Decision {
+        let row = self.table.rows.get(usize::from(place));
+        if let Some(counters) = row.and_then(|row| self.counters(row)) {
+            counters.unreadable_packets.add(1);
+        }
+        Decision::End(Fate::Unreadable)
+    }
+
+    /// The first filter that is no five-tuple and matches or could, in a range of places.
     #[inline]
     fn first_other(
         &mut self,
         packet: &mut Descriptor,
         layers: &Layers,
-        from: u16,
-        before: u16,
-    ) -> Option<u16> {
+        hidden: Hidden,
+        places: Range<u16>,
+    ) -> Option<(u16, Answer)> {
         let table = self.table;
-        let others = table.others_from(from).iter();
-        for other in others.take_while(|other| other.position < before) {
+        let others = table.others_from(places.start).iter();
+        for other in others.take_while(|other| other.position < places.end) {
             let row = table.rows.get(usize::from(other.position))?;
             let matches = match &other.test {
                 Test::Any => true,
+                Test::Pattern(pattern)
+                    if row.stops & Row::STOPS_PATTERN != 0
+                        && pattern.could_match(layers, hidden) =>
+                {
+                    return Some((other.position, Answer::Could));
+                }
                 Test::Pattern(pattern) => match pattern.matches(packet, layers) {
                     Some(matches) => matches,
                     None => {
@@ -279,7 +364,7 @@ impl Judge<'_> {
                 Test::Predicate => self.ask(row, packet),
             };
             if matches {
-                return Some(other.position);
+                return Some((other.position, Answer::Matches));
             }
         }
         None

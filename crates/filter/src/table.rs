@@ -2,11 +2,14 @@
 //!
 //! Five-tuples are in the [`Classifier`], one for each address family; what else there is
 //! (patterns, predicates, filters for every packet) is looked at one by one, as far as the place
-//! of the first five-tuple that matches.
+//! of the first five-tuple that matches. What a packet that cannot be read could match is found
+//! by the [`stops`](super::stops).
 
-use super::Action;
 use super::classifier::{Classifier, Key, NONE};
-use super::matching::{Base, Pattern};
+use super::hidden::{self, Hidden};
+use super::matching::{Base, Pattern, Protocol};
+use super::stops::Stops;
+use super::{Action, Filter, Match};
 use picnic_core::packet::desc::Descriptor;
 use picnic_core::packet::layers::Layers;
 use picnic_core::stats::Counter;
@@ -24,6 +27,16 @@ pub struct FilterCounters {
     pub short_packets: Counter,
     /// Calls of a hook that panicked; it is not called again.
     pub panics: Counter,
+    /// Packets that could have matched, had they been readable, and ended here.
+    pub unreadable_packets: Counter,
+}
+
+impl FilterCounters {
+    /// Packets, bytes, short packets, panics, unreadable packets.
+    pub(super) fn all(&self) -> [&Counter; 5] {
+        let FilterCounters { packets, bytes, short_packets, panics, unreadable_packets } = self;
+        [packets, bytes, short_packets, panics, unreadable_packets]
+    }
 }
 
 /// Counters come in pages of so many.
@@ -45,6 +58,28 @@ pub(super) struct Row {
     pub(super) hook: u16,
     /// Its counters.
     pub(super) counters: u32,
+    /// What it stops of packets that cannot be read: a five-tuple by family, a pattern.
+    pub(super) stops: u8,
+}
+
+impl Row {
+    pub(super) const STOPS_V4: u8 = 1;
+    pub(super) const STOPS_V6: u8 = 2;
+    pub(super) const STOPS_PATTERN: u8 = 4;
+
+    pub(super) fn new(filter: &Filter, group: u16, hook: u16, counters: u32) -> Self {
+        let stops = match &filter.matching {
+            _ if !filter.stops_unreadable() => 0,
+            Match::FiveTuple(tuple) => match tuple.is_ipv4() {
+                Some(true) => Row::STOPS_V4,
+                Some(false) => Row::STOPS_V6,
+                None => Row::STOPS_V4 | Row::STOPS_V6,
+            },
+            Match::Pattern(_) => Row::STOPS_PATTERN,
+            Match::Any | Match::Predicate => 0,
+        };
+        Row { action: filter.action, group, hook, counters, stops }
+    }
 }
 
 /// A filter that is no five-tuple.
@@ -62,6 +97,17 @@ pub(super) enum Test {
 }
 
 impl Other {
+    /// `None` of a five-tuple.
+    fn of(position: u16, filter: &Filter) -> Option<Self> {
+        let test = match &filter.matching {
+            Match::Pattern(pattern) => Test::Pattern(Arc::new(pattern.clone())),
+            Match::Predicate => Test::Predicate,
+            Match::Any => Test::Any,
+            Match::FiveTuple(_) => return None,
+        };
+        Some(Other { position, test })
+    }
+
     /// Whether it looks behind the first header.
     fn needs_layers(&self) -> bool {
         matches!(&self.test, Test::Pattern(pattern) if pattern.base() != Base::Frame)
@@ -75,6 +121,7 @@ pub struct Table {
     pub(super) others: Vec<Other>,
     pub(super) v4: Classifier<u64>,
     pub(super) v6: Classifier<[u64; 4]>,
+    stops: Stops,
     /// The place behind each group's last filter.
     pub(super) ends: Vec<u16>,
     pub(super) needs_layers: bool,
@@ -102,6 +149,55 @@ impl Table {
         &self.v6
     }
 
+    /// Compiles filters with their places in the list.
+    pub(super) fn compile<'f>(&mut self, filters: impl Iterator<Item = (u16, &'f Filter)> + Clone) {
+        let tuples = filters.clone().filter_map(|(place, filter)| match &filter.matching {
+            Match::FiveTuple(tuple) => Some((place, tuple)),
+            _ => None,
+        });
+        let others = filters.clone().filter_map(|(place, filter)| Other::of(place, filter));
+        self.others = others.collect();
+        self.v4 = Classifier::build(tuples.clone());
+        self.v6 = Classifier::build(tuples);
+        self.stops = Stops::build(filters);
+    }
+
+    /// Adds one filter to what is compiled, at a place that others leave to it.
+    pub(super) fn insert(&mut self, position: u16, filter: &Filter) {
+        self.v4.make_room(position);
+        self.v6.make_room(position);
+        self.stops.make_room(position);
+        self.others.iter_mut().filter(|other| other.position >= position).for_each(|other| {
+            other.position += 1;
+        });
+        if let Match::FiveTuple(tuple) = &filter.matching {
+            self.v4.insert(position, tuple);
+            self.v6.insert(position, tuple);
+            self.stops.insert(position, filter);
+        } else {
+            let at = self.others.partition_point(|other| other.position < position);
+            self.others.extend(Other::of(position, filter));
+            self.others[at..].rotate_right(1);
+        }
+    }
+
+    /// Takes one filter out of what is compiled, and closes its gap.
+    pub(super) fn remove(&mut self, position: u16, filter: &Filter) {
+        if let Match::FiveTuple(tuple) = &filter.matching {
+            self.v4.remove(position, tuple);
+            self.v6.remove(position, tuple);
+            self.stops.remove(position, filter);
+        } else {
+            self.others.retain(|other| other.position != position);
+        }
+        self.v4.close_gap(position);
+        self.v6.close_gap(position);
+        self.stops.close_gap(position);
+        self.others.iter_mut().filter(|other| other.position > position).for_each(|other| {
+            other.position -= 1;
+        });
+    }
+
     /// What follows from the rows and the others.
     pub(super) fn complete(&mut self, groups: usize) {
         self.ends.clear();
@@ -109,6 +205,7 @@ impl Table {
         for (position, row) in self.rows.iter().enumerate() {
             self.ends[usize::from(row.group)] = position as u16 + 1;
         }
+        self.stops.complete(&self.rows);
         self.needs_layers = !self.v4.is_empty()
             || !self.v6.is_empty()
             || self.others.iter().any(Other::needs_layers);
@@ -142,12 +239,57 @@ impl AnyKey {
         Key::of_packet(layers, packet.data()).map_or(AnyKey::None, AnyKey::V6)
     }
 
-    /// The place of the first five-tuple from `from` on that matches, or [`NONE`].
-    pub(super) fn find_from(&self, table: &Table, from: u16) -> u16 {
+    /// The same addresses with this protocol, and no ports.
+    pub(super) fn with_protocol(&self, protocol: u8) -> Self {
         match self {
-            AnyKey::V4(key) => table.v4.find_from(key, from),
-            AnyKey::V6(key) => table.v6.find_from(key, from),
+            AnyKey::V4(key) => AnyKey::V4(key.with_protocol(protocol)),
+            AnyKey::V6(key) => AnyKey::V6(key.with_protocol(protocol)),
+            AnyKey::None => AnyKey::None,
+        }
+    }
+
+    /// The place of the first rule from `from` on that matches, or [`NONE`].
+    #[inline(always)]
+    pub(super) fn find(&self, v4: &Classifier<u64>, v6: &Classifier<[u64; 4]>, from: u16) -> u16 {
+        match self {
+            AnyKey::V4(key) => v4.find_from(key, from),
+            AnyKey::V6(key) => v6.find_from(key, from),
             AnyKey::None => NONE,
         }
+    }
+}
+
+/// Where a packet's search for five-tuples has come to.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Found {
+    /// The place of the first five-tuple that matches for certain, or [`NONE`].
+    pub(super) certain: u16,
+    /// The place of the first that could match and stops what it cannot read, or [`NONE`].
+    pub(super) possible: u16,
+}
+
+impl Table {
+    /// The first five-tuples from `from` on.
+    pub(super) fn find(
+        &self,
+        packet: &Descriptor,
+        layers: &Layers,
+        hidden: Hidden,
+        from: u16,
+    ) -> Found {
+        let key = AnyKey::of(layers, packet);
+        let mut certain = NONE;
+        if hidden < Hidden::Addresses {
+            certain = key.find(&self.v4, &self.v6, from);
+        }
+        if hidden == Hidden::Nothing {
+            return Found { certain, possible: NONE };
+        }
+        if hidden == Hidden::Authenticated {
+            let also = key.with_protocol(Protocol::AUTHENTICATION.0);
+            certain = certain.min(also.find(&self.v4, &self.v6, from));
+        }
+        let is_ipv4 = hidden::is_ipv4(layers, packet.data());
+        Found { certain, possible: self.stops.first(hidden, &key, is_ipv4, from) }
     }
 }

@@ -18,7 +18,7 @@ use picnic_filter::matching::Tuple;
 use picnic_filter::reload::Reloaded;
 use picnic_filter::{
     Action, Base, Callback, CallbackVerdict, Direction, Filter, FilterError, FilterId, Filters,
-    FiveTuple, Match, Pattern, Place, PortRange, Predicate, Prefix, Protocol,
+    FiveTuple, Hidden, Match, Pattern, Place, PortRange, Predicate, Prefix, Protocol, Unreadable,
 };
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -297,8 +297,9 @@ fn filters_come_back_as_they_were_written() {
     let id = filters.add(keys.filter().unwrap()).unwrap();
     let shown = serde_json::to_value(filters.get(id).unwrap()).unwrap();
     let mut wanted: serde_json::Value = serde_json::from_str(text).unwrap();
-    for (key, value) in [("id", 1), ("packets", 0), ("bytes", 0), ("short_packets", 0)] {
-        wanted[key] = value.into();
+    wanted["id"] = 1.into();
+    for key in ["packets", "bytes", "short_packets", "unreadable_packets"] {
+        wanted[key] = 0.into();
     }
     wanted["broken"] = false.into();
     assert_eq!(shown, wanted);
@@ -362,9 +363,13 @@ fn filter() -> impl Strategy<Value = Filter> {
         2 => any::<u32>().prop_map(Action::Mark),
         2 => Just(Action::Count),
     ];
-    (matching, action, 0..3_u8, -1..2_i32).prop_map(|(matching, action, group, priority)| {
-        Filter::new("f", matching, action).in_group(format!("g{group}")).with_priority(priority)
-    })
+    let unreadable = prop_oneof![2 => Just(Unreadable::Drop), 1 => Just(Unreadable::Accept)];
+    (matching, action, 0..3_u8, -1..2_i32, unreadable).prop_map(
+        |(matching, action, group, priority, unreadable)| {
+            let filter = Filter::new("f", matching, action).with_unreadable(unreadable);
+            filter.in_group(format!("g{group}")).with_priority(priority)
+        },
+    )
 }
 
 #[derive(Clone, Debug)]
@@ -391,6 +396,7 @@ fn step() -> impl Strategy<Value = Step> {
 enum Fate {
     On(u32),
     Drop,
+    Unreadable,
     Steer,
 }
 
@@ -398,7 +404,14 @@ enum Fate {
 #[derive(Default)]
 struct Model {
     groups: Vec<String>,
-    filters: BTreeMap<FilterId, (Filter, u64, u64)>,
+    filters: BTreeMap<FilterId, (Filter, Counts)>,
+}
+
+#[derive(Default)]
+struct Counts {
+    packets: u64,
+    short: u64,
+    unreadable: u64,
 }
 
 impl Model {
@@ -417,9 +430,27 @@ impl Model {
         let mut order: Vec<_> = self.filters.iter_mut().collect();
         order.sort_by_key(|(id, (filter, ..))| (rank(filter), filter.priority, **id));
         let (mut mark, mut accepted) = (0, None);
-        for (_, (filter, packets, short)) in order {
+        for (_, (filter, counts)) in order {
             if accepted.as_ref() == Some(&filter.group) {
                 continue;
+            }
+            let could_match = match &filter.matching {
+                Match::FiveTuple(rule) => {
+                    tuple.is_some_and(|tuple| rule.could_match(&tuple) && !rule.matches(&tuple))
+                }
+                Match::Pattern(pattern) => {
+                    let hidden = tuple.map_or(Hidden::Nothing, |tuple| tuple.hidden);
+                    pattern.base() == Base::L4
+                        && layers.l4_offset == 0
+                        && !matches!(hidden, Hidden::Nothing | Hidden::Authenticated)
+                        || pattern.base() == Base::L3 && hidden == Hidden::Everything
+                }
+                _ => false,
+            };
+            let stops = filter.action == Action::Drop && filter.unreadable == Unreadable::Drop;
+            if could_match && stops {
+                counts.unreadable += 1;
+                return Fate::Unreadable;
             }
             let matches = match &filter.matching {
                 Match::Any => true,
@@ -434,7 +465,7 @@ impl Model {
                     let start = base.map(|base| base + usize::from(pattern.start()));
                     match start.and_then(|start| frame.get(start..start + length)) {
                         None => {
-                            *short += 1;
+                            counts.short += 1;
                             false
                         }
                         Some(bytes) => pattern.values().any(|value| {
@@ -447,7 +478,7 @@ impl Model {
             if !matches {
                 continue;
             }
-            *packets += 1;
+            counts.packets += 1;
             match filter.action {
                 Action::Drop => return Fate::Drop,
                 Action::Steer(_) => return Fate::Steer,
@@ -475,14 +506,14 @@ proptest! {
                 Step::Add(filter) => {
                     let id = card.filters.add(filter.clone()).unwrap();
                     model.group(&filter.group);
-                    model.filters.insert(id, (filter, 0, 0));
+                    model.filters.insert(id, (filter, Counts::default()));
                 }
                 Step::AddMany(filters) => {
                     let add = |filter: &Filter| FilterChange::Add(filter.clone(), Hooks::default());
                     let ids = card.filters.apply(filters.iter().map(add).collect()).unwrap();
                     for (id, filter) in ids.into_iter().zip(filters) {
                         model.group(&filter.group);
-                        model.filters.insert(id, (filter, 0, 0));
+                        model.filters.insert(id, (filter, Counts::default()));
                     }
                 }
                 Step::Set(at, filter) if !model.filters.is_empty() => {
@@ -498,7 +529,11 @@ proptest! {
                 }
                 Step::Set(..) | Step::Remove(_) => {}
                 Step::Run(frames) => {
-                    let before = card.dropped(DropReason::Filtered, Stage::Rx);
+                    let dropped = |card: &Card| {
+                        let reasons = [DropReason::Filtered, DropReason::Unreadable];
+                        reasons.map(|reason| card.dropped(reason, Stage::Rx))
+                    };
+                    let before = dropped(&card);
                     let through = card.run(&frames);
                     let fates: Vec<_> = frames.iter().map(|frame| model.run(frame)).collect();
                     let wanted: Vec<_> = frames
@@ -510,13 +545,16 @@ proptest! {
                         })
                         .collect();
                     prop_assert_eq!(through, wanted);
-                    let drops = fates.iter().filter(|fate| **fate == Fate::Drop).count() as u64;
-                    prop_assert_eq!(card.dropped(DropReason::Filtered, Stage::Rx) - before, drops);
+                    let of = |wanted| fates.iter().filter(|fate| **fate == wanted).count() as u64;
+                    let after = dropped(&card);
+                    prop_assert_eq!(after[0] - before[0], of(Fate::Drop));
+                    prop_assert_eq!(after[1] - before[1], of(Fate::Unreadable));
                     for listing in card.filters.list() {
-                        let (filter, packets, short) = &model.filters[&listing.id];
+                        let (filter, counts) = &model.filters[&listing.id];
                         prop_assert_eq!(&listing.filter, filter);
-                        let counted = (listing.packets, listing.short_packets);
-                        prop_assert_eq!(counted, (*packets, *short));
+                        let counted =
+                            (listing.packets, listing.short_packets, listing.unreadable_packets);
+                        prop_assert_eq!(counted, (counts.packets, counts.short, counts.unreadable));
                     }
                 }
             }

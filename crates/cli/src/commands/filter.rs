@@ -131,7 +131,9 @@ pub(crate) fn filter_call(
         Some(FilterCommand::Change { id, keys }) => {
             let mut shown = connect()?.call("filter.show", json!({ "id": id }))?;
             let Some(fields) = shown.as_object_mut() else { return Ok(None) };
-            for counted in ["id", "packets", "bytes", "short_packets", "broken"] {
+            for counted in
+                ["id", "packets", "bytes", "short_packets", "unreadable_packets", "broken"]
+            {
                 fields.remove(counted);
             }
             let keys = changed(std::mem::take(fields), keys)?;
@@ -292,6 +294,7 @@ fn list(result: &Value) -> String {
                 number(&filter["packets"]),
                 number(&filter["bytes"]),
                 number(&filter["short_packets"]),
+                number(&filter["unreadable_packets"]),
             ]
         })
         .collect();
@@ -309,6 +312,7 @@ fn list(result: &Value) -> String {
         Column::Number("packets"),
         Column::Number("bytes"),
         Column::Number("short"),
+        Column::Number("unreadable"),
     ];
     output::table(&columns, rows)
 }
@@ -346,6 +350,7 @@ fn rules(result: &Value) -> String {
                 text_of(&filter["action"]),
                 number(&filter["packets"]),
                 number(&filter["bytes"]),
+                number(&filter["unreadable_packets"]),
             ]);
             row
         })
@@ -364,6 +369,7 @@ fn rules(result: &Value) -> String {
         Column::Text("action"),
         Column::Number("packets"),
         Column::Number("bytes"),
+        Column::Number("unreadable"),
     ];
     output::table(&columns, rows)
 }

@@ -291,9 +291,9 @@ impl Descriptor {
     /// Keeps what a parse has found.
     #[inline(always)]
     pub fn set_layers(&mut self, layers: &Layers) {
-        let words = layers.l4_offset.saturating_sub(u16::from(layers.l3_offset)) / 4;
-        // Extension headers past 1020 bytes: L4 is out of reach, as for a NIC's parser.
-        let words = if words > 255 { 0 } else { u64::from(words) };
+        // Never above 255: what is farther, a parse does not find.
+        let words =
+            u64::from(layers.l4_offset.saturating_sub(u16::from(layers.l3_offset)) / 4 & 0xff);
         let parsed = if layers.l3_offset == 0 { 0 } else { PARSED };
         let flags = u64::from(parsed | u16::from(layers.vlan_count & 3) << VLAN_SHIFT);
         const KEPT: u64 = (!(PARSED | 3 << VLAN_SHIFT) as u64) << 16 | 0xffff << 48;

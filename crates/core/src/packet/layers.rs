@@ -26,7 +26,9 @@
 //! - Of a packet in segments the headers must lie in the first; its lengths are judged by
 //!   [`parse_of`] against the whole.
 //! - Bytes behind the IP length are padding and never part of L4. A third VLAN tag is
-//!   [`L3Kind::Other`]; more than eight IPv6 extension headers are malformed, as are jumbograms.
+//!   [`L3Kind::Other`]; more than eight IPv6 extension headers, or more than 980 bytes of them, are
+//!   malformed, as are jumbograms. A host reads on: who must know what it reads looks at
+//!   [`Layers::is_plain`] first.
 //!
 //! Guarantees: no panic and no offset beyond `data`, for any bytes; no accessor panics, even on
 //! data that the layers were not parsed from. Without `malformed`, the views of
@@ -253,6 +255,15 @@ pub struct Layers {
 const _: () = assert!(size_of::<Layers>() == 8);
 
 impl Layers {
+    /// Whether it is TCP, UDP or ICMP right behind an IP header without options or extensions: a
+    /// host reads the same addresses, protocol and ports, if it takes the packet at all.
+    #[inline(always)]
+    pub const fn is_plain(&self) -> bool {
+        let header = self.l4_offset.wrapping_sub(self.l3_offset as u16);
+        let plain = if self.packet_type.is_ipv4() { 20 } else { 40 };
+        matches!(self.packet_type.l4(), L4Kind::Tcp | L4Kind::Udp | L4Kind::Icmp) && header == plain
+    }
+
     /// IPv4 source and destination, each as its four bytes lie in memory.
     #[inline]
     pub fn ipv4_addresses(&self, data: &[u8]) -> Option<(u32, u32)> {

@@ -57,6 +57,11 @@ impl<A: Address> Key<A> {
 }
 
 impl<A: Address> Key<A> {
+    /// The same addresses with this protocol, and no ports.
+    pub fn with_protocol(&self, protocol: u8) -> Self {
+        Key { address: self.address, ports: 0, protocol: u16::from(protocol) | NO_PORTS }
+    }
+
     /// Its fields as numbers.
     #[inline(always)]
     pub(super) fn values(&self) -> [u64; FIELDS] {

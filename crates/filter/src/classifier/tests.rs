@@ -3,6 +3,7 @@
 mod wide;
 
 use super::{Address, BURST, Classifier, Key, NONE};
+use crate::hidden::Hidden;
 use crate::matching::{FiveTuple, PortRange, Prefix, Protocol, Tuple};
 use proptest::prelude::*;
 use std::net::IpAddr;
@@ -73,6 +74,7 @@ fn packet() -> impl Strategy<Value = Tuple> {
                 destination,
                 protocol: Protocol(protocol),
                 ports,
+                hidden: Hidden::Nothing,
             },
         )
     })
@@ -113,7 +115,7 @@ fn build<A: Address>(rules: &[FiveTuple]) -> Classifier<A> {
 fn agree<A: Address>(classifier: &Classifier<A>, rules: &[FiveTuple], packets: &[Tuple]) {
     let (mut keys, mut of_family) = (Vec::new(), Vec::new());
     for packet in packets {
-        let Tuple { source, destination, protocol, ports } = *packet;
+        let Tuple { source, destination, protocol, ports, .. } = *packet;
         if let Some(key) = Key::<A>::new(source, destination, protocol.0, ports) {
             keys.push(key);
             of_family.push(packet);
@@ -241,6 +243,7 @@ fn large_sets_agree_and_stay_few_tables() {
                 destination: IpAddr::from((random.next() as u32).to_be_bytes()),
                 protocol: Protocol::TCP,
                 ports: Some((random.next() as u16, random.next() as u16)),
+                hidden: Hidden::Nothing,
             })
             .collect();
         let of_rules = rules.iter().step_by(rules.len() / 100 + 1);
@@ -267,6 +270,7 @@ fn rules_that_fix_nothing_agree() {
             destination: IpAddr::from([5, 6, 7, 8]),
             protocol: Protocol::UDP,
             ports: Some((n, 80)),
+            hidden: Hidden::Nothing,
         })
         .collect();
     agree(&build::<u64>(&rules), &rules, &packets);

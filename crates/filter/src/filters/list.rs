@@ -1,12 +1,10 @@
 //! One of the four lists, as the handle keeps it: its order, its table, its cores.
 
 use super::FilterId;
-use crate::classifier::Classifier;
+use crate::Filter;
 use crate::exchange::{Delivery, Exchange, HookPlace};
 use crate::hook::CoreHooks;
-use crate::matching::FiveTuple;
-use crate::table::{NO_HOOK, Other, PAGE, Page, Row, Table, Test};
-use crate::{Filter, Match};
+use crate::table::{NO_HOOK, PAGE, Page, Row, Table};
 use std::sync::Arc;
 
 /// What filters are ordered by.
@@ -69,16 +67,15 @@ impl List {
         self.exchanges.iter().all(|exchange| exchange.taken() == self.generation)
     }
 
-    /// Packets, bytes, short packets and panics, over all cores.
-    pub(super) fn counts(&self, counters: u32) -> [u64; 4] {
-        let mut sum = [0; 4];
+    /// Packets, bytes, short packets, panics and unreadable packets, over all cores.
+    pub(super) fn counts(&self, counters: u32) -> [u64; 5] {
+        let mut sum = [0; 5];
         for pages in &self.pages {
             let index = counters as usize;
             let Some(counters) = pages.get(index / PAGE).map(|page| &page[index % PAGE]) else {
                 continue;
             };
-            let counts =
-                [&counters.packets, &counters.bytes, &counters.short_packets, &counters.panics];
+            let counts = counters.all();
             sum.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count.get());
         }
         sum
@@ -99,28 +96,11 @@ impl List {
         let place = self.ranks.partition_point(|other| *other < rank);
         let counters = old.map_or_else(|| self.new_counters(), |(counters, _)| counters);
         let hook = self.place_hooks(old.map_or(NO_HOOK, |(_, hook)| hook), hooks);
-        let row = Row { action: filter.action, group, hook, counters };
+        let row = Row::new(filter, group, hook, counters);
         self.ranks.insert(place, rank);
         self.table.rows.insert(place, row);
-        let position = place as u16;
-        if many {
-            return (counters, hook);
-        }
-        let table = &mut self.table;
-        table.v4.make_room(position);
-        table.v6.make_room(position);
-        table.others.iter_mut().filter(|other| other.position >= position).for_each(|other| {
-            other.position += 1;
-        });
-        match &filter.matching {
-            Match::FiveTuple(tuple) => {
-                table.v4.insert(position, tuple);
-                table.v6.insert(position, tuple);
-            }
-            other => {
-                let at = table.others.partition_point(|other| other.position < position);
-                table.others.insert(at, test_of(position, other));
-            }
+        if !many {
+            self.table.insert(place as u16, filter);
         }
         (counters, hook)
     }
@@ -130,37 +110,15 @@ impl List {
         let Ok(place) = self.ranks.binary_search(&(group, filter.priority, id)) else { return };
         self.ranks.remove(place);
         self.table.rows.remove(place);
-        if many {
-            return;
+        if !many {
+            self.table.remove(place as u16, filter);
         }
-        let (table, position) = (&mut self.table, place as u16);
-        match &filter.matching {
-            Match::FiveTuple(tuple) => {
-                table.v4.remove(position, tuple);
-                table.v6.remove(position, tuple);
-            }
-            _ => table.others.retain(|other| other.position != position),
-        }
-        table.v4.close_gap(position);
-        table.v6.close_gap(position);
-        table.others.iter_mut().filter(|other| other.position > position).for_each(|other| {
-            other.position -= 1;
-        });
     }
 
     /// Compiles the list from its filters.
-    pub(super) fn compile<'f>(&mut self, matching: impl Fn(FilterId) -> Option<&'f Match>) {
-        let mut tuples: Vec<(u16, &FiveTuple)> = Vec::new();
-        self.table.others.clear();
-        for (place, rank) in self.ranks.iter().enumerate() {
-            match matching(rank.2) {
-                Some(Match::FiveTuple(tuple)) => tuples.push((place as u16, tuple)),
-                Some(other) => self.table.others.push(test_of(place as u16, other)),
-                None => {}
-            }
-        }
-        self.table.v4 = Classifier::build(tuples.iter().copied());
-        self.table.v6 = Classifier::build(tuples.iter().copied());
+    pub(super) fn compile<'f>(&mut self, filter: impl Fn(FilterId) -> Option<&'f Filter>) {
+        let ranks = self.ranks.iter().enumerate();
+        self.table.compile(ranks.filter_map(|(place, rank)| Some((place as u16, filter(rank.2)?))));
     }
 
     /// Gives the list to all cores.
@@ -196,11 +154,7 @@ impl List {
             // No core has a list that counts here.
             let index = counters as usize;
             for counters in pages.iter().filter_map(|pages| pages.get(index / PAGE)) {
-                let counters = &counters[index % PAGE];
-                counters.packets.set(0);
-                counters.bytes.set(0);
-                counters.short_packets.set(0);
-                counters.panics.set(0);
+                counters[index % PAGE].all().into_iter().for_each(|counter| counter.set(0));
             }
             free.push(counters);
             false
@@ -249,15 +203,4 @@ impl List {
             }
         }
     }
-}
-
-fn test_of(position: u16, matching: &Match) -> Other {
-    let test = match matching {
-        Match::Pattern(pattern) => Test::Pattern(Arc::new(pattern.clone())),
-        Match::Predicate => Test::Predicate,
-        // A five-tuple is no other; should one come here, it matches nothing.
-        Match::Any => Test::Any,
-        Match::FiveTuple(_) => Test::Predicate,
-    };
-    Other { position, test }
 }

@@ -17,6 +17,8 @@ const FAST_L4: usize = 34;
 /// Up to the end of a TCP header. Longer than UDP needs, so that one comparison covers both; a UDP
 /// frame below 54 bytes has not been padded by Ethernet and may take the slow path.
 const FAST_LENGTH: usize = FAST_L4 + 20;
+/// Bytes of a network header with its extensions: what a descriptor can keep.
+const LONGEST_L3: usize = 255 * 4;
 const TCP_OR_UDP: u64 = 1 << IpProtocol::TCP.0 | 1 << IpProtocol::UDP.0;
 
 /// Finds the layers of an Ethernet frame.
@@ -294,6 +296,9 @@ impl Layers {
         let Ok(upper) = upper_layer(next_header, payload) else {
             return layers.malformed();
         };
+        if upper.fragment.is_none() && Ipv6::HEADER_LENGTH + upper.offset > LONGEST_L3 {
+            return layers.malformed();
+        }
         layers.protocol = upper.protocol.0;
         if upper.fragment.is_some() {
             layers.packet_type = layers.packet_type.with_fragment();

@@ -30,6 +30,11 @@ fn check(data: &[u8]) -> Layers {
     if kind.is_fragment() {
         assert_eq!(kind.l4(), L4Kind::None);
     }
+    // A descriptor can keep it.
+    assert!(l4 == 0 || (l4 - l3) % 4 == 0 && (l4 - l3) / 4 <= 255);
+    let header = if kind.is_ipv4() { 20 } else { 40 };
+    let is_icmp = kind.l4() == L4Kind::Icmp;
+    assert_eq!(layers.is_plain(), (kind.has_ports() || is_icmp) && l4 - l3 == header);
     let (l3, l4) = (&data[l3..], &data[l4..]);
     let well_formed = match kind.l3() {
         L3Kind::Ipv4 => Ipv4::new_checked(l3).is_ok(),
@@ -390,6 +395,23 @@ fn ipv6_without_next_header() {
     // A jumbogram: payload length zero with an extension header.
     frame[20] = IpProtocol::HOP_BY_HOP.0;
     assert!(check(&frame).packet_type.is_malformed());
+}
+
+/// A descriptor keeps an L4 header 1020 bytes behind L3 at most; what is farther is not found.
+#[test]
+fn extension_headers_of_more_than_980_bytes_are_malformed() {
+    for (bytes, is_found) in [(976, true), (984, false)] {
+        let mut frame = vec![0; 14 + 40 + bytes + 8];
+        frame[12..15].copy_from_slice(&[0x86, 0xdd, 0x60]);
+        frame[18..20].copy_from_slice(&(bytes as u16 + 8).to_be_bytes());
+        frame[20] = IpProtocol::DESTINATION_OPTIONS.0;
+        frame[54..56].copy_from_slice(&[IpProtocol::UDP.0, (bytes / 8 - 1) as u8]);
+        frame[14 + 40 + bytes + 5] = 8;
+        let layers = check(&frame);
+        assert_eq!(layers.packet_type.is_udp(), is_found, "{bytes}");
+        assert_eq!(layers.packet_type.is_malformed(), !is_found, "{bytes}");
+        assert_eq!(layers.protocol, if is_found { 17 } else { 0 });
+    }
 }
 
 proptest! {

@@ -61,7 +61,7 @@ pub struct Fragment {
 #[inline]
 pub fn upper_layer(mut protocol: IpProtocol, payload: &[u8]) -> Result<UpperLayer, Truncated> {
     let mut offset = 0;
-    for _ in 0..=MAXIMUM_EXTENSION_HEADERS {
+    for walked in 0..=MAXIMUM_EXTENSION_HEADERS {
         let rest = payload.get(offset..).ok_or(Truncated)?;
         let length = match protocol {
             IpProtocol::HOP_BY_HOP | IpProtocol::ROUTING | IpProtocol::DESTINATION_OPTIONS => {
@@ -76,6 +76,7 @@ pub fn upper_layer(mut protocol: IpProtocol, payload: &[u8]) -> Result<UpperLaye
                 }
                 usize::from(*units) * 4 + 8
             }
+            IpProtocol::FRAGMENT if walked == MAXIMUM_EXTENSION_HEADERS => return Err(Truncated),
             IpProtocol::FRAGMENT => {
                 let header: &[u8; 8] = rest.first_chunk().ok_or(Truncated)?;
                 let word = get_u16(header, 2);

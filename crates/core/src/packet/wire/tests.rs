@@ -448,6 +448,22 @@ fn extension_chain_is_bounded() {
 }
 
 #[test]
+fn a_fragment_header_counts_as_any_other() {
+    let chain = |before: usize| {
+        let mut bytes = vec![0; 8 * before + 8];
+        for header in bytes.chunks_mut(8) {
+            header[0] = IpProtocol::DESTINATION_OPTIONS.0;
+        }
+        bytes[8 * (before - 1)] = IpProtocol::FRAGMENT.0;
+        bytes[8 * before] = IpProtocol::UDP.0;
+        bytes[8 * before + 3] = 1;
+        upper_layer(IpProtocol::DESTINATION_OPTIONS, &bytes)
+    };
+    assert!(chain(MAXIMUM_EXTENSION_HEADERS - 1).unwrap().fragment.is_some());
+    assert_eq!(chain(MAXIMUM_EXTENSION_HEADERS), Err(Truncated));
+}
+
+#[test]
 fn udp_checksum_is_never_zero() {
     // Ports and length cancel the pseudo-header: the sum is 0xffff and its complement zero.
     let pseudo = PseudoHeader::v4(Ipv4Addr::UNSPECIFIED, Ipv4Addr::UNSPECIFIED);

@@ -4,6 +4,7 @@
 use super::{Random, agree, inside, packets};
 use crate::classifier::vectors::Vectors;
 use crate::classifier::{Address, BURST, Classifier, Key, NONE, Rule};
+use crate::hidden::Hidden;
 use crate::matching::{FiveTuple, PortRange, Prefix, Protocol, Tuple};
 use proptest::prelude::*;
 use std::net::IpAddr;
@@ -66,6 +67,7 @@ fn anywhere(count: usize, random: &mut Random) -> Vec<Tuple> {
         destination,
         protocol: Protocol::TCP,
         ports: (random.below(16) != 0).then(|| (random.next() as u16, random.next() as u16)),
+        hidden: Hidden::Nothing,
     };
     addresses.into_iter().map(packet).collect()
 }
@@ -79,7 +81,7 @@ fn compiled<A: Address>(rules: &[FiveTuple]) -> Vec<Rule<A>> {
 /// The vectors' answers for packets, against the list's.
 fn vectors_agree<A: Address>(vectors: &Vectors<A>, rules: &[FiveTuple], packets: &[Tuple]) {
     for packet in packets {
-        let Tuple { source, destination, protocol, ports } = *packet;
+        let Tuple { source, destination, protocol, ports, .. } = *packet;
         let Some(key) = Key::<A>::new(source, destination, protocol.0, ports) else { continue };
         for from in [0, rules.len() / 3] {
             let wanted = super::linear(rules, packet, from);

@@ -9,7 +9,7 @@ use clap::Args;
 use picnic_filter::classifier::{BURST, Classifier, Key, NONE};
 use picnic_filter::matching::Tuple;
 use picnic_filter::{
-    Action, Filter, Filters, FiveTuple, Protocol, filters::FilterChange, hook::Hooks,
+    Action, Filter, Filters, FiveTuple, Hidden, Protocol, filters::FilterChange, hook::Hooks,
 };
 use rules::{Family, Packet, Set};
 use serde_json::{Value, json};
@@ -193,10 +193,11 @@ fn tuple(packet: &Packet) -> Tuple {
         destination: IpAddr::V4(Ipv4Addr::from(packet.destination)),
         protocol: Protocol(packet.protocol),
         ports: Some((packet.ports[0], packet.ports[1])),
+        hidden: Hidden::Nothing,
     }
 }
 
 fn key(packet: &Packet) -> Option<Key<u64>> {
-    let Tuple { source, destination, protocol, ports } = tuple(packet);
+    let Tuple { source, destination, protocol, ports, .. } = tuple(packet);
     Key::new(source, destination, protocol.0, ports)
 }

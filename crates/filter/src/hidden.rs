@@ -1,0 +1,172 @@
+//! What of a packet's five-tuple a filter cannot read, though its host may.
+//!
+//! ```
+//! use picnic_core::packet::layers;
+//! use picnic_filter::hidden::Hidden;
+//!
+//! let mut fragment = [0; 60];
+//! fragment[12..16].copy_from_slice(&[0x08, 0x00, 0x45, 0]); // IPv4
+//! fragment[17] = 46; // total length
+//! fragment[20] = 0x20; // more fragments
+//! fragment[23] = 17; // UDP
+//! assert_eq!(Hidden::of(&layers::parse(&fragment), &fragment), Hidden::Ports);
+//! ```
+//!
+//! The card reads headers as far as a NIC does; a host reads on: past eight extension headers,
+//! behind the authentication header, through any number of VLAN tags of identifier 0, and it puts
+//! fragments together. A filter that may keep a packet from the host takes what is hidden for
+//! what it looks for, unless it is told otherwise ([`Unreadable`](crate::Unreadable)).
+//!
+//! Guarantees: of packets that are TCP, UDP or ICMP right behind the IP header nothing is looked
+//! at but what the parse has found.
+//!
+//! What is carried in a tunnel, or encrypted (ESP), is that protocol's payload and not looked for.
+//!
+//! Source: RFC 8200 4 (headers in any number and order), 4.4 (routing) and 4.5 (the next header of
+//! the first fragment alone counts); RFC 7112 (a host may take a chain that goes on in another
+//! fragment, a filter may drop it); RFC 7045 2.1; RFC 791 3.1 (source routes).
+
+use picnic_core::packet::layers::{L3Kind, Layers};
+use picnic_core::packet::wire::{EtherType, IpProtocol, MAXIMUM_EXTENSION_HEADERS};
+
+/// How much of a five-tuple is hidden; each includes those before it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Hidden {
+    /// All can be read, or there is no five-tuple.
+    #[default]
+    Nothing,
+    /// All can be read, behind an authentication header: `ah` is its protocol too.
+    Authenticated,
+    /// The ports of TCP or UDP: of a fragment, or of a header that is cut off.
+    Ports,
+    /// What follows the header of this protocol, and with it the ports.
+    Protocol,
+    /// The addresses too; the family is known.
+    Addresses,
+    /// Not even whether it is IPv4 or IPv6.
+    Everything,
+}
+
+/// Mobility, HIP and Shim6 headers: extension headers that are not read through.
+const OTHER_EXTENSIONS: [u8; 3] = [135, 139, 140];
+
+impl Hidden {
+    /// What of a frame is hidden, given its layers.
+    #[inline(always)]
+    pub fn of(layers: &Layers, data: &[u8]) -> Self {
+        if layers.is_plain() { Hidden::Nothing } else { look(layers, data) }
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn look(layers: &Layers, data: &[u8]) -> Hidden {
+    let packet = data.get(usize::from(layers.l3_offset)..).unwrap_or_default();
+    let protocol = IpProtocol(layers.protocol);
+    let (routed, authenticated, hides_protocol) = match layers.packet_type.l3() {
+        L3Kind::Ipv4 => (is_source_routed(packet), false, protocol == IpProtocol::AUTHENTICATION),
+        L3Kind::Ipv6 => {
+            let (routed, authenticated) = walk(packet);
+            // Among the headers that were not read there may be a routing header.
+            let routed = routed || is_extension(protocol);
+            (routed, authenticated, OTHER_EXTENSIONS.contains(&layers.protocol))
+        }
+        L3Kind::Arp => return Hidden::Nothing,
+        L3Kind::None | L3Kind::Other => {
+            return match ether_type(layers, data) {
+                Some(ether_type) if ether_type.is_vlan() => Hidden::Everything,
+                Some(EtherType::IPV4 | EtherType::IPV6) => Hidden::Addresses,
+                _ => Hidden::Nothing,
+            };
+        }
+    };
+    let has_ports = matches!(protocol, IpProtocol::TCP | IpProtocol::UDP);
+    if routed {
+        Hidden::Addresses
+    } else if hides_protocol {
+        Hidden::Protocol
+    } else if has_ports && layers.ports(data).is_none() {
+        Hidden::Ports
+    } else if authenticated {
+        Hidden::Authenticated
+    } else {
+        Hidden::Nothing
+    }
+}
+
+/// Whether a packet is of IPv4, by its EtherType; `None` if it is neither or a tag hides it.
+pub(crate) fn is_ipv4(layers: &Layers, data: &[u8]) -> Option<bool> {
+    match ether_type(layers, data)? {
+        EtherType::IPV4 => Some(true),
+        EtherType::IPV6 => Some(false),
+        _ => None,
+    }
+}
+
+/// The type of what is behind the tags.
+fn ether_type(layers: &Layers, data: &[u8]) -> Option<EtherType> {
+    let at = usize::from(layers.l3_offset).checked_sub(2)?;
+    data.get(at..)?.first_chunk().map(|bytes| EtherType(u16::from_be_bytes(*bytes)))
+}
+
+/// Whether an IPv6 protocol number is that of a header behind which there is another: the parse
+/// did not come to the last, or it is a fragment's, whose first may say something else.
+fn is_extension(protocol: IpProtocol) -> bool {
+    matches!(
+        protocol,
+        IpProtocol::HOP_BY_HOP
+            | IpProtocol::ROUTING
+            | IpProtocol::FRAGMENT
+            | IpProtocol::AUTHENTICATION
+            | IpProtocol::DESTINATION_OPTIONS
+    )
+}
+
+/// Whether a routing header of an IPv6 packet has segments left, so that its destination is none
+/// yet, and whether it has an authentication header.
+fn walk(packet: &[u8]) -> (bool, bool) {
+    let (mut routed, mut authenticated) = (false, false);
+    let mut protocol = IpProtocol(packet.get(6).copied().unwrap_or(0));
+    let mut at = 40;
+    for _ in 0..MAXIMUM_EXTENSION_HEADERS {
+        let header = packet.get(at..).and_then(|rest| rest.first_chunk());
+        let Some(&[next, units, third, left]) = header else { break };
+        at += match protocol {
+            IpProtocol::HOP_BY_HOP | IpProtocol::DESTINATION_OPTIONS => usize::from(units) * 8 + 8,
+            IpProtocol::ROUTING => {
+                routed |= left != 0;
+                usize::from(units) * 8 + 8
+            }
+            IpProtocol::AUTHENTICATION => {
+                authenticated = true;
+                usize::from(units) * 4 + 8
+            }
+            // Behind a fragment's header there may be anything.
+            IpProtocol::FRAGMENT if third != 0 || left & 0xf9 != 0 => break,
+            IpProtocol::FRAGMENT => 8,
+            _ => break,
+        };
+        protocol = IpProtocol(next);
+    }
+    (routed, authenticated)
+}
+
+/// Whether an IPv4 packet is to go on from its destination to another, by its options.
+fn is_source_routed(packet: &[u8]) -> bool {
+    const END: u8 = 0;
+    const NOTHING: u8 = 1;
+    const LOOSE_ROUTE: u8 = 131;
+    const STRICT_ROUTE: u8 = 137;
+    let length = usize::from(packet.first().copied().unwrap_or(0) & 15) * 4;
+    let mut options = packet.get(20..length.min(packet.len())).unwrap_or_default();
+    loop {
+        options = match *options {
+            [] | [END, ..] => return false,
+            [NOTHING, ref rest @ ..] => rest,
+            // The pointer is past the route's end once the packet has arrived.
+            [LOOSE_ROUTE | STRICT_ROUTE, length, pointer, ..] => return pointer <= length,
+            [_, length, ..] if length >= 2 => options.get(length.into()..).unwrap_or_default(),
+            _ => return false,
+        };
+    }
+}
