@@ -14,7 +14,6 @@ mod failure;
 mod live;
 mod output;
 mod registries;
-mod signals;
 mod summary;
 mod template;
 mod wcet;

@@ -7,6 +7,7 @@
 //! * [`isolate`]: interrupts and processes kept off the borrowed core;
 //! * [`undo`]: changes to the machine, written down and taken back;
 //! * [`privileges`]: given up once they are no longer needed;
+//! * [`signals`]: requests to stop, heard in time to take it back;
 //! * [`doctor`]: what this machine can do for a card.
 
 #![forbid(unsafe_code)]
@@ -16,6 +17,7 @@ pub mod doctor;
 pub mod error;
 pub mod isolate;
 pub mod privileges;
+pub mod signals;
 pub mod testbed;
 pub mod threads;
 pub mod topology;

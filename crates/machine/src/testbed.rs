@@ -24,6 +24,7 @@ mod program;
 pub use program::Program;
 
 use crate::error::MachineError;
+use crate::signals;
 use crate::undo::{Change, Journal, Machine, Which, process, restore_all};
 use std::path::{Path, PathBuf};
 use std::process::Child;
@@ -56,6 +57,9 @@ impl Testbed {
             let message = "making network namespaces needs root: try it with `sudo`";
             return Err(MachineError::Refused(message.into()));
         }
+        // What is built does not stay behind when this process is asked to stop.
+        signals::stop_flag()
+            .map_err(|error| MachineError::system("signals cannot be handled", error))?;
         let machine = Machine::this();
         restore_all(&machine, Which::Stale)?;
         let mut journal = Journal::create(&machine, purpose)?;

@@ -3,9 +3,9 @@
 use crate::control::{CardChoice, Connection};
 use crate::failure::Usage;
 use crate::output::{self, count};
-use crate::signals;
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
+use picnic_machine::signals;
 use rustix::termios::isatty;
 use serde_json::{Value, json};
 use std::fs::File;

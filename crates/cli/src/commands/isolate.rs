@@ -5,6 +5,7 @@ use crate::failure::Usage;
 use crate::output;
 use clap::{Args, Subcommand};
 use picnic_machine::isolate::{self, Isolated, IsolationRequest, Method, Plan};
+use picnic_machine::signals;
 use picnic_machine::topology::{Available, Topology, available, place};
 use picnic_machine::undo::{Machine, Restored};
 use serde::Serialize;
@@ -12,6 +13,7 @@ use serde_json::json;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::PathBuf;
+use std::sync::atomic::Ordering;
 
 /// Names shown of threads that go the same way.
 const NAMES: usize = 6;
@@ -77,6 +79,8 @@ pub(crate) fn run(args: &IsolateArgs, json: bool) -> anyhow::Result<()> {
         }
         Action::Apply(args) => apply(args, json),
         Action::Restore => {
+            // Not left half done.
+            signals::stop_flag()?;
             let restored = isolate::restore(&Machine::this())?;
             print_restored(&restored, None, json)
         }
@@ -110,7 +114,13 @@ fn apply(args: &ApplyArgs, json: bool) -> anyhow::Result<()> {
     let card = args.card.load()?;
     let placement = place(&card.file, &available()).map_err(|error| card.explain(error))?;
     let request = IsolationRequest::of(&card.file, &placement);
+    let stop = signals::stop_flag()?;
+    let was_applied = isolate::applied(&Machine::this()).is_some();
     let isolated = isolate::apply(&Machine::this(), &request, true)?;
+    if stop.load(Ordering::Acquire) && !was_applied {
+        isolate::restore(&Machine::this())?;
+        anyhow::bail!("interrupted; everything is as it was");
+    }
     let Isolated { plan, threads_moved, refused, cleaned, .. } = &isolated;
     let threads_moved = *threads_moved;
     if json {

@@ -2,6 +2,7 @@
 
 #![allow(dead_code, unreachable_pub, missing_docs)]
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -131,19 +132,27 @@ pub fn start(_machine: &MutexGuard<'_, ()>, arguments: &[&str]) -> Child {
     let mut command = command();
     let child = command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = child.spawn().unwrap();
-    let threads = PathBuf::from(format!("/proc/{}/task", child.id()));
+    wait_for_threads(child.id());
+    child
+}
+
+/// How many threads a process has; none once it has ended.
+pub fn threads_of(id: u32) -> usize {
+    std::fs::read_dir(format!("/proc/{id}/task")).map_or(0, Iterator::count)
+}
+
+/// Waits until a card has its threads.
+pub fn wait_for_threads(id: u32) {
     let patience = Instant::now();
-    while std::fs::read_dir(&threads).map_or(0, Iterator::count) < 3 {
+    while threads_of(id) < 3 {
         assert!(patience.elapsed() < Duration::from_secs(20), "the card has not started");
         std::thread::sleep(Duration::from_millis(10));
     }
-    child
 }
 
 /// Ctrl-C for a child.
 pub fn interrupt(child: &Child) {
-    let id = rustix::process::Pid::from_child(child);
-    rustix::process::kill_process(id, rustix::process::Signal::INT).unwrap();
+    kill_process(Pid::from_child(child), Signal::INT).unwrap();
 }
 
 /// Tells of a test that cannot run here, in the words that `make test` sums up.

@@ -32,6 +32,7 @@ use picnic_core::time::Time;
 use picnic_host::clock::Clock;
 use picnic_host::doorbell::CardDoorbell;
 use picnic_host::run;
+use picnic_machine::signals;
 use picnic_machine::threads::{BORROWED, spawn_pinned};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use serde_json::{Map, Value, json};
@@ -89,9 +90,9 @@ pub fn run(args: &IdleArgs) -> anyhow::Result<Value> {
     let running = run::start_with(&card.file, &Hooks::none().with(taking.clone()))
         .map_err(|error| card.explain_host(error))?;
     // Let what starting has brought about pass.
-    std::thread::sleep(Duration::from_millis(500));
+    signals::sleep(Duration::from_millis(500))?;
     let (start, before) = (Instant::now(), processor_time()?);
-    std::thread::sleep(Duration::from_secs_f64(args.seconds));
+    signals::sleep(Duration::from_secs_f64(args.seconds))?;
     let (elapsed, after) = (start.elapsed().as_nanos() as f64, processor_time()?);
     let placement = &running.placement;
     let client = placement.target_cores.first().copied().unwrap_or(0);
@@ -219,7 +220,7 @@ fn after_pauses(
         veth()?;
         let mut waits = Waits::default();
         for _ in 0..pauses {
-            std::thread::sleep(pause);
+            signals::sleep(pause)?;
             waits.veth_first.push(veth()?);
             waits.veth_next.push(veth()?);
             let (first, next) = (card()?, card()?);
@@ -227,7 +228,7 @@ fn after_pauses(
             waits.round_trip_first.push(first.1);
             waits.next.push(next.0);
             waits.round_trip_next.push(next.1);
-            std::thread::sleep(pause);
+            signals::sleep(pause)?;
             waits.veth_first.push(veth()?);
             waits.veth_next.push(veth()?);
             waits.bare.push(ringer.wake()?);

@@ -8,6 +8,7 @@ use super::traffic::{Joined, Pairs, TrafficArgs, Way};
 use crate::workloads::hosts::Place;
 use anyhow::Context;
 use clap::Args;
+use picnic_machine::signals;
 use serde_json::{Map, Value, json};
 use std::time::{Duration, Instant};
 
@@ -101,7 +102,7 @@ fn transfer(
     loop {
         let mut client = joined.hosts.start(Place::Client, &words)?;
         while client.ended().is_none() {
-            std::thread::sleep(Duration::from_millis(20));
+            signals::sleep(Duration::from_millis(20))?;
         }
         let report: Value = serde_json::from_str(&client.output())
             .with_context(|| format!("iperf3: {}", client.last_words()))?;
@@ -112,7 +113,7 @@ fn transfer(
                 return Ok(Flow { bits_per_second, retransmits });
             }
             // The server may not be done with the client before.
-            None if start.elapsed() < PATIENCE => std::thread::sleep(Duration::from_millis(100)),
+            None if start.elapsed() < PATIENCE => signals::sleep(Duration::from_millis(100))?,
             None => anyhow::bail!("iperf3: {}", report["error"]),
         }
     }

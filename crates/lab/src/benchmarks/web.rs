@@ -6,6 +6,7 @@ use super::median;
 use super::traffic::{Joined, Pairs, TrafficArgs, Way, packets_per_interrupt};
 use crate::workloads::web::{Load, Server, TOOLS, WebFigures};
 use clap::Args;
+use picnic_machine::signals;
 use serde_json::{Map, Value, json};
 use std::time::Duration;
 
@@ -72,6 +73,6 @@ pub fn ask(load: Load, joined: &Joined<'_>, address: &str) -> anyhow::Result<Web
         if let Some(figures) = asking.finished()? {
             return Ok(figures);
         }
-        std::thread::sleep(Duration::from_millis(20));
+        signals::sleep(Duration::from_millis(20))?;
     }
 }

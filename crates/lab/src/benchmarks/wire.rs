@@ -21,6 +21,7 @@ use picnic_core::hook::Hooks;
 use picnic_core::registry::{BuildContext, Component, Entry};
 use picnic_engine::build::Registries;
 use picnic_host::run;
+use picnic_machine::signals;
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -119,10 +120,10 @@ fn measure(args: &WireArgs, hosts: &Hosts, (from, to): (&str, &str)) -> anyhow::
     let card = CardFile::parse(&text, None)?;
     let running = run::start_from(&card, &registries, &Hooks::none())?;
     // Let rings fill and the veth's own routine get going.
-    std::thread::sleep(Duration::from_millis(200));
+    signals::sleep(Duration::from_millis(200))?;
     let received = || running.view.wires.last().map_or(0, |wire| wire.counters.rx_packets.get());
     let (before, start) = (received(), processor_time()?);
-    std::thread::sleep(Duration::from_secs_f64(args.seconds));
+    signals::sleep(Duration::from_secs_f64(args.seconds))?;
     let (packets, elapsed) = (received() - before, processor_time()? - start);
     let report = running.stop()?;
     anyhow::ensure!(report.ledger.balanced(), "the ledger does not balance: a bug");

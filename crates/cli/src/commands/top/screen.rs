@@ -70,7 +70,8 @@ impl Screen {
     }
 
     fn head(&self, rates: &Rates) -> Text<'static> {
-        let dropped = rates.drops.iter().map(|drop| drop.pps).sum();
+        // From 0.0 on: the sum of none would be -0.0.
+        let dropped = rates.drops.iter().fold(0.0, |sum, drop| sum + drop.pps);
         let sort = match self.sort {
             Sort::Queue => "number",
             Sort::Rate => "rate",
@@ -332,6 +333,13 @@ mod tests {
         assert_eq!(cells("eth1"), ["eth1", "3.00", "M", "2400.0", "0", "0.0"]);
         let queue = ["1", "3", "2.00", "M", "1600.0", "40.0", "k", "50.0", "7/1024", "0"];
         assert_eq!(cells("1 "), queue);
+    }
+
+    #[test]
+    fn no_drops_at_all_are_zero_a_second() {
+        let rates = Rates { drops: Vec::new(), ..rates() };
+        let head = Screen::default().head(&rates).to_string();
+        assert!(head.contains("; 0 drops/s"), "{head}");
     }
 
     #[test]

@@ -1,0 +1,69 @@
+//! Requests to stop: Ctrl-C, a polite kill, a closed terminal.
+//!
+//! The first one asks for a clean stop. A second Ctrl-C or kill ends the process at once; a
+//! second hang-up does not, since the kernel and the shell both send one when a terminal closes.
+
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+use signal_hook::flag;
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+/// The longest time until a request to stop is noticed.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// A stop was asked for while something went on that is taken back.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("interrupted; everything is removed")]
+pub struct Interrupted;
+
+static STOP: OnceLock<Arc<AtomicBool>> = OnceLock::new();
+
+/// A flag that SIGINT, SIGTERM, SIGQUIT and SIGHUP set. From the first call on they no longer
+/// end the process by themselves.
+///
+/// # Errors
+/// A signal cannot be handled.
+pub fn stop_flag() -> io::Result<Arc<AtomicBool>> {
+    if let Some(stop) = STOP.get() {
+        return Ok(stop.clone());
+    }
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM, SIGQUIT] {
+        // In this order: the signal that sets the flag must not yet find it set.
+        flag::register_conditional_default(signal, stop.clone())
+            .and_then(|_| flag::register(signal, stop.clone()))?;
+    }
+    // nohup(1) has it ignored, and means it.
+    if !is_ignored(SIGHUP) {
+        flag::register(SIGHUP, stop.clone())?;
+    }
+    Ok(STOP.get_or_init(|| stop).clone())
+}
+
+/// Sleeps, or says that a stop was asked for.
+///
+/// # Errors
+/// It was. What the caller has built goes as for any other error.
+pub fn sleep(time: Duration) -> Result<(), Interrupted> {
+    let start = Instant::now();
+    loop {
+        let is_asked = STOP.get().is_some_and(|stop| stop.load(Ordering::Acquire));
+        if is_asked {
+            return Err(Interrupted);
+        }
+        match time.saturating_sub(start.elapsed()) {
+            Duration::ZERO => return Ok(()),
+            left => std::thread::sleep(left.min(LOOK)),
+        }
+    }
+}
+
+/// Whether whoever started this process has this signal ignored.
+fn is_ignored(signal: i32) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+    mask & 1 << (signal - 1) != 0
+}
