@@ -13,17 +13,18 @@ use crate::protocol::{
     Call, INVALID_REQUEST, LIMIT, Message, NOT_PERMITTED, REFUSED, RpcError, answer, parse,
 };
 use crate::socket::{self, Socket, SocketError};
+use picnic_confine::{Role, set_up};
 use picnic_core::config::{CardFile, MetricsAddress};
 use picnic_core::error::ConfigError;
 use picnic_core::hook::Hooks;
 use picnic_engine::build::Registries;
 use picnic_engine::swap::Controller;
 use picnic_filter::Filters;
-use picnic_machine::privileges;
 use picnic_os::config::Factory;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::net::{SocketFlags, accept_with, sockopt::socket_peercred};
+use rustix::thread::CapabilitySet;
 use serde_json::Value;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -178,7 +179,7 @@ impl Server {
         let shared = Arc::new(Shared { stop, stopping, end, wake });
         let for_thread = shared.clone();
         let body = move || {
-            privileges::thread_is_set_up();
+            set_up(Role::Control, CapabilitySet::empty());
             Service::new(doors, methods, for_thread).run();
         };
         let thread = std::thread::Builder::new().name("control".into()).spawn(body);

@@ -120,7 +120,7 @@ mod tests {
             }
             permit_real_time();
             let limit = getrlimit(Resource::Rtprio).current;
-            picnic_machine::privileges::give_up(rustix::thread::CapabilitySet::empty()).unwrap();
+            picnic_confine::give_up(rustix::thread::CapabilitySet::empty()).unwrap();
             preemption.works(Time::ZERO);
             assert!(
                 preemption.works(Time::from_nanos(STRETCH_NS)) && preemption.report().is_none()

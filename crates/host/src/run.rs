@@ -9,6 +9,7 @@ use crate::clock::Clock;
 use crate::doorbell::{CardDoorbell, TargetDoorbell};
 use crate::idle::IdlePolicy;
 use crate::preemption::{Preemption, permit_real_time};
+use picnic_confine::{Role, set_up};
 use picnic_control::Access;
 use picnic_control::error::RunError;
 use picnic_control::monitor::{CoreTimes, LatencySlot, Monitor, TargetTimes};
@@ -26,12 +27,12 @@ use picnic_engine::target::Target;
 use picnic_engine::view::View;
 use picnic_filter::{self as filter, Filters};
 use picnic_machine::isolate::{self, Isolated};
-use picnic_machine::privileges;
 use picnic_machine::threads::{BORROWED, spawn_pinned};
 use picnic_machine::topology::{Placement, available, place};
 use picnic_machine::undo::{Machine, Which, restore_all};
 use picnic_os::config::Factory;
 use picnic_os::report::OsReport;
+use rustix::thread::CapabilitySet;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
@@ -241,7 +242,7 @@ pub fn start_filtered(
         let body = move || {
             let (mut preemption, warning) = Preemption::start(real_time);
             times.real_time.set(preemption.is_permitted().into());
-            privileges::thread_is_set_up();
+            set_up(Role::Target, CapabilitySet::empty());
             let end =
                 run_target(target, clock, &doorbell, &mut preemption, &latency, &times, &shared);
             (end, warning.or_else(|| preemption.report()))
@@ -254,7 +255,7 @@ pub fn start_filtered(
         let (shared, doorbell) = (shared.clone(), card_doorbell.clone());
         let times = times.clone();
         let body = move || {
-            privileges::thread_is_set_up();
+            set_up(Role::Borrowed, CapabilitySet::empty());
             run_card(card, clock, idle, &doorbell, &target_doorbells, &times, &shared)
         };
         spawn_pinned(BORROWED.into(), placement.borrowed_core, body).map_err(no_thread)?

@@ -43,6 +43,7 @@ use crate::error::MachineError;
 use crate::topology::{CoreSet, LeftOut, Placement};
 use crate::undo::{Change, JournalInfo, Machine, Restored, Which, journals, restore_all};
 use picnic_core::config::{CardFile, IsolationLevel, IsolationMethod};
+use rustix::thread::CapabilitySet;
 use serde::Deserialize;
 use std::io::ErrorKind;
 
@@ -162,6 +163,16 @@ pub fn restore(machine: &Machine) -> Result<Vec<Restored>, MachineError> {
             applied.borrowed_core, applied.journal.process
         ))),
         _ => Ok(restored),
+    }
+}
+
+/// What the thread that started a card still needs for the end: to give other processes back
+/// the cores that they were moved away from, and to remove the control group they were kept out
+/// of, whose parent root itself may not write without DAC_OVERRIDE.
+pub fn needed_to_restore(file: &CardFile) -> CapabilitySet {
+    match file.isolation.apply {
+        true => CapabilitySet::SYS_NICE | CapabilitySet::DAC_OVERRIDE,
+        false => CapabilitySet::empty(),
     }
 }
 

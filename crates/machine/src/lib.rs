@@ -6,7 +6,6 @@
 //! * [`command`]: commands of the system;
 //! * [`isolate`]: interrupts and processes kept off the borrowed core;
 //! * [`undo`]: changes to the machine, written down and taken back;
-//! * [`privileges`]: given up once they are no longer needed;
 //! * [`signals`]: requests to stop, heard in time to take it back;
 //! * [`doctor`]: what this machine can do for a card.
 
@@ -16,7 +15,6 @@ pub mod command;
 pub mod doctor;
 pub mod error;
 pub mod isolate;
-pub mod privileges;
 pub mod signals;
 pub mod testbed;
 pub mod threads;

@@ -19,7 +19,8 @@ use picnic_core::packet::pool::MAX_PACKET_BYTES;
 use picnic_core::ring::spsc::{self, Consumer, Producer};
 use picnic_core::stats::Counter;
 use picnic_core::time::Time;
-use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
+use picnic_confine::{Role, set_up};
+use rustix::thread::CapabilitySet;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
@@ -409,10 +410,8 @@ fn write(shared: &Shared, open: Open, options: CaptureOptions) {
         std::thread::park_timeout(NAP);
     }
     let opened = open().inspect(|_| {
-        // With the file open, this thread needs no privileges, whoever has started it.
-        let none = CapabilitySet::empty();
-        let sets = CapabilitySets { effective: none, permitted: none, inheritable: none };
-        let _ = set_capabilities(None, sets);
+        // With the file open, this thread needs little, whoever has started it.
+        set_up(Role::Capture, CapabilitySet::empty());
     });
     if let Err(error) = opened.and_then(|sink| write_all(shared, sink, options)) {
         shared.fail(error.to_string());

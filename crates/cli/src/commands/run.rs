@@ -6,6 +6,7 @@ use crate::live::Live;
 use crate::registries::registries;
 use crate::{output, summary};
 use clap::Args;
+use picnic_confine as confine;
 use picnic_control::captures::Captures;
 use picnic_control::error::RunError;
 use picnic_control::instrument::{TraceReport, Tracing};
@@ -14,7 +15,7 @@ use picnic_control::{Doors, Server};
 use picnic_core::config::CardFile;
 use picnic_core::hook::Hooks;
 use picnic_host::run::{self, Running};
-use picnic_machine::privileges;
+use picnic_machine::isolate;
 use picnic_machine::signals;
 use serde::Serialize;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -34,7 +35,8 @@ const LOOK: Duration = Duration::from_millis(50);
   picnic run my.toml --duration 60 --json
   picnic run --set host.queues=2 --set wire[0].flows=16
 
-Ctrl-C stops the card cleanly, all rings flushed; a second one kills it.
+Ctrl-C, SIGTERM, SIGQUIT, SIGHUP and a closed terminal stop the card cleanly, all rings flushed;
+a second Ctrl-C kills it.
 Exit codes: 0 good; 1 failed, also if the ledger does not balance; 2 usage or card file.")]
 pub(crate) struct RunArgs {
     #[command(flatten)]
@@ -81,8 +83,8 @@ pub(crate) fn run(args: &RunArgs, json: bool) -> anyhow::Result<()> {
     let duration = args.duration.or_else(|| args.card.path().is_none().then_some(DEMONSTRATION));
     let stop = signals::stop_flag()?;
     // Before any thread is started, all of which inherit it.
-    let mut notes: Vec<_> = privileges::forbid_new().err().into_iter().collect();
-    privileges::threads_give_up();
+    let unforbidden = confine::forbid_new().err();
+    confine::ask_for();
     if card.file.trace.is_some() {
         // A trace's file is made anew: not for a card that cannot start.
         run::check_from(&card.file, &registries()).map_err(|error| card.explain_host(error))?;
@@ -95,8 +97,9 @@ pub(crate) fn run(args: &RunArgs, json: bool) -> anyhow::Result<()> {
     let hooks = Hooks::none().with(tracing.clone()).with(doors.are_any().then(|| captures.clone()));
     let mut running = run::start_filtered(&card.file, &registries(), &hooks, filters)
         .map_err(|error| card.explain_host(error))?;
-    notes.extend(privileges::give_up(privileges::needed_to_stop(&card.file)).err());
     let server = serve(doors, &mut running, &card.file, captures)?;
+    // Behind its threads, which would inherit it.
+    confine::set_up(confine::Role::Main, isolate::needed_to_restore(&card.file));
     let live = match args.quiet {
         true => None,
         false => Live::new(&running.view, &running.placement, json),
@@ -110,8 +113,9 @@ pub(crate) fn run(args: &RunArgs, json: bool) -> anyhow::Result<()> {
     // Clients see the socket go when the card has stopped.
     drop(server);
     let mut report = report?;
-    report.notes.extend(notes);
     let trace = tracing.finish();
+    report.notes.extend(unforbidden);
+    report.notes.extend(confine::notes());
     let printed = match json {
         true => output::print_json(&Figures { report: &report, trace: trace.as_ref() }),
         false => output::print(&summary::text(&card.file.card.name, &report, trace.as_ref())),

@@ -2,10 +2,14 @@
 //!
 //! Both take milliseconds (memory is pinned, the kernel waits for its other cores), which the
 //! borrowed core does not have while other wires are at work. The thread stays in the interface's
-//! network namespace and keeps its privileges, so the interface can be taken up again.
+//! network namespace and keeps the privileges that this needs, so the interface can be taken up
+//! again.
 
 use crate::sys::namespace;
 use crate::sys::xsk::{Sockets, Supplies, Trouble, Wanted};
+use picnic_confine::{Role, set_up};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::thread::CapabilitySet;
 use std::io;
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
@@ -49,6 +53,7 @@ impl Keeper {
             if entered.send(inside).is_err() || outside {
                 return;
             }
+            set_up(Role::Xdp, needed_to_open());
             for request in received {
                 let answer = match request {
                     Request::Open { index, wanted, supplies } => {
@@ -98,6 +103,17 @@ impl Keeper {
     /// Waits for what it does next.
     pub(super) fn wait(&self) -> Done {
         self.done.recv().unwrap_or(Done::Ended)
+    }
+}
+
+/// What opening sockets needs. The pool's pages count against the limit on locked memory of a
+/// process without IPC_LOCK, which is kept where that limit cannot be lifted.
+fn needed_to_open() -> CapabilitySet {
+    let needed = CapabilitySet::NET_ADMIN | CapabilitySet::NET_RAW | CapabilitySet::BPF;
+    let _ = setrlimit(Resource::Memlock, Rlimit { current: None, maximum: None });
+    match getrlimit(Resource::Memlock).current {
+        None => needed,
+        Some(_) => needed | CapabilitySet::IPC_LOCK,
     }
 }
 

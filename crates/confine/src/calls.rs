@@ -1,0 +1,198 @@
+//! The system calls of each role.
+//!
+//! A list holds what its threads were seen to make and what the libraries below them may make
+//! in their place: all of it on descriptors that are open, or on memory. No list has execve,
+//! ptrace, setns, mount or anything that could undo a filter.
+
+use crate::Role;
+
+/// Name and number.
+pub(crate) type Call = (&'static str, i64);
+pub(crate) type List = &'static [Call];
+
+macro_rules! calls {
+    ($($name:ident)*) => { &[$((stringify!($name), libc::$name)),*] };
+}
+
+/// Those that only some processors have.
+#[cfg(target_arch = "x86_64")]
+macro_rules! older_calls {
+    ($($name:ident)*) => { calls!($($name)*) };
+}
+#[cfg(not(target_arch = "x86_64"))]
+macro_rules! older_calls {
+    ($($name:ident)*) => { &[] };
+}
+
+/// Memory, time, waiting and ending; what is open is read, written and closed.
+const EVERY_THREAD: List = calls! {
+    SYS_read SYS_readv SYS_write SYS_writev SYS_close SYS_fstat SYS_lseek
+    SYS_munmap SYS_mremap SYS_madvise SYS_brk
+    SYS_futex SYS_ppoll SYS_clock_gettime SYS_clock_nanosleep SYS_nanosleep SYS_restart_syscall
+    SYS_sched_yield SYS_sched_getaffinity SYS_getcpu SYS_getpid SYS_gettid SYS_getrandom
+    SYS_rt_sigreturn SYS_rt_sigprocmask SYS_sigaltstack SYS_exit SYS_exit_group
+    SYS_set_robust_list SYS_rseq SYS_membarrier
+};
+const EVERY_THREAD_OLDER: List = older_calls! { SYS_poll };
+
+/// Packets through sockets that are open.
+const PACKETS: List = calls! {
+    SYS_sendto SYS_sendmsg SYS_sendmmsg SYS_recvfrom SYS_recvmsg SYS_recvmmsg
+    SYS_getsockopt SYS_setsockopt SYS_getsockname SYS_bind SYS_pread64 SYS_pwrite64
+};
+
+/// Files that are written, finished and put in their place.
+const FILES: List = calls! {
+    SYS_openat SYS_newfstatat SYS_statx SYS_fcntl SYS_fsync SYS_fdatasync SYS_ftruncate
+    SYS_unlinkat SYS_renameat SYS_renameat2 SYS_pread64 SYS_pwrite64
+};
+const FILES_OLDER: List = older_calls! { SYS_unlink SYS_rename };
+
+/// Taking back what was changed: journals, settings, control groups, other threads' cores.
+const STOPPING: List = calls! {
+    SYS_getdents64 SYS_mkdirat SYS_flock SYS_readlinkat SYS_faccessat SYS_sched_setaffinity
+    SYS_geteuid SYS_getuid SYS_getegid SYS_getgid SYS_uname SYS_sysinfo SYS_statfs SYS_fstatfs
+    SYS_fchmod SYS_shutdown
+};
+const STOPPING_OLDER: List = older_calls! { SYS_mkdir SYS_rmdir SYS_readlink SYS_access };
+
+/// Clients of a socket, and threads for their captures, which confine themselves.
+const CLIENTS: List = calls! {
+    SYS_accept4 SYS_shutdown SYS_seccomp SYS_capget SYS_capset SYS_sched_setaffinity
+};
+
+/// An xdp wire's sockets, made anew.
+const XDP: List = calls! { SYS_bpf SYS_munlock };
+
+/// What makes threads and processes.
+pub(crate) const MAKING_PROCESSES: List = MAKING;
+#[cfg(target_arch = "x86_64")]
+const MAKING: List = calls! { SYS_clone3 SYS_clone SYS_fork SYS_vfork };
+#[cfg(not(target_arch = "x86_64"))]
+const MAKING: List = calls! { SYS_clone3 SYS_clone };
+
+/// The lists of a role.
+pub(crate) fn of(role: Role) -> Vec<List> {
+    let mut lists = vec![EVERY_THREAD, EVERY_THREAD_OLDER];
+    match role {
+        Role::Main => lists.extend([FILES, FILES_OLDER, STOPPING, STOPPING_OLDER]),
+        Role::Borrowed => lists.push(PACKETS),
+        Role::Target => {}
+        Role::Control => lists.extend([
+            PACKETS, FILES, FILES_OLDER, STOPPING, STOPPING_OLDER, CLIENTS, MAKING_PROCESSES,
+        ]),
+        Role::Capture => lists.extend([FILES, FILES_OLDER, PACKETS]),
+        Role::Xdp => lists.extend([PACKETS, FILES, XDP]),
+    }
+    lists
+}
+
+/// What an argument may be.
+#[derive(Debug)]
+pub(crate) enum Allowed {
+    /// Anything without these bits.
+    Without(u64),
+    OneOf(&'static [u64]),
+    /// The process's own number.
+    ThisProcess,
+}
+
+/// A call that is allowed with some arguments only.
+#[derive(Debug)]
+pub(crate) struct Rule {
+    pub(crate) call: i64,
+    /// The argument's place.
+    pub(crate) argument: u8,
+    pub(crate) allowed: Allowed,
+}
+
+/// Memory that is never executed, names, and ending by `abort`.
+const EVERY_THREADS_RULES: [Rule; 4] = [
+    Rule { call: libc::SYS_mmap, argument: 2, allowed: NOT_EXECUTABLE },
+    Rule { call: libc::SYS_mprotect, argument: 2, allowed: NOT_EXECUTABLE },
+    Rule {
+        call: libc::SYS_prctl,
+        argument: 0,
+        allowed: Allowed::OneOf(&[
+            libc::PR_SET_NAME as u64,
+            libc::PR_SET_NO_NEW_PRIVS as u64,
+            libc::PR_CAP_AMBIENT as u64,
+        ]),
+    },
+    Rule { call: libc::SYS_tgkill, argument: 0, allowed: Allowed::ThisProcess },
+];
+const NOT_EXECUTABLE: Allowed = Allowed::Without(libc::PROT_EXEC as u64);
+
+const TERMINAL: Rule = Rule {
+    call: libc::SYS_ioctl,
+    argument: 1,
+    allowed: Allowed::OneOf(&[libc::TCGETS as u64, libc::TIOCGWINSZ as u64]),
+};
+/// Questions about interfaces; no changes.
+const INTERFACE: Rule = Rule {
+    call: libc::SYS_ioctl,
+    argument: 1,
+    allowed: Allowed::OneOf(&[
+        libc::SIOCGIFINDEX as u64,
+        libc::SIOCGIFNAME as u64,
+        libc::SIOCGIFFLAGS as u64,
+        libc::SIOCGIFHWADDR as u64,
+        libc::SIOCGIFMTU as u64,
+        libc::SIOCETHTOOL as u64,
+    ]),
+};
+/// Its own priority.
+const PRIORITY: Rule =
+    Rule { call: libc::SYS_sched_setscheduler, argument: 0, allowed: Allowed::OneOf(&[0]) };
+/// Sockets to packets, and to ask about interfaces.
+const SOCKETS: Rule = Rule {
+    call: libc::SYS_socket,
+    argument: 0,
+    allowed: Allowed::OneOf(&[
+        libc::AF_XDP as u64,
+        libc::AF_NETLINK as u64,
+        libc::AF_INET as u64,
+        libc::AF_PACKET as u64,
+    ]),
+};
+
+/// The calls of a role that are allowed with some arguments only.
+pub(crate) fn rules(role: Role) -> impl Iterator<Item = &'static Rule> {
+    const TERMINALS: &[Rule] = &[TERMINAL];
+    const INTERFACES: &[Rule] = &[INTERFACE];
+    const PRIORITIES: &[Rule] = &[PRIORITY];
+    const XDP_RULES: &[Rule] = &[INTERFACE, SOCKETS];
+    let own = match role {
+        Role::Main | Role::Control | Role::Capture => TERMINALS,
+        Role::Borrowed => INTERFACES,
+        Role::Target => PRIORITIES,
+        Role::Xdp => XDP_RULES,
+    };
+    const EVERYBODYS: &[Rule] = &EVERY_THREADS_RULES;
+    EVERYBODYS.iter().chain(own)
+}
+
+/// A call's name, or its number.
+pub(crate) fn name(number: usize) -> String {
+    /// On no list; what somebody who means harm would make first.
+    const OTHERS: List = calls! {
+        SYS_execve SYS_execveat SYS_ptrace SYS_socket SYS_socketpair SYS_connect SYS_listen
+        SYS_kill SYS_setns SYS_unshare SYS_mount SYS_chdir SYS_chroot SYS_setuid SYS_ioctl
+        SYS_mmap SYS_mprotect SYS_prctl SYS_tgkill SYS_pidfd_open SYS_process_vm_readv
+        SYS_process_vm_writev SYS_memfd_create SYS_io_uring_setup SYS_userfaultfd
+        SYS_perf_event_open SYS_rt_sigaction SYS_setpriority SYS_sched_setscheduler
+        SYS_prlimit64 SYS_wait4 SYS_dup SYS_pipe2 SYS_eventfd2 SYS_epoll_create1 SYS_epoll_ctl
+        SYS_linkat SYS_symlinkat SYS_fchmodat SYS_fchownat SYS_utimensat SYS_set_tid_address
+        SYS_getppid SYS_gettimeofday SYS_mlock SYS_timerfd_create SYS_inotify_init1
+    };
+    const OTHERS_OLDER: List = older_calls! {
+        SYS_open SYS_stat SYS_lstat SYS_epoll_wait SYS_pipe SYS_dup2 SYS_select SYS_time
+        SYS_arch_prctl
+    };
+    let listed = Role::ALL.into_iter().flat_map(of).chain([OTHERS, OTHERS_OLDER]);
+    let found = listed.flatten().find(|(_, call)| *call == number as i64);
+    match found {
+        Some((name, _)) => name.trim_start_matches("SYS_").into(),
+        None => format!("number {number}"),
+    }
+}

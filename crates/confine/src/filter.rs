@@ -1,0 +1,85 @@
+//! Filters of system calls, one for each role.
+//!
+//! What is not listed traps, so that it is counted. Calls that make processes and threads do
+//! not trap but fail: libc makes them with all signals blocked, and a trap that is blocked ends
+//! the process. Whoever wanted the thread says that there is none.
+//!
+//! Source: seccomp(2).
+
+use crate::Role;
+use crate::calls::{self, MAKING_PROCESSES, Rule};
+use crate::trap;
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
+    SeccompRule, TargetArch, apply_filter,
+};
+use std::collections::BTreeMap;
+
+/// Lets the calling thread make the calls of its role and no others, for good.
+///
+/// # Errors
+/// The kernel has no filters, or refuses this one.
+pub(crate) fn install(role: Role) -> Result<(), String> {
+    let refused = |error: &dyn std::fmt::Display| format!("system calls are not filtered: {error}");
+    let lists = calls::of(role);
+    let makes_threads = lists.iter().any(|list| list.contains(&MAKING_PROCESSES[0]));
+    if !makes_threads {
+        apply(&failing().map_err(|error| refused(&error))?).map_err(|error| refused(&error))?;
+    }
+    apply(&listed(role, &lists).map_err(|error| refused(&error))?).map_err(|error| refused(&error))
+}
+
+fn apply(program: &BpfProgram) -> Result<(), seccompiler::Error> {
+    apply_filter(program)
+}
+
+fn arch() -> Result<TargetArch, seccompiler::BackendError> {
+    std::env::consts::ARCH.try_into()
+}
+
+/// Processes and threads cannot be made.
+fn failing() -> Result<BpfProgram, seccompiler::BackendError> {
+    let rules = MAKING_PROCESSES.iter().map(|&(_, call)| (call, Vec::new())).collect();
+    let error = SeccompAction::Errno(libc::EPERM as u32);
+    SeccompFilter::new(rules, SeccompAction::Allow, error, arch()?)?.try_into()
+}
+
+/// What is on the lists, and nothing else.
+fn listed(role: Role, lists: &[calls::List]) -> Result<BpfProgram, seccompiler::BackendError> {
+    let mut rules = BTreeMap::new();
+    let making = MAKING_PROCESSES;
+    for &(_, call) in lists.iter().copied().flatten().chain(making) {
+        rules.insert(call, Vec::new());
+    }
+    for &Rule { call, argument, ref allowed } in calls::rules(role) {
+        let condition = |operator, value| {
+            SeccompCondition::new(argument, SeccompCmpArgLen::Dword, operator, value)
+                .and_then(|condition| SeccompRule::new(vec![condition]))
+        };
+        let rule = match allowed {
+            calls::Allowed::Without(bits) => {
+                vec![condition(SeccompCmpOp::MaskedEq(*bits), 0)?]
+            }
+            calls::Allowed::OneOf(values) => values
+                .iter()
+                .map(|&value| condition(SeccompCmpOp::Eq, value))
+                .collect::<Result<_, _>>()?,
+            calls::Allowed::ThisProcess => {
+                vec![condition(SeccompCmpOp::Eq, std::process::id().into())?]
+            }
+        };
+        rules.insert(call, rule);
+    }
+    let filter = SeccompFilter::new(rules, SeccompAction::Trap, SeccompAction::Allow, arch()?)?;
+    let mut program: BpfProgram = filter.try_into()?;
+    for instruction in &mut program {
+        // The handler learns whose call it was by the data that come with the trap. What is
+        // made by another processor's convention (32 bits) is no reason to end the process.
+        let is_return = u32::from(instruction.code) == libc::BPF_RET | libc::BPF_K;
+        let refuses = [libc::SECCOMP_RET_TRAP, libc::SECCOMP_RET_KILL_PROCESS];
+        if is_return && refuses.contains(&instruction.k) {
+            instruction.k = libc::SECCOMP_RET_TRAP | u32::from(trap::data(role));
+        }
+    }
+    Ok(program)
+}

@@ -1,0 +1,132 @@
+//! What threads may do once they are set up: privileges and system calls given up.
+//!
+//! ```no_run
+//! use picnic_confine::{Role, set_up};
+//! use rustix::thread::CapabilitySet;
+//! picnic_confine::forbid_new()?;
+//! // From now on, for the threads of every card of this process.
+//! picnic_confine::ask_for();
+//! // Each thread, when it has opened what it needs:
+//! set_up(Role::Target, CapabilitySet::empty());
+//! // At the end: what was refused, and what could not be had.
+//! for note in picnic_confine::notes() {
+//!     println!("{note}");
+//! }
+//! # Ok::<(), String>(())
+//! ```
+//!
+//! Interfaces are opened, cores taken and priorities set at the start. After that a card moves
+//! packets through descriptors that are open, which needs no capability and few system calls;
+//! the rest would serve nobody but whoever finds a hole in a parser. `picnic run` asks for both
+//! to be given up; a program that uses this library keeps what it has unless it does the same.
+//!
+//! Guarantees: a call that is not on the thread's list is not made, ends in EPERM and is
+//! counted; it ends no thread. Threads that are started later inherit what was given up, and
+//! give up the rest themselves. Where the kernel has no seccomp, a note says so.
+//!
+//! What stays, and why: docs/decisions/012-control-plane.md and 025-confined-threads.md.
+//!
+//! Source: capabilities(7) (they belong to threads, and are inherited by threads made later),
+//! PR_SET_NO_NEW_PRIVS(2const), seccomp(2), seccomp_unotify(2).
+
+mod calls;
+mod capabilities;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+mod filter;
+mod trap;
+
+pub use capabilities::{forbid_new, give_up};
+
+use rustix::thread::CapabilitySet;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+/// What a thread of a card does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// It started the card, and stops it.
+    Main,
+    /// It is the card.
+    Borrowed,
+    /// It takes interrupts on a target core.
+    Target,
+    /// It serves clients.
+    Control,
+    /// It writes packets to a file.
+    Capture,
+    /// It opens and closes an xdp wire's sockets.
+    Xdp,
+}
+
+impl Role {
+    /// All of them.
+    pub const ALL: [Role; 6] =
+        [Role::Main, Role::Borrowed, Role::Target, Role::Control, Role::Capture, Role::Xdp];
+
+    /// As notes call it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Role::Main => "main",
+            Role::Borrowed => "borrowed core",
+            Role::Target => "target core",
+            Role::Control => "control",
+            Role::Capture => "capture",
+            Role::Xdp => "xdp",
+        }
+    }
+}
+
+/// Whether threads give up what they do not need.
+static ASKED_FOR: AtomicBool = AtomicBool::new(false);
+/// What could not be had, each once.
+static TROUBLES: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+/// The threads of cards that are set up from now on are confined. Once asked for, this holds
+/// for the process.
+pub fn ask_for() {
+    trap::handle();
+    ASKED_FOR.store(true, Ordering::Release);
+}
+
+/// For a thread of a card: it is set up, and needs no more than its role does and the
+/// capabilities to `keep`. Does nothing unless it was [asked for](ask_for).
+pub fn set_up(role: Role, keep: CapabilitySet) {
+    if !ASKED_FOR.load(Ordering::Acquire) {
+        return;
+    }
+    for trouble in [give_up(keep), install(role)].into_iter().filter_map(Result::err) {
+        let mut troubles = TROUBLES.lock().unwrap_or_else(PoisonError::into_inner);
+        if !troubles.contains(&trouble) {
+            troubles.push(trouble);
+        }
+    }
+}
+
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+fn install(role: Role) -> Result<(), String> {
+    filter::install(role)
+}
+
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+fn install(_: Role) -> Result<(), String> {
+    Err("system calls are not filtered: not written for this processor".into())
+}
+
+/// What a user should know: calls that were refused, and what could not be had.
+pub fn notes() -> Vec<String> {
+    let mut notes = TROUBLES.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    for role in Role::ALL {
+        let refused: Vec<_> = trap::refused(role)
+            .map(|(call, times)| format!("{} ({times} times)", calls::name(call)))
+            .collect();
+        if !refused.is_empty() {
+            notes.push(format!(
+                "system calls refused to the {} thread: {}; either this is a bug of picnic, or \
+                 somebody tries to misuse the card",
+                role.name(),
+                refused.join(", ")
+            ));
+        }
+    }
+    notes
+}
