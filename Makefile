@@ -5,7 +5,7 @@ CARGO ?= cargo
 # Seconds for each fuzz target of `make fuzz`.
 SECONDS_EACH := $(or $(SECONDS),60)
 
-.PHONY: help build run test bench bench-peers fuzz fmt lint doc clean
+.PHONY: help build run check test bench bench-peers fuzz fmt lint doc clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -15,6 +15,9 @@ build: ## the release binary, target/release/picnic
 
 run: build ## the built-in demonstration card: five seconds, no root, no packages
 	@target/release/picnic run
+
+check: ## before a commit, in minutes: format, clippy, crate graph, unit and property tests
+	@scripts/test format lint graph unit property
 
 test: ## runs all checks, then a summary (installs what it needs, if root)
 	@scripts/test
@@ -35,7 +38,7 @@ fmt: ## put the source into its usual form
 	$(CARGO) fmt --manifest-path fuzz/Cargo.toml
 
 lint: ## format, clippy with warnings denied, the crate graph, dependencies
-	scripts/test format lint graph deny
+	scripts/test format lint graph
 
 doc: ## the API's pages, target/doc
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps
