@@ -335,7 +335,9 @@ fn a_running_card_has_no_privileges_left() {
             assert!(names.contains(&wanted), "{names:?}");
         }
         assert!(threads.iter().all(|(_, _, forbidden)| forbidden == "1"), "{threads:?}");
-        if threads.iter().all(|(_, permitted, _)| permitted.trim_matches('0').is_empty()) {
+        let are_filtered = || statuses(pid, "Seccomp:").iter().all(|(_, mode)| *mode == 2);
+        let has_none = |permitted: &str| permitted.trim_matches('0').is_empty();
+        if threads.iter().all(|(_, permitted, _)| has_none(permitted)) && are_filtered() {
             break;
         }
         // Its threads may be on their way.

@@ -60,6 +60,10 @@ pub fn json(output: &Output) -> Value {
     let value: Value = serde_json::from_str(text)
         .unwrap_or_else(|error| panic!("{error} in stdout:\n{text}\nstderr:\n{}", stderr(output)));
     assert!(value.is_object(), "{text}");
+    // Whatever a test has a card do, its threads need no system call that they gave up.
+    let notes = value["notes"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    let refused: Vec<_> = notes.filter(|note| note.contains("system calls")).collect();
+    assert!(refused.is_empty(), "{refused:?}");
     value
 }
 
@@ -153,6 +157,22 @@ pub fn wait_for_threads(id: u32) {
 /// Ctrl-C for a child.
 pub fn interrupt(child: &Child) {
     kill_process(Pid::from_child(child), Signal::INT).unwrap();
+}
+
+/// A field of each thread's status as a hexadecimal number, by the thread's name.
+pub fn statuses(id: u32, field: &str) -> Vec<(String, u64)> {
+    let tasks = std::fs::read_dir(format!("/proc/{id}/task")).unwrap().flatten();
+    let statuses = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("status")).ok());
+    let value = |status: &str, name: &str| {
+        let line = status.lines().find(|line| line.starts_with(name)).unwrap_or_default();
+        line.split_whitespace().nth(1).unwrap_or_default().to_owned()
+    };
+    statuses
+        .map(|status| {
+            let number = u64::from_str_radix(&value(&status, field), 16).unwrap_or(u64::MAX);
+            (value(&status, "Name:"), number)
+        })
+        .collect()
 }
 
 /// Tells of a test that cannot run here, in the words that `make test` sums up.
