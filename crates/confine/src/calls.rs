@@ -26,7 +26,7 @@ macro_rules! older_calls {
 
 /// Memory, time, waiting and ending; what is open is read, written and closed.
 const EVERY_THREAD: List = calls! {
-    SYS_read SYS_readv SYS_write SYS_writev SYS_close SYS_fstat SYS_lseek
+    SYS_read SYS_readv SYS_write SYS_writev SYS_close SYS_fcntl SYS_fstat SYS_lseek
     SYS_munmap SYS_mremap SYS_madvise SYS_brk
     SYS_futex SYS_ppoll SYS_clock_gettime SYS_clock_nanosleep SYS_nanosleep SYS_restart_syscall
     SYS_sched_yield SYS_sched_getaffinity SYS_getcpu SYS_getpid SYS_gettid SYS_getrandom
@@ -43,7 +43,7 @@ const PACKETS: List = calls! {
 
 /// Files that are written, finished and put in their place.
 const FILES: List = calls! {
-    SYS_openat SYS_newfstatat SYS_statx SYS_fcntl SYS_fsync SYS_fdatasync SYS_ftruncate
+    SYS_openat SYS_newfstatat SYS_statx SYS_fsync SYS_fdatasync SYS_ftruncate
     SYS_unlinkat SYS_renameat SYS_renameat2 SYS_pread64 SYS_pwrite64
 };
 const FILES_OLDER: List = older_calls! { SYS_unlink SYS_rename };

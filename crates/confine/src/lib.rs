@@ -85,7 +85,21 @@ static TROUBLES: Mutex<Vec<String>> = Mutex::new(Vec::new());
 /// for the process.
 pub fn ask_for() {
     trap::handle();
+    let_libc_ask();
     ASKED_FOR.store(true, Ordering::Release);
+}
+
+/// Has libc ask now what it asks once, by opening a file: when it first gives memory of a
+/// thread's back, whether it may. That would be in the midst of a confined thread's work.
+fn let_libc_ask() {
+    /// Small enough to come from the thread's memory and not from a mapping of its own.
+    const PIECE: usize = 64 << 10;
+    let asking = std::thread::Builder::new().name("confine".into()).spawn(|| {
+        let pieces: Vec<Vec<u8>> = (0..32).map(|_| Vec::with_capacity(PIECE)).collect();
+        drop(std::hint::black_box(pieces));
+    });
+    // Without it a call is refused once, and counted.
+    let _ = asking.map(std::thread::JoinHandle::join);
 }
 
 /// For a thread of a card: it is set up, and needs no more than its role does and the
