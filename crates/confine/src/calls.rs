@@ -128,6 +128,12 @@ const TERMINAL: Rule = Rule {
     argument: 1,
     allowed: Allowed::OneOf(&[libc::TCGETS as u64, libc::TIOCGWINSZ as u64]),
 };
+/// Sockets that do not wait, as the standard library has them.
+const CLIENT: Rule = Rule {
+    call: libc::SYS_ioctl,
+    argument: 1,
+    allowed: Allowed::OneOf(&[libc::FIONBIO as u64, libc::TCGETS as u64]),
+};
 /// Questions about interfaces; no changes.
 const INTERFACE: Rule = Rule {
     call: libc::SYS_ioctl,
@@ -159,11 +165,13 @@ const SOCKETS: Rule = Rule {
 /// The calls of a role that are allowed with some arguments only.
 pub(crate) fn rules(role: Role) -> impl Iterator<Item = &'static Rule> {
     const TERMINALS: &[Rule] = &[TERMINAL];
+    const CLIENT_RULES: &[Rule] = &[CLIENT];
     const INTERFACES: &[Rule] = &[INTERFACE];
     const PRIORITIES: &[Rule] = &[PRIORITY];
     const XDP_RULES: &[Rule] = &[INTERFACE, SOCKETS];
     let own = match role {
-        Role::Main | Role::Control | Role::Capture => TERMINALS,
+        Role::Main | Role::Capture => TERMINALS,
+        Role::Control => CLIENT_RULES,
         Role::Borrowed => INTERFACES,
         Role::Target => PRIORITIES,
         Role::Xdp => XDP_RULES,
