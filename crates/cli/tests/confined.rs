@@ -37,7 +37,8 @@ impl Hosts {
     }
 
     fn link(&self, name: &str) {
-        let (index, peer) = (name.bytes().map(usize::from).sum::<usize>() % 200, format!("p{name}"));
+        let (index, peer) =
+            (name.bytes().map(usize::from).sum::<usize>() % 200, format!("p{name}"));
         let others = ["-n", &*self.others];
         let run = |arguments: &[&str]| ip(&[&others, arguments].concat()).unwrap();
         run(&["link", "add", &peer, "type", "veth", "peer", "name", name, "netns", &self.card]);

@@ -126,8 +126,7 @@ fn top_leaves_when_its_terminal_closes_or_it_is_told_to() {
         // Its output is the terminal, too.
         let out = Path::new(std::ffi::OsStr::from_bytes(name.as_bytes()));
         let script = format!("{script} > {}", out.display());
-        let mut top =
-            on_terminal(&programs, &["sh", "-c", &script], &folder.path().join("unused"));
+        let mut top = on_terminal(&programs, &["sh", "-c", &script], &folder.path().join("unused"));
         drop(programs);
         // It draws.
         let mut bytes = [0; 256];

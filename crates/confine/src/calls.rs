@@ -21,7 +21,9 @@ macro_rules! older_calls {
 }
 #[cfg(not(target_arch = "x86_64"))]
 macro_rules! older_calls {
-    ($($name:ident)*) => { &[] };
+    ($($name:ident)*) => {
+        &[]
+    };
 }
 
 /// Memory, time, waiting and ending; what is open is read, written and closed.
@@ -39,6 +41,7 @@ const EVERY_THREAD_OLDER: List = older_calls! { SYS_poll };
 const PACKETS: List = calls! {
     SYS_sendto SYS_sendmsg SYS_sendmmsg SYS_recvfrom SYS_recvmsg SYS_recvmmsg
     SYS_getsockopt SYS_setsockopt SYS_getsockname SYS_bind SYS_pread64 SYS_pwrite64
+    SYS_epoll_ctl SYS_epoll_pwait
 };
 
 /// Files that are written, finished and put in their place.
@@ -79,7 +82,13 @@ pub(crate) fn of(role: Role) -> Vec<List> {
         Role::Borrowed => lists.push(PACKETS),
         Role::Target => {}
         Role::Control => lists.extend([
-            PACKETS, FILES, FILES_OLDER, STOPPING, STOPPING_OLDER, CLIENTS, MAKING_PROCESSES,
+            PACKETS,
+            FILES,
+            FILES_OLDER,
+            STOPPING,
+            STOPPING_OLDER,
+            CLIENTS,
+            MAKING_PROCESSES,
         ]),
         Role::Capture => lists.extend([FILES, FILES_OLDER, PACKETS]),
         Role::Xdp => lists.extend([PACKETS, FILES, XDP]),
@@ -106,8 +115,8 @@ pub(crate) struct Rule {
     pub(crate) allowed: Allowed,
 }
 
-/// Memory that is never executed, names, and ending by `abort`.
-const EVERY_THREADS_RULES: [Rule; 4] = [
+/// Memory that is never executed, names, and ending by `abort` or a second Ctrl-C.
+const EVERY_THREADS_RULES: [Rule; 5] = [
     Rule { call: libc::SYS_mmap, argument: 2, allowed: NOT_EXECUTABLE },
     Rule { call: libc::SYS_mprotect, argument: 2, allowed: NOT_EXECUTABLE },
     Rule {
@@ -120,6 +129,16 @@ const EVERY_THREADS_RULES: [Rule; 4] = [
         ]),
     },
     Rule { call: libc::SYS_tgkill, argument: 0, allowed: Allowed::ThisProcess },
+    Rule {
+        call: libc::SYS_rt_sigaction,
+        argument: 0,
+        allowed: Allowed::OneOf(&[
+            libc::SIGINT as u64,
+            libc::SIGTERM as u64,
+            libc::SIGQUIT as u64,
+            libc::SIGABRT as u64,
+        ]),
+    },
 ];
 const NOT_EXECUTABLE: Allowed = Allowed::Without(libc::PROT_EXEC as u64);
 
@@ -189,7 +208,7 @@ pub(crate) fn name(number: usize) -> String {
         SYS_mmap SYS_mprotect SYS_prctl SYS_tgkill SYS_pidfd_open SYS_process_vm_readv
         SYS_process_vm_writev SYS_memfd_create SYS_io_uring_setup SYS_userfaultfd
         SYS_perf_event_open SYS_rt_sigaction SYS_setpriority SYS_sched_setscheduler
-        SYS_prlimit64 SYS_wait4 SYS_dup SYS_pipe2 SYS_eventfd2 SYS_epoll_create1 SYS_epoll_ctl
+        SYS_prlimit64 SYS_wait4 SYS_dup SYS_pipe2 SYS_eventfd2 SYS_epoll_create1
         SYS_linkat SYS_symlinkat SYS_fchmodat SYS_fchownat SYS_utimensat SYS_set_tid_address
         SYS_getppid SYS_gettimeofday SYS_mlock SYS_timerfd_create SYS_inotify_init1
     };

@@ -49,11 +49,7 @@ pub(crate) fn handle() {
 
 /// The handler of SIGSYS.
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-extern "C" fn on_refused(
-    _: libc::c_int,
-    info: *mut libc::siginfo_t,
-    context: *mut libc::c_void,
-) {
+extern "C" fn on_refused(_: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     // `SYS_SECCOMP` of <asm-generic/siginfo.h>: not a signal that somebody has sent.
     const BY_FILTER: libc::c_int = 1;
     // SAFETY: the kernel hands a handler with SA_SIGINFO both, and they are this frame's alone.

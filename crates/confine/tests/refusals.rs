@@ -22,7 +22,11 @@ fn what_no_list_has_is_refused_counted_and_told_for_every_role() {
                 assert_eq!(rustix::process::chdir("/"), Err(Errno::PERM), "{role:?}");
             }
             let socket = std::net::TcpListener::bind("127.0.0.1:0");
-            assert_eq!(socket.unwrap_err().raw_os_error(), Some(Errno::PERM.raw_os_error()), "{role:?}");
+            assert_eq!(
+                socket.unwrap_err().raw_os_error(),
+                Some(Errno::PERM.raw_os_error()),
+                "{role:?}"
+            );
             // It goes on: it allocates, asks for the time, waits, and makes threads or does not.
             let memory = vec![1_u8; 4 << 20];
             std::thread::sleep(std::time::Duration::from_millis(1));

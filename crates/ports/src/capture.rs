@@ -11,6 +11,7 @@
 //! [`Capture::report`] tells what happened.
 
 use crate::pcapng::Writer;
+use picnic_confine::{Role, set_up};
 use picnic_core::direction::Direction;
 use picnic_core::hook::Observer;
 use picnic_core::ledger::Stage;
@@ -19,7 +20,6 @@ use picnic_core::packet::pool::MAX_PACKET_BYTES;
 use picnic_core::ring::spsc::{self, Consumer, Producer};
 use picnic_core::stats::Counter;
 use picnic_core::time::Time;
-use picnic_confine::{Role, set_up};
 use rustix::thread::CapabilitySet;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};

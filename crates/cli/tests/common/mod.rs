@@ -162,7 +162,8 @@ pub fn interrupt(child: &Child) {
 /// A field of each thread's status as a hexadecimal number, by the thread's name.
 pub fn statuses(id: u32, field: &str) -> Vec<(String, u64)> {
     let tasks = std::fs::read_dir(format!("/proc/{id}/task")).unwrap().flatten();
-    let statuses = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("status")).ok());
+    let statuses =
+        tasks.filter_map(|task| std::fs::read_to_string(task.path().join("status")).ok());
     let value = |status: &str, name: &str| {
         let line = status.lines().find(|line| line.starts_with(name)).unwrap_or_default();
         line.split_whitespace().nth(1).unwrap_or_default().to_owned()
