@@ -120,6 +120,53 @@ tcp 2001:db8::/32 any any any accept
     assert!(!found.all_apply());
 }
 
+#[test]
+fn a_file_has_as_many_rules_as_a_list_of_filters_holds() {
+    let mut text = "tcp any any any 22 drop\n".repeat(picnic_sciron::rules::MOST_RULES);
+    text.push_str("default drop\n");
+    assert_eq!(text.parse::<Rules>().unwrap().rules.len(), picnic_sciron::rules::MOST_RULES);
+    text.push_str("# and one more\ntcp any any any 22 drop\nno rule\n");
+    let most = picnic_sciron::rules::MOST_RULES;
+    // The file is not read on: what follows is not told.
+    let told = told(&text);
+    assert_eq!(
+        told,
+        format!("rules:{}: found more than {most} rules, allowed is no more", most + 3)
+    );
+}
+
+/// In one field alone there is no packet for both; without that field there are.
+#[test]
+fn rules_that_are_apart_in_one_field_do_not_overlap() {
+    let cases = [
+        ("tcp any any any any", "udp any any any any", "any any any any any"),
+        ("any 10.0.0.0/8 any any any", "any 11.0.0.0/8 any any any", "any any any any any"),
+        (
+            "any any 10.1.0.0/16 any any",
+            "any any 10.2.0.0/16 any any",
+            "any any 10.0.0.0/8 any any",
+        ),
+        ("any ::/1 any any any", "any 8000::/1 any any any", "any ::/0 any any any"),
+        ("any ::/0 any any any", "any 0.0.0.0/0 any any any", "any any any any any"),
+        ("any any any 1-5 any", "any any any 6-9 any", "any any any 5-9 any"),
+        ("any any any any 6-9", "any any any any 1-5", "any any any any 1-6"),
+        ("icmp any any any any", "any any any any 80", "any any any any any"),
+    ];
+    for (one, apart, meets) in cases {
+        let found = |other: &str, swapped: bool| {
+            let lines = [format!("{one} accept\n"), format!("{other} drop\n")];
+            let [first, second] =
+                if swapped { [&lines[1], &lines[0]] } else { [&lines[0], &lines[1]] };
+            let found = format!("{first}{second}").parse::<Rules>().unwrap().check();
+            found.overlap_count + found.shadowed.len()
+        };
+        for swapped in [false, true] {
+            assert_eq!(found(apart, swapped), 0, "{one} and {apart}");
+            assert_eq!(found(meets, swapped), 1, "{one} and {meets}");
+        }
+    }
+}
+
 fn prefix(v6: bool) -> impl Strategy<Value = Option<Prefix>> {
     let prefix = (any::<u32>(), 0..=32_u8).prop_map(move |(bits, length)| {
         if v6 {
@@ -177,10 +224,10 @@ proptest! {
         }
     }
 
-    /// A rule that is told never to apply decides no packet, and one of a pair told to overlap
-    /// could.
+    /// A rule that is told never to apply decides no packet; two that a packet matches and that
+    /// decide it differently are told to overlap, or the later never to apply.
     #[test]
-    fn rules_told_never_to_apply_do_not(
+    fn rules_told_never_to_apply_do_not_and_overlaps_are_told(
         rules in proptest::collection::vec(rule(), 1..12),
         packets in proptest::collection::vec((any::<u32>(), any::<u32>(), any::<u16>(), any::<u16>(), 0..4_usize), 1..200),
     ) {
@@ -199,6 +246,19 @@ proptest! {
             };
             if let (_, Some(rule)) = rules.verdict(&packet) {
                 prop_assert!(!dead.contains(&rule.line), "line {} in\n{}", rule.line, rules);
+            }
+            let matching: Vec<_> =
+                rules.rules.iter().filter(|rule| rule.tuple.matches(&packet)).collect();
+            for (place, later) in matching.iter().enumerate() {
+                for earlier in &matching[..place] {
+                    let pair = Pair { line: later.line, earlier_line: earlier.line };
+                    prop_assert!(
+                        earlier.verdict == later.verdict
+                            || dead.contains(&later.line)
+                            || found.overlaps.contains(&pair),
+                        "{pair:?} in\n{rules}"
+                    );
+                }
             }
         }
     }
