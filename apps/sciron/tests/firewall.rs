@@ -6,9 +6,9 @@ use picnic_core::hook::Hooks;
 use picnic_filter::Place;
 use picnic_host::run::{registries, start_filtered};
 use picnic_sciron::{Installation, Rules, Sides};
+use picnic_testing::wait_until;
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::time::{Duration, Instant};
 
 /// xorshift64: the same files each time.
 struct Random(u64);
@@ -197,10 +197,7 @@ fn capture(frames: &[Vec<u8>]) -> Vec<u8> {
 fn run(card: &CardFile) -> (picnic_control::report::Report, picnic_filter::Filters) {
     let filters = picnic_sciron::card::filters(card).unwrap();
     let running = start_filtered(card, &registries(), &Hooks::none(), filters.clone()).unwrap();
-    let give_up = Instant::now() + Duration::from_secs(30);
-    while !running.is_finished() && Instant::now() < give_up {
-        std::thread::sleep(Duration::from_millis(2));
-    }
+    wait_until("all frames are through", || running.is_finished());
     let report = running.stop().unwrap();
     assert!(report.ledger.balanced());
     (report, filters)

@@ -10,22 +10,12 @@ use picnic_host::run::{Running, registries, start_from};
 use picnic_os::control::TaskControl;
 use picnic_os::roster::State;
 use picnic_os::task::{TaskId, TaskSpec, program};
-use std::time::{Duration, Instant};
+use picnic_testing::{let_pass, wait_for, wait_until};
 
 fn start(text: &str) -> Running {
     let card = CardFile::parse(text, None).unwrap();
     let registries = Registries { resident: picnic_tasks::build, ..registries() };
     start_from(&card, &registries, &Hooks::none()).unwrap()
-}
-
-/// Waits until something is so; fails after ten seconds.
-#[track_caller]
-fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !is_so() {
-        assert!(start.elapsed() < Duration::from_secs(10), "never: {what}");
-        std::thread::sleep(Duration::from_millis(1));
-    }
 }
 
 #[test]
@@ -36,7 +26,7 @@ fn heartbeats_go_out_beside_the_packets_under_each_idle_policy() {
              [host]\nqueues = 1\n[[task]]\ntask = \"heartbeat\"\nperiod_us = 2000\nwait = true\n"
         ));
         let sent = || running.view.wires[0].counters.tx_packets.get();
-        wait_for("ten heartbeats", || sent() >= 10);
+        wait_until("ten heartbeats", || sent() >= 10);
         let report = running.stop().unwrap();
         assert!(report.ledger.balanced(), "{:?}", report.ledger);
         assert_eq!(report.buffers_missing, 0);
@@ -52,15 +42,9 @@ fn heartbeats_go_out_beside_the_packets_under_each_idle_policy() {
 /// Gives the running card an order; whether it was done, and what it brought back.
 fn order(controller: &mut Controller, control: TaskControl) -> (bool, TaskControl) {
     controller.send(Command::Resident(Prepared::new(control))).ok().unwrap();
-    let start = Instant::now();
-    loop {
-        if let Some(answer) = controller.answer() {
-            let Command::Resident(message) = answer.replaced else { panic!("not mine") };
-            return (answer.done, message.open::<TaskControl>().unwrap());
-        }
-        assert!(start.elapsed() < Duration::from_secs(10), "no answer");
-        std::thread::sleep(Duration::from_micros(100));
-    }
+    let answer = wait_for("the card answers", || controller.answer());
+    let Command::Resident(message) = answer.replaced else { panic!("not mine") };
+    (answer.done, message.open::<TaskControl>().unwrap())
 }
 
 fn states(controller: &mut Controller) -> Vec<State> {
@@ -76,7 +60,7 @@ fn work_is_waited_for_and_counted_as_busy() {
          task = \"busy\"\nperiod_us = 1000\nsegments_ns = [200_000]\ninvocations = 20\n",
     );
     let mut controller = running.controller.take().unwrap();
-    wait_for("the task's end", || states(&mut controller) == [State::Returned]);
+    wait_until("the task's end", || states(&mut controller) == [State::Returned]);
     let report = running.stop().unwrap();
     let os = report.os.unwrap();
     let task = &os.tasks[0];
@@ -102,24 +86,29 @@ fn tasks_come_and_go_while_the_card_runs() {
     assert!(done);
     let TaskControl::Create { result: Some(Ok(id)), .. } = created else { panic!("{created:?}") };
     let sent = || running.view.wires[0].counters.tx_packets.get();
-    wait_for("five frames", || sent() >= 5);
+    wait_until("five frames", || sent() >= 5);
     assert!(order(TaskControl::Suspend(id)).0);
     let (_, list) = order(TaskControl::list(4));
     let TaskControl::List(lines) = list else { panic!("{list:?}") };
     assert_eq!((lines[0].id, lines[0].state), (id, State::Suspended));
     let before = sent();
-    std::thread::sleep(Duration::from_millis(5));
+    let_pass(5);
     assert!(sent() <= before + 1, "one may have waited for the wire");
     assert!(order(TaskControl::Resume(id)).0);
-    wait_for("five more", || sent() >= before + 5);
+    wait_until("five more", || sent() >= before + 5);
     let bad = program(|nic| async move {
         nic.sleep_ns(100_000).await;
         panic!("as it is meant to");
     });
     let (_, created) = order(TaskControl::create(TaskSpec::new("bad"), bad));
     let TaskControl::Create { result: Some(Ok(bad)), .. } = created else { panic!("{created:?}") };
-    wait_for("more yet", || sent() >= before + 10);
-    assert!(!order(TaskControl::Kill(bad)).0, "it has ended by itself");
+    wait_until("it has ended by itself", || {
+        let (_, list) = order(TaskControl::list(4));
+        let TaskControl::List(lines) = list else { panic!("{list:?}") };
+        lines.iter().any(|line| line.id == bad && line.state == State::Panicked)
+    });
+    wait_until("more yet", || sent() >= before + 10);
+    assert!(!order(TaskControl::Kill(bad)).0, "there is nothing left to kill");
     assert!(order(TaskControl::Kill(id)).0);
     assert!(!order(TaskControl::Kill(TaskId(99))).0);
     let report = running.stop().unwrap();

@@ -28,11 +28,7 @@ impl Running {
         let child = start(&machine, &arguments);
         let running =
             Running { name: name.into(), child: Some(child), _folder: folder, _machine: machine };
-        let patience = Instant::now();
-        while running.ctl(&["info"]).status.code() != Some(0) {
-            assert!(patience.elapsed() < Duration::from_secs(20), "{name} does not answer");
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        wait_until("the card answers", || running.ctl(&["info"]).status.code() == Some(0));
         running
     }
 
@@ -186,11 +182,9 @@ fn captures_are_whole_whatever_they_are_written_to() {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    let patience = Instant::now();
-    while std::fs::metadata(&path).map_or(0, |file| file.len()) < 10_000 {
-        assert!(patience.elapsed() < Duration::from_secs(20), "nothing is captured");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    wait_until("packets are captured", || {
+        std::fs::metadata(&path).map_or(0, |file| file.len()) >= 10_000
+    });
     interrupt(&child);
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
@@ -256,11 +250,9 @@ fn which_card_is_meant_is_found_out_or_asked() {
     let (_folder, path) = card(&format!("{STEADY}[card]\nname = \"two\"\n"));
     let arguments = ["run", path.to_str().unwrap(), "--quiet", "--duration", "60"];
     let mut second = command().args(arguments).stdout(Stdio::null()).spawn().unwrap();
-    let patience = Instant::now();
-    while picnic(&["ctl", "--card", "two"]).status.code() != Some(0) {
-        assert!(patience.elapsed() < Duration::from_secs(20), "the second card does not answer");
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    wait_until("the second card answers", || {
+        picnic(&["ctl", "--card", "two"]).status.code() == Some(0)
+    });
     refused(&picnic(&["ctl"]), 2, "several cards are running, say which: one (pid ");
     // A third one of the second's name is refused before anything is touched.
     let output = command().args(arguments).output().unwrap();
@@ -275,9 +267,9 @@ fn which_card_is_meant_is_found_out_or_asked() {
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     // Or taken away: a socket that nobody listens to is left by nothing but a kill.
     let mut third = command().args(arguments).stdout(Stdio::null()).spawn().unwrap();
-    while picnic(&["ctl", "--card", "two"]).status.code() != Some(0) {
-        assert!(patience.elapsed() < Duration::from_secs(60), "the third card does not answer");
-    }
+    wait_until("the third card answers", || {
+        picnic(&["ctl", "--card", "two"]).status.code() == Some(0)
+    });
     third.kill().unwrap();
     third.wait().unwrap();
     let removed = good_json(&["cleanup", "--json"])["sockets"].clone();
@@ -327,8 +319,8 @@ fn a_running_card_has_no_privileges_left() {
     let file = folder.path().join("x.pcapng").display().to_string();
     card.good(&["capture", "start", "-w", &file]);
     let pid = card.child.as_ref().unwrap().id();
-    let patience = Instant::now();
-    loop {
+    // Its threads may be on their way.
+    wait_until("no thread has privileges", || {
         let threads = privileges(pid);
         let names: Vec<_> = threads.iter().map(|(name, ..)| &**name).collect();
         for wanted in ["picnic", "borrowed", "control", "picnic-capture"] {
@@ -337,13 +329,8 @@ fn a_running_card_has_no_privileges_left() {
         assert!(threads.iter().all(|(_, _, forbidden)| forbidden == "1"), "{threads:?}");
         let are_filtered = || statuses(pid, "Seccomp:").iter().all(|(_, mode)| *mode == 2);
         let has_none = |permitted: &str| permitted.trim_matches('0').is_empty();
-        if threads.iter().all(|(_, permitted, _)| has_none(permitted)) && are_filtered() {
-            break;
-        }
-        // Its threads may be on their way.
-        assert!(patience.elapsed() < Duration::from_secs(20), "{threads:?}");
-        std::thread::sleep(Duration::from_millis(10));
-    }
+        threads.iter().all(|(_, permitted, _)| has_none(permitted)) && are_filtered()
+    });
     if !rustix::process::geteuid().is_root() {
         skip("a running card has no privileges left", "there were none to give up: not root");
     }
@@ -425,12 +412,9 @@ fn an_interface_that_returns_is_taken_up_without_privileges() {
     let pid = card.child.as_ref().unwrap().id();
     let none =
         |(_, permitted, _): &(String, String, String)| permitted.trim_matches('0').is_empty();
-    let patience = Instant::now();
-    while !privileges(pid).iter().all(none) {
-        assert!(patience.elapsed() < Duration::from_secs(20), "{:?}", privileges(pid));
-    }
+    wait_until("no thread has privileges", || privileges(pid).iter().all(none));
     ip(&["-n", &namespace.0, "link", "del", "inside"]).unwrap();
-    std::thread::sleep(Duration::from_millis(100));
+    let_pass(100);
     let before = received();
     namespace.cable();
     more_comes(before);
@@ -476,11 +460,7 @@ impl OnTerminal {
     }
 
     fn until(&self, words: &str) {
-        let patience = Instant::now();
-        while !self.text().contains(words) {
-            assert!(patience.elapsed() < Duration::from_secs(20), "no {words}: {}", self.text());
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        wait_until(words, || self.text().contains(words));
     }
 
     fn press(&mut self, key: &[u8]) {
@@ -489,14 +469,7 @@ impl OnTerminal {
 
     /// It ends well, and the terminal is as it was; all that was drawn.
     fn ended(mut self) -> String {
-        let patience = Instant::now();
-        let status = loop {
-            if let Some(status) = self.script.try_wait().unwrap() {
-                break status;
-            }
-            assert!(patience.elapsed() < Duration::from_secs(20), "it goes on");
-            std::thread::sleep(Duration::from_millis(10));
-        };
+        let status = wait_for("it has ended", || self.script.try_wait().unwrap());
         self.reader.take().unwrap().join().unwrap();
         let text = self.text();
         assert_eq!(status.code(), Some(0), "{text}");

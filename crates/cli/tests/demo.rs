@@ -5,7 +5,6 @@ mod common;
 use common::*;
 use rustix::process::{Pid, Signal, kill_process};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
 /// Whether the demo can run here; says so if not.
 fn can_run(test: &str) -> bool {
@@ -42,9 +41,7 @@ fn spawn(arguments: &[&str]) -> Child {
 
 /// Waits until wrk and nginx run in the namespaces of the process with this number.
 fn wait_for_load(id: u32) -> Vec<u32> {
-    let start = Instant::now();
-    loop {
-        assert!(start.elapsed() < Duration::from_secs(20), "the load does not start");
+    wait_for("the load", || {
         let ends = ["client", "server"].map(|end| {
             let netns = made_by(id, "/run/netns").into_iter().find(|name| name.ends_with(end));
             let output = netns.map(|name| {
@@ -56,11 +53,8 @@ fn wait_for_load(id: u32) -> Vec<u32> {
         let is_asked = ends[0].iter().any(|id| {
             std::fs::read_to_string(format!("/proc/{id}/comm")).is_ok_and(|name| name == "wrk\n")
         });
-        if is_asked {
-            return ends.concat();
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
+        is_asked.then(|| ends.concat())
+    })
 }
 
 #[test]
@@ -102,15 +96,11 @@ fn ctrl_c_removes_everything_and_so_does_the_start_after_a_kill() {
     kill_process(Pid::from_child(&killed), Signal::KILL).unwrap();
     killed.wait_with_output().unwrap();
     // Its programs end by themselves, its namespaces stay.
-    let start = Instant::now();
     let runs = |id: &u32| {
         let status = std::fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
         !status.is_empty() && !status.contains(") Z ")
     };
-    while programs.iter().any(runs) {
-        assert!(start.elapsed() < Duration::from_secs(10), "{programs:?} still run");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    wait_until("its programs have ended", || !programs.iter().any(runs));
     assert!(left_by(id).len() >= 3, "{:?}", left_by(id));
 
     let interrupted = spawn(&["demo", "web", "--seconds=60"]);

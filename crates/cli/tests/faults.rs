@@ -23,7 +23,6 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
 
 /// Nobody, on every Linux.
 const NOBODY: u32 = 65_534;
@@ -248,14 +247,6 @@ impl Drop for Card {
     }
 }
 
-fn until(what: &str, mut look: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !look() {
-        assert!(start.elapsed() < Duration::from_secs(20), "{what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
 #[test]
 fn a_second_card_leaves_the_first_alone() {
     const NAME: &str = "a_second_card_leaves_the_first_alone";
@@ -265,7 +256,7 @@ fn a_second_card_leaves_the_first_alone() {
     let second = path.with_file_name("second.toml");
     std::fs::write(&second, format!("[card]\nname = \"second\"\n{}", there.wire())).unwrap();
     let first = Card::start(&path);
-    until("promiscuous", || there.links().contains(&("w0".into(), 1)));
+    wait_until("promiscuous", || there.links().contains(&("w0".into(), 1)));
     let mut command = command();
     let command = command.args(["run", "second.toml", "--duration", "0.1"]);
     let output = command.current_dir(folder.path()).output().unwrap();
@@ -288,12 +279,12 @@ fn killed_at_any_moment_it_leaves_no_interface_and_the_next_one_starts() {
     // From before it has made anything to when all of it runs.
     for moment_ms in [0, 1, 2, 4, 8, 16, 32, 64, 128, 256] {
         let victim = Card::start(&path);
-        std::thread::sleep(Duration::from_millis(moment_ms));
+        let_pass(moment_ms);
         victim.killed();
-        until("as it was found", || there.links() == found);
+        wait_until("as it was found", || there.links() == found);
     }
     let running = Card::start(&path);
-    until("h0 is made", || there.links().iter().any(|(name, _)| name == "h0"));
+    wait_until("h0 is made", || there.links().iter().any(|(name, _)| name == "h0"));
     running.ended();
     assert_eq!(there.links(), found);
 }
@@ -305,9 +296,11 @@ fn a_card_that_was_stopped_goes_on_and_counts_what_it_missed() {
     let _machine = machine();
     there.ip("address add 198.18.0.1/24 dev c0");
     there.ip("neighbour add 198.18.0.2 lladdr 02:00:00:00:00:02 dev c0");
-    let (_folder, path) = card(&format!("{}frames = 64\n", there.wire()));
+    let text = format!("[card]\nname = \"stopped\"\n{}frames = 64\n", there.wire());
+    let (_folder, path) = card(&text);
     let running = Card::start(&path);
-    until("promiscuous", || there.links().contains(&("w0".into(), 1)));
+    let seen = || counted("stopped", "in");
+    wait_until("promiscuous", || there.links().contains(&("w0".into(), 1)));
     let send = |count: usize| {
         let path = format!("/run/netns/{}", there.0);
         // A thread of its own: it never leaves the namespace.
@@ -323,10 +316,14 @@ fn a_card_that_was_stopped_goes_on_and_counts_what_it_missed() {
         sender.join().unwrap();
     };
     send(10);
+    wait_until("the first are seen", || seen() >= 10);
     running.send(rustix::process::Signal::STOP);
     send(2000);
     running.send(rustix::process::Signal::CONT);
     send(10);
+    // A card that is asked to end takes no more from its wires, nor their counts: it must have
+    // had a turn.
+    wait_until("all are seen or counted", || seen() >= 2020);
     // What did not fit into the ring meanwhile was dropped by the kernel, and is counted.
     let report = running.ended();
     let overrun = report["drops"]["wire_overrun"].as_u64().unwrap_or(0);
@@ -343,7 +340,7 @@ fn a_capture_to_a_full_disk_ends_and_the_card_goes_on() {
         let arguments = ["capture", "--card", "full", "-w", "/dev/full"];
         command().args(arguments).output().unwrap()
     };
-    until("the card answers", || {
+    wait_until("the card answers", || {
         let mut command = command();
         command.args(["ctl", "--card", "full"]).output().unwrap().status.success()
     });

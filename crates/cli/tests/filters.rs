@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{command, folder, json, machine, stderr, stdout};
+use common::{command, folder, json, machine, stderr, stdout, wait_until};
 use serde_json::Value;
 use std::path::Path;
 use std::process::{Child, Output, Stdio};
@@ -50,11 +50,7 @@ fn start(folder: tempfile::TempDir) -> Running {
     run.args(["run", "card.toml", "--duration", "60", "--quiet"]).current_dir(folder.path());
     let child = run.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     let running = Running { child, folder };
-    let give_up = Instant::now() + Duration::from_secs(20);
-    while running.ctl(&["info"]).status.code() != Some(0) {
-        assert!(Instant::now() < give_up, "the card does not answer");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    wait_until("the card answers", || running.ctl(&["info"]).status.code() == Some(0));
     running
 }
 

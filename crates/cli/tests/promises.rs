@@ -6,7 +6,6 @@ use common::*;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
-use std::time::Duration;
 
 /// Nobody, on every Linux.
 const NOBODY: u32 = 65_534;
@@ -40,7 +39,8 @@ fn memory_is_the_pool_and_little_more() {
     let pool = plan["pool"]["mapped_bytes"].as_u64().unwrap();
     let machine = machine();
     let child = start(&machine, &["run", "--duration=30", "--json"]);
-    std::thread::sleep(Duration::from_millis(1500));
+    // Every buffer of the pool has been used many times over.
+    wait_until("packets are delivered", || counted("picnic0", "delivered") > 200_000);
     let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
     interrupt(&child);
     let output = child.wait_with_output().unwrap();

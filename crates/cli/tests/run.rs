@@ -6,7 +6,6 @@ use common::*;
 use serde_json::Value;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
 #[test]
 fn the_demonstration_card_runs_and_its_ledger_balances() {
@@ -120,10 +119,10 @@ fn an_echo_comes_back_to_the_wire() {
 
 #[test]
 fn ctrl_c_stops_cleanly_and_all_is_told() {
-    let (_folder, path) = card("[host]\nqueues = 3\n");
+    let (_folder, path) = card("[card]\nname = \"ends\"\n[host]\nqueues = 3\n");
     let machine = machine();
     let child = start(&machine, &["run", path.to_str().unwrap(), "--json"]);
-    std::thread::sleep(Duration::from_millis(300));
+    wait_until("packets are in", || counted("ends", "in") > 0);
     interrupt(&child);
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
@@ -141,7 +140,7 @@ fn a_second_ctrl_c_kills() {
     for _ in 0..10 {
         let child = start(&machine, &["run", "--duration=60", "--json"]);
         interrupt(&child);
-        std::thread::sleep(Duration::from_millis(2));
+        let_pass(2);
         interrupt(&child);
         let output = child.wait_with_output().unwrap();
         if output.status.signal() == Some(2) {

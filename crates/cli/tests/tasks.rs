@@ -2,10 +2,9 @@
 
 mod common;
 
-use common::{command, folder, json, machine, stderr, stdout};
+use common::{command, folder, json, let_pass, machine, stderr, stdout, wait_for, wait_until};
 use serde_json::Value;
 use std::process::{Child, Output, Stdio};
-use std::time::{Duration, Instant};
 
 const QUIET: &str = "[card]\nname = \"busy\"\n[[wire]]\nport = \"generator\"\nrate_pps = 1000\n[host]\nqueues = 1\n";
 
@@ -32,11 +31,7 @@ impl Running {
         run.args(["run", "card.toml", "--duration", "60", "--quiet", "--json"]);
         run.current_dir(folder.path()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let running = Running { child: run.spawn().unwrap(), folder };
-        let give_up = Instant::now() + Duration::from_secs(20);
-        while running.ctl(&["info"]).status.code() != Some(0) {
-            assert!(Instant::now() < give_up, "the card does not answer");
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        wait_until("the card answers", || running.ctl(&["info"]).status.code() == Some(0));
         running
     }
 
@@ -60,15 +55,10 @@ impl Running {
 
     /// Waits until a task has ended so many invocations.
     fn wait_for(&self, task: &str, completed: u64) -> Value {
-        let give_up = Instant::now() + Duration::from_secs(20);
-        loop {
+        wait_for("invocations have ended", || {
             let shown = self.tasks(&["show", task]);
-            if shown["completed"].as_u64().unwrap() >= completed {
-                return shown;
-            }
-            assert!(Instant::now() < give_up, "{shown}");
-            std::thread::sleep(Duration::from_millis(5));
-        }
+            (shown["completed"].as_u64().unwrap() >= completed).then_some(shown)
+        })
     }
 
     /// Stops the card; what the run printed.
@@ -124,7 +114,7 @@ fn tasks_of_a_running_card_are_listed_created_suspended_resumed_and_killed() {
     assert_eq!(card.tasks(&["suspend", "load"])["state"], "suspended");
     let count = |shown: &Value| shown["completed"].as_u64().unwrap();
     let before = card.tasks(&["show", "2"]);
-    std::thread::sleep(Duration::from_millis(20));
+    let_pass(20);
     assert_eq!(count(&card.tasks(&["show", "2"])), count(&before));
     assert_ne!(card.tasks(&["resume", "2"])["state"], "suspended");
     card.wait_for("2", count(&before) + 3);

@@ -575,8 +575,12 @@ proptest! {
 }
 
 #[test]
-fn the_sample_itself_is_good() {
-    parse(SAMPLE).unwrap();
+fn the_sample_itself_is_good_and_says_something_in_each_section() {
+    let card = parse(SAMPLE).unwrap();
+    assert_eq!((&*card.card.name, card.card.burst, card.pool.buffers), ("nic", 64, 4096));
+    assert_eq!((card.wires.len(), card.rx.len(), card.tx.len()), (1, 1, 0));
+    assert_eq!((card.host.queues, card.interrupt.rx_usecs), (4, 20));
+    assert!(card.trace.is_some());
 }
 
 #[test]

@@ -6,6 +6,7 @@ use common::{Client, STEADY, Served};
 use pcap_parser::traits::{PcapNGPacketBlock, PcapReaderIterator};
 use pcap_parser::{Block, PcapBlockOwned, PcapError, PcapNGReader};
 use picnic_control::Limits;
+use picnic_testing::wait_until;
 use serde_json::{Value, json};
 use std::fs::File;
 use std::io::Read;
@@ -57,16 +58,11 @@ fn start(client: &mut Client, file: &File, params: Value) -> Value {
 
 /// Waits until the newest interface of the only capture has this many packets written.
 fn wait_for(client: &mut Client, packets: u64) {
-    let patience = Instant::now();
-    loop {
+    wait_until("packets are written", || {
         let list = client.good("capture.list", json!({}));
         let last = list["captures"][0]["interfaces"].as_array().unwrap().last().unwrap().clone();
-        if last["written"].as_u64().unwrap() >= packets {
-            return;
-        }
-        assert!(patience.elapsed() < Duration::from_secs(20), "{list}");
-        std::thread::sleep(Duration::from_millis(2));
-    }
+        last["written"].as_u64().unwrap() >= packets
+    });
 }
 
 #[test]
@@ -194,11 +190,9 @@ fn a_reader_that_does_not_read_costs_the_capture_and_no_one_else() {
     let writer = File::from(std::os::fd::OwnedFd::from(writer));
     let capture = start(&mut client, &writer, json!({ "buffer_bytes": 262_144 }));
     drop(writer);
-    let patience = Instant::now();
-    while client.good("capture.list", json!({}))["captures"][0]["packets_lost"] == 0 {
-        assert!(patience.elapsed() < Duration::from_secs(20), "nothing is lost");
-        std::thread::sleep(Duration::from_millis(2));
-    }
+    wait_until("packets are lost", || {
+        client.good("capture.list", json!({}))["captures"][0]["packets_lost"] != 0
+    });
     // Another client is served while this one waits for the end of the capture.
     let mut other = card.client();
     let call = json!({ "jsonrpc": "2.0", "id": 77, "method": "capture.stop",
@@ -253,16 +247,11 @@ fn a_capture_can_belong_to_its_connection() {
     let capture = start(&mut other, &File::create(folder.path().join("y")).unwrap(), json!({}));
     assert_eq!(other.good("capture.list", json!({}))["captures"].as_array().unwrap().len(), 2);
     drop(client);
-    let patience = Instant::now();
-    loop {
+    wait_until("the capture has ended with its client", || {
         let list = other.good("capture.list", json!({}));
-        if list["captures"].as_array().unwrap().len() == 1 {
-            assert_eq!(list["captures"][0]["capture"], capture);
-            break;
-        }
-        assert!(patience.elapsed() < Duration::from_secs(10), "{list}");
-        std::thread::sleep(Duration::from_millis(10));
-    }
+        let left = list["captures"].as_array().unwrap();
+        left.len() == 1 && left[0]["capture"] == capture
+    });
     assert_eq!(read(&std::fs::read(&path).unwrap()).statistics.len(), 1, "the file is whole");
     wait_for(&mut other, 1);
     // The end of the card ends the other, whose file is whole too.

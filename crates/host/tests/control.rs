@@ -10,6 +10,7 @@ use picnic_control::{Doors, Limits, Server};
 use picnic_core::config::CardFile;
 use picnic_core::hook::Hooks;
 use picnic_host::run::start_with;
+use picnic_testing::{wait_for, wait_until};
 use serde_json::{Value, json};
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -69,13 +70,12 @@ fn rss_is_read_back_as_it_was_set() {
     };
     let mut packets = || packets(&client.good("card.stats", json!({})));
     // Those steered before the change are delivered, then nothing more.
-    let patience = Instant::now();
-    let (mut before, mut after) = (packets(), packets());
-    while before[..3] != after[..3] || before[3] >= after[3] {
-        assert!(patience.elapsed() < Duration::from_secs(20), "{before:?} {after:?}");
-        std::thread::sleep(Duration::from_millis(20));
-        (before, after) = (after, packets());
-    }
+    let mut before = packets();
+    wait_until("queue 3 alone has packets", || {
+        let after = packets();
+        let before = std::mem::replace(&mut before, after.clone());
+        before[..3] == after[..3] && before[3] < after[3]
+    });
     for (params, message) in [
         (json!({ "key": "00" }), "key: hash key has 1 bytes"),
         (json!({ "table": [4] }), "table: "),
@@ -108,18 +108,15 @@ fn a_polling_time_takes_the_interrupts_away_and_gives_them_back() {
         let queue = &client.good("card.stats", json!({}))["queues"][0];
         (count(&queue["packets"]), count(&queue["interrupts"]))
     };
-    let patience = Instant::now();
     let until = |client: &mut Client, look: &dyn Fn((u64, u64), (u64, u64)) -> bool| {
         let mut before = counts(client);
-        loop {
-            std::thread::sleep(Duration::from_millis(20));
-            let after = counts(client);
-            if look(before, after) {
-                return;
-            }
-            assert!(patience.elapsed() < Duration::from_secs(20), "{before:?} {after:?}");
-            before = after;
-        }
+        wait_until("packets with interrupts, or without", || {
+            // As many packets as make an interrupt likely, if there are any.
+            let after = wait_for("a hundred packets", || {
+                Some(counts(client)).filter(|after| after.0 >= before.0 + 100)
+            });
+            look(std::mem::replace(&mut before, after), after)
+        });
     };
     let interrupted =
         |before: (u64, u64), after: (u64, u64)| after.0 > before.0 && after.1 > before.1;
@@ -277,11 +274,7 @@ fn stop_is_asked_by_call_and_by_notification() {
         let mut client = card.client();
         assert!(!card.server.stop_is_asked());
         client.send(line);
-        let patience = Instant::now();
-        while !card.server.stop_is_asked() {
-            assert!(patience.elapsed() < Duration::from_secs(10), "nobody was told");
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        wait_until("somebody was told", || card.server.stop_is_asked());
         if line.contains("id") {
             assert_eq!(client.line().unwrap()["result"]["stopping"], true);
         }
@@ -378,7 +371,6 @@ fn clients_that_hang_or_do_not_read_hold_up_nobody() {
             break;
         }
         assert!(patience.elapsed() < Duration::from_secs(10), "the places stay taken");
-        std::thread::sleep(Duration::from_millis(50));
     }
     assert_eq!(half.line(), None);
     assert_eq!(silent.line(), None);

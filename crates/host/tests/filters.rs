@@ -6,6 +6,7 @@ use picnic_filter::{
     Action, Direction, Filter, Filters, FiveTuple, Match, Place, PortRange, Protocol,
 };
 use picnic_host::run::{Running, check, start};
+use picnic_testing::wait_until;
 use std::time::{Duration, Instant};
 
 fn card(text: &str) -> CardFile {
@@ -13,10 +14,7 @@ fn card(text: &str) -> CardFile {
 }
 
 fn run_to_end(running: Running) -> Report {
-    let give_up = Instant::now() + Duration::from_secs(20);
-    while !running.is_finished() && Instant::now() < give_up {
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    wait_until("all packets are through", || running.is_finished());
     stop(running)
 }
 

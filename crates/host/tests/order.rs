@@ -2,7 +2,7 @@
 
 use picnic_core::config::CardFile;
 use picnic_host::run::start;
-use std::time::{Duration, Instant};
+use picnic_testing::wait_until;
 
 fn notes(keys: &str) -> Vec<String> {
     let text = format!(
@@ -10,10 +10,7 @@ fn notes(keys: &str) -> Vec<String> {
          size = 100\nsequence_numbers = true\n[host]\nqueues = 2\n{keys}"
     );
     let running = start(&CardFile::parse(&text, None).unwrap()).unwrap();
-    let give_up = Instant::now() + Duration::from_secs(20);
-    while !running.is_finished() && Instant::now() < give_up {
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    wait_until("all packets are through", || running.is_finished());
     let report = running.stop().unwrap();
     assert!(report.ledger.balanced());
     report.notes.into_iter().filter(|note| note.starts_with("queue ")).collect()

@@ -9,10 +9,10 @@ use picnic_core::registry::{BuildContext, Component, Entry};
 use picnic_engine::build::Registries;
 use picnic_functions::rss::Rss;
 use picnic_host::run::{Running, registries, start_from};
+use picnic_testing::{let_pass, skip, wait_for, wait_until};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
 
 // ---------------------------------------------------------------- a bridge of two wires
 
@@ -165,12 +165,11 @@ impl Lab {
         let _server = self.spawn("b", "iperf3 -s -1");
         let client = self.within("a", &format!("iperf3 --json --connect-timeout 2000 {options}"));
         // The server needs a moment.
-        let ran = until(Duration::from_secs(5), || {
+        wait_for("iperf3 has run", || {
             let output = attempt(&client).ok()?;
             let output: serde_json::Value = serde_json::from_str(&output).ok()?;
             output.get("error").is_none().then_some(output)
-        });
-        ran.unwrap_or_else(|| panic!("{client}: {:?}", attempt(&client)))
+        })
     }
 }
 
@@ -198,31 +197,6 @@ fn attempt(command: &str) -> Result<String, String> {
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let error = String::from_utf8_lossy(&output.stderr);
     if output.status.success() { Ok(text) } else { Err(format!("{command}: {text}{error}")) }
-}
-
-/// What `look` finds, looking every 50 ms.
-fn until<T>(patience: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
-    let start = Instant::now();
-    loop {
-        if let Some(found) = look() {
-            return Some(found);
-        }
-        if start.elapsed() > patience {
-            return None;
-        }
-        std::thread::sleep(Duration::from_millis(50));
-    }
-}
-
-/// Tells of a test that cannot run here, in the words that `make test` sums up.
-fn skip(name: &str, reason: &str) {
-    use std::io::Write;
-    let line = format!("skipped: {name}, because {reason}\n");
-    eprint!("{line}");
-    if let Some(path) = std::env::var_os("PICNIC_SKIPS") {
-        let file = std::fs::OpenOptions::new().append(true).create(true).open(path);
-        let _ = file.and_then(|mut file| file.write_all(line.as_bytes()));
-    }
 }
 
 // ---------------------------------------------------------------- tests
@@ -288,8 +262,7 @@ fn what_an_interface_receives_is_counted_and_what_the_machine_sends_is_not() {
     let received = || running.view.wires[0].counters.rx_packets.get();
     // No one answers: the request is repeated.
     let _ = attempt(&lab.within("a", "ping -q -c 3 -i 0.1 -w 2 10.9.0.77"));
-    let found = until(Duration::from_secs(5), || (received() >= 2).then_some(()));
-    assert!(found.is_some(), "{} packets", received());
+    wait_until("two requests", || received() >= 2);
     // With the neighbour given, each ping comes; it is for another address than w0's.
     lab.run("a", "ip neighbour add 10.9.0.78 lladdr 02:00:00:00:00:78 dev a0");
     let before = received();
@@ -343,24 +316,25 @@ fn an_interface_deleted_under_load_is_taken_up_again() {
     lab.run("a", "ping -q -c 1 -W 2 10.9.0.2");
     let load = lab.spawn("a", "ping -q -f -s 1000 10.9.0.2");
     let also = lab.spawn("b", "ping -q -f -s 1000 10.9.0.1");
-    std::thread::sleep(Duration::from_millis(300));
+    let ledger = || running.view.ledger.read();
+    wait_until("under load", || ledger().transmitted > 1000);
     lab.run("m", "ip link delete w1");
-    std::thread::sleep(Duration::from_millis(300));
+    wait_until("w1 is missed", || {
+        ledger().drops.get("wire_down").is_some_and(|&drops| drops > 100)
+    });
     drop((load, also));
     lab.connect(1);
     // b0 has another address now.
     lab.run("a", "ip neighbour flush dev a0");
-    let back = until(Duration::from_secs(10), || {
-        attempt(&lab.within("a", "ping -q -c 1 -W 1 10.9.0.2")).ok()
+    wait_until("w1 is taken up again", || {
+        attempt(&lab.within("a", "ping -q -c 1 -W 1 10.9.0.2")).is_ok()
     });
-    assert!(back.is_some(), "w1 is not taken up again");
     lab.run("m", "ip link set w0 down");
-    std::thread::sleep(Duration::from_millis(100));
+    let_pass(100);
     lab.run("m", "ip link set w0 up");
-    let back = until(Duration::from_secs(10), || {
-        attempt(&lab.within("b", "ping -q -c 1 -W 1 10.9.0.1")).ok()
+    wait_until("w0 is taken up again", || {
+        attempt(&lab.within("b", "ping -q -c 1 -W 1 10.9.0.1")).is_ok()
     });
-    assert!(back.is_some(), "w0 is not taken up again");
     let report = stop(running);
     let notes = report.notes.join("\n");
     for part in [
@@ -380,7 +354,7 @@ fn a_card_whose_wire_is_gone_rests_and_ends() {
     let running = start(&(lab.wire(0) + "[host]\nmode = \"echo\"\n")).unwrap();
     lab.run("m", "ip link delete w0");
     drop(load);
-    std::thread::sleep(Duration::from_millis(500));
+    let_pass(500);
     let report = stop(running);
     assert!(report.notes.join("\n").contains("w0: is gone at the end"), "{:?}", report.notes);
 }

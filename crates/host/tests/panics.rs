@@ -11,7 +11,7 @@ use picnic_core::registry::{BuildContext, Component, Entry};
 use picnic_core::time::Time;
 use picnic_engine::build::Registries;
 use picnic_host::run::{registries, start_from};
-use std::time::{Duration, Instant};
+use picnic_testing::wait_until;
 
 #[derive(serde::Deserialize, schemars::JsonSchema)]
 struct NoKeys {}
@@ -61,11 +61,7 @@ static ATTACHMENTS: &[Entry<Box<dyn HostAttachment>>] = &[Entry::of::<FaultyHost
 fn panicked(card: &str, registries: Registries) -> String {
     let card = CardFile::parse(card, None).unwrap();
     let running = start_from(&card, &registries, &Hooks::none()).unwrap();
-    let patience = Instant::now();
-    while running.is_alive() {
-        assert!(patience.elapsed() < Duration::from_secs(20), "nobody has panicked");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    wait_until("somebody has panicked", || !running.is_alive());
     match running.stop() {
         Err(RunError::Panicked(thread)) => thread,
         other => panic!("found {other:?}"),

@@ -4,10 +4,10 @@
 use picnic_control::report::Report;
 use picnic_core::config::CardFile;
 use picnic_host::run::{Running, start};
+use picnic_testing::{let_pass, wait_for, wait_until};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
 
 /// Held by whoever runs a card: two at a time would take the cores from each other.
 static MACHINE: Mutex<()> = Mutex::new(());
@@ -58,11 +58,7 @@ impl Lab {
         self.ip("client", "address add fd88::2/64 dev c0 nodad");
         self.ip("client", "link set c0 up");
         self.ip("card", "link set w0 up");
-        let start = Instant::now();
-        while !self.ip("card", "link show w0").contains("state UP") {
-            assert!(start.elapsed() < Duration::from_secs(5), "w0 does not come up");
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        wait_until("w0 is up", || self.ip("card", "link show w0").contains("state UP"));
     }
 
     /// `[host]` with the interface h0 in `server`.
@@ -90,19 +86,12 @@ impl Lab {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        let start = Instant::now();
-        let bytes = loop {
-            let text = self.within("client", &format!("timeout 20 iperf3 -J {options}"));
-            let report = text.as_deref().map_err(String::clone).and_then(|text| {
-                serde_json::from_str::<serde_json::Value>(text).map_err(|error| error.to_string())
-            });
-            // It exits well even if the server was not listening yet.
-            match report.as_ref().map(|report| report["end"]["sum_received"]["bytes"].as_u64()) {
-                Ok(Some(bytes)) => break bytes,
-                _ if start.elapsed() > Duration::from_secs(10) => panic!("{text:?}"),
-                _ => std::thread::sleep(Duration::from_millis(50)),
-            }
-        };
+        // It exits well even if the server was not listening yet.
+        let bytes = wait_for("iperf3 has a report", || {
+            let text = self.within("client", &format!("timeout 20 iperf3 -J {options}")).ok()?;
+            let report = serde_json::from_str::<serde_json::Value>(&text).ok()?;
+            report["end"]["sum_received"]["bytes"].as_u64()
+        });
         let _ = server.kill();
         let _ = server.wait();
         bytes
@@ -126,15 +115,9 @@ fn attempt(command: &str) -> Result<String, String> {
     if output.status.success() { Ok(text) } else { Err(format!("{command}: {text}{error}")) }
 }
 
-/// Tells of a test that cannot run here, in the words that `make test` sums up.
+/// Tells of a test that cannot run here; nothing, in place of what it needs.
 fn skip<T>(name: &str, reason: &str) -> Option<T> {
-    use std::io::Write;
-    let line = format!("skipped: {name}, because {reason}\n");
-    eprint!("{line}");
-    if let Some(path) = std::env::var_os("PICNIC_SKIPS") {
-        let file = std::fs::OpenOptions::new().append(true).create(true).open(path);
-        let _ = file.and_then(|mut file| file.write_all(line.as_bytes()));
-    }
+    picnic_testing::skip(name, reason);
     None
 }
 
@@ -170,11 +153,9 @@ fn the_kernel_receives_all_that_is_delivered() {
     for part in ["02:00:00:00:88:01", "mtu 1400", "10.88.0.1/24", "fd88::1/64", "UP,LOWER_UP"] {
         assert!(shown.contains(part), "{part}: {shown}");
     }
-    let start = Instant::now();
-    while !running.is_finished() || running.view.ledger.read().delivered < 20000 {
-        assert!(start.elapsed() < Duration::from_secs(20), "{:?}", running.view.ledger.read());
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    wait_until("all are delivered", || {
+        running.is_finished() && running.view.ledger.read().delivered >= 20000
+    });
     let counters: serde_json::Value =
         serde_json::from_str(&lab.ip("server", "-j -s link show h0")).unwrap();
     assert_eq!(counters[0]["stats64"]["rx"]["packets"].as_u64(), Some(20000), "{counters}");
@@ -288,15 +269,6 @@ fn scheduling(name: &str) -> Option<(u32, u32)> {
 const REAL_TIME: (u32, u32) = (2, 1);
 const ORDINARY: (u32, u32) = (0, 0);
 
-/// Waits for what will be so, however slow this machine is.
-fn until(what: &str, mut look: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !look() {
-        assert!(start.elapsed() < Duration::from_secs(30), "not in 30 s: {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
 /// A thread of ordinary priority on one core, which counts as fast as it can; ends when dropped.
 struct Beside(Arc<(AtomicUsize, AtomicBool)>, Option<std::thread::JoinHandle<()>>);
 
@@ -343,8 +315,8 @@ fn the_target_routine_preempts_but_starves_nobody() {
         skip::<()>(NAME, "real-time priority is not permitted here");
         return;
     }
-    until("asleep, to preempt when woken", || scheduling(&target) == Some(REAL_TIME));
-    until("woken", || running.monitor().report().target_cores[0].wakeups > 1);
+    wait_until("asleep, to preempt when woken", || scheduling(&target) == Some(REAL_TIME));
+    wait_until("woken", || running.monitor().report().target_cores[0].wakeups > 1);
     // It may step up again once the process has given up its privileges.
     let limit = rustix::process::getrlimit(rustix::process::Resource::Rtprio).current;
     let may_raise = rustix::thread::capabilities(None).unwrap().effective;
@@ -363,12 +335,12 @@ fn the_target_routine_preempts_but_starves_nobody() {
         let running = run(&format!("{flood}{}", lab.host(&format!("{keys}\n{cores}")))).unwrap();
         let of_core = || running.monitor().report().target_cores[0].clone();
         if is_real_time {
-            until("given way under overload", || of_core().priority_yields != 0);
+            wait_until("given way under overload", || of_core().priority_yields != 0);
         }
-        until("ordinary under overload", || scheduling(&target) == Some(ORDINARY));
+        wait_until("ordinary under overload", || scheduling(&target) == Some(ORDINARY));
         let (delivered, before) = (running.view.ledger.read().delivered, beside.count());
-        until("the thread beside it gets on", || beside.count() > before + 1_000_000);
-        until("so does it", || running.view.ledger.read().delivered > delivered + 1000);
+        wait_until("the thread beside it gets on", || beside.count() > before + 1_000_000);
+        wait_until("so does it", || running.view.ledger.read().delivered > delivered + 1000);
         let report = stop(running);
         assert_eq!(report.target_cores[0].priority_yields != 0, is_real_time, "{report:#?}");
         let told = if is_real_time { "real-time" } else { "normal" };
@@ -395,24 +367,13 @@ fn the_kernel_takes_no_packets_of_an_interface_that_is_down_or_gone() {
     let Some(lab) = Lab::new("the_kernel_takes_no_packets_of_an_interface") else { return };
     let wire = "[[wire]]\nport = \"generator\"\nrate_pps = 20000\n";
     let running = run(&format!("{wire}{}", lab.host("up = false"))).unwrap();
-    let wait = |what: &str, look: &dyn Fn() -> bool| {
-        let start = Instant::now();
-        while !look() {
-            assert!(
-                start.elapsed() < Duration::from_secs(10),
-                "{what}: {:?}",
-                running.view.ledger.read()
-            );
-            std::thread::sleep(Duration::from_millis(5));
-        }
-    };
     let refused = || running.view.ledger.read().drops.get("host_refused").copied().unwrap_or(0);
-    wait("down", &|| refused() > 10);
+    wait_until("down", || refused() > 10);
     lab.ip("server", "link set h0 up");
-    wait("up", &|| running.view.ledger.read().delivered > 1000);
+    wait_until("up", || running.view.ledger.read().delivered > 1000);
     let before = refused();
     lab.ip("server", "link delete h0");
-    wait("gone", &|| refused() > before + 1000);
+    wait_until("gone", || refused() > before + 1000);
     stop(running);
 }
 
@@ -469,22 +430,14 @@ fn interfaces_deleted_under_load_are_counted_and_taken_up_again() {
     // With a MAC of its own each is known to the other side when it comes back.
     let (wire, host) = ("mac = \"02:00:00:00:88:02\"", "mac = \"02:00:00:00:88:01\"");
     let running = run(&between_taps(&lab, wire, host)).unwrap();
-    let pings = |seconds: u64| {
-        let start = Instant::now();
-        while start.elapsed() < Duration::from_secs(seconds) {
-            if lab.within("client", "ping -q -c 1 -W 1 10.88.0.1").is_ok() {
-                return true;
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        false
-    };
-    assert!(pings(5));
+    let pings = || lab.within("client", "ping -q -c 1 -W 1 10.88.0.1").is_ok();
+    wait_until("the host answers", pings);
     for (place, name) in [("client", "c0"), ("server", "h0")] {
         let netns = lab.netns("client");
         let flood = ["netns", "exec", &netns, "ping", "-q", "-f", "-w", "1", "10.88.0.1"];
         let load = Command::new("ip").args(flood).stdout(Stdio::null()).spawn();
-        std::thread::sleep(Duration::from_millis(100));
+        let sent = running.view.ledger.read().transmitted;
+        wait_until("under load", || running.view.ledger.read().transmitted > sent + 100);
         lab.ip(place, &format!("link delete {name}"));
         let polls = |running: &Running| {
             running.view.queues.iter().map(|queue| queue.target.polls.get()).sum::<u64>()
@@ -492,13 +445,13 @@ fn interfaces_deleted_under_load_are_counted_and_taken_up_again() {
         // Without its interface a queue rests.
         let _ = load.unwrap().wait();
         let before = polls(&running);
-        std::thread::sleep(Duration::from_millis(300));
+        let_pass(300);
         let polled = polls(&running) - before;
         assert!(polled < 1000, "{polled} looks at queues whose interface is gone");
-        assert!(lab.within("client", "ping -q -c 1 -W 1 10.88.0.1").is_err());
+        assert!(!pings());
         // One of its name, made by somebody else, is the card's again, as the card file has it.
         lab.ip(place, &format!("tuntap add dev {name} mode tap multi_queue"));
-        assert!(pings(10), "{name} is not taken up again");
+        wait_until(&format!("{name} is taken up again"), pings);
     }
     let report = stop(running);
     let notes = report.notes.join("\n");

@@ -9,11 +9,11 @@ use picnic_core::registry::{BuildContext, Component, Entry};
 use picnic_core::time::Time;
 use picnic_engine::build::Registries;
 use picnic_host::run::{Running, registries, start_from};
+use picnic_testing::{let_pass, wait_until};
 use rustix::event::{EventfdFlags, eventfd};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
 
 #[derive(Debug, Default, serde::Deserialize, schemars::JsonSchema)]
 #[serde(default)]
@@ -125,18 +125,10 @@ fn all_that_a_host_sends_leaves_and_all_buffers_come_home() {
         let packets: u64 =
             keys.split("packets = ").nth(1).unwrap().lines().next().unwrap().parse().unwrap();
         let wanted = queues * packets * 6;
-        let start = Instant::now();
-        while running.view.ledger.card.transmitted.get() != wanted {
-            assert!(
-                start.elapsed() < Duration::from_secs(15),
-                "{keys}: {:?}",
-                running.view.ledger.read()
-            );
-            std::thread::sleep(Duration::from_millis(2));
-        }
+        wait_until(keys, || running.view.ledger.card.transmitted.get() == wanted);
         // With nothing to send the targets sleep.
         let asked = ASKED.load(Ordering::Relaxed);
-        std::thread::sleep(Duration::from_millis(300));
+        let_pass(300);
         let asked = ASKED.load(Ordering::Relaxed) - asked;
         assert!(asked < 20 * queues, "{keys}: asked {asked} times");
         let report = running.stop().unwrap();
@@ -151,7 +143,7 @@ fn a_card_stops_while_its_host_has_more_to_send() {
     let _machine = machine();
     for round in 0..20 {
         let running = start("queues = 2\npackets = 1000000000");
-        std::thread::sleep(Duration::from_millis(round));
+        let_pass(round);
         let report = running.stop().unwrap();
         assert!(report.ledger.balanced(), "{report:#?}");
         assert_eq!((report.ledger.in_flight, report.buffers_missing), (0, 0), "{report:#?}");

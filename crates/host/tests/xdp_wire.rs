@@ -9,11 +9,11 @@ use picnic_core::registry::{BuildContext, Component, Entry};
 use picnic_engine::build::Registries;
 use picnic_functions::rss::Rss;
 use picnic_host::run::{Running, registries, start_from};
+use picnic_testing::{let_pass, skip, wait_for, wait_until};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
 
 // ---------------------------------------------------------------- a bridge of two wires
 
@@ -151,12 +151,11 @@ impl Lab {
         let _server = self.spawn("b", "iperf3 -s -1");
         let client = self.within("a", &format!("iperf3 --json --connect-timeout 2000 {options}"));
         // The server needs a moment.
-        let ran = until(Duration::from_secs(5), || {
+        wait_for("iperf3 has run", || {
             let output = attempt(&client).ok()?;
             let output: serde_json::Value = serde_json::from_str(&output).ok()?;
             output.get("error").is_none().then_some(output)
-        });
-        ran.unwrap_or_else(|| panic!("{client}: {:?}", attempt(&client)))
+        })
     }
 }
 
@@ -184,31 +183,6 @@ fn attempt(command: &str) -> Result<String, String> {
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let error = String::from_utf8_lossy(&output.stderr);
     if output.status.success() { Ok(text) } else { Err(format!("{command}: {text}{error}")) }
-}
-
-/// What `look` finds, looking every 50 ms.
-fn until<T>(patience: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
-    let start = Instant::now();
-    loop {
-        if let Some(found) = look() {
-            return Some(found);
-        }
-        if start.elapsed() > patience {
-            return None;
-        }
-        std::thread::sleep(Duration::from_millis(50));
-    }
-}
-
-/// Tells of a test that cannot run here, in the words that `make test` sums up.
-fn skip(name: &str, reason: &str) {
-    use std::io::Write;
-    let line = format!("skipped: {name}, because {reason}\n");
-    eprint!("{line}");
-    if let Some(path) = std::env::var_os("PICNIC_SKIPS") {
-        let file = std::fs::OpenOptions::new().append(true).create(true).open(path);
-        let _ = file.and_then(|mut file| file.write_all(line.as_bytes()));
-    }
 }
 
 // ---------------------------------------------------------------- tests
@@ -291,7 +265,7 @@ fn numbered(lab: &Lab, keys: &str, host: &str) -> (Report, Report) {
     // A generator that is kept from its core sheds what it was to send meanwhile.
     let all = || wire(0).rx_packets.get() == 20_000 && received() == wire(1).tx_packets.get();
     let answered = || !host.contains("echo") || wire(1).rx_packets.get() == received();
-    until(Duration::from_secs(20), || (all() && answered()).then_some(()));
+    wait_until("all is sent and answered", || all() && answered());
     let sender = stop(sender);
     (sender, stop(running))
 }
@@ -420,24 +394,25 @@ fn an_interface_deleted_under_load_is_taken_up_again() {
     lab.run("a", "ping -q -c 1 -W 2 10.9.0.2");
     let load = lab.spawn("a", "ping -q -f -s 1000 10.9.0.2");
     let also = lab.spawn("b", "ping -q -f -s 1000 10.9.0.1");
-    std::thread::sleep(Duration::from_millis(300));
+    let ledger = || running.view.ledger.read();
+    wait_until("under load", || ledger().transmitted > 1000);
     lab.run("m", "ip link delete w1");
-    std::thread::sleep(Duration::from_millis(300));
+    wait_until("w1 is missed", || {
+        ledger().drops.get("wire_down").is_some_and(|&drops| drops > 100)
+    });
     drop((load, also));
     lab.connect(1);
     // b0 has another address now.
     lab.run("a", "ip neighbour flush dev a0");
-    let back = until(Duration::from_secs(10), || {
-        attempt(&lab.within("a", "ping -q -c 1 -W 1 10.9.0.2")).ok()
+    wait_until("w1 is taken up again", || {
+        attempt(&lab.within("a", "ping -q -c 1 -W 1 10.9.0.2")).is_ok()
     });
-    assert!(back.is_some(), "w1 is not taken up again");
     lab.run("m", "ip link set w0 down");
-    std::thread::sleep(Duration::from_millis(100));
+    let_pass(100);
     lab.run("m", "ip link set w0 up");
-    let back = until(Duration::from_secs(10), || {
-        attempt(&lab.within("b", "ping -q -c 1 -W 1 10.9.0.1")).ok()
+    wait_until("w0 is taken up again", || {
+        attempt(&lab.within("b", "ping -q -c 1 -W 1 10.9.0.1")).is_ok()
     });
-    assert!(back.is_some(), "w0 is not taken up again");
     let report = stop(running);
     let notes = report.notes.join("\n");
     for part in [
@@ -457,7 +432,7 @@ fn a_card_whose_wire_is_gone_rests_and_ends() {
     let running = start(&(lab.wire(0) + "[host]\nmode = \"echo\"\n")).unwrap();
     lab.run("m", "ip link delete w0");
     drop(load);
-    std::thread::sleep(Duration::from_millis(500));
+    let_pass(500);
     let report = stop(running);
     assert!(report.notes.join("\n").contains("w0: is gone at the end"), "{:?}", report.notes);
 }
@@ -512,13 +487,11 @@ fn nothing_is_left_after_sigkill() {
     let child =
         child.args([NAME, "--exact"]).env(VICTIM, lab.wire(0) + "[host]\nmode = \"echo\"\n");
     let mut child = Background(child.stdout(Stdio::null()).spawn().unwrap());
-    let started = until(Duration::from_secs(10), || lab.program());
-    assert_eq!(started, Some(1));
-    std::thread::sleep(Duration::from_millis(200));
+    assert_eq!(wait_for("the program", || lab.program()), 1);
+    let_pass(200);
     child.0.kill().unwrap();
     child.0.wait().unwrap();
-    let gone = until(Duration::from_secs(5), || lab.program().is_none().then_some(()));
-    assert!(gone.is_some(), "the program is still there");
+    wait_until("the program is gone", || lab.program().is_none());
     drop(load);
     stop(start(&lab.wire(0)).unwrap());
 }

@@ -1,13 +1,12 @@
 //! What the tests of the `picnic` binary share.
 
-#![allow(dead_code, unreachable_pub, missing_docs)]
+#![allow(dead_code, unused_imports, unreachable_pub, missing_docs)]
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 pub const PICNIC: &str = env!("CARGO_BIN_EXE_picnic");
@@ -147,11 +146,7 @@ pub fn threads_of(id: u32) -> usize {
 
 /// Waits until a card has its threads.
 pub fn wait_for_threads(id: u32) {
-    let patience = Instant::now();
-    while threads_of(id) < 3 {
-        assert!(patience.elapsed() < Duration::from_secs(20), "the card has not started");
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    wait_until("the card has its threads", || threads_of(id) >= 3);
 }
 
 /// Ctrl-C for a child.
@@ -176,13 +171,12 @@ pub fn statuses(id: u32, field: &str) -> Vec<(String, u64)> {
         .collect()
 }
 
-/// Tells of a test that cannot run here, in the words that `make test` sums up.
-pub fn skip(name: &str, reason: &str) {
-    use std::io::Write;
-    let line = format!("skipped: {name}, because {reason}\n");
-    eprint!("{line}");
-    if let Some(path) = std::env::var_os("PICNIC_SKIPS") {
-        let file = std::fs::OpenOptions::new().append(true).create(true).open(path);
-        let _ = file.and_then(|mut file| file.write_all(line.as_bytes()));
-    }
+pub use picnic_testing::{let_pass, skip, wait_for, wait_until};
+
+/// What the ledger of the card of this name says, while it runs; zero until it answers.
+pub fn counted(card: &str, part: &str) -> u64 {
+    let mut ctl = command();
+    let output = ctl.args(["ctl", "--card", card, "stats", "--json"]).output().unwrap();
+    let stats: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+    stats["ledger"][part].as_u64().unwrap_or(0)
 }

@@ -7,6 +7,7 @@ use picnic_core::config::Section;
 use picnic_core::ledger::Stage;
 use picnic_core::packet::burst::Burst;
 use picnic_core::packet::desc::{ChecksumState, GsoType};
+use picnic_testing::skip;
 use std::collections::VecDeque;
 
 fn refused(keys: &str) -> ConfigError {
@@ -124,16 +125,6 @@ fn ip(command: &str) -> bool {
     let words: Vec<_> = command.split(' ').collect();
     let output = std::process::Command::new(words[0]).args(&words[1..]).output();
     output.is_ok_and(|output| output.status.success())
-}
-
-fn skip(name: &str, reason: &str) {
-    use std::io::Write;
-    let line = format!("skipped: {name}, because {reason}\n");
-    eprint!("{line}");
-    if let Some(path) = std::env::var_os("PICNIC_SKIPS") {
-        let file = std::fs::OpenOptions::new().append(true).create(true).open(path);
-        let _ = file.and_then(|mut file| file.write_all(line.as_bytes()));
-    }
 }
 
 /// TCP over IPv4 with a right header and the pseudo-header's sum for a checksum.

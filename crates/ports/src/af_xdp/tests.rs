@@ -7,6 +7,7 @@ use picnic_core::config::Section;
 use picnic_core::ledger::Stage;
 use picnic_core::packet::burst::Burst;
 use picnic_core::packet::pool::PoolConfig;
+use picnic_testing::skip;
 use std::collections::VecDeque;
 
 fn build(keys: &str) -> Result<Box<dyn WirePort>, ConfigError> {
@@ -145,16 +146,6 @@ impl Drop for Pair {
     fn drop(&mut self) {
         self.run(&format!("ip netns delete {}-a", self.0));
         self.run(&format!("ip netns delete {}-b", self.0));
-    }
-}
-
-fn skip(name: &str, reason: &str) {
-    use std::io::Write;
-    let line = format!("skipped: {name}, because {reason}\n");
-    eprint!("{line}");
-    if let Some(path) = std::env::var_os("PICNIC_SKIPS") {
-        let file = std::fs::OpenOptions::new().append(true).create(true).open(path);
-        let _ = file.and_then(|mut file| file.write_all(line.as_bytes()));
     }
 }
 

@@ -529,10 +529,14 @@ fn what_the_card_sends_is_counted_and_gone() {
 }
 
 /// Builds from a card file's text, as a user does.
-fn build(keys: &str, context: &BuildContext) -> Result<(), ConfigError> {
+fn wire(keys: &str, context: &BuildContext) -> Result<Box<dyn WirePort>, ConfigError> {
     let section = Section::from_text("port", &format!("port = \"generator\"\n{keys}"))?;
-    let wire = picnic_core::registry::find(crate::registry::WIRES, &section)?;
-    wire.build(&section, context).map(drop)
+    let entry = picnic_core::registry::find(crate::registry::WIRES, &section)?;
+    entry.build(&section, context)
+}
+
+fn build(keys: &str, context: &BuildContext) -> Result<(), ConfigError> {
+    wire(keys, context).map(drop)
 }
 
 #[test]
@@ -590,9 +594,23 @@ fn every_bad_value_is_refused_with_key_found_and_allowed() {
 
 #[test]
 fn good_values_are_taken() {
-    for keys in ["size = 2048", "size = [60, 60]", "size = \"imix\"", "flows = 1", "packets = 5"] {
-        build(keys, &BuildContext::default()).unwrap();
-    }
+    // What each key brings about: lengths, flows, packets.
+    let seen = |keys: &str| {
+        let (mut wire, mut side) = (wire(keys, &BuildContext::default()).unwrap(), Side::new(512));
+        side.receive(wire.as_mut(), 1_000_000_000, BURST);
+        let frames: Vec<_> = side.burst.as_slice().iter().map(|one| one.data().to_vec()).collect();
+        side.free_all();
+        let flows: BTreeSet<_> = frames.iter().map(|frame| check(frame).0).collect();
+        let lengths: BTreeSet<_> = frames.iter().map(Vec::len).collect();
+        (lengths.into_iter().collect::<Vec<_>>(), flows.len(), frames.len())
+    };
+    assert_eq!(seen("size = 2048").0, [2048]);
+    assert_eq!(seen("size = [60, 60]").0, [60]);
+    let imix = seen("size = \"imix\"").0;
+    assert!(imix.len() > 1 && imix.len() <= 3, "{imix:?}");
+    assert_eq!(seen("flows = 1").1, 1);
+    assert!(seen("flows = 1000").1 > 1);
+    assert_eq!(seen("packets = 5").2, 5);
 }
 
 #[test]

@@ -477,7 +477,10 @@ fn other_programs_read_what_the_writer_writes() {
         ("capinfos", &["-M"]),
     ] {
         match Command::new(program).args(arguments).arg(&path).output() {
-            Err(error) => println!("skipped: {program}: {error}"),
+            Err(error) => picnic_testing::skip(
+                &format!("other_programs_read_what_the_writer_writes ({program})"),
+                &format!("it cannot be run: {error}"),
+            ),
             Ok(output) => {
                 let text = String::from_utf8_lossy(&output.stdout);
                 assert!(

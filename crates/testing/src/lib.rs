@@ -1,0 +1,72 @@
+//! What tests share: waiting for an event, and saying that something cannot run here.
+//!
+//! ```
+//! use picnic_testing::{wait_for, wait_until};
+//!
+//! let answer = std::thread::spawn(|| 42);
+//! wait_until("the thread has ended", || answer.is_finished());
+//! let first = wait_for("a file", || std::fs::read_dir("/").ok()?.next());
+//! ```
+//!
+//! A test waits for what is to happen, never for a time in which it should have happened; how long
+//! a busy machine takes is then nobody's business. [`let_pass`] is for the other kind: a time in
+//! which something is *not* to happen, or that is itself what a test is about.
+//!
+//! Guarantees: what waits gives up after [`PATIENCE`], and says for what it waited.
+//!
+//! Source: none.
+
+#![forbid(unsafe_code)]
+
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+/// How long anything is waited for.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Between two looks.
+const PAUSE: Duration = Duration::from_millis(2);
+
+/// Waits until something is so.
+///
+/// # Panics
+/// It is not so after [`PATIENCE`].
+#[track_caller]
+pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    wait_for(what, || is_so().then_some(()));
+}
+
+/// Waits for what `look` finds.
+///
+/// # Panics
+/// It has found nothing after [`PATIENCE`].
+#[track_caller]
+pub fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let start = Instant::now();
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(start.elapsed() < PATIENCE, "not in {} s: {what}", PATIENCE.as_secs());
+        std::thread::sleep(PAUSE);
+    }
+}
+
+/// Lets milliseconds pass in which nothing is to happen, or at whose end something is done at an
+/// arbitrary moment. To wait for something, use [`wait_until`].
+pub fn let_pass(milliseconds: u64) {
+    std::thread::sleep(Duration::from_millis(milliseconds));
+}
+
+/// Says that a test, or a part of it, cannot run here: in the words that `make test` sums up, and
+/// where it looks for them (`$PICNIC_SKIPS`), as cargo hides what a passing test prints.
+pub fn skip(name: &str, reason: &str) {
+    let line = format!("skipped: {name}, because {reason}\n");
+    eprint!("{line}");
+    if let Some(path) = std::env::var_os("PICNIC_SKIPS") {
+        let file = OpenOptions::new().append(true).create(true).open(path);
+        // Where it cannot be written the line above is all there is.
+        let _ = file.and_then(|mut file| file.write_all(line.as_bytes()));
+    }
+}
