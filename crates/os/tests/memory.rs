@@ -4,7 +4,6 @@
 mod bench;
 
 use bench::{Bench, Log, micros};
-use picnic_core::resident::Resident;
 use picnic_core::time::Time;
 use picnic_os::alloc::boundary_tag::BoundaryTag;
 use picnic_os::alloc::slots::Slots;
