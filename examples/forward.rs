@@ -54,10 +54,8 @@ impl Component for Favour {
 
     fn build(config: FavourConfig, _: &BuildContext) -> Result<Box<dyn Function>, ConfigError> {
         Ok(Box::new(per_packet(move |packet: &mut PacketMut<'_>| {
-            match packet.parse().ports(packet.data()).map(u32::to_ne_bytes) {
-                Some([_, _, high, low]) if u16::from_be_bytes([high, low]) < config.below => {
-                    Verdict::Steer(0)
-                }
+            match packet.ports() {
+                Some((_, destination)) if destination < config.below => Verdict::Steer(0),
                 _ => Verdict::Next,
             }
         })))

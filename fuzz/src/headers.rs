@@ -3,8 +3,7 @@
 use crate::frames;
 use picnic_core::packet::layers::{L3Kind, L4Kind, Layers, parse, parse_slow};
 use picnic_core::packet::wire::{
-    Arp, EtherType, Ethernet, Icmpv4, Icmpv6, IpProtocol, Ipv4, Ipv6, Tcp, Udp, Vlan, checksum,
-    upper_layer,
+    EtherType, Ethernet, IpProtocol, Ipv4, Ipv6, Tcp, Udp, Vlan, checksum, upper_layer,
 };
 use std::hint::black_box;
 
@@ -46,14 +45,14 @@ fn whole_means_whole(data: &[u8], layers: &Layers) {
             assert_eq!(upper.protocol.0, layers.protocol);
             ip.into_payload().get(upper.offset..).expect("the upper layer is in the packet")
         }
-        L3Kind::Arp => return assert!(Arp::new_checked(l3).is_ok()),
+        L3Kind::Arp => return assert!(l3.len() >= 28),
         _ => return,
     };
     match (packet_type.l4(), packet_type.l3()) {
         (L4Kind::Tcp, _) => assert!(Tcp::new_checked(payload).is_ok()),
         (L4Kind::Udp, _) => assert!(Udp::new_checked(payload).is_ok()),
-        (L4Kind::Icmp, L3Kind::Ipv4) => assert!(Icmpv4::new_checked(payload).is_ok()),
-        (L4Kind::Icmp, _) => assert!(Icmpv6::new_checked(payload).is_ok()),
+        (L4Kind::Icmp, L3Kind::Ipv4) => assert!(payload.len() >= 8),
+        (L4Kind::Icmp, _) => assert!(payload.len() >= 4),
         _ => {}
     }
 }
@@ -70,17 +69,6 @@ macro_rules! touch {
 fn read(bytes: &[u8]) {
     touch!(Ethernet::new_checked(bytes), destination, source, ether_type, payload);
     touch!(Vlan::new_checked(bytes), tci, priority, drop_eligible, identifier, payload);
-    touch!(
-        Arp::new_checked(bytes),
-        is_ethernet_ipv4,
-        hardware_type,
-        protocol_type,
-        operation,
-        sender_hardware,
-        sender_protocol,
-        target_hardware,
-        target_protocol,
-    );
     for view in [Ipv4::new_checked(bytes), Ipv4::new_header(bytes)] {
         touch!(
             view,
@@ -129,11 +117,6 @@ fn read(bytes: &[u8]) {
         black_box((udp.source_port(), udp.length(), udp.payload()));
         black_box(pseudo_header.map(|sum| udp.verify_checksum(sum))).ok();
     }
-    touch!(Icmpv4::new_checked(bytes), message_type, code, echo, verify_checksum, payload);
-    if let Ok(icmp) = Icmpv6::new_checked(bytes) {
-        black_box((icmp.message_type(), icmp.code(), icmp.echo(), icmp.payload()));
-        black_box(pseudo_header.map(|sum| icmp.verify_checksum(sum))).ok();
-    }
     for protocol in 0..=255 {
         if let Ok(upper) = upper_layer(IpProtocol(protocol), bytes) {
             assert!(upper.offset <= bytes.len());
@@ -168,12 +151,7 @@ fn write(bytes: &mut [u8]) {
     if let (Ok(mut udp), Ok(pseudo_header)) = (Udp::new_checked(&mut *bytes), pseudo_header) {
         udp.fill_checksum(pseudo_header);
         assert!(udp.verify_checksum(pseudo_header));
-        udp.set_length(number);
         black_box(udp.payload().len());
-    }
-    if let Ok(mut icmp) = Icmpv4::new_checked(&mut *bytes) {
-        icmp.fill_checksum();
-        assert!(icmp.verify_checksum());
     }
     black_box(checksum::finish(bytes, usize::from(chosen) / 2, usize::from(chosen) / 3)).ok();
 }

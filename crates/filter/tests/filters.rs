@@ -8,17 +8,19 @@ use picnic_core::guard::Guard;
 use picnic_core::ledger::{DropReason, Ledger, Stage};
 use picnic_core::out::{Doors, Onward, Out};
 use picnic_core::packet::burst::Burst;
+use picnic_core::packet::desc::Descriptor;
 use picnic_core::packet::layers;
 use picnic_core::packet::pool::{Pool, PoolConfig};
 use picnic_core::time::Time;
 use picnic_filter::config::Keys;
 use picnic_filter::filters::FilterChange;
 use picnic_filter::hook::Hooks;
-use picnic_filter::matching::Tuple;
+use picnic_filter::matching::{LONGEST_PATTERN, MOST_VALUES, Tuple};
 use picnic_filter::reload::Reloaded;
 use picnic_filter::{
     Action, Base, Callback, CallbackVerdict, Direction, Filter, FilterError, FilterId, Filters,
-    FiveTuple, Hidden, Match, Pattern, Place, PortRange, Predicate, Prefix, Protocol, Unreadable,
+    FiveTuple, Handover, Hidden, Match, Pattern, Place, PortRange, Predicate, Prefix, Protocol,
+    Unreadable,
 };
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -250,6 +252,75 @@ fn what_a_filter_cannot_do_is_refused_in_words() {
     ];
     filters.apply(changes).unwrap_err();
     assert_eq!(filters.list().len(), 1);
+}
+
+/// Takes nothing, and counts what it is told.
+struct Full {
+    offered: Arc<AtomicU64>,
+    bursts: Arc<AtomicU64>,
+}
+
+impl Handover for Full {
+    fn hand_over(&mut self, _: Time, packet: Descriptor) -> Result<(), Descriptor> {
+        self.offered.fetch_add(1, Ordering::Relaxed);
+        Err(packet)
+    }
+
+    fn end_burst(&mut self) {
+        self.bursts.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn a_handover_is_told_of_the_end_of_each_burst_it_had_a_packet_of() {
+    let mut card = Card::new();
+    let (offered, bursts) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let handover = || -> Box<dyn Handover> {
+        Box::new(Full { offered: offered.clone(), bursts: bursts.clone() })
+    };
+    let tcp = FiveTuple { protocol: Some(Protocol::TCP), ..FiveTuple::default() };
+    let filter = Filter::new("tcp", tcp, Action::Deliver);
+    let refused = card.filters.add_with(filter.clone().at(Place::Driver), handover()).unwrap_err();
+    assert_eq!(
+        refused.to_string(),
+        "action: found deliver at the driver, allowed is deliver at place nic"
+    );
+    card.filters.add_with(filter, handover()).unwrap();
+    let udp = Frame::default().bytes();
+    let tcp = Frame { protocol: 6, ..Frame::default() }.bytes();
+    let told = || (offered.load(Ordering::Relaxed), bursts.load(Ordering::Relaxed));
+    card.run(&[udp.clone(), udp.clone()]);
+    assert_eq!(told(), (0, 0));
+    card.run(&[tcp.clone(), udp.clone(), tcp.clone(), tcp.clone()]);
+    assert_eq!(told(), (3, 1));
+    card.run(&[tcp]);
+    card.run(&[udp]);
+    assert_eq!(told(), (4, 2));
+    assert_eq!(card.dropped(DropReason::MailboxFull, Stage::Rx), 4);
+}
+
+#[test]
+fn a_pattern_has_so_many_values_and_bytes_and_no_more() {
+    let refused = |mask: &[u8], values: &[&[u8]]| {
+        let (key, reason) = Pattern::new(Base::Frame, 0, mask, values).unwrap_err();
+        format!("{key}: {reason}")
+    };
+    let value: &[u8] = &[1];
+    assert!(Pattern::new(Base::Frame, 0, &[0xff], &[value; MOST_VALUES]).is_ok());
+    assert_eq!(
+        refused(&[0xff], &[value; MOST_VALUES + 1]),
+        "values: found 257 values, allowed is 1 to 256 values"
+    );
+    assert_eq!(refused(&[0xff], &[]), "values: found 0 values, allowed is 1 to 256 values");
+    let longest = [0xff; LONGEST_PATTERN];
+    assert!(Pattern::new(Base::Frame, 0, &longest, &[&longest]).is_ok());
+    let longer = [0xff; LONGEST_PATTERN + 1];
+    assert_eq!(refused(&longer, &[&longer]), "mask: found 65 bytes, allowed is 1 to 64 bytes");
+    assert_eq!(refused(&[], &[]), "mask: found 0 bytes, allowed is 1 to 64 bytes");
+    assert_eq!(
+        refused(&[0xff, 0xff], &[value]),
+        "values: found 1 bytes, allowed is 2, as many as the mask has"
+    );
 }
 
 #[test]

@@ -13,7 +13,7 @@ use picnic_core::ledger::{DropReason, Ledger, Stage};
 use picnic_core::out::{Doors, Onward, Out, TargetRing};
 use picnic_core::packet::burst::Burst;
 use picnic_core::packet::desc::{Descriptor, RssType};
-use picnic_core::packet::layers::PacketType;
+use picnic_core::packet::layers::{self, Layers, PacketType};
 use picnic_core::packet::pool::{Pool, PoolConfig};
 use picnic_core::registry::{BuildContext, find};
 use picnic_core::ring::gate::Gate;
@@ -165,6 +165,11 @@ impl Card {
 
         let mut seen = Vec::new();
         let mut see = |doors: &mut Doors, packet: Descriptor, door: Door| {
+            // What a function keeps of a packet's layers is what a parse finds, all but the
+            // protocol; one that has not parsed keeps nothing.
+            let (kept, length) = (packet.layers(), packet.length() as usize);
+            let found = Layers { protocol: 0, ..layers::parse_of(packet.data(), length) };
+            assert!(kept == found || kept == Layers::default(), "{kept:?} in place of {found:?}");
             seen.push(Seen {
                 number: packet.received_at().as_nanos() as usize,
                 door,

@@ -7,8 +7,7 @@ use core::hint::select_unpredictable;
 
 use super::{L3Kind, L4Kind, Layers, PacketType, chunk};
 use crate::packet::wire::{
-    Arp, EtherType, Ethernet, Icmpv4, Icmpv6, IpProtocol, Ipv4, Ipv6, Tcp, Udp, Vlan, get,
-    upper_layer,
+    EtherType, Ethernet, IpProtocol, Ipv4, Ipv6, Tcp, Udp, Vlan, get, upper_layer,
 };
 
 /// Offsets in a frame of the shortest path: no VLAN tag, IPv4 without options.
@@ -17,6 +16,11 @@ const FAST_L4: usize = 34;
 /// Up to the end of a TCP header. Longer than UDP needs, so that one comparison covers both; a UDP
 /// frame below 54 bytes has not been padded by Ethernet and may take the slow path.
 const FAST_LENGTH: usize = FAST_L4 + 20;
+/// Bytes of ARP for IPv4 over Ethernet (RFC 826), and of the headers of ICMP (RFC 792) and ICMPv6
+/// (RFC 4443 2.1).
+const ARP_LENGTH: usize = 28;
+const ICMPV4_LENGTH: usize = 8;
+const ICMPV6_LENGTH: usize = 4;
 /// Bytes of a network header with its extensions: what a descriptor can keep.
 const LONGEST_L3: usize = 255 * 4;
 const TCP_OR_UDP: u64 = 1 << IpProtocol::TCP.0 | 1 << IpProtocol::UDP.0;
@@ -221,7 +225,7 @@ fn parse_every(data: &[u8], beyond: usize) -> Layers {
     match ether_type {
         EtherType::IPV4 => layers.ipv4(payload, beyond),
         EtherType::IPV6 => layers.ipv6(payload, beyond),
-        EtherType::ARP if payload.len() < Arp::LENGTH => layers.malformed(),
+        EtherType::ARP if payload.len() < ARP_LENGTH => layers.malformed(),
         EtherType::ARP => layers.l3(L3Kind::Arp),
         _ if ether_type.is_length() => layers,
         _ => layers.l3(L3Kind::Other),
@@ -320,12 +324,8 @@ impl Layers {
                 let header = Udp::new_header(payload);
                 (L4Kind::Udp, header.is_ok_and(|udp| whole.contains(&udp.length().into())))
             }
-            (IpProtocol::ICMPV4, L3Kind::Ipv4) => {
-                (L4Kind::Icmp, Icmpv4::new_checked(payload).is_ok())
-            }
-            (IpProtocol::ICMPV6, L3Kind::Ipv6) => {
-                (L4Kind::Icmp, Icmpv6::new_checked(payload).is_ok())
-            }
+            (IpProtocol::ICMPV4, L3Kind::Ipv4) => (L4Kind::Icmp, payload.len() >= ICMPV4_LENGTH),
+            (IpProtocol::ICMPV6, L3Kind::Ipv6) => (L4Kind::Icmp, payload.len() >= ICMPV6_LENGTH),
             _ => return self.l4(L4Kind::Other, offset),
         };
         let layers = if whole { self } else { self.malformed() };

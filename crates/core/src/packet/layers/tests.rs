@@ -6,7 +6,7 @@ use proptest::{collection::vec, prelude::*};
 use super::parse::parse_plain;
 use super::*;
 use crate::packet::wire::tests::{Network, Packet, Transport, packets};
-use crate::packet::wire::{Arp, EtherType, Icmpv4, Icmpv6, IpProtocol, Ipv4, Ipv6, Tcp, Udp};
+use crate::packet::wire::{EtherType, IpProtocol, Ipv4, Ipv6, Tcp, Udp};
 
 /// Checks every promise that holds for any bytes; returns what was found.
 fn check(data: &[u8]) -> Layers {
@@ -39,13 +39,12 @@ fn check(data: &[u8]) -> Layers {
     let well_formed = match kind.l3() {
         L3Kind::Ipv4 => Ipv4::new_checked(l3).is_ok(),
         L3Kind::Ipv6 => Ipv6::new_checked(l3).is_ok(),
-        L3Kind::Arp => Arp::new_checked(l3).is_ok(),
+        L3Kind::Arp => l3.len() >= 28,
         _ => true,
     } && match kind.l4() {
         L4Kind::Tcp => Tcp::new_checked(l4).is_ok(),
         L4Kind::Udp => Udp::new_checked(l4).is_ok(),
-        L4Kind::Icmp if kind.is_ipv4() => Icmpv4::new_checked(l4).is_ok(),
-        L4Kind::Icmp => Icmpv6::new_checked(l4).is_ok(),
+        L4Kind::Icmp => l4.len() >= if kind.is_ipv4() { 8 } else { 4 },
         _ => true,
     };
     assert!(well_formed || kind.is_malformed());
@@ -98,8 +97,8 @@ fn headers_end(packet: &Packet, frame: &[u8]) -> usize {
         _ if packet.is_fragment() => l4,
         (Transport::Tcp { .. }, _) => l4 + usize::from(frame[l4 + 12] >> 4) * 4,
         (Transport::Udp { .. }, _) => l4 + Udp::HEADER_LENGTH,
-        (Transport::Icmp { .. }, Network::V4 { .. }) => l4 + Icmpv4::HEADER_LENGTH,
-        (Transport::Icmp { .. }, Network::V6 { .. }) => l4 + Icmpv6::HEADER_LENGTH,
+        (Transport::Icmp { .. }, Network::V4 { .. }) => l4 + 8,
+        (Transport::Icmp { .. }, Network::V6 { .. }) => l4 + 4,
         (Transport::Other { .. }, _) => l4,
     }
 }

@@ -75,21 +75,6 @@ pub const fn update_u16(checksum: u16, old: u16, new: u16) -> u16 {
     !add(add(!checksum, !old), new)
 }
 
-/// [`update_u16`] for two aligned words at once, such as an IPv4 address.
-#[inline]
-pub const fn update_u32(checksum: u16, old: u32, new: u32) -> u16 {
-    let checksum = update_u16(checksum, (old >> 16) as u16, (new >> 16) as u16);
-    update_u16(checksum, old as u16, new as u16)
-}
-
-/// [`update_u16`] for any run of bytes at an even offset, such as an IPv6 address.
-///
-/// `old` and `new` may differ in length if both are even or at the end.
-#[inline]
-pub fn update(checksum: u16, old: &[u8], new: &[u8]) -> u16 {
-    update_u16(checksum, sum(old), sum(new))
-}
-
 /// Finishes a checksum left to the card: the field holds the pseudo-header's sum, and the final
 /// value covers `packet[start..]`. The field's offset counts from `start`, as virtio's `csum_offset`.
 ///

@@ -186,30 +186,10 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> Ipv4<T> {
         Self::new_checked(buffer)
     }
 
-    /// Sets the differentiated services code point; the upper two bits are cut.
-    #[inline]
-    pub fn set_dscp(&mut self, dscp: u8) {
-        let byte = &mut self.buffer.as_mut()[1];
-        *byte = dscp << 2 | *byte & 3;
-    }
-
-    /// Sets explicit congestion notification; bits above the lower two are cut.
-    #[inline]
-    pub fn set_ecn(&mut self, ecn: u8) {
-        let byte = &mut self.buffer.as_mut()[1];
-        *byte = *byte & !3 | ecn & 3;
-    }
-
     /// Sets the bytes of header and payload.
     #[inline]
     pub fn set_total_length(&mut self, length: u16) {
         set(self.buffer.as_mut(), 2, &length.to_be_bytes());
-    }
-
-    /// Sets the number that fragments share.
-    #[inline]
-    pub fn set_identification(&mut self, identification: u16) {
-        set(self.buffer.as_mut(), 4, &identification.to_be_bytes());
     }
 
     /// Sets whether routers may fragment.
@@ -217,14 +197,6 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> Ipv4<T> {
     pub fn set_dont_fragment(&mut self, value: bool) {
         let byte = &mut self.buffer.as_mut()[6];
         *byte = *byte & !0x40 | u8::from(value) << 6;
-    }
-
-    /// Sets whether more fragments follow, and the offset in bytes, a multiple of 8.
-    #[inline]
-    pub fn set_fragment(&mut self, more: bool, offset: u16) {
-        let flags = u16::from(self.buffer.as_ref()[6] & 0xc0) << 8;
-        let word = flags | u16::from(more) << 13 | offset >> 3;
-        set(self.buffer.as_mut(), 6, &word.to_be_bytes());
     }
 
     /// Sets the hops left.

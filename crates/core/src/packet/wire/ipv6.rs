@@ -225,22 +225,6 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> Ipv6<T> {
         Self::new_checked(buffer)
     }
 
-    /// Sets the traffic class.
-    #[inline]
-    pub fn set_traffic_class(&mut self, class: u8) {
-        let data = self.buffer.as_mut();
-        let word = get_u16(data, 0) & 0xf00f | u16::from(class) << 4;
-        set(data, 0, &word.to_be_bytes());
-    }
-
-    /// Sets the flow label; bits above the lower twenty are cut.
-    #[inline]
-    pub fn set_flow_label(&mut self, label: u32) {
-        let data = self.buffer.as_mut();
-        let word = u32::from_be_bytes(get(data, 0)) & 0xfff0_0000 | label & 0x000f_ffff;
-        set(data, 0, &word.to_be_bytes());
-    }
-
     /// Sets the bytes behind this header.
     #[inline]
     pub fn set_payload_length(&mut self, length: u16) {

@@ -29,11 +29,8 @@
 //!
 //! Source: the RFC named at the head of each protocol's file.
 
-mod arp;
 pub mod checksum;
 mod ethernet;
-mod icmpv4;
-mod icmpv6;
 mod ipv4;
 mod ipv6;
 mod tcp;
@@ -45,11 +42,8 @@ pub(crate) mod tests;
 
 use core::{error, fmt, ops::Range};
 
-pub use arp::Arp;
 pub use checksum::PseudoHeader;
 pub use ethernet::{EtherType, Ethernet, MacAddress};
-pub use icmpv4::Icmpv4;
-pub use icmpv6::Icmpv6;
 pub use ipv4::Ipv4;
 pub use ipv6::{Fragment, Ipv6, MAXIMUM_EXTENSION_HEADERS, UpperLayer, upper_layer};
 pub use tcp::{Tcp, TcpFlags};

@@ -213,12 +213,6 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> Tcp<T> {
         set(self.buffer.as_mut(), 16, &value.to_be_bytes());
     }
 
-    /// Sets the urgent pointer.
-    #[inline]
-    pub fn set_urgent_pointer(&mut self, pointer: u16) {
-        set(self.buffer.as_mut(), 18, &pointer.to_be_bytes());
-    }
-
     /// Computes and sets the checksum over the whole buffer.
     #[inline]
     pub fn fill_checksum(&mut self, pseudo_header: PseudoHeader) {

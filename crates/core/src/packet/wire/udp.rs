@@ -115,12 +115,6 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> Udp<T> {
         set(self.buffer.as_mut(), 2, &port.to_be_bytes());
     }
 
-    /// Sets the bytes of header and payload.
-    #[inline]
-    pub fn set_length(&mut self, length: u16) {
-        set(self.buffer.as_mut(), 4, &length.to_be_bytes());
-    }
-
     /// Sets the checksum; zero means none.
     #[inline]
     pub fn set_checksum(&mut self, value: u16) {

@@ -1,0 +1,191 @@
+//! What a packet's headers say: addresses, ports and flags, in host order.
+//!
+//! ```
+//! use picnic_core::function::{PacketMut, Verdict};
+//! // Name service to queue 1, one network to queue 2.
+//! fn steer(packet: &mut PacketMut<'_>) -> Verdict {
+//!     match (packet.udp(), packet.ipv4()) {
+//!         (Some(udp), _) if udp.destination_port() == 53 => Verdict::Steer(1),
+//!         (_, Some(ip)) if ip.source().octets()[0] == 10 => Verdict::Steer(2),
+//!         _ => Verdict::Next,
+//!     }
+//! }
+//! # let _ = steer;
+//! ```
+//!
+//! | packet                            | `ipv4`, `ipv6`     | `tcp`, `udp`          | `ports` |
+//! |-----------------------------------|--------------------|-----------------------|---------|
+//! | behind one or two VLAN tags       | seen through       | seen through          | too     |
+//! | behind three or more              | `None`             | `None`                | `None`  |
+//! | with options, extension headers   | seen through       | up to eight, as by [`layers`] | too |
+//! | a fragment, the first included    | its header         | `None`                | `None`  |
+//! | cut behind the header asked for   | what is there      | what is there         | there   |
+//! | cut within the header asked for   | `None`             | `None`                | there, if all four bytes are |
+//! | in segments                       | sought in the first | sought in the first  | too     |
+//!
+//! Guarantees: what is read are the bytes as they are now, whatever an earlier parse has found; each
+//! call parses, some nanoseconds. A function that needs more of a packet keeps what
+//! [`Descriptor::parse`] returns; the raw words of [`Layers`] are for hashing.
+
+use super::desc::Descriptor;
+use super::layers::{self, L4Kind, Layers};
+use super::wire::{Ipv4, Ipv6, Tcp, Udp};
+
+impl Descriptor {
+    /// The IPv4 header and what is there of its payload.
+    pub fn ipv4(&self) -> Option<Ipv4<&[u8]>> {
+        let layers = self.seek();
+        let packet = self.data().get(layers.l3_offset.into()..)?;
+        if layers.packet_type.is_ipv4() { Ipv4::new_header(packet).ok() } else { None }
+    }
+
+    /// The IPv6 header and what is there of its payload, extension headers included.
+    pub fn ipv6(&self) -> Option<Ipv6<&[u8]>> {
+        let layers = self.seek();
+        let packet = self.data().get(layers.l3_offset.into()..)?;
+        if layers.packet_type.is_ipv6() { Ipv6::new_header(packet).ok() } else { None }
+    }
+
+    /// The TCP header and what is there of its data.
+    pub fn tcp(&self) -> Option<Tcp<&[u8]>> {
+        Tcp::new_checked(self.l4(L4Kind::Tcp)?).ok()
+    }
+
+    /// The UDP header and what is there of its data.
+    pub fn udp(&self) -> Option<Udp<&[u8]>> {
+        Udp::new_header(self.l4(L4Kind::Udp)?).ok()
+    }
+
+    /// Source and destination port of TCP or UDP.
+    pub fn ports(&self) -> Option<(u16, u16)> {
+        let [a, b, c, d] = self.seek().ports(self.data())?.to_ne_bytes();
+        Some((u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d])))
+    }
+
+    /// Where the headers are, kept nowhere.
+    fn seek(&self) -> Layers {
+        if self.is_chained() {
+            layers::parse_of(self.data(), self.length() as usize)
+        } else {
+            layers::parse(self.data())
+        }
+    }
+
+    /// From the transport header to the end of the IP packet: padding is not of it.
+    fn l4(&self, kind: L4Kind) -> Option<&[u8]> {
+        let layers = self.seek();
+        if layers.packet_type.l4() != kind {
+            return None;
+        }
+        let l3 = usize::from(layers.l3_offset);
+        let packet = self.data().get(l3..)?;
+        let length = if layers.packet_type.is_ipv4() {
+            Ipv4::new_header(packet).ok()?.total_length().into()
+        } else {
+            Ipv6::HEADER_LENGTH + usize::from(Ipv6::new_header(packet).ok()?.payload_length())
+        };
+        packet.get(usize::from(layers.l4_offset) - l3..length.min(packet.len()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::packet::pool::{Pool, PoolConfig};
+    use crate::packet::wire::tests::{Network, Transport, packets};
+    use proptest::prelude::*;
+    use std::cell::RefCell;
+
+    fn with<T>(bytes: &[u8], look: impl FnOnce(&Descriptor) -> T) -> T {
+        thread_local! {
+            static POOL: RefCell<Pool> = {
+                let config = PoolConfig { buffers: 64, ..PoolConfig::default() };
+                RefCell::new(Pool::new(&config, 0).unwrap().0)
+            };
+        }
+        POOL.with_borrow_mut(|pool| {
+            let packet = pool.packet(bytes).unwrap();
+            let seen = look(&packet);
+            pool.free(packet);
+            seen
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_read_is_what_was_built(packet in packets()) {
+            with(&packet.build(), |seen| {
+                let fragment = packet.is_fragment();
+                match &packet.network {
+                    Network::V4 { source, destination, .. } => {
+                        let ip = seen.ipv4().unwrap();
+                        prop_assert_eq!(ip.source().octets(), *source);
+                        prop_assert_eq!(ip.destination().octets(), *destination);
+                        prop_assert!(seen.ipv6().is_none());
+                    }
+                    Network::V6 { source, destination, .. } => {
+                        let ip = seen.ipv6().unwrap();
+                        prop_assert_eq!(ip.source().octets(), *source);
+                        prop_assert_eq!(ip.destination().octets(), *destination);
+                        prop_assert!(seen.ipv4().is_none());
+                    }
+                }
+                let (tcp, udp) = match &packet.transport {
+                    Transport::Tcp { ports, .. } if !fragment => (Some(*ports), None),
+                    Transport::Udp { ports } if !fragment => (None, Some(*ports)),
+                    _ => (None, None),
+                };
+                let read = seen.tcp().map(|tcp| (tcp.source_port(), tcp.destination_port()));
+                prop_assert_eq!(read, tcp);
+                let read = seen.udp().map(|udp| (udp.source_port(), udp.destination_port()));
+                prop_assert_eq!(read, udp);
+                prop_assert_eq!(seen.ports(), tcp.or(udp));
+                Ok(())
+            })?;
+        }
+
+        /// Of a packet that is cut, what is there is as in the whole one; padding is no data.
+        #[test]
+        fn what_is_cut_off_is_none(packet in packets()) {
+            let frame = packet.build();
+            let l4 = packet.l3_offset() + packet.ip_length();
+            let (data, ports) = with(&frame, |whole| {
+                let tcp = whole.tcp().map(|tcp| tcp.payload().to_vec());
+                (tcp.or_else(|| whole.udp().map(|udp| udp.payload().to_vec())), whole.ports())
+            });
+            for end in 1..frame.len() {
+                with(&frame[..end], |cut| {
+                    prop_assert_eq!(cut.ports(), ports.filter(|_| end >= l4 + 4));
+                    let left = cut.tcp().map(|tcp| tcp.payload().to_vec());
+                    let left = left.or_else(|| cut.udp().map(|udp| udp.payload().to_vec()));
+                    if let Some(left) = left {
+                        prop_assert!(data.as_ref().unwrap().starts_with(&left));
+                    } else if ports.is_some() {
+                        let least = if packet.protocol() == 17 { 8 } else { 60 };
+                        prop_assert!(end < l4 + least);
+                    }
+                    Ok(())
+                })?;
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_is_kept_so_that_what_is_read_is_what_is_there() {
+        let mut frame = vec![0; 60];
+        frame[12..16].copy_from_slice(&[0x08, 0x00, 0x45, 0]);
+        frame[17] = 28;
+        frame[23] = 17;
+        frame[34..40].copy_from_slice(&[0, 7, 0, 53, 0, 8]);
+        let config = PoolConfig { buffers: 64, ..PoolConfig::default() };
+        let mut pool = Pool::new(&config, 0).unwrap().0;
+        let mut packet = pool.packet(&frame).unwrap();
+        packet.parse();
+        assert_eq!(packet.ports(), Some((7, 53)));
+        // A fragment from here on.
+        packet.data_mut()[20] = 0x20;
+        assert_eq!((packet.ports(), packet.udp().is_none()), (None, true));
+        assert!(packet.ipv4().unwrap().is_fragment());
+        pool.free(packet);
+    }
+}
