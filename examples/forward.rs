@@ -53,11 +53,9 @@ impl Component for Favour {
     const HELP: &'static str = "keep packets to low destination ports on queue 0";
 
     fn build(config: FavourConfig, _: &BuildContext) -> Result<Box<dyn Function>, ConfigError> {
-        Ok(Box::new(per_packet(move |packet: &mut PacketMut<'_>| {
-            match packet.ports() {
-                Some((_, destination)) if destination < config.below => Verdict::Steer(0),
-                _ => Verdict::Next,
-            }
+        Ok(Box::new(per_packet(move |packet: &mut PacketMut<'_>| match packet.ports() {
+            Some((_, destination)) if destination < config.below => Verdict::Steer(0),
+            _ => Verdict::Next,
         })))
     }
 }
