@@ -9,12 +9,15 @@
 
 use crate::install::{Installation, Sides};
 use crate::rules::Rules;
-use picnic_core::config::CardFile;
+use picnic_core::config::{CardFile, SectionConfig, SectionEntry, Shape};
 use picnic_core::error::ConfigError;
 use picnic_filter::{Filters, Place};
 use schemars::JsonSchema;
 use serde::Deserialize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+
+/// What a card file can say of the firewall.
+pub const SECTIONS: &[SectionEntry] = &[SectionEntry::of::<Keys>()];
 
 /// The keys of `[sciron]`.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
@@ -28,6 +31,18 @@ pub struct Keys {
     pub direction: Sides,
 }
 
+impl SectionConfig for Keys {
+    const NAME: &'static str = "sciron";
+    const HELP: &'static str = "A firewall, there before the first packet.";
+    const SHAPE: Shape = Shape::Optional;
+
+    fn check(&self) -> Result<(), ConfigError> {
+        let message = "found none, allowed is the path of a file of rules";
+        let missing = || ConfigError::new("rules", message);
+        self.rules.as_ref().map(drop).ok_or_else(missing)
+    }
+}
+
 /// The filters that a card starts with: those of its `[sciron]`, if it has one. They are for
 /// `picnic_host::run::start_filtered`.
 ///
@@ -35,13 +50,9 @@ pub struct Keys {
 /// What is wrong with the section, or with the file of rules.
 pub fn filters(file: &CardFile) -> Result<Filters, ConfigError> {
     let filters = Filters::new(file.host.queues);
-    if let Some(section) = &file.sciron {
-        let keys: Keys = section.parse()?;
-        let Some(path) = &keys.rules else {
-            let message = "is missing, wanted is the path of a file of rules";
-            return Err(section.locate(ConfigError::new("rules", message)));
-        };
-        let path = file.directory.join(path);
+    for keys in file.given::<Keys>() {
+        let section = &keys.section;
+        let path = file.directory.join(keys.rules.as_deref().unwrap_or(Path::new("")));
         let rules = Rules::load(&path).map_err(|faults| {
             // The fault's own place, and the key that led there.
             let mut lines = faults.to_string();

@@ -34,8 +34,8 @@ pub fn profile(context: &BuildContext) -> Result<CostProfile, ConfigError> {
 /// # Errors
 /// As [`profile`], with the place in the card file that names it.
 pub fn check(file: &CardFile) -> Result<(), ConfigError> {
-    let path = file.os.as_ref().and_then(|os| os.keys.cost_profile());
-    let Some(path) = path else { return Ok(()) };
+    let keys = picnic_os::config::asked_for(file);
+    let Some(path) = keys.as_ref().and_then(|keys| keys.cost_profile()) else { return Ok(()) };
     let loaded = CostProfile::load(&file.directory.join(path));
     let told = |error: ConfigError| ConfigError::new(format!("os.{KEY}"), error.to_string());
     loaded.map(drop).map_err(|error| file.locate(told(error)))

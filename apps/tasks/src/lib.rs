@@ -1,9 +1,10 @@
 //! Tasks for NIC OS that card files can name: one file each, and [`registry::TASKS`].
 //!
 //! ```
-//! use picnic_core::config::CardFile;
+//! use picnic_core::config::Sections;
 //! let text = "[[task]]\ntask = \"heartbeat\"\nperiod_us = 1000\n";
-//! let card = CardFile::parse(text, None).unwrap();
+//! let sections = Sections::core().with(picnic_os::keys::SECTIONS);
+//! let card = sections.parse(text, None).unwrap();
 //! assert!(picnic_tasks::build(&card).unwrap().is_some());
 //! ```
 

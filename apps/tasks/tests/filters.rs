@@ -1,7 +1,6 @@
 //! Filters in virtual time, at the card and at the driver, both ways: each packet is accounted for.
 #![allow(missing_docs)]
 
-use picnic_core::config::CardFile;
 use picnic_core::hook::Hooks;
 use picnic_core::ledger::LedgerTotals;
 use picnic_core::time::Time;
@@ -56,7 +55,7 @@ fn simulation(folder: &Path, filters: &str, seed: u64) -> Simulation {
         "[[wire]]\nport = \"pcap\"\npath = \"in.pcap\"\npace = \"recorded\"\n[[rx]]\n\
          function = \"rss\"\n[host]\nmode = \"echo\"\nqueues = 2\n{filters}"
     );
-    let file = CardFile::parse(&text, Some(&folder.join("card.toml"))).unwrap();
+    let file = picnic_host::run::sections().parse(&text, Some(&folder.join("card.toml"))).unwrap();
     let registries = Registries { resident: picnic_tasks::build, ..picnic_sim::registries() };
     let costs = CostModel::default();
     Simulation::with_parts(&file, &registries, &Hooks::none(), seed, costs)

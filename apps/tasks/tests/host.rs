@@ -2,7 +2,6 @@
 #![allow(missing_docs)]
 
 use picnic_core::command::Prepared;
-use picnic_core::config::CardFile;
 use picnic_core::hook::Hooks;
 use picnic_engine::build::Registries;
 use picnic_engine::swap::{Command, Controller};
@@ -13,7 +12,7 @@ use picnic_os::task::{TaskId, TaskSpec, program};
 use picnic_testing::{let_pass, wait_for, wait_until};
 
 fn start(text: &str) -> Running {
-    let card = CardFile::parse(text, None).unwrap();
+    let card = picnic_host::run::sections().parse(text, None).unwrap();
     let registries = Registries { resident: picnic_tasks::build, ..registries() };
     start_from(&card, &registries, &Hooks::none()).unwrap()
 }

@@ -19,7 +19,7 @@ mod template;
 mod wcet;
 
 use clap::Parser;
-use picnic_lab::{card, workloads};
+use picnic_lab::workloads;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {

@@ -1,6 +1,6 @@
 //! Card files written from the keys that components declare.
 
-use picnic_core::config::{KeyHelp, common_sections};
+use picnic_core::config::KeyHelp;
 use serde_json::Value;
 
 /// A column that comments are broken at.
@@ -74,106 +74,46 @@ pub(crate) fn snippet(header: &str, kind: &str, name: &str, keys: &[KeyHelp]) ->
     format!("{header}\n{kind} = \"{name}\"\n{keys}")
 }
 
-/// A component of the built-in card.
-pub(crate) struct Component {
-    /// The key that names it.
-    pub(crate) kind: &'static str,
-    /// Its name.
-    pub(crate) name: &'static str,
-    /// One line of help.
-    pub(crate) help: &'static str,
-    /// Its keys.
+/// A section of a card file.
+pub(crate) struct SectionText {
+    /// Such as `[[wire]]`.
+    pub(crate) header: String,
+    /// What it is for.
+    pub(crate) help: String,
+    /// Whether the built-in card has it; if not, it stands as a comment.
+    pub(crate) is_on: bool,
+    /// Its keys, those of the component it names among them.
     pub(crate) keys: Vec<KeyHelp>,
 }
 
-impl Component {
-    fn explained(&self) -> String {
-        let Component { kind, name, help, keys } = self;
-        let named =
-            comment(&format!("{}: {help}", capital(kind))) + &format!("{kind} = \"{name}\"\n");
-        keys.iter().map(explained).fold(named, |text, key| text + &key)
+impl SectionText {
+    fn text(&self) -> String {
+        let keys: String = self.keys.iter().map(explained).collect();
+        let SectionText { header, help, is_on, .. } = self;
+        if *is_on {
+            return format!("\n{}{header}\n{keys}", comment(help));
+        }
+        let marked = keys.lines().map(|line| match line.strip_prefix("# ") {
+            // A key without a default is one more to be given.
+            Some(key) if key.split(" = ").next().is_some_and(|word| !word.contains(' ')) => {
+                format!("# {key}\n")
+            }
+            _ => format!("# {line}\n"),
+        });
+        let help = help.trim_end_matches('.');
+        let help = comment(&format!("{help}, if you take the marks away:"));
+        format!("\n{help}# {header}\n{}", marked.collect::<String>())
     }
-}
-
-fn capital(word: &str) -> String {
-    let mut letters = word.chars();
-    letters.next().map_or_else(String::new, |first| {
-        first.to_uppercase().collect::<String>() + letters.as_str()
-    })
 }
 
 /// The built-in card with every key of its sections, and the sections it does not have.
-pub(crate) fn card(
-    wire: &Component,
-    rx: &Component,
-    attachment: &Component,
-    fault: &[KeyHelp],
-    trace: &[KeyHelp],
-) -> String {
-    let sections = common_sections();
-    let keys = |name: &str| -> String {
-        let section = sections.iter().find(|(section, _)| *section == name);
-        section.map_or_else(String::new, |(_, keys)| keys.iter().map(explained).collect())
-    };
+pub(crate) fn card(sections: &[SectionText]) -> String {
+    let text: String = sections.iter().map(SectionText::text).collect();
     format!(
         "# The built-in demonstration card, every key at its default.\n\
          # A key that is left out has the value shown here; an empty file is this card.\n\
-         # Run it with `picnic run FILE`, check it with `picnic check FILE`.\n\
-         \n# The card as a whole.\n[card]\n{}\
-         \n# The buffers that packets lie in.\n[pool]\n{}\
-         \n# Where packets come from: one [[wire]] or more, aggregated. See `picnic ports`.\n\
-         [[wire]]\n# Name of the wire, for output. (string)\nname = \"wire0\"\n{}{}\
-         \n# What the borrowed core does with them: [[rx]] by [[rx]], in order. See `picnic functions`.\n\
-         # [[tx]] likewise, for packets that the host sends.\n[[rx]]\n{}\
-         \n# Where packets go to. See `picnic attachments`.\n[host]\n{}{}\
-         \n# When target cores are interrupted.\n[interrupt]\n{}\
-         \n# What is kept away from the borrowed core. See `picnic isolate`.\n[isolation]\n{}\
-         \n# How the running card is spoken to: `picnic ctl`, `picnic top`.\n[control]\n{}{}{}{}",
-        keys("card"),
-        keys("pool"),
-        wire.explained(),
-        switched_off("Faults between wire and card", "[wire.fault]", fault),
-        rx.explained(),
-        keys("host"),
-        attachment.explained(),
-        keys("interrupt"),
-        keys("isolation"),
-        keys("control"),
-        switched_off("A pcapng file of the packets at some stages", "[trace]", trace),
-        switched_off(
-            "NIC OS, which runs tasks on the borrowed core; see `picnic schedulers`",
-            "[os]",
-            &[&[name_key("scheduler", "edf-plus")], listed("os").as_slice()].concat(),
-        ),
-        switched_off(
-            "A task, one [[task]] for each; see `picnic tasks`",
-            "[[task]]",
-            &[&[name_key("task", "heartbeat")], listed("task").as_slice()].concat(),
-        ),
+         # Run it with `picnic run FILE`, check it with `picnic check FILE`.\n{text}"
     )
-}
-
-/// The keys of a common section.
-fn listed(name: &str) -> Vec<KeyHelp> {
-    let sections = common_sections().into_iter();
-    sections.filter(|(section, _)| *section == name).flat_map(|(_, keys)| keys).collect()
-}
-
-/// The key that names a component.
-fn name_key(key: &str, name: &str) -> KeyHelp {
-    KeyHelp {
-        name: key.into(),
-        r#type: "string".into(),
-        default: format!("\"{name}\""),
-        help: "Its name.".into(),
-    }
-}
-
-/// A section that the built-in card does not have.
-fn switched_off(help: &str, header: &str, keys: &[KeyHelp]) -> String {
-    let lines = keys.iter().map(line).collect::<String>();
-    let lines = lines.lines().map(|line| format!("# {}\n", line.trim_start_matches("# ")));
-    format!("\n# {help}, if you take the marks away:\n# {header}\n{}", lines.collect::<String>())
 }
 
 #[cfg(test)]

@@ -1,9 +1,10 @@
 //! The `[trace]` section at work: the tracer at the stages of a card.
 //!
 //! ```no_run
-//! # use picnic_core::config::CardFile;
+//! # use picnic_core::config::Sections;
 //! # use picnic_control::instrument::Tracing;
-//! let card = CardFile::parse("[trace]\npath = \"all.pcapng\"\n", None)?;
+//! let sections = Sections::core().with(picnic_ports::registry::SECTIONS);
+//! let card = sections.parse("[trace]\npath = \"all.pcapng\"\n", None)?;
 //! let tracing = Tracing::of(&card)?;
 //! let hooks = picnic_core::hook::Hooks::none().with(tracing.clone());
 //! // The card is built with these, runs, and stops.
@@ -58,29 +59,19 @@ pub struct InterfaceReport {
     pub lost: u64,
 }
 
-/// Checks `[trace]`, if there is one, and makes nothing.
-///
-/// # Errors
-/// What is wrong with one of its keys.
-pub fn check(file: &CardFile) -> Result<(), ConfigError> {
-    let Some(section) = &file.trace else { return Ok(()) };
-    let config = section.parse::<TraceConfig>()?;
-    config.validate().map_err(|error| section.locate(error))
-}
-
 impl Tracing {
     /// Starts the trace that the card file asks for; its file is made anew.
     ///
     /// # Errors
     /// What is wrong with a key of `[trace]`; that the file cannot be made is such a thing.
     pub fn of(file: &CardFile) -> Result<Self, ConfigError> {
-        let Some(section) = &file.trace else { return Ok(Tracing { tracer: Arc::default() }) };
-        let config = section.parse::<TraceConfig>()?;
+        let given = file.given::<TraceConfig>().into_iter().next();
+        let Some(config) = given else { return Ok(Tracing { tracer: Arc::default() }) };
         let context = BuildContext { directory: file.directory.clone(), ..BuildContext::default() };
         let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let epoch_ns = since_1970.as_nanos() as u64;
-        let tracer =
-            Tracer::start_at(&config, &context, epoch_ns).map_err(|error| section.locate(error))?;
+        let tracer = Tracer::start_at(&config, &context, epoch_ns)
+            .map_err(|error| config.section.locate(error))?;
         Ok(Tracing { tracer: Arc::new(Mutex::new(Some(tracer))) })
     }
 

@@ -7,6 +7,7 @@
 //!
 //! The control plane is a Unix socket that speaks JSON-RPC 2.0, and metrics:
 //!
+//! * [`config`]: `[control]` of a card file;
 //! * [`protocol`]: how it is said; pure;
 //! * [`request`]: what can be asked for: the list of methods; pure;
 //! * [`socket`]: where the socket stands, one card to a name;
@@ -24,6 +25,7 @@
 
 pub mod captures;
 mod client;
+pub mod config;
 pub mod error;
 mod http;
 pub mod instrument;

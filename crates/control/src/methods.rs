@@ -10,7 +10,7 @@ use crate::monitor::Monitor;
 use crate::protocol::{NO_ANSWER, REFUSED, RpcError, VERSION};
 use crate::request::{Request, methods};
 use crate::server::Access;
-use picnic_core::config::CardFile;
+use picnic_core::config::{CardFile, Sections};
 use picnic_core::direction::Direction;
 use picnic_core::hook::Hooks;
 use picnic_core::registry::BuildContext;
@@ -46,6 +46,7 @@ pub struct Methods {
     abandoned: usize,
     registries: Registries,
     context: BuildContext,
+    sections: Sections,
     about: About,
     moderation: ModerationMode,
     poll_usecs: u32,
@@ -88,7 +89,7 @@ impl Methods {
         let about = About {
             name: file.card.name.clone(),
             file: file.path().map(|path| path.display().to_string()),
-            attachment: file.host.attachment.name().into(),
+            attachment: file.host.section.name().into(),
             metrics,
         };
         Methods {
@@ -97,6 +98,7 @@ impl Methods {
             abandoned: 0,
             registries,
             context: picnic_engine::build::context(file),
+            sections: file.sections().clone(),
             about,
             moderation: file.interrupt.moderation(),
             poll_usecs: file.interrupt.poll_usecs,

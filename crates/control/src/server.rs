@@ -5,6 +5,7 @@
 
 use crate::captures::Captures;
 use crate::client::Client;
+use crate::config::{ControlSection, MetricsAddress};
 use crate::error::RunError;
 use crate::http::Http;
 use crate::methods::{Methods, Outcome};
@@ -14,7 +15,7 @@ use crate::protocol::{
 };
 use crate::socket::{self, Socket, SocketError};
 use picnic_confine::{Role, set_up};
-use picnic_core::config::{CardFile, MetricsAddress};
+use picnic_core::config::CardFile;
 use picnic_core::error::ConfigError;
 use picnic_core::hook::Hooks;
 use picnic_engine::build::Registries;
@@ -83,7 +84,7 @@ impl Doors {
     /// A card of this name is running, the socket cannot be made, or the metrics' port is in
     /// use.
     pub fn open(file: &CardFile) -> Result<Self, SocketError> {
-        let http = match file.control.metrics {
+        let http = match file.section::<ControlSection>().metrics {
             MetricsAddress::Off => None,
             MetricsAddress::Address(address) => Some(Http::bind(address).map_err(|error| {
                 let message = match error.kind() {

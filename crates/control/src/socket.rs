@@ -12,7 +12,8 @@
 //! Source: unix(7); Linux gives a socket's file the mode that `fchmod` put on it before
 //! `bind` (net/unix/af_unix.c).
 
-use picnic_core::config::{CardFile, ControlSocket};
+use crate::config::{ControlSection, ControlSocket};
+use picnic_core::config::CardFile;
 use picnic_core::error::ConfigError;
 use rustix::fs::{FlockOperation, Mode, flock};
 use rustix::io::Errno;
@@ -129,7 +130,7 @@ pub struct Socket {
 /// # Errors
 /// A card of this name is running, or the socket cannot be made.
 pub fn open(file: &CardFile) -> Result<Option<Socket>, SocketError> {
-    let (folder, path, mode) = match &file.control.socket {
+    let (folder, path, mode) = match &file.section::<ControlSection>().socket {
         ControlSocket::Off => return Ok(None),
         ControlSocket::Auto => {
             let (folder, mode) = own_folder();
@@ -353,7 +354,8 @@ mod tests {
 
     fn card(socket: &Path) -> CardFile {
         let text = format!("[control]\nsocket = \"{}\"\n", socket.display());
-        CardFile::parse(&text, None).unwrap()
+        let sections = picnic_core::config::Sections::core().with(crate::config::SECTIONS);
+        sections.parse(&text, None).unwrap()
     }
 
     #[test]

@@ -103,7 +103,7 @@ pub trait Command: DeserializeOwned + JsonSchema {
     /// What the borrowed core is given.
     type Order: Order;
     /// Its result: an object.
-    type Reply: Serialize + DeserializeOwned + JsonSchema;
+    type Reply: Serialize + DeserializeOwned + JsonSchema + 'static;
 
     /// Makes the order; on the control thread.
     ///

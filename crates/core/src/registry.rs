@@ -7,7 +7,7 @@
 
 use crate::command::CommandEntry;
 use crate::config::{KeyHelp, Section, keys_of};
-use crate::error::ConfigError;
+use crate::error::{ConfigError, not_among};
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use std::path::PathBuf;
@@ -56,7 +56,7 @@ pub trait Component {
     /// What the builder makes: `Box<dyn Function>`, `Box<dyn WirePort>`, ...
     type Product;
     /// Its keys in the card file. All have defaults, or the builder says what is missing.
-    type Config: DeserializeOwned + JsonSchema;
+    type Config: DeserializeOwned + JsonSchema + 'static;
     /// The name in card files: the field's usual term, lower case, with dashes.
     const NAME: &'static str;
     /// One line of help: what it does, lower case, no full stop, at most 64 columns. Such as
@@ -119,10 +119,7 @@ pub fn find<'r, P>(
     section: &Section,
 ) -> Result<&'r Entry<P>, ConfigError> {
     registry.iter().find(|entry| entry.name == section.name()).ok_or_else(|| {
-        let allowed: Vec<_> = registry.iter().map(|entry| entry.name).collect();
-        section.locate(ConfigError::new(
-            section.kind(),
-            format!("found \"{}\", allowed: {}", section.name(), allowed.join(", ")),
-        ))
+        let allowed = registry.iter().map(|entry| entry.name);
+        section.locate(ConfigError::new(section.kind(), not_among("", section.name(), allowed)))
     })
 }

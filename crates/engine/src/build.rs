@@ -145,7 +145,7 @@ impl Parts {
         }
         let rx = links(&file.rx, Direction::Rx, registries, &base, hooks)?;
         let tx = links(&file.tx, Direction::Tx, registries, &base, hooks)?;
-        let section = &file.host.attachment;
+        let section = &file.host.section;
         let super_frames = wires.iter().all(|(_, wire)| wire.capabilities.super_frames);
         let host = BuildContext { super_frames, ..base };
         let attachment = find(registries.attachments, section)?.build(section, &host)?;
@@ -213,7 +213,7 @@ pub fn assemble(
     let pacing = Arc::new(Pacing::new(&file.interrupt));
     for (index, (doorbell, returns)) in doorbells.iter().zip(returns).enumerate() {
         let index = index as u16;
-        let section = &file.host.attachment;
+        let section = &file.host.section;
         let host = attachment.open_queue(index).map_err(|error| section.locate(error))?;
         let (ring, ring_consumer) = spsc::channel(file.host.ring_size);
         let (tx_producer, tx_ring) = spsc::channel(file.host.tx_ring_size);

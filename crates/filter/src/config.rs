@@ -26,11 +26,14 @@ use super::text::{Reason, bytes, hex};
 use super::{
     Action, Direction, Filter, FilterError, Filters, GENERAL, PRIORITY, Place, Unreadable,
 };
-use picnic_core::config::Section;
+use picnic_core::config::{CardFile, SectionConfig, SectionEntry, Shape};
 use picnic_core::error::ConfigError;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::str::FromStr;
+
+/// What a card file can say of filters.
+pub const SECTIONS: &[SectionEntry] = &[SectionEntry::of::<Keys>()];
 
 /// What is done with a packet that matches, as a word.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -135,6 +138,17 @@ impl Default for Keys {
             values: None,
             predicate: false,
         }
+    }
+}
+
+impl SectionConfig for Keys {
+    const NAME: &'static str = "filter";
+    const HELP: &'static str = "A filter, one [[filter]] for each, in order.";
+    // More belong into a file of rules.
+    const SHAPE: Shape = Shape::List { least: 0, most: 256, built_in: false };
+
+    fn check(&self) -> Result<(), ConfigError> {
+        Ok(self.filter().map(drop)?)
     }
 }
 
@@ -313,13 +327,12 @@ impl Keys {
 ///
 /// # Errors
 /// What is wrong with the first that is: file, line, key, found, allowed.
-pub fn add(filters: &Filters, sections: &[Section]) -> Result<(), ConfigError> {
+pub fn add(filters: &Filters, file: &CardFile) -> Result<(), ConfigError> {
     let mut changes = Vec::new();
-    for section in sections {
-        let keys: Keys = section.parse()?;
-        let filter = keys.filter().map_err(|error| section.locate(error.into()))?;
+    for keys in file.given::<Keys>() {
+        let filter = keys.filter()?;
         // By itself first, so that an error has its place.
-        filters.check(&filter).map_err(|error| section.locate(error.into()))?;
+        filters.check(&filter).map_err(|error| keys.section.locate(error.into()))?;
         changes.push(super::filters::FilterChange::Add(filter, super::hook::Hooks::default()));
     }
     filters.apply(changes).map(|_| ()).map_err(ConfigError::from)

@@ -14,9 +14,8 @@ use picnic_control::Access;
 use picnic_control::error::RunError;
 use picnic_control::monitor::{CoreTimes, LatencySlot, Monitor, TargetTimes};
 use picnic_control::report::Report;
-use picnic_core::config::{CardFile, Priority};
+use picnic_core::config::{CardFile, Priority, Sections};
 use picnic_core::doorbell::Doorbell;
-use picnic_core::error::ConfigError;
 use picnic_core::hook::Hooks;
 use picnic_core::resident::Segment;
 use picnic_core::time::Time;
@@ -56,6 +55,16 @@ pub fn registries() -> Registries {
     }
 }
 
+/// The sections that card files of this world can have.
+pub fn sections() -> Sections {
+    Sections::core()
+        .with(picnic_machine::config::SECTIONS)
+        .with(picnic_control::config::SECTIONS)
+        .with(picnic_ports::registry::SECTIONS)
+        .with(picnic_filter::config::SECTIONS)
+        .with(picnic_os::keys::SECTIONS)
+}
+
 /// Checks a card file against this machine without starting anything.
 ///
 /// # Errors
@@ -71,8 +80,7 @@ pub fn check(file: &CardFile) -> Result<Placement, RunError> {
 pub fn check_from(file: &CardFile, registries: &Registries) -> Result<Placement, RunError> {
     let placement = place(file, &available())?;
     Parts::build(file, registries, &Hooks::none())?;
-    filter::config::add(&Filters::new(file.host.queues), &file.filters)?;
-    picnic_control::instrument::check(file)?;
+    filter::config::add(&Filters::new(file.host.queues), file)?;
     Ok(placement)
 }
 
@@ -159,11 +167,6 @@ pub fn start_from(
     registries: &Registries,
     hooks: &Hooks,
 ) -> Result<Running, RunError> {
-    if let Some(section) = &file.sciron {
-        // Not to be taken for a firewall that is there.
-        let message = "found in a program without SCIRON, allowed with picnic run";
-        return Err(section.locate(ConfigError::new("", message)).into());
-    }
     start_filtered(file, registries, hooks, Filters::new(file.host.queues))
 }
 
@@ -182,7 +185,7 @@ pub fn start_filtered(
     let mut placement = place(file, &available())?;
     placement.warnings.extend(isolate::told(cleaned));
     let mut parts = Parts::build(file, registries, hooks)?;
-    filter::config::add(&filters, &file.filters)?;
+    filter::config::add(&filters, file)?;
     parts.guard(Box::new(filters.clone()));
     let tasks = parts.resident_mut().and_then(|resident| {
         picnic_os::config::attach_filters(resident, &filters);

@@ -7,7 +7,6 @@ use picnic_control::captures::Captures;
 use picnic_control::protocol::{INVALID_REQUEST, LIMIT, LONGEST_LINE, PARSE_ERROR};
 use picnic_control::socket::SocketError;
 use picnic_control::{Doors, Limits, Server};
-use picnic_core::config::CardFile;
 use picnic_core::hook::Hooks;
 use picnic_host::run::start_with;
 use picnic_testing::{wait_for, wait_until};
@@ -155,9 +154,9 @@ fn a_swap_is_checked_as_a_card_file_is() {
         (json!({ "chain": "rx", "toml": "[[rx" }), "card:1: "),
         (
             json!({ "chain": "rx", "functions": [{ "function": "pass", "x": 1 }] }),
-            "rx[0].x: unknown field",
+            "rx[0].x: found key \"x\", allowed: function",
         ),
-        (json!({ "chain": "rx", "functions": [{}] }), "rx[0]: key `function` is missing"),
+        (json!({ "chain": "rx", "functions": [{}] }), "rx[0]: found no function, allowed"),
         (json!({ "chain": "rx", "functions": [{ "function": null }] }), "functions[0]: "),
     ] {
         let error = swap(params).unwrap_err();
@@ -383,7 +382,7 @@ fn clients_that_hang_or_do_not_read_hold_up_nobody() {
 fn a_second_card_of_the_same_name_is_told_of_the_first() {
     let card = Served::start(STEADY);
     let text = format!("[control]\nsocket = \"{}\"\n", card.path.display());
-    let file = CardFile::parse(&text, None).unwrap();
+    let file = picnic_host::run::sections().parse(&text, None).unwrap();
     match Doors::open(&file).unwrap_err() {
         error @ SocketError::Taken { .. } => {
             let pid = std::process::id();
@@ -427,7 +426,7 @@ fn get(address: &str, request: &str) -> (String, String) {
 fn metrics_have_names_with_units_help_and_type() {
     let text = format!("[control]\nsocket = \"off\"\nmetrics = \"127.0.0.1:0\"\n{STEADY}");
     let _machine = common::machine();
-    let card = CardFile::parse(&text, None).unwrap();
+    let card = picnic_host::run::sections().parse(&text, None).unwrap();
     let doors = Doors::open(&card).unwrap();
     let address = doors.metrics().unwrap().to_string();
     let captures = Captures::default();
@@ -489,7 +488,9 @@ fn a_port_in_use_is_told_before_the_card_starts() {
     let address = taken.local_addr().unwrap();
     let open = |address: &str| {
         let text = format!("[control]\nsocket = \"off\"\nmetrics = \"{address}\"\n");
-        Doors::open(&CardFile::parse(&text, None).unwrap()).unwrap_err().to_string()
+        Doors::open(&picnic_host::run::sections().parse(&text, None).unwrap())
+            .unwrap_err()
+            .to_string()
     };
     let error = open(&address.to_string());
     let wanted = "card:3: control.metrics: found {}, which another program listens at";

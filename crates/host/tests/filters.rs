@@ -10,7 +10,7 @@ use picnic_testing::wait_until;
 use std::time::{Duration, Instant};
 
 fn card(text: &str) -> CardFile {
-    CardFile::parse(text, None).unwrap()
+    picnic_host::run::sections().parse(text, None).unwrap()
 }
 
 fn run_to_end(running: Running) -> Report {
@@ -184,6 +184,9 @@ fn a_wrong_filter_is_told_with_its_line() {
     for (text, message) in cases {
         assert_eq!(error(text), message);
     }
-    assert!(error("action = \"dorp\"\n").contains("card:4: filter[0].action: unknown variant"));
-    assert!(error("protocoll = \"tcp\"\n").contains("unknown field `protocoll`"));
+    assert!(
+        error("action = \"dorp\"\n")
+            .contains("card:4: filter[0].action: found \"dorp\", allowed: drop")
+    );
+    assert!(error("protocoll = \"tcp\"\n").contains("found key \"protocoll\", allowed: name"));
 }

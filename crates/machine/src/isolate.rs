@@ -39,11 +39,13 @@ pub use apply::{Isolated, apply};
 pub use interrupts::InterruptChange;
 pub use plan::{Method, Plan, SettingChange, ThreadChange, plan};
 
+use crate::config::{IsolationLevel, IsolationMethod, IsolationSection};
 use crate::error::MachineError;
 use crate::topology::{CoreSet, LeftOut, Placement};
 use crate::undo::{Change, JournalInfo, Machine, Restored, Which, journals, restore_all};
-use picnic_core::config::{CardFile, IsolationLevel, IsolationMethod};
+use picnic_core::config::CardFile;
 use rustix::thread::CapabilitySet;
+use schemars::JsonSchema;
 use serde::Deserialize;
 use std::io::ErrorKind;
 
@@ -68,7 +70,7 @@ pub struct IsolationRequest {
 }
 
 /// The keys of a wire that tell of an interface.
-#[derive(Deserialize, Default)]
+#[derive(Deserialize, JsonSchema, Default)]
 #[serde(default)]
 struct InterfaceKeys {
     interface: Option<String>,
@@ -100,7 +102,7 @@ impl IsolationRequest {
             borrowed_core: placement.borrowed_core,
             level: placement.level,
             left_out: placement.left_out.clone(),
-            method: file.isolation.method,
+            method: file.section::<IsolationSection>().method,
             interfaces,
             warnings,
         }
@@ -170,7 +172,7 @@ pub fn restore(machine: &Machine) -> Result<Vec<Restored>, MachineError> {
 /// the cores that they were moved away from, and to remove the control group they were kept out
 /// of, whose parent root itself may not write without DAC_OVERRIDE.
 pub fn needed_to_restore(file: &CardFile) -> CapabilitySet {
-    match file.isolation.apply {
+    match file.section::<IsolationSection>().apply {
         true => CapabilitySet::SYS_NICE | CapabilitySet::DAC_OVERRIDE,
         false => CapabilitySet::empty(),
     }
@@ -182,7 +184,7 @@ pub fn for_run(
     file: &CardFile,
     placement: &mut Placement,
 ) -> Result<Option<Isolated>, MachineError> {
-    if !file.isolation.apply {
+    if !file.section::<IsolationSection>().apply {
         return Ok(None);
     }
     let request = IsolationRequest::of(file, placement);

@@ -4,6 +4,7 @@
 //! * [`threads`]: threads pinned to cores;
 //! * [`testbed`]: namespaces, links and programs made for a while;
 //! * [`command`]: commands of the system;
+//! * [`config`]: `[isolation]` of a card file;
 //! * [`isolate`]: interrupts and processes kept off the borrowed core;
 //! * [`undo`]: changes to the machine, written down and taken back;
 //! * [`signals`]: requests to stop, heard in time to take it back;
@@ -12,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 pub mod command;
+pub mod config;
 pub mod doctor;
 pub mod error;
 pub mod isolate;

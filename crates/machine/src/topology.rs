@@ -1,9 +1,11 @@
 //! Which cores there are, what they share, and which of them a card takes.
 //!
 //! ```
-//! use picnic_core::config::CardFile;
+//! use picnic_core::config::Sections;
+//! use picnic_machine::config::SECTIONS;
 //! use picnic_machine::topology::{available, place};
-//! let card = CardFile::parse("[isolation]\nlevel = \"smt\"\n", None)?;
+//! let sections = Sections::core().with(SECTIONS);
+//! let card = sections.parse("[isolation]\nlevel = \"smt\"\n", None)?;
 //! let placement = place(&card, &available())?;
 //! assert_eq!(placement.target_cores.len(), 4);
 //! # Ok::<(), Box<dyn std::error::Error>>(())

@@ -1,8 +1,9 @@
 //! From a card file to a NIC OS: `[os]` and `[[task]]`, everything checked.
 //!
 //! ```
-//! use picnic_core::config::CardFile;
-//! let card = CardFile::parse("[os]\nscheduler = \"edf\"\n", None).unwrap();
+//! use picnic_core::config::Sections;
+//! let sections = Sections::core().with(picnic_os::keys::SECTIONS);
+//! let card = sections.parse("[os]\nscheduler = \"edf\"\n", None).unwrap();
 //! let os = picnic_os::config::build(&card, &[]).unwrap();
 //! assert!(os.is_some());
 //! ```
@@ -12,11 +13,12 @@
 
 use crate::admission::PacketPath;
 use crate::executor::{MOST_ENDED, Os, OsSettings};
+use crate::keys::{OsSection, TaskSection};
 use crate::memory::TransferCost;
 use crate::report::OsReport;
 use crate::schedulers::registry::SCHEDULERS;
 use crate::task::{Bounds, Program, TaskSpec};
-use picnic_core::config::{CardFile, OsKeys, TaskKeys, TaskSection};
+use picnic_core::config::{CardFile, Placed};
 use picnic_core::error::ConfigError;
 use picnic_core::registry::{BuildContext, Entry, find};
 use picnic_core::resident::Resident;
@@ -41,6 +43,11 @@ impl fmt::Debug for Setup {
 /// Tasks that card files can name.
 pub type Tasks = &'static [Entry<Setup>];
 
+/// `[os]`, if the file asks for a NIC OS: by that section, or by tasks.
+pub fn asked_for(file: &CardFile) -> Option<Placed<OsSection>> {
+    (file.has("os") || file.has("task")).then(|| file.section())
+}
+
 /// The NIC OS that a card file asks for, with its tasks; none if it asks for none.
 ///
 /// # Errors
@@ -54,17 +61,17 @@ pub fn build(file: &CardFile, tasks: Tasks) -> Result<Option<Box<dyn Resident>>,
 /// # Errors
 /// As [`build`].
 pub fn build_os(file: &CardFile, tasks: Tasks) -> Result<Option<Os>, ConfigError> {
-    let Some(section) = &file.os else { return Ok(None) };
-    let factory = Factory::of(file, tasks);
+    let Some(keys) = asked_for(file) else { return Ok(None) };
+    let factory = Factory::of(file, &keys, tasks);
     let context = &factory.context;
-    let scheduler = find(SCHEDULERS, &section.scheduler)?;
-    let policy = scheduler.build(&section.scheduler, context)?;
-    let mut os = Os::new(&settings(&section.keys, context), policy);
+    let scheduler = find(SCHEDULERS, &keys.section)?;
+    let policy = scheduler.build(&keys.section, context)?;
+    let mut os = Os::new(&settings(&keys, context), policy);
     os.scheduler_name = scheduler.name.into();
-    for (position, section) in file.tasks.iter().enumerate() {
-        let Setup { spec, program } = factory.make(section, position)?;
+    for (position, task) in file.given::<TaskSection>().iter().enumerate() {
+        let Setup { spec, program } = factory.make(task, position)?;
         os.create(spec, program)
-            .map_err(|error| section.task.locate(ConfigError::new("task", error.to_string())))?;
+            .map_err(|error| task.section.locate(ConfigError::new("task", error.to_string())))?;
     }
     os.factory = factory;
     Ok(Some(os))
@@ -85,8 +92,8 @@ impl Factory {
         Factory { most, ..Factory::default() }
     }
 
-    fn of(file: &CardFile, tasks: Tasks) -> Self {
-        let profile = file.os.as_ref().and_then(|os| os.keys.cost_profile());
+    fn of(file: &CardFile, keys: &OsSection, tasks: Tasks) -> Self {
+        let profile = keys.cost_profile();
         let context = BuildContext {
             queues: file.host.queues,
             wires: file.wires.len() as u8,
@@ -96,17 +103,17 @@ impl Factory {
             cost_profile: profile.map(|path| file.directory.join(path)),
             ..BuildContext::default()
         };
-        Factory { tasks, context, most: file.os.as_ref().map_or(0, |os| os.keys.tasks) }
+        Factory { tasks, context, most: keys.tasks }
     }
 
     /// What a section describes, as the task of this number.
     ///
     /// # Errors
     /// It names no task of the registry, or a key is wrong.
-    pub fn make(&self, section: &TaskSection, position: usize) -> Result<Setup, ConfigError> {
+    pub fn make(&self, task: &Placed<TaskSection>, position: usize) -> Result<Setup, ConfigError> {
         let context = BuildContext { position, ..self.context.clone() };
-        let setup = find(self.tasks, &section.task)?.build(&section.task, &context)?;
-        Ok(Setup { spec: with_keys(setup.spec, &section.keys), program: setup.program })
+        let setup = find(self.tasks, &task.section)?.build(&task.section, &context)?;
+        Ok(Setup { spec: with_keys(setup.spec, task), program: setup.program })
     }
 
     /// The tasks that can be named.
@@ -148,7 +155,7 @@ pub fn report(resident: Box<dyn Resident>) -> Option<OsReport> {
     resident.downcast::<Os>().ok().map(|os| os.report())
 }
 
-fn settings(keys: &OsKeys, context: &BuildContext) -> OsSettings {
+fn settings(keys: &OsSection, context: &BuildContext) -> OsSettings {
     OsSettings {
         tasks: keys.tasks,
         wires: context.wires,
@@ -172,7 +179,7 @@ fn settings(keys: &OsKeys, context: &BuildContext) -> OsSettings {
 }
 
 /// A task as it is, with what the card file says instead.
-fn with_keys(mut spec: TaskSpec, keys: &TaskKeys) -> TaskSpec {
+fn with_keys(mut spec: TaskSpec, keys: &TaskSection) -> TaskSpec {
     if let Some(name) = &keys.name {
         spec.name.clone_from(name);
     }

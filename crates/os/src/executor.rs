@@ -34,6 +34,7 @@ mod orders;
 
 use crate::admission::PacketPath;
 use crate::config::Factory;
+use crate::keys::{Admission, Overrun};
 use crate::memory::{Memory, MemoryReport, TransferCost};
 use crate::net::{Call, Outbox};
 use crate::roster::{Ended, Task, VACANT};
@@ -44,7 +45,6 @@ use crate::task::{AWAITS_RELEASE, End, TaskId, TaskRequest};
 use crate::ticket::Candidate;
 use crate::timers::Timers;
 use picnic_core::command::Prepared;
-use picnic_core::config::{Admission, Overrun};
 use picnic_core::out::Doors;
 use picnic_core::resident::{Attention, Resident, Segment, Turn};
 use picnic_core::stats::Counter;

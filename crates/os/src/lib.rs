@@ -7,8 +7,8 @@
 //! Read in this order: [`task`] (what a task is), [`context`] (what it sees of the
 //! card), [`executor`] (a turn of the borrowed core), [`ticket`] and [`schedulers`],
 //! [`mailbox`] and [`net`] (packets to and from tasks), [`control`] (orders from
-//! outside), [`figures`] (what is recorded), [`memory`] and [`alloc`], [`config`]
-//! (from a card file to all of it).
+//! outside), [`figures`] (what is recorded), [`memory`] and [`alloc`], [`keys`] and
+//! [`config`] (from a card file to all of it).
 //!
 //! Source: NICOS, section 4.
 
@@ -22,6 +22,7 @@ pub mod control;
 pub mod executor;
 pub mod figures;
 mod installed;
+pub mod keys;
 pub mod mailbox;
 pub mod memory;
 pub mod net;

@@ -8,7 +8,6 @@ mod frames;
 
 use bench::{Bench, edf_plus, micros};
 use frames::Frame;
-use picnic_core::config::Overrun;
 use picnic_core::function::Function;
 use picnic_core::guard::Guard;
 use picnic_core::ledger::{DropReason, Stage};
@@ -19,6 +18,7 @@ use picnic_core::time::Time;
 use picnic_filter::{Action, Filter, Filters, Match};
 use picnic_os::control::TaskControl;
 use picnic_os::executor::OsSettings;
+use picnic_os::keys::Overrun;
 use picnic_os::memory::MemoryError;
 use picnic_os::roster::State;
 use picnic_os::task::{TaskSpec, program};

@@ -4,11 +4,11 @@
 mod bench;
 
 use bench::{Bench, Log, edf_plus, micros};
-use picnic_core::config::Overrun;
 use picnic_core::resident::Resident;
 use picnic_core::time::Time;
 use picnic_os::control::TaskControl;
 use picnic_os::executor::OsSettings;
+use picnic_os::keys::Overrun;
 use picnic_os::roster::State;
 use picnic_os::task::{Bounds, CreateError, TaskId, TaskSpec, program};
 use std::sync::Arc;

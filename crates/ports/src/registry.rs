@@ -16,9 +16,12 @@ use crate::af_packet::Packet;
 use crate::af_xdp::Xdp;
 use crate::app::App;
 use crate::generator::Generator;
+use crate::middleware::fault::FaultConfig;
+use crate::middleware::tracer::TraceConfig;
 use crate::pcap::Pcap;
 use crate::tap::{Tap, TapWire};
 use picnic_core::attachment::HostAttachment;
+use picnic_core::config::SectionEntry;
 use picnic_core::port::WirePort;
 use picnic_core::registry::Entry;
 
@@ -34,3 +37,7 @@ pub static WIRES: &[Entry<Box<dyn WirePort>>] = &[
 /// What `attachment` can name in `[host]`.
 pub static ATTACHMENTS: &[Entry<Box<dyn HostAttachment>>] =
     &[Entry::of::<App>(), Entry::of::<Tap>()];
+
+/// What a card file can have beside its wires and its attachment.
+pub const SECTIONS: &[SectionEntry] =
+    &[SectionEntry::of::<TraceConfig>(), SectionEntry::of::<FaultConfig>()];

@@ -170,7 +170,7 @@ impl Simulation {
         let hooks = hooks.clone().with(Digesting(digest.clone()));
         let mut parts = Parts::build(file, registries, &hooks)?;
         let filters = Filters::new(file.host.queues);
-        filter::config::add(&filters, &file.filters)?;
+        filter::config::add(&filters, file)?;
         parts.guard(Box::new(filters.clone()));
         if let Some(resident) = parts.resident_mut() {
             picnic_os::config::attach_filters(resident, &filters);

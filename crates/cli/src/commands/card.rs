@@ -2,11 +2,11 @@
 
 use crate::commands::components::{Kind, keys_table};
 use crate::output;
-use crate::template::{self, Component};
+use crate::registries::sections;
+use crate::template::{self, SectionText};
+use anyhow::Context;
 use clap::Args;
-use picnic_core::config::{CardFile, DEMONSTRATION, KeyHelp, common_sections, keys_of};
-use picnic_ports::middleware::fault::FaultConfig;
-use picnic_ports::middleware::tracer::TraceConfig;
+use picnic_core::config::{KeyHelp, SectionEntry, Shape};
 use serde_json::{Value, json};
 
 #[derive(Debug, Args)]
@@ -21,65 +21,83 @@ pub(crate) struct CardCommandArgs {
 
 pub(crate) fn run(args: &CardCommandArgs, json: bool) -> anyhow::Result<()> {
     if json {
-        let sections: Vec<Value> = sections()
+        let sections: Vec<Value> = in_order()
             .into_iter()
-            .map(|(section, keys)| json!({ "section": section, "keys": keys }))
+            .map(|entry| json!({ "section": entry.name, "keys": entry.keys() }))
             .collect();
         return output::print_json(&json!({ "sections": sections, "card_toml": text()? }));
     }
     if args.keys {
-        let sections: Vec<_> = sections()
-            .iter()
-            .map(|(section, keys)| format!("[{section}]\n{}", keys_table(keys)))
-            .collect();
-        return output::print(&sections.join("\n"));
+        let tables = in_order().into_iter().filter(|entry| !entry.keys().is_empty());
+        let tables =
+            tables.map(|entry| format!("{}\n{}", entry.header(), keys_table(&entry.keys())));
+        return output::print(&tables.collect::<Vec<_>>().join("\n"));
     }
     output::print(&text()?)
 }
 
-/// The sections that any card may have, with their keys.
-fn sections() -> Vec<(&'static str, Vec<KeyHelp>)> {
-    let mut sections = common_sections();
-    sections.push(("wire.fault", keys_of::<FaultConfig>()));
-    sections.push(("trace", keys_of::<TraceConfig>()));
-    sections
+/// The sections that card files can have, those inside another behind it.
+fn in_order() -> Vec<SectionEntry> {
+    let sections: Vec<SectionEntry> = sections().iter().copied().collect();
+    let place = |entry: &SectionEntry| {
+        let outer = entry.name.split('.').next().unwrap_or_default();
+        sections.iter().position(|other| other.name == outer)
+    };
+    let mut sorted = sections.clone();
+    sorted.sort_by_key(place);
+    sorted
 }
 
 /// The built-in card, every key at its default.
 fn text() -> anyhow::Result<String> {
-    let card = CardFile::parse(DEMONSTRATION, None)?;
-    let component = |kind: Kind, key, name: &str| {
-        let mut list = kind.list().into_iter();
-        let entry = list.find(|entry| entry.name == name);
-        entry
-            .map(|entry| Component {
-                kind: key,
-                name: entry.name,
-                help: entry.help,
-                keys: entry.keys,
-            })
-            .ok_or_else(|| anyhow::anyhow!("the built-in card names no known {key}"))
+    let described = |entry: SectionEntry| {
+        let mut keys: Vec<_> = entry.keys().into_iter().filter(|key| !key.is_section()).collect();
+        if let Some(names) = entry.names {
+            let kind = Kind::ALL.into_iter().find(|kind| kind.key() == names.key);
+            let mut list = kind.into_iter().flat_map(Kind::list);
+            let component = list.find(|component| component.name == names.example);
+            let component = component.with_context(|| format!("no {} to show", names.key))?;
+            let help = format!("{}: {}", capital(names.key), component.help);
+            // A component may take the place of a key that all have.
+            keys.retain(|key| component.keys.iter().all(|own| own.name != key.name));
+            keys.push(KeyHelp::text(names.key, component.name, help));
+            keys.extend(component.keys);
+        }
+        let is_on = match entry.shape {
+            Shape::Table => true,
+            Shape::Optional => false,
+            Shape::List { built_in, .. } => built_in,
+        };
+        let (header, help) = (entry.header(), entry.help.into());
+        Ok(SectionText { header, help, is_on, keys })
     };
-    let first = |names: Vec<&str>| names.first().copied().unwrap_or_default().to_owned();
-    let wire = first(card.wires.iter().map(|wire| wire.port.name()).collect());
-    let rx = first(card.rx.iter().map(|section| section.name()).collect());
-    Ok(template::card(
-        &component(Kind::Ports, "port", &wire)?,
-        &component(Kind::Functions, "function", &rx)?,
-        &component(Kind::Attachments, "attachment", card.host.attachment.name())?,
-        &keys_of::<FaultConfig>(),
-        &keys_of::<TraceConfig>(),
-    ))
+    let sections: anyhow::Result<Vec<_>> = in_order().into_iter().map(described).collect();
+    Ok(template::card(&sections?))
+}
+
+fn capital(word: &str) -> String {
+    let mut letters = word.chars();
+    letters.next().map_or_else(String::new, |first| {
+        first.to_uppercase().collect::<String>() + letters.as_str()
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use picnic_core::config::{CardFile, DEMONSTRATION, Section, Setting};
+    use picnic_filter::config::Keys;
+    use picnic_ports::middleware::fault::FaultConfig;
+    use picnic_ports::middleware::tracer::TraceConfig;
+
+    fn parse(text: &str) -> CardFile {
+        sections().parse(text, None).unwrap_or_else(|error| panic!("{error}\n{text}"))
+    }
 
     /// What a card file says, without where it stands in the text.
     fn said(text: &str) -> String {
-        let card = CardFile::parse(text, None).unwrap();
-        let rss = |section: &picnic_core::config::Section| {
+        let card = parse(text);
+        let rss = |section: &Section| {
             format!("{:?}", section.parse::<picnic_functions::rss::Config>().unwrap())
         };
         let names: Vec<_> =
@@ -93,7 +111,7 @@ mod tests {
             names,
             card.rx.iter().map(rss).collect::<Vec<_>>(),
             card.tx.len(),
-            (host.queues, &host.target_cores, host.ring_size, host.attachment.name()),
+            (host.queues, &host.target_cores, host.ring_size, host.section.name()),
         )
     }
 
@@ -101,7 +119,7 @@ mod tests {
     fn the_printed_card_is_the_built_in_card() {
         let text = text().unwrap();
         assert_eq!(said(&text), said(DEMONSTRATION), "{text}");
-        picnic_host::run::check(&CardFile::parse(&text, None).unwrap()).unwrap();
+        picnic_host::run::check(&parse(&text)).unwrap();
     }
 
     #[test]
@@ -120,22 +138,56 @@ mod tests {
                 _ => format!("{line}\n"),
             })
             .collect();
-        let card = CardFile::parse(&switched_on, None).unwrap();
-        let fault = card.wires[0].fault.as_ref().unwrap();
-        assert!(fault.parse::<FaultConfig>().is_ok(), "{switched_on}");
-        let trace = card.trace.unwrap().parse::<TraceConfig>();
-        assert!(trace.is_ok(), "{trace:?} {switched_on}");
+        // A filter is for a five-tuple or for a pattern: one key of each would be wrong.
+        let (before, filter) = switched_on.split_once("[[filter]]").unwrap();
+        let no_default = |line: &&str| !line.ends_with("\"...\"") && !line.starts_with("base = ");
+        let filter: Vec<_> = filter.lines().filter(no_default).collect();
+        let card = parse(
+            &format!("{before}[[filter]]{}", filter.join("\n"))
+                .replace("[sciron]\n", "[sciron]\nrules = \"x\"\n"),
+        );
+        assert_eq!((card.given::<FaultConfig>().len(), card.given::<TraceConfig>().len()), (1, 1));
+        assert_eq!((card.given::<Keys>().len(), card.tx.len()), (1, 1));
+        let os = picnic_os::config::asked_for(&card).unwrap();
+        assert_eq!(os.section.name(), "edf-plus");
+        assert!(sections().iter().all(|entry| card.has(entry.name)), "{switched_on}");
     }
 
     #[test]
-    fn every_common_key_is_in_the_printed_card() {
+    fn every_key_is_in_the_printed_card() {
         let text = text().unwrap();
-        for (section, keys) in sections() {
-            assert!(text.contains(&format!("[{section}]")));
-            for key in keys {
+        for entry in sections().iter() {
+            assert!(text.contains(&entry.header()), "{}", entry.name);
+            for key in entry.keys().into_iter().filter(|key| !key.is_section()) {
                 let name = format!("{} = ", key.name);
                 assert!(text.lines().any(|line| line.trim_start_matches("# ").starts_with(&name)));
                 assert!(!key.help.is_empty(), "{} has no help", key.name);
+            }
+        }
+    }
+
+    #[test]
+    fn every_key_with_a_default_can_be_set() {
+        for entry in sections().iter() {
+            let place = match entry.shape {
+                Shape::List { .. } => format!("{}[0]", entry.name),
+                _ => entry.name.replace("wire.", "wire[0]."),
+            };
+            for key in entry.keys().into_iter().filter(|key| !key.default.is_empty()) {
+                let value = template::toml_value(&key.default);
+                let text = format!("{place}.{}={}", key.name, value.trim_matches('"'));
+                let mut settings = vec![Setting::parse(&text).unwrap()];
+                // What a section must have beside it.
+                for (section, needed) in [("trace", "path"), ("sciron", "rules")] {
+                    if entry.name == section {
+                        settings.push(Setting::text(&format!("{section}.{needed}"), "x"));
+                    }
+                }
+                if let Some(names) = entry.names {
+                    settings.push(Setting::text(&format!("{place}.{}", names.key), names.example));
+                }
+                let card = sections().parse_with(DEMONSTRATION, None, &settings);
+                assert!(card.is_ok(), "{text}: {}", card.unwrap_err());
             }
         }
     }

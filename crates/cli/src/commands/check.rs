@@ -1,14 +1,17 @@
 //! `picnic check`: is the card file right, and what would run where?
 
-use crate::card::{Card, CardArgs};
 use crate::commands::filter::of_card;
 use crate::output;
-use crate::registries::registries;
+use crate::registries::{registries, sections};
 use clap::Args;
-use picnic_core::config::{IsolationLevel, Section};
+use picnic_core::config::{CardFile, Section};
 use picnic_core::ring::moderation::ModerationMode;
+use picnic_filter::config::Keys;
 use picnic_host::run;
+use picnic_lab::card::CardArgs;
+use picnic_machine::config::{IsolationLevel, IsolationSection};
 use picnic_machine::topology::{LeftOut, Placement};
+use picnic_os::keys::TaskSection;
 use picnic_wcet::CostProfile;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -86,12 +89,11 @@ struct PoolPlan {
 }
 
 pub(crate) fn run(args: &CheckArgs, json: bool) -> anyhow::Result<()> {
-    let card = args.card.load()?;
-    let filters = of_card(&card.file).map_err(|error| card.explain(error))?;
-    let placement =
-        run::check_from(&card.file, &registries()).map_err(|error| card.explain_host(error))?;
+    let card = args.card.load(&sections(), Vec::new())?;
+    let filters = of_card(&card)?;
+    let placement = run::check_from(&card, &registries())?;
     let mut plan = Plan::new(&card, placement);
-    plan.filters = filters.list().len() + card.file.filters.len();
+    plan.filters = filters.list().len() + card.given::<Keys>().len();
     if json { output::print_json(&plan) } else { output::print(&plan.text()) }
 }
 
@@ -110,8 +112,7 @@ impl IsolationPlan {
 }
 
 impl Plan {
-    fn new(card: &Card, placement: Placement) -> Self {
-        let file = &card.file;
+    fn new(file: &CardFile, placement: Placement) -> Self {
         let names = |sections: &[Section]| {
             sections.iter().map(|section| section.name().to_owned()).collect()
         };
@@ -122,13 +123,13 @@ impl Plan {
         });
         let cores = placement.target_cores.into_iter().enumerate();
         Plan {
-            file: card.path(),
+            file: file.path().map(|path| path.display().to_string()),
             card: file.card.name.clone(),
             engine: format!("{:?}", file.card.engine).to_lowercase(),
             idle: format!("{:?}", file.card.idle).to_lowercase(),
             borrowed_core: placement.borrowed_core,
             isolation: IsolationPlan {
-                apply: file.isolation.apply,
+                apply: file.section::<IsolationSection>().apply,
                 level: placement.level,
                 left_out: placement.left_out,
             },
@@ -136,7 +137,7 @@ impl Plan {
             rx: names(&file.rx),
             tx: names(&file.tx),
             filters: 0,
-            attachment: file.host.attachment.name().into(),
+            attachment: file.host.section.name().into(),
             ring_size: file.host.ring_size,
             tx_ring_size: file.host.tx_ring_size,
             queues: cores.map(|(queue, core)| QueuePlan { queue, core }).collect(),
@@ -147,19 +148,19 @@ impl Plan {
                 buffer_size_bytes: file.pool.buffer_size,
                 mapped_bytes: file.pool.mapped_bytes(),
             },
-            trace: file.trace.is_some(),
-            os: file.os.as_ref().map(|os| OsPlan {
-                scheduler: os.scheduler.name().into(),
-                cost_profile: match os.keys.cost_profile() {
+            trace: file.has("trace"),
+            os: picnic_os::config::asked_for(file).map(|os| OsPlan {
+                scheduler: os.section.name().into(),
+                cost_profile: match os.cost_profile() {
                     Some(path) => file.directory.join(path).display().to_string(),
                     None => CostProfile::built_in().name,
                 },
                 tasks: file
-                    .tasks
+                    .given::<TaskSection>()
                     .iter()
                     .map(|task| {
-                        let name = task.keys.name.as_deref();
-                        name.unwrap_or(task.task.name()).to_owned()
+                        let name = task.name.as_deref();
+                        name.unwrap_or(task.section.name()).to_owned()
                     })
                     .collect(),
             }),

@@ -29,6 +29,9 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
+    pub(crate) const ALL: [Kind; 5] =
+        [Kind::Functions, Kind::Ports, Kind::Attachments, Kind::Schedulers, Kind::Tasks];
+
     /// What the list is called.
     fn plural(self) -> &'static str {
         match self {
@@ -41,7 +44,7 @@ impl Kind {
     }
 
     /// The key that names one.
-    fn key(self) -> &'static str {
+    pub(crate) fn key(self) -> &'static str {
         match self {
             Kind::Functions => "function",
             Kind::Ports => "port",

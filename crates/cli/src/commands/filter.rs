@@ -3,6 +3,7 @@
 use crate::control::Connection;
 use crate::failure::Usage;
 use crate::output::{self, Column, count};
+use crate::registries::sections;
 use clap::{Args, Subcommand};
 use picnic_core::config::CardFile;
 use picnic_core::error::ConfigError;
@@ -140,11 +141,11 @@ pub(crate) fn filter_call(
             call("filter.change", json!({ "id": id, "keys": keys }), one)
         }
         Some(FilterCommand::Reload { file, group }) => {
-            let card = CardFile::load(file)?;
+            let card = sections().load(file)?;
             // Wrong filters are told with their lines, before the card is asked. What it has
             // of queues it knows itself.
             let all = Filters::new(u16::MAX);
-            picnic_filter::config::add(&all, &card.filters)?;
+            picnic_filter::config::add(&all, &card)?;
             let filters: Vec<_> =
                 all.list().iter().map(|listing| Keys::of(&listing.filter)).collect();
             let mut groups = group.clone();

@@ -1,9 +1,10 @@
 //! `picnic isolate`: the borrowed core to itself.
 
-use crate::card::CardArgs;
 use crate::failure::Usage;
 use crate::output;
+use crate::registries::sections;
 use clap::{Args, Subcommand};
+use picnic_lab::card::CardArgs;
 use picnic_machine::isolate::{self, Isolated, IsolationRequest, Method, Plan};
 use picnic_machine::signals;
 use picnic_machine::topology::{Available, Topology, available, place};
@@ -88,7 +89,7 @@ pub(crate) fn run(args: &IsolateArgs, json: bool) -> anyhow::Result<()> {
 }
 
 fn plan(args: &PlanArgs) -> anyhow::Result<Plan> {
-    let card = args.card.load()?;
+    let card = args.card.load(&sections(), Vec::new())?;
     let mut machine = Machine::this();
     let here = match (&args.sysfs, &args.procfs) {
         (None, None) => available(),
@@ -106,14 +107,14 @@ fn plan(args: &PlanArgs) -> anyhow::Result<Plan> {
             Available { cores, topology, isolated: None }
         }
     };
-    let placement = place(&card.file, &here).map_err(|error| card.explain(error))?;
-    Ok(isolate::plan(&machine, &IsolationRequest::of(&card.file, &placement))?)
+    let placement = place(&card, &here)?;
+    Ok(isolate::plan(&machine, &IsolationRequest::of(&card, &placement))?)
 }
 
 fn apply(args: &ApplyArgs, json: bool) -> anyhow::Result<()> {
-    let card = args.card.load()?;
-    let placement = place(&card.file, &available()).map_err(|error| card.explain(error))?;
-    let request = IsolationRequest::of(&card.file, &placement);
+    let card = args.card.load(&sections(), Vec::new())?;
+    let placement = place(&card, &available())?;
+    let request = IsolationRequest::of(&card, &placement);
     let stop = signals::stop_flag()?;
     let was_applied = isolate::applied(&Machine::this()).is_some();
     let isolated = isolate::apply(&Machine::this(), &request, true)?;

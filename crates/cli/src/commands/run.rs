@@ -1,9 +1,8 @@
 //! `picnic run`: a card, from start to clean stop.
 
-use crate::card::CardArgs;
 use crate::commands::filter::of_card;
 use crate::live::Live;
-use crate::registries::registries;
+use crate::registries::{registries, sections};
 use crate::{output, summary};
 use clap::Args;
 use picnic_confine as confine;
@@ -12,9 +11,10 @@ use picnic_control::error::RunError;
 use picnic_control::instrument::{TraceReport, Tracing};
 use picnic_control::report::Report;
 use picnic_control::{Doors, Server};
-use picnic_core::config::CardFile;
+use picnic_core::config::{CardFile, Setting};
 use picnic_core::hook::Hooks;
 use picnic_host::run::{self, Running};
+use picnic_lab::card::CardArgs;
 use picnic_machine::isolate;
 use picnic_machine::signals;
 use serde::Serialize;
@@ -78,28 +78,27 @@ fn seconds(text: &str) -> Result<Duration, String> {
 }
 
 pub(crate) fn run(args: &RunArgs, json: bool) -> anyhow::Result<()> {
-    let mut card = args.card.load()?;
-    card.file.isolation.apply |= args.isolate;
+    let isolate = args.isolate.then(|| Setting::switch("isolation.apply", true));
+    let card = args.card.load(&sections(), isolate.into_iter().collect())?;
     let duration = args.duration.or_else(|| args.card.path().is_none().then_some(DEMONSTRATION));
     let stop = signals::stop_flag()?;
     // Before any thread is started, all of which inherit it.
     let unforbidden = confine::forbid_new().err();
     confine::ask_for();
-    if card.file.trace.is_some() {
+    if card.has("trace") {
         // A trace's file is made anew: not for a card that cannot start.
-        run::check_from(&card.file, &registries()).map_err(|error| card.explain_host(error))?;
+        run::check_from(&card, &registries())?;
     }
-    let filters = of_card(&card.file).map_err(|error| card.explain(error))?;
+    let filters = of_card(&card)?;
     // Before anything is touched: a card of this name may be running.
-    let doors = Doors::open(&card.file).map_err(|error| card.explain_host(error.into()))?;
-    let tracing = Tracing::of(&card.file).map_err(|error| card.explain(error))?;
+    let doors = Doors::open(&card)?;
+    let tracing = Tracing::of(&card)?;
     let captures = Captures::default();
     let hooks = Hooks::none().with(tracing.clone()).with(doors.are_any().then(|| captures.clone()));
-    let mut running = run::start_filtered(&card.file, &registries(), &hooks, filters)
-        .map_err(|error| card.explain_host(error))?;
-    let server = serve(doors, &mut running, &card.file, captures)?;
+    let mut running = run::start_filtered(&card, &registries(), &hooks, filters)?;
+    let server = serve(doors, &mut running, &card, captures)?;
     // Behind its threads, which would inherit it.
-    confine::set_up(confine::Role::Main, isolate::needed_to_restore(&card.file));
+    confine::set_up(confine::Role::Main, isolate::needed_to_restore(&card));
     let live = match args.quiet {
         true => None,
         false => Live::new(&running.view, &running.placement, json),
@@ -118,7 +117,7 @@ pub(crate) fn run(args: &RunArgs, json: bool) -> anyhow::Result<()> {
     report.notes.extend(confine::notes());
     let printed = match json {
         true => output::print_json(&Figures { report: &report, trace: trace.as_ref() }),
-        false => output::print(&summary::text(&card.file.card.name, &report, trace.as_ref())),
+        false => output::print(&summary::text(&card.card.name, &report, trace.as_ref())),
     };
     // Told even if nobody reads the figures.
     summary::verdict(&report, trace.as_ref())?;

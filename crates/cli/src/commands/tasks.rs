@@ -5,7 +5,8 @@ use crate::failure::Usage;
 use crate::output::{self, Column, count, nanoseconds};
 use crate::registries::tasks;
 use clap::{Args, Subcommand};
-use picnic_core::config::{TaskKeys, keys_of};
+use picnic_core::config::keys_of;
+use picnic_os::keys::TaskSection;
 use serde_json::{Map, Value, json};
 
 #[derive(Debug, Args)]
@@ -97,7 +98,7 @@ pub(crate) fn call(args: &TasksArgs) -> anyhow::Result<Call> {
 
 /// Keys of `KEY=VALUE` words. Whether they are right the card says, which may know other kinds.
 fn keys_from(kind: &str, words: &[String]) -> anyhow::Result<Map<String, Value>> {
-    let mut known = keys_of::<TaskKeys>();
+    let mut known = keys_of::<TaskSection>();
     known.extend(tasks().iter().filter(|entry| entry.name == kind).flat_map(|entry| entry.keys()));
     let mut keys = Map::new();
     for word in words {

@@ -4,7 +4,6 @@ use super::Methods;
 use crate::monitor::function_reports;
 use crate::protocol::{INVALID_PARAMS, RpcError};
 use crate::request::Swap;
-use picnic_core::config::CardFile;
 use picnic_core::direction::Direction;
 use picnic_core::error::ConfigError;
 use picnic_core::registry::BuildContext;
@@ -39,7 +38,7 @@ impl Methods {
             (None, functions) => as_toml(swap.chain, functions.as_deref().unwrap_or_default())?,
         };
         let path = swap.file.as_deref();
-        let file = CardFile::parse(&text, path).map_err(config_error)?;
+        let file = self.sections.parse(&text, path).map_err(config_error)?;
         if !file.has(chain) {
             let message = format!("is missing, wanted are sections [[{chain}]], or {chain} = []");
             return Err(config_error(file.locate(ConfigError::new(chain, message))));

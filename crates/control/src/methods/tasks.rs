@@ -7,11 +7,12 @@ use super::{Methods, other_answer, value};
 use crate::protocol::{INVALID_PARAMS, REFUSED, RpcError};
 use crate::request::TaskRef;
 use picnic_core::command::Prepared;
-use picnic_core::config::CardFile;
+use picnic_core::config::Sections;
 use picnic_core::error::ConfigError;
 use picnic_engine::swap::Command;
 use picnic_os::config::Factory;
 use picnic_os::control::{TaskControl, TaskLine};
+use picnic_os::keys::{SECTIONS, TaskSection};
 use picnic_os::report::TaskReport;
 use picnic_os::roster::State;
 use picnic_os::task::TaskId;
@@ -108,8 +109,8 @@ impl Methods {
         let mut root = toml::Table::new();
         root.insert("task".into(), vec![toml::Value::Table(section)].into());
         let text = toml::to_string(&root).map_err(|error| wrong(format!("keys: {error}")))?;
-        let file = CardFile::parse(&text, None).map_err(told)?;
-        let Some(section) = file.tasks.first() else {
+        let file = Sections::core().with(SECTIONS).parse(&text, None).map_err(told)?;
+        let Some(section) = file.given::<TaskSection>().into_iter().next() else {
             return Err(wrong("keys: found no task".into()));
         };
         if factory.kinds().next().is_none() {
@@ -118,7 +119,7 @@ impl Methods {
         }
         // Tasks after the first have streams of random numbers of their own.
         let position = self.lines(factory)?.len();
-        let setup = factory.make(section, position).map_err(told)?;
+        let setup = factory.make(&section, position).map_err(told)?;
         let (_, control) = self.order(TaskControl::create(setup.spec, setup.program))?;
         match control {
             TaskControl::Create { result: Some(Ok(id)), .. } => self.shown(factory, id),

@@ -1,40 +1,76 @@
-//! Help for the keys of a config, from its schema: name, type, default, meaning.
+//! Help for the keys of a config, from its schema: name, type, range, default, meaning.
 
-use super::control::ControlSection;
-use super::keys::{CardSection, HostKeys, InterruptSection, IsolationSection};
-use super::os::{OsKeys, TaskKeys};
-use crate::packet::pool::PoolConfig;
 use schemars::JsonSchema;
+use std::any::TypeId;
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 /// One key of a config, for help.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct KeyHelp {
     /// The key.
     pub name: String,
-    /// Its type, or the values allowed.
+    /// Its type, with the range if there is one, or the values allowed.
     pub r#type: String,
     /// Its default, as TOML; empty if it must be given or may be left out.
     pub default: String,
     /// What it does.
     pub help: String,
+    #[serde(skip)]
+    range: Option<Range>,
 }
 
-/// The sections of a card file that do not belong to a component, with their keys.
-pub fn common_sections() -> Vec<(&'static str, Vec<KeyHelp>)> {
-    vec![
-        ("card", keys_of::<CardSection>()),
-        ("pool", keys_of::<PoolConfig>()),
-        ("host", keys_of::<HostKeys>()),
-        ("interrupt", keys_of::<InterruptSection>()),
-        ("isolation", keys_of::<IsolationSection>()),
-        ("os", keys_of::<OsKeys>()),
-        ("task", keys_of::<TaskKeys>()),
-        ("control", keys_of::<ControlSection>()),
-    ]
+/// The whole numbers that are allowed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Range {
+    low: i128,
+    high: i128,
+    /// Powers of two only.
+    powers: bool,
+}
+
+impl std::fmt::Display for Range {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Range { low, high, powers } = self;
+        let powers = if *powers { "a power of two, " } else { "" };
+        write!(f, "{powers}{low} to {high}")
+    }
+}
+
+impl KeyHelp {
+    /// A key with text for its default.
+    pub fn text(name: &str, default: &str, help: String) -> Self {
+        let default = serde_json::Value::from(default).to_string();
+        KeyHelp { name: name.into(), r#type: "string".into(), default, help, range: None }
+    }
+
+    /// Whether it holds a section with keys of its own, such as `[wire.fault]`.
+    pub fn is_section(&self) -> bool {
+        self.r#type == "section"
+    }
+
+    /// What is allowed, if this number is not.
+    pub(super) fn refusal(&self, number: i128) -> Option<String> {
+        let range = self.range?;
+        let is_power = u128::try_from(number).is_ok_and(u128::is_power_of_two);
+        let is_good = (range.low..=range.high).contains(&number) && (is_power || !range.powers);
+        (!is_good).then(|| range.to_string())
+    }
 }
 
 /// The keys of a typed config.
-pub fn keys_of<T: JsonSchema>() -> Vec<KeyHelp> {
+pub fn keys_of<T: JsonSchema + 'static>() -> Vec<KeyHelp> {
+    cached_keys::<T>().to_vec()
+}
+
+/// The same without a copy. Schemas are made once for each type: a program reads many cards.
+pub(super) fn cached_keys<T: JsonSchema + 'static>() -> Arc<[KeyHelp]> {
+    static KNOWN: LazyLock<Mutex<HashMap<TypeId, Arc<[KeyHelp]>>>> = LazyLock::new(Mutex::default);
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    known.entry(TypeId::of::<T>()).or_insert_with(|| read_schema::<T>().into()).clone()
+}
+
+fn read_schema<T: JsonSchema>() -> Vec<KeyHelp> {
     let settings = schemars::generate::SchemaSettings::draft2020_12()
         .with(|settings| settings.inline_subschemas = true);
     keys_in(&settings.into_generator().into_root_schema_for::<T>().to_value())
@@ -45,16 +81,28 @@ pub fn keys_in(schema: &serde_json::Value) -> Vec<KeyHelp> {
     let Some(properties) = schema["properties"].as_object() else { return Vec::new() };
     properties
         .iter()
-        .map(|(name, property)| KeyHelp {
-            name: name.clone(),
-            r#type: type_of(property),
-            default: match &property["default"] {
-                serde_json::Value::Null => String::new(),
-                value => value.to_string(),
-            },
-            help: property["description"].as_str().unwrap_or("").replace('\n', " "),
+        .map(|(name, property)| {
+            let range = range_of(property);
+            let range_text = range.map_or_else(String::new, |range| format!(", {range}"));
+            KeyHelp {
+                name: name.clone(),
+                r#type: type_of(property) + &range_text,
+                default: match &property["default"] {
+                    serde_json::Value::Null => String::new(),
+                    value => value.to_string(),
+                },
+                help: property["description"].as_str().unwrap_or("").replace('\n', " "),
+                range,
+            }
         })
         .collect()
+}
+
+/// The range that a key states, or that its type has if that is a short one.
+fn range_of(property: &serde_json::Value) -> Option<Range> {
+    let bound = |key: &str| property[key].as_i64().map(i128::from);
+    let (low, high) = (bound("minimum")?, bound("maximum")?);
+    Some(Range { low, high, powers: property["powerOfTwo"] == true })
 }
 
 fn type_of(schema: &serde_json::Value) -> String {

@@ -3,11 +3,25 @@
 //! Every key has a default, so an empty file is a card. The doc comment of a key
 //! is its help.
 
-use super::section::Section;
+use super::section::{Names, SectionConfig, SectionEntry, Shape, from_json};
+use crate::error::{ConfigError, PoolError, allowed};
+use crate::packet::pool::PoolConfig;
 use crate::ring::moderation::ModerationMode;
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, de};
+use serde_json::{Map, Value as Json};
 use std::fmt;
+
+/// What the engine reads.
+pub(super) const SECTIONS: &[SectionEntry] = &[
+    SectionEntry::of::<CardSection>(),
+    SectionEntry::of::<PoolConfig>(),
+    SectionEntry::of::<WireSection>(),
+    SectionEntry::of::<RxSection>(),
+    SectionEntry::of::<TxSection>(),
+    SectionEntry::of::<HostSection>(),
+    SectionEntry::of::<InterruptSection>(),
+];
 
 /// `[card]`: the card as a whole.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
@@ -21,12 +35,13 @@ pub struct CardSection {
     pub borrowed_core: CoreChoice,
     /// What the borrowed core does without work: "spin", "adaptive" or "block".
     pub idle: Idle,
-    /// Packets taken from one wire at a time, 1 to 64.
+    /// Packets taken from one wire at a time.
+    #[schemars(range(min = 1, max = 64))]
     pub burst: usize,
     /// Queue of packets that no function steers.
     pub default_queue: u16,
-    /// Packets of each tx ring, and of functions for each wire, that may wait for wires, 64 to
-    /// 65536.
+    /// Packets of each tx ring, and of functions for each wire, that may wait for wires.
+    #[schemars(range(min = 64, max = 65536))]
     pub wire_backlog: usize,
     /// Seed of everything that draws random numbers.
     pub seed: u64,
@@ -44,6 +59,27 @@ impl Default for CardSection {
             wire_backlog: 1024,
             seed: 1,
         }
+    }
+}
+
+impl SectionConfig for CardSection {
+    const NAME: &'static str = "card";
+    const HELP: &'static str = "The card as a whole.";
+}
+
+impl SectionConfig for PoolConfig {
+    const NAME: &'static str = "pool";
+    const HELP: &'static str = "The buffers that packets lie in.";
+
+    fn check(&self) -> Result<(), ConfigError> {
+        self.validate().map_err(|error| match error {
+            PoolError::OutOfRange { key, found, low, high, step } => {
+                let allowed = allowed(low, high, step);
+                ConfigError::new(key, format!("found {found}, allowed is {allowed}"))
+            }
+            error @ PoolError::TooLarge { .. } => ConfigError::new("buffers", error.to_string()),
+            error => ConfigError::new("", error.to_string()),
+        })
     }
 }
 
@@ -70,33 +106,66 @@ pub enum Idle {
 }
 
 /// `[[wire]]`: what is common to all ports.
-#[derive(Debug)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
 pub struct WireSection {
-    /// Name of the wire, for output.
-    pub name: String,
-    /// The port and its own keys.
-    pub port: Section,
-    /// `[wire.fault]`: the fault injector between wire and card, if there is one.
-    pub fault: Option<Section>,
+    /// Name of the wire, for output; wire0, wire1 and so on unless given.
+    pub name: Option<String>,
+    /// The fault injector between wire and card.
+    pub fault: Option<Inner>,
 }
 
-/// `[host]`: the target side.
-#[derive(Debug)]
-pub struct HostSection {
-    /// Target queues, 1 to 256.
-    pub queues: u16,
-    /// The core of each queue.
-    pub target_cores: TargetCores,
-    /// Descriptors in each target ring, a power of two, 64 to 65536.
-    pub ring_size: usize,
-    /// Descriptors in each tx ring, a power of two, 64 to 65536.
-    pub tx_ring_size: usize,
-    /// Bytes of each tx ring that may wait for wires, 1514 to 1073741824.
-    pub tx_bytes_in_flight: u32,
-    /// How the target cores' threads are scheduled.
-    pub priority: Priority,
-    /// The attachment and its own keys.
-    pub attachment: Section,
+/// A section inside another, read by whom it belongs to.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub struct Inner {}
+
+impl JsonSchema for Inner {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "section".into()
+    }
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({ "type": "section" })
+    }
+    fn inline_schema() -> bool {
+        true
+    }
+}
+
+impl SectionConfig for WireSection {
+    const NAME: &'static str = "wire";
+    const HELP: &'static str =
+        "Where packets come from: one [[wire]] or more, aggregated. See `picnic ports`.";
+    // They are numbered by a byte.
+    const SHAPE: Shape = Shape::List { least: 1, most: 255, built_in: true };
+    const NAMES: Option<Names> =
+        Some(Names { key: "port", default: Some("generator"), example: "generator" });
+}
+
+const FUNCTIONS: Option<Names> = Some(Names { key: "function", default: None, example: "rss" });
+
+/// `[[rx]]`: a function of the rx chain, whose keys are all its own.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct RxSection {}
+
+impl SectionConfig for RxSection {
+    const NAME: &'static str = "rx";
+    const HELP: &'static str = "What the borrowed core does with packets of wires: [[rx]] by \
+                                [[rx]], in order. See `picnic functions`.";
+    const SHAPE: Shape = Shape::List { least: 0, most: 64, built_in: true };
+    const NAMES: Option<Names> = FUNCTIONS;
+}
+
+/// `[[tx]]`: a function of the tx chain, whose keys are all its own.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct TxSection {}
+
+impl SectionConfig for TxSection {
+    const NAME: &'static str = "tx";
+    const HELP: &'static str = "The same for packets that the host sends.";
+    const SHAPE: Shape = Shape::List { least: 0, most: 64, built_in: false };
+    const NAMES: Option<Names> = FUNCTIONS;
 }
 
 /// How the target cores' threads are scheduled.
@@ -112,28 +181,33 @@ pub enum Priority {
     RealTime,
 }
 
-#[derive(Deserialize, JsonSchema)]
+/// `[host]`: the target side, without the keys of its attachment.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub(super) struct HostKeys {
-    /// Target queues, 1 to 256.
-    pub(super) queues: u16,
+pub struct HostSection {
+    /// Target queues.
+    #[schemars(range(min = 1, max = 256))]
+    pub queues: u16,
     /// The core of each queue: "auto", or one number per queue.
-    pub(super) target_cores: TargetCores,
-    /// Descriptors in each target ring, a power of two, 64 to 65536.
-    pub(super) ring_size: usize,
-    /// Descriptors in each tx ring, a power of two, 64 to 65536.
-    pub(super) tx_ring_size: usize,
-    /// Bytes of each tx ring that may be on their way to the wires, 1514 to 1073741824; what is
-    /// beyond waits with the host, as with the kernel's byte queue limits.
-    pub(super) tx_bytes_in_flight: u32,
+    pub target_cores: TargetCores,
+    /// Descriptors in each target ring.
+    #[schemars(range(min = 64, max = 65536), extend("powerOfTwo" = true))]
+    pub ring_size: usize,
+    /// Descriptors in each tx ring.
+    #[schemars(range(min = 64, max = 65536), extend("powerOfTwo" = true))]
+    pub tx_ring_size: usize,
+    /// Bytes of each tx ring that may be on their way to the wires; what is beyond waits with
+    /// the host, as with the kernel's byte queue limits.
+    #[schemars(range(min = 1514, max = 1073741824))]
+    pub tx_bytes_in_flight: u32,
     /// Of the target cores' threads: "real-time" (preempts as an interrupt does, for 2 ms at a
     /// stretch), "normal", or "auto": "real-time" for tap, "normal" for app.
-    pub(super) priority: Priority,
+    pub priority: Priority,
 }
 
-impl Default for HostKeys {
+impl Default for HostSection {
     fn default() -> Self {
-        HostKeys {
+        HostSection {
             queues: 4,
             target_cores: TargetCores::Auto,
             ring_size: 1024,
@@ -144,22 +218,50 @@ impl Default for HostKeys {
     }
 }
 
-/// `[interrupt]`: gate and moderation of all queues.
-#[derive(Clone, Debug, Deserialize, JsonSchema)]
+impl SectionConfig for HostSection {
+    const NAME: &'static str = "host";
+    const HELP: &'static str = "Where packets go to. See `picnic attachments`.";
+    const NAMES: Option<Names> =
+        Some(Names { key: "attachment", default: Some("app"), example: "app" });
+
+    fn check(&self) -> Result<(), ConfigError> {
+        match &self.target_cores {
+            TargetCores::Chosen(cores) if cores.len() != usize::from(self.queues) => {
+                let (found, queues) = (cores.len(), self.queues);
+                let allowed = "allowed is one core for each queue, or \"auto\"";
+                let message = format!("found {found} cores for {queues} queues, {allowed}");
+                Err(ConfigError::new("target_cores", message))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// `[interrupt]`: gate and moderation of all queues. The control protocol has the same keys.
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema, PartialEq, Eq)]
 #[serde(deny_unknown_fields, default)]
 pub struct InterruptSection {
-    /// Microseconds a packet may wait for others before its queue is interrupted, up to 1000000.
+    /// Microseconds a packet may wait for others before its queue is interrupted; with adaptive,
+    /// the longest that is chosen. 0: each packet interrupts.
+    #[schemars(range(max = 1000000))]
     pub rx_usecs: u32,
-    /// Packets that may wait; 0 for no limit by count.
+    /// Packets that may wait; 0 for no limit by count. Not with adaptive.
     pub rx_frames: u32,
     /// Let the delay follow the packet rate, up to rx_usecs.
     pub adaptive: bool,
     /// Microseconds a target polls on without packets before it waits for an interrupt.
+    #[schemars(range(max = 1000000))]
     pub poll_usecs: u32,
-    /// Microseconds packets of the host may wait for others while it keeps sending, up to
-    /// 1000000: the first wakes its target core, the next ones are looked for after this time. 0:
-    /// each wakes it. For hosts that send by themselves (tap).
+    /// Microseconds packets of the host may wait for others while it keeps sending: the first
+    /// wakes its target core, the next ones are looked for after this time. 0: each wakes it.
+    /// For hosts that send by themselves (tap).
+    #[schemars(range(max = 1000000))]
     pub tx_usecs: u32,
+}
+
+impl SectionConfig for InterruptSection {
+    const NAME: &'static str = "interrupt";
+    const HELP: &'static str = "When target cores are interrupted.";
 }
 
 impl Default for InterruptSection {
@@ -175,6 +277,23 @@ impl Default for InterruptSection {
 }
 
 impl InterruptSection {
+    /// These keys with those of a JSON object in place of their own.
+    ///
+    /// # Errors
+    /// An unknown key, a wrong type, a value out of range, or none at all.
+    pub fn changed(&self, change: &Map<String, Json>) -> Result<Self, ConfigError> {
+        let Ok(Json::Object(mut keys)) = serde_json::to_value(self) else {
+            return Ok(self.clone());
+        };
+        if change.is_empty() {
+            let known: Vec<_> = keys.keys().map(String::as_str).collect();
+            let message = format!("found none, allowed: {}", known.join(", "));
+            return Err(ConfigError::new("", message));
+        }
+        keys.extend(change.clone());
+        from_json(Json::Object(keys))
+    }
+
     /// The moderation that the keys ask for.
     pub fn moderation(&self) -> ModerationMode {
         match self {
@@ -187,57 +306,6 @@ impl InterruptSection {
             }
         }
     }
-}
-
-/// `[isolation]`: what is kept away from the borrowed core.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct IsolationSection {
-    /// While the card runs, keep interrupts and other processes off the borrowed core; needs root.
-    pub apply: bool,
-    /// What target cores do not share with the borrowed core: "none", "smt", "l2" or "llc".
-    pub level: IsolationLevel,
-    /// How processes are kept off: "auto", "cpuset" (a partition) or "affinity" (one by one).
-    pub method: IsolationMethod,
-}
-
-/// What target cores do not share with the borrowed core; each level holds those before it.
-#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq, Eq)]
-#[serde(rename_all = "lowercase")]
-pub enum IsolationLevel {
-    /// They may share all.
-    None,
-    /// No core: SMT siblings are left out.
-    Smt,
-    /// No L2 cache.
-    #[default]
-    L2,
-    /// No last-level cache, as in the paper.
-    Llc,
-}
-
-impl fmt::Display for IsolationLevel {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            IsolationLevel::None => "none",
-            IsolationLevel::Smt => "smt",
-            IsolationLevel::L2 => "l2",
-            IsolationLevel::Llc => "llc",
-        })
-    }
-}
-
-/// How processes are kept off the borrowed core.
-#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq, Eq)]
-#[serde(rename_all = "lowercase")]
-pub enum IsolationMethod {
-    /// By a cpuset partition where there can be one, else by affinity.
-    #[default]
-    Auto,
-    /// By a cpuset partition of control groups, version 2.
-    Cpuset,
-    /// By setting the affinity of every thread.
-    Affinity,
 }
 
 macro_rules! auto_or {

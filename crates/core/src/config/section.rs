@@ -1,62 +1,324 @@
-//! Parts of a card file with their places in the text, for errors that say where.
+//! Sections of a card file, and what a program lets a card file have.
 //!
-//! A [`Section`] is one component's part. It keeps where it stands, not what it
-//! says, and reads the text again when asked: card files are short and read at
-//! start only (`docs/decisions/007-toml-sections-reparsed.md`).
+//! A crate brings a section as a type: its fields are the keys, their doc comments
+//! the help, its `Default` the defaults, and [`SectionConfig::check`] says what the
+//! types cannot. One line in a program's [`Sections`] lets card files have it.
+//!
+//! ```
+//! use picnic_core::config::{SectionConfig, SectionEntry, Sections};
+//! use picnic_core::error::ConfigError;
+//!
+//! /// `[lamp]`: a light that shows that the card is on.
+//! #[derive(Clone, Debug, Default, serde::Deserialize, schemars::JsonSchema)]
+//! #[serde(deny_unknown_fields, default)]
+//! struct Lamp {
+//!     /// How bright, in percent.
+//!     #[schemars(range(max = 100))]
+//!     percent: u32,
+//! }
+//!
+//! impl SectionConfig for Lamp {
+//!     const NAME: &'static str = "lamp";
+//!     const HELP: &'static str = "A light that shows that the card is on.";
+//! }
+//!
+//! let sections = Sections::core().with(&[SectionEntry::of::<Lamp>()]);
+//! let card = sections.parse("[lamp]\npercent = 40\n", None)?;
+//! assert_eq!(card.section::<Lamp>().percent, 40);
+//! # Ok::<(), ConfigError>(())
+//! ```
 
-use crate::error::ConfigError;
+use super::document::{Document, Node, Place, Value, entry, join};
+use super::help::{KeyHelp, cached_keys, keys_of};
+use super::reader::Keys;
+use super::setting::Setting;
+use super::{CardFile, LONGEST_FILE, too_long};
+use crate::error::{ConfigError, not_among};
+use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
-use std::ops::Range;
-use std::path::PathBuf;
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::ops::Deref;
+use std::path::Path;
 use std::sync::Arc;
-use toml::Spanned;
-use toml::de::{DeTable, DeValue};
 
-/// Where a card file's text came from.
-#[derive(Debug, Default)]
-pub(super) struct Source {
-    pub(super) file: Option<PathBuf>,
-    pub(super) text: String,
+/// How a section stands in a card file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shape {
+    /// `[name]`: in force with its defaults if it is left out.
+    Table,
+    /// `[name]`: what it asks for is there only if the section is.
+    Optional,
+    /// `[[name]]`, in order.
+    List {
+        /// How many there must be; an empty list counts as left out if that is not none.
+        least: usize,
+        /// How many there may be.
+        most: usize,
+        /// Whether the built-in card has one, which stands for a list that is left out.
+        built_in: bool,
+    },
 }
 
-impl Source {
-    pub(super) fn line(&self, position: usize) -> usize {
-        let position = position.min(self.text.len());
-        self.text.as_bytes()[..position].iter().filter(|&&byte| byte == b'\n').count() + 1
-    }
+/// The component that a section names: a port, a function, a scheduler.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Names {
+    /// The key that holds the name, such as `port`.
+    pub key: &'static str,
+    /// The component if the key is left out; none if it must be given.
+    pub default: Option<&'static str>,
+    /// The component that the built-in card, or an example, has.
+    pub example: &'static str,
+}
 
-    pub(super) fn error(
-        &self,
-        span: Option<Range<usize>>,
-        key: String,
-        message: String,
-    ) -> ConfigError {
-        ConfigError {
-            file: self.file.clone(),
-            line: span.map_or(0, |span| self.line(span.start)),
-            key: one_line(&key),
-            message: one_line(&message),
+/// The keys of a section: what a crate lets a card file say.
+///
+/// Whole numbers with `#[schemars(range(min = ..., max = ...))]` are checked, and the range is
+/// part of their help.
+pub trait SectionConfig:
+    DeserializeOwned + JsonSchema + Clone + Default + Send + Sync + 'static
+{
+    /// The section's name, lower case.
+    const NAME: &'static str;
+    /// What it is for: a sentence.
+    const HELP: &'static str;
+    /// How it stands in the file.
+    const SHAPE: Shape = Shape::Table;
+    /// The component it names, whose own keys stand beside these.
+    const NAMES: Option<Names> = None;
+
+    /// What the types do not say. An error names the key it is about.
+    ///
+    /// # Errors
+    /// What is wrong.
+    fn check(&self) -> Result<(), ConfigError> {
+        Ok(())
+    }
+}
+
+/// A section as it stands in a card file: its keys, and its place.
+#[derive(Clone, Debug)]
+pub struct Placed<T> {
+    /// Its keys.
+    pub keys: T,
+    /// Where it is, and what component it names.
+    pub section: Section,
+}
+
+impl<T: SectionConfig> Default for Placed<T> {
+    fn default() -> Self {
+        Placed { keys: T::default(), section: Section::absent::<T>(&Arc::default()) }
+    }
+}
+
+impl<T> Deref for Placed<T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        &self.keys
+    }
+}
+
+/// One line of a registry of sections.
+#[derive(Clone, Copy, Debug)]
+pub struct SectionEntry {
+    /// The section's name.
+    pub name: &'static str,
+    /// What it is for.
+    pub help: &'static str,
+    /// How it stands in the file.
+    pub shape: Shape,
+    /// The component it names.
+    pub names: Option<Names>,
+    keys: fn() -> Vec<KeyHelp>,
+    read: fn(Section) -> Result<Stored, ConfigError>,
+}
+
+/// A `Placed<T>`.
+pub(super) type Stored = Box<dyn Any + Send + Sync>;
+
+impl SectionEntry {
+    /// The entry of a section.
+    pub const fn of<T: SectionConfig>() -> Self {
+        SectionEntry {
+            name: T::NAME,
+            help: T::HELP,
+            shape: T::SHAPE,
+            names: T::NAMES,
+            keys: keys_of::<T>,
+            read: |section| section.place::<T>().map(|placed| Box::new(placed) as Stored),
         }
     }
 
-    pub(super) fn table(&self) -> Result<Spanned<DeTable<'_>>, ConfigError> {
-        DeTable::parse(&self.text).map_err(|error| {
-            self.error(error.span(), String::new(), error.message().replace('\n', ", "))
-        })
+    /// The keys, the name of a component left out.
+    pub fn keys(&self) -> Vec<KeyHelp> {
+        (self.keys)()
+    }
+
+    /// Keys that are not those of the component it names.
+    fn common(&self) -> Arc<[String]> {
+        let own = self.keys().into_iter().map(|key| key.name);
+        self.names.map(|names| names.key.to_owned()).into_iter().chain(own).collect()
+    }
+
+    /// The header in a card file.
+    pub fn header(&self) -> String {
+        match self.shape {
+            Shape::List { .. } => format!("[[{}]]", self.name),
+            _ => format!("[{}]", self.name),
+        }
     }
 }
 
-/// One component's part of a card file, with its place in the text.
-///
-/// It keeps the place, not the parsed value, and reads the text again when asked: card
-/// files are short and read at start only.
+/// The sections that a program lets a card file have.
+#[derive(Clone, Debug)]
+pub struct Sections(Vec<SectionEntry>);
+
+impl Sections {
+    /// Those that every card has: what the engine reads.
+    pub fn core() -> Self {
+        Sections(super::keys::SECTIONS.to_vec())
+    }
+
+    /// These and more. A section that is there already stays.
+    #[must_use]
+    pub fn with(mut self, more: &[SectionEntry]) -> Self {
+        for entry in more {
+            if !self.0.iter().any(|known| known.name == entry.name) {
+                self.0.push(*entry);
+            }
+        }
+        self
+    }
+
+    /// In the order in which they were added.
+    pub fn iter(&self) -> impl Iterator<Item = &SectionEntry> {
+        self.0.iter()
+    }
+
+    /// Reads a card file.
+    ///
+    /// # Errors
+    /// The file cannot be read, or what [`Sections::parse`] says of its text.
+    pub fn load(&self, path: &Path) -> Result<CardFile, ConfigError> {
+        self.parse(&CardFile::read(path)?, Some(path))
+    }
+
+    /// Reads a card file's text; `file` is for messages and for relative paths.
+    ///
+    /// # Errors
+    /// Not TOML, an unknown section or key, a wrong type, a value that is not allowed. What
+    /// components make of their own keys is known when they are built.
+    pub fn parse(&self, text: &str, file: Option<&Path>) -> Result<CardFile, ConfigError> {
+        self.parse_with(text, file, &[])
+    }
+
+    /// The same with some keys given instead of the file's. Errors about them say `--set`.
+    ///
+    /// # Errors
+    /// As [`Sections::parse`].
+    pub fn parse_with(
+        &self,
+        text: &str,
+        file: Option<&Path>,
+        settings: &[Setting],
+    ) -> Result<CardFile, ConfigError> {
+        if text.len() > LONGEST_FILE {
+            return Err(too_long(text.as_bytes(), file));
+        }
+        let mut document = Document::parse(text, file)?;
+        self.complete(&mut document);
+        settings.iter().try_for_each(|setting| document.set(setting))?;
+        let document = Arc::new(document);
+        for (key, node) in document.table() {
+            if !self.0.iter().any(|entry| entry.name == key) {
+                let message = not_among("section ", key, self.0.iter().map(|entry| entry.name));
+                return Err(document.error(node.place, key, &message));
+            }
+        }
+        let mut read = BTreeMap::new();
+        for entry in &self.0 {
+            let sections = self.find(entry, &document)?;
+            let stored: Result<Vec<_>, _> = sections.into_iter().map(entry.read).collect();
+            read.insert(entry.name, stored?);
+        }
+        CardFile::of(self.clone(), document, read)
+    }
+
+    /// Puts in what stands for sections that the file leaves out.
+    fn complete(&self, document: &mut Document) {
+        let Value::Table(root) = &mut document.root else { return };
+        for section in &self.0 {
+            let (Shape::List { least, built_in: true, .. }, Some(names)) =
+                (section.shape, section.names)
+            else {
+                continue;
+            };
+            let built_in = |value| Node { place: Place::BuiltIn, value };
+            let is_left_out = |node: &Node| match &node.value {
+                Value::List(items) => items.is_empty() && least > 0,
+                _ => false,
+            };
+            root.retain(|(key, node)| key != section.name || !is_left_out(node));
+            if entry(root, section.name).is_none() {
+                let item = built_in(Value::keyed(names.key, names.example));
+                root.push((section.name.into(), built_in(Value::List(vec![item]))));
+            }
+        }
+    }
+
+    /// The sections of one kind that the file has.
+    fn find(
+        &self,
+        entry: &SectionEntry,
+        document: &Arc<Document>,
+    ) -> Result<Vec<Section>, ConfigError> {
+        let (outer, inner) = entry.name.split_once('.').unwrap_or((entry.name, ""));
+        let Some(node) = document.at(outer) else { return Ok(Vec::new()) };
+        let error = |node: &Node, path: &str, allowed: String| {
+            let found = node.value.shown();
+            document.error(node.place, path, &format!("found {found}, allowed is {allowed}"))
+        };
+        let mut places = vec![(outer.to_owned(), node)];
+        if let Value::List(items) = &node.value {
+            let items = items.iter().enumerate();
+            places = items.map(|(index, node)| (format!("{outer}[{index}]"), node)).collect();
+        }
+        if !inner.is_empty() {
+            // What holds it is looked at by its own entry.
+            let held = places.into_iter().filter_map(|(path, node)| {
+                let held = self::entry(node.value.as_table()?, inner)?;
+                Some((join(&path, inner), held))
+            });
+            places = held.collect();
+        } else if let Shape::List { least, most, .. } = entry.shape {
+            let is_list = matches!(&node.value, Value::List(_));
+            if !is_list || places.iter().any(|(_, node)| node.value.as_table().is_none()) {
+                return Err(error(node, outer, format!("sections [[{outer}]]")));
+            }
+            if places.len() > most {
+                let message = format!("found {}, allowed is {least} to {most}", places.len());
+                return Err(document.error(node.place, outer, &message));
+            }
+        } else {
+            places = vec![(outer.to_owned(), node)];
+        }
+        let common = entry.common();
+        let sections = places.into_iter().map(|(path, node)| match node.value.as_table() {
+            Some(_) => Section::of(document, path, entry.names, entry.name, &common),
+            None => Err(error(node, &path, format!("a section [{}]", entry.name))),
+        });
+        sections.collect()
+    }
+}
+
+/// A part of a card file whose keys are not read yet: a component's, as a rule.
 #[derive(Clone, Debug)]
 pub struct Section {
-    source: Arc<Source>,
+    document: Arc<Document>,
     /// Where it stands: `wire[0]`; empty for the whole text.
     path: String,
-    /// Keys that are not the component's own, its name among them.
-    common: &'static [&'static str],
+    /// Keys that are not the component's own, the one of its name among them.
+    common: Arc<[String]>,
     /// The key that names the component: `port`.
     kind: &'static str,
     name: String,
@@ -65,13 +327,8 @@ pub struct Section {
 impl Section {
     /// A section with a name and no keys.
     pub fn named(kind: &'static str, name: &str) -> Self {
-        Section {
-            source: Arc::default(),
-            path: String::new(),
-            common: &[],
-            kind,
-            name: name.into(),
-        }
+        let (document, common) = (Arc::default(), Arc::default());
+        Section { document, path: String::new(), common, kind, name: name.into() }
     }
 
     /// A section from TOML text alone: `Section::from_text("function", "function = \"rss\"")`.
@@ -79,52 +336,55 @@ impl Section {
     /// # Errors
     /// The text is not TOML, or does not name a component.
     pub fn from_text(kind: &'static str, text: &str) -> Result<Self, ConfigError> {
-        let source = Arc::new(Source { file: None, text: text.into() });
-        let common: &'static [&'static str] = match kind {
-            "function" => &["function"],
-            "port" => &["port"],
-            "scheduler" => &["scheduler"],
-            "task" => &["task"],
-            "experiment" => &["experiment"],
-            _ => &["attachment"],
-        };
-        let root = source.table()?.into_inner();
-        Section::of(&source, &root, String::new(), common, kind, None)
+        let document = Arc::new(Document::parse(text, None)?);
+        let names = Names { key: kind, default: None, example: "" };
+        Section::of(&document, String::new(), Some(names), kind, &Arc::from([kind.to_owned()]))
     }
 
-    /// The section at `path`, which holds `table`; named by its key `kind`, or `default` where
-    /// that is missing.
-    pub(super) fn of(
-        source: &Arc<Source>,
-        table: &DeTable<'_>,
+    /// The section at `path`, which holds a table or nothing.
+    fn of(
+        document: &Arc<Document>,
         path: String,
-        common: &'static [&'static str],
-        kind: &'static str,
-        default: Option<&str>,
+        names: Option<Names>,
+        name: &'static str,
+        common: &Arc<[String]>,
     ) -> Result<Self, ConfigError> {
-        let mut section =
-            Section { source: source.clone(), path, common, kind, name: String::new() };
-        section.name = match (entry(table, kind), default) {
-            (Some(value), _) => match value.get_ref().as_str() {
-                Some(name) => name.into(),
-                None => {
-                    let found = found_text(source, &value.span());
-                    let message = format!("a name in quotes is wanted, {found}");
-                    let key = join(&section.path, kind);
-                    return Err(source.error(Some(value.span()), key, message));
-                }
-            },
-            (None, Some(name)) => name.into(),
-            (None, None) => {
-                return Err(
-                    section.locate(ConfigError::new("", format!("key `{kind}` is missing")))
-                );
-            }
+        let kind = names.map_or(name, |names| names.key);
+        let mut section = Section {
+            document: document.clone(),
+            path,
+            common: common.clone(),
+            kind,
+            name: names.and_then(|names| names.default).unwrap_or(name).into(),
         };
+        let Some(names) = names else { return Ok(section) };
+        match entry(section.table(), kind).map(|node| &node.value) {
+            Some(Value::Text(name) | Value::Word(name, _)) => section.name = name.clone(),
+            Some(value) => {
+                let message = format!("found {}, allowed is a name in quotes", value.shown());
+                return Err(section.locate(ConfigError::new(kind, message)));
+            }
+            None if names.default.is_none() => {
+                let message = format!("found no {kind}, allowed is the name of one");
+                return Err(section.locate(ConfigError::new("", message)));
+            }
+            None => {}
+        }
         Ok(section)
     }
 
-    /// The component's name.
+    /// That of a section that the file leaves out.
+    fn absent<T: SectionConfig>(document: &Arc<Document>) -> Self {
+        Section {
+            document: document.clone(),
+            path: T::NAME.into(),
+            common: SectionEntry::of::<T>().common(),
+            kind: T::NAMES.map_or(T::NAME, |names| names.key),
+            name: T::NAMES.and_then(|names| names.default).unwrap_or(T::NAME).into(),
+        }
+    }
+
+    /// The component's name, or the section's if it names none.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -138,191 +398,92 @@ impl Section {
     ///
     /// # Errors
     /// An unknown key, a wrong type, a value that is not allowed.
-    pub fn parse<T: DeserializeOwned>(&self) -> Result<T, ConfigError> {
-        self.with_table(|table| {
-            let own = select(table, |key| !self.common.contains(&key));
-            read(&self.source, &self.path, own)
-        })?
+    pub fn parse<T: DeserializeOwned + JsonSchema + 'static>(&self) -> Result<T, ConfigError> {
+        let own = self.table().iter().filter(|(key, _)| !self.common.contains(key));
+        self.read(own.collect(), &self.common)
+    }
+
+    /// A section inside this one, if it is there.
+    pub(super) fn inner(&self, name: &'static str) -> Option<Self> {
+        entry(self.table(), name)?.value.as_table()?;
+        let (path, common) = (join(&self.path, name), Arc::default());
+        Some(Section { path, common, kind: name, name: name.into(), ..self.clone() })
     }
 
     /// Puts file, line and the full key to an error about one of the section's keys.
     #[must_use]
     pub fn locate(&self, error: ConfigError) -> ConfigError {
-        if error.line != 0 {
+        if error.line != 0 || error.file.is_some() {
             return error;
         }
-        let span = match self.with_table(|table| key_span(table, &error.key)) {
-            Ok(Some(span)) => Some(span),
-            _ => section_span(&self.source, &self.path),
-        };
-        self.source.error(span, join(&self.path, &error.key), error.message)
+        self.document.locate(ConfigError { key: join(&self.path, &error.key), ..error })
     }
 
-    pub(super) fn with_table<R>(
+    /// Reads the keys of the section itself, not those of the component it names.
+    fn place<T: SectionConfig>(self) -> Result<Placed<T>, ConfigError> {
+        let known = cached_keys::<T>();
+        let is_own = |key: &str| T::NAMES.is_none() || known.iter().any(|known| known.name == key);
+        let own = self.table().iter().filter(|(key, _)| is_own(key)).collect();
+        let keys: T = self.read(own, &[])?;
+        keys.check().map_err(|error| self.locate(error))?;
+        Ok(Placed { keys, section: self })
+    }
+
+    fn read<T: DeserializeOwned + JsonSchema + 'static>(
         &self,
-        body: impl FnOnce(&DeTable<'_>) -> R,
-    ) -> Result<R, ConfigError> {
-        let root = self.source.table()?.into_inner();
+        keys: Vec<&(String, Node)>,
+        beside: &[String],
+    ) -> Result<T, ConfigError> {
+        let known = cached_keys::<T>();
+        for (key, node) in &keys {
+            if let Value::Integer(number) = node.value.plain()
+                && let Some(known) = known.iter().find(|known| known.name == *key)
+                && let Some(allowed) = known.refusal(*number)
+            {
+                let message = format!("found {number}, allowed is {allowed}");
+                return Err(self.document.error(node.place, &join(&self.path, key), &message));
+            }
+        }
+        T::deserialize(Keys(keys)).map_err(|fault| {
+            let (key, message) = (join(&self.path, &fault.key), fault.message(beside));
+            match fault.place {
+                Some(place) => self.document.error(place, &key, &message),
+                None => self.document.locate(ConfigError::new(key, message)),
+            }
+        })
+    }
+
+    fn table(&self) -> &[(String, Node)] {
         if self.path.is_empty() {
-            return Ok(body(&root));
+            return self.document.table();
         }
-        let empty = DeTable::default();
-        Ok(body(value_at(&root, &self.path).and_then(|value| value.as_table()).unwrap_or(&empty)))
+        self.document.at(&self.path).and_then(|node| node.value.as_table()).unwrap_or_default()
     }
 }
 
-/// The value of a key.
-pub(super) fn entry<'t, 'i>(table: &'t DeTable<'i>, key: &str) -> Option<&'t Spanned<DeValue<'i>>> {
-    table.iter().find(|(name, _)| name.get_ref() == key).map(|(_, value)| value)
-}
-
-/// The part of a table whose keys are wanted.
-pub(super) fn select<'i>(table: &DeTable<'i>, wanted: impl Fn(&str) -> bool) -> DeTable<'i> {
-    let chosen = table.iter().filter(|(key, _)| wanted(key.get_ref()));
-    chosen.map(|(key, value)| (key.clone(), value.clone())).collect()
-}
-
-/// The text found at a place, on one line and no longer than a message bears.
-pub(super) fn found_text(source: &Source, span: &Range<usize>) -> String {
-    const LONGEST: usize = 60;
-    let text = source.text.get(span.clone()).unwrap_or("something else");
-    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    match line.char_indices().nth(LONGEST) {
-        Some((end, _)) => format!("found {}...", &line[..end]),
-        None => format!("found {line}"),
-    }
-}
-
-/// A message is one line, whatever the keys and values it quotes.
-pub(super) fn one_line(text: &str) -> String {
-    text.replace(char::is_control, " ")
-}
-
-/// Puts into words what serde says with the name of a Rust type.
-pub(super) fn in_words(message: String) -> String {
-    let words = [
-        ("u8", "a whole number, 0 to 255"),
-        ("u16", "a whole number, 0 to 65535"),
-        ("u32", "a whole number, 0 to 4294967295"),
-        ("u64", "a whole number from 0"),
-        ("usize", "a whole number from 0"),
-        ("f64", "a number"),
-    ];
-    let found = words.iter().find_map(|(name, words)| {
-        let start = message.strip_suffix(name)?.strip_suffix("expected ")?;
-        Some(format!("{start}expected {words}"))
-    });
-    found.unwrap_or(message)
-}
-
-pub(super) fn join(path: &str, key: &str) -> String {
-    match (path, key) {
-        ("", key) => key.into(),
-        (path, "") => path.into(),
-        (path, key) => format!("{path}.{key}"),
-    }
-}
-
-/// Splits `wire[0].port` into `wire`, index 0 and `port`.
-pub(super) fn split(path: &str) -> (&str, Option<usize>, &str) {
-    let (first, rest) = path.split_once('.').unwrap_or((path, ""));
-    match first.split_once('[') {
-        Some((name, index)) => (name, index.trim_end_matches(']').parse().ok(), rest),
-        None => (first, None, rest),
-    }
-}
-
-/// The value at a path such as `wire[0].fault`.
-pub(super) fn value_at<'t, 'i>(table: &'t DeTable<'i>, path: &str) -> Option<&'t DeValue<'i>> {
-    let (name, index, rest) = split(path);
-    let value = entry(table, name)?.get_ref();
-    let value = match index {
-        Some(index) => value.as_array()?.get(index)?.get_ref(),
-        None => value,
-    };
-    if rest.is_empty() { Some(value) } else { value_at(value.as_table()?, rest) }
-}
-
-/// Where the key (or the list item) at a path stands; the nearest that exists.
-pub(super) fn key_span(table: &DeTable<'_>, path: &str) -> Option<Range<usize>> {
-    let (name, index, rest) = split(path);
-    let (key, value) = table.iter().find(|(key, _)| key.get_ref() == name)?;
-    let (span, value) = match index.and_then(|index| value.get_ref().as_array()?.get(index)) {
-        Some(item) => (item.span(), item.get_ref()),
-        None => (key.span(), value.get_ref()),
-    };
-    let inner = value.as_table().filter(|_| !rest.is_empty());
-    inner.and_then(|table| key_span(table, rest)).or(Some(span))
-}
-
-/// Where a section starts: its header line.
-pub(super) fn section_span(source: &Source, path: &str) -> Option<Range<usize>> {
-    if path.is_empty() {
-        return None;
-    }
-    key_span(source.table().ok()?.get_ref(), path)
-}
-
-/// The key whose own text or value holds a position.
-pub(super) fn key_at(table: &DeTable<'_>, position: usize) -> Option<String> {
-    table.iter().find_map(|(key, value)| {
-        let holds = |span: Range<usize>| span.start <= position && position < span.end;
-        let inner = match value.get_ref() {
-            DeValue::Table(table) => key_at(table, position),
-            _ => None,
+impl CardFile {
+    /// A section of the file; its defaults if the file leaves it out.
+    pub fn section<T: SectionConfig>(&self) -> Placed<T> {
+        let absent = || {
+            let section = Section::absent::<T>(&self.document);
+            Placed { keys: T::default(), section }
         };
-        (inner.is_some() || holds(key.span()) || holds(value.span()))
-            .then(|| join(key.get_ref(), inner.as_deref().unwrap_or("")))
-    })
-}
-
-/// What the parser says of a number or a list where one of several words is wanted.
-pub(super) const NO_WORD: &str = "wanted string or table";
-
-/// The words that are allowed for the value at a place: those told of a word that is none.
-pub(super) fn words_for<T: DeserializeOwned>(
-    table: &DeTable<'_>,
-    span: &Range<usize>,
-) -> Option<String> {
-    fn put<'i>(value: &mut Spanned<DeValue<'i>>, span: &Range<usize>) {
-        if value.span() == *span {
-            *value.get_mut() = DeValue::String("".into());
-            return;
-        }
-        match value.get_mut() {
-            DeValue::Array(items) => items.iter_mut().for_each(|item| put(item, span)),
-            DeValue::Table(table) => table.iter_mut().for_each(|(_, value)| put(value, span)),
-            _ => {}
-        }
+        self.given::<T>().into_iter().next().unwrap_or_else(absent)
     }
-    let mut table = table.clone();
-    table.iter_mut().for_each(|(_, value)| put(value, span));
-    let error = T::deserialize(toml::Deserializer::from(Spanned::new(0..0, table))).err()?;
-    error.message().strip_prefix("unknown variant ``, ").map(str::to_owned)
+
+    /// The sections of one kind that the file has itself, in order.
+    pub fn given<T: SectionConfig>(&self) -> Vec<Placed<T>> {
+        let stored = self.read.get(T::NAME).into_iter().flatten();
+        stored.filter_map(|stored| stored.downcast_ref::<Placed<T>>().cloned()).collect()
+    }
 }
 
-/// Reads a typed config from a table; errors get file, line and key.
-pub(super) fn read<T: DeserializeOwned>(
-    source: &Source,
-    path: &str,
-    table: DeTable<'_>,
-) -> Result<T, ConfigError> {
-    let keys = table.clone();
-    T::deserialize(toml::Deserializer::from(Spanned::new(0..0, table))).map_err(|error| {
-        let span = error.span().filter(|span| *span != (0..0));
-        let key = span.as_ref().and_then(|span| key_at(&keys, span.start)).unwrap_or_default();
-        let mut message = in_words(error.message().replace('\n', ", "));
-        if let Some(span) = &span
-            && message == NO_WORD
-            && let Some(words) = words_for::<T>(&keys, span)
-        {
-            message = words;
-        }
-        if let Some(span) = &span
-            && !message.starts_with("unknown field")
-        {
-            message = format!("{message} ({})", found_text(source, span));
-        }
-        source.error(span.or_else(|| section_span(source, path)), join(path, &key), message)
-    })
+/// Reads a typed config from JSON, with the same checks as a card file's section.
+///
+/// # Errors
+/// An unknown key, a wrong type, a value that is not allowed; the error names the key.
+pub fn from_json<T: SectionConfig>(json: serde_json::Value) -> Result<T, ConfigError> {
+    let document = Document { file: None, root: Value::from(json) };
+    let section = Section { document: Arc::new(document), ..Section::named(T::NAME, T::NAME) };
+    section.place().map(|placed| placed.keys)
 }

@@ -6,7 +6,6 @@ use picnic_control::captures::Captures;
 use picnic_control::instrument::Tracing;
 use picnic_control::report::Report;
 use picnic_control::{Doors, Limits, Server};
-use picnic_core::config::CardFile;
 use picnic_core::hook::Hooks;
 use picnic_host::run::{Running, start_with};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
@@ -54,7 +53,7 @@ impl Served {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("card.sock");
         let text = format!("{text}\n[control]\nsocket = \"{}\"\n", path.display());
-        let card = CardFile::parse(&text, None).unwrap();
+        let card = picnic_host::run::sections().parse(&text, None).unwrap();
         let doors = Doors::open(&card).unwrap().with_limits(limits);
         let captures = Captures::default();
         let tracing = Tracing::of(&card).unwrap();

@@ -19,11 +19,12 @@
 //! up is read by an observer at the wire, when the burst has been received.
 
 use super::median;
-use crate::card::{ChangeArgs, Setting};
+use crate::card::ChangeArgs;
 use crate::workloads::hosts::{Hosts, PLAIN_SERVER, Place, SERVER};
 use crate::workloads::tools;
 use anyhow::Context;
 use clap::Args;
+use picnic_core::config::Setting;
 use picnic_core::doorbell::Doorbell;
 use picnic_core::hook::{Hook, HookPoint, Hooks, Observer};
 use picnic_core::ledger::Stage;
@@ -84,11 +85,10 @@ pub fn run(args: &IdleArgs) -> anyhow::Result<Value> {
     hosts.ip(Place::Client, &format!("neighbour add {SERVER} lladdr {MAC} dev c0"))?;
     // The server's kernel answers what nobody listens for, each time.
     hosts.within(Place::Server, "sysctl -qw net.ipv4.icmp_ratemask=0")?;
-    let settings = vec![Setting::word("wire[0].namespace", &hosts.netns(Place::Card))];
-    let card = args.changes.load(CARD, None, settings)?;
+    let settings = vec![Setting::text("wire[0].namespace", &hosts.netns(Place::Card))];
+    let card = args.changes.load(&run::sections(), CARD, None, settings)?;
     let taking = Taking { clock: Clock::start(), at: Arc::default() };
-    let running = run::start_with(&card.file, &Hooks::none().with(taking.clone()))
-        .map_err(|error| card.explain_host(error))?;
+    let running = run::start_with(&card, &Hooks::none().with(taking.clone()))?;
     // Let what starting has brought about pass.
     signals::sleep(Duration::from_millis(500))?;
     let (start, before) = (Instant::now(), processor_time()?);

@@ -9,10 +9,10 @@
 use super::median;
 use super::traffic::{Joined, TrafficArgs, packets_per_interrupt};
 use super::web::ask;
-use crate::card::Setting;
 use crate::workloads::hosts::SERVER;
 use crate::workloads::web::{Load, Server, TOOLS};
 use clap::Args;
+use picnic_core::config::Setting;
 use serde_json::{Value, json};
 
 /// Bytes of the file that is asked for.

@@ -8,7 +8,7 @@
 
 use super::{median, time_per_packet};
 use clap::Args;
-use picnic_core::config::{CardFile, Section};
+use picnic_core::config::Section;
 use picnic_core::doorbell::Doorbell;
 use picnic_core::hook::Hooks;
 use picnic_core::ledger::Ledger;
@@ -207,7 +207,7 @@ impl Card {
             "[[wire]]\nport = \"generator\"\nframes = \"reuse\"\n[host]\nqueues = 1\n\
              [[rx]]\nfunction = \"pass\"\n{tasks}"
         );
-        let file = CardFile::parse(&text, None)?;
+        let file = picnic_host::run::sections().parse(&text, None)?;
         let registries =
             Registries { resident: picnic_tasks::build, ..picnic_host::run::registries() };
         let parts = Parts::build(&file, &registries, &Hooks::none())?;

@@ -6,12 +6,13 @@
 //! ways, as they do while a card's isolation is applied: a ratio holds what the card adds.
 
 use super::median;
-use crate::card::{Card, ChangeArgs, Setting};
+use crate::card::ChangeArgs;
 use crate::workloads::hosts::{Hosts, PLAIN_SERVER, Place, SERVER};
 use crate::workloads::tools::{self, Tool};
 use clap::Args;
 use picnic_control::error::RunError;
 use picnic_control::report::{QueueReport, Report};
+use picnic_core::config::{CardFile, Setting};
 use picnic_host::run;
 use picnic_machine::topology::{Placement, available, cores, place};
 use serde_json::{Map, Value, json};
@@ -75,7 +76,7 @@ impl<'a> Joined<'a> {
         let mut joined = Joined { args, hosts };
         if args.apart {
             let card = joined.card(Vec::new())?;
-            let cores = apart(&place(&card.file, &available()).map_err(RunError::from)?);
+            let cores = apart(&place(&card, &available()).map_err(RunError::from)?);
             joined.hosts.keep_programs_on(cores);
         }
         Ok(joined)
@@ -117,24 +118,24 @@ impl<'a> Joined<'a> {
         body: impl FnOnce() -> anyhow::Result<T>,
     ) -> anyhow::Result<(T, Report)> {
         let card = self.card(changed)?;
-        let running = run::start(&card.file).map_err(|error| card.explain_host(error))?;
+        let running = run::start(&card)?;
         let result = body();
         let report = running.stop()?;
         anyhow::ensure!(report.ledger.balanced(), "the ledger does not balance: a bug");
         Ok((result?, report))
     }
 
-    fn card(&self, changed: Vec<Setting>) -> anyhow::Result<Card> {
+    fn card(&self, changed: Vec<Setting>) -> anyhow::Result<CardFile> {
         let mtu = self.args.mtu;
         let mut settings = vec![
-            Setting::word("wire[0].namespace", &self.hosts.netns(Place::Card)),
-            Setting::word("host.namespace", &self.hosts.netns(Place::Server)),
+            Setting::text("wire[0].namespace", &self.hosts.netns(Place::Card)),
+            Setting::text("host.namespace", &self.hosts.netns(Place::Server)),
             // The client's kernel remembers it from one turn to the next.
-            Setting::word("host.mac", "02:00:00:00:88:01"),
+            Setting::text("host.mac", "02:00:00:00:88:01"),
             Setting::number("host.mtu", mtu),
         ];
         settings.extend(changed);
-        Ok(self.args.changes.load(CARD, None, settings)?)
+        Ok(self.args.changes.load(&run::sections(), CARD, None, settings)?)
     }
 }
 

@@ -2,10 +2,10 @@
 
 use super::plan::{Method, Plan, ThreadChange, change, is_borrowed, plan};
 use super::{IsolationRequest, PURPOSE, applied, partition};
+use crate::config::IsolationMethod;
 use crate::error::MachineError;
 use crate::topology::CoreSet;
 use crate::undo::{Change, Journal, Machine, Restored, Which, process, restore_all};
-use picnic_core::config::IsolationMethod;
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

@@ -2,10 +2,10 @@
 
 use super::interrupts::{self, InterruptChange, elsewhere};
 use super::{IsolationRequest, applied, partition};
+use crate::config::{IsolationLevel, IsolationMethod};
 use crate::error::MachineError;
 use crate::topology::{CoreSet, LeftOut, Topology};
 use crate::undo::{Machine, process};
-use picnic_core::config::{IsolationLevel, IsolationMethod};
 use serde::Serialize;
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,12 +1,14 @@
 //! Isolation of a machine made of files: what is moved, what stays, and all of it back.
 
 use super::*;
+use crate::config::SECTIONS;
 use crate::topology::{Available, Topology, place};
 use crate::undo::fixture::{Fixture, put, put_online};
+use picnic_core::config::Sections;
 use proptest::prelude::*;
 
 fn request(fixture: &Fixture, card: &str) -> IsolationRequest {
-    let card = CardFile::parse(card, None).unwrap();
+    let card = Sections::core().with(SECTIONS).parse(card, None).unwrap();
     let topology = Topology::read(&fixture.machine.sysfs);
     let cores = topology.online.iter().collect();
     let available = Available { cores, topology, isolated: None };

@@ -9,7 +9,8 @@
 //! process may run on count.
 
 use super::{CoreSet, Topology};
-use picnic_core::config::{CardFile, CoreChoice, IsolationLevel, TargetCores};
+use crate::config::{IsolationLevel, IsolationSection};
+use picnic_core::config::{CardFile, CoreChoice, TargetCores};
 use picnic_core::error::ConfigError;
 use serde::Serialize;
 use std::fmt;
@@ -151,7 +152,7 @@ pub fn place(file: &CardFile, available: &Available) -> Result<Placement, Config
             return Err(file.locate(absent("card.borrowed_core".into(), core)));
         }
     };
-    let asked = file.isolation.level;
+    let asked = file.section::<IsolationSection>().level;
     let mut placement = Placement {
         borrowed_core,
         target_cores: Vec::new(),

@@ -1,8 +1,9 @@
 //! Topologies of several kinds of machine, and where cards go on them.
 
 use super::*;
+use crate::config::{IsolationLevel, SECTIONS};
 use crate::undo::fixture::{put, put_core, put_online};
-use picnic_core::config::{CardFile, IsolationLevel};
+use picnic_core::config::{CardFile, Sections};
 use proptest::prelude::*;
 use std::path::Path;
 use tempfile::TempDir;
@@ -16,7 +17,7 @@ fn machine(build: impl FnOnce(&Path)) -> (TempDir, Topology) {
 }
 
 fn place_on(topology: Topology, card: &str) -> Placement {
-    let card = CardFile::parse(card, None).unwrap();
+    let card = Sections::core().with(SECTIONS).parse(card, None).unwrap();
     let cores = topology.online.iter().collect();
     place(&card, &Available { cores, topology, isolated: None }).unwrap()
 }

@@ -30,7 +30,7 @@ fn what_is_wrong_is_named() {
             "\"all\", a number of queues, or a list",
         ),
         ("interface = \"lo\"\nqueues = -1", "queues", "\"all\", a number of queues, or a list"),
-        ("interface = \"lo\"\nmode = \"best\"", "mode", "`auto`, `native`, `generic`"),
+        ("interface = \"lo\"\nmode = \"best\"", "mode", "allowed: auto, native, generic"),
         (
             "interface = \"lo\"\nmode = \"generic\"\ncopy_mode = \"zero-copy\"",
             "copy_mode",

@@ -248,9 +248,9 @@ fn bad_values_are_refused() {
     for (keys, key, text) in [
         ("cost_ns = 1000000001", "cost_ns", "found 1000000001, allowed: 0 to 1000000000"),
         ("cost_ns = -1", "cost_ns", "-1"),
-        ("mode = \"source\"", "mode", "`sink` or `echo`"),
-        ("verify_order = 1", "verify_order", "boolean"),
-        ("cost = 1", "cost", "unknown field"),
+        ("mode = \"source\"", "mode", "allowed: sink, echo"),
+        ("verify_order = 1", "verify_order", "true or false"),
+        ("cost = 1", "cost", "found key \"cost\""),
     ] {
         let error = build(keys).unwrap_err();
         assert_eq!((error.key.as_str(), error.line), (key, 2), "{keys}: {error}");

@@ -26,7 +26,7 @@
 mod tests;
 
 use crate::generator::random::{Random, scale};
-use picnic_core::config::Section;
+use picnic_core::config::{Section, SectionConfig, Shape};
 use picnic_core::error::ConfigError;
 use picnic_core::ledger::{CardLedger, DropReason};
 use picnic_core::packet::burst::{BURST, Burst};
@@ -80,8 +80,12 @@ impl Default for FaultConfig {
     }
 }
 
-impl FaultConfig {
-    fn validate(&self) -> Result<(), ConfigError> {
+impl SectionConfig for FaultConfig {
+    const NAME: &'static str = "wire.fault";
+    const HELP: &'static str = "Faults between wire and card.";
+    const SHAPE: Shape = Shape::Optional;
+
+    fn check(&self) -> Result<(), ConfigError> {
         let shares = [
             ("drop", self.drop),
             ("duplicate", self.duplicate),
@@ -129,7 +133,7 @@ pub fn fault_wire(
     config: &FaultConfig,
     context: &BuildContext,
 ) -> Result<Box<dyn WirePort>, ConfigError> {
-    config.validate()?;
+    config.check()?;
     // Held back, and twice a burst that finds no room.
     let kept = config.reorder_distance as usize + 2 * BURST;
     let patient = port.capabilities().patient;

@@ -20,6 +20,7 @@
 mod tests;
 
 use crate::capture::{Capture, CaptureOptions, CaptureReport, MAX_BUFFER_BYTES, MIN_BUFFER_BYTES};
+use picnic_core::config::{SectionConfig, Shape};
 use picnic_core::direction::Direction;
 use picnic_core::error::ConfigError;
 use picnic_core::hook::{Hook, HookPoint, Observer};
@@ -95,14 +96,14 @@ impl Default for TraceConfig {
     }
 }
 
-impl TraceConfig {
-    /// Checks every value; makes nothing.
-    ///
-    /// # Errors
-    /// What is wrong with a key of `[trace]`.
-    pub fn validate(&self) -> Result<(), ConfigError> {
+impl SectionConfig for TraceConfig {
+    const NAME: &'static str = "trace";
+    const HELP: &'static str = "A pcapng file of the packets at some stages.";
+    const SHAPE: Shape = Shape::Optional;
+
+    fn check(&self) -> Result<(), ConfigError> {
         if self.path.is_none() {
-            let message = "is missing, wanted is the name of a file to write";
+            let message = "found none, allowed is the name of a file to write";
             return Err(ConfigError::new("path", message));
         }
         let sizes = [
@@ -145,7 +146,7 @@ impl Tracer {
         context: &BuildContext,
         epoch_ns: u64,
     ) -> Result<Self, ConfigError> {
-        config.validate()?;
+        config.check()?;
         let TraceConfig { snaplen, buffer_bytes, .. } = *config;
         let path = config.path.as_deref().unwrap_or(Path::new(""));
         let path = context.directory.join(path);

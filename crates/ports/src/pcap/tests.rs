@@ -586,7 +586,7 @@ fn keys_are_checked_and_errors_have_their_line() {
     assert!(
         with("pace = \"fast\"")
             .unwrap_err()
-            .starts_with("card:3: pace: unknown variant `fast`, expected `flat-out` or `recorded`")
+            .starts_with("card:3: pace: found \"fast\", allowed: flat-out, recorded")
     );
     assert!(with("loops = -1").unwrap_err().starts_with("card:3: loops: "));
     let error = with("output = \"nowhere/out.pcapng\"").unwrap_err();

@@ -1,6 +1,5 @@
 //! `picnic demo web`: nginx behind the card, wrk in front of it.
 
-use crate::card::{Card, ChangeArgs, Setting};
 use crate::live::Live;
 use crate::output::{count, nanoseconds, rate};
 use crate::workloads::hosts::{CLIENT, Hosts, Place, SERVER};
@@ -9,7 +8,9 @@ use crate::workloads::{tools, web};
 use crate::{output, summary};
 use clap::Args;
 use picnic_control::report::Report;
+use picnic_core::config::{CardFile, Setting};
 use picnic_host::run::{self, Running};
+use picnic_lab::card::ChangeArgs;
 use picnic_machine::signals;
 use picnic_machine::topology::cores;
 use serde::Serialize;
@@ -78,7 +79,7 @@ pub(super) fn run(args: &WebArgs, json: bool) -> anyhow::Result<()> {
     let hosts = Hosts::build("demo", MTU)?;
     let card = card(args, &hosts)?;
     go_on("starting the card")?;
-    let running = run::start(&card.file).map_err(|error| card.explain_host(error))?;
+    let running = run::start(&card)?;
     go_on("starting nginx")?;
     let workers = cores().len().max(2);
     let server = Server::start(&hosts, workers, FILE_BYTES)?;
@@ -125,12 +126,12 @@ fn say(json: bool, what: &str) {
 }
 
 /// The example's card with these namespaces, and what the command line changes.
-fn card(args: &WebArgs, hosts: &Hosts) -> anyhow::Result<Card> {
+fn card(args: &WebArgs, hosts: &Hosts) -> anyhow::Result<CardFile> {
     let settings = vec![
-        Setting::word("wire[0].namespace", &hosts.netns(Place::Card)),
-        Setting::word("host.namespace", &hosts.netns(Place::Server)),
+        Setting::text("wire[0].namespace", &hosts.netns(Place::Card)),
+        Setting::text("host.namespace", &hosts.netns(Place::Server)),
     ];
-    Ok(args.changes.load(CARD, None, settings)?)
+    Ok(args.changes.load(&run::sections(), CARD, None, settings)?)
 }
 
 /// Waits for the end of the load.
@@ -163,7 +164,7 @@ fn measure(
     result
 }
 
-fn text(args: &WebArgs, card: &Card, web: &WebFigures, report: &Report) -> String {
+fn text(args: &WebArgs, card: &CardFile, web: &WebFigures, report: &Report) -> String {
     let latency = &web.request_latency_ns;
     format!(
         "{} requests/s: {} requests of {FILE_BYTES} bytes in {:.2} s by {} connections, {} errors\n\
@@ -176,7 +177,7 @@ fn text(args: &WebArgs, card: &Card, web: &WebFigures, report: &Report) -> Strin
         nanoseconds(Some(latency.p50)),
         nanoseconds(Some(latency.p99)),
         nanoseconds(Some(latency.p999)),
-        summary::text(&card.file.card.name, report, None),
+        summary::text(&card.card.name, report, None),
     )
 }
 
@@ -198,10 +199,10 @@ mod tests {
 
     #[test]
     fn the_demo_runs_the_example_in_its_own_namespaces() {
-        let settings = vec![Setting::word("wire[0].namespace", "elsewhere")];
-        let card = ChangeArgs::default().load(CARD, None, settings).unwrap();
-        assert_eq!(card.file.wires[0].port.name(), "packet");
-        assert_eq!(card.file.host.attachment.name(), "tap");
+        let settings = vec![Setting::text("wire[0].namespace", "elsewhere")];
+        let card = ChangeArgs::default().load(&run::sections(), CARD, None, settings).unwrap();
+        assert_eq!(card.wires[0].port.name(), "packet");
+        assert_eq!(card.host.section.name(), "tap");
         assert!(CARD.contains(SERVER) && CARD.contains("namespace = \"card\""));
     }
 }

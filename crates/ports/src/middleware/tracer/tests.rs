@@ -355,7 +355,7 @@ fn keys_are_checked() {
     let good = || TraceConfig { path: Some("trace.pcapng".into()), ..TraceConfig::default() };
     assert_eq!(
         refused(TraceConfig { path: None, ..good() }),
-        "card: path: is missing, wanted is the name of a file to write"
+        "card: path: found none, allowed is the name of a file to write"
     );
     assert_eq!(
         refused(TraceConfig { snaplen: 0, ..good() }),

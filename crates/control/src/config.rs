@@ -6,13 +6,16 @@
 //! metrics = "127.0.0.1:9464"     # Prometheus; "off" unless given
 //! ```
 //!
-//! The host world's library leaves this section alone: it is for whoever serves it
-//! (`picnic run` does).
+//! A card runs without this section too: it is for whoever serves it (`picnic run` does).
 
+use picnic_core::config::{SectionConfig, SectionEntry};
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, de};
 use std::net::SocketAddr;
 use std::path::PathBuf;
+
+/// What a card file can say of its control plane.
+pub const SECTIONS: &[SectionEntry] = &[SectionEntry::of::<ControlSection>()];
 
 /// `[control]`: the socket and the metrics of a running card.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Eq)]
@@ -22,6 +25,11 @@ pub struct ControlSection {
     pub socket: ControlSocket,
     /// Prometheus metrics over HTTP: "off", or an address and port such as "127.0.0.1:9464".
     pub metrics: MetricsAddress,
+}
+
+impl SectionConfig for ControlSection {
+    const NAME: &'static str = "control";
+    const HELP: &'static str = "How the running card is spoken to: `picnic ctl`, `picnic top`.";
 }
 
 /// Where the control socket stands.
@@ -126,6 +134,36 @@ impl std::fmt::Display for MetricsAddress {
         match self {
             MetricsAddress::Off => f.write_str("off"),
             MetricsAddress::Address(address) => write!(f, "{address}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use picnic_core::config::Sections;
+
+    #[test]
+    fn control_is_by_socket_unless_told_otherwise() {
+        let parse = |text: &str| Sections::core().with(SECTIONS).parse(text, None);
+        let read = |text: &str| parse(text).unwrap().section::<ControlSection>().keys;
+        let control = |text: &str| read(&format!("[control]\n{text}"));
+        assert_eq!(read(""), control(""));
+        assert_eq!(control("").socket, ControlSocket::Auto);
+        assert_eq!(control("").metrics, MetricsAddress::Off);
+        assert_eq!(control("socket = \"off\"").socket, ControlSocket::Off);
+        assert_eq!(control("socket = \"./x\"").socket, ControlSocket::Path("./x".into()));
+        let metrics = control("metrics = \"[::1]:9464\"").metrics;
+        assert_eq!(metrics, MetricsAddress::Address("[::1]:9464".parse().unwrap()));
+        for (text, message) in [
+            ("socket = \"of\"", "allowed is \"auto\", \"off\" or a path with a slash"),
+            ("socket = 3", "allowed is \"auto\", \"off\" or a path with a slash"),
+            ("metrics = \"9464\"", "allowed is \"off\" or an address and port"),
+            ("metrics = \"localhost:http\"", "allowed is \"off\" or an address and port"),
+        ] {
+            let error = parse(&format!("[control]\n{text}\n")).unwrap_err();
+            assert_eq!(error.line, 2, "{error}");
+            assert!(error.to_string().contains(message), "{error}");
         }
     }
 }

@@ -13,13 +13,14 @@
 //! A card with either of the two has a NIC OS. The keys here are common to all
 //! schedulers and tasks; their own stand beside them.
 
-use super::section::{Section, Source, read, select};
-use crate::error::ConfigError;
+use picnic_core::config::{Names, SectionConfig, SectionEntry, Shape};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use toml::de::DeTable;
+
+/// What a card file can say of NIC OS.
+pub const SECTIONS: &[SectionEntry] =
+    &[SectionEntry::of::<OsSection>(), SectionEntry::of::<TaskSection>()];
 
 /// What becomes of a task whose segment took longer than its bound.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
@@ -43,31 +44,27 @@ pub enum Admission {
     Override,
 }
 
-/// `[os]`: NIC OS as a whole.
-#[derive(Clone, Debug)]
-pub struct OsSection {
-    /// Keys that do not belong to the scheduler.
-    pub keys: OsKeys,
-    /// The scheduler and its own keys.
-    pub scheduler: Section,
-}
-
 /// The keys of `[os]` that do not belong to the scheduler.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Eq)]
 #[serde(deny_unknown_fields, default)]
-pub struct OsKeys {
-    /// Tasks there may be at a time, 1 to 1024.
+pub struct OsSection {
+    /// Tasks there may be at a time.
+    #[schemars(range(min = 1, max = 1024))]
     pub tasks: usize,
-    /// Bytes of memory on the card for tasks, 4096 to 1073741824.
+    /// Bytes of memory on the card for tasks.
+    #[schemars(range(min = 4096, max = 1073741824))]
     pub arena_bytes: usize,
-    /// Bytes of host memory that tasks may have, up to 1099511627776.
+    /// Bytes of host memory that tasks may have.
+    #[schemars(range(max = 1099511627776u64))]
     pub host_bytes: usize,
     /// What becomes of a task whose segment takes longer than its bound: "warn" or "kill".
     pub overrun: Overrun,
-    /// Nanoseconds that a decision and a switch may take on top of a bound, up to 1000000000.
+    /// Nanoseconds that a decision and a switch may take on top of a bound.
+    #[schemars(range(max = 1000000000))]
     pub switch_ns: u64,
     /// Nanoseconds more that each segment of a task may take the first time through, before its
-    /// code and memory are in the caches, up to 1000000000.
+    /// code and memory are in the caches.
+    #[schemars(range(max = 1000000000))]
     pub cold_ns: u64,
     /// Cost profile that the tasks' bounds are made under, relative to the card file, as
     /// `picnic wcet calibrate` writes one; "" for the built-in one.
@@ -82,20 +79,30 @@ pub struct OsKeys {
     pub packet_turn_ns: u64,
     /// Nanoseconds until a transfer between card and host begins: modelled.
     pub transfer_latency_ns: u64,
-    /// Bytes of it per microsecond from then on, 1 or more: modelled.
+    /// Bytes of it per microsecond from then on: modelled.
+    #[schemars(range(min = 1, max = 1099511627776u64))]
     pub transfer_bytes_per_us: u64,
 }
 
-impl OsKeys {
+impl SectionConfig for OsSection {
+    const NAME: &'static str = "os";
+    const HELP: &'static str =
+        "NIC OS, which runs tasks on the borrowed core; see `picnic schedulers`.";
+    const SHAPE: Shape = Shape::Optional;
+    const NAMES: Option<Names> =
+        Some(Names { key: "scheduler", default: Some("edf-plus"), example: "edf-plus" });
+}
+
+impl OsSection {
     /// The file of the cost profile; `None` for the built-in one.
     pub fn cost_profile(&self) -> Option<&Path> {
         Some(self.cost_profile.as_path()).filter(|path| !path.as_os_str().is_empty())
     }
 }
 
-impl Default for OsKeys {
+impl Default for OsSection {
     fn default() -> Self {
-        OsKeys {
+        OsSection {
             tasks: 64,
             arena_bytes: 1 << 20,
             host_bytes: 16 << 20,
@@ -113,80 +120,26 @@ impl Default for OsKeys {
     }
 }
 
-/// `[[task]]`: one task.
-#[derive(Clone, Debug)]
-pub struct TaskSection {
-    /// Keys that do not belong to the task itself.
-    pub keys: TaskKeys,
-    /// The task and its own keys.
-    pub task: Section,
-}
-
 /// The keys of `[[task]]` that do not belong to the task itself. What is left out is as the
 /// task has it.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Eq)]
 #[serde(deny_unknown_fields, default)]
-pub struct TaskKeys {
+pub struct TaskSection {
     /// Name of the task, for output.
     pub name: Option<String>,
     /// Microseconds between two releases; 0: not periodic.
     pub period_us: Option<u64>,
     /// Microseconds from the start to the first release.
     pub offset_us: Option<u64>,
-    /// Among equals, a higher number goes first, 0 to 255.
+    /// Among equals, a higher number goes first.
     pub priority: Option<u8>,
     /// Nanoseconds that each of its segments may take, in place of its own bounds.
     pub wcet_ns: Option<u64>,
 }
 
-const OS_KEYS: &[&str] = &[
-    "scheduler",
-    "tasks",
-    "arena_bytes",
-    "host_bytes",
-    "overrun",
-    "switch_ns",
-    "cold_ns",
-    "cost_profile",
-    "admission",
-    "line_rate_pps",
-    "receive_room",
-    "packet_turn_ns",
-    "transfer_latency_ns",
-    "transfer_bytes_per_us",
-];
-const TASK_KEYS: &[&str] = &["task", "name", "period_us", "offset_us", "priority", "wcet_ns"];
-
-pub(super) fn os(source: &Arc<Source>, table: &DeTable<'_>) -> Result<OsSection, ConfigError> {
-    let own = select(table, |key| key != "scheduler" && OS_KEYS.contains(&key));
-    let keys = read(source, "os", own)?;
-    let scheduler =
-        Section::of(source, table, "os".into(), OS_KEYS, "scheduler", Some("edf-plus"))?;
-    Ok(OsSection { keys, scheduler })
-}
-
-pub(super) fn task(
-    source: &Arc<Source>,
-    table: &DeTable<'_>,
-    path: String,
-) -> Result<TaskSection, ConfigError> {
-    let own = select(table, |key| key != "task" && TASK_KEYS.contains(&key));
-    let keys = read(source, &path, own)?;
-    let task = Section::of(source, table, path, TASK_KEYS, "task", None)?;
-    Ok(TaskSection { keys, task })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::config::keys_of;
-
-    #[test]
-    fn the_lists_name_every_key() {
-        let names = |keys: Vec<crate::config::KeyHelp>| -> Vec<String> {
-            keys.into_iter().map(|key| key.name).collect()
-        };
-        assert_eq!(names(keys_of::<OsKeys>()), OS_KEYS[1..]);
-        assert_eq!(names(keys_of::<TaskKeys>()), TASK_KEYS[1..]);
-    }
+impl SectionConfig for TaskSection {
+    const NAME: &'static str = "task";
+    const HELP: &'static str = "A task, one [[task]] for each; see `picnic tasks`.";
+    const SHAPE: Shape = Shape::List { least: 0, most: 1024, built_in: false };
+    const NAMES: Option<Names> = Some(Names { key: "task", default: None, example: "heartbeat" });
 }

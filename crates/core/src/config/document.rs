@@ -1,0 +1,361 @@
+//! A card file as a tree of values that know their lines, for errors that say where.
+//!
+//! The tree owns its values, so a [`Section`](super::Section) can be read long
+//! after the text is gone. What `--set` changes is put into the same tree and
+//! knows that it came from there.
+
+use super::setting::Setting;
+use crate::error::ConfigError;
+use std::path::{Path, PathBuf};
+use toml::de::{DeTable, DeValue};
+
+/// Where a value came from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Place {
+    /// This line of the file, from 1.
+    Line(usize),
+    /// The command line.
+    Set,
+    /// The program: what stands for a section that the file leaves out.
+    #[default]
+    BuiltIn,
+}
+
+/// A value and its place: of a key's value, the key's own line.
+#[derive(Clone, Debug)]
+pub(super) struct Node {
+    pub(super) place: Place,
+    pub(super) value: Value,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Value {
+    Text(String),
+    /// Given to `--set` without quotes: text where text is wanted, else what it is in TOML.
+    Word(String, Box<Value>),
+    Integer(i128),
+    Float(f64),
+    Boolean(bool),
+    /// A date, or a number of more digits than any type takes: nothing reads them.
+    Other(String),
+    List(Vec<Node>),
+    Table(Vec<(String, Node)>),
+}
+
+impl Value {
+    pub(super) fn as_table(&self) -> Option<&[(String, Node)]> {
+        match self {
+            Value::Table(entries) => Some(entries),
+            _ => None,
+        }
+    }
+
+    /// The same as given on the command line, with all in it.
+    pub(super) fn given(mut self) -> Self {
+        fn mark(value: &mut Value) {
+            let mark = |node: &mut Node| {
+                node.place = Place::Set;
+                mark(&mut node.value);
+            };
+            match value {
+                Value::List(items) => items.iter_mut().for_each(mark),
+                Value::Table(entries) => entries.iter_mut().map(|(_, node)| node).for_each(mark),
+                _ => {}
+            }
+        }
+        mark(&mut self);
+        self
+    }
+
+    /// A table with this one key.
+    pub(super) fn keyed(key: &str, text: &str) -> Self {
+        let node = Node { place: Place::BuiltIn, value: Value::Text(text.into()) };
+        Value::Table(vec![(key.into(), node)])
+    }
+
+    /// As a message quotes it: one line, not too long.
+    pub(super) fn shown(&self) -> String {
+        const LONGEST: usize = 60;
+        let text = self.written();
+        match text.char_indices().nth(LONGEST) {
+            Some((end, _)) => format!("{}...", &text[..end]),
+            None => text,
+        }
+    }
+
+    fn written(&self) -> String {
+        match self {
+            Value::Text(text) => format!("\"{text}\""),
+            Value::Word(text, _) | Value::Other(text) => text.clone(),
+            Value::Integer(number) => number.to_string(),
+            Value::Float(number) => format!("{number:?}"),
+            Value::Boolean(is) => is.to_string(),
+            Value::Table(_) => "a section".into(),
+            Value::List(items) => {
+                let items: Vec<_> = items.iter().map(|item| item.value.written()).collect();
+                format!("[{}]", items.join(", "))
+            }
+        }
+    }
+}
+
+impl From<serde_json::Value> for Value {
+    fn from(json: serde_json::Value) -> Self {
+        use serde_json::Value as Json;
+        let node = |json| Node { place: Place::BuiltIn, value: Value::from(json) };
+        match json {
+            Json::Null => Value::Text("null".into()),
+            Json::Bool(is) => Value::Boolean(is),
+            Json::Number(number) => match (number.as_i128(), number.as_f64()) {
+                (Some(number), _) => Value::Integer(number),
+                (None, float) => Value::Float(float.unwrap_or(f64::NAN)),
+            },
+            Json::String(text) => Value::Text(text),
+            Json::Array(items) => Value::List(items.into_iter().map(node).collect()),
+            Json::Object(keys) => {
+                Value::Table(keys.into_iter().map(|(key, json)| (key, node(json))).collect())
+            }
+        }
+    }
+}
+
+/// The value of a key.
+pub(super) fn entry<'t>(table: &'t [(String, Node)], key: &str) -> Option<&'t Node> {
+    table.iter().find(|(name, _)| name == key).map(|(_, node)| node)
+}
+
+/// A whole card file.
+#[derive(Clone, Debug)]
+pub(super) struct Document {
+    pub(super) file: Option<PathBuf>,
+    pub(super) root: Value,
+}
+
+impl Default for Document {
+    fn default() -> Self {
+        Document { file: None, root: Value::Table(Vec::new()) }
+    }
+}
+
+impl Document {
+    /// Reads TOML.
+    pub(super) fn parse(text: &str, file: Option<&Path>) -> Result<Self, ConfigError> {
+        let file = file.map(Path::to_owned);
+        let table = DeTable::parse(text).map_err(|error| {
+            let (line, key, message) = syntax_error(text, &error);
+            let (key, message) = (one_line(&key), one_line(&message));
+            ConfigError { file: file.clone(), line, key, message }
+        })?;
+        let lines = Lines::of(text);
+        Ok(Document { file, root: tree(DeValue::Table(table.into_inner()), &lines) })
+    }
+
+    pub(super) fn table(&self) -> &[(String, Node)] {
+        self.root.as_table().unwrap_or_default()
+    }
+
+    /// The value at a path such as `wire[0].fault`.
+    pub(super) fn at(&self, path: &str) -> Option<&Node> {
+        let (node, rest) = self.nearest(path);
+        node.filter(|_| rest.is_empty())
+    }
+
+    /// The value at a path, or the last one on the way to it and what is left of the path.
+    fn nearest<'p>(&self, path: &'p str) -> (Option<&Node>, &'p str) {
+        let (mut table, mut last, mut left) = (self.table(), None, path);
+        while !left.is_empty() {
+            let (name, index, rest) = split(left);
+            let Some(mut node) = entry(table, name) else { break };
+            if let Some(index) = index {
+                last = Some(node);
+                let Value::List(items) = &node.value else { break };
+                let Some(item) = items.get(index) else { break };
+                node = item;
+            }
+            (last, left) = (Some(node), rest);
+            match &node.value {
+                Value::Table(entries) => table = entries,
+                _ => break,
+            }
+        }
+        (last, left)
+    }
+
+    /// An error about a key, with the place of that key or of the nearest that there is.
+    pub(super) fn locate(&self, error: ConfigError) -> ConfigError {
+        let place = self.nearest(&error.key).0.map(|node| node.place);
+        self.error(place.unwrap_or_default(), &error.key, &error.message)
+    }
+
+    pub(super) fn error(&self, place: Place, key: &str, message: &str) -> ConfigError {
+        let (file, line) = match place {
+            Place::Line(line) => (self.file.clone(), line),
+            Place::Set => (Some("--set".into()), 0),
+            Place::BuiltIn => (self.file.clone(), 0),
+        };
+        ConfigError { file, line, key: one_line(key), message: one_line(message) }
+    }
+
+    /// Puts a value of the command line into the tree.
+    pub(super) fn set(&mut self, setting: &Setting) -> Result<(), ConfigError> {
+        let odd = setting.key.split('.').find(|part| !is_key(part)).map(|part| {
+            format!("found \"{part}\", allowed is a name, or a name with an index as in rx[0]")
+        });
+        let message = odd.map_or_else(|| put(&mut self.root, &setting.key, &setting.value), Err);
+        message.map_err(|message| self.error(Place::Set, &setting.key, &message))
+    }
+}
+
+/// Puts a value to a path below `root`, making the sections on the way.
+fn put(root: &mut Value, path: &str, value: &Value) -> Result<(), String> {
+    let new = |value| Node { place: Place::Set, value };
+    let (name, index, rest) = split(path);
+    let Value::Table(entries) = root else {
+        return Err(format!("found .{path}, allowed behind a section only"));
+    };
+    let position = entries.iter().position(|(key, _)| key == name).unwrap_or_else(|| {
+        let value = if index.is_some() { Value::List(vec![]) } else { Value::Table(vec![]) };
+        entries.push((name.to_owned(), new(value)));
+        entries.len() - 1
+    });
+    let mut node = &mut entries[position].1;
+    if let Some(index) = index {
+        let Value::List(items) = &mut node.value else {
+            return Err(format!("found an index, but {name} is no list"));
+        };
+        let count = items.len();
+        if index == count {
+            items.push(new(Value::Table(vec![])));
+        }
+        node = items
+            .get_mut(index)
+            .ok_or_else(|| format!("found index {index}, allowed is 0 to {count}"))?;
+    }
+    if rest.is_empty() {
+        *node = new(value.clone());
+        return Ok(());
+    }
+    put(&mut node.value, rest, value)
+}
+
+/// Whether this is `name` or `name[0]`.
+fn is_key(text: &str) -> bool {
+    let (name, index) = text.split_once('[').map_or((text, None), |(a, b)| (a, Some(b)));
+    let is_letter = |letter: char| letter.is_ascii_alphanumeric() || "-_".contains(letter);
+    let is_number = |index: &str| index.strip_suffix(']').is_some_and(|n| n.parse::<u32>().is_ok());
+    !name.is_empty() && name.chars().all(is_letter) && index.is_none_or(is_number)
+}
+
+/// Splits `wire[0].port` into `wire`, index 0 and `port`.
+fn split(path: &str) -> (&str, Option<usize>, &str) {
+    let (first, rest) = path.split_once('.').unwrap_or((path, ""));
+    match first.split_once('[') {
+        Some((name, index)) => (name, index.trim_end_matches(']').parse().ok(), rest),
+        None => (first, None, rest),
+    }
+}
+
+/// `wire[0]` and `port` make `wire[0].port`.
+pub(super) fn join(path: &str, key: &str) -> String {
+    match (path, key) {
+        ("", key) => key.into(),
+        (path, "") => path.into(),
+        (path, key) if key.starts_with('[') => format!("{path}{key}"),
+        (path, key) => format!("{path}.{key}"),
+    }
+}
+
+/// A message is one line, whatever the keys and values it quotes.
+pub(super) fn one_line(text: &str) -> String {
+    text.replace(char::is_control, " ")
+}
+
+/// Where the lines of a text begin.
+struct Lines(Vec<usize>);
+
+impl Lines {
+    fn of(text: &str) -> Self {
+        let ends = text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n');
+        Lines(ends.map(|(position, _)| position).collect())
+    }
+
+    /// The line of a position, from 1.
+    fn line(&self, position: usize) -> usize {
+        self.0.partition_point(|&end| end < position) + 1
+    }
+}
+
+fn tree(value: DeValue<'_>, lines: &Lines) -> Value {
+    match value {
+        DeValue::String(text) => Value::Text(text.into_owned()),
+        DeValue::Integer(number) => {
+            let digits = number.as_str();
+            match i128::from_str_radix(digits, number.radix()) {
+                Ok(number) => Value::Integer(number),
+                Err(_) => Value::Other(digits.into()),
+            }
+        }
+        DeValue::Float(number) => Value::Float(number.as_str().parse().unwrap_or(f64::NAN)),
+        DeValue::Boolean(is) => Value::Boolean(is),
+        DeValue::Datetime(time) => Value::Other(time.to_string()),
+        DeValue::Array(items) => {
+            let nodes = items.into_iter().map(|item| Node {
+                place: Place::Line(lines.line(item.span().start)),
+                value: tree(item.into_inner(), lines),
+            });
+            Value::List(nodes.collect())
+        }
+        DeValue::Table(table) => {
+            let mut entries: Vec<_> = table.into_iter().collect();
+            // As they are written, whatever order the parser keeps them in.
+            entries.sort_by_key(|(key, _)| key.span().start);
+            let nodes = entries.into_iter().map(|(key, value)| {
+                let place = Place::Line(lines.line(key.span().start));
+                let value = tree(value.into_inner(), lines);
+                (key.into_inner().into_owned(), Node { place, value })
+            });
+            Value::Table(nodes.collect())
+        }
+    }
+}
+
+/// Line, key and message of what is no TOML.
+fn syntax_error(text: &str, error: &toml::de::Error) -> (usize, String, String) {
+    let Some(span) = error.span() else {
+        // Of keys with too many dots the parser tells no place: the first line that it stops at.
+        let is_good =
+            |end: &usize| DeTable::parse(&text[..*end]).is_err_and(|e| e.span().is_none());
+        let ends: Vec<_> = text.match_indices('\n').map(|(end, _)| end).collect();
+        let line = ends.partition_point(|end| !is_good(end)) + 1;
+        return (line, String::new(), "found too many levels, allowed are up to 80".into());
+    };
+    let line = Lines::of(text).line(span.start);
+    if let Some((key, word)) = bare_word(text, span.start) {
+        let message = format!("found {word}, allowed is a value; text needs quotes: \"{word}\"");
+        return (line, key, message);
+    }
+    match error.message() {
+        "duplicate key" => {
+            let key = text.get(span).unwrap_or_default();
+            (line, key.into(), "found twice, allowed is once".into())
+        }
+        message => (line, String::new(), message.replace('\n', ", ")),
+    }
+}
+
+/// The word at a place where a value should be, and its key.
+fn bare_word(text: &str, position: usize) -> Option<(String, String)> {
+    let is_part = |letter: char| letter.is_alphanumeric() || "-_.:/+".contains(letter);
+    let (before, behind) = text.split_at_checked(position)?;
+    let start = before.trim_end_matches(is_part).len();
+    let end = position + (behind.len() - behind.trim_start_matches(is_part).len());
+    let word = &text[start..end];
+    let line = text[..start].rsplit('\n').next()?;
+    // A header is no list.
+    let is_value = line.trim_end().ends_with(['=', ',', '['])
+        && !line.trim_start().starts_with('[')
+        || line.trim().is_empty() && text[..start].trim_end().ends_with(['=', ',', '[']);
+    let is_word = word.contains(char::is_alphabetic) || word.matches(['.', ':']).count() > 1;
+    let key = line.split('=').next().unwrap_or_default();
+    (is_value && is_word).then(|| (key.trim().to_owned(), word.to_owned()))
+}

@@ -1,0 +1,50 @@
+//! A key of a card file and the value it is given instead: `--set host.queues=2`.
+
+use super::document::{Document, Value};
+
+/// A key and the value that a program gives it in place of the file's.
+#[derive(Clone, Debug)]
+pub struct Setting {
+    pub(super) key: String,
+    pub(super) value: Value,
+}
+
+impl Setting {
+    /// This key with this text for a value.
+    pub fn text(key: &str, text: &str) -> Self {
+        Setting { key: key.into(), value: Value::Text(text.into()) }
+    }
+
+    /// This key with this number for a value.
+    pub fn number(key: &str, number: u32) -> Self {
+        Setting { key: key.into(), value: Value::Integer(number.into()) }
+    }
+
+    /// This key, on or off.
+    pub fn switch(key: &str, is_on: bool) -> Self {
+        Setting { key: key.into(), value: Value::Boolean(is_on) }
+    }
+
+    /// Reads `KEY=VALUE`, the value in TOML. Text needs no quotes.
+    ///
+    /// # Errors
+    /// What is missing.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let (key, word) = text.split_once('=').ok_or("found no `=`, allowed is KEY=VALUE")?;
+        let key = key.trim();
+        if key.is_empty() {
+            return Err("found no key, allowed is KEY=VALUE".into());
+        }
+        let document = Document::parse(&format!("value = {word}"), None);
+        let value = document.ok().and_then(|document| match document.table() {
+            [(_, node)] => Some(node.value.clone()),
+            _ => None,
+        });
+        let value = match value {
+            Some(value @ (Value::Text(_) | Value::Table(_) | Value::List(_))) => value,
+            Some(value) => Value::Word(word.trim().into(), value.into()),
+            None => Value::Text(word.into()),
+        };
+        Ok(Setting { key: key.into(), value: value.given() })
+    }
+}
