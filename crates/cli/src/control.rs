@@ -128,7 +128,7 @@ impl Connection {
         self.calls += 1;
         let line = call_line(self.calls, method, params);
         let sent = self.stream.get_mut().write_all(line.as_bytes());
-        sent.map_err(|error| self.explain(&error))?;
+        sent.map_err(|error| self.refused(&error))?;
         Ok(self.calls)
     }
 
@@ -150,9 +150,9 @@ impl Connection {
         along.push(SendAncillaryMessage::ScmRights(&files));
         let parts = [IoSlice::new(line.as_bytes())];
         let sent = sendmsg(self.stream.get_ref(), &parts, &mut along, SendFlags::NOSIGNAL);
-        let sent = sent.map_err(|error| self.explain(&error.into()))?;
+        let sent = sent.map_err(|error| self.refused(&error.into()))?;
         let rest = self.stream.get_mut().write_all(&line.as_bytes()[sent..]);
-        rest.map_err(|error| self.explain(&error))?;
+        rest.map_err(|error| self.refused(&error))?;
         self.result(self.calls)
     }
 
@@ -207,6 +207,20 @@ impl Connection {
         }
     }
 
+    /// Why a call could not be sent: a card that closes a connection says why before.
+    fn refused(&mut self, error: &io::Error) -> anyhow::Error {
+        let is_closed =
+            matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset);
+        if is_closed && let Ok(Some(line)) = self.line() {
+            let answer: Option<Value> = serde_json::from_str(&line).ok();
+            if let Some(error) = answer.and_then(|mut answer| Some(answer.get_mut("error")?.take()))
+            {
+                return told(error);
+            }
+        }
+        self.explain(error)
+    }
+
     fn explain(&self, error: &io::Error) -> anyhow::Error {
         match error.kind() {
             io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
@@ -240,5 +254,30 @@ fn told(error: Value) -> anyhow::Error {
             Usage(message).into()
         }
         _ => anyhow!(message),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use picnic_control::protocol::LIMIT;
+    use std::os::unix::net::UnixListener;
+
+    #[test]
+    fn a_card_that_closes_the_connection_is_quoted() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("card.sock");
+        let listener = UnixListener::bind(&path).unwrap();
+        let choice = CardChoice { card: None, socket: Some(path) };
+        let mut connection = choice.connect().unwrap();
+        let (mut card, _) = listener.accept().unwrap();
+        let error = json!({ "code": LIMIT, "message": "16 clients are connected" });
+        writeln!(card, "{}", json!({ "jsonrpc": "2.0", "id": null, "error": error })).unwrap();
+        drop(card);
+        // The call cannot even be sent.
+        let error = connection.call("card.info", json!({})).unwrap_err();
+        assert_eq!(error.to_string(), "16 clients are connected");
+        let error = connection.call("card.info", json!({})).unwrap_err();
+        assert_eq!(error.to_string(), "the card has ended");
     }
 }

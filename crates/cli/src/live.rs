@@ -200,6 +200,7 @@ fn render(name: &str, core: usize, before: &Snapshot, now: &Snapshot) -> String 
     );
     let elapsed = now.at.as_secs_f64();
     let drops = rate(pace(now.dropped, before.dropped));
+    let name = output::name(name);
     format!(
         " {name}: {elapsed:.1} s on borrowed core {core}; {drops} drops/s; Ctrl-C stops\n\
          {wires}{queues}"

@@ -2,6 +2,7 @@
 
 use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Table, presets};
 use serde::Serialize;
+use std::borrow::Cow;
 use std::io::{self, Write};
 
 /// Writes to standard output, whole.
@@ -9,22 +10,57 @@ use std::io::{self, Write};
 /// # Errors
 /// What the system said; a reader that has gone is one case, see [`is_broken_pipe`].
 pub(crate) fn print(text: &str) -> anyhow::Result<()> {
+    write(&printable(text, &['\n', '\t']))
+}
+
+fn write(text: &str) -> anyhow::Result<()> {
     let mut stdout = io::stdout().lock();
     stdout.write_all(text.as_bytes())?;
     stdout.flush()?;
     Ok(())
 }
 
+/// Text with its control characters escaped, so that a name steers no terminal: a name's own
+/// line ends are text, too.
+pub(crate) fn name(text: &str) -> String {
+    printable(text, &[]).into_owned()
+}
+
+/// Text with its control characters escaped, save some.
+fn printable<'t>(text: &'t str, save: &[char]) -> Cow<'t, str> {
+    let is_control = |letter: char| letter.is_control() && !save.contains(&letter);
+    if !text.contains(is_control) {
+        return Cow::Borrowed(text);
+    }
+    let mut shown = String::with_capacity(text.len());
+    for letter in text.chars() {
+        match is_control(letter) {
+            true => shown.extend(letter.escape_default()),
+            false => shown.push(letter),
+        }
+    }
+    Cow::Owned(shown)
+}
+
 /// Writes one JSON object and a line end to standard output.
 pub(crate) fn print_json(value: &impl Serialize) -> anyhow::Result<()> {
-    let mut text = serde_json::to_string_pretty(value)?;
-    text.push('\n');
-    print(&text)
+    let text = serde_json::to_string_pretty(value)?;
+    let mut shown = String::with_capacity(text.len() + 1);
+    for letter in text.chars() {
+        match letter {
+            // JSON leaves these as they are; terminals obey them. They stand in strings only.
+            '\u{7f}'..='\u{9f}' => shown += &format!("\\u{:04x}", u32::from(letter)),
+            letter => shown.push(letter),
+        }
+    }
+    shown.push('\n');
+    write(&shown)
 }
 
 /// Writes a message line to standard error; whoever closed that wants none.
 pub(crate) fn tell(message: impl std::fmt::Display) {
-    let _ = writeln!(io::stderr().lock(), "{message}");
+    let message = message.to_string();
+    let _ = writeln!(io::stderr().lock(), "{}", printable(&message, &['\n', '\t']));
 }
 
 /// Whether the reader of standard output has gone.
@@ -76,7 +112,7 @@ fn written(
         Column::Text(name) | Column::Number(name) => *name,
     }));
     for row in rows {
-        table.add_row(row);
+        table.add_row(row.iter().map(|cell| name(cell)));
     }
     for (index, column) in columns.iter().enumerate() {
         if let Some(place) = table.column_mut(index) {
@@ -150,6 +186,15 @@ mod tests {
     fn counts_have_their_thousands_apart() {
         let texts = [0, 12, 999, 1_000, 123_456, 1_234_567].map(count);
         assert_eq!(texts, ["0", "12", "999", "1,000", "123,456", "1,234,567"]);
+    }
+
+    #[test]
+    fn names_steer_no_terminal() {
+        assert_eq!(name("a\x1b[2Jb\nc\u{9b}31m"), "a\\u{1b}[2Jb\\nc\\u{9b}31m");
+        assert_eq!(name("caf\u{e9} \u{2192}"), "caf\u{e9} \u{2192}");
+        assert_eq!(printable("a\n\tb\r", &['\n', '\t']), "a\n\tb\\r");
+        let text = table(&[Column::Text("wire")], [vec!["a\nb\x07".into()]]);
+        assert_eq!(text, " wire\n a\\nb\\u{7}\n");
     }
 
     #[test]

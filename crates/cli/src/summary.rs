@@ -9,6 +9,7 @@ use std::fmt::Write;
 
 /// The report as text.
 pub(crate) fn text(name: &str, report: &Report, trace: Option<&TraceReport>) -> String {
+    let name = crate::output::name(name);
     let mut text = format!(
         "{name}: {:.2} s, engine {}, borrowed core {} busy {}, asleep {}\n\n",
         report.duration_s,

@@ -146,7 +146,7 @@ fn a_swap_tells_the_line_that_is_wrong() {
         2,
         "found method \"card.reboot\", allowed: card.info",
     );
-    refused(&card.ctl(&["call", "card.info", "[1]"]), 2, "PARAMS: wanted is a JSON object");
+    refused(&card.ctl(&["call", "card.info", "[1]"]), 2, "PARAMS: allowed is a JSON object");
     card.good(&["stop"]);
     card.ended();
 }

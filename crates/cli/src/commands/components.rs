@@ -5,6 +5,7 @@ use crate::output::{self, Column};
 use crate::registries::{registries, tasks};
 use crate::template::{snippet, toml_value};
 use clap::Args;
+use picnic_core::command::{Argument, CommandEntry};
 use picnic_core::config::KeyHelp;
 use picnic_core::registry::Entry;
 use picnic_os::schedulers::registry::SCHEDULERS;
@@ -91,9 +92,21 @@ pub(crate) struct Described {
     pub(crate) name: &'static str,
     pub(crate) help: &'static str,
     pub(crate) keys: Vec<KeyHelp>,
+    /// What a running one can be asked and told.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) commands: Vec<DescribedCommand>,
     /// Of a task: where the bounds of its segments come from.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) bounds_from: Option<&'static str>,
+}
+
+/// A command of a component.
+#[derive(Debug, Serialize)]
+pub(crate) struct DescribedCommand {
+    name: &'static str,
+    help: &'static str,
+    arguments: Vec<Argument>,
+    results: Vec<KeyHelp>,
 }
 
 /// Bounds of `#[task]`.
@@ -106,9 +119,19 @@ pub(crate) fn describe<P>(registry: &[Entry<P>]) -> Vec<Described> {
         name: entry.name,
         help: entry.help,
         keys: entry.keys(),
+        commands: entry.commands.iter().map(described).collect(),
         bounds_from: None,
     });
     described.collect()
+}
+
+fn described(command: &CommandEntry) -> DescribedCommand {
+    DescribedCommand {
+        name: command.name,
+        help: command.help,
+        arguments: command.arguments(),
+        results: command.results(),
+    }
 }
 
 pub(crate) fn run(kind: Kind, args: &ComponentsArgs, json: bool) -> anyhow::Result<()> {
@@ -150,6 +173,17 @@ pub(crate) fn run(kind: Kind, args: &ComponentsArgs, json: bool) -> anyhow::Resu
     text.push_str(&keys_table(&entry.keys));
     text.push_str("\nIn a card file, every key at its default:\n\n");
     text.push_str(&snippet(kind.header(), kind.key(), entry.name, &entry.keys));
+    for command in &entry.commands {
+        let (name, method) = (command.name.replace('_', "-"), command.name);
+        let function = entry.name;
+        text.push_str(&format!("\npicnic ctl {function} {name} ({function}.{method}): "));
+        text.push_str(&format!("{}\n", command.help));
+        if !command.arguments.is_empty() {
+            let keys: Vec<_> =
+                command.arguments.iter().map(|argument| argument.key.clone()).collect();
+            text.push_str(&keys_table(&keys));
+        }
+    }
     output::print(&text)
 }
 

@@ -1,0 +1,98 @@
+//! `picnic ctl capture`: captures that go on when this command has ended.
+
+use super::text::{number, text_of};
+use crate::commands::capture::{self, CaptureWhat};
+use crate::control::Connection;
+use crate::failure::Usage;
+use crate::output::{self, Column, count};
+use anyhow::bail;
+use clap::Subcommand;
+use serde_json::{Value, json};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum CaptureCommand {
+    /// Begin one; its number is printed
+    Start(CaptureWhat),
+    /// End one, and wait until its file is whole
+    Stop {
+        /// Its number; may be left out if one runs
+        capture: Option<u32>,
+    },
+    /// Those that run (the default)
+    List,
+}
+
+pub(super) fn run(
+    connection: &mut Connection,
+    command: &CaptureCommand,
+    json: bool,
+) -> anyhow::Result<()> {
+    let (result, text) = match command {
+        CaptureCommand::Start(what) => {
+            if what.is_stdout() {
+                let message = "wanted is --write FILE: this command ends before the capture does";
+                return Err(Usage(message.into()).into());
+            }
+            let started = what.start(connection, false)?;
+            let text =
+                format!("capture {} of {}\n", started["capture"], text_of(&started["interfaces"]));
+            (started, text)
+        }
+        CaptureCommand::Stop { capture } => {
+            let capture = match capture {
+                Some(number) => *number,
+                None => only_capture(&connection.call("capture.list", json!({}))?)?,
+            };
+            let outcome = connection.call("capture.stop", json!({ "capture": capture }))?;
+            let mut text = format!("{}\n", capture::summary(&outcome));
+            if let Some(error) = outcome["error"].as_str() {
+                text.push_str(&format!("it ended early: {error}\n"));
+            }
+            (outcome, text)
+        }
+        CaptureCommand::List => {
+            let list = connection.call("capture.list", json!({}))?;
+            let text = capture_table(&list);
+            (list, text)
+        }
+    };
+    if json { output::print_json(&result) } else { output::print(&text) }
+}
+
+fn only_capture(list: &Value) -> anyhow::Result<u32> {
+    let numbers: Vec<_> = list["captures"].as_array().into_iter().flatten().collect();
+    match &numbers[..] {
+        [] => bail!("no capture runs"),
+        [only] => Ok(number(&only["capture"]) as u32),
+        several => {
+            let numbers: Vec<_> = several.iter().map(|one| text_of(&one["capture"])).collect();
+            let message = format!("several captures run, say which: {}", numbers.join(", "));
+            Err(Usage(message).into())
+        }
+    }
+}
+
+fn capture_table(list: &Value) -> String {
+    let captures = list["captures"].as_array().into_iter().flatten();
+    let rows = captures.map(|capture| {
+        vec![
+            text_of(&capture["capture"]),
+            text_of(&capture["stages"]),
+            format!("{:.1}", capture["elapsed_s"].as_f64().unwrap_or(0.0)),
+            count(number(&capture["packets_written"])),
+            count(number(&capture["packets_lost"])),
+        ]
+    });
+    let rows: Vec<_> = rows.collect();
+    if rows.is_empty() {
+        return "no capture runs\n".into();
+    }
+    let columns = [
+        Column::Number("capture"),
+        Column::Text("stages"),
+        Column::Number("seconds"),
+        Column::Number("packets"),
+        Column::Number("lost"),
+    ];
+    output::table(&columns, rows)
+}

@@ -1,0 +1,259 @@
+//! `picnic ctl FUNCTION COMMAND ...`: made from what functions declare.
+//!
+//! Each command is a subcommand, each argument an option. One called `get` is meant when none
+//! is named. `picnic ctl FUNCTION ARGUMENT VALUE` is short for `set --ARGUMENT VALUE`.
+
+use crate::registries::registries;
+use clap::builder::PossibleValuesParser;
+use clap::{Arg, ArgMatches, Command, FromArgMatches, Subcommand, value_parser};
+use picnic_core::command::{Argument, CommandEntry};
+use picnic_core::direction::Direction;
+use serde_json::{Map, Value};
+
+/// A call of a function's command.
+#[derive(Clone, Debug)]
+pub(crate) struct FunctionCall {
+    function: &'static str,
+    command: &'static CommandEntry,
+    params: Map<String, Value>,
+}
+
+impl FunctionCall {
+    /// What is called, and with what.
+    pub(crate) fn call(&self) -> (String, Value) {
+        let method = format!("{}.{}", self.function, self.command.name);
+        (method, Value::Object(self.params.clone()))
+    }
+
+    /// The result for people.
+    pub(crate) fn text(&self, result: &Value) -> String {
+        let chain = result["chain"].as_str().unwrap_or("rx");
+        let place = format!("{} at {chain}[{}]", self.function, result["position"]);
+        let mut reply = result.clone();
+        if let Some(fields) = reply.as_object_mut() {
+            fields.retain(|name, _| name != "chain" && name != "position");
+        }
+        self.command.text(&reply, &place)
+    }
+}
+
+/// The functions with commands, and these.
+fn functions() -> impl Iterator<Item = (&'static str, &'static [CommandEntry])> {
+    let entries = registries().functions.iter();
+    entries.map(|entry| (entry.name, entry.commands)).filter(|(_, list)| !list.is_empty())
+}
+
+fn named(list: &'static [CommandEntry], name: &str) -> Option<&'static CommandEntry> {
+    list.iter().find(|command| command.name == name)
+}
+
+/// A word as command lines have it: `table-size`. Made once per process, for a parser that
+/// wants names to stay.
+fn word(name: &str) -> &'static str {
+    name.replace('_', "-").leak()
+}
+
+/// Help begins with a capital letter, as that of all other commands.
+fn about(help: &str) -> String {
+    let mut letters = help.chars();
+    letters.next().map_or_else(String::new, |first| {
+        first.to_uppercase().chain(letters).collect::<String>()
+    })
+}
+
+fn option(argument: &Argument) -> Arg {
+    let name = word(&argument.key.name);
+    let aliases = argument.aliases.iter().map(|alias| word(alias));
+    valued(Arg::new(name).long(name).aliases(aliases.collect::<Vec<_>>()), argument)
+}
+
+fn valued(arg: Arg, argument: &Argument) -> Arg {
+    let help = argument.key.help.trim_end_matches('.').to_owned();
+    let arg = arg.help(help).allow_hyphen_values(true).value_name(
+        argument.key.name.to_uppercase().replace('-', "_").leak() as &'static str,
+    );
+    // All of a few words: these can be completed.
+    let words: Option<Vec<_>> =
+        argument.key.r#type.split(" | ").map(serde_json::from_str::<String>).map(Result::ok).collect();
+    match words {
+        Some(words) => {
+            let words = words.into_iter().map(|word| word.leak() as &'static str);
+            arg.value_parser(PossibleValuesParser::new(words.collect::<Vec<_>>()))
+        }
+        None => arg,
+    }
+}
+
+fn command_of(function: &'static str, list: &'static [CommandEntry]) -> Command {
+    let names: Vec<_> = list.iter().map(|command| command.name).collect();
+    let chain = Arg::new("chain")
+        .long("chain")
+        .global(true)
+        .default_value("rx")
+        .value_parser(PossibleValuesParser::new(Direction::ALL.map(Direction::name)))
+        .help("The chain it is in");
+    let position = Arg::new("position")
+        .long("position")
+        .global(true)
+        .value_parser(value_parser!(usize))
+        .help(format!("Its place in the chain, from 0; the first {function} if left out"));
+    let mut whole = Command::new(function)
+        .about(format!("A running {function}: {}", names.join(", ")))
+        .arg(chain)
+        .arg(position)
+        .subcommand_required(named(list, "get").is_none());
+    for command in list {
+        let arguments = command.arguments();
+        let mut sub = Command::new(word(command.name))
+            .about(about(command.help))
+            .args(arguments.iter().map(|argument| option(argument).required(argument.required)));
+        if command.name == "get" {
+            sub = sub.about(about(&format!("{} (the default)", command.help))).alias("show");
+        }
+        whole = whole.subcommand(sub);
+    }
+    let Some(set) = named(list, "set") else { return whole };
+    let arguments = set.arguments();
+    for argument in arguments.iter().filter(|argument| named(list, &argument.key.name).is_none()) {
+        let name = word(&argument.key.name);
+        let others = arguments.iter().filter(|other| other.key.name != argument.key.name);
+        let others = others.map(|other| option(other).required(other.required));
+        // In place of the argument there may be others; with none, the card says what is.
+        let is_alone = arguments.len() == 1;
+        let sub = Command::new(name)
+            .about(format!("Set {}", argument.key.name))
+            .arg(valued(Arg::new(name), argument).required(argument.required || is_alone))
+            .args(others);
+        whole = whole.subcommand(sub);
+    }
+    whole
+}
+
+/// A word of the command line as JSON: what does not read like what is wanted stays text, and
+/// the card says what is allowed.
+fn value(text: &str, kind: &str) -> Value {
+    if let Some(item) = kind.strip_prefix("list of ") {
+        return text.split(',').map(|text| value(text.trim(), item)).collect();
+    }
+    let is_text = kind.contains("string") || kind.contains('"');
+    let parsed = if is_text { None } else { serde_json::from_str(text).ok() };
+    parsed.unwrap_or_else(|| text.into())
+}
+
+fn call_of(
+    (function, list): (&'static str, &'static [CommandEntry]),
+    matches: &ArgMatches,
+) -> Option<FunctionCall> {
+    let (command, given) = match matches.subcommand() {
+        None => (named(list, "get")?, matches),
+        Some((name, given)) => {
+            let meant = list.iter().find(|command| word(command.name) == name);
+            (meant.or_else(|| named(list, "set"))?, given)
+        }
+    };
+    let mut params = Map::new();
+    for argument in command.arguments() {
+        let id = word(&argument.key.name);
+        if let Ok(Some(text)) = given.try_get_one::<String>(id) {
+            params.insert(argument.key.name, value(text, &argument.key.r#type));
+        }
+    }
+    let chain = given.get_one::<String>("chain").map_or("rx", String::as_str);
+    params.insert("chain".into(), chain.into());
+    if let Some(position) = given.get_one::<usize>("position") {
+        params.insert("position".into(), (*position).into());
+    }
+    Some(FunctionCall { function, command, params })
+}
+
+impl FromArgMatches for FunctionCall {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let call = matches.subcommand().and_then(|(name, given)| {
+            let function = functions().find(|(function, _)| *function == name)?;
+            call_of(function, given)
+        });
+        call.ok_or_else(|| clap::Error::new(clap::error::ErrorKind::MissingSubcommand))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+impl Subcommand for FunctionCall {
+    fn augment_subcommands(command: Command) -> Command {
+        functions().fold(command, |command, (function, list)| {
+            command.subcommand(command_of(function, list))
+        })
+    }
+
+    fn augment_subcommands_for_update(command: Command) -> Command {
+        Self::augment_subcommands(command)
+    }
+
+    fn has_subcommand(name: &str) -> bool {
+        functions().any(|(function, _)| function == name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn call(words: &[&str]) -> (String, Value) {
+        let command = FunctionCall::augment_subcommands(Command::new("ctl"));
+        let matches = command.try_get_matches_from([&["ctl"], words].concat()).unwrap();
+        FunctionCall::from_arg_matches(&matches).unwrap().call()
+    }
+
+    #[test]
+    fn commands_are_called_as_they_are_declared() {
+        for (words, method, params) in [
+            (&["rss"][..], "rss.get", json!({ "chain": "rx" })),
+            (&["rss", "show"], "rss.get", json!({ "chain": "rx" })),
+            (&["rss", "get", "--chain", "tx"], "rss.get", json!({ "chain": "tx" })),
+            (
+                &["rss", "--position", "2", "key", "symmetric"],
+                "rss.set",
+                json!({ "key": "symmetric", "chain": "rx", "position": 2 }),
+            ),
+            (&["rss", "table", "0,1"], "rss.set", json!({ "table": [0, 1], "chain": "rx" })),
+            (
+                &["rss", "table", "--uniform", "8"],
+                "rss.set",
+                json!({ "table_size": 8, "chain": "rx" }),
+            ),
+            (
+                &["rss", "set", "--key", "00", "--table-size", "x"],
+                "rss.set",
+                json!({ "key": "00", "table_size": "x", "chain": "rx" }),
+            ),
+            (&["sample", "every", "10"], "sample.set", json!({ "every": 10, "chain": "rx" })),
+        ] {
+            assert_eq!(call(words), (method.to_owned(), params), "{words:?}");
+        }
+    }
+
+    #[test]
+    fn every_declared_command_can_be_called() {
+        let mut command = FunctionCall::augment_subcommands(Command::new("ctl"));
+        command.build();
+        for (function, list) in functions() {
+            for entry in list {
+                let mut words = vec![function.to_owned(), word(entry.name).to_owned()];
+                let example: Map<String, Value> = serde_json::from_str(entry.example).unwrap();
+                for (name, value) in &example {
+                    let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+                    words.extend([format!("--{}", word(name)), text]);
+                }
+                let words: Vec<_> = words.iter().map(String::as_str).collect();
+                let (method, mut params) = call(&words);
+                assert_eq!(method, format!("{function}.{}", entry.name));
+                params.as_object_mut().unwrap().remove("chain");
+                assert_eq!(params, Value::Object(example), "{words:?}");
+            }
+        }
+    }
+}
