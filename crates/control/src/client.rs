@@ -13,7 +13,7 @@ use serde_json::Value;
 use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Bytes read at a time.
 const READ: usize = 64 << 10;
@@ -40,12 +40,15 @@ pub(super) struct Client {
     is_closing: bool,
     /// It is gone.
     is_broken: bool,
+    /// It came when all places were taken, so there is little that it may ask for.
+    pub(super) is_extra: bool,
 }
 
 impl Client {
     pub(super) fn new(number: u64, stream: OwnedFd, now: Instant) -> Self {
         Client {
             number,
+            is_extra: false,
             stream,
             input: Vec::new(),
             scanned: 0,
@@ -201,15 +204,39 @@ impl Client {
         self.is_broken || self.output.is_empty() && (self.is_closing || is_heard)
     }
 
-    /// Whether its patience is at an end: what it began it has not finished, or it has been
-    /// silent for too long.
-    pub(super) fn is_overdue(&self, now: Instant, limits: &Limits, is_awaiting: bool) -> bool {
+    /// Whether it is to be closed, having been told why.
+    pub(super) fn is_closing(&self) -> bool {
+        self.is_closing
+    }
+
+    /// How long it has been silent, with nothing begun on either side.
+    pub(super) fn silence(&self, now: Instant) -> Option<Duration> {
         let is_amid = !self.input.is_empty() || !self.output.is_empty();
+        (!is_amid && !self.is_closing).then(|| now.saturating_duration_since(self.last))
+    }
+
+    /// Whether its patience is at an end: what it began it has not finished, or it has been
+    /// silent for too long. One that reads is told so before it is closed.
+    pub(super) fn is_overdue(&mut self, now: Instant, limits: &Limits, is_awaiting: bool) -> bool {
+        let is_deaf = !self.output.is_empty();
+        let is_amid = is_deaf || !self.input.is_empty();
         let most = match is_amid {
             true => limits.stalled,
             false if is_awaiting => return false,
+            false if self.is_extra => limits.stalled,
             false => limits.idle,
         };
-        now.saturating_duration_since(self.last) >= most
+        if now.saturating_duration_since(self.last) < most {
+            return false;
+        }
+        if !self.is_closing && !is_deaf {
+            let found = if is_amid { "a line that does not end" } else { "no word" };
+            let message = format!("found {found} for {} s, which is the most", most.as_secs());
+            self.refuse(RpcError::new(LIMIT, message));
+            self.last = now;
+            // It has its time to take this in; one that reads needs none.
+            return self.output.is_empty();
+        }
+        true
     }
 }

@@ -11,6 +11,7 @@
 //! * [`protocol`]: how it is said; pure;
 //! * [`request`]: what can be asked for: the list of methods; pure;
 //! * [`socket`]: where the socket stands, one card to a name;
+//! * [`folders`]: the folders that sockets stand in;
 //! * [`server`]: the thread that serves clients;
 //! * [`methods`]: what it does for them;
 //! * [`captures`]: captures that begin and end while the card runs;
@@ -27,6 +28,7 @@ pub mod captures;
 mod client;
 pub mod config;
 pub mod error;
+pub mod folders;
 mod http;
 pub mod instrument;
 pub mod methods;
@@ -37,6 +39,7 @@ pub mod protocol;
 pub mod report;
 pub mod request;
 pub mod server;
+mod service;
 mod sink;
 pub mod socket;
 

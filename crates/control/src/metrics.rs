@@ -56,6 +56,7 @@ impl Sink<'_, '_> {
         let mut metric = self.encoder.encode_descriptor(name, help, unit, kind)?;
         for (mut labels, value) in series {
             labels.insert(0, ("card", self.card.into()));
+            labels.iter_mut().for_each(|(_, value)| escape(value));
             value.encode(metric.encode_family(&labels)?)?;
         }
         Ok(())
@@ -81,6 +82,13 @@ impl Sink<'_, '_> {
     ) -> fmt::Result {
         let series = series.into_iter().map(|(labels, value)| (labels, ConstGauge::new(value)));
         self.series((name, help, unit), MetricType::Gauge, series)
+    }
+}
+
+/// Makes a label's value of any text (OpenMetrics 1.0, `escaped-string`).
+fn escape(value: &mut String) {
+    if value.contains(['\\', '"', '\n']) {
+        *value = value.replace('\\', r"\\").replace('"', r#"\""#).replace('\n', r"\n");
     }
 }
 

@@ -1,18 +1,12 @@
-//! The control thread: takes clients, reads their calls, answers.
-//!
-//! One thread, one poll, and nothing in it waits for a client. Few calls are served
-//! from one client at a time, so that none keeps the others waiting.
+//! The control thread, from outside: what it serves, what it is held to, its start and its end.
 
 use crate::captures::Captures;
-use crate::client::Client;
 use crate::config::{ControlSection, MetricsAddress};
 use crate::error::RunError;
 use crate::http::Http;
-use crate::methods::{Methods, Outcome};
+use crate::methods::Methods;
 use crate::monitor::Monitor;
-use crate::protocol::{
-    Call, INVALID_REQUEST, LIMIT, Message, NOT_PERMITTED, REFUSED, RpcError, answer, parse,
-};
+use crate::service::Service;
 use crate::socket::{self, Socket, SocketError};
 use picnic_confine::{Role, set_up};
 use picnic_core::config::CardFile;
@@ -22,27 +16,15 @@ use picnic_engine::build::Registries;
 use picnic_engine::swap::Controller;
 use picnic_filter::Filters;
 use picnic_os::config::Factory;
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
-use rustix::fd::{AsFd, OwnedFd};
-use rustix::net::{SocketFlags, accept_with, sockopt::socket_peercred};
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::fd::OwnedFd;
 use rustix::thread::CapabilitySet;
-use serde_json::Value;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
-
-/// Calls served from one client before the next has its turn.
-const TURN: usize = 8;
-/// The longest sleep, so that idle clients are noticed.
-const LONGEST_SLEEP: Duration = Duration::from_secs(1);
-
-/// While captures run: between two looks whether they have ended.
-const CAPTURE_LOOK: Duration = Duration::from_millis(20);
-/// How long captures may take to end when the card has ended.
-const LAST_CAPTURES: Duration = Duration::from_secs(3);
+use std::time::Duration;
 
 /// What clients are held to.
 #[derive(Clone, Copy, Debug)]
@@ -51,6 +33,8 @@ pub struct Limits {
     pub clients: usize,
     /// A connection without a word is closed after this long.
     pub idle: Duration,
+    /// With all places taken, one that has been silent for this long makes way for another.
+    pub yields: Duration,
     /// A line that was begun must end, and an answer be read, within this long.
     pub stalled: Duration,
     /// Bytes of answers that may wait to be read before no more calls are taken.
@@ -62,6 +46,7 @@ impl Default for Limits {
         Limits {
             clients: 16,
             idle: Duration::from_secs(600),
+            yields: Duration::from_secs(1),
             stalled: Duration::from_secs(10),
             output_bytes: 1 << 20,
         }
@@ -72,9 +57,9 @@ impl Default for Limits {
 /// name that is taken stops it in time.
 #[derive(Debug)]
 pub struct Doors {
-    socket: Option<Socket>,
-    http: Option<Http>,
-    limits: Limits,
+    pub(super) socket: Option<Socket>,
+    pub(super) http: Option<Http>,
+    pub(super) limits: Limits,
 }
 
 impl Doors {
@@ -148,14 +133,14 @@ pub struct Server {
 }
 
 #[derive(Debug)]
-struct Shared {
+pub(super) struct Shared {
     /// A client wants the card to stop.
     stop: Arc<AtomicBool>,
     /// The card stops, so that changes have no sense any more.
-    stopping: AtomicBool,
+    pub(super) stopping: AtomicBool,
     /// The thread is to end.
-    end: AtomicBool,
-    wake: OwnedFd,
+    pub(super) end: AtomicBool,
+    pub(super) wake: OwnedFd,
 }
 
 impl Server {
@@ -219,216 +204,5 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.end();
-    }
-}
-
-/// The thread's own.
-struct Service {
-    doors: Doors,
-    methods: Methods,
-    shared: Arc<Shared>,
-    clients: Vec<Client>,
-    next_client: u64,
-    /// Calls that are answered when a capture has ended: by connection and call.
-    deferred: Vec<(u64, Value, u32)>,
-}
-
-impl Service {
-    fn new(doors: Doors, methods: Methods, shared: Arc<Shared>) -> Self {
-        let (clients, deferred) = (Vec::new(), Vec::new());
-        Service { doors, methods, shared, clients, next_client: 1, deferred }
-    }
-
-    fn run(mut self) {
-        while !self.shared.end.load(Ordering::Acquire) {
-            self.wait();
-            self.turn();
-        }
-        self.methods.captures().stop_all();
-        let give_up = Instant::now() + LAST_CAPTURES;
-        while self.methods.captures().are_any() && Instant::now() < give_up {
-            std::thread::sleep(Duration::from_millis(2));
-            self.end_captures();
-        }
-        self.end_captures();
-    }
-
-    fn turn(&mut self) {
-        let now = Instant::now();
-        self.accept(now);
-        for index in 0..self.clients.len() {
-            let client = &mut self.clients[index];
-            client.write(Some(now));
-            client.read(now);
-            self.serve(index);
-        }
-        self.end_captures();
-        if let Some(http) = &mut self.doors.http {
-            http.turn(now, || self.methods.metrics());
-        }
-        let (limits, deferred) = (&self.doors.limits, &mut self.deferred);
-        let captures = self.methods.captures();
-        self.clients.retain(|client| {
-            let is_awaiting = deferred.iter().any(|(number, ..)| *number == client.number);
-            let is_kept =
-                !client.is_done(is_awaiting) && !client.is_overdue(now, limits, is_awaiting);
-            if !is_kept {
-                deferred.retain(|(number, ..)| *number != client.number);
-                captures.client_has_gone(client.number);
-            }
-            is_kept
-        });
-    }
-
-    /// Takes in captures that have ended, and tells those who wait for it.
-    fn end_captures(&mut self) {
-        let captures = self.methods.captures();
-        captures.tick();
-        let clients = &mut self.clients;
-        self.deferred.retain(|(number, id, capture)| {
-            let Some(outcome) = captures.outcome(*capture) else { return true };
-            if let Some(client) = clients.iter_mut().find(|client| client.number == *number) {
-                client.answer(&answer(id, &Ok(outcome)));
-            }
-            false
-        });
-    }
-
-    /// Sleeps until there is something to do.
-    fn wait(&mut self) {
-        let mut sources = vec![PollFd::new(&self.shared.wake, PollFlags::IN)];
-        if let Some(socket) = &self.doors.socket {
-            sources.push(PollFd::new(&socket.listener, PollFlags::IN));
-        }
-        if let Some(http) = &self.doors.http {
-            sources.extend(http.sources().map(|(source, writes)| {
-                let wants = if writes { PollFlags::OUT } else { PollFlags::IN };
-                PollFd::from_borrowed_fd(source, wants)
-            }));
-        }
-        let limits = &self.doors.limits;
-        sources.extend(
-            self.clients
-                .iter()
-                .map(|client| PollFd::from_borrowed_fd(client.as_fd(), client.wants(limits))),
-        );
-        let is_busy = self.clients.iter().any(|client| client.has_line(limits));
-        let longest = match () {
-            () if is_busy => Duration::ZERO,
-            () if self.methods.captures().are_any() => CAPTURE_LOOK,
-            () => LONGEST_SLEEP.min(limits.stalled),
-        };
-        let timeout = Timespec {
-            tv_sec: longest.as_secs() as i64,
-            tv_nsec: i64::from(longest.subsec_nanos()),
-        };
-        // An error means "look again", as a signal does.
-        let _ = poll(&mut sources, Some(&timeout));
-        let first = sources.len() - self.clients.len();
-        let gone =
-            |source: &PollFd<'_>| source.revents().intersects(PollFlags::HUP | PollFlags::ERR);
-        let gone: Vec<_> = sources[first..].iter().map(gone).collect();
-        for (client, _) in self.clients.iter_mut().zip(gone).filter(|(_, gone)| *gone) {
-            client.hung_up();
-        }
-    }
-
-    /// Takes the clients that wait.
-    fn accept(&mut self, now: Instant) {
-        let Some(socket) = &self.doors.socket else { return };
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        // Any number may wait; those beyond the limit are told so.
-        while let Ok(stream) = accept_with(&socket.listener, flags) {
-            let mut client = Client::new(self.next_client, stream, now);
-            self.next_client += 1;
-            let most = self.doors.limits.clients;
-            if let Err(error) = permitted(client.as_fd()) {
-                client.refuse(error);
-            } else if self.clients.len() >= most {
-                let message = format!("{most} clients are connected, which is the most");
-                client.refuse(RpcError::new(LIMIT, message));
-            } else {
-                self.clients.push(client);
-            }
-        }
-    }
-
-    /// Serves some calls of one client.
-    fn serve(&mut self, index: usize) {
-        for _ in 0..TURN {
-            let client = &mut self.clients[index];
-            match client.line(&self.doors.limits) {
-                None => return,
-                Some(Err(error)) => return client.refuse(error),
-                Some(Ok(line)) if line.trim_ascii().is_empty() => {}
-                Some(Ok(line)) => self.answer(index, parse(&line)),
-            }
-        }
-    }
-
-    fn answer(&mut self, index: usize, message: Message) {
-        match message {
-            Message::One(call) => {
-                let (id, outcome) = self.call(index, call);
-                let client = &mut self.clients[index];
-                match (id, outcome) {
-                    (None, _) => {}
-                    (Some(id), Ok(Outcome::WhenEnded(capture))) => {
-                        self.deferred.push((client.number, id, capture));
-                    }
-                    (Some(id), Ok(Outcome::Now(result))) => {
-                        client.answer(&answer(&id, &Ok(result)))
-                    }
-                    (Some(id), Err(error)) => client.answer(&answer(&id, &Err(error))),
-                }
-            }
-            Message::Many(calls) => {
-                let answers = calls.into_iter().filter_map(|call| {
-                    let (id, outcome) = self.call(index, call);
-                    let outcome = outcome.and_then(|outcome| match outcome {
-                        Outcome::Now(result) => Ok(result),
-                        Outcome::WhenEnded(_) => {
-                            let message = "this method is answered later: not in a batch";
-                            Err(RpcError::new(INVALID_REQUEST, message))
-                        }
-                    });
-                    id.map(|id| answer(&id, &outcome))
-                });
-                let answers: Vec<_> = answers.collect();
-                // To notifications alone there is no answer, not even an empty list.
-                if !answers.is_empty() {
-                    self.clients[index].answer(&Value::Array(answers));
-                }
-            }
-        }
-    }
-
-    fn call(&mut self, index: usize, call: Call) -> (Option<Value>, Result<Outcome, RpcError>) {
-        let outcome = call.request.and_then(|request| {
-            if self.shared.stopping.load(Ordering::Acquire) && request.needs_the_card() {
-                return Err(RpcError::new(REFUSED, "the card is stopping"));
-            }
-            let client = &mut self.clients[index];
-            let number = client.number;
-            self.methods.call(request, number, || client.take_file())
-        });
-        (call.id, outcome)
-    }
-}
-
-/// Whether the process at the other end may speak to this card: its user's, or root's.
-fn permitted(stream: impl AsFd) -> Result<(), RpcError> {
-    let own = rustix::process::geteuid();
-    match socket_peercred(&stream) {
-        Ok(peer) if peer.uid == own || peer.uid.is_root() => Ok(()),
-        Ok(peer) => {
-            let (found, own) = (peer.uid.as_raw(), own.as_raw());
-            let message = format!("found user {found}, allowed is user {own} or root");
-            Err(RpcError::new(NOT_PERMITTED, message))
-        }
-        Err(error) => {
-            let message = format!("the kernel does not say who this is: {error}");
-            Err(RpcError::new(NOT_PERMITTED, message))
-        }
     }
 }

@@ -1,6 +1,8 @@
 //! The control socket of cards that run: methods, changes under load, clients that misbehave.
 
 mod common;
+#[path = "common/openmetrics.rs"]
+mod openmetrics;
 
 use common::{Client, STEADY, Served};
 use picnic_control::captures::Captures;
@@ -335,6 +337,7 @@ fn clients_that_hang_or_do_not_read_hold_up_nobody() {
     let limits = Limits {
         clients: 4,
         idle: Duration::from_secs(3),
+        yields: Duration::from_secs(60),
         stalled: Duration::from_secs(2),
         output_bytes: 64 << 10,
     };
@@ -350,7 +353,9 @@ fn clients_that_hang_or_do_not_read_hold_up_nobody() {
     assert!(full.is_some(), "100000 calls were taken from a client that reads nothing");
     let mut good = card.client();
     good.good("card.info", json!({}));
-    // One too many.
+    // One too many, which may look at the card and stop it; and one more.
+    let mut extra = card.client();
+    extra.good("card.info", json!({}));
     let mut beyond = card.client();
     let answer = beyond.line().unwrap();
     assert_eq!(answer["error"]["code"], LIMIT, "{answer}");
@@ -362,19 +367,78 @@ fn clients_that_hang_or_do_not_read_hold_up_nobody() {
         let clients: Vec<Client> = (0..3).map(|_| card.client()).collect();
         let is_served = |mut client: Client| {
             // One that is told to go may be gone before it has spoken.
-            let call = b"{\"jsonrpc\":\"2.0\",\"id\":5,\"method\":\"card.info\"}\n";
+            let call = b"{\"jsonrpc\":\"2.0\",\"id\":5,\"method\":\"chain.list\"}\n";
             let _ = client.stream.get_mut().write_all(call);
-            client.line().is_some_and(|answer| answer["id"] == 5)
+            client.line().is_some_and(|answer| answer["result"].is_object())
         };
         if clients.into_iter().map(is_served).filter(|served| *served).count() == 3 {
             break;
         }
         assert!(patience.elapsed() < Duration::from_secs(10), "the places stay taken");
     }
-    assert_eq!(half.line(), None);
-    assert_eq!(silent.line(), None);
+    // They were told why.
+    let mut told = |client: &mut Client, message: &str| {
+        let answer = client.line().unwrap();
+        assert_eq!(answer["error"]["code"], LIMIT, "{answer}");
+        assert_eq!(answer["error"]["message"], message);
+        assert_eq!(client.line(), None);
+    };
+    told(&mut half, "found a line that does not end for 2 s, which is the most");
+    told(&mut silent, "found no word for 3 s, which is the most");
     let mut rest = Vec::new();
     let _ = deaf.stream.get_mut().read_to_end(&mut rest);
+    card.stop();
+}
+
+#[test]
+fn the_one_silent_for_the_longest_makes_way() {
+    let yields = Duration::from_millis(200);
+    let card = Served::with_limits(STEADY, Limits { clients: 2, yields, ..Limits::default() });
+    let (mut first, mut second) = (card.client(), card.client());
+    first.good("card.info", json!({}));
+    second.good("card.info", json!({}));
+    std::thread::sleep(yields);
+    second.good("card.info", json!({}));
+    let mut third = card.client();
+    third.good("card.stats", json!({}));
+    let answer = first.line().unwrap();
+    let message = "2 clients are connected, which is the most: \
+                   the one silent for the longest makes way";
+    assert_eq!(answer["error"]["message"], message);
+    assert_eq!(first.line(), None);
+    second.good("card.stats", json!({}));
+    third.good("card.stats", json!({}));
+    card.stop();
+}
+
+#[test]
+fn a_card_whose_places_are_all_taken_can_be_stopped() {
+    let yields = Duration::from_secs(60);
+    let card = Served::with_limits(STEADY, Limits { clients: 2, yields, ..Limits::default() });
+    let mut taken = [card.client(), card.client()];
+    for client in &mut taken {
+        client.good("card.info", json!({}));
+    }
+    let mut extra = card.client();
+    let error = extra.error("card.stats", json!({}));
+    let wanted = "2 clients are connected, which is the most: \
+                  this one may call card.info and card.stop only";
+    assert_eq!(error, wanted);
+    let mut beyond = card.client();
+    let answer = beyond.line().unwrap();
+    assert_eq!(answer["error"]["message"], "2 clients are connected, which is the most");
+    assert_eq!(beyond.line(), None);
+    // A place that becomes free is its.
+    let [first, mut second] = taken;
+    drop(first);
+    let patience = Instant::now();
+    while extra.call("card.stats", json!({})).is_err() {
+        assert!(patience.elapsed() < Duration::from_secs(20), "the place stays taken");
+    }
+    let mut last = card.client();
+    last.good("card.stop", json!({}));
+    assert!(card.server.stop_is_asked());
+    second.good("card.stats", json!({}));
     card.stop();
 }
 
@@ -460,17 +524,11 @@ fn metrics_have_names_with_units_help_and_type() {
         assert!(body.contains(part), "no {part:?} in:\n{body}");
     }
     assert!(body.ends_with("# EOF\n"));
-    // Each series belongs to a family with HELP and TYPE, and none stands twice.
-    let mut seen = std::collections::HashSet::new();
-    for line in body.lines().filter(|line| !line.starts_with('#')) {
-        let (series, value) = line.rsplit_once(' ').unwrap();
-        assert!(value.parse::<f64>().is_ok_and(|value| value >= 0.0), "{line}");
-        assert!(seen.insert(series.to_owned()), "{series} stands twice");
-        let name = series.split('{').next().unwrap();
-        let family = name.strip_suffix("_total").unwrap_or(name);
-        for mark in ["HELP", "TYPE"] {
-            assert!(body.contains(&format!("# {mark} {family} ")), "no {mark} for {name}");
-        }
+    let samples = openmetrics::parse(&body).unwrap();
+    assert!(samples.iter().all(|sample| sample.value >= 0.0), "{body}");
+    for sample in &samples {
+        let family = sample.name.strip_suffix("_total").unwrap_or(&sample.name);
+        assert!(body.contains(&format!("# HELP {family} ")), "no HELP for {}", sample.name);
     }
     let (head, body) = get(&address, "HEAD /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
     assert!(head.starts_with("HTTP/1.1 200 OK") && body.is_empty());
@@ -480,6 +538,31 @@ fn metrics_have_names_with_units_help_and_type() {
     running.stop().unwrap();
     server.finish();
     assert!(TcpStream::connect(&address).is_err(), "nobody listens any more");
+}
+
+#[test]
+fn metrics_of_a_card_with_any_name_can_be_read() {
+    let (name, wire) = ("a\"b\\c\nd\u{1b}[2J,{}=# EOF", "w\\\"\\n\n\\");
+    let quoted = |text: &str| serde_json::to_string(text).unwrap();
+    let text = format!(
+        "[control]\nsocket = \"off\"\nmetrics = \"127.0.0.1:0\"\n[card]\nname = {}\n{STEADY}\
+         name = {}\n",
+        quoted(name),
+        quoted(wire)
+    );
+    let _machine = common::machine();
+    let card = CardFile::parse(&text, None).unwrap();
+    let doors = Doors::open(&card).unwrap();
+    let address = doors.metrics().unwrap().to_string();
+    let mut running = start_with(&card, &Hooks::none()).unwrap();
+    let server =
+        Server::start(doors, running.access().unwrap(), &card, Captures::default()).unwrap();
+    let (_, body) = get(&address, "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
+    let samples = openmetrics::parse(&body).unwrap();
+    assert!(samples.iter().all(|sample| sample.labels["card"] == name), "{body}");
+    assert!(samples.iter().any(|s| s.labels.get("wire").is_some_and(|found| found == wire)));
+    running.stop().unwrap();
+    server.finish();
 }
 
 #[test]

@@ -1,0 +1,283 @@
+//! What the control thread does: takes clients, reads their calls, answers.
+//!
+//! One poll, and nothing in it waits for a client. Few calls are served from one client at a
+//! time, so that none keeps the others waiting. With all places taken, the client that has been
+//! silent for the longest makes way, and one more has a place from which the card can be stopped.
+
+use crate::client::Client;
+use crate::methods::{Methods, Outcome};
+use crate::protocol::{
+    Call, INVALID_REQUEST, LIMIT, Message, NOT_PERMITTED, REFUSED, RpcError, answer, parse,
+};
+use crate::request::Request;
+use crate::server::{Doors, Shared};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fd::AsFd;
+use rustix::net::{SocketFlags, accept_with, sockopt::socket_peercred};
+use serde_json::Value;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// Calls served from one client before the next has its turn.
+const TURN: usize = 8;
+/// The longest sleep, so that idle clients are noticed.
+const LONGEST_SLEEP: Duration = Duration::from_secs(1);
+
+/// While captures run: between two looks whether they have ended.
+const CAPTURE_LOOK: Duration = Duration::from_millis(20);
+/// How long captures may take to end when the card has ended.
+const LAST_CAPTURES: Duration = Duration::from_secs(3);
+
+/// The thread's own.
+pub(super) struct Service {
+    doors: Doors,
+    methods: Methods,
+    shared: Arc<Shared>,
+    clients: Vec<Client>,
+    next_client: u64,
+    /// Calls that are answered when a capture has ended: by connection and call.
+    deferred: Vec<(u64, Value, u32)>,
+}
+
+impl Service {
+    pub(super) fn new(doors: Doors, methods: Methods, shared: Arc<Shared>) -> Self {
+        let (clients, deferred) = (Vec::new(), Vec::new());
+        Service { doors, methods, shared, clients, next_client: 1, deferred }
+    }
+
+    pub(super) fn run(mut self) {
+        while !self.shared.end.load(Ordering::Acquire) {
+            self.wait();
+            self.turn();
+        }
+        self.methods.captures().stop_all();
+        let give_up = Instant::now() + LAST_CAPTURES;
+        while self.methods.captures().are_any() && Instant::now() < give_up {
+            std::thread::sleep(Duration::from_millis(2));
+            self.end_captures();
+        }
+        self.end_captures();
+    }
+
+    fn turn(&mut self) {
+        let now = Instant::now();
+        self.accept(now);
+        for index in 0..self.clients.len() {
+            let client = &mut self.clients[index];
+            client.write(Some(now));
+            client.read(now);
+            self.serve(index);
+        }
+        self.end_captures();
+        if let Some(http) = &mut self.doors.http {
+            http.turn(now, || self.methods.metrics());
+        }
+        let (limits, deferred) = (&self.doors.limits, &mut self.deferred);
+        let captures = self.methods.captures();
+        self.clients.retain_mut(|client| {
+            let is_awaiting = deferred.iter().any(|(number, ..)| *number == client.number);
+            let is_kept =
+                !client.is_done(is_awaiting) && !client.is_overdue(now, limits, is_awaiting);
+            if !is_kept {
+                deferred.retain(|(number, ..)| *number != client.number);
+                captures.client_has_gone(client.number);
+            }
+            is_kept
+        });
+    }
+
+    /// Takes in captures that have ended, and tells those who wait for it.
+    fn end_captures(&mut self) {
+        let captures = self.methods.captures();
+        captures.tick();
+        let clients = &mut self.clients;
+        self.deferred.retain(|(number, id, capture)| {
+            let Some(outcome) = captures.outcome(*capture) else { return true };
+            if let Some(client) = clients.iter_mut().find(|client| client.number == *number) {
+                client.answer(&answer(id, &Ok(outcome)));
+            }
+            false
+        });
+    }
+
+    /// Sleeps until there is something to do.
+    fn wait(&mut self) {
+        let mut sources = vec![PollFd::new(&self.shared.wake, PollFlags::IN)];
+        if let Some(socket) = &self.doors.socket {
+            sources.push(PollFd::new(&socket.listener, PollFlags::IN));
+        }
+        if let Some(http) = &self.doors.http {
+            sources.extend(http.sources().map(|(source, writes)| {
+                let wants = if writes { PollFlags::OUT } else { PollFlags::IN };
+                PollFd::from_borrowed_fd(source, wants)
+            }));
+        }
+        let limits = &self.doors.limits;
+        sources.extend(
+            self.clients
+                .iter()
+                .map(|client| PollFd::from_borrowed_fd(client.as_fd(), client.wants(limits))),
+        );
+        let is_busy = self.clients.iter().any(|client| client.has_line(limits));
+        let longest = match () {
+            () if is_busy => Duration::ZERO,
+            () if self.methods.captures().are_any() => CAPTURE_LOOK,
+            () => LONGEST_SLEEP.min(limits.stalled),
+        };
+        let timeout = Timespec {
+            tv_sec: longest.as_secs() as i64,
+            tv_nsec: i64::from(longest.subsec_nanos()),
+        };
+        // An error means "look again", as a signal does.
+        let _ = poll(&mut sources, Some(&timeout));
+        let first = sources.len() - self.clients.len();
+        let gone =
+            |source: &PollFd<'_>| source.revents().intersects(PollFlags::HUP | PollFlags::ERR);
+        let gone: Vec<_> = sources[first..].iter().map(gone).collect();
+        for (client, _) in self.clients.iter_mut().zip(gone).filter(|(_, gone)| *gone) {
+            client.hung_up();
+        }
+    }
+
+    /// Takes the clients that wait.
+    fn accept(&mut self, now: Instant) {
+        let most = self.doors.limits.clients;
+        // A place that has become free is one for whoever had none.
+        let taken = self.clients.iter().filter(|client| has_place(client)).count();
+        let extra = self.clients.iter_mut().filter(|client| client.is_extra);
+        extra.take(most.saturating_sub(taken)).for_each(|client| client.is_extra = false);
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        // Any number may wait; those beyond the limit are told so.
+        while let Some(socket) = &self.doors.socket
+            && let Ok(stream) = accept_with(&socket.listener, flags)
+        {
+            let mut client = Client::new(self.next_client, stream, now);
+            self.next_client += 1;
+            if let Err(error) = permitted(client.as_fd()) {
+                client.refuse(error);
+                continue;
+            }
+            let taken = self.clients.iter().filter(|client| has_place(client)).count();
+            if taken >= most && !self.make_way(now, has_place) {
+                // One more, which may stop the card and no more.
+                let is_extra = |client: &Client| client.is_extra && !client.is_closing();
+                if self.clients.iter().any(is_extra) && !self.make_way(now, is_extra) {
+                    client.refuse(full(most));
+                    continue;
+                }
+                client.is_extra = true;
+            }
+            self.clients.push(client);
+        }
+    }
+
+    /// Ends the one that has been silent for the longest, if that is long; false if none has.
+    fn make_way(&mut self, now: Instant, may_go: fn(&Client) -> bool) -> bool {
+        let (deferred, yields) = (&self.deferred, self.doors.limits.yields);
+        let silent = self.clients.iter_mut().filter_map(|client| {
+            let is_awaiting = deferred.iter().any(|(number, ..)| *number == client.number);
+            let silence = client.silence(now).filter(|silence| *silence >= yields)?;
+            (!is_awaiting && may_go(client)).then_some((silence, client))
+        });
+        let Some((_, client)) = silent.max_by_key(|(silence, _)| *silence) else { return false };
+        let most = self.doors.limits.clients;
+        let message = format!("{}: the one silent for the longest makes way", full(most).message);
+        client.refuse(RpcError::new(LIMIT, message));
+        true
+    }
+
+    /// Serves some calls of one client.
+    fn serve(&mut self, index: usize) {
+        for _ in 0..TURN {
+            let client = &mut self.clients[index];
+            match client.line(&self.doors.limits) {
+                None => return,
+                Some(Err(error)) => return client.refuse(error),
+                Some(Ok(line)) if line.trim_ascii().is_empty() => {}
+                Some(Ok(line)) => self.answer(index, parse(&line)),
+            }
+        }
+    }
+
+    fn answer(&mut self, index: usize, message: Message) {
+        match message {
+            Message::One(call) => {
+                let (id, outcome) = self.call(index, call);
+                let client = &mut self.clients[index];
+                match (id, outcome) {
+                    (None, _) => {}
+                    (Some(id), Ok(Outcome::WhenEnded(capture))) => {
+                        self.deferred.push((client.number, id, capture));
+                    }
+                    (Some(id), Ok(Outcome::Now(result))) => {
+                        client.answer(&answer(&id, &Ok(result)))
+                    }
+                    (Some(id), Err(error)) => client.answer(&answer(&id, &Err(error))),
+                }
+            }
+            Message::Many(calls) => {
+                let answers = calls.into_iter().filter_map(|call| {
+                    let (id, outcome) = self.call(index, call);
+                    let outcome = outcome.and_then(|outcome| match outcome {
+                        Outcome::Now(result) => Ok(result),
+                        Outcome::WhenEnded(_) => {
+                            let message = "this method is answered later: not in a batch";
+                            Err(RpcError::new(INVALID_REQUEST, message))
+                        }
+                    });
+                    id.map(|id| answer(&id, &outcome))
+                });
+                let answers: Vec<_> = answers.collect();
+                // To notifications alone there is no answer, not even an empty list.
+                if !answers.is_empty() {
+                    self.clients[index].answer(&Value::Array(answers));
+                }
+            }
+        }
+    }
+
+    fn call(&mut self, index: usize, call: Call) -> (Option<Value>, Result<Outcome, RpcError>) {
+        let outcome = call.request.and_then(|request| {
+            if self.shared.stopping.load(Ordering::Acquire) && request.needs_the_card() {
+                return Err(RpcError::new(REFUSED, "the card is stopping"));
+            }
+            let client = &mut self.clients[index];
+            if client.is_extra && !matches!(request, Request::Info {} | Request::Stop {}) {
+                let full = full(self.doors.limits.clients).message;
+                let message = format!("{full}: this one may call card.info and card.stop only");
+                return Err(RpcError::new(LIMIT, message));
+            }
+            let number = client.number;
+            self.methods.call(request, number, || client.take_file())
+        });
+        (call.id, outcome)
+    }
+}
+
+/// Whether a client has one of the places.
+fn has_place(client: &Client) -> bool {
+    !client.is_extra && !client.is_closing()
+}
+
+/// All places are taken.
+fn full(most: usize) -> RpcError {
+    RpcError::new(LIMIT, format!("{most} clients are connected, which is the most"))
+}
+
+/// Whether the process at the other end may speak to this card: its user's, or root's.
+fn permitted(stream: impl AsFd) -> Result<(), RpcError> {
+    let own = rustix::process::geteuid();
+    match socket_peercred(&stream) {
+        Ok(peer) if peer.uid == own || peer.uid.is_root() => Ok(()),
+        Ok(peer) => {
+            let (found, own) = (peer.uid.as_raw(), own.as_raw());
+            let message = format!("found user {found}, allowed is user {own} or root");
+            Err(RpcError::new(NOT_PERMITTED, message))
+        }
+        Err(error) => {
+            let message = format!("the kernel does not say who this is: {error}");
+            Err(RpcError::new(NOT_PERMITTED, message))
+        }
+    }
+}
