@@ -121,7 +121,10 @@ fn the_snippets_of_functions_can_be_run() {
 fn completions_name_the_commands() {
     for shell in ["bash", "zsh", "fish"] {
         let script = good(&["completions", shell]);
-        for command in ["run", "check", "functions", "attachments", "completions"] {
+        // The last two come from what functions declare.
+        for command in
+            ["run", "check", "functions", "attachments", "completions", "table-size", "every"]
+        {
             assert!(script.contains(command), "{shell}: {command}");
         }
     }

@@ -171,8 +171,6 @@ pub(crate) fn run(kind: Kind, args: &ComponentsArgs, json: bool) -> anyhow::Resu
         None => {}
     }
     text.push_str(&keys_table(&entry.keys));
-    text.push_str("\nIn a card file, every key at its default:\n\n");
-    text.push_str(&snippet(kind.header(), kind.key(), entry.name, &entry.keys));
     for command in &entry.commands {
         let (name, method) = (command.name.replace('_', "-"), command.name);
         let function = entry.name;
@@ -184,6 +182,8 @@ pub(crate) fn run(kind: Kind, args: &ComponentsArgs, json: bool) -> anyhow::Resu
             text.push_str(&keys_table(&keys));
         }
     }
+    text.push_str("\nIn a card file, every key at its default:\n\n");
+    text.push_str(&snippet(kind.header(), kind.key(), entry.name, &entry.keys));
     output::print(&text)
 }
 

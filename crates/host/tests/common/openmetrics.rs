@@ -5,6 +5,8 @@
 //!
 //! Source: OpenMetrics 1.0, sections "ABNF", "MetricFamily" and "Counter".
 
+#![allow(unreachable_pub, missing_docs)]
+
 use std::collections::{BTreeMap, HashSet};
 
 /// One line with a value.

@@ -200,6 +200,7 @@ impl Subcommand for FunctionCall {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::Args;
     use serde_json::json;
 
     fn call(words: &[&str]) -> (String, Value) {
@@ -234,6 +235,24 @@ mod tests {
         ] {
             assert_eq!(call(words), (method.to_owned(), params), "{words:?}");
         }
+    }
+
+    #[test]
+    fn commands_that_nothing_delivers_are_not_declared() {
+        use crate::registries::tasks;
+        use picnic_os::schedulers::registry::SCHEDULERS;
+        let all = registries();
+        assert!(all.wires.iter().all(|entry| entry.commands.is_empty()));
+        assert!(all.attachments.iter().all(|entry| entry.commands.is_empty()));
+        assert!(SCHEDULERS.iter().all(|entry| entry.commands.is_empty()));
+        assert!(tasks().iter().all(|entry| entry.commands.is_empty()));
+        // Nor is one that `picnic ctl` or the card means something else by.
+        let own = crate::commands::ctl::CtlArgs::augment_args(Command::new("ctl"));
+        let mut names: Vec<_> = own.get_subcommands().map(Command::get_name).collect();
+        let count = names.len();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), count, "{names:?}");
     }
 
     #[test]
