@@ -3,8 +3,8 @@
 use crate::failure::Usage;
 use anyhow::{Context, anyhow, bail};
 use clap::Args;
-use picnic_control::protocol::{self, INVALID_PARAMS, METHOD_NOT_FOUND};
 use picnic_control::folders::folders;
+use picnic_control::protocol::{self, INVALID_PARAMS, METHOD_NOT_FOUND};
 use picnic_control::socket::{Found, running};
 use picnic_core::error::ConfigError;
 use rustix::cmsg_space;

@@ -29,7 +29,8 @@ fn of_card(methods: &[Method]) -> String {
             format!("`{}{note}`", param.key.name)
         });
         let params: Vec<_> = params.collect();
-        text += &format!("| `{}` | {} | {} |\n", method.name, params.join(", "), cell(&method.help));
+        text +=
+            &format!("| `{}` | {} | {} |\n", method.name, params.join(", "), cell(&method.help));
     }
     text
 }

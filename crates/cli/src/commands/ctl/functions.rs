@@ -56,9 +56,9 @@ fn word(name: &str) -> &'static str {
 /// Help begins with a capital letter, as that of all other commands.
 fn about(help: &str) -> String {
     let mut letters = help.chars();
-    letters.next().map_or_else(String::new, |first| {
-        first.to_uppercase().chain(letters).collect::<String>()
-    })
+    letters
+        .next()
+        .map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect::<String>())
 }
 
 fn option(argument: &Argument) -> Arg {
@@ -69,12 +69,18 @@ fn option(argument: &Argument) -> Arg {
 
 fn valued(arg: Arg, argument: &Argument) -> Arg {
     let help = argument.key.help.trim_end_matches('.').to_owned();
-    let arg = arg.help(help).allow_hyphen_values(true).value_name(
-        argument.key.name.to_uppercase().replace('-', "_").leak() as &'static str,
-    );
+    let arg = arg
+        .help(help)
+        .allow_hyphen_values(true)
+        .value_name(argument.key.name.to_uppercase().replace('-', "_").leak() as &'static str);
     // All of a few words: these can be completed.
-    let words: Option<Vec<_>> =
-        argument.key.r#type.split(" | ").map(serde_json::from_str::<String>).map(Result::ok).collect();
+    let words: Option<Vec<_>> = argument
+        .key
+        .r#type
+        .split(" | ")
+        .map(serde_json::from_str::<String>)
+        .map(Result::ok)
+        .collect();
     match words {
         Some(words) => {
             let words = words.into_iter().map(|word| word.leak() as &'static str);
