@@ -551,7 +551,7 @@ fn metrics_of_a_card_with_any_name_can_be_read() {
         quoted(wire)
     );
     let _machine = common::machine();
-    let card = CardFile::parse(&text, None).unwrap();
+    let card = picnic_host::run::sections().parse(&text, None).unwrap();
     let doors = Doors::open(&card).unwrap();
     let address = doors.metrics().unwrap().to_string();
     let mut running = start_with(&card, &Hooks::none()).unwrap();
