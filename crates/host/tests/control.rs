@@ -377,7 +377,7 @@ fn clients_that_hang_or_do_not_read_hold_up_nobody() {
         assert!(patience.elapsed() < Duration::from_secs(10), "the places stay taken");
     }
     // They were told why.
-    let mut told = |client: &mut Client, message: &str| {
+    let told = |client: &mut Client, message: &str| {
         let answer = client.line().unwrap();
         assert_eq!(answer["error"]["code"], LIMIT, "{answer}");
         assert_eq!(answer["error"]["message"], message);
