@@ -224,6 +224,15 @@ impl Backlog {
         Ok(())
     }
 
+    /// Whether functions may send `packets` more on their own, to whichever wire.
+    #[inline]
+    pub fn own_has_room(&self, packets: usize) -> bool {
+        self.wires.iter().all(|wire| {
+            let waiting = wire.lanes.last().map_or(0, |lane| lane.waiting.packets);
+            waiting == 0 || waiting + packets <= self.limits.packets
+        })
+    }
+
     /// Packets of functions and residents that wait for a wire.
     pub(crate) fn own_waiting(&self, wire: usize) -> usize {
         let lane = self.wires.get(wire).and_then(|wire| wire.lanes.last());

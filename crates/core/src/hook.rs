@@ -68,6 +68,10 @@ pub enum HookPoint<'a> {
 ///
 /// It is part of the data path: it takes no lock that it could wait for and allocates nothing.
 pub trait Observer: Send {
+    /// Every wire of the card waits until it is asked: nobody loses a packet while the observer
+    /// waits for room, in place of missing some. Told once, before it is shown anything.
+    fn may_wait(&mut self) {}
+
     /// A burst is about to be shown. False if it is not wanted: then neither
     /// [`Observer::observe`] nor [`Observer::end`] follow.
     fn begin(&mut self) -> bool {
@@ -138,6 +142,11 @@ impl Observers {
     #[inline(always)]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    /// Tells them all; see [`Observer::may_wait`].
+    pub fn may_wait(&mut self) {
+        self.0.iter_mut().for_each(|seat| seat.observer.may_wait());
     }
 
     /// Shows a burst.

@@ -233,10 +233,12 @@ impl Doors {
         self.ledger.card.made.add(1);
     }
 
-    /// Whether every target ring has room for `packets` more.
+    /// Whether there is room for `packets` more wherever functions may send them: on every target
+    /// ring, and on the way to every wire.
     #[inline]
-    pub fn targets_have_room(&mut self, packets: usize) -> bool {
+    pub fn have_room(&mut self, packets: usize) -> bool {
         self.targets.iter_mut().all(|target| target.ring.has_room(packets))
+            && self.backlog.own_has_room(packets)
     }
 
     /// Puts a packet on a target ring, to be published at the end of the burst.

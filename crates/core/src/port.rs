@@ -253,6 +253,7 @@ pub struct Transmitter<'a> {
     counters: &'a WireCounters,
     ledger: &'a CardLedger,
     finish_checksums: bool,
+    may_wait: bool,
     observers: Option<(&'a mut Observers, Time)>,
     notes: Option<DropNotes<'a>>,
 }
@@ -287,6 +288,7 @@ impl<'a> Transmitter<'a> {
             counters,
             ledger,
             finish_checksums: false,
+            may_wait: false,
             observers: None,
             notes: None,
         }
@@ -297,6 +299,20 @@ impl<'a> Transmitter<'a> {
     pub fn finishing_checksums(mut self, finish: bool) -> Self {
         self.finish_checksums = finish;
         self
+    }
+
+    /// The same transmitter, whose packets wait for the wire at no loss if `may_wait` says so.
+    #[must_use]
+    pub fn waiting_for_room(mut self, may_wait: bool) -> Self {
+        self.may_wait = may_wait;
+        self
+    }
+
+    /// Whether every wire of the card waits until it is asked, so that nobody loses anything if
+    /// the port waits here for what it writes to. Elsewhere it drops, counted.
+    #[inline]
+    pub fn may_wait(&self) -> bool {
+        self.may_wait
     }
 
     /// The same transmitter, which notes in `dropped` what is dropped: bit 0 stands for the first

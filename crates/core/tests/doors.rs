@@ -302,8 +302,8 @@ fn doors_that_are_not_there_are_counted() {
 #[test]
 fn a_full_ring_and_a_full_wire_drop_the_newest() {
     let mut card = card(1, 8, 1, ModerationMode::None);
-    assert!(card.doors.targets_have_room(8));
-    assert!(!card.doors.targets_have_room(9));
+    assert!(card.doors.have_room(8));
+    assert!(!card.doors.have_room(9));
     for mark in 0..20 {
         let (one, two) = (card.packet(mark), card.packet(mark));
         card.doors.steer(one, 0);

@@ -209,6 +209,7 @@ pub fn assemble(
         0 => 0,
         wanted => 1 << wanted.min(most).max(1).ilog2(),
     };
+    let offline = wires.iter().all(|(_, wire)| wire.capabilities.patient);
     let mut fill_rings = Vec::new();
     let pacing = Arc::new(Pacing::new(&file.interrupt));
     for (index, (doorbell, returns)) in doorbells.iter().zip(returns).enumerate() {
@@ -239,6 +240,10 @@ pub fn assemble(
             fill_rings.push(sender);
             receiver
         });
+        let mut observers = hooks.observers(&HookPoint::Queue { index });
+        if offline {
+            observers.may_wait();
+        }
         queues.push(TargetQueue {
             index,
             ring: ring_consumer,
@@ -248,13 +253,14 @@ pub fn assemble(
             fill,
             host,
             guard: guard.as_ref().and_then(|guard| guard.queue(index)),
-            observers: hooks.observers(&HookPoint::Queue { index }),
+            observers,
             screen: guard.as_ref().and_then(|guard| guard.screen(index)),
             counters,
             ledger: ledger.clone(),
             card_gate: card_gate.clone(),
             card_doorbell: card_doorbell.clone(),
             pacing: pacing.clone(),
+            offline,
             state: QueueState::default(),
         });
     }
@@ -267,7 +273,10 @@ pub fn assemble(
             return Err(BuildError::Config(file.wires[index].port.locate(error)));
         }
     }
-    let (names, wires): (Vec<_>, Vec<_>) = wires.into_iter().unzip();
+    let (names, mut wires): (Vec<_>, Vec<_>) = wires.into_iter().unzip();
+    if offline {
+        wires.iter_mut().for_each(|wire| wire.observers.may_wait());
+    }
     let view = View {
         name: file.card.name.clone(),
         wires: names
@@ -296,8 +305,8 @@ pub fn assemble(
     let head = |stage| guard.as_ref().and_then(|guard| guard.function(stage));
     let card = Card {
         wires,
-        rx: Chain::new(Stage::Rx, rx).behind(head(Stage::Rx)),
-        tx: Chain::new(Stage::Tx, tx).behind(head(Stage::Tx)),
+        rx: Chain::new(Stage::Rx, rx).offline(offline).behind(head(Stage::Rx)),
+        tx: Chain::new(Stage::Tx, tx).offline(offline).behind(head(Stage::Tx)),
         tx_rings: TxRings::new(tx_rings),
         fill_rings,
         doors,
@@ -305,6 +314,7 @@ pub fn assemble(
         gate: card_gate,
         pacing,
         burst_limit: file.card.burst,
+        offline,
         burst: Burst::new(),
         turn: 0,
         receiving: true,

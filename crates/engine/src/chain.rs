@@ -54,18 +54,29 @@ pub struct Chain {
     head: Option<Link>,
     links: Vec<Link>,
     stage: Stage,
+    /// Observers may wait, of functions that are put in later too.
+    offline: bool,
 }
 
 impl Chain {
     /// A chain for `Stage::Rx` or `Stage::Tx`.
     pub fn new(stage: Stage, links: Vec<Link>) -> Self {
-        Chain { head: None, links, stage }
+        Chain { head: None, links, stage, offline: false }
     }
 
     /// The same chain behind a guard.
     #[must_use]
     pub fn behind(mut self, head: Option<Box<dyn Function>>) -> Self {
         self.head = head.map(|head| Link::new("guard", head));
+        self
+    }
+
+    /// The same chain in an offline card, or not.
+    #[must_use]
+    pub fn offline(mut self, offline: bool) -> Self {
+        self.offline = offline;
+        let links = std::mem::take(&mut self.links);
+        self.replace(links);
         self
     }
 
@@ -122,7 +133,10 @@ impl Chain {
     }
 
     /// Puts other functions in place of these, which are given back.
-    pub fn replace(&mut self, links: Vec<Link>) -> Vec<Link> {
+    pub fn replace(&mut self, mut links: Vec<Link>) -> Vec<Link> {
+        if self.offline {
+            links.iter_mut().for_each(|link| link.observers.may_wait());
+        }
         std::mem::replace(&mut self.links, links)
     }
 }

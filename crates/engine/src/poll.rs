@@ -97,6 +97,8 @@ pub struct Card {
     /// How long targets poll on without packets, in nanoseconds.
     pub(crate) pacing: Arc<Pacing>,
     pub(crate) burst_limit: usize,
+    /// Every wire waits until it is asked: see [`crate::rx`].
+    pub(crate) offline: bool,
     pub(crate) burst: Burst,
     /// The wire to ask first, so that none is favoured when buffers are short.
     pub(crate) turn: usize,
@@ -193,7 +195,7 @@ impl Card {
         self.tx.flush(now, &mut self.doors);
         published += self.doors.publish(now);
         self.check(activity.received + activity.submitted, published);
-        if let Some(transmitted) = tx::transmit(now, &mut self.wires, &mut self.doors) {
+        if let Some(transmitted) = tx::transmit(now, &mut self.wires, self.offline, &mut self.doors) {
             activity.transmitted = transmitted;
             self.note_held();
             if let Some(resident) = &self.resident

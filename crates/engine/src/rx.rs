@@ -7,7 +7,10 @@
 //!    moderation says are due.
 //!
 //! A patient wire (a file, a generator running flat out) loses nothing by
-//! waiting, so it is asked only while every target ring can take a whole burst.
+//! waiting, so it is asked only while every target ring, and every wire's queue
+//! for what functions send, can take a whole burst. A card that has no other
+//! wires is *offline*: its targets wait for room on their tx rings, and its
+//! outputs for the disk, so that nothing is lost at all.
 
 use crate::chain::Chain;
 use picnic_core::hook::Observers;
@@ -49,7 +52,7 @@ pub fn receive(
     chain: &mut Chain,
     doors: &mut Doors,
 ) -> usize {
-    if wire.capabilities.patient && !doors.targets_have_room(limit) {
+    if wire.capabilities.patient && !doors.have_room(limit) {
         return 0;
     }
     let card = &doors.ledger.card;

@@ -67,6 +67,8 @@ pub struct TargetQueue {
     pub(crate) card_gate: Arc<Gate>,
     pub(crate) card_doorbell: Arc<dyn Doorbell>,
     pub(crate) pacing: Arc<Pacing>,
+    /// Of an offline card: what has no room on the tx ring stays in the target ring.
+    pub(crate) offline: bool,
     pub(crate) state: QueueState,
 }
 
@@ -156,6 +158,9 @@ impl TargetQueue {
             self.state.last_packet = now;
         }
         self.counters.polls.add(1);
+        if self.offline && !self.tx.has_room(burst.room()) {
+            return Polled::default();
+        }
         // The index is read again when what is known of does not fill a burst.
         if self.ring.available() < burst.room() {
             self.ring.refresh();

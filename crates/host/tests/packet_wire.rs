@@ -348,6 +348,33 @@ fn an_interface_deleted_under_load_is_taken_up_again() {
 }
 
 #[test]
+fn an_interface_that_was_away_in_another_namespace_is_taken_up_again() {
+    const NAME: &str = "an_interface_that_was_away_in_another_namespace_is_taken_up_again";
+    let Some(lab) = Lab::new(NAME) else { return };
+    let running = start(&(lab.wire(0) + "[host]\nmode = \"echo\"\n")).unwrap();
+    let index = || attempt(&lab.within("m", "cat /sys/class/net/w0/ifindex")).ok();
+    let before = index();
+    // First for long enough to be missed, then for no longer than the command takes.
+    for pause in [Duration::from_millis(100), Duration::ZERO] {
+        let away = format!("ip -n {0}-m link set w0 netns {0}-b", lab.0);
+        attempt(&away).unwrap();
+        std::thread::sleep(pause);
+        attempt(&format!("ip -n {0}-b link set w0 netns {0}-m", lab.0)).unwrap();
+        assert_eq!(index(), before, "another index: that is another test");
+        lab.run("m", "ip link set w0 up");
+        // The card sends back what it is given: to a host that answers for itself.
+        let received = running.view.wires[0].counters.rx_packets.get();
+        let back = until(Duration::from_secs(10), || {
+            let _ = attempt(&lab.within("a", "ping -q -c 1 -W 1 10.9.0.77"));
+            (running.view.wires[0].counters.rx_packets.get() > received).then_some(())
+        });
+        assert!(back.is_some(), "not taken up again after {pause:?}");
+    }
+    let notes = stop(running).notes.join("\n");
+    assert!(notes.contains("w0: was deleted or moved away 2 times"), "{notes}");
+}
+
+#[test]
 fn a_card_whose_wire_is_gone_rests_and_ends() {
     let Some(lab) = Lab::new("a_card_whose_wire_is_gone_rests_and_ends") else { return };
     let load = lab.spawn("a", "ping -q -f 10.9.0.2");

@@ -232,10 +232,14 @@ impl PacketPort {
             *self.overruns.get_mut() += overruns;
             rx.shed(DropReason::WireOverrun, overruns);
         }
-        let found = match self.socket.is_running(self.index) {
-            Ok(true) => Link::Running,
-            Ok(false) => Link::Down,
-            Err(_) => self.look_for_return(),
+        // One that has left the namespace and is back has its index, but not the socket.
+        let found = match self.socket.bound_to() {
+            Some(index) if index == self.index => match self.socket.is_running(index) {
+                Ok(true) => Link::Running,
+                Ok(false) => Link::Down,
+                Err(_) => self.look_for_return(),
+            },
+            _ => self.look_for_return(),
         };
         match (self.link, found) {
             // One that is there again and still down is back when it is up.

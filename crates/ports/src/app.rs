@@ -21,8 +21,10 @@ use crate::generator::{MAX_FLOWS, Stamp};
 use picnic_core::attachment::{HostAttachment, HostQueue, QueueOut};
 use picnic_core::error::ConfigError;
 use picnic_core::packet::burst::Burst;
-use picnic_core::packet::desc::Descriptor;
+use picnic_core::packet::desc::{ChecksumState, Descriptor};
 use picnic_core::packet::layers::{Layers, PacketType};
+use picnic_core::packet::wire::checksum::PseudoHeader;
+use picnic_core::packet::wire::IpProtocol;
 use picnic_core::registry::{BuildContext, Component};
 use picnic_core::stats::Counter;
 use picnic_core::time::Time;
@@ -64,6 +66,8 @@ pub struct AppCounters {
     pub numbered: Counter,
     /// Packets without one, if order is verified.
     pub unnumbered: Counter,
+    /// Packets with a sequence number that may not be theirs: their checksum is wrong.
+    pub damaged: Counter,
     /// Packets that came behind a later one of their flow, or twice.
     pub reordered: Counter,
     /// Sequence numbers passed over: packets lost, or late.
@@ -198,6 +202,10 @@ impl AppCounters {
         if unnumbered != 0 {
             line += &format!(", {unnumbered} without a sequence number");
         }
+        let damaged = self.damaged.get();
+        if damaged != 0 {
+            line += &format!(", {damaged} with a wrong checksum");
+        }
         line
     }
 }
@@ -255,6 +263,10 @@ impl Order {
             counters.unnumbered.add(1);
             return;
         };
+        if packet.checksum() == ChecksumState::Unknown && !is_intact(packet.data(), &layers) {
+            counters.damaged.add(1);
+            return;
+        }
         counters.numbered.add(1);
         let expected = self.expected(packet.wire, flow as usize);
         if sequence < *expected {
@@ -277,6 +289,25 @@ impl Order {
         }
         &mut flows[flow]
     }
+}
+
+/// Whether the checksum of TCP or UDP is right; not, if it cannot be read.
+fn is_intact(data: &[u8], layers: &Layers) -> bool {
+    let l3 = usize::from(layers.l3_offset);
+    let read = || {
+        let header = data.get(l3..)?;
+        let length = |at: usize| Some(usize::from(u16::from_be_bytes(*header.get(at..)?.first_chunk()?)));
+        let (pseudo, end) = if layers.packet_type.is_ipv4() {
+            let address = |at: usize| Some(*header.get(at..)?.first_chunk::<4>()?);
+            (PseudoHeader::v4(address(12)?.into(), address(16)?.into()), length(2)?)
+        } else {
+            let address = |at: usize| Some(*header.get(at..)?.first_chunk::<16>()?);
+            (PseudoHeader::v6(address(8)?.into(), address(24)?.into()), 40 + length(4)?)
+        };
+        Some((pseudo, data.get(layers.l4_offset.into()..l3 + end)?))
+    };
+    let protocol = if layers.packet_type.is_tcp() { IpProtocol::TCP } else { IpProtocol::UDP };
+    read().is_some_and(|(pseudo, segment)| pseudo.verify(protocol, segment))
 }
 
 /// The payload of TCP or UDP.

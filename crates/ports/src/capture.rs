@@ -6,8 +6,9 @@
 //!
 //! Guarantees: a point takes no lock, allocates nothing and makes no system
 //! call; a packet that finds its ring full, or the capture ended, is not
-//! captured, and counted as lost, in the file too (`isb_ifdrop`). Packets of one
-//! point stay in order. After a write error the card runs on, and
+//! captured, and counted as lost, in the file too (`isb_ifdrop`). A point that may
+//! wait does so while the ring is full, and loses nothing. Packets of one point stay
+//! in order. A file is written under another name and renamed at the end. After a write error the card runs on, and
 //! [`Capture::report`] tells what happened.
 
 use crate::pcapng::Writer;
@@ -31,6 +32,8 @@ use std::time::Duration;
 
 /// How long the writer sleeps when it has found nothing.
 const NAP: Duration = Duration::from_millis(2);
+/// How long a point that may wait sleeps between two looks for room.
+const ROOM_PAUSE: Duration = Duration::from_micros(100);
 /// Records taken from one point before the next has its turn.
 const TURN: usize = 256;
 const CELL: usize = 64;
@@ -218,6 +221,7 @@ impl Capture {
             seen: 0,
             lost: 0,
             used: false,
+            may_wait: false,
         }
     }
 
@@ -312,18 +316,45 @@ pub struct Point {
     seen: u64,
     lost: u64,
     used: bool,
+    may_wait: bool,
 }
 
 impl Point {
-    /// Copies a packet, to be written after [`Point::publish`]. The packet is left as it is.
-    pub fn record(&mut self, now: Time, packet: &Descriptor, direction: Option<Direction>) {
+    /// From now on, what finds the ring full waits for room, if `may_wait` says so.
+    pub fn wait_for_room(&mut self, may_wait: bool) {
+        self.may_wait = may_wait;
+    }
+
+    /// Waits until a packet of so many cells fits; false if it never will.
+    #[cold]
+    fn make_room(&mut self, cells: usize) -> bool {
+        while self.may_wait && !self.shared.closed.load(Ordering::Acquire) {
+            self.publish();
+            if self.ring.has_room(cells) {
+                return true;
+            }
+            std::thread::sleep(ROOM_PAUSE);
+        }
+        false
+    }
+
+    /// Copies a packet, to be written after [`Point::publish`]; false if it is lost. The packet
+    /// is left as it is.
+    pub fn record(
+        &mut self,
+        now: Time,
+        packet: &Descriptor,
+        direction: Option<Direction>,
+    ) -> bool {
         self.seen += 1;
         let length = packet.segments().map(<[u8]>::len).sum::<usize>();
         let captured = length.min(self.snaplen);
         let cells = (RECORD_HEADER + captured).div_ceil(CELL);
-        if self.shared.closed.load(Ordering::Relaxed) || !self.ring.has_room(cells) {
+        if self.shared.closed.load(Ordering::Relaxed)
+            || (!self.ring.has_room(cells) && !self.make_room(cells))
+        {
             self.lost += 1;
-            return;
+            return false;
         }
         let mut cell = Cell([0; CELL]);
         let timestamp = self.epoch_ns.saturating_add(now.as_nanos());
@@ -351,6 +382,7 @@ impl Point {
         if fill != 0 {
             let _ = self.ring.stage(cell);
         }
+        true
     }
 
     /// Ends a burst: the writer can see what was recorded.
@@ -372,6 +404,10 @@ impl Point {
 
 /// A point that is shown packets as long as the card lasts.
 impl Observer for Point {
+    fn may_wait(&mut self) {
+        self.wait_for_room(true);
+    }
+
     fn observe(&mut self, now: Time, stage: Stage, packets: &[Descriptor]) {
         let direction = Direction::at(stage);
         for packet in packets {

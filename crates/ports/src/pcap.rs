@@ -12,7 +12,10 @@
 //!
 //! Guarantees: the file is read, checked and indexed before anything starts, so
 //! the data path makes no system call. Flat out the wire is patient: it hands
-//! over what there are buffers for and loses nothing. As recorded, a packet is
+//! over what there are buffers for and loses nothing. If all wires of the card are
+//! (files flat out, generators without a rate), the card is *offline*: its host
+//! waits for room to echo, and `output` for the disk, so every packet ends in the
+//! file. Else what the disk does not keep up with is dropped as `wire_full`. As recorded, a packet is
 //! due at its time after the first call; a late card gets all that is due, and
 //! what finds no buffer is shed. Empty packets and those longer than a packet
 //! may be are in, and dropped at the wire.
@@ -217,15 +220,21 @@ impl WirePort for PcapPort {
     }
 
     fn transmit(&mut self, now: Time, tx: &mut Transmitter<'_>) {
-        while let Some(packet) = tx.next() {
-            if let Some(output) = &mut self.output {
-                output.point.record(now, &packet, Some(Direction::Tx));
+        let Some(output) = &mut self.output else {
+            while let Some(packet) = tx.next() {
+                tx.sent(packet);
             }
-            tx.sent(packet);
+            return;
+        };
+        output.point.wait_for_room(tx.may_wait());
+        while let Some(packet) = tx.next() {
+            if output.point.record(now, &packet, Some(Direction::Tx)) {
+                tx.sent(packet);
+            } else {
+                tx.drop(packet, DropReason::WireFull);
+            }
         }
-        if let Some(output) = &mut self.output {
-            output.point.publish();
-        }
+        output.point.publish();
     }
 
     fn next_deadline(&self) -> Option<Time> {

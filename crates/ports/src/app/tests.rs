@@ -260,3 +260,28 @@ fn bad_values_are_refused() {
     let mut app = App::new(AppConfig::default(), &BuildContext::default()).unwrap();
     assert!(app.open_queue(4).is_err_and(|error| error.message.contains("queue 4 of 4")));
 }
+
+#[test]
+fn a_damaged_sequence_number_is_not_believed() {
+    for (ipv6_share, tcp_share) in [(0.0, 0.0), (0.0, 1.0), (1.0, 0.0), (1.0, 1.0)] {
+        let config = GeneratorConfig {
+            flows: 1,
+            ipv6_share,
+            tcp_share,
+            size: Size::Fixed(100),
+            sequence_numbers: true,
+            ..GeneratorConfig::default()
+        };
+        let mut card = Card::new(&config, 64);
+        let (mut queue, counters) = app(AppConfig { verify_order: true, ..AppConfig::default() });
+        card.receive(64);
+        let data = card.burst.as_mut_slice()[10].data_mut();
+        let stamp = data.windows(4).skip(12).position(|bytes| bytes == b"PICN").unwrap() + 12;
+        // The highest bit of the number.
+        data[stamp + 8] ^= 0x80;
+        card.deliver(&mut *queue);
+        let told = "queue 0: 63 packets in order, 0 reordered, 1 skipped, 1 with a wrong checksum";
+        assert_eq!(queue.report(), [told]);
+        assert_eq!(counters[0].damaged.get(), 1);
+    }
+}

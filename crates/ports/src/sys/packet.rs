@@ -128,6 +128,19 @@ impl Socket {
             .map(drop)
     }
 
+    /// The interface that the socket is bound to; none since it left this namespace, though it
+    /// may be back by now.
+    pub(crate) fn bound_to(&self) -> Option<c_int> {
+        // SAFETY: integers alone.
+        let mut address: libc::sockaddr_ll = unsafe { zeroed() };
+        let mut length = size_of::<libc::sockaddr_ll>() as socklen_t;
+        // SAFETY: the kernel writes no more than the length says.
+        let asked = unsafe {
+            libc::getsockname(self.0.as_raw_fd(), (&raw mut address).cast(), &raw mut length)
+        };
+        check(asked).ok().map(|_| address.sll_ifindex).filter(|&index| index > 0)
+    }
+
     /// Packets that found no free slot since this was last asked.
     pub(crate) fn take_dropped(&self) -> u64 {
         // A `tpacket_stats`: packets, and those of them that were dropped.
