@@ -53,6 +53,7 @@ pub fn filters(file: &CardFile) -> Result<Filters, ConfigError> {
     for keys in file.given::<Keys>() {
         let section = &keys.section;
         let path = file.directory.join(keys.rules.as_deref().unwrap_or(Path::new("")));
+        section.files().read("rules", &path).map_err(|error| section.locate(error))?;
         let rules = Rules::load(&path).map_err(|faults| {
             // The fault's own place, and the key that led there.
             let mut lines = faults.to_string();

@@ -165,7 +165,7 @@ impl Rules {
         };
         let mut bytes = Vec::new();
         // One byte more, to know a longer file from one that ends there.
-        std::fs::File::open(path)
+        picnic_core::files::open(path)
             .and_then(|file| file.take(LONGEST as u64 + 1).read_to_end(&mut bytes))
             .map_err(|error| of_file(error.to_string(), "a file of rules"))?;
         if bytes.len() > LONGEST {

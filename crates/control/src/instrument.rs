@@ -21,6 +21,7 @@ use picnic_core::hook::{Hook, HookPoint, Observer};
 use picnic_core::registry::BuildContext;
 use picnic_ports::middleware::tracer::{TraceConfig, Tracer};
 use serde::Serialize;
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -59,12 +60,26 @@ pub struct InterfaceReport {
     pub lost: u64,
 }
 
+/// Checks that the trace, if there is one, has a file of its own; makes nothing.
+///
+/// # Errors
+/// Another key of the card names the file.
+pub fn check(file: &CardFile) -> Result<(), ConfigError> {
+    for config in file.given::<TraceConfig>() {
+        let path = config.path.as_deref().unwrap_or(Path::new(""));
+        let claimed = config.section.files().write("path", &file.directory.join(path));
+        claimed.map_err(|error| config.section.locate(error))?;
+    }
+    Ok(())
+}
+
 impl Tracing {
     /// Starts the trace that the card file asks for; its file is made anew.
     ///
     /// # Errors
     /// What is wrong with a key of `[trace]`; that the file cannot be made is such a thing.
     pub fn of(file: &CardFile) -> Result<Self, ConfigError> {
+        check(file)?;
         let given = file.given::<TraceConfig>().into_iter().next();
         let Some(config) = given else { return Ok(Tracing { tracer: Arc::default() }) };
         let context = BuildContext { directory: file.directory.clone(), ..BuildContext::default() };

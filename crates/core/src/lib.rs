@@ -25,6 +25,7 @@ pub mod config;
 pub mod direction;
 pub mod doorbell;
 pub mod error;
+pub mod files;
 pub mod fill;
 pub mod function;
 pub mod guard;

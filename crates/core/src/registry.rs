@@ -8,6 +8,7 @@
 use crate::command::CommandEntry;
 use crate::config::{KeyHelp, Section, keys_of};
 use crate::error::{ConfigError, not_among};
+use crate::files::Files;
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use std::path::PathBuf;
@@ -25,6 +26,8 @@ pub struct BuildContext {
     pub position: usize,
     /// Relative paths start here: the folder of the card file.
     pub directory: PathBuf,
+    /// The card's files: a builder says which of its keys name a file to read or to write.
+    pub files: Files,
     /// The longest packet one buffer holds, in bytes.
     pub buffer_size: usize,
     /// Buffers in the pool.
@@ -43,6 +46,7 @@ impl Default for BuildContext {
             seed: 1,
             position: 0,
             directory: PathBuf::from("."),
+            files: Files::default(),
             buffer_size: 2048,
             buffers: 8192,
             super_frames: false,
@@ -91,7 +95,8 @@ impl<P> Entry<P> {
             keys: keys_of::<C::Config>,
             build: |section, context| {
                 let config = section.parse::<C::Config>()?;
-                C::build(config, context).map_err(|error| section.locate(error))
+                let context = BuildContext { files: section.files(), ..context.clone() };
+                C::build(config, &context).map_err(|error| section.locate(error))
             },
         }
     }

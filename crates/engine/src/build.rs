@@ -84,8 +84,7 @@ pub fn context(file: &CardFile) -> BuildContext {
         directory: file.directory.clone(),
         buffer_size: file.pool.buffer_size as usize,
         buffers: file.pool.buffers as usize,
-        super_frames: false,
-        cost_profile: None,
+        ..BuildContext::default()
     }
 }
 

@@ -81,6 +81,7 @@ pub fn check_from(file: &CardFile, registries: &Registries) -> Result<Placement,
     let placement = place(file, &available())?;
     Parts::build(file, registries, &Hooks::none())?;
     filter::config::add(&Filters::new(file.host.queues), file)?;
+    picnic_control::instrument::check(file)?;
     Ok(placement)
 }
 

@@ -1,12 +1,13 @@
-//! An offline card: files at both ends, flat out, and nothing is lost on the way.
+//! Files at both ends of a card: nothing is lost on the way, and no file is destroyed.
 
 use picnic_core::config::CardFile;
 use picnic_core::hook::Hooks;
 use picnic_control::instrument::Tracing;
 use picnic_core::direction::Direction;
-use picnic_host::run::start_with;
+use picnic_host::run::{check, start, start_with};
 use picnic_ports::pcap::CaptureFile;
 use picnic_ports::pcapng::Writer;
+use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -67,4 +68,62 @@ fn every_packet_of_a_capture_comes_back_and_is_in_output_and_trace() {
     let all: Vec<_> = (0..PACKETS).collect();
     assert!(numbers(&folder.path().join("out.pcapng")) == all, "{:?}", report.notes);
     assert!(numbers(&folder.path().join("trace.pcapng")) == all);
+}
+
+#[test]
+fn no_output_of_a_card_destroys_another_of_its_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    write_capture(&at("in.pcapng"));
+    std::fs::hard_link(at("in.pcapng"), at("hard.pcapng")).unwrap();
+    symlink("in.pcapng", at("soft.pcapng")).unwrap();
+    let input = std::fs::read(at("in.pcapng")).unwrap();
+    let wire = |path: &str, output: &str| {
+        let output = if output.is_empty() { "".into() } else { format!("output = \"{output}\"\n") };
+        format!("[[wire]]\nport = \"pcap\"\npath = \"{path}\"\n{output}")
+    };
+    let trace = |path: &str| format!("[trace]\npath = \"{path}\"\n");
+    for (text, key, other) in [
+        (wire("in.pcapng", "") + &trace("in.pcapng"), "trace.path", "wire[0].path"),
+        (wire("in.pcapng", "") + &trace("soft.pcapng"), "trace.path", "wire[0].path"),
+        (wire("in.pcapng", "hard.pcapng"), "wire[0].output", "wire[0].path"),
+        (
+            wire("in.pcapng", "") + &wire("hard.pcapng", "soft.pcapng"),
+            "wire[1].output",
+            "wire[0].path",
+        ),
+        (wire("in.pcapng", "") + &trace("t.toml"), "trace.path", "the card file"),
+        (wire("in.pcapng", "./t.toml"), "wire[0].output", "the card file"),
+        (wire("in.pcapng", "o") + &wire("in.pcapng", "o"), "wire[1].output", "wire[0].output"),
+        (wire("in.pcapng", "o") + &trace("./o"), "trace.path", "wire[0].output"),
+    ] {
+        std::fs::write(at("t.toml"), &text).unwrap();
+        let card = CardFile::load(&at("t.toml")).unwrap();
+        let error = check(&card).map(drop).unwrap_err().to_string();
+        assert!(error.contains(&format!(" {key}: found ")), "{text}{error}");
+        assert!(error.contains(&format!(" as {other}; allowed is another file")), "{error}");
+        // Nor if nobody has checked it: the trace's file is made before the wires are.
+        let card = CardFile::load(&at("t.toml")).unwrap();
+        if let Ok(tracing) = Tracing::of(&card) {
+            assert!(start_with(&card, &Hooks::none().with(tracing.clone())).is_err(), "{text}");
+        }
+        assert_eq!(std::fs::read(at("in.pcapng")).unwrap(), input, "{text}");
+        assert_eq!(std::fs::read_to_string(at("t.toml")).unwrap(), text);
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 4, "{text}");
+    }
+}
+
+#[test]
+fn a_fifo_is_no_capture_and_nobody_waits_for_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let fifo = folder.path().join("in.pcap");
+    assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    let text = "[[wire]]\nport = \"pcap\"\npath = \"in.pcap\"\n";
+    let mut card = CardFile::parse(text, None).unwrap();
+    card.directory = folder.path().into();
+    for error in [check(&card).map(drop), start(&card).map(drop)] {
+        let error = error.unwrap_err().to_string();
+        assert!(error.contains("wire[0].path: "), "{error}");
+        assert!(error.ends_with("found a FIFO, allowed is a file"), "{error}");
+    }
 }

@@ -347,6 +347,15 @@ fn an_interface_deleted_under_load_is_taken_up_again() {
     }
 }
 
+/// A namespace, gone when dropped.
+struct Elsewhere(String);
+
+impl Drop for Elsewhere {
+    fn drop(&mut self) {
+        let _ = attempt(&format!("ip netns delete {}", self.0));
+    }
+}
+
 #[test]
 fn an_interface_that_was_away_in_another_namespace_is_taken_up_again() {
     const NAME: &str = "an_interface_that_was_away_in_another_namespace_is_taken_up_again";
@@ -354,12 +363,15 @@ fn an_interface_that_was_away_in_another_namespace_is_taken_up_again() {
     let running = start(&(lab.wire(0) + "[host]\nmode = \"echo\"\n")).unwrap();
     let index = || attempt(&lab.within("m", "cat /sys/class/net/w0/ifindex")).ok();
     let before = index();
+    // One that has no interface of that index.
+    let elsewhere = Elsewhere(format!("{}-x", lab.0));
+    attempt(&format!("ip netns add {}", elsewhere.0)).unwrap();
     // First for long enough to be missed, then for no longer than the command takes.
     for pause in [Duration::from_millis(100), Duration::ZERO] {
-        let away = format!("ip -n {0}-m link set w0 netns {0}-b", lab.0);
-        attempt(&away).unwrap();
+        let (here, away) = (format!("{}-m", lab.0), &elsewhere.0);
+        attempt(&format!("ip -n {here} link set w0 netns {away}")).unwrap();
         std::thread::sleep(pause);
-        attempt(&format!("ip -n {0}-b link set w0 netns {0}-m", lab.0)).unwrap();
+        attempt(&format!("ip -n {away} link set w0 netns {here}")).unwrap();
         assert_eq!(index(), before, "another index: that is another test");
         lab.run("m", "ip link set w0 up");
         // The card sends back what it is given: to a host that answers for itself.

@@ -8,9 +8,10 @@
 //! call; a packet that finds its ring full, or the capture ended, is not
 //! captured, and counted as lost, in the file too (`isb_ifdrop`). A point that may
 //! wait does so while the ring is full, and loses nothing. Packets of one point stay
-//! in order. A file is written under another name and renamed at the end. After a write error the card runs on, and
-//! [`Capture::report`] tells what happened.
+//! in order. A file is written under another name and renamed at the end. After a
+//! write error the card runs on, and [`Capture::report`] tells what happened.
 
+use crate::output::OutputFile;
 use crate::pcapng::Writer;
 use picnic_confine::{Role, set_up};
 use picnic_core::direction::Direction;
@@ -22,7 +23,6 @@ use picnic_core::ring::spsc::{self, Consumer, Producer};
 use picnic_core::stats::Counter;
 use picnic_core::time::Time;
 use rustix::thread::CapabilitySet;
-use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -147,6 +147,8 @@ struct Shared {
     stop: AtomicBool,
     /// The capture has what it was to have.
     full: AtomicBool,
+    /// Nothing was captured, nor will be: the file is taken back.
+    abandoned: AtomicBool,
     error: Mutex<Option<String>>,
     /// Number of the last flush asked for, and of the last done (`u64::MAX` at the end).
     flush_wanted: AtomicU64,
@@ -154,7 +156,38 @@ struct Shared {
     flush_done: Condvar,
 }
 
-type Sink = Box<dyn Write + Send>;
+/// What takes the bytes.
+enum Sink {
+    File(OutputFile),
+    Other(Box<dyn Write + Send>),
+}
+
+impl Sink {
+    /// The capabilities that the end needs: to put a file into a folder of somebody else's.
+    fn needs(&self) -> CapabilitySet {
+        match self {
+            Sink::File(_) => CapabilitySet::DAC_OVERRIDE | CapabilitySet::FOWNER,
+            Sink::Other(_) => CapabilitySet::empty(),
+        }
+    }
+}
+
+impl Write for Sink {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Sink::File(file) => file.write(bytes),
+            Sink::Other(sink) => sink.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Sink::File(file) => file.flush(),
+            Sink::Other(sink) => sink.flush(),
+        }
+    }
+}
+
 type Open = Box<dyn FnOnce() -> io::Result<Sink> + Send>;
 
 /// A pcapng file being written.
@@ -163,16 +196,19 @@ pub struct Capture {
     shared: Arc<Shared>,
     options: CaptureOptions,
     thread: Option<JoinHandle<()>>,
+    /// The file was made at the start, ahead of the card.
+    is_made: bool,
 }
 
 impl Capture {
-    /// Starts a capture into a file, made anew.
+    /// Starts a capture into a file, made anew. What stood there is replaced at the end only,
+    /// and not if the capture is dropped before anything has come by.
     ///
     /// # Errors
     /// The file cannot be made, or the thread not started.
     pub fn create(path: &Path, options: CaptureOptions) -> io::Result<Self> {
-        let file = File::create(path)?;
-        Capture::start(Box::new(move || Ok(Box::new(file))), true, options)
+        let file = OutputFile::create(path)?;
+        Capture::start(Box::new(move || Ok(Sink::File(file))), true, options)
     }
 
     /// Starts a capture into a file that is made when the first point is used. An error then
@@ -182,7 +218,8 @@ impl Capture {
     /// The thread cannot be started.
     pub fn create_when_used(path: &Path, options: CaptureOptions) -> io::Result<Self> {
         let path = path.to_owned();
-        Capture::start(Box::new(move || Ok(Box::new(File::create(path)?))), false, options)
+        let open = move || Ok(Sink::File(OutputFile::create(&path)?));
+        Capture::start(Box::new(open), false, options)
     }
 
     /// Starts a capture into anything that takes bytes.
@@ -193,7 +230,7 @@ impl Capture {
         sink: impl Write + Send + 'static,
         options: CaptureOptions,
     ) -> io::Result<Self> {
-        Capture::start(Box::new(move || Ok(Box::new(sink))), true, options)
+        Capture::start(Box::new(move || Ok(Sink::Other(Box::new(sink)))), true, options)
     }
 
     fn start(open: Open, in_use: bool, mut options: CaptureOptions) -> io::Result<Self> {
@@ -203,7 +240,7 @@ impl Capture {
         let thread = std::thread::Builder::new()
             .name("picnic-capture".into())
             .spawn(move || write(&for_thread, open, options))?;
-        Ok(Capture { shared, options, thread: Some(thread) })
+        Ok(Capture { shared, options, thread: Some(thread), is_made: in_use })
     }
 
     /// A new place to capture at, an interface of this name in the file.
@@ -283,6 +320,9 @@ impl Capture {
 
 impl Drop for Capture {
     fn drop(&mut self) {
+        if self.is_made && self.report().points.iter().all(|point| point.seen == 0) {
+            self.shared.abandoned.store(true, Ordering::Release);
+        }
         self.finish();
     }
 }
@@ -445,9 +485,9 @@ fn write(shared: &Shared, open: Open, options: CaptureOptions) {
         shared.flushed(shared.flush_wanted.load(Ordering::Acquire));
         std::thread::park_timeout(NAP);
     }
-    let opened = open().inspect(|_| {
+    let opened = open().inspect(|sink| {
         // With the file open, this thread needs little, whoever has started it.
-        set_up(Role::Capture, CapabilitySet::empty());
+        set_up(Role::Capture, sink.needs());
     });
     if let Err(error) = opened.and_then(|sink| write_all(shared, sink, options)) {
         shared.fail(error.to_string());
@@ -455,7 +495,17 @@ fn write(shared: &Shared, open: Open, options: CaptureOptions) {
     shared.flushed(u64::MAX);
 }
 
-fn write_all(shared: &Shared, sink: Sink, options: CaptureOptions) -> io::Result<()> {
+fn write_all(shared: &Shared, mut sink: Sink, options: CaptureOptions) -> io::Result<()> {
+    let written = write_packets(shared, &mut sink, options);
+    let Sink::File(file) = sink else { return written };
+    match shared.abandoned.load(Ordering::Acquire) {
+        true => file.abandon(),
+        // What could be written is there, whatever happened then.
+        false => file.finish().and(written),
+    }
+}
+
+fn write_packets(shared: &Shared, sink: &mut Sink, options: CaptureOptions) -> io::Result<()> {
     let sink = BufWriter::with_capacity(256 << 10, sink);
     let mut writer = Writer::new(sink, concat!("picnic ", env!("CARGO_PKG_VERSION")))?;
     let mut sources = Vec::new();
@@ -513,7 +563,7 @@ impl Source {
     /// returns how many.
     fn take_turn(
         &mut self,
-        writer: &mut Writer<BufWriter<Sink>>,
+        writer: &mut Writer<BufWriter<&mut Sink>>,
         data: &mut Vec<u8>,
         left: &mut u64,
         most_bytes: u64,

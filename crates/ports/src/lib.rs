@@ -22,6 +22,7 @@ pub mod generator;
 #[cfg(test)]
 mod harness;
 pub mod middleware;
+mod output;
 pub mod pcap;
 pub mod pcapng;
 pub mod registry;

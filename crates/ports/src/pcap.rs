@@ -7,7 +7,7 @@
 //! pace = "recorded"     # flat-out (default) | recorded
 //! speed = 2.0           # recorded: twice as fast
 //! loops = 0             # without end
-//! output = "out.pcapng" # what the card transmits; else counted only
+//! output = "out.pcapng" # what the card transmits, put there at the end
 //! ```
 //!
 //! Guarantees: the file is read, checked and indexed before anything starts, so
@@ -127,10 +127,15 @@ impl PcapPort {
         }
         let path = context.directory.join(path);
         let name = path.display().to_string();
+        context.files.read("path", &path)?;
         let file = CaptureFile::load(&path)
             .map_err(|message| ConfigError::new("path", format!("{name}: {message}")))?;
         let output = match &config.output {
-            Some(output) => Some(Output::build(&context.directory.join(output), &path)?),
+            Some(output) => {
+                let output = context.directory.join(output);
+                context.files.write("output", &output)?;
+                Some(Output::build(&output)?)
+            }
             None => None,
         };
         Ok(PcapPort {
@@ -286,7 +291,7 @@ impl WirePort for PcapPort {
 
 impl Output {
     /// Prepares an output file; it is made when the wire is first used.
-    fn build(path: &Path, input: &Path) -> Result<Self, ConfigError> {
+    fn build(path: &Path) -> Result<Self, ConfigError> {
         let name = path.display().to_string();
         let refuse = |message: String| ConfigError::new("output", format!("{name}: {message}"));
         if path.is_dir() {
@@ -295,11 +300,6 @@ impl Output {
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
         if !folder.is_none_or(Path::is_dir) {
             return Err(refuse("cannot be made: its folder is not there".into()));
-        }
-        if let (Ok(output), Ok(input)) = (path.canonicalize(), input.canonicalize())
-            && output == input
-        {
-            return Err(refuse("is the file to replay, wanted is another".into()));
         }
         let capture = Capture::create_when_used(path, CaptureOptions::default())
             .map_err(|error| refuse(error.to_string()))?;

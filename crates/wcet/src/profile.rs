@@ -136,7 +136,7 @@ impl CostProfile {
         let about =
             |message: String| ConfigError { file: Some(path.into()), message, ..<_>::default() };
         let mut text = String::new();
-        let read = std::fs::File::open(path)
+        let read = picnic_core::files::open(path)
             .and_then(|file| file.take(LONGEST_FILE + 1).read_to_string(&mut text));
         read.map_err(|error| about(format!("cannot be read: {error}")))?;
         if text.len() as u64 > LONGEST_FILE {

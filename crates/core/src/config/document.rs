@@ -5,6 +5,7 @@
 //! knows that it came from there.
 
 use super::setting::Setting;
+use crate::files::Files;
 use crate::error::ConfigError;
 use std::path::{Path, PathBuf};
 use toml::de::{DeTable, DeValue};
@@ -129,11 +130,13 @@ pub(super) fn entry<'t>(table: &'t [(String, Node)], key: &str) -> Option<&'t No
 pub(super) struct Document {
     pub(super) file: Option<PathBuf>,
     pub(super) root: Value,
+    /// What its sections name, and the file itself.
+    pub(super) files: Files,
 }
 
 impl Default for Document {
     fn default() -> Self {
-        Document { file: None, root: Value::Table(Vec::new()) }
+        Document { file: None, root: Value::Table(Vec::new()), files: Files::default() }
     }
 }
 
@@ -147,7 +150,11 @@ impl Document {
             ConfigError { file: file.clone(), line, key, message }
         })?;
         let lines = Lines::of(text);
-        Ok(Document { file, root: tree(DeValue::Table(table.into_inner()), &lines) })
+        let files = Files::default();
+        if let Some(file) = &file {
+            files.of("the card file").read("", file)?;
+        }
+        Ok(Document { file, files, root: tree(DeValue::Table(table.into_inner()), &lines) })
     }
 
     pub(super) fn table(&self) -> &[(String, Node)] {

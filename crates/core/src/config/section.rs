@@ -34,6 +34,7 @@ use super::reader::Keys;
 use super::setting::Setting;
 use super::{CardFile, LONGEST_FILE, too_long};
 use crate::error::{ConfigError, not_among};
+use crate::files::Files;
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use std::any::Any;
@@ -384,6 +385,11 @@ impl Section {
         }
     }
 
+    /// The card's files, for those that this section's keys name.
+    pub fn files(&self) -> Files {
+        self.document.files.of(&self.path)
+    }
+
     /// The component's name, or the section's if it names none.
     pub fn name(&self) -> &str {
         &self.name
@@ -483,7 +489,7 @@ impl CardFile {
 /// # Errors
 /// An unknown key, a wrong type, a value that is not allowed; the error names the key.
 pub fn from_json<T: SectionConfig>(json: serde_json::Value) -> Result<T, ConfigError> {
-    let document = Document { file: None, root: Value::from(json) };
+    let document = Document { root: Value::from(json), ..Document::default() };
     let section = Section { document: Arc::new(document), ..Section::named(T::NAME, T::NAME) };
     section.place().map(|placed| placed.keys)
 }

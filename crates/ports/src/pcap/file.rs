@@ -12,7 +12,6 @@
 
 use pcap_parser::pcapng::{Block, parse_block_be, parse_block_le};
 use pcap_parser::{Linktype, parse_pcap_frame, parse_pcap_frame_be, parse_pcap_header};
-use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
@@ -62,14 +61,14 @@ impl CaptureFile {
     /// for the user, the file's name not among them.
     pub fn load(path: &Path) -> Result<Self, String> {
         let unreadable = |error: std::io::Error| format!("cannot be read: {error}");
-        let file = File::open(path).map_err(unreadable)?;
+        let file = picnic_core::files::open(path).map_err(unreadable)?;
         let too_large = |found| format!("found {found} bytes, allowed: up to {MAX_FILE_BYTES}");
         let length = file.metadata().map_err(unreadable)?.len();
         if length > MAX_FILE_BYTES {
             return Err(too_large(length));
         }
         let mut bytes = Vec::with_capacity(length as usize);
-        // A pipe or a device has no length to be judged by.
+        // Some file systems have files without a length to be judged by.
         let read =
             file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes).map_err(unreadable)? as u64;
         if read > MAX_FILE_BYTES {

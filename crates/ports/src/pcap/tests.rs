@@ -596,7 +596,7 @@ fn keys_are_checked_and_errors_have_their_line() {
         "{error}"
     );
     let error = with("output = \"./in.pcap\"").unwrap_err();
-    assert!(error.ends_with("in.pcap: is the file to replay, wanted is another"), "{error}");
+    assert!(error.ends_with("which is read as path; allowed is another file"), "{error}");
     let error = with("output = \".\"").unwrap_err();
     assert!(error.ends_with("found a folder, wanted is a file"), "{error}");
 }

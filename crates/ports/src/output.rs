@@ -1,0 +1,120 @@
+//! An output file: written beside its place, and put there when it is whole.
+//!
+//! What stood there before is what a reader finds until the end, and what is left if the
+//! program is killed; `NAME.part` then has what was written so far. A place that is no
+//! regular file (a FIFO, a terminal, `/dev/null`) is written directly, since renaming would
+//! replace it. A link is followed: the file that it leads to is replaced, not the link.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, fchown};
+use std::path::{Path, PathBuf};
+
+/// A file being written.
+#[derive(Debug)]
+pub(crate) struct OutputFile {
+    file: File,
+    /// Where it is and where it is to be; none if it is there already.
+    rename: Option<(PathBuf, PathBuf)>,
+}
+
+impl OutputFile {
+    /// Makes the file beside its place.
+    ///
+    /// # Errors
+    /// It cannot be made, or somebody writes it already.
+    pub(crate) fn create(path: &Path) -> io::Result<Self> {
+        let before = fs::metadata(path);
+        if before.as_ref().is_ok_and(|before| !before.is_file()) {
+            let file = OpenOptions::new().write(true).open(path)?;
+            return Ok(OutputFile { file, rename: None });
+        }
+        let path = follow(path);
+        let mut part = path.clone().into_os_string();
+        part.push(".part");
+        let part = PathBuf::from(part);
+        let mut options = OpenOptions::new();
+        // Not cut before it is this one's.
+        options.write(true).create(true).truncate(false).custom_flags(libc::O_NOFOLLOW);
+        let file = options.open(&part)?;
+        file.try_lock().map_err(|error| match error {
+            TryLockError::WouldBlock => io::Error::other("it is being written already"),
+            TryLockError::Error(error) => error,
+        })?;
+        file.set_len(0)?;
+        if let Ok(before) = before {
+            // As a file that is written anew: whose it was, it is.
+            let _ = fchown(&file, Some(before.uid()), Some(before.gid()));
+            let _ = file.set_permissions(before.permissions());
+        }
+        Ok(OutputFile { file, rename: Some((part, path)) })
+    }
+
+    /// Puts it in its place.
+    pub(crate) fn finish(self) -> io::Result<()> {
+        self.rename.map_or(Ok(()), |(part, path)| fs::rename(part, path))
+    }
+
+    /// Takes it back: what stood there before stays.
+    pub(crate) fn abandon(self) -> io::Result<()> {
+        self.rename.map_or(Ok(()), |(part, _)| fs::remove_file(part))
+    }
+}
+
+impl Write for OutputFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.file.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+/// Where a link leads, be the file there or not.
+fn follow(path: &Path) -> PathBuf {
+    let mut path = path.to_owned();
+    for _ in 0..40 {
+        let Ok(target) = fs::read_link(&path) else { break };
+        path = path.parent().unwrap_or(Path::new("")).join(target);
+    }
+    path
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    #[test]
+    fn what_stood_there_stays_until_the_end() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, link) = (folder.path().join("out"), folder.path().join("link"));
+        fs::write(&path, "before").unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        symlink("out", &link).unwrap();
+        let mut file = OutputFile::create(&link).unwrap();
+        file.write_all(b"after").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"before");
+        assert_eq!(fs::read(folder.path().join("out.part")).unwrap(), b"after");
+        let error = OutputFile::create(&path).unwrap_err();
+        assert_eq!(error.to_string(), "it is being written already");
+        assert_eq!(fs::read(folder.path().join("out.part")).unwrap(), b"after");
+        file.finish().unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"after");
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        OutputFile::create(&path).unwrap().abandon().unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"after");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
+    }
+
+    #[test]
+    fn a_device_is_not_replaced() {
+        let before = fs::metadata("/dev/null").unwrap().ino();
+        let mut file = OutputFile::create("/dev/null".as_ref()).unwrap();
+        file.write_all(b"gone").unwrap();
+        file.finish().unwrap();
+        assert_eq!(fs::metadata("/dev/null").unwrap().ino(), before);
+    }
+}
