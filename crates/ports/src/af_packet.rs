@@ -36,6 +36,7 @@
 //!
 //! Source: packet(7), Documentation/networking/packet_mmap.rst.
 
+use crate::interface::{CHECK_NS, drop_oldest, lock, no_namespace};
 use crate::sys::namespace;
 use crate::sys::packet::{Frame, Name, Ring, Socket, name};
 use crate::virtio::{HEADER_BYTES, Header};
@@ -47,10 +48,8 @@ use picnic_core::registry::{BuildContext, Component};
 use picnic_core::time::Time;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::os::unix::net::UnixDatagram;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 mod config;
 mod long;
@@ -63,18 +62,12 @@ pub use config::PacketConfig;
 use long::LongPackets;
 use retry::Retry;
 
-/// How often the interface and the kernel's count of lost packets are looked at.
-const CHECK_NS: u64 = 20_000_000;
 /// Bytes of packets that may wait in the interface's queue.
 const SEND_BUFFER: usize = 4 << 20;
 /// Bytes of memory of long packets that may wait to be read; only what waits is taken.
 const RECEIVE_BUFFER: usize = 64 << 20;
 /// Bytes of packets after which a turn of receiving ends: super-frames would make it long.
 const TURN_BYTES: usize = 256 << 10;
-
-/// How often, and after which pause, an interface is asked for that another card has.
-const LOCK_ATTEMPTS: u32 = 20;
-const LOCK_PAUSE: Duration = Duration::from_millis(1);
 
 /// Bytes of a VLAN tag, and of the addresses in front of it.
 const TAG_BYTES: usize = 4;
@@ -435,13 +428,6 @@ fn put_tag(data: &mut [u8], protocol: u16, control: u16) -> Option<()> {
     Some(())
 }
 
-#[cold]
-fn drop_oldest(tx: &mut Transmitter<'_>, reason: DropReason) {
-    if let Some(packet) = tx.next() {
-        tx.drop(packet, reason);
-    }
-}
-
 /// Why a packet was not sent, from the kernel's answer.
 fn refusal(error: &io::Error) -> DropReason {
     match error.raw_os_error() {
@@ -451,36 +437,5 @@ fn refusal(error: &io::Error) -> DropReason {
         Some(libc::EMSGSIZE) => DropReason::Oversize,
         Some(libc::ENOBUFS | libc::ENOMEM) => DropReason::WireFull,
         _ => DropReason::Malformed,
-    }
-}
-
-/// Why a namespace cannot be entered.
-pub(crate) fn no_namespace(namespace: &str, error: &io::Error) -> ConfigError {
-    let path = namespace::path(namespace);
-    let shown = path.display();
-    let message = match error.kind() {
-        io::ErrorKind::NotFound => format!("found \"{namespace}\", but {shown} is not there"),
-        io::ErrorKind::PermissionDenied => {
-            format!("{shown} may not be entered: CAP_SYS_ADMIN is needed (root)")
-        }
-        io::ErrorKind::InvalidInput => format!("{shown} is no network namespace"),
-        _ => format!("{shown}: {error}"),
-    };
-    ConfigError::new("namespace", message)
-}
-
-/// Takes the interface for this card: a name in the namespace that the calling thread is in.
-pub(crate) fn lock(interface: &str) -> io::Result<UnixDatagram> {
-    let address = SocketAddr::from_abstract_name(format!("picnic/wire/{interface}"))?;
-    let mut attempts = 1..LOCK_ATTEMPTS;
-    loop {
-        match UnixDatagram::bind_addr(&address) {
-            // A card that has ended may have left it to a child that was just being started, until
-            // that has become another program.
-            Err(error) if error.kind() == io::ErrorKind::AddrInUse && attempts.next().is_some() => {
-                std::thread::sleep(LOCK_PAUSE);
-            }
-            result => return result,
-        }
     }
 }

@@ -53,7 +53,7 @@ mod tests;
 
 pub use config::{Checksums, CopyMode, Mode, Queues, XdpConfig};
 
-use crate::af_packet::{lock, no_namespace};
+use crate::interface::{CHECK_NS, drop_oldest, lock, no_namespace};
 use crate::sys::namespace;
 use crate::sys::packet::{Name, Socket};
 use crate::sys::xsk::{Sending, Umem, Wanted};
@@ -74,8 +74,6 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixDatagram;
 use std::time::Duration;
 
-/// How often the interface and the kernel's counts are looked at.
-const CHECK_NS: u64 = 20_000_000;
 /// How long after a refusal it is tried again to take the interface up.
 const RETRY_NS: u64 = 1_000_000_000;
 /// At the end: how often, and for how long each time, the kernel is waited for to send.
@@ -373,13 +371,6 @@ impl XdpPort {
             };
             drop_oldest(tx, reason);
         }
-    }
-}
-
-#[cold]
-fn drop_oldest(tx: &mut Transmitter<'_>, reason: DropReason) {
-    if let Some(packet) = tx.next() {
-        tx.drop(packet, reason);
     }
 }
 

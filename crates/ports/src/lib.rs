@@ -21,6 +21,7 @@ pub mod capture;
 pub mod generator;
 #[cfg(test)]
 mod harness;
+mod interface;
 pub mod middleware;
 mod output;
 pub mod pcap;

@@ -1,0 +1,58 @@
+//! An interface of the kernel as a wire: what its ports need, whatever sockets they use.
+//!
+//! Guarantees: an interface is the wire of one card at a time, whichever port asks.
+
+use crate::sys::namespace;
+use picnic_core::error::ConfigError;
+use picnic_core::ledger::DropReason;
+use picnic_core::port::Transmitter;
+use std::io;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::time::Duration;
+
+/// How often the interface and the kernel's counts of lost packets are looked at.
+pub(crate) const CHECK_NS: u64 = 20_000_000;
+
+/// How often, and after which pause, an interface is asked for that another card has.
+const LOCK_ATTEMPTS: u32 = 20;
+const LOCK_PAUSE: Duration = Duration::from_millis(1);
+
+/// The oldest packet cannot be sent.
+#[cold]
+pub(crate) fn drop_oldest(tx: &mut Transmitter<'_>, reason: DropReason) {
+    if let Some(packet) = tx.next() {
+        tx.drop(packet, reason);
+    }
+}
+
+/// Why a namespace cannot be entered.
+pub(crate) fn no_namespace(namespace: &str, error: &io::Error) -> ConfigError {
+    let path = namespace::path(namespace);
+    let shown = path.display();
+    let message = match error.kind() {
+        io::ErrorKind::NotFound => format!("found \"{namespace}\", but {shown} is not there"),
+        io::ErrorKind::PermissionDenied => {
+            format!("{shown} may not be entered: CAP_SYS_ADMIN is needed (root)")
+        }
+        io::ErrorKind::InvalidInput => format!("{shown} is no network namespace"),
+        _ => format!("{shown}: {error}"),
+    };
+    ConfigError::new("namespace", message)
+}
+
+/// Takes the interface for this card: a name in the namespace that the calling thread is in.
+pub(crate) fn lock(interface: &str) -> io::Result<UnixDatagram> {
+    let address = SocketAddr::from_abstract_name(format!("picnic/wire/{interface}"))?;
+    let mut attempts = 1..LOCK_ATTEMPTS;
+    loop {
+        match UnixDatagram::bind_addr(&address) {
+            // A card that has ended may have left it to a child that was just being started, until
+            // that has become another program.
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && attempts.next().is_some() => {
+                std::thread::sleep(LOCK_PAUSE);
+            }
+            result => return result,
+        }
+    }
+}
