@@ -7,9 +7,9 @@ use picnic_core::direction::Direction;
 use picnic_host::run::{check, start, start_with};
 use picnic_ports::pcap::CaptureFile;
 use picnic_ports::pcapng::Writer;
+use picnic_testing::wait_until;
 use std::os::unix::fs::symlink;
 use std::path::Path;
-use std::time::{Duration, Instant};
 
 const PACKETS: u32 = 20_000;
 
@@ -55,10 +55,7 @@ fn every_packet_of_a_capture_comes_back_and_is_in_output_and_trace() {
     card.directory = folder.path().into();
     let tracing = Tracing::of(&card).unwrap();
     let running = start_with(&card, &Hooks::none().with(tracing.clone())).unwrap();
-    let give_up = Instant::now() + Duration::from_secs(60);
-    while !running.is_finished() && Instant::now() < give_up {
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    wait_until("all has been echoed", || running.is_finished());
     let report = running.stop().unwrap();
     assert!(report.ledger.balanced());
     assert_eq!(report.ledger.dropped, 0, "{report:#?}");
