@@ -242,6 +242,12 @@ impl WirePort for PcapPort {
         output.point.publish();
     }
 
+    fn stop(&mut self, _tx: &mut Transmitter<'_>) {
+        if let Some(output) = &mut self.output {
+            output.capture.finish();
+        }
+    }
+
     fn next_deadline(&self) -> Option<Time> {
         if self.is_finished() {
             return None;

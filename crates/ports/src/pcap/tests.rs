@@ -553,7 +553,7 @@ fn messages_say_what_was_found_and_what_is_allowed() {
     std::fs::remove_file(folder.path("in.pcap")).unwrap();
     assert_eq!(folder.error(), "cannot be read: No such file or directory (os error 2)");
     std::fs::create_dir(folder.path("in.pcap")).unwrap();
-    assert_eq!(folder.error(), "cannot be read: Is a directory (os error 21)");
+    assert_eq!(folder.error(), "cannot be read: found a folder, allowed is a file");
 
     let folder = Folder::with(b"");
     let sparse = std::fs::OpenOptions::new().write(true).open(folder.path("in.pcap")).unwrap();
@@ -763,6 +763,8 @@ fn output_holds_what_was_transmitted() {
     bench.transmit(&mut port, 3000, &[b"two"]);
     let name = folder.path("out.pcapng").display().to_string();
     assert_eq!(port.report(), [format!("{name}: 3 packets written")]);
+    assert!(!folder.path("out.pcapng").exists(), "it is put there when it is whole");
+    drop(port);
     let (packets, file) = parsed(&std::fs::read(folder.path("out.pcapng")).unwrap());
     assert_eq!(packets, [(b"one".to_vec(), 0), (long, 0), (b"two".to_vec(), 2000)]);
     assert!(file.broken().is_none());
