@@ -1,10 +1,9 @@
 //! Files at both ends of a card: nothing is lost on the way, and no file is destroyed.
 
-use picnic_core::config::CardFile;
 use picnic_core::hook::Hooks;
 use picnic_control::instrument::Tracing;
 use picnic_core::direction::Direction;
-use picnic_host::run::{check, start, start_with};
+use picnic_host::run::{check, sections, start, start_with};
 use picnic_ports::pcap::CaptureFile;
 use picnic_ports::pcapng::Writer;
 use picnic_testing::wait_until;
@@ -51,7 +50,7 @@ fn every_packet_of_a_capture_comes_back_and_is_in_output_and_trace() {
                 [[rx]]\nfunction = \"rss\"\n[pool]\nbuffers = 2048\n\
                 [host]\nqueues = 2\nmode = \"echo\"\nring_size = 256\ntx_ring_size = 64\n\
                 [trace]\npath = \"trace.pcapng\"\nstages = [\"queue\"]\nbuffer_bytes = 262144\n";
-    let mut card = CardFile::parse(text, None).unwrap();
+    let mut card = sections().parse(text, None).unwrap();
     card.directory = folder.path().into();
     let tracing = Tracing::of(&card).unwrap();
     let running = start_with(&card, &Hooks::none().with(tracing.clone())).unwrap();
@@ -95,12 +94,12 @@ fn no_output_of_a_card_destroys_another_of_its_files() {
         (wire("in.pcapng", "o") + &trace("./o"), "trace.path", "wire[0].output"),
     ] {
         std::fs::write(at("t.toml"), &text).unwrap();
-        let card = CardFile::load(&at("t.toml")).unwrap();
+        let card = sections().load(&at("t.toml")).unwrap();
         let error = check(&card).map(drop).unwrap_err().to_string();
         assert!(error.contains(&format!(" {key}: found ")), "{text}{error}");
         assert!(error.contains(&format!(" as {other}; allowed is another file")), "{error}");
         // Nor if nobody has checked it: the trace's file is made before the wires are.
-        let card = CardFile::load(&at("t.toml")).unwrap();
+        let card = sections().load(&at("t.toml")).unwrap();
         if let Ok(tracing) = Tracing::of(&card) {
             assert!(start_with(&card, &Hooks::none().with(tracing.clone())).is_err(), "{text}");
         }
@@ -116,7 +115,7 @@ fn a_fifo_is_no_capture_and_nobody_waits_for_it() {
     let fifo = folder.path().join("in.pcap");
     assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
     let text = "[[wire]]\nport = \"pcap\"\npath = \"in.pcap\"\n";
-    let mut card = CardFile::parse(text, None).unwrap();
+    let mut card = sections().parse(text, None).unwrap();
     card.directory = folder.path().into();
     for error in [check(&card).map(drop), start(&card).map(drop)] {
         let error = error.unwrap_err().to_string();
