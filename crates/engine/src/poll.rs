@@ -195,7 +195,8 @@ impl Card {
         self.tx.flush(now, &mut self.doors);
         published += self.doors.publish(now);
         self.check(activity.received + activity.submitted, published);
-        if let Some(transmitted) = tx::transmit(now, &mut self.wires, self.offline, &mut self.doors) {
+        if let Some(transmitted) = tx::transmit(now, &mut self.wires, self.offline, &mut self.doors)
+        {
             activity.transmitted = transmitted;
             self.note_held();
             if let Some(resident) = &self.resident

@@ -174,12 +174,7 @@ pub fn submit(
 
 /// Lets the wires take what waits for them, and end what they keep; packets taken, if any wire
 /// was asked.
-pub fn transmit(
-    now: Time,
-    wires: &mut [Wire],
-    offline: bool,
-    doors: &mut Doors,
-) -> Option<usize> {
+pub fn transmit(now: Time, wires: &mut [Wire], offline: bool, doors: &mut Doors) -> Option<usize> {
     let mut taken = None;
     for (index, wire) in wires.iter_mut().enumerate() {
         let finish = !wire.capabilities.partial_checksums;
@@ -187,8 +182,7 @@ pub fn transmit(
             let (port, observers) = (&mut wire.port, &mut wire.observers);
             let observed =
                 !observers.is_empty() && transmitter.peek().is_some() && observers.begin();
-            let mut transmitter =
-                transmitter.finishing_checksums(finish).waiting_for_room(offline);
+            let mut transmitter = transmitter.finishing_checksums(finish).waiting_for_room(offline);
             if observed {
                 port.transmit(now, &mut transmitter.observed(observers, now));
                 observers.end();

@@ -1,8 +1,8 @@
 //! Files at both ends of a card: nothing is lost on the way, and no file is destroyed.
 
-use picnic_core::hook::Hooks;
 use picnic_control::instrument::Tracing;
 use picnic_core::direction::Direction;
+use picnic_core::hook::Hooks;
 use picnic_host::run::{check, sections, start, start_with};
 use picnic_ports::pcap::CaptureFile;
 use picnic_ports::pcapng::Writer;

@@ -23,8 +23,8 @@ use picnic_core::error::ConfigError;
 use picnic_core::packet::burst::Burst;
 use picnic_core::packet::desc::{ChecksumState, Descriptor};
 use picnic_core::packet::layers::{Layers, PacketType};
-use picnic_core::packet::wire::checksum::PseudoHeader;
 use picnic_core::packet::wire::IpProtocol;
+use picnic_core::packet::wire::checksum::PseudoHeader;
 use picnic_core::registry::{BuildContext, Component};
 use picnic_core::stats::Counter;
 use picnic_core::time::Time;
@@ -296,7 +296,8 @@ fn is_intact(data: &[u8], layers: &Layers) -> bool {
     let l3 = usize::from(layers.l3_offset);
     let read = || {
         let header = data.get(l3..)?;
-        let length = |at: usize| Some(usize::from(u16::from_be_bytes(*header.get(at..)?.first_chunk()?)));
+        let length =
+            |at: usize| Some(usize::from(u16::from_be_bytes(*header.get(at..)?.first_chunk()?)));
         let (pseudo, end) = if layers.packet_type.is_ipv4() {
             let address = |at: usize| Some(*header.get(at..)?.first_chunk::<4>()?);
             (PseudoHeader::v4(address(12)?.into(), address(16)?.into()), length(2)?)

@@ -380,12 +380,7 @@ impl Point {
 
     /// Copies a packet, to be written after [`Point::publish`]; false if it is lost. The packet
     /// is left as it is.
-    pub fn record(
-        &mut self,
-        now: Time,
-        packet: &Descriptor,
-        direction: Option<Direction>,
-    ) -> bool {
+    pub fn record(&mut self, now: Time, packet: &Descriptor, direction: Option<Direction>) -> bool {
         self.seen += 1;
         let length = packet.segments().map(<[u8]>::len).sum::<usize>();
         let captured = length.min(self.snaplen);

@@ -5,8 +5,8 @@
 //! knows that it came from there.
 
 use super::setting::Setting;
-use crate::files::Files;
 use crate::error::ConfigError;
+use crate::files::Files;
 use std::path::{Path, PathBuf};
 use toml::de::{DeTable, DeValue};
 
