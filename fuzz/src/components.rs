@@ -9,9 +9,8 @@
 
 use crate::card;
 use arbitrary::{Result, Unstructured};
-use picnic_core::config::{KeyHelp, common_sections, keys_of};
+use picnic_core::config::KeyHelp;
 use picnic_core::registry::Entry;
-use picnic_ports::middleware::fault::FaultConfig;
 use picnic_sim::registries;
 use std::cell::OnceCell;
 use std::fmt::Write;
@@ -38,8 +37,7 @@ struct Known {
     wires: Components,
     functions: Components,
     attachments: Components,
-    fault: Vec<KeyHelp>,
-    common: Components,
+    sections: Components,
 }
 
 impl Known {
@@ -52,15 +50,14 @@ impl Known {
             wires: all(registries.wires),
             functions: all(registries.functions),
             attachments: all(registries.attachments),
-            fault: keys_of::<FaultConfig>(),
-            common: common_sections(),
+            sections: picnic_host::run::sections().iter().map(|entry| (entry.name, entry.keys())).collect(),
         }
     }
 
     fn card(&self, u: &mut Unstructured<'_>) -> Result<String> {
         // Small enough to be run.
         let mut text = String::from("[pool]\nbuffers = 256\nbuffer_size = 512\n");
-        for (name, keys) in &self.common {
+        for (name, keys) in &self.sections {
             if matches!(*name, "card" | "interrupt" | "isolation") {
                 let _ = writeln!(text, "[{name}]");
                 put(&mut text, u, keys)?;
@@ -74,7 +71,8 @@ impl Known {
             component(&mut text, u, "port", &self.wires)?;
             if !u.ratio(2, 3)? {
                 text.push_str("[wire.fault]\n");
-                put(&mut text, u, &self.fault)?;
+                let fault = self.sections.iter().find(|(name, _)| *name == "wire.fault");
+                put(&mut text, u, fault.map_or(&[], |(_, keys)| keys))?;
             }
         }
         for section in ["[[rx]]\n", "[[tx]]\n"] {
