@@ -473,3 +473,22 @@ fn with_the_last_ready_task_killed_the_core_rests() {
     assert_eq!(log.text(), "10:p0");
     bench.end();
 }
+
+#[test]
+fn a_ready_task_that_is_suspended_runs_no_more() {
+    let (mut bench, log) = (Bench::new(), Log::default());
+    let [a, b] = ["a", "b"].map(|name| bench.os.create(spec(name), talker(&log, name, 2)).unwrap());
+    assert!(bench.turn().0);
+    assert_eq!((log.text(), state(&bench, b)), ("0:a0".into(), State::Ready));
+    assert!(bench.os.control(bench.now, &mut TaskControl::Suspend(b)));
+    for _ in 0..3 {
+        assert!(bench.turn().0);
+    }
+    assert_eq!(log.text(), "1:a1 2:a0 3:a1");
+    assert!(bench.os.control(bench.now, &mut TaskControl::Suspend(a)));
+    assert_eq!(bench.turn(), (false, None), "nothing is ready, nothing will be");
+    assert!(bench.os.control(bench.now, &mut TaskControl::Resume(b)));
+    assert!(bench.turn().0);
+    assert_eq!(log.text(), "4:b0");
+    bench.end();
+}
