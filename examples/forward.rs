@@ -8,15 +8,13 @@
 //! spread over the queues by `rss`. What the host is given it sends back out, so
 //! packets go round the whole card: wire, rx chain, target queue, tx ring, wire.
 
+use picnic_control::{Launch, Registries};
 use picnic_core::config::CardFile;
 use picnic_core::error::ConfigError;
 use picnic_core::function::{Function, PacketMut, Verdict, per_packet};
-use picnic_core::hook::Hooks;
 use picnic_core::registry::{BuildContext, Component, Entry};
-use picnic_engine::build::Registries;
 use picnic_functions::rss::Rss;
-use picnic_host::run;
-use std::{error::Error, thread, time::Duration};
+use std::{error::Error, time::Duration};
 
 const CARD: &str = r#"
 [[wire]]
@@ -64,9 +62,9 @@ static FUNCTIONS: &[Entry<Box<dyn Function>>] = &[Entry::of::<Favour>(), Entry::
 
 fn main() -> Result<(), Box<dyn Error>> {
     let card = CardFile::parse(CARD, None)?;
-    let registries = Registries { functions: FUNCTIONS, ..run::registries() };
-    let running = run::start_from(&card, &registries, &Hooks::none())?;
-    thread::sleep(Duration::from_secs(1));
+    let registries = Registries { functions: FUNCTIONS, ..picnic_host::registries() };
+    let mut running = Launch::new(&card, registries).start()?;
+    running.pass(Duration::from_secs(1));
     let report = running.stop()?;
     for queue in &report.queues {
         println!("queue {} on core {}: {} packets", queue.queue, queue.core, queue.packets);

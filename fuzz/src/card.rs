@@ -3,12 +3,13 @@
 //! A card that is small enough is built whole and turned for some time; its
 //! ledger must balance and its buffers come home.
 
+use picnic_control::Launch;
 use picnic_core::config::DEMONSTRATION;
 use picnic_core::doorbell::Doorbell;
 use picnic_core::error::ConfigError;
 use picnic_core::hook::Hooks;
 use picnic_core::time::Time;
-use picnic_engine::build::{Assembled, BuildError, Parts, assemble};
+use picnic_engine::build::{Assembled, BuildError, assemble};
 use picnic_engine::target::Target;
 use picnic_machine::topology::{Available, place};
 use picnic_sim::registries;
@@ -27,7 +28,7 @@ impl Doorbell for Silent {
 /// Reads the bytes as a card file, builds what it names, runs what it builds.
 pub fn run(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
-    let file = match picnic_host::run::sections().parse(text, Some(Path::new(FILE))) {
+    let file = match picnic_host::sections().parse(text, Some(Path::new(FILE))) {
         Ok(file) => file,
         Err(error) => return check(&error, text),
     };
@@ -38,8 +39,8 @@ pub fn run(data: &[u8]) {
     if text.contains('/') || text.contains('\\') {
         return;
     }
-    let parts = match Parts::build(&file, &registries(), &Hooks::none()) {
-        Ok(parts) => parts,
+    let parts = match Launch::new(&file, registries()).build() {
+        Ok(built) => built.parts,
         Err(error) => return check(&error, text),
     };
     let is_small = file.pool.buffers <= 1024
@@ -52,7 +53,7 @@ pub fn run(data: &[u8]) {
     }
     let doorbells: Vec<_> =
         (0..file.host.queues).map(|_| Arc::new(Silent) as Arc<dyn Doorbell>).collect();
-    match assemble(&file, parts, &doorbells, Arc::new(Silent), &Hooks::none()) {
+    match assemble(&file, parts, &doorbells, Arc::new(Silent)) {
         Ok(assembled) => turn(assembled),
         Err(BuildError::Config(error)) => check(&error, text),
         Err(error) => assert!(!error.to_string().is_empty()),

@@ -43,13 +43,12 @@ impl SectionConfig for Keys {
     }
 }
 
-/// The filters that a card starts with: those of its `[sciron]`, if it has one. They are for
-/// `picnic_host::run::start_filtered`.
+/// Adds the filters that a card's `[sciron]` describes, if it has one: to be put into a
+/// program's `Registries`.
 ///
 /// # Errors
 /// What is wrong with the section, or with the file of rules.
-pub fn filters(file: &CardFile) -> Result<Filters, ConfigError> {
-    let filters = Filters::new(file.host.queues);
+pub fn add(file: &CardFile, filters: &Filters) -> Result<(), ConfigError> {
     for keys in file.given::<Keys>() {
         let section = &keys.section;
         let path = file.directory.join(keys.rules.as_deref().unwrap_or(Path::new("")));
@@ -68,7 +67,7 @@ pub fn filters(file: &CardFile) -> Result<Filters, ConfigError> {
             section.locate(ConfigError::new("rules", lines.replace('\n', "; ")))
         })?;
         let installation = Installation { place: keys.place, sides: keys.direction };
-        rules.install(&filters, &installation).map_err(|error| section.locate(error.into()))?;
+        rules.install(filters, &installation).map_err(|error| section.locate(error.into()))?;
     }
-    Ok(filters)
+    Ok(())
 }

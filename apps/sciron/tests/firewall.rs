@@ -1,10 +1,10 @@
 //! A card with a firewall against an oracle that shares no code with it: it reads the text of the
 //! rules and the bytes of the frames for itself, slowly.
 
+use picnic_control::{Launch, Registries, Report};
 use picnic_core::config::{CardFile, Sections};
-use picnic_core::hook::Hooks;
-use picnic_filter::Place;
-use picnic_host::run::{registries, start_filtered};
+use picnic_filter::{Filters, Place};
+use picnic_host::registries;
 use picnic_sciron::{Installation, Rules, Sides};
 use picnic_testing::wait_until;
 use std::collections::BTreeMap;
@@ -27,7 +27,7 @@ impl Random {
 }
 
 fn sections() -> Sections {
-    picnic_host::run::sections().with(picnic_sciron::card::SECTIONS)
+    picnic_host::sections().with(picnic_sciron::card::SECTIONS)
 }
 
 fn address(random: &mut Random, v6: bool) -> String {
@@ -198,9 +198,10 @@ fn capture(frames: &[Vec<u8>]) -> Vec<u8> {
     file
 }
 
-fn run(card: &CardFile) -> (picnic_control::report::Report, picnic_filter::Filters) {
-    let filters = picnic_sciron::card::filters(card).unwrap();
-    let running = start_filtered(card, &registries(), &Hooks::none(), filters.clone()).unwrap();
+fn run(card: &CardFile) -> (Report, Filters) {
+    let registries = Registries { filters: &[picnic_sciron::card::add], ..registries() };
+    let running = Launch::new(card, registries).start_alone().unwrap();
+    let filters = running.filters().clone();
     wait_until("all frames are through", || running.is_finished());
     let report = running.stop().unwrap();
     assert!(report.ledger.balanced());
@@ -255,7 +256,7 @@ fn every_rule_counts_what_the_oracle_says_at_both_places() {
 
 #[test]
 fn a_program_without_sciron_refuses_its_section() {
-    let card = picnic_host::run::sections().parse("[sciron]\nrules = \"x\"\n", None);
+    let card = picnic_host::sections().parse("[sciron]\nrules = \"x\"\n", None);
     let error = card.unwrap_err().to_string();
     assert!(error.starts_with("card:1: sciron: found section \"sciron\", allowed: "), "{error}");
 }
@@ -266,8 +267,8 @@ fn wrong_rules_are_told_with_the_cards_line_and_their_own() {
     std::fs::write(folder.path().join("bad.rules"), "tcp any any any 22 allow\n").unwrap();
     let path = folder.path().join("card.toml");
     let told = |text: &str| {
-        let filters = |card| picnic_sciron::card::filters(&card);
-        let read = sections().parse(text, Some(&path)).and_then(filters);
+        let add = |card| picnic_sciron::card::add(&card, &Filters::new(1));
+        let read = sections().parse(text, Some(&path)).and_then(add);
         let error = read.unwrap_err().to_string();
         error.replace(&format!("{}/", folder.path().display()), "")
     };
@@ -286,7 +287,7 @@ fn wrong_rules_are_told_with_the_cards_line_and_their_own() {
 #[test]
 fn rules_for_both_sides_are_on_both_lists() {
     let rules: Rules = "tcp any any any 22 drop\n".parse().unwrap();
-    let filters = picnic_filter::Filters::new(2);
+    let filters = Filters::new(2);
     let both = Installation { place: Place::Driver, sides: Sides::Both };
     let done = rules.install(&filters, &both).unwrap();
     assert_eq!((done.added, filters.list().len()), (4, 4));

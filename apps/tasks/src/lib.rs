@@ -20,16 +20,17 @@ pub mod scrub;
 
 use picnic_core::config::CardFile;
 use picnic_core::error::ConfigError;
-use picnic_core::resident::Resident;
+use picnic_filter::Filters;
+use picnic_os::config::NicOs;
 
 /// The NIC OS that a card file asks for, with tasks of [`registry::TASKS`]; none if it asks for
 /// none. To be put into a program's `Registries`.
 ///
 /// # Errors
 /// What is wrong with `[os]`, the cost profile that it names, or a `[[task]]`.
-pub fn build(file: &CardFile) -> Result<Option<Box<dyn Resident>>, ConfigError> {
+pub fn build(file: &CardFile, filters: Filters) -> Result<Option<NicOs>, ConfigError> {
     bounds::check(file)?;
-    picnic_os::config::build(file, registry::TASKS)
+    picnic_os::config::build(file, registry::TASKS, filters)
 }
 
 // The README's example is built along with the documentation's other examples.

@@ -1,10 +1,9 @@
 //! Filters in virtual time, at the card and at the driver, both ways: each packet is accounted for.
 #![allow(missing_docs)]
 
-use picnic_core::hook::Hooks;
+use picnic_control::{Launch, Registries, Running};
 use picnic_core::ledger::LedgerTotals;
 use picnic_core::time::Time;
-use picnic_engine::build::Registries;
 use picnic_filter::{Action, Filter, Listing, Match, Place};
 use picnic_sim::{CostModel, Simulation};
 use std::path::Path;
@@ -55,10 +54,9 @@ fn simulation(folder: &Path, filters: &str, seed: u64) -> Simulation {
         "[[wire]]\nport = \"pcap\"\npath = \"in.pcap\"\npace = \"recorded\"\n[[rx]]\n\
          function = \"rss\"\n[host]\nmode = \"echo\"\nqueues = 2\n{filters}"
     );
-    let file = picnic_host::run::sections().parse(&text, Some(&folder.join("card.toml"))).unwrap();
-    let registries = Registries { resident: picnic_tasks::build, ..picnic_sim::registries() };
-    let costs = CostModel::default();
-    Simulation::with_parts(&file, &registries, &Hooks::none(), seed, costs)
+    let file = picnic_host::sections().parse(&text, Some(&folder.join("card.toml"))).unwrap();
+    let registries = Registries { os: picnic_tasks::build, ..picnic_sim::registries() };
+    Simulation::new(Launch::new(&file, registries), seed, CostModel::default())
         .unwrap_or_else(|error| panic!("{error}\n{text}"))
 }
 
@@ -67,7 +65,7 @@ fn simulation(folder: &Path, filters: &str, seed: u64) -> Simulation {
 fn end(simulation: Simulation) -> (LedgerTotals, Vec<Listing>, u64) {
     let filters = simulation.filters().clone();
     let hash = simulation.trace().hash();
-    let outcome = simulation.finish();
+    let (outcome, _) = simulation.finish();
     assert!(outcome.ledger.balanced(), "{:?}", outcome.ledger);
     assert_eq!((outcome.buffers_missing, outcome.ledger.in_flight), (0, 0));
     (outcome.ledger, filters.list(), hash)

@@ -1,20 +1,19 @@
 //! Cards with tasks on real cores: counts and order, no times.
 #![allow(missing_docs)]
 
+use picnic_control::{Launch, Registries, Running};
 use picnic_core::command::Prepared;
-use picnic_core::hook::Hooks;
-use picnic_engine::build::Registries;
 use picnic_engine::swap::{Command, Controller};
-use picnic_host::run::{Running, registries, start_from};
+use picnic_host::registries;
 use picnic_os::control::TaskControl;
 use picnic_os::roster::State;
 use picnic_os::task::{TaskId, TaskSpec, program};
 use picnic_testing::{let_pass, wait_for, wait_until};
 
-fn start(text: &str) -> Running {
-    let card = picnic_host::run::sections().parse(text, None).unwrap();
-    let registries = Registries { resident: picnic_tasks::build, ..registries() };
-    start_from(&card, &registries, &Hooks::none()).unwrap()
+fn start(text: &str) -> Box<dyn Running> {
+    let card = picnic_host::sections().parse(text, None).unwrap();
+    let registries = Registries { os: picnic_tasks::build, ..registries() };
+    Launch::new(&card, registries).start_alone().unwrap()
 }
 
 #[test]
@@ -24,7 +23,7 @@ fn heartbeats_go_out_beside_the_packets_under_each_idle_policy() {
             "[card]\nidle = \"{idle}\"\n[[wire]]\nport = \"generator\"\nrate_pps = 10000\n\
              [host]\nqueues = 1\n[[task]]\ntask = \"heartbeat\"\nperiod_us = 2000\nwait = true\n"
         ));
-        let sent = || running.view.wires[0].counters.tx_packets.get();
+        let sent = || running.view().wires[0].counters.tx_packets.get();
         wait_until("ten heartbeats", || sent() >= 10);
         let report = running.stop().unwrap();
         assert!(report.ledger.balanced(), "{:?}", report.ledger);
@@ -58,7 +57,7 @@ fn work_is_waited_for_and_counted_as_busy() {
         "[[wire]]\nport = \"generator\"\npackets = 1\n[host]\nqueues = 1\n[[task]]\n\
          task = \"busy\"\nperiod_us = 1000\nsegments_ns = [200_000]\ninvocations = 20\n",
     );
-    let mut controller = running.controller.take().unwrap();
+    let mut controller = running.control().unwrap().controller;
     wait_until("the task's end", || states(&mut controller) == [State::Returned]);
     let report = running.stop().unwrap();
     let os = report.os.unwrap();
@@ -72,7 +71,7 @@ fn work_is_waited_for_and_counted_as_busy() {
 fn tasks_come_and_go_while_the_card_runs() {
     let mut running =
         start("[os]\n[host]\nqueues = 1\n[[wire]]\nport = \"generator\"\npackets = 1\n");
-    let mut controller = running.controller.take().unwrap();
+    let mut controller = running.control().unwrap().controller;
     let mut order = |control: TaskControl| order(&mut controller, control);
     let beat = program(|nic| async move {
         loop {
@@ -84,7 +83,7 @@ fn tasks_come_and_go_while_the_card_runs() {
     let (done, created) = order(TaskControl::create(spec, beat));
     assert!(done);
     let TaskControl::Create { result: Some(Ok(id)), .. } = created else { panic!("{created:?}") };
-    let sent = || running.view.wires[0].counters.tx_packets.get();
+    let sent = || running.view().wires[0].counters.tx_packets.get();
     wait_until("five frames", || sent() >= 5);
     assert!(order(TaskControl::Suspend(id)).0);
     let (_, list) = order(TaskControl::list(4));

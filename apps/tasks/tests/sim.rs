@@ -1,17 +1,17 @@
 //! Cards with tasks in virtual time: exact figures, and the same ones twice.
 #![allow(missing_docs)]
 
+use picnic_control::{Launch, Registries, Report, Running};
 use picnic_core::command::Prepared;
 use picnic_core::config::CardFile;
-use picnic_core::hook::Hooks;
 use picnic_core::time::Time;
-use picnic_engine::build::Registries;
 use picnic_engine::swap::Command;
+use picnic_filter::Filters;
 use picnic_os::control::TaskControl;
 use picnic_os::report::{OsReport, TaskReport};
 use picnic_os::roster::State;
 use picnic_os::task::TaskId;
-use picnic_sim::{CostModel, Happening, Outcome, Simulation};
+use picnic_sim::{CostModel, Happening, Simulation, Trace};
 use picnic_tasks::registry::TASKS;
 
 /// Costs that let tasks be seen alone: all else takes a nanosecond.
@@ -26,19 +26,25 @@ fn quick() -> CostModel {
 }
 
 fn simulation(text: &str, seed: u64, costs: CostModel) -> Simulation {
-    let file = picnic_host::run::sections().parse(text, None).unwrap();
-    let registries = Registries { resident: picnic_tasks::build, ..picnic_sim::registries() };
-    Simulation::with_parts(&file, &registries, &Hooks::none(), seed, costs)
+    let file = picnic_host::sections().parse(text, None).unwrap();
+    let registries = Registries { os: picnic_tasks::build, ..picnic_sim::registries() };
+    Simulation::new(Launch::new(&file, registries), seed, costs)
         .unwrap_or_else(|error| panic!("{error}\n{text}"))
 }
 
 #[track_caller]
-fn end(simulation: Simulation) -> (Outcome, OsReport) {
-    let mut outcome = simulation.finish();
+fn end(simulation: Simulation) -> (Report, OsReport) {
+    let (outcome, os, _) = end_traced(simulation);
+    (outcome, os)
+}
+
+#[track_caller]
+fn end_traced(simulation: Simulation) -> (Report, OsReport, Trace) {
+    let (mut outcome, trace) = simulation.finish();
     assert!(outcome.ledger.balanced(), "{:?}", outcome.ledger);
     assert_eq!((outcome.buffers_missing, outcome.ledger.in_flight), (0, 0));
     let os = outcome.os.take().unwrap();
-    (outcome, os)
+    (outcome, os, trace)
 }
 
 fn task<'a>(os: &'a OsReport, name: &str) -> &'a TaskReport {
@@ -81,12 +87,12 @@ fn the_same_seed_gives_the_same_trace() {
         let mut simulation = simulation(MIXED, seed, CostModel::default());
         simulation.run_until(Time::from_nanos(5_000_000));
         assert!(simulation.ledger().balanced());
-        end(simulation)
+        end_traced(simulation)
     };
-    let ((once, os), (again, os_again), (other, _)) = (run(7), run(7), run(8));
-    assert_eq!(once.trace, again.trace);
+    let ((once, os, trace), (_, os_again, same), (_, _, other)) = (run(7), run(7), run(8));
+    assert_eq!(trace, same);
     assert_eq!(os, os_again);
-    assert_ne!(once.trace.hash(), other.trace.hash());
+    assert_ne!(trace.hash(), other.hash());
     assert_eq!(once.ledger.transmitted, 50);
     for task in &os.tasks {
         assert_eq!((task.overruns, task.deadline_misses), (0, 0), "{task:?}");
@@ -159,11 +165,11 @@ fn packets_pass_between_segments() {
                 [[task]]\ntask = \"busy\"\nsegments_ns = [50_000]\npause_us = 0\n";
     let mut simulation = simulation(text, 1, CostModel::default());
     simulation.run_until(Time::from_nanos(10_000_000));
+    let latency = simulation.latency(0).unwrap().max();
     let (outcome, os) = end(simulation);
     assert!(outcome.ledger.delivered > 990, "{:?}", outcome.ledger);
     assert_eq!(outcome.ledger.dropped, 0);
     assert!(task(&os, "busy").segments > 150, "{os:?}");
-    let latency = outcome.queues[0].latency.max();
     assert!(latency < 50_000 + 40_000, "a segment, and a doorbell at most: {latency}");
 }
 
@@ -197,7 +203,7 @@ fn what_cannot_be_scheduled_is_refused_with_the_arithmetic_or_counted() {
     let (first, second) = (task(100), task(120));
     let text = |os: &str| format!("{QUIET}{os}{first}{second}");
     let build = |text: &str| {
-        let file = picnic_host::run::sections().parse(text, None).unwrap();
+        let file = picnic_host::sections().parse(text, None).unwrap();
         picnic_os::config::build_os(&file, TASKS)
     };
     let error = build(&text("")).unwrap_err().to_string();
@@ -248,7 +254,7 @@ fn errors_name_line_and_key() {
     ];
     for (text, expected) in cases {
         let text = format!("{QUIET}{text}");
-        let built = picnic_host::run::sections()
+        let built = picnic_host::sections()
             .parse(&text, None)
             .and_then(|file| picnic_os::config::build_os(&file, TASKS).map(drop));
         let error = built.unwrap_err().to_string();
@@ -281,7 +287,7 @@ fn with_profile(folder: &std::path::Path, cost_ps: u64, os: &str, tasks: &str) -
     let profile = picnic_wcet::CostProfile::of("", &classes);
     std::fs::write(folder.join("here.toml"), profile.to_toml()).unwrap();
     let text = format!("{QUIET}[os]\ncost_profile = \"here.toml\"\n{os}{tasks}");
-    picnic_host::run::sections().parse(&text, Some(&folder.join("card.toml"))).unwrap()
+    picnic_host::sections().parse(&text, Some(&folder.join("card.toml"))).unwrap()
 }
 
 #[test]
@@ -307,7 +313,7 @@ fn bounds_come_from_the_profile_that_the_card_names() {
     assert_eq!((dear[4].0, &*dear[4].1), (77, "the card file"));
     // One nanosecond for each operation: no less than the eight bytes of the number.
     assert!((50..500).contains(&cheap[0].0), "{cheap:?}");
-    let file = picnic_host::run::sections().parse(&format!("{QUIET}{tasks}"), None).unwrap();
+    let file = picnic_host::sections().parse(&format!("{QUIET}{tasks}"), None).unwrap();
     assert!(bounds(&file)[0].1.starts_with("built-in"));
 }
 
@@ -331,7 +337,8 @@ fn a_bad_profile_is_told_with_both_places() {
         for tasks in [heartbeat, ""] {
             let file = with_profile(folder.path(), 1, "", tasks);
             std::fs::write(&path, &text).unwrap();
-            let error = picnic_tasks::build(&file).map(drop).unwrap_err().to_string();
+            let error =
+                picnic_tasks::build(&file, Filters::new(1)).map(drop).unwrap_err().to_string();
             let place = format!("{card}:7: os.cost_profile: {here}:");
             assert!(error.starts_with(&place), "{error}");
             let rest = &error[place.len()..];
@@ -342,7 +349,7 @@ fn a_bad_profile_is_told_with_both_places() {
     }
     let file = with_profile(folder.path(), 1, "", heartbeat);
     std::fs::remove_file(&path).unwrap();
-    let error = picnic_tasks::build(&file).map(drop).unwrap_err().to_string();
+    let error = picnic_tasks::build(&file, Filters::new(1)).map(drop).unwrap_err().to_string();
     let message = format!("{card}:7: os.cost_profile: {here}: cannot be read: ");
     assert!(error.starts_with(&message), "{error}");
     // By a program that builds without the check, it is told by the task that needs it.

@@ -1,20 +1,23 @@
 //! What card files can name on the command line: all that comes with picnic.
 
+use picnic_control::Registries;
 use picnic_core::config::Sections;
 use picnic_core::registry::Entry;
-use picnic_engine::build::Registries;
-use picnic_host::run;
 use picnic_os::config::Setup;
 use picnic_tasks::registry::TASKS;
 
-/// The host world's lists, and the tasks.
+/// The host world's lists, the tasks, and the firewall.
 pub(crate) fn registries() -> Registries {
-    Registries { resident: picnic_tasks::build, ..run::registries() }
+    Registries {
+        os: picnic_tasks::build,
+        filters: &[picnic_sciron::card::add],
+        ..picnic_host::registries()
+    }
 }
 
 /// The sections that card files can have.
 pub(crate) fn sections() -> Sections {
-    run::sections().with(picnic_sciron::card::SECTIONS)
+    picnic_host::sections().with(picnic_sciron::card::SECTIONS)
 }
 
 /// The tasks that `[[task]]` can name.

@@ -2,17 +2,18 @@
 
 use crate::output::{self, Column, count, nanoseconds, percent, rate, ratio};
 use picnic_control::instrument::TraceReport;
-use picnic_control::report::Report;
+use picnic_control::report::{Report, Times};
 use picnic_core::ledger::LedgerTotals;
 use picnic_os::report::OsReport;
 use std::fmt::Write;
 
 /// The report as text.
-pub(crate) fn text(name: &str, report: &Report, trace: Option<&TraceReport>) -> String {
+pub(crate) fn text(name: &str, report: &Report) -> String {
     let name = crate::output::name(name);
     let mut text = format!(
-        "{name}: {:.2} s, engine {}, borrowed core {} busy {}, asleep {}\n\n",
+        "{name}: {:.2} s{}, engine {}, borrowed core {} busy {}, asleep {}\n\n",
         report.duration_s,
+        if report.times == Times::Modelled { " (times modelled)" } else { "" },
         report.engine,
         report.borrowed_core.core,
         percent(report.borrowed_core.busy_fraction),
@@ -48,7 +49,7 @@ pub(crate) fn text(name: &str, report: &Report, trace: Option<&TraceReport>) -> 
             nanoseconds(latency.p999)
         ),
     );
-    if let Some(trace) = trace {
+    if let Some(trace) = &report.trace {
         let (written, lost) = (count(trace.packets_written), count(trace.packets_lost));
         line("trace", format!("{}: {written} packets written, {lost} lost", trace.path));
     }
@@ -196,7 +197,7 @@ fn tasks(os: &OsReport) -> String {
 /// # Errors
 /// A packet has no known fate, or a buffer is lost: both are bugs, and said loudly. Or the
 /// trace that was asked for is not whole.
-pub(crate) fn verdict(report: &Report, trace: Option<&TraceReport>) -> anyhow::Result<()> {
+pub(crate) fn verdict(report: &Report) -> anyhow::Result<()> {
     let totals = &report.ledger;
     anyhow::ensure!(
         totals.balanced(),
@@ -210,7 +211,7 @@ pub(crate) fn verdict(report: &Report, trace: Option<&TraceReport>) -> anyhow::R
         "{} buffers did not come home: this is a bug of picnic",
         report.buffers_missing
     );
-    if let Some(TraceReport { path, error: Some(error), .. }) = trace {
+    if let Some(TraceReport { path, error: Some(error), .. }) = &report.trace {
         anyhow::bail!("the trace {path} ended early: {error}");
     }
     Ok(())
@@ -226,6 +227,7 @@ mod tests {
     fn report() -> Report {
         Report {
             engine: "poll".into(),
+            times: Times::Measured,
             duration_s: 2.0,
             wires: vec![WireReport {
                 name: "wire0".into(),
@@ -273,13 +275,14 @@ mod tests {
             },
             target_cores: Vec::new(),
             os: None,
+            trace: None,
             notes: vec!["something to know".into()],
         }
     }
 
     #[test]
     fn the_summary_says_all_that_the_report_does() {
-        let text = text("picnic0", &report(), None);
+        let text = text("picnic0", &report());
         for part in [
             "picnic0: 2.00 s, engine poll, borrowed core 1 busy 25.0 %, asleep 50.0 %",
             "ledger   in 2,000 = delivered 1,990 + transmitted 0 + consumed 0 + dropped 10 \
@@ -296,15 +299,15 @@ mod tests {
 
     #[test]
     fn lost_packets_and_lost_buffers_fail_the_run() {
-        assert!(verdict(&report(), None).is_ok());
+        assert!(verdict(&report()).is_ok());
         let mut lost = report();
         lost.ledger.delivered -= 1;
-        assert!(verdict(&lost, None).unwrap_err().to_string().contains("NOT BALANCED"));
+        assert!(verdict(&lost).unwrap_err().to_string().contains("NOT BALANCED"));
         let mut burst = report();
         burst.ledger.unbalanced_bursts = 1;
-        assert!(verdict(&burst, None).is_err());
+        assert!(verdict(&burst).is_err());
         let missing = Report { buffers_missing: 3, ..report() };
-        assert!(verdict(&missing, None).unwrap_err().to_string().starts_with("3 buffers"));
+        assert!(verdict(&missing).unwrap_err().to_string().starts_with("3 buffers"));
         let trace = TraceReport {
             path: "all.pcapng".into(),
             packets_written: 5,
@@ -312,7 +315,7 @@ mod tests {
             interfaces: Vec::new(),
             error: Some("no space".into()),
         };
-        let error = verdict(&report(), Some(&trace)).unwrap_err().to_string();
+        let error = verdict(&Report { trace: Some(trace), ..report() }).unwrap_err().to_string();
         assert_eq!(error, "the trace all.pcapng ended early: no space");
     }
 }

@@ -20,6 +20,43 @@ fn refused_card(text: &str, expected: &str) {
 }
 
 #[test]
+fn engines_are_those_of_the_registry() {
+    refused_card(
+        "[card]\nengine = \"kernal\"\n",
+        "card.toml:2: card.engine: found \"kernal\", allowed: poll",
+    );
+}
+
+#[test]
+fn a_name_too_long_for_a_socket_is_found_by_check_as_by_run() {
+    let folder =
+        folder(&[("card.toml", format!("[card]\nname = \"{}\"\n", "n".repeat(200)).as_bytes())]);
+    for command in ["check", "run"] {
+        let output = picnic_in(folder.path(), &[command, "card.toml"]);
+        let message = stderr(&output);
+        assert!(message.starts_with("card.toml:2: card.name: found a path of "), "{message}");
+        assert!(message.contains(" bytes for the socket, allowed are 107: "), "{message}");
+        assert_eq!(output.status.code(), Some(2), "{command}");
+    }
+}
+
+#[test]
+fn metrics_that_nobody_could_read_are_found_by_check_as_by_run() {
+    let metrics = |address: &str| format!("[control]\nmetrics = \"{address}\"\n");
+    // An address kept for documents (RFC 5737) is no machine's.
+    refused_card(
+        &metrics("192.0.2.1:9100"),
+        "card.toml:2: control.metrics: found 192.0.2.1:9100, which is no address of this machine",
+    );
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    refused_card(
+        &metrics(&address),
+        &format!("card.toml:2: control.metrics: found {address}, which another program listens at"),
+    );
+}
+
+#[test]
 fn unknown_keys_and_sections() {
     refused_card(
         "[card]\nidle = \"spin\"\nidel = \"block\"\n",

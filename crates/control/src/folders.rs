@@ -78,6 +78,12 @@ pub(super) fn make_folder(folder: &Path, mode: u32) -> Result<(), String> {
     let shown = folder.display();
     let made = DirBuilder::new().mode(mode).recursive(true).create(folder);
     made.map_err(|error| format!("folder {shown} cannot be made: {error}"))?;
+    own(folder)
+}
+
+/// Makes sure that a folder is this user's and nobody else's.
+pub(super) fn own(folder: &Path) -> Result<(), String> {
+    let shown = folder.display();
     let metadata = std::fs::symlink_metadata(folder)
         .map_err(|error| format!("folder {shown} cannot be looked at: {error}"))?;
     if !metadata.is_dir() || metadata.uid() != rustix::process::geteuid().as_raw() {

@@ -20,7 +20,7 @@ use picnic_core::error::ConfigError;
 use picnic_core::hook::{Hook, HookPoint, Observer};
 use picnic_core::registry::BuildContext;
 use picnic_ports::middleware::tracer::{TraceConfig, Tracer};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -33,7 +33,7 @@ pub struct Tracing {
 }
 
 /// What became of a trace.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TraceReport {
     /// The pcapng file.
     pub path: String,
@@ -48,7 +48,7 @@ pub struct TraceReport {
 }
 
 /// What became of one interface's packets.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct InterfaceReport {
     /// Its name in the pcapng file.
     pub name: String,

@@ -1,5 +1,7 @@
 //! What all worlds share around a card: its figures, and the control plane that serves them.
 //!
+//! * [`launch`]: the builder that starts a card;
+//! * [`executor`]: what runs it;
 //! * [`report`]: what a run came to;
 //! * [`monitor`]: the same while it runs;
 //! * [`instrument`]: the tracer of `[trace]`;
@@ -28,9 +30,11 @@ pub mod captures;
 mod client;
 pub mod config;
 pub mod error;
+pub mod executor;
 pub mod folders;
 mod http;
 pub mod instrument;
+pub mod launch;
 pub mod methods;
 pub mod metrics;
 pub mod moderation;
@@ -43,4 +47,7 @@ mod service;
 mod sink;
 pub mod socket;
 
+pub use executor::{Executor, Running};
+pub use launch::{Launch, Registries, Served};
+pub use report::Report;
 pub use server::{Access, Doors, Limits, Server};

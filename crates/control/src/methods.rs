@@ -15,7 +15,7 @@ use picnic_core::direction::Direction;
 use picnic_core::hook::Hooks;
 use picnic_core::registry::BuildContext;
 use picnic_core::ring::moderation::ModerationMode;
-use picnic_engine::build::Registries;
+use picnic_engine::build::Components;
 use picnic_engine::swap::{Answer, Command, Controller};
 use picnic_filter::Filters;
 use picnic_os::config::Factory;
@@ -44,7 +44,7 @@ pub struct Methods {
     controller: Controller,
     /// Commands whose answer nobody waits for any more.
     abandoned: usize,
-    registries: Registries,
+    components: Components,
     context: BuildContext,
     sections: Sections,
     about: About,
@@ -85,7 +85,7 @@ impl Methods {
         captures: Captures,
         stop: Arc<AtomicBool>,
     ) -> Self {
-        let Access { monitor, controller, registries, hooks, filters, tasks } = access;
+        let Access { monitor, controller, components, hooks, filters, tasks } = access;
         let about = About {
             name: file.card.name.clone(),
             file: file.path().map(|path| path.display().to_string()),
@@ -96,7 +96,7 @@ impl Methods {
             monitor,
             controller,
             abandoned: 0,
-            registries,
+            components,
             context: picnic_engine::build::context(file),
             sections: file.sections().clone(),
             about,
@@ -192,7 +192,7 @@ impl Methods {
             "name": self.about.name,
             "file": self.about.file,
             "pid": std::process::id(),
-            "engine": "poll",
+            "engine": self.monitor.engine,
             "elapsed_s": self.monitor.elapsed().as_secs_f64(),
             "borrowed_core": placement.borrowed_core,
             "target_cores": placement.target_cores,

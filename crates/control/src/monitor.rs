@@ -6,7 +6,8 @@
 //! try it.
 
 use crate::report::{
-    CoreReport, FunctionReport, LatencyReport, QueueReport, Report, TargetCoreReport, WireReport,
+    CoreReport, FunctionReport, LatencyReport, QueueReport, Report, TargetCoreReport, Times,
+    WireReport,
 };
 use hdrhistogram::Histogram;
 use picnic_core::direction::Direction;
@@ -103,17 +104,32 @@ impl LatencySlot {
     }
 }
 
+/// Where a world notes what the counters of the card do not have.
+#[derive(Clone)]
+pub struct Notes {
+    /// Time since the start.
+    pub clock: Clock,
+    /// Of the borrowed core.
+    pub core: Arc<CoreTimes>,
+    /// Of the target cores, lowest first.
+    pub targets: Vec<Arc<TargetTimes>>,
+    /// Where target cores leave their latencies.
+    pub latencies: Vec<Arc<LatencySlot>>,
+}
+
 /// Reads the figures of a card from any thread; cheap to clone.
 #[derive(Clone)]
 pub struct Monitor {
+    /// What runs it.
+    pub engine: &'static str,
+    /// How its times come about.
+    pub times: Times,
     /// The card's counters.
     pub view: View,
     /// Where it runs.
     pub placement: Placement,
-    clock: Clock,
-    times: Arc<CoreTimes>,
-    targets: Vec<Arc<TargetTimes>>,
-    latencies: Vec<Arc<LatencySlot>>,
+    /// What its world notes.
+    pub notes: Notes,
 }
 
 impl fmt::Debug for Monitor {
@@ -123,33 +139,21 @@ impl fmt::Debug for Monitor {
 }
 
 impl Monitor {
-    /// The monitor of a card that has just started.
-    pub fn new(
-        view: View,
-        placement: Placement,
-        clock: Clock,
-        times: Arc<CoreTimes>,
-        targets: Vec<Arc<TargetTimes>>,
-        latencies: Vec<Arc<LatencySlot>>,
-    ) -> Self {
-        Monitor { view, placement, clock, times, targets, latencies }
-    }
-
     /// Time since the start.
     pub fn elapsed(&self) -> Duration {
-        Duration::from_nanos((self.clock)().as_nanos())
+        Duration::from_nanos((self.notes.clock)().as_nanos())
     }
 
     /// The figures at this moment: those of a run's end, but that packets are in flight, and
     /// that no buffer can be missing yet. The ledger is balanced if every burst was. Takes up to 20 ms, for the target cores' latencies.
     pub fn report(&self) -> Report {
-        for slot in &self.latencies {
+        for slot in &self.notes.latencies {
             slot.wanted.store(true, Ordering::Release);
             slot.doorbell.ring();
         }
         let until = Instant::now() + PATIENCE;
-        let latency: Vec<_> = self.latencies.iter().map(|slot| slot.read(until)).collect();
-        let mut report = self.report_over((self.clock)().as_nanos(), &latency);
+        let latency: Vec<_> = self.notes.latencies.iter().map(|slot| slot.read(until)).collect();
+        let mut report = self.report_over((self.notes.clock)().as_nanos(), &latency);
         // The counters go on while they are read. Read again, what came in is no less than what
         // has left by now: the difference is under way, or came in meanwhile.
         let ledger = &mut report.ledger;
@@ -159,14 +163,15 @@ impl Monitor {
         report
     }
 
-    /// The figures of `duration_ns`, with these latencies.
+    /// The figures of `duration_ns`, with these latencies: for worlds, at a run's end.
     pub fn report_over(&self, duration_ns: u64, latency: &[Histogram<u64>]) -> Report {
         let view = &self.view;
         let duration_ns = duration_ns.max(1) as f64;
         let share = |part: &Counter| (part.get() as f64 / duration_ns).min(1.0);
         let totals = view.ledger.read();
         Report {
-            engine: "poll".into(),
+            engine: self.engine.into(),
+            times: self.times,
             duration_s: duration_ns / 1e9,
             wires: wire_reports(view),
             queues: queue_reports(view, &self.placement),
@@ -179,11 +184,12 @@ impl Monitor {
             latency_ns: latency_report(latency),
             borrowed_core: CoreReport {
                 core: self.placement.borrowed_core,
-                busy_fraction: share(&self.times.busy_ns),
-                asleep_fraction: share(&self.times.asleep_ns),
-                wakeups: self.times.wakeups.get(),
+                busy_fraction: share(&self.notes.core.busy_ns),
+                asleep_fraction: share(&self.notes.core.asleep_ns),
+                wakeups: self.notes.core.wakeups.get(),
             },
             target_cores: self
+                .notes
                 .targets
                 .iter()
                 .map(|target| TargetCoreReport {
@@ -198,6 +204,7 @@ impl Monitor {
                 })
                 .collect(),
             os: None,
+            trace: None,
             notes: self.placement.warnings.clone(),
         }
     }

@@ -1,17 +1,23 @@
 //! What a run came to: the JSON of `picnic run --json`, and the same for people.
 //!
-//! Fields carry their unit as suffix. `latency_ns` is from wire to target routine.
+//! Fields carry their unit as suffix. `latency_ns` is from wire to target routine. Counts are
+//! exact in every world; `times` says how all that is time, or a share of it, came about.
 
+use crate::instrument::TraceReport;
 use picnic_core::ledger::LedgerTotals;
 use picnic_os::report::OsReport;
 use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::BTreeMap;
+use std::fmt;
 
 /// A run's figures.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Report {
     /// What ran the chain.
     pub engine: String,
+    /// How its times came about: duration, latency, shares of time, times of tasks.
+    #[serde(default)]
+    pub times: Times,
     /// Seconds from start to the end of receiving.
     pub duration_s: f64,
     /// By wire.
@@ -40,8 +46,31 @@ pub struct Report {
     /// NIC OS; left out if the card has none, and while it runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub os: Option<OsReport>,
+    /// The trace; left out if the card has none, and while it runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trace: Option<TraceReport>,
     /// What the user should know.
     pub notes: Vec<String>,
+}
+
+/// How times came about. A world has one kind: that of its clock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Times {
+    /// Taken from a clock of the machine.
+    #[default]
+    Measured,
+    /// They follow from costs that a model gives.
+    Modelled,
+}
+
+impl fmt::Display for Times {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Times::Measured => "measured",
+            Times::Modelled => "modelled",
+        })
+    }
 }
 
 /// A wire's figures.

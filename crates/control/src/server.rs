@@ -12,7 +12,7 @@ use picnic_confine::{Role, set_up};
 use picnic_core::config::CardFile;
 use picnic_core::error::ConfigError;
 use picnic_core::hook::Hooks;
-use picnic_engine::build::Registries;
+use picnic_engine::build::Components;
 use picnic_engine::swap::Controller;
 use picnic_filter::Filters;
 use picnic_os::config::Factory;
@@ -69,22 +69,17 @@ impl Doors {
     /// A card of this name is running, the socket cannot be made, or the metrics' port is in
     /// use.
     pub fn open(file: &CardFile) -> Result<Self, SocketError> {
-        let http = match file.section::<ControlSection>().metrics {
-            MetricsAddress::Off => None,
-            MetricsAddress::Address(address) => Some(Http::bind(address).map_err(|error| {
-                let message = match error.kind() {
-                    std::io::ErrorKind::AddrInUse => {
-                        format!("found {address}, which another program listens at")
-                    }
-                    std::io::ErrorKind::AddrNotAvailable => {
-                        format!("found {address}, which is no address of this machine")
-                    }
-                    _ => format!("{address}: cannot be listened at: {error}"),
-                };
-                file.locate(ConfigError::new("control.metrics", message))
-            })?),
-        };
+        let http = listen(file)?;
         Ok(Doors { socket: socket::open(file)?, http, limits: Limits::default() })
+    }
+
+    /// Whether [`Doors::open`] would open them. Nothing is changed.
+    ///
+    /// # Errors
+    /// As [`Doors::open`].
+    pub fn check(file: &CardFile) -> Result<(), SocketError> {
+        listen(file)?;
+        socket::check(file)
     }
 
     /// The same, with other limits.
@@ -109,6 +104,26 @@ impl Doors {
     }
 }
 
+/// Listens for whoever reads metrics, if the card file says where.
+fn listen(file: &CardFile) -> Result<Option<Http>, ConfigError> {
+    let MetricsAddress::Address(address) = file.section::<ControlSection>().metrics else {
+        return Ok(None);
+    };
+    let listening = Http::bind(address).map_err(|error| {
+        let message = match error.kind() {
+            std::io::ErrorKind::AddrInUse => {
+                format!("found {address}, which another program listens at")
+            }
+            std::io::ErrorKind::AddrNotAvailable => {
+                format!("found {address}, which is no address of this machine")
+            }
+            _ => format!("{address}: cannot be listened at: {error}"),
+        };
+        file.locate(ConfigError::new("control.metrics", message))
+    });
+    listening.map(Some)
+}
+
 /// What the control plane needs of a card that runs.
 pub struct Access {
     /// Reads its figures.
@@ -116,7 +131,7 @@ pub struct Access {
     /// Changes it.
     pub controller: Controller,
     /// What its card file could name, for functions that are swapped in.
-    pub registries: Registries,
+    pub components: Components,
     /// Who looks on, at functions that are swapped in too.
     pub hooks: Hooks,
     /// Its filters.
@@ -125,7 +140,8 @@ pub struct Access {
     pub tasks: Option<Factory>,
 }
 
-/// A card's control thread.
+/// A card's control thread. When it is dropped the socket goes: clients are to see that after
+/// the card has stopped.
 #[derive(Debug)]
 pub struct Server {
     shared: Arc<Shared>,
@@ -144,7 +160,7 @@ pub(super) struct Shared {
 }
 
 impl Server {
-    /// Serves a card that runs, until [`Server::finish`]. `captures` are a hook of
+    /// Serves a card that runs. `captures` are a hook of
     /// the card, if clients are to capture.
     ///
     /// # Errors
@@ -182,12 +198,6 @@ impl Server {
     /// Tells that the card is about to stop: from now on changes are refused.
     pub fn card_stops(&self) {
         self.shared.stopping.store(true, Ordering::Release);
-    }
-
-    /// Ends the thread and removes the socket. To be called when the card has stopped, so that
-    /// clients see its end.
-    pub fn finish(mut self) {
-        self.end();
     }
 
     fn end(&mut self) {

@@ -13,12 +13,14 @@
 //! `bind` (net/unix/af_unix.c).
 
 use crate::config::{ControlSection, ControlSocket};
-use crate::folders::{card_name, file_name, folders, lock, make_folder, own_folder};
+use crate::folders::{card_name, file_name, folders, lock, make_folder, own, own_folder};
 use picnic_core::config::CardFile;
 use picnic_core::error::ConfigError;
 use rustix::fs::Mode;
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use std::fmt::Display;
+use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixListener;
@@ -62,59 +64,108 @@ pub struct Socket {
     folder_is_own: bool,
 }
 
+/// Where a card's socket is to stand.
+struct Site<'a> {
+    file: &'a CardFile,
+    folder: PathBuf,
+    path: PathBuf,
+    /// The mode of the runtime folder; none if the card file names a path.
+    mode: Option<u32>,
+    address: SocketAddrUnix,
+}
+
+impl<'a> Site<'a> {
+    /// That of the socket that the card file asks for; none if it is off.
+    fn of(file: &'a CardFile) -> Result<Option<Self>, SocketError> {
+        let (folder, path, mode) = match &file.section::<ControlSection>().socket {
+            ControlSocket::Off => return Ok(None),
+            ControlSocket::Auto => {
+                let (folder, mode) = own_folder();
+                let path = folder.join(file_name(&file.card.name));
+                (folder, path, Some(mode))
+            }
+            ControlSocket::Path(path) => {
+                let path = file.directory.join(path);
+                let folder = path.parent().unwrap_or(Path::new("/")).to_owned();
+                let folder = if folder.as_os_str().is_empty() { ".".into() } else { folder };
+                (folder, path, None)
+            }
+        };
+        let address = SocketAddrUnix::new(&path).map_err(|_| {
+            let bytes = path.as_os_str().len();
+            let found = format!("found a path of {bytes} bytes for the socket, allowed are 107");
+            let (key, message) = match mode {
+                Some(_) => ("card.name", format!("{found}: {}", path.display())),
+                None => ("control.socket", format!("{}: {found}", path.display())),
+            };
+            SocketError::Config(file.locate(ConfigError::new(key, message)))
+        })?;
+        Ok(Some(Site { file, folder, path, mode, address }))
+    }
+
+    fn wrong(&self, message: impl Display) -> SocketError {
+        let shown = self.path.display();
+        let error = ConfigError::new("control.socket", format!("{shown}: {message}"));
+        SocketError::Config(self.file.locate(error))
+    }
+
+    /// Whether something stands there that is not to be replaced, or else what to replace.
+    fn look(&self) -> Result<Probe, SocketError> {
+        match probe(&self.path) {
+            Probe::Live(pid) => Err(SocketError::Taken { card: self.file.card.name.clone(), pid }),
+            Probe::Denied => Err(self.wrong("belongs to another user's card")),
+            Probe::Foreign => Err(self.wrong("is there already, and is no socket")),
+            free => Ok(free),
+        }
+    }
+}
+
+/// Whether [`open`] would open the socket that the card file asks for. Nothing is changed.
+///
+/// # Errors
+/// As [`open`].
+pub fn check(file: &CardFile) -> Result<(), SocketError> {
+    let Some(site) = Site::of(file)? else { return Ok(()) };
+    let folder = match site.mode {
+        Some(_) if !site.folder.exists() => return Ok(()),
+        Some(_) => own(&site.folder),
+        None => File::open(&site.folder)
+            .map(drop)
+            .map_err(|error| format!("folder {}: {error}", site.folder.display())),
+    };
+    folder.map_err(|message| site.wrong(message))?;
+    site.look().map(drop)
+}
+
 /// Opens the socket that the card file asks for; none if it is off.
 ///
 /// # Errors
 /// A card of this name is running, or the socket cannot be made.
 pub fn open(file: &CardFile) -> Result<Option<Socket>, SocketError> {
-    let (folder, path, mode) = match &file.section::<ControlSection>().socket {
-        ControlSocket::Off => return Ok(None),
-        ControlSocket::Auto => {
-            let (folder, mode) = own_folder();
-            let path = folder.join(file_name(&file.card.name));
-            (folder, path, Some(mode))
-        }
-        ControlSocket::Path(path) => {
-            let path = file.directory.join(path);
-            let folder = path.parent().unwrap_or(Path::new("/")).to_owned();
-            let folder = if folder.as_os_str().is_empty() { ".".into() } else { folder };
-            (folder, path, None)
-        }
-    };
-    let wrong = |message: String| {
-        let shown = path.display();
-        let error = ConfigError::new("control.socket", format!("{shown}: {message}"));
-        SocketError::Config(file.locate(error))
-    };
-    let address = SocketAddrUnix::new(&path).map_err(|_| {
-        wrong("is longer than the 107 bytes that a socket's path may have".to_owned())
-    })?;
+    let Some(site) = Site::of(file)? else { return Ok(None) };
+    let Site { folder, path, mode, address, .. } = &site;
+    let wrong = |message: String| site.wrong(message);
     let give_up = Instant::now() + PATIENCE;
     loop {
-        if let Some(mode) = mode {
-            make_folder(&folder, mode).map_err(&wrong)?;
+        if let Some(mode) = *mode {
+            make_folder(folder, mode).map_err(wrong)?;
         }
-        let lock = lock(&folder, give_up).map_err(&wrong)?;
+        let lock = lock(folder, give_up).map_err(wrong)?;
         if mode.is_some() {
             // What killed cards have left, of whatever name.
-            sweep(&folder);
+            sweep(folder);
         }
-        match probe(&path) {
-            Probe::Live(pid) => {
-                return Err(SocketError::Taken { card: file.card.name.clone(), pid });
-            }
-            Probe::Denied => return Err(wrong("belongs to another user's card".into())),
-            Probe::Foreign => return Err(wrong("is there already, and is no socket".into())),
-            Probe::Stale => drop(std::fs::remove_file(&path)),
-            Probe::Absent => {}
+        if let Probe::Stale = site.look()? {
+            drop(std::fs::remove_file(path));
         }
-        let bound = bind(&address);
-        let identity = bound.as_ref().ok().and_then(|_| identity(&path));
+        let bound = bind(address);
+        let identity = bound.as_ref().ok().and_then(|_| identity(path));
         drop(lock);
         match (bound, identity) {
             (Ok(listener), Some(identity)) => {
                 // Others have their files in /run/picnic.
-                let folder_is_own = mode == Some(0o700);
+                let folder_is_own = *mode == Some(0o700);
+                let (folder, path) = (folder.clone(), path.clone());
                 return Ok(Some(Socket { listener, path, folder, identity, folder_is_own }));
             }
             // A card that has just ended took the empty folder with it.
@@ -292,6 +343,7 @@ mod tests {
             }
             other => panic!("{other}"),
         }
+        assert!(matches!(check(&card(&path)), Err(SocketError::Taken { .. })));
         drop(first);
         assert!(!path.exists(), "removed at the end");
         // As after SIGKILL: the file is there, and nobody listens.
@@ -319,8 +371,12 @@ mod tests {
         let absent = folder.path().join("absent/card.sock");
         assert!(message(&absent).contains("No such file"), "{}", message(&absent));
         let long = folder.path().join("x".repeat(120));
-        assert!(message(&long).contains("107 bytes"));
+        assert!(message(&long).contains("bytes for the socket, allowed are 107"));
         assert!(message(&long).starts_with("card:2: control.socket: "));
+        // It is found without opening anything, too.
+        for path in [&file, &absent, &long] {
+            assert_eq!(check(&card(path)).unwrap_err().to_string(), message(path));
+        }
     }
 
     #[test]

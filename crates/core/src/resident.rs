@@ -18,7 +18,6 @@ use crate::out::Doors;
 use crate::ring::gate::Gate;
 use crate::stats::Counter;
 use crate::time::Time;
-use std::any::Any;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -45,7 +44,7 @@ pub enum Turn {
 }
 
 /// What lives on the borrowed core beside the packet path.
-pub trait Resident: Any + Send {
+pub trait Resident: Send {
     /// How its attention is raised, and where the packets it holds are counted.
     fn attention(&self) -> &Arc<Attention>;
 

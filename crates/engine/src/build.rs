@@ -1,6 +1,6 @@
 //! From a card file to a card: everything validated before anything starts.
 //!
-//! The engine knows no function or port by name; [`Registries`] bring them.
+//! The engine knows no function or port by name; [`Components`] bring them.
 
 use crate::chain::{Chain, Link};
 use crate::poll::{self, Card, Phase};
@@ -37,9 +37,9 @@ use std::sync::Arc;
 pub type WrapWire =
     fn(Box<dyn WirePort>, &Section, &BuildContext) -> Result<Box<dyn WirePort>, ConfigError>;
 
-/// What card files can name.
+/// What the parts of a card are found in.
 #[derive(Clone, Copy)]
-pub struct Registries {
+pub struct Components {
     /// NIC functions.
     pub functions: &'static [Entry<Box<dyn Function>>],
     /// Wire ports.
@@ -48,19 +48,6 @@ pub struct Registries {
     pub attachments: &'static [Entry<Box<dyn HostAttachment>>],
     /// The fault injector.
     pub fault: WrapWire,
-    /// What lives beside the packets, if the card file asks for it.
-    pub resident: BuildResident,
-}
-
-/// Builds what a card file wants to live on the borrowed core beside the packets: NIC OS.
-pub type BuildResident = fn(&CardFile) -> Result<Option<Box<dyn Resident>>, ConfigError>;
-
-/// Builds nothing: a card without NIC OS.
-///
-/// # Errors
-/// None.
-pub fn no_resident(_: &CardFile) -> Result<Option<Box<dyn Resident>>, ConfigError> {
-    Ok(None)
 }
 
 /// Why a card could not be built.
@@ -96,12 +83,12 @@ pub fn context(file: &CardFile) -> BuildContext {
 pub fn links(
     sections: &[Section],
     direction: Direction,
-    registries: &Registries,
+    components: &Components,
     context: &BuildContext,
     hooks: &Hooks,
 ) -> Result<Vec<Link>, ConfigError> {
     let links = sections.iter().enumerate().map(|(position, section)| {
-        let entry = find(registries.functions, section)?;
+        let entry = find(components.functions, section)?;
         let function = entry.build(section, &BuildContext { position, ..context.clone() })?;
         let point = HookPoint::Function { direction, position, name: entry.name };
         Ok(Link::new(entry.name, function).observed(hooks.observers(&point)))
@@ -127,29 +114,28 @@ impl Parts {
     /// The first thing that is wrong with the file.
     pub fn build(
         file: &CardFile,
-        registries: &Registries,
+        components: &Components,
         hooks: &Hooks,
     ) -> Result<Parts, ConfigError> {
         let base = context(file);
         let at = |position| BuildContext { position, ..base.clone() };
         let mut wires = Vec::new();
         for (index, section) in file.wires.iter().enumerate() {
-            let entry = find(registries.wires, &section.port)?;
+            let entry = find(components.wires, &section.port)?;
             let mut port = entry.build(&section.port, &at(index))?;
             if let Some(fault) = &section.fault {
-                port = (registries.fault)(port, fault, &at(index))?;
+                port = (components.fault)(port, fault, &at(index))?;
             }
             let observers = hooks.observers(&HookPoint::Wire { index, name: &section.name });
             wires.push((section.name.clone(), Wire::new(port, observers)));
         }
-        let rx = links(&file.rx, Direction::Rx, registries, &base, hooks)?;
-        let tx = links(&file.tx, Direction::Tx, registries, &base, hooks)?;
+        let rx = links(&file.rx, Direction::Rx, components, &base, hooks)?;
+        let tx = links(&file.tx, Direction::Tx, components, &base, hooks)?;
         let section = &file.host.section;
         let super_frames = wires.iter().all(|(_, wire)| wire.capabilities.super_frames);
         let host = BuildContext { super_frames, ..base };
-        let attachment = find(registries.attachments, section)?.build(section, &host)?;
-        let resident = (registries.resident)(file)?;
-        Ok(Parts { wires, rx, tx, attachment, resident, guard: None, hooks: hooks.clone() })
+        let attachment = find(components.attachments, section)?.build(section, &host)?;
+        Ok(Parts { wires, rx, tx, attachment, resident: None, guard: None, hooks: hooks.clone() })
     }
 
     /// Puts a guard over the card: it looks at packets before everybody else.
@@ -157,9 +143,9 @@ impl Parts {
         self.guard = Some(guard);
     }
 
-    /// What is to live on the borrowed core beside the packets.
-    pub fn resident_mut(&mut self) -> Option<&mut dyn Resident> {
-        self.resident.as_deref_mut()
+    /// Has somebody live on the borrowed core beside the packets: NIC OS, say.
+    pub fn house(&mut self, resident: Box<dyn Resident>) {
+        self.resident = Some(resident);
     }
 
     /// Whether the host sends by itself, so that its descriptors must be slept on.

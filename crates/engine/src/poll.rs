@@ -328,11 +328,6 @@ impl Card {
         self.check(0, published);
     }
 
-    /// Takes the resident out of a card that has been stopped, for what it has to report.
-    pub fn take_resident(&mut self) -> Option<Box<dyn resident::Resident>> {
-        self.resident.take().map(|resident| resident.inner)
-    }
-
     /// Has functions let go of all they hold; returns how many packets that was.
     fn release(&mut self, now: Time) -> usize {
         let held = self.held;

@@ -1,10 +1,11 @@
 //! The host world: a card on real cores, at wall-clock speed.
 //!
 //! ```no_run
+//! use picnic_control::Launch;
 //! use picnic_core::config::CardFile;
 //! let card = CardFile::parse("", None)?;
-//! let running = picnic_host::run::start(&card)?;
-//! std::thread::sleep(std::time::Duration::from_secs(1));
+//! let mut running = Launch::new(&card, picnic_host::registries()).start()?;
+//! running.pass(std::time::Duration::from_secs(1));
 //! let report = running.stop()?;
 //! println!("{} packets delivered", report.ledger.delivered);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -21,3 +22,29 @@ pub mod doorbell;
 pub mod idle;
 mod preemption;
 pub mod run;
+
+use picnic_control::Registries;
+use picnic_core::config::Sections;
+
+/// What the card files of this world can name.
+pub fn registries() -> Registries {
+    Registries {
+        executors: &[&run::Host],
+        functions: picnic_functions::registry::FUNCTIONS,
+        wires: picnic_ports::registry::WIRES,
+        attachments: picnic_ports::registry::ATTACHMENTS,
+        fault: picnic_ports::middleware::fault::wrap,
+        os: picnic_control::launch::os_without_tasks,
+        filters: &[],
+    }
+}
+
+/// The sections that card files of this world can have.
+pub fn sections() -> Sections {
+    Sections::core()
+        .with(picnic_machine::config::SECTIONS)
+        .with(picnic_control::config::SECTIONS)
+        .with(picnic_ports::registry::SECTIONS)
+        .with(picnic_filter::config::SECTIONS)
+        .with(picnic_os::keys::SECTIONS)
+}

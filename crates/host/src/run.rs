@@ -10,27 +10,24 @@ use crate::doorbell::{CardDoorbell, TargetDoorbell};
 use crate::idle::IdlePolicy;
 use crate::preemption::{Preemption, permit_real_time};
 use picnic_confine::{Role, set_up};
-use picnic_control::Access;
 use picnic_control::error::RunError;
-use picnic_control::monitor::{CoreTimes, LatencySlot, Monitor, TargetTimes};
-use picnic_control::report::Report;
-use picnic_core::config::{CardFile, Priority, Sections};
+use picnic_control::launch::Built;
+use picnic_control::monitor::{CoreTimes, LatencySlot, Monitor, Notes, TargetTimes};
+use picnic_control::report::Times;
+use picnic_control::{Access, Executor, Launch, Report, Running};
+use picnic_core::config::Priority;
 use picnic_core::doorbell::Doorbell;
-use picnic_core::hook::Hooks;
 use picnic_core::resident::Segment;
 use picnic_core::time::Time;
-use picnic_engine::build::{Assembled, Parts, Registries, assemble};
+use picnic_engine::build::{Assembled, assemble};
 use picnic_engine::poll::Card;
-use picnic_engine::swap::Controller;
 use picnic_engine::target::Target;
-use picnic_engine::view::View;
-use picnic_filter::{self as filter, Filters};
+use picnic_filter::Filters;
 use picnic_machine::isolate::{self, Isolated};
 use picnic_machine::threads::{BORROWED, spawn_pinned};
 use picnic_machine::topology::{Placement, available, place};
 use picnic_machine::undo::{Machine, Which, restore_all};
-use picnic_os::config::Factory;
-use picnic_os::report::OsReport;
+use picnic_os::config::OsHandle;
 use rustix::thread::CapabilitySet;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -43,47 +40,6 @@ const TARGET_SLEEP: Duration = Duration::from_millis(100);
 
 /// How often the ring depths are read for display, in nanoseconds.
 const GAUGES_NS: u64 = 1_000_000;
-
-/// What the card files of this world can name.
-pub fn registries() -> Registries {
-    Registries {
-        functions: picnic_functions::registry::FUNCTIONS,
-        wires: picnic_ports::registry::WIRES,
-        attachments: picnic_ports::registry::ATTACHMENTS,
-        fault: picnic_ports::middleware::fault::wrap,
-        resident: |file| picnic_os::config::build(file, &[]),
-    }
-}
-
-/// The sections that card files of this world can have.
-pub fn sections() -> Sections {
-    Sections::core()
-        .with(picnic_machine::config::SECTIONS)
-        .with(picnic_control::config::SECTIONS)
-        .with(picnic_ports::registry::SECTIONS)
-        .with(picnic_filter::config::SECTIONS)
-        .with(picnic_os::keys::SECTIONS)
-}
-
-/// Checks a card file against this machine without starting anything.
-///
-/// # Errors
-/// What is wrong with it.
-pub fn check(file: &CardFile) -> Result<Placement, RunError> {
-    check_from(file, &registries())
-}
-
-/// As [`check`], for a card that may name what stands in other registries.
-///
-/// # Errors
-/// As [`check`].
-pub fn check_from(file: &CardFile, registries: &Registries) -> Result<Placement, RunError> {
-    let placement = place(file, &available())?;
-    Parts::build(file, registries, &Hooks::none())?;
-    filter::config::add(&Filters::new(file.host.queues), file)?;
-    picnic_control::instrument::check(file)?;
-    Ok(placement)
-}
 
 /// How far a run has come.
 #[repr(u8)]
@@ -108,24 +64,13 @@ impl Shared {
     }
 }
 
-/// A card at work.
-pub struct Running {
-    /// Its counters.
-    pub view: View,
-    /// For changes while it runs. `None` once somebody has taken it: commands come from one
-    /// place only.
-    pub controller: Option<Controller>,
-    /// Its filters, to be changed from any thread.
-    pub filters: Filters,
-    /// Where it runs.
-    pub placement: Placement,
+/// A card at work on real cores.
+struct HostRunning {
     monitor: Monitor,
-    /// What its card file could name, for functions that are swapped in.
-    registries: Registries,
-    /// Who looks on, at functions that are swapped in too.
-    hooks: Hooks,
-    /// What makes its tasks; none if it has no NIC OS.
-    tasks: Option<Factory>,
+    filters: Filters,
+    os: Option<OsHandle>,
+    /// `None` once somebody has taken it: commands come from one place only.
+    access: Option<Access>,
     isolated: Option<Isolated>,
     shared: Arc<Shared>,
     card: JoinHandle<(CardEnd, Option<String>)>,
@@ -139,59 +84,37 @@ struct CardEnd {
     received_for: Time,
     buffers_missing: usize,
     notes: Vec<String>,
-    os: Option<OsReport>,
 }
 
-/// Starts a card.
-///
-/// # Errors
-/// The card file is wrong, or the machine cannot give what it asks for. Nothing runs then.
-pub fn start(file: &CardFile) -> Result<Running, RunError> {
-    start_with(file, &Hooks::none())
+/// The poll engine on real cores, at wall-clock speed.
+#[derive(Clone, Copy, Debug)]
+pub struct Host;
+
+impl Executor for Host {
+    fn name(&self) -> &'static str {
+        "poll"
+    }
+
+    fn help(&self) -> &'static str {
+        "the borrowed core, in user space"
+    }
+
+    fn place(&self, launch: &Launch<'_>) -> Result<Placement, RunError> {
+        Ok(place(launch.file, &available())?)
+    }
+
+    fn start(&self, launch: Launch<'_>) -> Result<Box<dyn Running>, RunError> {
+        Ok(Box::new(start(self.name(), launch)?))
+    }
 }
 
-/// Starts a card with its stages looked on at: see [`Hooks`].
-///
-/// # Errors
-/// As [`start`].
-pub fn start_with(file: &CardFile, hooks: &Hooks) -> Result<Running, RunError> {
-    start_from(file, &registries(), hooks)
-}
-
-/// Starts a card that may name functions, ports and attachments of one's own: [`registries`]
-/// with another list in it. `examples/forward.rs` shows how.
-///
-/// # Errors
-/// As [`start`].
-pub fn start_from(
-    file: &CardFile,
-    registries: &Registries,
-    hooks: &Hooks,
-) -> Result<Running, RunError> {
-    start_filtered(file, registries, hooks, Filters::new(file.host.queues))
-}
-
-/// Starts a card with filters that are there already; those of the card file stand behind them.
-///
-/// # Errors
-/// As [`start`].
-pub fn start_filtered(
-    file: &CardFile,
-    registries: &Registries,
-    hooks: &Hooks,
-    filters: Filters,
-) -> Result<Running, RunError> {
+fn start(engine: &'static str, launch: Launch<'_>) -> Result<HostRunning, RunError> {
+    let file = launch.file;
     // What killed runs have left behind, before the cores are counted.
     let cleaned = restore_all(&Machine::this(), Which::Stale);
     let mut placement = place(file, &available())?;
     placement.warnings.extend(isolate::told(cleaned));
-    let mut parts = Parts::build(file, registries, hooks)?;
-    filter::config::add(&filters, file)?;
-    parts.guard(Box::new(filters.clone()));
-    let tasks = parts.resident_mut().and_then(|resident| {
-        picnic_os::config::attach_filters(resident, &filters);
-        picnic_os::config::factory(resident)
-    });
+    let Built { parts, filters, os } = launch.build()?;
     let real_time = match file.host.priority {
         Priority::Auto => parts.wants_real_time(),
         Priority::Normal => false,
@@ -264,23 +187,22 @@ pub fn start_filtered(
         };
         spawn_pinned(BORROWED.into(), placement.borrowed_core, body).map_err(no_thread)?
     };
-    let monitor = Monitor::new(
-        view.clone(),
-        placement.clone(),
-        Arc::new(move || clock.now()),
-        times,
-        target_times,
-        latencies,
-    );
-    Ok(Running {
-        view,
-        controller: Some(controller),
-        filters,
-        placement,
+    let clock = Arc::new(move || clock.now());
+    let notes = Notes { clock, core: times, targets: target_times, latencies };
+    let monitor = Monitor { engine, times: Times::Measured, view, placement, notes };
+    let access = Access {
+        monitor: monitor.clone(),
+        controller,
+        components: launch.registries.components(),
+        hooks: launch.hooks,
+        filters: filters.clone(),
+        tasks: os.as_ref().map(|os| os.factory.clone()),
+    };
+    Ok(HostRunning {
         monitor,
-        registries: *registries,
-        hooks: hooks.clone(),
-        tasks,
+        filters,
+        os,
+        access: Some(access),
         isolated,
         shared,
         card: card_thread,
@@ -339,8 +261,7 @@ fn run_card(
     }
     let buffers_missing = card.finish(clock.now());
     let notes = card.wires().iter().flat_map(|wire| wire.port.report()).collect();
-    let os = card.take_resident().and_then(picnic_os::config::report);
-    CardEnd { received_for, buffers_missing, notes, os }
+    CardEnd { received_for, buffers_missing, notes }
 }
 
 fn run_target(
@@ -401,48 +322,31 @@ impl Drop for Leaving<'_> {
     }
 }
 
-impl Running {
-    /// Whether the wires have nothing more to hand over and the card has handled all of it.
-    pub fn is_finished(&self) -> bool {
+impl Running for HostRunning {
+    fn monitor(&self) -> &Monitor {
+        &self.monitor
+    }
+
+    fn filters(&self) -> &Filters {
+        &self.filters
+    }
+
+    fn control(&mut self) -> Option<Access> {
+        self.access.take()
+    }
+
+    fn is_finished(&self) -> bool {
         self.shared.finished.load(Ordering::Acquire)
     }
 
-    /// Whether all threads of the card run. One that does not has panicked, as
-    /// [`Running::stop`] will say.
-    pub fn is_alive(&self) -> bool {
+    fn is_alive(&self) -> bool {
         !self.card.is_finished() && !self.targets.iter().any(JoinHandle::is_finished)
     }
 
-    /// Time since the start.
-    pub fn elapsed(&self) -> Duration {
-        self.monitor.elapsed()
-    }
-
-    /// What the control plane needs. `None` once somebody has taken the controller.
-    pub fn access(&mut self) -> Option<Access> {
-        Some(Access {
-            controller: self.controller.take()?,
-            monitor: self.monitor(),
-            registries: self.registries,
-            hooks: self.hooks.clone(),
-            filters: self.filters.clone(),
-            tasks: self.tasks.clone(),
-        })
-    }
-
-    /// Reads the figures of the card from any thread.
-    pub fn monitor(&self) -> Monitor {
-        self.monitor.clone()
-    }
-
-    /// Stops the card, all rings flushed, and says what the run came to.
-    ///
-    /// # Errors
-    /// A thread of the card panicked.
-    pub fn stop(self) -> Result<Report, RunError> {
+    fn stop(self: Box<Self>) -> Result<Report, RunError> {
         self.shared.phase.fetch_max(Phase::Stopping as u8, Ordering::AcqRel);
         self.card_doorbell.ring();
-        let mut warnings = self.placement.warnings.clone();
+        let mut warnings = self.monitor.placement.warnings.clone();
         let end = self.card.join();
         // A borrowed core that has panicked let nobody go.
         self.shared.phase.fetch_max(Phase::Draining as u8, Ordering::AcqRel);
@@ -468,10 +372,10 @@ impl Running {
         }
         let mut report = self.monitor.report_over(end.received_for.as_nanos(), &latency);
         report.buffers_missing = end.buffers_missing;
-        if let Some(os) = &end.os {
+        report.os = self.os.and_then(|os| os.report());
+        if let Some(os) = &report.os {
             warnings.extend(os.notes.iter().cloned());
         }
-        report.os = end.os;
         report.notes = warnings;
         Ok(report)
     }

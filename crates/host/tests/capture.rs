@@ -5,7 +5,6 @@ mod common;
 use common::{Client, STEADY, Served};
 use pcap_parser::traits::{PcapNGPacketBlock, PcapReaderIterator};
 use pcap_parser::{Block, PcapBlockOwned, PcapError, PcapNGReader};
-use picnic_control::Limits;
 use picnic_testing::wait_until;
 use serde_json::{Value, json};
 use std::fs::File;
@@ -118,7 +117,7 @@ fn what_is_swapped_in_is_captured_and_traced() {
     let folder = tempfile::tempdir().unwrap();
     let trace = folder.path().join("trace.pcapng");
     let section = format!("[trace]\nstages = [\"rx\"]\npath = \"{}\"\n", trace.display());
-    let (card, tracing) = Served::traced(&format!("{STEADY}{section}"), Limits::default());
+    let card = Served::start(&format!("{STEADY}{section}"));
     let mut client = card.client();
     let path = folder.path().join("capture.pcapng");
     let capture =
@@ -129,8 +128,7 @@ fn what_is_swapped_in_is_captured_and_traced() {
     wait_for(&mut client, 200);
     let outcome = client.good("capture.stop", json!({ "capture": capture }));
     assert_eq!(outcome["ended_by"], "stop");
-    card.stop();
-    let report = tracing.finish().unwrap();
+    let report = card.stop().trace.unwrap();
     assert_eq!(report.error, None);
     for path in [path, trace] {
         let pcapng = read(&std::fs::read(&path).unwrap());

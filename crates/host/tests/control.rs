@@ -8,9 +8,8 @@ use common::{Client, STEADY, Served};
 use picnic_control::captures::Captures;
 use picnic_control::protocol::{INVALID_REQUEST, LIMIT, LONGEST_LINE, PARSE_ERROR};
 use picnic_control::socket::SocketError;
-use picnic_control::{Doors, Limits, Server};
-use picnic_core::hook::Hooks;
-use picnic_host::run::start_with;
+use picnic_control::{Doors, Launch, Limits, Server};
+use picnic_host::registries;
 use picnic_testing::{wait_for, wait_until};
 use serde_json::{Value, json};
 use std::io::{Read, Write};
@@ -273,13 +272,13 @@ fn stop_is_asked_by_call_and_by_notification() {
     ] {
         let card = Served::start(STEADY);
         let mut client = card.client();
-        assert!(!card.server.stop_is_asked());
+        assert!(!card.running.stop_is_asked());
         client.send(line);
-        wait_until("somebody was told", || card.server.stop_is_asked());
+        wait_until("somebody was told", || card.running.stop_is_asked());
         if line.contains("id") {
             assert_eq!(client.line().unwrap()["result"]["stopping"], true);
         }
-        card.server.card_stops();
+        card.running.refuse_changes();
         let error = client.error("chain.swap", json!({ "chain": "rx", "functions": [] }));
         assert_eq!(error, "the card is stopping");
         client.good("card.stats", json!({}));
@@ -437,7 +436,7 @@ fn a_card_whose_places_are_all_taken_can_be_stopped() {
     }
     let mut last = card.client();
     last.good("card.stop", json!({}));
-    assert!(card.server.stop_is_asked());
+    assert!(card.running.stop_is_asked());
     second.good("card.stats", json!({}));
     card.stop();
 }
@@ -446,7 +445,7 @@ fn a_card_whose_places_are_all_taken_can_be_stopped() {
 fn a_second_card_of_the_same_name_is_told_of_the_first() {
     let card = Served::start(STEADY);
     let text = format!("[control]\nsocket = \"{}\"\n", card.path.display());
-    let file = picnic_host::run::sections().parse(&text, None).unwrap();
+    let file = picnic_host::sections().parse(&text, None).unwrap();
     match Doors::open(&file).unwrap_err() {
         error @ SocketError::Taken { .. } => {
             let pid = std::process::id();
@@ -463,15 +462,23 @@ fn a_second_card_of_the_same_name_is_told_of_the_first() {
 
 #[test]
 fn a_borrowed_core_that_has_ended_is_no_reason_to_hang() {
-    let card = Served::start(STEADY);
-    let mut client = card.client();
-    let Served { running, server, .. } = card;
+    let _machine = common::machine();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("card.sock");
+    let text = format!("{STEADY}[control]\nsocket = \"{}\"\n", path.display());
+    let card = picnic_host::sections().parse(&text, None).unwrap();
+    let doors = Doors::open(&card).unwrap();
+    let mut running = Launch::new(&card, registries()).start_alone().unwrap();
+    let access = running.control().unwrap();
+    assert!(running.control().is_none(), "changes come from one place only");
+    let server = Server::start(doors, access, &card, Captures::default()).unwrap();
+    let mut client = Client::connect(&path);
     // Without a word to the server, as if the core had panicked.
     running.stop().unwrap();
     let error = client.error("moderation.set", json!({ "mode": "none" }));
     assert_eq!(error, "the borrowed core has not answered for 2 s");
     client.good("card.stats", json!({}));
-    server.finish();
+    drop(server);
 }
 
 // ---------------------------------------------------------------- metrics
@@ -490,12 +497,9 @@ fn get(address: &str, request: &str) -> (String, String) {
 fn metrics_have_names_with_units_help_and_type() {
     let text = format!("[control]\nsocket = \"off\"\nmetrics = \"127.0.0.1:0\"\n{STEADY}");
     let _machine = common::machine();
-    let card = picnic_host::run::sections().parse(&text, None).unwrap();
-    let doors = Doors::open(&card).unwrap();
-    let address = doors.metrics().unwrap().to_string();
-    let captures = Captures::default();
-    let mut running = start_with(&card, &Hooks::none().with(captures.clone())).unwrap();
-    let server = Server::start(doors, running.access().unwrap(), &card, captures).unwrap();
+    let card = picnic_host::sections().parse(&text, None).unwrap();
+    let running = Launch::new(&card, registries()).start().unwrap();
+    let address = running.metrics().unwrap().to_string();
     // A client that says nothing, and many that begin and stop there, hold up nobody.
     let silent: Vec<_> = (0..4).map(|_| TcpStream::connect(&address).unwrap()).collect();
     let patience = Instant::now();
@@ -536,7 +540,6 @@ fn metrics_have_names_with_units_help_and_type() {
     assert!(head.starts_with("HTTP/1.1 404"), "{head}");
     drop(silent);
     running.stop().unwrap();
-    server.finish();
     assert!(TcpStream::connect(&address).is_err(), "nobody listens any more");
 }
 
@@ -551,18 +554,14 @@ fn metrics_of_a_card_with_any_name_can_be_read() {
         quoted(wire)
     );
     let _machine = common::machine();
-    let card = picnic_host::run::sections().parse(&text, None).unwrap();
-    let doors = Doors::open(&card).unwrap();
-    let address = doors.metrics().unwrap().to_string();
-    let mut running = start_with(&card, &Hooks::none()).unwrap();
-    let server =
-        Server::start(doors, running.access().unwrap(), &card, Captures::default()).unwrap();
+    let card = picnic_host::sections().parse(&text, None).unwrap();
+    let running = Launch::new(&card, registries()).start().unwrap();
+    let address = running.metrics().unwrap().to_string();
     let (_, body) = get(&address, "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
     let samples = openmetrics::parse(&body).unwrap();
     assert!(samples.iter().all(|sample| sample.labels["card"] == name), "{body}");
     assert!(samples.iter().any(|s| s.labels.get("wire").is_some_and(|found| found == wire)));
     running.stop().unwrap();
-    server.finish();
 }
 
 #[test]
@@ -571,9 +570,7 @@ fn a_port_in_use_is_told_before_the_card_starts() {
     let address = taken.local_addr().unwrap();
     let open = |address: &str| {
         let text = format!("[control]\nsocket = \"off\"\nmetrics = \"{address}\"\n");
-        Doors::open(&picnic_host::run::sections().parse(&text, None).unwrap())
-            .unwrap_err()
-            .to_string()
+        Doors::open(&picnic_host::sections().parse(&text, None).unwrap()).unwrap_err().to_string()
     };
     let error = open(&address.to_string());
     let wanted = "card:3: control.metrics: found {}, which another program listens at";

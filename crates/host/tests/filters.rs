@@ -1,24 +1,28 @@
 //! Filters of a card that runs: at the card and at the driver, both ways, changed meanwhile.
 
-use picnic_control::report::Report;
+use picnic_control::{Launch, Report, Running};
 use picnic_core::config::CardFile;
 use picnic_filter::{
     Action, Direction, Filter, Filters, FiveTuple, Match, Place, PortRange, Protocol,
 };
-use picnic_host::run::{Running, check, start};
+use picnic_host::registries;
 use picnic_testing::wait_until;
 use std::time::{Duration, Instant};
 
-fn card(text: &str) -> CardFile {
-    picnic_host::run::sections().parse(text, None).unwrap()
+fn start(card: &CardFile) -> Box<dyn Running> {
+    Launch::new(card, registries()).start_alone().unwrap()
 }
 
-fn run_to_end(running: Running) -> Report {
+fn card(text: &str) -> CardFile {
+    picnic_host::sections().parse(text, None).unwrap()
+}
+
+fn run_to_end(running: Box<dyn Running>) -> Report {
     wait_until("all packets are through", || running.is_finished());
     stop(running)
 }
 
-fn stop(running: Running) -> Report {
+fn stop(running: Box<dyn Running>) -> Report {
     let report = running.stop().unwrap();
     assert!(report.ledger.balanced(), "{:?}", report.ledger);
     assert_eq!(report.buffers_missing, 0);
@@ -35,8 +39,8 @@ fn filters_of_the_card_file_are_there_from_the_first_packet() {
             "{FINITE}[[filter]]\nname = \"all\"\nplace = \"{place}\"\naction = \"count\"\n\
              [[filter]]\nname = \"wall\"\nplace = \"{place}\"\naction = \"drop\"\n"
         );
-        let running = start(&card(&text)).unwrap();
-        let filters = running.filters.clone();
+        let running = start(&card(&text));
+        let filters = running.filters().clone();
         let report = run_to_end(running);
         assert_eq!(report.ledger.delivered, 0);
         assert_eq!(report.ledger.drops_by_stage[&format!("filtered@{stage}")], 20_000);
@@ -53,8 +57,8 @@ fn what_the_host_sends_is_filtered_at_both_places() {
              action = \"drop\"\nprotocol = \"udp\"\n[[filter]]\nname = \"rest\"\n\
              place = \"{place}\"\ndirection = \"tx\"\n"
         );
-        let running = start(&card(&text)).unwrap();
-        let filters = running.filters.clone();
+        let running = start(&card(&text));
+        let filters = running.filters().clone();
         let report = run_to_end(running);
         let [wall, rest] = &filters.list()[..] else { panic!() };
         assert_eq!(report.ledger.delivered, 20_000);
@@ -90,12 +94,12 @@ fn a_reload_has_no_gap() {
         let mut text = "[[wire]]\nport = \"generator\"\n[host]\nqueues = 2\n".to_owned();
         text += "[[filter]]\nname = \"end\"\ngroup = \"wall\"\naction = \"drop\"\n";
         text += if place == Place::Nic { "place = \"nic\"\n" } else { "place = \"driver\"\n" };
-        let running = start(&card(&text)).unwrap();
-        let filters = running.filters.clone();
+        let running = start(&card(&text));
+        let filters = running.filters().clone();
         let patience = Instant::now();
         let mut reloads = 0;
         // Enough of them under enough packets, however slow this machine is.
-        while reloads < 100 || running.view.ledger.read().dropped < 100_000 {
+        while reloads < 100 || running.view().ledger.read().dropped < 100_000 {
             assert!(patience.elapsed() < Duration::from_secs(60), "{place:?}: {reloads} reloads");
             filters.replace(&["wall"], wall([3, 60, 17, 1][reloads % 4])).unwrap();
             reloads += 1;
@@ -108,8 +112,8 @@ fn a_reload_has_no_gap() {
 /// Every packet is counted by a filter that stays, whatever comes and goes around it.
 #[test]
 fn counters_are_exact_while_filters_come_and_go() {
-    let running = start(&card(FINITE)).unwrap();
-    let filters = running.filters.clone();
+    let running = start(&card(FINITE));
+    let filters = running.filters().clone();
     let count = |filters: &Filters, direction, place| {
         let all = Filter::new("all", Match::Any, Action::Count).on(direction).at(place);
         filters.add(all.with_priority(i32::MIN)).unwrap()
@@ -120,8 +124,8 @@ fn counters_are_exact_while_filters_come_and_go() {
     let text = text
         + "[[filter]]\nname = \"all\"\npriority = -5\n[[filter]]\nname = \"all\"\npriority = -5\n\
            place = \"driver\"\n";
-    let running = start(&card(&text)).unwrap();
-    let filters_now = running.filters.clone();
+    let running = start(&card(&text));
+    let filters_now = running.filters().clone();
     let mut added = Vec::new();
     let mut round = 0_u16;
     while !running.is_finished() {
@@ -147,7 +151,7 @@ fn counters_are_exact_while_filters_come_and_go() {
 fn a_wrong_filter_is_told_with_its_line() {
     let error = |filter: &str| {
         let file = card(&format!("[host]\nqueues = 2\n[[filter]]\n{filter}"));
-        check(&file).unwrap_err().to_string()
+        Launch::new(&file, registries()).check().map(drop).unwrap_err().to_string()
     };
     let cases = [
         ("action = \"steer\"\nqueue = 2\n", "card:5: filter[0].queue: found 2, allowed is 0 to 1"),

@@ -4,8 +4,8 @@
 #[path = "../../filter/tests/host/written.rs"]
 mod written;
 
-use picnic_core::config::CardFile;
-use picnic_host::run::start;
+use picnic_control::Launch;
+use picnic_host::registries;
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::TestRunner;
 use std::collections::{BTreeMap, BTreeSet};
@@ -164,14 +164,15 @@ fn reached(place: &str, unreadable: &str, file: &Path) -> Option<(BTreeSet<u32>,
         filter(&format!("destination = \"{}\"", address(false, ELSEWHERE))),
         filter(&format!("destination = \"{}\"", address(true, ELSEWHERE))),
     );
-    let running = start(&CardFile::parse(&card, None).unwrap()).unwrap();
+    let card = picnic_host::sections().parse(&card, None).unwrap();
+    let running = Launch::new(&card, registries()).start_alone().unwrap();
     let mut numbers = BTreeSet::new();
     let mut bytes = [0; 64];
     let start = Instant::now();
     let mut last = Instant::now();
     // Until all has been handed over and nothing more has come for a while.
     while last.elapsed() < Duration::from_millis(300) {
-        assert!(start.elapsed() < Duration::from_secs(25), "{:?}", running.view.ledger.read());
+        assert!(start.elapsed() < Duration::from_secs(25), "{:?}", running.view().ledger.read());
         if !running.is_finished() {
             last = Instant::now();
         }

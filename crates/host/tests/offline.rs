@@ -1,9 +1,9 @@
 //! Files at both ends of a card: nothing is lost on the way, and no file is destroyed.
 
+use picnic_control::Launch;
 use picnic_control::instrument::Tracing;
 use picnic_core::direction::Direction;
-use picnic_core::hook::Hooks;
-use picnic_host::run::{check, sections, start, start_with};
+use picnic_host::{registries, sections};
 use picnic_ports::pcap::CaptureFile;
 use picnic_ports::pcapng::Writer;
 use picnic_testing::wait_until;
@@ -53,7 +53,7 @@ fn every_packet_of_a_capture_comes_back_and_is_in_output_and_trace() {
     let mut card = sections().parse(text, None).unwrap();
     card.directory = folder.path().into();
     let tracing = Tracing::of(&card).unwrap();
-    let running = start_with(&card, &Hooks::none().with(tracing.clone())).unwrap();
+    let running = Launch::new(&card, registries()).hook(tracing.clone()).start_alone().unwrap();
     wait_until("all has been echoed", || running.is_finished());
     let report = running.stop().unwrap();
     assert!(report.ledger.balanced());
@@ -95,13 +95,14 @@ fn no_output_of_a_card_destroys_another_of_its_files() {
     ] {
         std::fs::write(at("t.toml"), &text).unwrap();
         let card = sections().load(&at("t.toml")).unwrap();
-        let error = check(&card).map(drop).unwrap_err().to_string();
+        let error = Launch::new(&card, registries()).check().map(drop).unwrap_err().to_string();
         assert!(error.contains(&format!(" {key}: found ")), "{text}{error}");
         assert!(error.contains(&format!(" as {other}; allowed is another file")), "{error}");
         // Nor if nobody has checked it: the trace's file is made before the wires are.
         let card = sections().load(&at("t.toml")).unwrap();
         if let Ok(tracing) = Tracing::of(&card) {
-            assert!(start_with(&card, &Hooks::none().with(tracing.clone())).is_err(), "{text}");
+            let launch = Launch::new(&card, registries()).hook(tracing.clone());
+            assert!(launch.start_alone().is_err(), "{text}");
         }
         assert_eq!(std::fs::read(at("in.pcapng")).unwrap(), input, "{text}");
         assert_eq!(std::fs::read_to_string(at("t.toml")).unwrap(), text);
@@ -117,7 +118,10 @@ fn a_fifo_is_no_capture_and_nobody_waits_for_it() {
     let text = "[[wire]]\nport = \"pcap\"\npath = \"in.pcap\"\n";
     let mut card = sections().parse(text, None).unwrap();
     card.directory = folder.path().into();
-    for error in [check(&card).map(drop), start(&card).map(drop)] {
+    for error in [
+        Launch::new(&card, registries()).check().map(drop),
+        Launch::new(&card, registries()).start_alone().map(drop),
+    ] {
         let error = error.unwrap_err().to_string();
         assert!(error.contains("wire[0].path: "), "{error}");
         assert!(error.ends_with("found a FIFO, allowed is a file"), "{error}");

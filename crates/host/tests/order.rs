@@ -1,7 +1,8 @@
 //! What a host side has to say stands in the notes of the run's report.
 
+use picnic_control::Launch;
 use picnic_core::config::CardFile;
-use picnic_host::run::start;
+use picnic_host::registries;
 use picnic_testing::wait_until;
 
 fn notes(keys: &str) -> Vec<String> {
@@ -9,7 +10,8 @@ fn notes(keys: &str) -> Vec<String> {
         "[[wire]]\nport = \"generator\"\npackets = 20000\nflows = 64\n\
          size = 100\nsequence_numbers = true\n[host]\nqueues = 2\n{keys}"
     );
-    let running = start(&CardFile::parse(&text, None).unwrap()).unwrap();
+    let card = CardFile::parse(&text, None).unwrap();
+    let running = Launch::new(&card, registries()).start_alone().unwrap();
     wait_until("all packets are through", || running.is_finished());
     let report = running.stop().unwrap();
     assert!(report.ledger.balanced());

@@ -1,14 +1,12 @@
 //! The `packet` wire between network namespaces of its own; needs root, iproute2, ping, iperf3.
 
-use picnic_control::report::Report;
+use picnic_control::{Launch, Registries, Report, Running};
 use picnic_core::config::CardFile;
 use picnic_core::error::ConfigError;
 use picnic_core::function::{Function, PacketMut, Verdict, per_packet};
-use picnic_core::hook::Hooks;
 use picnic_core::registry::{BuildContext, Component, Entry};
-use picnic_engine::build::Registries;
 use picnic_functions::rss::Rss;
-use picnic_host::run::{Running, registries, start_from};
+use picnic_host::registries;
 use picnic_testing::{let_pass, skip, wait_for, wait_until};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
@@ -35,13 +33,13 @@ impl Component for Bridge {
 
 static FUNCTIONS: &[Entry<Box<dyn Function>>] = &[Entry::of::<Bridge>(), Entry::of::<Rss>()];
 
-fn start(card: &str) -> Result<Running, String> {
+fn start(card: &str) -> Result<Box<dyn Running>, String> {
     let card = CardFile::parse(card, None).map_err(|error| error.to_string())?;
     let registries = Registries { functions: FUNCTIONS, ..registries() };
-    start_from(&card, &registries, &Hooks::none()).map_err(|error| error.to_string())
+    Launch::new(&card, registries).start_alone().map_err(|error| error.to_string())
 }
 
-fn stop(running: Running) -> Report {
+fn stop(running: Box<dyn Running>) -> Report {
     let report = running.stop().unwrap();
     assert!(report.ledger.balanced(), "{report:#?}");
     assert_eq!((report.ledger.in_flight, report.buffers_missing), (0, 0), "{report:#?}");
@@ -210,10 +208,10 @@ fn a_card_joins_two_namespaces_and_loses_nothing() {
     lab.run("a", "ping -q -c 20 -i 0.01 -W 2 fd09::2");
     // Fragments, there and back.
     lab.run("a", "ping -q -c 20 -i 0.01 -W 2 -s 8000 10.9.0.2");
-    let before: u64 = running.view.wires.iter().map(|wire| wire.counters.rx_packets.get()).sum();
+    let before: u64 = running.view().wires.iter().map(|wire| wire.counters.rx_packets.get()).sum();
     let tcp = lab.iperf("-c 10.9.0.2 -n 64M");
     let bytes = tcp["end"]["sum_received"]["bytes"].as_u64().unwrap();
-    let after: u64 = running.view.wires.iter().map(|wire| wire.counters.rx_packets.get()).sum();
+    let after: u64 = running.view().wires.iter().map(|wire| wire.counters.rx_packets.get()).sum();
     // Super-frames pass whole: far fewer packets than segments, acknowledgements included.
     assert!(bytes > 10_000_000 && bytes / (after - before) > 3000, "{bytes} {before} {after}");
     for options in ["-c 10.9.0.2 -n 32M -R", "-c fd09::2 -n 32M", "-c 10.9.0.2 -n 32M -P 8"] {
@@ -259,7 +257,7 @@ fn what_an_interface_receives_is_counted_and_what_the_machine_sends_is_not() {
     let Some(lab) = Lab::new("what_an_interface_receives_is_counted") else { return };
     let card = lab.wire(0) + "[[rx]]\nfunction = \"rss\"\n[host]\nqueues = 2\n";
     let running = start(&card).unwrap();
-    let received = || running.view.wires[0].counters.rx_packets.get();
+    let received = || running.view().wires[0].counters.rx_packets.get();
     // No one answers: the request is repeated.
     let _ = attempt(&lab.within("a", "ping -q -c 3 -i 0.1 -w 2 10.9.0.77"));
     wait_until("two requests", || received() >= 2);
@@ -316,7 +314,7 @@ fn an_interface_deleted_under_load_is_taken_up_again() {
     lab.run("a", "ping -q -c 1 -W 2 10.9.0.2");
     let load = lab.spawn("a", "ping -q -f -s 1000 10.9.0.2");
     let also = lab.spawn("b", "ping -q -f -s 1000 10.9.0.1");
-    let ledger = || running.view.ledger.read();
+    let ledger = || running.view().ledger.read();
     wait_until("under load", || ledger().transmitted > 1000);
     lab.run("m", "ip link delete w1");
     wait_until("w1 is missed", || {
@@ -375,10 +373,10 @@ fn an_interface_that_was_away_in_another_namespace_is_taken_up_again() {
         assert_eq!(index(), before, "another index: that is another test");
         lab.run("m", "ip link set w0 up");
         // The card sends back what it is given: to a host that answers for itself.
-        let received = running.view.wires[0].counters.rx_packets.get();
+        let received = running.view().wires[0].counters.rx_packets.get();
         wait_until("w0 is taken up again", || {
             let _ = attempt(&lab.within("a", "ping -q -c 1 -W 1 10.9.0.77"));
-            running.view.wires[0].counters.rx_packets.get() > received
+            running.view().wires[0].counters.rx_packets.get() > received
         });
     }
     let notes = stop(running).notes.join("\n");

@@ -1,16 +1,15 @@
 //! A function or a host of the user's own that panics ends the run, and says so.
 
 use picnic_control::error::RunError;
+use picnic_control::{Launch, Registries};
 use picnic_core::attachment::{HostAttachment, HostQueue, QueueOut};
 use picnic_core::config::CardFile;
 use picnic_core::error::ConfigError;
 use picnic_core::function::{Function, per_packet};
-use picnic_core::hook::Hooks;
 use picnic_core::packet::burst::Burst;
 use picnic_core::registry::{BuildContext, Component, Entry};
 use picnic_core::time::Time;
-use picnic_engine::build::Registries;
-use picnic_host::run::{registries, start_from};
+use picnic_host::registries;
 use picnic_testing::wait_until;
 
 #[derive(serde::Deserialize, schemars::JsonSchema)]
@@ -60,7 +59,7 @@ static ATTACHMENTS: &[Entry<Box<dyn HostAttachment>>] = &[Entry::of::<FaultyHost
 /// Which thread the run says has panicked.
 fn panicked(card: &str, registries: Registries) -> String {
     let card = CardFile::parse(card, None).unwrap();
-    let running = start_from(&card, &registries, &Hooks::none()).unwrap();
+    let running = Launch::new(&card, registries).start_alone().unwrap();
     wait_until("somebody has panicked", || !running.is_alive());
     match running.stop() {
         Err(RunError::Panicked(thread)) => thread,

@@ -1,9 +1,9 @@
 //! The `tap` attachment and the `tap` wire in network namespaces of their own; needs root,
 //! iproute2, ping, iperf3.
 
-use picnic_control::report::Report;
+use picnic_control::{Launch, Report, Running};
 use picnic_core::config::CardFile;
-use picnic_host::run::{Running, start};
+use picnic_host::registries;
 use picnic_testing::{let_pass, wait_for, wait_until};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -121,9 +121,9 @@ fn skip<T>(name: &str, reason: &str) -> Option<T> {
     None
 }
 
-fn run(card: &str) -> Result<Running, String> {
+fn run(card: &str) -> Result<Box<dyn Running>, String> {
     let card = CardFile::parse(card, None).map_err(|error| error.to_string())?;
-    start(&card).map_err(|error| error.to_string())
+    Launch::new(&card, registries()).start_alone().map_err(|error| error.to_string())
 }
 
 fn refused(card: &str) -> String {
@@ -133,7 +133,7 @@ fn refused(card: &str) -> String {
     }
 }
 
-fn stop(running: Running) -> Report {
+fn stop(running: Box<dyn Running>) -> Report {
     let report = running.stop().unwrap();
     assert!(report.ledger.balanced(), "{report:#?}");
     assert_eq!((report.ledger.in_flight, report.buffers_missing), (0, 0), "{report:#?}");
@@ -154,7 +154,7 @@ fn the_kernel_receives_all_that_is_delivered() {
         assert!(shown.contains(part), "{part}: {shown}");
     }
     wait_until("all are delivered", || {
-        running.is_finished() && running.view.ledger.read().delivered >= 20000
+        running.is_finished() && running.view().ledger.read().delivered >= 20000
     });
     let counters: serde_json::Value =
         serde_json::from_str(&lab.ip("server", "-j -s link show h0")).unwrap();
@@ -177,7 +177,7 @@ fn unmodified_programs_talk_through_the_card() {
         let text = lab.within("client", ping).unwrap();
         assert!(text.contains(" 0% packet loss"), "{text}");
     }
-    assert_eq!(running.view.ledger.read().dropped, 0, "{:?}", running.view.ledger.read());
+    assert_eq!(running.view().ledger.read().dropped, 0, "{:?}", running.view().ledger.read());
     for options in ["-c 10.88.0.1 -n 64M", "-c 10.88.0.1 -n 64M -R", "-c fd88::1 -n 32M -P 4"] {
         let bytes = lab.iperf(options);
         assert!(bytes > 5_000_000, "{options}: {bytes}");
@@ -338,9 +338,9 @@ fn the_target_routine_preempts_but_starves_nobody() {
             wait_until("given way under overload", || of_core().priority_yields != 0);
         }
         wait_until("ordinary under overload", || scheduling(&target) == Some(ORDINARY));
-        let (delivered, before) = (running.view.ledger.read().delivered, beside.count());
+        let (delivered, before) = (running.view().ledger.read().delivered, beside.count());
         wait_until("the thread beside it gets on", || beside.count() > before + 1_000_000);
-        wait_until("so does it", || running.view.ledger.read().delivered > delivered + 1000);
+        wait_until("so does it", || running.view().ledger.read().delivered > delivered + 1000);
         let report = stop(running);
         assert_eq!(report.target_cores[0].priority_yields != 0, is_real_time, "{report:#?}");
         let told = if is_real_time { "real-time" } else { "normal" };
@@ -367,10 +367,10 @@ fn the_kernel_takes_no_packets_of_an_interface_that_is_down_or_gone() {
     let Some(lab) = Lab::new("the_kernel_takes_no_packets_of_an_interface") else { return };
     let wire = "[[wire]]\nport = \"generator\"\nrate_pps = 20000\n";
     let running = run(&format!("{wire}{}", lab.host("up = false"))).unwrap();
-    let refused = || running.view.ledger.read().drops.get("host_refused").copied().unwrap_or(0);
+    let refused = || running.view().ledger.read().drops.get("host_refused").copied().unwrap_or(0);
     wait_until("down", || refused() > 10);
     lab.ip("server", "link set h0 up");
-    wait_until("up", || running.view.ledger.read().delivered > 1000);
+    wait_until("up", || running.view().ledger.read().delivered > 1000);
     let before = refused();
     lab.ip("server", "link delete h0");
     wait_until("gone", || refused() > before + 1000);
@@ -396,7 +396,7 @@ fn a_tap_is_a_wire_too_and_super_frames_pass_whole() {
         let text = lab.within("client", ping).unwrap();
         assert!(text.contains(" 0% packet loss"), "{text}");
     }
-    let received = || running.view.ledger.read().r#in;
+    let received = || running.view().ledger.read().r#in;
     for options in ["-c 10.88.0.1 -n 32M", "-c 10.88.0.1 -n 32M -R", "-c fd88::1 -n 32M -P 4"] {
         let before = received();
         let bytes = lab.iperf(options);
@@ -416,7 +416,7 @@ fn a_wire_that_takes_no_super_frames_is_given_none() {
     for options in ["-c 10.88.0.1 -n 32M", "-c 10.88.0.1 -n 32M -R"] {
         assert!(lab.iperf(options) > 1_000_000);
     }
-    for wire in &running.view.wires {
+    for wire in &running.view().wires {
         let (packets, bytes) = (wire.counters.rx_packets.get(), wire.counters.rx_bytes.get());
         assert!(bytes / packets <= 1514, "{bytes} in {packets}");
     }
@@ -436,17 +436,17 @@ fn interfaces_deleted_under_load_are_counted_and_taken_up_again() {
         let netns = lab.netns("client");
         let flood = ["netns", "exec", &netns, "ping", "-q", "-f", "-w", "1", "10.88.0.1"];
         let load = Command::new("ip").args(flood).stdout(Stdio::null()).spawn();
-        let sent = running.view.ledger.read().transmitted;
-        wait_until("under load", || running.view.ledger.read().transmitted > sent + 100);
+        let sent = running.view().ledger.read().transmitted;
+        wait_until("under load", || running.view().ledger.read().transmitted > sent + 100);
         lab.ip(place, &format!("link delete {name}"));
-        let polls = |running: &Running| {
-            running.view.queues.iter().map(|queue| queue.target.polls.get()).sum::<u64>()
+        let polls = |running: &dyn Running| {
+            running.view().queues.iter().map(|queue| queue.target.polls.get()).sum::<u64>()
         };
         // Without its interface a queue rests.
         let _ = load.unwrap().wait();
-        let before = polls(&running);
+        let before = polls(&*running);
         let_pass(300);
-        let polled = polls(&running) - before;
+        let polled = polls(&*running) - before;
         assert!(polled < 1000, "{polled} looks at queues whose interface is gone");
         assert!(!pings());
         // One of its name, made by somebody else, is the card's again, as the card file has it.

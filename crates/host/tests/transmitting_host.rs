@@ -1,14 +1,13 @@
 //! A host that sends by itself: buffers, back-pressure, sleep, and a clean end.
 
+use picnic_control::{Launch, Registries, Running};
 use picnic_core::attachment::{HostAttachment, HostQueue, QueueOut};
 use picnic_core::config::CardFile;
 use picnic_core::error::ConfigError;
-use picnic_core::hook::Hooks;
 use picnic_core::packet::burst::Burst;
 use picnic_core::registry::{BuildContext, Component, Entry};
 use picnic_core::time::Time;
-use picnic_engine::build::Registries;
-use picnic_host::run::{Running, registries, start_from};
+use picnic_host::registries;
 use picnic_testing::{let_pass, wait_until};
 use rustix::event::{EventfdFlags, eventfd};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -102,13 +101,13 @@ fn machine() -> MutexGuard<'static, ()> {
     MACHINE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn start(keys: &str) -> Running {
+fn start(keys: &str) -> Box<dyn Running> {
     let card = format!(
         "[[wire]]\nport = \"generator\"\npackets = 1\n[host]\nattachment = \"sender\"\n{keys}"
     );
     let card = CardFile::parse(&card, None).unwrap();
     let registries = Registries { attachments: ATTACHMENTS, ..registries() };
-    start_from(&card, &registries, &Hooks::none()).unwrap()
+    Launch::new(&card, registries).start_alone().unwrap()
 }
 
 #[test]
@@ -121,11 +120,11 @@ fn all_that_a_host_sends_leaves_and_all_buffers_come_home() {
         "queues = 2\npackets = 20000\ntx_ring_size = 64\n[pool]\nbuffers = 128",
     ] {
         let running = start(keys);
-        let queues = running.view.queues.len() as u64;
+        let queues = running.view().queues.len() as u64;
         let packets: u64 =
             keys.split("packets = ").nth(1).unwrap().lines().next().unwrap().parse().unwrap();
         let wanted = queues * packets * 6;
-        wait_until(keys, || running.view.ledger.card.transmitted.get() == wanted);
+        wait_until(keys, || running.view().ledger.card.transmitted.get() == wanted);
         // With nothing to send the targets sleep.
         let asked = ASKED.load(Ordering::Relaxed);
         let_pass(300);

@@ -1,14 +1,12 @@
 //! The `xdp` wire between network namespaces of its own; needs root, iproute2, ping, iperf3.
 
-use picnic_control::report::Report;
+use picnic_control::{Launch, Registries, Report, Running};
 use picnic_core::config::CardFile;
 use picnic_core::error::ConfigError;
 use picnic_core::function::{Function, PacketMut, Verdict, per_packet};
-use picnic_core::hook::Hooks;
 use picnic_core::registry::{BuildContext, Component, Entry};
-use picnic_engine::build::Registries;
 use picnic_functions::rss::Rss;
-use picnic_host::run::{Running, registries, start_from};
+use picnic_host::registries;
 use picnic_testing::{let_pass, skip, wait_for, wait_until};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
@@ -36,13 +34,13 @@ impl Component for Bridge {
 
 static FUNCTIONS: &[Entry<Box<dyn Function>>] = &[Entry::of::<Bridge>(), Entry::of::<Rss>()];
 
-fn start(card: &str) -> Result<Running, String> {
+fn start(card: &str) -> Result<Box<dyn Running>, String> {
     let card = CardFile::parse(card, None).map_err(|error| error.to_string())?;
     let registries = Registries { functions: FUNCTIONS, ..registries() };
-    start_from(&card, &registries, &Hooks::none()).map_err(|error| error.to_string())
+    Launch::new(&card, registries).start_alone().map_err(|error| error.to_string())
 }
 
-fn stop(running: Running) -> Report {
+fn stop(running: Box<dyn Running>) -> Report {
     let report = running.stop().unwrap();
     assert!(report.ledger.balanced(), "{report:#?}");
     assert_eq!((report.ledger.in_flight, report.buffers_missing), (0, 0), "{report:#?}");
@@ -260,8 +258,8 @@ fn numbered(lab: &Lab, keys: &str, host: &str) -> (Report, Report) {
         lab.run(place, "sysctl -qw net.ipv6.conf.all.disable_ipv6=1");
     }
     let sender = start(&from).unwrap();
-    let received = || running.view.wires[0].counters.rx_packets.get();
-    let wire = |number: usize| &sender.view.wires[number].counters;
+    let received = || running.view().wires[0].counters.rx_packets.get();
+    let wire = |number: usize| &sender.view().wires[number].counters;
     // A generator that is kept from its core sheds what it was to send meanwhile.
     let all = || wire(0).rx_packets.get() == 20_000 && received() == wire(1).tx_packets.get();
     let answered = || !host.contains("echo") || wire(1).rx_packets.get() == received();
@@ -394,7 +392,7 @@ fn an_interface_deleted_under_load_is_taken_up_again() {
     lab.run("a", "ping -q -c 1 -W 2 10.9.0.2");
     let load = lab.spawn("a", "ping -q -f -s 1000 10.9.0.2");
     let also = lab.spawn("b", "ping -q -f -s 1000 10.9.0.1");
-    let ledger = || running.view.ledger.read();
+    let ledger = || running.view().ledger.read();
     wait_until("under load", || ledger().transmitted > 1000);
     lab.run("m", "ip link delete w1");
     wait_until("w1 is missed", || {

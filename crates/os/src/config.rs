@@ -2,9 +2,10 @@
 //!
 //! ```
 //! use picnic_core::config::Sections;
+//! use picnic_filter::Filters;
 //! let sections = Sections::core().with(picnic_os::keys::SECTIONS);
 //! let card = sections.parse("[os]\nscheduler = \"edf\"\n", None).unwrap();
-//! let os = picnic_os::config::build(&card, &[]).unwrap();
+//! let os = picnic_os::config::build(&card, &[], Filters::new(1)).unwrap();
 //! assert!(os.is_some());
 //! ```
 //!
@@ -23,8 +24,8 @@ use picnic_core::error::ConfigError;
 use picnic_core::registry::{BuildContext, Entry, find};
 use picnic_core::resident::Resident;
 use picnic_filter::Filters;
-use std::any::Any;
 use std::fmt;
+use std::sync::{Arc, OnceLock};
 
 /// A task as a registry's entry makes it.
 pub struct Setup {
@@ -48,12 +49,43 @@ pub fn asked_for(file: &CardFile) -> Option<Placed<OsSection>> {
     (file.has("os") || file.has("task")).then(|| file.section())
 }
 
-/// The NIC OS that a card file asks for, with its tasks; none if it asks for none.
+/// A NIC OS, ready to be put on a card.
+pub struct NicOs {
+    /// Its place on the borrowed core.
+    pub resident: Box<dyn Resident>,
+    /// What others have of it from then on.
+    pub handle: OsHandle,
+}
+
+/// What others have of a NIC OS while its card runs, and when it has stopped.
+#[derive(Clone, Debug)]
+pub struct OsHandle {
+    /// Makes tasks.
+    pub factory: Factory,
+    report: Arc<OnceLock<OsReport>>,
+}
+
+impl OsHandle {
+    /// What it came to; none while its card runs.
+    pub fn report(&self) -> Option<OsReport> {
+        self.report.get().cloned()
+    }
+}
+
+/// The NIC OS that a card file asks for, with its tasks, which may install filters of their own
+/// in `filters`; none if it asks for none.
 ///
 /// # Errors
 /// What is wrong with `[os]` or a `[[task]]`. That a task is refused admission is such a thing.
-pub fn build(file: &CardFile, tasks: Tasks) -> Result<Option<Box<dyn Resident>>, ConfigError> {
-    Ok(build_os(file, tasks)?.map(|os| Box::new(os) as Box<dyn Resident>))
+pub fn build(
+    file: &CardFile,
+    tasks: Tasks,
+    filters: Filters,
+) -> Result<Option<NicOs>, ConfigError> {
+    let Some(mut os) = build_os(file, tasks)? else { return Ok(None) };
+    os.attach_filters(filters);
+    let handle = OsHandle { factory: os.factory.clone(), report: os.report.clone() };
+    Ok(Some(NicOs { resident: Box::new(os), handle }))
 }
 
 /// As [`build`], for those who have more to do with it.
@@ -132,27 +164,6 @@ impl fmt::Debug for Factory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Factory").field("kinds", &self.kinds().collect::<Vec<_>>()).finish()
     }
-}
-
-/// What makes tasks for a NIC OS while it runs; none for anything else that lives on a card.
-pub fn factory(resident: &mut dyn Resident) -> Option<Factory> {
-    let resident: &mut dyn Any = resident;
-    resident.downcast_mut::<Os>().map(|os| os.factory.clone())
-}
-
-/// Gives the tasks of a NIC OS the card's filters; anything else that lives on a card is left
-/// as it is.
-pub fn attach_filters(resident: &mut dyn Resident, filters: &Filters) {
-    let resident: &mut dyn Any = resident;
-    if let Some(os) = resident.downcast_mut::<Os>() {
-        os.attach_filters(filters.clone());
-    }
-}
-
-/// What a NIC OS that has ended came to; none for anything else that lived on a card.
-pub fn report(resident: Box<dyn Resident>) -> Option<OsReport> {
-    let resident: Box<dyn Any> = resident;
-    resident.downcast::<Os>().ok().map(|os| os.report())
 }
 
 fn settings(keys: &OsSection, context: &BuildContext) -> OsSettings {

@@ -37,6 +37,7 @@ use crate::config::Factory;
 use crate::keys::{Admission, Overrun};
 use crate::memory::{Memory, MemoryReport, TransferCost};
 use crate::net::{Call, Outbox};
+use crate::report::OsReport;
 use crate::roster::{Ended, Task, VACANT};
 use crate::schedulers::{Decision, Scheduler};
 use crate::shared::{Services, Shared, lock};
@@ -52,8 +53,8 @@ use picnic_core::time::Time;
 use picnic_filter::{FilterId, Filters};
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 
 /// The sizes and policies of a NIC OS.
@@ -163,6 +164,8 @@ pub struct Os {
     path: PacketPath,
     pub(crate) scheduler_name: String,
     pub(crate) factory: Factory,
+    /// What it came to, once it has stopped.
+    pub(crate) report: Arc<OnceLock<OsReport>>,
     pub(crate) notes: Vec<String>,
     stopped: bool,
 }
@@ -202,6 +205,7 @@ impl Os {
             path: settings.path,
             scheduler_name: "custom".into(),
             factory: Factory::without_kinds(tasks),
+            report: Arc::default(),
             notes: Vec::new(),
             stopped: false,
         }
@@ -434,6 +438,7 @@ impl Resident for Os {
         self.empty_outbox(doors);
         // Whoever asked for something is told.
         self.grant(now);
+        let _ = self.report.set(self.report());
     }
 }
 

@@ -1,20 +1,22 @@
 //! The simulator: the same card on virtual cores, under virtual time.
 //!
 //! ```
+//! use picnic_control::Launch;
 //! use picnic_core::{config::CardFile, time::Time};
-//! use picnic_sim::{CostModel, Simulation};
+//! use picnic_sim::{CostModel, Simulation, registries};
 //!
 //! let card = CardFile::parse("[host]\nqueues = 2\n", None).unwrap();
 //! let run = |seed| {
-//!     let mut simulation = Simulation::new(&card, seed, CostModel::default()).unwrap();
+//!     let launch = Launch::new(&card, registries());
+//!     let mut simulation = Simulation::new(launch, seed, CostModel::default()).unwrap();
 //!     simulation.run_until(Time::from_nanos(200_000));
 //!     assert!(simulation.ledger().balanced());
 //!     simulation.finish()
 //! };
-//! let (once, again, other) = (run(7), run(7), run(8));
-//! assert_eq!(once.trace, again.trace);
-//! assert_ne!(once.trace.hash(), other.trace.hash());
-//! assert_eq!((once.buffers_missing, once.ledger.in_flight), (0, 0));
+//! let ((report, trace), (_, again), (_, other)) = (run(7), run(7), run(8));
+//! assert_eq!(trace, again);
+//! assert_ne!(trace.hash(), other.hash());
+//! assert_eq!((report.buffers_missing, report.ledger.in_flight), (0, 0));
 //! ```
 //!
 //! It is the engine of `picnic-engine`, unchanged; this crate supplies what a
@@ -39,12 +41,10 @@ mod bells;
 mod cost;
 mod digest;
 mod event;
-mod outcome;
 mod random;
 mod trace;
 mod world;
 
 pub use cost::CostModel;
-pub use outcome::{CoreOutcome, Outcome, QueueOutcome};
 pub use trace::{Happening, KEPT, Trace, TraceEntry};
-pub use world::{Simulation, registries};
+pub use world::{Simulation, Virtual, registries};

@@ -12,34 +12,45 @@ use crate::bells::{Rings, VirtualDoorbell};
 use crate::cost::CostModel;
 use crate::digest::{Digest, Digesting};
 use crate::event::{Actor, Event, EventQueue};
-use crate::outcome::{CoreOutcome, Outcome, QueueOutcome};
 use crate::random::Random;
 use crate::trace::{Happening, Trace};
+use hdrhistogram::Histogram;
+use picnic_control::error::RunError;
+use picnic_control::launch::{Built, os_without_tasks};
+use picnic_control::monitor::{CoreTimes, Monitor, Notes, TargetTimes};
+use picnic_control::report::Times;
+use picnic_control::{Access, Executor, Launch, Registries, Report, Running};
 use picnic_core::attachment::HostAttachment;
 use picnic_core::config::{CardFile, CoreChoice, Idle, TargetCores};
 use picnic_core::doorbell::Doorbell;
-use picnic_core::hook::Hooks;
 use picnic_core::ledger::LedgerTotals;
 use picnic_core::port::WirePort;
 use picnic_core::registry::Entry;
 use picnic_core::time::Time;
-use picnic_engine::build::{Assembled, BuildError, Parts, Registries, assemble};
+use picnic_engine::build::{Assembled, assemble};
 use picnic_engine::poll::Card;
 use picnic_engine::swap::{Answer, Command, Controller};
 use picnic_engine::target::Target;
 use picnic_engine::view::View;
-use picnic_filter::{self as filter, Filters};
-use picnic_os::report::OsReport;
+use picnic_filter::Filters;
+use picnic_machine::config::IsolationSection;
+use picnic_machine::topology::Placement;
+use picnic_os::config::OsHandle;
 use picnic_ports::app::App;
 use picnic_ports::generator::Generator;
 use picnic_ports::middleware::fault;
 use picnic_ports::pcap::Pcap;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 /// The streams of random numbers a seed gives.
 const TIES: u64 = 0;
 const LATENCIES: u64 = 1;
+
+/// The engine that is simulated.
+const ENGINE: &str = "poll";
 
 /// How long a command waits that found too many under way, in nanoseconds.
 const COMMAND_RETRY_NS: u64 = 1_000;
@@ -54,12 +65,53 @@ static ATTACHMENTS: &[Entry<Box<dyn HostAttachment>>] = &[Entry::of::<App>()];
 /// live in virtual time.
 pub fn registries() -> Registries {
     Registries {
+        executors: &[&Virtual],
         functions: picnic_functions::registry::FUNCTIONS,
         wires: WIRES,
         attachments: ATTACHMENTS,
         fault: fault::wrap,
-        resident: |file| picnic_os::config::build(file, &[]),
+        os: os_without_tasks,
+        filters: &[],
     }
+}
+
+/// The poll engine on virtual cores: [`Simulation`] with the card file's seed and the costs
+/// that [`CostModel`] has by default.
+#[derive(Clone, Copy, Debug)]
+pub struct Virtual;
+
+impl Executor for Virtual {
+    fn name(&self) -> &'static str {
+        ENGINE
+    }
+
+    fn help(&self) -> &'static str {
+        "the borrowed core, in virtual time"
+    }
+
+    fn place(&self, launch: &Launch<'_>) -> Result<Placement, RunError> {
+        Ok(place(launch.file))
+    }
+
+    fn start(&self, launch: Launch<'_>) -> Result<Box<dyn Running>, RunError> {
+        let seed = launch.file.card.seed;
+        Ok(Box::new(Simulation::new(launch, seed, CostModel::default())?))
+    }
+}
+
+/// Any machine has the cores that a card asks for, and nothing is shared by two of them.
+fn place(file: &CardFile) -> Placement {
+    let target_cores: Vec<usize> = match &file.host.target_cores {
+        TargetCores::Auto => (0..usize::from(file.host.queues)).collect(),
+        TargetCores::Chosen(cores) => cores.clone(),
+    };
+    let borrowed_core = match file.card.borrowed_core {
+        CoreChoice::Auto => target_cores.iter().max().map_or(0, |core| core + 1),
+        CoreChoice::Chosen(core) => core,
+    };
+    let level = file.section::<IsolationSection>().level;
+    let (left_out, warnings) = (Vec::new(), Vec::new());
+    Placement { borrowed_core, target_cores, level, left_out, warnings }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,6 +129,8 @@ enum State {
 struct ActorState {
     core: usize,
     state: State,
+    /// When it fell asleep, or its sleep was last counted.
+    asleep_since: Time,
     /// Turns of an earlier epoch are void.
     epoch: u64,
     /// A doorbell arrived while it was awake: the next sleep ends at once.
@@ -85,7 +139,8 @@ struct ActorState {
 
 impl ActorState {
     fn on(core: usize) -> Self {
-        ActorState { core, state: State::Awake, epoch: 0, rung: false }
+        let (state, asleep_since) = (State::Awake, Time::ZERO);
+        ActorState { core, state, asleep_since, epoch: 0, rung: false }
     }
 }
 
@@ -112,10 +167,15 @@ pub struct Simulation {
     rung: Vec<Actor>,
     controller: Controller,
     filters: Filters,
+    os: Option<OsHandle>,
     commands: BTreeMap<u64, Command>,
     command_count: u64,
     answers: Vec<(Time, Answer)>,
-    view: View,
+    monitor: Monitor,
+    /// The time that the monitor sees.
+    clock: Arc<AtomicU64>,
+    /// When the card was told to stop.
+    received_for: Time,
     trace: Trace,
     digest: Digest,
     /// The card sleeps with the doorbell to it enabled.
@@ -127,34 +187,16 @@ pub struct Simulation {
 }
 
 impl Simulation {
-    /// The card of a file, its cores at time zero; `seed` orders events and draws latencies.
-    /// The card file's own seed goes to its wires and functions, as in any world.
+    /// A card, its cores at time zero; `seed` orders events and draws latencies. The card
+    /// file's own seed goes to its wires and functions, as in any world.
     ///
     /// # Errors
     /// What is wrong with the card file, or no memory for its buffers.
-    pub fn new(file: &CardFile, seed: u64, costs: CostModel) -> Result<Self, BuildError> {
-        Simulation::with_parts(file, &registries(), &Hooks::none(), seed, costs)
-    }
-
-    /// As [`Simulation::new`], with parts and hooks of one's own.
-    ///
-    /// # Errors
-    /// As [`Simulation::new`].
-    pub fn with_parts(
-        file: &CardFile,
-        registries: &Registries,
-        hooks: &Hooks,
-        seed: u64,
-        costs: CostModel,
-    ) -> Result<Self, BuildError> {
-        let queue_cores: Vec<usize> = match &file.host.target_cores {
-            TargetCores::Auto => (0..usize::from(file.host.queues)).collect(),
-            TargetCores::Chosen(cores) => cores.clone(),
-        };
-        let borrowed_core = match file.card.borrowed_core {
-            CoreChoice::Auto => queue_cores.iter().max().map_or(0, |core| core + 1),
-            CoreChoice::Chosen(core) => core,
-        };
+    pub fn new(launch: Launch<'_>, seed: u64, costs: CostModel) -> Result<Self, RunError> {
+        let file = launch.file;
+        let placement = place(file);
+        let (borrowed_core, queue_cores) =
+            (placement.borrowed_core, placement.target_cores.clone());
         let mut target_cores = queue_cores.clone();
         target_cores.sort_unstable();
         target_cores.dedup();
@@ -167,19 +209,12 @@ impl Simulation {
             .map(|&core| doorbell(Actor::Target(place(core))) as Arc<dyn Doorbell>)
             .collect();
         let digest = Digest::default();
-        let hooks = hooks.clone().with(Digesting(digest.clone()));
-        let mut parts = Parts::build(file, registries, &hooks)?;
-        let filters = Filters::new(file.host.queues);
-        filter::config::add(&filters, file)?;
-        parts.guard(Box::new(filters.clone()));
-        if let Some(resident) = parts.resident_mut() {
-            picnic_os::config::attach_filters(resident, &filters);
-        }
+        let Built { parts, filters, os } = launch.hook(Digesting(digest.clone())).build()?;
         let Assembled { card, queues, controller, view } =
             assemble(file, parts, &doorbells, doorbell(Actor::Card))?;
 
         let mut by_core: BTreeMap<usize, Vec<_>> = BTreeMap::new();
-        for (queue, &core) in queues.into_iter().zip(&queue_cores) {
+        for (queue, core) in queues.into_iter().zip(queue_cores) {
             by_core.entry(core).or_default().push(queue);
         }
         let mut cores: BTreeMap<usize, Core> =
@@ -187,6 +222,18 @@ impl Simulation {
         cores.insert(borrowed_core, Core::default());
         let targets: Vec<_> =
             by_core.into_iter().map(|(core, queues)| Target::new(core, queues)).collect();
+        let clock = Arc::new(AtomicU64::new(0));
+        let times = |core| Arc::new(TargetTimes { core, ..TargetTimes::default() });
+        let notes = Notes {
+            clock: {
+                let clock = clock.clone();
+                Arc::new(move || Time::from_nanos(clock.load(Ordering::Relaxed)))
+            },
+            core: Arc::new(CoreTimes::default()),
+            targets: targets.iter().map(|target| times(target.core)).collect(),
+            latencies: Vec::new(),
+        };
+        let monitor = Monitor { engine: ENGINE, times: Times::Modelled, view, placement, notes };
         let target_actors = targets.iter().map(|target| ActorState::on(target.core)).collect();
         let mut simulation = Simulation {
             now: Time::ZERO,
@@ -204,10 +251,13 @@ impl Simulation {
             rung: Vec::new(),
             controller,
             filters,
+            os,
             commands: BTreeMap::new(),
             command_count: 0,
             answers: Vec::new(),
-            view,
+            monitor,
+            clock,
+            received_for: Time::ZERO,
             trace: Trace::default(),
             digest,
             armed: false,
@@ -228,17 +278,23 @@ impl Simulation {
 
     /// The ledger at this moment. No turn is under way, so it must balance exactly.
     pub fn ledger(&self) -> LedgerTotals {
-        self.view.ledger.read()
+        self.monitor.view.ledger.read()
     }
 
     /// The card's counters.
     pub fn view(&self) -> &View {
-        &self.view
+        &self.monitor.view
     }
 
-    /// The card's filters. A change is seen at the next burst.
-    pub fn filters(&self) -> &Filters {
-        &self.filters
+    /// From wire to target routine of a queue, in nanoseconds, one packet in 16; modelled.
+    pub fn latency(&self, queue: u16) -> Option<&Histogram<u64>> {
+        let mut queues = self.targets.iter().flat_map(Target::queues);
+        queues.find(|found| found.index() == queue).map(|queue| queue.latency())
+    }
+
+    /// Nanoseconds that a core has worked, turns without work included; modelled.
+    pub fn busy_ns(&self, core: usize) -> u64 {
+        self.cores.get(&core).map_or(0, |core| core.busy_ns)
     }
 
     /// What has happened.
@@ -275,7 +331,8 @@ impl Simulation {
         {
             self.happen(at, event);
         }
-        self.now = self.now.max(time);
+        self.set_now(self.now.max(time));
+        self.count_sleep();
     }
 
     /// Runs until nothing more can happen: every wire finished, every core asleep. Endless
@@ -286,8 +343,8 @@ impl Simulation {
 
     /// Ends the card as the host world does: no more from the wires, targets empty their
     /// rings, transmissions are served meanwhile, what wires do not take is dropped. Commands
-    /// not sent yet are forgotten.
-    pub fn finish(mut self) -> Outcome {
+    /// not sent yet are forgotten. What the run came to, and what happened.
+    pub fn finish(mut self) -> (Report, Trace) {
         self.commands.clear();
         self.stopping = true;
         self.schedule(Actor::Card, self.now);
@@ -295,46 +352,16 @@ impl Simulation {
         self.targets.iter_mut().for_each(Target::stop_transmitting);
         let buffers_missing = self.card.finish(self.now);
         self.record(Actor::Card, Happening::Ended { missing: buffers_missing });
-        let os = self.card.take_resident().and_then(picnic_os::config::report);
-        self.outcome(buffers_missing, os)
+        let queues = self.targets.iter().flat_map(Target::queues);
+        let latencies: Vec<_> = queues.map(|queue| queue.latency().clone()).collect();
+        let mut report = self.monitor.report_over(self.received_for.as_nanos(), &latencies);
+        report.buffers_missing = buffers_missing;
+        report.os = self.os.as_ref().and_then(OsHandle::report);
+        (report, self.trace)
     }
 
     fn targets_are_done(&mut self) -> bool {
         self.targets.iter_mut().all(|target| target.is_resting() && target.is_empty())
-    }
-
-    fn outcome(self, buffers_missing: usize, os: Option<OsReport>) -> Outcome {
-        let end_ns = self.now.as_nanos();
-        let queues = self.targets.iter().flat_map(|target| target.queues()).map(|queue| {
-            let view = &self.view.queues[usize::from(queue.index())];
-            QueueOutcome {
-                queue: queue.index(),
-                packets: view.target.packets.get(),
-                bytes: view.target.bytes.get(),
-                interrupts: view.target.interrupts.get(),
-                polls: view.target.polls.get(),
-                empty_polls: view.target.empty_polls.get(),
-                transmitted: view.target.transmitted.get(),
-                ring_full: view.steer.ring_full.get(),
-                latency: queue.latency().clone(),
-            }
-        });
-        let mut queues: Vec<_> = queues.collect();
-        queues.sort_by_key(|queue| queue.queue);
-        let cores = self.cores.iter().map(|(&core, state)| CoreOutcome {
-            core,
-            borrowed: core == self.card_actor.core,
-            busy_ns: state.busy_ns,
-        });
-        Outcome {
-            duration_ns: end_ns,
-            ledger: self.view.ledger.read(),
-            buffers_missing,
-            queues,
-            cores: cores.collect(),
-            os,
-            trace: self.trace,
-        }
     }
 
     // ------------------------------------------------------------ events
@@ -352,14 +379,15 @@ impl Simulation {
                     self.events.push(free_at, event);
                     return false;
                 }
-                self.now = time;
+                self.set_now(time);
+                self.wakes(actor);
                 match actor {
                     Actor::Card => self.card_turn(),
                     Actor::Target(place) => self.target_turn(place),
                 }
             }
             Event::Arrival(actor) => {
-                self.now = time;
+                self.set_now(time);
                 self.record(actor, Happening::DoorbellArrived);
                 if self.actor(actor).state == State::Asleep {
                     self.schedule(actor, time);
@@ -369,7 +397,7 @@ impl Simulation {
             }
             Event::Command(number) => {
                 let Some(command) = self.commands.remove(&number) else { return false };
-                self.now = time;
+                self.set_now(time);
                 if let Err(command) = self.controller.send(command) {
                     self.commands.insert(number, command);
                     self.events.push(time + COMMAND_RETRY_NS, event);
@@ -385,5 +413,33 @@ impl Simulation {
             self.schedule(Actor::Card, self.now);
         }
         true
+    }
+}
+
+impl Running for Simulation {
+    fn monitor(&self) -> &Monitor {
+        &self.monitor
+    }
+
+    fn filters(&self) -> &Filters {
+        &self.filters
+    }
+
+    /// None: what comes from outside would come at another time in each run. Changes are made
+    /// by [`Simulation::at`].
+    fn control(&mut self) -> Option<Access> {
+        None
+    }
+
+    fn is_finished(&self) -> bool {
+        self.card.is_finished() && self.ledger().in_flight == 0
+    }
+
+    fn pass(&mut self, time: Duration) {
+        self.run_until(self.now + time.as_nanos() as u64);
+    }
+
+    fn stop(self: Box<Self>) -> Result<Report, RunError> {
+        Ok(self.finish().0)
     }
 }

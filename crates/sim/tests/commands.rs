@@ -3,7 +3,7 @@
 mod common;
 
 use common::functions::{Door, Every, Hold, Multiply};
-use common::{end, links, micros, quick, rss, simulation, step_through};
+use common::{end, end_traced, links, micros, quick, rss, simulation, step_through};
 use picnic_core::command::Prepared;
 use picnic_core::direction::Direction;
 use picnic_core::function::Function;
@@ -62,14 +62,14 @@ proptest! {
             assert_eq!(answers.len(), swaps.len());
             assert!(answers.iter().all(|(_, answer)| answer.done));
             assert_eq!(simulation.ledger().in_flight, 0);
-            (end(simulation), witness)
+            (end_traced(simulation), witness)
         };
-        let (outcome, witness) = run();
+        let ((outcome, trace), witness) = run();
         let ledger = &outcome.ledger;
         prop_assert_eq!(ledger.dropped, 0);
         prop_assert_eq!(ledger.delivered + ledger.transmitted + ledger.consumed, 6000);
         prop_assert_eq!((witness.late(), witness.doubled()), (0, 0));
-        prop_assert_eq!(&outcome.trace, &run().0.trace);
+        prop_assert_eq!(&trace, &run().0.1);
     }
 
     /// With a chain that makes a hundred packets of each as well, rings may overflow, but

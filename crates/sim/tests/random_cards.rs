@@ -2,8 +2,9 @@
 
 mod common;
 
-use common::{end, micros, simulation, step_through};
-use picnic_sim::{CostModel, Simulation};
+use common::{end, end_traced, micros, simulation, step_through};
+use picnic_control::{Launch, Report};
+use picnic_sim::{CostModel, Simulation, registries};
 use proptest::prelude::*;
 use std::fmt::Write;
 
@@ -226,9 +227,9 @@ proptest! {
             step_through(&mut simulation, None);
             let ledger = simulation.ledger();
             assert_eq!(ledger.in_flight, 0, "asleep on packets: {ledger:?}");
-            (end(simulation), witness)
+            (end_traced(simulation), witness)
         };
-        let (outcome, witness) = run();
+        let ((outcome, trace), witness) = run();
         let ledger = &outcome.ledger;
         prop_assert_eq!(ledger.unbalanced_bursts, 0);
         prop_assert_eq!(ledger.delivered, witness.packets());
@@ -243,8 +244,8 @@ proptest! {
         if card.is_lossless() {
             prop_assert_eq!(ledger.dropped, 0, "{:?}", ledger);
         }
-        let (again, _) = run();
-        prop_assert_eq!(&outcome.trace, &again.trace);
+        let ((again, same), _) = run();
+        prop_assert_eq!(&trace, &same);
         prop_assert_eq!(&outcome.ledger, &again.ledger);
     }
 
@@ -271,20 +272,23 @@ fn the_seed_decides_and_nothing_else() {
                 [host]\nqueues = 4\ncost_ns = 300\nmode = \"echo\"\n";
     let run = |seed| {
         let file = picnic_core::config::CardFile::parse(text, None).unwrap();
-        let mut simulation = Simulation::new(&file, seed, CostModel::default()).unwrap();
+        let mut simulation =
+            Simulation::new(Launch::new(&file, registries()), seed, CostModel::default()).unwrap();
         simulation.run_until(micros(1000));
         simulation.finish()
     };
     let outcomes: Vec<_> = (0..6).map(run).collect();
-    for (seed, outcome) in outcomes.iter().enumerate() {
-        let again = run(seed as u64);
-        assert_eq!(outcome.trace, again.trace);
-        assert_eq!(outcome.trace.hash(), again.trace.hash());
-        assert_eq!(outcome.trace.to_string(), again.trace.to_string());
-        assert_eq!(outcome.ledger, again.ledger);
-        assert_eq!(outcome.cores, again.cores);
+    for (seed, (report, trace)) in outcomes.iter().enumerate() {
+        let (again, same) = run(seed as u64);
+        assert_eq!(*trace, same);
+        assert_eq!(trace.hash(), same.hash());
+        assert_eq!(trace.to_string(), same.to_string());
+        assert_eq!(report.ledger, again.ledger);
+        // With every time that a simulation gives.
+        let json = |report: &Report| serde_json::to_value(report).unwrap();
+        assert_eq!(json(report), json(&again));
     }
-    let mut hashes: Vec<_> = outcomes.iter().map(|outcome| outcome.trace.hash()).collect();
+    let mut hashes: Vec<_> = outcomes.iter().map(|(_, trace)| trace.hash()).collect();
     hashes.sort_unstable();
     hashes.dedup();
     assert_eq!(hashes.len(), 6, "two seeds gave one trace");
@@ -299,11 +303,11 @@ fn the_card_files_own_seed_makes_other_packets() {
         );
         let (mut simulation, _) = simulation(&text, 1, CostModel::default());
         simulation.run_to_end();
-        end(simulation)
+        end_traced(simulation)
     };
-    let (one, two) = (run(1), run(2));
+    let ((one, trace), (two, other)) = (run(1), run(2));
     assert_eq!(one.ledger, two.ledger);
     // The same numbers at the same times, but not the same bytes.
-    assert_eq!(one.trace.entries(), two.trace.entries());
-    assert_ne!(one.trace.hash(), two.trace.hash());
+    assert_eq!(trace.entries(), other.entries());
+    assert_ne!(trace.hash(), other.hash());
 }

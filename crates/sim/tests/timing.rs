@@ -3,20 +3,29 @@
 mod common;
 
 use common::{end, micros, quick, simulation, step_through};
+use picnic_control::Report;
+use picnic_control::report::Times;
 use picnic_core::time::Time;
-use picnic_sim::{CostModel, Outcome, Simulation};
+use picnic_sim::{CostModel, Simulation};
 
 /// Packets at a rate to one queue under these `[interrupt]` keys, with all but free costs.
-fn interrupts(rate_pps: u64, packets: u64, interrupt: &str) -> Outcome {
+fn interrupts(rate_pps: u64, packets: u64, interrupt: &str) -> Report {
+    interrupts_and_latency(rate_pps, packets, interrupt).0
+}
+
+/// The same, with the shortest and the longest latency.
+fn interrupts_and_latency(rate_pps: u64, packets: u64, interrupt: &str) -> (Report, (u64, u64)) {
     let text = format!(
         "[card]\nidle = \"block\"\n[[wire]]\nport = \"generator\"\nrate_pps = {rate_pps}\n\
          packets = {packets}\n[host]\nqueues = 1\n[interrupt]\n{interrupt}\n"
     );
     let (mut simulation, _) = simulation(&text, 1, quick());
     step_through(&mut simulation, None);
+    let latency = simulation.latency(0).unwrap();
+    let bounds = (latency.min(), latency.max());
     let outcome = end(simulation);
     assert_eq!(outcome.ledger.delivered, packets);
-    outcome
+    (outcome, bounds)
 }
 
 #[test]
@@ -28,10 +37,8 @@ fn no_moderation_is_an_interrupt_for_every_packet() {
 #[test]
 fn usecs_gather_what_comes_within_them() {
     // A packet every 10 µs waits 95 µs for nine more; then 1 µs for the doorbell.
-    let outcome = interrupts(100_000, 1000, "rx_usecs = 95\nrx_frames = 0");
+    let (outcome, bounds) = interrupts_and_latency(100_000, 1000, "rx_usecs = 95\nrx_frames = 0");
     assert_eq!(outcome.queues[0].interrupts, 100);
-    let latency = &outcome.queues[0].latency;
-    let bounds = (latency.min(), latency.max());
     assert!(bounds.0 >= 1_000 && bounds.1 <= 98_000, "{bounds:?}");
 }
 
@@ -73,8 +80,9 @@ fn a_doorbell_takes_as_long_as_the_model_says() {
     let costs = CostModel { card_turn_ns: 1, card_packet_ns: 0, ..Default::default() };
     let (mut simulation, _) = simulation(text, 9, costs);
     simulation.run_to_end();
+    let latency = simulation.latency(0).unwrap().clone();
+    let borrowed = simulation.busy_ns(1);
     let outcome = end(simulation);
-    let latency = &outcome.queues[0].latency;
     // Two significant digits, and at most the turn itself on top.
     let (low, high) = (latency.min(), latency.max());
     assert!((10_900..12_500).contains(&low), "{low}");
@@ -82,8 +90,17 @@ fn a_doorbell_takes_as_long_as_the_model_says() {
     let median = latency.value_at_quantile(0.5);
     assert!((17_500..21_500).contains(&median), "not uniform: {median}");
     // The sender pays for each: 6 µs.
-    let card = outcome.cores.iter().find(|core| core.borrowed).unwrap();
-    assert!(card.busy_ns >= 4000 * 6_000, "{}", card.busy_ns);
+    assert!(borrowed >= 4000 * 6_000, "{borrowed}");
+    // The report says the same: times are modelled, and only turns with work count as busy.
+    assert_eq!((outcome.times, outcome.borrowed_core.core), (Times::Modelled, 1));
+    let busy_ns = outcome.borrowed_core.busy_fraction * outcome.duration_s * 1e9;
+    assert!((4000.0 * 6_000.0..borrowed as f64).contains(&busy_ns), "{busy_ns} of {borrowed}");
+    assert_eq!(outcome.latency_ns.p50, Some(median));
+    let target = &outcome.target_cores[0];
+    assert_eq!(target.wakeups, 4000);
+    assert!(target.asleep_fraction > 0.9 && target.asleep_fraction < 1.0, "{target:?}");
+    // It spins, and so never sleeps.
+    assert_eq!(outcome.borrowed_core.wakeups, 0);
 }
 
 #[test]
@@ -100,10 +117,9 @@ fn queues_on_one_core_share_its_time() {
     let (apart, together) = (busy("[0, 1, 2, 3]"), busy("[5, 5, 5, 5]"));
     assert_eq!((apart.ledger.delivered, together.ledger.delivered), (4000, 4000));
     // 4 ms of work: a good millisecond on four cores, all of it on one.
-    assert!((1_000_000..2_500_000).contains(&apart.duration_ns), "{}", apart.duration_ns);
-    assert!((4_000_000..5_000_000).contains(&together.duration_ns), "{}", together.duration_ns);
-    assert_eq!(together.cores.len(), 2);
-    assert!(together.cores.iter().any(|core| core.borrowed && core.core == 6));
+    assert!((1e-3..2.5e-3).contains(&apart.duration_s), "{}", apart.duration_s);
+    assert!((4e-3..5e-3).contains(&together.duration_s), "{}", together.duration_s);
+    assert_eq!((together.target_cores.len(), together.borrowed_core.core), (1, 6));
 }
 
 #[test]
@@ -113,10 +129,11 @@ fn a_target_on_the_borrowed_core_slows_the_card_but_stops_nothing() {
     let (mut simulation, _) = simulation(text, 4, CostModel::default());
     step_through(&mut simulation, None);
     assert_eq!(simulation.ledger().in_flight, 0);
-    let outcome = end(simulation);
-    assert_eq!(outcome.cores.len(), 2);
     // No core works longer than there is time.
-    assert!(outcome.cores.iter().all(|core| core.busy_ns <= outcome.duration_ns + 1_000_000));
+    let most = simulation.now().as_nanos() + 1_000_000;
+    assert!([0, 1].iter().all(|&core| (1..=most).contains(&simulation.busy_ns(core))));
+    let outcome = end(simulation);
+    assert_eq!((outcome.target_cores.len(), outcome.borrowed_core.core), (2, 0));
     assert_eq!(outcome.ledger.delivered, 2000);
 }
 

@@ -1,8 +1,9 @@
 //! Functions on the tx chain are the functions of the rx chain: what they do, they do both ways.
 
+use picnic_control::Launch;
 use picnic_core::config::CardFile;
 use picnic_core::ledger::LedgerTotals;
-use picnic_sim::{CostModel, Simulation};
+use picnic_sim::{CostModel, Simulation, registries};
 
 /// Runs a card whose hosts echo 1000 packets of 64 flows; packets by wire, and the ledger.
 fn run(tx: &str, wires: usize) -> (Vec<u64>, LedgerTotals) {
@@ -12,11 +13,12 @@ fn run(tx: &str, wires: usize) -> (Vec<u64>, LedgerTotals) {
         "[[wire]]\nport = \"generator\"\npackets = 1\n".repeat(wires - 1),
     );
     let file = CardFile::parse(&text, None).unwrap();
-    let mut simulation = Simulation::new(&file, 7, CostModel::default()).unwrap();
+    let mut simulation =
+        Simulation::new(Launch::new(&file, registries()), 7, CostModel::default()).unwrap();
     let view = simulation.view().clone();
     // Packets that go round for ever keep it from coming to an end.
     simulation.run_until(picnic_core::time::Time::from_nanos(5_000_000));
-    let outcome = simulation.finish();
+    let (outcome, _) = simulation.finish();
     assert!(outcome.ledger.balanced(), "{tx}: {:?}", outcome.ledger);
     assert_eq!((outcome.buffers_missing, outcome.ledger.in_flight), (0, 0), "{tx}");
     let sent = view.wires.iter().map(|wire| wire.counters.tx_packets.get()).collect();

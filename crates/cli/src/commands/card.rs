@@ -119,7 +119,7 @@ mod tests {
     fn the_printed_card_is_the_built_in_card() {
         let text = text().unwrap();
         assert_eq!(said(&text), said(DEMONSTRATION), "{text}");
-        picnic_host::run::check(&parse(&text)).unwrap();
+        picnic_control::Launch::new(&parse(&text), picnic_host::registries()).build().unwrap();
     }
 
     #[test]

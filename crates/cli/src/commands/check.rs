@@ -1,16 +1,15 @@
 //! `picnic check`: is the card file right, and what would run where?
 
-use crate::commands::filter::of_card;
 use crate::output;
 use crate::registries::{registries, sections};
 use clap::Args;
+use picnic_control::Launch;
+use picnic_control::launch::Checked;
 use picnic_core::config::{CardFile, Section};
 use picnic_core::ring::moderation::ModerationMode;
-use picnic_filter::config::Keys;
-use picnic_host::run;
 use picnic_lab::card::CardArgs;
 use picnic_machine::config::{IsolationLevel, IsolationSection};
-use picnic_machine::topology::{LeftOut, Placement};
+use picnic_machine::topology::LeftOut;
 use picnic_os::keys::TaskSection;
 use picnic_wcet::CostProfile;
 use serde::Serialize;
@@ -90,10 +89,8 @@ struct PoolPlan {
 
 pub(crate) fn run(args: &CheckArgs, json: bool) -> anyhow::Result<()> {
     let card = args.card.load(&sections(), Vec::new())?;
-    let filters = of_card(&card)?;
-    let placement = run::check_from(&card, &registries())?;
-    let mut plan = Plan::new(&card, placement);
-    plan.filters = filters.list().len() + card.given::<Keys>().len();
+    let checked = Launch::new(&card, registries()).check()?;
+    let plan = Plan::new(&card, checked);
     if json { output::print_json(&plan) } else { output::print(&plan.text()) }
 }
 
@@ -112,7 +109,7 @@ impl IsolationPlan {
 }
 
 impl Plan {
-    fn new(file: &CardFile, placement: Placement) -> Self {
+    fn new(file: &CardFile, Checked { placement, filters }: Checked) -> Self {
         let names = |sections: &[Section]| {
             sections.iter().map(|section| section.name().to_owned()).collect()
         };
@@ -125,7 +122,7 @@ impl Plan {
         Plan {
             file: file.path().map(|path| path.display().to_string()),
             card: file.card.name.clone(),
-            engine: format!("{:?}", file.card.engine).to_lowercase(),
+            engine: file.card.engine.clone(),
             idle: format!("{:?}", file.card.idle).to_lowercase(),
             borrowed_core: placement.borrowed_core,
             isolation: IsolationPlan {
@@ -136,7 +133,7 @@ impl Plan {
             wires: wires.collect(),
             rx: names(&file.rx),
             tx: names(&file.tx),
-            filters: 0,
+            filters: filters.list().len(),
             attachment: file.host.section.name().into(),
             ring_size: file.host.ring_size,
             tx_ring_size: file.host.tx_ring_size,

@@ -251,5 +251,5 @@ fn stats(connection: &mut Connection, result: Value) -> anyhow::Result<String> {
     let name = text_of(&connection.call("card.info", json!({}))?["name"]);
     let report: Report =
         serde_json::from_value(result).context("the card's figures are of another version")?;
-    Ok(summary::text(&name, &report, None))
+    Ok(summary::text(&name, &report))
 }

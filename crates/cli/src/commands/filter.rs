@@ -5,8 +5,6 @@ use crate::failure::Usage;
 use crate::output::{self, Column, count};
 use crate::registries::sections;
 use clap::{Args, Subcommand};
-use picnic_core::config::CardFile;
-use picnic_core::error::ConfigError;
 use picnic_filter::config::Keys;
 use picnic_filter::{Filters, Place};
 use picnic_sciron::{GROUP, Installation, Rules, Sides};
@@ -373,9 +371,4 @@ fn rules(result: &Value) -> String {
         Column::Number("unreadable"),
     ];
     output::table(&columns, rows)
-}
-
-/// The filters that a card starts with; see [`picnic_sciron::card`].
-pub(crate) fn of_card(file: &CardFile) -> Result<Filters, ConfigError> {
-    picnic_sciron::card::filters(file)
 }

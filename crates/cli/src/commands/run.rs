@@ -1,23 +1,13 @@
 //! `picnic run`: a card, from start to clean stop.
 
-use crate::commands::filter::of_card;
 use crate::live::Live;
 use crate::registries::{registries, sections};
 use crate::{output, summary};
 use clap::Args;
-use picnic_confine as confine;
-use picnic_control::captures::Captures;
-use picnic_control::error::RunError;
-use picnic_control::instrument::{TraceReport, Tracing};
-use picnic_control::report::Report;
-use picnic_control::{Doors, Server};
-use picnic_core::config::{CardFile, Setting};
-use picnic_core::hook::Hooks;
-use picnic_host::run::{self, Running};
+use picnic_control::{Launch, Served};
+use picnic_core::config::Setting;
 use picnic_lab::card::CardArgs;
-use picnic_machine::isolate;
 use picnic_machine::signals;
-use serde::Serialize;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -57,15 +47,6 @@ pub(crate) struct RunArgs {
     quiet: bool,
 }
 
-/// What `--json` prints.
-#[derive(Serialize)]
-struct Figures<'a> {
-    #[serde(flatten)]
-    report: &'a Report,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    trace: Option<&'a TraceReport>,
-}
-
 /// A time above zero, in seconds.
 fn seconds(text: &str) -> Result<Duration, String> {
     const ALLOWED: &str = "allowed is a number of seconds, 0.001 to 1000000000";
@@ -82,77 +63,36 @@ pub(crate) fn run(args: &RunArgs, json: bool) -> anyhow::Result<()> {
     let card = args.card.load(&sections(), isolate.into_iter().collect())?;
     let duration = args.duration.or_else(|| args.card.path().is_none().then_some(DEMONSTRATION));
     let stop = signals::stop_flag()?;
-    // Before any thread is started, all of which inherit it.
-    let unforbidden = confine::forbid_new().err();
-    confine::ask_for();
-    if card.has("trace") {
-        // A trace's file is made anew: not for a card that cannot start.
-        run::check_from(&card, &registries())?;
-    }
-    let filters = of_card(&card)?;
-    // Before anything is touched: a card of this name may be running.
-    let doors = Doors::open(&card)?;
-    let tracing = Tracing::of(&card)?;
-    let captures = Captures::default();
-    let hooks = Hooks::none().with(tracing.clone()).with(doors.are_any().then(|| captures.clone()));
-    let mut running = run::start_filtered(&card, &registries(), &hooks, filters)?;
-    let server = serve(doors, &mut running, &card, captures)?;
-    // Behind its threads, which would inherit it.
-    confine::set_up(confine::Role::Main, isolate::needed_to_restore(&card));
+    let mut running = Launch::new(&card, registries()).confined().start()?;
     let live = match args.quiet {
         true => None,
-        false => Live::new(&running.view, &running.placement, json),
+        false => Live::new(running.view(), running.placement(), json),
     };
     let interval = args.interval.max(SHORTEST_INTERVAL);
-    wait(&running, duration, &stop, server.as_ref(), live, interval);
-    if let Some(server) = &server {
-        server.card_stops();
-    }
-    let report = running.stop();
-    // Clients see the socket go when the card has stopped.
-    drop(server);
-    let mut report = report?;
-    let trace = tracing.finish();
-    report.notes.extend(unforbidden);
-    report.notes.extend(confine::notes());
+    wait(&mut running, duration, &stop, live, interval);
+    let report = running.stop()?;
     let printed = match json {
-        true => output::print_json(&Figures { report: &report, trace: trace.as_ref() }),
-        false => output::print(&summary::text(&card.card.name, &report, trace.as_ref())),
+        true => output::print_json(&report),
+        false => output::print(&summary::text(&card.card.name, &report)),
     };
     // Told even if nobody reads the figures.
-    summary::verdict(&report, trace.as_ref())?;
+    summary::verdict(&report)?;
     printed
-}
-
-/// Serves the card's socket, if its file asks for one.
-fn serve(
-    doors: Doors,
-    running: &mut Running,
-    file: &CardFile,
-    captures: Captures,
-) -> Result<Option<Server>, RunError> {
-    if !doors.are_any() {
-        return Ok(None);
-    }
-    let Some(access) = running.access() else { return Ok(None) };
-    Server::start(doors, access, file, captures).map(Some)
 }
 
 /// Returns when the run is to end.
 fn wait(
-    running: &Running,
+    running: &mut Served,
     duration: Option<Duration>,
     stop: &AtomicBool,
-    server: Option<&Server>,
     mut live: Option<Live>,
     interval: Duration,
 ) {
     let mut next_draw = interval;
     loop {
         let elapsed = running.elapsed();
-        let is_over = duration.is_some_and(|duration| elapsed >= duration);
-        let is_asked = stop.load(Ordering::Acquire) || server.is_some_and(Server::stop_is_asked);
-        if is_over || is_asked || running.is_finished() || !running.is_alive() {
+        let is_time = duration.is_some_and(|duration| elapsed >= duration);
+        if is_time || stop.load(Ordering::Acquire) || running.is_over() {
             break;
         }
         if let Some(live) = live.as_mut().filter(|_| elapsed >= next_draw) {
@@ -162,7 +102,7 @@ fn wait(
         let left = duration.map_or(LOOK, |duration| duration.saturating_sub(elapsed));
         let until_draw = next_draw.saturating_sub(elapsed);
         let until_draw = if live.is_some() { until_draw } else { LOOK };
-        std::thread::sleep(LOOK.min(left).min(until_draw));
+        running.pass(LOOK.min(left).min(until_draw));
     }
     if let Some(live) = &mut live {
         live.erase();

@@ -49,7 +49,7 @@ impl Methods {
             None => self.context.directory.clone(),
         };
         let context = BuildContext { directory, ..self.context.clone() };
-        let links = links(sections, direction, &self.registries, &context, &self.hooks)
+        let links = links(sections, direction, &self.components, &context, &self.hooks)
             .map_err(config_error)?;
         let before: Vec<_> = function_reports(&self.monitor.view, direction);
         let answer = self.command(Command::Swap(direction, links))?;

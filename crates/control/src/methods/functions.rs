@@ -16,7 +16,7 @@ impl Methods {
             let name = entry.name;
             entry.commands.iter().map(move |command| format!("{name}.{}", command.name))
         };
-        self.registries.functions.iter().flat_map(commands)
+        self.components.functions.iter().flat_map(commands)
     }
 
     /// Where the function stands that a place means.
@@ -57,7 +57,7 @@ impl Methods {
     }
 
     pub(super) fn function(&mut self, call: &FunctionCall) -> Result<Value, RpcError> {
-        let entries = self.registries.functions.iter();
+        let entries = self.components.functions.iter();
         let mut commands = entries
             .filter(|entry| entry.name == call.function)
             .flat_map(|entry| entry.commands)

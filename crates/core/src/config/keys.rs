@@ -30,7 +30,7 @@ pub struct CardSection {
     /// Name of the card.
     pub name: String,
     /// What runs the chain: "poll" (the borrowed core, in user space).
-    pub engine: Engine,
+    pub engine: String,
     /// The core the card runs on: "auto" (the highest-numbered), or a number.
     pub borrowed_core: CoreChoice,
     /// What the borrowed core does without work: "spin", "adaptive" or "block".
@@ -51,7 +51,7 @@ impl Default for CardSection {
     fn default() -> Self {
         CardSection {
             name: "picnic0".into(),
-            engine: Engine::Poll,
+            engine: "poll".into(),
             borrowed_core: CoreChoice::Auto,
             idle: Idle::Adaptive,
             burst: 64,
@@ -81,15 +81,6 @@ impl SectionConfig for PoolConfig {
             error => ConfigError::new("", error.to_string()),
         })
     }
-}
-
-/// What runs the chain.
-#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq, Eq)]
-#[serde(rename_all = "lowercase")]
-pub enum Engine {
-    /// The borrowed core, in user space.
-    #[default]
-    Poll,
 }
 
 /// What a core does without work.

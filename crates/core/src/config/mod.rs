@@ -23,8 +23,8 @@ mod setting;
 
 pub use help::{KeyHelp, keys_in, keys_of};
 pub use keys::{
-    CardSection, CoreChoice, Engine, HostSection, Idle, Inner, InterruptSection, Priority,
-    RxSection, TargetCores, TxSection, WireSection,
+    CardSection, CoreChoice, HostSection, Idle, Inner, InterruptSection, Priority, RxSection,
+    TargetCores, TxSection, WireSection,
 };
 pub use section::{
     Names, Placed, Section, SectionConfig, SectionEntry, Sections, Shape, from_json,

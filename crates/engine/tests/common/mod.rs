@@ -21,7 +21,7 @@ use picnic_core::port::{Capabilities, Receiver, Transmitter, WirePort};
 use picnic_core::registry::{BuildContext, Component, Entry};
 use picnic_core::resident::Resident;
 use picnic_core::time::Time;
-use picnic_engine::build::{Assembled, Parts, Registries, assemble};
+use picnic_engine::build::{Assembled, Components, Parts, assemble};
 use picnic_engine::chain::Link;
 use picnic_engine::poll::{Activity, Card};
 use picnic_engine::swap::Controller;
@@ -111,14 +111,8 @@ static FUNCTIONS: &[Entry<Box<dyn Function>>] = &[Entry::of::<Slots>()];
 static ATTACHMENTS: &[Entry<Box<dyn HostAttachment>>] =
     &[Entry::of::<Hosts>(), Entry::of::<SendingHosts>()];
 
-fn registries() -> Registries {
-    Registries {
-        functions: FUNCTIONS,
-        wires: WIRES,
-        attachments: ATTACHMENTS,
-        fault: no_fault,
-        resident: |_| Ok(RESIDENT.take()),
-    }
+fn components() -> Components {
+    Components { functions: FUNCTIONS, wires: WIRES, attachments: ATTACHMENTS, fault: no_fault }
 }
 
 fn no_fault(
@@ -356,7 +350,10 @@ impl Bench {
         functions.extend(tx);
         let next = NextCard { wires: wires.clone().into(), functions, host: host.clone() };
         NEXT.set(next);
-        let mut parts = Parts::build(&file, &registries(), hooks).unwrap();
+        let mut parts = Parts::build(&file, &components(), hooks).unwrap();
+        if let Some(resident) = RESIDENT.take() {
+            parts.house(resident);
+        }
         if let Some(guard) = guard {
             parts.guard(guard);
         }
@@ -488,6 +485,5 @@ pub fn build_links(text: &str, functions: Functions, hooks: &Hooks) -> Vec<Link>
     NEXT.set(NextCard { functions: functions.into(), ..NextCard::default() });
     let file = CardFile::parse(text, None).unwrap();
     let context = picnic_engine::build::context(&file);
-    let registries = registries();
-    picnic_engine::build::links(&file.tx, Direction::Tx, &registries, &context, hooks).unwrap()
+    picnic_engine::build::links(&file.tx, Direction::Tx, &components(), &context, hooks).unwrap()
 }

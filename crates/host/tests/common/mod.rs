@@ -2,12 +2,8 @@
 
 #![allow(dead_code, unreachable_pub, missing_docs)]
 
-use picnic_control::captures::Captures;
-use picnic_control::instrument::Tracing;
-use picnic_control::report::Report;
-use picnic_control::{Doors, Limits, Server};
-use picnic_core::hook::Hooks;
-use picnic_host::run::{Running, start_with};
+use picnic_control::{Launch, Limits, Report};
+use picnic_host::registries;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, IoSlice, Write};
@@ -27,8 +23,7 @@ pub fn machine() -> MutexGuard<'static, ()> {
 
 /// A card that runs and can be spoken to.
 pub struct Served {
-    pub running: Running,
-    pub server: Server,
+    pub running: picnic_control::Served,
     pub path: PathBuf,
     _folder: TempDir,
     _machine: MutexGuard<'static, ()>,
@@ -44,23 +39,13 @@ impl Served {
     }
 
     pub fn with_limits(text: &str, limits: Limits) -> Self {
-        Served::traced(text, limits).0
-    }
-
-    /// The same, with what traces it, if its file has a `[trace]`.
-    pub fn traced(text: &str, limits: Limits) -> (Self, Tracing) {
         let machine = machine();
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("card.sock");
         let text = format!("{text}\n[control]\nsocket = \"{}\"\n", path.display());
-        let card = picnic_host::run::sections().parse(&text, None).unwrap();
-        let doors = Doors::open(&card).unwrap().with_limits(limits);
-        let captures = Captures::default();
-        let tracing = Tracing::of(&card).unwrap();
-        let hooks = Hooks::none().with(tracing.clone()).with(captures.clone());
-        let mut running = start_with(&card, &hooks).unwrap();
-        let server = Server::start(doors, running.access().unwrap(), &card, captures).unwrap();
-        (Served { running, server, path, _folder: folder, _machine: machine }, tracing)
+        let card = picnic_host::sections().parse(&text, None).unwrap();
+        let running = Launch::new(&card, registries()).limits(limits).start().unwrap();
+        Served { running, path, _folder: folder, _machine: machine }
     }
 
     pub fn client(&self) -> Client {
@@ -69,9 +54,7 @@ impl Served {
 
     /// Stops the card; its ledger must balance.
     pub fn stop(self) -> Report {
-        self.server.card_stops();
         let report = self.running.stop().unwrap();
-        self.server.finish();
         assert!(!self.path.exists(), "the socket is left over");
         assert!(report.ledger.balanced(), "{:?}", report.ledger);
         assert_eq!(report.buffers_missing, 0);

@@ -6,7 +6,9 @@
 //! compare with is `bench/peers/dpdk_dispatch.c`.
 
 use clap::{Args, ValueEnum};
+use picnic_control::Launch;
 use picnic_core::config::CardFile;
+use picnic_engine::view::View;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
@@ -57,14 +59,13 @@ const WARM_UP: Duration = Duration::from_millis(300);
 
 pub fn run(args: &DispatchArgs) -> anyhow::Result<Value> {
     let file = card(args)?;
-    let running = picnic_host::run::start(&file)?;
+    let running = Launch::new(&file, picnic_host::registries()).start_alone()?;
     std::thread::sleep(WARM_UP);
-    let delivered = |running: &picnic_host::run::Running| -> u64 {
-        running.view.queues.iter().map(|queue| queue.target.packets.get()).sum()
-    };
-    let (start, before) = (Instant::now(), delivered(&running));
+    let delivered =
+        |view: &View| -> u64 { view.queues.iter().map(|queue| queue.target.packets.get()).sum() };
+    let (start, before) = (Instant::now(), delivered(running.view()));
     std::thread::sleep(Duration::from_secs_f64(args.seconds));
-    let (elapsed, after) = (start.elapsed().as_secs_f64(), delivered(&running));
+    let (elapsed, after) = (start.elapsed().as_secs_f64(), delivered(running.view()));
     let report = running.stop()?;
     anyhow::ensure!(report.ledger.balanced(), "the ledger does not balance: a bug");
     let received: u64 = report.wires.iter().map(|wire| wire.rx_packets).sum();

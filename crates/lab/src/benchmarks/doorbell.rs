@@ -7,6 +7,7 @@
 
 use super::median;
 use clap::Args;
+use picnic_control::Launch;
 use picnic_core::config::CardFile;
 use picnic_core::doorbell::Doorbell;
 use picnic_host::clock::Clock;
@@ -77,7 +78,8 @@ pub struct CardLatency {
 /// Has a card take `rate` packets per second for so long; its target polls on for `poll_usecs`
 /// after each.
 pub fn card_latency(rate: u64, seconds: f64, poll_usecs: u32) -> anyhow::Result<CardLatency> {
-    let running = picnic_host::run::start(&card_file(rate, poll_usecs)?)?;
+    let card = card_file(rate, poll_usecs)?;
+    let running = Launch::new(&card, picnic_host::registries()).start_alone()?;
     std::thread::sleep(Duration::from_secs_f64(seconds));
     let report = running.stop()?;
     let packets_per_interrupt = report.queues.first().and_then(|queue| queue.packets_per_interrupt);

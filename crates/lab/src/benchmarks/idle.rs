@@ -24,15 +24,15 @@ use crate::workloads::hosts::{Hosts, PLAIN_SERVER, Place, SERVER};
 use crate::workloads::tools;
 use anyhow::Context;
 use clap::Args;
+use picnic_control::Launch;
 use picnic_core::config::Setting;
 use picnic_core::doorbell::Doorbell;
-use picnic_core::hook::{Hook, HookPoint, Hooks, Observer};
+use picnic_core::hook::{Hook, HookPoint, Observer};
 use picnic_core::ledger::Stage;
 use picnic_core::packet::desc::Descriptor;
 use picnic_core::time::Time;
 use picnic_host::clock::Clock;
 use picnic_host::doorbell::CardDoorbell;
-use picnic_host::run;
 use picnic_machine::signals;
 use picnic_machine::threads::{BORROWED, spawn_pinned};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
@@ -86,15 +86,16 @@ pub fn run(args: &IdleArgs) -> anyhow::Result<Value> {
     // The server's kernel answers what nobody listens for, each time.
     hosts.within(Place::Server, "sysctl -qw net.ipv4.icmp_ratemask=0")?;
     let settings = vec![Setting::text("wire[0].namespace", &hosts.netns(Place::Card))];
-    let card = args.changes.load(&run::sections(), CARD, None, settings)?;
+    let card = args.changes.load(&picnic_host::sections(), CARD, None, settings)?;
     let taking = Taking { clock: Clock::start(), at: Arc::default() };
-    let running = run::start_with(&card, &Hooks::none().with(taking.clone()))?;
+    let running =
+        Launch::new(&card, picnic_host::registries()).hook(taking.clone()).start_alone()?;
     // Let what starting has brought about pass.
     signals::sleep(Duration::from_millis(500))?;
     let (start, before) = (Instant::now(), processor_time()?);
     signals::sleep(Duration::from_secs_f64(args.seconds))?;
     let (elapsed, after) = (start.elapsed().as_nanos() as f64, processor_time()?);
-    let placement = &running.placement;
+    let placement = running.placement();
     let client = placement.target_cores.first().copied().unwrap_or(0);
     let waits = after_pauses(args, &hosts, &taking, (placement.borrowed_core, client));
     let report = running.stop()?;

@@ -8,16 +8,16 @@
 
 use super::{median, time_per_packet};
 use clap::Args;
+use picnic_control::{Launch, Registries};
 use picnic_core::config::Section;
 use picnic_core::doorbell::Doorbell;
-use picnic_core::hook::Hooks;
 use picnic_core::ledger::Ledger;
 use picnic_core::out::Doors;
 use picnic_core::packet::pool::{Pool, PoolConfig};
 use picnic_core::registry::BuildContext;
 use picnic_core::resident::{Resident, Turn};
 use picnic_core::time::Time;
-use picnic_engine::build::{Assembled, Parts, Registries, assemble};
+use picnic_engine::build::{Assembled, assemble};
 use picnic_os::executor::{Os, OsSettings};
 use picnic_os::schedulers::registry::SCHEDULERS;
 use picnic_os::schedulers::{Decision, Discipline, Scheduler};
@@ -207,10 +207,9 @@ impl Card {
             "[[wire]]\nport = \"generator\"\nframes = \"reuse\"\n[host]\nqueues = 1\n\
              [[rx]]\nfunction = \"pass\"\n{tasks}"
         );
-        let file = picnic_host::run::sections().parse(&text, None)?;
-        let registries =
-            Registries { resident: picnic_tasks::build, ..picnic_host::run::registries() };
-        let parts = Parts::build(&file, &registries, &Hooks::none())?;
+        let file = picnic_host::sections().parse(&text, None)?;
+        let registries = Registries { os: picnic_tasks::build, ..picnic_host::registries() };
+        let parts = Launch::new(&file, registries).build()?.parts;
         let bell = || Arc::new(Silent) as Arc<dyn Doorbell>;
         let assembled = assemble(&file, parts, &[bell()], bell())?;
         let burst = picnic_core::packet::burst::Burst::new();

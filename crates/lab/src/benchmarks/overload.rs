@@ -8,8 +8,9 @@
 use super::median;
 use crate::workloads::hosts::{Hosts, Place};
 use clap::{Args, ValueEnum};
+use picnic_control::Launch;
 use picnic_core::config::CardFile;
-use picnic_host::run::{Running, start};
+use picnic_engine::view::View;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
@@ -112,11 +113,12 @@ struct Offered {
 
 /// Offers so many packets per second; zero for as many as the card asks for.
 fn offer(args: &OverloadArgs, hosts: Option<&Hosts>, rate: u64) -> anyhow::Result<Offered> {
-    let running = start(&card(args, hosts, rate)?)?;
+    let card = card(args, hosts, rate)?;
+    let running = Launch::new(&card, picnic_host::registries()).start_alone()?;
     std::thread::sleep(WARM_UP);
-    let (start, before) = (Instant::now(), counts(&running));
+    let (start, before) = (Instant::now(), counts(running.view()));
     std::thread::sleep(Duration::from_secs_f64(args.seconds));
-    let (elapsed, after) = (start.elapsed().as_secs_f64(), counts(&running));
+    let (elapsed, after) = (start.elapsed().as_secs_f64(), counts(running.view()));
     let report = running.stop()?;
     anyhow::ensure!(report.ledger.balanced(), "the ledger does not balance: a bug");
     let at_wire: u64 = report
@@ -133,9 +135,9 @@ fn offer(args: &OverloadArgs, hosts: Option<&Hosts>, rate: u64) -> anyhow::Resul
 }
 
 /// Packets received, those shed included, and delivered.
-fn counts(running: &Running) -> (u64, u64) {
-    let received = running.view.wires.iter().map(|wire| wire.counters.rx_packets.get()).sum();
-    let delivered = running.view.queues.iter().map(|queue| queue.target.packets.get()).sum();
+fn counts(view: &View) -> (u64, u64) {
+    let received = view.wires.iter().map(|wire| wire.counters.rx_packets.get()).sum();
+    let delivered = view.queues.iter().map(|queue| queue.target.packets.get()).sum();
     (received, delivered)
 }
 

@@ -11,9 +11,9 @@ use crate::workloads::hosts::{Hosts, PLAIN_SERVER, Place, SERVER};
 use crate::workloads::tools::{self, Tool};
 use clap::Args;
 use picnic_control::error::RunError;
-use picnic_control::report::{QueueReport, Report};
+use picnic_control::report::QueueReport;
+use picnic_control::{Launch, Report};
 use picnic_core::config::{CardFile, Setting};
-use picnic_host::run;
 use picnic_machine::topology::{Placement, available, cores, place};
 use serde_json::{Map, Value, json};
 
@@ -118,7 +118,7 @@ impl<'a> Joined<'a> {
         body: impl FnOnce() -> anyhow::Result<T>,
     ) -> anyhow::Result<(T, Report)> {
         let card = self.card(changed)?;
-        let running = run::start(&card)?;
+        let running = Launch::new(&card, picnic_host::registries()).start_alone()?;
         let result = body();
         let report = running.stop()?;
         anyhow::ensure!(report.ledger.balanced(), "the ledger does not balance: a bug");
@@ -135,7 +135,7 @@ impl<'a> Joined<'a> {
             Setting::number("host.mtu", mtu),
         ];
         settings.extend(changed);
-        Ok(self.args.changes.load(&run::sections(), CARD, None, settings)?)
+        Ok(self.args.changes.load(&picnic_host::sections(), CARD, None, settings)?)
     }
 }
 

@@ -14,13 +14,11 @@ use super::median;
 use crate::workloads::hosts::{Hosts, Place};
 use crate::workloads::tools;
 use clap::Args;
+use picnic_control::{Launch, Registries};
 use picnic_core::config::CardFile;
 use picnic_core::error::ConfigError;
 use picnic_core::function::{Function, PacketMut, Verdict, per_packet};
-use picnic_core::hook::Hooks;
 use picnic_core::registry::{BuildContext, Component, Entry};
-use picnic_engine::build::Registries;
-use picnic_host::run;
 use picnic_machine::signals;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -116,12 +114,12 @@ fn measure(args: &WireArgs, hosts: &Hosts, (from, to): (&str, &str)) -> anyhow::
         wire(from, "c0", Place::Client),
         wire(to, "w0", Place::Card),
     );
-    let registries = Registries { functions: FUNCTIONS, ..run::registries() };
+    let registries = Registries { functions: FUNCTIONS, ..picnic_host::registries() };
     let card = CardFile::parse(&text, None)?;
-    let running = run::start_from(&card, &registries, &Hooks::none())?;
+    let running = Launch::new(&card, registries).start_alone()?;
     // Let rings fill and the veth's own routine get going.
     signals::sleep(Duration::from_millis(200))?;
-    let received = || running.view.wires.last().map_or(0, |wire| wire.counters.rx_packets.get());
+    let received = || running.view().wires.last().map_or(0, |wire| wire.counters.rx_packets.get());
     let (before, start) = (received(), processor_time()?);
     signals::sleep(Duration::from_secs_f64(args.seconds))?;
     let (packets, elapsed) = (received() - before, processor_time()? - start);

@@ -17,10 +17,10 @@
 //! Source: NICOS 4.7 and figure 4.
 
 use crate::experiment::{Experiment, LabError, Outcome, Table, World};
+use picnic_control::{Launch, Running};
 use picnic_core::config::CardFile;
 use picnic_core::error::ConfigError;
 use picnic_core::registry::{BuildContext, Component};
-use picnic_core::time::Time;
 use picnic_filter::filters::FilterChange;
 use picnic_filter::hook::Hooks;
 use picnic_filter::{
@@ -240,7 +240,10 @@ fn measure(
 ) -> Result<Figures, LabError> {
     let file = card(settings, point, rate_pps)?;
     let failed = |error: &dyn std::fmt::Display| LabError::Failed(error.to_string());
-    match settings.world {
+    let filters = Filters::new(settings.queues);
+    filters.apply(rules(settings, point, place)).map_err(|error| failed(&error))?;
+    let duration = Duration::from_millis(settings.milliseconds());
+    let report = match settings.world {
         World::Sim => {
             let mut costs = CostModel::default();
             let filter_ns = settings.filter_ns(point.rules);
@@ -248,47 +251,28 @@ fn measure(
                 Place::Nic => costs.card_packet_ns += filter_ns,
                 Place::Driver => costs.target_packet_ns += filter_ns,
             }
+            let launch = Launch::new(&file, picnic_sim::registries()).filters(filters);
             let mut simulation =
-                Simulation::new(&file, settings.seed, costs).map_err(|error| failed(&error))?;
-            let changes = rules(settings, point, place);
-            simulation.filters().apply(changes).map_err(|error| failed(&error))?;
-            simulation.run_until(Time::from_nanos(settings.milliseconds() * 1_000_000));
-            let outcome = simulation.finish();
-            let busy = |borrowed| {
-                let cores = outcome.cores.iter().filter(|core| core.borrowed == borrowed);
-                let busy: Vec<_> = cores.map(|core| core.busy_ns as f64).collect();
-                busy.iter().sum::<f64>() / (outcome.duration_ns as f64 * busy.len() as f64)
-            };
-            let packets = outcome.ledger.r#in as f64;
-            Ok(Figures {
-                target_busy: busy(false),
-                borrowed_busy: busy(true),
-                taken_pps: packets * 1e9 / outcome.duration_ns as f64,
-                accepted: outcome.ledger.delivered as f64 / packets,
-            })
+                Simulation::new(launch, settings.seed, costs).map_err(|error| failed(&error))?;
+            simulation.pass(duration);
+            simulation.finish().0
         }
         World::Host => {
-            let filters = Filters::new(settings.queues);
-            let changes = rules(settings, point, place);
-            filters.apply(changes).map_err(|error| failed(&error))?;
-            let registries = picnic_host::run::registries();
-            let hooks = &picnic_core::hook::Hooks::none();
-            let running = picnic_host::run::start_filtered(&file, &registries, hooks, filters)
-                .map_err(|error| failed(&error))?;
-            std::thread::sleep(Duration::from_millis(settings.milliseconds()));
-            let report = running.stop().map_err(|error| failed(&error))?;
-            let packets = report.ledger.r#in as f64;
-            let targets = report.target_cores.len() as f64;
-            let awake: f64 =
-                report.target_cores.iter().map(|core| 1.0 - core.asleep_fraction).sum();
-            Ok(Figures {
-                target_busy: awake / targets,
-                borrowed_busy: report.borrowed_core.busy_fraction,
-                taken_pps: packets / report.duration_s,
-                accepted: report.ledger.delivered as f64 / packets,
-            })
+            let launch = Launch::new(&file, picnic_host::registries()).filters(filters);
+            let mut running = launch.start_alone().map_err(|error| failed(&error))?;
+            running.pass(duration);
+            running.stop().map_err(|error| failed(&error))?
         }
-    }
+    };
+    let packets = report.ledger.r#in as f64;
+    let targets = report.target_cores.len() as f64;
+    let awake: f64 = report.target_cores.iter().map(|core| 1.0 - core.asleep_fraction).sum();
+    Ok(Figures {
+        target_busy: awake / targets,
+        borrowed_busy: report.borrowed_core.busy_fraction,
+        taken_pps: packets / report.duration_s,
+        accepted: report.ledger.delivered as f64 / packets,
+    })
 }
 
 /// A point, with its figures on the card and at the driver: at the rate, and flat out.

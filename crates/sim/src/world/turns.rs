@@ -18,7 +18,9 @@ impl Simulation {
             self.card.disarm();
         }
         if self.stopping && !self.draining {
+            self.count_sleep();
             self.draining = true;
+            self.received_for = now;
             self.card.stop_receiving(now);
             self.record(Actor::Card, Happening::Stopped);
             let free_at = self.occupy(Actor::Card, now, self.costs.card(&Activity::default()), 0);
@@ -48,6 +50,9 @@ impl Simulation {
         if activity.is_idle() {
             self.rest_card(free_at);
         } else {
+            if !self.draining {
+                self.monitor.notes.core.busy_ns.add(free_at.since(now));
+            }
             self.schedule(Actor::Card, free_at);
         }
     }
@@ -81,7 +86,7 @@ impl Simulation {
             self.schedule(Actor::Card, free_at);
         } else {
             self.armed = true;
-            self.card_actor.state = State::Asleep;
+            self.falls_asleep(Actor::Card);
             self.record(Actor::Card, Happening::Slept);
             if let Some(deadline) = deadline {
                 self.events.push(
@@ -107,16 +112,67 @@ impl Simulation {
         }
         let free_at = self.occupy(actor, now, self.costs.target(&polled), polled.work_ns);
         let resting = self.targets[place].is_resting();
-        let state = &mut self.target_actors[place];
-        if resting && !std::mem::take(&mut state.rung) {
-            state.state = State::Asleep;
+        if resting && !std::mem::take(&mut self.target_actors[place].rung) {
+            self.falls_asleep(actor);
             self.record(actor, Happening::Slept);
         } else {
             self.schedule(actor, free_at);
         }
     }
 
+    // ------------------------------------------------------------ sleep
+
+    fn falls_asleep(&mut self, actor: Actor) {
+        let now = self.core(actor).free_at;
+        let state = self.actor(actor);
+        (state.state, state.asleep_since) = (State::Asleep, now);
+    }
+
+    /// Its sleep, if it sleeps, has come to its end.
+    pub(super) fn wakes(&mut self, actor: Actor) {
+        if self.actor(actor).state != State::Asleep {
+            return;
+        }
+        self.count_sleep_of(actor);
+        self.actor(actor).state = State::Awake;
+        if self.draining {
+            return;
+        }
+        match actor {
+            Actor::Card => self.monitor.notes.core.wakeups.add(1),
+            Actor::Target(place) => self.monitor.notes.targets[place].wakeups.add(1),
+        }
+    }
+
+    /// Counts how long the sleepers have slept by now.
+    pub(super) fn count_sleep(&mut self) {
+        self.count_sleep_of(Actor::Card);
+        (0..self.targets.len()).for_each(|place| self.count_sleep_of(Actor::Target(place)));
+    }
+
+    /// The report is about the time until the card was told to stop, and no later.
+    fn count_sleep_of(&mut self, actor: Actor) {
+        let (now, is_counted) = (self.now, !self.draining);
+        let state = self.actor(actor);
+        if state.state != State::Asleep {
+            return;
+        }
+        let slept_ns = now.since(state.asleep_since);
+        state.asleep_since = state.asleep_since.max(now);
+        if is_counted {
+            match actor {
+                Actor::Card => self.monitor.notes.core.asleep_ns.add(slept_ns),
+                Actor::Target(place) => self.monitor.notes.targets[place].asleep_ns.add(slept_ns),
+            }
+        }
+    }
+
     // ------------------------------------------------------------ time
+
+    pub(super) fn set_now(&mut self, now: Time) {
+        self.now = now;
+        self.clock.store(now.as_nanos(), Ordering::Relaxed);
+    }
 
     /// Spends an actor's turn that began at `now`: its own cost, the doorbells it rang, then
     /// the host's work. Returns when the core is free.
@@ -147,6 +203,7 @@ impl Simulation {
     /// Gives an actor a turn at `time`, or when its core is free, in place of any other.
     pub(super) fn schedule(&mut self, actor: Actor, time: Time) {
         let free_at = self.core(actor).free_at;
+        self.wakes(actor);
         let state = self.actor(actor);
         state.epoch += 1;
         let epoch = state.epoch;

@@ -4,9 +4,10 @@
 #[path = "../../../engine/tests/common/functions.rs"]
 pub mod functions;
 
+use picnic_control::{Launch, Report};
 use picnic_core::config::CardFile;
 use picnic_core::function::Function;
-use picnic_core::hook::{Hook, HookPoint, Hooks, Observer};
+use picnic_core::hook::{Hook, HookPoint, Observer};
 use picnic_core::ledger::Stage;
 use picnic_core::packet::desc::Descriptor;
 use picnic_core::registry::BuildContext;
@@ -14,7 +15,7 @@ use picnic_core::time::Time;
 use picnic_engine::chain::Link;
 use picnic_functions::rss;
 use picnic_ports::generator::Stamp;
-use picnic_sim::{CostModel, Outcome, Simulation, registries};
+use picnic_sim::{CostModel, Simulation, Trace, registries};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -87,9 +88,9 @@ impl Hook for Witness {
 pub fn simulation(text: &str, seed: u64, costs: CostModel) -> (Simulation, Witness) {
     let file = CardFile::parse(text, None).unwrap_or_else(|error| panic!("{error}\n{text}"));
     let witness = Witness::default();
-    let hooks = Hooks::none().with(witness.clone());
-    let simulation = Simulation::with_parts(&file, &registries(), &hooks, seed, costs)
-        .unwrap_or_else(|error| panic!("{error}\n{text}"));
+    let launch = Launch::new(&file, registries()).hook(witness.clone());
+    let simulation =
+        Simulation::new(launch, seed, costs).unwrap_or_else(|error| panic!("{error}\n{text}"));
     (simulation, witness)
 }
 
@@ -113,12 +114,18 @@ pub fn step_through(simulation: &mut Simulation, until: Option<Time>) {
 
 /// Ends a simulation; everything is accounted for and every buffer is home.
 #[track_caller]
-pub fn end(simulation: Simulation) -> Outcome {
-    let outcome = simulation.finish();
+pub fn end(simulation: Simulation) -> Report {
+    end_traced(simulation).0
+}
+
+/// The same, with what happened.
+#[track_caller]
+pub fn end_traced(simulation: Simulation) -> (Report, Trace) {
+    let (outcome, trace) = simulation.finish();
     assert_eq!(outcome.buffers_missing, 0, "{:?}", outcome.ledger);
     assert!(outcome.ledger.balanced(), "{:?}", outcome.ledger);
     assert_eq!(outcome.ledger.in_flight, 0, "{:?}", outcome.ledger);
-    outcome
+    (outcome, trace)
 }
 
 pub fn rss(queues: u16) -> Box<dyn Function> {

@@ -7,9 +7,8 @@ use crate::workloads::web::{Load, Server, TOOLS, WebFigures};
 use crate::workloads::{tools, web};
 use crate::{output, summary};
 use clap::Args;
-use picnic_control::report::Report;
+use picnic_control::{Launch, Report, Running};
 use picnic_core::config::{CardFile, Setting};
-use picnic_host::run::{self, Running};
 use picnic_lab::card::ChangeArgs;
 use picnic_machine::signals;
 use picnic_machine::topology::cores;
@@ -79,7 +78,7 @@ pub(super) fn run(args: &WebArgs, json: bool) -> anyhow::Result<()> {
     let hosts = Hosts::build("demo", MTU)?;
     let card = card(args, &hosts)?;
     go_on("starting the card")?;
-    let running = run::start(&card)?;
+    let running = Launch::new(&card, picnic_host::registries()).start_alone()?;
     go_on("starting nginx")?;
     let workers = cores().len().max(2);
     let server = Server::start(&hosts, workers, FILE_BYTES)?;
@@ -89,8 +88,8 @@ pub(super) fn run(args: &WebArgs, json: bool) -> anyhow::Result<()> {
         threads: cores().len(),
         seconds: args.seconds,
     };
-    let live = Live::new(&running.view, &running.placement, json);
-    let web = measure(&running, load.start(&hosts, SERVER)?, &stop, live)?;
+    let live = Live::new(running.view(), running.placement(), json);
+    let web = measure(&*running, load.start(&hosts, SERVER)?, &stop, live)?;
     if args.keep {
         output::tell(kept(&hosts, &web));
         while !stop.load(Ordering::Acquire) && running.is_alive() {
@@ -111,7 +110,7 @@ pub(super) fn run(args: &WebArgs, json: bool) -> anyhow::Result<()> {
         true => output::print_json(&figures),
         false => output::print(&text(args, &card, &web, &report)),
     };
-    summary::verdict(&report, None)?;
+    summary::verdict(&report)?;
     let errors = web.errors.total();
     anyhow::ensure!(errors == 0, "{errors} requests went wrong: {:?}", web.errors);
     printed
@@ -131,12 +130,12 @@ fn card(args: &WebArgs, hosts: &Hosts) -> anyhow::Result<CardFile> {
         Setting::text("wire[0].namespace", &hosts.netns(Place::Card)),
         Setting::text("host.namespace", &hosts.netns(Place::Server)),
     ];
-    Ok(args.changes.load(&run::sections(), CARD, None, settings)?)
+    Ok(args.changes.load(&picnic_host::sections(), CARD, None, settings)?)
 }
 
 /// Waits for the end of the load.
 fn measure(
-    running: &Running,
+    running: &dyn Running,
     mut asking: web::Asking,
     stop: &AtomicBool,
     mut live: Option<Live>,
@@ -177,7 +176,7 @@ fn text(args: &WebArgs, card: &CardFile, web: &WebFigures, report: &Report) -> S
         nanoseconds(Some(latency.p50)),
         nanoseconds(Some(latency.p99)),
         nanoseconds(Some(latency.p999)),
-        summary::text(&card.card.name, report, None),
+        summary::text(&card.card.name, report),
     )
 }
 
@@ -200,7 +199,8 @@ mod tests {
     #[test]
     fn the_demo_runs_the_example_in_its_own_namespaces() {
         let settings = vec![Setting::text("wire[0].namespace", "elsewhere")];
-        let card = ChangeArgs::default().load(&run::sections(), CARD, None, settings).unwrap();
+        let card =
+            ChangeArgs::default().load(&picnic_host::sections(), CARD, None, settings).unwrap();
         assert_eq!(card.wires[0].port.name(), "packet");
         assert_eq!(card.host.section.name(), "tap");
         assert!(CARD.contains(SERVER) && CARD.contains("namespace = \"card\""));

@@ -1,0 +1,97 @@
+//! What runs a card: one trait for all engines and worlds, and one for a card at work.
+//!
+//! ```
+//! use picnic_control::launch::Launch;
+//! use picnic_control::error::RunError;
+//! use std::time::Duration;
+//!
+//! /// Works with any executor: whichever the launch's registries have for the card's engine.
+//! fn second(launch: Launch<'_>) -> Result<u64, RunError> {
+//!     let mut running = launch.start_alone()?;
+//!     running.pass(Duration::from_secs(1));
+//!     Ok(running.stop()?.ledger.delivered)
+//! }
+//! ```
+//!
+//! An executor is named by `card.engine`; a world is a set of registries. Adding one is a crate
+//! with an [`Executor`], and one line in the list of those who offer it: CONTRIBUTING.md.
+
+use crate::error::RunError;
+use crate::launch::Launch;
+use crate::monitor::Monitor;
+use crate::report::Report;
+use crate::server::Access;
+use picnic_engine::view::View;
+use picnic_filter::Filters;
+use picnic_machine::topology::Placement;
+use std::time::Duration;
+
+/// What can run cards.
+pub trait Executor: Send + Sync {
+    /// What `card.engine` calls it.
+    fn name(&self) -> &'static str;
+
+    /// One line of help.
+    fn help(&self) -> &'static str;
+
+    /// Which cores the card would get. Nothing is started or changed.
+    ///
+    /// # Errors
+    /// What this executor cannot do for the card file. What its parts say is not asked here.
+    fn place(&self, launch: &Launch<'_>) -> Result<Placement, RunError>;
+
+    /// Starts the card, and nothing beside it.
+    ///
+    /// # Errors
+    /// The card file is wrong, or the machine cannot give what it asks for. Nothing runs then.
+    fn start(&self, launch: Launch<'_>) -> Result<Box<dyn Running>, RunError>;
+}
+
+/// A card at work.
+pub trait Running {
+    /// Reads its figures, from any thread.
+    fn monitor(&self) -> &Monitor;
+
+    /// Its filters, to be changed from any thread.
+    fn filters(&self) -> &Filters;
+
+    /// For changes while it runs; none if they are somebody else's already, as they come from
+    /// one place only, or if it cannot be changed.
+    fn control(&mut self) -> Option<Access>;
+
+    /// Whether the wires have nothing more to hand over and the card has handled all of it.
+    fn is_finished(&self) -> bool;
+
+    /// Whether it still works. If it does not, [`Running::stop`] says why.
+    fn is_alive(&self) -> bool {
+        true
+    }
+
+    /// Lets this much of its time pass.
+    fn pass(&mut self, time: Duration) {
+        std::thread::sleep(time);
+    }
+
+    /// Stops it, all rings flushed, and says what the run came to.
+    ///
+    /// # Errors
+    /// A part of it panicked.
+    fn stop(self: Box<Self>) -> Result<Report, RunError>;
+}
+
+impl dyn Running + '_ {
+    /// Its counters.
+    pub fn view(&self) -> &View {
+        &self.monitor().view
+    }
+
+    /// Where it runs.
+    pub fn placement(&self) -> &Placement {
+        &self.monitor().placement
+    }
+
+    /// Time since the start.
+    pub fn elapsed(&self) -> Duration {
+        self.monitor().elapsed()
+    }
+}

@@ -1,0 +1,320 @@
+//! One builder for a card: what it is made of, and the order in which it starts.
+//!
+//! ```no_run
+//! # fn registries() -> picnic_control::launch::Registries { unimplemented!() }
+//! use picnic_control::launch::Launch;
+//! use picnic_core::config::CardFile;
+//! let card = CardFile::parse("", None)?;
+//! // `registries()` is a world's: `picnic_host::registries()`, say.
+//! let mut running = Launch::new(&card, registries()).start()?;
+//! running.pass(std::time::Duration::from_secs(1));
+//! println!("{} packets delivered", running.stop()?.ledger.delivered);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! [`Launch::start`] starts a card with all that its file asks for: control socket, metrics,
+//! trace, captures. [`Launch::start_alone`] starts the card and nothing beside it.
+//!
+//! Guarantees: what [`Launch::check`] refuses does not start, and what it passes is refused
+//! only for what has changed since. A card that does not start leaves nothing behind.
+
+use crate::captures::Captures;
+use crate::error::RunError;
+use crate::executor::{Executor, Running};
+use crate::instrument::{self, Tracing};
+use crate::report::Report;
+use crate::server::{Doors, Limits, Server};
+use picnic_confine as confine;
+use picnic_core::attachment::HostAttachment;
+use picnic_core::config::CardFile;
+use picnic_core::error::ConfigError;
+use picnic_core::function::Function;
+use picnic_core::hook::{Hook, Hooks};
+use picnic_core::port::WirePort;
+use picnic_core::registry::Entry;
+use picnic_engine::build::{Components, Parts, WrapWire};
+use picnic_filter::Filters;
+use picnic_machine::isolate;
+use picnic_machine::topology::Placement;
+use picnic_os::config::{NicOs, OsHandle};
+use std::net::SocketAddr;
+use std::ops::{Deref, DerefMut};
+
+/// What card files can name, in one world.
+#[derive(Clone, Copy)]
+pub struct Registries {
+    /// What runs cards, by the name of the engine.
+    pub executors: &'static [&'static dyn Executor],
+    /// NIC functions.
+    pub functions: &'static [Entry<Box<dyn Function>>],
+    /// Wire ports.
+    pub wires: &'static [Entry<Box<dyn WirePort>>],
+    /// Host attachments.
+    pub attachments: &'static [Entry<Box<dyn HostAttachment>>],
+    /// The fault injector.
+    pub fault: WrapWire,
+    /// What makes a NIC OS, if the card file asks for one.
+    pub os: BuildOs,
+    /// What adds the filters of sections beside `[[filter]]`.
+    pub filters: &'static [AddFilters],
+}
+
+/// Makes the NIC OS that a card file asks for; its tasks may install filters.
+pub type BuildOs = fn(&CardFile, Filters) -> Result<Option<NicOs>, ConfigError>;
+
+/// Adds the filters that a section describes, all or none; an error has its place.
+pub type AddFilters = fn(&CardFile, &Filters) -> Result<(), ConfigError>;
+
+/// The NIC OS of programs without tasks of their own.
+///
+/// # Errors
+/// What is wrong with `[os]`; a `[[task]]`, as none can be named.
+pub fn os_without_tasks(file: &CardFile, filters: Filters) -> Result<Option<NicOs>, ConfigError> {
+    picnic_os::config::build(file, &[], filters)
+}
+
+impl Registries {
+    /// Those that the parts of a card are found in.
+    pub fn components(&self) -> Components {
+        let Registries { functions, wires, attachments, fault, .. } = *self;
+        Components { functions, wires, attachments, fault }
+    }
+
+    /// What is to run a card.
+    ///
+    /// # Errors
+    /// `card.engine` names none of the executors.
+    pub fn executor(&self, file: &CardFile) -> Result<&'static dyn Executor, ConfigError> {
+        let wanted = &file.card.engine;
+        let found = self.executors.iter().find(|executor| executor.name() == wanted);
+        found.copied().ok_or_else(|| {
+            let allowed: Vec<_> = self.executors.iter().map(|executor| executor.name()).collect();
+            let message = format!("found \"{wanted}\", allowed: {}", allowed.join(", "));
+            file.locate(ConfigError::new("card.engine", message))
+        })
+    }
+}
+
+/// A card that is to be started.
+pub struct Launch<'a> {
+    /// Its file.
+    pub file: &'a CardFile,
+    /// What the file can name.
+    pub registries: Registries,
+    /// Filters that are there already; those of the card file stand behind them.
+    pub filters: Filters,
+    /// Who looks on.
+    pub hooks: Hooks,
+    limits: Limits,
+    is_confined: bool,
+}
+
+/// The parts of a card, its filters in front of them and its tasks beside them; nothing is
+/// connected or started.
+pub struct Built {
+    /// The parts.
+    pub parts: Parts,
+    /// The filters.
+    pub filters: Filters,
+    /// Its NIC OS, if it has one.
+    pub os: Option<OsHandle>,
+}
+
+/// What a check has found.
+pub struct Checked {
+    /// Where the card would run.
+    pub placement: Placement,
+    /// The filters it would start with.
+    pub filters: Filters,
+}
+
+impl<'a> Launch<'a> {
+    /// A card as its file describes it.
+    pub fn new(file: &'a CardFile, registries: Registries) -> Self {
+        Launch {
+            file,
+            registries,
+            filters: Filters::new(file.host.queues),
+            hooks: Hooks::none(),
+            limits: Limits::default(),
+            is_confined: false,
+        }
+    }
+
+    /// With filters that are there already.
+    #[must_use]
+    pub fn filters(self, filters: Filters) -> Self {
+        Launch { filters, ..self }
+    }
+
+    /// With somebody more who looks on.
+    #[must_use]
+    pub fn hook(self, hook: impl Hook + 'static) -> Self {
+        Launch { hooks: self.hooks.with(hook), ..self }
+    }
+
+    /// With clients of its control socket held to other limits.
+    #[must_use]
+    pub fn limits(self, limits: Limits) -> Self {
+        Launch { limits, ..self }
+    }
+
+    /// The card's threads and the one that starts it give up the privileges and system calls
+    /// that a running card has no use for. They do not get them back: for programs that run one
+    /// card and nothing else.
+    #[must_use]
+    pub fn confined(self) -> Self {
+        Launch { is_confined: true, ..self }
+    }
+
+    /// Builds all that the card file names: for executors.
+    ///
+    /// # Errors
+    /// The first thing that is wrong with the file.
+    pub fn build(&self) -> Result<Built, ConfigError> {
+        build(self.file, &self.registries, self.filters.clone(), &self.hooks)
+    }
+
+    /// Checks the card file against this machine; nothing is started or changed.
+    ///
+    /// # Errors
+    /// What is wrong with it, or what the machine cannot give.
+    pub fn check(&self) -> Result<Checked, RunError> {
+        let placement = self.registries.executor(self.file)?.place(self)?;
+        let filters = Filters::new(self.file.host.queues);
+        build(self.file, &self.registries, filters.clone(), &Hooks::none())?;
+        instrument::check(self.file)?;
+        Doors::check(self.file)?;
+        Ok(Checked { placement, filters })
+    }
+
+    /// Starts the card and nothing beside it: what its file says of a trace and of control does
+    /// not count.
+    ///
+    /// # Errors
+    /// The card file is wrong, or the machine cannot give what it asks for. Nothing runs then.
+    pub fn start_alone(self) -> Result<Box<dyn Running>, RunError> {
+        self.registries.executor(self.file)?.start(self)
+    }
+
+    /// Starts the card with all that its file asks for.
+    ///
+    /// # Errors
+    /// The card file is wrong, or the machine cannot give what it asks for. Nothing runs then.
+    pub fn start(self) -> Result<Served, RunError> {
+        let (file, is_confined) = (self.file, self.is_confined);
+        let mut notes = Vec::new();
+        if is_confined {
+            // Before any thread is started, all of which inherit it.
+            notes.extend(confine::forbid_new().err());
+            confine::ask_for();
+        }
+        if file.has("trace") {
+            // A trace's file is made anew: not for a card that cannot start.
+            self.check()?;
+        }
+        // Before anything is touched: a card of this name may be running.
+        let doors = Doors::open(file)?.with_limits(self.limits);
+        let metrics = doors.metrics();
+        let tracing = Tracing::of(file)?;
+        let captures = Captures::default();
+        let probes = doors.are_any().then(|| captures.clone());
+        let mut running = self.hook(tracing.clone()).hook(probes).start_alone()?;
+        let server = match doors.are_any().then(|| running.control()).flatten() {
+            Some(access) => Some(Server::start(doors, access, file, captures)?),
+            None => None,
+        };
+        if is_confined {
+            // Behind its threads, which would inherit it.
+            confine::set_up(confine::Role::Main, isolate::needed_to_restore(file));
+        }
+        Ok(Served { running, server, metrics, tracing, notes, is_confined })
+    }
+}
+
+fn build(
+    file: &CardFile,
+    registries: &Registries,
+    filters: Filters,
+    hooks: &Hooks,
+) -> Result<Built, ConfigError> {
+    let mut parts = Parts::build(file, &registries.components(), hooks)?;
+    let os = (registries.os)(file, filters.clone())?.map(|NicOs { resident, handle }| {
+        parts.house(resident);
+        handle
+    });
+    for add in registries.filters {
+        add(file, &filters)?;
+    }
+    picnic_filter::config::add(&filters, file)?;
+    parts.guard(Box::new(filters.clone()));
+    Ok(Built { parts, filters, os })
+}
+
+/// A card at work with all that its file asks for.
+pub struct Served {
+    running: Box<dyn Running>,
+    server: Option<Server>,
+    metrics: Option<SocketAddr>,
+    tracing: Tracing,
+    notes: Vec<String>,
+    is_confined: bool,
+}
+
+impl Served {
+    /// Where its metrics are served; none if they are not.
+    pub fn metrics(&self) -> Option<SocketAddr> {
+        self.metrics
+    }
+
+    /// Whether a client has asked for its end.
+    pub fn stop_is_asked(&self) -> bool {
+        self.server.as_ref().is_some_and(Server::stop_is_asked)
+    }
+
+    /// From now on clients' changes are refused, as it is about to stop.
+    pub fn refuse_changes(&self) {
+        if let Some(server) = &self.server {
+            server.card_stops();
+        }
+    }
+
+    /// Whether there is no sense in waiting any longer: all is handled, a part of it has
+    /// panicked, or a client has asked for its end.
+    pub fn is_over(&self) -> bool {
+        self.stop_is_asked() || self.running.is_finished() || !self.running.is_alive()
+    }
+
+    /// Stops it, all rings flushed, and says what the run came to. Clients see the socket go
+    /// when the card has stopped.
+    ///
+    /// # Errors
+    /// A part of it panicked.
+    pub fn stop(self) -> Result<Report, RunError> {
+        self.refuse_changes();
+        let Served { running, server, tracing, notes, is_confined, .. } = self;
+        let report = running.stop();
+        drop(server);
+        let mut report = report?;
+        report.trace = tracing.finish();
+        report.notes.extend(notes);
+        if is_confined {
+            report.notes.extend(confine::notes());
+        }
+        Ok(report)
+    }
+}
+
+impl Deref for Served {
+    type Target = dyn Running;
+
+    fn deref(&self) -> &Self::Target {
+        &*self.running
+    }
+}
+
+impl DerefMut for Served {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut *self.running
+    }
+}
