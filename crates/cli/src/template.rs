@@ -30,9 +30,12 @@ pub(crate) fn toml_value(json: &str) -> String {
 
 /// A key with its default, explained; one without a default stands as a comment.
 fn explained(key: &KeyHelp) -> String {
-    let mut text = comment(&format!("{} ({})", key.help, key.r#type));
-    text.push_str(&line(key));
-    text
+    meaning(key) + &line(key)
+}
+
+/// What a key does, and its type.
+fn meaning(key: &KeyHelp) -> String {
+    comment(&format!("{} ({})", key.help, key.r#type))
 }
 
 /// A key with its default; one without a default stands as a comment.
@@ -88,17 +91,15 @@ pub(crate) struct SectionText {
 
 impl SectionText {
     fn text(&self) -> String {
-        let keys: String = self.keys.iter().map(explained).collect();
         let SectionText { header, help, is_on, .. } = self;
         if *is_on {
+            let keys: String = self.keys.iter().map(explained).collect();
             return format!("\n{}{header}\n{keys}", comment(help));
         }
-        let marked = keys.lines().map(|line| match line.strip_prefix("# ") {
-            // A key without a default is one more to be given.
-            Some(key) if key.split(" = ").next().is_some_and(|word| !word.contains(' ')) => {
-                format!("# {key}\n")
-            }
-            _ => format!("# {line}\n"),
+        // Help stays a comment when the marks are gone; a key without a default is one more key.
+        let marked = self.keys.iter().map(|key| {
+            let lines: String = meaning(key).lines().map(|line| format!("# {line}\n")).collect();
+            format!("{lines}# {}", line(key).trim_start_matches("# "))
         });
         let help = help.trim_end_matches('.');
         let help = comment(&format!("{help}, if you take the marks away:"));

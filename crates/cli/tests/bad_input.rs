@@ -135,8 +135,8 @@ fn table_entries_for_queues_that_are_not_there() {
 fn queues_on_no_core_and_cores_that_do_not_exist() {
     refused_card(
         "[host]\nqueues = 4\ntarget_cores = [0, 0]\n",
-        "card.toml:3: host.target_cores: found 2 cores for 4 queues, wanted one core for each \
-         queue or \"auto\"",
+        "card.toml:3: host.target_cores: found 2 cores for 4 queues, allowed is one core for \
+         each queue, or \"auto\"",
     );
     let cores: Vec<_> = picnic_machine::topology::cores().iter().map(usize::to_string).collect();
     let allowed = cores.join(", ");
@@ -213,7 +213,7 @@ fn card_files_that_cannot_be_read() {
     assert_eq!(output.status.code(), Some(2));
     let folder = folder(&[("card.toml", b"[card]\nname = \"\xff\"\n")]);
     let output = picnic_in(folder.path(), &["check", "card.toml"]);
-    let expected = "card.toml: cannot be read: stream did not contain valid UTF-8\n";
+    let expected = "card.toml:2: found byte 0xff, allowed is UTF-8 text\n";
     assert_eq!(stderr(&output), expected);
     assert_eq!(output.status.code(), Some(2));
 }
@@ -254,7 +254,7 @@ fn changes_on_the_command_line_say_so() {
         assert_eq!(output.status.code(), Some(2));
     }
     let output = picnic_in(folder.path(), &["check", "card.toml", "--set", "host.queues"]);
-    assert!(stderr(&output).contains("found no `=`, wanted KEY=VALUE"), "{}", stderr(&output));
+    assert!(stderr(&output).contains("found no `=`, allowed is KEY=VALUE"), "{}", stderr(&output));
     assert_eq!(output.status.code(), Some(2));
 }
 

@@ -231,8 +231,8 @@ impl Sections {
         settings.iter().try_for_each(|setting| document.set(setting))?;
         let document = Arc::new(document);
         for (key, node) in document.table() {
-            if !self.0.iter().any(|entry| entry.name == key) {
-                let message = not_among("section ", key, self.0.iter().map(|entry| entry.name));
+            if !self.names().any(|name| name == key) {
+                let message = not_among("section ", key, self.names());
                 return Err(document.error(node.place, key, &message));
             }
         }
@@ -243,6 +243,11 @@ impl Sections {
             read.insert(entry.name, stored?);
         }
         CardFile::of(self.clone(), document, read)
+    }
+
+    /// What a card file may have at its top: not the sections inside others.
+    fn names(&self) -> impl Iterator<Item = &'static str> {
+        self.0.iter().map(|entry| entry.name).filter(|name| !name.contains('.'))
     }
 
     /// Puts in what stands for sections that the file leaves out.
