@@ -11,7 +11,7 @@ use crate::error::{ConfigError, not_among};
 use crate::files::Files;
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// What a builder may know of the card its product is for.
 #[derive(Clone, Debug)]
@@ -69,6 +69,13 @@ pub trait Component {
     /// What a running one can be asked and told.
     const COMMANDS: &'static [CommandEntry] = &[];
 
+    /// The keys that it must be given, as TOML, with values that build it wherever it runs; files
+    /// that they name are made in `directory`. So the conformance tests build it. `None`: it is
+    /// made of what only some machines have, an interface say, and is tested apart.
+    fn example(_directory: &Path) -> Option<String> {
+        Some(String::new())
+    }
+
     /// Builds it. An error names the key it is about.
     fn build(config: Self::Config, context: &BuildContext) -> Result<Self::Product, ConfigError>;
 }
@@ -82,6 +89,7 @@ pub struct Entry<P> {
     /// What a running one can be asked and told.
     pub commands: &'static [CommandEntry],
     keys: fn() -> Vec<KeyHelp>,
+    example: fn(&Path) -> Option<String>,
     build: fn(&Section, &BuildContext) -> Result<P, ConfigError>,
 }
 
@@ -93,6 +101,7 @@ impl<P> Entry<P> {
             help: C::HELP,
             commands: C::COMMANDS,
             keys: keys_of::<C::Config>,
+            example: C::example,
             build: |section, context| {
                 let config = section.parse::<C::Config>()?;
                 let context = BuildContext { files: section.files(), ..context.clone() };
@@ -104,6 +113,11 @@ impl<P> Entry<P> {
     /// The keys of its config: name, type, default, help.
     pub fn keys(&self) -> Vec<KeyHelp> {
         (self.keys)()
+    }
+
+    /// The keys it must be given, with values that build it anywhere; see [`Component::example`].
+    pub fn example(&self, directory: &Path) -> Option<String> {
+        (self.example)(directory)
     }
 
     /// Builds the component from its section of a card file.

@@ -22,9 +22,13 @@ fn context() -> BuildContext {
 
 /// Every function with a card of its own.
 fn for_each(mut body: impl FnMut(&str, &mut dyn Function, &mut Card)) {
+    let folder = tempfile::tempdir().unwrap();
     for entry in FUNCTIONS {
-        let mut function = build(&format!("function = \"{}\"", entry.name), &context()).unwrap();
-        let mut card = Card::new(&context());
+        let keys = entry.example(folder.path()).expect("a function needs nothing of the machine");
+        let text = format!("function = \"{}\"\n{keys}", entry.name);
+        let context = BuildContext { directory: folder.path().into(), ..context() };
+        let mut function = build(&text, &context).unwrap();
+        let mut card = Card::new(&context);
         body(entry.name, function.as_mut(), &mut card);
         card.flush(function.as_mut());
     }

@@ -6,8 +6,8 @@
 //! Source: the crate's own documentation.
 
 use picnic_hash::{
-    IndirectionTable, Key, Toeplitz, V4Tuple, V6Tuple, jhash_v4, jhash_v6, lookup3, lookup3_3words,
-    lookup3_words, reference,
+    Backend, IndirectionTable, Key, Toeplitz, V4Tuple, V6Tuple, jhash_v4, jhash_v6, lookup3,
+    lookup3_3words, lookup3_words, reference,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -170,5 +170,21 @@ proptest! {
         let (least, most) = (counts.iter().min().unwrap(), counts.iter().max().unwrap());
         prop_assert!(most - least <= 1);
         prop_assert_eq!(counts.iter().sum::<usize>(), entries);
+    }
+}
+
+/// The properties above try the vector forms too, where this processor has them.
+#[test]
+fn vector_forms_that_cannot_run_here_are_named() {
+    #[cfg(target_arch = "x86_64")]
+    let has_avx512 = std::arch::is_x86_feature_detected!("avx512f");
+    #[cfg(not(target_arch = "x86_64"))]
+    let has_avx512 = false;
+    if Toeplitz::new(&Key::MICROSOFT).backend() == Backend::Table {
+        let reason = "this processor lacks GFNI or AVX-512 (F, BW, VBMI)";
+        picnic_testing::skip("the_toeplitz_hash_by_vector", reason);
+    }
+    if !has_avx512 {
+        picnic_testing::skip("the_jhash_by_vector", "this processor lacks AVX-512F");
     }
 }

@@ -83,6 +83,10 @@ impl Component for Packet {
     const NAME: &'static str = "packet";
     const HELP: &'static str = "an interface of the kernel, by packet socket (AF_PACKET)";
 
+    fn example(_: &std::path::Path) -> Option<String> {
+        None
+    }
+
     fn build(config: PacketConfig, _: &BuildContext) -> Result<Self::Product, ConfigError> {
         Ok(Box::new(PacketPort::open(&config)?))
     }

@@ -91,6 +91,10 @@ impl Component for Xdp {
     const NAME: &'static str = "xdp";
     const HELP: &'static str = "queues of an interface, without a copy (AF_XDP)";
 
+    fn example(_: &std::path::Path) -> Option<String> {
+        None
+    }
+
     fn build(config: XdpConfig, context: &BuildContext) -> Result<Self::Product, ConfigError> {
         Ok(Box::new(XdpPort::open(&config, context)?))
     }

@@ -82,6 +82,17 @@ impl Component for Pcap {
     const NAME: &'static str = "pcap";
     const HELP: &'static str = "replay a capture (pcap, pcapng): flat out, as recorded, in loops";
 
+    fn example(directory: &Path) -> Option<String> {
+        // One frame of 60 bytes, over and over.
+        let mut capture = Vec::new();
+        for word in [0xa1b2_c3d4_u32, 0x0004_0002, 0, 0, 65_535, 1, 0, 0, 60, 60] {
+            capture.extend(word.to_le_bytes());
+        }
+        capture.resize(capture.len() + 60, 0x02);
+        std::fs::write(directory.join("example.pcap"), capture).ok()?;
+        Some("path = \"example.pcap\"".into())
+    }
+
     fn build(config: PcapConfig, context: &BuildContext) -> Result<Self::Product, ConfigError> {
         Ok(Box::new(PcapPort::build(&config, context)?))
     }

@@ -13,20 +13,25 @@ use picnic_core::time::Time;
 use picnic_ports::registry::{ATTACHMENTS, WIRES};
 use std::collections::{BTreeSet, VecDeque};
 
-/// Wires that are interfaces of this machine's kernel: tested in namespaces of their own.
-const INTERFACES: [&str; 3] = ["packet", "tap", "xdp"];
-
-/// Every wire that its defaults, and each of these keys, can build.
+/// Every wire that needs nothing of the machine, with the keys it must have, and with each of
+/// these beside them that it knows.
 fn wires() -> Vec<(String, Box<dyn WirePort>)> {
     let mut wires = Vec::new();
-    for entry in WIRES.iter().filter(|entry| !INTERFACES.contains(&entry.name)) {
+    let folder = tempfile::tempdir().unwrap();
+    let context = BuildContext { directory: folder.path().into(), ..BuildContext::default() };
+    for entry in WIRES {
+        // Those that are interfaces of the kernel are tested in namespaces of their own.
+        let Some(example) = entry.example(folder.path()) else { continue };
         for keys in ["", "rate_pps = 5000000", "size = \"imix\"", "packets = 1000"] {
-            let text = format!("port = \"{}\"\n{keys}", entry.name);
+            let text = format!("port = \"{}\"\n{example}\n{keys}", entry.name);
             let section = Section::from_text("port", &text).unwrap();
-            match entry.build(&section, &BuildContext::default()) {
+            match entry.build(&section, &context) {
                 Ok(wire) => wires.push((text, wire)),
-                // A wire may need a key, or not know one of these; it names it.
-                Err(error) => assert!(!error.key.is_empty(), "{text}: {error}"),
+                Err(error) => {
+                    assert!(!keys.is_empty(), "{text}: its example does not build: {error}");
+                    let known = entry.keys().iter().any(|key| keys.starts_with(&key.name));
+                    assert!(!known && !error.key.is_empty(), "{text}: {error}");
+                }
             }
         }
     }
@@ -130,16 +135,22 @@ fn a_wire_accounts_for_what_it_is_given_to_send() {
 
 #[test]
 fn an_attachment_conserves_packets_whatever_they_are() {
+    let folder = tempfile::tempdir().unwrap();
     for entry in ATTACHMENTS {
+        // Those that are interfaces of the kernel are tested in namespaces of their own.
+        let Some(example) = entry.example(folder.path()) else { continue };
         for keys in ["", "mode = \"echo\""] {
-            let text = format!("attachment = \"{}\"\n{keys}", entry.name);
+            let text = format!("attachment = \"{}\"\n{example}\n{keys}", entry.name);
             let section = Section::from_text("attachment", &text).unwrap();
-            let Ok(mut attachment) = entry.build(&section, &BuildContext::default()) else {
-                assert!(!keys.is_empty(), "{text}: defaults do not build");
-                continue;
+            let mut attachment = match entry.build(&section, &BuildContext::default()) {
+                Ok(attachment) => attachment,
+                Err(error) => {
+                    let known = entry.keys().iter().any(|key| keys.starts_with(&key.name));
+                    assert!(!keys.is_empty() && !known, "{text}: {error}");
+                    continue;
+                }
             };
-            // What needs a privilege says so here and is tested elsewhere.
-            let Ok(mut queue) = attachment.open_queue(0) else { continue };
+            let mut queue = attachment.open_queue(0).unwrap();
             let (mut pool, mut returns) = Pool::new(&PoolConfig::default(), 1).unwrap();
             let (mut tx, mut sent) = spsc::channel(64);
             let (counters, ledger) = (TargetCounters::default(), Ledger::new(1));

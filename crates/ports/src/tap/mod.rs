@@ -71,6 +71,10 @@ impl Component for Tap {
     const NAME: &'static str = "tap";
     const HELP: &'static str = "a network interface of the kernel, one queue per target queue";
 
+    fn example(_: &std::path::Path) -> Option<String> {
+        None
+    }
+
     fn build(
         mut config: TapConfig,
         context: &BuildContext,

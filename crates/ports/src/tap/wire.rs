@@ -27,6 +27,10 @@ impl Component for TapWire {
     const NAME: &'static str = "tap";
     const HELP: &'static str = "a TAP interface that is made for the card";
 
+    fn example(_: &std::path::Path) -> Option<String> {
+        None
+    }
+
     fn build(config: TapWireConfig, context: &BuildContext) -> Result<Self::Product, ConfigError> {
         let wanted = config.read(context, 1)?;
         let landing = Landing::new(wanted.landing);

@@ -1,0 +1,68 @@
+//! What holds for every task in the registry.
+#![allow(missing_docs)]
+
+use picnic_core::config::Section;
+use picnic_core::hook::Hooks;
+use picnic_core::registry::BuildContext;
+use picnic_core::time::Time;
+use picnic_engine::build::Registries;
+use picnic_sim::{CostModel, Simulation};
+use picnic_tasks::registry::TASKS;
+use std::collections::BTreeSet;
+
+#[test]
+fn names_are_unique_and_keys_explained() {
+    let mut names = BTreeSet::new();
+    for entry in TASKS {
+        let (name, help) = (entry.name, entry.help);
+        assert!(names.insert(name), "{name} twice");
+        // One style in all registries: "drop every packet".
+        assert!(help.len() <= 64 && help.starts_with(|first: char| first.is_ascii_lowercase()));
+        assert!(!help.contains(['.', '\n']), "{name}: {help}");
+        for key in entry.keys() {
+            assert!(!key.help.is_empty(), "{name}.{} has no help", key.name);
+        }
+    }
+}
+
+#[test]
+fn an_unknown_key_is_named() {
+    for entry in TASKS {
+        let text = format!("task = \"{}\"\nno_such_key = 1", entry.name);
+        let section = Section::from_text("task", &text).unwrap();
+        let error = entry.build(&section, &BuildContext::default()).map(drop).unwrap_err();
+        assert_eq!((error.key.as_str(), error.line), ("no_such_key", 2), "{error}");
+    }
+}
+
+/// On a card with packets: admitted, in its bounds, the same twice, and gone with all it had.
+#[test]
+fn it_runs_within_its_bounds_and_leaves_nothing() {
+    for entry in TASKS {
+        let folder = tempfile::tempdir().unwrap();
+        let keys = entry.example(folder.path()).expect("a task needs nothing of the machine");
+        let text = format!(
+            "[[wire]]\nport = \"generator\"\nrate_pps = 100000\ntcp_share = 0.5\n\
+             [host]\nqueues = 2\n[[task]]\ntask = \"{}\"\n{keys}\n",
+            entry.name
+        );
+        let sections = picnic_host::run::sections();
+        let file = sections.parse(&text, Some(&folder.path().join("card.toml"))).unwrap();
+        let registries = Registries { resident: picnic_tasks::build, ..picnic_sim::registries() };
+        let run = || {
+            let costs = CostModel::default();
+            let simulation = Simulation::with_parts(&file, &registries, &Hooks::none(), 1, costs);
+            let mut simulation = simulation.unwrap_or_else(|error| panic!("{error}\n{text}"));
+            simulation.run_until(Time::from_nanos(250_000_000));
+            simulation.finish()
+        };
+        let (outcome, again) = (run(), run());
+        assert_eq!(outcome.trace, again.trace, "{text}");
+        assert!(outcome.ledger.balanced(), "{text}{:?}", outcome.ledger);
+        assert_eq!((outcome.buffers_missing, outcome.ledger.in_flight), (0, 0), "{text}");
+        let os = outcome.os.unwrap();
+        let [task] = &os.tasks[..] else { panic!("{:?}", os.tasks) };
+        assert_eq!((os.panics, task.overruns, task.deadline_misses), (0, 0, 0), "{text}{task:?}");
+        assert!(task.segments > 0, "{text}{task:?}");
+    }
+}
