@@ -5,7 +5,8 @@
 //! let text = "[[task]]\ntask = \"heartbeat\"\nperiod_us = 1000\n";
 //! let sections = Sections::core().with(picnic_os::keys::SECTIONS);
 //! let card = sections.parse(text, None).unwrap();
-//! assert!(picnic_tasks::build(&card).unwrap().is_some());
+//! let filters = picnic_filter::Filters::new(card.host.queues);
+//! assert!(picnic_tasks::build(&card, filters).unwrap().is_some());
 //! ```
 
 #![forbid(unsafe_code)]

@@ -73,13 +73,16 @@ impl Doors {
         Ok(Doors { socket: socket::open(file)?, http, limits: Limits::default() })
     }
 
-    /// Whether [`Doors::open`] would open them. Nothing is changed.
+    /// Whether [`Doors::open`] would open them. Nothing is changed. A card of this name may run:
+    /// the file may be its own, and so may the address that metrics are served at.
     ///
     /// # Errors
     /// As [`Doors::open`].
     pub fn check(file: &CardFile) -> Result<(), SocketError> {
-        listen(file)?;
-        socket::check(file)
+        if !socket::check(file)? {
+            listen(file)?;
+        }
+        Ok(())
     }
 
     /// The same, with other limits.

@@ -120,21 +120,25 @@ impl<'a> Site<'a> {
     }
 }
 
-/// Whether [`open`] would open the socket that the card file asks for. Nothing is changed.
+/// Whether [`open`] would open the socket that the card file asks for. Nothing is changed. A
+/// card of this name that runs is no error: the file may be its own. True tells of one.
 ///
 /// # Errors
 /// As [`open`].
-pub fn check(file: &CardFile) -> Result<(), SocketError> {
-    let Some(site) = Site::of(file)? else { return Ok(()) };
+pub fn check(file: &CardFile) -> Result<bool, SocketError> {
+    let Some(site) = Site::of(file)? else { return Ok(false) };
     let folder = match site.mode {
-        Some(_) if !site.folder.exists() => return Ok(()),
+        Some(_) if !site.folder.exists() => return Ok(false),
         Some(_) => own(&site.folder),
         None => File::open(&site.folder)
             .map(drop)
             .map_err(|error| format!("folder {}: {error}", site.folder.display())),
     };
     folder.map_err(|message| site.wrong(message))?;
-    site.look().map(drop)
+    match site.look() {
+        Err(SocketError::Taken { .. }) => Ok(true),
+        looked => looked.map(|_| false),
+    }
 }
 
 /// Opens the socket that the card file asks for; none if it is off.

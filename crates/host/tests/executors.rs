@@ -39,7 +39,7 @@ impl Executor for Plain {
 fn card(before: &str, behind: &str) -> CardFile {
     let head = "[card]\nname = \"executors\"\nengine = \"plain\"\n[control]\nsocket = \"off\"\n";
     let wire = "[[wire]]\nport = \"generator\"\npackets = 100\n";
-    CardFile::parse(&format!("{before}{head}{wire}{behind}"), None).unwrap()
+    picnic_host::sections().parse(&format!("{before}{head}{wire}{behind}"), None).unwrap()
 }
 
 #[test]

@@ -166,8 +166,10 @@ impl Sink {
     /// The capabilities that the end needs: to put a file into a folder of somebody else's.
     fn needs(&self) -> CapabilitySet {
         match self {
-            Sink::File(_) => CapabilitySet::DAC_OVERRIDE | CapabilitySet::FOWNER,
-            Sink::Other(_) => CapabilitySet::empty(),
+            Sink::File(file) if file.needs_privileges() => {
+                CapabilitySet::DAC_OVERRIDE | CapabilitySet::FOWNER
+            }
+            Sink::File(_) | Sink::Other(_) => CapabilitySet::empty(),
         }
     }
 }

@@ -50,6 +50,15 @@ impl OutputFile {
         Ok(OutputFile { file, rename: Some((part, path)) })
     }
 
+    /// Whether putting it in its place takes privileges: its folder is not this user's to write.
+    pub(crate) fn needs_privileges(&self) -> bool {
+        let Some((part, _)) = &self.rename else { return false };
+        let folder = part.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let user = rustix::process::geteuid().as_raw();
+        let metadata = fs::metadata(folder.unwrap_or(Path::new(".")));
+        !metadata.is_ok_and(|folder| folder.uid() == user && folder.mode() & 0o300 == 0o300)
+    }
+
     /// Puts it in its place.
     pub(crate) fn finish(self) -> io::Result<()> {
         self.rename.map_or(Ok(()), |(part, path)| fs::rename(part, path))
