@@ -1,11 +1,10 @@
 //! What holds for every task in the registry.
 #![allow(missing_docs)]
 
+use picnic_control::{Launch, Registries};
 use picnic_core::config::Section;
-use picnic_core::hook::Hooks;
 use picnic_core::registry::BuildContext;
 use picnic_core::time::Time;
-use picnic_engine::build::Registries;
 use picnic_sim::{CostModel, Simulation};
 use picnic_tasks::registry::TASKS;
 use std::collections::BTreeSet;
@@ -46,18 +45,18 @@ fn it_runs_within_its_bounds_and_leaves_nothing() {
              [host]\nqueues = 2\n[[task]]\ntask = \"{}\"\n{keys}\n",
             entry.name
         );
-        let sections = picnic_host::run::sections();
+        let sections = picnic_host::sections();
         let file = sections.parse(&text, Some(&folder.path().join("card.toml"))).unwrap();
-        let registries = Registries { resident: picnic_tasks::build, ..picnic_sim::registries() };
+        let registries = Registries { os: picnic_tasks::build, ..picnic_sim::registries() };
         let run = || {
             let costs = CostModel::default();
-            let simulation = Simulation::with_parts(&file, &registries, &Hooks::none(), 1, costs);
+            let simulation = Simulation::new(Launch::new(&file, registries), 1, costs);
             let mut simulation = simulation.unwrap_or_else(|error| panic!("{error}\n{text}"));
             simulation.run_until(Time::from_nanos(250_000_000));
             simulation.finish()
         };
-        let (outcome, again) = (run(), run());
-        assert_eq!(outcome.trace, again.trace, "{text}");
+        let ((outcome, trace), (_, again)) = (run(), run());
+        assert_eq!(trace, again, "{text}");
         assert!(outcome.ledger.balanced(), "{text}{:?}", outcome.ledger);
         assert_eq!((outcome.buffers_missing, outcome.ledger.in_flight), (0, 0), "{text}");
         let os = outcome.os.unwrap();
