@@ -286,6 +286,18 @@ proptest! {
     }
 }
 
+/// The property above tries the move by one store too, where this processor has it.
+#[test]
+fn a_move_by_vector_that_cannot_run_here_is_named() {
+    #[cfg(target_arch = "x86_64")]
+    let has_avx2 = std::arch::is_x86_feature_detected!("avx2");
+    #[cfg(not(target_arch = "x86_64"))]
+    let has_avx2 = false;
+    if !has_avx2 {
+        picnic_testing::skip("steering_by_vector", "this processor lacks AVX2");
+    }
+}
+
 #[test]
 fn doors_that_are_not_there_are_counted() {
     let mut card = card(2, 8, 1, ModerationMode::None);

@@ -293,7 +293,7 @@ impl Descriptor {
     pub fn set_layers(&mut self, layers: &Layers) {
         // Never above 255: what is farther, a parse does not find.
         let words =
-            u64::from(layers.l4_offset.saturating_sub(u16::from(layers.l3_offset)) / 4 & 0xff);
+            u64::from((layers.l4_offset.saturating_sub(u16::from(layers.l3_offset)) / 4) & 0xff);
         let parsed = if layers.l3_offset == 0 { 0 } else { PARSED };
         let flags = u64::from(parsed | u16::from(layers.vlan_count & 3) << VLAN_SHIFT);
         const KEPT: u64 = (!(PARSED | 3 << VLAN_SHIFT) as u64) << 16 | 0xffff << 48;

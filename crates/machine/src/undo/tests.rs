@@ -231,8 +231,7 @@ fn a_journal_of_another_owner_is_not_obeyed() {
     let path = left(&fixture, setting(&fixture, "a", "2"));
     write(&fixture, "a", "2");
     if !rustix::process::geteuid().is_root() {
-        eprintln!("skipped: a_journal_of_another_owner_is_not_obeyed, because it needs root");
-        return;
+        return picnic_testing::skip("a_journal_of_another_owner_is_not_obeyed", "it needs root");
     }
     std::os::unix::fs::chown(&path, Some(12_345), None).unwrap();
     assert_eq!(refusal(&fixture), "others could have written it: it is not obeyed");
