@@ -145,25 +145,25 @@ const NOT_EXECUTABLE: Allowed = Allowed::Without(libc::PROT_EXEC as u64);
 const TERMINAL: Rule = Rule {
     call: libc::SYS_ioctl,
     argument: 1,
-    allowed: Allowed::OneOf(&[libc::TCGETS as u64, libc::TIOCGWINSZ as u64]),
+    allowed: Allowed::OneOf(&[libc::TCGETS, libc::TIOCGWINSZ]),
 };
 /// Sockets that do not wait, as the standard library has them.
 const CLIENT: Rule = Rule {
     call: libc::SYS_ioctl,
     argument: 1,
-    allowed: Allowed::OneOf(&[libc::FIONBIO as u64, libc::TCGETS as u64]),
+    allowed: Allowed::OneOf(&[libc::FIONBIO, libc::TCGETS]),
 };
 /// Questions about interfaces; no changes.
 const INTERFACE: Rule = Rule {
     call: libc::SYS_ioctl,
     argument: 1,
     allowed: Allowed::OneOf(&[
-        libc::SIOCGIFINDEX as u64,
-        libc::SIOCGIFNAME as u64,
-        libc::SIOCGIFFLAGS as u64,
-        libc::SIOCGIFHWADDR as u64,
-        libc::SIOCGIFMTU as u64,
-        libc::SIOCETHTOOL as u64,
+        libc::SIOCGIFINDEX,
+        libc::SIOCGIFNAME,
+        libc::SIOCGIFFLAGS,
+        libc::SIOCGIFHWADDR,
+        libc::SIOCGIFMTU,
+        libc::SIOCETHTOOL,
     ]),
 };
 /// Its own priority.

@@ -217,12 +217,19 @@ impl Request {
     /// Whether the borrowed core must obey a command for it.
     pub fn needs_the_card(&self) -> bool {
         use Request as R;
-        match self {
-            R::Function(_) | R::ModerationSet(_) | R::ChainSwap(_) => true,
-            R::TaskList {} | R::TaskShow { .. } | R::TaskCreate { .. } | R::TaskKill { .. } => true,
-            R::TaskSuspend { .. } | R::TaskResume { .. } | R::TaskSetPriority { .. } => true,
-            _ => false,
-        }
+        matches!(
+            self,
+            R::Function(_)
+                | R::ModerationSet(_)
+                | R::ChainSwap(_)
+                | R::TaskList {}
+                | R::TaskShow { .. }
+                | R::TaskCreate { .. }
+                | R::TaskKill { .. }
+                | R::TaskSuspend { .. }
+                | R::TaskResume { .. }
+                | R::TaskSetPriority { .. }
+        )
     }
 
     /// Whether parameters that are right each for itself fit together.

@@ -16,10 +16,13 @@ use picnic_engine::swap::Command;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
+/// What was shown, by hook point and stage.
+type Shown = BTreeMap<(String, &'static str), Vec<u8>>;
+
 /// What was shown: the last bytes of packets, by point and stage. `closed` observers refuse.
 #[derive(Clone, Default)]
 struct Log {
-    shown: Arc<Mutex<BTreeMap<(String, &'static str), Vec<u8>>>>,
+    shown: Arc<Mutex<Shown>>,
     calls: Arc<Mutex<Vec<&'static str>>>,
     closed: bool,
 }
