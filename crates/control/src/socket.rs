@@ -347,7 +347,7 @@ mod tests {
             }
             other => panic!("{other}"),
         }
-        assert!(matches!(check(&card(&path)), Err(SocketError::Taken { .. })));
+        assert!(check(&card(&path)).unwrap(), "the file may be its own");
         drop(first);
         assert!(!path.exists(), "removed at the end");
         // As after SIGKILL: the file is there, and nobody listens.
