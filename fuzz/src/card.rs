@@ -7,7 +7,6 @@ use picnic_control::Launch;
 use picnic_core::config::DEMONSTRATION;
 use picnic_core::doorbell::Doorbell;
 use picnic_core::error::ConfigError;
-use picnic_core::hook::Hooks;
 use picnic_core::time::Time;
 use picnic_engine::build::{Assembled, BuildError, assemble};
 use picnic_engine::target::Target;

@@ -84,7 +84,7 @@ fn inside() {
     let (kills, seed) = (number("PICNIC_KILLS", 20), number("PICNIC_SEED", 1));
     let is_installed = |tool: &&str| Command::new(tool).arg("-v").output().is_ok();
     let (killed, absent): (Vec<_>, Vec<_>) =
-        KILLED.into_iter().partition(|(_, tools, _)| tools.iter().all(|tool| is_installed(tool)));
+        KILLED.into_iter().partition(|(_, tools, _)| tools.iter().all(&is_installed));
     for (command, tools, _) in absent {
         skip(&format!("{TEST} ({command})"), &format!("{} is not installed", tools.join(" or ")));
     }
