@@ -12,7 +12,7 @@
 //! deeper than 127 levels is a parse error. A call without `id` is a notification, and
 //! never answered. What a call asks for is whole and in range before anybody acts on it.
 //!
-//! Source: JSON-RPC 2.0 Specification (2013); [`request`](crate::request) for the methods.
+//! Source: JSON-RPC 2.0 Specification (2013); [`request`] for the methods.
 
 use crate::request::{self, Request};
 use serde::Serialize;

@@ -30,8 +30,7 @@
 //! * [`reader`]: the data path's end: takes a new table between two bursts;
 //! * [`filters`]: the handle: add, list, get, change, remove, from any thread;
 //! * [`function`], [`queue`]: filters at the card, filters at the driver;
-//! * [`config`]: `[[filter]]` of the card file, and the same keys as text;
-//! * [`request`]: what `picnic ctl filter` asks for.
+//! * [`config`]: `[[filter]]` of the card file, and the same keys as text.
 //!
 //! Guarantees: the data path allocates, frees and locks nothing per packet; a change is whole or
 //! not made at all, and seen between two bursts; a compiled list gives the verdict of the list

@@ -3,7 +3,7 @@
 //! Five-tuples are in the [`Classifier`], one for each address family; what else there is
 //! (patterns, predicates, filters for every packet) is looked at one by one, as far as the place
 //! of the first five-tuple that matches. What a packet that cannot be read could match is found
-//! by the [`stops`](super::stops).
+//! by the `stops`.
 
 use super::classifier::{Classifier, Key, NONE};
 use super::hidden::{self, Hidden};
