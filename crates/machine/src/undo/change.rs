@@ -5,6 +5,7 @@ use super::process;
 use crate::topology::CoreSet;
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -139,8 +140,8 @@ impl fmt::Display for Change {
 
 impl Change {
     /// Takes a change back that stands for itself. Threads' are taken back together, see
-    /// [`super::journal`].
-    pub(super) fn undo(&self, machine: &Machine) -> Undone {
+    /// [`super::journal`]. `lock` is the journal, locked: commands keep it until they end.
+    pub(super) fn undo(&self, machine: &Machine, lock: &File) -> Undone {
         match self {
             Change::Setting { path, was, .. } => setting(machine, path, was),
             Change::Affinity { .. } | Change::Isolation { .. } => Undone::Unchanged,
@@ -153,8 +154,10 @@ impl Change {
                 let members = from.join("cgroup.procs");
                 undone(machine.kernel.write(&members, &process.to_string()))
             }
-            Change::Interface { name, namespace } => interface(machine, name, namespace.as_deref()),
-            Change::Namespace { name } => namespace(machine, name),
+            Change::Interface { name, namespace } => {
+                interface(machine, lock, name, namespace.as_deref())
+            }
+            Change::Namespace { name } => namespace(machine, lock, name),
             Change::Process { process, start_time } => {
                 let is_it = || {
                     process::start_time(&machine.procfs, *process, *process) == Some(*start_time)
@@ -209,13 +212,13 @@ fn group(machine: &Machine, path: &Path) -> Undone {
     Undone::Failed("it has members still".into())
 }
 
-fn namespace(machine: &Machine, name: &str) -> Undone {
+fn namespace(machine: &Machine, lock: &File, name: &str) -> Undone {
     if !is_name(name) {
         return Undone::Refused("that is no name".into());
     }
     match machine.namespaces.join(name).try_exists() {
         Ok(false) => Undone::Gone,
-        _ => undone(machine.kernel.ip(&["netns", "del", name])),
+        _ => undone(machine.kernel.ip(lock, &["netns", "del", name])),
     }
 }
 
@@ -234,7 +237,7 @@ fn folder(machine: &Machine, path: &Path) -> Undone {
     }
 }
 
-fn interface(machine: &Machine, name: &str, namespace: Option<&str>) -> Undone {
+fn interface(machine: &Machine, lock: &File, name: &str, namespace: Option<&str>) -> Undone {
     if !is_name(name) || !namespace.is_none_or(is_name) {
         return Undone::Refused("that is no name".into());
     }
@@ -249,7 +252,7 @@ fn interface(machine: &Machine, name: &str, namespace: Option<&str>) -> Undone {
     if is_gone {
         return Undone::Gone;
     }
-    match machine.kernel.ip(&arguments) {
+    match machine.kernel.ip(lock, &arguments) {
         Err(error) if error.to_string().contains("Cannot find device") => Undone::Gone,
         result => undone(result),
     }

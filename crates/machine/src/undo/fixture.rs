@@ -5,7 +5,7 @@ use super::process;
 use crate::topology::CoreSet;
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -28,6 +28,8 @@ pub(crate) struct FakeKernel {
     pub(crate) busy: Mutex<u32>,
     /// What `ip` was called with.
     pub(crate) ip_calls: Mutex<Vec<String>>,
+    /// What commands hold that outlive the process that ran them.
+    pub(crate) running: Mutex<Vec<File>>,
 }
 
 /// The machine; gone when dropped.
@@ -73,6 +75,7 @@ impl Fixture {
             refused: Mutex::default(),
             busy: Mutex::default(),
             ip_calls: Mutex::default(),
+            running: Mutex::default(),
         });
         let machine = Machine {
             sysfs: root.join("sys"),
@@ -226,8 +229,16 @@ impl Fixture {
         let (state, killed) = (&self.machine.state, self.root.join("killed"));
         let was_killed = killed.exists();
         if was_killed {
-            fs::remove_dir_all(state).unwrap();
-            fs::rename(killed, state).unwrap();
+            for entry in fs::read_dir(state).unwrap().flatten() {
+                if !killed.join(entry.file_name()).exists() {
+                    fs::remove_file(entry.path()).unwrap();
+                }
+            }
+            // Into the files that are there: commands of the killed one may hold them locked.
+            for entry in fs::read_dir(&killed).unwrap().flatten() {
+                fs::copy(entry.path(), state.join(entry.file_name())).unwrap();
+            }
+            fs::remove_dir_all(killed).unwrap();
         }
         was_killed
     }
@@ -375,8 +386,10 @@ impl Kernel for FakeKernel {
         Ok(())
     }
 
-    fn ip(&self, arguments: &[&str]) -> io::Result<()> {
+    fn ip(&self, lock: &File, arguments: &[&str]) -> io::Result<()> {
+        self.running.lock().unwrap().push(lock.try_clone()?);
         self.count()?;
+        self.running.lock().unwrap().pop();
         self.ip_calls.lock().unwrap().push(arguments.join(" "));
         let absent = || Err(io::Error::other("Cannot find device"));
         let name = arguments.last().unwrap();

@@ -263,7 +263,7 @@ impl Journal {
         let _lock = lock(&self.machine)?;
         let process = std::process::id() as i32;
         let mut restored = Restored { purpose: self.purpose, process, ..Restored::default() };
-        revert(&self.machine, &self.changes, &mut restored);
+        revert(&self.machine, &self.file, &self.changes, &mut restored);
         remove(&self.path, &mut restored);
         Ok(restored)
     }
@@ -353,7 +353,7 @@ pub fn restore_all(machine: &Machine, which: Which<'_>) -> Result<Vec<Restored>,
         } else {
             // Its process has ended; a command that it ran may still be at work.
             match wait_for(&journal.path) {
-                Ok(_lock) => revert(machine, &journal.changes, &mut restored),
+                Ok(lock) => revert(machine, &lock, &journal.changes, &mut restored),
                 Err(error) => restored.failed.push(format!("{}: {error}", journal.path.display())),
             }
         }
@@ -464,13 +464,13 @@ fn lock(machine: &Machine) -> Result<File, MachineError> {
 
 // ---------------------------------------------------------------- taking back
 
-/// Takes changes back, the youngest first, and threads' last of all.
-fn revert(machine: &Machine, changes: &[Change], restored: &mut Restored) {
+/// Takes changes back, the youngest first, and threads' last of all. `lock` is the journal's.
+fn revert(machine: &Machine, lock: &File, changes: &[Change], restored: &mut Restored) {
     // As it is before anything is touched: the end of a partition moves threads by itself.
     let threads = Threads::of(machine, changes);
     for change in changes.iter().rev() {
         if !matches!(change, Change::Affinity { .. } | Change::Isolation { .. }) {
-            restored.count(change, change.undo(machine));
+            restored.count(change, change.undo(machine, lock));
         }
     }
     if let Some(threads) = threads {

@@ -11,7 +11,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use rustix::time::Timespec;
 use std::fmt::Debug;
-use std::fs;
+use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -97,11 +97,12 @@ pub trait Kernel: Debug + Send + Sync {
     /// What the system says.
     fn set_affinity(&self, thread: i32, cores: &CoreSet) -> io::Result<()>;
 
-    /// Runs a command of iproute2 to its end.
+    /// Runs a command of iproute2 to its end. `lock` stays locked until then, even if this process
+    /// is killed meanwhile: whoever takes it next finds the command's work done.
     ///
     /// # Errors
     /// It is not installed, or what it says.
-    fn ip(&self, arguments: &[&str]) -> io::Result<()>;
+    fn ip(&self, lock: &File, arguments: &[&str]) -> io::Result<()>;
 }
 
 /// The kernel this process runs on.
@@ -151,8 +152,9 @@ impl Kernel for ThisKernel {
         Ok(sched_setaffinity(Some(thread), &set)?)
     }
 
-    fn ip(&self, arguments: &[&str]) -> io::Result<()> {
-        command::run(&[&["ip"], arguments].concat()).map(drop)
+    fn ip(&self, lock: &File, arguments: &[&str]) -> io::Result<()> {
+        let words = [&["ip"], arguments].concat();
+        command::run_with(&words, lock.try_clone()?.into()).map(drop)
     }
 }
 
@@ -236,9 +238,11 @@ mod tests {
 
     #[test]
     fn what_ip_refuses_is_told() {
-        let error = ThisKernel.ip(&["link", "del", "picnic-absent"]).unwrap_err().to_string();
+        let lock = tempfile::tempfile().unwrap();
+        let error =
+            ThisKernel.ip(&lock, &["link", "del", "picnic-absent"]).unwrap_err().to_string();
         assert!(error.starts_with("`ip link del picnic-absent`: "), "{error}");
-        ThisKernel.ip(&["link", "show", "lo"]).unwrap();
+        ThisKernel.ip(&lock, &["link", "show", "lo"]).unwrap();
     }
 
     #[test]

@@ -4,6 +4,7 @@ use super::fixture::{Fixture, put};
 use super::*;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::time::Duration;
 
 fn setting(fixture: &Fixture, name: &str, becomes: &str) -> Change {
     let path = fixture.machine.sysfs.join(name);
@@ -374,6 +375,34 @@ fn interfaces_and_namespaces_are_removed_the_youngest_first() {
     ];
     assert_eq!(calls, expected);
     assert!(!fixture.machine.namespaces.join("picnic-a").exists());
+}
+
+#[test]
+fn a_command_that_outlives_a_killed_cleanup_is_waited_for() {
+    let fixture = Fixture::new();
+    let namespace = fixture.machine.namespaces.join("picnic-a");
+    put(&namespace, "");
+    let mut journal = Journal::create(&fixture.machine, "test").unwrap();
+    journal.record(Change::Namespace { name: "picnic-a".into() }).unwrap();
+    drop(journal);
+    fixture.kill_after(0);
+    assert_eq!(restore_all(&fixture.machine, Which::Stale).unwrap()[0].failed.len(), 1);
+    assert!(fixture.revive());
+    // `ip netns del` of the killed one goes on, and ends while the next one waits.
+    let running = std::mem::take(&mut *fixture.kernel.running.lock().unwrap());
+    assert_eq!(running.len(), 1);
+    let command = std::thread::spawn({
+        let namespace = namespace.clone();
+        move || {
+            std::thread::sleep(Duration::from_millis(50));
+            fs::remove_file(namespace).unwrap();
+            drop(running);
+        }
+    });
+    let restored = &restore_all(&fixture.machine, Which::Stale).unwrap()[0];
+    command.join().unwrap();
+    assert_eq!((restored.gone, &restored.failed), (1, &Vec::new()), "{restored}");
+    assert!(fixture.kernel.ip_calls.lock().unwrap().is_empty());
 }
 
 #[test]
