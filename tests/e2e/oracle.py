@@ -31,6 +31,7 @@ import pathlib
 MICROSOFT_KEY = bytes.fromhex(
     "6d5a56da255b0ec24167253d43a38fb0d0ca2bcbae7b30b477cb2da38030f20c6a42b73bbeac01fa")
 ALL_TYPES = ("ipv4", "tcp-ipv4", "udp-ipv4", "ipv6", "tcp-ipv6", "udp-ipv6")
+DEFAULT_TYPES = tuple(name for name in ALL_TYPES if not name.startswith("udp-"))
 
 VLAN_TYPES = (0x8100, 0x88A8)
 TCP, UDP, FRAGMENT, AUTHENTICATION = 6, 17, 44, 51
@@ -187,7 +188,7 @@ class Rss:
     """The function `rss`, with the keys it has in a card file."""
 
     def __init__(self, queues, hash="toeplitz", key=None, symmetric=False, jhash_init=0,
-                 table_size=128, table=None, types=ALL_TYPES, default_queue=0, seen=2048):
+                 table_size=128, table=None, types=DEFAULT_TYPES, default_queue=0, seen=2048):
         key = bytes.fromhex(key) if key else b"\x6d\x5a" * 20 if symmetric else MICROSOFT_KEY
         self.hash = {
             "toeplitz": lambda data: toeplitz(key, data),

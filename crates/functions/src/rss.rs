@@ -5,11 +5,13 @@
 //! function = "rss"
 //! hash = "toeplitz"        # or "jhash" (lookup3), "lookup2" (the paper's)
 //! table_size = 128         # or table = [0, 0, 1, 3]: the queue of each entry
-//! types = ["ipv4", "tcp-ipv4", "ipv6", "tcp-ipv6"]   # UDP by addresses only
+//! types = ["ipv4", "tcp-ipv4", "ipv6", "tcp-ipv6"]   # the default: UDP by addresses only
 //! ```
 //!
-//! Addresses and ports of TCP and UDP are hashed, of fragments and other protocols
-//! the addresses alone; behind VLAN tags as without them. The hash modulo the table's
+//! Addresses and ports of TCP are hashed, of all else the addresses alone; behind VLAN
+//! tags as without them. UDP is hashed by ports too if `udp-ipv4` and `udp-ipv6` are among
+//! the types; then a UDP flow with fragments, which have no ports, is spread over two
+//! queues. (TCP avoids fragments by path MTU discovery.) The hash modulo the table's
 //! length selects the entry that names the queue. TCP or UDP whose type is off falls
 //! back to the addresses if that type is on. What has no hash (not IP, or its types
 //! off) goes to `default_queue` or, without one, on in the chain: after the last

@@ -197,6 +197,26 @@ fn every_kind_of_frame_with_each_type_switched_off() {
 }
 
 #[test]
+fn by_default_a_udp_flow_with_fragments_stays_on_one_queue() {
+    for network in [Network::V4, Network::V6] {
+        for tags in 0..3 {
+            let whole = Spec { tags, ..Spec::plain(network, Upper::Udp) };
+            let fragment = Spec { upper: Upper::LastFragment, ..whole.clone() };
+            let door_of = |config: &Config, spec: &Spec| rss(config, 64).classify(&spec.build());
+            let by_default = Config::default();
+            assert_eq!(door_of(&by_default, &whole), door_of(&by_default, &fragment));
+            // With the ports it does not: why this is not the default.
+            let with_ports = Config { types: HashType::ALL.to_vec(), ..Config::default() };
+            assert_ne!(door_of(&with_ports, &whole).queue, door_of(&with_ports, &fragment).queue);
+            // TCP goes by its ports.
+            let tcp = Spec { upper: Upper::Tcp, ..whole };
+            let classified = door_of(&by_default, &tcp);
+            assert!(matches!(classified.over, RssType::Ipv4Tcp | RssType::Ipv6Tcp));
+        }
+    }
+}
+
+#[test]
 fn published_vectors_as_packets() {
     let text = include_str!("../../hash/tests/vectors/toeplitz.json");
     let json: serde_json::Value = serde_json::from_str(text).unwrap();

@@ -27,7 +27,9 @@ pub struct Config {
     pub table_size: usize,
     /// The queue of each entry of the indirection table, in place of `table_size`.
     pub table: Option<Vec<u16>>,
-    /// The hash types that are on; TCP and UDP whose type is off hash by addresses.
+    /// The hash types that are on; TCP and UDP whose type is off hash by addresses. UDP does by
+    /// default: a fragment has no ports, so with `udp-ipv4` or `udp-ipv6` on, a UDP flow of which
+    /// some packets are fragments is spread over two queues and loses its order.
     pub types: Vec<HashType>,
     /// The queue of packets without a hash; left out, they go on in the chain.
     pub default_queue: Option<u16>,
@@ -42,7 +44,7 @@ impl Default for Config {
             jhash_init: None,
             table_size: IndirectionTable::DEFAULT_ENTRIES,
             table: None,
-            types: HashType::ALL.to_vec(),
+            types: HashType::DEFAULT.to_vec(),
             default_queue: None,
         }
     }
@@ -89,6 +91,10 @@ impl HashType {
         HashType::TcpIpv6,
         HashType::UdpIpv6,
     ];
+
+    /// Those that are on unless a card file says otherwise: TCP by four-tuple, all else by two.
+    pub const DEFAULT: [HashType; 4] =
+        [HashType::Ipv4, HashType::TcpIpv4, HashType::Ipv6, HashType::TcpIpv6];
 }
 
 impl Config {

@@ -86,22 +86,27 @@ pub(super) fn family(over: RssType) -> Family {
     }
 }
 
-/// A short path for most frames: no tag, IPv4 without options, TCP or UDP hashed with ports.
-/// The layers again, with offsets that the compiler knows, and the tuple, in one piece there.
+/// A short path for most frames: no tag, IPv4 without options, TCP or UDP, hashed with ports or
+/// without. The layers again, with offsets that the compiler knows, and the tuple, in one piece.
 #[inline(always)]
 pub(super) fn plain_v4(layers: &Layers, data: &[u8], over: RssType) -> Option<(Layers, V4Tuple)> {
     let &Layers { l3_offset, vlan_count, l4_offset, packet_type, protocol, vlan_tci } = layers;
     let is_plain = (l3_offset == 14) & (vlan_count == 0) & (l4_offset == 34) & (vlan_tci == 0);
     // Of a chained packet this says no more than that it goes on: to be parsed again, elsewhere.
     let is_plain = is_plain & !packet_type.is_malformed();
-    let has_ports = matches!(over, RssType::Ipv4Tcp | RssType::Ipv4Udp);
-    if !(is_plain & has_ports) {
+    let ports = match over {
+        RssType::Ipv4Tcp | RssType::Ipv4Udp => u32::MAX,
+        RssType::Ipv4 => 0,
+        _ => return None,
+    };
+    if !is_plain {
         return None;
     }
     let flow: &[u8; 12] = data.get(26..)?.first_chunk()?;
     let [a, b, c, d, e, f, g, h, i, j, k, l] = *flow;
     let word = u32::from_ne_bytes;
-    let tuple = V4Tuple::from_words(word([a, b, c, d]), word([e, f, g, h]), word([i, j, k, l]));
+    let ports = word([i, j, k, l]) & ports;
+    let tuple = V4Tuple::from_words(word([a, b, c, d]), word([e, f, g, h]), ports);
     let layers =
         Layers { l3_offset: 14, vlan_count: 0, l4_offset: 34, packet_type, protocol, vlan_tci: 0 };
     Some((layers, tuple))
