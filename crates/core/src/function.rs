@@ -44,6 +44,11 @@ pub trait Function: Send {
         0
     }
 
+    /// Whether it cuts super-frames, so that hosts may send them in front of it.
+    fn cuts_super_frames(&self) -> bool {
+        false
+    }
+
     /// Obeys an order that one of its commands has made, between bursts; false if it is for
     /// another function, or cannot be done. One with commands says `order.apply(self, now)`.
     fn obey(&mut self, _order: &mut Prepared, _now: Time) -> bool {

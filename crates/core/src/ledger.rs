@@ -47,6 +47,10 @@ named_enum! {
         Oversize = "oversize",
         /// Zero bytes, or not a packet at all.
         Malformed = "malformed",
+        /// Its checksum is wrong.
+        BadChecksum = "bad_checksum",
+        /// Its buffer has no room for the headers to be put in front.
+        NoRoom = "no_room",
         /// Steered to a queue the card does not have.
         NoSuchQueue = "no_such_queue",
         /// Sent to a wire the card does not have.

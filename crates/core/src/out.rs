@@ -503,20 +503,84 @@ impl<'a> Out<'a> {
         }
     }
 
+    /// The chain that the function stands in: `Stage::Rx` or `Stage::Tx`.
+    #[inline(always)]
+    pub fn stage(&self) -> Stage {
+        self.stage
+    }
+
     /// A new packet holding `data`: counted as in. `None` if no buffers are home.
     pub fn make(&mut self, data: &[u8]) -> Option<Descriptor> {
         let packet = self.doors.pool.packet(data)?;
-        self.doors.made += 1;
-        self.doors.ledger.card.made.add(1);
+        self.doors.count_made();
         Some(packet)
+    }
+
+    /// A new packet of `length` bytes, which `pieces` hold one after the other: counted as in.
+    /// `None` if no buffers are home. See [`Pool::gather`].
+    #[inline]
+    pub fn gather<'p>(
+        &mut self,
+        length: usize,
+        pieces: impl Iterator<Item = &'p [u8]>,
+    ) -> Option<Descriptor> {
+        let packet = self.doors.pool.gather(length, pieces)?;
+        self.doors.count_made();
+        Some(packet)
+    }
+
+    /// Has `packet` go on with the bytes of `part`, which is counted as consumed; no byte moves.
+    ///
+    /// # Errors
+    /// `part` again, and nothing done, if both are longer than a packet may be.
+    #[inline]
+    pub fn merge(&mut self, packet: &mut Descriptor, part: Descriptor) -> Result<(), Descriptor> {
+        packet.append(part)?;
+        self.doors.ended += 1;
+        self.doors.ledger.card.consumed.add(1);
+        Ok(())
+    }
+
+    /// Puts the first `count` bytes of a packet into a buffer of their own, in front of the others,
+    /// which stay where they are. It is the same packet, with what is known of it.
+    ///
+    /// # Errors
+    /// The packet again, and nothing done, if no buffer is home, or its first segment does not
+    /// have that many bytes and more.
+    #[inline]
+    pub fn split(&mut self, mut packet: Descriptor, count: u16) -> Result<Descriptor, Descriptor> {
+        let (count, data) = (usize::from(count), packet.data());
+        if count >= data.len() || count > self.doors.pool.buffer_size() {
+            return Err(packet);
+        }
+        let Some(mut head) = self.doors.pool.packet(&data[..count]) else { return Err(packet) };
+        head.copy_metadata(&packet);
+        packet.pull_front(count as u16);
+        if let Err(mut packet) = head.append(packet) {
+            packet.push_front(count as u16);
+            self.doors.pool.free(head);
+            return Err(packet);
+        }
+        Ok(head)
+    }
+
+    /// Buffers that are home: as many packets of one buffer can be made.
+    #[inline]
+    pub fn has_buffers(&mut self, count: usize) -> bool {
+        self.doors.pool.ensure(count)
+    }
+
+    /// Bytes of packet that one buffer holds.
+    #[inline]
+    pub fn buffer_size(&self) -> usize {
+        self.doors.pool.buffer_size()
     }
 
     /// A copy of a packet, bytes and metadata: counted as in. `None` if no buffers are home.
     pub fn copy(&mut self, packet: &Descriptor) -> Option<Descriptor> {
         let mut copy = self.doors.pool.copy(packet)?;
         copy.copy_metadata(packet);
-        self.doors.made += 1;
-        self.doors.ledger.card.made.add(1);
+        self.doors.count_made();
         Some(copy)
     }
 

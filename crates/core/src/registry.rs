@@ -32,7 +32,8 @@ pub struct BuildContext {
     pub buffer_size: usize,
     /// Buffers in the pool.
     pub buffers: usize,
-    /// Whether every wire of the card takes super-frames; known to attachments only.
+    /// Whether every wire of the card takes super-frames, or a function of the tx chain cuts them;
+    /// known to attachments only.
     pub super_frames: bool,
     /// The card's cost profile, if its file names one; known to tasks only.
     pub cost_profile: Option<PathBuf>,

@@ -1,7 +1,7 @@
 //! The descriptor: 32 bytes, and no field that leans on another.
 #![cfg(not(loom))]
 
-use picnic_core::packet::desc::{ChecksumState, Descriptor, GsoType, RssType};
+use picnic_core::packet::desc::{ChecksumState, Descriptor, GsoType, RssType, VlanTag};
 use picnic_core::packet::layers::{self as headers, Layers, PacketType};
 use picnic_core::packet::pool::{Pool, PoolConfig};
 use picnic_core::time::Time;
@@ -30,6 +30,7 @@ enum Set {
     Wire(u8),
     Received(u64),
     Layers(Layers),
+    Aside(Option<VlanTag>),
     PullFront,
     CopyToAnother,
 }
@@ -84,6 +85,8 @@ fn set() -> impl Strategy<Value = Set> {
         any::<u8>().prop_map(Set::Wire),
         (0..1_u64 << 48).prop_map(Set::Received),
         layers().prop_map(Set::Layers),
+        prop::option::of((any::<u16>(), any::<bool>()))
+            .prop_map(|tag| Set::Aside(tag.map(|(tci, service)| VlanTag { tci, service }))),
         Just(Set::PullFront),
         Just(Set::CopyToAnother),
     ]
@@ -99,13 +102,13 @@ struct Seen {
     wire: u8,
     received: u64,
     layers: Layers,
+    aside: Option<VlanTag>,
     chained: bool,
     length: u32,
 }
 
 fn see(packet: &Descriptor) -> Seen {
     assert_eq!(packet.vlan_count(), packet.layers().vlan_count);
-    assert_eq!(packet.vlan_tci(), packet.layers().vlan_tci);
     Seen {
         rss: (packet.rss_hash, packet.rss_type()),
         checksum: packet.checksum(),
@@ -114,6 +117,7 @@ fn see(packet: &Descriptor) -> Seen {
         wire: packet.wire,
         received: packet.received_at().as_nanos(),
         layers: packet.layers(),
+        aside: packet.vlan_aside(),
         chained: packet.is_chained(),
         length: packet.length(),
     }
@@ -150,6 +154,7 @@ proptest! {
             wire: 0,
             received: 0,
             layers: Layers::default(),
+            aside: None,
             chained,
             length: if chained { 400 } else { 200 },
         });
@@ -181,7 +186,13 @@ proptest! {
                 }
                 Set::Layers(layers) => {
                     packet.set_layers(&layers);
-                    expected.layers = layers;
+                    // A tag aside has the place of the packet's own.
+                    let vlan_tci = if expected.aside.is_none() { layers.vlan_tci } else { 0 };
+                    expected.layers = Layers { vlan_tci, ..layers };
+                }
+                Set::Aside(tag) => {
+                    packet.set_vlan_aside(tag);
+                    (expected.aside, expected.layers) = (tag, Layers::default());
                 }
                 Set::PullFront => {
                     if packet.pull_front(1) {

@@ -8,7 +8,9 @@ use picnic_core::ledger::{DropReason, Ledger, Stage};
 use picnic_core::out::{Doors, Onward, Out, TargetRing};
 use picnic_core::packet::burst::{BURST, Burst};
 use picnic_core::packet::desc::Descriptor;
+use picnic_core::packet::offload;
 use picnic_core::packet::pool::{MAX_PACKET_BYTES, Pool, PoolConfig, ReturnSender};
+use picnic_core::packet::wire::checksum;
 use picnic_core::port::Receiver;
 use picnic_core::ring::gate::{Gate, GateState};
 use picnic_core::ring::moderation::{Moderation, ModerationMode};
@@ -408,6 +410,86 @@ fn copies_of_chains_are_whole() {
     out.finish();
     assert_eq!(card.doors.pool.outstanding(), 0);
     assert_eq!(card.ledger.card.made.get(), 1);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 128, ..ProptestConfig::default() })]
+
+    /// Packets made of pieces, merged and split in any order: bytes, buffers and ledger.
+    #[test]
+    fn packets_in_pieces_are_whole(
+        lengths in prop::collection::vec(1_usize..700, 1..12),
+        cuts in prop::collection::vec(0_u16..200, 0..6),
+        piece in 1_usize..300,
+    ) {
+        let mut card = card(1, 8, 0, ModerationMode::None);
+        let mut rest = Rest { queue: 0, bursts: Vec::new() };
+        let mut out = Out::new(Time::ZERO, Stage::Rx, &mut card.doors, &mut rest);
+        let mut expected = Vec::new();
+        let mut whole: Option<Descriptor> = None;
+        for (number, &length) in lengths.iter().enumerate() {
+            let bytes: Vec<u8> = (0..length).map(|place| (place * 7 + number) as u8).collect();
+            let mut part = out.gather(length, bytes.chunks(piece)).unwrap();
+            part.mark = number as u32;
+            prop_assert!(part.segments().flatten().eq(&bytes));
+            expected.extend(bytes);
+            match &mut whole {
+                Some(whole) => out.merge(whole, part).unwrap(),
+                None => whole = Some(part),
+            }
+        }
+        let mut whole = whole.unwrap();
+        for cut in cuts {
+            let first = whole.data().len();
+            let fits = usize::from(cut) < first && usize::from(cut) <= out.buffer_size();
+            whole = match out.split(whole, cut) {
+                Ok(split) => {
+                    prop_assert!(fits);
+                    prop_assert_eq!(split.data().len(), usize::from(cut));
+                    split
+                }
+                Err(packet) => {
+                    prop_assert!(!fits);
+                    prop_assert_eq!(packet.data().len(), first);
+                    packet
+                }
+            };
+        }
+        prop_assert_eq!((whole.length() as usize, whole.mark), (expected.len(), 0));
+        prop_assert!(whole.segments().flatten().eq(&expected));
+        // The sum of any part of it is that of the bytes in a row.
+        for start in [0, 1, expected.len() / 2] {
+            let end = expected.len() - expected.len() / 3;
+            let sum = offload::sum(&whole, start..end);
+            prop_assert_eq!(sum, checksum::sum(expected.get(start..end).unwrap_or_default()));
+        }
+        out.consume(whole);
+        out.finish();
+        let card_ledger = &card.ledger.card;
+        prop_assert_eq!(card_ledger.made.get(), lengths.len() as u64);
+        prop_assert_eq!(card_ledger.consumed.get(), lengths.len() as u64);
+        prop_assert_eq!(card.doors.pool.outstanding(), 0);
+        prop_assert!(card.ledger.read().balanced());
+    }
+}
+
+#[test]
+fn a_packet_longer_than_one_may_be_is_not_merged() {
+    let mut card = card(1, 8, 0, ModerationMode::None);
+    card.doors.pool =
+        Pool::new(&PoolConfig { buffers: 64, buffer_size: 32_768, headroom: 0 }, 0).unwrap().0;
+    let mut rest = Rest { queue: 0, bursts: Vec::new() };
+    let mut out = Out::new(Time::ZERO, Stage::Rx, &mut card.doors, &mut rest);
+    let mut packet = out.gather(MAX_PACKET_BYTES - 9, std::iter::empty()).unwrap();
+    let refused = out.make(&[1; 10]).unwrap();
+    let refused = out.merge(&mut packet, refused).unwrap_err();
+    out.consume(refused);
+    let taken = out.make(&[1; 9]).unwrap();
+    out.merge(&mut packet, taken).unwrap();
+    assert_eq!(packet.length() as usize, MAX_PACKET_BYTES);
+    out.consume(packet);
+    out.finish();
+    assert_eq!(card.doors.pool.outstanding(), 0);
 }
 
 #[test]

@@ -132,7 +132,8 @@ impl Parts {
         let rx = links(&file.rx, Direction::Rx, components, &base, hooks)?;
         let tx = links(&file.tx, Direction::Tx, components, &base, hooks)?;
         let section = &file.host.section;
-        let super_frames = wires.iter().all(|(_, wire)| wire.capabilities.super_frames);
+        let super_frames = wires.iter().all(|(_, wire)| wire.capabilities.super_frames)
+            || tx.iter().any(Link::cuts_super_frames);
         let host = BuildContext { super_frames, ..base };
         let attachment = find(components.attachments, section)?.build(section, &host)?;
         Ok(Parts { wires, rx, tx, attachment, resident: None, guard: None, hooks: hooks.clone() })

@@ -40,6 +40,11 @@ impl Link {
         Link { name: name.into(), counters: Arc::default(), function, observers }
     }
 
+    /// Whether its function cuts super-frames.
+    pub(crate) fn cuts_super_frames(&self) -> bool {
+        self.function.cuts_super_frames()
+    }
+
     /// The same function; what enters it is shown to these.
     #[must_use]
     pub fn observed(mut self, observers: Observers) -> Self {

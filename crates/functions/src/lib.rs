@@ -20,6 +20,7 @@
 #![forbid(unsafe_code)]
 
 pub mod by_wire;
+pub mod counted;
 pub mod drop;
 pub mod pass;
 pub mod registry;

@@ -11,6 +11,7 @@
 //! shows in the ledger and keeps its pool's memory mapped.
 
 use super::layers::{self, Layers, PacketType};
+use super::pool::MAX_PACKET_BYTES;
 use super::space::{self, SEGMENT_HEADER_BYTES};
 use crate::time::Time;
 use std::fmt;
@@ -67,6 +68,15 @@ pub enum GsoType {
     Udp = 3,
 }
 
+/// A VLAN tag that is not in the packet: one that was taken off, or is to be put on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct VlanTag {
+    /// Tag control information: priority, drop eligible, VLAN identifier.
+    pub tci: u16,
+    /// A service tag (802.1ad, EtherType 0x88a8), not a customer tag (802.1Q, 0x8100).
+    pub service: bool,
+}
+
 /// One packet: where its bytes are and what is known of it.
 ///
 /// Lengths and offsets in bytes; see the accessors for units.
@@ -93,7 +103,7 @@ pub struct Descriptor {
     /// L3 header length in units of four bytes; zero if there is no L4 header.
     l3_words: u8,
     flags: u16,
-    /// Outer VLAN tag control information; meaningful if `vlan_count` is not zero.
+    /// Control information of the tag kept aside; without one, of the outer tag in the packet.
     vlan_tci: u16,
     /// Payload bytes per segment of a super-frame.
     gso_size: u16,
@@ -128,7 +138,7 @@ const HASH: usize = 2;
 const KIND: usize = 3;
 
 // flags: bit 0 chained · 1-2 checksum · 3-4 GSO type · 5-6 VLAN count · 7 parsed · 8-11 RSS type
-//        12 from host
+//        12 from host · 13 VLAN tag aside · 14 which is a service tag
 const CHAINED: u16 = 1;
 const CHECKSUM_SHIFT: u16 = 1;
 const GSO_SHIFT: u16 = 3;
@@ -136,6 +146,8 @@ const VLAN_SHIFT: u16 = 5;
 const PARSED: u16 = 1 << 7;
 const RSS_SHIFT: u16 = 8;
 const FROM_HOST: u16 = 1 << 12;
+const TAG_ASIDE: u16 = 1 << 13;
+const SERVICE_TAG: u16 = 1 << 14;
 
 impl Descriptor {
     /// The packet's bytes; of a chained packet, those of its first segment.
@@ -218,6 +230,20 @@ impl Descriptor {
         true
     }
 
+    /// Has the packet go on with the bytes of `part`, which stay where they are; what is known of
+    /// `part` is forgotten.
+    ///
+    /// # Errors
+    /// `part` again, and nothing done, if both are longer than [`MAX_PACKET_BYTES`].
+    #[inline]
+    pub fn append(&mut self, part: Descriptor) -> Result<(), Descriptor> {
+        if (self.length() + part.length()) as usize > MAX_PACKET_BYTES {
+            return Err(part);
+        }
+        space::append(self, part);
+        Ok(())
+    }
+
     fn grow_chain(&mut self, difference: i32) {
         if self.is_chained() {
             space::add_chain_length(self, difference);
@@ -298,14 +324,17 @@ impl Descriptor {
         let flags = u64::from(parsed | u16::from(layers.vlan_count & 3) << VLAN_SHIFT);
         const KEPT: u64 = (!(PARSED | 3 << VLAN_SHIFT) as u64) << 16 | 0xffff << 48;
         let word = &mut space::words_mut(self)[KIND];
-        *word = *word & KEPT
+        // A tag kept aside has the place of the packet's own.
+        let aside = (*word >> (16 + 13) & 1).wrapping_neg() & 0xffff << 32;
+        *word = *word & (KEPT | aside)
             | u64::from(layers.packet_type.bits())
             | words << 8
             | flags << 16
-            | u64::from(layers.vlan_tci) << 32;
+            | u64::from(layers.vlan_tci) << 32 & !aside;
     }
 
-    /// What the last parse found, all but `protocol`.
+    /// What the last parse found, all but `protocol` and, of a packet with a VLAN tag kept aside,
+    /// the control information of a tag within.
     #[inline(always)]
     pub fn layers(&self) -> Layers {
         let vlan_count = self.vlan_count();
@@ -320,9 +349,9 @@ impl Descriptor {
             vlan_count,
             l4_offset,
             packet_type: self.packet_type,
-            // The one thing a parse knows that a descriptor does not keep.
+            // What a parse knows and a descriptor does not keep.
             protocol: 0,
-            vlan_tci: self.vlan_tci,
+            vlan_tci: if self.flags & TAG_ASIDE == 0 { self.vlan_tci } else { 0 },
         }
     }
 
@@ -332,10 +361,22 @@ impl Descriptor {
         self.packet_type
     }
 
-    /// Outer VLAN tag control information; meaningful if `vlan_count` is not zero.
+    /// The VLAN tag that was taken off the packet, or is to be put on.
     #[inline]
-    pub fn vlan_tci(&self) -> u16 {
-        self.vlan_tci
+    pub fn vlan_aside(&self) -> Option<VlanTag> {
+        (self.flags & TAG_ASIDE != 0)
+            .then_some(VlanTag { tci: self.vlan_tci, service: self.flags & SERVICE_TAG != 0 })
+    }
+
+    /// Keeps a VLAN tag beside the packet, or none. Layer offsets are forgotten.
+    #[inline]
+    pub fn set_vlan_aside(&mut self, tag: Option<VlanTag>) {
+        self.flags &= !(TAG_ASIDE | SERVICE_TAG);
+        self.forget_layers();
+        if let Some(VlanTag { tci, service }) = tag {
+            self.vlan_tci = tci;
+            self.flags |= TAG_ASIDE | if service { SERVICE_TAG } else { 0 };
+        }
     }
 
     /// Payload bytes per segment of a super-frame; meaningful if `gso_type` is not `None`.

@@ -14,6 +14,7 @@
 use super::desc::{ChecksumState, Descriptor};
 use super::layers::PacketType;
 use super::wire::checksum;
+use std::ops::Range;
 
 /// Where the L4 checksum of a packet starts and where its field lies from there, in bytes;
 /// `None` if it is neither TCP nor UDP. The packet is parsed if it was not.
@@ -41,23 +42,41 @@ pub fn finish_checksum(packet: &mut Descriptor) {
     }
 }
 
+/// Ones' complement sum of a packet's bytes in `range`, over all its segments; what of it lies
+/// behind the packet's end is left out.
+#[inline]
+pub fn sum(packet: &Descriptor, range: Range<usize>) -> u16 {
+    if !packet.is_chained() {
+        let data = packet.data();
+        let end = range.end.min(data.len());
+        return checksum::sum(&data[range.start.min(end)..end]);
+    }
+    sum_of_chain(packet, range)
+}
+
+#[cold]
+fn sum_of_chain(packet: &Descriptor, range: Range<usize>) -> u16 {
+    let (mut total, mut odd) = (0, false);
+    let (mut skip, mut left) = (range.start, range.end.saturating_sub(range.start));
+    for segment in packet.segments() {
+        let covered = &segment[skip.min(segment.len())..];
+        let covered = &covered[..left.min(covered.len())];
+        skip = skip.saturating_sub(segment.len());
+        left -= covered.len();
+        let sum = checksum::sum(covered);
+        total = checksum::add(total, if odd { sum.swap_bytes() } else { sum });
+        odd ^= covered.len() % 2 == 1;
+    }
+    total
+}
+
 /// Finishes a partial checksum over the packet from `start` on, its field `field` bytes behind
 /// that; false if the field does not lie in the packet's first segment.
 pub fn finish_checksum_at(packet: &mut Descriptor, start: usize, field: usize) -> bool {
-    let value = {
-        let (mut total, mut skip, mut odd) = (0, start, false);
-        for segment in packet.segments() {
-            let covered = &segment[skip.min(segment.len())..];
-            skip = skip.saturating_sub(segment.len());
-            let sum = checksum::sum(covered);
-            total = checksum::add(total, if odd { sum.swap_bytes() } else { sum });
-            odd ^= covered.len() % 2 == 1;
-        }
-        match !total {
-            // Zero would say "no checksum" in UDP; in ones' complement they are equal.
-            0 => 0xffff_u16,
-            value => value,
-        }
+    let value = match !sum(packet, start..usize::MAX) {
+        // Zero would say "no checksum" in UDP; in ones' complement they are equal.
+        0 => 0xffff_u16,
+        value => value,
     };
     let place = packet.data_mut().get_mut(start + field..);
     let Some(place) = place.and_then(|rest| rest.first_chunk_mut::<2>()) else { return false };

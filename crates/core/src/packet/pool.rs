@@ -274,6 +274,22 @@ impl Pool {
         self.packet(packet.data())
     }
 
+    /// A packet of `length` bytes, which `pieces` hold one after the other; what they do not fill
+    /// holds whatever the buffers held before. Chained over several buffers if one is too small.
+    ///
+    /// `None` if too few buffers are home or `length` exceeds [`MAX_PACKET_BYTES`].
+    #[inline]
+    pub fn gather<'a>(
+        &mut self,
+        length: usize,
+        mut pieces: impl Iterator<Item = &'a [u8]>,
+    ) -> Option<Descriptor> {
+        if length > self.buffer_size as usize {
+            return self.chain(length, pieces);
+        }
+        self.segment(length, &mut &[][..], &mut pieces)
+    }
+
     #[cold]
     fn chained_packet(&mut self, data: &[u8]) -> Option<Descriptor> {
         self.chain(data.len(), std::iter::once(data))
@@ -299,13 +315,12 @@ impl Pool {
         if length <= size {
             return Some(head);
         }
-        head.set_chained(true);
-        space::set_chain_length(&mut head, length as u32);
         let mut last = head.buffer;
         for start in (size..length).step_by(size) {
             let segment = self.segment(size.min(length - start), &mut piece, &mut pieces)?;
             last = join(last, segment);
         }
+        space::set_chain(&mut head, length as u32, last);
         Some(head)
     }
 

@@ -41,6 +41,8 @@ struct SegmentHeader {
     total_length: u32,
     /// Whether `next_*` mean anything.
     has_next: u32,
+    /// In the first segment of a chain: the buffer of its last.
+    last_buffer: u32,
 }
 
 // ---------------------------------------------------------------- the buffer space
@@ -361,6 +363,7 @@ pub(super) unsafe fn prepare(buffer: u32, capacity: u32) {
             next_length: 0,
             total_length: 0,
             has_next: 0,
+            last_buffer: 0,
         });
     }
 }
@@ -386,9 +389,19 @@ pub(super) fn chain_length(descriptor: &Descriptor) -> u32 {
     header(descriptor.buffer).total_length
 }
 
-#[cold]
-pub(super) fn set_chain_length(head: &mut Descriptor, length: u32) {
-    header_mut(head.buffer).total_length = length;
+/// Says of a packet that it goes on in further buffers: its length over all, its last buffer.
+#[inline]
+pub(super) fn set_chain(head: &mut Descriptor, length: u32, last_buffer: u32) {
+    head.set_chained(true);
+    let header = header_mut(head.buffer);
+    header.total_length = length;
+    header.last_buffer = last_buffer;
+}
+
+/// The buffer that a packet ends in.
+#[inline]
+fn last_buffer(packet: &Descriptor) -> u32 {
+    if packet.is_chained() { header(packet.buffer).last_buffer } else { packet.buffer }
 }
 
 #[cold]
@@ -426,10 +439,17 @@ pub(super) fn link(mut head: Descriptor, parts: impl Iterator<Item = Descriptor>
         last = join(last, part);
     }
     if last != head.buffer {
-        head.set_chained(true);
-        set_chain_length(&mut head, total);
+        set_chain(&mut head, total, last);
     }
     head
+}
+
+/// Has a packet go on with another one's bytes, where they are.
+#[inline]
+pub(super) fn append(head: &mut Descriptor, part: Descriptor) {
+    let (total, last) = (head.length() + part.length(), last_buffer(&part));
+    join(last_buffer(head), part);
+    set_chain(head, total, last);
 }
 
 /// Has `part` follow the segment in buffer `last`, and returns its buffer: it is the chain's

@@ -67,7 +67,8 @@ pub const fn add(a: u16, b: u16) -> u16 {
     total + carry as u16
 }
 
-/// Checksum after one aligned 16-bit word under it changed from `old` to `new`.
+/// Checksum after one aligned 16-bit word under it changed from `old` to `new`; or any number of
+/// words, whose [`sum`]s were `old` and are `new`.
 ///
 /// For UDP a result of zero must be stored as `0xffff`, and a zero field left alone.
 #[inline]
