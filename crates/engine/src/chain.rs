@@ -61,12 +61,15 @@ pub struct Chain {
     stage: Stage,
     /// Observers may wait, of functions that are put in later too.
     offline: bool,
+    /// Somebody looks on at one of the functions: asked once a burst, not at each of them.
+    observed: bool,
 }
 
 impl Chain {
     /// A chain for `Stage::Rx` or `Stage::Tx`.
     pub fn new(stage: Stage, links: Vec<Link>) -> Self {
-        Chain { head: None, links, stage, offline: false }
+        let observed = is_observed(&links);
+        Chain { head: None, links, stage, offline: false, observed }
     }
 
     /// The same chain behind a guard.
@@ -88,10 +91,19 @@ impl Chain {
     /// Takes a burst through all functions; leaves it empty.
     #[inline]
     pub fn run(&mut self, now: Time, burst: &mut Burst, doors: &mut Doors) {
-        if let Some(head) = &mut self.head {
-            step(head, &mut self.links, self.stage, now, burst, doors);
+        if self.observed {
+            self.run_as::<true>(now, burst, doors);
+        } else {
+            self.run_as::<false>(now, burst, doors);
         }
-        run(&mut self.links, self.stage, now, burst, doors);
+    }
+
+    #[inline(always)]
+    fn run_as<const OBSERVED: bool>(&mut self, now: Time, burst: &mut Burst, doors: &mut Doors) {
+        if let Some(head) = &mut self.head {
+            step::<OBSERVED>(head, &mut self.links, self.stage, now, burst, doors);
+        }
+        run::<OBSERVED>(&mut self.links, self.stage, now, burst, doors);
     }
 
     /// Lets every function whose time has come release what it holds.
@@ -109,7 +121,8 @@ impl Chain {
         for index in 0..self.links.len() {
             let Some((link, rest)) = self.links[index..].split_first_mut() else { return };
             if until == Time::MAX || link.function.next_deadline().is_some_and(|due| due <= until) {
-                let mut rest = Rest { links: rest, stage: self.stage };
+                // Few bursts come this way: they may look at who looks on.
+                let mut rest = Rest::<true> { links: rest, stage: self.stage };
                 let mut out = Out::new(now, self.stage, doors, &mut rest);
                 link.function.flush(until, &mut out);
                 link.counters.dropped.add(u64::from(out.finish()));
@@ -142,16 +155,28 @@ impl Chain {
         if self.offline {
             links.iter_mut().for_each(|link| link.observers.may_wait());
         }
+        self.observed = is_observed(&links);
         std::mem::replace(&mut self.links, links)
     }
 }
 
-fn run(mut links: &mut [Link], stage: Stage, now: Time, burst: &mut Burst, doors: &mut Doors) {
+fn is_observed(links: &[Link]) -> bool {
+    links.iter().any(|link| !link.observers.is_empty())
+}
+
+/// Takes a burst through these functions and out at the end.
+fn run<const OBSERVED: bool>(
+    mut links: &mut [Link],
+    stage: Stage,
+    now: Time,
+    burst: &mut Burst,
+    doors: &mut Doors,
+) {
     while let Some((link, rest)) = links.split_first_mut() {
         if burst.is_empty() {
             return;
         }
-        step(link, rest, stage, now, burst, doors);
+        step::<OBSERVED>(link, rest, stage, now, burst, doors);
         links = rest;
     }
     end(stage, burst, doors);
@@ -159,7 +184,7 @@ fn run(mut links: &mut [Link], stage: Stage, now: Time, burst: &mut Burst, doors
 
 /// Takes a burst through one function.
 #[inline(always)]
-fn step(
+fn step<const OBSERVED: bool>(
     link: &mut Link,
     rest: &mut [Link],
     stage: Stage,
@@ -168,8 +193,10 @@ fn step(
     doors: &mut Doors,
 ) {
     link.counters.packets.add(burst.len() as u64);
-    link.observers.show(now, stage, burst.as_slice());
-    let mut onward = Rest { links: rest, stage };
+    if OBSERVED {
+        link.observers.show(now, stage, burst.as_slice());
+    }
+    let mut onward = Rest::<OBSERVED> { links: rest, stage };
     let mut out = Out::new(now, stage, doors, &mut onward);
     link.function.process(now, burst, &mut out);
     let dropped = out.finish();
@@ -192,13 +219,13 @@ fn end(stage: Stage, burst: &mut Burst, doors: &mut Doors) {
 }
 
 /// The functions behind the one that is running.
-struct Rest<'a> {
+struct Rest<'a, const OBSERVED: bool> {
     links: &'a mut [Link],
     stage: Stage,
 }
 
-impl Onward for Rest<'_> {
+impl<const OBSERVED: bool> Onward for Rest<'_, OBSERVED> {
     fn carry_on(&mut self, now: Time, burst: &mut Burst, doors: &mut Doors) {
-        run(self.links, self.stage, now, burst, doors);
+        run::<OBSERVED>(self.links, self.stage, now, burst, doors);
     }
 }
