@@ -5,8 +5,8 @@
 
 use picnic_control::protocol::{Call, LONGEST_BATCH, Message, answer, parse};
 use picnic_control::request::{Request, methods};
+use picnic_core::config::InterruptSection;
 use picnic_core::registry::BuildContext;
-use picnic_core::ring::moderation::ModerationMode;
 use picnic_functions::registry::FUNCTIONS;
 use serde_json::Value;
 
@@ -26,16 +26,10 @@ pub fn run(data: &[u8]) {
 fn check(call: Call) {
     let Call { id, request } = call;
     match &request {
-        Ok(Request::ModerationSet(params)) => {
-            let set = params.change().expect("what was read is in range");
-            let delay = match set.mode {
-                Some(ModerationMode::Static { usecs, .. }) => Some(usecs),
-                Some(ModerationMode::Adaptive { max_usecs }) => Some(max_usecs),
-                Some(ModerationMode::None) | None => None,
-            };
-            let times = [delay, set.poll_usecs, set.tx_usecs];
-            assert!(times.iter().flatten().all(|&usecs| usecs <= 1_000_000));
-            assert!(set.mode.is_some() || set.poll_usecs.or(set.tx_usecs).is_some());
+        Ok(Request::ModerationSet(change)) => {
+            let set = InterruptSection::default().changed(change).expect("what was read is in range");
+            let times = [set.rx_usecs, set.poll_usecs, set.tx_usecs];
+            assert!(!change.is_empty() && times.iter().all(|&usecs| usecs <= 1_000_000));
         }
         Ok(Request::Function(call)) => {
             // What a function makes of its arguments is an order or an error.
@@ -69,9 +63,9 @@ pub fn seeds() -> Vec<Vec<u8>> {
         ("rss.get", r#"{"chain":"tx","position":3}"#),
         ("rss.set", r#"{"key":"symmetric","table":[0,1,2]}"#),
         ("rss.set", r#"{"table_size":64}"#),
-        ("moderation.set", r#"{"mode":"static","rx_usecs":20,"rx_frames":64}"#),
-        ("moderation.set", r#"{"mode":"adaptive","rx_usecs":50}"#),
-        ("moderation.set", r#"{"mode":"none"}"#),
+        ("moderation.set", r#"{"adaptive":false,"rx_usecs":20,"rx_frames":64}"#),
+        ("moderation.set", r#"{"adaptive":true,"rx_usecs":50}"#),
+        ("moderation.set", r#"{"rx_usecs":0}"#),
         ("chain.swap", r#"{"chain":"rx","toml":"[[rx]]\nfunction = \"pass\"\n","file":"/x"}"#),
         ("chain.swap", r#"{"chain":"tx","functions":[{"function":"rss","types":["ipv4"]}]}"#),
         (

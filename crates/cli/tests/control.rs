@@ -93,17 +93,22 @@ fn a_card_is_asked_changed_and_stopped() {
 
     let text = card.good(&["moderation", "adaptive", "--rx-usecs", "50"]);
     let wanted = "moderation adaptive, after 50 µs at most, tx after 50 µs, \
-         was static, after 20 µs or 64 packets, tx after 50 µs\n";
+         was after 20 µs or 64 packets, tx after 50 µs\n";
     assert_eq!(text, wanted);
-    assert_eq!(card.json(&["moderation"])["mode"], "adaptive");
-    refused(&card.ctl(&["moderation", "static"]), 2, "rx_usecs: is missing");
+    assert_eq!(card.json(&["moderation"])["adaptive"], true);
+    // What is not named stays.
+    let text = card.good(&["moderation", "static", "--rx-usecs", "70"]);
+    assert!(text.starts_with("moderation after 70 µs or 64 packets, tx after 50 µs, was "), "{text}");
+    card.good(&["moderation", "adaptive", "--rx-usecs", "50"]);
     let text = card.good(&["moderation", "--poll-usecs", "30", "--tx-usecs", "0"]);
     let wanted = "moderation adaptive, after 50 µs at most, polling on for 30 µs, \
                   was adaptive, after 50 µs at most, tx after 50 µs\n";
     assert_eq!(text, wanted);
     assert_eq!(card.json(&["moderation"])["poll_usecs"], 30);
     card.good(&["moderation", "none", "--poll-usecs", "0"]);
-    assert_eq!(card.good(&["moderation"]), "moderation none\n");
+    assert_eq!(card.good(&["moderation"]), "moderation at each packet\n");
+    refused(&card.ctl(&["moderation", "static"]), 2, "rx_usecs: found 0");
+    refused(&card.ctl(&["moderation", "none", "--rx-usecs", "5"]), 2, "rx_usecs: found with");
     refused(&card.ctl(&["moderation", "--poll-usecs", "1000001"]), 2, "poll_usecs: found 1000001");
 
     assert_eq!(card.good(&["stop"]), "asked has stopped\n");

@@ -17,7 +17,6 @@
 //! * [`server`]: the thread that serves clients;
 //! * [`methods`]: what it does for them;
 //! * [`captures`]: captures that begin and end while the card runs;
-//! * [`moderation`]: how moderation is written; pure;
 //! * [`metrics`]: the figures as Prometheus reads them, over HTTP.
 //!
 //! Guarantees: one thread of its own, which never touches the data path: it reads counters
@@ -37,7 +36,6 @@ pub mod instrument;
 pub mod launch;
 pub mod methods;
 pub mod metrics;
-pub mod moderation;
 pub mod monitor;
 pub mod protocol;
 pub mod report;

@@ -5,23 +5,21 @@
 
 use crate::captures::Captures;
 use crate::metrics;
-use crate::moderation::{ModerationParams, ModerationSet};
 use crate::monitor::Monitor;
 use crate::protocol::{NO_ANSWER, REFUSED, RpcError, VERSION};
-use crate::request::{Request, methods};
+use crate::request::{Request, methods, wrong};
 use crate::server::Access;
-use picnic_core::config::{CardFile, Sections};
+use picnic_core::config::{CardFile, InterruptSection, Sections};
 use picnic_core::direction::Direction;
 use picnic_core::hook::Hooks;
 use picnic_core::registry::BuildContext;
-use picnic_core::ring::moderation::ModerationMode;
 use picnic_engine::build::Components;
 use picnic_engine::swap::{Answer, Command, Controller};
 use picnic_filter::Filters;
 use picnic_os::config::Factory;
 use picnic_os::control::TaskControl;
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -48,9 +46,7 @@ pub struct Methods {
     context: BuildContext,
     sections: Sections,
     about: About,
-    moderation: ModerationMode,
-    poll_usecs: u32,
-    tx_usecs: u32,
+    interrupt: InterruptSection,
     hooks: Hooks,
     captures: Captures,
     filters: Filters,
@@ -100,9 +96,7 @@ impl Methods {
             context: picnic_engine::build::context(file),
             sections: file.sections().clone(),
             about,
-            moderation: file.interrupt.moderation(),
-            poll_usecs: file.interrupt.poll_usecs,
-            tx_usecs: file.interrupt.tx_usecs,
+            interrupt: file.interrupt.clone(),
             hooks,
             captures,
             filters,
@@ -153,8 +147,8 @@ impl Methods {
                 Ok(json!({ "stopping": true }))
             }
             R::Function(call) => self.function(&call),
-            R::ModerationGet {} => value(&self.moderation()),
-            R::ModerationSet(params) => self.moderate(params.change()?),
+            R::ModerationGet {} => value(&self.interrupt),
+            R::ModerationSet(change) => self.moderate(&change),
             R::ChainList {} => Ok(self.chains()),
             R::ChainSwap(swap) => self.swap(&swap),
             R::FilterList { group } => self.filter_list(group.as_deref()),
@@ -201,30 +195,28 @@ impl Methods {
             "metrics": self.about.metrics,
             "rx": names(Direction::Rx),
             "tx": names(Direction::Tx),
-            "moderation": self.moderation(),
+            "moderation": self.interrupt,
             "methods": methods,
         })
     }
 
-    fn moderation(&self) -> ModerationParams {
-        ModerationParams::of(self.moderation, self.poll_usecs, self.tx_usecs)
-    }
-
-    fn moderate(&mut self, set: ModerationSet) -> Result<Value, RpcError> {
-        let replaced = self.moderation();
-        if let Some(usecs) = set.poll_usecs {
-            self.command(Command::Poll(u64::from(usecs) * 1000))?;
-            self.poll_usecs = usecs;
+    /// Has the card obey what of the section is another, a part at a time.
+    fn moderate(&mut self, change: &Map<String, Value>) -> Result<Value, RpcError> {
+        let replaced = self.interrupt.clone();
+        let wanted = replaced.changed(change).map_err(wrong)?;
+        if wanted.poll_usecs != replaced.poll_usecs {
+            self.command(Command::Poll(u64::from(wanted.poll_usecs) * 1000))?;
+            self.interrupt.poll_usecs = wanted.poll_usecs;
         }
-        if let Some(usecs) = set.tx_usecs {
-            self.command(Command::TxPause(u64::from(usecs) * 1000))?;
-            self.tx_usecs = usecs;
+        if wanted.tx_usecs != replaced.tx_usecs {
+            self.command(Command::TxPause(u64::from(wanted.tx_usecs) * 1000))?;
+            self.interrupt.tx_usecs = wanted.tx_usecs;
         }
-        if let Some(mode) = set.mode {
-            self.command(Command::Moderate(mode))?;
-            self.moderation = mode;
+        if wanted.moderation() != replaced.moderation() {
+            self.command(Command::Moderate(wanted.moderation()))?;
         }
-        Ok(json!({ "moderation": self.moderation(), "replaced": replaced }))
+        self.interrupt = wanted;
+        Ok(json!({ "moderation": self.interrupt, "replaced": replaced }))
     }
 
     /// Has the borrowed core obey a command, and waits for its answer.

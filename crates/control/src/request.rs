@@ -14,9 +14,9 @@
 //! Guarantees: what a request asks for is whole and in range before anybody acts on it.
 
 use crate::captures::Wanted;
-use crate::moderation::ModerationParams;
 use crate::protocol::{METHOD_NOT_FOUND, RpcError, invalid};
 use picnic_core::command::{Argument, arguments_in};
+use picnic_core::config::InterruptSection;
 use picnic_core::direction::Direction;
 use picnic_core::json::{Wrong, typed};
 use picnic_filter::config::Keys;
@@ -45,9 +45,9 @@ pub enum Request {
     /// When target cores are interrupted.
     #[serde(rename = "moderation.get")]
     ModerationGet {},
-    /// Changes it, for all queues.
+    /// Changes it, for all queues: keys of `[interrupt]`. What is left out stays.
     #[serde(rename = "moderation.set")]
-    ModerationSet(ModerationParams),
+    ModerationSet(#[schemars(with = "InterruptSection")] Map<String, Value>),
     /// The functions of both chains, with their counts.
     #[serde(rename = "chain.list")]
     ChainList {},
@@ -235,7 +235,9 @@ impl Request {
     /// Whether parameters that are right each for itself fit together.
     fn check(self) -> Result<Self, RpcError> {
         match &self {
-            Request::ModerationSet(params) => _ = params.change()?,
+            Request::ModerationSet(change) => {
+                InterruptSection::default().changed(change).map_err(wrong)?;
+            }
             Request::ChainSwap(swap) if swap.toml.is_some() == swap.functions.is_some() => {
                 let found = if swap.toml.is_some() { "both" } else { "none" };
                 let message = format!("params: found {found}, allowed is one of toml, functions");

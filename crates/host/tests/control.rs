@@ -124,14 +124,17 @@ fn a_polling_time_takes_the_interrupts_away_and_gives_them_back() {
     until(&mut client, &interrupted);
     let set = client.good("moderation.set", json!({ "poll_usecs": 1_000_000 }));
     assert_eq!(
-        (&set["replaced"]["poll_usecs"], &set["moderation"]["mode"]),
-        (&json!(0), &json!("static"))
+        (&set["replaced"]["poll_usecs"], &set["moderation"]["rx_frames"]),
+        (&json!(0), &json!(64))
     );
     until(&mut client, &polled);
-    client.good("moderation.set", json!({ "mode": "none", "poll_usecs": 0 }));
+    client.good("moderation.set", json!({ "rx_usecs": 0, "poll_usecs": 0 }));
     until(&mut client, &interrupted);
     let info = client.good("card.info", json!({}));
-    assert_eq!(info["moderation"], json!({ "mode": "none", "poll_usecs": 0, "tx_usecs": 50 }));
+    assert_eq!(
+        info["moderation"],
+        json!({ "rx_usecs": 0, "rx_frames": 64, "adaptive": false, "poll_usecs": 0, "tx_usecs": 50 })
+    );
     card.stop();
 }
 
@@ -239,9 +242,9 @@ fn a_thousand_commands_in_any_order_while_packets_flow() {
             5 => ("rss.set", json!({ "key": format!("{:02x}", draw(256)).repeat(40) })),
             6 => (
                 "moderation.set",
-                json!({ "mode": "static", "rx_usecs": draw(200), "rx_frames": draw(99) }),
+                json!({ "adaptive": false, "rx_usecs": draw(200), "rx_frames": draw(99) }),
             ),
-            7 => ("moderation.set", json!({ "mode": "adaptive", "rx_usecs": draw(200) })),
+            7 => ("moderation.set", json!({ "adaptive": true, "rx_usecs": draw(200) })),
             8 => ("moderation.set", json!({ "poll_usecs": draw(200), "tx_usecs": draw(200) })),
             9 => (
                 "chain.swap",
@@ -475,7 +478,7 @@ fn a_borrowed_core_that_has_ended_is_no_reason_to_hang() {
     let mut client = Client::connect(&path);
     // Without a word to the server, as if the core had panicked.
     running.stop().unwrap();
-    let error = client.error("moderation.set", json!({ "mode": "none" }));
+    let error = client.error("moderation.set", json!({ "rx_usecs": 0 }));
     assert_eq!(error, "the borrowed core has not answered for 2 s");
     client.good("card.stats", json!({}));
     drop(server);

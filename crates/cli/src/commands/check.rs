@@ -1,12 +1,12 @@
 //! `picnic check`: is the card file right, and what would run where?
 
+use super::ctl::moderation::mode_in_words;
 use crate::output;
 use crate::registries::{registries, sections};
 use clap::Args;
 use picnic_control::Launch;
 use picnic_control::launch::Checked;
 use picnic_core::config::{CardFile, Section};
-use picnic_core::ring::moderation::ModerationMode;
 use picnic_lab::card::CardArgs;
 use picnic_machine::config::{IsolationLevel, IsolationSection};
 use picnic_machine::topology::LeftOut;
@@ -139,7 +139,7 @@ impl Plan {
             tx_ring_size: file.host.tx_ring_size,
             queues: cores.map(|(queue, core)| QueuePlan { queue, core }).collect(),
             default_queue: file.card.default_queue,
-            interrupt: moderation(file.interrupt.moderation()),
+            interrupt: mode_in_words(file.interrupt.moderation()),
             pool: PoolPlan {
                 buffers: file.pool.buffers,
                 buffer_size_bytes: file.pool.buffer_size,
@@ -225,19 +225,6 @@ fn chain(names: &[String], end: &str) -> String {
     match names {
         [] => format!("all {end}"),
         names => format!("{}; the rest {end}", names.join(" -> ")),
-    }
-}
-
-fn moderation(mode: ModerationMode) -> String {
-    match mode {
-        ModerationMode::None => "at each packet".into(),
-        ModerationMode::Static { usecs, frames: 0 } => format!("after {usecs} µs"),
-        ModerationMode::Static { usecs, frames } => {
-            format!("after {usecs} µs or {frames} packets")
-        }
-        ModerationMode::Adaptive { max_usecs } => {
-            format!("adaptive, after {max_usecs} µs at most")
-        }
     }
 }
 

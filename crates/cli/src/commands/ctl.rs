@@ -2,6 +2,7 @@
 
 mod captures;
 mod functions;
+pub(super) mod moderation;
 mod text;
 
 use super::filter::{self, FilterArgs, ScironArgs};
@@ -19,7 +20,8 @@ use picnic_core::config::CardFile;
 use serde_json::{Map, Value, json};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
-use text::{chains, info, moderation, swapped, text_of};
+use moderation::ModerationArgs;
+use text::{chains, info, swapped, text_of};
 
 /// How long a card may take to stop.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -31,7 +33,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
   picnic ctl rss table 0,0,1,2            which queue each entry means
   picnic ctl rss key symmetric
   picnic ctl sample every 1000            of the first sample in the rx chain
-  picnic ctl moderation static --rx-usecs 50 --rx-frames 32
+  picnic ctl moderation static --rx-usecs 50        the rest stays
   picnic ctl moderation --poll-usecs 20   how long targets poll on after the last packet
   picnic ctl filter add protocol=icmp action=drop
   picnic ctl sciron reload firewall.rules
@@ -109,34 +111,6 @@ impl ChainArg {
     }
 }
 
-#[derive(Debug, Args)]
-struct ModerationArgs {
-    /// Change it to this; without, it is shown
-    mode: Option<Mode>,
-    /// Microseconds a packet may wait; with adaptive, the longest delay
-    #[arg(long, requires = "mode")]
-    rx_usecs: Option<u32>,
-    /// Packets that may wait; 0 for no limit
-    #[arg(long, requires = "mode")]
-    rx_frames: Option<u32>,
-    /// Microseconds that targets poll on without packets before they wait for an interrupt
-    #[arg(long)]
-    poll_usecs: Option<u32>,
-    /// Microseconds that packets of the host may wait for others while it keeps sending
-    #[arg(long)]
-    tx_usecs: Option<u32>,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Mode {
-    /// An interrupt at each packet
-    None,
-    /// After a time or a count
-    Static,
-    /// After a time that follows the packet rate
-    Adaptive,
-}
-
 pub(crate) fn run(args: &CtlArgs, json: bool) -> anyhow::Result<()> {
     let (method, params) = match args.command.as_ref().unwrap_or(&CtlCommand::Info) {
         CtlCommand::Info => ("card.info", json!({})),
@@ -149,7 +123,13 @@ pub(crate) fn run(args: &CtlArgs, json: bool) -> anyhow::Result<()> {
                 false => output::print(&function.text(&result)),
             };
         }
-        CtlCommand::Moderation(moderation) => moderation_call(moderation),
+        CtlCommand::Moderation(change) => {
+            let result = change.call(&mut args.choice.connect()?)?;
+            return match json {
+                true => output::print_json(&result),
+                false => output::print(&moderation::text(&result)),
+            };
+        }
         CtlCommand::Chain => ("chain.list", json!({})),
         CtlCommand::Swap { chain, file } => ("chain.swap", swap_params(*chain, file)?),
         CtlCommand::Capture(command) => {
@@ -182,12 +162,6 @@ pub(crate) fn run(args: &CtlArgs, json: bool) -> anyhow::Result<()> {
     let text = match method {
         "card.info" => info(&result),
         "card.stats" => stats(&mut args.choice.connect()?, result)?,
-        "moderation.get" => format!("moderation {}\n", moderation(&result)),
-        "moderation.set" => format!(
-            "moderation {}, was {}\n",
-            moderation(&result["moderation"]),
-            moderation(&result["replaced"])
-        ),
         "chain.list" => chains(&result),
         _ => swapped(&result),
     };
@@ -198,25 +172,6 @@ pub(crate) fn run(args: &CtlArgs, json: bool) -> anyhow::Result<()> {
 fn tell(connection: &mut Connection, call: filter::Call, json: bool) -> anyhow::Result<()> {
     let result = connection.call(call.method, call.params)?;
     if json { output::print_json(&result) } else { output::print(&(call.text)(&result)) }
-}
-
-fn moderation_call(args: &ModerationArgs) -> (&'static str, Value) {
-    let mode = args.mode.and_then(|mode| mode.to_possible_value());
-    let mut params = Map::new();
-    if let Some(mode) = mode {
-        params.insert("mode".into(), mode.get_name().into());
-    }
-    for (name, value) in [
-        ("rx_usecs", args.rx_usecs),
-        ("rx_frames", args.rx_frames),
-        ("poll_usecs", args.poll_usecs),
-        ("tx_usecs", args.tx_usecs),
-    ] {
-        if let Some(value) = value {
-            params.insert(name.into(), value.into());
-        }
-    }
-    (if params.is_empty() { "moderation.get" } else { "moderation.set" }, Value::Object(params))
 }
 
 fn swap_params(chain: ChainArg, file: &PathBuf) -> anyhow::Result<Value> {

@@ -1,10 +1,9 @@
 //! What is said over the control socket, good and bad.
 
 use super::*;
-use crate::moderation::{ModerationParams, ModerationSet};
 use crate::request::{FunctionPlace, methods};
 use picnic_core::direction::Direction;
-use picnic_core::ring::moderation::ModerationMode;
+use picnic_core::config::InterruptSection;
 use proptest::prelude::*;
 
 fn one(line: &str) -> Call {
@@ -128,25 +127,23 @@ fn wrong_parameters_are_named() {
             r#"{"position":-1}"#,
             "position: found -1, allowed is a whole number, 0 or more",
         ),
-        ("moderation.set", "{}", "params: found none, allowed: mode, poll_usecs, tx_usecs"),
-        ("moderation.set", r#"{"rx_frames":5}"#, "mode: is missing, wanted with rx_frames"),
+        ("moderation.set", "{}", "params: found none, allowed: rx_usecs, rx_frames"),
+        (
+            "moderation.set",
+            r#"{"mode":"static"}"#,
+            "params: found \"mode\", allowed: rx_usecs, rx_frames",
+        ),
+        ("moderation.set", r#"{"adaptive":1}"#, "adaptive: found 1, allowed is true or false"),
         (
             "moderation.set",
             r#"{"poll_usecs":1000001}"#,
             "poll_usecs: found 1000001, allowed is 0 to 1000000",
         ),
-        ("moderation.set", r#"{"mode":"static"}"#, "rx_usecs: is missing"),
         (
             "moderation.set",
-            r#"{"mode":"static","rx_usecs":1000001}"#,
-            "rx_usecs: found 1000001, allowed is 0 to 1000000",
+            r#"{"rx_usecs":-1}"#,
+            "rx_usecs: found -1, allowed is 0 to 1000000",
         ),
-        (
-            "moderation.set",
-            r#"{"mode":"adaptive","rx_usecs":5,"rx_frames":1}"#,
-            "rx_frames: found with \"adaptive\"",
-        ),
-        ("moderation.set", r#"{"mode":"none","rx_usecs":5}"#, "rx_usecs: allowed with"),
         (
             "chain.swap",
             r#"{"chain":"rx"}"#,
@@ -191,28 +188,17 @@ fn a_batch_is_as_many_calls_as_it_has_items() {
     assert_eq!(error(&long).0, INVALID_REQUEST);
 }
 
-fn change(request: Result<Request, RpcError>) -> ModerationSet {
-    match request {
-        Ok(Request::ModerationSet(params)) => params.change().unwrap(),
-        other => panic!("{other:?}"),
-    }
-}
-
 #[test]
-fn moderation_is_written_as_it_is_read() {
-    for mode in [
-        ModerationMode::None,
-        ModerationMode::Static { usecs: 20, frames: 64 },
-        ModerationMode::Adaptive { max_usecs: 1_000_000 },
-    ] {
-        let params = serde_json::to_string(&ModerationParams::of(mode, 7, 8)).unwrap();
-        let request = one(&with("moderation.set", &params)).request;
-        let set = ModerationSet { mode: Some(mode), poll_usecs: Some(7), tx_usecs: Some(8) };
-        assert_eq!(change(request), set, "{params}");
-    }
-    let request = one(&with("moderation.set", r#"{"poll_usecs":0,"tx_usecs":9}"#)).request;
-    let set = ModerationSet { mode: None, poll_usecs: Some(0), tx_usecs: Some(9) };
-    assert_eq!(change(request), set);
+fn moderation_is_written_as_it_is_read_and_what_is_not_named_stays() {
+    let card = InterruptSection { rx_usecs: 7, rx_frames: 64, poll_usecs: 3, ..Default::default() };
+    let set = |params: &str| match one(&with("moderation.set", params)).request {
+        Ok(Request::ModerationSet(change)) => card.changed(&change).unwrap(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(set(&serde_json::to_string(&card).unwrap()), card);
+    assert_eq!(set(r#"{"rx_usecs":50}"#), InterruptSection { rx_usecs: 50, ..card.clone() });
+    let wanted = InterruptSection { adaptive: true, tx_usecs: 9, ..card.clone() };
+    assert_eq!(set(r#"{"adaptive":true,"tx_usecs":9}"#), wanted);
 }
 
 /// JSON of any shape, often that of a request.

@@ -35,6 +35,7 @@ use super::setting::Setting;
 use super::{CardFile, LONGEST_FILE, too_long};
 use crate::error::{ConfigError, not_among};
 use crate::files::Files;
+use crate::json::{Wrong, typed};
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use std::any::Any;
@@ -493,8 +494,15 @@ impl CardFile {
 ///
 /// # Errors
 /// An unknown key, a wrong type, a value that is not allowed; the error names the key.
-pub fn from_json<T: SectionConfig>(json: serde_json::Value) -> Result<T, ConfigError> {
-    let document = Document { root: Value::from(json), ..Document::default() };
-    let section = Section { document: Arc::new(document), ..Section::named(T::NAME, T::NAME) };
-    section.place().map(|placed| placed.keys)
+pub fn from_json<T: SectionConfig>(json: &serde_json::Value) -> Result<T, Wrong> {
+    for known in &*cached_keys::<T>() {
+        if let Some(number) = json[&known.name].as_i64()
+            && let Some(allowed) = known.refusal(number.into())
+        {
+            return Err(Wrong::new(&known.name, format!("found {number}, allowed is {allowed}")));
+        }
+    }
+    let keys: T = typed(json)?;
+    keys.check().map_err(|error| Wrong::new(error.key, error.message))?;
+    Ok(keys)
 }

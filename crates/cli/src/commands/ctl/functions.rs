@@ -49,7 +49,7 @@ fn named(list: &'static [CommandEntry], name: &str) -> Option<&'static CommandEn
 
 /// A word as command lines have it: `table-size`. Made once per process, for a parser that
 /// wants names to stay.
-fn word(name: &str) -> &'static str {
+pub(super) fn word(name: &str) -> &'static str {
     name.replace('_', "-").leak()
 }
 
@@ -61,7 +61,8 @@ fn about(help: &str) -> String {
         .map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect::<String>())
 }
 
-fn option(argument: &Argument) -> Arg {
+/// An argument as an option.
+pub(super) fn option(argument: &Argument) -> Arg {
     let name = word(&argument.key.name);
     let aliases = argument.aliases.iter().map(|alias| word(alias));
     valued(Arg::new(name).long(name).aliases(aliases.collect::<Vec<_>>()), argument)
@@ -137,7 +138,7 @@ fn command_of(function: &'static str, list: &'static [CommandEntry]) -> Command 
 
 /// A word of the command line as JSON: what does not read like what is wanted stays text, and
 /// the card says what is allowed.
-fn value(text: &str, kind: &str) -> Value {
+pub(super) fn value(text: &str, kind: &str) -> Value {
     if let Some(item) = kind.strip_prefix("list of ") {
         return text.split(',').map(|text| value(text.trim(), item)).collect();
     }

@@ -1,5 +1,6 @@
 //! What `picnic ctl` prints for people.
 
+use super::moderation::in_words;
 use crate::output::{self, Column, count};
 use serde_json::Value;
 
@@ -38,31 +39,9 @@ pub(super) fn info(card: &Value) -> String {
         ("rx chain", chain("rx")),
         ("tx chain", chain("tx")),
         ("host", text_of(&card["attachment"])),
-        ("moderation", moderation(&card["moderation"])),
+        ("moderation", in_words(&card["moderation"])),
     ];
     lines.into_iter().map(|(name, value)| format!("{name:<13} {value}\n")).collect()
-}
-
-pub(super) fn moderation(value: &Value) -> String {
-    let usecs = text_of(&value["rx_usecs"]);
-    let mode = match value["mode"].as_str() {
-        Some("static") if number(&value["rx_frames"]) == 0 => format!("static, after {usecs} µs"),
-        Some("static") => {
-            format!("static, after {usecs} µs or {} packets", value["rx_frames"])
-        }
-        Some("adaptive") => format!("adaptive, after {usecs} µs at most"),
-        other => other.unwrap_or("unknown").into(),
-    };
-    let mut text = mode;
-    match number(&value["poll_usecs"]) {
-        0 => {}
-        usecs => text += &format!(", polling on for {usecs} µs"),
-    }
-    match number(&value["tx_usecs"]) {
-        0 => {}
-        usecs => text += &format!(", tx after {usecs} µs"),
-    }
-    text
 }
 
 pub(super) fn chains(lists: &Value) -> String {

@@ -1,0 +1,129 @@
+//! `picnic ctl moderation`: the keys of `[interrupt]`, of a card that runs.
+//!
+//! Each key is an option; a mode is short for the keys that make it. What is not named stays.
+
+use super::functions::{option, value, word};
+use crate::control::Connection;
+use crate::failure::Usage;
+use clap::{Arg, ArgMatches, Args, Command, FromArgMatches, ValueEnum, value_parser};
+use picnic_core::command::arguments_of;
+use picnic_core::config::InterruptSection;
+use picnic_core::ring::moderation::ModerationMode;
+use serde_json::{Map, Value, json};
+
+/// What of moderation is to be another.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ModerationArgs {
+    mode: Option<Mode>,
+    keys: Map<String, Value>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Mode {
+    /// An interrupt at each packet
+    None,
+    /// After a time or a count
+    Static,
+    /// After a time that follows the packet rate
+    Adaptive,
+}
+
+impl ModerationArgs {
+    /// Asks the card, or changes it.
+    pub(super) fn call(&self, card: &mut Connection) -> anyhow::Result<Value> {
+        let mut keys = self.keys.clone();
+        if let Some(mode) = self.mode {
+            keys.insert("adaptive".into(), (mode == Mode::Adaptive).into());
+        }
+        match self.mode {
+            Some(Mode::None) if keys.contains_key("rx_usecs") => {
+                let message = "rx_usecs: found with \"none\", allowed with \"static\", \"adaptive\"";
+                return Err(Usage(message.into()).into());
+            }
+            Some(Mode::None) => _ = keys.insert("rx_usecs".into(), 0.into()),
+            // Without a time of its own, each packet would go on interrupting.
+            Some(_) if !keys.contains_key("rx_usecs") => {
+                let now = card.call("moderation.get", json!({}))?;
+                if now["rx_usecs"] == 0 {
+                    let message = "rx_usecs: found 0 on the card, which interrupts at each packet; \
+                                   give --rx-usecs";
+                    return Err(Usage(message.into()).into());
+                }
+            }
+            _ => {}
+        }
+        match keys.is_empty() {
+            true => card.call("moderation.get", json!({})),
+            false => card.call("moderation.set", Value::Object(keys)),
+        }
+    }
+}
+
+impl Args for ModerationArgs {
+    fn augment_args(command: Command) -> Command {
+        let mode = Arg::new("mode").value_parser(value_parser!(Mode)).help("Short for its keys");
+        // The modes say what `adaptive` is.
+        let keys = arguments_of::<InterruptSection>().into_iter();
+        let keys = keys.filter(|argument| argument.key.name != "adaptive");
+        command.arg(mode).args(keys.map(|argument| option(&argument)))
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for ModerationArgs {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let mut args = ModerationArgs::default();
+        args.update_from_arg_matches(matches)?;
+        Ok(args)
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        self.mode = matches.get_one("mode").copied();
+        for argument in arguments_of::<InterruptSection>() {
+            let key = argument.key;
+            if let Ok(Some(text)) = matches.try_get_one::<String>(word(&key.name)) {
+                self.keys.insert(key.name, value(text, &key.r#type));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What the card says, in words.
+pub(super) fn text(result: &Value) -> String {
+    match (&result["moderation"], &result["replaced"]) {
+        (Value::Null, _) => format!("moderation {}\n", in_words(result)),
+        (now, before) => format!("moderation {}, was {}\n", in_words(now), in_words(before)),
+    }
+}
+
+/// The keys of `[interrupt]`, in words.
+pub(super) fn in_words(keys: &Value) -> String {
+    let Ok(section) = serde_json::from_value::<InterruptSection>(keys.clone()) else {
+        return "unknown: the card is of another version".into();
+    };
+    let mut text = mode_in_words(section.moderation());
+    for (what, usecs) in [("polling on for", section.poll_usecs), ("tx after", section.tx_usecs)] {
+        if usecs != 0 {
+            text += &format!(", {what} {usecs} µs");
+        }
+    }
+    text
+}
+
+/// When packets are worth an interrupt, in words.
+pub(crate) fn mode_in_words(mode: ModerationMode) -> String {
+    match mode {
+        ModerationMode::None => "at each packet".into(),
+        ModerationMode::Static { usecs, frames: 0 } => format!("after {usecs} µs"),
+        ModerationMode::Static { usecs, frames } => {
+            format!("after {usecs} µs or {frames} packets")
+        }
+        ModerationMode::Adaptive { max_usecs } => {
+            format!("adaptive, after {max_usecs} µs at most")
+        }
+    }
+}
