@@ -98,7 +98,10 @@ fn a_card_is_asked_changed_and_stopped() {
     assert_eq!(card.json(&["moderation"])["adaptive"], true);
     // What is not named stays.
     let text = card.good(&["moderation", "static", "--rx-usecs", "70"]);
-    assert!(text.starts_with("moderation after 70 µs or 64 packets, tx after 50 µs, was "), "{text}");
+    assert!(
+        text.starts_with("moderation after 70 µs or 64 packets, tx after 50 µs, was "),
+        "{text}"
+    );
     card.good(&["moderation", "adaptive", "--rx-usecs", "50"]);
     let text = card.good(&["moderation", "--poll-usecs", "30", "--tx-usecs", "0"]);
     let wanted = "moderation adaptive, after 50 µs at most, polling on for 30 µs, \

@@ -15,12 +15,12 @@ use anyhow::{Context, bail};
 use captures::CaptureCommand;
 use clap::{Args, Subcommand, ValueEnum};
 use functions::FunctionCall;
+use moderation::ModerationArgs;
 use picnic_control::report::Report;
 use picnic_core::config::CardFile;
 use serde_json::{Map, Value, json};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
-use moderation::ModerationArgs;
 use text::{chains, info, swapped, text_of};
 
 /// How long a card may take to stop.

@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::request::{FunctionPlace, methods};
-use picnic_core::direction::Direction;
 use picnic_core::config::InterruptSection;
+use picnic_core::direction::Direction;
 use proptest::prelude::*;
 
 fn one(line: &str) -> Call {
@@ -139,11 +139,7 @@ fn wrong_parameters_are_named() {
             r#"{"poll_usecs":1000001}"#,
             "poll_usecs: found 1000001, allowed is 0 to 1000000",
         ),
-        (
-            "moderation.set",
-            r#"{"rx_usecs":-1}"#,
-            "rx_usecs: found -1, allowed is 0 to 1000000",
-        ),
+        ("moderation.set", r#"{"rx_usecs":-1}"#, "rx_usecs: found -1, allowed is 0 to 1000000"),
         (
             "chain.swap",
             r#"{"chain":"rx"}"#,

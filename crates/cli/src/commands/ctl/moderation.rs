@@ -37,7 +37,8 @@ impl ModerationArgs {
         }
         match self.mode {
             Some(Mode::None) if keys.contains_key("rx_usecs") => {
-                let message = "rx_usecs: found with \"none\", allowed with \"static\", \"adaptive\"";
+                let message =
+                    "rx_usecs: found with \"none\", allowed with \"static\", \"adaptive\"";
                 return Err(Usage(message.into()).into());
             }
             Some(Mode::None) => _ = keys.insert("rx_usecs".into(), 0.into()),
