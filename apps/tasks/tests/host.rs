@@ -37,6 +37,20 @@ fn heartbeats_go_out_beside_the_packets_under_each_idle_policy() {
     }
 }
 
+#[test]
+fn what_waits_for_a_segment_has_waited() {
+    // Bounds from below alone: a busy machine only makes waits longer.
+    let running = start(
+        "[[wire]]\nport = \"generator\"\nrate_pps = 5000\n[host]\nqueues = 1\n[[task]]\n\
+         task = \"busy\"\nsegments_ns = [20_000_000]\npause_us = 1\n",
+    );
+    let queue = running.view().queues[0].clone();
+    wait_until("packets with their latency", || queue.target.latency_packets.get() >= 50);
+    let latency = running.stop().unwrap().latency_ns;
+    let at_least = |part: Option<u64>| part.is_some_and(|ns| ns >= 1_000_000);
+    assert!(at_least(latency.at_wire) && at_least(latency.mean), "{latency:?}");
+}
+
 /// Gives the running card an order; whether it was done, and what it brought back.
 fn order(controller: &mut Controller, control: TaskControl) -> (bool, TaskControl) {
     controller.send(Command::Resident(Prepared::new(control))).ok().unwrap();

@@ -210,6 +210,7 @@ fn render(name: &str, core: usize, before: &Snapshot, now: &Snapshot) -> String 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use picnic_control::report::Stamp;
 
     fn snapshot(seconds: u64, packets: u64, interrupts: u64) -> Snapshot {
         Snapshot {
@@ -220,6 +221,8 @@ mod tests {
                 rx_bytes: packets * 100,
                 tx_packets: 0,
                 tx_bytes: 0,
+                stamp: Stamp::Taken,
+                stamps_ahead: 0,
             }],
             queues: vec![QueueReport {
                 queue: 0,

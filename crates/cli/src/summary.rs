@@ -49,6 +49,15 @@ pub(crate) fn text(name: &str, report: &Report) -> String {
             nanoseconds(latency.p999)
         ),
     );
+    if latency.mean.is_some() {
+        let part = format!(
+            "{} at the wire, {} on the borrowed core, {} in the target ring",
+            nanoseconds(latency.at_wire),
+            nanoseconds(latency.on_borrowed_core),
+            nanoseconds(latency.in_target_ring)
+        );
+        line("", format!("mean {}: {part}", nanoseconds(latency.mean)));
+    }
     if let Some(trace) = &report.trace {
         let (written, lost) = (count(trace.packets_written), count(trace.packets_lost));
         line("trace", format!("{}: {written} packets written, {lost} lost", trace.path));
@@ -78,6 +87,7 @@ fn wires(report: &Report) -> String {
         let per_second = |packets: u64| rate(packets as f64 / report.duration_s);
         vec![
             wire.name.clone(),
+            wire.stamp.to_string(),
             count(wire.rx_packets),
             count(wire.rx_bytes),
             per_second(wire.rx_packets),
@@ -89,6 +99,7 @@ fn wires(report: &Report) -> String {
     output::table(
         &[
             Column::Text("wire"),
+            Column::Text("stamp"),
             Column::Number("rx packets"),
             Column::Number("rx bytes"),
             Column::Number("rx packets/s"),
@@ -221,7 +232,7 @@ pub(crate) fn verdict(report: &Report) -> anyhow::Result<()> {
 mod tests {
     use super::*;
     use picnic_control::report::{
-        CoreReport, FunctionReport, LatencyReport, QueueReport, WireReport,
+        CoreReport, FunctionReport, LatencyReport, QueueReport, Stamp, WireReport,
     };
 
     fn report() -> Report {
@@ -235,6 +246,8 @@ mod tests {
                 rx_bytes: 120_000,
                 tx_packets: 0,
                 tx_bytes: 0,
+                stamp: Stamp::Arrival,
+                stamps_ahead: 0,
             }],
             queues: vec![QueueReport {
                 queue: 0,
@@ -266,7 +279,14 @@ mod tests {
                 ..LedgerTotals::default()
             },
             buffers_missing: 0,
-            latency_ns: LatencyReport { p50: Some(1_500), p99: None, p999: None },
+            latency_ns: LatencyReport {
+                p50: Some(1_500),
+                mean: Some(2_000),
+                at_wire: None,
+                on_borrowed_core: Some(300),
+                in_target_ring: Some(1_700),
+                ..LatencyReport::default()
+            },
             borrowed_core: CoreReport {
                 core: 1,
                 busy_fraction: 0.25,
@@ -289,6 +309,8 @@ mod tests {
              + in flight 0: balanced",
             "dropped  10 ring_full@steer",
             "latency  p50 1.5 µs, p99 unavailable",
+            "mean 2.0 µs: unavailable at the wire, 300 ns on the borrowed core, 1.7 µs in the target",
+            "arrival",
             "note     something to know",
             "rss",
             "119,400",

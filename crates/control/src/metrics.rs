@@ -139,6 +139,18 @@ impl Collector for Figures {
         });
         let help = "From wire to target routine, since the start, one packet in 16";
         sink.gauges("picnic_latency", seconds(), help, latency)?;
+        let latency = &report.latency_ns;
+        let parts = [
+            ("wire", latency.at_wire),
+            ("borrowed_core", latency.on_borrowed_core),
+            ("target_ring", latency.in_target_ring),
+        ];
+        let parts = parts.into_iter().filter_map(|(part, nanoseconds)| {
+            let labels = vec![("part", part.to_owned())];
+            nanoseconds.map(|nanoseconds| (labels, nanoseconds as f64 / 1e9))
+        });
+        let help = "Means of the parts of the way from wire to target routine, since the start";
+        sink.gauges("picnic_latency_mean", seconds(), help, parts)?;
         let core = &report.borrowed_core;
         for (name, help, share) in [
             ("picnic_borrowed_core_busy", "In turns that found work", core.busy_fraction),

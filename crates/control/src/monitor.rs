@@ -6,7 +6,7 @@
 //! try it.
 
 use crate::report::{
-    CoreReport, FunctionReport, LatencyReport, QueueReport, Report, TargetCoreReport, Times,
+    CoreReport, FunctionReport, LatencyReport, QueueReport, Report, Stamp, TargetCoreReport, Times,
     WireReport,
 };
 use hdrhistogram::Histogram;
@@ -39,6 +39,22 @@ pub struct CoreTimes {
     pub asleep_ns: Counter,
     /// Times it woke.
     pub wakeups: Counter,
+    /// Nanoseconds that the turns took in which packets were received, once for each packet.
+    pub packets_ns: Counter,
+    /// Those packets.
+    pub packets: Counter,
+}
+
+impl CoreTimes {
+    /// A turn found work and took `ns` nanoseconds; it received `packets` packets.
+    #[inline]
+    pub fn turn(&self, packets: usize, ns: u64) {
+        self.busy_ns.add(ns);
+        if packets != 0 {
+            self.packets_ns.add(ns.saturating_mul(packets as u64));
+            self.packets.add(packets as u64);
+        }
+    }
 }
 
 /// What a target core's thread counts of its own.
@@ -181,7 +197,7 @@ impl Monitor {
             drops_by_stage: totals.drops_by_stage.clone(),
             ledger: totals,
             buffers_missing: 0,
-            latency_ns: latency_report(latency),
+            latency_ns: self.latency_report(latency),
             borrowed_core: CoreReport {
                 core: self.placement.borrowed_core,
                 busy_fraction: share(&self.notes.core.busy_ns),
@@ -218,6 +234,8 @@ pub fn wire_reports(view: &View) -> Vec<WireReport> {
         rx_bytes: wire.counters.rx_bytes.get(),
         tx_packets: wire.counters.tx_packets.get(),
         tx_bytes: wire.counters.tx_bytes.get(),
+        stamp: if wire.arrival { Stamp::Arrival } else { Stamp::Taken },
+        stamps_ahead: wire.counters.stamps_ahead.get(),
     });
     reports.collect()
 }
@@ -262,15 +280,57 @@ pub fn function_reports(view: &View, direction: Direction) -> Vec<FunctionReport
     reports.collect()
 }
 
-fn latency_report(parts: &[Histogram<u64>]) -> LatencyReport {
-    let Ok(mut latency) = Histogram::<u64>::new(2) else { return LatencyReport::default() };
-    for part in parts {
-        // Bounds grow as needed, so adding cannot fail.
-        let _ = latency.add(part);
+impl Monitor {
+    fn latency_report(&self, parts: &[Histogram<u64>]) -> LatencyReport {
+        let Ok(mut latency) = Histogram::<u64>::new(2) else { return LatencyReport::default() };
+        for part in parts {
+            // Bounds grow as needed, so adding cannot fail.
+            let _ = latency.add(part);
+        }
+        if latency.is_empty() {
+            return LatencyReport::default();
+        }
+        let at = |percentile| Some(latency.value_at_percentile(percentile));
+        let view = &self.view;
+        let mean = sampled_mean(
+            view.queues.iter().map(|queue| (&queue.target.latency_ns, &queue.target.latency_packets)),
+        );
+        let at_wire = self.wait_at_wires();
+        let core = &self.notes.core;
+        let on_borrowed_core = sampled_mean([(&core.packets_ns, &core.packets)]);
+        let before = at_wire.unwrap_or(0) + on_borrowed_core.unwrap_or(0);
+        LatencyReport {
+            p50: at(50.0),
+            p99: at(99.0),
+            p999: at(99.9),
+            mean,
+            at_wire,
+            on_borrowed_core,
+            in_target_ring: mean.map(|mean| mean.saturating_sub(before)),
+        }
     }
-    if latency.is_empty() {
-        return LatencyReport::default();
+
+    /// The mean wait over the packets of all wires, of which those count with zero that do not
+    /// know; `None` if no wire knows.
+    fn wait_at_wires(&self) -> Option<u64> {
+        let (mut known, mut waited_ns, mut packets) = (false, 0.0, 0.0);
+        for wire in &self.view.wires {
+            let (counters, rx) = (&wire.counters, wire.counters.rx_packets.get() as f64);
+            packets += rx;
+            if let Some(mean) = sampled_mean([(&counters.waited_ns, &counters.waited_packets)]) {
+                known = true;
+                waited_ns += mean as f64 * rx;
+            }
+        }
+        known.then(|| (waited_ns / packets).round() as u64)
     }
-    let at = |percentile| Some(latency.value_at_percentile(percentile));
-    LatencyReport { p50: at(50.0), p99: at(99.0), p999: at(99.9) }
+}
+
+/// The mean of what sums and counts say together, rounded; none without a count.
+fn sampled_mean<'a>(parts: impl IntoIterator<Item = (&'a Counter, &'a Counter)>) -> Option<u64> {
+    let sum = |(ns, count): (u64, u64), (more_ns, more): (&Counter, &Counter)| {
+        (ns + more_ns.get(), count + more.get())
+    };
+    let (ns, count) = parts.into_iter().fold((0, 0), sum);
+    (count != 0).then(|| (ns + count / 2) / count)
 }

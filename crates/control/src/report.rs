@@ -1,6 +1,7 @@
 //! What a run came to: the JSON of `picnic run --json`, and the same for people.
 //!
-//! Fields carry their unit as suffix. `latency_ns` is from wire to target routine. Counts are
+//! Fields carry their unit as suffix. `latency_ns` is from a packet's receive time to its target
+//! routine; what the receive time is says `stamp` of its wire. Counts are
 //! exact in every world; `times` says how all that is time, or a share of it, came about.
 
 use crate::instrument::TraceReport;
@@ -86,6 +87,32 @@ pub struct WireReport {
     pub tx_packets: u64,
     /// Bytes transmitted.
     pub tx_bytes: u64,
+    /// What the receive time of its packets is.
+    #[serde(default)]
+    pub stamp: Stamp,
+    /// Packets whose stamp was later than the turn that took them, and was taken for its time.
+    #[serde(default)]
+    pub stamps_ahead: u64,
+}
+
+/// What the receive time of a wire's packets is, from which latency counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Stamp {
+    /// When the packet arrived at the wire.
+    Arrival,
+    /// When the borrowed core took it: what it waited before does not show.
+    #[default]
+    Taken,
+}
+
+impl fmt::Display for Stamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Stamp::Arrival => "arrival",
+            Stamp::Taken => "taken",
+        })
+    }
 }
 
 /// A queue's figures.
@@ -138,8 +165,9 @@ pub struct FunctionReport {
     pub dropped: u64,
 }
 
-/// Percentiles in nanoseconds; null if nothing was recorded.
+/// Percentiles and means in nanoseconds; null if nothing was recorded.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct LatencyReport {
     /// Median.
     pub p50: Option<u64>,
@@ -147,6 +175,16 @@ pub struct LatencyReport {
     pub p99: Option<u64>,
     /// 99.9th percentile.
     pub p999: Option<u64>,
+    /// Mean, the sum of the three that follow.
+    pub mean: Option<u64>,
+    /// Mean wait at the wire, from arrival until the borrowed core took the packet; null if no
+    /// wire knows when packets arrive.
+    pub at_wire: Option<u64>,
+    /// Mean length of the turn of the borrowed core that took the packet.
+    pub on_borrowed_core: Option<u64>,
+    /// Mean of the rest: in the target ring, with the doorbell. Means of packets that were
+    /// dropped on the way are in the two before and not in this one.
+    pub in_target_ring: Option<u64>,
 }
 
 /// The borrowed core's figures.

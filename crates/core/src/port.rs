@@ -30,6 +30,9 @@ pub struct Capabilities {
     /// Super-frames (see [`Descriptor::gso_type`]) may be handed to [`WirePort::transmit`].
     /// Those for other wires are dropped as `super_frame`.
     pub super_frames: bool,
+    /// It knows when packets arrived, and says so ([`Receiver::arrived_at`]). Packets of other
+    /// wires are stamped when they are taken: what they waited before shows nowhere.
+    pub arrival: bool,
 }
 
 /// One wire of a card.
@@ -91,6 +94,9 @@ pub struct Receiver<'a> {
     counters: &'a WireCounters,
     ledger: &'a CardLedger,
     now: Time,
+    /// The receive time of the packets taken in next.
+    arrival: Time,
+    realtime_zero: Option<u64>,
     wire: u8,
     limit: usize,
     bytes: u64,
@@ -110,7 +116,74 @@ impl<'a> Receiver<'a> {
     ) -> Self {
         let limit = limit.min(burst.room());
         let first = burst.len();
-        Receiver { pool, burst, counters, ledger, now, wire, limit, bytes: 0, first }
+        let (arrival, realtime_zero) = (now, None);
+        Receiver {
+            pool,
+            burst,
+            counters,
+            ledger,
+            now,
+            arrival,
+            realtime_zero,
+            wire,
+            limit,
+            bytes: 0,
+            first,
+        }
+    }
+
+    /// The same receiver, which knows what the machine's clock of real time showed at the card's
+    /// time zero, in nanoseconds: for wires whose packets are stamped by that clock.
+    #[must_use]
+    #[inline(always)]
+    pub fn with_realtime(mut self, zero: Option<u64>) -> Self {
+        self.realtime_zero = zero;
+        self
+    }
+
+    /// What the clock of real time showed at the card's time zero, in nanoseconds, if known.
+    #[inline(always)]
+    pub fn realtime_zero(&self) -> Option<u64> {
+        self.realtime_zero
+    }
+
+    /// The packets taken in from now on arrived at `time`. A time that is yet to come is counted
+    /// (`stamps_ahead`) and taken for the present.
+    #[inline(always)]
+    pub fn arrived_at(&mut self, time: Time) {
+        self.arrival = self.not_ahead(time);
+    }
+
+    /// The packets taken in from now on arrived when the clock of real time showed `ns`
+    /// nanoseconds. Where that clock is not known, they arrived now.
+    #[inline(always)]
+    pub fn arrived_at_realtime(&mut self, ns: u64) {
+        if let Some(zero) = self.realtime_zero {
+            self.arrived_at(Time::from_nanos(ns.saturating_sub(zero)));
+        }
+    }
+
+    /// Gives the packets taken in so far, from number `first` on, the times at which they
+    /// arrived, one each.
+    #[inline]
+    pub fn stamp(&mut self, first: usize, mut arrival: impl FnMut() -> Time) {
+        for index in self.first + first..self.burst.len() {
+            let time = self.not_ahead(arrival());
+            self.burst.as_mut_slice()[index].set_received_at(time);
+        }
+    }
+
+    #[inline(always)]
+    fn not_ahead(&self, time: Time) -> Time {
+        if time > self.now {
+            self.counters.stamps_ahead.add(1);
+        }
+        time.min(self.now)
+    }
+
+    /// Enters the count of stamps that were ahead of the time at a wire that this one wraps.
+    pub fn count_stamps_ahead(&mut self, count: u64) {
+        self.counters.stamps_ahead.add(count);
     }
 
     /// The packets taken in so far through this receiver, oldest first, to be changed.
@@ -146,8 +219,8 @@ impl<'a> Receiver<'a> {
         if self.room() == 0 {
             return None;
         }
-        let (pool, now, wire) = (&mut *self.pool, self.now, self.wire);
-        let packet = self.burst.push_with(|| pool.allocate_at(length, now, wire))?;
+        let (pool, arrival, wire) = (&mut *self.pool, self.arrival, self.wire);
+        let packet = self.burst.push_with(|| pool.allocate_at(length, arrival, wire))?;
         self.bytes += length as u64;
         Some(packet)
     }
@@ -160,7 +233,7 @@ impl<'a> Receiver<'a> {
     pub fn place_many(&mut self, count: usize, length: usize) -> &mut [Descriptor] {
         let start = self.burst.len();
         let count = count.min(self.room());
-        self.burst.extend(self.pool.allocate_many(count, length, self.now, self.wire));
+        self.burst.extend(self.pool.allocate_many(count, length, self.arrival, self.wire));
         self.bytes += ((self.burst.len() - start) * length) as u64;
         &mut self.burst.as_mut_slice()[start..]
     }
@@ -177,8 +250,8 @@ impl<'a> Receiver<'a> {
         if self.room() == 0 {
             return None;
         }
-        let (now, wire) = (self.now, self.wire);
-        let packet = self.burst.push_with(|| loans.take(place, length, now, wire))?;
+        let (arrival, wire) = (self.arrival, self.wire);
+        let packet = self.burst.push_with(|| loans.take(place, length, arrival, wire))?;
         self.bytes += length as u64;
         Some(packet)
     }
@@ -199,7 +272,7 @@ impl<'a> Receiver<'a> {
     #[inline(always)]
     pub fn push(&mut self, mut packet: Descriptor) {
         packet.wire = self.wire;
-        packet.set_received_at(self.now);
+        packet.set_received_at(self.arrival);
         self.bytes += u64::from(packet.length());
         if self.room() == 0 {
             self.overflow(packet);

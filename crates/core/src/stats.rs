@@ -44,6 +44,10 @@ pub struct TargetCounters {
     pub empty_polls: Counter,
     /// Packets the host gave to the tx ring.
     pub transmitted: Counter,
+    /// Nanoseconds from wire to target routine, one packet in 16.
+    pub latency_ns: Counter,
+    /// Packets of which `latency_ns` is the sum.
+    pub latency_packets: Counter,
 }
 
 /// What the borrowed core counts of one queue. On lines of its own.
@@ -84,4 +88,12 @@ pub struct WireCounters {
     pub tx_bytes: Counter,
     /// Packets that the wire has taken and not sent yet, at this moment.
     pub tx_kept: Counter,
+    /// Stamps later than the turn that took their packets, and taken for its time: those packets
+    /// came during the turn, or clocks disagree.
+    pub stamps_ahead: Counter,
+    /// Nanoseconds that packets waited at the wire until they were taken, one packet in 16; of
+    /// wires that know when packets arrive.
+    pub waited_ns: Counter,
+    /// Packets of which `waited_ns` is the sum.
+    pub waited_packets: Counter,
 }

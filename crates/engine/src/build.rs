@@ -268,7 +268,11 @@ pub fn assemble(
         wires: names
             .into_iter()
             .zip(&wires)
-            .map(|(name, wire)| WireView { name, counters: wire.counters.clone() })
+            .map(|(name, wire)| WireView {
+                name,
+                arrival: wire.capabilities.arrival,
+                counters: wire.counters.clone(),
+            })
             .collect(),
         queues: queue_views,
         functions: Functions::new(&rx, &tx),

@@ -378,6 +378,12 @@ impl Card {
         &self.wires
     }
 
+    /// Says what the machine's clock of real time showed at the card's time zero, in nanoseconds:
+    /// again every now and then, since that clock is set. For wires whose packets it stamps.
+    pub fn set_realtime_zero(&mut self, ns: u64) {
+        self.wires.iter_mut().for_each(|wire| wire.realtime_zero = Some(ns));
+    }
+
     /// The doors, for gauges.
     pub fn doors(&self) -> &Doors {
         &self.doors

@@ -31,13 +31,43 @@ pub struct Wire {
     /// Its counts.
     pub counters: Arc<WireCounters>,
     pub(crate) observers: Observers,
+    /// What the clock of real time showed at the card's time zero, in nanoseconds, if known.
+    pub(crate) realtime_zero: Option<u64>,
+    /// Packets until the next whose wait is recorded.
+    sample_in: u32,
 }
+
+/// One packet of so many has its latency recorded, at the wire as at the target routine.
+pub(crate) const LATENCY_SAMPLE: u32 = 16;
 
 impl Wire {
     /// A wire, with counters at zero; what passes it is shown to `observers`.
     pub(crate) fn new(port: Box<dyn WirePort>, observers: Observers) -> Self {
         let capabilities = port.capabilities();
-        Wire { port, capabilities, counters: Arc::default(), observers }
+        Wire {
+            port,
+            capabilities,
+            counters: Arc::default(),
+            observers,
+            realtime_zero: None,
+            sample_in: 0,
+        }
+    }
+
+    /// Records how long packets have waited here.
+    fn sample_waits(&mut self, now: Time, burst: &Burst) {
+        let mut index = self.sample_in as usize;
+        let (mut waited_ns, mut packets) = (0, 0);
+        while let Some(packet) = burst.as_slice().get(index) {
+            waited_ns += packet.age(now);
+            packets += 1;
+            index += LATENCY_SAMPLE as usize;
+        }
+        self.sample_in = (index - burst.len()) as u32;
+        if packets != 0 {
+            self.counters.waited_ns.add(waited_ns);
+            self.counters.waited_packets.add(packets);
+        }
     }
 }
 
@@ -57,11 +87,15 @@ pub fn receive(
     }
     let card = &doors.ledger.card;
     let mut receiver =
-        Receiver::new(&mut doors.pool, burst, &wire.counters, card, now, index, limit);
+        Receiver::new(&mut doors.pool, burst, &wire.counters, card, now, index, limit)
+            .with_realtime(wire.realtime_zero);
     wire.port.receive(now, &mut receiver);
     drop(receiver);
     let received = burst.len();
     if received != 0 {
+        if wire.capabilities.arrival {
+            wire.sample_waits(now, burst);
+        }
         wire.observers.show(now, Stage::Wire, burst.as_slice());
         chain.run(now, burst, doors);
     }

@@ -10,6 +10,7 @@
 //! share a core; a queue never has two.
 
 use hdrhistogram::Histogram;
+use crate::rx::LATENCY_SAMPLE;
 use picnic_core::attachment::{HostQueue, QueueOut};
 use picnic_core::config::InterruptSection;
 use picnic_core::doorbell::Doorbell;
@@ -27,8 +28,6 @@ use picnic_core::time::Time;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-/// One packet of so many has its latency recorded.
-const LATENCY_SAMPLE: u32 = 16;
 /// Latencies above this are recorded as this, in nanoseconds.
 const LATENCY_MAX_NS: u64 = 100_000_000_000;
 /// Ages are kept in 48 bits, so that a negative one is from here on.
@@ -240,14 +239,21 @@ impl TargetQueue {
 
     fn sample_latency(&mut self, now: Time, burst: &Burst) {
         let mut index = self.state.sample_in as usize;
+        let (mut sum_ns, mut packets) = (0, 0);
         while let Some(packet) = burst.as_slice().get(index) {
             // The card may have read its clock after this core did: such a packet is new.
             let age = packet.age(now);
             let age = if age < RECEIVED_LATER_NS { age } else { 0 };
             self.state.latency.saturating_record(age.clamp(1, LATENCY_MAX_NS));
+            sum_ns += age;
+            packets += 1;
             index += LATENCY_SAMPLE as usize;
         }
         self.state.sample_in = (index - burst.len()) as u32;
+        if packets != 0 {
+            self.counters.latency_ns.add(sum_ns);
+            self.counters.latency_packets.add(packets);
+        }
     }
 
     /// Enables the interrupt; looks once more, so that no wake-up is lost.

@@ -26,6 +26,8 @@ pub struct View {
 pub struct WireView {
     /// Its name in the card file.
     pub name: String,
+    /// Its packets' receive time is when they arrived, not when they were taken.
+    pub arrival: bool,
     /// Its counters.
     pub counters: Arc<WireCounters>,
 }

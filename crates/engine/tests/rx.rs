@@ -3,7 +3,7 @@
 mod common;
 
 use common::functions::{Clocked, Door, Every, Flushed, Hold, Multiply};
-use common::{Bench, Functions, Wire, by_first_byte, frame, links, lock, number, patient};
+use common::{Bench, Functions, Wire, WireState, by_first_byte, frame, links, lock, number, patient};
 use picnic_core::command::{Order, Prepared};
 use picnic_core::direction::Direction;
 use picnic_core::ring::moderation::ModerationMode;
@@ -144,6 +144,42 @@ fn multiplication_multiplied_passes_more_than_a_burst_depth_first() {
     assert_eq!(seen_in_order(&bench, 2), 70 * 60);
     let ledger = bench.end();
     assert_eq!((ledger.delivered, ledger.consumed), (70 * 60, 70 * 10));
+}
+
+/// A wire that knows when its packets arrived.
+fn stamping() -> Wire {
+    Wire::new(Mutex::new(WireState { arrival: Some(Time::ZERO), ..WireState::default() }))
+}
+
+#[test]
+fn what_a_packet_has_waited_at_the_wire_is_in_its_latency() {
+    // The borrowed core has looked elsewhere for a millisecond.
+    let mut bench = Bench::with_wires("[host]\nqueues = 1\n", vec![stamping()], vec![], vec![]);
+    bench.now = Time::from_nanos(5_000_000);
+    bench.wires[0].lock().unwrap().arrival = Some(Time::from_nanos(4_000_000));
+    load(&mut bench, 0, 0..32);
+    bench.settle();
+    let latency = bench.targets[0].queues()[0].latency();
+    assert!(latency.len() == 2 && latency.min() >= 990_000, "{} to {}", latency.min(), latency.max());
+    let (wire, queue) = (&bench.view.wires[0], &bench.view.queues[0].target);
+    assert!(wire.arrival && wire.counters.stamps_ahead.get() == 0);
+    let (waited, packets) = (wire.counters.waited_ns.get(), wire.counters.waited_packets.get());
+    assert!(packets == 2 && (2_000_000..2_100_000).contains(&waited), "{waited} in {packets}");
+    assert!(queue.latency_packets.get() == 2 && queue.latency_ns.get() >= waited);
+    bench.end();
+}
+
+#[test]
+fn a_stamp_of_the_future_is_counted_and_taken_for_the_present() {
+    let mut bench = Bench::with_wires("[host]\nqueues = 1\n", vec![stamping()], vec![], vec![]);
+    bench.wires[0].lock().unwrap().arrival = Some(Time::from_nanos(1 << 40));
+    load(&mut bench, 0, 0..16);
+    bench.settle();
+    let counters = bench.view.wires[0].counters.clone();
+    assert!(counters.stamps_ahead.get() >= 1);
+    assert_eq!((counters.waited_ns.get(), counters.waited_packets.get()), (0, 1));
+    assert!(bench.targets[0].queues()[0].latency().max() < 1_000_000);
+    bench.end();
 }
 
 #[test]

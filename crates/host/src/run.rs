@@ -38,7 +38,7 @@ use std::time::Duration;
 /// The longest sleep of a target core: a safety net under the doorbell, not part of it.
 const TARGET_SLEEP: Duration = Duration::from_millis(100);
 
-/// How often the ring depths are read for display, in nanoseconds.
+/// How often the ring depths are read for display, and the clocks compared, in nanoseconds.
 const GAUGES_NS: u64 = 1_000_000;
 
 /// How far a run has come.
@@ -225,6 +225,7 @@ fn run_card(
     while !shared.phase_is(Phase::Stopping) {
         if now >= gauges_due {
             card.doors().note_depths();
+            card.set_realtime_zero(clock.realtime_zero());
             gauges_due = now + GAUGES_NS;
         }
         let activity = card.poll(now);
@@ -247,7 +248,7 @@ fn run_card(
                     now = clock.now();
                 }
             }
-            times.busy_ns.add(now.since(then));
+            times.turn(activity.received, now.since(then));
         }
     }
     let received_for = now;

@@ -4,9 +4,16 @@ use picnic_control::{Launch, Registries, Report, Running};
 use picnic_core::config::CardFile;
 use picnic_core::error::ConfigError;
 use picnic_core::function::{Function, PacketMut, Verdict, per_packet};
+use picnic_core::ledger::Ledger;
+use picnic_core::packet::burst::Burst;
+use picnic_core::packet::pool::{Pool, PoolConfig};
+use picnic_core::port::{Receiver, WirePort};
 use picnic_core::registry::{BuildContext, Component, Entry};
+use picnic_core::stats::WireCounters;
 use picnic_functions::rss::Rss;
+use picnic_host::clock::Clock;
 use picnic_host::registries;
+use picnic_ports::af_packet::{PacketConfig, PacketPort};
 use picnic_testing::{let_pass, skip, wait_for, wait_until};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
@@ -44,6 +51,38 @@ fn stop(running: Box<dyn Running>) -> Report {
     assert!(report.ledger.balanced(), "{report:#?}");
     assert_eq!((report.ledger.in_flight, report.buffers_missing), (0, 0), "{report:#?}");
     report
+}
+
+#[test]
+fn a_packet_has_the_time_at_which_the_kernel_took_it() {
+    let Some(lab) = Lab::new("a_packet_has_the_time_at_which_the_kernel_took_it") else { return };
+    let mut wire = PacketPort::open(&PacketConfig {
+        interface: Some("w0".into()),
+        namespace: Some(format!("{}-m", lab.0)),
+        ..PacketConfig::default()
+    })
+    .unwrap();
+    let clock = Clock::start();
+    let (mut pool, _) = Pool::new(&PoolConfig::default(), 0).unwrap();
+    let (counters, ledger, mut burst) = (WireCounters::default(), Ledger::new(0), Burst::new());
+    let before = clock.now();
+    // Nobody is there: what goes out is the question who has the address, at once.
+    let _ = attempt(&lab.within("a", "ping -c 1 -W 1 10.9.0.77"));
+    let after = clock.now();
+    let_pass(20);
+    let now = clock.now();
+    let mut rx = Receiver::new(&mut pool, &mut burst, &counters, &ledger.card, now, 0, 64)
+        .with_realtime(Some(clock.realtime_zero()));
+    wire.receive(now, &mut rx);
+    drop(rx);
+    assert!(!burst.is_empty() && counters.stamps_ahead.get() == 0);
+    // The clock of real time may be a little off: it is read beside the other.
+    let off_ns = 5_000_000;
+    for packet in burst.drain() {
+        let ns = packet.received_at().as_nanos();
+        assert!(ns + off_ns >= before.as_nanos() && ns <= after.as_nanos() + off_ns, "{ns}");
+        pool.free(packet);
+    }
 }
 
 // ---------------------------------------------------------------- namespaces

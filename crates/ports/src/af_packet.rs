@@ -24,6 +24,8 @@
 //! A packet for which the interface's queue has no room is offered again for a tenth of a second,
 //! then dropped: meanwhile the host is held up, as by a NIC whose queue is full.
 //!
+//! A packet's receive time is the kernel's, from when it was put into the ring.
+//!
 //! Guarantees: order is kept, also between long packets and others; a packet that found no free
 //! slot, or was long and found no room, is shed as overrun, one longer than 128 KiB as oversize,
 //! one whose offloads a descriptor cannot express (a super-frame in a tunnel) as
@@ -274,7 +276,12 @@ impl PacketPort {
 
 impl WirePort for PacketPort {
     fn capabilities(&self) -> Capabilities {
-        Capabilities { partial_checksums: true, super_frames: true, ..Capabilities::default() }
+        Capabilities {
+            partial_checksums: true,
+            super_frames: true,
+            arrival: true,
+            ..Capabilities::default()
+        }
     }
 
     fn receive(&mut self, now: Time, rx: &mut Receiver<'_>) {
@@ -286,6 +293,7 @@ impl WirePort for PacketPort {
         for _ in 0..rx.room() {
             let Some(mut frame) = self.ring.next() else { return };
             let length = frame.length();
+            rx.arrived_at_realtime(frame.arrived_ns());
             let taken = match frame.is_kept() {
                 false => take(&mut frame, rx),
                 true => self.long.take(&self.socket, length, frame.tag(), rx),

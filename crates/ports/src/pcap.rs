@@ -16,8 +16,8 @@
 //! (files flat out, generators without a rate), the card is *offline*: its host
 //! waits for room to echo, and `output` for the disk, so every packet ends in the
 //! file. Else what the disk does not keep up with is dropped as `wire_full`. As recorded, a packet is
-//! due at its time after the first call; a late card gets all that is due, and
-//! what finds no buffer is shed. Empty packets and those longer than a packet
+//! due at its time after the first call, and that is its receive time; a late card gets
+//! all that is due, and what finds no buffer is shed. Empty packets and those longer than a packet
 //! may be are in, and dropped at the wire.
 
 mod file;
@@ -201,6 +201,7 @@ impl WirePort for PcapPort {
         Capabilities {
             patient: self.pace == Pace::FlatOut,
             super_frames: true,
+            arrival: self.pace == Pace::Recorded,
             ..Capabilities::default()
         }
     }
@@ -217,8 +218,12 @@ impl WirePort for PcapPort {
                 return;
             }
             let Some((data, time_ns)) = self.file.packet(self.next) else { return };
-            if self.pace == Pace::Recorded && self.due(start, time_ns) > now {
-                return;
+            if self.pace == Pace::Recorded {
+                let due = self.due(start, time_ns);
+                if due > now {
+                    return;
+                }
+                rx.arrived_at(due);
             }
             let pool = rx.pool();
             let needed = data.len().div_ceil(pool.buffer_size());

@@ -261,13 +261,13 @@ impl Descriptor {
         }
     }
 
-    /// When the wire handed the packet over.
+    /// When the packet arrived at its wire; when it was taken, if the wire does not know.
     #[inline(always)]
     pub fn received_at(&self) -> Time {
         Time::from_nanos(u64::from(self.time_high) << 32 | u64::from(self.time_low))
     }
 
-    /// Nanoseconds from receipt to `now`. Receipt is kept in 48 bits (78 hours, then it wraps).
+    /// Nanoseconds from arrival to `now`. Arrival is kept in 48 bits (78 hours, then it wraps).
     #[inline(always)]
     pub fn age(&self, now: Time) -> u64 {
         now.as_nanos().wrapping_sub(self.received_at().as_nanos()) & ((1 << 48) - 1)

@@ -143,6 +143,8 @@ pub struct WireState {
     pub keeps: Option<usize>,
     /// Places out, oldest first.
     pub kept: VecDeque<u64>,
+    /// When what it hands over arrived, if it knows; asked when the card is built.
+    pub arrival: Option<Time>,
     /// What arrives has partial checksums.
     pub partial: bool,
     /// Whether packets with partial checksums may be sent.
@@ -167,6 +169,9 @@ struct ScriptWire(Wire, Option<Loans>);
 impl WirePort for ScriptWire {
     fn receive(&mut self, _now: Time, rx: &mut Receiver<'_>) {
         let mut state = lock(&self.0);
+        if let Some(arrival) = state.arrival {
+            rx.arrived_at(arrival);
+        }
         while rx.room() != 0
             && let Some(frame) = state.incoming.pop_front()
         {
@@ -227,7 +232,8 @@ impl WirePort for ScriptWire {
 
     fn capabilities(&self) -> Capabilities {
         let WireState { patient, super_frames, takes_partial, .. } = *lock(&self.0);
-        Capabilities { patient, super_frames, partial_checksums: takes_partial }
+        let arrival = lock(&self.0).arrival.is_some();
+        Capabilities { patient, super_frames, partial_checksums: takes_partial, arrival }
     }
 
     fn is_finished(&self) -> bool {

@@ -13,7 +13,8 @@
 //!
 //! Guarantees: the same seed and keys give the same packets; addresses, lengths and
 //! checksums of every frame are right; the load offered is never silently reduced: at a
-//! rate, what the card does not take in time is shed and counted. Without a rate the wire
+//! rate, what the card does not take in time is shed and counted, and each packet's receive time
+//! is when it fell due. Without a rate the wire
 //! is patient: it has packets whenever the card asks and loses none. What the card sends
 //! to this wire is counted and gone.
 //!
@@ -39,7 +40,7 @@ pub use config::{
 pub use stamp::Stamp;
 
 use flows::{Flows, Shape, Template, Templates};
-use pace::Pace;
+use pace::{DueTimes, Pace};
 use picnic_core::error::ConfigError;
 use picnic_core::ledger::DropReason;
 use picnic_core::packet::burst::BURST;
@@ -57,7 +58,7 @@ pub struct Generator {
     popularity: Popularity,
     writer: Writer,
     /// None: as fast as the card takes them.
-    pace: Option<Pace>,
+    pace: Option<Paced>,
     /// Packets due that the card has not asked for yet.
     waiting: u64,
     /// How many may be.
@@ -66,6 +67,13 @@ pub struct Generator {
     remaining: u64,
     /// Flows of the packets being made.
     chosen: [u32; BURST],
+}
+
+/// Packets at a rate.
+#[derive(Debug)]
+struct Paced {
+    pace: Pace,
+    due: DueTimes,
 }
 
 /// How frames are put into buffers.
@@ -172,7 +180,10 @@ impl Generator {
             flows,
             popularity,
             writer,
-            pace: (config.rate_pps != 0).then(|| Pace::new(config.rate_pps, config.burst.into())),
+            pace: (config.rate_pps != 0).then(|| Paced {
+                pace: Pace::new(config.rate_pps, config.burst.into()),
+                due: DueTimes::new(config.rate_pps, config.burst.into()),
+            }),
             waiting: 0,
             backlog: config.backlog.into(),
             remaining: if config.packets == 0 { u64::MAX } else { config.packets },
@@ -214,16 +225,24 @@ impl Generator {
 impl WirePort for Generator {
     fn capabilities(&self) -> Capabilities {
         // What is sent goes nowhere: there is nobody to cut super-frames for.
-        Capabilities { patient: self.pace.is_none(), super_frames: true, ..Capabilities::default() }
+        Capabilities {
+            patient: self.pace.is_none(),
+            super_frames: true,
+            arrival: self.pace.is_some(),
+            ..Capabilities::default()
+        }
     }
 
     fn receive(&mut self, now: Time, rx: &mut Receiver<'_>) {
         let room = rx.room().min(BURST);
         let wanted = match &mut self.pace {
             None => self.remaining.min(room as u64),
-            Some(pace) => {
-                self.waiting = self.waiting.saturating_add(pace.advance(now)).min(self.remaining);
+            Some(Paced { pace, due }) => {
+                let before = self.waiting;
+                self.waiting = before.saturating_add(pace.advance(now)).min(self.remaining);
                 let kept = self.waiting.min(self.backlog.max(room as u64));
+                // The queue has no room for the last that came.
+                due.note(now, kept.saturating_sub(before), self.waiting - kept);
                 if kept != self.waiting {
                     rx.shed(DropReason::PoolExhausted, self.waiting - kept);
                     self.remaining -= self.waiting - kept;
@@ -236,11 +255,14 @@ impl WirePort for Generator {
             return;
         }
         let home = if rx.pool().ensure(wanted) { wanted } else { rx.pool().available() };
+        let first = rx.pushed().len();
         let mut offered = self.make(home.min(wanted), rx);
-        if self.pace.is_some() {
+        if let Some(Paced { due, .. }) = &mut self.pace {
+            rx.stamp(first, || due.next());
             // A wire does not wait for buffers.
             if offered < wanted {
                 rx.shed(DropReason::PoolExhausted, (wanted - offered) as u64);
+                due.lose((wanted - offered) as u64);
                 offered = wanted;
             }
             self.waiting -= offered as u64;
@@ -262,7 +284,7 @@ impl WirePort for Generator {
     }
 
     fn next_deadline(&self) -> Option<Time> {
-        let pace = self.pace.as_ref().filter(|_| self.remaining != 0)?;
+        let Paced { pace, .. } = self.pace.as_ref().filter(|_| self.remaining != 0)?;
         Some(if self.waiting == 0 { pace.next_deadline() } else { pace.last() })
     }
 

@@ -5,6 +5,7 @@
 //! often it is asked.
 
 use picnic_core::time::Time;
+use std::collections::VecDeque;
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -70,5 +71,134 @@ impl Pace {
                 last + parts.div_ceil(self.rate)
             }
         }
+    }
+}
+
+/// Gaps that are kept apart; one more is joined to the last.
+const MOST_GAPS: usize = 4096;
+
+/// When the packets of a pace fell due, one after the other.
+///
+/// Guarantee: burst number `k` has the time at which [`Pace::advance`] gives it out at the
+/// earliest, `k * burst * 10^9 / rate` after the first, rounded up; lost packets have their times
+/// too.
+#[derive(Debug)]
+pub(crate) struct DueTimes {
+    rate: u64,
+    burst: u64,
+    /// When the first burst fell due; none before the first packet.
+    start: Option<Time>,
+    /// Nanoseconds from there to the present burst: whole ones, and a part in ns / rate.
+    elapsed_ns: u64,
+    fraction: u64,
+    /// What lies between two bursts, likewise.
+    step_ns: u64,
+    step_fraction: u64,
+    /// Packets of the present burst still to come.
+    left: u64,
+    /// Packets until the next gap, and packets lost there; oldest first.
+    gaps: VecDeque<(u64, u64)>,
+    /// Packets behind the last gap that have no time yet.
+    behind: u64,
+}
+
+impl DueTimes {
+    /// The times of [`Pace::new`] with the same arguments.
+    pub(crate) fn new(rate: u64, burst: u64) -> Self {
+        let parts = burst.saturating_mul(SECOND);
+        DueTimes {
+            rate,
+            burst,
+            start: None,
+            elapsed_ns: 0,
+            fraction: 0,
+            step_ns: parts / rate,
+            step_fraction: parts % rate,
+            left: burst,
+            gaps: VecDeque::with_capacity(MOST_GAPS),
+            behind: 0,
+        }
+    }
+
+    /// `packets` have fallen due at or before `now`, and then `lost`, which nobody waits for.
+    pub(crate) fn note(&mut self, now: Time, packets: u64, lost: u64) {
+        self.start.get_or_insert(now);
+        self.behind += packets;
+        if lost == 0 {
+            return;
+        }
+        let joins = self.behind == 0 || self.gaps.len() == MOST_GAPS;
+        match self.gaps.back_mut() {
+            // What lies between two gaps that are joined gets later times than it had, but none
+            // that is yet to come.
+            Some((_, last)) if joins => *last += lost,
+            _ => self.gaps.push_back((std::mem::take(&mut self.behind), lost)),
+        }
+    }
+
+    /// When the next packet fell due.
+    #[inline]
+    pub(crate) fn next(&mut self) -> Time {
+        self.pass_gap();
+        match self.gaps.front_mut() {
+            Some((packets, _)) => *packets -= 1,
+            None => self.behind = self.behind.saturating_sub(1),
+        }
+        if self.left == 0 {
+            self.elapsed_ns += self.step_ns;
+            self.fraction += self.step_fraction;
+            if self.fraction >= self.rate {
+                self.fraction -= self.rate;
+                self.elapsed_ns += 1;
+            }
+            self.left = self.burst;
+        }
+        self.left -= 1;
+        let elapsed_ns = self.elapsed_ns + u64::from(self.fraction != 0);
+        self.start.unwrap_or(Time::ZERO) + elapsed_ns
+    }
+
+    /// The next `packets` packets were lost after all.
+    #[cold]
+    pub(crate) fn lose(&mut self, mut packets: u64) {
+        while packets != 0 {
+            self.pass_gap();
+            let part = match self.gaps.front_mut() {
+                Some((before, _)) => {
+                    let part = packets.min(*before);
+                    *before -= part;
+                    part
+                }
+                None => {
+                    self.behind = self.behind.saturating_sub(packets);
+                    packets
+                }
+            };
+            self.skip(part);
+            packets -= part;
+        }
+    }
+
+    #[inline]
+    fn pass_gap(&mut self) {
+        while let Some(&(0, lost)) = self.gaps.front() {
+            self.gaps.pop_front();
+            self.skip(lost);
+        }
+    }
+
+    fn skip(&mut self, packets: u64) {
+        let Some(beyond) = packets.checked_sub(self.left + 1) else {
+            self.left -= packets;
+            return;
+        };
+        // The last one skipped is in this burst, counted from the present one.
+        let bursts = beyond / self.burst + 1;
+        self.left = self.burst - 1 - beyond % self.burst;
+        let parts = u128::from(self.fraction) + u128::from(bursts) * u128::from(self.step_fraction);
+        let carried = (parts / u128::from(self.rate)) as u64;
+        self.fraction = (parts % u128::from(self.rate)) as u64;
+        let whole = bursts.saturating_mul(self.step_ns).saturating_add(carried);
+        self.elapsed_ns = self.elapsed_ns.saturating_add(whole);
     }
 }

@@ -11,7 +11,7 @@ use picnic_core::packet::pool::PoolConfig;
 use picnic_core::packet::wire::{IpProtocol, Ipv4, Ipv6, checksum};
 use picnic_core::stats::WireCounters;
 use proptest::prelude::*;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// The card's side of one wire.
 struct Side {
@@ -228,6 +228,46 @@ proptest! {
             let whole = u128::from(now - start) * u128::from(rate) / 1_000_000_000;
             prop_assert_eq!(u128::from(offered), whole / u128::from(burst) * u128::from(burst));
         }
+    }
+
+    #[test]
+    fn a_packet_is_stamped_with_when_it_fell_due(
+        rate_pps in 1_000..=50_000_000_u64,
+        burst in 1..100_u32,
+        backlog in 0..200_u32,
+        buffers in 1..=64_usize,
+        polls in prop::collection::vec((0..100_000_u64, 1..=64_usize), 1..60),
+    ) {
+        let config = GeneratorConfig { rate_pps, burst, backlog, flows: 4, ..Default::default() };
+        let mut wire = generator(&config);
+        prop_assert!(wire.capabilities().arrival);
+        let mut side = Side::new(64);
+        let away: Vec<_> = (buffers..64).map(|_| side.pool.allocate(1).unwrap()).collect();
+        // The queue of a NIC: what falls due has a place, or the last that came are lost.
+        let (start, burst, rate) = (1_000, u64::from(burst), u128::from(rate_pps));
+        let (mut now, mut number, mut queue) = (start, 0, VecDeque::new());
+        for (step, limit) in polls {
+            let whole = (u128::from(now - start) * rate / 1_000_000_000) as u64;
+            while number < burst + whole / burst * burst {
+                let parts = u128::from(number / burst * burst) * 1_000_000_000;
+                queue.push_back(start + parts.div_ceil(rate) as u64);
+                number += 1;
+            }
+            queue.truncate(limit.max(backlog as usize));
+            side.receive(&mut wire, now, limit);
+            let stamps: Vec<_> =
+                side.burst.as_slice().iter().map(|p| p.received_at().as_nanos()).collect();
+            let wanted = queue.len().min(limit);
+            prop_assert!(stamps.len() == wanted.min(buffers), "{} taken", stamps.len());
+            for (index, due) in queue.drain(..wanted).enumerate() {
+                // Without a buffer, the rest of the burst is lost.
+                prop_assert!(stamps.get(index).is_none_or(|&stamp| stamp == due));
+            }
+            prop_assert_eq!(side.counters.stamps_ahead.get(), 0);
+            side.free_all();
+            now += step;
+        }
+        away.into_iter().for_each(|packet| side.pool.free(packet));
     }
 
     #[test]

@@ -183,13 +183,18 @@ impl WirePort for FaultyWire {
             return;
         }
         let Inner { burst, counters, ledger } = inner;
-        let mut receiver = Receiver::new(rx.pool(), burst, counters, ledger, now, 0, limit);
+        let realtime = rx.realtime_zero();
+        let mut receiver = Receiver::new(rx.pool(), burst, counters, ledger, now, 0, limit)
+            .with_realtime(realtime);
         port.receive(now, &mut receiver);
         drop(receiver);
         inner.pass_on_shed(rx);
         for packet in inner.burst.drain() {
+            // What is held back arrives when it is let go.
+            rx.arrived_at(packet.received_at());
             faults.befall(now, packet, rx, patient);
         }
+        rx.arrived_at(now);
         if port.is_finished() {
             faults.release(|_| true);
             faults.push_late(rx, patient);
@@ -238,6 +243,8 @@ impl Inner {
                 rx.shed(reason, packets);
             }
         }
+        rx.count_stamps_ahead(self.counters.stamps_ahead.get());
+        self.counters.stamps_ahead.set(0);
         self.ledger = CardLedger::default();
     }
 }

@@ -6,6 +6,7 @@ use crate::pcapng::Writer;
 use pcap_parser::traits::{PcapNGPacketBlock, PcapReaderIterator};
 use pcap_parser::{Block, PcapBlockOwned, PcapError, PcapNGReader};
 use picnic_core::config::Section;
+use picnic_core::packet::burst::Burst;
 use picnic_core::registry::find;
 use proptest::prelude::*;
 use std::process::Command;
@@ -709,6 +710,22 @@ fn recorded_pace_follows_the_timestamps() {
         assert_eq!(port.next_deadline(), None);
         bench.assert_conserved();
     }
+}
+
+#[test]
+fn recorded_packets_are_stamped_with_when_they_were_due() {
+    let folder = Folder::with(&numbered_pcap(4));
+    let mut port = folder.port(recorded(1.0, 1));
+    assert!(port.capabilities().arrival && !folder.port(PcapConfig::default()).capabilities().arrival);
+    let (mut bench, mut burst) = (Bench::new(), Burst::new());
+    bench.fill(&mut port, 5 * SECOND, 64, &mut burst);
+    // The card comes back two and a half packets late.
+    bench.fill(&mut port, 8 * SECOND + 500, 64, &mut burst);
+    let stamps: Vec<_> = burst.as_slice().iter().map(|p| p.received_at().as_nanos()).collect();
+    assert_eq!(stamps, [5 * SECOND, 6 * SECOND, 7 * SECOND, 8 * SECOND]);
+    bench.taken += 4;
+    burst.drain().for_each(|packet| bench.pool.free(packet));
+    bench.assert_conserved();
 }
 
 #[test]

@@ -356,6 +356,12 @@ impl Frame<'_> {
         self.header.tp_len as usize
     }
 
+    /// When the kernel put it into the slot, by the clock of real time, in nanoseconds.
+    #[inline]
+    pub(crate) fn arrived_ns(&self) -> u64 {
+        u64::from(self.header.tp_sec) * 1_000_000_000 + u64::from(self.header.tp_nsec)
+    }
+
     /// Whether the packet is longer than its slot and waits for [`Socket::read`]: the one that was
     /// kept when this slot was filled, so all are read in the order of their slots.
     pub(crate) fn is_kept(&self) -> bool {

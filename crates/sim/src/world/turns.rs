@@ -51,7 +51,7 @@ impl Simulation {
             self.rest_card(free_at);
         } else {
             if !self.draining {
-                self.monitor.notes.core.busy_ns.add(free_at.since(now));
+                self.monitor.notes.core.turn(activity.received, free_at.since(now));
             }
             self.schedule(Actor::Card, free_at);
         }
