@@ -293,7 +293,9 @@ impl Monitor {
         let at = |percentile| Some(latency.value_at_percentile(percentile));
         let view = &self.view;
         let mean = sampled_mean(
-            view.queues.iter().map(|queue| (&queue.target.latency_ns, &queue.target.latency_packets)),
+            view.queues
+                .iter()
+                .map(|queue| (&queue.target.latency_ns, &queue.target.latency_packets)),
         );
         let at_wire = self.wait_at_wires();
         let core = &self.notes.core;

@@ -9,8 +9,8 @@
 //! A queue's interrupt stays off while it has work (KNET). Several queues may
 //! share a core; a queue never has two.
 
-use hdrhistogram::Histogram;
 use crate::rx::LATENCY_SAMPLE;
+use hdrhistogram::Histogram;
 use picnic_core::attachment::{HostQueue, QueueOut};
 use picnic_core::config::InterruptSection;
 use picnic_core::doorbell::Doorbell;

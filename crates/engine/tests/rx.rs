@@ -3,7 +3,9 @@
 mod common;
 
 use common::functions::{Clocked, Door, Every, Flushed, Hold, Multiply};
-use common::{Bench, Functions, Wire, WireState, by_first_byte, frame, links, lock, number, patient};
+use common::{
+    Bench, Functions, Wire, WireState, by_first_byte, frame, links, lock, number, patient,
+};
 use picnic_core::command::{Order, Prepared};
 use picnic_core::direction::Direction;
 use picnic_core::ring::moderation::ModerationMode;
@@ -160,7 +162,12 @@ fn what_a_packet_has_waited_at_the_wire_is_in_its_latency() {
     load(&mut bench, 0, 0..32);
     bench.settle();
     let latency = bench.targets[0].queues()[0].latency();
-    assert!(latency.len() == 2 && latency.min() >= 990_000, "{} to {}", latency.min(), latency.max());
+    assert!(
+        latency.len() == 2 && latency.min() >= 990_000,
+        "{} to {}",
+        latency.min(),
+        latency.max()
+    );
     let (wire, queue) = (&bench.view.wires[0], &bench.view.queues[0].target);
     assert!(wire.arrival && wire.counters.stamps_ahead.get() == 0);
     let (waited, packets) = (wire.counters.waited_ns.get(), wire.counters.waited_packets.get());

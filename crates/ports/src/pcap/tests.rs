@@ -716,7 +716,9 @@ fn recorded_pace_follows_the_timestamps() {
 fn recorded_packets_are_stamped_with_when_they_were_due() {
     let folder = Folder::with(&numbered_pcap(4));
     let mut port = folder.port(recorded(1.0, 1));
-    assert!(port.capabilities().arrival && !folder.port(PcapConfig::default()).capabilities().arrival);
+    assert!(
+        port.capabilities().arrival && !folder.port(PcapConfig::default()).capabilities().arrival
+    );
     let (mut bench, mut burst) = (Bench::new(), Burst::new());
     bench.fill(&mut port, 5 * SECOND, 64, &mut burst);
     // The card comes back two and a half packets late.
