@@ -1,4 +1,4 @@
-//! The reference in docs/control.md is what the declarations say.
+//! The references in docs/control.md and docs/functions/ are what the declarations say.
 //!
 //! `PICNIC_WRITE=1 cargo test -p picnic-control --test reference` writes it anew.
 
@@ -57,23 +57,76 @@ fn of_function(name: &str, command: &CommandEntry) -> String {
     text + "\n"
 }
 
-#[test]
-fn the_reference_is_what_is_declared() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/control.md");
-    let before = std::fs::read_to_string(&path).unwrap();
-    let mut functions = String::new();
-    for entry in FUNCTIONS {
-        entry.commands.iter().for_each(|command| functions += &of_function(entry.name, command));
+/// The keys of a function, as they stand in a card file.
+fn keys(keys: &[KeyHelp]) -> String {
+    if keys.is_empty() {
+        return "It has none.\n".to_owned();
     }
+    let mut text = "| key | type | default | meaning |\n|---|---|---|---|\n".to_owned();
+    for KeyHelp { name, r#type, default, help, .. } in keys {
+        let default = match &**default {
+            "" | "null" => "none".to_owned(),
+            default => format!("`{}`", cell(default)),
+        };
+        text += &format!("| `{name}` | {} | {default} | {} |\n", cell(r#type), cell(help));
+    }
+    text
+}
+
+fn commands(name: &str, commands: &[CommandEntry]) -> String {
+    if commands.is_empty() {
+        return "It has none.\n".to_owned();
+    }
+    commands.iter().map(|command| of_function(name, command)).collect()
+}
+
+/// Brings the parts of a document up to date, or says that they are not. A document that is not
+/// there is begun with `start`.
+fn check(document: &str, start: &str, parts: &[(&str, String)]) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(document);
+    let write = std::env::var_os("PICNIC_WRITE").is_some();
+    let before = match std::fs::read_to_string(&path) {
+        Ok(text) => text,
+        Err(_) if write => start.to_owned(),
+        Err(error) => panic!("docs/{document}: {error}; {HINT}"),
+    };
     let mut after = before.clone();
-    for (part, text) in [("methods", of_card(methods())), ("commands", functions)] {
+    for (part, text) in parts {
         let (begin, end) = marks(part);
-        let start = after.find(&begin).unwrap_or_else(|| panic!("no {begin}")) + begin.len();
-        let stop = after[start..].find(&end).unwrap_or_else(|| panic!("no {end}"));
+        let start = after.find(&begin).unwrap_or_else(|| panic!("{document}: no {begin}"));
+        let start = start + begin.len();
+        let stop = after[start..].find(&end).unwrap_or_else(|| panic!("{document}: no {end}"));
         after.replace_range(start..start + stop, &format!("\n{}\n\n", text.trim_end()));
     }
-    if std::env::var_os("PICNIC_WRITE").is_some() {
+    if write {
         return std::fs::write(&path, after).unwrap();
     }
-    assert!(before == after, "docs/control.md is not what is declared; {HINT}");
+    assert!(before == after, "docs/{document} is not what is declared; {HINT}");
+}
+
+#[test]
+fn the_reference_is_what_is_declared() {
+    let functions = FUNCTIONS.iter().map(|entry| {
+        let commands = entry.commands.iter();
+        commands.map(|command| of_function(entry.name, command)).collect::<String>()
+    });
+    let parts = [("methods", of_card(methods())), ("commands", functions.collect())];
+    check("control.md", "", &parts);
+}
+
+#[test]
+fn every_function_has_its_page() {
+    let mut list = "| function | what it does |\n|---|---|\n".to_owned();
+    for entry in FUNCTIONS {
+        let name = entry.name;
+        list += &format!("| [`{name}`]({name}.md) | {} |\n", entry.help);
+        let mut start = format!("# `{name}`: {}\n", entry.help);
+        for (title, part) in [("Keys", "keys"), ("Commands", "commands")] {
+            let (begin, end) = marks(part);
+            start += &format!("\n## {title}\n\n{begin}{end}");
+        }
+        let parts = [("keys", keys(&entry.keys())), ("commands", commands(name, entry.commands))];
+        check(&format!("functions/{name}.md"), &start, &parts);
+    }
+    check("functions/README.md", "", &[("functions", list)]);
 }

@@ -20,13 +20,19 @@
 #![forbid(unsafe_code)]
 
 pub mod by_wire;
+mod bytes;
+pub mod checksum;
 pub mod counted;
 pub mod drop;
+pub mod header_split;
+pub mod lro;
 pub mod pass;
 pub mod registry;
 pub mod rss;
 pub mod sample;
 mod settings;
+pub mod tso;
+pub mod vlan;
 
 // The README's function is built along with the documentation's other examples.
 #[cfg(doctest)]

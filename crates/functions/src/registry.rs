@@ -2,7 +2,7 @@
 //!
 //! Command-line help, the docs page and the conformance tests come from it.
 
-use crate::{by_wire, drop, pass, rss, sample};
+use crate::{by_wire, checksum, drop, header_split, lro, pass, rss, sample, tso, vlan};
 use picnic_core::function::Function;
 use picnic_core::registry::Entry;
 
@@ -13,4 +13,9 @@ pub static FUNCTIONS: &[Entry<Box<dyn Function>>] = &[
     Entry::of::<drop::Drop>(),
     Entry::of::<by_wire::ByWire>(),
     Entry::of::<sample::Sample>(),
+    Entry::of::<checksum::Checksum>(),
+    Entry::of::<vlan::Vlan>(),
+    Entry::of::<tso::Tso>(),
+    Entry::of::<lro::Lro>(),
+    Entry::of::<header_split::HeaderSplit>(),
 ];

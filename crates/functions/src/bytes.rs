@@ -1,0 +1,29 @@
+//! Numbers in packets, read and written where they are; nowhere, if they are not there.
+//!
+//! Guarantees: no panic, for any place.
+
+/// The `N` bytes at `place`.
+#[inline(always)]
+pub(crate) fn get<const N: usize>(data: &[u8], place: usize) -> Option<[u8; N]> {
+    data.get(place..)?.first_chunk().copied()
+}
+
+/// The 16 bits at `place`, in network order.
+#[inline(always)]
+pub(crate) fn get_u16(data: &[u8], place: usize) -> Option<u16> {
+    get(data, place).map(u16::from_be_bytes)
+}
+
+/// Puts bytes at `place`; nothing is done if they do not fit.
+#[inline(always)]
+pub(crate) fn put<const N: usize>(data: &mut [u8], place: usize, bytes: [u8; N]) {
+    if let Some(there) = data.get_mut(place..).and_then(<[u8]>::first_chunk_mut) {
+        *there = bytes;
+    }
+}
+
+/// Puts 16 bits at `place`, in network order.
+#[inline(always)]
+pub(crate) fn put_u16(data: &mut [u8], place: usize, number: u16) {
+    put(data, place, number.to_be_bytes());
+}

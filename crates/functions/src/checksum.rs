@@ -1,0 +1,282 @@
+//! `checksum`: verifies received checksums, completes those of packets to be sent.
+//!
+//! ```toml
+//! [[rx]]
+//! function = "checksum"
+//! drop_bad = true          # left out: what is bad is marked, and goes on
+//! ```
+//!
+//! In the rx chain it says of each packet, in its descriptor, whether its checksums are *good*,
+//! *bad*, or *none*: nothing is known. Covered are the IPv4 header, TCP, UDP, ICMP and ICMPv6 with
+//! their pseudo-headers, behind up to two VLAN tags, in any number of buffers:
+//!
+//! | packet                                             | is     |
+//! |----------------------------------------------------|--------|
+//! | IPv4 header with a wrong checksum, fragments too    | bad    |
+//! | TCP, UDP, ICMP, ICMPv6                              | good or bad |
+//! | UDP with a checksum of zero                         | none over IPv4, bad over IPv6 |
+//! | fragments, other protocols, headers or data cut off | none   |
+//! | IPv6 with a routing header that is not used up      | none: its last destination is not looked for |
+//! | left unfinished by its sender (virtio-net header)   | good, and stays unfinished |
+//!
+//! In the tx chain it completes what senders have left unfinished. Super-frames stay as they are:
+//! `tso` completes what it cuts. A wire that takes no unfinished checksums has them completed
+//! without this function; it is for functions behind it that need the bytes as they will be.
+//!
+//! Guarantees: what is verified is not changed. Source: RFC 1071 (sum), RFC 791, RFC 9293, RFC 768
+//! (zero is none), RFC 792, RFC 4443, RFC 8200 8.1 (no zero over IPv6); virtio 1.2, 5.1.6.
+
+use crate::bytes::get;
+use crate::counted::{Counted, Get};
+use picnic_core::command::{CommandEntry, Prepared};
+use picnic_core::error::ConfigError;
+use picnic_core::function::Function;
+use picnic_core::ledger::{DropReason, Stage};
+use picnic_core::out::Out;
+use picnic_core::packet::burst::Burst;
+use picnic_core::packet::desc::{ChecksumState, Descriptor, GsoType};
+use picnic_core::packet::layers::{L4Kind, Layers};
+use picnic_core::packet::offload;
+use picnic_core::packet::wire::{IpProtocol, Ipv4, Ipv6, PseudoHeader, checksum};
+use picnic_core::registry::{BuildContext, Component};
+use picnic_core::time::Time;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Verifies or completes checksums.
+#[derive(Debug)]
+pub struct Checksum {
+    config: Config,
+    counts: Counts,
+}
+
+/// The keys of `checksum`.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// What is done; "auto": verify in the rx chain, complete in the tx chain.
+    pub mode: Mode,
+    /// Whether packets with a bad checksum are dropped, counted as bad_checksum.
+    pub drop_bad: bool,
+    /// Whether packets that their wire calls good are taken for good, without a look.
+    pub trust: bool,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Config { mode: Mode::Auto, drop_bad: false, trust: true }
+    }
+}
+
+/// What is done with checksums.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// By the chain.
+    Auto,
+    /// Those that came are looked at.
+    Verify,
+    /// Those left unfinished are finished.
+    Complete,
+}
+
+/// What `checksum` counts, in packets.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, JsonSchema)]
+pub struct Counts {
+    /// Verified, all right.
+    pub good: u64,
+    /// Verified, wrong.
+    pub bad: u64,
+    /// Without a checksum that could be verified.
+    pub none: u64,
+    /// Taken for good because their wire said so.
+    pub trusted: u64,
+    /// Left unfinished by their sender; good as far as one can tell.
+    pub partial: u64,
+    /// Completed.
+    pub completed: u64,
+    /// Left unfinished, and not TCP or UDP that could be completed.
+    pub not_completed: u64,
+}
+
+impl Component for Checksum {
+    type Product = Box<dyn Function>;
+    type Config = Config;
+    const NAME: &'static str = "checksum";
+    const HELP: &'static str = "verify checksums on receive, complete them on transmit";
+    const COMMANDS: &'static [CommandEntry] = &[CommandEntry::of::<Get<Checksum>>()];
+
+    fn build(config: Config, _: &BuildContext) -> Result<Box<dyn Function>, ConfigError> {
+        if config.drop_bad && config.mode == Mode::Complete {
+            let message = "allowed with mode = \"auto\" or \"verify\" only";
+            return Err(ConfigError::new("drop_bad", message));
+        }
+        Ok(Box::new(Checksum { config, counts: Counts::default() }))
+    }
+}
+
+impl Checksum {
+    #[inline]
+    fn verify(&mut self, packet: &mut Descriptor) -> ChecksumState {
+        match packet.checksum() {
+            ChecksumState::Partial => {
+                self.counts.partial += 1;
+                return ChecksumState::Partial;
+            }
+            ChecksumState::Good if self.config.trust => {
+                self.counts.trusted += 1;
+                return ChecksumState::Good;
+            }
+            _ => {}
+        }
+        let state = verify(packet);
+        match state {
+            ChecksumState::Good => self.counts.good += 1,
+            ChecksumState::Bad => self.counts.bad += 1,
+            _ => self.counts.none += 1,
+        }
+        packet.set_checksum(state);
+        state
+    }
+
+    #[inline]
+    fn complete(&mut self, packet: &mut Descriptor) {
+        if packet.checksum() != ChecksumState::Partial || packet.gso_type() != GsoType::None {
+            return;
+        }
+        offload::finish_checksum(packet);
+        match packet.checksum() {
+            ChecksumState::Partial => self.counts.not_completed += 1,
+            _ => self.counts.completed += 1,
+        }
+    }
+}
+
+impl Counted for Checksum {
+    type Counts = Counts;
+
+    fn counts(&self) -> Counts {
+        self.counts
+    }
+}
+
+impl Function for Checksum {
+    fn process(&mut self, _now: Time, burst: &mut Burst, out: &mut Out<'_>) {
+        let complete = match self.config.mode {
+            Mode::Auto => out.stage() == Stage::Tx,
+            Mode::Verify => false,
+            Mode::Complete => true,
+        };
+        if complete {
+            burst.as_mut_slice().iter_mut().for_each(|packet| self.complete(packet));
+            return;
+        }
+        if !self.config.drop_bad {
+            burst.as_mut_slice().iter_mut().for_each(|packet| _ = self.verify(packet));
+            return;
+        }
+        burst.retain(|mut packet| match self.verify(&mut packet) {
+            ChecksumState::Bad => {
+                out.drop(packet, DropReason::BadChecksum);
+                None
+            }
+            _ => Some(packet),
+        });
+    }
+
+    fn obey(&mut self, order: &mut Prepared, now: Time) -> bool {
+        order.apply(self, now)
+    }
+}
+
+/// What a packet's checksums are: `Good`, `Bad`, or `Unknown` if there are none that could be
+/// verified. What the descriptor says of them is not asked. The packet is parsed.
+#[inline]
+pub fn verify(packet: &mut Descriptor) -> ChecksumState {
+    let layers = packet.parse();
+    let (l3, l4) = (usize::from(layers.l3_offset), usize::from(layers.l4_offset));
+    let kind = layers.packet_type;
+    let data = packet.data();
+    let Some(behind) = data.get(l3..) else { return ChecksumState::Unknown };
+    let length = if kind.is_ipv4() {
+        let Ok(ip) = Ipv4::new_header(behind) else { return ChecksumState::Unknown };
+        if !ip.verify_checksum() {
+            return ChecksumState::Bad;
+        }
+        usize::from(ip.total_length())
+    } else if kind.is_ipv6() {
+        let Ok(ip) = Ipv6::new_header(behind) else { return ChecksumState::Unknown };
+        Ipv6::HEADER_LENGTH + usize::from(ip.payload_length())
+    } else {
+        return ChecksumState::Unknown;
+    };
+    // A super-frame's checksum is that of no packet.
+    if kind.is_malformed() || l4 == 0 || packet.gso_type() != GsoType::None {
+        return ChecksumState::Unknown;
+    }
+    let mut end = l3 + length;
+    let protocol = match kind.l4() {
+        L4Kind::Tcp => IpProtocol::TCP,
+        L4Kind::Udp => {
+            let Some([a, b, c, d]) = get(data, l4 + 4) else { return ChecksumState::Unknown };
+            if [c, d] == [0; 2] {
+                return if kind.is_ipv6() { ChecksumState::Bad } else { ChecksumState::Unknown };
+            }
+            // What stands behind the datagram in the IP packet is not covered.
+            end = l4 + usize::from(u16::from_be_bytes([a, b]));
+            IpProtocol::UDP
+        }
+        L4Kind::Icmp if kind.is_ipv4() => {
+            return state(offload::sum(packet, l4..end));
+        }
+        L4Kind::Icmp => IpProtocol::ICMPV6,
+        L4Kind::None | L4Kind::Other => return ChecksumState::Unknown,
+    };
+    let Some(pseudo) = pseudo_header(data, &layers) else { return ChecksumState::Unknown };
+    state(checksum::add(pseudo.sum(protocol, end - l4), offload::sum(packet, l4..end)))
+}
+
+#[inline]
+fn state(sum: u16) -> ChecksumState {
+    if sum == 0xffff { ChecksumState::Good } else { ChecksumState::Bad }
+}
+
+/// The pseudo-header of a packet; `None` if it is not IP, or is IPv6 with a routing header that
+/// is not used up, and so has its last destination elsewhere.
+#[inline]
+pub(crate) fn pseudo_header(data: &[u8], layers: &Layers) -> Option<PseudoHeader> {
+    let behind = data.get(layers.l3_offset.into()..)?;
+    if layers.packet_type.is_ipv4() {
+        return Some(Ipv4::new_header(behind).ok()?.pseudo_header());
+    }
+    if !layers.packet_type.is_ipv6() {
+        return None;
+    }
+    let ip = Ipv6::new_header(behind).ok()?;
+    let pseudo = ip.pseudo_header();
+    let plain = usize::from(layers.l3_offset) + Ipv6::HEADER_LENGTH;
+    if usize::from(layers.l4_offset) != plain && is_underway(ip.next_header(), ip.payload()) {
+        return None;
+    }
+    Some(pseudo)
+}
+
+/// Whether one of the extension headers is a routing header with segments left.
+#[cold]
+fn is_underway(mut protocol: IpProtocol, mut rest: &[u8]) -> bool {
+    // Walked before by a parse, which bounds them.
+    while let Some([next, units, _, left]) = get(rest, 0) {
+        let length = match protocol {
+            IpProtocol::ROUTING if left != 0 => return true,
+            IpProtocol::ROUTING | IpProtocol::HOP_BY_HOP | IpProtocol::DESTINATION_OPTIONS => {
+                usize::from(units) * 8 + 8
+            }
+            IpProtocol::FRAGMENT => 8,
+            IpProtocol::AUTHENTICATION => usize::from(units) * 4 + 8,
+            _ => return false,
+        };
+        protocol = IpProtocol(next);
+        rest = rest.get(length..).unwrap_or_default();
+    }
+    false
+}

@@ -1,0 +1,165 @@
+//! `header-split`: headers and payload in buffers of their own.
+//!
+//! ```toml
+//! [[rx]]
+//! function = "header-split"
+//! at = "l4"                # headers up to and with TCP's; l3: up to IP's; l2: Ethernet's only
+//! ```
+//!
+//! A host that looks at headers only, or wants payload in pages of its own, gets both apart: the
+//! packet becomes a chain whose first buffer holds the headers and nothing else. The payload stays
+//! where it was received; the headers are copied.
+//!
+//! Split is behind TCP, UDP or ICMP with "l4", behind the IP header and its extensions with "l3",
+//! behind Ethernet and VLAN tags with "l2". A packet that has no such header is split behind the
+//! last one that it has and a parser reaches: a fragment behind IP's, ARP not at all. What is
+//! malformed, has less payload than `least_payload`, or has its headers apart already stays whole.
+//!
+//! Functions read headers in a packet's first buffer only. Behind "l4" they find all that they
+//! found before; behind "l2" and "l3", what lies in the second buffer is cut off to them, so there
+//! put it last. What the descriptor knows stays that of the whole packet.
+//!
+//! Guarantees: order and bytes are kept. Without a buffer for the headers the packet goes on whole,
+//! counted. Source: the header split of NICs (Intel 82599 datasheet 7.1.10, PSRTYPE).
+
+use crate::bytes::get;
+use crate::counted::{Counted, Get};
+use picnic_core::command::{CommandEntry, Prepared};
+use picnic_core::error::ConfigError;
+use picnic_core::function::Function;
+use picnic_core::out::Out;
+use picnic_core::packet::burst::Burst;
+use picnic_core::packet::desc::Descriptor;
+use picnic_core::packet::layers::{L4Kind, Layers};
+use picnic_core::registry::{BuildContext, Component};
+use picnic_core::time::Time;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Splits headers from payload.
+#[derive(Debug)]
+pub struct HeaderSplit {
+    config: Config,
+    counts: Counts,
+}
+
+/// The keys of `header-split`.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// The last layer whose header goes to the first buffer.
+    pub at: Layer,
+    /// Packets with fewer bytes of payload stay whole, 1 to 65535.
+    pub least_payload: u16,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Config { at: Layer::L4, least_payload: 256 }
+    }
+}
+
+/// Where packets are split.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Layer {
+    /// Behind Ethernet and VLAN tags.
+    L2,
+    /// Behind IP.
+    L3,
+    /// Behind TCP, UDP, ICMP.
+    L4,
+}
+
+/// What `header-split` counts, in packets.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, JsonSchema)]
+pub struct Counts {
+    /// Split.
+    pub split: u64,
+    /// Left whole: too little payload, or headers that are not known.
+    pub whole: u64,
+    /// Left whole for want of a buffer.
+    pub no_buffer: u64,
+}
+
+impl Component for HeaderSplit {
+    type Product = Box<dyn Function>;
+    type Config = Config;
+    const NAME: &'static str = "header-split";
+    const HELP: &'static str = "put headers and payload into separate buffers";
+    const COMMANDS: &'static [CommandEntry] = &[CommandEntry::of::<Get<HeaderSplit>>()];
+
+    fn build(config: Config, _: &BuildContext) -> Result<Box<dyn Function>, ConfigError> {
+        if config.least_payload == 0 {
+            return Err(ConfigError::new("least_payload", "found 0, allowed is 1 to 65535"));
+        }
+        Ok(Box::new(HeaderSplit { config, counts: Counts::default() }))
+    }
+}
+
+/// Bytes of headers up to a layer; `None` if they are not known.
+#[inline]
+fn headers(data: &[u8], layers: &Layers, at: Layer) -> Option<usize> {
+    let kind = layers.packet_type;
+    let (l3, l4) = (usize::from(layers.l3_offset), usize::from(layers.l4_offset));
+    if kind.is_malformed() || l3 == 0 {
+        return None;
+    }
+    if at == Layer::L2 {
+        return Some(l3);
+    }
+    if l4 == 0 {
+        // A fragment, or nothing that is known.
+        return kind.is_ipv4().then_some(l3 + usize::from(*data.get(l3)? & 0xf) * 4);
+    }
+    let behind = match kind.l4() {
+        _ if at == Layer::L3 => 0,
+        L4Kind::Tcp => usize::from(get::<1>(data, l4 + 12)?[0] >> 4) * 4,
+        L4Kind::Udp | L4Kind::Icmp => 8,
+        L4Kind::None | L4Kind::Other => 0,
+    };
+    Some(l4 + behind)
+}
+
+impl HeaderSplit {
+    fn split(&mut self, mut packet: Descriptor, out: &mut Out<'_>) -> Descriptor {
+        let layers = packet.parse();
+        let least = usize::from(self.config.least_payload);
+        let headers = headers(packet.data(), &layers, self.config.at).filter(|&headers| {
+            headers + least <= packet.length() as usize && headers < packet.data().len()
+        });
+        let Some(headers) = headers else {
+            self.counts.whole += 1;
+            return packet;
+        };
+        // Below the length of a buffer.
+        match out.split(packet, headers as u16) {
+            Ok(packet) => {
+                self.counts.split += 1;
+                packet
+            }
+            Err(packet) => {
+                self.counts.no_buffer += 1;
+                packet
+            }
+        }
+    }
+}
+
+impl Counted for HeaderSplit {
+    type Counts = Counts;
+
+    fn counts(&self) -> Counts {
+        self.counts
+    }
+}
+
+impl Function for HeaderSplit {
+    fn process(&mut self, _now: Time, burst: &mut Burst, out: &mut Out<'_>) {
+        burst.retain(|packet| Some(self.split(packet, out)));
+    }
+
+    fn obey(&mut self, order: &mut Prepared, now: Time) -> bool {
+        order.apply(self, now)
+    }
+}

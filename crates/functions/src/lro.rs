@@ -1,0 +1,493 @@
+//! `lro`: merges TCP segments that follow each other into one packet.
+//!
+//! ```toml
+//! [[rx]]
+//! function = "lro"
+//! timeout_usecs = 20       # the longest that a segment waits for the next
+//! ```
+//!
+//! A segment begins a super-frame, or goes on with that of its flow, by the rules a careful NIC
+//! keeps, so that [`tso`](crate::tso) can give back the very bytes that came:
+//!
+//! - TCP over IPv4 without options or IPv6 without extension headers, in one buffer, no fragment,
+//!   no padding behind it, all checksums right. Those that nobody has looked at are verified here;
+//!   what was left unfinished is not merged.
+//! - Payload, and no flags but ACK and, on the last, PSH. A segment goes on if it starts where the
+//!   last ended, is no longer than the first, and, over IPv4, has the next identification.
+//! - All else in its headers is equal: MAC addresses, VLAN tags, traffic class with ECN bits, hop
+//!   limit, flow label, acknowledgment, window, options with their timestamps.
+//!
+//! A shorter segment, or one with PSH, ends the super-frame; so does any packet of the flow that
+//! cannot go on with it, and goes behind it; so do the limits on bytes, segments and time. A segment
+//! that nothing follows leaves as it came.
+//!
+//! A super-frame is a chain of the buffers that its segments were received in: headers are cut off,
+//! no byte is moved. Its descriptor has the segments' size, for a host that takes super-frames and
+//! for `tso`; its TCP checksum is left unfinished, as hosts expect of one. A wire that takes no
+//! super-frames must have `tso` in front.
+//!
+//! Guarantees: order within a flow is kept, fragments' too. A flow that meets another in its place
+//! of the table ends that one's super-frame. Each segment that was merged into another counts as
+//! consumed. Source: Linux's `tcp_gro_receive`; RFC 9293, RFC 7323 (timestamps), RFC 3168 (ECN).
+
+use crate::bytes::{get, get_u16, put_u16};
+use crate::checksum::{pseudo_header, verify};
+use crate::counted::{Counted, Get};
+use crate::tso::{PSH, fill_ipv4_checksum};
+use picnic_core::command::{CommandEntry, Prepared};
+use picnic_core::error::ConfigError;
+use picnic_core::function::Function;
+use picnic_core::out::Out;
+use picnic_core::packet::burst::Burst;
+use picnic_core::packet::desc::{ChecksumState, Descriptor, GsoType};
+use picnic_core::packet::layers::Layers;
+use picnic_core::packet::wire::{IpProtocol, Ipv6};
+use picnic_core::registry::{BuildContext, Component};
+use picnic_core::time::Time;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::collections::VecDeque;
+use std::ops::Range;
+
+const ACK: u8 = 0x10;
+const NANOSECONDS_PER_MICROSECOND: u64 = 1000;
+
+/// Merges TCP segments.
+#[derive(Debug)]
+pub struct Lro {
+    /// One flow each, by a hash of its addresses and ports: a power of two of them.
+    slots: Vec<Option<Held>>,
+    /// Slots in the order in which they fall due, each with its number at that time; those whose
+    /// number is another by now have been let go of before.
+    due: VecDeque<(u32, u64)>,
+    /// The number of the last super-frame begun.
+    number: u64,
+    held: usize,
+    timeout: u64,
+    max_bytes: usize,
+    max_segments: u32,
+    counts: Counts,
+}
+
+/// The keys of `lro`.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// Flows merged at a time: a power of two, 1 to 65536.
+    pub flows: u32,
+    /// Bytes of a super-frame's IP packet at most, 1500 to 65535.
+    pub max_bytes: u16,
+    /// Segments of a super-frame at most, 2 to 1024.
+    pub max_segments: u32,
+    /// Microseconds that a segment waits at most, 0 to 10000; 0: to the end of its burst.
+    pub timeout_usecs: u32,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Config { flows: 256, max_bytes: 65_535, max_segments: 64, timeout_usecs: 20 }
+    }
+}
+
+/// What `lro` counts.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, JsonSchema)]
+pub struct Counts {
+    /// Super-frames made, of two segments or more.
+    pub super_frames: u64,
+    /// Segments in them.
+    pub merged: u64,
+    /// Packets that went on as they came.
+    pub single: u64,
+    /// Super-frames and waiting segments let go of when their time was up.
+    pub timed_out: u64,
+    /// Those that another flow took the place of.
+    pub displaced: u64,
+}
+
+/// A super-frame that is being made, or a segment that waits for the next.
+#[derive(Debug)]
+struct Held {
+    packet: Descriptor,
+    number: u64,
+    due: Time,
+    headers: Headers,
+    segments: u32,
+    /// Payload bytes of the first segment, which none may exceed.
+    size: u16,
+    /// What the next segment must have.
+    sequence: u32,
+    identification: u16,
+}
+
+/// Where the headers of a packet lie that may be merged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Headers {
+    is_ipv4: bool,
+    l3: u8,
+    l4: u8,
+    end: u8,
+}
+
+/// A packet that may be merged.
+struct Segment {
+    headers: Headers,
+    payload: u16,
+    sequence: u32,
+    identification: u16,
+    pushed: bool,
+}
+
+impl Component for Lro {
+    type Product = Box<dyn Function>;
+    type Config = Config;
+    const NAME: &'static str = "lro";
+    const HELP: &'static str = "merge TCP segments that follow each other";
+    const COMMANDS: &'static [CommandEntry] = &[CommandEntry::of::<Get<Lro>>()];
+
+    fn build(config: Config, _: &BuildContext) -> Result<Box<dyn Function>, ConfigError> {
+        let Config { flows, max_bytes, max_segments, timeout_usecs } = config;
+        if !(1..=65_536).contains(&flows) || !flows.is_power_of_two() {
+            let message = format!("found {flows}, allowed is a power of two, 1 to 65536");
+            return Err(ConfigError::new("flows", message));
+        }
+        let check = |key: &str, found: u32, low: u32, high: u32| {
+            if (low..=high).contains(&found) {
+                return Ok(());
+            }
+            Err(ConfigError::new(key, format!("found {found}, allowed is {low} to {high}")))
+        };
+        check("max_bytes", max_bytes.into(), 1500, 65_535)?;
+        check("max_segments", max_segments, 2, 1024)?;
+        check("timeout_usecs", timeout_usecs, 0, 10_000)?;
+        Ok(Box::new(Lro {
+            slots: (0..flows).map(|_| None).collect(),
+            due: VecDeque::with_capacity(2 * flows as usize),
+            number: 0,
+            held: 0,
+            timeout: u64::from(timeout_usecs) * NANOSECONDS_PER_MICROSECOND,
+            max_bytes: max_bytes.into(),
+            max_segments,
+            counts: Counts::default(),
+        }))
+    }
+}
+
+impl Segment {
+    /// `None` if the packet may not be merged.
+    #[inline]
+    fn of(packet: &mut Descriptor, layers: &Layers) -> Option<Segment> {
+        let kind = layers.packet_type;
+        let (l3, l4) = (usize::from(layers.l3_offset), usize::from(layers.l4_offset));
+        let plain = kind.is_tcp() && !kind.is_malformed() && layers.is_plain();
+        if !plain || packet.is_chained() || packet.gso_type() != GsoType::None {
+            return None;
+        }
+        let data = packet.data();
+        let is_ipv4 = kind.is_ipv4();
+        let length = match is_ipv4 {
+            true => usize::from(get_u16(data, l3 + 2)?),
+            false => Ipv6::HEADER_LENGTH + usize::from(get_u16(data, l3 + 4)?),
+        };
+        let [offset, flags] = get(data, l4 + 12)?;
+        let end = l4 + usize::from(offset >> 4) * 4;
+        let payload = data.len().checked_sub(end)?;
+        // 0xffff stands for zero, and so would be given back.
+        let canonical =
+            get_u16(data, l4 + 16)? != 0xffff && (!is_ipv4 || get_u16(data, l3 + 10)? != 0xffff);
+        let fits = l3 + length == data.len() && payload != 0 && flags & !PSH == ACK && canonical;
+        if !fits {
+            return None;
+        }
+        let sequence = u32::from_be_bytes(get(data, l4 + 4)?);
+        let identification = if is_ipv4 { get_u16(data, l3 + 4)? } else { 0 };
+        match packet.checksum() {
+            ChecksumState::Good => {}
+            ChecksumState::Unknown => {
+                let state = verify(packet);
+                packet.set_checksum(state);
+                if state != ChecksumState::Good {
+                    return None;
+                }
+            }
+            ChecksumState::Bad | ChecksumState::Partial => return None,
+        }
+        Some(Segment {
+            // Two tags, IPv6 and the longest TCP header are 122 bytes.
+            headers: Headers { is_ipv4, l3: l3 as u8, l4: l4 as u8, end: end as u8 },
+            payload: payload as u16,
+            sequence,
+            identification,
+            pushed: flags & PSH != 0,
+        })
+    }
+}
+
+impl Headers {
+    /// The bytes of the headers that are equal in all segments of a super-frame: all but lengths,
+    /// identification, sequence number, flags, checksums.
+    #[inline]
+    fn constant(self) -> [Range<usize>; 6] {
+        let (l3, l4, end) = (usize::from(self.l3), usize::from(self.l4), usize::from(self.end));
+        let [a, b] = match self.is_ipv4 {
+            // Up to the length; fragment, hop limit, protocol. The checksum, then addresses.
+            true => [0..l3 + 2, l3 + 6..l3 + 10],
+            false => [0..l3 + 4, l3 + 6..l3 + 8],
+        };
+        let addresses = if self.is_ipv4 { l3 + 12 } else { l3 + 8 };
+        // Ports; acknowledgment and header length; window; urgent pointer and options.
+        [a, b, addresses..l4 + 4, l4 + 8..l4 + 13, l4 + 14..l4 + 16, l4 + 18..end]
+    }
+}
+
+impl Held {
+    /// Whether a segment goes on where this ends.
+    #[inline]
+    fn goes_on(&self, packet: &Descriptor, segment: &Segment, max_bytes: usize) -> bool {
+        let (first, next) = (self.packet.data(), packet.data());
+        let equal = |range: Range<usize>| first.get(range.clone()) == next.get(range);
+        self.headers == segment.headers
+            && self.sequence == segment.sequence
+            && self.identification == segment.identification
+            && segment.payload <= self.size
+            && self.length() + usize::from(segment.payload) <= max_bytes
+            && self.packet.wire == packet.wire
+            && self.packet.vlan_aside() == packet.vlan_aside()
+            && self.headers.constant().into_iter().all(equal)
+    }
+
+    /// Bytes of its IP packet.
+    #[inline]
+    fn length(&self) -> usize {
+        self.packet.length() as usize - usize::from(self.headers.l3)
+    }
+
+    /// The packet as it leaves.
+    fn finish(self) -> Descriptor {
+        let Held { mut packet, headers, segments, size, .. } = self;
+        if segments == 1 {
+            return packet;
+        }
+        let (l3, l4) = (usize::from(headers.l3), usize::from(headers.l4));
+        let length = packet.length() as usize - l3;
+        let layers = packet.layers();
+        let data = packet.data_mut();
+        if headers.is_ipv4 {
+            put_u16(data, l3 + 2, length as u16);
+            fill_ipv4_checksum(data, l3, l4);
+        } else {
+            put_u16(data, l3 + 4, (length - Ipv6::HEADER_LENGTH) as u16);
+        }
+        let pseudo = pseudo_header(data, &layers);
+        let pseudo = pseudo.map_or(0, |pseudo| pseudo.sum(IpProtocol::TCP, length - (l4 - l3)));
+        put_u16(data, l4 + 16, pseudo);
+        packet.set_checksum(ChecksumState::Partial);
+        let kind = if headers.is_ipv4 { GsoType::Tcp4 } else { GsoType::Tcp6 };
+        packet.set_gso(kind, size);
+        packet
+    }
+}
+
+/// Where a flow has its place, by its addresses and ports; `None` if it is not TCP.
+#[inline]
+fn place_of(layers: &Layers, data: &[u8], places: usize) -> Option<usize> {
+    if !layers.packet_type.is_tcp() {
+        return None;
+    }
+    let mix =
+        |hash: u64, word: u64| (hash ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
+    let hash = match layers.ipv4_addresses(data) {
+        Some((source, destination)) => mix(0, u64::from(source) << 32 | u64::from(destination)),
+        None => {
+            let (words, _) = layers.ipv6_addresses(data)?.as_chunks::<8>();
+            words.iter().fold(0, |hash, word| mix(hash, u64::from_ne_bytes(*word)))
+        }
+    };
+    let hash = mix(hash, layers.ports(data)?.into());
+    Some((hash >> 20) as usize & (places - 1))
+}
+
+/// Whether two packets are of one TCP flow.
+#[inline]
+fn same_flow(a: &Descriptor, b: &Descriptor) -> bool {
+    let of = |packet: &Descriptor| {
+        let (layers, data) = (packet.layers(), packet.data());
+        (layers.flow_v4(data), layers.flow_v6(data))
+    };
+    of(a) == of(b)
+}
+
+impl Lro {
+    #[inline]
+    fn take(&mut self, mut packet: Descriptor, now: Time, out: &mut Out<'_>) {
+        let layers = packet.parse();
+        let Some(place) = place_of(&layers, packet.data(), self.slots.len()) else {
+            if layers.packet_type.is_fragment() {
+                // It may be of any flow, and must not overtake it.
+                self.release_until(Time::MAX, out);
+            }
+            self.counts.single += 1;
+            return out.next(packet);
+        };
+        let segment = Segment::of(&mut packet, &layers);
+        if let Some(held) = &self.slots[place] {
+            match &segment {
+                Some(segment) if held.goes_on(&packet, segment, self.max_bytes) => {
+                    return self.merge(place, packet, segment, out);
+                }
+                Some(_) => {
+                    self.counts.displaced += u64::from(!same_flow(&held.packet, &packet));
+                    self.release(place, out);
+                }
+                None if same_flow(&held.packet, &packet) => self.release(place, out),
+                None => {}
+            }
+        }
+        match segment {
+            Some(segment) if !segment.pushed => self.hold(place, packet, &segment, now),
+            _ => {
+                self.counts.single += 1;
+                out.next(packet);
+            }
+        }
+    }
+
+    /// Has a segment wait for the next.
+    #[inline]
+    fn hold(&mut self, place: usize, packet: Descriptor, segment: &Segment, now: Time) {
+        if self.due.len() == self.due.capacity() {
+            // Full of what has been let go of: at most one is held of each slot.
+            let slots = &self.slots;
+            self.due.retain(|&(place, number)| {
+                slots[place as usize].as_ref().is_some_and(|held| held.number == number)
+            });
+        }
+        self.number += 1;
+        self.due.push_back((place as u32, self.number));
+        self.held += 1;
+        self.slots[place] = Some(Held {
+            packet,
+            number: self.number,
+            due: now + self.timeout,
+            headers: segment.headers,
+            segments: 1,
+            size: segment.payload,
+            sequence: segment.sequence.wrapping_add(segment.payload.into()),
+            identification: segment.identification.wrapping_add(u16::from(segment.headers.is_ipv4)),
+        });
+    }
+
+    /// Has the super-frame at `place` go on with a segment.
+    #[inline]
+    fn merge(
+        &mut self,
+        place: usize,
+        mut packet: Descriptor,
+        segment: &Segment,
+        out: &mut Out<'_>,
+    ) {
+        let (max_bytes, max_segments) = (self.max_bytes, self.max_segments);
+        let Some(held) = &mut self.slots[place] else { return out.next(packet) };
+        let (headers, size) = (usize::from(segment.headers.end), held.size);
+        packet.pull_front(headers as u16);
+        if let Err(mut packet) = out.merge(&mut held.packet, packet) {
+            // Longer than a packet may be, which `max_bytes` is far below.
+            packet.push_front(headers as u16);
+            self.release(place, out);
+            return out.next(packet);
+        }
+        held.segments += 1;
+        held.sequence = held.sequence.wrapping_add(segment.payload.into());
+        held.identification = held.identification.wrapping_add(u16::from(segment.headers.is_ipv4));
+        if segment.pushed
+            && let Some(flags) =
+                held.packet.data_mut().get_mut(usize::from(segment.headers.l4) + 13)
+        {
+            *flags |= PSH;
+        }
+        let full = held.segments >= max_segments || held.length() + usize::from(size) > max_bytes;
+        if full || segment.pushed || segment.payload < size {
+            self.release(place, out);
+        }
+    }
+
+    /// Lets go of what is held at `place`.
+    #[inline]
+    fn release(&mut self, place: usize, out: &mut Out<'_>) {
+        if let Some(held) = self.slots[place].take() {
+            self.held -= 1;
+            match held.segments {
+                1 => self.counts.single += 1,
+                segments => {
+                    self.counts.super_frames += 1;
+                    self.counts.merged += u64::from(segments);
+                }
+            }
+            out.next(held.finish());
+        }
+    }
+
+    /// What is held at `place`, if it is still that of this number.
+    #[inline]
+    fn held_as(&self, place: u32, number: u64) -> Option<&Held> {
+        self.slots[place as usize].as_ref().filter(|held| held.number == number)
+    }
+
+    /// Lets go of all that falls due by `now`.
+    fn release_until(&mut self, now: Time, out: &mut Out<'_>) {
+        while let Some(&(place, number)) = self.due.front() {
+            let held = self.held_as(place, number);
+            if held.is_some_and(|held| held.due > now) {
+                return;
+            }
+            let is_held = held.is_some();
+            self.due.pop_front();
+            if is_held {
+                self.release(place as usize, out);
+            }
+        }
+    }
+}
+
+impl Counted for Lro {
+    type Counts = Counts;
+
+    fn counts(&self) -> Counts {
+        self.counts
+    }
+}
+
+impl Function for Lro {
+    fn process(&mut self, now: Time, burst: &mut Burst, out: &mut Out<'_>) {
+        for packet in burst.drain() {
+            self.take(packet, now, out);
+        }
+        if self.timeout == 0 {
+            self.release_until(Time::MAX, out);
+        }
+        // So that the first is the next to fall due.
+        while let Some(&(place, number)) = self.due.front()
+            && self.held_as(place, number).is_none()
+        {
+            self.due.pop_front();
+        }
+    }
+
+    fn next_deadline(&self) -> Option<Time> {
+        let held = |&(place, number): &(u32, u64)| self.held_as(place, number);
+        self.due.iter().find_map(held).map(|held| held.due)
+    }
+
+    fn flush(&mut self, now: Time, out: &mut Out<'_>) {
+        let before = self.held;
+        self.release_until(now, out);
+        self.counts.timed_out += (before - self.held) as u64;
+    }
+
+    fn held(&self) -> usize {
+        self.held
+    }
+
+    fn obey(&mut self, order: &mut Prepared, now: Time) -> bool {
+        order.apply(self, now)
+    }
+}

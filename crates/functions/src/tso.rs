@@ -1,0 +1,313 @@
+//! `tso`: cuts super-frames into segments, as a NIC with segmentation offload does.
+//!
+//! ```toml
+//! [[tx]]
+//! function = "tso"
+//! mtu = 1500               # left out: segments are as long as the super-frame asks
+//! ```
+//!
+//! A super-frame is a packet whose descriptor asks for segmentation: TCP over IPv4 or IPv6, or UDP
+//! (USO). Each segment gets the super-frame's headers and the next `gso_size` bytes of its payload,
+//! the last what is left. In its headers change
+//!
+//! | field                          | in segment *n*, from 0                             |
+//! |--------------------------------|----------------------------------------------------|
+//! | IPv4 total length, IPv6 payload length, UDP length | its own                        |
+//! | IPv4 identification            | the super-frame's, plus *n*                        |
+//! | TCP sequence number            | the super-frame's, plus the payload before it      |
+//! | FIN, PSH                       | in the last only                                   |
+//! | CWR                            | in the first only                                  |
+//! | IPv4 header, TCP, UDP checksum | right; a UDP checksum of zero over IPv4 stays, unless it was left unfinished |
+//!
+//! All else is as in the super-frame: options, flags, what the descriptor knows. Other packets pass.
+//! With `tso` in the tx chain, hosts may send super-frames though a wire takes none.
+//!
+//! Guarantees: order is kept. A super-frame is cut whole or dropped whole: as pool_exhausted without
+//! buffers for all segments, as malformed if its headers are not those it should have, or no room
+//! is left in a segment. Segments count as made, the super-frame as consumed.
+//!
+//! Source: RFC 9293 3.7.1, RFC 3168 6.1.2 (CWR), RFC 6864 (identification), virtio 1.2 5.1.6
+//! (VIRTIO_NET_HDR_GSO_TCPV4, TCPV6, UDP_L4); what Linux's `tcp_gso_segment` does.
+
+use crate::bytes::{get, get_u16, put, put_u16};
+use crate::checksum::pseudo_header;
+use crate::counted::{Counted, Get};
+use picnic_core::command::{CommandEntry, Prepared};
+use picnic_core::error::ConfigError;
+use picnic_core::function::Function;
+use picnic_core::ledger::DropReason;
+use picnic_core::out::Out;
+use picnic_core::packet::burst::Burst;
+use picnic_core::packet::desc::{ChecksumState, Descriptor, GsoType};
+use picnic_core::packet::offload;
+use picnic_core::packet::wire::{IpProtocol, Ipv6, PseudoHeader, Udp, checksum};
+use picnic_core::registry::{BuildContext, Component};
+use picnic_core::time::Time;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+const FIN: u8 = 0x01;
+pub(crate) const PSH: u8 = 0x08;
+const CWR: u8 = 0x80;
+
+/// Cuts super-frames.
+#[derive(Debug)]
+pub struct Tso {
+    mtu: usize,
+    counts: Counts,
+}
+
+/// The keys of `tso`.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// Bytes of a segment's IP packet at most, 576 to 65535; left out, as the super-frame asks.
+    pub mtu: Option<u16>,
+}
+
+/// What `tso` counts.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, JsonSchema)]
+pub struct Counts {
+    /// Super-frames cut.
+    pub super_frames: u64,
+    /// Segments made of them.
+    pub segments: u64,
+    /// Super-frames dropped because their headers are not those they should have.
+    pub malformed: u64,
+    /// Super-frames dropped for want of buffers.
+    pub pool_exhausted: u64,
+}
+
+impl Component for Tso {
+    type Product = Box<dyn Function>;
+    type Config = Config;
+    const NAME: &'static str = "tso";
+    const HELP: &'static str = "cut TCP and UDP super-frames into segments";
+    const COMMANDS: &'static [CommandEntry] = &[CommandEntry::of::<Get<Tso>>()];
+
+    fn build(config: Config, _: &BuildContext) -> Result<Box<dyn Function>, ConfigError> {
+        match config.mtu {
+            Some(mtu) if mtu < 576 => {
+                Err(ConfigError::new("mtu", format!("found {mtu}, allowed is 576 to 65535")))
+            }
+            mtu => {
+                let mtu = usize::from(mtu.unwrap_or(u16::MAX));
+                Ok(Box::new(Tso { mtu, counts: Counts::default() }))
+            }
+        }
+    }
+}
+
+/// How a super-frame is cut.
+struct Plan {
+    is_ipv4: bool,
+    protocol: IpProtocol,
+    l3: usize,
+    l4: usize,
+    /// Bytes of headers.
+    headers: usize,
+    payload: usize,
+    /// Payload bytes of each segment but the last.
+    size: usize,
+    pseudo: PseudoHeader,
+    identification: u16,
+    sequence: u32,
+    flags: u8,
+    has_checksum: bool,
+}
+
+impl Plan {
+    /// `None` if the packet is not what its descriptor says.
+    fn of(packet: &mut Descriptor, mtu: usize) -> Option<Plan> {
+        let layers = packet.parse();
+        let kind = layers.packet_type;
+        let data = packet.data();
+        let (l3, l4) = (usize::from(layers.l3_offset), usize::from(layers.l4_offset));
+        let (is_ipv4, is_tcp) = (kind.is_ipv4(), kind.is_tcp());
+        let fits = match packet.gso_type() {
+            GsoType::Tcp4 => is_ipv4 && is_tcp,
+            GsoType::Tcp6 => kind.is_ipv6() && is_tcp,
+            GsoType::Udp => kind.is_udp(),
+            GsoType::None => false,
+        };
+        if !fits || kind.is_malformed() || l4 == 0 {
+            return None;
+        }
+        let length = match is_ipv4 {
+            true => usize::from(get_u16(data, l3 + 2)?),
+            false => Ipv6::HEADER_LENGTH + usize::from(get_u16(data, l3 + 4)?),
+        };
+        let headers = match is_tcp {
+            true => l4 + usize::from(data.get(l4 + 12)? >> 4) * 4,
+            false => l4 + Udp::HEADER_LENGTH,
+        };
+        let payload = (l3 + length).checked_sub(headers)?;
+        let size = usize::from(packet.gso_size()).min(mtu.checked_sub(headers - l3)?);
+        if size == 0 || headers > data.len() {
+            return None;
+        }
+        let unfinished = packet.checksum() == ChecksumState::Partial;
+        Some(Plan {
+            is_ipv4,
+            protocol: if is_tcp { IpProtocol::TCP } else { IpProtocol::UDP },
+            l3,
+            l4,
+            headers,
+            payload,
+            size,
+            pseudo: pseudo_header(data, &layers)?,
+            identification: get_u16(data, l3 + 4)?,
+            sequence: u32::from_be_bytes(get(data, l4 + 4)?),
+            flags: if is_tcp { *data.get(l4 + 13)? } else { 0 },
+            has_checksum: is_tcp || !is_ipv4 || unfinished || get_u16(data, l4 + 6)? != 0,
+        })
+    }
+
+    fn segments(&self) -> usize {
+        self.payload.div_ceil(self.size).max(1)
+    }
+
+    /// Writes the headers of the segment that begins `before` bytes into the payload.
+    #[inline]
+    fn finish(&self, segment: &mut Descriptor, before: usize, length: usize) {
+        let &Plan { l3, l4, headers, .. } = self;
+        let is_tcp = self.protocol == IpProtocol::TCP;
+        let is_last = before + length == self.payload;
+        let data = segment.data_mut();
+        let packet_length = headers + length - l3;
+        if self.is_ipv4 {
+            put_u16(data, l3 + 2, packet_length as u16);
+            let number = (before / self.size) as u16;
+            put_u16(data, l3 + 4, self.identification.wrapping_add(number));
+            fill_ipv4_checksum(data, l3, l4);
+        } else {
+            put_u16(data, l3 + 4, (packet_length - Ipv6::HEADER_LENGTH) as u16);
+        }
+        let field = if is_tcp {
+            put(data, l4 + 4, self.sequence.wrapping_add(before as u32).to_be_bytes());
+            let not_last = if is_last { 0 } else { FIN | PSH };
+            let not_first = if before == 0 { 0 } else { CWR };
+            put(data, l4 + 13, [self.flags & !not_last & !not_first]);
+            l4 + 16
+        } else {
+            put_u16(data, l4 + 4, (Udp::HEADER_LENGTH + length) as u16);
+            l4 + 6
+        };
+        put_u16(data, field, 0);
+        if self.has_checksum {
+            let pseudo = self.pseudo.sum(self.protocol, headers + length - l4);
+            let mut value = !checksum::add(pseudo, offload::sum(segment, l4..usize::MAX));
+            if value == 0 && !is_tcp {
+                value = 0xffff;
+            }
+            put_u16(segment.data_mut(), field, value);
+        }
+        segment.set_gso(GsoType::None, 0);
+        segment.set_checksum(ChecksumState::Good);
+    }
+}
+
+/// Fills in the checksum of the IPv4 header that goes from `l3` to `l4`.
+#[inline]
+pub(crate) fn fill_ipv4_checksum(data: &mut [u8], l3: usize, l4: usize) {
+    put_u16(data, l3 + 10, 0);
+    let value = checksum::checksum(data.get(l3..l4).unwrap_or_default());
+    put_u16(data, l3 + 10, value);
+}
+
+/// A packet's payload, taken from the front.
+struct Payload<'a, I> {
+    piece: &'a [u8],
+    pieces: I,
+}
+
+impl<'a, I: Iterator<Item = &'a [u8]>> Payload<'a, I> {
+    /// The next `length` bytes, in as many pieces as they lie in.
+    #[inline]
+    fn take(&mut self, mut length: usize) -> impl Iterator<Item = &'a [u8]> {
+        std::iter::from_fn(move || {
+            if length == 0 {
+                return None;
+            }
+            while self.piece.is_empty() {
+                self.piece = self.pieces.next()?;
+            }
+            let (taken, left) = self.piece.split_at(length.min(self.piece.len()));
+            self.piece = left;
+            length -= taken.len();
+            Some(taken)
+        })
+    }
+}
+
+impl Tso {
+    fn cut(&mut self, mut packet: Descriptor, out: &mut Out<'_>) {
+        let Some(plan) =
+            Plan::of(&mut packet, self.mtu).filter(|plan| plan.headers <= out.buffer_size())
+        else {
+            self.counts.malformed += 1;
+            return out.drop(packet, DropReason::Malformed);
+        };
+        let (segments, headers) = (plan.segments(), plan.headers);
+        let longest = headers + plan.size.min(plan.payload);
+        if !out.has_buffers(segments * longest.div_ceil(out.buffer_size())) {
+            self.counts.pool_exhausted += 1;
+            return out.drop(packet, DropReason::PoolExhausted);
+        }
+        let mut pieces = packet.segments();
+        let (head, piece) =
+            pieces.next().and_then(|first| first.split_at_checked(headers)).unwrap_or_default();
+        let mut payload = Payload { piece, pieces };
+        let mut before = 0;
+        for _ in 0..segments {
+            let length = plan.size.min(plan.payload - before);
+            let bytes = std::iter::once(head).chain(payload.take(length));
+            // There are buffers: that was asked.
+            let Some(mut segment) = out.gather(headers + length, bytes) else { break };
+            segment.copy_metadata(&packet);
+            plan.finish(&mut segment, before, length);
+            before += length;
+            out.next(segment);
+        }
+        drop(payload);
+        if before != plan.payload {
+            return out.drop(packet, DropReason::PoolExhausted);
+        }
+        self.counts.super_frames += 1;
+        self.counts.segments += segments as u64;
+        out.consume(packet);
+    }
+}
+
+impl Counted for Tso {
+    type Counts = Counts;
+
+    fn counts(&self) -> Counts {
+        self.counts
+    }
+}
+
+impl Function for Tso {
+    fn process(&mut self, _now: Time, burst: &mut Burst, out: &mut Out<'_>) {
+        let is_whole = |packet: &Descriptor| packet.gso_type() == GsoType::None;
+        if burst.as_slice().iter().all(is_whole) {
+            return;
+        }
+        // What stays in the burst goes on behind what is handed on: all must be.
+        for packet in burst.drain() {
+            if is_whole(&packet) {
+                out.next(packet);
+            } else {
+                self.cut(packet, out);
+            }
+        }
+    }
+
+    fn cuts_super_frames(&self) -> bool {
+        true
+    }
+
+    fn obey(&mut self, order: &mut Prepared, now: Time) -> bool {
+        order.apply(self, now)
+    }
+}

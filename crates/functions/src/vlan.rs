@@ -1,0 +1,391 @@
+//! `vlan`: filters by VLAN, rewrites identifiers, takes tags off and puts them on.
+//!
+//! ```toml
+//! [[rx]]
+//! function = "vlan"
+//! allow = [10, 20]         # other tagged packets are dropped, counted as filtered
+//! strip = true             # the tag is kept beside the packet
+//!
+//! [[tx]]
+//! function = "vlan"
+//! insert = "aside"         # and put on again
+//! ```
+//!
+//! What is done to a packet, in this order: the filter, `rewrite`, `strip` or `insert`. All look at
+//! its outer tag, 802.1Q (EtherType 0x8100) or 802.1ad (0x88a8); to the filter and `rewrite`, a tag
+//! kept beside the packet is the outer one. Identifier 0 tags a priority and no VLAN: to the filter
+//! such a packet is untagged.
+//!
+//! A packet whose tag was taken off keeps it in its descriptor, kind and priority bits included,
+//! through queues and hosts that echo it, until `insert` puts it on. `strip` takes one tag off; a
+//! packet that has one beside it already is left alone.
+//!
+//! Guarantees: priority and drop-eligible bits of a tag stay as they are; bytes are moved, 12 of
+//! them, never copied to another buffer. A packet without room in front is dropped, counted as
+//! no_room. Source: IEEE 802.1Q-2018, 9.3 to 9.6 (tags), 6.9 (priority tags), 8.6.2 (filter).
+
+use crate::bytes::{get_u16, put_u16};
+use crate::counted::{Counted, Get};
+use picnic_core::command::{Command, CommandEntry, CommandError, Order, Prepared};
+use picnic_core::error::ConfigError;
+use picnic_core::function::Function;
+use picnic_core::ledger::DropReason;
+use picnic_core::out::Out;
+use picnic_core::packet::burst::Burst;
+use picnic_core::packet::desc::{Descriptor, VlanTag};
+use picnic_core::packet::wire::EtherType;
+use picnic_core::registry::{BuildContext, Component};
+use picnic_core::time::Time;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Identifiers there are, 0 and 4095 included.
+const IDENTIFIERS: usize = 4096;
+const IDENTIFIER_MASK: u16 = 0x0fff;
+/// Both MAC addresses: the tag stands behind them.
+const ADDRESSES: usize = 12;
+const TAG: u16 = 4;
+
+/// Filters, rewrites, takes off and puts on VLAN tags.
+#[derive(Debug)]
+pub struct Vlan {
+    filter: Filter,
+    /// The identifier that each is rewritten to; empty if all stay.
+    rewrite: Box<[u16]>,
+    strip: bool,
+    insert: Insert,
+    tag: VlanTag,
+    counts: Counts,
+}
+
+/// The keys of `vlan`.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// Identifiers let through, 1 to 4095; empty: all. Others are dropped, counted as filtered.
+    pub allow: Vec<u16>,
+    /// Whether packets without a tag, or with identifier 0, are let through.
+    pub untagged: bool,
+    /// Identifiers to be rewritten, each with its new one: [[10, 20], [11, 21]].
+    pub rewrite: Vec<[u16; 2]>,
+    /// Whether the outer tag is taken off and kept beside the packet.
+    pub strip: bool,
+    /// Tags put on: none, the one kept beside a packet, or one of `identifier`.
+    pub insert: Insert,
+    /// Identifier of the tag put on by "untagged" and "all", 0 to 4095.
+    pub identifier: u16,
+    /// Its priority, 0 to 7.
+    pub priority: u8,
+    /// Its kind.
+    pub kind: Kind,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Config {
+            allow: Vec::new(),
+            untagged: true,
+            rewrite: Vec::new(),
+            strip: false,
+            insert: Insert::Off,
+            identifier: 1,
+            priority: 0,
+            kind: Kind::Dot1q,
+        }
+    }
+}
+
+/// Which packets have a tag put on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Insert {
+    /// None.
+    Off,
+    /// Those with one beside them get that one.
+    Aside,
+    /// Those too; and those without any the one stated.
+    Untagged,
+    /// All get the one stated, outside of what they have.
+    All,
+}
+
+/// Which standard a tag is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+pub enum Kind {
+    /// Customer tag, EtherType 0x8100.
+    #[serde(rename = "802.1q")]
+    Dot1q,
+    /// Service tag, EtherType 0x88a8.
+    #[serde(rename = "802.1ad")]
+    Dot1ad,
+}
+
+/// What `vlan` counts, in packets.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, JsonSchema)]
+pub struct Counts {
+    /// With a tag, in the packet or beside it.
+    pub tagged: u64,
+    /// Without, or too short for an Ethernet header.
+    pub untagged: u64,
+    /// Dropped by the filter.
+    pub filtered: u64,
+    /// Identifier rewritten.
+    pub rewritten: u64,
+    /// Tag taken off.
+    pub stripped: u64,
+    /// Tag put on.
+    pub inserted: u64,
+    /// Dropped without room for a tag.
+    pub no_room: u64,
+}
+
+/// The identifiers let through: one bit each.
+#[derive(Clone, Copy, Debug)]
+struct Filter {
+    allowed: [u64; IDENTIFIERS / 64],
+    untagged: bool,
+}
+
+impl Filter {
+    fn new(allow: &[u16], untagged: bool) -> Result<Filter, (String, String)> {
+        let mut allowed = [if allow.is_empty() { u64::MAX } else { 0 }; IDENTIFIERS / 64];
+        for (place, &identifier) in allow.iter().enumerate() {
+            if !(1..=IDENTIFIER_MASK).contains(&identifier) {
+                let message = format!("found {identifier}, allowed is 1 to 4095");
+                return Err((format!("allow[{place}]"), message));
+            }
+            allowed[usize::from(identifier / 64)] |= 1 << (identifier % 64);
+        }
+        Ok(Filter { allowed, untagged })
+    }
+
+    /// Whether a packet with this tag, or none, is let through.
+    #[inline]
+    fn passes(&self, tci: Option<u16>) -> bool {
+        match tci.map(|tci| tci & IDENTIFIER_MASK) {
+            None | Some(0) => self.untagged,
+            Some(identifier) => {
+                self.allowed[usize::from(identifier / 64)] >> (identifier % 64) & 1 != 0
+            }
+        }
+    }
+}
+
+impl Component for Vlan {
+    type Product = Box<dyn Function>;
+    type Config = Config;
+    const NAME: &'static str = "vlan";
+    const HELP: &'static str = "filter by VLAN, rewrite identifiers, strip and insert tags";
+    const COMMANDS: &'static [CommandEntry] =
+        &[CommandEntry::of::<Get<Vlan>>(), CommandEntry::of::<Set>()];
+
+    fn build(config: Config, _: &BuildContext) -> Result<Box<dyn Function>, ConfigError> {
+        let Config { allow, untagged, rewrite, strip, insert, identifier, priority, kind } = config;
+        let filter = Filter::new(&allow, untagged)
+            .map_err(|(key, message)| ConfigError::new(key, message))?;
+        if identifier > IDENTIFIER_MASK {
+            let message = format!("found {identifier}, allowed is 0 to 4095");
+            return Err(ConfigError::new("identifier", message));
+        }
+        if priority > 7 {
+            return Err(ConfigError::new(
+                "priority",
+                format!("found {priority}, allowed is 0 to 7"),
+            ));
+        }
+        if strip && insert != Insert::Off {
+            return Err(ConfigError::new("insert", "found together with strip, allowed is one"));
+        }
+        let mut table = if rewrite.is_empty() {
+            Box::default()
+        } else {
+            (0..IDENTIFIERS as u16).collect::<Box<[u16]>>()
+        };
+        for (place, pair) in rewrite.iter().enumerate() {
+            if let Some(wrong) = pair.iter().find(|&&identifier| identifier > IDENTIFIER_MASK) {
+                let message = format!("found {wrong}, allowed is 0 to 4095");
+                return Err(ConfigError::new(format!("rewrite[{place}]"), message));
+            }
+            table[usize::from(pair[0])] = pair[1];
+        }
+        let tag =
+            VlanTag { tci: u16::from(priority) << 13 | identifier, service: kind == Kind::Dot1ad };
+        let counts = Counts::default();
+        Ok(Box::new(Vlan { filter, rewrite: table, strip, insert, tag, counts }))
+    }
+}
+
+/// The tag in a packet, outer of two.
+#[inline]
+fn tag_of(data: &[u8]) -> Option<VlanTag> {
+    let service = match EtherType(get_u16(data, ADDRESSES)?) {
+        EtherType::VLAN => false,
+        EtherType::QINQ => true,
+        _ => return None,
+    };
+    // A tag is a tag only with the type of what is behind it.
+    get_u16(data, ADDRESSES + 4)?;
+    Some(VlanTag { tci: get_u16(data, ADDRESSES + 2)?, service })
+}
+
+/// Takes the outer tag off a packet that has it, and keeps it beside the packet.
+fn strip(packet: &mut Descriptor, tag: VlanTag) {
+    packet.data_mut().copy_within(..ADDRESSES, TAG.into());
+    packet.pull_front(TAG);
+    packet.set_vlan_aside(Some(tag));
+    packet.parse();
+}
+
+/// Puts a tag on a packet, outside of those that it has; false if there is no room in front. It
+/// has both MAC addresses.
+fn insert(packet: &mut Descriptor, tag: VlanTag) -> bool {
+    if !packet.push_front(TAG) {
+        return false;
+    }
+    let data = packet.data_mut();
+    data.copy_within(usize::from(TAG)..usize::from(TAG) + ADDRESSES, 0);
+    let kind = if tag.service { EtherType::QINQ } else { EtherType::VLAN };
+    put_u16(data, ADDRESSES, kind.0);
+    put_u16(data, ADDRESSES + 2, tag.tci);
+    packet.parse();
+    true
+}
+
+impl Vlan {
+    /// Does what is to be done to a packet; why it is to be dropped, if it is.
+    #[inline]
+    fn handle(&mut self, packet: &mut Descriptor) -> Result<(), DropReason> {
+        let mut within = tag_of(packet.data());
+        let mut aside = packet.vlan_aside();
+        // The one that was taken off stood outside of those that are left.
+        let tci = aside.or(within).map(|tag| tag.tci);
+        *if tci.is_some() { &mut self.counts.tagged } else { &mut self.counts.untagged } += 1;
+        if !self.filter.passes(tci) {
+            self.counts.filtered += 1;
+            return Err(DropReason::Filtered);
+        }
+        if let Some(old) = tci
+            && let Some(&identifier) = self.rewrite.get(usize::from(old & IDENTIFIER_MASK))
+            && identifier != old & IDENTIFIER_MASK
+        {
+            let tci = old & !IDENTIFIER_MASK | identifier;
+            if let Some(tag) = &mut aside {
+                tag.tci = tci;
+                packet.set_vlan_aside(aside);
+            } else if let Some(tag) = &mut within {
+                tag.tci = tci;
+                put_u16(packet.data_mut(), ADDRESSES + 2, tci);
+            }
+            self.counts.rewritten += 1;
+            packet.parse();
+        }
+        if self.strip {
+            if let (Some(tag), None) = (within, aside) {
+                strip(packet, tag);
+                self.counts.stripped += 1;
+            }
+            return Ok(());
+        }
+        let tag = match self.insert {
+            Insert::Off => None,
+            Insert::Aside => aside,
+            Insert::Untagged => aside.or(within.is_none().then_some(self.tag)),
+            Insert::All => Some(self.tag),
+        };
+        let Some(tag) = tag.filter(|_| packet.data().len() >= ADDRESSES) else { return Ok(()) };
+        // With "all", a tag beside the packet belongs under the one stated.
+        if let Some(kept) = aside {
+            packet.set_vlan_aside(None);
+            if self.insert == Insert::All && !insert(packet, kept) {
+                self.counts.no_room += 1;
+                return Err(DropReason::NoRoom);
+            }
+        }
+        if !insert(packet, tag) {
+            self.counts.no_room += 1;
+            return Err(DropReason::NoRoom);
+        }
+        self.counts.inserted += 1;
+        Ok(())
+    }
+}
+
+impl Counted for Vlan {
+    type Counts = Counts;
+
+    fn counts(&self) -> Counts {
+        self.counts
+    }
+}
+
+impl Function for Vlan {
+    fn process(&mut self, _now: Time, burst: &mut Burst, out: &mut Out<'_>) {
+        burst.retain(|mut packet| match self.handle(&mut packet) {
+            Ok(()) => Some(packet),
+            Err(reason) => {
+                out.drop(packet, reason);
+                None
+            }
+        });
+    }
+
+    fn obey(&mut self, order: &mut Prepared, now: Time) -> bool {
+        order.apply(self, now)
+    }
+}
+
+/// The arguments of `vlan.set`.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Set {
+    /// Identifiers let through from now on, 1 to 4095; empty: all.
+    pub allow: Vec<u16>,
+    /// Whether packets without a tag, or with identifier 0, are let through.
+    #[serde(default = "yes")]
+    pub untagged: bool,
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// The result of `vlan.set`.
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+pub struct Replaced {
+    /// Identifiers that were let through before.
+    pub allowed_before: u16,
+}
+
+/// Another filter; after it, the one before.
+pub struct Exchange(Filter);
+
+impl Order for Exchange {
+    type Target = Vlan;
+
+    fn apply(&mut self, vlan: &mut Vlan, _now: Time) -> bool {
+        std::mem::swap(&mut self.0, &mut vlan.filter);
+        true
+    }
+}
+
+impl Command for Set {
+    const NAME: &'static str = "set";
+    const HELP: &'static str = "change the filter";
+    const EXAMPLE: &'static str = r#"{"allow": [10, 20]}"#;
+    type Order = Exchange;
+    type Reply = Replaced;
+
+    fn prepare(self, _: &BuildContext) -> Result<Exchange, CommandError> {
+        Filter::new(&self.allow, self.untagged)
+            .map(Exchange)
+            .map_err(|(key, message)| CommandError::argument(key, message))
+    }
+
+    fn reply(order: Exchange) -> Result<Replaced, CommandError> {
+        // Identifier 0 has a bit, and is no VLAN.
+        let Filter { mut allowed, .. } = order.0;
+        allowed[0] &= !1;
+        let count: u32 = allowed.iter().map(|word| word.count_ones()).sum();
+        Ok(Replaced { allowed_before: count as u16 })
+    }
+}
