@@ -17,7 +17,7 @@ use crate::bounds;
 use picnic_core::error::ConfigError;
 use picnic_core::registry::{BuildContext, Component};
 use picnic_core::time::Time;
-use picnic_filter::{Action, Direction, Filter, FiveTuple, Hooks, Place, Protocol};
+use picnic_filter::{Action, Direction, Filter, FiveTuple, FilterCode, Place, Protocol};
 use picnic_os::config::Setup;
 use picnic_os::context::Nic;
 use picnic_os::task::{TaskSpec, program};
@@ -51,7 +51,7 @@ impl Component for PingDrop {
 }
 
 /// Filters without code.
-const NO_CODE: Hooks = Hooks { predicate: None, callback: None, handover: None };
+const NO_CODE: FilterCode = FilterCode { predicate: None, callback: None, handover: None };
 /// How many there are.
 const FILTERS: usize = 4;
 

@@ -92,7 +92,7 @@ impl Wanted {
 
 /// A place where packets can be captured.
 #[derive(Debug)]
-struct Place {
+struct CapturePoint {
     stage: TraceStage,
     /// Its interface in a capture.
     name: String,
@@ -116,7 +116,7 @@ struct Active {
 
 #[derive(Debug, Default)]
 struct State {
-    places: Vec<Place>,
+    places: Vec<CapturePoint>,
     /// By the number that probes know them by.
     active: [Option<Active>; MOST],
     ended: VecDeque<(u32, Value)>,
@@ -142,7 +142,7 @@ impl Captures {
                 handle.put(index, active.capture.point(&name));
             }
         }
-        state.places.push(Place { stage, name, handle });
+        state.places.push(CapturePoint { stage, name, handle });
         probe
     }
 

@@ -333,7 +333,7 @@ pub fn add(filters: &Filters, file: &CardFile) -> Result<(), ConfigError> {
         let filter = keys.filter()?;
         // By itself first, so that an error has its place.
         filters.check(&filter).map_err(|error| keys.section.locate(error.into()))?;
-        changes.push(super::filters::FilterChange::Add(filter, super::hook::Hooks::default()));
+        changes.push(super::filters::FilterChange::Add(filter, super::code::FilterCode::default()));
     }
     filters.apply(changes).map(|_| ()).map_err(ConfigError::from)
 }

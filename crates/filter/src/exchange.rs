@@ -6,21 +6,21 @@
 //! Guarantees: the core neither waits nor frees: it tries the lock once per change, and again at
 //! its next burst should the handle be at work there.
 
-use super::hook::CoreHooks;
+use super::code::CoreCode;
 use super::table::{Page, Table};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
-/// The hooks of one filter, on the way to a core.
+/// The code of one filter, on the way to a core.
 #[derive(Default)]
-pub(super) enum HookPlace {
+pub(super) enum CodeSlot {
     /// There are none.
     #[default]
     Empty,
     /// Those that the core has.
     Kept,
     /// These.
-    Here(Box<CoreHooks>),
+    Here(Box<CoreCode>),
 }
 
 /// A list and what it takes to go by it.
@@ -29,14 +29,14 @@ pub(super) struct Delivery {
     pub(super) generation: u64,
     pub(super) table: Arc<Table>,
     pub(super) pages: Vec<Arc<Page>>,
-    pub(super) hooks: Vec<HookPlace>,
+    pub(super) code: Vec<CodeSlot>,
 }
 
 impl Delivery {
-    /// Takes over the hooks that are to be kept.
+    /// Takes over the code that is to be kept.
     fn inherit(&mut self, old: &mut Delivery) {
-        for (new, old) in self.hooks.iter_mut().zip(&mut old.hooks) {
-            if matches!(new, HookPlace::Kept) {
+        for (new, old) in self.code.iter_mut().zip(&mut old.code) {
+            if matches!(new, CodeSlot::Kept) {
                 *new = std::mem::take(old);
             }
         }

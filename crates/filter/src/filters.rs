@@ -14,10 +14,10 @@ mod list;
 use super::config::Keys;
 use super::exchange::Exchange;
 use super::function::FilterFunction;
-use super::hook::{Closer, Hooks};
+use super::code::{Closer, FilterCode};
 use super::queue::{FilterQueue, FilterScreen};
 use super::reader::Reader;
-use super::table::NO_HOOK;
+use super::table::NO_CODE;
 use super::text::Reason;
 use super::{Action, Direction, Filter, MOST_FILTERS, Match, Place};
 use list::List;
@@ -124,9 +124,9 @@ impl Serialize for Listing {
 #[derive(Debug)]
 pub enum FilterChange {
     /// A new filter, with what code it needs.
-    Add(Filter, Hooks),
+    Add(Filter, FilterCode),
     /// Another filter in place of one. Its code stays, unless there is other.
-    Set(FilterId, Filter, Hooks),
+    Set(FilterId, Filter, FilterCode),
     /// One less.
     Remove(FilterId),
 }
@@ -138,7 +138,7 @@ pub struct Filters(Arc<Mutex<Inner>>);
 struct Stored {
     filter: Filter,
     counters: u32,
-    hook: u16,
+    slot: u16,
 }
 
 struct Inner {
@@ -197,7 +197,7 @@ impl Filters {
     /// # Errors
     /// What is wrong with it.
     pub fn add(&self, filter: Filter) -> Result<FilterId, FilterError> {
-        self.add_with(filter, Hooks::default())
+        self.add_with(filter, FilterCode::default())
     }
 
     /// Adds a filter with its predicate, callback or hand-over.
@@ -207,9 +207,9 @@ impl Filters {
     pub fn add_with(
         &self,
         filter: Filter,
-        hooks: impl Into<Hooks>,
+        code: impl Into<FilterCode>,
     ) -> Result<FilterId, FilterError> {
-        let added = self.apply(vec![FilterChange::Add(filter, hooks.into())])?;
+        let added = self.apply(vec![FilterChange::Add(filter, code.into())])?;
         added.first().copied().ok_or(FilterError::Busy)
     }
 
@@ -219,7 +219,7 @@ impl Filters {
     /// # Errors
     /// What is wrong with it, or that there is no such filter.
     pub fn set(&self, id: FilterId, filter: Filter) -> Result<(), FilterError> {
-        self.apply(vec![FilterChange::Set(id, filter, Hooks::default())]).map(|_| ())
+        self.apply(vec![FilterChange::Set(id, filter, FilterCode::default())]).map(|_| ())
     }
 
     /// Removes a filter; returns what it was and what it counted.
@@ -264,7 +264,7 @@ impl Filters {
     /// That.
     pub fn check(&self, filter: &Filter) -> Result<(), FilterError> {
         let queues = self.lock().queues;
-        check(filter, &Hooks::default(), None, queues)
+        check(filter, &FilterCode::default(), None, queues)
     }
 
     pub(super) fn replace_as(
@@ -369,19 +369,19 @@ impl Inner {
             std::array::from_fn(|list| counts[list] > MANY.max(self.lists[list].len() / MANY_PART));
         for change in changes {
             match change {
-                Checked::Add(filter, hooks) => {
+                Checked::Add(filter, code) => {
                     let id = FilterId(self.next);
                     self.next += 1;
-                    self.put(id, filter, None, hooks, &many);
+                    self.put(id, filter, None, code, &many);
                     added.push(id);
                 }
-                Checked::Set(id, filter, hooks) => {
+                Checked::Set(id, filter, code) => {
                     let old = self.take(id, &many, Some(&filter));
-                    let keeps = hooks.is_none() && old.is_some_and(|(_, hook)| hook != NO_HOOK);
+                    let keeps = code.is_none() && old.is_some_and(|(_, slot)| slot != NO_CODE);
                     if !keeps {
                         closed.extend(self.closers.remove(&id));
                     }
-                    self.put(id, filter, old, hooks, &many);
+                    self.put(id, filter, old, code, &many);
                 }
                 Checked::Remove(id) => {
                     closed.extend(self.closers.remove(&id));
@@ -402,27 +402,27 @@ impl Inner {
         Ok(added)
     }
 
-    /// Puts a filter into its list; of one that was in it before, with counters and hooks.
+    /// Puts a filter into its list; of one that was in it before, with counters and code.
     fn put(
         &mut self,
         id: FilterId,
         filter: Filter,
         old: Option<(u32, u16)>,
-        hooks: Option<Vec<super::hook::CoreHooks>>,
+        code: Option<Vec<super::code::CoreCode>>,
         many: &[bool; 4],
     ) {
         let group = self.group(&filter.group);
         let index = list_of(&filter);
-        let handovers = hooks.iter().flatten().filter_map(|core| core.handover.as_ref());
+        let handovers = code.iter().flatten().filter_map(|core| core.handover.as_ref());
         if let Some(closer) = handovers.filter_map(|handover| handover.closer()).next() {
             self.closers.insert(id, closer);
         }
         let list = &mut self.lists[index];
-        let (counters, hook) = list.insert(id, group, &filter, old, hooks, many[index]);
-        self.filters.insert(id, Stored { filter, counters, hook });
+        let (counters, slot) = list.insert(id, group, &filter, old, code, many[index]);
+        self.filters.insert(id, Stored { filter, counters, slot });
     }
 
-    /// Takes a filter out of its list. Its counters and hooks are kept if it is to be put back
+    /// Takes a filter out of its list. Its counters and code are kept if it is to be put back
     /// there as `new`, and returned.
     fn take(&mut self, id: FilterId, many: &[bool; 4], new: Option<&Filter>) -> Option<(u32, u16)> {
         let stored = self.filters.remove(&id)?;
@@ -431,15 +431,15 @@ impl Inner {
         let list = &mut self.lists[index];
         list.remove(id, group, &stored.filter, many[index]);
         let Some(new) = new.filter(|new| list_of(new) == index) else {
-            list.free_hook(stored.hook);
+            list.free_code(stored.slot);
             list.retire(stored.counters);
             return None;
         };
         if new.calls() {
-            return Some((stored.counters, stored.hook));
+            return Some((stored.counters, stored.slot));
         }
-        list.free_hook(stored.hook);
-        Some((stored.counters, NO_HOOK))
+        list.free_code(stored.slot);
+        Some((stored.counters, NO_CODE))
     }
 
     /// Checks all changes, and counts those of each list.
@@ -463,12 +463,12 @@ impl Inner {
                     Some(filter)
                 }
             };
-            if let FilterChange::Add(filter, hooks) | FilterChange::Set(_, filter, hooks) = &change
+            if let FilterChange::Add(filter, code) | FilterChange::Set(_, filter, code) = &change
             {
                 let list = list_of(filter);
                 // Code can stay only in the list that it is in.
                 let keeps = old.filter(|old| list_of(old) == list);
-                check(filter, hooks, keeps, self.queues)?;
+                check(filter, code, keeps, self.queues)?;
                 sizes[list] += 1;
                 counts[list] += 1;
                 if sizes[list] > MOST_FILTERS {
@@ -479,24 +479,24 @@ impl Inner {
                     return Err(FilterError::TooMany);
                 }
             }
-            let spread = |filter: &Filter, hooks: Hooks| {
+            let spread = |filter: &Filter, code: FilterCode| {
                 let cores = self.lists[list_of(filter)].cores();
-                if hooks.is_empty() {
+                if code.is_empty() {
                     return Ok(None);
                 }
-                hooks.spread(cores).map(Some).map_err(|key| {
+                code.spread(cores).map(Some).map_err(|key| {
                     let allowed = "one that can be copied, as there are several target cores";
                     FilterError::invalid(key, "one for a single core", allowed)
                 })
             };
             checked.push(match change {
-                FilterChange::Add(filter, hooks) => {
-                    let hooks = spread(&filter, hooks)?;
-                    Checked::Add(filter, hooks)
+                FilterChange::Add(filter, code) => {
+                    let code = spread(&filter, code)?;
+                    Checked::Add(filter, code)
                 }
-                FilterChange::Set(id, filter, hooks) => {
-                    let hooks = spread(&filter, hooks)?;
-                    Checked::Set(id, filter, hooks)
+                FilterChange::Set(id, filter, code) => {
+                    let code = spread(&filter, code)?;
+                    Checked::Set(id, filter, code)
                 }
                 FilterChange::Remove(id) => Checked::Remove(id),
             });
@@ -506,8 +506,8 @@ impl Inner {
 }
 
 enum Checked {
-    Add(Filter, Option<Vec<super::hook::CoreHooks>>),
-    Set(FilterId, Filter, Option<Vec<super::hook::CoreHooks>>),
+    Add(Filter, Option<Vec<super::code::CoreCode>>),
+    Set(FilterId, Filter, Option<Vec<super::code::CoreCode>>),
     Remove(FilterId),
 }
 
@@ -523,7 +523,7 @@ fn check_name(key: &'static str, name: &str) -> Result<(), FilterError> {
 /// What is wrong with a filter by itself.
 fn check(
     filter: &Filter,
-    hooks: &Hooks,
+    code: &FilterCode,
     keeps: Option<&Filter>,
     queues: u16,
 ) -> Result<(), FilterError> {
@@ -547,8 +547,8 @@ fn check(
         let action = |action| filter.action == action;
         [filter.matching == Match::Predicate, action(Action::Callback), action(Action::Deliver)]
     };
-    let had = keeps.filter(|_| hooks.is_empty()).map_or([false; 3], of);
-    let given = [hooks.predicate.is_some(), hooks.callback.is_some(), hooks.handover.is_some()];
+    let had = keeps.filter(|_| code.is_empty()).map_or([false; 3], of);
+    let given = [code.predicate.is_some(), code.callback.is_some(), code.handover.is_some()];
     let keys = ["predicate", "callback", "handover"];
     for (((key, needed), given), had) in keys.into_iter().zip(of(filter)).zip(given).zip(had) {
         match (needed, given) {

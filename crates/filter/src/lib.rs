@@ -46,7 +46,7 @@ mod exchange;
 pub mod filters;
 pub mod function;
 pub mod hidden;
-pub mod hook;
+pub mod code;
 pub mod matching;
 pub mod queue;
 pub mod reader;
@@ -57,7 +57,7 @@ mod text;
 
 pub use filters::{FilterError, FilterId, Filters, Listing};
 pub use hidden::Hidden;
-pub use hook::{Callback, CallbackVerdict, Handover, Hooks, Predicate};
+pub use code::{Callback, CallbackVerdict, Handover, FilterCode, Predicate};
 pub use matching::{Base, FiveTuple, Match, Pattern, PortRange, Prefix, Protocol};
 pub use text::Reason;
 

@@ -5,10 +5,10 @@
 
 use super::Action;
 use super::classifier::{BURST, Key, NONE};
-use super::exchange::{Delivery, Exchange, HookPlace};
+use super::exchange::{Delivery, Exchange, CodeSlot};
 use super::hidden::Hidden;
-use super::hook::{CallbackVerdict, CoreHooks};
-use super::table::{FilterCounters, Found, NO_HOOK, PAGE, Row, Table, Test};
+use super::code::{CallbackVerdict, CoreCode};
+use super::table::{FilterCounters, Found, NO_CODE, PAGE, Row, Table, Test};
 use picnic_core::function::PacketMut;
 use picnic_core::packet::burst::Burst;
 use picnic_core::packet::desc::Descriptor;
@@ -114,7 +114,7 @@ impl Reader {
     pub fn judge(&mut self, now: Time, burst: &mut Burst, mut end: impl FnMut(Descriptor, Fate)) {
         self.classify(burst.as_mut_slice());
         let Reader { delivery, scratch, can_steer, .. } = self;
-        let Delivery { table, pages, hooks, .. } = delivery;
+        let Delivery { table, pages, code, .. } = delivery;
         let count = burst.len();
         if table.others.is_empty()
             && scratch.any_hidden == 0
@@ -122,7 +122,7 @@ impl Reader {
         {
             return;
         }
-        let mut judge = Judge { table, pages, hooks, can_steer: *can_steer, delivers: false };
+        let mut judge = Judge { table, pages, code, can_steer: *can_steer, delivers: false };
         let mut index = 0;
         burst.retain(|mut packet| {
             let (layers, first) = (&scratch.layers[index % BURST], scratch.firsts[index % BURST]);
@@ -134,8 +134,8 @@ impl Reader {
                     end(packet, fate);
                     None
                 }
-                Decision::Deliver(hook) => {
-                    if let Err(packet) = judge.hand_over(now, hook, packet) {
+                Decision::Deliver(slot) => {
+                    if let Err(packet) = judge.hand_over(now, slot, packet) {
                         end(packet, Fate::Refused);
                     }
                     None
@@ -149,14 +149,14 @@ impl Reader {
 
     /// Judges one packet at the driver; `None` if it goes on.
     pub fn fate(&mut self, packet: &mut Descriptor) -> Option<Fate> {
-        let Delivery { table, pages, hooks, .. } = &mut self.delivery;
+        let Delivery { table, pages, code, .. } = &mut self.delivery;
         let (mut layers, mut hidden) = (Layers::default(), Hidden::Nothing);
         if table.needs_layers {
             layers = packet.parse();
             hidden = Hidden::of(&layers, packet.data());
         }
         let first = table.find(packet, &layers, hidden, 0).certain;
-        let mut judge = Judge { table, pages, hooks, can_steer: self.can_steer, delivers: false };
+        let mut judge = Judge { table, pages, code, can_steer: self.can_steer, delivers: false };
         match judge.decide(packet, &layers, first, hidden) {
             Decision::On => None,
             Decision::End(fate) => Some(fate),
@@ -166,9 +166,9 @@ impl Reader {
 
     /// Packets handed over and entered into the ledger here.
     pub fn held(&self) -> usize {
-        let hooks = self.delivery.hooks.iter();
-        let handovers = hooks.filter_map(|hook| match hook {
-            HookPlace::Here(hooks) => hooks.handover.as_ref(),
+        let code = self.delivery.code.iter();
+        let handovers = code.filter_map(|slot| match slot {
+            CodeSlot::Here(code) => code.handover.as_ref(),
             _ => None,
         });
         handovers.map(|handover| handover.held()).sum()
@@ -231,7 +231,7 @@ enum Decision {
 struct Judge<'a> {
     table: &'a Table,
     pages: &'a [Arc<[FilterCounters; PAGE]>],
-    hooks: &'a mut [HookPlace],
+    code: &'a mut [CodeSlot],
     can_steer: bool,
     delivers: bool,
 }
@@ -383,25 +383,25 @@ impl Judge<'_> {
         }
     }
 
-    fn hooks(&mut self, row: &Row) -> Option<&mut CoreHooks> {
-        if row.hook == NO_HOOK {
+    fn code(&mut self, row: &Row) -> Option<&mut CoreCode> {
+        if row.slot == NO_CODE {
             return None;
         }
-        match self.hooks.get_mut(usize::from(row.hook)) {
-            Some(HookPlace::Here(hooks)) => Some(hooks),
+        match self.code.get_mut(usize::from(row.slot)) {
+            Some(CodeSlot::Here(code)) => Some(code),
             _ => None,
         }
     }
 
     fn ask(&mut self, row: &Row, packet: &mut Descriptor) -> bool {
-        let Some(hooks) = self.hooks(row) else { return false };
-        let Some(judge) = &mut hooks.predicate else { return false };
+        let Some(code) = self.code(row) else { return false };
+        let Some(judge) = &mut code.predicate else { return false };
         match catch_unwind(AssertUnwindSafe(|| judge(&PacketMut::from(packet)))) {
             Ok(matches) => matches,
             Err(payload) => {
                 // Not dropped: what panicked may panic again.
                 std::mem::forget(payload);
-                std::mem::forget(hooks.predicate.take());
+                std::mem::forget(code.predicate.take());
                 self.panicked(row);
                 false
             }
@@ -409,13 +409,13 @@ impl Judge<'_> {
     }
 
     fn call(&mut self, row: &Row, packet: &mut Descriptor) -> CallbackVerdict {
-        let Some(hooks) = self.hooks(row) else { return CallbackVerdict::Next };
-        let Some(handle) = &mut hooks.callback else { return CallbackVerdict::Next };
+        let Some(code) = self.code(row) else { return CallbackVerdict::Next };
+        let Some(handle) = &mut code.callback else { return CallbackVerdict::Next };
         match catch_unwind(AssertUnwindSafe(|| handle(&mut PacketMut::from(packet)))) {
             Ok(reply) => reply,
             Err(payload) => {
                 std::mem::forget(payload);
-                std::mem::forget(hooks.callback.take());
+                std::mem::forget(code.callback.take());
                 self.panicked(row);
                 CallbackVerdict::Next
             }
@@ -432,17 +432,17 @@ impl Judge<'_> {
     fn hand_over(&mut self, now: Time, place: u16, packet: Descriptor) -> Result<(), Descriptor> {
         self.delivers = true;
         let table = self.table;
-        let hooks = table.rows.get(usize::from(place)).and_then(|row| self.hooks(row));
-        match hooks.and_then(|hooks| hooks.handover.as_mut()) {
+        let code = table.rows.get(usize::from(place)).and_then(|row| self.code(row));
+        match code.and_then(|code| code.handover.as_mut()) {
             Some(handover) => handover.hand_over(now, packet),
             None => Err(packet),
         }
     }
 
     fn end_burst(&mut self) {
-        for hooks in &mut *self.hooks {
-            if let HookPlace::Here(hooks) = hooks
-                && let Some(handover) = &mut hooks.handover
+        for code in &mut *self.code {
+            if let CodeSlot::Here(code) = code
+                && let Some(handover) = &mut code.handover
             {
                 handover.end_burst();
             }

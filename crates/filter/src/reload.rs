@@ -5,7 +5,7 @@
 
 use super::config::Keys;
 use super::filters::{FilterChange, FilterError, FilterId, Filters};
-use super::hook::Hooks;
+use super::code::FilterCode;
 use serde::Serialize;
 
 /// What a reload changed.
@@ -56,11 +56,11 @@ pub(super) fn difference(
             Some((_, priority)) if priority == filter.priority => done.kept += 1,
             Some((id, _)) => {
                 done.kept += 1;
-                changes.push(FilterChange::Set(id, filter, Hooks::default()));
+                changes.push(FilterChange::Set(id, filter, FilterCode::default()));
             }
             None => {
                 done.added += 1;
-                changes.push(FilterChange::Add(filter, Hooks::default()));
+                changes.push(FilterChange::Add(filter, FilterCode::default()));
             }
         }
     }

@@ -25,7 +25,7 @@ pub struct FilterCounters {
     pub bytes: Counter,
     /// Packets that ended before the filter's pattern did.
     pub short_packets: Counter,
-    /// Calls of a hook that panicked; it is not called again.
+    /// Calls of code that panicked; it is not called again.
     pub panics: Counter,
     /// Packets that could have matched, had they been readable, and ended here.
     pub unreadable_packets: Counter,
@@ -45,8 +45,8 @@ pub(super) const PAGE: usize = 256;
 /// The counters of some filters on one core.
 pub(super) type Page = [FilterCounters; PAGE];
 
-/// No hook.
-pub(super) const NO_HOOK: u16 = u16::MAX;
+/// No code.
+pub(super) const NO_CODE: u16 = u16::MAX;
 
 /// What is to be done for a filter.
 #[derive(Clone, Copy, Debug)]
@@ -54,8 +54,8 @@ pub(super) struct Row {
     pub(super) action: Action,
     /// Its group's number, in the order of the groups.
     pub(super) group: u16,
-    /// Its hooks, or `NO_HOOK`.
-    pub(super) hook: u16,
+    /// Its code, or `NO_CODE`.
+    pub(super) slot: u16,
     /// Its counters.
     pub(super) counters: u32,
     /// What it stops of packets that cannot be read: a five-tuple by family, a pattern.
@@ -67,7 +67,7 @@ impl Row {
     pub(super) const STOPS_V6: u8 = 2;
     pub(super) const STOPS_PATTERN: u8 = 4;
 
-    pub(super) fn new(filter: &Filter, group: u16, hook: u16, counters: u32) -> Self {
+    pub(super) fn new(filter: &Filter, group: u16, slot: u16, counters: u32) -> Self {
         let stops = match &filter.matching {
             _ if !filter.stops_unreadable() => 0,
             Match::FiveTuple(tuple) => match tuple.is_ipv4() {
@@ -78,7 +78,7 @@ impl Row {
             Match::Pattern(_) => Row::STOPS_PATTERN,
             Match::Any | Match::Predicate => 0,
         };
-        Row { action: filter.action, group, hook, counters, stops }
+        Row { action: filter.action, group, slot, counters, stops }
     }
 }
 

@@ -14,7 +14,7 @@ use picnic_core::packet::pool::{Pool, PoolConfig};
 use picnic_core::time::Time;
 use picnic_filter::config::Keys;
 use picnic_filter::filters::FilterChange;
-use picnic_filter::hook::Hooks;
+use picnic_filter::code::FilterCode;
 use picnic_filter::matching::{LONGEST_PATTERN, MOST_VALUES, Tuple};
 use picnic_filter::reload::Reloaded;
 use picnic_filter::{
@@ -247,7 +247,7 @@ fn what_a_filter_cannot_do_is_refused_in_words() {
     assert_eq!(filters.remove(FilterId(77)).unwrap_err(), FilterError::NoSuchFilter("77".into()));
     // All or nothing.
     let changes = vec![
-        FilterChange::Add(any(Action::Drop), Hooks::default()),
+        FilterChange::Add(any(Action::Drop), FilterCode::default()),
         FilterChange::Remove(FilterId(77)),
     ];
     filters.apply(changes).unwrap_err();
@@ -580,7 +580,7 @@ proptest! {
                     model.filters.insert(id, (filter, Counts::default()));
                 }
                 Step::AddMany(filters) => {
-                    let add = |filter: &Filter| FilterChange::Add(filter.clone(), Hooks::default());
+                    let add = |filter: &Filter| FilterChange::Add(filter.clone(), FilterCode::default());
                     let ids = card.filters.apply(filters.iter().map(add).collect()).unwrap();
                     for (id, filter) in ids.into_iter().zip(filters) {
                         model.group(&filter.group);

@@ -15,7 +15,7 @@ use picnic_core::packet::burst::Burst;
 use picnic_core::packet::pool::{Pool, PoolConfig};
 use picnic_core::time::Time;
 use picnic_filter::filters::FilterChange;
-use picnic_filter::hook::Hooks;
+use picnic_filter::code::FilterCode;
 use picnic_filter::matching::Tuple;
 use picnic_filter::{
     Action, Base, Callback, CallbackVerdict, Direction, Filter, Filters, FiveTuple, Hidden, Match,
@@ -39,7 +39,7 @@ impl Onward for Through {
 impl Card {
     fn new(filters: impl IntoIterator<Item = Filter>) -> Self {
         let card_filters = Filters::new(2);
-        let add = |filter| FilterChange::Add(filter, Hooks::default());
+        let add = |filter| FilterChange::Add(filter, FilterCode::default());
         card_filters.apply(filters.into_iter().map(add).collect()).unwrap();
         let head = card_filters.function(Stage::Rx).unwrap();
         let config = PoolConfig { buffers: 128, ..PoolConfig::default() };

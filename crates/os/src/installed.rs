@@ -2,7 +2,7 @@
 //!
 //! ```
 //! # use picnic_os::context::Nic;
-//! # use picnic_filter::{Action, Filter, FilterError, FiveTuple, Hooks, Protocol};
+//! # use picnic_filter::{Action, Filter, FilterError, FiveTuple, FilterCode, Protocol};
 //! async fn count_pings(nic: Nic) -> Result<(), FilterError> {
 //!     let icmp = FiveTuple { protocol: Some(Protocol::ICMP), ..FiveTuple::default() };
 //!     let (sender, mut pings) = nic.mailbox(64);
@@ -24,7 +24,7 @@ use crate::context::Nic;
 use crate::shared::{Shared, lock};
 use crate::task::TaskId;
 use picnic_filter::filters::FilterChange;
-use picnic_filter::{Filter, FilterError, FilterId, Filters, Hooks};
+use picnic_filter::{Filter, FilterError, FilterId, Filters, FilterCode};
 use std::sync::{Mutex, OnceLock};
 
 /// The card's filters, and which of them tasks have installed.
@@ -67,7 +67,7 @@ impl Installed {
 }
 
 impl Nic {
-    /// Installs a filter, with what code it needs: `Hooks::default()` for none. It is removed
+    /// Installs a filter, with what code it needs: `FilterCode::default()` for none. It is removed
     /// when this task ends.
     ///
     /// # Errors
@@ -75,9 +75,9 @@ impl Nic {
     pub async fn add_filter(
         &self,
         filter: Filter,
-        hooks: impl Into<Hooks>,
+        code: impl Into<FilterCode>,
     ) -> Result<FilterId, FilterError> {
-        let added = self.apply(FilterChange::Add(filter, hooks.into())).await?;
+        let added = self.apply(FilterChange::Add(filter, code.into())).await?;
         let Some(&id) = added.first() else { return Err(FilterError::Absent) };
         lock(&self.installed().owned).push((self.id(), id));
         Ok(id)
@@ -88,7 +88,7 @@ impl Nic {
     /// # Errors
     /// What is wrong with it, or there is none.
     pub async fn change_filter(&self, id: FilterId, filter: Filter) -> Result<(), FilterError> {
-        self.apply(FilterChange::Set(id, filter, Hooks::default())).await.map(drop)
+        self.apply(FilterChange::Set(id, filter, FilterCode::default())).await.map(drop)
     }
 
     /// Removes a filter.

@@ -26,8 +26,8 @@ use picnic_core::packet::desc::Descriptor;
 use picnic_core::ring::spsc::{self, Consumer, Producer};
 use picnic_core::stats::Counter;
 use picnic_core::time::Time;
-use picnic_filter::Hooks;
-use picnic_filter::hook::{Closer, Handover};
+use picnic_filter::FilterCode;
+use picnic_filter::code::{Closer, Handover};
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::pin::Pin;
@@ -160,9 +160,9 @@ impl Handover for MailboxSender {
 }
 
 /// A task's mailbox, for a filter that delivers to it.
-impl From<MailboxSender> for Hooks {
+impl From<MailboxSender> for FilterCode {
     fn from(mailbox: MailboxSender) -> Self {
-        Hooks { handover: Some(Box::new(mailbox)), ..Hooks::default() }
+        FilterCode { handover: Some(Box::new(mailbox)), ..FilterCode::default() }
     }
 }
 

@@ -15,7 +15,7 @@ use picnic_core::out::{Doors, Onward, Out};
 use picnic_core::packet::burst::Burst;
 use picnic_core::resident::Resident;
 use picnic_core::time::Time;
-use picnic_filter::{Action, Filter, FilterError, Filters, FiveTuple, Hooks, Match, Protocol};
+use picnic_filter::{Action, Filter, FilterError, Filters, FiveTuple, FilterCode, Match, Protocol};
 use picnic_os::control::TaskControl;
 use picnic_os::task::{TaskSpec, program};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -102,10 +102,10 @@ fn filters_of_the_host_and_of_other_tasks_stay() {
     let task = |name: &'static str, stays: bool| {
         program(move |nic| async move {
             let mark = Filter::new(name, Match::Any, Action::Mark(1));
-            let id = nic.add_filter(mark.clone(), Hooks::default()).await;
+            let id = nic.add_filter(mark.clone(), FilterCode::default()).await;
             let id = id.unwrap();
             nic.change_filter(id, mark.with_priority(7)).await.unwrap();
-            let other = nic.add_filter(icmp(Action::Drop), Hooks::default()).await;
+            let other = nic.add_filter(icmp(Action::Drop), FilterCode::default()).await;
             nic.remove_filter(other.unwrap()).await.unwrap();
             if stays {
                 nic.sleep_until(Time::MAX).await;
@@ -218,7 +218,7 @@ fn filters_of_ended_tasks_go_whoever_holds_the_lock() {
         let body = program(|nic| async move {
             for _ in 0..3 {
                 let mine = Filter::new("mine", Match::Any, Action::Count);
-                nic.add_filter(mine, Hooks::default()).await.unwrap();
+                nic.add_filter(mine, FilterCode::default()).await.unwrap();
             }
         });
         bench.os.create(spec("short"), body).unwrap();

@@ -12,7 +12,7 @@ use toml::de::{DeTable, DeValue};
 
 /// Where a value came from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum Origin {
     /// This line of the file, from 1.
     Line(usize),
     /// The command line.
@@ -25,7 +25,7 @@ pub(super) enum Place {
 /// A value and its place: of a key's value, the key's own line.
 #[derive(Clone, Debug)]
 pub(super) struct Node {
-    pub(super) place: Place,
+    pub(super) place: Origin,
     pub(super) value: Value,
 }
 
@@ -55,7 +55,7 @@ impl Value {
     pub(super) fn given(mut self) -> Self {
         fn mark(value: &mut Value) {
             let mark = |node: &mut Node| {
-                node.place = Place::Set;
+                node.place = Origin::Set;
                 mark(&mut node.value);
             };
             match value {
@@ -70,7 +70,7 @@ impl Value {
 
     /// A table with this one key.
     pub(super) fn keyed(key: &str, text: &str) -> Self {
-        let node = Node { place: Place::BuiltIn, value: Value::Text(text.into()) };
+        let node = Node { place: Origin::BuiltIn, value: Value::Text(text.into()) };
         Value::Table(vec![(key.into(), node)])
     }
 
@@ -103,7 +103,7 @@ impl Value {
 impl From<serde_json::Value> for Value {
     fn from(json: serde_json::Value) -> Self {
         use serde_json::Value as Json;
-        let node = |json| Node { place: Place::BuiltIn, value: Value::from(json) };
+        let node = |json| Node { place: Origin::BuiltIn, value: Value::from(json) };
         match json {
             Json::Null => Value::Text("null".into()),
             Json::Bool(is) => Value::Boolean(is),
@@ -194,11 +194,11 @@ impl Document {
         self.error(place.unwrap_or_default(), &error.key, &error.message)
     }
 
-    pub(super) fn error(&self, place: Place, key: &str, message: &str) -> ConfigError {
+    pub(super) fn error(&self, place: Origin, key: &str, message: &str) -> ConfigError {
         let (file, line) = match place {
-            Place::Line(line) => (self.file.clone(), line),
-            Place::Set => (Some("--set".into()), 0),
-            Place::BuiltIn => (self.file.clone(), 0),
+            Origin::Line(line) => (self.file.clone(), line),
+            Origin::Set => (Some("--set".into()), 0),
+            Origin::BuiltIn => (self.file.clone(), 0),
         };
         ConfigError { file, line, key: one_line(key), message: one_line(message) }
     }
@@ -209,13 +209,13 @@ impl Document {
             format!("found \"{part}\", allowed is a name, or a name with an index as in rx[0]")
         });
         let message = odd.map_or_else(|| put(&mut self.root, &setting.key, &setting.value), Err);
-        message.map_err(|message| self.error(Place::Set, &setting.key, &message))
+        message.map_err(|message| self.error(Origin::Set, &setting.key, &message))
     }
 }
 
 /// Puts a value to a path below `root`, making the sections on the way.
 fn put(root: &mut Value, path: &str, value: &Value) -> Result<(), String> {
-    let new = |value| Node { place: Place::Set, value };
+    let new = |value| Node { place: Origin::Set, value };
     let (name, index, rest) = split(path);
     let Value::Table(entries) = root else {
         return Err(format!("found .{path}, allowed behind a section only"));
@@ -307,7 +307,7 @@ fn tree(value: DeValue<'_>, lines: &Lines) -> Value {
         DeValue::Datetime(time) => Value::Other(time.to_string()),
         DeValue::Array(items) => {
             let nodes = items.into_iter().map(|item| Node {
-                place: Place::Line(lines.line(item.span().start)),
+                place: Origin::Line(lines.line(item.span().start)),
                 value: tree(item.into_inner(), lines),
             });
             Value::List(nodes.collect())
@@ -317,7 +317,7 @@ fn tree(value: DeValue<'_>, lines: &Lines) -> Value {
             // As they are written, whatever order the parser keeps them in.
             entries.sort_by_key(|(key, _)| key.span().start);
             let nodes = entries.into_iter().map(|(key, value)| {
-                let place = Place::Line(lines.line(key.span().start));
+                let place = Origin::Line(lines.line(key.span().start));
                 let value = tree(value.into_inner(), lines);
                 (key.into_inner().into_owned(), Node { place, value })
             });

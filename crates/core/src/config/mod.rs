@@ -33,7 +33,7 @@ pub use setting::Setting;
 
 use crate::error::ConfigError;
 use crate::packet::pool::PoolConfig;
-use document::{Document, Place};
+use document::{Document, Origin};
 use section::Stored;
 use std::collections::{BTreeMap, HashMap};
 use std::io::Read;
@@ -184,7 +184,7 @@ impl CardFile {
 
     /// Whether the file itself has a section or list of this name, be it empty.
     pub fn has(&self, name: &str) -> bool {
-        self.document.at(name).is_some_and(|node| node.place != Place::BuiltIn)
+        self.document.at(name).is_some_and(|node| node.place != Origin::BuiltIn)
     }
 
     /// Puts file and line to an error about a key such as `host.target_cores[2]`.

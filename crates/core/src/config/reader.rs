@@ -4,7 +4,7 @@
 //! what is allowed, and on which line; none has to be put together from a
 //! parser's words.
 
-use super::document::{Node, Place, Value, join};
+use super::document::{Node, Origin, Value, join};
 use crate::error::not_among;
 use serde::de::value::StrDeserializer;
 use serde::de::{self, DeserializeSeed, IntoDeserializer, Visitor};
@@ -17,7 +17,7 @@ pub(super) struct Fault {
     /// Below what was read; empty if it is about the whole.
     pub(super) key: String,
     /// None if it is about the whole.
-    pub(super) place: Option<Place>,
+    pub(super) place: Option<Origin>,
     what: What,
 }
 

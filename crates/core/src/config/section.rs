@@ -28,7 +28,7 @@
 //! # Ok::<(), ConfigError>(())
 //! ```
 
-use super::document::{Document, Node, Place, Value, entry, join};
+use super::document::{Document, Node, Origin, Value, entry, join};
 use super::help::{KeyHelp, cached_keys, keys_of};
 use super::reader::Keys;
 use super::setting::Setting;
@@ -260,7 +260,7 @@ impl Sections {
             else {
                 continue;
             };
-            let built_in = |value| Node { place: Place::BuiltIn, value };
+            let built_in = |value| Node { place: Origin::BuiltIn, value };
             let is_left_out = |node: &Node| match &node.value {
                 Value::List(items) => items.is_empty() && least > 0,
                 _ => false,

@@ -2,9 +2,9 @@
 
 use super::FilterId;
 use crate::Filter;
-use crate::exchange::{Delivery, Exchange, HookPlace};
-use crate::hook::CoreHooks;
-use crate::table::{NO_HOOK, PAGE, Page, Row, Table};
+use crate::exchange::{Delivery, Exchange, CodeSlot};
+use crate::code::CoreCode;
+use crate::table::{NO_CODE, PAGE, Page, Row, Table};
 use std::sync::Arc;
 
 /// What filters are ordered by.
@@ -22,8 +22,8 @@ pub(super) struct List {
     free_counters: Vec<u32>,
     /// Counters of filters that are gone, and the generation that does without them.
     retiring: Vec<(u64, u32)>,
-    /// Hooks not published yet, for each core; those that were are `Kept`.
-    hooks: Vec<Vec<HookPlace>>,
+    /// FilterCode not published yet, for each core; those that were are `Kept`.
+    code: Vec<Vec<CodeSlot>>,
 }
 
 impl List {
@@ -38,7 +38,7 @@ impl List {
             counters_made: 0,
             free_counters: Vec::new(),
             retiring: Vec::new(),
-            hooks: (0..cores).map(|_| Vec::new()).collect(),
+            code: (0..cores).map(|_| Vec::new()).collect(),
         }
     }
 
@@ -58,7 +58,7 @@ impl List {
         self.ranks.iter().map(|rank| rank.2)
     }
 
-    /// Frees what the cores have left: hooks of filters that are gone, their mailboxes' ends.
+    /// Frees what the cores have left: code of filters that are gone, their mailboxes' ends.
     pub(super) fn reclaim(&self) {
         self.exchanges.iter().for_each(|exchange| exchange.reclaim());
     }
@@ -82,27 +82,27 @@ impl List {
     }
 
     /// Puts a filter into its place; not into the classifiers if they are to be compiled anew.
-    /// Returns where its counters and hooks are.
+    /// Returns where its counters and code are.
     pub(super) fn insert(
         &mut self,
         id: FilterId,
         group: u16,
         filter: &Filter,
         old: Option<(u32, u16)>,
-        hooks: Option<Vec<CoreHooks>>,
+        code: Option<Vec<CoreCode>>,
         many: bool,
     ) -> (u32, u16) {
         let rank = (group, filter.priority, id);
         let place = self.ranks.partition_point(|other| *other < rank);
         let counters = old.map_or_else(|| self.new_counters(), |(counters, _)| counters);
-        let hook = self.place_hooks(old.map_or(NO_HOOK, |(_, hook)| hook), hooks);
-        let row = Row::new(filter, group, hook, counters);
+        let slot = self.place_code(old.map_or(NO_CODE, |(_, slot)| slot), code);
+        let row = Row::new(filter, group, slot, counters);
         self.ranks.insert(place, rank);
         self.table.rows.insert(place, row);
         if !many {
             self.table.insert(place as u16, filter);
         }
-        (counters, hook)
+        (counters, slot)
     }
 
     /// Takes a filter out of its place.
@@ -126,18 +126,18 @@ impl List {
         self.generation += 1;
         self.table.complete(groups);
         let table = Arc::new(self.table.clone());
-        for ((exchange, pages), hooks) in
-            self.exchanges.iter().zip(&self.pages).zip(&mut self.hooks)
+        for ((exchange, pages), code) in
+            self.exchanges.iter().zip(&self.pages).zip(&mut self.code)
         {
-            let send = |place: &mut HookPlace| match place {
-                HookPlace::Empty => HookPlace::Empty,
-                place => std::mem::replace(place, HookPlace::Kept),
+            let send = |place: &mut CodeSlot| match place {
+                CodeSlot::Empty => CodeSlot::Empty,
+                place => std::mem::replace(place, CodeSlot::Kept),
             };
             exchange.publish(Delivery {
                 generation: self.generation,
                 table: table.clone(),
                 pages: pages.clone(),
-                hooks: hooks.iter_mut().map(send).collect(),
+                code: code.iter_mut().map(send).collect(),
             });
         }
     }
@@ -171,21 +171,21 @@ impl List {
         counters
     }
 
-    fn place_hooks(&mut self, old: u16, hooks: Option<Vec<CoreHooks>>) -> u16 {
-        let Some(hooks) = hooks else { return old };
+    fn place_code(&mut self, old: u16, code: Option<Vec<CoreCode>>) -> u16 {
+        let Some(code) = code else { return old };
         let place = match old {
-            NO_HOOK => {
-                let first = self.hooks.first();
-                let empty = |place: &HookPlace| matches!(place, HookPlace::Empty);
-                first.and_then(|hooks| hooks.iter().position(empty)).unwrap_or_else(|| {
-                    self.hooks.iter_mut().for_each(|hooks| hooks.push(HookPlace::Empty));
-                    self.hooks.first().map_or(0, |hooks| hooks.len() - 1)
+            NO_CODE => {
+                let first = self.code.first();
+                let empty = |place: &CodeSlot| matches!(place, CodeSlot::Empty);
+                first.and_then(|code| code.iter().position(empty)).unwrap_or_else(|| {
+                    self.code.iter_mut().for_each(|code| code.push(CodeSlot::Empty));
+                    self.code.first().map_or(0, |code| code.len() - 1)
                 })
             }
             old => usize::from(old),
         };
-        for (core, hooks) in self.hooks.iter_mut().zip(hooks) {
-            core[place] = HookPlace::Here(Box::new(hooks));
+        for (core, code) in self.code.iter_mut().zip(code) {
+            core[place] = CodeSlot::Here(Box::new(code));
         }
         place as u16
     }
@@ -195,11 +195,11 @@ impl List {
         self.retiring.push((self.generation + 1, counters));
     }
 
-    /// These hooks are not called any more.
-    pub(super) fn free_hook(&mut self, hook: u16) {
-        for hooks in &mut self.hooks {
-            if let Some(place) = hooks.get_mut(usize::from(hook)) {
-                *place = HookPlace::Empty;
+    /// This code is not called any more.
+    pub(super) fn free_code(&mut self, slot: u16) {
+        for code in &mut self.code {
+            if let Some(place) = code.get_mut(usize::from(slot)) {
+                *place = CodeSlot::Empty;
             }
         }
     }

@@ -20,7 +20,7 @@
 
 use super::median;
 use crate::card::ChangeArgs;
-use crate::workloads::hosts::{Hosts, PLAIN_SERVER, Place, SERVER};
+use crate::workloads::hosts::{Hosts, PLAIN_SERVER, Role, SERVER};
 use crate::workloads::tools;
 use anyhow::Context;
 use clap::Args;
@@ -82,10 +82,10 @@ pub fn run(args: &IdleArgs) -> anyhow::Result<Value> {
     tools::need(&[])?;
     let hosts = Hosts::build("bench", 1500)?;
     hosts.join_plainly(1500)?;
-    hosts.ip(Place::Client, &format!("neighbour add {SERVER} lladdr {MAC} dev c0"))?;
+    hosts.ip(Role::Client, &format!("neighbour add {SERVER} lladdr {MAC} dev c0"))?;
     // The server's kernel answers what nobody listens for, each time.
-    hosts.within(Place::Server, "sysctl -qw net.ipv4.icmp_ratemask=0")?;
-    let settings = vec![Setting::text("wire[0].namespace", &hosts.netns(Place::Card))];
+    hosts.within(Role::Server, "sysctl -qw net.ipv4.icmp_ratemask=0")?;
+    let settings = vec![Setting::text("wire[0].namespace", &hosts.netns(Role::Card))];
     let card = args.changes.load(&picnic_host::sections(), CARD, None, settings)?;
     let taking = Taking { clock: Clock::start(), at: Arc::default() };
     let running =
@@ -173,7 +173,7 @@ fn after_pauses(
     taking: &Taking,
     (borrowed_core, client): (usize, usize),
 ) -> anyhow::Result<Waits> {
-    let path = format!("/run/netns/{}", hosts.netns(Place::Client));
+    let path = format!("/run/netns/{}", hosts.netns(Role::Client));
     let namespace = File::open(&path).with_context(|| format!("cannot open {path}"))?;
     let (pauses, pause) = (args.pauses, Duration::from_millis(args.pause_ms));
     let (clock, taken_at) = (taking.clock, taking.at.clone());

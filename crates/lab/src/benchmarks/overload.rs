@@ -6,7 +6,7 @@
 //! delivered rate that falls beyond saturation.
 
 use super::median;
-use crate::workloads::hosts::{Hosts, Place};
+use crate::workloads::hosts::{Hosts, Role};
 use clap::{Args, ValueEnum};
 use picnic_control::Launch;
 use picnic_core::config::CardFile;
@@ -146,7 +146,7 @@ fn card(args: &OverloadArgs, hosts: Option<&Hosts>, rate: u64) -> anyhow::Result
         None => format!("attachment = \"app\"\ncost_ns = {}\n", args.cost_ns),
         Some(hosts) => format!(
             "attachment = \"tap\"\nname = \"h0\"\nnamespace = \"{}\"\n",
-            hosts.netns(Place::Server)
+            hosts.netns(Role::Server)
         ),
     };
     Ok(CardFile::parse(

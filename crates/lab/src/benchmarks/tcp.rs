@@ -5,7 +5,7 @@
 //! only what it adds to the way of a packet.
 
 use super::traffic::{Joined, Pairs, TrafficArgs, Way};
-use crate::workloads::hosts::Place;
+use crate::workloads::hosts::Role;
 use anyhow::Context;
 use clap::Args;
 use picnic_machine::signals;
@@ -28,7 +28,7 @@ pub struct TcpArgs {
 pub fn run(args: &TcpArgs) -> anyhow::Result<Value> {
     let joined = Joined::build(&args.traffic, &[("iperf3", "iperf3")])?;
     let mut server =
-        joined.hosts.start(Place::Server, &["iperf3", "-s", "-p", &PORT.to_string()])?;
+        joined.hosts.start(Role::Server, &["iperf3", "-s", "-p", &PORT.to_string()])?;
     server.wait_for_port(PORT)?;
     let (mut to_server, mut to_client) = (Pairs::default(), Pairs::default());
     let (mut plain_again, mut card_again) = (0, 0);
@@ -100,7 +100,7 @@ fn transfer(
     }
     let start = Instant::now();
     loop {
-        let mut client = joined.hosts.start(Place::Client, &words)?;
+        let mut client = joined.hosts.start(Role::Client, &words)?;
         while client.ended().is_none() {
             signals::sleep(Duration::from_millis(20))?;
         }

@@ -7,7 +7,7 @@
 
 use super::median;
 use crate::card::ChangeArgs;
-use crate::workloads::hosts::{Hosts, PLAIN_SERVER, Place, SERVER};
+use crate::workloads::hosts::{Hosts, PLAIN_SERVER, Role, SERVER};
 use crate::workloads::tools::{self, Tool};
 use clap::Args;
 use picnic_control::error::RunError;
@@ -128,8 +128,8 @@ impl<'a> Joined<'a> {
     fn card(&self, changed: Vec<Setting>) -> anyhow::Result<CardFile> {
         let mtu = self.args.mtu;
         let mut settings = vec![
-            Setting::text("wire[0].namespace", &self.hosts.netns(Place::Card)),
-            Setting::text("host.namespace", &self.hosts.netns(Place::Server)),
+            Setting::text("wire[0].namespace", &self.hosts.netns(Role::Card)),
+            Setting::text("host.namespace", &self.hosts.netns(Role::Server)),
             // The client's kernel remembers it from one turn to the next.
             Setting::text("host.mac", "02:00:00:00:88:01"),
             Setting::number("host.mtu", mtu),

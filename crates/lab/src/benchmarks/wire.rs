@@ -11,7 +11,7 @@
 
 use super::idle::processor_time;
 use super::median;
-use crate::workloads::hosts::{Hosts, Place};
+use crate::workloads::hosts::{Hosts, Role};
 use crate::workloads::tools;
 use clap::Args;
 use picnic_control::{Launch, Registries};
@@ -102,7 +102,7 @@ pub fn run(args: &WireArgs) -> anyhow::Result<Value> {
 
 /// Packets received for each second that the borrowed core's thread has run.
 fn measure(args: &WireArgs, hosts: &Hosts, (from, to): (&str, &str)) -> anyhow::Result<f64> {
-    let wire = |port: &str, interface: &str, place: Place| {
+    let wire = |port: &str, interface: &str, place: Role| {
         let namespace = hosts.netns(place);
         let port = format!("port = \"{port}\"\ninterface = \"{interface}\"\n");
         format!("[[wire]]\n{port}namespace = \"{namespace}\"\n")
@@ -111,8 +111,8 @@ fn measure(args: &WireArgs, hosts: &Hosts, (from, to): (&str, &str)) -> anyhow::
         "[card]\nname = \"wire\"\nidle = \"spin\"\n[[wire]]\nport = \"generator\"\nsize = {}\n{}{}\
          [[rx]]\nfunction = \"through\"\n[host]\nqueues = 1\n[pool]\nbuffers = 32768\n",
         args.size,
-        wire(from, "c0", Place::Client),
-        wire(to, "w0", Place::Card),
+        wire(from, "c0", Role::Client),
+        wire(to, "w0", Role::Card),
     );
     let registries = Registries { functions: FUNCTIONS, ..picnic_host::registries() };
     let card = CardFile::parse(&text, None)?;

@@ -29,7 +29,7 @@ const WIRE_LINK: &str = "w0";
 
 /// One of the three.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum Role {
     /// Whoever asks.
     Client,
     /// The card's wire.
@@ -38,12 +38,12 @@ pub enum Place {
     Server,
 }
 
-impl Place {
+impl Role {
     fn short(self) -> &'static str {
         match self {
-            Place::Client => "client",
-            Place::Card => "card",
-            Place::Server => "server",
+            Role::Client => "client",
+            Role::Card => "card",
+            Role::Server => "server",
         }
     }
 }
@@ -64,18 +64,18 @@ impl Hosts {
     /// Not root, or what the system said. Nothing is left then.
     pub fn build(purpose: &str, mtu: u32) -> Result<Self, MachineError> {
         let hosts = Hosts { testbed: Testbed::build(purpose)?, cores: Vec::new() };
-        for place in [Place::Client, Place::Card, Place::Server] {
+        for place in [Role::Client, Role::Card, Role::Server] {
             hosts.testbed.add_namespace(place.short())?;
         }
         // The card's own kernel is to say nothing on the wire.
         if Path::new("/proc/sys/net/ipv6").exists() {
-            hosts.within(Place::Card, "sysctl -qw net.ipv6.conf.all.disable_ipv6=1")?;
+            hosts.within(Role::Card, "sysctl -qw net.ipv6.conf.all.disable_ipv6=1")?;
         }
-        hosts.join((Place::Client, CLIENT_LINK), (Place::Card, WIRE_LINK), mtu)?;
-        hosts.ip(Place::Client, &format!("address add {CLIENT}/24 dev {CLIENT_LINK}"))?;
-        hosts.ip(Place::Client, &format!("link set {CLIENT_LINK} up"))?;
-        hosts.ip(Place::Card, &format!("link set {WIRE_LINK} up"))?;
-        hosts.testbed.wait_for_carrier(Place::Card.short(), WIRE_LINK)?;
+        hosts.join((Role::Client, CLIENT_LINK), (Role::Card, WIRE_LINK), mtu)?;
+        hosts.ip(Role::Client, &format!("address add {CLIENT}/24 dev {CLIENT_LINK}"))?;
+        hosts.ip(Role::Client, &format!("link set {CLIENT_LINK} up"))?;
+        hosts.ip(Role::Card, &format!("link set {WIRE_LINK} up"))?;
+        hosts.testbed.wait_for_carrier(Role::Card.short(), WIRE_LINK)?;
         Ok(hosts)
     }
 
@@ -84,8 +84,8 @@ impl Hosts {
     /// # Errors
     /// What the system said.
     pub fn join_plainly(&self, mtu: u32) -> Result<(), MachineError> {
-        self.join((Place::Client, PLAIN_LINK), (Place::Server, PLAIN_LINK), mtu)?;
-        for (place, address) in [(Place::Client, PLAIN_CLIENT), (Place::Server, PLAIN_SERVER)] {
+        self.join((Role::Client, PLAIN_LINK), (Role::Server, PLAIN_LINK), mtu)?;
+        for (place, address) in [(Role::Client, PLAIN_CLIENT), (Role::Server, PLAIN_SERVER)] {
             self.ip(place, &format!("address add {address}/24 dev {PLAIN_LINK}"))?;
             self.ip(place, &format!("link set {PLAIN_LINK} up"))?;
         }
@@ -94,8 +94,8 @@ impl Hosts {
 
     fn join(
         &self,
-        (near, near_link): (Place, &str),
-        (far, far_link): (Place, &str),
+        (near, near_link): (Role, &str),
+        (far, far_link): (Role, &str),
         mtu: u32,
     ) -> Result<(), MachineError> {
         let (near, far) = ((near.short(), near_link), (far.short(), far_link));
@@ -103,7 +103,7 @@ impl Hosts {
     }
 
     /// The name of a namespace, for `ip netns`.
-    pub fn netns(&self, place: Place) -> String {
+    pub fn netns(&self, place: Role) -> String {
         self.testbed.netns(place.short())
     }
 
@@ -126,7 +126,7 @@ impl Hosts {
     ///
     /// # Errors
     /// Its last words.
-    pub fn ip(&self, place: Place, rest: &str) -> Result<String, MachineError> {
+    pub fn ip(&self, place: Role, rest: &str) -> Result<String, MachineError> {
         self.testbed.ip(place.short(), rest)
     }
 
@@ -134,7 +134,7 @@ impl Hosts {
     ///
     /// # Errors
     /// Its last words.
-    pub fn within(&self, place: Place, command: &str) -> Result<String, MachineError> {
+    pub fn within(&self, place: Role, command: &str) -> Result<String, MachineError> {
         self.testbed.within(place.short(), command)
     }
 
@@ -142,7 +142,7 @@ impl Hosts {
     ///
     /// # Errors
     /// It cannot be started, or not be written down.
-    pub fn start(&self, place: Place, words: &[&str]) -> Result<Program, MachineError> {
+    pub fn start(&self, place: Role, words: &[&str]) -> Result<Program, MachineError> {
         self.testbed.start(place.short(), words, &self.cores)
     }
 }

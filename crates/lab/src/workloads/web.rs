@@ -4,7 +4,7 @@
 //!
 //! Source: nginx.org/en/docs, wrk(1) and its scripting interface.
 
-use super::hosts::{Hosts, Place};
+use super::hosts::{Hosts, Role};
 use super::tools::Tool;
 use anyhow::Context;
 use picnic_machine::testbed::Program;
@@ -55,7 +55,7 @@ impl Server {
             .with_context(|| format!("cannot write to {}", folder.display()))?;
         let (folder, file) = (folder.to_string_lossy(), file.to_string_lossy());
         let words = ["nginx", "-p", &*folder, "-e", "stderr", "-c", &*file];
-        let mut nginx = hosts.start(Place::Server, &words)?;
+        let mut nginx = hosts.start(Role::Server, &words)?;
         nginx.wait_for_port(PORT)?;
         Ok(Server { nginx })
     }
@@ -109,7 +109,7 @@ impl Load {
             format!("http://{address}/{FILE}"),
         ];
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
-        Ok(Asking { wrk: hosts.start(Place::Client, &words)? })
+        Ok(Asking { wrk: hosts.start(Role::Client, &words)? })
     }
 }
 

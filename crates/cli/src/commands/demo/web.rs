@@ -2,7 +2,7 @@
 
 use crate::live::Live;
 use crate::output::{count, nanoseconds, rate};
-use crate::workloads::hosts::{CLIENT, Hosts, Place, SERVER};
+use crate::workloads::hosts::{CLIENT, Hosts, Role, SERVER};
 use crate::workloads::web::{Load, Server, TOOLS, WebFigures};
 use crate::workloads::{tools, web};
 use crate::{output, summary};
@@ -127,8 +127,8 @@ fn say(json: bool, what: &str) {
 /// The example's card with these namespaces, and what the command line changes.
 fn card(args: &WebArgs, hosts: &Hosts) -> anyhow::Result<CardFile> {
     let settings = vec![
-        Setting::text("wire[0].namespace", &hosts.netns(Place::Card)),
-        Setting::text("host.namespace", &hosts.netns(Place::Server)),
+        Setting::text("wire[0].namespace", &hosts.netns(Role::Card)),
+        Setting::text("host.namespace", &hosts.netns(Role::Server)),
     ];
     Ok(args.changes.load(&picnic_host::sections(), CARD, None, settings)?)
 }
@@ -182,7 +182,7 @@ fn text(args: &WebArgs, card: &CardFile, web: &WebFigures, report: &Report) -> S
 
 /// What can be done with what was left running.
 fn kept(hosts: &Hosts, web: &WebFigures) -> String {
-    let (client, server) = (hosts.netns(Place::Client), hosts.netns(Place::Server));
+    let (client, server) = (hosts.netns(Role::Client), hosts.netns(Role::Server));
     format!(
         "{} requests/s. Still running, until Ctrl-C:\n  \
          ip netns exec {client} ping {SERVER}\n  \

@@ -9,7 +9,7 @@ use clap::Args;
 use picnic_filter::classifier::{BURST, Classifier, Key, NONE};
 use picnic_filter::matching::Tuple;
 use picnic_filter::{
-    Action, Filter, Filters, FiveTuple, Hidden, Protocol, filters::FilterChange, hook::Hooks,
+    Action, Filter, Filters, FiveTuple, Hidden, Protocol, filters::FilterChange, code::FilterCode,
 };
 use rules::{Family, Packet, Set};
 use serde_json::{Value, json};
@@ -150,7 +150,7 @@ fn changes(args: &ClassifierArgs, set: &Set) -> anyhow::Result<Changes> {
     for _ in 0..CHANGE_PASSES {
         let filters = Filters::new(1);
         let all = (0..set.rules.len())
-            .map(|n| FilterChange::Add(filter(n, &set.rules), Hooks::default()));
+            .map(|n| FilterChange::Add(filter(n, &set.rules), FilterCode::default()));
         let mut ids = filters.apply(all.collect())?;
         let mut times = Vec::new();
         for change in 0..args.changes.max(1) {

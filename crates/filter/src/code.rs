@@ -12,7 +12,7 @@
 //! # Ok::<(), picnic_filter::FilterError>(())
 //! ```
 //!
-//! Guarantees: a hook that panics is not called again; the filter matches nothing from then on
+//! Guarantees: code that panics is not called again; the filter matches nothing from then on
 //! and is shown as `broken`. The card goes on.
 
 use picnic_core::function::PacketMut;
@@ -114,7 +114,7 @@ pub trait Handover: Send {
 
 /// What a filter needs beside its data.
 #[derive(Default)]
-pub struct Hooks {
+pub struct FilterCode {
     /// For `Match::Predicate`.
     pub predicate: Option<Predicate>,
     /// For `Action::Callback`.
@@ -123,41 +123,41 @@ pub struct Hooks {
     pub handover: Option<Box<dyn Handover>>,
 }
 
-impl From<Predicate> for Hooks {
+impl From<Predicate> for FilterCode {
     fn from(predicate: Predicate) -> Self {
-        Hooks { predicate: Some(predicate), ..Hooks::default() }
+        FilterCode { predicate: Some(predicate), ..FilterCode::default() }
     }
 }
 
-impl From<Callback> for Hooks {
+impl From<Callback> for FilterCode {
     fn from(callback: Callback) -> Self {
-        Hooks { callback: Some(callback), ..Hooks::default() }
+        FilterCode { callback: Some(callback), ..FilterCode::default() }
     }
 }
 
-impl From<Box<dyn Handover>> for Hooks {
+impl From<Box<dyn Handover>> for FilterCode {
     fn from(handover: Box<dyn Handover>) -> Self {
-        Hooks { handover: Some(handover), ..Hooks::default() }
+        FilterCode { handover: Some(handover), ..FilterCode::default() }
     }
 }
 
-/// The hooks of one filter on one core.
+/// The code of one filter on one core.
 #[derive(Default)]
-pub(super) struct CoreHooks {
+pub(super) struct CoreCode {
     pub(super) predicate: Option<Box<Judge>>,
     pub(super) callback: Option<Box<Handle>>,
     pub(super) handover: Option<Box<dyn Handover>>,
 }
 
-impl Hooks {
+impl FilterCode {
     /// Whether there are none.
     pub(super) fn is_empty(&self) -> bool {
         self.predicate.is_none() && self.callback.is_none() && self.handover.is_none()
     }
 
-    /// The hooks for each of `cores`; the name of the one that there is for one core only.
-    pub(super) fn spread(self, cores: usize) -> Result<Vec<CoreHooks>, &'static str> {
-        let mut spread: Vec<_> = (0..cores).map(|_| CoreHooks::default()).collect();
+    /// The code for each of `cores`; the name of the one that there is for one core only.
+    pub(super) fn spread(self, cores: usize) -> Result<Vec<CoreCode>, &'static str> {
+        let mut spread: Vec<_> = (0..cores).map(|_| CoreCode::default()).collect();
         if let Some(Predicate(source)) = self.predicate {
             let copies = source.into_copies(cores).ok_or("predicate")?;
             spread.iter_mut().zip(copies).for_each(|(core, code)| core.predicate = Some(code));
@@ -185,4 +185,4 @@ macro_rules! opaque {
     )+};
 }
 
-opaque!(Predicate, Callback, Hooks, CoreHooks);
+opaque!(Predicate, Callback, FilterCode, CoreCode);
