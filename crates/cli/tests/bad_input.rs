@@ -35,7 +35,7 @@ fn a_name_too_long_for_a_socket_is_found_by_check_as_by_run() {
         let output = picnic_in(folder.path(), &[command, "card.toml"]);
         let message = stderr(&output);
         assert!(message.starts_with("card.toml:2: card.name: found a path of "), "{message}");
-        assert!(message.contains(" bytes for the socket, allowed are 107: "), "{message}");
+        assert!(message.contains(" bytes for the socket, allowed is 107: "), "{message}");
         assert_eq!(output.status.code(), Some(2), "{command}");
     }
 }
@@ -171,7 +171,7 @@ const REPLAY: &str = "[[wire]]\nport = \"pcap\"\npath = \"in.pcap\"\n";
 fn captures_that_cannot_be_read() {
     refused_card(
         "[[wire]]\nport = \"pcap\"\n",
-        "card.toml:1: wire[0].path: is missing, wanted is the name of a pcap or pcapng file",
+        "card.toml:1: wire[0].path: found none, allowed is the name of a pcap or pcapng file",
     );
     refused_card(
         REPLAY,

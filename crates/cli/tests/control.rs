@@ -135,7 +135,7 @@ fn a_swap_tells_the_line_that_is_wrong() {
     refused(
         &card.ctl(&["swap", "tx", &path("good.toml")]),
         2,
-        "tx: is missing, wanted are sections",
+        "tx: found none, allowed: sections",
     );
     refused(
         &card.ctl(&["swap", "rx", &path("none.toml")]),

@@ -140,7 +140,7 @@ fn filters_of_a_running_card_are_listed_added_changed_removed_and_reloaded() {
     assert_eq!(code, Some(2));
     assert!(error.starts_with("bad.toml:3: filter[0].source: found 10.0.0.1/8"), "{error}");
     for (words, message) in [
-        (["acton=drop", ""], "found key `acton`, allowed: name, group"),
+        (["acton=drop", ""], "acton: found key \"acton\", allowed: name, group"),
         (["action=steer", ""], "queue: found none, allowed is a queue"),
         (["action=drop", "source=x"], "source: found x, allowed is an address"),
     ] {

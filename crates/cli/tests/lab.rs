@@ -32,7 +32,7 @@ fn wrong_settings_are_told_with_what_is_allowed() {
         ),
         (&["run", "nicos-edf", "--set", "sets=0"], "--set sets: found 0, allowed is 1 to"),
         (&["run", "nicos-edf", "--set", "sets=few"], "--set sets: "),
-        (&["run", "nicos-edf", "--set", "sets"], "wanted --set KEY=VALUE"),
+        (&["run", "nicos-edf", "--set", "sets"], "allowed is KEY=VALUE"),
         (&["run", "nicos-edf", "--set", "size=1"], "found key \"size\", allowed: "),
     ];
     for (arguments, wanted) in cases {

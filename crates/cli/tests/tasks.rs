@@ -146,7 +146,7 @@ fn tasks_of_a_running_card_are_listed_created_suspended_resumed_and_killed() {
         (&["create", "heartbeat", "wires=0"], 2, "wires: found key \"wires\", allowed: "),
         (&["create", "busy", "segments_ns=[]"], 2, "segments_ns: found 0 segments, allowed is 1"),
         (&["create", "busy", "task=scrub"], 2, "keys: found task, allowed beside keys"),
-        (&["create", "busy", "period_us"], 2, "found `period_us`, wanted is KEY=VALUE"),
+        (&["create", "busy", "period_us"], 2, "period_us: found no `=`, allowed is KEY=VALUE"),
         (
             &["create", "busy", "name=greedy", "period_us=10", "segments_ns=[20_000]"],
             1,

@@ -144,14 +144,14 @@ fn call(value: Value) -> Call {
         Some(other) => {
             return wrong(known(), format!("jsonrpc: found {}, allowed is \"2.0\"", kind(other)));
         }
-        None => return wrong(known(), "jsonrpc: is missing, allowed is \"2.0\"".into()),
+        None => return wrong(known(), "jsonrpc: found none, allowed is \"2.0\"".into()),
     }
     let method = match fields.remove("method") {
         Some(Value::String(method)) => method,
         Some(other) => {
             return wrong(known(), format!("method: found {}, allowed is a name", kind(&other)));
         }
-        None => return wrong(known(), "method: is missing".into()),
+        None => return wrong(known(), "method: found none, must be given".into()),
     };
     let params = match fields.remove("params") {
         None => Map::new(),

@@ -185,13 +185,13 @@ fn wrong_types_are_told_with_what_was_found() {
             "2: host.target_cores: found 3, allowed is \"auto\" or a list of core numbers",
         ),
         ("[host]\nattachment = 3", "2: host.attachment: found 3, allowed is a name in quotes"),
-        ("[[wire]]\nfault = 3", "2: wire[0].fault: found 3, allowed is a section"),
+        ("[[wire]]\nfault = 3", "2: wire[0].fault: found 3, allowed is a set of keys"),
         ("[card]\nidle = 3", "2: card.idle: found 3, allowed: spin, adaptive, block"),
-        ("card = 3", "1: card: found 3, allowed is a section [card]"),
+        ("card = 3", "1: card: found 3, allowed is a set of keys [card]"),
         ("[[pool]]", "1: pool: found [a section], allowed is a section [pool]"),
-        ("wire = 3", "1: wire: found 3, allowed is sections [[wire]]"),
-        ("[wire]\nport = \"pcap\"", "1: wire: found a section, allowed is sections [[wire]]"),
-        ("rx = [1]", "1: rx: found [1], allowed is sections [[rx]]"),
+        ("wire = 3", "1: wire: found 3, allowed: sections [[wire]]"),
+        ("[wire]\nport = \"pcap\"", "1: wire: found a section, allowed: sections [[wire]]"),
+        ("rx = [1]", "1: rx: found [1], allowed: sections [[rx]]"),
     ] {
         assert_eq!(told(text), expected);
     }
@@ -637,7 +637,7 @@ fn what_is_no_toml_is_told_with_its_line() {
     assert!(list.starts_with("4: ") && list.contains("found one"), "{list}");
     // The parser tells no place of these.
     let deep = format!("[card]\nname = \"x\"\n\nb{} = 1\n[host]\n", ".a".repeat(200));
-    assert_eq!(told(&deep), "4: found too many levels, allowed are up to 80");
+    assert_eq!(told(&deep), "4: found too many levels, allowed is up to 80");
     let folder = std::env::temp_dir().join(format!("picnic-config-{}", std::process::id()));
     std::fs::write(&folder, b"[card]\nname = \"\xff\"\n").unwrap();
     let error = CardFile::read(&folder).unwrap_err();

@@ -10,11 +10,11 @@ use picnic_core::registry::BuildContext;
 fn rss_says_what_is_wrong() {
     let cases = [
         ("hash = \"crc\"", "hash: found \"crc\", allowed: toeplitz, jhash, lookup2"),
-        ("key = \"6d5a\"", "key: hash key has 2 bytes; allowed are 40 to 64"),
+        ("key = \"6d5a\"", "key: hash key has 2 bytes, allowed is 40 to 64"),
         ("key = \"6d5\"", "key: hash key has 3 hex digits; two are needed for each byte"),
         (
             "key = \"6g\"",
-            "key: hash key has 'g' at character 1; allowed are hex digits, two to a byte, with or without ':' between bytes",
+            "key: hash key has 'g' at character 1, allowed: hex digits, two to a byte, with or without ':' between bytes",
         ),
         ("key = 5", "key: found 5, allowed is text in quotes"),
         ("jhash_init = 1", "jhash_init: allowed with hash = \"jhash\" or \"lookup2\" only"),

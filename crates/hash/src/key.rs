@@ -184,7 +184,7 @@ mod tests {
         assert_eq!(parse("6:d5a"), Error::KeyDigit { position: 1, found: ':' });
         assert_eq!(
             parse("6d é").to_string(),
-            "hash key has ' ' at character 2; allowed are hex digits, two to a byte, \
+            "hash key has ' ' at character 2, allowed: hex digits, two to a byte, \
              with or without ':' between bytes"
         );
     }

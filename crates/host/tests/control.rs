@@ -150,7 +150,7 @@ fn a_swap_is_checked_as_a_card_file_is() {
     let data = &error["data"];
     assert_eq!((&data["line"], &data["key"]), (&json!(4), &json!("rx[0].table[1]")));
     for (params, part) in [
-        (json!({ "chain": "tx", "toml": text }), "tx: is missing, wanted are sections [[tx]]"),
+        (json!({ "chain": "tx", "toml": text }), "tx: found none, allowed: sections [[tx]]"),
         (
             json!({ "chain": "rx", "toml": "[[rx]]\nfunction = \"x\"\n" }),
             "card:2: rx[0].function: found \"x\", allowed: ",

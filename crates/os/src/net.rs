@@ -43,10 +43,10 @@ pub const MOST_AWAITED: usize = 64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SendError {
     /// No empty buffer is at hand: too many frames in one segment, or the pool is exhausted.
-    #[error("no buffer is at hand; allowed are {FRAMES_PER_SEGMENT} frames per segment")]
+    #[error("no buffer is at hand, allowed: {FRAMES_PER_SEGMENT} frames per segment")]
     NoBuffer,
     /// The frame does not fit into one buffer.
-    #[error("the frame has {found} bytes, allowed are 1 to {allowed} (pool.buffer_size)")]
+    #[error("the frame has {found} bytes, allowed is 1 to {allowed} (pool.buffer_size)")]
     Length {
         /// Bytes of the frame.
         found: usize,

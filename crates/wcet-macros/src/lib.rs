@@ -95,7 +95,7 @@ fn analyse(
 ) -> Result<(Tokens, Option<Ident>), Errors> {
     if !arguments.is_empty() {
         let found = arguments.to_string();
-        let message = format!("found `{found}`, allowed are no arguments");
+        let message = format!("found `{found}`, allowed: no arguments");
         return Err(vec![Error::new(arguments.span(), message)]);
     }
     let (context, parameters) = signature(kind, function).map_err(|error| vec![error])?;

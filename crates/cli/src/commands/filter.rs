@@ -5,6 +5,8 @@ use crate::failure::Usage;
 use crate::output::{self, Column, count};
 use crate::registries::sections;
 use clap::{Args, Subcommand};
+use picnic_core::config::{Setting, keys_of};
+use picnic_core::json::typed;
 use picnic_filter::config::Keys;
 use picnic_filter::{Filters, Place};
 use picnic_sciron::{GROUP, Installation, Rules, Sides};
@@ -151,7 +153,7 @@ pub(crate) fn filter_call(
             call("filter.reload", json!({ "groups": groups, "filters": filters }), reloaded)
         }
         Some(FilterCommand::Keys) => {
-            let keys = picnic_core::config::keys_of::<Keys>();
+            let keys = keys_of::<Keys>();
             if json {
                 output::print_json(&keys)?;
             } else {
@@ -193,39 +195,18 @@ pub(crate) fn sciron_call(
     Ok(Call { method: "filter.reload", params, text: reloaded })
 }
 
-/// Keys changed by `KEY=VALUE` words.
+/// Keys changed by `KEY=VALUE` words; one without a value is left out.
 fn changed(mut keys: Map<String, Value>, words: &[String]) -> anyhow::Result<Map<String, Value>> {
-    let known = picnic_core::config::keys_of::<Keys>();
+    let known = keys_of::<Keys>();
     for word in words {
-        let (key, text) = word
-            .split_once('=')
-            .ok_or_else(|| Usage(format!("found `{word}`, wanted is KEY=VALUE")))?;
-        let Some(help) = known.iter().find(|help| help.name == key) else {
-            let names: Vec<_> = known.iter().map(|help| &*help.name).collect();
-            let names = names.join(", ");
-            return Err(Usage(format!("found key `{key}`, allowed: {names}")).into());
-        };
-        if text.is_empty() {
-            keys.remove(key);
-            continue;
-        }
-        // Numbers are numbers where the key is one; all else is text, or a list as in TOML.
-        let wants_number = help.r#type.contains("integer");
-        let value = match text.parse::<i64>() {
-            Ok(number) if wants_number => number.into(),
-            _ if text.starts_with('[') => {
-                let table: toml::Table = toml::from_str(&format!("value = {text}"))
-                    .map_err(|_| Usage(format!("{key}: found {text}, wanted is a list")))?;
-                serde_json::to_value(&table["value"])?
-            }
-            _ => text.into(),
-        };
-        keys.insert(key.into(), value);
+        let setting = Setting::parse(word).map_err(|wrong| Usage(format!("{word}: {wrong}")))?;
+        let (key, value) = setting.json(&known);
+        keys.insert(key, if value == "" { Value::Null } else { value });
     }
     // What is wrong with a value is told here, as of the command line.
-    let parsed: Keys = serde_json::from_value(Value::Object(keys.clone()))
-        .map_err(|error| Usage(error.to_string()))?;
+    let parsed: Keys = typed(&Value::Object(keys.clone())).map_err(|wrong| Usage(wrong.to_string()))?;
     parsed.filter().map_err(|error| Usage(error.to_string()))?;
+    keys.retain(|_, value| !value.is_null());
     Ok(keys)
 }
 

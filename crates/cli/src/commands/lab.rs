@@ -122,7 +122,7 @@ fn build(
     let world = args.world.iter().map(|world| format!("world={world}"));
     for setting in args.settings.iter().cloned().chain(world) {
         let Some((key, value)) = setting.split_once('=') else {
-            return Err(Usage(format!("found --set {setting}, wanted --set KEY=VALUE")).into());
+            return Err(Usage(format!("found --set {setting}, allowed is KEY=VALUE")).into());
         };
         let line = format!("{} = {value}\n", key.trim());
         text += &match toml::from_str::<toml::Table>(&line) {

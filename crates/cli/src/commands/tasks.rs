@@ -5,7 +5,7 @@ use crate::failure::Usage;
 use crate::output::{self, Column, count, nanoseconds};
 use crate::registries::tasks;
 use clap::{Args, Subcommand};
-use picnic_core::config::keys_of;
+use picnic_core::config::{Setting, keys_of};
 use picnic_os::keys::TaskSection;
 use serde_json::{Map, Value, json};
 
@@ -102,19 +102,10 @@ fn keys_from(kind: &str, words: &[String]) -> anyhow::Result<Map<String, Value>>
     known.extend(tasks().iter().filter(|entry| entry.name == kind).flat_map(|entry| entry.keys()));
     let mut keys = Map::new();
     for word in words {
-        let (key, text) = word
-            .split_once('=')
-            .ok_or_else(|| Usage(format!("found `{word}`, wanted is KEY=VALUE")))?;
-        let help = known.iter().find(|help| help.name == key);
-        // Text is text where the key is, be it `name=3`; all else is as in TOML, or a bare word.
-        let is_text = help.is_some_and(|help| help.r#type.starts_with("string"));
-        let parsed = toml::from_str::<toml::Table>(&format!("value = {text}"));
-        let value = match parsed.ok().and_then(|mut table| table.remove("value")) {
-            Some(value) if !is_text => serde_json::to_value(value)?,
-            _ => text.into(),
-        };
-        if keys.insert(key.into(), value).is_some() {
-            return Err(Usage(format!("found key `{key}` twice, allowed is once")).into());
+        let setting = Setting::parse(word).map_err(|wrong| Usage(format!("{word}: {wrong}")))?;
+        let (key, value) = setting.json(&known);
+        if keys.insert(key.clone(), value).is_some() {
+            return Err(Usage(format!("found key \"{key}\" twice, allowed is once")).into());
         }
     }
     Ok(keys)
@@ -221,8 +212,8 @@ mod tests {
         let keys = keys_from("ping-drop", &["place=driver".into()]).unwrap();
         assert_eq!(keys["place"], "driver");
         for (words, message) in [
-            (vec!["period_us"], "found `period_us`, wanted is KEY=VALUE"),
-            (vec!["wire=0", "wire=1"], "found key `wire` twice"),
+            (vec!["period_us"], "period_us: found no `=`, allowed is KEY=VALUE"),
+            (vec!["wire=0", "wire=1"], "found key \"wire\" twice"),
         ] {
             let words: Vec<_> = words.into_iter().map(str::to_owned).collect();
             let error = keys_from("heartbeat", &words).unwrap_err().to_string();

@@ -40,7 +40,7 @@ impl Methods {
         let path = swap.file.as_deref();
         let file = self.sections.parse(&text, path).map_err(config_error)?;
         if !file.has(chain) {
-            let message = format!("is missing, wanted are sections [[{chain}]], or {chain} = []");
+            let message = format!("found none, allowed: sections [[{chain}]], or {chain} = []");
             return Err(config_error(file.locate(ConfigError::new(chain, message))));
         }
         let sections = if direction == Direction::Rx { &file.rx } else { &file.tx };

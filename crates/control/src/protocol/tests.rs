@@ -34,11 +34,11 @@ fn every_method_can_be_called_and_no_other() {
         // What must be given is said to be missing, and nothing else is.
         let required = method.params.iter().find(|param| param.required);
         if let (Err(error), Some(required)) = (&found, required) {
-            assert_eq!(error.message, format!("{}: is missing", required.key.name));
+            assert_eq!(error.message, format!("{}: found none, must be given", required.key.name));
         }
         let (code, message) = error(&with(&method.name, r#"{"no_such_thing":1}"#));
         assert_eq!(code, INVALID_PARAMS, "{}: {message}", method.name);
-        let start = "params: found \"no_such_thing\", allowed: ";
+        let start = "no_such_thing: found key \"no_such_thing\", allowed: ";
         assert!(message.starts_with(start), "{}: {message}", method.name);
     }
     let (code, message) = error(&with("reboot", "{}"));
@@ -91,10 +91,10 @@ fn what_is_no_request_is_told_by_field() {
         ("\u{0}\u{1}", PARSE_ERROR, "the line is no JSON: "),
         ("3", INVALID_REQUEST, "found a number, allowed is a request object"),
         ("[]", INVALID_REQUEST, "found a batch of no calls"),
-        ("{}", INVALID_REQUEST, "jsonrpc: is missing"),
+        ("{}", INVALID_REQUEST, "jsonrpc: found none, allowed is \"2.0\""),
         (r#"{"jsonrpc":"1.0"}"#, INVALID_REQUEST, "jsonrpc: found \"1.0\""),
         (r#"{"jsonrpc":2.0}"#, INVALID_REQUEST, "jsonrpc: found a number"),
-        (r#"{"jsonrpc":"2.0"}"#, INVALID_REQUEST, "method: is missing"),
+        (r#"{"jsonrpc":"2.0"}"#, INVALID_REQUEST, "method: found none, must be given"),
         (r#"{"jsonrpc":"2.0","method":1}"#, INVALID_REQUEST, "method: found a number"),
         (r#"{"jsonrpc":"2.0","id":{},"method":"card.info"}"#, INVALID_REQUEST, "id: found"),
         (
@@ -119,19 +119,19 @@ fn what_is_no_request_is_told_by_field() {
 #[test]
 fn wrong_parameters_are_named() {
     for (method, params, message) in [
-        ("card.info", r#"{"x":1}"#, "params: found \"x\", allowed: none"),
+        ("card.info", r#"{"x":1}"#, "x: found key \"x\", allowed: none"),
         ("card.info", "[1]", "params: found a list, allowed is an object"),
         ("rss.get", r#"{"chain":"up"}"#, "chain: found \"up\", allowed: rx, tx"),
         (
             "rss.get",
             r#"{"position":-1}"#,
-            "position: found -1, allowed is a whole number, 0 or more",
+            "position: found -1, allowed is a whole number from 0",
         ),
         ("moderation.set", "{}", "params: found none, allowed: rx_usecs, rx_frames"),
         (
             "moderation.set",
             r#"{"mode":"static"}"#,
-            "params: found \"mode\", allowed: rx_usecs, rx_frames",
+            "mode: found key \"mode\", allowed: rx_usecs, rx_frames",
         ),
         ("moderation.set", r#"{"adaptive":1}"#, "adaptive: found 1, allowed is true or false"),
         (
@@ -145,27 +145,27 @@ fn wrong_parameters_are_named() {
             r#"{"chain":"rx"}"#,
             "params: found none, allowed is one of toml, functions",
         ),
-        ("chain.swap", r#"{"toml":""}"#, "chain: is missing"),
-        ("task.list", r#"{"x":1}"#, "params: found \"x\", allowed: none"),
-        ("task.kill", "{}", "task: is missing"),
-        ("task.kill", r#"{"task":1,"x":1}"#, "params: found \"x\", allowed: task"),
+        ("chain.swap", r#"{"toml":""}"#, "chain: found none, must be given"),
+        ("task.list", r#"{"x":1}"#, "x: found key \"x\", allowed: none"),
+        ("task.kill", "{}", "task: found none, must be given"),
+        ("task.kill", r#"{"task":1,"x":1}"#, "x: found key \"x\", allowed: task"),
         ("task.suspend", r#"{"task":-1}"#, "task: found -1, allowed is a task's number or name"),
-        ("task.resume", r#"{"task":[]}"#, "task: found a list, allowed is a task's number or name"),
-        ("task.set_priority", r#"{"task":1}"#, "priority: is missing"),
+        ("task.resume", r#"{"task":[]}"#, "task: found [], allowed is a task's number or name"),
+        ("task.set_priority", r#"{"task":1}"#, "priority: found none, must be given"),
         (
             "task.set_priority",
             r#"{"task":1,"priority":256}"#,
-            "priority: found 256, allowed is 0 to 255",
+            "priority: found 256, allowed is a whole number, 0 to 255",
         ),
-        ("task.create", r#"{"keys":{}}"#, "task: is missing"),
-        ("task.create", r#"{"task":3}"#, "task: found 3, allowed is a text"),
-        ("task.create", r#"{"task":"busy","keys":[]}"#, "keys: found a list, allowed is an object"),
+        ("task.create", r#"{"keys":{}}"#, "task: found none, must be given"),
+        ("task.create", r#"{"task":3}"#, "task: found 3, allowed is text in quotes"),
+        ("task.create", r#"{"task":"busy","keys":[]}"#, "keys: found [], allowed is a set of keys"),
         ("capture.start", r#"{"stages":[]}"#, "stages: found none, allowed is one"),
         ("capture.start", r#"{"stages":["eth"]}"#, "stages[0]: found \"eth\", allowed: wire"),
         ("capture.start", r#"{"snap_bytes":0}"#, "snap_bytes: found 0, allowed is 1"),
         ("capture.start", r#"{"packets":0}"#, "packets: found 0, allowed is 1"),
         ("capture.start", r#"{"buffer_bytes":1}"#, "buffer_bytes: found 1, allowed"),
-        ("capture.stop", "{}", "capture: is missing"),
+        ("capture.stop", "{}", "capture: found none, must be given"),
     ] {
         let (code, found) = error(&with(method, params));
         assert_eq!(code, INVALID_PARAMS, "{method} {params}: {found}");

@@ -37,6 +37,8 @@ pub(super) enum Value {
     Integer(i128),
     Float(f64),
     Boolean(bool),
+    /// JSON's; TOML has none.
+    Null,
     /// A date, or a number of more digits than any type takes: nothing reads them.
     Other(String),
     List(Vec<Node>),
@@ -91,7 +93,8 @@ impl Value {
             Value::Integer(number) => number.to_string(),
             Value::Float(number) => format!("{number:?}"),
             Value::Boolean(is) => is.to_string(),
-            Value::Table(_) => "a section".into(),
+            Value::Null => "null".into(),
+            Value::Table(_) => "a set of keys".into(),
             Value::List(items) => {
                 let items: Vec<_> = items.iter().map(|item| item.value.written()).collect();
                 format!("[{}]", items.join(", "))
@@ -100,21 +103,42 @@ impl Value {
     }
 }
 
-impl From<serde_json::Value> for Value {
-    fn from(json: serde_json::Value) -> Self {
+impl From<&serde_json::Value> for Value {
+    fn from(json: &serde_json::Value) -> Self {
         use serde_json::Value as Json;
         let node = |json| Node { place: Origin::BuiltIn, value: Value::from(json) };
         match json {
-            Json::Null => Value::Text("null".into()),
-            Json::Bool(is) => Value::Boolean(is),
+            Json::Null => Value::Null,
+            Json::Bool(is) => Value::Boolean(*is),
             Json::Number(number) => match (number.as_i128(), number.as_f64()) {
                 (Some(number), _) => Value::Integer(number),
                 (None, float) => Value::Float(float.unwrap_or(f64::NAN)),
             },
-            Json::String(text) => Value::Text(text),
-            Json::Array(items) => Value::List(items.into_iter().map(node).collect()),
+            Json::String(text) => Value::Text(text.clone()),
+            Json::Array(items) => Value::List(items.iter().map(node).collect()),
             Json::Object(keys) => {
-                Value::Table(keys.into_iter().map(|(key, json)| (key, node(json))).collect())
+                Value::Table(keys.iter().map(|(key, json)| (key.clone(), node(json))).collect())
+            }
+        }
+    }
+}
+
+impl From<&Value> for serde_json::Value {
+    fn from(value: &Value) -> Self {
+        match value {
+            Value::Text(text) | Value::Other(text) => text.as_str().into(),
+            Value::Word(_, value) => Self::from(&**value),
+            Value::Integer(number) => match i64::try_from(*number) {
+                Ok(number) => number.into(),
+                Err(_) => u64::try_from(*number).map_or_else(|_| number.to_string().into(), Self::from),
+            },
+            Value::Float(number) => (*number).into(),
+            Value::Boolean(is) => (*is).into(),
+            Value::Null => Self::Null,
+            Value::List(items) => items.iter().map(|item| Self::from(&item.value)).collect(),
+            Value::Table(entries) => {
+                let entries = entries.iter().map(|(key, node)| (key.clone(), Self::from(&node.value)));
+                Self::Object(entries.collect())
             }
         }
     }
@@ -334,7 +358,7 @@ fn syntax_error(text: &str, error: &toml::de::Error) -> (usize, String, String) 
             |end: &usize| DeTable::parse(&text[..*end]).is_err_and(|e| e.span().is_none());
         let ends: Vec<_> = text.match_indices('\n').map(|(end, _)| end).collect();
         let line = ends.partition_point(|end| !is_good(end)) + 1;
-        return (line, String::new(), "found too many levels, allowed are up to 80".into());
+        return (line, String::new(), "found too many levels, allowed is up to 80".into());
     };
     let line = Lines::of(text).line(span.start);
     if let Some((key, word)) = bare_word(text, span.start) {

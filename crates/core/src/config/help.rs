@@ -49,6 +49,11 @@ impl KeyHelp {
         self.r#type == "section"
     }
 
+    /// Whether its values are texts.
+    pub(super) fn is_text(&self) -> bool {
+        self.r#type.starts_with("string")
+    }
+
     /// What is allowed, if this number is not.
     pub(super) fn refusal(&self, number: i128) -> Option<String> {
         let range = self.range?;

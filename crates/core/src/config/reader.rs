@@ -1,4 +1,4 @@
-//! Typed configs read from a card file's tree, by serde.
+//! Typed configs read from a card file's tree, or from JSON, by serde.
 //!
 //! Its errors are made where the value is at hand, so each says what was found,
 //! what is allowed, and on which line; none has to be put together from a
@@ -7,7 +7,7 @@
 use super::document::{Node, Origin, Value, join};
 use crate::error::not_among;
 use serde::de::value::StrDeserializer;
-use serde::de::{self, DeserializeSeed, IntoDeserializer, Visitor};
+use serde::de::{self, DeserializeOwned, DeserializeSeed, IntoDeserializer, Visitor};
 use serde::forward_to_deserialize_any;
 use std::fmt::{self, Display};
 
@@ -100,8 +100,20 @@ impl de::Error for Fault {
     }
 
     fn missing_field(key: &'static str) -> Self {
-        Fault::new(What::Message(format!("found no key \"{key}\", which must be given")))
+        Fault { key: key.into(), ..Fault::new(What::Message("found none, must be given".into())) }
     }
+}
+
+/// Reads JSON.
+///
+/// # Errors
+/// The key that is wrong, and what is: what was found, what is allowed.
+pub(crate) fn typed<T: DeserializeOwned>(json: &serde_json::Value) -> Result<T, (String, String)> {
+    let node = Node { place: Origin::BuiltIn, value: Value::from(json) };
+    T::deserialize(&node.value).map_err(|fault| {
+        let fault = fault.within("", &node);
+        (fault.key.clone(), fault.message(&[]))
+    })
 }
 
 /// A section's keys, or some of them.
@@ -224,6 +236,7 @@ impl<'de> de::Deserializer<'de> for &Value {
             },
             Value::Float(number) => visitor.visit_f64(*number),
             Value::Boolean(is) => visitor.visit_bool(*is),
+            Value::Null => visitor.visit_unit(),
             Value::Other(text) => {
                 Err(de::Error::invalid_type(de::Unexpected::Other(text), &visitor))
             }
@@ -271,7 +284,10 @@ impl<'de> de::Deserializer<'de> for &Value {
     }
 
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
-        visitor.visit_some(self)
+        match self {
+            Value::Null => visitor.visit_none(),
+            value => visitor.visit_some(value),
+        }
     }
 
     fn deserialize_newtype_struct<V: Visitor<'de>>(
@@ -292,7 +308,7 @@ impl<'de> de::Deserializer<'de> for &Value {
     fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
         match self {
             Value::Table(_) => self.deserialize_any(visitor),
-            _ => Err(Fault::allowed("a section")),
+            _ => Err(Fault::allowed("a set of keys")),
         }
     }
 

@@ -1,6 +1,8 @@
 //! A key of a card file and the value it is given instead: `--set host.queues=2`.
 
 use super::document::{Document, Value};
+use super::help::KeyHelp;
+use serde_json::Value as Json;
 
 /// A key and the value that a program gives it in place of the file's.
 #[derive(Clone, Debug)]
@@ -46,5 +48,16 @@ impl Setting {
             None => Value::Text(word.into()),
         };
         Ok(Setting { key: key.into(), value: value.given() })
+    }
+
+    /// Key and value as JSON, for a config with the keys `known`: a word without quotes is text
+    /// where the key is, else what it is in TOML.
+    pub fn json(&self, known: &[KeyHelp]) -> (String, Json) {
+        let is_text = known.iter().any(|known| known.name == self.key && known.is_text());
+        let value = match &self.value {
+            Value::Word(text, _) if is_text => text.as_str().into(),
+            value => Json::from(value),
+        };
+        (self.key.clone(), value)
     }
 }

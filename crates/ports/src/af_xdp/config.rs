@@ -170,10 +170,10 @@ impl XdpConfig {
     /// Checks all keys that need no machine; the interface's name.
     pub(super) fn check(&self) -> Result<(&str, Name), ConfigError> {
         let interface = self.interface.as_deref().ok_or_else(|| {
-            ConfigError::new("interface", "is missing, wanted is the name of an interface")
+            ConfigError::new("interface", "found none, allowed is the name of an interface")
         })?;
         let name = name(interface).ok_or_else(|| {
-            wrong("interface", format!("found \"{interface}\", wanted is a name of 1 to 15 bytes"))
+            wrong("interface", format!("found \"{interface}\", allowed is a name of 1 to 15 bytes"))
         })?;
         for (key, found) in [("rx_ring", self.rx_ring.unwrap_or(SLOTS)), ("tx_ring", self.tx_ring)]
         {
@@ -207,7 +207,7 @@ impl XdpConfig {
                 queues.sort_unstable();
                 queues.dedup();
                 if queues.is_empty() || queues.len() != list.len() {
-                    let message = format!("found {list:?}, wanted are queues, each once");
+                    let message = format!("found {list:?}, allowed: queues, each once");
                     return Err(wrong("queues", message));
                 }
                 match queues.iter().find(|&&queue| queue >= there) {

@@ -572,7 +572,7 @@ fn keys_are_checked_and_errors_have_their_line() {
     };
     assert_eq!(
         build("port = \"pcap\""),
-        Err("card: path: is missing, wanted is the name of a pcap or pcapng file".into())
+        Err("card: path: found none, allowed is the name of a pcap or pcapng file".into())
     );
     let with = |more: &str| build(&format!("port = \"pcap\"\npath = \"in.pcap\"\n{more}"));
     assert_eq!(with("pace = \"recorded\"\nspeed = 2\nloops = 3"), Ok(()));
@@ -599,7 +599,7 @@ fn keys_are_checked_and_errors_have_their_line() {
     let error = with("output = \"./in.pcap\"").unwrap_err();
     assert!(error.ends_with("which is read as path; allowed is another file"), "{error}");
     let error = with("output = \".\"").unwrap_err();
-    assert!(error.ends_with("found a folder, wanted is a file"), "{error}");
+    assert!(error.ends_with("found a folder, allowed is a file"), "{error}");
 }
 
 // ---------------------------------------------------------------- the wire

@@ -14,7 +14,7 @@ async fn pattern((card, _): (Card, u32)) { //~ a task's first parameter is its c
     card.now();
 }
 
-#[task(priority = 3)] //~ found `priority = 3`, allowed are no arguments
+#[task(priority = 3)] //~ found `priority = 3`, allowed: no arguments
 async fn arguments(card: Card) {}
 
 #[bounded]
