@@ -6,9 +6,9 @@
 //! functions  ─▶ lane n ─┘   (a burst)
 //! ```
 //!
-//! * *Fair*: lanes share a wire by bytes, whatever the sizes of their packets (Shreedhar and
-//!   Varghese 1995). A lane may send a quantum a turn. While no lane has to wait, packets are
-//!   offered to the wire as they come, up to a burst.
+//! * *Fair*: lanes share a wire by bytes, whatever the sizes of their packets
+//!   ([`crate::turns`]). While no lane has to wait, packets are offered to the wire as they
+//!   come, up to a burst.
 //! * *Bounded*: of each tx queue, [`Limits`] say how much may wait for wires. It is asked before
 //!   a packet is taken from its tx ring ([`Backlog::admits`]), so what is beyond it waits with
 //!   the host, as with the kernel's byte queue limits.
@@ -30,11 +30,9 @@ use crate::packet::burst::BURST;
 use crate::packet::desc::{Descriptor, GsoType};
 use crate::stats::SteerCounters;
 use crate::time::Time;
+use crate::turns::{TurnEnd, Turns};
 use std::collections::VecDeque;
 use std::sync::Arc;
-
-/// Bytes a queue may send per turn: the largest frame on an ordinary wire.
-pub const QUANTUM_BYTES: u32 = 1514;
 
 /// A wire that has taken none of what waits for it for so long is stalled, in nanoseconds.
 pub const STALL_NS: u64 = 20_000_000;
@@ -78,8 +76,6 @@ impl Amount {
 #[derive(Debug, Default)]
 struct Lane {
     packets: VecDeque<Descriptor>,
-    /// Bytes it may still send in this turn.
-    deficit: u32,
     /// What waits, here and ready.
     waiting: Amount,
 }
@@ -89,10 +85,7 @@ struct Lane {
 struct WireLanes {
     /// By tx queue; the last is for packets of functions.
     lanes: Vec<Lane>,
-    /// Lanes with packets, whose turn it is in front.
-    turns: VecDeque<u16>,
-    /// The lane in front has had its quantum of this turn.
-    served: bool,
+    turns: Turns,
     /// What the wire is offered, oldest first.
     ready: VecDeque<Descriptor>,
     /// Of each of those, its lane and its bytes.
@@ -128,8 +121,7 @@ impl Backlog {
         let lanes = queues.len() + 1;
         let wire = || WireLanes {
             lanes: (0..lanes).map(|_| lane()).collect(),
-            turns: VecDeque::with_capacity(lanes),
-            served: false,
+            turns: Turns::new(lanes),
             ready: VecDeque::with_capacity(BURST),
             tags: VecDeque::with_capacity(BURST),
             waiting: 0,
@@ -203,14 +195,11 @@ impl Backlog {
         {
             return Err((packet, DropReason::WireFull));
         }
-        if wire.turns.is_empty() && wire.ready.len() < BURST {
-            // Nothing waits for its turn, so neither need this.
+        // If nothing waits for its turn, neither need this.
+        if wire.in_lanes() == 0 && wire.ready.len() < BURST {
             wire.ready.push_back(packet);
             wire.tags.push_back((index as u16, amount.bytes as u32));
         } else {
-            if lane.packets.is_empty() {
-                wire.turns.push_back(index as u16);
-            }
             lane.packets.push_back(packet);
         }
         lane.waiting.add(amount);
@@ -380,39 +369,36 @@ impl TxQueue {
 }
 
 impl WireLanes {
+    /// Packets that wait for their lane's turn.
+    fn in_lanes(&self) -> usize {
+        self.waiting - self.ready.len()
+    }
+
     /// Fills up what the wire is offered, lane by lane, a quantum of bytes each.
     fn make_ready(&mut self) {
-        while self.ready.len() < BURST
-            && let Some(&index) = self.turns.front()
-        {
-            let lane = &mut self.lanes[usize::from(index)];
-            if !std::mem::replace(&mut self.served, true) {
-                lane.deficit = lane.deficit.saturating_add(QUANTUM_BYTES);
-            }
+        if self.in_lanes() == 0 || self.ready.len() == BURST {
+            return;
+        }
+        let WireLanes { lanes, turns, ready, tags, .. } = self;
+        let earns = |lane: &mut Lane| !lane.packets.is_empty();
+        turns.serve(lanes, earns, |index, lane, deficit| {
             while let Some(packet) = lane.packets.front() {
                 let length = packet.length();
-                if length > lane.deficit {
-                    break;
+                if length > *deficit {
+                    return TurnEnd::Spent;
                 }
-                if self.ready.len() == BURST {
-                    // It goes on with what it has left.
-                    return;
+                if ready.len() == BURST {
+                    return TurnEnd::Full;
                 }
-                lane.deficit -= length;
+                *deficit -= length;
                 if let Some(packet) = lane.packets.pop_front() {
-                    self.ready.push_back(packet);
-                    self.tags.push_back((index, length));
+                    ready.push_back(packet);
+                    tags.push_back((index as u16, length));
                 }
             }
-            self.turns.pop_front();
-            self.served = false;
-            if lane.packets.is_empty() {
-                // An idle lane saves nothing up, and starts again where its memory is warm.
-                lane.deficit = 0;
-                lane.packets.clear();
-            } else {
-                self.turns.push_back(index);
-            }
-        }
+            // It starts again where its memory is warm.
+            lane.packets.clear();
+            TurnEnd::Empty
+        });
     }
 }

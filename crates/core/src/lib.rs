@@ -42,3 +42,4 @@ pub mod ring;
 pub mod stats;
 mod sync;
 pub mod time;
+pub mod turns;

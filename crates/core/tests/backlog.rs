@@ -1,6 +1,7 @@
 //! The backlog against a model: order, limits, fairness, stalled wires, every packet accounted for.
 
-use picnic_core::backlog::{Backlog, Limits, QUANTUM_BYTES, STALL_NS};
+use picnic_core::backlog::{Backlog, Limits, STALL_NS};
+use picnic_core::turns::QUANTUM_BYTES;
 use picnic_core::ledger::{DropReason, Ledger};
 use picnic_core::out::{Doors, Fate, WireProgress};
 use picnic_core::packet::desc::{Descriptor, GsoType};

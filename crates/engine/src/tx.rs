@@ -1,9 +1,8 @@
 //! The tx path: tx rings, chain, wires. Read it top to bottom.
 //!
-//! 1. Take packets from the target queues' tx rings by deficit round robin: each
-//!    queue in turn may send a quantum of bytes, so queues with small packets and
-//!    queues with large ones share the borrowed core by bytes (Shreedhar, Varghese
-//!    1995). A queue of which enough is in flight already is passed over: what it
+//! 1. Take packets from the target queues' tx rings by deficit round robin
+//!    (`picnic_core::turns`), so queues with small packets and queues with large
+//!    ones share the borrowed core by bytes. A queue of which enough is in flight already is passed over: what it
 //!    has waits in its ring, and then with the host.
 //! 2. Take them through the tx chain, to the lanes of the wire they are for
 //!    (`picnic_core::backlog`).
@@ -13,7 +12,6 @@
 use crate::chain::Chain;
 use crate::rx::Wire;
 use picnic_core::backlog::Backlog;
-pub use picnic_core::backlog::QUANTUM_BYTES;
 use picnic_core::out::Doors;
 use picnic_core::packet::burst::{BURST, Burst};
 use picnic_core::packet::desc::Descriptor;
@@ -21,6 +19,7 @@ use picnic_core::port::Transmitter;
 use picnic_core::ring::spsc::Consumer;
 use picnic_core::stats::SteerCounters;
 use picnic_core::time::Time;
+use picnic_core::turns::{TurnEnd, Turns};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -28,7 +27,6 @@ use std::sync::Arc;
 pub struct TxRing {
     ring: Consumer<Descriptor>,
     counters: Arc<SteerCounters>,
-    deficit: u32,
     /// What the burst has of it: packets, bytes.
     taken: (usize, u64),
     /// What was in flight held it up when it was last looked at.
@@ -38,7 +36,7 @@ pub struct TxRing {
 impl TxRing {
     /// The borrowed core's end of a tx ring.
     pub fn new(ring: Consumer<Descriptor>, counters: Arc<SteerCounters>) -> Self {
-        TxRing { ring, counters, deficit: 0, taken: (0, 0), limited: false }
+        TxRing { ring, counters, taken: (0, 0), limited: false }
     }
 
     /// Whether packets wait in it.
@@ -55,16 +53,19 @@ impl TxRing {
     }
 
     /// Takes packets as far as deficit, limits and room in the burst go.
-    fn take(&mut self, queue: usize, burst: &mut Burst, limit: usize, backlog: &Backlog) -> Left {
+    fn take(
+        &mut self,
+        queue: usize,
+        deficit: &mut u32,
+        burst: &mut Burst,
+        limit: usize,
+        backlog: &Backlog,
+    ) -> TurnEnd {
         let (mut packets, mut bytes) = self.taken;
         let left = loop {
-            let Some(length) = self.next_length() else {
-                // An idle queue saves nothing up.
-                self.deficit = 0;
-                break Left::Nothing;
-            };
-            if length > self.deficit {
-                break Left::Deficit;
+            let Some(length) = self.next_length() else { break TurnEnd::Empty };
+            if length > *deficit {
+                break TurnEnd::Spent;
             }
             let limited = !backlog.admits(queue, packets, bytes, length);
             if limited != self.limited {
@@ -72,12 +73,12 @@ impl TxRing {
                 self.counters.tx_limited.add(limited.into());
             }
             if limited {
-                break Left::InFlight;
+                break TurnEnd::Held;
             }
             if burst.len() >= limit {
-                break Left::Full;
+                break TurnEnd::Full;
             }
-            self.deficit -= length;
+            *deficit -= length;
             (packets, bytes) = (packets + 1, bytes + u64::from(length));
             if let Some(mut packet) = self.ring.pop() {
                 packet.set_tx_queue(queue as u8);
@@ -94,31 +95,16 @@ impl TxRing {
     }
 }
 
-/// Why a queue's turn ended.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Left {
-    /// It has no packets.
-    Nothing,
-    /// Its next packet exceeds what it may send in this turn.
-    Deficit,
-    /// Too much of it waits for wires.
-    InFlight,
-    /// The burst is full.
-    Full,
-}
-
 /// The tx rings of a card and whose turn it is.
 pub struct TxRings {
     rings: Vec<TxRing>,
-    turn: usize,
-    /// A full burst ended the last queue's turn: it goes on with what it has left.
-    interrupted: bool,
+    turns: Turns,
 }
 
 impl TxRings {
     /// Rings by queue.
     pub fn new(rings: Vec<TxRing>) -> Self {
-        TxRings { rings, turn: 0, interrupted: false }
+        TxRings { turns: Turns::new(rings.len()), rings }
     }
 
     /// Whether packets wait in any of them.
@@ -128,28 +114,11 @@ impl TxRings {
 
     /// Fills a burst, queue by queue, a quantum of bytes each, round and round.
     fn take(&mut self, burst: &mut Burst, limit: usize, backlog: &Backlog) {
-        let count = self.rings.len();
-        let mut saving = true;
         self.rings.iter_mut().for_each(|ring| ring.taken = (0, 0));
-        // A packet longer than a quantum takes several rounds.
-        while saving {
-            saving = false;
-            for _ in 0..count {
-                let ring = &mut self.rings[self.turn];
-                if !std::mem::take(&mut self.interrupted) && ring.is_waiting() && !ring.limited {
-                    ring.deficit = ring.deficit.saturating_add(QUANTUM_BYTES);
-                }
-                match ring.take(self.turn, burst, limit, backlog) {
-                    Left::Nothing | Left::InFlight => {}
-                    Left::Deficit => saving = true,
-                    Left::Full => {
-                        self.interrupted = true;
-                        return;
-                    }
-                }
-                self.turn = if self.turn + 1 == count { 0 } else { self.turn + 1 };
-            }
-        }
+        let earns = |ring: &mut TxRing| ring.is_waiting() && !ring.limited;
+        self.turns.serve(&mut self.rings, earns, |queue, ring, deficit| {
+            ring.take(queue, deficit, burst, limit, backlog)
+        });
     }
 }
 

@@ -9,7 +9,7 @@ use picnic_core::ledger::DropReason;
 use picnic_core::packet::desc::ChecksumState;
 use picnic_core::time::Time;
 use picnic_engine::swap::Command;
-use picnic_engine::tx::QUANTUM_BYTES;
+use picnic_core::turns::QUANTUM_BYTES;
 use proptest::prelude::*;
 use std::sync::{Arc, Mutex};
 
