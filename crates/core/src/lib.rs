@@ -10,7 +10,7 @@
 //! * [`command`]: what a running component can be asked and told;
 //! * [`resident`]: what lives on the borrowed core beside the packet path;
 //! * [`fill`]: empty buffers for a host that transmits;
-//! * [`backlog`]: packets that wait for wires, fair between tx queues;
+//! * [`backlog`]: packets that wait for wires, fair between tx queues; [`turns`]: deficit round robin;
 //! * [`out`]: the doors a packet leaves by, and [`ledger`], which counts them;
 //! * [`config`] and [`registry`]: the card file and what it can name.
 //!

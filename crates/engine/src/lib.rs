@@ -3,13 +3,15 @@
 //! Read in this order: [`poll`] (one turn of the borrowed core), [`rx`] (wire to
 //! target ring), [`chain`] (a burst through the functions), [`target`] (the
 //! target core's routine), [`tx`] (tx ring to wire), [`swap`] (changes while
-//! running), [`build`] (from a card file to the parts above).
+//! running), [`build`] (from a card file to its parts), [`assemble`] (the parts
+//! connected).
 //!
 //! It names no concrete function or port, reads no clock and starts no thread:
 //! `picnic-host` turns it on real cores, `picnic-sim` on virtual ones.
 
 #![forbid(unsafe_code)]
 
+pub mod assemble;
 pub mod build;
 pub mod chain;
 pub mod poll;

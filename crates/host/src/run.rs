@@ -19,7 +19,7 @@ use picnic_core::config::Priority;
 use picnic_core::doorbell::Doorbell;
 use picnic_core::resident::Segment;
 use picnic_core::time::Time;
-use picnic_engine::build::{Assembled, assemble};
+use picnic_engine::assemble::{Assembled, assemble};
 use picnic_engine::poll::Card;
 use picnic_engine::target::Target;
 use picnic_filter::Filters;

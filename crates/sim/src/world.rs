@@ -27,7 +27,7 @@ use picnic_core::ledger::LedgerTotals;
 use picnic_core::port::WirePort;
 use picnic_core::registry::Entry;
 use picnic_core::time::Time;
-use picnic_engine::build::{Assembled, assemble};
+use picnic_engine::assemble::{Assembled, assemble};
 use picnic_engine::poll::Card;
 use picnic_engine::swap::{Answer, Command, Controller};
 use picnic_engine::target::Target;

@@ -17,7 +17,7 @@ use picnic_core::packet::pool::{Pool, PoolConfig};
 use picnic_core::registry::BuildContext;
 use picnic_core::resident::{Resident, Turn};
 use picnic_core::time::Time;
-use picnic_engine::build::{Assembled, assemble};
+use picnic_engine::assemble::{Assembled, assemble};
 use picnic_os::executor::{Os, OsSettings};
 use picnic_os::schedulers::registry::SCHEDULERS;
 use picnic_os::schedulers::{Decision, Discipline, Scheduler};

@@ -1,0 +1,91 @@
+//! Deficit round robin: queues share what serves them by bytes, whatever their packets' sizes.
+//!
+//! ```
+//! use picnic_core::turns::{Turns, TurnEnd};
+//! // Two queues of packet lengths, and a burst of 27 packets.
+//! let mut queues = [vec![60; 50], vec![1514; 50]];
+//! let (mut turns, mut burst) = (Turns::new(2), Vec::new());
+//! turns.serve(&mut queues, |queue| !queue.is_empty(), |index, queue, deficit| loop {
+//!     match queue.last() {
+//!         None => return TurnEnd::Empty,
+//!         Some(length) if *length > *deficit => return TurnEnd::Spent,
+//!         Some(_) if burst.len() == 27 => return TurnEnd::Full,
+//!         Some(length) => *deficit -= length,
+//!     }
+//!     queue.pop();
+//!     burst.push(index);
+//! });
+//! // As many bytes of the one as of the other.
+//! assert_eq!(burst, [vec![0; 25], vec![1], vec![0]].concat());
+//! ```
+//!
+//! Guarantees: nothing is allocated after the start; a queue that runs empty saves nothing up.
+//!
+//! Source: Shreedhar and Varghese, Efficient Fair Queuing using Deficit Round Robin, 1995.
+
+/// Bytes a queue may send per turn: the largest frame on an ordinary wire.
+pub const QUANTUM_BYTES: u32 = 1514;
+
+/// Why a queue's turn ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TurnEnd {
+    /// It has no packets.
+    Empty,
+    /// Its next packet exceeds what it may still send in this turn.
+    Spent,
+    /// It has packets, but may send none for another reason.
+    Held,
+    /// Nothing more can be taken from any queue: it goes on with what it has left.
+    Full,
+}
+
+/// Whose turn it is, and what each queue may still send.
+#[derive(Debug)]
+pub struct Turns {
+    /// By queue, in bytes.
+    deficits: Vec<u32>,
+    turn: usize,
+    /// The queue whose turn it is has had its quantum.
+    granted: bool,
+}
+
+impl Turns {
+    /// The turns of so many queues.
+    pub fn new(queues: usize) -> Self {
+        Turns { deficits: vec![0; queues], turn: 0, granted: false }
+    }
+
+    /// Serves queue after queue, a quantum each, until there is no room or no queue has packets
+    /// that it may send. `earns` says whether a queue gets its quantum; `take` takes packets of a
+    /// queue as far as its deficit goes, which it makes smaller.
+    #[inline]
+    pub fn serve<Q>(
+        &mut self,
+        queues: &mut [Q],
+        mut earns: impl FnMut(&mut Q) -> bool,
+        mut take: impl FnMut(usize, &mut Q, &mut u32) -> TurnEnd,
+    ) {
+        let count = queues.len().min(self.deficits.len());
+        // A packet longer than a quantum takes several rounds.
+        let mut saving = true;
+        while saving {
+            saving = false;
+            for _ in 0..count {
+                let (queue, deficit) = (&mut queues[self.turn], &mut self.deficits[self.turn]);
+                if !std::mem::take(&mut self.granted) && earns(queue) {
+                    *deficit = deficit.saturating_add(QUANTUM_BYTES);
+                }
+                match take(self.turn, queue, deficit) {
+                    TurnEnd::Empty => *deficit = 0,
+                    TurnEnd::Held => {}
+                    TurnEnd::Spent => saving = true,
+                    TurnEnd::Full => {
+                        self.granted = true;
+                        return;
+                    }
+                }
+                self.turn = if self.turn + 1 == count { 0 } else { self.turn + 1 };
+            }
+        }
+    }
+}
