@@ -1,13 +1,13 @@
 //! The backlog against a model: order, limits, fairness, stalled wires, every packet accounted for.
 
 use picnic_core::backlog::{Backlog, Limits, STALL_NS};
-use picnic_core::turns::QUANTUM_BYTES;
 use picnic_core::ledger::{DropReason, Ledger};
 use picnic_core::out::{Doors, Fate, WireProgress};
 use picnic_core::packet::desc::{Descriptor, GsoType};
 use picnic_core::packet::pool::{Pool, PoolConfig};
 use picnic_core::stats::{SteerCounters, WireCounters};
 use picnic_core::time::Time;
+use picnic_core::turns::QUANTUM_BYTES;
 use proptest::prelude::*;
 use std::collections::VecDeque;
 use std::sync::Arc;

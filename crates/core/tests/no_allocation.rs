@@ -2,9 +2,8 @@
 //!
 //! One test only, so that no other thread of the process allocates meanwhile.
 #![cfg(not(loom))]
-// The allocator is the one thing here that cannot be said without it.
-#![allow(unsafe_code)]
 
+use allocation_counter::AllocationInfo;
 use picnic_core::attachment::QueueOut;
 use picnic_core::backlog::{Backlog, Limits};
 use picnic_core::doorbell::Doorbell;
@@ -20,44 +19,7 @@ use picnic_core::ring::moderation::{Moderation, ModerationMode};
 use picnic_core::ring::spsc::channel;
 use picnic_core::stats::{SteerCounters, TargetCounters, WireCounters};
 use picnic_core::time::Time;
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::sync::Arc;
-
-struct Counting;
-
-thread_local! {
-    static COUNT: Cell<usize> = const { Cell::new(0) };
-}
-
-fn count() {
-    // A thread that is ending has no counter any more, and nothing to count.
-    let _ = COUNT.try_with(|count| count.set(count.get() + 1));
-}
-
-// SAFETY: every call goes on to the system's allocator unchanged.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count();
-        // SAFETY: the caller's promises are passed on.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, place: *mut u8, layout: Layout) {
-        count();
-        // SAFETY: the caller's promises are passed on.
-        unsafe { System.dealloc(place, layout) }
-    }
-
-    unsafe fn realloc(&self, place: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        count();
-        // SAFETY: the caller's promises are passed on.
-        unsafe { System.realloc(place, layout, size) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
 
 struct Silent;
 
@@ -118,72 +80,73 @@ fn a_hundred_thousand_packets_allocate_nothing() {
     let (frame, long) = ([0x45; 60], [7; 700]);
 
     let (mut received, mut delivered, mut now) = (0_u64, 0_u64, Time::ZERO);
-    let before = COUNT.get();
-    while received < PACKETS {
-        now = now + 5_000;
-        let mut rx = Receiver::new(&mut doors.pool, &mut burst, &wire, &ledger.card, now, 0, BURST);
-        while rx.room() != 0 {
-            received += 1;
-            match received % 97 {
-                0 => rx.push_bytes(&long),
-                1 => rx.shed(DropReason::Malformed, 1),
-                kind => {
-                    if let Some(mut packet) = rx.allocate(frame.len()) {
-                        packet.data_mut().copy_from_slice(&frame);
-                        packet.data_mut()[0] = kind as u8;
-                        rx.push(packet);
+    let allocations = allocation_counter::measure(|| {
+        while received < PACKETS {
+            now = now + 5_000;
+            let mut rx =
+                Receiver::new(&mut doors.pool, &mut burst, &wire, &ledger.card, now, 0, BURST);
+            while rx.room() != 0 {
+                received += 1;
+                match received % 97 {
+                    0 => rx.push_bytes(&long),
+                    1 => rx.shed(DropReason::Malformed, 1),
+                    kind => {
+                        if let Some(mut packet) = rx.allocate(frame.len()) {
+                            packet.data_mut().copy_from_slice(&frame);
+                            packet.data_mut()[0] = kind as u8;
+                            rx.push(packet);
+                        }
                     }
                 }
             }
-        }
-        drop(rx);
-        let mut out = Out::new(now, Stage::Rx, &mut doors, &mut rest);
-        function.process(now, &mut burst, &mut out);
-        if received % 5 == 0
-            && let Some(made) = out.make(&long)
-        {
-            if let Some(copy) = out.copy(&made) {
-                out.transmit(copy, 0);
+            drop(rx);
+            let mut out = Out::new(now, Stage::Rx, &mut doors, &mut rest);
+            function.process(now, &mut burst, &mut out);
+            if received % 5 == 0
+                && let Some(made) = out.make(&long)
+            {
+                if let Some(copy) = out.copy(&made) {
+                    out.transmit(copy, 0);
+                }
+                out.next(made);
             }
-            out.next(made);
-        }
-        if let Some(made) = out.make(&frame) {
-            if let Some(copy) = out.copy(&made) {
-                out.transmit(copy, 0);
+            if let Some(made) = out.make(&frame) {
+                if let Some(copy) = out.copy(&made) {
+                    out.transmit(copy, 0);
+                }
+                out.next(made);
             }
-            out.next(made);
-        }
-        out.finish();
-        burst.drain().for_each(|packet| doors.steer(packet, 1));
-        doors.publish(now);
-        for (queue, ring) in rings.iter_mut().enumerate() {
-            let gate = &gates[queue];
-            let mut out =
-                QueueOut::new(&mut returns[queue], &mut tx, &target, &ledger.queues[queue]);
-            while let Some(packet) = ring.pop() {
-                delivered += 1;
-                if delivered % 8 == 0 { out.echo(packet) } else { out.deliver(packet) }
+            out.finish();
+            burst.drain().for_each(|packet| doors.steer(packet, 1));
+            doors.publish(now);
+            for (queue, ring) in rings.iter_mut().enumerate() {
+                let gate = &gates[queue];
+                let mut out =
+                    QueueOut::new(&mut returns[queue], &mut tx, &target, &ledger.queues[queue]);
+                while let Some(packet) = ring.pop() {
+                    delivered += 1;
+                    if delivered % 8 == 0 { out.echo(packet) } else { out.deliver(packet) }
+                }
+                drop(out);
+                ring.release();
+                gate.begin();
+                gate.rearm();
             }
-            drop(out);
-            ring.release();
-            gate.begin();
-            gate.rearm();
-        }
-        while let Some(mut packet) = tx_ring.pop() {
-            packet.set_tx_queue(received as u8 % QUEUES as u8);
-            doors.transmit(packet, 0);
-        }
-        tx_ring.release();
-        doors.serve_wire(0, now, &wire, |mut transmitter| {
-            while let Some(packet) = transmitter.next() {
-                transmitter.sent(packet);
+            while let Some(mut packet) = tx_ring.pop() {
+                packet.set_tx_queue(received as u8 % QUEUES as u8);
+                doors.transmit(packet, 0);
             }
-        });
-    }
-    let allocations = COUNT.get() - before;
+            tx_ring.release();
+            doors.serve_wire(0, now, &wire, |mut transmitter| {
+                while let Some(packet) = transmitter.next() {
+                    transmitter.sent(packet);
+                }
+            });
+        }
+    });
 
     assert!(delivered > PACKETS / 4, "the path was not exercised: {delivered}");
     assert!(wire.tx_packets.get() > PACKETS / 20);
     assert_eq!(doors.pool.outstanding(), 0);
-    assert_eq!(allocations, 0);
+    assert_eq!(allocations, AllocationInfo::default(), "neither taken nor given back");
 }

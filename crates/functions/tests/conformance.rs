@@ -104,7 +104,10 @@ fn arguments_have_defaults_or_are_said_to_be_missing_and_others_are_refused() {
         match (command.prepare(&json!({}), &context()), required) {
             (Ok(_), required) => assert!(required.is_none(), "{name}: {required:?} has a default"),
             (Err(CommandError::Argument(wrong)), Some(required)) => {
-                assert_eq!(wrong.to_string(), format!("{}: found none, must be given", required.key.name));
+                assert_eq!(
+                    wrong.to_string(),
+                    format!("{}: found none, must be given", required.key.name)
+                );
             }
             (Err(CommandError::Argument(wrong)), None) => {
                 assert!(wrong.message.contains("allowed"), "{name}: {wrong}");
@@ -113,7 +116,10 @@ fn arguments_have_defaults_or_are_said_to_be_missing_and_others_are_refused() {
         }
         let wrong = command.prepare(&json!({ "no_such_argument": 1 }), &context()).unwrap_err();
         let wrong = wrong.to_string();
-        assert!(wrong.starts_with("no_such_argument: found key \"no_such_argument\", allowed: "), "{name}: {wrong}");
+        assert!(
+            wrong.starts_with("no_such_argument: found key \"no_such_argument\", allowed: "),
+            "{name}: {wrong}"
+        );
         for value in [json!([]), json!(1), json!("x"), json!(null)] {
             assert!(command.prepare(&value, &context()).is_err(), "{name}: {value}");
         }

@@ -24,7 +24,7 @@ use crate::context::Nic;
 use crate::shared::{Shared, lock};
 use crate::task::TaskId;
 use picnic_filter::filters::FilterChange;
-use picnic_filter::{Filter, FilterError, FilterId, Filters, FilterCode};
+use picnic_filter::{Filter, FilterCode, FilterError, FilterId, Filters};
 use std::sync::{Mutex, OnceLock};
 
 /// The card's filters, and which of them tasks have installed.

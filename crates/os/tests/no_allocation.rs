@@ -1,43 +1,12 @@
 //! In steady state tasks are run without an allocation: a counting allocator watches.
 //!
 //! One test only, so that no other thread of the process allocates meanwhile.
-// The allocator is the one thing here that cannot be said without it.
-#![allow(unsafe_code, missing_docs)]
 
 mod bench;
 
 use bench::Bench;
 use picnic_os::task::{TaskSpec, program};
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::sync::{Arc, Mutex};
-
-struct Counting;
-
-thread_local! {
-    static COUNT: Cell<usize> = const { Cell::new(0) };
-}
-
-fn count() {
-    // A thread that is ending has no counter any more, and nothing to count.
-    let _ = COUNT.try_with(|count| count.set(count.get() + 1));
-}
-
-// SAFETY: every call goes on to the system's allocator unchanged.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count();
-        // SAFETY: as the caller promises.
-        unsafe { System.alloc(layout) }
-    }
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: as the caller promises.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
-#[global_allocator]
-static COUNTING: Counting = Counting;
 
 #[test]
 fn tasks_run_without_an_allocation() {
@@ -97,11 +66,8 @@ fn tasks_run_without_an_allocation() {
     for _ in 0..100 {
         round(&mut bench);
     }
-    let before = COUNT.get();
-    for _ in 0..1_000 {
-        round(&mut bench);
-    }
-    assert_eq!(COUNT.get() - before, 0, "allocations in a thousand rounds");
+    let rounds = || (0..1_000).for_each(|_| round(&mut bench));
+    assert_eq!(allocation_counter::measure(rounds).count_total, 0, "in a thousand rounds");
     drop(mailbox);
     bench.end();
 }

@@ -15,7 +15,7 @@ use picnic_core::out::{Doors, Onward, Out};
 use picnic_core::packet::burst::Burst;
 use picnic_core::resident::Resident;
 use picnic_core::time::Time;
-use picnic_filter::{Action, Filter, FilterError, Filters, FiveTuple, FilterCode, Match, Protocol};
+use picnic_filter::{Action, Filter, FilterCode, FilterError, Filters, FiveTuple, Match, Protocol};
 use picnic_os::control::TaskControl;
 use picnic_os::task::{TaskSpec, program};
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -130,14 +130,17 @@ impl From<&Value> for serde_json::Value {
             Value::Word(_, value) => Self::from(&**value),
             Value::Integer(number) => match i64::try_from(*number) {
                 Ok(number) => number.into(),
-                Err(_) => u64::try_from(*number).map_or_else(|_| number.to_string().into(), Self::from),
+                Err(_) => {
+                    u64::try_from(*number).map_or_else(|_| number.to_string().into(), Self::from)
+                }
             },
             Value::Float(number) => (*number).into(),
             Value::Boolean(is) => (*is).into(),
             Value::Null => Self::Null,
             Value::List(items) => items.iter().map(|item| Self::from(&item.value)).collect(),
             Value::Table(entries) => {
-                let entries = entries.iter().map(|(key, node)| (key.clone(), Self::from(&node.value)));
+                let entries =
+                    entries.iter().map(|(key, node)| (key.clone(), Self::from(&node.value)));
                 Self::Object(entries.collect())
             }
         }

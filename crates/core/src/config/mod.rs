@@ -22,11 +22,11 @@ mod section;
 mod setting;
 
 pub use help::{KeyHelp, keys_in, keys_of};
-pub(crate) use reader::typed;
 pub use keys::{
     CardSection, CoreChoice, HostSection, Idle, Inner, InterruptSection, Priority, RxSection,
     TargetCores, TxSection, WireSection,
 };
+pub(crate) use reader::typed;
 pub use section::{
     Names, Placed, Section, SectionConfig, SectionEntry, Sections, Shape, from_json,
 };
