@@ -376,6 +376,21 @@ fn a_bad_profile_is_told_with_both_places() {
     assert!(error.contains("task[0].task: os.cost_profile: "), "{error}");
 }
 
+#[test]
+fn a_cost_profile_is_no_place_for_an_output() {
+    let folder = tempfile::tempdir().unwrap();
+    let build = |output: &str| {
+        let file = with_profile(folder.path(), 1, "", "");
+        let wire = file.host.section.files();
+        wire.write("output", &folder.path().join(output)).unwrap();
+        picnic_tasks::build(&file, Filters::new(1)).map(drop)
+    };
+    assert!(build("another.toml").is_ok());
+    let error = build("./here.toml").unwrap_err().to_string();
+    assert!(error.contains("card.toml:7: os.cost_profile: found "), "{error}");
+    assert!(error.contains("which is written as host.output"), "{error}");
+}
+
 /// A capture of ten microseconds a packet, one in seven of them ICMP; packets, and those.
 fn pings(path: &std::path::Path) -> (usize, usize) {
     let mut capture = Vec::from(0xa1b2_c3d4u32.to_le_bytes());

@@ -139,7 +139,7 @@ impl Applied {
 pub fn applied(machine: &Machine) -> Option<Applied> {
     // Who may not read the journals cannot use what they tell of.
     let journals = journals(machine).ok()?;
-    journals.into_iter().filter(|journal| !journal.is_stale()).find_map(|journal| {
+    journals.into_iter().flatten().filter(|journal| !journal.is_stale()).find_map(|journal| {
         let of = |change: &Change| match change {
             Change::Isolation { borrowed_core, reserved, others, is_partition } => {
                 let list = |text| CoreSet::parse_list(text).ok();

@@ -34,6 +34,7 @@ mod machine;
 pub(crate) mod process;
 #[cfg(test)]
 mod tests;
+mod threads;
 
 pub use change::Change;
 pub use journal::{Journal, JournalInfo, Restored, Which, journals, restore_all};

@@ -96,6 +96,10 @@ pub fn build_os(file: &CardFile, tasks: Tasks) -> Result<Option<Os>, ConfigError
     let Some(keys) = asked_for(file) else { return Ok(None) };
     let factory = Factory::of(file, &keys, tasks);
     let context = &factory.context;
+    if let Some(profile) = &context.cost_profile {
+        let read = keys.section.files().read("cost_profile", profile);
+        read.map_err(|error| keys.section.locate(error))?;
+    }
     let scheduler = find(SCHEDULERS, &keys.section)?;
     let policy = scheduler.build(&keys.section, context)?;
     let mut os = Os::new(&settings(&keys, context), policy);

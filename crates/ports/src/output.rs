@@ -1,7 +1,8 @@
 //! An output file: written beside its place, and put there when it is whole.
 //!
 //! What stood there before is what a reader finds until the end, and what is left if the
-//! program is killed; `NAME.part` then has what was written so far. A place that is no
+//! program is killed; `NAME.part` then has what was written so far. That is the user's, so
+//! no cleanup removes it; the next one to write to NAME takes it over. A place that is no
 //! regular file (a FIFO, a terminal, `/dev/null`) is written directly, since renaming would
 //! replace it. A link is followed: the file that it leads to is replaced, not the link.
 

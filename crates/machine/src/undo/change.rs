@@ -140,7 +140,7 @@ impl fmt::Display for Change {
 
 impl Change {
     /// Takes a change back that stands for itself. Threads' are taken back together, see
-    /// [`super::journal`]. `lock` is the journal, locked: commands keep it until they end.
+    /// [`super::threads`]. `lock` is the journal, locked: commands keep it until they end.
     pub(super) fn undo(&self, machine: &Machine, lock: &File) -> Undone {
         match self {
             Change::Setting { path, was, .. } => setting(machine, path, was),

@@ -1,15 +1,14 @@
 //! The journal: a file of changes, its owner, and taking all of them back.
 
-use super::change::{Change, Undone, list, undone};
+use super::change::{Change, Undone};
 use super::machine::Machine;
-use super::process::{self, Thread};
+use super::process;
+use super::threads::Threads;
 use crate::command;
 use crate::error::MachineError;
-use crate::topology::{CoreSet, Topology};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
@@ -24,10 +23,6 @@ const SUFFIX: &str = ".journal";
 pub(super) const LONGEST: u64 = 64 << 20;
 /// How long a command of a killed process may take to its end.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Looks for threads that were started meanwhile.
-const PASSES: u32 = 10;
-/// Parents looked at, upwards, for one that is listed.
-const GENERATIONS: u32 = 64;
 
 /// The first line.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -100,7 +95,7 @@ pub enum Which<'a> {
 pub struct Restored {
     /// What the changes were for.
     pub purpose: String,
-    /// The process that had made them.
+    /// The process that had made them; 0 if the journal cannot be read.
     pub process: i32,
     /// Changes taken back.
     pub restored: usize,
@@ -118,11 +113,11 @@ pub struct Restored {
 impl fmt::Display for Restored {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Restored { purpose, process, restored, unchanged, gone, refused, failed } = self;
-        write!(
-            f,
-            "{purpose} of process {process}: {restored} taken back, {unchanged} unchanged, \
-             {gone} gone"
-        )?;
+        f.write_str(purpose)?;
+        if *process != 0 {
+            write!(f, " of process {process}")?;
+        }
+        write!(f, ": {restored} taken back, {unchanged} unchanged, {gone} gone")?;
         for (list, word) in [(refused, "refused"), (failed, "failed")] {
             if let Some(first) = list.first() {
                 write!(f, ", {} {word} ({first}", list.len())?;
@@ -139,7 +134,7 @@ impl Restored {
         self.refused.is_empty() && self.failed.is_empty()
     }
 
-    fn count(&mut self, what: &dyn fmt::Display, undone: Undone) {
+    pub(super) fn count(&mut self, what: &dyn fmt::Display, undone: Undone) {
         match undone {
             Undone::Restored => self.restored += 1,
             Undone::Unchanged => self.unchanged += 1,
@@ -282,12 +277,17 @@ impl Journal {
     }
 }
 
-/// The journals there are, in the order of their names.
+/// The journals there are, in the order of their names; of one that cannot be read, its path and
+/// why.
 ///
 /// # Errors
 /// The state directory is there and cannot be read.
-pub fn journals(machine: &Machine) -> Result<Vec<JournalInfo>, MachineError> {
-    let unreadable = |error| MachineError::system(reading(&machine.state), error);
+pub fn journals(
+    machine: &Machine,
+) -> Result<Vec<Result<JournalInfo, (PathBuf, io::Error)>>, MachineError> {
+    let unreadable = |error| {
+        MachineError::system(format!("cannot read {}", machine.state.display()), error)
+    };
     let entries = match fs::read_dir(&machine.state) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries.map_err(unreadable)?,
@@ -300,8 +300,14 @@ pub fn journals(machine: &Machine) -> Result<Vec<JournalInfo>, MachineError> {
     let boot_id = boot_id(machine);
     let mut found = Vec::new();
     for path in paths {
-        let contents = read(&path).map_err(|error| MachineError::system(reading(&path), error))?;
-        let Some((header, lines)) = contents else { continue };
+        let (header, lines) = match read(&path) {
+            Ok(Some(contents)) => contents,
+            Ok(None) => continue,
+            Err(error) => {
+                found.push(Err((path, error)));
+                continue;
+            }
+        };
         let mut is_held = false;
         let mut changes = Vec::new();
         for line in lines {
@@ -311,7 +317,7 @@ pub fn journals(machine: &Machine) -> Result<Vec<JournalInfo>, MachineError> {
             }
         }
         let started = process::start_time(&machine.procfs, header.process, header.process);
-        found.push(JournalInfo {
+        found.push(Ok(JournalInfo {
             path,
             purpose: header.purpose,
             process: header.process,
@@ -319,7 +325,7 @@ pub fn journals(machine: &Machine) -> Result<Vec<JournalInfo>, MachineError> {
             is_held,
             is_past: header.boot_id != boot_id,
             changes,
-        });
+        }));
     }
     Ok(found)
 }
@@ -327,7 +333,8 @@ pub fn journals(machine: &Machine) -> Result<Vec<JournalInfo>, MachineError> {
 /// Takes back what journals hold, the youngest change first.
 ///
 /// # Errors
-/// The state directory or a journal cannot be read. What cannot be taken back is in the answer.
+/// The state directory cannot be read. What cannot be taken back is in the answer, and so is a
+/// journal that cannot be read: it stays, and the others are taken back.
 pub fn restore_all(machine: &Machine, which: Which<'_>) -> Result<Vec<Restored>, MachineError> {
     let wanted = |journal: &JournalInfo| {
         journal.is_stale()
@@ -339,13 +346,23 @@ pub fn restore_all(machine: &Machine, which: Which<'_>) -> Result<Vec<Restored>,
                 }
     };
     // Without anything to do, nothing is made and no privilege is needed.
-    if !journals(machine)?.iter().any(wanted) {
+    let is_wanted = |journal: &Result<JournalInfo, _>| journal.as_ref().map_or(true, wanted);
+    if !journals(machine)?.iter().any(is_wanted) {
         return Ok(Vec::new());
     }
     let _lock = lock(machine)?;
     let mut all = Vec::new();
     // Read again: another process may have been faster.
-    for journal in journals(machine)?.into_iter().filter(wanted).rev() {
+    for journal in journals(machine)?.into_iter().filter(is_wanted).rev() {
+        let journal = match journal {
+            Ok(journal) => journal,
+            Err((path, error)) => {
+                let purpose = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+                let failed = vec![format!("journal {}: {error}", path.display())];
+                all.push(Restored { purpose, failed, ..Restored::default() });
+                continue;
+            }
+        };
         let mut restored =
             Restored { purpose: journal.purpose, process: journal.process, ..Restored::default() };
         if journal.is_past {
@@ -361,6 +378,20 @@ pub fn restore_all(machine: &Machine, which: Which<'_>) -> Result<Vec<Restored>,
         all.push(restored);
     }
     Ok(all)
+}
+
+/// Takes changes back, the youngest first, and threads' last of all. `lock` is the journal's.
+fn revert(machine: &Machine, lock: &File, changes: &[Change], restored: &mut Restored) {
+    // As it is before anything is touched: the end of a partition moves threads by itself.
+    let threads = Threads::of(machine, changes);
+    for change in changes.iter().rev() {
+        if !matches!(change, Change::Affinity { .. } | Change::Isolation { .. }) {
+            restored.count(change, change.undo(machine, lock));
+        }
+    }
+    if let Some(threads) = threads {
+        threads.revert(machine, restored);
+    }
 }
 
 /// Takes the lock of a journal, which its commands have until they end.
@@ -443,10 +474,6 @@ fn written(path: &Path, error: io::Error) -> MachineError {
     MachineError::system(format!("cannot write {}", path.display()), error)
 }
 
-fn reading(path: &Path) -> String {
-    format!("cannot read {}", path.display())
-}
-
 /// Makes the state directory if need be, and keeps others from changing journals meanwhile.
 fn lock(machine: &Machine) -> Result<File, MachineError> {
     let state = &machine.state;
@@ -460,154 +487,4 @@ fn lock(machine: &Machine) -> Result<File, MachineError> {
     let file = file.map_err(|error| written(&path, error))?;
     file.lock().map_err(|error| written(&path, error))?;
     Ok(file)
-}
-
-// ---------------------------------------------------------------- taking back
-
-/// Takes changes back, the youngest first, and threads' last of all. `lock` is the journal's.
-fn revert(machine: &Machine, lock: &File, changes: &[Change], restored: &mut Restored) {
-    // As it is before anything is touched: the end of a partition moves threads by itself.
-    let threads = Threads::of(machine, changes);
-    for change in changes.iter().rev() {
-        if !matches!(change, Change::Affinity { .. } | Change::Isolation { .. }) {
-            restored.count(change, change.undo(machine, lock));
-        }
-    }
-    if let Some(threads) = threads {
-        threads.revert(machine, restored);
-    }
-}
-
-/// Process and thread number, and when it was started.
-type Who = (i32, i32, u64);
-
-/// The threads that changes have moved, themselves or through those that started them.
-struct Threads {
-    /// Where each was before the first change, and after each.
-    listed: BTreeMap<Who, (CoreSet, BTreeSet<CoreSet>)>,
-    /// Where each thread is now, before anything is taken back.
-    before: BTreeMap<Who, CoreSet>,
-    /// Everywhere, and everywhere but the reserved cores.
-    everywhere: CoreSet,
-    others: Option<CoreSet>,
-    /// Cores that run now. Where a thread may run, the kernel forgets those that do not.
-    online: CoreSet,
-}
-
-impl Threads {
-    /// None if the changes are not about threads.
-    fn of(machine: &Machine, changes: &[Change]) -> Option<Self> {
-        let mut listed = BTreeMap::<Who, (CoreSet, BTreeSet<CoreSet>)>::new();
-        let mut isolation = None;
-        for change in changes {
-            match change {
-                Change::Affinity { process, thread, start_time, was, becomes } => {
-                    let who = (*process, *thread, *start_time);
-                    let entry = listed.entry(who).or_insert_with(|| (list(was), BTreeSet::new()));
-                    entry.1.insert(list(becomes));
-                }
-                Change::Isolation { reserved, others, .. } => {
-                    isolation = Some((list(reserved), list(others)));
-                }
-                _ => {}
-            }
-        }
-        if listed.is_empty() && isolation.is_none() {
-            return None;
-        }
-        let threads = process::threads(&machine.procfs).unwrap_or_default();
-        Some(Threads {
-            listed,
-            before: threads.iter().map(|thread| (who(thread), thread.allowed.clone())).collect(),
-            everywhere: isolation.as_ref().map_or_else(CoreSet::new, |(a, b)| a.or(b)),
-            others: isolation.map(|(_, others)| others),
-            online: Topology::read(&machine.sysfs).online,
-        })
-    }
-
-    /// Whether two sets are the same of the cores that run.
-    fn same(&self, a: &CoreSet, b: &CoreSet) -> bool {
-        a == b || !self.online.is_empty() && a.and(&self.online) == b.and(&self.online)
-    }
-
-    /// Where a listed thread belongs. Who has been moved by somebody else since stays there.
-    fn home(&self, who: &Who) -> Option<CoreSet> {
-        let (was, becomes) = self.listed.get(who)?;
-        let by_us = |cores: &CoreSet| {
-            let places = becomes.iter().chain(&self.others).chain([was, &self.everywhere]);
-            { places }.any(|place| self.same(place, cores))
-        };
-        match self.before.get(who) {
-            Some(now) if !by_us(now) => Some(now.clone()),
-            _ => Some(was.clone()),
-        }
-    }
-
-    /// Where a thread belongs that was started meanwhile: where the one that started it does,
-    /// if it is where that one was put.
-    fn inherited(&self, thread: &Thread, others: &CoreSet, parents: &Parents) -> CoreSet {
-        // The end of a partition may have moved it, hence where it was before.
-        let now = self.before.get(&who(thread)).unwrap_or(&thread.allowed);
-        let mut next = (thread.process, thread.process);
-        for _ in 0..GENERATIONS {
-            let Some(&(start_time, parent)) = parents.get(&next) else { break };
-            if let Some((was, becomes)) = self.listed.get(&(next.0, next.1, start_time)) {
-                let is_inherited = becomes.iter().any(|cores| self.same(cores, now));
-                return if is_inherited { was.clone() } else { now.clone() };
-            }
-            next = (parent, parent);
-        }
-        if self.same(now, others) { self.everywhere.clone() } else { now.clone() }
-    }
-
-    fn revert(&self, machine: &Machine, restored: &mut Restored) {
-        let mut seen = BTreeMap::new();
-        for pass in 0..PASSES {
-            let threads = process::threads(&machine.procfs).unwrap_or_default();
-            let parents: Parents = threads
-                .iter()
-                .map(|thread| ((thread.process, thread.thread), (thread.start_time, thread.parent)))
-                .collect();
-            let mut is_over = true;
-            for thread in &threads {
-                let who = who(thread);
-                let listed = self.home(&who);
-                let is_listed = listed.is_some();
-                let home = match (listed, &self.others) {
-                    (Some(home), _) => home,
-                    (None, Some(others)) if !thread.is_bound => {
-                        self.inherited(thread, others, &parents)
-                    }
-                    _ => continue,
-                };
-                if seen.contains_key(&who) {
-                    continue;
-                }
-                is_over = false;
-                let undone = if self.same(&thread.allowed, &home) {
-                    Undone::Unchanged
-                } else {
-                    undone(machine.kernel.set_affinity(thread.thread, &home))
-                };
-                // Threads that were never moved are no changes.
-                if is_listed || undone != Undone::Unchanged {
-                    let what =
-                        format!("thread {} ({}) to cores {home}", thread.thread, thread.name);
-                    restored.count(&what, undone);
-                }
-                seen.insert(who, ());
-            }
-            if is_over && pass != 0 {
-                break;
-            }
-        }
-        restored.gone += self.listed.keys().filter(|&who| !seen.contains_key(who)).count();
-    }
-}
-
-/// By process and thread number: when it was started, and by which process.
-type Parents = BTreeMap<(i32, i32), (u64, i32)>;
-
-fn who(thread: &Thread) -> Who {
-    (thread.process, thread.thread, thread.start_time)
 }

@@ -176,12 +176,10 @@ fn a_journal_that_others_can_write_is_not_obeyed() {
     let path = fixture.journals().remove(0);
     assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     fs::set_permissions(&path, PermissionsExt::from_mode(0o666)).unwrap();
-    let error = restore_all(&fixture.machine, Which::Stale).unwrap_err();
-    let cause = std::error::Error::source(&error).unwrap().to_string();
-    assert_eq!(cause, "others could have written it: it is not obeyed");
+    assert_eq!(refusal(&fixture), "others could have written it: it is not obeyed");
     fs::remove_file(&path).unwrap();
     std::os::unix::fs::symlink("/dev/null", &path).unwrap();
-    assert!(restore_all(&fixture.machine, Which::Stale).is_err());
+    assert_eq!(refusal(&fixture), "others could have written it: it is not obeyed");
 }
 
 #[test]
@@ -196,10 +194,8 @@ fn what_is_no_journal_is_told_with_its_line() {
         (header.replace("\"journal\":1", "\"journal\":9"), "found version 9, allowed is 1"),
     ] {
         fs::write(&path, text).unwrap();
-        let error = restore_all(&fixture.machine, Which::Stale).unwrap_err();
-        let cause = std::error::Error::source(&error).unwrap().to_string();
-        assert!(cause.starts_with(expected), "{cause}");
-        assert!(error.to_string().contains(path.to_str().unwrap()), "{error}");
+        let refusal = refusal(&fixture);
+        assert!(refusal.starts_with(expected), "{refusal}");
     }
 }
 
@@ -220,10 +216,33 @@ fn restore_one(fixture: &Fixture) -> Restored {
     restore_all(&fixture.machine, Which::Stale).unwrap().remove(0)
 }
 
-/// Why no journal is obeyed.
+/// Why the one journal is not obeyed.
 fn refusal(fixture: &Fixture) -> String {
-    let error = restore_all(&fixture.machine, Which::Stale).unwrap_err();
-    std::error::Error::source(&error).unwrap().to_string()
+    let path = fixture.journals().remove(0);
+    let restored = restore_one(fixture);
+    assert_eq!((restored.process, restored.failed.len()), (0, 1), "{restored}");
+    let start = format!("journal {}: ", path.display());
+    restored.failed[0].strip_prefix(&start).unwrap().to_owned()
+}
+
+#[test]
+fn a_journal_that_cannot_be_read_is_reported_and_keeps_no_other_from_being_taken_back() {
+    let fixture = fixture();
+    let unreadable = left(&fixture, setting(&fixture, "a", "2"));
+    fs::write(&unreadable, "nonsense\n").unwrap();
+    let mut journal = Journal::create(&fixture.machine, "other").unwrap();
+    journal.record(setting(&fixture, "b", "y")).unwrap();
+    write(&fixture, "b", "y");
+    drop(journal);
+    let all = restore_all(&fixture.machine, Which::Stale).unwrap();
+    assert_eq!(text(&fixture, "b"), "x");
+    let [unread, other] = &all[..] else { panic!("{all:?}") };
+    assert_eq!((other.restored, other.is_whole(), unread.is_whole()), (1, true, false));
+    let name = unreadable.file_stem().unwrap().to_str().unwrap();
+    assert!(unread.to_string().starts_with(&format!("{name}: 0 taken back")), "{unread}");
+    assert!(unread.failed[0].contains("line 1: "), "{unread}");
+    // For somebody to look at.
+    assert_eq!(fixture.journals(), [unreadable]);
 }
 
 #[test]
