@@ -3,6 +3,7 @@
 mod common;
 
 use common::*;
+use picnic_machine::testbed::Testbed;
 use serde_json::Value;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -12,72 +13,37 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// The card's interfaces by example.
 const LINKS: [&str; 7] = ["wire0", "eth1", "w0", "w1", "w2", "w3", "w4"];
 
-fn ip(arguments: &[&str]) -> Result<(), String> {
-    let output = Command::new("ip").args(arguments).output().map_err(|error| error.to_string())?;
-    match output.status.success() {
-        true => Ok(()),
-        false => Err(format!("ip {arguments:?}: {}", stderr(&output).trim())),
-    }
-}
-
 /// A namespace for the card's interfaces, and one for their other ends and the card's host.
-struct Hosts {
-    card: String,
-    others: String,
-}
+struct Hosts(Testbed);
 
 impl Hosts {
-    fn new(test: &str) -> Result<Self, String> {
-        let id = std::process::id();
-        let hosts = Hosts { card: format!("{test}-c-{id}"), others: format!("{test}-o-{id}") };
-        for name in [&hosts.card, &hosts.others] {
-            ip(&["netns", "add", name])?;
-        }
-        Ok(hosts)
-    }
-
     fn link(&self, name: &str) {
         let (index, peer) =
             (name.bytes().map(usize::from).sum::<usize>() % 200, format!("p{name}"));
-        let others = ["-n", &*self.others];
-        let run = |arguments: &[&str]| ip(&[&others, arguments].concat()).unwrap();
-        run(&["link", "add", &peer, "type", "veth", "peer", "name", name, "netns", &self.card]);
-        run(&["address", "add", &format!("198.18.{index}.1/24"), "dev", &peer]);
-        run(&["link", "set", &peer, "up"]);
-        ip(&["-n", &self.card, "link", "set", name, "up"]).unwrap();
+        self.0.add_veth(("others", &peer), ("card", name), "").unwrap();
+        self.0.ip("others", &format!("address add 198.18.{index}.1/24 dev {peer}")).unwrap();
+        self.0.ip("others", &format!("link set {peer} up")).unwrap();
+        self.0.ip("card", &format!("link set {name} up")).unwrap();
     }
 
     /// Questions for addresses that nobody has, at every interface.
     fn ask(&self, name: &str) {
-        let peer = format!("p{name}");
-        let words = ["netns", "exec", &self.others, "ping", "-c", "2", "-i", "0.2", "-W", "1"];
-        let _ = ip(&[&words[..], &["-I", &peer, "198.18.255.9"]].concat());
+        let ping = format!("ping -c 2 -i 0.2 -W 1 -I p{name} 198.18.255.9");
+        let _ = self.0.within("others", &ping);
     }
 
     fn start(&self, example: &str, settings: &[String]) -> Child {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/cards");
         let mut command = Command::new("ip");
-        command.args(["netns", "exec", &self.card, PICNIC, "run"]);
+        command.args(["netns", "exec", &self.0.netns("card"), PICNIC, "run"]);
         command.arg(folder.join(example)).args(["--json", "--set=control.socket=off"]);
         command.args(settings.iter().map(|setting| format!("--set={setting}")));
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
     }
 }
 
-impl Drop for Hosts {
-    fn drop(&mut self) {
-        for name in [&self.card, &self.others] {
-            let _ = ip(&["netns", "del", name]);
-        }
-    }
-}
-
 fn hosts(test: &str) -> Option<Hosts> {
-    if !rustix::process::geteuid().is_root() {
-        skip(test, "network namespaces need root");
-        return None;
-    }
-    Hosts::new(&test.replace('_', "-")[..10]).inspect_err(|error| skip(test, error)).ok()
+    bed::testbed(test, &["card", "others"], &["ip", "ping"]).map(Hosts)
 }
 
 fn ended(child: Child) -> Value {
@@ -95,8 +61,8 @@ fn example_cards_need_nothing_that_is_refused() {
     let Some(hosts) = hosts("example_cards_need_nothing_that_is_refused") else { return };
     let _machine = machine();
     LINKS.iter().for_each(|name| hosts.link(name));
-    let server = || vec![format!("host.namespace={}", hosts.others)];
-    let web = [server(), vec![format!("wire[0].namespace={}", hosts.card)]].concat();
+    let server = || vec![format!("host.namespace={}", hosts.0.netns("others"))];
+    let web = [server(), vec![format!("wire[0].namespace={}", hosts.0.netns("card"))]].concat();
     let cards: [(&str, Vec<String>, &[&str]); 4] = [
         ("packet.toml", vec![], &LINKS[..1]),
         ("tap.toml", server(), &LINKS[1..2]),
@@ -142,7 +108,7 @@ fn the_xdp_thread_keeps_what_it_needs_and_no_more() {
         std::thread::sleep(Duration::from_millis(10));
     }
     // With these it takes up its interface again.
-    ip(&["-n", &hosts.card, "link", "del", "wire0"]).unwrap();
+    hosts.0.ip("card", "link del wire0").unwrap();
     std::thread::sleep(Duration::from_millis(300));
     hosts.link("wire0");
     std::thread::sleep(Duration::from_millis(1500));

@@ -3,6 +3,7 @@
 mod common;
 
 use common::*;
+use picnic_machine::testbed::Testbed;
 use serde_json::Value;
 use std::io::{Read, Write};
 use std::path::Path;
@@ -350,62 +351,24 @@ fn a_running_card_has_no_privileges_left() {
     assert!(!notes.contains("privileges"), "{notes}");
 }
 
-/// A network namespace that goes with the test.
-struct Namespace(String);
-
-impl Namespace {
-    fn new() -> Result<Self, String> {
-        let name = format!("picnic-control-{}", std::process::id());
-        ip(&["netns", "add", &name])?;
-        Ok(Namespace(name))
-    }
-
-    /// Two ends of a cable, `outside` with an address.
-    fn cable(&self) {
-        let inside = ["-n", &*self.0];
-        let run = |arguments: &[&str]| ip(&[&inside, arguments].concat()).unwrap();
-        run(&["link", "add", "outside", "type", "veth", "peer", "name", "inside"]);
-        run(&["address", "add", "198.18.0.1/24", "dev", "outside"]);
-        run(&["link", "set", "outside", "up"]);
-        run(&["link", "set", "inside", "up"]);
-    }
-
-    /// Sends something through the cable: a question for an address that nobody has.
-    fn ask(&self) {
-        let ping = ["netns", "exec", &self.0, "ping", "-c", "1", "-W", "1", "198.18.0.2"];
-        let _ = ip(&ping);
-    }
-}
-
-impl Drop for Namespace {
-    fn drop(&mut self) {
-        let _ = ip(&["netns", "del", &self.0]);
-    }
-}
-
-fn ip(arguments: &[&str]) -> Result<(), String> {
-    let output = std::process::Command::new("ip").args(arguments).output();
-    let output = output.map_err(|error| format!("ip: {error}"))?;
-    match output.status.success() {
-        true => Ok(()),
-        false => Err(format!("ip {arguments:?}: {}", stderr(&output).trim())),
+/// Two ends of a cable in a namespace, `outside` with an address.
+fn cable(bed: &Testbed) {
+    bed.add_veth(("card", "outside"), ("card", "inside"), "").unwrap();
+    for rest in
+        ["address add 198.18.0.1/24 dev outside", "link set outside up", "link set inside up"]
+    {
+        bed.ip("card", rest).unwrap();
     }
 }
 
 #[test]
 fn an_interface_that_returns_is_taken_up_without_privileges() {
     const NAME: &str = "an interface that returns is taken up without privileges";
-    if !rustix::process::geteuid().is_root() {
-        return skip(NAME, "a network namespace needs root");
-    }
-    let namespace = match Namespace::new() {
-        Ok(namespace) => namespace,
-        Err(error) => return skip(NAME, &format!("there is no network namespace: {error}")),
-    };
-    namespace.cable();
+    let Some(bed) = bed::testbed(NAME, &["card"], &["ip", "ping"]) else { return };
+    cable(&bed);
     let text = format!(
         "[[wire]]\nport = \"packet\"\ninterface = \"inside\"\nnamespace = \"{}\"\n",
-        namespace.0
+        bed.netns("card")
     );
     let card = Running::start("returning", &text);
     let received = || card.json(&["stats"])["wires"][0]["rx_packets"].as_u64().unwrap();
@@ -413,7 +376,8 @@ fn an_interface_that_returns_is_taken_up_without_privileges() {
         let patience = Instant::now();
         while received() <= before {
             assert!(patience.elapsed() < Duration::from_secs(40), "nothing is received");
-            namespace.ask();
+            // A question for an address that nobody has.
+            let _ = bed.within("card", "ping -c 1 -W 1 198.18.0.2");
         }
     };
     more_comes(0);
@@ -421,10 +385,10 @@ fn an_interface_that_returns_is_taken_up_without_privileges() {
     let none =
         |(_, permitted, _): &(String, String, String)| permitted.trim_matches('0').is_empty();
     wait_until("no thread has privileges", || privileges(pid).iter().all(none));
-    ip(&["-n", &namespace.0, "link", "del", "inside"]).unwrap();
+    bed.ip("card", "link del inside").unwrap();
     let_pass(100);
     let before = received();
-    namespace.cable();
+    cable(&bed);
     more_comes(before);
     card.good(&["stop"]);
     let report = card.ended();

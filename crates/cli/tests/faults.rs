@@ -17,42 +17,36 @@
 mod common;
 
 use common::*;
+use picnic_machine::testbed::Testbed;
 use std::net::UdpSocket;
 use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Nobody, on every Linux.
 const NOBODY: u32 = 65_534;
 const GENERATOR: &str = "[[wire]]\nport = \"generator\"\nrate_pps = 20000\n";
 
 /// A network namespace with a veth from w0 to c0; it goes with the test.
-struct Namespace(String);
+struct Namespace(Testbed);
 
 impl Namespace {
     /// None if this machine gives none; says so.
     fn new(test: &str) -> Option<Self> {
-        static COUNT: AtomicUsize = AtomicUsize::new(0);
-        if !rustix::process::geteuid().is_root() {
-            skip(test, "a network namespace needs root");
-            return None;
-        }
-        let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let namespace = Namespace(format!("picnic-faults-{}-{number}", std::process::id()));
-        if let Err(error) = ip(&format!("netns add {}", namespace.0)) {
-            skip(test, &format!("there is no network namespace: {error}"));
-            return None;
-        }
-        namespace.ip("link add w0 type veth peer name c0");
+        let namespace = Namespace(bed::testbed(test, &["n"], &["ip"])?);
+        namespace.0.add_veth(("n", "w0"), ("n", "c0"), "").unwrap();
         namespace.ip("link set w0 up");
         namespace.ip("link set c0 up");
         Some(namespace)
     }
 
+    fn name(&self) -> String {
+        self.0.netns("n")
+    }
+
     fn ip(&self, rest: &str) -> String {
-        ip(&format!("-n {} {rest}", self.0)).unwrap()
+        self.0.ip("n", rest).unwrap()
     }
 
     /// Interfaces, without what changes by itself.
@@ -67,28 +61,13 @@ impl Namespace {
     }
 
     fn wire(&self) -> String {
-        let place = &self.0;
+        let place = self.name();
         format!("[[wire]]\nport = \"packet\"\ninterface = \"w0\"\nnamespace = \"{place}\"\n")
     }
 
     fn tap(&self) -> String {
-        let place = &self.0;
+        let place = self.name();
         format!("[host]\nattachment = \"tap\"\nname = \"h0\"\nnamespace = \"{place}\"\n")
-    }
-}
-
-impl Drop for Namespace {
-    fn drop(&mut self) {
-        let _ = ip(&format!("netns delete {}", self.0));
-    }
-}
-
-fn ip(rest: &str) -> Result<String, String> {
-    let output = Command::new("ip").args(rest.split_whitespace()).output();
-    let output = output.map_err(|error| format!("ip: {error}"))?;
-    match output.status.success() {
-        true => Ok(stdout(&output).to_owned()),
-        false => Err(format!("ip {rest}: {}", stderr(&output).trim())),
     }
 }
 
@@ -118,11 +97,11 @@ fn what_an_interface_cannot_be_is_told_by_line_and_nothing_is_left() {
     }
     let (wire, tap) = (there.wire(), there.tap());
     let found = there.links();
-    let elsewhere = format!("{}-x", there.0);
+    let elsewhere = format!("{}-x", there.name());
     for (text, place, words) in [
         (wire.replace("w0", "w7"), "card.toml:3: wire[0].interface: ", "found \"w7\", but "),
-        (wire.replace(&there.0, &elsewhere), "card.toml:4: wire[0].namespace: ", "not there"),
-        (tap.replace(&there.0, &elsewhere), "card.toml:4: host.namespace: ", "not there"),
+        (wire.replace(&there.name(), &elsewhere), "card.toml:4: wire[0].namespace: ", "not there"),
+        (tap.replace(&there.name(), &elsewhere), "card.toml:4: host.namespace: ", "not there"),
         (tap.replace("h0", "c0"), "card.toml:3: host.name: ", "found \"c0\", "),
         (format!("{tap}mtu = 9001\n"), "card.toml:5: host.mtu: ", "allowed: 68 to 9000"),
         (format!("{tap}mtu = 67\n"), "card.toml:5: host.mtu: ", "allowed: 68 to 9000"),
@@ -156,7 +135,7 @@ fn without_root_it_is_told_what_is_needed() {
     }
     let host = "[host]\nattachment = \"tap\"\n";
     let wire = |port| format!("[[wire]]\nport = \"{port}\"\ninterface = \"lo\"\n");
-    let namespace = format!("{}namespace = \"{}\"\n", wire("packet"), there.0);
+    let namespace = format!("{}namespace = \"{}\"\n", wire("packet"), there.name());
     for (text, words) in [
         (host.to_owned(), "CAP_NET_ADMIN"),
         (wire("tap").replace("lo", "picnic-none"), "CAP_NET_ADMIN"),
@@ -302,7 +281,7 @@ fn a_card_that_was_stopped_goes_on_and_counts_what_it_missed() {
     let seen = || counted("stopped", "in");
     wait_until("promiscuous", || there.links().contains(&("w0".into(), 1)));
     let send = |count: usize| {
-        let path = format!("/run/netns/{}", there.0);
+        let path = format!("/run/netns/{}", there.name());
         // A thread of its own: it never leaves the namespace.
         let sender = std::thread::spawn(move || {
             let namespace = std::fs::File::open(path).unwrap();

@@ -1,18 +1,19 @@
 //! Real sockets behind a card whose filters drop what is for them: whatever headers, fragments,
 //! tags and routes a packet has, Linux delivers none; needs root and iproute2.
 
+#[path = "common/bed.rs"]
+mod bed;
 #[path = "../../filter/tests/host/written.rs"]
 mod written;
 
 use picnic_control::Launch;
 use picnic_host::registries;
+use picnic_machine::testbed::Testbed;
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::TestRunner;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{TcpListener, UdpSocket};
 use std::path::Path;
-use std::process::Command;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use written::{ELSEWHERE, Written, address, written};
 
@@ -24,44 +25,12 @@ const ATTEMPTS: u32 = 100;
 const CLOSED: u16 = 7;
 const OPEN: u16 = 8;
 
-fn attempt(command: &str) -> Result<String, String> {
-    let words: Vec<_> = command.split_whitespace().collect();
-    let output = Command::new(words[0]).args(&words[1..]).output();
-    let output = output.map_err(|error| format!("{command}: {error}"))?;
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let error = String::from_utf8_lossy(&output.stderr);
-    if output.status.success() { Ok(text) } else { Err(format!("{command}: {text}{error}")) }
-}
-
-/// Tells of a test that cannot run here, in the words that `make test` sums up.
-fn skip<T>(reason: &str) -> Option<T> {
-    use std::io::Write;
-    let line = format!("skipped: {NAME}, because {reason}\n");
-    eprint!("{line}");
-    if let Some(path) = std::env::var_os("PICNIC_SKIPS") {
-        let file = std::fs::OpenOptions::new().append(true).create(true).open(path);
-        let _ = file.and_then(|mut file| file.write_all(line.as_bytes()));
-    }
-    None
-}
-
 /// A namespace whose host takes every route that Linux knows; gone when dropped.
-struct Server(String);
+struct Server(Testbed);
 
 impl Server {
     fn new() -> Option<Server> {
-        if !rustix::process::geteuid().is_root() {
-            return skip("it needs root");
-        }
-        if !Path::new("/dev/net/tun").exists() {
-            return skip("there is no /dev/net/tun");
-        }
-        static SERVERS: AtomicU32 = AtomicU32::new(0);
-        let number = SERVERS.fetch_add(1, Ordering::Relaxed);
-        let server = Server(format!("picnic-hidden-{}-{number}", std::process::id()));
-        if let Err(error) = attempt(&format!("ip netns add {}", server.0)) {
-            return skip(&format!("no namespace can be made ({})", error.trim()));
-        }
+        let bed = bed::testbed(NAME, &["server"], &["ip", "/dev/net/tun"])?;
         for setting in [
             "ipv6.conf.all.seg6_enabled=1",
             "ipv6.conf.default.seg6_enabled=1",
@@ -74,14 +43,14 @@ impl Server {
             "ipv4.tcp_syncookies=0",
         ] {
             // A kernel without it is a host that takes less.
-            let _ = attempt(&format!("ip netns exec {} sysctl -qw net.{setting}", server.0));
+            let _ = bed.within("server", &format!("sysctl -qw net.{setting}"));
         }
-        Some(server)
+        Some(Server(bed))
     }
 
     /// What is made here stays in the namespace.
     fn within<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> T {
-        let path = format!("/run/netns/{}", self.0);
+        let path = format!("/run/netns/{}", self.0.netns("server"));
         let thread = std::thread::spawn(move || {
             let namespace = std::fs::File::open(path).unwrap();
             let kind = Some(rustix::thread::LinkNameSpaceType::Network);
@@ -90,12 +59,6 @@ impl Server {
             work()
         });
         thread.join().unwrap()
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = attempt(&format!("ip netns delete {}", self.0));
     }
 }
 
@@ -158,7 +121,7 @@ fn reached(place: &str, unreadable: &str, file: &Path) -> Option<(BTreeSet<u32>,
         "[[wire]]\nport = \"pcap\"\npath = \"{}\"\n[host]\nattachment = \"tap\"\nqueues = 1\n\
          name = \"h0\"\nnamespace = \"{}\"\nmac = \"02:00:00:00:88:01\"\naddresses = [{}]\n{}{}{}",
         file.display(),
-        server.0,
+        server.0.netns("server"),
         "\"10.88.0.1/24\", \"10.88.0.9/24\", \"fd88::1/64\", \"fd88::9/64\"",
         filter(&format!("destination_ports = \"{CLOSED}\"")),
         filter(&format!("destination = \"{}\"", address(false, ELSEWHERE))),
@@ -185,8 +148,7 @@ fn reached(place: &str, unreadable: &str, file: &Path) -> Option<(BTreeSet<u32>,
         }
         std::thread::sleep(Duration::from_millis(2));
     }
-    let half_open =
-        attempt(&format!("ip netns exec {} ss -Htan state syn-recv", server.0)).unwrap();
+    let half_open = server.0.within("server", "ss -Htan state syn-recv").unwrap();
     for line in half_open.lines() {
         let port = line.split_whitespace().last().and_then(|peer| peer.rsplit(':').next());
         numbers.insert(port.and_then(|port| port.parse::<u32>().ok()).unwrap() - 10_000);

@@ -1,10 +1,14 @@
 //! The `tap` attachment and the `tap` wire in network namespaces of their own; needs root,
 //! iproute2, ping, iperf3.
 
+#[path = "common/bed.rs"]
+mod bed;
+
 use picnic_control::{Launch, Report, Running};
 use picnic_core::config::CardFile;
 use picnic_host::registries;
-use picnic_testing::{let_pass, wait_for, wait_until};
+use picnic_machine::testbed::Testbed;
+use picnic_testing::{let_pass, skip, wait_for, wait_until};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,52 +17,36 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 static MACHINE: Mutex<()> = Mutex::new(());
 
 /// Namespaces `client`, `card` and `server`; gone when dropped.
-struct Lab(String, #[allow(dead_code)] MutexGuard<'static, ()>);
+struct Lab(Testbed, #[allow(dead_code)] MutexGuard<'static, ()>);
 
 impl Lab {
     /// None if this machine gives none; says so.
     fn new(test: &str) -> Option<Lab> {
-        static LABS: AtomicUsize = AtomicUsize::new(0);
-        if !rustix::process::geteuid().is_root() {
-            return skip(test, "it needs root");
-        }
-        if !std::path::Path::new("/dev/net/tun").exists() {
-            return skip(test, "there is no /dev/net/tun");
-        }
-        let number = LABS.fetch_add(1, Ordering::Relaxed);
         let machine = MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
-        let lab = Lab(format!("picnic-tap-{}-{number}", std::process::id()), machine);
-        for place in ["client", "card", "server"] {
-            if let Err(error) = attempt(&format!("ip netns add {}", lab.netns(place))) {
-                return skip(test, &format!("no namespace can be made ({})", error.trim()));
-            }
-        }
-        Some(lab)
+        let bed = bed::testbed(test, &["client", "card", "server"], &["ip", "/dev/net/tun"])?;
+        Some(Lab(bed, machine))
     }
 
     fn netns(&self, place: &str) -> String {
-        format!("{}-{place}", self.0)
+        self.0.netns(place)
     }
 
     fn ip(&self, place: &str, rest: &str) -> String {
-        attempt(&format!("ip -n {} {rest}", self.netns(place))).unwrap()
+        self.0.ip(place, rest).unwrap()
     }
 
     fn within(&self, place: &str, command: &str) -> Result<String, String> {
-        attempt(&format!("ip netns exec {} {command}", self.netns(place)))
+        self.0.within(place, command).map_err(|error| error.to_string())
     }
 
     /// A veth from `client` to `card`, both ends up and running.
     fn join(&self) {
-        self.ip(
-            "client",
-            &format!("link add c0 type veth peer name w0 netns {}", self.netns("card")),
-        );
+        self.0.add_veth(("client", "c0"), ("card", "w0"), "").unwrap();
         self.ip("client", "address add 10.88.0.2/24 dev c0");
         self.ip("client", "address add fd88::2/64 dev c0 nodad");
         self.ip("client", "link set c0 up");
         self.ip("card", "link set w0 up");
-        wait_until("w0 is up", || self.ip("card", "link show w0").contains("state UP"));
+        self.0.wait_for_carrier("card", "w0").unwrap();
     }
 
     /// `[host]` with the interface h0 in `server`.
@@ -79,46 +67,14 @@ impl Lab {
 
     /// iperf3 from `client` to `server`: bytes received.
     fn iperf(&self, options: &str) -> u64 {
-        let netns = self.netns("server");
-        let mut server = Command::new("ip")
-            .args(["netns", "exec", &netns, "iperf3", "-s", "-1"])
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
+        let _server = self.0.start("server", &["iperf3", "-s", "-1"], &[]).unwrap();
         // It exits well even if the server was not listening yet.
-        let bytes = wait_for("iperf3 has a report", || {
+        wait_for("iperf3 has a report", || {
             let text = self.within("client", &format!("timeout 20 iperf3 -J {options}")).ok()?;
             let report = serde_json::from_str::<serde_json::Value>(&text).ok()?;
             report["end"]["sum_received"]["bytes"].as_u64()
-        });
-        let _ = server.kill();
-        let _ = server.wait();
-        bytes
+        })
     }
-}
-
-impl Drop for Lab {
-    fn drop(&mut self) {
-        for place in ["client", "card", "server"] {
-            let _ = attempt(&format!("ip netns delete {}", self.netns(place)));
-        }
-    }
-}
-
-fn attempt(command: &str) -> Result<String, String> {
-    let words: Vec<_> = command.split_whitespace().collect();
-    let output = Command::new(words[0]).args(&words[1..]).output();
-    let output = output.map_err(|error| format!("{command}: {error}"))?;
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let error = String::from_utf8_lossy(&output.stderr);
-    if output.status.success() { Ok(text) } else { Err(format!("{command}: {text}{error}")) }
-}
-
-/// Tells of a test that cannot run here; nothing, in place of what it needs.
-fn skip<T>(name: &str, reason: &str) -> Option<T> {
-    picnic_testing::skip(name, reason);
-    None
 }
 
 fn run(card: &str) -> Result<Box<dyn Running>, String> {
@@ -312,8 +268,7 @@ fn the_target_routine_preempts_but_starves_nobody() {
     if running.monitor().report().target_cores[0].priority != "real-time" {
         let notes = running.stop().unwrap().notes.join("\n");
         assert!(notes.contains("CAP_SYS_NICE"), "{notes}");
-        skip::<()>(NAME, "real-time priority is not permitted here");
-        return;
+        return skip(NAME, "real-time priority is not permitted here");
     }
     wait_until("asleep, to preempt when woken", || scheduling(&target) == Some(REAL_TIME));
     wait_until("woken", || running.monitor().report().target_cores[0].wakeups > 1);

@@ -1,195 +1,39 @@
 //! The `xdp` wire between network namespaces of its own; needs root, iproute2, ping, iperf3.
 
-use picnic_control::{Launch, Registries, Report, Running};
-use picnic_core::config::CardFile;
-use picnic_core::error::ConfigError;
-use picnic_core::function::{Function, PacketMut, Verdict, per_packet};
-use picnic_core::registry::{BuildContext, Component, Entry};
-use picnic_functions::rss::Rss;
-use picnic_host::registries;
+#[path = "common/bridge.rs"]
+mod bridge;
+
+use bridge::{Lab, start, stop};
+use picnic_control::Report;
 use picnic_testing::{let_pass, skip, wait_for, wait_until};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
-// ---------------------------------------------------------------- a bridge of two wires
-
-#[derive(serde::Deserialize, schemars::JsonSchema)]
-struct NoKeys {}
-
-/// Sends what comes in by one wire out by the other.
-struct Bridge;
-
-impl Component for Bridge {
-    type Product = Box<dyn Function>;
-    type Config = NoKeys;
-    const NAME: &'static str = "bridge";
-    const HELP: &'static str = "from each of two wires to the other";
-
-    fn build(_: NoKeys, _: &BuildContext) -> Result<Box<dyn Function>, ConfigError> {
-        Ok(Box::new(per_packet(|packet: &mut PacketMut<'_>| Verdict::Transmit(1 - packet.wire))))
-    }
+fn lab(test: &str) -> Option<Lab> {
+    Lab::new(test, "xdp", 4)
 }
 
-static FUNCTIONS: &[Entry<Box<dyn Function>>] = &[Entry::of::<Bridge>(), Entry::of::<Rss>()];
-
-fn start(card: &str) -> Result<Box<dyn Running>, String> {
-    let card = CardFile::parse(card, None).map_err(|error| error.to_string())?;
-    let registries = Registries { functions: FUNCTIONS, ..registries() };
-    Launch::new(&card, registries).start_alone().map_err(|error| error.to_string())
+fn bridge(lab: &Lab) -> String {
+    // A window's worth of packets fits into the buffers that wait for them.
+    let end = "[[rx]]\nfunction = \"bridge\"\n[host]\nqueues = 1\n[pool]\nbuffers = 65536\n";
+    let deep = "rx_ring = 4096\n";
+    format!("{}{deep}{}{deep}{end}", lab.wire(0), lab.wire(1))
 }
 
-fn stop(running: Box<dyn Running>) -> Report {
-    let report = running.stop().unwrap();
-    assert!(report.ledger.balanced(), "{report:#?}");
-    assert_eq!((report.ledger.in_flight, report.buffers_missing), (0, 0), "{report:#?}");
-    report
-}
-
-// ---------------------------------------------------------------- namespaces
-
-/// Held by whoever runs cards: more at a time would take the cores from each other.
-static MACHINE: Mutex<()> = Mutex::new(());
-
-/// Queues of each veth end.
-const QUEUES: usize = 4;
-
-/// Three namespaces: a0 in `a`, b0 in `b`, their other ends w0 and w1 in `m`. Gone when dropped.
-struct Lab(String, #[allow(dead_code)] MutexGuard<'static, ()>);
-
-impl Lab {
-    /// None if this machine gives none; says so.
-    fn new(test: &str) -> Option<Lab> {
-        static LABS: AtomicUsize = AtomicUsize::new(0);
-        let lab =
-            format!("picnic-xdp-{}-{}", std::process::id(), LABS.fetch_add(1, Ordering::Relaxed));
-        if !rustix::process::geteuid().is_root() {
-            skip(test, "it needs root");
-            return None;
-        }
-        for tool in ["ip", "ping", "iperf3"] {
-            if Command::new(tool).arg("--help").output().is_err() {
-                skip(test, &format!("{tool} is not installed"));
-                return None;
-            }
-        }
-        let lab = Lab(lab, MACHINE.lock().unwrap_or_else(PoisonError::into_inner));
-        for place in ["a", "b", "m"] {
-            if let Err(error) = attempt(&format!("ip netns add {}-{place}", lab.0)) {
-                skip(test, &format!("no network namespace can be made: {error}"));
-                return None;
-            }
-        }
-        lab.run("m", "sysctl -qw net.ipv6.conf.default.disable_ipv6=1");
-        for side in 0..2 {
-            lab.connect(side);
-        }
-        Some(lab)
-    }
-
-    /// Makes the veth pair of side `a` (0) or `b` (1).
-    fn connect(&self, side: usize) {
-        let (place, number) = (["a", "b"][side], side + 1);
-        let lab = &self.0;
-        let queues = format!("numrxqueues {QUEUES} numtxqueues {QUEUES}");
-        let pair = format!(
-            "ip link add w{side} {queues} type veth peer name {place}0 {queues} netns {lab}-{place}"
-        );
-        self.run("m", &pair);
-        self.run("m", &format!("ip link set w{side} up"));
-        for command in [
-            format!("ip link set {place}0 up"),
-            format!("ip address add 10.9.0.{number}/24 dev {place}0"),
-            format!("ip -6 address add fd09::{number}/64 dev {place}0 nodad"),
-        ] {
-            self.run(place, &command);
-        }
-    }
-
-    fn within(&self, place: &str, command: &str) -> String {
-        format!("ip netns exec {}-{place} {command}", self.0)
-    }
-
-    /// Runs a command in a namespace; its output.
-    fn run(&self, place: &str, command: &str) -> String {
-        attempt(&self.within(place, command)).unwrap()
-    }
-
-    /// Starts a command in a namespace.
-    fn spawn(&self, place: &str, command: &str) -> Background {
-        let command = self.within(place, command);
-        let words: Vec<_> = command.split_whitespace().collect();
-        let mut command = Command::new(words[0]);
-        Background(command.args(&words[1..]).stdout(Stdio::null()).spawn().unwrap())
-    }
-
-    /// One of the card's wires.
-    fn wire(&self, side: usize) -> String {
-        let lab = &self.0;
-        format!("[[wire]]\nport = \"xdp\"\ninterface = \"w{side}\"\nnamespace = \"{lab}-m\"\n")
-    }
-
-    fn bridge(&self) -> String {
-        // A window's worth of packets fits into the buffers that wait for them.
-        let end = "[[rx]]\nfunction = \"bridge\"\n[host]\nqueues = 1\n[pool]\nbuffers = 65536\n";
-        let deep = "rx_ring = 4096\n";
-        format!("{}{deep}{}{deep}{end}", self.wire(0), self.wire(1))
-    }
-
-    /// The program at w0, if there is one: its mode.
-    fn program(&self) -> Option<u64> {
-        let text = self.run("m", "ip -j link show w0");
-        let link: serde_json::Value = serde_json::from_str(&text).unwrap();
-        link[0]["xdp"]["mode"].as_u64()
-    }
-
-    /// Runs iperf3 from `a` to `b`; its output as JSON.
-    fn iperf(&self, options: &str) -> serde_json::Value {
-        let _server = self.spawn("b", "iperf3 -s -1");
-        let client = self.within("a", &format!("iperf3 --json --connect-timeout 2000 {options}"));
-        // The server needs a moment.
-        wait_for("iperf3 has run", || {
-            let output = attempt(&client).ok()?;
-            let output: serde_json::Value = serde_json::from_str(&output).ok()?;
-            output.get("error").is_none().then_some(output)
-        })
-    }
-}
-
-impl Drop for Lab {
-    fn drop(&mut self) {
-        for place in ["a", "b", "m"] {
-            let _ = attempt(&format!("ip netns delete {}-{place}", self.0));
-        }
-    }
-}
-
-/// A child that ends with the test.
-struct Background(Child);
-
-impl Drop for Background {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-fn attempt(command: &str) -> Result<String, String> {
-    let words: Vec<_> = command.split_whitespace().collect();
-    let output = Command::new(words[0]).args(&words[1..]).output().unwrap();
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let error = String::from_utf8_lossy(&output.stderr);
-    if output.status.success() { Ok(text) } else { Err(format!("{command}: {text}{error}")) }
+/// The program at w0, if there is one: its mode.
+fn program(lab: &Lab) -> Option<u64> {
+    let text = lab.run("m", "ip -j link show w0");
+    let link: serde_json::Value = serde_json::from_str(&text).unwrap();
+    link[0]["xdp"]["mode"].as_u64()
 }
 
 // ---------------------------------------------------------------- tests
 
 #[test]
 fn a_card_joins_two_namespaces_and_loses_nothing() {
-    let Some(lab) = Lab::new("a_card_joins_two_namespaces_and_loses_nothing") else { return };
-    let running = start(&lab.bridge()).unwrap();
-    assert_eq!(lab.program(), Some(1), "native");
+    let Some(lab) = lab("a_card_joins_two_namespaces_and_loses_nothing") else { return };
+    let running = start(&bridge(&lab)).unwrap();
+    assert_eq!(program(&lab), Some(1), "native");
     lab.run("a", "ping -q -c 20 -i 0.01 -W 2 10.9.0.2");
     lab.run("a", "ping -q -c 20 -i 0.01 -W 2 fd09::2");
     // Fragments, there and back.
@@ -215,17 +59,17 @@ fn a_card_joins_two_namespaces_and_loses_nothing() {
     assert_eq!(report.notes, Vec::<String>::new());
     assert_eq!(report.ledger.transmitted, report.ledger.r#in);
     assert_eq!(report.wires[0].tx_packets + report.wires[1].tx_packets, report.ledger.r#in);
-    assert_eq!(lab.program(), None);
+    assert_eq!(program(&lab), None);
 }
 
 #[test]
 fn jumbo_frames_go_through_in_pieces() {
     const NAME: &str = "jumbo_frames_go_through_in_pieces";
-    let Some(lab) = Lab::new(NAME) else { return };
+    let Some(lab) = lab(NAME) else { return };
     for (place, interface) in [("a", "a0"), ("b", "b0"), ("m", "w0"), ("m", "w1")] {
         lab.run(place, &format!("ip link set {interface} mtu 9000"));
     }
-    let running = match start(&lab.bridge()) {
+    let running = match start(&bridge(&lab)) {
         Ok(running) => running,
         Err(error) if error.contains("takes none in pieces") => {
             return skip(NAME, "this kernel has no AF_XDP packets in pieces");
@@ -249,9 +93,9 @@ fn numbered(lab: &Lab, keys: &str, host: &str) -> (Report, Report) {
     let from = format!(
         "[card]\nname = \"from\"\n[[wire]]\nport = \"generator\"\nrate_pps = 20000\npackets = 20000\n\
          size = [60, 1514]\nsequence_numbers = true\n\
-         [[wire]]\nport = \"xdp\"\ninterface = \"a0\"\nnamespace = \"{}-a\"\n{keys}\
+         [[wire]]\nport = \"xdp\"\ninterface = \"a0\"\nnamespace = \"{}\"\n{keys}\
          [[rx]]\nfunction = \"bridge\"\n[host]\nqueues = 1\n{pool}",
-        lab.0
+        lab.bed.netns("a")
     );
     for place in ["a", "m"] {
         // Nobody else is to say anything.
@@ -270,7 +114,7 @@ fn numbered(lab: &Lab, keys: &str, host: &str) -> (Report, Report) {
 
 #[test]
 fn numbered_packets_come_whole_and_in_order() {
-    let Some(lab) = Lab::new("numbered_packets_come_whole_and_in_order") else { return };
+    let Some(lab) = lab("numbered_packets_come_whole_and_in_order") else { return };
     for keys in ["", "mode = \"generic\"\n", "need_wakeup = false\n", "busy_poll = 64\n"] {
         let (sender, receiver) =
             numbered(&lab, keys, "queues = 2\nring_size = 16384\nverify_order = true");
@@ -288,7 +132,7 @@ fn numbered_packets_come_whole_and_in_order() {
 
 #[test]
 fn an_echo_comes_back_whole() {
-    let Some(lab) = Lab::new("an_echo_comes_back_whole") else { return };
+    let Some(lab) = lab("an_echo_comes_back_whole") else { return };
     let (sender, receiver) =
         numbered(&lab, "", "queues = 2\nring_size = 16384\ntx_ring_size = 16384\nmode = \"echo\"");
     let sent = sender.wires[1].tx_packets;
@@ -303,12 +147,12 @@ fn a_tap_behind_it_is_a_nic() {
     if !std::path::Path::new("/dev/net/tun").exists() {
         return skip(NAME, "there is no /dev/net/tun");
     }
-    let Some(lab) = Lab::new(NAME) else { return };
+    let Some(lab) = lab(NAME) else { return };
     lab.run("b", "ip link delete b0");
     let host = format!(
         "[[rx]]\nfunction = \"rss\"\n[host]\nattachment = \"tap\"\nqueues = 2\nname = \"h0\"\n\
-         namespace = \"{}-b\"\naddresses = [\"10.9.0.2/24\", \"fd09::2/64\"]\n[pool]\nbuffers = 32768\n",
-        lab.0
+         namespace = \"{}\"\naddresses = [\"10.9.0.2/24\", \"fd09::2/64\"]\n[pool]\nbuffers = 32768\n",
+        lab.bed.netns("b")
     );
     let running = start(&(lab.wire(0) + "rx_ring = 4096\n" + &host)).unwrap();
     lab.run("a", "ping -q -c 20 -i 0.01 -W 2 10.9.0.2");
@@ -331,7 +175,7 @@ fn a_tap_behind_it_is_a_nic() {
 
 #[test]
 fn packets_of_other_queues_are_the_kernels() {
-    let Some(lab) = Lab::new("packets_of_other_queues_are_the_kernels") else { return };
+    let Some(lab) = lab("packets_of_other_queues_are_the_kernels") else { return };
     // Which queue a flow takes is the sender's choice: of 16, some take another than the last.
     let mac = |place, interface| lab.run(place, &format!("cat /sys/class/net/{interface}/address"));
     let (mac, peer) = (mac("m", "w0"), mac("a", "a0"));
@@ -354,28 +198,28 @@ fn packets_of_other_queues_are_the_kernels() {
 
 #[test]
 fn promiscuous_mode_and_program_end_with_the_card() {
-    let Some(lab) = Lab::new("promiscuous_mode_and_program_end_with_the_card") else { return };
+    let Some(lab) = lab("promiscuous_mode_and_program_end_with_the_card") else { return };
     let promiscuity = || {
         let text = lab.run("m", "ip -d -j link show w0");
         serde_json::from_str::<serde_json::Value>(&text).unwrap()[0]["promiscuity"].as_u64()
     };
-    assert_eq!((promiscuity(), lab.program()), (Some(0), None));
+    assert_eq!((promiscuity(), program(&lab)), (Some(0), None));
     let running = start(&lab.wire(0)).unwrap();
-    assert_eq!((promiscuity(), lab.program()), (Some(1), Some(1)));
+    assert_eq!((promiscuity(), program(&lab)), (Some(1), Some(1)));
     stop(running);
-    assert_eq!((promiscuity(), lab.program()), (Some(0), None));
+    assert_eq!((promiscuity(), program(&lab)), (Some(0), None));
     let running = start(&(lab.wire(0) + "promiscuous = false\nmode = \"generic\"\n")).unwrap();
-    assert_eq!((promiscuity(), lab.program()), (Some(0), Some(2)));
+    assert_eq!((promiscuity(), program(&lab)), (Some(0), Some(2)));
     stop(running);
-    assert_eq!((promiscuity(), lab.program()), (Some(0), None));
+    assert_eq!((promiscuity(), program(&lab)), (Some(0), None));
 }
 
 #[test]
 fn an_interface_is_the_wire_of_one_card() {
-    let Some(lab) = Lab::new("an_interface_is_the_wire_of_one_card") else { return };
+    let Some(lab) = lab("an_interface_is_the_wire_of_one_card") else { return };
     let running = start(&lab.wire(0)).unwrap();
     for port in ["xdp", "packet"] {
-        let error = start(&lab.wire(0).replace("xdp", port).replace("-packet-", "-xdp-"));
+        let error = start(&lab.wire(0).replace("xdp", port));
         let error = error.map(drop).unwrap_err();
         assert!(error.contains("interface") && error.contains("a card already"), "{port}: {error}");
     }
@@ -387,8 +231,8 @@ fn an_interface_is_the_wire_of_one_card() {
 
 #[test]
 fn an_interface_deleted_under_load_is_taken_up_again() {
-    let Some(lab) = Lab::new("an_interface_deleted_under_load_is_taken_up_again") else { return };
-    let running = start(&lab.bridge()).unwrap();
+    let Some(lab) = lab("an_interface_deleted_under_load_is_taken_up_again") else { return };
+    let running = start(&bridge(&lab)).unwrap();
     lab.run("a", "ping -q -c 1 -W 2 10.9.0.2");
     let load = lab.spawn("a", "ping -q -f -s 1000 10.9.0.2");
     let also = lab.spawn("b", "ping -q -f -s 1000 10.9.0.1");
@@ -403,13 +247,13 @@ fn an_interface_deleted_under_load_is_taken_up_again() {
     // b0 has another address now.
     lab.run("a", "ip neighbour flush dev a0");
     wait_until("w1 is taken up again", || {
-        attempt(&lab.within("a", "ping -q -c 1 -W 1 10.9.0.2")).is_ok()
+        lab.is_good("a", "ping -q -c 1 -W 1 10.9.0.2")
     });
     lab.run("m", "ip link set w0 down");
     let_pass(100);
     lab.run("m", "ip link set w0 up");
     wait_until("w0 is taken up again", || {
-        attempt(&lab.within("b", "ping -q -c 1 -W 1 10.9.0.1")).is_ok()
+        lab.is_good("b", "ping -q -c 1 -W 1 10.9.0.1")
     });
     let report = stop(running);
     let notes = report.notes.join("\n");
@@ -425,7 +269,7 @@ fn an_interface_deleted_under_load_is_taken_up_again() {
 
 #[test]
 fn a_card_whose_wire_is_gone_rests_and_ends() {
-    let Some(lab) = Lab::new("a_card_whose_wire_is_gone_rests_and_ends") else { return };
+    let Some(lab) = lab("a_card_whose_wire_is_gone_rests_and_ends") else { return };
     let load = lab.spawn("a", "ping -q -f 10.9.0.2");
     let running = start(&(lab.wire(0) + "[host]\nmode = \"echo\"\n")).unwrap();
     lab.run("m", "ip link delete w0");
@@ -437,7 +281,7 @@ fn a_card_whose_wire_is_gone_rests_and_ends() {
 
 #[test]
 fn what_is_wrong_with_an_interface_is_said() {
-    let Some(lab) = Lab::new("what_is_wrong_with_an_interface_is_said") else { return };
+    let Some(lab) = lab("what_is_wrong_with_an_interface_is_said") else { return };
     lab.run("m", "ip tuntap add dev notether mode tun");
     let wrong = |card: &str| match start(card) {
         Ok(running) => panic!("runs: {card}: {:?}", stop(running).notes),
@@ -470,6 +314,16 @@ fn what_is_wrong_with_an_interface_is_said() {
 /// Set for a child that runs this card until it is killed.
 const VICTIM: &str = "PICNIC_TEST_XDP_VICTIM";
 
+/// The child, which ends with the test.
+struct Victim(Child);
+
+impl Drop for Victim {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 #[test]
 fn nothing_is_left_after_sigkill() {
     const NAME: &str = "nothing_is_left_after_sigkill";
@@ -479,17 +333,17 @@ fn nothing_is_left_after_sigkill() {
             std::thread::park();
         }
     }
-    let Some(lab) = Lab::new(NAME) else { return };
+    let Some(lab) = lab(NAME) else { return };
     let load = lab.spawn("a", "ping -q -f 10.9.0.2");
     let mut child = Command::new(std::env::current_exe().unwrap());
     let child =
         child.args([NAME, "--exact"]).env(VICTIM, lab.wire(0) + "[host]\nmode = \"echo\"\n");
-    let mut child = Background(child.stdout(Stdio::null()).spawn().unwrap());
-    assert_eq!(wait_for("the program", || lab.program()), 1);
+    let mut child = Victim(child.stdout(Stdio::null()).spawn().unwrap());
+    assert_eq!(wait_for("the program", || program(&lab)), 1);
     let_pass(200);
     child.0.kill().unwrap();
     child.0.wait().unwrap();
-    wait_until("the program is gone", || lab.program().is_none());
+    wait_until("the program is gone", || program(&lab).is_none());
     drop(load);
     stop(start(&lab.wire(0)).unwrap());
 }
@@ -511,9 +365,9 @@ fn without_privileges_it_says_which_are_needed() {
         assert!(error.contains("namespace: ") && error.contains("CAP_SYS_ADMIN"), "{error}");
         return;
     }
-    let Some(lab) = Lab::new(NAME) else { return };
+    let Some(lab) = lab(NAME) else { return };
     let mut child = Command::new(std::env::current_exe().unwrap());
-    child.args([NAME, "--exact"]).env(UNPRIVILEGED, format!("{}-m", lab.0));
+    child.args([NAME, "--exact"]).env(UNPRIVILEGED, lab.bed.netns("m"));
     match child.uid(nobody).gid(nobody).output() {
         Ok(output) => assert!(output.status.success(), "{output:?}"),
         Err(error) => skip(NAME, &format!("another user cannot run this test: {error}")),

@@ -2,6 +2,9 @@
 
 #![allow(dead_code, unused_imports, unreachable_pub, missing_docs)]
 
+#[path = "../../../host/tests/common/bed.rs"]
+pub mod bed;
+
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::path::{Path, PathBuf};

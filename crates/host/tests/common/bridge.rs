@@ -1,0 +1,122 @@
+//! Two namespaces joined by a card: what the tests of wires in the kernel share.
+
+#[path = "bed.rs"]
+mod bed;
+
+use picnic_control::{Launch, Registries, Report, Running};
+use picnic_core::config::CardFile;
+use picnic_core::error::ConfigError;
+use picnic_core::function::{Function, PacketMut, Verdict, per_packet};
+use picnic_core::registry::{BuildContext, Component, Entry};
+use picnic_functions::rss::Rss;
+use picnic_host::registries;
+use picnic_machine::testbed::{Program, Testbed};
+use picnic_testing::wait_for;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Held by whoever runs cards: more at a time would take the cores from each other.
+static MACHINE: Mutex<()> = Mutex::new(());
+
+#[derive(serde::Deserialize, schemars::JsonSchema)]
+struct NoKeys {}
+
+/// Sends what comes in by one wire out by the other.
+struct Bridge;
+
+impl Component for Bridge {
+    type Product = Box<dyn Function>;
+    type Config = NoKeys;
+    const NAME: &'static str = "bridge";
+    const HELP: &'static str = "from each of two wires to the other";
+
+    fn build(_: NoKeys, _: &BuildContext) -> Result<Box<dyn Function>, ConfigError> {
+        Ok(Box::new(per_packet(|packet: &mut PacketMut<'_>| Verdict::Transmit(1 - packet.wire))))
+    }
+}
+
+static FUNCTIONS: &[Entry<Box<dyn Function>>] = &[Entry::of::<Bridge>(), Entry::of::<Rss>()];
+
+pub fn start(card: &str) -> Result<Box<dyn Running>, String> {
+    let card = CardFile::parse(card, None).map_err(|error| error.to_string())?;
+    let registries = Registries { functions: FUNCTIONS, ..registries() };
+    Launch::new(&card, registries).start_alone().map_err(|error| error.to_string())
+}
+
+pub fn stop(running: Box<dyn Running>) -> Report {
+    let report = running.stop().unwrap();
+    assert!(report.ledger.balanced(), "{report:#?}");
+    assert_eq!((report.ledger.in_flight, report.buffers_missing), (0, 0), "{report:#?}");
+    report
+}
+
+/// Three namespaces: a0 in `a`, b0 in `b`, their other ends w0 and w1 in `m`. Gone when dropped.
+pub struct Lab {
+    pub bed: Testbed,
+    port: &'static str,
+    /// Options of each veth end.
+    options: String,
+    _machine: MutexGuard<'static, ()>,
+}
+
+impl Lab {
+    /// For wires of a port. None if this machine gives none; says so.
+    pub fn new(test: &str, port: &'static str, queues: usize) -> Option<Lab> {
+        let machine = MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
+        let bed = bed::testbed(test, &["a", "b", "m"], &["ip", "ping", "iperf3"])?;
+        let options = format!("numrxqueues {queues} numtxqueues {queues}");
+        let lab = Lab { bed, port, options, _machine: machine };
+        lab.run("m", "sysctl -qw net.ipv6.conf.default.disable_ipv6=1");
+        (0..2).for_each(|side| lab.connect(side));
+        Some(lab)
+    }
+
+    /// Makes the veth pair of side `a` (0) or `b` (1).
+    pub fn connect(&self, side: usize) {
+        let (place, number) = (["a", "b"][side], side + 1);
+        let (near, far) = (format!("w{side}"), format!("{place}0"));
+        self.bed.add_veth(("m", &near), (place, &far), &self.options).unwrap();
+        self.run("m", &format!("ip link set {near} up"));
+        for command in [
+            format!("ip link set {far} up"),
+            format!("ip address add 10.9.0.{number}/24 dev {far}"),
+            format!("ip -6 address add fd09::{number}/64 dev {far} nodad"),
+        ] {
+            self.run(place, &command);
+        }
+    }
+
+    /// Runs a command in a namespace; its output.
+    pub fn run(&self, place: &str, command: &str) -> String {
+        self.bed.within(place, command).unwrap()
+    }
+
+    /// Runs a command in a namespace; whether it ended well.
+    pub fn is_good(&self, place: &str, command: &str) -> bool {
+        self.bed.within(place, command).is_ok()
+    }
+
+    /// Starts a program in a namespace, which ends when it is dropped.
+    pub fn spawn(&self, place: &str, command: &str) -> Program {
+        self.bed.start(place, &command.split_whitespace().collect::<Vec<_>>(), &[]).unwrap()
+    }
+
+    /// One of the card's wires.
+    pub fn wire(&self, side: usize) -> String {
+        let (port, namespace) = (self.port, self.bed.netns("m"));
+        format!(
+            "[[wire]]\nport = \"{port}\"\ninterface = \"w{side}\"\nnamespace = \"{namespace}\"\n"
+        )
+    }
+
+    /// Runs iperf3 from `a` to `b`; its output as JSON.
+    pub fn iperf(&self, options: &str) -> serde_json::Value {
+        let _server = self.spawn("b", "iperf3 -s -1");
+        let client = format!("iperf3 --json --connect-timeout 2000 {options}");
+        // The server needs a moment.
+        wait_for("iperf3 has run", || {
+            let output = self.bed.within("a", &client).ok()?;
+            let output: serde_json::Value = serde_json::from_str(&output).ok()?;
+            output.get("error").is_none().then_some(output)
+        })
+    }
+}
