@@ -3,11 +3,11 @@
 //! What a call asks for is in range by then, and the answer is one line of JSON. The text of a
 //! swap is read on as a card file, which has a target of its own.
 
+use picnic_control::methods::components::commanded;
 use picnic_control::protocol::{Call, LONGEST_BATCH, Message, answer, parse};
 use picnic_control::request::{Request, methods};
 use picnic_core::config::InterruptSection;
 use picnic_core::registry::BuildContext;
-use picnic_functions::registry::FUNCTIONS;
 use serde_json::Value;
 
 /// Reads the bytes as lines of the control socket.
@@ -31,10 +31,11 @@ fn check(call: Call) {
             let times = [set.rx_usecs, set.poll_usecs, set.tx_usecs];
             assert!(!change.is_empty() && times.iter().all(|&usecs| usecs <= 1_000_000));
         }
-        Ok(Request::Function(call)) => {
-            // What a function makes of its arguments is an order or an error.
-            let named = FUNCTIONS.iter().filter(|entry| entry.name == call.function);
-            let mut commands = named.flat_map(|entry| entry.commands);
+        Ok(Request::Component(call)) => {
+            // What a component makes of its arguments is an order or an error.
+            let components = picnic_host::registries().components();
+            let named = commanded(&components).filter(|(_, name, _)| *name == call.component);
+            let mut commands = named.flat_map(|(_, _, commands)| commands);
             if let Some(command) = commands.find(|command| command.name == call.command) {
                 let arguments = Value::Object(call.arguments.clone());
                 let _ = command.prepare(&arguments, &BuildContext::default());
@@ -63,6 +64,8 @@ pub fn seeds() -> Vec<Vec<u8>> {
         ("rss.get", r#"{"chain":"tx","position":3}"#),
         ("rss.set", r#"{"key":"symmetric","table":[0,1,2]}"#),
         ("rss.set", r#"{"table_size":64}"#),
+        ("generator.set", r#"{"rate_pps":1000,"position":0}"#),
+        ("edf-plus.set", r#"{"slack":"lookahead"}"#),
         ("moderation.set", r#"{"adaptive":false,"rx_usecs":20,"rx_frames":64}"#),
         ("moderation.set", r#"{"adaptive":true,"rx_usecs":50}"#),
         ("moderation.set", r#"{"rx_usecs":0}"#),

@@ -1,37 +1,17 @@
 //! What holds for every task in the registry.
 #![allow(missing_docs)]
 
+#[path = "../../../crates/core/tests/shared/registry.rs"]
+mod shared;
+
 use picnic_control::{Launch, Registries};
-use picnic_core::config::Section;
-use picnic_core::registry::BuildContext;
 use picnic_core::time::Time;
 use picnic_sim::{CostModel, Simulation};
 use picnic_tasks::registry::TASKS;
-use std::collections::BTreeSet;
 
 #[test]
-fn names_are_unique_and_keys_explained() {
-    let mut names = BTreeSet::new();
-    for entry in TASKS {
-        let (name, help) = (entry.name, entry.help);
-        assert!(names.insert(name), "{name} twice");
-        // One style in all registries: "drop every packet".
-        assert!(help.len() <= 64 && help.starts_with(|first: char| first.is_ascii_lowercase()));
-        assert!(!help.contains(['.', '\n']), "{name}: {help}");
-        for key in entry.keys() {
-            assert!(!key.help.is_empty(), "{name}.{} has no help", key.name);
-        }
-    }
-}
-
-#[test]
-fn an_unknown_key_is_named() {
-    for entry in TASKS {
-        let text = format!("task = \"{}\"\nno_such_key = 1", entry.name);
-        let section = Section::from_text("task", &text).unwrap();
-        let error = entry.build(&section, &BuildContext::default()).map(drop).unwrap_err();
-        assert_eq!((error.key.as_str(), error.line), ("no_such_key", 2), "{error}");
-    }
+fn entries_are_explained_and_unknown_keys_refused() {
+    shared::entries_are_explained("task", TASKS);
 }
 
 /// On a card with packets: admitted, in its bounds, the same twice, and gone with all it had.

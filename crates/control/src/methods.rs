@@ -27,8 +27,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 mod chains;
+pub mod components;
 mod filters;
-mod functions;
 mod tasks;
 
 /// How long the borrowed core may take to obey: it looks at least every 20 ms.
@@ -68,7 +68,10 @@ pub enum Outcome {
 struct About {
     name: String,
     file: Option<String>,
+    /// By wire.
+    ports: Vec<String>,
     attachment: String,
+    scheduler: Option<String>,
     metrics: Option<SocketAddr>,
 }
 
@@ -85,7 +88,9 @@ impl Methods {
         let about = About {
             name: file.card.name.clone(),
             file: file.path().map(|path| path.display().to_string()),
+            ports: file.wires.iter().map(|wire| wire.port.name().into()).collect(),
             attachment: file.host.section.name().into(),
+            scheduler: picnic_os::config::asked_for(file).map(|os| os.section.name().into()),
             metrics,
         };
         Methods {
@@ -146,7 +151,7 @@ impl Methods {
                 self.stop.store(true, Ordering::Release);
                 Ok(json!({ "stopping": true }))
             }
-            R::Function(call) => self.function(&call),
+            R::Component(call) => self.component(&call),
             R::ModerationGet {} => value(&self.interrupt),
             R::ModerationSet(change) => self.moderate(&change),
             R::ChainList {} => Ok(self.chains()),
@@ -179,7 +184,7 @@ impl Methods {
         let wires: Vec<_> = view.wires.iter().map(|wire| &wire.name).collect();
         let placement = &self.monitor.placement;
         let methods = methods().iter().map(|method| method.name.clone());
-        let methods: Vec<_> = methods.chain(self.function_methods()).collect();
+        let methods: Vec<_> = methods.chain(self.component_methods()).collect();
         json!({
             "protocol": VERSION,
             "version": env!("CARGO_PKG_VERSION"),

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! A method of the card is a variant of [`Request`]: its name in JSON, its help and its
-//! parameters are there and nowhere else. The methods of functions come from their own lists
+//! parameters are there and nowhere else. The methods of components come from their own lists
 //! of commands, see `picnic_core::command`, and are found by the card that runs.
 //!
 //! Guarantees: what a request asks for is whole and in range before anybody acts on it.
@@ -158,31 +158,31 @@ pub enum Request {
     /// The captures that run.
     #[serde(rename = "capture.list")]
     CaptureList {},
-    /// A command of a function, by that function's own list.
+    /// A command of a component, by that component's own list.
     #[serde(skip)]
-    Function(FunctionCall),
+    Component(ComponentCall),
 }
 
-/// A call of a function's command: `FUNCTION.COMMAND`.
+/// A call of a component's command: `COMPONENT.COMMAND`.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct FunctionCall {
-    /// The function's name.
-    pub function: String,
+pub struct ComponentCall {
+    /// The component's name.
+    pub component: String,
     /// The command's.
     pub command: String,
-    /// Which of several functions of this name.
-    pub place: FunctionPlace,
+    /// Which of several of this name.
+    pub place: ComponentPlace,
     /// The command's arguments, yet to be read.
     pub arguments: Map<String, Value>,
 }
 
-/// A function's place; by default, the first of its name in the rx chain.
+/// A component's place; by default, the first of its name: of a function, in the rx chain.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Eq)]
 #[serde(default)]
-pub struct FunctionPlace {
-    /// The chain.
+pub struct ComponentPlace {
+    /// The chain of a function.
     pub chain: Direction,
-    /// The place in it, from 0; the first of that name if left out.
+    /// The place in it, or the wire's number, from 0; the first of that name if left out.
     pub position: Option<usize>,
 }
 
@@ -219,7 +219,7 @@ impl Request {
         use Request as R;
         matches!(
             self,
-            R::Function(_)
+            R::Component(_)
                 | R::ModerationSet(_)
                 | R::ChainSwap(_)
                 | R::TaskList {}
@@ -261,7 +261,7 @@ pub struct Method {
     pub params: Vec<Argument>,
 }
 
-/// The methods of the card, in their order; those of functions are in their lists of commands.
+/// The methods of the card, in their order; those of components are in their lists of commands.
 pub fn methods() -> &'static [Method] {
     static METHODS: OnceLock<Vec<Method>> = OnceLock::new();
     METHODS.get_or_init(|| {
@@ -293,7 +293,7 @@ pub fn no_method(method: &str, others: impl IntoIterator<Item = String>) -> RpcE
 }
 
 /// What a method with these parameters asks for. One that is none of the card's is taken for a
-/// function's, if its name reads like one.
+/// component's, if its name reads like one.
 ///
 /// # Errors
 /// There is no such method, or a parameter is wrong.
@@ -302,14 +302,14 @@ pub fn read(method: &str, params: Map<String, Value>) -> Result<Request, RpcErro
         let request = json!({ "method": method, "params": params });
         return typed::<Request>(&request).map_err(wrong)?.check();
     }
-    let Some((function, command)) = method.split_once('.') else {
+    let Some((component, command)) = method.split_once('.') else {
         return Err(no_method(method, []));
     };
-    // `chain` and `position` say which function; the rest is for the command.
+    // `chain` and `position` say which component; the rest is for the command.
     let (place, arguments): (Map<_, _>, Map<_, _>) =
         params.into_iter().partition(|(name, _)| ["chain", "position"].contains(&name.as_str()));
-    Ok(Request::Function(FunctionCall {
-        function: function.into(),
+    Ok(Request::Component(ComponentCall {
+        component: component.into(),
         command: command.into(),
         place: typed(&Value::Object(place)).map_err(wrong)?,
         arguments,

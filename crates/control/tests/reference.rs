@@ -2,11 +2,22 @@
 //!
 //! `PICNIC_WRITE=1 cargo test -p picnic-control --test reference` writes it anew.
 
+use picnic_control::methods::components::commanded;
 use picnic_control::request::{Method, methods};
 use picnic_core::command::{Argument, CommandEntry};
 use picnic_core::config::KeyHelp;
+use picnic_engine::build::Components;
 use picnic_functions::registry::FUNCTIONS;
+use picnic_ports::registry::{ATTACHMENTS, WIRES};
 use std::path::Path;
+
+/// All that card files can name.
+const COMPONENTS: Components = Components {
+    functions: FUNCTIONS,
+    wires: WIRES,
+    attachments: ATTACHMENTS,
+    fault: |port, _, _| Ok(port),
+};
 
 /// How the document is brought up to date.
 const HINT: &str = "write it: PICNIC_WRITE=1 cargo test -p picnic-control --test reference";
@@ -35,7 +46,7 @@ fn of_card(methods: &[Method]) -> String {
     text
 }
 
-fn of_function(name: &str, command: &CommandEntry) -> String {
+fn of_component(name: &str, command: &CommandEntry) -> String {
     let mut text = format!("### `{name}.{}`: {}\n", command.name, command.help);
     let arguments = command.arguments();
     if !arguments.is_empty() {
@@ -77,7 +88,7 @@ fn commands(name: &str, commands: &[CommandEntry]) -> String {
     if commands.is_empty() {
         return "It has none.\n".to_owned();
     }
-    commands.iter().map(|command| of_function(name, command)).collect()
+    commands.iter().map(|command| of_component(name, command)).collect()
 }
 
 /// Brings the parts of a document up to date, or says that they are not. A document that is not
@@ -106,11 +117,8 @@ fn check(document: &str, start: &str, parts: &[(&str, String)]) {
 
 #[test]
 fn the_reference_is_what_is_declared() {
-    let functions = FUNCTIONS.iter().map(|entry| {
-        let commands = entry.commands.iter();
-        commands.map(|command| of_function(entry.name, command)).collect::<String>()
-    });
-    let parts = [("methods", of_card(methods())), ("commands", functions.collect())];
+    let all = commanded(&COMPONENTS).map(|(_, name, list)| commands(name, list));
+    let parts = [("methods", of_card(methods())), ("commands", all.collect())];
     check("control.md", "", &parts);
 }
 

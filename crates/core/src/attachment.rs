@@ -4,6 +4,7 @@
 //! target routine takes a burst from the ring and hands it over; every packet
 //! leaves through [`QueueOut`].
 
+use crate::command::Prepared;
 use crate::error::ConfigError;
 use crate::fill::FillReceiver;
 use crate::guard::Screen;
@@ -58,6 +59,12 @@ pub trait HostAttachment: Send {
     /// sends nothing but echoes.
     fn wants_buffers(&self) -> usize {
         0
+    }
+
+    /// Obeys an order that one of its commands has made, on the borrowed core, between bursts; as
+    /// `Function::obey`. What its queues are to know of it they share with it.
+    fn obey(&mut self, _order: &mut Prepared, _now: Time) -> bool {
+        false
     }
 
     /// Whether the target routine is to preempt what else runs on its core, as an interrupt

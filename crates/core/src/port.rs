@@ -3,6 +3,7 @@
 //! A port is polled by the borrowed core and never blocks. It counts what it
 //! cannot take; it never panics, whatever comes in.
 
+use crate::command::Prepared;
 use crate::error::ConfigError;
 use crate::hook::Observers;
 use crate::ledger::{CardLedger, DropReason, Stage};
@@ -64,6 +65,11 @@ pub trait WirePort: Send {
     /// A port whose packets leave later lends their buffers out and says [`Transmitter::keep`],
     /// then [`Transmitter::left`]. It is called while packets wait or it keeps some.
     fn transmit(&mut self, now: Time, tx: &mut Transmitter<'_>);
+
+    /// Obeys an order that one of its commands has made, between bursts; as `Function::obey`.
+    fn obey(&mut self, _order: &mut Prepared, _now: Time) -> bool {
+        false
+    }
 
     /// When the port next has something by time alone, if it knows.
     fn next_deadline(&self) -> Option<Time> {

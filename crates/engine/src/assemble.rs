@@ -167,6 +167,7 @@ pub fn assemble(
         tx_rings: TxRings::new(tx_rings),
         fill_rings,
         doors,
+        attachment,
         mailbox,
         gate: card_gate,
         pacing,

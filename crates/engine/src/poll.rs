@@ -11,6 +11,7 @@ use crate::rx::{self, Wire};
 use crate::swap::Mailbox;
 use crate::target::Pacing;
 use crate::tx::{self, TxRings};
+use picnic_core::attachment::HostAttachment;
 use picnic_core::command::Prepared;
 use picnic_core::fill::FillSender;
 use picnic_core::ledger::{DropReason, Stage};
@@ -91,6 +92,8 @@ pub struct Card {
     /// Empty buffers for each queue, if the host sends by itself.
     pub(crate) fill_rings: Vec<FillSender>,
     pub(crate) doors: Doors,
+    /// For its commands; its queues are with the target cores.
+    pub(crate) attachment: Box<dyn HostAttachment>,
     pub(crate) mailbox: Mailbox,
     /// Armed while the borrowed core sleeps, so that targets with packets to send wake it.
     pub(crate) gate: Arc<Gate>,
@@ -239,9 +242,7 @@ impl Card {
 
     fn obey(&mut self, now: Time) {
         while let Some(command) = self.mailbox.next() {
-            let resident = self.resident.as_mut();
-            let (rx, tx, doors) = (&mut self.rx, &mut self.tx, &mut self.doors);
-            let answer = command.apply(now, rx, tx, doors, resident, &self.pacing);
+            let answer = command.apply(now, self);
             self.mailbox.answer(answer);
         }
         // A chain that was replaced has let go of what it held.

@@ -6,14 +6,12 @@
 //! flow is kept: the old chain lets go of what it holds before the new one sees
 //! a packet.
 
-use crate::chain::{Chain, Link};
-use crate::poll::Resident;
-use crate::target::Pacing;
+use crate::chain::Link;
+use crate::poll::Card;
 use crate::view::{FunctionView, Functions};
 use picnic_core::command::Prepared;
 use picnic_core::direction::Direction;
 use picnic_core::doorbell::Doorbell;
-use picnic_core::out::Doors;
 use picnic_core::ring::gate::Gate;
 use picnic_core::ring::moderation::ModerationMode;
 use picnic_core::ring::spsc::{self, Consumer, Producer};
@@ -28,6 +26,10 @@ pub enum Command {
     Swap(Direction, Vec<Link>),
     /// Have the function at a position of a chain obey an order; see `Function::obey`.
     Function(Direction, usize, Prepared),
+    /// Have the wire of this number obey an order; see `WirePort::obey`.
+    Wire(usize, Prepared),
+    /// Have the host attachment obey an order; see `HostAttachment::obey`.
+    Attachment(Prepared),
     /// Moderate all queues like this from now on.
     Moderate(ModerationMode),
     /// Have what lives beside the packets obey an order; see `Resident::obey`.
@@ -50,15 +52,8 @@ pub struct Answer {
 }
 
 impl Command {
-    pub(crate) fn apply(
-        self,
-        now: Time,
-        rx: &mut Chain,
-        tx: &mut Chain,
-        doors: &mut Doors,
-        resident: Option<&mut Resident>,
-        pacing: &Pacing,
-    ) -> Answer {
+    pub(crate) fn apply(self, now: Time, card: &mut Card) -> Answer {
+        let Card { wires, rx, tx, doors, resident, attachment, pacing, .. } = card;
         let chain = |direction| match direction {
             Direction::Rx => rx,
             Direction::Tx => tx,
@@ -75,6 +70,15 @@ impl Command {
                 let done = function.is_some_and(|function| function.obey(&mut order, now));
                 Answer { done, replaced: Command::Function(direction, position, order) }
             }
+            Command::Wire(index, mut order) => {
+                let wire = wires.get_mut(index);
+                let done = wire.is_some_and(|wire| wire.port.obey(&mut order, now));
+                Answer { done, replaced: Command::Wire(index, order) }
+            }
+            Command::Attachment(mut order) => {
+                let done = attachment.obey(&mut order, now);
+                Answer { done, replaced: Command::Attachment(order) }
+            }
             Command::Moderate(mode) => {
                 let mut old = mode;
                 for target in &mut doors.targets {
@@ -85,7 +89,7 @@ impl Command {
                 Answer { done: true, replaced: Command::Moderate(old) }
             }
             Command::Resident(mut order) => {
-                let done = resident.is_some_and(|resident| resident.obey(&mut order, now));
+                let done = resident.as_mut().is_some_and(|resident| resident.obey(&mut order, now));
                 Answer { done, replaced: Command::Resident(order) }
             }
             Command::Poll(ns) => {

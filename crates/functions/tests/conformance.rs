@@ -4,17 +4,16 @@
 //! order, bad bytes, burst lengths and long packets.
 
 mod common;
+#[path = "../../core/tests/shared/registry.rs"]
+mod shared;
 
 use common::frames::{Spec, any_spec, every_kind};
 use common::{Card, Door, Packet, Seen, build, from_wire_0};
-use picnic_core::command::{CommandEntry, CommandError, Order, Prepared};
 use picnic_core::function::Function;
-use picnic_core::registry::BuildContext;
-use picnic_core::time::Time;
+use picnic_core::registry::{BuildContext, Entry};
 use picnic_functions::registry::FUNCTIONS;
 use proptest::prelude::*;
-use serde_json::json;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 fn context() -> BuildContext {
     BuildContext { wires: 3, ..BuildContext::default() }
@@ -35,120 +34,19 @@ fn for_each(mut body: impl FnMut(&str, &mut dyn Function, &mut Card)) {
 }
 
 #[test]
-fn names_are_unique_and_keys_are_explained() {
-    let mut names: Vec<_> = FUNCTIONS.iter().map(|entry| entry.name).collect();
-    names.sort_unstable();
-    names.dedup();
-    assert_eq!(names.len(), FUNCTIONS.len());
-    for entry in FUNCTIONS {
-        // One style in all registries: "drop every packet".
-        let help = entry.help;
-        assert!(help.len() <= 64 && help.starts_with(|first: char| first.is_ascii_lowercase()));
-        assert!(!help.contains(['.', '\n']), "{}: {help}", entry.name);
-        for key in entry.keys() {
-            assert!(!key.help.is_empty(), "{}.{} has no help", entry.name, key.name);
-            assert!(!key.r#type.is_empty(), "{}.{} has no type", entry.name, key.name);
-        }
-    }
+fn entries_are_explained_and_unknown_keys_refused() {
+    shared::entries_are_explained("function", FUNCTIONS);
 }
 
 #[test]
-fn unknown_keys_are_refused() {
-    for entry in FUNCTIONS {
-        let text = format!("function = \"{}\"\nno_such_key = 1", entry.name);
-        let error = build(&text, &context()).err().map(|error| error.to_string());
-        let error = error.unwrap_or_default();
-        assert!(
-            error.starts_with("card:2: no_such_key: found key \"no_such_key\", allowed: "),
-            "{}: {error}",
-            entry.name
-        );
-    }
-}
-
-/// Every command with the function it is of.
-fn for_each_command(mut body: impl FnMut(&str, &CommandEntry, &mut dyn Function)) {
-    for entry in FUNCTIONS {
-        for command in entry.commands {
-            let mut function =
-                build(&format!("function = \"{}\"", entry.name), &context()).unwrap();
-            body(&format!("{}.{}", entry.name, command.name), command, function.as_mut());
-        }
-    }
-}
-
-#[test]
-fn commands_are_explained_and_so_are_their_arguments_and_results() {
-    let mut seen = HashSet::new();
-    for_each_command(|name, command, _| {
-        assert!(seen.insert(name.to_owned()), "{name} stands twice");
-        assert!(command.name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_'));
-        let help = command.help;
-        assert!(help.len() <= 64 && help.starts_with(|first: char| first.is_ascii_lowercase()));
-        assert!(!help.contains(['.', '\n']), "{name}: {help}");
-        let arguments = command.arguments().into_iter().map(|argument| argument.key);
-        for key in arguments.clone().chain(command.results()) {
-            assert!(!key.help.is_empty(), "{name}: {} has no help", key.name);
-            assert!(!key.r#type.is_empty(), "{name}: {} has no type", key.name);
-        }
-        // These say which function is meant.
-        assert!(!arguments.map(|key| key.name).any(|key| key == "chain" || key == "position"));
+fn commands_are_obeyed_as_they_are_declared() {
+    let make = |entry: &Entry<_>| {
+        build(&format!("function = \"{}\"", entry.name), &context()).unwrap()
+    };
+    shared::commands_are_obeyed(FUNCTIONS, &context(), make, |function, order, now| {
+        function.obey(order, now)
     });
-    assert!(!seen.is_empty());
-}
-
-#[test]
-fn arguments_have_defaults_or_are_said_to_be_missing_and_others_are_refused() {
-    for_each_command(|name, command, _| {
-        let required = command.arguments().into_iter().find(|argument| argument.required);
-        match (command.prepare(&json!({}), &context()), required) {
-            (Ok(_), required) => assert!(required.is_none(), "{name}: {required:?} has a default"),
-            (Err(CommandError::Argument(wrong)), Some(required)) => {
-                assert_eq!(
-                    wrong.to_string(),
-                    format!("{}: found none, must be given", required.key.name)
-                );
-            }
-            (Err(CommandError::Argument(wrong)), None) => {
-                assert!(wrong.message.contains("allowed"), "{name}: {wrong}");
-            }
-            (Err(other), _) => panic!("{name}: {other}"),
-        }
-        let wrong = command.prepare(&json!({ "no_such_argument": 1 }), &context()).unwrap_err();
-        let wrong = wrong.to_string();
-        assert!(
-            wrong.starts_with("no_such_argument: found key \"no_such_argument\", allowed: "),
-            "{name}: {wrong}"
-        );
-        for value in [json!([]), json!(1), json!("x"), json!(null)] {
-            assert!(command.prepare(&value, &context()).is_err(), "{name}: {value}");
-        }
-    });
-}
-
-#[test]
-fn the_example_of_a_command_is_done_and_its_result_is_as_declared() {
-    for_each_command(|name, command, function| {
-        let example = serde_json::from_str(command.example).unwrap();
-        let mut order = command.prepare(&example, &context()).unwrap();
-        assert!(function.obey(&mut order, Time::ZERO), "{name} was not done");
-        let reply = command.reply(order).unwrap();
-        let fields: HashSet<_> = reply.as_object().unwrap().keys().cloned().collect();
-        let declared: HashSet<_> = command.results().into_iter().map(|key| key.name).collect();
-        assert_eq!(fields, declared, "{name}");
-        let text = command.text(&reply, "there");
-        assert!(text.ends_with('\n') && text.len() > 1, "{name}: {text:?}");
-        // An order of another function is none of its business, and its result is no result.
-        struct Stray;
-        impl Order for Stray {
-            type Target = ();
-            fn apply(&mut self, _: &mut (), _: Time) -> bool {
-                true
-            }
-        }
-        assert!(!function.obey(&mut Prepared::new(Stray), Time::ZERO), "{name}");
-        assert!(command.reply(Prepared::new(Stray)).is_err(), "{name}");
-    });
+    assert!(FUNCTIONS.iter().any(|entry| !entry.commands.is_empty()));
 }
 
 #[test]

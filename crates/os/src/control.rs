@@ -16,7 +16,7 @@ use crate::executor::Os;
 use crate::figures::TaskCounters;
 use crate::roster::{State, Times};
 use crate::task::{CreateError, Program, TaskId, TaskSpec};
-use picnic_core::command::Order;
+use picnic_core::command::{Order, Prepared};
 use picnic_core::time::Time;
 use std::fmt;
 use std::sync::Arc;
@@ -40,6 +40,8 @@ pub enum TaskControl {
     SetPriority(TaskId, u8),
     /// Lists all tasks, those that have ended first.
     List(Vec<TaskLine>),
+    /// Has the scheduler obey an order that one of its commands has made.
+    Scheduler(Prepared),
     /// Copies a task's distributions of times, ended or not.
     Times(TaskId, Option<Box<Times>>),
 }
@@ -96,6 +98,7 @@ impl Order for TaskControl {
                 lines.extend(os.lines());
                 true
             }
+            TaskControl::Scheduler(order) => os.scheduler.obey(order, now),
             TaskControl::Times(task, times) => {
                 *times = os.times(*task).cloned().map(Box::new);
                 times.is_some()
@@ -117,6 +120,7 @@ impl fmt::Debug for TaskControl {
                 f.debug_tuple("SetPriority").field(task).field(priority).finish()
             }
             TaskControl::List(lines) => f.debug_tuple("List").field(lines).finish(),
+            TaskControl::Scheduler(order) => f.debug_tuple("Scheduler").field(order).finish(),
             TaskControl::Times(task, times) => {
                 f.debug_tuple("Times").field(task).field(times).finish()
             }

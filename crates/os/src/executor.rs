@@ -137,7 +137,7 @@ struct Running {
 /// NIC OS: what lives on the borrowed core beside the packets.
 pub struct Os {
     shared: Arc<Shared>,
-    scheduler: Box<dyn Scheduler>,
+    pub(crate) scheduler: Box<dyn Scheduler>,
     pub(crate) candidates: Vec<Candidate>,
     pub(crate) tasks: Vec<Option<Task>>,
     timers: Timers,

@@ -2,8 +2,11 @@
 #![allow(missing_docs)]
 
 mod bench;
+#[path = "../../core/tests/shared/registry.rs"]
+mod shared;
 
 use bench::{Bench, Log, micros};
+use picnic_core::command::Prepared;
 use picnic_core::config::Section;
 use picnic_core::registry::{BuildContext, Entry};
 use picnic_core::time::Time;
@@ -13,7 +16,6 @@ use picnic_os::schedulers::{Decision, Scheduler};
 use picnic_os::task::{TaskSpec, program};
 use picnic_os::ticket::{Candidate, Ticket};
 use proptest::prelude::*;
-use std::collections::BTreeSet;
 
 fn section(name: &str, keys: &str) -> Section {
     Section::from_text("scheduler", &format!("scheduler = \"{name}\"\n{keys}")).unwrap()
@@ -27,27 +29,15 @@ fn build(entry: &Entry<Box<dyn Scheduler>>) -> Box<dyn Scheduler> {
 }
 
 #[test]
-fn names_are_unique_and_keys_explained() {
-    let mut names = BTreeSet::new();
-    for entry in SCHEDULERS {
-        let (name, help) = (entry.name, entry.help);
-        assert!(names.insert(name), "{name} twice");
-        // One style in all registries: "drop every packet".
-        assert!(help.len() <= 64 && help.starts_with(|first: char| first.is_ascii_lowercase()));
-        assert!(!help.contains(['.', '\n']), "{name}: {help}");
-        for key in entry.keys() {
-            assert!(!key.help.is_empty(), "{name}.{} has no help", key.name);
-        }
-    }
+fn entries_are_explained_and_unknown_keys_refused() {
+    shared::entries_are_explained("scheduler", SCHEDULERS);
 }
 
 #[test]
-fn an_unknown_key_is_named() {
-    for entry in SCHEDULERS {
-        let section = section(entry.name, "no_such_key = 1");
-        let error = entry.build(&section, &BuildContext::default()).map(drop).unwrap_err();
-        assert_eq!((error.key.as_str(), error.line), ("no_such_key", 2), "{error}");
-    }
+fn commands_are_obeyed_as_they_are_declared() {
+    let context = BuildContext::default();
+    let obey = |policy: &mut Box<dyn Scheduler>, order: &mut Prepared, now| policy.obey(order, now);
+    shared::commands_are_obeyed(SCHEDULERS, &context, build, obey);
 }
 
 /// Alone on its core, whatever the policy: every release is met, and a task that is not periodic

@@ -17,8 +17,11 @@
 //!
 //! Source: RFC 4737, 3.3, for what "reordered" is: behind a later packet of its flow.
 
+mod commands;
+
 use crate::generator::{MAX_FLOWS, Stamp};
 use picnic_core::attachment::{HostAttachment, HostQueue, QueueOut};
+use picnic_core::command::{CommandEntry, Prepared};
 use picnic_core::error::ConfigError;
 use picnic_core::packet::burst::Burst;
 use picnic_core::packet::desc::{ChecksumState, Descriptor};
@@ -82,6 +85,8 @@ const HEADER_BYTES: usize = 40;
 #[derive(Debug)]
 pub struct App {
     config: AppConfig,
+    /// Nanoseconds of work a packet stands for; the borrowed core may change it.
+    cost_ns: Arc<Counter>,
     counters: Arc<[AppCounters]>,
 }
 
@@ -90,6 +95,7 @@ impl Component for App {
     type Config = AppConfig;
     const NAME: &'static str = "app";
     const HELP: &'static str = "take packets in this process, at a cost per packet";
+    const COMMANDS: &'static [CommandEntry] = commands::COMMANDS;
 
     fn build(
         config: AppConfig,
@@ -112,7 +118,9 @@ impl App {
             ));
         }
         let counters = (0..context.queues).map(|_| AppCounters::default()).collect();
-        Ok(App { config, counters })
+        let cost_ns = Arc::new(Counter::default());
+        cost_ns.set(config.cost_ns);
+        Ok(App { config, cost_ns, counters })
     }
 
     /// The counters, one set per queue, to be read at any time.
@@ -130,18 +138,22 @@ impl HostAttachment for App {
         }
         Ok(Box::new(AppQueue {
             mode: self.config.mode,
-            cost_ns: self.config.cost_ns,
+            cost_ns: self.cost_ns.clone(),
             order: self.config.verify_order.then(Order::default),
             digest: 0,
             counters: self.counters.clone(),
             index,
         }))
     }
+
+    fn obey(&mut self, order: &mut Prepared, now: Time) -> bool {
+        order.apply(self, now)
+    }
 }
 
 struct AppQueue {
     mode: Mode,
-    cost_ns: u64,
+    cost_ns: Arc<Counter>,
     order: Option<Order>,
     digest: u64,
     counters: Arc<[AppCounters]>,
@@ -179,7 +191,7 @@ impl HostQueue for AppQueue {
                 }
             }
         }
-        packets.saturating_mul(self.cost_ns)
+        packets.saturating_mul(self.cost_ns.get())
     }
 
     fn report(&self) -> Vec<String> {

@@ -20,6 +20,7 @@
 //! all that is due, and what finds no buffer is shed. Empty packets and those longer than a packet
 //! may be are in, and dropped at the wire.
 
+mod commands;
 mod file;
 #[cfg(test)]
 mod tests;
@@ -28,6 +29,7 @@ pub use file::{Broken, CaptureFile, MAX_FILE_BYTES};
 
 use crate::capture::{Capture, CaptureOptions, Point};
 use picnic_core::direction::Direction;
+use picnic_core::command::{CommandEntry, Prepared};
 use picnic_core::error::ConfigError;
 use picnic_core::ledger::DropReason;
 use picnic_core::packet::pool::MAX_PACKET_BYTES;
@@ -81,6 +83,7 @@ impl Component for Pcap {
     type Config = PcapConfig;
     const NAME: &'static str = "pcap";
     const HELP: &'static str = "replay a capture (pcap, pcapng): flat out, as recorded, in loops";
+    const COMMANDS: &'static [CommandEntry] = commands::COMMANDS;
 
     fn example(directory: &Path) -> Option<String> {
         // One frame of 60 bytes, over and over.
@@ -262,6 +265,10 @@ impl WirePort for PcapPort {
         if let Some(output) = &mut self.output {
             output.capture.finish();
         }
+    }
+
+    fn obey(&mut self, order: &mut Prepared, now: Time) -> bool {
+        order.apply(self, now)
     }
 
     fn next_deadline(&self) -> Option<Time> {

@@ -1,17 +1,21 @@
 //! What holds for every wire port and every host attachment in the registry.
 
-use picnic_core::attachment::QueueOut;
+#[path = "../../core/tests/shared/registry.rs"]
+mod shared;
+
+use picnic_core::attachment::{HostAttachment, QueueOut};
+use picnic_core::command::Prepared;
 use picnic_core::config::Section;
 use picnic_core::ledger::Ledger;
 use picnic_core::packet::burst::Burst;
 use picnic_core::packet::pool::{Pool, PoolConfig};
 use picnic_core::port::{Receiver, Transmitter, WirePort};
-use picnic_core::registry::BuildContext;
+use picnic_core::registry::{BuildContext, Entry};
 use picnic_core::ring::spsc;
 use picnic_core::stats::{TargetCounters, WireCounters};
 use picnic_core::time::Time;
 use picnic_ports::registry::{ATTACHMENTS, WIRES};
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 
 /// Every wire that needs nothing of the machine, with the keys it must have, and with each of
 /// these beside them that it knows.
@@ -39,36 +43,29 @@ fn wires() -> Vec<(String, Box<dyn WirePort>)> {
 }
 
 #[test]
-fn names_are_unique_and_keys_explained() {
-    // A name stands for one thing in a list: `tap` is a wire and a host.
-    let mut names = BTreeSet::new();
-    let entries = WIRES.iter().map(|entry| ("wire", entry.name, entry.help, entry.keys()));
-    let others = ATTACHMENTS.iter().map(|entry| ("host", entry.name, entry.help, entry.keys()));
-    for (list, name, help, keys) in entries.chain(others) {
-        assert!(names.insert((list, name)), "{name} twice");
-        // One style in all registries: "drop every packet".
-        assert!(help.len() <= 64 && help.starts_with(|first: char| first.is_ascii_lowercase()));
-        assert!(!help.contains(['.', '\n']), "{name}: {help}");
-        for key in keys {
-            assert!(!key.help.is_empty(), "{name}.{} has no help", key.name);
-        }
-    }
+fn entries_are_explained_and_unknown_keys_refused() {
+    shared::entries_are_explained("port", WIRES);
+    shared::entries_are_explained("attachment", ATTACHMENTS);
 }
 
 #[test]
-fn an_unknown_key_is_named() {
-    for entry in WIRES {
-        let text = format!("port = \"{}\"\nno_such_key = 1", entry.name);
-        let section = Section::from_text("port", &text).unwrap();
-        let error = entry.build(&section, &BuildContext::default()).map(drop).unwrap_err();
-        assert_eq!((error.key.as_str(), error.line), ("no_such_key", 2), "{error}");
-    }
-    for entry in ATTACHMENTS {
-        let text = format!("attachment = \"{}\"\nno_such_key = 1", entry.name);
-        let section = Section::from_text("attachment", &text).unwrap();
-        let error = entry.build(&section, &BuildContext::default()).map(drop).unwrap_err();
-        assert_eq!((error.key.as_str(), error.line), ("no_such_key", 2), "{error}");
-    }
+fn commands_are_obeyed_as_they_are_declared() {
+    let folder = tempfile::tempdir().unwrap();
+    let context = BuildContext { directory: folder.path().into(), ..BuildContext::default() };
+    let keys = |example: Option<String>| example.expect("commands are for what tests can build");
+    let wire = |entry: &Entry<Box<dyn WirePort>>| {
+        let keys = keys(entry.example(folder.path()));
+        let text = format!("port = \"{}\"\n{keys}", entry.name);
+        entry.build(&Section::from_text("port", &text).unwrap(), &context).unwrap()
+    };
+    shared::commands_are_obeyed(WIRES, &context, wire, |wire, order, now| wire.obey(order, now));
+    let host = |entry: &Entry<Box<dyn HostAttachment>>| {
+        let keys = keys(entry.example(folder.path()));
+        let text = format!("attachment = \"{}\"\n{keys}", entry.name);
+        entry.build(&Section::from_text("attachment", &text).unwrap(), &context).unwrap()
+    };
+    let obey = |host: &mut Box<dyn HostAttachment>, order: &mut Prepared, now| host.obey(order, now);
+    shared::commands_are_obeyed(ATTACHMENTS, &context, host, obey);
 }
 
 #[test]

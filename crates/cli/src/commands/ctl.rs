@@ -1,7 +1,7 @@
 //! `picnic ctl`: a running card, asked and changed over its socket.
 
 mod captures;
-mod functions;
+mod components;
 pub(super) mod moderation;
 mod text;
 
@@ -14,7 +14,7 @@ use crate::summary;
 use anyhow::{Context, bail};
 use captures::CaptureCommand;
 use clap::{Args, Subcommand, ValueEnum};
-use functions::FunctionCall;
+use components::ComponentCall;
 use moderation::ModerationArgs;
 use picnic_control::report::Report;
 use picnic_core::config::CardFile;
@@ -33,6 +33,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
   picnic ctl rss table 0,0,1,2            which queue each entry means
   picnic ctl rss key symmetric
   picnic ctl sample every 1000            of the first sample in the rx chain
+  picnic ctl generator rate-pps 50000     of the first generator; also: pcap rewind
   picnic ctl moderation static --rx-usecs 50        the rest stays
   picnic ctl moderation --poll-usecs 20   how long targets poll on after the last packet
   picnic ctl filter add protocol=icmp action=drop
@@ -78,9 +79,9 @@ enum CtlCommand {
     Sciron(ScironArgs),
     /// Tasks of NIC OS: list, show, create, kill, suspend, resume, set-priority
     Tasks(TasksArgs),
-    /// A command of a function: `picnic functions NAME` says which it has
+    /// A command of a component: `picnic functions NAME`, say, lists those it has
     #[command(flatten)]
-    Function(FunctionCall),
+    Component(ComponentCall),
     /// Stop the card, and wait until it has
     Stop,
     /// Call a method by its name and print the result
@@ -115,12 +116,12 @@ pub(crate) fn run(args: &CtlArgs, json: bool) -> anyhow::Result<()> {
     let (method, params) = match args.command.as_ref().unwrap_or(&CtlCommand::Info) {
         CtlCommand::Info => ("card.info", json!({})),
         CtlCommand::Stats => ("card.stats", json!({})),
-        CtlCommand::Function(function) => {
-            let (method, params) = function.call();
+        CtlCommand::Component(component) => {
+            let (method, params) = component.call();
             let result = args.choice.connect()?.call(&method, params)?;
             return match json {
                 true => output::print_json(&result),
-                false => output::print(&function.text(&result)),
+                false => output::print(&component.text(&result)),
             };
         }
         CtlCommand::Moderation(change) => {

@@ -43,7 +43,7 @@ impl Methods {
     }
 
     /// Gives the NIC OS an order; whether it was done, and the order with what it brought back.
-    fn order(&mut self, control: TaskControl) -> Result<(bool, TaskControl), RpcError> {
+    pub(super) fn order(&mut self, control: TaskControl) -> Result<(bool, TaskControl), RpcError> {
         let answer = self.command(Command::Resident(Prepared::new(control)))?;
         let Command::Resident(order) = answer.replaced else { return Err(other_answer()) };
         let order = order.open::<TaskControl>().map_err(|_| other_answer())?;

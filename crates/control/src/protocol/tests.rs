@@ -1,7 +1,7 @@
 //! What is said over the control socket, good and bad.
 
 use super::*;
-use crate::request::{FunctionPlace, methods};
+use crate::request::{ComponentPlace, methods};
 use picnic_core::config::InterruptSection;
 use picnic_core::direction::Direction;
 use proptest::prelude::*;
@@ -27,7 +27,7 @@ fn every_method_can_be_called_and_no_other() {
     for method in methods() {
         let found = one(&with(&method.name, "{}")).request;
         let is_known = match &found {
-            Ok(request) => !matches!(request, Request::Function(_)),
+            Ok(request) => !matches!(request, Request::Component(_)),
             Err(error) => error.code == INVALID_PARAMS,
         };
         assert!(is_known, "{}: {found:?}", method.name);
@@ -60,11 +60,11 @@ fn methods_have_help_and_so_have_their_parameters() {
 }
 
 #[test]
-fn a_method_that_is_none_of_the_cards_is_a_functions() {
+fn a_method_that_is_none_of_the_cards_is_a_components() {
     let request = one(&with("rss.set", r#"{"chain":"tx","position":2,"key":"symmetric"}"#)).request;
-    let Ok(Request::Function(call)) = request else { panic!("{request:?}") };
-    assert_eq!((&*call.function, &*call.command), ("rss", "set"));
-    let place = FunctionPlace { chain: Direction::Tx, position: Some(2) };
+    let Ok(Request::Component(call)) = request else { panic!("{request:?}") };
+    assert_eq!((&*call.component, &*call.command), ("rss", "set"));
+    let place = ComponentPlace { chain: Direction::Tx, position: Some(2) };
     assert_eq!((call.place, call.arguments.len()), (place, 1));
 }
 

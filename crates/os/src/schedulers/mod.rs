@@ -20,6 +20,7 @@ pub mod slack;
 
 use crate::admission::Order;
 use crate::ticket::Candidate;
+use picnic_core::command::Prepared;
 use picnic_core::time::Time;
 
 /// What is to run next.
@@ -53,6 +54,12 @@ pub trait Scheduler: Send {
     /// By which schedule admission is to judge its tasks.
     fn order(&self) -> Order {
         Order::Other
+    }
+
+    /// Obeys an order that one of its commands has made, between two decisions; as
+    /// `Function::obey`.
+    fn obey(&mut self, _order: &mut Prepared, _now: Time) -> bool {
+        false
     }
 
     /// Tasks came, went, or changed their periods or priorities.

@@ -16,22 +16,31 @@ use super::slack::{self, SlackPolicy};
 use super::{Discipline, Scheduler};
 use crate::admission::Order;
 use crate::ticket::Candidate;
+use picnic_core::command::{Command, CommandEntry, CommandError, Order as Instruction, Prepared};
 use picnic_core::error::ConfigError;
 use picnic_core::registry::{BuildContext, Component};
 use picnic_core::time::Time;
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// A scheduler and the policy that fills its slack.
 pub struct Plus<S> {
     base: S,
+    slack: Slack,
+}
+
+/// Part II: who fills the slack, and how often it was filled.
+struct Slack {
     policy: Box<dyn SlackPolicy>,
+    /// Times there was slack, and times a segment fitted.
+    offered: u64,
+    filled: u64,
 }
 
 impl<S: Scheduler> Plus<S> {
     /// Extends `base`.
     pub fn new(base: S, policy: Box<dyn SlackPolicy>) -> Self {
-        Plus { base, policy }
+        Plus { base, slack: Slack { policy, offered: 0, filled: 0 } }
     }
 }
 
@@ -45,7 +54,10 @@ impl<S: Scheduler> Scheduler for Plus<S> {
     }
 
     fn filler(&mut self, _now: Time, slack_ns: u64, tasks: &[Candidate]) -> Option<usize> {
-        self.policy.choose(slack_ns, tasks)
+        let chosen = self.slack.policy.choose(slack_ns, tasks);
+        self.slack.offered += 1;
+        self.slack.filled += u64::from(chosen.is_some());
+        chosen
     }
 
     fn discipline(&self) -> Discipline {
@@ -54,6 +66,10 @@ impl<S: Scheduler> Scheduler for Plus<S> {
 
     fn order(&self) -> Order {
         self.base.order()
+    }
+
+    fn obey(&mut self, order: &mut Prepared, now: Time) -> bool {
+        order.apply(&mut self.slack, now)
     }
 
     fn tasks_changed(&mut self, now: Time, tasks: &[Candidate]) {
@@ -78,6 +94,7 @@ impl Component for EdfPlus {
     type Config = PlusConfig;
     const NAME: &'static str = "edf-plus";
     const HELP: &'static str = "edf, its slack filled by the segments that fit";
+    const COMMANDS: &'static [CommandEntry] = COMMANDS;
 
     fn build(config: PlusConfig, _: &BuildContext) -> Result<Box<dyn Scheduler>, ConfigError> {
         Ok(Box::new(Plus::new(Edf, config.slack.policy())))
@@ -93,8 +110,84 @@ impl Component for CyclicPlus {
     type Config = PlusConfig;
     const NAME: &'static str = "cyclic-plus";
     const HELP: &'static str = "cyclic, its slack filled by the segments that fit";
+    const COMMANDS: &'static [CommandEntry] = COMMANDS;
 
     fn build(config: PlusConfig, _: &BuildContext) -> Result<Box<dyn Scheduler>, ConfigError> {
         Ok(Box::new(Plus::new(Cyclic::default(), config.slack.policy())))
+    }
+}
+
+/// What a running extended scheduler can be asked and told.
+const COMMANDS: &[CommandEntry] = &[CommandEntry::of::<Get>(), CommandEntry::of::<Set>()];
+
+/// The arguments of `get`.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Get {}
+
+/// The arguments of `set`.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Set {
+    /// Who fills the slack from now on; the counts begin again.
+    slack: slack::Choice,
+}
+
+/// The result of both.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, JsonSchema)]
+struct Filled {
+    /// Times there was slack before the next periodic task.
+    offered: u64,
+    /// Times a segment fitted and was run in it.
+    filled: u64,
+}
+
+/// Asks, or puts another policy in place of the one there is.
+struct Exchange {
+    policy: Option<Box<dyn SlackPolicy>>,
+    found: Filled,
+}
+
+impl Instruction for Exchange {
+    type Target = Slack;
+
+    fn apply(&mut self, slack: &mut Slack, _now: Time) -> bool {
+        self.found = Filled { offered: slack.offered, filled: slack.filled };
+        if let Some(policy) = &mut self.policy {
+            std::mem::swap(policy, &mut slack.policy);
+            (slack.offered, slack.filled) = (0, 0);
+        }
+        true
+    }
+}
+
+impl Command for Get {
+    const NAME: &'static str = "get";
+    const HELP: &'static str = "how often there was slack, and how often it was filled";
+    type Order = Exchange;
+    type Reply = Filled;
+
+    fn prepare(self, _: &BuildContext) -> Result<Exchange, CommandError> {
+        Ok(Exchange { policy: None, found: Filled::default() })
+    }
+
+    fn reply(order: Exchange) -> Result<Filled, CommandError> {
+        Ok(order.found)
+    }
+}
+
+impl Command for Set {
+    const NAME: &'static str = "set";
+    const HELP: &'static str = "change who fills the slack; the result is of the one before";
+    const EXAMPLE: &'static str = r#"{"slack": "best-fit"}"#;
+    type Order = Exchange;
+    type Reply = Filled;
+
+    fn prepare(self, _: &BuildContext) -> Result<Exchange, CommandError> {
+        Ok(Exchange { policy: Some(self.slack.policy()), found: Filled::default() })
+    }
+
+    fn reply(order: Exchange) -> Result<Filled, CommandError> {
+        Get::reply(order)
     }
 }

@@ -25,6 +25,7 @@
 //!
 //! Source: RFC 2544, RFC 4814, RFC 5180 for what benchmarks send.
 
+mod commands;
 mod config;
 mod flows;
 mod pace;
@@ -41,6 +42,7 @@ pub use stamp::Stamp;
 
 use flows::{Flows, Shape, Template, Templates};
 use pace::{DueTimes, Pace};
+use picnic_core::command::{CommandEntry, Prepared};
 use picnic_core::error::ConfigError;
 use picnic_core::ledger::DropReason;
 use picnic_core::packet::burst::BURST;
@@ -100,6 +102,7 @@ impl Component for Generator {
     type Config = GeneratorConfig;
     const NAME: &'static str = "generator";
     const HELP: &'static str = "make its own packets: flows, protocols, sizes and rate by seed";
+    const COMMANDS: &'static [CommandEntry] = commands::COMMANDS;
 
     fn build(
         config: GeneratorConfig,
@@ -281,6 +284,10 @@ impl WirePort for Generator {
         while let Some(packet) = tx.next() {
             tx.sent(packet);
         }
+    }
+
+    fn obey(&mut self, order: &mut Prepared, now: Time) -> bool {
+        order.apply(self, now)
     }
 
     fn next_deadline(&self) -> Option<Time> {

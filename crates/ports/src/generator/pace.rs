@@ -57,6 +57,19 @@ impl Pace {
         due
     }
 
+    /// Packets per second.
+    pub(crate) fn rate(&self) -> u64 {
+        self.rate
+    }
+
+    /// Another rate from now on: the next burst falls due when one of it is whole.
+    pub(crate) fn restart(&mut self, rate: u64, now: Time) {
+        self.rate = rate;
+        if self.last.is_some() {
+            (self.last, self.fraction, self.gathered) = (Some(now), 0, 0);
+        }
+    }
+
     /// When it was last asked.
     pub(crate) fn last(&self) -> Time {
         self.last.unwrap_or(Time::ZERO)
@@ -100,6 +113,8 @@ pub(crate) struct DueTimes {
     gaps: VecDeque<(u64, u64)>,
     /// Packets behind the last gap that have no time yet.
     behind: u64,
+    /// Packets in front of all, which waited when the rate was changed.
+    late: u64,
 }
 
 impl DueTimes {
@@ -117,7 +132,20 @@ impl DueTimes {
             left: burst,
             gaps: VecDeque::with_capacity(MOST_GAPS),
             behind: 0,
+            late: 0,
         }
+    }
+
+    /// As [`Pace::restart`]; what waits then has this time.
+    pub(crate) fn restart(&mut self, rate: u64, now: Time, waiting: u64) {
+        let parts = self.burst.saturating_mul(SECOND);
+        (self.rate, self.step_ns, self.step_fraction) = (rate, parts / rate, parts % rate);
+        if self.start.is_none() {
+            return;
+        }
+        self.gaps.clear();
+        (self.start, self.late, self.behind, self.left) = (Some(now), waiting, 0, self.burst);
+        (self.elapsed_ns, self.fraction) = (self.step_ns, self.step_fraction);
     }
 
     /// `packets` have fallen due at or before `now`, and then `lost`, which nobody waits for.
@@ -139,6 +167,10 @@ impl DueTimes {
     /// When the next packet fell due.
     #[inline]
     pub(crate) fn next(&mut self) -> Time {
+        if self.late != 0 {
+            self.late -= 1;
+            return self.start.unwrap_or(Time::ZERO);
+        }
         self.pass_gap();
         match self.gaps.front_mut() {
             Some((packets, _)) => *packets -= 1,
@@ -161,6 +193,9 @@ impl DueTimes {
     /// The next `packets` packets were lost after all.
     #[cold]
     pub(crate) fn lose(&mut self, mut packets: u64) {
+        let late = packets.min(self.late);
+        self.late -= late;
+        packets -= late;
         while packets != 0 {
             self.pass_gap();
             let part = match self.gaps.front_mut() {

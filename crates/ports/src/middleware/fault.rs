@@ -26,6 +26,7 @@
 mod tests;
 
 use crate::generator::random::{Random, scale};
+use picnic_core::command::Prepared;
 use picnic_core::config::{Section, SectionConfig, Shape};
 use picnic_core::error::ConfigError;
 use picnic_core::ledger::{CardLedger, DropReason};
@@ -226,6 +227,10 @@ impl WirePort for FaultyWire {
 
     fn stop(&mut self, tx: &mut Transmitter<'_>) {
         self.port.stop(tx);
+    }
+
+    fn obey(&mut self, order: &mut Prepared, now: Time) -> bool {
+        self.port.obey(order, now)
     }
 
     fn report(&self) -> Vec<String> {

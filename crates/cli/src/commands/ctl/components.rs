@@ -1,34 +1,43 @@
-//! `picnic ctl FUNCTION COMMAND ...`: made from what functions declare.
+//! `picnic ctl COMPONENT COMMAND ...`: made from what functions, ports, hosts and schedulers
+//! declare.
 //!
 //! Each command is a subcommand, each argument an option. One called `get` is meant when none
-//! is named. `picnic ctl FUNCTION ARGUMENT VALUE` is short for `set --ARGUMENT VALUE`.
+//! is named. `picnic ctl COMPONENT ARGUMENT VALUE` is short for `set --ARGUMENT VALUE`.
 
 use crate::registries::registries;
 use clap::builder::PossibleValuesParser;
 use clap::{Arg, ArgMatches, Command, FromArgMatches, Subcommand, value_parser};
+use picnic_control::methods::components::{Kind, commanded};
 use picnic_core::command::{Argument, CommandEntry};
 use picnic_core::direction::Direction;
 use serde_json::{Map, Value};
 
-/// A call of a function's command.
+/// A call of a component's command.
 #[derive(Clone, Debug)]
-pub(crate) struct FunctionCall {
-    function: &'static str,
+pub(crate) struct ComponentCall {
+    kind: Kind,
+    name: &'static str,
     command: &'static CommandEntry,
     params: Map<String, Value>,
 }
 
-impl FunctionCall {
+impl ComponentCall {
     /// What is called, and with what.
     pub(crate) fn call(&self) -> (String, Value) {
-        let method = format!("{}.{}", self.function, self.command.name);
+        let method = format!("{}.{}", self.name, self.command.name);
         (method, Value::Object(self.params.clone()))
     }
 
     /// The result for people.
     pub(crate) fn text(&self, result: &Value) -> String {
-        let chain = result["chain"].as_str().unwrap_or("rx");
-        let place = format!("{} at {chain}[{}]", self.function, result["position"]);
+        let (name, position) = (self.name, &result["position"]);
+        let place = match self.kind {
+            Kind::Function => {
+                format!("{name} at {}[{position}]", result["chain"].as_str().unwrap_or("rx"))
+            }
+            Kind::Wire => format!("{name} at wire[{position}]"),
+            Kind::Attachment | Kind::Scheduler => name.to_owned(),
+        };
         let mut reply = result.clone();
         if let Some(fields) = reply.as_object_mut() {
             fields.retain(|name, _| name != "chain" && name != "position");
@@ -37,10 +46,11 @@ impl FunctionCall {
     }
 }
 
-/// The functions with commands, and these.
-fn functions() -> impl Iterator<Item = (&'static str, &'static [CommandEntry])> {
-    let entries = registries().functions.iter();
-    entries.map(|entry| (entry.name, entry.commands)).filter(|(_, list)| !list.is_empty())
+/// A component with commands: what it is, its name, and these.
+type Commanded = (Kind, &'static str, &'static [CommandEntry]);
+
+fn components() -> impl Iterator<Item = Commanded> {
+    commanded(&registries().components())
 }
 
 fn named(list: &'static [CommandEntry], name: &str) -> Option<&'static CommandEntry> {
@@ -91,24 +101,29 @@ fn valued(arg: Arg, argument: &Argument) -> Arg {
     }
 }
 
-fn command_of(function: &'static str, list: &'static [CommandEntry]) -> Command {
+fn command_of((kind, name, list): Commanded) -> Command {
     let names: Vec<_> = list.iter().map(|command| command.name).collect();
-    let chain = Arg::new("chain")
-        .long("chain")
-        .global(true)
-        .default_value("rx")
-        .value_parser(PossibleValuesParser::new(Direction::ALL.map(Direction::name)))
-        .help("The chain it is in");
-    let position = Arg::new("position")
-        .long("position")
-        .global(true)
-        .value_parser(value_parser!(usize))
-        .help(format!("Its place in the chain, from 0; the first {function} if left out"));
-    let mut whole = Command::new(function)
-        .about(format!("A running {function}: {}", names.join(", ")))
-        .arg(chain)
-        .arg(position)
+    let mut whole = Command::new(name)
+        .about(format!("A running {name}: {}", names.join(", ")))
         .subcommand_required(named(list, "get").is_none());
+    if kind == Kind::Function {
+        let chain = Arg::new("chain")
+            .long("chain")
+            .global(true)
+            .default_value("rx")
+            .value_parser(PossibleValuesParser::new(Direction::ALL.map(Direction::name)))
+            .help("The chain it is in");
+        whole = whole.arg(chain);
+    }
+    if let Kind::Function | Kind::Wire = kind {
+        let place = if kind == Kind::Wire { "number among the wires" } else { "place in the chain" };
+        let position = Arg::new("position")
+            .long("position")
+            .global(true)
+            .value_parser(value_parser!(usize))
+            .help(format!("Its {place}, from 0; the first {name} if left out"));
+        whole = whole.arg(position);
+    }
     for command in list {
         let arguments = command.arguments();
         let mut sub = Command::new(word(command.name))
@@ -147,10 +162,7 @@ pub(super) fn value(text: &str, kind: &str) -> Value {
     parsed.unwrap_or_else(|| text.into())
 }
 
-fn call_of(
-    (function, list): (&'static str, &'static [CommandEntry]),
-    matches: &ArgMatches,
-) -> Option<FunctionCall> {
+fn call_of((kind, name, list): Commanded, matches: &ArgMatches) -> Option<ComponentCall> {
     let (command, given) = match matches.subcommand() {
         None => (named(list, "get")?, matches),
         Some((name, given)) => {
@@ -165,19 +177,20 @@ fn call_of(
             params.insert(argument.key.name, value(text, &argument.key.r#type));
         }
     }
-    let chain = given.get_one::<String>("chain").map_or("rx", String::as_str);
-    params.insert("chain".into(), chain.into());
-    if let Some(position) = given.get_one::<usize>("position") {
+    if kind == Kind::Function {
+        let chain = given.get_one::<String>("chain").map_or("rx", String::as_str);
+        params.insert("chain".into(), chain.into());
+    }
+    if let Ok(Some(position)) = given.try_get_one::<usize>("position") {
         params.insert("position".into(), (*position).into());
     }
-    Some(FunctionCall { function, command, params })
+    Some(ComponentCall { kind, name, command, params })
 }
 
-impl FromArgMatches for FunctionCall {
+impl FromArgMatches for ComponentCall {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let call = matches.subcommand().and_then(|(name, given)| {
-            let function = functions().find(|(function, _)| *function == name)?;
-            call_of(function, given)
+            call_of(components().find(|(_, component, _)| *component == name)?, given)
         });
         call.ok_or_else(|| clap::Error::new(clap::error::ErrorKind::MissingSubcommand))
     }
@@ -188,11 +201,9 @@ impl FromArgMatches for FunctionCall {
     }
 }
 
-impl Subcommand for FunctionCall {
+impl Subcommand for ComponentCall {
     fn augment_subcommands(command: Command) -> Command {
-        functions().fold(command, |command, (function, list)| {
-            command.subcommand(command_of(function, list))
-        })
+        components().fold(command, |command, component| command.subcommand(command_of(component)))
     }
 
     fn augment_subcommands_for_update(command: Command) -> Command {
@@ -200,7 +211,7 @@ impl Subcommand for FunctionCall {
     }
 
     fn has_subcommand(name: &str) -> bool {
-        functions().any(|(function, _)| function == name)
+        components().any(|(_, component, _)| component == name)
     }
 }
 
@@ -211,9 +222,9 @@ mod tests {
     use serde_json::json;
 
     fn call(words: &[&str]) -> (String, Value) {
-        let command = FunctionCall::augment_subcommands(Command::new("ctl"));
+        let command = ComponentCall::augment_subcommands(Command::new("ctl"));
         let matches = command.try_get_matches_from([&["ctl"], words].concat()).unwrap();
-        FunctionCall::from_arg_matches(&matches).unwrap().call()
+        ComponentCall::from_arg_matches(&matches).unwrap().call()
     }
 
     #[test]
@@ -238,6 +249,14 @@ mod tests {
                 "rss.set",
                 json!({ "key": "00", "table_size": "x", "chain": "rx" }),
             ),
+            (&["generator"], "generator.get", json!({})),
+            (
+                &["generator", "rate-pps", "500", "--position", "1"],
+                "generator.set",
+                json!({ "rate_pps": 500, "position": 1 }),
+            ),
+            (&["pcap", "rewind"], "pcap.rewind", json!({})),
+            (&["edf-plus", "slack", "best-fit"], "edf-plus.set", json!({ "slack": "best-fit" })),
             (&["sample", "every", "10"], "sample.set", json!({ "every": 10, "chain": "rx" })),
         ] {
             assert_eq!(call(words), (method.to_owned(), params), "{words:?}");
@@ -246,13 +265,7 @@ mod tests {
 
     #[test]
     fn commands_that_nothing_delivers_are_not_declared() {
-        use crate::registries::tasks;
-        use picnic_os::schedulers::registry::SCHEDULERS;
-        let all = registries();
-        assert!(all.wires.iter().all(|entry| entry.commands.is_empty()));
-        assert!(all.attachments.iter().all(|entry| entry.commands.is_empty()));
-        assert!(SCHEDULERS.iter().all(|entry| entry.commands.is_empty()));
-        assert!(tasks().iter().all(|entry| entry.commands.is_empty()));
+        assert!(crate::registries::tasks().iter().all(|entry| entry.commands.is_empty()));
         // Nor is one that `picnic ctl` or the card means something else by.
         let own = crate::commands::ctl::CtlArgs::augment_args(Command::new("ctl"));
         let mut names: Vec<_> = own.get_subcommands().map(Command::get_name).collect();
@@ -264,11 +277,11 @@ mod tests {
 
     #[test]
     fn every_declared_command_can_be_called() {
-        let mut command = FunctionCall::augment_subcommands(Command::new("ctl"));
+        let mut command = ComponentCall::augment_subcommands(Command::new("ctl"));
         command.build();
-        for (function, list) in functions() {
+        for (_, name, list) in components() {
             for entry in list {
-                let mut words = vec![function.to_owned(), word(entry.name).to_owned()];
+                let mut words = vec![name.to_owned(), word(entry.name).to_owned()];
                 let example: Map<String, Value> = serde_json::from_str(entry.example).unwrap();
                 for (name, value) in &example {
                     let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
@@ -276,7 +289,7 @@ mod tests {
                 }
                 let words: Vec<_> = words.iter().map(String::as_str).collect();
                 let (method, mut params) = call(&words);
-                assert_eq!(method, format!("{function}.{}", entry.name));
+                assert_eq!(method, format!("{name}.{}", entry.name));
                 params.as_object_mut().unwrap().remove("chain");
                 assert_eq!(params, Value::Object(example), "{words:?}");
             }

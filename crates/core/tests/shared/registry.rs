@@ -1,0 +1,109 @@
+//! What holds for every registry: names, help, keys, and the commands of its entries.
+//!
+//! For the conformance tests of the crates that have one, each of which includes this file.
+
+#![allow(dead_code, unreachable_pub)]
+
+use picnic_core::command::{CommandError, Order, Prepared};
+use picnic_core::config::Section;
+use picnic_core::registry::{BuildContext, Entry};
+use picnic_core::time::Time;
+use serde_json::json;
+use std::collections::HashSet;
+
+/// One style in all registries: "drop every packet".
+fn is_help(help: &str) -> bool {
+    let starts_low = help.starts_with(|first: char| first.is_ascii_lowercase());
+    help.len() <= 64 && starts_low && !help.contains(['.', '\n'])
+}
+
+/// Each entry by its name, which the key `kind` of a section has.
+pub fn entries_are_explained<P>(kind: &'static str, entries: &[Entry<P>]) {
+    let mut names = HashSet::new();
+    for entry in entries {
+        let name = entry.name;
+        assert!(names.insert(name), "{name} twice");
+        assert!(is_help(entry.help), "{name}: {}", entry.help);
+        for key in entry.keys() {
+            assert!(!key.help.is_empty(), "{name}.{} has no help", key.name);
+            assert!(!key.r#type.is_empty(), "{name}.{} has no type", key.name);
+        }
+        let text = format!("{kind} = \"{name}\"\nno_such_key = 1");
+        let section = Section::from_text(kind, &text).unwrap();
+        let error = entry.build(&section, &BuildContext::default()).map(drop).unwrap_err();
+        let message = error.to_string();
+        let start = "card:2: no_such_key: found key \"no_such_key\", allowed: ";
+        assert!(message.starts_with(start), "{name}: {message}");
+    }
+}
+
+/// Every command: explained, its arguments read, its example done by `obey` of what `build` makes
+/// of an entry, without memory taken or given back; its result as declared.
+pub fn commands_are_obeyed<P>(
+    entries: &[Entry<P>],
+    context: &BuildContext,
+    build: impl Fn(&Entry<P>) -> P,
+    obey: impl Fn(&mut P, &mut Prepared, Time) -> bool,
+) {
+    for (entry, command) in
+        entries.iter().flat_map(|entry| entry.commands.iter().map(move |command| (entry, command)))
+    {
+        let name = &format!("{}.{}", entry.name, command.name);
+        let same = entry.commands.iter().filter(|other| other.name == command.name);
+        assert_eq!(same.count(), 1, "{name} stands twice");
+        assert!(command.name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_'));
+        assert!(is_help(command.help), "{name}: {}", command.help);
+        let arguments = command.arguments();
+        let keys = arguments.iter().map(|argument| argument.key.clone());
+        for key in keys.chain(command.results()) {
+            assert!(!key.help.is_empty(), "{name}: {} has no help", key.name);
+            assert!(!key.r#type.is_empty(), "{name}: {} has no type", key.name);
+            // These say which component is meant.
+            assert!(key.name != "chain" && key.name != "position", "{name}: {}", key.name);
+        }
+        let required = arguments.iter().find(|argument| argument.required);
+        match (command.prepare(&json!({}), context), required) {
+            (Ok(_), required) => assert!(required.is_none(), "{name}: {required:?} has a default"),
+            (Err(CommandError::Argument(wrong)), Some(required)) => {
+                let missing = format!("{}: found none, must be given", required.key.name);
+                assert_eq!(wrong.to_string(), missing);
+            }
+            (Err(CommandError::Argument(wrong)), None) => {
+                assert!(wrong.message.contains("allowed"), "{name}: {wrong}");
+            }
+            (Err(other), _) => panic!("{name}: {other}"),
+        }
+        let wrong = command.prepare(&json!({ "no_such_argument": 1 }), context).unwrap_err();
+        let start = "no_such_argument: found key \"no_such_argument\", allowed: ";
+        assert!(wrong.to_string().starts_with(start), "{name}: {wrong}");
+        for value in [json!([]), json!(1), json!("x"), json!(null)] {
+            assert!(command.prepare(&value, context).is_err(), "{name}: {value}");
+        }
+
+        let mut component = build(entry);
+        let example = serde_json::from_str(command.example).unwrap();
+        let mut order = command.prepare(&example, context).unwrap();
+        let mut done = false;
+        let memory = allocation_counter::measure(|| {
+            done = obey(&mut component, &mut order, Time::ZERO);
+        });
+        assert!(done, "{name} was not done");
+        assert_eq!(memory, allocation_counter::AllocationInfo::default(), "{name}");
+        let reply = command.reply(order).unwrap();
+        let fields: HashSet<_> = reply.as_object().unwrap().keys().cloned().collect();
+        let declared: HashSet<_> = command.results().into_iter().map(|key| key.name).collect();
+        assert_eq!(fields, declared, "{name}");
+        let text = command.text(&reply, "there");
+        assert!(text.ends_with('\n') && text.len() > 1, "{name}: {text:?}");
+        // An order of another component is none of its business, and its result is no result.
+        struct Stray;
+        impl Order for Stray {
+            type Target = ();
+            fn apply(&mut self, _: &mut (), _: Time) -> bool {
+                true
+            }
+        }
+        assert!(!obey(&mut component, &mut Prepared::new(Stray), Time::ZERO), "{name}");
+        assert!(command.reply(Prepared::new(Stray)).is_err(), "{name}");
+    }
+}
