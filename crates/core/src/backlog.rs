@@ -188,6 +188,7 @@ impl Backlog {
         }
         let own = wire.lanes.len() - 1;
         let index = packet.tx_queue().map_or(own, |queue| usize::from(queue).min(own));
+        let is_direct = wire.in_lanes() == 0 && wire.ready.len() < BURST;
         let lane = &mut wire.lanes[index];
         let amount = Amount { packets: 1, bytes: packet.length().into() };
         if lane.waiting.packets >= self.limits.packets
@@ -196,7 +197,7 @@ impl Backlog {
             return Err((packet, DropReason::WireFull));
         }
         // If nothing waits for its turn, neither need this.
-        if wire.in_lanes() == 0 && wire.ready.len() < BURST {
+        if is_direct {
             wire.ready.push_back(packet);
             wire.tags.push_back((index as u16, amount.bytes as u32));
         } else {

@@ -188,8 +188,8 @@ fn packets_of_other_queues_are_the_kernels() {
     let running = start(&(lab.wire(0) + "queues = [3]\n")).unwrap();
     let pings =
         (101..117).map(|host| lab.spawn("a", &format!("ping -q -c 3 -i 0.1 -w 2 10.9.0.{host}")));
-    let answered = pings.collect::<Vec<_>>().into_iter().filter_map(|mut ping| ping.0.wait().ok());
-    let answered = answered.filter(|status| status.success()).count();
+    let pings = pings.collect::<Vec<_>>().into_iter();
+    let answered = pings.filter_map(|mut ping| ping.finish().ok()).count();
     assert!((1..=16).contains(&answered), "no packet passed to the kernel");
     stop(running);
     let error = start(&(lab.wire(0) + "queues = 5\n")).map(drop).unwrap_err();

@@ -1,5 +1,7 @@
 //! Namespaces of a test: made by the testbed, gone with it, and known to `picnic cleanup`.
 
+#![allow(unreachable_pub)]
+
 use picnic_machine::testbed::Testbed;
 use picnic_testing::skip;
 use std::path::Path;

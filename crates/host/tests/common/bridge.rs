@@ -1,5 +1,7 @@
 //! Two namespaces joined by a card: what the tests of wires in the kernel share.
 
+#![allow(unreachable_pub)]
+
 #[path = "bed.rs"]
 mod bed;
 

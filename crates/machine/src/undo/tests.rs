@@ -85,7 +85,7 @@ fn a_held_journal_outlives_its_process() {
     drop(journal);
     assert!(restore_all(&fixture.machine, Which::Stale).unwrap().is_empty());
     assert!(restore_all(&fixture.machine, Which::Held("other")).unwrap().is_empty());
-    let known = journals(&fixture.machine).unwrap().remove(0);
+    let known = journals(&fixture.machine).unwrap().remove(0).unwrap();
     assert!(known.is_held && !known.is_owned && !known.is_stale());
     // It can be gone on with.
     let mut journal = Journal::reopen(&fixture.machine, known).unwrap();
@@ -291,7 +291,7 @@ fn a_journal_is_read_up_to_its_longest_and_no_further() {
     let expected = format!("{} bytes are no journal of this program", journal::LONGEST + 1);
     assert_eq!(refusal(&fixture), expected);
     file.set_len(journal::LONGEST).unwrap();
-    assert_eq!(journals(&fixture.machine).unwrap()[0].changes.len(), 1);
+    assert_eq!(journals(&fixture.machine).unwrap()[0].as_ref().unwrap().changes.len(), 1);
     file.set_len(whole.len() as u64).unwrap();
     assert_eq!(restore_one(&fixture).restored, 1);
 }
