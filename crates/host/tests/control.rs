@@ -139,6 +139,39 @@ fn a_polling_time_takes_the_interrupts_away_and_gives_them_back() {
 }
 
 #[test]
+fn wires_hosts_and_schedulers_obey_as_functions_do() {
+    let wire = |rate: u32| format!("[[wire]]\nport = \"generator\"\nrate_pps = {rate}\n");
+    let card = Served::start(&format!("{}{}[os]\n", wire(1000), wire(2000)));
+    let mut client = card.client();
+    let rate = |client: &mut Client, position: Value| {
+        client.good("generator.get", json!({ "position": position }))["rate_pps"].clone()
+    };
+    let set = client.good("generator.set", json!({ "rate_pps": 5000, "position": 1 }));
+    assert_eq!((&set["rate_pps"], &set["position"]), (&json!(2000), &json!(1)));
+    assert_eq!(rate(&mut client, json!(null)), 1000);
+    assert_eq!(rate(&mut client, json!(1)), 5000);
+    let before = count(&client.good("card.stats", json!({}))["wires"][1]["rx_packets"]);
+    wait_until("it goes on at the new rate", || {
+        count(&client.good("card.stats", json!({}))["wires"][1]["rx_packets"]) > before + 100
+    });
+    assert_eq!(client.good("app.set", json!({ "cost_ns": 5 }))["cost_ns"], 0);
+    assert_eq!(client.good("app.get", json!({}))["cost_ns"], 5);
+    assert_eq!(client.good("edf-plus.set", json!({ "slack": "best-fit" }))["filled"], 0);
+    for (method, params, message) in [
+        ("generator.set", json!({ "rate_pps": 0 }), "rate_pps: found 0, allowed is 1 to"),
+        ("generator.get", json!({ "position": 2 }), "position: found 2, but no generator is there"),
+        ("pcap.get", json!({}), "the card has no pcap: found generator, generator"),
+        ("cyclic-plus.get", json!({}), "the card has no cyclic-plus: found edf-plus"),
+        ("edf-plus.set", json!({ "slack": "most" }), "slack: found \"most\", allowed: first-fit"),
+        ("edf.get", json!({}), "found method \"edf.get\", allowed: "),
+    ] {
+        let error = client.error(method, params);
+        assert!(error.starts_with(message), "{error}");
+    }
+    card.stop();
+}
+
+#[test]
 fn a_swap_is_checked_as_a_card_file_is() {
     let card = Served::start(STEADY);
     let mut client = card.client();
