@@ -1,6 +1,6 @@
 //! The generator, judged by an independent parser, by oracles and by counting.
 
-use super::pace::Pace;
+use super::pace::{DueTimes, Pace};
 use super::*;
 use etherparse::{NetSlice, SlicedPacket, TransportSlice, VlanSlice};
 use picnic_core::config::Section;
@@ -661,4 +661,21 @@ fn keys_show_their_defaults() {
     assert_eq!(default("popularity"), "\"uniform\"");
     assert_eq!(default("frames"), "\"fresh\"");
     assert!(keys.iter().all(|key| !key.help.is_empty()));
+}
+
+#[test]
+fn after_a_change_of_rate_packets_have_the_times_at_which_they_fall_due() {
+    let at = Time::from_nanos;
+    let (mut pace, mut due) = (Pace::new(1000, 1), DueTimes::new(1000, 1));
+    for now in [0, 2_000_000] {
+        due.note(at(now), pace.advance(at(now)), 0);
+    }
+    assert_eq!(due.next(), at(0));
+    // The two that wait are late from then on.
+    pace.restart(4000, at(2_500_000));
+    due.restart(4000, at(2_500_000), 2);
+    assert_eq!([due.next(), due.next()], [at(2_500_000); 2]);
+    assert_eq!((pace.advance(at(2_749_999)), pace.advance(at(2_750_000))), (0, 1));
+    due.note(at(2_750_000), 1, 0);
+    assert_eq!((due.next(), pace.next_deadline()), (at(2_750_000), at(3_000_000)));
 }
