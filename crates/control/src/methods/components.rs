@@ -58,7 +58,7 @@ fn position(
     wanted: Option<usize>,
 ) -> Result<usize, RpcError> {
     let is_meant = |position: usize| names.get(position).is_some_and(|other| other == name);
-    let found = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+    let found = if names.is_empty() { "no function".to_owned() } else { names.join(", ") };
     match wanted {
         Some(position) if is_meant(position) => Ok(position),
         Some(position) => {
