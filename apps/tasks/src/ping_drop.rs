@@ -17,7 +17,7 @@ use crate::bounds;
 use picnic_core::error::ConfigError;
 use picnic_core::registry::{BuildContext, Component};
 use picnic_core::time::Time;
-use picnic_filter::{Action, Direction, Filter, FiveTuple, FilterCode, Place, Protocol};
+use picnic_filter::{Action, Direction, Filter, FilterCode, FiveTuple, Place, Protocol};
 use picnic_os::config::Setup;
 use picnic_os::context::Nic;
 use picnic_os::task::{TaskSpec, program};

@@ -133,11 +133,7 @@ fn a_swap_tells_the_line_that_is_wrong() {
     let place =
         format!("{}:4: rx[0].table_size: found 0 entries, allowed is 1 to", path("bad.toml"));
     refused(&output, 2, &place);
-    refused(
-        &card.ctl(&["swap", "tx", &path("good.toml")]),
-        2,
-        "tx: found none, allowed: sections",
-    );
+    refused(&card.ctl(&["swap", "tx", &path("good.toml")]), 2, "tx: found none, allowed: sections");
     refused(
         &card.ctl(&["swap", "rx", &path("none.toml")]),
         2,

@@ -8,8 +8,8 @@ use picnic_core::function::{Function, PacketMut, Verdict, per_packet};
 use picnic_core::ledger::DropReason;
 use picnic_core::packet::desc::ChecksumState;
 use picnic_core::time::Time;
-use picnic_engine::swap::Command;
 use picnic_core::turns::QUANTUM_BYTES;
+use picnic_engine::swap::Command;
 use proptest::prelude::*;
 use std::sync::{Arc, Mutex};
 

@@ -11,10 +11,10 @@
 
 mod list;
 
+use super::code::{Closer, FilterCode};
 use super::config::Keys;
 use super::exchange::Exchange;
 use super::function::FilterFunction;
-use super::code::{Closer, FilterCode};
 use super::queue::{FilterQueue, FilterScreen};
 use super::reader::Reader;
 use super::table::NO_CODE;
@@ -463,8 +463,7 @@ impl Inner {
                     Some(filter)
                 }
             };
-            if let FilterChange::Add(filter, code) | FilterChange::Set(_, filter, code) = &change
-            {
+            if let FilterChange::Add(filter, code) | FilterChange::Set(_, filter, code) = &change {
                 let list = list_of(filter);
                 // Code can stay only in the list that it is in.
                 let keeps = old.filter(|old| list_of(old) == list);

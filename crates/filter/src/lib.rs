@@ -41,12 +41,12 @@
 #![forbid(unsafe_code)]
 
 pub mod classifier;
+pub mod code;
 pub mod config;
 mod exchange;
 pub mod filters;
 pub mod function;
 pub mod hidden;
-pub mod code;
 pub mod matching;
 pub mod queue;
 pub mod reader;
@@ -55,9 +55,9 @@ mod stops;
 pub mod table;
 mod text;
 
+pub use code::{Callback, CallbackVerdict, FilterCode, Handover, Predicate};
 pub use filters::{FilterError, FilterId, Filters, Listing};
 pub use hidden::Hidden;
-pub use code::{Callback, CallbackVerdict, Handover, FilterCode, Predicate};
 pub use matching::{Base, FiveTuple, Match, Pattern, PortRange, Prefix, Protocol};
 pub use text::Reason;
 

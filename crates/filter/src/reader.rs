@@ -5,9 +5,9 @@
 
 use super::Action;
 use super::classifier::{BURST, Key, NONE};
-use super::exchange::{Delivery, Exchange, CodeSlot};
-use super::hidden::Hidden;
 use super::code::{CallbackVerdict, CoreCode};
+use super::exchange::{CodeSlot, Delivery, Exchange};
+use super::hidden::Hidden;
 use super::table::{FilterCounters, Found, NO_CODE, PAGE, Row, Table, Test};
 use picnic_core::function::PacketMut;
 use picnic_core::packet::burst::Burst;

@@ -3,9 +3,9 @@
 //! Guarantees: a filter that is the same as before, but for its priority, keeps its number and
 //! its counters.
 
+use super::code::FilterCode;
 use super::config::Keys;
 use super::filters::{FilterChange, FilterError, FilterId, Filters};
-use super::code::FilterCode;
 use serde::Serialize;
 
 /// What a reload changed.

@@ -12,9 +12,9 @@ use picnic_core::packet::desc::Descriptor;
 use picnic_core::packet::layers;
 use picnic_core::packet::pool::{Pool, PoolConfig};
 use picnic_core::time::Time;
+use picnic_filter::code::FilterCode;
 use picnic_filter::config::Keys;
 use picnic_filter::filters::FilterChange;
-use picnic_filter::code::FilterCode;
 use picnic_filter::matching::{LONGEST_PATTERN, MOST_VALUES, Tuple};
 use picnic_filter::reload::Reloaded;
 use picnic_filter::{

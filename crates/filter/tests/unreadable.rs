@@ -14,8 +14,8 @@ use picnic_core::out::{Doors, Onward, Out};
 use picnic_core::packet::burst::Burst;
 use picnic_core::packet::pool::{Pool, PoolConfig};
 use picnic_core::time::Time;
-use picnic_filter::filters::FilterChange;
 use picnic_filter::code::FilterCode;
+use picnic_filter::filters::FilterChange;
 use picnic_filter::matching::Tuple;
 use picnic_filter::{
     Action, Base, Callback, CallbackVerdict, Direction, Filter, Filters, FiveTuple, Hidden, Match,

@@ -40,9 +40,8 @@ fn entries_are_explained_and_unknown_keys_refused() {
 
 #[test]
 fn commands_are_obeyed_as_they_are_declared() {
-    let make = |entry: &Entry<_>| {
-        build(&format!("function = \"{}\"", entry.name), &context()).unwrap()
-    };
+    let make =
+        |entry: &Entry<_>| build(&format!("function = \"{}\"", entry.name), &context()).unwrap();
     shared::commands_are_obeyed(FUNCTIONS, &context(), make, |function, order, now| {
         function.obey(order, now)
     });

@@ -246,15 +246,11 @@ fn an_interface_deleted_under_load_is_taken_up_again() {
     lab.connect(1);
     // b0 has another address now.
     lab.run("a", "ip neighbour flush dev a0");
-    wait_until("w1 is taken up again", || {
-        lab.is_good("a", "ping -q -c 1 -W 1 10.9.0.2")
-    });
+    wait_until("w1 is taken up again", || lab.is_good("a", "ping -q -c 1 -W 1 10.9.0.2"));
     lab.run("m", "ip link set w0 down");
     let_pass(100);
     lab.run("m", "ip link set w0 up");
-    wait_until("w0 is taken up again", || {
-        lab.is_good("b", "ping -q -c 1 -W 1 10.9.0.1")
-    });
+    wait_until("w0 is taken up again", || lab.is_good("b", "ping -q -c 1 -W 1 10.9.0.1"));
     let report = stop(running);
     let notes = report.notes.join("\n");
     for part in [

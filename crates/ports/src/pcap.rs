@@ -28,8 +28,8 @@ mod tests;
 pub use file::{Broken, CaptureFile, MAX_FILE_BYTES};
 
 use crate::capture::{Capture, CaptureOptions, Point};
-use picnic_core::direction::Direction;
 use picnic_core::command::{CommandEntry, Prepared};
+use picnic_core::direction::Direction;
 use picnic_core::error::ConfigError;
 use picnic_core::ledger::DropReason;
 use picnic_core::packet::pool::MAX_PACKET_BYTES;

@@ -64,7 +64,8 @@ fn commands_are_obeyed_as_they_are_declared() {
         let text = format!("attachment = \"{}\"\n{keys}", entry.name);
         entry.build(&Section::from_text("attachment", &text).unwrap(), &context).unwrap()
     };
-    let obey = |host: &mut Box<dyn HostAttachment>, order: &mut Prepared, now| host.obey(order, now);
+    let obey =
+        |host: &mut Box<dyn HostAttachment>, order: &mut Prepared, now| host.obey(order, now);
     shared::commands_are_obeyed(ATTACHMENTS, &context, host, obey);
 }
 

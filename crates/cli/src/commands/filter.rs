@@ -204,7 +204,8 @@ fn changed(mut keys: Map<String, Value>, words: &[String]) -> anyhow::Result<Map
         keys.insert(key, if value == "" { Value::Null } else { value });
     }
     // What is wrong with a value is told here, as of the command line.
-    let parsed: Keys = typed(&Value::Object(keys.clone())).map_err(|wrong| Usage(wrong.to_string()))?;
+    let parsed: Keys =
+        typed(&Value::Object(keys.clone())).map_err(|wrong| Usage(wrong.to_string()))?;
     parsed.filter().map_err(|error| Usage(error.to_string()))?;
     keys.retain(|_, value| !value.is_null());
     Ok(keys)

@@ -66,9 +66,9 @@ fn position(
                 format!("position: found {position}, but no {name} is there; {whole} has {found}");
             Err(RpcError::new(INVALID_PARAMS, message))
         }
-        None => (0..names.len()).find(|&position| is_meant(position)).ok_or_else(|| {
-            RpcError::new(REFUSED, format!("{whole} has no {name}: found {found}"))
-        }),
+        None => (0..names.len())
+            .find(|&position| is_meant(position))
+            .ok_or_else(|| RpcError::new(REFUSED, format!("{whole} has no {name}: found {found}"))),
     }
 }
 

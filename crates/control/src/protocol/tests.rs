@@ -122,11 +122,7 @@ fn wrong_parameters_are_named() {
         ("card.info", r#"{"x":1}"#, "x: found key \"x\", allowed: none"),
         ("card.info", "[1]", "params: found a list, allowed is an object"),
         ("rss.get", r#"{"chain":"up"}"#, "chain: found \"up\", allowed: rx, tx"),
-        (
-            "rss.get",
-            r#"{"position":-1}"#,
-            "position: found -1, allowed is a whole number from 0",
-        ),
+        ("rss.get", r#"{"position":-1}"#, "position: found -1, allowed is a whole number from 0"),
         ("moderation.set", "{}", "params: found none, allowed: rx_usecs, rx_frames"),
         (
             "moderation.set",

@@ -2,8 +2,8 @@
 
 use super::FilterId;
 use crate::Filter;
-use crate::exchange::{Delivery, Exchange, CodeSlot};
 use crate::code::CoreCode;
+use crate::exchange::{CodeSlot, Delivery, Exchange};
 use crate::table::{NO_CODE, PAGE, Page, Row, Table};
 use std::sync::Arc;
 
@@ -126,8 +126,7 @@ impl List {
         self.generation += 1;
         self.table.complete(groups);
         let table = Arc::new(self.table.clone());
-        for ((exchange, pages), code) in
-            self.exchanges.iter().zip(&self.pages).zip(&mut self.code)
+        for ((exchange, pages), code) in self.exchanges.iter().zip(&self.pages).zip(&mut self.code)
         {
             let send = |place: &mut CodeSlot| match place {
                 CodeSlot::Empty => CodeSlot::Empty,

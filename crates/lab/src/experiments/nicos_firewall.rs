@@ -21,8 +21,8 @@ use picnic_control::{Launch, Running};
 use picnic_core::config::CardFile;
 use picnic_core::error::ConfigError;
 use picnic_core::registry::{BuildContext, Component};
-use picnic_filter::filters::FilterChange;
 use picnic_filter::code::FilterCode;
+use picnic_filter::filters::FilterChange;
 use picnic_filter::{
     Action, Filter, Filters, FiveTuple, Match, Place, PortRange, Prefix, Protocol,
 };
@@ -192,7 +192,8 @@ fn rules(settings: &Settings, point: Point, place: Place) -> Vec<FilterChange> {
     let mut changes = Vec::new();
     let mut add = |name: String, matching: Match, priority: usize| {
         let filter = Filter::new(name, matching, Action::Drop).at(place);
-        changes.push(FilterChange::Add(filter.with_priority(priority as i32), FilterCode::default()));
+        changes
+            .push(FilterChange::Add(filter.with_priority(priority as i32), FilterCode::default()));
     };
     for rule in 1..point.rules as usize {
         // Benchmark traffic comes from 198.18.0.0/15; these do not.

@@ -285,9 +285,8 @@ impl Journal {
 pub fn journals(
     machine: &Machine,
 ) -> Result<Vec<Result<JournalInfo, (PathBuf, io::Error)>>, MachineError> {
-    let unreadable = |error| {
-        MachineError::system(format!("cannot read {}", machine.state.display()), error)
-    };
+    let unreadable =
+        |error| MachineError::system(format!("cannot read {}", machine.state.display()), error);
     let entries = match fs::read_dir(&machine.state) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries.map_err(unreadable)?,

@@ -116,7 +116,8 @@ fn command_of((kind, name, list): Commanded) -> Command {
         whole = whole.arg(chain);
     }
     if let Kind::Function | Kind::Wire = kind {
-        let place = if kind == Kind::Wire { "number among the wires" } else { "place in the chain" };
+        let place =
+            if kind == Kind::Wire { "number among the wires" } else { "place in the chain" };
         let position = Arg::new("position")
             .long("position")
             .global(true)

@@ -9,7 +9,7 @@ use clap::Args;
 use picnic_filter::classifier::{BURST, Classifier, Key, NONE};
 use picnic_filter::matching::Tuple;
 use picnic_filter::{
-    Action, Filter, Filters, FiveTuple, Hidden, Protocol, filters::FilterChange, code::FilterCode,
+    Action, Filter, Filters, FiveTuple, Hidden, Protocol, code::FilterCode, filters::FilterChange,
 };
 use rules::{Family, Packet, Set};
 use serde_json::{Value, json};
