@@ -120,7 +120,11 @@ fn top_leaves_when_its_terminal_closes_or_it_is_told_to() {
     let folder = tempfile::tempdir().unwrap();
     let errors = folder.path().join("errors");
     let script = format!("exec {PICNIC} top 2> {}", errors.display());
-    for signal in [None, Some(Signal::HUP), Some(Signal::QUIT)] {
+    // The terminal is closed while it draws, and while it waits for a key.
+    let closed = [(None, false), (None, true)];
+    for (signal, waits) in
+        closed.into_iter().chain([Signal::HUP, Signal::QUIT].map(|signal| (Some(signal), false)))
+    {
         let (user, programs) = terminal();
         let name = ptsname(&user, Vec::new()).unwrap();
         // Its output is the terminal, too.
@@ -131,6 +135,10 @@ fn top_leaves_when_its_terminal_closes_or_it_is_told_to() {
         // It draws.
         let mut bytes = [0; 256];
         assert!(rustix::io::read(&user, &mut bytes).unwrap() > 0);
+        if waits {
+            let path = format!("/proc/{}/stat", top.id());
+            wait_until("it never waits", || read(&path).contains(") S "));
+        }
         match signal {
             None => drop(user),
             Some(signal) => {
@@ -139,6 +147,7 @@ fn top_leaves_when_its_terminal_closes_or_it_is_told_to() {
                 while rustix::io::read(&user, &mut bytes).is_ok_and(|count| count > 0) {}
             }
         }
+        wait_until("it goes on", || has_ended(&mut top));
         let status = top.wait().unwrap();
         let said = std::fs::read_to_string(&errors).unwrap();
         assert!(status.code().is_some(), "{signal:?}: {status}: {said}");

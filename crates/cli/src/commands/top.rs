@@ -17,12 +17,16 @@ use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 use rates::Rates;
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::termios::{isatty, tcgetwinsize};
+use rustix::time::Timespec;
 use screen::{Screen, Sort};
 use serde_json::{Value, json};
 use std::io;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
 /// The shortest and longest time between two looks.
@@ -86,7 +90,8 @@ pub(crate) fn run(args: &TopArgs, json: bool) -> anyhow::Result<()> {
     // A polite kill leaves the terminal as it was, too.
     let stop = signals::stop_flag()?;
     let mut terminal = ratatui::try_init().context("the terminal cannot be drawn on")?;
-    let mut watch = Watch { connection, name: name.clone(), interval: args.interval, stop };
+    let input = Input::start();
+    let mut watch = Watch { connection, name: name.clone(), interval: args.interval, stop, input };
     let outcome = watch.run(&mut terminal, before);
     ratatui::restore();
     if outcome? {
@@ -129,6 +134,41 @@ struct Watch {
     name: String,
     interval: Duration,
     stop: Arc<AtomicBool>,
+    input: Input,
+}
+
+/// What the user types, read by a thread of its own: at a terminal that has been closed,
+/// `event::read` and `event::poll` never return (crossterm 0.29 reads on after the end).
+struct Input {
+    events: Receiver<io::Result<Event>>,
+}
+
+impl Input {
+    /// Starts the thread, which ends with the process.
+    fn start() -> Self {
+        let (sender, events) = mpsc::channel();
+        std::thread::spawn(move || while sender.send(event::read()).is_ok() {});
+        Input { events }
+    }
+
+    /// The next event, waiting so long at most.
+    ///
+    /// # Errors
+    /// The terminal has been closed or cannot be read.
+    fn next(&self, patience: Duration) -> io::Result<Option<Event>> {
+        match self.events.recv_timeout(patience) {
+            Ok(event) => event.map(Some),
+            Err(_) if is_closed(&io::stdin())? => Err(io::ErrorKind::UnexpectedEof.into()),
+            Err(_) => Ok(None),
+        }
+    }
+}
+
+/// Whether a terminal has been closed at its other end.
+fn is_closed(terminal: &impl AsFd) -> io::Result<bool> {
+    let mut look = [PollFd::new(terminal, PollFlags::empty())];
+    poll(&mut look, Some(&Timespec::default()))?;
+    Ok(look[0].revents().contains(PollFlags::HUP))
 }
 
 impl Watch {
@@ -152,8 +192,8 @@ impl Watch {
                 Some(_) => Duration::ZERO,
                 None => next.saturating_duration_since(Instant::now()),
             };
-            if event::poll(left.min(PATIENCE))? {
-                match event::read()? {
+            if let Some(event) = self.input.next(left.min(PATIENCE))? {
+                match event {
                     Event::Key(key) if key.kind == KeyEventKind::Press => match key.code {
                         KeyCode::Char('q') | KeyCode::Esc => return Ok(false),
                         KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => {
