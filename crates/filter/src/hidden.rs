@@ -47,9 +47,6 @@ pub enum Hidden {
     Everything,
 }
 
-/// Mobility, HIP and Shim6 headers: extension headers that are not read through.
-const OTHER_EXTENSIONS: [u8; 3] = [135, 139, 140];
-
 impl Hidden {
     /// What of a frame is hidden, given its layers.
     #[inline(always)]
@@ -67,9 +64,9 @@ fn look(layers: &Layers, data: &[u8]) -> Hidden {
         L3Kind::Ipv4 => (is_source_routed(packet), false, protocol == IpProtocol::AUTHENTICATION),
         L3Kind::Ipv6 => {
             let (routed, authenticated) = walk(packet);
-            // Among the headers that were not read there may be a routing header.
+            // Among the headers that the parse did not read there may be a routing header.
             let routed = routed || is_extension(protocol);
-            (routed, authenticated, OTHER_EXTENSIONS.contains(&layers.protocol))
+            (routed, authenticated, is_other_extension(protocol))
         }
         L3Kind::Arp => return Hidden::Nothing,
         L3Kind::None | L3Kind::Other => {
@@ -122,12 +119,19 @@ fn is_extension(protocol: IpProtocol) -> bool {
     )
 }
 
+/// Mobility, HIP and Shim6 headers: extension headers that the parse does not read through.
+fn is_other_extension(protocol: IpProtocol) -> bool {
+    matches!(protocol.0, 135 | 139 | 140)
+}
+
 /// Whether a routing header of an IPv6 packet has segments left, so that its destination is none
-/// yet, and whether it has an authentication header.
+/// yet, or could have behind headers that the parse does not read; and whether it has an
+/// authentication header.
 fn walk(packet: &[u8]) -> (bool, bool) {
     let (mut routed, mut authenticated) = (false, false);
     let mut protocol = IpProtocol(packet.get(6).copied().unwrap_or(0));
     let mut at = 40;
+    let mut beyond_the_parse = false;
     for _ in 0..MAXIMUM_EXTENSION_HEADERS {
         let header = packet.get(at..).and_then(|rest| rest.first_chunk());
         let Some(&[next, units, third, left]) = header else { break };
@@ -141,6 +145,10 @@ fn walk(packet: &[u8]) -> (bool, bool) {
                 authenticated = true;
                 usize::from(units) * 4 + 8
             }
+            other if is_other_extension(other) => {
+                beyond_the_parse = true;
+                usize::from(units) * 8 + 8
+            }
             // Behind a fragment's header there may be anything.
             IpProtocol::FRAGMENT if third != 0 || left & 0xf9 != 0 => break,
             IpProtocol::FRAGMENT => 8,
@@ -148,7 +156,8 @@ fn walk(packet: &[u8]) -> (bool, bool) {
         };
         protocol = IpProtocol(next);
     }
-    (routed, authenticated)
+    let is_at_the_end = !is_extension(protocol) && !is_other_extension(protocol);
+    (routed || beyond_the_parse && !is_at_the_end, authenticated)
 }
 
 /// Whether an IPv4 packet is to go on from its destination to another, by its options.
