@@ -38,11 +38,15 @@ impl Onward for Through {
 
 impl Card {
     fn new(filters: impl IntoIterator<Item = Filter>) -> Self {
+        Self::with_buffers(PoolConfig::default().buffer_size, filters)
+    }
+
+    fn with_buffers(buffer_size: u32, filters: impl IntoIterator<Item = Filter>) -> Self {
         let card_filters = Filters::new(2);
         let add = |filter| FilterChange::Add(filter, FilterCode::default());
         card_filters.apply(filters.into_iter().map(add).collect()).unwrap();
         let head = card_filters.function(Stage::Rx).unwrap();
-        let config = PoolConfig { buffers: 128, ..PoolConfig::default() };
+        let config = PoolConfig { buffers: 128, buffer_size, ..PoolConfig::default() };
         let (pool, _) = Pool::new(&config, 0).unwrap();
         let doors = Doors::new(pool, Vec::new(), 1, 64, Arc::new(Ledger::new(0)));
         Card { filters: card_filters, head, doors }
@@ -145,7 +149,8 @@ proptest! {
         packet in written(),
     ) {
         let accepting = |rule| filter(rule).with_unreadable(Unreadable::Accept);
-        let mut card = Card::new(rules.iter().map(accepting));
+        // In one buffer each, so that the card reads as much of it as this test.
+        let mut card = Card::with_buffers(8192, rules.iter().map(accepting));
         for frame in packet.frames(1) {
             let passed = !card.run(std::slice::from_ref(&frame)).is_empty();
             let tuple = Tuple::of(&picnic_core::packet::layers::parse(&frame), &frame);

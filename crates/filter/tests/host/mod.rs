@@ -104,7 +104,8 @@ impl Host {
             let header = bytes.get(..length)?;
             bytes = &bytes[length..];
             if next == 43 && header[3] != 0 {
-                destination = address(&header[8..24]);
+                // Too short for the next destination: a host discards it.
+                destination = address(header.get(8..24)?);
             }
             let word = number(&header[2..4]);
             if next == 44 && word & 0xfff9 != 0 {
