@@ -16,6 +16,8 @@ use std::path::{Path, PathBuf};
 /// What a builder may know of the card its product is for.
 #[derive(Clone, Debug)]
 pub struct BuildContext {
+    /// The card's name.
+    pub card: String,
     /// Target queues of the card.
     pub queues: u16,
     /// Wires of the card.
@@ -42,6 +44,7 @@ pub struct BuildContext {
 impl Default for BuildContext {
     fn default() -> Self {
         BuildContext {
+            card: "picnic0".into(),
             queues: 4,
             wires: 1,
             seed: 1,

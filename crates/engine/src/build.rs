@@ -46,6 +46,7 @@ pub enum BuildError {
 /// What builders are told of the card that a file describes.
 pub fn context(file: &CardFile) -> BuildContext {
     BuildContext {
+        card: file.card.name.clone(),
         queues: file.host.queues,
         wires: file.wires.len() as u8,
         seed: file.card.seed,

@@ -417,6 +417,41 @@ fn interfaces_deleted_under_load_are_counted_and_taken_up_again() {
     }
 }
 
+/// The MAC address that `client` has for an address, if any.
+fn neighbour(lab: &Lab, address: &str) -> Option<String> {
+    let text = lab.ip("client", &format!("neigh show {address} dev c0"));
+    let mut words = text.split_whitespace();
+    words.find(|word| *word == "lladdr")?;
+    words.next().map(str::to_owned)
+}
+
+#[test]
+fn neighbours_are_told_where_a_card_that_starts_is() {
+    let Some(lab) = Lab::new("neighbours_are_told_where_a_card_that_starts_is") else { return };
+    lab.join();
+    let card = lab.wire() + &lab.host("addresses = [\"10.88.0.1/24\", \"fd88::1/64\"]");
+    let mut seen = Vec::new();
+    for _ in 0..2 {
+        // What a card that was here before has left in a neighbour's table.
+        for address in ["10.88.0.1", "fd88::1"] {
+            let known =
+                format!("neigh replace {address} lladdr 02:00:00:00:00:99 dev c0 nud stale");
+            lab.ip("client", &known);
+        }
+        let running = run(&card).unwrap();
+        let link = lab.ip("server", "link show h0");
+        let mut words = link.split_whitespace();
+        words.find(|word| *word == "link/ether");
+        let mac = words.next().unwrap().to_owned();
+        for address in ["10.88.0.1", "fd88::1"] {
+            wait_until("the neighbour knows", || neighbour(&lab, address) == Some(mac.clone()));
+        }
+        seen.push(mac);
+        stop(running);
+    }
+    assert_eq!(seen[0], seen[1], "started again, it has the address it had");
+}
+
 #[test]
 fn a_persistent_interface_stays_and_is_taken_up_again() {
     let Some(lab) = Lab::new("a_persistent_interface_stays") else { return };

@@ -30,7 +30,8 @@ macro_rules! keys {
         pub struct $name {
             /// Name of the interface, up to 15 bytes; "%d" in it becomes the lowest free number.
             pub $interface: String,
-            /// Its MAC address, as 02:00:00:00:00:01. The kernel draws one if absent.
+            /// Its MAC address, as 02:00:00:00:00:01. If absent, one made from the names of machine,
+            /// card and interface: a card that is started again keeps it.
             pub mac: Option<String>,
             /// Bytes of the longest packet without its Ethernet header, 68 to 9000.
             pub mtu: u32,
@@ -77,9 +78,14 @@ macro_rules! keys {
                     $interface: name, mac, mtu, addresses, namespace, persistent, up, tx_queue_length, super_frames, ..
                 } = self;
                 let wanted = Wanted {
-                    name,
                     name_key: stringify!($interface),
-                    mac: None,
+                    mac: stable_mac(&[
+                        rustix::system::uname().nodename().to_bytes(),
+                        context.card.as_bytes(),
+                        stringify!($interface).as_bytes(),
+                        name.as_bytes(),
+                    ]),
+                    name,
                     mtu,
                     addresses: Vec::new(),
                     namespace,
@@ -123,7 +129,7 @@ pub(super) struct Wanted {
     pub(super) name: String,
     /// The key that it has in the card file.
     pub(super) name_key: &'static str,
-    pub(super) mac: Option<[u8; 6]>,
+    pub(super) mac: [u8; 6],
     pub(super) mtu: u32,
     pub(super) addresses: Vec<Cidr>,
     pub(super) namespace: Option<String>,
@@ -162,7 +168,7 @@ impl Wanted {
             let mac = parse_mac(text).ok_or_else(|| {
                 wrong("mac", &text, "six bytes as 02:00:00:00:00:01, not multicast, not zero")
             })?;
-            self.mac = Some(mac);
+            self.mac = mac;
         }
         if !(MTU_LOW..=MTU_HIGH).contains(&self.mtu) {
             let allowed = format!("{MTU_LOW} to {MTU_HIGH}");
@@ -218,6 +224,17 @@ fn is_interface_name(name: &str) -> bool {
     (1..=NAME_BYTES).contains(&name.len())
         && ![".", ".."].contains(&name)
         && plain.bytes().all(allowed)
+}
+
+/// A locally administered address that is always the same for the same words: FNV-1a over them,
+/// folded to 46 bits.
+fn stable_mac(words: &[&[u8]]) -> [u8; 6] {
+    let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);
+    // A zero between words, which no name holds, keeps "ab", "c" and "a", "bc" apart.
+    let bytes = words.iter().flat_map(|word| word.iter().chain(&[0]));
+    let hash = bytes.fold(0xcbf2_9ce4_8422_2325, step);
+    let [.., a, b, c, d, e, f] = (hash ^ hash >> 48).to_be_bytes();
+    [a & !1 | 2, b, c, d, e, f]
 }
 
 fn parse_mac(text: &str) -> Option<[u8; 6]> {
@@ -299,11 +316,29 @@ mod tests {
         };
         let context = BuildContext { buffer_size: 9018, queues: 3, ..BuildContext::default() };
         let wanted = config.read(&context, 3).unwrap();
-        assert_eq!(wanted.mac, Some([2, 10, 11, 12, 0, 1]));
+        assert_eq!(wanted.mac, [2, 10, 11, 12, 0, 1]);
         let cidr = |text: &str, prefix| Cidr { address: text.parse().unwrap(), prefix };
         assert_eq!(wanted.addresses, [cidr("10.0.0.1", 24), cidr("fd00::1", 64)]);
         assert_eq!((wanted.queues, wanted.mtu), (3, 9000));
         assert_eq!((wanted.super_frames, wanted.landing), (true, 8));
+    }
+
+    #[test]
+    fn a_card_keeps_its_address_and_no_other_has_it() {
+        let mac = |card: &str, name: &str| {
+            let config = TapConfig { name: name.into(), ..TapConfig::default() };
+            let context = BuildContext { card: card.into(), ..BuildContext::default() };
+            config.read(&context, 1).unwrap().mac
+        };
+        let wire = TapWireConfig { interface: "web".into(), ..TapWireConfig::default() };
+        let context = BuildContext { card: "a".into(), ..BuildContext::default() };
+        let wire = wire.read(&context, 1).unwrap().mac;
+        let all = [mac("a", "web"), mac("b", "web"), mac("a", "web1"), mac("aw", "eb"), wire];
+        for (index, one) in all.iter().enumerate() {
+            assert_eq!(one[0] & 3, 2, "locally administered, no group: {one:02x?}");
+            assert!(!all[..index].contains(one), "{all:02x?}");
+        }
+        assert_eq!(mac("a", "web"), all[0]);
     }
 
     #[test]

@@ -6,8 +6,10 @@ use crate::sys::link::Link;
 use crate::sys::{namespace, tun};
 use picnic_core::error::ConfigError;
 use rustix::io::Errno;
+use std::fs;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
 use std::sync::Arc;
 
 /// Makes the device, in its namespace, and opens its queues. If anything goes wrong nothing is
@@ -56,6 +58,7 @@ fn make_here(wanted: &Wanted) -> Result<Vec<Queue>, ConfigError> {
         let what = format!("{} queues", wanted.queues);
         files.push(opened.map_err(|error| refused("queues", &what, &error))?);
     }
+    announce(&wanted.name);
     configure(files[0].as_fd(), &link, &wanted)?;
     let mut queues = Vec::new();
     for file in files {
@@ -83,16 +86,11 @@ pub(super) fn configure(
     };
     tun::set_offloads(queue, wanted.super_frames)
         .map_err(|error| refused("super_frames", "checksum offload", &error))?;
-    if let Some(mac) = wanted.mac {
-        link.set_mac(mac).map_err(|error| refused("mac", "this address", &error))?;
-    }
+    link.set_mac(wanted.mac).map_err(|error| refused("mac", "this address", &error))?;
     let mtu = wanted.mtu;
     link.set_mtu(mtu).map_err(|error| refused("mtu", &format!("an MTU of {mtu}"), &error))?;
     link.set_queue_length(wanted.tx_queue_length)
         .map_err(|error| refused("tx_queue_length", "this length", &error))?;
-    if wanted.up {
-        link.set_up().map_err(|error| refused("up", "to come up", &error))?;
-    }
     for (index, cidr) in wanted.addresses.iter().enumerate() {
         link.add_address(cidr.address, cidr.prefix).map_err(|error| {
             let what = match error {
@@ -103,7 +101,20 @@ pub(super) fn configure(
             refused(&format!("addresses[{index}]"), what, &error)
         })?;
     }
+    if wanted.up {
+        link.set_up().map_err(|error| refused("up", "to come up", &error))?;
+    }
     Ok(())
+}
+
+/// Has the kernel tell the neighbours, by gratuitous ARP and unsolicited neighbour advertisement,
+/// when the interface comes up: who knew its addresses elsewhere need not wait for that to age.
+fn announce(name: &str) {
+    for setting in ["ipv4/conf/{}/arp_notify", "ipv6/conf/{}/ndisc_notify"] {
+        // A kernel without one of the protocols has nothing to tell; without the setting,
+        // neighbours find out by themselves.
+        let _ = fs::write(Path::new("/proc/sys/net").join(setting.replace("{}", name)), "1");
+    }
 }
 
 /// Whether somebody has a queue of this device open.
