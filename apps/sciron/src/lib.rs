@@ -19,7 +19,7 @@
 //! * [`rules`]: the file of rules, its grammar;
 //! * [`check`]: rules that never apply, and rules in conflict;
 //! * [`install`]: rules as filters, on the card or at the driver;
-//! * [`report`]: what `sciron --check` prints;
+//! * [`report`]: what `picnic sciron check` prints;
 //! * [`card`]: `[sciron]` of a card file.
 //!
 //! Source: NICOS 4.7.

@@ -1,4 +1,4 @@
-//! What `--check` says of a file, to people and to programs.
+//! What `picnic sciron check` says of a file, to people and to programs.
 
 use crate::check::{Findings, Pair};
 use crate::rules::{Fault, Faults, Rules};
@@ -24,7 +24,7 @@ pub fn of(path: &Path) -> Report {
 
 impl Report {
     /// For programs: one object.
-    pub fn json(&self) -> String {
+    pub fn json(&self) -> serde_json::Value {
         #[derive(Serialize)]
         struct Good<'a> {
             file: &'a str,
@@ -41,18 +41,16 @@ impl Report {
             faults: &'a [Fault],
         }
         let file = &self.file;
-        let text = match &self.outcome {
+        let object = match &self.outcome {
             Ok((rules, findings)) => {
                 let Rules { default, unreadable, .. } = *rules;
                 let good = Good { file, valid: true, default, unreadable, findings };
-                serde_json::to_string_pretty(&good)
+                serde_json::to_value(&good)
             }
-            Err(faults) => {
-                serde_json::to_string_pretty(&Bad { file, valid: false, faults: &faults.faults })
-            }
+            Err(faults) => serde_json::to_value(Bad { file, valid: false, faults: &faults.faults }),
         };
         // Plain data: it can always be written.
-        text.map(|text| text + "\n").unwrap_or_default()
+        object.unwrap_or_default()
     }
 
     /// For people; empty if the file is wrong.
@@ -94,16 +92,11 @@ impl Report {
         text
     }
 
-    /// What is wrong with the file, if something is.
-    pub fn error(&self) -> Option<String> {
-        self.outcome.as_ref().err().map(Faults::to_string)
-    }
-
-    /// 0 good; 1 if `strict` and a rule never applies; 2 if the file is wrong.
-    pub fn exit_code(&self, strict: bool) -> u8 {
-        match &self.outcome {
-            Ok((_, findings)) => u8::from(strict && !findings.all_apply()),
-            Err(_) => 2,
-        }
+    /// What was found in a file that is right.
+    ///
+    /// # Errors
+    /// What is wrong with the file.
+    pub fn findings(&self) -> Result<&Findings, &Faults> {
+        self.outcome.as_ref().map(|(_, findings)| findings)
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::commands::bench::BenchArgs;
 use crate::commands::lab::LabArgs;
+use crate::commands::sciron::ScironArgs;
 use crate::commands::wcet::WcetArgs;
 use crate::commands::{capture::CaptureArgs, ctl::CtlArgs, top::TopArgs};
 use crate::commands::{card::CardCommandArgs, check::CheckArgs, components::ComponentsArgs};
@@ -71,6 +72,8 @@ pub(crate) enum Command {
     Cleanup(CleanupArgs),
     /// Measure the card on this machine
     Bench(BenchArgs),
+    /// Check the rules of SCIRON, the stateless firewall
+    Sciron(ScironArgs),
     /// Bound what tasks' segments take, under a profile of this machine's costs
     Wcet(WcetArgs),
     /// Print a completion script for a shell

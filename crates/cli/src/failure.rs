@@ -8,6 +8,7 @@ use picnic_control::error::RunError;
 use picnic_control::socket::SocketError;
 use picnic_core::error::ConfigError;
 use picnic_engine::build::BuildError;
+use picnic_sciron::rules::Faults;
 use std::process::ExitCode;
 
 /// The user asked for something that is not there.
@@ -23,6 +24,11 @@ pub(crate) fn exit_code(error: &anyhow::Error) -> ExitCode {
     }
     if let Some(error) = config_error(error) {
         output::tell(error);
+        return ExitCode::from(2);
+    }
+    // A file of rules is told of in the same way.
+    if let Some(faults) = error.downcast_ref::<Faults>() {
+        output::tell(faults);
         return ExitCode::from(2);
     }
     for cause in error.chain() {

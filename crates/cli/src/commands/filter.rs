@@ -78,7 +78,7 @@ enum FilterCommand {
   picnic ctl sciron                       the rules, with what they counted
   picnic ctl sciron reload firewall.rules
 
-Rules are checked by: sciron --check firewall.rules")]
+Rules are checked by: picnic sciron check firewall.rules")]
 pub(crate) struct ScironArgs {
     #[command(subcommand)]
     command: Option<ScironCommand>,

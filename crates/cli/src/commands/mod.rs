@@ -14,6 +14,7 @@ pub(crate) mod filter;
 pub(crate) mod isolate;
 pub(crate) mod lab;
 pub(crate) mod run;
+pub(crate) mod sciron;
 pub(crate) mod tasks;
 pub(crate) mod top;
 pub(crate) mod wcet;
@@ -45,6 +46,7 @@ pub(crate) fn run(cli: &Cli) -> anyhow::Result<()> {
         Command::Isolate(args) => isolate::run(args, json),
         Command::Cleanup(args) => cleanup::run(args, json),
         Command::Bench(args) => bench::run(args, json),
+        Command::Sciron(args) => sciron::run(args, json),
         Command::Wcet(args) => wcet::run(args, json),
         Command::Completions(args) => completions::run(args, json),
     }

@@ -1,13 +1,15 @@
-//! The `sciron` binary, as people call it.
+//! `picnic sciron check`, as people call it.
 
-use assert_cmd::Command;
+mod common;
+
+use common::command;
 
 fn sciron(rules: &str, arguments: &[&str]) -> (i32, String, String) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("f.rules");
     std::fs::write(&path, rules).unwrap();
-    let mut command = Command::cargo_bin("sciron").unwrap();
-    let output = command.arg("--check").arg(&path).args(arguments).output().unwrap();
+    let mut command = command();
+    let output = command.args(["sciron", "check"]).arg(&path).args(arguments).output().unwrap();
     let shorten = |bytes: Vec<u8>| {
         let text = String::from_utf8(bytes).unwrap();
         text.replace(&format!("{}/", folder.path().display()), "")
@@ -111,7 +113,6 @@ fn a_file_over_its_limits_is_wrong_and_one_at_them_is_not() {
         (2, "f.rules: found more than 8388608 bytes, allowed is no more\n")
     );
     // Not read to its end, which it has not.
-    let mut endless = Command::cargo_bin("sciron").unwrap();
-    let output = endless.args(["--check", "/dev/zero"]).output().unwrap();
+    let output = command().args(["sciron", "check", "/dev/zero"]).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
 }
