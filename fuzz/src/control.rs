@@ -27,7 +27,8 @@ fn check(call: Call) {
     let Call { id, request } = call;
     match &request {
         Ok(Request::ModerationSet(change)) => {
-            let set = InterruptSection::default().changed(change).expect("what was read is in range");
+            let set =
+                InterruptSection::default().changed(change).expect("what was read is in range");
             let times = [set.rx_usecs, set.poll_usecs, set.tx_usecs];
             assert!(!change.is_empty() && times.iter().all(|&usecs| usecs <= 1_000_000));
         }
@@ -77,9 +78,8 @@ pub fn seeds() -> Vec<Vec<u8>> {
         ),
         ("capture.stop", r#"{"capture":1}"#),
     ] {
-        lines.push(format!(
-            r#"{{"jsonrpc":"2.0","id":"a","method":"{method}","params":{params}}}"#
-        ));
+        lines
+            .push(format!(r#"{{"jsonrpc":"2.0","id":"a","method":"{method}","params":{params}}}"#));
     }
     let batch = format!("[{},{},3]", lines[0], lines[5]);
     lines.push(batch);

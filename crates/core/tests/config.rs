@@ -189,9 +189,9 @@ fn wrong_types_are_told_with_what_was_found() {
         ("[card]\nidle = 3", "2: card.idle: found 3, allowed: spin, adaptive, block"),
         ("card = 3", "1: card: found 3, allowed is a section [card]"),
         ("[[pool]]", "1: pool: found [a set of keys], allowed is a section [pool]"),
-        ("wire = 3", "1: wire: found 3, allowed: sections [[wire]]"),
-        ("[wire]\nport = \"pcap\"", "1: wire: found a set of keys, allowed: sections [[wire]]"),
-        ("rx = [1]", "1: rx: found [1], allowed: sections [[rx]]"),
+        ("wire = 3", "1: wire: found 3, allowed is sections [[wire]]"),
+        ("[wire]\nport = \"pcap\"", "1: wire: found a set of keys, allowed is sections [[wire]]"),
+        ("rx = [1]", "1: rx: found [1], allowed is sections [[rx]]"),
     ] {
         assert_eq!(told(text), expected);
     }
