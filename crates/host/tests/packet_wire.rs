@@ -121,9 +121,11 @@ fn a_packet_has_the_time_at_which_the_kernel_took_it() {
     assert!(!burst.is_empty() && counters.stamps_ahead.get() == 0);
     // The clock of real time may be a little off: it is read beside the other.
     let off_ns = 5_000_000;
-    for packet in burst.drain() {
+    for (index, packet) in burst.drain().enumerate() {
         let ns = packet.received_at().as_nanos();
-        assert!(ns + off_ns >= before.as_nanos() && ns <= after.as_nanos() + off_ns, "{ns}");
+        assert!(ns + off_ns >= before.as_nanos(), "{ns}");
+        // The question is asked again as long as nobody answers, later ones perhaps after that.
+        assert!(index != 0 || ns <= after.as_nanos() + off_ns, "{ns}");
         pool.free(packet);
     }
 }
