@@ -60,7 +60,7 @@ impl Default for Config {
 }
 
 /// Where packets are split.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Layer {
     /// Behind Ethernet and VLAN tags.

@@ -96,7 +96,7 @@ impl Default for Config {
 }
 
 /// Which packets have a tag put on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Insert {
     /// None.
@@ -110,7 +110,7 @@ pub enum Insert {
 }
 
 /// Which standard a tag is of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 pub enum Kind {
     /// Customer tag, EtherType 0x8100.
     #[serde(rename = "802.1q")]
