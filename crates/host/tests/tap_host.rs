@@ -379,6 +379,41 @@ fn a_wire_that_takes_no_super_frames_is_given_none() {
 }
 
 #[test]
+fn the_cards_own_offloads_carry_tcp() {
+    let Some(lab) = Lab::new("the_cards_own_offloads_carry_tcp") else { return };
+    lab.join();
+    // Segments on the wire; the client's kernel verifies the checksums of what the card sends.
+    lab.ip("client", "link set c0 gso_max_segs 1");
+    let chains = "[[rx]]\nfunction = \"checksum\"\nmode = \"complete\"\n\
+        [[rx]]\nfunction = \"lro\"\n[[rx]]\nfunction = \"rss\"\n\
+        [[tx]]\nfunction = \"tso\"\nmtu = 1500\n";
+    let host = lab.host("addresses = [\"10.88.0.1/24\", \"fd88::1/64\"]");
+    let running = run(&format!("{}{chains}{host}", lab.wire())).unwrap();
+    let text = lab.within("client", "ping -q -c 10 -i 0.01 10.88.0.1").unwrap();
+    assert!(text.contains(" 0% packet loss"), "{text}");
+    let of_card = || &running.view().ledger.card;
+    for address in ["10.88.0.1", "fd88::1"] {
+        // Segments become super-frames, and those that they were merged into are fewer.
+        let before = of_card().consumed.get();
+        let bytes = lab.iperf(&format!("-c {address} -n 16M"));
+        let merged = of_card().consumed.get() - before;
+        assert!(bytes > 5_000_000 && merged > 500, "{bytes} in, {merged} merged");
+        // And the reverse: what the host sends as super-frames leaves as segments.
+        let before = of_card().made.get();
+        let bytes = lab.iperf(&format!("-c {address} -n 16M -R"));
+        let made = of_card().made.get() - before;
+        assert!(bytes > 5_000_000 && made > 2000, "{bytes} out, {made} segments");
+    }
+    for counter in ["TcpInCsumErrors", "IpInHdrErrors"] {
+        for place in ["client", "server"] {
+            assert_eq!(lab.count(place, counter), 0, "{counter} at the {place}");
+        }
+    }
+    let report = stop(running);
+    assert_eq!(report.ledger.dropped, 0, "{report:#?}");
+}
+
+#[test]
 fn interfaces_deleted_under_load_are_counted_and_taken_up_again() {
     const NAME: &str = "interfaces_deleted_under_load_are_counted_and_taken_up_again";
     let Some(lab) = Lab::new(NAME) else { return };
