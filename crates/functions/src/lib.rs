@@ -24,6 +24,7 @@ mod bytes;
 pub mod checksum;
 pub mod counted;
 pub mod drop;
+pub mod flow_director;
 pub mod header_split;
 pub mod lro;
 pub mod pass;

@@ -2,7 +2,7 @@
 //!
 //! Command-line help, the docs page and the conformance tests come from it.
 
-use crate::{by_wire, checksum, drop, header_split, lro, pass, rss, sample, tso, vlan};
+use crate::{by_wire, checksum, drop, flow_director, header_split, lro, pass, rss, sample, tso, vlan};
 use picnic_core::function::Function;
 use picnic_core::registry::Entry;
 
@@ -18,4 +18,5 @@ pub static FUNCTIONS: &[Entry<Box<dyn Function>>] = &[
     Entry::of::<tso::Tso>(),
     Entry::of::<lro::Lro>(),
     Entry::of::<header_split::HeaderSplit>(),
+    Entry::of::<flow_director::FlowDirector>(),
 ];

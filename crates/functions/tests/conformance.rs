@@ -40,8 +40,12 @@ fn entries_are_explained_and_unknown_keys_refused() {
 
 #[test]
 fn commands_are_obeyed_as_they_are_declared() {
-    let make =
-        |entry: &Entry<_>| build(&format!("function = \"{}\"", entry.name), &context()).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let make = |entry: &Entry<_>| {
+        let keys = entry.example(folder.path()).unwrap();
+        let context = BuildContext { directory: folder.path().into(), ..context() };
+        build(&format!("function = \"{}\"\n{keys}", entry.name), &context).unwrap()
+    };
     shared::commands_are_obeyed(FUNCTIONS, &context(), make, |function, order, now| {
         function.obey(order, now)
     });

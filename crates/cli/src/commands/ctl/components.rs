@@ -153,8 +153,13 @@ fn command_of((kind, name, list): Commanded) -> Command {
 }
 
 /// A word of the command line as JSON: what does not read like what is wanted stays text, and
-/// the card says what is allowed.
+/// the card says what is allowed. A list is its items with commas between, or JSON.
 pub(super) fn value(text: &str, kind: &str) -> Value {
+    if kind.starts_with("list of ")
+        && let Ok(list @ Value::Array(_)) = serde_json::from_str(text)
+    {
+        return list;
+    }
     if let Some(item) = kind.strip_prefix("list of ") {
         return text.split(',').map(|text| value(text.trim(), item)).collect();
     }

@@ -1,0 +1,385 @@
+//! The commands of `flow-director`: what it works with; rules added, removed, listed, replaced.
+//!
+//! ```sh
+//! picnic ctl flow-director add --protocol udp --destination-port 53 --queue 1
+//! picnic ctl flow-director list
+//! picnic ctl flow-director remove --number 1
+//! ```
+//!
+//! Guarantees: a rule is added or removed between bursts, without allocation; all rules are
+//! replaced by a table that was made before, so that packets meet the old rules or the new ones.
+
+use super::rule::{Compiled, Rule};
+use super::table::{MAX_RULES, Refusal, Table};
+use super::{CAPACITY, FlowDirector, table_of};
+use picnic_core::command::{Command, CommandEntry, CommandError, Order};
+use picnic_core::registry::BuildContext;
+use picnic_core::time::Time;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+pub(super) const COMMANDS: &[CommandEntry] = &[
+    CommandEntry::of::<Get>(),
+    CommandEntry::of::<Add>(),
+    CommandEntry::of::<Remove>(),
+    CommandEntry::of::<List>(),
+    CommandEntry::of::<Replace>(),
+];
+
+/// The most rules that one call lists.
+const PAGE: usize = 1024;
+
+const OTHER: &str = "the function there is no flow-director";
+
+/// The arguments of `flow-director.get`.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Get {}
+
+/// The result of `flow-director.get`.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, JsonSchema)]
+pub struct InForce {
+    /// Rules in force.
+    pub rules: usize,
+    /// Rules that there is room for.
+    pub capacity: usize,
+    /// Combinations of fields and prefix lengths: each is a lookup for every packet.
+    pub masks: usize,
+    /// Packets that a rule decided on.
+    pub matched_packets: u64,
+    /// Packets that no rule matched.
+    pub unmatched_packets: u64,
+}
+
+/// Room for what [`Get`] asks.
+#[derive(Debug, Default)]
+pub struct Look(Option<InForce>);
+
+impl Order for Look {
+    type Target = FlowDirector;
+
+    fn apply(&mut self, director: &mut FlowDirector, _now: Time) -> bool {
+        let (table, counters) = (&director.table, &director.counters);
+        self.0 = Some(InForce {
+            rules: table.len(),
+            capacity: table.capacity(),
+            masks: table.masks(),
+            matched_packets: counters.matched.get(),
+            unmatched_packets: counters.unmatched.get(),
+        });
+        true
+    }
+}
+
+impl Command for Get {
+    const NAME: &'static str = "get";
+    const HELP: &'static str = "number of rules, and packets that met one";
+    type Order = Look;
+    type Reply = InForce;
+
+    fn prepare(self, _: &BuildContext) -> Result<Look, CommandError> {
+        Ok(Look::default())
+    }
+
+    fn reply(order: Look) -> Result<InForce, CommandError> {
+        order.0.ok_or_else(|| CommandError::Refused(OTHER.into()))
+    }
+}
+
+/// The arguments of `flow-director.add`: a rule.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(transparent)]
+pub struct Add(Rule);
+
+/// The result of `flow-director.add`.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize, JsonSchema)]
+pub struct Added {
+    /// The number of the new rule.
+    pub number: u32,
+}
+
+/// A rule on its way in, and its number or why it has none.
+#[derive(Debug)]
+pub struct Addition {
+    rule: Compiled,
+    outcome: Option<Result<u32, Refusal>>,
+}
+
+impl Order for Addition {
+    type Target = FlowDirector;
+
+    fn apply(&mut self, director: &mut FlowDirector, _now: Time) -> bool {
+        let outcome = director.table.add(&self.rule);
+        self.outcome = Some(outcome);
+        outcome.is_ok()
+    }
+}
+
+impl Command for Add {
+    const NAME: &'static str = "add";
+    const HELP: &'static str = "add a rule; the result has its number";
+    const EXAMPLE: &'static str =
+        r#"{"protocol": "tcp", "destination": "10.0.0.0/8", "destination_port": 80, "queue": 1}"#;
+    type Order = Addition;
+    type Reply = Added;
+
+    fn prepare(self, context: &BuildContext) -> Result<Addition, CommandError> {
+        let rule = self.0.compile(context).map_err(|wrong| wrong.in_command(""))?;
+        Ok(Addition { rule, outcome: None })
+    }
+
+    fn reply(order: Addition) -> Result<Added, CommandError> {
+        match order.outcome {
+            Some(Ok(number)) => Ok(Added { number }),
+            Some(Err(refusal)) => Err(CommandError::Refused(refusal.to_string())),
+            None => Err(CommandError::Refused(OTHER.into())),
+        }
+    }
+
+    fn text(reply: &Added, _: &str) -> String {
+        format!("rule {}\n", reply.number)
+    }
+}
+
+/// The arguments of `flow-director.remove`.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Remove {
+    /// The number of the rule, as `list` shows it.
+    pub number: u32,
+}
+
+/// The result of `flow-director.remove`.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize, JsonSchema)]
+pub struct Removed {
+    /// The number of the rule that is gone.
+    pub number: u32,
+}
+
+/// A rule on its way out.
+#[derive(Debug)]
+pub struct Removal {
+    number: u32,
+    outcome: Option<bool>,
+}
+
+impl Order for Removal {
+    type Target = FlowDirector;
+
+    fn apply(&mut self, director: &mut FlowDirector, _now: Time) -> bool {
+        let removed = director.table.remove(self.number);
+        self.outcome = Some(removed);
+        removed
+    }
+}
+
+impl Command for Remove {
+    const NAME: &'static str = "remove";
+    const HELP: &'static str = "remove a rule by its number";
+    const EXAMPLE: &'static str = r#"{"number": 1}"#;
+    type Order = Removal;
+    type Reply = Removed;
+
+    fn prepare(self, _: &BuildContext) -> Result<Removal, CommandError> {
+        Ok(Removal { number: self.number, outcome: None })
+    }
+
+    fn reply(order: Removal) -> Result<Removed, CommandError> {
+        let number = order.number;
+        match order.outcome {
+            Some(true) => Ok(Removed { number }),
+            Some(false) => {
+                let message = format!("found {number}, allowed is the number of a rule");
+                Err(CommandError::argument("number", message))
+            }
+            None => Err(CommandError::Refused(OTHER.into())),
+        }
+    }
+
+    fn text(reply: &Removed, _: &str) -> String {
+        format!("rule {} is gone\n", reply.number)
+    }
+}
+
+/// The arguments of `flow-director.list`.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct List {
+    /// The number to start from.
+    pub first: u32,
+    /// The most rules to list, 1 to 1024.
+    #[schemars(range(min = 1, max = 1024))]
+    pub most: usize,
+}
+
+impl Default for List {
+    fn default() -> Self {
+        List { first: 1, most: PAGE }
+    }
+}
+
+/// The result of `flow-director.list`.
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+pub struct Listed {
+    /// The rules, each with its number and the packets it decided on.
+    pub rules: Vec<ListedRule>,
+    /// The number to go on from; null if these were the last.
+    pub next: Option<u32>,
+}
+
+/// One rule as it is listed.
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+pub struct ListedRule {
+    /// Its number.
+    pub number: u32,
+    /// Packets that it decided on.
+    pub packets: u64,
+    /// Its fields and what it does.
+    pub rule: Rule,
+}
+
+/// Room for a page of rules.
+#[derive(Debug)]
+pub struct Page {
+    first: u32,
+    most: usize,
+    rules: Vec<(u32, Compiled, u64)>,
+    next: Option<u32>,
+    is_seen: bool,
+}
+
+impl Order for Page {
+    type Target = FlowDirector;
+
+    /// Writes down a page, into memory that is there.
+    fn apply(&mut self, director: &mut FlowDirector, _now: Time) -> bool {
+        let mut rules = director.table.rules(self.first);
+        // One by one: `extend` may look for more room than is needed.
+        for rule in rules.by_ref().take(self.most) {
+            if self.rules.len() < self.rules.capacity() {
+                self.rules.push(rule);
+            }
+        }
+        self.next = rules.next().map(|(number, ..)| number);
+        self.is_seen = true;
+        true
+    }
+}
+
+impl Command for List {
+    const NAME: &'static str = "list";
+    const HELP: &'static str = "the rules by number, with their packets";
+    type Order = Page;
+    type Reply = Listed;
+
+    fn prepare(self, _: &BuildContext) -> Result<Page, CommandError> {
+        let List { first, most } = self;
+        if !(1..=PAGE).contains(&most) {
+            let message = format!("found {most}, allowed is 1 to {PAGE}");
+            return Err(CommandError::argument("most", message));
+        }
+        Ok(Page { first, most, rules: Vec::with_capacity(most), next: None, is_seen: false })
+    }
+
+    fn reply(order: Page) -> Result<Listed, CommandError> {
+        if !order.is_seen {
+            return Err(CommandError::Refused(OTHER.into()));
+        }
+        let listed = |(number, rule, packets): (u32, Compiled, u64)| ListedRule {
+            number,
+            packets,
+            rule: rule.rule(),
+        };
+        Ok(Listed { rules: order.rules.into_iter().map(listed).collect(), next: order.next })
+    }
+
+    fn text(reply: &Listed, place: &str) -> String {
+        let mut text = format!("{place}: {} rules listed\n", reply.rules.len());
+        for ListedRule { number, packets, rule } in &reply.rules {
+            text += &format!("{number:>5} {packets:>12}");
+            let fields = serde_json::to_value(rule).unwrap_or_default();
+            for (name, value) in fields.as_object().into_iter().flatten() {
+                let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+                text += &format!(" {name}={value}");
+            }
+            text.push('\n');
+        }
+        if let Some(next) = reply.next {
+            text += &format!("more from number {next}\n");
+        }
+        text
+    }
+}
+
+/// The arguments of `flow-director.replace`.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Replace {
+    /// The rules in place of all there are.
+    pub rules: Vec<Rule>,
+    /// Rules that there is room for from now on, 1 to 65536.
+    #[schemars(range(min = 1, max = 65536))]
+    pub capacity: usize,
+}
+
+impl Default for Replace {
+    fn default() -> Self {
+        Replace { rules: Vec::new(), capacity: CAPACITY }
+    }
+}
+
+/// The result of `flow-director.replace`.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize, JsonSchema)]
+pub struct Replaced {
+    /// Rules in force now.
+    pub rules: usize,
+    /// Rules that were.
+    pub replaced: usize,
+}
+
+/// Another table, then the one that it replaced.
+pub struct Exchange {
+    table: Box<Table>,
+    rules: usize,
+    is_done: bool,
+}
+
+impl Order for Exchange {
+    type Target = FlowDirector;
+
+    fn apply(&mut self, director: &mut FlowDirector, _now: Time) -> bool {
+        std::mem::swap(&mut self.table, &mut director.table);
+        self.is_done = true;
+        true
+    }
+}
+
+impl Command for Replace {
+    const NAME: &'static str = "replace";
+    const HELP: &'static str = "put other rules in place of all, at once";
+    const EXAMPLE: &'static str = r#"{"rules":[{"protocol":"udp","queue":1}]}"#;
+    type Order = Exchange;
+    type Reply = Replaced;
+
+    fn prepare(self, context: &BuildContext) -> Result<Exchange, CommandError> {
+        if !(1..=MAX_RULES).contains(&self.capacity) {
+            let message = format!("found {}, allowed is 1 to {MAX_RULES}", self.capacity);
+            return Err(CommandError::argument("capacity", message));
+        }
+        let table = table_of(&self.rules, self.capacity, context).map_err(|(place, wrong)| {
+            wrong.in_command(&format!("rules[{place}]."))
+        })?;
+        Ok(Exchange { rules: table.len(), table: Box::new(table), is_done: false })
+    }
+
+    fn reply(order: Exchange) -> Result<Replaced, CommandError> {
+        if !order.is_done {
+            return Err(CommandError::Refused(OTHER.into()));
+        }
+        Ok(Replaced { rules: order.rules, replaced: order.table.len() })
+    }
+
+    fn text(reply: &Replaced, _: &str) -> String {
+        format!("{} rules in place of {}\n", reply.rules, reply.replaced)
+    }
+}

@@ -1,0 +1,329 @@
+//! A flow rule: what is asked of a packet, what is done with one that has it, as words that
+//! compare.
+//!
+//! Guarantees: a key is 40 bytes without padding, so that masked comparison is five words.
+
+use picnic_core::command::CommandError;
+use picnic_core::error::ConfigError;
+use picnic_core::packet::layers::Layers;
+use picnic_core::registry::BuildContext;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::net::IpAddr;
+
+/// A flow rule. A field that is left out is not looked at.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Rule {
+    /// Source address or prefix, as in "10.0.0.0/8" or "2001:db8::1".
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
+    /// Destination address or prefix.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub destination: Option<String>,
+    /// IP protocol: "tcp", "udp", "icmp", "icmpv6", "sctp", "gre", or a number in quotes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub protocol: Option<String>,
+    /// Source port of TCP or UDP. Fragments have none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub source_port: Option<u16>,
+    /// Bits of the source port that count; left out, all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub source_port_mask: Option<u16>,
+    /// Destination port of TCP or UDP.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub destination_port: Option<u16>,
+    /// Bits of the destination port that count; left out, all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub destination_port_mask: Option<u16>,
+    /// Outer VLAN, 0 to 4095.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub vlan: Option<u16>,
+    /// The wire it came in on, by number.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub wire: Option<u8>,
+    /// Of several rules that match, that of the highest priority counts, then the lowest number.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub priority: u16,
+    /// The target queue that matching packets go to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub queue: Option<u16>,
+    /// The mark that they get; without `queue` they go on to the next function.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mark: Option<u32>,
+    /// Whether they are dropped, counted as filtered.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub drop: bool,
+}
+
+fn is_zero(priority: &u16) -> bool {
+    *priority == 0
+}
+
+/// What rules compare of a packet: addresses as they lie in memory, and one word of
+/// `wire 8 | ports 1 | family 2 | protocol 8 | tag 1 | VLAN 12 | both ports 32`.
+pub(super) type Key = [u64; 5];
+
+const TAGGED: u64 = 1 << 44;
+const PROTOCOL_SHIFT: u32 = 45;
+const FAMILY_SHIFT: u32 = 53;
+const HAS_PORTS: u64 = 1 << 55;
+const WIRE_SHIFT: u32 = 56;
+const FAMILY_MASK: u64 = 3 << FAMILY_SHIFT;
+const V4: u64 = 1 << FAMILY_SHIFT;
+const V6: u64 = 2 << FAMILY_SHIFT;
+
+/// The key of a packet whose bytes were parsed to `layers`.
+#[inline(always)]
+pub(super) fn key_of(layers: &Layers, data: &[u8], wire: u8) -> Key {
+    let mut last = u64::from(wire) << WIRE_SHIFT | u64::from(layers.protocol) << PROTOCOL_SHIFT;
+    if layers.vlan_count != 0 {
+        last |= TAGGED | u64::from(layers.vlan_tci & 0xfff) << 32;
+    }
+    if let Some(ports) = layers.ports(data) {
+        last |= HAS_PORTS | u64::from(ports);
+    }
+    if let Some((source, destination)) = layers.ipv4_addresses(data) {
+        return [source.into(), 0, destination.into(), 0, last | V4];
+    }
+    if let Some(addresses) = layers.ipv6_addresses(data) {
+        let (words, _) = addresses.as_chunks::<8>();
+        let word = |at: usize| words.get(at).map_or(0, |word| u64::from_ne_bytes(*word));
+        return [word(0), word(1), word(2), word(3), last | V6];
+    }
+    [0, 0, 0, 0, last]
+}
+
+/// What is done with a packet that a rule matches.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Action {
+    pub queue: Option<u16>,
+    pub mark: Option<u32>,
+    pub drop: bool,
+}
+
+/// A rule made ready for the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Compiled {
+    /// Zero where the mask is.
+    pub key: Key,
+    pub mask: Key,
+    pub priority: u16,
+    pub action: Action,
+}
+
+/// Which field is wrong, what was found and what is allowed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct WrongRule {
+    pub field: &'static str,
+    pub message: String,
+}
+
+impl WrongRule {
+    fn new(field: &'static str, found: impl std::fmt::Display, allowed: &str) -> Self {
+        WrongRule { field, message: format!("found {found}, allowed is {allowed}") }
+    }
+
+    /// As an error of a card file; `place` is the rule's.
+    pub(super) fn in_config(self, place: &str) -> ConfigError {
+        ConfigError::new(format!("{place}.{}", self.field), self.message)
+    }
+
+    /// As an error of a command; `place` is the rule's, with a dot, or nothing.
+    pub(super) fn in_command(self, place: &str) -> CommandError {
+        CommandError::argument(format!("{place}{}", self.field), self.message)
+    }
+}
+
+/// Address, prefix length, and which family.
+fn prefix(text: &str) -> Option<(IpAddr, u8)> {
+    let (address, length) = match text.split_once('/') {
+        Some((address, length)) => (address, Some(length)),
+        None => (text, None),
+    };
+    let address: IpAddr = address.parse().ok()?;
+    let most = if address.is_ipv4() { 32 } else { 128 };
+    let length = match length {
+        Some(digits) if digits.bytes().all(|byte| byte.is_ascii_digit()) => digits.parse().ok()?,
+        Some(_) => return None,
+        None => most,
+    };
+    (length <= most).then_some((address, length))
+}
+
+/// Sixteen bytes as two words, as they lie in memory.
+fn words(bytes: [u8; 16]) -> [u64; 2] {
+    let (halves, _) = bytes.as_chunks::<8>();
+    [0, 1].map(|at| halves.get(at).map_or(0, |half| u64::from_ne_bytes(*half)))
+}
+
+fn protocol(text: &str) -> Option<u8> {
+    Some(match text {
+        "icmp" => 1,
+        "tcp" => 6,
+        "udp" => 17,
+        "gre" => 47,
+        "icmpv6" => 58,
+        "sctp" => 132,
+        // Zero is what a packet has of which no protocol is known.
+        number if number.bytes().all(|byte| byte.is_ascii_digit()) => {
+            number.parse().ok().filter(|&number| number != 0)?
+        }
+        _ => return None,
+    })
+}
+
+impl Rule {
+    /// The rule as the table takes it.
+    pub(super) fn compile(&self, context: &BuildContext) -> Result<Compiled, WrongRule> {
+        let (mut key, mut mask) = ([0; 5], [0; 5]);
+        for (field, text, at) in
+            [("source", &self.source, 0), ("destination", &self.destination, 2)]
+        {
+            let Some(text) = text else { continue };
+            let allowed = "an address, or a prefix as in 10.0.0.0/8 or 2001:db8::/32";
+            let (address, length) = prefix(text)
+                .ok_or_else(|| WrongRule::new(field, format_args!("\"{text}\""), allowed))?;
+            let family = if address.is_ipv4() { V4 } else { V6 };
+            if mask[4] & FAMILY_MASK != 0 && key[4] & FAMILY_MASK != family {
+                let allowed = "an address of the family of `source`";
+                return Err(WrongRule::new(field, format_args!("\"{text}\""), allowed));
+            }
+            (key[4], mask[4]) = (key[4] | family, mask[4] | FAMILY_MASK);
+            let mut bytes = [0; 16];
+            match address {
+                IpAddr::V4(address) => bytes[..4].copy_from_slice(&address.octets()),
+                IpAddr::V6(address) => bytes = address.octets(),
+            }
+            let ones = u128::MAX.checked_shl(128 - u32::from(length)).unwrap_or(0).to_be_bytes();
+            mask[at..at + 2].copy_from_slice(&words(ones));
+            key[at..at + 2].copy_from_slice(&words(bytes));
+        }
+        if let Some(text) = &self.protocol {
+            let allowed = "tcp, udp, icmp, icmpv6, sctp, gre, or 1 to 255 in quotes";
+            let number = protocol(text)
+                .ok_or_else(|| WrongRule::new("protocol", format_args!("\"{text}\""), allowed))?;
+            key[4] |= u64::from(number) << PROTOCOL_SHIFT;
+            mask[4] |= 0xff << PROTOCOL_SHIFT;
+        }
+        let mut ports = [[0; 2]; 4];
+        let of_source = (self.source_port, self.source_port_mask, "source_port_mask");
+        let of_destination =
+            (self.destination_port, self.destination_port_mask, "destination_port_mask");
+        for (side, (port, bits, field)) in [of_source, of_destination].into_iter().enumerate() {
+            match (port, bits) {
+                (Some(port), bits) => {
+                    ports[side] = port.to_be_bytes();
+                    ports[side + 2] = bits.unwrap_or(u16::MAX).to_be_bytes();
+                    (key[4], mask[4]) = (key[4] | HAS_PORTS, mask[4] | HAS_PORTS);
+                }
+                (None, Some(bits)) => {
+                    return Err(WrongRule::new(field, bits, "a mask beside its port"));
+                }
+                (None, None) => {}
+            }
+        }
+        let word = |[[a, b], [c, d]]: [[u8; 2]; 2]| u64::from(u32::from_ne_bytes([a, b, c, d]));
+        let [source, destination, source_mask, destination_mask] = ports;
+        key[4] |= word([source, destination]);
+        mask[4] |= word([source_mask, destination_mask]);
+        if let Some(vlan) = self.vlan {
+            if vlan > 0xfff {
+                return Err(WrongRule::new("vlan", vlan, "0 to 4095"));
+            }
+            key[4] |= TAGGED | u64::from(vlan) << 32;
+            mask[4] |= TAGGED | 0xfff << 32;
+        }
+        if let Some(wire) = self.wire {
+            if wire >= context.wires {
+                let last = context.wires.saturating_sub(1);
+                return Err(WrongRule::new("wire", wire, &format!("0 to {last}")));
+            }
+            key[4] |= u64::from(wire) << WIRE_SHIFT;
+            mask[4] |= 0xff << WIRE_SHIFT;
+        }
+        let key = std::array::from_fn(|at| key[at] & mask[at]);
+        Ok(Compiled { key, mask, priority: self.priority, action: self.action(context)? })
+    }
+
+    fn action(&self, context: &BuildContext) -> Result<Action, WrongRule> {
+        let &Rule { queue, mark, drop, .. } = self;
+        if let Some(queue) = queue
+            && queue >= context.queues
+        {
+            let last = context.queues.saturating_sub(1);
+            return Err(WrongRule::new("queue", format_args!("queue {queue}"), &format!("0 to {last}")));
+        }
+        match (drop, queue.is_some() || mark.is_some()) {
+            (false, false) => {
+                let message = "found none, allowed is a queue, a mark or drop = true".into();
+                Err(WrongRule { field: "queue", message })
+            }
+            (true, true) => {
+                let message = "found beside a queue or a mark, allowed is one of them".into();
+                Err(WrongRule { field: "drop", message })
+            }
+            _ => Ok(Action { queue, mark, drop }),
+        }
+    }
+}
+
+impl Compiled {
+    /// The rule in words again: what [`Rule::compile`] was given, but for notation.
+    pub(super) fn rule(&self) -> Rule {
+        let Compiled { key, mask, priority, action } = self;
+        let has = |bits: u64| mask[4] & bits == bits;
+        let is_v4 = key[4] & FAMILY_MASK == V4;
+        let bytes = |words: &Key, at: usize| -> [u8; 16] {
+            let halves = [words[at].to_ne_bytes(), words[at + 1].to_ne_bytes()];
+            std::array::from_fn(|byte| halves[byte / 8][byte % 8])
+        };
+        let address = |at: usize| {
+            let length = u128::from_be_bytes(bytes(mask, at)).leading_ones();
+            let address: IpAddr = match bytes(key, at) {
+                [a, b, c, d, ..] if is_v4 => [a, b, c, d].into(),
+                octets => octets.into(),
+            };
+            match length {
+                32 if is_v4 => address.to_string(),
+                128 => address.to_string(),
+                length => format!("{address}/{length}"),
+            }
+        };
+        // A prefix of no bits cannot be told from none, but for the family.
+        let is_set = |at: usize| mask[at] != 0 || mask[at + 1] != 0;
+        let of_family = has(FAMILY_MASK) && !is_set(0) && !is_set(2);
+        let side = |words: &Key, at: usize| {
+            let ports = (words[4] as u32).to_ne_bytes();
+            u16::from_be_bytes([ports[at], ports[at + 1]])
+        };
+        let port = |at: usize| {
+            let bits = side(mask, at);
+            (bits != 0).then_some((side(key, at), (bits != u16::MAX).then_some(bits)))
+        };
+        let (source, destination) = (port(0), port(2));
+        Rule {
+            source: (is_set(0) || of_family).then(|| address(0)),
+            destination: is_set(2).then(|| address(2)),
+            protocol: has(0xff << PROTOCOL_SHIFT).then(|| match key[4] >> PROTOCOL_SHIFT & 0xff {
+                1 => "icmp".into(),
+                6 => "tcp".into(),
+                17 => "udp".into(),
+                47 => "gre".into(),
+                58 => "icmpv6".into(),
+                132 => "sctp".into(),
+                number => number.to_string(),
+            }),
+            source_port: source.map(|(port, _)| port),
+            source_port_mask: source.and_then(|(_, mask)| mask),
+            destination_port: destination.map(|(port, _)| port),
+            destination_port_mask: destination.and_then(|(_, mask)| mask),
+            vlan: has(TAGGED).then_some((key[4] >> 32 & 0xfff) as u16),
+            wire: has(0xff << WIRE_SHIFT).then_some((key[4] >> WIRE_SHIFT) as u8),
+            priority: *priority,
+            queue: action.queue,
+            mark: action.mark,
+            drop: action.drop,
+        }
+    }
+}
