@@ -47,6 +47,10 @@ named_enum! {
         Oversize = "oversize",
         /// Zero bytes, or not a packet at all.
         Malformed = "malformed",
+        /// It was over the rate that it is limited to.
+        RateLimited = "rate_limited",
+        /// Its sender may not send from this address or VLAN.
+        Spoofed = "spoofed",
         /// Its checksum is wrong.
         BadChecksum = "bad_checksum",
         /// Its buffer has no room for the headers to be put in front.

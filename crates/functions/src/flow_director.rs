@@ -154,7 +154,7 @@ impl Function for FlowDirector {
             }
             let packet = &mut packets[place];
             let layers = packet.parse();
-            self.keys[place % BURST] = rule::key_of(&layers, packet.data(), packet.wire);
+            self.keys[place % BURST] = rule::key_of(&layers, packet);
         }
         let (mut keys, mut matched) = (self.keys.iter(), 0);
         burst.retain(|mut packet| {

@@ -22,18 +22,22 @@
 pub mod by_wire;
 mod bytes;
 pub mod checksum;
+mod choice;
 pub mod counted;
 pub mod drop;
 pub mod flow_director;
 pub mod header_split;
 pub mod lro;
+pub mod mirror;
 pub mod pass;
+pub mod rate_limit;
 pub mod registry;
 pub mod rss;
 pub mod sample;
 mod settings;
 pub mod tso;
 pub mod vlan;
+pub mod vmdq;
 
 // The README's function is built along with the documentation's other examples.
 #[cfg(doctest)]

@@ -2,7 +2,7 @@
 //!
 //! Command-line help, the docs page and the conformance tests come from it.
 
-use crate::{by_wire, checksum, drop, flow_director, header_split, lro, pass, rss, sample, tso, vlan};
+use crate::{by_wire, checksum, drop, flow_director, header_split, lro, mirror, pass, rate_limit, rss, sample, tso, vlan, vmdq};
 use picnic_core::function::Function;
 use picnic_core::registry::Entry;
 
@@ -19,4 +19,7 @@ pub static FUNCTIONS: &[Entry<Box<dyn Function>>] = &[
     Entry::of::<lro::Lro>(),
     Entry::of::<header_split::HeaderSplit>(),
     Entry::of::<flow_director::FlowDirector>(),
+    Entry::of::<rate_limit::RateLimit>(),
+    Entry::of::<vmdq::Vmdq>(),
+    Entry::of::<mirror::Mirror>(),
 ];

@@ -27,7 +27,7 @@
 
 mod commands;
 mod config;
-mod flow;
+pub(crate) mod flow;
 
 pub use commands::{Change, Counters, Get, InForce, Moved, Refusal, Set, Show};
 pub use config::{Config, HashName, HashType};
@@ -133,18 +133,10 @@ impl Rss {
 
     /// What becomes of a packet of these bytes: the same as in [`Function::process`].
     pub fn classify(&self, data: &[u8]) -> Classified {
-        let layers = layers::parse(data);
-        let over = self.types.of(layers.packet_type);
-        let mut hash = [0];
-        match family(over) {
-            Family::V4 => self.hash.hash_v4(&[tuple_v4(&layers, data, over)], &mut hash),
-            Family::V6 => self.hash.hash_v6(&[tuple_v6(&layers, data, over)], &mut hash),
-            Family::None => {
-                let queue = (self.default_queue != ONWARD).then_some(self.default_queue);
-                return Classified { hash: 0, over, queue };
-            }
-        }
-        Classified { hash: hash[0], over, queue: Some(self.table.lookup(hash[0])) }
+        let (hash, over) = flow::hash_of(&self.hash, &self.types, &layers::parse(data), data);
+        let default = (self.default_queue != ONWARD).then_some(self.default_queue);
+        let queue = if over == RssType::None { default } else { Some(self.table.lookup(hash)) };
+        Classified { hash, over, queue }
     }
 
     /// Parses packets and gathers their tuples up to the first that is not IPv4 (or is not

@@ -16,6 +16,7 @@
 //! takes the same packets. Source: RFC 5475, sections 5.1 (systematic count-based)
 //! and 5.2.2.1 (uniform probabilistic sampling).
 
+use crate::choice::Choice;
 use crate::settings::check_queue;
 use picnic_core::command::{Command, CommandEntry, CommandError, Order, Prepared};
 use picnic_core::error::ConfigError;
@@ -59,43 +60,6 @@ impl Default for Config {
     }
 }
 
-const NOT_ZERO: &str = "found 0, allowed is 1 to 4294967295";
-
-#[derive(Debug)]
-enum Choice {
-    /// Packets until the next one is taken.
-    Count { every: u32, left: u32 },
-    /// A packet is taken if the next number drawn is below the threshold, of 2^32.
-    Random { state: u64, every: u32, threshold: u64 },
-}
-
-impl Choice {
-    #[inline]
-    fn take(&mut self) -> bool {
-        match self {
-            Choice::Count { every, left } => {
-                let taken = *left == 0;
-                *left = if taken { *every } else { *left } - 1;
-                taken
-            }
-            Choice::Random { state, threshold, .. } => draw(state) >> 32 < *threshold,
-        }
-    }
-}
-
-/// The part of 2^32 that one in so many is.
-fn threshold(every: u32) -> u64 {
-    (1 << 32) / u64::from(every)
-}
-
-/// The next number of SplitMix64 (Steele, Lea, Flood, 2014).
-fn draw(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mixed = (*state ^ *state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^ mixed >> 31
-}
-
 impl Component for Sample {
     type Product = Box<dyn Function>;
     type Config = Config;
@@ -106,20 +70,11 @@ impl Component for Sample {
 
     fn build(config: Config, context: &BuildContext) -> Result<Box<dyn Function>, ConfigError> {
         let Config { every, random, mark, queue, drop_rest } = config;
-        if every == 0 {
-            return Err(ConfigError::new("every", NOT_ZERO));
-        }
+        Choice::check(every).map_err(|message| ConfigError::new("every", message))?;
         if let Some(queue) = queue {
             check_queue("queue", queue, context.queues)?;
         }
-        let choice = if random {
-            // Each place in a chain draws numbers of its own.
-            let mut place = context.position as u64;
-            let state = context.seed ^ draw(&mut place);
-            Choice::Random { state, every, threshold: threshold(every) }
-        } else {
-            Choice::Count { every, left: 0 }
-        };
+        let choice = Choice::new(every, random, context);
         Ok(Box::new(Sample { choice, mark, queue, drop_rest }))
     }
 }
@@ -179,19 +134,7 @@ impl Order for Exchange {
     type Target = Sample;
 
     fn apply(&mut self, sample: &mut Sample, _now: Time) -> bool {
-        self.old = match &mut sample.choice {
-            Choice::Count { every, left } => {
-                let new = self.new.unwrap_or(*every);
-                // No longer to the next one than the new rate asks for.
-                *left = (*left).min(new - 1);
-                std::mem::replace(every, new)
-            }
-            Choice::Random { every, threshold, .. } => {
-                let new = self.new.unwrap_or(*every);
-                *threshold = self::threshold(new);
-                std::mem::replace(every, new)
-            }
-        };
+        self.old = sample.choice.exchange(self.new);
         true
     }
 }
@@ -219,10 +162,8 @@ impl Command for Set {
     type Reply = Rate;
 
     fn prepare(self, _: &BuildContext) -> Result<Exchange, CommandError> {
-        match self.every {
-            0 => Err(CommandError::argument("every", NOT_ZERO)),
-            every => Ok(Exchange { new: Some(every), old: 0 }),
-        }
+        Choice::check(self.every).map_err(|message| CommandError::argument("every", message))?;
+        Ok(Exchange { new: Some(self.every), old: 0 })
     }
 
     fn reply(order: Exchange) -> Result<Rate, CommandError> {

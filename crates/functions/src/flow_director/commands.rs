@@ -12,6 +12,7 @@
 use super::rule::{Compiled, Rule};
 use super::table::{MAX_RULES, Refusal, Table};
 use super::{CAPACITY, FlowDirector, table_of};
+use crate::counted::{Counted, Get};
 use picnic_core::command::{Command, CommandEntry, CommandError, Order};
 use picnic_core::registry::BuildContext;
 use picnic_core::time::Time;
@@ -19,7 +20,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub(super) const COMMANDS: &[CommandEntry] = &[
-    CommandEntry::of::<Get>(),
+    CommandEntry::of::<Get<FlowDirector>>(),
     CommandEntry::of::<Add>(),
     CommandEntry::of::<Remove>(),
     CommandEntry::of::<List>(),
@@ -30,11 +31,6 @@ pub(super) const COMMANDS: &[CommandEntry] = &[
 const PAGE: usize = 1024;
 
 const OTHER: &str = "the function there is no flow-director";
-
-/// The arguments of `flow-director.get`.
-#[derive(Clone, Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Get {}
 
 /// The result of `flow-director.get`.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, JsonSchema)]
@@ -51,38 +47,17 @@ pub struct InForce {
     pub unmatched_packets: u64,
 }
 
-/// Room for what [`Get`] asks.
-#[derive(Debug, Default)]
-pub struct Look(Option<InForce>);
+impl Counted for FlowDirector {
+    type Counts = InForce;
 
-impl Order for Look {
-    type Target = FlowDirector;
-
-    fn apply(&mut self, director: &mut FlowDirector, _now: Time) -> bool {
-        let (table, counters) = (&director.table, &director.counters);
-        self.0 = Some(InForce {
-            rules: table.len(),
-            capacity: table.capacity(),
-            masks: table.masks(),
-            matched_packets: counters.matched.get(),
-            unmatched_packets: counters.unmatched.get(),
-        });
-        true
-    }
-}
-
-impl Command for Get {
-    const NAME: &'static str = "get";
-    const HELP: &'static str = "number of rules, and packets that met one";
-    type Order = Look;
-    type Reply = InForce;
-
-    fn prepare(self, _: &BuildContext) -> Result<Look, CommandError> {
-        Ok(Look::default())
-    }
-
-    fn reply(order: Look) -> Result<InForce, CommandError> {
-        order.0.ok_or_else(|| CommandError::Refused(OTHER.into()))
+    fn counts(&self) -> InForce {
+        InForce {
+            rules: self.table.len(),
+            capacity: self.table.capacity(),
+            masks: self.table.masks(),
+            matched_packets: self.counters.matched.get(),
+            unmatched_packets: self.counters.unmatched.get(),
+        }
     }
 }
 

@@ -3,8 +3,10 @@
 //!
 //! Guarantees: a key is 40 bytes without padding, so that masked comparison is five words.
 
+use crate::settings::vlan_of;
 use picnic_core::command::CommandError;
 use picnic_core::error::ConfigError;
+use picnic_core::packet::desc::Descriptor;
 use picnic_core::packet::layers::Layers;
 use picnic_core::registry::BuildContext;
 use schemars::JsonSchema;
@@ -75,10 +77,11 @@ const V6: u64 = 2 << FAMILY_SHIFT;
 
 /// The key of a packet whose bytes were parsed to `layers`.
 #[inline(always)]
-pub(super) fn key_of(layers: &Layers, data: &[u8], wire: u8) -> Key {
+pub(super) fn key_of(layers: &Layers, packet: &Descriptor) -> Key {
+    let (data, wire) = (packet.data(), packet.wire);
     let mut last = u64::from(wire) << WIRE_SHIFT | u64::from(layers.protocol) << PROTOCOL_SHIFT;
-    if layers.vlan_count != 0 {
-        last |= TAGGED | u64::from(layers.vlan_tci & 0xfff) << 32;
+    if let Some(vlan) = vlan_of(packet, layers) {
+        last |= TAGGED | u64::from(vlan) << 32;
     }
     if let Some(ports) = layers.ports(data) {
         last |= HAS_PORTS | u64::from(ports);

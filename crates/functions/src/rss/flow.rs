@@ -11,7 +11,7 @@ use picnic_hash::{Toeplitz, V4Tuple, V6Tuple, jhash_v4, jhash_v6, lookup2};
 
 /// The hash in use.
 #[derive(Debug)]
-pub(super) enum Hash {
+pub(crate) enum Hash {
     Toeplitz(Box<Toeplitz>),
     Lookup3(u32),
     Lookup2(u32),
@@ -46,10 +46,10 @@ impl Hash {
 }
 
 /// What each of the 256 packet types is hashed over: the switches, applied once.
-pub(super) struct Types([RssType; 256]);
+pub(crate) struct Types([RssType; 256]);
 
 impl Types {
-    pub(super) fn new(is_on: impl Fn(HashType) -> bool) -> Types {
+    pub(crate) fn new(is_on: impl Fn(HashType) -> bool) -> Types {
         Types(std::array::from_fn(|bits| {
             let packet_type = PacketType::from_bits(bits as u8);
             // Of a fragment L4 is `None`, so that all fragments of a packet are hashed alike.
@@ -137,4 +137,22 @@ pub(super) fn tuple_v6(layers: &Layers, data: &[u8], over: RssType) -> V6Tuple {
     });
     let (source, destination) = addresses.unwrap_or((&[0; 16], &[0; 16]));
     V6Tuple::from_words(source, destination, ports(layers, data, over))
+}
+
+/// The hash of one packet that was parsed to `layers`, and what it is over.
+#[inline]
+pub(crate) fn hash_of(
+    hash: &Hash,
+    types: &Types,
+    layers: &Layers,
+    data: &[u8],
+) -> (u32, RssType) {
+    let over = types.of(layers.packet_type);
+    let mut value = [0];
+    match family(over) {
+        Family::V4 => hash.hash_v4(&[tuple_v4(layers, data, over)], &mut value),
+        Family::V6 => hash.hash_v6(&[tuple_v6(layers, data, over)], &mut value),
+        Family::None => {}
+    }
+    (value[0], over)
 }

@@ -1,0 +1,76 @@
+//! One packet in so many: counted off, or drawn from the run's seed.
+//!
+//! Source: RFC 5475, sections 5.1 (systematic count-based) and 5.2.2.1 (uniform probabilistic
+//! sampling).
+
+use picnic_core::registry::BuildContext;
+
+/// Which packets are taken.
+#[derive(Debug)]
+pub(crate) enum Choice {
+    /// Packets until the next one is taken.
+    Count { every: u32, left: u32 },
+    /// A packet is taken if the next number drawn is below the threshold, of 2^32.
+    Random { state: u64, every: u32, threshold: u64 },
+}
+
+impl Choice {
+    /// One in `every`; with `random`, drawn from the run's seed.
+    pub(crate) fn new(every: u32, random: bool, context: &BuildContext) -> Choice {
+        if !random {
+            return Choice::Count { every, left: 0 };
+        }
+        // Each place in a chain draws numbers of its own.
+        let mut place = context.position as u64;
+        let state = context.seed ^ draw(&mut place);
+        Choice::Random { state, every, threshold: threshold(every) }
+    }
+
+    /// Refuses one in zero.
+    pub(crate) fn check(every: u32) -> Result<(), &'static str> {
+        if every == 0 { Err("found 0, allowed is 1 to 4294967295") } else { Ok(()) }
+    }
+
+    /// Puts another rate in place of the one in force, which is returned; `None` leaves it.
+    pub(crate) fn exchange(&mut self, new: Option<u32>) -> u32 {
+        match self {
+            Choice::Count { every, left } => {
+                let new = new.unwrap_or(*every);
+                // No longer to the next one than the new rate asks for.
+                *left = (*left).min(new - 1);
+                std::mem::replace(every, new)
+            }
+            Choice::Random { every, threshold, .. } => {
+                let new = new.unwrap_or(*every);
+                *threshold = self::threshold(new);
+                std::mem::replace(every, new)
+            }
+        }
+    }
+
+    /// Whether the next packet is taken.
+    #[inline]
+    pub(crate) fn take(&mut self) -> bool {
+        match self {
+            Choice::Count { every, left } => {
+                let taken = *left == 0;
+                *left = if taken { *every } else { *left } - 1;
+                taken
+            }
+            Choice::Random { state, threshold, .. } => draw(state) >> 32 < *threshold,
+        }
+    }
+}
+
+/// The part of 2^32 that one in so many is.
+fn threshold(every: u32) -> u64 {
+    (1 << 32) / u64::from(every)
+}
+
+/// The next number of SplitMix64 (Steele, Lea, Flood, 2014).
+fn draw(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mixed = (*state ^ *state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ mixed >> 31
+}

@@ -1,0 +1,212 @@
+//! `mirror`: a copy of chosen packets to a queue or out by a wire.
+//!
+//! ```toml
+//! [[rx]]
+//! function = "mirror"
+//! queue = 3                # or wire = 1
+//! mark = 7                 # of packets with this mark only, say those of a flow-director's rule
+//! every = 10               # of these, one in ten
+//! truncate = 128           # the first 128 bytes of each
+//! ```
+//!
+//! Copies are taken of the packets as they are at this place in the chain; with `every` at 1,
+//! of all that are chosen. The packets themselves go on, in their order. A copy is a packet made,
+//! counted as in; it carries the metadata of its packet, but a cut copy asks for no
+//! checksum and no segmentation any more. For want of a buffer a copy is not taken, and counted.
+//!
+//! Guarantees: packets that go on are not touched or held up; copies keep the order of their
+//! packets. Source: SPAN and port mirroring as switches have it; RFC 5475 for the choice.
+
+use crate::choice::Choice;
+use crate::counted::{Counted, Get};
+use crate::settings::check_queue;
+use picnic_core::command::{CommandEntry, Prepared};
+use picnic_core::error::ConfigError;
+use picnic_core::function::Function;
+use picnic_core::out::Out;
+use picnic_core::packet::burst::Burst;
+use picnic_core::packet::desc::{ChecksumState, Descriptor, GsoType};
+use picnic_core::packet::layers::Layers;
+use picnic_core::registry::{BuildContext, Component};
+use picnic_core::time::Time;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Copies chosen packets.
+#[derive(Debug)]
+pub struct Mirror {
+    to: To,
+    mark: Option<u32>,
+    from: Option<u8>,
+    choice: Choice,
+    truncate: Option<u16>,
+    counts: Counts,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum To {
+    Queue(u16),
+    Wire(u8),
+}
+
+/// The keys of `mirror`.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// The queue that copies go to; this or `wire` must be given.
+    pub queue: Option<u16>,
+    /// The wire that copies leave by.
+    pub wire: Option<u8>,
+    /// Copies are taken of packets with this mark only; left out, of all.
+    pub mark: Option<u32>,
+    /// Copies are taken of packets of this wire only; left out, of all.
+    pub from_wire: Option<u8>,
+    /// Of the packets chosen so far, one in this many is copied, 1 to 4294967295.
+    pub every: u32,
+    /// Whether these are drawn at random, from the run's seed, and not counted off.
+    pub random: bool,
+    /// Bytes of a packet that are copied, 14 to 65535; left out, all.
+    pub truncate: Option<u16>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Config {
+            queue: None,
+            wire: None,
+            mark: None,
+            from_wire: None,
+            every: 1,
+            random: false,
+            truncate: None,
+        }
+    }
+}
+
+/// What a `mirror` counts.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, JsonSchema)]
+pub struct Counts {
+    /// Copies taken.
+    pub copies: u64,
+    /// Their bytes.
+    pub copied_bytes: u64,
+    /// Copies not taken, as no buffer was home.
+    pub lost_copies: u64,
+}
+
+impl Counted for Mirror {
+    type Counts = Counts;
+
+    fn counts(&self) -> Counts {
+        self.counts
+    }
+}
+
+fn check_wire(key: &str, found: u8, wires: u8) -> Result<(), ConfigError> {
+    if found < wires {
+        return Ok(());
+    }
+    let last = wires.saturating_sub(1);
+    Err(ConfigError::new(key, format!("found wire {found}, allowed is 0 to {last}")))
+}
+
+impl Component for Mirror {
+    type Product = Box<dyn Function>;
+    type Config = Config;
+    const NAME: &'static str = "mirror";
+    const HELP: &'static str = "copy chosen packets to a queue or out by a wire";
+    const COMMANDS: &'static [CommandEntry] = &[CommandEntry::of::<Get<Mirror>>()];
+
+    fn example(_: &std::path::Path) -> Option<String> {
+        // Of packets that another function has marked: those of a test have no mark.
+        Some("queue = 0\nmark = 7\n".into())
+    }
+
+    fn build(config: Config, context: &BuildContext) -> Result<Box<dyn Function>, ConfigError> {
+        let Config { queue, wire, mark, from_wire, every, random, truncate } = config;
+        let to = match (queue, wire) {
+            (Some(queue), None) => {
+                check_queue("queue", queue, context.queues)?;
+                To::Queue(queue)
+            }
+            (None, Some(wire)) => {
+                check_wire("wire", wire, context.wires)?;
+                To::Wire(wire)
+            }
+            (None, None) => {
+                return Err(ConfigError::new("queue", "found none, allowed is a queue or a wire"));
+            }
+            (Some(_), Some(_)) => {
+                let message = "found beside a queue, allowed is one of the two";
+                return Err(ConfigError::new("wire", message));
+            }
+        };
+        if let Some(from) = from_wire {
+            check_wire("from_wire", from, context.wires)?;
+        }
+        Choice::check(every).map_err(|message| ConfigError::new("every", message))?;
+        if let Some(bytes) = truncate
+            && bytes < 14
+        {
+            let message = format!("found {bytes}, allowed is 14 to 65535");
+            return Err(ConfigError::new("truncate", message));
+        }
+        let choice = Choice::new(every, random, context);
+        let counts = Counts::default();
+        Ok(Box::new(Mirror { to, mark, from: from_wire, choice, truncate, counts }))
+    }
+}
+
+impl Mirror {
+    fn is_chosen(&mut self, packet: &Descriptor) -> bool {
+        self.mark.is_none_or(|mark| packet.mark == mark)
+            && self.from.is_none_or(|wire| packet.wire == wire)
+            && self.choice.take()
+    }
+
+    /// The copy of a packet, cut if it is to be.
+    fn copy(&self, packet: &Descriptor, out: &mut Out<'_>) -> Option<Descriptor> {
+        let length = packet.length();
+        let Some(cut) = self.truncate.filter(|&cut| u32::from(cut) < length) else {
+            return out.copy(packet);
+        };
+        let mut left = usize::from(cut);
+        let pieces = packet.segments().map_while(|piece| {
+            let taken = piece.get(..left.min(piece.len()))?;
+            left -= taken.len();
+            (!taken.is_empty() || left != 0).then_some(taken)
+        });
+        let mut copy = out.gather(cut.into(), pieces)?;
+        copy.copy_metadata(packet);
+        copy.set_layers(&Layers::default());
+        copy.set_checksum(ChecksumState::Unknown);
+        copy.set_gso(GsoType::None, 0);
+        Some(copy)
+    }
+}
+
+impl Function for Mirror {
+    fn process(&mut self, _now: Time, burst: &mut Burst, out: &mut Out<'_>) {
+        for packet in burst.as_slice() {
+            if !self.is_chosen(packet) {
+                continue;
+            }
+            let Some(mut copy) = self.copy(packet, out) else {
+                self.counts.lost_copies += 1;
+                continue;
+            };
+            self.counts.copies += 1;
+            self.counts.copied_bytes += u64::from(copy.length());
+            // The card's own, whoever sent its packet.
+            copy.clear_tx_queue();
+            match self.to {
+                To::Queue(queue) => out.steer(copy, queue),
+                To::Wire(wire) => out.transmit(copy, wire),
+            }
+        }
+    }
+
+    fn obey(&mut self, order: &mut Prepared, now: Time) -> bool {
+        order.apply(self, now)
+    }
+}

@@ -1,0 +1,397 @@
+//! `rate-limit`: holds packets to rates in packets and bytes per second.
+//!
+//! ```toml
+//! [[tx]]
+//! function = "rate-limit"
+//! per = "tx-queue"             # or "all", "wire", "mark", "flow": what has a rate of its own
+//! bytes_per_second = 12_500_000
+//! burst_bytes = 65536
+//! action = "pace"              # or "drop"
+//! ```
+//!
+//! Each bucket is filled at the rates, up to the bursts, and starts full. A packet that finds
+//! credit for itself and all its bytes takes it and goes on. One that does not is dropped, as
+//! `rate_limited`, or waits (`action = "pace"`) behind the others of its bucket until the credit is
+//! there; what finds no place to wait, and what is longer than `burst_bytes`, is dropped. Bytes are
+//! those of the frame without preamble, gap and check sequence; a super-frame counts as one packet.
+//!
+//! Rates are per tx queue (in the tx chain; in the rx chain no packet has one), wire, mark or
+//! flow. Marks are what rules are told by: `flow-director` marks what a rule matches, and
+//! `per = "mark"` gives each mark a bucket. A flow is TCP by four-tuple, all else by
+//! addresses, as in `rss`. Marks and flows are spread over `buckets` by a hash that the run's seed
+//! keys: two that meet in a bucket share its rate.
+//!
+//! Guarantees: credit is exact, to the billionth; packets of a bucket, and so of a flow,
+//! leave in the order they came; what waits is bounded and its memory taken at the start.
+//! Source: RFC 2697 (one rate), RFC 2475, section 2.3.3 (policing and shaping).
+
+mod bucket;
+mod waiting;
+
+use crate::counted::{Counted, Get};
+use crate::rss::flow::{Hash, Types, hash_of};
+use crate::rss::HashType;
+use bucket::{Bucket, Limit, Limits};
+use picnic_core::command::{Command, CommandEntry, CommandError, Order, Prepared};
+use picnic_core::error::ConfigError;
+use picnic_core::function::Function;
+use picnic_core::ledger::DropReason;
+use picnic_core::out::Out;
+use picnic_core::packet::burst::Burst;
+use picnic_core::packet::desc::Descriptor;
+use picnic_core::registry::{BuildContext, Component};
+use picnic_core::time::Time;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use waiting::Waiting;
+
+/// The largest rate in packets or bytes per second: 8 terabits per second.
+const MAX_RATE: u64 = 1_000_000_000_000;
+/// The most that may pass at once, in packets or bytes: 4 GiB.
+const MAX_BURST: u64 = 1 << 32;
+const MAX_BUCKETS: usize = 1 << 20;
+const MAX_WAITING: usize = 65_536;
+
+/// Holds packets to rates.
+pub struct RateLimit {
+    per: Per,
+    limits: Limits,
+    buckets: Box<[Bucket]>,
+    /// None if what is over the rate is dropped.
+    waiting: Option<Waiting>,
+    hash: Hash,
+    types: Types,
+    counts: Counts,
+}
+
+/// What has a rate of its own.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
+pub enum Per {
+    /// All packets together.
+    #[default]
+    All,
+    /// Each tx queue, the card's own packets apart.
+    TxQueue,
+    /// Each wire.
+    Wire,
+    /// Each mark.
+    Mark,
+    /// Each flow.
+    Flow,
+}
+
+/// What becomes of a packet over the rate.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+pub enum Action {
+    /// It is dropped.
+    #[default]
+    Drop,
+    /// It waits.
+    Pace,
+}
+
+/// The keys of `rate-limit`.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// What has a rate of its own: "all", "tx-queue", "wire", "mark" or "flow".
+    pub per: Per,
+    /// Packets per second, up to 10^12; 0 is any number.
+    pub packets_per_second: u64,
+    /// Bytes per second, up to 10^12; 0 is any number.
+    pub bytes_per_second: u64,
+    /// Packets that may pass at once, 1 to 2^32.
+    pub burst_packets: u64,
+    /// Bytes that may pass at once, 1 to 2^32; no longer packet ever passes.
+    pub burst_bytes: u64,
+    /// What becomes of a packet over the rate: "drop", or "pace", which has it wait.
+    pub action: Action,
+    /// Packets that may wait, over all buckets together, 1 to 65536.
+    #[schemars(range(min = 1, max = 65536))]
+    pub waiting_packets: usize,
+    /// Buckets that marks or flows are spread over, 1 to 1048576.
+    #[schemars(range(min = 1, max = 1048576))]
+    pub buckets: usize,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Config {
+            per: Per::All,
+            packets_per_second: 0,
+            bytes_per_second: 0,
+            burst_packets: 64,
+            burst_bytes: 65_536,
+            action: Action::Drop,
+            waiting_packets: 1024,
+            buckets: 4096,
+        }
+    }
+}
+
+/// What a `rate-limit` shows.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, JsonSchema)]
+pub struct Counts {
+    /// Packets per second in force; 0 is any number.
+    pub packets_per_second: u64,
+    /// Bytes per second in force; 0 is any number.
+    pub bytes_per_second: u64,
+    /// Packets that may pass at once.
+    pub burst_packets: u64,
+    /// Bytes that may pass at once.
+    pub burst_bytes: u64,
+    /// Packets that went on at once.
+    pub passed_packets: u64,
+    /// Packets that had to wait.
+    pub paced_packets: u64,
+    /// Packets dropped.
+    pub dropped_packets: u64,
+    /// Packets that wait now.
+    pub waiting_packets: usize,
+}
+
+impl Counted for RateLimit {
+    type Counts = Counts;
+
+    fn counts(&self) -> Counts {
+        let Limits { packets, bytes } = self.limits;
+        Counts {
+            packets_per_second: packets.per_second,
+            bytes_per_second: bytes.per_second,
+            burst_packets: packets.burst,
+            burst_bytes: bytes.burst,
+            waiting_packets: self.held(),
+            ..self.counts
+        }
+    }
+}
+
+/// A number that a key or an argument must not be above or, for bursts, zero.
+fn check(key: &'static str, found: u64, low: u64, high: u64) -> Result<(), (&'static str, String)> {
+    if (low..=high).contains(&found) {
+        return Ok(());
+    }
+    Err((key, format!("found {found}, allowed is {low} to {high}")))
+}
+
+fn check_limits(limits: &Limits) -> Result<(), (&'static str, String)> {
+    check("packets_per_second", limits.packets.per_second, 0, MAX_RATE)?;
+    check("bytes_per_second", limits.bytes.per_second, 0, MAX_RATE)?;
+    check("burst_packets", limits.packets.burst, 1, MAX_BURST)?;
+    check("burst_bytes", limits.bytes.burst, 1, MAX_BURST)
+}
+
+impl Component for RateLimit {
+    type Product = Box<dyn Function>;
+    type Config = Config;
+    const NAME: &'static str = "rate-limit";
+    const HELP: &'static str = "hold packets to a rate, by dropping or by pacing them";
+    const COMMANDS: &'static [CommandEntry] =
+        &[CommandEntry::of::<Get<RateLimit>>(), CommandEntry::of::<Set>()];
+
+    fn example(_: &std::path::Path) -> Option<String> {
+        Some("per = \"flow\"\npackets_per_second = 1000\nburst_packets = 8\n".into())
+    }
+
+    fn build(config: Config, context: &BuildContext) -> Result<Box<dyn Function>, ConfigError> {
+        Ok(Box::new(RateLimit::new(&config, context)?))
+    }
+}
+
+impl RateLimit {
+    /// A `rate-limit` of these settings.
+    ///
+    /// # Errors
+    /// The key that is wrong, what was found and what is allowed.
+    pub fn new(config: &Config, context: &BuildContext) -> Result<RateLimit, ConfigError> {
+        let limits = Limits {
+            packets: Limit { per_second: config.packets_per_second, burst: config.burst_packets },
+            bytes: Limit { per_second: config.bytes_per_second, burst: config.burst_bytes },
+        };
+        let wrong = |(key, message): (&'static str, String)| ConfigError::new(key, message);
+        check_limits(&limits).map_err(wrong)?;
+        let waiting = config.waiting_packets;
+        check("waiting_packets", waiting as u64, 1, MAX_WAITING as u64).map_err(wrong)?;
+        check("buckets", config.buckets as u64, 1, MAX_BUCKETS as u64).map_err(wrong)?;
+        let buckets = match config.per {
+            Per::All => 1,
+            // One more for packets of no tx queue.
+            Per::TxQueue => 257,
+            Per::Wire => 256,
+            Per::Mark | Per::Flow => config.buckets,
+        };
+        Ok(RateLimit {
+            per: config.per,
+            limits,
+            buckets: vec![Bucket::default(); buckets].into(),
+            waiting: (config.action == Action::Pace).then(|| Waiting::new(buckets, waiting)),
+            hash: Hash::Lookup3((context.seed ^ context.seed >> 32) as u32),
+            types: Types::new(|hash_type| HashType::DEFAULT.contains(&hash_type)),
+            counts: Counts::default(),
+        })
+    }
+
+    /// The bucket of a packet.
+    #[inline]
+    fn bucket(&self, packet: &mut Descriptor) -> usize {
+        let spread = |hash: u32| (u64::from(hash) * self.buckets.len() as u64 >> 32) as usize;
+        match self.per {
+            Per::All => 0,
+            Per::TxQueue => packet.tx_queue().map_or(256, usize::from),
+            Per::Wire => packet.wire.into(),
+            Per::Mark => spread(packet.mark.wrapping_mul(0x9e37_79b1)),
+            Per::Flow => {
+                let layers = packet.parse();
+                spread(hash_of(&self.hash, &self.types, &layers, packet.data()).0)
+            }
+        }
+    }
+
+    /// The packet again if it conforms; else it waits or is dropped.
+    #[inline]
+    fn judge(&mut self, now: Time, mut packet: Descriptor, out: &mut Out<'_>) -> Option<Descriptor> {
+        let index = self.bucket(&mut packet);
+        let bucket = self.buckets.get_mut(index)?;
+        bucket.refill(&self.limits, now);
+        let length = packet.length();
+        let wait = bucket.wait(&self.limits, length);
+        let is_behind = self.waiting.as_ref().is_some_and(|waiting| waiting.has(index));
+        if wait == Some(0) && !is_behind {
+            bucket.take(&self.limits, length);
+            self.counts.passed_packets += 1;
+            return Some(packet);
+        }
+        let refused = match (wait, &mut self.waiting) {
+            (Some(wait), Some(waiting)) => waiting.push(index, packet).map(|()| {
+                self.counts.paced_packets += 1;
+                if !is_behind {
+                    waiting.schedule(index, now + wait);
+                }
+            }),
+            _ => Err(packet),
+        };
+        if let Err(packet) = refused {
+            self.counts.dropped_packets += 1;
+            out.drop(packet, DropReason::RateLimited);
+        }
+        None
+    }
+}
+
+impl Function for RateLimit {
+    fn process(&mut self, now: Time, burst: &mut Burst, out: &mut Out<'_>) {
+        burst.retain(|packet| self.judge(now, packet, out));
+    }
+
+    fn next_deadline(&self) -> Option<Time> {
+        self.waiting.as_ref().and_then(Waiting::next_due)
+    }
+
+    fn flush(&mut self, now: Time, out: &mut Out<'_>) {
+        let Some(waiting) = &mut self.waiting else { return };
+        while let Some(index) = waiting.take_due(now) {
+            let Some(bucket) = self.buckets.get_mut(index) else { continue };
+            bucket.refill(&self.limits, now);
+            while let Some(length) = waiting.first_length(index) {
+                // Longer than a burst that was made smaller: it passes with all the credit there
+                // is, as it has been promised to.
+                let wait = bucket.wait(&self.limits, length).unwrap_or(0);
+                if wait != 0 && now != Time::MAX {
+                    waiting.schedule(index, now + wait);
+                    break;
+                }
+                bucket.take(&self.limits, length);
+                if let Some(packet) = waiting.pop(index) {
+                    out.next(packet);
+                }
+            }
+        }
+    }
+
+    fn held(&self) -> usize {
+        self.waiting.as_ref().map_or(0, Waiting::held)
+    }
+
+    fn obey(&mut self, order: &mut Prepared, now: Time) -> bool {
+        order.apply(self, now)
+    }
+}
+
+/// The arguments of `rate-limit.set`; what is left out stays.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Set {
+    /// Packets per second, up to 10^12; 0 is any number.
+    pub packets_per_second: Option<u64>,
+    /// Bytes per second, up to 10^12; 0 is any number.
+    pub bytes_per_second: Option<u64>,
+    /// Packets that may pass at once, 1 to 2^32.
+    pub burst_packets: Option<u64>,
+    /// Bytes that may pass at once, 1 to 2^32.
+    pub burst_bytes: Option<u64>,
+}
+
+/// Other rates, and then what is shown.
+#[derive(Debug)]
+pub struct Change {
+    set: Set,
+    shown: Option<Counts>,
+}
+
+impl Order for Change {
+    type Target = RateLimit;
+
+    fn apply(&mut self, limiter: &mut RateLimit, now: Time) -> bool {
+        let Limits { packets, bytes } = &mut limiter.limits;
+        let Set { packets_per_second, bytes_per_second, burst_packets, burst_bytes } = &self.set;
+        for (new, old) in [
+            (packets_per_second, &mut packets.per_second),
+            (bytes_per_second, &mut bytes.per_second),
+            (burst_packets, &mut packets.burst),
+            (burst_bytes, &mut bytes.burst),
+        ] {
+            if let Some(new) = new {
+                *old = *new;
+            }
+        }
+        if let Some(waiting) = &mut limiter.waiting {
+            waiting.reschedule(now);
+        }
+        self.shown = Some(limiter.counts());
+        true
+    }
+}
+
+impl Command for Set {
+    const NAME: &'static str = "set";
+    const HELP: &'static str = "change rates and bursts";
+    const EXAMPLE: &'static str = r#"{"packets_per_second": 500}"#;
+    type Order = Change;
+    type Reply = Counts;
+
+    fn prepare(self, _: &BuildContext) -> Result<Change, CommandError> {
+        let Set { packets_per_second, bytes_per_second, burst_packets, burst_bytes } = self;
+        let given = [packets_per_second, bytes_per_second, burst_packets, burst_bytes];
+        if given.iter().all(Option::is_none) {
+            let message = "found none, allowed: packets_per_second, bytes_per_second, \
+                           burst_packets, burst_bytes";
+            return Err(CommandError::argument("params", message));
+        }
+        let limit = |per_second: Option<u64>, burst: Option<u64>| Limit {
+            per_second: per_second.unwrap_or(0),
+            burst: burst.unwrap_or(1),
+        };
+        let packets = limit(packets_per_second, burst_packets);
+        let bytes = limit(bytes_per_second, burst_bytes);
+        check_limits(&Limits { packets, bytes })
+            .map_err(|(key, message)| CommandError::argument(key, message))?;
+        Ok(Change { set: self, shown: None })
+    }
+
+    fn reply(order: Change) -> Result<Counts, CommandError> {
+        let other = || CommandError::Refused("the function there is no rate-limit".into());
+        order.shown.ok_or_else(other)
+    }
+}

@@ -1,0 +1,333 @@
+//! `vmdq`: queues in pools, one for each virtual machine, and a switch between them.
+//!
+//! ```toml
+//! [[rx]]
+//! function = "vmdq"
+//! pools = [
+//!     { macs = ["02:00:00:00:00:01"], queues = [0, 1] },
+//!     { macs = ["02:00:00:00:00:02"], vlans = [10], queues = [2, 3] },
+//! ]
+//!
+//! [[tx]]
+//! function = "vmdq"        # with the same pools: what hosts send is switched there
+//! pools = [ ... ]
+//! ```
+//!
+//! In the rx chain, a frame goes to the pool that has its destination address and admits its
+//! VLAN; inside the pool a hash, that of `rss` by default, selects the queue. Broadcasts and
+//! multicasts go to every pool that admits the VLAN, in copies that are counted as made. A frame
+//! for no pool goes to `default_pool` or on in the chain.
+//!
+//! In the tx chain, the pool is that of the queue that has sent the frame. A frame from an
+//! address or on a VLAN that the pool does not have is dropped as `spoofed`. A frame for another
+//! pool goes there, and to no wire; broadcasts and multicasts go to the other pools and to the
+//! wire; a frame for the pool that sent it is dropped as filtered, as by a bridge; all
+//! else goes on to the wire. A pool without `vlans` admits all, tagged or not; VLAN 0 stands for
+//! untagged frames. Frames of queues that are in no pool are left alone.
+//!
+//! Guarantees: order within a flow is kept, on each side of a switch; for want of a buffer a copy
+//! is not made, and counted. Headers are looked for in a packet's first buffer.
+//!
+//! Source: Intel 82599 datasheet, sections 7.10.3 (packet switching: VMDq and virtualisation)
+//! and 7.10.3.9 (security features: anti-spoofing); IEEE 802.1Q, section 8.6 (forwarding).
+
+mod switch;
+
+pub use switch::{MAX_MACS, MAX_POOLS};
+
+use crate::counted::{Counted, Get};
+use crate::rss::HashType;
+use crate::rss::flow::{Hash, Types, hash_of};
+use crate::settings::vlan_of;
+use picnic_core::command::{Command, CommandEntry, CommandError, Order, Prepared};
+use picnic_core::error::ConfigError;
+use picnic_core::function::Function;
+use picnic_core::ledger::DropReason;
+use picnic_core::out::Out;
+use picnic_core::packet::burst::Burst;
+use picnic_core::packet::desc::Descriptor;
+use picnic_core::packet::wire::Ethernet;
+use picnic_core::registry::{BuildContext, Component};
+use picnic_core::time::Time;
+use picnic_hash::{Key, Toeplitz};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use switch::Switch;
+
+/// Queues in pools.
+pub struct Vmdq {
+    switch: Box<Switch>,
+    default_pool: Option<u8>,
+    mac_anti_spoofing: bool,
+    vlan_anti_spoofing: bool,
+    hash: Hash,
+    types: Types,
+    counts: Counts,
+}
+
+/// A pool: its addresses, VLANs and queues.
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Pool {
+    /// Its MAC addresses, as in "02:00:00:00:00:01".
+    pub macs: Vec<String>,
+    /// The VLANs that it admits, 0 for untagged; left out, all.
+    pub vlans: Option<Vec<u16>>,
+    /// Its queues, each in no other pool.
+    pub queues: Vec<u16>,
+    /// Whether it has broadcasts and multicasts.
+    pub broadcast: bool,
+}
+
+impl Default for Pool {
+    fn default() -> Self {
+        Pool { macs: Vec::new(), vlans: None, queues: Vec::new(), broadcast: true }
+    }
+}
+
+/// The keys of `vmdq`.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// The pools, up to 64, numbered from 0: each macs, vlans, queues and broadcast.
+    pub pools: Vec<Pool>,
+    /// The pool of frames from wires for no pool; left out, they go on in the chain.
+    pub default_pool: Option<u8>,
+    /// Whether frames that a pool sends from an address it does not have are dropped.
+    pub mac_anti_spoofing: bool,
+    /// Whether frames that a pool sends on a VLAN it does not admit are dropped.
+    pub vlan_anti_spoofing: bool,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Config {
+            pools: Vec::new(),
+            default_pool: None,
+            mac_anti_spoofing: true,
+            vlan_anti_spoofing: true,
+        }
+    }
+}
+
+/// What a `vmdq` counts.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, JsonSchema)]
+pub struct Counts {
+    /// Frames of wires that went to a pool, copies included.
+    pub received_packets: u64,
+    /// Frames of a pool that went to another, copies included.
+    pub switched_packets: u64,
+    /// Copies made of broadcasts and multicasts.
+    pub copies: u64,
+    /// Copies not made, as no buffer was home.
+    pub lost_copies: u64,
+    /// Frames dropped for their sender's address or VLAN.
+    pub spoofed_packets: u64,
+}
+
+impl Counted for Vmdq {
+    type Counts = Counts;
+
+    fn counts(&self) -> Counts {
+        self.counts
+    }
+}
+
+impl Component for Vmdq {
+    type Product = Box<dyn Function>;
+    type Config = Config;
+    const NAME: &'static str = "vmdq";
+    const HELP: &'static str = "sort frames into pools of queues by MAC and VLAN, and switch";
+    const COMMANDS: &'static [CommandEntry] =
+        &[CommandEntry::of::<Get<Vmdq>>(), CommandEntry::of::<Replace>()];
+
+    fn example(_: &std::path::Path) -> Option<String> {
+        Some("pools = [{ macs = [\"04:04:04:04:04:04\"], queues = [1, 2] }, { queues = [0] }]\n".into())
+    }
+
+    fn build(config: Config, context: &BuildContext) -> Result<Box<dyn Function>, ConfigError> {
+        Ok(Box::new(Vmdq::new(&config, context)?))
+    }
+}
+
+impl Vmdq {
+    /// A `vmdq` of these settings.
+    ///
+    /// # Errors
+    /// The key that is wrong, what was found and what is allowed.
+    pub fn new(config: &Config, context: &BuildContext) -> Result<Vmdq, ConfigError> {
+        let switch = Switch::new(&config.pools, context)?;
+        if let Some(pool) = config.default_pool
+            && usize::from(pool) >= config.pools.len()
+        {
+            let message = format!("found {pool}, allowed is the number of a pool");
+            return Err(ConfigError::new("default_pool", message));
+        }
+        Ok(Vmdq {
+            switch: Box::new(switch),
+            default_pool: config.default_pool,
+            mac_anti_spoofing: config.mac_anti_spoofing,
+            vlan_anti_spoofing: config.vlan_anti_spoofing,
+            hash: Hash::Toeplitz(Box::new(Toeplitz::new(&Key::MICROSOFT))),
+            types: Types::new(|hash_type| HashType::DEFAULT.contains(&hash_type)),
+            counts: Counts::default(),
+        })
+    }
+
+    /// Copies to all of `pools` but the last, which gets the packet itself unless it is to go on.
+    fn replicate(
+        &mut self,
+        packet: Descriptor,
+        hash: u32,
+        pools: u64,
+        goes_on: bool,
+        out: &mut Out<'_>,
+    ) -> Option<Descriptor> {
+        let mut left = pools;
+        while left != 0 {
+            let pool = left.trailing_zeros() as usize;
+            left &= left - 1;
+            let Some(queues) = self.switch.pools.get(pool) else { break };
+            let queue = queues.of(hash);
+            if left == 0 && !goes_on {
+                out.steer(packet, queue);
+                return None;
+            }
+            match out.copy(&packet) {
+                Some(mut copy) => {
+                    copy.clear_tx_queue();
+                    self.counts.copies += 1;
+                    out.steer(copy, queue);
+                }
+                None => self.counts.lost_copies += 1,
+            }
+        }
+        Some(packet)
+    }
+
+    /// The packet again if it goes on.
+    #[inline]
+    fn switch(&mut self, mut packet: Descriptor, out: &mut Out<'_>) -> Option<Descriptor> {
+        let layers = packet.parse();
+        let Ok(ethernet) = Ethernet::new_checked(packet.data()) else { return Some(packet) };
+        let (destination, source) = (ethernet.destination(), ethernet.source());
+        let vlan = vlan_of(&packet, &layers).unwrap_or(0);
+        let admitted = self.switch.pools_of_vlan(vlan);
+        let is_group = destination.is_multicast();
+        let mut pools = admitted
+            & if is_group { self.switch.groups } else { self.switch.pools_of_mac(destination) };
+        let sender = match packet.tx_queue() {
+            None => None,
+            Some(queue) => match self.switch.pool_of(queue) {
+                Some(pool) => Some(1_u64 << pool),
+                None => return Some(packet),
+            },
+        };
+        if let Some(own) = sender {
+            let is_false = |has: u64| has & own == 0;
+            if self.mac_anti_spoofing && is_false(self.switch.pools_of_mac(source))
+                || self.vlan_anti_spoofing && is_false(admitted)
+            {
+                self.counts.spoofed_packets += 1;
+                out.drop(packet, DropReason::Spoofed);
+                return None;
+            }
+            if !is_group && pools & own != 0 {
+                out.drop(packet, DropReason::Filtered);
+                return None;
+            }
+            pools &= !own;
+        } else if pools == 0 {
+            pools = self.default_pool.map_or(0, |pool| 1 << pool);
+        }
+        if pools == 0 {
+            return Some(packet);
+        }
+        let (hash, over) = hash_of(&self.hash, &self.types, &layers, packet.data());
+        packet.set_rss(hash, over);
+        let goes_on = sender.is_some() && is_group;
+        let counted = match sender {
+            None => &mut self.counts.received_packets,
+            Some(_) => &mut self.counts.switched_packets,
+        };
+        *counted += u64::from(pools.count_ones());
+        if sender.is_some() && !goes_on {
+            // It is the pool's from here on, not its sender's.
+            packet.clear_tx_queue();
+        }
+        self.replicate(packet, hash, pools, goes_on, out)
+    }
+}
+
+impl Function for Vmdq {
+    fn process(&mut self, _now: Time, burst: &mut Burst, out: &mut Out<'_>) {
+        burst.as_slice().iter().for_each(Descriptor::prefetch);
+        burst.retain(|packet| self.switch(packet, out));
+    }
+
+    fn obey(&mut self, order: &mut Prepared, now: Time) -> bool {
+        order.apply(self, now)
+    }
+}
+
+/// The arguments of `vmdq.replace`.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Replace {
+    /// The pools in place of all there are: each macs, vlans, queues and broadcast.
+    pub pools: Vec<Pool>,
+}
+
+/// The result of `vmdq.replace`.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize, JsonSchema)]
+pub struct Replaced {
+    /// Pools now.
+    pub pools: usize,
+    /// Pools before.
+    pub replaced: usize,
+}
+
+/// Another switch, then the one that it replaced.
+pub struct Exchange {
+    switch: Box<Switch>,
+    pools: usize,
+    is_done: bool,
+}
+
+impl Order for Exchange {
+    type Target = Vmdq;
+
+    fn apply(&mut self, vmdq: &mut Vmdq, _now: Time) -> bool {
+        std::mem::swap(&mut self.switch, &mut vmdq.switch);
+        if vmdq.default_pool.is_some_and(|pool| usize::from(pool) >= self.pools) {
+            vmdq.default_pool = None;
+        }
+        self.is_done = true;
+        true
+    }
+}
+
+impl Command for Replace {
+    const NAME: &'static str = "replace";
+    const HELP: &'static str = "put other pools in place of all, at once";
+    const EXAMPLE: &'static str = r#"{"pools":[{"macs":["02:00:00:00:00:07"],"queues":[0,3]}]}"#;
+    type Order = Exchange;
+    type Reply = Replaced;
+
+    fn prepare(self, context: &BuildContext) -> Result<Exchange, CommandError> {
+        let switch = Switch::new(&self.pools, context)
+            .map_err(|error| CommandError::Refused(error.to_string()))?;
+        Ok(Exchange { switch: Box::new(switch), pools: self.pools.len(), is_done: false })
+    }
+
+    fn reply(order: Exchange) -> Result<Replaced, CommandError> {
+        if !order.is_done {
+            return Err(CommandError::Refused("the function there is no vmdq".into()));
+        }
+        Ok(Replaced { pools: order.pools, replaced: order.switch.pools.len() })
+    }
+
+    fn text(reply: &Replaced, _: &str) -> String {
+        format!("{} pools in place of {}\n", reply.pools, reply.replaced)
+    }
+}

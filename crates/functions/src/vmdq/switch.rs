@@ -1,0 +1,181 @@
+//! Which pools a frame is for, by its destination and VLAN.
+//!
+//! A bit stands for a pool. The pools that a MAC address belongs to, and those that a VLAN is
+//! admitted to, are each one word; the pools of a frame are what both have.
+//! Guarantees: a lookup takes a bounded number of steps and allocates nothing.
+
+use super::Pool;
+use crate::settings::check_queue;
+use picnic_core::error::ConfigError;
+use picnic_core::packet::wire::MacAddress;
+use picnic_core::registry::BuildContext;
+
+/// Pools that there may be: one bit each.
+pub const MAX_POOLS: usize = 64;
+/// MAC addresses that all pools may have together.
+pub const MAX_MACS: usize = 4096;
+
+/// Which pools a frame is for.
+pub(super) struct Switch {
+    /// Address (never zero, so that zero is a free place) and pools; half of it free.
+    macs: Box<[(u64, u64)]>,
+    /// By VLAN; untagged frames are of VLAN 0.
+    vlans: Box<[u64; 4096]>,
+    /// Pools that have broadcasts and multicasts.
+    pub groups: u64,
+    /// The pool of each queue.
+    pool_of: Box<[Option<u8>]>,
+    pub pools: Box<[Queues]>,
+}
+
+/// The queues of a pool.
+pub(super) struct Queues(Box<[u16]>);
+
+impl Queues {
+    /// The queue of a hash: which of the pool's it is, modulo their number.
+    #[inline]
+    pub(super) fn of(&self, hash: u32) -> u16 {
+        // As the remainder of a hash, which `rss` takes, without a division.
+        let index = (u64::from(hash.wrapping_mul(0x9e37_79b1)) * self.0.len() as u64 >> 32) as usize;
+        self.0.get(index).copied().unwrap_or_default()
+    }
+}
+
+/// An address as a number.
+#[inline(always)]
+pub(super) fn number_of(mac: MacAddress) -> u64 {
+    let [a, b, c, d, e, f] = mac.0;
+    u64::from_be_bytes([0, 0, a, b, c, d, e, f])
+}
+
+fn mac(text: &str) -> Option<MacAddress> {
+    let mut bytes = [0; 6];
+    let mut parts = text.split(':');
+    for byte in &mut bytes {
+        let part = parts.next().filter(|part| part.len() == 2)?;
+        *byte = u8::from_str_radix(part, 16).ok()?;
+    }
+    // One digit may be a sign to `from_str_radix`.
+    let is_hex = text.bytes().all(|byte| byte == b':' || byte.is_ascii_hexdigit());
+    (is_hex && parts.next().is_none()).then_some(MacAddress(bytes))
+}
+
+impl Switch {
+    /// The switch between these pools; else the key of the first thing that is wrong.
+    pub(super) fn new(pools: &[Pool], context: &BuildContext) -> Result<Switch, ConfigError> {
+        if pools.len() > MAX_POOLS {
+            let message = format!("found {} pools, allowed is 0 to {MAX_POOLS}", pools.len());
+            return Err(ConfigError::new("pools", message));
+        }
+        let count: usize = pools.iter().map(|pool| pool.macs.len()).sum();
+        if count > MAX_MACS {
+            let message = format!("found {count} MAC addresses, allowed is 0 to {MAX_MACS}");
+            return Err(ConfigError::new("pools", message));
+        }
+        let mut switch = Switch {
+            macs: vec![(0, 0); (2 * count.max(1)).next_power_of_two()].into(),
+            vlans: Box::new([0; 4096]),
+            groups: 0,
+            pool_of: vec![None; usize::from(context.queues)].into(),
+            pools: pools.iter().map(|pool| Queues(pool.queues.clone().into())).collect(),
+        };
+        for (index, pool) in pools.iter().enumerate() {
+            switch.enter(index, pool, context)?;
+        }
+        Ok(switch)
+    }
+
+    fn enter(
+        &mut self,
+        index: usize,
+        pool: &Pool,
+        context: &BuildContext,
+    ) -> Result<(), ConfigError> {
+        let bit = 1 << index;
+        if pool.queues.is_empty() {
+            let message = "found none, allowed is one queue or more";
+            return Err(ConfigError::new(format!("pools[{index}].queues"), message));
+        }
+        for (place, &queue) in pool.queues.iter().enumerate() {
+            let key = format!("pools[{index}].queues[{place}]");
+            check_queue(&key, queue, context.queues)?;
+            let pool_of = &mut self.pool_of[usize::from(queue)];
+            if let Some(other) = pool_of.replace(index as u8) {
+                let message = format!("found queue {queue}, which is that of pool {other}, \
+                                       allowed is a queue of no other place");
+                return Err(ConfigError::new(key, message));
+            }
+        }
+        match &pool.vlans {
+            None => self.vlans.iter_mut().for_each(|pools| *pools |= bit),
+            Some(vlans) => {
+                for (place, &vlan) in vlans.iter().enumerate() {
+                    let Some(pools) = self.vlans.get_mut(usize::from(vlan)) else {
+                        let key = format!("pools[{index}].vlans[{place}]");
+                        let message = format!("found {vlan}, allowed is 0 to 4095");
+                        return Err(ConfigError::new(key, message));
+                    };
+                    *pools |= bit;
+                }
+            }
+        }
+        for (place, text) in pool.macs.iter().enumerate() {
+            let key = format!("pools[{index}].macs[{place}]");
+            let address = mac(text).filter(|mac| !mac.is_multicast() && number_of(*mac) != 0);
+            let Some(address) = address else {
+                let allowed = "the address of one station, as in \"02:00:00:00:00:01\"";
+                let message = format!("found \"{text}\", allowed is {allowed}");
+                return Err(ConfigError::new(key, message));
+            };
+            let at = self.seek(number_of(address));
+            let others = self.macs[at].1;
+            if let Some(vlan) = self.vlans.iter().position(|&pools| pools & bit != 0 && pools & others != 0)
+            {
+                let message = format!("found {text}, which another pool has on VLAN {vlan} too, \
+                                       allowed is one pool for each address and VLAN");
+                return Err(ConfigError::new(key, message));
+            }
+            self.macs[at] = (number_of(address), others | bit);
+        }
+        if pool.broadcast {
+            self.groups |= bit;
+        }
+        Ok(())
+    }
+
+    /// The place of an address, or the free one where it would be.
+    #[inline(always)]
+    fn seek(&self, address: u64) -> usize {
+        let last = self.macs.len() - 1;
+        let mut at = (address.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize & last;
+        // Ends, as half of the places are free.
+        while let Some(&(there, _)) = self.macs.get(at)
+            && there != 0
+            && there != address
+        {
+            at = (at + 1) & last;
+        }
+        at
+    }
+
+    /// The pools that have this address.
+    #[inline(always)]
+    pub(super) fn pools_of_mac(&self, mac: MacAddress) -> u64 {
+        match self.macs.get(self.seek(number_of(mac))) {
+            Some(&(there, pools)) if there != 0 => pools,
+            _ => 0,
+        }
+    }
+
+    /// The pools that this VLAN is admitted to; 0 is untagged.
+    #[inline(always)]
+    pub(super) fn pools_of_vlan(&self, vlan: u16) -> u64 {
+        self.vlans.get(usize::from(vlan)).copied().unwrap_or(0)
+    }
+
+    /// The pool of a queue.
+    #[inline]
+    pub(super) fn pool_of(&self, queue: u8) -> Option<u8> {
+        self.pool_of.get(usize::from(queue)).copied().flatten()
+    }
+}
