@@ -29,8 +29,8 @@ mod bucket;
 mod waiting;
 
 use crate::counted::{Counted, Get};
-use crate::rss::flow::{Hash, Types, hash_of};
 use crate::rss::HashType;
+use crate::rss::flow::{Hash, Types, hash_of};
 use bucket::{Bucket, Limit, Limits};
 use picnic_core::command::{Command, CommandEntry, CommandError, Order, Prepared};
 use picnic_core::error::ConfigError;
@@ -251,7 +251,12 @@ impl RateLimit {
 
     /// The packet again if it conforms; else it waits or is dropped.
     #[inline]
-    fn judge(&mut self, now: Time, mut packet: Descriptor, out: &mut Out<'_>) -> Option<Descriptor> {
+    fn judge(
+        &mut self,
+        now: Time,
+        mut packet: Descriptor,
+        out: &mut Out<'_>,
+    ) -> Option<Descriptor> {
         let index = self.bucket(&mut packet);
         let bucket = self.buckets.get_mut(index)?;
         bucket.refill(&self.limits, now);

@@ -2,7 +2,10 @@
 //!
 //! Command-line help, the docs page and the conformance tests come from it.
 
-use crate::{by_wire, checksum, drop, flow_director, header_split, lro, mirror, pass, rate_limit, rss, sample, tso, vlan, vmdq};
+use crate::{
+    by_wire, checksum, drop, flow_director, header_split, lro, mirror, pass, rate_limit, rss,
+    sample, tso, vlan, vmdq,
+};
 use picnic_core::function::Function;
 use picnic_core::registry::Entry;
 

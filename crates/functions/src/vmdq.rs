@@ -142,7 +142,10 @@ impl Component for Vmdq {
         &[CommandEntry::of::<Get<Vmdq>>(), CommandEntry::of::<Replace>()];
 
     fn example(_: &std::path::Path) -> Option<String> {
-        Some("pools = [{ macs = [\"04:04:04:04:04:04\"], queues = [1, 2] }, { queues = [0] }]\n".into())
+        Some(
+            "pools = [{ macs = [\"04:04:04:04:04:04\"], queues = [1, 2] }, { queues = [0] }]\n"
+                .into(),
+        )
     }
 
     fn build(config: Config, context: &BuildContext) -> Result<Box<dyn Function>, ConfigError> {

@@ -60,7 +60,8 @@ fn matches(rule: &Rule, data: &[u8], wire: u8) -> bool {
     let port_is = |asked: Option<u16>, mask: Option<u16>, at: usize| {
         let mask = mask.unwrap_or(u16::MAX);
         asked.is_none_or(|asked| {
-            found.packet_type.has_ports() && port(at).is_some_and(|port| port & mask == asked & mask)
+            found.packet_type.has_ports()
+                && port(at).is_some_and(|port| port & mask == asked & mask)
         })
     };
     let protocol = |name: &String| match &**name {
@@ -111,14 +112,10 @@ fn any_rule() -> impl Strategy<Value = Rule> {
         any::<u32>().prop_map(|mark| (None, Some(mark), false)),
         Just((None, None, true)),
     ];
-    let addresses =
-        (address("10.0.1", "2020:2020:2020"), address("192.168.2", "2020:2020:2020"));
+    let addresses = (address("10.0.1", "2020:2020:2020"), address("192.168.2", "2020:2020:2020"));
     let ports = ((port(), mask()), (port(), mask()));
-    let rest = (
-        prop::option::weighted(0.2, 100..103u16),
-        prop::option::weighted(0.2, 0..3u8),
-        0..3u16,
-    );
+    let rest =
+        (prop::option::weighted(0.2, 100..103u16), prop::option::weighted(0.2, 0..3u8), 0..3u16);
     (addresses, protocol, ports, rest, action).prop_map(
         |((source, destination), protocol, (from, to), (vlan, wire, priority), action)| {
             let family = |text: &Option<String>| text.as_ref().map(|text| text.contains(':'));
@@ -277,10 +274,7 @@ fn thousands_of_rules_are_found_removed_and_found_gone() {
     };
     check(&mut director, &|_| true);
     let full = call(&mut director, "add", &serde_json::to_value(exact(RULES)).unwrap());
-    assert_eq!(
-        full.unwrap_err(),
-        "found one rule more, allowed by `capacity` is 8192"
-    );
+    assert_eq!(full.unwrap_err(), "found one rule more, allowed by `capacity` is 8192");
     // Two of three, in an order of their own; rule n is flow n - 1.
     let gone = |flow: u32| flow % 3 != 0;
     for index in 0..RULES {
@@ -299,7 +293,10 @@ fn thousands_of_rules_are_found_removed_and_found_gone() {
         let Some(next) = page["next"].as_u64() else { break };
         first = next;
     }
-    assert_eq!(numbers, (0..RULES).filter(|&flow| !gone(flow)).map(|flow| flow + 1).collect::<Vec<_>>());
+    assert_eq!(
+        numbers,
+        (0..RULES).filter(|&flow| !gone(flow)).map(|flow| flow + 1).collect::<Vec<_>>()
+    );
     // All at once.
     let replaced = call(&mut director, "replace", &json!({ "rules": [], "capacity": 16 })).unwrap();
     assert_eq!(replaced, json!({ "rules": 0, "replaced": numbers.len() }));
@@ -316,10 +313,7 @@ fn one_mask_more_than_there_is_room_for_is_refused_and_a_freed_one_is_used_again
         call(&mut director, "add", &rule(length)).unwrap();
     }
     let error = call(&mut director, "add", &rule(100)).unwrap_err();
-    assert_eq!(
-        error,
-        "found one combination of fields and prefix lengths more, allowed is 64"
-    );
+    assert_eq!(error, "found one combination of fields and prefix lengths more, allowed is 64");
     call(&mut director, "remove", &json!({ "number": 7 })).unwrap();
     call(&mut director, "add", &rule(100)).unwrap();
     assert_eq!(call(&mut director, "get", &json!({})).unwrap()["masks"], 64);
@@ -334,7 +328,10 @@ fn wrong_rules_are_refused_by_field() {
         ("vlan = 1", "rules[0].queue: found none, allowed is a queue, a mark or drop = true"),
         ("vlan = 4096, queue = 1", "rules[0].vlan: found 4096, allowed is 0 to 4095"),
         ("wire = 2, queue = 1", "rules[0].wire: found 2, allowed is 0 to 1"),
-        ("source = \"10.0.0.0/33\", queue = 1", "rules[0].source: found \"10.0.0.0/33\", allowed is"),
+        (
+            "source = \"10.0.0.0/33\", queue = 1",
+            "rules[0].source: found \"10.0.0.0/33\", allowed is",
+        ),
         (
             "source = \"10.0.0.1\", destination = \"::1\", queue = 1",
             "rules[0].destination: found \"::1\", allowed is an address of the family of `source`",

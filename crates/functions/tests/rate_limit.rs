@@ -72,14 +72,16 @@ impl Model {
 
 fn any_config() -> impl Strategy<Value = Config> {
     let rate = || prop_oneof![1 => Just(0_u64), 2 => 1..50_u64, 4 => 1000..3_000_000u64];
-    (rate(), rate(), 1..9u64, 200..4000u64).prop_map(|(packets, bytes, burst, burst_bytes)| Config {
-        per: Per::Wire,
-        packets_per_second: packets,
-        bytes_per_second: bytes,
-        burst_packets: burst,
-        burst_bytes,
-        waiting_packets: 400,
-        ..Config::default()
+    (rate(), rate(), 1..9u64, 200..4000u64).prop_map(|(packets, bytes, burst, burst_bytes)| {
+        Config {
+            per: Per::Wire,
+            packets_per_second: packets,
+            bytes_per_second: bytes,
+            burst_packets: burst,
+            burst_bytes,
+            waiting_packets: 400,
+            ..Config::default()
+        }
     })
 }
 
@@ -213,8 +215,7 @@ fn a_higher_rate_counts_for_packets_that_wait_already() {
     card.run(pacer.as_mut(), &from_wire_0(vec![vec![1; 60]; 3]));
     assert_eq!(pacer.next_deadline(), Some(Time::from_nanos(1_000_000_000)));
     card.now = Time::from_nanos(1000);
-    let shown =
-        call(pacer.as_mut(), "set", &json!({ "packets_per_second": 1_000_000 }), card.now);
+    let shown = call(pacer.as_mut(), "set", &json!({ "packets_per_second": 1_000_000 }), card.now);
     assert_eq!(shown["packets_per_second"], 1_000_000);
     assert_eq!(shown["burst_packets"], 1);
     // A microsecond at the new rate: one packet, and a deadline for the next.
@@ -227,17 +228,15 @@ fn a_higher_rate_counts_for_packets_that_wait_already() {
 #[test]
 fn tx_queues_marks_and_flows_have_buckets_of_their_own() {
     use common::frames::{Network, Spec, Upper};
-    let flow = |port: u16| {
-        Spec { ports: (port, 80), ..Spec::plain(Network::V4, Upper::Tcp) }.build()
-    };
+    let flow =
+        |port: u16| Spec { ports: (port, 80), ..Spec::plain(Network::V4, Upper::Tcp) }.build();
     let limits = "packets_per_second = 1\nburst_packets = 2\n";
     for (per, is_apart) in
         [("all", false), ("wire", false), ("tx-queue", true), ("mark", true), ("flow", true)]
     {
         let text = format!("function = \"rate-limit\"\nper = \"{per}\"\n{limits}");
         let mut limiter = build(&text, &context()).unwrap();
-        let packets: Vec<_> =
-            (0..40).map(|place: u16| Packet((0, flow(place % 4)))).collect();
+        let packets: Vec<_> = (0..40).map(|place: u16| Packet((0, flow(place % 4)))).collect();
         let seen = Card::new(&context()).run_with(limiter.as_mut(), &packets, |place, packet| {
             packet.set_tx_queue((place % 4) as u8);
             packet.mark = place as u32 % 4;
@@ -249,7 +248,10 @@ fn tx_queues_marks_and_flows_have_buckets_of_their_own() {
 #[test]
 fn wrong_keys_are_refused() {
     for (keys, expected) in [
-        ("packets_per_second = 1000000000001", "found 1000000000001, allowed is 0 to 1000000000000"),
+        (
+            "packets_per_second = 1000000000001",
+            "found 1000000000001, allowed is 0 to 1000000000000",
+        ),
         ("burst_packets = 0", "burst_packets: found 0, allowed is 1 to 4294967296"),
         ("burst_bytes = 0", "burst_bytes: found 0, allowed is 1 to 4294967296"),
         ("waiting_packets = 0", "waiting_packets: found 0, allowed is 1 to 65536"),

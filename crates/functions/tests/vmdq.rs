@@ -72,10 +72,8 @@ fn any_frame() -> impl Strategy<Value = Frame> {
 
 /// Pools whose queues and stations are their own; the last queue and stations are of none.
 fn any_config() -> impl Strategy<Value = Config> {
-    let vlans = prop_oneof![
-        Just(None),
-        prop::sample::subsequence(VLANS.to_vec(), 1..=2).prop_map(Some)
-    ];
+    let vlans =
+        prop_oneof![Just(None), prop::sample::subsequence(VLANS.to_vec(), 1..=2).prop_map(Some)];
     let pools = prop::collection::vec((vlans, any::<bool>()), 0..=3);
     (pools, any::<bool>(), any::<bool>(), any::<bool>()).prop_map(
         |(pools, has_default, mac_anti_spoofing, vlan_anti_spoofing)| Config {
@@ -214,9 +212,8 @@ fn pools_are_replaced_while_it_runs() {
     let mut vmdq = Vmdq::new(&two_pools(), &context()).unwrap();
     let mut card = Card::new(&context());
     let frame = Frame { sender: None, destination: 1, source: 5, vlan: 0, flow: 1 }.bytes();
-    let door = |card: &mut Card, vmdq: &mut Vmdq| {
-        card.run(vmdq, &[Packet((0, frame.clone()))])[0].door
-    };
+    let door =
+        |card: &mut Card, vmdq: &mut Vmdq| card.run(vmdq, &[Packet((0, frame.clone()))])[0].door;
     assert!(matches!(door(&mut card, &mut vmdq), Door::Queue(2 | 3)));
     let replace = Vmdq::COMMANDS.iter().find(|command| command.name == "replace").unwrap();
     let pools = json!({ "pools": [{ "macs": [text(1)], "queues": [7] }] });
@@ -232,9 +229,18 @@ fn wrong_pools_are_refused() {
     for (pools, expected) in [
         ("{ queues = [4] }".to_owned(), "pools[0].queues[0]: found queue 4, allowed is 0 to 3"),
         ("{ macs = [] }".into(), "pools[0].queues: found none, allowed is one queue or more"),
-        ("{ queues = [1] }, { queues = [2, 1] }".into(), "pools[1].queues[1]: found queue 1, which is that of pool 0"),
-        ("{ queues = [1], vlans = [4096] }".into(), "pools[0].vlans[0]: found 4096, allowed is 0 to 4095"),
-        ("{ queues = [1], macs = [\"ff:ff:ff:ff:ff:ff\"] }".into(), "pools[0].macs[0]: found \"ff:ff:ff:ff:ff:ff\", allowed is"),
+        (
+            "{ queues = [1] }, { queues = [2, 1] }".into(),
+            "pools[1].queues[1]: found queue 1, which is that of pool 0",
+        ),
+        (
+            "{ queues = [1], vlans = [4096] }".into(),
+            "pools[0].vlans[0]: found 4096, allowed is 0 to 4095",
+        ),
+        (
+            "{ queues = [1], macs = [\"ff:ff:ff:ff:ff:ff\"] }".into(),
+            "pools[0].macs[0]: found \"ff:ff:ff:ff:ff:ff\", allowed is",
+        ),
         ("{ queues = [1], macs = [\"02:0:00:00:00:001\"] }".into(), "pools[0].macs[0]: found"),
         ("{ queues = [1], macs = [\"+2:00:00:00:00:01\"] }".into(), "pools[0].macs[0]: found"),
         (
@@ -246,7 +252,8 @@ fn wrong_pools_are_refused() {
         assert!(error.contains(expected), "{pools}: {error}");
     }
     // The same address on other VLANs is another station.
-    let apart = format!("{{ {a} }}, {{ macs = [\"02:00:00:00:00:01\"], vlans = [3], queues = [1] }}");
+    let apart =
+        format!("{{ {a} }}, {{ macs = [\"02:00:00:00:00:01\"], vlans = [3], queues = [1] }}");
     let answer = refusal(&format!("function = \"vmdq\"\npools = [{apart}]"));
     assert!(answer.starts_with("accepted"), "{answer}");
     assert!(refusal("function = \"vmdq\"\ndefault_pool = 0").contains("default_pool: found 0"));

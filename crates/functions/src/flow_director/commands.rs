@@ -341,9 +341,8 @@ impl Command for Replace {
             let message = format!("found {}, allowed is 1 to {MAX_RULES}", self.capacity);
             return Err(CommandError::argument("capacity", message));
         }
-        let table = table_of(&self.rules, self.capacity, context).map_err(|(place, wrong)| {
-            wrong.in_command(&format!("rules[{place}]."))
-        })?;
+        let table = table_of(&self.rules, self.capacity, context)
+            .map_err(|(place, wrong)| wrong.in_command(&format!("rules[{place}].")))?;
         Ok(Exchange { rules: table.len(), table: Box::new(table), is_done: false })
     }
 

@@ -255,7 +255,11 @@ impl Rule {
             && queue >= context.queues
         {
             let last = context.queues.saturating_sub(1);
-            return Err(WrongRule::new("queue", format_args!("queue {queue}"), &format!("0 to {last}")));
+            return Err(WrongRule::new(
+                "queue",
+                format_args!("queue {queue}"),
+                &format!("0 to {last}"),
+            ));
         }
         match (drop, queue.is_some() || mark.is_some()) {
             (false, false) => {

@@ -140,7 +140,10 @@ pub(super) fn hash(key: &Key, seed: u64) -> u64 {
     // The constants are fractional digits of pi.
     let addresses = fold(a ^ 0x243f_6a88_85a3_08d3, c ^ 0x1319_8a2e_0370_7344);
     let behind = fold(b ^ 0xa409_3822_299f_31d0, d ^ 0x082e_fa98_ec4e_6c89);
-    fold(e ^ seed ^ 0x4528_21e6_38d0_1377, addresses ^ behind.rotate_left(32) ^ 0xbe54_66cf_34e9_0c6c)
+    fold(
+        e ^ seed ^ 0x4528_21e6_38d0_1377,
+        addresses ^ behind.rotate_left(32) ^ 0xbe54_66cf_34e9_0c6c,
+    )
 }
 
 impl Table {
@@ -198,7 +201,9 @@ impl Table {
     pub(super) fn find(&mut self, key: &Key) -> Option<&mut Slot> {
         let mut best: Option<(u16, u32, usize)> = None;
         for &mask in self.order.iter().take(self.used) {
-            let Some(Mask { bits, priority, .. }) = self.masks.get(usize::from(mask)) else { break };
+            let Some(Mask { bits, priority, .. }) = self.masks.get(usize::from(mask)) else {
+                break;
+            };
             if best.is_some_and(|(found, ..)| found > *priority) {
                 break;
             }
@@ -304,12 +309,8 @@ impl Table {
         self.places[skipped..].iter().filter(|&&place| place != NOWHERE).map(|&place| {
             let slot = &self.slots[place as usize];
             let mask = self.masks[usize::from(slot.mask)].bits;
-            let rule = Compiled {
-                key: slot.key,
-                mask,
-                priority: slot.priority,
-                action: slot.action(),
-            };
+            let rule =
+                Compiled { key: slot.key, mask, priority: slot.priority, action: slot.action() };
             (slot.number, rule, slot.packets)
         })
     }

@@ -141,12 +141,7 @@ pub(super) fn tuple_v6(layers: &Layers, data: &[u8], over: RssType) -> V6Tuple {
 
 /// The hash of one packet that was parsed to `layers`, and what it is over.
 #[inline]
-pub(crate) fn hash_of(
-    hash: &Hash,
-    types: &Types,
-    layers: &Layers,
-    data: &[u8],
-) -> (u32, RssType) {
+pub(crate) fn hash_of(hash: &Hash, types: &Types, layers: &Layers, data: &[u8]) -> (u32, RssType) {
     let over = types.of(layers.packet_type);
     let mut value = [0];
     match family(over) {

@@ -36,7 +36,8 @@ impl Queues {
     #[inline]
     pub(super) fn of(&self, hash: u32) -> u16 {
         // As the remainder of a hash, which `rss` takes, without a division.
-        let index = (u64::from(hash.wrapping_mul(0x9e37_79b1)) * self.0.len() as u64 >> 32) as usize;
+        let index =
+            (u64::from(hash.wrapping_mul(0x9e37_79b1)) * self.0.len() as u64 >> 32) as usize;
         self.0.get(index).copied().unwrap_or_default()
     }
 }
@@ -101,8 +102,10 @@ impl Switch {
             check_queue(&key, queue, context.queues)?;
             let pool_of = &mut self.pool_of[usize::from(queue)];
             if let Some(other) = pool_of.replace(index as u8) {
-                let message = format!("found queue {queue}, which is that of pool {other}, \
-                                       allowed is a queue of no other place");
+                let message = format!(
+                    "found queue {queue}, which is that of pool {other}, \
+                                       allowed is a queue of no other place"
+                );
                 return Err(ConfigError::new(key, message));
             }
         }
@@ -129,10 +132,13 @@ impl Switch {
             };
             let at = self.seek(number_of(address));
             let others = self.macs[at].1;
-            if let Some(vlan) = self.vlans.iter().position(|&pools| pools & bit != 0 && pools & others != 0)
+            if let Some(vlan) =
+                self.vlans.iter().position(|&pools| pools & bit != 0 && pools & others != 0)
             {
-                let message = format!("found {text}, which another pool has on VLAN {vlan} too, \
-                                       allowed is one pool for each address and VLAN");
+                let message = format!(
+                    "found {text}, which another pool has on VLAN {vlan} too, \
+                                       allowed is one pool for each address and VLAN"
+                );
                 return Err(ConfigError::new(key, message));
             }
             self.macs[at] = (number_of(address), others | bit);
