@@ -222,6 +222,7 @@ mod tests {
                 tx_packets: 0,
                 tx_bytes: 0,
                 stamp: Stamp::Taken,
+                interrupts: 0,
                 stamps_ahead: 0,
             }],
             queues: vec![QueueReport {
@@ -234,6 +235,7 @@ mod tests {
                 polls: 0,
                 empty_polls: 0,
                 doorbells: 0,
+                doorbells_coalesced: 0,
                 tx_completed: 0,
                 tx_completed_bytes: 0,
                 tx_in_flight_bytes: 0,

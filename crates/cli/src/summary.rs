@@ -247,6 +247,7 @@ mod tests {
                 tx_packets: 0,
                 tx_bytes: 0,
                 stamp: Stamp::Arrival,
+                interrupts: 0,
                 stamps_ahead: 0,
             }],
             queues: vec![QueueReport {
@@ -259,6 +260,7 @@ mod tests {
                 polls: 500,
                 empty_polls: 100,
                 doorbells: 0,
+                doorbells_coalesced: 0,
                 tx_completed: 0,
                 tx_completed_bytes: 0,
                 tx_in_flight_bytes: 0,

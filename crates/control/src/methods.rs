@@ -6,10 +6,10 @@
 use crate::captures::Captures;
 use crate::metrics;
 use crate::monitor::Monitor;
-use crate::protocol::{NO_ANSWER, REFUSED, RpcError, VERSION};
+use crate::protocol::{NO_ANSWER, REFUSED, RpcError, VERSION, invalid};
 use crate::request::{Request, methods, wrong};
 use crate::server::Access;
-use picnic_core::config::{CardFile, InterruptSection, Sections};
+use picnic_core::config::{CardFile, GateMode, InterruptSection, Sections};
 use picnic_core::direction::Direction;
 use picnic_core::hook::Hooks;
 use picnic_core::registry::BuildContext;
@@ -209,6 +209,13 @@ impl Methods {
     fn moderate(&mut self, change: &Map<String, Value>) -> Result<Value, RpcError> {
         let replaced = self.interrupt.clone();
         let wanted = replaced.changed(change).map_err(wrong)?;
+        let fixed = [
+            ("wire_usecs", wanted.wire_usecs != replaced.wire_usecs),
+            ("tx_complete", wanted.tx_complete != replaced.tx_complete),
+        ];
+        if let Some((key, _)) = fixed.into_iter().find(|(_, differs)| *differs) {
+            return Err(invalid(format!("{key}: cannot be changed while the card runs")));
+        }
         if wanted.poll_usecs != replaced.poll_usecs {
             self.command(Command::Poll(u64::from(wanted.poll_usecs) * 1000))?;
             self.interrupt.poll_usecs = wanted.poll_usecs;
@@ -216,6 +223,10 @@ impl Methods {
         if wanted.tx_usecs != replaced.tx_usecs {
             self.command(Command::TxPause(u64::from(wanted.tx_usecs) * 1000))?;
             self.interrupt.tx_usecs = wanted.tx_usecs;
+        }
+        if wanted.gate != replaced.gate {
+            self.command(Command::Unmask(wanted.gate == GateMode::None))?;
+            self.interrupt.gate = wanted.gate;
         }
         if wanted.moderation() != replaced.moderation() {
             self.command(Command::Moderate(wanted.moderation()))?;

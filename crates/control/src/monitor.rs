@@ -235,6 +235,7 @@ pub fn wire_reports(view: &View) -> Vec<WireReport> {
         tx_packets: wire.counters.tx_packets.get(),
         tx_bytes: wire.counters.tx_bytes.get(),
         stamp: if wire.arrival { Stamp::Arrival } else { Stamp::Taken },
+        interrupts: wire.counters.interrupts.get(),
         stamps_ahead: wire.counters.stamps_ahead.get(),
     });
     reports.collect()
@@ -256,6 +257,7 @@ pub fn queue_reports(view: &View, placement: &Placement) -> Vec<QueueReport> {
             polls: queue.target.polls.get(),
             empty_polls: queue.target.empty_polls.get(),
             doorbells: queue.steer.doorbells.get(),
+            doorbells_coalesced: queue.steer.coalesced.get(),
             transmitted: queue.target.transmitted.get(),
             tx_completed: queue.steer.tx_completed.get(),
             tx_completed_bytes: queue.steer.tx_completed_bytes.get(),

@@ -90,6 +90,9 @@ pub struct WireReport {
     /// What the receive time of its packets is.
     #[serde(default)]
     pub stamp: Stamp,
+    /// Times the physical NIC would have interrupted; 0 unless that is moderated (`wire_usecs`).
+    #[serde(default)]
+    pub interrupts: u64,
     /// Packets whose stamp was later than the turn that took them, and was taken for its time.
     #[serde(default)]
     pub stamps_ahead: u64,
@@ -136,6 +139,9 @@ pub struct QueueReport {
     pub empty_polls: u64,
     /// Doorbells that the borrowed core rang for it.
     pub doorbells: u64,
+    /// Those of them that found one pending already, so that both were taken at once.
+    #[serde(default)]
+    pub doorbells_coalesced: u64,
     /// Packets the host transmitted.
     pub transmitted: u64,
     /// Packets of those that have left for a wire, or were refused by it.

@@ -41,6 +41,12 @@ pub trait HostQueue: Send {
         None
     }
 
+    /// Whether what `deliver` does is an application's work, behind the driver's: interrupts that
+    /// are not masked preempt it.
+    fn is_application(&self) -> bool {
+        false
+    }
+
     /// Something to tell the user at the end: what a check came to, say.
     fn report(&self) -> Vec<String> {
         Vec::new()
@@ -83,7 +89,8 @@ pub struct QueueOut<'a> {
     ledger: &'a QueueLedger,
     fill: Option<&'a mut FillReceiver>,
     screen: Option<&'a mut dyn Screen>,
-    starved: bool,
+    /// Buffers that it had to do without, and needs to go on; 0 if none.
+    starved: usize,
     delivered: u64,
     bytes: u64,
 }
@@ -103,7 +110,7 @@ impl<'a> QueueOut<'a> {
             ledger,
             fill: None,
             screen: None,
-            starved: false,
+            starved: 0,
             delivered: 0,
             bytes: 0,
         }
@@ -134,7 +141,7 @@ impl<'a> QueueOut<'a> {
     pub fn buffer(&mut self) -> Option<Descriptor> {
         let room = self.tx.has_room(1);
         let buffer = self.fill.as_mut().filter(|_| room).and_then(|fill| fill.take());
-        self.starved |= buffer.is_none();
+        self.starved = self.starved.max(usize::from(buffer.is_none()));
         buffer
     }
 
@@ -153,7 +160,7 @@ impl<'a> QueueOut<'a> {
     pub fn landing(&mut self, count: usize) -> Option<&mut Landing> {
         let room = self.tx.has_room(1);
         let landing = self.fill.as_mut().filter(|_| room).and_then(|fill| fill.landing(count));
-        self.starved |= landing.is_none();
+        self.starved = self.starved.max(if landing.is_none() { count.max(1) } else { 0 });
         landing
     }
 
@@ -185,6 +192,12 @@ impl<'a> QueueOut<'a> {
     /// Whether [`QueueOut::buffer`] or [`QueueOut::landing`] had to say no: the host may have more to send.
     #[inline]
     pub fn is_starved(&self) -> bool {
+        self.starved != 0
+    }
+
+    /// Buffers that the host needs at once to go on sending; 0 if it was refused none.
+    #[inline]
+    pub fn wanted(&self) -> usize {
         self.starved
     }
 

@@ -87,6 +87,11 @@ impl FillReceiver {
         self.landing.fill(count, || ring.pop()).then_some(&mut self.landing)
     }
 
+    /// Whether `count` buffers are at hand.
+    pub fn has(&mut self, count: usize) -> bool {
+        self.landing.len() + self.ring.refresh() >= count
+    }
+
     /// Tells the borrowed core which slots are free again.
     #[inline]
     pub fn release(&mut self) {

@@ -16,7 +16,7 @@ use crate::packet::desc::Descriptor;
 use crate::packet::pool::Pool;
 use crate::port::Transmitter;
 use crate::ring::gate::Gate;
-use crate::ring::moderation::Moderation;
+use crate::ring::moderation::{Moderation, ModerationMode};
 use crate::ring::spsc::Producer;
 use crate::stats::{SteerCounters, WireCounters};
 use crate::time::Time;
@@ -44,9 +44,49 @@ impl TargetRing {
         TargetRing { ring, gate, doorbell, counters, moderation }
     }
 
+    /// What the borrowed core counts of the queue.
+    pub fn counters(&self) -> &Arc<SteerCounters> {
+        &self.counters
+    }
+
     /// Descriptors in the ring at present.
     pub fn occupancy(&self) -> usize {
         self.ring.occupancy()
+    }
+
+    /// Rings through the gate.
+    #[inline]
+    fn interrupt(&mut self) {
+        if self.gate.interrupt() {
+            self.counters.doorbells.add(1);
+            self.doorbell.ring();
+        }
+    }
+
+    /// Interrupts for what waits if it is due, one for each packet if so asked. Through the gate,
+    /// or, `unmasked`, whatever the target does. False if it is not due.
+    fn interrupt_as_asked(&mut self, now: Time, unmasked: bool) -> bool {
+        if !unmasked && !self.gate.is_armed() {
+            self.moderation.served();
+            return true;
+        }
+        if !self.moderation.due(now) {
+            return false;
+        }
+        let each = self.moderation.mode() == ModerationMode::PerPacket;
+        for _ in 0..if each { self.moderation.waiting() } else { 1 } {
+            if unmasked {
+                if !self.gate.pend() {
+                    self.counters.coalesced.add(1);
+                }
+                self.counters.doorbells.add(1);
+                self.doorbell.ring();
+            } else {
+                self.interrupt();
+            }
+        }
+        self.moderation.served();
+        true
     }
 }
 
@@ -134,6 +174,10 @@ pub struct Doors {
     closed: Vec<TargetRing>,
     /// Packets published whose targets have not been interrupted yet.
     moderated: bool,
+    /// Targets are interrupted whether or not they are at work.
+    unmasked: bool,
+    /// Each packet is moved, and interrupts, by itself.
+    per_packet: bool,
     /// Packets that left by a door other than a target ring, and packets made: for the check
     /// that every burst balances.
     ended: u64,
@@ -152,6 +196,7 @@ impl Doors {
         wire_backlog: usize,
         ledger: Arc<Ledger>,
     ) -> Self {
+        let per_packet = is_per_packet(&targets);
         Doors {
             pool,
             targets,
@@ -164,9 +209,47 @@ impl Doors {
             default_queue: 0,
             closed: Vec::new(),
             moderated: false,
+            unmasked: false,
+            per_packet,
             ended: 0,
             made: 0,
             progress: (0..wires).map(|_| WireProgress::default()).collect(),
+        }
+    }
+
+    /// Moderates all queues like this from now on; returns how they were.
+    pub fn moderate(&mut self, mode: ModerationMode) -> ModerationMode {
+        let mut old = mode;
+        for target in &mut self.targets {
+            old = target.moderation.mode();
+            target.moderation.set_mode(mode);
+        }
+        self.per_packet = is_per_packet(&self.targets);
+        old
+    }
+
+    /// From now on, interrupts targets whether or not they are at work, or only those that wait;
+    /// returns what was so before.
+    pub fn set_unmasked(&mut self, unmasked: bool) -> bool {
+        std::mem::replace(&mut self.unmasked, unmasked)
+    }
+
+    /// Whether each packet is to be moved, and to interrupt, by itself.
+    #[inline]
+    pub fn is_per_packet(&self) -> bool {
+        self.per_packet
+    }
+
+    /// A queue's host waits for `completions` of what it sent: they are worth an interrupt as
+    /// packets are, or at once.
+    #[cold]
+    pub fn complete(&mut self, now: Time, queue: usize, completions: u32, at_once: bool) {
+        let Some(target) = self.targets.get_mut(queue) else { return };
+        if at_once {
+            target.interrupt();
+        } else {
+            target.moderation.published(now, completions);
+            self.moderated = true;
         }
     }
 
@@ -353,6 +436,9 @@ impl Doors {
         // One fence for all queues; see `Gate`.
         Gate::order_publish();
         self.moderated = false;
+        if self.unmasked || self.per_packet {
+            return self.interrupt_as_asked(now);
+        }
         for target in &mut self.targets {
             if !target.moderation.is_waiting() {
                 continue;
@@ -361,13 +447,20 @@ impl Doors {
                 // Polling, or about to: the target looks at the ring again before it sleeps.
                 target.moderation.served();
             } else if target.moderation.due(now) {
-                if target.gate.interrupt() {
-                    target.counters.doorbells.add(1);
-                    target.doorbell.ring();
-                }
+                target.interrupt();
                 target.moderation.served();
             } else {
                 self.moderated = true;
+            }
+        }
+    }
+
+    /// As [`Doors::interrupt`], in the ways that are not the usual one.
+    #[cold]
+    fn interrupt_as_asked(&mut self, now: Time) {
+        for target in &mut self.targets {
+            if target.moderation.is_waiting() {
+                self.moderated |= !target.interrupt_as_asked(now, self.unmasked);
             }
         }
     }
@@ -376,10 +469,7 @@ impl Doors {
     pub fn interrupt_all(&mut self) {
         Gate::order_publish();
         for target in &mut self.targets {
-            if target.gate.interrupt() {
-                target.counters.doorbells.add(1);
-                target.doorbell.ring();
-            }
+            target.interrupt();
             target.moderation.served();
         }
         self.moderated = false;
@@ -416,6 +506,10 @@ impl Doors {
     pub fn waiting_for_wires(&self) -> usize {
         self.backlog.waiting()
     }
+}
+
+fn is_per_packet(targets: &[TargetRing]) -> bool {
+    targets.iter().any(|target| target.moderation.mode() == ModerationMode::PerPacket)
 }
 
 /// The rest of a chain, behind the function that is running.

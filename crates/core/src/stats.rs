@@ -38,6 +38,8 @@ pub struct TargetCounters {
     pub bytes: Counter,
     /// Doorbells that found the queue scheduled (interrupts taken).
     pub interrupts: Counter,
+    /// 1 while its host waits for buffers or for room on the tx ring, and is to be told of them.
+    pub starved: Counter,
     /// Times the ring was looked at.
     pub polls: Counter,
     /// Times it was empty.
@@ -58,6 +60,8 @@ pub struct SteerCounters {
     pub packets: Counter,
     /// Doorbells rung.
     pub doorbells: Counter,
+    /// Those of them that found one pending already: the target takes both at once.
+    pub coalesced: Counter,
     /// Descriptors dropped because the ring was full.
     pub ring_full: Counter,
     /// Descriptors in the ring when last published.
@@ -82,6 +86,8 @@ pub struct WireCounters {
     pub rx_packets: Counter,
     /// Bytes of the packets taken; of those shed the card never had the bytes.
     pub rx_bytes: Counter,
+    /// Times the physical NIC would have interrupted, if that is moderated.
+    pub interrupts: Counter,
     /// Packets transmitted.
     pub tx_packets: Counter,
     /// Their bytes.

@@ -154,7 +154,7 @@ fn unknown_names_are_told_with_those_there_are() {
     assert_eq!(
         told("[interrupt]\n\nrx_usec = 1"),
         "3: interrupt.rx_usec: found key \"rx_usec\", allowed: rx_usecs, rx_frames, adaptive, \
-         poll_usecs, tx_usecs; did you mean \"rx_usecs\"?"
+         per_packet, gate, wire_usecs, tx_complete, poll_usecs, tx_usecs; did you mean \"rx_usecs\"?"
     );
     assert_eq!(
         told("[card]\nidle = \"blok\""),
@@ -248,6 +248,18 @@ fn values_out_of_range_are_told_with_the_range() {
         (
             "[interrupt]\ntx_usecs = 1000001",
             "2: interrupt.tx_usecs: found 1000001, allowed is 0 to 1000000",
+        ),
+        (
+            "[interrupt]\nper_packet = true\nrx_frames = 8",
+            "3: interrupt.rx_frames: found 8 with per_packet = true, allowed: 0 or left out",
+        ),
+        (
+            "[interrupt]\nadaptive = true\nper_packet = true",
+            "2: interrupt.adaptive: found true with per_packet = true, allowed: false",
+        ),
+        (
+            "[interrupt]\npoll_usecs = 5\ngate = \"none\"",
+            "2: interrupt.poll_usecs: found 5 with gate = \"none\", allowed: 0",
         ),
     ] {
         assert_eq!(told(text), expected);

@@ -13,6 +13,7 @@ fn at(nanoseconds: u64) -> Time {
 
 fn mode() -> impl Strategy<Value = ModerationMode> {
     prop_oneof![
+        Just(ModerationMode::PerPacket),
         Just(ModerationMode::None),
         (0..=2000_u32, 0..=300_u32)
             .prop_map(|(usecs, frames)| ModerationMode::Static { usecs, frames }),
@@ -103,7 +104,7 @@ proptest! {
                 continue;
             }
             match moderation.mode() {
-                ModerationMode::None => prop_assert!(due),
+                ModerationMode::PerPacket | ModerationMode::None => prop_assert!(due),
                 ModerationMode::Static { usecs, frames } => {
                     let by_time = waited >= u64::from(usecs) * 1000;
                     let by_count = frames != 0 && waiting >= frames;

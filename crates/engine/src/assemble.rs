@@ -11,7 +11,7 @@ use crate::target::{Pacing, QueueState, TargetQueue};
 use crate::tx::{TxRing, TxRings};
 use crate::view::{Functions, QueueView, View, WireView};
 use picnic_core::backlog::{Backlog, Limits};
-use picnic_core::config::CardFile;
+use picnic_core::config::{CardFile, GateMode, TxComplete};
 use picnic_core::doorbell::Doorbell;
 use picnic_core::fill;
 use picnic_core::hook::HookPoint;
@@ -148,6 +148,7 @@ pub fn assemble(
     let functions = view.functions.clone();
     let mut doors = Doors::new(pool, targets, wires.len(), file.card.wire_backlog, ledger);
     doors.default_queue = file.card.default_queue;
+    doors.set_unmasked(file.interrupt.gate == GateMode::None);
     let (controller, mailbox) = swap::channel(card_gate.clone(), card_doorbell.clone(), functions);
     if let Some(resident) = &resident {
         resident.attention().connect(card_gate.clone(), card_doorbell);
@@ -179,6 +180,10 @@ pub fn assemble(
         held: 0,
         ended: 0,
         made: 0,
+        completions: (file.interrupt.tx_complete != TxComplete::Off).then(|| poll::Completions {
+            at_once: file.interrupt.tx_complete == TxComplete::Interrupt,
+            hosts: view.queues.iter().map(|queue| queue.target.clone()).collect(),
+        }),
         resident: resident.map(poll::Resident::new),
         phase: Phase::Packets,
     };

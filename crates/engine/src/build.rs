@@ -110,7 +110,9 @@ impl Parts {
                 port = (components.fault)(port, fault, &at(index))?;
             }
             let observers = hooks.observers(&HookPoint::Wire { index, name: &section.name });
-            wires.push((section.name.clone(), Wire::new(port, observers)));
+            let wire = Wire::new(port, observers).throttled(file.interrupt.wire_usecs);
+            let wire = wire.map_err(|wrong| file.locate(wrong))?;
+            wires.push((section.name.clone(), wire));
         }
         let rx = links(&file.rx, Direction::Rx, components, &base, hooks)?;
         let tx = links(&file.tx, Direction::Tx, components, &base, hooks)?;

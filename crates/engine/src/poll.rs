@@ -19,6 +19,7 @@ use picnic_core::out::Doors;
 use picnic_core::packet::burst::Burst;
 use picnic_core::resident::{self, Attention, Segment, Turn};
 use picnic_core::ring::gate::Gate;
+use picnic_core::stats::TargetCounters;
 use picnic_core::time::Time;
 use std::sync::Arc;
 
@@ -73,6 +74,14 @@ impl Resident {
     }
 }
 
+/// Hosts that are to be told when there is room for what they send.
+pub(crate) struct Completions {
+    /// At once, or as packets received are.
+    pub(crate) at_once: bool,
+    /// What each queue's target counts.
+    pub(crate) hosts: Vec<Arc<TargetCounters>>,
+}
+
 /// Whose turn it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
@@ -111,6 +120,8 @@ pub struct Card {
     /// Packets ended and made when last checked.
     pub(crate) ended: u64,
     pub(crate) made: u64,
+    /// If hosts that wait for room are told of it.
+    pub(crate) completions: Option<Completions>,
     pub(crate) resident: Option<Resident>,
     pub(crate) phase: Phase,
 }
@@ -166,6 +177,7 @@ impl Card {
         let mut activity = Activity::default();
         let mut published = 0;
         if self.receiving {
+            let limit = if self.doors.is_per_packet() { 1 } else { self.burst_limit };
             let wires = self.wires.len();
             let mut index = self.turn;
             self.turn = if index + 1 == wires { 0 } else { index + 1 };
@@ -174,7 +186,7 @@ impl Card {
                     now,
                     &mut self.wires[index],
                     index as u8,
-                    self.burst_limit,
+                    limit,
                     &mut self.burst,
                     &mut self.rx,
                     &mut self.doors,
@@ -209,11 +221,34 @@ impl Card {
             }
         }
         if self.receiving {
-            for fill in &mut self.fill_rings {
-                fill.top_up(&mut self.doors.pool);
+            for (index, fill) in self.fill_rings.iter_mut().enumerate() {
+                let buffers = fill.top_up(&mut self.doors.pool);
+                if self.completions.is_some() && buffers != 0 {
+                    self.tx_rings.note_room(index, buffers as u32);
+                }
             }
         }
+        if self.completions.is_some() && self.tx_rings.has_made_room() {
+            self.complete(now);
+        }
         activity
+    }
+
+    /// Tells the hosts that wait for room or buffers, of those that there are.
+    #[cold]
+    fn complete(&mut self, now: Time) {
+        let Some(Completions { at_once, hosts }) = &self.completions else { return };
+        // The room first, then the look at who waits; a host does it the other way round.
+        Gate::order_publish();
+        for (queue, host) in hosts.iter().enumerate() {
+            let room = self.tx_rings.take_room(queue);
+            if room != 0 && host.starved.get() != 0 {
+                self.doors.complete(now, queue, room, *at_once);
+            }
+        }
+        if !at_once {
+            self.doors.publish(now);
+        }
     }
 
     /// The ledger's check since the last one: what came in went through a door or is held.
@@ -259,7 +294,11 @@ impl Card {
             } else if wire.capabilities.patient {
                 Some(now)
             } else {
-                wire.port.next_deadline()
+                let due = wire.port.next_deadline();
+                match &wire.throttle {
+                    None => due,
+                    Some(throttle) => due.map(|due| throttle.defer(due)),
+                }
             }
         });
         wires

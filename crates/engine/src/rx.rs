@@ -13,6 +13,7 @@
 //! outputs for the disk, so that nothing is lost at all.
 
 use crate::chain::Chain;
+use picnic_core::error::ConfigError;
 use picnic_core::hook::Observers;
 use picnic_core::ledger::Stage;
 use picnic_core::out::Doors;
@@ -35,6 +36,47 @@ pub struct Wire {
     pub(crate) realtime_zero: Option<u64>,
     /// Packets until the next whose wait is recorded.
     sample_in: u32,
+    /// The physical NIC's own moderation, if it is asked for.
+    pub(crate) throttle: Option<Throttle>,
+}
+
+/// A NIC that interrupts at most every so often, as an e1000 does: the first packet after a
+/// pause at once, later ones when the time has come; then its driver takes all that has come.
+#[derive(Debug)]
+pub(crate) struct Throttle {
+    every_ns: u64,
+    /// When it may interrupt next.
+    next: Time,
+    /// When the interrupt came that is being handled.
+    began: Option<Time>,
+}
+
+impl Throttle {
+    pub(crate) fn new(every_ns: u64) -> Self {
+        Throttle { every_ns, next: Time::ZERO, began: None }
+    }
+
+    fn is_quiet(&self, now: Time) -> bool {
+        self.began.is_none() && now < self.next
+    }
+
+    /// The wire was asked for up to `limit` packets at `now` and had `received`.
+    fn looked(&mut self, now: Time, received: usize, limit: usize, counters: &WireCounters) {
+        if received != 0 && self.began.is_none() {
+            self.began = Some(now);
+            counters.interrupts.add(1);
+        }
+        if received < limit
+            && let Some(began) = self.began.take()
+        {
+            self.next = began + self.every_ns;
+        }
+    }
+
+    /// When the wire is worth a look that may hand over packets at `due`.
+    pub(crate) fn defer(&self, due: Time) -> Time {
+        if self.began.is_some() { due } else { due.max(self.next) }
+    }
 }
 
 /// One packet of so many has its latency recorded, at the wire as at the target routine.
@@ -51,7 +93,24 @@ impl Wire {
             observers,
             realtime_zero: None,
             sample_in: 0,
+            throttle: None,
         }
+    }
+
+    /// The same wire, which interrupts at most every `usecs` microseconds; 0 for no limit.
+    ///
+    /// # Errors
+    /// It hands over packets when it is asked, and interrupts nobody.
+    pub(crate) fn throttled(mut self, usecs: u32) -> Result<Self, ConfigError> {
+        if usecs != 0 && self.capabilities.patient {
+            let message = format!(
+                "found {usecs} with a wire that waits until it is asked (a generator without \
+                 rate_pps, a capture flat out), allowed: 0"
+            );
+            return Err(ConfigError::new("interrupt.wire_usecs", message));
+        }
+        self.throttle = (usecs != 0).then(|| Throttle::new(u64::from(usecs) * 1000));
+        Ok(self)
     }
 
     /// Records how long packets have waited here.
@@ -85,6 +144,11 @@ pub fn receive(
     if wire.capabilities.patient && !doors.have_room(limit) {
         return 0;
     }
+    if let Some(throttle) = &wire.throttle
+        && throttle.is_quiet(now)
+    {
+        return 0;
+    }
     let card = &doors.ledger.card;
     let mut receiver =
         Receiver::new(&mut doors.pool, burst, &wire.counters, card, now, index, limit)
@@ -92,6 +156,9 @@ pub fn receive(
     wire.port.receive(now, &mut receiver);
     drop(receiver);
     let received = burst.len();
+    if let Some(throttle) = &mut wire.throttle {
+        throttle.looked(now, received, limit, &wire.counters);
+    }
     if received != 0 {
         if wire.capabilities.arrival {
             wire.sample_waits(now, burst);

@@ -38,6 +38,9 @@ pub enum Command {
     /// in nanoseconds: `interrupt.poll_usecs`. One that waits already learns of it when it is
     /// next interrupted.
     Poll(u64),
+    /// Interrupt targets at work as well, or only those that wait: `interrupt.gate`. A target
+    /// learns of it when it next finds its ring empty, or is interrupted.
+    Unmask(bool),
     /// Have packets of hosts wait for others up to this long, in nanoseconds:
     /// `interrupt.tx_usecs`.
     TxPause(u64),
@@ -80,11 +83,7 @@ impl Command {
                 Answer { done, replaced: Command::Attachment(order) }
             }
             Command::Moderate(mode) => {
-                let mut old = mode;
-                for target in &mut doors.targets {
-                    old = target.moderation.mode();
-                    target.moderation.set_mode(mode);
-                }
+                let old = doors.moderate(mode);
                 // The borrowed core publishes behind all commands, under the new mode.
                 Answer { done: true, replaced: Command::Moderate(old) }
             }
@@ -96,6 +95,11 @@ impl Command {
                 let old = pacing.poll_ns.get();
                 pacing.poll_ns.set(ns);
                 Answer { done: true, replaced: Command::Poll(old) }
+            }
+            Command::Unmask(unmasked) => {
+                let old = doors.set_unmasked(unmasked);
+                pacing.unmasked.set(unmasked.into());
+                Answer { done: true, replaced: Command::Unmask(old) }
             }
             Command::TxPause(ns) => {
                 let old = pacing.tx_ns.get();

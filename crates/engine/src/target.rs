@@ -6,18 +6,19 @@
 //!                          └────────────────────────────────────────┴──┘ in between
 //! ```
 //!
-//! A queue's interrupt stays off while it has work (KNET). Several queues may
+//! A queue's interrupt stays off while it has work (KNET); with `gate = "none"` it does not, and
+//! interrupts preempt the application (Mogul and Ramakrishnan's livelock). Several queues may
 //! share a core; a queue never has two.
 
 use crate::rx::LATENCY_SAMPLE;
 use hdrhistogram::Histogram;
 use picnic_core::attachment::{HostQueue, QueueOut};
-use picnic_core::config::InterruptSection;
+use picnic_core::config::{GateMode, InterruptSection, TxComplete};
 use picnic_core::doorbell::Doorbell;
 use picnic_core::fill::FillReceiver;
 use picnic_core::guard::{QueueGuard, Screen};
 use picnic_core::hook::Observers;
-use picnic_core::ledger::{Ledger, Stage};
+use picnic_core::ledger::{DropReason, Ledger, Stage};
 use picnic_core::packet::burst::Burst;
 use picnic_core::packet::desc::Descriptor;
 use picnic_core::packet::pool::ReturnSender;
@@ -25,6 +26,7 @@ use picnic_core::ring::gate::Gate;
 use picnic_core::ring::spsc::{Consumer, Producer};
 use picnic_core::stats::{Counter, TargetCounters};
 use picnic_core::time::Time;
+use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
@@ -33,9 +35,17 @@ const LATENCY_MAX_NS: u64 = 100_000_000_000;
 /// Ages are kept in 48 bits, so that a negative one is from here on.
 const RECEIVED_LATER_NS: u64 = 1 << 47;
 
+/// Packets that may wait for an application whose work interrupts preempt: what Linux lets wait
+/// for a core by default (`netdev_max_backlog`).
+const APPLICATION_PACKETS: usize = 1000;
+
 /// What one look at the queues did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Polled {
+    /// Interrupts taken.
+    pub interrupts: usize,
+    /// Packets moved on by an interrupt to where an application finds them.
+    pub moved: usize,
     /// Packets handed to the host.
     pub packets: usize,
     /// Packets the host sent by itself.
@@ -78,11 +88,18 @@ pub(crate) struct Pacing {
     pub(crate) poll_ns: Counter,
     /// How long hosts' packets may wait for others: `interrupt.tx_usecs`.
     pub(crate) tx_ns: Counter,
+    /// Interrupts are not masked while a queue is at work: `interrupt.gate`.
+    pub(crate) unmasked: Counter,
+    /// Hosts are told of room for what they send: `interrupt.tx_complete`.
+    tx_complete: bool,
 }
 
 impl Pacing {
     pub(crate) fn new(section: &InterruptSection) -> Self {
-        let pacing = Pacing { poll_ns: Counter::default(), tx_ns: Counter::default() };
+        let tx_complete = section.tx_complete != TxComplete::Off;
+        let (poll_ns, tx_ns, unmasked) = Default::default();
+        let pacing = Pacing { poll_ns, tx_ns, unmasked, tx_complete };
+        pacing.unmasked.set((section.gate == GateMode::None).into());
         pacing.poll_ns.set(u64::from(section.poll_usecs) * 1000);
         pacing.tx_ns.set(u64::from(section.tx_usecs) * 1000);
         pacing
@@ -92,6 +109,14 @@ impl Pacing {
 /// What the routine itself keeps of a queue.
 pub(crate) struct QueueState {
     polling: bool,
+    /// Interrupts are not masked, as of the last interrupt or rest.
+    unmasked: bool,
+    /// An interrupt was taken, and has not moved all that is in the ring yet.
+    interrupted: bool,
+    /// What an interrupt has left for an application to find; bounded.
+    application: VecDeque<Descriptor>,
+    /// Room has come since the host was refused it.
+    retry: bool,
     /// The host had to wait for a buffer or for room on the tx ring.
     starved: bool,
     /// The host has sent something since the core was last about to sleep.
@@ -112,6 +137,10 @@ impl Default for QueueState {
     fn default() -> Self {
         QueueState {
             polling: true,
+            unmasked: false,
+            interrupted: false,
+            application: VecDeque::with_capacity(APPLICATION_PACKETS),
+            retry: false,
             starved: false,
             sent: false,
             last_packet: Time::ZERO,
@@ -148,14 +177,76 @@ impl TargetQueue {
     }
 
     fn receive(&mut self, now: Time, burst: &mut Burst) -> Polled {
-        if !self.state.polling {
-            if !self.gate.begin() {
+        let mut interrupts = 0;
+        if !self.state.polling || self.state.unmasked {
+            if self.gate.begin() {
+                self.counters.interrupts.add(1);
+                interrupts = 1;
+                self.state.interrupted = true;
+                self.state.polling = true;
+                self.state.last_packet = now;
+                self.state.unmasked = self.pacing.unmasked.get() != 0;
+            } else if !self.state.polling {
                 return Polled::default();
             }
-            self.counters.interrupts.add(1);
-            self.state.polling = true;
-            self.state.last_packet = now;
         }
+        // What waits for an application goes ahead of the ring, whatever the mode is by now.
+        let preempted = self.state.unmasked || !self.state.application.is_empty();
+        if preempted && self.host.is_application() {
+            return Polled { interrupts, ..self.preempt(now, burst) };
+        }
+        Polled { interrupts, ..self.take_burst(now, burst) }
+    }
+
+    /// An interrupt that is not masked: moves what is in the ring to where the application finds
+    /// it. Without one, the application goes on, by one packet.
+    #[cold]
+    fn preempt(&mut self, now: Time, burst: &mut Burst) -> Polled {
+        self.counters.polls.add(1);
+        let room = APPLICATION_PACKETS - self.state.application.len();
+        if self.offline && !self.tx.has_room(1) {
+            return Polled::default();
+        }
+        // Without an interrupt, what the ring has will bring one. Nothing of an offline card is
+        // lost for want of room.
+        if self.state.interrupted && !(self.offline && room < burst.room()) {
+            self.ring.refresh();
+            burst.fill_from(&mut self.ring);
+            self.ring.release();
+            self.state.interrupted = self.ring.available() != 0;
+            self.sample_latency(now, burst);
+            let moved = burst.len();
+            let ledger = &self.ledger.queues[usize::from(self.index)];
+            for packet in burst.drain() {
+                if self.state.application.len() < APPLICATION_PACKETS {
+                    self.state.application.push_back(packet);
+                } else {
+                    ledger.taken.add(1);
+                    ledger.drops.add(DropReason::HostRefused, Stage::Target, 1);
+                    self.returns.give_back(packet);
+                }
+            }
+            self.returns.publish();
+            return Polled { moved, ..Polled::default() };
+        }
+        match self.state.application.pop_front() {
+            Some(packet) => {
+                let _ = burst.push(packet);
+                self.state.last_packet = now;
+                self.handle(now, burst)
+            }
+            None => {
+                self.counters.empty_polls.add(1);
+                self.rest();
+                // A ring that was found to hold something after all is worth an interrupt's work.
+                self.state.interrupted = self.state.polling;
+                Polled::default()
+            }
+        }
+    }
+
+    #[inline]
+    fn take_burst(&mut self, now: Time, burst: &mut Burst) -> Polled {
         self.counters.polls.add(1);
         if self.offline && !self.tx.has_room(burst.room()) {
             return Polled::default();
@@ -177,12 +268,12 @@ impl TargetQueue {
         }
         self.ring.release();
         self.state.last_packet = now;
+        self.sample_latency(now, burst);
         self.handle(now, burst)
     }
 
     fn handle(&mut self, now: Time, burst: &mut Burst) -> Polled {
         let packets = burst.len();
-        self.sample_latency(now, burst);
         let ledger = &self.ledger.queues[usize::from(self.index)];
         ledger.taken.add(packets as u64);
         let submitted = self.counters.transmitted.get();
@@ -199,7 +290,7 @@ impl TargetQueue {
         }
         drop(out);
         self.wake_card(submitted);
-        Polled { packets, transmitted: 0, work_ns }
+        Polled { packets, work_ns, ..Polled::default() }
     }
 
     /// Has the host send what it has, into empty buffers from the fill ring.
@@ -211,11 +302,28 @@ impl TargetQueue {
             .with_screen(self.screen.as_deref_mut())
             .with_fill(fill);
         let packets = self.host.transmit(now, &mut out);
-        self.state.starved = out.is_starved();
+        let wanted = out.wanted();
+        self.state.starved = wanted != 0;
         self.state.sent |= packets != 0;
         drop(out);
         self.wake_card(submitted);
+        if self.pacing.tx_complete {
+            self.ask_for_room(wanted);
+        }
         packets
+    }
+
+    /// Has the borrowed core tell when there is room, if the host was refused `wanted` buffers;
+    /// and looks once more, so that no wake-up is lost.
+    fn ask_for_room(&mut self, wanted: usize) {
+        self.counters.starved.set((wanted != 0).into());
+        self.state.retry = false;
+        if wanted != 0
+            && let Some(fill) = &mut self.fill
+        {
+            Gate::order_publish();
+            self.state.retry = self.tx.has_room(1) && fill.has(wanted);
+        }
     }
 
     /// Wakes the borrowed core if more than `submitted` packets have been sent ever.
@@ -234,6 +342,8 @@ impl TargetQueue {
         if let Some(mut fill) = self.fill.take() {
             fill.empty(&mut self.returns);
             self.state.starved = false;
+            self.state.retry = false;
+            self.counters.starved.set(0);
         }
     }
 
@@ -258,18 +368,26 @@ impl TargetQueue {
 
     /// Enables the interrupt; looks once more, so that no wake-up is lost.
     fn rest(&mut self) {
+        self.state.unmasked = self.pacing.unmasked.get() != 0;
+        if self.state.unmasked {
+            // One that is pending is taken at the next look.
+            if self.gate.rest() {
+                self.state.polling = self.ring.refresh() != 0 && self.gate.resume();
+            }
+            return;
+        }
         self.gate.rearm();
         self.state.polling = self.ring.refresh() != 0 && self.gate.resume();
     }
 
     /// Whether the queue waits for its doorbell.
     pub fn is_resting(&self) -> bool {
-        !self.state.polling
+        !self.state.polling && !self.state.retry
     }
 
-    /// Whether the ring is empty at this moment.
+    /// Whether the ring is empty at this moment, and nothing waits for an application.
     pub fn is_empty(&mut self) -> bool {
-        self.ring.refresh() == 0
+        self.ring.refresh() == 0 && self.state.application.is_empty()
     }
 }
 
@@ -292,6 +410,8 @@ impl Target {
         let mut sum = Polled::default();
         for queue in &mut self.queues {
             let polled = queue.poll(now, &mut self.burst);
+            sum.interrupts += polled.interrupts;
+            sum.moved += polled.moved;
             sum.packets += polled.packets;
             sum.transmitted += polled.transmitted;
             sum.work_ns += polled.work_ns;
@@ -314,10 +434,14 @@ impl Target {
         self.queues.iter_mut().for_each(TargetQueue::stop_transmitting);
     }
 
-    /// Whether a host has to wait for buffers or for room on its tx ring: nothing announces
-    /// these, so look again soon.
+    /// Whether a host has to wait for buffers or for room on its tx ring.
     pub fn is_starved(&self) -> bool {
         self.queues.iter().any(|queue| queue.state.starved)
+    }
+
+    /// Whether a host waits for buffers or room of which the borrowed core does not tell it.
+    pub fn looks_again_soon(&self) -> bool {
+        self.queues.iter().any(|queue| queue.state.starved && !queue.pacing.tx_complete)
     }
 
     /// For when the core is about to sleep: how many nanoseconds it is to sleep without watching

@@ -31,12 +31,14 @@ pub struct TxRing {
     taken: (usize, u64),
     /// What was in flight held it up when it was last looked at.
     limited: bool,
+    /// Packets taken, and buffers handed out, of which its host was not told.
+    room: u32,
 }
 
 impl TxRing {
     /// The borrowed core's end of a tx ring.
     pub fn new(ring: Consumer<Descriptor>, counters: Arc<SteerCounters>) -> Self {
-        TxRing { ring, counters, taken: (0, 0), limited: false }
+        TxRing { ring, counters, taken: (0, 0), limited: false, room: 0 }
     }
 
     /// Whether packets wait in it.
@@ -88,6 +90,7 @@ impl TxRing {
         };
         if packets != self.taken.0 {
             self.counters.tx_taken.add((packets - self.taken.0) as u64);
+            self.room = self.room.saturating_add((packets - self.taken.0) as u32);
             self.taken = (packets, bytes);
             self.ring.release();
         }
@@ -110,6 +113,23 @@ impl TxRings {
     /// Whether packets wait in any of them.
     pub fn is_waiting(&mut self) -> bool {
         self.rings.iter_mut().any(TxRing::is_waiting)
+    }
+
+    /// There is room for `count` more of what a queue's host sends.
+    pub(crate) fn note_room(&mut self, queue: usize, count: u32) {
+        if let Some(ring) = self.rings.get_mut(queue) {
+            ring.room = ring.room.saturating_add(count);
+        }
+    }
+
+    /// Whether there is room for any host that was not told of it.
+    pub(crate) fn has_made_room(&self) -> bool {
+        self.rings.iter().any(|ring| ring.room != 0)
+    }
+
+    /// What of it a queue's host is told of now.
+    pub(crate) fn take_room(&mut self, queue: usize) -> u32 {
+        self.rings.get_mut(queue).map_or(0, |ring| std::mem::take(&mut ring.room))
     }
 
     /// Fills a burst, queue by queue, a quantum of bytes each, round and round.

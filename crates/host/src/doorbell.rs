@@ -106,7 +106,7 @@ impl Doorbell for CardDoorbell {
     }
 }
 
-/// How soon a target looks again whose host waits for a buffer: nothing announces one.
+/// How soon a target looks again whose host waits for a buffer of which nobody tells it.
 const STARVED_SLEEP: Duration = Duration::from_micros(100);
 
 /// Wakes a target core: by the cheaper of the two ways that its host allows.
@@ -143,7 +143,7 @@ impl TargetDoorbell {
         match self {
             TargetDoorbell::Futex(bell) => bell.wait(timeout),
             TargetDoorbell::Event(bell) => {
-                let timeout = if target.is_starved() { STARVED_SLEEP } else { timeout };
+                let timeout = if target.looks_again_soon() { STARVED_SLEEP } else { timeout };
                 bell.wait_with(target.readiness(), timeout);
             }
         }

@@ -295,8 +295,8 @@ fn run_target(
                     std::hint::spin_loop();
                 }
             }
-        } else if polled.transmitted != 0 {
-            // It may have more to send.
+        } else if polled.transmitted + polled.moved != 0 {
+            // There may be more to send, or to be preempted by.
         } else if draining && target.is_empty() {
             break;
         } else if target.is_resting() {

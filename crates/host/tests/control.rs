@@ -133,8 +133,19 @@ fn a_polling_time_takes_the_interrupts_away_and_gives_them_back() {
     let info = client.good("card.info", json!({}));
     assert_eq!(
         info["moderation"],
-        json!({ "rx_usecs": 0, "rx_frames": 64, "adaptive": false, "poll_usecs": 0, "tx_usecs": 50 })
+        json!({
+            "rx_usecs": 0, "rx_frames": 64, "adaptive": false, "per_packet": false,
+            "gate": "queue", "wire_usecs": 0, "tx_complete": "off", "poll_usecs": 0, "tx_usecs": 50,
+        })
     );
+    let set = client.good("moderation.set", json!({ "gate": "none", "per_packet": true }));
+    assert_eq!(set["moderation"]["gate"], "none");
+    until(&mut client, &interrupted);
+    for (key, value) in [("wire_usecs", json!(5)), ("tx_complete", json!("interrupt"))] {
+        let refused = client.call("moderation.set", json!({ key: value }));
+        let refused = refused.expect_err("it is fixed").to_string();
+        assert!(refused.contains("cannot be changed while the card runs"), "{refused}");
+    }
     card.stop();
 }
 

@@ -194,6 +194,10 @@ impl HostQueue for AppQueue {
         packets.saturating_mul(self.cost_ns.get())
     }
 
+    fn is_application(&self) -> bool {
+        true
+    }
+
     fn report(&self) -> Vec<String> {
         match self.counters.get(self.index) {
             Some(counters) if self.order.is_some() => vec![counters.order(self.index)],

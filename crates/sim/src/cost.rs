@@ -28,6 +28,9 @@ pub struct CostModel {
     pub target_turn_ns: u64,
     /// One packet on a target core, the host's own work aside. 20 by default.
     pub target_packet_ns: u64,
+    /// Taking one interrupt, for the core that is interrupted. 0 by default: the doorbell's way
+    /// there holds it.
+    pub interrupt_ns: u64,
     /// Ringing one doorbell, for the core that rings. 6000 by default.
     pub doorbell_send_ns: u64,
     /// From ringing to the first turn of the core woken; drawn for each doorbell, uniformly.
@@ -45,6 +48,7 @@ impl Default for CostModel {
             card_packet_ns: 20,
             target_turn_ns: 30,
             target_packet_ns: 20,
+            interrupt_ns: 0,
             doorbell_send_ns: 6_000,
             doorbell_arrive_ns: 11_000..=28_000,
             adaptive_spin_ns: 50_000,
@@ -70,6 +74,8 @@ impl CostModel {
 
     /// What a look at the queues costs, doorbells and the host's work aside.
     pub(crate) fn target(&self, polled: &Polled) -> u64 {
-        (self.target_turn_ns + polled.packets as u64 * self.target_packet_ns).max(1)
+        let packets = (polled.packets + polled.moved) as u64 * self.target_packet_ns;
+        let interrupts = polled.interrupts as u64 * self.interrupt_ns;
+        (self.target_turn_ns + packets + interrupts).max(1)
     }
 }

@@ -228,3 +228,21 @@ fn commands_reach_a_card_that_sleeps() {
     assert!(answers[0].0 >= micros(1011) && answers[0].0 <= micros(1029), "{}", answers[0].0);
     end(simulation);
 }
+
+#[test]
+fn gates_are_changed_under_load_and_nothing_is_left_behind() {
+    let text = "[[wire]]\nport = \"generator\"\nrate_pps = 300000\nflows = 16\npackets = 8000\n\
+                size = 128\nsequence_numbers = true\n[[rx]]\nfunction = \"rss\"\n\
+                [host]\nqueues = 2\ncost_ns = 3000\n[interrupt]\nrx_usecs = 0\n";
+    let costs = CostModel { doorbell_send_ns: 100, interrupt_ns: 500, ..Default::default() };
+    let (mut simulation, witness) = simulation(text, 3, costs);
+    for step in 1..40 {
+        simulation.at(micros(step * 397), Command::Unmask(step % 2 == 1));
+    }
+    step_through(&mut simulation, None);
+    assert_eq!((witness.late(), witness.doubled()), (0, 0));
+    let outcome = end(simulation);
+    let dropped = outcome.drops.get("host_refused").copied().unwrap_or(0);
+    assert_eq!(outcome.ledger.delivered + dropped, 8000, "{:?}", outcome.drops);
+    assert!(outcome.queues.iter().any(|queue| queue.doorbells_coalesced != 0));
+}

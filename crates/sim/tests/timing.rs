@@ -3,10 +3,11 @@
 mod common;
 
 use common::{end, micros, quick, simulation, step_through};
-use picnic_control::Report;
 use picnic_control::report::Times;
+use picnic_control::{Launch, Report};
+use picnic_core::config::CardFile;
 use picnic_core::time::Time;
-use picnic_sim::{CostModel, Simulation};
+use picnic_sim::{CostModel, Simulation, registries};
 
 /// Packets at a rate to one queue under these `[interrupt]` keys, with all but free costs.
 fn interrupts(rate_pps: u64, packets: u64, interrupt: &str) -> Report {
@@ -32,6 +33,54 @@ fn interrupts_and_latency(rate_pps: u64, packets: u64, interrupt: &str) -> (Repo
 fn no_moderation_is_an_interrupt_for_every_packet() {
     let outcome = interrupts(100_000, 1000, "rx_usecs = 0");
     assert_eq!(outcome.queues[0].interrupts, 1000);
+}
+
+/// Doorbells sent, those that found one pending, and interrupts taken, until all packets are
+/// delivered and before the card is stopped, which wakes every target once more.
+fn doorbells(rate_pps: u64, packets: u64, interrupt: &str) -> (u64, u64, u64) {
+    let text = format!(
+        "[card]\nidle = \"block\"\n[[wire]]\nport = \"generator\"\nrate_pps = {rate_pps}\n\
+         packets = {packets}\n[host]\nqueues = 1\n[interrupt]\n{interrupt}\n"
+    );
+    let (mut simulation, _) = simulation(&text, 1, quick());
+    step_through(&mut simulation, None);
+    assert_eq!(delivered(&simulation), packets);
+    let queue = &simulation.view().queues[0];
+    let (sent, taken) = (queue.steer.doorbells.get(), queue.target.interrupts.get());
+    let coalesced = queue.steer.coalesced.get();
+    end(simulation);
+    (sent, coalesced, taken)
+}
+
+#[test]
+fn per_packet_as_many_interrupts_are_sent_as_packets_come() {
+    let keys = "per_packet = true\ngate = \"none\"";
+    for rate in [100_000, 1_000_000] {
+        let (sent, coalesced, taken) = doorbells(rate, 5000, keys);
+        assert_eq!((sent, coalesced + taken), (5000, 5000), "{rate} packets/s");
+    }
+    assert_eq!(doorbells(100_000, 1000, keys), (1000, 0, 1000));
+    // A queue that is masked at work, and waits when each packet comes.
+    assert_eq!(doorbells(100_000, 1000, "per_packet = true"), (1000, 0, 1000));
+}
+
+#[test]
+fn a_moderated_wire_interrupts_as_often_as_it_may() {
+    // A packet every 10 µs, an interrupt every 100 µs: ten packets wait 0 to 90 µs.
+    let (outcome, bounds) = interrupts_and_latency(100_000, 1000, "rx_usecs = 0\nwire_usecs = 100");
+    assert!((99..=102).contains(&outcome.wires[0].interrupts), "{:?}", outcome.wires);
+    assert!((80_000..110_000).contains(&bounds.1), "{bounds:?}");
+    assert!(outcome.latency_ns.at_wire.is_some_and(|ns| (35_000..60_000).contains(&ns)));
+}
+
+#[test]
+fn a_wire_that_waits_until_it_is_asked_interrupts_nobody() {
+    let text = "[host]\nqueues = 1\n[interrupt]\nwire_usecs = 50\n";
+    let file = CardFile::parse(text, None).unwrap();
+    let error =
+        Simulation::new(Launch::new(&file, registries()), 1, quick()).map(drop).unwrap_err();
+    let wanted = "4: interrupt.wire_usecs: found 50 with a wire that waits until it is asked";
+    assert!(error.to_string().contains(wanted), "{error}");
 }
 
 #[test]
@@ -176,6 +225,32 @@ fn overloaded_targets_deliver_what_they_can() {
     // 1 µs of work each on four cores.
     let text = "[host]\nqueues = 4\ncost_ns = 1000\n";
     no_livelock(&by_load(text, 4_000_000, &CostModel::default()));
+}
+
+/// One queue: 2 µs for an interrupt, 1 µs a packet for the driver, 2 µs for the application.
+fn by_gate(gate: &str) -> Vec<u64> {
+    let costs = CostModel {
+        interrupt_ns: 2_000,
+        target_packet_ns: 1_000,
+        doorbell_send_ns: 100,
+        ..Default::default()
+    };
+    let text = format!(
+        "[host]\nqueues = 1\ncost_ns = 2000\n[interrupt]\nrx_usecs = 0\ngate = \"{gate}\"\n"
+    );
+    by_load(&text, 350_000, &costs)
+}
+
+#[test]
+fn interrupts_that_are_not_masked_livelock() {
+    let delivered = by_gate("none");
+    let (peak, last) = (delivered.iter().max().unwrap(), delivered.last().unwrap());
+    assert!(*peak > 1000 && last * 20 < *peak, "delivered by load: {delivered:?}");
+}
+
+#[test]
+fn a_queue_that_is_masked_at_work_does_not() {
+    no_livelock(&by_gate("queue"));
 }
 
 #[test]

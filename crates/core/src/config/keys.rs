@@ -229,6 +229,30 @@ impl SectionConfig for HostSection {
     }
 }
 
+/// Which interrupts a target core lets through.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+pub enum GateMode {
+    /// Those of queues that wait: a queue at work is polled (KNET; Mogul and Ramakrishnan).
+    #[default]
+    Queue,
+    /// All: a queue at work is interrupted again, as by a device that cannot be masked.
+    None,
+}
+
+/// Whether a host that waits is told that what it sent has made room.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+pub enum TxComplete {
+    /// It looks again after 100 µs.
+    #[default]
+    Off,
+    /// At once.
+    Interrupt,
+    /// With rx_usecs, rx_frames and adaptive, as packets received are.
+    Moderated,
+}
+
 /// `[interrupt]`: gate and moderation of all queues. The control protocol has the same keys.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema, PartialEq, Eq)]
 #[serde(deny_unknown_fields, default)]
@@ -241,6 +265,20 @@ pub struct InterruptSection {
     pub rx_frames: u32,
     /// Let the delay follow the packet rate, up to rx_usecs.
     pub adaptive: bool,
+    /// Move each packet by itself and interrupt for each (PICNIC 3.2.2): rx_usecs and rx_frames
+    /// do not apply.
+    pub per_packet: bool,
+    /// When a target is interrupted: "queue", while the queue has no work, or "none", at work as
+    /// well; then what an app does with packets is preempted by interrupts.
+    pub gate: GateMode,
+    /// Microseconds between two interrupts of a wire at least, as the physical NIC would moderate
+    /// them: the borrowed core leaves a wire alone until then. 0: it looks at each turn.
+    #[schemars(range(max = 1000000))]
+    pub wire_usecs: u32,
+    /// Interrupt a target whose host waits for room to send in, when there is some: "off",
+    /// "interrupt" (at once) or "moderated" (as packets received). For hosts that send by
+    /// themselves (tap).
+    pub tx_complete: TxComplete,
     /// Microseconds a target polls on without packets before it waits for an interrupt.
     #[schemars(range(max = 1000000))]
     pub poll_usecs: u32,
@@ -254,6 +292,25 @@ pub struct InterruptSection {
 impl SectionConfig for InterruptSection {
     const NAME: &'static str = "interrupt";
     const HELP: &'static str = "When target cores are interrupted.";
+
+    fn check(&self) -> Result<(), ConfigError> {
+        let wrong = |key: &str, message: String| Err(ConfigError::new(key, message));
+        let default_frames = InterruptSection::default().rx_frames;
+        if self.per_packet && ![0, default_frames].contains(&self.rx_frames) {
+            let found = self.rx_frames;
+            let message = format!("found {found} with per_packet = true, allowed: 0 or left out");
+            return wrong("rx_frames", message);
+        }
+        if self.per_packet && self.adaptive {
+            return wrong("adaptive", "found true with per_packet = true, allowed: false".into());
+        }
+        if self.gate == GateMode::None && self.poll_usecs != 0 {
+            let found = self.poll_usecs;
+            let message = format!("found {found} with gate = \"none\", allowed: 0");
+            return wrong("poll_usecs", message);
+        }
+        Ok(())
+    }
 }
 
 impl Default for InterruptSection {
@@ -262,6 +319,10 @@ impl Default for InterruptSection {
             rx_usecs: 20,
             rx_frames: 64,
             adaptive: false,
+            per_packet: false,
+            gate: GateMode::Queue,
+            wire_usecs: 0,
+            tx_complete: TxComplete::Off,
             poll_usecs: 0,
             tx_usecs: 50,
         }
@@ -289,6 +350,7 @@ impl InterruptSection {
     /// The moderation that the keys ask for.
     pub fn moderation(&self) -> ModerationMode {
         match self {
+            InterruptSection { per_packet: true, .. } => ModerationMode::PerPacket,
             InterruptSection { adaptive: true, rx_usecs, .. } => {
                 ModerationMode::Adaptive { max_usecs: *rx_usecs }
             }

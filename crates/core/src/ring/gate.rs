@@ -15,6 +15,10 @@
 //! * target core: find the ring empty, [`Gate::rearm`], look at the ring again,
 //!   and [`Gate::resume`] if something came in between.
 //!
+//! A device whose interrupt cannot be masked pends it whether or not the target is at work
+//! ([`Gate::pend`]); the target takes what is pending at each look and sleeps only if nothing is
+//! ([`Gate::rest`]). One that is pending is not pended twice.
+//!
 //! The two fences make it impossible that the target misses the descriptor *and*
 //! the borrowed core misses the armed gate. Model: `ring/models.rs`.
 //! Source: KNET, "per-queue interrupt activation"; Mogul and Ramakrishnan, 1997.
@@ -79,6 +83,13 @@ impl Gate {
                 .is_ok()
     }
 
+    /// Borrowed core: pends an interrupt whatever the target does, as a device does that cannot
+    /// be masked. The caller rings the doorbell. False if one was pending already.
+    #[inline]
+    pub fn pend(&self) -> bool {
+        self.0.swap(SCHEDULED, Ordering::AcqRel) != SCHEDULED
+    }
+
     /// Target core: the interrupt has arrived; returns whether there was one.
     #[inline]
     pub fn begin(&self) -> bool {
@@ -90,6 +101,14 @@ impl Gate {
     pub fn rearm(&self) {
         self.0.store(ARMED, Ordering::Release);
         fence(Ordering::SeqCst);
+    }
+
+    /// Target core: as `rearm`, unless an interrupt is pending: then false, and `begin` takes it.
+    #[inline]
+    pub fn rest(&self) -> bool {
+        let rests = self.0.compare_exchange(POLLING, ARMED, Ordering::AcqRel, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        rests.is_ok()
     }
 
     /// Target core: work turned up after `rearm`; back to polling.

@@ -9,7 +9,9 @@
 //!
 //! Checked: the ring loses, doubles and reorders nothing and drops what is left in
 //! it once; the target never sleeps for ever with packets in its ring; the doorbell
-//! rings at most once per sleep and never while the target polls. The models marked
+//! rings at most once per sleep and never while the target polls; where it is not masked, or sent
+//! for each packet, each one sent is taken, alone or with one that was pending; a host that waits
+//! for room is told of it. The models marked
 //! `should_panic` run a protocol with one step left out, and show that the step is
 //! needed and that the model would notice.
 //!
@@ -37,8 +39,13 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 /// Runs a model under every schedule with up to six forced preemptions, or as many as
 /// `LOOM_MAX_PREEMPTIONS` says.
 fn explore(body: impl Fn() + Sync + Send + 'static) {
+    explore_within(6, body);
+}
+
+/// As [`explore`], with another bound.
+fn explore_within(preemptions: usize, body: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = builder.preemption_bound.or(Some(6));
+    builder.preemption_bound = builder.preemption_bound.or(Some(preemptions));
     let runs = Arc::new(AtomicUsize::new(0));
     let counted = runs.clone();
     builder.check(move || {
@@ -249,6 +256,35 @@ fn run_target<T>(
     }
 }
 
+/// As [`run_target`], under interrupts that are not masked: returns what it took and how many
+/// interrupts.
+fn run_unmasked<T>(
+    gate: &Gate,
+    bell: &Bell,
+    consumer: &mut Consumer<T>,
+    wanted: usize,
+) -> (Vec<T>, usize) {
+    let (mut taken, mut interrupts) = (Vec::new(), 0);
+    loop {
+        interrupts += usize::from(gate.begin());
+        consumer.refresh();
+        while let Some(value) = consumer.pop() {
+            taken.push(value);
+        }
+        consumer.release();
+        if taken.len() >= wanted {
+            return (taken, interrupts);
+        }
+        if !gate.rest() || (consumer.refresh() != 0 && gate.resume()) {
+            continue;
+        }
+        while !gate.begin() {
+            bell.notify.wait();
+        }
+        interrupts += 1;
+    }
+}
+
 /// The borrowed core's protocol, or one with a step left out.
 #[derive(Clone, Copy, PartialEq)]
 enum Card {
@@ -327,7 +363,7 @@ fn gate_looked_at_before_publishing_sleeps_for_ever() {
 // ---------------------------------------------------------------- the doors
 
 /// The protocol as the card runs it: `Doors` itself, with its pool, ring and moderation.
-fn doors_model(mode: ModerationMode) {
+fn doors_model(mode: ModerationMode, unmasked: bool) {
     explore(move || {
         const PACKETS: usize = 2;
         let config = PoolConfig { buffers: 64, buffer_size: 64, headroom: 0 };
@@ -341,7 +377,9 @@ fn doors_model(mode: ModerationMode) {
             Moderation::new(mode),
             Arc::new(SteerCounters::default()),
         );
+        let counters = target.counters().clone();
         let mut doors = Doors::new(pool, vec![target], 0, 0, Arc::new(Ledger::new(1)));
+        doors.set_unmasked(unmasked);
         let card_core = thread::spawn(move || {
             let mut now = Time::ZERO;
             for number in 0..PACKETS {
@@ -357,9 +395,21 @@ fn doors_model(mode: ModerationMode) {
             }
             doors
         });
-        let (taken, arms, interrupts) =
-            run_target(&gate, &bell, &mut consumer, PACKETS, Target::Correct);
+        let (taken, arms, mut interrupts) = if unmasked {
+            let (taken, interrupts) = run_unmasked(&gate, &bell, &mut consumer, PACKETS);
+            (taken, usize::MAX, interrupts)
+        } else {
+            run_target(&gate, &bell, &mut consumer, PACKETS, Target::Correct)
+        };
         let mut doors = card_core.join().unwrap();
+        if unmasked {
+            // One may have come behind the last packet; and each one sent was taken.
+            interrupts += usize::from(gate.begin());
+            interrupts += counters.coalesced.get() as usize;
+            if mode == ModerationMode::PerPacket {
+                assert_eq!(counters.doorbells.get(), PACKETS as u64);
+            }
+        }
         let numbers: Vec<_> = taken.iter().map(|packet| packet.data()[0]).collect();
         assert_eq!(numbers, [0, 1]);
         assert_eq!(bell.rings.load(Relaxed), interrupts);
@@ -372,15 +422,122 @@ fn doors_model(mode: ModerationMode) {
 
 #[test]
 fn doors_lose_no_wakeup_without_moderation() {
-    doors_model(ModerationMode::None);
+    doors_model(ModerationMode::None, false);
 }
 
 #[test]
 fn doors_lose_no_wakeup_moderated_by_time() {
-    doors_model(ModerationMode::Static { usecs: 20, frames: 0 });
+    doors_model(ModerationMode::Static { usecs: 20, frames: 0 }, false);
 }
 
 #[test]
 fn doors_lose_no_wakeup_moderated_by_count() {
-    doors_model(ModerationMode::Static { usecs: 1000, frames: 2 });
+    doors_model(ModerationMode::Static { usecs: 1000, frames: 2 }, false);
+}
+
+#[test]
+fn doors_lose_no_wakeup_per_packet() {
+    doors_model(ModerationMode::PerPacket, false);
+}
+
+#[test]
+fn doors_lose_no_wakeup_unmasked() {
+    doors_model(ModerationMode::None, true);
+}
+
+#[test]
+fn doors_lose_no_wakeup_unmasked_per_packet() {
+    doors_model(ModerationMode::PerPacket, true);
+}
+
+// ---------------------------------------------------------------- transmit completion
+
+/// A host that sends more than its tx ring holds, and a card that tells it of room; each is woken
+/// by the other. `looks_again`: the host looks at the ring once more before it sleeps.
+fn completion_model(looks_again: bool) {
+    explore_within(4, move || {
+        const PACKETS: usize = 3;
+        let (producer, consumer) = channel::<usize>(2);
+        let (mut producer, consumer) = (ManuallyDrop::new(producer), ManuallyDrop::new(consumer));
+        let (gate, bell) = (Arc::new(Gate::new()), Arc::new(Bell::default()));
+        let (card_gate, card_bell) = (Arc::new(Gate::new()), Arc::new(Bell::default()));
+        let starved = Arc::new(loom::sync::atomic::AtomicBool::new(false));
+        let card_core = {
+            let (gate, bell, starved) = (gate.clone(), bell.clone(), starved.clone());
+            let (card_gate, card_bell) = (card_gate.clone(), card_bell.clone());
+            thread::spawn(move || {
+                let (mut consumer, mut taken) = (consumer, 0);
+                while taken < PACKETS {
+                    let before = taken;
+                    consumer.refresh();
+                    while consumer.pop().is_some() {
+                        taken += 1;
+                    }
+                    consumer.release();
+                    if taken != before {
+                        Gate::order_publish();
+                        if starved.load(loom::sync::atomic::Ordering::Relaxed) && gate.interrupt() {
+                            bell.ring();
+                        }
+                        continue;
+                    }
+                    card_gate.rearm();
+                    if consumer.refresh() != 0 && card_gate.resume() {
+                        continue;
+                    }
+                    while !card_gate.begin() {
+                        card_bell.notify.wait();
+                    }
+                }
+                drop(ManuallyDrop::into_inner(consumer));
+            })
+        };
+        let mut sent = 0;
+        while sent < PACKETS {
+            // Nothing is received: the target rests, as ahead of each look at its host.
+            gate.rearm();
+            let before = sent;
+            while sent < PACKETS && producer.has_room(1) {
+                producer.stage(sent).expect("there is room");
+                sent += 1;
+            }
+            producer.publish();
+            if sent != before {
+                Gate::order_publish();
+                if card_gate.interrupt() {
+                    card_bell.ring();
+                }
+            }
+            let waits = sent < PACKETS;
+            starved.store(waits, loom::sync::atomic::Ordering::Relaxed);
+            if waits {
+                Gate::order_publish();
+                if looks_again && producer.has_room(1) {
+                    // Its interrupt, if there is one, is taken with this look.
+                    if !gate.resume() {
+                        gate.begin();
+                    }
+                    continue;
+                }
+                while !gate.begin() {
+                    bell.notify.wait();
+                }
+            } else if !gate.resume() {
+                gate.begin();
+            }
+        }
+        card_core.join().unwrap();
+        drop(ManuallyDrop::into_inner(producer));
+    });
+}
+
+#[test]
+fn a_host_that_waits_for_room_is_told() {
+    completion_model(true);
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn a_host_that_does_not_look_again_waits_for_ever() {
+    completion_model(false);
 }

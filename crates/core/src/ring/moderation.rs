@@ -1,7 +1,7 @@
 //! Interrupt moderation: when packets that wait are worth an interrupt.
 //!
-//! Modes, named as ethtool names them: none (every packet at once, as the paper
-//! did), static (`rx-usecs` after the first waiting packet, or `rx-frames`
+//! Modes, named as ethtool names them: per packet (one interrupt for each, as the
+//! paper did), none (a burst at once), static (`rx-usecs` after the first waiting packet, or `rx-frames`
 //! waiting packets, whichever comes first) and adaptive, which moves the delay
 //! with the packet rate. A pure state machine: time is an argument.
 
@@ -10,7 +10,9 @@ use crate::time::Time;
 /// How a queue's interrupts are moderated; may be changed while running.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ModerationMode {
-    /// An interrupt for every packet that finds the gate armed (PICNIC 3.2.2).
+    /// An interrupt for every packet, each packet moved by itself (PICNIC 3.2.2).
+    PerPacket,
+    /// An interrupt for every burst that finds the gate armed.
     None,
     /// An interrupt when either limit is reached. Zero `usecs` means at once;
     /// zero `frames` means no limit by count.
@@ -86,6 +88,12 @@ impl Moderation {
         }
     }
 
+    /// Packets published that no interrupt has covered yet.
+    #[inline]
+    pub fn waiting(&self) -> u32 {
+        self.waiting
+    }
+
     /// Whether packets were published that no interrupt has covered yet.
     #[inline]
     pub fn is_waiting(&self) -> bool {
@@ -97,7 +105,7 @@ impl Moderation {
     pub fn due(&self, now: Time) -> bool {
         self.waiting != 0
             && match self.mode {
-                ModerationMode::None => true,
+                ModerationMode::PerPacket | ModerationMode::None => true,
                 ModerationMode::Static { usecs, frames } => {
                     (frames != 0 && self.waiting >= frames)
                         || now.since(self.oldest) >= u64::from(usecs) * 1000
@@ -118,7 +126,7 @@ impl Moderation {
     #[inline]
     pub fn next_deadline(&self) -> Option<Time> {
         (self.waiting != 0).then(|| match self.mode {
-            ModerationMode::None => self.oldest,
+            ModerationMode::PerPacket | ModerationMode::None => self.oldest,
             ModerationMode::Static { usecs, .. } => self.oldest + u64::from(usecs) * 1000,
             ModerationMode::Adaptive { .. } => self.oldest + self.delay_ns,
         })

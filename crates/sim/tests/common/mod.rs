@@ -148,6 +148,7 @@ pub fn quick() -> CostModel {
         card_packet_ns: 0,
         target_turn_ns: 10,
         target_packet_ns: 0,
+        interrupt_ns: 0,
         doorbell_send_ns: 0,
         doorbell_arrive_ns: 1_000..=1_000,
         adaptive_spin_ns: 0,

@@ -7,7 +7,7 @@ use crate::control::Connection;
 use crate::failure::Usage;
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches, ValueEnum, value_parser};
 use picnic_core::command::arguments_of;
-use picnic_core::config::InterruptSection;
+use picnic_core::config::{GateMode, InterruptSection};
 use picnic_core::ring::moderation::ModerationMode;
 use serde_json::{Map, Value, json};
 
@@ -34,6 +34,7 @@ impl ModerationArgs {
         let mut keys = self.keys.clone();
         if let Some(mode) = self.mode {
             keys.insert("adaptive".into(), (mode == Mode::Adaptive).into());
+            keys.entry("per_packet").or_insert(false.into());
         }
         match self.mode {
             Some(Mode::None) if keys.contains_key("rx_usecs") => {
@@ -107,6 +108,9 @@ pub(super) fn in_words(keys: &Value) -> String {
         return "unknown: the card is of another version".into();
     };
     let mut text = mode_in_words(section.moderation());
+    if section.gate == GateMode::None {
+        text += ", at work as well";
+    }
     for (what, usecs) in [("polling on for", section.poll_usecs), ("tx after", section.tx_usecs)] {
         if usecs != 0 {
             text += &format!(", {what} {usecs} µs");
@@ -118,6 +122,7 @@ pub(super) fn in_words(keys: &Value) -> String {
 /// When packets are worth an interrupt, in words.
 pub(crate) fn mode_in_words(mode: ModerationMode) -> String {
     match mode {
+        ModerationMode::PerPacket => "one for each packet".into(),
         ModerationMode::None => "at each packet".into(),
         ModerationMode::Static { usecs, frames: 0 } => format!("after {usecs} µs"),
         ModerationMode::Static { usecs, frames } => {
