@@ -19,6 +19,7 @@ fn quick() -> CostModel {
     CostModel {
         card_turn_ns: 1,
         card_packet_ns: 0,
+        switch_ns: 0,
         doorbell_send_ns: 0,
         adaptive_spin_ns: 0,
         ..CostModel::default()
@@ -65,6 +66,8 @@ flows = 16
 queues = 2
 [os]
 scheduler = "edf-plus"
+# There are no cold caches in virtual time, and no gap for a segment and 50 µs more.
+cold_ns = 0
 [[task]]
 task = "heartbeat"
 period_us = 100
@@ -220,21 +223,23 @@ fn what_cannot_be_scheduled_is_refused_with_the_arithmetic_or_counted() {
         )
     };
     let (first, second) = (task(100), task(120));
-    let text = |os: &str| format!("{QUIET}{os}{first}{second}");
+    let text = |os: &str| format!("{QUIET}[os]\nswitch_ns = 0\ncold_ns = 0\n{os}{first}{second}");
     let build = |text: &str| {
         let file = picnic_host::sections().parse(text, None).unwrap();
         picnic_os::config::build_os(&file, TASKS)
     };
     let error = build(&text("")).unwrap_err().to_string();
-    assert!(error.starts_with("card:12: task[1].task: "), "{error}");
+    assert!(error.starts_with("card:15: task[1].task: "), "{error}");
     assert!(error.contains("110.0 % of the borrowed core"), "{error}");
     assert!(error.contains("60000 ns of each 100000 ns (b100)"), "{error}");
-    let os = build(&text("[os]\nadmission = \"override\"\n")).unwrap().unwrap();
+    let os = build(&text("admission = \"override\"\n")).unwrap().unwrap();
     assert_eq!(os.report().overridden, 1);
     assert!(os.report().notes[0].starts_with("admission overridden: "));
     // A segment that the receive rings cannot absorb.
-    let error = build(&text("[os]\nline_rate_pps = 100_000_000\n")).unwrap_err().to_string();
-    assert!(error.contains("60000 ns x 100000000 packets/s = 6000 packets"), "{error}");
+    let rate = "line_rate_pps = 100_000_000\nreceive_room = 1_024\n";
+    let error = build(&text(rate)).unwrap_err().to_string();
+    assert!(error.contains("60000 ns x 100000000 packets/s = 6001 packets"), "{error}");
+    assert!(error.contains("but 1024 find room"), "{error}");
 }
 
 #[test]
@@ -356,8 +361,10 @@ fn a_bad_profile_is_told_with_both_places() {
         for tasks in [heartbeat, ""] {
             let file = with_profile(folder.path(), 1, "", tasks);
             std::fs::write(&path, &text).unwrap();
-            let error =
-                picnic_tasks::build(&file, Filters::new(1)).map(drop).unwrap_err().to_string();
+            let error = picnic_tasks::build(&file, Vec::new(), Filters::new(1))
+                .map(drop)
+                .unwrap_err()
+                .to_string();
             let place = format!("{card}:7: os.cost_profile: {here}:");
             assert!(error.starts_with(&place), "{error}");
             let rest = &error[place.len()..];
@@ -368,7 +375,8 @@ fn a_bad_profile_is_told_with_both_places() {
     }
     let file = with_profile(folder.path(), 1, "", heartbeat);
     std::fs::remove_file(&path).unwrap();
-    let error = picnic_tasks::build(&file, Filters::new(1)).map(drop).unwrap_err().to_string();
+    let error =
+        picnic_tasks::build(&file, Vec::new(), Filters::new(1)).map(drop).unwrap_err().to_string();
     let message = format!("{card}:7: os.cost_profile: {here}: cannot be read: ");
     assert!(error.starts_with(&message), "{error}");
     // By a program that builds without the check, it is told by the task that needs it.
@@ -383,7 +391,7 @@ fn a_cost_profile_is_no_place_for_an_output() {
         let file = with_profile(folder.path(), 1, "", "");
         let wire = file.host.section.files();
         wire.write("output", &folder.path().join(output)).unwrap();
-        picnic_tasks::build(&file, Filters::new(1)).map(drop)
+        picnic_tasks::build(&file, Vec::new(), Filters::new(1)).map(drop)
     };
     assert!(build("another.toml").is_ok());
     let error = build("./here.toml").unwrap_err().to_string();

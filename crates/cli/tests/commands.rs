@@ -191,3 +191,34 @@ fn a_run_with_tasks_tells_of_each() {
     let told = good(&["check", path]);
     assert!(told.lines().any(|line| line == "NIC OS        edf-plus, 1 task: pulse"), "{told}");
 }
+
+#[test]
+fn check_says_what_admission_counts_on_and_where_that_comes_from() {
+    let (_folder, path) = card(
+        "[host]\nqueues = 1\n[[wire]]\nrate_pps = 200000\nbacklog = 512\n[[wire]]\n\
+         [os]\npacket_ns = 77\n[[task]]\ntask = \"heartbeat\"\n",
+    );
+    let path = path.to_str().unwrap();
+    let told = good(&["check", path]);
+    for expected in [
+        "line rate     wire0: 200,000 packets/s (rate_pps)",
+        "receive room  wire0: 512 packets (backlog)",
+        "line rate     wire1: not known: it waits until it is asked",
+        "packet turn   4,000 ns (built-in (conservative, measured on no machine))",
+        "packet        77 ns (os.packet_ns)",
+        // 77 ns, and a 64th of 4000, 200,000 times a second.
+        "packet path   2.8 % of the core, 1000 µs behind a segment",
+    ] {
+        assert!(told.lines().any(|line| line == expected), "{expected}\n{told}");
+    }
+    let json = good_json(&["check", path, "--json"]);
+    assert_eq!(json["os"]["path"]["wires"][0]["rate_pps"]["value"], 200_000);
+    let stated = ["--set", "os.line_rate_pps=1000", "--set", "os.receive_room=7"];
+    let told = good(&[&["check", path], &stated[..]].concat());
+    assert!(told.contains("line rate     the wires: 1,000 packets/s (os.line_rate_pps)"), "{told}");
+    assert!(told.contains("receive room  the wires: 7 packets (os.receive_room)"), "{told}");
+    let output = picnic(&["check", path, "--set", "os.line_rate_pps=fast"]);
+    let error = stderr(&output);
+    assert_eq!(output.status.code(), Some(2), "{error}");
+    assert!(error.contains("line_rate_pps") && error.contains("\"auto\" or a number"), "{error}");
+}

@@ -21,6 +21,8 @@ fn a_calibrated_profile_is_a_file_that_show_reads() {
         assert!(cost >= percentile && percentile >= class["median_ps"].as_u64().unwrap());
         assert!(class["samples"].as_u64().unwrap() >= 200 && class["dearest_kernel"].is_string());
     }
+    let path = |key: &str| told["path"][key].as_u64().unwrap();
+    assert!(path("turn_ps") > 0 && path("packet_ps") > 0 && path("doorbell_ps") > 0);
     assert!(told["machine"]["kernel"].is_string());
     let text = std::fs::read_to_string(folder.path().join("p.toml")).unwrap();
     assert!(text.contains("percentile = 99.9\n") && text.contains("[measured.load]\n"), "{text}");

@@ -30,13 +30,13 @@ use picnic_core::config::CardFile;
 use picnic_core::error::ConfigError;
 use picnic_core::function::Function;
 use picnic_core::hook::{Hook, Hooks};
-use picnic_core::port::WirePort;
+use picnic_core::port::{Arrivals, WirePort};
 use picnic_core::registry::Entry;
 use picnic_engine::build::{Components, Parts, WrapWire};
 use picnic_filter::Filters;
 use picnic_machine::isolate;
 use picnic_machine::topology::Placement;
-use picnic_os::config::{NicOs, OsHandle};
+use picnic_os::config::{NicOs, OsHandle, Surroundings};
 use std::net::SocketAddr;
 use std::ops::{Deref, DerefMut};
 
@@ -59,8 +59,9 @@ pub struct Registries {
     pub filters: &'static [AddFilters],
 }
 
-/// Makes the NIC OS that a card file asks for; its tasks may install filters.
-pub type BuildOs = fn(&CardFile, Filters) -> Result<Option<NicOs>, ConfigError>;
+/// Makes the NIC OS that a card file asks for, to whose wires this comes; its tasks may install
+/// filters.
+pub type BuildOs = fn(&CardFile, Vec<Arrivals>, Filters) -> Result<Option<NicOs>, ConfigError>;
 
 /// Adds the filters that a section describes, all or none; an error has its place.
 pub type AddFilters = fn(&CardFile, &Filters) -> Result<(), ConfigError>;
@@ -69,8 +70,12 @@ pub type AddFilters = fn(&CardFile, &Filters) -> Result<(), ConfigError>;
 ///
 /// # Errors
 /// What is wrong with `[os]`; a `[[task]]`, as none can be named.
-pub fn os_without_tasks(file: &CardFile, filters: Filters) -> Result<Option<NicOs>, ConfigError> {
-    picnic_os::config::build(file, &[], filters)
+pub fn os_without_tasks(
+    file: &CardFile,
+    arrivals: Vec<Arrivals>,
+    filters: Filters,
+) -> Result<Option<NicOs>, ConfigError> {
+    picnic_os::config::build(file, &[], filters, &Surroundings { arrivals, costs: None })
 }
 
 impl Registries {
@@ -126,6 +131,8 @@ pub struct Checked {
     pub placement: Placement,
     /// The filters it would start with.
     pub filters: Filters,
+    /// Its NIC OS, if it has one.
+    pub os: Option<OsHandle>,
 }
 
 impl<'a> Launch<'a> {
@@ -182,10 +189,10 @@ impl<'a> Launch<'a> {
     pub fn check(&self) -> Result<Checked, RunError> {
         let placement = self.registries.executor(self.file)?.place(self)?;
         let filters = Filters::new(self.file.host.queues);
-        build(self.file, &self.registries, filters.clone(), &Hooks::none())?;
+        let Built { os, .. } = build(self.file, &self.registries, filters.clone(), &Hooks::none())?;
         instrument::check(self.file)?;
         Doors::check(self.file)?;
-        Ok(Checked { placement, filters })
+        Ok(Checked { placement, filters, os })
     }
 
     /// Starts the card and nothing beside it: what its file says of a trace and of control does
@@ -239,10 +246,12 @@ fn build(
     hooks: &Hooks,
 ) -> Result<Built, ConfigError> {
     let mut parts = Parts::build(file, &registries.components(), hooks)?;
-    let os = (registries.os)(file, filters.clone())?.map(|NicOs { resident, handle }| {
-        parts.house(resident);
-        handle
-    });
+    let os = (registries.os)(file, parts.arrivals(), filters.clone())?.map(
+        |NicOs { resident, handle }| {
+            parts.house(resident);
+            handle
+        },
+    );
     for add in registries.filters {
         add(file, &filters)?;
     }

@@ -36,11 +36,60 @@ pub struct Capabilities {
     pub arrival: bool,
 }
 
+/// How fast packets come in by a wire, at most.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Rate {
+    /// The wire tells none.
+    #[default]
+    Untold,
+    /// It waits until it is asked for packets: as fast as they are taken.
+    Asked,
+    /// Packets per second.
+    Pps(u64),
+}
+
+/// What comes in by a wire at most, and how much of it may wait there: for those who must know how
+/// long the wire can be left alone.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Arrivals {
+    /// How fast packets come.
+    pub rate: Rate,
+    /// Packets that may come together, whatever the rate.
+    pub burst: u64,
+    /// Packets that wait without loss; `u64::MAX` if all do, none if the wire does not tell.
+    pub room: Option<u64>,
+    /// Where the rate comes from, for people; why there is none.
+    pub origin: String,
+    /// Where the room comes from.
+    pub room_origin: &'static str,
+}
+
+impl Arrivals {
+    /// Those of an Ethernet of so many Mb/s in the shortest frames, each 84 bytes with preamble and
+    /// gap; none if its driver does not tell.
+    pub fn ethernet(megabits: Option<u32>) -> Self {
+        match megabits {
+            Some(megabits) => Arrivals {
+                rate: Rate::Pps((u64::from(megabits) * 1_000_000).div_ceil(84 * 8)),
+                burst: 1,
+                origin: format!("{megabits} Mb/s, frames of 64 bytes"),
+                ..Arrivals::default()
+            },
+            None => Arrivals { origin: "its driver tells no speed".into(), ..Arrivals::default() },
+        }
+    }
+}
+
 /// One wire of a card.
 pub trait WirePort: Send {
     /// What it can do by itself.
     fn capabilities(&self) -> Capabilities {
         Capabilities::default()
+    }
+
+    /// What comes in at most; asked once, when the card is built.
+    fn arrivals(&self) -> Arrivals {
+        Arrivals { origin: "this kind of wire tells no rate".into(), ..Arrivals::default() }
     }
 
     /// Takes the wire up: called once, before the card runs and after all else was found good.

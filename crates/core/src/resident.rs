@@ -1,9 +1,10 @@
 //! What lives on the borrowed core beside the packet path: NIC OS, say.
 //!
 //! A card asks its [`Resident`] for a turn when the time it named has come or its
-//! [`Attention`] was raised. A turn runs at most one segment, and the packet path
-//! has one of its own between any two, so what a resident adds to the way of a
-//! packet is one segment at most.
+//! [`Attention`] was raised. A turn runs at most one segment. Between any two the
+//! packet path runs until no wire has a whole burst left, or the resident's patience
+//! ends: what a resident adds to the way of a packet is one segment at most, however
+//! many have come in meanwhile.
 //!
 //! Guarantees: a card without a resident, or with an idle one, pays a compare and
 //! two loads per turn; every packet a resident has is *held* in the ledger until
@@ -43,6 +44,9 @@ pub enum Turn {
     Idle(Option<Time>),
 }
 
+/// How long residents wait that say nothing of it: a millisecond.
+pub const PATIENCE_NS: u64 = 1_000_000;
+
 /// What lives on the borrowed core beside the packet path.
 pub trait Resident: Send {
     /// How its attention is raised, and where the packets it holds are counted.
@@ -53,6 +57,12 @@ pub trait Resident: Send {
 
     /// The segment of the last turn ended at `now`. Returns when the next turn is wanted.
     fn ended(&mut self, now: Time) -> Option<Time>;
+
+    /// How long it waits for its turn while packets are left at the wires, in nanoseconds. Packets
+    /// that come faster than the card takes them delay a segment by no more.
+    fn patience_ns(&self) -> u64 {
+        PATIENCE_NS
+    }
 
     /// Obeys an order, between bursts; what is replaced is left in it. False if it is not for
     /// this resident, or cannot be done.

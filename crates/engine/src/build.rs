@@ -11,7 +11,7 @@ use picnic_core::error::{ConfigError, PoolError};
 use picnic_core::function::Function;
 use picnic_core::guard::Guard;
 use picnic_core::hook::{HookPoint, Hooks};
-use picnic_core::port::WirePort;
+use picnic_core::port::{Arrivals, WirePort};
 use picnic_core::registry::{BuildContext, Entry, find};
 use picnic_core::resident::Resident;
 
@@ -122,6 +122,11 @@ impl Parts {
         let host = BuildContext { super_frames, ..base };
         let attachment = find(components.attachments, section)?.build(section, &host)?;
         Ok(Parts { wires, rx, tx, attachment, resident: None, guard: None, hooks: hooks.clone() })
+    }
+
+    /// What comes in by each wire at most.
+    pub fn arrivals(&self) -> Vec<Arrivals> {
+        self.wires.iter().map(|(_, wire)| wire.port.arrivals()).collect()
     }
 
     /// Puts a guard over the card: it looks at packets before everybody else.

@@ -4,7 +4,8 @@
 //! most one burst from every wire and one from the tx rings, so its length is
 //! bounded whatever comes in. If something lives on the core beside the packets
 //! ([`picnic_core::resident`]), turns of its own alternate with these while it
-//! has something to run.
+//! has something to run. After a turn in which a wire gave a whole burst, and so may
+//! have more, the next is the packets' again, until that one's patience ends.
 
 use crate::chain::Chain;
 use crate::rx::{self, Wire};
@@ -32,7 +33,9 @@ pub struct Activity {
     pub submitted: usize,
     /// Packets the wires took.
     pub transmitted: usize,
-    /// The resident wants the next turn: poll again at once, at the time it is then.
+    /// A wire gave a whole burst, and so may have more; one that loses nothing by waiting aside.
+    pub is_behind: bool,
+    /// The resident wants a turn: poll again at once, at the time it is then.
     pub resident_due: bool,
     /// The turn was the resident's, and it ran this segment.
     pub segment: Option<Segment>,
@@ -53,12 +56,14 @@ pub(crate) struct Resident {
     attention: Arc<Attention>,
     /// When it wants its next turn; `Time::MAX` if not by time.
     due: Time,
+    /// Until when it waits for its turn, which is due: packets are left at the wires.
+    waits_until: Option<Time>,
 }
 
 impl Resident {
     pub(crate) fn new(inner: Box<dyn resident::Resident>) -> Self {
         let attention = inner.attention().clone();
-        Resident { inner, attention, due: Time::ZERO }
+        Resident { inner, attention, due: Time::ZERO, waits_until: None }
     }
 
     /// Has it obey an order; false if that is not for it.
@@ -71,6 +76,19 @@ impl Resident {
     #[inline(always)]
     fn is_due(&self, now: Time) -> bool {
         now >= self.due || self.attention.is_raised()
+    }
+
+    /// Whether its turn, which is due, may be next: packets go first until it has waited enough.
+    #[cold]
+    fn may_go(&mut self, now: Time, is_behind: bool) -> bool {
+        if is_behind {
+            let patience_ns = self.inner.patience_ns();
+            if now < *self.waits_until.get_or_insert(now + patience_ns) {
+                return false;
+            }
+        }
+        self.waits_until = None;
+        true
     }
 }
 
@@ -128,7 +146,7 @@ pub struct Card {
 
 impl Card {
     /// One turn: commands, wires, tx rings, deadlines, doorbells, wires again. Or, between two
-    /// such turns, one of the resident's.
+    /// such turns, one of the resident's, if the wires have been emptied.
     pub fn poll(&mut self, now: Time) -> Activity {
         if self.phase != Phase::Packets
             && let Some(activity) = self.resident_turn(now)
@@ -136,10 +154,12 @@ impl Card {
             return activity;
         }
         let mut activity = self.packet_turn(now);
-        if let Some(resident) = &self.resident
+        if let Some(resident) = &mut self.resident
             && resident.is_due(now)
         {
-            self.phase = Phase::Resident;
+            if resident.may_go(now, activity.is_behind) {
+                self.phase = Phase::Resident;
+            }
             activity.resident_due = true;
         }
         activity
@@ -192,6 +212,8 @@ impl Card {
                     &mut self.doors,
                 );
                 if received != 0 {
+                    let is_patient = self.wires[index].capabilities.patient;
+                    activity.is_behind |= received == self.burst_limit && !is_patient;
                     activity.received += received;
                     published += self.doors.publish(now);
                 }

@@ -30,6 +30,7 @@ struct Script {
     watched: Option<u64>,
     told: Vec<u32>,
     stops: usize,
+    patience_ns: u64,
 }
 
 /// An order that the lodger writes down.
@@ -87,6 +88,10 @@ impl Resident for Lodger {
         let mut script = self.script.lock().unwrap();
         script.ends.push(now.as_nanos());
         if script.segments != 0 { Some(now) } else { script.due }
+    }
+
+    fn patience_ns(&self) -> u64 {
+        self.script.lock().unwrap().patience_ns.max(1)
     }
 
     fn obey(&mut self, order: &mut Prepared, now: Time) -> bool {
@@ -171,6 +176,48 @@ fn packets_do_not_wait_for_more_than_one_segment() {
         bench.turn();
         bench.turn();
         assert_eq!(bench.look(), 1, "packet {number}");
+    }
+    bench.end();
+}
+
+#[test]
+fn no_segment_begins_while_a_wire_gives_whole_bursts_and_patience_lasts() {
+    let (mut bench, script, attention) = bench();
+    let fill = |bench: &mut Bench, count: usize| {
+        for number in 0..count {
+            bench.wire(0).incoming.push_back(frame(0, 0, number as u32, 60));
+        }
+    };
+    // Two bursts of 64 and some: the third turn, at 300, takes less than a burst.
+    let start = bench.now.as_nanos();
+    fill(&mut bench, 150);
+    script.lock().unwrap().patience_ns = u64::from(u32::MAX);
+    script.lock().unwrap().segments = 1;
+    attention.raise();
+    let received: Vec<_> = (0..5).map(|_| bench.turn().received).collect();
+    assert_eq!(received, [64, 64, 22, 0, 0]);
+    assert_eq!(std::mem::take(&mut script.lock().unwrap().turns)[0] - start, 400);
+    while !bench.turn().is_idle() {
+        bench.look();
+    }
+    // A flood: patience ends after a while, counted from when the turn was due.
+    let due = bench.now.as_nanos() + 100;
+    script.lock().unwrap().turns.clear();
+    script.lock().unwrap().patience_ns = 1_000;
+    script.lock().unwrap().segments = 2;
+    attention.raise();
+    for _ in 0..40 {
+        fill(&mut bench, 64);
+        bench.turn();
+        bench.look();
+        bench.look();
+    }
+    // A turn, the segment; the packets' turn with its end, and ten more.
+    let turns: Vec<_> = script.lock().unwrap().turns.iter().map(|turn| turn - due).collect();
+    assert_eq!(turns[..2], [1_100, 2_300]);
+    bench.wire(0).incoming.clear();
+    while !bench.turn().is_idle() {
+        bench.look();
     }
     bench.end();
 }

@@ -7,7 +7,7 @@ use bridge::{Lab, start, stop};
 use picnic_core::ledger::Ledger;
 use picnic_core::packet::burst::Burst;
 use picnic_core::packet::pool::{Pool, PoolConfig};
-use picnic_core::port::{Receiver, WirePort};
+use picnic_core::port::{Rate, Receiver, WirePort};
 use picnic_core::stats::WireCounters;
 use picnic_host::clock::Clock;
 use picnic_ports::af_packet::{PacketConfig, PacketPort};
@@ -94,6 +94,22 @@ fn a_card_joins_two_namespaces_and_loses_nothing() {
         let (gaps, refused) = (count("TcpExtTCPOFOQueue"), count("TcpExtTCPBacklogDrop"));
         assert!(!ordered || gaps == Some(0) || refused > Some(0), "{place}: {gaps:?} gaps");
     }
+}
+
+#[test]
+fn a_wire_tells_the_speed_of_its_link_and_the_length_of_its_ring() {
+    let name = "a_wire_tells_the_speed_of_its_link_and_the_length_of_its_ring";
+    let Some(lab) = lab(name) else { return };
+    let wire = PacketPort::open(&PacketConfig {
+        interface: Some("w0".into()),
+        namespace: Some(lab.bed.netns("m")),
+        frames: 512,
+        ..PacketConfig::default()
+    });
+    let arrivals = wire.unwrap().arrivals();
+    // A veth says that it has 10 Gb/s: 84 bytes for each of the shortest frames.
+    assert_eq!((arrivals.rate, arrivals.room), (Rate::Pps(14_880_953), Some(512)));
+    assert_eq!(arrivals.origin, "10000 Mb/s, frames of 64 bytes");
 }
 
 #[test]

@@ -1,22 +1,30 @@
 //! Admission: whether a set of tasks can be scheduled, with the arithmetic.
 //!
-//! Four questions, in this order:
+//! Six questions, in this order:
 //! 1. Is every bound finite and every period more than zero?
-//! 2. Does the receive side bear the longest segment: do the packets that come in
-//!    meanwhile, at the stated line rate, fit into the receive rings?
-//! 3. Do the periodic tasks need no more than the processor has, the packet path's
-//!    turns between segments included?
-//! 4. Does every deadline hold? For EDF, by the condition of Jeffay, Stanat and
-//!    Martel; for the cyclic executive, by its timetable, frame for frame.
+//! 2. Do the wires bear the longest segment: do the packets that come in meanwhile, at
+//!    their rates, find room?
+//! 3. Does the packet path take packets faster than they come? If not, no task is to
+//!    blame; it is asked only if the rate was stated, not told by a wire.
+//! 4. Does it catch up after the longest segment before its budget is spent?
+//! 5. Do periodic tasks and packets together need no more than the processor has:
+//!    `rate x cost per packet + tasks <= 1`?
+//! 6. Does every deadline hold, the packet path catching up after each segment, and in the midst
+//!    of a turn when a task is released? For EDF, by
+//!    the condition of Jeffay, Stanat and Martel; for the cyclic executive, by its timetable,
+//!    frame for frame.
 //!
-//! A bound is a bound under the cost profile, and so is the answer. Tasks that are not
-//! periodic do not enter 3 and 4: they run in the slack alone.
+//! A bound is a bound under the cost profile, and so is the answer; how long the packet path
+//! takes is bounded in [`crate::path`]. Tasks that are not periodic do not enter 5 and 6: they
+//! run in the slack alone. What a task takes more the first time through (`cold_ns`) enters 2
+//! and 4, not 5 and 6.
 //!
 //! Source: NICOS 4.6; Jeffay, Stanat and Martel, "On Non-Preemptive Scheduling of
 //! Periodic and Sporadic Tasks", RTSS 1991, theorem 4.1, checked at its test points
 //! from the latest down (Zhang and Burns, "Schedulability Analysis for Real-Time
 //! Systems with EDF Scheduling", IEEE TC 58(9), 2009).
 
+use crate::path::{BILLION, PacketPath};
 use crate::schedulers::Discipline;
 use crate::schedulers::Scheduler;
 use crate::schedulers::cyclic::{Cyclic, MOST_FRAMES, timetable};
@@ -38,17 +46,6 @@ pub struct Demand {
     pub segments: u64,
 }
 
-/// What the packet path needs of the borrowed core.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PacketPath {
-    /// The card's stated line rate, all wires together, in packets per second; zero: not stated.
-    pub line_rate_pps: u64,
-    /// Packets that the receive rings of the wires hold.
-    pub receive_room: u64,
-    /// Bound of one turn of the packet path in nanoseconds.
-    pub turn_ns: u64,
-}
-
 /// The kind of schedule to judge by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
@@ -56,7 +53,7 @@ pub enum Order {
     EarliestDeadline,
     /// A timetable.
     Timetable,
-    /// Unknown: a scheduler of the user's own. Questions 1 to 3 alone.
+    /// Unknown: a scheduler of the user's own. Questions 1 to 5 alone.
     Other,
 }
 
@@ -80,26 +77,65 @@ pub enum Refusal {
         /// The task.
         task: String,
     },
-    /// A segment longer than the receive rings can absorb.
+    /// A segment longer than the wires have room for.
     #[error(
-        "task \"{task}\": its longest segment may take {segment_ns} ns, in which \
-         {segment_ns} ns x {line_rate_pps} packets/s = {arriving} packets come in, \
-         but the receive rings hold {receive_room}; yield more often, or state a lower line rate"
+        "task \"{task}\": its longest segment may take {segment_ns} ns, and the turn before it \
+         {turn_ns} ns, in which {} ns x {pps} packets/s = {arriving} packets come in by {wire}, \
+         but {room} find room; yield more often, or state a lower line rate",
+        segment_ns.saturating_add(*turn_ns)
     )]
     SegmentTooLong {
         /// The task.
         task: String,
-        /// Its longest segment.
+        /// Its longest segment, with what a switch may take.
         segment_ns: u64,
-        /// The stated rate.
-        line_rate_pps: u64,
+        /// A turn of the packet path.
+        turn_ns: u64,
+        /// Where they come in.
+        wire: String,
+        /// At which rate.
+        pps: u64,
         /// Packets that come in meanwhile.
         arriving: u64,
         /// Packets that have room.
-        receive_room: u64,
+        room: u64,
+    },
+    /// Packets come faster than they are taken.
+    #[error(
+        "{pps} packets/s x {packet_ns} ns a packet = {}.{} % of the borrowed core: the card loses \
+         packets without any task; state a lower line rate", share_ppb / 10_000_000,
+        share_ppb / 1_000_000 % 10
+    )]
+    PathTooSlow {
+        /// The stated rate.
+        pps: u64,
+        /// What a packet costs.
+        packet_ns: u64,
+        /// Billionths of the core.
+        share_ppb: u64,
+    },
+    /// The packet path needs longer than it may.
+    #[error(
+        "task \"{task}\": behind its longest segment of {segment_ns} ns the packet path needs \
+         {catch_up_ns} ns to catch up ({pps} packets/s x {packet_ns} ns a packet), but may take \
+         {budget_ns} ns (os.catch_up_us); yield more often, or give it more"
+    )]
+    CatchUpTooLong {
+        /// The task.
+        task: String,
+        /// Its longest segment, with what a switch may take.
+        segment_ns: u64,
+        /// What the path needs then.
+        catch_up_ns: u64,
+        /// The rate.
+        pps: u64,
+        /// What a packet costs.
+        packet_ns: u64,
+        /// What it may take.
+        budget_ns: u64,
     },
     /// More work than time.
-    #[error("the periodic tasks need {percent}.{tenths} % of the borrowed core: {sum}")]
+    #[error("tasks and packets need {percent}.{tenths} % of the borrowed core: {sum}")]
     Overloaded {
         /// Whole percent.
         percent: u64,
@@ -159,7 +195,7 @@ pub enum Refusal {
 /// The first reason to refuse it.
 pub fn admit(
     tasks: &[Demand],
-    path: PacketPath,
+    path: &PacketPath,
     order: Order,
     discipline: Discipline,
 ) -> Result<(), Refusal> {
@@ -167,36 +203,50 @@ pub fn admit(
         check_bounds(task, discipline)?;
         check_room(task, path)?;
     }
+    check_path(path)?;
+    for task in tasks {
+        check_catch_up(task, path)?;
+    }
     let mut periodic: Vec<Work<'_>> =
         tasks.iter().filter_map(|task| Work::of(task, task.period_ns?, path, discipline)).collect();
     periodic.sort_by_key(|work| work.period_ns);
-    check_load(&periodic)?;
+    check_load(&periodic, path)?;
     match order {
-        Order::EarliestDeadline => check_deadlines(&periodic),
-        Order::Timetable => check_frames(&periodic),
+        Order::EarliestDeadline => {
+            check_turn(&periodic, path.whole_turn_ns())?;
+            check_deadlines(&periodic)
+        }
+        Order::Timetable => check_frames(&periodic, path.whole_turn_ns()),
         Order::Other => Ok(()),
     }
 }
 
-/// A periodic task with the packet path's turns added.
+/// A periodic task with what stands between its segments.
 struct Work<'a> {
     name: &'a str,
     period_ns: u64,
-    /// All of an invocation.
+    /// All of an invocation, with a switch and a turn of the packet path to each segment, the
+    /// packets of that aside.
+    busy_ns: u64,
+    /// The same until the next segment may begin: the packet path has caught up behind each.
     whole_ns: u64,
-    /// The longest part that the scheduler does not interrupt.
+    /// The longest part that the scheduler does not interrupt, alike.
     blocking_ns: u64,
 }
 
 impl<'a> Work<'a> {
-    fn of(task: &'a Demand, period_ns: u64, path: PacketPath, how: Discipline) -> Option<Self> {
-        let turns_ns = task.segments.max(1).saturating_mul(path.turn_ns);
-        let whole_ns = task.invocation_ns.saturating_add(turns_ns);
+    fn of(task: &'a Demand, period_ns: u64, path: &PacketPath, how: Discipline) -> Option<Self> {
+        let segments = task.segments.max(1);
+        let switches_ns = segments.saturating_mul(path.segment_ns(0, false));
+        let taken_ns = task.invocation_ns.saturating_add(switches_ns);
+        let whole_ns = path.until_next_of_ns(taken_ns, segments);
         let blocking_ns = match how {
             Discipline::Completion => whole_ns,
-            Discipline::Segment => task.segment_ns.saturating_add(path.turn_ns),
+            Discipline::Segment => path.until_next_ns(path.segment_ns(task.segment_ns, false)),
         };
-        Some(Work { name: &task.name, period_ns, whole_ns, blocking_ns })
+        let turns_ns = segments.saturating_mul(path.costs().turn_ns);
+        let busy_ns = taken_ns.saturating_add(turns_ns);
+        Some(Work { name: &task.name, period_ns, busy_ns, whole_ns, blocking_ns })
     }
 }
 
@@ -216,42 +266,115 @@ fn check_bounds(task: &Demand, discipline: Discipline) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn check_room(task: &Demand, path: PacketPath) -> Result<(), Refusal> {
-    let arriving = u128::from(task.segment_ns) * u128::from(path.line_rate_pps);
-    let arriving = u64::try_from(arriving.div_ceil(1_000_000_000)).unwrap_or(u64::MAX);
-    if arriving <= path.receive_room {
+fn check_room(task: &Demand, path: &PacketPath) -> Result<(), Refusal> {
+    let segment_ns = path.segment_ns(task.segment_ns, true);
+    let turn_ns = path.whole_turn_ns();
+    let time_ns = segment_ns.saturating_add(turn_ns);
+    for intake in path.intakes() {
+        let arriving = path.arriving(intake, time_ns);
+        if intake.pps != 0 && arriving > intake.room {
+            return Err(Refusal::SegmentTooLong {
+                task: task.name.clone(),
+                segment_ns,
+                turn_ns,
+                wire: intake.name.clone(),
+                pps: intake.pps,
+                arriving,
+                room: intake.room,
+            });
+        }
+    }
+    Ok(())
+}
+
+fn check_path(path: &PacketPath) -> Result<(), Refusal> {
+    if path.catches_up() || !path.is_stated() {
         return Ok(());
     }
-    Err(Refusal::SegmentTooLong {
+    let (pps, packet_ns) = (path.pps(), path.per_packet_ns());
+    Err(Refusal::PathTooSlow { pps, packet_ns, share_ppb: path.share_ppb() })
+}
+
+fn check_catch_up(task: &Demand, path: &PacketPath) -> Result<(), Refusal> {
+    let segment_ns = path.segment_ns(task.segment_ns, true);
+    let catch_up_ns = path.catch_up_ns(segment_ns);
+    let budget_ns = path.costs().catch_up_ns;
+    if path.pps() == 0 || !path.catches_up() || catch_up_ns <= budget_ns {
+        return Ok(());
+    }
+    Err(Refusal::CatchUpTooLong {
         task: task.name.clone(),
-        segment_ns: task.segment_ns,
-        line_rate_pps: path.line_rate_pps,
-        arriving,
-        receive_room: path.receive_room,
+        segment_ns,
+        catch_up_ns,
+        pps: path.pps(),
+        packet_ns: path.per_packet_ns(),
+        budget_ns,
     })
 }
 
-fn check_load(tasks: &[Work<'_>]) -> Result<(), Refusal> {
+fn check_load(tasks: &[Work<'_>], path: &PacketPath) -> Result<(), Refusal> {
+    if tasks.is_empty() {
+        return Ok(());
+    }
+    let packets_ppb = if path.catches_up() { path.share_ppb() } else { 0 };
     // In billionths of the core, rounded up: what just fits by rounding does not fit.
     let share = |work: &Work<'_>| {
-        let share = u128::from(work.whole_ns) * 1_000_000_000;
+        let share = u128::from(work.busy_ns) * u128::from(BILLION);
         share.div_ceil(u128::from(work.period_ns))
     };
-    let exact = tasks.iter().map(|work| work.whole_ns as f64 / work.period_ns as f64).sum::<f64>();
-    let load: u128 = tasks.iter().map(share).sum();
-    if load <= 1_000_000_000 || exact <= 1.0 {
+    let packets = packets_ppb as f64 / BILLION as f64;
+    let exact = tasks.iter().map(|work| work.busy_ns as f64 / work.period_ns as f64).sum::<f64>();
+    let load: u128 = tasks.iter().map(share).sum::<u128>() + u128::from(packets_ppb);
+    if load <= u128::from(BILLION) || exact + packets <= 1.0 {
         return Ok(());
     }
     let permille = u64::try_from(load / 1_000_000).unwrap_or(u64::MAX);
-    let terms: Vec<_> = tasks
+    let mut terms: Vec<_> = tasks
         .iter()
-        .map(|work| format!("{} ns of each {} ns ({})", work.whole_ns, work.period_ns, work.name))
+        .map(|work| format!("{} ns of each {} ns ({})", work.busy_ns, work.period_ns, work.name))
         .collect();
+    if packets_ppb != 0 {
+        terms.push(format!("{} packets/s x {} ns", path.pps(), path.per_packet_ns()));
+    }
     Err(Refusal::Overloaded {
         percent: permille / 10,
         tenths: permille % 10,
         sum: terms.join(" + "),
     })
+}
+
+/// A release may find the packet path in a turn that has just begun: with that, all that falls due
+/// within an interval fits into it. Where a segment has begun instead, theorem 4.1 asks.
+fn check_turn(tasks: &[Work<'_>], turn_ns: u64) -> Result<(), Refusal> {
+    let Some(shortest) = tasks.first().filter(|_| turn_ns != 0) else { return Ok(()) };
+    let load = tasks.iter().map(|work| work.whole_ns as f64 / work.period_ns as f64).sum::<f64>();
+    let demand = |within: u64| {
+        tasks.iter().fold(0u64, |sum, work| {
+            sum.saturating_add(((within - 1) / work.period_ns).saturating_mul(work.whole_ns))
+        })
+    };
+    // All that is due within an interval is no more than its share: beyond this one, a turn fits
+    // beside that. A load of the whole core leaves room for none, as the first period shows or the
+    // longest does.
+    let longest = tasks.last().map_or(0, |work| work.period_ns);
+    let left = (1.0 - load).max(1e-6);
+    let mut within = (turn_ns as f64 / left) as u64 + 1;
+    within = within.min(longest.saturating_mul(1_000)).max(shortest.period_ns + 1);
+    while within > shortest.period_ns {
+        let demand_ns = demand(within);
+        let need = turn_ns.saturating_add(demand_ns);
+        if need > within {
+            return Err(Refusal::Late {
+                task: shortest.name.into(),
+                within_ns: within,
+                blocker: "the packet path".into(),
+                blocking_ns: turn_ns,
+                demand_ns,
+            });
+        }
+        within = need.saturating_sub(1).min(within - 1);
+    }
+    Ok(())
 }
 
 /// Theorem 4.1: for every task and every interval between the shortest period and the task's
@@ -286,7 +409,7 @@ fn check_deadlines(tasks: &[Work<'_>]) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn check_frames(tasks: &[Work<'_>]) -> Result<(), Refusal> {
+fn check_frames(tasks: &[Work<'_>], turn_ns: u64) -> Result<(), Refusal> {
     let Some((frame_ns, frames)) = timetable(tasks.iter().map(|work| work.period_ns)) else {
         return Ok(());
     };
@@ -299,10 +422,17 @@ fn check_frames(tasks: &[Work<'_>]) -> Result<(), Refusal> {
     cyclic.tasks_changed(Time::ZERO, &candidates);
     for (frame, entries) in cyclic.frames().iter().enumerate() {
         let works = || entries.iter().map(|&entry| &tasks[entry]);
-        let load_ns = works().fold(0u64, |sum, work| sum.saturating_add(work.whole_ns));
+        if entries.is_empty() {
+            continue;
+        }
+        // The packet path may be in a turn when the frame begins.
+        let load_ns = works().fold(turn_ns, |sum, work| sum.saturating_add(work.whole_ns));
         if load_ns > frame_ns {
-            let terms: Vec<_> =
+            let mut terms: Vec<_> =
                 works().map(|work| format!("{} ns ({})", work.whole_ns, work.name)).collect();
+            if turn_ns != 0 {
+                terms.push(format!("{turn_ns} ns (the packet path)"));
+            }
             let sum = terms.join(" + ");
             return Err(Refusal::FrameTooFull { frame, frame_ns, load_ns, sum });
         }

@@ -5,17 +5,18 @@
 //! use picnic_filter::Filters;
 //! let sections = Sections::core().with(picnic_os::keys::SECTIONS);
 //! let card = sections.parse("[os]\nscheduler = \"edf\"\n", None).unwrap();
-//! let os = picnic_os::config::build(&card, &[], Filters::new(1)).unwrap();
+//! use picnic_os::config::{Surroundings, build};
+//! let os = build(&card, &[], Filters::new(1), &Surroundings::default()).unwrap();
 //! assert!(os.is_some());
 //! ```
 //!
 //! Tasks are named from a registry that the caller passes in: those of `apps/tasks`
 //! for the command line, one's own for others.
 
-use crate::admission::PacketPath;
 use crate::executor::{MOST_ENDED, Os, OsSettings};
 use crate::keys::{OsSection, TaskSection};
 use crate::memory::TransferCost;
+use crate::path::PacketPath;
 use crate::report::OsReport;
 use crate::schedulers::registry::SCHEDULERS;
 use crate::task::{Bounds, Program, TaskSpec};
@@ -26,6 +27,10 @@ use picnic_core::resident::Resident;
 use picnic_filter::Filters;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
+
+mod origins;
+
+pub use origins::{Origin, PathReport, ProfileCosts, Surroundings, WireReport};
 
 /// A task as a registry's entry makes it.
 pub struct Setup {
@@ -62,6 +67,8 @@ pub struct NicOs {
 pub struct OsHandle {
     /// Makes tasks.
     pub factory: Factory,
+    /// What its admission counts on, and where that comes from.
+    pub path: PathReport,
     report: Arc<OnceLock<OsReport>>,
 }
 
@@ -81,18 +88,27 @@ pub fn build(
     file: &CardFile,
     tasks: Tasks,
     filters: Filters,
+    around: &Surroundings,
 ) -> Result<Option<NicOs>, ConfigError> {
-    let Some(mut os) = build_os(file, tasks)? else { return Ok(None) };
+    let Some((mut os, path)) = build_with(file, tasks, around)? else { return Ok(None) };
     os.attach_filters(filters);
-    let handle = OsHandle { factory: os.factory.clone(), report: os.report.clone() };
+    let handle = OsHandle { factory: os.factory.clone(), path, report: os.report.clone() };
     Ok(Some(NicOs { resident: Box::new(os), handle }))
 }
 
-/// As [`build`], for those who have more to do with it.
+/// As [`build`], for those who have more to do with it; nothing is known of its surroundings.
 ///
 /// # Errors
 /// As [`build`].
 pub fn build_os(file: &CardFile, tasks: Tasks) -> Result<Option<Os>, ConfigError> {
+    Ok(build_with(file, tasks, &Surroundings::default())?.map(|(os, _)| os))
+}
+
+fn build_with(
+    file: &CardFile,
+    tasks: Tasks,
+    around: &Surroundings,
+) -> Result<Option<(Os, PathReport)>, ConfigError> {
     let Some(keys) = asked_for(file) else { return Ok(None) };
     let factory = Factory::of(file, &keys, tasks);
     let context = &factory.context;
@@ -102,7 +118,8 @@ pub fn build_os(file: &CardFile, tasks: Tasks) -> Result<Option<Os>, ConfigError
     }
     let scheduler = find(SCHEDULERS, &keys.section)?;
     let policy = scheduler.build(&keys.section, context)?;
-    let mut os = Os::new(&settings(&keys, context), policy);
+    let (path, report) = origins::packet_path(&keys, file, around);
+    let mut os = Os::new(&settings(&keys, context, path), policy);
     os.scheduler_name = scheduler.name.into();
     for (position, task) in file.given::<TaskSection>().iter().enumerate() {
         let Setup { spec, program } = factory.make(task, position)?;
@@ -110,7 +127,7 @@ pub fn build_os(file: &CardFile, tasks: Tasks) -> Result<Option<Os>, ConfigError
             .map_err(|error| task.section.locate(ConfigError::new("task", error.to_string())))?;
     }
     os.factory = factory;
-    Ok(Some(os))
+    Ok(Some((os, report)))
 }
 
 /// Makes tasks as `[[task]]` sections describe them: at the start, and while the card runs.
@@ -170,7 +187,7 @@ impl fmt::Debug for Factory {
     }
 }
 
-fn settings(keys: &OsSection, context: &BuildContext) -> OsSettings {
+fn settings(keys: &OsSection, context: &BuildContext, path: PacketPath) -> OsSettings {
     OsSettings {
         tasks: keys.tasks,
         wires: context.wires,
@@ -181,11 +198,7 @@ fn settings(keys: &OsSection, context: &BuildContext) -> OsSettings {
         switch_ns: keys.switch_ns,
         cold_ns: keys.cold_ns,
         admission: keys.admission,
-        path: PacketPath {
-            line_rate_pps: keys.line_rate_pps,
-            receive_room: keys.receive_room,
-            turn_ns: keys.packet_turn_ns,
-        },
+        path,
         transfer: TransferCost {
             latency_ns: keys.transfer_latency_ns,
             bytes_per_us: keys.transfer_bytes_per_us,

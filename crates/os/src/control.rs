@@ -154,7 +154,7 @@ impl Os {
                 state: if task.suspended { State::Suspended } else { task.state },
                 period_ns: task.period_ns,
                 priority: candidate.ticket.priority,
-                wcet_ns: Some(candidate.ticket.wcet_ns),
+                wcet_ns: Some(task.cell.bounds().0),
                 bounds_from: task.bounds_from.clone(),
                 counters: task.counters.clone(),
             })

@@ -32,11 +32,11 @@
 mod life;
 mod orders;
 
-use crate::admission::PacketPath;
 use crate::config::Factory;
 use crate::keys::{Admission, Overrun};
 use crate::memory::{Memory, MemoryReport, TransferCost};
 use crate::net::{Call, Outbox};
+use crate::path::PacketPath;
 use crate::report::OsReport;
 use crate::roster::{Ended, Task, VACANT};
 use crate::schedulers::{Decision, Scheduler};
@@ -80,7 +80,7 @@ pub struct OsSettings {
     pub cold_ns: u64,
     /// What becomes of a task with which the set could not be scheduled.
     pub admission: Admission,
-    /// What the packet path needs, for admission.
+    /// What comes between two segments: for admission, and for what fits into a slack.
     pub path: PacketPath,
     /// How long transfers between card and host take.
     pub transfer: TransferCost,
@@ -98,7 +98,7 @@ impl Default for OsSettings {
             switch_ns: 1_000,
             cold_ns: 50_000,
             admission: Admission::Refuse,
-            path: PacketPath { line_rate_pps: 0, receive_room: 1_024, turn_ns: 0 },
+            path: PacketPath::default(),
             transfer: TransferCost::default(),
         }
     }
@@ -158,8 +158,6 @@ pub struct Os {
     pub(crate) ended: Vec<Ended>,
     pub(crate) counters: Arc<OsCounters>,
     overrun: Overrun,
-    switch_ns: u64,
-    cold_ns: u64,
     admission: Admission,
     path: PacketPath,
     pub(crate) scheduler_name: String,
@@ -199,10 +197,8 @@ impl Os {
             ended: Vec::new(),
             counters: Arc::default(),
             overrun: settings.overrun,
-            switch_ns: settings.switch_ns,
-            cold_ns: settings.cold_ns,
             admission: settings.admission,
-            path: settings.path,
+            path: settings.path.clone().switching(settings.switch_ns, settings.cold_ns),
             scheduler_name: "custom".into(),
             factory: Factory::without_kinds(tasks),
             report: Arc::default(),
@@ -286,7 +282,7 @@ impl Os {
     fn run(&mut self, slot: usize, now: Time) -> Option<Segment> {
         let task = self.tasks[slot].as_mut()?;
         let candidate = &mut self.candidates[slot];
-        let bound_ns = candidate.ticket.wcet_ns;
+        let bound_ns = task.cell.bounds().0;
         if !std::mem::replace(&mut task.begun, task.open) && task.open {
             task.times.jitter.record(now.since(task.ready_at));
         }
@@ -321,9 +317,7 @@ impl Os {
                         task.begun = false;
                         task.cell.begin_invocation();
                     }
-                    let (wcet_ns, remaining_ns) = task.cell.bounds();
-                    let ticket = &mut candidate.ticket;
-                    (ticket.wcet_ns, ticket.remaining_ns) = (wcet_ns, remaining_ns);
+                    task.stamp(&mut candidate.ticket, &self.path);
                     candidate.begun = task.begun;
                     self.sequence += 1;
                     candidate.since = self.sequence;
@@ -400,8 +394,7 @@ impl Resident for Os {
             counters.longest_segment_ns.set(took_ns);
         }
         let is_cold = counters.segments.get() <= task.demand.segments;
-        let cold_ns = if is_cold { self.cold_ns } else { 0 };
-        let overran = took_ns > bound_ns.saturating_add(self.switch_ns).saturating_add(cold_ns);
+        let overran = took_ns > self.path.segment_ns(bound_ns, is_cold);
         if overran {
             counters.overruns.add(1);
         }
@@ -417,6 +410,10 @@ impl Resident for Os {
             None => {}
         }
         self.due()
+    }
+
+    fn patience_ns(&self) -> u64 {
+        self.path.costs().catch_up_ns
     }
 
     fn obey(&mut self, order: &mut Prepared, now: Time) -> bool {

@@ -3,7 +3,7 @@
 //! ```toml
 //! [os]
 //! scheduler = "edf-plus"
-//! line_rate_pps = 1_000_000
+//! line_rate_pps = 1_000_000   # or "auto": as the wires tell
 //!
 //! [[task]]
 //! task = "heartbeat"
@@ -13,7 +13,7 @@
 //! A card with either of the two has a NIC OS. The keys here are common to all
 //! schedulers and tasks; their own stand beside them.
 
-use picnic_core::config::{Names, SectionConfig, SectionEntry, Shape};
+use picnic_core::config::{Amount, Names, SectionConfig, SectionEntry, Shape};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -63,7 +63,8 @@ pub struct OsSection {
     #[schemars(range(max = 1000000000))]
     pub switch_ns: u64,
     /// Nanoseconds more that each segment of a task may take the first time through, before its
-    /// code and memory are in the caches.
+    /// code and memory are in the caches. A task that is not periodic begins only in a slack that
+    /// holds that, too.
     #[schemars(range(max = 1000000000))]
     pub cold_ns: u64,
     /// Cost profile that the tasks' bounds are made under, relative to the card file, as
@@ -71,12 +72,22 @@ pub struct OsSection {
     pub cost_profile: PathBuf,
     /// A task with which the set cannot be scheduled: "refuse", or "override" and count it.
     pub admission: Admission,
-    /// Packets that come in per second at most, all wires together; 0: not stated.
-    pub line_rate_pps: u64,
-    /// Packets that the wires keep while a segment runs, for admission.
-    pub receive_room: u64,
-    /// Nanoseconds of the packet path between two segments, for admission.
-    pub packet_turn_ns: u64,
+    /// Packets that come in per second at most, all wires together, for admission: a number, 0 if
+    /// it is not to be asked, or "auto", as the wires tell (`picnic check` shows it).
+    pub line_rate_pps: Amount,
+    /// Packets that wait at each wire without loss while a segment runs: a number, or "auto", as
+    /// the wires' rings have it.
+    pub receive_room: Amount,
+    /// Nanoseconds that a turn of the packet path takes at most, its packets aside: a number, or
+    /// "auto", as the cost profile has it.
+    pub packet_turn_ns: Amount,
+    /// Nanoseconds more for each packet of a turn: a number, or "auto", as the cost profile has it
+    /// for a card with `rss`.
+    pub packet_ns: Amount,
+    /// Microseconds that the packet path may take behind a segment to empty the wires, before the
+    /// next may begin all the same.
+    #[schemars(range(max = 1000000000))]
+    pub catch_up_us: u64,
     /// Nanoseconds until a transfer between card and host begins: modelled.
     pub transfer_latency_ns: u64,
     /// Bytes of it per microsecond from then on: modelled.
@@ -111,9 +122,11 @@ impl Default for OsSection {
             cold_ns: 50_000,
             cost_profile: PathBuf::new(),
             admission: Admission::Refuse,
-            line_rate_pps: 0,
-            receive_room: 1_024,
-            packet_turn_ns: 0,
+            line_rate_pps: Amount::Auto,
+            receive_room: Amount::Auto,
+            packet_turn_ns: Amount::Auto,
+            packet_ns: Amount::Auto,
+            catch_up_us: 1_000,
             transfer_latency_ns: 1_000,
             transfer_bytes_per_us: 8_000,
         }

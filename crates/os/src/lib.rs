@@ -26,6 +26,7 @@ pub mod keys;
 pub mod mailbox;
 pub mod memory;
 pub mod net;
+pub mod path;
 mod reply;
 pub mod report;
 pub mod roster;

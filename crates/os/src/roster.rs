@@ -6,6 +6,7 @@
 
 use crate::admission::Demand;
 use crate::figures::{Distribution, TaskCounters};
+use crate::path::PacketPath;
 use crate::task::{End, TaskCell, TaskFuture, TaskId};
 use crate::ticket::{Candidate, Ticket};
 use picnic_core::time::Time;
@@ -71,6 +72,22 @@ pub(crate) struct Task {
     pub(crate) begun: bool,
     pub(crate) counters: Arc<TaskCounters>,
     pub(crate) times: Box<Times>,
+}
+
+impl Task {
+    /// Brings its ticket up to date: the bounds of what comes next, until the segment behind that
+    /// may begin.
+    pub(crate) fn stamp(&self, ticket: &mut Ticket, path: &PacketPath) {
+        let (wcet_ns, remaining_ns) = self.cell.bounds();
+        // No slack is measured for one that is periodic; timetables have its bounds when warm.
+        let is_first =
+            self.period_ns.is_none() && self.counters.segments.get() < self.demand.segments;
+        let segments = self.demand.segments.max(1);
+        let beside_ns = path.segment_ns(0, is_first).saturating_mul(segments);
+        ticket.wcet_ns = path.until_next_ns(path.segment_ns(wcet_ns, is_first));
+        ticket.remaining_ns =
+            path.until_next_of_ns(remaining_ns.saturating_add(beside_ns), segments);
+    }
 }
 
 /// A task's distributions of times.

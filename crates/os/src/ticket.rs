@@ -10,10 +10,12 @@ use picnic_core::time::Time;
 /// What a scheduler knows of one task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ticket {
-    /// Bound of the next segment, in nanoseconds, under the cost profile.
+    /// Bound of the next segment, in nanoseconds, under the cost profile: from its start until
+    /// another may begin, so with a switch, cold caches the first time through, and the packet
+    /// path that catches up behind it.
     pub wcet_ns: u64,
-    /// Bound of all that is left until the task next waits for its release or for an event, in
-    /// nanoseconds: for schedulers that let a task run to completion.
+    /// The same of all that is left until the task next waits for its release or for an event: for
+    /// schedulers that let a task run to completion.
     pub remaining_ns: u64,
     /// Nanoseconds between two releases; `None` if the task is not periodic.
     pub period_ns: Option<u64>,

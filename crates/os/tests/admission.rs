@@ -3,7 +3,8 @@
 mod common;
 
 use common::{Model, run};
-use picnic_os::admission::{Demand, Order, PacketPath, Refusal, admit};
+use picnic_os::admission::{Demand, Order, Refusal, admit};
+use picnic_os::path::{Costs, Intake, PacketPath};
 use picnic_os::schedulers::cyclic::Cyclic;
 use picnic_os::schedulers::edf::Edf;
 use picnic_os::schedulers::plus::Plus;
@@ -11,7 +12,15 @@ use picnic_os::schedulers::slack::Choice;
 use picnic_os::schedulers::{Discipline, Scheduler};
 use proptest::prelude::*;
 
-const NO_PACKETS: PacketPath = PacketPath { line_rate_pps: 0, receive_room: 0, turn_ns: 0 };
+/// A wire with packets, and what they cost; the path may catch up for as long as it needs.
+fn path(pps: u64, room: u64, costs: Costs) -> PacketPath {
+    let wire = Intake { name: "wire0".into(), pps, burst: 1, room };
+    PacketPath::new(vec![wire], Costs { catch_up_ns: u64::MAX, ..costs }).stated()
+}
+
+fn no_packets() -> PacketPath {
+    PacketPath::default()
+}
 
 fn demand(name: &str, period_ns: Option<u64>, segments: &[u64]) -> Demand {
     Demand {
@@ -23,49 +32,87 @@ fn demand(name: &str, period_ns: Option<u64>, segments: &[u64]) -> Demand {
     }
 }
 
-fn edf(tasks: &[Demand], path: PacketPath) -> Result<(), Refusal> {
+fn edf(tasks: &[Demand], path: &PacketPath) -> Result<(), Refusal> {
     admit(tasks, path, Order::EarliestDeadline, Discipline::Completion)
 }
 
 #[test]
 fn refusals_show_their_arithmetic() {
-    let path = PacketPath { line_rate_pps: 14_880_952, receive_room: 512, turn_ns: 0 };
-    let message = edf(&[demand("scan", None, &[50_000])], path).unwrap_err().to_string();
+    let wire = path(14_880_952, 512, Costs::default());
+    let message = edf(&[demand("scan", None, &[50_000])], &wire).unwrap_err().to_string();
     assert!(message.contains("50000 ns x 14880952 packets/s = 745 packets"), "{message}");
-    assert!(message.contains("receive rings hold 512"), "{message}");
+    assert!(message.contains("come in by wire0, but 512 find room"), "{message}");
     let tasks = [demand("a", Some(100), &[60]), demand("b", Some(200), &[81])];
-    let message = edf(&tasks, NO_PACKETS).unwrap_err().to_string();
+    let message = edf(&tasks, &no_packets()).unwrap_err().to_string();
     assert!(message.contains("100.5 %"), "{message}");
     assert!(message.contains("60 ns of each 100 ns (a) + 81 ns of each 200 ns (b)"), "{message}");
     let tasks = [demand("short", Some(100), &[10]), demand("long", Some(1000), &[95])];
-    let message = edf(&tasks, NO_PACKETS).unwrap_err().to_string();
+    let message = edf(&tasks, &no_packets()).unwrap_err().to_string();
     assert_eq!(
         message,
         "task \"short\" may miss a deadline: within 104 ns, 95 ns of \"long\", which has begun, \
          and 10 ns of tasks that are due come to 105 ns"
     );
     let endless = Demand { invocation_ns: u64::MAX, ..demand("x", None, &[5]) };
-    let message = edf(std::slice::from_ref(&endless), NO_PACKETS).unwrap_err().to_string();
+    let message = edf(std::slice::from_ref(&endless), &no_packets()).unwrap_err().to_string();
     assert!(message.contains("invocation has no finite bound"), "{message}");
     // One segment at a time it may go on for ever.
-    let plus = admit(&[endless], NO_PACKETS, Order::EarliestDeadline, Discipline::Segment);
+    let plus = admit(&[endless], &no_packets(), Order::EarliestDeadline, Discipline::Segment);
     assert_eq!(plus, Ok(()));
-    let zero = edf(&[demand("z", Some(0), &[1])], NO_PACKETS);
+    let zero = edf(&[demand("z", Some(0), &[1])], &no_packets());
     assert_eq!(zero, Err(Refusal::NoPeriod { task: "z".into() }));
 }
 
 #[test]
 fn the_packet_path_has_its_place() {
     let tasks = [demand("a", Some(1000), &[100, 100])];
-    let turns = |turn_ns| edf(&tasks, PacketPath { turn_ns, ..NO_PACKETS });
-    assert_eq!(turns(400), Ok(()));
+    let turns = |turn_ns| edf(&tasks, &path(0, 0, Costs { turn_ns, ..Costs::default() }));
+    // The invocation, a turn behind each segment, and one that has begun when it is released.
+    assert_eq!(turns(267), Ok(()));
+    let message = turns(268).unwrap_err().to_string();
+    assert!(
+        message.contains("268 ns of \"the packet path\", which has begun, and 736 ns"),
+        "{message}"
+    );
     assert!(matches!(turns(401), Err(Refusal::Overloaded { .. })), "{:?}", turns(401));
+    // Two segments, two switches, and two turns without their packets are 472 of 1000.
+    let packets = |pps, switch_ns| {
+        let costs = Costs { turn_ns: 36, packet_ns: 1, ..Costs::default() };
+        edf(&tasks, &path(pps, 1_000, costs).switching(switch_ns, 0))
+    };
+    // A packet costs 1.5625 ns in full turns: a quarter of the core is 160 million a second.
+    assert_eq!(packets(150_000_000, 100), Ok(()));
+    let message = packets(340_000_000, 100).unwrap_err().to_string();
+    let sum = "472 ns of each 1000 ns (a) + 340000000 packets/s x 2 ns";
+    assert!(message.contains(sum) && message.contains("100.3 %"), "{message}");
+}
+
+#[test]
+fn the_path_is_to_catch_up_and_to_take_what_comes() {
+    let costs = Costs { turn_ns: 0, packet_ns: 100, burst: 1, ..Costs::default() };
+    let wire = |pps, catch_up_ns| {
+        let intake = Intake { name: "wire0".into(), pps, burst: 1, room: 1_000_000 };
+        PacketPath::new(vec![intake], Costs { catch_up_ns, ..costs })
+    };
+    // Half of the core is the packets': what comes in a segment and in the turn before it takes as
+    // long again, and a packet that comes with the first takes twice its cost.
+    let task = [demand("scan", None, &[50_000])];
+    let needs_ns = 50_100 + 200;
+    assert_eq!(edf(&task, &wire(5_000_000, needs_ns)), Ok(()));
+    let message = edf(&task, &wire(5_000_000, needs_ns - 1)).unwrap_err().to_string();
+    let expected = "behind its longest segment of 50000 ns the packet path needs 50300 ns to catch \
+                    up (5000000 packets/s x 100 ns a packet), but may take 50299 ns";
+    assert!(message.contains(expected), "{message}");
+    // No task is to blame for more than the path takes: it is a mistake only if it is stated.
+    assert_eq!(edf(&task, &wire(10_000_000, 1)), Ok(()));
+    let message = edf(&task, &wire(10_000_000, 1).stated()).unwrap_err().to_string();
+    assert!(message.contains("10000000 packets/s x 100 ns a packet = 100.0 %"), "{message}");
 }
 
 #[test]
 fn a_frame_holds_what_it_lasts() {
     let timetable =
-        |tasks: &[Demand]| admit(tasks, NO_PACKETS, Order::Timetable, Discipline::Completion);
+        |tasks: &[Demand]| admit(tasks, &no_packets(), Order::Timetable, Discipline::Completion);
     let fits = [demand("a", Some(20), &[10]), demand("b", Some(40), &[10])];
     assert_eq!(timetable(&fits), Ok(()));
     let full = [demand("a", Some(20), &[10]), demand("b", Some(40), &[11])];
@@ -122,7 +169,7 @@ proptest! {
     #[test]
     fn test_points_are_as_good_as_every_interval(models in sets()) {
         for discipline in [Discipline::Completion, Discipline::Segment] {
-            let answer = admit(&demands(&models), NO_PACKETS, Order::EarliestDeadline, discipline);
+            let answer = admit(&demands(&models), &no_packets(), Order::EarliestDeadline, discipline);
             prop_assert_eq!(answer.is_ok(), every_interval(&models, discipline), "{:?}", answer);
         }
     }
@@ -147,7 +194,7 @@ proptest! {
         }
         for mut scheduler in schedulers {
             let discipline = scheduler.discipline();
-            if admit(&tasks, NO_PACKETS, Order::EarliestDeadline, discipline).is_ok() {
+            if admit(&tasks, &no_packets(), Order::EarliestDeadline, discipline).is_ok() {
                 let run = run(&mut *scheduler, &models, 20_000);
                 prop_assert_eq!(&run.misses[..count], vec![0; count]);
             }
@@ -163,7 +210,7 @@ proptest! {
             .map(|(power, bound)| common::periodic(50 << power, &[bound]))
             .collect();
         let admitted =
-            admit(&demands(&models), NO_PACKETS, Order::Timetable, Discipline::Completion);
+            admit(&demands(&models), &no_packets(), Order::Timetable, Discipline::Completion);
         if admitted.is_ok() {
             let run = run(&mut Cyclic::default(), &models, 20_000);
             prop_assert_eq!(run.misses, vec![0; models.len()]);

@@ -41,11 +41,12 @@
 use crate::interface::{CHECK_NS, drop_oldest, lock, no_namespace};
 use crate::sys::namespace;
 use crate::sys::packet::{Frame, Name, Ring, Socket, name};
+use crate::sys::xsk_device;
 use crate::virtio::{HEADER_BYTES, Header};
 use picnic_core::error::ConfigError;
 use picnic_core::ledger::DropReason;
 use picnic_core::packet::pool::MAX_PACKET_BYTES;
-use picnic_core::port::{Capabilities, Receiver, Transmitter, WirePort};
+use picnic_core::port::{Arrivals, Capabilities, Receiver, Transmitter, WirePort};
 use picnic_core::registry::{BuildContext, Component};
 use picnic_core::time::Time;
 use std::io;
@@ -117,6 +118,8 @@ pub struct PacketPort {
     name: Name,
     index: i32,
     promiscuous: bool,
+    /// Slots of the ring.
+    frames: u32,
     link: Link,
     next_check: Time,
     retry: Retry,
@@ -199,6 +202,7 @@ impl PacketPort {
             name,
             index,
             promiscuous: config.promiscuous,
+            frames: config.frames,
             link: Link::Running,
             next_check: Time::ZERO,
             retry: Retry::default(),
@@ -281,6 +285,14 @@ impl WirePort for PacketPort {
             super_frames: true,
             arrival: true,
             ..Capabilities::default()
+        }
+    }
+
+    fn arrivals(&self) -> Arrivals {
+        Arrivals {
+            room: Some(self.frames.into()),
+            room_origin: "frames",
+            ..Arrivals::ethernet(xsk_device::speed(self.socket.as_fd(), &self.name))
         }
     }
 

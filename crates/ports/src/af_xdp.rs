@@ -65,7 +65,7 @@ use picnic_core::ledger::DropReason;
 use picnic_core::packet::desc::{ChecksumState, GsoType};
 use picnic_core::packet::offload;
 use picnic_core::packet::pool::Pool;
-use picnic_core::port::{Receiver, Transmitter, WirePort};
+use picnic_core::port::{Arrivals, Receiver, Transmitter, WirePort};
 use picnic_core::registry::{BuildContext, Component};
 use picnic_core::time::Time;
 use refusal::{refuse, refused};
@@ -132,6 +132,8 @@ pub struct XdpPort {
     config: XdpConfig,
     /// Wires that share the pool.
     wires: usize,
+    /// Buffers of the pool that this wire may have.
+    share: usize,
     interface: String,
     name: Name,
     index: i32,
@@ -211,6 +213,7 @@ impl XdpPort {
         Ok(XdpPort {
             config: config.clone(),
             wires: context.wires.max(1).into(),
+            share: context.buffers / 2 / usize::from(context.wires.max(1)),
             interface: interface.into(),
             name,
             index,
@@ -379,6 +382,15 @@ impl XdpPort {
 }
 
 impl WirePort for XdpPort {
+    fn arrivals(&self) -> Arrivals {
+        Arrivals {
+            // All may come to one queue.
+            room: Some(self.config.rx_slots(self.share, self.queues.len()).into()),
+            room_origin: "rx_ring",
+            ..Arrivals::ethernet(xsk_device::speed(self.control.as_fd(), &self.name))
+        }
+    }
+
     fn receive(&mut self, now: Time, rx: &mut Receiver<'_>) {
         if now >= self.next_check {
             self.check(now, rx);

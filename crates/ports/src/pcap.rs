@@ -33,7 +33,7 @@ use picnic_core::direction::Direction;
 use picnic_core::error::ConfigError;
 use picnic_core::ledger::DropReason;
 use picnic_core::packet::pool::MAX_PACKET_BYTES;
-use picnic_core::port::{Capabilities, Receiver, Transmitter, WirePort};
+use picnic_core::port::{Arrivals, Capabilities, Rate, Receiver, Transmitter, WirePort};
 use picnic_core::registry::{BuildContext, Component};
 use picnic_core::time::Time;
 use schemars::JsonSchema;
@@ -207,6 +207,16 @@ impl WirePort for PcapPort {
             arrival: self.pace == Pace::Recorded,
             ..Capabilities::default()
         }
+    }
+
+    fn arrivals(&self) -> Arrivals {
+        // What is not taken in time waits in the file.
+        let room = Some(u64::MAX);
+        let (rate, origin) = match self.pace {
+            Pace::FlatOut => (Rate::Asked, "it waits until it is asked"),
+            Pace::Recorded => (Rate::Untold, "a capture tells no rate"),
+        };
+        Arrivals { rate, room, origin: origin.into(), ..Arrivals::default() }
     }
 
     fn receive(&mut self, now: Time, rx: &mut Receiver<'_>) {

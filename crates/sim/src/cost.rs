@@ -24,6 +24,8 @@ pub struct CostModel {
     pub card_turn_ns: u64,
     /// One packet on the borrowed core: received, submitted or transmitted. 20 by default.
     pub card_packet_ns: u64,
+    /// A decision of NIC OS and the switch to a segment and back. 200 by default.
+    pub switch_ns: u64,
     /// One look of a target core at its queues. 30 by default.
     pub target_turn_ns: u64,
     /// One packet on a target core, the host's own work aside. 20 by default.
@@ -46,6 +48,7 @@ impl Default for CostModel {
         CostModel {
             card_turn_ns: 50,
             card_packet_ns: 20,
+            switch_ns: 200,
             target_turn_ns: 30,
             target_packet_ns: 20,
             interrupt_ns: 0,
@@ -66,10 +69,10 @@ impl CostModel {
         (self.card_turn_ns + packets as u64 * self.card_packet_ns).max(1)
     }
 
-    /// What a segment takes: the work it stands for, or else its bound.
+    /// What a segment takes: the switch, and the work it stands for, or else its bound.
     pub(crate) fn segment(&self, segment: &Segment) -> u64 {
         let work_ns = Some(segment.work_ns).filter(|&work_ns| work_ns != 0);
-        work_ns.unwrap_or(segment.model_ns).max(1)
+        work_ns.unwrap_or(segment.model_ns).saturating_add(self.switch_ns).max(1)
     }
 
     /// What a look at the queues costs, doorbells and the host's work aside.

@@ -37,8 +37,40 @@ pub struct CostProfile {
     pub method: Option<Method>,
     /// What was measured, by class.
     pub measured: BTreeMap<Class, Measured>,
+    /// What the packet path costs; none in a profile from before it was measured.
+    pub path: Option<PathCosts>,
     /// Picoseconds, in the order of [`Class::ALL`].
     cost_ps: [u64; Class::ALL.len()],
+}
+
+/// What the packet path of a card costs, in picoseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PathCosts {
+    /// A turn without packets.
+    pub turn_ps: u64,
+    /// A packet of the shortest frame, from a wire through `rss` to a target ring, its part of the
+    /// turn included.
+    pub packet_ps: u64,
+    /// Waking a target core that sleeps, which a turn may do once for each queue.
+    pub doorbell_ps: u64,
+}
+
+impl PathCosts {
+    /// Nanoseconds of a turn that rings so many queues' doorbells, its packets aside.
+    pub fn turn_ns(&self, queues: u16) -> u64 {
+        let bells_ps = self.doorbell_ps.saturating_mul(queues.into());
+        self.turn_ps.saturating_add(bells_ps).div_ceil(1_000)
+    }
+
+    /// Nanoseconds of a packet.
+    pub fn packet_ns(&self) -> u64 {
+        self.packet_ps.div_ceil(1_000)
+    }
+
+    /// Figures that no machine gave.
+    pub const BUILT_IN: PathCosts =
+        PathCosts { turn_ps: 1_000_000, packet_ps: 250_000, doorbell_ps: 3_000_000 };
 }
 
 /// The machine that a profile was measured on.
@@ -95,6 +127,7 @@ impl CostProfile {
             machine: None,
             method: None,
             measured: BTreeMap::new(),
+            path: None,
             cost_ps: [1; Class::ALL.len()],
         };
         for &(class, cost_ps) in costs {
@@ -106,7 +139,7 @@ impl CostProfile {
     /// Conservative figures that no machine gave: every load misses all caches, every branch is
     /// mispredicted, at about two gigahertz.
     pub fn built_in() -> Self {
-        CostProfile::of(
+        let profile = CostProfile::of(
             "built-in (conservative, measured on no machine)",
             &[
                 (Class::Branch, 12_000),
@@ -120,7 +153,8 @@ impl CostProfile {
                 (Class::Service, 1_000_000),
                 (Class::Segment, 1_000_000),
             ],
-        )
+        );
+        CostProfile { path: Some(PathCosts::BUILT_IN), ..profile }
     }
 
     /// One operation of a class, in picoseconds.
@@ -175,6 +209,20 @@ impl CostProfile {
             }
             profile.cost_ps[class as usize] = found;
         }
+        if let Some(path) = &read.path {
+            let costs = path.get_ref();
+            let PathCosts { turn_ps, packet_ps, doorbell_ps } = *costs;
+            for (key, found) in
+                [("turn_ps", turn_ps), ("packet_ps", packet_ps), ("doorbell_ps", doorbell_ps)]
+            {
+                if !(1..=DEAREST_PS).contains(&found) {
+                    let message =
+                        format!("found {found}, allowed is 1 to {DEAREST_PS} picoseconds");
+                    return Err(refuse(Some(path.span()), format!("path.{key}"), message));
+                }
+            }
+            profile.path = Some(*costs);
+        }
         profile.machine = read.machine;
         profile.method = read.method;
         profile.measured = read.measured;
@@ -200,6 +248,7 @@ impl CostProfile {
                 service_ps: plain(Class::Service),
                 segment_ps: plain(Class::Segment),
             },
+            path: self.path.map(|path| Spanned::new(0..0, path)),
             measured: self.measured.clone(),
         };
         // Strings, integers and tables of them have a form in TOML always.
@@ -220,6 +269,8 @@ struct File {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     method: Option<Method>,
     cost: Costs,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    path: Option<Spanned<PathCosts>>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     measured: BTreeMap<Class, Measured>,
 }

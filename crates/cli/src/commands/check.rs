@@ -10,6 +10,7 @@ use picnic_core::config::{CardFile, Section};
 use picnic_lab::card::CardArgs;
 use picnic_machine::config::{IsolationLevel, IsolationSection};
 use picnic_machine::topology::LeftOut;
+use picnic_os::config::{Origin, PathReport};
 use picnic_os::keys::TaskSection;
 use picnic_wcet::CostProfile;
 use serde::Serialize;
@@ -65,6 +66,8 @@ struct OsPlan {
     scheduler: String,
     cost_profile: String,
     tasks: Vec<String>,
+    /// What admission counts on.
+    path: Option<PathReport>,
 }
 
 #[derive(Debug, Serialize)]
@@ -109,7 +112,7 @@ impl IsolationPlan {
 }
 
 impl Plan {
-    fn new(file: &CardFile, Checked { placement, filters }: Checked) -> Self {
+    fn new(file: &CardFile, Checked { placement, filters, os: handle }: Checked) -> Self {
         let names = |sections: &[Section]| {
             sections.iter().map(|section| section.name().to_owned()).collect()
         };
@@ -160,6 +163,7 @@ impl Plan {
                         name.unwrap_or(task.section.name()).to_owned()
                     })
                     .collect(),
+                path: handle.map(|handle| handle.path),
             }),
             notes: placement.warnings,
         }
@@ -201,6 +205,11 @@ impl Plan {
             };
             line("NIC OS", format!("{}, {tasks}", os.scheduler));
             line("bounds", format!("under the cost profile: {}", os.cost_profile));
+            if let Some(path) = &os.path {
+                for (name, value) in path_lines(path) {
+                    line(name, value);
+                }
+            }
         }
         if self.trace {
             line("trace", "on".into());
@@ -218,6 +227,28 @@ impl Plan {
         }
         by_core
     }
+}
+
+/// What admission counts on, and where that comes from.
+fn path_lines(path: &PathReport) -> Vec<(&'static str, String)> {
+    let told = |origin: &Origin, unit: &str| match origin.value {
+        Some(value) => format!("{}{unit} ({})", output::count(value), origin.from),
+        None => format!("not known: {}", origin.from),
+    };
+    let mut lines = Vec::new();
+    for wire in &path.wires {
+        lines.push(("line rate", format!("{}: {}", wire.name, told(&wire.rate_pps, " packets/s"))));
+        if wire.rate_pps.value.is_some() {
+            lines
+                .push(("receive room", format!("{}: {}", wire.name, told(&wire.room, " packets"))));
+        }
+    }
+    lines.push(("packet turn", told(&path.turn_ns, " ns")));
+    lines.push(("packet", told(&path.packet_ns, " ns")));
+    let (share, budget) = (path.packets_fraction * 100.0, path.catch_up_ns / 1_000);
+    lines.push(("packet path", format!("{share:.1} % of the core, {budget} µs behind a segment")));
+    lines.extend(path.notes.iter().map(|note| ("note", note.clone())));
+    lines
 }
 
 /// The functions of a chain, and where packets go that none of them sends anywhere.

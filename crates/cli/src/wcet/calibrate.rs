@@ -1,6 +1,7 @@
 //! `picnic wcet calibrate`: what operations cost on one core of this machine.
 
 use super::card::OneTask;
+use super::path::PathTurns;
 use super::probe::{Thread, date};
 use crate::failure::Usage;
 use crate::output::{self, Column};
@@ -9,7 +10,7 @@ use clap::Args;
 use picnic_machine::threads::spawn_pinned;
 use picnic_os::task::program;
 use picnic_wcet::calibrate::{CalibrationSettings, Kernel, RUNS, cost_ps, kernels, measure};
-use picnic_wcet::{Class, CostProfile, Machine, Measured, Method};
+use picnic_wcet::{Class, CostProfile, Machine, Measured, Method, PathCosts};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -109,7 +110,7 @@ fn profile(settings: &CalibrationSettings, core: usize) -> anyhow::Result<(CostP
     all.push(Box::new(Turns::new(Class::Service)?));
     for kernel in &mut all {
         let found = measure(&mut **kernel, settings, &mut probe)?;
-        let class = kernel.class();
+        let Some(class) = kernel.class() else { continue };
         if measured.get(&class).is_none_or(|known| known.percentile_ps < found.percentile_ps) {
             measured.insert(class, found);
             dearest.insert(class, kernel.name());
@@ -119,6 +120,14 @@ fn profile(settings: &CalibrationSettings, core: usize) -> anyhow::Result<(CostP
         measured.iter().map(|(class, found)| (*class, cost_ps(found, settings.margin))).collect();
     let mut profile = CostProfile::of("calibrated", &costs);
     profile.measured = measured;
+    let mut path_ps = |with_packets| -> anyhow::Result<u64> {
+        let found = measure(&mut PathTurns::new(with_packets)?, settings, &mut probe)?;
+        Ok(cost_ps(&found, settings.margin))
+    };
+    // What a wake costs depends on the core that sleeps: it is not measured here.
+    let doorbell_ps = PathCosts::BUILT_IN.doorbell_ps;
+    let (turn_ps, packet_ps) = (path_ps(false)?, path_ps(true)?);
+    profile.path = Some(PathCosts { turn_ps, packet_ps, doorbell_ps });
     let facts = picnic_lab::facts::facts(env!("PICNIC_REVISION"));
     profile.machine = Some(Machine {
         cpu: facts.processor,
@@ -169,8 +178,8 @@ impl Turns {
 }
 
 impl Kernel for Turns {
-    fn class(&self) -> Class {
-        self.class
+    fn class(&self) -> Option<Class> {
+        Some(self.class)
     }
     fn name(&self) -> &'static str {
         match self.class {
@@ -212,6 +221,15 @@ fn table(profile: &CostProfile, dearest: &Dearest) -> String {
         ]
     });
     let mut text = output::table(&columns, rows);
+    if let Some(PathCosts { turn_ps, packet_ps, doorbell_ps }) = profile.path {
+        text.push_str(&format!(
+            "\npacket path with rss: {} ns a turn, {} ns a packet; {} ns a doorbell that wakes a core, \
+             not measured\n(picnic bench doorbell does)\n",
+            nanoseconds(turn_ps),
+            nanoseconds(packet_ps),
+            nanoseconds(doorbell_ps)
+        ));
+    }
     if let (Some(machine), Some(method)) = (&profile.machine, &profile.method) {
         text.push_str(&format!(
             "\n{}, Linux {}, {} build, {}\nns for one operation; cost = percentile {} times {}\n",
@@ -259,6 +277,7 @@ fn as_json(
         "machine": profile.machine,
         "method": profile.method,
         "classes": classes,
+        "path": profile.path,
         "warning": warning,
     })
 }

@@ -3,6 +3,7 @@
 pub(crate) mod calibrate;
 mod card;
 mod observe;
+mod path;
 mod probe;
 pub(crate) mod show;
 

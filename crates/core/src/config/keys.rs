@@ -413,6 +413,13 @@ macro_rules! auto_or {
                 .map_err(|_| E::invalid_value(de::Unexpected::Signed(number), &self))
         }
     };
+    (@visit $name:ident, u64) => {
+        fn visit_i64<E: de::Error>(self, number: i64) -> Result<$name, E> {
+            u64::try_from(number)
+                .map($name::Chosen)
+                .map_err(|_| E::invalid_value(de::Unexpected::Signed(number), &self))
+        }
+    };
     (@visit $name:ident, Vec<usize>) => {
         fn visit_seq<A: de::SeqAccess<'de>>(self, mut numbers: A) -> Result<$name, A::Error> {
             let mut list = Vec::new();
@@ -427,6 +434,10 @@ macro_rules! auto_or {
 auto_or! {
     /// A core: chosen by the program, or by number.
     CoreChoice(usize), "\"auto\" or a core number"
+}
+auto_or! {
+    /// An amount: found out by the program, or stated.
+    Amount(u64), "\"auto\" or a number"
 }
 auto_or! {
     /// The cores of the target queues.

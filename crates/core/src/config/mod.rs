@@ -23,7 +23,7 @@ mod setting;
 
 pub use help::{KeyHelp, keys_in, keys_of};
 pub use keys::{
-    CardSection, CoreChoice, GateMode, HostSection, Idle, Inner, InterruptSection, Priority,
+    Amount, CardSection, CoreChoice, GateMode, HostSection, Idle, Inner, InterruptSection, Priority,
     RxSection, TargetCores, TxComplete, TxSection, WireSection,
 };
 pub(crate) use reader::typed;

@@ -24,9 +24,8 @@ impl Os {
     pub(super) fn await_release(&mut self, slot: usize) {
         let Some(task) = &mut self.tasks[slot] else { return };
         task.state = State::Release;
-        let (wcet_ns, remaining_ns) = task.cell.bounds();
         let ticket = &mut self.candidates[slot].ticket;
-        (ticket.wcet_ns, ticket.remaining_ns) = (wcet_ns, remaining_ns);
+        task.stamp(ticket, &self.path);
         if !task.suspended {
             ticket.next_release = task.ready_at;
             ticket.next_deadline = task.ready_at + task.period_ns.unwrap_or(0);
@@ -52,9 +51,8 @@ impl Os {
             }
         }
         task.state = State::Ready;
-        let (wcet_ns, remaining_ns) = task.cell.bounds();
         let candidate = &mut self.candidates[slot];
-        (candidate.ticket.wcet_ns, candidate.ticket.remaining_ns) = (wcet_ns, remaining_ns);
+        task.stamp(&mut candidate.ticket, &self.path);
         candidate.begun = task.begun;
         self.timers.clear(slot);
         let Some(task) = &self.tasks[slot] else { return };
@@ -137,9 +135,8 @@ impl Os {
         if until != Time::MAX {
             self.timers.set(slot, until);
         }
-        let (wcet_ns, remaining_ns) = task.cell.bounds();
         let ticket = &mut candidate.ticket;
-        (ticket.wcet_ns, ticket.remaining_ns) = (wcet_ns, remaining_ns);
+        task.stamp(ticket, &self.path);
         // A periodic task that waits in the middle is due again when that is over, if one knows.
         ticket.next_release = until;
         if task.period_ns.is_some() {

@@ -56,16 +56,15 @@ impl Os {
         let future = future.map_err(|_| CreateError::Panicked)?;
         self.next_id += 1;
         let begins = now + spec.offset_ns;
-        let (wcet_ns, remaining_ns) = cell.bounds();
         self.candidates[slot].ticket = Ticket {
-            wcet_ns,
-            remaining_ns,
+            wcet_ns: 0,
+            remaining_ns: 0,
             period_ns: spec.period_ns,
             priority: spec.priority,
             next_release: begins,
             next_deadline: spec.period_ns.map_or(Time::MAX, |period_ns| begins + period_ns),
         };
-        self.tasks[slot] = Some(Task {
+        let task = Task {
             waker: Waker::from(cell.clone()),
             cell,
             future,
@@ -80,7 +79,9 @@ impl Os {
             begun: false,
             counters: Arc::new(TaskCounters::default()),
             times: Box::default(),
-        });
+        };
+        task.stamp(&mut self.candidates[slot].ticket, &self.path);
+        self.tasks[slot] = Some(task);
         self.timers.set(slot, begins);
         self.changed = true;
         self.counters.created.add(1);
@@ -94,7 +95,7 @@ impl Os {
             self.tasks.iter().flatten().map(|task| task.demand.clone()).collect();
         demands.push(demand_of(spec));
         let (order, discipline) = (self.scheduler.order(), self.scheduler.discipline());
-        let Err(refusal) = admission::admit(&demands, self.path, order, discipline) else {
+        let Err(refusal) = admission::admit(&demands, &self.path, order, discipline) else {
             return Ok(());
         };
         if self.admission == Admission::Refuse {

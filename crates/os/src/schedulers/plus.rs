@@ -5,8 +5,9 @@
 //! the segment to come ends before the next periodic task; a [`SlackPolicy`]
 //! chooses among them.
 //!
-//! Guarantee: as long as no segment takes longer than its ticket says, a task that
-//! is not periodic never delays one that is.
+//! Guarantee: as long as no segment takes longer than its ticket says, and packets come no
+//! faster than stated, a task that is not periodic never delays one that is: switch, cold
+//! caches and the packet path that catches up are in the ticket.
 //!
 //! Source: NICOS 4.6 and figure 1.
 

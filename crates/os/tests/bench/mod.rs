@@ -34,7 +34,7 @@ pub fn edf_plus() -> Box<dyn Scheduler> {
 
 impl Bench {
     pub fn new() -> Self {
-        Bench::with(&OsSettings { switch_ns: 0, ..OsSettings::default() }, edf_plus())
+        Bench::with(&OsSettings { switch_ns: 0, cold_ns: 0, ..OsSettings::default() }, edf_plus())
     }
 
     pub fn with(settings: &OsSettings, scheduler: Box<dyn Scheduler>) -> Self {

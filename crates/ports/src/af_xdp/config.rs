@@ -221,6 +221,12 @@ impl XdpConfig {
         }
     }
 
+    /// Buffers that wait for packets at each of so many queues, if the wire has `share` in all.
+    pub(super) fn rx_slots(&self, share: usize, queues: usize) -> u32 {
+        let fits = share / queues.max(1);
+        self.rx_ring.unwrap_or_else(|| SLOTS.min(1 << fits.max(1).ilog2()))
+    }
+
     /// What is wanted of the sockets, given the card's pool, of which `share` in all may be at
     /// this wire's disposal, and the interface's MTU.
     pub(super) fn wanted(
@@ -250,7 +256,7 @@ impl XdpConfig {
         let fits = share / queues.len().max(1);
         let rx_slots = match self.rx_ring {
             Some(slots) if slots as usize <= fits => slots,
-            None if fits >= SLOTS_LOW as usize => SLOTS.min(1 << fits.ilog2()),
+            None if fits >= SLOTS_LOW as usize => self.rx_slots(share, queues.len()),
             found => {
                 let (key, slots) = match found {
                     Some(slots) => ("rx_ring", slots),

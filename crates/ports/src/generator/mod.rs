@@ -47,7 +47,7 @@ use picnic_core::error::ConfigError;
 use picnic_core::ledger::DropReason;
 use picnic_core::packet::burst::BURST;
 use picnic_core::packet::pool::Pool;
-use picnic_core::port::{Capabilities, Receiver, Transmitter, WirePort};
+use picnic_core::port::{Arrivals, Capabilities, Rate, Receiver, Transmitter, WirePort};
 use picnic_core::registry::{BuildContext, Component};
 use picnic_core::time::Time;
 use popularity::{AliasTable, Popularity};
@@ -233,6 +233,24 @@ impl WirePort for Generator {
             super_frames: true,
             arrival: self.pace.is_some(),
             ..Capabilities::default()
+        }
+    }
+
+    fn arrivals(&self) -> Arrivals {
+        match &self.pace {
+            None => Arrivals {
+                rate: Rate::Asked,
+                room: Some(u64::MAX),
+                origin: "it waits until it is asked".into(),
+                ..Arrivals::default()
+            },
+            Some(pace) => Arrivals {
+                rate: Rate::Pps(pace.pace.rate()),
+                burst: pace.pace.burst(),
+                room: Some(self.backlog),
+                origin: "rate_pps".into(),
+                room_origin: "backlog",
+            },
         }
     }
 

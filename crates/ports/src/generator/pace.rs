@@ -70,6 +70,11 @@ impl Pace {
         }
     }
 
+    /// Packets that fall due together.
+    pub(crate) fn burst(&self) -> u64 {
+        self.burst
+    }
+
     /// When it was last asked.
     pub(crate) fn last(&self) -> Time {
         self.last.unwrap_or(Time::ZERO)

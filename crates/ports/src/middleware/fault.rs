@@ -34,7 +34,7 @@ use picnic_core::packet::burst::{BURST, Burst};
 use picnic_core::packet::desc::{ChecksumState, Descriptor, GsoType};
 use picnic_core::packet::layers::Layers;
 use picnic_core::packet::pool::Pool;
-use picnic_core::port::{Capabilities, Receiver, Transmitter, WirePort};
+use picnic_core::port::{Arrivals, Capabilities, Receiver, Transmitter, WirePort};
 use picnic_core::registry::BuildContext;
 use picnic_core::stats::WireCounters;
 use picnic_core::time::Time;
@@ -172,6 +172,10 @@ struct FaultyWire {
 impl WirePort for FaultyWire {
     fn capabilities(&self) -> Capabilities {
         self.port.capabilities()
+    }
+
+    fn arrivals(&self) -> Arrivals {
+        self.port.arrivals()
     }
 
     fn receive(&mut self, now: Time, rx: &mut Receiver<'_>) {

@@ -8,6 +8,7 @@ use std::ffi::c_void;
 use std::io;
 use std::mem::zeroed;
 
+const ETHTOOL_GSET: u32 = 1;
 const ETHTOOL_GDRVINFO: u32 = 3;
 const ETHTOOL_GLINK: u32 = 0xa;
 const ETHTOOL_GCHANNELS: u32 = 0x3c;
@@ -23,6 +24,22 @@ struct Channels {
     other: u32,
     combined: u32,
 }
+
+/// `struct ethtool_cmd`, as far as its speed; what a driver says in the newer way is put in here.
+#[repr(C)]
+#[derive(Default)]
+struct Settings {
+    command: u32,
+    modes: [u32; 2],
+    speed: u16,
+    ways: [u8; 6],
+    frames: [u32; 2],
+    speed_high: u16,
+    more: [u8; 14],
+}
+
+/// What a driver says whose link has no speed.
+const SPEED_UNKNOWN: u32 = u32::MAX;
 
 /// `struct ethtool_drvinfo`.
 #[repr(C)]
@@ -70,6 +87,18 @@ pub(crate) fn queues(socket: BorrowedFd<'_>, name: &Name) -> (u32, u32) {
         }
         Err(_) => (1, 1),
     }
+}
+
+/// The speed of the link in Mb/s, if its driver tells one.
+pub(crate) fn speed(socket: BorrowedFd<'_>, name: &Name) -> Option<u32> {
+    let mut settings = Settings { command: ETHTOOL_GSET, ..Settings::default() };
+    let mut ifreq = ifreq(name);
+    ifreq.ifr_ifru.ifru_data = (&raw mut settings).cast();
+    // SAFETY: this command writes a `struct ethtool_cmd`, 44 bytes, which are there.
+    unsafe { ask(socket, libc::SIOCETHTOOL as libc::c_ulong, &mut ifreq).ok()? };
+    let speed = u32::from(settings.speed_high) << 16 | u32::from(settings.speed);
+    // Half of "unknown" is what older drivers say.
+    (speed != 0 && speed != u32::from(u16::MAX) && speed != SPEED_UNKNOWN).then_some(speed)
 }
 
 /// Whether there is no device behind the interface, as its driver names no bus: another part of

@@ -7,7 +7,7 @@ use picnic_core::error::ConfigError;
 use picnic_core::ledger::DropReason;
 use picnic_core::packet::landing::Landing;
 use picnic_core::packet::pool::Pool;
-use picnic_core::port::{Capabilities, Receiver, Transmitter, WirePort};
+use picnic_core::port::{Arrivals, Capabilities, Receiver, Transmitter, WirePort};
 use picnic_core::registry::{BuildContext, Component};
 use picnic_core::time::Time;
 use std::os::fd::BorrowedFd;
@@ -50,6 +50,15 @@ impl TapWire {
 impl WirePort for TapWire {
     fn capabilities(&self) -> Capabilities {
         Capabilities { partial_checksums: true, super_frames: true, ..Capabilities::default() }
+    }
+
+    fn arrivals(&self) -> Arrivals {
+        Arrivals {
+            room: Some(self.wanted.tx_queue_length.into()),
+            origin: "nothing limits what the kernel sends".into(),
+            room_origin: "tx_queue_length",
+            ..Arrivals::default()
+        }
     }
 
     fn start(&mut self, _pool: &mut Pool) -> Result<(), ConfigError> {

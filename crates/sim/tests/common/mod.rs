@@ -146,6 +146,7 @@ pub fn quick() -> CostModel {
     CostModel {
         card_turn_ns: 10,
         card_packet_ns: 0,
+        switch_ns: 0,
         target_turn_ns: 10,
         target_packet_ns: 0,
         interrupt_ns: 0,

@@ -30,7 +30,8 @@ use background::EdfBackground;
 use draw::TaskSet;
 use picnic_core::error::ConfigError;
 use picnic_core::registry::{BuildContext, Component};
-use picnic_os::admission::{Order, PacketPath, admit};
+use picnic_os::admission::{Order, admit};
+use picnic_os::path::PacketPath;
 use picnic_os::schedulers::edf::Edf;
 use picnic_os::schedulers::plus::Plus;
 use picnic_os::schedulers::slack::Choice;
@@ -256,10 +257,10 @@ impl NicosEdf {
             }
             let set = Arc::new(TaskSet::draw(settings, draw));
             draw += 1;
-            let path = PacketPath { line_rate_pps: 0, receive_room: 0, turn_ns: 0 };
+            let path = PacketPath::default();
             let demands = set.demands();
             let order = Order::EarliestDeadline;
-            if admit(&demands, path, order, Discipline::Completion).is_err() {
+            if admit(&demands, &path, order, Discipline::Completion).is_err() {
                 refused += 1;
                 continue;
             }

@@ -42,6 +42,10 @@ pub(super) trait Processor {
     fn work(&mut self, start: Time, nanoseconds: u64);
     /// Has nothing to do before `until`.
     fn idle(&mut self, until: Time);
+    /// What a switch may take, and what cold caches may cost on top of that, in nanoseconds.
+    fn switch_ns(&self) -> (u64, u64) {
+        (0, 0)
+    }
 }
 
 /// A core in virtual time.
@@ -83,6 +87,10 @@ impl Processor for Real {
         }
     }
 
+    fn switch_ns(&self) -> (u64, u64) {
+        (20_000, 50_000)
+    }
+
     fn idle(&mut self, until: Time) {
         while self.now() < until {
             spin_loop();
@@ -99,7 +107,8 @@ pub(super) fn run(
 ) -> Result<Run, LabError> {
     let failed = |error: &dyn std::fmt::Display| LabError::Failed(error.to_string());
     // What a switch takes is the executor's own affair here, not an overrun of a task.
-    let settings = OsSettings { switch_ns: 20_000, ..OsSettings::default() };
+    let (switch_ns, cold_ns) = processor.switch_ns();
+    let settings = OsSettings { switch_ns, cold_ns, ..OsSettings::default() };
     let mut os = Os::new(&settings, scheduler);
     let mut ids = Vec::new();
     for index in 0..set.tasks.len() {

@@ -1,0 +1,101 @@
+//! Turns of a card's packet path, to be timed: without packets, and with a burst of them.
+//!
+//! The card has one wire, `rss` and one queue, whose host looks at each packet and lets it go.
+//! The other core's part is done between the runs, by the same thread. Its doorbell is rung,
+//! but nobody sleeps on it: what waking a core costs is no part of these figures.
+
+use crate::registries::{registries, sections};
+use picnic_control::Launch;
+use picnic_control::launch::Built;
+use picnic_core::doorbell::Doorbell;
+use picnic_core::time::Time;
+use picnic_engine::assemble::{Assembled, assemble};
+use picnic_engine::poll::Card;
+use picnic_engine::target::Target;
+use picnic_host::doorbell::FutexDoorbell;
+use picnic_wcet::Class;
+use picnic_wcet::calibrate::Kernel;
+use std::sync::Arc;
+
+/// Packets of a turn that has any.
+pub(super) const PACKETS: u64 = 64;
+
+/// A card whose turns are timed.
+pub(super) struct PathTurns {
+    card: Card,
+    target: Target,
+    packets: u64,
+    now: Time,
+}
+
+impl PathTurns {
+    /// One whose turns take as many packets as a wire gives at a time, or none.
+    pub(super) fn new(with_packets: bool) -> anyhow::Result<Self> {
+        // The one packet of a card that is to have none goes ahead of the runs.
+        let (most, packets) = if with_packets { (0, PACKETS) } else { (1, 0) };
+        let text = format!(
+            "[card]\nburst = {PACKETS}\n[[wire]]\nport = \"generator\"\npackets = {most}\n\
+             [[rx]]\nfunction = \"rss\"\n[host]\nattachment = \"app\"\nqueues = 1\n\
+             [interrupt]\npoll_usecs = 0\n"
+        );
+        let file = sections().parse(&text, None)?;
+        let Built { parts, .. } = Launch::new(&file, registries()).build()?;
+        let bell: Arc<dyn Doorbell> = Arc::new(FutexDoorbell::default());
+        let Assembled { card, queues, .. } = assemble(&file, parts, &[bell.clone()], bell)?;
+        let target = Target::new(0, queues);
+        let mut turns = PathTurns { card, target, packets, now: Time::ZERO };
+        turns.run();
+        turns.prepare();
+        Ok(turns)
+    }
+}
+
+impl Kernel for PathTurns {
+    fn class(&self) -> Option<Class> {
+        None
+    }
+    fn name(&self) -> &'static str {
+        if self.packets == 0 { "a turn without packets" } else { "a turn with a burst" }
+    }
+    fn operations(&self) -> u64 {
+        self.packets.max(1)
+    }
+    fn prepare(&mut self) {
+        self.now = self.now + 1_000;
+        // The gate is armed when the queue is empty, so that every turn with packets rings.
+        while !self.target.is_resting() {
+            self.target.poll(self.now);
+        }
+        self.target.poll(self.now);
+        while !self.target.is_resting() {
+            self.target.poll(self.now);
+        }
+    }
+    fn run(&mut self) {
+        self.card.poll(self.now);
+    }
+}
+
+impl Drop for PathTurns {
+    fn drop(&mut self) {
+        self.card.stop_receiving(self.now);
+        self.prepare();
+        self.card.finish(self.now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn turns_take_a_burst_or_nothing() {
+        for (with_packets, expected) in [(true, PACKETS as usize), (false, 0)] {
+            let mut turns = PathTurns::new(with_packets).unwrap();
+            for _ in 0..100 {
+                turns.prepare();
+                assert_eq!(turns.card.poll(turns.now).received, expected);
+            }
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! What admission counts on: as the card file states it, or as wires and cost profile tell.
+//!
+//! Guarantee: nothing is guessed. A wire that tells no rate is left out, and the report says so;
+//! without a cost profile packets cost nothing, and the report says that too.
+
+use crate::keys::OsSection;
+use crate::path::{Costs, Intake, PacketPath};
+use picnic_core::config::{Amount, CardFile};
+use picnic_core::port::{Arrivals, Rate};
+use serde::Serialize;
+
+/// What is around a NIC OS: what comes to the card's wires, and what its packets cost.
+#[derive(Clone, Debug, Default)]
+pub struct Surroundings {
+    /// By wire.
+    pub arrivals: Vec<Arrivals>,
+    /// What a profile says; none without one.
+    pub costs: Option<ProfileCosts>,
+}
+
+/// What a cost profile says of the packet path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProfileCosts {
+    /// Nanoseconds of a turn, its packets aside.
+    pub turn_ns: u64,
+    /// Nanoseconds of each packet.
+    pub packet_ns: u64,
+    /// The profile's name.
+    pub origin: String,
+}
+
+/// A figure, and where it comes from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Origin {
+    /// The figure; none if there is none.
+    pub value: Option<u64>,
+    /// Where it comes from, or why there is none.
+    pub from: String,
+}
+
+/// What admission knows of a wire.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct WireReport {
+    /// Its name.
+    pub name: String,
+    /// Packets per second.
+    pub rate_pps: Origin,
+    /// Packets that wait without loss; none if all do, or the wire does not tell.
+    pub room: Origin,
+}
+
+/// What admission counts on.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PathReport {
+    /// By wire; one entry for all of them if the rate is stated.
+    pub wires: Vec<WireReport>,
+    /// Nanoseconds of a turn, its packets aside.
+    pub turn_ns: Origin,
+    /// Nanoseconds of each packet.
+    pub packet_ns: Origin,
+    /// Nanoseconds that the path may take behind a segment.
+    pub catch_up_ns: u64,
+    /// Share of the core that the packets need at these rates.
+    pub packets_fraction: f64,
+    /// What is not asked, and why.
+    pub notes: Vec<String>,
+}
+
+/// The key's own value, or what else tells it.
+fn amount(key: &Amount, name: &str, told: Option<u64>, from: &str) -> Origin {
+    match key {
+        Amount::Chosen(value) => Origin { value: Some(*value), from: format!("os.{name}") },
+        Amount::Auto => Origin { value: told, from: from.into() },
+    }
+}
+
+/// The path of a card, and where its figures come from.
+pub(super) fn packet_path(
+    keys: &OsSection,
+    file: &CardFile,
+    around: &Surroundings,
+) -> (PacketPath, PathReport) {
+    let profile = around.costs.as_ref();
+    let from = profile.map_or("no cost profile is known", |costs| &costs.origin);
+    let turn_ns =
+        amount(&keys.packet_turn_ns, "packet_turn_ns", profile.map(|costs| costs.turn_ns), from);
+    let packet_ns =
+        amount(&keys.packet_ns, "packet_ns", profile.map(|costs| costs.packet_ns), from);
+    let wires = wires(keys, file, &around.arrivals);
+    let intakes = wires.iter().filter_map(|(report, burst)| {
+        let room = report.room.value;
+        Some(Intake {
+            name: report.name.clone(),
+            pps: report.rate_pps.value?,
+            burst: *burst,
+            // Of room that is not told, nothing is asked.
+            room: room.unwrap_or(u64::MAX),
+        })
+    });
+    let costs = Costs {
+        turn_ns: turn_ns.value.unwrap_or(0),
+        packet_ns: packet_ns.value.unwrap_or(0),
+        burst: file.card.burst as u64,
+        wires: file.wires.len() as u64,
+        catch_up_ns: keys.catch_up_us.saturating_mul(1_000),
+    };
+    let mut path = PacketPath::new(intakes.collect(), costs);
+    if keys.line_rate_pps != Amount::Auto {
+        path = path.stated();
+    }
+    let mut notes = Vec::new();
+    if !path.catches_up() && !path.is_stated() {
+        notes.push(format!(
+            "{} packets/s x {} ns a packet is more than the core has: the card loses packets at \
+             that rate without any task, and admission asks only for room while a segment runs; \
+             state os.line_rate_pps",
+            path.pps(),
+            path.per_packet_ns()
+        ));
+    }
+    let report = PathReport {
+        wires: wires.into_iter().map(|(report, _)| report).collect(),
+        turn_ns,
+        packet_ns,
+        catch_up_ns: costs.catch_up_ns,
+        packets_fraction: path.share_ppb() as f64 / 1e9,
+        notes,
+    };
+    (path, report)
+}
+
+/// What is known of each wire, and what comes together there.
+fn wires(keys: &OsSection, file: &CardFile, arrivals: &[Arrivals]) -> Vec<(WireReport, u64)> {
+    let untold = Arrivals { origin: "nothing is known of the wire".into(), ..<_>::default() };
+    let told = |index: usize| arrivals.get(index).unwrap_or(&untold);
+    let room = |arrivals: &Arrivals| {
+        let told = arrivals.room.filter(|&room| room != u64::MAX);
+        let from = match arrivals.room {
+            Some(u64::MAX) => "all wait",
+            Some(_) => arrivals.room_origin,
+            None => "the wire does not tell",
+        };
+        amount(&keys.receive_room, "receive_room", told, from)
+    };
+    if let Amount::Chosen(pps) = keys.line_rate_pps {
+        // All may come by the wire with the least room, in the longest bursts.
+        let wires = || (0..file.wires.len()).map(told);
+        let least = wires().map(room).min_by_key(|room| room.value.unwrap_or(u64::MAX));
+        let burst = wires().map(|wire| wire.burst).max().unwrap_or(0).max(1);
+        let name = match &*file.wires {
+            [wire] => wire.name.clone(),
+            _ => "the wires".into(),
+        };
+        let rate_pps = Origin { value: Some(pps), from: "os.line_rate_pps".into() };
+        let room = least.unwrap_or_else(|| room(&untold));
+        return vec![(WireReport { name, rate_pps, room }, burst)];
+    }
+    let wires = file.wires.iter().enumerate().map(|(index, wire)| {
+        let arrivals = told(index);
+        let value = match arrivals.rate {
+            Rate::Pps(pps) => Some(pps),
+            Rate::Untold | Rate::Asked => None,
+        };
+        let rate_pps = Origin { value, from: arrivals.origin.clone() };
+        (WireReport { name: wire.name.clone(), rate_pps, room: room(arrivals) }, arrivals.burst)
+    });
+    wires.collect()
+}

@@ -1,0 +1,219 @@
+//! What stands between two segments: the switch, and the packet path that catches up.
+//!
+//! ```
+//! use picnic_os::path::{Costs, Intake, PacketPath};
+//! let wire = Intake { name: "wire0".into(), pps: 1_000_000, burst: 1, room: 1_024 };
+//! let costs = Costs { turn_ns: 512, packet_ns: 92, burst: 64, wires: 1, ..Costs::default() };
+//! let path = PacketPath::new(vec![wire], costs);
+//! // A tenth of the core is the packets': behind a segment of 0.9 ms they need 0.1 ms.
+//! assert_eq!(path.share_ppb(), 100_000_000);
+//! assert!((1_000_000..1_002_000).contains(&path.until_next_ns(900_000)));
+//! ```
+//!
+//! A turn takes up to a burst from every wire and costs *t* (`turn_ns`), and `packet_ns` for
+//! each packet: *T* at most. After a segment the path has turn after turn until one takes less
+//! than a burst from each wire. Every packet of the turns before costs *e* = `packet_ns + t /
+//! burst` at most, and packets that come at a rate *R* take a share *R e* of the core. In a
+//! segment of *s*, in the turn before it and while the path catches up for a time *x*, *R (s +
+//! T + x)* packets come, so *x <= R e (s + T + x) + t*: the next segment may begin *x = (R e (s +
+//! T) + t) / (1 - R e)* after this one has ended, and a little later if packets come in bursts.
+//!
+//! Source: NICOS 4.6 has tasks alone; that the busy period ends, and when, is the recurrence of
+//! response-time analysis (Joseph and Pandya, "Finding Response Times in a Real-Time System",
+//! Computer Journal 29(5), 1986) for one source of interruptions.
+
+use picnic_core::resident::PATIENCE_NS;
+
+/// Billionths: of the core, of a second.
+pub(crate) const BILLION: u64 = 1_000_000_000;
+
+/// What comes in by a wire, or by all of them together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Intake {
+    /// Whose it is, for messages.
+    pub name: String,
+    /// Packets per second, at most.
+    pub pps: u64,
+    /// Packets that may come together on top of that; one at least.
+    pub burst: u64,
+    /// Packets that wait without loss; `u64::MAX` if all do.
+    pub room: u64,
+}
+
+/// What packets cost, in nanoseconds, and how many are taken at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Costs {
+    /// Bound of a turn of the packet path, its packets aside.
+    pub turn_ns: u64,
+    /// Bound of one packet of a turn.
+    pub packet_ns: u64,
+    /// Packets that a turn takes from a wire at most.
+    pub burst: u64,
+    /// Wires that a turn looks at.
+    pub wires: u64,
+    /// How long the packet path may go on after a segment, packets left or not.
+    pub catch_up_ns: u64,
+}
+
+impl Default for Costs {
+    /// Packets cost nothing.
+    fn default() -> Self {
+        Costs { turn_ns: 0, packet_ns: 0, burst: 64, wires: 1, catch_up_ns: PATIENCE_NS }
+    }
+}
+
+/// The packet path as tasks meet it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PacketPath {
+    intakes: Vec<Intake>,
+    is_stated: bool,
+    costs: Costs,
+    switch_ns: u64,
+    cold_ns: u64,
+    share_ppb: u64,
+    /// Billionths of its length by which a time between two segments grows.
+    stretch_ppb: u64,
+    /// What the last turn and bursts add to the time that the path catches up, in nanoseconds.
+    rest_ns: u64,
+}
+
+impl Default for PacketPath {
+    /// No packets, and costs of nothing.
+    fn default() -> Self {
+        PacketPath::new(Vec::new(), Costs::default())
+    }
+}
+
+impl PacketPath {
+    /// The path of a card to whose wires this comes. Wires that tell no rate are left out: then
+    /// what follows says nothing of their packets.
+    pub fn new(intakes: Vec<Intake>, costs: Costs) -> Self {
+        let mut path = PacketPath {
+            intakes,
+            is_stated: false,
+            costs,
+            switch_ns: 0,
+            cold_ns: 0,
+            share_ppb: 0,
+            stretch_ppb: 0,
+            rest_ns: 0,
+        };
+        // Per packet in turns of whole bursts, in picoseconds.
+        let burst = u128::from(costs.burst.max(1));
+        let each_ps = u128::from(costs.packet_ns) * 1_000
+            + (u128::from(costs.turn_ns) * 1_000).div_ceil(burst);
+        let pps: u128 = path.intakes.iter().map(|intake| u128::from(intake.pps)).sum();
+        path.share_ppb = narrow((pps * each_ps).div_ceil(1_000));
+        if path.catches_up() {
+            let left = u128::from(BILLION - path.share_ppb);
+            let share = u128::from(path.share_ppb);
+            path.stretch_ppb = narrow((share * u128::from(BILLION)).div_ceil(left));
+            let coming = path.intakes.iter().filter(|intake| intake.pps != 0);
+            let bursts: u128 = coming.map(|intake| u128::from(intake.burst)).sum();
+            let work_ns = (bursts * each_ps).div_ceil(1_000) + u128::from(costs.turn_ns);
+            path.rest_ns = narrow((work_ns * u128::from(BILLION)).div_ceil(left));
+        }
+        path
+    }
+
+    /// The same path, whose rate somebody has stated: it is to bear that, tasks or not.
+    #[must_use]
+    pub fn stated(self) -> Self {
+        PacketPath { is_stated: true, ..self }
+    }
+
+    /// The same path between segments, each of which may take `switch_ns` on top of its bound for a
+    /// decision and a switch, and `cold_ns` more the first time through; in nanoseconds.
+    #[must_use]
+    pub fn switching(self, switch_ns: u64, cold_ns: u64) -> Self {
+        PacketPath { switch_ns, cold_ns, ..self }
+    }
+
+    /// Whether its rate was stated, not told by the wires.
+    pub fn is_stated(&self) -> bool {
+        self.is_stated
+    }
+
+    /// What it costs.
+    pub fn costs(&self) -> &Costs {
+        &self.costs
+    }
+
+    /// What comes to its wires.
+    pub fn intakes(&self) -> &[Intake] {
+        &self.intakes
+    }
+
+    /// Packets per second, all wires together.
+    pub fn pps(&self) -> u64 {
+        self.intakes.iter().fold(0, |sum, intake| sum.saturating_add(intake.pps))
+    }
+
+    /// What a packet costs in turns of whole bursts, in nanoseconds, rounded up.
+    pub fn per_packet_ns(&self) -> u64 {
+        let share = self.costs.turn_ns.div_ceil(self.costs.burst.max(1));
+        self.costs.packet_ns.saturating_add(share)
+    }
+
+    /// Billionths of the core that the packets need.
+    pub fn share_ppb(&self) -> u64 {
+        self.share_ppb
+    }
+
+    /// Whether the path takes packets faster than they come.
+    pub fn catches_up(&self) -> bool {
+        self.share_ppb < BILLION
+    }
+
+    /// Bound of one turn that takes a burst from every wire, in nanoseconds.
+    pub fn whole_turn_ns(&self) -> u64 {
+        let Costs { turn_ns, packet_ns, burst, wires, .. } = self.costs;
+        burst.saturating_mul(wires).saturating_mul(packet_ns).saturating_add(turn_ns)
+    }
+
+    /// A segment of this bound with what a switch may take, and cold caches if it is its first time.
+    pub fn segment_ns(&self, bound_ns: u64, is_first: bool) -> u64 {
+        let cold_ns = if is_first { self.cold_ns } else { 0 };
+        bound_ns.saturating_add(self.switch_ns).saturating_add(cold_ns)
+    }
+
+    /// From the end of a segment of `taken_ns`, switch included, until the path has caught up, in
+    /// nanoseconds. Of a path that never does, what the turn behind it costs: the rest is loss.
+    pub fn catch_up_ns(&self, taken_ns: u64) -> u64 {
+        if !self.catches_up() {
+            return self.costs.turn_ns;
+        }
+        let time_ns = taken_ns.saturating_add(self.whole_turn_ns());
+        self.behind_ns(time_ns).saturating_add(self.rest_ns)
+    }
+
+    /// Time in which the path takes what has come in so long, and what comes meanwhile.
+    fn behind_ns(&self, time_ns: u64) -> u64 {
+        let behind = u128::from(time_ns) * u128::from(self.stretch_ppb);
+        narrow(behind.div_ceil(u128::from(BILLION)))
+    }
+
+    /// From the start of a segment of `taken_ns`, switch included, until the next may begin, in
+    /// nanoseconds.
+    pub fn until_next_ns(&self, taken_ns: u64) -> u64 {
+        taken_ns.saturating_add(self.catch_up_ns(taken_ns))
+    }
+
+    /// The same for so many segments that take `taken_ns` together.
+    pub fn until_next_of_ns(&self, taken_ns: u64, segments: u64) -> u64 {
+        // All but the segment's own time is the same for each, and what that brings adds up.
+        let each_ns = self.until_next_ns(0).saturating_mul(segments.max(1));
+        let behind_ns = if self.catches_up() { self.behind_ns(taken_ns) } else { 0 };
+        taken_ns.saturating_add(behind_ns).saturating_add(each_ns)
+    }
+
+    /// Packets that come to a wire in this time.
+    pub fn arriving(&self, intake: &Intake, time_ns: u64) -> u64 {
+        let packets = u128::from(time_ns) * u128::from(intake.pps) / u128::from(BILLION);
+        narrow(packets).saturating_add(intake.burst.max(1))
+    }
+}
+
+fn narrow(value: u128) -> u64 {
+    u64::try_from(value).unwrap_or(u64::MAX)
+}
