@@ -3,6 +3,8 @@
 use crate::commands::bench::BenchArgs;
 use crate::commands::lab::LabArgs;
 use crate::commands::sciron::ScironArgs;
+use crate::commands::new::NewArgs;
+use crate::commands::try_function::TryArgs;
 use crate::commands::wcet::WcetArgs;
 use crate::commands::{capture::CaptureArgs, ctl::CtlArgs, top::TopArgs};
 use crate::commands::{card::CardCommandArgs, check::CheckArgs, components::ComponentsArgs};
@@ -31,6 +33,7 @@ Examples:
   picnic check my.toml            is the file right, and what would run where?
   picnic run my.toml --json       run it; figures for programs
   picnic functions rss            the keys of a function
+  picnic try rss --in web.pcap    what it does with each packet
   picnic ctl stats                the figures of a running card
   picnic capture | tshark -r -    its packets
 
@@ -44,6 +47,10 @@ pub(crate) enum Command {
     Check(CheckArgs),
     /// Print the built-in demonstration card as a file to start from
     Card(CardCommandArgs),
+    /// Write a function to start from, with its tests
+    New(NewArgs),
+    /// Give one function a capture and show what becomes of each packet
+    Try(TryArgs),
     /// List the NIC functions that [[rx]] and [[tx]] can name
     Functions(ComponentsArgs),
     /// List the wire ports that [[wire]] can name

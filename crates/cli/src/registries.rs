@@ -1,13 +1,27 @@
-//! What card files can name on the command line: all that comes with picnic.
+//! What card files can name on the command line.
 
 use picnic_control::Registries;
 use picnic_core::config::Sections;
 use picnic_core::registry::Entry;
 use picnic_os::config::Setup;
 use picnic_tasks::registry::TASKS;
+use std::sync::OnceLock;
 
-/// The host world's lists, the tasks, and the firewall.
+/// Those of the program, if it has others.
+static OTHERS: OnceLock<Registries> = OnceLock::new();
+
+/// From now on these are what card files can name. Once a program.
+pub(crate) fn set(registries: Registries) {
+    let _ = OTHERS.set(registries);
+}
+
+/// What card files can name.
 pub(crate) fn registries() -> Registries {
+    OTHERS.get().copied().unwrap_or_else(own)
+}
+
+/// All that comes with picnic: the host world's lists, the tasks, and the firewall.
+pub fn own() -> Registries {
     Registries {
         os: picnic_tasks::build,
         filters: &[picnic_sciron::card::add],

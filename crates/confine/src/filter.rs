@@ -19,14 +19,15 @@ use std::collections::BTreeMap;
 ///
 /// # Errors
 /// The kernel has no filters, or refuses this one.
-pub(crate) fn install(role: Role) -> Result<(), String> {
+pub(crate) fn install(role: Role, loads: bool) -> Result<(), String> {
     let refused = |error: &dyn std::fmt::Display| format!("system calls are not filtered: {error}");
     let lists = calls::of(role);
     let makes_threads = lists.iter().any(|list| list.contains(&MAKING_PROCESSES[0]));
     if !makes_threads {
         apply(&failing().map_err(|error| refused(&error))?).map_err(|error| refused(&error))?;
     }
-    apply(&listed(role, &lists).map_err(|error| refused(&error))?).map_err(|error| refused(&error))
+    apply(&listed(role, &lists, loads).map_err(|error| refused(&error))?)
+        .map_err(|error| refused(&error))
 }
 
 fn apply(program: &BpfProgram) -> Result<(), seccompiler::Error> {
@@ -45,8 +46,12 @@ fn failing() -> Result<BpfProgram, seccompiler::BackendError> {
 }
 
 /// What is on the lists, and nothing else.
-fn listed(role: Role, lists: &[calls::List]) -> Result<BpfProgram, seccompiler::BackendError> {
-    let mut rules = BTreeMap::new();
+fn listed(
+    role: Role,
+    lists: &[calls::List],
+    loads: bool,
+) -> Result<BpfProgram, seccompiler::BackendError> {
+    let mut rules = BTreeMap::<i64, Vec<SeccompRule>>::new();
     let making = MAKING_PROCESSES;
     for &(_, call) in lists.iter().copied().flatten().chain(making) {
         rules.insert(call, Vec::new());
@@ -69,6 +74,15 @@ fn listed(role: Role, lists: &[calls::List]) -> Result<BpfProgram, seccompiler::
             }
         };
         rules.insert(call, rule);
+    }
+    if loads {
+        // A file's code, as the loader maps it: never memory that is, or could be, written.
+        let none_of = |argument, bits: i32| {
+            let operator = SeccompCmpOp::MaskedEq(bits as u64);
+            SeccompCondition::new(argument, SeccompCmpArgLen::Dword, operator, 0)
+        };
+        let code = vec![none_of(2, libc::PROT_WRITE)?, none_of(3, libc::MAP_ANONYMOUS)?];
+        rules.entry(libc::SYS_mmap).or_default().push(SeccompRule::new(code)?);
     }
     let filter = SeccompFilter::new(rules, SeccompAction::Trap, SeccompAction::Allow, arch()?)?;
     let mut program: BpfProgram = filter.try_into()?;

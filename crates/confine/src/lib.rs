@@ -78,6 +78,8 @@ impl Role {
 
 /// Whether threads give up what they do not need.
 static ASKED_FOR: AtomicBool = AtomicBool::new(false);
+/// Whether control threads may load code.
+static LOADING: AtomicBool = AtomicBool::new(false);
 /// What could not be had, each once.
 static TROUBLES: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
@@ -87,6 +89,18 @@ pub fn ask_for() {
     trap::handle();
     let_libc_ask();
     ASKED_FOR.store(true, Ordering::Release);
+}
+
+/// Control threads that are set up from now on may load shared objects: files only, that are not
+/// written to in memory. For cards that have functions from shared objects, which are replaced
+/// while the card runs.
+pub fn allow_loading() {
+    LOADING.store(true, Ordering::Release);
+}
+
+/// Whether the control thread of a card may load shared objects.
+pub fn may_load() -> bool {
+    !ASKED_FOR.load(Ordering::Acquire) || LOADING.load(Ordering::Acquire)
 }
 
 /// Has libc ask now what it asks once, by opening a file: when it first gives memory of a
@@ -118,7 +132,7 @@ pub fn set_up(role: Role, keep: CapabilitySet) {
 
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 fn install(role: Role) -> Result<(), String> {
-    filter::install(role)
+    filter::install(role, role == Role::Control && LOADING.load(Ordering::Acquire))
 }
 
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]

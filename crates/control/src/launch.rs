@@ -24,6 +24,7 @@ use crate::executor::{Executor, Running};
 use crate::instrument::{self, Tracing};
 use crate::report::Report;
 use crate::server::{Doors, Limits, Server};
+use crate::watch::Watch;
 use picnic_confine as confine;
 use picnic_core::attachment::HostAttachment;
 use picnic_core::config::CardFile;
@@ -31,7 +32,7 @@ use picnic_core::error::ConfigError;
 use picnic_core::function::Function;
 use picnic_core::hook::{Hook, Hooks};
 use picnic_core::port::{Arrivals, WirePort};
-use picnic_core::registry::Entry;
+use picnic_core::registry::{Entry, find};
 use picnic_engine::build::{Components, Parts, WrapWire};
 use picnic_filter::Filters;
 use picnic_machine::isolate;
@@ -112,6 +113,7 @@ pub struct Launch<'a> {
     pub hooks: Hooks,
     limits: Limits,
     is_confined: bool,
+    watch: Option<Watch>,
 }
 
 /// The parts of a card, its filters in front of them and its tasks beside them; nothing is
@@ -145,6 +147,7 @@ impl<'a> Launch<'a> {
             hooks: Hooks::none(),
             limits: Limits::default(),
             is_confined: false,
+            watch: None,
         }
     }
 
@@ -172,6 +175,20 @@ impl<'a> Launch<'a> {
     #[must_use]
     pub fn confined(self) -> Self {
         Launch { is_confined: true, ..self }
+    }
+
+    /// Files that change while it runs are taken up: see [`Watch`].
+    #[must_use]
+    pub fn watched(self, watch: Watch) -> Self {
+        Launch { watch: Some(watch), ..self }
+    }
+
+    /// Whether the card has, or may be given, functions that are loaded from files.
+    fn loads_code(&self) -> bool {
+        let chains = self.file.rx.iter().chain(&self.file.tx);
+        let mut entries =
+            chains.filter_map(|section| find(self.registries.functions, section).ok());
+        self.watch.is_some() || entries.any(|entry| entry.loads_code)
     }
 
     /// Builds all that the card file names: for executors.
@@ -208,8 +225,12 @@ impl<'a> Launch<'a> {
     ///
     /// # Errors
     /// The card file is wrong, or the machine cannot give what it asks for. Nothing runs then.
-    pub fn start(self) -> Result<Served, RunError> {
+    pub fn start(mut self) -> Result<Served, RunError> {
         let (file, is_confined) = (self.file, self.is_confined);
+        if is_confined && self.loads_code() {
+            confine::allow_loading();
+        }
+        let watch = self.watch.take();
         let mut notes = Vec::new();
         if is_confined {
             // Before any thread is started, all of which inherit it.
@@ -225,10 +246,11 @@ impl<'a> Launch<'a> {
         let metrics = doors.metrics();
         let tracing = Tracing::of(file)?;
         let captures = Captures::default();
+        let is_served = doors.are_any() || watch.is_some();
         let probes = doors.are_any().then(|| captures.clone());
         let mut running = self.hook(tracing.clone()).hook(probes).start_alone()?;
-        let server = match doors.are_any().then(|| running.control()).flatten() {
-            Some(access) => Some(Server::start(doors, access, file, captures)?),
+        let server = match is_served.then(|| running.control()).flatten() {
+            Some(access) => Some(Server::start(doors, access, file, captures, watch)?),
             None => None,
         };
         if is_confined {
@@ -274,6 +296,11 @@ impl Served {
     /// Where its metrics are served; none if they are not.
     pub fn metrics(&self) -> Option<SocketAddr> {
         self.metrics
+    }
+
+    /// What has been said of watched files since the last look.
+    pub fn said(&self) -> Vec<String> {
+        self.server.as_ref().map(Server::said).unwrap_or_default()
     }
 
     /// Whether a client has asked for its end.

@@ -44,6 +44,7 @@ pub mod server;
 mod service;
 mod sink;
 pub mod socket;
+pub mod watch;
 
 pub use executor::{Executor, Running};
 pub use launch::{Launch, Registries, Served};

@@ -8,6 +8,7 @@ use crate::methods::Methods;
 use crate::monitor::Monitor;
 use crate::service::Service;
 use crate::socket::{self, Socket, SocketError};
+use crate::watch::{Watch, Watcher};
 use picnic_confine::{Role, set_up};
 use picnic_core::config::CardFile;
 use picnic_core::error::ConfigError;
@@ -21,8 +22,8 @@ use rustix::fd::OwnedFd;
 use rustix::thread::CapabilitySet;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -160,6 +161,8 @@ pub(super) struct Shared {
     /// The thread is to end.
     pub(super) end: AtomicBool,
     pub(super) wake: OwnedFd,
+    /// About watched files, for whoever started the card.
+    pub(super) said: Mutex<Vec<String>>,
 }
 
 impl Server {
@@ -173,6 +176,7 @@ impl Server {
         access: Access,
         file: &CardFile,
         captures: Captures,
+        watch: Option<Watch>,
     ) -> Result<Self, RunError> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let wake = eventfd(0, flags).map_err(|error| {
@@ -181,11 +185,13 @@ impl Server {
         let stop = Arc::new(AtomicBool::new(false));
         let methods = Methods::new(file, doors.metrics(), access, captures, stop.clone());
         let (stopping, end) = (AtomicBool::new(false), AtomicBool::new(false));
-        let shared = Arc::new(Shared { stop, stopping, end, wake });
+        let said = Mutex::default();
+        let shared = Arc::new(Shared { stop, stopping, end, wake, said });
+        let watcher = watch.map(|watch| Watcher::new(watch, file));
         let for_thread = shared.clone();
         let body = move || {
             set_up(Role::Control, CapabilitySet::empty());
-            Service::new(doors, methods, for_thread).run();
+            Service::new(doors, methods, for_thread, watcher).run();
         };
         let thread = std::thread::Builder::new().name("control".into()).spawn(body);
         let thread =
@@ -196,6 +202,11 @@ impl Server {
     /// Whether a client has asked for the card's end.
     pub fn stop_is_asked(&self) -> bool {
         self.shared.stop.load(Ordering::Acquire)
+    }
+
+    /// What has been said of watched files since the last look.
+    pub fn said(&self) -> Vec<String> {
+        std::mem::take(&mut self.shared.said.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Tells that the card is about to stop: from now on changes are refused.

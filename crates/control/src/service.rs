@@ -11,12 +11,13 @@ use crate::protocol::{
 };
 use crate::request::Request;
 use crate::server::{Doors, Shared};
+use crate::watch::{self, Watcher};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::AsFd;
 use rustix::net::{SocketFlags, accept_with, sockopt::socket_peercred};
 use serde_json::Value;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Calls served from one client before the next has its turn.
@@ -38,12 +39,18 @@ pub(super) struct Service {
     next_client: u64,
     /// Calls that are answered when a capture has ended: by connection and call.
     deferred: Vec<(u64, Value, u32)>,
+    watcher: Option<Watcher>,
 }
 
 impl Service {
-    pub(super) fn new(doors: Doors, methods: Methods, shared: Arc<Shared>) -> Self {
+    pub(super) fn new(
+        doors: Doors,
+        methods: Methods,
+        shared: Arc<Shared>,
+        watcher: Option<Watcher>,
+    ) -> Self {
         let (clients, deferred) = (Vec::new(), Vec::new());
-        Service { doors, methods, shared, clients, next_client: 1, deferred }
+        Service { doors, methods, shared, clients, next_client: 1, deferred, watcher }
     }
 
     pub(super) fn run(mut self) {
@@ -70,6 +77,12 @@ impl Service {
             self.serve(index);
         }
         self.end_captures();
+        if let Some(watcher) = &mut self.watcher
+            && !self.shared.stopping.load(Ordering::Acquire)
+        {
+            let said = watcher.turn(now, &mut self.methods);
+            self.shared.said.lock().unwrap_or_else(PoisonError::into_inner).extend(said);
+        }
         if let Some(http) = &mut self.doors.http {
             http.turn(now, || self.methods.metrics());
         }
@@ -123,6 +136,7 @@ impl Service {
         let longest = match () {
             () if is_busy => Duration::ZERO,
             () if self.methods.captures().are_any() => CAPTURE_LOOK,
+            () if self.watcher.is_some() => watch::LOOK,
             () => LONGEST_SLEEP.min(limits.stalled),
         };
         let timeout = Timespec {

@@ -49,6 +49,11 @@ pub trait Function: Send {
         false
     }
 
+    /// Its own name, if that of its registry entry stands for many: a plugin's.
+    fn name(&self) -> Option<&str> {
+        None
+    }
+
     /// Obeys an order that one of its commands has made, between bursts; false if it is for
     /// another function, or cannot be done. One with commands says `order.apply(self, now)`.
     fn obey(&mut self, _order: &mut Prepared, _now: Time) -> bool {

@@ -73,6 +73,10 @@ named_enum! {
         BurstFull = "burst_full",
         /// The fault injector lost it.
         Fault = "fault",
+        /// A plugin returned a target or a length that is not allowed.
+        InvalidTarget = "invalid_target",
+        /// A plugin held back more packets than it may.
+        HoldFull = "hold_full",
         /// The mailbox it was for was full, or its task had gone.
         MailboxFull = "mailbox_full",
         /// The host refused it.

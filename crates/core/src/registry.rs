@@ -92,18 +92,45 @@ pub struct Entry<P> {
     pub help: &'static str,
     /// What a running one can be asked and told.
     pub commands: &'static [CommandEntry],
+    /// Whether building it loads code into the process.
+    pub loads_code: bool,
     keys: fn() -> Vec<KeyHelp>,
     example: fn(&Path) -> Option<String>,
     build: fn(&Section, &BuildContext) -> Result<P, ConfigError>,
 }
 
+impl<P> Clone for Entry<P> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<P> Copy for Entry<P> {}
+
+/// Lists put together, for a program that adds entries of its own to those of others. Made for
+/// the life of the program: call it once.
+pub fn join<P>(lists: &[&[Entry<P>]]) -> &'static [Entry<P>] {
+    lists.concat().leak()
+}
+
 impl<P> Entry<P> {
+    /// The same entry for a component that is loaded at run time, and whose keys only its object
+    /// knows: `build` reads the section.
+    #[must_use]
+    pub const fn loading(
+        self,
+        build: fn(&Section, &BuildContext) -> Result<P, ConfigError>,
+    ) -> Self {
+        Entry { loads_code: true, build, ..self }
+    }
+
     /// The entry of a component.
     pub const fn of<C: Component<Product = P>>() -> Self {
         Entry {
             name: C::NAME,
             help: C::HELP,
             commands: C::COMMANDS,
+            loads_code: false,
             keys: keys_of::<C::Config>,
             example: C::example,
             build: |section, context| {

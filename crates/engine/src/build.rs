@@ -74,7 +74,11 @@ pub fn links(
         let entry = find(components.functions, section)?;
         let function = entry.build(section, &BuildContext { position, ..context.clone() })?;
         let point = HookPoint::Function { direction, position, name: entry.name };
-        Ok(Link::new(entry.name, function).observed(hooks.observers(&point)))
+        let name = match function.name() {
+            Some(own) => format!("{}:{own}", entry.name),
+            None => entry.name.into(),
+        };
+        Ok(Link::new(name, function).observed(hooks.observers(&point)))
     });
     links.collect()
 }

@@ -150,6 +150,11 @@ impl Chain {
         self.links.get_mut(position).map(|link| &mut *link.function as &mut dyn Function)
     }
 
+    /// Takes all functions out, the guard aside.
+    pub(crate) fn take(&mut self) -> Vec<Link> {
+        std::mem::take(&mut self.links)
+    }
+
     /// Puts other functions in place of these, which are given back.
     pub fn replace(&mut self, mut links: Vec<Link>) -> Vec<Link> {
         if self.offline {

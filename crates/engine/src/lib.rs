@@ -18,5 +18,6 @@ pub mod poll;
 pub mod rx;
 pub mod swap;
 pub mod target;
+pub mod trial;
 pub mod tx;
 pub mod view;

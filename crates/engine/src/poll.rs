@@ -7,7 +7,7 @@
 //! has something to run. After a turn in which a wire gave a whole burst, and so may
 //! have more, the next is the packets' again, until that one's patience ends.
 
-use crate::chain::Chain;
+use crate::chain::{Chain, Link};
 use crate::rx::{self, Wire};
 use crate::swap::Mailbox;
 use crate::target::Pacing;
@@ -433,6 +433,14 @@ impl Card {
         self.ended = self.doors.ended();
         self.note_held();
         waiting
+    }
+
+    /// Takes the functions of both chains out of a card that has finished, for another thread to
+    /// end them: one may have files to close.
+    pub fn take_functions(&mut self) -> Vec<Link> {
+        let mut links = self.rx.take();
+        links.append(&mut self.tx.take());
+        links
     }
 
     /// The wires, for their descriptors to sleep on and their reports.

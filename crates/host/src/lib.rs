@@ -25,12 +25,19 @@ pub mod run;
 
 use picnic_control::Registries;
 use picnic_core::config::Sections;
+use picnic_core::function::Function;
+use picnic_core::registry::{Entry, join};
+use std::sync::LazyLock;
+
+/// Those of picnic, and those that are loaded from shared objects.
+static FUNCTIONS: LazyLock<&'static [Entry<Box<dyn Function>>]> =
+    LazyLock::new(|| join(&[picnic_functions::registry::FUNCTIONS, &[picnic_plugin::ENTRY]]));
 
 /// What the card files of this world can name.
 pub fn registries() -> Registries {
     Registries {
         executors: &[&run::Host],
-        functions: picnic_functions::registry::FUNCTIONS,
+        functions: *FUNCTIONS,
         wires: picnic_ports::registry::WIRES,
         attachments: picnic_ports::registry::ATTACHMENTS,
         fault: picnic_ports::middleware::fault::wrap,

@@ -20,6 +20,7 @@ use picnic_core::doorbell::Doorbell;
 use picnic_core::resident::Segment;
 use picnic_core::time::Time;
 use picnic_engine::assemble::{Assembled, assemble};
+use picnic_engine::chain::Link;
 use picnic_engine::poll::Card;
 use picnic_engine::target::Target;
 use picnic_filter::Filters;
@@ -84,6 +85,8 @@ struct CardEnd {
     received_for: Time,
     buffers_missing: usize,
     notes: Vec<String>,
+    /// They end on the thread that stops the card, which may do more than the borrowed core.
+    _functions: Vec<Link>,
 }
 
 /// The poll engine on real cores, at wall-clock speed.
@@ -262,7 +265,7 @@ fn run_card(
     }
     let buffers_missing = card.finish(clock.now());
     let notes = card.wires().iter().flat_map(|wire| wire.port.report()).collect();
-    CardEnd { received_for, buffers_missing, notes }
+    CardEnd { received_for, buffers_missing, notes, _functions: card.take_functions() }
 }
 
 fn run_target(

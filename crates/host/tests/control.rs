@@ -518,7 +518,7 @@ fn a_borrowed_core_that_has_ended_is_no_reason_to_hang() {
     let mut running = Launch::new(&card, registries()).start_alone().unwrap();
     let access = running.control().unwrap();
     assert!(running.control().is_none(), "changes come from one place only");
-    let server = Server::start(doors, access, &card, Captures::default()).unwrap();
+    let server = Server::start(doors, access, &card, Captures::default(), None).unwrap();
     let mut client = Client::connect(&path);
     // Without a word to the server, as if the core had panicked.
     running.stop().unwrap();

@@ -20,7 +20,7 @@ enum Idle {
 }
 
 /// Which card.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub struct CardArgs {
     /// Card file; without one, the built-in demonstration card
     #[arg(value_name = "CARD.toml")]

@@ -23,9 +23,10 @@ use picnic_control::{Access, Executor, Launch, Registries, Report, Running};
 use picnic_core::attachment::HostAttachment;
 use picnic_core::config::{CardFile, CoreChoice, Idle, TargetCores};
 use picnic_core::doorbell::Doorbell;
+use picnic_core::function::Function;
 use picnic_core::ledger::LedgerTotals;
 use picnic_core::port::WirePort;
-use picnic_core::registry::Entry;
+use picnic_core::registry::{Entry, join};
 use picnic_core::time::Time;
 use picnic_engine::assemble::{Assembled, assemble};
 use picnic_engine::poll::Card;
@@ -41,8 +42,8 @@ use picnic_ports::generator::Generator;
 use picnic_ports::middleware::fault;
 use picnic_ports::pcap::Pcap;
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 /// The streams of random numbers a seed gives.
@@ -61,12 +62,16 @@ static WIRES: &[Entry<Box<dyn WirePort>>] = &[Entry::of::<Generator>(), Entry::o
 /// The attachments that live in virtual time.
 static ATTACHMENTS: &[Entry<Box<dyn HostAttachment>>] = &[Entry::of::<App>()];
 
+/// Those of picnic, and those that are loaded from shared objects.
+static FUNCTIONS: LazyLock<&'static [Entry<Box<dyn Function>>]> =
+    LazyLock::new(|| join(&[picnic_functions::registry::FUNCTIONS, &[picnic_plugin::ENTRY]]));
+
 /// What a card file can name in a simulation: all functions, and the ports and attachments that
 /// live in virtual time.
 pub fn registries() -> Registries {
     Registries {
         executors: &[&Virtual],
-        functions: picnic_functions::registry::FUNCTIONS,
+        functions: *FUNCTIONS,
         wires: WIRES,
         attachments: ATTACHMENTS,
         fault: fault::wrap,

@@ -1,5 +1,6 @@
 //! `picnic functions|ports|attachments`: what card files can name.
 
+use super::try_function::is_path;
 use crate::failure::Usage;
 use crate::output::{self, Column};
 use crate::registries::{registries, tasks};
@@ -12,6 +13,7 @@ use picnic_os::schedulers::registry::SCHEDULERS;
 use picnic_tasks::graphs::GRAPHS;
 use serde::Serialize;
 use serde_json::json;
+use std::fmt::Write;
 
 #[derive(Debug, Args)]
 pub(crate) struct ComponentsArgs {
@@ -153,6 +155,9 @@ pub(crate) fn run(kind: Kind, args: &ComponentsArgs, json: bool) -> anyhow::Resu
         }
         return output::print(&(output::table(&columns, rows) + &hint));
     };
+    if matches!(kind, Kind::Functions) && is_path(wanted) {
+        return object(wanted, json);
+    }
     let Some(entry) = list.iter().find(|entry| entry.name == *wanted) else {
         let allowed: Vec<_> = list.iter().map(|entry| entry.name).collect();
         let message = format!("found {} \"{wanted}\", allowed: {}", kind.key(), allowed.join(", "));
@@ -184,6 +189,24 @@ pub(crate) fn run(kind: Kind, args: &ComponentsArgs, json: bool) -> anyhow::Resu
     }
     text.push_str("\nIn a card file, every key at its default:\n\n");
     text.push_str(&snippet(kind.header(), kind.key(), entry.name, &entry.keys));
+    output::print(&text)
+}
+
+/// What a shared object says of itself.
+fn object(path: &str, json: bool) -> anyhow::Result<()> {
+    let (name, help, keys) = picnic_plugin::describe(path.as_ref())?;
+    if json {
+        return output::print_json(&json!({ "name": name, "help": help, "keys": keys }));
+    }
+    let key = KeyHelp::text("plugin", path, String::new());
+    let mut text = format!("{name}: {help}\n\n{}", keys_table(&keys));
+    text.push_str("\nIn a card file, every key at its default:\n\n");
+    let _ = writeln!(text, "[[rx]]\nplugin = {}", key.default);
+    for key in keys {
+        let mark = if key.default.is_empty() { "# " } else { "" };
+        let default = if key.default.is_empty() { "..." } else { &*toml_value(&key.default) };
+        let _ = writeln!(text, "{mark}{} = {default}", key.name);
+    }
     output::print(&text)
 }
 

@@ -13,10 +13,12 @@ pub(crate) mod doctor;
 pub(crate) mod filter;
 pub(crate) mod isolate;
 pub(crate) mod lab;
+pub(crate) mod new;
 pub(crate) mod run;
 pub(crate) mod sciron;
 pub(crate) mod tasks;
 pub(crate) mod top;
+pub(crate) mod try_function;
 pub(crate) mod wcet;
 
 use crate::cli::{Cli, Command};
@@ -40,6 +42,8 @@ pub(crate) fn run(cli: &Cli) -> anyhow::Result<()> {
         Command::Demo(args) => demo::run(args, json),
         Command::Doctor => doctor::run(json),
         Command::Lab(args) => lab::run(args, json),
+        Command::New(args) => new::run(args, json),
+        Command::Try(args) => try_function::run(args, json),
         Command::Top(args) => top::run(args, json),
         Command::Capture(args) => capture::run(args, json),
         Command::Ctl(args) => ctl::run(args, json),

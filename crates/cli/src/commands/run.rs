@@ -4,6 +4,7 @@ use crate::live::Live;
 use crate::registries::{registries, sections};
 use crate::{output, summary};
 use clap::Args;
+use picnic_control::watch::Watch;
 use picnic_control::{Launch, Served};
 use picnic_core::config::Setting;
 use picnic_lab::card::CardArgs;
@@ -23,6 +24,7 @@ const LOOK: Duration = Duration::from_millis(50);
   picnic run                              the built-in demonstration card, five seconds
   picnic run my.toml                      until its wires finish or Ctrl-C
   picnic run my.toml --duration 60 --json
+  picnic run my.toml --watch              a function that is compiled anew is taken up
   picnic run --set host.queues=2 --set wire[0].flows=16
 
 Ctrl-C, SIGTERM, SIGQUIT, SIGHUP and a closed terminal stop the card cleanly, all rings flushed;
@@ -42,6 +44,10 @@ pub(crate) struct RunArgs {
     /// --set isolation.apply=true
     #[arg(long)]
     isolate: bool,
+    /// Take up changes while the card runs: of the card file's chains, and of the shared objects
+    /// that they name
+    #[arg(long, requires = "card")]
+    watch: bool,
     /// No live table
     #[arg(long, short)]
     quiet: bool,
@@ -63,7 +69,12 @@ pub(crate) fn run(args: &RunArgs, json: bool) -> anyhow::Result<()> {
     let card = args.card.load(&sections(), isolate.into_iter().collect())?;
     let duration = args.duration.or_else(|| args.card.path().is_none().then_some(DEMONSTRATION));
     let stop = signals::stop_flag()?;
-    let mut running = Launch::new(&card, registries()).confined().start()?;
+    let mut launch = Launch::new(&card, registries()).confined();
+    if args.watch {
+        let card = args.card.clone();
+        launch = launch.watched(Watch::new(move || card.load(&sections(), Vec::new())));
+    }
+    let mut running = launch.start()?;
     let live = match args.quiet {
         true => None,
         false => Live::new(running.view(), running.placement(), json),
@@ -94,6 +105,12 @@ fn wait(
         let is_time = duration.is_some_and(|duration| elapsed >= duration);
         if is_time || stop.load(Ordering::Acquire) || running.is_over() {
             break;
+        }
+        for line in running.said() {
+            if let Some(live) = &mut live {
+                live.erase();
+            }
+            eprintln!("picnic: {line}");
         }
         if let Some(live) = live.as_mut().filter(|_| elapsed >= next_draw) {
             live.draw(elapsed);

@@ -4,13 +4,14 @@ use super::Methods;
 use crate::monitor::function_reports;
 use crate::protocol::{INVALID_PARAMS, RpcError};
 use crate::request::Swap;
+use picnic_core::config::CardFile;
 use picnic_core::direction::Direction;
 use picnic_core::error::ConfigError;
-use picnic_core::registry::BuildContext;
+use picnic_core::registry::{BuildContext, find};
 use picnic_engine::build::links;
 use picnic_engine::swap::Command;
 use serde_json::{Map, Value, json};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 impl Methods {
     pub(super) fn chains(&self) -> Value {
@@ -43,17 +44,46 @@ impl Methods {
             let message = format!("found none, allowed: sections [[{chain}]], or {chain} = []");
             return Err(config_error(file.locate(ConfigError::new(chain, message))));
         }
-        let sections = if direction == Direction::Rx { &file.rx } else { &file.tx };
         let directory = match path {
             Some(path) => path.parent().unwrap_or(Path::new("")).to_owned(),
             None => self.context.directory.clone(),
         };
+        self.swap_to(&file, direction, directory)
+    }
+
+    /// Puts the functions of a card file's chain in place of those of the card.
+    pub(crate) fn swap_for(
+        &mut self,
+        file: &CardFile,
+        direction: Direction,
+    ) -> Result<Value, RpcError> {
+        self.swap_to(file, direction, file.directory.clone())
+    }
+
+    fn swap_to(
+        &mut self,
+        file: &CardFile,
+        direction: Direction,
+        directory: PathBuf,
+    ) -> Result<Value, RpcError> {
+        let chain = direction.name();
+        let sections = if direction == Direction::Rx { &file.rx } else { &file.tx };
         let context = BuildContext { directory, ..self.context.clone() };
+        let loads =
+            |section| find(self.components.functions, section).is_ok_and(|it| it.loads_code);
+        if !picnic_confine::may_load()
+            && let Some(section) = sections.iter().find(|section| loads(section))
+        {
+            let message = "a card that was started without a plugin loads none: name one in its \
+                           file, or start it with --watch";
+            return Err(config_error(section.locate(ConfigError::new("plugin", message))));
+        }
         let links = links(sections, direction, &self.components, &context, &self.hooks)
             .map_err(config_error)?;
         let before: Vec<_> = function_reports(&self.monitor.view, direction);
         let answer = self.command(Command::Swap(direction, links))?;
-        let functions: Vec<_> = sections.iter().map(|section| section.name()).collect();
+        let functions = self.monitor.view.functions.of(direction).into_iter();
+        let functions: Vec<_> = functions.map(|function| function.name).collect();
         // The functions that were replaced end here.
         drop(answer);
         Ok(json!({ "chain": chain, "functions": functions, "replaced": before }))

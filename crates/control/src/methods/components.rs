@@ -57,7 +57,11 @@ fn position(
     name: &str,
     wanted: Option<usize>,
 ) -> Result<usize, RpcError> {
-    let is_meant = |position: usize| names.get(position).is_some_and(|other| other == name);
+    // A plugin goes by its entry's name, by its own, or by both.
+    let is_called = |other: &str| {
+        other == name || other.split_once(':').is_some_and(|(of, own)| of == name || own == name)
+    };
+    let is_meant = |position: usize| names.get(position).is_some_and(|other| is_called(other));
     let found = if names.is_empty() { "no function".to_owned() } else { names.join(", ") };
     match wanted {
         Some(position) if is_meant(position) => Ok(position),

@@ -120,6 +120,10 @@ impl<T> Deref for Placed<T> {
     }
 }
 
+/// Keys that name the component of the same name by standing there, where the usual key is left
+/// out: `plugin = "my.so"` is a `function`, the one called `plugin`.
+const NAMED_BY_KEY: &[(&str, &str)] = &[("function", "plugin")];
+
 /// One line of a registry of sections.
 #[derive(Clone, Copy, Debug)]
 pub struct SectionEntry {
@@ -371,6 +375,7 @@ impl Section {
                 let message = format!("found {}, allowed is a name in quotes", value.shown());
                 return Err(section.locate(ConfigError::new(kind, message)));
             }
+            None if let Some(name) = section.name_by_key() => section.name = name.into(),
             None if names.default.is_none() => {
                 let message = format!("found no {kind}, allowed is the name of one");
                 return Err(section.locate(ConfigError::new("", message)));
@@ -378,6 +383,13 @@ impl Section {
             None => {}
         }
         Ok(section)
+    }
+
+    /// The component that a key stands for, if one of them is there.
+    fn name_by_key(&self) -> Option<&'static str> {
+        let stands =
+            |(kind, key): &&(&str, &str)| *kind == self.kind && entry(self.table(), key).is_some();
+        NAMED_BY_KEY.iter().find(stands).map(|(_, key)| *key)
     }
 
     /// That of a section that the file leaves out.

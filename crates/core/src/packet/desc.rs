@@ -189,6 +189,17 @@ impl Descriptor {
         self.offset - SEGMENT_HEADER_BYTES
     }
 
+    /// Bytes that can be put behind the packet without moving it; none behind a chained one.
+    #[inline]
+    pub fn tailroom(&self) -> u16 {
+        if self.is_chained() {
+            return 0;
+        }
+        let end = u32::from(self.offset) + u32::from(self.length);
+        let room = space::capacity(self).saturating_sub(end);
+        u16::try_from(room).unwrap_or(u16::MAX).min(u16::MAX - self.length)
+    }
+
     /// Makes room for `count` bytes in front; false (and nothing done) if there is too little.
     ///
     /// The new bytes hold whatever was there. Layer offsets are forgotten.

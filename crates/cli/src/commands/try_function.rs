@@ -1,0 +1,318 @@
+//! `picnic try`: one function over a capture, packet by packet.
+
+use crate::failure::Usage;
+use crate::output;
+use crate::registries::{registries, sections};
+use anyhow::{Context, bail};
+use clap::{Args, ValueEnum};
+use picnic_core::config::Setting;
+use picnic_core::direction::Direction;
+use picnic_core::registry::{BuildContext, find};
+use picnic_core::time::Time;
+use picnic_engine::trial::{Fate, Outcome, Trial};
+use picnic_ports::pcap::CaptureFile;
+use picnic_ports::pcapng::Writer;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::fs::File;
+use std::io::BufWriter;
+use std::path::{Path, PathBuf};
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  picnic try rss --in web.pcap
+  picnic try ./my.so --in dns.pcap --set queue=3
+  picnic try ./my.so --in dns.pcap --out after.pcapng
+  picnic try ./my.so --in dns.pcap --expect after.pcapng && echo as before
+
+Time is that of the capture, from 0. Packets that are dropped or kept are in neither --out nor
+--expect; the others are, in the order in which they leave.
+Exit codes: 0 good; 1 not as expected, or a packet without a fate; 2 usage, keys or files.")]
+pub(crate) struct TryArgs {
+    /// A function by name, or a shared object by path (with a slash, or ending in .so)
+    function: String,
+    /// The capture to give it, pcap or pcapng
+    #[arg(long = "in", value_name = "PCAP")]
+    input: PathBuf,
+    /// Write the packets that leave it to this file
+    #[arg(long, value_name = "PCAPNG")]
+    out: Option<PathBuf>,
+    /// Compare the bytes of packets that leave it with this capture
+    #[arg(long, value_name = "PCAP")]
+    expect: Option<PathBuf>,
+    /// A key of the function, as in --set rate=10
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<String>,
+    /// The chain it is to stand in
+    #[arg(long, value_enum, default_value = "rx")]
+    chain: Chain,
+    /// Target queues of the card
+    #[arg(long, default_value = "4", value_parser = clap::value_parser!(u16).range(1..=256))]
+    queues: u16,
+    /// The figures alone, not each packet
+    #[arg(long, short)]
+    quiet: bool,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Chain {
+    /// Wire to target
+    Rx,
+    /// Target to wire
+    Tx,
+}
+
+/// What became of one packet.
+#[derive(Debug, Serialize)]
+struct Packet {
+    /// Its number in the capture, from 0; null for one that the function made.
+    number: Option<usize>,
+    /// When the function let go of it.
+    time_ns: u64,
+    fate: String,
+    /// As it came.
+    length_bytes: Option<usize>,
+    /// As it left.
+    out_bytes: Option<usize>,
+    /// What is different, in words; empty if nothing is.
+    changed: String,
+    #[serde(skip_serializing_if = "is_zero")]
+    mark: u32,
+    #[serde(skip)]
+    data: Option<Vec<u8>>,
+}
+
+#[derive(Debug, Serialize)]
+struct Tried {
+    function: String,
+    packets: Vec<Packet>,
+    /// Packets by fate.
+    fates: BTreeMap<String, usize>,
+    changed: usize,
+    /// Where the packets are not as expected; null if nothing is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unexpected: Option<Vec<String>>,
+}
+
+fn is_zero(mark: &u32) -> bool {
+    *mark == 0
+}
+
+/// Whether a function is named by the path of a shared object.
+pub(crate) fn is_path(function: &str) -> bool {
+    function.contains('/') || function.ends_with(".so")
+}
+
+pub(crate) fn run(args: &TryArgs, json: bool) -> anyhow::Result<()> {
+    let input = load(&args.input)?;
+    let (name, mut tried) = try_all(args, &input)?;
+    tried.function = name;
+    if let Some(out) = &args.out {
+        write(out, &tried.packets)
+            .with_context(|| format!("{}: cannot be written", out.display()))?;
+    }
+    if let Some(expect) = &args.expect {
+        tried.unexpected = Some(compare(&tried.packets, &load(expect)?));
+    }
+    if json {
+        output::print_json(&tried)?;
+    } else {
+        output::print(&tried.text(args.quiet))?;
+    }
+    match tried.unexpected.as_deref() {
+        Some([first, ..]) => bail!("not as expected: {first}"),
+        _ => Ok(()),
+    }
+}
+
+fn load(path: &Path) -> anyhow::Result<CaptureFile> {
+    let wrong = |message: String| Usage(format!("{}: {message}", path.display()));
+    let file = CaptureFile::load(path).map_err(wrong)?;
+    if let Some(broken) = file.broken() {
+        output::tell(format_args!(
+            "picnic: {}: at byte {}, {}; the {} packets before it are used",
+            path.display(),
+            broken.offset,
+            broken.reason,
+            file.len()
+        ));
+    }
+    Ok(file)
+}
+
+fn try_all(args: &TryArgs, input: &CaptureFile) -> anyhow::Result<(String, Tried)> {
+    let kind = if is_path(&args.function) { "plugin" } else { "function" };
+    let settings = args.set.iter().map(|set| {
+        Setting::parse(&format!("rx[0].{set}"))
+            .map_err(|error| Usage(format!("--set {set}: {error}")))
+    });
+    let mut settings = settings.collect::<Result<Vec<_>, _>>()?;
+    settings.insert(0, Setting::text(&format!("rx[0].{kind}"), &args.function));
+    let card = sections().parse_with("rx = []", None, &settings)?;
+    let context = BuildContext { queues: args.queues, ..picnic_engine::build::context(&card) };
+    let Some(section) = card.rx.first() else { bail!("the function has no section") };
+    let mut function = find(registries().functions, section)?.build(section, &context)?;
+    let name = function.name().unwrap_or(section.name()).to_owned();
+    let direction = match args.chain {
+        Chain::Rx => Direction::Rx,
+        Chain::Tx => Direction::Tx,
+    };
+    let mut trial = Trial::new(&context, direction)?;
+    let mut packets = Vec::new();
+    let mut last = 0;
+    for number in 0..input.len() {
+        let Some((data, time_ns)) = input.packet(number) else { break };
+        last = time_ns;
+        let outcomes = trial.give(&mut *function, Time::from_nanos(time_ns), 0, data);
+        let outcomes = outcomes.map_err(|error| anyhow::anyhow!("packet {number}: {error}"))?;
+        packets.extend(outcomes.into_iter().map(|outcome| Packet::of(outcome, time_ns, input)));
+    }
+    let end = trial.end(&mut *function).map_err(|error| anyhow::anyhow!("at the end: {error}"))?;
+    packets.extend(end.into_iter().map(|outcome| Packet::of(outcome, last, input)));
+    let mut fates = BTreeMap::new();
+    for packet in &packets {
+        *fates.entry(packet.fate.clone()).or_default() += 1;
+    }
+    let changed = packets.iter().filter(|packet| !packet.changed.is_empty()).count();
+    Ok((name, Tried { function: String::new(), packets, fates, changed, unexpected: None }))
+}
+
+impl Packet {
+    fn of(outcome: Outcome, time_ns: u64, input: &CaptureFile) -> Self {
+        let Outcome { number, fate, data, mark, .. } = outcome;
+        let before = number.and_then(|number| input.packet(number)).map(|(data, _)| data);
+        let has_left = !matches!(fate, Fate::Dropped(_) | Fate::Consumed);
+        let data = has_left.then_some(data);
+        Packet {
+            number,
+            time_ns,
+            fate: match fate {
+                Fate::Next => "next".into(),
+                Fate::Queue(queue) => format!("queue {queue}"),
+                Fate::Wire(wire) => format!("wire {wire}"),
+                Fate::Dropped(reason) => format!("dropped: {}", reason.name()),
+                Fate::Consumed => "consumed".into(),
+            },
+            length_bytes: before.map(<[u8]>::len),
+            out_bytes: data.as_ref().map(Vec::len),
+            changed: match (before, &data) {
+                (Some(before), Some(after)) => difference(before, after),
+                _ => String::new(),
+            },
+            mark,
+            data,
+        }
+    }
+
+    fn text(&self) -> String {
+        let number = self.number.map_or("made".into(), |number| number.to_string());
+        let length = self.length_bytes.or(self.out_bytes).unwrap_or(0);
+        let seconds = self.time_ns as f64 / 1e9;
+        let mut text = format!("{number:>6} {seconds:>12.6} {length:>6} B  {}", self.fate);
+        if self.mark != 0 {
+            let _ = write!(text, ", mark {}", self.mark);
+        }
+        if !self.changed.is_empty() {
+            let _ = write!(text, ", {}", self.changed);
+        }
+        text
+    }
+}
+
+/// How two packets differ, in words; nothing if they do not.
+fn difference(before: &[u8], after: &[u8]) -> String {
+    const SHOWN: usize = 8;
+    if before == after {
+        return String::new();
+    }
+    let first = before.iter().zip(after).position(|(before, after)| before != after);
+    let first = first.unwrap_or(before.len().min(after.len()));
+    let hex = |bytes: &[u8]| {
+        let end = bytes.len().min(first + SHOWN);
+        let shown = bytes[first.min(end)..end].iter().map(|byte| format!("{byte:02x}"));
+        shown.collect::<String>()
+    };
+    if before.len() != after.len() {
+        return format!("{} bytes now, changed from byte {first}", after.len());
+    }
+    let count = before.iter().zip(after).filter(|(before, after)| before != after).count();
+    format!("{count} bytes changed, at {first}: {} now {}", hex(before), hex(after))
+}
+
+impl Tried {
+    fn text(&self, is_quiet: bool) -> String {
+        let mut text = String::new();
+        for packet in self.packets.iter().filter(|_| !is_quiet) {
+            text.push_str(&packet.text());
+            text.push('\n');
+        }
+        let fates = self.fates.iter().map(|(fate, count)| format!("{count} {fate}"));
+        let fates: Vec<_> = fates.collect();
+        let fates = if fates.is_empty() { "no packets".into() } else { fates.join(", ") };
+        let _ = writeln!(text, "{}: {fates}; {} changed", self.function, self.changed);
+        for line in self.unexpected.iter().flatten() {
+            let _ = writeln!(text, "unexpected: {line}");
+        }
+        text
+    }
+}
+
+/// Where packets that left are not those of another capture.
+fn compare(packets: &[Packet], wanted: &CaptureFile) -> Vec<String> {
+    let found: Vec<_> = packets.iter().filter_map(|packet| packet.data.as_ref()).collect();
+    let mut wrong = Vec::new();
+    if found.len() != wanted.len() {
+        wrong.push(format!("{} packets leave, {} are expected", found.len(), wanted.len()));
+    }
+    for (number, found) in found.iter().enumerate() {
+        let Some((wanted, _)) = wanted.packet(number) else { break };
+        let difference = difference(wanted, found);
+        if !difference.is_empty() {
+            wrong.push(format!("packet {number} of those that leave: {difference}"));
+        }
+    }
+    wrong
+}
+
+/// Writes packets that left, an interface for each door.
+fn write(path: &Path, packets: &[Packet]) -> anyhow::Result<()> {
+    let mut writer = Writer::new(BufWriter::new(File::create(path)?), "picnic try")?;
+    let mut doors = BTreeMap::new();
+    for packet in packets {
+        let Some(data) = &packet.data else { continue };
+        let door = match doors.get(&packet.fate) {
+            Some(door) => *door,
+            None => {
+                let door = writer.add_interface(&packet.fate, 0)?;
+                doors.insert(packet.fate.clone(), door);
+                door
+            }
+        };
+        writer.packet(door, packet.time_ns, data, data.len() as u32, None)?;
+    }
+    if doors.is_empty() {
+        // A capture without interfaces is none to some readers.
+        writer.add_interface("next", 0)?;
+    }
+    writer.into_inner().into_inner().map_err(std::io::IntoInnerError::into_error)?.sync_all()?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn differences_are_told_by_place() {
+        assert_eq!(difference(b"abc", b"abc"), "");
+        assert_eq!(difference(b"abc", b"axc"), "1 bytes changed, at 1: 6263 now 7863");
+        assert_eq!(difference(b"abc", b"abcd"), "4 bytes now, changed from byte 3");
+        assert_eq!(difference(b"abc", b""), "0 bytes now, changed from byte 0");
+    }
+
+    #[test]
+    fn paths_are_told_from_names() {
+        assert!(is_path("./a") && is_path("a.so") && !is_path("rss"));
+    }
+}

@@ -1,0 +1,50 @@
+//! The command line: run a card, check a card file, list what one can name.
+//!
+//! A program with functions of its own has all of it in a few lines:
+//!
+//! ```no_run
+//! # use picnic_core::{function::Function, registry::{Entry, join}};
+//! # static MINE: &[Entry<Box<dyn Function>>] = &[];
+//! use picnic_control::Registries;
+//! use std::process::ExitCode;
+//!
+//! fn main() -> ExitCode {
+//!     let own = picnic_cli::registries();
+//!     let functions = join(&[own.functions, MINE]);
+//!     picnic_cli::main_with(Registries { functions, ..own })
+//! }
+//! ```
+//!
+//! Exit codes: 0 good, 1 failed, 2 usage or card file. What a command has to say
+//! goes to standard output, messages to standard error.
+
+#![forbid(unsafe_code)]
+// Comments on arguments are help: `[[rx]]` there is a section of a card, not a link.
+#![allow(rustdoc::broken_intra_doc_links)]
+
+mod cli;
+mod commands;
+mod control;
+mod failure;
+mod live;
+mod output;
+mod registries;
+mod summary;
+mod template;
+mod wcet;
+
+pub use registries::own as registries;
+
+use clap::Parser;
+use picnic_control::Registries;
+use picnic_lab::workloads;
+use std::process::ExitCode;
+
+/// The whole command line, for card files that can name what these registries have.
+pub fn main_with(registries: Registries) -> ExitCode {
+    self::registries::set(registries);
+    match commands::run(&cli::Cli::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => failure::exit_code(&error),
+    }
+}

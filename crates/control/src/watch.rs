@@ -1,0 +1,152 @@
+//! Files of a running card that are taken up when they change: `picnic run --watch`.
+//!
+//! The control thread looks at the card file and at the files that its functions are loaded from.
+//! When one has changed, and is left alone between two looks, the chain it belongs to is built
+//! anew and swapped, as `picnic ctl swap` does it. Of the card file, the two chains count; the
+//! rest is read at the next start.
+//!
+//! Guarantees: a file that makes no sense changes nothing, and is told once. A chain none of whose
+//! files and keys have changed is left alone.
+
+use crate::methods::Methods;
+use picnic_core::config::{CardFile, Section};
+use picnic_core::direction::Direction;
+use picnic_core::error::ConfigError;
+use serde_json::{Map, Value};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// Between two looks.
+pub(crate) const LOOK: Duration = Duration::from_millis(200);
+
+/// Reads the card file again, with what the command line says of it.
+pub struct Watch(Box<dyn Fn() -> Result<CardFile, ConfigError> + Send>);
+
+impl Watch {
+    /// A card file that `load` reads.
+    pub fn new(load: impl Fn() -> Result<CardFile, ConfigError> + Send + 'static) -> Self {
+        Watch(Box::new(load))
+    }
+}
+
+/// What a file is known by: device, inode, size and time of its last change; none if it is not
+/// there.
+type Stamp = Option<(u64, u64, u64, i64, i64)>;
+
+fn stamp(path: &Path) -> Stamp {
+    let found = std::fs::metadata(path).ok()?;
+    Some((found.dev(), found.ino(), found.size(), found.mtime(), found.mtime_nsec()))
+}
+
+/// A function as its section has it, and the file it is loaded from.
+#[derive(Clone, PartialEq)]
+struct Wanted {
+    name: String,
+    keys: Map<String, Value>,
+    file: Option<PathBuf>,
+}
+
+impl Wanted {
+    fn of(section: &Section, directory: &Path) -> Self {
+        let keys: Map<String, Value> = section.parse().unwrap_or_default();
+        // Such a function is named by the key that holds its path: `plugin = "my.so"`.
+        let file = keys.get(section.name()).and_then(Value::as_str);
+        let file = file.map(|path| directory.join(path));
+        Wanted { name: section.name().into(), file, keys }
+    }
+}
+
+/// The functions of a chain.
+fn chain(card: &CardFile, direction: Direction) -> Vec<Wanted> {
+    let sections = match direction {
+        Direction::Rx => &card.rx,
+        Direction::Tx => &card.tx,
+    };
+    sections.iter().map(|section| Wanted::of(section, &card.directory)).collect()
+}
+
+/// The control thread's own.
+pub(crate) struct Watcher {
+    watch: Watch,
+    card: Option<PathBuf>,
+    chains: [Vec<Wanted>; 2],
+    /// As they were when they were taken up, or refused: the card file, then the chains' files.
+    taken: Stamps,
+    /// As they were when they were last looked at, if that is something else.
+    seen: Option<Stamps>,
+    next: Option<Instant>,
+}
+
+#[derive(Clone, PartialEq)]
+struct Stamps {
+    card: Stamp,
+    chains: [Vec<Stamp>; 2],
+}
+
+impl Watcher {
+    pub(crate) fn new(watch: Watch, file: &CardFile) -> Self {
+        let card = file.path().map(Path::to_owned);
+        let chains = Direction::ALL.map(|direction| chain(file, direction));
+        let taken = stamps(card.as_deref(), &chains);
+        Watcher { watch, card, chains, taken, seen: None, next: None }
+    }
+
+    /// Looks, if it is time, and takes up what has changed; what is to be said of it.
+    pub(crate) fn turn(&mut self, now: Instant, methods: &mut Methods) -> Vec<String> {
+        if self.next.is_some_and(|next| now < next) {
+            return Vec::new();
+        }
+        self.next = Some(now + LOOK);
+        let found = stamps(self.card.as_deref(), &self.chains);
+        if found == self.taken {
+            self.seen = None;
+            return Vec::new();
+        }
+        // Whoever writes it may not be done.
+        if self.seen.as_ref() != Some(&found) {
+            self.seen = Some(found);
+            return Vec::new();
+        }
+        self.seen = None;
+        let before = std::mem::replace(&mut self.taken, found);
+        let card = match (self.watch.0)() {
+            Ok(card) => card,
+            Err(error) => return vec![format!("not taken up: {error}")],
+        };
+        let mut said = Vec::new();
+        for direction in Direction::ALL {
+            let index = direction as usize;
+            let wanted = chain(&card, direction);
+            let is_same =
+                wanted == self.chains[index] && before.chains[index] == self.taken.chains[index];
+            if is_same {
+                continue;
+            }
+            let name = direction.name();
+            // Before they are loaded: what changes after that is seen next time.
+            self.taken.chains[index] = files(&wanted);
+            said.push(match methods.swap_for(&card, direction) {
+                Ok(_) => {
+                    let names: Vec<_> = wanted.iter().map(|wanted| &*wanted.name).collect();
+                    let names = if names.is_empty() { "none".into() } else { names.join(", ") };
+                    format!("{name} chain swapped, now: {names}")
+                }
+                Err(error) => format!("not taken up: {}", error.message),
+            });
+            self.chains[index] = wanted;
+        }
+        said
+    }
+}
+
+fn files(chain: &[Wanted]) -> Vec<Stamp> {
+    chain.iter().map(|wanted| wanted.file.as_deref().and_then(stamp)).collect()
+}
+
+fn stamps(card: Option<&Path>, chains: &[Vec<Wanted>; 2]) -> Stamps {
+    Stamps {
+        card: card.and_then(stamp),
+        chains: std::array::from_fn(|index| files(&chains[index])),
+    }
+}

@@ -1,0 +1,258 @@
+//! One function tried alone: given packets one at a time, it shows what becomes of each.
+//!
+//! ```
+//! use picnic_core::function::{Verdict, per_packet};
+//! use picnic_core::{direction::Direction, registry::BuildContext, time::Time};
+//! use picnic_engine::trial::{Fate, Trial};
+//!
+//! let mut function = per_packet(|packet| match packet.data().len() {
+//!     0..=60 => Verdict::Steer(1),
+//!     _ => Verdict::Next,
+//! });
+//! let mut trial = Trial::new(&BuildContext::default(), Direction::Rx).unwrap();
+//! let outcomes = trial.give(&mut function, Time::ZERO, 0, &[0; 60]).unwrap();
+//! assert_eq!(outcomes[0].fate, Fate::Queue(1));
+//! assert_eq!(trial.end(&mut function), Ok(vec![]));
+//! ```
+//!
+//! The pool, doors and rings are those of a card; where a door leads, the packet is looked at and
+//! its buffer taken back. For tests of functions, and for `picnic try`.
+//!
+//! Guarantees: each step balances, or says that it does not: no packet without a fate, or with
+//! two; at the end every buffer is home.
+
+use picnic_core::direction::Direction;
+use picnic_core::doorbell::Doorbell;
+use picnic_core::error::PoolError;
+use picnic_core::function::Function;
+use picnic_core::ledger::{DropReason, Ledger, Stage};
+use picnic_core::out::{Doors, Onward, Out, TargetRing};
+use picnic_core::packet::burst::Burst;
+use picnic_core::packet::desc::Descriptor;
+use picnic_core::packet::pool::{Pool, PoolConfig};
+use picnic_core::registry::BuildContext;
+use picnic_core::ring::gate::Gate;
+use picnic_core::ring::moderation::{Moderation, ModerationMode};
+use picnic_core::ring::spsc::{self, Consumer};
+use picnic_core::stats::SteerCounters;
+use picnic_core::time::Time;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// What became of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Fate {
+    /// It goes on to the next function.
+    Next,
+    /// To a target queue.
+    Queue(u16),
+    /// Out by a wire.
+    Wire(u8),
+    /// Dropped, and why.
+    Dropped(DropReason),
+    /// The function has kept it for good.
+    Consumed,
+}
+
+/// A packet that the function has let go of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// Which of the packets given, from 0; none for one that the function made.
+    pub number: Option<usize>,
+    /// What became of it.
+    pub fate: Fate,
+    /// Its bytes as it left; none if it did not.
+    pub data: Vec<u8>,
+    /// Its mark as it left.
+    pub mark: u32,
+    /// Its RSS hash as it left.
+    pub rss_hash: u32,
+}
+
+/// The surroundings of one function.
+pub struct Trial {
+    doors: Doors,
+    rings: Vec<Consumer<Descriptor>>,
+    stage: Stage,
+    given: usize,
+    /// Packets that the function has, by buffer.
+    inside: HashMap<usize, usize>,
+    /// Drops by reason, as last seen, and packets consumed and made.
+    seen: (Vec<u64>, u64, u64),
+}
+
+struct Silent;
+
+impl Doorbell for Silent {
+    fn ring(&self) {}
+}
+
+#[derive(Default)]
+struct Collector(Vec<Descriptor>);
+
+impl Onward for Collector {
+    fn carry_on(&mut self, _now: Time, burst: &mut Burst, _doors: &mut Doors) {
+        self.0.extend(burst.drain());
+    }
+}
+
+/// Slots of each ring: more than a function makes of one packet, or lets go of at once.
+const RING: usize = 4096;
+
+impl Trial {
+    /// Surroundings like those of a card.
+    ///
+    /// # Errors
+    /// There is no memory for the buffers.
+    pub fn new(context: &BuildContext, direction: Direction) -> Result<Self, PoolError> {
+        let queues = usize::from(context.queues);
+        let config =
+            PoolConfig { buffer_size: context.buffer_size as u32, ..PoolConfig::default() };
+        let (pool, _) = Pool::new(&config, queues)?;
+        let ring = |_| {
+            let (producer, consumer) = spsc::channel(RING);
+            let moderation = Moderation::new(ModerationMode::None);
+            let counters = Arc::new(SteerCounters::default());
+            let gate = Arc::new(Gate::new());
+            let bell: Arc<dyn Doorbell> = Arc::new(Silent);
+            (TargetRing::new(producer, gate, bell, moderation, counters), consumer)
+        };
+        let (targets, rings) = (0..queues).map(ring).unzip();
+        let ledger = Arc::new(Ledger::new(queues));
+        let doors = Doors::new(pool, targets, context.wires.into(), RING, ledger);
+        let stage = match direction {
+            Direction::Rx => Stage::Rx,
+            Direction::Tx => Stage::Tx,
+        };
+        let seen = (vec![0; DropReason::ALL.len()], 0, 0);
+        Ok(Trial { doors, rings, stage, given: 0, inside: HashMap::new(), seen })
+    }
+
+    /// Gives a function one packet, and before it the flush that is due by then. What it lets go
+    /// of in both comes back, in the order of its doors.
+    ///
+    /// # Errors
+    /// A packet without a fate, or with two.
+    pub fn give(
+        &mut self,
+        function: &mut dyn Function,
+        now: Time,
+        wire: u8,
+        data: &[u8],
+    ) -> Result<Vec<Outcome>, String> {
+        let mut outcomes = Vec::new();
+        if function.next_deadline().is_some_and(|due| due <= now) {
+            outcomes = self.step(function, None, |function, out| function.flush(now, out), now)?;
+        }
+        let number = self.given;
+        self.given += 1;
+        let Some(mut packet) = self.doors.pool.packet(data) else {
+            return Err(format!("packet {number}: no buffers are home"));
+        };
+        packet.wire = wire;
+        packet.set_received_at(now);
+        self.inside.insert(self.doors.pool.buffer_index(&packet), number);
+        let mut burst = Burst::new();
+        if burst.push(packet).is_err() {
+            return Err("a burst without room".into());
+        }
+        let process = |function: &mut dyn Function, out: &mut Out<'_>| {
+            function.process(now, &mut burst, out);
+            for packet in burst.drain() {
+                out.next(packet);
+            }
+        };
+        outcomes.extend(self.step(function, Some(number), process, now)?);
+        Ok(outcomes)
+    }
+
+    /// Has the function let go of all it holds.
+    ///
+    /// # Errors
+    /// It does not, or a buffer is missing.
+    pub fn end(&mut self, function: &mut dyn Function) -> Result<Vec<Outcome>, String> {
+        let flush = |function: &mut dyn Function, out: &mut Out<'_>| function.flush(Time::MAX, out);
+        let outcomes = self.step(function, None, flush, Time::MAX)?;
+        match (function.held(), self.doors.pool.outstanding()) {
+            (0, 0) => Ok(outcomes),
+            (0, missing) => Err(format!("{missing} buffers have not come back")),
+            (held, _) => Err(format!("{held} packets are held back after the last flush")),
+        }
+    }
+
+    fn step(
+        &mut self,
+        function: &mut dyn Function,
+        given: Option<usize>,
+        body: impl FnOnce(&mut dyn Function, &mut Out<'_>),
+        now: Time,
+    ) -> Result<Vec<Outcome>, String> {
+        let before = function.held() + usize::from(given.is_some());
+        let mut onward = Collector::default();
+        let mut out = Out::new(now, self.stage, &mut self.doors, &mut onward);
+        body(function, &mut out);
+        out.finish();
+        self.doors.publish(now);
+        let mut outcomes = Vec::new();
+        for packet in onward.0 {
+            self.look(packet, Fate::Next, &mut outcomes);
+        }
+        for queue in 0..self.rings.len() {
+            while let Some(packet) = self.rings[queue].pop() {
+                self.look(packet, Fate::Queue(queue as u16), &mut outcomes);
+            }
+            self.rings[queue].release();
+        }
+        while let Some(packet) = self.doors.backlog.take() {
+            let wire = packet.wire;
+            self.look(packet, Fate::Wire(wire), &mut outcomes);
+        }
+        let ended = self.ended();
+        let made = self.doors.ledger.card.made.get();
+        let made = made - std::mem::replace(&mut self.seen.2, made);
+        let after = outcomes.len() + ended.len() + function.held();
+        if before + made as usize != after {
+            return Err(format!(
+                "{before} packets in and {made} made, but {} let go of, {} dropped or consumed \
+                 and {} held",
+                outcomes.len(),
+                ended.len(),
+                function.held()
+            ));
+        }
+        // The door that such a packet left by tells no number. It is the one given, as a rule.
+        let mut numbers: Vec<_> = self.inside.values().copied().collect();
+        numbers.sort_unstable_by_key(|&number| (Some(number) != given, number));
+        for (fate, number) in
+            ended.into_iter().zip(numbers.into_iter().map(Some).chain(std::iter::repeat(None)))
+        {
+            self.inside.retain(|_, inside| Some(*inside) != number);
+            outcomes.push(Outcome { number, fate, data: Vec::new(), mark: 0, rss_hash: 0 });
+        }
+        Ok(outcomes)
+    }
+
+    fn look(&mut self, packet: Descriptor, fate: Fate, outcomes: &mut Vec<Outcome>) {
+        let number = self.inside.remove(&self.doors.pool.buffer_index(&packet));
+        let data = packet.segments().flatten().copied().collect();
+        let (mark, rss_hash) = (packet.mark, packet.rss_hash);
+        outcomes.push(Outcome { number, fate, data, mark, rss_hash });
+        self.doors.pool.free(packet);
+    }
+
+    /// What was dropped and consumed since the last look.
+    fn ended(&mut self) -> Vec<Fate> {
+        let card = &self.doors.ledger.card;
+        let mut ended = Vec::new();
+        for (&reason, seen) in DropReason::ALL.iter().zip(&mut self.seen.0) {
+            let stages = Stage::ALL.iter().map(|&stage| card.drops.get(reason, stage));
+            let dropped: u64 = stages.sum();
+            ended.extend((*seen..dropped).map(|_| Fate::Dropped(reason)));
+            *seen = dropped;
+        }
+        let consumed = card.consumed.get();
+        ended.extend((self.seen.1..consumed).map(|_| Fate::Consumed));
+        self.seen.1 = consumed;
+        ended
+    }
+}

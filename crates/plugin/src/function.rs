@@ -1,0 +1,273 @@
+//! `plugin`: a function of one's own, from a shared object.
+//!
+//! The burst is shown to the object as an array of views, with a number for each that says what
+//! becomes of the packet. Then the views are compared with the packets: bytes that were put in
+//! front or taken away are made so, what does not fit is dropped.
+//!
+//! Guarantees: no allocation per packet; every packet leaves by one door, stays in the burst or
+//! is held, whatever the object returns; order is kept for what goes the same way.
+
+use crate::abi::{self, Packet, Target};
+use crate::call::Call;
+use crate::object::{Instance, Object, Surroundings};
+use picnic_core::command::{CommandEntry, Prepared};
+use picnic_core::config::{KeyHelp, Section};
+use picnic_core::error::ConfigError;
+use picnic_core::function::{Function, Verdict};
+use picnic_core::ledger::DropReason;
+use picnic_core::out::Out;
+use picnic_core::packet::burst::{BURST, Burst};
+use picnic_core::packet::desc::Descriptor;
+use picnic_core::packet::layers::Layers;
+use picnic_core::registry::{BuildContext, Component, Entry};
+use picnic_core::time::Time;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+
+/// The line of a registry of functions.
+pub const ENTRY: Entry<Box<dyn Function>> = Entry::of::<Plugin>().loading(build);
+
+/// A function from a shared object.
+pub struct Plugin {
+    /// Held back, oldest first.
+    held: VecDeque<Descriptor>,
+    wants_layers: bool,
+    instance: Instance,
+}
+
+/// The keys of `plugin`; those of the object stand beside them.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+pub struct Config {
+    /// The shared object, relative to the card file; must be given. Its own keys stand beside it:
+    /// `picnic functions PATH` lists them.
+    pub plugin: Option<PathBuf>,
+}
+
+impl Component for Plugin {
+    type Product = Box<dyn Function>;
+    type Config = Config;
+    const NAME: &'static str = "plugin";
+    const HELP: &'static str = "load a function of your own from a shared object";
+    const COMMANDS: &'static [CommandEntry] = &[CommandEntry::of::<Call>()];
+
+    fn example(_: &Path) -> Option<String> {
+        // An object has to be compiled first.
+        None
+    }
+
+    fn build(config: Config, context: &BuildContext) -> Result<Self::Product, ConfigError> {
+        Self::load(config.plugin, Map::new(), context)
+    }
+}
+
+impl Plugin {
+    fn load(
+        path: Option<PathBuf>,
+        keys: Map<String, Value>,
+        context: &BuildContext,
+    ) -> Result<Box<dyn Function>, ConfigError> {
+        let path = path.ok_or_else(|| {
+            ConfigError::new("plugin", "is missing, wanted is the path of a shared object")
+        })?;
+        let path = context.directory.join(path);
+        let wrong =
+            |message: String| ConfigError::new("plugin", format!("{}: {message}", path.display()));
+        context.files.read("plugin", &path)?;
+        let object = Object::load(&path).map_err(wrong)?;
+        let config = Value::Object(object.schema.complete(keys)?).to_string();
+        let wants_layers = object.wants_layers();
+        let instance = object
+            .start(Surroundings {
+                queues: context.queues.into(),
+                wires: context.wires.into(),
+                position: context.position as u32,
+                buffer_size: context.buffer_size as u32,
+                seed: context.seed,
+                directory: &context.directory.to_string_lossy(),
+                config: &config,
+            })
+            .map_err(wrong)?;
+        // What is held back is bounded, and its memory taken now.
+        let held = if instance.can_hold() { abi::HOLD_MAX } else { 0 };
+        Ok(Box::new(Plugin { held: VecDeque::with_capacity(held), wants_layers, instance }))
+    }
+
+    pub(crate) fn instance(&mut self) -> &mut Instance {
+        &mut self.instance
+    }
+
+    /// Holds a packet back, if it may.
+    fn hold(&mut self, packet: Descriptor, out: &mut Out<'_>) {
+        match () {
+            () if !self.instance.can_hold() => out.drop(packet, DropReason::InvalidTarget),
+            () if self.held.len() == abi::HOLD_MAX => out.drop(packet, DropReason::HoldFull),
+            () => self.held.push_back(packet),
+        }
+    }
+}
+
+/// Builds what `plugin = ...` names, with the keys beside it.
+fn build(section: &Section, context: &BuildContext) -> Result<Box<dyn Function>, ConfigError> {
+    let mut keys = section.parse::<Map<String, Value>>()?;
+    let path = match keys.remove("plugin") {
+        None => None,
+        Some(Value::String(path)) => Some(path.into()),
+        Some(other) => {
+            let message = format!("found {other}, allowed is a path in quotes");
+            return Err(section.locate(ConfigError::new("plugin", message)));
+        }
+    };
+    let context = BuildContext { files: section.files(), ..context.clone() };
+    Plugin::load(path, keys, &context).map_err(|error| section.locate(error))
+}
+
+/// What an object says of itself: its name, its line of help and its keys.
+///
+/// # Errors
+/// It cannot be loaded.
+pub fn describe(path: &Path) -> Result<(String, String, Vec<KeyHelp>), ConfigError> {
+    let object = Object::load(path)
+        .map_err(|message| ConfigError::new("", format!("{}: {message}", path.display())))?;
+    Ok((object.name, object.help, object.schema.keys()))
+}
+
+/// Shows a packet to the object.
+#[inline(always)]
+fn show(packet: &mut Descriptor, view: &mut Packet, wants_layers: bool) {
+    let mut found = Layers::default();
+    if wants_layers {
+        found = packet.parse();
+    } else if packet.layers() != found {
+        // The object may change headers: what was known of them does not hold behind it.
+        packet.set_layers(&found);
+    }
+    *view = Packet {
+        length: packet.data().len() as u32,
+        total_length: packet.length(),
+        received_ns: packet.received_at().as_nanos(),
+        mark: packet.mark,
+        rss_hash: packet.rss_hash,
+        headroom: packet.headroom(),
+        tailroom: packet.tailroom(),
+        l3_offset: found.l3_offset.into(),
+        l4_offset: found.l4_offset,
+        protocol: found.protocol,
+        wire: packet.wire,
+        reserved: [0; 6],
+        data: packet.data_mut().as_mut_ptr(),
+    };
+}
+
+/// Makes of a packet what the object made of its view; false if that cannot be.
+#[inline(always)]
+fn settle(packet: &mut Descriptor, view: &Packet, wants_layers: bool) -> bool {
+    packet.mark = view.mark;
+    if packet.rss_hash != view.rss_hash {
+        packet.set_rss_hash(view.rss_hash);
+    }
+    if wants_layers {
+        packet.set_layers(&Layers::default());
+    }
+    let data = packet.data();
+    if data.as_ptr() == view.data.cast_const() && data.len() == view.length as usize {
+        return true;
+    }
+    resize(packet, view)
+}
+
+#[cold]
+fn resize(packet: &mut Descriptor, view: &Packet) -> bool {
+    let moved = (view.data as usize).wrapping_sub(packet.data().as_ptr() as usize) as isize;
+    let Ok(steps) = u16::try_from(moved.unsigned_abs()) else { return false };
+    let is_moved = if moved < 0 { packet.push_front(steps) } else { packet.pull_front(steps) };
+    let (length, wanted) = (packet.data().len(), view.length as usize);
+    if !is_moved || wanted == 0 {
+        return false;
+    }
+    match wanted {
+        _ if wanted == length => true,
+        // Only the last of several buffers has an end that may move.
+        _ if packet.is_chained() => false,
+        _ if wanted < length => {
+            packet.truncate(wanted as u16);
+            true
+        }
+        _ => u16::try_from(wanted - length).is_ok_and(|more| packet.push_back(more)),
+    }
+}
+
+impl Function for Plugin {
+    fn process(&mut self, now: Time, burst: &mut Burst, out: &mut Out<'_>) {
+        let count = burst.len();
+        if count == 0 {
+            return;
+        }
+        let wants_layers = self.wants_layers;
+        for (packet, view) in burst.as_mut_slice().iter_mut().zip(self.instance.packets.iter_mut())
+        {
+            show(packet, view, wants_layers);
+        }
+        self.instance.process(now, count);
+        let mut index = 0;
+        burst.retain(|mut packet| {
+            // A burst has no more than there are views.
+            let (view, target) =
+                (self.instance.packets[index % BURST], self.instance.targets[index % BURST]);
+            index += 1;
+            let is_settled = settle(&mut packet, &view, wants_layers);
+            match Target::of(target) {
+                Some(Target::Verdict(Verdict::Next)) if is_settled => return Some(packet),
+                Some(Target::Verdict(verdict)) if is_settled => out.dispose(packet, verdict),
+                Some(Target::Hold) if is_settled => self.hold(packet, out),
+                _ => out.drop(packet, DropReason::InvalidTarget),
+            }
+            None
+        });
+    }
+
+    fn next_deadline(&self) -> Option<Time> {
+        if self.held.is_empty() { None } else { self.instance.next_deadline() }
+    }
+
+    fn flush(&mut self, now: Time, out: &mut Out<'_>) {
+        let mut left = self.held.len();
+        while left != 0 {
+            let count = left.min(BURST);
+            left -= count;
+            for (packet, view) in
+                self.held.iter_mut().zip(self.instance.packets[..count].iter_mut())
+            {
+                show(packet, view, self.wants_layers);
+            }
+            self.instance.flush(now, count);
+            for index in 0..count {
+                let Some(mut packet) = self.held.pop_front() else { return };
+                let is_settled =
+                    settle(&mut packet, &self.instance.packets[index], self.wants_layers);
+                match Target::of(self.instance.targets[index]) {
+                    Some(Target::Verdict(verdict)) if is_settled => out.dispose(packet, verdict),
+                    // Behind those not looked at yet, so that order is kept.
+                    Some(Target::Hold) if is_settled && now != Time::MAX => {
+                        self.held.push_back(packet);
+                    }
+                    _ => out.drop(packet, DropReason::InvalidTarget),
+                }
+            }
+        }
+    }
+
+    fn held(&self) -> usize {
+        self.held.len()
+    }
+
+    fn name(&self) -> Option<&str> {
+        Some(self.instance.name())
+    }
+
+    fn obey(&mut self, order: &mut Prepared, now: Time) -> bool {
+        order.apply(self, now)
+    }
+}

@@ -1,0 +1,35 @@
+//! Functions loaded at run time: shared objects with the C interface `picnic_function.h`.
+//!
+//! ```toml
+//! [[rx]]
+//! plugin = "my.so"     # relative to the card file
+//! rate = 10            # its own keys, by the schema that it gives
+//! ```
+//!
+//! [`ENTRY`] is the line that a program's registry of functions has for them all, and
+//! [`HEADER`] is what one is written against. How to write one: docs/plugins.md.
+//!
+//! Guarantees: `exit` is called once for each `init` that succeeded, after the last packet and by
+//! the thread that frees the function. What the object returns is looked at before it counts: a
+//! target that means nothing, or a packet outside of its buffer, is a counted drop. The object is
+//! copied before it is loaded, so a file that is replaced is loaded anew, and each instance has
+//! static variables of its own.
+//!
+//! A shared object is trusted code: nothing stands between it and the memory of the process.
+//!
+//! Source: PICNIC, section 3.2.4 (`init`, `process_packet`, `exit`); dlopen(3).
+
+#![deny(unsafe_code)]
+
+pub mod abi;
+mod call;
+mod elf;
+mod function;
+mod object;
+mod schema;
+
+pub use call::{Answer, Call};
+pub use function::{ENTRY, Plugin, describe};
+
+/// The header that shared objects are written against.
+pub const HEADER: &str = include_str!("../include/picnic_function.h");
