@@ -106,12 +106,7 @@ fn wait(
         if is_time || stop.load(Ordering::Acquire) || running.is_over() {
             break;
         }
-        for line in running.said() {
-            if let Some(live) = &mut live {
-                live.erase();
-            }
-            eprintln!("picnic: {line}");
-        }
+        tell(running, live.as_mut());
         if let Some(live) = live.as_mut().filter(|_| elapsed >= next_draw) {
             live.draw(elapsed);
             next_draw = elapsed + interval;
@@ -123,6 +118,17 @@ fn wait(
     }
     if let Some(live) = &mut live {
         live.erase();
+    }
+    tell(running, None);
+}
+
+/// Says what has been said of watched files.
+fn tell(running: &Served, mut live: Option<&mut Live>) {
+    for line in running.said() {
+        if let Some(live) = &mut live {
+            live.erase();
+        }
+        output::tell(format_args!("picnic: {line}"));
     }
 }
 
