@@ -113,7 +113,12 @@ fn the_snippets_of_functions_can_be_run() {
         let name = entry["name"].as_str().unwrap();
         let text = good(&["functions", name]);
         let (_folder, path) = card(&text[text.find("[[rx]]").unwrap()..]);
-        good(&["check", path.to_str().unwrap()]);
+        let output = picnic(&["check", path.to_str().unwrap()]);
+        match name {
+            // It has to be given an object, and says so.
+            "plugin" => assert!(stderr(&output).contains("rx[0].plugin: is missing, wanted is")),
+            _ => assert_eq!(output.status.code(), Some(0), "{name}: {}", stderr(&output)),
+        }
     }
 }
 
