@@ -2,8 +2,8 @@
 
 use crate::commands::bench::BenchArgs;
 use crate::commands::lab::LabArgs;
-use crate::commands::sciron::ScironArgs;
 use crate::commands::new::NewArgs;
+use crate::commands::sciron::ScironArgs;
 use crate::commands::try_function::TryArgs;
 use crate::commands::wcet::WcetArgs;
 use crate::commands::{capture::CaptureArgs, ctl::CtlArgs, top::TopArgs};
