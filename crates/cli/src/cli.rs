@@ -78,6 +78,7 @@ pub(crate) enum Command {
     /// Undo changes left by killed commands
     Cleanup(CleanupArgs),
     /// Measure the card on this machine
+    #[command(subcommand)]
     Bench(BenchArgs),
     /// Check the rules of SCIRON, the stateless firewall
     Sciron(ScironArgs),

@@ -94,6 +94,36 @@ pub(crate) fn fitting_table(
     written(table, columns, rows)
 }
 
+/// The same with headings broken to what stands below them, so that it is no wider than its cells
+/// need.
+pub(crate) fn page_table(columns: &[Column<'_>], rows: &[Vec<String>]) -> String {
+    let heading = |place: usize, words: &str| {
+        let cells = rows.iter().filter_map(|row| row.get(place));
+        let width = cells.map(|cell| cell.chars().count()).max().unwrap_or(0);
+        let mut lines: Vec<String> = Vec::new();
+        for word in words.split(' ') {
+            match lines.last_mut() {
+                Some(line) if line.chars().count() + 1 + word.chars().count() <= width => {
+                    line.push(' ');
+                    line.push_str(word);
+                }
+                _ => lines.push(word.into()),
+            }
+        }
+        lines.join("\n")
+    };
+    let broken: Vec<String> = (columns.iter().enumerate())
+        .map(|(place, column)| match column {
+            Column::Text(words) | Column::Number(words) => heading(place, words),
+        })
+        .collect();
+    let columns = columns.iter().zip(&broken).map(|(column, words)| match column {
+        Column::Text(_) => Column::Text(words),
+        Column::Number(_) => Column::Number(words),
+    });
+    table(&columns.collect::<Vec<_>>(), rows.iter().cloned())
+}
+
 /// Columns of the terminal on standard output; a page's, if it is none.
 fn width() -> u16 {
     match rustix::termios::tcgetwinsize(io::stdout()) {
@@ -207,6 +237,16 @@ mod tests {
     fn times_have_the_unit_that_suits_them() {
         let texts = [None, Some(999), Some(1_500), Some(2_000_000), Some(3_000_000_000)];
         assert_eq!(texts.map(nanoseconds), ["unavailable", "999 ns", "1.5 µs", "2.0 ms", "3.00 s"]);
+    }
+
+    #[test]
+    fn headings_are_broken_and_cells_are_not() {
+        let columns = [Column::Text("a long heading"), Column::Number("p50 of it")];
+        let text = page_table(&columns, &[vec!["x y z".into(), "12.0 µs".into()]]);
+        assert_eq!(
+            text,
+            " a           p50 of\n long             it\n heading\n x y z    12.0 µs\n"
+        );
     }
 
     #[test]

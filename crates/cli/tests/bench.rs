@@ -21,7 +21,8 @@ fn figures(arguments: &[&str]) -> Option<Value> {
     assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", stderr(&output));
     let figures = json(&output);
     assert_eq!(figures["benchmark"], arguments[0]);
-    assert!(figures["revision"].is_string() && figures["cores"].is_u64(), "{figures}");
+    let facts = &figures["facts"];
+    assert!(facts["revision"].is_string() && facts["cores"].is_u64(), "{figures}");
     Some(figures)
 }
 
@@ -46,7 +47,7 @@ fn latency_tells_bare_sleeping_and_polling_by_rate() {
                 "bare_packets_per_wake",
                 "sleeping_p50_ns",
                 "packets_per_interrupt",
-                "sleeping_ratio",
+                "ratio_p50",
                 "polling_p50_ns",
             ],
         );
@@ -58,11 +59,10 @@ fn idle_tells_the_first_packets_wait_beside_a_bare_wake() {
     let arguments = ["idle", "--seconds", "0.2", "--pauses", "3", "--pause-ms", "5"];
     let Some(figures) = figures(&arguments) else { return };
     are_positive(&figures, &["borrowed_core_cpu_fraction"]);
-    for figure in ["first_packet_wait", "next_packet_wait", "bare_wake", "veth_first", "veth_next"]
-    {
-        for part in ["p50", "p90", "max"] {
-            are_positive(&figures, &[&format!("{figure}_{part}_ns")]);
-        }
+    let waits = figures["waits"].as_array().unwrap();
+    for name in ["first_packet_wait", "next_packet_wait", "bare_wake", "veth_first", "veth_next"] {
+        let wait = waits.iter().find(|wait| wait["wait"] == name).unwrap();
+        are_positive(wait, &["p50_ns", "p90_ns", "max_ns"]);
     }
 }
 
@@ -99,5 +99,36 @@ fn classifier_draws_the_rules_of_its_peer_and_tells_each_family() {
             size,
             &["ns_per_packet", "build_ms", "change_us", "max_change_us", "max_least_change_us"],
         );
+    }
+}
+
+#[test]
+fn people_read_three_digits_in_tables_that_fit_a_page() {
+    for arguments in [
+        &["hash", "--repeats", "3"][..],
+        &["latency", "--rates", "500,80000", "--rounds", "2", "--seconds", "0.02"],
+        &["os", "--repeats", "2"],
+        &["classifier", "--rules", "16", "--seconds", "0.001", "--repeats", "2"],
+    ] {
+        let _machine = machine();
+        let text = good(&[&["bench"], arguments].concat());
+        assert!(text.starts_with(&format!("{} on ", arguments[0])), "{text}");
+        assert!(text.contains(" ns") && !text.contains("_ns"), "{text}");
+        let long = text.lines().skip(1).find(|line| line.chars().count() > 80);
+        assert_eq!(long, None, "{text}");
+    }
+}
+
+#[test]
+fn wrong_options_are_told_with_what_is_allowed() {
+    for (arguments, wanted) in [
+        (&["hash", "--repeats", "0"][..], "--repeats: found 0, allowed is 1 to"),
+        (&["latency", "--rates", "0"], "--rates: found 0, allowed is one or more, each 1 to"),
+        (&["overload", "--pause", "0"], "--pause"),
+        (&["doorbell", "--seconds", "-1"], "--seconds: found -1, allowed is more than 0"),
+    ] {
+        let output = picnic(&[&["bench"], arguments].concat());
+        assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+        assert!(stderr(&output).contains(wanted), "{}", stderr(&output));
     }
 }

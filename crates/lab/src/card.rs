@@ -79,3 +79,20 @@ impl ChangeArgs {
         sections.parse_with(text, path, &settings)
     }
 }
+
+/// Reads a card file's text with these settings, then `KEY=VALUE`s of a user's.
+///
+/// # Errors
+/// What is wrong with the text or with the changes.
+pub(crate) fn changed(
+    sections: &Sections,
+    text: &str,
+    mut settings: Vec<Setting>,
+    set: &[String],
+) -> Result<CardFile, ConfigError> {
+    for words in set {
+        let setting = Setting::parse(words);
+        settings.push(setting.map_err(|message| ConfigError::new("set", message))?);
+    }
+    sections.parse_with(text, None, &settings)
+}

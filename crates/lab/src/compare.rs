@@ -5,12 +5,16 @@ use serde::Serialize;
 /// How the values of a figure lie.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Spread {
+    /// The lowest.
+    pub lowest: f64,
     /// A quarter of them are lower.
     pub lower_quartile: f64,
     /// The middle one; the upper of two.
     pub median: f64,
     /// A quarter of them are higher.
     pub upper_quartile: f64,
+    /// The highest.
+    pub highest: f64,
     /// How many there are.
     pub count: usize,
 }
@@ -20,11 +24,18 @@ pub fn spread(values: &mut [f64]) -> Option<Spread> {
     values.sort_by(f64::total_cmp);
     let at = |quarters: usize| values.get(values.len() * quarters / 4).copied();
     Some(Spread {
+        lowest: *values.first()?,
+        highest: *values.last()?,
         lower_quartile: at(1)?,
         median: at(2)?,
         upper_quartile: at(3)?,
         count: values.len(),
     })
+}
+
+/// The middle value; the upper one of two. No number if there are none.
+pub fn median(values: &[f64]) -> f64 {
+    spread(&mut values.to_vec()).map_or(f64::NAN, |spread| spread.median)
 }
 
 /// Mean and standard deviation, value by value (Welford, 1962).
@@ -105,6 +116,14 @@ mod tests {
         let mut values = [5.0, 1.0, 4.0, 2.0, 3.0];
         let spread = spread(&mut values).unwrap();
         assert_eq!((spread.lower_quartile, spread.median, spread.upper_quartile), (2.0, 3.0, 4.0));
+        assert_eq!((spread.lowest, spread.highest, spread.count), (1.0, 5.0, 5));
         assert_eq!(super::spread(&mut []), None);
+    }
+
+    #[test]
+    fn the_median_of_two_is_the_upper_one() {
+        assert_eq!(median(&[3.0, 1.0]), 3.0);
+        assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
+        assert!(median(&[]).is_nan());
     }
 }

@@ -1,11 +1,11 @@
 //! What a figure must be read with: the machine, the kernel, the revision.
 
 use picnic_machine::topology::cores;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::fs::read_to_string;
 
 /// Facts of this machine and this build. What cannot be known reads "unavailable".
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Facts {
     /// The processor, as the kernel names it.
     pub processor: String,

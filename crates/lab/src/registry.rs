@@ -1,10 +1,78 @@
-//! The experiments of the lab: one line each.
+//! The experiments and the benchmarks of the lab: one line each.
 
-use crate::experiment::Experiment;
+use crate::benchmarks::{
+    chain, classifier, dispatch, doorbell, hash, idle, latency, moderation, os, overload, tcp, web,
+    wire,
+};
+use crate::experiment::{Experiment, Measured};
 use crate::experiments::nicos_edf::NicosEdf;
 use crate::experiments::nicos_firewall::NicosFirewall;
-use picnic_core::registry::Entry;
+use picnic_core::config::{KeyHelp, Section};
+use picnic_core::error::{ConfigError, not_among};
+use picnic_core::registry::{BuildContext, Entry};
 
-/// THE LIST.
-pub const EXPERIMENTS: &[Entry<Box<dyn Experiment>>] =
+/// A line of either list.
+pub type ExperimentEntry = Entry<Box<dyn Experiment>>;
+
+/// THE LIST of experiments: what a feature gives.
+pub const EXPERIMENTS: &[ExperimentEntry] =
     &[Entry::of::<NicosEdf>(), Entry::of::<NicosFirewall>()];
+
+/// THE LIST of benchmarks: what the card costs on this machine.
+pub const BENCHMARKS: &[ExperimentEntry] = &[
+    Entry::of::<Measured<dispatch::Dispatch>>(),
+    Entry::of::<Measured<hash::Hash>>(),
+    Entry::of::<Measured<doorbell::Wake>>(),
+    Entry::of::<Measured<os::NicOs>>(),
+    Entry::of::<Measured<chain::Chains>>(),
+    Entry::of::<Measured<classifier::Classifying>>(),
+    Entry::of::<Measured<latency::Latency>>(),
+    Entry::of::<Measured<overload::Overload>>(),
+    Entry::of::<Measured<idle::Idle>>(),
+    Entry::of::<Measured<wire::Wires>>(),
+    Entry::of::<Measured<tcp::Tcp>>(),
+    Entry::of::<Measured<web::Web>>(),
+    Entry::of::<Measured<moderation::Moderation>>(),
+];
+
+/// Builds an entry from keys and values as a command line has them: TOML, or text that needs no
+/// quotes. Lists are given item by item, or with commas if their items are no free text.
+///
+/// # Errors
+/// The key that is wrong, what was found and what is allowed.
+pub fn build(
+    entry: &ExperimentEntry,
+    settings: &[(String, String)],
+) -> Result<Box<dyn Experiment>, ConfigError> {
+    let keys = entry.keys();
+    let mut table = toml::Table::new();
+    for (name, text) in settings {
+        let Some(key) = keys.iter().find(|key| key.name == *name) else {
+            let allowed = keys.iter().map(|key| key.name.as_str());
+            return Err(ConfigError::new(name, not_among("key ", name, allowed)));
+        };
+        match (value(key, text), table.get_mut(name)) {
+            (toml::Value::Array(more), Some(toml::Value::Array(items))) => items.extend(more),
+            (value, _) => drop(table.insert(name.clone(), value)),
+        }
+    }
+    table.insert("experiment".into(), entry.name.into());
+    let section = Section::from_text("experiment", &table.to_string())?;
+    entry.build(&section, &BuildContext::default())
+}
+
+fn value(key: &KeyHelp, text: &str) -> toml::Value {
+    let scalar = |text: &str| {
+        let parsed = toml::from_str::<toml::Table>(&format!("value = {text}\n")).ok();
+        let parsed = parsed.filter(|table| table.len() == 1);
+        parsed.and_then(|mut table| table.remove("value")).unwrap_or_else(|| text.trim().into())
+    };
+    match key.r#type.strip_prefix("list of ") {
+        Some("string") => toml::Value::Array(vec![text.into()]),
+        Some(_) if !text.trim_start().starts_with('[') => {
+            toml::Value::Array(text.split(',').map(scalar).collect())
+        }
+        None if key.r#type.starts_with("string") => text.into(),
+        _ => scalar(text),
+    }
+}

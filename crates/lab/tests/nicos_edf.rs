@@ -2,17 +2,18 @@
 
 use picnic_core::config::Section;
 use picnic_core::registry::{BuildContext, Component, find};
-use picnic_lab::experiment::Outcome;
+use picnic_lab::experiment::Run;
 use picnic_lab::experiments::nicos_edf::{NicosEdf, Settings};
+use picnic_lab::outcome::Outcome;
 use picnic_lab::registry::EXPERIMENTS;
 
 fn run(settings: Settings) -> Outcome {
     let experiment = NicosEdf::build(settings, &BuildContext::default()).unwrap();
     let mut last = -1.0;
-    let outcome = experiment.run(&mut |share, _| {
+    let outcome = experiment.run(&mut Run::new(|share, _| {
         assert!(share >= last && share <= 1.0, "{last} then {share}");
         last = share;
-    });
+    }));
     assert_eq!(last, 1.0);
     outcome.unwrap()
 }
@@ -31,20 +32,21 @@ fn the_same_seed_gives_the_same_figures() {
 #[test]
 fn filling_the_slack_gains_and_misses_nothing() {
     let outcome = run(small());
-    let schedulers = outcome.figures["schedulers"].as_array().unwrap();
+    let figures = outcome.fields();
+    let schedulers = figures["schedulers"].as_array().unwrap();
     let names: Vec<_> = schedulers.iter().map(|row| row["scheduler"].as_str().unwrap()).collect();
     assert_eq!(names, ["edf", "edf-plus", "edf-plus", "edf-plus", "edf-background"]);
     for row in schedulers {
         let [idle, busy] =
-            ["idle_fraction", "utilization"].map(|field| row[field].as_f64().unwrap());
+            ["idle_fraction", "busy_fraction"].map(|field| row[field].as_f64().unwrap());
         assert!((idle + busy - 1.0).abs() < 1e-9);
         assert_eq!(row["overruns"], 0);
         if row["scheduler"] != "edf-background" {
             assert_eq!(row["deadline_misses"], 0, "{row}");
         }
     }
-    assert!(outcome.figures["throughput_gain"].as_f64().unwrap() > 0.0);
-    assert!(outcome.figures["response_change"].as_f64().unwrap() < 0.0);
+    assert!(figures["throughput_gain"].as_f64().unwrap() > 0.0);
+    assert!(figures["response_change"].as_f64().unwrap() < 0.0);
 }
 
 #[test]
@@ -60,7 +62,7 @@ fn deadlines_are_missed_by_who_takes_no_care() {
         ..small()
     };
     let outcome = run(settings);
-    for row in outcome.figures["schedulers"].as_array().unwrap() {
+    for row in outcome.fields()["schedulers"].as_array().unwrap() {
         let misses = row["deadline_misses"].as_u64().unwrap();
         assert_eq!(misses != 0, row["scheduler"] == "edf-background", "{row}");
     }

@@ -1,12 +1,13 @@
 //! The experiment `nicos-firewall` in the sim world: what the paper says must show.
 
 use picnic_core::registry::{BuildContext, Component};
-use picnic_lab::experiment::Outcome;
+use picnic_lab::experiment::Run;
 use picnic_lab::experiments::nicos_firewall::{NicosFirewall, Settings};
+use picnic_lab::outcome::Outcome;
 
 fn run(settings: Settings) -> Outcome {
     let experiment = NicosFirewall::build(settings, &BuildContext::default()).unwrap();
-    experiment.run(&mut |_, _| {}).unwrap()
+    experiment.run(&mut Run::new(|_, _| {})).unwrap()
 }
 
 fn small() -> Settings {
@@ -16,10 +17,11 @@ fn small() -> Settings {
 #[test]
 fn a_firewall_on_the_card_spares_the_target_core() {
     let outcome = run(small());
-    let points = outcome.figures["points"].as_array().unwrap();
+    let figures = outcome.fields();
+    let points = figures["points"].as_array().unwrap();
     assert_eq!(points.len(), 4);
     for point in points {
-        let figure = |place: &str, name: &str| point[place][name].as_f64().unwrap();
+        let figure = |place: &str, name: &str| point[format!("{place}_{name}")].as_f64().unwrap();
         let busy = |place| figure(place, "target_core_busy_fraction");
         assert!(busy("card") < busy("driver"), "{point}");
         // Both places judge alike.

@@ -1,95 +1,141 @@
-//! `picnic bench`: what the card costs on this machine, by ratio and median.
+//! `picnic bench NAME --KEY VALUE`: what the card costs on this machine.
 //!
-//! Nothing here is a test: times vary with the machine. Figures of one call are
-//! measured interleaved, so that a drift of the machine's speed hits all alike.
+//! Names, options and help come from the registry of benchmarks. Nothing here is a test: times
+//! vary with the machine. Figures of one call are measured interleaved, so that a drift of the
+//! machine's speed hits all alike.
 
-use crate::output;
-use clap::Args;
-use picnic_lab::benchmarks::{self, What};
-use picnic_lab::facts::facts;
-use serde_json::Value;
+use super::keyed::{about, valued, word};
+use super::lab::{self, wrong_setting};
+use clap::{Arg, ArgAction, ArgMatches, Command, FromArgMatches, Subcommand};
+use picnic_core::config::KeyHelp;
+use picnic_lab::document::Kind;
+use picnic_lab::registry::{BENCHMARKS, ExperimentEntry, build};
 
 /// Measure the card on this machine.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug)]
 pub(crate) struct BenchArgs {
-    #[command(subcommand)]
-    what: What,
+    /// Its name.
+    name: &'static str,
+    /// Keys and values, as they were given.
+    settings: Vec<(String, String)>,
 }
 
 /// Runs a benchmark.
 pub(crate) fn run(args: &BenchArgs, json: bool) -> anyhow::Result<()> {
-    let mut result = benchmarks::run(&args.what)?;
-    let facts = serde_json::to_value(facts(env!("PICNIC_REVISION")))?;
-    if let (Some(result), Value::Object(facts)) = (result.as_object_mut(), facts) {
-        result.extend(facts);
-    }
-    if json {
-        return output::print_json(&result);
-    }
-    output::print(&text(&result))
-}
-
-/// A result for people: a line for each figure, then the tables.
-fn text(result: &Value) -> String {
-    let Some(fields) = result.as_object() else { return String::new() };
-    let width = fields.keys().map(String::len).max().unwrap_or(0);
-    let mut text = String::new();
-    let mut tables = String::new();
-    for (name, value) in fields {
-        match value.as_array() {
-            Some(rows) => tables += &format!("\n{name}\n{}", table(rows)),
-            None => text += &format!("{name:width$}  {}\n", figure(value)),
-        }
-    }
-    text + &tables
-}
-
-/// A figure as people read it.
-fn figure(value: &Value) -> String {
-    match value.as_f64() {
-        Some(number) if value.is_f64() => format!("{number:.3}"),
-        _ => value.to_string().trim_matches('"').to_owned(),
-    }
-}
-
-/// Objects of the same fields, one a line.
-fn table(rows: &[Value]) -> String {
-    let objects: Vec<_> = rows.iter().filter_map(Value::as_object).collect();
-    let names: Vec<&String> = objects.first().map_or(Vec::new(), |first| first.keys().collect());
-    let cell = |value: Option<&Value>| value.map_or_else(String::new, figure);
-    let cells: Vec<Vec<String>> = objects
-        .iter()
-        .map(|object| names.iter().map(|name| cell(object.get(name.as_str()))).collect())
-        .collect();
-    let widths: Vec<usize> = names
-        .iter()
-        .enumerate()
-        .map(|(place, name)| cells.iter().map(|row| row[place].len()).fold(name.len(), usize::max))
-        .collect();
-    let line = |words: &mut dyn Iterator<Item = &String>| {
-        let padded: Vec<_> =
-            words.zip(&widths).map(|(word, width)| format!("{word:>width$}")).collect();
-        padded.join("  ") + "\n"
+    let Some(entry) = BENCHMARKS.iter().find(|entry| entry.name == args.name) else {
+        anyhow::bail!("there is no benchmark {}", args.name);
     };
-    let mut text = line(&mut names.iter().copied());
-    for row in &cells {
-        text += &line(&mut row.iter());
+    let option = |key: &str| format!("--{}", word(key));
+    let experiment = build(entry, &args.settings).map_err(|error| wrong_setting(error, option))?;
+    let document = lab::measure(Kind::Benchmark, entry.name, &*experiment)?;
+    lab::show(&document, json)
+}
+
+/// An option for a key.
+fn option(key: &KeyHelp) -> Arg {
+    let name = word(&key.name);
+    let kind = key.r#type.as_str();
+    let arg = valued(Arg::new(name).long(name), key);
+    let arg = match kind {
+        "boolean" => arg.num_args(0..=1).require_equals(true).default_missing_value("true"),
+        kind if kind.starts_with("list of ") => arg.action(ArgAction::Append),
+        kind if kind.starts_with("integer") => arg.value_parser(number::<i64>),
+        kind if kind.starts_with("number") => arg.value_parser(number::<f64>),
+        _ => arg,
+    };
+    let help = key.help.trim_end_matches('.');
+    match key.default.as_str() {
+        "" | "[]" | "false" => arg.help(help.to_owned()),
+        default => arg.help(format!("{help} [default: {}]", default.replace('"', ""))),
     }
-    text
+}
+
+/// Checks that it is a number.
+fn number<T: std::str::FromStr>(text: &str) -> Result<String, String>
+where
+    T::Err: std::fmt::Display,
+{
+    text.parse::<T>().map(|_| text.to_owned()).map_err(|error| error.to_string())
+}
+
+fn command_of(entry: &ExperimentEntry) -> Command {
+    Command::new(entry.name).about(about(entry.help)).args(entry.keys().iter().map(option))
+}
+
+fn args_of(entry: &ExperimentEntry, matches: &ArgMatches) -> BenchArgs {
+    let mut settings = Vec::new();
+    for key in entry.keys() {
+        let given = matches.try_get_many::<String>(word(&key.name)).ok().flatten();
+        settings.extend(given.into_iter().flatten().map(|text| (key.name.clone(), text.clone())));
+    }
+    BenchArgs { name: entry.name, settings }
+}
+
+impl FromArgMatches for BenchArgs {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let args = matches.subcommand().and_then(|(name, given)| {
+            let entry = BENCHMARKS.iter().find(|entry| entry.name == name)?;
+            Some(args_of(entry, given))
+        });
+        args.ok_or_else(|| clap::Error::new(clap::error::ErrorKind::MissingSubcommand))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+impl Subcommand for BenchArgs {
+    fn augment_subcommands(command: Command) -> Command {
+        BENCHMARKS.iter().fold(command, |command, entry| command.subcommand(command_of(entry)))
+    }
+
+    fn augment_subcommands_for_update(command: Command) -> Command {
+        Self::augment_subcommands(command)
+    }
+
+    fn has_subcommand(name: &str) -> bool {
+        BENCHMARKS.iter().any(|entry| entry.name == name)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+
+    fn parsed(words: &[&str]) -> Result<BenchArgs, clap::Error> {
+        let command = BenchArgs::augment_subcommands(Command::new("bench"));
+        let matches = command.try_get_matches_from([&["bench"], words].concat())?;
+        BenchArgs::from_arg_matches(&matches)
+    }
 
     #[test]
-    fn figures_stand_under_each_other_and_rows_in_a_table() {
-        let result = json!({ "benchmark": "x", "long_name_ns": 1.5, "curve": [
-            { "rate_pps": 1000, "p50_ns": 20.25 }, { "rate_pps": 20, "p50_ns": 3.0 },
-        ] });
-        let expected = "benchmark     x\nlong_name_ns  1.500\n\ncurve\n\
-                        rate_pps  p50_ns\n    1000  20.250\n      20   3.000\n";
-        assert_eq!(text(&result), expected);
+    fn options_are_the_keys_of_the_benchmark() {
+        let words = ["tcp", "--rounds", "2", "--apart", "--set", "a=1", "--set", "b=[1,2]"];
+        let args = parsed(&words).unwrap();
+        let expected = [("rounds", "2"), ("apart", "true"), ("set", "a=1"), ("set", "b=[1,2]")];
+        let mut settings = args.settings.clone();
+        settings.sort_by_key(|(key, _)| expected.iter().position(|(name, _)| name == key));
+        let expected = expected.map(|(key, value)| (key.to_owned(), value.to_owned()));
+        assert_eq!((args.name, &settings[..]), ("tcp", &expected[..]));
+        assert!(parsed(&["tcp", "--rounds", "few"]).is_err());
+        assert!(parsed(&["dispatch", "--frames", "old"]).is_err());
+        assert!(parsed(&["tcp", "--no-such-key", "1"]).is_err());
+    }
+
+    #[test]
+    fn every_benchmark_is_built_from_its_options() {
+        for (name, words) in [
+            ("latency", &["--rates", "500,2000", "--rounds", "1"][..]),
+            ("classifier", &["--families", "random,ports-only", "--rules", "16"]),
+            ("wire", &["--ports", "packet", "--ports", "xdp"]),
+            ("web", &["--apart", "--seconds", "1", "--set", "host.queues=2"]),
+            ("overload", &["--host", "tap", "--seconds", "1.5"]),
+        ] {
+            let args = parsed(&[&[name], words].concat()).unwrap();
+            let entry = BENCHMARKS.iter().find(|entry| entry.name == name).unwrap();
+            build(entry, &args.settings).map(drop).unwrap();
+        }
     }
 }

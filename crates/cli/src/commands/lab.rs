@@ -4,13 +4,13 @@ use super::components::{describe, keys_table};
 use crate::failure::Usage;
 use crate::output::{self, Column};
 use clap::{Args, Subcommand};
-use picnic_core::config::Section;
 use picnic_core::error::ConfigError;
-use picnic_core::registry::{BuildContext, Entry};
-use picnic_lab::experiment::{Experiment, Outcome, Table};
+use picnic_lab::document::{Document, Kind};
+use picnic_lab::experiment::{Experiment, LabError, Run};
 use picnic_lab::facts::facts;
-use picnic_lab::registry::EXPERIMENTS;
-use serde_json::{Map, Value, json};
+use picnic_lab::outcome::Table;
+use picnic_lab::registry::{EXPERIMENTS, ExperimentEntry, build};
+use serde_json::{Value, json};
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -63,7 +63,7 @@ pub(crate) fn run(args: &LabArgs, json: bool) -> anyhow::Result<()> {
     }
 }
 
-fn entry(name: &str) -> anyhow::Result<&'static Entry<Box<dyn Experiment>>> {
+fn entry(name: &str) -> anyhow::Result<&'static ExperimentEntry> {
     EXPERIMENTS.iter().find(|entry| entry.name == name).ok_or_else(|| {
         let allowed: Vec<_> = EXPERIMENTS.iter().map(|entry| entry.name).collect();
         let message = format!("found experiment \"{name}\", allowed: {}", allowed.join(", "));
@@ -80,7 +80,7 @@ fn list(json: bool) -> anyhow::Result<()> {
     output::print(&(table + "\n`picnic lab list NAME` shows the settings of one.\n"))
 }
 
-fn settings(entry: &Entry<Box<dyn Experiment>>, json: bool) -> anyhow::Result<()> {
+fn settings(entry: &ExperimentEntry, json: bool) -> anyhow::Result<()> {
     if json {
         let [described] = &describe(std::slice::from_ref(entry))[..] else { return Ok(()) };
         return output::print_json(described);
@@ -90,22 +90,42 @@ fn settings(entry: &Entry<Box<dyn Experiment>>, json: bool) -> anyhow::Result<()
 
 fn run_one(args: &RunArgs, json: bool) -> anyhow::Result<()> {
     let entry = entry(&args.name)?;
-    let experiment = build(entry, args)?;
+    let experiment = build_from(entry, args)?;
     // A file that cannot be written is better known before than after.
     let mut file = match &args.output {
         Some(path) => Some(create(path)?),
         None => None,
     };
-    let started = Instant::now();
-    let mut progress = Progress::new();
-    let outcome = experiment.run(&mut |share, what| progress.tell(share, what));
-    progress.clear();
-    let document = document(entry.name, outcome?, started.elapsed())?;
+    let document = measure(Kind::Experiment, entry.name, &*experiment)?;
     if let Some(file) = &mut file {
-        serde_json::to_writer_pretty(&mut *file, &document)?;
+        serde_json::to_writer_pretty(&mut *file, &document.to_json())?;
         writeln!(file)?;
     }
-    if json { output::print_json(&document) } else { output::print(&text_of(&document)?) }
+    show(&document, json)
+}
+
+/// Runs an entry, with its progress on the terminal.
+pub(crate) fn measure(
+    kind: Kind,
+    name: &str,
+    experiment: &dyn Experiment,
+) -> anyhow::Result<Document> {
+    let started = Instant::now();
+    let mut progress = Progress::new();
+    let outcome = experiment.run(&mut Run::new(|share, what| progress.tell(share, what)));
+    progress.clear();
+    let outcome = outcome.map_err(LabError::into_cause)?;
+    let took_s = started.elapsed().as_secs_f64();
+    let facts = facts(env!("PICNIC_REVISION"));
+    Ok(Document { kind, name: name.into(), outcome, took_s, facts })
+}
+
+/// Prints a result.
+pub(crate) fn show(document: &Document, json: bool) -> anyhow::Result<()> {
+    if json {
+        return output::print_json(&document.to_json());
+    }
+    output::print(&text_of(document))
 }
 
 fn create(path: &Path) -> anyhow::Result<std::fs::File> {
@@ -113,39 +133,23 @@ fn create(path: &Path) -> anyhow::Result<std::fs::File> {
         .map_err(|error| anyhow::anyhow!("{}: cannot be written: {error}", path.display()))
 }
 
-/// Builds an experiment from `KEY=VALUE`s: each value as TOML, or as text if it is none.
-fn build(
-    entry: &Entry<Box<dyn Experiment>>,
-    args: &RunArgs,
-) -> anyhow::Result<Box<dyn Experiment>> {
-    let mut text = format!("experiment = \"{}\"\n", entry.name);
+/// Builds an experiment from `KEY=VALUE`s.
+fn build_from(entry: &ExperimentEntry, args: &RunArgs) -> anyhow::Result<Box<dyn Experiment>> {
     let world = args.world.iter().map(|world| format!("world={world}"));
+    let mut settings = Vec::new();
     for setting in args.settings.iter().cloned().chain(world) {
         let Some((key, value)) = setting.split_once('=') else {
             return Err(Usage(format!("found --set {setting}, allowed is KEY=VALUE")).into());
         };
-        let line = format!("{} = {value}\n", key.trim());
-        text += &match toml::from_str::<toml::Table>(&line) {
-            Ok(table) if table.len() == 1 => line,
-            _ => format!("{} = {}\n", key.trim(), toml::Value::String(value.trim().into())),
-        };
+        settings.push((key.trim().to_owned(), value.trim().to_owned()));
     }
-    // Lines of a text that the user never saw say nothing.
-    let wrong = |error: ConfigError| Usage(format!("--set {}: {}", error.key, error.message));
-    let section = Section::from_text("experiment", &text).map_err(wrong)?;
-    Ok(entry.build(&section, &BuildContext::default()).map_err(wrong)?)
+    build(entry, &settings).map_err(|error| wrong_setting(error, |key| format!("--set {key}")))
 }
 
-/// One object: the figures, and all that they must be read with.
-fn document(name: &str, outcome: Outcome, took: Duration) -> anyhow::Result<Map<String, Value>> {
-    let mut document = Map::new();
-    document.insert("experiment".into(), name.into());
-    document.extend(outcome.figures);
-    document.insert("took_s".into(), took.as_secs_f64().into());
-    document.insert("facts".into(), serde_json::to_value(facts(env!("PICNIC_REVISION")))?);
-    document.insert("notes".into(), serde_json::to_value(outcome.notes)?);
-    document.insert("tables".into(), serde_json::to_value(outcome.tables)?);
-    Ok(document)
+/// The error about a key that was given by an option. Lines of a text that the user never saw say
+/// nothing.
+pub(crate) fn wrong_setting(error: ConfigError, option: impl Fn(&str) -> String) -> anyhow::Error {
+    Usage(format!("{}: {}", option(&error.key), error.message)).into()
 }
 
 fn report(files: &[PathBuf], json: bool) -> anyhow::Result<()> {
@@ -153,50 +157,48 @@ fn report(files: &[PathBuf], json: bool) -> anyhow::Result<()> {
     for path in files {
         let about = |what: &dyn std::fmt::Display| anyhow::anyhow!("{}: {what}", path.display());
         let text = std::fs::read_to_string(path).map_err(|error| about(&error))?;
-        let document: Map<String, Value> = serde_json::from_str(&text)
+        let value: Value = serde_json::from_str(&text)
             .map_err(|error| about(&format_args!("not the outcome of an experiment: {error}")))?;
-        text_of(&document).map_err(|error| about(&error))?;
-        documents.push(document);
+        documents.push(Document::from_json(&value).map_err(|error| about(&error))?);
     }
     if json {
-        return output::print_json(&json!({ "runs": documents }));
+        let runs: Vec<_> = documents.iter().map(Document::to_json).collect();
+        return output::print_json(&json!({ "runs": runs }));
     }
-    let texts: anyhow::Result<Vec<_>> = documents.iter().map(text_of).collect();
-    output::print(&texts?.join("\n"))
+    output::print(&documents.iter().map(text_of).collect::<Vec<_>>().join("\n"))
 }
 
 /// A document for people.
-fn text_of(document: &Map<String, Value>) -> anyhow::Result<String> {
-    let field =
-        |name: &str| document.get(name).ok_or_else(|| anyhow::anyhow!("found no field \"{name}\""));
-    let tables: Vec<Table> = serde_json::from_value(field("tables")?.clone())?;
-    let notes: Vec<String> = serde_json::from_value(field("notes")?.clone())?;
-    let name = field("experiment")?.as_str().unwrap_or("?");
-    let facts = field("facts")?;
-    let fact = |name: &str| facts[name].as_str().unwrap_or("unavailable").to_owned();
+fn text_of(document: &Document) -> String {
+    let Document { name, outcome, facts, .. } = document;
     let mut text = format!(
-        "{name} on {}, {} cores, kernel {}, revision {}\n\n",
-        fact("processor"),
-        facts["cores"],
-        fact("kernel"),
-        fact("revision")
+        "{name} on {}, {} cores, kernel {}, revision {}\n",
+        facts.processor, facts.cores, facts.kernel, facts.revision
     );
-    for table in tables {
-        // Headings live as long as the table is being written.
-        let columns = table.columns.iter().enumerate();
-        let columns: Vec<_> = columns
-            .map(|(index, name)| match index {
-                0 => Column::Text(name),
-                _ => Column::Number(name),
-            })
-            .collect();
-        text += &output::table(&columns, table.rows);
-        text.push('\n');
+    for table in outcome.tables() {
+        text += "\n";
+        if !table.title.is_empty() {
+            text += &format!("{}\n", table.title);
+        }
+        text += &table_text(&table);
     }
-    for note in notes {
+    if !outcome.notes.is_empty() {
+        text += "\n";
+    }
+    for note in &outcome.notes {
         text += &format!("{note}\n");
     }
-    Ok(text)
+    text
+}
+
+fn table_text(table: &Table) -> String {
+    let columns: Vec<_> = (table.columns.iter().enumerate())
+        .map(|(index, name)| match index < table.words {
+            true => Column::Text(name),
+            false => Column::Number(name),
+        })
+        .collect();
+    output::page_table(&columns, &table.rows)
 }
 
 /// A line of progress, on a terminal only, a few times a second.

@@ -12,6 +12,7 @@ pub(crate) mod demo;
 pub(crate) mod doctor;
 pub(crate) mod filter;
 pub(crate) mod isolate;
+pub(crate) mod keyed;
 pub(crate) mod lab;
 pub(crate) mod new;
 pub(crate) mod run;

@@ -1,7 +1,8 @@
 //! What functions cost by being there: chains of `pass`, on one core.
 
-use super::{median, time_per_packet};
-use clap::Args;
+use super::{measured, time_per_packet};
+use crate::experiment::{Benchmark, Run};
+use crate::outcome::{Figure, Outcome};
 use picnic_core::function::{Function, Verdict, per_packet};
 use picnic_core::ledger::{Ledger, Stage};
 use picnic_core::out::Doors;
@@ -10,24 +11,42 @@ use picnic_core::packet::pool::{Pool, PoolConfig};
 use picnic_core::registry::{BuildContext, find};
 use picnic_core::time::Time;
 use picnic_engine::chain::{Chain, Link};
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
 /// Bursts per timing.
 const BURSTS: usize = 4096;
 
-#[derive(Debug, Args)]
-pub struct ChainArgs {
+/// Settings.
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Chains {
     /// Functions in the chain
-    #[arg(long, default_value_t = 4)]
+    #[schemars(range(min = 0, max = 1024))]
     functions: usize,
     /// Interleaved repeats of each figure
-    #[arg(long, default_value_t = 51)]
-    repeats: usize,
+    #[schemars(range(min = 1, max = 100_000))]
+    repeats: u32,
 }
 
-pub fn run(args: &ChainArgs) -> anyhow::Result<Value> {
-    let repeats = args.repeats.max(1);
+impl Default for Chains {
+    fn default() -> Self {
+        Chains { functions: 4, repeats: 51 }
+    }
+}
+
+impl Benchmark for Chains {
+    const NAME: &'static str = "chain";
+    const HELP: &'static str = "a chain of `pass` functions, per packet";
+    const QUICK: &'static str = "repeats = 3";
+
+    fn measure(&self, run: &mut Run<'_>) -> anyhow::Result<Outcome> {
+        measure(self, run)
+    }
+}
+
+fn measure(args: &Chains, run: &mut Run<'_>) -> anyhow::Result<Outcome> {
     let mut empty = Bench::new(0, || anyhow::bail!("not called"))?;
     let mut pass = Bench::new(args.functions, pass)?;
     let mut closure = Bench::new(args.functions, || {
@@ -37,22 +56,20 @@ pub fn run(args: &ChainArgs) -> anyhow::Result<Value> {
             Verdict::Next
         })))
     })?;
-    let mut times: [Vec<f64>; 3] = std::array::from_fn(|_| Vec::with_capacity(repeats));
-    for _ in 0..repeats {
-        times[0].push(empty.run());
-        times[1].push(pass.run());
-        times[2].push(closure.run());
+    let (mut empty_times, mut pass_times, mut closure_times) = (vec![], vec![], vec![]);
+    for round in 0..args.repeats {
+        run.round(round.into(), args.repeats.into());
+        let alone = empty.run();
+        pass_times.push(pass.run() - alone);
+        closure_times.push(closure.run() - alone);
+        empty_times.push(alone);
     }
-    let [empty, pass, closure] = times.each_mut().map(|times| median(times));
-    Ok(json!({
-        "benchmark": "chain",
-        "functions": args.functions,
-        "chain_of_pass_ns": pass - empty,
-        "chain_of_closures_ns": closure - empty,
-        "empty_chain_ns": empty,
-        "burst": BURST,
-        "repeats": repeats,
-    }))
+    let mut outcome = measured();
+    outcome.tell("burst", BURST);
+    outcome.add(Figure::of("chain_of_pass_ns", pass_times));
+    outcome.add(Figure::of("chain_of_closures_ns", closure_times));
+    outcome.add(Figure::of("empty_chain_ns", empty_times));
+    Ok(outcome)
 }
 
 fn pass() -> anyhow::Result<Box<dyn Function>> {

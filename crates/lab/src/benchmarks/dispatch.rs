@@ -5,14 +5,19 @@
 //! rings, one consumer core reads each header and returns the buffer. The peer to
 //! compare with is `bench/peers/dpdk_dispatch.c`.
 
-use clap::{Args, ValueEnum};
+use super::{above_zero, measured};
+use crate::experiment::{Benchmark, Run};
+use crate::outcome::{Figure, Outcome};
 use picnic_control::Launch;
 use picnic_core::config::CardFile;
+use picnic_core::error::ConfigError;
 use picnic_engine::view::View;
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use std::time::{Duration, Instant};
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
+#[derive(Clone, Copy, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
 enum Frames {
     /// The borrowed core writes every frame before it is parsed
     Fresh,
@@ -20,44 +25,67 @@ enum Frames {
     Reuse,
 }
 
-#[derive(Debug, Args)]
-pub struct DispatchArgs {
+/// Settings.
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Dispatch {
     /// Target queues, all on one consumer core
-    #[arg(long, default_value_t = 4)]
     queues: u16,
     /// Seconds to measure
-    #[arg(long, default_value_t = 2.0)]
     seconds: f64,
-    /// Whether each frame is written anew
-    #[arg(long, value_enum, default_value_t = Frames::Fresh)]
+    /// Whether each frame is written anew by the borrowed core, or once, at the start
     frames: Frames,
     /// Bytes per frame
-    #[arg(long, default_value_t = 60)]
     size: u16,
     /// Flows
-    #[arg(long, default_value_t = 4096)]
     flows: u32,
     /// Packets per burst, 1 to 64
-    #[arg(long, default_value_t = 64)]
     burst: u16,
     /// Descriptors per target ring
-    #[arg(long, default_value_t = 1024)]
     ring_size: u32,
     /// Buffers in the pool
-    #[arg(long, default_value_t = 4096)]
     buffers: u32,
     /// `pass` functions in front of `rss`
-    #[arg(long, default_value_t = 0)]
     pass: u16,
     /// Hash function
-    #[arg(long, default_value = "toeplitz")]
     hash: String,
+}
+
+impl Default for Dispatch {
+    fn default() -> Self {
+        Dispatch {
+            queues: 4,
+            seconds: 2.0,
+            frames: Frames::Fresh,
+            size: 60,
+            flows: 4096,
+            burst: 64,
+            ring_size: 1024,
+            buffers: 4096,
+            pass: 0,
+            hash: "toeplitz".into(),
+        }
+    }
 }
 
 /// Time for caches, page tables and branch predictors to settle.
 const WARM_UP: Duration = Duration::from_millis(300);
 
-pub fn run(args: &DispatchArgs) -> anyhow::Result<Value> {
+impl Benchmark for Dispatch {
+    const NAME: &'static str = "dispatch";
+    const HELP: &'static str = "wire to target queue: parse, hash, ring, one consumer core";
+    const QUICK: &'static str = "seconds = 0.05";
+
+    fn check(&self) -> Result<(), ConfigError> {
+        above_zero("seconds", self.seconds)
+    }
+
+    fn measure(&self, _: &mut Run<'_>) -> anyhow::Result<Outcome> {
+        measure(self)
+    }
+}
+
+fn measure(args: &Dispatch) -> anyhow::Result<Outcome> {
     let file = card(args)?;
     let running = Launch::new(&file, picnic_host::registries()).start_alone()?;
     std::thread::sleep(WARM_UP);
@@ -69,30 +97,23 @@ pub fn run(args: &DispatchArgs) -> anyhow::Result<Value> {
     let report = running.stop()?;
     anyhow::ensure!(report.ledger.balanced(), "the ledger does not balance: a bug");
     let received: u64 = report.wires.iter().map(|wire| wire.rx_packets).sum();
-    let busy_ns = report.borrowed_core.busy_fraction * report.duration_s * 1e9;
-    Ok(json!({
-        "benchmark": "dispatch",
-        "delivered_pps": ((after - before) as f64 / elapsed).round(),
-        "ns_per_delivered_packet": elapsed * 1e9 / (after - before).max(1) as f64,
-        "borrowed_core_ns_per_packet": busy_ns / received.max(1) as f64,
-        "borrowed_core_busy_fraction": report.borrowed_core.busy_fraction,
-        "dropped": report.ledger.dropped,
-        "queues": args.queues,
-        "frames": format!("{:?}", args.frames).to_lowercase(),
-        "flows": args.flows,
-        "size_bytes": args.size,
-        "burst": args.burst,
-        "ring_size": args.ring_size,
-        "buffers": args.buffers,
-        "pass_functions": args.pass,
-        "seconds": elapsed,
-        "notes": report.notes,
-    }))
+    let busy_fraction = report.borrowed_core.busy_fraction;
+    let busy_ns = busy_fraction * report.duration_s * 1e9;
+    let packets = after - before;
+    let mut outcome = measured();
+    outcome.add(Figure::one("delivered_pps", (packets as f64 / elapsed).round()));
+    outcome.add(Figure::one("ns_per_delivered_packet", elapsed * 1e9 / packets.max(1) as f64));
+    outcome.add(Figure::one("borrowed_core_ns_per_packet", busy_ns / received.max(1) as f64));
+    outcome.add(Figure::one("borrowed_core_busy_fraction", busy_fraction));
+    outcome.add(Figure::count("dropped", report.ledger.dropped));
+    outcome.add(Figure::one("measured_s", elapsed));
+    outcome.notes = report.notes;
+    Ok(outcome)
 }
 
-fn card(args: &DispatchArgs) -> anyhow::Result<CardFile> {
+fn card(args: &Dispatch) -> anyhow::Result<CardFile> {
     let frames = format!("{:?}", args.frames).to_lowercase();
-    let DispatchArgs { queues, size, flows, burst, ring_size, buffers, pass, hash, .. } = args;
+    let Dispatch { queues, size, flows, burst, ring_size, buffers, pass, hash, .. } = args;
     // Busy polling on both sides: this measures dispatch, not waking.
     let mut text = format!(
         "[card]\nidle = \"spin\"\nburst = {burst}\n\

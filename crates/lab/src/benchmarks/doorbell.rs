@@ -5,54 +5,65 @@
 //! is two threads on the same two cores, a slot for each wake's time between
 //! them, and nothing else. Rounds alternate.
 
-use super::median;
-use clap::Args;
+use super::{above_zero, measured};
+use crate::compare::median;
+use crate::experiment::{Benchmark, Run};
+use crate::outcome::{Comparison, Outcome};
 use picnic_control::Launch;
 use picnic_core::config::CardFile;
 use picnic_core::doorbell::Doorbell;
+use picnic_core::error::ConfigError;
 use picnic_host::clock::Clock;
 use picnic_host::doorbell::FutexDoorbell;
 use picnic_machine::threads::spawn_pinned;
 use picnic_machine::topology::{available, place};
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use std::time::Duration;
 
-#[derive(Debug, Args)]
-pub struct DoorbellArgs {
+/// Settings.
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Wake {
     /// Alternating rounds
-    #[arg(long, default_value_t = 9)]
-    rounds: usize,
+    #[schemars(range(min = 1, max = 100_000))]
+    rounds: u32,
     /// Seconds per round and side
-    #[arg(long, default_value_t = 0.5)]
     seconds: f64,
     /// Wake-ups per second
-    #[arg(long, default_value_t = 2000)]
+    #[schemars(range(min = 1, max = 10_000_000))]
     rate: u64,
 }
 
-pub fn run(args: &DoorbellArgs) -> anyhow::Result<Value> {
-    anyhow::ensure!(args.rate > 0 && args.seconds > 0.0, "rate and seconds must be above zero");
-    let (mut card, mut bare, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
-    for _ in 0..args.rounds.max(1) {
-        let card_ns = card_latency(args.rate, args.seconds, 0)?.p50;
-        let bare_ns = bare_wake(args.rate, args.seconds)?.p50;
-        ratios.push(card_ns / bare_ns);
-        card.push(card_ns);
-        bare.push(bare_ns);
+impl Default for Wake {
+    fn default() -> Self {
+        Wake { rounds: 9, seconds: 0.5, rate: 2000 }
     }
-    let ratio = median(&mut ratios);
-    Ok(json!({
-        "benchmark": "doorbell",
-        "doorbell_to_target_p50_ns": median(&mut card),
-        "bare_futex_wake_p50_ns": median(&mut bare),
-        "ratio": ratio,
-        "ratio_min": ratios.first(),
-        "ratio_max": ratios.last(),
-        "rounds": args.rounds,
-        "rate_pps": args.rate,
-    }))
+}
+
+impl Benchmark for Wake {
+    const NAME: &'static str = "doorbell";
+    const HELP: &'static str = "doorbell to target routine, against a bare futex wake";
+    const QUICK: &'static str = "rounds = 2\nseconds = 0.05";
+
+    fn check(&self) -> Result<(), ConfigError> {
+        above_zero("seconds", self.seconds)
+    }
+
+    fn measure(&self, run: &mut Run<'_>) -> anyhow::Result<Outcome> {
+        let (mut card, mut bare) = (Vec::new(), Vec::new());
+        for round in 0..self.rounds {
+            run.round(round.into(), self.rounds.into());
+            card.push(card_latency(self.rate, self.seconds, 0)?.p50);
+            bare.push(bare_wake(self.rate, self.seconds)?.p50);
+        }
+        let mut outcome = measured();
+        let sides = (("bare_futex_wake", bare), ("doorbell_to_target", card));
+        outcome.compare(Comparison::of("p50_ns", sides.0, sides.1));
+        Ok(outcome)
+    }
 }
 
 fn card_file(rate: u64, poll_usecs: u32) -> anyhow::Result<CardFile> {
@@ -68,7 +79,7 @@ fn card_file(rate: u64, poll_usecs: u32) -> anyhow::Result<CardFile> {
 }
 
 /// From wire to target routine, in nanoseconds.
-pub struct CardLatency {
+pub(crate) struct CardLatency {
     pub p50: f64,
     pub p99: f64,
     /// None without an interrupt.
@@ -77,7 +88,11 @@ pub struct CardLatency {
 
 /// Has a card take `rate` packets per second for so long; its target polls on for `poll_usecs`
 /// after each.
-pub fn card_latency(rate: u64, seconds: f64, poll_usecs: u32) -> anyhow::Result<CardLatency> {
+pub(crate) fn card_latency(
+    rate: u64,
+    seconds: f64,
+    poll_usecs: u32,
+) -> anyhow::Result<CardLatency> {
     let card = card_file(rate, poll_usecs)?;
     let running = Launch::new(&card, picnic_host::registries()).start_alone()?;
     std::thread::sleep(Duration::from_secs_f64(seconds));
@@ -92,7 +107,7 @@ pub fn card_latency(rate: u64, seconds: f64, poll_usecs: u32) -> anyhow::Result<
 }
 
 /// What a bare wake takes.
-pub struct BareWake {
+pub(crate) struct BareWake {
     /// From before the wake to behind it, in nanoseconds.
     pub p50: f64,
     /// How many it found each time that it had slept.
@@ -113,7 +128,7 @@ struct Times {
 /// each wake counts: one that comes while the sleeper is still on its way is found with the one
 /// before, and its own delay is counted. Were the last of them taken alone, a late wake would
 /// pass for an early one.
-pub fn bare_wake(rate: u64, seconds: f64) -> anyhow::Result<BareWake> {
+pub(crate) fn bare_wake(rate: u64, seconds: f64) -> anyhow::Result<BareWake> {
     let placement = place(&card_file(rate, 0)?, &available())?;
     let clock = Clock::start();
     let doorbell = Arc::new(FutexDoorbell::default());
@@ -172,7 +187,7 @@ pub fn bare_wake(rate: u64, seconds: f64) -> anyhow::Result<BareWake> {
     })?;
     let ended = |_| anyhow::anyhow!("a thread of the bare wake panicked");
     waker.join().map_err(ended)?;
-    let ((mut delays, wakes), _) = sleeper.join().map_err(ended)?;
+    let ((delays, wakes), _) = sleeper.join().map_err(ended)?;
     let per_wake = delays.len() as f64 / wakes.max(1) as f64;
-    Ok(BareWake { p50: median(&mut delays), per_wake })
+    Ok(BareWake { p50: median(&delays), per_wake })
 }

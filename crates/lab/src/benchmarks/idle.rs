@@ -18,15 +18,18 @@
 //! The client stays on a target core; so does the card's target routine. The time of the taking
 //! up is read by an observer at the wire, when the burst has been received.
 
-use super::median;
-use crate::card::ChangeArgs;
+use super::{above_zero, measured};
+use crate::card;
+use crate::compare::median;
+use crate::experiment::{Benchmark, Run};
+use crate::outcome::{Figure, Outcome, Point};
 use crate::workloads::hosts::{Hosts, PLAIN_SERVER, Role, SERVER};
 use crate::workloads::tools;
 use anyhow::Context;
-use clap::Args;
 use picnic_control::Launch;
 use picnic_core::config::Setting;
 use picnic_core::doorbell::Doorbell;
+use picnic_core::error::ConfigError;
 use picnic_core::hook::{Hook, HookPoint, Observer};
 use picnic_core::ledger::Stage;
 use picnic_core::packet::desc::Descriptor;
@@ -36,7 +39,8 @@ use picnic_host::doorbell::CardDoorbell;
 use picnic_machine::signals;
 use picnic_machine::threads::{BORROWED, spawn_pinned};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
-use serde_json::{Map, Value, json};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::net::UdpSocket;
 use std::os::fd::AsFd;
@@ -62,23 +66,43 @@ const MAC: &str = "02:00:00:00:88:01";
 const PORT: u16 = 9;
 const TIMEOUT: Duration = Duration::from_secs(1);
 
-#[derive(Debug, Args)]
-pub struct IdleArgs {
+/// Settings.
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Idle {
     /// Seconds without traffic
-    #[arg(long, default_value_t = 3.0)]
     seconds: f64,
     /// First packets
-    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    #[schemars(range(min = 1, max = 100_000))]
     pauses: u64,
     /// Milliseconds of each pause
-    #[arg(long, default_value_t = 50)]
+    #[schemars(range(min = 0, max = 60_000))]
     pause_ms: u64,
-    #[command(flatten)]
-    changes: ChangeArgs,
+    /// Change a key of the card, as in card.idle=block
+    set: Vec<String>,
 }
 
-pub fn run(args: &IdleArgs) -> anyhow::Result<Value> {
-    anyhow::ensure!(args.seconds > 0.0, "--seconds must be above zero");
+impl Default for Idle {
+    fn default() -> Self {
+        Idle { seconds: 3.0, pauses: 50, pause_ms: 50, set: Vec::new() }
+    }
+}
+
+impl Benchmark for Idle {
+    const NAME: &'static str = "idle";
+    const HELP: &'static str = "a card without traffic: its cost, its first packet's wait (root)";
+    const QUICK: &'static str = "seconds = 0.1\npauses = 2\npause_ms = 5";
+
+    fn check(&self) -> Result<(), ConfigError> {
+        above_zero("seconds", self.seconds)
+    }
+
+    fn measure(&self, run: &mut Run<'_>) -> anyhow::Result<Outcome> {
+        measure(self, run)
+    }
+}
+
+fn measure(args: &Idle, run: &mut Run<'_>) -> anyhow::Result<Outcome> {
     tools::need(&[])?;
     let hosts = Hosts::build("bench", 1500)?;
     hosts.join_plainly(1500)?;
@@ -86,33 +110,37 @@ pub fn run(args: &IdleArgs) -> anyhow::Result<Value> {
     // The server's kernel answers what nobody listens for, each time.
     hosts.within(Role::Server, "sysctl -qw net.ipv4.icmp_ratemask=0")?;
     let settings = vec![Setting::text("wire[0].namespace", &hosts.netns(Role::Card))];
-    let card = args.changes.load(&picnic_host::sections(), CARD, None, settings)?;
+    let card = card::changed(&picnic_host::sections(), CARD, settings, &args.set)?;
     let taking = Taking { clock: Clock::start(), at: Arc::default() };
     let running =
         Launch::new(&card, picnic_host::registries()).hook(taking.clone()).start_alone()?;
     // Let what starting has brought about pass.
     signals::sleep(Duration::from_millis(500))?;
+    run.progress(0.1, "silence");
     let (start, before) = (Instant::now(), processor_time()?);
     signals::sleep(Duration::from_secs_f64(args.seconds))?;
     let (elapsed, after) = (start.elapsed().as_nanos() as f64, processor_time()?);
+    run.progress(0.5, "pauses");
     let placement = running.placement();
     let client = placement.target_cores.first().copied().unwrap_or(0);
     let waits = after_pauses(args, &hosts, &taking, (placement.borrowed_core, client));
     let report = running.stop()?;
     anyhow::ensure!(report.ledger.balanced(), "the ledger does not balance: a bug");
-    let mut figures = Map::new();
-    figures.insert("benchmark".into(), "idle".into());
-    figures.insert("borrowed_core_cpu_fraction".into(), ((after - before) as f64 / elapsed).into());
-    let mut waits = waits?;
-    for (name, samples) in waits.named() {
-        figures.insert(format!("{name}_p50_ns"), median(samples).into());
-        figures.insert(format!("{name}_p90_ns"), json!(samples.get(samples.len() * 9 / 10)));
-        figures.insert(format!("{name}_max_ns"), json!(samples.last()));
+    let mut outcome = measured();
+    let busy_fraction = (after - before) as f64 / elapsed;
+    outcome.add(Figure::one("borrowed_core_cpu_fraction", busy_fraction));
+    let mut series = outcome.series("waits");
+    for (name, samples) in waits?.named() {
+        samples.sort_by(f64::total_cmp);
+        let p90 = samples.get(samples.len() * 9 / 10).copied();
+        let point = Point::at("wait", name)
+            .with(Figure::one("p50_ns", median(samples)))
+            .with(Figure::one("p90_ns", p90))
+            .with(Figure::one("max_ns", samples.last().copied()))
+            .with(Figure::of("each_ns", std::mem::take(samples)).in_detail());
+        series.push(point);
     }
-    figures.insert("pauses".into(), args.pauses.into());
-    figures.insert("pause_ns".into(), (args.pause_ms * 1_000_000).into());
-    figures.insert("seconds".into(), args.seconds.into());
-    Ok(Value::Object(figures))
+    Ok(outcome)
 }
 
 /// Notes when packets of a wire are taken up.
@@ -168,7 +196,7 @@ impl Waits {
 /// After each pause two packets over the plain veth, and then in turns a packet for the card and
 /// another, and a bare wake.
 fn after_pauses(
-    args: &IdleArgs,
+    args: &Idle,
     hosts: &Hosts,
     taking: &Taking,
     (borrowed_core, client): (usize, usize),
@@ -288,7 +316,7 @@ impl Sleeper {
 }
 
 /// Nanoseconds that the borrowed core's thread has run.
-pub fn processor_time() -> anyhow::Result<u64> {
+pub(crate) fn processor_time() -> anyhow::Result<u64> {
     for task in std::fs::read_dir("/proc/self/task")? {
         let path = task?.path();
         if std::fs::read_to_string(path.join("comm"))?.trim() == BORROWED {

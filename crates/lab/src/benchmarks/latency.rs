@@ -12,83 +12,84 @@
 //! turns, rate by rate.
 
 use super::doorbell::{bare_wake, card_latency};
-use super::median;
-use clap::Args;
-use serde_json::{Value, json};
+use super::{above_zero, all_within, measured};
+use crate::experiment::{Benchmark, Run};
+use crate::outcome::{Comparison, Figure, Outcome, Point};
+use picnic_core::error::ConfigError;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 /// Longer than any run: the target never sleeps.
 const POLL_ALWAYS_USECS: u32 = 1_000_000;
 
-#[derive(Debug, Args)]
-pub struct LatencyArgs {
-    /// Packets per second, one figure each
-    #[arg(
-        long,
-        value_delimiter = ',',
-        default_values_t = [1_000, 5_000, 10_000, 20_000, 40_000, 80_000],
-        value_parser = clap::value_parser!(u64).range(1..=10_000_000)
-    )]
+/// Settings.
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Latency {
+    /// Packets per second, one line each
     rates: Vec<u64>,
     /// Rounds: each measures all in turns
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=1000))]
-    rounds: u64,
+    #[schemars(range(min = 1, max = 1000))]
+    rounds: u32,
     /// Seconds of each measurement
-    #[arg(long, default_value_t = 0.3)]
     seconds: f64,
+}
+
+impl Default for Latency {
+    fn default() -> Self {
+        let rates = vec![1_000, 5_000, 10_000, 20_000, 40_000, 80_000];
+        Latency { rates, rounds: 5, seconds: 0.3 }
+    }
 }
 
 #[derive(Default)]
 struct Samples {
     bare: Vec<f64>,
     sleeping: Vec<f64>,
-    ratio: Vec<f64>,
     polling: Vec<f64>,
     polling_p99: Vec<f64>,
     per_wake: Vec<f64>,
     per_interrupt: Vec<f64>,
 }
 
-pub fn run(args: &LatencyArgs) -> anyhow::Result<Value> {
-    anyhow::ensure!(args.seconds > 0.0, "--seconds must be above zero");
-    let mut samples: Vec<Samples> = args.rates.iter().map(|_| Samples::default()).collect();
-    for _ in 0..args.rounds {
-        for (&rate, samples) in args.rates.iter().zip(&mut samples) {
-            let bare = bare_wake(rate, args.seconds)?;
-            let sleeping = card_latency(rate, args.seconds, 0)?;
-            let polling = card_latency(rate, args.seconds, POLL_ALWAYS_USECS)?;
-            samples.bare.push(bare.p50);
-            samples.per_wake.push(bare.per_wake);
-            samples.sleeping.push(sleeping.p50);
-            samples.per_interrupt.extend(sleeping.packets_per_interrupt);
-            samples.ratio.push(sleeping.p50 / bare.p50);
-            samples.polling.push(polling.p50);
-            samples.polling_p99.push(polling.p99);
-        }
+impl Benchmark for Latency {
+    const NAME: &'static str = "latency";
+    const HELP: &'static str = "added latency from wire to target routine, by packet rate";
+    const QUICK: &'static str = "rates = [1000, 20000]\nrounds = 1\nseconds = 0.05";
+
+    fn check(&self) -> Result<(), ConfigError> {
+        all_within("rates", &self.rates, 1, 10_000_000)?;
+        above_zero("seconds", self.seconds)
     }
-    let curve: Vec<Value> = args
-        .rates
-        .iter()
-        .zip(&mut samples)
-        .map(|(rate, samples)| {
-            let ratio = median(&mut samples.ratio);
-            json!({
-                "rate_pps": rate,
-                "bare_futex_wake_p50_ns": median(&mut samples.bare),
-                "bare_packets_per_wake": median(&mut samples.per_wake),
-                "sleeping_p50_ns": median(&mut samples.sleeping),
-                "packets_per_interrupt": median(&mut samples.per_interrupt),
-                "sleeping_ratio": ratio,
-                "sleeping_ratio_min": samples.ratio.first(),
-                "sleeping_ratio_max": samples.ratio.last(),
-                "polling_p50_ns": median(&mut samples.polling),
-                "polling_p99_ns": median(&mut samples.polling_p99),
-            })
-        })
-        .collect();
-    Ok(json!({
-        "benchmark": "latency",
-        "rounds": args.rounds,
-        "seconds": args.seconds,
-        "curve": curve,
-    }))
+
+    fn measure(&self, run: &mut Run<'_>) -> anyhow::Result<Outcome> {
+        let mut samples: Vec<Samples> = self.rates.iter().map(|_| Samples::default()).collect();
+        for round in 0..self.rounds {
+            run.round(round.into(), self.rounds.into());
+            for (&rate, samples) in self.rates.iter().zip(&mut samples) {
+                let bare = bare_wake(rate, self.seconds)?;
+                let sleeping = card_latency(rate, self.seconds, 0)?;
+                let polling = card_latency(rate, self.seconds, POLL_ALWAYS_USECS)?;
+                samples.bare.push(bare.p50);
+                samples.per_wake.push(bare.per_wake);
+                samples.sleeping.push(sleeping.p50);
+                samples.per_interrupt.extend(sleeping.packets_per_interrupt);
+                samples.polling.push(polling.p50);
+                samples.polling_p99.push(polling.p99);
+            }
+        }
+        let mut outcome = measured();
+        let mut curve = outcome.series("curve");
+        for (&rate, samples) in self.rates.iter().zip(samples) {
+            let sides = (("bare_futex_wake", samples.bare), ("sleeping", samples.sleeping));
+            let point = Point::at("rate_pps", rate)
+                .comparing(Comparison::of("p50_ns", sides.0, sides.1))
+                .with(Figure::of("bare_packets_per_wake", samples.per_wake).in_detail())
+                .with(Figure::of("packets_per_interrupt", samples.per_interrupt).in_detail())
+                .with(Figure::of("polling_p50_ns", samples.polling))
+                .with(Figure::of("polling_p99_ns", samples.polling_p99));
+            curve.push(point);
+        }
+        Ok(outcome)
+    }
 }

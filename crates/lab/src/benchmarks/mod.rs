@@ -3,84 +3,49 @@
 //! Nothing here is a test: times vary with the machine. Figures of one call are
 //! measured interleaved, so that a drift of the machine's speed hits all alike.
 
-#![allow(missing_docs, unreachable_pub, private_interfaces)]
+pub(crate) mod chain;
+pub(crate) mod classifier;
+pub(crate) mod dispatch;
+pub(crate) mod doorbell;
+pub(crate) mod hash;
+pub(crate) mod idle;
+pub(crate) mod latency;
+pub(crate) mod moderation;
+pub(crate) mod os;
+pub(crate) mod overload;
+pub(crate) mod tcp;
+pub(crate) mod traffic;
+pub(crate) mod web;
+pub(crate) mod wire;
 
-mod chain;
-mod classifier;
-mod dispatch;
-mod doorbell;
-mod hash;
-mod idle;
-mod latency;
-mod moderation;
-mod os;
-mod overload;
-mod tcp;
-mod traffic;
-mod web;
-mod wire;
-
-use clap::Subcommand;
-use serde_json::Value;
+use crate::outcome::{Outcome, Source};
+use picnic_core::error::ConfigError;
 use std::time::Instant;
 
-/// Which.
-#[derive(Debug, Subcommand)]
-pub enum What {
-    /// Wire to target queue: parse, hash, indirection, ring, one consumer core
-    Dispatch(dispatch::DispatchArgs),
-    /// The hash functions, per packet, in bursts of 64
-    Hash(hash::HashArgs),
-    /// Doorbell to target routine, against a bare futex wake
-    Doorbell(doorbell::DoorbellArgs),
-    /// NIC OS: a decision, a yield and resume, and what it costs packets when idle
-    Os(os::OsArgs),
-    /// A chain of `pass` functions, per packet
-    Chain(chain::ChainArgs),
-    /// The filters' classifier, per packet, by number of rules; and one change
-    Classifier(classifier::ClassifierArgs),
-    /// Added latency from wire to target routine, by packet rate
-    Latency(latency::LatencyArgs),
-    /// What is delivered when 1, 2, 5, 10 times the capacity is offered
-    Overload(overload::OverloadArgs),
-    /// What a card without traffic costs, and how long its first packet waits (root)
-    Idle(idle::IdleArgs),
-    /// Packets per second of one core, sent and received by wires of the kernel's interfaces (root)
-    Wire(wire::WireArgs),
-    /// Bulk TCP through card and tap, against a plain veth (root, iperf3)
-    Tcp(tcp::TcpArgs),
-    /// Requests per second of a web server behind the card, against a plain veth (root, nginx, wrk)
-    Web(web::WebArgs),
-    /// Packets per interrupt, requests and latency of that server, by moderation (root, nginx, wrk)
-    Moderation(moderation::ModerationArgs),
+/// An outcome of what is measured here.
+fn measured() -> Outcome {
+    Outcome::of(Source::Measured)
 }
 
-/// Runs a benchmark.
-///
-/// # Errors
-/// This machine cannot do it, or it went wrong.
-pub fn run(what: &What) -> anyhow::Result<Value> {
-    match what {
-        What::Dispatch(args) => dispatch::run(args),
-        What::Hash(args) => hash::run(args),
-        What::Doorbell(args) => doorbell::run(args),
-        What::Os(args) => os::run(args),
-        What::Chain(args) => chain::run(args),
-        What::Classifier(args) => classifier::run(args),
-        What::Latency(args) => latency::run(args),
-        What::Overload(args) => overload::run(args),
-        What::Idle(args) => idle::run(args),
-        What::Wire(args) => wire::run(args),
-        What::Tcp(args) => tcp::run(args),
-        What::Web(args) => web::run(args),
-        What::Moderation(args) => moderation::run(args),
+/// Refuses a time that is not above zero.
+fn above_zero(key: &str, seconds: f64) -> Result<(), ConfigError> {
+    if seconds > 0.0 && seconds <= 86_400.0 {
+        return Ok(());
     }
+    Err(ConfigError::new(key, format!("found {seconds}, allowed is more than 0, up to 86400")))
 }
 
-/// The middle value; the upper one of two.
-fn median(values: &mut [f64]) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+/// Refuses an empty list, and items out of a range.
+fn all_within(key: &str, items: &[u64], low: u64, high: u64) -> Result<(), ConfigError> {
+    let allowed = format!("one or more, each {low} to {high}");
+    let wrong = |found: &dyn std::fmt::Display| {
+        Err(ConfigError::new(key, format!("found {found}, allowed is {allowed}")))
+    };
+    match items.iter().find(|item| !(low..=high).contains(*item)) {
+        Some(item) => wrong(item),
+        None if items.is_empty() => wrong(&"none"),
+        None => Ok(()),
+    }
 }
 
 /// Nanoseconds that one call of `body` takes, divided by `packets`.
@@ -88,16 +53,4 @@ fn time_per_packet(packets: usize, body: impl FnOnce()) -> f64 {
     let start = Instant::now();
     body();
     start.elapsed().as_nanos() as f64 / packets as f64
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_median_of_two_is_the_upper_one() {
-        assert_eq!(median(&mut [3.0, 1.0]), 3.0);
-        assert_eq!(median(&mut [3.0, 1.0, 2.0]), 2.0);
-        assert!(median(&mut []).is_nan());
-    }
 }

@@ -6,31 +6,41 @@
 //!
 //! Source: KNET (per-queue interrupt activation), which has 45 packets per interrupt at saturation.
 
-use super::median;
-use super::traffic::{Joined, TrafficArgs, packets_per_interrupt};
+use super::traffic::{Joined, Traffic, packets_per_interrupt};
 use super::web::ask;
+use super::{all_within, measured};
+use crate::experiment::{Benchmark, Run};
+use crate::outcome::{Figure, Outcome, Point};
 use crate::workloads::hosts::SERVER;
 use crate::workloads::web::{Load, Server, TOOLS};
-use clap::Args;
 use picnic_core::config::Setting;
-use serde_json::{Value, json};
+use picnic_core::error::ConfigError;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 /// Bytes of the file that is asked for.
 const FILE_BYTES: usize = 1024;
 
-#[derive(Debug, Args)]
-pub struct ModerationArgs {
-    #[command(flatten)]
-    traffic: TrafficArgs,
+/// Settings.
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(default)]
+pub(crate) struct Moderation {
+    #[serde(flatten)]
+    traffic: Traffic,
     /// Connections kept open
-    #[arg(long, default_value_t = 400, value_parser = clap::value_parser!(u64).range(1..=50_000))]
+    #[schemars(range(min = 1, max = 50_000))]
     connections: u64,
     /// Microseconds a packet may wait for others, one line each; 0 is an interrupt at once
-    #[arg(long, value_delimiter = ',', default_values_t = [0, 20, 100, 500, 2000])]
-    rx_usecs: Vec<u32>,
+    rx_usecs: Vec<u64>,
     /// Packets that may wait
-    #[arg(long, default_value_t = 64)]
     rx_frames: u32,
+}
+
+impl Default for Moderation {
+    fn default() -> Self {
+        let rx_usecs = vec![0, 20, 100, 500, 2000];
+        Moderation { traffic: Traffic::default(), connections: 400, rx_usecs, rx_frames: 64 }
+    }
 }
 
 #[derive(Default)]
@@ -41,7 +51,21 @@ struct Samples {
     interrupts: Vec<f64>,
 }
 
-pub fn run(args: &ModerationArgs) -> anyhow::Result<Value> {
+impl Benchmark for Moderation {
+    const NAME: &'static str = "moderation";
+    const HELP: &'static str = "packets per interrupt and latency, by delay (root, nginx, wrk)";
+    const QUICK: &'static str = "rounds = 1\nseconds = 1\nconnections = 20\nrx_usecs = [20]";
+
+    fn check(&self) -> Result<(), ConfigError> {
+        all_within("rx_usecs", &self.rx_usecs, 0, u32::MAX.into())
+    }
+
+    fn measure(&self, run: &mut Run<'_>) -> anyhow::Result<Outcome> {
+        measure(self, run)
+    }
+}
+
+fn measure(args: &Moderation, run: &mut Run<'_>) -> anyhow::Result<Outcome> {
     let joined = Joined::build(&args.traffic, &TOOLS)?;
     let cores = joined.programs_cores();
     let _server = Server::start(&joined.hosts, cores.max(2), FILE_BYTES)?;
@@ -49,11 +73,12 @@ pub fn run(args: &ModerationArgs) -> anyhow::Result<Value> {
     let load = Load { connections, threads: cores, seconds: args.traffic.seconds };
     let mut samples: Vec<Samples> = args.rx_usecs.iter().map(|_| Samples::default()).collect();
     let mut errors = 0;
-    for _ in 0..args.traffic.rounds {
+    for round in 0..args.traffic.rounds {
+        run.round(round.into(), args.traffic.rounds.into());
         for (&rx_usecs, samples) in args.rx_usecs.iter().zip(&mut samples) {
             let changed = vec![
                 Setting::number("host.queues", 1),
-                Setting::number("interrupt.rx_usecs", rx_usecs),
+                Setting::number("interrupt.rx_usecs", rx_usecs as u32),
                 Setting::number("interrupt.rx_frames", args.rx_frames),
             ];
             let (figures, report) = joined.behind_card(changed, || ask(load, &joined, SERVER))?;
@@ -65,28 +90,17 @@ pub fn run(args: &ModerationArgs) -> anyhow::Result<Value> {
             samples.interrupts.push(interrupts as f64 / report.duration_s);
         }
     }
-    let table: Vec<Value> = args
-        .rx_usecs
-        .iter()
-        .zip(&mut samples)
-        .map(|(rx_usecs, samples)| {
-            json!({
-                "rx_usecs": rx_usecs,
-                "requests_per_second": median(&mut samples.requests),
-                "request_p50_ns": median(&mut samples.latency),
-                "packets_per_interrupt": median(&mut samples.per_interrupt),
-                "interrupts_per_second": median(&mut samples.interrupts),
-            })
-        })
-        .collect();
-    Ok(json!({
-        "benchmark": "moderation",
-        "rx_frames": args.rx_frames,
-        "connections": args.connections,
-        "errors": errors,
-        "programs_cores": joined.programs_cores(),
-        "rounds": args.traffic.rounds,
-        "seconds": args.traffic.seconds,
-        "moderation": table,
-    }))
+    let mut outcome = measured();
+    outcome.add(Figure::count("errors", errors));
+    outcome.tell("programs_cores", joined.programs_cores());
+    let mut series = outcome.series("moderation");
+    for (&rx_usecs, samples) in args.rx_usecs.iter().zip(samples) {
+        let point = Point::at("rx_usecs", rx_usecs)
+            .with(Figure::of("requests_per_second", samples.requests))
+            .with(Figure::of("request_p50_ns", samples.latency))
+            .with(Figure::of("packets_per_interrupt", samples.per_interrupt))
+            .with(Figure::of("interrupts_per_second", samples.interrupts));
+        series.push(point);
+    }
+    Ok(outcome)
 }

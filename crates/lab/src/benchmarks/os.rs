@@ -6,8 +6,9 @@
 //! by a scheduler that always picks it. The packet path is a card driven by hand
 //! on one core, with and without a NIC OS whose tasks sleep; rounds alternate.
 
-use super::{median, time_per_packet};
-use clap::Args;
+use super::{measured, time_per_packet};
+use crate::experiment::{Benchmark, Run};
+use crate::outcome::{Comparison, Figure, Outcome, Point};
 use picnic_control::{Launch, Registries};
 use picnic_core::config::Section;
 use picnic_core::doorbell::Doorbell;
@@ -23,25 +24,43 @@ use picnic_os::schedulers::registry::SCHEDULERS;
 use picnic_os::schedulers::{Decision, Discipline, Scheduler};
 use picnic_os::task::{TaskSpec, program};
 use picnic_os::ticket::{Candidate, Ticket};
-use serde_json::{Map, Value, json};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use std::hint::black_box;
 use std::sync::Arc;
 
 /// Turns, decisions or packets per timing.
 const COUNT: usize = 1 << 16;
 
-#[derive(Debug, Args)]
-pub struct OsArgs {
+/// Settings.
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct NicOs {
     /// Tasks that the schedulers choose among
-    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    #[schemars(range(min = 1, max = 1024))]
     tasks: u16,
     /// Interleaved repeats of each figure
-    #[arg(long, default_value_t = 21)]
-    repeats: usize,
+    #[schemars(range(min = 1, max = 100_000))]
+    repeats: u32,
 }
 
-pub fn run(args: &OsArgs) -> anyhow::Result<Value> {
-    let repeats = args.repeats.max(1);
+impl Default for NicOs {
+    fn default() -> Self {
+        NicOs { tasks: 64, repeats: 21 }
+    }
+}
+
+impl Benchmark for NicOs {
+    const NAME: &'static str = "os";
+    const HELP: &'static str = "NIC OS: a decision, a yield and resume, its cost when idle";
+    const QUICK: &'static str = "repeats = 2";
+
+    fn measure(&self, run: &mut Run<'_>) -> anyhow::Result<Outcome> {
+        measure(self, run)
+    }
+}
+
+fn measure(args: &NicOs, run: &mut Run<'_>) -> anyhow::Result<Outcome> {
     let candidates = candidates(args.tasks);
     let mut schedulers = Vec::new();
     for entry in SCHEDULERS {
@@ -54,7 +73,8 @@ pub fn run(args: &OsArgs) -> anyhow::Result<Value> {
     let mut yields = Yielding::new()?;
     let (mut resumed, mut without, mut with, mut differences) =
         (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-    for repeat in 0..repeats {
+    for repeat in 0..args.repeats {
+        run.round(repeat.into(), args.repeats.into());
         for (_, scheduler, times) in &mut schedulers {
             times.push(decide(&mut **scheduler, &candidates));
         }
@@ -74,23 +94,16 @@ pub fn run(args: &OsArgs) -> anyhow::Result<Value> {
         with.push(b);
         differences.push(b - a);
     }
-    let decisions: Map<String, Value> = schedulers
-        .iter_mut()
-        .map(|(name, _, times)| ((*name).into(), json!(median(times))))
-        .collect();
-    differences.sort_by(f64::total_cmp);
-    let quartile = |part: usize| differences.get(differences.len() * part / 4).copied();
-    Ok(json!({
-        "benchmark": "os",
-        "tasks": args.tasks,
-        "decision_ns": decisions,
-        "yield_and_resume_ns": median(&mut resumed),
-        "packet_path_ns": median(&mut without),
-        "packet_path_with_idle_os_ns": median(&mut with),
-        "idle_os_per_packet_ns": quartile(2),
-        "idle_os_per_packet_quartiles_ns": [quartile(1), quartile(3)],
-        "repeats": repeats,
-    }))
+    let mut outcome = measured();
+    let sides = (("without_os", without), ("with_idle_os", with));
+    outcome.compare(Comparison::of("packet_path_ns", sides.0, sides.1));
+    outcome.add(Figure::of("yield_and_resume_ns", resumed));
+    outcome.add(Figure::of("idle_os_per_packet_ns", differences));
+    let mut series = outcome.series("decisions");
+    for (name, _, times) in schedulers {
+        series.push(Point::at("scheduler", name).with(Figure::of("decision_ns", times)));
+    }
+    Ok(outcome)
 }
 
 /// Half of them periodic; one in four is ready.

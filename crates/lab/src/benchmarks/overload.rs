@@ -5,19 +5,24 @@
 //! turns. The livelock of interrupt-driven stacks (Mogul, Ramakrishnan 1997) would show as a
 //! delivered rate that falls beyond saturation.
 
-use super::median;
+use super::{above_zero, all_within, measured};
+use crate::experiment::{Benchmark, Run};
+use crate::outcome::{Figure, Outcome, Point};
 use crate::workloads::hosts::{Hosts, Role};
-use clap::{Args, ValueEnum};
+use crate::workloads::tools;
 use picnic_control::Launch;
 use picnic_core::config::CardFile;
+use picnic_core::error::ConfigError;
 use picnic_engine::view::View;
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use std::time::{Duration, Instant};
 
 /// Time for caches, rings and rates to settle.
 const WARM_UP: Duration = Duration::from_millis(200);
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
 enum Host {
     /// A function in this process that works for a given time on each packet
     App,
@@ -25,35 +30,58 @@ enum Host {
     Tap,
 }
 
-#[derive(Debug, Args)]
-pub struct OverloadArgs {
-    /// What the packets are delivered to
-    #[arg(long, value_enum, default_value_t = Host::App)]
+/// Settings.
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Overload {
+    /// What the packets are delivered to: a function, or an interface of the kernel (root)
     host: Host,
     /// Nanoseconds that the app works on each packet
-    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(0..=1_000_000))]
+    #[schemars(range(min = 0, max = 1_000_000))]
     cost_ns: u64,
     /// What is offered, in multiples of the capacity
-    #[arg(long, value_delimiter = ',', default_values_t = [1, 2, 5, 10])]
     multiples: Vec<u64>,
     /// Rounds: each measures all in turns
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=1000))]
-    rounds: u64,
+    #[schemars(range(min = 1, max = 1000))]
+    rounds: u32,
     /// Seconds of each measurement
-    #[arg(long, default_value_t = 0.5)]
     seconds: f64,
 }
 
-pub fn run(args: &OverloadArgs) -> anyhow::Result<Value> {
-    anyhow::ensure!(args.seconds > 0.0, "--seconds must be above zero");
-    anyhow::ensure!(args.multiples.iter().all(|&multiple| multiple != 0), "a multiple is zero");
+impl Default for Overload {
+    fn default() -> Self {
+        let multiples = vec![1, 2, 5, 10];
+        Overload { host: Host::App, cost_ns: 1000, multiples, rounds: 5, seconds: 0.5 }
+    }
+}
+
+impl Benchmark for Overload {
+    const NAME: &'static str = "overload";
+    const HELP: &'static str = "what is delivered when 1 to 10 times the capacity is offered";
+    const QUICK: &'static str = "multiples = [1, 5]\nrounds = 1\nseconds = 0.05";
+
+    fn check(&self) -> Result<(), ConfigError> {
+        all_within("multiples", &self.multiples, 1, 1_000_000)?;
+        above_zero("seconds", self.seconds)
+    }
+
+    fn measure(&self, run: &mut Run<'_>) -> anyhow::Result<Outcome> {
+        measure(self, run)
+    }
+}
+
+fn measure(args: &Overload, run: &mut Run<'_>) -> anyhow::Result<Outcome> {
     let hosts = match args.host {
         Host::App => None,
-        Host::Tap => Some(Hosts::build("bench", 1500)?),
+        Host::Tap => {
+            tools::need(&[])?;
+            Some(Hosts::build("bench", 1500)?)
+        }
     };
     let mut capacity = Vec::new();
     let mut samples: Vec<Samples> = args.multiples.iter().map(|_| Samples::default()).collect();
-    for _ in 0..args.rounds {
+    for round in 0..args.rounds {
+        run.round(round.into(), args.rounds.into());
         let peak = offer(args, hosts.as_ref(), 0)?.delivered_pps;
         capacity.push(peak);
         let mut round = Vec::new();
@@ -69,30 +97,18 @@ pub fn run(args: &OverloadArgs) -> anyhow::Result<Value> {
             samples.at_wire.push(offered.dropped_at_wire);
         }
     }
-    let table: Vec<Value> = args
-        .multiples
-        .iter()
-        .zip(&mut samples)
-        .map(|(multiple, samples)| {
-            let share = median(&mut samples.share);
-            json!({
-                "multiple": multiple,
-                "offered_pps": median(&mut samples.offered).round(),
-                "delivered_pps": median(&mut samples.delivered).round(),
-                "share_of_peak": share,
-                "share_of_peak_min": samples.share.first(),
-                "dropped_at_wire_fraction": median(&mut samples.at_wire),
-            })
-        })
-        .collect();
-    Ok(json!({
-        "benchmark": "overload",
-        "host": format!("{:?}", args.host).to_lowercase(),
-        "capacity_pps": median(&mut capacity).round(),
-        "rounds": args.rounds,
-        "seconds": args.seconds,
-        "overload": table,
-    }))
+    let mut outcome = measured();
+    outcome.add(Figure::of("capacity_pps", capacity));
+    let mut series = outcome.series("overload");
+    for (&multiple, samples) in args.multiples.iter().zip(samples) {
+        let point = Point::at("multiple", multiple)
+            .with(Figure::of("offered_pps", samples.offered))
+            .with(Figure::of("delivered_pps", samples.delivered))
+            .with(Figure::of("share_of_peak", samples.share))
+            .with(Figure::of("dropped_at_wire_fraction", samples.at_wire));
+        series.push(point);
+    }
+    Ok(outcome)
 }
 
 #[derive(Default)]
@@ -112,7 +128,7 @@ struct Offered {
 }
 
 /// Offers so many packets per second; zero for as many as the card asks for.
-fn offer(args: &OverloadArgs, hosts: Option<&Hosts>, rate: u64) -> anyhow::Result<Offered> {
+fn offer(args: &Overload, hosts: Option<&Hosts>, rate: u64) -> anyhow::Result<Offered> {
     let card = card(args, hosts, rate)?;
     let running = Launch::new(&card, picnic_host::registries()).start_alone()?;
     std::thread::sleep(WARM_UP);
@@ -141,7 +157,7 @@ fn counts(view: &View) -> (u64, u64) {
     (received, delivered)
 }
 
-fn card(args: &OverloadArgs, hosts: Option<&Hosts>, rate: u64) -> anyhow::Result<CardFile> {
+fn card(args: &Overload, hosts: Option<&Hosts>, rate: u64) -> anyhow::Result<CardFile> {
     let host = match hosts {
         None => format!("attachment = \"app\"\ncost_ns = {}\n", args.cost_ns),
         Some(hosts) => format!(

@@ -4,46 +4,66 @@
 //! borrowed core, client and server share them: the ratio then holds the card's whole work, not
 //! only what it adds to the way of a packet.
 
-use super::traffic::{Joined, Pairs, TrafficArgs, Way};
+use super::measured;
+use super::traffic::{Joined, Pairs, Traffic, Way};
+use crate::experiment::{Benchmark, Run};
+use crate::outcome::{Figure, Outcome};
 use crate::workloads::hosts::Role;
 use anyhow::Context;
-use clap::Args;
 use picnic_machine::signals;
-use serde_json::{Map, Value, json};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use std::time::{Duration, Instant};
 
 const PORT: u16 = 5201;
 /// How long a server may be busy with the client before.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-#[derive(Debug, Args)]
-pub struct TcpArgs {
-    #[command(flatten)]
-    traffic: TrafficArgs,
+/// Settings.
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(default)]
+pub(crate) struct Tcp {
+    #[serde(flatten)]
+    traffic: Traffic,
     /// Connections at the same time
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=128))]
+    #[schemars(range(min = 1, max = 128))]
     streams: u64,
 }
 
-pub fn run(args: &TcpArgs) -> anyhow::Result<Value> {
+impl Default for Tcp {
+    fn default() -> Self {
+        Tcp { traffic: Traffic::default(), streams: 1 }
+    }
+}
+
+impl Benchmark for Tcp {
+    const NAME: &'static str = "tcp";
+    const HELP: &'static str = "bulk TCP through card and tap, and a plain veth (root, iperf3)";
+    const QUICK: &'static str = "rounds = 1\nseconds = 1";
+
+    fn measure(&self, run: &mut Run<'_>) -> anyhow::Result<Outcome> {
+        measure(self, run)
+    }
+}
+
+fn measure(args: &Tcp, run: &mut Run<'_>) -> anyhow::Result<Outcome> {
     let joined = Joined::build(&args.traffic, &[("iperf3", "iperf3")])?;
     let mut server =
         joined.hosts.start(Role::Server, &["iperf3", "-s", "-p", &PORT.to_string()])?;
     server.wait_for_port(PORT)?;
     let (mut to_server, mut to_client) = (Pairs::default(), Pairs::default());
-    let (mut plain_again, mut card_again) = (0, 0);
-    let (mut dropped, mut frame_bytes) = (0, Vec::new());
-    for _ in 0..args.traffic.rounds {
+    let mut again = Pairs::default();
+    let (mut dropped, mut frame_bytes) = (0, [Vec::new(), Vec::new()]);
+    for round in 0..args.traffic.rounds {
+        run.round(round.into(), args.traffic.rounds.into());
         for reverse in [false, true] {
             let pairs = if reverse { &mut to_client } else { &mut to_server };
             for way in [Way::Plain, Way::Card] {
                 let (flow, report) =
                     joined.during(way, || transfer(args, &joined, way.address(), reverse))?;
-                pairs.add(way, flow.bits_per_second / 1e9);
-                match way {
-                    Way::Plain => plain_again += flow.retransmits,
-                    Way::Card => card_again += flow.retransmits,
-                }
+                pairs.add(way, flow.bits_per_second);
+                again.add(way, flow.retransmits as f64);
                 if let Some(report) = report {
                     dropped += report.ledger.dropped;
                     let wire = &report.wires[0];
@@ -51,30 +71,23 @@ pub fn run(args: &TcpArgs) -> anyhow::Result<Value> {
                         true => (wire.tx_bytes, wire.tx_packets),
                         false => (wire.rx_bytes, wire.rx_packets),
                     };
-                    frame_bytes.push((reverse, bytes / packets.max(1)));
+                    frame_bytes[usize::from(reverse)].push((bytes / packets.max(1)) as f64);
                 }
             }
         }
     }
-    let mut fields = Map::new();
-    fields.insert("benchmark".into(), json!("tcp"));
-    to_server.report("to_server_gbps", &mut fields);
-    to_client.report("to_client_gbps", &mut fields);
-    let mean = |reverse| {
-        let sizes: Vec<u64> =
-            frame_bytes.iter().filter(|size| size.0 == reverse).map(|size| size.1).collect();
-        sizes.iter().sum::<u64>() / sizes.len().max(1) as u64
-    };
-    fields.insert("card_to_server_frame_bytes".into(), json!(mean(false)));
-    fields.insert("card_to_client_frame_bytes".into(), json!(mean(true)));
-    fields.insert("plain_retransmits".into(), json!(plain_again));
-    fields.insert("card_retransmits".into(), json!(card_again));
-    fields.insert("card_dropped".into(), json!(dropped));
-    fields.insert("streams".into(), json!(args.streams));
-    fields.insert("programs_cores".into(), json!(joined.programs_cores()));
-    fields.insert("rounds".into(), json!(args.traffic.rounds));
-    fields.insert("seconds".into(), json!(args.traffic.seconds));
-    Ok(Value::Object(fields))
+    let mut outcome = measured();
+    outcome.compare(to_server.compared("to_server_bps"));
+    outcome.compare(to_client.compared("to_client_bps"));
+    for side in again.compared("retransmits").sides() {
+        outcome.add(side);
+    }
+    let [to_server, to_client] = frame_bytes;
+    outcome.add(Figure::of("card_to_server_frame_bytes", to_server));
+    outcome.add(Figure::of("card_to_client_frame_bytes", to_client));
+    outcome.add(Figure::count("card_dropped", dropped));
+    outcome.tell("programs_cores", joined.programs_cores());
+    Ok(outcome)
 }
 
 struct Flow {
@@ -83,12 +96,7 @@ struct Flow {
 }
 
 /// One run of iperf3's client.
-fn transfer(
-    args: &TcpArgs,
-    joined: &Joined<'_>,
-    address: &str,
-    reverse: bool,
-) -> anyhow::Result<Flow> {
+fn transfer(args: &Tcp, joined: &Joined<'_>, address: &str, reverse: bool) -> anyhow::Result<Flow> {
     let (port, seconds) = (PORT.to_string(), args.traffic.seconds.to_string());
     let streams = args.streams.to_string();
     let mut words =

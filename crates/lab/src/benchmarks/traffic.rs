@@ -5,43 +5,49 @@
 //! core that is borrowed would have done. With `--apart` the programs keep off that core both
 //! ways, as they do while a card's isolation is applied: a ratio holds what the card adds.
 
-use super::median;
-use crate::card::ChangeArgs;
+use crate::card;
+use crate::outcome::Comparison;
 use crate::workloads::hosts::{Hosts, PLAIN_SERVER, Role, SERVER};
 use crate::workloads::tools::{self, Tool};
-use clap::Args;
 use picnic_control::error::RunError;
 use picnic_control::report::QueueReport;
 use picnic_control::{Launch, Report};
 use picnic_core::config::{CardFile, Setting};
 use picnic_machine::topology::{Placement, available, cores, place};
-use serde_json::{Map, Value, json};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 /// The card, which is also an example. Its namespaces get other names here.
 const CARD: &str = include_str!("../../../../examples/cards/web.toml");
 
-/// What all of these can be told.
-#[derive(Debug, Args)]
-pub struct TrafficArgs {
+/// What all of these can be told: keys beside those of the benchmark.
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(default)]
+pub(super) struct Traffic {
     /// Rounds: each measures both ways in turns
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=1000))]
-    pub rounds: u64,
+    #[schemars(range(min = 1, max = 1000))]
+    pub(super) rounds: u32,
     /// Seconds of each measurement
-    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=3600))]
-    pub seconds: u64,
+    #[schemars(range(min = 1, max = 3600))]
+    pub(super) seconds: u64,
     /// Bytes of a packet on the wire without its Ethernet header
-    #[arg(long, default_value_t = 1500, value_parser = clap::value_parser!(u32).range(1280..=9000))]
+    #[schemars(range(min = 1280, max = 9000))]
     mtu: u32,
     /// Keep the programs off the borrowed core, both ways
-    #[arg(long)]
     apart: bool,
-    #[command(flatten)]
-    changes: ChangeArgs,
+    /// Change a key of the card, as in host.queues=2
+    set: Vec<String>,
+}
+
+impl Default for Traffic {
+    fn default() -> Self {
+        Traffic { rounds: 5, seconds: 2, mtu: 1500, apart: false, set: Vec::new() }
+    }
 }
 
 /// A way from client to server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub(super) enum Way {
     /// A veth pair, and nothing else.
     Plain,
     /// A veth pair, the card and its tap.
@@ -50,7 +56,7 @@ pub enum Way {
 
 impl Way {
     /// The server's address by this way.
-    pub fn address(self) -> &'static str {
+    pub(super) fn address(self) -> &'static str {
         match self {
             Way::Plain => PLAIN_SERVER,
             Way::Card => SERVER,
@@ -59,9 +65,9 @@ impl Way {
 }
 
 /// The namespaces, joined both ways.
-pub struct Joined<'a> {
-    args: &'a TrafficArgs,
-    pub hosts: Hosts,
+pub(super) struct Joined<'a> {
+    args: &'a Traffic,
+    pub(super) hosts: Hosts,
 }
 
 impl<'a> Joined<'a> {
@@ -69,7 +75,7 @@ impl<'a> Joined<'a> {
     ///
     /// # Errors
     /// Not root, a program is not installed, or what the system said.
-    pub fn build(args: &'a TrafficArgs, tools: &[Tool]) -> anyhow::Result<Self> {
+    pub(super) fn build(args: &'a Traffic, tools: &[Tool]) -> anyhow::Result<Self> {
         tools::need(tools)?;
         let hosts = Hosts::build("bench", args.mtu)?;
         hosts.join_plainly(args.mtu)?;
@@ -83,7 +89,7 @@ impl<'a> Joined<'a> {
     }
 
     /// How many cores the programs have.
-    pub fn programs_cores(&self) -> usize {
+    pub(super) fn programs_cores(&self) -> usize {
         match self.hosts.programs_cores().len() {
             0 => cores().len(),
             count => count,
@@ -94,7 +100,7 @@ impl<'a> Joined<'a> {
     ///
     /// # Errors
     /// Those of `body`; the card does not start; its ledger does not balance.
-    pub fn during<T>(
+    pub(super) fn during<T>(
         &self,
         way: Way,
         body: impl FnOnce() -> anyhow::Result<T>,
@@ -112,7 +118,7 @@ impl<'a> Joined<'a> {
     ///
     /// # Errors
     /// As [`Joined::during`].
-    pub fn behind_card<T>(
+    pub(super) fn behind_card<T>(
         &self,
         changed: Vec<Setting>,
         body: impl FnOnce() -> anyhow::Result<T>,
@@ -135,7 +141,7 @@ impl<'a> Joined<'a> {
             Setting::number("host.mtu", mtu),
         ];
         settings.extend(changed);
-        Ok(self.args.changes.load(&picnic_host::sections(), CARD, None, settings)?)
+        Ok(card::changed(&picnic_host::sections(), CARD, settings, &self.args.set)?)
     }
 }
 
@@ -149,36 +155,29 @@ fn apart(placement: &Placement) -> Vec<usize> {
 }
 
 /// Packets delivered per interrupt taken, over all queues.
-pub fn packets_per_interrupt(report: &Report) -> f64 {
+pub(super) fn packets_per_interrupt(report: &Report) -> f64 {
     let sum = |field: fn(&QueueReport) -> u64| report.queues.iter().map(field).sum::<u64>() as f64;
     sum(|queue| queue.packets) / sum(|queue| queue.interrupts).max(1.0)
 }
 
 /// Measured pairs of one figure.
 #[derive(Debug, Default)]
-pub struct Pairs {
+pub(super) struct Pairs {
     plain: Vec<f64>,
     card: Vec<f64>,
 }
 
 impl Pairs {
     /// Adds what was measured by one way.
-    pub fn add(&mut self, way: Way, value: f64) {
+    pub(super) fn add(&mut self, way: Way, value: f64) {
         match way {
             Way::Plain => self.plain.push(value),
             Way::Card => self.card.push(value),
         }
     }
 
-    /// Medians of both, and of the ratios of card to plain with their spread, as fields called
-    /// after `name`.
-    pub fn report(mut self, name: &str, fields: &mut Map<String, Value>) {
-        let mut ratios: Vec<f64> =
-            self.card.iter().zip(&self.plain).map(|(card, plain)| card / plain).collect();
-        fields.insert(format!("plain_{name}"), json!(median(&mut self.plain)));
-        fields.insert(format!("card_{name}"), json!(median(&mut self.card)));
-        fields.insert(format!("ratio_{name}"), json!(median(&mut ratios)));
-        fields.insert(format!("ratio_{name}_min"), json!(ratios.first()));
-        fields.insert(format!("ratio_{name}_max"), json!(ratios.last()));
+    /// Card against plain.
+    pub(super) fn compared(self, key: &str) -> Comparison {
+        Comparison::of(key, ("plain", self.plain), ("card", self.card))
     }
 }

@@ -2,27 +2,47 @@
 //!
 //! nginx and wrk in the same two namespaces, both ways in turns.
 
-use super::median;
-use super::traffic::{Joined, Pairs, TrafficArgs, Way, packets_per_interrupt};
+use super::measured;
+use super::traffic::{Joined, Pairs, Traffic, Way, packets_per_interrupt};
+use crate::experiment::{Benchmark, Run};
+use crate::outcome::{Figure, Outcome};
 use crate::workloads::web::{Load, Server, TOOLS, WebFigures};
-use clap::Args;
 use picnic_machine::signals;
-use serde_json::{Map, Value, json};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-#[derive(Debug, Args)]
-pub struct WebArgs {
-    #[command(flatten)]
-    traffic: TrafficArgs,
+/// Settings.
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(default)]
+pub(crate) struct Web {
+    #[serde(flatten)]
+    traffic: Traffic,
     /// Connections kept open
-    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u64).range(1..=50_000))]
+    #[schemars(range(min = 1, max = 50_000))]
     connections: u64,
     /// Bytes of the file that is asked for
-    #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u64).range(1..=1 << 30))]
+    #[schemars(range(min = 1, max = 1_073_741_824))]
     bytes: u64,
 }
 
-pub fn run(args: &WebArgs) -> anyhow::Result<Value> {
+impl Default for Web {
+    fn default() -> Self {
+        Web { traffic: Traffic::default(), connections: 200, bytes: 1024 }
+    }
+}
+
+impl Benchmark for Web {
+    const NAME: &'static str = "web";
+    const HELP: &'static str = "a web server behind card and plain veth (root, nginx, wrk)";
+    const QUICK: &'static str = "rounds = 1\nseconds = 1\nconnections = 20";
+
+    fn measure(&self, run: &mut Run<'_>) -> anyhow::Result<Outcome> {
+        measure(self, run)
+    }
+}
+
+fn measure(args: &Web, run: &mut Run<'_>) -> anyhow::Result<Outcome> {
     let joined = Joined::build(&args.traffic, &TOOLS)?;
     let cores = joined.programs_cores();
     let _server = Server::start(&joined.hosts, cores.max(2), args.bytes as usize)?;
@@ -31,43 +51,33 @@ pub fn run(args: &WebArgs) -> anyhow::Result<Value> {
         threads: cores,
         seconds: args.traffic.seconds,
     };
-    let mut pairs = Pairs::default();
+    let (mut requests, mut latencies) = (Pairs::default(), Pairs::default());
     let (mut errors, mut per_interrupt, mut dropped) = (0, Vec::new(), 0);
-    let mut latencies = (Vec::new(), Vec::new());
-    for _ in 0..args.traffic.rounds {
+    for round in 0..args.traffic.rounds {
+        run.round(round.into(), args.traffic.rounds.into());
         for way in [Way::Plain, Way::Card] {
             let (figures, report) = joined.during(way, || ask(load, &joined, way.address()))?;
-            pairs.add(way, figures.requests_per_second);
+            requests.add(way, figures.requests_per_second);
+            latencies.add(way, figures.request_latency_ns.p50 as f64);
             errors += figures.errors.total();
-            let p50 = figures.request_latency_ns.p50 as f64;
-            match way {
-                Way::Plain => latencies.0.push(p50),
-                Way::Card => latencies.1.push(p50),
-            }
             if let Some(report) = report {
                 dropped += report.ledger.dropped;
                 per_interrupt.push(packets_per_interrupt(&report));
             }
         }
     }
-    let mut fields = Map::new();
-    fields.insert("benchmark".into(), json!("web"));
-    pairs.report("requests_per_second", &mut fields);
-    fields.insert("plain_request_p50_ns".into(), json!(median(&mut latencies.0)));
-    fields.insert("card_request_p50_ns".into(), json!(median(&mut latencies.1)));
-    fields.insert("packets_per_interrupt".into(), json!(median(&mut per_interrupt)));
-    fields.insert("errors".into(), json!(errors));
-    fields.insert("card_dropped".into(), json!(dropped));
-    fields.insert("connections".into(), json!(args.connections));
-    fields.insert("file_bytes".into(), json!(args.bytes));
-    fields.insert("programs_cores".into(), json!(joined.programs_cores()));
-    fields.insert("rounds".into(), json!(args.traffic.rounds));
-    fields.insert("seconds".into(), json!(args.traffic.seconds));
-    Ok(Value::Object(fields))
+    let mut outcome = measured();
+    outcome.compare(requests.compared("requests_per_second"));
+    outcome.compare(latencies.compared("request_p50_ns"));
+    outcome.add(Figure::of("packets_per_interrupt", per_interrupt));
+    outcome.add(Figure::count("errors", errors));
+    outcome.add(Figure::count("card_dropped", dropped));
+    outcome.tell("programs_cores", joined.programs_cores());
+    Ok(outcome)
 }
 
 /// One run of wrk.
-pub fn ask(load: Load, joined: &Joined<'_>, address: &str) -> anyhow::Result<WebFigures> {
+pub(super) fn ask(load: Load, joined: &Joined<'_>, address: &str) -> anyhow::Result<WebFigures> {
     let mut asking = load.start(&joined.hosts, address)?;
     loop {
         if let Some(figures) = asking.finished()? {

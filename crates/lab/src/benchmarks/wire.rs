@@ -10,33 +10,57 @@
 //! figures rank ports here, and say little of a real NIC.
 
 use super::idle::processor_time;
-use super::median;
+use super::{above_zero, measured};
+use crate::compare::median;
+use crate::experiment::{Benchmark, Run};
+use crate::outcome::{Figure, Outcome, Point};
 use crate::workloads::hosts::{Hosts, Role};
 use crate::workloads::tools;
-use clap::Args;
 use picnic_control::{Launch, Registries};
 use picnic_core::config::CardFile;
 use picnic_core::error::ConfigError;
 use picnic_core::function::{Function, PacketMut, Verdict, per_packet};
 use picnic_core::registry::{BuildContext, Component, Entry};
 use picnic_machine::signals;
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-#[derive(Debug, Args)]
-pub struct WireArgs {
+/// Settings.
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Wires {
     /// Ports, each of which sends to each
-    #[arg(long, value_delimiter = ',', default_values_t = ["packet".to_owned(), "xdp".to_owned()])]
     ports: Vec<String>,
     /// Bytes of a packet
-    #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(60..=1514))]
+    #[schemars(range(min = 60, max = 1514))]
     size: u64,
     /// Rounds: each measures all in turns
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=1000))]
-    rounds: u64,
+    #[schemars(range(min = 1, max = 1000))]
+    rounds: u32,
     /// Seconds of each measurement
-    #[arg(long, default_value_t = 0.7)]
     seconds: f64,
+}
+
+impl Default for Wires {
+    fn default() -> Self {
+        let ports = ["packet", "xdp"].map(String::from).to_vec();
+        Wires { ports, size: 60, rounds: 5, seconds: 0.7 }
+    }
+}
+
+impl Benchmark for Wires {
+    const NAME: &'static str = "wire";
+    const HELP: &'static str = "packets of one core by wires of the kernel's interfaces (root)";
+    const QUICK: &'static str = "ports = [\"packet\"]\nrounds = 1\nseconds = 0.05";
+
+    fn check(&self) -> Result<(), ConfigError> {
+        above_zero("seconds", self.seconds)
+    }
+
+    fn measure(&self, run: &mut Run<'_>) -> anyhow::Result<Outcome> {
+        measure_all(self, run)
+    }
 }
 
 /// Has a flow from the generator sent, and what is received consumed.
@@ -62,46 +86,31 @@ impl Component for Through {
 
 static FUNCTIONS: &[Entry<Box<dyn Function>>] = &[Entry::of::<Through>()];
 
-pub fn run(args: &WireArgs) -> anyhow::Result<Value> {
-    anyhow::ensure!(args.seconds > 0.0, "--seconds must be above zero");
+fn measure_all(args: &Wires, run: &mut Run<'_>) -> anyhow::Result<Outcome> {
     tools::need(&[])?;
     let hosts = Hosts::build("bench", 1500)?;
     let ways: Vec<(&str, &str)> =
         args.ports.iter().flat_map(|from| args.ports.iter().map(|to| (&**from, &**to))).collect();
     let mut samples = vec![Vec::new(); ways.len()];
-    for _ in 0..args.rounds {
+    for round in 0..args.rounds {
+        run.round(round.into(), args.rounds.into());
         for (&way, samples) in ways.iter().zip(&mut samples) {
             samples.push(measure(args, &hosts, way)?);
         }
     }
-    let mut first = f64::NAN;
-    let ways: Vec<Value> = ways
-        .iter()
-        .zip(&mut samples)
-        .map(|((from, to), samples)| {
-            let pps = median(samples);
-            first = if first.is_nan() { pps } else { first };
-            json!({
-                "sends": from,
-                "receives": to,
-                "pps_of_core": pps,
-                "pps_of_core_min": samples.first(),
-                "pps_of_core_max": samples.last(),
-                "ratio_to_first": pps / first,
-            })
-        })
-        .collect();
-    Ok(json!({
-        "benchmark": "wire",
-        "rounds": args.rounds,
-        "seconds": args.seconds,
-        "packet_bytes": args.size,
-        "ways": ways,
-    }))
+    let mut outcome = measured();
+    let first = samples.first().map_or(f64::NAN, |samples| median(samples));
+    let mut series = outcome.series("ways");
+    for ((from, to), samples) in ways.iter().zip(samples) {
+        let ratio = Figure::one("ratio_to_first", median(&samples) / first);
+        let figure = Figure::of("pps_of_core", samples).called("packets of a core");
+        series.push(Point::at("sends", *from).and("receives", *to).with(figure).with(ratio));
+    }
+    Ok(outcome)
 }
 
 /// Packets received for each second that the borrowed core's thread has run.
-fn measure(args: &WireArgs, hosts: &Hosts, (from, to): (&str, &str)) -> anyhow::Result<f64> {
+fn measure(args: &Wires, hosts: &Hosts, (from, to): (&str, &str)) -> anyhow::Result<f64> {
     let wire = |port: &str, interface: &str, place: Role| {
         let namespace = hosts.netns(place);
         let port = format!("port = \"{port}\"\ninterface = \"{interface}\"\n");

@@ -16,7 +16,8 @@
 //!
 //! Source: NICOS 4.7 and figure 4.
 
-use crate::experiment::{Experiment, LabError, Outcome, Table, World};
+use crate::experiment::{Experiment, LabError, Run, World};
+use crate::outcome::{Comparison, Figure, Outcome, Point as Found};
 use picnic_control::{Launch, Running};
 use picnic_core::config::CardFile;
 use picnic_core::error::ConfigError;
@@ -31,8 +32,8 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
 use std::net::Ipv4Addr;
+use std::path::Path;
 use std::time::Duration;
 
 /// The generator's destination ports are even over 1 to this.
@@ -138,6 +139,10 @@ impl Component for NicosFirewall {
     const NAME: &'static str = "nicos-firewall";
     const HELP: &'static str = "one firewall, on the card and at the driver";
 
+    fn example(_: &Path) -> Option<String> {
+        Some("rules = [1, 64]\nmilliseconds = 5".into())
+    }
+
     fn build(settings: Settings, _: &BuildContext) -> Result<Box<dyn Experiment>, ConfigError> {
         settings.validate()?;
         Ok(Box::new(NicosFirewall(settings)))
@@ -162,7 +167,7 @@ struct Figures {
 }
 
 impl Experiment for NicosFirewall {
-    fn run(&self, progress: &mut dyn FnMut(f64, &str)) -> Result<Outcome, LabError> {
+    fn run(&self, run: &mut Run<'_>) -> Result<Outcome, LabError> {
         let settings = &self.0;
         let mut points = Vec::new();
         for accepted in [0.0, settings.accepted] {
@@ -173,7 +178,7 @@ impl Experiment for NicosFirewall {
         }
         let mut results = Vec::new();
         for (index, &point) in points.iter().enumerate() {
-            progress(index as f64 / points.len() as f64, "runs");
+            run.progress(index as f64 / points.len() as f64, "runs");
             let at = |place, rate| measure(settings, point, place, rate);
             // Place by place within a rate, so that what drifts hits both alike.
             let (card, driver) =
@@ -181,7 +186,7 @@ impl Experiment for NicosFirewall {
             let (card_peak, driver_peak) = (at(Place::Nic, 0)?, at(Place::Driver, 0)?);
             results.push((point, [(card, card_peak), (driver, driver_peak)]));
         }
-        progress(1.0, "runs");
+        run.progress(1.0, "runs");
         Ok(outcome(settings, &results))
     }
 }
@@ -280,94 +285,52 @@ fn measure(
 type Row = (Point, [(Figures, Figures); 2]);
 
 fn outcome(settings: &Settings, results: &[Row]) -> Outcome {
-    let (mut points, mut rows) = (Vec::new(), Vec::new());
-    for (point, places) in results {
-        let place = |(rated, flat_out): &(Figures, Figures)| {
-            json!({
-                "target_core_busy_fraction": rated.target_busy,
-                "borrowed_core_busy_fraction": rated.borrowed_busy,
-                "accepted_fraction": rated.accepted,
-                "throughput_pps": flat_out.taken_pps,
-            })
+    let mut outcome = Outcome::of(settings.world.source());
+    outcome.settings = serde_json::to_value(settings).unwrap_or_default();
+    let mut series = outcome.series("points");
+    for (point, [(card, card_peak), (driver, driver_peak)]) in results {
+        let busy = |name: &str, label: &str, value: f64| {
+            Figure::one(&format!("{name}_busy_fraction"), value).called(label)
         };
-        points.push(json!({
-            "scenario": scenario(point),
-            "rules": point.rules,
-            "packet_bytes": point.size,
-            "card": place(&places[0]),
-            "driver": place(&places[1]),
-        }));
-        let percent = |share: f64| format!("{:.1} %", share * 100.0);
-        let mega = |rate: f64| format!("{:.2} M", rate / 1e6);
-        let [(card, card_peak), (driver, driver_peak)] = places;
-        rows.push(vec![
-            scenario(point).into(),
-            point.rules.to_string(),
-            point.size.to_string(),
-            percent(card.accepted),
-            percent(card.target_busy),
-            percent(driver.target_busy),
-            mega(card_peak.taken_pps),
-            mega(driver_peak.taken_pps),
-            format!("{:.2}", card_peak.taken_pps / driver_peak.taken_pps),
-        ]);
+        let borrowed = |name: &str, figures: &Figures| {
+            busy(&format!("{name}_borrowed_core"), name, figures.borrowed_busy).in_detail()
+        };
+        let peaks = (("driver", vec![driver_peak.taken_pps]), ("card", vec![card_peak.taken_pps]));
+        let found = Found::at("scenario", scenario(point))
+            .and("rules", point.rules)
+            .and("packet_bytes", point.size)
+            .comparing(Comparison::of("taken_pps", peaks.0, peaks.1))
+            .with(Figure::one("card_accepted_fraction", card.accepted).called("passed"))
+            .with(Figure::one("driver_accepted_fraction", driver.accepted).in_detail())
+            .with(busy("driver_target_core", "driver: target busy", driver.target_busy))
+            .with(busy("card_target_core", "card: target busy", card.target_busy))
+            .with(borrowed("driver", driver))
+            .with(borrowed("card", card));
+        series.push(found);
     }
-    let mean = |place: usize, figure: &dyn Fn(&(Figures, Figures)) -> f64| {
-        results.iter().map(|(_, places)| figure(&places[place])).sum::<f64>() / results.len() as f64
-    };
-    let mut figures = Map::new();
-    let mut put = |name: &str, value: Value| figures.insert(name.into(), value);
-    put("world", json!(settings.world));
-    put("figures_are", json!(settings.world.label()));
-    for (place, name) in ["card", "driver"].into_iter().enumerate() {
-        put(
-            name,
-            json!({
-                "target_core_busy_fraction": mean(place, &|run| run.0.target_busy),
-                "throughput_pps": mean(place, &|run| run.1.taken_pps),
-            }),
-        );
-    }
-    put("points", Value::Array(points));
-    put("settings", json!(settings));
-    let columns = [
-        "scenario",
-        "rules",
-        "bytes",
-        "accepted",
-        "target busy: card",
-        "driver",
-        "packets/s: card",
-        "driver",
-        "card/driver",
-    ];
-    Outcome {
-        figures,
-        tables: vec![Table { columns: columns.map(String::from).to_vec(), rows }],
-        notes: vec![
-            format!(
-                "{}: target busy at {} packets/s, packets/s flat out, {} ms each; an accepted \
-                 packet costs the host {} ns",
-                settings.world.label(),
-                settings.rate_pps,
-                settings.milliseconds(),
-                settings.host_ns
-            ),
-            match settings.world {
-                World::Sim => format!(
-                    "modelled: a packet costs the core that filters {} ns more, and {} ns for \
-                     each doubling of the rules",
-                    settings.filter_ns, settings.filter_doubling_ns
-                ),
-                World::Host => "the generator's work is done by the borrowed core, beside the \
-                                filters: on the card both share it"
-                    .into(),
-            },
-            "the paper: with all discarded, the host's CPU is about idle with the firewall on \
-             the card; in the mix, CPU and throughput are better"
-                .into(),
-        ],
-    }
+    outcome.note(format!(
+        "{}: target busy at {} packets/s, taken flat out, {} ms each; an accepted packet \
+         costs the host {} ns",
+        settings.world.source().label(),
+        settings.rate_pps,
+        settings.milliseconds(),
+        settings.host_ns
+    ));
+    outcome.note(match settings.world {
+        World::Sim => format!(
+            "modelled: a packet costs the core that filters {} ns more, and {} ns for each \
+             doubling of the rules",
+            settings.filter_ns, settings.filter_doubling_ns
+        ),
+        World::Host => "the generator's work is done by the borrowed core, beside the filters: on \
+                        the card both share it"
+            .into(),
+    });
+    outcome.note(
+        "the paper: with all discarded, the host's CPU is about idle with the firewall on the \
+         card; in the mix, CPU and throughput are better",
+    );
+    outcome
 }
 
 fn scenario(point: &Point) -> &'static str {

@@ -1,5 +1,7 @@
 //! Programs that must be installed, and the packages they come in.
 
+use crate::experiment::LabError;
+
 /// A program that is needed, and the Debian package it comes in.
 pub type Tool = (&'static str, &'static str);
 
@@ -11,11 +13,20 @@ const BASIC: [Tool; 4] = [
     ("taskset", "util-linux"),
 ];
 
-/// Says which of these and the basic programs are absent, and the command that mends it.
+/// Says whether this is root, and which of these and the basic programs are absent with the
+/// command that mends it.
 ///
 /// # Errors
-/// One is.
-pub fn need(tools: &[Tool]) -> anyhow::Result<()> {
+/// [`LabError::Unavailable`].
+pub fn need(tools: &[Tool]) -> Result<(), LabError> {
+    if !rustix::process::geteuid().is_root() {
+        let message = "making network namespaces needs root: try it with `sudo`";
+        return Err(LabError::Unavailable(message.into()));
+    }
+    installed(tools)
+}
+
+fn installed(tools: &[Tool]) -> Result<(), LabError> {
     let all = BASIC.iter().chain(tools);
     let absent: Vec<_> = all.filter(|(program, _)| !is_installed(program)).collect();
     if absent.is_empty() {
@@ -26,11 +37,11 @@ pub fn need(tools: &[Tool]) -> anyhow::Result<()> {
     packages.sort_unstable();
     packages.dedup();
     let verb = if programs.len() == 1 { "is" } else { "are" };
-    anyhow::bail!(
+    Err(LabError::Unavailable(format!(
         "{} {verb} not installed: try `apt-get install {}`",
         programs.join(" and "),
         packages.join(" ")
-    )
+    )))
 }
 
 fn is_installed(program: &str) -> bool {
@@ -44,9 +55,12 @@ mod tests {
 
     #[test]
     fn what_is_absent_is_named_with_its_package() {
-        assert!(need(&[("sh", "dash")]).is_ok());
+        assert!(installed(&[("sh", "dash")]).is_ok());
         let absent: [Tool; 3] = [("no-such-a", "one"), ("sh", "dash"), ("no-such-b", "one")];
-        let error = need(&absent).unwrap_err().to_string();
-        assert_eq!(error, "no-such-a and no-such-b are not installed: try `apt-get install one`");
+        let error = installed(&absent).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "unavailable: no-such-a and no-such-b are not installed: try `apt-get install one`"
+        );
     }
 }

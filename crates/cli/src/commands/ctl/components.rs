@@ -4,6 +4,7 @@
 //! Each command is a subcommand, each argument an option. One called `get` is meant when none
 //! is named. `picnic ctl COMPONENT ARGUMENT VALUE` is short for `set --ARGUMENT VALUE`.
 
+use crate::commands::keyed::{about, valued, word};
 use crate::registries::registries;
 use clap::builder::PossibleValuesParser;
 use clap::{Arg, ArgMatches, Command, FromArgMatches, Subcommand, value_parser};
@@ -57,48 +58,11 @@ fn named(list: &'static [CommandEntry], name: &str) -> Option<&'static CommandEn
     list.iter().find(|command| command.name == name)
 }
 
-/// A word as command lines have it: `table-size`. Made once per process, for a parser that
-/// wants names to stay.
-pub(super) fn word(name: &str) -> &'static str {
-    name.replace('_', "-").leak()
-}
-
-/// Help begins with a capital letter, as that of all other commands.
-fn about(help: &str) -> String {
-    let mut letters = help.chars();
-    letters
-        .next()
-        .map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect::<String>())
-}
-
 /// An argument as an option.
 pub(super) fn option(argument: &Argument) -> Arg {
     let name = word(&argument.key.name);
     let aliases = argument.aliases.iter().map(|alias| word(alias));
-    valued(Arg::new(name).long(name).aliases(aliases.collect::<Vec<_>>()), argument)
-}
-
-fn valued(arg: Arg, argument: &Argument) -> Arg {
-    let help = argument.key.help.trim_end_matches('.').to_owned();
-    let arg = arg
-        .help(help)
-        .allow_hyphen_values(true)
-        .value_name(argument.key.name.to_uppercase().replace('-', "_").leak() as &'static str);
-    // All of a few words: these can be completed.
-    let words: Option<Vec<_>> = argument
-        .key
-        .r#type
-        .split(" | ")
-        .map(serde_json::from_str::<String>)
-        .map(Result::ok)
-        .collect();
-    match words {
-        Some(words) => {
-            let words = words.into_iter().map(|word| word.leak() as &'static str);
-            arg.value_parser(PossibleValuesParser::new(words.collect::<Vec<_>>()))
-        }
-        None => arg,
-    }
+    valued(Arg::new(name).long(name).aliases(aliases.collect::<Vec<_>>()), &argument.key)
 }
 
 fn command_of((kind, name, list): Commanded) -> Command {
@@ -145,7 +109,7 @@ fn command_of((kind, name, list): Commanded) -> Command {
         let is_alone = arguments.len() == 1;
         let sub = Command::new(name)
             .about(format!("Set {}", argument.key.name))
-            .arg(valued(Arg::new(name), argument).required(argument.required || is_alone))
+            .arg(valued(Arg::new(name), &argument.key).required(argument.required || is_alone))
             .args(others);
         whole = whole.subcommand(sub);
     }

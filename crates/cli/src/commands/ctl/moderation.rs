@@ -2,7 +2,8 @@
 //!
 //! Each key is an option; a mode is short for the keys that make it. What is not named stays.
 
-use super::components::{option, value, word};
+use super::components::{option, value};
+use crate::commands::keyed::word;
 use crate::control::Connection;
 use crate::failure::Usage;
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches, ValueEnum, value_parser};

@@ -4,51 +4,85 @@
 
 mod rules;
 
-use super::{median, time_per_packet};
-use clap::Args;
+use super::{all_within, measured, time_per_packet};
+use crate::compare::median;
+use crate::experiment::{Benchmark, Run};
+use crate::outcome::{Figure, Outcome, Point};
+use picnic_core::error::ConfigError;
 use picnic_filter::classifier::{BURST, Classifier, Key, NONE};
 use picnic_filter::matching::Tuple;
 use picnic_filter::{
     Action, Filter, Filters, FiveTuple, Hidden, Protocol, code::FilterCode, filters::FilterChange,
 };
 use rules::{Family, Packet, Set};
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use std::hint::black_box;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Instant;
 
-#[derive(Debug, Args)]
-pub(super) struct ClassifierArgs {
+/// Settings.
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Classifying {
     /// Numbers of rules, each up to 65000
-    #[arg(long, value_delimiter = ',', default_values_t = [16, 64, 256, 1024, 4096])]
-    rules: Vec<usize>,
+    rules: Vec<u64>,
     /// Families of rules
-    #[arg(long, value_delimiter = ',', value_enum, default_values_t = [Family::Random])]
     families: Vec<Family>,
     /// Packets per call
-    #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=BURST as i64))]
+    #[schemars(range(min = 1, max = 64))]
     burst: u16,
     /// Different packets
-    #[arg(long, default_value_t = 4096, value_parser = clap::value_parser!(u32).range(64..=1 << 20))]
+    #[schemars(range(min = 64, max = 1_048_576))]
     packets: u32,
     /// Seconds of one repeat
-    #[arg(long, default_value_t = 0.2, value_parser = seconds)]
     seconds: f64,
     /// Repeats for each number of rules, interleaved
-    #[arg(long, default_value_t = 5)]
-    repeats: usize,
+    #[schemars(range(min = 1, max = 1000))]
+    repeats: u32,
     /// Rules that are replaced, and timed, for each number of rules; three times over
-    #[arg(long, default_value_t = 200)]
+    #[schemars(range(min = 1, max = 100_000))]
     changes: usize,
     /// Seed of rules and packets
-    #[arg(long, default_value_t = 1)]
     seed: u64,
 }
 
-fn seconds(text: &str) -> Result<f64, String> {
-    let allowed = "allowed is 0.001 to 60";
-    let seconds: f64 = text.parse().map_err(|_| format!("no number, {allowed}"))?;
-    if (0.001..=60.0).contains(&seconds) { Ok(seconds) } else { Err(allowed.into()) }
+impl Default for Classifying {
+    fn default() -> Self {
+        Classifying {
+            rules: vec![16, 64, 256, 1024, 4096],
+            families: vec![Family::Random],
+            burst: 32,
+            packets: 4096,
+            seconds: 0.2,
+            repeats: 5,
+            changes: 200,
+            seed: 1,
+        }
+    }
+}
+
+impl Benchmark for Classifying {
+    const NAME: &'static str = "classifier";
+    const HELP: &'static str = "the filters' classifier, per packet; and one change";
+    const QUICK: &'static str = "rules = [16]\nseconds = 0.001\nrepeats = 2\nchanges = 4";
+
+    fn check(&self) -> Result<(), ConfigError> {
+        all_within("rules", &self.rules, 1, 65_000)?;
+        if usize::from(self.burst) > BURST {
+            let message = format!("found {}, allowed is 1 to {BURST}", self.burst);
+            return Err(ConfigError::new("burst", message));
+        }
+        if (0.001..=60.0).contains(&self.seconds) {
+            return Ok(());
+        }
+        let message = format!("found {}, allowed is 0.001 to 60", self.seconds);
+        Err(ConfigError::new("seconds", message))
+    }
+
+    fn measure(&self, run: &mut Run<'_>) -> anyhow::Result<Outcome> {
+        measure_all(self, run)
+    }
 }
 
 /// Times that the same changes are made, so that what interrupts one is told from its own time.
@@ -65,47 +99,42 @@ struct Size {
     times: Vec<f64>,
 }
 
-pub(super) fn run(args: &ClassifierArgs) -> anyhow::Result<Value> {
+fn measure_all(args: &Classifying, run: &mut Run<'_>) -> anyhow::Result<Outcome> {
     let burst = usize::from(args.burst);
-    let sets =
-        args.families.iter().flat_map(|&family| args.rules.iter().map(move |&n| (family, n)));
+    let numbers = || args.rules.iter().map(|&number| number as usize);
+    let sets = args.families.iter().flat_map(|&family| numbers().map(move |n| (family, n)));
     let sizes: anyhow::Result<Vec<_>> = sets.map(|(family, n)| size(args, family, n)).collect();
     let mut sizes = sizes?;
-    for _ in 0..args.repeats.max(1) {
+    for round in 0..args.repeats {
+        run.round(round.into(), args.repeats.into());
         for size in &mut sizes {
             size.times.push(measure(size, burst, args.seconds));
         }
     }
-    let sizes = sizes.into_iter().map(|mut size| {
-        let ns = median(&mut size.times);
-        json!({
-            "family": size.set.family.name(),
-            "rules": size.set.rules.len(),
-            "ns_per_packet": ns,
-            "min_ns_per_packet": size.times.first(),
-            "tables": size.classifier.tables(),
-            "in_vectors": size.classifier.in_vectors(),
-            "longest_slot": size.classifier.longest_slot(),
-            "matching_fraction": size.matching as f64 / size.keys.len() as f64,
-            "build_ms": size.build_ms,
-            "change_us": median(&mut size.changes.all),
-            "max_change_us": size.changes.all.last(),
-            "max_least_change_us": size.changes.least.iter().copied().reduce(f64::max),
-            "fingerprint": format!("{:016x}", size.set.fingerprint),
-            "verdicts": format!("{:016x}", size.verdicts),
-        })
-    });
-    Ok(json!({
-        "benchmark": "classifier",
-        "burst": burst,
-        "packets": args.packets,
-        "seed": args.seed,
-        "repeats": args.repeats.max(1),
-        "sizes": sizes.collect::<Vec<_>>(),
-    }))
+    let mut outcome = measured();
+    let mut series = outcome.series("sizes");
+    for Size { set, classifier, keys, build_ms, matching, verdicts, changes, times } in sizes {
+        let detail = |key: &str, value: f64| Figure::one(key, value).in_detail();
+        let longest = |times: &[f64]| times.iter().copied().fold(f64::NAN, f64::max);
+        let point = Point::at("family", set.family.name())
+            .and("rules", set.rules.len())
+            .with(Figure::of("ns_per_packet", times).called("a packet"))
+            .with(Figure::one("change_us", median(&changes.all)))
+            .with(Figure::one("max_change_us", longest(&changes.all)).called("longest change"))
+            .with(detail("max_least_change_us", longest(&changes.least)))
+            .with(Figure::one("build_ms", build_ms))
+            .with(Figure::count("tables", classifier.tables() as u64))
+            .with(detail("in_vectors", classifier.in_vectors() as f64))
+            .with(detail("longest_slot", classifier.longest_slot() as f64))
+            .with(detail("matching_fraction", matching as f64 / keys.len() as f64))
+            .told("fingerprint", format!("{:016x}", set.fingerprint))
+            .told("verdicts", format!("{verdicts:016x}"));
+        series.push(point);
+    }
+    Ok(outcome)
 }
 
-fn size(args: &ClassifierArgs, family: Family, count: usize) -> anyhow::Result<Size> {
+fn size(args: &Classifying, family: Family, count: usize) -> anyhow::Result<Size> {
     anyhow::ensure!((1..=65_000).contains(&count), "--rules: found {count}, allowed is 1 to 65000");
     let set = Set::new(family, args.seed, count, args.packets as usize);
     let places = || (0_u16..).zip(&set.rules);
@@ -139,7 +168,7 @@ struct Changes {
 
 /// Changes one rule of a card's filters, table copied and published: in turn one less, and one
 /// more that is another in its place. Each pass makes the same changes, from the start.
-fn changes(args: &ClassifierArgs, set: &Set) -> anyhow::Result<Changes> {
+fn changes(args: &Classifying, set: &Set) -> anyhow::Result<Changes> {
     let others = Set::new(set.family, args.seed.wrapping_add(1), set.rules.len(), 0);
     let filter = |place: usize, rules: &[FiveTuple]| {
         let filter = Filter::new("rule", rules[place], Action::Drop);

@@ -4,12 +4,14 @@
 //! drawn from inside a random rule; the others are any packet, or have the addresses of two
 //! rules, so that they come near to matching.
 
-use clap::ValueEnum;
 use picnic_filter::{FiveTuple, PortRange, Prefix, Protocol};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use std::net::Ipv4Addr;
 
 /// A kind of rules.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
 pub(super) enum Family {
     /// Networks of 8 to 32 and 16 to 32 bits, one port, a short range or any, mostly TCP
     Random,
@@ -25,7 +27,10 @@ pub(super) enum Family {
 
 impl Family {
     pub(super) fn name(self) -> String {
-        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+        serde_json::to_value(self)
+            .ok()
+            .and_then(|name| name.as_str().map(str::to_owned))
+            .unwrap_or_default()
     }
 }
 

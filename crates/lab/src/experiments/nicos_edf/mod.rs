@@ -24,8 +24,9 @@ mod background;
 mod draw;
 mod processor;
 
-use crate::compare::{Moments, Spread, spread};
-use crate::experiment::{Experiment, LabError, Outcome, Table, World};
+use crate::compare::Moments;
+use crate::experiment::{Experiment, LabError, Run as LabRun, World};
+use crate::outcome::{Figure, Outcome, Point};
 use background::EdfBackground;
 use draw::TaskSet;
 use picnic_core::error::ConfigError;
@@ -39,7 +40,7 @@ use picnic_os::schedulers::{Discipline, Scheduler};
 use processor::{Real, Run, Virtual};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
+use std::path::Path;
 use std::sync::Arc;
 
 /// How long a set runs in virtual time to see which tasks get to run under EDF, in milliseconds.
@@ -148,6 +149,10 @@ impl Component for NicosEdf {
     const NAME: &'static str = "nicos-edf";
     const HELP: &'static str = "20 tasks: EDF against EDF++ and its slack policies";
 
+    fn example(_: &Path) -> Option<String> {
+        Some("sets = 3\nmilliseconds = 500".into())
+    }
+
     fn build(settings: Settings, _: &BuildContext) -> Result<Box<dyn Experiment>, ConfigError> {
         settings.validate()?;
         Ok(Box::new(NicosEdf(settings)))
@@ -178,13 +183,6 @@ impl Contender {
             _ => Box::new(Edf),
         }
     }
-
-    fn name(self) -> String {
-        match self.slack {
-            Some(choice) => format!("{} ({})", self.scheduler, choice.name()),
-            None => self.scheduler.into(),
-        }
-    }
 }
 
 /// The figures of one scheduler over all sets.
@@ -203,11 +201,11 @@ struct Sum {
 }
 
 impl Experiment for NicosEdf {
-    fn run(&self, progress: &mut dyn FnMut(f64, &str)) -> Result<Outcome, LabError> {
+    fn run(&self, lab: &mut LabRun<'_>) -> Result<Outcome, LabError> {
         let settings = &self.0;
         let milliseconds = settings.milliseconds();
         if settings.world == World::Sim {
-            return self.run_on(&mut |who, set| in_virtual_time(who, set, milliseconds), progress);
+            return self.run_on(&mut |who, set| in_virtual_time(who, set, milliseconds), lab);
         }
         // One that is not pinned would be moved about, and one that is not alone held up.
         let core = picnic_machine::topology::cores().last().copied().unwrap_or(0);
@@ -221,7 +219,7 @@ impl Experiment for NicosEdf {
                 let panicked = |_| LabError::Failed("the executor's thread panicked".into());
                 joined.map_err(panicked)?.0
             },
-            progress,
+            lab,
         )
     }
 }
@@ -238,17 +236,13 @@ fn in_virtual_time(
 type RunOn<'a> = dyn FnMut(Contender, &Arc<TaskSet>) -> Result<Run, LabError> + 'a;
 
 impl NicosEdf {
-    fn run_on(
-        &self,
-        run: &mut RunOn<'_>,
-        progress: &mut dyn FnMut(f64, &str),
-    ) -> Result<Outcome, LabError> {
+    fn run_on(&self, run: &mut RunOn<'_>, lab: &mut LabRun<'_>) -> Result<Outcome, LabError> {
         let settings = &self.0;
         let mut sums: [Sum; CONTENDERS.len()] = Default::default();
         let (mut refused, mut starved, mut draw) = (0u64, 0u64, 0u64);
         let mut done = 0;
         while done < settings.sets() {
-            progress(f64::from(done) / f64::from(settings.sets()), "task sets");
+            lab.progress(f64::from(done) / f64::from(settings.sets()), "task sets");
             if draw > 1000 + 100 * u64::from(settings.sets()) {
                 return Err(LabError::Failed(format!(
                     "of {draw} sets drawn, admission refused {refused} and {starved} left a \
@@ -277,7 +271,7 @@ impl NicosEdf {
             sums[0].add(&plain, &plain);
             done += 1;
         }
-        progress(1.0, "task sets");
+        lab.progress(1.0, "task sets");
         Ok(outcome(settings, sums, draw, refused, starved))
     }
 }
@@ -301,90 +295,56 @@ impl Sum {
 }
 
 fn outcome(settings: &Settings, sums: [Sum; 5], draw: u64, refused: u64, starved: u64) -> Outcome {
-    let mut rows = Vec::new();
-    let mut schedulers = Vec::new();
-    let mut overall = (Spread::default(), Spread::default());
-    for (index, (contender, mut sum)) in CONTENDERS.iter().zip(sums).enumerate() {
-        let gain = spread(&mut sum.gains).unwrap_or_default();
-        let change = spread(&mut sum.changes).unwrap_or_default();
+    let mut outcome = Outcome::of(settings.world.source());
+    outcome.settings = serde_json::to_value(settings).unwrap_or_default();
+    for (index, (contender, sum)) in CONTENDERS.iter().zip(sums).enumerate() {
+        let gain = Figure::of("throughput_gain", sum.gains).called("gain");
+        let change = Figure::of("response_change", sum.changes).called("change");
         if index == 1 {
-            overall = (gain, change);
+            outcome.add(gain.clone().called("throughput, edf-plus"));
+            outcome.add(change.clone().called("mean response, edf-plus"));
         }
-        let (idle, busy) = (sum.idle.mean().unwrap_or(0.0), sum.busy.mean().unwrap_or(0.0));
-        let (response, deviation) = (sum.response.mean(), sum.response.standard_deviation());
-        schedulers.push(json!({
-            "scheduler": contender.scheduler,
-            "slack": contender.slack.map(Choice::name),
-            "idle_fraction": idle,
-            "utilization": busy,
-            "response_mean_ms": response,
-            "response_stddev_ms": deviation,
-            "periodic_response_mean_ms": sum.periodic_response.mean(),
-            "periodic_response_stddev_ms": sum.periodic_response.standard_deviation(),
-            "deadline_misses": sum.misses,
-            "deadline_misses_that_edf_kept": sum.missed_that_edf_kept,
-            "overruns": sum.overruns,
-            "invocations": sum.invocations,
-            "throughput_gain": gain,
-            "response_change": change,
-        }));
-        let percent = |share: f64| format!("{:.1} %", share * 100.0);
-        let signed = |share: f64| format!("{:+.1} %", share * 100.0);
-        rows.push(vec![
-            contender.name(),
-            percent(idle),
-            percent(busy),
-            signed(gain.median),
-            format!("{:.2} ± {:.2}", response.unwrap_or(0.0), deviation.unwrap_or(0.0)),
-            signed(change.median),
-            format!("{:.2}", sum.periodic_response.mean().unwrap_or(0.0)),
-            sum.misses.to_string(),
-        ]);
+        let one = |key: &str, value: Option<f64>| Figure::one(key, value);
+        let periodic = sum.periodic_response;
+        let point = Point::at("scheduler", contender.scheduler)
+            .and("slack", contender.slack.map(Choice::name))
+            .with(one("idle_fraction", sum.idle.mean()).in_detail())
+            .with(one("busy_fraction", sum.busy.mean()).called("busy"))
+            .with(gain)
+            .with(one("response_mean_ms", sum.response.mean()).called("response"))
+            .with(one("response_stddev_ms", sum.response.standard_deviation()).in_detail())
+            .with(change)
+            .with(one("periodic_response_mean_ms", periodic.mean()).called("periodic"))
+            .with(one("periodic_response_stddev_ms", periodic.standard_deviation()).in_detail())
+            .with(Figure::count("deadline_misses", sum.misses).called("missed"))
+            .with(
+                Figure::count("deadline_misses_that_edf_kept", sum.missed_that_edf_kept)
+                    .in_detail(),
+            )
+            .with(Figure::count("overruns", sum.overruns).in_detail())
+            .with(Figure::count("invocations", sum.invocations).in_detail());
+        outcome.series("schedulers").push(point);
     }
-    let mut figures = Map::new();
-    let mut put = |name: &str, value: Value| figures.insert(name.into(), value);
-    put("world", json!(settings.world));
-    put("figures_are", json!(settings.world.label()));
-    put("schedulers", Value::Array(schedulers));
-    put("throughput_gain", json!(overall.0.median));
-    put("throughput_gain_quartiles", json!([overall.0.lower_quartile, overall.0.upper_quartile]));
-    put("response_change", json!(overall.1.median));
-    put("response_change_quartiles", json!([overall.1.lower_quartile, overall.1.upper_quartile]));
-    put("settings", json!(settings));
-    put("sets_drawn", json!(draw));
-    put("sets_refused", json!(refused));
-    put("sets_starved", json!(starved));
-    let columns = [
-        "scheduler",
-        "idle",
-        "busy",
-        "throughput",
-        "response (ms)",
-        "response",
-        "periodic (ms)",
-        "missed",
-    ];
-    Outcome {
-        figures,
-        tables: vec![Table { columns: columns.map(String::from).to_vec(), rows }],
-        notes: vec![
-            format!(
-                "{}: {} sets of {} tasks, {} ms each; throughput and response against edf are \
-                 medians over sets",
-                settings.world.label(),
-                settings.sets(),
-                settings.tasks,
-                settings.milliseconds()
-            ),
-            format!(
-                "{draw} sets drawn: {refused} refused by admission under edf, {starved} drawn \
-                 again because a task ran fewer than {} times in 10 s under edf",
-                settings.fewest
-            ),
-            "response: from ready to the end of the invocation, tasks that are not periodic; \
-             periodic: the same of those that are"
-                .into(),
-            "the paper: idle 28.6 % to 14.7 %, throughput +20 %, response -53 % and -57 %".into(),
-        ],
-    }
+    outcome.add(Figure::count("sets_drawn", draw).in_detail());
+    outcome.add(Figure::count("sets_refused", refused).in_detail());
+    outcome.add(Figure::count("sets_starved", starved).in_detail());
+    outcome.note(format!(
+        "{}: {} sets of {} tasks, {} ms each; gain in throughput and change of the mean response \
+         are medians over sets, against edf",
+        settings.world.source().label(),
+        settings.sets(),
+        settings.tasks,
+        settings.milliseconds()
+    ));
+    outcome.note(format!(
+        "{draw} sets drawn: {refused} refused by admission under edf, {starved} drawn again \
+         because a task ran fewer than {} times in 10 s under edf",
+        settings.fewest
+    ));
+    outcome.note(
+        "response: from ready to the end of the invocation, tasks that are not periodic; \
+         periodic: the same of those that are",
+    );
+    outcome.note("the paper: idle 28.6 % to 14.7 %, throughput +20 %, response -53 % and -57 %");
+    outcome
 }

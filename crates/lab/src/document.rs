@@ -1,0 +1,101 @@
+//! A result as it is kept and printed: one JSON object, the figures as flat fields.
+//!
+//! Beside the fields for scripts it holds the outcome with all repeats, from which tables,
+//! reports and comparisons are made again.
+
+use crate::facts::Facts;
+use crate::outcome::Outcome;
+use serde_json::{Map, Value};
+
+/// Which of the two lists an entry is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// What a feature gives.
+    Experiment,
+    /// What the card costs.
+    Benchmark,
+}
+
+impl Kind {
+    const ALL: [Kind; 2] = [Kind::Experiment, Kind::Benchmark];
+
+    /// The field that holds the entry's name.
+    pub fn key(self) -> &'static str {
+        match self {
+            Kind::Experiment => "experiment",
+            Kind::Benchmark => "benchmark",
+        }
+    }
+}
+
+/// What came of an entry, and what it must be read with.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Document {
+    /// Experiment or benchmark.
+    pub kind: Kind,
+    /// The entry's name.
+    pub name: String,
+    /// What was found.
+    pub outcome: Outcome,
+    /// How long it took, in seconds.
+    pub took_s: f64,
+    /// The machine and the build.
+    pub facts: Facts,
+}
+
+impl Document {
+    /// As one object.
+    pub fn to_json(&self) -> Value {
+        let json = |value: serde_json::Result<Value>| value.unwrap_or_default();
+        let mut object = Map::new();
+        object.insert(self.kind.key().into(), self.name.clone().into());
+        object.extend(self.outcome.fields());
+        object.insert("took_s".into(), self.took_s.into());
+        object.insert("facts".into(), json(serde_json::to_value(&self.facts)));
+        object.insert("settings".into(), self.outcome.settings.clone());
+        object.insert("notes".into(), self.outcome.notes.clone().into());
+        object.insert("outcome".into(), json(serde_json::to_value(&self.outcome)));
+        Value::Object(object)
+    }
+
+    /// Reads what [`Document::to_json`] gave.
+    ///
+    /// # Errors
+    /// What is missing or wrong.
+    pub fn from_json(object: &Value) -> Result<Self, String> {
+        let found =
+            Kind::ALL.into_iter().find_map(|kind| Some((kind, object[kind.key()].as_str()?)));
+        let (kind, name) = found.ok_or("found no field \"experiment\" or \"benchmark\"")?;
+        fn field<T: serde::de::DeserializeOwned>(object: &Value, name: &str) -> Result<T, String> {
+            let value = object.get(name).ok_or_else(|| format!("found no field \"{name}\""))?;
+            serde_json::from_value(value.clone()).map_err(|error| format!("{name}: {error}"))
+        }
+        Ok(Document {
+            kind,
+            name: name.into(),
+            outcome: field(object, "outcome")?,
+            took_s: field(object, "took_s")?,
+            facts: field(object, "facts")?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::facts::facts;
+    use crate::outcome::{Figure, Source};
+
+    #[test]
+    fn a_document_is_read_as_it_was_written() {
+        let mut outcome = Outcome::of(Source::Modelled);
+        outcome.add(Figure::of("wake_ns", vec![1.5, 2.5]));
+        let (kind, name) = (Kind::Benchmark, "x".to_owned());
+        let document = Document { kind, name, outcome, took_s: 1.0, facts: facts("r") };
+        let json = document.to_json();
+        assert_eq!((&json["benchmark"], &json["wake_ns"]), (&"x".into(), &2.5.into()));
+        assert_eq!(Document::from_json(&json), Ok(document));
+        let error = Document::from_json(&serde_json::json!({ "experiment": "x" })).unwrap_err();
+        assert_eq!(error, "found no field \"outcome\"");
+    }
+}

@@ -1,0 +1,530 @@
+//! What a benchmark or an experiment gives: figures with unit, repeats and source.
+//!
+//! A figure's key is its name in snake_case with the unit among its words, as programs read it:
+//! `request_p50_ns`, `delivered_pps`, `busy_fraction`. The unit is taken from there, so that no
+//! figure can be shown in another than it is written in. A [`Comparison`] holds what two sides
+//! gave in turns; its ratio is that of the pairs.
+//!
+//! ```
+//! use picnic_lab::outcome::{Comparison, Figure, Outcome, Point, Source};
+//! let mut outcome = Outcome::of(Source::Measured);
+//! outcome.add(Figure::of("wake_p50_ns", vec![48_000.0, 49_100.0, 52_000.0]));
+//! outcome.compare(Comparison::of("p50_ns", ("bare", vec![50.0]), ("card", vec![100.0])));
+//! outcome.series("curve").push(Point::at("rate_pps", 1000).with(Figure::of("p50_ns", vec![5.0])));
+//! assert_eq!(outcome.fields()["wake_p50_ns"], 49_100.0);
+//! assert_eq!(outcome.fields()["ratio_p50"], 2.0);
+//! ```
+
+use crate::compare::{Spread, spread};
+use crate::unit::Unit;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+/// Where a figure comes from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Source {
+    /// By the clocks and counters of a machine.
+    #[default]
+    Measured,
+    /// By a model of one.
+    Modelled,
+}
+
+impl Source {
+    /// `measured` or `modelled`.
+    pub fn label(self) -> &'static str {
+        match self {
+            Source::Measured => "measured",
+            Source::Modelled => "modelled",
+        }
+    }
+}
+
+/// A figure: one value for each repeat.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Figure {
+    /// Its name for programs, with the unit among its words.
+    pub key: String,
+    /// The unit of its values.
+    pub unit: Unit,
+    /// Where it comes from.
+    pub source: Source,
+    /// In the order in which they were measured; none says unavailable.
+    pub values: Vec<f64>,
+    /// Its name for people, if not its key in words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    label: Option<String>,
+    /// For programs only.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub detail: bool,
+}
+
+impl Figure {
+    /// A figure with these repeats. What is no number is left out.
+    pub fn of(key: &str, mut values: Vec<f64>) -> Self {
+        values.retain(|value| value.is_finite());
+        let unit = Unit::of_key(key);
+        let source = Source::default();
+        Figure { key: key.into(), unit, source, values, label: None, detail: false }
+    }
+
+    /// A figure of one value; none says unavailable.
+    pub fn one(key: &str, value: impl Into<Option<f64>>) -> Self {
+        Figure::of(key, value.into().into_iter().collect())
+    }
+
+    /// A number of things.
+    pub fn count(key: &str, count: u64) -> Self {
+        Figure::one(key, count as f64)
+    }
+
+    /// With this name for people.
+    #[must_use]
+    pub fn called(self, label: &str) -> Self {
+        Figure { label: Some(label.into()), ..self }
+    }
+
+    /// For programs only: it is not in tables.
+    #[must_use]
+    pub fn in_detail(self) -> Self {
+        Figure { detail: true, ..self }
+    }
+
+    /// Its name for people.
+    pub fn label(&self) -> String {
+        self.label.clone().unwrap_or_else(|| in_words(&self.key))
+    }
+
+    /// How its values lie; `None` if it is unavailable.
+    pub fn spread(&self) -> Option<Spread> {
+        spread(&mut self.values.clone())
+    }
+
+    /// The middle value for people.
+    pub fn text(&self) -> String {
+        self.spread().map_or_else(|| "unavailable".into(), |spread| self.unit.text(spread.median))
+    }
+
+    /// From where to where its values lie, for people; empty for less than two.
+    pub fn range_text(&self) -> String {
+        match self.spread() {
+            Some(spread) if spread.count > 1 => self.unit.range(spread.lowest, spread.highest),
+            _ => String::new(),
+        }
+    }
+
+    fn put(&self, fields: &mut Map<String, Value>) {
+        let Some(spread) = self.spread() else {
+            fields.insert(self.key.clone(), json!("unavailable"));
+            return;
+        };
+        fields.insert(self.key.clone(), self.unit.json(spread.median));
+        if spread.count > 1 {
+            fields.insert(format!("{}_min", self.key), self.unit.json(spread.lowest));
+            fields.insert(format!("{}_max", self.key), self.unit.json(spread.highest));
+        }
+    }
+}
+
+/// A side of a comparison: its name and what it gave.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Side {
+    /// Its name in snake_case.
+    pub name: String,
+    /// In the order in which they were measured.
+    pub values: Vec<f64>,
+}
+
+/// The same figure of two sides that took turns.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Comparison {
+    /// The figure's name for programs, with the unit among its words.
+    pub key: String,
+    /// The unit of both sides.
+    pub unit: Unit,
+    /// Where it comes from.
+    pub source: Source,
+    /// What is compared with.
+    pub baseline: Side,
+    /// What is compared.
+    pub candidate: Side,
+}
+
+impl Comparison {
+    /// Repeats of both sides, pair by pair: baseline, then candidate.
+    pub fn of(
+        key: &str,
+        (baseline, baseline_values): (&str, Vec<f64>),
+        (candidate, candidate_values): (&str, Vec<f64>),
+    ) -> Self {
+        Comparison {
+            key: key.into(),
+            unit: Unit::of_key(key),
+            source: Source::default(),
+            baseline: Side { name: baseline.into(), values: baseline_values },
+            candidate: Side { name: candidate.into(), values: candidate_values },
+        }
+    }
+
+    /// Candidate by baseline, pair by pair, where both are numbers and the baseline is not zero.
+    pub fn ratios(&self) -> Vec<f64> {
+        let pairs = self.candidate.values.iter().zip(&self.baseline.values);
+        pairs.map(|(candidate, baseline)| candidate / baseline).filter(|r| r.is_finite()).collect()
+    }
+
+    /// The ratio as a figure.
+    pub fn ratio(&self) -> Figure {
+        let mut words: Vec<&str> = self.key.trim_end_matches("_per_second").split('_').collect();
+        if self.unit.is_word(words.last().copied().unwrap_or("")) {
+            words.pop();
+        }
+        let key = [&["ratio"], &words[..]].concat().join("_");
+        let label = format!("{} / {}", in_words(&self.candidate.name), self.baseline.name);
+        let ratio = Figure::of(&key, self.ratios()).called(&label);
+        Figure { source: self.source, ..ratio }
+    }
+
+    /// Both sides as figures: baseline, then candidate.
+    pub fn sides(&self) -> [Figure; 2] {
+        [&self.baseline, &self.candidate].map(|side| {
+            let key = format!("{}_{}", side.name, self.key);
+            Figure { source: self.source, unit: self.unit, ..Figure::of(&key, side.values.clone()) }
+        })
+    }
+
+    /// What is compared, for people.
+    pub fn label(&self) -> String {
+        in_words(&self.key)
+    }
+
+    /// The ratio with its spread, for people.
+    pub fn ratio_text(&self) -> String {
+        let ratio = self.ratio();
+        match ratio.range_text() {
+            range if range.is_empty() => ratio.text(),
+            range => format!("{} ({})", ratio.text(), range.trim_end_matches(" ×")),
+        }
+    }
+
+    fn put(&self, fields: &mut Map<String, Value>) {
+        self.sides().iter().chain([&self.ratio()]).for_each(|figure| figure.put(fields));
+    }
+}
+
+/// What was found at one place of a series, or of the whole run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Point {
+    /// What is varied, and facts that are no figures, by key.
+    pub labels: Map<String, Value>,
+    /// Facts for programs only.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    words: Map<String, Value>,
+    /// Two sides of the same figure.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub comparisons: Vec<Comparison>,
+    /// All others.
+    pub figures: Vec<Figure>,
+}
+
+impl Point {
+    /// The point where `key` is `value`.
+    pub fn at(key: &str, value: impl Into<Value>) -> Self {
+        Point::default().and(key, value)
+    }
+
+    /// And where this is that.
+    #[must_use]
+    pub fn and(mut self, key: &str, value: impl Into<Value>) -> Self {
+        self.labels.insert(key.into(), value.into());
+        self
+    }
+
+    /// Of which this is to be told to programs only: a word that is no figure.
+    #[must_use]
+    pub fn told(mut self, key: &str, word: impl Into<String>) -> Self {
+        self.words.insert(key.into(), word.into().into());
+        self
+    }
+
+    /// With this figure.
+    #[must_use]
+    pub fn with(mut self, figure: Figure) -> Self {
+        self.figures.push(figure);
+        self
+    }
+
+    /// With this comparison.
+    #[must_use]
+    pub fn comparing(mut self, comparison: Comparison) -> Self {
+        self.comparisons.push(comparison);
+        self
+    }
+
+    /// The middle value of a figure, a side or a ratio.
+    pub fn median(&self, key: &str) -> Option<f64> {
+        let compared = self.comparisons.iter().flat_map(|comparison| {
+            let [baseline, candidate] = comparison.sides();
+            [baseline, candidate, comparison.ratio()]
+        });
+        let mut all = compared.chain(self.figures.iter().cloned());
+        all.find(|figure| figure.key == key)?.spread().map(|spread| spread.median)
+    }
+
+    /// As fields for programs: medians, and the lowest and highest of repeats.
+    pub fn fields(&self) -> Map<String, Value> {
+        let mut fields = self.labels.clone();
+        fields.extend(self.words.clone());
+        self.comparisons.iter().for_each(|comparison| comparison.put(&mut fields));
+        self.figures.iter().for_each(|figure| figure.put(&mut fields));
+        fields
+    }
+
+    fn set_source(&mut self, source: Source) {
+        self.comparisons.iter_mut().for_each(|comparison| comparison.source = source);
+        self.figures.iter_mut().for_each(|figure| figure.source = source);
+    }
+
+    /// Headings and cells of a table's row.
+    fn cells(&self) -> (Vec<String>, Vec<String>) {
+        let mut cells = Vec::new();
+        for (key, value) in &self.labels {
+            cells.push((in_words(key), label_text(key, value)));
+        }
+        for comparison in &self.comparisons {
+            for side in comparison.sides() {
+                cells.push((side.label(), side.text()));
+            }
+            cells.push(("ratio".into(), comparison.ratio_text()));
+        }
+        for figure in self.figures.iter().filter(|figure| !figure.detail) {
+            cells.push((figure.label(), figure.text()));
+        }
+        cells.into_iter().unzip()
+    }
+}
+
+/// Points along what is varied, each with the same labels and figures.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Series {
+    /// In snake_case.
+    pub name: String,
+    /// In the order of what is varied.
+    pub points: Vec<Point>,
+}
+
+impl Series {
+    /// Adds a point.
+    pub fn push(&mut self, point: Point) {
+        self.points.push(point);
+    }
+
+    /// For people: a row for each point.
+    pub fn table(&self) -> Table {
+        let columns = self.points.first().map_or_else(Vec::new, |point| point.cells().0);
+        let rows = self.points.iter().map(|point| point.cells().1).collect();
+        let words = self.points.first().map_or(0, |point| {
+            let is_text = |value: &Value| value.is_string();
+            point.labels.values().take_while(|value| is_text(value)).count()
+        });
+        Table { title: in_words(&self.name), columns, rows, words }
+    }
+}
+
+/// A table for people: columns, then rows as long as these.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Table {
+    /// What it is of; may be empty.
+    pub title: String,
+    /// Headings.
+    pub columns: Vec<String>,
+    /// Cells.
+    pub rows: Vec<Vec<String>>,
+    /// How many of the first columns hold words; the others hold figures, and stand right.
+    pub words: usize,
+}
+
+/// What came of a run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Outcome {
+    /// Where figures come from that are added.
+    source: Source,
+    /// Figures of the whole run.
+    pub whole: Point,
+    /// Those of its parts.
+    pub series: Vec<Series>,
+    /// What it was told to do.
+    pub settings: Value,
+    /// What a reader must know to judge them.
+    pub notes: Vec<String>,
+}
+
+impl Outcome {
+    /// An empty one, whose figures come from there.
+    pub fn of(source: Source) -> Self {
+        Outcome { source, ..Outcome::default() }
+    }
+
+    /// Adds a figure of the whole run.
+    pub fn add(&mut self, figure: Figure) {
+        self.whole.figures.push(Figure { source: self.source, ..figure });
+    }
+
+    /// Adds a comparison of the whole run.
+    pub fn compare(&mut self, comparison: Comparison) {
+        self.whole.comparisons.push(Comparison { source: self.source, ..comparison });
+    }
+
+    /// Adds a fact that is no figure.
+    pub fn tell(&mut self, key: &str, value: impl Into<Value>) {
+        self.whole.labels.insert(key.into(), value.into());
+    }
+
+    /// Adds what a reader must know.
+    pub fn note(&mut self, note: impl Into<String>) {
+        self.notes.push(note.into());
+    }
+
+    /// The series of this name; a new one if there is none.
+    pub fn series(&mut self, name: &str) -> SeriesOf<'_> {
+        let found = self.series.iter().position(|series| series.name == name);
+        let index = found.unwrap_or_else(|| {
+            self.series.push(Series { name: name.into(), points: Vec::new() });
+            self.series.len() - 1
+        });
+        SeriesOf { series: &mut self.series[index], source: self.source }
+    }
+
+    /// As fields for programs: medians, and the lowest and highest of repeats.
+    pub fn fields(&self) -> Map<String, Value> {
+        let mut fields = Map::new();
+        fields.insert("figures_are".into(), self.source.label().into());
+        fields.extend(self.whole.fields());
+        for series in &self.series {
+            let points = series.points.iter().map(|point| Value::Object(point.fields()));
+            fields.insert(series.name.clone(), points.collect());
+        }
+        fields
+    }
+
+    /// For people: comparisons side by side, figures with their spread, then the series.
+    pub fn tables(&self) -> Vec<Table> {
+        let mut tables: Vec<Table> = Vec::new();
+        for comparison in &self.whole.comparisons {
+            let names = [&comparison.baseline, &comparison.candidate].map(|side| side.name.clone());
+            let [baseline, candidate] = names.map(|name| in_words(&name));
+            let columns = vec!["compared".into(), baseline, candidate, "ratio".into()];
+            let [left, right] = comparison.sides().map(|side| side.text());
+            let row = vec![comparison.label(), left, right, comparison.ratio_text()];
+            match tables.iter_mut().find(|table| table.columns == columns) {
+                Some(table) => table.rows.push(row),
+                None => {
+                    tables.push(Table { columns, rows: vec![row], words: 1, ..Table::default() })
+                }
+            }
+        }
+        let told = self.whole.labels.iter();
+        let mut rows: Vec<_> = told
+            .map(|(key, value)| vec![in_words(key), label_text(key, value), String::new()])
+            .collect();
+        let figures = self.whole.figures.iter().filter(|figure| !figure.detail);
+        rows.extend(figures.map(|figure| vec![figure.label(), figure.text(), figure.range_text()]));
+        if !rows.is_empty() {
+            let columns = ["figure", "median", "lowest to highest"].map(String::from).to_vec();
+            tables.push(Table { columns, rows, words: 1, ..Table::default() });
+        }
+        tables.extend(self.series.iter().map(Series::table));
+        tables
+    }
+}
+
+/// A series of an outcome, to add to.
+#[derive(Debug)]
+pub struct SeriesOf<'a> {
+    series: &'a mut Series,
+    source: Source,
+}
+
+impl SeriesOf<'_> {
+    /// Adds a point.
+    pub fn push(&mut self, mut point: Point) {
+        point.set_source(self.source);
+        self.series.push(point);
+    }
+}
+
+/// A key for people: without its unit, which stands with the figure.
+fn in_words(key: &str) -> String {
+    let unit = Unit::of_key(key);
+    let key = key.trim_end_matches("_per_second");
+    let words: Vec<_> = key.split('_').collect();
+    let kept = match words.split_last() {
+        Some((last, rest)) if !rest.is_empty() && unit.is_word(last) => rest,
+        _ => &words,
+    };
+    kept.join(" ")
+}
+
+fn label_text(key: &str, value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Null => "-".into(),
+        Value::Number(number) => Unit::of_key(key).short_text(number.as_f64().unwrap_or(f64::NAN)),
+        other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample() -> Outcome {
+        let mut outcome = Outcome::of(Source::Measured);
+        outcome.compare(Comparison::of(
+            "requests_per_second",
+            ("plain", vec![100_000.0, 110_000.0]),
+            ("card", vec![54_000.0, 56_100.0]),
+        ));
+        outcome.add(Figure::of("request_p50_ns", vec![49_123.0, 51_000.0, 48_000.0]));
+        outcome.add(Figure::one("missing_ns", None));
+        outcome.tell("backend", "vector");
+        let point = Point::at("rate_pps", 80_000).with(Figure::of("wake_p50_ns", vec![198.4]));
+        outcome.series("curve").push(point);
+        outcome
+    }
+
+    #[test]
+    fn fields_are_named_with_their_units_and_hold_medians_and_spread() {
+        let fields = sample().fields();
+        let expected = json!({
+            "figures_are": "measured", "backend": "vector",
+            "plain_requests_per_second": 110_000.0, "plain_requests_per_second_min": 100_000.0,
+            "plain_requests_per_second_max": 110_000.0, "card_requests_per_second": 56_100.0,
+            "card_requests_per_second_min": 54_000.0, "card_requests_per_second_max": 56_100.0,
+            "ratio_requests": 0.54, "ratio_requests_min": 0.51, "ratio_requests_max": 0.54,
+            "request_p50_ns": 49_123.0, "request_p50_ns_min": 48_000.0,
+            "request_p50_ns_max": 51_000.0, "missing_ns": "unavailable",
+            "curve": [{ "rate_pps": 80_000, "wake_p50_ns": 198.4 }],
+        });
+        assert_eq!(Value::Object(fields), expected);
+    }
+
+    #[test]
+    fn tables_have_both_sides_beside_the_ratio_and_units_that_fit() {
+        let tables = sample().tables();
+        assert_eq!(tables[0].columns, ["compared", "plain", "card", "ratio"]);
+        let row = ["requests", "110 k/s", "56.1 k/s", "0.540 × (0.510 to 0.540)"];
+        assert_eq!(tables[0].rows, [row]);
+        assert_eq!(tables[1].rows[1], ["request p50", "49.1 µs", "48.0 to 51.0 µs"]);
+        assert_eq!(tables[1].rows[2], ["missing", "unavailable", ""]);
+        assert_eq!(tables[2].columns, ["rate", "wake p50"]);
+        assert_eq!(tables[2].rows, [["80 k/s", "198 ns"]]);
+    }
+
+    #[test]
+    fn an_outcome_survives_its_file() {
+        let outcome = sample();
+        let text = serde_json::to_string(&outcome).unwrap();
+        assert_eq!(serde_json::from_str::<Outcome>(&text).unwrap(), outcome);
+    }
+}
