@@ -125,6 +125,10 @@ impl Unit {
     fn parts(self, value: f64) -> (String, &'static str) {
         match self {
             Unit::Ratio => (three_digits(value), "×"),
+            // Less than a thousandth of a percent is nothing.
+            Unit::Fraction if value != 0.0 && value.abs() < 0.000_995 => {
+                (format!("{:.3}", value * 100.0), "%")
+            }
             Unit::Fraction => (three_digits(value * 100.0), "%"),
             Unit::Change => {
                 let digits = three_digits(value * 100.0);
@@ -217,6 +221,8 @@ mod tests {
             (Unit::BitsPerSecond, 7.43e9, "7.43 Gb/s"),
             (Unit::Fraction, 0.858, "85.8 %"),
             (Unit::Fraction, 1.0, "100 %"),
+            (Unit::Fraction, 0.000_123, "0.012 %"),
+            (Unit::Fraction, 0.000_000_6, "0.000 %"),
             (Unit::Change, 0.2134, "+21.3 %"),
             (Unit::Change, -0.561, "-56.1 %"),
             (Unit::Ratio, 1.0496, "1.05 ×"),
