@@ -324,7 +324,7 @@ impl Series {
         let columns = self.points.first().map_or_else(Vec::new, |point| point.cells().0);
         let rows = self.points.iter().map(|point| point.cells().1).collect();
         let words = self.points.first().map_or(0, |point| {
-            let is_text = |value: &Value| value.is_string();
+            let is_text = |value: &Value| value.is_string() || value.is_null();
             point.labels.values().take_while(|value| is_text(value)).count()
         });
         Table { title: in_words(&self.name), columns, rows, words }
