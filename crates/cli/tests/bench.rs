@@ -106,7 +106,7 @@ fn classifier_draws_the_rules_of_its_peer_and_tells_each_family() {
 fn people_read_three_digits_in_tables_that_fit_a_page() {
     for arguments in [
         &["hash", "--repeats", "3"][..],
-        &["latency", "--rates", "500,80000", "--rounds", "2", "--seconds", "0.02"],
+        &["latency", "--rates", "500,80000", "--rounds", "2", "--seconds", "0.1"],
         &["os", "--repeats", "2"],
         &["classifier", "--rules", "16", "--seconds", "0.001", "--repeats", "2"],
     ] {

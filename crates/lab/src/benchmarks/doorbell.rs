@@ -46,7 +46,7 @@ impl Default for Wake {
 impl Benchmark for Wake {
     const NAME: &'static str = "doorbell";
     const HELP: &'static str = "doorbell to target routine, against a bare futex wake";
-    const QUICK: &'static str = "rounds = 2\nseconds = 0.05";
+    const QUICK: &'static str = "rounds = 2\nseconds = 0.2";
 
     fn check(&self) -> Result<(), ConfigError> {
         above_zero("seconds", self.seconds)

@@ -55,7 +55,7 @@ struct Samples {
 impl Benchmark for Latency {
     const NAME: &'static str = "latency";
     const HELP: &'static str = "added latency from wire to target routine, by packet rate";
-    const QUICK: &'static str = "rates = [1000, 20000]\nrounds = 1\nseconds = 0.05";
+    const QUICK: &'static str = "rates = [1000, 20000]\nrounds = 1\nseconds = 0.2";
 
     fn check(&self) -> Result<(), ConfigError> {
         all_within("rates", &self.rates, 1, 10_000_000)?;
