@@ -236,7 +236,7 @@ impl RateLimit {
     /// The bucket of a packet.
     #[inline]
     fn bucket(&self, packet: &mut Descriptor) -> usize {
-        let spread = |hash: u32| (u64::from(hash) * self.buckets.len() as u64 >> 32) as usize;
+        let spread = |hash: u32| ((u64::from(hash) * self.buckets.len() as u64) >> 32) as usize;
         match self.per {
             Per::All => 0,
             Per::TxQueue => packet.tx_queue().map_or(256, usize::from),

@@ -43,9 +43,12 @@ pub trait Experiment {
     fn run(&self, run: &mut Run<'_>) -> Result<Outcome, LabError>;
 }
 
+/// Who is told the share done, from 0 to 1, and what is at work.
+type Progress<'a> = Box<dyn FnMut(f64, &str) + 'a>;
+
 /// What an experiment is given while it runs.
 pub struct Run<'a> {
-    progress: Box<dyn FnMut(f64, &str) + 'a>,
+    progress: Progress<'a>,
 }
 
 impl<'a> Run<'a> {

@@ -23,8 +23,8 @@ mod setting;
 
 pub use help::{KeyHelp, keys_in, keys_of};
 pub use keys::{
-    Amount, CardSection, CoreChoice, GateMode, HostSection, Idle, Inner, InterruptSection, Priority,
-    RxSection, TargetCores, TxComplete, TxSection, WireSection,
+    Amount, CardSection, CoreChoice, GateMode, HostSection, Idle, Inner, InterruptSection,
+    Priority, RxSection, TargetCores, TxComplete, TxSection, WireSection,
 };
 pub(crate) use reader::typed;
 pub use section::{

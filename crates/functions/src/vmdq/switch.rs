@@ -37,7 +37,7 @@ impl Queues {
     pub(super) fn of(&self, hash: u32) -> u16 {
         // As the remainder of a hash, which `rss` takes, without a division.
         let index =
-            (u64::from(hash.wrapping_mul(0x9e37_79b1)) * self.0.len() as u64 >> 32) as usize;
+            ((u64::from(hash.wrapping_mul(0x9e37_79b1)) * self.0.len() as u64) >> 32) as usize;
         self.0.get(index).copied().unwrap_or_default()
     }
 }

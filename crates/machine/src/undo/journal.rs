@@ -24,6 +24,9 @@ pub(super) const LONGEST: u64 = 64 << 20;
 /// How long a command of a killed process may take to its end.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// A journal that cannot be read, and why.
+type Unreadable = (PathBuf, io::Error);
+
 /// The first line.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Header {
@@ -282,9 +285,7 @@ impl Journal {
 ///
 /// # Errors
 /// The state directory is there and cannot be read.
-pub fn journals(
-    machine: &Machine,
-) -> Result<Vec<Result<JournalInfo, (PathBuf, io::Error)>>, MachineError> {
+pub fn journals(machine: &Machine) -> Result<Vec<Result<JournalInfo, Unreadable>>, MachineError> {
     let unreadable =
         |error| MachineError::system(format!("cannot read {}", machine.state.display()), error);
     let entries = match fs::read_dir(&machine.state) {
