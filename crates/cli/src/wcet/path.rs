@@ -41,7 +41,8 @@ impl PathTurns {
         let file = sections().parse(&text, None)?;
         let Built { parts, .. } = Launch::new(&file, registries()).build()?;
         let bell: Arc<dyn Doorbell> = Arc::new(FutexDoorbell::default());
-        let Assembled { card, queues, .. } = assemble(&file, parts, &[bell.clone()], bell)?;
+        let Assembled { card, queues, .. } =
+            assemble(&file, parts, std::slice::from_ref(&bell), bell.clone())?;
         let target = Target::new(0, queues);
         let mut turns = PathTurns { card, target, packets, now: Time::ZERO };
         turns.run();
