@@ -68,6 +68,51 @@ fn deadlines_are_missed_by_who_takes_no_care() {
     }
 }
 
+/// In the default output: what fills the slack without a look at tickets misses deadlines where an
+/// invocation lasts as long as a period, and releases wait for it everywhere.
+#[test]
+fn tickets_keep_deadlines_and_releases_and_both_readings_of_response_are_told() {
+    let outcome = run(small());
+    let fields = outcome.fields();
+    let of = |series: &str, scheduler: &str, field: &str| {
+        let rows = fields[series].as_array().unwrap();
+        let row = rows.iter().find(|row| row["scheduler"] == scheduler).unwrap();
+        row[field].as_f64().unwrap_or_else(|| panic!("{field}: {row}"))
+    };
+    for kind in ["", "tight_"] {
+        let gained = |scheduler, field| of(&format!("{kind}schedulers"), scheduler, field);
+        let starts = |scheduler, field| of(&format!("{kind}invocation_starts"), scheduler, field);
+        let [edf, plus, background] = ["edf", "edf-plus", "edf-background"]
+            .map(|scheduler| starts(scheduler, "release_jitter_mean_ms"));
+        assert!(plus < background && edf < background, "{kind}: {edf}, {plus}, {background}");
+        for scheduler in ["edf", "edf-plus"] {
+            assert_eq!(gained(scheduler, "deadline_misses"), 0.0, "{kind}{scheduler}");
+        }
+        // Between the starts of two invocations there is more than the one's response.
+        for scheduler in ["edf-plus", "edf-background"] {
+            let between = starts(scheduler, "between_invocations_mean_ms");
+            let response = gained(scheduler, "response_mean_ms");
+            assert!(between > response, "{kind}{scheduler}: {between}, {response}");
+        }
+    }
+    assert!(of("tight_schedulers", "edf-background", "deadline_misses") > 0.0);
+    assert!(fields["between_invocations_change"].as_f64().unwrap() < 0.0);
+    let tables = outcome.tables();
+    let titles: Vec<_> = tables.iter().map(|table| table.title.as_str()).collect();
+    let kinds = ["schedulers", "invocation starts", "tight schedulers", "tight invocation starts"];
+    assert_eq!(titles[1..], kinds);
+    for table in tables {
+        let widest = |column: usize| {
+            let cells = table.rows.iter().map(|row| row[column].chars().count());
+            cells.chain([table.columns[column].chars().count()]).max().unwrap()
+        };
+        let width = (0..table.columns.len()).map(|column| widest(column) + 2).sum::<usize>() - 1;
+        assert!(width <= 80, "{width}: {table:?}");
+    }
+    let without = run(Settings { tight: 0.0, ..small() });
+    assert!(without.fields().get("tight_schedulers").is_none());
+}
+
 #[test]
 fn wrong_settings_name_what_is_allowed() {
     let section = Section::named("experiment", "nicos-edf");

@@ -16,7 +16,7 @@ use picnic_os::executor::{Os, OsSettings};
 use picnic_os::schedulers::Scheduler;
 use picnic_os::task::{Bounds, TaskId, TaskSpec, program};
 use std::hint::spin_loop;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 /// What one run came to.
@@ -25,8 +25,15 @@ pub(super) struct Run {
     pub(super) busy_fraction: f64,
     /// Milliseconds from ready to the end of an invocation, tasks that are not periodic.
     pub(super) response_ms: Moments,
-    /// The same of periodic tasks.
+    /// Milliseconds from the start of an invocation to that of the next, tasks that are not
+    /// periodic.
+    pub(super) between_ms: Moments,
+    /// The same as `response_ms`, of periodic tasks.
     pub(super) periodic_response_ms: Moments,
+    /// Milliseconds from release to start, periodic tasks.
+    pub(super) jitter_ms: Moments,
+    /// The longest of these.
+    pub(super) longest_jitter_ms: f64,
     pub(super) misses: u64,
     pub(super) overruns: u64,
     pub(super) invocations: u64,
@@ -111,8 +118,9 @@ pub(super) fn run(
     let settings = OsSettings { switch_ns, cold_ns, ..OsSettings::default() };
     let mut os = Os::new(&settings, scheduler);
     let mut ids = Vec::new();
+    let between = Arc::new(Mutex::new(Moments::default()));
     for index in 0..set.tasks.len() {
-        let (spec, body) = (spec(set, index), body(set.clone(), index));
+        let (spec, body) = (spec(set, index), body(set.clone(), index, between.clone()));
         ids.push(os.create(spec, body).map_err(|error| failed(&error))?);
     }
     // No task here sends or receives: the doors lead nowhere.
@@ -131,8 +139,9 @@ pub(super) fn run(
         }
         now = processor.now();
     }
-    let run = figures(&os, set, &ids, now);
+    let mut run = figures(&os, set, &ids, now);
     os.stop(now, &mut doors);
+    run.between_ms = *between.lock().unwrap_or_else(PoisonError::into_inner);
     Ok(run)
 }
 
@@ -151,12 +160,19 @@ fn spec(set: &TaskSet, index: usize) -> TaskSpec {
     }
 }
 
-/// A task: in each invocation its segments, then it waits for its release, or thinks.
-fn body(set: Arc<TaskSet>, index: usize) -> picnic_os::task::Program {
+/// A task: in each invocation its segments, then it waits for its release, or thinks. One that is
+/// not periodic notes how far apart its invocations start.
+fn body(set: Arc<TaskSet>, index: usize, between: Arc<Mutex<Moments>>) -> picnic_os::task::Program {
     program(move |nic: Nic| async move {
         let task = &set.tasks[index];
         let last = task.bounds_ns.len() - 1;
+        let mut started: Option<Time> = None;
         for invocation in 0.. {
+            let now = nic.now();
+            if let (Some(before), None) = (started.replace(now), task.period_ns) {
+                let apart_ms = now.since(before) as f64 / 1e6;
+                between.lock().unwrap_or_else(PoisonError::into_inner).add(apart_ms);
+            }
             for segment in 0..last {
                 nic.work(set.takes_ns(index, invocation, segment));
                 nic.next_segment(segment as u16 + 1);
@@ -194,6 +210,15 @@ fn figures(os: &Os, set: &TaskSet, ids: &[TaskId], now: Time) -> Run {
             Some(_) => &mut run.periodic_response_ms,
             None => &mut run.response_ms,
         };
+        if task.period_ns.is_some() {
+            let jitter = times.jitter.figures();
+            if let (Some(mean), Some(deviation)) = (jitter.mean_ns, jitter.stddev_ns) {
+                let jitter = Moments::of(times.jitter.count(), mean / 1e6, deviation / 1e6);
+                run.jitter_ms.merge(jitter);
+            }
+            let longest_ms = jitter.max_ns.unwrap_or(0) as f64 / 1e6;
+            run.longest_jitter_ms = run.longest_jitter_ms.max(longest_ms);
+        }
         let figures = times.response.figures();
         if let (Some(mean), Some(deviation)) = (figures.mean_ns, figures.stddev_ns) {
             sum.merge(Moments::of(times.response.count(), mean / 1e6, deviation / 1e6));
