@@ -102,8 +102,8 @@ fn text_that_is_not_toml() {
 
 /// The functions there are, as an error lists them.
 fn functions() -> String {
-    let names: Vec<_> =
-        picnic_functions::registry::FUNCTIONS.iter().map(|entry| entry.name).collect();
+    let functions = picnic_cli::registries().functions;
+    let names: Vec<_> = functions.iter().map(|entry| entry.name).collect();
     names.join(", ")
 }
 

@@ -70,7 +70,7 @@ impl Plugin {
         context: &BuildContext,
     ) -> Result<Box<dyn Function>, ConfigError> {
         let path = path.ok_or_else(|| {
-            ConfigError::new("plugin", "is missing, wanted is the path of a shared object")
+            ConfigError::new("plugin", "found none, allowed is the path of a shared object")
         })?;
         let path = context.directory.join(path);
         let wrong =

@@ -306,5 +306,5 @@ fn what_cannot_be_loaded_is_told_by_file_line_and_key() {
         workshop.refusal("plugin = 3"),
         "card:1: plugin: found 3, allowed is a path in quotes"
     );
-    assert!(workshop.refusal("function = \"plugin\"").contains("plugin: is missing, wanted is"));
+    assert!(workshop.refusal("function = \"plugin\"").contains("plugin: found none, allowed is"));
 }
