@@ -144,8 +144,7 @@ fn without_root_it_is_told_what_is_needed() {
         (namespace, "CAP_SYS_ADMIN"),
     ] {
         let (folder, file) = card(&text);
-        let binary = folder.path().join("picnic");
-        std::fs::copy(PICNIC, &binary).unwrap();
+        let binary = copy_of_picnic(folder.path());
         for path in [folder.path(), &binary, &file] {
             std::fs::set_permissions(path, PermissionsExt::from_mode(0o755)).unwrap();
         }

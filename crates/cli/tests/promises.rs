@@ -14,8 +14,7 @@ const MIB: u64 = 1 << 20;
 #[test]
 fn an_ordinary_user_can_run_it() {
     let folder = tempfile::tempdir().unwrap();
-    let binary = folder.path().join("picnic");
-    std::fs::copy(PICNIC, &binary).unwrap();
+    let binary = copy_of_picnic(folder.path());
     for path in [folder.path(), &binary] {
         std::fs::set_permissions(path, PermissionsExt::from_mode(0o755)).unwrap();
     }

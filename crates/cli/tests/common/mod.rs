@@ -84,6 +84,15 @@ pub fn folder(files: &[(&str, &[u8])]) -> TempDir {
     folder
 }
 
+/// The program, copied into a folder that others may read. Another process does it: were the copy
+/// open here for writing while another test starts a program, that one would hold it open, too, and
+/// it could not be run ("Text file busy").
+pub fn copy_of_picnic(folder: &Path) -> PathBuf {
+    let binary = folder.join("picnic");
+    assert!(Command::new("cp").arg(PICNIC).arg(&binary).status().unwrap().success());
+    binary
+}
+
 /// A card file in a folder of its own.
 pub fn card(text: &str) -> (TempDir, PathBuf) {
     let folder = folder(&[("card.toml", text.as_bytes())]);
