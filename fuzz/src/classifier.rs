@@ -8,7 +8,8 @@ use std::net::IpAddr;
 
 /// An address with few bits of its own, so that prefixes and packets meet.
 fn address(input: &mut Unstructured<'_>, v6: bool) -> Result<IpAddr> {
-    let bits: u32 = if input.arbitrary()? { input.arbitrary()? } else { input.int_in_range(0..=7)? };
+    let bits: u32 =
+        if input.arbitrary()? { input.arbitrary()? } else { input.int_in_range(0..=7)? };
     if !v6 {
         return Ok(IpAddr::from(bits.to_be_bytes()));
     }
@@ -49,7 +50,8 @@ fn rule(input: &mut Unstructured<'_>) -> Result<FiveTuple> {
 fn packet(input: &mut Unstructured<'_>) -> Result<Tuple> {
     let v6 = input.ratio(1, 3)?;
     let (source, destination) = (address(input, v6)?, address(input, v6)?);
-    let ports = if input.ratio(3, 4)? { Some((input.arbitrary()?, input.arbitrary()?)) } else { None };
+    let ports =
+        if input.ratio(3, 4)? { Some((input.arbitrary()?, input.arbitrary()?)) } else { None };
     let protocol = Protocol(input.arbitrary()?);
     Ok(Tuple { source, destination, protocol, ports, hidden: Hidden::Nothing })
 }
@@ -117,7 +119,9 @@ fn judge(input: &mut Unstructured<'_>) -> Result<()> {
 /// Where fuzzing starts from.
 pub fn seeds() -> Vec<Vec<u8>> {
     let pattern = |seed: u32| {
-        (0..600_u32).map(|n| (n.wrapping_mul(2_654_435_761).wrapping_add(seed) >> 13) as u8).collect()
+        (0..600_u32)
+            .map(|n| (n.wrapping_mul(2_654_435_761).wrapping_add(seed) >> 13) as u8)
+            .collect()
     };
     vec![Vec::new(), vec![0; 64], vec![0xff; 64], pattern(1), pattern(77)]
 }

@@ -50,7 +50,10 @@ impl Known {
             wires: all(registries.wires),
             functions: all(registries.functions),
             attachments: all(registries.attachments),
-            sections: picnic_host::sections().iter().map(|entry| (entry.name, entry.keys())).collect(),
+            sections: picnic_host::sections()
+                .iter()
+                .map(|entry| (entry.name, entry.keys()))
+                .collect(),
         }
     }
 
