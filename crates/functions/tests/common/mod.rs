@@ -1,7 +1,7 @@
 //! A borrowed core for tests: real pool, rings and doors around one function.
 //!
-//! Every run checks conservation: each packet that went in has exactly one fate, and
-//! every buffer comes home.
+//! Every run checks conservation: each packet that went in has exactly one fate, every buffer
+//! comes home, and no memory is allocated.
 
 #![allow(dead_code)] // each test binary uses a part of it
 
@@ -115,6 +115,12 @@ impl Doorbell for Silent {
     fn ring(&self) {}
 }
 
+/// The data path neither allocates nor frees (design promise 3).
+fn without_allocating(work: impl FnOnce()) {
+    let memory = allocation_counter::measure(work);
+    assert_eq!(memory, allocation_counter::AllocationInfo::default(), "on the data path");
+}
+
 #[derive(Default)]
 struct Collector(Vec<Descriptor>);
 
@@ -183,7 +189,7 @@ impl Card {
         let mut burst = self.burst(packets, prepare);
         let now = self.now;
         self.step(function, packets.len(), |function, out| {
-            function.process(now, &mut burst, out);
+            without_allocating(|| function.process(now, &mut burst, out));
             std::mem::take(&mut burst)
         })
     }
@@ -252,7 +258,7 @@ impl Card {
     pub(crate) fn flush_due(&mut self, function: &mut dyn Function) -> Vec<Seen> {
         let now = self.now;
         self.step(function, 0, |function, out| {
-            function.flush(now, out);
+            without_allocating(|| function.flush(now, out));
             Burst::new()
         })
     }
@@ -260,7 +266,7 @@ impl Card {
     /// Has a function let go of what it holds.
     pub(crate) fn flush(&mut self, function: &mut dyn Function) -> Vec<Seen> {
         let seen = self.step(function, 0, |function, out| {
-            function.flush(Time::MAX, out);
+            without_allocating(|| function.flush(Time::MAX, out));
             Burst::new()
         });
         assert_eq!(function.held(), 0, "held back after a flush");
@@ -276,7 +282,8 @@ impl Card {
         let held_before = function.held();
         let made_before = self.doors.ledger.card.made.get();
         let consumed_before = self.doors.ledger.card.consumed.get();
-        let mut onward = Collector::default();
+        // Room for all that may come, so that only a function could allocate.
+        let mut onward = Collector(Vec::with_capacity(1 << 14));
         let mut out = Out::new(self.now, self.stage, &mut self.doors, &mut onward);
         let mut left = body(function, &mut out);
         out.finish();
