@@ -1,6 +1,22 @@
-//! Figures over repeats: middle, spread, mean.
+//! Figures over repeats: middle, spread, mean; and what two sides that took turns come to.
+
+mod interval;
+mod judge;
+mod paper;
+mod ranks;
+
+pub use interval::{Interval, LEAST_PAIRS};
+pub use judge::{Judgement, Rule, SMALLEST_EFFECT, Verdict};
+pub use paper::{Finding, Judged, Paper};
 
 use serde::Serialize;
+
+/// The order in which sides are measured in a round: forwards, and next time backwards, so that
+/// none is always first and a machine that gets slower or faster hits all alike.
+pub fn order(round: usize, sides: usize) -> impl Iterator<Item = usize> {
+    let is_backwards = round % 2 == 1;
+    (0..sides).map(move |side| if is_backwards { sides - 1 - side } else { side })
+}
 
 /// How the values of a figure lie.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
@@ -118,6 +134,12 @@ mod tests {
         assert_eq!((spread.lower_quartile, spread.median, spread.upper_quartile), (2.0, 3.0, 4.0));
         assert_eq!((spread.lowest, spread.highest, spread.count), (1.0, 5.0, 5));
         assert_eq!(super::spread(&mut []), None);
+    }
+
+    #[test]
+    fn sides_take_turns_at_being_first() {
+        let order = |round| super::order(round, 3).collect::<Vec<_>>();
+        assert_eq!([order(0), order(1), order(2)], [[0, 1, 2], [2, 1, 0], [0, 1, 2]]);
     }
 
     #[test]

@@ -15,7 +15,7 @@
 //! assert_eq!(outcome.fields()["ratio_p50"], 2.0);
 //! ```
 
-use crate::compare::{Spread, spread};
+use crate::compare::{Judgement, Rule, Spread, spread};
 use crate::unit::Unit;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -149,6 +149,9 @@ pub struct Comparison {
     pub baseline: Side,
     /// What is compared.
     pub candidate: Side,
+    /// By what their ratio is judged; nothing if nobody has said which direction is good.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rule: Option<Rule>,
 }
 
 impl Comparison {
@@ -158,13 +161,27 @@ impl Comparison {
         (baseline, baseline_values): (&str, Vec<f64>),
         (candidate, candidate_values): (&str, Vec<f64>),
     ) -> Self {
+        let unit = Unit::of_key(key);
+        let rule = |more_is_better| Rule { more_is_better, ..Rule::default() };
         Comparison {
             key: key.into(),
-            unit: Unit::of_key(key),
+            unit,
+            rule: unit.more_is_better().map(rule),
             source: Source::default(),
             baseline: Side { name: baseline.into(), values: baseline_values },
             candidate: Side { name: candidate.into(), values: candidate_values },
         }
+    }
+
+    /// Judged by this rule.
+    #[must_use]
+    pub fn judged_by(self, rule: Rule) -> Self {
+        Comparison { rule: Some(rule), ..self }
+    }
+
+    /// What it comes to; none if nobody has said which direction is good.
+    pub fn judgement(&self) -> Option<Judgement> {
+        self.rule.map(|rule| rule.judge(&self.ratios()))
     }
 
     /// Candidate by baseline, pair by pair, where both are numbers and the baseline is not zero.
@@ -198,8 +215,15 @@ impl Comparison {
         in_words(&self.key)
     }
 
-    /// The ratio with its spread, for people.
+    /// The ratio for people: with its interval and verdict if there are pairs enough, else with
+    /// its spread.
     pub fn ratio_text(&self) -> String {
+        let judgement = self.judgement();
+        if let Some((verdict, interval)) = judgement.and_then(|j| Some((j.verdict, j.interval?))) {
+            let range = Unit::Ratio.range(interval.low, interval.high);
+            let range = range.trim_end_matches(" ×");
+            return format!("{} (95 %: {range}), {verdict}", Unit::Ratio.text(interval.ratio));
+        }
         let ratio = self.ratio();
         match ratio.range_text() {
             range if range.is_empty() => ratio.text(),
@@ -208,7 +232,21 @@ impl Comparison {
     }
 
     fn put(&self, fields: &mut Map<String, Value>) {
-        self.sides().iter().chain([&self.ratio()]).for_each(|figure| figure.put(fields));
+        let ratio = self.ratio();
+        self.sides().iter().chain([&ratio]).for_each(|figure| figure.put(fields));
+        let Some(Judgement { verdict, interval: Some(interval), pairs_needed }) = self.judgement()
+        else {
+            return;
+        };
+        // The ratio and its interval are one estimate.
+        fields.insert(ratio.key.clone(), json!(interval.ratio));
+        fields.insert(format!("{}_low_95", ratio.key), json!(interval.low));
+        fields.insert(format!("{}_high_95", ratio.key), json!(interval.high));
+        let named = |what: &str| ratio.key.replacen("ratio", what, 1);
+        fields.insert(named("verdict"), json!(verdict));
+        if let Some(pairs) = pairs_needed {
+            fields.insert(named("pairs_needed"), json!(pairs));
+        }
     }
 }
 
@@ -519,6 +557,26 @@ mod tests {
         assert_eq!(tables[1].rows[2], ["missing", "unavailable", ""]);
         assert_eq!(tables[2].columns, ["rate", "wake p50"]);
         assert_eq!(tables[2].rows, [["80 k/s", "198 ns"]]);
+    }
+
+    #[test]
+    fn with_pairs_enough_a_ratio_has_an_interval_and_a_verdict() {
+        let slower: Vec<f64> = (0..10).map(|n| 54.0 + f64::from(n % 3)).collect();
+        let compare = |key| Comparison::of(key, ("a", vec![100.0; 10]), ("b", slower.clone()));
+        let of_rates = compare("goodput_bps");
+        assert_eq!(of_rates.ratio_text(), "0.549 × (95 %: 0.538 to 0.559), worse");
+        assert!(compare("p50_ns").ratio_text().ends_with(", better"));
+        let of_counts = compare("packets");
+        assert_eq!(of_counts.ratio_text(), "0.550 × (0.540 to 0.560)");
+        let mut fields = Map::new();
+        of_rates.put(&mut fields);
+        assert_eq!(fields["verdict_goodput"], "worse");
+        let number = |key: &str| fields[key].as_f64().unwrap();
+        assert!(number("ratio_goodput_low_95") <= number("ratio_goodput"));
+        assert!(number("ratio_goodput") <= number("ratio_goodput_high_95"));
+        assert!(!fields.contains_key("pairs_needed_goodput"));
+        of_counts.put(&mut fields);
+        assert!(!fields.contains_key("verdict_packets"));
     }
 
     #[test]

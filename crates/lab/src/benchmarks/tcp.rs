@@ -59,7 +59,7 @@ fn measure(args: &Tcp, run: &mut Run<'_>) -> anyhow::Result<Outcome> {
         run.round(round.into(), args.traffic.rounds.into());
         for reverse in [false, true] {
             let pairs = if reverse { &mut to_client } else { &mut to_server };
-            for way in [Way::Plain, Way::Card] {
+            for way in Way::in_turn(round) {
                 let (flow, report) =
                     joined.during(way, || transfer(args, &joined, way.address(), reverse))?;
                 pairs.add(way, flow.bits_per_second);

@@ -6,6 +6,7 @@
 //! ways, as they do while a card's isolation is applied: a ratio holds what the card adds.
 
 use crate::card;
+use crate::compare::order;
 use crate::outcome::Comparison;
 use crate::workloads::hosts::{Hosts, PLAIN_SERVER, Role, SERVER};
 use crate::workloads::tools::{self, Tool};
@@ -55,6 +56,11 @@ pub(super) enum Way {
 }
 
 impl Way {
+    /// Both, in the order of this round.
+    pub(super) fn in_turn(round: u32) -> impl Iterator<Item = Way> {
+        order(round as usize, 2).map(|side| [Way::Plain, Way::Card][side])
+    }
+
     /// The server's address by this way.
     pub(super) fn address(self) -> &'static str {
         match self {

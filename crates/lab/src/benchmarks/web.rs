@@ -55,7 +55,7 @@ fn measure(args: &Web, run: &mut Run<'_>) -> anyhow::Result<Outcome> {
     let (mut errors, mut per_interrupt, mut dropped) = (0, Vec::new(), 0);
     for round in 0..args.traffic.rounds {
         run.round(round.into(), args.traffic.rounds.into());
-        for way in [Way::Plain, Way::Card] {
+        for way in Way::in_turn(round) {
             let (figures, report) = joined.during(way, || ask(load, &joined, way.address()))?;
             requests.add(way, figures.requests_per_second);
             latencies.add(way, figures.request_latency_ns.p50 as f64);

@@ -1,0 +1,119 @@
+//! Better, worse, no difference or too noisy: what a ratio comes to.
+//!
+//! ```
+//! use picnic_lab::compare::{Rule, Verdict};
+//! let slower: Vec<f64> = (0..10).map(|n| 0.90 + f64::from(n % 3) / 100.0).collect();
+//! assert_eq!(Rule::default().judge(&slower).verdict, Verdict::Worse);
+//! // Of times, less is better.
+//! let of_times = Rule { more_is_better: false, ..Rule::default() };
+//! assert_eq!(of_times.judge(&slower).verdict, Verdict::Better);
+//! ```
+//!
+//! Guarantees: two equal sides are called better or worse in at most 5 % of cases whatever the
+//! noise, as long as each pair could as well have been measured the other way round; and however
+//! often the pairs were looked at on the way, as long as all looks are counted.
+
+use super::interval::{Interval, LEAST_PAIRS};
+use super::ranks::lean;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// Less than this share is no effect, unless told otherwise.
+pub const SMALLEST_EFFECT: f64 = 0.02;
+
+/// The share of cases in which a judgement may be wrong.
+const MISS: f64 = 0.05;
+
+/// What a comparison comes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// By the smallest effect or more, and that is no chance.
+    Better,
+    /// By the smallest effect or more, and that is no chance.
+    Worse,
+    /// The whole interval is within the smallest effect.
+    NoDifference,
+    /// None of these can be said from these pairs.
+    TooNoisy,
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Verdict::Better => "better",
+            Verdict::Worse => "worse",
+            Verdict::NoDifference => "no difference",
+            Verdict::TooNoisy => "too noisy",
+        })
+    }
+}
+
+/// By what ratios are judged.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Rule {
+    /// The smallest effect of interest, as a share: 0.02 for 2 %.
+    pub effect: f64,
+    /// Whether a ratio above 1 is better.
+    pub more_is_better: bool,
+    /// How often the pairs are judged while they come in; the interval is wider for it.
+    pub looks: usize,
+}
+
+impl Default for Rule {
+    fn default() -> Self {
+        Rule { effect: SMALLEST_EFFECT, more_is_better: true, looks: 1 }
+    }
+}
+
+/// What was judged, and from what.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Judgement {
+    /// In a word.
+    pub verdict: Verdict,
+    /// The ratio; none if there are too few pairs.
+    pub interval: Option<Interval>,
+    /// About how many pairs would do, if these are too noisy or too few.
+    pub pairs_needed: Option<usize>,
+}
+
+impl Rule {
+    /// Judges ratios, one for each pair: candidate by baseline.
+    pub fn judge(&self, ratios: &[f64]) -> Judgement {
+        let miss = MISS / self.looks.max(1) as f64;
+        let interval = Interval::of(ratios, miss);
+        let mut verdict =
+            interval.map_or(Verdict::TooNoisy, |interval| self.of_interval(&interval));
+        if matches!(verdict, Verdict::Better | Verdict::Worse) {
+            // A bootstrap of few pairs is right about; of signs, all cases are counted.
+            let logs: Vec<f64> = ratios.iter().map(|ratio| ratio.ln()).collect();
+            if !lean(&logs, miss) {
+                verdict = Verdict::TooNoisy;
+            }
+        }
+        let pairs_needed = (verdict == Verdict::TooNoisy).then(|| match interval {
+            // Noise falls with the root of the pairs; half of the effect is left for the estimate.
+            Some(interval) => {
+                let times = (2.0 * interval.half_width() / self.effect).powi(2);
+                (interval.pairs as f64 * times.max(1.5)).ceil() as usize
+            }
+            None => LEAST_PAIRS,
+        });
+        Judgement { verdict, interval, pairs_needed }
+    }
+
+    fn of_interval(&self, interval: &Interval) -> Verdict {
+        let is_higher = interval.low > 1.0 && interval.ratio >= 1.0 + self.effect;
+        let is_lower = interval.high < 1.0 && interval.ratio <= 1.0 / (1.0 + self.effect);
+        match (is_higher, is_lower) {
+            _ if interval.is_within(self.effect, 1.0) => Verdict::NoDifference,
+            (true, _) if self.more_is_better => Verdict::Better,
+            (_, true) if !self.more_is_better => Verdict::Better,
+            (false, false) => Verdict::TooNoisy,
+            _ => Verdict::Worse,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,111 @@
+//! A ratio of ours beside the same ratio of a paper's.
+//!
+//! ```
+//! use picnic_lab::compare::{Finding, Paper};
+//! let web = Paper { ratio: 1.29, within: 0.10, fitted_to: None };
+//! assert_eq!(web.judge(Ok((1.25, 1.33))).finding, Finding::Reproduced);
+//! assert_eq!(web.judge(Ok((1.00, 1.05))).finding, Finding::NotReproduced);
+//! ```
+//!
+//! A prediction is never made from the point it was fitted to: of such a point it is said on what
+//! it depends, however well it agrees.
+
+use crate::unit::Unit;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// What a paper found.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Paper {
+    /// The paper's ratio.
+    pub ratio: f64,
+    /// How far away ours may be, as a share, to be the same: what can be read off the paper's
+    /// figure, and what another machine is allowed.
+    pub within: f64,
+    /// What was fitted to this very figure, if anything was.
+    pub fitted_to: Option<&'static str>,
+}
+
+/// What our ratio says of the paper's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Finding {
+    /// All of our interval is as near as is allowed.
+    Reproduced,
+    /// None of it is.
+    NotReproduced,
+    /// It could not be measured, or not well enough.
+    NotMeasurableHere,
+    /// The model was made to agree.
+    DependsOnWhatWasFitted,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Finding::Reproduced => "reproduced",
+            Finding::NotReproduced => "not reproduced",
+            Finding::NotMeasurableHere => "not measurable here",
+            Finding::DependsOnWhatWasFitted => "depends on what was fitted",
+        })
+    }
+}
+
+/// A finding, and why.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Judged {
+    /// In a word.
+    pub finding: Finding,
+    /// In a sentence without its full stop.
+    pub why: String,
+}
+
+impl Paper {
+    /// Judges our ratio, given as the interval from low to high, or why there is none.
+    pub fn judge(&self, ours: Result<(f64, f64), String>) -> Judged {
+        let (low, high) = match ours {
+            Ok(interval) => interval,
+            Err(why) => return Judged { finding: Finding::NotMeasurableHere, why },
+        };
+        let Paper { ratio, within, .. } = *self;
+        let allowed = (ratio / (1.0 + within), ratio * (1.0 + within));
+        let range = |(low, high): (f64, f64)| Unit::Ratio.range(low, high);
+        let why = format!("ours {}, allowed {}", range((low, high)), range(allowed));
+        let (finding, why) = if let Some(what) = self.fitted_to {
+            (Finding::DependsOnWhatWasFitted, format!("{what} was fitted to it; {why}"))
+        } else if low >= allowed.0 && high <= allowed.1 {
+            (Finding::Reproduced, why)
+        } else if high < allowed.0 || low > allowed.1 {
+            (Finding::NotReproduced, why)
+        } else {
+            (Finding::NotMeasurableHere, format!("the noise is too high: {why}"))
+        };
+        Judged { finding, why }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_whole_interval_decides() {
+        let paper = Paper { ratio: 2.0, within: 0.25, fitted_to: None };
+        let finding = |low, high| paper.judge(Ok((low, high))).finding;
+        assert_eq!(finding(1.7, 2.4), Finding::Reproduced);
+        assert_eq!(finding(1.0, 1.5), Finding::NotReproduced);
+        assert_eq!(finding(2.6, 3.0), Finding::NotReproduced);
+        assert_eq!(finding(1.5, 2.0), Finding::NotMeasurableHere);
+        let judged = paper.judge(Err("it needs two machines".into()));
+        assert_eq!(judged.finding, Finding::NotMeasurableHere);
+        assert_eq!(judged.why, "it needs two machines");
+    }
+
+    #[test]
+    fn what_was_fitted_proves_nothing() {
+        let paper = Paper { ratio: 2.0, within: 0.1, fitted_to: Some("the cost of a wake") };
+        let judged = paper.judge(Ok((2.0, 2.0)));
+        assert_eq!(judged.finding, Finding::DependsOnWhatWasFitted);
+        assert!(judged.why.starts_with("the cost of a wake was fitted to it"), "{}", judged.why);
+    }
+}
