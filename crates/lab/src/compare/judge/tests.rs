@@ -32,14 +32,8 @@ enum Kind {
     Coarse,
 }
 
-const KINDS: [Kind; 6] = [
-    Kind::Normal,
-    Kind::Lognormal,
-    Kind::Drift,
-    Kind::Outliers,
-    Kind::TwoSpeeds,
-    Kind::Coarse,
-];
+const KINDS: [Kind; 6] =
+    [Kind::Normal, Kind::Lognormal, Kind::Drift, Kind::Outliers, Kind::TwoSpeeds, Kind::Coarse];
 
 impl Noise {
     fn new(kind: Kind) -> Self {
