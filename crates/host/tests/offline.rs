@@ -66,6 +66,81 @@ fn every_packet_of_a_capture_comes_back_and_is_in_output_and_trace() {
     assert!(numbers(&folder.path().join("trace.pcapng")) == all);
 }
 
+/// Replays `path` into a file, all of it echoed; the packets that came back.
+fn replay(folder: &Path, path: &str) -> Vec<u32> {
+    let text = format!(
+        "[[wire]]\nport = \"pcap\"\npath = \"{path}\"\noutput = \"again.pcapng\"\n\
+         [[rx]]\nfunction = \"rss\"\n[host]\nqueues = 2\nmode = \"echo\"\n"
+    );
+    let mut card = sections().parse(&text, None).unwrap();
+    card.directory = folder.into();
+    let running = Launch::new(&card, registries()).start_alone().unwrap();
+    wait_until("all has been echoed", || running.is_finished());
+    let report = running.stop().unwrap();
+    assert!(report.ledger.balanced());
+    assert_eq!(report.ledger.dropped, 0, "{report:#?}");
+    numbers(&folder.join("again.pcapng"))
+}
+
+/// Packets stand in a trace once for every stage; replayed, each comes once, again and again.
+#[test]
+fn a_trace_of_several_stages_is_replayed_packet_by_packet() {
+    let folder = tempfile::tempdir().unwrap();
+    write_capture(&folder.path().join("in.pcapng"));
+    let text = "[[wire]]\nport = \"pcap\"\npath = \"in.pcapng\"\n[[rx]]\nfunction = \"rss\"\n\
+                [host]\nqueues = 2\nmode = \"echo\"\n\
+                [trace]\npath = \"trace.pcapng\"\nstages = [\"wire\", \"rx\", \"queue\"]\n";
+    let mut card = sections().parse(text, None).unwrap();
+    card.directory = folder.path().into();
+    let tracing = Tracing::of(&card).unwrap();
+    let running = Launch::new(&card, registries()).hook(tracing.clone()).start_alone().unwrap();
+    wait_until("all has been echoed", || running.is_finished());
+    assert_eq!(running.stop().unwrap().ledger.dropped, 0);
+    let trace = tracing.finish().unwrap();
+    assert_eq!((trace.packets_written, trace.packets_lost), (4 * u64::from(PACKETS), 0));
+    let all: Vec<_> = (0..PACKETS).collect();
+    for _ in 0..3 {
+        assert!(replay(folder.path(), "trace.pcapng") == all);
+        std::fs::rename(folder.path().join("again.pcapng"), folder.path().join("in.pcapng"))
+            .unwrap();
+        assert!(replay(folder.path(), "in.pcapng") == all);
+    }
+}
+
+/// Whoever reads the output keeps the card waiting; it loses nothing meanwhile.
+#[test]
+fn a_reader_that_does_not_read_yet_is_waited_for() {
+    let folder = tempfile::tempdir().unwrap();
+    write_capture(&folder.path().join("in.pcapng"));
+    let fifo = folder.path().join("out");
+    assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    let (go, may_go) = std::sync::mpsc::channel::<()>();
+    let reader = std::thread::spawn(move || {
+        let mut file = std::fs::File::open(fifo).unwrap();
+        may_go.recv().unwrap();
+        let mut bytes = Vec::new();
+        std::io::Read::read_to_end(&mut file, &mut bytes).unwrap();
+        bytes
+    });
+    let text = "[[wire]]\nport = \"pcap\"\npath = \"in.pcapng\"\noutput = \"out\"\n\
+                [[rx]]\nfunction = \"rss\"\n[pool]\nbuffers = 1024\n\
+                [host]\nqueues = 2\nmode = \"echo\"\n";
+    let mut card = sections().parse(text, None).unwrap();
+    card.directory = folder.path().into();
+    let running = Launch::new(&card, registries()).start_alone().unwrap();
+    wait_until("packets are out", || running.view().ledger.read().transmitted > 100);
+    // A pipe, a ring and the pool hold fewer than there are.
+    assert!(!running.is_finished());
+    go.send(()).unwrap();
+    wait_until("all has been echoed", || running.is_finished());
+    let report = running.stop().unwrap();
+    assert!(report.ledger.balanced());
+    assert_eq!((report.ledger.dropped, report.ledger.transmitted), (0, u64::from(PACKETS)));
+    let copy = folder.path().join("copy.pcapng");
+    std::fs::write(&copy, reader.join().unwrap()).unwrap();
+    assert!(numbers(&copy).into_iter().eq(0..PACKETS));
+}
+
 #[test]
 fn no_output_of_a_card_destroys_another_of_its_files() {
     let folder = tempfile::tempdir().unwrap();

@@ -8,7 +8,11 @@
 //! speed = 2.0           # recorded: twice as fast
 //! loops = 0             # without end
 //! output = "out.pcapng" # what the card transmits, put there at the end
+//! interface = "wire0"   # of a pcapng with several: its packets alone, or "all"
 //! ```
+//!
+//! Of a trace, which has a copy of each packet at every stage, the packets of the first stage are
+//! replayed, as the wires received them, unless `interface` asks for others.
 //!
 //! Guarantees: the file is read, checked and indexed before anything starts, so
 //! the data path makes no system call. Flat out the wire is patient: it hands
@@ -20,6 +24,7 @@
 //! all that is due, and what finds no buffer is shed. Empty packets and those longer than a packet
 //! may be are in, and dropped at the wire.
 
+mod choice;
 mod commands;
 mod file;
 #[cfg(test)]
@@ -66,11 +71,21 @@ pub struct PcapConfig {
     pub loops: u64,
     /// Transmitted packets are written to this pcapng file.
     pub output: Option<PathBuf>,
+    /// Of a capture with several interfaces, the name of the one that is replayed, or "all"; left
+    /// out, all but the copies that a trace of a card holds of each packet.
+    pub interface: Option<String>,
 }
 
 impl Default for PcapConfig {
     fn default() -> Self {
-        PcapConfig { path: None, pace: Pace::FlatOut, speed: 1.0, loops: 1, output: None }
+        PcapConfig {
+            path: None,
+            pace: Pace::FlatOut,
+            speed: 1.0,
+            loops: 1,
+            output: None,
+            interface: None,
+        }
     }
 }
 
@@ -142,8 +157,10 @@ impl PcapPort {
         let path = context.directory.join(path);
         let name = path.display().to_string();
         context.files.read("path", &path)?;
-        let file = CaptureFile::load(&path)
-            .map_err(|message| ConfigError::new("path", format!("{name}: {message}")))?;
+        let wrong = |key: &str, message| ConfigError::new(key, format!("{name}: {message}"));
+        let file = CaptureFile::load_chosen(&path, config.interface.as_deref())
+            .map_err(|message| wrong("path", message))?
+            .map_err(|message| wrong("interface", message))?;
         let output = match &config.output {
             Some(output) => {
                 let output = context.directory.join(output);
@@ -309,6 +326,9 @@ impl WirePort for PcapPort {
             ));
         } else if self.file.is_empty() {
             lines.push(format!("{name}: holds no packets"));
+        }
+        if let Some(left_out) = self.file.left_out() {
+            lines.push(format!("{name}: {left_out}"));
         }
         if self.file.cut_short() != 0 {
             let count = self.file.cut_short();

@@ -75,6 +75,27 @@ impl TraceStage {
     }
 }
 
+impl TraceStage {
+    /// The stage that an interface of this name stands at, and its position there: the other
+    /// way of [`TraceStage::interface`].
+    pub(crate) fn of_interface(name: &str) -> (TraceStage, &str) {
+        let is_number =
+            |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        for stage in [TraceStage::Rx, TraceStage::Tx] {
+            let rest = name.strip_prefix(stage.name()).and_then(|rest| rest.strip_prefix('['));
+            if let Some((position, _)) = rest.and_then(|rest| rest.split_once("] "))
+                && is_number(position)
+            {
+                return (stage, position);
+            }
+        }
+        match name.strip_prefix(TraceStage::Queue.name()) {
+            Some(index) if is_number(index) => (TraceStage::Queue, ""),
+            _ => (TraceStage::Wire, ""),
+        }
+    }
+}
+
 /// `[trace]`.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]

@@ -10,7 +10,9 @@
 //! block's second length, resolutions in powers of two, big-endian offsets and
 //! the padding of simple packets to its caller.
 
-use pcap_parser::pcapng::{Block, parse_block_be, parse_block_le};
+use super::choice::{Chosen, Described};
+use crate::pcapng::direction_of;
+use pcap_parser::pcapng::{Block, PcapNGOption, parse_block_be, parse_block_le};
 use pcap_parser::{Linktype, parse_pcap_frame, parse_pcap_frame_be, parse_pcap_header};
 use std::io::Read;
 use std::path::Path;
@@ -19,6 +21,8 @@ use std::path::Path;
 pub const MAX_FILE_BYTES: u64 = 1 << 30;
 
 const ALLOWED: &str = "allowed: a pcap or pcapng capture of Ethernet";
+/// What a card's captures say that they are written by; behind it, the version.
+pub(crate) const WRITER: &[u8] = b"picnic ";
 const NG_MAGIC: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
 const NG_BYTE_ORDER_BIG: [u8; 4] = [0x1a, 0x2b, 0x3c, 0x4d];
 const NG_BYTE_ORDER_LITTLE: [u8; 4] = [0x4d, 0x3c, 0x2b, 0x1a];
@@ -42,6 +46,10 @@ pub struct CaptureFile {
     cut_short: u64,
     back_in_time: u64,
     first_time: Option<i128>,
+    /// All interfaces of a pcapng file, section after section.
+    described: Vec<Described>,
+    /// Which of them are used; all if that has not been said.
+    chosen: Option<Chosen>,
 }
 
 /// Where a capture stops making sense, and why.
@@ -54,35 +62,71 @@ pub struct Broken {
 }
 
 impl CaptureFile {
-    /// Reads a capture.
+    /// Reads a capture, all of it.
     ///
     /// # Errors
     /// It cannot be read, is empty or too large, or what [`CaptureFile::parse`] says; in words
     /// for the user, the file's name not among them.
     pub fn load(path: &Path) -> Result<Self, String> {
-        let unreadable = |error: std::io::Error| format!("cannot be read: {error}");
-        let file = picnic_core::files::open(path).map_err(unreadable)?;
-        let too_large = |found| format!("found {found} bytes, allowed: up to {MAX_FILE_BYTES}");
-        let length = file.metadata().map_err(unreadable)?.len();
-        if length > MAX_FILE_BYTES {
-            return Err(too_large(length));
-        }
-        let mut bytes = Vec::with_capacity(length as usize);
-        // Some file systems have files without a length to be judged by.
-        let read =
-            file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes).map_err(unreadable)? as u64;
-        if read > MAX_FILE_BYTES {
-            return Err(too_large(read));
-        }
-        CaptureFile::parse(bytes)
+        CaptureFile::parse(read(path)?)
     }
 
+    /// Reads of a capture what is to be replayed: the packets of the interface of this name, or
+    /// "all"; none for all but the copies that a trace of a card holds of each packet.
+    ///
+    /// # Errors
+    /// As [`CaptureFile::load`]; and, told apart, what is wrong with the interface.
+    pub fn load_chosen(
+        path: &Path,
+        interface: Option<&str>,
+    ) -> Result<Result<Self, String>, String> {
+        let file = CaptureFile::load(path)?;
+        let chosen = match Chosen::of(&file.described, interface) {
+            Ok(chosen) => chosen,
+            Err(message) => return Ok(Err(message)),
+        };
+        if chosen.note.is_none() {
+            return Ok(Ok(file));
+        }
+        // Times count from the first packet that is used.
+        let again = CaptureFile { chosen: Some(chosen), ..CaptureFile::default() };
+        again.index(file.bytes).map(Ok)
+    }
+
+    /// What was left out by the choice of an interface, in words.
+    pub fn left_out(&self) -> Option<&str> {
+        self.chosen.as_ref()?.note.as_deref()
+    }
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, String> {
+    let unreadable = |error: std::io::Error| format!("cannot be read: {error}");
+    let file = picnic_core::files::open(path).map_err(unreadable)?;
+    let too_large = |found| format!("found {found} bytes, allowed: up to {MAX_FILE_BYTES}");
+    let length = file.metadata().map_err(unreadable)?.len();
+    if length > MAX_FILE_BYTES {
+        return Err(too_large(length));
+    }
+    let mut bytes = Vec::with_capacity(length as usize);
+    // Some file systems have files without a length to be judged by.
+    let read = file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes).map_err(unreadable)? as u64;
+    if read > MAX_FILE_BYTES {
+        return Err(too_large(read));
+    }
+    Ok(bytes)
+}
+
+impl CaptureFile {
     /// Looks through the bytes of a capture.
     ///
     /// # Errors
     /// Not a capture, not of Ethernet, or broken before the first packet.
     pub fn parse(bytes: Vec<u8>) -> Result<Self, String> {
-        let mut file = CaptureFile::default();
+        CaptureFile::default().index(bytes)
+    }
+
+    fn index(self, bytes: Vec<u8>) -> Result<Self, String> {
+        let mut file = self;
         let broken = match bytes.first_chunk() {
             None if bytes.is_empty() => return Err(format!("found an empty file, {ALLOWED}")),
             None => return Err(format!("found a file of {} bytes, {ALLOWED}", bytes.len())),
@@ -161,6 +205,23 @@ impl CaptureFile {
         self.records.push(Record { offset: offset as u32, length: length as u32, time_ns });
     }
 
+    /// As [`CaptureFile::add`], of an interface of the section.
+    fn add_of(
+        &mut self,
+        interface: usize,
+        flags: Option<u32>,
+        packet: (usize, usize, u32, Option<i128>),
+    ) {
+        let direction = flags.and_then(direction_of);
+        if let Some(described) = self.described.get_mut(interface) {
+            described.count(direction);
+        }
+        if self.chosen.as_ref().is_none_or(|chosen| chosen.takes(interface, direction)) {
+            let (offset, length, original, time) = packet;
+            self.add(offset, length, original, time);
+        }
+    }
+
     fn index_pcap(&mut self, bytes: &[u8]) -> Result<Option<Broken>, String> {
         let Ok((mut rest, header)) = parse_pcap_header(bytes) else {
             let found = bytes.len();
@@ -213,6 +274,7 @@ impl CaptureFile {
     ) -> Result<usize, Stop> {
         if rest.starts_with(&NG_MAGIC) {
             *section = Section::starting(rest)?;
+            section.first_interface = self.described.len();
         }
         let block = frame(rest, section.big_endian)?;
         let parse = if section.big_endian { parse_block_be } else { parse_block_le };
@@ -225,7 +287,20 @@ impl CaptureFile {
                 let version = header.major_version;
                 return Err(Stop::Broken(format!("found pcapng version {version}, allowed: 1")));
             }
+            Block::SectionHeader(header) => {
+                let application = option(&header.options, 4);
+                let version = application.and_then(|value| value.strip_prefix(WRITER));
+                section.is_of_card =
+                    version.and_then(|rest| rest.first()).is_some_and(u8::is_ascii_digit);
+            }
             Block::InterfaceDescription(description) => {
+                let name = option(&description.options, 2);
+                let name = name.map(|name| String::from_utf8_lossy(name).into_owned());
+                self.described.push(Described {
+                    name: name.unwrap_or_else(|| self.described.len().to_string()),
+                    is_of_card: section.is_of_card,
+                    ..Described::default()
+                });
                 let mut interface = Interface {
                     link_type: description.linktype.0 as u16,
                     snaplen: description.snaplen,
@@ -246,7 +321,11 @@ impl CaptureFile {
             Block::EnhancedPacket(packet) => {
                 let interface = section.interface(packet.if_id)?;
                 let time = interface.time_ns(packet.ts_high, packet.ts_low);
-                self.add(offset + 28, packet.caplen as usize, packet.origlen, Some(time));
+                let flags = option(&packet.options, 2).filter(|flags| flags.len() == 4);
+                let flags = flags.map(|flags| section.u32(flags, 0));
+                let interface = section.first_interface + packet.if_id as usize;
+                let packet = (offset + 28, packet.caplen as usize, packet.origlen, Some(time));
+                self.add_of(interface, flags, packet);
             }
             Block::SimplePacket(packet) => {
                 let snaplen = match section.interface(0)?.snaplen {
@@ -254,7 +333,8 @@ impl CaptureFile {
                     snaplen => snaplen,
                 };
                 let length = packet.data.len().min(packet.origlen.min(snaplen) as usize);
-                self.add(offset + 12, length, packet.origlen, None);
+                let packet = (offset + 12, length, packet.origlen, None);
+                self.add_of(section.first_interface, None, packet);
             }
             Block::Unknown(_) if section.u32(block, 0) == NG_OBSOLETE_PACKET => {
                 if block.len() < 32 {
@@ -264,9 +344,11 @@ impl CaptureFile {
                 if captured > block.len() - 32 {
                     return Err(Stop::Broken("an obsolete packet block is malformed".into()));
                 }
-                let interface = section.interface(u32::from(section.u16(block, 8)))?;
+                let index = section.u16(block, 8);
+                let interface = section.interface(u32::from(index))?;
                 let time = interface.time_ns(section.u32(block, 12), section.u32(block, 16));
-                self.add(offset + 28, captured, section.u32(block, 24), Some(time));
+                let packet = (offset + 28, captured, section.u32(block, 24), Some(time));
+                self.add_of(section.first_interface + usize::from(index), None, packet);
             }
             _ => {}
         }
@@ -310,6 +392,10 @@ impl Interface {
 #[derive(Debug, Default)]
 struct Section {
     big_endian: bool,
+    /// A card's capture wrote it.
+    is_of_card: bool,
+    /// The number in the file of its first interface.
+    first_interface: usize,
     interfaces: Vec<Interface>,
 }
 
@@ -324,7 +410,7 @@ impl Section {
             }
             None => return Err(breaks_off(rest.len())),
         };
-        Ok(Section { big_endian, interfaces: Vec::new() })
+        Ok(Section { big_endian, ..Section::default() })
     }
 
     /// The interface a packet names, if a wire can use its packets.
@@ -360,7 +446,7 @@ impl Section {
 
 /// The whole block that `rest` starts with.
 fn frame(rest: &[u8], big_endian: bool) -> Result<&[u8], Stop> {
-    let order = Section { big_endian, interfaces: Vec::new() };
+    let order = Section { big_endian, ..Section::default() };
     if rest.len() < 12 {
         return Err(breaks_off(rest.len()));
     }
@@ -374,6 +460,11 @@ fn frame(rest: &[u8], big_endian: bool) -> Result<&[u8], Stop> {
         return Err(Stop::Broken(format!("a block has length {length} and then {repeated}")));
     }
     Ok(block)
+}
+
+/// The value of the first option of this kind, without what it is padded with.
+fn option<'a>(options: &'a [PcapNGOption<'_>], code: u16) -> Option<&'a [u8]> {
+    options.iter().find(|option| option.code.0 == code)?.as_bytes().ok()
 }
 
 fn breaks_off(left: usize) -> Stop {

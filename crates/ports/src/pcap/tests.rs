@@ -747,6 +747,78 @@ fn a_late_card_gets_all_that_is_due_and_sheds_without_buffers() {
 }
 
 #[test]
+fn a_trace_is_replayed_as_its_wires_received_it_unless_asked_otherwise() {
+    use crate::pcapng::Writer;
+    let trace = |application: &str| {
+        let mut writer = Writer::new(Vec::new(), application).unwrap();
+        let names = ["rx[0] rss", "rx[1] pass", "wire0", "wire1", "queue0", "queue1"];
+        let ids = names.map(|name| writer.add_interface(name, 0).unwrap());
+        for number in 0..10_u8 {
+            let [rss, pass, wire0, wire1, queue0, queue1] = ids;
+            let (wire, queue) = if number % 2 == 0 { (wire0, queue0) } else { (wire1, queue1) };
+            // On its way: in by a wire, through the chain, to a queue, and out again.
+            for (step, (interface, direction)) in [
+                (wire, Some(Direction::Rx)),
+                (rss, None),
+                (pass, None),
+                (queue, None),
+                (wire, Some(Direction::Tx)),
+            ]
+            .into_iter()
+            .enumerate()
+            {
+                let time = 100 * u64::from(number) + step as u64;
+                let frame = [number, step as u8, 0, 0];
+                writer.packet(interface, time, &frame, 4, direction).unwrap();
+            }
+        }
+        writer.into_inner()
+    };
+    let replay = |bytes: &[u8], interface: Option<&str>| {
+        let folder = Folder::with(bytes);
+        let interface = interface.map(Into::into);
+        let mut port = folder.try_port(PcapConfig { interface, ..PcapConfig::default() })?;
+        let mut bench = Bench::new();
+        let packets = bench.receive_all(&mut port, 64);
+        bench.assert_conserved();
+        let packets: Vec<_> = packets.iter().map(|data| (data[0], data[1])).collect();
+        Ok::<_, ConfigError>((packets, port.report()))
+    };
+    let ours = trace("picnic 1.2.3");
+    let (packets, report) = replay(&ours, None).unwrap();
+    assert_eq!(packets, (0..10).map(|number| (number, 0)).collect::<Vec<_>>());
+    assert!(
+        report[0].ends_with(
+            "40 packets are left out; used are those of wire0, wire1. interface = \"all\" uses all"
+        ),
+        "{report:?}"
+    );
+    let (packets, _) = replay(&ours, Some("queue1")).unwrap();
+    assert_eq!(packets, (0..5).map(|number| (2 * number + 1, 3)).collect::<Vec<_>>());
+    assert_eq!(replay(&ours, Some("wire0")).unwrap().0.len(), 5);
+    let (packets, report) = replay(&ours, Some("all")).unwrap();
+    assert_eq!((packets.len(), report.len()), (50, 0));
+    let error = replay(&ours, Some("wire2")).unwrap_err();
+    assert_eq!(error.key, "interface");
+    assert!(
+        error
+            .to_string()
+            .contains("found \"wire2\", allowed: \"all\", \"queue0\", \"queue1\", \"rx[0] rss\""),
+        "{error}"
+    );
+    // Of others, interfaces are places of their own.
+    assert_eq!(replay(&trace("Dumpcap"), None).unwrap().0.len(), 50);
+    // Times count from the first packet that is replayed.
+    let folder = Folder::with(&ours);
+    let file = CaptureFile::load_chosen(&folder.path("in.pcap"), Some("queue0")).unwrap().unwrap();
+    assert_eq!((file.packet(0).unwrap().1, file.duration_ns()), (0, 800));
+    // A classic capture has no names to choose by.
+    let classic = numbered_pcap(3);
+    assert_eq!(replay(&classic, Some("all")).unwrap().0.len(), 3);
+    assert!(replay(&classic, Some("eth0")).unwrap_err().to_string().ends_with("allowed: \"all\""));
+}
+
+#[test]
 fn what_is_odd_about_a_file_is_reported() {
     let mut bytes = pcap(KINDS[0], &[(9000, b"first", 5), (5000, b"cut", 90), (12000, b"last", 4)]);
     bytes.truncate(bytes.len() - 1);
