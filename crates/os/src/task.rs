@@ -132,6 +132,11 @@ impl TaskSpec {
         self
     }
 
+    /// Whether somebody has stated its bounds, or nobody has said anything of them.
+    pub fn is_stated(&self) -> bool {
+        self.bounds_from == STATED
+    }
+
     /// States one bound for every segment.
     #[must_use]
     pub fn wcet_ns(mut self, wcet_ns: u64) -> Self {

@@ -7,10 +7,10 @@ use crate::registries::{registries, tasks};
 use crate::template::{snippet, toml_value};
 use clap::Args;
 use picnic_core::command::{Argument, CommandEntry};
-use picnic_core::config::KeyHelp;
-use picnic_core::registry::Entry;
+use picnic_core::config::{KeyHelp, Section};
+use picnic_core::registry::{BuildContext, Entry};
+use picnic_os::config::Setup;
 use picnic_os::schedulers::registry::SCHEDULERS;
-use picnic_tasks::graphs::GRAPHS;
 use serde::Serialize;
 use serde_json::json;
 use std::fmt::Write;
@@ -77,12 +77,11 @@ impl Kind {
             Kind::Attachments => describe(registries.attachments),
             Kind::Schedulers => describe(SCHEDULERS),
             Kind::Tasks => {
-                let mut tasks = describe(tasks());
-                for task in &mut tasks {
-                    let has_graph = GRAPHS.iter().any(|graph| graph.name == task.name);
-                    task.bounds_from = Some(if has_graph { PROFILE } else { STATED });
+                let mut described = describe(tasks());
+                for (task, entry) in described.iter_mut().zip(tasks()) {
+                    task.bounds_from = Some(bounds_of(entry));
                 }
-                tasks
+                described
             }
         }
     }
@@ -115,6 +114,15 @@ pub(crate) struct DescribedCommand {
 const PROFILE: &str = "the cost profile";
 /// Bounds that the task or its section states.
 const STATED: &str = "stated";
+
+/// Where a task's bounds come from, as it says itself.
+fn bounds_of(entry: &Entry<Setup>) -> &'static str {
+    match entry.build(&Section::named("task", entry.name), &BuildContext::default()) {
+        Ok(setup) if setup.spec.is_stated() => STATED,
+        Ok(_) => PROFILE,
+        Err(_) => "depends on its keys",
+    }
+}
 
 pub(crate) fn describe<P>(registry: &[Entry<P>]) -> Vec<Described> {
     let described = registry.iter().map(|entry| Described {
@@ -172,7 +180,8 @@ pub(crate) fn run(kind: Kind, args: &ComponentsArgs, json: bool) -> anyhow::Resu
             text.push_str("Bounds of its segments: under the card's cost profile, unless wcet_ns ");
             text.push_str(&format!("states one.\nSee: picnic wcet show {}\n\n", entry.name));
         }
-        Some(_) => text.push_str("Bounds of its segments: stated, none is analysed.\n\n"),
+        Some(STATED) => text.push_str("Bounds of its segments: stated, none is analysed.\n\n"),
+        Some(other) => text.push_str(&format!("Bounds of its segments: {other}.\n\n")),
         None => {}
     }
     text.push_str(&keys_table(&entry.keys));
