@@ -119,16 +119,18 @@ def figures(card, wires, got, report):
     for queue, packets in zip(report["queues"], got):
         counted = (queue["packets"], queue["bytes"])
         must(counted == (len(packets), sum(map(len, packets))), f"queue {queue} miscounted")
+    shed = [wire["rx_shed"] for wire in report["wires"]]
     came_in = [(wire["rx_packets"], wire["rx_bytes"]) for wire in report["wires"]]
-    must(ledger["in"] == sum(count for count, _ in came_in), "wires miscounted")
+    must(ledger["in"] == sum(count for count, _ in came_in) + sum(shed), "wires miscounted")
     if card.damages:
         must(ledger["dropped"] == report["drops"].get("fault", 0), "other drops than by faults")
         return
     should = [(sum(map(len, queues)), sum(len(packet) for queue in queues for packet in queue))
               for queues in wires]
     if card.lossy:
-        # What is dropped at the wire is counted, but its bytes are not.
-        came_in, should = [[counts[0] for counts in each] for each in (came_in, should)]
+        # Of what is dropped at the wire the bytes are not counted.
+        came_in = [packets + lost for (packets, _), lost in zip(came_in, shed)]
+        should = [packets for packets, _ in should]
     must(came_in == should, f"wires should have {should}")
     must(card.lossy or ledger["dropped"] == 0, "packets were dropped")
 

@@ -219,6 +219,7 @@ mod tests {
                 name: "wire0".into(),
                 rx_packets: packets,
                 rx_bytes: packets * 100,
+                rx_shed: 0,
                 tx_packets: 0,
                 tx_bytes: 0,
                 stamp: Stamp::Taken,

@@ -2,7 +2,7 @@
 
 use crate::output::{self, Column, count, nanoseconds, percent, rate, ratio};
 use picnic_control::instrument::TraceReport;
-use picnic_control::report::{Report, Times};
+use picnic_control::report::{Report, TakenAway, Times};
 use picnic_core::ledger::LedgerTotals;
 use picnic_os::report::OsReport;
 use std::fmt::Write;
@@ -58,6 +58,11 @@ pub(crate) fn text(name: &str, report: &Report) -> String {
         );
         line("", format!("mean {}: {part}", nanoseconds(latency.mean)));
     }
+    if let Some(taken) = &report.borrowed_core.taken_away
+        && taken.times != 0
+    {
+        line("core", taken_away(taken, report));
+    }
     if let Some(trace) = &report.trace {
         let (written, lost) = (count(trace.packets_written), count(trace.packets_lost));
         line("trace", format!("{}: {written} packets written, {lost} lost", trace.path));
@@ -66,6 +71,22 @@ pub(crate) fn text(name: &str, report: &Report) -> String {
         line("note", note.clone());
     }
     text
+}
+
+/// How long others had the borrowed core, and what that has cost.
+fn taken_away(taken: &TakenAway, report: &Report) -> String {
+    format!(
+        "{} was taken away {} times for {} in all ({}), {} at the longest; {} of {} drops \
+         fall into these times (shorter than {}: not seen)",
+        report.borrowed_core.core,
+        count(taken.times),
+        nanoseconds(Some(taken.total_ns)),
+        percent(taken.total_ns as f64 / 1e9 / report.duration_s),
+        nanoseconds(Some(taken.longest_ns)),
+        count(taken.drops),
+        count(report.ledger.dropped),
+        nanoseconds(Some(taken.threshold_ns)),
+    )
 }
 
 /// `in = delivered + transmitted + consumed + dropped + in flight`, with the numbers.
@@ -244,6 +265,7 @@ mod tests {
                 name: "wire0".into(),
                 rx_packets: 2_000,
                 rx_bytes: 120_000,
+                rx_shed: 0,
                 tx_packets: 0,
                 tx_bytes: 0,
                 stamp: Stamp::Arrival,
@@ -294,6 +316,13 @@ mod tests {
                 busy_fraction: 0.25,
                 asleep_fraction: 0.5,
                 wakeups: 7,
+                taken_away: Some(TakenAway {
+                    total_ns: 80_000_000,
+                    times: 40,
+                    longest_ns: 4_000_000,
+                    drops: 9,
+                    threshold_ns: 500_000,
+                }),
             },
             target_cores: Vec::new(),
             os: None,
@@ -312,6 +341,8 @@ mod tests {
             "dropped  10 ring_full@steer",
             "latency  p50 1.5 µs, p99 unavailable",
             "mean 2.0 µs: unavailable at the wire, 300 ns on the borrowed core, 1.7 µs in the target",
+            "core     1 was taken away 40 times for 80.0 ms in all (4.0 %), 4.0 ms at the longest; 9 \
+             of 10 drops fall into these times (shorter than 500.0 µs: not seen)",
             "arrival",
             "note     something to know",
             "rss",

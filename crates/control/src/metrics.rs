@@ -152,6 +152,24 @@ impl Collector for Figures {
         let help = "Means of the parts of the way from wire to target routine, since the start";
         sink.gauges("picnic_latency_mean", seconds(), help, parts)?;
         let core = &report.borrowed_core;
+        if let Some(taken) = core.taken_away {
+            let labels = || vec![("core", core.core.to_string())];
+            let help = "Had by others, in pieces above the threshold";
+            let counter = ConstCounter::new(taken.total_ns as f64 / 1e9);
+            let described = ("picnic_borrowed_core_taken_away", help, seconds());
+            sink.series(described, MetricType::Counter, [(labels(), counter)])?;
+            for (name, unit, help, count) in [
+                ("picnic_borrowed_core_absences", "times", "Times others had it", taken.times),
+                (
+                    "picnic_borrowed_core_absence_drops",
+                    "packets",
+                    "Packets dropped right behind",
+                    taken.drops,
+                ),
+            ] {
+                sink.counters(name, Unit::Other(unit.into()), help, [(labels(), count)])?;
+            }
+        }
         for (name, help, share) in [
             ("picnic_borrowed_core_busy", "In turns that found work", core.busy_fraction),
             ("picnic_borrowed_core_asleep", "Asleep", core.asleep_fraction),
@@ -166,9 +184,10 @@ impl Collector for Figures {
 
 fn wires(sink: &mut Sink<'_, '_>, report: &Report) -> fmt::Result {
     type Field = fn(&crate::report::WireReport) -> u64;
-    let fields: [(&str, bool, &str, Field); 4] = [
-        ("picnic_wire_received", true, "Packets received, those shed included", |w| w.rx_packets),
+    let fields: [(&str, bool, &str, Field); 5] = [
+        ("picnic_wire_received", true, "Packets taken into buffers", |w| w.rx_packets),
         ("picnic_wire_received", false, "Bytes of the packets taken", |w| w.rx_bytes),
+        ("picnic_wire_shed", true, "Packets that came and were dropped at the wire", |w| w.rx_shed),
         ("picnic_wire_transmitted", true, "Packets transmitted", |w| w.tx_packets),
         ("picnic_wire_transmitted", false, "Bytes transmitted", |w| w.tx_bytes),
     ];

@@ -6,8 +6,8 @@
 //! try it.
 
 use crate::report::{
-    CoreReport, FunctionReport, LatencyReport, QueueReport, Report, Stamp, TargetCoreReport, Times,
-    WireReport,
+    CoreReport, FunctionReport, LatencyReport, QueueReport, Report, Stamp, TakenAway,
+    TargetCoreReport, Times, WireReport,
 };
 use hdrhistogram::Histogram;
 use picnic_core::direction::Direction;
@@ -43,9 +43,37 @@ pub struct CoreTimes {
     pub packets_ns: Counter,
     /// Those packets.
     pub packets: Counter,
+    /// The shortest absence that is seen, in nanoseconds; 0 if none is looked for.
+    pub absence_threshold_ns: Counter,
+    /// Nanoseconds for which somebody else had the core.
+    pub absent_ns: Counter,
+    /// Times that this happened.
+    pub absences: Counter,
+    /// Nanoseconds of the longest.
+    pub longest_absence_ns: Counter,
+    /// Packets dropped by the turns right behind.
+    pub absence_drops: Counter,
 }
 
 impl CoreTimes {
+    /// Somebody else had the core for `ns` nanoseconds.
+    pub fn absent(&self, ns: u64) {
+        self.absent_ns.add(ns);
+        self.absences.add(1);
+        self.longest_absence_ns.set(self.longest_absence_ns.get().max(ns));
+    }
+
+    fn taken_away(&self) -> Option<TakenAway> {
+        let threshold_ns = self.absence_threshold_ns.get();
+        (threshold_ns != 0).then(|| TakenAway {
+            total_ns: self.absent_ns.get(),
+            times: self.absences.get(),
+            longest_ns: self.longest_absence_ns.get(),
+            drops: self.absence_drops.get(),
+            threshold_ns,
+        })
+    }
+
     /// A turn found work and took `ns` nanoseconds; it received `packets` packets.
     #[inline]
     pub fn turn(&self, packets: usize, ns: u64) {
@@ -203,6 +231,7 @@ impl Monitor {
                 busy_fraction: share(&self.notes.core.busy_ns),
                 asleep_fraction: share(&self.notes.core.asleep_ns),
                 wakeups: self.notes.core.wakeups.get(),
+                taken_away: self.notes.core.taken_away(),
             },
             target_cores: self
                 .notes
@@ -232,6 +261,7 @@ pub fn wire_reports(view: &View) -> Vec<WireReport> {
         name: wire.name.clone(),
         rx_packets: wire.counters.rx_packets.get(),
         rx_bytes: wire.counters.rx_bytes.get(),
+        rx_shed: wire.counters.rx_shed.get(),
         tx_packets: wire.counters.tx_packets.get(),
         tx_bytes: wire.counters.tx_bytes.get(),
         stamp: if wire.arrival { Stamp::Arrival } else { Stamp::Taken },

@@ -79,10 +79,13 @@ impl fmt::Display for Times {
 pub struct WireReport {
     /// Its name in the card file.
     pub name: String,
-    /// Packets received, those shed included.
+    /// Packets taken into buffers.
     pub rx_packets: u64,
-    /// Bytes of the packets taken; those shed are not counted in.
+    /// Their bytes.
     pub rx_bytes: u64,
+    /// Packets that came and were dropped at the wire; `drops_by_stage` has the reasons.
+    #[serde(default)]
+    pub rx_shed: u64,
     /// Packets transmitted.
     pub tx_packets: u64,
     /// Bytes transmitted.
@@ -204,6 +207,25 @@ pub struct CoreReport {
     pub asleep_fraction: f64,
     /// Times it woke from sleep.
     pub wakeups: u64,
+    /// How much of its time others had; null where that cannot be, as in virtual time.
+    #[serde(default)]
+    pub taken_away: Option<TakenAway>,
+}
+
+/// Times in which the borrowed core was not the card's: another thread had it, the kernel, or the
+/// hypervisor another machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TakenAway {
+    /// Nanoseconds in all.
+    pub total_ns: u64,
+    /// Times it happened.
+    pub times: u64,
+    /// Nanoseconds of the longest.
+    pub longest_ns: u64,
+    /// Packets that were dropped in the turns right behind: they came meanwhile.
+    pub drops: u64,
+    /// Shorter ones are not seen.
+    pub threshold_ns: u64,
 }
 
 /// A target core's figures.

@@ -6,6 +6,7 @@ use picnic_control::methods::components::commanded;
 use picnic_control::request::{Method, methods};
 use picnic_core::command::{Argument, CommandEntry};
 use picnic_core::config::KeyHelp;
+use picnic_core::ledger::{DropReason, Stage};
 use picnic_engine::build::Components;
 use picnic_functions::registry::FUNCTIONS;
 use picnic_ports::registry::{ATTACHMENTS, WIRES};
@@ -42,6 +43,19 @@ fn of_card(methods: &[Method]) -> String {
         let params: Vec<_> = params.collect();
         text +=
             &format!("| `{}` | {} | {} |\n", method.name, params.join(", "), cell(&method.help));
+    }
+    text
+}
+
+/// Every name that drops are counted under, and what it says.
+fn of_drops() -> String {
+    let mut text = "| reason | the packet was dropped because |\n|---|---|\n".to_owned();
+    for reason in DropReason::ALL {
+        text += &format!("| `{}` | {} |\n", reason.name(), cell(reason.help()));
+    }
+    text += "\n| stage | where that was |\n|---|---|\n";
+    for stage in Stage::ALL {
+        text += &format!("| `{}` | {} |\n", stage.name(), cell(stage.help()));
     }
     text
 }
@@ -118,7 +132,8 @@ fn check(document: &str, start: &str, parts: &[(&str, String)]) {
 #[test]
 fn the_reference_is_what_is_declared() {
     let all = commanded(&COMPONENTS).map(|(_, name, list)| commands(name, list));
-    let parts = [("methods", of_card(methods())), ("commands", all.collect())];
+    let parts =
+        [("methods", of_card(methods())), ("commands", all.collect()), ("drops", of_drops())];
     check("control.md", "", &parts);
 }
 

@@ -14,11 +14,11 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 
 macro_rules! named_enum {
-    ($(#[$meta:meta])* $name:ident { $($(#[$item_meta:meta])* $item:ident = $text:literal),+ $(,)? }) => {
+    ($(#[$meta:meta])* $name:ident { $(#[doc = $help:literal] $item:ident = $text:literal),+ $(,)? }) => {
         $(#[$meta])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[repr(u8)]
-        pub enum $name { $($(#[$item_meta])* $item),+ }
+        pub enum $name { $(#[doc = $help] $item),+ }
 
         impl $name {
             /// All of them, in order.
@@ -27,6 +27,11 @@ macro_rules! named_enum {
             /// The name used in output.
             pub const fn name(self) -> &'static str {
                 match self { $($name::$item => $text),+ }
+            }
+
+            /// What it means, in a sentence.
+            pub const fn help(self) -> &'static str {
+                match self { $($name::$item => $help),+ }.trim_ascii_start()
             }
         }
     };
@@ -41,9 +46,11 @@ named_enum! {
         Unreadable = "unreadable",
         /// The target ring was full.
         RingFull = "ring_full",
-        /// No buffer was home: overload, shed at the wire.
+        /// No buffer of the pool was free.
         PoolExhausted = "pool_exhausted",
-        /// Longer than a packet may be.
+        /// More packets waited at the wire than its `backlog` holds: the card asked too seldom.
+        BacklogFull = "backlog_full",
+        /// Longer than a packet, or all buffers of the pool, may be.
         Oversize = "oversize",
         /// Zero bytes, or not a packet at all.
         Malformed = "malformed",
@@ -61,7 +68,7 @@ named_enum! {
         NoSuchWire = "no_such_wire",
         /// The wire's send backlog is full.
         WireFull = "wire_full",
-        /// The kernel had no free slot to put it in: overload, shed before the card saw it.
+        /// The kernel had no free slot to put it in: the card asked too seldom.
         WireOverrun = "wire_overrun",
         /// The wire was down, or its interface gone.
         WireDown = "wire_down",
@@ -142,7 +149,7 @@ impl Drops {
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct CardLedger {
-    /// Packets the wires received, those shed at once included.
+    /// Packets the wires took or shed.
     pub received: Counter,
     /// Packets made by functions: clones, segments.
     pub made: Counter,

@@ -349,10 +349,7 @@ impl<'a> Receiver<'a> {
     pub fn push_bytes(&mut self, data: &[u8]) {
         match self.pool.packet(data) {
             Some(packet) => self.push(packet),
-            None if data.len() > crate::packet::pool::MAX_PACKET_BYTES => {
-                self.shed(DropReason::Oversize, 1);
-            }
-            None => self.shed(DropReason::PoolExhausted, 1),
+            None => self.shed(self.pool.refusal(data.len()), 1),
         }
     }
 
@@ -360,7 +357,7 @@ impl<'a> Receiver<'a> {
     #[cold]
     pub fn shed(&mut self, reason: DropReason, packets: u64) {
         self.ledger.received.add(packets);
-        self.counters.rx_packets.add(packets);
+        self.counters.rx_shed.add(packets);
         self.ledger.drops.add(reason, Stage::Wire, packets);
     }
 }

@@ -82,10 +82,13 @@ pub struct SteerCounters {
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct WireCounters {
-    /// Packets received, those shed at the wire included.
+    /// Packets taken into buffers. What came in is these and `rx_shed`, at every wire.
     pub rx_packets: Counter,
-    /// Bytes of the packets taken; of those shed the card never had the bytes.
+    /// Their bytes.
     pub rx_bytes: Counter,
+    /// Packets that came and were dropped at the wire, each with its reason in the ledger. Of
+    /// most of them the card never has the bytes, so that these are not counted.
+    pub rx_shed: Counter,
     /// Times the physical NIC would have interrupted, if that is moderated.
     pub interrupts: Counter,
     /// Packets transmitted.

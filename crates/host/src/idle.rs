@@ -46,7 +46,8 @@ impl IdlePolicy {
         self.since = None;
     }
 
-    /// There was none at `now`: passes the time until it is worth looking again.
+    /// There was none at `now`: passes the time until it is worth looking again. Returns how
+    /// many nanoseconds of that were meant to pass: `u64::MAX` if others were let go first.
     /// `clock` is read after a sleep only.
     pub fn pass(
         &mut self,
@@ -54,7 +55,7 @@ impl IdlePolicy {
         card: &mut Card,
         doorbell: &CardDoorbell,
         clock: impl Fn() -> Time,
-    ) {
+    ) -> u64 {
         let since = *self.since.get_or_insert(now);
         let deadline = card.next_deadline(now);
         let held_up = deadline.is_some_and(|deadline| deadline <= now);
@@ -64,19 +65,24 @@ impl IdlePolicy {
             Idle::Block => 0,
         };
         if now.since(since) < spin_ns {
-            return std::hint::spin_loop();
+            std::hint::spin_loop();
+            return 0;
         }
         if held_up {
-            return std::thread::yield_now();
+            std::thread::yield_now();
+            return u64::MAX;
         }
         let sleep_ns =
             deadline.map_or(LONGEST_SLEEP_NS, |deadline| deadline.since(now).min(LONGEST_SLEEP_NS));
         if sleep_ns < SHORTEST_SLEEP_NS || !card.arm() {
-            return std::hint::spin_loop();
+            std::hint::spin_loop();
+            return 0;
         }
         doorbell.wait(card.wires(), Duration::from_nanos(sleep_ns));
         card.disarm();
         self.sleeps += 1;
-        self.slept_ns += clock().since(now);
+        let slept_ns = clock().since(now);
+        self.slept_ns += slept_ns;
+        slept_ns.min(sleep_ns)
     }
 }

@@ -17,6 +17,7 @@
 
 #![forbid(unsafe_code)]
 
+mod absence;
 pub mod clock;
 pub mod doorbell;
 pub mod idle;

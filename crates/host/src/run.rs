@@ -5,6 +5,7 @@
 //! still serves their transmissions; then what waits for wires is sent. At the
 //! end every ring is empty, every buffer is home, and the ledger balances.
 
+use crate::absence::Absence;
 use crate::clock::Clock;
 use crate::doorbell::{CardDoorbell, TargetDoorbell};
 use crate::idle::IdlePolicy;
@@ -225,26 +226,29 @@ fn run_card(
 ) -> CardEnd {
     let mut now = clock.now();
     let mut gauges_due = now;
+    let mut absence = Absence::new(times);
     while !shared.phase_is(Phase::Stopping) {
         if now >= gauges_due {
             card.doors().note_depths();
             card.set_realtime_zero(clock.realtime_zero());
             gauges_due = now + GAUGES_NS;
         }
+        let then = now;
         let activity = card.poll(now);
+        let mut willing_ns = 0;
         if activity.is_idle() {
             if card.is_finished() {
                 shared.finished.store(true, Ordering::Release);
             }
-            idle.pass(now, &mut card, doorbell, || clock.now());
+            willing_ns = idle.pass(now, &mut card, doorbell, || clock.now());
             times.asleep_ns.set(idle.slept_ns);
             times.wakeups.set(idle.sleeps);
             now = clock.now();
         } else {
             idle.busy();
-            let then = now;
             now = clock.now();
             if let Some(Segment { work_ns, .. }) = activity.segment {
+                willing_ns = work_ns;
                 // The work that the segment stands for; once it is to stop, there is no need.
                 while now.since(then) < work_ns && !shared.phase_is(Phase::Stopping) {
                     std::hint::spin_loop();
@@ -253,6 +257,7 @@ fn run_card(
             }
             times.turn(activity.received, now.since(then));
         }
+        absence.turn(now.since(then), willing_ns, || card.doors().ledger.card.drops.total());
     }
     let received_for = now;
     card.stop_receiving(now);

@@ -5,7 +5,11 @@ use picnic_control::{Executor, Launch, Registries, Running};
 use picnic_core::config::CardFile;
 use picnic_host::registries;
 use picnic_host::run::Host;
+use picnic_machine::threads::spawn_pinned;
 use picnic_machine::topology::Placement;
+use picnic_testing::wait_until;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// Refuses chains, and leaves the rest to the host world.
@@ -65,4 +69,32 @@ fn the_cards_engine_picks_one_from_the_registry() {
 fn an_engine_that_nobody_offers_is_told_with_those_there_are() {
     let error = Launch::new(&card("", ""), registries()).start().map(drop).unwrap_err();
     assert_eq!(error.to_string(), "card:3: card.engine: found \"plain\", allowed: poll");
+}
+
+/// Somebody else is at work on the borrowed core: the report says for how long, and what was lost.
+#[test]
+fn a_borrowed_core_that_others_take_is_told() {
+    let text = "[card]\nidle = \"spin\"\n[[wire]]\nport = \"generator\"\nrate_pps = 1000000\n\
+                [host]\nqueues = 1\n";
+    let card = CardFile::parse(text, None).unwrap();
+    let running = Launch::new(&card, registries()).start_alone().unwrap();
+    let over = Arc::new(AtomicBool::new(false));
+    let thief = {
+        let over = over.clone();
+        let work = move || while !over.load(Ordering::Relaxed) {};
+        spawn_pinned("thief".into(), running.placement().borrowed_core, work).unwrap()
+    };
+    wait_until("it is taken, and packets are lost", || {
+        let report = running.monitor().report();
+        let taken = report.borrowed_core.taken_away;
+        report.drops.contains_key("backlog_full") && taken.is_some_and(|taken| taken.drops != 0)
+    });
+    over.store(true, Ordering::Relaxed);
+    thief.join().unwrap();
+    let report = running.stop().unwrap();
+    let taken = report.borrowed_core.taken_away.unwrap();
+    assert!(taken.times != 0 && taken.longest_ns >= taken.threshold_ns, "{taken:?}");
+    assert!(taken.total_ns >= taken.times * taken.threshold_ns, "{taken:?}");
+    assert!(taken.total_ns as f64 <= report.duration_s * 1e9, "{taken:?}");
+    assert!(taken.drops <= report.ledger.dropped, "{taken:?}");
 }

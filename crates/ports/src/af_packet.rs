@@ -45,7 +45,6 @@ use crate::sys::xsk_device;
 use crate::virtio::{HEADER_BYTES, Header};
 use picnic_core::error::ConfigError;
 use picnic_core::ledger::DropReason;
-use picnic_core::packet::pool::MAX_PACKET_BYTES;
 use picnic_core::port::{Arrivals, Capabilities, Receiver, Transmitter, WirePort};
 use picnic_core::registry::{BuildContext, Component};
 use picnic_core::time::Time;
@@ -430,8 +429,7 @@ fn take(frame: &mut Frame<'_>, rx: &mut Receiver<'_>) -> Result<(), DropReason> 
     let length = data.len();
     let pool = rx.pool();
     let Some(mut packet) = pool.packet(data) else {
-        let fits = length <= MAX_PACKET_BYTES.min(pool.buffers() * pool.buffer_size());
-        return Err(if fits { DropReason::PoolExhausted } else { DropReason::Oversize });
+        return Err(pool.refusal(length));
     };
     let inserted = if tag.is_some() { TAG_BYTES as u16 } else { 0 };
     if header.apply(&mut packet, inserted).is_err() {

@@ -26,6 +26,7 @@ use super::space::{
     take_chain,
 };
 use crate::error::PoolError;
+use crate::ledger::DropReason;
 use crate::ring::spsc::{self, Consumer, Producer};
 use crate::time::Time;
 use schemars::JsonSchema;
@@ -288,6 +289,15 @@ impl Pool {
             return self.chain(length, pieces);
         }
         self.segment(length, &mut &[][..], &mut pieces)
+    }
+
+    /// Why there is no packet of `length` bytes: none ever, or none now.
+    #[cold]
+    pub fn refusal(&self, length: usize) -> DropReason {
+        match length > MAX_PACKET_BYTES.min(self.buffers() * self.buffer_size()) {
+            true => DropReason::Oversize,
+            false => DropReason::PoolExhausted,
+        }
     }
 
     #[cold]

@@ -150,11 +150,15 @@ fn offer(args: &Overload, hosts: Option<&Hosts>, rate: u64) -> anyhow::Result<Of
     })
 }
 
-/// Packets received, those shed included, and delivered.
+/// Packets offered, those shed included, and delivered.
 fn counts(view: &View) -> (u64, u64) {
-    let received = view.wires.iter().map(|wire| wire.counters.rx_packets.get()).sum();
+    let offered = view
+        .wires
+        .iter()
+        .map(|wire| wire.counters.rx_packets.get() + wire.counters.rx_shed.get())
+        .sum();
     let delivered = view.queues.iter().map(|queue| queue.target.packets.get()).sum();
-    (received, delivered)
+    (offered, delivered)
 }
 
 fn card(args: &Overload, hosts: Option<&Hosts>, rate: u64) -> anyhow::Result<CardFile> {

@@ -171,7 +171,7 @@ pub struct GeneratorConfig {
     /// Packets that arrive together, 1 to 65536, if there is a rate.
     pub burst: u32,
     /// Packets that may wait at the wire for the card, up to 65536, if there is a rate; those
-    /// beyond are shed.
+    /// beyond are dropped as `backlog_full`.
     pub backlog: u32,
     /// Packets in all, shed ones included; 0 is without end.
     pub packets: u64,

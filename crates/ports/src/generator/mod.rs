@@ -13,8 +13,9 @@
 //!
 //! Guarantees: the same seed and keys give the same packets; addresses, lengths and
 //! checksums of every frame are right; the load offered is never silently reduced: at a
-//! rate, what the card does not take in time is shed and counted, and each packet's receive time
-//! is when it fell due. Without a rate the wire
+//! rate, what the card does not take in time is shed and counted (beyond `backlog` as
+//! `backlog_full`, without a buffer as `pool_exhausted`), and each packet's receive time is when it
+//! fell due. Without a rate the wire
 //! is patient: it has packets whenever the card asks and loses none. What the card sends
 //! to this wire is counted and gone.
 //!
@@ -265,7 +266,7 @@ impl WirePort for Generator {
                 // The queue has no room for the last that came.
                 due.note(now, kept.saturating_sub(before), self.waiting - kept);
                 if kept != self.waiting {
-                    rx.shed(DropReason::PoolExhausted, self.waiting - kept);
+                    rx.shed(DropReason::BacklogFull, self.waiting - kept);
                     self.remaining -= self.waiting - kept;
                     self.waiting = kept;
                 }

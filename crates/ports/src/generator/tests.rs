@@ -58,7 +58,7 @@ impl Side {
     }
 
     fn shed(&self) -> u64 {
-        self.ledger.card.drops.get(DropReason::PoolExhausted, Stage::Wire)
+        self.counters.rx_shed.get()
     }
 }
 
@@ -298,7 +298,10 @@ proptest! {
         }
         let started = side.ledger.card.received.get() + wire.waiting;
         prop_assert_eq!(side.ledger.card.received.get(), handed + side.shed());
-        prop_assert_eq!(side.counters.rx_packets.get(), handed + side.shed());
+        prop_assert_eq!(side.counters.rx_packets.get(), handed);
+        let reasons = [DropReason::BacklogFull, DropReason::PoolExhausted];
+        let drops = reasons.map(|reason| side.ledger.card.drops.get(reason, Stage::Wire));
+        prop_assert_eq!(side.shed(), drops.iter().sum::<u64>());
         prop_assert!(started.is_multiple_of(u64::from(burst)));
         held.drain(..).for_each(|packet| side.pool.free(packet));
         prop_assert_eq!(side.pool.outstanding(), 0);
@@ -350,6 +353,8 @@ fn a_card_that_does_not_poll_loses_all_but_the_backlog() {
     assert_eq!(side.free_all(), 1);
     side.receive(&mut wire, 1_000_000_000, 64);
     assert_eq!(side.shed(), 1_000_000 - 100);
+    let card = &side.ledger.card;
+    assert_eq!(card.drops.get(DropReason::BacklogFull, Stage::Wire), side.shed());
     assert_eq!(side.free_all(), 64);
     assert_eq!(wire.next_deadline(), Some(Time::from_nanos(1_000_000_000)));
     side.receive(&mut wire, 1_000_000_000, 64);

@@ -37,12 +37,23 @@ pub(super) enum Read {
 pub(super) enum Written {
     /// The kernel has the packet.
     Taken,
+    /// The kernel had no memory for it.
+    Full,
     /// The kernel did not take it.
     Refused,
     /// The interface is down, or gone.
     Down,
     /// The descriptor asks for what cannot be told to the kernel.
     Unfit,
+}
+
+/// What the kernel's answer says.
+pub(super) fn refusal(error: Errno) -> Written {
+    match error {
+        Errno::BADFD | Errno::IO => Written::Down,
+        Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM => Written::Full,
+        _ => Written::Refused,
+    }
 }
 
 /// A queue, open or left over from a device that was deleted.
@@ -184,11 +195,7 @@ impl Queue {
             Ok(_) => Written::Taken,
             Err(error) => {
                 self.note(error);
-                if [Errno::BADFD, Errno::IO].contains(&error) {
-                    Written::Down
-                } else {
-                    Written::Refused
-                }
+                refusal(error)
             }
         }
     }

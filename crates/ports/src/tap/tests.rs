@@ -175,7 +175,8 @@ fn a_super_frame_of_the_kernel_lands_in_as_many_buffers_as_it_takes() {
     drop(rx);
     assert_eq!((burst.len(), ledger.card.drops.total()), (1, 1));
     burst.drain().for_each(|packet| pool.free(packet));
-    assert_eq!(counters.rx_packets.get(), 20 * sizes.len() as u64 + 2);
+    let came_in = (counters.rx_packets.get(), counters.rx_shed.get());
+    assert_eq!(came_in, (20 * sizes.len() as u64 + 1, 1));
     let mut none = VecDeque::new();
     wire.stop(&mut Transmitter::new(&mut pool, &mut none, &counters, &ledger.card));
     assert_eq!(pool.outstanding(), 0);
@@ -204,4 +205,19 @@ fn a_wire_without_buffers_leaves_packets_with_the_kernel() {
     let mut none = VecDeque::new();
     wire.stop(&mut Transmitter::new(&mut pool, &mut none, &counters, &ledger.card));
     assert_eq!(pool.outstanding(), 0);
+}
+
+#[test]
+fn every_answer_of_the_kernel_is_a_fate() {
+    use super::queue::{Written, refusal};
+    use rustix::io::Errno;
+    for (answer, fate) in [
+        (Errno::IO, Written::Down),
+        (Errno::BADFD, Written::Down),
+        (Errno::NOBUFS, Written::Full),
+        (Errno::NOMEM, Written::Full),
+        (Errno::INVAL, Written::Refused),
+    ] {
+        assert_eq!(refusal(answer), fate, "{answer}");
+    }
 }

@@ -103,6 +103,7 @@ impl WirePort for TapWire {
             match written {
                 Written::Taken => tx.sent(packet),
                 Written::Down => tx.drop(packet, DropReason::WireDown),
+                Written::Full => tx.drop(packet, DropReason::WireFull),
                 Written::Refused | Written::Unfit => tx.drop(packet, DropReason::Malformed),
             }
         }

@@ -1,0 +1,201 @@
+//! Every drop reason names its cause: take the cause away, and the drops are gone.
+
+use picnic_control::Launch;
+use picnic_core::config::{Sections, Setting};
+use picnic_core::ledger::DropReason;
+use picnic_core::time::Time;
+use picnic_sim::{CostModel, Simulation, registries};
+use std::collections::BTreeMap;
+
+/// A card, and one key of it with two values: the first causes drops for this reason, the second
+/// none.
+struct Cause {
+    reason: DropReason,
+    key: &'static str,
+    values: [&'static str; 2],
+    card: &'static str,
+}
+
+/// Packets at a rate the borrowed core of these tests (500 ns a packet) cannot take.
+const FAST: &str = "[[wire]]\nport = \"generator\"\nrate_pps = 8000000\npackets = 20000\n";
+/// Packets at a rate that it can.
+const SLOW: &str =
+    "[[wire]]\nport = \"generator\"\nrate_pps = 500000\npackets = 2000\nsize = 200\n";
+
+const CAUSES: &[Cause] = &[
+    Cause {
+        reason: DropReason::BacklogFull,
+        key: "wire[0].backlog",
+        values: ["1024", "65536"],
+        card: FAST,
+    },
+    Cause {
+        reason: DropReason::PoolExhausted,
+        key: "pool.buffers",
+        values: ["128", "16384"],
+        card: "[host]\ncost_ns = 4000\n[[wire]]\nport = \"generator\"\nrate_pps = 1500000\n\
+               packets = 5000\n",
+    },
+    Cause {
+        reason: DropReason::RingFull,
+        key: "host.ring_size",
+        values: ["64", "16384"],
+        card: "[pool]\nbuffers = 32768\n[host]\ncost_ns = 4000\n[[wire]]\nport = \"generator\"\n\
+               rate_pps = 1500000\npackets = 5000\n",
+    },
+    Cause {
+        reason: DropReason::HostRefused,
+        key: "interrupt.gate",
+        values: ["none", "queue"],
+        card: "[host]\ncost_ns = 4000\nring_size = 16384\nqueues = 1\n[interrupt]\nrx_usecs = 0\n\
+               [[wire]]\nport = \"generator\"\nrate_pps = 500000\npackets = 5000\n",
+    },
+    Cause {
+        reason: DropReason::Filtered,
+        key: "rx[0].untagged",
+        values: ["false", "true"],
+        card: "[[rx]]\nfunction = \"vlan\"\nallow = [7]\n",
+    },
+    Cause {
+        reason: DropReason::RateLimited,
+        key: "rx[0].packets_per_second",
+        values: ["1000", "1000000000"],
+        card: "[[rx]]\nfunction = \"rate-limit\"\n",
+    },
+    Cause {
+        reason: DropReason::Spoofed,
+        key: "tx[0].mac_anti_spoofing",
+        values: ["true", "false"],
+        card: "[host]\nmode = \"echo\"\nqueues = 1\n[[tx]]\nfunction = \"vmdq\"\n\
+               pools = [{ macs = [\"02:00:00:00:00:77\"], queues = [0] }]\n",
+    },
+    Cause {
+        reason: DropReason::BadChecksum,
+        key: "wire[0].fault.corrupt",
+        values: ["0.9", "0.0"],
+        card: "[[rx]]\nfunction = \"checksum\"\ndrop_bad = true\n",
+    },
+    Cause {
+        reason: DropReason::NoRoom,
+        key: "pool.headroom",
+        values: ["0", "64"],
+        card: "[[rx]]\nfunction = \"vlan\"\ninsert = \"all\"\nidentifier = 9\n",
+    },
+    Cause {
+        reason: DropReason::Fault,
+        key: "wire[0].fault.drop",
+        values: ["0.5", "0.0"],
+        card: "",
+    },
+];
+
+/// Where the tests of the others stand: what they need, no card file can bring about here.
+const ELSEWHERE: &[(DropReason, &str, &str)] = &[
+    (DropReason::Unreadable, "filter/tests/unreadable.rs", "what_a_host_sends_is_judged_alike"),
+    (DropReason::Oversize, "ports/src/pcap/tests.rs", "packets_of_all_lengths"),
+    (DropReason::Malformed, "ports/src/pcap/tests.rs", "packets_of_all_lengths"),
+    (
+        DropReason::NoSuchQueue,
+        "engine/tests/rx.rs",
+        "unsteered_packets_end_at_the_default_queue_and_wrong_queues_are_counted",
+    ),
+    (
+        DropReason::NoSuchWire,
+        "engine/tests/tx.rs",
+        "a_hairpin_takes_the_wire_it_names_and_no_other",
+    ),
+    (
+        DropReason::WireFull,
+        "engine/tests/tx.rs",
+        "a_queue_that_sends_to_a_wire_that_has_stopped_is_held_up_for_a_bounded_time",
+    ),
+    (
+        DropReason::WireOverrun,
+        "ports/src/af_packet/tests.rs",
+        "bursts_keep_their_order_and_a_full_ring_is_counted",
+    ),
+    (
+        DropReason::WireDown,
+        "host/tests/packet_wire.rs",
+        "an_interface_deleted_under_load_is_taken_up_again",
+    ),
+    (
+        DropReason::SuperFrame,
+        "core/tests/backlog.rs",
+        "a_super_frame_waits_for_no_wire_that_cannot_take_it",
+    ),
+    (
+        DropReason::BurstFull,
+        "core/tests/doors.rs",
+        "a_chain_that_takes_nothing_loses_nothing_uncounted",
+    ),
+    (
+        DropReason::InvalidTarget,
+        "plugin/tests/objects.rs",
+        "held_packets_are_flushed_when_they_are_due_in_their_order",
+    ),
+    (DropReason::HoldFull, "plugin/tests/objects.rs", "no_more_is_held_than_there_is_room_for"),
+    (
+        DropReason::TxRingFull,
+        "engine/tests/tx.rs",
+        "a_slow_wire_fills_the_tx_ring_and_the_target_counts_it",
+    ),
+    (DropReason::Stopped, "engine/tests/tx.rs", "a_dead_wire_keeps_no_buffer_at_the_end"),
+    (DropReason::MailboxFull, "os/tests/packets.rs", "a_full_mailbox_gives_the_packet_back"),
+];
+
+/// The drops of a card with this key set.
+fn drops(cause: &Cause, value: &str) -> BTreeMap<String, u64> {
+    let text = if cause.card.contains("[[wire]]") {
+        cause.card.to_owned()
+    } else {
+        format!("{SLOW}{}", cause.card)
+    };
+    let setting = Setting::parse(&format!("{}={value}", cause.key)).unwrap();
+    let file = Sections::core()
+        .with(picnic_ports::registry::SECTIONS)
+        .parse_with(&text, None, &[setting])
+        .unwrap();
+    let costs = CostModel { card_packet_ns: 500, ..CostModel::default() };
+    let mut simulation = Simulation::new(Launch::new(&file, registries()), 3, costs).unwrap();
+    simulation.run_until(Time::from_nanos(50_000_000));
+    simulation.finish().0.drops
+}
+
+#[test]
+fn without_its_cause_a_reason_is_gone() {
+    let wrong = CAUSES.iter().filter_map(|cause| {
+        let name = cause.reason.name();
+        let [with, without] = cause.values.map(|value| drops(cause, value));
+        let is_cause = with.contains_key(name) && !without.contains_key(name);
+        (!is_cause).then(|| format!("{name}, {}: {with:?}, then {without:?}", cause.key))
+    });
+    assert_eq!(wrong.collect::<Vec<_>>(), Vec::<String>::new());
+}
+
+/// What is not the cause changes nothing: more buffers do not help a full backlog.
+#[test]
+fn a_full_backlog_is_no_want_of_buffers() {
+    let backlog = &CAUSES[0];
+    for buffers in ["4096", "65536"] {
+        let cause = Cause { key: "pool.buffers", ..*backlog };
+        let drops = drops(&cause, buffers);
+        assert_eq!(drops.get("pool_exhausted"), None, "{drops:?}");
+        assert!(drops["backlog_full"] > 1000, "{drops:?}");
+    }
+}
+
+#[test]
+fn every_reason_has_its_test() {
+    let crates = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    for &reason in DropReason::ALL {
+        let here = CAUSES.iter().filter(|cause| cause.reason == reason).count();
+        let elsewhere: Vec<_> = ELSEWHERE.iter().filter(|place| place.0 == reason).collect();
+        assert_eq!(here + elsewhere.len(), 1, "{}: one test", reason.name());
+        for (_, file, test) in elsewhere {
+            let text = std::fs::read_to_string(crates.join(file)).unwrap();
+            assert!(text.contains(&format!("fn {test}(")), "{file}: no {test}");
+        }
+        assert!(reason.help().ends_with('.') && reason.help().len() < 90, "{}", reason.help());
+    }
+}
