@@ -5,10 +5,12 @@
 
 use crate::facts::Facts;
 use crate::outcome::Outcome;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 /// Which of the two lists an entry is in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Kind {
     /// What a feature gives.
     Experiment,

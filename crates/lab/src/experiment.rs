@@ -2,16 +2,20 @@
 //!
 //! Both are entries of a registry: a name, a line of help, typed settings with defaults. A
 //! benchmark asks what the card costs on this machine; an experiment what a feature gives, as
-//! one of the papers has asked before.
+//! one of the papers has asked before. It splits into points; what runs them, how often and in
+//! which order, is the [runner](crate::runner)'s.
 
 use crate::outcome::{Outcome, Source};
+use crate::workloads::tools::Tool;
 use picnic_core::error::ConfigError;
 use picnic_core::registry::{BuildContext, Component};
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 use std::fmt;
 use std::path::Path;
+use std::time::Duration;
 
 /// Where an experiment runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -34,27 +38,169 @@ impl World {
     }
 }
 
-/// An experiment or a benchmark, with its settings.
+/// How much is spent on a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Effort {
+    /// All experiments in some minutes
+    Quick,
+    /// As the settings say
+    #[default]
+    Usual,
+    /// More repeats, more points, longer
+    Full,
+}
+
+impl Effort {
+    /// How often a measured point is repeated.
+    pub fn repeats(self) -> u32 {
+        self.of(3, 5, 10)
+    }
+
+    /// The one of three that is for this effort.
+    pub fn of<T>(self, quick: T, usual: T, full: T) -> T {
+        match self {
+            Effort::Quick => quick,
+            Effort::Usual => usual,
+            Effort::Full => full,
+        }
+    }
+}
+
+/// What a point needs of the machine.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Needs {
+    /// Cores; 0 for any number.
+    pub cores: usize,
+    /// Root, and the programs that make network namespaces.
+    pub root: bool,
+    /// Other programs, with their packages.
+    pub tools: &'static [Tool],
+}
+
+/// A point of an experiment: what is varied, and which sides take turns there.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Spec {
+    /// What is varied, by key. The point's name is made of it.
+    pub labels: Map<String, Value>,
+    /// Sides that take turns, repeat by repeat, the order reversed each time.
+    pub sides: Vec<String>,
+    /// How often each side is measured.
+    pub repeats: u32,
+    /// Whether each side is measured once more beforehand, and that is thrown away.
+    pub warm_up: bool,
+    /// No repeat begins later than this after the first, once each side was measured.
+    pub limit: Duration,
+}
+
+impl Default for Spec {
+    /// One side, once, within ten minutes.
+    fn default() -> Self {
+        let limit = Duration::from_secs(600);
+        Spec { labels: Map::new(), sides: vec!["all".into()], repeats: 1, warm_up: false, limit }
+    }
+}
+
+impl Spec {
+    /// The point where `key` is `value`.
+    pub fn at(key: &str, value: impl Into<Value>) -> Self {
+        Spec::default().and(key, value)
+    }
+
+    /// And where this is that.
+    #[must_use]
+    pub fn and(mut self, key: &str, value: impl Into<Value>) -> Self {
+        self.labels.insert(key.into(), value.into());
+        self
+    }
+
+    /// With these sides.
+    #[must_use]
+    pub fn sides(self, sides: &[&str]) -> Self {
+        Spec { sides: sides.iter().map(|side| (*side).into()).collect(), ..self }
+    }
+
+    /// Measured so many times, after a warm-up.
+    #[must_use]
+    pub fn measured(self, repeats: u32) -> Self {
+        Spec { repeats, warm_up: true, ..self }
+    }
+
+    /// Its name among the points of its experiment: `scenario=mix,rules=16`.
+    pub fn name(&self) -> String {
+        if self.labels.is_empty() {
+            return "all".into();
+        }
+        let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        let words = self.labels.iter().map(|(key, value)| format!("{key}={}", text(value)));
+        words.collect::<Vec<_>>().join(",")
+    }
+
+    /// A value of its labels as a number; 0 if it is none.
+    pub fn number(&self, key: &str) -> f64 {
+        self.labels.get(key).and_then(Value::as_f64).unwrap_or(0.0)
+    }
+
+    /// A value of its labels as a word; empty if it is none.
+    pub fn word(&self, key: &str) -> &str {
+        self.labels.get(key).and_then(Value::as_str).unwrap_or("")
+    }
+}
+
+/// A point that has been measured.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Found {
+    /// Which.
+    pub spec: Spec,
+    /// What each side gave, in the order of [`Spec::sides`], all repeats in each figure.
+    pub sides: Vec<Outcome>,
+}
+
+impl Found {
+    /// The repeats of a figure of a side; none if it has no such figure.
+    pub fn values(&self, side: usize, key: &str) -> Vec<f64> {
+        let figures = self.sides.get(side).map_or(&[][..], |outcome| &outcome.whole.figures);
+        figures.iter().find(|figure| figure.key == key).map_or(Vec::new(), |f| f.values.clone())
+    }
+}
+
+/// An experiment or a benchmark, with its settings. The [runner](crate::runner) runs it.
 pub trait Experiment {
-    /// Runs it.
+    /// Its points, in the order in which they are shown. The same settings and effort give the
+    /// same points, with names of their own.
+    fn points(&self, effort: Effort) -> Vec<Spec>;
+
+    /// What a point needs of the machine.
+    fn needs(&self, _point: &Spec) -> Needs {
+        Needs::default()
+    }
+
+    /// Measures a side of a point once.
     ///
     /// # Errors
     /// Why it could not be done.
-    fn run(&self, run: &mut Run<'_>) -> Result<Outcome, LabError>;
+    fn measure(&self, point: &Spec, side: &str, run: &mut Run<'_>) -> Result<Outcome, LabError>;
+
+    /// What all points come to. Points that failed are missing; there is at least one.
+    fn conclude(&self, points: &[Found]) -> Outcome;
 }
 
 /// Who is told the share done, from 0 to 1, and what is at work.
 type Progress<'a> = Box<dyn FnMut(f64, &str) + 'a>;
 
-/// What an experiment is given while it runs.
+/// What a measurement is given.
 pub struct Run<'a> {
     progress: Progress<'a>,
+    /// How much is to be spent.
+    pub effort: Effort,
+    /// Of the point's name alone, so that it is the same on every shard.
+    pub seed: u64,
 }
 
 impl<'a> Run<'a> {
     /// `progress` is told the share done, from 0 to 1, and what is at work.
-    pub fn new(progress: impl FnMut(f64, &str) + 'a) -> Self {
-        Run { progress: Box::new(progress) }
+    pub fn new(effort: Effort, seed: u64, progress: impl FnMut(f64, &str) + 'a) -> Self {
+        Run { progress: Box::new(progress), effort, seed }
     }
 
     /// Tells that so much is done, and what is next.
@@ -70,7 +216,7 @@ impl<'a> Run<'a> {
 
 impl fmt::Debug for Run<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Run").finish_non_exhaustive()
+        f.debug_struct("Run").field("seed", &self.seed).finish_non_exhaustive()
     }
 }
 
@@ -118,12 +264,20 @@ impl<B: Benchmark> Component for Measured<B> {
     }
 }
 
+/// A single point: a benchmark has its rounds to itself, since they are among its settings.
 impl<B: Benchmark> Experiment for Measured<B> {
-    fn run(&self, run: &mut Run<'_>) -> Result<Outcome, LabError> {
-        let mut outcome = self.0.measure(run)?;
+    fn points(&self, _: Effort) -> Vec<Spec> {
+        vec![Spec::default()]
+    }
+
+    fn measure(&self, _: &Spec, _: &str, run: &mut Run<'_>) -> Result<Outcome, LabError> {
+        Ok(self.0.measure(run)?)
+    }
+
+    fn conclude(&self, points: &[Found]) -> Outcome {
+        let mut outcome = points.iter().flat_map(|p| &p.sides).next().cloned().unwrap_or_default();
         outcome.settings = serde_json::to_value(&self.0).unwrap_or_default();
-        run.progress(1.0, "done");
-        Ok(outcome)
+        outcome
     }
 }
 

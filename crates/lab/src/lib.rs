@@ -2,9 +2,10 @@
 //!
 //! An experiment is one file (or folder) under `experiments/` and one line in
 //! [`registry::EXPERIMENTS`]; a benchmark one under `benchmarks/` and one line in
-//! [`registry::BENCHMARKS`]. Both get typed settings with defaults, tell of their
-//! progress, and return an [`outcome::Outcome`]: figures with their units and repeats,
-//! and which of them were measured and which modelled.
+//! [`registry::BENCHMARKS`]. Both get typed settings with defaults, split into points that
+//! the [runner] measures, and return an [`outcome::Outcome`]: figures with their units and
+//! repeats, and which of them were measured and which modelled. A run leaves a [folder]
+//! of raw points, from which everything else is made.
 
 #![forbid(unsafe_code)]
 
@@ -15,7 +16,10 @@ pub mod document;
 pub mod experiment;
 pub mod experiments;
 pub mod facts;
+pub mod folder;
+pub mod meter;
 pub mod outcome;
 pub mod registry;
+pub mod runner;
 pub mod unit;
 pub mod workloads;

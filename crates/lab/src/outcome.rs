@@ -61,9 +61,10 @@ pub struct Figure {
 }
 
 impl Figure {
-    /// A figure with these repeats. What is no number is left out.
+    /// A figure with these repeats, to 15 digits. What is no number is left out.
     pub fn of(key: &str, mut values: Vec<f64>) -> Self {
         values.retain(|value| value.is_finite());
+        values.iter_mut().for_each(|value| *value = to_15_digits(*value));
         let unit = Unit::of_key(key);
         let source = Source::default();
         Figure { key: key.into(), unit, source, values, label: None, detail: false }
@@ -163,13 +164,17 @@ impl Comparison {
     ) -> Self {
         let unit = Unit::of_key(key);
         let rule = |more_is_better| Rule { more_is_better, ..Rule::default() };
+        let side = |name: &str, values: Vec<f64>| Side {
+            name: name.into(),
+            values: values.into_iter().map(to_15_digits).collect(),
+        };
         Comparison {
             key: key.into(),
             unit,
             rule: unit.more_is_better().map(rule),
             source: Source::default(),
-            baseline: Side { name: baseline.into(), values: baseline_values },
-            candidate: Side { name: candidate.into(), values: candidate_values },
+            baseline: side(baseline, baseline_values),
+            candidate: side(candidate, candidate_values),
         }
     }
 
@@ -266,6 +271,11 @@ pub struct Point {
 }
 
 impl Point {
+    /// The point with these labels.
+    pub fn with_labels(labels: Map<String, Value>) -> Self {
+        Point { labels, ..Point::default() }
+    }
+
     /// The point where `key` is `value`.
     pub fn at(key: &str, value: impl Into<Value>) -> Self {
         Point::default().and(key, value)
@@ -318,6 +328,24 @@ impl Point {
         fields
     }
 
+    fn repeat(&mut self, other: Point) {
+        for figure in other.figures {
+            match self.figures.iter_mut().find(|own| own.key == figure.key) {
+                Some(own) => own.values.extend(figure.values),
+                None => self.figures.push(figure),
+            }
+        }
+        for comparison in other.comparisons {
+            match self.comparisons.iter_mut().find(|own| own.key == comparison.key) {
+                Some(own) => {
+                    own.baseline.values.extend(comparison.baseline.values);
+                    own.candidate.values.extend(comparison.candidate.values);
+                }
+                None => self.comparisons.push(comparison),
+            }
+        }
+    }
+
     fn set_source(&mut self, source: Source) {
         self.comparisons.iter_mut().for_each(|comparison| comparison.source = source);
         self.figures.iter_mut().for_each(|figure| figure.source = source);
@@ -355,6 +383,13 @@ impl Series {
     /// Adds a point.
     pub fn push(&mut self, point: Point) {
         self.points.push(point);
+    }
+
+    fn repeat(&mut self, point: Point) {
+        match self.points.iter_mut().find(|own| own.labels == point.labels) {
+            Some(own) => own.repeat(point),
+            None => self.points.push(point),
+        }
     }
 
     /// For people: a row for each point.
@@ -423,6 +458,20 @@ impl Outcome {
         self.notes.push(note.into());
     }
 
+    /// Takes up what another repeat of the same measurement gave: values of the same figure stand
+    /// one behind the other.
+    pub fn repeat(&mut self, other: Outcome) {
+        self.whole.repeat(other.whole);
+        for series in other.series {
+            match self.series.iter_mut().find(|own| own.name == series.name) {
+                Some(own) => series.points.into_iter().for_each(|point| own.repeat(point)),
+                None => self.series.push(series),
+            }
+        }
+        let new = other.notes.into_iter().filter(|note| !self.notes.contains(note));
+        self.notes.extend(new.collect::<Vec<_>>());
+    }
+
     /// The series of this name; a new one if there is none.
     pub fn series(&mut self, name: &str) -> SeriesOf<'_> {
         let found = self.series.iter().position(|series| series.name == name);
@@ -489,6 +538,11 @@ impl SeriesOf<'_> {
         point.set_source(self.source);
         self.series.push(point);
     }
+}
+
+/// What survives its text in JSON exactly, whoever reads it: a number read again is the same.
+fn to_15_digits(value: f64) -> f64 {
+    format!("{value:.14e}").parse().unwrap_or(value)
 }
 
 /// A key for people: without its unit, which stands with the figure.
@@ -580,8 +634,21 @@ mod tests {
     }
 
     #[test]
+    fn repeats_stand_behind_each_other() {
+        let mut outcome = sample();
+        outcome.repeat(sample());
+        let ratio = outcome.whole.comparisons[0].ratios();
+        assert_eq!(ratio.len(), 4);
+        assert_eq!(outcome.whole.figures[0].values.len(), 6);
+        let [point] = &outcome.series[0].points[..] else { panic!("{outcome:?}") };
+        assert_eq!(point.figures[0].values, [198.4, 198.4]);
+    }
+
+    #[test]
     fn an_outcome_survives_its_file() {
-        let outcome = sample();
+        let mut outcome = sample();
+        outcome.add(Figure::one("busy_fraction", 0.145_639_805_213_635_07));
+        outcome.add(Figure::one("rate_pps", 2_815_876.101_451_536_3 / 3.0));
         let text = serde_json::to_string(&outcome).unwrap();
         assert_eq!(serde_json::from_str::<Outcome>(&text).unwrap(), outcome);
     }

@@ -64,6 +64,12 @@ impl Unit {
         WORDS.iter().find(|(word, _)| has(word)).map_or(Unit::Count, |(_, unit)| *unit)
     }
 
+    /// Its name for programs.
+    pub fn name(self) -> String {
+        let name = serde_json::to_value(self).unwrap_or_default();
+        name.as_str().unwrap_or_default().to_owned()
+    }
+
     /// Whether this word of a key names it, and nothing else.
     pub(crate) fn is_word(self, word: &str) -> bool {
         // "gain" and "share" say what is meant, too.

@@ -5,10 +5,11 @@
 use picnic_core::config::Section;
 use picnic_core::registry::BuildContext;
 use picnic_lab::document::{Document, Kind};
-use picnic_lab::experiment::{LabError, Run};
+use picnic_lab::experiment::{Effort, LabError};
 use picnic_lab::facts::facts;
 use picnic_lab::outcome::Point;
 use picnic_lab::registry::{BENCHMARKS, EXPERIMENTS, ExperimentEntry, build};
+use picnic_lab::runner;
 use picnic_lab::unit::Unit;
 
 fn all() -> impl Iterator<Item = (Kind, &'static ExperimentEntry)> {
@@ -80,10 +81,11 @@ fn every_entry_runs_by_its_example_and_gives_figures_with_units() {
         let section = Section::from_text("experiment", &text).unwrap();
         let experiment = entry.build(&section, &BuildContext::default()).unwrap();
         let mut last = 0.0;
-        let outcome = experiment.run(&mut Run::new(|share, what| {
+        let mut watch = |share: f64, what: &str| {
             assert!(share >= last && share <= 1.0 && !what.is_empty(), "{name}: {share} {what}");
             last = share;
-        }));
+        };
+        let outcome = runner::outcome(name, &*experiment, Effort::Quick, &mut watch);
         let outcome = match outcome {
             Err(LabError::Unavailable(why)) => {
                 picnic_testing::skip(&format!("conformance of {name}"), &why);

@@ -2,18 +2,19 @@
 
 use picnic_core::config::Section;
 use picnic_core::registry::{BuildContext, Component, find};
-use picnic_lab::experiment::Run;
+use picnic_lab::experiment::Effort;
 use picnic_lab::experiments::nicos_edf::{NicosEdf, Settings};
 use picnic_lab::outcome::Outcome;
 use picnic_lab::registry::EXPERIMENTS;
+use picnic_lab::runner;
 
 fn run(settings: Settings) -> Outcome {
     let experiment = NicosEdf::build(settings, &BuildContext::default()).unwrap();
     let mut last = -1.0;
-    let outcome = experiment.run(&mut Run::new(|share, _| {
+    let outcome = runner::outcome("nicos-edf", &*experiment, Effort::Usual, &mut |share, _| {
         assert!(share >= last && share <= 1.0, "{last} then {share}");
         last = share;
-    }));
+    });
     assert_eq!(last, 1.0);
     outcome.unwrap()
 }

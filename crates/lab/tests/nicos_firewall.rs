@@ -1,13 +1,14 @@
 //! The experiment `nicos-firewall` in the sim world: what the paper says must show.
 
 use picnic_core::registry::{BuildContext, Component};
-use picnic_lab::experiment::Run;
+use picnic_lab::experiment::Effort;
 use picnic_lab::experiments::nicos_firewall::{NicosFirewall, Settings};
 use picnic_lab::outcome::Outcome;
+use picnic_lab::runner;
 
 fn run(settings: Settings) -> Outcome {
     let experiment = NicosFirewall::build(settings, &BuildContext::default()).unwrap();
-    experiment.run(&mut Run::new(|_, _| {})).unwrap()
+    runner::outcome("nicos-firewall", &*experiment, Effort::Usual, &mut |_, _| {}).unwrap()
 }
 
 fn small() -> Settings {

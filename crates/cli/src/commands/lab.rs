@@ -1,4 +1,6 @@
-//! `picnic lab list|run|report`: experiments, and what came of them.
+//! `picnic lab list|run|report|merge`: experiments, and what came of them.
+
+mod progress;
 
 use super::components::{describe, keys_table};
 use crate::failure::Usage;
@@ -6,14 +8,20 @@ use crate::output::{self, Column};
 use clap::{Args, Subcommand};
 use picnic_core::error::ConfigError;
 use picnic_lab::document::{Document, Kind};
-use picnic_lab::experiment::{Experiment, LabError, Run};
+use picnic_lab::experiment::{Effort, Experiment, LabError};
 use picnic_lab::facts::facts;
+use picnic_lab::folder::{Asked, Folder, Manifest};
 use picnic_lab::outcome::Table;
-use picnic_lab::registry::{EXPERIMENTS, ExperimentEntry, build};
-use serde_json::{Value, json};
-use std::io::{IsTerminal, Write};
+use picnic_lab::registry::{BENCHMARKS, EXPERIMENTS, ExperimentEntry, build};
+use picnic_lab::runner::{self, Shard};
+use picnic_machine::signals;
+use progress::Progress;
+use serde_json::json;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Instant;
+
+/// What this program was built from.
+const REVISION: &str = env!("PICNIC_REVISION");
 
 /// Run experiments that say what a NIC feature gives.
 #[derive(Debug, Args)]
@@ -29,43 +37,71 @@ enum LabCommand {
         /// Show the settings of this one
         name: Option<String>,
     },
-    /// Run an experiment
+    /// Run experiments, all of them if none is named; their raw points are kept in a folder
     Run(RunArgs),
-    /// Print what earlier runs came to, from the files that `--output` wrote
+    /// Print what a run came to, from its folder
     Report {
-        /// Files written by `picnic lab run --output`
+        /// Folders of runs
         #[arg(required = true)]
-        files: Vec<PathBuf>,
+        folders: Vec<PathBuf>,
+    },
+    /// Join the folders of shards to that of one run
+    Merge {
+        /// Folders of runs that were asked for the same
+        #[arg(required = true)]
+        folders: Vec<PathBuf>,
+        /// The folder to write
+        #[arg(long, value_name = "DIR")]
+        out: PathBuf,
     },
 }
 
 #[derive(Debug, Args)]
 struct RunArgs {
-    /// Which; `picnic lab list` has their names
-    name: String,
-    /// A setting, as in `--set sets=50`; `picnic lab list NAME` has them
+    /// Which experiments or benchmarks; `picnic lab list` has their names
+    names: Vec<String>,
+    /// A setting of the one that is named, as in `--set sets=50`; `picnic lab list NAME` has them
     #[arg(long = "set", value_name = "KEY=VALUE")]
     settings: Vec<String>,
-    /// Where it runs, for short: `--set world=host`
+    /// Where they run that can run in several worlds, for short: `--set world=host`
     #[arg(long, value_parser = ["sim", "host"])]
     world: Option<String>,
-    /// Write the outcome to this file too, as JSON
-    #[arg(long, value_name = "FILE")]
-    output: Option<PathBuf>,
+    /// Fewer repeats, fewer points: everything in some minutes
+    #[arg(long, conflicts_with = "full")]
+    quick: bool,
+    /// More repeats, more points, longer
+    #[arg(long)]
+    full: bool,
+    /// Keep the raw points in this folder; without it in picnic-lab/1, 2, ... here
+    #[arg(long, value_name = "DIR", conflicts_with = "resume")]
+    out: Option<PathBuf>,
+    /// Go on with the run of this folder: measure what is missing or has failed
+    #[arg(
+        long,
+        value_name = "DIR",
+        conflicts_with_all = ["names", "settings", "world", "quick", "full", "shard"]
+    )]
+    resume: Option<PathBuf>,
+    /// Measure only this part of all points, for `picnic lab merge`
+    #[arg(long, value_name = "I/N")]
+    shard: Option<Shard>,
 }
 
 pub(crate) fn run(args: &LabArgs, json: bool) -> anyhow::Result<()> {
     match &args.command {
         LabCommand::List { name: None } => list(json),
-        LabCommand::List { name: Some(name) } => settings(entry(name)?, json),
-        LabCommand::Run(args) => run_one(args, json),
-        LabCommand::Report { files } => report(files, json),
+        LabCommand::List { name: Some(name) } => settings(entry(name)?.1, json),
+        LabCommand::Run(args) => run_all(args, json),
+        LabCommand::Report { folders } => report(folders, json),
+        LabCommand::Merge { folders, out } => merge(folders, out, json),
     }
 }
 
-fn entry(name: &str) -> anyhow::Result<&'static ExperimentEntry> {
-    EXPERIMENTS.iter().find(|entry| entry.name == name).ok_or_else(|| {
-        let allowed: Vec<_> = EXPERIMENTS.iter().map(|entry| entry.name).collect();
+fn entry(name: &str) -> anyhow::Result<(Kind, &'static ExperimentEntry)> {
+    let all = EXPERIMENTS.iter().map(|entry| (Kind::Experiment, entry));
+    let all: Vec<_> = all.chain(BENCHMARKS.iter().map(|entry| (Kind::Benchmark, entry))).collect();
+    all.iter().find(|(_, entry)| entry.name == name).copied().ok_or_else(|| {
+        let allowed: Vec<_> = all.iter().map(|(_, entry)| entry.name).collect();
         let message = format!("found experiment \"{name}\", allowed: {}", allowed.join(", "));
         Usage(message).into()
     })
@@ -88,36 +124,146 @@ fn settings(entry: &ExperimentEntry, json: bool) -> anyhow::Result<()> {
     output::print(&format!("{}: {}\n\n{}", entry.name, entry.help, keys_table(&entry.keys())))
 }
 
-fn run_one(args: &RunArgs, json: bool) -> anyhow::Result<()> {
-    let entry = entry(&args.name)?;
-    let experiment = build_from(entry, args)?;
-    // A file that cannot be written is better known before than after.
-    let mut file = match &args.output {
-        Some(path) => Some(create(path)?),
-        None => None,
+fn run_all(args: &RunArgs, json: bool) -> anyhow::Result<()> {
+    let mut folder = match &args.resume {
+        Some(path) => Folder::open(path)?,
+        None => create(args)?,
     };
-    let document = measure(Kind::Experiment, entry.name, &*experiment)?;
-    if let Some(file) = &mut file {
-        serde_json::to_writer_pretty(&mut *file, &document.to_json())?;
-        writeln!(file)?;
+    // What is being measured comes to its end, and all that is there stays there.
+    signals::stop_flag()?;
+    let progress = Progress::new();
+    let done = folder.run(REVISION, &mut |share, what| progress.tell(share, what));
+    drop(progress);
+    if let Err(error) = done {
+        let resume = format!("to go on: picnic lab run --resume {}", folder.path().display());
+        return Err(match error.is::<signals::Interrupted>() {
+            true => anyhow::anyhow!("interrupted; {resume}"),
+            false => error.context(resume),
+        });
     }
-    show(&document, json)
+    show_folders(&[folder], json)
 }
 
-/// Runs an entry, with its progress on the terminal.
+/// A folder for what the command line asks for.
+fn create(args: &RunArgs) -> anyhow::Result<Folder> {
+    let named: Vec<_> = match &args.names[..] {
+        [] => EXPERIMENTS.iter().map(|entry| (Kind::Experiment, entry)).collect(),
+        names => names.iter().map(|name| entry(name)).collect::<Result<_, _>>()?,
+    };
+    if args.names.len() != 1 && !args.settings.is_empty() {
+        return Err(Usage("found --set, allowed is --set with one experiment's name".into()).into());
+    }
+    let given = args.settings.iter().map(|setting| {
+        let Some((key, value)) = setting.split_once('=') else {
+            let message = format!("found --set {setting}, allowed is KEY=VALUE");
+            return Err(Usage(message));
+        };
+        Ok((key.trim().to_owned(), value.trim().to_owned()))
+    });
+    let given = given.collect::<Result<Vec<_>, _>>()?;
+    let mut experiments = Vec::new();
+    for (kind, entry) in named {
+        let mut settings = given.clone();
+        if let Some(world) = &args.world {
+            let has_world = entry.keys().iter().any(|key| key.name == "world");
+            if has_world || args.names.len() == 1 {
+                settings.push(("world".into(), world.clone()));
+            }
+        }
+        // Before a folder is made of it.
+        build(entry, &settings)
+            .map_err(|error| wrong_setting(error, |key| format!("--set {key}")))?;
+        experiments.push(Asked { kind, name: entry.name.into(), settings });
+    }
+    let effort = match (args.quick, args.full) {
+        (true, _) => Effort::Quick,
+        (_, true) => Effort::Full,
+        _ => Effort::Usual,
+    };
+    let manifest = Manifest { experiments, effort, shard: args.shard.unwrap_or_default() };
+    let path = args.out.clone().unwrap_or_else(free_folder);
+    Folder::create(&path, manifest)
+}
+
+/// The first of picnic-lab/1, 2, ... that is not there.
+fn free_folder() -> PathBuf {
+    let numbered = |number: u32| Path::new("picnic-lab").join(number.to_string());
+    (1..).map(numbered).find(|path| !path.exists()).unwrap_or_default()
+}
+
+fn report(folders: &[PathBuf], json: bool) -> anyhow::Result<()> {
+    let folders = folders.iter().map(|path| Folder::open(path)).collect::<Result<Vec<_>, _>>()?;
+    show_folders(&folders, json)
+}
+
+fn merge(folders: &[PathBuf], out: &Path, json: bool) -> anyhow::Result<()> {
+    let folders = folders.iter().map(|path| Folder::open(path)).collect::<Result<Vec<_>, _>>()?;
+    show_folders(&[Folder::merge(&folders, out)?], json)
+}
+
+/// Prints what runs came to. An error if nothing was measured at all.
+fn show_folders(folders: &[Folder], json: bool) -> anyhow::Result<()> {
+    let mut documents = Vec::new();
+    let mut lines = Vec::new();
+    for folder in folders {
+        let path = folder.path().display().to_string();
+        for (job, document) in folder.documents()? {
+            if document.is_none() {
+                lines.push(not_measured(folder, &job.name));
+            }
+            documents.extend(document.map(|document| (path.clone(), document)));
+        }
+    }
+    if documents.is_empty() {
+        anyhow::bail!("nothing was measured: {}", lines.join("; "));
+    }
+    if json {
+        let mut runs: Vec<_> = documents
+            .iter()
+            .map(|(path, document)| {
+                let mut run = document.to_json();
+                run["folder"] = path.as_str().into();
+                run
+            })
+            .collect();
+        return output::print_json(&match (&runs[..], &lines[..]) {
+            ([_], []) => runs.swap_remove(0),
+            _ => json!({ "runs": runs, "not_measured": lines }),
+        });
+    }
+    let mut text = documents.iter().map(|(_, document)| text_of(document)).collect::<Vec<_>>();
+    text.extend((!lines.is_empty()).then(|| lines.join("\n") + "\n"));
+    let paths: Vec<_> = folders.iter().map(|folder| folder.path().display().to_string()).collect();
+    text.push(format!("Raw points: {}\n", paths.join(", ")));
+    output::print(&text.join("\n"))
+}
+
+/// Why there is nothing of an experiment.
+fn not_measured(folder: &Folder, name: &str) -> String {
+    let failures = folder.failures().into_iter().filter(|(record, _)| record.experiment == name);
+    let reasons = failures.map(|(record, why)| (record.point.clone(), why.to_owned())).collect();
+    let reasons: Vec<_> =
+        runner::by_reason(reasons).into_iter().map(|(_, reason)| reason).collect();
+    match &reasons[..] {
+        [] => format!("{name}: not measured: its points are in other shards"),
+        reasons => format!("{name}: not measured: {}", reasons.join("; ")),
+    }
+}
+
+/// Runs an entry, with its progress on the terminal, and keeps nothing.
 pub(crate) fn measure(
     kind: Kind,
     name: &str,
     experiment: &dyn Experiment,
 ) -> anyhow::Result<Document> {
     let started = Instant::now();
-    let mut progress = Progress::new();
-    let outcome = experiment.run(&mut Run::new(|share, what| progress.tell(share, what)));
-    progress.clear();
+    let progress = Progress::new();
+    let mut watch = |share: f64, what: &str| progress.tell(share, what);
+    let outcome = runner::outcome(name, experiment, Effort::Usual, &mut watch);
+    drop(progress);
     let outcome = outcome.map_err(LabError::into_cause)?;
     let took_s = started.elapsed().as_secs_f64();
-    let facts = facts(env!("PICNIC_REVISION"));
-    Ok(Document { kind, name: name.into(), outcome, took_s, facts })
+    Ok(Document { kind, name: name.into(), outcome, took_s, facts: facts(REVISION) })
 }
 
 /// Prints a result.
@@ -128,44 +274,10 @@ pub(crate) fn show(document: &Document, json: bool) -> anyhow::Result<()> {
     output::print(&text_of(document))
 }
 
-fn create(path: &Path) -> anyhow::Result<std::fs::File> {
-    std::fs::File::create(path)
-        .map_err(|error| anyhow::anyhow!("{}: cannot be written: {error}", path.display()))
-}
-
-/// Builds an experiment from `KEY=VALUE`s.
-fn build_from(entry: &ExperimentEntry, args: &RunArgs) -> anyhow::Result<Box<dyn Experiment>> {
-    let world = args.world.iter().map(|world| format!("world={world}"));
-    let mut settings = Vec::new();
-    for setting in args.settings.iter().cloned().chain(world) {
-        let Some((key, value)) = setting.split_once('=') else {
-            return Err(Usage(format!("found --set {setting}, allowed is KEY=VALUE")).into());
-        };
-        settings.push((key.trim().to_owned(), value.trim().to_owned()));
-    }
-    build(entry, &settings).map_err(|error| wrong_setting(error, |key| format!("--set {key}")))
-}
-
 /// The error about a key that was given by an option. Lines of a text that the user never saw say
 /// nothing.
 pub(crate) fn wrong_setting(error: ConfigError, option: impl Fn(&str) -> String) -> anyhow::Error {
     Usage(format!("{}: {}", option(&error.key), error.message)).into()
-}
-
-fn report(files: &[PathBuf], json: bool) -> anyhow::Result<()> {
-    let mut documents = Vec::new();
-    for path in files {
-        let about = |what: &dyn std::fmt::Display| anyhow::anyhow!("{}: {what}", path.display());
-        let text = std::fs::read_to_string(path).map_err(|error| about(&error))?;
-        let value: Value = serde_json::from_str(&text)
-            .map_err(|error| about(&format_args!("not the outcome of an experiment: {error}")))?;
-        documents.push(Document::from_json(&value).map_err(|error| about(&error))?);
-    }
-    if json {
-        let runs: Vec<_> = documents.iter().map(Document::to_json).collect();
-        return output::print_json(&json!({ "runs": runs }));
-    }
-    output::print(&documents.iter().map(text_of).collect::<Vec<_>>().join("\n"))
 }
 
 /// A document for people.
@@ -199,30 +311,4 @@ fn table_text(table: &Table) -> String {
         })
         .collect();
     output::page_table(&columns, &table.rows)
-}
-
-/// A line of progress, on a terminal only, a few times a second.
-struct Progress {
-    shown: Option<Instant>,
-    wanted: bool,
-}
-
-impl Progress {
-    fn new() -> Self {
-        Progress { shown: None, wanted: std::io::stderr().is_terminal() }
-    }
-
-    fn tell(&mut self, share: f64, what: &str) {
-        let fresh = self.shown.is_some_and(|shown| shown.elapsed() < Duration::from_millis(200));
-        if self.wanted && !fresh {
-            self.shown = Some(Instant::now());
-            let _ = write!(std::io::stderr(), "\r{:3.0} % {what}\x1b[K", share * 100.0);
-        }
-    }
-
-    fn clear(&mut self) {
-        if self.shown.is_some() {
-            let _ = write!(std::io::stderr(), "\r\x1b[K");
-        }
-    }
 }

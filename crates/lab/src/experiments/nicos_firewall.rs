@@ -16,8 +16,8 @@
 //!
 //! Source: NICOS 4.7 and figure 4.
 
-use crate::experiment::{Experiment, LabError, Run, World};
-use crate::outcome::{Comparison, Figure, Outcome, Point as Found};
+use crate::experiment::{Effort, Experiment, Found, LabError, Run, Spec, World};
+use crate::outcome::{Comparison, Figure, Outcome, Point as Labelled};
 use picnic_control::{Launch, Running};
 use picnic_core::config::CardFile;
 use picnic_core::error::ConfigError;
@@ -63,8 +63,8 @@ pub struct Settings {
     pub filter_doubling_ns: u64,
     /// Target queues
     pub queues: u16,
-    /// How long each run takes, in milliseconds; 20 in the sim world and 300 on the host,
-    /// if not said
+    /// How long each run takes, in milliseconds; 20 in the sim world and 300 on the host, if not
+    /// said: 100 for --quick
     pub milliseconds: Option<u64>,
 }
 
@@ -87,8 +87,9 @@ impl Default for Settings {
 }
 
 impl Settings {
-    fn milliseconds(&self) -> u64 {
-        self.milliseconds.unwrap_or(if self.world == World::Sim { 20 } else { 300 })
+    fn milliseconds(&self, effort: Effort) -> u64 {
+        let host = effort.of(100, 300, 1000);
+        self.milliseconds.unwrap_or(if self.world == World::Sim { 20 } else { host })
     }
 
     fn sizes(&self) -> Vec<u32> {
@@ -122,8 +123,8 @@ impl Settings {
         if !(1..=1_000_000_000).contains(&self.rate_pps) {
             return wrong("rate_pps", &self.rate_pps, "1 to 1000000000");
         }
-        if !(1..=10_000).contains(&self.milliseconds()) {
-            return wrong("milliseconds", &self.milliseconds(), "1 to 10000");
+        if let Some(milliseconds) = self.milliseconds.filter(|time| !(1..=10_000).contains(time)) {
+            return wrong("milliseconds", &milliseconds, "1 to 10000");
         }
         Ok(())
     }
@@ -157,7 +158,10 @@ struct Point {
     size: u32,
 }
 
-/// What one run of it came to.
+/// Where the rules are, in turns: what is compared with first.
+const SIDES: [&str; 2] = ["driver", "card"];
+
+/// What one run came to.
 #[derive(Clone, Copy, Debug, Default)]
 struct Figures {
     target_busy: f64,
@@ -167,27 +171,49 @@ struct Figures {
 }
 
 impl Experiment for NicosFirewall {
-    fn run(&self, run: &mut Run<'_>) -> Result<Outcome, LabError> {
+    fn points(&self, effort: Effort) -> Vec<Spec> {
         let settings = &self.0;
         let mut points = Vec::new();
-        for accepted in [0.0, settings.accepted] {
+        for scenario in ["discard", "mix"] {
             for size in settings.sizes() {
-                let point = |&rules| Point { accepted, rules, size };
-                points.extend(settings.rules.iter().map(point));
+                for &rules in &settings.rules {
+                    let spec = Spec::at("scenario", scenario)
+                        .and("rules", rules)
+                        .and("packet_bytes", size)
+                        .sides(&SIDES);
+                    points.push(match settings.world {
+                        World::Sim => spec,
+                        World::Host => spec.measured(effort.repeats()),
+                    });
+                }
             }
         }
-        let mut results = Vec::new();
-        for (index, &point) in points.iter().enumerate() {
-            run.progress(index as f64 / points.len() as f64, "runs");
-            let at = |place, rate| measure(settings, point, place, rate);
-            // Place by place within a rate, so that what drifts hits both alike.
-            let (card, driver) =
-                (at(Place::Nic, settings.rate_pps)?, at(Place::Driver, settings.rate_pps)?);
-            let (card_peak, driver_peak) = (at(Place::Nic, 0)?, at(Place::Driver, 0)?);
-            results.push((point, [(card, card_peak), (driver, driver_peak)]));
-        }
-        run.progress(1.0, "runs");
-        Ok(outcome(settings, &results))
+        points
+    }
+
+    fn measure(&self, spec: &Spec, side: &str, run: &mut Run<'_>) -> Result<Outcome, LabError> {
+        let settings = &self.0;
+        let point = Point {
+            accepted: if spec.word("scenario") == "mix" { settings.accepted } else { 0.0 },
+            rules: spec.number("rules") as u32,
+            size: spec.number("packet_bytes") as u32,
+        };
+        let place = if side == SIDES[0] { Place::Driver } else { Place::Nic };
+        let milliseconds = settings.milliseconds(run.effort);
+        let at = |rate| measure(settings, point, place, rate, milliseconds);
+        let paced = at(settings.rate_pps)?;
+        run.progress(0.5, "flat out");
+        let peak = at(0)?;
+        let mut outcome = Outcome::of(settings.world.source());
+        outcome.add(Figure::one("taken_pps", peak.taken_pps));
+        outcome.add(Figure::one("accepted_fraction", paced.accepted));
+        outcome.add(Figure::one("target_core_busy_fraction", paced.target_busy));
+        outcome.add(Figure::one("borrowed_core_busy_fraction", paced.borrowed_busy));
+        Ok(outcome)
+    }
+
+    fn conclude(&self, points: &[Found]) -> Outcome {
+        outcome(&self.0, points)
     }
 }
 
@@ -243,12 +269,13 @@ fn measure(
     point: Point,
     place: Place,
     rate_pps: u32,
+    milliseconds: u64,
 ) -> Result<Figures, LabError> {
     let file = card(settings, point, rate_pps)?;
     let failed = |error: &dyn std::fmt::Display| LabError::Failed(error.to_string());
     let filters = Filters::new(settings.queues);
     filters.apply(rules(settings, point, place)).map_err(|error| failed(&error))?;
-    let duration = Duration::from_millis(settings.milliseconds());
+    let duration = Duration::from_millis(milliseconds);
     let report = match settings.world {
         World::Sim => {
             let mut costs = CostModel::default();
@@ -281,39 +308,42 @@ fn measure(
     })
 }
 
-/// A point, with its figures on the card and at the driver: at the rate, and flat out.
-type Row = (Point, [(Figures, Figures); 2]);
-
-fn outcome(settings: &Settings, results: &[Row]) -> Outcome {
+fn outcome(settings: &Settings, points: &[Found]) -> Outcome {
     let mut outcome = Outcome::of(settings.world.source());
     outcome.settings = serde_json::to_value(settings).unwrap_or_default();
+    let (mut busiest_on_card, mut gains) = (0.0_f64, Vec::new());
     let mut series = outcome.series("points");
-    for (point, [(card, card_peak), (driver, driver_peak)]) in results {
-        let busy = |name: &str, label: &str, value: f64| {
-            Figure::one(&format!("{name}_busy_fraction"), value).called(label)
+    for point in points {
+        let of = |side: usize, key: &str, label: &str| {
+            Figure::of(&format!("{}_{key}", SIDES[side]), point.values(side, key)).called(label)
         };
-        let borrowed = |name: &str, figures: &Figures| {
-            busy(&format!("{name}_borrowed_core"), name, figures.borrowed_busy).in_detail()
-        };
-        let peaks = (("driver", vec![driver_peak.taken_pps]), ("card", vec![card_peak.taken_pps]));
-        let found = Found::at("scenario", scenario(point))
-            .and("rules", point.rules)
-            .and("packet_bytes", point.size)
-            .comparing(Comparison::of("taken_pps", peaks.0, peaks.1))
-            .with(Figure::one("card_accepted_fraction", card.accepted).called("passed"))
-            .with(Figure::one("driver_accepted_fraction", driver.accepted).in_detail())
-            .with(busy("driver_target_core", "driver: target busy", driver.target_busy))
-            .with(busy("card_target_core", "card: target busy", card.target_busy))
-            .with(borrowed("driver", driver))
-            .with(borrowed("card", card));
+        let [driver, card] = [0, 1].map(|side| (SIDES[side], point.values(side, "taken_pps")));
+        let peaks = Comparison::of("taken_pps", driver, card);
+        let busy = of(1, "target_core_busy_fraction", "card: target busy");
+        if point.spec.word("scenario") == "mix" {
+            gains.extend(peaks.ratios().iter().map(|ratio| ratio - 1.0));
+        } else {
+            busiest_on_card = busy.values.iter().copied().fold(busiest_on_card, f64::max);
+        }
+        let found = Labelled::with_labels(point.spec.labels.clone())
+            .comparing(peaks)
+            .with(of(1, "accepted_fraction", "passed"))
+            .with(of(0, "accepted_fraction", "driver").in_detail())
+            .with(of(0, "target_core_busy_fraction", "driver: target busy"))
+            .with(busy)
+            .with(of(0, "borrowed_core_busy_fraction", "driver").in_detail())
+            .with(of(1, "borrowed_core_busy_fraction", "card").in_detail());
         series.push(found);
     }
+    outcome.add(
+        Figure::one("discard_card_target_core_busy_fraction", busiest_on_card)
+            .called("all discarded: target busy, card"),
+    );
+    outcome.add(Figure::of("mix_throughput_gain", gains).called("mix: throughput, card"));
     outcome.note(format!(
-        "{}: target busy at {} packets/s, taken flat out, {} ms each; an accepted packet \
-         costs the host {} ns",
+        "{}: target busy at {} packets/s, taken flat out; an accepted packet costs the host {} ns",
         settings.world.source().label(),
         settings.rate_pps,
-        settings.milliseconds(),
         settings.host_ns
     ));
     outcome.note(match settings.world {
@@ -331,8 +361,4 @@ fn outcome(settings: &Settings, results: &[Row]) -> Outcome {
          card; in the mix, CPU and throughput are better",
     );
     outcome
-}
-
-fn scenario(point: &Point) -> &'static str {
-    if point.accepted == 0.0 { "discard" } else { "mix" }
 }

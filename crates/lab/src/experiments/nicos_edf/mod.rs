@@ -34,7 +34,7 @@ mod draw;
 mod processor;
 
 use crate::compare::Moments;
-use crate::experiment::{Experiment, LabError, Run as LabRun, World};
+use crate::experiment::{Effort, Experiment, Found, LabError, Run as LabRun, Spec, World};
 use crate::outcome::{Figure, Outcome, Point};
 use background::EdfBackground;
 use draw::TaskSet;
@@ -63,7 +63,7 @@ pub struct Settings {
     pub world: World,
     /// Seed of all that is drawn
     pub seed: u64,
-    /// Task sets; 200 in the sim world and 3 on the host, if not said
+    /// Task sets; 200 in the sim world and 3 on the host, if not said: fewer for --quick
     pub sets: Option<u32>,
     /// How long each set runs under each scheduler, in milliseconds; 10000 and 1000, if not said
     pub milliseconds: Option<u64>,
@@ -120,8 +120,17 @@ impl Default for Settings {
 }
 
 impl Settings {
-    fn sets(&self) -> u32 {
-        self.sets.unwrap_or(if self.world == World::Sim { 200 } else { 3 })
+    fn sets(&self, effort: Effort) -> u32 {
+        let usual = match self.world {
+            World::Sim => effort.of(50, 200, 1000),
+            World::Host => effort.of(1, 3, 10),
+        };
+        self.sets.unwrap_or(usual)
+    }
+
+    /// Sets of a point.
+    fn block(&self) -> u32 {
+        if self.world == World::Sim { 10 } else { 1 }
     }
 
     fn milliseconds(&self) -> u64 {
@@ -135,7 +144,7 @@ impl Settings {
             }
             Err(ConfigError::new(key, format!("found {found}, allowed is {low} to {high}")))
         };
-        range("sets", f64::from(self.sets()), 1.0, 100_000.0)?;
+        range("sets", f64::from(self.sets.unwrap_or(1)), 1.0, 100_000.0)?;
         range("milliseconds", self.milliseconds() as f64, 10.0, 1e7)?;
         range("tasks", f64::from(self.tasks), 2.0, 64.0)?;
         range("periodic_load_low", self.periodic_load_low, 0.0, 1.0)?;
@@ -160,7 +169,6 @@ impl Settings {
     fn tightened(&self) -> Option<Settings> {
         let shorter = |period_us: u64| (period_us as f64 / self.tight).round() as u64;
         (self.tight != 0.0).then(|| Settings {
-            sets: Some(self.sets().div_ceil(4)),
             period_low_us: shorter(self.period_low_us),
             period_high_us: shorter(self.period_high_us),
             fewest: 0,
@@ -206,6 +214,10 @@ const CONTENDERS: [Contender; 5] = [
 ];
 
 impl Contender {
+    fn point(self) -> Point {
+        Point::at("scheduler", self.scheduler).and("slack", self.slack.map(Choice::name))
+    }
+
     fn make(self) -> Box<dyn Scheduler> {
         match (self.scheduler, self.slack) {
             ("edf-background", _) => Box::new(EdfBackground),
@@ -235,34 +247,63 @@ struct Sum {
 }
 
 /// The figures of sets of one kind.
+#[derive(Default)]
 struct Drawn {
     sums: [Sum; CONTENDERS.len()],
+    sets: u64,
     draw: u64,
     refused: u64,
     starved: u64,
 }
 
+/// Periods as the settings say, or tight.
+const KINDS: [&str; 2] = ["usual", "tight"];
+
 impl Experiment for NicosEdf {
-    fn run(&self, lab: &mut LabRun<'_>) -> Result<Outcome, LabError> {
+    fn points(&self, effort: Effort) -> Vec<Spec> {
         let settings = &self.0;
+        let sets = settings.sets(effort);
+        let tight = if settings.tight == 0.0 { 0 } else { sets.div_ceil(4) };
+        let mut points = Vec::new();
+        for (kind, sets) in KINDS.into_iter().zip([sets, tight]) {
+            for first in (0..sets).step_by(settings.block() as usize) {
+                let count = settings.block().min(sets - first);
+                points.push(Spec::at("sets", kind).and("first", first).and("count", count));
+            }
+        }
+        points
+    }
+
+    fn measure(&self, point: &Spec, _: &str, lab: &mut LabRun<'_>) -> Result<Outcome, LabError> {
+        let tight = (point.word("sets") == KINDS[1]).then(|| self.0.tightened()).flatten();
+        let settings = tight.as_ref().unwrap_or(&self.0);
         let milliseconds = settings.milliseconds();
         if settings.world == World::Sim {
-            return self.run_on(&mut |who, set| in_virtual_time(who, set, milliseconds), lab);
+            let run = &mut |who, set: &_| in_virtual_time(who, set, milliseconds);
+            return drawn(settings, point, run, lab);
         }
         // One that is not pinned would be moved about, and one that is not alone held up.
         let core = picnic_machine::topology::cores().last().copied().unwrap_or(0);
-        self.run_on(
-            &mut |contender, set| {
-                let set = set.clone();
-                let body =
-                    move || processor::run(&mut Real::new(), contender.make(), &set, milliseconds);
-                let thread = picnic_machine::threads::spawn_pinned("nicos-edf".into(), core, body);
-                let joined = thread.map_err(|error| LabError::Failed(error.to_string()))?.join();
-                let panicked = |_| LabError::Failed("the executor's thread panicked".into());
-                joined.map_err(panicked)?.0
-            },
-            lab,
-        )
+        let run = &mut |contender: Contender, set: &Arc<TaskSet>| {
+            let set = set.clone();
+            let body =
+                move || processor::run(&mut Real::new(), contender.make(), &set, milliseconds);
+            let thread = picnic_machine::threads::spawn_pinned("nicos-edf".into(), core, body);
+            let joined = thread.map_err(|error| LabError::Failed(error.to_string()))?.join();
+            let panicked = |_| LabError::Failed("the executor's thread panicked".into());
+            joined.map_err(panicked)?.0
+        };
+        drawn(settings, point, run, lab)
+    }
+
+    fn conclude(&self, points: &[Found]) -> Outcome {
+        let mut kinds: [Drawn; KINDS.len()] = Default::default();
+        for found in points {
+            let kind = usize::from(found.spec.word("sets") == KINDS[1]);
+            kinds[kind].add(found);
+        }
+        let [usual, tight] = kinds;
+        outcome(&self.0, usual, tight)
     }
 }
 
@@ -277,45 +318,27 @@ fn in_virtual_time(
 /// Runs a set under a scheduler, in one of the worlds.
 type RunOn<'a> = dyn FnMut(Contender, &Arc<TaskSet>) -> Result<Run, LabError> + 'a;
 
-impl NicosEdf {
-    fn run_on(&self, run: &mut RunOn<'_>, lab: &mut LabRun<'_>) -> Result<Outcome, LabError> {
-        let settings = &self.0;
-        let tight = settings.tightened();
-        let all = f64::from(settings.sets() + tight.as_ref().map_or(0, Settings::sets));
-        let usual =
-            drawn(settings, run, &mut |done| lab.progress(f64::from(done) / all, "task sets"))?;
-        let tight = match tight {
-            Some(kind) => {
-                let found = drawn(&kind, run, &mut |done| {
-                    lab.progress(f64::from(settings.sets() + done) / all, "tight task sets");
-                })?;
-                Some((kind, found))
-            }
-            None => None,
-        };
-        lab.progress(1.0, "task sets");
-        Ok(outcome(settings, usual, tight))
-    }
-}
-
-/// Runs the sets of these settings; `progress` is told how many are done.
+/// Runs a point's sets. A value of each figure for each set.
 fn drawn(
     settings: &Settings,
+    point: &Spec,
     run: &mut RunOn<'_>,
-    progress: &mut dyn FnMut(u32),
-) -> Result<Drawn, LabError> {
-    let mut sums: [Sum; CONTENDERS.len()] = Default::default();
+    lab: &mut LabRun<'_>,
+) -> Result<Outcome, LabError> {
+    let count = point.number("count") as usize;
     let (mut refused, mut starved, mut draw) = (0u64, 0u64, 0u64);
-    let mut done = 0;
-    while done < settings.sets() {
-        progress(done);
-        if draw > 1000 + 100 * u64::from(settings.sets()) {
+    // Points draw from places far apart, so that none knows of another.
+    let first = (point.number("first") as u64) << 24;
+    let mut runs: [Vec<Run>; CONTENDERS.len()] = Default::default();
+    while runs[0].len() < count {
+        lab.progress(runs[0].len() as f64 / count as f64, "task sets");
+        if draw > 1000 + 100 * count as u64 {
             return Err(LabError::Failed(format!(
                 "of {draw} sets drawn, admission refused {refused} and {starved} left a \
                  task starved under EDF: lower the load, or shorten the segments"
             )));
         }
-        let set = Arc::new(TaskSet::draw(settings, draw));
+        let set = Arc::new(TaskSet::draw(settings, first + draw));
         draw += 1;
         let path = PacketPath::default();
         let demands = set.demands();
@@ -330,14 +353,91 @@ fn drawn(
             starved += 1;
             continue;
         }
-        let plain = run(CONTENDERS[0], &set)?;
-        for (contender, sum) in CONTENDERS[1..].iter().zip(&mut sums[1..]) {
-            sum.add(&run(*contender, &set)?, &plain);
+        for (contender, runs) in CONTENDERS.iter().zip(&mut runs) {
+            runs.push(run(*contender, &set)?);
         }
-        sums[0].add(&plain, &plain);
-        done += 1;
     }
-    Ok(Drawn { sums, draw, refused, starved })
+    let mut outcome = Outcome::of(settings.world.source());
+    outcome.add(Figure::count("sets_drawn", draw));
+    outcome.add(Figure::count("sets_refused", refused));
+    outcome.add(Figure::count("sets_starved", starved));
+    let mut series = outcome.series("schedulers");
+    for (contender, runs) in CONTENDERS.iter().zip(&runs) {
+        series.push(raw(contender.point(), runs));
+    }
+    Ok(outcome)
+}
+
+/// The moments of a run, by the key that they are kept under.
+type MomentsOf = (&'static str, fn(&Run) -> Moments);
+const MOMENTS: [MomentsOf; 4] = [
+    ("response", |run| run.response_ms),
+    ("between_invocations", |run| run.between_ms),
+    ("periodic_response", |run| run.periodic_response_ms),
+    ("release_jitter", |run| run.jitter_ms),
+];
+
+/// What a scheduler's runs came to: a value for each.
+fn raw(point: Point, runs: &[Run]) -> Point {
+    let each = |key: &str, of: &dyn Fn(&Run) -> f64| Figure::of(key, runs.iter().map(of).collect());
+    let mut point = point
+        .with(each("busy_fraction", &|run| run.busy_fraction))
+        .with(each("deadline_misses", &|run| run.misses as f64))
+        .with(each("overruns", &|run| run.overruns as f64))
+        .with(each("invocations", &|run| run.invocations as f64))
+        .with(each("release_jitter_max_ms", &|run| run.longest_jitter_ms));
+    for (key, of) in MOMENTS {
+        // Of nothing: zero, so that each set has its place.
+        let mean = |run: &Run| of(run).mean().unwrap_or(0.0);
+        let deviation = |run: &Run| of(run).standard_deviation().unwrap_or(0.0);
+        point = point
+            .with(each(&format!("{key}_mean_ms"), &mean))
+            .with(each(&format!("{key}_stddev_ms"), &deviation))
+            .with(each(&format!("{key}_count"), &|run| of(run).count() as f64));
+    }
+    point
+}
+
+/// Reads the `index`th run again.
+fn read(point: &Point, index: usize) -> Run {
+    let value = |key: &str| {
+        let figure = point.figures.iter().find(|figure| figure.key == key);
+        figure.and_then(|figure| figure.values.get(index)).copied().unwrap_or(0.0)
+    };
+    let [response_ms, between_ms, periodic_response_ms, jitter_ms] = MOMENTS.map(|(key, _)| {
+        let (mean, deviation) =
+            (value(&format!("{key}_mean_ms")), value(&format!("{key}_stddev_ms")));
+        Moments::of(value(&format!("{key}_count")) as u64, mean, deviation)
+    });
+    Run {
+        busy_fraction: value("busy_fraction"),
+        misses: value("deadline_misses") as u64,
+        overruns: value("overruns") as u64,
+        invocations: value("invocations") as u64,
+        longest_jitter_ms: value("release_jitter_max_ms"),
+        response_ms,
+        between_ms,
+        periodic_response_ms,
+        jitter_ms,
+        ..Run::default()
+    }
+}
+
+impl Drawn {
+    fn add(&mut self, found: &Found) {
+        let count = |key: &str| found.values(0, key).iter().sum::<f64>() as u64;
+        self.draw += count("sets_drawn");
+        self.refused += count("sets_refused");
+        self.starved += count("sets_starved");
+        let Some(series) = found.sides.first().and_then(|side| side.series.first()) else { return };
+        for index in 0..found.spec.number("count") as usize {
+            self.sets += 1;
+            let runs: Vec<Run> = series.points.iter().map(|point| read(point, index)).collect();
+            for (run, sum) in runs.iter().zip(&mut self.sums) {
+                sum.add(run, &runs[0]);
+            }
+        }
+    }
 }
 
 impl Sum {
@@ -380,10 +480,7 @@ fn judge(outcome: &mut Outcome, sums: [Sum; CONTENDERS.len()], kind: &str) -> Ve
             whole.push(between_change.clone().in_detail());
         }
         let one = |key: &str, value: Option<f64>| Figure::one(key, value);
-        let point = || {
-            let slack = contender.slack.map(Choice::name);
-            Point::at("scheduler", contender.scheduler).and("slack", slack)
-        };
+        let point = || contender.point();
         let (periodic, between) = (sum.periodic_response, sum.between);
         let gained = point()
             .with(one("idle_fraction", sum.idle.mean()).in_detail())
@@ -413,10 +510,10 @@ fn judge(outcome: &mut Outcome, sums: [Sum; CONTENDERS.len()], kind: &str) -> Ve
     whole
 }
 
-fn outcome(settings: &Settings, usual: Drawn, tight: Option<(Settings, Drawn)>) -> Outcome {
+fn outcome(settings: &Settings, usual: Drawn, tight: Drawn) -> Outcome {
     let mut outcome = Outcome::of(settings.world.source());
     outcome.settings = serde_json::to_value(settings).unwrap_or_default();
-    let Drawn { sums, draw, refused, starved } = usual;
+    let Drawn { sums, sets, draw, refused, starved } = usual;
     for figure in judge(&mut outcome, sums, "") {
         outcome.add(figure);
     }
@@ -427,7 +524,7 @@ fn outcome(settings: &Settings, usual: Drawn, tight: Option<(Settings, Drawn)>) 
         "{}: {} sets of {} tasks, {} ms each; gain in throughput and change of the mean response \
          are medians over sets, against edf",
         settings.world.source().label(),
-        settings.sets(),
+        sets,
         settings.tasks,
         settings.milliseconds()
     ));
@@ -443,14 +540,14 @@ fn outcome(settings: &Settings, usual: Drawn, tight: Option<(Settings, Drawn)>) 
     outcome.note(
         "periodic: response of those that are; jitter, longest: from their release to their start",
     );
-    if let Some((kind, tight)) = tight {
+    if let Some(kind) = settings.tightened().filter(|_| tight.sets != 0) {
         judge(&mut outcome, tight.sums, "tight_");
         outcome.add(Figure::count("tight_sets_drawn", tight.draw).in_detail());
         outcome.add(Figure::count("tight_sets_refused", tight.refused).in_detail());
         outcome.note(format!(
             "tight: {} sets with periods from {} to {} ms, while an invocation of a task that is \
              not periodic takes up to {:.1} ms",
-            kind.sets(),
+            tight.sets,
             kind.period_low_us as f64 / 1e3,
             kind.period_high_us as f64 / 1e3,
             f64::from(kind.segments_high) * kind.segment_high_us as f64 / 1e3

@@ -1,0 +1,390 @@
+//! A run's folder: what was asked for, and the raw points as they were measured.
+//!
+//! - `run.json`: experiments with their settings, effort, shard. Written once.
+//! - `points.jsonl`: a line for each point, written as it is measured, whole or not at all: what
+//!   a killed process has left behind of its last line is not read.
+//! - `points.csv`: the same figures, a row for each repeat, for other programs.
+//!
+//! Tables and reports are made from these, each time anew. Folders of shards are merged into one
+//! that is as one run had left it.
+
+use crate::document::{Document, Kind};
+use crate::experiment::Effort;
+use crate::outcome::{Figure, Outcome, Point};
+use crate::registry::{BENCHMARKS, EXPERIMENTS, ExperimentEntry, build};
+use crate::runner::{Job, Options, Record, Shard, Watch, conclude, run};
+use anyhow::{Context, bail, ensure};
+use serde::{Deserialize, Serialize};
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+const MANIFEST: &str = "run.json";
+const POINTS: &str = "points.jsonl";
+const CSV: &str = "points.csv";
+
+/// An experiment that was asked for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Asked {
+    /// Experiment or benchmark.
+    pub kind: Kind,
+    /// Its name.
+    pub name: String,
+    /// Keys and values, as they were given.
+    pub settings: Vec<(String, String)>,
+}
+
+impl Asked {
+    /// The entry of the registry.
+    ///
+    /// # Errors
+    /// There is none of this name.
+    pub fn entry(&self) -> anyhow::Result<&'static ExperimentEntry> {
+        let list = match self.kind {
+            Kind::Experiment => EXPERIMENTS,
+            Kind::Benchmark => BENCHMARKS,
+        };
+        let found = list.iter().find(|entry| entry.name == self.name);
+        found.with_context(|| format!("there is no {} \"{}\"", self.kind.key(), self.name))
+    }
+
+    fn job(&self) -> anyhow::Result<Job> {
+        let experiment = build(self.entry()?, &self.settings)
+            .map_err(|error| anyhow::anyhow!("{}: {error}", self.name))?;
+        Ok(Job { kind: self.kind, name: self.name.clone(), experiment })
+    }
+}
+
+/// What was asked for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Manifest {
+    /// In the order in which they are run and shown.
+    pub experiments: Vec<Asked>,
+    /// How much was to be spent.
+    pub effort: Effort,
+    /// Which part.
+    #[serde(default)]
+    pub shard: Shard,
+}
+
+/// A run's folder.
+#[derive(Debug)]
+pub struct Folder {
+    path: PathBuf,
+    /// What was asked for.
+    pub manifest: Manifest,
+    /// The points that are there; of two of a name the later counts.
+    pub records: Vec<Record>,
+}
+
+impl Folder {
+    /// Makes one, and those above it.
+    ///
+    /// # Errors
+    /// There is a run in it already, or the system refuses.
+    pub fn create(path: &Path, manifest: Manifest) -> anyhow::Result<Self> {
+        let about = || format!("{}: cannot be written", path.display());
+        std::fs::create_dir_all(path).with_context(about)?;
+        let file = path.join(MANIFEST);
+        ensure!(
+            !file.exists(),
+            "{}: found a run, allowed is a new or empty folder (--resume continues a run)",
+            path.display()
+        );
+        std::fs::write(&file, serde_json::to_string_pretty(&manifest)? + "\n").with_context(about)?;
+        Ok(Folder { path: path.into(), manifest, records: Vec::new() })
+    }
+
+    /// Reads one.
+    ///
+    /// # Errors
+    /// The file that is missing or wrong, and where.
+    pub fn open(path: &Path) -> anyhow::Result<Self> {
+        let file = path.join(MANIFEST);
+        let text = std::fs::read_to_string(&file)
+            .with_context(|| format!("{}: not the folder of a run", path.display()))?;
+        let manifest = serde_json::from_str(&text)
+            .with_context(|| format!("{}: not what a run was asked for", file.display()))?;
+        let records = records(&path.join(POINTS))?;
+        Ok(Folder { path: path.into(), manifest, records })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The experiments, built from their settings.
+    ///
+    /// # Errors
+    /// A name or a setting that this program does not know.
+    pub fn jobs(&self) -> anyhow::Result<Vec<Job>> {
+        self.manifest.experiments.iter().map(Asked::job).collect()
+    }
+
+    /// Measures the points that are not there, or have failed, and writes each at once.
+    ///
+    /// # Errors
+    /// A point cannot be written, or a stop was asked for: what is there stays there.
+    pub fn run(&mut self, revision: &str, watch: &mut Watch<'_>) -> anyhow::Result<()> {
+        let jobs = self.jobs()?;
+        let manifest = self.manifest.clone();
+        let options = Options { effort: manifest.effort, shard: manifest.shard, revision };
+        let mut writer = Writer::open(&self.path, &self.records)?;
+        let there: Vec<_> = (self.records.iter())
+            .filter(|record| record.failure.is_none())
+            .map(|record| (record.experiment.clone(), record.point.clone()))
+            .collect();
+        let done = |experiment: &str, point: &str| {
+            there.iter().any(|(one, other)| one == experiment && other == point)
+        };
+        let records = &mut self.records;
+        let mut keep = |record: Record| {
+            writer.write(&record)?;
+            records.push(record);
+            Ok(())
+        };
+        run(&jobs, &options, &done, &mut keep, watch)
+    }
+
+    /// What each experiment came to; none for one of which no point was measured.
+    ///
+    /// # Errors
+    /// A name or a setting that this program does not know.
+    pub fn documents(&self) -> anyhow::Result<Vec<(Job, Option<Document>)>> {
+        let jobs = self.jobs()?.into_iter();
+        let concluded = jobs.map(|job| {
+            let document = conclude(&job, self.manifest.effort, &self.records);
+            (job, document)
+        });
+        Ok(concluded.collect())
+    }
+
+    /// The points that have failed and were not measured since, with the reason.
+    pub fn failures(&self) -> Vec<(&Record, &str)> {
+        let last = self.records.iter().enumerate().filter(|(place, record)| {
+            let same = |other: &&Record| {
+                other.experiment == record.experiment && other.point == record.point
+            };
+            !self.records[place + 1..].iter().any(|other| same(&other))
+        });
+        last.filter_map(|(_, record)| Some((record, record.failure.as_ref()?.reason.as_str())))
+            .collect()
+    }
+
+    /// Writes a folder with the points of all, which must have been asked for the same. Of a point
+    /// that several have, the first that was measured counts.
+    ///
+    /// # Errors
+    /// They were asked for other things, or the folder cannot be written.
+    pub fn merge(folders: &[Folder], path: &Path) -> anyhow::Result<Folder> {
+        let Some((first, others)) = folders.split_first() else { bail!("nothing to merge") };
+        for other in others {
+            let same = other.manifest.experiments == first.manifest.experiments
+                && other.manifest.effort == first.manifest.effort;
+            ensure!(
+                same,
+                "{}: asked for other experiments, settings or effort than {}",
+                other.path.display(),
+                first.path.display()
+            );
+        }
+        let mut kept: Vec<Record> = Vec::new();
+        for record in folders.iter().flat_map(|folder| &folder.records) {
+            let same = |other: &&mut Record| {
+                other.experiment == record.experiment && other.point == record.point
+            };
+            match kept.iter_mut().find(same) {
+                Some(other) if other.failure.is_some() => *other = record.clone(),
+                Some(_) => {}
+                None => kept.push(record.clone()),
+            }
+        }
+        let manifest = Manifest { shard: Shard::default(), ..first.manifest.clone() };
+        let mut merged = Folder::create(path, manifest)?;
+        let mut writer = Writer::open(path, &[])?;
+        // In the order in which one run has them.
+        for job in merged.jobs()? {
+            for spec in job.experiment.points(merged.manifest.effort) {
+                let name = spec.name();
+                let own = |record: &&Record| record.experiment == job.name && record.point == name;
+                if let Some(record) = kept.iter().find(own) {
+                    writer.write(record)?;
+                    merged.records.push(record.clone());
+                }
+            }
+        }
+        Ok(merged)
+    }
+}
+
+/// The lines of a file; none if there is no file. A last line without its end is not read.
+fn records(path: &Path) -> anyhow::Result<Vec<Record>> {
+    let text = match std::fs::read_to_string(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        text => text.with_context(|| format!("{}: cannot be read", path.display()))?,
+    };
+    let lines = text.split_inclusive('\n').enumerate().filter(|(_, line)| line.ends_with('\n'));
+    lines
+        .map(|(index, line)| {
+            serde_json::from_str(line)
+                .with_context(|| format!("{}:{}: not a point", path.display(), index + 1))
+        })
+        .collect()
+}
+
+/// Both files of points.
+struct Writer {
+    lines: File,
+    rows: csv::Writer<File>,
+}
+
+/// Columns of `points.csv`.
+const COLUMNS: [&str; 10] = [
+    "experiment", "point", "side", "series", "at", "figure", "unit", "source", "repeat", "value",
+];
+
+impl Writer {
+    /// Without what a killed process has left of a last line; the rows are written anew.
+    fn open(path: &Path, there: &[Record]) -> anyhow::Result<Self> {
+        let about = |name: &str| format!("{}: cannot be written", path.join(name).display());
+        let open = || -> io::Result<File> {
+            let mut options = OpenOptions::new();
+            let file = options.read(true).append(true).create(true).open(path.join(POINTS))?;
+            let text = std::fs::read(path.join(POINTS))?;
+            let whole = text.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
+            file.set_len(whole as u64)?;
+            Ok(file)
+        };
+        let lines = open().with_context(|| about(POINTS))?;
+        let file = File::create(path.join(CSV)).with_context(|| about(CSV))?;
+        let mut writer = Writer { lines, rows: csv::Writer::from_writer(file) };
+        writer.rows.write_record(COLUMNS).with_context(|| about(CSV))?;
+        for record in there {
+            writer.rows_of(record).with_context(|| about(CSV))?;
+        }
+        Ok(writer)
+    }
+
+    fn write(&mut self, record: &Record) -> io::Result<()> {
+        let line = serde_json::to_string(record)? + "\n";
+        self.lines.write_all(line.as_bytes())?;
+        self.rows_of(record)
+    }
+
+    fn rows_of(&mut self, record: &Record) -> io::Result<()> {
+        let mut rows = Vec::new();
+        for side in &record.sides {
+            let Outcome { whole, series, .. } = &side.outcome;
+            let points = series.iter().flat_map(|series| {
+                series.points.iter().map(move |point| (series.name.as_str(), point))
+            });
+            for (series, point) in [("", whole)].into_iter().chain(points) {
+                let at = match series {
+                    "" => String::new(),
+                    _ => serde_json::to_string(&point.labels)?,
+                };
+                for figure in figures(point) {
+                    for (repeat, value) in figure.values.iter().enumerate() {
+                        rows.push([
+                            record.experiment.clone(),
+                            record.point.clone(),
+                            side.side.clone(),
+                            series.into(),
+                            at.clone(),
+                            figure.key.clone(),
+                            figure.unit.name(),
+                            figure.source.label().into(),
+                            repeat.to_string(),
+                            value.to_string(),
+                        ]);
+                    }
+                }
+            }
+        }
+        rows.iter().try_for_each(|row| self.rows.write_record(row)).map_err(io::Error::other)?;
+        self.rows.flush()
+    }
+}
+
+/// All figures of a point, sides of comparisons among them.
+fn figures(point: &Point) -> Vec<Figure> {
+    let compared = point.comparisons.iter().flat_map(|comparison| comparison.sides());
+    compared.chain(point.figures.iter().cloned()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::runner::Failure;
+
+    fn manifest() -> Manifest {
+        let settings = [("rules", "[1, 16]"), ("milliseconds", "1")];
+        let settings = settings.map(|(key, value)| (key.to_owned(), value.to_owned())).to_vec();
+        let name = "nicos-firewall".to_owned();
+        let experiments = vec![Asked { kind: Kind::Experiment, name, settings }];
+        Manifest { experiments, effort: Effort::Quick, shard: Shard::default() }
+    }
+
+    fn measured(path: &Path, manifest: Manifest) -> Folder {
+        let mut folder = Folder::create(path, manifest).unwrap();
+        folder.run("r", &mut |_, _| {}).unwrap();
+        folder
+    }
+
+    #[test]
+    fn a_folder_is_read_as_it_was_written_without_a_torn_line() {
+        let parent = tempfile::tempdir().unwrap();
+        let path = parent.path().join("a/run");
+        let folder = measured(&path, manifest());
+        assert_eq!(folder.records.len(), 4);
+        let points = path.join(POINTS);
+        let text = std::fs::read_to_string(&points).unwrap();
+        std::fs::write(&points, &text[..text.len() - 1]).unwrap();
+        let mut read = Folder::open(&path).unwrap();
+        assert!(read.records[..] == folder.records[..3]);
+        read.run("r", &mut |_, _| {}).unwrap();
+        let names = |folder: &Folder| -> Vec<_> {
+            folder.records.iter().map(|record| record.point.clone()).collect()
+        };
+        assert_eq!(names(&read), names(&folder));
+        assert!(Folder::open(&path).unwrap().records == read.records);
+        let rows = std::fs::read_to_string(path.join(CSV)).unwrap();
+        let row = "nicos-firewall,\"scenario=discard,rules=1,packet_bytes=60\",driver,,,taken_pps,\
+                   per_second,modelled,0,";
+        assert!(rows.lines().any(|line| line.starts_with(row)), "{rows}");
+        assert_eq!(rows.lines().count(), 1 + 4 * 2 * 4);
+        std::fs::write(&points, "{}\n").unwrap();
+        let error = format!("{:#}", Folder::open(&path).unwrap_err());
+        assert!(error.contains("points.jsonl:1: not a point"), "{error}");
+        assert!(Folder::create(&path, manifest()).is_err());
+    }
+
+    #[test]
+    fn merged_shards_are_as_one_run() {
+        let parent = tempfile::tempdir().unwrap();
+        let at = |name: &str| parent.path().join(name);
+        let whole = measured(&at("whole"), manifest());
+        let mut shards = [1, 2].map(|number| {
+            let shard = Shard { number, of: 2 };
+            measured(&at(&number.to_string()), Manifest { shard, ..manifest() })
+        });
+        // What failed here may have been measured there.
+        let failed = Failure { reason: "no wrk".into(), unavailable: true };
+        let copy = Record { failure: Some(failed), sides: vec![], ..shards[1].records[0].clone() };
+        shards[0].records.push(copy);
+        assert_eq!(shards[0].failures().len(), 1);
+        let merged = Folder::merge(&shards, &at("merged")).unwrap();
+        assert!(merged.failures().is_empty());
+        let outcome = |folder: &Folder| {
+            let documents = folder.documents().unwrap();
+            documents[0].1.as_ref().unwrap().outcome.series.clone()
+        };
+        assert_eq!(outcome(&merged), outcome(&whole));
+        assert!(Folder::open(&at("merged")).unwrap().records == merged.records);
+        let other = Manifest { effort: Effort::Full, ..manifest() };
+        let other = Folder::create(&at("other"), other).unwrap();
+        let error = Folder::merge(&[whole, other], &at("none")).unwrap_err().to_string();
+        assert!(error.contains("other experiments, settings or effort"), "{error}");
+    }
+}

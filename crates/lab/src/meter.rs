@@ -1,0 +1,206 @@
+//! What the machine did during a point, by the kernel's own counts.
+//!
+//! Each core's time by kind, context switches and interrupts, time that the hypervisor gave to
+//! others, and how busy other processes were. A point with much of the last two is *noisy*, and
+//! said to be so.
+//!
+//! Source: proc_stat(5), proc_pid_stat(5), proc_interrupts(5).
+
+use serde::{Deserialize, Serialize};
+use std::fs::read_to_string;
+
+/// More of its time than this given to other machines, and a point is noisy.
+const STEAL_ALLOWED: f64 = 0.01;
+/// More of its time than this spent by other processes, and a point is noisy.
+const OTHERS_ALLOWED: f64 = 0.1;
+/// Ticks of all cores below which nothing can be said of shares.
+const TICKS_NEEDED: u64 = 40;
+
+/// Parts of a core's time, from 0 to 1.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct CoreShare {
+    /// Which core.
+    pub core: usize,
+    /// Programs.
+    pub user: f64,
+    /// The kernel for them.
+    pub system: f64,
+    /// Interrupts of devices.
+    pub interrupt: f64,
+    /// Soft interrupts: the kernel's network stack.
+    pub softirq: f64,
+    /// Nothing.
+    pub idle: f64,
+    /// Other machines of the hypervisor.
+    pub steal: f64,
+}
+
+/// What the machine did meanwhile.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Load {
+    /// By core; empty if there was too little time to tell.
+    pub cores: Vec<CoreShare>,
+    /// Share of all time that the hypervisor gave to others; none if it was too little to tell.
+    pub steal_fraction: Option<f64>,
+    /// Share of all time that other processes ran; none if it was too little to tell.
+    pub others_fraction: Option<f64>,
+    /// On all cores.
+    pub context_switches: u64,
+    /// On all cores.
+    pub interrupts: u64,
+    /// Calls and reschedules from core to core; none if the kernel does not count them.
+    pub inter_processor_interrupts: Option<u64>,
+}
+
+impl Load {
+    /// Why figures say less than they should; none if they do not.
+    pub fn noise(&self) -> Option<String> {
+        let percent = |share: f64| format!("{:.1} %", share * 100.0);
+        let too_much = |share: Option<f64>, allowed| share.filter(|share| *share > allowed);
+        let steal = too_much(self.steal_fraction, STEAL_ALLOWED)
+            .map(|share| format!("{} of the time was given to other machines", percent(share)));
+        let others = too_much(self.others_fraction, OTHERS_ALLOWED)
+            .map(|share| format!("other processes took {} of all cores", percent(share)));
+        let words: Vec<_> = steal.into_iter().chain(others).collect();
+        (!words.is_empty()).then(|| words.join("; "))
+    }
+}
+
+/// A reading of the kernel's counts.
+#[derive(Clone, Debug)]
+pub struct Meter {
+    /// All cores, then each: user, nice, system, idle, iowait, irq, softirq, steal.
+    times: Vec<(Option<usize>, [u64; 8])>,
+    own: u64,
+    context_switches: u64,
+    interrupts: u64,
+    inter_processor: Option<u64>,
+}
+
+impl Meter {
+    /// Reads them now.
+    pub fn start() -> Self {
+        let read = |path: &str| read_to_string(path).unwrap_or_default();
+        Meter::of(&read("/proc/stat"), &read("/proc/self/stat"), &read("/proc/interrupts"))
+    }
+
+    fn of(stat: &str, own: &str, interrupts: &str) -> Self {
+        let mut times = Vec::new();
+        let (mut context_switches, mut total_interrupts) = (0, 0);
+        for line in stat.lines() {
+            let mut words = line.split_whitespace();
+            let name = words.next().unwrap_or("");
+            let mut numbers = words.map(|word| word.parse().unwrap_or(0u64));
+            match name.strip_prefix("cpu") {
+                Some(core) => {
+                    let mut kinds = [0; 8];
+                    kinds.iter_mut().zip(&mut numbers).for_each(|(kind, number)| *kind = number);
+                    times.push((core.parse().ok(), kinds));
+                }
+                None if name == "ctxt" => context_switches = numbers.next().unwrap_or(0),
+                None if name == "intr" => total_interrupts = numbers.next().unwrap_or(0),
+                None => {}
+            }
+        }
+        // A program's name stands in parentheses and may hold anything.
+        let fields = own.rsplit_once(')').map_or("", |(_, rest)| rest);
+        let own = fields.split_whitespace().skip(11).take(4).filter_map(|w| w.parse::<u64>().ok());
+        let row = |name: &str| {
+            let line = interrupts.lines().find(|line| line.trim_start().starts_with(name))?;
+            let counts = line.split_whitespace().skip(1).map_while(|word| word.parse::<u64>().ok());
+            Some(counts.sum::<u64>())
+        };
+        let inter_processor = [row("RES:"), row("CAL:")].into_iter().flatten().reduce(|a, b| a + b);
+        Meter {
+            times,
+            own: own.sum(),
+            context_switches,
+            interrupts: total_interrupts,
+            inter_processor,
+        }
+    }
+
+    /// What has been since `self` was read.
+    pub fn stop(&self) -> Load {
+        self.until(&Meter::start())
+    }
+
+    fn until(&self, end: &Meter) -> Load {
+        let mut load = Load {
+            context_switches: end.context_switches.saturating_sub(self.context_switches),
+            interrupts: end.interrupts.saturating_sub(self.interrupts),
+            inter_processor_interrupts: end
+                .inter_processor
+                .zip(self.inter_processor)
+                .map(|(end, start)| end.saturating_sub(start)),
+            ..Load::default()
+        };
+        let own = end.own.saturating_sub(self.own);
+        for (core, after) in &end.times {
+            let Some((_, before)) = self.times.iter().find(|(other, _)| other == core) else {
+                continue;
+            };
+            let spent: [u64; 8] =
+                std::array::from_fn(|kind| after[kind].saturating_sub(before[kind]));
+            let all: u64 = spent.iter().sum();
+            let share = |ticks: u64| (ticks as f64 / all.max(1) as f64 * 1e4).round() / 1e4;
+            let [user, nice, system, idle, wait, irq, softirq, steal] = spent;
+            match core {
+                None if all >= TICKS_NEEDED => {
+                    load.steal_fraction = Some(share(steal));
+                    load.others_fraction = Some(share((user + nice + system).saturating_sub(own)));
+                }
+                None => break,
+                Some(core) if all != 0 => load.cores.push(CoreShare {
+                    core: *core,
+                    user: share(user + nice),
+                    system: share(system),
+                    interrupt: share(irq),
+                    softirq: share(softirq),
+                    idle: share(idle + wait),
+                    steal: share(steal),
+                }),
+                Some(_) => {}
+            }
+        }
+        load
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_are_those_of_the_kernels_counts() {
+        let before = Meter::of(
+            "cpu  0 0 0 0 0 0 0 0 0 0\ncpu0 0 0 0 0 0 0 0 0\nintr 5 1 1\nctxt 10\n",
+            "1 (a b) c) R 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20",
+            "  CPU0\nRES: 3 4 Rescheduling interrupts\nCAL: 1 1 Function call interrupts\n",
+        );
+        let after = Meter::of(
+            "cpu  100 0 20 60 10 0 5 5 0 0\ncpu0 100 0 20 60 10 0 5 5\nintr 105 1 1\nctxt 30\n",
+            "1 (a b) c) R 1 1 1 0 -1 0 0 0 0 0 40 10 5 5 20",
+            "  CPU0\nRES: 13 4 Rescheduling interrupts\nCAL: 1 6 Function call interrupts\n",
+        );
+        let load = before.until(&after);
+        assert_eq!((load.context_switches, load.interrupts), (20, 100));
+        assert_eq!(load.inter_processor_interrupts, Some(15));
+        assert_eq!((load.steal_fraction, load.others_fraction), (Some(0.025), Some(0.3)));
+        let core = load.cores[0];
+        assert_eq!((core.core, core.user, core.softirq, core.idle), (0, 0.5, 0.025, 0.35));
+        let noise = load.noise().unwrap();
+        assert!(noise.contains("2.5 %") && noise.contains("30.0 %"), "{noise}");
+    }
+
+    #[test]
+    fn too_short_a_time_says_nothing() {
+        let stat = |idle: u64| format!("cpu 0 0 0 {idle} 0 0 0 0\ncpu0 0 0 0 {idle} 0 0 0 0\n");
+        let load = Meter::of(&stat(0), "", "").until(&Meter::of(&stat(10), "", ""));
+        assert_eq!((load.steal_fraction, load.noise()), (None, None));
+        assert_eq!(load.inter_processor_interrupts, None);
+        // This machine's own are read.
+        let now = Meter::start();
+        assert!(now.times.len() > 1 && now.context_switches > 0);
+    }
+}
