@@ -91,7 +91,8 @@ impl Folder {
             "{}: found a run, allowed is a new or empty folder (--resume continues a run)",
             path.display()
         );
-        std::fs::write(&file, serde_json::to_string_pretty(&manifest)? + "\n").with_context(about)?;
+        std::fs::write(&file, serde_json::to_string_pretty(&manifest)? + "\n")
+            .with_context(about)?;
         Ok(Folder { path: path.into(), manifest, records: Vec::new() })
     }
 
@@ -240,9 +241,8 @@ struct Writer {
 }
 
 /// Columns of `points.csv`.
-const COLUMNS: [&str; 10] = [
-    "experiment", "point", "side", "series", "at", "figure", "unit", "source", "repeat", "value",
-];
+const COLUMNS: [&str; 10] =
+    ["experiment", "point", "side", "series", "at", "figure", "unit", "source", "repeat", "value"];
 
 impl Writer {
     /// Without what a killed process has left of a last line; the rows are written anew.

@@ -161,7 +161,8 @@ pub fn run(
     let all = jobs.iter().flat_map(|job| {
         job.experiment.points(options.effort).into_iter().map(move |spec| (job, spec))
     });
-    let mine = all.enumerate().filter(|(place, _)| place % options.shard.of + 1 == options.shard.number);
+    let mine =
+        all.enumerate().filter(|(place, _)| place % options.shard.of + 1 == options.shard.number);
     let wanted: Vec<_> =
         mine.map(|(_, point)| point).filter(|(job, spec)| !done(&job.name, &spec.name())).collect();
     let count = wanted.len().max(1) as f64;
@@ -210,9 +211,8 @@ fn record(
             let sides = spec.sides.iter().cloned().zip(turns.sides);
             record.sides = sides.map(|(side, outcome)| SideFound { side, outcome }).collect();
             record.repeats = turns.repeats;
-            record.cut = (turns.repeats < spec.repeats).then(|| {
-                format!("{} of {} repeats: time was up", turns.repeats, spec.repeats)
-            });
+            record.cut = (turns.repeats < spec.repeats)
+                .then(|| format!("{} of {} repeats: time was up", turns.repeats, spec.repeats));
         }
         Err(error) => {
             if let LabError::Other(error) = &error
@@ -270,8 +270,7 @@ fn measure(
             let name = &spec.sides[side];
             watch(turn / turns, name);
             let mut tell = |share: f64, what: &str| watch((turn + share) / turns, what);
-            let given =
-                experiment.measure(spec, name, &mut Run::new(effort, seed, &mut tell))?;
+            let given = experiment.measure(spec, name, &mut Run::new(effort, seed, &mut tell))?;
             turn += 1.0;
             if round < warm_ups {
                 continue;
@@ -368,7 +367,6 @@ fn seed(experiment: &str, point: &str) -> u64 {
     })
 }
 
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -395,7 +393,10 @@ mod tests {
         }
 
         fn needs(&self, spec: &Spec) -> Needs {
-            Needs { cores: if spec.number("number") == 5.0 { 100_000 } else { 1 }, ..Needs::default() }
+            Needs {
+                cores: if spec.number("number") == 5.0 { 100_000 } else { 1 },
+                ..Needs::default()
+            }
         }
 
         fn measure(&self, spec: &Spec, side: &str, run: &mut Run<'_>) -> Result<Outcome, LabError> {
