@@ -12,7 +12,8 @@
 //! * [`fill`]: empty buffers for a host that transmits;
 //! * [`backlog`]: packets that wait for wires, fair between tx queues; [`turns`]: deficit round robin;
 //! * [`out`]: the doors a packet leaves by, and [`ledger`], which counts them;
-//! * [`config`] and [`registry`]: the card file and what it can name.
+//! * [`config`] and [`registry`]: the card file and what it can name; [`shared`]: what its entries
+//!   have in common.
 //!
 //! It reads no clock and starts no thread: time is an argument.
 
@@ -39,6 +40,7 @@ mod prefetch;
 pub mod registry;
 pub mod resident;
 pub mod ring;
+pub mod shared;
 pub mod stats;
 mod sync;
 pub mod time;

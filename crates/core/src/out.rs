@@ -184,6 +184,9 @@ pub struct Doors {
     made: u64,
     /// How far each wire has got.
     pub progress: Vec<WireProgress>,
+    /// By wire; and how often one of them has changed.
+    wires_up: Vec<bool>,
+    wire_changes: u64,
 }
 
 impl Doors {
@@ -214,6 +217,8 @@ impl Doors {
             ended: 0,
             made: 0,
             progress: (0..wires).map(|_| WireProgress::default()).collect(),
+            wires_up: vec![true; wires],
+            wire_changes: 0,
         }
     }
 
@@ -232,6 +237,16 @@ impl Doors {
     /// returns what was so before.
     pub fn set_unmasked(&mut self, unmasked: bool) -> bool {
         std::mem::replace(&mut self.unmasked, unmasked)
+    }
+
+    /// Says whether a wire is up.
+    #[inline]
+    pub fn set_wire_up(&mut self, wire: u8, is_up: bool) {
+        if let Some(was_up) = self.wires_up.get_mut(usize::from(wire))
+            && std::mem::replace(was_up, is_up) != is_up
+        {
+            self.wire_changes += 1;
+        }
     }
 
     /// Whether each packet is to be moved, and to interrupt, by itself.
@@ -595,6 +610,18 @@ impl<'a> Out<'a> {
             Verdict::Drop(reason) => self.drop(packet, reason),
             Verdict::Consume => self.consume(packet),
         }
+    }
+
+    /// Whether a wire is up, as far as its port knows.
+    #[inline]
+    pub fn wire_is_up(&self, wire: u8) -> bool {
+        self.doors.wires_up.get(usize::from(wire)).is_some_and(|&is_up| is_up)
+    }
+
+    /// How often any wire has gone down or come back: if it is what it was, all are as they were.
+    #[inline(always)]
+    pub fn wire_changes(&self) -> u64 {
+        self.doors.wire_changes
     }
 
     /// The chain that the function stands in: `Stage::Rx` or `Stage::Tx`.

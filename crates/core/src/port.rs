@@ -125,6 +125,11 @@ pub trait WirePort: Send {
         None
     }
 
+    /// Whether packets that are sent now have somewhere to go; asked after each look at the wire.
+    fn is_up(&self) -> bool {
+        true
+    }
+
     /// Whether the port will never hand over another packet.
     fn is_finished(&self) -> bool {
         false

@@ -9,6 +9,7 @@ use crate::command::CommandEntry;
 use crate::config::{KeyHelp, Section, keys_of};
 use crate::error::{ConfigError, not_among};
 use crate::files::Files;
+use crate::shared::Shared;
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use std::path::{Path, PathBuf};
@@ -30,6 +31,8 @@ pub struct BuildContext {
     pub directory: PathBuf,
     /// The card's files: a builder says which of its keys name a file to read or to write.
     pub files: Files,
+    /// What the entries of the card share.
+    pub shared: Shared,
     /// The longest packet one buffer holds, in bytes.
     pub buffer_size: usize,
     /// Buffers in the pool.
@@ -51,6 +54,7 @@ impl Default for BuildContext {
             position: 0,
             directory: PathBuf::from("."),
             files: Files::default(),
+            shared: Shared::default(),
             buffer_size: 2048,
             buffers: 8192,
             super_frames: false,

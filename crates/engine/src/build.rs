@@ -52,6 +52,7 @@ pub fn context(file: &CardFile) -> BuildContext {
         seed: file.card.seed,
         position: 0,
         directory: file.directory.clone(),
+        shared: file.shared.clone(),
         buffer_size: file.pool.buffer_size as usize,
         buffers: file.pool.buffers as usize,
         ..BuildContext::default()

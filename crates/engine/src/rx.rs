@@ -155,6 +155,7 @@ pub fn receive(
             .with_realtime(wire.realtime_zero);
     wire.port.receive(now, &mut receiver);
     drop(receiver);
+    doors.set_wire_up(index, wire.port.is_up());
     let received = burst.len();
     if let Some(throttle) = &mut wire.throttle {
         throttle.looked(now, received, limit, &wire.counters);

@@ -19,6 +19,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod bond;
 pub mod by_wire;
 mod bytes;
 pub mod checksum;
@@ -36,6 +37,7 @@ pub mod rss;
 pub mod sample;
 mod settings;
 pub mod tso;
+pub mod tunnel;
 pub mod vlan;
 pub mod vmdq;
 

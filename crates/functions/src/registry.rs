@@ -3,8 +3,8 @@
 //! Command-line help, the docs page and the conformance tests come from it.
 
 use crate::{
-    by_wire, checksum, drop, flow_director, header_split, lro, mirror, pass, rate_limit, rss,
-    sample, tso, vlan, vmdq,
+    bond, by_wire, checksum, drop, flow_director, header_split, lro, mirror, pass, rate_limit, rss,
+    sample, tso, tunnel, vlan, vmdq,
 };
 use picnic_core::function::Function;
 use picnic_core::registry::Entry;
@@ -25,4 +25,6 @@ pub static FUNCTIONS: &[Entry<Box<dyn Function>>] = &[
     Entry::of::<rate_limit::RateLimit>(),
     Entry::of::<vmdq::Vmdq>(),
     Entry::of::<mirror::Mirror>(),
+    Entry::of::<tunnel::Tunnel>(),
+    Entry::of::<bond::Bond>(),
 ];

@@ -18,19 +18,34 @@
 //! function, to the card's default queue. The hash over addresses alone is that of
 //! ports zero: for Toeplitz no difference, for jhash one layout for both.
 //!
-//! Guarantees: order within a flow is kept, save for flows that a change of table or
-//! key moves to another queue, and these are counted ([`Counters`]). Hash, hash type
+//! With `inner = true`, packets of a tunnel whose inner headers `tunnel` has exposed are hashed by
+//! those: all flows of a tunnel have one pair of outer addresses.
+//!
+//! `weights` gives queues unequal parts of the table. *Contexts* are further tables, for packets
+//! with a mark that a function in front has set. With `rebalance_usecs` the table is kept in balance
+//! with the load that is seen, a bounded number of entries at a time.
+//!
+//! Guarantees: order within a flow is kept, save for flows that a change of table, key or
+//! context, or rebalancing, moves to another queue, and these are counted ([`Counters`]). Hash, hash type
 //! and layers are kept in the descriptor. No bytes are written.
 //!
 //! Source: PICNIC, section 5.1; Microsoft, "RSS Hashing Functions" and "RSS hashing
 //! types" (NDIS).
 
+mod balance;
 mod commands;
 mod config;
+mod contexts;
 pub(crate) mod flow;
 
-pub use commands::{Change, Counters, Get, InForce, Moved, Refusal, Set, Show};
-pub use config::{Config, HashName, HashType};
+pub use commands::{
+    Change, ContextInForce, Counters, Get, InForce, Moved, Refusal, Set, SetContext, Show,
+};
+pub use config::{Config, Context, HashName, HashType};
+pub use contexts::MAX_CONTEXTS;
+
+use balance::Balance;
+use contexts::Contexts;
 
 use flow::{Family, Hash, Types, family, plain_v4, tuple_v4, tuple_v6};
 use picnic_core::command::{CommandEntry, Prepared};
@@ -58,6 +73,12 @@ pub struct Rss {
     types: Types,
     /// The queue of packets without a hash, or [`ONWARD`].
     default_queue: u16,
+    /// Hashed is what a tunnel carries, where that is known.
+    inner: bool,
+    /// Tables for packets with marks.
+    contexts: Contexts,
+    /// What keeps queues in balance, if that is asked for.
+    balance: Option<Box<Balance>>,
     counters: Arc<Counters>,
     v4: Gathered<V4Tuple>,
     v6: Gathered<V6Tuple>,
@@ -109,11 +130,15 @@ impl Rss {
         if let Some(queue) = config.default_queue {
             crate::settings::check_queue("default_queue", queue, context.queues)?;
         }
+        let table = config.build_table(context.queues)?;
         Ok(Rss {
             hash: config.build_hash()?,
-            table: Box::new(config.build_table(context.queues)?),
+            contexts: config.build_contexts(context.queues)?,
+            balance: config.build_balance(&table)?,
+            table: Box::new(table),
             types: config.build_types(),
             default_queue: config.default_queue.unwrap_or(ONWARD),
+            inner: config.inner,
             counters: Arc::default(),
             v4: Gathered::default(),
             v6: Gathered::default(),
@@ -131,7 +156,8 @@ impl Rss {
         &self.table
     }
 
-    /// What becomes of a packet of these bytes: the same as in [`Function::process`].
+    /// What becomes of a packet of these bytes: the same as in [`Function::process`], if nothing is
+    /// known of a tunnel in it and it has no mark.
     pub fn classify(&self, data: &[u8]) -> Classified {
         let (hash, over) = flow::hash_of(&self.hash, &self.types, &layers::parse(data), data);
         let default = (self.default_queue != ONWARD).then_some(self.default_queue);
@@ -199,10 +225,16 @@ impl Rss {
                 ahead.prefetch();
             }
             let packet = &mut packets[place];
-            let layers = packet.parse();
+            let mut layers = packet.parse();
+            let mut data = packet.data();
+            if self.inner
+                && let Some(offset) = packet.inner_l3()
+                && let Some(inside) = data.get(usize::from(offset)..)
+            {
+                let length = (packet.length() as usize).saturating_sub(offset.into());
+                (layers, data) = (layers::parse_ip(inside, length), inside);
+            }
             let over = self.types.of(layers.packet_type);
-            packet.set_rss(0, over);
-            let data = packet.data();
             match family(over) {
                 Family::V4 => {
                     self.v4.put(count_v4, place, tuple_v4(&layers, data, over));
@@ -214,6 +246,7 @@ impl Rss {
                 }
                 Family::None => {}
             }
+            packet.set_rss(0, over);
         }
         (count_v4, count_v6)
     }
@@ -232,10 +265,15 @@ impl Rss {
         self.hash.hash_v4(&v4.tuples[..count_v4], &mut v4.hashes[..count_v4]);
         self.hash.hash_v6(&v6.tuples[..count_v6], &mut v6.hashes[..count_v6]);
         for (place, hash) in v4.hashed(count_v4).chain(v6.hashed(count_v6)) {
+            let mut context = None;
             if let Some(packet) = packets.get_mut(place) {
                 packet.set_rss_hash(hash);
+                context = self.contexts.of(packet.mark);
             }
-            self.queues[place % BURST] = self.table.lookup(hash);
+            if let (None, Some(balance)) = (context, &mut self.balance) {
+                balance.count(self.table.index(hash));
+            }
+            self.queues[place % BURST] = context.unwrap_or(&self.table).lookup(hash);
         }
         let mut queues = self.queues.iter();
         burst.retain(|packet| match queues.next() {
@@ -249,10 +287,16 @@ impl Rss {
 }
 
 impl Function for Rss {
-    fn process(&mut self, _now: Time, burst: &mut Burst, out: &mut Out<'_>) {
+    fn process(&mut self, now: Time, burst: &mut Burst, out: &mut Out<'_>) {
         let packets = burst.as_mut_slice();
-        let count = self.gather_v4(packets);
-        if count != packets.len() {
+        if let Some(balance) = &mut self.balance {
+            let moved = balance.look(now, &mut self.table) as u64;
+            self.counters.rebalanced_entries.add(moved);
+            self.counters.moved_entries.add(moved);
+        }
+        let count = if self.inner { 0 } else { self.gather_v4(packets) };
+        let is_plain = self.balance.is_none() && self.contexts.is_empty();
+        if count != packets.len() || !is_plain {
             return self.process_mixed(burst, out, count);
         }
         let hashes = &mut self.v4.hashes[..count];

@@ -1,6 +1,8 @@
 //! `checksum`, `vlan`, `tso`, `lro` and `header-split`: what they promise, with etherparse as judge.
 
 mod common;
+#[path = "offloads/tunnel.rs"]
+mod tunnel;
 
 use common::build::{Frame, Read, read, tcp};
 use common::frames::{any_spec, every_kind};

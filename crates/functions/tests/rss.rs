@@ -10,7 +10,9 @@ use picnic_core::packet::desc::RssType;
 use picnic_core::packet::layers;
 use picnic_core::registry::BuildContext;
 use picnic_core::time::Time;
-use picnic_functions::rss::{Change, Config, HashName, HashType, Refusal, Rss, Show};
+use picnic_functions::rss::{
+    Change, Config, Context, HashName, HashType, MAX_CONTEXTS, Refusal, Rss, Show,
+};
 use picnic_hash::{IndirectionTable, Key, lookup2, lookup3, reference};
 use proptest::prelude::*;
 use std::net::IpAddr;
@@ -90,6 +92,7 @@ fn any_config(queues: u16) -> impl Strategy<Value = Config> {
                 table,
                 types,
                 default_queue,
+                ..Config::default()
             }
         },
     )
@@ -432,4 +435,194 @@ fn chained_packets_are_not_malformed() {
             assert!(!whole.is_malformed());
         }
     }
+}
+
+// ---------------------------------------------------------------- weights, contexts, balance
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    /// Each queue has its weight's part, to within one entry; equal weights are no weights.
+    #[test]
+    fn a_weighted_table_has_each_queues_part(
+        weights in prop::collection::vec(prop_oneof![Just(0_u32), 1..20_u32, any::<u32>()], 1..20),
+        size in 1..=4096_usize,
+    ) {
+        let queues = weights.len() as u16;
+        let made = IndirectionTable::weighted(size, &weights, queues);
+        let sum: f64 = weights.iter().map(|&weight| f64::from(weight)).sum();
+        let Ok(table) = made else {
+            prop_assert_eq!(sum, 0.0);
+            return Ok(());
+        };
+        for (count, &weight) in table.counts().into_iter().zip(&weights) {
+            let part = size as f64 * f64::from(weight) / sum;
+            prop_assert!((count as f64 - part).abs() < 1.5, "{count} in place of {part}");
+            prop_assert!(weight != 0 || count == 0);
+        }
+        let equal = IndirectionTable::weighted(size, &vec![7; weights.len()], queues).unwrap();
+        prop_assert_eq!(equal, IndirectionTable::uniform(size, queues).unwrap());
+    }
+
+    /// Packets of each mark go by the table of its context, all others by the one for all.
+    #[test]
+    fn contexts_are_chosen_by_mark(
+        bursts in prop::collection::vec(
+            prop::collection::vec((any_spec(), 0..5_u32), 1..=64), 1..4,
+        ),
+        removed in 1..4_u32,
+    ) {
+        let table_of = |mark: u32| vec![mark as u16, mark as u16 + 1, 5];
+        let contexts = (1..4).map(|mark| Context {
+            mark, table: Some(table_of(mark)), ..Context::default()
+        });
+        let config = Config { contexts: contexts.collect(), ..Config::default() };
+        let mut rss = rss(&config, 8);
+        let mut card = Card::new(&context(8));
+        let mut first = 0;
+        for (round, burst) in bursts.iter().enumerate() {
+            if round == 1 {
+                let mut change = Change { mark: Some(removed), ..Change::default() };
+                prop_assert!(obeys(&mut rss, &mut change));
+                let was = change.table.unwrap();
+                prop_assert_eq!(was.entries(), table_of(removed));
+            }
+            let packets = from_wire_0(burst.iter().map(|(spec, _)| spec.build()));
+            let mark = |place: usize, packet: &mut picnic_core::packet::desc::Descriptor| {
+                packet.mark = burst[place].1;
+            };
+            for seen in card.run_with(&mut rss, &packets, mark) {
+                let (spec, mark) = &burst[seen.number - first];
+                let has_table = (1..4).contains(mark) && (round == 0 || *mark != removed);
+                let table = has_table.then(|| table_of(*mark));
+                let expected = Config { table, ..Config::default() };
+                prop_assert_eq!(
+                    (seen.hash, seen.over, seen.door), oracle(&expected, 8, &spec.build())
+                );
+            }
+            first += burst.len();
+        }
+    }
+}
+
+#[test]
+fn contexts_come_and_go_while_it_runs_and_are_bounded() {
+    let mut rss = rss(&Config::default(), 4);
+    let table = || Some(Box::new(IndirectionTable::uniform(4, 4).unwrap()));
+    let mut outcome = |mark: usize, table| {
+        let mut change = Change { mark: Some(mark as u32), table, ..Change::default() };
+        obeys(&mut rss, &mut change);
+        change.outcome.unwrap()
+    };
+    // The same queues for every hash: 128 entries and 4 agree.
+    assert_eq!(outcome(9, None), Err(Refusal::NoContext { mark: 9 }));
+    for mark in 1..=MAX_CONTEXTS {
+        assert_eq!(outcome(mark, table()), Ok(0));
+    }
+    assert_eq!(outcome(99, table()), Err(Refusal::Contexts));
+    assert_eq!(outcome(3, None), Ok(0));
+    let other = IndirectionTable::from_entries(&[0, 1, 3, 2], 4).unwrap();
+    assert_eq!(outcome(99, Some(Box::new(other))), Ok(64));
+    let mut show = Show::default();
+    assert!(show.apply(&mut rss, Time::ZERO));
+    let shown = <picnic_functions::rss::Get as picnic_core::command::Command>::reply(show).unwrap();
+    assert_eq!(shown.contexts.len(), MAX_CONTEXTS);
+    let last = &shown.contexts[MAX_CONTEXTS - 1];
+    assert_eq!((last.mark, &last.table[..]), (99, &[0, 1, 3, 2][..]));
+    assert_eq!((shown.moved_entries, shown.rebalanced_entries), (64, 0));
+}
+
+/// The load of each queue over some intervals of flows, each of which sends as often as is said.
+fn loads(rss: &mut Rss, card: &mut Card, flows: &[(u16, usize)], intervals: usize) -> Vec<Vec<u64>> {
+    let frame = |port| Spec { ports: (port, 80), ..Spec::plain(Network::V4, Upper::Tcp) }.build();
+    let packets: Vec<_> =
+        flows.iter().flat_map(|&(port, count)| std::iter::repeat_n(frame(port), count)).collect();
+    (0..intervals)
+        .map(|_| {
+            let mut loads = vec![0; 4];
+            for burst in packets.chunks(64) {
+                for seen in card.run(rss, &from_wire_0(burst.iter().cloned())) {
+                    let Door::Queue(queue) = seen.door else { panic!("{seen:?}") };
+                    loads[usize::from(queue)] += 1;
+                }
+            }
+            card.now = card.now + 1_000_000;
+            loads
+        })
+        .collect()
+}
+
+#[test]
+fn load_is_balanced_by_few_moves_and_then_left_alone() {
+    let config = Config { rebalance_usecs: 1000, rebalance_moves: 2, ..Config::default() };
+    let mut rss = rss(&config, 4);
+    let mut card = Card::new(&context(4));
+    // Forty flows, of which those that go to queue 0 send eight times as much.
+    let flows: Vec<_> = (0..40)
+        .map(|port| {
+            let spec = Spec { ports: (port, 80), ..Spec::plain(Network::V4, Upper::Tcp) };
+            let is_busy = rss.classify(&spec.build()).queue == Some(0);
+            (port, if is_busy { 80 } else { 10 })
+        })
+        .collect();
+    let mut moved = vec![0];
+    let mut all = Vec::new();
+    for _ in 0..30 {
+        all.extend(loads(&mut rss, &mut card, &flows, 1));
+        moved.push(rss.counters().rebalanced_entries.get());
+    }
+    assert!(moved.windows(2).all(|pair| pair[1] - pair[0] <= 2), "{moved:?}");
+    let (first, last) = (&all[0], &all[29]);
+    let (total, most) = (last.iter().sum::<u64>(), *last.iter().max().unwrap());
+    assert!(first[0] * 4 > total * 2, "uneven at first: {first:?}");
+    assert!(most * 4 * 100 <= total * 120, "{last:?}");
+    assert_eq!(moved[15], moved[30], "what is in balance stays: {moved:?}");
+    assert!(moved[30] > 0);
+    assert_eq!(rss.counters().moved_entries.get(), moved[30]);
+    // A table that is set is a new start, and its parts are the queues' shares.
+    let mut change = Change::table(IndirectionTable::from_entries(&[3], 4).unwrap());
+    assert!(obeys(&mut rss, &mut change));
+    let after = loads(&mut rss, &mut card, &flows, 5);
+    assert_eq!(after[4], [0, 0, 0, total]);
+}
+
+#[test]
+fn one_great_flow_is_not_sent_round_and_little_traffic_says_nothing() {
+    let config = Config {
+        rebalance_usecs: 1000,
+        weights: Some(vec![1, 1, 2, 0]),
+        ..Config::default()
+    };
+    let mut rss = rss(&config, 4);
+    let mut card = Card::new(&context(4));
+    let one = loads(&mut rss, &mut card, &[(1, 1000)], 5);
+    assert!(one.windows(2).all(|pair| pair[0] == pair[1]), "{one:?}");
+    // Fewer than 256 packets in an interval.
+    loads(&mut rss, &mut card, &[(1, 100), (2, 20)], 5);
+    assert_eq!(rss.counters().moved_entries.get(), 0);
+    // Weights are kept: the third queue has half of all, the last none.
+    let flows: Vec<_> = (0..400).map(|port| (port, 3)).collect();
+    let even = loads(&mut rss, &mut card, &flows, 10);
+    let shares: Vec<_> = even[9].iter().map(|&load| load * 100 / 1200).collect();
+    assert!((19..=31).contains(&shares[0]) && (19..=31).contains(&shares[1]), "{shares:?}");
+    assert!((44..=61).contains(&shares[2]) && shares[3] == 0, "{shares:?}");
+}
+
+#[test]
+fn wrong_weights_contexts_and_rebalancing_are_refused() {
+    let refused = |keys: &str, what: &str| {
+        let message = common::refusal(&format!("function = \"rss\"\n{keys}"));
+        assert!(message.contains(what), "{keys}: {message}");
+    };
+    refused("weights = [1, 2]", "weights: found 2 weights, allowed is one for each of 4 queues");
+    refused("weights = [0, 0, 0, 0]", "weights: found weights of zero alone");
+    refused("weights = [1, 1, 1, 1]\ntable = [0]", "weights: found together with a table");
+    refused("contexts = [{}]", "contexts[0].mark: found 0");
+    refused("contexts = [{ mark = 1 }, { mark = 1 }]", "contexts[1].mark: found 1");
+    refused("contexts = [{ mark = 1, table = [4] }]", "contexts[0].table[0]: found queue 4");
+    let many: Vec<_> = (1..=17).map(|mark| format!("{{ mark = {mark} }}")).collect();
+    refused(&format!("contexts = [{}]", many.join(", ")), "contexts: found 17, allowed is 0 to 16");
+    refused("rebalance_usecs = 999", "rebalance_usecs: found 999");
+    refused("rebalance_moves = 0", "rebalance_moves: found 0, allowed is 1 to 64");
+    refused("rebalance_percent = 1001", "rebalance_percent: found 1001, allowed is 1 to 1000");
 }

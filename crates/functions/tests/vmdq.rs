@@ -2,6 +2,9 @@
 
 mod common;
 
+#[path = "vmdq/bond.rs"]
+mod bond;
+
 use common::{Card, Door, Packet, refusal};
 use picnic_core::function::Function;
 use picnic_core::ledger::DropReason;

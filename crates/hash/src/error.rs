@@ -47,6 +47,17 @@ pub enum Error {
         /// Number of queues there are.
         queues: u16,
     },
+    /// There is not one weight for each queue.
+    #[error("found {found} weights, allowed is one for each of {queues} queues")]
+    Weights {
+        /// Weights that were given.
+        found: usize,
+        /// Number of queues there are.
+        queues: u16,
+    },
+    /// No queue has a weight.
+    #[error("found weights of zero alone, allowed is one or more above zero")]
+    NoWeight,
     /// The entry to change is past the end of the table.
     #[error("indirection table has no entry {entry}, allowed is 0 to {}", .entries.saturating_sub(1))]
     Entry {

@@ -70,6 +70,34 @@ impl IndirectionTable {
         Ok(table)
     }
 
+    /// A table in which each queue has its weight's part of the entries, to within one entry, spread
+    /// evenly (smooth weighted round robin). With equal weights, [`uniform`](Self::uniform).
+    ///
+    /// # Errors
+    ///
+    /// As [`uniform`](Self::uniform), [`Error::Weights`] unless there is a weight for each queue,
+    /// [`Error::NoWeight`] if all are zero.
+    pub fn weighted(entries: usize, weights: &[u32], queues: u16) -> Result<Self, Error> {
+        let mut table = IndirectionTable::zero(entries, queues)?;
+        if weights.len() != usize::from(queues) {
+            return Err(Error::Weights { found: weights.len(), queues });
+        }
+        let sum: i64 = weights.iter().map(|&weight| i64::from(weight)).sum();
+        if sum == 0 {
+            return Err(Error::NoWeight);
+        }
+        // Each turn a queue gains its weight; the one that has most pays the sum for an entry.
+        let mut credit = vec![0_i64; weights.len()];
+        for to in table.queue_of.iter_mut().take(entries) {
+            credit.iter_mut().zip(weights).for_each(|(credit, &weight)| *credit += i64::from(weight));
+            // The first of equals.
+            let richest = (0..credit.len()).rev().max_by_key(|&queue| credit[queue]).unwrap_or(0);
+            credit[richest] -= sum;
+            *to = richest as u16;
+        }
+        Ok(table)
+    }
+
     fn zero(entries: usize, queues: u16) -> Result<IndirectionTable, Error> {
         if !(1..=IndirectionTable::MAX_ENTRIES).contains(&entries) {
             return Err(Error::TableSize { found: entries });

@@ -365,6 +365,10 @@ impl WirePort for PacketPort {
         }
     }
 
+    fn is_up(&self) -> bool {
+        self.link == Link::Running
+    }
+
     fn next_deadline(&self) -> Option<Time> {
         // While it runs, packets and changes of the interface wake the card by themselves.
         (self.link != Link::Running).then_some(self.next_check)

@@ -432,6 +432,10 @@ impl WirePort for XdpPort {
         }
     }
 
+    fn is_up(&self) -> bool {
+        self.link == Link::Running && self.phase == Phase::Open
+    }
+
     fn next_deadline(&self) -> Option<Time> {
         if self.link != Link::Running || self.phase != Phase::Open {
             // While it runs, packets and changes of the interface wake the card by themselves.

@@ -34,6 +34,7 @@ pub use setting::Setting;
 
 use crate::error::ConfigError;
 use crate::packet::pool::PoolConfig;
+use crate::shared::Shared;
 use document::{Document, Origin};
 use section::Stored;
 use std::collections::{BTreeMap, HashMap};
@@ -66,6 +67,8 @@ pub struct CardFile {
     pub interrupt: InterruptSection,
     /// The folder that relative paths start from.
     pub directory: PathBuf,
+    /// What the parts of the card share. Clones of the file are the same card.
+    pub shared: Shared,
     sections: Sections,
     document: Arc<Document>,
     /// Every section the file has, by name.
@@ -134,6 +137,7 @@ impl CardFile {
             host: Placed::default(),
             interrupt: InterruptSection::default(),
             directory: folder.map_or_else(PathBuf::new, Path::to_owned),
+            shared: Shared::default(),
             sections,
             document,
             read,

@@ -105,7 +105,8 @@ pub struct Descriptor {
     flags: u16,
     /// Control information of the tag kept aside; without one, of the outer tag in the packet.
     vlan_tci: u16,
-    /// Payload bytes per segment of a super-frame.
+    /// Payload bytes per segment of a super-frame; with the flag `INNER`, where a tunnel's inner
+    /// IP header begins.
     gso_size: u16,
 }
 
@@ -138,7 +139,7 @@ const HASH: usize = 2;
 const KIND: usize = 3;
 
 // flags: bit 0 chained · 1-2 checksum · 3-4 GSO type · 5-6 VLAN count · 7 parsed · 8-11 RSS type
-//        12 from host · 13 VLAN tag aside · 14 which is a service tag
+//        12 from host · 13 VLAN tag aside · 14 which is a service tag · 15 inner header known
 const CHAINED: u16 = 1;
 const CHECKSUM_SHIFT: u16 = 1;
 const GSO_SHIFT: u16 = 3;
@@ -148,6 +149,7 @@ const RSS_SHIFT: u16 = 8;
 const FROM_HOST: u16 = 1 << 12;
 const TAG_ASIDE: u16 = 1 << 13;
 const SERVICE_TAG: u16 = 1 << 14;
+const INNER: u16 = 1 << 15;
 
 impl Descriptor {
     /// The packet's bytes; of a chained packet, those of its first segment.
@@ -396,7 +398,24 @@ impl Descriptor {
         self.gso_size
     }
 
+    /// Bytes before the IP header inside a tunnel, if a function has found one. It is known until
+    /// bytes are put in front of the packet or taken off, and never of a super-frame.
+    #[inline(always)]
+    pub fn inner_l3(&self) -> Option<u16> {
+        (self.flags & INNER != 0).then_some(self.gso_size)
+    }
+
+    /// Says where the IP header inside a tunnel begins; of a super-frame, nothing is kept.
+    #[inline]
+    pub fn set_inner_l3(&mut self, offset: u16) {
+        if self.gso_type() == GsoType::None {
+            self.flags |= INNER;
+            self.gso_size = offset;
+        }
+    }
+
     fn forget_layers(&mut self) {
+        self.flags &= !INNER;
         self.set_layers(&Layers::default());
     }
 
@@ -466,7 +485,7 @@ impl Descriptor {
     /// Asks for segmentation into `gso_size` bytes of payload each.
     #[inline]
     pub fn set_gso(&mut self, gso_type: GsoType, gso_size: u16) {
-        self.flags = (self.flags & !(3 << GSO_SHIFT)) | (gso_type as u16) << GSO_SHIFT;
+        self.flags = (self.flags & !(3 << GSO_SHIFT | INNER)) | (gso_type as u16) << GSO_SHIFT;
         self.gso_size = gso_size;
     }
 

@@ -42,7 +42,7 @@ mod parse;
 #[cfg(test)]
 mod tests;
 
-pub use parse::{parse, parse_of, parse_slow};
+pub use parse::{parse, parse_ip, parse_of, parse_slow};
 
 /// Network layer of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

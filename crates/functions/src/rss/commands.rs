@@ -4,11 +4,13 @@
 //! picnic ctl rss
 //! picnic ctl rss table 0,0,1,2
 //! picnic ctl rss set --key symmetric --table-size 64
+//! picnic ctl rss context 7 --weights 0,0,1,1
 //! ```
 //!
 //! Guarantees: a change is made between bursts, whole or not at all; nothing is
 //! allocated or freed on the borrowed core, as old and new change places.
 
+use super::contexts::MAX_CONTEXTS;
 use super::{Hash, HashName, Rss};
 use picnic_core::command::{Command, CommandEntry, CommandError, Order};
 use picnic_core::registry::BuildContext;
@@ -19,7 +21,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub(super) const COMMANDS: &[CommandEntry] =
-    &[CommandEntry::of::<Get>(), CommandEntry::of::<Set>()];
+    &[CommandEntry::of::<Get>(), CommandEntry::of::<Set>(), CommandEntry::of::<SetContext>()];
 
 /// The arguments of `rss.get`.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
@@ -40,6 +42,24 @@ pub struct InForce {
     /// Queues of the card.
     pub queues: u16,
     /// The queue of each entry of the indirection table.
+    pub table: Vec<u16>,
+    /// The tables for packets with marks.
+    pub contexts: Vec<ContextInForce>,
+    /// Packets without a hash: not IP, or of a type that is off.
+    pub unhashed: u64,
+    /// Table entries whose flows may have been overtaken in going to another queue, whatever moved
+    /// them.
+    pub moved_entries: u64,
+    /// Those of them that rebalancing has moved.
+    pub rebalanced_entries: u64,
+}
+
+/// A table for packets with a mark.
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+pub struct ContextInForce {
+    /// The mark.
+    pub mark: u32,
+    /// The queue of each entry.
     pub table: Vec<u16>,
 }
 
@@ -62,6 +82,14 @@ impl Command for Get {
             jhash_init: key.is_none().then_some(order.init),
             queues: order.queues,
             table: order.table().to_vec(),
+            contexts: order
+                .contexts
+                .iter()
+                .map(|(mark, table)| ContextInForce { mark: *mark, table: table.entries().to_vec() })
+                .collect(),
+            unhashed: order.counts[0],
+            moved_entries: order.counts[1],
+            rebalanced_entries: order.counts[2],
         })
     }
 
@@ -76,14 +104,26 @@ impl Command for Get {
         }
         let entries = reply.table.len();
         text += &format!("table of {entries} entries, {} queues\n", reply.queues);
-        let table: Vec<_> = reply.table.iter().map(u16::to_string).collect();
-        let width = table.iter().map(String::len).max().unwrap_or(1);
-        for (row, entries) in table.chunks(16).enumerate() {
-            text += &format!("{:>5}:", row * 16);
-            entries.iter().for_each(|entry| text += &format!(" {entry:>width$}"));
-            text.push('\n');
+        put_table(&mut text, &reply.table);
+        for context in &reply.contexts {
+            let entries = context.table.len();
+            text += &format!("packets with mark {}: table of {entries} entries\n", context.mark);
+            put_table(&mut text, &context.table);
         }
+        let InForce { unhashed, moved_entries, rebalanced_entries, .. } = reply;
+        text += &format!("{unhashed} packets without a hash\n");
+        text += &format!("{moved_entries} entries moved, {rebalanced_entries} by rebalancing\n");
         text
+    }
+}
+
+fn put_table(text: &mut String, table: &[u16]) {
+    let table: Vec<_> = table.iter().map(u16::to_string).collect();
+    let width = table.iter().map(String::len).max().unwrap_or(1);
+    for (row, entries) in table.chunks(16).enumerate() {
+        *text += &format!("{:>5}:", row * 16);
+        entries.iter().for_each(|entry| *text += &format!(" {entry:>width$}"));
+        text.push('\n');
     }
 }
 
@@ -98,6 +138,28 @@ pub struct Set {
     /// Entries of the table, spread over all queues in turn, in place of `table`.
     #[schemars(extend("aliases" = ["uniform"]))]
     pub table_size: Option<usize>,
+    /// The weight of each queue: its part of `table_size` entries, or of 128.
+    pub weights: Option<Vec<u32>>,
+}
+
+/// The arguments of `rss.context`: a mark, and a table or `remove`.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SetContext {
+    /// The mark of its packets, 1 or more.
+    pub mark: u32,
+    /// The queue of each entry of its table, 1 to 4096 of them.
+    #[serde(default)]
+    pub table: Option<Vec<u16>>,
+    /// Entries of the table, spread over all queues in turn, in place of `table`.
+    #[serde(default)]
+    pub table_size: Option<usize>,
+    /// The weight of each queue: its part of `table_size` entries, or of 128.
+    #[serde(default)]
+    pub weights: Option<Vec<u32>>,
+    /// Whether the context is taken away: its packets are looked up in the table of all others.
+    #[serde(default)]
+    pub remove: bool,
 }
 
 /// The result of `rss.set`.
@@ -124,26 +186,13 @@ impl Command for Set {
                 Some(text.parse::<Key>().map_err(|error| CommandError::argument("key", error))?)
             }
         };
-        let table = match (&self.table, self.table_size) {
-            (None, None) if key.is_none() => {
-                let message = "found none, allowed: key, table, table_size";
-                return Err(CommandError::argument("params", message));
-            }
-            (None, None) => None,
-            (Some(_), Some(_)) => {
-                let message = "found with table, allowed is one of them";
-                return Err(CommandError::argument("table_size", message));
-            }
-            (Some(entries), None) => {
-                let table = IndirectionTable::from_entries(entries, queues);
-                Some(table.map_err(|error| CommandError::argument("table", error))?)
-            }
-            (None, Some(size)) => {
-                let table = IndirectionTable::uniform(size, queues);
-                Some(table.map_err(|error| CommandError::argument("table_size", error))?)
-            }
-        };
+        let table = table_of(&self.table, self.table_size, &self.weights, queues)?;
+        if table.is_none() && key.is_none() {
+            let message = "found none, allowed: key, table, table_size, weights";
+            return Err(CommandError::argument("params", message));
+        }
         Ok(Change {
+            mark: None,
             table: table.map(Box::new),
             key: key.map(|key| Box::new(Toeplitz::new(&key))),
             outcome: None,
@@ -157,6 +206,7 @@ impl Command for Set {
             Some(Err(refusal @ Refusal::Queues { .. })) => {
                 Err(CommandError::argument("table", refusal))
             }
+            Some(Err(refusal)) => Err(CommandError::argument("mark", refusal)),
             None => Err(CommandError::Refused("the function there is no rss".into())),
         }
     }
@@ -166,9 +216,68 @@ impl Command for Set {
     }
 }
 
+/// The table that arguments describe, if they describe one.
+fn table_of(
+    table: &Option<Vec<u16>>,
+    size: Option<usize>,
+    weights: &Option<Vec<u32>>,
+    queues: u16,
+) -> Result<Option<IndirectionTable>, CommandError> {
+    let (argument, made) = match (table, size, weights) {
+        (None, None, None) => return Ok(None),
+        (Some(_), Some(_), _) => {
+            let message = "found with table, allowed is one of them";
+            return Err(CommandError::argument("table_size", message));
+        }
+        (Some(_), _, Some(_)) => {
+            let message = "found with table, allowed is one of them";
+            return Err(CommandError::argument("weights", message));
+        }
+        (Some(entries), ..) => ("table", IndirectionTable::from_entries(entries, queues)),
+        (None, Some(size), None) => ("table_size", IndirectionTable::uniform(size, queues)),
+        (None, size, Some(weights)) => {
+            let size = size.unwrap_or(IndirectionTable::DEFAULT_ENTRIES);
+            ("weights", IndirectionTable::weighted(size, weights, queues))
+        }
+    };
+    made.map(Some).map_err(|error| CommandError::argument(argument, error))
+}
+
+impl Command for SetContext {
+    const NAME: &'static str = "context";
+    const HELP: &'static str = "change, add or remove the table of packets with a mark";
+    const EXAMPLE: &'static str = r#"{"mark": 7, "table_size": 64}"#;
+    type Order = Change;
+    type Reply = Moved;
+
+    fn prepare(self, context: &BuildContext) -> Result<Change, CommandError> {
+        if self.mark == 0 {
+            return Err(CommandError::argument("mark", "found 0, allowed is 1 or more"));
+        }
+        let table = table_of(&self.table, self.table_size, &self.weights, context.queues)?;
+        if table.is_some() == self.remove {
+            let message = "allowed is one of: remove, a table";
+            return Err(CommandError::argument("remove", message));
+        }
+        let table = table.map(Box::new);
+        Ok(Change { mark: Some(self.mark), table, ..Change::default() })
+    }
+
+    fn reply(order: Change) -> Result<Moved, CommandError> {
+        Set::reply(order)
+    }
+
+    fn text(reply: &Moved, place: &str) -> String {
+        Set::text(reply, place)
+    }
+}
+
 /// A change of a running `rss`, and what came of it.
 #[derive(Debug, Default)]
 pub struct Change {
+    /// The mark of the context that is changed, or taken away if there is no table; `None`: the
+    /// change is one of the table of all other packets, or of the key.
+    pub mark: Option<u32>,
     /// The indirection table, for as many queues as the card has; once the change is made, the
     /// one that it replaced.
     pub table: Option<Box<IndirectionTable>>,
@@ -190,8 +299,36 @@ pub struct Show {
     pub init: u32,
     /// Queues that the table is for.
     pub queues: u16,
+    /// Packets without a hash, entries moved, those of them by rebalancing.
+    counts: [u64; 3],
+    contexts: Vec<(u32, Entries)>,
+    /// Room for more of them.
+    room: Vec<Entries>,
+    table: Entries,
+}
+
+/// Room for a table's entries.
+#[derive(Clone, Debug)]
+struct Entries {
     entries: Box<[u16; IndirectionTable::MAX_ENTRIES]>,
     length: usize,
+}
+
+impl Default for Entries {
+    fn default() -> Self {
+        Entries { entries: Box::new([0; IndirectionTable::MAX_ENTRIES]), length: 0 }
+    }
+}
+
+impl Entries {
+    fn set(&mut self, table: &IndirectionTable) {
+        self.length = table.len();
+        self.entries[..self.length].copy_from_slice(table.entries());
+    }
+
+    fn entries(&self) -> &[u16] {
+        &self.entries[..self.length]
+    }
 }
 
 impl Default for Show {
@@ -201,8 +338,10 @@ impl Default for Show {
             key: None,
             init: 0,
             queues: 0,
-            entries: Box::new([0; IndirectionTable::MAX_ENTRIES]),
-            length: 0,
+            counts: [0; 3],
+            contexts: Vec::with_capacity(MAX_CONTEXTS),
+            room: vec![Entries::default(); MAX_CONTEXTS],
+            table: Entries::default(),
         }
     }
 }
@@ -210,7 +349,7 @@ impl Default for Show {
 impl Show {
     /// The queue of each entry of the indirection table.
     pub fn table(&self) -> &[u16] {
-        &self.entries[..self.length]
+        self.table.entries()
     }
 }
 
@@ -226,6 +365,13 @@ pub enum Refusal {
     },
     /// The hash in use has no key.
     NoKey,
+    /// There is no context with the mark.
+    NoContext {
+        /// The mark.
+        mark: u32,
+    },
+    /// There are as many contexts as there may be.
+    Contexts,
 }
 
 impl std::fmt::Display for Refusal {
@@ -233,6 +379,10 @@ impl std::fmt::Display for Refusal {
         match self {
             Refusal::Queues { found, allowed } => {
                 write!(f, "found a table for {found} queues, allowed is one for {allowed}")
+            }
+            Refusal::NoContext { mark } => write!(f, "found {mark}, which no context has"),
+            Refusal::Contexts => {
+                write!(f, "found one more context, allowed is 0 to {MAX_CONTEXTS}")
             }
             Refusal::NoKey => f.write_str("found a key, allowed with hash = \"toeplitz\" only"),
         }
@@ -264,8 +414,14 @@ impl Change {
             return Err(Refusal::NoKey);
         }
         let mut moved = 0;
+        if let Some(mark) = self.mark {
+            return self.change_context(mark, rss);
+        }
         if let Some(table) = &mut self.table {
             std::mem::swap(&mut rss.table, table);
+            if let Some(balance) = &mut rss.balance {
+                balance.restart(&rss.table);
+            }
             rss.counters.tables_replaced.add(1);
             moved += moved_entries(&rss.table, table);
         }
@@ -276,6 +432,22 @@ impl Change {
             let same = one_queue || in_use.key() == toeplitz.key();
             moved += if same { 0 } else { rss.table.len() };
         }
+        rss.counters.moved_entries.add(moved as u64);
+        Ok(moved)
+    }
+}
+
+impl Change {
+    fn change_context(&mut self, mark: u32, rss: &mut Rss) -> Result<usize, Refusal> {
+        let before = rss.contexts.of(mark);
+        if self.table.is_none() && before.is_none() {
+            return Err(Refusal::NoContext { mark });
+        }
+        // Without a context, packets with the mark are looked up in the table of all others.
+        let after = self.table.as_deref().unwrap_or(&rss.table);
+        let moved = moved_entries(before.unwrap_or(&rss.table), after);
+        rss.contexts.exchange(mark, &mut self.table).map_err(|_| Refusal::Contexts)?;
+        rss.counters.tables_replaced.add(1);
         rss.counters.moved_entries.add(moved as u64);
         Ok(moved)
     }
@@ -301,10 +473,17 @@ impl Order for Show {
             Hash::Lookup3(init) => (HashName::Jhash, None, *init),
             Hash::Lookup2(init) => (HashName::Lookup2, None, *init),
         };
-        let entries = rss.table.entries();
         self.queues = rss.table.queues();
-        self.length = entries.len();
-        self.entries[..entries.len()].copy_from_slice(entries);
+        self.table.set(&rss.table);
+        for (mark, table) in rss.contexts.iter() {
+            if let Some(mut entries) = self.room.pop() {
+                entries.set(table);
+                self.contexts.push((mark, entries));
+            }
+        }
+        let counters = &rss.counters;
+        self.counts =
+            [&counters.unhashed, &counters.moved_entries, &counters.rebalanced_entries].map(Counter::get);
         true
     }
 }
@@ -322,6 +501,8 @@ pub struct Counters {
     /// Table entries whose queue (or, with a key, whose flows) changed: for these flows,
     /// and only these, packets from before and after the change may overtake each other.
     pub moved_entries: Counter,
+    /// Those of them that rebalancing has moved.
+    pub rebalanced_entries: Counter,
 }
 
 /// Entries, of the longer of two tables, some of whose hashes the other sends elsewhere.

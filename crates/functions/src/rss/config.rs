@@ -4,6 +4,8 @@
 //! a key that the chosen hash would not look at is refused, not passed over.
 //! Source: Microsoft, "RSS hashing types" (NDIS), for the names of the types' switches.
 
+use super::balance::Balance;
+use super::contexts::{Contexts, MAX_CONTEXTS};
 use super::{Hash, Types};
 use crate::settings::check_queue;
 use picnic_core::error::ConfigError;
@@ -27,10 +29,26 @@ pub struct Config {
     pub table_size: usize,
     /// The queue of each entry of the indirection table, in place of `table_size`.
     pub table: Option<Vec<u16>>,
+    /// The weight of each queue, in place of `table`: its part of the `table_size` entries.
+    pub weights: Option<Vec<u32>>,
+    /// Further tables, up to 16: each `mark` and `table`, or `table_size` and `weights`. Packets
+    /// with a context's mark, which `flow-director` or another function in front has set, are looked
+    /// up in its table.
+    pub contexts: Vec<Context>,
+    /// Microseconds between two looks at the load of the queues, after which entries of the table
+    /// are moved to queues with less, 1000 or more; 0: never.
+    pub rebalance_usecs: u32,
+    /// Entries of the table that one look moves at most, 1 to 64.
+    pub rebalance_moves: u16,
+    /// Percent by which a queue's load must be above its share for an entry to be moved from it, 1
+    /// to 1000.
+    pub rebalance_percent: u16,
     /// The hash types that are on; TCP and UDP whose type is off hash by addresses. UDP does by
     /// default: a fragment has no ports, so with `udp-ipv4` or `udp-ipv6` on, a UDP flow of which
     /// some packets are fragments is spread over two queues and loses its order.
     pub types: Vec<HashType>,
+    /// Whether packets of a tunnel are hashed by the headers inside, where `tunnel` has exposed them.
+    pub inner: bool,
     /// The queue of packets without a hash; left out, they go on in the chain.
     pub default_queue: Option<u16>,
 }
@@ -44,9 +62,36 @@ impl Default for Config {
             jhash_init: None,
             table_size: IndirectionTable::DEFAULT_ENTRIES,
             table: None,
+            weights: None,
+            contexts: Vec::new(),
+            rebalance_usecs: 0,
+            rebalance_moves: 4,
+            rebalance_percent: 20,
             types: HashType::DEFAULT.to_vec(),
+            inner: false,
             default_queue: None,
         }
+    }
+}
+
+/// A table of its own for packets with a mark.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Context {
+    /// The mark of its packets, 1 or more.
+    pub mark: u32,
+    /// Entries of its table, 1 to 4096.
+    pub table_size: usize,
+    /// The queue of each entry, in place of `table_size`.
+    pub table: Option<Vec<u16>>,
+    /// The weight of each queue, in place of `table`.
+    pub weights: Option<Vec<u32>>,
+}
+
+impl Default for Context {
+    fn default() -> Self {
+        let table_size = IndirectionTable::DEFAULT_ENTRIES;
+        Context { mark: 0, table_size, table: None, weights: None }
     }
 }
 
@@ -134,27 +179,49 @@ impl Config {
 
     /// The indirection table that the keys describe.
     pub(super) fn build_table(&self, queues: u16) -> Result<IndirectionTable, ConfigError> {
-        let (key, table) = match &self.table {
-            None => {
-                check_size("table_size", self.table_size)?;
-                ("table_size", IndirectionTable::uniform(self.table_size, queues))
+        build_table("", &self.table, &self.weights, self.table_size, queues)
+    }
+
+    /// The tables for packets with marks.
+    pub(super) fn build_contexts(&self, queues: u16) -> Result<Contexts, ConfigError> {
+        let mut contexts = Contexts::default();
+        for (place, context) in self.contexts.iter().enumerate() {
+            let within = format!("contexts[{place}].");
+            let Context { table, weights, table_size, mark } = context;
+            if *mark == 0 || contexts.of(*mark).is_some() {
+                let message = format!("found {mark}, allowed is another, 1 or more");
+                return Err(ConfigError::new(format!("{within}mark"), message));
             }
-            Some(entries) => {
-                check_size("table", entries.len())?;
-                let asked = self.table_size;
-                if asked != entries.len() && asked != IndirectionTable::DEFAULT_ENTRIES {
-                    let length = entries.len();
-                    let message =
-                        format!("found {asked}, allowed beside `table` is its length, {length}");
-                    return Err(ConfigError::new("table_size", message));
-                }
-                for (entry, &queue) in entries.iter().enumerate() {
-                    check_queue(&format!("table[{entry}]"), queue, queues)?;
-                }
-                ("table", IndirectionTable::from_entries(entries, queues))
+            let table = build_table(&within, table, weights, *table_size, queues)?;
+            if contexts.exchange(*mark, &mut Some(Box::new(table))).is_err() {
+                let found = self.contexts.len();
+                let message = format!("found {found}, allowed is 0 to {MAX_CONTEXTS}");
+                return Err(ConfigError::new("contexts", message));
             }
+        }
+        Ok(contexts)
+    }
+
+    /// What keeps the queues in balance; `None` if nothing is to.
+    pub(super) fn build_balance(
+        &self,
+        table: &IndirectionTable,
+    ) -> Result<Option<Box<Balance>>, ConfigError> {
+        let &Config { rebalance_usecs: usecs, rebalance_moves: moves, rebalance_percent, .. } = self;
+        let refuse = |key, found: u64, allowed| {
+            Err(ConfigError::new(key, format!("found {found}, allowed is {allowed}")))
         };
-        table.map_err(|error| ConfigError::new(key, error.to_string()))
+        if (1..1000).contains(&usecs) {
+            return refuse("rebalance_usecs", usecs.into(), "0, or 1000 to 4294967295");
+        }
+        if !(1..=64).contains(&moves) {
+            return refuse("rebalance_moves", moves.into(), "1 to 64");
+        }
+        if !(1..=1000).contains(&rebalance_percent) {
+            return refuse("rebalance_percent", rebalance_percent.into(), "1 to 1000");
+        }
+        let balance = || Box::new(Balance::new(usecs, moves, rebalance_percent, table));
+        Ok((usecs != 0).then(balance))
     }
 
     /// What each kind of packet is hashed over.
@@ -163,7 +230,46 @@ impl Config {
     }
 }
 
-fn check_size(key: &str, found: usize) -> Result<(), ConfigError> {
+/// A table by its entries, by weights, or with all queues in turn; its keys are `within` another.
+fn build_table(
+    within: &str,
+    table: &Option<Vec<u16>>,
+    weights: &Option<Vec<u32>>,
+    size: usize,
+    queues: u16,
+) -> Result<IndirectionTable, ConfigError> {
+    let key = |name: &str| format!("{within}{name}");
+    let (name, made) = match (table, weights) {
+        (Some(_), Some(_)) => {
+            let message = "found together with a table, allowed is one of them";
+            return Err(ConfigError::new(key("weights"), message));
+        }
+        (None, None) => {
+            check_size(key("table_size"), size)?;
+            ("table_size", IndirectionTable::uniform(size, queues))
+        }
+        (None, Some(weights)) => {
+            check_size(key("table_size"), size)?;
+            ("weights", IndirectionTable::weighted(size, weights, queues))
+        }
+        (Some(entries), None) => {
+            check_size(key("table"), entries.len())?;
+            if size != entries.len() && size != IndirectionTable::DEFAULT_ENTRIES {
+                let length = entries.len();
+                let message =
+                    format!("found {size}, allowed beside `table` is its length, {length}");
+                return Err(ConfigError::new(key("table_size"), message));
+            }
+            for (entry, &queue) in entries.iter().enumerate() {
+                check_queue(&key(&format!("table[{entry}]")), queue, queues)?;
+            }
+            ("table", IndirectionTable::from_entries(entries, queues))
+        }
+    };
+    made.map_err(|error| ConfigError::new(key(name), error.to_string()))
+}
+
+fn check_size(key: String, found: usize) -> Result<(), ConfigError> {
     let most = IndirectionTable::MAX_ENTRIES;
     if (1..=most).contains(&found) {
         return Ok(());

@@ -7,7 +7,7 @@
 use super::HashType;
 use picnic_core::packet::desc::RssType;
 use picnic_core::packet::layers::{L3Kind, L4Kind, Layers, PacketType};
-use picnic_hash::{Toeplitz, V4Tuple, V6Tuple, jhash_v4, jhash_v6, lookup2};
+use picnic_hash::{Toeplitz, V4Tuple, V6Tuple, jhash_v4, jhash_v6, lookup2, lookup3};
 
 /// The hash in use.
 #[derive(Debug)]
@@ -150,4 +150,13 @@ pub(crate) fn hash_of(hash: &Hash, types: &Types, layers: &Layers, data: &[u8]) 
         Family::None => {}
     }
     (value[0], over)
+}
+
+/// A hash over a packet's flow; without IP, over its MAC addresses.
+#[inline]
+pub(crate) fn flow_hash(hash: &Hash, types: &Types, data: &[u8], layers: &Layers) -> u32 {
+    match hash_of(hash, types, layers, data) {
+        (_, RssType::None) => lookup3(&data[..data.len().min(12)], 0),
+        (value, _) => value,
+    }
 }

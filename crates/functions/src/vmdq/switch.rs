@@ -5,7 +5,7 @@
 //! Guarantees: a lookup takes a bounded number of steps and allocates nothing.
 
 use super::Pool;
-use crate::settings::check_queue;
+use crate::settings::{check_queue, mac};
 use picnic_core::error::ConfigError;
 use picnic_core::packet::wire::MacAddress;
 use picnic_core::registry::BuildContext;
@@ -47,18 +47,6 @@ impl Queues {
 pub(super) fn number_of(mac: MacAddress) -> u64 {
     let [a, b, c, d, e, f] = mac.0;
     u64::from_be_bytes([0, 0, a, b, c, d, e, f])
-}
-
-fn mac(text: &str) -> Option<MacAddress> {
-    let mut bytes = [0; 6];
-    let mut parts = text.split(':');
-    for byte in &mut bytes {
-        let part = parts.next().filter(|part| part.len() == 2)?;
-        *byte = u8::from_str_radix(part, 16).ok()?;
-    }
-    // One digit may be a sign to `from_str_radix`.
-    let is_hex = text.bytes().all(|byte| byte == b':' || byte.is_ascii_hexdigit());
-    (is_hex && parts.next().is_none()).then_some(MacAddress(bytes))
 }
 
 impl Switch {

@@ -54,6 +54,9 @@ pub(crate) struct Seen {
     /// Its number among all packets that went in, from 0.
     pub(crate) number: usize,
     pub(crate) door: Door,
+    /// What its descriptor says of where it goes, and which tx queue it came from.
+    pub(crate) wire: u8,
+    pub(crate) tx_queue: Option<u8>,
     pub(crate) hash: u32,
     pub(crate) over: RssType,
     pub(crate) packet_type: PacketType,
@@ -85,6 +88,8 @@ impl Seen {
         Seen {
             number: packet.received_at().as_nanos() as usize,
             door,
+            wire: packet.wire,
+            tx_queue: packet.tx_queue(),
             hash: packet.rss_hash,
             over: packet.rss_type(),
             packet_type: packet.packet_type(),
@@ -160,6 +165,11 @@ impl Card {
     /// Drops counted for `reason` in the chain, over all runs.
     pub(crate) fn dropped(&self, reason: DropReason) -> u64 {
         self.doors.ledger.card.drops.get(reason, self.stage)
+    }
+
+    /// Has a wire go down or come back.
+    pub(crate) fn set_wire_up(&mut self, wire: u8, is_up: bool) {
+        self.doors.set_wire_up(wire, is_up);
     }
 
     /// Packets that functions have made and consumed, over all runs.

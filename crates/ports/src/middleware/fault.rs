@@ -217,6 +217,10 @@ impl WirePort for FaultyWire {
         port.into_iter().chain(late).chain(held).min()
     }
 
+    fn is_up(&self) -> bool {
+        self.port.is_up()
+    }
+
     fn is_finished(&self) -> bool {
         self.port.is_finished() && self.faults.late.is_empty() && self.faults.held.is_empty()
     }

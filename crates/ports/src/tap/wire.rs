@@ -109,6 +109,10 @@ impl WirePort for TapWire {
         }
     }
 
+    fn is_up(&self) -> bool {
+        self.queue.as_ref().is_some_and(|queue| queue.next_look().is_none())
+    }
+
     fn next_deadline(&self) -> Option<Time> {
         self.queue.as_ref()?.next_look()
     }

@@ -63,6 +63,19 @@ pub fn parse_of(data: &[u8], total_length: usize) -> Layers {
     }
 }
 
+/// Finds the layers of an IP packet of `total_length` bytes that starts with `data`: one inside a
+/// tunnel. Offsets count from its first byte, so `l3_offset` is 0, and no kind is given if the
+/// version is neither 4 nor 6.
+#[inline]
+pub fn parse_ip(data: &[u8], total_length: usize) -> Layers {
+    let beyond = total_length.saturating_sub(data.len());
+    match data.first().map(|byte| byte >> 4) {
+        Some(4) => Layers::default().ipv4(data, beyond),
+        Some(6) => Layers::default().ipv6(data, beyond),
+        _ => Layers::default().malformed(),
+    }
+}
+
 /// Shortest path of [`parse`]; `None` if the frame is not for it.
 #[inline(always)]
 fn parse_fast(data: &[u8]) -> Option<u64> {

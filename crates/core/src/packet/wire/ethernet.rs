@@ -24,6 +24,8 @@ impl EtherType {
     pub const IPV6: Self = Self(0x86dd);
     /// Outer VLAN tag, "QinQ" (IEEE 802.1ad).
     pub const QINQ: Self = Self(0x88a8);
+    /// An Ethernet frame inside a tunnel (RFC 1701, "transparent Ethernet bridging").
+    pub const ETHERNET: Self = Self(0x6558);
     /// Precision time protocol (IEEE 1588).
     pub const PTP: Self = Self(0x88f7);
     /// Link layer discovery (IEEE 802.1AB).

@@ -74,14 +74,20 @@ impl IpProtocol {
     pub const HOP_BY_HOP: Self = Self(0);
     /// ICMP for IPv4.
     pub const ICMPV4: Self = Self(1);
+    /// IPv4 inside IP (RFC 2003).
+    pub const IPV4: Self = Self(4);
     /// TCP.
     pub const TCP: Self = Self(6);
     /// UDP.
     pub const UDP: Self = Self(17);
+    /// IPv6 inside IP (RFC 4213).
+    pub const IPV6: Self = Self(41);
     /// IPv6 routing header (RFC 8200, 4.4).
     pub const ROUTING: Self = Self(43);
     /// IPv6 fragment header (RFC 8200, 4.5).
     pub const FRAGMENT: Self = Self(44);
+    /// Generic routing encapsulation (RFC 2784).
+    pub const GRE: Self = Self(47);
     /// Encapsulating security payload.
     pub const ESP: Self = Self(50);
     /// Authentication header (RFC 4302).

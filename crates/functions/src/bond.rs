@@ -1,0 +1,377 @@
+//! `bond`: several wires as one; each packet that hosts send leaves by the wire chosen for it.
+//!
+//! ```toml
+//! [[rx]]
+//! function = "bond"        # with mode = "learn": sees who is on which wire
+//!
+//! [[tx]]
+//! function = "bond"
+//! mode = "learn"           # the default; flow, queue, round-robin, active-backup
+//! ```
+//!
+//! | mode            | wire |
+//! |-----------------|------|
+//! | `learn`         | the one on which the destination's MAC address was last seen as a source |
+//! | `flow`          | by a hash of the flow, as in `rss`: TCP by addresses and ports, all else by addresses |
+//! | `queue`         | tx queue modulo wires |
+//! | `round-robin`   | each packet the next one; packets of a flow may overtake each other |
+//! | `active-backup` | `wire`; while it is down, the next that is up |
+//!
+//! With `learn`, frames to a group or to an address that is not known leave by all wires that are
+//! up, in copies that count as made, or with `flood = false` by `wire`. `bond` must stand in the rx
+//! chain too, before what steers. Up to 8192 addresses are known, each until it was not seen for
+//! `age_secs`; VLANs are not told apart. With `weights`, wires have unequal parts of flows, queues or packets.
+//!
+//! A wire that is down has its traffic taken over by the others, from the first burst after its port has found out
+//! (`packet` and `xdp` look every 10 ms); it is used again `up_delay_ms` after it is back. Parts of the
+//! traffic that move are counted: packets that still wait for the old wire may be overtaken. While no wire is
+//! up, packets go to the wire they would have and are dropped there.
+//!
+//! In the rx chain, `once` hands up a broadcast or multicast once that comes in by several wires of one
+//! segment, and `drop_returned` drops frames that one of the card's own hosts has sent.
+//!
+//! Guarantees: order within a flow is kept, but for `round-robin` and for moves. A card with one
+//! wire pays nothing.
+//!
+//! Source: PICNIC, sections 3.3 and 4.3 (several NICs as one); IEEE 802.1Q-2018, 8.7 and 8.8
+//! (learning, ageing); the modes of Linux's bonding driver; IEEE 802.1AX (a flow keeps its link).
+
+mod commands;
+mod learnt;
+mod once;
+mod slots;
+
+pub use commands::{Address, Addresses, Clear, Cleared, Forget, Known, Lookup};
+pub use learnt::MAX_ADDRESSES;
+
+use crate::bytes::get;
+use crate::counted::{Counted, Get};
+use crate::rss::HashType;
+use crate::rss::flow::{Hash, Types, flow_hash};
+use learnt::{Learnt, Seen, number_of};
+use once::Once;
+use picnic_core::command::{CommandEntry, Prepared};
+use picnic_core::error::ConfigError;
+use picnic_core::function::Function;
+use picnic_core::ledger::{DropReason, Stage};
+use picnic_core::out::Out;
+use picnic_core::packet::burst::Burst;
+use picnic_core::packet::desc::Descriptor;
+use picnic_core::registry::{BuildContext, Component};
+use picnic_core::time::Time;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use slots::Slots;
+use std::sync::Arc;
+
+/// Flows whose last wire is kept, to count those that change it.
+const FLOWS: usize = 4096;
+/// The group bit of a MAC address, as a number.
+const GROUP: u64 = 1 << 40;
+
+/// Chooses the wire of each packet.
+pub struct Bond {
+    mode: Mode,
+    flood: bool,
+    wires: u8,
+    slots: Slots,
+    learnt: Arc<Learnt>,
+    age_ns: u64,
+    once: Option<Box<Once>>,
+    drop_returned: bool,
+    hash: Hash,
+    types: Types,
+    /// The next part of round robin.
+    next: usize,
+    /// The last wire of a flow plus one, by its hash; zero if there was none.
+    last: Box<[u16; FLOWS]>,
+    counts: Counts,
+}
+
+/// The keys of `bond`.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// How the wire is chosen.
+    pub mode: Mode,
+    /// With "learn": whether frames to groups and to unknown addresses leave by all wires; else by
+    /// `wire`.
+    pub flood: bool,
+    /// With "learn" and no flood: the wire of frames to groups and to unknown addresses. With
+    /// "active-backup": the wire that is used while it is up.
+    pub wire: u8,
+    /// With "flow", "queue", "round-robin": the weight of each wire; left out, all equal.
+    pub weights: Option<Vec<u32>>,
+    /// With "learn": seconds after which an address that is not seen is forgotten, 1 to 1000000.
+    pub age_secs: u32,
+    /// Milliseconds that a wire must have been up again before it is used.
+    pub up_delay_ms: u32,
+    /// In the rx chain: whether a frame to a group that comes in by several wires within a second
+    /// is handed up once.
+    pub once: bool,
+    /// In the rx chain: whether frames from an address that one of the card's own hosts sends from
+    /// are dropped. Not for hosts that send packets back as they came.
+    pub drop_returned: bool,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Config {
+            mode: Mode::Learn,
+            flood: true,
+            wire: 0,
+            weights: None,
+            age_secs: 300,
+            up_delay_ms: 0,
+            once: false,
+            drop_returned: false,
+        }
+    }
+}
+
+/// How the wire of a packet is chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Mode {
+    /// Where the destination was last seen as a source.
+    Learn,
+    /// By a hash of the flow.
+    Flow,
+    /// By the tx queue.
+    Queue,
+    /// Packet by packet.
+    RoundRobin,
+    /// One wire, and another while it is down.
+    ActiveBackup,
+}
+
+/// What `bond` counts.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, JsonSchema)]
+pub struct Counts {
+    /// Packets whose wire was chosen.
+    pub sent: u64,
+    /// Those of them that went where their destination was last seen.
+    pub known: u64,
+    /// Those whose destination's wire is down, and which went as if it were not known.
+    pub diverted: u64,
+    /// Packets that left by all wires.
+    pub flooded: u64,
+    /// Copies made for that.
+    pub copies: u64,
+    /// Copies not made, as no buffer was home.
+    pub lost_copies: u64,
+    /// Addresses learnt.
+    pub learnt: u64,
+    /// Addresses that were seen on another wire than before.
+    pub moved_addresses: u64,
+    /// Addresses given up for new ones, nothing having been sent to them.
+    pub replaced: u64,
+    /// Addresses not learnt, as all that have their place are in use.
+    pub refused: u64,
+    /// Parts of the traffic that went to another wire, as theirs went down or came back.
+    pub moved_parts: u64,
+    /// Packets that left by another wire than the packet of their flow before: with round robin,
+    /// those that may overtake.
+    pub spread: u64,
+    /// Frames to groups that had come in by another wire, dropped.
+    pub duplicates: u64,
+    /// Frames of the card's own hosts that came in, dropped.
+    pub returned: u64,
+    /// Wires used at this moment.
+    pub wires_used: u64,
+}
+
+impl Component for Bond {
+    type Product = Box<dyn Function>;
+    type Config = Config;
+    const NAME: &'static str = "bond";
+    const HELP: &'static str = "make several wires one: choose the wire of each packet";
+    const COMMANDS: &'static [CommandEntry] = &[
+        CommandEntry::of::<Get<Bond>>(),
+        CommandEntry::of::<Addresses>(),
+        CommandEntry::of::<Clear>(),
+    ];
+
+    fn build(config: Config, context: &BuildContext) -> Result<Box<dyn Function>, ConfigError> {
+        let wires = context.wires.max(1);
+        let last = wires - 1;
+        if config.wire > last {
+            let message = format!("found {}, allowed is 0 to {last}", config.wire);
+            return Err(ConfigError::new("wire", message));
+        }
+        if !(1..=1_000_000).contains(&config.age_secs) {
+            let message = format!("found {}, allowed is 1 to 1000000", config.age_secs);
+            return Err(ConfigError::new("age_secs", message));
+        }
+        let is_weighted = matches!(config.mode, Mode::Flow | Mode::Queue | Mode::RoundRobin);
+        let up_delay_ns = u64::from(config.up_delay_ms) * 1_000_000;
+        let slots = match &config.weights {
+            Some(_) if !is_weighted => {
+                let message = "allowed with mode = \"flow\", \"queue\" or \"round-robin\" only";
+                return Err(ConfigError::new("weights", message));
+            }
+            Some(weights) if weights.len() != usize::from(wires) => {
+                let found = weights.len();
+                let message = format!("found {found}, allowed is one for each of {wires} wires");
+                return Err(ConfigError::new("weights", message));
+            }
+            None if !is_weighted => Slots::at_one(config.wire, wires.into(), up_delay_ns),
+            weights => {
+                let equal = vec![1; wires.into()];
+                Slots::weighted(weights.as_ref().unwrap_or(&equal), up_delay_ns)
+                    .map_err(|error| ConfigError::new("weights", error.to_string()))?
+            }
+        };
+        Ok(Box::new(Bond {
+            mode: config.mode,
+            flood: config.flood,
+            wires,
+            slots,
+            learnt: context.shared.get_or_make(|| Learnt::new(context.seed)),
+            age_ns: u64::from(config.age_secs) * 1_000_000_000,
+            once: config.once.then(Box::default),
+            drop_returned: config.drop_returned,
+            hash: Hash::Lookup3(0),
+            types: Types::new(|hash_type| HashType::DEFAULT.contains(&hash_type)),
+            next: 0,
+            last: Box::new([0; FLOWS]),
+            counts: Counts::default(),
+        }))
+    }
+}
+
+impl Bond {
+    /// Sees where packets come from; false if one is to be dropped.
+    #[inline]
+    fn receive(&mut self, packet: &Descriptor, now: Time) -> bool {
+        let Some([a, b, c, d, e, f]) = get(packet.data(), 6) else { return true };
+        let source = number_of(&[a, b, c, d, e, f]);
+        if source & GROUP != 0 || source == 0 {
+            return true;
+        }
+        if self.drop_returned && self.learnt.is_own(source) {
+            self.counts.returned += 1;
+            return false;
+        }
+        if self.mode == Mode::Learn {
+            match self.learnt.see(source, packet.wire, now, self.age_ns) {
+                Seen::Known => {}
+                Seen::New => self.counts.learnt += 1,
+                Seen::Moved => self.counts.moved_addresses += 1,
+                Seen::Refused => self.counts.refused += 1,
+                Seen::Replaced => {
+                    self.counts.learnt += 1;
+                    self.counts.replaced += 1;
+                }
+            }
+        }
+        if let Some(once) = &mut self.once
+            && packet.data()[0] & 1 != 0
+            && once.is_repeated(packet, now)
+        {
+            self.counts.duplicates += 1;
+            return false;
+        }
+        true
+    }
+
+    /// Sends a frame where its destination is.
+    #[inline]
+    fn send_learnt(&mut self, packet: &mut Descriptor, now: Time, out: &mut Out<'_>) {
+        let data = packet.data();
+        let destination = get(data, 0).map_or(GROUP, |mac| number_of(&mac));
+        if let Some(mac) = get(data, 6) {
+            self.learnt.note_own(number_of(&mac));
+        }
+        if destination & GROUP == 0
+            && let Some(wire) = self.learnt.wire_of(destination, now, self.age_ns)
+        {
+            if self.slots.is_used(wire) {
+                packet.wire = wire;
+                self.counts.known += 1;
+                return;
+            }
+            self.counts.diverted += 1;
+        }
+        packet.wire = self.slots.wire(0);
+        if !self.flood {
+            return;
+        }
+        self.counts.flooded += 1;
+        for wire in self.slots.used().filter(|&wire| wire != packet.wire) {
+            match out.copy(packet) {
+                Some(mut copy) => {
+                    // Its tx queue has sent one packet, not several.
+                    copy.clear_tx_queue();
+                    copy.wire = wire;
+                    self.counts.copies += 1;
+                    out.next(copy);
+                }
+                None => self.counts.lost_copies += 1,
+            }
+        }
+    }
+
+    /// The hash of a packet's flow.
+    #[inline]
+    fn flow(&self, packet: &mut Descriptor) -> u32 {
+        let layers = packet.parse();
+        flow_hash(&self.hash, &self.types, packet.data(), &layers)
+    }
+
+    /// Counts a packet whose flow changes its wire.
+    #[inline]
+    fn note_spread(&mut self, packet: &mut Descriptor) {
+        let flow = self.flow(packet) as usize % FLOWS;
+        let wire = u16::from(packet.wire) + 1;
+        let before = std::mem::replace(&mut self.last[flow], wire);
+        self.counts.spread += u64::from(before != 0 && before != wire);
+    }
+}
+
+impl Counted for Bond {
+    type Counts = Counts;
+
+    fn counts(&self) -> Counts {
+        Counts { wires_used: self.slots.used().count() as u64, ..self.counts }
+    }
+}
+
+impl Function for Bond {
+    fn process(&mut self, now: Time, burst: &mut Burst, out: &mut Out<'_>) {
+        if self.wires == 1 {
+            return;
+        }
+        if out.stage() == Stage::Rx {
+            burst.retain(|packet| match self.receive(&packet, now) {
+                true => Some(packet),
+                false => {
+                    out.drop(packet, DropReason::Filtered);
+                    None
+                }
+            });
+            return;
+        }
+        self.counts.moved_parts += self.slots.follow(now, out) as u64;
+        self.counts.sent += burst.len() as u64;
+        for packet in burst.as_mut_slice() {
+            match self.mode {
+                Mode::Learn => self.send_learnt(packet, now, out),
+                Mode::Flow => packet.wire = self.slots.wire(self.flow(packet) as usize),
+                Mode::Queue => {
+                    packet.wire = self.slots.wire(packet.tx_queue().unwrap_or(0).into());
+                }
+                Mode::RoundRobin => {
+                    packet.wire = self.slots.wire(self.next);
+                    self.next = (self.next + 1) % self.slots.len();
+                    self.note_spread(packet);
+                }
+                Mode::ActiveBackup => packet.wire = self.slots.wire(0),
+            }
+        }
+    }
+
+    fn obey(&mut self, order: &mut Prepared, now: Time) -> bool {
+        order.apply(self, now)
+    }
+}

@@ -1,0 +1,179 @@
+//! Parts of the traffic and the wire that each has: by weight, and round wires that are down.
+//!
+//! Every part has a wire of its own, its home. While that is down, the part is at one of those that
+//! are up, in proportion to their weights; when it is used again, its parts go home.
+//!
+//! Guarantees: no allocation after it was made. Only parts whose home went down or came back move.
+
+use picnic_core::out::Out;
+use picnic_core::time::Time;
+use picnic_hash::{Error, IndirectionTable};
+
+/// Parts for each wire.
+const PARTS: usize = 16;
+
+/// The wires of the parts.
+#[derive(Debug)]
+pub(super) struct Slots {
+    homes: Box<[u8]>,
+    current: Box<[u8]>,
+    wires: Box<[Wire]>,
+    /// What the card had counted when its wires were last looked at.
+    changes: Option<u64>,
+    /// Wires that are up and not used yet.
+    pending: bool,
+    up_delay_ns: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Wire {
+    is_up: bool,
+    /// When it is used, being up.
+    used_from: Time,
+    is_used: bool,
+}
+
+impl Slots {
+    /// Parts by the weights of the wires.
+    pub(super) fn weighted(weights: &[u32], up_delay_ns: u64) -> Result<Slots, Error> {
+        let wires = weights.len() as u16;
+        let table = IndirectionTable::weighted(PARTS * weights.len(), weights, wires)?;
+        Ok(Slots::new(table.entries().iter().map(|&wire| wire as u8), weights.len(), up_delay_ns))
+    }
+
+    /// All parts at one wire; while it is down, at the next that is up.
+    pub(super) fn at_one(wire: u8, wires: usize, up_delay_ns: u64) -> Slots {
+        // The others stand behind it, to be found in turn, and have nothing of their own.
+        Slots::new((0..wires).map(|n| ((usize::from(wire) + n) % wires) as u8), wires, up_delay_ns)
+    }
+
+    fn new(homes: impl Iterator<Item = u8>, wires: usize, up_delay_ns: u64) -> Slots {
+        let homes: Box<[u8]> = homes.collect();
+        Slots {
+            current: homes.clone(),
+            homes,
+            wires: vec![Wire { is_up: true, used_from: Time::ZERO, is_used: true }; wires].into(),
+            changes: None,
+            pending: false,
+            up_delay_ns,
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.current.len()
+    }
+
+    /// The wire of a part.
+    #[inline(always)]
+    pub(super) fn wire(&self, part: usize) -> u8 {
+        self.current[part % self.current.len()]
+    }
+
+    /// Whether a wire is used.
+    #[inline(always)]
+    pub(super) fn is_used(&self, wire: u8) -> bool {
+        self.wires.get(usize::from(wire)).is_some_and(|wire| wire.is_used)
+    }
+
+    /// The wires that are used.
+    pub(super) fn used(&self) -> impl Iterator<Item = u8> {
+        self.wires.iter().zip(0..=u8::MAX).filter(|(wire, _)| wire.is_used).map(|(_, n)| n)
+    }
+
+    /// Looks which wires are up; returns how many parts have moved.
+    #[inline]
+    pub(super) fn follow(&mut self, now: Time, out: &Out<'_>) -> usize {
+        if self.changes == Some(out.wire_changes()) && !self.pending {
+            return 0;
+        }
+        self.look(now, out.wire_changes(), |wire| out.wire_is_up(wire))
+    }
+
+    #[cold]
+    fn look(&mut self, now: Time, changes: u64, is_up: impl Fn(u8) -> bool) -> usize {
+        let is_first = self.changes.replace(changes).is_none();
+        self.pending = false;
+        let mut is_changed = false;
+        for (wire, number) in self.wires.iter_mut().zip(0..=u8::MAX) {
+            let is_up = is_up(number);
+            if is_up && !wire.is_up {
+                // One that was never down is used at once.
+                wire.used_from = now + if is_first { 0 } else { self.up_delay_ns };
+            }
+            wire.is_up = is_up;
+            let is_used = is_up && now >= wire.used_from;
+            self.pending |= is_up && !is_used;
+            is_changed |= std::mem::replace(&mut wire.is_used, is_used) != is_used;
+        }
+        if is_changed { self.assign() } else { 0 }
+    }
+
+    fn assign(&mut self) -> usize {
+        let is_used = |wires: &[Wire], wire: u8| wires[usize::from(wire)].is_used;
+        let mut turn = self.homes.iter().cycle().filter(|&&home| is_used(&self.wires, home));
+        let has_any = self.homes.iter().any(|&home| is_used(&self.wires, home));
+        let mut moved = 0;
+        for (current, &home) in self.current.iter_mut().zip(&self.homes) {
+            let wire = match has_any && !is_used(&self.wires, home) {
+                true => turn.next().copied().unwrap_or(home),
+                false => home,
+            };
+            moved += usize::from(std::mem::replace(current, wire) != wire);
+        }
+        moved
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shares(slots: &Slots, wires: u8) -> Vec<usize> {
+        (0..wires)
+            .map(|wire| (0..slots.len()).filter(|&part| slots.wire(part) == wire).count())
+            .collect()
+    }
+
+    #[test]
+    fn a_wire_that_is_down_gives_its_parts_away_by_weight_and_gets_them_back() {
+        let mut slots = Slots::weighted(&[1, 2, 1, 0], 500).unwrap();
+        assert_eq!(shares(&slots, 4), [16, 32, 16, 0]);
+        assert_eq!(slots.look(Time::ZERO, 0, |_| true), 0);
+        let before = slots.current.clone();
+        assert_eq!(slots.look(Time::ZERO, 1, |wire| wire != 1), 32);
+        assert_eq!(shares(&slots, 4), [32, 0, 32, 0]);
+        let stayed = before.iter().zip(&slots.current).filter(|(a, b)| a == b).count();
+        assert_eq!(stayed, 32, "only what was at the wire moves");
+        // Back, but not for long enough.
+        assert_eq!(slots.look(Time::from_nanos(100), 2, |_| true), 0);
+        assert!(slots.pending && !slots.is_used(1));
+        assert_eq!(slots.look(Time::from_nanos(599), 2, |_| true), 0);
+        assert_eq!(slots.look(Time::from_nanos(600), 2, |_| true), 32);
+        assert_eq!(slots.current, before);
+        assert!(!slots.pending);
+        // With none up, nothing is moved for nothing.
+        slots.look(Time::from_nanos(700), 3, |_| false);
+        assert_eq!(slots.current, before);
+        assert_eq!(slots.used().count(), 0);
+    }
+
+    #[test]
+    fn one_wire_has_all_and_the_next_is_its_backup() {
+        let mut slots = Slots::at_one(2, 4, 0);
+        assert_eq!(slots.wire(0), 2);
+        slots.look(Time::ZERO, 0, |wire| wire != 2);
+        assert_eq!(slots.wire(0), 3);
+        slots.look(Time::ZERO, 1, |wire| wire < 2);
+        assert_eq!(slots.wire(0), 0);
+        slots.look(Time::ZERO, 2, |_| true);
+        assert_eq!(slots.wire(0), 2);
+    }
+
+    #[test]
+    fn a_queue_has_the_wire_of_its_number() {
+        for wires in 1..=256_usize {
+            let slots = Slots::weighted(&vec![1; wires], 0).unwrap();
+            (0..256).for_each(|queue| assert_eq!(usize::from(slots.wire(queue)), queue % wires));
+        }
+    }
+}

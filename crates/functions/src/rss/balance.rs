@@ -1,0 +1,145 @@
+//! Rebalancing of `rss`: entries of the table go from queues with much load to those with little.
+//!
+//! In each interval the packets of every entry are counted. At its end a queue's load is the sum
+//! over its entries; its share of all packets is its part of the table as it was set, so weights
+//! are kept. While the queue with the greatest excess over its share is above it by more than the
+//! threshold, one of its entries goes to the queue with the greatest deficit: the one that brings
+//! the two nearest together. An entry that would part them the other way round by more than half of
+//! what parts them now is not moved, so one great flow is not sent round, and what is in balance
+//! stays. The number of moves in an interval is bounded. Intervals with few packets say nothing and
+//! move nothing.
+//!
+//! Moving an entry moves its flows: packets that wait at the old queue may be overtaken. Each move is
+//! counted, as it is when a table is replaced.
+//!
+//! Guarantees: no allocation; a look takes moves times (entries and queues) steps at most.
+//!
+//! Source: the paper balances no load. The scheme is that of RSS++ (Barbette, Katsikas, Maguire,
+//! Kostic, CoNEXT 2019): few entries of the indirection table, chosen by their own load. Theirs solves
+//! for the processors' load; here it is greedy, and by packets.
+
+use picnic_core::time::Time;
+use picnic_hash::IndirectionTable;
+
+/// Packets in an interval below which chance alone makes queues differ.
+const LEAST_PACKETS: u64 = 256;
+
+/// What keeps queues in balance.
+#[derive(Debug)]
+pub(super) struct Balance {
+    interval_ns: u64,
+    most_moves: u16,
+    percent: u16,
+    /// When the next look is due; none before the first packet.
+    due: Option<Time>,
+    /// Packets of each entry in this interval.
+    loads: Box<[u32; IndirectionTable::MAX_ENTRIES]>,
+    /// Entries that each queue had when the table was set.
+    shares: Box<[u32]>,
+    /// By queue: load times all shares, less share times all load.
+    excess: Box<[i64]>,
+}
+
+impl Balance {
+    pub(super) fn new(usecs: u32, moves: u16, percent: u16, table: &IndirectionTable) -> Balance {
+        let queues = usize::from(table.queues());
+        let mut balance = Balance {
+            interval_ns: u64::from(usecs) * 1000,
+            most_moves: moves,
+            percent,
+            due: None,
+            loads: Box::new([0; IndirectionTable::MAX_ENTRIES]),
+            shares: vec![0; queues].into(),
+            excess: vec![0; queues].into(),
+        };
+        balance.restart(table);
+        balance
+    }
+
+    /// Another table has been set: its parts are the queues' shares from now on.
+    pub(super) fn restart(&mut self, table: &IndirectionTable) {
+        self.loads.fill(0);
+        self.shares.fill(0);
+        for &queue in table.entries() {
+            self.shares[usize::from(queue)] += 1;
+        }
+    }
+
+    /// A packet was looked up in this entry.
+    #[inline]
+    pub(super) fn count(&mut self, entry: usize) {
+        self.loads[entry % IndirectionTable::MAX_ENTRIES] += 1;
+    }
+
+    /// Moves entries if an interval is over; returns how many.
+    #[inline]
+    pub(super) fn look(&mut self, now: Time, table: &mut IndirectionTable) -> usize {
+        match self.due {
+            Some(due) if now < due => 0,
+            Some(_) => {
+                self.due = Some(now + self.interval_ns);
+                self.move_entries(table)
+            }
+            None => {
+                self.due = Some(now + self.interval_ns);
+                0
+            }
+        }
+    }
+
+    #[cold]
+    fn move_entries(&mut self, table: &mut IndirectionTable) -> usize {
+        let entries = table.len();
+        let total: u64 = self.loads[..entries].iter().map(|&load| u64::from(load)).sum();
+        let mut moved = 0;
+        if total >= LEAST_PACKETS {
+            // Below 2^57: 4096 entries of 2^32 packets, times 4096 shares.
+            let all = entries as i64;
+            for (excess, &share) in self.excess.iter_mut().zip(&self.shares) {
+                *excess = -(total as i64 * i64::from(share));
+            }
+            for (&load, &queue) in self.loads.iter().zip(table.entries()) {
+                self.excess[usize::from(queue)] += i64::from(load) * all;
+            }
+            // A queue that no entry can be taken from is looked at once.
+            for _ in 0..usize::from(self.most_moves) + self.excess.len() {
+                if moved == usize::from(self.most_moves) || !self.move_one(table, total, &mut moved)
+                {
+                    break;
+                }
+            }
+        }
+        self.loads[..entries].fill(0);
+        moved
+    }
+
+    /// Moves an entry from the queue with most excess, or leaves that queue out from now on; false
+    /// if there is no more to be done.
+    fn move_one(&mut self, table: &mut IndirectionTable, total: u64, moved: &mut usize) -> bool {
+        let all = table.len() as i64;
+        let by_excess = |&queue: &usize| self.excess[queue];
+        let Some(from) = (0..self.excess.len()).max_by_key(by_excess) else { return false };
+        let Some(to) = (0..self.excess.len()).min_by_key(by_excess) else { return false };
+        let share = i128::from(total) * i128::from(self.shares[from]);
+        let above = i128::from(self.excess[from]) * 100;
+        if self.excess[to] >= 0 || above <= share * i128::from(self.percent) {
+            return false;
+        }
+        let gap = self.excess[from] - self.excess[to];
+        let entries = table.entries().iter().zip(self.loads.iter()).enumerate();
+        let fitting = entries.filter(|(_, (queue, load))| {
+            let load = i64::from(**load) * all;
+            usize::from(**queue) == from && load != 0 && load <= gap / 4 * 3
+        });
+        let nearest = fitting.min_by_key(|(_, (_, load))| (gap / 2 - i64::from(**load) * all).abs());
+        match nearest.map(|(entry, (_, load))| (entry, *load)) {
+            Some((entry, load)) if table.set(entry, to as u16).is_ok() => {
+                self.excess[from] -= i64::from(load) * all;
+                self.excess[to] += i64::from(load) * all;
+                *moved += 1;
+            }
+            _ => self.excess[from] = 0,
+        }
+        true
+    }
+}

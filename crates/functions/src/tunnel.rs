@@ -1,0 +1,561 @@
+//! `tunnel`: VXLAN, GENEVE, GRE and IP in IP: taken off, put on, or looked into.
+//!
+//! ```toml
+//! [[rx]]
+//! function = "tunnel"
+//! mode = "decapsulate"     # or "expose": packets stay as they are, rss may hash what is inside
+//! local = "10.0.0.1"       # only what is addressed to this host
+//!
+//! [[tx]]
+//! function = "tunnel"
+//! mode = "encapsulate"
+//! kinds = ["vxlan"]
+//! network = 42
+//! local = "10.0.0.1"
+//! remote = "10.0.0.2"
+//! source_mac = "02:00:00:00:00:01"
+//! destination_mac = "02:00:00:00:00:02"
+//! ```
+//!
+//! *Decapsulate*: the outer headers go, with any VLAN tag of theirs if a whole frame was inside; of
+//! an IP packet inside, the outer Ethernet header stays and its type changes. Padding behind the
+//! outer packet goes, unless the packet lies in several buffers. TTL and DSCP inside stay; ECN
+//! becomes what RFC 6040 says. What the descriptor knew of checksums and hash is forgotten. What is
+//! no tunnel, not for `local` or from `remote`, of another `network`, or a fragment, goes on as it
+//! came. Sequence numbers of GRE are read past: order is that of arrival.
+//!
+//! *Expose*: the packet stays; where the inner IP header begins is kept in its descriptor, and
+//! `rss` with `inner = true` hashes by it.
+//!
+//! *Encapsulate*: every packet, or those with `mark`. Unfinished checksums inside are finished
+//! first. Super-frames are dropped: put `tso` in front. The outer TTL is `ttl`, DSCP the packet's or
+//! `dscp`, ECN the packet's; over IPv4, "don't fragment" is the packet's, and set for IPv6 inside.
+//! The source port of UDP, and the flow label of IPv6, are a hash of the inner flow. A VLAN tag that
+//! is kept beside the packet is one of the outer frame.
+//!
+//! Guarantees: order is kept; encapsulated and decapsulated, a packet has the same bytes, but for
+//! ECN and Ethernet padding. What cannot be read as its kind of tunnel is dropped where tunnels are
+//! taken off, and goes on where they are looked into; both are counted.
+//!
+//! Source: RFC 7348, RFC 8926, RFC 2784, RFC 2890, RFC 2003, RFC 4213, RFC 6040, RFC 9601.
+
+mod headers;
+mod outer;
+
+use crate::bytes::{get_u16, put_u16};
+use crate::checksum;
+use crate::counted::{Counted, Get};
+use crate::rss::flow::{Hash, Types, flow_hash};
+use crate::settings;
+use headers::{Inside, Reading, Sought, Tunnel as Found};
+use outer::{Ends, Outer};
+use picnic_core::command::{CommandEntry, Prepared};
+use picnic_core::error::ConfigError;
+use picnic_core::function::Function;
+use picnic_core::ledger::DropReason;
+use picnic_core::out::Out;
+use picnic_core::packet::burst::Burst;
+use picnic_core::packet::desc::{ChecksumState, Descriptor, GsoType, RssType};
+use picnic_core::packet::layers::{self, L3Kind, Layers};
+use picnic_core::packet::offload;
+use picnic_core::registry::{BuildContext, Component};
+use picnic_core::time::Time;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::net::IpAddr;
+
+/// Takes tunnels off, puts them on, looks into them.
+pub struct Tunnel {
+    mode: Mode,
+    sought: Sought,
+    local: Option<IpAddr>,
+    remote: Option<IpAddr>,
+    network: Option<u32>,
+    mark_network: bool,
+    /// Which packets are put into a tunnel; all, if not said.
+    mark: Option<u32>,
+    outer: Option<Outer>,
+    hash: Hash,
+    types: Types,
+    counts: Counts,
+}
+
+/// The keys of `tunnel`.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// What is done.
+    pub mode: Mode,
+    /// The tunnels that are taken off or looked into; to encapsulate, the one that is put on.
+    pub kinds: Vec<Kind>,
+    /// This end's address. To encapsulate it must be given; else, tunnels to another are left alone.
+    pub local: Option<IpAddr>,
+    /// The other end's address. To encapsulate it must be given; else, tunnels from another are
+    /// left alone.
+    pub remote: Option<IpAddr>,
+    /// VNI of VXLAN and GENEVE, 0 to 16777215, or key of GRE. To encapsulate in VXLAN and GENEVE it
+    /// must be given; else, tunnels of another are left alone.
+    pub network: Option<u32>,
+    /// UDP port of VXLAN.
+    pub vxlan_port: u16,
+    /// UDP port of GENEVE.
+    pub geneve_port: u16,
+    /// Whether the network of a tunnel that was taken off or looked into becomes the packet's mark.
+    pub mark_network: bool,
+    /// To encapsulate: only packets with this mark; left out, all.
+    pub mark: Option<u32>,
+    /// To encapsulate: whether GRE and GENEVE carry whole frames or IP packets; left out, GRE
+    /// carries IP, GENEVE frames.
+    pub inner: Option<Inner>,
+    /// To encapsulate: MAC address of this end; left out, the packet's, if IP packets are carried.
+    pub source_mac: Option<String>,
+    /// To encapsulate: MAC address of the other end or of the router to it; as `source_mac`.
+    pub destination_mac: Option<String>,
+    /// To encapsulate: the outer TTL or hop limit, 1 to 255; left out, 64.
+    pub ttl: Option<u8>,
+    /// To encapsulate: the outer DSCP, 0 to 63; left out, the packet's.
+    pub dscp: Option<u8>,
+    /// To encapsulate: whether the outer header says that its ends do not know of congestion
+    /// marks, for a decapsulator that does not (RFC 6040, compatibility mode).
+    pub legacy_ecn: bool,
+    /// To encapsulate: whether UDP or GRE has a checksum; left out, UDP over IPv6 has.
+    pub checksum: Option<bool>,
+    /// To encapsulate: whether GRE has sequence numbers.
+    pub sequence: bool,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Config {
+            mode: Mode::Expose,
+            kinds: Kind::ALL.to_vec(),
+            local: None,
+            remote: None,
+            network: None,
+            vxlan_port: 4789,
+            geneve_port: 6081,
+            mark_network: false,
+            mark: None,
+            inner: None,
+            source_mac: None,
+            destination_mac: None,
+            ttl: None,
+            dscp: None,
+            legacy_ecn: false,
+            checksum: None,
+            sequence: false,
+        }
+    }
+}
+
+/// What is done with tunnels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// Packets stay as they are; where the inner headers lie is kept.
+    Expose,
+    /// The outer headers are taken off.
+    Decapsulate,
+    /// Outer headers are put on.
+    Encapsulate,
+}
+
+/// A kind of tunnel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// Frames over UDP (RFC 7348).
+    Vxlan,
+    /// Frames or IP packets over UDP, with options (RFC 8926).
+    Geneve,
+    /// IP packets or frames over IP (RFC 2784).
+    Gre,
+    /// IPv4 or IPv6 packets over IP (RFC 2003, RFC 4213).
+    Ipip,
+}
+
+impl Kind {
+    const ALL: [Kind; Kind::COUNT] = [Kind::Vxlan, Kind::Geneve, Kind::Gre, Kind::Ipip];
+    const COUNT: usize = 4;
+}
+
+/// What a tunnel carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Inner {
+    /// Whole frames.
+    Ethernet,
+    /// IP packets.
+    Ip,
+}
+
+/// What `tunnel` counts, in packets.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, JsonSchema)]
+pub struct Counts {
+    /// Taken out of a tunnel.
+    pub decapsulated: u64,
+    /// Put into one.
+    pub encapsulated: u64,
+    /// Looked into, with an IP header inside.
+    pub exposed: u64,
+    /// Left alone: no tunnel, or not one that is meant.
+    pub others: u64,
+    /// Left alone: fragments of what may be a tunnel.
+    pub fragments: u64,
+    /// With headers of a tunnel that are cut off or wrong.
+    pub malformed: u64,
+    /// GENEVE with an option that must be understood; nothing is known of options here.
+    pub critical: u64,
+    /// Dropped for the outer checksum.
+    pub bad_checksum: u64,
+    /// Marked inside, as congestion was met outside.
+    pub congestion_marked: u64,
+    /// Dropped as congestion was met outside, and the sender inside does not know of marks.
+    pub congestion_dropped: u64,
+    /// Dropped: not what the tunnel carries, a super-frame, or longer than it carries.
+    pub not_carried: u64,
+    /// Dropped without room for the outer headers.
+    pub no_room: u64,
+}
+
+impl Component for Tunnel {
+    type Product = Box<dyn Function>;
+    type Config = Config;
+    const NAME: &'static str = "tunnel";
+    const HELP: &'static str = "take off, put on or look into VXLAN, GENEVE, GRE, IP in IP";
+    const COMMANDS: &'static [CommandEntry] = &[CommandEntry::of::<Get<Tunnel>>()];
+
+    fn build(config: Config, _: &BuildContext) -> Result<Box<dyn Function>, ConfigError> {
+        if config.kinds.is_empty() {
+            return Err(ConfigError::new("kinds", "found none, allowed is one or more"));
+        }
+        let outer = match config.mode {
+            Mode::Encapsulate => Some(config.outer()?),
+            Mode::Expose | Mode::Decapsulate => {
+                config.check_unused()?;
+                None
+            }
+        };
+        let mut kinds = [false; Kind::COUNT];
+        config.kinds.iter().for_each(|&kind| kinds[kind as usize] = true);
+        let (vxlan_port, geneve_port) = (config.vxlan_port, config.geneve_port);
+        let both = [Kind::Vxlan, Kind::Geneve].iter().all(|&kind| kinds[kind as usize]);
+        if both && vxlan_port == geneve_port {
+            let message = format!("found {geneve_port}, allowed is another than `vxlan_port`");
+            return Err(ConfigError::new("geneve_port", message));
+        }
+        Ok(Box::new(Tunnel {
+            mode: config.mode,
+            sought: Sought { kinds, vxlan_port, geneve_port },
+            local: config.local,
+            remote: config.remote,
+            network: config.network,
+            mark_network: config.mark_network,
+            mark: config.mark,
+            outer,
+            hash: Hash::Lookup3(0),
+            types: Types::new(|_| true),
+            counts: Counts::default(),
+        }))
+    }
+}
+
+impl Config {
+    /// Refuses keys that only encapsulation looks at.
+    fn check_unused(&self) -> Result<(), ConfigError> {
+        let given = [
+            ("mark", self.mark.is_some()),
+            ("inner", self.inner.is_some()),
+            ("source_mac", self.source_mac.is_some()),
+            ("destination_mac", self.destination_mac.is_some()),
+            ("ttl", self.ttl.is_some()),
+            ("dscp", self.dscp.is_some()),
+            ("legacy_ecn", self.legacy_ecn),
+            ("checksum", self.checksum.is_some()),
+            ("sequence", self.sequence),
+        ];
+        match given.iter().find(|(_, is_given)| *is_given) {
+            Some(&(key, _)) => {
+                Err(ConfigError::new(key, "allowed with mode = \"encapsulate\" only"))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// The headers that the keys describe.
+    fn outer(&self) -> Result<Outer, ConfigError> {
+        let &[kind] = &self.kinds[..] else {
+            let message = format!("found {}, allowed to encapsulate is one", self.kinds.len());
+            return Err(ConfigError::new("kinds", message));
+        };
+        if self.mark_network {
+            let message = "allowed with mode = \"expose\" or \"decapsulate\" only";
+            return Err(ConfigError::new("mark_network", message));
+        }
+        let needed = |key| ConfigError::new(key, "found none, allowed to encapsulate is one");
+        let local = self.local.ok_or_else(|| needed("local"))?;
+        let remote = self.remote.ok_or_else(|| needed("remote"))?;
+        let ends = Ends::new(local, remote).ok_or_else(|| {
+            let message = format!("found {remote}, allowed is one of the family of {local}");
+            ConfigError::new("remote", message)
+        })?;
+        let carries_ethernet = match (kind, self.inner) {
+            (Kind::Vxlan, Some(Inner::Ip)) => {
+                return Err(ConfigError::new("inner", "VXLAN carries \"ethernet\" only"));
+            }
+            (Kind::Ipip, Some(Inner::Ethernet)) => {
+                return Err(ConfigError::new("inner", "IP in IP carries \"ip\" only"));
+            }
+            (_, Some(inner)) => inner == Inner::Ethernet,
+            (Kind::Vxlan | Kind::Geneve, None) => true,
+            (Kind::Gre | Kind::Ipip, None) => false,
+        };
+        let mac = |key, text: &Option<String>| match text {
+            None => Ok(None),
+            Some(text) => settings::mac(text).map(Some).ok_or_else(|| {
+                let message = format!("found \"{text}\", allowed is six bytes in hex, with colons");
+                ConfigError::new(key, message)
+            }),
+        };
+        let source_mac = mac("source_mac", &self.source_mac)?;
+        let macs = match (source_mac, mac("destination_mac", &self.destination_mac)?) {
+            (Some(source), Some(destination)) => Some((destination.0, source.0)),
+            (None, None) if !carries_ethernet => None,
+            (None, _) => return Err(needed("source_mac")),
+            (_, None) => return Err(needed("destination_mac")),
+        };
+        let is_udp = matches!(kind, Kind::Vxlan | Kind::Geneve);
+        match self.network {
+            None if is_udp => return Err(needed("network")),
+            Some(found) if is_udp && found >> 24 != 0 => {
+                let message = format!("found {found}, allowed is 0 to 16777215");
+                return Err(ConfigError::new("network", message));
+            }
+            Some(_) if kind == Kind::Ipip => {
+                return Err(ConfigError::new("network", "IP in IP has none"));
+            }
+            _ => {}
+        }
+        if self.sequence && kind != Kind::Gre {
+            return Err(ConfigError::new("sequence", "allowed with kinds = [\"gre\"] only"));
+        }
+        if self.checksum == Some(true) && kind == Kind::Ipip {
+            return Err(ConfigError::new("checksum", "IP in IP has none"));
+        }
+        let ttl = self.ttl.unwrap_or(64);
+        if ttl == 0 {
+            return Err(ConfigError::new("ttl", "found 0, allowed is 1 to 255"));
+        }
+        if let Some(dscp) = self.dscp.filter(|&dscp| dscp > 63) {
+            return Err(ConfigError::new("dscp", format!("found {dscp}, allowed is 0 to 63")));
+        }
+        Ok(Outer {
+            kind,
+            carries_ethernet,
+            ends,
+            macs,
+            network: self.network,
+            ttl,
+            dscp: self.dscp,
+            legacy_ecn: self.legacy_ecn,
+            has_checksum: self.checksum.unwrap_or(is_udp && matches!(ends, Ends::V6(..))),
+            sequence: self.sequence.then_some(0),
+            port: if kind == Kind::Vxlan { self.vxlan_port } else { self.geneve_port },
+            identification: 0,
+        })
+    }
+}
+
+impl Tunnel {
+    /// The tunnel that a packet is, if it is one that is meant; else it is counted. An error says
+    /// that it is none that can be taken off.
+    #[inline]
+    fn read(&mut self, packet: &mut Descriptor) -> Result<Option<Found>, DropReason> {
+        // Never received in one piece: it is that of a host, whose tunnels are its own.
+        let reading = match packet.gso_type() {
+            GsoType::None => {
+                let layers = packet.parse();
+                self.sought.read(packet, &layers)
+            }
+            _ => Reading::Other,
+        };
+        let count = match reading {
+            Reading::Tunnel(found) if self.means(packet, &found) => return Ok(Some(found)),
+            Reading::Tunnel(_) | Reading::Other => &mut self.counts.others,
+            Reading::Fragment => &mut self.counts.fragments,
+            Reading::Malformed => &mut self.counts.malformed,
+            Reading::Critical => &mut self.counts.critical,
+        };
+        *count += 1;
+        match reading {
+            Reading::Malformed | Reading::Critical => Err(DropReason::Malformed),
+            _ => Ok(None),
+        }
+    }
+
+    /// Whether a tunnel is one of those that the keys name.
+    #[inline]
+    fn means(&self, packet: &Descriptor, found: &Found) -> bool {
+        if self.network.is_some() && self.network != found.network {
+            return false;
+        }
+        if self.local.is_none() && self.remote.is_none() {
+            return true;
+        }
+        headers::addresses(packet.data(), &found.outer).is_some_and(|(source, destination)| {
+            self.local.is_none_or(|local| local == destination)
+                && self.remote.is_none_or(|remote| remote == source)
+        })
+    }
+
+    /// Keeps where the inner headers lie.
+    fn expose(&mut self, packet: &mut Descriptor) {
+        // What cannot be read is counted, and the host's.
+        let Ok(Some(found)) = self.read(packet) else { return };
+        self.mark(packet, &found);
+        match inner_l3(packet.data(), &found).map(u16::try_from) {
+            Some(Ok(offset)) => {
+                packet.set_inner_l3(offset);
+                self.counts.exposed += 1;
+            }
+            _ => self.counts.others += 1,
+        }
+    }
+
+    fn mark(&self, packet: &mut Descriptor, found: &Found) {
+        if let Some(network) = found.network.filter(|_| self.mark_network) {
+            packet.mark = network;
+        }
+    }
+
+    /// Takes the outer headers off; why the packet is to be dropped, if it is.
+    fn decapsulate(&mut self, packet: &mut Descriptor) -> Result<(), DropReason> {
+        let Some(found) = self.read(packet)? else { return Ok(()) };
+        if is_bad(packet, &found) {
+            self.counts.bad_checksum += 1;
+            return Err(DropReason::BadChecksum);
+        }
+        let l3 = usize::from(found.outer.l3_offset);
+        let outer = headers::traffic_class(packet.data(), l3).unwrap_or_default() & 3;
+        if let Some(place) = inner_l3(packet.data(), &found)
+            && let Some(inner) = headers::traffic_class(packet.data(), place)
+        {
+            let Some(ecn) = headers::decapsulated_ecn(inner, outer) else {
+                self.counts.congestion_dropped += 1;
+                return Err(DropReason::Filtered);
+            };
+            if ecn != inner & 3 {
+                headers::set_ecn(packet.data_mut(), place, ecn);
+                self.counts.congestion_marked += u64::from(ecn == 3);
+            }
+        }
+        self.mark(packet, &found);
+        // A packet is no longer than its descriptor can say; of a chain, this does nothing.
+        packet.truncate(found.end as u16);
+        let kept = if found.inside == Inside::Ethernet { 0 } else { l3 };
+        let cut = found.start - kept;
+        packet.data_mut().copy_within(..kept, cut);
+        packet.pull_front(cut as u16);
+        if kept == 0 {
+            packet.set_vlan_aside(None);
+        } else {
+            put_u16(packet.data_mut(), kept - 2, found.inside.ether_type().0);
+        }
+        packet.set_checksum(ChecksumState::Unknown);
+        packet.set_rss(0, RssType::None);
+        packet.parse();
+        self.counts.decapsulated += 1;
+        Ok(())
+    }
+
+    /// Puts outer headers on; why the packet is to be dropped, if it is.
+    fn encapsulate(&mut self, packet: &mut Descriptor) -> Result<(), DropReason> {
+        let Some(outer) = self.outer.as_mut() else { return Ok(()) };
+        if self.mark.is_some_and(|mark| mark != packet.mark) {
+            self.counts.others += 1;
+            return Ok(());
+        }
+        offload::finish_checksum(packet);
+        let done = if packet.gso_type() != GsoType::None {
+            Err(DropReason::SuperFrame)
+        } else if packet.checksum() == ChecksumState::Partial {
+            Err(DropReason::Malformed)
+        } else {
+            let inner = packet.parse();
+            let hash = flow_hash(&self.hash, &self.types, packet.data(), &inner);
+            outer.put_on(packet, &inner, hash)
+        };
+        match done {
+            Ok(()) => {
+                packet.set_checksum(ChecksumState::Unknown);
+                packet.parse();
+                self.counts.encapsulated += 1;
+            }
+            Err(DropReason::NoRoom) => self.counts.no_room += 1,
+            Err(_) => self.counts.not_carried += 1,
+        }
+        done
+    }
+}
+
+/// Bytes before the inner IP header, if there is one.
+#[inline]
+fn inner_l3(data: &[u8], found: &Found) -> Option<usize> {
+    if found.inside != Inside::Ethernet {
+        return Some(found.start);
+    }
+    let inner = layers::parse(data.get(found.start..)?);
+    let is_ip = matches!(inner.packet_type.l3(), L3Kind::Ipv4 | L3Kind::Ipv6);
+    is_ip.then_some(found.start + usize::from(inner.l3_offset))
+}
+
+/// Whether the outer checksums are wrong, as far as nobody has looked at them.
+fn is_bad(packet: &mut Descriptor, found: &Found) -> bool {
+    let l4 = usize::from(found.outer.l4_offset);
+    if found.has_gre_checksum && offload::sum(packet, l4..found.end) != 0xffff {
+        return true;
+    }
+    match packet.checksum() {
+        ChecksumState::Good | ChecksumState::Partial => return false,
+        ChecksumState::Bad => return true,
+        ChecksumState::Unknown => {}
+    }
+    // Tunnels may do without over IPv6 too (RFC 6935).
+    let is_udp = matches!(found.kind, Kind::Vxlan | Kind::Geneve);
+    if is_udp && found.outer.packet_type.is_ipv6() && get_u16(packet.data(), l4 + 6) == Some(0) {
+        return false;
+    }
+    checksum::verify(packet) == ChecksumState::Bad
+}
+
+impl Counted for Tunnel {
+    type Counts = Counts;
+
+    fn counts(&self) -> Counts {
+        self.counts
+    }
+}
+
+impl Function for Tunnel {
+    fn process(&mut self, _now: Time, burst: &mut Burst, out: &mut Out<'_>) {
+        let handle = match self.mode {
+            Mode::Expose => {
+                burst.as_mut_slice().iter_mut().for_each(|packet| self.expose(packet));
+                return;
+            }
+            Mode::Decapsulate => Tunnel::decapsulate,
+            Mode::Encapsulate => Tunnel::encapsulate,
+        };
+        burst.retain(|mut packet| match handle(self, &mut packet) {
+            Ok(()) => Some(packet),
+            Err(reason) => {
+                out.drop(packet, reason);
+                None
+            }
+        });
+    }
+
+    fn obey(&mut self, order: &mut Prepared, now: Time) -> bool {
+        order.apply(self, now)
+    }
+}

@@ -1,0 +1,301 @@
+//! Finding a tunnel's headers: which tunnel it is, what it carries, and where that lies.
+//!
+//! Guarantees: no panic, for any bytes; what a [`Tunnel`] says lies within the packet, and the
+//! first bytes of what it carries in its first buffer.
+//!
+//! Source: RFC 7348 (VXLAN), RFC 8926 (GENEVE), RFC 2784 and 2890 (GRE), RFC 2003 and 4213 (IP in
+//! IP), RFC 6040 (congestion notification).
+
+use super::Kind;
+use crate::bytes::{get, get_u16, put_u16};
+use picnic_core::packet::desc::Descriptor;
+use picnic_core::packet::layers::Layers;
+use picnic_core::packet::wire::{EtherType, IpProtocol, checksum};
+use std::net::IpAddr;
+
+/// What a tunnel carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Inside {
+    Ethernet,
+    Ipv4,
+    Ipv6,
+}
+
+impl Inside {
+    /// Its EtherType, as GENEVE and GRE name it.
+    pub(super) const fn ether_type(self) -> EtherType {
+        match self {
+            Inside::Ethernet => EtherType::ETHERNET,
+            Inside::Ipv4 => EtherType::IPV4,
+            Inside::Ipv6 => EtherType::IPV6,
+        }
+    }
+
+    fn of(ether_type: u16) -> Option<Inside> {
+        match EtherType(ether_type) {
+            EtherType::ETHERNET => Some(Inside::Ethernet),
+            EtherType::IPV4 => Some(Inside::Ipv4),
+            EtherType::IPV6 => Some(Inside::Ipv6),
+            _ => None,
+        }
+    }
+
+    /// Whether `data`, which may go on in a further buffer, can begin it.
+    fn begins(self, data: &[u8], length: usize) -> bool {
+        let version = data.first().map(|byte| byte >> 4);
+        match self {
+            Inside::Ethernet => length >= 14 && data.len() >= 14,
+            Inside::Ipv4 => length >= 20 && version == Some(4),
+            Inside::Ipv6 => length >= 40 && version == Some(6),
+        }
+    }
+}
+
+/// A tunnel's headers, and what is behind them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Tunnel {
+    pub(super) kind: Kind,
+    pub(super) inside: Inside,
+    /// The outer layers, of which L4 is UDP, GRE, or what is carried.
+    pub(super) outer: Layers,
+    /// From the start of the packet to what it carries, and to the end of that.
+    pub(super) start: usize,
+    pub(super) end: usize,
+    /// VNI, or key of GRE.
+    pub(super) network: Option<u32>,
+    /// GRE with a checksum, over all from L4 to the end.
+    pub(super) has_gre_checksum: bool,
+}
+
+/// What a packet is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reading {
+    /// No tunnel that is looked for, or one that carries neither Ethernet nor IP.
+    Other,
+    /// A fragment of what may be one.
+    Fragment,
+    /// A tunnel with headers that are cut off, contradict each other, or break its rules.
+    Malformed,
+    /// GENEVE with an option that must be understood, and is not.
+    Critical,
+    Tunnel(Tunnel),
+}
+
+/// Tunnels that are looked for.
+#[derive(Clone, Debug)]
+pub(super) struct Sought {
+    pub(super) kinds: [bool; Kind::COUNT],
+    pub(super) vxlan_port: u16,
+    pub(super) geneve_port: u16,
+}
+
+impl Sought {
+    fn has(&self, kind: Kind) -> bool {
+        self.kinds[kind as usize]
+    }
+
+    /// What a packet that was parsed to `outer` is.
+    #[inline]
+    pub(super) fn read(&self, packet: &Descriptor, outer: &Layers) -> Reading {
+        let (data, kind) = (packet.data(), outer.packet_type);
+        if !kind.is_ipv4() && !kind.is_ipv6() {
+            return Reading::Other;
+        }
+        let l4 = usize::from(outer.l4_offset);
+        let (tunnel, inside) = match IpProtocol(outer.protocol) {
+            // Ports of a fragment are not looked at: it goes on as no tunnel.
+            IpProtocol::UDP if l4 != 0 => match get_u16(data, l4 + 2) {
+                Some(port) if port == self.vxlan_port && self.has(Kind::Vxlan) => {
+                    (Kind::Vxlan, None)
+                }
+                Some(port) if port == self.geneve_port && self.has(Kind::Geneve) => {
+                    (Kind::Geneve, None)
+                }
+                _ => return Reading::Other,
+            },
+            IpProtocol::GRE if self.has(Kind::Gre) => (Kind::Gre, None),
+            IpProtocol::IPV4 if self.has(Kind::Ipip) => (Kind::Ipip, Some(Inside::Ipv4)),
+            IpProtocol::IPV6 if self.has(Kind::Ipip) => (Kind::Ipip, Some(Inside::Ipv6)),
+            _ => return Reading::Other,
+        };
+        if kind.is_fragment() {
+            return Reading::Fragment;
+        }
+        if kind.is_malformed() || l4 == 0 {
+            return Reading::Malformed;
+        }
+        let found = match tunnel {
+            Kind::Vxlan => vxlan(data, l4),
+            Kind::Geneve => geneve(data, l4),
+            Kind::Gre => gre(data, l4),
+            Kind::Ipip => Ok(Shim { inside, length: 0, network: None, has_checksum: false }),
+        };
+        let shim = match found {
+            Ok(shim) => shim,
+            Err(reading) => return reading,
+        };
+        let Some(inside) = shim.inside else { return Reading::Other };
+        let (start, end) = (l4 + shim.length, end_of(packet, outer));
+        let behind = data.get(start..).unwrap_or_default();
+        if start > end || !inside.begins(behind, end - start) {
+            return Reading::Malformed;
+        }
+        Reading::Tunnel(Tunnel {
+            kind: tunnel,
+            inside,
+            outer: *outer,
+            start,
+            end,
+            network: shim.network,
+            has_gre_checksum: shim.has_checksum,
+        })
+    }
+}
+
+/// Where what a tunnel packet carries ends: behind it may be padding.
+fn end_of(packet: &Descriptor, outer: &Layers) -> usize {
+    let (data, l3) = (packet.data(), usize::from(outer.l3_offset));
+    let end = if outer.packet_type.is_udp() {
+        let l4 = usize::from(outer.l4_offset);
+        l4 + usize::from(get_u16(data, l4 + 4).unwrap_or_default())
+    } else if outer.packet_type.is_ipv4() {
+        l3 + usize::from(get_u16(data, l3 + 2).unwrap_or_default())
+    } else {
+        l3 + 40 + usize::from(get_u16(data, l3 + 4).unwrap_or_default())
+    };
+    end.min(packet.length() as usize)
+}
+
+/// What stands between the outer IP header and what is carried.
+struct Shim {
+    /// `None`: neither Ethernet nor IP.
+    inside: Option<Inside>,
+    /// Bytes from L4 on, UDP's header included.
+    length: usize,
+    network: Option<u32>,
+    has_checksum: bool,
+}
+
+/// The upper 24 bits of the word at `place`.
+fn vni(data: &[u8], place: usize) -> Option<u32> {
+    get(data, place).map(|bytes| u32::from_be_bytes(bytes) >> 8)
+}
+
+fn vxlan(data: &[u8], l4: usize) -> Result<Shim, Reading> {
+    const VALID: u8 = 0x08;
+    let (Some([flags]), Some(vni)) = (get(data, l4 + 8), vni(data, l4 + 12)) else {
+        return Err(Reading::Malformed);
+    };
+    // All other bits are to be ignored.
+    if flags & VALID == 0 {
+        return Err(Reading::Malformed);
+    }
+    let inside = Some(Inside::Ethernet);
+    Ok(Shim { inside, length: 16, network: Some(vni), has_checksum: false })
+}
+
+fn geneve(data: &[u8], l4: usize) -> Result<Shim, Reading> {
+    const CONTROL: u8 = 0x80;
+    const CRITICAL: u8 = 0x80;
+    let (Some([first, second, a, b]), Some(vni)) = (get(data, l4 + 8), vni(data, l4 + 12)) else {
+        return Err(Reading::Malformed);
+    };
+    let options = usize::from(first & 0x3f) * 4;
+    let Some(mut rest) = data.get(l4 + 16..).and_then(|rest| rest.get(..options)) else {
+        return Err(Reading::Malformed);
+    };
+    // Version 0 is all there is.
+    if first >> 6 != 0 {
+        return Err(Reading::Malformed);
+    }
+    // None is known here, so one that must be known ends it. At most 63.
+    while let Some([_, _, kind, length]) = get(rest, 0) {
+        let Some(behind) = rest.get(4 + usize::from(length & 0x1f) * 4..) else {
+            return Err(Reading::Malformed);
+        };
+        if kind & CRITICAL != 0 {
+            return Err(Reading::Critical);
+        }
+        rest = behind;
+    }
+    // A control message is for the endpoint's own software.
+    let inside = Inside::of(u16::from_be_bytes([a, b])).filter(|_| second & CONTROL == 0);
+    Ok(Shim { inside, length: 16 + options, network: Some(vni), has_checksum: false })
+}
+
+/// Flags of GRE: checksum, key, sequence number; those that must be zero; the version.
+pub(super) const GRE_CHECKSUM: u16 = 0x8000;
+pub(super) const GRE_KEY: u16 = 0x2000;
+pub(super) const GRE_SEQUENCE: u16 = 0x1000;
+const GRE_RESERVED: u16 = 0x4c00;
+const GRE_VERSION: u16 = 0x0007;
+
+fn gre(data: &[u8], l4: usize) -> Result<Shim, Reading> {
+    let (Some(flags), Some(ether_type)) = (get_u16(data, l4), get_u16(data, l4 + 2)) else {
+        return Err(Reading::Malformed);
+    };
+    // Version 1 is that of PPTP, another protocol.
+    if flags & GRE_VERSION != 0 {
+        return Err(Reading::Other);
+    }
+    if flags & GRE_RESERVED != 0 {
+        return Err(Reading::Malformed);
+    }
+    let mut length = 4 + if flags & GRE_CHECKSUM != 0 { 4 } else { 0 };
+    let mut network = None;
+    if flags & GRE_KEY != 0 {
+        network = Some(get(data, l4 + length).map(u32::from_be_bytes).ok_or(Reading::Malformed)?);
+        length += 4;
+    }
+    if flags & GRE_SEQUENCE != 0 {
+        length += 4;
+    }
+    let inside = Inside::of(ether_type);
+    Ok(Shim { inside, length, network, has_checksum: flags & GRE_CHECKSUM != 0 })
+}
+
+/// Source and destination of the IP header at L3.
+pub(super) fn addresses(data: &[u8], layers: &Layers) -> Option<(IpAddr, IpAddr)> {
+    if let Some((source, destination)) = layers.ipv4_addresses(data) {
+        return Some((source.to_ne_bytes().into(), destination.to_ne_bytes().into()));
+    }
+    let both = layers.ipv6_addresses(data)?;
+    Some(((*both.first_chunk::<16>()?).into(), (*both.last_chunk::<16>()?).into()))
+}
+
+/// DSCP and ECN of the IP header at `l3`; `None` if it is cut off, or neither version.
+#[inline]
+pub(super) fn traffic_class(data: &[u8], l3: usize) -> Option<u8> {
+    let word = get_u16(data, l3)?;
+    match word >> 12 {
+        4 => Some(word as u8),
+        6 => Some((word >> 4) as u8),
+        _ => None,
+    }
+}
+
+/// Puts ECN into the IP header at `l3`, whose version was looked at, and mends its checksum.
+pub(super) fn set_ecn(data: &mut [u8], l3: usize, ecn: u8) {
+    let Some(old) = get_u16(data, l3) else { return };
+    let (shift, is_ipv4) = if old >> 12 == 4 { (0, true) } else { (4, false) };
+    let new = old & !(3 << shift) | u16::from(ecn) << shift;
+    put_u16(data, l3, new);
+    if is_ipv4 && let Some(sum) = get_u16(data, l3 + 10) {
+        put_u16(data, l3 + 10, checksum::update_u16(sum, old, new));
+    }
+}
+
+/// ECN of the inner header after decapsulation (RFC 6040, figure 4); `None`: the packet must be
+/// dropped, as congestion was met by one whose sender does not know of marks.
+pub(super) fn decapsulated_ecn(inner: u8, outer: u8) -> Option<u8> {
+    const NOT_ECT: u8 = 0;
+    const ECT_1: u8 = 1;
+    const ECT_0: u8 = 2;
+    const CE: u8 = 3;
+    match (inner & 3, outer & 3) {
+        (NOT_ECT, CE) => None,
+        (ECT_0, ECT_1) => Some(ECT_1),
+        (ECT_0 | ECT_1, CE) => Some(CE),
+        (inner, _) => Some(inner),
+    }
+}
