@@ -533,7 +533,12 @@ fn contexts_come_and_go_while_it_runs_and_are_bounded() {
 }
 
 /// The load of each queue over some intervals of flows, each of which sends as often as is said.
-fn loads(rss: &mut Rss, card: &mut Card, flows: &[(u16, usize)], intervals: usize) -> Vec<Vec<u64>> {
+fn loads(
+    rss: &mut Rss,
+    card: &mut Card,
+    flows: &[(u16, usize)],
+    intervals: usize,
+) -> Vec<Vec<u64>> {
     let frame = |port| Spec { ports: (port, 80), ..Spec::plain(Network::V4, Upper::Tcp) }.build();
     let packets: Vec<_> =
         flows.iter().flat_map(|&(port, count)| std::iter::repeat_n(frame(port), count)).collect();
@@ -588,11 +593,8 @@ fn load_is_balanced_by_few_moves_and_then_left_alone() {
 
 #[test]
 fn one_great_flow_is_not_sent_round_and_little_traffic_says_nothing() {
-    let config = Config {
-        rebalance_usecs: 1000,
-        weights: Some(vec![1, 1, 2, 0]),
-        ..Config::default()
-    };
+    let config =
+        Config { rebalance_usecs: 1000, weights: Some(vec![1, 1, 2, 0]), ..Config::default() };
     let mut rss = rss(&config, 4);
     let mut card = Card::new(&context(4));
     let one = loads(&mut rss, &mut card, &[(1, 1000)], 5);

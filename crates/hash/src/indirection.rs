@@ -89,7 +89,10 @@ impl IndirectionTable {
         // Each turn a queue gains its weight; the one that has most pays the sum for an entry.
         let mut credit = vec![0_i64; weights.len()];
         for to in table.queue_of.iter_mut().take(entries) {
-            credit.iter_mut().zip(weights).for_each(|(credit, &weight)| *credit += i64::from(weight));
+            credit
+                .iter_mut()
+                .zip(weights)
+                .for_each(|(credit, &weight)| *credit += i64::from(weight));
             // The first of equals.
             let richest = (0..credit.len()).rev().max_by_key(|&queue| credit[queue]).unwrap_or(0);
             credit[richest] -= sum;

@@ -94,9 +94,8 @@ impl Learnt {
             }
         }
         let is_old = |when: u64| now.saturating_sub(when) > age_ns;
-        let is_free = |place: &&Place| {
-            place.who.load(Relaxed) == 0 || is_old(place.seen.load(Relaxed))
-        };
+        let is_free =
+            |place: &&Place| place.who.load(Relaxed) == 0 || is_old(place.seen.load(Relaxed));
         let is_unused = |place: &&Place| match place.used.load(Relaxed) {
             0 => true,
             used => is_old(used - 1),
@@ -135,7 +134,11 @@ impl Learnt {
 
     /// Every address that was seen no longer than `age_ns` ago, its wire, and how long ago, in
     /// nanoseconds.
-    pub(super) fn all(&self, now: Time, age_ns: u64) -> impl Iterator<Item = (MacAddress, u8, u64)> {
+    pub(super) fn all(
+        &self,
+        now: Time,
+        age_ns: u64,
+    ) -> impl Iterator<Item = (MacAddress, u8, u64)> {
         self.sets.iter().flatten().filter_map(move |place| {
             let who = place.who.load(Relaxed);
             let age = now.as_nanos().saturating_sub(place.seen.load(Relaxed));
@@ -205,7 +208,9 @@ mod tests {
             learnt.wire_of(mac, at(0), AGE);
         }
         // Until one of them has not been sent to, or not heard of, for its time.
-        crowd[..4].iter().for_each(|&mac| assert_eq!(learnt.see(mac, 0, at(1500), AGE), Seen::Known));
+        crowd[..4]
+            .iter()
+            .for_each(|&mac| assert_eq!(learnt.see(mac, 0, at(1500), AGE), Seen::Known));
         assert_eq!(learnt.see(crowd[4], 0, at(1501), AGE), Seen::Replaced);
     }
 

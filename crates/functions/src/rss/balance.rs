@@ -131,7 +131,8 @@ impl Balance {
             let load = i64::from(**load) * all;
             usize::from(**queue) == from && load != 0 && load <= gap / 4 * 3
         });
-        let nearest = fitting.min_by_key(|(_, (_, load))| (gap / 2 - i64::from(**load) * all).abs());
+        let nearest =
+            fitting.min_by_key(|(_, (_, load))| (gap / 2 - i64::from(**load) * all).abs());
         match nearest.map(|(entry, (_, load))| (entry, *load)) {
             Some((entry, load)) if table.set(entry, to as u16).is_ok() => {
                 self.excess[from] -= i64::from(load) * all;

@@ -85,7 +85,10 @@ impl Command for Get {
             contexts: order
                 .contexts
                 .iter()
-                .map(|(mark, table)| ContextInForce { mark: *mark, table: table.entries().to_vec() })
+                .map(|(mark, table)| ContextInForce {
+                    mark: *mark,
+                    table: table.entries().to_vec(),
+                })
                 .collect(),
             unhashed: order.counts[0],
             moved_entries: order.counts[1],
@@ -482,8 +485,8 @@ impl Order for Show {
             }
         }
         let counters = &rss.counters;
-        self.counts =
-            [&counters.unhashed, &counters.moved_entries, &counters.rebalanced_entries].map(Counter::get);
+        self.counts = [&counters.unhashed, &counters.moved_entries, &counters.rebalanced_entries]
+            .map(Counter::get);
         true
     }
 }

@@ -207,7 +207,8 @@ impl Config {
         &self,
         table: &IndirectionTable,
     ) -> Result<Option<Box<Balance>>, ConfigError> {
-        let &Config { rebalance_usecs: usecs, rebalance_moves: moves, rebalance_percent, .. } = self;
+        let &Config { rebalance_usecs: usecs, rebalance_moves: moves, rebalance_percent, .. } =
+            self;
         let refuse = |key, found: u64, allowed| {
             Err(ConfigError::new(key, format!("found {found}, allowed is {allowed}")))
         };

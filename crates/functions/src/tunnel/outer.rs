@@ -101,8 +101,7 @@ impl Outer {
         };
         let l3 = usize::from(inner.l3_offset);
         let class = traffic_class(packet.data(), l3).filter(|_| kind.is_ipv4() || kind.is_ipv6());
-        let may_fragment = !kind.is_ipv4()
-            && !kind.is_ipv6()
+        let may_fragment = !kind.is_ipv4() && !kind.is_ipv6()
             || get_u16(packet.data(), l3 + 6).is_some_and(|flags| flags & 0x4000 == 0)
                 && kind.is_ipv4();
         if inside != Inside::Ethernet {

@@ -26,7 +26,8 @@ struct Bed {
 impl Bed {
     fn new(wires: u8, rx: &str, tx: &str) -> Bed {
         let context = BuildContext { wires, ..BuildContext::default() };
-        let function = |keys: &str| build(&format!("function = \"bond\"\n{keys}"), &context).unwrap();
+        let function =
+            |keys: &str| build(&format!("function = \"bond\"\n{keys}"), &context).unwrap();
         Bed { card: Card::new(&context), rx: function(rx), tx: function(tx), wires }
     }
 
