@@ -1,7 +1,7 @@
 //! What crosses between the card and a shared object: `picnic_function.h` in Rust.
 //!
 //! The header is written by hand, as it is what users read; a test has the C compiler compare
-//! both, field by field (`tests/header.rs`).
+//! both, field by field (`tests/all/header.rs`).
 //!
 //! Numbers that a function returns mean the same in C and here: [`Target::of`] is the one table.
 

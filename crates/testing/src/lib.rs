@@ -1,4 +1,4 @@
-//! What tests share: waiting for an event, and saying that something cannot run here.
+//! What tests share: waiting for an event, having the machine, saying what cannot run here.
 //!
 //! ```
 //! use picnic_testing::{wait_for, wait_until};
@@ -20,7 +20,22 @@
 
 use std::fs::OpenOptions;
 use std::io::Write;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+
+/// Held by whoever runs a card: two at a time would take the cores from each other.
+pub fn machine() -> MutexGuard<'static, ()> {
+    static MACHINE: Mutex<()> = Mutex::new(());
+    MACHINE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The full name of the test whose thread this is: what `--exact` asks for.
+///
+/// # Panics
+/// The thread is not a test's own.
+pub fn this_test() -> String {
+    std::thread::current().name().expect("a test's thread has its name").to_owned()
+}
 
 /// How long anything is waited for.
 pub const PATIENCE: Duration = Duration::from_secs(30);

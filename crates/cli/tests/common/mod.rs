@@ -7,26 +7,29 @@ pub mod bed;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::MutexGuard;
 use tempfile::TempDir;
 
 pub const PICNIC: &str = env!("CARGO_BIN_EXE_picnic");
 
-/// Held by whoever runs a card: two at a time would take the cores from each other.
-pub fn machine() -> MutexGuard<'static, ()> {
-    static MACHINE: Mutex<()> = Mutex::new(());
-    MACHINE.lock().unwrap_or_else(PoisonError::into_inner)
+/// `picnic`, whose cards have their sockets where no other test looks for them.
+pub fn command() -> Command {
+    let mut command = Command::new(PICNIC);
+    command.env("PICNIC_RUNTIME_DIR", sockets());
+    command
 }
 
-/// `picnic`, whose cards have their sockets where no other process looks for them.
-pub fn command() -> Command {
-    let sockets = std::env::temp_dir().join(format!("picnic-test-{}", std::process::id()));
-    let mut command = Command::new(PICNIC);
-    // A running card makes the folder, and the last one takes it away.
-    command.env("PICNIC_RUNTIME_DIR", sockets);
-    command
+/// Where the sockets of this test's cards are. A running card makes the folder, and the last one
+/// takes it away.
+pub fn sockets() -> PathBuf {
+    // A test's thread has its name.
+    let mut test = DefaultHasher::new();
+    std::thread::current().name().hash(&mut test);
+    let name = format!("picnic-test-{}-{:x}", std::process::id(), test.finish());
+    std::env::temp_dir().join(name)
 }
 
 /// Runs `picnic` with these arguments, in a folder.
@@ -183,7 +186,7 @@ pub fn statuses(id: u32, field: &str) -> Vec<(String, u64)> {
         .collect()
 }
 
-pub use picnic_testing::{let_pass, skip, wait_for, wait_until};
+pub use picnic_testing::{let_pass, machine, skip, wait_for, wait_until};
 
 /// What the ledger of the card of this name says, while it runs; zero until it answers.
 pub fn counted(card: &str, part: &str) -> u64 {

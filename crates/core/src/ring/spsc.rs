@@ -20,7 +20,7 @@
 //! a full ring gives the value back. Each end caches the other's index and
 //! re-reads it only when the cached one says full (or empty), so that in steady
 //! state the index lines move once per burst, not once per packet. Checked by
-//! loom (`ring/models.rs`) and against a queue model (`tests/ring.rs`).
+//! loom (`ring/models.rs`) and against a queue model (`tests/all/ring.rs`).
 
 #![allow(unsafe_code)]
 

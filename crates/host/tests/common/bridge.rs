@@ -2,9 +2,7 @@
 
 #![allow(unreachable_pub)]
 
-#[path = "bed.rs"]
-mod bed;
-
+use crate::bed;
 use picnic_control::{Launch, Registries, Report, Running};
 use picnic_core::config::CardFile;
 use picnic_core::error::ConfigError;
@@ -13,11 +11,8 @@ use picnic_core::registry::{BuildContext, Component, Entry};
 use picnic_functions::rss::Rss;
 use picnic_host::registries;
 use picnic_machine::testbed::{Program, Testbed};
-use picnic_testing::wait_for;
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
-/// Held by whoever runs cards: more at a time would take the cores from each other.
-static MACHINE: Mutex<()> = Mutex::new(());
+use picnic_testing::{machine, wait_for};
+use std::sync::MutexGuard;
 
 #[derive(serde::Deserialize, schemars::JsonSchema)]
 struct NoKeys {}
@@ -63,7 +58,7 @@ pub struct Lab {
 impl Lab {
     /// For wires of a port. None if this machine gives none; says so.
     pub fn new(test: &str, port: &'static str, queues: usize) -> Option<Lab> {
-        let machine = MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
+        let machine = machine();
         let bed = bed::testbed(test, &["a", "b", "m"], &["ip", "ping", "iperf3"])?;
         let options = format!("numrxqueues {queues} numtxqueues {queues}");
         let lab = Lab { bed, port, options, _machine: machine };

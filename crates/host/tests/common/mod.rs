@@ -4,6 +4,7 @@
 
 use picnic_control::{Launch, Limits, Report};
 use picnic_host::registries;
+use picnic_testing::machine;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, IoSlice, Write};
@@ -11,15 +12,9 @@ use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::MutexGuard;
 use std::time::Duration;
 use tempfile::TempDir;
-
-/// Held by whoever runs a card: two at a time would take the cores from each other.
-pub fn machine() -> MutexGuard<'static, ()> {
-    static MACHINE: Mutex<()> = Mutex::new(());
-    MACHINE.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// A card that runs and can be spoken to.
 pub struct Served {

@@ -1,0 +1,261 @@
+//! Admission, tried: in virtual time, what it lets in loses no packet and no deadline.
+
+use picnic_control::{Launch, Registries, Report};
+use picnic_core::time::Time;
+use picnic_os::report::OsReport;
+use picnic_sim::{CostModel, Simulation};
+use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use std::fmt::Write;
+
+/// What packets and switches cost in these simulations, and a doorbell.
+const TURN_NS: u64 = 300;
+const PACKET_NS: u64 = 90;
+const SWITCH_NS: u64 = 400;
+const DOORBELL_NS: u64 = 700;
+
+fn costs() -> CostModel {
+    CostModel {
+        card_turn_ns: TURN_NS,
+        card_packet_ns: PACKET_NS,
+        switch_ns: SWITCH_NS,
+        target_packet_ns: 1,
+        doorbell_send_ns: DOORBELL_NS,
+        ..CostModel::default()
+    }
+}
+
+/// A task of the tests: its period, and its segments; nanoseconds.
+#[derive(Clone, Debug)]
+struct Busy {
+    period_ns: Option<u64>,
+    segments: Vec<u64>,
+}
+
+#[derive(Clone, Debug)]
+struct Card {
+    rate_pps: u64,
+    /// Packets that find room at the wire.
+    room: u64,
+    /// Packets that come together.
+    burst: u64,
+    scheduler: &'static str,
+    cold_ns: u64,
+    /// More keys of `[os]`.
+    keys: String,
+    tasks: Vec<Busy>,
+}
+
+impl Card {
+    fn text(&self) -> String {
+        let Card { rate_pps, room, burst, scheduler, cold_ns, keys, tasks } = self;
+        // Every turn may ring the queue's doorbell.
+        let mut text = format!(
+            "[card]\nidle = \"spin\"\n[[wire]]\nport = \"generator\"\nrate_pps = {rate_pps}\n\
+             burst = {burst}\nbacklog = {room}\n[host]\nqueues = 1\nring_size = 8192\n\
+             [pool]\nbuffers = 32768\n[os]\nscheduler = \"{scheduler}\"\n\
+             packet_turn_ns = {}\npacket_ns = {PACKET_NS}\nswitch_ns = {SWITCH_NS}\n\
+             cold_ns = {cold_ns}\n{keys}",
+            TURN_NS + DOORBELL_NS
+        );
+        for (number, Busy { period_ns, segments }) in tasks.iter().enumerate() {
+            let period_us = period_ns.map_or(0, |period_ns| period_ns / 1_000);
+            let _ = write!(
+                text,
+                "[[task]]\ntask = \"busy\"\nname = \"t{number}\"\nperiod_us = {period_us}\n\
+                 pause_us = 0\nsegments_ns = {segments:?}\n"
+            );
+        }
+        text
+    }
+
+    /// Runs it for so many milliseconds, or says why it is refused.
+    fn run(&self, milliseconds: u64) -> Result<(Report, OsReport), String> {
+        let file = picnic_host::sections().parse(&self.text(), None).unwrap();
+        let registries = Registries { os: picnic_tasks::build, ..picnic_sim::registries() };
+        let built = Simulation::new(Launch::new(&file, registries), 1, costs());
+        let mut simulation = built.map_err(|error| error.to_string())?;
+        simulation.run_until(Time::from_nanos(milliseconds * 1_000_000));
+        let (mut report, _) = simulation.finish();
+        assert!(report.ledger.balanced(), "{:?}", report.ledger);
+        assert_eq!((report.buffers_missing, report.ledger.in_flight), (0, 0));
+        let os = report.os.take().unwrap();
+        Ok((report, os))
+    }
+}
+
+fn one_task(rate_pps: u64, segment_ns: u64, keys: &str) -> Card {
+    let tasks = vec![Busy { period_ns: None, segments: vec![segment_ns] }];
+    let (scheduler, keys) = ("edf-plus", keys.to_owned());
+    Card { rate_pps, room: 256, burst: 1, scheduler, cold_ns: 0, keys, tasks }
+}
+
+const OVERRIDE: &str = "admission = \"override\"\n";
+
+/// The longest segment that is admitted, in nanoseconds.
+fn longest(admitted: impl Fn(u64) -> bool) -> u64 {
+    let (mut low, mut high) = (0, 10_000_000);
+    while high - low > 1 {
+        let middle = (low + high) / 2;
+        if admitted(middle) { low = middle } else { high = middle }
+    }
+    low
+}
+
+#[test]
+fn a_segment_too_long_for_the_wires_is_refused_and_loses_packets_if_let_in() {
+    let longest_ns = longest(|ns| one_task(1_000_000, ns, "").run(0).is_ok());
+    let (report, os) = one_task(1_000_000, longest_ns, "").run(20).unwrap();
+    assert_eq!(report.ledger.dropped, 0, "{longest_ns}");
+    assert!(os.tasks[0].segments > 30, "{os:?}");
+    let message = one_task(1_000_000, longest_ns + 1, "").run(0).unwrap_err();
+    assert!(message.contains("packets come in by wire0, but 256 find room"), "{message}");
+    // What is allowed for (a turn that takes a burst, doorbells) is at most a twentieth here.
+    let (report, os) = one_task(1_000_000, longest_ns * 105 / 100, OVERRIDE).run(20).unwrap();
+    assert!(report.ledger.dropped > 0, "{:?}", report.ledger);
+    assert_eq!(os.overridden, 1);
+}
+
+#[test]
+fn many_packets_wait_behind_a_segment_and_all_are_taken_before_the_next() {
+    // A hundred thousand a second more than a burst for each segment.
+    let card = Card { room: 1_024, ..one_task(1_000_000, 900_000, "") };
+    let (report, os) = card.run(50).unwrap();
+    assert_eq!(report.ledger.dropped, 0, "{:?}", report.ledger);
+    assert!(report.ledger.delivered > 48_000, "{:?}", report.ledger);
+    assert!(os.tasks[0].segments > 40, "{os:?}");
+}
+
+#[test]
+fn a_budget_too_short_is_refused_and_loses_packets_if_let_in() {
+    // Half of the core is the packets'.
+    let keys = "catch_up_us = 20\n";
+    let message = one_task(5_000_000, 40_000, keys).run(0).unwrap_err();
+    assert!(message.contains("but may take 20000 ns (os.catch_up_us)"), "{message}");
+    assert!(message.contains("5000000 packets/s x 106 ns a packet"), "{message}");
+    let (report, os) = one_task(5_000_000, 40_000, &format!("{keys}{OVERRIDE}")).run(20).unwrap();
+    assert!(report.ledger.dropped > 1_000, "{:?}", report.ledger);
+    // The task has the rest of the core: packets do not keep it from running.
+    assert!(os.tasks[0].segments > 200, "{os:?}");
+    let (report, _) = one_task(5_000_000, 40_000, "").run(20).unwrap();
+    assert_eq!(report.ledger.dropped, 0);
+}
+
+#[test]
+fn packets_and_periodic_tasks_share_the_core() {
+    let card = |segment_ns: u64, keys: &str| Card {
+        tasks: vec![Busy { period_ns: Some(200_000), segments: vec![segment_ns] }],
+        room: 2_048,
+        ..one_task(2_000_000, 0, keys)
+    };
+    let longest_ns = longest(|ns| card(ns, "").run(0).is_ok());
+    let (report, os) = card(longest_ns, "").run(20).unwrap();
+    assert_eq!((report.ledger.dropped, os.tasks[0].deadline_misses), (0, 0), "{longest_ns}");
+    // A release may find the path in a turn, so that a little of the core must stay free.
+    let message = card(longest_ns + 1, "").run(0).unwrap_err();
+    assert!(message.contains("6760 ns of \"the packet path\", which has begun"), "{message}");
+    let message = card(longest_ns * 110 / 100, "").run(0).unwrap_err();
+    assert!(message.contains("of each 200000 ns (t0) + 2000000 packets/s x 106 ns"), "{message}");
+    // The packets go first: the task is late.
+    let (_, os) = card(longest_ns * 110 / 100, OVERRIDE).run(20).unwrap();
+    assert!(os.tasks[0].deadline_misses > 0, "{os:?}");
+}
+
+#[test]
+fn a_rate_that_the_path_cannot_take_is_refused_whatever_the_tasks() {
+    let stated = one_task(12_000_000, 10, "line_rate_pps = 12_000_000\n");
+    let message = stated.run(0).unwrap_err();
+    assert!(message.contains("12000000 packets/s x 106 ns a packet = 126.7 %"), "{message}");
+    // One that the wire tells, and nobody has stated, is no task's fault: there must be room.
+    let (report, os) = one_task(12_000_000, 10, "").run(5).unwrap();
+    assert!(report.ledger.dropped > 0 && os.tasks[0].segments > 3, "{os:?}");
+    let message = one_task(12_000_000, 20_000, "").run(0).unwrap_err();
+    assert!(message.contains("but 256 find room"), "{message}");
+}
+
+fn segments(most_ns: u64) -> impl Strategy<Value = Vec<u64>> {
+    prop::collection::vec(1_000..most_ns, 1..4)
+}
+
+fn cards() -> impl Strategy<Value = Card> {
+    let periods = prop::sample::select(vec![200_000u64, 400_000, 800_000, 1_600_000]);
+    let periodic = (periods, segments(60_000))
+        .prop_map(|(period_ns, segments)| Busy { period_ns: Some(period_ns), segments });
+    let other = segments(120_000).prop_map(|segments| Busy { period_ns: None, segments });
+    let tasks = (prop::collection::vec(periodic, 0..4), prop::collection::vec(other, 0..3));
+    let scheduler = prop::sample::select(vec!["edf", "edf-plus", "cyclic", "cyclic-plus"]);
+    let wire = (50_000u64..4_000_000, 64u64..1_024, 1u64..33);
+    (wire, scheduler, tasks).prop_map(|((rate_pps, room, burst), scheduler, (periodic, other))| {
+        let tasks = periodic.into_iter().chain(other).collect();
+        Card { rate_pps, room, burst, scheduler, cold_ns: 0, keys: String::new(), tasks }
+    })
+}
+
+/// Whatever is admitted loses no packet, whatever the tasks do, and keeps every deadline.
+#[test]
+fn what_is_admitted_drops_nothing_and_misses_nothing() {
+    let mut runner = proptest::test_runner::TestRunner::deterministic();
+    let (mut admitted, mut refused, mut segments) = (0, 0, 0);
+    while admitted < 60 {
+        let card = cards().new_tree(&mut runner).unwrap().current();
+        match card.run(10) {
+            Ok((report, os)) => {
+                assert_eq!(report.ledger.dropped, 0, "{card:?}\n{:?}", report.ledger);
+                let misses: u64 = os.tasks.iter().map(|task| task.deadline_misses).sum();
+                assert_eq!(misses, 0, "{card:?}\n{os:?}");
+                segments += os.tasks.iter().map(|task| task.segments).sum::<u64>();
+                admitted += 1;
+            }
+            Err(_) => refused += 1,
+        }
+    }
+    assert!(refused > 10 && segments > 5_000, "{refused} refused, {segments} segments");
+}
+
+/// The longest time from release to start of each periodic task, in nanoseconds, and how many
+/// segments the others ran.
+fn jitters(card: &Card) -> (Vec<u64>, u64) {
+    let (report, os) = card.run(30).unwrap();
+    assert_eq!(report.ledger.dropped, 0, "{card:?}");
+    let is_periodic =
+        |name: &str| card.tasks[name[1..].parse::<usize>().unwrap()].period_ns.is_some();
+    let (periodic, others): (Vec<_>, Vec<_>) =
+        os.tasks.iter().partition(|task| is_periodic(&task.name));
+    let jitter = periodic.iter().map(|task| task.jitter_ns.max_ns.unwrap()).collect();
+    (jitter, others.iter().map(|task| task.segments).sum())
+}
+
+/// Fillers delay no release: with switches and packets that cost something, and caches allowed
+/// for that are cold.
+#[test]
+fn fillers_add_no_release_jitter() {
+    let mut runner = proptest::test_runner::TestRunner::deterministic();
+    let mut filled = 0;
+    for number in 0..40 {
+        let fillers = prop::collection::vec(segments(120_000), 1..5);
+        let fillers = fillers.new_tree(&mut runner).unwrap().current();
+        // Two tasks whose releases are apart: what delays one is a filler, or packets.
+        let periodic = Busy { period_ns: Some(400_000), segments: vec![30_000, 5_000] };
+        let alone = Card {
+            rate_pps: [1, 500_000, 4_000_000][number % 3],
+            room: 8_000,
+            burst: 1,
+            scheduler: ["edf-plus", "cyclic-plus"][number % 2],
+            cold_ns: 20_000,
+            keys: String::new(),
+            tasks: vec![periodic],
+        };
+        let mut with = alone.clone();
+        with.tasks.extend(fillers.into_iter().map(|segments| Busy { period_ns: None, segments }));
+        let ((without, _), (with_fillers, segments)) = (jitters(&alone), jitters(&with));
+        filled += segments;
+        let turn_ns = TURN_NS + DOORBELL_NS + 64 * PACKET_NS;
+        for (without_ns, with_ns) in without.into_iter().zip(with_fillers) {
+            assert!(
+                with_ns <= without_ns + turn_ns,
+                "{with_ns} ns with fillers, {without_ns} ns without\n{with:?}"
+            );
+        }
+    }
+    assert!(filled > 1_000, "{filled}");
+}

@@ -1,0 +1,26 @@
+//! The example of docs/wcet.md compiles, and its bounds are a task's.
+
+// What the document shows is an application.
+#![allow(unreachable_pub)]
+
+include!("../watch.rs.in");
+
+use picnic_os::task::{Bounds, TaskSpec};
+use picnic_wcet::CostProfile;
+
+#[test]
+fn the_documents_example_is_this_one() {
+    let document = include_str!("../../../../docs/wcet.md");
+    assert!(document.contains(include_str!("../watch.rs.in")));
+}
+
+#[test]
+fn its_bounds_go_into_a_specification() {
+    let bounds = picnic_wcet::bounds(&watch::GRAPH, &CostProfile::built_in()).unwrap();
+    let bounds = Bounds { segments: bounds.segments, remaining: bounds.remaining };
+    let spec = TaskSpec::new("watch").periodic(1_000_000).bounds(bounds);
+    assert_eq!(spec.bounds.segments.len(), 2);
+    assert!(spec.bounds.segments[0] >= 32 && spec.bounds.segments[1] < 1_000_000);
+    assert_eq!(spec.bounds.segments, spec.bounds.remaining);
+    let _ = watch;
+}

@@ -1,0 +1,11 @@
+//! The tests of this crate in one program: each further program would cost a link.
+#![allow(missing_docs)]
+
+mod admission;
+mod conformance;
+mod documented;
+mod filters;
+mod host;
+#[path = "../../../../crates/core/tests/shared/registry.rs"]
+mod shared;
+mod sim;

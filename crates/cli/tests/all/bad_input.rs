@@ -1,0 +1,288 @@
+//! Every bad input that the command line can see: its exact message, exit code 2.
+
+use crate::common::*;
+
+/// Both `check` and `run` must refuse the card, saying this and nothing else.
+fn refused(files: &[(&str, &[u8])], expected: &str) {
+    let folder = folder(files);
+    for command in ["check", "run"] {
+        let output = picnic_in(folder.path(), &[command, "card.toml"]);
+        assert_eq!(stderr(&output), format!("{expected}\n"), "{command}");
+        assert_eq!(stdout(&output), "", "{command}");
+        assert_eq!(output.status.code(), Some(2), "{command}");
+    }
+}
+
+fn refused_card(text: &str, expected: &str) {
+    refused(&[("card.toml", text.as_bytes())], expected);
+}
+
+#[test]
+fn engines_are_those_of_the_registry() {
+    refused_card(
+        "[card]\nengine = \"kernal\"\n",
+        "card.toml:2: card.engine: found \"kernal\", allowed: poll",
+    );
+}
+
+#[test]
+fn a_name_too_long_for_a_socket_is_found_by_check_as_by_run() {
+    let folder =
+        folder(&[("card.toml", format!("[card]\nname = \"{}\"\n", "n".repeat(200)).as_bytes())]);
+    for command in ["check", "run"] {
+        let output = picnic_in(folder.path(), &[command, "card.toml"]);
+        let message = stderr(&output);
+        assert!(message.starts_with("card.toml:2: card.name: found a path of "), "{message}");
+        assert!(message.contains(" bytes for the socket, allowed is 107: "), "{message}");
+        assert_eq!(output.status.code(), Some(2), "{command}");
+    }
+}
+
+#[test]
+fn metrics_that_nobody_could_read_are_found_by_check_as_by_run() {
+    let metrics = |address: &str| format!("[control]\nmetrics = \"{address}\"\n");
+    // An address kept for documents (RFC 5737) is no machine's.
+    refused_card(
+        &metrics("192.0.2.1:9100"),
+        "card.toml:2: control.metrics: found 192.0.2.1:9100, which is no address of this machine",
+    );
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    refused_card(
+        &metrics(&address),
+        &format!("card.toml:2: control.metrics: found {address}, which another program listens at"),
+    );
+}
+
+#[test]
+fn unknown_keys_and_sections() {
+    refused_card(
+        "[card]\nidle = \"spin\"\nidel = \"block\"\n",
+        "card.toml:3: card.idel: found key \"idel\", allowed: name, engine, borrowed_core, idle, \
+         burst, default_queue, wire_backlog, seed; did you mean \"idle\"?",
+    );
+    refused_card(
+        "[card]\n\n[hots]\nqueues = 2\n",
+        "card.toml:3: hots: found section \"hots\", allowed: card, pool, wire, rx, tx, host, \
+         interrupt, isolation, control, trace, filter, os, task, sciron; did you mean \"host\"?",
+    );
+    refused_card(
+        "[[rx]]\nfunction = \"rss\"\n[[rx]]\nfunction = \"pass\"\nspeed = 1\n",
+        "card.toml:5: rx[1].speed: found key \"speed\", allowed: function",
+    );
+}
+
+#[test]
+fn wrong_types_and_values() {
+    refused_card(
+        "[host]\nqueues = \"four\"\n",
+        "card.toml:2: host.queues: found \"four\", allowed is a whole number, 0 to 65535",
+    );
+    refused_card("[host]\nqueues = 0\n", "card.toml:2: host.queues: found 0, allowed is 1 to 256");
+    refused_card(
+        "[card]\nidle = \"lazy\"\n",
+        "card.toml:2: card.idle: found \"lazy\", allowed: spin, adaptive, block",
+    );
+    refused_card(
+        "[host]\nring_size = 1000\n",
+        "card.toml:2: host.ring_size: found 1000, allowed is a power of two, 64 to 65536",
+    );
+}
+
+#[test]
+fn text_that_is_not_toml() {
+    let folder = folder(&[("card.toml", b"[card]\nname = \n")]);
+    let output = picnic_in(folder.path(), &["check", "card.toml"]);
+    assert!(stderr(&output).starts_with("card.toml:2: "), "{}", stderr(&output));
+    assert_eq!(stderr(&output).lines().count(), 1);
+    assert_eq!(output.status.code(), Some(2));
+}
+
+/// The functions there are, as an error lists them.
+fn functions() -> String {
+    let functions = picnic_cli::registries().functions;
+    let names: Vec<_> = functions.iter().map(|entry| entry.name).collect();
+    names.join(", ")
+}
+
+#[test]
+fn unknown_functions_ports_and_attachments() {
+    refused_card(
+        "[[rx]]\nfunction = \"rsss\"\n",
+        &format!(
+            "card.toml:2: rx[0].function: found \"rsss\", allowed: {}; did you mean \"rss\"?",
+            functions()
+        ),
+    );
+    refused_card(
+        "[[wire]]\n[[wire]]\nport = \"pcpa\"\n",
+        "card.toml:3: wire[1].port: found \"pcpa\", allowed: generator, pcap, packet, tap, xdp; \
+         did you mean \"pcap\"?",
+    );
+    refused_card(
+        "[host]\nattachment = \"vdpa\"\n",
+        "card.toml:2: host.attachment: found \"vdpa\", allowed: app, tap",
+    );
+    refused_card("[[rx]]\n", "card.toml:1: rx[0]: found no function, allowed is the name of one");
+}
+
+#[test]
+fn table_entries_for_queues_that_are_not_there() {
+    refused_card(
+        "[host]\nqueues = 2\n[[rx]]\nfunction = \"rss\"\ntable = [0, 1, 2, 1]\n",
+        "card.toml:5: rx[0].table[2]: found queue 2, allowed is 0 to 1",
+    );
+    refused_card(
+        "[card]\ndefault_queue = 4\n",
+        "card.toml:2: card.default_queue: found 4, allowed is 0 to 3",
+    );
+}
+
+#[test]
+fn queues_on_no_core_and_cores_that_do_not_exist() {
+    refused_card(
+        "[host]\nqueues = 4\ntarget_cores = [0, 0]\n",
+        "card.toml:3: host.target_cores: found 2 cores for 4 queues, allowed is one core for \
+         each queue, or \"auto\"",
+    );
+    let cores: Vec<_> = picnic_machine::topology::cores().iter().map(usize::to_string).collect();
+    let allowed = cores.join(", ");
+    refused_card(
+        "[card]\nborrowed_core = 4095\n",
+        &format!(
+            "card.toml:2: card.borrowed_core: found core 4095, but this process may run on \
+             {allowed}"
+        ),
+    );
+    refused_card(
+        &format!("[host]\nqueues = 2\ntarget_cores = [\n  {},\n  4095,\n]\n", cores[0]),
+        &format!(
+            "card.toml:5: host.target_cores[1]: found core 4095, but this process may run on \
+             {allowed}"
+        ),
+    );
+}
+
+const REPLAY: &str = "[[wire]]\nport = \"pcap\"\npath = \"in.pcap\"\n";
+
+#[test]
+fn captures_that_cannot_be_read() {
+    refused_card(
+        "[[wire]]\nport = \"pcap\"\n",
+        "card.toml:1: wire[0].path: found none, allowed is the name of a pcap or pcapng file",
+    );
+    refused_card(
+        REPLAY,
+        "card.toml:3: wire[0].path: in.pcap: cannot be read: No such file or directory (os error 2)",
+    );
+    const ALLOWED: &str = "allowed: a pcap or pcapng capture of Ethernet";
+    let one = pcap(&[tcp_frame(1)]);
+    let mut wifi = one.clone();
+    wifi[20] = 105;
+    let cases: [(&[u8], String); 5] = [
+        (b"a letter", format!("found a file starting 61 20 6c 65, {ALLOWED}")),
+        (b"", format!("found an empty file, {ALLOWED}")),
+        (
+            &one[..20],
+            format!("found a pcap header that breaks off after 20 of 24 bytes, {ALLOWED}"),
+        ),
+        (
+            &one[..30],
+            "found no whole packet: at byte 24, a packet breaks off: 6 bytes are left".into(),
+        ),
+        (&wifi, "found link type 105 (IEEE802_11), allowed: 1 (ETHERNET)".into()),
+    ];
+    for (capture, expected) in cases {
+        let files = [("card.toml", REPLAY.as_bytes()), ("in.pcap", capture)];
+        refused(&files, &format!("card.toml:3: wire[0].path: in.pcap: {expected}"));
+    }
+}
+
+#[test]
+fn a_capture_that_breaks_off_is_used_as_far_as_it_goes() {
+    let whole = pcap(&[tcp_frame(1), tcp_frame(2), tcp_frame(3)]);
+    let folder =
+        folder(&[("card.toml", REPLAY.as_bytes()), ("in.pcap", &whole[..whole.len() - 10])]);
+    let output = picnic_in(folder.path(), &["run", "card.toml", "--json"]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let report = json(&output);
+    assert_eq!(report["ledger"]["delivered"], 2);
+    assert_balanced(&report);
+    let notes = report["notes"].to_string();
+    assert!(notes.contains("in.pcap") && notes.contains("breaks off"), "{notes}");
+}
+
+#[test]
+fn card_files_that_cannot_be_read() {
+    let output = picnic(&["run", "/nowhere/card.toml"]);
+    let expected = "/nowhere/card.toml: cannot be read: No such file or directory (os error 2)\n";
+    assert_eq!(stderr(&output), expected);
+    assert_eq!(output.status.code(), Some(2));
+    let folder = folder(&[("card.toml", b"[card]\nname = \"\xff\"\n")]);
+    let output = picnic_in(folder.path(), &["check", "card.toml"]);
+    let expected = "card.toml:2: found byte 0xff, allowed is UTF-8 text\n";
+    assert_eq!(stderr(&output), expected);
+    assert_eq!(output.status.code(), Some(2));
+}
+
+#[test]
+fn traces_and_faults_that_are_not_possible() {
+    refused_card(
+        "[trace]\nstages = [\"wire\"]\n",
+        "card.toml:1: trace.path: found none, allowed is the name of a file to write",
+    );
+    refused_card(
+        "[trace]\npath = \"no/such/folder/trace.pcapng\"\nstages = [\"wires\"]\n",
+        "card.toml:3: trace.stages[0]: found \"wires\", allowed: wire, rx, queue, tx; \
+         did you mean \"wire\"?",
+    );
+    refused_card(
+        "[[wire]]\n[wire.fault]\ndrop = 1.5\n",
+        "card.toml:3: wire[0].fault.drop: found 1.5, allowed is 0 to 1",
+    );
+}
+
+#[test]
+fn changes_on_the_command_line_say_so() {
+    let folder = folder(&[("card.toml", b"\n[card]\ndefault_queue = 3\n")]);
+    let unknown = format!(
+        "--set: rx[0].function: found \"rsss\", allowed: {}; did you mean \"rss\"?",
+        functions()
+    );
+    let cases = [
+        ("host.queues=0", "--set: host.queues: found 0, allowed is 1 to 256"),
+        ("rx[0].function=rsss", &*unknown),
+        ("rx[0].table=[0,9]", "--set: rx[0].table[1]: found queue 9, allowed is 0 to 3"),
+        ("host.queues=2", "card.toml:3: card.default_queue: found 3, allowed is 0 to 1"),
+    ];
+    for (set, expected) in cases {
+        let output = picnic_in(folder.path(), &["check", "card.toml", "--set", set]);
+        assert_eq!(stderr(&output), format!("{expected}\n"));
+        assert_eq!(output.status.code(), Some(2));
+    }
+    let output = picnic_in(folder.path(), &["check", "card.toml", "--set", "host.queues"]);
+    assert!(stderr(&output).contains("found no `=`, allowed is KEY=VALUE"), "{}", stderr(&output));
+    assert_eq!(output.status.code(), Some(2));
+}
+
+#[test]
+fn wrong_usage() {
+    let cases: [&[&str]; 6] = [
+        &[],
+        &["rum"],
+        &["run", "--durations", "1"],
+        &["run", "--duration", "0"],
+        &["run", "--idle", "lazy"],
+        &["completions", "tcl"],
+    ];
+    for arguments in cases {
+        let output = picnic(arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        assert_eq!(stdout(&output), "", "{arguments:?}");
+        assert_ne!(stderr(&output), "", "{arguments:?}");
+    }
+    let output = picnic(&["functions", "rsss"]);
+    let expected = format!("picnic: found function \"rsss\", allowed: {}\n", functions());
+    assert_eq!(stderr(&output), expected);
+    assert_eq!(output.status.code(), Some(2));
+}

@@ -1,0 +1,231 @@
+//! `check`, the lists, `card` and `completions`.
+
+use crate::common::*;
+use serde_json::Value;
+
+#[test]
+fn check_says_what_would_run_where() {
+    let cores = picnic_machine::topology::cores();
+    let (borrowed, target) = (cores[cores.len() - 1], cores[0]);
+    let (_folder, path) = card(&format!(
+        "[host]\nqueues = 3\ntarget_cores = [{target}, {target}, {target}]\n\
+         [[wire]]\nname = \"left\"\n[[wire]]\nname = \"right\"\n\
+         [[rx]]\nfunction = \"sample\"\n[[rx]]\nfunction = \"rss\"\n[interrupt]\nrx_usecs = 7\n\
+         [isolation]\nlevel = \"none\"\n"
+    ));
+    let path = path.to_str().unwrap();
+    let text = good(&["check", path]);
+    for line in [
+        format!("file          {path}"),
+        "card          picnic0, engine poll, idle adaptive".into(),
+        format!("borrowed core {borrowed}"),
+        "isolation     level none".into(),
+        "wire          left: generator".into(),
+        "wire          right: generator".into(),
+        "rx chain      sample -> rss; the rest to queue 0".into(),
+        "tx chain      all to the packet's wire".into(),
+        format!("target core   {target}: queues 0-2"),
+        "interrupt     after 7 µs or 64 packets".into(),
+    ] {
+        assert!(text.lines().any(|found| found == line), "no {line:?} in:\n{text}");
+    }
+    let pool = text.lines().find(|line| line.starts_with("pool")).unwrap();
+    assert!(pool.ends_with(" MiB"), "{pool}");
+    let plan = good_json(&["check", path, "--json"]);
+    assert_eq!(plan["borrowed_core"], borrowed);
+    assert_eq!(plan["rx"], serde_json::json!(["sample", "rss"]));
+    assert_eq!(plan["queues"][2], serde_json::json!({ "queue": 2, "core": target }));
+    let pool = &plan["pool"];
+    let least = pool["buffers"].as_u64().unwrap() * pool["buffer_size_bytes"].as_u64().unwrap();
+    assert!(pool["mapped_bytes"].as_u64().unwrap() >= least, "{pool}");
+}
+
+#[test]
+fn the_printed_card_checks_and_runs_as_the_built_in_one() {
+    let (folder, _) = card("");
+    let path = folder.path().join("printed.toml");
+    let path = path.to_str().unwrap();
+    std::fs::write(path, good(&["card"])).unwrap();
+    let mut printed = good_json(&["check", path, "--json"]);
+    let built_in = good_json(&["check", "--json"]);
+    assert_eq!(printed["file"], path);
+    printed["file"] = Value::Null;
+    assert_eq!(printed, built_in);
+    let report = good_json(&["run", path, "--duration=0.2", "--json"]);
+    assert_balanced(&report);
+}
+
+#[test]
+fn card_keys_lists_all_common_sections() {
+    let text = good(&["card", "--keys"]);
+    for part in ["[card]", "borrowed_core", "[pool]", "[host]", "[interrupt]", "rx_usecs"] {
+        assert!(text.contains(part), "no {part:?} in:\n{text}");
+    }
+    let sections = good_json(&["card", "--json"]);
+    let names: Vec<_> = sections["sections"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|section| &section["section"])
+        .collect();
+    assert!(names.starts_with(&[&"card".into(), &"pool".into()]), "{names:?}");
+    assert!(sections["card_toml"].as_str().unwrap().contains("[[wire]]"));
+}
+
+#[test]
+fn each_list_names_all_and_shows_the_keys_of_each() {
+    for (list, kind, header) in [
+        ("functions", "function", "[[rx]]"),
+        ("ports", "port", "[[wire]]"),
+        ("attachments", "attachment", "[host]"),
+    ] {
+        let text = good(&[list]);
+        let all = good_json(&[list, "--json"]);
+        let entries = all[list].as_array().unwrap();
+        assert!(!entries.is_empty());
+        for entry in entries {
+            let (name, help) = (entry["name"].as_str().unwrap(), entry["help"].as_str().unwrap());
+            let line = text.lines().find(|line| line.split_whitespace().next() == Some(name));
+            assert!(line.is_some_and(|line| line.ends_with(help)), "{name} in:\n{text}");
+            let text = good(&[list, name]);
+            assert!(text.starts_with(&format!("{name}: {help}\n")), "{text}");
+            let snippet = &text[text.find(header).unwrap()..];
+            assert!(snippet.starts_with(&format!("{header}\n{kind} = \"{name}\"\n")), "{snippet}");
+            let table: toml::Table = toml::from_str(snippet).unwrap();
+            assert_eq!(table.len(), 1);
+            for key in entry["keys"].as_array().unwrap() {
+                let key_name = key["name"].as_str().unwrap();
+                assert!(text.contains(&format!("\n {key_name} ")), "{key_name} in:\n{text}");
+                assert_ne!(key["help"], "", "{name}.{key_name} has no help");
+                assert!(snippet.contains(&format!("{key_name} = ")), "{key_name} in:\n{snippet}");
+            }
+            assert_eq!(good_json(&[list, name, "--json"]), *entry);
+        }
+    }
+}
+
+#[test]
+fn the_snippets_of_functions_can_be_run() {
+    let all = good_json(&["functions", "--json"]);
+    for entry in all["functions"].as_array().unwrap() {
+        let name = entry["name"].as_str().unwrap();
+        let text = good(&["functions", name]);
+        let (_folder, path) = card(&text[text.find("[[rx]]").unwrap()..]);
+        let output = picnic(&["check", path.to_str().unwrap()]);
+        match name {
+            // What has to be given is asked for.
+            "plugin" => assert!(stderr(&output).contains("rx[0].plugin: "), "{}", stderr(&output)),
+            "mirror" => {
+                let message = "rx[0].queue: found none, allowed is a queue or a wire";
+                assert!(stderr(&output).contains(message), "{}", stderr(&output));
+            }
+            _ => assert_eq!(output.status.code(), Some(0), "{name}: {}", stderr(&output)),
+        }
+    }
+}
+
+#[test]
+fn completions_name_the_commands() {
+    for shell in ["bash", "zsh", "fish"] {
+        let script = good(&["completions", shell]);
+        // The last two come from what functions declare.
+        for command in
+            ["run", "check", "functions", "attachments", "completions", "table-size", "every"]
+        {
+            assert!(script.contains(command), "{shell}: {command}");
+        }
+    }
+}
+
+#[test]
+fn help_and_version_go_to_standard_output() {
+    assert_eq!(good(&["--version"]), format!("picnic {}\n", env!("CARGO_PKG_VERSION")));
+    let help = good(&["--help"]);
+    for part in ["run", "check", "Examples:", "--json", "Exit codes"] {
+        assert!(help.contains(part), "{help}");
+    }
+    for command in ["run", "check", "card", "functions", "bench", "completions"] {
+        assert!(good(&[command, "--help"]).contains("Usage: picnic "), "{command}");
+    }
+}
+
+#[test]
+fn doctor_says_why_and_what_mends() {
+    let text = good(&["doctor"]);
+    let findings = good_json(&["doctor", "--json"]);
+    for finding in findings["findings"].as_array().unwrap() {
+        let name = finding["name"].as_str().unwrap();
+        assert!(text.contains(name), "no {name} in:\n{text}");
+        assert!(finding["available"].is_boolean() && finding["reason"].is_string(), "{finding}");
+        if let Some(mend) = finding["mend"].as_str() {
+            assert!(text.contains(mend), "no {mend:?} in:\n{text}");
+        }
+    }
+}
+
+#[test]
+fn tasks_and_schedulers_are_listed_with_their_keys() {
+    let tasks = good_json(&["tasks", "--json"]);
+    let names: Vec<_> = tasks["tasks"].as_array().unwrap().iter().map(|it| &it["name"]).collect();
+    for name in ["heartbeat", "ping-drop", "scrub", "busy"] {
+        assert!(names.iter().any(|found| *found == name), "no {name} in {names:?}");
+    }
+    assert!(good(&["tasks", "busy"]).contains("segments_ns = [10000]"));
+    assert!(good(&["schedulers"]).contains("edf-plus"));
+    let text = good(&["schedulers", "edf-plus"]);
+    assert!(text.contains("[os]\nscheduler = \"edf-plus\""), "{text}");
+}
+
+#[test]
+fn a_run_with_tasks_tells_of_each() {
+    let (_folder, path) = card(
+        "[host]\nqueues = 1\n[[wire]]\nrate_pps = 1000\n[[task]]\ntask = \"heartbeat\"\n\
+         name = \"pulse\"\nperiod_us = 5000\n",
+    );
+    let path = path.to_str().unwrap();
+    let report = good_json(&["run", path, "--duration=0.5", "--json"]);
+    assert_balanced(&report);
+    let task = &report["os"]["tasks"][0];
+    assert_eq!(task["name"], "pulse");
+    assert_eq!(task["period_ns"], 5_000_000);
+    assert!(task["segments"].as_u64().unwrap() > 0, "{task}");
+    assert!(task["response_ns"]["p99_ns"].is_u64(), "{task}");
+    assert!(report["os"]["scheduler"] == "edf-plus");
+    let text = good(&["run", path, "--duration=0.3", "-q"]);
+    assert!(text.contains("pulse") && text.contains("NIC OS: edf-plus"), "{text}");
+    let without = good_json(&["run", "--duration=0.2", "--json"]);
+    assert!(without.get("os").is_none(), "only if there is one");
+    let told = good(&["check", path]);
+    assert!(told.lines().any(|line| line == "NIC OS        edf-plus, 1 task: pulse"), "{told}");
+}
+
+#[test]
+fn check_says_what_admission_counts_on_and_where_that_comes_from() {
+    let (_folder, path) = card(
+        "[host]\nqueues = 1\n[[wire]]\nrate_pps = 200000\nbacklog = 512\n[[wire]]\n\
+         [os]\npacket_ns = 77\n[[task]]\ntask = \"heartbeat\"\n",
+    );
+    let path = path.to_str().unwrap();
+    let told = good(&["check", path]);
+    for expected in [
+        "line rate     wire0: 200,000 packets/s (rate_pps)",
+        "receive room  wire0: 512 packets (backlog)",
+        "line rate     wire1: not known: it waits until it is asked",
+        "packet turn   4,000 ns (built-in (conservative, measured on no machine))",
+        "packet        77 ns (os.packet_ns)",
+        // 77 ns, and a 64th of 4000, 200,000 times a second.
+        "packet path   2.8 % of the core, 1000 µs behind a segment",
+    ] {
+        assert!(told.lines().any(|line| line == expected), "{expected}\n{told}");
+    }
+    let json = good_json(&["check", path, "--json"]);
+    assert_eq!(json["os"]["path"]["wires"][0]["rate_pps"]["value"], 200_000);
+    let stated = ["--set", "os.line_rate_pps=1000", "--set", "os.receive_room=7"];
+    let told = good(&[&["check", path], &stated[..]].concat());
+    assert!(told.contains("line rate     the wires: 1,000 packets/s (os.line_rate_pps)"), "{told}");
+    assert!(told.contains("receive room  the wires: 7 packets (os.receive_room)"), "{told}");
+    let output = picnic(&["check", path, "--set", "os.line_rate_pps=fast"]);
+    let error = stderr(&output);
+    assert_eq!(output.status.code(), Some(2), "{error}");
+    assert!(error.contains("line_rate_pps") && error.contains("\"auto\" or a number"), "{error}");
+}

@@ -1,0 +1,117 @@
+//! The example cards with a network, their threads confined: nothing they need is refused.
+
+use crate::common::*;
+use picnic_machine::testbed::Testbed;
+use serde_json::Value;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+/// The card's interfaces by example.
+const LINKS: [&str; 7] = ["wire0", "eth1", "w0", "w1", "w2", "w3", "w4"];
+
+/// A namespace for the card's interfaces, and one for their other ends and the card's host.
+struct Hosts(Testbed);
+
+impl Hosts {
+    fn link(&self, name: &str) {
+        let (index, peer) =
+            (name.bytes().map(usize::from).sum::<usize>() % 200, format!("p{name}"));
+        self.0.add_veth(("others", &peer), ("card", name), "").unwrap();
+        self.0.ip("others", &format!("address add 198.18.{index}.1/24 dev {peer}")).unwrap();
+        self.0.ip("others", &format!("link set {peer} up")).unwrap();
+        self.0.ip("card", &format!("link set {name} up")).unwrap();
+    }
+
+    /// Questions for addresses that nobody has, at every interface.
+    fn ask(&self, name: &str) {
+        let ping = format!("ping -c 2 -i 0.2 -W 1 -I p{name} 198.18.255.9");
+        let _ = self.0.within("others", &ping);
+    }
+
+    fn start(&self, example: &str, settings: &[String]) -> Child {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/cards");
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &self.0.netns("card"), PICNIC, "run"]);
+        command.arg(folder.join(example)).args(["--json", "--set=control.socket=off"]);
+        command.args(settings.iter().map(|setting| format!("--set={setting}")));
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    }
+}
+
+fn hosts(test: &str) -> Option<Hosts> {
+    bed::testbed(test, &["card", "others"], &["ip", "ping"]).map(Hosts)
+}
+
+fn ended(child: Child) -> Value {
+    interrupt(&child);
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    // Says so if a call was refused.
+    let report = json(&output);
+    assert_balanced(&report);
+    report
+}
+
+#[test]
+fn example_cards_need_nothing_that_is_refused() {
+    let Some(hosts) = hosts("example_cards_need_nothing_that_is_refused") else { return };
+    let _machine = machine();
+    LINKS.iter().for_each(|name| hosts.link(name));
+    let server = || vec![format!("host.namespace={}", hosts.0.netns("others"))];
+    let web = [server(), vec![format!("wire[0].namespace={}", hosts.0.netns("card"))]].concat();
+    let cards: [(&str, Vec<String>, &[&str]); 4] = [
+        ("packet.toml", vec![], &LINKS[..1]),
+        ("tap.toml", server(), &LINKS[1..2]),
+        ("web.toml", web, &LINKS[2..3]),
+        ("five-wires.toml", vec![], &LINKS[2..]),
+    ];
+    for (example, settings, links) in cards {
+        let child = hosts.start(example, &settings);
+        wait_for_threads(child.id());
+        links.iter().for_each(|name| hosts.ask(name));
+        let report = ended(child);
+        let wires = report["wires"].as_array().unwrap();
+        assert_eq!(wires.len(), links.len());
+        for wire in wires {
+            assert!(wire["rx_packets"].as_u64().unwrap() > 0, "{example}: {report}");
+        }
+    }
+}
+
+#[test]
+fn the_xdp_thread_keeps_what_it_needs_and_no_more() {
+    const NAME: &str = "the_xdp_thread_keeps_what_it_needs_and_no_more";
+    /// CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF.
+    const NEEDED: u64 = 1 << 12 | 1 << 13 | 1 << 39;
+    const IPC_LOCK: u64 = 1 << 14;
+    let Some(hosts) = hosts(NAME) else { return };
+    let _machine = machine();
+    hosts.link("wire0");
+    let child = hosts.start("xdp.toml", &[]);
+    let id = child.id();
+    let start = Instant::now();
+    let is_confined = || {
+        let found = statuses(id, "CapPrm:");
+        let xdp = found.iter().find(|(name, _)| name == "xdp");
+        let others = found.iter().filter(|(name, _)| name != "xdp");
+        xdp.is_some_and(|(_, has)| has & !IPC_LOCK == NEEDED)
+            && others.into_iter().all(|(_, has)| *has == 0)
+            && statuses(id, "Seccomp:").iter().all(|(_, mode)| *mode == 2)
+    };
+    while !is_confined() {
+        let (caps, modes) = (statuses(id, "CapPrm:"), statuses(id, "Seccomp:"));
+        assert!(start.elapsed() < PATIENCE, "{caps:x?} {modes:?}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    // With these it takes up its interface again.
+    hosts.0.ip("card", "link del wire0").unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    hosts.link("wire0");
+    std::thread::sleep(Duration::from_millis(1500));
+    hosts.ask("wire0");
+    let report = ended(child);
+    let notes = report["notes"].to_string();
+    assert!(notes.contains("taken up again"), "{report}");
+}

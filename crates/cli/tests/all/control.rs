@@ -1,0 +1,490 @@
+//! `picnic ctl`, `picnic top` and `picnic capture`, with a card that runs.
+
+use crate::common::*;
+use picnic_machine::testbed::Testbed;
+use serde_json::Value;
+use std::io::{Read, Write};
+use std::path::Path;
+use std::process::{Child, Output, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+const STEADY: &str = "[[wire]]\nport = \"generator\"\nrate_pps = 20000\nsize = 100\nflows = 64\n";
+
+/// A card with a name of its own, that ends with the test.
+struct Running {
+    name: String,
+    child: Option<Child>,
+    _folder: tempfile::TempDir,
+    _machine: MutexGuard<'static, ()>,
+}
+
+impl Running {
+    fn start(name: &str, text: &str) -> Self {
+        let machine = machine();
+        let (folder, path) = card(&format!("{text}\n[card]\nname = \"{name}\"\n"));
+        let arguments = ["run", path.to_str().unwrap(), "--json", "--quiet", "--duration", "60"];
+        let child = start(&machine, &arguments);
+        let running =
+            Running { name: name.into(), child: Some(child), _folder: folder, _machine: machine };
+        wait_until("the card answers", || running.ctl(&["info"]).status.code() == Some(0));
+        running
+    }
+
+    fn ctl(&self, arguments: &[&str]) -> Output {
+        let name = ["ctl", "--card", &*self.name];
+        picnic_in(Path::new("/"), &[&name, arguments].concat())
+    }
+
+    fn good(&self, arguments: &[&str]) -> String {
+        let output = self.ctl(arguments);
+        assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", stderr(&output));
+        stdout(&output).to_owned()
+    }
+
+    fn json(&self, arguments: &[&str]) -> Value {
+        serde_json::from_str(&self.good(&[arguments, &["--json"]].concat())).unwrap()
+    }
+
+    /// Waits for the card's end; its ledger must balance.
+    fn ended(mut self) -> Value {
+        let output = self.child.take().unwrap().wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        let report = json(&output);
+        assert_balanced(&report);
+        report
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+fn refused(output: &Output, code: i32, message: &str) {
+    assert_eq!(output.status.code(), Some(code), "{}", stderr(output));
+    assert!(stderr(output).contains(message), "no {message:?} in {}", stderr(output));
+    assert_eq!(stdout(output), "");
+}
+
+#[test]
+fn a_card_is_asked_changed_and_stopped() {
+    let card = Running::start("asked", STEADY);
+    let text = card.good(&["info"]);
+    assert!(text.starts_with("card          asked, pid "), "{text}");
+    let stats = card.json(&["stats"]);
+    assert_eq!(stats["queues"].as_array().unwrap().len(), 4);
+    assert!(card.good(&["stats"]).contains("ledger   in "), "as `picnic run` tells it");
+
+    assert!(card.good(&["rss"]).contains("table of 128 entries, 4 queues"));
+    assert_eq!(card.good(&["rss", "table", "0,1,0,3"]), "32 entries of the table moved\n");
+    let text = card.good(&["rss", "show"]);
+    assert!(text.ends_with("table of 4 entries, 4 queues\n    0: 0 1 0 3\n"), "{text}");
+    card.good(&["rss", "key", "symmetric"]);
+    assert!(card.good(&["rss"]).contains("(symmetric)"));
+    card.good(&["rss", "table", "--uniform", "8"]);
+    refused(&card.ctl(&["rss", "table", "9"]), 2, "table: ");
+    refused(&card.ctl(&["rss", "key", "12"]), 2, "key: hash key has 1 bytes");
+
+    let text = card.good(&["moderation", "adaptive", "--rx-usecs", "50"]);
+    let wanted = "moderation adaptive, after 50 µs at most, tx after 50 µs, \
+         was after 20 µs or 64 packets, tx after 50 µs\n";
+    assert_eq!(text, wanted);
+    assert_eq!(card.json(&["moderation"])["adaptive"], true);
+    // What is not named stays.
+    let text = card.good(&["moderation", "static", "--rx-usecs", "70"]);
+    assert!(
+        text.starts_with("moderation after 70 µs or 64 packets, tx after 50 µs, was "),
+        "{text}"
+    );
+    card.good(&["moderation", "adaptive", "--rx-usecs", "50"]);
+    let text = card.good(&["moderation", "--poll-usecs", "30", "--tx-usecs", "0"]);
+    let wanted = "moderation adaptive, after 50 µs at most, polling on for 30 µs, \
+                  was adaptive, after 50 µs at most, tx after 50 µs\n";
+    assert_eq!(text, wanted);
+    assert_eq!(card.json(&["moderation"])["poll_usecs"], 30);
+    card.good(&["moderation", "none", "--poll-usecs", "0"]);
+    assert_eq!(card.good(&["moderation"]), "moderation at each packet\n");
+    refused(&card.ctl(&["moderation", "static"]), 2, "rx_usecs: found 0");
+    refused(&card.ctl(&["moderation", "none", "--rx-usecs", "5"]), 2, "rx_usecs: found with");
+    refused(&card.ctl(&["moderation", "--poll-usecs", "1000001"]), 2, "poll_usecs: found 1000001");
+
+    assert_eq!(card.good(&["stop"]), "asked has stopped\n");
+    let report = card.ended();
+    assert!(report["ledger"]["in"].as_u64() > stats["ledger"]["in"].as_u64());
+}
+
+#[test]
+fn a_swap_tells_the_line_that_is_wrong() {
+    let card = Running::start("swapped", STEADY);
+    let files = [
+        ("bad.toml", &b"# one\n[[rx]]\nfunction = \"rss\"\ntable_size = 0\n"[..]),
+        ("good.toml", b"[[rx]]\nfunction = \"pass\"\n[[rx]]\nfunction = \"rss\"\n"),
+    ];
+    let folder = folder(&files);
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let output = card.ctl(&["swap", "rx", &path("bad.toml")]);
+    let place =
+        format!("{}:4: rx[0].table_size: found 0 entries, allowed is 1 to", path("bad.toml"));
+    refused(&output, 2, &place);
+    refused(&card.ctl(&["swap", "tx", &path("good.toml")]), 2, "tx: found none, allowed: sections");
+    refused(
+        &card.ctl(&["swap", "rx", &path("none.toml")]),
+        2,
+        "none.toml: cannot be read: No such",
+    );
+    let text = card.good(&["swap", "rx", &path("good.toml")]);
+    assert_eq!(text, "rx chain: pass -> rss, was rss\n");
+    let chains = card.json(&["chain"]);
+    assert_eq!(chains["rx"][1]["function"], "rss");
+    assert!(card.good(&["chain"]).contains("rx[0]  pass"));
+    let result = card.json(&["call", "chain.swap", "{\"chain\":\"rx\",\"functions\":[]}"]);
+    assert_eq!(result["functions"], Value::Array(Vec::new()));
+    refused(
+        &card.ctl(&["call", "card.reboot"]),
+        2,
+        "found method \"card.reboot\", allowed: card.info",
+    );
+    refused(&card.ctl(&["call", "card.info", "[1]"]), 2, "PARAMS: allowed is a JSON object");
+    card.good(&["stop"]);
+    card.ended();
+}
+
+#[test]
+fn captures_are_whole_whatever_they_are_written_to() {
+    let card = Running::start("captured", STEADY);
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("x.pcapng").display().to_string();
+    let choice = ["--card", "captured"];
+    let capture = |arguments: &[&str]| {
+        picnic_in(Path::new("/"), &[&["capture"], &choice[..], arguments].concat())
+    };
+    let output = capture(&["-s", "wire", "-s", "queue", "-c", "500", "-w", &file, "--json"]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert_eq!(json(&output)["packets_written"], 500);
+    // Live, through a pipe, to a reader that ends it by going away.
+    let mut child = command()
+        .args(["capture", "--card", "captured", "-w", "-"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut pipe = child.stdout.take().unwrap();
+    std::io::Read::read_exact(&mut pipe, &mut [0; 5000]).unwrap();
+    drop(pipe);
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    // Ctrl-C ends it well.
+    let path = folder.path().join("y.pcapng");
+    let child = command()
+        .args(["capture", "--card", "captured", "-w", path.to_str().unwrap()])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    wait_until("packets are captured", || {
+        std::fs::metadata(&path).map_or(0, |file| file.len()) >= 10_000
+    });
+    interrupt(&child);
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert!(stderr(&output).contains("packets captured"), "{}", stderr(&output));
+    tshark(&file, 500);
+    tshark(path.to_str().unwrap(), 1);
+
+    let output = capture(&["-w", "/dev/full"]);
+    refused(&output, 1, "the capture ended early: No space left on device");
+    let output = capture(&["-w", "/nonexistent/x"]);
+    refused(&output, 1, "/nonexistent/x: cannot be made");
+    refused(&capture(&["-s", "tx", "-w", &file]), 1, "nothing can be captured at tx");
+    refused(&capture(&["--json"]), 2, "standard output is the capture's");
+    // One that goes on by itself.
+    let long = folder.path().join("long.pcapng").display().to_string();
+    assert_eq!(card.good(&["capture", "list"]), "no capture runs\n");
+    assert!(card.good(&["capture", "start", "-w", &long]).contains("of wire0"));
+    assert_eq!(card.json(&["capture", "list"])["captures"].as_array().unwrap().len(), 1);
+    assert!(card.good(&["capture", "stop"]).contains("packets captured"));
+    refused(&card.ctl(&["capture", "stop"]), 1, "no capture runs");
+    card.good(&["stop"]);
+    card.ended();
+}
+
+/// What Wireshark's own reader makes of a capture.
+fn tshark(file: &str, at_least: usize) {
+    let output = std::process::Command::new("tshark").args(["-r", file]).output();
+    let Ok(output) = output else {
+        return skip("captures read by tshark", "tshark is not installed");
+    };
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    let packets = String::from_utf8_lossy(&output.stdout).lines().count();
+    assert!(packets >= at_least, "{packets} packets in {file}");
+}
+
+#[test]
+fn top_prints_a_frame_and_wants_a_terminal_for_more() {
+    let card = Running::start("watched", STEADY);
+    let top = |arguments: &[&str]| {
+        picnic_in(Path::new("/"), &[&["top", "--card", "watched"], arguments].concat())
+    };
+    let output = top(&["--once", "--interval", "0.5"]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let text = stdout(&output);
+    for part in ["watched: ", "wire0 ", "rx[0] rss", "packets/int", "q quit"] {
+        assert!(text.contains(part), "no {part:?} in:\n{text}");
+    }
+    let rates = json(&top(&["--once", "--interval", "1", "--json"]));
+    let rate = rates["wires"][0]["rx_pps"].as_f64().unwrap();
+    assert!(rate > 0.0, "{rate}");
+    refused(&top(&[]), 2, "standard output is no terminal: --once prints one frame as text");
+    refused(&top(&["--json"]), 2, "--once --json");
+    card.good(&["stop"]);
+    card.ended();
+}
+
+#[test]
+fn which_card_is_meant_is_found_out_or_asked() {
+    let first = Running::start("one", STEADY);
+    assert!(stdout(&picnic(&["ctl"])).starts_with("card          one, "), "the only one");
+    refused(&picnic(&["ctl", "--card", "two"]), 1, "card two is not running; running: one (pid ");
+    // A second one beside it.
+    let (_folder, path) = card(&format!("{STEADY}[card]\nname = \"two\"\n"));
+    let arguments = ["run", path.to_str().unwrap(), "--quiet", "--duration", "60"];
+    let mut second = command().args(arguments).stdout(Stdio::null()).spawn().unwrap();
+    wait_until("the second card answers", || {
+        picnic(&["ctl", "--card", "two"]).status.code() == Some(0)
+    });
+    refused(&picnic(&["ctl"]), 2, "several cards are running, say which: one (pid ");
+    // A third one of the second's name is refused before anything is touched.
+    let output = command().args(arguments).output().unwrap();
+    let pid = second.id();
+    refused(&output, 1, &format!("picnic: card two is already running (pid {pid})"));
+    // As after SIGKILL: the socket is stale, and replaced.
+    second.kill().unwrap();
+    second.wait().unwrap();
+    assert!(stdout(&picnic(&["ctl"])).starts_with("card          one, "), "the only one again");
+    let short = ["run", path.to_str().unwrap(), "--quiet", "--duration", "0.2", "--json"];
+    let output = command().args(short).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    // Or taken away: a socket that nobody listens to is left by nothing but a kill.
+    let mut third = command().args(arguments).stdout(Stdio::null()).spawn().unwrap();
+    wait_until("the third card answers", || {
+        picnic(&["ctl", "--card", "two"]).status.code() == Some(0)
+    });
+    third.kill().unwrap();
+    third.wait().unwrap();
+    let removed = good_json(&["cleanup", "--json"])["sockets"].clone();
+    let removed: Vec<_> = removed.as_array().unwrap().iter().filter_map(Value::as_str).collect();
+    assert!(removed.len() == 1 && removed[0].ends_with("/two.sock"), "{removed:?}");
+    assert!(!Path::new(removed[0]).exists());
+    first.good(&["stop"]);
+    first.ended();
+    refused(&picnic(&["ctl"]), 1, "no card is running (looked in ");
+    let output = picnic(&["ctl", "--socket", "/nonexistent/x.sock"]);
+    refused(&output, 1, "/nonexistent/x.sock: no card is running there");
+}
+
+#[test]
+fn a_card_whose_file_says_off_has_no_socket() {
+    let _machine = machine();
+    let (_folder, path) = card(&format!("{STEADY}[control]\nsocket = \"off\"\n"));
+    let arguments = ["run", path.to_str().unwrap(), "--quiet", "--duration", "60", "--json"];
+    let child = start(&_machine, &arguments);
+    refused(&picnic(&["ctl"]), 1, "no card is running");
+    interrupt(&child);
+    let output = child.wait_with_output().unwrap();
+    assert_balanced(&json(&output));
+}
+
+/// The capabilities in force, and whether new ones are ruled out, of each thread of a process.
+fn privileges(pid: u32) -> Vec<(String, String, String)> {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    let tasks = tasks.map(|task| {
+        let folder = task.unwrap().path();
+        let status = std::fs::read_to_string(folder.join("status")).unwrap();
+        let field = |name: &str| {
+            let line = status.lines().find(|line| line.starts_with(name)).unwrap();
+            line.split_whitespace().nth(1).unwrap().to_owned()
+        };
+        (field("Name:"), field("CapPrm:"), field("NoNewPrivs:"))
+    });
+    tasks.collect()
+}
+
+#[test]
+fn a_running_card_has_no_privileges_left() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("trace.pcapng");
+    let text = format!("{STEADY}[trace]\npath = \"{}\"\n", trace.display());
+    let card = Running::start("plain", &text);
+    let file = folder.path().join("x.pcapng").display().to_string();
+    card.good(&["capture", "start", "-w", &file]);
+    let pid = card.child.as_ref().unwrap().id();
+    // Its threads may be on their way.
+    wait_until("no thread has privileges", || {
+        let threads = privileges(pid);
+        let names: Vec<_> = threads.iter().map(|(name, ..)| &**name).collect();
+        for wanted in ["picnic", "borrowed", "control", "picnic-capture"] {
+            assert!(names.contains(&wanted), "{names:?}");
+        }
+        assert!(threads.iter().all(|(_, _, forbidden)| forbidden == "1"), "{threads:?}");
+        let are_filtered = || statuses(pid, "Seccomp:").iter().all(|(_, mode)| *mode == 2);
+        let has_none = |permitted: &str| permitted.trim_matches('0').is_empty();
+        threads.iter().all(|(_, permitted, _)| has_none(permitted)) && are_filtered()
+    });
+    if !rustix::process::geteuid().is_root() {
+        skip("a running card has no privileges left", "there were none to give up: not root");
+    }
+    // What it was asked to do it still can.
+    card.good(&["capture", "stop"]);
+    card.good(&["stop"]);
+    let report = card.ended();
+    let notes = report["notes"].to_string();
+    assert!(!notes.contains("privileges"), "{notes}");
+}
+
+/// Two ends of a cable in a namespace, `outside` with an address.
+fn cable(bed: &Testbed) {
+    bed.add_veth(("card", "outside"), ("card", "inside"), "").unwrap();
+    for rest in
+        ["address add 198.18.0.1/24 dev outside", "link set outside up", "link set inside up"]
+    {
+        bed.ip("card", rest).unwrap();
+    }
+}
+
+#[test]
+fn an_interface_that_returns_is_taken_up_without_privileges() {
+    const NAME: &str = "an interface that returns is taken up without privileges";
+    let Some(bed) = bed::testbed(NAME, &["card"], &["ip", "ping"]) else { return };
+    cable(&bed);
+    let text = format!(
+        "[[wire]]\nport = \"packet\"\ninterface = \"inside\"\nnamespace = \"{}\"\n",
+        bed.netns("card")
+    );
+    let card = Running::start("returning", &text);
+    let received = || card.json(&["stats"])["wires"][0]["rx_packets"].as_u64().unwrap();
+    let more_comes = |before: u64| {
+        let patience = Instant::now();
+        while received() <= before {
+            assert!(patience.elapsed() < Duration::from_secs(40), "nothing is received");
+            // A question for an address that nobody has.
+            let _ = bed.within("card", "ping -c 1 -W 1 198.18.0.2");
+        }
+    };
+    more_comes(0);
+    let pid = card.child.as_ref().unwrap().id();
+    let none =
+        |(_, permitted, _): &(String, String, String)| permitted.trim_matches('0').is_empty();
+    wait_until("no thread has privileges", || privileges(pid).iter().all(none));
+    bed.ip("card", "link del inside").unwrap();
+    let_pass(100);
+    let before = received();
+    cable(&bed);
+    more_comes(before);
+    card.good(&["stop"]);
+    let report = card.ended();
+    let notes = report["notes"].to_string();
+    assert!(notes.contains("inside: came back and was taken up again 1 times"), "{notes}");
+}
+
+/// `picnic top` on a terminal made by `script`, and what it has drawn.
+struct OnTerminal {
+    script: Child,
+    drawn: Arc<Mutex<Vec<u8>>>,
+    reader: Option<std::thread::JoinHandle<()>>,
+}
+
+impl OnTerminal {
+    fn start(card: &str) -> Self {
+        let top = format!("stty rows 24 cols 80; exec {PICNIC} top --card {card} --interval 0.2");
+        let mut script = std::process::Command::new("script");
+        script.args(["-qec", &top, "/dev/null"]).env("TERM", "xterm");
+        // As all commands of these tests, it looks for cards where no other process does.
+        for (name, value) in command().get_envs() {
+            script.env(name, value.unwrap());
+        }
+        let script = script.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut script = script.stderr(Stdio::piped()).spawn().unwrap();
+        let drawn = Arc::new(Mutex::new(Vec::new()));
+        let (mut output, theirs) = (script.stdout.take().unwrap(), drawn.clone());
+        let reader = std::thread::spawn(move || {
+            let mut bytes = [0; 4096];
+            while let Ok(count @ 1..) = output.read(&mut bytes) {
+                theirs.lock().unwrap().extend(&bytes[..count]);
+            }
+        });
+        let top = OnTerminal { script, drawn, reader: Some(reader) };
+        top.until("packets/int");
+        top
+    }
+
+    fn text(&self) -> String {
+        String::from_utf8_lossy(&self.drawn.lock().unwrap()).into_owned()
+    }
+
+    fn until(&self, words: &str) {
+        wait_until(words, || self.text().contains(words));
+    }
+
+    fn press(&mut self, key: &[u8]) {
+        self.script.stdin.as_mut().unwrap().write_all(key).unwrap();
+    }
+
+    /// It ends well, and the terminal is as it was; all that was drawn.
+    fn ended(mut self) -> String {
+        let status = wait_for("it has ended", || self.script.try_wait().unwrap());
+        self.reader.take().unwrap().join().unwrap();
+        let text = self.text();
+        assert_eq!(status.code(), Some(0), "{text}");
+        // The screen that was there before.
+        assert!(text.contains("\x1b[?1049l"), "{text}");
+        text
+    }
+}
+
+impl Drop for OnTerminal {
+    fn drop(&mut self) {
+        let _ = self.script.kill();
+        let _ = self.script.wait();
+    }
+}
+
+#[test]
+fn top_ends_by_key_by_kill_and_with_its_card_and_leaves_the_terminal_as_it_was() {
+    const NAME: &str = "top on a terminal";
+    if std::process::Command::new("script").arg("--version").output().is_err() {
+        return skip(NAME, "`script` of util-linux is not installed");
+    }
+    let card = Running::start("screen", STEADY);
+    for key in [&b"q"[..], b"\x03"] {
+        let mut top = OnTerminal::start("screen");
+        top.press(b"p");
+        top.until("PAUSED");
+        top.press(key);
+        top.ended();
+    }
+    let top = OnTerminal::start("screen");
+    let id = top.script.id();
+    let children = std::fs::read_to_string(format!("/proc/{id}/task/{id}/children"));
+    if let Some(id) = children.ok().and_then(|text| text.trim().parse().ok()) {
+        let id = rustix::process::Pid::from_raw(id).unwrap();
+        rustix::process::kill_process(id, rustix::process::Signal::TERM).unwrap();
+        top.ended();
+    }
+    // A card that is silent: told, and the keys are obeyed.
+    let mut top = OnTerminal::start("screen");
+    let id = rustix::process::Pid::from_child(card.child.as_ref().unwrap());
+    rustix::process::kill_process(id, rustix::process::Signal::STOP).unwrap();
+    top.until("NO ANSWER");
+    top.press(b"q");
+    top.ended();
+    rustix::process::kill_process(id, rustix::process::Signal::CONT).unwrap();
+    let top = OnTerminal::start("screen");
+    card.good(&["stop"]);
+    let text = top.ended();
+    assert!(text.contains("screen has ended"), "{text}");
+    card.ended();
+}

@@ -1,0 +1,73 @@
+//! `picnic lab`: list, run, report, and what is said to a wrong setting.
+
+use crate::common::{good, good_json, picnic, stderr};
+
+#[test]
+fn a_run_leaves_its_points_from_which_it_is_reported_resumed_and_merged() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let whole = path("whole");
+    let set = ["--set", "sets=12", "--set", "milliseconds=500", "--set", "tight=0"];
+    let run = |out: &str, more: &[&str]| {
+        good_json(&[&["lab", "run", "nicos-edf", "--json", "--out", out], &set[..], more].concat())
+    };
+    let figures = run(&whole, &[]);
+    assert_eq!(figures["figures_are"], "modelled");
+    for row in figures["schedulers"].as_array().unwrap() {
+        for field in ["idle_fraction", "busy_fraction", "response_mean_ms", "response_stddev_ms"] {
+            assert!(row[field].is_f64(), "{field}: {row}");
+        }
+        assert!(row["deadline_misses"].is_u64());
+    }
+    assert!(figures["throughput_gain"].is_f64() && figures["response_change"].is_f64());
+    let text = good(&["lab", "report", &whole]);
+    assert!(text.starts_with("nicos-edf on ") && text.contains("lookahead"), "{text}");
+
+    // A killed run: a point and half of another. Only what is missing is measured.
+    let points = folder.path().join("whole/points.jsonl");
+    let lines = std::fs::read_to_string(&points).unwrap();
+    let first = lines.split_inclusive('\n').next().unwrap();
+    std::fs::write(&points, format!("{first}{}", &lines[first.len()..first.len() + 100])).unwrap();
+    let again = good_json(&["lab", "run", "--resume", &whole, "--json"]);
+    assert_eq!(again["schedulers"], figures["schedulers"]);
+    assert!(std::fs::read_to_string(&points).unwrap().starts_with(first));
+    let rows = std::fs::read_to_string(folder.path().join("whole/points.csv")).unwrap();
+    assert!(rows.contains("nicos-edf,\"sets=usual,first=10,count=2\",all,schedulers,"), "{rows}");
+
+    // Shards give what one run gives.
+    let shards = [path("one"), path("two")];
+    for (shard, number) in shards.iter().zip(["1/2", "2/2"]) {
+        assert_ne!(run(shard, &["--shard", number])["schedulers"], figures["schedulers"]);
+    }
+    let merged = path("merged");
+    let merged = good_json(&["lab", "merge", &shards[0], &shards[1], "--out", &merged, "--json"]);
+    assert_eq!(merged["schedulers"], figures["schedulers"]);
+    let refused = picnic(&["lab", "run", "nicos-edf", "--out", &whole]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(stderr(&refused).contains("found a run, allowed is a new"), "{}", stderr(&refused));
+}
+
+#[test]
+fn wrong_settings_are_told_with_what_is_allowed() {
+    let cases = [
+        (
+            &["run", "nicos-ed"][..],
+            "found experiment \"nicos-ed\", allowed: nicos-edf, nicos-firewall",
+        ),
+        (&["run", "nicos-edf", "--set", "sets=0"], "--set sets: found 0, allowed is 1 to"),
+        (&["run", "nicos-edf", "--set", "sets=few"], "--set sets: "),
+        (&["run", "nicos-edf", "--set", "sets"], "allowed is KEY=VALUE"),
+        (&["run", "nicos-edf", "--set", "size=1"], "found key \"size\", allowed: "),
+        (&["run", "--set", "sets=1"], "allowed is --set with one experiment's name"),
+        (&["run", "--shard", "3/2"], "found \"3/2\", allowed is I/N"),
+    ];
+    for (arguments, wanted) in cases {
+        let output = picnic(&[&["lab"], arguments].concat());
+        let message = stderr(&output);
+        assert_eq!(output.status.code(), Some(2), "{message}");
+        assert!(message.contains(wanted), "{message}");
+        assert!(output.stdout.is_empty());
+    }
+    let output = picnic(&["lab", "report", "/nowhere"]);
+    assert_eq!(output.status.code(), Some(1));
+}

@@ -1,0 +1,22 @@
+//! The tests of this crate in one program: each further program would cost a link.
+#![allow(missing_docs)]
+
+mod bad_input;
+mod bench;
+mod commands;
+#[path = "../common/mod.rs"]
+mod common;
+mod confined;
+mod control;
+mod demo;
+mod examples;
+mod faults;
+mod filters;
+mod lab;
+mod plugins;
+mod promises;
+mod run;
+mod sciron;
+mod signals;
+mod tasks;
+mod wcet;

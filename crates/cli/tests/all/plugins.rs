@@ -1,0 +1,461 @@
+//! Functions of one's own: tried on a capture, run, asked, replaced while packets flow.
+
+use crate::common::*;
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+
+/// A folder with shared objects, and a card file.
+struct Bench(tempfile::TempDir);
+
+impl Bench {
+    /// One, if there is a C compiler.
+    fn open(test: &str) -> Option<Self> {
+        if Command::new("cc").arg("--version").output().is_err() {
+            picnic_testing::skip(test, "there is no C compiler");
+            return None;
+        }
+        Some(Bench(tempfile::tempdir().unwrap()))
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.0.path().join(name).to_str().unwrap().to_owned()
+    }
+
+    fn write(&self, name: &str, bytes: impl AsRef<[u8]>) -> String {
+        std::fs::write(self.path(name), bytes).unwrap();
+        self.path(name)
+    }
+
+    /// Compiles a source to `NAME.so`, put in its place at once.
+    fn compile(&self, source: &Path, name: &str, options: &[&str]) -> String {
+        let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("../plugin/include");
+        let made = self.path(&format!("{name}.new"));
+        let mut compiler = Command::new("cc");
+        compiler.args(["-std=c11", "-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-I"]);
+        let output = compiler.arg(include).arg("-o").arg(&made).arg(source).args(options).output();
+        let output = output.unwrap();
+        assert!(output.status.success(), "{}", stderr(&output));
+        let path = self.path(&format!("{name}.so"));
+        std::fs::rename(made, &path).unwrap();
+        path
+    }
+
+    /// An object that steers every packet to one queue.
+    fn to_queue(&self, object: &str, name: &str, queue: u16) -> String {
+        let text = format!(
+            "#include \"picnic_function.h\"\n\
+             static int32_t process_packet(void *state, uint64_t now_ns, struct picnic_packet *p)\n\
+             {{ (void)state, (void)now_ns, (void)p; return {queue}; }}\n\
+             const struct picnic_function picnic_function = {{ PICNIC_HANDSHAKE,\n\
+             .name = \"{name}\", .process_packet = process_packet }};\n"
+        );
+        let source = self.write(&format!("{object}.c"), text);
+        self.compile(Path::new(&source), object, &[])
+    }
+}
+
+fn example(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/functions").join(name)
+}
+
+fn refused(arguments: &[&str], code: i32, part: &str) {
+    let output = picnic(arguments);
+    assert_eq!(output.status.code(), Some(code), "{arguments:?}: {}", stderr(&output));
+    assert!(stderr(&output).contains(part), "no {part:?} in {}", stderr(&output));
+}
+
+/// A frame of IPv4 and UDP between these ports.
+fn udp_frame(from: u16, to: u16) -> Vec<u8> {
+    let mut frame = tcp_frame(1);
+    frame[23] = 17;
+    frame[34..36].copy_from_slice(&from.to_be_bytes());
+    frame[36..38].copy_from_slice(&to.to_be_bytes());
+    frame[38..42].copy_from_slice(&[0, 26, 0, 0]);
+    frame
+}
+
+#[test]
+fn a_function_is_tried_on_a_capture() {
+    let Some(bench) = Bench::open("a_function_is_tried_on_a_capture") else { return };
+    let steer = bench.compile(&example("dns-steer.c"), "dns-steer", &[]);
+    let frames = [udp_frame(5000, 53), tcp_frame(7), udp_frame(53, 5000), udp_frame(1, 2)];
+    let input = bench.write("in.pcap", pcap(&frames));
+    let out = bench.path("out.pcapng");
+    let try_it = ["try", &steer, "--in", &input, "--set", "queue=3"];
+    let text = good(&[&try_it[..], &["--out", &out]].concat());
+    let lines: Vec<_> = text.lines().collect();
+    assert_eq!(lines.len(), 5, "{text}");
+    assert!(lines[0].ends_with("queue 3") && lines[1].ends_with("next"), "{text}");
+    assert_eq!(lines[4], "dns-steer: 2 next, 2 queue 3; 0 changed");
+    let tried = good_json(&[&try_it[..], &["--json", "--expect", &out]].concat());
+    assert_eq!(tried["function"], "dns-steer");
+    assert_eq!(
+        (&tried["packets"][2]["number"], &tried["packets"][2]["fate"]),
+        (&2.into(), &"queue 3".into())
+    );
+    assert_eq!(tried["unexpected"], Value::Array(vec![]));
+    // Another capture is not as expected, and a script learns of it.
+    let other = bench.write("other.pcap", pcap(&frames[..3]));
+    refused(&[&try_it[..], &["--expect", &other]].concat(), 1, "4 packets leave, 3 are expected");
+    let mut changed = frames.clone();
+    changed[1][20] ^= 1;
+    let changed = bench.write("changed.pcap", pcap(&changed));
+    refused(&[&try_it[..], &["--expect", &changed]].concat(), 1, "1 bytes changed, at 20");
+    // Built-in functions are tried likewise, on tx too; what is wrong is told by key.
+    let text = good(&["try", "drop", "--in", &input, "--quiet", "--chain", "tx"]);
+    assert_eq!(text, "drop: 4 dropped: filtered; 0 changed\n");
+    refused(&["try", "rss", "--in", &input, "--set", "hash=x"], 2, "rx[0].hash: found \"x\"");
+    refused(
+        &["try", &steer, "--in", &input, "--set", "queue=9"],
+        2,
+        "queue: found 9, allowed is 0 to 3",
+    );
+    refused(&["try", &steer, "--in", &input, "--set", "queue=-1"], 2, "rx[0].queue: found -1");
+    refused(&["try", "nothing", "--in", &input], 2, "found \"nothing\", allowed: rss");
+    refused(&["try", "rss", "--in", &steer], 2, "allowed: a pcap or pcapng capture");
+    refused(&["try", "./missing.so", "--in", &input], 2, "./missing.so: cannot be read");
+}
+
+#[test]
+fn the_counter_answers_in_the_hosts_place() {
+    let Some(bench) = Bench::open("the_counter_answers_in_the_hosts_place") else { return };
+    let counter = bench.compile(&example("counter.c"), "counter", &[]);
+    let request = |operation: u8, key: u8, number: u32| {
+        let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x88, 0xb5, operation, key, 0, 0];
+        frame.extend(number.to_be_bytes());
+        frame.resize(60, 0);
+        frame
+    };
+    let answer = |operation: u8, key: u8, number: u32| {
+        let mut frame = request(operation | 0x80, key, number);
+        frame[..12].copy_from_slice(&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1]);
+        frame
+    };
+    let asked = [
+        request(1, 7, 40),
+        request(1, 7, 2),
+        request(2, 7, 0),
+        request(2, 8, 0),
+        request(9, 0, 0),
+        tcp_frame(1),
+    ];
+    let input = bench.write("in.pcap", pcap(&asked));
+    let answers =
+        [answer(1, 7, 40), answer(1, 7, 42), answer(2, 7, 42), answer(2, 8, 0), tcp_frame(1)];
+    let expect = bench.write("expect.pcap", pcap(&answers));
+    let text = good(&["try", &counter, "--in", &input, "--expect", &expect, "--quiet"]);
+    assert_eq!(text, "counter: 1 dropped: filtered, 1 next, 4 wire 0; 4 changed\n");
+}
+
+#[test]
+fn maglev_is_even_and_moves_few_flows() {
+    let Some(bench) = Bench::open("maglev_is_even_and_moves_few_flows") else { return };
+    let maglev = bench.compile(&example("maglev.c"), "maglev", &[]);
+    let frames: Vec<_> = (0..2000).map(tcp_frame).collect();
+    let input = bench.write("in.pcap", pcap(&frames));
+    let queues = |backends: &str| {
+        let backends = format!("backends={backends}");
+        let tried = good_json(&["try", &maglev, "--in", &input, "--set", &backends, "--json"]);
+        let mut by_packet = vec![String::new(); 2000];
+        for packet in tried["packets"].as_array().unwrap() {
+            let number = packet["number"].as_u64().unwrap() as usize;
+            by_packet[number] = packet["fate"].as_str().unwrap().to_owned();
+        }
+        by_packet
+    };
+    let (four, three) = (queues("4"), queues("3"));
+    for queue in 0..4 {
+        let share = four.iter().filter(|fate| **fate == format!("queue {queue}")).count();
+        assert!((350..=650).contains(&share), "queue {queue} has {share} of 2000");
+    }
+    // Those of the back end that has gone, and few others.
+    let moved = four.iter().zip(&three).filter(|(four, three)| four != three).count();
+    assert!((350..=700).contains(&moved), "{moved} of 2000 flows moved");
+}
+
+#[test]
+fn a_program_with_functions_of_its_own_has_the_whole_command_line() {
+    let policer = Path::new(PICNIC).parent().unwrap().join("examples/policer");
+    if !policer.exists() {
+        // Of one test alone, cargo builds no examples.
+        let build = ["build", "--locked", "--offline", "-p", "picnic-cli", "--example", "policer"];
+        assert!(Command::new(env!("CARGO")).args(build).status().unwrap().success());
+    }
+    let program = |arguments: &[&str]| {
+        let output = Command::new(&policer).args(arguments).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        stdout(&output).to_owned()
+    };
+    let keys = program(&["functions", "policer"]);
+    assert!(keys.contains("rate_pps") && keys.contains("1 to 1000000000"), "{keys}");
+    assert!(program(&["functions"]).contains("rss"), "ours are there too");
+    // 100 packets of one flow within 100 µs, with a burst of 10.
+    let frames: Vec<_> = (0..100).map(|_| tcp_frame(1)).collect();
+    let files = folder(&[("in.pcap", &pcap(&frames))]);
+    let path = files.path().join("in.pcap");
+    let path = path.to_str().unwrap();
+    let text = program(&["try", "policer", "--in", path, "--set", "burst=10", "--quiet"]);
+    assert_eq!(text, "policer: 90 dropped: filtered, 10 next; 0 changed\n");
+    let text = program(&[
+        "run",
+        "--set",
+        "rx[0].function=policer",
+        "--set",
+        "rx[0].rate_pps=1",
+        "--duration=0.2",
+        "--json",
+    ]);
+    let report: Value = serde_json::from_str(&text).unwrap();
+    assert_balanced(&report);
+    assert!(report["drops"]["filtered"].as_u64().unwrap() > 0, "{report}");
+}
+
+/// A card that runs a plugin, and is asked.
+struct Running {
+    name: String,
+    child: Option<Child>,
+}
+
+impl Running {
+    fn start(
+        machine: &std::sync::MutexGuard<'static, ()>,
+        name: &str,
+        card: &str,
+        more: &[&str],
+    ) -> Self {
+        let arguments = ["run", card, "--json", "--quiet", "--duration", "120"];
+        let child = start(machine, &[&arguments, more].concat());
+        let running = Running { name: name.into(), child: Some(child) };
+        wait_until("the card answers", || running.ctl(&["info"]).status.code() == Some(0));
+        running
+    }
+
+    fn ctl(&self, arguments: &[&str]) -> std::process::Output {
+        picnic(&[&["ctl", "--card", &*self.name], arguments].concat())
+    }
+
+    fn json(&self, arguments: &[&str]) -> Value {
+        let output = self.ctl(&[arguments, &["--json"]].concat());
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        serde_json::from_str(stdout(&output)).unwrap()
+    }
+
+    /// Names in the rx chain.
+    fn rx(&self) -> Vec<String> {
+        let chain = self.json(&["chain"]);
+        let names = chain["rx"].as_array().unwrap().iter();
+        names.map(|function| function["function"].as_str().unwrap().to_owned()).collect()
+    }
+
+    /// Stops the card; its ledger must balance, and nothing have been refused to its threads.
+    fn stop(mut self) -> (Value, String) {
+        assert_eq!(self.ctl(&["stop"]).status.code(), Some(0));
+        let output = self.child.take().unwrap().wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        let report = json(&output);
+        assert_balanced(&report);
+        (report, stderr(&output).to_owned())
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+const ORDERED: &str = "[[wire]]\nport = \"generator\"\nrate_pps = 20000\nsize = 100\nflows = 64\n\
+                       sequence_numbers = true\n[host]\nqueues = 4\nverify_order = true\n";
+
+fn assert_ordered(report: &Value) {
+    let notes = report["notes"].as_array().unwrap().iter().filter_map(Value::as_str);
+    let checks: Vec<_> = notes.filter(|note| note.contains("in order")).collect();
+    assert!(!checks.is_empty(), "{report}");
+    for check in checks {
+        assert!(check.ends_with("in order, 0 reordered, 0 skipped"), "{check}");
+    }
+}
+
+#[test]
+fn a_plugin_runs_confined_is_asked_and_swapped() {
+    let Some(bench) = Bench::open("a_plugin_runs_confined_is_asked_and_swapped") else { return };
+    let machine = machine();
+    bench.compile(&example("dns-steer.c"), "dns-steer", &[]);
+    bench.compile(&example("maglev.c"), "maglev", &[]);
+    let name = format!("plugin-{}", std::process::id());
+    let rx = "[[rx]]\nplugin = \"dns-steer.so\"\nqueue = 1\n[[rx]]\nplugin = \"dns-steer.so\"\n\
+              port = 80\n[[rx]]\nplugin = \"maglev.so\"\n[[tx]]\nplugin = \"dns-steer.so\"\n";
+    let card = bench.write("card.toml", format!("[card]\nname = \"{name}\"\n{ORDERED}{rx}"));
+    let keys = good(&["functions", &bench.path("maglev.so")]);
+    assert!(keys.contains("backends") && keys.contains("spread flows"), "{keys}");
+    assert!(good(&["check", &card]).contains("plugin -> plugin -> plugin"));
+    let running = Running::start(&machine, &name, &card, &[]);
+    let names = ["plugin:dns-steer", "plugin:dns-steer", "plugin:maglev"];
+    assert_eq!(running.rx(), names);
+    let call = ["plugin", "call", "--command", "get", "--position"];
+    let answer = running.json(&[&call[..], &["0"]].concat());
+    assert_eq!((&answer["answer"]["steered"], &answer["position"]), (&0.into(), &0.into()));
+    wait_until("packets come", || {
+        running.json(&["stats"])["ledger"]["delivered"].as_u64() > Some(100)
+    });
+    let output = running.ctl(&[&call[..], &["2"]].concat());
+    assert!(stderr(&output).contains("the plugin takes no commands"), "{}", stderr(&output));
+    // Others in its place, and back, while packets flow: maglev decides each time.
+    let other = bench.write("other.toml", "[[rx]]\nplugin = \"maglev.so\"\n");
+    for _ in 0..10 {
+        assert_eq!(running.ctl(&["swap", "rx", &other]).status.code(), Some(0));
+        assert_eq!(running.rx(), ["plugin:maglev"]);
+        assert_eq!(running.ctl(&["swap", "rx", &card]).status.code(), Some(0));
+        assert_eq!(running.rx(), names);
+    }
+    let wrong = bench.write("wrong.toml", "\n[[rx]]\nplugin = \"maglev.so\"\nbackends = 77\n");
+    let output = running.ctl(&["swap", "rx", &wrong]);
+    let said = stderr(&output);
+    assert!(said.contains("wrong.toml:3: rx[0].plugin: ") && said.contains("allowed is 1 to 4"));
+    assert_eq!(running.rx(), names);
+    assert_ordered(&running.stop().0);
+}
+
+#[test]
+fn a_card_without_plugins_loads_none() {
+    let Some(bench) = Bench::open("a_card_without_plugins_loads_none") else { return };
+    let machine = machine();
+    bench.to_queue("one", "one", 1);
+    let name = format!("plain-{}", std::process::id());
+    let card = bench.write("card.toml", format!("[card]\nname = \"{name}\"\n{ORDERED}"));
+    let running = Running::start(&machine, &name, &card, &[]);
+    let swap = bench.write("swap.toml", "[[rx]]\nplugin = \"one.so\"\n");
+    let output = running.ctl(&["swap", "rx", &swap]);
+    assert!(stderr(&output).contains("started without a plugin loads none"), "{}", stderr(&output));
+    running.stop();
+}
+
+#[test]
+fn what_is_compiled_anew_is_taken_up_while_packets_flow() {
+    let Some(bench) = Bench::open("what_is_compiled_anew_is_taken_up") else { return };
+    let machine = machine();
+    bench.to_queue("own", "version-0", 0);
+    let name = format!("watched-{}", std::process::id());
+    let text = |rx: &str| format!("[card]\nname = \"{name}\"\n{ORDERED}[[rx]]\n{rx}\n");
+    let card = bench.write("card.toml", text("plugin = \"own.so\""));
+    let running = Running::start(&machine, &name, &card, &["--watch"]);
+    for version in 1..4 {
+        bench.to_queue("own", &format!("version-{version}"), 0);
+        let wanted = [format!("plugin:version-{version}")];
+        wait_until("the new one is in its place", || running.rx() == wanted);
+    }
+    // What makes no sense changes nothing, and is told once.
+    bench.write("own.so", "no object");
+    picnic_testing::let_pass(500);
+    assert_eq!(running.rx(), ["plugin:version-3"]);
+    bench.to_queue("own", "version-4", 0);
+    bench.write("card.toml", text("plugin = \"own.so\"\n[[rx]]\nfunction = \"pass\""));
+    wait_until("the chain is another", || running.rx() == ["plugin:version-4", "pass"]);
+    let (report, said) = running.stop();
+    assert!(said.contains("picnic: rx chain swapped, now: plugin"), "{said}");
+    assert_ordered(&report);
+}
+
+#[test]
+fn errors_name_file_line_and_key() {
+    let Some(bench) = Bench::open("errors_name_file_line_and_key") else { return };
+    bench.compile(&example("dns-steer.c"), "dns-steer", &[]);
+    for (rx, part) in [
+        ("plugin = \"missing.so\"", "card.toml:2: rx[0].plugin: "),
+        ("plugin = \"dns-steer.so\"\nqueue = 70000", "card.toml:3: rx[0].queue: found 70000"),
+        ("plugin = \"dns-steer.so\"\nqeue = 1", "card.toml:3: rx[0].qeue: found key \"qeue\""),
+        ("plugin = \"dns-steer.so\"\nqueue = 8", "card.toml:2: rx[0].plugin: "),
+        ("plugin = \"card.toml\"", "found no shared object, allowed is an ELF file"),
+    ] {
+        let card = bench.write("card.toml", format!("[[rx]]\n{rx}\n"));
+        refused(&["check", &card], 2, part);
+    }
+}
+
+#[test]
+fn a_new_function_in_c_builds_tests_runs_and_is_tried() {
+    let Some(bench) = Bench::open("a_new_function_in_c_builds_tests_and_runs") else { return };
+    let folder = bench.path("short");
+    let text = good(&["new", "function", "short", "--lang", "c", "--path", &folder]);
+    assert!(text.contains("picnic_function.h") && text.contains("make test"), "{text}");
+    let output = Command::new("make").arg("test").current_dir(&folder).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}{}", stdout(&output), stderr(&output));
+    assert!(stdout(&output).contains("short: good"));
+    let header = std::fs::read_to_string(format!("{folder}/picnic_function.h")).unwrap();
+    assert_eq!(header, picnic_plugin::HEADER);
+    let card = format!("{folder}/card.toml");
+    let report =
+        good_json(&["run", &card, "--duration=0.3", "--json", "--set", "control.socket=off"]);
+    assert_balanced(&report);
+    let queues = report["queues"].as_array().unwrap();
+    assert_eq!(queues[1]["packets"], report["ledger"]["delivered"], "60 bytes are short: {report}");
+    let input = bench.write("in.pcap", pcap(&[tcp_frame(1), vec![2; 200]]));
+    let object = format!("{folder}/short.so");
+    let text = good(&["try", &object, "--in", &input, "--set", "queue=3", "--quiet"]);
+    assert_eq!(text, "short: 1 next, 1 queue 3; 0 changed\n");
+    refused(&["new", "function", "short", "--lang", "c", "--path", &folder], 2, "is there already");
+    refused(&["new", "function", "rss", "--lang", "c"], 2, "which is taken");
+    refused(
+        &["new", "function", "a", "--lang", "rust", "--picnic", "/proc"],
+        2,
+        "allowed is picnic's",
+    );
+}
+
+#[test]
+fn a_new_function_in_rust_is_written_against_the_source_tree() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("own-steer");
+    let path = path.to_str().unwrap();
+    let made =
+        good_json(&["new", "function", "own-steer", "--lang", "rust", "--path", path, "--json"]);
+    assert_eq!(made["files"].as_array().unwrap().len(), 6, "{made}");
+    // That it is a whole package, whose dependencies are there, cargo says; scripts/test builds it.
+    let output = Command::new(env!("CARGO"))
+        .args(["metadata", "--offline", "--format-version", "1", "--no-deps"])
+        .current_dir(path)
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let package: Value = serde_json::from_str(stdout(&output)).unwrap();
+    assert_eq!(package["packages"][0]["name"], "own-steer");
+}
+
+/// The blocks of a document that are commands, as one script.
+fn commands_of(document: &str) -> String {
+    let (mut script, mut is_inside) = (String::from("set -ex\n"), false);
+    for line in document.lines() {
+        match line {
+            "```sh" => is_inside = true,
+            "```" => is_inside = false,
+            line if is_inside => script += &format!("{line}\n"),
+            _ => {}
+        }
+    }
+    script
+}
+
+#[test]
+fn the_commands_of_the_document_do_what_it_says() {
+    let Some(bench) = Bench::open("the_commands_of_the_document") else { return };
+    let _machine = machine();
+    let document = include_str!("../../../../docs/plugins.md");
+    let script = commands_of(document);
+    assert!(script.lines().count() > 15, "{script}");
+    let programs = Path::new(PICNIC).parent().unwrap();
+    let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap());
+    let sockets = bench.path("sockets");
+    let mut shell = Command::new("timeout");
+    shell.args(["120", "sh", "-c", &script]).current_dir(bench.0.path());
+    let output = shell.env("PATH", path).env("PICNIC_RUNTIME_DIR", sockets).output().unwrap();
+    let (said, errors) = (stdout(&output), stderr(&output));
+    assert_eq!(output.status.code(), Some(0), "{said}{errors}");
+    assert!(said.contains("picnic: rx chain swapped, now: plugin, rss"), "{said}{errors}");
+    assert!(said.contains("steer: 50 queue 3; 0 changed"), "{said}{errors}");
+    let report = std::fs::read_to_string(bench.path("steer/report.txt")).unwrap();
+    assert!(report.contains("balanced"), "{report}");
+}

@@ -1,0 +1,104 @@
+//! What the card promises of a process: no privileges, little memory, few system calls.
+
+use crate::common::*;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+/// Nobody, on every Linux.
+const NOBODY: u32 = 65_534;
+const MIB: u64 = 1 << 20;
+
+#[test]
+fn an_ordinary_user_can_run_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let binary = copy_of_picnic(folder.path());
+    for path in [folder.path(), &binary] {
+        std::fs::set_permissions(path, PermissionsExt::from_mode(0o755)).unwrap();
+    }
+    let mut command = Command::new(&binary);
+    command.args(["run", "--duration=0.3", "--json"]).current_dir("/").env_clear();
+    if rustix::process::geteuid().is_root() {
+        // With the user id go all capabilities and supplementary groups.
+        command.uid(NOBODY).gid(NOBODY);
+    }
+    let _machine = machine();
+    let output = command.output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let report = json(&output);
+    assert!(report["ledger"]["delivered"].as_u64().unwrap() > 0);
+    assert_balanced(&report);
+}
+
+#[test]
+fn memory_is_the_pool_and_little_more() {
+    let plan = good_json(&["check", "--json"]);
+    let pool = plan["pool"]["mapped_bytes"].as_u64().unwrap();
+    let machine = machine();
+    let child = start(&machine, &["run", "--duration=30", "--json"]);
+    // Every buffer of the pool has been used many times over.
+    wait_until("packets are delivered", || counted("picnic0", "delivered") > 200_000);
+    let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
+    interrupt(&child);
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
+    let kib: u64 = line.split_whitespace().nth(1).unwrap().parse().unwrap();
+    let resident = kib * 1024;
+    assert!(
+        resident <= pool + 32 * MIB,
+        "{} MiB resident with a pool of {} MiB",
+        resident / MIB,
+        pool / MIB
+    );
+}
+
+/// What a run delivered, and the system calls it made.
+struct Traced {
+    packets: u64,
+    calls: u64,
+    /// Those that give the core away: the borrowed core's while it waits for its targets to end.
+    yields: u64,
+}
+
+/// Runs the card flat out and awake for a time.
+fn traced_run(seconds: &str) -> Option<Traced> {
+    let folder = tempfile::tempdir().unwrap();
+    let counts = folder.path().join("counts");
+    let mut command = Command::new("strace");
+    command.args(["-f", "-c", "-o"]).arg(&counts).arg(PICNIC).args(["run", "--json", "--quiet"]);
+    command.args(["--duration", seconds, "--idle=spin", "--set=interrupt.poll_usecs=1000000"]);
+    let _machine = machine();
+    let output = command.output().unwrap();
+    if output.status.code() != Some(0) {
+        skip("no system call per packet", &format!("strace: {}", stderr(&output).trim()));
+        return None;
+    }
+    let report = json(&output);
+    assert_balanced(&report);
+    let counts = std::fs::read_to_string(counts).unwrap();
+    // Share, seconds, microseconds per call, calls, errors if any, name.
+    let of = |name: &str| {
+        let line = counts.lines().find(|line| line.split_whitespace().last() == Some(name));
+        line.map_or(0, |line| line.split_whitespace().nth(3).unwrap().parse().unwrap())
+    };
+    let yields = of("sched_yield");
+    let packets = report["ledger"]["delivered"].as_u64().unwrap();
+    Some(Traced { packets, calls: of("total") - yields, yields })
+}
+
+#[test]
+fn no_system_call_is_made_per_packet() {
+    if Command::new("strace").arg("--version").output().is_err() {
+        return skip("no system call per packet", "strace is not installed");
+    }
+    let Some(short) = traced_run("0.5") else { return };
+    let Some(long) = traced_run("2.5") else { return };
+    let more = long.packets.saturating_sub(short.packets);
+    assert!(more > 100_000, "{} and {} packets", short.packets, long.packets);
+    // The command's own thread looks for Ctrl-C twenty times a second; nobody else calls.
+    let more_calls = long.calls.saturating_sub(short.calls);
+    assert!(more_calls < 200, "{more_calls} system calls more for {more} packets more");
+    assert!(long.calls < 1000, "{} system calls for {} packets", long.calls, long.packets);
+    assert!(long.yields < long.packets / 10, "{} yields, {} packets", long.yields, long.packets);
+}

@@ -1,0 +1,218 @@
+//! `picnic run`, as its users see it.
+
+use crate::common::*;
+use serde_json::Value;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, Stdio};
+
+#[test]
+fn the_demonstration_card_runs_and_its_ledger_balances() {
+    let report = good_json(&["run", "--duration", "1", "--json"]);
+    assert_eq!(report["engine"], "poll");
+    let duration = report["duration_s"].as_f64().unwrap();
+    assert!((0.9..3.0).contains(&duration), "{duration}");
+    assert_eq!(report["wires"].as_array().unwrap().len(), 1);
+    for field in ["rx_packets", "rx_bytes", "tx_packets", "tx_bytes"] {
+        assert!(report["wires"][0][field].is_u64(), "{field}");
+    }
+    assert_eq!(report["wires"][0]["name"], "wire0");
+    let queues = report["queues"].as_array().unwrap();
+    assert_eq!(queues.len(), 4);
+    for (index, queue) in queues.iter().enumerate() {
+        assert_eq!(queue["queue"], index);
+        assert!(queue["core"].is_u64());
+        assert!(queue["packets"].as_u64().unwrap() > 0, "{queue}");
+        assert!(queue["bytes"].as_u64() > queue["packets"].as_u64(), "{queue}");
+        assert!(queue["interrupts"].is_u64());
+        let quotient = &queue["packets_per_interrupt"];
+        assert_eq!(quotient.is_null(), queue["interrupts"] == 0, "{queue}");
+    }
+    assert_balanced(&report);
+    let delivered: u64 = queues.iter().map(|queue| queue["packets"].as_u64().unwrap()).sum();
+    assert_eq!(report["ledger"]["delivered"], delivered);
+    let latency = ["p50", "p99", "p999"].map(|name| report["latency_ns"][name].as_u64().unwrap());
+    assert!(latency[0] > 0 && latency.is_sorted(), "{latency:?}");
+    assert!(report["borrowed_core"]["core"].is_u64());
+    let busy = report["borrowed_core"]["busy_fraction"].as_f64().unwrap();
+    assert!(busy > 0.0 && busy <= 1.0, "{busy}");
+}
+
+#[test]
+fn the_summary_has_every_queue_and_the_ledger() {
+    let text = good(&["run", "--duration", "0.3", "--quiet"]);
+    let ledger = text.lines().find(|line| line.starts_with("ledger")).unwrap();
+    assert!(ledger.contains(" = delivered ") && ledger.ends_with(": balanced"), "{text}");
+    let queues = text.lines().skip_while(|line| !line.trim_start().starts_with("queue"));
+    let first: Vec<_> = queues.skip(1).take(4).map(|line| line.trim_start()).collect();
+    for (index, line) in first.iter().enumerate() {
+        assert!(line.starts_with(&format!("{index} ")), "{text}");
+    }
+    for part in ["picnic0: 0.3", "wire0", "rss", "latency", "borrowed core"] {
+        assert!(text.contains(part), "no {part:?} in:\n{text}");
+    }
+}
+
+#[test]
+fn a_capture_runs_to_its_end_by_itself() {
+    let packets: Vec<_> = (0..1000).map(|index| tcp_frame(index % 64)).collect();
+    let text = "[[wire]]\nport = \"pcap\"\npath = \"web.pcap\"\nloops = 3\n";
+    let folder = folder(&[("card.toml", text.as_bytes()), ("web.pcap", &pcap(&packets))]);
+    let path = folder.path().join("card.toml");
+    let report = good_json(&["run", path.to_str().unwrap(), "--json"]);
+    assert_eq!(report["wires"][0]["rx_packets"], 3000);
+    assert_eq!(report["ledger"]["in"], 3000);
+    assert_eq!(report["ledger"]["delivered"], 3000);
+    let packets = |queue: &Value| queue["packets"].as_u64().unwrap();
+    assert!(report["queues"].as_array().unwrap().iter().all(|queue| packets(queue) > 0));
+    assert_balanced(&report);
+}
+
+#[test]
+fn odd_packets_are_counted_and_never_end_a_run() {
+    let whole = tcp_frame(7);
+    let mut packets: Vec<_> = (0..=whole.len()).map(|length| whole[..length].to_vec()).collect();
+    packets.push(vec![0x45; 65_535]);
+    packets.push([&whole[..], &[0; 65_480]].concat());
+    packets.push(vec![0xff; 200_000]);
+    let text = "[[wire]]\nport = \"pcap\"\npath = \"odd.pcap\"\n";
+    let folder = folder(&[("card.toml", text.as_bytes()), ("odd.pcap", &pcap(&packets))]);
+    let path = folder.path().join("card.toml");
+    let report = good_json(&["run", path.to_str().unwrap(), "--json"]);
+    assert_eq!(report["ledger"]["in"], packets.len());
+    assert_eq!(report["drops"]["malformed"], 1, "the packet without bytes: {report}");
+    assert_eq!(report["drops"]["oversize"], 1, "{report}");
+    assert_eq!(report["ledger"]["delivered"], packets.len() - 2);
+    assert_balanced(&report);
+}
+
+#[test]
+fn keys_can_be_changed_on_the_command_line() {
+    let report = good_json(&[
+        "run",
+        "--duration=0.2",
+        "--json",
+        "--idle=block",
+        "--set=host.queues=2",
+        "--set=wire[0].rate_pps=20000",
+        "--set=rx[0].table_size=2",
+    ]);
+    assert_eq!(report["queues"].as_array().unwrap().len(), 2);
+    assert!(report["ledger"]["in"].as_u64().unwrap() < 200_000, "{report}");
+    assert_balanced(&report);
+}
+
+#[test]
+fn an_echo_comes_back_to_the_wire() {
+    let (_folder, path) = card(
+        "[[wire]]\nname = \"a\"\n[[wire]]\nname = \"b\"\n[host]\nqueues = 2\nmode = \"echo\"\n\
+         [[rx]]\nfunction = \"by-wire\"\n",
+    );
+    let report = good_json(&["run", path.to_str().unwrap(), "--duration=0.3", "--json"]);
+    for wire in report["wires"].as_array().unwrap() {
+        assert!(wire["tx_packets"].as_u64().unwrap() > 0, "{wire}");
+    }
+    assert!(report["ledger"]["transmitted"].as_u64().unwrap() > 0);
+    assert_balanced(&report);
+}
+
+#[test]
+fn ctrl_c_stops_cleanly_and_all_is_told() {
+    let (_folder, path) = card("[card]\nname = \"ends\"\n[host]\nqueues = 3\n");
+    let machine = machine();
+    let child = start(&machine, &["run", path.to_str().unwrap(), "--json"]);
+    wait_until("packets are in", || counted("ends", "in") > 0);
+    interrupt(&child);
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let report = json(&output);
+    assert_eq!(report["queues"].as_array().unwrap().len(), 3);
+    assert!(report["ledger"]["in"].as_u64().unwrap() > 0);
+    assert_balanced(&report);
+    assert_eq!(stderr(&output), "");
+}
+
+#[test]
+fn a_second_ctrl_c_kills() {
+    let machine = machine();
+    // The first is looked for twenty times a second, so the second mostly comes before.
+    for _ in 0..10 {
+        let child = start(&machine, &["run", "--duration=60", "--json"]);
+        interrupt(&child);
+        let_pass(2);
+        interrupt(&child);
+        let output = child.wait_with_output().unwrap();
+        if output.status.signal() == Some(2) {
+            return;
+        }
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    }
+    panic!("never killed");
+}
+
+#[test]
+fn a_reader_that_has_gone_is_no_reason_to_panic() {
+    let _machine = machine();
+    for arguments in [&["run", "--duration=0.3", "--json"][..], &["card"], &["functions", "rss"]] {
+        let mut command = command();
+        let mut child =
+            command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        drop(child.stdout.take());
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(stderr(&output), "", "{arguments:?}");
+        assert_eq!(output.status.code(), Some(0), "{arguments:?}");
+    }
+}
+
+#[test]
+fn faults_are_told_and_the_ledger_still_balances() {
+    let (_folder, path) = card(
+        "[[wire]]\nrate_pps = 100000\n[wire.fault]\ndrop = 0.1\nduplicate = 0.1\nreorder = 0.1\n\
+         corrupt = 0.1\ntruncate = 0.1\n",
+    );
+    let report = good_json(&["run", path.to_str().unwrap(), "--duration=0.5", "--json"]);
+    assert!(report["drops"]["fault"].as_u64().unwrap() > 100, "{report}");
+    let notes = report["notes"].as_array().unwrap();
+    assert!(notes.iter().any(|note| note.as_str().unwrap().starts_with("fault: ")), "{notes:?}");
+    assert_balanced(&report);
+}
+
+#[test]
+fn a_trace_has_the_packets_of_the_run() {
+    let packets: Vec<_> = (0..500).map(|index| tcp_frame(index % 16)).collect();
+    let text = "[[wire]]\nport = \"pcap\"\npath = \"in.pcap\"\n\
+                [trace]\npath = \"out.pcapng\"\nstages = [\"wire\", \"rx\", \"queue\"]\n";
+    let folder = folder(&[("card.toml", text.as_bytes()), ("in.pcap", &pcap(&packets))]);
+    let path = folder.path().join("card.toml");
+    let report = good_json(&["run", path.to_str().unwrap(), "--json"]);
+    assert_balanced(&report);
+    let trace = &report["trace"];
+    assert_eq!(trace["packets_written"], 1500, "{report}");
+    assert_eq!(trace["packets_lost"], 0);
+    let names: Vec<_> =
+        trace["interfaces"].as_array().unwrap().iter().map(|point| &point["name"]).collect();
+    assert_eq!(names, ["wire0", "rx[0] rss", "queue0", "queue1", "queue2", "queue3"]);
+    // What was written can be replayed.
+    let replay = "[[wire]]\nport = \"pcap\"\npath = \"out.pcapng\"\n";
+    std::fs::write(&path, replay).unwrap();
+    let report = good_json(&["run", path.to_str().unwrap(), "--json"]);
+    assert_eq!(report["ledger"]["in"], 1500);
+}
+
+#[test]
+fn a_terminal_gets_a_live_table_that_is_taken_away() {
+    if Command::new("script").arg("--version").output().is_err() {
+        return skip("live table on a terminal", "`script` of util-linux is not installed");
+    }
+    let _machine = machine();
+    let command = format!("{PICNIC} run --duration 0.9 --interval 0.2");
+    let output =
+        Command::new("script").args(["-qec", &command, "/dev/null"]).stdin(Stdio::null()).output();
+    let output = output.unwrap();
+    let text = stdout(&output);
+    assert_eq!(output.status.code(), Some(0), "{text}");
+    assert!(text.contains("Ctrl-C stops"), "{text}");
+    // Once for each further drawing, and once at the end.
+    assert!(text.matches("\x1b[J").count() >= 2, "{text}");
+    let summary = text.rsplit("\x1b[J").next().unwrap();
+    assert!(!summary.contains("Ctrl-C stops") && summary.contains("balanced"), "{text}");
+}

@@ -1,0 +1,295 @@
+//! A stop is clean whoever asks for it: a key, a kill, a closed terminal.
+
+use crate::common::*;
+use rustix::process::{Pid, Signal, kill_process};
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use std::fs::{File, OpenOptions};
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+const ALL: [Signal; 4] = [Signal::INT, Signal::TERM, Signal::QUIT, Signal::HUP];
+
+fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !is_so() {
+        assert!(start.elapsed() < PATIENCE, "{what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn every_signal_that_asks_for_a_stop_gets_a_clean_one() {
+    let (_folder, path) = card("[host]\nqueues = 2\n");
+    let machine = machine();
+    for signal in ALL {
+        let child = start(&machine, &["run", path.to_str().unwrap(), "--json", "--duration=60"]);
+        kill_process(Pid::from_child(&child), signal).unwrap();
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{signal:?}: {}", stderr(&output));
+        assert_balanced(&json(&output));
+    }
+}
+
+#[test]
+fn further_hang_ups_do_not_kill() {
+    let machine = machine();
+    let child = start(&machine, &["run", "--json", "--duration=60"]);
+    for _ in 0..3 {
+        kill_process(Pid::from_child(&child), Signal::HUP).unwrap();
+    }
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert_balanced(&json(&output));
+}
+
+#[test]
+fn a_hang_up_that_nohup_has_ignored_stops_nothing() {
+    let _machine = machine();
+    let mut command = Command::new("nohup");
+    command.arg(PICNIC).args(["run", "--json", "--duration=1", "--set=control.socket=off"]);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    wait_for_threads(child.id());
+    kill_process(Pid::from_child(&child), Signal::HUP).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert!(json(&output)["duration_s"].as_f64().unwrap() > 0.9);
+}
+
+/// A terminal: what its user holds, and what its programs do.
+fn terminal() -> (OwnedFd, File) {
+    let user = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
+    grantpt(&user).unwrap();
+    unlockpt(&user).unwrap();
+    let name = ptsname(&user, Vec::new()).unwrap();
+    let path = Path::new(std::ffi::OsStr::from_bytes(name.as_bytes()));
+    use std::os::unix::fs::OpenOptionsExt;
+    let noctty = rustix::fs::OFlags::NOCTTY.bits() as i32;
+    let programs =
+        OpenOptions::new().read(true).write(true).custom_flags(noctty).open(path).unwrap();
+    (user, programs)
+}
+
+/// Starts a program whose terminal this is, its output in a file.
+fn on_terminal(programs: &File, words: &[&str], output: &Path) -> Child {
+    let (input, errors) = (programs.try_clone().unwrap(), programs.try_clone().unwrap());
+    let mut setsid = Command::new("setsid");
+    setsid.arg("--ctty").args(words).env("PICNIC_RUNTIME_DIR", sockets());
+    setsid.stdin(input).stdout(File::create(output).unwrap()).stderr(errors).spawn().unwrap()
+}
+
+#[test]
+fn a_closed_terminal_gets_a_clean_stop() {
+    let _machine = machine();
+    let folder = tempfile::tempdir().unwrap();
+    let run = format!("{PICNIC} run --json --duration=60");
+    // As the terminal's own program, and under a shell that goes before it.
+    for (index, script) in [format!("exec {run}"), format!("{run}; true")].iter().enumerate() {
+        let (user, programs) = terminal();
+        let file = folder.path().join(index.to_string());
+        let mut child = on_terminal(&programs, &["sh", "-c", script], &file);
+        drop(programs);
+        let id = || {
+            let threads = Path::new("/proc").join(child.id().to_string()).join("task");
+            let path = threads.join(child.id().to_string()).join("children");
+            let children = std::fs::read_to_string(path).unwrap_or_default();
+            children.split_whitespace().next().map_or(child.id(), |id| id.parse().unwrap())
+        };
+        wait_until("no card", || threads_of(id()) >= 3);
+        let id = id();
+        drop(user);
+        child.wait().unwrap();
+        wait_until("it goes on", || threads_of(id) == 0);
+        let text = std::fs::read_to_string(&file).unwrap();
+        let report = serde_json::from_str(&text)
+            .unwrap_or_else(|error| panic!("{script}: no report, killed: {error}: {text:?}"));
+        assert_balanced(&report);
+    }
+}
+
+#[test]
+fn top_leaves_when_its_terminal_closes_or_it_is_told_to() {
+    let machine = machine();
+    let card = start(&machine, &["run", "--json", "--duration=60"]);
+    let folder = tempfile::tempdir().unwrap();
+    let errors = folder.path().join("errors");
+    let script = format!("exec {PICNIC} top 2> {}", errors.display());
+    // The terminal is closed while it draws, and while it waits for a key.
+    let closed = [(None, false), (None, true)];
+    for (signal, waits) in
+        closed.into_iter().chain([Signal::HUP, Signal::QUIT].map(|signal| (Some(signal), false)))
+    {
+        let (user, programs) = terminal();
+        let name = ptsname(&user, Vec::new()).unwrap();
+        // Its output is the terminal, too.
+        let out = Path::new(std::ffi::OsStr::from_bytes(name.as_bytes()));
+        let script = format!("{script} > {}", out.display());
+        let mut top = on_terminal(&programs, &["sh", "-c", &script], &folder.path().join("unused"));
+        drop(programs);
+        // It draws.
+        let mut bytes = [0; 256];
+        assert!(rustix::io::read(&user, &mut bytes).unwrap() > 0);
+        if waits {
+            let path = format!("/proc/{}/stat", top.id());
+            wait_until("it never waits", || read(&path).contains(") S "));
+        }
+        match signal {
+            None => drop(user),
+            Some(signal) => {
+                kill_process(Pid::from_child(&top), signal).unwrap();
+                // What it draws is read, or it could not go on.
+                while rustix::io::read(&user, &mut bytes).is_ok_and(|count| count > 0) {}
+            }
+        }
+        wait_until("it goes on", || has_ended(&mut top));
+        let status = top.wait().unwrap();
+        let said = std::fs::read_to_string(&errors).unwrap();
+        assert!(status.code().is_some(), "{signal:?}: {status}: {said}");
+        if signal.is_some() {
+            assert_eq!(status.code(), Some(0), "{signal:?}: {said}");
+        }
+    }
+    interrupt(&card);
+    card.wait_with_output().unwrap();
+}
+
+#[test]
+fn a_capture_ends_whole_by_any_signal() {
+    let machine = machine();
+    let card = start(&machine, &["run", "--json", "--duration=60", "--set=wire[0].rate_pps=1000"]);
+    let folder = tempfile::tempdir().unwrap();
+    for signal in ALL {
+        let file = folder.path().join("x.pcapng");
+        let mut capture = command();
+        let capture = capture.args(["capture", "--json", "-w"]).arg(&file);
+        let capture = capture.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        wait_until("no packets", || file.metadata().is_ok_and(|file| file.len() > 4096));
+        kill_process(Pid::from_child(&capture), signal).unwrap();
+        let output = capture.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{signal:?}: {}", stderr(&output));
+        assert!(json(&output)["packets_written"].as_u64().unwrap() > 0);
+        std::fs::remove_file(&file).unwrap();
+    }
+    interrupt(&card);
+    card.wait_with_output().unwrap();
+}
+
+/// The default affinity and that of each interrupt.
+fn interrupts() -> Vec<(String, String)> {
+    let mut masks = vec![("default".to_owned(), read("/proc/irq/default_smp_affinity"))];
+    let folders = std::fs::read_dir("/proc/irq").unwrap().flatten();
+    let folders = folders.filter(|entry| entry.path().join("smp_affinity").is_file());
+    masks.extend(folders.map(|entry| {
+        let path = entry.path().join("smp_affinity");
+        (entry.file_name().to_string_lossy().into_owned(), read(&path.display().to_string()))
+    }));
+    masks.sort();
+    masks
+}
+
+fn read(path: &str) -> String {
+    std::fs::read_to_string(path).unwrap_or_default()
+}
+
+/// `picnic` among no other processes, so that isolation moves nobody else's threads.
+fn alone(state: &Path, arguments: &[&str]) -> Child {
+    let mut command = Command::new("unshare");
+    command.args(["--pid", "--fork", "--mount-proc", "--kill-child=KILL", PICNIC]).args(arguments);
+    command.env("PICNIC_STATE_DIR", state).env("PICNIC_RUNTIME_DIR", state.join("sockets"));
+    command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+fn has_ended(child: &mut Child) -> bool {
+    child.try_wait().unwrap().is_some()
+}
+
+/// The program that `unshare` runs.
+fn within(unshare: &Child) -> Option<Pid> {
+    let id = unshare.id();
+    let children = read(&format!("/proc/{id}/task/{id}/children"));
+    Pid::from_raw(children.split_whitespace().next()?.parse().ok()?)
+}
+
+fn journals(state: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(state).into_iter().flatten().flatten();
+    let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    names.filter(|name| name.starts_with("isolate")).collect()
+}
+
+#[test]
+fn isolation_is_taken_back_whoever_asks_for_the_stop() {
+    const NAME: &str = "isolation_is_taken_back_whoever_asks_for_the_stop";
+    if !rustix::process::geteuid().is_root() {
+        return skip(NAME, "it needs root");
+    }
+    let _machine = machine();
+    let folder = tempfile::tempdir().unwrap();
+    let state = folder.path();
+    let before = interrupts();
+    let method = "--set=isolation.method=affinity";
+    for signal in ALL {
+        let run = ["run", "--isolate", "--json", "--duration=60", method];
+        let child = alone(state, &run);
+        wait_until("no card", || {
+            within(&child).is_some_and(|id| threads_of(id.as_raw_nonzero().get() as u32) >= 3)
+        });
+        assert_eq!(journals(state).len(), 1, "{:?}", journals(state));
+        kill_process(within(&child).unwrap(), signal).unwrap();
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{signal:?}: {}", stderr(&output));
+        assert_balanced(&json(&output));
+        assert_eq!(journals(state), Vec::<String>::new(), "{signal:?}");
+        assert_eq!(interrupts(), before, "{signal:?}");
+    }
+    // `apply` at some moment: all of it, or nothing.
+    for milliseconds in 0..20 {
+        let signal = ALL[milliseconds % ALL.len()];
+        let mut child = alone(state, &["isolate", "apply", method]);
+        // It may have done its work before anybody looks.
+        wait_until("not started", || within(&child).is_some() || has_ended(&mut child));
+        std::thread::sleep(Duration::from_millis(milliseconds as u64));
+        if let Some(id) = within(&child) {
+            let _ = kill_process(id, signal);
+        }
+        let output = child.wait_with_output().unwrap();
+        match output.status.code() {
+            Some(0) => {
+                let mut restore = command();
+                restore.args(["isolate", "restore"]).env("PICNIC_STATE_DIR", state);
+                assert!(restore.output().unwrap().status.success());
+            }
+            // Asked for in time, or before anything was done.
+            _ => assert!(!stderr(&output).contains("panicked"), "{}", stderr(&output)),
+        }
+        assert_eq!(journals(state), Vec::<String>::new(), "{signal:?}: {}", stderr(&output));
+        assert_eq!(interrupts(), before, "{signal:?} after {milliseconds} ms");
+    }
+}
+
+#[test]
+fn a_benchmark_that_is_told_to_stop_removes_its_namespaces() {
+    const NAME: &str = "a_benchmark_that_is_told_to_stop_removes_its_namespaces";
+    if !rustix::process::geteuid().is_root() {
+        return skip(NAME, "it needs root");
+    }
+    let _machine = machine();
+    for signal in ALL {
+        let mut bench = command();
+        let bench = bench.args(["bench", "wire", "--ports=packet", "--seconds=60"]);
+        let bench = bench.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let id = bench.id();
+        let left = || {
+            let entries = std::fs::read_dir("/run/netns").into_iter().flatten().flatten();
+            let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+            names.filter(|name| name.contains(&format!("-{id}-"))).collect::<Vec<_>>()
+        };
+        wait_until("no namespaces", || left().len() == 3);
+        kill_process(Pid::from_child(&bench), signal).unwrap();
+        let output = bench.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{signal:?}: {}", stderr(&output));
+        assert_eq!(left(), Vec::<String>::new(), "{signal:?}");
+    }
+}

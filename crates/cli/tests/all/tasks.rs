@@ -1,0 +1,264 @@
+//! Tasks by the command line: listed, created, controlled on a card that runs.
+
+use crate::common;
+use crate::common::{
+    command, folder, json, let_pass, machine, stderr, stdout, wait_for, wait_until,
+};
+use serde_json::Value;
+use std::process::{Child, Output, Stdio};
+
+const QUIET: &str = "[card]\nname = \"busy\"\n[[wire]]\nport = \"generator\"\nrate_pps = 1000\n[host]\nqueues = 1\n";
+
+struct Running {
+    child: Child,
+    folder: tempfile::TempDir,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Running {
+    fn start(text: &str) -> Self {
+        Running::start_in(folder(&[("card.toml", text.as_bytes())]))
+    }
+
+    /// The `card.toml` of a folder.
+    fn start_in(folder: tempfile::TempDir) -> Self {
+        let mut run = command();
+        run.args(["run", "card.toml", "--duration", "60", "--quiet", "--json"]);
+        run.current_dir(folder.path()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let running = Running { child: run.spawn().unwrap(), folder };
+        wait_until("the card answers", || running.ctl(&["info"]).status.code() == Some(0));
+        running
+    }
+
+    fn ctl(&self, arguments: &[&str]) -> Output {
+        let mut ctl = command();
+        ctl.args(["ctl", "--card", "busy"]).args(arguments);
+        ctl.current_dir(self.folder.path()).output().unwrap()
+    }
+
+    fn tasks(&self, arguments: &[&str]) -> Value {
+        let output = self.ctl(&[&["tasks"], arguments, &["--json"]].concat());
+        assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", stderr(&output));
+        json(&output)
+    }
+
+    fn refused(&self, arguments: &[&str]) -> (Option<i32>, String) {
+        let output = self.ctl(&[&["tasks"], arguments].concat());
+        assert_eq!(stdout(&output), "", "{arguments:?}");
+        (output.status.code(), stderr(&output).to_owned())
+    }
+
+    /// Waits until a task has ended so many invocations.
+    fn wait_for(&self, task: &str, completed: u64) -> Value {
+        wait_for("invocations have ended", || {
+            let shown = self.tasks(&["show", task]);
+            (shown["completed"].as_u64().unwrap() >= completed).then_some(shown)
+        })
+    }
+
+    /// Stops the card; what the run printed.
+    fn stop(mut self) -> Value {
+        assert_eq!(self.ctl(&["stop"]).status.code(), Some(0));
+        let mut text = String::new();
+        std::io::Read::read_to_string(&mut self.child.stdout.take().unwrap(), &mut text).unwrap();
+        assert_eq!(self.child.wait().unwrap().code(), Some(0));
+        serde_json::from_str(&text).unwrap()
+    }
+}
+
+fn write(folder: &std::path::Path, name: &str, text: &str) {
+    std::fs::write(folder.join(name), text).unwrap();
+}
+
+fn names_and_states(list: &Value) -> Vec<(&str, &str)> {
+    let text = |value: &'_ Value| value.as_str().map(str::to_owned);
+    let tasks = list["tasks"].as_array().unwrap().iter();
+    assert!(tasks.clone().all(|task| text(&task["name"]).is_some()));
+    tasks.map(|task| (task["name"].as_str().unwrap(), task["state"].as_str().unwrap())).collect()
+}
+
+#[test]
+fn tasks_of_a_running_card_are_listed_created_suspended_resumed_and_killed() {
+    let _machine = machine();
+    let text = format!("{QUIET}[[task]]\ntask = \"heartbeat\"\nperiod_us = 1000\n");
+    let card = Running::start(&text);
+    let list = card.tasks(&[]);
+    assert_eq!(list["tasks"][0]["name"], "heartbeat");
+    assert_eq!(list["tasks"][0]["period_ns"], 1_000_000);
+    assert!(list["tasks"][0]["wcet_ns"].as_u64().unwrap() > 0);
+    assert!(list["tasks"][0]["bounds_from"].as_str().unwrap().starts_with("built-in"));
+
+    // Created while the card runs, with keys of its own and those of every task.
+    let made = card.tasks(&[
+        "create",
+        "busy",
+        "name=load",
+        "period_us=2000",
+        "segments_ns=[20_000, 5000]",
+        "priority=3",
+    ]);
+    assert_eq!(
+        (&made["task"], &made["name"], &made["priority"]),
+        (&2.into(), &"load".into(), &3.into())
+    );
+    assert_eq!((&made["period_ns"], &made["bounds_from"]), (&2_000_000.into(), &"stated".into()));
+    let shown = card.wait_for("load", 5);
+    assert!(shown["response_ns"]["mean_ns"].as_f64().unwrap() > 20_000.0, "{shown}");
+
+    // What is suspended runs no more, by name and by number, until it is resumed.
+    assert_eq!(card.tasks(&["suspend", "load"])["state"], "suspended");
+    let count = |shown: &Value| shown["completed"].as_u64().unwrap();
+    let before = card.tasks(&["show", "2"]);
+    let_pass(20);
+    assert_eq!(count(&card.tasks(&["show", "2"])), count(&before));
+    assert_ne!(card.tasks(&["resume", "2"])["state"], "suspended");
+    card.wait_for("2", count(&before) + 3);
+    assert_eq!(card.tasks(&["set-priority", "load", "200"])["priority"], 200);
+
+    assert_eq!(card.tasks(&["kill", "load"])["state"], "killed");
+    let list = card.tasks(&["list"]);
+    let states = names_and_states(&list);
+    assert_eq!(states[0], ("load", "killed"));
+    assert_eq!((states.len(), states[1].0), (2, "heartbeat"));
+    let text = card.ctl(&["tasks"]);
+    assert!(stdout(&text).contains("load"), "{}", stdout(&text));
+    let text = card.ctl(&["tasks", "show", "heartbeat"]);
+    assert!(stdout(&text).contains("jitter"), "{}", stdout(&text));
+    assert!(stdout(&text).contains("bounds from: built-in"), "{}", stdout(&text));
+
+    for (arguments, code, message) in [
+        (&["kill", "load"][..], 1, "task: found \"load\", which has ended (killed)"),
+        (&["kill", "9"], 1, "task: found 9, allowed: 1 (heartbeat)"),
+        (&["suspend", "hartbeat"], 1, "task: found \"hartbeat\", allowed: 1 (heartbeat)"),
+        (&["show", "9"], 1, "task: found 9, allowed: 2 (load), 1 (heartbeat)"),
+        (
+            &["create", "hartbeat"],
+            2,
+            "task: found \"hartbeat\", allowed: heartbeat, ping-drop, scrub, busy",
+        ),
+        (&["create", "heartbeat", "wire=1"], 2, "wire: found 1, allowed is 0 to 0"),
+        (&["create", "heartbeat", "wire=x"], 2, "wire: found \"x\", allowed is a whole number"),
+        (&["create", "heartbeat", "wires=0"], 2, "wires: found key \"wires\", allowed: "),
+        (&["create", "busy", "segments_ns=[]"], 2, "segments_ns: found 0 segments, allowed is 1"),
+        (&["create", "busy", "task=scrub"], 2, "keys: found task, allowed beside keys"),
+        (&["create", "busy", "period_us"], 2, "period_us: found no `=`, allowed is KEY=VALUE"),
+        (
+            &["create", "busy", "name=greedy", "period_us=10", "segments_ns=[20_000]"],
+            1,
+            "of the borrowed core",
+        ),
+    ] {
+        let (found, error) = card.refused(arguments);
+        assert!(error.contains(message), "{arguments:?}: {error}");
+        assert_eq!(found, Some(code), "{arguments:?}: {error}");
+    }
+    // Two of a name are told by their numbers.
+    card.tasks(&["create", "heartbeat", "period_us=5000"]);
+    let (code, error) = card.refused(&["kill", "heartbeat"]);
+    assert_eq!(code, Some(1));
+    assert!(error.contains("say which by number: 1, 3"), "{error}");
+
+    let report = card.stop();
+    assert_eq!(report["ledger"]["balanced"], true);
+    assert_eq!(report["os"]["refused"], 1, "the greedy one: {}", report["os"]);
+    let states = names_and_states(&report["os"]);
+    assert_eq!(states, [("load", "killed"), ("heartbeat", "stopped"), ("heartbeat", "stopped")]);
+}
+
+#[test]
+fn a_card_without_nic_os_says_so_and_one_without_tasks_has_none() {
+    let _machine = machine();
+    let card = Running::start(QUIET);
+    for arguments in [&["list"][..], &["kill", "1"], &["create", "busy"]] {
+        let (code, error) = card.refused(arguments);
+        assert_eq!(code, Some(1), "{arguments:?}");
+        assert!(
+            error.contains("this card has no NIC OS: its card file has neither [os]"),
+            "{error}"
+        );
+    }
+    card.stop();
+    let card = Running::start(&format!("{QUIET}[os]\ntasks = 1\n"));
+    assert_eq!(card.tasks(&[])["tasks"], Value::Array(Vec::new()));
+    assert_eq!(stdout(&card.ctl(&["tasks"])), "no tasks\n");
+    let (_, error) = card.refused(&["kill", "1"]);
+    assert!(error.contains("task: found 1, but the card has no tasks"), "{error}");
+    card.tasks(&["create", "busy", "period_us=1000"]);
+    let (code, error) = card.refused(&["create", "heartbeat"]);
+    assert_eq!(code, Some(1));
+    assert!(error.contains("the card has 1 tasks already (os.tasks)"), "{error}");
+    // The place of one that was killed is free again.
+    card.tasks(&["kill", "busy"]);
+    assert_eq!(card.tasks(&["create", "heartbeat"])["task"], 2);
+    card.stop();
+}
+
+/// A calibrated profile that the card names is what its tasks are bounded under, also those that
+/// are created while it runs; a wrong one stops it before it starts.
+#[test]
+fn bounds_come_from_the_profile_that_the_card_names() {
+    let folder = folder(&[]);
+    let good = |arguments: &[&str]| {
+        let output = common::picnic_in(folder.path(), arguments);
+        assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", stderr(&output));
+        stdout(&output).to_owned()
+    };
+    good(&["wcet", "calibrate", "--samples", "100", "--output", "here.toml"]);
+    let text =
+        format!("{QUIET}[os]\ncost_profile = \"here.toml\"\n[[task]]\ntask = \"heartbeat\"\n");
+    write(folder.path(), "card.toml", &text);
+    let shown: Value = serde_json::from_str(&good(&[
+        "wcet",
+        "show",
+        "heartbeat",
+        "--profile",
+        "here.toml",
+        "--json",
+    ]))
+    .unwrap();
+    // Whichever segment comes next when the card is asked.
+    let bounds: Vec<_> = shown["segments"].as_array().unwrap().iter().collect();
+    let is_one = |task: &Value| bounds.iter().any(|segment| segment["bound_ns"] == task["wcet_ns"]);
+    let plan = good(&["check", "card.toml"]);
+    assert!(plan.contains("under the cost profile: here.toml"), "{plan}");
+    let report: Value =
+        serde_json::from_str(&good(&["run", "card.toml", "--duration", "0.2", "--json"])).unwrap();
+    assert_eq!(report["os"]["tasks"][0]["bounds_from"], "here.toml");
+    let list = good(&["tasks"]);
+    assert!(list.contains("the cost profile") && list.contains("stated"), "{list}");
+    assert!(good(&["tasks", "heartbeat"]).contains("picnic wcet show heartbeat"));
+    assert!(good(&["wcet", "show"]).contains("[os] cost_profile"));
+
+    let _machine = machine();
+    let card = Running::start_in(folder);
+    let shown = card.tasks(&["show", "1"]);
+    assert!(is_one(&shown), "{shown} {bounds:?}");
+    let made = card.tasks(&["create", "heartbeat", "name=second"]);
+    assert!(is_one(&made) && made["bounds_from"] == "here.toml", "{made} {bounds:?}");
+    let path = card.folder.path().to_owned();
+    let profile = std::fs::read_to_string(path.join("here.toml")).unwrap();
+    let line = profile.lines().position(|line| line.starts_with("branch_ps")).unwrap() + 1;
+    let bad: Vec<_> = profile
+        .lines()
+        .map(|line| if line.starts_with("branch_ps") { "branch_ps = 0" } else { line })
+        .collect();
+    write(&path, "here.toml", &bad.join("\n"));
+    for arguments in
+        [&["check", "card.toml"][..], &["run", "card.toml", "--set=control.socket=off"]]
+    {
+        let output = command().args(arguments).current_dir(&path).output().unwrap();
+        let error = stderr(&output);
+        let message = format!(
+            "card.toml:9: os.cost_profile: here.toml:{line}: cost.branch_ps: found 0, allowed is 1 to"
+        );
+        assert!(error.contains(&message), "{error}");
+        assert_eq!(output.status.code(), Some(2), "{error}");
+    }
+    card.stop();
+}

@@ -1,0 +1,98 @@
+//! `picnic wcet`: calibrate, show, and what is refused.
+
+use crate::common::*;
+
+#[test]
+fn a_calibrated_profile_is_a_file_that_show_reads() {
+    let folder = folder(&[]);
+    let output = picnic_in(
+        folder.path(),
+        &["wcet", "calibrate", "--samples", "200", "--output", "p.toml", "--json"],
+    );
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let told = json(&output);
+    let classes = told["classes"].as_array().unwrap();
+    assert_eq!(classes.len(), 10);
+    for class in classes {
+        let cost = class["cost_ps"].as_u64().unwrap();
+        let percentile = class["percentile_ps"].as_u64().unwrap();
+        assert!(cost >= percentile && percentile >= class["median_ps"].as_u64().unwrap());
+        assert!(class["samples"].as_u64().unwrap() >= 200 && class["dearest_kernel"].is_string());
+    }
+    let path = |key: &str| told["path"][key].as_u64().unwrap();
+    assert!(path("turn_ps") > 0 && path("packet_ps") > 0 && path("doorbell_ps") > 0);
+    assert!(told["machine"]["kernel"].is_string());
+    let text = std::fs::read_to_string(folder.path().join("p.toml")).unwrap();
+    assert!(text.contains("percentile = 99.9\n") && text.contains("[measured.load]\n"), "{text}");
+    let shown = picnic_in(
+        folder.path(),
+        &["wcet", "show", "scrub", "--profile", "p.toml", "--json", "--observe", "200"],
+    );
+    assert_eq!(shown.status.code(), Some(0), "{}", stderr(&shown));
+    let shown = json(&shown);
+    assert_eq!(shown["profile"]["name"], "p.toml");
+    let segments = shown["segments"].as_array().unwrap();
+    let runs: Vec<_> =
+        segments.iter().map(|segment| segment["observed"]["runs"].as_u64().unwrap()).collect();
+    assert_eq!(runs.iter().sum::<u64>(), 200);
+    assert!(segments.iter().all(|segment| segment["bound_ns"].as_u64().unwrap() > 0));
+}
+
+#[test]
+fn without_a_file_the_profile_goes_to_standard_output() {
+    let output = picnic(&["wcet", "calibrate", "--samples", "100"]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let text = stdout(&output);
+    assert!(text.contains("\n[cost]\n") && text.contains("\nsegment_ps = "), "{text}");
+}
+
+#[test]
+fn show_says_under_which_profile() {
+    let text = good(&["wcet", "show", "scrub"]);
+    assert!(text.contains("bounds under the cost profile: built-in (conservative"), "{text}");
+    assert!(text.contains("next_release (a wait)") && text.contains("crc_step()"), "{text}");
+    let list = good(&["wcet", "show"]);
+    assert!(list.contains("scrub") && list.contains("Bounds under the cost profile"), "{list}");
+    let json = good_json(&["wcet", "show", "scrub", "--json"]);
+    assert_eq!(json["segments"][2]["wait"], true);
+    assert_eq!(json["segments"][0]["next"], serde_json::json!([1, 2]));
+    assert_eq!(json["segments"][1]["observed"], serde_json::Value::Null);
+    assert_eq!(json["loops"][2]["bound"], 256);
+    let dot = good(&["wcet", "show", "scrub", "--dot"]);
+    assert!(dot.starts_with("digraph \"scrub\" {"), "{dot}");
+}
+
+#[test]
+fn what_is_wrong_is_told_and_exits_with_two() {
+    let folder = folder(&[
+        ("typo.toml", b"format = 1\n[cost]\nbranch_ps = 1\nlode_ps = 3\n"),
+        ("zero.toml", b"format = 3\n"),
+    ]);
+    let cases: [(&[&str], &str); 7] = [
+        (
+            &["wcet", "show", "nothing"],
+            "found task \"nothing\", allowed: heartbeat, ping-drop, scrub",
+        ),
+        (&["wcet", "show", "--dot"], "which task? allowed: heartbeat, ping-drop, scrub"),
+        (&["wcet", "show", "--profile", "absent.toml"], "absent.toml: cannot be read"),
+        (&["wcet", "show", "--profile", "typo.toml"], "typo.toml:4: cost.lode_ps: unknown field"),
+        (&["wcet", "calibrate", "--samples", "3"], "--samples: found 3, allowed is 100 to"),
+        (&["wcet", "calibrate", "--margin", "0.5"], "--margin: found 0.5, allowed is 1 to 100"),
+        (&["wcet", "calibrate", "--core", "9999"], "--core: found 9999, allowed: "),
+    ];
+    for (arguments, wanted) in cases {
+        let output = picnic_in(folder.path(), arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        assert!(stderr(&output).contains(wanted), "{arguments:?}: {}", stderr(&output));
+        assert_eq!(stdout(&output), "");
+    }
+}
+
+#[test]
+fn a_profile_that_cannot_be_written_is_a_failure() {
+    let arguments =
+        ["wcet", "calibrate", "--samples", "100", "--output", "/nonexistent/folder/p.toml"];
+    let output = picnic(&arguments);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("/nonexistent/folder/p.toml: cannot write"));
+}

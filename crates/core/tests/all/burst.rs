@@ -1,0 +1,132 @@
+//! The burst against a vector model.
+
+use picnic_core::packet::burst::{BURST, Burst};
+use picnic_core::packet::desc::Descriptor;
+use picnic_core::packet::pool::{Pool, PoolConfig};
+use proptest::prelude::*;
+
+#[derive(Clone, Debug)]
+enum Op {
+    Push,
+    Pop,
+    /// Takes so many out of a drain and drops it.
+    Drain(usize),
+    /// Takes so many out of a drain and leaks it.
+    Leak(usize),
+    /// Keeps those whose mark has this remainder by three not.
+    RetainNot(u32),
+    Reverse,
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    prop_oneof![
+        30 => Just(Op::Push),
+        4 => Just(Op::Pop),
+        3 => (0..=BURST + 2).prop_map(Op::Drain),
+        1 => (0..=BURST + 2).prop_map(Op::Leak),
+        1 => (0..3_u32).prop_map(Op::RetainNot),
+        1 => Just(Op::Reverse),
+    ]
+}
+
+fn marks(burst: &Burst) -> Vec<u32> {
+    burst.as_slice().iter().map(|packet| packet.mark).collect()
+}
+
+fn small_pool() -> Pool {
+    Pool::new(&PoolConfig { buffers: 1024, buffer_size: 64, headroom: 0 }, 0).unwrap().0
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn behaves_as_a_vector(ops in prop::collection::vec(op(), 0..300)) {
+        let mut pool = small_pool();
+        let (mut burst, mut model) = (Burst::new(), Vec::<u32>::new());
+        let mut leaked = 0;
+        let home = |packet: Descriptor, pool: &mut Pool| {
+            let mark = packet.mark;
+            assert_eq!(packet.data(), mark.to_le_bytes());
+            pool.free(packet);
+            mark
+        };
+        for (number, op) in (0_u32..).zip(ops) {
+            match op {
+                Op::Push => {
+                    let mut packet = pool.packet(&number.to_le_bytes()).unwrap();
+                    packet.mark = number;
+                    match burst.push(packet) {
+                        Ok(()) => model.push(number),
+                        Err(packet) => {
+                            prop_assert_eq!(model.len(), BURST);
+                            prop_assert_eq!(home(packet, &mut pool), number);
+                        }
+                    }
+                    prop_assert!(model.len() <= BURST);
+                }
+                Op::Pop => {
+                    let popped = burst.pop().map(|packet| home(packet, &mut pool));
+                    prop_assert_eq!(popped, model.pop());
+                }
+                Op::Drain(count) => {
+                    let mut drain = burst.drain();
+                    prop_assert_eq!(drain.len(), model.len());
+                    for packet in drain.by_ref().take(count) {
+                        prop_assert_eq!(home(packet, &mut pool), model.remove(0));
+                    }
+                    prop_assert_eq!(drain.len(), model.len());
+                }
+                Op::Leak(count) => {
+                    let mut drain = burst.drain();
+                    for packet in drain.by_ref().take(count) {
+                        prop_assert_eq!(home(packet, &mut pool), model.remove(0));
+                    }
+                    std::mem::forget(drain);
+                    // Lost, and not to be seen a second time.
+                    leaked += model.len();
+                    model.clear();
+                }
+                Op::RetainNot(remainder) => {
+                    burst.retain(|packet| {
+                        if packet.mark % 3 != remainder {
+                            return Some(packet);
+                        }
+                        home(packet, &mut pool);
+                        None
+                    });
+                    model.retain(|mark| mark % 3 != remainder);
+                }
+                Op::Reverse => {
+                    burst.as_mut_slice().reverse();
+                    model.reverse();
+                }
+            }
+            prop_assert_eq!(marks(&burst), model.clone());
+            prop_assert_eq!(burst.len(), model.len());
+            prop_assert_eq!(burst.is_empty(), model.is_empty());
+            prop_assert_eq!(burst.room(), BURST - model.len());
+            prop_assert_eq!(pool.outstanding(), model.len() + leaked);
+        }
+        burst.drain().for_each(|packet| pool.free(packet));
+    }
+}
+
+#[test]
+fn a_retain_that_panics_doubles_nothing() {
+    let mut pool = small_pool();
+    let mut burst = Burst::new();
+    for mark in 0..10 {
+        let mut packet = pool.packet(b"x").unwrap();
+        packet.mark = mark;
+        burst.push(packet).unwrap();
+    }
+    let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        burst.retain(|packet| {
+            assert!(packet.mark != 5, "on purpose");
+            (packet.mark % 2 == 0).then_some(packet)
+        });
+    }));
+    assert!(result.is_err());
+    assert_eq!(marks(&burst), [0, 2, 4]);
+}

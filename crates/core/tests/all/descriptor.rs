@@ -1,0 +1,286 @@
+//! The descriptor: 32 bytes, and no field that leans on another.
+
+use picnic_core::packet::desc::{ChecksumState, Descriptor, GsoType, RssType, VlanTag};
+use picnic_core::packet::layers::{self as headers, Layers, PacketType};
+use picnic_core::packet::pool::{Pool, PoolConfig};
+use picnic_core::time::Time;
+use proptest::prelude::*;
+
+const RSS: [RssType; 7] = [
+    RssType::None,
+    RssType::Ipv4,
+    RssType::Ipv4Tcp,
+    RssType::Ipv4Udp,
+    RssType::Ipv6,
+    RssType::Ipv6Tcp,
+    RssType::Ipv6Udp,
+];
+const CHECKSUM: [ChecksumState; 4] =
+    [ChecksumState::Unknown, ChecksumState::Good, ChecksumState::Bad, ChecksumState::Partial];
+const GSO: [GsoType; 4] = [GsoType::None, GsoType::Tcp4, GsoType::Tcp6, GsoType::Udp];
+const DAY_NS: u64 = 24 * 3600 * 1_000_000_000;
+
+#[derive(Clone, Copy, Debug)]
+enum Set {
+    Rss(u32, RssType),
+    Checksum(ChecksumState),
+    Gso(GsoType, u16),
+    Mark(u32),
+    Wire(u8),
+    Received(u64),
+    Layers(Layers),
+    Aside(Option<VlanTag>),
+    PullFront,
+    CopyToAnother,
+}
+
+fn layers() -> impl Strategy<Value = Layers> {
+    // What a parser can find: L3 behind Ethernet and its tags, L4 so many words further on.
+    (any::<bool>(), 0..=2_u8, 0..=255_u16, any::<u8>(), any::<u16>()).prop_map(
+        |(whole, tags, words, bits, vlan_tci)| {
+            let (vlan_count, l3_offset) = if whole { (tags, 14 + 4 * tags) } else { (0, 0) };
+            Layers {
+                l3_offset,
+                vlan_count,
+                l4_offset: if words == 0 { 0 } else { u16::from(l3_offset) + words * 4 },
+                packet_type: PacketType::from_bits(bits),
+                protocol: 0,
+                vlan_tci,
+            }
+        },
+    )
+}
+
+/// Random bytes that start as a frame may: up to three tags, then an EtherType.
+fn frame() -> impl Strategy<Value = Vec<u8>> {
+    let tags = prop::collection::vec(prop::sample::select(vec![0x8100_u16, 0x88a8]), 0..=3);
+    let last = prop::sample::select(vec![0x0800_u16, 0x86dd, 0x0806, 0x1234, 0x0100]);
+    let first_byte = prop::sample::select(vec![0x45_u8, 0x46, 0x4f, 0x60, 0x00]);
+    (prop::collection::vec(any::<u8>(), 0..200), tags, last, first_byte).prop_map(
+        |(mut bytes, tags, last, first_byte)| {
+            let mut put = |place: usize, byte: u8| {
+                bytes.get_mut(place).into_iter().for_each(|there| *there = byte);
+            };
+            let mut place = 12;
+            for ethertype in tags.into_iter().map(|tag| (tag, 4)).chain([(last, 2)]) {
+                put(place, (ethertype.0 >> 8) as u8);
+                put(place + 1, ethertype.0 as u8);
+                place += ethertype.1;
+            }
+            put(place, first_byte);
+            bytes
+        },
+    )
+}
+
+fn set() -> impl Strategy<Value = Set> {
+    prop_oneof![
+        (any::<u32>(), prop::sample::select(RSS.to_vec()))
+            .prop_map(|(hash, over)| Set::Rss(hash, over)),
+        prop::sample::select(CHECKSUM.to_vec()).prop_map(Set::Checksum),
+        (prop::sample::select(GSO.to_vec()), any::<u16>())
+            .prop_map(|(gso, size)| Set::Gso(gso, size)),
+        any::<u32>().prop_map(Set::Mark),
+        any::<u8>().prop_map(Set::Wire),
+        (0..1_u64 << 48).prop_map(Set::Received),
+        layers().prop_map(Set::Layers),
+        prop::option::of((any::<u16>(), any::<bool>()))
+            .prop_map(|tag| Set::Aside(tag.map(|(tci, service)| VlanTag { tci, service }))),
+        Just(Set::PullFront),
+        Just(Set::CopyToAnother),
+    ]
+}
+
+/// Everything that can be read of a descriptor besides its bytes.
+#[derive(Clone, Debug, PartialEq)]
+struct Seen {
+    rss: (u32, RssType),
+    checksum: ChecksumState,
+    gso: (GsoType, u16),
+    mark: u32,
+    wire: u8,
+    received: u64,
+    layers: Layers,
+    aside: Option<VlanTag>,
+    chained: bool,
+    length: u32,
+}
+
+fn see(packet: &Descriptor) -> Seen {
+    assert_eq!(packet.vlan_count(), packet.layers().vlan_count);
+    Seen {
+        rss: (packet.rss_hash, packet.rss_type()),
+        checksum: packet.checksum(),
+        gso: (packet.gso_type(), packet.gso_size()),
+        mark: packet.mark,
+        wire: packet.wire,
+        received: packet.received_at().as_nanos(),
+        layers: packet.layers(),
+        aside: packet.vlan_aside(),
+        chained: packet.is_chained(),
+        length: packet.length(),
+    }
+}
+
+fn pool() -> Pool {
+    Pool::new(&PoolConfig { buffers: 64, buffer_size: 256, headroom: 0 }, 0).unwrap().0
+}
+
+#[test]
+fn two_share_a_cache_line() {
+    assert_eq!(size_of::<Descriptor>(), 32);
+    assert_eq!(align_of::<Descriptor>(), 32);
+    assert_eq!(size_of::<Option<[Descriptor; 2]>>().min(64), 64);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(500))]
+
+    #[test]
+    fn setting_one_field_leaves_the_others(
+        sets in prop::collection::vec(set(), 1..60),
+        chained in any::<bool>(),
+    ) {
+        let mut pool = pool();
+        let mut packet = pool.packet(&[1; 400][..if chained { 400 } else { 200 }]).unwrap();
+        let mut other = pool.packet(&[2; 400][..if chained { 100 } else { 300 }]).unwrap();
+        let mut expected = see(&packet);
+        prop_assert_eq!(&expected, &Seen {
+            rss: (0, RssType::None),
+            checksum: ChecksumState::Unknown,
+            gso: (GsoType::None, 0),
+            mark: 0,
+            wire: 0,
+            received: 0,
+            layers: Layers::default(),
+            aside: None,
+            chained,
+            length: if chained { 400 } else { 200 },
+        });
+        for set in sets {
+            match set {
+                Set::Rss(hash, over) => {
+                    packet.set_rss(hash, over);
+                    expected.rss = (hash, over);
+                }
+                Set::Checksum(state) => {
+                    packet.set_checksum(state);
+                    expected.checksum = state;
+                }
+                Set::Gso(gso, size) => {
+                    packet.set_gso(gso, size);
+                    expected.gso = (gso, size);
+                }
+                Set::Mark(mark) => {
+                    packet.mark = mark;
+                    expected.mark = mark;
+                }
+                Set::Wire(wire) => {
+                    packet.wire = wire;
+                    expected.wire = wire;
+                }
+                Set::Received(time) => {
+                    packet.set_received_at(Time::from_nanos(time));
+                    expected.received = time;
+                }
+                Set::Layers(layers) => {
+                    packet.set_layers(&layers);
+                    // A tag aside has the place of the packet's own.
+                    let vlan_tci = if expected.aside.is_none() { layers.vlan_tci } else { 0 };
+                    expected.layers = Layers { vlan_tci, ..layers };
+                }
+                Set::Aside(tag) => {
+                    packet.set_vlan_aside(tag);
+                    (expected.aside, expected.layers) = (tag, Layers::default());
+                }
+                Set::PullFront => {
+                    if packet.pull_front(1) {
+                        expected.length -= 1;
+                        expected.layers = Layers::default();
+                    }
+                }
+                Set::CopyToAnother => {
+                    let (was, bytes) = (see(&other), other.data().as_ptr());
+                    other.copy_metadata(&packet);
+                    let copied = Seen { chained: was.chained, length: was.length, ..expected.clone() };
+                    prop_assert_eq!(see(&other), copied);
+                    prop_assert_eq!(other.data().as_ptr(), bytes);
+                }
+            }
+            prop_assert_eq!(see(&packet), expected.clone());
+        }
+        pool.free(packet);
+        pool.free(other);
+        prop_assert_eq!(pool.outstanding(), 0);
+    }
+
+    #[test]
+    fn age_survives_the_wrap(received in any::<u64>(), age in 0..1_u64 << 48) {
+        let mut pool = pool();
+        let mut packet = pool.packet(b"x").unwrap();
+        packet.set_received_at(Time::from_nanos(received));
+        prop_assert_eq!(packet.received_at().as_nanos(), received & ((1 << 48) - 1));
+        // What a clock reads later, itself wrapping or not.
+        prop_assert_eq!(packet.age(Time::from_nanos(received.wrapping_add(age))), age);
+        pool.free(packet);
+    }
+
+    #[test]
+    fn parse_keeps_what_it_found(frame in frame()) {
+        let mut pool = pool();
+        let mut packet = pool.packet(&frame).unwrap();
+        packet.set_checksum(ChecksumState::Partial);
+        packet.set_gso(GsoType::Udp, 1200);
+        packet.set_rss(7, RssType::Ipv6Udp);
+        let found = packet.parse();
+        prop_assert_eq!(packet.layers(), Layers { protocol: 0, ..found });
+        prop_assert_eq!(packet.checksum(), ChecksumState::Partial);
+        prop_assert_eq!((packet.gso_type(), packet.gso_size()), (GsoType::Udp, 1200));
+        prop_assert_eq!((packet.rss_hash, packet.rss_type()), (7, RssType::Ipv6Udp));
+        pool.free(packet);
+    }
+}
+
+#[test]
+fn age_holds_for_three_days() {
+    let mut pool = pool();
+    let mut packet = pool.packet(b"x").unwrap();
+    let start = Time::from_nanos(1000 * DAY_NS);
+    packet.set_received_at(start);
+    assert_eq!(packet.age(start), 0);
+    assert_eq!(packet.age(start + 3 * DAY_NS), 3 * DAY_NS);
+    pool.free(packet);
+}
+
+#[test]
+fn headers_out_of_reach_are_no_headers() {
+    let mut pool = pool();
+    let mut packet = pool.packet(b"x").unwrap();
+    let far = Layers { l3_offset: 14, l4_offset: 14 + 1024, ..Layers::default() };
+    packet.set_layers(&far);
+    assert_eq!(packet.layers().l4_offset, 0);
+    packet.set_layers(&Layers { l4_offset: 14 + 1020, ..far });
+    assert_eq!(packet.layers().l4_offset, 14 + 1020);
+    pool.free(packet);
+}
+
+/// Lengths of a chained packet are judged against all of it, headers are sought in its first
+/// segment.
+#[test]
+fn a_chained_packet_is_not_malformed() {
+    let mut pool = pool();
+    let mut frame = vec![0; 34 + 1000];
+    frame[12..16].copy_from_slice(&[0x08, 0x00, 0x45, 0]);
+    frame[16..18].copy_from_slice(&1020_u16.to_be_bytes());
+    frame[23] = 17;
+    frame[38..40].copy_from_slice(&1000_u16.to_be_bytes());
+    let mut packet = pool.packet(&frame).unwrap();
+    assert!(packet.is_chained());
+    assert_eq!(packet.parse(), headers::parse(&frame));
+    assert_eq!(packet.packet_type(), PacketType::IPV4_UDP);
+    pool.free(packet);
+    // One byte short of what the IP header says.
+    let mut packet = pool.packet(&frame[..frame.len() - 1]).unwrap();
+    assert_eq!(packet.parse().packet_type, PacketType::IPV4_UDP.with_malformed());
+    pool.free(packet);
+}

@@ -1,0 +1,155 @@
+//! Hooks: what observers are shown at each point, in order, and what happens without them.
+
+use crate::common;
+use crate::common::{Bench, Wire, by_first_byte, frame, lock};
+use picnic_core::attachment::QueueOut;
+use picnic_core::direction::Direction;
+use picnic_core::function::{Function, PacketMut, Verdict, per_packet};
+use picnic_core::guard::{Guard, QueueGuard, Screen};
+use picnic_core::hook::{Hook, HookPoint, Hooks, Observer};
+use picnic_core::ledger::{DropReason, Stage};
+use picnic_core::packet::burst::Burst;
+use picnic_core::packet::desc::Descriptor;
+use picnic_core::time::Time;
+use picnic_engine::swap::Command;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+/// What was shown, by hook point and stage.
+type Shown = BTreeMap<(String, &'static str), Vec<u8>>;
+
+/// What was shown: the last bytes of packets, by point and stage. `closed` observers refuse.
+#[derive(Clone, Default)]
+struct Log {
+    shown: Arc<Mutex<Shown>>,
+    calls: Arc<Mutex<Vec<&'static str>>>,
+    closed: bool,
+}
+
+struct Watcher(String, Log);
+
+impl Observer for Watcher {
+    fn begin(&mut self) -> bool {
+        lock(&self.1.calls).push("begin");
+        !self.1.closed
+    }
+    fn observe(&mut self, _: Time, stage: Stage, packets: &[Descriptor]) {
+        lock(&self.1.calls).push("observe");
+        let mut shown = lock(&self.1.shown);
+        let shown = shown.entry((self.0.clone(), stage.name())).or_default();
+        shown.extend(packets.iter().map(|packet| packet.data()[1]));
+    }
+    fn end(&mut self) {
+        lock(&self.1.calls).push("end");
+    }
+}
+
+impl Hook for Log {
+    fn observer(&self, point: &HookPoint<'_>) -> Option<Box<dyn Observer>> {
+        let name = match point {
+            HookPoint::Wire { index, name } => format!("{index} {name}"),
+            HookPoint::Function { direction, position, name } => {
+                format!("{} {position} {name}", direction.name())
+            }
+            HookPoint::Queue { index } => format!("queue {index}"),
+        };
+        Some(Box::new(Watcher(name, self.clone())))
+    }
+}
+
+/// A guard that lets a host have no packet whose second byte is this.
+struct Refuse(u8);
+
+impl Guard for Refuse {
+    fn function(&self, _: Stage) -> Option<Box<dyn Function>> {
+        None
+    }
+    fn queue(&self, _: u16) -> Option<Box<dyn QueueGuard>> {
+        Some(Box::new(Refuse(self.0)))
+    }
+    fn screen(&self, _: u16) -> Option<Box<dyn Screen>> {
+        None
+    }
+}
+
+impl QueueGuard for Refuse {
+    fn receive(&mut self, _: Time, burst: &mut Burst, out: &mut QueueOut<'_>) {
+        burst.retain(|packet| match packet.data()[1] == self.0 {
+            true => {
+                out.drop(packet, DropReason::Filtered);
+                None
+            }
+            false => Some(packet),
+        });
+    }
+}
+
+fn drop_flow(flow: u8) -> Box<dyn Function> {
+    Box::new(per_packet(move |packet: &mut PacketMut<'_>| match packet.data()[1] == flow {
+        true => Verdict::Drop(DropReason::Filtered),
+        false => Verdict::Next,
+    }))
+}
+
+fn bench(hooks: &Hooks) -> Bench {
+    let functions = (vec![drop_flow(1), by_first_byte()], vec![drop_flow(3)]);
+    let wires = vec![Wire::default()];
+    let guard = Some(Box::new(Refuse(2)) as Box<dyn Guard>);
+    let bench = Bench::with_hooks("[host]\nqueues = 1\n", wires, functions, hooks, guard);
+    bench.host().echo = true;
+    bench.wire(0).incoming.extend((0..6).map(|flow| frame(0, flow, 0, 60)));
+    bench
+}
+
+#[test]
+fn every_point_is_shown_what_passes_it() {
+    let (log, closed) = (Log::default(), Log { closed: true, ..Log::default() });
+    let mut bench = bench(&Hooks::none().with(log.clone()).with(closed.clone()));
+    bench.settle();
+    assert_eq!(bench.end().transmitted, 3);
+    let expected: [(&str, &str, &[u8]); 6] = [
+        ("0 wire0", "wire", &[0, 1, 2, 3, 4, 5]),
+        ("rx 0 slot", "rx", &[0, 1, 2, 3, 4, 5]),
+        ("rx 1 slot", "rx", &[0, 2, 3, 4, 5]),
+        // Behind the guard, in front of the host.
+        ("queue 0", "target", &[0, 3, 4, 5]),
+        ("tx 0 slot", "tx", &[0, 3, 4, 5]),
+        ("0 wire0", "wire_tx", &[0, 4, 5]),
+    ];
+    let expected =
+        expected.map(|(point, stage, flows)| ((point.to_owned(), stage), flows.to_vec()));
+    assert_eq!(*lock(&log.shown), BTreeMap::from(expected));
+    // One call a burst, but for the wire's packets, which it takes one by one.
+    let calls = lock(&log.calls).join(" ");
+    let burst = ["begin observe end"; 5].join(" ");
+    assert_eq!(calls, format!("{burst} begin observe observe observe end"));
+    // One that wants nothing is only asked, and does not close the others' eyes.
+    assert_eq!(*lock(&closed.calls), ["begin"; 6]);
+}
+
+#[test]
+fn what_is_observed_is_what_happens_unobserved() {
+    let mut plain = bench(&Hooks::none());
+    let mut watched = bench(&Hooks::none().with(Log::default()));
+    for bench in [&mut plain, &mut watched] {
+        bench.settle();
+    }
+    assert_eq!(plain.host().seen, watched.host().seen);
+    assert_eq!(plain.wire(0).sent, watched.wire(0).sent);
+    assert_eq!(plain.end(), watched.end());
+}
+
+#[test]
+fn functions_that_are_swapped_in_are_observed_too() {
+    let log = Log::default();
+    let hooks = Hooks::none().with(log.clone());
+    let mut bench = bench(&hooks);
+    let links = common::build_links("[[tx]]\nfunction = \"slot\"\n", vec![drop_flow(4)], &hooks);
+    let command = Command::Swap(Direction::Tx, links);
+    assert!(bench.controller.send(command).is_ok());
+    bench.settle();
+    assert_eq!(bench.end().transmitted, 3);
+    let shown = lock(&log.shown);
+    assert_eq!(shown[&("tx 0 slot".into(), "tx")], [0, 3, 4, 5]);
+    assert_eq!(shown[&("0 wire0".into(), "wire_tx")], [0, 3, 5]);
+}

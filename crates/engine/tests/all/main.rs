@@ -1,0 +1,10 @@
+//! The tests of this crate in one program: each further program would cost a link.
+#![allow(missing_docs)]
+
+#[path = "../common/mod.rs"]
+mod common;
+mod hooks;
+mod modes;
+mod resident;
+mod rx;
+mod tx;

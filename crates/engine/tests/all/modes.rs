@@ -1,0 +1,154 @@
+//! Every way of interrupting: per packet, not masked, a moderated wire, transmit completion.
+
+use crate::common::{Bench, frame};
+use picnic_core::ring::moderation::ModerationMode;
+use picnic_core::time::Time;
+use picnic_engine::swap::Command;
+
+fn load(bench: &mut Bench, numbers: std::ops::Range<u32>) {
+    let frames = numbers.map(|number| frame(0, 0, number, 60));
+    bench.wire(0).incoming.extend(frames);
+}
+
+/// A card of one queue under these `[interrupt]` keys, its target asleep.
+fn asleep(interrupt: &str) -> Bench {
+    let text = format!("[host]\nqueues = 1\n[interrupt]\n{interrupt}\n");
+    let mut bench = Bench::new(&text, 1, vec![], vec![]);
+    bench.look();
+    assert!(bench.targets[0].is_resting());
+    bench
+}
+
+fn counts(bench: &Bench) -> (u64, u64, u64) {
+    let queue = &bench.view.queues[0];
+    let taken = queue.target.interrupts.get();
+    (queue.steer.doorbells.get(), queue.steer.coalesced.get(), taken)
+}
+
+#[test]
+fn per_packet_each_descriptor_is_moved_and_interrupts_by_itself() {
+    let mut bench = asleep("per_packet = true\ngate = \"none\"");
+    load(&mut bench, 0..10);
+    for sent in 1..=10 {
+        assert_eq!(bench.turn().received, 1);
+        assert_eq!(counts(&bench), (sent, sent - 1, 0));
+    }
+    assert_eq!(bench.bells[0].count(), 10);
+    while bench.balanced().in_flight != 0 {
+        bench.look();
+    }
+    assert_eq!(counts(&bench), (10, 9, 1), "the target takes together what is pending");
+    bench.end();
+}
+
+#[test]
+fn through_the_gate_only_a_queue_that_waits_is_interrupted() {
+    let mut bench = asleep("per_packet = true");
+    load(&mut bench, 0..10);
+    bench.settle();
+    assert_eq!(counts(&bench).1, 0);
+    let (sent, _, taken) = counts(&bench);
+    assert!(sent == taken && (1..=10).contains(&sent), "{sent} sent, {taken} taken");
+    bench.end();
+}
+
+#[test]
+fn a_queue_at_work_is_interrupted_if_it_is_not_masked() {
+    for (gate, at_work) in [("queue", 0), ("none", 1)] {
+        let mut bench = asleep(&format!("rx_usecs = 0\ngate = \"{gate}\""));
+        load(&mut bench, 0..4);
+        bench.turn();
+        // The interrupt is taken; the queue is at work when the next packets come.
+        bench.look();
+        let before = counts(&bench);
+        assert_eq!(before, (1, 0, 1), "{gate}");
+        load(&mut bench, 4..8);
+        bench.turn();
+        assert_eq!(counts(&bench).0 - before.0, at_work, "{gate}");
+        bench.settle();
+        assert_eq!(counts(&bench).2, 1 + at_work, "{gate}");
+        assert_eq!(bench.end().delivered, 8);
+    }
+}
+
+#[test]
+fn gates_are_changed_while_the_card_runs_and_lose_nothing() {
+    let mut bench = asleep("rx_usecs = 0");
+    for round in 0..40_u32 {
+        load(&mut bench, round * 5..round * 5 + 5);
+        let command = match round % 4 {
+            0 => Command::Unmask(true),
+            1 => Command::Moderate(ModerationMode::PerPacket),
+            2 => Command::Unmask(false),
+            _ => Command::Moderate(ModerationMode::None),
+        };
+        assert!(bench.controller.send(command).is_ok());
+        for _ in 0..round % 7 {
+            bench.turn();
+        }
+        bench.look();
+        if round % 3 == 0 {
+            bench.settle();
+        }
+        while bench.controller.answer().is_some_and(|answer| answer.done) {}
+    }
+    bench.settle();
+    assert_eq!(bench.end().delivered, 200);
+}
+
+#[test]
+fn a_moderated_wire_is_left_alone_between_its_interrupts() {
+    let mut bench = asleep("rx_usecs = 0\nwire_usecs = 50");
+    load(&mut bench, 0..3);
+    let first = bench.now + 100;
+    assert_eq!(bench.turn().received, 3, "the first packet after a pause interrupts at once");
+    load(&mut bench, 3..200);
+    while bench.now + 100 < first + 50_000 {
+        assert_eq!(bench.turn().received, 0);
+    }
+    let taken: usize = (0..5).map(|_| bench.turn().received).sum();
+    assert_eq!(taken, 197, "the driver takes all that has come");
+    assert_eq!(bench.view.wires[0].counters.interrupts.get(), 2);
+    bench.now = Time::from_nanos(1_000_000);
+    bench.settle();
+    bench.end();
+}
+
+/// A card whose host waits for buffers; doorbells so far.
+fn starved(tx_complete: &str) -> (Bench, u64) {
+    let text = format!(
+        "[host]\nattachment = \"sends\"\nqueues = 1\ntx_ring_size = 64\n\
+         [interrupt]\ntx_complete = \"{tx_complete}\"\n"
+    );
+    let mut bench = Bench::new(&text, 1, vec![], vec![]);
+    bench.turn();
+    bench.look();
+    bench.host().sends = 1000;
+    bench.look();
+    assert!(bench.targets[0].is_starved() && bench.targets[0].is_resting());
+    let doorbells = bench.view.queues[0].steer.doorbells.get();
+    (bench, doorbells)
+}
+
+#[test]
+fn a_host_that_waits_for_room_is_told_of_it() {
+    for (tx_complete, wanted, turns) in [("off", 0, 600), ("interrupt", 1, 1), ("moderated", 1, 0)]
+    {
+        let (mut bench, before) = starved(tx_complete);
+        assert_eq!(bench.targets[0].looks_again_soon(), tx_complete == "off");
+        let doorbells = |bench: &Bench| bench.view.queues[0].steer.doorbells.get() - before;
+        // Moderated by time: 64 completions, or 20 µs.
+        for _ in 0..if turns == 0 { 210 } else { turns } {
+            bench.turn();
+        }
+        assert_eq!(doorbells(&bench), wanted, "{tx_complete}");
+        bench.host().sends = 5;
+        bench.look();
+        let interrupts = bench.view.queues[0].target.interrupts.get();
+        assert_eq!(interrupts, wanted, "{tx_complete}");
+        let sent = bench.view.queues[0].target.transmitted.get();
+        assert!(sent > 64, "{tx_complete}: {sent} sent");
+        bench.settle();
+        bench.end();
+    }
+}

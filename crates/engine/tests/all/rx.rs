@@ -1,0 +1,514 @@
+//! The rx path, the chain and its commands: conservation, order, patience, back-pressure.
+
+use crate::common::functions::{Clocked, Door, Every, Flushed, Hold, Multiply};
+use crate::common::{
+    Bench, Functions, Wire, WireState, by_first_byte, frame, links, lock, number, patient,
+};
+use picnic_core::command::{Order, Prepared};
+use picnic_core::direction::Direction;
+use picnic_core::ring::moderation::ModerationMode;
+use picnic_core::time::Time;
+use picnic_engine::swap::Command;
+use proptest::prelude::*;
+use std::sync::{Arc, Mutex};
+
+const TWO_QUEUES: &str = "[host]\nqueues = 2\nring_size = 256\n";
+
+fn load(bench: &mut Bench, wire: usize, numbers: std::ops::Range<u32>) {
+    let frames = numbers.map(|number| frame((number % 2) as u8, 0, number, 60));
+    bench.wire(wire).incoming.extend(frames);
+}
+
+/// Whether the packets of each queue were seen in order, and how many there were.
+#[track_caller]
+fn seen_in_order(bench: &Bench, queues: u16) -> usize {
+    let host = bench.host();
+    for queue in 0..queues {
+        let numbers = host.seen.iter().filter(|(seen, _)| *seen == queue).map(|(_, b)| number(b));
+        assert!(numbers.is_sorted(), "queue {queue} out of order");
+    }
+    host.seen.len()
+}
+
+#[test]
+fn a_full_target_ring_drops_what_does_not_fit_and_counts_it() {
+    let mut bench = Bench::new(TWO_QUEUES, 1, vec![by_first_byte()], vec![]);
+    bench.wire(0).incoming.extend((0..1000).map(|number| frame(1, 0, number, 60)));
+    while !bench.turn().is_idle() {}
+    let ledger = bench.balanced();
+    assert_eq!(ledger.drops_by_stage.get("ring_full@steer"), Some(&(1000 - 256)));
+    assert_eq!(bench.view.queues[1].steer.ring_full.get(), 744);
+    assert_eq!(ledger.in_flight, 256);
+    // The packets that were there first are the ones that are kept.
+    bench.settle();
+    assert!(bench.host().seen.iter().map(|(_, bytes)| number(bytes)).eq(0..256));
+    assert_eq!(bench.end().delivered, 256);
+}
+
+#[test]
+fn a_patient_wire_waits_for_rings() {
+    let mut bench = Bench::with_wires(TWO_QUEUES, vec![patient()], vec![by_first_byte()], vec![]);
+    bench.wire(0).incoming.extend((0..1000).map(|number| frame(1, 0, number, 60)));
+    while !bench.turn().is_idle() {}
+    assert_eq!(bench.ledger().dropped, 0);
+    bench.settle();
+    let ledger = bench.end();
+    assert_eq!((ledger.delivered, ledger.dropped), (1000, 0));
+    assert_eq!(seen_in_order(&bench, 2), 1000);
+}
+
+#[test]
+fn a_patient_wire_waits_for_buffers() {
+    let text = "[pool]\nbuffers = 100\n[host]\nqueues = 1\nring_size = 1024\n";
+    let mut bench = Bench::with_wires(text, vec![patient()], vec![], vec![]);
+    load(&mut bench, 0, 0..1000);
+    bench.settle();
+    let ledger = bench.end();
+    assert_eq!((ledger.delivered, ledger.dropped), (1000, 0));
+}
+
+#[test]
+fn without_buffers_the_wire_sheds_before_work_is_spent() {
+    let text = "[pool]\nbuffers = 64\n[host]\nqueues = 1\nring_size = 1024\n";
+    let times = Arc::new(Mutex::new(Vec::new()));
+    let mut bench = Bench::new(text, 1, vec![Box::new(Clocked(times.clone()))], vec![]);
+    load(&mut bench, 0, 0..640);
+    for _ in 0..10 {
+        bench.turn();
+    }
+    let ledger = bench.balanced();
+    assert_eq!(ledger.drops_by_stage.get("pool_exhausted@wire"), Some(&(640 - 64)));
+    assert_eq!(bench.view.wires[0].counters.rx_shed.get(), 640 - 64);
+    assert_eq!(lock(&times).len(), 1, "the chain ran on shed packets");
+    assert_eq!(bench.end().delivered, 64);
+}
+
+#[test]
+fn short_of_buffers_no_wire_is_favoured() {
+    let text = "[pool]\nbuffers = 64\n[host]\nqueues = 1\nring_size = 1024\n";
+    let mut bench = Bench::new(text, 3, vec![], vec![]);
+    for _ in 0..300 {
+        for wire in 0..3 {
+            bench.wire(wire).incoming.extend((0..64).map(|n| frame(0, wire as u8, n, 60)));
+        }
+        bench.turn();
+        while bench.look() != 0 {}
+    }
+    let host = bench.host();
+    let of = |wire| host.seen.iter().filter(|(_, bytes)| bytes[1] == wire).count();
+    let counts = [of(0), of(1), of(2)];
+    drop(host);
+    assert!(counts.iter().all(|&count| count == 6400), "{counts:?}");
+    bench.end();
+}
+
+#[test]
+fn unsteered_packets_end_at_the_default_queue_and_wrong_queues_are_counted() {
+    let text = "[card]\ndefault_queue = 1\n[host]\nqueues = 2\n";
+    let mut bench = Bench::new(text, 1, vec![Box::new(Every::new(4, Door::Steer(7)))], vec![]);
+    load(&mut bench, 0, 0..100);
+    bench.settle();
+    let ledger = bench.end();
+    assert_eq!(ledger.drops_by_stage.get("no_such_queue@steer"), Some(&25));
+    assert_eq!(bench.view.queues[1].target.packets.get(), 75);
+}
+
+#[test]
+fn one_packet_becomes_a_hundred_and_the_order_stays() {
+    let rx: Functions = vec![Box::new(Multiply::new(100)), by_first_byte()];
+    let text = "[host]\nqueues = 2\nring_size = 8192\n[pool]\nbuffers = 16384\n";
+    let mut bench = Bench::new(text, 1, rx, vec![]);
+    load(&mut bench, 0, 0..130);
+    bench.settle();
+    assert_eq!(seen_in_order(&bench, 2), 13_000);
+    let ledger = bench.end();
+    assert_eq!((ledger.r#in, ledger.delivered, ledger.dropped), (13_000, 13_000, 0));
+}
+
+#[test]
+fn multiplication_multiplied_passes_more_than_a_burst_depth_first() {
+    let rx: Functions = vec![
+        Box::new(Multiply::new(10)),
+        Box::new(Hold::new(500, 50)),
+        Box::new(Multiply::new(7)),
+        Box::new(Every::new(7, Door::Consume)),
+        by_first_byte(),
+    ];
+    let text = "[host]\nqueues = 2\nring_size = 8192\n[pool]\nbuffers = 16384\n";
+    let mut bench = Bench::new(text, 1, rx, vec![]);
+    load(&mut bench, 0, 0..70);
+    for _ in 0..20 {
+        bench.turn();
+    }
+    bench.settle();
+    assert_eq!(seen_in_order(&bench, 2), 70 * 60);
+    let ledger = bench.end();
+    assert_eq!((ledger.delivered, ledger.consumed), (70 * 60, 70 * 10));
+}
+
+/// A wire that knows when its packets arrived.
+fn stamping() -> Wire {
+    Wire::new(Mutex::new(WireState { arrival: Some(Time::ZERO), ..WireState::default() }))
+}
+
+#[test]
+fn what_a_packet_has_waited_at_the_wire_is_in_its_latency() {
+    // The borrowed core has looked elsewhere for a millisecond.
+    let mut bench = Bench::with_wires("[host]\nqueues = 1\n", vec![stamping()], vec![], vec![]);
+    bench.now = Time::from_nanos(5_000_000);
+    bench.wires[0].lock().unwrap().arrival = Some(Time::from_nanos(4_000_000));
+    load(&mut bench, 0, 0..32);
+    bench.settle();
+    let latency = bench.targets[0].queues()[0].latency();
+    assert!(
+        latency.len() == 2 && latency.min() >= 990_000,
+        "{} to {}",
+        latency.min(),
+        latency.max()
+    );
+    let (wire, queue) = (&bench.view.wires[0], &bench.view.queues[0].target);
+    assert!(wire.arrival && wire.counters.stamps_ahead.get() == 0);
+    let (waited, packets) = (wire.counters.waited_ns.get(), wire.counters.waited_packets.get());
+    assert!(packets == 2 && (2_000_000..2_100_000).contains(&waited), "{waited} in {packets}");
+    assert!(queue.latency_packets.get() == 2 && queue.latency_ns.get() >= waited);
+    bench.end();
+}
+
+#[test]
+fn a_stamp_of_the_future_is_counted_and_taken_for_the_present() {
+    let mut bench = Bench::with_wires("[host]\nqueues = 1\n", vec![stamping()], vec![], vec![]);
+    bench.wires[0].lock().unwrap().arrival = Some(Time::from_nanos(1 << 40));
+    load(&mut bench, 0, 0..16);
+    bench.settle();
+    let counters = bench.view.wires[0].counters.clone();
+    assert!(counters.stamps_ahead.get() >= 1);
+    assert_eq!((counters.waited_ns.get(), counters.waited_packets.get()), (0, 1));
+    assert!(bench.targets[0].queues()[0].latency().max() < 1_000_000);
+    bench.end();
+}
+
+#[test]
+fn held_packets_go_when_due_not_before_and_the_card_says_when() {
+    let rx: Functions = vec![Box::new(Hold::new(10_000, 1000))];
+    let text = "[host]\nqueues = 1\n[interrupt]\nrx_usecs = 0\n";
+    let mut bench = Bench::new(text, 1, rx, vec![]);
+    load(&mut bench, 0, 0..10);
+    bench.turn();
+    let due = bench.now + 10_000;
+    assert_eq!(bench.card.next_deadline(bench.now), Some(due));
+    assert_eq!(bench.balanced().in_flight, 10);
+    bench.now = due - 200;
+    bench.turn();
+    assert_eq!(bench.look(), 0, "a nanosecond early is early");
+    bench.turn();
+    assert_eq!(bench.look(), 10);
+    bench.end();
+}
+
+#[test]
+fn a_function_is_flushed_when_it_is_due_and_at_the_end() {
+    let flushed = Arc::new(Mutex::new(Vec::new()));
+    let (never, later) =
+        (Flushed { due: None, calls: flushed.clone() }, Arc::new(Mutex::new(Vec::new())));
+    let due = Some(Time::from_nanos(250));
+    let later_calls = later.clone();
+    let rx: Functions = vec![Box::new(never), Box::new(Flushed { due, calls: later_calls })];
+    let mut bench = Bench::new("[host]\nqueues = 1\n", 1, rx, vec![]);
+    for _ in 0..5 {
+        load(&mut bench, 0, 0..1);
+        bench.turn();
+        bench.look();
+    }
+    assert_eq!(*lock(&flushed), [], "it asked for none");
+    let at = |nanos: &[u64]| nanos.iter().map(|&at| Time::from_nanos(at)).collect::<Vec<_>>();
+    assert_eq!(*lock(&later), at(&[300, 400, 500]), "from when it is due, as long as it is");
+    bench.end();
+    assert_eq!(lock(&flushed).last(), Some(&Time::MAX), "at the end it lets go of all");
+    assert_eq!(lock(&later).last(), Some(&Time::MAX));
+}
+
+#[test]
+fn the_ledger_sees_a_packet_that_a_function_loses() {
+    let mut bench = Bench::new(TWO_QUEUES, 1, vec![Box::new(Every::new(9, Door::Leak))], vec![]);
+    load(&mut bench, 0, 0..9);
+    bench.card.poll(Time::from_nanos(1));
+    let ledger = bench.ledger();
+    assert_eq!(ledger.unbalanced_bursts, 1);
+    assert!(!ledger.balanced());
+}
+
+#[test]
+fn hosts_that_refuse_are_counted_and_buffers_come_home() {
+    let mut bench = Bench::new(TWO_QUEUES, 1, vec![by_first_byte()], vec![]);
+    bench.host().refuse = true;
+    load(&mut bench, 0, 0..100);
+    bench.settle();
+    let ledger = bench.end();
+    assert_eq!(ledger.drops_by_stage.get("host_refused@target"), Some(&100));
+}
+
+#[test]
+fn a_chained_packet_arrives_whole() {
+    let text = "[pool]\nbuffers = 256\nbuffer_size = 512\n[host]\nqueues = 2\n";
+    let mut bench = Bench::new(text, 1, vec![by_first_byte()], vec![]);
+    bench.host().echo = true;
+    let frames: Vec<_> = [0, 1, 511, 512, 513, 9000, 65_536]
+        .into_iter()
+        .enumerate()
+        .map(|(index, length)| {
+            let mut bytes = frame(1, 0, index as u32, length);
+            bytes.iter_mut().skip(6).enumerate().for_each(|(at, byte)| *byte = at as u8);
+            bytes
+        })
+        .collect();
+    bench.wire(0).incoming.extend(frames.clone());
+    // Longer than a packet may be.
+    bench.wire(0).incoming.push_back(vec![0; (1 << 17) + 1]);
+    bench.settle();
+    assert!(bench.wire(0).sent.iter().eq(&frames));
+    let ledger = bench.end();
+    assert_eq!(ledger.drops_by_stage.get("oversize@wire"), Some(&1));
+    assert_eq!(ledger.transmitted, 7);
+}
+
+// ---------------------------------------------------------------- commands
+
+#[test]
+fn a_swap_lets_the_old_chain_go_first() {
+    let rx: Functions = vec![Box::new(Hold::new(1_000_000_000, 1000)), by_first_byte()];
+    let mut bench = Bench::new(TWO_QUEUES, 1, rx, vec![]);
+    load(&mut bench, 0, 0..60);
+    bench.turn();
+    assert_eq!(bench.balanced().in_flight, 60);
+    let swap = Command::Swap(Direction::Rx, links(vec![by_first_byte()]));
+    assert!(bench.controller.send(swap).is_ok());
+    load(&mut bench, 0, 60..120);
+    bench.settle();
+    assert_eq!(seen_in_order(&bench, 2), 120);
+    let answer = bench.controller.answer().unwrap();
+    assert!(answer.done);
+    // What was replaced comes back whole, and empty.
+    let Command::Swap(Direction::Rx, old) = answer.replaced else { panic!("another command") };
+    assert_eq!(old.len(), 2);
+    assert_eq!(bench.end().dropped, 0);
+}
+
+#[test]
+fn the_view_follows_swaps_once_they_are_answered() {
+    let rx: Functions = vec![by_first_byte()];
+    let mut bench = Bench::new(TWO_QUEUES, 1, rx, vec![]);
+    let names = |bench: &Bench, direction| {
+        let functions = bench.view.functions.of(direction).into_iter();
+        functions.map(|function| function.name).collect::<Vec<_>>()
+    };
+    let before = names(&bench, Direction::Rx);
+    assert_eq!((before.len(), names(&bench, Direction::Tx).len()), (1, 0));
+    let two = || vec![by_first_byte(), by_first_byte()];
+    assert!(bench.controller.send(Command::Swap(Direction::Tx, links(two()))).is_ok());
+    assert!(bench.controller.send(Command::Moderate(ModerationMode::None)).is_ok());
+    assert!(bench.controller.send(Command::Swap(Direction::Rx, links(two()))).is_ok());
+    load(&mut bench, 0, 0..60);
+    bench.turn();
+    assert_eq!(names(&bench, Direction::Rx), before, "told before it was answered");
+    assert!(bench.controller.answer().is_some());
+    assert_eq!(names(&bench, Direction::Tx).len(), 2);
+    assert_eq!(names(&bench, Direction::Rx), before);
+    while bench.controller.answer().is_some() {}
+    let functions = bench.view.functions.of(Direction::Rx);
+    assert_eq!(functions.len(), 2);
+    // The new functions' counters, not the old ones'.
+    assert_eq!(functions[0].counters.packets.get(), 60);
+    bench.settle();
+    assert_eq!(bench.end().delivered, 60);
+}
+
+/// An order that no function is for.
+struct Stray;
+
+impl Order for Stray {
+    type Target = Stray;
+    fn apply(&mut self, _: &mut Stray, _: Time) -> bool {
+        true
+    }
+}
+
+#[test]
+fn commands_of_one_turn_balance_together() {
+    let rx: Functions = vec![Box::new(Hold::new(1_000_000_000, 1000)), by_first_byte()];
+    let mut bench = Bench::new(TWO_QUEUES, 1, rx, vec![]);
+    load(&mut bench, 0, 0..60);
+    bench.turn();
+    for command in [
+        Command::Swap(Direction::Rx, links(vec![by_first_byte()])),
+        Command::Moderate(ModerationMode::None),
+        Command::Swap(Direction::Tx, Vec::new()),
+        Command::Function(Direction::Rx, 0, Prepared::new(Stray)),
+        Command::Function(Direction::Rx, 9, Prepared::new(Stray)),
+    ] {
+        assert!(bench.controller.send(command).is_ok());
+    }
+    bench.turn();
+    let done: Vec<_> = std::iter::from_fn(|| bench.controller.answer()).map(|a| a.done).collect();
+    assert_eq!(done, [true, true, true, false, false]);
+    bench.settle();
+    assert_eq!(bench.end().delivered, 60);
+}
+
+#[test]
+fn what_a_swap_lets_go_of_is_processed_at_the_present_time() {
+    let times = Arc::new(Mutex::new(Vec::new()));
+    let rx: Functions =
+        vec![Box::new(Hold::new(1_000_000, 1000)), Box::new(Clocked(times.clone()))];
+    let mut bench = Bench::new(TWO_QUEUES, 1, rx, vec![]);
+    load(&mut bench, 0, 0..10);
+    bench.turn();
+    assert!(bench.controller.send(Command::Swap(Direction::Rx, Vec::new())).is_ok());
+    bench.turn();
+    assert_eq!(*lock(&times), [bench.now]);
+    bench.end();
+}
+
+#[test]
+fn too_many_commands_are_given_back() {
+    let mut bench = Bench::new(TWO_QUEUES, 1, vec![], vec![]);
+    let accepted = (0..100)
+        .take_while(|_| bench.controller.send(Command::Moderate(ModerationMode::None)).is_ok())
+        .count();
+    assert_eq!(accepted, 64);
+    bench.turn();
+    assert!(bench.controller.send(Command::Moderate(ModerationMode::None)).is_err());
+    assert_eq!(std::iter::from_fn(|| bench.controller.answer()).count(), 64);
+    assert!(bench.controller.send(Command::Moderate(ModerationMode::None)).is_ok());
+}
+
+#[test]
+fn a_command_wakes_a_card_that_sleeps() {
+    let mut bench = Bench::new(TWO_QUEUES, 1, vec![], vec![]);
+    bench.turn();
+    assert!(bench.card.arm());
+    assert!(bench.controller.send(Command::Moderate(ModerationMode::None)).is_ok());
+    assert_eq!(bench.card_bell.count(), 1);
+    bench.card.disarm();
+    bench.turn();
+    assert!(bench.controller.answer().is_some());
+    // Awake, it needs no doorbell; and with a command waiting it does not go to sleep.
+    assert!(bench.controller.send(Command::Moderate(ModerationMode::None)).is_ok());
+    assert_eq!(bench.card_bell.count(), 1);
+    assert!(!bench.card.arm());
+}
+
+// ---------------------------------------------------------------- anything at all
+
+#[derive(Clone, Debug)]
+enum Act {
+    Load { wire: usize, packets: u32 },
+    Turn,
+    Look { queue: usize },
+    Swap(u8),
+    Moderate(u8),
+    TxRoom(Option<usize>),
+    Wait(u64),
+}
+
+fn chain(kind: u8) -> Functions {
+    match kind % 5 {
+        0 => vec![],
+        1 => vec![Box::new(Hold::new(700, 20))],
+        2 => vec![Box::new(Multiply::new(3)), Box::new(Every::new(4, Door::Consume))],
+        3 => vec![Box::new(Every::new(3, Door::Hairpin(0))), Box::new(Hold::new(300, 100))],
+        _ => vec![Box::new(Hold::new(5_000, 200)), Box::new(Every::new(10, Door::Drop))],
+    }
+}
+
+fn steered(kind: u8) -> Functions {
+    let mut functions = chain(kind);
+    functions.push(by_first_byte());
+    functions
+}
+
+fn acts() -> impl Strategy<Value = Vec<Act>> {
+    let act = prop_oneof![
+        6 => (0..2usize, 1..200u32).prop_map(|(wire, packets)| Act::Load { wire, packets }),
+        12 => Just(Act::Turn),
+        8 => (0..2usize).prop_map(|queue| Act::Look { queue }),
+        1 => any::<u8>().prop_map(Act::Swap),
+        1 => any::<u8>().prop_map(Act::Moderate),
+        1 => prop::option::of(0..100usize).prop_map(Act::TxRoom),
+        1 => (0..20_000u64).prop_map(Act::Wait),
+    ];
+    prop::collection::vec(act, 1..120)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: 150,
+        failure_persistence: None,
+        ..Default::default()
+    })]
+
+    /// Turns, looks, swaps and stalls in any order, stopped anywhere: the ledger balances
+    /// after every step, order is kept within a queue and every buffer comes home.
+    #[test]
+    fn the_ledger_balances_whatever_happens(
+        acts in acts(),
+        echo: bool,
+        waits: bool,
+        first in 0u8..5,
+        tx in 0u8..5,
+        buffers in prop_oneof![Just(64u32), Just(400), Just(8192)],
+        settles: bool,
+    ) {
+        let text = format!(
+            "[pool]\nbuffers = {buffers}\n[card]\nburst = 16\nwire_backlog = 64\n\
+             [host]\nqueues = 2\nring_size = 64\ntx_ring_size = 64\n"
+        );
+        // A tx chain that hairpins or multiplies is allowed, too.
+        let wires = vec![if waits { patient() } else { Wire::default() }, Wire::default()];
+        let mut bench = Bench::with_wires(&text, wires, steered(first), chain(tx));
+        bench.host().echo = echo;
+        let mut next = [0u32; 2];
+        for act in acts {
+            match act {
+                Act::Load { wire, packets } => {
+                    let numbers = next[wire]..next[wire] + packets;
+                    next[wire] = numbers.end;
+                    // Each wire is a flow of its own, to a queue of its own.
+                    bench.wire(wire).incoming.extend(
+                        numbers.map(|n| frame(wire as u8, 0, n, 60 + (n as usize * 37) % 900)),
+                    );
+                }
+                Act::Turn => {
+                    bench.turn();
+                }
+                Act::Look { queue } => {
+                    let now = bench.now;
+                    bench.targets[queue].poll(now);
+                    bench.balanced();
+                }
+                Act::Swap(kind) => {
+                    let command = Command::Swap(Direction::Rx, links(steered(kind)));
+                    while bench.controller.answer().is_some() {}
+                    let _ = bench.controller.send(command);
+                }
+                Act::Moderate(kind) => {
+                    let mode = match kind % 3 {
+                        0 => ModerationMode::None,
+                        1 => ModerationMode::Static { usecs: 3, frames: 10 },
+                        _ => ModerationMode::Adaptive { max_usecs: 50 },
+                    };
+                    let _ = bench.controller.send(Command::Moderate(mode));
+                }
+                Act::TxRoom(room) => bench.wire(0).tx_room = room,
+                Act::Wait(nanoseconds) => bench.now = bench.now + nanoseconds,
+            }
+        }
+        if settles {
+            bench.wire(0).tx_room = None;
+            bench.settle();
+            prop_assert_eq!(bench.balanced().in_flight, 0);
+        }
+        let ledger = bench.end();
+        prop_assert_eq!(ledger.unbalanced_bursts, 0);
+        seen_in_order(&bench, 2);
+    }
+}

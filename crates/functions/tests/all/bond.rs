@@ -1,0 +1,282 @@
+//! `bond`: which wire a packet leaves by, and what is learnt.
+
+use crate::common::frames::{Network, Spec, Upper};
+use crate::common::{Card, Door, Packet, Seen, build, refusal};
+use picnic_core::function::Function;
+use picnic_core::ledger::{DropReason, Stage};
+use picnic_core::packet::desc::Descriptor;
+use picnic_core::registry::BuildContext;
+use picnic_core::time::Time;
+use picnic_functions::registry::FUNCTIONS;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use std::collections::HashMap;
+
+const BROADCAST: u8 = 0xff;
+
+/// The card's two functions, with these keys each.
+struct Bed {
+    card: Card,
+    rx: Box<dyn Function>,
+    tx: Box<dyn Function>,
+    wires: u8,
+}
+
+impl Bed {
+    fn new(wires: u8, rx: &str, tx: &str) -> Bed {
+        let context = BuildContext { wires, ..BuildContext::default() };
+        let function =
+            |keys: &str| build(&format!("function = \"bond\"\n{keys}"), &context).unwrap();
+        Bed { card: Card::new(&context), rx: function(rx), tx: function(tx), wires }
+    }
+
+    /// A frame from a station comes in; whether it is handed up.
+    fn receive(&mut self, wire: u8, frame: Vec<u8>) -> bool {
+        self.card.stage = Stage::Rx;
+        let seen = self.card.run(self.rx.as_mut(), &[Packet((wire, frame.clone()))]);
+        assert!(seen.iter().all(|seen| (seen.door, &seen.data) == (Door::Next, &frame)));
+        !seen.is_empty()
+    }
+
+    /// The wires by which frames leave, in order of the frames; copies in front.
+    fn send(&mut self, frames: &[Vec<u8>]) -> Vec<u8> {
+        let packets: Vec<_> = frames.iter().map(|frame| Packet((0, frame.clone()))).collect();
+        self.send_with(&packets, |_, _| ()).iter().map(|seen| seen.wire).collect()
+    }
+
+    fn send_with(
+        &mut self,
+        packets: &[Packet],
+        prepare: impl FnMut(usize, &mut Descriptor),
+    ) -> Vec<Seen> {
+        self.card.stage = Stage::Tx;
+        let seen = self.card.run_with(self.tx.as_mut(), packets, prepare);
+        assert!(seen.iter().all(|seen| seen.door == Door::Next && seen.wire < self.wires));
+        seen
+    }
+
+    fn call(&mut self, command: &str, rx: bool) -> Value {
+        let entry = FUNCTIONS.iter().find(|entry| entry.name == "bond").unwrap();
+        let command = entry.commands.iter().find(|entry| entry.name == command).unwrap();
+        let mut order = command.prepare(&json!({}), &BuildContext::default()).unwrap();
+        let function = if rx { &mut self.rx } else { &mut self.tx };
+        assert!(function.obey(&mut order, self.card.now));
+        command.reply(order).unwrap()
+    }
+
+    fn count(&mut self, name: &str, rx: bool) -> u64 {
+        self.call("get", rx)[name].as_u64().unwrap()
+    }
+}
+
+fn station(number: u8) -> [u8; 6] {
+    if number == BROADCAST { [0xff; 6] } else { [2, 0, 0, 0, 7, number] }
+}
+
+/// A frame between two stations; the host is station 200.
+fn frame(source: u8, destination: u8, port: u16) -> Vec<u8> {
+    let spec = Spec { ports: (port, 80), ..Spec::plain(Network::V4, Upper::Tcp) };
+    let mut frame = spec.build();
+    frame[..6].copy_from_slice(&station(destination));
+    frame[6..12].copy_from_slice(&station(source));
+    frame
+}
+
+fn to(destination: u8) -> [Vec<u8>; 1] {
+    [frame(200, destination, 1)]
+}
+
+#[derive(Clone, Debug)]
+enum Event {
+    Receive(u8, u8),
+    Send(u8),
+    Wait(u64),
+    SetUp(u8, bool),
+}
+
+fn any_event() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        3 => (0..20_u8, 0..4_u8).prop_map(|(station, wire)| Event::Receive(station, wire)),
+        4 => (0..22_u8).prop_map(Event::Send),
+        1 => (1..12_u64).prop_map(Event::Wait),
+        1 => (0..4_u8, any::<bool>()).prop_map(|(wire, up)| Event::SetUp(wire, up)),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(150))]
+
+    /// Against a plain model: addresses, their age, wires that go down and come back.
+    #[test]
+    fn answers_leave_by_the_wire_that_was_asked_on(
+        events in prop::collection::vec(any_event(), 0..80), floods: bool,
+    ) {
+        let keys = "age_secs = 10";
+        let tx = format!("{keys}\nflood = {floods}\nwire = 2");
+        let mut bed = Bed::new(4, keys, &tx);
+        let (mut known, mut up, mut now) = (HashMap::new(), [true; 4], 0);
+        for event in events {
+            match event {
+                Event::Receive(source, wire) => {
+                    prop_assert!(bed.receive(wire, frame(source, 200, 1)));
+                    known.insert(source, (wire, now));
+                }
+                Event::Wait(seconds) => {
+                    now += seconds;
+                    bed.card.now = Time::from_nanos(now * 1_000_000_000);
+                }
+                Event::SetUp(wire, is_up) => {
+                    up[usize::from(wire)] = is_up;
+                    bed.card.set_wire_up(wire, is_up);
+                }
+                Event::Send(destination) => {
+                    let fresh = known.get(&destination).filter(|(_, seen)| now - seen <= 10);
+                    let there = fresh.map(|(wire, _)| *wire).filter(|wire| up[usize::from(*wire)]);
+                    let mut wires = bed.send(&to(destination));
+                    wires.sort_unstable();
+                    let in_turn = [2, 3, 0, 1];
+                    let other = in_turn.into_iter().find(|&wire| up[usize::from(wire)]);
+                    let expected = match (there, floods, other) {
+                        (Some(wire), ..) => vec![wire],
+                        // With none up it goes where it would, to be dropped there.
+                        (None, _, None) => vec![2],
+                        (None, false, Some(other)) => vec![other],
+                        (None, true, Some(_)) => {
+                            (0..4).filter(|&wire| up[usize::from(wire)]).collect()
+                        }
+                    };
+                    prop_assert_eq!(wires, expected);
+                }
+            }
+        }
+    }
+
+    /// A flow has one wire, whatever is sent between; parts are as the weights say.
+    #[test]
+    fn a_flow_keeps_its_wire(ports in prop::collection::vec(0..40_u16, 1..60), down in 0..3_u8) {
+        let mut bed = Bed::new(3, "", "mode = \"flow\"");
+        let mut wire_of = HashMap::new();
+        let frames: Vec<_> = ports.iter().map(|&port| frame(200, 1, port)).collect();
+        for (port, wire) in ports.iter().zip(bed.send(&frames)) {
+            prop_assert_eq!(*wire_of.entry(*port).or_insert(wire), wire);
+        }
+        // Flows of a wire that goes down move, no others; and they come back.
+        bed.card.set_wire_up(down, false);
+        for (port, wire) in ports.iter().zip(bed.send(&frames)) {
+            let before = wire_of[port];
+            prop_assert!(wire != down && (before == down || before == wire));
+        }
+        prop_assert_eq!(bed.count("moved_parts", false), 16);
+        prop_assert_eq!(bed.count("wires_used", false), 2);
+        bed.card.set_wire_up(down, true);
+        for (port, wire) in ports.iter().zip(bed.send(&frames)) {
+            prop_assert_eq!(wire_of[port], wire);
+        }
+        prop_assert_eq!(bed.count("moved_parts", false), 32);
+    }
+}
+
+#[test]
+fn groups_and_the_unknown_leave_by_all_wires_in_copies_that_are_counted() {
+    let mut bed = Bed::new(3, "", "");
+    assert_eq!(bed.send(&to(BROADCAST)), [1, 2, 0]);
+    assert_eq!(bed.send(&to(9)), [1, 2, 0]);
+    assert_eq!(bed.card.made_and_consumed(), (4, 0));
+    bed.card.set_wire_up(1, false);
+    assert_eq!(bed.send(&to(BROADCAST)), [2, 0]);
+    assert_eq!((bed.count("flooded", false), bed.count("copies", false)), (3, 5));
+    // A copy is the card's own: its tx queue has sent one.
+    let seen = bed.send_with(&[Packet((0, to(9)[0].clone()))], |_, packet| packet.set_tx_queue(3));
+    assert_eq!(seen.iter().map(|seen| seen.tx_queue).collect::<Vec<_>>(), [None, Some(3)]);
+}
+
+#[test]
+fn addresses_are_shown_and_forgotten() {
+    let mut bed = Bed::new(2, "", "");
+    assert!(bed.receive(1, frame(5, 200, 1)) && bed.receive(0, frame(6, 200, 1)));
+    bed.card.now = Time::from_nanos(3_000_000);
+    assert!(bed.receive(0, frame(5, 200, 1)));
+    let shown = bed.call("addresses", false);
+    let expected = json!({ "addresses": [
+        { "wire": 0, "mac": "02:00:00:00:07:05", "age_ms": 0 },
+        { "wire": 0, "mac": "02:00:00:00:07:06", "age_ms": 3 },
+    ]});
+    assert_eq!(shown, expected);
+    assert_eq!((bed.count("learnt", true), bed.count("moved_addresses", true)), (2, 1));
+    assert_eq!(bed.send(&to(5)), [0]);
+    assert_eq!(bed.call("clear", false)["addresses"], 2);
+    assert_eq!(bed.send(&to(5)), [1, 0]);
+    // Sources that nobody can have are not learnt.
+    let mut odd = frame(5, 200, 1);
+    for source in [[0xff; 6], [1, 0, 0, 0, 0, 1], [0; 6]] {
+        odd[6..12].copy_from_slice(&source);
+        assert!(bed.receive(1, odd.clone()));
+    }
+    assert_eq!(bed.call("addresses", true)["addresses"], json!([]));
+}
+
+#[test]
+fn queues_turns_and_backups() {
+    let mut bed = Bed::new(3, "", "mode = \"queue\"");
+    let packets = vec![Packet((0, to(1)[0].clone())); 7];
+    let seen = bed.send_with(&packets, |place, packet| packet.set_tx_queue(place as u8));
+    assert_eq!(seen.iter().map(|seen| seen.wire).collect::<Vec<_>>(), [0, 1, 2, 0, 1, 2, 0]);
+
+    let mut bed = Bed::new(3, "", "mode = \"round-robin\"\nweights = [1, 2, 1]");
+    let wires = bed.send(&vec![frame(200, 1, 1); 48]);
+    let count = |wire| wires.iter().filter(|&&found| found == wire).count();
+    assert_eq!([count(0), count(1), count(2)], [12, 24, 12]);
+    let changes = wires.windows(2).filter(|pair| pair[0] != pair[1]).count() as u64;
+    assert_eq!(bed.count("spread", false), changes, "what may overtake is counted");
+
+    let mut bed = Bed::new(3, "", "mode = \"active-backup\"\nwire = 1\nup_delay_ms = 2");
+    assert_eq!(bed.send(&to(1)), [1]);
+    bed.card.set_wire_up(1, false);
+    assert_eq!(bed.send(&to(1)), [2]);
+    bed.card.set_wire_up(1, true);
+    assert_eq!(bed.send(&to(1)), [2]);
+    bed.card.now = Time::from_nanos(2_000_000);
+    assert_eq!(bed.send(&to(1)), [1]);
+}
+
+#[test]
+fn what_several_wires_bring_is_handed_up_once() {
+    let mut bed = Bed::new(3, "once = true\ndrop_returned = true", "");
+    let arp = frame(5, BROADCAST, 1);
+    assert!(bed.receive(0, arp.clone()));
+    assert!(!bed.receive(1, arp.clone()) && !bed.receive(2, arp.clone()));
+    // By the same wire it is another one, and so it is a second later, or to one station.
+    assert!(bed.receive(0, arp.clone()));
+    assert!(bed.receive(0, frame(5, 200, 1)) && bed.receive(1, frame(5, 200, 1)));
+    bed.card.now = Time::from_nanos(1_000_000_000);
+    assert!(bed.receive(1, arp));
+    // What a host has sent comes back by another wire of the segment.
+    let own = frame(200, BROADCAST, 1);
+    assert!(bed.receive(1, own.clone()), "it has not sent yet");
+    bed.send(std::slice::from_ref(&own));
+    assert!(!bed.receive(2, own));
+    assert_eq!((bed.count("duplicates", true), bed.count("returned", true)), (2, 1));
+    bed.card.stage = Stage::Rx;
+    assert_eq!(bed.card.dropped(DropReason::Filtered), 3);
+}
+
+#[test]
+fn a_card_with_one_wire_is_left_alone() {
+    let mut bed = Bed::new(1, "", "");
+    assert_eq!(bed.send(&to(BROADCAST)), [0]);
+    assert_eq!(bed.count("sent", false), 0);
+}
+
+#[test]
+fn wrong_keys_of_a_bond_are_refused() {
+    let refused = |keys: &str, what: &str| {
+        let message = refusal(&format!("function = \"bond\"\n{keys}"));
+        assert!(message.contains(what), "{keys}: {message}");
+    };
+    refused("wire = 2", "wire: found 2, allowed is 0 to 1");
+    refused("age_secs = 0", "age_secs: found 0, allowed is 1 to 1000000");
+    refused("weights = [1, 1]", "weights: allowed with mode");
+    refused("mode = \"flow\"\nweights = [1]", "weights: found 1, allowed is one for each of 2");
+    refused("mode = \"flow\"\nweights = [0, 0]", "weights: found weights of zero alone");
+    refused("mode = \"lacp\"", "allowed: learn, flow, queue, round-robin, active-backup");
+}

@@ -1,0 +1,148 @@
+//! What is asked of every function in the registry, with the config it has by default.
+//!
+//! The harness checks conservation and that buffers come home at each step; here come
+//! order, bad bytes, burst lengths and long packets.
+
+use crate::common::frames::{Spec, any_spec, every_kind};
+use crate::common::{Card, Door, Packet, Seen, build, from_wire_0};
+use crate::shared;
+use picnic_core::function::Function;
+use picnic_core::registry::{BuildContext, Entry};
+use picnic_functions::registry::FUNCTIONS;
+use proptest::prelude::*;
+use std::collections::HashMap;
+
+fn context() -> BuildContext {
+    BuildContext { wires: 3, ..BuildContext::default() }
+}
+
+/// Every function with a card of its own.
+fn for_each(mut body: impl FnMut(&str, &mut dyn Function, &mut Card)) {
+    let folder = tempfile::tempdir().unwrap();
+    for entry in FUNCTIONS {
+        let keys = entry.example(folder.path()).expect("a function needs nothing of the machine");
+        let text = format!("function = \"{}\"\n{keys}", entry.name);
+        let context = BuildContext { directory: folder.path().into(), ..context() };
+        let mut function = build(&text, &context).unwrap();
+        let mut card = Card::new(&context);
+        body(entry.name, function.as_mut(), &mut card);
+        card.flush(function.as_mut());
+    }
+}
+
+#[test]
+fn entries_are_explained_and_unknown_keys_refused() {
+    shared::entries_are_explained("function", FUNCTIONS);
+}
+
+#[test]
+fn commands_are_obeyed_as_they_are_declared() {
+    let folder = tempfile::tempdir().unwrap();
+    let make = |entry: &Entry<_>| {
+        let keys = entry.example(folder.path()).unwrap();
+        let context = BuildContext { directory: folder.path().into(), ..context() };
+        build(&format!("function = \"{}\"\n{keys}", entry.name), &context).unwrap()
+    };
+    shared::commands_are_obeyed(FUNCTIONS, &context(), make, |function, order, now| {
+        function.obey(order, now)
+    });
+    assert!(FUNCTIONS.iter().any(|entry| !entry.commands.is_empty()));
+}
+
+#[test]
+fn every_burst_length_from_none_to_full() {
+    let frames: Vec<_> = every_kind().iter().map(Spec::build).collect();
+    for_each(|_, function, card| {
+        for length in 0..=64 {
+            card.run(function, &from_wire_0(frames.iter().cycle().take(length).cloned()));
+        }
+    });
+}
+
+#[test]
+fn every_header_cut_at_every_byte() {
+    let mut cuts = Vec::new();
+    for frame in every_kind().iter().map(Spec::build) {
+        cuts.extend((0..=frame.len()).map(|length| frame[..length].to_vec()));
+    }
+    for_each(|_, function, card| {
+        for burst in cuts.chunks(64) {
+            card.run(function, &from_wire_0(burst.iter().cloned()));
+        }
+    });
+}
+
+#[test]
+fn packets_of_many_segments() {
+    let lengths = [0, 1, 2047, 2048, 2049, 9000, 65_535, 65_536];
+    for_each(|_, function, card| {
+        for length in lengths {
+            let mut frame = every_kind()[0].build();
+            frame.resize(length, 0x55);
+            card.run(function, &from_wire_0([frame.clone(), vec![], frame]));
+        }
+    });
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(256))]
+
+    #[test]
+    fn random_bytes_have_one_fate_each(
+        bytes in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..200), 0..=64),
+    ) {
+        for_each(|_, function, card| { card.run(function, &from_wire_0(bytes.clone())); });
+    }
+
+    #[test]
+    fn damaged_frames_have_one_fate_each(
+        specs in prop::collection::vec(
+            (any_spec(), prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4)),
+            0..=64,
+        ),
+    ) {
+        let frames: Vec<_> = specs.iter().map(|(spec, damage)| {
+            let mut frame = spec.build();
+            for (place, byte) in damage {
+                let place = place.index(frame.len());
+                frame[place] = *byte;
+            }
+            frame
+        }).collect();
+        for_each(|_, function, card| { card.run(function, &from_wire_0(frames.clone())); });
+    }
+
+    #[test]
+    fn order_within_a_flow_is_kept_and_bytes_are_the_flows_own(
+        bursts in prop::collection::vec(
+            prop::collection::vec((any_spec(), 0..3u8), 0..=64), 1..4,
+        ),
+    ) {
+        let all: Vec<_> = bursts.iter().flatten().cloned().collect();
+        for_each(|name, function, card| {
+            let mut seen = Vec::new();
+            for burst in &bursts {
+                let packets: Vec<_> =
+                    burst.iter().map(|(spec, wire)| Packet((*wire, spec.build()))).collect();
+                seen.extend(card.run(function, &packets));
+            }
+            check_order(name, &all, &seen);
+        });
+    }
+}
+
+fn check_order(name: &str, all: &[(Spec, u8)], seen: &[Seen]) {
+    let mut last = HashMap::new();
+    let mut doors = HashMap::<_, Door>::new();
+    for packet in seen {
+        let (spec, wire) = &all[packet.number];
+        assert_eq!(packet.data, spec.build(), "{name} changed bytes");
+        let flow = (*wire, spec.flow());
+        if let Some(before) = last.insert((packet.door, flow), packet.number) {
+            assert!(before < packet.number, "{name}: {before} came before {}", packet.number);
+        }
+        let flow = (*wire, spec.flow());
+        let door = *doors.entry(flow).or_insert(packet.door);
+        assert_eq!(door, packet.door, "{name} splits a flow");
+    }
+}

@@ -1,0 +1,16 @@
+//! The tests of this crate in one program: each further program would cost a link.
+#![allow(missing_docs)]
+
+#[path = "../common/mod.rs"]
+mod common;
+mod bond;
+mod config;
+mod conformance;
+mod flow_director;
+mod mirror;
+mod offloads;
+mod rate_limit;
+mod rss;
+#[path = "../../../core/tests/shared/registry.rs"]
+mod shared;
+mod vmdq;

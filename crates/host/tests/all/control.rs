@@ -1,0 +1,628 @@
+//! The control socket of cards that run: methods, changes under load, clients that misbehave.
+
+use crate::openmetrics;
+
+use crate::common::{Client, STEADY, Served};
+use picnic_control::captures::Captures;
+use picnic_control::protocol::{INVALID_REQUEST, LIMIT, LONGEST_LINE, PARSE_ERROR};
+use picnic_control::socket::SocketError;
+use picnic_control::{Doors, Launch, Limits, Server};
+use picnic_host::registries;
+use picnic_testing::{machine, wait_for, wait_until};
+use serde_json::{Value, json};
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::time::{Duration, Instant};
+
+const ORDERED: &str = "[host]\nqueues = 4\nverify_order = true\n";
+
+fn count(value: &Value) -> u64 {
+    value.as_u64().unwrap_or_else(|| panic!("no count: {value}"))
+}
+
+#[test]
+fn a_card_tells_what_it_is_and_what_it_does() {
+    let card = Served::start(&format!("[card]\nname = \"web\"\n{STEADY}"));
+    let mut client = card.client();
+    let info = client.good("card.info", json!({}));
+    assert_eq!((&info["name"], &info["protocol"]), (&json!("web"), &json!(1)));
+    assert_eq!(info["pid"], std::process::id());
+    assert_eq!((&info["rx"], &info["tx"]), (&json!(["rss"]), &json!([])));
+    let patience = Instant::now();
+    while count(&client.good("card.stats", json!({}))["wires"][0]["rx_packets"]) <= 1000 {
+        assert!(patience.elapsed() < Duration::from_secs(20), "no packets");
+    }
+    let stats = client.good("card.stats", json!({}));
+    assert!(count(&stats["wires"][0]["rx_packets"]) > 1000, "{stats}");
+    assert_eq!(stats["ledger"]["balanced"], true, "{stats}");
+    assert!(count(&stats["latency_ns"]["p50"]) > 0, "{stats}");
+    assert!(stats["borrowed_core"]["busy_fraction"].as_f64().unwrap() > 0.0);
+    assert!(count(&stats["queues"][0]["ring_size"]) == 1024, "{stats}");
+    let chains = client.good("chain.list", json!({}));
+    assert_eq!(chains["rx"][0]["function"], "rss");
+    while client.good("card.stats", json!({}))["ledger"]["in"] == stats["ledger"]["in"] {
+        assert!(patience.elapsed() < Duration::from_secs(20), "no more packets");
+    }
+    // The end has the fields that the way there had.
+    let report = serde_json::to_value(card.stop()).unwrap();
+    let fields = |value: &Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+    assert_eq!(fields(&report), fields(&stats));
+    assert_eq!(fields(&report["queues"][0]), fields(&stats["queues"][0]));
+}
+
+#[test]
+fn rss_is_read_back_as_it_was_set() {
+    let card = Served::start(STEADY);
+    let mut client = card.client();
+    let rss = client.good("rss.get", json!({}));
+    assert_eq!(rss["table"].as_array().unwrap().len(), 128);
+    assert_eq!((&rss["hash"], &rss["symmetric"]), (&json!("toeplitz"), &json!(false)));
+    let set = client.good("rss.set", json!({ "table": [3, 3, 3], "key": "symmetric" }));
+    // Every entry but those of queue 3 sends its hashes elsewhere; then one queue for all.
+    assert_eq!(count(&set["moved_entries"]), 96);
+    let rss = client.good("rss.get", json!({ "chain": "rx", "position": 0 }));
+    assert_eq!((&rss["table"], &rss["symmetric"]), (&json!([3, 3, 3]), &json!(true)));
+    let packets = |stats: &Value| {
+        let queues = stats["queues"].as_array().unwrap().iter();
+        queues.map(|queue| count(&queue["packets"])).collect::<Vec<_>>()
+    };
+    let mut packets = || packets(&client.good("card.stats", json!({})));
+    // Those steered before the change are delivered, then nothing more.
+    let mut before = packets();
+    wait_until("queue 3 alone has packets", || {
+        let after = packets();
+        let before = std::mem::replace(&mut before, after.clone());
+        before[..3] == after[..3] && before[3] < after[3]
+    });
+    for (params, message) in [
+        (json!({ "key": "00" }), "key: hash key has 1 bytes"),
+        (json!({ "table": [4] }), "table: "),
+        (json!({ "table": [] }), "table: "),
+        (json!({ "table_size": 5000 }), "table_size: "),
+        (json!({ "table_size": 8, "position": 1 }), "position: found 1, but no rss is there"),
+        (json!({ "table_size": 8, "chain": "tx" }), "tx has no rss: found no function"),
+    ] {
+        let error = client.error("rss.set", params);
+        assert!(error.starts_with(message), "{error}");
+    }
+    assert_eq!(client.good("rss.get", json!({}))["table"], json!([3, 3, 3]), "left as it was");
+    client.good(
+        "chain.swap",
+        json!({ "chain": "rx", "toml": "[[rx]]\nfunction = \"rss\"\nhash = \"jhash\"\n" }),
+    );
+    let error = client.error("rss.set", json!({ "key": "symmetric", "table_size": 4 }));
+    assert!(error.starts_with("key: found a key, allowed with hash"), "{error}");
+    assert_eq!(client.good("rss.get", json!({}))["table"].as_array().unwrap().len(), 128);
+    card.stop();
+}
+
+#[test]
+fn a_polling_time_takes_the_interrupts_away_and_gives_them_back() {
+    let card =
+        Served::start("[[wire]]\nport = \"generator\"\nrate_pps = 5000\n[host]\nqueues = 1\n");
+    let mut client = card.client();
+    assert_eq!(client.good("moderation.get", json!({}))["poll_usecs"], 0);
+    let counts = |client: &mut Client| {
+        let queue = &client.good("card.stats", json!({}))["queues"][0];
+        (count(&queue["packets"]), count(&queue["interrupts"]))
+    };
+    let until = |client: &mut Client, look: &dyn Fn((u64, u64), (u64, u64)) -> bool| {
+        let mut before = counts(client);
+        wait_until("packets with interrupts, or without", || {
+            // As many packets as make an interrupt likely, if there are any.
+            let after = wait_for("a hundred packets", || {
+                Some(counts(client)).filter(|after| after.0 >= before.0 + 100)
+            });
+            look(std::mem::replace(&mut before, after), after)
+        });
+    };
+    let interrupted =
+        |before: (u64, u64), after: (u64, u64)| after.0 > before.0 && after.1 > before.1;
+    let polled = |before: (u64, u64), after: (u64, u64)| after.0 > before.0 && after.1 == before.1;
+    until(&mut client, &interrupted);
+    let set = client.good("moderation.set", json!({ "poll_usecs": 1_000_000 }));
+    assert_eq!(
+        (&set["replaced"]["poll_usecs"], &set["moderation"]["rx_frames"]),
+        (&json!(0), &json!(64))
+    );
+    until(&mut client, &polled);
+    client.good("moderation.set", json!({ "rx_usecs": 0, "poll_usecs": 0 }));
+    until(&mut client, &interrupted);
+    let info = client.good("card.info", json!({}));
+    assert_eq!(
+        info["moderation"],
+        json!({
+            "rx_usecs": 0, "rx_frames": 64, "adaptive": false, "per_packet": false,
+            "gate": "queue", "wire_usecs": 0, "tx_complete": "off", "poll_usecs": 0, "tx_usecs": 50,
+        })
+    );
+    let set = client.good("moderation.set", json!({ "gate": "none", "per_packet": true }));
+    assert_eq!(set["moderation"]["gate"], "none");
+    until(&mut client, &interrupted);
+    for (key, value) in [("wire_usecs", json!(5)), ("tx_complete", json!("interrupt"))] {
+        let refused = client.call("moderation.set", json!({ key: value }));
+        let refused = refused.expect_err("it is fixed").to_string();
+        assert!(refused.contains("cannot be changed while the card runs"), "{refused}");
+    }
+    card.stop();
+}
+
+#[test]
+fn wires_hosts_and_schedulers_obey_as_functions_do() {
+    let wire = |rate: u32| format!("[[wire]]\nport = \"generator\"\nrate_pps = {rate}\n");
+    let card = Served::start(&format!("{}{}[os]\n", wire(1000), wire(2000)));
+    let mut client = card.client();
+    let rate = |client: &mut Client, position: Value| {
+        client.good("generator.get", json!({ "position": position }))["rate_pps"].clone()
+    };
+    let set = client.good("generator.set", json!({ "rate_pps": 5000, "position": 1 }));
+    assert_eq!((&set["rate_pps"], &set["position"]), (&json!(2000), &json!(1)));
+    assert_eq!(rate(&mut client, json!(null)), 1000);
+    assert_eq!(rate(&mut client, json!(1)), 5000);
+    let before = count(&client.good("card.stats", json!({}))["wires"][1]["rx_packets"]);
+    wait_until("it goes on at the new rate", || {
+        count(&client.good("card.stats", json!({}))["wires"][1]["rx_packets"]) > before + 100
+    });
+    assert_eq!(client.good("app.set", json!({ "cost_ns": 5 }))["cost_ns"], 0);
+    assert_eq!(client.good("app.get", json!({}))["cost_ns"], 5);
+    assert_eq!(client.good("edf-plus.set", json!({ "slack": "best-fit" }))["filled"], 0);
+    for (method, params, message) in [
+        ("generator.set", json!({ "rate_pps": 0 }), "rate_pps: found 0, allowed is 1 to"),
+        ("generator.get", json!({ "position": 2 }), "position: found 2, but no generator is there"),
+        ("pcap.get", json!({}), "the card has no pcap: found generator, generator"),
+        ("cyclic-plus.get", json!({}), "the card has no cyclic-plus: found edf-plus"),
+        ("edf-plus.set", json!({ "slack": "most" }), "slack: found \"most\", allowed: first-fit"),
+        ("edf.get", json!({}), "found method \"edf.get\", allowed: "),
+    ] {
+        let error = client.error(method, params);
+        assert!(error.starts_with(message), "{error}");
+    }
+    card.stop();
+}
+
+#[test]
+fn a_swap_is_checked_as_a_card_file_is() {
+    let card = Served::start(STEADY);
+    let mut client = card.client();
+    let mut swap = |params: Value| client.call("chain.swap", params);
+    let text = "# functions\n[[rx]]\nfunction = \"rss\"\ntable = [0, 9]\n";
+    let error = swap(json!({ "chain": "rx", "toml": text, "file": "/x/a.toml" })).unwrap_err();
+    let message = error["message"].as_str().unwrap();
+    assert!(message.starts_with("/x/a.toml:4: rx[0].table[1]: found queue 9"), "{message}");
+    let data = &error["data"];
+    assert_eq!((&data["line"], &data["key"]), (&json!(4), &json!("rx[0].table[1]")));
+    for (params, part) in [
+        (json!({ "chain": "tx", "toml": text }), "tx: found none, allowed: sections [[tx]]"),
+        (
+            json!({ "chain": "rx", "toml": "[[rx]]\nfunction = \"x\"\n" }),
+            "card:2: rx[0].function: found \"x\", allowed: ",
+        ),
+        (json!({ "chain": "rx", "toml": "[[rx" }), "card:1: "),
+        (
+            json!({ "chain": "rx", "functions": [{ "function": "pass", "x": 1 }] }),
+            "rx[0].x: found key \"x\", allowed: function",
+        ),
+        (json!({ "chain": "rx", "functions": [{}] }), "rx[0]: found no function, allowed"),
+        (json!({ "chain": "rx", "functions": [{ "function": null }] }), "functions[0]: "),
+    ] {
+        let error = swap(params).unwrap_err();
+        let message = error["message"].as_str().unwrap();
+        assert!(message.contains(part), "{message}");
+    }
+    // A whole card file will do; its other sections are those of another card.
+    let other =
+        format!("[host]\nqueues = 2\n{STEADY}[[rx]]\nfunction = \"by-wire\"\nqueues = [3]\n");
+    let done = swap(json!({ "chain": "rx", "toml": other })).unwrap();
+    assert_eq!(done["functions"], json!(["by-wire"]));
+    assert_eq!(done["replaced"][0]["name"], "rss");
+    let done = swap(
+        json!({ "chain": "rx", "functions": [{ "function": "pass" }, { "function": "rss" }] }),
+    );
+    assert_eq!(done.unwrap()["functions"], json!(["pass", "rss"]));
+    assert_eq!(swap(json!({ "chain": "rx", "functions": [] })).unwrap()["functions"], json!([]));
+    assert_eq!(client.good("chain.list", json!({}))["rx"], json!([]));
+    let report = card.stop();
+    assert_eq!(report.functions.len(), 0, "{:?}", report.functions);
+}
+
+#[test]
+fn swaps_under_load_keep_the_ledger_and_the_order_of_flows() {
+    let card = Served::start(&format!(
+        "[[wire]]\nport = \"generator\"\nflows = 64\nsize = 100\nsequence_numbers = true\n{ORDERED}"
+    ));
+    let mut client = card.client();
+    let mut swaps = 0;
+    let patience = Instant::now();
+    let delivered = |client: &mut Client| {
+        client.good("card.stats", json!({}))["ledger"]["delivered"].as_u64().unwrap()
+    };
+    while swaps < 100 || delivered(&mut client) <= 100_000 {
+        assert!(patience.elapsed() < Duration::from_secs(60), "{swaps} swaps");
+        // Each steers every flow as the others do.
+        for functions in [
+            json!([{ "function": "pass" }, { "function": "rss" }]),
+            json!([{ "function": "rss" }]),
+            json!([{ "function": "rss" }, { "function": "drop" }]),
+        ] {
+            client.good("chain.swap", json!({ "chain": "rx", "functions": functions }));
+            client.good("chain.swap", json!({ "chain": "tx", "functions": functions_tx(swaps) }));
+            swaps += 1;
+        }
+    }
+    let report = card.stop();
+    let checks: Vec<_> = report.notes.iter().filter(|note| note.contains("in order")).collect();
+    assert_eq!(checks.len(), 4, "{:?}", report.notes);
+    for check in checks {
+        assert!(check.ends_with("in order, 0 reordered, 0 skipped"), "{check}");
+    }
+}
+
+fn functions_tx(number: usize) -> Value {
+    if number.is_multiple_of(2) { json!([{ "function": "pass" }]) } else { json!([]) }
+}
+
+#[test]
+fn a_thousand_commands_in_any_order_while_packets_flow() {
+    let card = Served::start(&format!("{STEADY}[host]\nqueues = 4\n"));
+    let mut client = card.client();
+    // A generator of our own: the same commands every time.
+    let mut state = 0x2545_f491_4f6c_dd1d_u64;
+    let mut draw = |below: u64| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state % below
+    };
+    let mut refused = 0;
+    for _ in 0..1000 {
+        let (method, params) = match draw(12) {
+            0 => ("card.info", json!({})),
+            1 => ("card.stats", json!({})),
+            2 => ("rss.get", json!({})),
+            3 => ("rss.set", json!({ "table_size": draw(5000) })),
+            4 => ("rss.set", json!({ "table": [draw(5), draw(5)] })),
+            5 => ("rss.set", json!({ "key": format!("{:02x}", draw(256)).repeat(40) })),
+            6 => (
+                "moderation.set",
+                json!({ "adaptive": false, "rx_usecs": draw(200), "rx_frames": draw(99) }),
+            ),
+            7 => ("moderation.set", json!({ "adaptive": true, "rx_usecs": draw(200) })),
+            8 => ("moderation.set", json!({ "poll_usecs": draw(200), "tx_usecs": draw(200) })),
+            9 => (
+                "chain.swap",
+                json!({ "chain": "tx", "functions": functions_tx(draw(2) as usize) }),
+            ),
+            10 => {
+                let every = draw(9);
+                let rx = json!([
+                    { "function": "sample", "every": every, "queue": draw(5) },
+                    { "function": "rss" },
+                ]);
+                ("chain.swap", json!({ "chain": "rx", "functions": rx }))
+            }
+            _ => ("chain.list", json!({})),
+        };
+        refused += usize::from(client.call(method, params).is_err());
+    }
+    assert!(refused > 50 && refused < 500, "{refused} commands were refused");
+    let report = card.stop();
+    assert!(report.ledger.r#in > 1000);
+}
+
+#[test]
+fn stop_is_asked_by_call_and_by_notification() {
+    for line in [
+        "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"card.stop\"}\n",
+        "{\"jsonrpc\":\"2.0\",\"method\":\"card.stop\"}\n",
+    ] {
+        let card = Served::start(STEADY);
+        let mut client = card.client();
+        assert!(!card.running.stop_is_asked());
+        client.send(line);
+        wait_until("somebody was told", || card.running.stop_is_asked());
+        if line.contains("id") {
+            assert_eq!(client.line().unwrap()["result"]["stopping"], true);
+        }
+        card.running.refuse_changes();
+        let error = client.error("chain.swap", json!({ "chain": "rx", "functions": [] }));
+        assert_eq!(error, "the card is stopping");
+        client.good("card.stats", json!({}));
+        card.stop();
+        assert_eq!(client.line(), None);
+    }
+}
+
+#[test]
+fn batches_blank_lines_and_a_last_line_without_end() {
+    let card = Served::start(STEADY);
+    let mut client = card.client();
+    client.send(
+        "\n  \r\n[{\"jsonrpc\":\"2.0\",\"id\":\"a\",\"method\":\"chain.list\"},3,\
+                 {\"jsonrpc\":\"2.0\",\"method\":\"chain.list\"}]\r\n",
+    );
+    let answers = client.line().unwrap();
+    let answers = answers.as_array().unwrap();
+    assert_eq!(answers.len(), 2, "the notification is not answered");
+    assert_eq!(answers[0]["id"], "a");
+    assert_eq!(answers[1]["error"]["code"], INVALID_REQUEST);
+    // Notifications alone: no answer; the next one is to the next call.
+    client.send("[{\"jsonrpc\":\"2.0\",\"method\":\"chain.list\"}]\n");
+    client.send("{\"jsonrpc\":\"2.0\",\"id\":9,\"method\":\"moderation.get\"}");
+    client.stream.get_mut().shutdown(Shutdown::Write).unwrap();
+    assert_eq!(client.line().unwrap()["id"], 9);
+    assert_eq!(client.line(), None);
+    card.stop();
+}
+
+#[test]
+fn garbage_is_answered_and_too_long_a_line_ends_the_connection() {
+    let card = Served::start(STEADY);
+    let mut client = card.client();
+    let garbage: Vec<u8> = (0..=255u8).cycle().take(20_000).filter(|&byte| byte != b'\n').collect();
+    client.stream.get_mut().write_all(&garbage).unwrap();
+    client.send("\n");
+    assert_eq!(client.line().unwrap()["error"]["code"], PARSE_ERROR);
+    client.good("card.info", json!({}));
+    // No end in sight.
+    let mut stream = client.stream.get_ref().try_clone().unwrap();
+    let writer = std::thread::spawn(move || {
+        let _ = stream.write_all(&vec![b'x'; LONGEST_LINE + (4 << 20)]);
+    });
+    let answer = client.line().unwrap();
+    assert_eq!(answer["error"]["code"], LIMIT, "{answer}");
+    assert_eq!(client.line(), None);
+    writer.join().unwrap();
+    card.client().good("card.info", json!({}));
+    card.stop();
+}
+
+#[test]
+fn clients_that_hang_or_do_not_read_hold_up_nobody() {
+    let limits = Limits {
+        clients: 4,
+        idle: Duration::from_secs(3),
+        yields: Duration::from_secs(60),
+        stalled: Duration::from_secs(2),
+        output_bytes: 64 << 10,
+    };
+    let card = Served::with_limits(STEADY, limits);
+    let mut half = card.client();
+    half.send("{\"jsonrpc\":");
+    let mut silent = card.client();
+    // Asks and asks, and reads nothing.
+    let mut deaf = card.client();
+    deaf.stream.get_ref().set_write_timeout(Some(Duration::from_millis(100))).unwrap();
+    let call = "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"card.stats\"}\n".repeat(100);
+    let full = (0..1000).find(|_| deaf.stream.get_mut().write_all(call.as_bytes()).is_err());
+    assert!(full.is_some(), "100000 calls were taken from a client that reads nothing");
+    let mut good = card.client();
+    good.good("card.info", json!({}));
+    // One too many, which may look at the card and stop it; and one more.
+    let mut extra = card.client();
+    extra.good("card.info", json!({}));
+    let mut beyond = card.client();
+    let answer = beyond.line().unwrap();
+    assert_eq!(answer["error"]["code"], LIMIT, "{answer}");
+    assert_eq!(beyond.line(), None);
+    let patience = Instant::now();
+    // The others are let go meanwhile, and their places are free again.
+    loop {
+        good.good("card.info", json!({}));
+        let clients: Vec<Client> = (0..3).map(|_| card.client()).collect();
+        let is_served = |mut client: Client| {
+            // One that is told to go may be gone before it has spoken.
+            let call = b"{\"jsonrpc\":\"2.0\",\"id\":5,\"method\":\"chain.list\"}\n";
+            let _ = client.stream.get_mut().write_all(call);
+            client.line().is_some_and(|answer| answer["result"].is_object())
+        };
+        if clients.into_iter().map(is_served).filter(|served| *served).count() == 3 {
+            break;
+        }
+        assert!(patience.elapsed() < Duration::from_secs(10), "the places stay taken");
+    }
+    // They were told why.
+    let told = |client: &mut Client, message: &str| {
+        let answer = client.line().unwrap();
+        assert_eq!(answer["error"]["code"], LIMIT, "{answer}");
+        assert_eq!(answer["error"]["message"], message);
+        assert_eq!(client.line(), None);
+    };
+    told(&mut half, "found a line that does not end for 2 s, which is the most");
+    told(&mut silent, "found no word for 3 s, which is the most");
+    let mut rest = Vec::new();
+    let _ = deaf.stream.get_mut().read_to_end(&mut rest);
+    card.stop();
+}
+
+#[test]
+fn the_one_silent_for_the_longest_makes_way() {
+    let yields = Duration::from_millis(200);
+    let card = Served::with_limits(STEADY, Limits { clients: 2, yields, ..Limits::default() });
+    let (mut first, mut second) = (card.client(), card.client());
+    first.good("card.info", json!({}));
+    second.good("card.info", json!({}));
+    std::thread::sleep(yields);
+    second.good("card.info", json!({}));
+    let mut third = card.client();
+    third.good("card.stats", json!({}));
+    let answer = first.line().unwrap();
+    let message = "2 clients are connected, which is the most: \
+                   the one silent for the longest makes way";
+    assert_eq!(answer["error"]["message"], message);
+    assert_eq!(first.line(), None);
+    second.good("card.stats", json!({}));
+    third.good("card.stats", json!({}));
+    card.stop();
+}
+
+#[test]
+fn a_card_whose_places_are_all_taken_can_be_stopped() {
+    let yields = Duration::from_secs(60);
+    let card = Served::with_limits(STEADY, Limits { clients: 2, yields, ..Limits::default() });
+    let mut taken = [card.client(), card.client()];
+    for client in &mut taken {
+        client.good("card.info", json!({}));
+    }
+    let mut extra = card.client();
+    let error = extra.error("card.stats", json!({}));
+    let wanted = "2 clients are connected, which is the most: \
+                  this one may call card.info and card.stop only";
+    assert_eq!(error, wanted);
+    let mut beyond = card.client();
+    let answer = beyond.line().unwrap();
+    assert_eq!(answer["error"]["message"], "2 clients are connected, which is the most");
+    assert_eq!(beyond.line(), None);
+    // A place that becomes free is its.
+    let [first, mut second] = taken;
+    drop(first);
+    let patience = Instant::now();
+    while extra.call("card.stats", json!({})).is_err() {
+        assert!(patience.elapsed() < Duration::from_secs(20), "the place stays taken");
+    }
+    let mut last = card.client();
+    last.good("card.stop", json!({}));
+    assert!(card.running.stop_is_asked());
+    second.good("card.stats", json!({}));
+    card.stop();
+}
+
+#[test]
+fn a_second_card_of_the_same_name_is_told_of_the_first() {
+    let card = Served::start(STEADY);
+    let text = format!("[control]\nsocket = \"{}\"\n", card.path.display());
+    let file = picnic_host::sections().parse(&text, None).unwrap();
+    match Doors::open(&file).unwrap_err() {
+        error @ SocketError::Taken { .. } => {
+            let pid = std::process::id();
+            let start = format!("card picnic0 is already running (pid {pid}): ");
+            assert!(error.to_string().starts_with(&start), "{error}");
+        }
+        other => panic!("{other}"),
+    }
+    card.client().good("card.info", json!({}));
+    card.stop();
+    // Its socket is gone, so its place is free.
+    drop(Doors::open(&file));
+}
+
+#[test]
+fn a_borrowed_core_that_has_ended_is_no_reason_to_hang() {
+    let _machine = machine();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("card.sock");
+    let text = format!("{STEADY}[control]\nsocket = \"{}\"\n", path.display());
+    let card = picnic_host::sections().parse(&text, None).unwrap();
+    let doors = Doors::open(&card).unwrap();
+    let mut running = Launch::new(&card, registries()).start_alone().unwrap();
+    let access = running.control().unwrap();
+    assert!(running.control().is_none(), "changes come from one place only");
+    let server = Server::start(doors, access, &card, Captures::default(), None).unwrap();
+    let mut client = Client::connect(&path);
+    // Without a word to the server, as if the core had panicked.
+    running.stop().unwrap();
+    let error = client.error("moderation.set", json!({ "rx_usecs": 0 }));
+    assert_eq!(error, "the borrowed core has not answered for 2 s");
+    client.good("card.stats", json!({}));
+    drop(server);
+}
+
+// ---------------------------------------------------------------- metrics
+
+fn get(address: &str, request: &str) -> (String, String) {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    let (head, body) = text.split_once("\r\n\r\n").unwrap_or_else(|| panic!("{text}"));
+    (head.to_owned(), body.to_owned())
+}
+
+#[test]
+fn metrics_have_names_with_units_help_and_type() {
+    let text = format!("[control]\nsocket = \"off\"\nmetrics = \"127.0.0.1:0\"\n{STEADY}");
+    let _machine = machine();
+    let card = picnic_host::sections().parse(&text, None).unwrap();
+    let running = Launch::new(&card, registries()).start().unwrap();
+    let address = running.metrics().unwrap().to_string();
+    // A client that says nothing, and many that begin and stop there, hold up nobody.
+    let silent: Vec<_> = (0..4).map(|_| TcpStream::connect(&address).unwrap()).collect();
+    let patience = Instant::now();
+    let body = loop {
+        let (head, body) = get(&address, "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
+        assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
+        assert!(head.contains("Content-Type: application/openmetrics-text; version=1.0.0"));
+        assert!(head.contains(&format!("Content-Length: {}\r\n", body.len())), "{head}");
+        if body.contains("quantile") {
+            break body;
+        }
+        assert!(patience.elapsed() < Duration::from_secs(20), "no packets: {body}");
+    };
+    for part in [
+        "# HELP picnic_wire_received_packets Packets received, those shed included\n",
+        "# TYPE picnic_wire_received_packets counter\n",
+        "# UNIT picnic_wire_received_bytes bytes\n",
+        "picnic_wire_received_packets_total{card=\"picnic0\",wire=\"wire0\"} ",
+        "picnic_queue_delivered_bytes_total{card=\"picnic0\",queue=\"3\",core=\"",
+        "picnic_function_received_packets_total{card=\"picnic0\",chain=\"rx\",position=\"0\",function=\"rss\"} ",
+        "# TYPE picnic_dropped_packets counter\n",
+        "# TYPE picnic_in_flight_packets gauge\n",
+        "picnic_latency_seconds{card=\"picnic0\",quantile=\"0.99\"} ",
+        "picnic_borrowed_core_busy_seconds_total{",
+    ] {
+        assert!(body.contains(part), "no {part:?} in:\n{body}");
+    }
+    assert!(body.ends_with("# EOF\n"));
+    let samples = openmetrics::parse(&body).unwrap();
+    assert!(samples.iter().all(|sample| sample.value >= 0.0), "{body}");
+    for sample in &samples {
+        let family = sample.name.strip_suffix("_total").unwrap_or(&sample.name);
+        assert!(body.contains(&format!("# HELP {family} ")), "no HELP for {}", sample.name);
+    }
+    let (head, body) = get(&address, "HEAD /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
+    assert!(head.starts_with("HTTP/1.1 200 OK") && body.is_empty());
+    let (head, _) = get(&address, "GET / HTTP/1.1\r\nHost: x\r\n\r\n");
+    assert!(head.starts_with("HTTP/1.1 404"), "{head}");
+    drop(silent);
+    running.stop().unwrap();
+    assert!(TcpStream::connect(&address).is_err(), "nobody listens any more");
+}
+
+#[test]
+fn metrics_of_a_card_with_any_name_can_be_read() {
+    let (name, wire) = ("a\"b\\c\nd\u{1b}[2J,{}=# EOF", "w\\\"\\n\n\\");
+    let quoted = |text: &str| serde_json::to_string(text).unwrap();
+    let text = format!(
+        "[control]\nsocket = \"off\"\nmetrics = \"127.0.0.1:0\"\n[card]\nname = {}\n{STEADY}\
+         name = {}\n",
+        quoted(name),
+        quoted(wire)
+    );
+    let _machine = machine();
+    let card = picnic_host::sections().parse(&text, None).unwrap();
+    let running = Launch::new(&card, registries()).start().unwrap();
+    let address = running.metrics().unwrap().to_string();
+    let (_, body) = get(&address, "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
+    let samples = openmetrics::parse(&body).unwrap();
+    assert!(samples.iter().all(|sample| sample.labels["card"] == name), "{body}");
+    assert!(samples.iter().any(|s| s.labels.get("wire").is_some_and(|found| found == wire)));
+    running.stop().unwrap();
+}
+
+#[test]
+fn a_port_in_use_is_told_before_the_card_starts() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap();
+    let open = |address: &str| {
+        let text = format!("[control]\nsocket = \"off\"\nmetrics = \"{address}\"\n");
+        Doors::open(&picnic_host::sections().parse(&text, None).unwrap()).unwrap_err().to_string()
+    };
+    let error = open(&address.to_string());
+    let wanted = "card:3: control.metrics: found {}, which another program listens at";
+    assert_eq!(error, wanted.replace("{}", &address.to_string()));
+    let error = open("192.0.2.1:9464");
+    assert_eq!(
+        error,
+        "card:3: control.metrics: found 192.0.2.1:9464, which is no address of this machine"
+    );
+}

@@ -1,0 +1,205 @@
+//! Real sockets behind a card whose filters drop what is for them: whatever headers, fragments,
+//! tags and routes a packet has, Linux delivers none; needs root and iproute2.
+
+use crate::bed;
+
+use crate::written::{ELSEWHERE, Written, address, written};
+use picnic_control::Launch;
+use picnic_host::registries;
+use picnic_machine::testbed::Testbed;
+use proptest::strategy::{Strategy, ValueTree};
+use proptest::test_runner::TestRunner;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{TcpListener, UdpSocket};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+const NAME: &str = "no_socket_gets_what_a_filter_drops";
+/// Datagrams and connection attempts; the latter wait in the listener's queue, which is short.
+const DATAGRAMS: u32 = 1500;
+const ATTEMPTS: u32 = 100;
+/// The port that the filters are for, and one that they are not.
+const CLOSED: u16 = 7;
+const OPEN: u16 = 8;
+
+/// A namespace whose host takes every route that Linux knows; gone when dropped.
+struct Server(Testbed);
+
+impl Server {
+    fn new() -> Option<Server> {
+        let bed = bed::testbed(NAME, &["server"], &["ip", "/dev/net/tun"])?;
+        for setting in [
+            "ipv6.conf.all.seg6_enabled=1",
+            "ipv6.conf.default.seg6_enabled=1",
+            "ipv6.conf.all.accept_source_route=1",
+            "ipv6.conf.default.accept_source_route=1",
+            "ipv4.conf.all.accept_source_route=1",
+            "ipv4.conf.default.accept_source_route=1",
+            "ipv4.conf.all.rp_filter=0",
+            "ipv4.conf.default.rp_filter=0",
+            "ipv4.tcp_syncookies=0",
+        ] {
+            // A kernel without it is a host that takes less.
+            let _ = bed.within("server", &format!("sysctl -qw net.{setting}"));
+        }
+        Some(Server(bed))
+    }
+
+    /// What is made here stays in the namespace.
+    fn within<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> T {
+        let path = format!("/run/netns/{}", self.0.netns("server"));
+        let thread = std::thread::spawn(move || {
+            let namespace = std::fs::File::open(path).unwrap();
+            let kind = Some(rustix::thread::LinkNameSpaceType::Network);
+            rustix::thread::move_into_link_name_space(std::os::fd::AsFd::as_fd(&namespace), kind)
+                .unwrap();
+            work()
+        });
+        thread.join().unwrap()
+    }
+}
+
+/// Packets of every kind, each with its number in what it sends and in its source port.
+fn packets() -> Vec<Written> {
+    let mut runner = TestRunner::deterministic();
+    let mut draw = || written().new_tree(&mut runner).unwrap().current();
+    let mut attempts = 0;
+    (0..DATAGRAMS)
+        .map(|number| {
+            let mut packet = draw();
+            packet.source = 200;
+            packet.destination = if number % 5 == 0 { ELSEWHERE } else { 1 };
+            packet.ports = (10_000 + number as u16, if number % 3 == 0 { OPEN } else { CLOSED });
+            packet.payload[..4].copy_from_slice(&number.to_be_bytes());
+            // Tags of no VLAN: those that a host takes off without being told.
+            let is_tcp = packet.protocol == 6 && attempts < ATTEMPTS;
+            attempts += u32::from(is_tcp);
+            packet.protocol = if is_tcp { 6 } else { 17 };
+            packet
+        })
+        .collect()
+}
+
+fn capture(packets: &[Written]) -> Vec<u8> {
+    let mut file = Vec::new();
+    for word in [0xa1b2_c3d4_u32, 0x0004_0002, 0, 0, 65_535, 1] {
+        file.extend(word.to_le_bytes());
+    }
+    for (number, packet) in packets.iter().enumerate() {
+        for frame in packet.frames(number as u16) {
+            for word in [0, 0, frame.len() as u32, frame.len() as u32] {
+                file.extend(word.to_le_bytes());
+            }
+            file.extend(frame);
+        }
+    }
+    file
+}
+
+/// The numbers of the packets that reached a socket, through a card with the filters.
+/// `None` if this machine gives no namespace; says so.
+fn reached(place: &str, unreadable: &str, file: &Path) -> Option<(BTreeSet<u32>, u64)> {
+    // One for each card: attempts outlive their listener.
+    let server = Server::new()?;
+    let (udp, _tcp) = server.within(|| {
+        let udp = [CLOSED, OPEN].map(|port| {
+            let socket = UdpSocket::bind(("::", port)).unwrap();
+            socket.set_nonblocking(true).unwrap();
+            socket
+        });
+        (udp, [CLOSED, OPEN].map(|port| TcpListener::bind(("::", port)).unwrap()))
+    });
+    let filter = |keys: &str| {
+        format!(
+            "[[filter]]\nplace = \"{place}\"\naction = \"drop\"\nunreadable = \"{unreadable}\"\n{keys}\n"
+        )
+    };
+    let card = format!(
+        "[[wire]]\nport = \"pcap\"\npath = \"{}\"\n[host]\nattachment = \"tap\"\nqueues = 1\n\
+         name = \"h0\"\nnamespace = \"{}\"\nmac = \"02:00:00:00:88:01\"\naddresses = [{}]\n{}{}{}",
+        file.display(),
+        server.0.netns("server"),
+        "\"10.88.0.1/24\", \"10.88.0.9/24\", \"fd88::1/64\", \"fd88::9/64\"",
+        filter(&format!("destination_ports = \"{CLOSED}\"")),
+        filter(&format!("destination = \"{}\"", address(false, ELSEWHERE))),
+        filter(&format!("destination = \"{}\"", address(true, ELSEWHERE))),
+    );
+    let card = picnic_host::sections().parse(&card, None).unwrap();
+    let running = Launch::new(&card, registries()).start_alone().unwrap();
+    let mut numbers = BTreeSet::new();
+    let mut bytes = [0; 64];
+    let start = Instant::now();
+    let mut last = Instant::now();
+    // Until all has been handed over and nothing more has come for a while.
+    while last.elapsed() < Duration::from_millis(300) {
+        assert!(start.elapsed() < Duration::from_secs(25), "{:?}", running.view().ledger.read());
+        if !running.is_finished() {
+            last = Instant::now();
+        }
+        for socket in &udp {
+            while let Ok(length) = socket.recv(&mut bytes) {
+                assert_eq!(length, 16);
+                numbers.insert(u32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]));
+                last = Instant::now();
+            }
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    let half_open = server.0.within("server", "ss -Htan state syn-recv").unwrap();
+    for line in half_open.lines() {
+        let port = line.split_whitespace().last().and_then(|peer| peer.rsplit(':').next());
+        numbers.insert(port.and_then(|port| port.parse::<u32>().ok()).unwrap() - 10_000);
+    }
+    let report = running.stop().unwrap();
+    assert!(report.ledger.balanced(), "{report:#?}");
+    Some((numbers, report.ledger.drops.get("unreadable").copied().unwrap_or(0)))
+}
+
+#[test]
+fn no_socket_gets_what_a_filter_drops() {
+    let packets = packets();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("hidden.pcap");
+    std::fs::write(&file, capture(&packets)).unwrap();
+    let is_dropped = |packet: &Written| {
+        packet.ports.1 == CLOSED || packet.reached() == address(packet.v6, ELSEWHERE)
+    };
+    let Some((accepted, unreadable)) = reached("nic", "accept", &file) else { return };
+    assert_eq!(unreadable, 0);
+    // What the filters do not read when told to let it pass, Linux does: else this shows nothing.
+    let mut hidden = BTreeMap::<_, u32>::new();
+    for number in &accepted {
+        let packet = &packets[*number as usize];
+        if is_dropped(packet) {
+            let way = (packet.v6, packet.protocol, packet.pieces.is_some(), packet.tags.len() > 2);
+            *hidden.entry(way).or_default() += 1;
+        }
+    }
+    eprintln!(
+        "hidden from the filters and delivered, by (IPv6, protocol, fragments, tags): {hidden:?}"
+    );
+    assert!(hidden.len() > 5, "{hidden:?}");
+    for place in ["nic", "driver"] {
+        let Some((numbers, unreadable)) = reached(place, "drop", &file) else { return };
+        assert!(unreadable > 100, "{place}: {unreadable}");
+        for number in &numbers {
+            let packet = &packets[*number as usize];
+            assert!(!is_dropped(packet), "{place}: {packet:?} was delivered");
+        }
+        // What is plain to see and for the other port is delivered as before.
+        let is_plain = |number: &&u32| {
+            let packet = &packets[**number as usize];
+            let Written { before, behind, pieces, options, tags, .. } = packet;
+            let headers = if packet.v6 { before.len() + behind.len() } else { 0 };
+            !is_dropped(packet)
+                && headers <= 8
+                && pieces.is_none()
+                && tags.len() < 3
+                && (packet.v6 || *options < 2)
+                && before.iter().chain(behind).all(|header| header.kind == 60 && header.units < 8)
+        };
+        let plain: BTreeSet<_> = accepted.iter().filter(is_plain).collect();
+        assert!(plain.len() > 20, "{place}: {}", plain.len());
+        assert!(plain.iter().all(|number| numbers.contains(number)), "{place}");
+    }
+}

@@ -1,0 +1,25 @@
+//! The tests of this crate in one program: each further program would cost a link.
+#![allow(missing_docs)]
+
+#[path = "../common/bed.rs"]
+mod bed;
+#[path = "../common/bridge.rs"]
+mod bridge;
+mod capture;
+#[path = "../common/mod.rs"]
+mod common;
+mod control;
+mod executors;
+mod filters;
+mod hidden_ports;
+mod offline;
+#[path = "../common/openmetrics.rs"]
+mod openmetrics;
+mod order;
+mod packet_wire;
+mod panics;
+mod tap_host;
+mod transmitting_host;
+#[path = "../../../filter/tests/host/written.rs"]
+mod written;
+mod xdp_wire;

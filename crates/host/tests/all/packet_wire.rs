@@ -1,0 +1,332 @@
+//! The `packet` wire between network namespaces of its own; needs root, iproute2, ping, iperf3.
+
+use crate::bridge::{Lab, start, stop};
+use picnic_core::ledger::Ledger;
+use picnic_core::packet::burst::Burst;
+use picnic_core::packet::pool::{Pool, PoolConfig};
+use picnic_core::port::{Rate, Receiver, WirePort};
+use picnic_core::stats::WireCounters;
+use picnic_host::clock::Clock;
+use picnic_ports::af_packet::{PacketConfig, PacketPort};
+use picnic_testing::{let_pass, skip, this_test, wait_until};
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+
+fn lab(test: &str) -> Option<Lab> {
+    Lab::new(test, "packet", 1)
+}
+
+fn bridge(lab: &Lab) -> String {
+    let end = "[[rx]]\nfunction = \"bridge\"\n[host]\nqueues = 1\n";
+    format!("{}{}{end}", lab.wire(0), lab.wire(1))
+}
+
+/// Gives both ends an interface in VLAN 7; false if this kernel has none.
+fn tag(lab: &Lab) -> bool {
+    [("a", 1), ("b", 2)].into_iter().all(|(place, number)| {
+        let add = format!("ip link add link {place}0 name {place}0.7 type vlan id 7");
+        lab.is_good(place, &add) && {
+            lab.run(place, &format!("ip link set {place}0.7 up"));
+            lab.run(place, &format!("ip address add 10.9.7.{number}/24 dev {place}0.7"));
+            true
+        }
+    })
+}
+
+/// Has each interface's packets received on one core; false if this kernel cannot. Without
+/// it, veth receives a flow that is sent from two cores on both, in an order of its own.
+fn keep_order(lab: &Lab) -> bool {
+    [("a", "a0"), ("b", "b0"), ("m", "w0"), ("m", "w1")].iter().all(|(place, interface)| {
+        let path = format!("/sys/class/net/{interface}/queues/rx-0/rps_cpus");
+        let mut tee = Command::new("ip");
+        let tee = tee.args(["netns", "exec", &lab.bed.netns(place), "tee", &path]);
+        let mut tee = tee.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+        std::io::Write::write_all(&mut tee.stdin.take().unwrap(), b"1").unwrap();
+        tee.wait().unwrap().success()
+    })
+}
+
+/// A counter of the kernel's network stack in a namespace.
+fn count(lab: &Lab, place: &str, name: &str) -> Option<u64> {
+    let text = lab.run(place, &format!("nstat -asz {name}"));
+    let line = text.lines().find(|line| line.split_whitespace().next() == Some(name));
+    line.and_then(|line| line.split_whitespace().nth(1)?.parse().ok())
+}
+
+// ---------------------------------------------------------------- tests
+
+#[test]
+fn a_card_joins_two_namespaces_and_loses_nothing() {
+    let Some(lab) = lab("a_card_joins_two_namespaces_and_loses_nothing") else { return };
+    let ordered = keep_order(&lab);
+    let running = start(&bridge(&lab)).unwrap();
+    lab.run("a", "ping -q -c 20 -i 0.01 -W 2 10.9.0.2");
+    lab.run("a", "ping -q -c 20 -i 0.01 -W 2 fd09::2");
+    // Fragments, there and back.
+    lab.run("a", "ping -q -c 20 -i 0.01 -W 2 -s 8000 10.9.0.2");
+    let before: u64 = running.view().wires.iter().map(|wire| wire.counters.rx_packets.get()).sum();
+    let tcp = lab.iperf("-c 10.9.0.2 -n 64M");
+    let bytes = tcp["end"]["sum_received"]["bytes"].as_u64().unwrap();
+    let after: u64 = running.view().wires.iter().map(|wire| wire.counters.rx_packets.get()).sum();
+    // Super-frames pass whole: far fewer packets than segments, acknowledgements included.
+    assert!(bytes > 10_000_000 && bytes / (after - before) > 3000, "{bytes} {before} {after}");
+    for options in ["-c 10.9.0.2 -n 32M -R", "-c fd09::2 -n 32M", "-c 10.9.0.2 -n 32M -P 8"] {
+        let tcp = lab.iperf(options);
+        let bytes = tcp["end"]["sum_received"]["bytes"].as_u64().unwrap();
+        assert!(bytes > 5_000_000, "{options}: {bytes}");
+    }
+    let udp = lab.iperf("-c 10.9.0.2 -n 8M -u -b 50M -l 1400");
+    // Packets may be lost for whom they are, if that one is kept from its core: the kernel counts.
+    let refused = count(&lab, "b", "UdpRcvbufErrors");
+    assert!(refused.is_some() && udp["end"]["sum"]["packets"].as_u64() > Some(0), "{udp:#}");
+    assert!(udp["end"]["sum"]["lost_packets"].as_u64() <= refused, "{udp:#} {refused:?}");
+    let report = stop(running);
+    assert_eq!(report.ledger.dropped, 0, "{report:#?}");
+    assert_eq!(report.notes, Vec::<String>::new());
+    assert_eq!(report.ledger.transmitted, report.ledger.r#in);
+    // Nothing came out of order, so nothing was lost either: what TCP has sent again it sent
+    // because a core was slow. What the receiver itself refused would leave a gap too.
+    for place in ["a", "b"] {
+        let count = |name| count(&lab, place, name);
+        let (gaps, refused) = (count("TcpExtTCPOFOQueue"), count("TcpExtTCPBacklogDrop"));
+        assert!(!ordered || gaps == Some(0) || refused > Some(0), "{place}: {gaps:?} gaps");
+    }
+}
+
+#[test]
+fn a_wire_tells_the_speed_of_its_link_and_the_length_of_its_ring() {
+    let name = "a_wire_tells_the_speed_of_its_link_and_the_length_of_its_ring";
+    let Some(lab) = lab(name) else { return };
+    let wire = PacketPort::open(&PacketConfig {
+        interface: Some("w0".into()),
+        namespace: Some(lab.bed.netns("m")),
+        frames: 512,
+        ..PacketConfig::default()
+    });
+    let arrivals = wire.unwrap().arrivals();
+    // A veth says that it has 10 Gb/s: 84 bytes for each of the shortest frames.
+    assert_eq!((arrivals.rate, arrivals.room), (Rate::Pps(14_880_953), Some(512)));
+    assert_eq!(arrivals.origin, "10000 Mb/s, frames of 64 bytes");
+}
+
+#[test]
+fn a_packet_has_the_time_at_which_the_kernel_took_it() {
+    let Some(lab) = lab("a_packet_has_the_time_at_which_the_kernel_took_it") else { return };
+    let mut wire = PacketPort::open(&PacketConfig {
+        interface: Some("w0".into()),
+        namespace: Some(lab.bed.netns("m")),
+        ..PacketConfig::default()
+    })
+    .unwrap();
+    let clock = Clock::start();
+    let (mut pool, _) = Pool::new(&PoolConfig::default(), 0).unwrap();
+    let (counters, ledger, mut burst) = (WireCounters::default(), Ledger::new(0), Burst::new());
+    let before = clock.now();
+    // Nobody is there: what goes out is the question who has the address, at once.
+    lab.is_good("a", "ping -c 1 -W 1 10.9.0.77");
+    let after = clock.now();
+    let_pass(20);
+    let now = clock.now();
+    let mut rx = Receiver::new(&mut pool, &mut burst, &counters, &ledger.card, now, 0, 64)
+        .with_realtime(Some(clock.realtime_zero()));
+    wire.receive(now, &mut rx);
+    drop(rx);
+    assert!(!burst.is_empty() && counters.stamps_ahead.get() == 0);
+    // The clock of real time may be a little off: it is read beside the other.
+    let off_ns = 5_000_000;
+    for (index, packet) in burst.drain().enumerate() {
+        let ns = packet.received_at().as_nanos();
+        assert!(ns + off_ns >= before.as_nanos(), "{ns}");
+        // The question is asked again as long as nobody answers, later ones perhaps after that.
+        assert!(index != 0 || ns <= after.as_nanos() + off_ns, "{ns}");
+        pool.free(packet);
+    }
+}
+
+#[test]
+fn a_card_joins_two_vlans() {
+    const NAME: &str = "a_card_joins_two_vlans";
+    let Some(lab) = lab(NAME) else { return };
+    if !tag(&lab) {
+        return skip(NAME, "this kernel has no VLAN interfaces");
+    }
+    let running = start(&bridge(&lab)).unwrap();
+    lab.run("a", "ping -q -c 20 -i 0.01 -W 2 10.9.7.2");
+    let tcp = lab.iperf("-c 10.9.7.2 -n 32M -P 4");
+    assert!(tcp["end"]["sum_received"]["bytes"].as_u64().unwrap() > 5_000_000);
+    let report = stop(running);
+    assert_eq!(report.ledger.dropped, 0, "{report:#?}");
+}
+
+#[test]
+fn what_an_interface_receives_is_counted_and_what_the_machine_sends_is_not() {
+    let Some(lab) = lab("what_an_interface_receives_is_counted") else { return };
+    let card = lab.wire(0) + "[[rx]]\nfunction = \"rss\"\n[host]\nqueues = 2\n";
+    let running = start(&card).unwrap();
+    let received = || running.view().wires[0].counters.rx_packets.get();
+    // No one answers: the request is repeated.
+    lab.is_good("a", "ping -q -c 3 -i 0.1 -w 2 10.9.0.77");
+    wait_until("two requests", || received() >= 2);
+    // With the neighbour given, each ping comes; it is for another address than w0's.
+    lab.run("a", "ip neighbour add 10.9.0.78 lladdr 02:00:00:00:00:78 dev a0");
+    let before = received();
+    lab.is_good("a", "ping -q -c 10 -i 0.01 -w 1 10.9.0.78");
+    assert!(received() >= before + 10);
+    // What the other end sends itself is not the wire's.
+    lab.run("m", "ip address add 10.9.0.99/24 dev w0");
+    lab.run("m", "ip neighbour add 10.9.0.55 lladdr 02:00:00:00:00:55 dev w0");
+    lab.run("a", "sysctl -qw net.ipv6.conf.all.disable_ipv6=1");
+    let before = received();
+    lab.is_good("m", "ping -q -c 50 -i 0.01 -w 1 10.9.0.55");
+    assert!(received() < before + 50);
+    let report = stop(running);
+    assert_eq!(report.ledger.delivered, report.ledger.r#in, "{report:#?}");
+    assert_eq!(report.ledger.r#in, report.wires[0].rx_packets + report.wires[0].rx_shed);
+}
+
+#[test]
+fn promiscuous_mode_ends_with_the_card() {
+    let Some(lab) = lab("promiscuous_mode_ends_with_the_card") else { return };
+    let promiscuity = || {
+        let text = lab.run("m", "ip -d -j link show w0");
+        serde_json::from_str::<serde_json::Value>(&text).unwrap()[0]["promiscuity"].as_u64()
+    };
+    assert_eq!(promiscuity(), Some(0));
+    let running = start(&lab.wire(0)).unwrap();
+    assert_eq!(promiscuity(), Some(1));
+    stop(running);
+    assert_eq!(promiscuity(), Some(0));
+    let running = start(&(lab.wire(0) + "promiscuous = false\n")).unwrap();
+    assert_eq!(promiscuity(), Some(0));
+    stop(running);
+}
+
+#[test]
+fn an_interface_is_the_wire_of_one_card() {
+    let Some(lab) = lab("an_interface_is_the_wire_of_one_card") else { return };
+    let running = start(&lab.wire(0)).unwrap();
+    let error = start(&lab.wire(0)).map(drop).unwrap_err();
+    assert!(error.contains("interface") && error.contains("a card already"), "{error}");
+    let error = start(&(lab.wire(1) + &lab.wire(1))).map(drop).unwrap_err();
+    assert!(error.contains("wire[1].interface"), "{error}");
+    stop(running);
+    stop(start(&lab.wire(0)).unwrap());
+}
+
+#[test]
+fn an_interface_deleted_under_load_is_taken_up_again() {
+    let Some(lab) = lab("an_interface_deleted_under_load_is_taken_up_again") else { return };
+    let running = start(&bridge(&lab)).unwrap();
+    lab.run("a", "ping -q -c 1 -W 2 10.9.0.2");
+    let load = lab.spawn("a", "ping -q -f -s 1000 10.9.0.2");
+    let also = lab.spawn("b", "ping -q -f -s 1000 10.9.0.1");
+    let ledger = || running.view().ledger.read();
+    wait_until("under load", || ledger().transmitted > 1000);
+    lab.run("m", "ip link delete w1");
+    wait_until("w1 is missed", || {
+        ledger().drops.get("wire_down").is_some_and(|&drops| drops > 100)
+    });
+    drop((load, also));
+    lab.connect(1);
+    // b0 has another address now.
+    lab.run("a", "ip neighbour flush dev a0");
+    wait_until("w1 is taken up again", || lab.is_good("a", "ping -q -c 1 -W 1 10.9.0.2"));
+    lab.run("m", "ip link set w0 down");
+    let_pass(100);
+    lab.run("m", "ip link set w0 up");
+    wait_until("w0 is taken up again", || lab.is_good("b", "ping -q -c 1 -W 1 10.9.0.1"));
+    let report = stop(running);
+    let notes = report.notes.join("\n");
+    for part in [
+        "w0: went down or lost its carrier 1 times",
+        "w0: came back and was taken up again 1 times",
+        "w1: was deleted or moved away 1 times",
+        "w1: came back and was taken up again",
+    ] {
+        assert!(notes.contains(part), "{notes}");
+    }
+}
+
+#[test]
+fn an_interface_that_was_away_in_another_namespace_is_taken_up_again() {
+    const NAME: &str = "an_interface_that_was_away_in_another_namespace_is_taken_up_again";
+    let Some(lab) = lab(NAME) else { return };
+    let running = start(&(lab.wire(0) + "[host]\nmode = \"echo\"\n")).unwrap();
+    let index = || lab.bed.within("m", "cat /sys/class/net/w0/ifindex").ok();
+    let before = index();
+    // One that has no interface of that index.
+    lab.bed.add_namespace("x").unwrap();
+    // First for long enough to be missed, then for no longer than the command takes.
+    for pause in [100, 0] {
+        let (here, away) = (lab.bed.netns("m"), lab.bed.netns("x"));
+        lab.bed.ip("m", &format!("link set w0 netns {away}")).unwrap();
+        let_pass(pause);
+        lab.bed.ip("x", &format!("link set w0 netns {here}")).unwrap();
+        assert_eq!(index(), before, "another index: that is another test");
+        lab.run("m", "ip link set w0 up");
+        // The card sends back what it is given: to a host that answers for itself.
+        let received = running.view().wires[0].counters.rx_packets.get();
+        wait_until("w0 is taken up again", || {
+            lab.is_good("a", "ping -q -c 1 -W 1 10.9.0.77");
+            running.view().wires[0].counters.rx_packets.get() > received
+        });
+    }
+    let notes = stop(running).notes.join("\n");
+    assert!(notes.contains("w0: was deleted or moved away 2 times"), "{notes}");
+}
+
+#[test]
+fn a_card_whose_wire_is_gone_rests_and_ends() {
+    let Some(lab) = lab("a_card_whose_wire_is_gone_rests_and_ends") else { return };
+    let load = lab.spawn("a", "ping -q -f 10.9.0.2");
+    let running = start(&(lab.wire(0) + "[host]\nmode = \"echo\"\n")).unwrap();
+    lab.run("m", "ip link delete w0");
+    drop(load);
+    let_pass(500);
+    let report = stop(running);
+    assert!(report.notes.join("\n").contains("w0: is gone at the end"), "{:?}", report.notes);
+}
+
+#[test]
+fn what_is_wrong_with_an_interface_is_said() {
+    let Some(lab) = lab("what_is_wrong_with_an_interface_is_said") else { return };
+    lab.run("m", "ip tuntap add dev notether mode tun");
+    for (from, to, part) in [
+        ("w0", "nosuch", "wire[0].interface: found \"nosuch\", but picnic-"),
+        ("w0", "notether", "wire[0].interface: \"notether\" does not speak Ethernet"),
+        ("-m\"", "-none\"", "wire[0].namespace: found \"picnic-"),
+    ] {
+        let error = start(&lab.wire(0).replace(from, to)).map(drop).unwrap_err();
+        assert!(error.contains(part), "{error}");
+    }
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let path = format!("namespace = \"{}\"", file.path().display());
+    let card = format!("[[wire]]\nport = \"packet\"\ninterface = \"lo\"\n{path}\n");
+    let error = start(&card).map(drop).unwrap_err();
+    assert!(error.contains("namespace: ") && error.contains("is no network namespace"), "{error}");
+}
+
+/// Set for the child that has no privileges.
+const UNPRIVILEGED: &str = "PICNIC_TEST_UNPRIVILEGED";
+
+#[test]
+fn without_privileges_it_says_which_are_needed() {
+    const NAME: &str = "without_privileges_it_says_which_are_needed";
+    let nobody = 65_534;
+    if let Ok(namespace) = std::env::var(UNPRIVILEGED) {
+        let card = "[[wire]]\nport = \"packet\"\ninterface = \"lo\"\n";
+        let error = start(card).map(drop).unwrap_err();
+        assert!(error.contains("interface: ") && error.contains("CAP_NET_RAW"), "{error}");
+        let card = format!("{card}namespace = \"{namespace}\"\n");
+        let error = start(&card).map(drop).unwrap_err();
+        assert!(error.contains("namespace: ") && error.contains("CAP_SYS_ADMIN"), "{error}");
+        return;
+    }
+    let Some(lab) = lab(NAME) else { return };
+    let mut child = Command::new(std::env::current_exe().unwrap());
+    child.args([&*this_test(), "--exact"]).env(UNPRIVILEGED, lab.bed.netns("m"));
+    match child.uid(nobody).gid(nobody).output() {
+        Ok(output) => assert!(output.status.success(), "{output:?}"),
+        Err(error) => skip(NAME, &format!("another user cannot run this test: {error}")),
+    }
+}

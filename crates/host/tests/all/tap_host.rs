@@ -1,0 +1,515 @@
+//! The `tap` attachment and the `tap` wire in network namespaces of their own; needs root,
+//! iproute2, ping, iperf3.
+
+use crate::bed;
+use picnic_control::{Launch, Report, Running};
+use picnic_core::config::CardFile;
+use picnic_host::registries;
+use picnic_machine::testbed::Testbed;
+use picnic_testing::{let_pass, machine, skip, wait_for, wait_until};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, MutexGuard};
+
+/// Namespaces `client`, `card` and `server`; gone when dropped.
+struct Lab(Testbed, #[allow(dead_code)] MutexGuard<'static, ()>);
+
+impl Lab {
+    /// None if this machine gives none; says so.
+    fn new(test: &str) -> Option<Lab> {
+        let machine = machine();
+        let bed = bed::testbed(test, &["client", "card", "server"], &["ip", "/dev/net/tun"])?;
+        Some(Lab(bed, machine))
+    }
+
+    fn netns(&self, place: &str) -> String {
+        self.0.netns(place)
+    }
+
+    fn ip(&self, place: &str, rest: &str) -> String {
+        self.0.ip(place, rest).unwrap()
+    }
+
+    fn within(&self, place: &str, command: &str) -> Result<String, String> {
+        self.0.within(place, command).map_err(|error| error.to_string())
+    }
+
+    /// A veth from `client` to `card`, both ends up and running.
+    fn join(&self) {
+        self.0.add_veth(("client", "c0"), ("card", "w0"), "").unwrap();
+        self.ip("client", "address add 10.88.0.2/24 dev c0");
+        self.ip("client", "address add fd88::2/64 dev c0 nodad");
+        self.ip("client", "link set c0 up");
+        self.ip("card", "link set w0 up");
+        self.0.wait_for_carrier("card", "w0").unwrap();
+    }
+
+    /// `[host]` with the interface h0 in `server`.
+    fn host(&self, keys: &str) -> String {
+        let server = self.netns("server");
+        format!(
+            "[host]\nattachment = \"tap\"\nqueues = 2\nname = \"h0\"\nnamespace = \"{server}\"\n{keys}\n"
+        )
+    }
+
+    /// The wire w0.
+    fn wire(&self) -> String {
+        format!(
+            "[[wire]]\nport = \"packet\"\ninterface = \"w0\"\nnamespace = \"{}\"\n",
+            self.netns("card")
+        )
+    }
+
+    /// iperf3 from `client` to `server`: bytes received.
+    fn iperf(&self, options: &str) -> u64 {
+        let _server = self.0.start("server", &["iperf3", "-s", "-1"], &[]).unwrap();
+        // It exits well even if the server was not listening yet.
+        wait_for("iperf3 has a report", || {
+            let text = self.within("client", &format!("timeout 20 iperf3 -J {options}")).ok()?;
+            let report = serde_json::from_str::<serde_json::Value>(&text).ok()?;
+            report["end"]["sum_received"]["bytes"].as_u64()
+        })
+    }
+}
+
+fn run(card: &str) -> Result<Box<dyn Running>, String> {
+    let card = CardFile::parse(card, None).map_err(|error| error.to_string())?;
+    Launch::new(&card, registries()).start_alone().map_err(|error| error.to_string())
+}
+
+fn refused(card: &str) -> String {
+    match run(card) {
+        Ok(running) => panic!("{card}: runs: {:#?}", running.stop()),
+        Err(error) => error,
+    }
+}
+
+fn stop(running: Box<dyn Running>) -> Report {
+    let report = running.stop().unwrap();
+    assert!(report.ledger.balanced(), "{report:#?}");
+    assert_eq!((report.ledger.in_flight, report.buffers_missing), (0, 0), "{report:#?}");
+    report
+}
+
+// ---------------------------------------------------------------- tests
+
+#[test]
+fn the_kernel_receives_all_that_is_delivered() {
+    let Some(lab) = Lab::new("the_kernel_receives_all_that_is_delivered") else { return };
+    let wire = "[[wire]]\nport = \"generator\"\npackets = 20000\n[[rx]]\nfunction = \"rss\"\n";
+    let keys =
+        "mac = \"02:00:00:00:88:01\"\nmtu = 1400\naddresses = [\"10.88.0.1/24\", \"fd88::1/64\"]";
+    let running = run(&format!("{wire}{}", lab.host(keys))).unwrap();
+    let shown = lab.ip("server", "address show dev h0");
+    for part in ["02:00:00:00:88:01", "mtu 1400", "10.88.0.1/24", "fd88::1/64", "UP,LOWER_UP"] {
+        assert!(shown.contains(part), "{part}: {shown}");
+    }
+    wait_until("all are delivered", || {
+        running.is_finished() && running.view().ledger.read().delivered >= 20000
+    });
+    let counters: serde_json::Value =
+        serde_json::from_str(&lab.ip("server", "-j -s link show h0")).unwrap();
+    assert_eq!(counters[0]["stats64"]["rx"]["packets"].as_u64(), Some(20000), "{counters}");
+    let report = stop(running);
+    assert_eq!((report.ledger.delivered, report.ledger.dropped), (20000, 0), "{report:#?}");
+    assert!(report.queues.iter().all(|queue| queue.packets > 5000), "{report:#?}");
+    // The interface has gone with the card.
+    assert!(!lab.ip("server", "link").contains("h0"));
+}
+
+#[test]
+fn unmodified_programs_talk_through_the_card() {
+    let Some(lab) = Lab::new("unmodified_programs_talk_through_the_card") else { return };
+    lab.join();
+    let keys = "addresses = [\"10.88.0.1/24\", \"fd88::1/64\"]";
+    let rss = "[[rx]]\nfunction = \"rss\"\n";
+    let running = run(&format!("{}{rss}{}", lab.wire(), lab.host(keys))).unwrap();
+    for ping in ["ping -q -c 20 -i 0.01 10.88.0.1", "ping -6 -q -c 20 -i 0.01 fd88::1"] {
+        let text = lab.within("client", ping).unwrap();
+        assert!(text.contains(" 0% packet loss"), "{text}");
+    }
+    assert_eq!(running.view().ledger.read().dropped, 0, "{:?}", running.view().ledger.read());
+    for options in ["-c 10.88.0.1 -n 64M", "-c 10.88.0.1 -n 64M -R", "-c fd88::1 -n 32M -P 4"] {
+        let bytes = lab.iperf(options);
+        assert!(bytes > 5_000_000, "{options}: {bytes}");
+    }
+    let report = stop(running);
+    assert_eq!(report.ledger.dropped, 0, "{report:#?}");
+    assert!(report.queues.iter().all(|queue| queue.packets != 0), "{report:#?}");
+}
+
+impl Lab {
+    /// Has the veth's packets received on one core: it receives a flow that is sent from two
+    /// cores on both otherwise, in an order of its own. False if this kernel cannot.
+    fn keep_order(&self) -> bool {
+        [("client", "c0"), ("card", "w0")].iter().all(|(place, interface)| {
+            let path = format!("/sys/class/net/{interface}/queues/rx-0/rps_cpus");
+            let netns = self.netns(place);
+            let mut tee = Command::new("ip");
+            let tee = tee.args(["netns", "exec", &netns, "tee", &path]).stdin(Stdio::piped());
+            let mut tee = tee.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+            std::io::Write::write_all(&mut tee.stdin.take().unwrap(), b"1").unwrap();
+            tee.wait().unwrap().success()
+        })
+    }
+
+    /// A counter of the kernel's network stack in a namespace.
+    fn count(&self, place: &str, name: &str) -> u64 {
+        let text = self.within(place, &format!("nstat -asz {name}")).unwrap();
+        let line = text.lines().find(|line| line.split_whitespace().next() == Some(name));
+        line.and_then(|line| line.split_whitespace().nth(1)?.parse().ok()).unwrap_or(0)
+    }
+}
+
+#[test]
+fn bulk_transfers_are_neither_cut_short_nor_reordered_by_the_card() {
+    const NAME: &str = "bulk_transfers_are_neither_cut_short_nor_reordered_by_the_card";
+    // Without super-frames the kernel hands over forty packets in place of one: what does not fit
+    // into the queue of the interface it drops, without a word to the sender.
+    for keys in ["", "super_frames = false"] {
+        let Some(lab) = Lab::new(NAME) else { return };
+        lab.join();
+        let ordered = lab.keep_order();
+        let keys = format!("{keys}\naddresses = [\"10.88.0.1/24\"]");
+        let rss = "[[rx]]\nfunction = \"rss\"\n";
+        let running = run(&format!("{}{rss}{}", lab.wire(), lab.host(&keys))).unwrap();
+        for (options, receiver) in
+            [("-c 10.88.0.1 -n 32M", "server"), ("-c 10.88.0.1 -n 32M -R", "client")]
+        {
+            let bytes = lab.iperf(options);
+            assert!(bytes > 5_000_000, "{keys} {options}: {bytes}");
+            // A segment behind a gap: one before it was lost or overtaken. What the receiver
+            // itself could not queue is no fault of the card's.
+            let gaps = lab.count(receiver, "TcpExtTCPOFOQueue");
+            let refused = lab.count(receiver, "TcpExtTCPBacklogDrop")
+                + lab.count(receiver, "TcpExtTCPRcvQDrop");
+            assert!(!ordered || gaps == 0 || refused != 0, "{keys} {options}: {gaps} gaps");
+        }
+        let shown: serde_json::Value =
+            serde_json::from_str(&lab.ip("server", "-j -s link show h0")).unwrap();
+        let stats = &shown[0]["stats64"];
+        assert_eq!(
+            (stats["tx"]["dropped"].as_u64(), stats["rx"]["dropped"].as_u64()),
+            (Some(0), Some(0)),
+            "{keys}: {shown}"
+        );
+        let report = stop(running);
+        assert_eq!(report.ledger.dropped, 0, "{keys}: {report:#?}");
+        let sent: u64 = report.queues.iter().map(|queue| queue.transmitted).sum();
+        let completed: u64 = report.queues.iter().map(|queue| queue.tx_completed).sum();
+        assert_eq!(sent, completed, "{report:#?}");
+    }
+}
+
+/// How the thread of this process that is called so is scheduled: policy and real-time priority.
+fn scheduling(name: &str) -> Option<(u32, u32)> {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+    let stats =
+        tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("stat")).ok());
+    let read = |stat: String| {
+        // The name stands in brackets, and field 3 behind it.
+        let (before, after) = stat.rsplit_once(')')?;
+        let fields: Vec<_> = after.split_whitespace().collect();
+        let field = |number: usize| fields.get(number - 3)?.parse().ok();
+        before.ends_with(name).then_some((field(41)?, field(40)?))
+    };
+    stats.filter_map(read).next()
+}
+
+/// SCHED_RR at the lowest real-time priority, and SCHED_OTHER: what a target's thread may have.
+const REAL_TIME: (u32, u32) = (2, 1);
+const ORDINARY: (u32, u32) = (0, 0);
+
+/// A thread of ordinary priority on one core, which counts as fast as it can; ends when dropped.
+struct Beside(Arc<(AtomicUsize, AtomicBool)>, Option<std::thread::JoinHandle<()>>);
+
+impl Beside {
+    fn start(core: usize) -> Self {
+        let shared = Arc::new((AtomicUsize::new(0), AtomicBool::new(false)));
+        let theirs = shared.clone();
+        let thread = std::thread::spawn(move || {
+            let mut set = rustix::thread::CpuSet::new();
+            set.set(core);
+            rustix::thread::sched_setaffinity(None, &set).unwrap();
+            while !theirs.1.load(Ordering::Relaxed) {
+                theirs.0.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        Beside(shared, Some(thread))
+    }
+
+    fn count(&self) -> usize {
+        self.0.0.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Beside {
+    fn drop(&mut self) {
+        self.0.1.store(true, Ordering::Relaxed);
+        let _ = self.1.take().unwrap().join();
+    }
+}
+
+#[test]
+fn the_target_routine_preempts_but_starves_nobody() {
+    const NAME: &str = "the_target_routine_preempts_but_starves_nobody";
+    let Some(lab) = Lab::new(NAME) else { return };
+    let core = picnic_machine::topology::cores()[0];
+    let target = format!("target-{core}");
+    let cores = format!("target_cores = [{core}, {core}]");
+    // Without packets it waits at the priority that was asked for, the lowest that preempts.
+    let quiet = "[[wire]]\nport = \"generator\"\nrate_pps = 10\n";
+    let running = run(&format!("{quiet}{}", lab.host(&cores))).unwrap();
+    if running.monitor().report().target_cores[0].priority != "real-time" {
+        let notes = running.stop().unwrap().notes.join("\n");
+        assert!(notes.contains("CAP_SYS_NICE"), "{notes}");
+        return skip(NAME, "real-time priority is not permitted here");
+    }
+    wait_until("asleep, to preempt when woken", || scheduling(&target) == Some(REAL_TIME));
+    wait_until("woken", || running.monitor().report().target_cores[0].wakeups > 1);
+    // It may step up again once the process has given up its privileges.
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Rtprio).current;
+    let may_raise = rustix::thread::capabilities(None).unwrap().effective;
+    let may_raise = may_raise.contains(rustix::thread::CapabilitySet::SYS_RESOURCE);
+    let is_enough = limit.is_none_or(|limit| limit >= u64::from(REAL_TIME.1));
+    assert!(is_enough || !may_raise, "{limit:?}");
+    let report = stop(running);
+    assert_eq!((&*report.target_cores[0].priority, report.notes.len()), ("real-time", 0));
+    // All that the kernel can take: the target core is never done. The kernel's own limit on
+    // real-time threads, as it was found, is not what lets others run: the thread steps down.
+    let limit = "/proc/sys/kernel/sched_rt_runtime_us";
+    let limited = std::fs::read_to_string(limit).ok();
+    let flood = "[[wire]]\nport = \"generator\"\n[[rx]]\nfunction = \"rss\"\n";
+    let beside = Beside::start(core);
+    for (keys, is_real_time) in [("", true), ("priority = \"normal\"", false)] {
+        let running = run(&format!("{flood}{}", lab.host(&format!("{keys}\n{cores}")))).unwrap();
+        let of_core = || running.monitor().report().target_cores[0].clone();
+        if is_real_time {
+            wait_until("given way under overload", || of_core().priority_yields != 0);
+        }
+        wait_until("ordinary under overload", || scheduling(&target) == Some(ORDINARY));
+        let (delivered, before) = (running.view().ledger.read().delivered, beside.count());
+        wait_until("the thread beside it gets on", || beside.count() > before + 1_000_000);
+        wait_until("so does it", || running.view().ledger.read().delivered > delivered + 1000);
+        let report = stop(running);
+        assert_eq!(report.target_cores[0].priority_yields != 0, is_real_time, "{report:#?}");
+        let told = if is_real_time { "real-time" } else { "normal" };
+        assert_eq!(report.target_cores[0].priority, told);
+    }
+    assert_eq!(std::fs::read_to_string(limit).ok(), limited);
+}
+
+#[test]
+fn large_packets_pass() {
+    let Some(lab) = Lab::new("large_packets_pass") else { return };
+    lab.join();
+    lab.ip("client", "link set c0 mtu 9000");
+    lab.ip("card", "link set w0 mtu 9000");
+    let keys = "mtu = 9000\naddresses = [\"10.88.0.1/24\"]\n[pool]\nbuffer_size = 9018";
+    let running = run(&format!("{}{}", lab.wire(), lab.host(keys))).unwrap();
+    let text = lab.within("client", "ping -q -c 10 -i 0.01 -M do -s 8972 10.88.0.1").unwrap();
+    assert!(text.contains(" 0% packet loss"), "{text}");
+    assert_eq!(stop(running).ledger.dropped, 0);
+}
+
+#[test]
+fn the_kernel_takes_no_packets_of_an_interface_that_is_down_or_gone() {
+    let Some(lab) = Lab::new("the_kernel_takes_no_packets_of_an_interface") else { return };
+    let wire = "[[wire]]\nport = \"generator\"\nrate_pps = 20000\n";
+    let running = run(&format!("{wire}{}", lab.host("up = false"))).unwrap();
+    let refused = || running.view().ledger.read().drops.get("host_refused").copied().unwrap_or(0);
+    wait_until("down", || refused() > 10);
+    lab.ip("server", "link set h0 up");
+    wait_until("up", || running.view().ledger.read().delivered > 1000);
+    let before = refused();
+    lab.ip("server", "link delete h0");
+    wait_until("gone", || refused() > before + 1000);
+    stop(running);
+}
+
+/// A card between a TAP in `client` and one in `server`.
+fn between_taps(lab: &Lab, wire: &str, host: &str) -> String {
+    let client = lab.netns("client");
+    format!(
+        "[[wire]]\nport = \"tap\"\ninterface = \"c0\"\nnamespace = \"{client}\"\n\
+         addresses = [\"10.88.0.2/24\", \"fd88::2/64\"]\n{wire}\n[[rx]]\nfunction = \"rss\"\n{}",
+        lab.host(&format!("addresses = [\"10.88.0.1/24\", \"fd88::1/64\"]\n{host}"))
+    )
+}
+
+#[test]
+fn a_tap_is_a_wire_too_and_super_frames_pass_whole() {
+    let Some(lab) = Lab::new("a_tap_is_a_wire_too_and_super_frames_pass_whole") else { return };
+    let running = run(&between_taps(&lab, "mac = \"02:00:00:00:88:02\"", "")).unwrap();
+    assert!(lab.ip("client", "address show dev c0").contains("02:00:00:00:88:02"));
+    for ping in ["ping -q -c 20 -i 0.01 10.88.0.1", "ping -6 -q -c 20 -i 0.01 fd88::1"] {
+        let text = lab.within("client", ping).unwrap();
+        assert!(text.contains(" 0% packet loss"), "{text}");
+    }
+    let received = || running.view().ledger.read().r#in;
+    for options in ["-c 10.88.0.1 -n 32M", "-c 10.88.0.1 -n 32M -R", "-c fd88::1 -n 32M -P 4"] {
+        let before = received();
+        let bytes = lab.iperf(options);
+        // Segments of 1448 bytes, each acknowledged, would be some 1000 bytes a packet.
+        let packets = received() - before;
+        assert!(bytes > 5_000_000 && bytes / packets > 3000, "{options}: {bytes} in {packets}");
+    }
+    let report = stop(running);
+    assert_eq!((report.ledger.dropped, &report.notes), (0, &Vec::new()), "{report:#?}");
+    assert!(!lab.ip("client", "link").contains("c0") && !lab.ip("server", "link").contains("h0"));
+}
+
+#[test]
+fn a_wire_that_takes_no_super_frames_is_given_none() {
+    let Some(lab) = Lab::new("a_wire_that_takes_no_super_frames_is_given_none") else { return };
+    let running = run(&between_taps(&lab, "super_frames = false", "super_frames = false")).unwrap();
+    for options in ["-c 10.88.0.1 -n 32M", "-c 10.88.0.1 -n 32M -R"] {
+        assert!(lab.iperf(options) > 1_000_000);
+    }
+    for wire in &running.view().wires {
+        let (packets, bytes) = (wire.counters.rx_packets.get(), wire.counters.rx_bytes.get());
+        assert!(bytes / packets <= 1514, "{bytes} in {packets}");
+    }
+    stop(running);
+}
+
+#[test]
+fn the_cards_own_offloads_carry_tcp() {
+    let Some(lab) = Lab::new("the_cards_own_offloads_carry_tcp") else { return };
+    lab.join();
+    // Segments on the wire; the client's kernel verifies the checksums of what the card sends.
+    lab.ip("client", "link set c0 gso_max_segs 1");
+    let chains = "[[rx]]\nfunction = \"checksum\"\nmode = \"complete\"\n\
+        [[rx]]\nfunction = \"lro\"\n[[rx]]\nfunction = \"rss\"\n\
+        [[tx]]\nfunction = \"tso\"\nmtu = 1500\n";
+    let host = lab.host("addresses = [\"10.88.0.1/24\", \"fd88::1/64\"]");
+    let running = run(&format!("{}{chains}{host}", lab.wire())).unwrap();
+    let text = lab.within("client", "ping -q -c 10 -i 0.01 10.88.0.1").unwrap();
+    assert!(text.contains(" 0% packet loss"), "{text}");
+    let of_card = || &running.view().ledger.card;
+    for address in ["10.88.0.1", "fd88::1"] {
+        // Segments become super-frames, and those that they were merged into are fewer.
+        let before = of_card().consumed.get();
+        let bytes = lab.iperf(&format!("-c {address} -n 16M"));
+        let merged = of_card().consumed.get() - before;
+        assert!(bytes > 5_000_000 && merged > 500, "{bytes} in, {merged} merged");
+        // And the reverse: what the host sends as super-frames leaves as segments.
+        let before = of_card().made.get();
+        let bytes = lab.iperf(&format!("-c {address} -n 16M -R"));
+        let made = of_card().made.get() - before;
+        assert!(bytes > 5_000_000 && made > 2000, "{bytes} out, {made} segments");
+    }
+    for counter in ["TcpInCsumErrors", "IpInHdrErrors"] {
+        for place in ["client", "server"] {
+            assert_eq!(lab.count(place, counter), 0, "{counter} at the {place}");
+        }
+    }
+    let report = stop(running);
+    assert_eq!(report.ledger.dropped, 0, "{report:#?}");
+}
+
+#[test]
+fn interfaces_deleted_under_load_are_counted_and_taken_up_again() {
+    const NAME: &str = "interfaces_deleted_under_load_are_counted_and_taken_up_again";
+    let Some(lab) = Lab::new(NAME) else { return };
+    // With a MAC of its own each is known to the other side when it comes back.
+    let (wire, host) = ("mac = \"02:00:00:00:88:02\"", "mac = \"02:00:00:00:88:01\"");
+    let running = run(&between_taps(&lab, wire, host)).unwrap();
+    let pings = || lab.within("client", "ping -q -c 1 -W 1 10.88.0.1").is_ok();
+    wait_until("the host answers", pings);
+    for (place, name) in [("client", "c0"), ("server", "h0")] {
+        let netns = lab.netns("client");
+        let flood = ["netns", "exec", &netns, "ping", "-q", "-f", "-w", "1", "10.88.0.1"];
+        let load = Command::new("ip").args(flood).stdout(Stdio::null()).spawn();
+        let sent = running.view().ledger.read().transmitted;
+        wait_until("under load", || running.view().ledger.read().transmitted > sent + 100);
+        lab.ip(place, &format!("link delete {name}"));
+        let polls = |running: &dyn Running| {
+            running.view().queues.iter().map(|queue| queue.target.polls.get()).sum::<u64>()
+        };
+        // Without its interface a queue rests.
+        let _ = load.unwrap().wait();
+        let before = polls(&*running);
+        let_pass(300);
+        let polled = polls(&*running) - before;
+        assert!(polled < 1000, "{polled} looks at queues whose interface is gone");
+        assert!(!pings());
+        // One of its name, made by somebody else, is the card's again, as the card file has it.
+        lab.ip(place, &format!("tuntap add dev {name} mode tap multi_queue"));
+        wait_until(&format!("{name} is taken up again"), pings);
+    }
+    let report = stop(running);
+    let notes = report.notes.join("\n");
+    for part in
+        ["c0: was deleted 1 times", "c0: came back", "h0: was deleted 1 times", "h0: came back"]
+    {
+        assert!(notes.contains(part), "{notes}");
+    }
+}
+
+/// The MAC address that `client` has for an address, if any.
+fn neighbour(lab: &Lab, address: &str) -> Option<String> {
+    let text = lab.ip("client", &format!("neigh show {address} dev c0"));
+    let mut words = text.split_whitespace();
+    words.find(|word| *word == "lladdr")?;
+    words.next().map(str::to_owned)
+}
+
+#[test]
+fn neighbours_are_told_where_a_card_that_starts_is() {
+    let Some(lab) = Lab::new("neighbours_are_told_where_a_card_that_starts_is") else { return };
+    lab.join();
+    let card = lab.wire() + &lab.host("addresses = [\"10.88.0.1/24\", \"fd88::1/64\"]");
+    let mut seen = Vec::new();
+    for _ in 0..2 {
+        // What a card that was here before has left in a neighbour's table.
+        for address in ["10.88.0.1", "fd88::1"] {
+            let known =
+                format!("neigh replace {address} lladdr 02:00:00:00:00:99 dev c0 nud stale");
+            lab.ip("client", &known);
+        }
+        let running = run(&card).unwrap();
+        let link = lab.ip("server", "link show h0");
+        let mut words = link.split_whitespace();
+        words.find(|word| *word == "link/ether");
+        let mac = words.next().unwrap().to_owned();
+        for address in ["10.88.0.1", "fd88::1"] {
+            wait_until("the neighbour knows", || neighbour(&lab, address) == Some(mac.clone()));
+        }
+        seen.push(mac);
+        stop(running);
+    }
+    assert_eq!(seen[0], seen[1], "started again, it has the address it had");
+}
+
+#[test]
+fn a_persistent_interface_stays_and_is_taken_up_again() {
+    let Some(lab) = Lab::new("a_persistent_interface_stays") else { return };
+    let wire = "[[wire]]\nport = \"generator\"\npackets = 10\n";
+    let card = format!("{wire}{}", lab.host("persistent = true\naddresses = [\"10.88.0.1/24\"]"));
+    for _ in 0..2 {
+        let running = run(&card).unwrap();
+        // Whoever is second finds it taken.
+        let error = refused(&card);
+        assert!(error.contains("host.name: found \"h0\"") && error.contains("in use"), "{error}");
+        stop(running);
+        assert!(lab.ip("server", "address show h0").contains("10.88.0.1/24"));
+    }
+}
+
+#[test]
+fn what_cannot_be_had_is_said_with_its_key() {
+    let Some(lab) = Lab::new("what_cannot_be_had_is_said_with_its_key") else { return };
+    let wire = "[[wire]]\nport = \"generator\"\npackets = 10\n";
+    lab.ip("server", "link add h0 type veth peer name h1");
+    let error = refused(&format!("{wire}{}", lab.host("")));
+    assert!(error.contains("host.name: found \"h0\""), "{error}");
+    lab.ip("server", "link delete h0");
+    let error = refused(&format!("{wire}{}", lab.host("").replace("-server", "-nowhere")));
+    assert!(error.contains("host.namespace: found") && error.contains("not there"), "{error}");
+    let running = run(&format!("{wire}{}", lab.host(""))).unwrap();
+    let error = refused(&format!("{wire}{}", lab.host("")));
+    assert!(error.contains("host.name: found \"h0\"") && error.contains("in use"), "{error}");
+    stop(running);
+    assert!(!lab.ip("server", "link").contains("h0"));
+}

@@ -1,0 +1,143 @@
+//! A host that sends by itself: buffers, back-pressure, sleep, and a clean end.
+
+use picnic_control::{Launch, Registries, Running};
+use picnic_core::attachment::{HostAttachment, HostQueue, QueueOut};
+use picnic_core::config::CardFile;
+use picnic_core::error::ConfigError;
+use picnic_core::packet::burst::Burst;
+use picnic_core::registry::{BuildContext, Component, Entry};
+use picnic_core::time::Time;
+use picnic_host::registries;
+use picnic_testing::{let_pass, machine, wait_until};
+use rustix::event::{EventfdFlags, eventfd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+#[derive(Debug, Default, serde::Deserialize, schemars::JsonSchema)]
+#[serde(default)]
+struct Keys {
+    /// Packets that each queue has to send whenever it is told to.
+    packets: u64,
+}
+
+/// Sends packets when its descriptor says so.
+struct Sender(Keys);
+
+impl Component for Sender {
+    type Product = Box<dyn HostAttachment>;
+    type Config = Keys;
+    const NAME: &'static str = "sender";
+    const HELP: &'static str = "sends";
+
+    fn build(keys: Keys, _: &BuildContext) -> Result<Box<dyn HostAttachment>, ConfigError> {
+        Ok(Box::new(Sender(keys)))
+    }
+}
+
+impl HostAttachment for Sender {
+    fn open_queue(&mut self, _: u16) -> Result<Box<dyn HostQueue>, ConfigError> {
+        let flags = EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC;
+        let event =
+            eventfd(1, flags).map_err(|error| ConfigError::new("attachment", error.to_string()))?;
+        Ok(Box::new(SenderQueue { event, left: 0, packets: self.0.packets, rest: 5 }))
+    }
+
+    fn wants_buffers(&self) -> usize {
+        256
+    }
+}
+
+struct SenderQueue {
+    event: OwnedFd,
+    left: u64,
+    packets: u64,
+    /// Bursts still to come, each told by the descriptor.
+    rest: u32,
+}
+
+static ASKED: AtomicU64 = AtomicU64::new(0);
+
+impl HostQueue for SenderQueue {
+    fn deliver(&mut self, _: Time, _: &mut Burst, _: &mut QueueOut<'_>) -> u64 {
+        0
+    }
+
+    fn transmit(&mut self, _: Time, out: &mut QueueOut<'_>) -> usize {
+        ASKED.fetch_add(1, Ordering::Relaxed);
+        let mut sent = 0;
+        while let Some(mut packet) = out.buffer() {
+            if self.left == 0 {
+                out.unused(packet);
+                let mut count = [0; 8];
+                if rustix::io::read(&self.event, &mut count).is_err() {
+                    break;
+                }
+                self.left = self.packets;
+                if self.rest != 0 {
+                    self.rest -= 1;
+                    let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
+                }
+                continue;
+            }
+            self.left -= 1;
+            packet.truncate(60);
+            out.submit(packet);
+            sent += 1;
+        }
+        sent
+    }
+
+    fn readiness(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.event.as_fd())
+    }
+}
+
+static ATTACHMENTS: &[Entry<Box<dyn HostAttachment>>] = &[Entry::of::<Sender>()];
+
+fn start(keys: &str) -> Box<dyn Running> {
+    let card = format!(
+        "[[wire]]\nport = \"generator\"\npackets = 1\n[host]\nattachment = \"sender\"\n{keys}"
+    );
+    let card = CardFile::parse(&card, None).unwrap();
+    let registries = Registries { attachments: ATTACHMENTS, ..registries() };
+    Launch::new(&card, registries).start_alone().unwrap()
+}
+
+#[test]
+fn all_that_a_host_sends_leaves_and_all_buffers_come_home() {
+    let _machine = machine();
+    // The last with tx rings and a pool that are too small for what is sent.
+    for keys in [
+        "queues = 1\npackets = 1000",
+        "queues = 3\npackets = 500",
+        "queues = 2\npackets = 20000\ntx_ring_size = 64\n[pool]\nbuffers = 128",
+    ] {
+        let running = start(keys);
+        let queues = running.view().queues.len() as u64;
+        let packets: u64 =
+            keys.split("packets = ").nth(1).unwrap().lines().next().unwrap().parse().unwrap();
+        let wanted = queues * packets * 6;
+        wait_until(keys, || running.view().ledger.card.transmitted.get() == wanted);
+        // With nothing to send the targets sleep.
+        let asked = ASKED.load(Ordering::Relaxed);
+        let_pass(300);
+        let asked = ASKED.load(Ordering::Relaxed) - asked;
+        assert!(asked < 20 * queues, "{keys}: asked {asked} times");
+        let report = running.stop().unwrap();
+        assert!(report.ledger.balanced(), "{report:#?}");
+        assert_eq!((report.ledger.in_flight, report.buffers_missing), (0, 0), "{report:#?}");
+        assert_eq!((report.ledger.transmitted, report.ledger.dropped), (wanted, 0), "{report:#?}");
+    }
+}
+
+#[test]
+fn a_card_stops_while_its_host_has_more_to_send() {
+    let _machine = machine();
+    for round in 0..20 {
+        let running = start("queues = 2\npackets = 1000000000");
+        let_pass(round);
+        let report = running.stop().unwrap();
+        assert!(report.ledger.balanced(), "{report:#?}");
+        assert_eq!((report.ledger.in_flight, report.buffers_missing), (0, 0), "{report:#?}");
+    }
+}

@@ -1,0 +1,370 @@
+//! The `xdp` wire between network namespaces of its own; needs root, iproute2, ping, iperf3.
+
+use crate::bridge::{Lab, start, stop};
+use picnic_control::Report;
+use picnic_testing::{let_pass, skip, this_test, wait_for, wait_until};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+
+fn lab(test: &str) -> Option<Lab> {
+    Lab::new(test, "xdp", 4)
+}
+
+fn bridge(lab: &Lab) -> String {
+    // A window's worth of packets fits into the buffers that wait for them.
+    let end = "[[rx]]\nfunction = \"bridge\"\n[host]\nqueues = 1\n[pool]\nbuffers = 65536\n";
+    let deep = "rx_ring = 4096\n";
+    format!("{}{deep}{}{deep}{end}", lab.wire(0), lab.wire(1))
+}
+
+/// The program at w0, if there is one: its mode.
+fn program(lab: &Lab) -> Option<u64> {
+    let text = lab.run("m", "ip -j link show w0");
+    let link: serde_json::Value = serde_json::from_str(&text).unwrap();
+    link[0]["xdp"]["mode"].as_u64()
+}
+
+// ---------------------------------------------------------------- tests
+
+#[test]
+fn a_card_joins_two_namespaces_and_loses_nothing() {
+    let Some(lab) = lab("a_card_joins_two_namespaces_and_loses_nothing") else { return };
+    let running = start(&bridge(&lab)).unwrap();
+    assert_eq!(program(&lab), Some(1), "native");
+    lab.run("a", "ping -q -c 20 -i 0.01 -W 2 10.9.0.2");
+    lab.run("a", "ping -q -c 20 -i 0.01 -W 2 fd09::2");
+    // Fragments, there and back.
+    lab.run("a", "ping -q -c 20 -i 0.01 -W 2 -s 8000 10.9.0.2");
+    for options in [
+        "-c 10.9.0.2 -n 32M",
+        "-c 10.9.0.2 -n 32M -R",
+        "-c fd09::2 -n 32M",
+        "-c 10.9.0.2 -n 32M -P 8",
+    ] {
+        let tcp = lab.iperf(options);
+        let bytes = tcp["end"]["sum_received"]["bytes"].as_u64().unwrap();
+        assert!(bytes > 5_000_000, "{options}: {bytes}");
+    }
+    let udp = lab.iperf("-c 10.9.0.2 -n 8M -u -b 50M -l 1400");
+    // Packets may be lost for whom they are, if that one is kept from its core: the kernel counts.
+    let counters = lab.run("b", "nstat -asz UdpRcvbufErrors");
+    let line = counters.lines().find(|line| line.starts_with("UdpRcvbufErrors")).unwrap();
+    let refused = line.split_whitespace().nth(1).and_then(|count| count.parse::<u64>().ok());
+    assert!(udp["end"]["sum"]["lost_packets"].as_u64() <= refused, "{udp:#} {counters}");
+    let report = stop(running);
+    assert_eq!(report.ledger.dropped, 0, "{report:#?}");
+    assert_eq!(report.notes, Vec::<String>::new());
+    assert_eq!(report.ledger.transmitted, report.ledger.r#in);
+    assert_eq!(report.wires[0].tx_packets + report.wires[1].tx_packets, report.ledger.r#in);
+    assert_eq!(program(&lab), None);
+}
+
+#[test]
+fn jumbo_frames_go_through_in_pieces() {
+    const NAME: &str = "jumbo_frames_go_through_in_pieces";
+    let Some(lab) = lab(NAME) else { return };
+    for (place, interface) in [("a", "a0"), ("b", "b0"), ("m", "w0"), ("m", "w1")] {
+        lab.run(place, &format!("ip link set {interface} mtu 9000"));
+    }
+    let running = match start(&bridge(&lab)) {
+        Ok(running) => running,
+        Err(error) if error.contains("takes none in pieces") => {
+            return skip(NAME, "this kernel has no AF_XDP packets in pieces");
+        }
+        Err(error) => panic!("{error}"),
+    };
+    lab.run("a", "ping -q -c 20 -i 0.01 -W 2 -M do -s 8972 10.9.0.2");
+    let tcp = lab.iperf("-c 10.9.0.2 -n 32M");
+    assert!(tcp["end"]["sum_received"]["bytes"].as_u64().unwrap() > 5_000_000);
+    let report = stop(running);
+    assert_eq!(report.ledger.dropped, 0, "{report:#?}");
+    assert_eq!(report.notes, Vec::<String>::new());
+}
+
+/// Packets with numbers, from a generator and an xdp wire to another xdp wire and a card's host.
+fn numbered(lab: &Lab, keys: &str, host: &str) -> (Report, Report) {
+    let keys = &format!("rx_ring = 4096\n{keys}");
+    let pool = "[pool]\nbuffers = 65536\n";
+    let there = format!("{}{keys}{pool}[[rx]]\nfunction = \"rss\"\n[host]\n{host}\n", lab.wire(0));
+    let running = start(&there).unwrap();
+    let from = format!(
+        "[card]\nname = \"from\"\n[[wire]]\nport = \"generator\"\nrate_pps = 20000\npackets = 20000\n\
+         size = [60, 1514]\nsequence_numbers = true\n\
+         [[wire]]\nport = \"xdp\"\ninterface = \"a0\"\nnamespace = \"{}\"\n{keys}\
+         [[rx]]\nfunction = \"bridge\"\n[host]\nqueues = 1\n{pool}",
+        lab.bed.netns("a")
+    );
+    for place in ["a", "m"] {
+        // Nobody else is to say anything.
+        lab.run(place, "sysctl -qw net.ipv6.conf.all.disable_ipv6=1");
+    }
+    let sender = start(&from).unwrap();
+    let received = || running.view().wires[0].counters.rx_packets.get();
+    let wire = |number: usize| &sender.view().wires[number].counters;
+    // A generator that is kept from its core sheds what it was to send meanwhile.
+    let made = || wire(0).rx_packets.get() + wire(0).rx_shed.get();
+    let all = || made() == 20_000 && received() == wire(1).tx_packets.get();
+    let answered = || !host.contains("echo") || wire(1).rx_packets.get() == received();
+    wait_until("all is sent and answered", || all() && answered());
+    let sender = stop(sender);
+    (sender, stop(running))
+}
+
+#[test]
+fn numbered_packets_come_whole_and_in_order() {
+    let Some(lab) = lab("numbered_packets_come_whole_and_in_order") else { return };
+    for keys in ["", "mode = \"generic\"\n", "need_wakeup = false\n", "busy_poll = 64\n"] {
+        let (sender, receiver) =
+            numbered(&lab, keys, "queues = 2\nring_size = 16384\nverify_order = true");
+        let sent = sender.wires[1].tx_packets;
+        assert!(sent > 1000 && sent == sender.ledger.transmitted, "{sender:#?}");
+        assert_eq!(
+            (receiver.ledger.delivered, receiver.ledger.dropped),
+            (sent, 0),
+            "{receiver:#?}"
+        );
+        let notes = receiver.notes.join("\n");
+        assert!(notes.contains(", 0 reordered"), "{keys}: {notes}");
+    }
+}
+
+#[test]
+fn an_echo_comes_back_whole() {
+    let Some(lab) = lab("an_echo_comes_back_whole") else { return };
+    let (sender, receiver) =
+        numbered(&lab, "", "queues = 2\nring_size = 16384\ntx_ring_size = 16384\nmode = \"echo\"");
+    let sent = sender.wires[1].tx_packets;
+    assert!(sent > 1000, "{sender:#?}");
+    assert_eq!((receiver.ledger.transmitted, receiver.ledger.dropped), (sent, 0), "{receiver:#?}");
+    assert_eq!(sender.wires[1].rx_packets, sent, "{sender:#?}");
+}
+
+#[test]
+fn a_tap_behind_it_is_a_nic() {
+    const NAME: &str = "a_tap_behind_it_is_a_nic";
+    if !std::path::Path::new("/dev/net/tun").exists() {
+        return skip(NAME, "there is no /dev/net/tun");
+    }
+    let Some(lab) = lab(NAME) else { return };
+    lab.run("b", "ip link delete b0");
+    let host = format!(
+        "[[rx]]\nfunction = \"rss\"\n[host]\nattachment = \"tap\"\nqueues = 2\nname = \"h0\"\n\
+         namespace = \"{}\"\naddresses = [\"10.9.0.2/24\", \"fd09::2/64\"]\n[pool]\nbuffers = 32768\n",
+        lab.bed.netns("b")
+    );
+    let running = start(&(lab.wire(0) + "rx_ring = 4096\n" + &host)).unwrap();
+    lab.run("a", "ping -q -c 20 -i 0.01 -W 2 10.9.0.2");
+    lab.run("a", "ping -q -c 20 -i 0.01 -W 2 fd09::2");
+    for options in ["-c 10.9.0.2 -n 32M", "-c 10.9.0.2 -n 32M -R", "-c fd09::2 -n 32M -P 4"] {
+        let tcp = lab.iperf(options);
+        let bytes = tcp["end"]["sum_received"]["bytes"].as_u64().unwrap();
+        assert!(bytes > 5_000_000, "{options}: {bytes}");
+    }
+    let report = stop(running);
+    assert_eq!(report.notes, Vec::<String>::new());
+    // The kernel's own checksums would have caught packets that were left unfinished.
+    let counters = lab.run("a", "nstat -asz TcpInCsumErrors UdpInCsumErrors");
+    let wrong = counters.lines().filter(|line| line.contains("CsumErrors"));
+    assert!(
+        wrong.clone().count() > 0 && wrong.clone().all(|line| line.contains(" 0 ")),
+        "{counters}"
+    );
+}
+
+#[test]
+fn packets_of_other_queues_are_the_kernels() {
+    let Some(lab) = lab("packets_of_other_queues_are_the_kernels") else { return };
+    // Which queue a flow takes is the sender's choice: of 16, some take another than the last.
+    let mac = |place, interface| lab.run(place, &format!("cat /sys/class/net/{interface}/address"));
+    let (mac, peer) = (mac("m", "w0"), mac("a", "a0"));
+    lab.run("m", &format!("ip neighbour add 10.9.0.1 lladdr {} dev w0", peer.trim()));
+    for host in 101..117 {
+        lab.run("m", &format!("ip address add 10.9.0.{host}/24 dev w0"));
+        let neighbour = format!("ip neighbour add 10.9.0.{host} lladdr {} dev a0", mac.trim());
+        lab.run("a", &neighbour);
+    }
+    let running = start(&(lab.wire(0) + "queues = [3]\n")).unwrap();
+    let pings =
+        (101..117).map(|host| lab.spawn("a", &format!("ping -q -c 3 -i 0.1 -w 2 10.9.0.{host}")));
+    let pings = pings.collect::<Vec<_>>().into_iter();
+    let answered = pings.filter_map(|mut ping| ping.finish().ok()).count();
+    assert!((1..=16).contains(&answered), "no packet passed to the kernel");
+    stop(running);
+    let error = start(&(lab.wire(0) + "queues = 5\n")).map(drop).unwrap_err();
+    assert!(error.contains("wire[0].queues") && error.contains("the interface has 4"), "{error}");
+}
+
+#[test]
+fn promiscuous_mode_and_program_end_with_the_card() {
+    let Some(lab) = lab("promiscuous_mode_and_program_end_with_the_card") else { return };
+    let promiscuity = || {
+        let text = lab.run("m", "ip -d -j link show w0");
+        serde_json::from_str::<serde_json::Value>(&text).unwrap()[0]["promiscuity"].as_u64()
+    };
+    assert_eq!((promiscuity(), program(&lab)), (Some(0), None));
+    let running = start(&lab.wire(0)).unwrap();
+    assert_eq!((promiscuity(), program(&lab)), (Some(1), Some(1)));
+    stop(running);
+    assert_eq!((promiscuity(), program(&lab)), (Some(0), None));
+    let running = start(&(lab.wire(0) + "promiscuous = false\nmode = \"generic\"\n")).unwrap();
+    assert_eq!((promiscuity(), program(&lab)), (Some(0), Some(2)));
+    stop(running);
+    assert_eq!((promiscuity(), program(&lab)), (Some(0), None));
+}
+
+#[test]
+fn an_interface_is_the_wire_of_one_card() {
+    let Some(lab) = lab("an_interface_is_the_wire_of_one_card") else { return };
+    let running = start(&lab.wire(0)).unwrap();
+    for port in ["xdp", "packet"] {
+        let error = start(&lab.wire(0).replace("xdp", port));
+        let error = error.map(drop).unwrap_err();
+        assert!(error.contains("interface") && error.contains("a card already"), "{port}: {error}");
+    }
+    let error = start(&(lab.wire(1) + &lab.wire(1))).map(drop).unwrap_err();
+    assert!(error.contains("wire[1].interface"), "{error}");
+    stop(running);
+    stop(start(&lab.wire(0)).unwrap());
+}
+
+#[test]
+fn an_interface_deleted_under_load_is_taken_up_again() {
+    let Some(lab) = lab("an_interface_deleted_under_load_is_taken_up_again") else { return };
+    let running = start(&bridge(&lab)).unwrap();
+    lab.run("a", "ping -q -c 1 -W 2 10.9.0.2");
+    let load = lab.spawn("a", "ping -q -f -s 1000 10.9.0.2");
+    let also = lab.spawn("b", "ping -q -f -s 1000 10.9.0.1");
+    let ledger = || running.view().ledger.read();
+    wait_until("under load", || ledger().transmitted > 1000);
+    lab.run("m", "ip link delete w1");
+    wait_until("w1 is missed", || {
+        ledger().drops.get("wire_down").is_some_and(|&drops| drops > 100)
+    });
+    drop((load, also));
+    lab.connect(1);
+    // b0 has another address now.
+    lab.run("a", "ip neighbour flush dev a0");
+    wait_until("w1 is taken up again", || lab.is_good("a", "ping -q -c 1 -W 1 10.9.0.2"));
+    lab.run("m", "ip link set w0 down");
+    let_pass(100);
+    lab.run("m", "ip link set w0 up");
+    wait_until("w0 is taken up again", || lab.is_good("b", "ping -q -c 1 -W 1 10.9.0.1"));
+    let report = stop(running);
+    let notes = report.notes.join("\n");
+    for part in [
+        "w0: went down or lost its carrier 1 times",
+        "w0: came back and was taken up again 1 times",
+        "w1: was deleted or moved away 1 times",
+        "w1: came back and was taken up again",
+    ] {
+        assert!(notes.contains(part), "{notes}");
+    }
+}
+
+#[test]
+fn a_card_whose_wire_is_gone_rests_and_ends() {
+    let Some(lab) = lab("a_card_whose_wire_is_gone_rests_and_ends") else { return };
+    let load = lab.spawn("a", "ping -q -f 10.9.0.2");
+    let running = start(&(lab.wire(0) + "[host]\nmode = \"echo\"\n")).unwrap();
+    lab.run("m", "ip link delete w0");
+    drop(load);
+    let_pass(500);
+    let report = stop(running);
+    assert!(report.notes.join("\n").contains("w0: is gone at the end"), "{:?}", report.notes);
+}
+
+#[test]
+fn what_is_wrong_with_an_interface_is_said() {
+    let Some(lab) = lab("what_is_wrong_with_an_interface_is_said") else { return };
+    lab.run("m", "ip tuntap add dev notether mode tun");
+    let wrong = |card: &str| match start(card) {
+        Ok(running) => panic!("runs: {card}: {:?}", stop(running).notes),
+        Err(error) => error,
+    };
+    for (from, to, part) in [
+        ("w0", "nosuch", "wire[0].interface: found \"nosuch\", but picnic-"),
+        ("w0", "notether", "wire[0].interface: \"notether\" does not speak Ethernet"),
+        ("-m\"", "-none\"", "wire[0].namespace: found \"picnic-"),
+    ] {
+        let error = wrong(&lab.wire(0).replace(from, to));
+        assert!(error.contains(part), "{error}");
+    }
+    let error = wrong(&(lab.wire(0) + "copy_mode = \"zero-copy\"\n"));
+    assert!(error.contains("wire[0].copy_mode: found \"zero-copy\""), "{error}");
+    let error = wrong(&(lab.wire(0) + "[pool]\nbuffer_size = 1024\n"));
+    assert!(error.contains("raise buffer_size in [pool]"), "{error}");
+    // A program that someone else has put there, by way of another card's wire under this name.
+    let running = start(&lab.wire(0)).unwrap();
+    lab.run("m", "ip link set w0 down");
+    lab.run("m", "ip link set w0 name w9");
+    lab.run("m", "ip link set w9 up");
+    let error = wrong(&lab.wire(9));
+    let held = ["has an XDP program already", "has an AF_XDP socket already"];
+    assert!(held.iter().any(|part| error.contains(part)), "{error}");
+    stop(running);
+    stop(start(&lab.wire(9)).unwrap());
+}
+
+/// Set for a child that runs this card until it is killed.
+const VICTIM: &str = "PICNIC_TEST_XDP_VICTIM";
+
+/// The child, which ends with the test.
+struct Victim(Child);
+
+impl Drop for Victim {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn nothing_is_left_after_sigkill() {
+    const NAME: &str = "nothing_is_left_after_sigkill";
+    if let Ok(card) = std::env::var(VICTIM) {
+        let _running = start(&card).unwrap();
+        loop {
+            std::thread::park();
+        }
+    }
+    let Some(lab) = lab(NAME) else { return };
+    let load = lab.spawn("a", "ping -q -f 10.9.0.2");
+    let mut child = Command::new(std::env::current_exe().unwrap());
+    let child = child
+        .args([&*this_test(), "--exact"])
+        .env(VICTIM, lab.wire(0) + "[host]\nmode = \"echo\"\n");
+    let mut child = Victim(child.stdout(Stdio::null()).spawn().unwrap());
+    assert_eq!(wait_for("the program", || program(&lab)), 1);
+    let_pass(200);
+    child.0.kill().unwrap();
+    child.0.wait().unwrap();
+    wait_until("the program is gone", || program(&lab).is_none());
+    drop(load);
+    stop(start(&lab.wire(0)).unwrap());
+}
+
+/// Set for the child that has no privileges.
+const UNPRIVILEGED: &str = "PICNIC_TEST_UNPRIVILEGED";
+
+#[test]
+fn without_privileges_it_says_which_are_needed() {
+    const NAME: &str = "without_privileges_it_says_which_are_needed";
+    let nobody = 65_534;
+    if let Ok(namespace) = std::env::var(UNPRIVILEGED) {
+        let card = "[[wire]]\nport = \"xdp\"\ninterface = \"lo\"\n";
+        let error = start(card).map(drop).unwrap_err();
+        assert!(error.contains("interface: ") && error.contains("CAP_NET_RAW"), "{error}");
+        assert!(error.contains("CAP_BPF"), "{error}");
+        let card = format!("{card}namespace = \"{namespace}\"\n");
+        let error = start(&card).map(drop).unwrap_err();
+        assert!(error.contains("namespace: ") && error.contains("CAP_SYS_ADMIN"), "{error}");
+        return;
+    }
+    let Some(lab) = lab(NAME) else { return };
+    let mut child = Command::new(std::env::current_exe().unwrap());
+    child.args([&*this_test(), "--exact"]).env(UNPRIVILEGED, lab.bed.netns("m"));
+    match child.uid(nobody).gid(nobody).output() {
+        Ok(output) => assert!(output.status.success(), "{output:?}"),
+        Err(error) => skip(NAME, &format!("another user cannot run this test: {error}")),
+    }
+}

@@ -1,0 +1,20 @@
+//! The tests of this crate in one program: each further program would cost a link.
+#![allow(missing_docs)]
+
+mod admission;
+#[path = "../bench/mod.rs"]
+mod bench;
+#[path = "../common/mod.rs"]
+mod common;
+mod conformance;
+mod ends;
+mod executor;
+#[allow(dead_code)]
+#[path = "../../../filter/tests/frames/mod.rs"]
+mod frames;
+mod memory;
+mod packets;
+mod schedulers;
+#[path = "../../../core/tests/shared/registry.rs"]
+mod shared;
+mod task_filters;

@@ -1,0 +1,319 @@
+//! Memory: allocators against a model, and what tasks see of it.
+
+use crate::bench;
+use crate::bench::{Bench, Log, micros};
+use picnic_core::time::Time;
+use picnic_os::alloc::boundary_tag::BoundaryTag;
+use picnic_os::alloc::slots::Slots;
+use picnic_os::alloc::{Allocator, Figures};
+use picnic_os::control::TaskControl;
+use picnic_os::executor::OsSettings;
+use picnic_os::memory::{Block, HostMemory, MemoryError, TransferCost};
+use picnic_os::task::{TaskSpec, program};
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+#[derive(Clone, Debug)]
+enum Step {
+    Allocate {
+        bytes: usize,
+        align: usize,
+    },
+    /// The nth of those that are given out.
+    Free(usize),
+    /// A place of which nothing is known.
+    FreeAnywhere(usize),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let bytes = prop_oneof![4 => 0usize..200, 2 => 200usize..3000, 1 => 3000usize..20_000];
+    prop_oneof![
+        5 => (bytes, 0u32..13).prop_map(|(bytes, power)| Step::Allocate { bytes, align: 1 << power }),
+        4 => any::<usize>().prop_map(Step::Free),
+        1 => (0usize..20_000).prop_map(Step::FreeAnywhere),
+    ]
+}
+
+/// What is given out: places and bytes, each filled with a letter of its own.
+struct Model {
+    arena: Vec<u8>,
+    given: BTreeMap<usize, (usize, u8)>,
+    letter: u8,
+}
+
+impl Model {
+    fn new(bytes: usize) -> Self {
+        Model { arena: vec![0xee; bytes], given: BTreeMap::new(), letter: 0 }
+    }
+
+    /// Takes one step with an allocator; nothing of what was given out overlaps or changes.
+    fn take(&mut self, allocator: &mut dyn Allocator, step: &Step) -> Result<(), TestCaseError> {
+        match *step {
+            Step::Allocate { bytes, align } => {
+                let failures = allocator.figures(&self.arena).failures;
+                let Some(place) = allocator.allocate(&mut self.arena, bytes, align) else {
+                    let figures = allocator.figures(&self.arena);
+                    prop_assert_eq!(figures.failures, failures + 1);
+                    return Ok(());
+                };
+                prop_assert_eq!(place % align, 0);
+                prop_assert!(place + bytes <= self.arena.len());
+                let before = self.given.range(..place).next_back();
+                prop_assert!(before.is_none_or(|(&at, &(bytes, _))| at + bytes <= place));
+                let behind = self.given.range(place..).next();
+                prop_assert!(behind.is_none_or(|(&at, _)| place + bytes <= at && at != place));
+                self.letter = self.letter.wrapping_add(1);
+                self.arena[place..place + bytes].fill(self.letter);
+                self.given.insert(place, (bytes, self.letter));
+            }
+            Step::Free(index) => {
+                let Some(count) = Some(self.given.len()).filter(|&count| count != 0) else {
+                    return Ok(());
+                };
+                let Some((&place, &(bytes, letter))) = self.given.iter().nth(index % count) else {
+                    return Ok(());
+                };
+                let whole = self.arena[place..place + bytes].iter().all(|&byte| byte == letter);
+                prop_assert!(whole, "its bytes were written by somebody else");
+                prop_assert!(allocator.free(&mut self.arena, place));
+                self.given.remove(&place);
+                prop_assert!(!allocator.free(&mut self.arena, place), "freed twice");
+            }
+            Step::FreeAnywhere(place) => {
+                if !self.given.contains_key(&place) {
+                    prop_assert!(
+                        !allocator.free(&mut self.arena, place),
+                        "{place} was given to nobody"
+                    );
+                }
+            }
+        }
+        let figures = allocator.figures(&self.arena);
+        prop_assert_eq!(figures.blocks, self.given.len());
+        prop_assert!(figures.used_bytes >= self.given.values().map(|&(bytes, _)| bytes).sum());
+        prop_assert!(figures.high_water_bytes >= figures.used_bytes);
+        prop_assert!(figures.largest_free_bytes <= figures.free_bytes);
+        Ok(())
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..Default::default() })]
+
+    #[test]
+    fn boundary_tags_agree_with_the_model(steps in prop::collection::vec(step(), 1..150)) {
+        let mut model = Model::new(16 << 10);
+        let mut allocator = BoundaryTag::default();
+        allocator.reset(&mut model.arena);
+        let empty = allocator.figures(&model.arena);
+        for step in &steps {
+            model.take(&mut allocator, step)?;
+            prop_assert_eq!(allocator.check(&model.arena), Ok(()));
+        }
+        while !model.given.is_empty() {
+            model.take(&mut allocator, &Step::Free(0))?;
+        }
+        // All is one piece again.
+        let figures = allocator.figures(&model.arena);
+        prop_assert_eq!(
+            (figures.free_blocks, figures.used_bytes, figures.largest_free_bytes),
+            (1, 0, empty.largest_free_bytes)
+        );
+        prop_assert_eq!(figures.fragmentation(), 0.0);
+    }
+
+    #[test]
+    fn slots_agree_with_the_model(size in 1usize..600, steps in prop::collection::vec(step(), 1..150)) {
+        let mut model = Model::new(16 << 10);
+        let mut allocator = Slots::of(size);
+        allocator.reset(&mut model.arena);
+        for step in &steps {
+            model.take(&mut allocator, step)?;
+        }
+    }
+}
+
+#[test]
+fn an_arena_too_small_for_anything_is_exhausted_and_no_more() {
+    for bytes in [0, 1, 15, 16, 31] {
+        let mut arena = vec![0; bytes];
+        let mut allocator = BoundaryTag::default();
+        allocator.reset(&mut arena);
+        assert_eq!(allocator.allocate(&mut arena, 1, 1), None);
+        assert!(!allocator.free(&mut arena, 16));
+    }
+    let mut arena = vec![0; 4096];
+    let mut allocator = BoundaryTag::default();
+    allocator.reset(&mut arena);
+    assert_eq!(allocator.allocate(&mut arena, usize::MAX, 16), None);
+    assert_eq!(allocator.allocate(&mut arena, 4096, 16), None);
+    assert_eq!(allocator.allocate(&mut arena, 4080, 16), Some(16));
+    assert_eq!(allocator.figures(&arena).failures, 2);
+}
+
+fn spec(name: &str) -> TaskSpec {
+    TaskSpec::new(name).wcet_ns(1_000)
+}
+
+fn settings() -> OsSettings {
+    OsSettings { arena_bytes: 8 << 10, host_bytes: 4096, switch_ns: 0, ..OsSettings::default() }
+}
+
+fn bench() -> Bench {
+    Bench::with(&settings(), bench::edf_plus())
+}
+
+#[test]
+fn tasks_read_and_write_their_blocks_and_no_others() {
+    let (mut bench, log) = (bench(), Log::default());
+    let said = log.clone();
+    let body = program(move |nic| async move {
+        let mut a = nic.allocate(100).unwrap();
+        let mut b = nic.allocate_aligned(100, 256).unwrap();
+        a.with(|bytes| bytes.fill(1)).unwrap();
+        b.write(0, &[2; 100]).unwrap();
+        nic.yield_now().await;
+        let mut seen = [0; 100];
+        a.read(0, &mut seen).unwrap();
+        said.say(nic.now(), format!("{}", seen.iter().all(|&byte| byte == 1)));
+        said.say(nic.now(), a.write(90, &[0; 11]).unwrap_err().to_string());
+        said.say(nic.now(), a.read(usize::MAX, &mut seen).unwrap_err().to_string());
+        said.say(nic.now(), nic.allocate_aligned(1, 3).unwrap_err().to_string());
+        said.say(nic.now(), nic.allocate(9000).unwrap_err().to_string());
+        said.say(nic.now(), format!("{}", nic.memory().blocks));
+    });
+    bench.os.create(spec("m"), body).unwrap();
+    bench.run_until(micros(10));
+    let texts: Vec<_> = log.take().into_iter().map(|(_, text)| text).collect();
+    assert_eq!(texts[0], "true");
+    assert_eq!(texts[1], "found bytes 90 to 101, but the block has 100");
+    assert!(texts[2].starts_with("found bytes 18446744073709551615 to"), "{}", texts[2]);
+    assert_eq!(texts[3], "found an alignment of 3, allowed is a power of two up to 4096");
+    assert!(texts[4].starts_with("found no room for 9000 bytes: "), "{}", texts[4]);
+    assert_eq!(texts[5], "2");
+    let memory = bench.os.memory_report();
+    assert_eq!((memory.blocks, memory.arena.blocks), (0, 0), "dropped with the task");
+    assert_eq!(memory.arena.failures, 1);
+    bench.end();
+}
+
+#[test]
+fn a_killed_tasks_memory_is_released_wherever_its_handles_are() {
+    let mut bench = bench();
+    let kept: Arc<Mutex<Vec<Block>>> = Arc::default();
+    let theirs = kept.clone();
+    let body = program(move |nic| async move {
+        theirs.lock().unwrap().push(nic.allocate(64).unwrap());
+        std::mem::forget(nic.allocate(64).unwrap());
+        nic.install_allocator(4096, Box::new(Slots::of(64))).unwrap();
+        theirs.lock().unwrap().push(nic.allocate(64).unwrap());
+        nic.sleep_until(Time::MAX).await;
+    });
+    let id = bench.os.create(spec("m"), body).unwrap();
+    bench.run_until(micros(5));
+    let memory = bench.os.memory_report();
+    assert_eq!((memory.blocks, memory.installed_allocators), (3, 1));
+    assert!(bench.os.control(bench.now, &mut TaskControl::Kill(id)));
+    let memory = bench.os.memory_report();
+    assert_eq!((memory.blocks, memory.installed_allocators, memory.arena.blocks), (0, 0, 0));
+    for block in kept.lock().unwrap().iter_mut() {
+        assert_eq!(block.read(0, &mut [0]), Err(MemoryError::Released));
+        assert_eq!(block.with(|_| ()), Err(MemoryError::Released));
+    }
+    kept.lock().unwrap().clear();
+    assert_eq!(bench.os.memory_report().arena.blocks, 0);
+    bench.end();
+}
+
+/// An allocator that gives out what is not there.
+struct Liar;
+
+impl Allocator for Liar {
+    fn reset(&mut self, _: &mut [u8]) {}
+    fn allocate(&mut self, arena: &mut [u8], _: usize, _: usize) -> Option<usize> {
+        Some(arena.len() - 4)
+    }
+    fn free(&mut self, _: &mut [u8], _: usize) -> bool {
+        true
+    }
+    fn figures(&self, _: &[u8]) -> Figures {
+        Figures::default()
+    }
+}
+
+#[test]
+fn an_installed_allocator_is_asked_instead_and_what_it_says_is_looked_at() {
+    let settings = OsSettings { arena_bytes: 64 << 10, ..settings() };
+    let (mut bench, log) = (Bench::with(&settings, bench::edf_plus()), Log::default());
+    let said = log.clone();
+    let body = program(move |nic| async move {
+        let old = nic.allocate(32).unwrap();
+        nic.install_allocator(1024, Box::new(Slots::of(256))).unwrap();
+        let slots: Vec<_> = (0..4).map(|_| nic.allocate(200).unwrap()).collect();
+        said.say(nic.now(), nic.allocate(1).unwrap_err().to_string());
+        nic.install_allocator(1024, Box::new(Liar)).unwrap();
+        said.say(nic.now(), format!("{:?}", nic.allocate(16).is_err()));
+        said.say(nic.now(), format!("{:?}", nic.allocate(4).is_ok()));
+        assert!(nic.uninstall_allocator() && nic.uninstall_allocator());
+        assert!(!nic.uninstall_allocator());
+        // The arena's own is asked again; slots stay where they are until they go.
+        let again = nic.allocate(4096).map(drop).is_ok();
+        let there = nic.memory().installed_allocators;
+        drop(slots);
+        said.say(nic.now(), format!("{again} {there} {}", nic.memory().installed_allocators));
+        drop(old);
+    });
+    bench.os.create(spec("m"), body).unwrap();
+    bench.run_until(micros(10));
+    let texts: Vec<_> = log.take().into_iter().map(|(_, text)| text).collect();
+    assert!(texts[0].starts_with("found no room for 1 bytes: 0 are free"), "{}", texts[0]);
+    assert_eq!(texts[1..], ["true", "true", "true 1 0"]);
+    assert_eq!(bench.os.memory_report().arena.blocks, 0);
+    bench.end();
+}
+
+#[test]
+fn host_memory_is_reached_by_transfers_that_take_their_time() {
+    let transfer = TransferCost { latency_ns: 2_000, bytes_per_us: 100 };
+    let mut bench = Bench::with(&OsSettings { transfer, ..settings() }, bench::edf_plus());
+    let log = Log::default();
+    let host: Arc<Mutex<Option<HostMemory>>> = Arc::default();
+    let (said, theirs) = (log.clone(), host.clone());
+    let body = program(move |nic| async move {
+        let mut card = nic.allocate(256).unwrap();
+        card.write(0, b"from the card").unwrap();
+        let there = nic.allocate_host(4000).unwrap();
+        *theirs.lock().unwrap() = Some(there.host_side());
+        said.say(nic.now(), nic.allocate_host(97).unwrap_err().to_string());
+        nic.copy_to_host(&card, 0..200, &there, 100).await.unwrap();
+        said.say(nic.now(), "written");
+        there.host_side().with(|bytes| bytes[0..5].copy_from_slice(b"hello"));
+        nic.copy_from_host(&there, 0, &mut card, 16..21).await.unwrap();
+        let mut seen = [0; 5];
+        card.read(16, &mut seen).unwrap();
+        said.say(nic.now(), String::from_utf8_lossy(&seen));
+        let error = nic.copy_to_host(&card, 0..200, &there, 3801).await.unwrap_err();
+        said.say(nic.now(), error.to_string());
+        let error = nic.copy_to_host(&card, 200..300, &there, 0).await.unwrap_err();
+        said.say(nic.now(), error.to_string());
+    });
+    bench.os.create(spec("dma"), body).unwrap();
+    bench.run_until(micros(30));
+    assert_eq!(
+        log.text(),
+        // 2 µs and 200 bytes at 100 a microsecond; then 2.05 µs; errors only pause.
+        "0:found no room for 97 bytes at the host: 96 are left (os.host_bytes) 4:written \
+         6:hello 7:found bytes 3801 to 4001, but the block has 4000 \
+         8:found bytes 200 to 300, but the block has 256"
+    );
+    let memory = host.lock().unwrap().take().unwrap();
+    memory.with(|bytes| assert_eq!(&bytes[100..113], b"from the card"));
+    let report = bench.os.memory_report();
+    assert_eq!((report.transfers, report.transferred_bytes), (2, 205));
+    assert_eq!(report.transfer_modelled_ns, 4_000 + 2_050);
+    assert_eq!((report.host_used_bytes, report.host_high_water_bytes), (4000, 4000));
+    drop(memory);
+    assert_eq!(bench.os.memory_report().host_used_bytes, 0);
+    bench.end();
+}

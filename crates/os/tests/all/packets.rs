@@ -1,0 +1,268 @@
+//! Packets to and from tasks: mailboxes, frames, and the ledger's part of them.
+
+use crate::bench::{Bench, Log, micros};
+use picnic_core::ledger::{DropReason, Stage};
+use picnic_core::resident::Resident;
+use picnic_core::time::Time;
+use picnic_os::control::TaskControl;
+use picnic_os::mailbox::MailboxSender;
+use picnic_os::net::{FRAMES_PER_SEGMENT, SendError};
+use picnic_os::task::{TaskId, TaskSpec, program};
+use std::sync::{Arc, Mutex};
+
+fn spec(name: &str) -> TaskSpec {
+    TaskSpec::new(name).wcet_ns(1_000)
+}
+
+type Slot = Arc<Mutex<Option<MailboxSender>>>;
+
+/// A task that hands out its mailbox's sender and then does as `each` says with each packet.
+fn reader(
+    bench: &mut Bench,
+    capacity: usize,
+    each: impl Fn(picnic_os::mailbox::Packet) + Send + 'static,
+) -> (TaskId, Slot) {
+    let slot = Slot::default();
+    let theirs = slot.clone();
+    let body = program(move |nic| async move {
+        let (sender, mut mailbox) = nic.mailbox(capacity);
+        *theirs.lock().unwrap() = Some(sender);
+        while let Some(packet) = mailbox.receive().await {
+            each(packet);
+        }
+    });
+    let id = bench.os.create(spec("reader"), body).unwrap();
+    bench.run_until(micros(5));
+    (id, slot)
+}
+
+fn push(bench: &mut Bench, slot: &Slot, bytes: &[u8]) -> bool {
+    let packet = bench.doors.pool.packet(bytes).unwrap();
+    match slot.lock().unwrap().as_mut().unwrap().push(packet) {
+        Ok(()) => true,
+        Err(packet) => {
+            bench.doors.drop(packet, DropReason::MailboxFull, Stage::Rx);
+            false
+        }
+    }
+}
+
+#[test]
+fn packets_come_in_order_and_are_held_until_they_leave() {
+    let (mut bench, log) = (Bench::new(), Log::default());
+    let said = log.clone();
+    let (_, slot) = reader(&mut bench, 8, move |packet| {
+        said.say(Time::ZERO, format!("{:?}", packet.data()));
+    });
+    assert!(!bench.os.attention().is_raised());
+    for byte in 1..=3 {
+        assert!(push(&mut bench, &slot, &[byte]));
+    }
+    assert_eq!(bench.os.attention().held().get(), 3);
+    bench.run_until(micros(20));
+    assert_eq!(log.text(), "0:[1] 0:[2] 0:[3]");
+    assert_eq!(bench.os.attention().held().get(), 0);
+    assert_eq!(bench.doors.ledger.card.consumed.get(), 3);
+    bench.end();
+}
+
+#[test]
+fn a_full_mailbox_gives_the_packet_back() {
+    let mut bench = Bench::new();
+    let (_, slot) = reader(&mut bench, 4, drop);
+    let taken = (0..6).filter(|&byte| push(&mut bench, &slot, &[byte])).count();
+    assert_eq!(taken, 4);
+    let sender = slot.lock().unwrap();
+    let sender_ref = sender.as_ref().unwrap();
+    assert_eq!((sender_ref.received(), sender_ref.full(), sender_ref.capacity()), (4, 2, 4));
+    drop(sender);
+    assert_eq!(bench.doors.ledger.card.drops.get(DropReason::MailboxFull, Stage::Rx), 2);
+    bench.run_until(micros(30));
+    assert_eq!(bench.doors.ledger.card.consumed.get(), 4);
+    bench.end();
+}
+
+#[test]
+fn each_door_is_open_to_a_task() {
+    let mut bench = Bench::new();
+    let (_, slot) = reader(&mut bench, 8, |packet| match packet.data()[0] {
+        0 => packet.transmit(0),
+        1 => packet.discard(DropReason::Filtered),
+        2 => packet.steer(9),
+        _ => packet.consume(),
+    });
+    for byte in 0..4 {
+        push(&mut bench, &slot, &[byte]);
+    }
+    bench.run_until(micros(20));
+    let card = &bench.doors.ledger.card;
+    assert_eq!(bench.doors.backlog.waiting(), 1);
+    assert_eq!(card.drops.get(DropReason::Filtered, Stage::Task), 1);
+    assert_eq!(card.drops.get(DropReason::NoSuchQueue, Stage::Steer), 1);
+    assert_eq!(card.consumed.get(), 1);
+    bench.end();
+}
+
+#[test]
+fn what_a_killed_task_had_is_consumed_and_its_mailbox_closed() {
+    let mut bench = Bench::new();
+    let kept = Arc::new(Mutex::new(Vec::new()));
+    let theirs = kept.clone();
+    let (id, slot) = reader(&mut bench, 8, move |packet| theirs.lock().unwrap().push(packet));
+    for byte in 0..3 {
+        push(&mut bench, &slot, &[byte]);
+    }
+    bench.run_until(micros(20));
+    push(&mut bench, &slot, &[7]);
+    assert_eq!(bench.os.attention().held().get(), 4);
+    assert!(bench.os.control(bench.now, &mut TaskControl::Kill(id)));
+    assert!(slot.lock().unwrap().as_ref().unwrap().is_closed());
+    assert!(!push(&mut bench, &slot, &[8]));
+    bench.run_until(micros(25));
+    assert_eq!(bench.os.attention().held().get(), 3, "those that are elsewhere");
+    kept.lock().unwrap().clear();
+    bench.run_until(micros(30));
+    bench.end();
+}
+
+#[test]
+fn a_mailbox_whose_filter_has_gone_ends() {
+    let (mut bench, log) = (Bench::new(), Log::default());
+    let (id, slot) = reader(&mut bench, 8, drop);
+    push(&mut bench, &slot, &[1]);
+    *slot.lock().unwrap() = None;
+    bench.run_until(micros(20));
+    let line = bench.os.lines().find(|line| line.id == id).unwrap();
+    assert_eq!(line.state, picnic_os::roster::State::Returned);
+    assert_eq!(bench.doors.ledger.card.consumed.get(), 1);
+    assert_eq!(log.text(), "");
+    bench.end();
+}
+
+#[test]
+fn a_synchronous_send_goes_on_when_the_wire_has_taken_it() {
+    let (mut bench, log) = (Bench::new(), Log::default());
+    let said = log.clone();
+    let body = program(move |nic| async move {
+        for byte in 1..=3u8 {
+            let end = nic.send(0, &[byte; 60]).await;
+            said.say(nic.now(), format!("{byte}:{end:?}"));
+        }
+    });
+    bench.os.create(spec("sender"), body).unwrap();
+    // Another's packet is ahead in the queue.
+    let ahead = bench.doors.pool.packet(&[0; 60]).unwrap();
+    bench.doors.transmit(ahead, 0);
+    bench.run_until(micros(10));
+    assert_eq!(log.text(), "");
+    bench.wire_takes(0, 1, false);
+    bench.run_until(micros(20));
+    assert_eq!(log.text(), "", "the one ahead has gone, not its own");
+    assert_eq!(bench.wire_takes(0, 1, false), [vec![1; 60]]);
+    bench.run_until(micros(30));
+    assert_eq!(log.text(), "20:1:Ok(())");
+    bench.wire_takes(0, 1, true);
+    bench.run_until(micros(40));
+    assert_eq!(log.text(), "30:2:Err(Dropped)");
+    bench.wire_takes(0, 1, false);
+    bench.run_until(micros(50));
+    assert_eq!(log.text(), "40:3:Ok(())");
+    assert_eq!(bench.doors.ledger.card.made.get(), 3);
+    assert!(!bench.doors.is_watched());
+    bench.end();
+}
+
+#[test]
+fn callbacks_are_told_how_each_frame_ended() {
+    let (mut bench, log) = (Bench::new(), Log::default());
+    let said = log.clone();
+    let body = program(move |nic| async move {
+        let sender = nic.sender(0, move |end| said.say(Time::ZERO, format!("{end:?}")));
+        for byte in 1..=4u8 {
+            sender.post(&[byte; 60]).unwrap();
+        }
+        nic.sleep_until(Time::MAX).await;
+    });
+    bench.os.create(spec("sender"), body).unwrap();
+    bench.run_until(micros(10));
+    bench.wire_takes(0, 1, false);
+    bench.wire_takes(0, 1, true);
+    bench.wire_takes(0, 1, false);
+    bench.run_until(micros(20));
+    let said = log.take();
+    let said: Vec<_> = said.into_iter().map(|(_, what)| what).collect();
+    assert_eq!(said, ["Ok(())", "Err(Dropped)", "Ok(())"]);
+    bench.end();
+}
+
+#[test]
+fn a_callback_that_panics_ends_its_task() {
+    let mut bench = Bench::new();
+    let body = program(move |nic| async move {
+        let sender = nic.sender(0, |_| panic!("as it is meant to"));
+        sender.post(&[1; 60]).unwrap();
+        nic.sleep_until(Time::MAX).await;
+    });
+    let id = bench.os.create(spec("sender"), body).unwrap();
+    bench.run_until(micros(10));
+    bench.wire_takes(0, 1, false);
+    bench.run_until(micros(20));
+    let line = bench.os.lines().find(|line| line.id == id).unwrap();
+    assert_eq!(line.state, picnic_os::roster::State::Panicked);
+    bench.end();
+}
+
+#[test]
+fn what_cannot_be_sent_is_refused_with_the_reason() {
+    let (mut bench, log) = (Bench::new(), Log::default());
+    let said = log.clone();
+    let body = program(move |nic| async move {
+        let tell = |end: Result<(), SendError>| said.say(nic.now(), end.unwrap_err().to_string());
+        tell(nic.post(0, &[]));
+        tell(nic.post(0, &[0; 4000]));
+        tell(nic.post(3, &[0; 60]));
+        tell(nic.send(3, &[0; 60]).await);
+        for _ in 0..FRAMES_PER_SEGMENT {
+            nic.post(0, &[0; 60]).unwrap();
+        }
+        tell(nic.post(0, &[0; 60]));
+        // Behind the await there are buffers again.
+        nic.yield_now().await;
+        nic.post(0, &[0; 60]).unwrap();
+    });
+    bench.os.create(spec("sender"), body).unwrap();
+    bench.run_until(micros(20));
+    let texts: Vec<_> = log.take().into_iter().map(|(_, text)| text).collect();
+    assert_eq!(
+        texts,
+        [
+            "the frame has 0 bytes, allowed is 1 to 2048 (pool.buffer_size)",
+            "the frame has 4000 bytes, allowed is 1 to 2048 (pool.buffer_size)",
+            "the card has no wire 3",
+            "the card has no wire 3",
+            "no buffer is at hand, allowed: 16 frames per segment",
+        ]
+    );
+    assert_eq!(bench.doors.backlog.waiting(), FRAMES_PER_SEGMENT + 1);
+    bench.end();
+}
+
+#[test]
+fn a_full_wire_queue_is_told() {
+    let (mut bench, log) = (Bench::new(), Log::default());
+    let said = log.clone();
+    let body = program(move |nic| async move {
+        for _ in 0..5 {
+            for _ in 0..FRAMES_PER_SEGMENT {
+                let _ = nic.post(0, &[0; 60]);
+            }
+            nic.yield_now().await;
+        }
+        let end = nic.send(0, &[0; 60]).await;
+        said.say(nic.now(), format!("{end:?}"));
+    });
+    bench.os.create(spec("sender"), body).unwrap();
+    bench.run_until(micros(20));
+    assert_eq!(log.take()[0].1, "Err(WireFull)");
+    bench.end();
+}

@@ -1,0 +1,9 @@
+//! The tests of this crate in one program: each further program would cost a link.
+#![allow(missing_docs)]
+
+mod commands;
+#[path = "../common/mod.rs"]
+mod common;
+mod random_cards;
+mod timing;
+mod tx_functions;

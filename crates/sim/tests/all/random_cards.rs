@@ -1,0 +1,311 @@
+//! Random cards under random seeds: conservation, order, no lost wake-up, the same twice.
+
+use crate::common::{end, end_traced, micros, simulation, step_through};
+use picnic_control::{Launch, Report};
+use picnic_sim::{CostModel, Simulation, registries};
+use proptest::prelude::*;
+use std::fmt::Write;
+
+#[derive(Clone, Debug)]
+struct WireShape {
+    flows: u32,
+    packets: u32,
+    rate_pps: u64,
+    burst: u32,
+    size: usize,
+    zipf: bool,
+    shares: (u8, u8, u8),
+    fault: Option<(u8, u8, u8)>,
+}
+
+#[derive(Clone, Debug)]
+struct CardShape {
+    wires: Vec<WireShape>,
+    rx: Vec<usize>,
+    steer: usize,
+    tx: bool,
+    queues: u16,
+    cores: Option<Vec<usize>>,
+    rings: (u32, u32),
+    buffers: u32,
+    interrupt: (u32, u32, bool, u32),
+    idle: usize,
+    burst: usize,
+    echo: bool,
+    cost_ns: u32,
+    seed: u64,
+}
+
+const SIZES: [&str; 4] = ["100", "[90, 1514]", "\"imix\"", "1514"];
+const RX: [&str; 4] = [
+    "function = \"pass\"",
+    "function = \"sample\"\nevery = 3\nmark = 7",
+    "function = \"sample\"\nevery = 5\nqueue = 0",
+    "function = \"sample\"\nevery = 2\ndrop_rest = true",
+];
+const STEER: [&str; 4] = [
+    "function = \"rss\"",
+    "function = \"rss\"\nhash = \"jhash\"\ntable_size = 7",
+    "function = \"by-wire\"",
+    "function = \"pass\"",
+];
+const IDLE: [&str; 3] = ["spin", "adaptive", "block"];
+
+impl CardShape {
+    fn text(&self) -> String {
+        let mut text = format!(
+            "[card]\nidle = \"{}\"\nburst = {}\nwire_backlog = 64\nseed = {}\n\
+             [pool]\nbuffers = {}\n\
+             [host]\nqueues = {}\nring_size = {}\ntx_ring_size = {}\nmode = \"{}\"\ncost_ns = {}\n",
+            IDLE[self.idle],
+            self.burst,
+            self.seed,
+            self.buffers,
+            self.queues,
+            self.rings.0,
+            self.rings.1,
+            if self.echo { "echo" } else { "sink" },
+            self.cost_ns,
+        );
+        if let Some(cores) = &self.cores {
+            let cores: Vec<_> = cores.iter().take(self.queues.into()).collect();
+            writeln!(text, "target_cores = {cores:?}").unwrap();
+        }
+        let (usecs, frames, adaptive, poll) = self.interrupt;
+        writeln!(
+            text,
+            "[interrupt]\nrx_usecs = {usecs}\nrx_frames = {frames}\nadaptive = {adaptive}\n\
+             poll_usecs = {poll}"
+        )
+        .unwrap();
+        for wire in &self.wires {
+            let popularity = if wire.zipf { "zipf" } else { "uniform" };
+            let share = |share: u8| f64::from(share) / 2.0;
+            writeln!(
+                text,
+                "[[wire]]\nport = \"generator\"\nflows = {}\npackets = {}\nrate_pps = {}\n\
+                 burst = {}\nsize = {}\npopularity = \"{popularity}\"\ntcp_share = {:.1}\n\
+                 ipv6_share = {:.1}\nvlan_share = {:.1}\nsequence_numbers = {}",
+                wire.flows,
+                wire.packets,
+                wire.rate_pps,
+                wire.burst,
+                SIZES[wire.size],
+                share(wire.shares.0),
+                share(wire.shares.1),
+                share(wire.shares.2),
+                // 60-byte frames have no room for stamps, and are refused.
+                wire.size != 2,
+            )
+            .unwrap();
+            if let Some((lose, double, other)) = wire.fault {
+                let share = |share: u8| f64::from(share) / 20.0;
+                writeln!(
+                    text,
+                    "[wire.fault]\ndrop = {:.2}\nduplicate = {:.2}\nreorder = {other:.2}\n\
+                     corrupt = {other:.2}\ntruncate = {other:.2}",
+                    share(lose),
+                    share(double),
+                    other = share(other),
+                )
+                .unwrap();
+            }
+        }
+        for &function in &self.rx {
+            writeln!(text, "[[rx]]\n{}", RX[function]).unwrap();
+        }
+        writeln!(text, "[[rx]]\n{}", STEER[self.steer]).unwrap();
+        if self.tx {
+            text.push_str("[[tx]]\nfunction = \"pass\"\n");
+        }
+        text
+    }
+
+    fn has_faults(&self) -> bool {
+        self.wires.iter().any(|wire| wire.fault.is_some())
+    }
+
+    /// Whether nothing in it may change the order within a flow: no faults, and no function
+    /// that steers packets past those still in the burst.
+    fn keeps_order(&self) -> bool {
+        !self.has_faults() && !self.rx.contains(&2)
+    }
+
+    /// Whether nothing in it may lose a packet.
+    fn is_lossless(&self) -> bool {
+        !self.has_faults()
+            && !self.echo
+            && self.wires.iter().all(|wire| wire.rate_pps == 0)
+            && !self.rx.contains(&3)
+    }
+}
+
+fn wires() -> impl Strategy<Value = Vec<WireShape>> {
+    let wire = (
+        1..40u32,
+        1..600u32,
+        prop_oneof![
+            2 => Just(0u64),
+            2 => 10_000..300_000u64,
+            1 => 1_000_000..20_000_000u64
+        ],
+        prop_oneof![2 => Just(1u32), 1 => 2..100u32],
+        0..SIZES.len(),
+        any::<bool>(),
+        (0..3u8, 0..3u8, 0..3u8),
+        prop::option::weighted(0.2, (0..3u8, 0..3u8, 0..3u8)),
+    );
+    let wire = wire.prop_map(|(flows, packets, rate_pps, burst, size, zipf, shares, fault)| {
+        WireShape { flows, packets, rate_pps, burst, size, zipf, shares, fault }
+    });
+    prop::collection::vec(wire, 1..4)
+}
+
+fn cards() -> impl Strategy<Value = CardShape> {
+    let chain = (
+        prop::collection::vec(0..RX.len(), 0..3),
+        0..STEER.len(),
+        any::<bool>(),
+        1..9u16,
+        // Core 3 may be the borrowed one's neighbour or shared by all queues.
+        prop::option::of(prop::collection::vec(0..4usize, 8)),
+    );
+    let memory = (
+        prop_oneof![Just((64u32, 64u32)), Just((256, 64)), Just((1024, 1024))],
+        prop_oneof![Just(64u32), 65..300u32, Just(8192u32)],
+    );
+    let timing = (
+        (
+            prop_oneof![Just(0u32), Just(5), Just(20), Just(300)],
+            prop_oneof![Just(0u32), Just(1), Just(8), Just(64)],
+            prop::bool::weighted(0.3),
+            prop_oneof![3 => Just(0u32), 1 => Just(15)],
+        ),
+        0..IDLE.len(),
+        prop_oneof![Just(64usize), 1..64usize],
+    );
+    let host = (any::<bool>(), prop_oneof![Just(0u32), 1..1500u32], 1..u64::from(u32::MAX));
+    (wires(), chain, memory, timing, host).prop_map(|(wires, chain, memory, timing, host)| {
+        let (rx, steer, tx, queues, cores) = chain;
+        let (rings, buffers) = memory;
+        let (interrupt, idle, burst) = timing;
+        let (echo, cost_ns, seed) = host;
+        CardShape {
+            wires,
+            rx,
+            steer,
+            tx,
+            queues,
+            cores,
+            rings,
+            buffers,
+            interrupt,
+            idle,
+            burst,
+            echo,
+            cost_ns,
+            seed,
+        }
+    })
+}
+
+fn config(cases: u32) -> ProptestConfig {
+    ProptestConfig { cases, failure_persistence: None, ..Default::default() }
+}
+
+proptest! {
+    #![proptest_config(config(300))]
+
+    /// Every card comes to rest by itself with nothing left anywhere: no wake-up is lost.
+    #[test]
+    fn every_card_comes_to_rest_with_nothing_in_flight(card in cards(), seed: u64) {
+        let text = card.text();
+        let run = || {
+            let (mut simulation, witness) = simulation(&text, seed, CostModel::default());
+            step_through(&mut simulation, None);
+            let ledger = simulation.ledger();
+            assert_eq!(ledger.in_flight, 0, "asleep on packets: {ledger:?}");
+            (end_traced(simulation), witness)
+        };
+        let ((outcome, trace), witness) = run();
+        let ledger = &outcome.ledger;
+        prop_assert_eq!(ledger.unbalanced_bursts, 0);
+        prop_assert_eq!(ledger.delivered, witness.packets());
+        if !card.has_faults() {
+            let offered: u64 = card.wires.iter().map(|wire| u64::from(wire.packets)).sum();
+            let echoed = if card.echo { ledger.delivered } else { 0 };
+            prop_assert_eq!(ledger.r#in, offered + echoed);
+        }
+        if card.keeps_order() {
+            prop_assert_eq!((witness.late(), witness.doubled()), (0, 0));
+        }
+        if card.is_lossless() {
+            prop_assert_eq!(ledger.dropped, 0, "{:?}", ledger);
+        }
+        let ((again, same), _) = run();
+        prop_assert_eq!(&trace, &same);
+        prop_assert_eq!(&outcome.ledger, &again.ledger);
+    }
+
+    /// Stopped anywhere, a card accounts for every packet.
+    #[test]
+    fn a_card_stopped_anywhere_leaves_nothing_behind(
+        card in cards(),
+        seed: u64,
+        after_us in 0..400u64,
+    ) {
+        let (mut simulation, witness) = simulation(&card.text(), seed, CostModel::default());
+        step_through(&mut simulation, Some(micros(after_us)));
+        let outcome = end(simulation);
+        prop_assert_eq!(outcome.ledger.delivered, witness.packets());
+        if card.keeps_order() {
+            prop_assert_eq!((witness.late(), witness.doubled()), (0, 0));
+        }
+    }
+}
+
+#[test]
+fn the_seed_decides_and_nothing_else() {
+    let text = "[[wire]]\nport = \"generator\"\nrate_pps = 2000000\nflows = 64\n\
+                [host]\nqueues = 4\ncost_ns = 300\nmode = \"echo\"\n";
+    let run = |seed| {
+        let file = picnic_core::config::CardFile::parse(text, None).unwrap();
+        let mut simulation =
+            Simulation::new(Launch::new(&file, registries()), seed, CostModel::default()).unwrap();
+        simulation.run_until(micros(1000));
+        simulation.finish()
+    };
+    let outcomes: Vec<_> = (0..6).map(run).collect();
+    for (seed, (report, trace)) in outcomes.iter().enumerate() {
+        let (again, same) = run(seed as u64);
+        assert_eq!(*trace, same);
+        assert_eq!(trace.hash(), same.hash());
+        assert_eq!(trace.to_string(), same.to_string());
+        assert_eq!(report.ledger, again.ledger);
+        // With every time that a simulation gives.
+        let json = |report: &Report| serde_json::to_value(report).unwrap();
+        assert_eq!(json(report), json(&again));
+    }
+    let mut hashes: Vec<_> = outcomes.iter().map(|(_, trace)| trace.hash()).collect();
+    hashes.sort_unstable();
+    hashes.dedup();
+    assert_eq!(hashes.len(), 6, "two seeds gave one trace");
+}
+
+#[test]
+fn the_card_files_own_seed_makes_other_packets() {
+    let run = |seed| {
+        let text = format!(
+            "[card]\nseed = {seed}\n[[wire]]\nport = \"generator\"\npackets = 64\nflows = 9\n\
+             [host]\nqueues = 1\n"
+        );
+        let (mut simulation, _) = simulation(&text, 1, CostModel::default());
+        simulation.run_to_end();
+        end_traced(simulation)
+    };
+    let ((one, trace), (two, other)) = (run(1), run(2));
+    assert_eq!(one.ledger, two.ledger);
+    // The same numbers at the same times, but not the same bytes.
+    assert_eq!(trace.entries(), other.entries());
+    assert_ne!(trace.hash(), other.hash());
+}
