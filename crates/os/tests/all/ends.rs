@@ -1,6 +1,5 @@
 //! However a task ends, all it had is released, and the card and its other tasks go on.
 
-#[allow(dead_code)]
 use crate::bench::{Bench, edf_plus, micros};
 use crate::frames::Frame;
 use picnic_core::function::Function;

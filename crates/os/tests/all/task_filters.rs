@@ -1,6 +1,5 @@
 //! Filters that tasks install: what they are given, and what is left of them.
 
-#[allow(dead_code)]
 use crate::bench::{Bench, micros};
 use crate::frames::Frame;
 use picnic_core::function::Function;
