@@ -5,5 +5,6 @@ mod commands;
 #[path = "../common/mod.rs"]
 mod common;
 mod random_cards;
+mod reasons;
 mod timing;
 mod tx_functions;

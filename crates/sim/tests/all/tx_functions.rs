@@ -1,8 +1,5 @@
 //! Functions on the tx chain are the functions of the rx chain: what they do, they do both ways.
 
-#[path = "reasons/mod.rs"]
-mod reasons;
-
 use picnic_control::Launch;
 use picnic_core::config::CardFile;
 use picnic_core::ledger::LedgerTotals;
