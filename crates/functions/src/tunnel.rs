@@ -56,7 +56,7 @@ use picnic_core::ledger::DropReason;
 use picnic_core::out::Out;
 use picnic_core::packet::burst::Burst;
 use picnic_core::packet::desc::{ChecksumState, Descriptor, GsoType, RssType};
-use picnic_core::packet::layers::{self, L3Kind, Layers};
+use picnic_core::packet::layers::{self, L3Kind};
 use picnic_core::packet::offload;
 use picnic_core::registry::{BuildContext, Component};
 use picnic_core::time::Time;

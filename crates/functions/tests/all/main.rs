@@ -1,9 +1,9 @@
 //! The tests of this crate in one program: each further program would cost a link.
 #![allow(missing_docs)]
 
+mod bond;
 #[path = "../common/mod.rs"]
 mod common;
-mod bond;
 mod config;
 mod conformance;
 mod flow_director;

@@ -611,7 +611,7 @@ fn one_great_flow_is_not_sent_round_and_little_traffic_says_nothing() {
 #[test]
 fn wrong_weights_contexts_and_rebalancing_are_refused() {
     let refused = |keys: &str, what: &str| {
-        let message = common::refusal(&format!("function = \"rss\"\n{keys}"));
+        let message = crate::common::refusal(&format!("function = \"rss\"\n{keys}"));
         assert!(message.contains(what), "{keys}: {message}");
     };
     refused("weights = [1, 2]", "weights: found 2 weights, allowed is one for each of 4 queues");
