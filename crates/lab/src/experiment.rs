@@ -6,7 +6,7 @@
 //! which order, is the [runner](crate::runner)'s.
 
 use crate::outcome::{Outcome, Source};
-use crate::workloads::tools::Tool;
+use crate::plot::Plot;
 use picnic_core::error::ConfigError;
 use picnic_core::registry::{BuildContext, Component};
 use schemars::JsonSchema;
@@ -54,7 +54,7 @@ pub enum Effort {
 impl Effort {
     /// How often a measured point is repeated.
     pub fn repeats(self) -> u32 {
-        self.of(3, 5, 10)
+        self.of(3, 10, 20)
     }
 
     /// The one of three that is for this effort.
@@ -65,17 +65,6 @@ impl Effort {
             Effort::Full => full,
         }
     }
-}
-
-/// What a point needs of the machine.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Needs {
-    /// Cores; 0 for any number.
-    pub cores: usize,
-    /// Root, and the programs that make network namespaces.
-    pub root: bool,
-    /// Other programs, with their packages.
-    pub tools: &'static [Tool],
 }
 
 /// A point of an experiment: what is varied, and which sides take turns there.
@@ -170,9 +159,9 @@ pub trait Experiment {
     /// same points, with names of their own.
     fn points(&self, effort: Effort) -> Vec<Spec>;
 
-    /// What a point needs of the machine.
-    fn needs(&self, _point: &Spec) -> Needs {
-        Needs::default()
+    /// How many cores of this machine a point needs. What else is missing, its measurement says.
+    fn cores(&self, _point: &Spec) -> usize {
+        1
     }
 
     /// Measures a side of a point once.
@@ -183,6 +172,11 @@ pub trait Experiment {
 
     /// What all points come to. Points that failed are missing; there is at least one.
     fn conclude(&self, points: &[Found]) -> Outcome;
+
+    /// What a report draws of it.
+    fn plots(&self) -> Vec<Plot> {
+        Vec::new()
+    }
 }
 
 /// Who is told the share done, from 0 to 1, and what is at work.

@@ -1,4 +1,8 @@
 //! One experiment for each figure that the lab reproduces.
 
+mod cards;
+pub mod knet_livelock;
 pub mod nicos_edf;
 pub mod nicos_firewall;
+pub mod picnic_utilization;
+pub mod rss_randomness;

@@ -309,14 +309,19 @@ impl Point {
         self
     }
 
-    /// The middle value of a figure, a side or a ratio.
-    pub fn median(&self, key: &str) -> Option<f64> {
+    /// A figure, a side or a ratio.
+    pub fn figure(&self, key: &str) -> Option<Figure> {
         let compared = self.comparisons.iter().flat_map(|comparison| {
             let [baseline, candidate] = comparison.sides();
             [baseline, candidate, comparison.ratio()]
         });
         let mut all = compared.chain(self.figures.iter().cloned());
-        all.find(|figure| figure.key == key)?.spread().map(|spread| spread.median)
+        all.find(|figure| figure.key == key)
+    }
+
+    /// The middle value of a figure, a side or a ratio.
+    pub fn median(&self, key: &str) -> Option<f64> {
+        self.figure(key)?.spread().map(|spread| spread.median)
     }
 
     /// As fields for programs: medians, and the lowest and highest of repeats.
@@ -438,6 +443,16 @@ impl Outcome {
         Outcome { source, ..Outcome::default() }
     }
 
+    /// Where its figures come from.
+    pub fn source(&self) -> Source {
+        self.source
+    }
+
+    /// The middle value of a figure of the whole run.
+    pub fn median(&self, key: &str) -> Option<f64> {
+        self.whole.median(key)
+    }
+
     /// Adds a figure of the whole run.
     pub fn add(&mut self, figure: Figure) {
         self.whole.figures.push(Figure { source: self.source, ..figure });
@@ -546,7 +561,7 @@ fn to_15_digits(value: f64) -> f64 {
 }
 
 /// A key for people: without its unit, which stands with the figure.
-fn in_words(key: &str) -> String {
+pub(crate) fn in_words(key: &str) -> String {
     let unit = Unit::of_key(key);
     let key = key.trim_end_matches("_per_second");
     let words: Vec<_> = key.split('_').collect();

@@ -5,8 +5,11 @@ use crate::benchmarks::{
     wire,
 };
 use crate::experiment::{Experiment, Measured};
+use crate::experiments::knet_livelock::KnetLivelock;
 use crate::experiments::nicos_edf::NicosEdf;
 use crate::experiments::nicos_firewall::NicosFirewall;
+use crate::experiments::picnic_utilization::PicnicUtilization;
+use crate::experiments::rss_randomness::RssRandomness;
 use picnic_core::config::{KeyHelp, Section};
 use picnic_core::error::{ConfigError, not_among};
 use picnic_core::registry::{BuildContext, Entry};
@@ -15,8 +18,13 @@ use picnic_core::registry::{BuildContext, Entry};
 pub type ExperimentEntry = Entry<Box<dyn Experiment>>;
 
 /// THE LIST of experiments: what a feature gives.
-pub const EXPERIMENTS: &[ExperimentEntry] =
-    &[Entry::of::<NicosEdf>(), Entry::of::<NicosFirewall>()];
+pub const EXPERIMENTS: &[ExperimentEntry] = &[
+    Entry::of::<PicnicUtilization>(),
+    Entry::of::<RssRandomness>(),
+    Entry::of::<KnetLivelock>(),
+    Entry::of::<NicosEdf>(),
+    Entry::of::<NicosFirewall>(),
+];
 
 /// THE LIST of benchmarks: what the card costs on this machine.
 pub const BENCHMARKS: &[ExperimentEntry] = &[

@@ -21,8 +21,7 @@ use crate::document::{Document, Kind};
 use crate::experiment::{Effort, Experiment, Found, LabError, Run, Spec};
 use crate::facts::{Facts, facts};
 use crate::meter::{Load, Meter};
-use crate::outcome::Outcome;
-use crate::workloads::tools;
+use crate::outcome::{Outcome, Source};
 use picnic_machine::signals;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -130,6 +129,14 @@ pub struct Record {
     pub load: Load,
     /// The machine and the build.
     pub facts: Facts,
+}
+
+impl Record {
+    /// Why its figures say less than they should; none if they do not, or are a model's.
+    pub fn noise(&self) -> Option<String> {
+        let is_modelled = |side: &SideFound| side.outcome.source() == Source::Modelled;
+        if self.sides.iter().all(is_modelled) { None } else { self.load.noise() }
+    }
 }
 
 /// How a run is done.
@@ -248,14 +255,10 @@ fn measure(
     seed: u64,
     watch: &mut Watch<'_>,
 ) -> Result<Turns, LabError> {
-    let needs = experiment.needs(spec);
-    let cores = picnic_machine::topology::cores().len();
-    if needs.cores > cores {
-        let message = format!("needs {} cores, this machine has {cores}", needs.cores);
+    let (needed, cores) = (experiment.cores(spec), picnic_machine::topology::cores().len());
+    if needed > cores {
+        let message = format!("needs {needed} cores, this machine has {cores}");
         return Err(LabError::Unavailable(message));
-    }
-    if needs.root {
-        tools::need(needs.tools)?;
     }
     let warm_ups = u32::from(spec.warm_up);
     let turns = f64::from(spec.repeats + warm_ups) * spec.sides.len() as f64;
@@ -334,7 +337,7 @@ pub fn conclude(job: &Job, effort: Effort, records: &[Record]) -> Option<Documen
         outcome.note(format!("not measured: {names}: {reason}"));
     }
     for record in own.iter().filter(|record| record.failure.is_none()) {
-        let noise = record.load.noise().map(|noise| format!("noisy: {}: {noise}", record.point));
+        let noise = record.noise().map(|noise| format!("noisy: {}: {noise}", record.point));
         let cut = record.cut.as_ref().map(|cut| format!("cut short: {}: {cut}", record.point));
         noise.into_iter().chain(cut).for_each(|note| outcome.note(note));
     }
@@ -370,8 +373,7 @@ fn seed(experiment: &str, point: &str) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::Needs;
-    use crate::outcome::{Figure, Source};
+    use crate::outcome::Figure;
     use std::collections::BTreeSet;
     use std::sync::{Arc, Mutex};
     use std::time::Duration;
@@ -392,11 +394,8 @@ mod tests {
             (0..self.points).map(spec).collect()
         }
 
-        fn needs(&self, spec: &Spec) -> Needs {
-            Needs {
-                cores: if spec.number("number") == 5.0 { 100_000 } else { 1 },
-                ..Needs::default()
-            }
+        fn cores(&self, spec: &Spec) -> usize {
+            if spec.number("number") == 5.0 { 100_000 } else { 1 }
         }
 
         fn measure(&self, spec: &Spec, side: &str, run: &mut Run<'_>) -> Result<Outcome, LabError> {

@@ -1,10 +1,11 @@
-//! `picnic lab list|run|report|merge`: experiments, and what came of them.
+//! `picnic lab list|run|report|diff|merge`: experiments, and what came of them.
 
 mod progress;
 
 use super::components::{describe, keys_table};
 use crate::failure::Usage;
 use crate::output::{self, Column};
+use anyhow::Context;
 use clap::{Args, Subcommand};
 use picnic_core::error::ConfigError;
 use picnic_lab::document::{Document, Kind};
@@ -13,6 +14,7 @@ use picnic_lab::facts::facts;
 use picnic_lab::folder::{Asked, Folder, Manifest};
 use picnic_lab::outcome::Table;
 use picnic_lab::registry::{BENCHMARKS, EXPERIMENTS, ExperimentEntry, build};
+use picnic_lab::report::{Report, diff};
 use picnic_lab::runner::{self, Shard};
 use picnic_machine::signals;
 use progress::Progress;
@@ -39,11 +41,14 @@ enum LabCommand {
     },
     /// Run experiments, all of them if none is named; their raw points are kept in a folder
     Run(RunArgs),
-    /// Print what a run came to, from its folder
-    Report {
-        /// Folders of runs
-        #[arg(required = true)]
-        folders: Vec<PathBuf>,
+    /// Write what a run came to as a page, into its folder, and print it
+    Report(ReportArgs),
+    /// Lay two runs side by side: two machines, or two revisions
+    Diff {
+        /// The folder of a run
+        a: PathBuf,
+        /// The folder of another
+        b: PathBuf,
     },
     /// Join the folders of shards to that of one run
     Merge {
@@ -87,12 +92,25 @@ struct RunArgs {
     shard: Option<Shard>,
 }
 
+#[derive(Debug, Args)]
+struct ReportArgs {
+    /// The folder of a run
+    folder: PathBuf,
+    /// Write the page to this file, in place of report.html in the folder
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// Print Markdown, and write no page
+    #[arg(long, conflicts_with_all = ["out", "json"])]
+    markdown: bool,
+}
+
 pub(crate) fn run(args: &LabArgs, json: bool) -> anyhow::Result<()> {
     match &args.command {
         LabCommand::List { name: None } => list(json),
         LabCommand::List { name: Some(name) } => settings(entry(name)?.1, json),
         LabCommand::Run(args) => run_all(args, json),
-        LabCommand::Report { folders } => report(folders, json),
+        LabCommand::Report(args) => report(args, json),
+        LabCommand::Diff { a, b } => side_by_side(a, b, json),
         LabCommand::Merge { folders, out } => merge(folders, out, json),
     }
 }
@@ -191,9 +209,37 @@ fn free_folder() -> PathBuf {
     (1..).map(numbered).find(|path| !path.exists()).unwrap_or_default()
 }
 
-fn report(folders: &[PathBuf], json: bool) -> anyhow::Result<()> {
-    let folders = folders.iter().map(|path| Folder::open(path)).collect::<Result<Vec<_>, _>>()?;
-    show_folders(&folders, json)
+fn report(args: &ReportArgs, json: bool) -> anyhow::Result<()> {
+    let folder = Folder::open(&args.folder)?;
+    let report = Report::of(&folder)?;
+    if json {
+        return output::print_json(&report.json());
+    }
+    if args.markdown {
+        return output::print(&report.markdown());
+    }
+    let page = args.out.clone().unwrap_or_else(|| folder.path().join("report.html"));
+    std::fs::write(&page, report.html())
+        .with_context(|| format!("{}: cannot be written", page.display()))?;
+    print_text(&[folder], &format!("Page: {}\n", page.display()))
+}
+
+fn side_by_side(a: &Path, b: &Path, json: bool) -> anyhow::Result<()> {
+    let of = |path: &Path| Report::of(&Folder::open(path)?);
+    let found = diff(&of(a)?, &of(b)?);
+    if json {
+        return output::print_json(&found.json());
+    }
+    let mut text = format!("A: {}\nB: {}\n", a.display(), b.display());
+    for table in [&found.facts].into_iter().chain(&found.experiments) {
+        if !table.rows.is_empty() {
+            text += &format!("\n{}\n{}", table.title, table_text(table));
+        }
+    }
+    for name in &found.missing {
+        text += &format!("\n{name}: has figures in one of both at most\n");
+    }
+    output::print(&text)
 }
 
 fn merge(folders: &[PathBuf], out: &Path, json: bool) -> anyhow::Result<()> {
@@ -201,8 +247,9 @@ fn merge(folders: &[PathBuf], out: &Path, json: bool) -> anyhow::Result<()> {
     show_folders(&[Folder::merge(&folders, out)?], json)
 }
 
-/// Prints what runs came to. An error if nothing was measured at all.
-fn show_folders(folders: &[Folder], json: bool) -> anyhow::Result<()> {
+/// What runs came to with their folders, and lines about what was not measured. An error if nothing
+/// was measured at all.
+fn concluded(folders: &[Folder]) -> anyhow::Result<(Vec<(String, Document)>, Vec<String>)> {
     let mut documents = Vec::new();
     let mut lines = Vec::new();
     for folder in folders {
@@ -217,7 +264,13 @@ fn show_folders(folders: &[Folder], json: bool) -> anyhow::Result<()> {
     if documents.is_empty() {
         anyhow::bail!("nothing was measured: {}", lines.join("; "));
     }
+    Ok((documents, lines))
+}
+
+/// Prints what runs came to.
+fn show_folders(folders: &[Folder], json: bool) -> anyhow::Result<()> {
     if json {
+        let (documents, lines) = concluded(folders)?;
         let mut runs: Vec<_> = documents
             .iter()
             .map(|(path, document)| {
@@ -231,10 +284,17 @@ fn show_folders(folders: &[Folder], json: bool) -> anyhow::Result<()> {
             _ => json!({ "runs": runs, "not_measured": lines }),
         });
     }
+    let paths: Vec<_> = folders.iter().map(|folder| folder.path().display().to_string()).collect();
+    let path = paths.join(", ");
+    print_text(folders, &format!("Raw points: {path}\nA page: picnic lab report {path}\n"))
+}
+
+/// For people, and a word at the end.
+fn print_text(folders: &[Folder], last: &str) -> anyhow::Result<()> {
+    let (documents, lines) = concluded(folders)?;
     let mut text = documents.iter().map(|(_, document)| text_of(document)).collect::<Vec<_>>();
     text.extend((!lines.is_empty()).then(|| lines.join("\n") + "\n"));
-    let paths: Vec<_> = folders.iter().map(|folder| folder.path().display().to_string()).collect();
-    text.push(format!("Raw points: {}\n", paths.join(", ")));
+    text.push(last.into());
     output::print(&text.join("\n"))
 }
 

@@ -22,6 +22,17 @@ fn a_run_leaves_its_points_from_which_it_is_reported_resumed_and_merged() {
     assert!(figures["throughput_gain"].is_f64() && figures["response_change"].is_f64());
     let text = good(&["lab", "report", &whole]);
     assert!(text.starts_with("nicos-edf on ") && text.contains("lookahead"), "{text}");
+    let page = std::fs::read_to_string(folder.path().join("whole/report.html")).unwrap();
+    assert!(page.contains("rss-web") && page.contains("<svg"), "{page}");
+    let rows = &good_json(&["lab", "report", &whole, "--json"])["rows"];
+    let edf = rows.as_array().unwrap().iter().find(|row| row["name"] == "nicos-edf").unwrap();
+    assert_eq!(
+        (&edf["status"], edf["figures"][0]["judged"].is_object()),
+        (&"modelled".into(), true)
+    );
+    assert!(good(&["lab", "report", &whole, "--markdown"]).contains("| nicos-edf |"));
+    let same = good(&["lab", "diff", &whole, &whole]);
+    assert!(same.contains("1.00 ×") && same.contains("lookahead"), "{same}");
 
     // A killed run: a point and half of another. Only what is missing is measured.
     let points = folder.path().join("whole/points.jsonl");
@@ -52,7 +63,7 @@ fn wrong_settings_are_told_with_what_is_allowed() {
     let cases = [
         (
             &["run", "nicos-ed"][..],
-            "found experiment \"nicos-ed\", allowed: nicos-edf, nicos-firewall",
+            "found experiment \"nicos-ed\", allowed: picnic-utilization, rss-randomness, ",
         ),
         (&["run", "nicos-edf", "--set", "sets=0"], "--set sets: found 0, allowed is 1 to"),
         (&["run", "nicos-edf", "--set", "sets=few"], "--set sets: "),

@@ -16,10 +16,10 @@
 //!
 //! Source: NICOS 4.7 and figure 4.
 
+use super::cards::{CardRun, repeated};
 use crate::experiment::{Effort, Experiment, Found, LabError, Run, Spec, World};
 use crate::outcome::{Comparison, Figure, Outcome, Point as Labelled};
-use picnic_control::{Launch, Running};
-use picnic_core::config::CardFile;
+use crate::plot::Plot;
 use picnic_core::error::ConfigError;
 use picnic_core::registry::{BuildContext, Component};
 use picnic_filter::code::FilterCode;
@@ -27,7 +27,7 @@ use picnic_filter::filters::FilterChange;
 use picnic_filter::{
     Action, Filter, Filters, FiveTuple, Match, Place, PortRange, Prefix, Protocol,
 };
-use picnic_sim::{CostModel, Simulation};
+use picnic_sim::CostModel;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use schemars::JsonSchema;
@@ -181,10 +181,7 @@ impl Experiment for NicosFirewall {
                         .and("rules", rules)
                         .and("packet_bytes", size)
                         .sides(&SIDES);
-                    points.push(match settings.world {
-                        World::Sim => spec,
-                        World::Host => spec.measured(effort.repeats()),
-                    });
+                    points.push(repeated(spec, settings.world, effort.repeats()));
                 }
             }
         }
@@ -214,6 +211,25 @@ impl Experiment for NicosFirewall {
 
     fn conclude(&self, points: &[Found]) -> Outcome {
         outcome(&self.0, points)
+    }
+
+    fn plots(&self) -> Vec<Plot> {
+        let plot = |scenario: &str, title: &str| {
+            Plot::lines(title, "points", "rules", "driver_target_core_busy_fraction")
+                .and("card_target_core_busy_fraction")
+                .only("scenario", scenario)
+                .with_logarithms()
+        };
+        let taken =
+            Plot::lines("mix: packets taken, flat out", "points", "rules", "driver_taken_pps")
+                .and("card_taken_pps")
+                .only("scenario", "mix")
+                .with_logarithms();
+        vec![
+            plot("discard", "all discarded: target core by rules"),
+            plot("mix", "mix: target core by rules"),
+            taken,
+        ]
     }
 }
 
@@ -254,14 +270,13 @@ fn rules(settings: &Settings, point: Point, place: Place) -> Vec<FilterChange> {
     changes
 }
 
-fn card(settings: &Settings, point: Point, rate_pps: u32) -> Result<CardFile, LabError> {
-    let text = format!(
+fn card(settings: &Settings, point: Point, rate_pps: u32) -> String {
+    format!(
         "[card]\nseed = {}\n[[wire]]\nport = \"generator\"\nsize = {}\nrate_pps = {rate_pps}\n\
          [[rx]]\nfunction = \"rss\"\n[host]\nattachment = \"app\"\nqueues = {}\ncost_ns = {}\n\
          [interrupt]\npoll_usecs = 0\n",
         settings.seed, point.size, settings.queues, settings.host_ns
-    );
-    Ok(CardFile::parse(&text, None)?)
+    )
 }
 
 fn measure(
@@ -271,32 +286,25 @@ fn measure(
     rate_pps: u32,
     milliseconds: u64,
 ) -> Result<Figures, LabError> {
-    let file = card(settings, point, rate_pps)?;
     let failed = |error: &dyn std::fmt::Display| LabError::Failed(error.to_string());
     let filters = Filters::new(settings.queues);
     filters.apply(rules(settings, point, place)).map_err(|error| failed(&error))?;
-    let duration = Duration::from_millis(milliseconds);
-    let report = match settings.world {
-        World::Sim => {
-            let mut costs = CostModel::default();
-            let filter_ns = settings.filter_ns(point.rules);
-            match place {
-                Place::Nic => costs.card_packet_ns += filter_ns,
-                Place::Driver => costs.target_packet_ns += filter_ns,
-            }
-            let launch = Launch::new(&file, picnic_sim::registries()).filters(filters);
-            let mut simulation =
-                Simulation::new(launch, settings.seed, costs).map_err(|error| failed(&error))?;
-            simulation.pass(duration);
-            simulation.finish().0
-        }
-        World::Host => {
-            let launch = Launch::new(&file, picnic_host::registries()).filters(filters);
-            let mut running = launch.start_alone().map_err(|error| failed(&error))?;
-            running.pass(duration);
-            running.stop().map_err(|error| failed(&error))?
-        }
+    let mut costs = CostModel::default();
+    let filter_ns = settings.filter_ns(point.rules);
+    match place {
+        Place::Nic => costs.card_packet_ns += filter_ns,
+        Place::Driver => costs.target_packet_ns += filter_ns,
+    }
+    let card = CardRun {
+        world: settings.world,
+        text: &card(settings, point, rate_pps),
+        filters: Some(filters),
+        costs,
+        seed: settings.seed,
+        warm_up: Duration::ZERO,
+        time: Duration::from_millis(milliseconds),
     };
+    let report = card.run()?.report;
     let packets = report.ledger.r#in as f64;
     let targets = report.target_cores.len() as f64;
     let awake: f64 = report.target_cores.iter().map(|core| 1.0 - core.asleep_fraction).sum();

@@ -1,0 +1,235 @@
+//! What an experiment wants drawn: which figures of a series, along what.
+//!
+//! ```
+//! use picnic_lab::outcome::{Figure, Outcome, Point, Source};
+//! use picnic_lab::plot::Plot;
+//! let mut outcome = Outcome::of(Source::Measured);
+//! for (rate, values) in [(1, vec![2.0, 3.0, 4.0]), (2, vec![5.0])] {
+//!     outcome.series("curve").push(Point::at("rate_pps", rate).with(Figure::of("p50_ns", values)));
+//! }
+//! let drawn = Plot::lines("waits", "curve", "rate_pps", "p50_ns").draw(&outcome).unwrap();
+//! assert_eq!(drawn.lines[0].points[0].low, 2.0);
+//! ```
+
+use crate::outcome::{Figure, Outcome, Point, in_words};
+use crate::unit::Unit;
+use serde_json::Value;
+
+/// A figure of a paper, to be drawn among ours.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Mark {
+    /// Whose, for people.
+    pub label: String,
+    /// Where along the x axis; none for a line across.
+    pub x: Option<f64>,
+    /// How much, in the unit of the plot.
+    pub y: f64,
+}
+
+/// What is drawn.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plot {
+    /// Its heading.
+    pub title: String,
+    series: String,
+    /// The label along which; none for bars, one for each point.
+    x: Option<String>,
+    /// The figures, a line for each.
+    ys: Vec<String>,
+    by: Option<String>,
+    only: Option<(String, String)>,
+    is_logarithmic: bool,
+    marks: Vec<Mark>,
+}
+
+/// A value with the spread of its repeats.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Dot {
+    /// Along the x axis, in the label's own unit; a bar's place.
+    pub x: f64,
+    /// The middle of the repeats.
+    pub y: f64,
+    /// The lowest of them.
+    pub low: f64,
+    /// The highest.
+    pub high: f64,
+}
+
+/// Dots that belong together.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Line {
+    /// For people.
+    pub name: String,
+    /// By x.
+    pub points: Vec<Dot>,
+}
+
+/// A plot with its figures.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Drawing {
+    /// Its heading.
+    pub title: String,
+    /// What is along x, for people.
+    pub x_label: String,
+    /// The unit along x.
+    pub x_unit: Unit,
+    /// What is along y, for people.
+    pub y_label: String,
+    /// The unit along y.
+    pub y_unit: Unit,
+    /// Names of bars; empty if lines are drawn.
+    pub bars: Vec<String>,
+    /// At least one, each with a point or more.
+    pub lines: Vec<Line>,
+    /// The papers' figures.
+    pub marks: Vec<Mark>,
+    /// Whether x is drawn by its logarithm.
+    pub is_logarithmic: bool,
+}
+
+impl Plot {
+    /// A line of `y` along the number `x` of a series.
+    pub fn lines(title: &str, series: &str, x: &str, y: &str) -> Self {
+        Plot { x: Some(x.into()), ..Plot::bars(title, series, y) }
+    }
+
+    /// A bar of `y` for each point of a series, called by its labels that are words.
+    pub fn bars(title: &str, series: &str, y: &str) -> Self {
+        Plot {
+            title: title.into(),
+            series: series.into(),
+            x: None,
+            ys: vec![y.into()],
+            by: None,
+            only: None,
+            is_logarithmic: false,
+            marks: Vec::new(),
+        }
+    }
+
+    /// And a line of this figure, of the same unit.
+    #[must_use]
+    pub fn and(mut self, y: &str) -> Self {
+        self.ys.push(y.into());
+        self
+    }
+
+    /// A line for each value of this label.
+    #[must_use]
+    pub fn by(self, label: &str) -> Self {
+        Plot { by: Some(label.into()), ..self }
+    }
+
+    /// Only the points with this label.
+    #[must_use]
+    pub fn only(self, label: &str, word: &str) -> Self {
+        Plot { only: Some((label.into(), word.into())), ..self }
+    }
+
+    /// With x by its logarithm.
+    #[must_use]
+    pub fn with_logarithms(self) -> Self {
+        Plot { is_logarithmic: true, ..self }
+    }
+
+    /// With a figure of a paper.
+    #[must_use]
+    pub fn marked(mut self, label: &str, x: impl Into<Option<f64>>, y: f64) -> Self {
+        self.marks.push(Mark { label: label.into(), x: x.into(), y });
+        self
+    }
+
+    /// With its figures; none if there are none.
+    pub fn draw(&self, outcome: &Outcome) -> Option<Drawing> {
+        let series = outcome.series.iter().find(|series| series.name == self.series)?;
+        let is_wanted = |point: &&Point| {
+            self.only.as_ref().is_none_or(|(label, word)| label_text(point, label) == *word)
+        };
+        let points: Vec<_> = series.points.iter().filter(is_wanted).collect();
+        let mut lines: Vec<Line> = Vec::new();
+        let (mut first, mut bars) = (None, Vec::new());
+        for (place, point) in points.iter().enumerate() {
+            let x = match &self.x {
+                Some(label) => point.labels.get(label).and_then(Value::as_f64),
+                None => {
+                    bars.push(words(point));
+                    Some(place as f64)
+                }
+            };
+            for key in &self.ys {
+                let Some(figure) = point.figure(key) else { continue };
+                let (Some(x), Some(spread)) = (x, figure.spread()) else { continue };
+                let name = match (&self.by, self.ys.len()) {
+                    (Some(label), 1) => label_text(point, label),
+                    (Some(label), _) => format!("{}: {}", label_text(point, label), figure.label()),
+                    (None, _) => figure.label(),
+                };
+                first.get_or_insert_with(|| figure.clone());
+                let dot = Dot { x, y: spread.median, low: spread.lowest, high: spread.highest };
+                match lines.iter_mut().find(|line| line.name == name) {
+                    Some(line) => line.points.push(dot),
+                    None => lines.push(Line { name, points: vec![dot] }),
+                }
+            }
+        }
+        lines.iter_mut().for_each(|line| line.points.sort_by(|a, b| a.x.total_cmp(&b.x)));
+        let figure: Figure = first?;
+        let x = self.x.as_deref().unwrap_or_default();
+        Some(Drawing {
+            title: self.title.clone(),
+            x_label: in_words(x),
+            x_unit: Unit::of_key(x),
+            y_label: figure.label(),
+            y_unit: figure.unit,
+            bars,
+            lines,
+            marks: self.marks.clone(),
+            is_logarithmic: self.is_logarithmic,
+        })
+    }
+}
+
+fn label_text(point: &Point, label: &str) -> String {
+    let value = point.labels.get(label).unwrap_or(&Value::Null);
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+/// A point's labels that are words.
+fn words(point: &Point) -> String {
+    point.labels.values().filter_map(Value::as_str).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::outcome::Source;
+
+    fn outcome() -> Outcome {
+        let mut outcome = Outcome::of(Source::Measured);
+        for (side, rate, value) in [("a", 2, 4.0), ("a", 1, 2.0), ("b", 1, 3.0)] {
+            let point = Point::at("side", side).and("rate_pps", rate);
+            let point = point.with(Figure::of("wait_ns", vec![value, value + 1.0, value + 2.0]));
+            outcome.series("curve").push(point);
+        }
+        outcome
+    }
+
+    #[test]
+    fn a_line_has_its_points_by_x_with_their_spread() {
+        let plot = Plot::lines("waits", "curve", "rate_pps", "wait_ns").by("side");
+        let drawn = plot.marked("paper", 1.0, 5.0).draw(&outcome()).unwrap();
+        let names: Vec<_> = drawn.lines.iter().map(|line| line.name.as_str()).collect();
+        assert_eq!((names, drawn.marks.len()), (vec!["a", "b"], 1));
+        let first = &drawn.lines[0].points[0];
+        assert_eq!((first.x, first.low, first.y, first.high), (1.0, 2.0, 3.0, 4.0));
+        assert_eq!((drawn.x_unit, drawn.y_unit), (Unit::PerSecond, Unit::Nanoseconds));
+        assert_eq!(Plot::bars("", "none", "wait_ns").draw(&outcome()), None);
+    }
+
+    #[test]
+    fn bars_are_called_by_words_and_some_are_left_out() {
+        let drawn = Plot::bars("", "curve", "wait_ns").only("side", "a").draw(&outcome()).unwrap();
+        assert_eq!((drawn.bars.len(), drawn.lines[0].points.len()), (2, 2));
+        assert_eq!(drawn.bars[0], "a");
+    }
+}

@@ -1,0 +1,357 @@
+//! What a run came to, for people: a page, Markdown, or JSON.
+//!
+//! All three are made from a run's folder, each time anew: first PICNIC's own figures, then every
+//! row of the papers' table with what became of it, then each experiment with its plots, numbers,
+//! machine and how to run it again. The page is one file that needs no network.
+
+mod diff;
+mod html;
+mod markdown;
+mod svg;
+
+pub use diff::{Diff, diff};
+
+use crate::document::Document;
+use crate::experiment::Effort;
+use crate::facts::Facts;
+use crate::folder::Folder;
+use crate::outcome::{Figure, Source};
+use crate::papers::{PAPERS, PaperFigure, Row};
+use crate::plot::Drawing;
+use crate::runner::by_reason;
+use serde_json::{Value, json};
+
+/// What became of a row of the papers' table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Status {
+    /// Answered, with figures of this kind.
+    Answered(Source),
+    /// It was tried here, and could not be.
+    NotMeasured(String),
+    /// There is an experiment, which was not asked for.
+    NotAsked,
+    /// There is none, and this is why.
+    Unanswered(&'static str),
+}
+
+impl Status {
+    /// A word or two.
+    pub fn label(&self) -> &'static str {
+        match self {
+            Status::Answered(source) => source.label(),
+            Status::NotMeasured(_) => "not measured",
+            Status::NotAsked => "not in this run",
+            Status::Unanswered(_) => "not yet",
+        }
+    }
+
+    /// Why there is no answer; empty if there is.
+    pub fn why(&self) -> &str {
+        match self {
+            Status::Answered(_) | Status::NotAsked => "",
+            Status::NotMeasured(why) => why,
+            Status::Unanswered(why) => why,
+        }
+    }
+}
+
+/// An experiment of the run.
+#[derive(Clone, Debug)]
+pub struct Section {
+    /// Its name.
+    pub name: String,
+    /// Its line of help.
+    pub help: String,
+    /// What came of it; none if no point was measured.
+    pub document: Option<Document>,
+    /// Its plots.
+    pub drawings: Vec<Drawing>,
+    /// Points that could not be measured, with the reason.
+    pub missing: Vec<(String, String)>,
+    /// Points that were measured, and those of them during which others ran.
+    pub points: (usize, usize),
+    /// The command that runs it again.
+    pub command: String,
+}
+
+/// A run, ready to be written.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// In the order of the run.
+    pub sections: Vec<Section>,
+    /// Machines and builds that its points are of, each once.
+    pub machines: Vec<Facts>,
+    effort: Effort,
+}
+
+impl Report {
+    /// Reads a run's folder.
+    ///
+    /// # Errors
+    /// A name or a setting that this program does not know.
+    pub fn of(folder: &Folder) -> anyhow::Result<Report> {
+        let effort = folder.manifest.effort;
+        let mut sections = Vec::new();
+        let failures = folder.failures();
+        let documents = folder.documents()?;
+        for ((job, document), asked) in documents.into_iter().zip(&folder.manifest.experiments) {
+            let own = folder.records.iter().filter(|record| record.experiment == job.name);
+            let good: Vec<_> = own.filter(|record| record.failure.is_none()).collect();
+            let noisy = good.iter().filter(|record| record.noise().is_some()).count();
+            let missing = failures.iter().filter(|(record, _)| record.experiment == job.name);
+            let missing =
+                missing.map(|(record, why)| (record.point.clone(), (*why).to_owned())).collect();
+            let outcome = document.as_ref().map(|document| &document.outcome);
+            let plots = job.experiment.plots();
+            let settings = asked.settings.iter().map(|(k, v)| format!(" --set {k}={}", shell(v)));
+            let option = effort.of(" --quick", "", " --full");
+            sections.push(Section {
+                help: asked.entry()?.help.into(),
+                drawings: plots.iter().filter_map(|plot| plot.draw(outcome?)).collect(),
+                missing: by_reason(missing),
+                points: (good.len(), noisy),
+                command: format!(
+                    "picnic lab run {}{option}{}",
+                    job.name,
+                    settings.collect::<String>()
+                ),
+                name: job.name,
+                document,
+            });
+        }
+        let mut machines: Vec<Facts> = Vec::new();
+        for record in &folder.records {
+            let facts = &record.facts;
+            let same =
+                |other: &Facts| other.machine == facts.machine && other.revision == facts.revision;
+            if !machines.iter().any(same) {
+                machines.push(facts.clone());
+            }
+        }
+        Ok(Report { sections, machines, effort })
+    }
+
+    /// What became of a row.
+    pub fn status(&self, row: &Row) -> Status {
+        if let Some(why) = row.unanswered {
+            return Status::Unanswered(why);
+        }
+        let Some(section) = self.sections.iter().find(|section| section.name == row.name) else {
+            return Status::NotAsked;
+        };
+        match &section.document {
+            Some(document) => Status::Answered(document.outcome.source()),
+            None => {
+                let reasons = section.missing.iter().map(|(_, reason)| reason.as_str());
+                Status::NotMeasured(reasons.collect::<Vec<_>>().join("; "))
+            }
+        }
+    }
+
+    /// Ours beside a paper's figure, for people; none if there is none.
+    pub fn ours(&self, row: &Row, figure: &PaperFigure) -> Option<String> {
+        let found = self.figure(row, figure)?;
+        let text = match found.range_text() {
+            range if range.is_empty() => found.text(),
+            range => format!("{} ({range})", found.text()),
+        };
+        Some(match figure.judge(&found) {
+            Some(judged) => format!("{text}: {}", judged.finding),
+            None => text,
+        })
+    }
+
+    fn figure(&self, row: &Row, figure: &PaperFigure) -> Option<Figure> {
+        let section = self.sections.iter().find(|section| section.name == row.name)?;
+        section.document.as_ref()?.outcome.whole.figure(figure.ours?)
+    }
+
+    /// Rows of PICNIC's own figures, or all others.
+    fn rows(&self, is_own: bool) -> impl Iterator<Item = &'static Row> {
+        PAPERS.iter().filter(move |row| row.source.starts_with("PICNIC") == is_own)
+    }
+
+    /// The page.
+    pub fn html(&self) -> String {
+        html::page(self)
+    }
+
+    /// The same as Markdown.
+    pub fn markdown(&self) -> String {
+        markdown::text(self)
+    }
+
+    /// The same for programs.
+    pub fn json(&self) -> Value {
+        let rows = PAPERS.iter().map(|row| {
+            let status = self.status(row);
+            let figures = row.figures.iter().map(|figure| {
+                let mut value = serde_json::to_value(figure).unwrap_or_default();
+                value["paper"] = figure.paper.text().into();
+                value["ours"] = self.ours(row, figure).into();
+                let judged = self.figure(row, figure).and_then(|ours| figure.judge(&ours));
+                value["judged"] = serde_json::to_value(judged).unwrap_or_default();
+                value
+            });
+            json!({
+                "name": row.name, "source": row.source, "what": row.what,
+                "correction": row.correction, "status": status.label(), "why": status.why(),
+                "figures": figures.collect::<Vec<_>>(),
+            })
+        });
+        let runs = self.sections.iter().map(|section| {
+            json!({
+                "name": section.name, "help": section.help, "command": section.command,
+                "points": section.points.0, "noisy_points": section.points.1,
+                "not_measured": section.missing,
+                "document": section.document.as_ref().map(Document::to_json),
+            })
+        });
+        json!({
+            "effort": self.effort, "machines": self.machines,
+            "rows": rows.collect::<Vec<_>>(), "runs": runs.collect::<Vec<_>>(),
+        })
+    }
+
+    fn effort_text(&self) -> &'static str {
+        self.effort.of("a quick run", "a run", "a full run")
+    }
+}
+
+/// As a shell takes it.
+fn shell(value: &str) -> String {
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_.,/:=".contains(letter);
+    if !value.is_empty() && value.chars().all(is_plain) {
+        return value.into();
+    }
+    format!("'{}'", value.replace('\'', "'\\''"))
+}
+
+/// Text that is not markup.
+fn escape(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for letter in text.chars() {
+        match letter {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '"' => escaped.push_str("&quot;"),
+            letter => escaped.push(letter),
+        }
+    }
+    escaped
+}
+
+/// Facts of a machine as name and text.
+fn facts_of(facts: &Facts) -> Vec<(&'static str, String)> {
+    let distances = facts.distances.iter();
+    let distances: Vec<_> =
+        distances.map(|d| format!("core {} to {}: {:.0} ns", d.from, d.to, d.one_way_ns)).collect();
+    let or_not = |words: Vec<String>| {
+        if words.is_empty() { "unavailable".into() } else { words.join("; ") }
+    };
+    vec![
+        ("machine", facts.machine.clone()),
+        ("revision", facts.revision.clone()),
+        ("processor", facts.processor.clone()),
+        ("cores", format!("{} ({})", facts.cores, facts.topology)),
+        ("caches", or_not(facts.caches.clone())),
+        ("one way of a word", or_not(distances)),
+        ("kernel", facts.kernel.clone()),
+        ("hypervisor", if facts.virtual_machine { "yes" } else { "no" }.into()),
+        ("governor", facts.governor.clone()),
+        ("mitigations", or_not(facts.mitigations.clone())),
+    ]
+}
+
+/// What PICNIC gives, for who reads no further.
+const CONTRIBUTIONS: &str = "A NIC feature is software on a borrowed core; the rest of the machine \
+    sees one multi-queue NIC and runs its programs unchanged, at full speed. So a feature is \
+    tried under a real workload before anyone builds it. What the card itself costs in processor \
+    time and latency, how many wires one core serves, and what receive-side scaling gives are the \
+    questions of its paper.";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::document::Kind;
+    use crate::folder::{Asked, Manifest};
+    use crate::runner::{Failure, Shard};
+
+    fn run(path: &std::path::Path) -> Folder {
+        let asked = |name: &str, settings: &[(&str, &str)]| Asked {
+            kind: Kind::Experiment,
+            name: name.into(),
+            settings: settings.iter().map(|(k, v)| ((*k).into(), (*v).into())).collect(),
+        };
+        let experiments = vec![
+            asked("nicos-firewall", &[("rules", "[1, 16]"), ("milliseconds", "1")]),
+            asked("rss-randomness", &[("flows", "1000"), ("draws", "1")]),
+        ];
+        let shard = Shard::default();
+        let manifest = Manifest { experiments, effort: Effort::Quick, shard };
+        let mut folder = Folder::create(path, manifest).unwrap();
+        folder.run("r", &mut |_, _| {}).unwrap();
+        for record in &mut folder.records {
+            if record.experiment == "rss-randomness" {
+                let reason = "wrk is <not> installed".to_owned();
+                record.failure = Some(Failure { reason, unavailable: true });
+            }
+        }
+        folder
+    }
+
+    #[test]
+    fn every_row_and_every_figure_is_in_all_three() {
+        let folder = tempfile::tempdir().unwrap();
+        let report = Report::of(&run(&folder.path().join("run"))).unwrap();
+        let (page, text, json) = (report.html(), report.markdown(), report.json().to_string());
+        for row in PAPERS {
+            for made in [&page, &text, &json] {
+                assert!(made.contains(row.name), "{} is missing", row.name);
+            }
+            let why = row.unanswered.unwrap_or("");
+            assert!(page.contains(&escape(why)) && text.contains(why), "{why}");
+        }
+        for heading in
+            ["card: target busy", "wrk is &lt;not&gt; installed", "--set rules='[1, 16]'"]
+        {
+            assert!(page.contains(heading), "{heading}");
+        }
+        assert_eq!(
+            page.matches("<svg viewBox=\"0 0 640").count(),
+            report.sections[0].drawings.len()
+        );
+        assert!(report.sections[0].drawings.len() >= 2);
+        // One file, from disk.
+        for outside in ["http://", "https://", "<script", "src=", "@import", "url("] {
+            assert!(!page.contains(outside), "{outside}");
+        }
+        for opened in ["table", "section", "div", "ul", "li", "p", "h2", "h3", "svg", "text", "tr"]
+        {
+            let count = |tag: &str| page.matches(tag).count();
+            let starts = count(&format!("<{opened}>")) + count(&format!("<{opened} "));
+            assert_eq!(starts, count(&format!("</{opened}>")), "{opened}");
+        }
+        let status =
+            |name: &str| report.status(PAPERS.iter().find(|row| row.name == name).unwrap()).label();
+        assert_eq!(status("nicos-firewall"), "modelled");
+        assert_eq!(status("rss-randomness"), "not measured");
+        assert_eq!(status("nicos-edf"), "not in this run");
+        assert_eq!(status("rss-web"), "not yet");
+        // Beside itself nothing differs.
+        let same = diff(&report, &report);
+        assert_eq!((same.facts.rows.len(), &same.missing[..]), (0, &["rss-randomness".into()][..]));
+        let [firewall] = &same.experiments[..] else { panic!("{same:?}") };
+        assert!(firewall.rows.iter().all(|row| row[4] == "1.00 ×" || row[4] == "-"), "{same:?}");
+        assert!(firewall.rows.len() > 10);
+    }
+
+    #[test]
+    fn a_command_is_what_a_shell_takes() {
+        assert_eq!(
+            (shell("1,64"), shell("[1, 2]"), shell("a'b")),
+            ("1,64".into(), "'[1, 2]'".into(), "'a'\\''b'".into())
+        );
+    }
+}
