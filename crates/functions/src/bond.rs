@@ -23,7 +23,7 @@
 //! `age_secs`; VLANs are not told apart. With `weights`, wires have unequal parts of flows, queues or packets.
 //!
 //! A wire that is down has its traffic taken over by the others, from the first burst after its port has found out
-//! (`packet` and `xdp` look every 10 ms); it is used again `up_delay_ms` after it is back. Parts of the
+//! (`packet` and `xdp` look every 20 ms); it is used again `up_delay_ms` after it is back. Parts of the
 //! traffic that move are counted: packets that still wait for the old wire may be overtaken. While no wire is
 //! up, packets go to the wire they would have and are dropped there.
 //!

@@ -20,29 +20,39 @@
 //! What a packet costs does not depend on the number of rules but on that of their masks, the
 //! combinations of fields and prefix lengths in use, of which there may be 64.
 //!
+//! With `learn = true` in both chains, TCP flows are learnt from what hosts send: what no rule
+//! matches goes to the queue that has sent the last packet of its flow, so that packets end where
+//! their application runs. Up to 16384 flows are known, each until nothing of it was sent for
+//! `learn_secs`.
+//!
 //! Guarantees: a rule with ports matches no fragment, so a flow with fragments is told by
-//! addresses alone. Order within a flow is kept, save for flows that a change of rules sends
-//! elsewhere. Headers are looked for in a packet's first buffer. No bytes are written.
+//! addresses alone. Order within a flow is kept, save for flows that a change of rules, or of the
+//! queue that sends them, sends elsewhere; the latter are counted. Headers are looked for in a packet's first buffer. No bytes are written.
 //!
 //! Source: Intel 82599 datasheet, section 7.1.2.7 (Flow Director: perfect-match filters);
 //! `ethtool(8)`, `--config-nfc` (the fields); tuple-space search as in `flow_director/table.rs`.
 
 pub mod commands;
+mod learnt;
 mod rule;
 mod table;
 
+pub use learnt::MAX_FLOWS;
 pub use rule::Rule;
 pub use table::{MAX_MASKS, MAX_RULES, Refusal};
 
 use picnic_core::command::{CommandEntry, Prepared};
 use picnic_core::error::ConfigError;
 use picnic_core::function::Function;
-use picnic_core::ledger::DropReason;
+use picnic_core::ledger::{DropReason, Stage};
 use picnic_core::out::Out;
 use picnic_core::packet::burst::{BURST, Burst};
+use picnic_core::packet::desc::Descriptor;
+use picnic_core::packet::layers::Layers;
 use picnic_core::registry::{BuildContext, Component};
 use picnic_core::stats::Counter;
 use picnic_core::time::Time;
+use learnt::{Learnt, Noted, Way, flow_of};
 use rule::{Key, WrongRule};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -60,6 +70,16 @@ pub struct FlowDirector {
     table: Box<Table>,
     counters: Arc<Counters>,
     keys: [Key; BURST],
+    learning: Option<Box<Learning>>,
+}
+
+/// What is learnt from packets that are sent.
+struct Learning {
+    learnt: Arc<Learnt>,
+    age_ns: u64,
+    seed: u32,
+    /// The flows of a burst.
+    flows: [u64; BURST],
 }
 
 /// What a `flow-director` counts beside the ledger. On lines of its own.
@@ -70,6 +90,14 @@ pub struct Counters {
     pub matched: Counter,
     /// Packets that no rule matched.
     pub unmatched: Counter,
+    /// Those of them that went to the queue that sends their flow.
+    pub followed: Counter,
+    /// Flows learnt: packets that came before may be overtaken.
+    pub learnt: Counter,
+    /// Flows that another queue sends than before: the same.
+    pub moved: Counter,
+    /// Flows forgotten before their time, for want of a place.
+    pub replaced: Counter,
 }
 
 /// The keys of `flow-director`.
@@ -81,11 +109,16 @@ pub struct Config {
     /// Rules that there is room for, 1 to 65536; 128 to 256 bytes of memory each.
     #[schemars(range(min = 1, max = 65536))]
     pub capacity: usize,
+    /// Whether TCP flows go to the queue whose host sends them, unless a rule says otherwise: in
+    /// the tx chain they are learnt, in the rx chain looked for. To be set in both.
+    pub learn: bool,
+    /// Seconds after which a flow of which nothing was sent is forgotten, 1 to 1000000.
+    pub learn_secs: u32,
 }
 
 impl Default for Config {
     fn default() -> Self {
-        Config { rules: Vec::new(), capacity: CAPACITY }
+        Config { rules: Vec::new(), capacity: CAPACITY, learn: false, learn_secs: 60 }
     }
 }
 
@@ -134,8 +167,20 @@ impl FlowDirector {
         }
         let table = table_of(&config.rules, config.capacity, context)
             .map_err(|(place, wrong)| wrong.in_config(&format!("rules[{place}]")))?;
-        let keys = [[0; 5]; BURST];
-        Ok(FlowDirector { table: Box::new(table), counters: Arc::default(), keys })
+        if !(1..=1_000_000).contains(&config.learn_secs) {
+            let message = format!("found {}, allowed is 1 to 1000000", config.learn_secs);
+            return Err(ConfigError::new("learn_secs", message));
+        }
+        let learning = config.learn.then(|| {
+            Box::new(Learning {
+                learnt: context.shared.get_or_make(Learnt::new),
+                age_ns: u64::from(config.learn_secs) * 1_000_000_000,
+                seed: context.seed as u32,
+                flows: [0; BURST],
+            })
+        });
+        let (table, keys) = (Box::new(table), [[0; 5]; BURST]);
+        Ok(FlowDirector { table, counters: Arc::default(), keys, learning })
     }
 
     /// What it counts; to be read from any thread.
@@ -144,8 +189,40 @@ impl FlowDirector {
     }
 }
 
+impl Learning {
+    /// The flow of a packet that has been parsed, to be looked for; if it is sent, it is learnt.
+    #[inline]
+    fn look(
+        &mut self,
+        place: usize,
+        packet: &Descriptor,
+        layers: &Layers,
+        way: Way,
+        now: Time,
+        counters: &Counters,
+    ) {
+        let flow = flow_of(layers, packet.data(), way, self.seed);
+        if way == Way::Received {
+            self.flows[place % BURST] = flow;
+            return;
+        }
+        if let Some(queue) = packet.tx_queue().filter(|_| flow != 0) {
+            match self.learnt.note(flow, queue, now, self.age_ns) {
+                Noted::Known => {}
+                Noted::New => counters.learnt.add(1),
+                Noted::Moved => counters.moved.add(1),
+                Noted::Replaced => {
+                    counters.learnt.add(1);
+                    counters.replaced.add(1);
+                }
+            }
+        }
+    }
+}
+
 impl Function for FlowDirector {
-    fn process(&mut self, _now: Time, burst: &mut Burst, out: &mut Out<'_>) {
+    fn process(&mut self, now: Time, burst: &mut Burst, out: &mut Out<'_>) {
+        let way = if out.stage() == Stage::Tx { Way::Sent } else { Way::Received };
         let packets = burst.as_mut_slice();
         let count = packets.len();
         for place in 0..count {
@@ -155,11 +232,23 @@ impl Function for FlowDirector {
             let packet = &mut packets[place];
             let layers = packet.parse();
             self.keys[place % BURST] = rule::key_of(&layers, packet);
+            if let Some(learning) = &mut self.learning {
+                learning.look(place, packet, &layers, way, now, &self.counters);
+            }
         }
-        let (mut keys, mut matched) = (self.keys.iter(), 0);
+        let learning = self.learning.as_deref().filter(|_| way == Way::Received);
+        let (mut places, mut matched, mut followed) = (0.., 0, 0);
         burst.retain(|mut packet| {
-            let Some(rule) = keys.next().and_then(|key| self.table.find(key)) else {
-                return Some(packet);
+            let place = places.next().unwrap_or(0) % BURST;
+            let Some(rule) = self.table.find(&self.keys[place]) else {
+                let learning = learning.filter(|learning| learning.flows[place] != 0);
+                let queue = learning.and_then(|learning| {
+                    learning.learnt.queue_of(learning.flows[place], now, learning.age_ns)
+                });
+                let Some(queue) = queue else { return Some(packet) };
+                followed += 1;
+                out.steer(packet, queue.into());
+                return None;
             };
             matched += 1;
             rule.packets += 1;
@@ -177,6 +266,7 @@ impl Function for FlowDirector {
         });
         self.counters.matched.add(matched);
         self.counters.unmatched.add(count as u64 - matched);
+        self.counters.followed.add(followed);
     }
 
     fn obey(&mut self, order: &mut Prepared, now: Time) -> bool {

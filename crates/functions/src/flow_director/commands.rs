@@ -45,6 +45,14 @@ pub struct InForce {
     pub matched_packets: u64,
     /// Packets that no rule matched.
     pub unmatched_packets: u64,
+    /// Those of them that went to the queue that sends their flow.
+    pub followed_packets: u64,
+    /// Flows learnt from what hosts send: packets that came before may be overtaken.
+    pub learnt_flows: u64,
+    /// Flows that another queue sends than before: packets that wait at that one may be overtaken.
+    pub moved_flows: u64,
+    /// Flows forgotten before their time, for want of a place.
+    pub replaced_flows: u64,
 }
 
 impl Counted for FlowDirector {
@@ -57,6 +65,10 @@ impl Counted for FlowDirector {
             masks: self.table.masks(),
             matched_packets: self.counters.matched.get(),
             unmatched_packets: self.counters.unmatched.get(),
+            followed_packets: self.counters.followed.get(),
+            learnt_flows: self.counters.learnt.get(),
+            moved_flows: self.counters.moved.get(),
+            replaced_flows: self.counters.replaced.get(),
         }
     }
 }

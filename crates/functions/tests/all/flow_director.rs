@@ -3,7 +3,7 @@
 use crate::common::frames::{Network, Spec, Upper, any_spec};
 use crate::common::{Card, Door, Packet, build, from_wire_0, refusal};
 use picnic_core::function::Function;
-use picnic_core::ledger::DropReason;
+use picnic_core::ledger::{DropReason, Stage};
 use picnic_core::packet::layers;
 use picnic_core::registry::{BuildContext, Component};
 use picnic_core::time::Time;
@@ -346,4 +346,120 @@ fn wrong_rules_are_refused_by_field() {
     let twice = "function = \"flow-director\"\nrules = [{ vlan = 1, queue = 1 }, { vlan = 1, drop = true }]";
     assert!(refusal(twice).contains("rule 1 has the same fields"), "{}", refusal(twice));
     assert!(build("function = \"flow-director\"\ncapacity = 0", &context()).is_err());
+}
+
+// ---------------------------------------------------------------- learnt flows
+
+/// The same flow the other way.
+fn answer(spec: &Spec) -> Vec<u8> {
+    let mut data = Spec { ports: (spec.ports.1, spec.ports.0), ..spec.clone() }.build();
+    let l3 = 14 + 4 * usize::from(spec.tags);
+    let (first, length) = if spec.network == Network::V4 { (12, 4) } else { (8, 16) };
+    let (source, destination) =
+        data[l3 + first..l3 + first + 2 * length].split_at_mut(length);
+    source.swap_with_slice(destination);
+    data
+}
+
+/// A card with a learning function in each chain.
+struct Learning {
+    card: Card,
+    rx: Box<dyn Function>,
+    tx: Box<dyn Function>,
+}
+
+impl Learning {
+    fn new(rx: &str) -> Learning {
+        let context = context();
+        let keys = "function = \"flow-director\"\nlearn = true\nlearn_secs = 5\n";
+        let rx = build(&format!("{keys}{rx}"), &context).unwrap();
+        let tx = build(keys, &context).unwrap();
+        Learning { card: Card::new(&context), rx, tx }
+    }
+
+    /// A host answers packets, from these queues.
+    fn send(&mut self, packets: &[(Spec, u8)]) {
+        self.card.stage = Stage::Tx;
+        let frames = from_wire_0(packets.iter().map(|(spec, _)| answer(spec)));
+        let seen = self.card.run_with(self.tx.as_mut(), &frames, |place, packet| {
+            packet.set_tx_queue(packets[place].1);
+        });
+        assert!(seen.iter().all(|seen| seen.door == Door::Next), "it goes out as it is");
+    }
+
+    fn receive(&mut self, specs: &[Spec]) -> Vec<Door> {
+        self.card.stage = Stage::Rx;
+        let frames = from_wire_0(specs.iter().map(Spec::build));
+        let mut seen = self.card.run(self.rx.as_mut(), &frames);
+        seen.sort_by_key(|seen| seen.number);
+        seen.iter().map(|seen| seen.door).collect()
+    }
+
+    fn counts(&mut self, name: &str, rx: bool) -> Value {
+        let function = if rx { &mut self.rx } else { &mut self.tx };
+        call(function.as_mut(), "get", &json!({})).unwrap()[name].clone()
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(100))]
+
+    /// TCP flows go where their last packet was sent from; all else goes on.
+    #[test]
+    fn flows_follow_the_queue_that_sends_them(
+        sent in prop::collection::vec((any_spec(), 0..4_u8), 0..64),
+        received in prop::collection::vec(any_spec(), 0..64),
+    ) {
+        let mut bed = Learning::new("");
+        let is_tcp = |spec: &Spec| {
+            spec.upper == Upper::Tcp && matches!(spec.network, Network::V4 | Network::V6)
+        };
+        let sent: Vec<_> = sent.into_iter().filter(|(spec, _)| is_tcp(spec)).collect();
+        bed.send(&sent);
+        let received: Vec<_> =
+            received.into_iter().chain(sent.iter().map(|(spec, _)| spec.clone())).take(64).collect();
+        for (spec, door) in received.iter().zip(bed.receive(&received)) {
+            // Tags are no part of a flow.
+            let last = sent.iter().rev().find(|(other, _)| other.flow() == spec.flow());
+            let expected = match last {
+                Some((_, queue)) if is_tcp(spec) => Door::Queue((*queue).into()),
+                _ => Door::Next,
+            };
+            prop_assert_eq!(door, expected);
+        }
+    }
+}
+
+#[test]
+fn rules_go_before_what_was_learnt_which_ages_and_moves() {
+    let mut bed = Learning::new("rules = [{ protocol = \"tcp\", destination_port = 22, queue = 3 }]");
+    let flow = |port| Spec { ports: (port, 80), ..Spec::plain(Network::V6, Upper::Tcp) };
+    let ruled = Spec { ports: (9, 22), ..flow(0) };
+    bed.send(&[(flow(1), 1), (flow(2), 2), (ruled.clone(), 0)]);
+    let three = [flow(1), flow(2), ruled];
+    assert_eq!(bed.receive(&three), [Door::Queue(1), Door::Queue(2), Door::Queue(3)]);
+    bed.card.now = Time::from_nanos(3_000_000_000);
+    bed.send(&[(flow(1), 2)]);
+    assert_eq!(bed.receive(&three[..1]), [Door::Queue(2)]);
+    assert_eq!((bed.counts("learnt_flows", false), bed.counts("moved_flows", false)), (3.into(), 1.into()));
+    // Nothing of the second was sent for more than five seconds.
+    bed.card.now = Time::from_nanos(5_000_000_001);
+    assert_eq!(bed.receive(&three[..2]), [Door::Queue(2), Door::Next]);
+    assert_eq!(bed.counts("followed_packets", true), 4);
+    // Another card knows nothing of it.
+    assert_eq!(Learning::new("").receive(&three[..1]), [Door::Next]);
+    // More flows than there is room for: the newest are known.
+    for first in (0..60_000_u16).step_by(64) {
+        let burst: Vec<_> = (first..first + 64).map(|port| (flow(port), 1)).collect();
+        bed.send(&burst);
+    }
+    assert!(bed.counts("replaced_flows", false).as_u64().unwrap() > 40_000);
+    let newest: Vec<_> = (60_000..60_032).map(flow).collect();
+    assert_eq!(bed.receive(&newest), [Door::Queue(1); 32]);
+}
+
+#[test]
+fn a_wrong_time_to_remember_is_refused() {
+    let found = refusal("function = \"flow-director\"\nlearn_secs = 0");
+    assert_eq!(found, "card:2: learn_secs: found 0, allowed is 1 to 1000000");
 }

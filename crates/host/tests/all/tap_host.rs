@@ -117,6 +117,48 @@ fn the_kernel_receives_all_that_is_delivered() {
     assert!(!lab.ip("server", "link").contains("h0"));
 }
 
+/// Clients on wires of their own, in one network: each is answered on its own wire, and a wire that
+/// is pulled out and put back loses nothing but its own.
+#[test]
+fn each_client_is_answered_on_its_own_wire() {
+    let Some(lab) = Lab::new("each_client_is_answered_on_its_own_wire") else { return };
+    let mut wires = String::new();
+    for n in 0..3 {
+        let client = format!("client{n}");
+        lab.0.add_namespace(&client).unwrap();
+        lab.0.add_veth((&client, "c0"), ("card", &format!("w{n}")), "").unwrap();
+        lab.ip(&client, &format!("address add 10.88.0.{}/24 dev c0", 2 + n));
+        lab.ip(&client, "link set c0 up");
+        lab.ip("card", &format!("link set w{n} up"));
+        lab.0.wait_for_carrier("card", &format!("w{n}")).unwrap();
+        wires += &lab.wire().replace("w0", &format!("w{n}"));
+    }
+    let chains = "[[rx]]\nfunction = \"bond\"\n[[rx]]\nfunction = \"rss\"\n[[tx]]\nfunction = \"bond\"\n";
+    let host = lab.host("addresses = [\"10.88.0.1/24\"]");
+    let running = run(&format!("{wires}{chains}{host}")).unwrap();
+    let sent = |wire: usize| running.view().wires[wire].counters.tx_packets.get();
+    let ping = |n: usize| {
+        lab.within(&format!("client{n}"), "ping -q -c 30 -i 0.01 -W 2 10.88.0.1")
+    };
+    for n in 0..3 {
+        let before = [0, 1, 2].map(&sent);
+        let text = ping(n).unwrap();
+        assert!(text.contains(" 0% packet loss"), "{text}");
+        let by: Vec<_> = (0..3).map(|wire| sent(wire) - before[wire]).collect();
+        assert!(by[n] >= 30, "{by:?}");
+        // Nothing but a few frames to all.
+        assert!((0..3).all(|wire| wire == n || by[wire] < 15), "{by:?}");
+    }
+    // Without its carrier a wire is no longer used; the others are as before, and it comes back.
+    lab.ip("client1", "link set c0 down");
+    assert!(ping(0).unwrap().contains(" 0% packet loss"));
+    lab.ip("client1", "link set c0 up");
+    wait_for("the wire is used again", || {
+        ping(1).ok().filter(|text| text.contains(" 0% packet loss"))
+    });
+    stop(running);
+}
+
 #[test]
 fn unmodified_programs_talk_through_the_card() {
     let Some(lab) = Lab::new("unmodified_programs_talk_through_the_card") else { return };
