@@ -41,6 +41,7 @@ pub use learnt::MAX_FLOWS;
 pub use rule::Rule;
 pub use table::{MAX_MASKS, MAX_RULES, Refusal};
 
+use learnt::{Learnt, Noted, Way, flow_of};
 use picnic_core::command::{CommandEntry, Prepared};
 use picnic_core::error::ConfigError;
 use picnic_core::function::Function;
@@ -52,7 +53,6 @@ use picnic_core::packet::layers::Layers;
 use picnic_core::registry::{BuildContext, Component};
 use picnic_core::stats::Counter;
 use picnic_core::time::Time;
-use learnt::{Learnt, Noted, Way, flow_of};
 use rule::{Key, WrongRule};
 use schemars::JsonSchema;
 use serde::Deserialize;

@@ -355,8 +355,7 @@ fn answer(spec: &Spec) -> Vec<u8> {
     let mut data = Spec { ports: (spec.ports.1, spec.ports.0), ..spec.clone() }.build();
     let l3 = 14 + 4 * usize::from(spec.tags);
     let (first, length) = if spec.network == Network::V4 { (12, 4) } else { (8, 16) };
-    let (source, destination) =
-        data[l3 + first..l3 + first + 2 * length].split_at_mut(length);
+    let (source, destination) = data[l3 + first..l3 + first + 2 * length].split_at_mut(length);
     source.swap_with_slice(destination);
     data
 }
@@ -432,7 +431,8 @@ proptest! {
 
 #[test]
 fn rules_go_before_what_was_learnt_which_ages_and_moves() {
-    let mut bed = Learning::new("rules = [{ protocol = \"tcp\", destination_port = 22, queue = 3 }]");
+    let mut bed =
+        Learning::new("rules = [{ protocol = \"tcp\", destination_port = 22, queue = 3 }]");
     let flow = |port| Spec { ports: (port, 80), ..Spec::plain(Network::V6, Upper::Tcp) };
     let ruled = Spec { ports: (9, 22), ..flow(0) };
     bed.send(&[(flow(1), 1), (flow(2), 2), (ruled.clone(), 0)]);
@@ -441,7 +441,10 @@ fn rules_go_before_what_was_learnt_which_ages_and_moves() {
     bed.card.now = Time::from_nanos(3_000_000_000);
     bed.send(&[(flow(1), 2)]);
     assert_eq!(bed.receive(&three[..1]), [Door::Queue(2)]);
-    assert_eq!((bed.counts("learnt_flows", false), bed.counts("moved_flows", false)), (3.into(), 1.into()));
+    assert_eq!(
+        (bed.counts("learnt_flows", false), bed.counts("moved_flows", false)),
+        (3.into(), 1.into())
+    );
     // Nothing of the second was sent for more than five seconds.
     bed.card.now = Time::from_nanos(5_000_000_001);
     assert_eq!(bed.receive(&three[..2]), [Door::Queue(2), Door::Next]);

@@ -133,13 +133,12 @@ fn each_client_is_answered_on_its_own_wire() {
         lab.0.wait_for_carrier("card", &format!("w{n}")).unwrap();
         wires += &lab.wire().replace("w0", &format!("w{n}"));
     }
-    let chains = "[[rx]]\nfunction = \"bond\"\n[[rx]]\nfunction = \"rss\"\n[[tx]]\nfunction = \"bond\"\n";
+    let chains =
+        "[[rx]]\nfunction = \"bond\"\n[[rx]]\nfunction = \"rss\"\n[[tx]]\nfunction = \"bond\"\n";
     let host = lab.host("addresses = [\"10.88.0.1/24\"]");
     let running = run(&format!("{wires}{chains}{host}")).unwrap();
     let sent = |wire: usize| running.view().wires[wire].counters.tx_packets.get();
-    let ping = |n: usize| {
-        lab.within(&format!("client{n}"), "ping -q -c 30 -i 0.01 -W 2 10.88.0.1")
-    };
+    let ping = |n: usize| lab.within(&format!("client{n}"), "ping -q -c 30 -i 0.01 -W 2 10.88.0.1");
     for n in 0..3 {
         let before = [0, 1, 2].map(&sent);
         let text = ping(n).unwrap();
