@@ -82,7 +82,9 @@ pub struct TargetQueue {
 }
 
 /// When target routines rest and look again, in nanoseconds; the borrowed core may change it.
+/// On lines of its own.
 #[derive(Debug)]
+#[repr(align(128))]
 pub(crate) struct Pacing {
     /// How long they poll on without packets: `interrupt.poll_usecs`.
     pub(crate) poll_ns: Counter,

@@ -81,12 +81,17 @@ const MAX_COST_NS: u64 = 1_000_000_000;
 /// What a sink reads: Ethernet, IPv4 and ports, in whole words.
 const HEADER_BYTES: usize = 40;
 
+/// Nanoseconds of work a packet stands for; the borrowed core may change it. On lines of its
+/// own: targets read it for every burst.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Cost(Counter);
+
 /// The application.
 #[derive(Debug)]
 pub struct App {
     config: AppConfig,
-    /// Nanoseconds of work a packet stands for; the borrowed core may change it.
-    cost_ns: Arc<Counter>,
+    cost_ns: Arc<Cost>,
     counters: Arc<[AppCounters]>,
 }
 
@@ -118,8 +123,8 @@ impl App {
             ));
         }
         let counters = (0..context.queues).map(|_| AppCounters::default()).collect();
-        let cost_ns = Arc::new(Counter::default());
-        cost_ns.set(config.cost_ns);
+        let cost_ns = Arc::new(Cost::default());
+        cost_ns.0.set(config.cost_ns);
         Ok(App { config, cost_ns, counters })
     }
 
@@ -153,7 +158,7 @@ impl HostAttachment for App {
 
 struct AppQueue {
     mode: Mode,
-    cost_ns: Arc<Counter>,
+    cost_ns: Arc<Cost>,
     order: Option<Order>,
     digest: u64,
     counters: Arc<[AppCounters]>,
@@ -191,7 +196,7 @@ impl HostQueue for AppQueue {
                 }
             }
         }
-        packets.saturating_mul(self.cost_ns.get())
+        packets.saturating_mul(self.cost_ns.0.get())
     }
 
     fn is_application(&self) -> bool {

@@ -51,14 +51,14 @@ impl Order for Exchange {
     fn apply(&mut self, app: &mut App, _now: Time) -> bool {
         let sum = |of: fn(&AppCounters) -> u64| app.counters.iter().map(of).sum();
         self.old = Seen {
-            cost_ns: app.cost_ns.get(),
+            cost_ns: app.cost_ns.0.get(),
             numbered: sum(|counters| counters.numbered.get()),
             reordered: sum(|counters| counters.reordered.get()),
             skipped: sum(|counters| counters.skipped.get()),
             damaged: sum(|counters| counters.damaged.get()),
         };
         if let Some(new) = self.new {
-            app.cost_ns.set(new);
+            app.cost_ns.0.set(new);
         }
         true
     }
