@@ -5,7 +5,7 @@
 //! use picnic_filter::Filters;
 //!
 //! let rules: Rules = "
-//!     ## proto source          destination  sport  dport    action
+//!     ## protocol, source, destination, source ports, destination ports, action
 //!     tcp      any             10.0.0.1/32  any    22       accept
 //!     udp      192.168.0.0/16  any          any    1-1023   drop
 //!     default  drop

@@ -3,12 +3,12 @@
 //! ```text
 //! rules    = { line }
 //! line     = [ rule | default | unreadable ] [ "#" comment ]
-//! rule     = proto source destination sport dport action
+//! rule     = protocol source destination source_ports destination_ports action
 //! default  = "default" action
 //! unreadable = "unreadable" action
-//! proto    = "any" | "tcp" | "udp" | "icmp" | "icmpv6" | ... | number, 0 to 255
+//! protocol = "any" | "tcp" | "udp" | "icmp" | "icmpv6" | ... | number, 0 to 255
 //! source, destination = "any" | address | address "/" length
-//! sport, dport        = "any" | port | port "-" port
+//! source_ports, destination_ports = "any" | port | port "-" port
 //! action   = "accept" | "drop"
 //! ```
 //!
@@ -37,7 +37,8 @@ pub const MOST_RULES: usize = picnic_filter::MOST_FILTERS - 1;
 const LONGEST: usize = 8 * LONGEST_FILE;
 /// Faults told of one file.
 const MOST_FAULTS: usize = 20;
-const FIELDS: [&str; 6] = ["proto", "source", "destination", "sport", "dport", "action"];
+const FIELDS: [&str; 6] =
+    ["protocol", "source", "destination", "source_ports", "destination_ports", "action"];
 
 /// What becomes of a packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -255,15 +256,16 @@ fn brief(text: &str) -> String {
 }
 
 fn rule(line: usize, fields: &[&str]) -> Result<Rule, (&'static str, Reason)> {
-    let [proto, source, destination, sport, dport, action] = *fields else {
+    let [protocol, source, destination, source_ports, destination_ports, action] = *fields else {
         let found = format!("{} fields", fields.len());
         return Err(("", Reason::new(found, format!("{}: {}", FIELDS.len(), FIELDS.join(" ")))));
     };
-    let protocol = match proto {
+    let named = protocol;
+    let protocol = match named {
         "any" => None,
-        proto => Some(proto.parse::<Protocol>().map_err(|mut reason| {
+        name => Some(name.parse::<Protocol>().map_err(|mut reason| {
             reason.allowed = format!("any, {}", reason.allowed);
-            ("proto", reason)
+            ("protocol", reason)
         })?),
     };
     let prefix = |field, text: &str| match text {
@@ -280,8 +282,8 @@ fn rule(line: usize, fields: &[&str]) -> Result<Rule, (&'static str, Reason)> {
         protocol,
         source: prefix("source", source)?,
         destination: prefix("destination", destination)?,
-        source_ports: ports("sport", sport)?,
-        destination_ports: ports("dport", dport)?,
+        source_ports: ports("source_ports", source_ports)?,
+        destination_ports: ports("destination_ports", destination_ports)?,
     };
     let verdict = action.parse().map_err(|reason| ("action", reason))?;
     if tuple.mixes_families() {
@@ -289,11 +291,12 @@ fn rule(line: usize, fields: &[&str]) -> Result<Rule, (&'static str, Reason)> {
         return Err(("destination", Reason::new(destination, allowed)));
     }
     let takes_ports = protocol.is_none_or(|protocol| [6, 17].contains(&protocol.0));
-    for (field, text, range) in
-        [("sport", sport, tuple.source_ports), ("dport", dport, tuple.destination_ports)]
-    {
+    for (field, text, range) in [
+        ("source_ports", source_ports, tuple.source_ports),
+        ("destination_ports", destination_ports, tuple.destination_ports),
+    ] {
         if !range.is_any() && !takes_ports {
-            let allowed = format!("any, as {proto} has no ports here");
+            let allowed = format!("any, as {named} has no ports here");
             return Err((field, Reason::new(text, allowed)));
         }
     }

@@ -44,7 +44,7 @@ impl Component for Scrub {
     type Product = Setup;
     type Config = Config;
     const NAME: &'static str = "scrub";
-    const HELP: &'static str = "read a block of memory piece by piece, tell of changes";
+    const HELP: &'static str = "read a block of memory piece by piece and report changes";
 
     fn build(config: Config, context: &BuildContext) -> Result<Setup, ConfigError> {
         let most = MOST_PIECES * PIECE;

@@ -2,6 +2,7 @@
 
 use crate::commands::bench::BenchArgs;
 use crate::commands::lab::LabArgs;
+use crate::commands::net::NetArgs;
 use crate::commands::new::NewArgs;
 use crate::commands::sciron::ScironArgs;
 use crate::commands::try_function::TryArgs;
@@ -15,13 +16,13 @@ use clap::{Parser, Subcommand};
 /// A programmable NIC made from a borrowed CPU core
 ///
 /// NIC features run as software functions on a borrowed core; the rest of the
-/// machine sees one multi-queue NIC. What the card is made of stands in a card file.
+/// machine sees one multi-queue NIC. A card file says what the card is made of.
 #[derive(Debug, Parser)]
 #[command(name = "picnic", version, after_help = EXAMPLES, max_term_width = 100)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
-    /// One JSON object on standard output, and nothing else there
+    /// Print one JSON object on standard output, and nothing else
     #[arg(long, global = true)]
     pub(crate) json: bool,
 }
@@ -30,10 +31,10 @@ const EXAMPLES: &str = "\
 Examples:
   picnic run                      five seconds of the built-in demonstration card
   picnic card > my.toml           that card as a file, every key explained
-  picnic check my.toml            is the file right, and what would run where?
-  picnic run my.toml --json       run it; figures for programs
+  picnic check my.toml            check the file, and show what would run where
+  picnic run my.toml --json       run it; results as JSON
   picnic functions rss            the keys of a function
-  picnic try rss --in web.pcap    what it does with each packet
+  picnic try rss --in web.pcap    its effect on each packet
   picnic ctl stats                the figures of a running card
   picnic capture | tshark -r -    its packets
 
@@ -43,13 +44,13 @@ Exit codes: 0 good, 1 failed, 2 usage or card file.";
 pub(crate) enum Command {
     /// Run a card until its wires finish, a time is up or Ctrl-C
     Run(RunArgs),
-    /// Say whether a card file is right, and what would run where
+    /// Check a card file, and show what would run where
     Check(CheckArgs),
-    /// Print the built-in demonstration card as a file to start from
+    /// Print the built-in demonstration card, every key explained
     Card(CardCommandArgs),
-    /// Write a function to start from, with its tests
+    /// Create a new function, with its tests and a card file
     New(NewArgs),
-    /// Give one function a capture and show what becomes of each packet
+    /// Run one function on a capture and show the result for each packet
     Try(TryArgs),
     /// List the NIC functions that [[rx]] and [[tx]] can name
     Functions(ComponentsArgs),
@@ -63,11 +64,11 @@ pub(crate) enum Command {
     Tasks(ComponentsArgs),
     /// Put the card in front of unmodified programs and report the result (root)
     Demo(DemoArgs),
-    /// Say what this machine can and cannot do, why, and what mends it
+    /// Report what this machine supports, what it lacks, and how to fix that
     Doctor,
-    /// Run experiments that say what a NIC feature gives
+    /// Run experiments that measure the effect of a NIC feature
     Lab(LabArgs),
-    /// Ask and change a running card
+    /// Query and change a running card
     Ctl(CtlArgs),
     /// Watch a running card on the terminal: rates, drops, rings
     Top(TopArgs),
@@ -75,6 +76,8 @@ pub(crate) enum Command {
     Capture(CaptureArgs),
     /// Keep interrupts and processes off the borrowed core: plan, apply, restore
     Isolate(IsolateArgs),
+    /// Make the network around a card, or remove it: namespaces, links, addresses
+    Net(NetArgs),
     /// Undo changes left by killed commands
     Cleanup(CleanupArgs),
     /// Measure the card on this machine
@@ -82,7 +85,7 @@ pub(crate) enum Command {
     Bench(BenchArgs),
     /// Check the rules of SCIRON, the stateless firewall
     Sciron(ScironArgs),
-    /// Bound what tasks' segments take, under a profile of this machine's costs
+    /// Bound the run time of tasks' segments under a cost profile
     Wcet(WcetArgs),
     /// Print a completion script for a shell
     Completions(CompletionsArgs),

@@ -23,10 +23,10 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Which running card.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct CardChoice {
-    /// Name of the running card; may be left out if one card runs
+    /// Name of the running card; optional if only one is running
     #[arg(long, value_name = "NAME", global = true)]
     card: Option<String>,
-    /// Its socket, if that is not where cards of this user have theirs
+    /// Its control socket, if not in the usual place
     #[arg(long, value_name = "PATH", global = true, conflicts_with = "card")]
     socket: Option<PathBuf>,
 }

@@ -96,13 +96,12 @@ impl SectionText {
             let keys: String = self.keys.iter().map(explained).collect();
             return format!("\n{}{header}\n{keys}", comment(help));
         }
-        // Help stays a comment when the marks are gone; a key without a default is one more key.
+        // Help stays a comment once its keys are uncommented; a key without a default is one more key.
         let marked = self.keys.iter().map(|key| {
             let lines: String = meaning(key).lines().map(|line| format!("# {line}\n")).collect();
             format!("{lines}# {}", line(key).trim_start_matches("# "))
         });
-        let help = help.trim_end_matches('.');
-        let help = comment(&format!("{help}, if you take the marks away:"));
+        let help = comment(&format!("{help} Uncomment to use:"));
         format!("\n{help}# {header}\n{}", marked.collect::<String>())
     }
 }

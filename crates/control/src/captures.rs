@@ -42,7 +42,7 @@ pub struct Wanted {
     pub packets: Option<u64>,
     /// Bytes of the file after which it does, to the packet.
     pub bytes: Option<u64>,
-    /// Memory for packets on their way to the file, per interface.
+    /// Buffer memory per interface, in bytes.
     pub buffer_bytes: usize,
     /// It ends with the connection.
     pub attached: bool,

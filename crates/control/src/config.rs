@@ -29,7 +29,8 @@ pub struct ControlSection {
 
 impl SectionConfig for ControlSection {
     const NAME: &'static str = "control";
-    const HELP: &'static str = "How the running card is spoken to: `picnic ctl`, `picnic top`.";
+    const HELP: &'static str =
+        "Control socket and metrics of the running card: `picnic ctl`, `picnic top`.";
 }
 
 /// Where the control socket stands.

@@ -28,7 +28,7 @@ use crate::watch::Watch;
 use picnic_confine as confine;
 use picnic_core::attachment::HostAttachment;
 use picnic_core::config::CardFile;
-use picnic_core::error::ConfigError;
+use picnic_core::error::{ConfigError, not_among};
 use picnic_core::function::Function;
 use picnic_core::hook::{Hook, Hooks};
 use picnic_core::port::{Arrivals, WirePort};
@@ -94,8 +94,8 @@ impl Registries {
         let wanted = &file.card.engine;
         let found = self.executors.iter().find(|executor| executor.name() == wanted);
         found.copied().ok_or_else(|| {
-            let allowed: Vec<_> = self.executors.iter().map(|executor| executor.name()).collect();
-            let message = format!("found \"{wanted}\", allowed: {}", allowed.join(", "));
+            let allowed = self.executors.iter().map(|executor| executor.name());
+            let message = not_among("", wanted, allowed);
             file.locate(ConfigError::new("card.engine", message))
         })
     }

@@ -20,7 +20,7 @@ use std::fmt;
 /// What the text is, for HTTP.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// The figures at this moment, as text.
+/// The figures now, as text.
 pub fn text(card: &str, monitor: &Monitor) -> String {
     let figures = Figures { card: card.into(), report: monitor.report() };
     let mut registry = Registry::default();

@@ -188,7 +188,7 @@ impl Monitor {
         Duration::from_nanos((self.notes.clock)().as_nanos())
     }
 
-    /// The figures at this moment: those of a run's end, but that packets are in flight, and
+    /// The figures now: those of a run's end, but that packets are in flight, and
     /// that no buffer can be missing yet. The ledger is balanced if every burst was. Takes up to 20 ms, for the target cores' latencies.
     pub fn report(&self) -> Report {
         for slot in &self.notes.latencies {

@@ -15,6 +15,7 @@
 //! Source: JSON-RPC 2.0 Specification (2013); [`request`] for the methods.
 
 use crate::request::{self, Request};
+use picnic_core::error::not_among;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
@@ -166,9 +167,9 @@ fn call(value: Value) -> Call {
             return wrong(known(), format!("params: found {}, allowed is an object", kind(&other)));
         }
     };
-    const FIELDS: &str = "jsonrpc, id, method, params";
+    const FIELDS: [&str; 4] = ["jsonrpc", "id", "method", "params"];
     if let Some(field) = fields.keys().find(|field| *field != "jsonrpc") {
-        return wrong(known(), format!("found \"{field}\", allowed: {FIELDS}"));
+        return wrong(known(), not_among("", field, FIELDS.into_iter()));
     }
     Call { id, request: request::read(&method, params) }
 }

@@ -18,9 +18,9 @@ use crate::protocol::{METHOD_NOT_FOUND, RpcError, invalid};
 use picnic_core::command::{Argument, arguments_in};
 use picnic_core::config::InterruptSection;
 use picnic_core::direction::Direction;
+use picnic_core::error::not_among;
 use picnic_core::json::{Wrong, typed};
 use picnic_filter::config::Keys;
-use picnic_filter::filters::FilterId;
 use schemars::JsonSchema;
 use serde::de::{Error, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer};
@@ -45,16 +45,16 @@ pub enum Request {
     /// When target cores are interrupted.
     #[serde(rename = "moderation.get")]
     ModerationGet {},
-    /// Changes it, for all queues: keys of `[interrupt]`. What is left out stays.
+    /// Changes it for all queues. Takes the keys of `[interrupt]`; those left out stay as they are.
     #[serde(rename = "moderation.set")]
     ModerationSet(#[schemars(with = "InterruptSection")] Map<String, Value>),
     /// The functions of both chains, with their counts.
     #[serde(rename = "chain.list")]
     ChainList {},
-    /// Puts other functions in place of a whole chain.
+    /// Replaces a whole chain.
     #[serde(rename = "chain.swap")]
     ChainSwap(Swap),
-    /// Filters, in the order in which they are met.
+    /// The filters, in the order they are tried.
     #[serde(rename = "filter.list")]
     FilterList {
         /// Those of this group; all if left out.
@@ -64,46 +64,46 @@ pub enum Request {
     /// One filter.
     #[serde(rename = "filter.show")]
     FilterShow {
-        /// Its number.
-        id: FilterId,
+        /// Its number or its name.
+        id: Reference,
     },
-    /// A filter more.
+    /// Adds a filter.
     #[serde(rename = "filter.add")]
     FilterAdd {
         /// What it is: the keys of `[[filter]]`.
         keys: Box<Keys>,
     },
-    /// Another filter in place of one, which keeps its number and its counters.
+    /// Replaces a filter, which keeps its number and its counters.
     #[serde(rename = "filter.change")]
     FilterChange {
-        /// Its number.
-        id: FilterId,
+        /// Its number or its name.
+        id: Reference,
         /// What it is from now on: all its keys.
         keys: Box<Keys>,
     },
-    /// A filter less.
+    /// Removes a filter.
     #[serde(rename = "filter.remove")]
     FilterRemove {
-        /// Its number.
-        id: FilterId,
+        /// Its number or its name.
+        id: Reference,
     },
-    /// These filters in place of all those of the groups that they name, at once.
+    /// Replaces all filters of the groups they name, at once.
     #[serde(rename = "filter.reload")]
     FilterReload {
-        /// Groups to be emptied even if no filter names them.
+        /// Groups to empty even if no filter names them.
         #[serde(default)]
         groups: Vec<String>,
         /// The filters: keys each.
         filters: Vec<Keys>,
     },
-    /// All tasks, those that have ended first.
+    /// All tasks, ended ones first.
     #[serde(rename = "task.list")]
     TaskList {},
-    /// One task, ended or not, with its times.
+    /// One task, ended or not, with response times and jitter.
     #[serde(rename = "task.show")]
     TaskShow {
         /// Its number or its name.
-        task: TaskRef,
+        task: Reference,
     },
     /// Builds and admits a task, as `[[task]]` would.
     #[serde(rename = "task.create")]
@@ -114,42 +114,42 @@ pub enum Request {
         #[serde(default)]
         keys: Map<String, Value>,
     },
-    /// Ends a task and releases what it has.
+    /// Ends a task and releases its resources.
     #[serde(rename = "task.kill")]
     TaskKill {
         /// Its number or its name.
-        task: TaskRef,
+        task: Reference,
     },
-    /// Lets a task run no more; releases meanwhile are none.
+    /// Suspends a task; releases that come due meanwhile are skipped.
     #[serde(rename = "task.suspend")]
     TaskSuspend {
         /// Its number or its name.
-        task: TaskRef,
+        task: Reference,
     },
-    /// Lets a suspended task run again, a periodic one from its next release on.
+    /// Resumes a task, a periodic one at its next release.
     #[serde(rename = "task.resume")]
     TaskResume {
         /// Its number or its name.
-        task: TaskRef,
+        task: Reference,
     },
     /// Gives a task another priority.
     #[serde(rename = "task.set_priority")]
     TaskSetPriority {
         /// Its number or its name.
-        task: TaskRef,
+        task: Reference,
         /// Among equals, a higher number goes first.
         priority: u8,
     },
     /// Writes packets into the file that came with the call.
     #[serde(rename = "capture.start")]
     CaptureStart(Wanted),
-    /// Ends a capture; answered when all is written.
+    /// Ends a capture; the answer comes when everything is written.
     #[serde(rename = "capture.stop")]
     CaptureStop {
         /// Its number.
         capture: u32,
     },
-    /// Answered when the capture has ended by itself.
+    /// Waits until the capture has ended by itself.
     #[serde(rename = "capture.wait")]
     CaptureWait {
         /// Its number.
@@ -203,13 +203,13 @@ pub struct Swap {
     pub file: Option<PathBuf>,
 }
 
-/// A task, as people name it.
+/// A task or a filter, as people name it.
 #[derive(Clone, Debug, JsonSchema, PartialEq, Eq)]
 #[schemars(untagged)]
-pub enum TaskRef {
-    /// By its number, which no other task of the card ever has.
+pub enum Reference {
+    /// By its number, which no other of the card ever has.
     Number(u64),
-    /// By its name, if one living task is called so.
+    /// By its name, if only one has it: one living task, one filter.
     Name(String),
 }
 
@@ -284,11 +284,9 @@ fn text(value: &Value) -> String {
 
 /// There is no such method; the names are those there are.
 pub fn no_method(method: &str, others: impl IntoIterator<Item = String>) -> RpcError {
-    // Not the whole of it: it may be as long as a line.
-    let found: String = method.chars().take(60).collect();
     let mut names: Vec<_> = methods().iter().map(|method| method.name.clone()).collect();
     names.extend(others);
-    let message = format!("found method \"{found}\", allowed: {}", names.join(", "));
+    let message = not_among("method ", method, names.iter().map(String::as_str));
     RpcError::new(METHOD_NOT_FOUND, message)
 }
 
@@ -323,32 +321,32 @@ pub(crate) fn wrong(wrong: Wrong) -> RpcError {
     invalid(format!("{key}: {}", wrong.message))
 }
 
-impl fmt::Display for TaskRef {
+impl fmt::Display for Reference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            TaskRef::Number(number) => write!(f, "{number}"),
-            TaskRef::Name(name) => write!(f, "\"{name}\""),
+            Reference::Number(number) => write!(f, "{number}"),
+            Reference::Name(name) => write!(f, "\"{name}\""),
         }
     }
 }
 
-impl<'de> Deserialize<'de> for TaskRef {
+impl<'de> Deserialize<'de> for Reference {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Either;
         impl Visitor<'_> for Either {
-            type Value = TaskRef;
+            type Value = Reference;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a task's number or name")
+                f.write_str("a number or a name")
             }
-            fn visit_u64<E: Error>(self, number: u64) -> Result<TaskRef, E> {
-                Ok(TaskRef::Number(number))
+            fn visit_u64<E: Error>(self, number: u64) -> Result<Reference, E> {
+                Ok(Reference::Number(number))
             }
-            fn visit_i64<E: Error>(self, number: i64) -> Result<TaskRef, E> {
+            fn visit_i64<E: Error>(self, number: i64) -> Result<Reference, E> {
                 let wrong = || E::invalid_value(Unexpected::Signed(number), &self);
-                u64::try_from(number).map(TaskRef::Number).map_err(|_| wrong())
+                u64::try_from(number).map(Reference::Number).map_err(|_| wrong())
             }
-            fn visit_str<E: Error>(self, name: &str) -> Result<TaskRef, E> {
-                Ok(TaskRef::Name(name.into()))
+            fn visit_str<E: Error>(self, name: &str) -> Result<Reference, E> {
+                Ok(Reference::Name(name.into()))
             }
         }
         deserializer.deserialize_any(Either)

@@ -98,20 +98,14 @@ impl fmt::Display for ConfigError {
 
 impl std::error::Error for ConfigError {}
 
-/// What is told of a word that is none of those allowed: `found "x", allowed: a, b`, and the
+/// What is said of a word that is none of those allowed: `found "x", allowed: a, b`, and the
 /// nearest of them if it is near. `kind` stands before the word: "key ", "section ".
 pub fn not_among<'w>(kind: &str, found: &str, allowed: impl Iterator<Item = &'w str>) -> String {
     let allowed: Vec<_> = allowed.collect();
     let list = if allowed.is_empty() { "none".into() } else { allowed.join(", ") };
-    let near = allowed.iter().map(|word| (edits(found, word), word)).min();
-    // Of two letters any two words are near.
-    let most = match found.chars().count() {
-        0..=2 => 0,
-        letters => letters.div_ceil(3).min(3),
-    };
-    let hint = match near {
-        Some((edits, word)) if edits <= most => format!("; did you mean \"{word}\"?"),
-        _ => String::new(),
+    let hint = match nearest(found, allowed.into_iter()) {
+        Some(word) => format!("; did you mean \"{word}\"?"),
+        None => String::new(),
     };
     const LONGEST: usize = 60;
     let shown: String = found.chars().take(LONGEST).collect();
@@ -119,18 +113,13 @@ pub fn not_among<'w>(kind: &str, found: &str, allowed: impl Iterator<Item = &'w 
     format!("found {kind}\"{shown}{dots}\", allowed: {list}{hint}")
 }
 
-/// Letters to change, add or take away to make one word of the other.
-fn edits(from: &str, to: &str) -> usize {
-    let to: Vec<_> = to.chars().collect();
-    let mut row: Vec<_> = (0..=to.len()).collect();
-    // A longer word is near none.
-    for (line, letter) in from.chars().take(64).enumerate() {
-        let mut corner = std::mem::replace(&mut row[0], line + 1);
-        for (column, other) in to.iter().enumerate() {
-            let changed = corner + usize::from(letter != *other);
-            corner = row[column + 1];
-            row[column + 1] = changed.min(row[column] + 1).min(corner + 1);
-        }
-    }
-    row[to.len()]
+/// The word that is probably meant: the nearest, if it is a typing error away.
+pub fn nearest<'w>(found: &str, words: impl Iterator<Item = &'w str>) -> Option<&'w str> {
+    // A longer word is near none. Of two letters any two words are near.
+    let most = match found.chars().count() {
+        0..=2 | 65.. => return None,
+        letters => letters.div_ceil(3).min(3),
+    };
+    let near = words.map(|word| (strsim::osa_distance(found, word), word)).min()?;
+    (near.0 <= most).then_some(near.1)
 }

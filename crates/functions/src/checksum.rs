@@ -89,13 +89,13 @@ pub struct Counts {
     pub bad: u64,
     /// Without a checksum that could be verified.
     pub none: u64,
-    /// Taken for good because their wire said so.
+    /// Accepted because the wire reported them good.
     pub trusted: u64,
-    /// Left unfinished by their sender; good as far as one can tell.
+    /// Left unfinished by the sender, as far as can be told.
     pub partial: u64,
     /// Completed.
     pub completed: u64,
-    /// Left unfinished, and not TCP or UDP that could be completed.
+    /// Unfinished, but not TCP or UDP, so not completed.
     pub not_completed: u64,
 }
 

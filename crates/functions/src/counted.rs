@@ -53,7 +53,7 @@ impl<F: Counted> Order for Show<F> {
 
 impl<F: Counted> Command for Get<F> {
     const NAME: &'static str = "get";
-    const HELP: &'static str = "what it has counted since it was put in";
+    const HELP: &'static str = "counters since it was inserted";
     type Order = Show<F>;
     type Reply = F::Counts;
 

@@ -86,7 +86,7 @@ struct Learning {
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct Counters {
-    /// Packets that a rule decided on.
+    /// Packets that matched a rule.
     pub matched: Counter,
     /// Packets that no rule matched.
     pub unmatched: Counter,

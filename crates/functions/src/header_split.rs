@@ -76,9 +76,9 @@ pub enum Layer {
 pub struct Counts {
     /// Split.
     pub split: u64,
-    /// Left whole: too little payload, or headers that are not known.
+    /// Left whole: too little payload, or unknown headers.
     pub whole: u64,
-    /// Left whole for want of a buffer.
+    /// Left whole for lack of a buffer.
     pub no_buffer: u64,
 }
 

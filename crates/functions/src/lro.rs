@@ -98,9 +98,9 @@ pub struct Counts {
     pub merged: u64,
     /// Packets that went on as they came.
     pub single: u64,
-    /// Super-frames and waiting segments let go of when their time was up.
+    /// Super-frames and waiting segments released by timeout.
     pub timed_out: u64,
-    /// Those that another flow took the place of.
+    /// Super-frames and waiting segments displaced by another flow.
     pub displaced: u64,
 }
 

@@ -90,7 +90,7 @@ pub struct Counts {
     pub copies: u64,
     /// Their bytes.
     pub copied_bytes: u64,
-    /// Copies not taken, as no buffer was home.
+    /// Copies not taken for lack of a buffer.
     pub lost_copies: u64,
 }
 

@@ -102,7 +102,7 @@ pub struct Config {
     pub packets_per_second: u64,
     /// Bytes per second, up to 10^12; 0 is any number.
     pub bytes_per_second: u64,
-    /// Packets that may pass at once, 1 to 2^32.
+    /// Burst, in packets, 1 to 2^32.
     pub burst_packets: u64,
     /// Bytes that may pass at once, 1 to 2^32; no longer packet ever passes.
     pub burst_bytes: u64,
@@ -138,17 +138,17 @@ pub struct Counts {
     pub packets_per_second: u64,
     /// Bytes per second in force; 0 is any number.
     pub bytes_per_second: u64,
-    /// Packets that may pass at once.
+    /// Burst, in packets.
     pub burst_packets: u64,
-    /// Bytes that may pass at once.
+    /// Burst, in bytes.
     pub burst_bytes: u64,
-    /// Packets that went on at once.
+    /// Packets passed without delay.
     pub passed_packets: u64,
-    /// Packets that had to wait.
+    /// Packets delayed.
     pub paced_packets: u64,
     /// Packets dropped.
     pub dropped_packets: u64,
-    /// Packets that wait now.
+    /// Packets waiting now.
     pub waiting_packets: usize,
 }
 
@@ -332,9 +332,9 @@ pub struct Set {
     pub packets_per_second: Option<u64>,
     /// Bytes per second, up to 10^12; 0 is any number.
     pub bytes_per_second: Option<u64>,
-    /// Packets that may pass at once, 1 to 2^32.
+    /// Burst, in packets, 1 to 2^32.
     pub burst_packets: Option<u64>,
-    /// Bytes that may pass at once, 1 to 2^32.
+    /// Burst, in bytes, 1 to 2^32.
     pub burst_bytes: Option<u64>,
 }
 

@@ -112,14 +112,14 @@ pub struct Get {}
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Set {
-    /// One packet in this many is taken from now on, 1 to 4294967295.
+    /// Take one packet in this many, 1 to 4294967295.
     pub every: u32,
 }
 
 /// The result of `sample.get` and `sample.set`.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, JsonSchema)]
 pub struct Rate {
-    /// One packet in this many is taken, or was before the change.
+    /// One packet in this many is taken (before the change, for `set`).
     pub every: u32,
 }
 

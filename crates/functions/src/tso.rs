@@ -72,9 +72,9 @@ pub struct Counts {
     pub super_frames: u64,
     /// Segments made of them.
     pub segments: u64,
-    /// Super-frames dropped because their headers are not those they should have.
+    /// Super-frames dropped for inconsistent headers.
     pub malformed: u64,
-    /// Super-frames dropped for want of buffers.
+    /// Super-frames dropped for lack of buffers.
     pub pool_exhausted: u64,
 }
 

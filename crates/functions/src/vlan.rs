@@ -338,7 +338,7 @@ impl Function for Vlan {
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Set {
-    /// Identifiers let through from now on, 1 to 4095; empty: all.
+    /// VLAN identifiers to let through, 1 to 4095; empty: all.
     pub allow: Vec<u16>,
     /// Whether packets without a tag, or with identifier 0, are let through.
     #[serde(default = "yes")]
@@ -352,7 +352,7 @@ fn yes() -> bool {
 /// The result of `vlan.set`.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 pub struct Replaced {
-    /// Identifiers that were let through before.
+    /// VLAN identifiers let through before.
     pub allowed_before: u16,
 }
 

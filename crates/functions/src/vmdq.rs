@@ -119,7 +119,7 @@ pub struct Counts {
     pub switched_packets: u64,
     /// Copies made of broadcasts and multicasts.
     pub copies: u64,
-    /// Copies not made, as no buffer was home.
+    /// Copies not made for lack of a buffer.
     pub lost_copies: u64,
     /// Frames dropped for their sender's address or VLAN.
     pub spoofed_packets: u64,
@@ -277,7 +277,7 @@ impl Function for Vmdq {
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Replace {
-    /// The pools in place of all there are: each macs, vlans, queues and broadcast.
+    /// The new pools, each with macs, vlans, queues and broadcast.
     pub pools: Vec<Pool>,
 }
 
@@ -312,7 +312,7 @@ impl Order for Exchange {
 
 impl Command for Replace {
     const NAME: &'static str = "replace";
-    const HELP: &'static str = "put other pools in place of all, at once";
+    const HELP: &'static str = "replace all pools at once";
     const EXAMPLE: &'static str = r#"{"pools":[{"macs":["02:00:00:00:00:07"],"queues":[0,3]}]}"#;
     type Order = Exchange;
     type Reply = Replaced;

@@ -32,10 +32,10 @@ pub struct CardArgs {
 /// What is changed of a card.
 #[derive(Clone, Debug, Default, Args)]
 pub struct ChangeArgs {
-    /// What the borrowed core does without work: the same as --set card.idle=...
+    /// What the borrowed core does when idle: same as --set card.idle=...
     #[arg(long, value_enum)]
     idle: Option<Idle>,
-    /// Change a key of the card, as in --set host.queues=2 or --set rx[0].hash=jhash
+    /// Set a key of the card file, as in --set host.queues=2 or --set rx[0].hash=jhash
     #[arg(long, value_name = "KEY=VALUE", value_parser = Setting::parse)]
     set: Vec<Setting>,
 }

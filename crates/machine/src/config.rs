@@ -1,12 +1,17 @@
-//! `[isolation]` of a card file: what is kept away from the borrowed core.
+//! What a card file can say of its machine, and the keys of `[isolation]`.
 
+use crate::net::{LinkSection, NetSection};
 use picnic_core::config::{SectionConfig, SectionEntry};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// What a card file can say of its machine.
-pub const SECTIONS: &[SectionEntry] = &[SectionEntry::of::<IsolationSection>()];
+pub const SECTIONS: &[SectionEntry] = &[
+    SectionEntry::of::<IsolationSection>(),
+    SectionEntry::of::<NetSection>(),
+    SectionEntry::of::<LinkSection>(),
+];
 
 /// `[isolation]`: what is kept away from the borrowed core.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
@@ -22,7 +27,7 @@ pub struct IsolationSection {
 
 impl SectionConfig for IsolationSection {
     const NAME: &'static str = "isolation";
-    const HELP: &'static str = "What is kept away from the borrowed core. See `picnic isolate`.";
+    const HELP: &'static str = "What is kept off the borrowed core. See `picnic isolate`.";
 }
 
 /// What target cores do not share with the borrowed core; each level holds those before it.

@@ -5,6 +5,7 @@
 //! * [`testbed`]: namespaces, links and programs made for a while;
 //! * [`command`]: commands of the system;
 //! * [`config`]: `[isolation]` of a card file;
+//! * [`net`]: `[net]` of a card file, namespaces and links made around the card;
 //! * [`isolate`]: interrupts and processes kept off the borrowed core;
 //! * [`undo`]: changes to the machine, written down and taken back;
 //! * [`signals`]: requests to stop, heard in time to take it back;
@@ -17,6 +18,7 @@ pub mod config;
 pub mod doctor;
 pub mod error;
 pub mod isolate;
+pub mod net;
 pub mod signals;
 pub mod testbed;
 pub mod threads;

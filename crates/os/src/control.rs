@@ -134,7 +134,7 @@ impl Os {
         order.apply(self, now)
     }
 
-    /// All tasks, those that have ended first.
+    /// All tasks, ended ones first.
     pub fn lines(&self) -> impl Iterator<Item = TaskLine> + '_ {
         let ended = self.ended.iter().map(|task| TaskLine {
             id: task.id,

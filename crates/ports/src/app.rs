@@ -71,7 +71,7 @@ pub struct AppCounters {
     pub unnumbered: Counter,
     /// Packets with a sequence number that may not be theirs: their checksum is wrong.
     pub damaged: Counter,
-    /// Packets that came behind a later one of their flow, or twice.
+    /// Packets that arrived after a later one of their flow, or twice.
     pub reordered: Counter,
     /// Sequence numbers passed over: packets lost, or late.
     pub skipped: Counter,
@@ -99,7 +99,7 @@ impl Component for App {
     type Product = Box<dyn HostAttachment>;
     type Config = AppConfig;
     const NAME: &'static str = "app";
-    const HELP: &'static str = "take packets in this process, at a cost per packet";
+    const HELP: &'static str = "receive packets in this process, at a cost per packet";
     const COMMANDS: &'static [CommandEntry] = commands::COMMANDS;
 
     fn build(

@@ -31,15 +31,15 @@ fn faults_name_line_field_found_and_allowed() {
     let cases = [
         (
             "tcp any any 22 accept",
-            "rules:1: found 5 fields, allowed is 6: proto source destination sport dport action",
+            "rules:1: found 5 fields, allowed is 6: protocol source destination source_ports destination_ports action",
         ),
         (
             "\n\ntpc any any any 22 drop",
-            "rules:3: proto: found tpc, allowed is any, icmp, igmp, tcp, udp, gre, esp, ah, icmpv6, sctp, or a number from 0 to 255",
+            "rules:3: protocol: found tpc, allowed is any, icmp, igmp, tcp, udp, gre, esp, ah, icmpv6, sctp, or a number from 0 to 255",
         ),
         (
             "256 any any any any drop",
-            "rules:1: proto: found 256, allowed is any, icmp, igmp, tcp, udp, gre, esp, ah, icmpv6, sctp, or a number from 0 to 255",
+            "rules:1: protocol: found 256, allowed is any, icmp, igmp, tcp, udp, gre, esp, ah, icmpv6, sctp, or a number from 0 to 255",
         ),
         (
             "any 10.0.0.1/8 any any any drop",
@@ -59,15 +59,15 @@ fn faults_name_line_field_found_and_allowed() {
         ),
         (
             "tcp any any 5-4 any drop",
-            "rules:1: sport: found 5-4, allowed is any, a port, or a range as in 1024-2047, of 0 to 65535, low first",
+            "rules:1: source_ports: found 5-4, allowed is any, a port, or a range as in 1024-2047, of 0 to 65535, low first",
         ),
         (
             "tcp any any any 65536 drop",
-            "rules:1: dport: found 65536, allowed is any, a port, or a range as in 1024-2047, of 0 to 65535, low first",
+            "rules:1: destination_ports: found 65536, allowed is any, a port, or a range as in 1024-2047, of 0 to 65535, low first",
         ),
         (
             "icmp any any any 8 drop",
-            "rules:1: dport: found 8, allowed is any, as icmp has no ports here",
+            "rules:1: destination_ports: found 8, allowed is any, as icmp has no ports here",
         ),
         ("tcp any any any any deny", "rules:1: action: found deny, allowed is accept or drop"),
         (

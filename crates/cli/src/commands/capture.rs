@@ -37,23 +37,23 @@ pub(crate) struct CaptureArgs {
 /// What to capture, and where to.
 #[derive(Debug, Args)]
 pub(crate) struct CaptureWhat {
-    /// Where in the card; may be given several times [default: wire]
+    /// Where to capture; may be repeated [default: wire]
     #[arg(long, short, value_enum)]
     stage: Vec<Stage>,
-    /// The pcapng file, made anew; - for standard output, the default if that is no terminal
+    /// The pcapng file to write; - for standard output (the default unless that is a terminal)
     #[arg(long, short, value_name = "FILE")]
     write: Option<PathBuf>,
     /// End after this many packets
     #[arg(long, short, value_name = "PACKETS", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
-    /// End when the file has this many bytes, to the packet
+    /// End when the file has this many bytes (whole packets)
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(1..))]
     size: Option<u64>,
     /// Keep this many bytes of each packet
     #[arg(long, value_name = "BYTES", default_value_t = 262_144,
           value_parser = clap::value_parser!(u32).range(1..=262_144))]
     snap: u32,
-    /// Memory for packets on their way to the file, per interface
+    /// Buffer memory per interface, in bytes
     #[arg(long, value_name = "BYTES", default_value_t = 4 << 20)]
     buffer: u64,
 }
@@ -61,7 +61,7 @@ pub(crate) struct CaptureWhat {
 /// Where packets can be captured.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Stage {
-    /// At each wire, both ways
+    /// At each wire, in both directions
     Wire,
     /// Before each function of the rx chain
     Rx,

@@ -1,6 +1,7 @@
 //! `picnic check`: is the card file right, and what would run where?
 
 use super::ctl::moderation::mode_in_words;
+use super::net;
 use crate::output;
 use crate::registries::{registries, sections};
 use clap::Args;
@@ -92,7 +93,7 @@ struct PoolPlan {
 
 pub(crate) fn run(args: &CheckArgs, json: bool) -> anyhow::Result<()> {
     let card = args.card.load(&sections(), Vec::new())?;
-    let checked = Launch::new(&card, registries()).check()?;
+    let checked = Launch::new(&card, registries()).check().inspect_err(|_| net::hint(&card))?;
     let plan = Plan::new(&card, checked);
     if json { output::print_json(&plan) } else { output::print(&plan.text()) }
 }

@@ -8,14 +8,13 @@ use picnic_machine::undo::{Machine, Which, restore_all};
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  sudo picnic cleanup          what processes that were killed have left
-  sudo picnic cleanup --all    also what stays on purpose, such as `picnic isolate apply`
+  sudo picnic cleanup          undo what killed processes have left
+  sudo picnic cleanup --all    also what is kept on purpose: `picnic isolate apply`, `picnic net up`
 
-Control sockets of cards that were killed are removed, too. What belongs to a process that runs is
-left alone. Exit code 1 if something could not be
-taken back and may be tried again.")]
+Control sockets of killed cards are removed as well. Changes of running processes are left alone.
+Exit code 1 if a change could not be undone; run it again.")]
 pub(crate) struct CleanupArgs {
-    /// Take back what stays on purpose too
+    /// Also undo changes that are kept on purpose
     #[arg(long)]
     all: bool,
 }

@@ -8,6 +8,7 @@ use crate::template::{snippet, toml_value};
 use clap::Args;
 use picnic_core::command::{Argument, CommandEntry};
 use picnic_core::config::{KeyHelp, Section};
+use picnic_core::error::not_among;
 use picnic_core::registry::{BuildContext, Entry};
 use picnic_os::config::Setup;
 use picnic_os::schedulers::registry::SCHEDULERS;
@@ -17,7 +18,7 @@ use std::fmt::Write;
 
 #[derive(Debug, Args)]
 pub(crate) struct ComponentsArgs {
-    /// Show the keys of this one, and how it stands in a card file
+    /// Show the keys of this one, and an example for a card file
     name: Option<String>,
 }
 
@@ -167,8 +168,8 @@ pub(crate) fn run(kind: Kind, args: &ComponentsArgs, json: bool) -> anyhow::Resu
         return object(wanted, json);
     }
     let Some(entry) = list.iter().find(|entry| entry.name == *wanted) else {
-        let allowed: Vec<_> = list.iter().map(|entry| entry.name).collect();
-        let message = format!("found {} \"{wanted}\", allowed: {}", kind.key(), allowed.join(", "));
+        let allowed = list.iter().map(|entry| entry.name);
+        let message = not_among(&format!("{} ", kind.key()), wanted, allowed);
         return Err(Usage(message).into());
     };
     if json {

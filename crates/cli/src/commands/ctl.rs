@@ -57,20 +57,20 @@ pub(crate) struct CtlArgs {
 enum CtlCommand {
     /// What runs where (the default)
     Info,
-    /// The figures at this moment
+    /// The figures now
     Stats,
-    /// When target cores are interrupted, and how long they poll on
+    /// Interrupt moderation and polling time of target cores
     Moderation(ModerationArgs),
     /// The functions of both chains
     Chain,
-    /// Put other functions in place of a chain
+    /// Replace a chain
     Swap {
         /// The chain
         chain: ChainArg,
-        /// A card file, of which the [[rx]] or [[tx]] sections are taken
+        /// A card file; its [[rx]] or [[tx]] sections are used
         file: PathBuf,
     },
-    /// Captures that go on when this command has ended
+    /// Captures that continue after this command
     #[command(subcommand)]
     Capture(CaptureCommand),
     /// Filters: list, show, add, change, remove, reload
@@ -79,10 +79,10 @@ enum CtlCommand {
     Sciron(ScironArgs),
     /// Tasks of NIC OS: list, show, create, kill, suspend, resume, set-priority
     Tasks(TasksArgs),
-    /// A command of a component: `picnic functions NAME`, say, lists those it has
+    /// A command of a component; `picnic functions NAME` lists those of a function
     #[command(flatten)]
     Component(ComponentCall),
-    /// Stop the card, and wait until it has
+    /// Stop the card and wait for its end
     Stop,
     /// Call a method by its name and print the result
     Call {

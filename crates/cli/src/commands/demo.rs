@@ -12,7 +12,7 @@ pub(crate) struct DemoArgs {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// A web server behind the card: nginx asked by wrk, in namespaces of their own
+    /// A web server behind the card: nginx under load from wrk, each in its own namespace
     Web(web::WebArgs),
 }
 

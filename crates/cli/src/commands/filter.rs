@@ -1,5 +1,6 @@
 //! `picnic ctl filter` and `picnic ctl sciron`: the filters of a running card.
 
+use super::tasks::reference;
 use crate::control::Connection;
 use crate::failure::Usage;
 use crate::output::{self, Column, count};
@@ -15,15 +16,16 @@ use std::path::PathBuf;
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  picnic ctl filter                       all filters, with what they counted
+  picnic ctl filter                       all filters with their counters
   picnic ctl filter add name=no-ping protocol=icmp action=drop
   picnic ctl filter add name=web protocol=tcp destination_ports=80-443 action=steer queue=1
   picnic ctl filter add start=12 'values=[\"0806\"]' action=drop place=driver
-  picnic ctl filter change 3 action=count
+  picnic ctl filter change web action=count
   picnic ctl filter remove 3
-  picnic ctl filter reload my.toml        its [[filter]] sections in place of their groups
+  picnic ctl filter reload my.toml        replace groups by the file's [[filter]] sections
 
-Keys are those of [[filter]] in a card file: picnic ctl filter keys")]
+FILTER is a number, or a name if only one filter has it. Keys are those of [[filter]] in a card
+file: picnic ctl filter keys")]
 pub(crate) struct FilterArgs {
     #[command(subcommand)]
     command: Option<FilterCommand>,
@@ -39,8 +41,8 @@ enum FilterCommand {
     },
     /// One filter
     Show {
-        /// Its number
-        id: u64,
+        /// Its number or name
+        filter: String,
     },
     /// Add a filter
     Add {
@@ -48,24 +50,24 @@ enum FilterCommand {
         #[arg(value_name = "KEY=VALUE", required = true)]
         keys: Vec<String>,
     },
-    /// Change keys of a filter; the others stay
+    /// Change some keys of a filter
     Change {
-        /// Its number
-        id: u64,
-        /// The keys to change; KEY= takes a key away
+        /// Its number or name
+        filter: String,
+        /// The keys to change; KEY= removes a key
         #[arg(value_name = "KEY=VALUE", required = true)]
         keys: Vec<String>,
     },
     /// Remove a filter
     Remove {
-        /// Its number
-        id: u64,
+        /// Its number or name
+        filter: String,
     },
-    /// Put the [[filter]] sections of a card file in place of all filters of their groups
+    /// Replace the filters of some groups by the [[filter]] sections of a card file
     Reload {
         /// The card file
         file: PathBuf,
-        /// Groups to be emptied too
+        /// Further groups to empty
         #[arg(long)]
         group: Vec<String>,
     },
@@ -75,7 +77,7 @@ enum FilterCommand {
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  picnic ctl sciron                       the rules, with what they counted
+  picnic ctl sciron                       the rules with their counters
   picnic ctl sciron reload firewall.rules
 
 Rules are checked by: picnic sciron check firewall.rules")]
@@ -86,16 +88,16 @@ pub(crate) struct ScironArgs {
 
 #[derive(Debug, Subcommand)]
 enum ScironCommand {
-    /// The rules, with what they counted (the default)
+    /// The rules with their counters (the default)
     Show,
-    /// Put the rules of a file in place of those there are, without a gap
+    /// Replace the rules by those of a file, without a gap
     Reload {
         /// The file of rules
         file: PathBuf,
-        /// Where: nic or driver [default: where they are, else nic]
+        /// Where to filter: nic or driver [default: as now, else nic]
         #[arg(long, value_parser = word::<Place>)]
         place: Option<Place>,
-        /// For which packets: rx, tx or both [default: as they are, else rx]
+        /// Which packets: rx, tx or both [default: as now, else rx]
         #[arg(long, value_parser = word::<Sides>)]
         direction: Option<Sides>,
     },
@@ -123,14 +125,20 @@ pub(crate) fn filter_call(
     match &args.command {
         None => call("filter.list", json!({}), list),
         Some(FilterCommand::List { group }) => call("filter.list", json!({ "group": group }), list),
-        Some(FilterCommand::Show { id }) => call("filter.show", json!({ "id": id }), one),
-        Some(FilterCommand::Remove { id }) => call("filter.remove", json!({ "id": id }), removed),
+        Some(FilterCommand::Show { filter }) => {
+            call("filter.show", json!({ "id": reference(filter) }), one)
+        }
+        Some(FilterCommand::Remove { filter }) => {
+            call("filter.remove", json!({ "id": reference(filter) }), removed)
+        }
         Some(FilterCommand::Add { keys }) => {
             let keys = changed(Map::new(), keys)?;
             call("filter.add", json!({ "keys": keys }), one)
         }
-        Some(FilterCommand::Change { id, keys }) => {
-            let mut shown = connect()?.call("filter.show", json!({ "id": id }))?;
+        Some(FilterCommand::Change { filter, keys }) => {
+            let mut shown = connect()?.call("filter.show", json!({ "id": reference(filter) }))?;
+            // Its name may be one of the keys that change.
+            let id = shown["id"].clone();
             let Some(fields) = shown.as_object_mut() else { return Ok(None) };
             for counted in
                 ["id", "packets", "bytes", "short_packets", "unreadable_packets", "broken"]
@@ -342,11 +350,11 @@ fn rules(result: &Value) -> String {
     let columns = [
         Column::Text("where"),
         Column::Number("line"),
-        Column::Text("proto"),
+        Column::Text("protocol"),
         Column::Text("source"),
         Column::Text("destination"),
-        Column::Text("sport"),
-        Column::Text("dport"),
+        Column::Text("source ports"),
+        Column::Text("destination ports"),
         Column::Text("action"),
         Column::Number("packets"),
         Column::Number("bytes"),

@@ -24,11 +24,11 @@ const NAMES: usize = 6;
   picnic isolate plan my.toml                        what would change, and why
   picnic isolate plan --set isolation.level=llc --json
   sudo picnic isolate apply my.toml                  isolate; runs of the card then use it
-  sudo picnic isolate restore                        everything back as it was
-  sudo picnic run my.toml --isolate                  for the time of a run
+  sudo picnic isolate restore                        undo everything
+  sudo picnic run my.toml --isolate                  for one run
 
-Every change is written down in /run/picnic ($PICNIC_STATE_DIR) before it is made. What a
-killed command leaves is taken back by the next one, or by `picnic cleanup`.")]
+Every change is recorded in /run/picnic ($PICNIC_STATE_DIR) before it is made. What a killed command
+leaves, the next one or `picnic cleanup` undoes.")]
 pub(crate) struct IsolateArgs {
     #[command(subcommand)]
     action: Action,
@@ -36,11 +36,11 @@ pub(crate) struct IsolateArgs {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Say what would move where, and what is left out of the target cores
+    /// Show what would move where, and which cores are left out of the target cores
     Plan(PlanArgs),
     /// Move interrupts and processes off the borrowed core, until `restore`
     Apply(ApplyArgs),
-    /// Take back what `apply` has changed
+    /// Undo what `apply` has changed
     Restore,
 }
 
@@ -48,10 +48,10 @@ enum Action {
 struct PlanArgs {
     #[command(flatten)]
     card: CardArgs,
-    /// Read another machine's topology and interrupts from here, in place of /sys
+    /// Read another machine's topology and interrupts from this folder instead of /sys
     #[arg(long, value_name = "FOLDER")]
     sysfs: Option<PathBuf>,
-    /// Read another machine's interrupts and processes from here, in place of /proc
+    /// Read another machine's interrupts and processes from this folder instead of /proc
     #[arg(long, value_name = "FOLDER")]
     procfs: Option<PathBuf>,
 }
@@ -178,12 +178,12 @@ pub(crate) fn print_restored(
             let _ = writeln!(text, "{}: removed, its card is gone", socket.display());
         }
         if text.is_empty() {
-            text = "nothing to take back\n".into();
+            text = "nothing to undo\n".into();
         }
         output::print(&text)?;
     }
     let failed: usize = restored.iter().map(|journal| journal.failed.len()).sum();
-    anyhow::ensure!(failed == 0, "{failed} changes are not taken back; they can be tried again");
+    anyhow::ensure!(failed == 0, "{failed} changes could not be undone; run it again");
     Ok(())
 }
 

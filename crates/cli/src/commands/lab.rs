@@ -7,7 +7,7 @@ use crate::failure::Usage;
 use crate::output::{self, Column};
 use anyhow::Context;
 use clap::{Args, Subcommand};
-use picnic_core::error::ConfigError;
+use picnic_core::error::{ConfigError, not_among};
 use picnic_lab::document::{Document, Kind};
 use picnic_lab::experiment::{Effort, Experiment, LabError};
 use picnic_lab::facts::facts;
@@ -25,7 +25,7 @@ use std::time::Instant;
 /// What this program was built from.
 const REVISION: &str = env!("PICNIC_REVISION");
 
-/// Run experiments that say what a NIC feature gives.
+/// Run experiments that measure the effect of a NIC feature.
 #[derive(Debug, Args)]
 pub(crate) struct LabArgs {
     #[command(subcommand)]
@@ -39,20 +39,20 @@ enum LabCommand {
         /// Show the settings of this one
         name: Option<String>,
     },
-    /// Run experiments, all of them if none is named; their raw points are kept in a folder
+    /// Run experiments (all if none is named) and keep their raw points in a folder
     Run(RunArgs),
-    /// Write what a run came to as a page, into its folder, and print it
+    /// Write the results of a run as a page into its folder, and print them
     Report(ReportArgs),
-    /// Lay two runs side by side: two machines, or two revisions
+    /// Compare two runs side by side: two machines, or two revisions
     Diff {
         /// The folder of a run
         a: PathBuf,
         /// The folder of another
         b: PathBuf,
     },
-    /// Join the folders of shards to that of one run
+    /// Merge the folders of shards into one
     Merge {
-        /// Folders of runs that were asked for the same
+        /// Folders of runs with the same settings
         #[arg(required = true)]
         folders: Vec<PathBuf>,
         /// The folder to write
@@ -63,24 +63,24 @@ enum LabCommand {
 
 #[derive(Debug, Args)]
 struct RunArgs {
-    /// Which experiments or benchmarks; `picnic lab list` has their names
+    /// Names of experiments or benchmarks; see `picnic lab list`
     names: Vec<String>,
-    /// A setting of the one that is named, as in `--set sets=50`; `picnic lab list NAME` has them
+    /// A setting of the named one, as in `--set sets=50`; see `picnic lab list NAME`
     #[arg(long = "set", value_name = "KEY=VALUE")]
     settings: Vec<String>,
-    /// Where they run that can run in several worlds, for short: `--set world=host`
+    /// Where they run: short for `--set world=host`
     #[arg(long, value_parser = ["sim", "host"])]
     world: Option<String>,
-    /// Fewer repeats, fewer points: everything in some minutes
+    /// Fewer repeats and points: everything in a few minutes
     #[arg(long, conflicts_with = "full")]
     quick: bool,
-    /// More repeats, more points, longer
+    /// More repeats and points
     #[arg(long)]
     full: bool,
-    /// Keep the raw points in this folder; without it in picnic-lab/1, 2, ... here
+    /// Keep the raw points in this folder [default: picnic-lab/N]
     #[arg(long, value_name = "DIR", conflicts_with = "resume")]
     out: Option<PathBuf>,
-    /// Go on with the run of this folder: measure what is missing or has failed
+    /// Continue the run in this folder: measure what is missing or failed
     #[arg(
         long,
         value_name = "DIR",
@@ -119,9 +119,8 @@ fn entry(name: &str) -> anyhow::Result<(Kind, &'static ExperimentEntry)> {
     let all = EXPERIMENTS.iter().map(|entry| (Kind::Experiment, entry));
     let all: Vec<_> = all.chain(BENCHMARKS.iter().map(|entry| (Kind::Benchmark, entry))).collect();
     all.iter().find(|(_, entry)| entry.name == name).copied().ok_or_else(|| {
-        let allowed: Vec<_> = all.iter().map(|(_, entry)| entry.name).collect();
-        let message = format!("found experiment \"{name}\", allowed: {}", allowed.join(", "));
-        Usage(message).into()
+        let allowed = all.iter().map(|(_, entry)| entry.name);
+        Usage(not_among("experiment ", name, allowed)).into()
     })
 }
 

@@ -14,6 +14,7 @@ pub(crate) mod filter;
 pub(crate) mod isolate;
 pub(crate) mod keyed;
 pub(crate) mod lab;
+pub(crate) mod net;
 pub(crate) mod new;
 pub(crate) mod run;
 pub(crate) mod sciron;
@@ -43,6 +44,7 @@ pub(crate) fn run(cli: &Cli) -> anyhow::Result<()> {
         Command::Demo(args) => demo::run(args, json),
         Command::Doctor => doctor::run(json),
         Command::Lab(args) => lab::run(args, json),
+        Command::Net(args) => net::run(args, json),
         Command::New(args) => new::run(args, json),
         Command::Try(args) => try_function::run(args, json),
         Command::Top(args) => top::run(args, json),

@@ -33,17 +33,17 @@ struct FunctionArgs {
     /// What it is written in
     #[arg(long, value_enum)]
     lang: Language,
-    /// The folder to make [default: its name]
+    /// The folder to create [default: the name]
     #[arg(long, value_name = "DIR")]
     path: Option<PathBuf>,
-    /// For rust: picnic's source tree [default: the one that this program was built from]
+    /// For rust: picnic's source tree [default: the one this program was built from]
     #[arg(long, value_name = "PATH")]
     picnic: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Language {
-    /// A program of its own with picnic's command line
+    /// A program with picnic's command line
     Rust,
     /// A shared object
     C,

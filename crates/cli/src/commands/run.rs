@@ -1,5 +1,6 @@
 //! `picnic run`: a card, from start to clean stop.
 
+use super::net;
 use crate::live::Live;
 use crate::registries::{registries, sections};
 use crate::{output, summary};
@@ -24,7 +25,7 @@ const LOOK: Duration = Duration::from_millis(50);
   picnic run                              the built-in demonstration card, five seconds
   picnic run my.toml                      until its wires finish or Ctrl-C
   picnic run my.toml --duration 60 --json
-  picnic run my.toml --watch              a function that is compiled anew is taken up
+  picnic run my.toml --watch              reload a function when it is rebuilt
   picnic run --set host.queues=2 --set wire[0].flows=16
 
 Ctrl-C, SIGTERM, SIGQUIT, SIGHUP and a closed terminal stop the card cleanly, all rings flushed;
@@ -33,19 +34,18 @@ Exit codes: 0 good; 1 failed, also if the ledger does not balance; 2 usage or ca
 pub(crate) struct RunArgs {
     #[command(flatten)]
     card: CardArgs,
-    /// Stop after this long, or when the wires finish before [default: 5 without a card file,
-    /// else none]
+    /// Stop after this time, unless the wires finish first [default: 5 without a card file, else
+    /// none]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     duration: Option<Duration>,
-    /// Time between two looks of the live table, 0.05 at least
+    /// Refresh interval of the live table, 0.05 or more
     #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "1")]
     interval: Duration,
-    /// Keep interrupts and other processes off the borrowed core meanwhile (root): the same as
-    /// --set isolation.apply=true
+    /// Keep interrupts and other processes off the borrowed core (root): same as --set
+    /// isolation.apply=true
     #[arg(long)]
     isolate: bool,
-    /// Take up changes while the card runs: of the card file's chains, and of the shared objects
-    /// that they name
+    /// Apply changes of the card file's chains and their shared objects while the card runs
     #[arg(long, requires = "card")]
     watch: bool,
     /// No live table
@@ -74,7 +74,7 @@ pub(crate) fn run(args: &RunArgs, json: bool) -> anyhow::Result<()> {
         let card = args.card.clone();
         launch = launch.watched(Watch::new(move || card.load(&sections(), Vec::new())));
     }
-    let mut running = launch.start()?;
+    let mut running = launch.start().inspect_err(|_| net::hint(&card))?;
     let live = match args.quiet {
         true => None,
         false => Live::new(running.view(), running.placement(), json),

@@ -14,13 +14,14 @@ pub(crate) struct ScironArgs {
 
 #[derive(Debug, Subcommand)]
 enum ScironCommand {
-    /// Check a file of rules: faults, rules that never apply, rules that overlap
+    /// Check a file of rules: errors, rules that never apply, rules that overlap
     Check(CheckArgs),
 }
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-A rule is a line:  proto source destination sport dport accept|drop
+A rule is a line of six fields:
+  protocol source destination source_ports destination_ports accept|drop
   tcp any 10.0.0.1/32 any 22 accept      # the first rule that matches decides
   any any any any any drop
   default accept                         # what no rule matches

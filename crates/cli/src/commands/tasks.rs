@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  picnic ctl tasks                        all tasks, with what they did
+  picnic ctl tasks                        all tasks with their counters
   picnic ctl tasks create heartbeat period_us=1000 wire=0
   picnic ctl tasks create busy name=load segments_ns=[20000,50000] priority=3
   picnic ctl tasks show load              one task with its response times and jitter
@@ -19,8 +19,8 @@ use serde_json::{Map, Value, json};
   picnic ctl tasks resume heartbeat
   picnic ctl tasks kill 2
 
-A task goes by its number, or by its name if one task is called so. Kinds and their
-keys: picnic tasks. A task that the card cannot schedule is refused, with the arithmetic.")]
+TASK is a number, or a name if only one task has it. `picnic tasks` lists the kinds and their keys.
+A task that the card cannot schedule is refused, with the arithmetic.")]
 pub(crate) struct TasksArgs {
     #[command(subcommand)]
     command: Option<TasksCommand>,
@@ -28,7 +28,7 @@ pub(crate) struct TasksArgs {
 
 #[derive(Debug, Subcommand)]
 enum TasksCommand {
-    /// All tasks, those that have ended first (the default)
+    /// All tasks, ended ones first (the default)
     List,
     /// One task, with its response times and jitter
     Show {
@@ -43,17 +43,17 @@ enum TasksCommand {
         #[arg(value_name = "KEY=VALUE")]
         keys: Vec<String>,
     },
-    /// End a task, and release all it has
+    /// End a task and release its resources
     Kill {
         /// Its number or name
         task: String,
     },
-    /// Let a task run no more until it is resumed
+    /// Suspend a task until it is resumed
     Suspend {
         /// Its number or name
         task: String,
     },
-    /// Let a suspended task run again
+    /// Resume a suspended task
     Resume {
         /// Its number or name
         task: String,
@@ -67,9 +67,9 @@ enum TasksCommand {
     },
 }
 
-/// A task as the card is asked for it.
-fn reference(task: &str) -> Value {
-    task.parse::<u64>().map_or_else(|_| task.into(), Value::from)
+/// A task or a filter as the card is asked for it.
+pub(super) fn reference(wanted: &str) -> Value {
+    wanted.parse::<u64>().map_or_else(|_| wanted.into(), Value::from)
 }
 
 /// What `ctl tasks` calls.

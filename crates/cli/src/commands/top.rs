@@ -49,7 +49,7 @@ Examples:
 pub(crate) struct TopArgs {
     #[command(flatten)]
     choice: CardChoice,
-    /// Time between two looks, 0.1 to 3600
+    /// Refresh interval, 0.1 to 3600
     #[arg(long, value_name = "SECONDS", value_parser = interval, default_value = "1")]
     interval: Duration,
     /// Print one frame as text: the rates of one interval
@@ -68,11 +68,11 @@ fn interval(text: &str) -> Result<Duration, String> {
 
 pub(crate) fn run(args: &TopArgs, json: bool) -> anyhow::Result<()> {
     if json && !args.once {
-        return Err(Usage("a screen has no JSON form: --once --json has".into()).into());
+        return Err(Usage("the screen has no JSON form; use --once --json".into()).into());
     }
     let is_terminal = isatty(io::stdout()) && isatty(io::stdin());
     if !args.once && !is_terminal {
-        let message = "standard output is no terminal: --once prints one frame as text";
+        let message = "standard output is not a terminal; --once prints one frame as text";
         return Err(Usage(message.into()).into());
     }
     let mut connection = args.choice.connect()?;

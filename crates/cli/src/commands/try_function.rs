@@ -32,25 +32,25 @@ Exit codes: 0 good; 1 not as expected, or a packet without a fate; 2 usage, keys
 pub(crate) struct TryArgs {
     /// A function by name, or a shared object by path (with a slash, or ending in .so)
     function: String,
-    /// The capture to give it, pcap or pcapng
+    /// The capture to read, pcap or pcapng
     #[arg(long = "in", value_name = "PCAP")]
     input: PathBuf,
-    /// Write the packets that leave it to this file
+    /// Write the packets it lets out to this file
     #[arg(long, value_name = "PCAPNG")]
     out: Option<PathBuf>,
-    /// Compare the bytes of packets that leave it with this capture
+    /// Compare the packets it lets out with this capture
     #[arg(long, value_name = "PCAP")]
     expect: Option<PathBuf>,
     /// A key of the function, as in --set rate=10
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
-    /// The chain it is to stand in
+    /// The chain to put it in
     #[arg(long, value_enum, default_value = "rx")]
     chain: Chain,
     /// Target queues of the card
     #[arg(long, default_value = "4", value_parser = clap::value_parser!(u16).range(1..=256))]
     queues: u16,
-    /// The figures alone, not each packet
+    /// Print only the totals
     #[arg(long, short)]
     quiet: bool,
 }

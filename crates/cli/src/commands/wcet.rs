@@ -13,9 +13,9 @@ pub(crate) struct WcetArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum What {
-    /// Measure what operations cost on this machine, and write it down as a profile
+    /// Measure the cost of operations on this machine and write a profile
     Calibrate(CalibrateArgs),
-    /// Show a task's graph, its bounds under a profile, and what was observed
+    /// Show a task's graph, its bounds under a profile, and observed times
     Show(ShowArgs),
 }
 

@@ -4,6 +4,7 @@ use super::observe::{Observed, observe};
 use crate::failure::Usage;
 use crate::output::{self, Column};
 use clap::Args;
+use picnic_core::error::not_among;
 use picnic_tasks::graphs::{GRAPHS, Graphed};
 use picnic_wcet::{Analysis, CostProfile, EdgeKind, Graph, analyse};
 use serde_json::{Value, json};
@@ -37,7 +38,8 @@ pub(super) fn run(args: &ShowArgs, json: bool) -> anyhow::Result<()> {
         return list(&profile, json);
     };
     let Some(task) = GRAPHS.iter().find(|task| task.name == *name) else {
-        return Err(Usage(format!("found task \"{name}\", {}", allowed())).into());
+        let allowed = GRAPHS.iter().map(|task| task.name);
+        return Err(Usage(not_among("task ", name, allowed)).into());
     };
     let analysis = analyse(task.graph, &profile)?;
     if args.dot {

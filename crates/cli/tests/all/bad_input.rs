@@ -64,7 +64,8 @@ fn unknown_keys_and_sections() {
     refused_card(
         "[card]\n\n[hots]\nqueues = 2\n",
         "card.toml:3: hots: found section \"hots\", allowed: card, pool, wire, rx, tx, host, \
-         interrupt, isolation, control, trace, filter, os, task, sciron; did you mean \"host\"?",
+         interrupt, isolation, net, control, trace, filter, os, task, sciron; \
+         did you mean \"host\"?",
     );
     refused_card(
         "[[rx]]\nfunction = \"rss\"\n[[rx]]\nfunction = \"pass\"\nspeed = 1\n",
@@ -282,7 +283,10 @@ fn wrong_usage() {
         assert_ne!(stderr(&output), "", "{arguments:?}");
     }
     let output = picnic(&["functions", "rsss"]);
-    let expected = format!("picnic: found function \"rsss\", allowed: {}\n", functions());
+    let expected = format!(
+        "picnic: found function \"rsss\", allowed: {}; did you mean \"rss\"?\n",
+        functions()
+    );
     assert_eq!(stderr(&output), expected);
     assert_eq!(output.status.code(), Some(2));
 }

@@ -238,7 +238,7 @@ fn top_prints_a_frame_and_wants_a_terminal_for_more() {
     let rates = json(&top(&["--once", "--interval", "1", "--json"]));
     let rate = rates["wires"][0]["rx_pps"].as_f64().unwrap();
     assert!(rate > 0.0, "{rate}");
-    refused(&top(&[]), 2, "standard output is no terminal: --once prints one frame as text");
+    refused(&top(&[]), 2, "standard output is not a terminal; --once prints one frame as text");
     refused(&top(&["--json"]), 2, "--once --json");
     card.good(&["stop"]);
     card.ended();

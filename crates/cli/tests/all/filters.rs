@@ -86,7 +86,16 @@ fn filters_of_a_running_card_are_listed_added_changed_removed_and_reloaded() {
     let changed = card.good(&["filter", "change", &ping, "action=count", "priority=-2"]);
     assert_eq!((&changed["action"], &changed["priority"]), (&"count".into(), &(-2).into()));
     assert_eq!(names(&card.good(&["filter"]))[..3], ["ping", "all", "web"]);
-    let removed = card.good(&["filter", "remove", &ping]);
+    assert_eq!(card.good(&["filter", "show", "web"])["destination_ports"], "80-443");
+    let (code, error) = card.bad(&["filter", "show", "wbe"]);
+    assert_eq!(code, Some(1));
+    assert!(error.contains("did you mean \"web\"?"), "{error}");
+    let (_, error) = card.bad(&["filter", "remove", "rule"]);
+    assert!(error.contains("found \"rule\", say which by number: "), "{error}");
+    let renamed = card.good(&["filter", "change", "web", "name=www"]);
+    assert_eq!(renamed["name"], "www");
+    card.good(&["filter", "change", "www", "name=web"]);
+    let removed = card.good(&["filter", "remove", "ping"]);
     assert_eq!(removed["name"], "ping");
     let (code, error) = card.bad(&["filter", "show", &ping]);
     assert_eq!(code, Some(1));

@@ -2,9 +2,12 @@
 
 use super::{Methods, value};
 use crate::protocol::{INVALID_PARAMS, REFUSED, RpcError};
+use crate::request::Reference;
+use picnic_core::error::not_among;
 use picnic_filter::config::Keys;
 use picnic_filter::{Filter, FilterError, FilterId};
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 
 impl Methods {
     /// The filters of a group, or all.
@@ -14,7 +17,36 @@ impl Methods {
         Ok(json!({ "filters": value(&filters)? }))
     }
 
-    pub(super) fn filter(&self, id: FilterId) -> Result<Value, RpcError> {
+    pub(super) fn filter_show(&self, filter: &Reference) -> Result<Value, RpcError> {
+        self.filter(self.meant(filter)?)
+    }
+
+    /// The filter that is meant.
+    fn meant(&self, filter: &Reference) -> Result<FilterId, RpcError> {
+        let name = match filter {
+            Reference::Number(number) => return Ok(FilterId(*number)),
+            Reference::Name(name) => name,
+        };
+        let filters = self.filters.list();
+        let named: Vec<_> = filters.iter().filter(|other| other.filter.name == *name).collect();
+        match &named[..] {
+            [one] => Ok(one.id),
+            [] => {
+                let names = filters.iter().map(|other| &*other.filter.name);
+                let names: BTreeSet<_> = names.filter(|name| !name.is_empty()).collect();
+                let message = not_among("filter ", name, names.into_iter());
+                Err(RpcError::new(REFUSED, message))
+            }
+            several => {
+                let numbers: Vec<_> = several.iter().map(|other| other.id.to_string()).collect();
+                let numbers = numbers.join(", ");
+                let message = format!("found {filter}, say which by number: {numbers}");
+                Err(RpcError::new(REFUSED, message))
+            }
+        }
+    }
+
+    fn filter(&self, id: FilterId) -> Result<Value, RpcError> {
         let listing = self.filters.get(id);
         value(&listing.ok_or_else(|| refused(FilterError::NoSuchFilter(id.to_string())))?)
     }
@@ -24,13 +56,14 @@ impl Methods {
         self.filter(id)
     }
 
-    pub(super) fn filter_change(&self, id: FilterId, keys: &Keys) -> Result<Value, RpcError> {
+    pub(super) fn filter_change(&self, filter: &Reference, keys: &Keys) -> Result<Value, RpcError> {
+        let id = self.meant(filter)?;
         keys.filter().and_then(|filter| self.filters.set(id, filter)).map_err(refused)?;
         self.filter(id)
     }
 
-    pub(super) fn filter_remove(&self, id: FilterId) -> Result<Value, RpcError> {
-        value(&self.filters.remove(id).map_err(refused)?)
+    pub(super) fn filter_remove(&self, filter: &Reference) -> Result<Value, RpcError> {
+        value(&self.filters.remove(self.meant(filter)?).map_err(refused)?)
     }
 
     /// These filters in place of all those of the groups that they name, and of `groups`.

@@ -5,10 +5,10 @@
 
 use super::{Methods, other_answer, value};
 use crate::protocol::{INVALID_PARAMS, REFUSED, RpcError};
-use crate::request::TaskRef;
+use crate::request::Reference;
 use picnic_core::command::Prepared;
 use picnic_core::config::Sections;
-use picnic_core::error::ConfigError;
+use picnic_core::error::{ConfigError, nearest};
 use picnic_engine::swap::Command;
 use picnic_os::config::Factory;
 use picnic_os::control::{TaskControl, TaskLine};
@@ -36,7 +36,7 @@ impl Methods {
         Ok(json!({ "tasks": tasks? }))
     }
 
-    pub(super) fn task_show(&mut self, task: &TaskRef) -> Result<Value, RpcError> {
+    pub(super) fn task_show(&mut self, task: &Reference) -> Result<Value, RpcError> {
         let factory = self.factory()?;
         let id = find(&self.lines(&factory)?, task, Wanted::Any)?.id;
         self.shown(&factory, id)
@@ -65,7 +65,7 @@ impl Methods {
             _ => Box::default(),
         };
         let lines = self.lines(factory)?;
-        let line = find(&lines, &TaskRef::Number(id.0), Wanted::Any)?;
+        let line = find(&lines, &Reference::Number(id.0), Wanted::Any)?;
         let mut shown = listed(line)?;
         let report = value(&TaskReport::new(line, &times))?;
         for key in TIMES {
@@ -77,7 +77,7 @@ impl Methods {
     /// An order about one living task; the task as it is then.
     pub(super) fn task_change(
         &mut self,
-        task: &TaskRef,
+        task: &Reference,
         order: impl FnOnce(TaskId) -> TaskControl,
     ) -> Result<Value, RpcError> {
         let factory = &self.factory()?;
@@ -86,7 +86,7 @@ impl Methods {
         let lines = self.lines(factory)?;
         // Not done: it has ended meanwhile.
         let wanted = if done { Wanted::Any } else { Wanted::Living };
-        listed(find(&lines, &TaskRef::Number(id.0), wanted)?)
+        listed(find(&lines, &Reference::Number(id.0), wanted)?)
     }
 
     pub(super) fn task_create(
@@ -160,15 +160,15 @@ fn has_ended(line: &TaskLine) -> bool {
 /// The task that is meant. A name is that of a living task, or else of the last that had it.
 fn find<'l>(
     lines: &'l [TaskLine],
-    task: &TaskRef,
+    task: &Reference,
     wanted: Wanted,
 ) -> Result<&'l TaskLine, RpcError> {
     let refused = |message: String| Err(RpcError::new(REFUSED, message));
     let meant: Vec<_> = lines
         .iter()
         .filter(|line| match task {
-            TaskRef::Number(number) => line.id.0 == *number,
-            TaskRef::Name(name) => *line.name == **name,
+            Reference::Number(number) => line.id.0 == *number,
+            Reference::Name(name) => *line.name == **name,
         })
         .collect();
     let living: Vec<_> = meant.iter().copied().filter(|line| !has_ended(line)).collect();
@@ -188,7 +188,17 @@ fn find<'l>(
                 .collect();
             match there.is_empty() {
                 true => refused(format!("task: found {task}, but the card has no tasks")),
-                false => refused(format!("task: found {task}, allowed: {}", there.join(", "))),
+                false => {
+                    let near = match task {
+                        Reference::Name(name) => {
+                            nearest(name, lines.iter().map(|line| &*line.name))
+                        }
+                        Reference::Number(_) => None,
+                    };
+                    let hint = near.map(|name| format!("; did you mean \"{name}\"?"));
+                    let hint = hint.unwrap_or_default();
+                    refused(format!("task: found {task}, allowed: {}{hint}", there.join(", ")))
+                }
             }
         }
         (several, _) => {
@@ -216,8 +226,8 @@ mod tests {
         }
     }
 
-    fn by_name(name: &str) -> TaskRef {
-        TaskRef::Name(name.into())
+    fn by_name(name: &str) -> Reference {
+        Reference::Name(name.into())
     }
 
     #[test]
@@ -229,23 +239,27 @@ mod tests {
             line(4, "load", State::Suspended),
             line(5, "gone", State::Panicked),
         ];
-        let id = |task: &TaskRef, wanted| {
+        let id = |task: &Reference, wanted| {
             find(&lines, task, wanted).map(|line| line.id.0).map_err(|error| error.message)
         };
-        assert_eq!(id(&TaskRef::Number(3), Wanted::Living), Ok(3));
-        assert_eq!(id(&TaskRef::Number(1), Wanted::Any), Ok(1));
+        assert_eq!(id(&Reference::Number(3), Wanted::Living), Ok(3));
+        assert_eq!(id(&Reference::Number(1), Wanted::Any), Ok(1));
         assert_eq!(id(&by_name("beat"), Wanted::Living), Ok(2), "the one that lives");
         assert_eq!(id(&by_name("gone"), Wanted::Any), Ok(5));
         for (task, message) in [
-            (TaskRef::Number(1), "task: found 1, which has ended (killed)"),
+            (Reference::Number(1), "task: found 1, which has ended (killed)"),
             (by_name("gone"), "task: found \"gone\", which has ended (panicked)"),
-            (TaskRef::Number(9), "task: found 9, allowed: 2 (beat), 3 (load), 4 (load)"),
+            (Reference::Number(9), "task: found 9, allowed: 2 (beat), 3 (load), 4 (load)"),
             (by_name("x"), "task: found \"x\", allowed: 2 (beat), 3 (load), 4 (load)"),
+            (
+                by_name("baet"),
+                "task: found \"baet\", allowed: 2 (beat), 3 (load), 4 (load); did you mean \"beat\"?",
+            ),
             (by_name("load"), "task: found \"load\", say which by number: 3, 4"),
         ] {
             assert_eq!(id(&task, Wanted::Living), Err(message.into()));
         }
-        let none = find(&[], &TaskRef::Number(1), Wanted::Living).unwrap_err();
+        let none = find(&[], &Reference::Number(1), Wanted::Living).unwrap_err();
         assert_eq!(none.message, "task: found 1, but the card has no tasks");
         assert_eq!(none.code, REFUSED);
     }

@@ -145,8 +145,8 @@ fn wrong_parameters_are_named() {
         ("task.list", r#"{"x":1}"#, "x: found key \"x\", allowed: none"),
         ("task.kill", "{}", "task: found none, must be given"),
         ("task.kill", r#"{"task":1,"x":1}"#, "x: found key \"x\", allowed: task"),
-        ("task.suspend", r#"{"task":-1}"#, "task: found -1, allowed is a task's number or name"),
-        ("task.resume", r#"{"task":[]}"#, "task: found [], allowed is a task's number or name"),
+        ("task.suspend", r#"{"task":-1}"#, "task: found -1, allowed is a number or a name"),
+        ("task.resume", r#"{"task":[]}"#, "task: found [], allowed is a number or a name"),
         ("task.set_priority", r#"{"task":1}"#, "priority: found none, must be given"),
         (
             "task.set_priority",

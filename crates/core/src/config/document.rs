@@ -368,6 +368,9 @@ fn syntax_error(text: &str, error: &toml::de::Error) -> (usize, String, String) 
         let message = format!("found {word}, allowed is a value; text needs quotes: \"{word}\"");
         return (line, key, message);
     }
+    if let Some(key) = without_value(text, line) {
+        return (line, key, "found no value, must be given".into());
+    }
     match error.message() {
         "duplicate key" => {
             let key = text.get(span).unwrap_or_default();
@@ -375,6 +378,13 @@ fn syntax_error(text: &str, error: &toml::de::Error) -> (usize, String, String) 
         }
         message => (line, String::new(), message.replace('\n', ", ")),
     }
+}
+
+/// The key of a line that ends after its equals sign.
+fn without_value(text: &str, line: usize) -> Option<String> {
+    let (key, value) = text.lines().nth(line - 1)?.split_once('=')?;
+    let value = value.trim();
+    (value.is_empty() || value.starts_with('#')).then(|| key.trim().to_owned())
 }
 
 /// The word at a place where a value should be, and its key.

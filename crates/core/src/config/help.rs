@@ -44,9 +44,9 @@ impl KeyHelp {
         KeyHelp { name: name.into(), r#type: "string".into(), default, help, range: None }
     }
 
-    /// Whether it holds a section with keys of its own, such as `[wire.fault]`.
+    /// Whether it holds a section with keys of its own, such as `[wire.fault]`, or a list of them.
     pub fn is_section(&self) -> bool {
-        self.r#type == "section"
+        ["section", "list of section"].contains(&self.r#type.as_str())
     }
 
     /// Whether its values are texts.

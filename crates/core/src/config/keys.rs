@@ -34,17 +34,17 @@ pub struct CardSection {
     pub engine: String,
     /// The core the card runs on: "auto" (the highest-numbered), or a number.
     pub borrowed_core: CoreChoice,
-    /// What the borrowed core does without work: "spin", "adaptive" or "block".
+    /// What the borrowed core does when idle: "spin", "adaptive" or "block".
     pub idle: Idle,
     /// Packets taken from one wire at a time.
     #[schemars(range(min = 1, max = 64))]
     pub burst: usize,
-    /// Queue of packets that no function steers.
+    /// Queue for packets that no function steers.
     pub default_queue: u16,
     /// Packets of each tx ring, and of functions for each wire, that may wait for wires.
     #[schemars(range(min = 64, max = 65536))]
     pub wire_backlog: usize,
-    /// Seed of everything that draws random numbers.
+    /// Seed of all random numbers.
     pub seed: u64,
 }
 
@@ -70,7 +70,7 @@ impl SectionConfig for CardSection {
 
 impl SectionConfig for PoolConfig {
     const NAME: &'static str = "pool";
-    const HELP: &'static str = "The buffers that packets lie in.";
+    const HELP: &'static str = "The buffers that hold packets.";
 
     fn check(&self) -> Result<(), ConfigError> {
         self.validate().map_err(|error| match error {
@@ -126,7 +126,7 @@ impl JsonSchema for Inner {
 impl SectionConfig for WireSection {
     const NAME: &'static str = "wire";
     const HELP: &'static str =
-        "Where packets come from: one [[wire]] or more, aggregated. See `picnic ports`.";
+        "Where packets come from: one or more [[wire]] sections, aggregated. See `picnic ports`.";
     // They are numbered by a byte.
     const SHAPE: Shape = Shape::List { least: 1, most: 255, built_in: true };
     const NAMES: Option<Names> =
@@ -142,8 +142,8 @@ pub struct RxSection {}
 
 impl SectionConfig for RxSection {
     const NAME: &'static str = "rx";
-    const HELP: &'static str = "What the borrowed core does with packets of wires: [[rx]] by \
-                                [[rx]], in order. See `picnic functions`.";
+    const HELP: &'static str = "The rx chain: what the borrowed core does with received packets, \
+                                in order. See `picnic functions`.";
     const SHAPE: Shape = Shape::List { least: 0, most: 64, built_in: true };
     const NAMES: Option<Names> = FUNCTIONS;
 }
@@ -155,7 +155,7 @@ pub struct TxSection {}
 
 impl SectionConfig for TxSection {
     const NAME: &'static str = "tx";
-    const HELP: &'static str = "The same for packets that the host sends.";
+    const HELP: &'static str = "The tx chain: the same for packets that the host sends.";
     const SHAPE: Shape = Shape::List { least: 0, most: 64, built_in: false };
     const NAMES: Option<Names> = FUNCTIONS;
 }
@@ -212,7 +212,7 @@ impl Default for HostSection {
 
 impl SectionConfig for HostSection {
     const NAME: &'static str = "host";
-    const HELP: &'static str = "Where packets go to. See `picnic attachments`.";
+    const HELP: &'static str = "Where packets go. See `picnic attachments`.";
     const NAMES: Option<Names> =
         Some(Names { key: "attachment", default: Some("app"), example: "app" });
 

@@ -33,7 +33,7 @@ use super::help::{KeyHelp, cached_keys, keys_of};
 use super::reader::Keys;
 use super::setting::Setting;
 use super::{CardFile, LONGEST_FILE, too_long};
-use crate::error::{ConfigError, not_among};
+use crate::error::{ConfigError, nearest, not_among};
 use crate::files::Files;
 use crate::json::{Wrong, typed};
 use schemars::JsonSchema;
@@ -300,7 +300,15 @@ impl Sections {
                 let held = self::entry(node.value.as_table()?, inner)?;
                 Some((join(&path, inner), held))
             });
-            places = held.collect();
+            let is_list = matches!(entry.shape, Shape::List { .. });
+            let each = held.flat_map(|(path, held)| match &held.value {
+                Value::List(items) if is_list => {
+                    let items = items.iter().enumerate();
+                    items.map(|(index, node)| (format!("{path}[{index}]"), node)).collect()
+                }
+                _ => vec![(path, held)],
+            });
+            places = each.collect();
         } else if let Shape::List { least, most, .. } = entry.shape {
             let is_list = matches!(&node.value, Value::List(_));
             if !is_list || places.iter().any(|(_, node)| node.value.as_table().is_none()) {
@@ -377,12 +385,28 @@ impl Section {
             }
             None if let Some(name) = section.name_by_key() => section.name = name.into(),
             None if names.default.is_none() => {
+                section.misspelt(names)?;
                 let message = format!("found no {kind}, allowed is the name of one");
                 return Err(section.locate(ConfigError::new("", message)));
             }
             None => {}
         }
         Ok(section)
+    }
+
+    /// Of a section that must name its component: one of its keys is probably that key.
+    fn misspelt(&self, names: Names) -> Result<(), ConfigError> {
+        let by_key = NAMED_BY_KEY.iter().filter(|(kind, _)| *kind == names.key);
+        let allowed: Vec<_> =
+            std::iter::once(names.key).chain(by_key.map(|(_, key)| *key)).collect();
+        let found = self.table().iter().map(|(key, _)| key);
+        match found.into_iter().find(|key| nearest(key, allowed.iter().copied()).is_some()) {
+            None => Ok(()),
+            Some(key) => {
+                let message = not_among("key ", key, allowed.into_iter());
+                Err(self.locate(ConfigError::new(key.as_str(), message)))
+            }
+        }
     }
 
     /// The component that a key stands for, if one of them is there.

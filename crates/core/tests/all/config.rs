@@ -632,7 +632,35 @@ fn a_section_is_told_what_it_allows() {
 }
 
 #[test]
+fn typing_errors_are_told_with_what_was_probably_meant() {
+    use picnic_core::error::nearest;
+    let near = |word| nearest(word, ["queues", "ring_size", "tx", "destination_ports"].into_iter());
+    assert_eq!(near("queue"), Some("queues"));
+    // Two letters changed over are one error.
+    assert_eq!(near("qeuues"), Some("queues"));
+    assert_eq!(near("ringsize"), Some("ring_size"));
+    assert_eq!(near("destinaton_port"), Some("destination_ports"));
+    assert_eq!((near("tz"), near("cores"), near(&"q".repeat(100))), (None, None, None));
+    // The key that names the component is one of them.
+    assert_eq!(
+        told("[[rx]]\nfuncton = \"rss\"\n"),
+        "2: rx[0].functon: found key \"functon\", allowed: function, plugin; \
+         did you mean \"function\"?"
+    );
+    assert_eq!(
+        told("[[rx]]\nplugn = \"my.so\"\n"),
+        "2: rx[0].plugn: found key \"plugn\", allowed: function, plugin; did you mean \"plugin\"?"
+    );
+    assert_eq!(
+        told("[[rx]]\nhash = 1\n"),
+        "1: rx[0]: found no function, allowed is the name of one"
+    );
+}
+
+#[test]
 fn what_is_no_toml_is_told_with_its_line() {
+    assert_eq!(told("[host]\nqueues = # two\n"), "2: queues: found no value, must be given");
+    assert_eq!(told("[card]\nidle =\n"), "2: idle: found no value, must be given");
     assert_eq!(
         told("[[rx]]\nfunction = \"rss\"\nhash = toeplitz\n"),
         "3: hash: found toeplitz, allowed is a value; text needs quotes: \"toeplitz\""

@@ -37,11 +37,11 @@ const OTHER: &str = "the function there is no flow-director";
 pub struct InForce {
     /// Rules in force.
     pub rules: usize,
-    /// Rules that there is room for.
+    /// Capacity in rules.
     pub capacity: usize,
     /// Combinations of fields and prefix lengths: each is a lookup for every packet.
     pub masks: usize,
-    /// Packets that a rule decided on.
+    /// Packets that matched a rule.
     pub matched_packets: u64,
     /// Packets that no rule matched.
     pub unmatched_packets: u64,
@@ -208,9 +208,9 @@ impl Default for List {
 /// The result of `flow-director.list`.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 pub struct Listed {
-    /// The rules, each with its number and the packets it decided on.
+    /// The rules, each with its number and the packets it matched.
     pub rules: Vec<ListedRule>,
-    /// The number to go on from; null if these were the last.
+    /// The number to continue from; null if these were the last.
     pub next: Option<u32>,
 }
 
@@ -302,9 +302,9 @@ impl Command for List {
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Replace {
-    /// The rules in place of all there are.
+    /// The new rules.
     pub rules: Vec<Rule>,
-    /// Rules that there is room for from now on, 1 to 65536.
+    /// The new capacity in rules, 1 to 65536.
     #[schemars(range(min = 1, max = 65536))]
     pub capacity: usize,
 }
@@ -320,7 +320,7 @@ impl Default for Replace {
 pub struct Replaced {
     /// Rules in force now.
     pub rules: usize,
-    /// Rules that were.
+    /// Rules before.
     pub replaced: usize,
 }
 
@@ -343,7 +343,7 @@ impl Order for Exchange {
 
 impl Command for Replace {
     const NAME: &'static str = "replace";
-    const HELP: &'static str = "put other rules in place of all, at once";
+    const HELP: &'static str = "replace all rules at once";
     const EXAMPLE: &'static str = r#"{"rules":[{"protocol":"udp","queue":1}]}"#;
     type Order = Exchange;
     type Reply = Replaced;

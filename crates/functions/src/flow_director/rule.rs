@@ -44,7 +44,7 @@ pub struct Rule {
     /// The wire it came in on, by number.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wire: Option<u8>,
-    /// Of several rules that match, that of the highest priority counts, then the lowest number.
+    /// Among matching rules the highest priority wins, then the lowest number.
     #[serde(skip_serializing_if = "is_zero")]
     pub priority: u16,
     /// The target queue that matching packets go to.

@@ -138,7 +138,7 @@ pub struct Set {
     pub key: Option<String>,
     /// The queue of each entry of the indirection table, 1 to 4096 of them.
     pub table: Option<Vec<u16>>,
-    /// Entries of the table, spread over all queues in turn, in place of `table`.
+    /// Indirection-table size, filled round-robin over all queues; instead of `table`.
     #[schemars(extend("aliases" = ["uniform"]))]
     pub table_size: Option<usize>,
     /// The weight of each queue: its part of `table_size` entries, or of 128.
@@ -168,8 +168,8 @@ pub struct SetContext {
 /// The result of `rss.set`.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize, JsonSchema)]
 pub struct Moved {
-    /// Entries of the table whose flows may go to another queue now. Of these flows, and only
-    /// these, packets from before and after may overtake each other.
+    /// Table entries whose flows may now go to another queue. Only in these flows can packets from
+    /// before and after the change overtake each other.
     pub moved_entries: usize,
 }
 

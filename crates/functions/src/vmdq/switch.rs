@@ -112,7 +112,7 @@ impl Switch {
         }
         for (place, text) in pool.macs.iter().enumerate() {
             let key = format!("pools[{index}].macs[{place}]");
-            let address = mac(text).filter(|mac| !mac.is_multicast() && number_of(*mac) != 0);
+            let address = text.parse::<MacAddress>().ok().filter(|mac| mac.is_assignable());
             let Some(address) = address else {
                 let allowed = "the address of one station, as in \"02:00:00:00:00:01\"";
                 let message = format!("found \"{text}\", allowed is {allowed}");

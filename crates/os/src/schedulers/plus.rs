@@ -130,7 +130,7 @@ struct Get {}
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Set {
-    /// Who fills the slack from now on; the counts begin again.
+    /// The new slack policy; the counts restart.
     slack: slack::Choice,
 }
 
@@ -139,7 +139,7 @@ struct Set {
 struct Filled {
     /// Times there was slack before the next periodic task.
     offered: u64,
-    /// Times a segment fitted and was run in it.
+    /// Times a segment fitted and ran in it.
     filled: u64,
 }
 
@@ -179,7 +179,7 @@ impl Command for Get {
 
 impl Command for Set {
     const NAME: &'static str = "set";
-    const HELP: &'static str = "change who fills the slack; the result is of the one before";
+    const HELP: &'static str = "change the slack policy; the result has the counts before";
     const EXAMPLE: &'static str = r#"{"slack": "best-fit"}"#;
     type Order = Exchange;
     type Reply = Filled;

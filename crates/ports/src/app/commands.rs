@@ -20,18 +20,18 @@ struct Get {}
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Set {
-    /// Nanoseconds of work that each packet stands for from now on, 0 to 1000000000.
+    /// The new nanoseconds of work per packet, 0 to 1000000000.
     cost_ns: u64,
 }
 
 /// The result of both. Counts are those of `verify_order`, all queues together.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, JsonSchema)]
 struct Seen {
-    /// Nanoseconds of work that each packet stands for, or stood for before the change.
+    /// Nanoseconds of work per packet (before the change, for `set`).
     cost_ns: u64,
     /// Packets with a sequence number.
     numbered: u64,
-    /// Packets that came behind a later one of their flow, or twice.
+    /// Packets that arrived after a later one of their flow, or twice.
     reordered: u64,
     /// Sequence numbers passed over.
     skipped: u64,
@@ -66,7 +66,7 @@ impl Order for Exchange {
 
 impl Command for Get {
     const NAME: &'static str = "get";
-    const HELP: &'static str = "what a packet costs, and the order that was seen";
+    const HELP: &'static str = "cost of a packet, and packet order as checked";
     type Order = Exchange;
     type Reply = Seen;
 
@@ -81,7 +81,7 @@ impl Command for Get {
 
 impl Command for Set {
     const NAME: &'static str = "set";
-    const HELP: &'static str = "change what a packet costs; the result has it as before";
+    const HELP: &'static str = "change the cost of a packet; the result has the state before";
     const EXAMPLE: &'static str = r#"{"cost_ns": 200}"#;
     type Order = Exchange;
     type Reply = Seen;

@@ -21,18 +21,16 @@ struct Get {}
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Set {
-    /// Packets per second from now on, 1 to 1000000000. One that began without a rate has none,
-    /// which is 0.
+    /// The new rate in packets per second, 1 to 1000000000.
     rate_pps: u64,
 }
 
 /// The result of both.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, JsonSchema)]
 struct Progress {
-    /// Packets per second, or as many as there were before the change; 0: as fast as the card
-    /// takes them.
+    /// Packets per second (before the change, for `set`); 0: as fast as the card takes them.
     rate_pps: u64,
-    /// Packets still to be offered; null: without end.
+    /// Packets still to be offered; null: unlimited.
     remaining: Option<u64>,
 }
 

@@ -102,7 +102,7 @@ impl Component for Generator {
     type Product = Box<dyn WirePort>;
     type Config = GeneratorConfig;
     const NAME: &'static str = "generator";
-    const HELP: &'static str = "make its own packets: flows, protocols, sizes and rate by seed";
+    const HELP: &'static str = "generate packets: flows, protocols, sizes and rate, by seed";
     const COMMANDS: &'static [CommandEntry] = commands::COMMANDS;
 
     fn build(

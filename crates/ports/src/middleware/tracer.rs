@@ -33,7 +33,7 @@ use std::path::{Path, PathBuf};
 #[derive(Clone, Copy, Debug, Deserialize, Serialize, JsonSchema, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub enum TraceStage {
-    /// At each wire, both ways.
+    /// At each wire, in both directions.
     Wire,
     /// Before each function of the rx chain.
     Rx,
@@ -106,7 +106,7 @@ pub struct TraceConfig {
     pub stages: Vec<TraceStage>,
     /// Bytes of each packet to keep, 1 to 262144.
     pub snaplen: u32,
-    /// Memory for packets on their way to the file, per interface, 262144 to 1073741824 bytes.
+    /// Buffer memory per interface, in bytes, 262144 to 1073741824 bytes.
     pub buffer_bytes: usize,
 }
 

@@ -24,11 +24,11 @@ struct Rewind {}
 /// The result of both.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, JsonSchema)]
 struct Progress {
-    /// Packets of this pass that have been handed over, or had been.
+    /// Packets of this pass handed over (before the rewind, for `rewind`).
     replayed: u64,
     /// Packets of the file.
     packets: u64,
-    /// Passes to come after this one; null: without end.
+    /// Passes after this one; null: unlimited.
     passes_left: Option<u64>,
 }
 
@@ -57,7 +57,7 @@ impl Order for Look {
 
 impl Command for Get {
     const NAME: &'static str = "get";
-    const HELP: &'static str = "how far the replay has come";
+    const HELP: &'static str = "progress of the replay";
     type Order = Look;
     type Reply = Progress;
 
@@ -72,7 +72,7 @@ impl Command for Get {
 
 impl Command for Rewind {
     const NAME: &'static str = "rewind";
-    const HELP: &'static str = "begin this pass again; the result says how far it had come";
+    const HELP: &'static str = "restart this pass; the result has the progress before";
     type Order = Look;
     type Reply = Progress;
 

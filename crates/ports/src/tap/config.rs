@@ -1,6 +1,7 @@
 //! The keys of `attachment = "tap"` and of `port = "tap"`, checked.
 
 use picnic_core::error::ConfigError;
+use picnic_core::packet::wire::MacAddress;
 use picnic_core::registry::BuildContext;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -165,10 +166,11 @@ impl Wanted {
             return Err(ConfigError::new("persistent", message));
         }
         if let Some(text) = mac {
-            let mac = parse_mac(text).ok_or_else(|| {
+            let mac = text.parse::<MacAddress>().ok().filter(|mac| mac.is_assignable());
+            let mac = mac.ok_or_else(|| {
                 wrong("mac", &text, "six bytes as 02:00:00:00:00:01, not multicast, not zero")
             })?;
-            self.mac = mac;
+            self.mac = mac.0;
         }
         if !(MTU_LOW..=MTU_HIGH).contains(&self.mtu) {
             let allowed = format!("{MTU_LOW} to {MTU_HIGH}");
@@ -235,18 +237,6 @@ fn stable_mac(words: &[&[u8]]) -> [u8; 6] {
     let hash = bytes.fold(0xcbf2_9ce4_8422_2325, step);
     let [.., a, b, c, d, e, f] = (hash ^ hash >> 48).to_be_bytes();
     [a & !1 | 2, b, c, d, e, f]
-}
-
-fn parse_mac(text: &str) -> Option<[u8; 6]> {
-    let mut mac = [0; 6];
-    let mut parts = text.split(':');
-    for byte in &mut mac {
-        let part = parts.next().filter(|part| (1..=2).contains(&part.len()))?;
-        let digits = part.bytes().all(|digit| digit.is_ascii_hexdigit());
-        *byte = u8::from_str_radix(part, 16).ok().filter(|_| digits)?;
-    }
-    let usable = mac[0] & 1 == 0 && mac != [0; 6];
-    (usable && parts.next().is_none()).then_some(mac)
 }
 
 fn parse_cidr(text: &str) -> Option<Cidr> {

@@ -25,7 +25,7 @@ impl Component for TapWire {
     type Product = Box<dyn WirePort>;
     type Config = TapWireConfig;
     const NAME: &'static str = "tap";
-    const HELP: &'static str = "a TAP interface that is made for the card";
+    const HELP: &'static str = "a TAP interface created for the card";
 
     fn example(_: &std::path::Path) -> Option<String> {
         None

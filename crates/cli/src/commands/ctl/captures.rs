@@ -11,14 +11,14 @@ use serde_json::{Value, json};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum CaptureCommand {
-    /// Begin one; its number is printed
+    /// Start a capture and print its number
     Start(CaptureWhat),
-    /// End one, and wait until its file is whole
+    /// End a capture and wait until its file is complete
     Stop {
-        /// Its number; may be left out if one runs
+        /// Its number; optional if only one is running
         capture: Option<u32>,
     },
-    /// Those that run (the default)
+    /// Running captures (the default)
     List,
 }
 

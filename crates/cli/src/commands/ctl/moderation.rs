@@ -21,7 +21,7 @@ pub(super) struct ModerationArgs {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Mode {
-    /// An interrupt at each packet
+    /// An interrupt for each packet
     None,
     /// After a time or a count
     Static,

@@ -49,7 +49,7 @@ pub(super) struct WebArgs {
     /// Connections kept open, 1 to 50000
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=50_000))]
     connections: u64,
-    /// Leave everything running afterwards, until Ctrl-C
+    /// Keep everything running afterwards, until Ctrl-C
     #[arg(long)]
     keep: bool,
     #[command(flatten)]

@@ -2,7 +2,7 @@
 //!
 //! Source: IEEE 802.3 3.2, EtherTypes from IANA's and IEEE's registries.
 
-use core::{fmt, ops::Range};
+use core::{fmt, ops::Range, str::FromStr};
 
 use super::{Truncated, buffer_access, clamped, get, get_u16, set};
 
@@ -59,6 +59,36 @@ impl MacAddress {
     #[inline]
     pub const fn is_multicast(self) -> bool {
         self.0[0] & 1 != 0
+    }
+
+    /// Whether an interface can have it: neither a group's nor zero.
+    #[inline]
+    pub const fn is_assignable(self) -> bool {
+        !self.is_multicast() && !matches!(self.0, [0, 0, 0, 0, 0, 0])
+    }
+}
+
+/// A text is no Ethernet address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("found no MAC address, allowed are six bytes as 02:00:00:00:00:01")]
+pub struct NoMacAddress;
+
+impl FromStr for MacAddress {
+    type Err = NoMacAddress;
+
+    /// Six bytes of one or two hexadecimal digits, colons between them.
+    fn from_str(text: &str) -> Result<Self, NoMacAddress> {
+        let mut bytes = [0; 6];
+        let mut parts = text.split(':');
+        for byte in &mut bytes {
+            let part = parts.next().filter(|part| (1..=2).contains(&part.len()));
+            let part = part.ok_or(NoMacAddress)?;
+            // A sign would be taken for a digit.
+            let is_hex = part.bytes().all(|digit| digit.is_ascii_hexdigit());
+            let value = u8::from_str_radix(part, 16).ok().filter(|_| is_hex);
+            *byte = value.ok_or(NoMacAddress)?;
+        }
+        parts.next().is_none().then_some(MacAddress(bytes)).ok_or(NoMacAddress)
     }
 }
 

@@ -1,0 +1,163 @@
+#!/usr/bin/env python3
+"""A newcomer's first hour: the commands of the documents, run as they are written.
+
+    tests/first-hour/run.py                         README, tutorial, how-to pages
+    tests/first-hour/run.py docs/how-to/vm.md       these pages
+
+Run as root, with $PICNIC or target/release/picnic as `picnic`.
+
+Of each page, the blocks marked `sh` are run from top to bottom by one bash, in an
+empty folder that has the repository's examples. Any command that fails fails the
+page, and so does whatever the page leaves behind: namespaces, interfaces, journals,
+processes. Blocks of `make` are run in the repository. Blocks marked otherwise (`text`,
+`console`, `toml`) are for reading only.
+
+A page has network, mounts and processes of its own, so the names that it uses
+(`client`, `server`) meet no others of this machine.
+
+`<!-- needs: PROGRAM -->` above a block: where the program is not installed, the rest of
+the page is skipped, by the name `first-hour-PAGE`.
+
+Exit codes: 0 good, 1 a page failed, 77 cannot run here.
+"""
+
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+# Seconds for a page.
+PATIENCE = 240
+# What is run already where this is run.
+LEFT_OUT = {
+    "make test": "it runs this script",
+    "make install": "it writes to the machine",
+    "git clone": "this is a clone",
+}
+NEEDS = re.compile(r"<!-- needs: (\S+) -->")
+# What every page begins and ends with. The kernel shows the devices of one network only.
+PROLOGUE = """
+mount -t tmpfs none /run/netns && mount -t sysfs none /sys
+ip link set lo up
+set -E -e -o pipefail
+trap 'echo "$PAGE:$LINE: failed: $BASH_COMMAND" >&2' ERR
+"""
+EPILOGUE = """
+LINE=end
+rest=$(ip netns list; ip -br link | grep -v '^lo ' || true; jobs -r)
+[ -z "$rest" ] || { echo "$PAGE: leaves behind: $rest" >&2; exit 1; }
+[ "$(picnic cleanup --all)" = "nothing to undo" ] || { echo "$PAGE: leaves changes" >&2; exit 1; }
+"""
+
+
+def blocks(page):
+    """Line, text and needed program of each `sh` block."""
+    found, needed, start, lines = [], None, None, []
+    for number, line in enumerate((ROOT / page).read_text(encoding="utf-8").splitlines(), 1):
+        if start is not None:
+            if line.startswith("```"):
+                found.append((start, "\n".join(lines), needed))
+                start, lines, needed = None, [], None
+            else:
+                lines.append(line)
+        elif line == "```sh":
+            start = number + 1
+        elif match := NEEDS.match(line):
+            needed = match[1]
+    if start is not None:
+        raise ValueError(f"{page}:{start}: the block has no end")
+    return found
+
+
+def left_out(command):
+    reasons = (why for words, why in LEFT_OUT.items() if command.startswith(words))
+    return next(reasons, None)
+
+
+def script(page):
+    """The page as a program; the names of what is left out; why the page breaks off."""
+    parts, without, missing = [f"PAGE={page}", PROLOGUE], [], None
+    for start, text, needed in blocks(page):
+        if needed and not shutil.which(needed):
+            missing = needed
+            break
+        commands = []
+        for line in text.splitlines():
+            why = left_out(line)
+            if why:
+                without.append(f"{line.split('#')[0].strip()} ({why})")
+            else:
+                commands.append(line)
+        text = "\n".join(commands)
+        if text.startswith("make "):
+            text = f"cd {ROOT}\n{text}\ncd - > /dev/null"
+        parts.append(f"LINE={start}\n{text}")
+    return "\n".join([*parts, EPILOGUE]), without, missing
+
+
+def run(page, picnic):
+    """Whether the page runs."""
+    text, without, missing = script(page)
+    with tempfile.TemporaryDirectory(prefix="picnic-first-hour-") as work:
+        work = pathlib.Path(work)
+        (work / "bin").mkdir()
+        (work / "bin/picnic").symlink_to(picnic)
+        folder = work / "here"
+        folder.mkdir()
+        shutil.copytree(ROOT / "examples", folder / "examples")
+        environment = dict(os.environ, PATH=f"{work}/bin:{os.environ['PATH']}",
+                           PICNIC_STATE_DIR=str(work / "state"),
+                           PICNIC_RUNTIME_DIR=str(work / "run"))
+        (work / "page.sh").write_text(text, encoding="utf-8")
+        command = ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child",
+                   "--mount-proc", "bash", str(work / "page.sh")]
+        with open(work / "log", "wb") as log:
+            process = subprocess.Popen(command, cwd=folder, env=environment, stdout=log,
+                                       stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
+                                       start_new_session=True)
+            try:
+                code = process.wait(timeout=PATIENCE)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+                code = f"not done after {PATIENCE} s"
+        told = (work / "log").read_text(encoding="utf-8", errors="replace")
+    for what in without:
+        print(f"left out {page}: {what}")
+    if missing:
+        name = pathlib.Path(page).stem
+        print(f"skipped: first-hour-{name}, because {missing} is not installed")
+    if code == 0:
+        print(f"good     {page}: {len(blocks(page))} blocks")
+        return True
+    print("\n".join(told.splitlines()[-40:]))
+    print(f"failed   {page}: {code}")
+    return False
+
+
+def main():
+    picnic = pathlib.Path(os.environ.get("PICNIC", ROOT / "target/release/picnic")).resolve()
+    if os.geteuid() != 0:
+        print("it needs root")
+        return 77
+    if not picnic.exists():
+        print(f"{picnic} is not there: make build")
+        return 77
+    os.makedirs("/run/netns", exist_ok=True)
+    pages = sys.argv[1:]
+    if not pages:
+        pages = ["README.md", "docs/tutorial.md"]
+        pages = [page for page in pages if (ROOT / page).exists()]
+        pages += sorted(str(page.relative_to(ROOT)) for page in (ROOT / "docs/how-to").glob("*.md"))
+    results = [run(page, picnic) for page in pages]
+    print(f"first hour: {sum(results)} of {len(results)} pages run as they are written")
+    return 0 if all(results) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
