@@ -2,10 +2,12 @@
 
 .DEFAULT_GOAL := help
 CARGO ?= cargo
+# Where `make install` puts what it installs.
+PREFIX ?= /usr/local
 # Seconds for each fuzz target of `make fuzz`.
 SECONDS_EACH := $(or $(SECONDS),60)
 
-.PHONY: help build fast run check test bench bench-peers fuzz fmt lint doc clean
+.PHONY: help build fast run install check test bench bench-peers fuzz fmt lint doc clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -18,6 +20,14 @@ fast: ## the same without link-time optimisation, target/fast/picnic: built in h
 
 run: fast ## the built-in demonstration card: five seconds, no root, no packages
 	@target/fast/picnic run
+
+install: build ## program, manual pages and completions below PREFIX=/usr/local
+	install -d "$(DESTDIR)$(PREFIX)/bin" "$(DESTDIR)$(PREFIX)/share/man/man1" \
+	    "$(DESTDIR)$(PREFIX)/share/bash-completion/completions"
+	install -m 755 target/release/picnic "$(DESTDIR)$(PREFIX)/bin/picnic"
+	target/release/picnic man "$(DESTDIR)$(PREFIX)/share/man/man1"
+	target/release/picnic completions bash \
+	    > "$(DESTDIR)$(PREFIX)/share/bash-completion/completions/picnic"
 
 check: ## before a commit, in minutes: format, clippy, crate graph, unit and property tests
 	@scripts/test format lint graph unit property

@@ -2,6 +2,7 @@
 
 use crate::commands::bench::BenchArgs;
 use crate::commands::lab::LabArgs;
+use crate::commands::man::ManArgs;
 use crate::commands::net::NetArgs;
 use crate::commands::new::NewArgs;
 use crate::commands::sciron::ScironArgs;
@@ -87,6 +88,8 @@ pub(crate) enum Command {
     Sciron(ScironArgs),
     /// Bound the run time of tasks' segments under a cost profile
     Wcet(WcetArgs),
+    /// Write the manual pages
+    Man(ManArgs),
     /// Print a completion script for a shell
     Completions(CompletionsArgs),
 }

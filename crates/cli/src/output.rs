@@ -84,6 +84,47 @@ pub(crate) fn table(columns: &[Column<'_>], rows: impl IntoIterator<Item = Vec<S
     written(table, columns, rows)
 }
 
+/// The same with columns left out, the first of `least` first, until it fits the terminal. What is
+/// left out is named below it.
+pub(crate) fn narrow_table(
+    columns: &[Column<'_>],
+    least: &[&str],
+    rows: impl IntoIterator<Item = Vec<String>>,
+) -> String {
+    narrowed(columns, least, rows.into_iter().collect(), terminal_width())
+}
+
+fn narrowed(
+    columns: &[Column<'_>],
+    least: &[&str],
+    mut rows: Vec<Vec<String>>,
+    most: Option<usize>,
+) -> String {
+    let name_of = |column: &Column<'_>| match column {
+        Column::Text(name) | Column::Number(name) => (*name).to_owned(),
+    };
+    let mut columns = columns.to_vec();
+    let mut without = Vec::new();
+    let mut least = least.iter();
+    let most = most.unwrap_or(usize::MAX);
+    loop {
+        let text = table(&columns, rows.iter().cloned());
+        let width = text.lines().map(|line| line.chars().count()).max().unwrap_or(0);
+        let next = if width > most { least.next() } else { None };
+        let Some(place) = next.map(|name| columns.iter().position(|is| name_of(is) == *name))
+        else {
+            return match without.is_empty() {
+                true => text,
+                false => format!("{text} (no room for: {})\n", without.join(", ")),
+            };
+        };
+        if let Some(place) = place {
+            without.push(name_of(&columns.remove(place)));
+            rows.iter_mut().filter(|row| place < row.len()).for_each(|row| drop(row.remove(place)));
+        }
+    }
+}
+
 /// The same, its words broken so that it fits the terminal. The first column stays whole.
 pub(crate) fn fitting_table(
     columns: &[Column<'_>],
@@ -124,12 +165,19 @@ pub(crate) fn page_table(columns: &[Column<'_>], rows: &[Vec<String>]) -> String
     table(&columns.collect::<Vec<_>>(), rows.iter().cloned())
 }
 
-/// Columns of the terminal on standard output; a page's, if it is none.
-fn width() -> u16 {
+/// Columns of the terminal on standard output, or as many as `$COLUMNS` says; none if it is not a
+/// terminal, whose lines end nowhere.
+fn terminal_width() -> Option<usize> {
+    let said = || std::env::var("COLUMNS").ok()?.parse().ok().filter(|&columns| columns != 0);
     match rustix::termios::tcgetwinsize(io::stdout()) {
-        Ok(size) if size.ws_col >= 60 => size.ws_col,
-        _ => 100,
+        Ok(size) if size.ws_col != 0 => Some(size.ws_col.into()),
+        _ => said(),
     }
+}
+
+/// The same for text that is broken anyway: a page's where there is no terminal.
+fn width() -> u16 {
+    terminal_width().map_or(100, |columns| columns.clamp(60, 1000) as u16)
 }
 
 fn written(
@@ -245,6 +293,20 @@ mod tests {
         let text = page_table(&columns, &[vec!["x y z".into(), "12.0 µs".into()]]);
         let lines = [" a         p50 of", " long          it", " heading", " x y z    12.0 µs"];
         assert_eq!(text.lines().collect::<Vec<_>>(), lines);
+    }
+
+    #[test]
+    fn columns_of_least_weight_make_room_for_the_others() {
+        let columns = [Column::Text("wire"), Column::Number("bytes"), Column::Number("packets")];
+        let rows = vec![vec!["a".into(), "123,456".into(), "1".into()]];
+        let narrow = |most| narrowed(&columns, &["bytes", "packets"], rows.clone(), most);
+        let whole = " wire    bytes  packets\n a     123,456        1\n";
+        assert_eq!(narrow(None), whole);
+        assert_eq!(narrow(Some(23)), whole);
+        let some = " wire  packets\n a           1\n (no room for: bytes)\n";
+        assert_eq!(narrow(Some(22)), some);
+        // What has no less is not taken apart.
+        assert_eq!(narrow(Some(3)), " wire\n a\n (no room for: bytes, packets)\n");
     }
 
     #[test]

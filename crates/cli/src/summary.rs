@@ -117,7 +117,7 @@ fn wires(report: &Report) -> String {
             per_second(wire.tx_packets),
         ]
     });
-    output::table(
+    output::narrow_table(
         &[
             Column::Text("wire"),
             Column::Text("stamp"),
@@ -128,6 +128,7 @@ fn wires(report: &Report) -> String {
             Column::Number("tx bytes"),
             Column::Number("tx packets/s"),
         ],
+        &["tx bytes", "rx bytes", "stamp"],
         rows,
     )
 }
@@ -146,7 +147,7 @@ fn queues(report: &Report) -> String {
             count(queue.ring_full),
         ]
     });
-    output::table(
+    output::narrow_table(
         &[
             Column::Number("queue"),
             Column::Number("core"),
@@ -158,6 +159,7 @@ fn queues(report: &Report) -> String {
             Column::Number("sent"),
             Column::Number("ring full"),
         ],
+        &["bytes", "sent", "interrupts", "core"],
         rows,
     )
 }
@@ -211,7 +213,11 @@ fn tasks(os: &OsReport) -> String {
     ];
     let (decisions, idle) = (count(os.decisions), count(os.idle_decisions));
     let arena = &os.memory.arena;
-    let mut text = output::table(&columns, rows);
+    let mut text = output::narrow_table(
+        &columns,
+        &["jitter p99", "deviation", "segments", "p99", "period", "task", "overruns"],
+        rows,
+    );
     // Writing to a string does not fail.
     let _ = writeln!(
         text,

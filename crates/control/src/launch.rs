@@ -204,11 +204,13 @@ impl<'a> Launch<'a> {
     /// # Errors
     /// What is wrong with it, or what the machine cannot give.
     pub fn check(&self) -> Result<Checked, RunError> {
-        let placement = self.registries.executor(self.file)?.place(self)?;
+        let mut placement = self.registries.executor(self.file)?.place(self)?;
         let filters = Filters::new(self.file.host.queues);
-        let Built { os, .. } = build(self.file, &self.registries, filters.clone(), &Hooks::none())?;
+        let Built { parts, os, .. } =
+            build(self.file, &self.registries, filters.clone(), &Hooks::none())?;
         instrument::check(self.file)?;
         Doors::check(self.file)?;
+        placement.warnings.extend(parts.warnings());
         Ok(Checked { placement, filters, os })
     }
 
@@ -329,9 +331,11 @@ impl Served {
     pub fn stop(self) -> Result<Report, RunError> {
         self.refuse_changes();
         let Served { running, server, tracing, notes, is_confined, .. } = self;
+        let warnings = running.view().warnings.clone();
         let report = running.stop();
         drop(server);
         let mut report = report?;
+        report.notes.splice(..0, warnings);
         report.trace = tracing.finish();
         report.notes.extend(notes);
         if is_confined {

@@ -92,6 +92,12 @@ pub trait WirePort: Send {
         Arrivals { origin: "this kind of wire tells no rate".into(), ..Arrivals::default() }
     }
 
+    /// What keeps the wire from working as it is now, each with what mends it; asked once, when
+    /// the card is built.
+    fn warnings(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Takes the wire up: called once, before the card runs and after all else was found good.
     /// `pool` is the card's.
     ///

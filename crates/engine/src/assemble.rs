@@ -50,6 +50,7 @@ pub fn assemble(
     doorbells: &[Arc<dyn Doorbell>],
     card_doorbell: Arc<dyn Doorbell>,
 ) -> Result<Assembled, BuildError> {
+    let warnings = parts.warnings();
     let Parts { mut wires, rx, tx, mut attachment, resident, guard, hooks } = parts;
     let (mut pool, returns) = Pool::new(&file.pool, doorbells.len())?;
     let ledger = Arc::new(Ledger::new(doorbells.len()));
@@ -144,6 +145,7 @@ pub fn assemble(
         queues: queue_views,
         functions: Functions::new(&rx, &tx),
         ledger: ledger.clone(),
+        warnings,
     };
     let functions = view.functions.clone();
     let mut doors = Doors::new(pool, targets, wires.len(), file.card.wire_backlog, ledger);

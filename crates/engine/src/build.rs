@@ -134,6 +134,15 @@ impl Parts {
         self.wires.iter().map(|(_, wire)| wire.port.arrivals()).collect()
     }
 
+    /// What keeps wires from working as they are now, each with the wire's name.
+    pub fn warnings(&self) -> Vec<String> {
+        let of = |(name, wire): &(String, Wire)| {
+            let warnings = wire.port.warnings().into_iter();
+            warnings.map(|warning| format!("{name}: {warning}")).collect::<Vec<_>>()
+        };
+        self.wires.iter().flat_map(of).collect()
+    }
+
     /// Puts a guard over the card: it looks at packets before everybody else.
     pub fn guard(&mut self, guard: Box<dyn Guard>) {
         self.guard = Some(guard);

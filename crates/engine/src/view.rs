@@ -19,6 +19,8 @@ pub struct View {
     pub functions: Functions,
     /// The ledger.
     pub ledger: Arc<Ledger>,
+    /// What kept wires from working when the card was built, each with what mends it.
+    pub warnings: Vec<String>,
 }
 
 /// A wire's name and counters.

@@ -38,7 +38,7 @@
 //!
 //! Source: packet(7), Documentation/networking/packet_mmap.rst.
 
-use crate::interface::{CHECK_NS, drop_oldest, lock, no_namespace};
+use crate::interface::{CHECK_NS, down, drop_oldest, lock, no_namespace};
 use crate::sys::namespace;
 use crate::sys::packet::{Frame, Name, Ring, Socket, name};
 use crate::sys::xsk_device;
@@ -115,6 +115,7 @@ pub struct PacketPort {
     _lock: UnixDatagram,
     interface: String,
     name: Name,
+    namespace: Option<String>,
     index: i32,
     promiscuous: bool,
     /// Slots of the ring.
@@ -199,6 +200,7 @@ impl PacketPort {
             _lock: lock,
             interface: interface.into(),
             name,
+            namespace: config.namespace.clone(),
             index,
             promiscuous: config.promiscuous,
             frames: config.frames,
@@ -293,6 +295,11 @@ impl WirePort for PacketPort {
             room_origin: "frames",
             ..Arrivals::ethernet(xsk_device::speed(self.socket.as_fd(), &self.name))
         }
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        let namespace = self.namespace.as_deref();
+        down(self.socket.as_fd(), &self.interface, &self.name, namespace).into_iter().collect()
     }
 
     fn receive(&mut self, now: Time, rx: &mut Receiver<'_>) {

@@ -53,7 +53,7 @@ mod tests;
 
 pub use config::{Checksums, CopyMode, Mode, Queues, XdpConfig};
 
-use crate::interface::{CHECK_NS, drop_oldest, lock, no_namespace};
+use crate::interface::{CHECK_NS, down, drop_oldest, lock, no_namespace};
 use crate::sys::namespace;
 use crate::sys::packet::{Name, Socket};
 use crate::sys::xsk::{Sending, Umem, Wanted};
@@ -389,6 +389,19 @@ impl WirePort for XdpPort {
             room_origin: "rx_ring",
             ..Arrivals::ethernet(xsk_device::speed(self.control.as_fd(), &self.name))
         }
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        let (socket, interface) = (self.control.as_fd(), &self.interface);
+        let mut warnings = Vec::new();
+        warnings.extend(down(socket, interface, &self.name, self.config.namespace.as_deref()));
+        if xsk_device::is_virtual(socket, &self.name) {
+            warnings.push(format!(
+                "{interface} is no NIC: AF_XDP copies every packet there and takes no super-frames; \
+                 port = \"packet\" is faster"
+            ));
+        }
+        warnings
     }
 
     fn receive(&mut self, now: Time, rx: &mut Receiver<'_>) {

@@ -3,10 +3,13 @@
 //! Guarantees: an interface is the wire of one card at a time, whichever port asks.
 
 use crate::sys::namespace;
+use crate::sys::packet::Name;
+use crate::sys::xsk_device::{self, State};
 use picnic_core::error::ConfigError;
 use picnic_core::ledger::DropReason;
 use picnic_core::port::Transmitter;
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::Duration;
@@ -39,6 +42,30 @@ pub(crate) fn no_namespace(namespace: &str, error: &io::Error) -> ConfigError {
         _ => format!("{shown}: {error}"),
     };
     ConfigError::new("namespace", message)
+}
+
+/// What to do about an interface through which nothing comes; none if it is running.
+pub(crate) fn down(
+    socket: BorrowedFd<'_>,
+    interface: &str,
+    name: &Name,
+    namespace: Option<&str>,
+) -> Option<String> {
+    match xsk_device::state(socket, name) {
+        State::Running | State::Unknown => None,
+        State::Down => {
+            let enter = match namespace {
+                None => "ip".to_owned(),
+                Some(path) if path.contains('/') => format!("nsenter --net={path} ip"),
+                Some(namespace) => format!("ip -n {namespace}"),
+            };
+            Some(format!("interface {interface} is down: {enter} link set {interface} up"))
+        }
+        State::NoCarrier => Some(format!(
+            "interface {interface} has no carrier: connect its cable, or take the other end of its \
+             veth pair up (ip link set PEER up)"
+        )),
+    }
 }
 
 /// Takes the interface for this card: a name in the namespace that the calling thread is in.

@@ -4,6 +4,7 @@ use super::ctl::moderation::mode_in_words;
 use super::net;
 use crate::output;
 use crate::registries::{registries, sections};
+use crate::template::toml_value;
 use clap::Args;
 use picnic_control::Launch;
 use picnic_control::launch::Checked;
@@ -15,6 +16,7 @@ use picnic_os::config::{Origin, PathReport};
 use picnic_os::keys::TaskSection;
 use picnic_wcet::CostProfile;
 use serde::Serialize;
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
@@ -50,6 +52,8 @@ struct Plan {
     interrupt: String,
     pool: PoolPlan,
     trace: bool,
+    /// What the file and the command line set, by key.
+    set: BTreeMap<String, Value>,
     os: Option<OsPlan>,
     notes: Vec<String>,
 }
@@ -150,6 +154,7 @@ impl Plan {
                 mapped_bytes: file.pool.mapped_bytes(),
             },
             trace: file.has("trace"),
+            set: file.settings().into_iter().collect(),
             os: picnic_os::config::asked_for(file).map(|os| OsPlan {
                 scheduler: os.section.name().into(),
                 cost_profile: match os.cost_profile() {
@@ -214,6 +219,9 @@ impl Plan {
         }
         if self.trace {
             line("trace", "on".into());
+        }
+        for (key, value) in &self.set {
+            line("set", format!("{key} = {}", toml_value(&value.to_string())));
         }
         for note in &self.notes {
             line("note", note.clone());

@@ -303,7 +303,11 @@ fn list(result: &Value) -> String {
         Column::Number("short"),
         Column::Number("unreadable"),
     ];
-    output::table(&columns, rows)
+    output::narrow_table(
+        &columns,
+        &["unreadable", "short", "bytes", "group", "priority", "where"],
+        rows,
+    )
 }
 
 fn one(filter: &Value) -> String {
@@ -360,5 +364,5 @@ fn rules(result: &Value) -> String {
         Column::Number("bytes"),
         Column::Number("unreadable"),
     ];
-    output::table(&columns, rows)
+    output::narrow_table(&columns, &["unreadable", "bytes", "where"], rows)
 }

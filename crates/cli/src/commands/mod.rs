@@ -14,6 +14,7 @@ pub(crate) mod filter;
 pub(crate) mod isolate;
 pub(crate) mod keyed;
 pub(crate) mod lab;
+pub(crate) mod man;
 pub(crate) mod net;
 pub(crate) mod new;
 pub(crate) mod run;
@@ -55,6 +56,7 @@ pub(crate) fn run(cli: &Cli) -> anyhow::Result<()> {
         Command::Bench(args) => bench::run(args, json),
         Command::Sciron(args) => sciron::run(args, json),
         Command::Wcet(args) => wcet::run(args, json),
+        Command::Man(args) => man::run(args, json),
         Command::Completions(args) => completions::run(args, json),
     }
 }

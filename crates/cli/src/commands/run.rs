@@ -75,6 +75,9 @@ pub(crate) fn run(args: &RunArgs, json: bool) -> anyhow::Result<()> {
         launch = launch.watched(Watch::new(move || card.load(&sections(), Vec::new())));
     }
     let mut running = launch.start().inspect_err(|_| net::hint(&card))?;
+    for warning in &running.view().warnings {
+        output::tell(format_args!("picnic: warning: {warning}"));
+    }
     let live = match args.quiet {
         true => None,
         false => Live::new(running.view(), running.placement(), json),

@@ -165,7 +165,11 @@ fn list(result: &Value) -> String {
         Column::Number("overruns"),
         Column::Number("misses"),
     ];
-    output::table(&columns, rows)
+    output::narrow_table(
+        &columns,
+        &["longest", "busy", "segments", "priority", "overruns", "period"],
+        rows,
+    )
 }
 
 fn one(task: &Value) -> String {

@@ -40,12 +40,14 @@ const LOOK: Duration = Duration::from_millis(50);
 const SILENCE: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Args)]
-#[command(after_help = "Keys: q quit, p pause, s sort the queues by the next column.
+#[command(
+    after_help = "Keys: q quit, h help, p pause, s sort the queues by the next column. NO_COLOR is respected.
 
 Examples:
   picnic top                       the only card that runs
   picnic top --card web --interval 0.2
-  picnic top --once --json         the rates of a second, for programs")]
+  picnic top --once --json         the rates of a second, for programs"
+)]
 pub(crate) struct TopArgs {
     #[command(flatten)]
     choice: CardChoice,
@@ -179,7 +181,9 @@ impl Watch {
         terminal: &mut ratatui::DefaultTerminal,
         mut before: Report,
     ) -> anyhow::Result<bool> {
-        let mut screen = Screen::default();
+        // https://no-color.org: present and not empty.
+        let is_coloured = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+        let mut screen = Screen { is_coloured, ..Screen::default() };
         let mut rates = Rates::between(&self.name, &before, &before);
         let mut next = Instant::now() + self.interval;
         // The call that has no answer yet, and since when.
@@ -195,7 +199,9 @@ impl Watch {
             if let Some(event) = self.input.next(left.min(PATIENCE))? {
                 match event {
                     Event::Key(key) if key.kind == KeyEventKind::Press => match key.code {
+                        KeyCode::Esc if screen.is_help => screen.is_help = false,
                         KeyCode::Char('q') | KeyCode::Esc => return Ok(false),
+                        KeyCode::Char('h' | '?') => screen.is_help = !screen.is_help,
                         KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => {
                             return Ok(false);
                         }

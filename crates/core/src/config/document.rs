@@ -215,6 +215,32 @@ impl Document {
         (last, left)
     }
 
+    /// Every key that is set, by its path.
+    pub(super) fn settings(&self) -> Vec<(String, serde_json::Value)> {
+        fn of(path: &str, node: &Node, found: &mut Vec<(String, serde_json::Value)>) {
+            let is_section = |node: &Node| matches!(node.value, Value::Table(_));
+            match &node.value {
+                Value::Table(entries) => {
+                    for (key, node) in entries {
+                        of(&join(path, key), node, found);
+                    }
+                }
+                Value::List(items) if !items.is_empty() && items.iter().all(is_section) => {
+                    for (index, node) in items.iter().enumerate() {
+                        of(&format!("{path}[{index}]"), node, found);
+                    }
+                }
+                value if node.place != Origin::BuiltIn => found.push((path.into(), value.into())),
+                _ => {}
+            }
+        }
+        let mut found = Vec::new();
+        for (key, node) in self.table() {
+            of(key, node, &mut found);
+        }
+        found
+    }
+
     /// An error about a key, with the place of that key or of the nearest that there is.
     pub(super) fn locate(&self, error: ConfigError) -> ConfigError {
         let place = self.nearest(&error.key).0.map(|node| node.place);

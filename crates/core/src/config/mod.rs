@@ -187,6 +187,11 @@ impl CardFile {
         &self.sections
     }
 
+    /// What the file, or the command line, sets: each key with its value, in the file's order.
+    pub fn settings(&self) -> Vec<(String, serde_json::Value)> {
+        self.document.settings()
+    }
+
     /// Whether the file itself has a section or list of this name, be it empty.
     pub fn has(&self, name: &str) -> bool {
         self.document.at(name).is_some_and(|node| node.place != Origin::BuiltIn)

@@ -632,6 +632,26 @@ fn a_section_is_told_what_it_allows() {
 }
 
 #[test]
+fn what_is_set_is_known_by_key() {
+    let text = "[host]\nqueues = 2\ntarget_cores = [0, 1]\n[[wire]]\nname = \"a\"\n\
+                fault = { drop = 0.5 }\n[[wire]]\n";
+    let settings = [Setting::parse("card.seed=7").unwrap()];
+    let card = Sections::core().parse_with(text, None, &settings).unwrap();
+    let said = card.settings().into_iter().map(|(key, value)| format!("{key} = {value}"));
+    assert_eq!(
+        said.collect::<Vec<_>>(),
+        [
+            "host.queues = 2",
+            "host.target_cores = [0,1]",
+            "wire[0].name = \"a\"",
+            "wire[0].fault.drop = 0.5",
+            "card.seed = 7",
+        ]
+    );
+    assert!(parse("").unwrap().settings().is_empty());
+}
+
+#[test]
 fn typing_errors_are_told_with_what_was_probably_meant() {
     use picnic_core::error::nearest;
     let near = |word| nearest(word, ["queues", "ring_size", "tx", "destination_ports"].into_iter());

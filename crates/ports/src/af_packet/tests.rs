@@ -76,6 +76,35 @@ fn a_refused_packet_is_offered_again_for_a_while() {
     assert!(retry.refused(at(1000 + 2 * FULL_NS)));
 }
 
+#[test]
+fn a_wire_that_is_down_is_told_of_with_what_mends_it() {
+    let name = format!("picnic-{}-down", std::process::id());
+    let commands = [
+        format!("ip netns add {name}"),
+        format!("ip -n {name} link add a0 type veth peer name b0"),
+    ];
+    if !commands.iter().all(|command| ip(command)) {
+        skip("a_wire_that_is_down", "it needs root and iproute2");
+        ip(&format!("ip netns del {name}"));
+        return;
+    }
+    let config = PacketConfig {
+        interface: Some("a0".into()),
+        namespace: Some(name.clone()),
+        ..PacketConfig::default()
+    };
+    let port = PacketPort::open(&config).unwrap();
+    assert_eq!(port.warnings(), [format!("interface a0 is down: ip -n {name} link set a0 up")]);
+    // The command is right, and then the other end is what is missing.
+    assert!(ip(&format!("ip -n {name} link set a0 up")));
+    let warnings = port.warnings();
+    assert!(warnings[0].starts_with("interface a0 has no carrier: "), "{warnings:?}");
+    assert!(ip(&format!("ip -n {name} link set b0 up")));
+    picnic_testing::wait_until("a0 runs", || port.warnings().is_empty());
+    drop(port);
+    assert!(ip(&format!("ip netns del {name}")));
+}
+
 // ---------------------------------------------------------------- through the kernel
 
 /// Both ends of a veth pair, each in a namespace of its own. Gone when dropped.

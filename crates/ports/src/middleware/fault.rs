@@ -178,6 +178,10 @@ impl WirePort for FaultyWire {
         self.port.arrivals()
     }
 
+    fn warnings(&self) -> Vec<String> {
+        self.port.warnings()
+    }
+
     fn receive(&mut self, now: Time, rx: &mut Receiver<'_>) {
         let FaultyWire { port, patient, inner, faults } = self;
         let patient = *patient;

@@ -148,6 +148,36 @@ pub(crate) fn link(socket: BorrowedFd<'_>, index: libc::c_int) -> Option<Link> {
     Some(if running { Link::Running } else { Link::Down })
 }
 
+/// How an interface stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    Running,
+    /// Nobody has taken it up.
+    Down,
+    /// Up, and nothing at the other end.
+    NoCarrier,
+    /// The kernel does not say: it has gone.
+    Unknown,
+}
+
+/// How the interface with this name stands at this moment.
+pub(crate) fn state(socket: BorrowedFd<'_>, name: &Name) -> State {
+    let mut flags = ifreq(name);
+    // SAFETY: the request reads the name and writes flags, within an `ifreq`; then it holds flags.
+    let flags = unsafe {
+        if ask(socket, libc::SIOCGIFFLAGS as libc::c_ulong, &mut flags).is_err() {
+            return State::Unknown;
+        }
+        libc::c_int::from(flags.ifr_ifru.ifru_flags)
+    };
+    match (flags & libc::IFF_UP != 0, flags & libc::IFF_RUNNING != 0) {
+        (false, _) => State::Down,
+        (true, true) => State::Running,
+        (true, false) if has_carrier(socket, ifreq(name)) => State::Running,
+        (true, false) => State::NoCarrier,
+    }
+}
+
 /// Whether an interface has a carrier at this moment.
 fn has_carrier(socket: BorrowedFd<'_>, mut named: libc::ifreq) -> bool {
     let mut value = [ETHTOOL_GLINK, 0];

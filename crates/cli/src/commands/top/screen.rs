@@ -4,7 +4,7 @@ use super::rates::Rates;
 use crate::output::{count, nanoseconds, percent, rate, ratio};
 use ratatui::Frame;
 use ratatui::layout::{Alignment, Constraint, Rect};
-use ratatui::style::{Modifier, Style};
+use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Text};
 use ratatui::widgets::{Cell, Row, Table};
 use std::cmp::Reverse;
@@ -31,7 +31,62 @@ pub(crate) struct Screen {
     pub(crate) sort: Sort,
     /// For how long the card has been asked and has not answered, if it is worth telling.
     pub(crate) silence: Option<Duration>,
+    /// Whether trouble is coloured.
+    pub(crate) is_coloured: bool,
+    /// Whether the help is shown in place of the figures.
+    pub(crate) is_help: bool,
 }
+
+/// How good a figure is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Level {
+    #[default]
+    Fine,
+    /// It may be trouble soon.
+    Warning,
+    /// Packets are lost.
+    Trouble,
+}
+
+impl Level {
+    /// Trouble if there is any of it.
+    fn of_loss(rate: f64) -> Self {
+        if rate > 0.0 { Level::Trouble } else { Level::Fine }
+    }
+
+    /// Of a ring: a warning from three quarters on.
+    fn of_ring(depth: u64, size: u64) -> Self {
+        if size != 0 && depth * 4 >= size * 3 { Level::Warning } else { Level::Fine }
+    }
+
+    fn style(self) -> Style {
+        match self {
+            Level::Fine => Style::new(),
+            Level::Warning => Style::new().fg(Color::Yellow),
+            Level::Trouble => Style::new().fg(Color::Red),
+        }
+    }
+}
+
+/// Busy from here on is a warning: there is little left for more packets.
+const BUSY: f64 = 0.95;
+
+/// What `h` shows.
+const HELP: &[&str] = &[
+    "q, Esc   quit",
+    "p        pause: the figures stay, the card runs on",
+    "s        sort the queues: number, rate, ring, ring full",
+    "h, ?     this help, and back",
+    "",
+    "ring     descriptors waiting in a queue's target ring, and its size",
+    "full/s   packets dropped because that ring was full",
+    "busy     share of the borrowed core's time with work",
+    "drops    by reason and stage, since the start",
+    "",
+    "yellow: a ring three quarters full, a core 95 % busy",
+    "red: packets are dropped, or the card does not answer",
+    "Set NO_COLOR to have no colours.",
+];
 
 /// Lines above the first block: two of text and the keys.
 const HEAD: u16 = 3;
@@ -42,7 +97,28 @@ const AROUND: usize = 2;
 struct Block {
     heading: Vec<&'static str>,
     widths: Vec<u16>,
-    rows: Vec<Vec<String>>,
+    /// Columns to leave out where there is no room, the first first; then those at the right.
+    least: &'static [&'static str],
+    rows: Vec<Vec<Figure>>,
+}
+
+/// A cell.
+#[derive(Clone, Debug, Default)]
+struct Figure {
+    text: String,
+    level: Level,
+}
+
+impl From<String> for Figure {
+    fn from(text: String) -> Self {
+        Figure { text, level: Level::Fine }
+    }
+}
+
+impl Figure {
+    fn with(self, level: Level) -> Self {
+        Figure { level, ..self }
+    }
 }
 
 impl Screen {
@@ -55,6 +131,10 @@ impl Screen {
     /// Draws all that there is room for; of the longest lists the ends are left out first.
     pub(crate) fn draw(&mut self, frame: &mut Frame<'_>, rates: &Rates) {
         let area = frame.area();
+        if self.is_help {
+            frame.render_widget(Text::from(HELP.join("\n")), area);
+            return;
+        }
         let mut blocks = self.blocks(rates);
         fit(&mut blocks, area.height.saturating_sub(HEAD).into());
         frame.render_widget(self.head(rates), Rect { height: HEAD.min(area.height), ..area });
@@ -63,7 +143,7 @@ impl Screen {
             let lines = u16::try_from(block.lines()).unwrap_or(u16::MAX);
             let height = lines.min(end.saturating_sub(top));
             if height > 0 {
-                block.draw(frame, Rect { y: top, height, ..area });
+                block.draw(frame, Rect { y: top, height, ..area }, self.is_coloured);
             }
             top = top.saturating_add(height);
         }
@@ -83,25 +163,32 @@ impl Screen {
             (None, true) => "PAUSED  ".to_owned(),
             (None, false) => String::new(),
         };
+        let level = match (self.silence, dropped > 0.0, rates.busy_fraction >= BUSY) {
+            (Some(_), ..) | (_, true, _) => Level::Trouble,
+            (_, _, true) => Level::Warning,
+            _ => Level::Fine,
+        };
+        let style = if self.is_coloured { level.style() } else { Style::new() };
+        // What matters most stands first: a narrow terminal has no more of it.
         Text::from(vec![
             Line::styled(
                 format!(
-                    "{}: {:.1} s; borrowed core {} busy {}, asleep {}; {} drops/s",
+                    "{}: {:.1} s; {} drops/s; borrowed core {} busy {}, asleep {}",
                     rates.card,
                     rates.elapsed_s,
+                    rate(dropped),
                     rates.borrowed_core,
                     percent(rates.busy_fraction),
                     percent(rates.asleep_fraction),
-                    rate(dropped),
                 ),
-                Style::new().add_modifier(Modifier::BOLD),
+                style.add_modifier(Modifier::BOLD),
             ),
             Line::from(format!(
                 "latency p50 {}, p99 {} since the start",
                 nanoseconds(rates.latency_p50_ns),
                 nanoseconds(rates.latency_p99_ns),
             )),
-            Line::from(format!("{state}q quit  p pause  s sort (queues by {sort})")),
+            Line::from(format!("{state}q quit  h help  p pause  s sort (queues by {sort})")),
         ])
     }
 
@@ -126,15 +213,16 @@ impl Screen {
             Sort::Lost => queues.sort_by_key(|queue| by(queue.ring_full_pps)),
         }
         let rows = queues.into_iter().map(|queue| {
+            let ring = Figure::from(format!("{}/{}", queue.ring_depth, queue.ring_size));
             vec![
-                queue.queue.to_string(),
-                queue.core.to_string(),
-                rate(queue.pps),
-                megabits(queue.bits_per_s),
-                rate(queue.interrupts_per_s),
-                ratio(queue.packets_per_interrupt),
-                format!("{}/{}", queue.ring_depth, queue.ring_size),
-                rate(queue.ring_full_pps),
+                queue.queue.to_string().into(),
+                queue.core.to_string().into(),
+                rate(queue.pps).into(),
+                megabits(queue.bits_per_s).into(),
+                rate(queue.interrupts_per_s).into(),
+                ratio(queue.packets_per_interrupt).into(),
+                ring.with(Level::of_ring(queue.ring_depth, queue.ring_size)),
+                Figure::from(rate(queue.ring_full_pps)).with(Level::of_loss(queue.ring_full_pps)),
             ]
         });
         Block {
@@ -150,6 +238,7 @@ impl Screen {
             ],
             // 80 columns with the spaces between.
             widths: vec![5, 4, 10, 10, 12, 11, 12, 9],
+            least: &["interrupts/s", "packets/int", "core", "Mbit/s"],
             rows: rows.collect(),
         }
     }
@@ -162,16 +251,17 @@ fn megabits(bits_per_s: f64) -> String {
 fn wires(rates: &Rates) -> Block {
     let rows = rates.wires.iter().map(|wire| {
         vec![
-            wire.name.clone(),
-            rate(wire.rx_pps),
-            megabits(wire.rx_bits_per_s),
-            rate(wire.tx_pps),
-            megabits(wire.tx_bits_per_s),
+            wire.name.clone().into(),
+            rate(wire.rx_pps).into(),
+            megabits(wire.rx_bits_per_s).into(),
+            rate(wire.tx_pps).into(),
+            megabits(wire.tx_bits_per_s).into(),
         ]
     });
     Block {
         heading: vec!["wire", "rx packets/s", "rx Mbit/s", "tx packets/s", "tx Mbit/s"],
         widths: vec![16, 12, 12, 12, 12],
+        least: &["tx Mbit/s", "rx Mbit/s"],
         rows: rows.collect(),
     }
 }
@@ -179,14 +269,15 @@ fn wires(rates: &Rates) -> Block {
 fn functions(rates: &Rates) -> Block {
     let rows = rates.functions.iter().map(|function| {
         vec![
-            format!("{} {}", function.place, function.name),
-            rate(function.pps),
-            rate(function.dropped_pps),
+            format!("{} {}", function.place, function.name).into(),
+            rate(function.pps).into(),
+            Figure::from(rate(function.dropped_pps)).with(Level::of_loss(function.dropped_pps)),
         ]
     });
     Block {
         heading: vec!["function", "packets/s", "dropped/s"],
         widths: vec![28, 12, 12],
+        least: &[],
         rows: rows.collect(),
     }
 }
@@ -195,11 +286,16 @@ fn drops(rates: &Rates) -> Block {
     let mut drops: Vec<_> = rates.drops.iter().collect();
     drops.sort_by_key(|drop| Reverse((drop.pps as u64, drop.packets)));
     let rows = drops.into_iter().map(|drop| {
-        vec![format!("{} @ {}", drop.reason, drop.stage), rate(drop.pps), count(drop.packets)]
+        vec![
+            format!("{} @ {}", drop.reason, drop.stage).into(),
+            Figure::from(rate(drop.pps)).with(Level::of_loss(drop.pps)),
+            count(drop.packets).into(),
+        ]
     });
     Block {
         heading: vec!["drops", "packets/s", "since start"],
         widths: vec![28, 12, 18],
+        least: &[],
         rows: rows.collect(),
     }
 }
@@ -219,7 +315,7 @@ fn fit(blocks: &mut [Block], lines: usize) {
         if rows < whole {
             // One more goes for the line that says so.
             block.rows.truncate(rows - 1);
-            block.rows.push(vec![format!("+{}", whole + 1 - rows)]);
+            block.rows.push(vec![format!("+{}", whole + 1 - rows).into()]);
         }
     }
 }
@@ -229,23 +325,31 @@ impl Block {
         self.rows.len() + AROUND
     }
 
-    /// Columns that do not fit are left out, from the right.
-    fn draw(mut self, frame: &mut Frame<'_>, area: Rect) {
-        let mut width = 0;
-        let mut fits = |column: &&u16| {
-            width += **column + 1;
-            width <= area.width + 1
-        };
-        let columns = self.widths.iter().take_while(&mut fits).count().max(1);
-        self.widths.truncate(columns);
-        self.heading.truncate(columns);
-        self.rows.iter_mut().for_each(|row| row.truncate(columns));
-        let cell = |(index, text): (usize, String)| {
+    /// Leaves out columns until the others fit.
+    fn narrow(&mut self, width: u16) {
+        let needed = |widths: &[u16]| widths.iter().map(|column| column + 1).sum::<u16>();
+        let mut least = self.least.iter();
+        while needed(&self.widths) > width.saturating_add(1) && self.widths.len() > 1 {
+            let by_name = |name: &&str| self.heading.iter().position(|heading| heading == name);
+            let place = least.next().and_then(by_name).unwrap_or(self.widths.len() - 1);
+            self.widths.remove(place);
+            self.heading.remove(place);
+            self.rows.iter_mut().filter(|row| place < row.len()).for_each(|row| {
+                row.remove(place);
+            });
+        }
+    }
+
+    fn draw(mut self, frame: &mut Frame<'_>, area: Rect, is_coloured: bool) {
+        self.narrow(area.width);
+        let cell = |(index, figure): (usize, Figure)| {
             let alignment = if index == 0 { Alignment::Left } else { Alignment::Right };
-            Cell::from(Text::from(text).alignment(alignment))
+            let style = if is_coloured { figure.level.style() } else { Style::new() };
+            Cell::from(Text::from(figure.text).alignment(alignment)).style(style)
         };
-        let heading = self.heading.into_iter().map(str::to_owned).enumerate().map(cell);
-        let heading = Row::new(heading).style(Style::new().add_modifier(Modifier::BOLD));
+        let heading = self.heading.into_iter().map(|text| Figure::from(text.to_owned()));
+        let heading = Row::new(heading.enumerate().map(cell));
+        let heading = heading.style(Style::new().add_modifier(Modifier::BOLD));
         let rows = self.rows.into_iter().map(|row| Row::new(row.into_iter().enumerate().map(cell)));
         let widths = self.widths.into_iter().map(Constraint::Length);
         let table = Table::new(rows, widths).header(heading.top_margin(1)).column_spacing(1);
@@ -317,9 +421,9 @@ mod tests {
         let lines = drawn(&mut Screen::default(), 90, 24);
         let text = lines.join("\n");
         for part in [
-            "web: 12.5 s; borrowed core 5 busy 87.5 %, asleep 0.0 %; 10 drops/s",
+            "web: 12.5 s; 10 drops/s; borrowed core 5 busy 87.5 %, asleep 0.0 %",
             "latency p50 1.5 µs, p99 unavailable since the start",
-            "q quit  p pause  s sort (queues by number)",
+            "q quit  h help  p pause  s sort (queues by number)",
             "rx[0] rss",
             "ring_full @ steer",
             "12,345",
@@ -371,7 +475,55 @@ mod tests {
         let lines = drawn(&mut Screen::default(), 45, 24);
         let heading = lines.iter().find(|line| line.starts_with("queue")).unwrap();
         let found: Vec<_> = heading.split_whitespace().collect();
-        assert_eq!(found, ["queue", "core", "packets/s", "Mbit/s", "interrupts/s"]);
+        // Those that tell of trouble stay.
+        assert_eq!(found, ["queue", "packets/s", "ring", "full/s"]);
+    }
+
+    #[test]
+    fn sixty_columns_have_what_matters() {
+        let lines = drawn(&mut Screen::default(), 60, 24);
+        let words = |start: &str| -> Vec<String> {
+            let line = lines.iter().find(|line| line.starts_with(start)).unwrap();
+            line.split_whitespace().map(str::to_owned).collect()
+        };
+        assert_eq!(words("queue"), ["queue", "core", "packets/s", "Mbit/s", "ring", "full/s"]);
+        assert_eq!(words("drops"), ["drops", "packets/s", "since", "start"]);
+        assert!(lines[0].contains("10 drops/s; borrowed core 5 busy 87.5 %"), "{}", lines[0]);
+        assert!(lines[2].contains("s sort (queues by number)"), "{}", lines[2]);
+        assert!(HELP.iter().all(|line| line.chars().count() <= 70));
+    }
+
+    #[test]
+    fn trouble_is_coloured_and_only_where_colours_are_wanted() {
+        let colours = |is_coloured| {
+            let mut rates = rates();
+            rates.queues[1].ring_depth = 800;
+            let mut terminal = Terminal::new(TestBackend::new(80, 24)).unwrap();
+            let mut screen = Screen { is_coloured, ..Screen::default() };
+            terminal.draw(|frame| screen.draw(frame, &rates)).unwrap();
+            let mut found: Vec<_> = Vec::new();
+            let buffer = terminal.backend().buffer();
+            for row in 0..24 {
+                let cells = (0..80).map(|column| &buffer[(column, row)]);
+                let shown = cells.filter(|cell| cell.symbol() != " ");
+                for colour in shown.map(|cell| cell.fg) {
+                    if colour != Color::Reset && !found.contains(&(row, colour)) {
+                        found.push((row, colour));
+                    }
+                }
+            }
+            found
+        };
+        // The head, for there are drops; the ring of queue 1; the drops.
+        assert_eq!(colours(true), [(0, Color::Red), (9, Color::Yellow), (15, Color::Red)]);
+        assert_eq!(colours(false), []);
+    }
+
+    #[test]
+    fn the_help_takes_the_place_of_the_figures() {
+        let lines = drawn(&mut Screen { is_help: true, ..Screen::default() }, 80, 24);
+        assert!(lines[0].starts_with("q, Esc   quit"), "{}", lines[0]);
+        assert!(!lines.join("").contains("eth1"));
     }
 
     #[test]

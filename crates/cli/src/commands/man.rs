@@ -1,0 +1,51 @@
+//! `picnic man`: the manual pages, one for each command.
+
+use crate::cli::Cli;
+use crate::failure::Usage;
+use crate::output;
+use anyhow::Context;
+use clap::{Args, CommandFactory};
+use std::path::PathBuf;
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  picnic man ~/.local/share/man/man1 && man picnic-run
+
+`make install` does it, too.")]
+pub(crate) struct ManArgs {
+    /// The folder to write them to; made if it is not there
+    folder: PathBuf,
+}
+
+pub(crate) fn run(args: &ManArgs, json: bool) -> anyhow::Result<()> {
+    if json {
+        return Err(Usage("manual pages have no JSON form".into()).into());
+    }
+    let folder = args.folder.display();
+    std::fs::create_dir_all(&args.folder).with_context(|| format!("{folder}: cannot be made"))?;
+    clap_mangen::generate_to(Cli::command(), &args.folder)
+        .with_context(|| format!("{folder}: cannot be written"))?;
+    output::print(&format!("manual pages are in {folder}\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_command_has_a_page() {
+        let folder = tempfile::tempdir().unwrap();
+        run(&ManArgs { folder: folder.path().join("man1") }, false).unwrap();
+        let page = |name: &str| {
+            let path = folder.path().join(format!("man1/{name}.1"));
+            std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{name}: {error}"))
+        };
+        for command in Cli::command().get_subcommands() {
+            let name = command.get_name();
+            assert!(page(&format!("picnic-{name}")).contains(".SH SYNOPSIS"), "{name}");
+        }
+        assert!(page("picnic").contains("programmable NIC"));
+        assert!(page("picnic-run").contains("duration"));
+        assert!(page("picnic-ctl-filter-add").contains("KEY=VALUE"));
+    }
+}
