@@ -42,6 +42,8 @@ LEFT_OUT = {
 if "PICNIC" in os.environ:
     LEFT_OUT["make run"] = "another binary is named, nothing is built"
 NEEDS = re.compile(r"<!-- needs: (\S+) -->")
+# A page has these to itself.
+APART = ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
 # What every page begins and ends with. The kernel shows the devices of one network only.
 PROLOGUE = """
 mount -t tmpfs none /run/netns && mount -t sysfs none /sys
@@ -116,8 +118,7 @@ def run(page, picnic):
                            PICNIC_STATE_DIR=str(work / "state"),
                            PICNIC_RUNTIME_DIR=str(work / "run"))
         (work / "page.sh").write_text(text, encoding="utf-8")
-        command = ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child",
-                   "--mount-proc", "bash", str(work / "page.sh")]
+        command = [*APART, "bash", str(work / "page.sh")]
         with open(work / "log", "wb") as log:
             process = subprocess.Popen(command, cwd=folder, env=environment, stdout=log,
                                        stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
@@ -149,6 +150,9 @@ def main():
         return 77
     if not picnic.exists():
         print(f"{picnic} is not there: make build")
+        return 77
+    if subprocess.run([*APART, "true"], stderr=subprocess.DEVNULL).returncode != 0:
+        print("this machine gives no namespaces")
         return 77
     os.makedirs("/run/netns", exist_ok=True)
     pages = sys.argv[1:]

@@ -202,11 +202,13 @@ fn real_time() -> (Result<String, String>, &'static str) {
 fn cpuset() -> (Result<String, String>, &'static str) {
     let root = "/sys/fs/cgroup";
     let found = match fs::read_to_string(format!("{root}/cgroup.controllers")) {
-        Err(_) => Err(format!("{root} is no unified hierarchy; affinities are swept instead")),
-        Ok(list) if !list.split_whitespace().any(|name| name == "cpuset") => {
-            Err("the unified hierarchy has no cpuset controller; affinities are swept instead"
-                .into())
+        Err(_) => {
+            Err(format!("{root} is no unified hierarchy; thread affinities are used instead"))
         }
+        Ok(list) if !list.split_whitespace().any(|name| name == "cpuset") => Err(
+            "the unified hierarchy has no cpuset controller; thread affinities are used instead"
+                .into(),
+        ),
         Ok(_) => writable(&format!("{root}/cgroup.subtree_control")),
     };
     (found, "mount cgroup v2 with its cpuset controller (systemd.unified_cgroup_hierarchy=1)")

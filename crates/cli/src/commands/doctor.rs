@@ -17,10 +17,10 @@ pub(crate) fn run(json: bool) -> anyhow::Result<()> {
     let mut text = output::fitting_table(&columns, rows);
     let mut missing = findings.iter().filter(|finding| !finding.available).peekable();
     if missing.peek().is_some() {
-        text += "\nWhat is missing, and what would mend it:\n";
+        text += "\nMissing, and how to fix it:\n";
     }
     for finding in missing {
-        let mend = finding.mend.as_deref().unwrap_or("nothing on this machine");
+        let mend = finding.mend.as_deref().unwrap_or("cannot be fixed on this machine");
         text += &format!("  {}, for {}\n    {mend}\n", finding.name, finding.needed_for);
     }
     output::print(&text)
