@@ -1,5 +1,6 @@
 //! `picnic check`: is the card file right, and what would run where?
 
+use super::components::Kind;
 use super::ctl::moderation::mode_in_words;
 use super::net;
 use crate::output;
@@ -52,7 +53,7 @@ struct Plan {
     interrupt: String,
     pool: PoolPlan,
     trace: bool,
-    /// What the file and the command line set, by key.
+    /// Keys that the file and the command line set to other values than their defaults.
     set: BTreeMap<String, Value>,
     os: Option<OsPlan>,
     notes: Vec<String>,
@@ -154,7 +155,7 @@ impl Plan {
                 mapped_bytes: file.pool.mapped_bytes(),
             },
             trace: file.has("trace"),
-            set: file.settings().into_iter().collect(),
+            set: other_than_default(file.settings()),
             os: picnic_os::config::asked_for(file).map(|os| OsPlan {
                 scheduler: os.section.name().into(),
                 cost_profile: match os.cost_profile() {
@@ -238,6 +239,36 @@ impl Plan {
     }
 }
 
+/// The keys whose values are not their defaults. The names of components are shown elsewhere.
+fn other_than_default(settings: Vec<(String, Value)>) -> BTreeMap<String, Value> {
+    let all: BTreeMap<_, _> = settings.into_iter().collect();
+    let sections = sections();
+    let is_default = |path: &str, value: &Value| {
+        let Some((place, key)) = path.rsplit_once('.') else { return false };
+        let section = place.split('.').map(|part| part.split('[').next().unwrap_or(part));
+        let section = section.collect::<Vec<_>>().join(".");
+        let Some(entry) = sections.iter().find(|entry| entry.name == section) else { return false };
+        let mut keys = Vec::new();
+        if let Some(names) = entry.names {
+            if key == names.key {
+                return true;
+            }
+            let named = all.get(&format!("{place}.{}", names.key)).and_then(Value::as_str);
+            let kind = Kind::ALL.into_iter().find(|kind| kind.key() == names.key);
+            let mut components = kind.into_iter().flat_map(Kind::list);
+            let component = components.find(|other| Some(other.name) == named.or(names.default));
+            keys.extend(component.into_iter().flat_map(|component| component.keys));
+        }
+        keys.extend(entry.keys());
+        // A component's key goes before one of its section.
+        let default = keys.iter().find(|known| known.name == key).map(|known| &known.default);
+        let default = default.and_then(|text| serde_json::from_str::<Value>(text).ok());
+        default.is_some_and(|default| default == *value)
+    };
+    let others = all.iter().filter(|(path, value)| !is_default(path, value));
+    others.map(|(path, value)| (path.clone(), value.clone())).collect()
+}
+
 /// What admission counts on, and where that comes from.
 fn path_lines(path: &PathReport) -> Vec<(&'static str, String)> {
     let told = |origin: &Origin, unit: &str| match origin.value {
@@ -291,6 +322,20 @@ fn ranges(numbers: &[usize]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn keys_at_their_defaults_are_not_shown() {
+        let text = "[card]\nseed = 1\nname = \"web\"\n[[wire]]\nport = \"generator\"\n\
+                    flows = 4096\nrate_pps = 7\nfault = { drop = 0.5, corrupt = 0.0 }\n\
+                    [[rx]]\nfunction = \"rss\"\nhash = \"toeplitz\"\ntable_size = 64\n";
+        let card = sections().parse(text, None).unwrap();
+        let set = other_than_default(card.settings());
+        let keys: Vec<_> = set.keys().map(String::as_str).collect();
+        assert_eq!(
+            keys,
+            ["card.name", "rx[0].table_size", "wire[0].fault.drop", "wire[0].rate_pps"]
+        );
+    }
 
     #[test]
     fn numbers_in_a_row_are_one_range() {
