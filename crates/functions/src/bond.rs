@@ -158,7 +158,7 @@ pub struct Counts {
     pub flooded: u64,
     /// Copies made for that.
     pub copies: u64,
-    /// Copies not made, as no buffer was home.
+    /// Copies not made for lack of a buffer.
     pub lost_copies: u64,
     /// Addresses learnt.
     pub learnt: u64,

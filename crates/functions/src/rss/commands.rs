@@ -154,7 +154,7 @@ pub struct SetContext {
     /// The queue of each entry of its table, 1 to 4096 of them.
     #[serde(default)]
     pub table: Option<Vec<u16>>,
-    /// Entries of the table, spread over all queues in turn, in place of `table`.
+    /// Indirection-table size, filled round-robin over all queues; instead of `table`.
     #[serde(default)]
     pub table_size: Option<usize>,
     /// The weight of each queue: its part of `table_size` entries, or of 128.
