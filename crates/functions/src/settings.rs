@@ -3,7 +3,6 @@
 use picnic_core::error::ConfigError;
 use picnic_core::packet::desc::Descriptor;
 use picnic_core::packet::layers::Layers;
-use picnic_core::packet::wire::MacAddress;
 
 /// Refuses a queue that the card does not have.
 pub(crate) fn check_queue(key: &str, found: u16, queues: u16) -> Result<(), ConfigError> {
@@ -20,17 +19,4 @@ pub(crate) fn check_queue(key: &str, found: u16, queues: u16) -> Result<(), Conf
 pub(crate) fn vlan_of(packet: &Descriptor, layers: &Layers) -> Option<u16> {
     let within = (layers.vlan_count != 0).then_some(layers.vlan_tci);
     packet.vlan_aside().map(|tag| tag.tci).or(within).map(|tci| tci & 0xfff)
-}
-
-/// A MAC address, as in "02:00:00:00:00:01".
-pub(crate) fn mac(text: &str) -> Option<MacAddress> {
-    let mut bytes = [0; 6];
-    let mut parts = text.split(':');
-    for byte in &mut bytes {
-        let part = parts.next().filter(|part| part.len() == 2)?;
-        *byte = u8::from_str_radix(part, 16).ok()?;
-    }
-    // One digit may be a sign to `from_str_radix`.
-    let is_hex = text.bytes().all(|byte| byte == b':' || byte.is_ascii_hexdigit());
-    (is_hex && parts.next().is_none()).then_some(MacAddress(bytes))
 }

@@ -46,7 +46,6 @@ use crate::bytes::{get_u16, put_u16};
 use crate::checksum;
 use crate::counted::{Counted, Get};
 use crate::rss::flow::{Hash, Types, flow_hash};
-use crate::settings;
 use headers::{Inside, Reading, Sought, Tunnel as Found};
 use outer::{Ends, Outer};
 use picnic_core::command::{CommandEntry, Prepared};
@@ -58,6 +57,7 @@ use picnic_core::packet::burst::Burst;
 use picnic_core::packet::desc::{ChecksumState, Descriptor, GsoType, RssType};
 use picnic_core::packet::layers::{self, L3Kind};
 use picnic_core::packet::offload;
+use picnic_core::packet::wire::MacAddress;
 use picnic_core::registry::{BuildContext, Component};
 use picnic_core::time::Time;
 use schemars::JsonSchema;
@@ -312,7 +312,7 @@ impl Config {
         };
         let mac = |key, text: &Option<String>| match text {
             None => Ok(None),
-            Some(text) => settings::mac(text).map(Some).ok_or_else(|| {
+            Some(text) => text.parse::<MacAddress>().ok().map(Some).ok_or_else(|| {
                 let message = format!("found \"{text}\", allowed is six bytes in hex, with colons");
                 ConfigError::new(key, message)
             }),

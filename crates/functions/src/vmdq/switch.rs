@@ -5,7 +5,7 @@
 //! Guarantees: a lookup takes a bounded number of steps and allocates nothing.
 
 use super::Pool;
-use crate::settings::{check_queue, mac};
+use crate::settings::check_queue;
 use picnic_core::error::ConfigError;
 use picnic_core::packet::wire::MacAddress;
 use picnic_core::registry::BuildContext;
