@@ -6,6 +6,7 @@ use crate::commands::man::ManArgs;
 use crate::commands::net::NetArgs;
 use crate::commands::new::NewArgs;
 use crate::commands::sciron::ScironArgs;
+use crate::commands::traffic::TrafficArgs;
 use crate::commands::try_function::TryArgs;
 use crate::commands::wcet::WcetArgs;
 use crate::commands::{capture::CaptureArgs, ctl::CtlArgs, top::TopArgs};
@@ -69,6 +70,8 @@ pub(crate) enum Command {
     Doctor,
     /// Run experiments that measure the effect of a NIC feature
     Lab(LabArgs),
+    /// Send and receive TCP and UDP at a rate, and report what both ends saw
+    Traffic(TrafficArgs),
     /// Query and change a running card
     Ctl(CtlArgs),
     /// Watch a running card on the terminal: rates, drops, rings

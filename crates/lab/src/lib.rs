@@ -24,5 +24,6 @@ pub mod plot;
 pub mod registry;
 pub mod report;
 pub mod runner;
+pub mod traffic;
 pub mod unit;
 pub mod workloads;

@@ -21,6 +21,7 @@ pub(crate) mod run;
 pub(crate) mod sciron;
 pub(crate) mod tasks;
 pub(crate) mod top;
+pub(crate) mod traffic;
 pub(crate) mod try_function;
 pub(crate) mod wcet;
 
@@ -49,6 +50,7 @@ pub(crate) fn run(cli: &Cli) -> anyhow::Result<()> {
         Command::New(args) => new::run(args, json),
         Command::Try(args) => try_function::run(args, json),
         Command::Top(args) => top::run(args, json),
+        Command::Traffic(args) => traffic::run(args, json),
         Command::Capture(args) => capture::run(args, json),
         Command::Ctl(args) => ctl::run(args, json),
         Command::Isolate(args) => isolate::run(args, json),

@@ -1,0 +1,81 @@
+//! Both ends over loopback.
+
+use super::*;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+fn anywhere() -> SocketAddr {
+    "127.0.0.1:0".parse().unwrap()
+}
+
+/// Sends to a receiver in another thread; what both have seen.
+fn exchange(receive: Receive, send: impl FnOnce(SocketAddr) -> Send) -> (Sent, Received) {
+    let receive = Receive { limit: Some(Duration::from_secs(30)), ..receive };
+    let listening = receive.listen().unwrap();
+    let send = send(listening.address().unwrap());
+    let sender = std::thread::spawn(move || send.run().unwrap());
+    let received = listening.run().unwrap();
+    (sender.join().unwrap(), received)
+}
+
+#[test]
+fn all_bytes_of_all_connections_arrive() {
+    let receive = Receive { connections: 3, ..Receive::at(anywhere()) };
+    let (sent, received) = exchange(receive, |to| Send {
+        connections: 3,
+        bytes: 1000,
+        rate_bps: Some(2_400_000),
+        duration: Duration::from_millis(300),
+        ..Send::to(to)
+    });
+    assert_eq!((sent.connections, received.connections), (3, 3));
+    // 300 messages by the second, and never more.
+    assert!(sent.messages > 0 && sent.messages <= 93, "{sent:?}");
+    assert_eq!(received.bytes, sent.messages * 1000);
+    assert_eq!((received.lost, received.reordered), (None, None));
+    let error = sent.pacing_error.unwrap();
+    assert!(error.p50_ns > 0 && error.p50_ns <= error.max_ns);
+    assert_eq!(sent.target_bps, Some(2_400_000));
+}
+
+#[test]
+fn datagrams_are_counted_one_by_one() {
+    let receive = Receive { protocol: Protocol::Udp, connections: 2, ..Receive::at(anywhere()) };
+    let (sent, received) = exchange(receive, |to| Send {
+        protocol: Protocol::Udp,
+        connections: 2,
+        bytes: 100,
+        rate_bps: Some(160_000),
+        duration: Duration::from_millis(300),
+        ..Send::to(to)
+    });
+    assert_eq!(received.connections, 2);
+    assert_eq!(received.messages + received.lost.unwrap(), sent.messages, "{sent:?} {received:?}");
+    assert_eq!((received.reordered, sent.retransmits), (Some(0), None));
+    assert!(sent.messages > 0 && sent.messages <= 62, "{sent:?}");
+}
+
+#[test]
+fn without_a_rate_there_is_no_pacing_error() {
+    let core = picnic_machine::topology::cores().first().copied();
+    let receive = Receive { core, ..Receive::at(anywhere()) };
+    let send = |to| Send { core, duration: Duration::from_millis(100), ..Send::to(to) };
+    let (sent, received) = exchange(receive, send);
+    assert_eq!((sent.pacing_error, sent.target_bps), (None, None));
+    assert_eq!(received.bytes, sent.bytes);
+    assert!(sent.goodput_bps > 0.0 && received.goodput_bps > 0.0);
+}
+
+#[test]
+fn headers_are_read_as_they_were_written() {
+    let header = Header { connection: 7, is_end: true, number: 1 << 40 };
+    assert_eq!(Header::read(&header.bytes()), Some(header));
+    assert_eq!(Header::read(&header.bytes()[..15]), None);
+}
+
+#[test]
+fn a_core_that_is_not_there_is_an_error() {
+    let send = Send { core: Some(1023), ..Send::to(anywhere()) };
+    let error = send.run().unwrap_err().to_string();
+    assert!(error.contains("cannot stay on core 1023"), "{error}");
+}
