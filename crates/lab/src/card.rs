@@ -87,6 +87,7 @@ impl ChangeArgs {
 pub(crate) fn changed(
     sections: &Sections,
     text: &str,
+    path: Option<&Path>,
     mut settings: Vec<Setting>,
     set: &[String],
 ) -> Result<CardFile, ConfigError> {
@@ -94,5 +95,5 @@ pub(crate) fn changed(
         let setting = Setting::parse(words);
         settings.push(setting.map_err(|message| ConfigError::new("set", message))?);
     }
-    sections.parse_with(text, None, &settings)
+    sections.parse_with(text, path, &settings)
 }

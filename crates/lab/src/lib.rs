@@ -9,6 +9,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod ab;
 mod benchmarks;
 pub mod card;
 pub mod compare;
@@ -26,4 +27,5 @@ pub mod report;
 pub mod runner;
 pub mod traffic;
 pub mod unit;
+mod window;
 pub mod workloads;

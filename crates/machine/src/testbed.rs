@@ -27,7 +27,6 @@ use crate::error::MachineError;
 use crate::signals;
 use crate::undo::{Change, Journal, Machine, Which, process, restore_all};
 use std::path::{Path, PathBuf};
-use std::process::Child;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -209,8 +208,7 @@ impl Drop for Testbed {
 }
 
 /// The children of a process that runs: none without `CONFIG_PROC_CHILDREN`.
-fn children(of: &Child) -> Vec<i32> {
-    let id = of.id();
-    let text = std::fs::read_to_string(format!("/proc/{id}/task/{id}/children"));
+fn children(of: i32) -> Vec<i32> {
+    let text = std::fs::read_to_string(format!("/proc/{of}/task/{of}/children"));
     text.unwrap_or_default().split_whitespace().filter_map(|word| word.parse().ok()).collect()
 }

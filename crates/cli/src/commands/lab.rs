@@ -1,5 +1,6 @@
-//! `picnic lab list|run|report|diff|merge`: experiments, and what came of them.
+//! `picnic lab list|run|ab|report|diff|merge`: experiments, questions, and what came of them.
 
+mod ab;
 mod progress;
 
 use super::components::{describe, keys_table};
@@ -41,6 +42,8 @@ enum LabCommand {
     },
     /// Run experiments (all if none is named) and keep their raw points in a folder
     Run(RunArgs),
+    /// Compare two cards, or one with itself changed, and say whether it is better
+    Ab(ab::AbArgs),
     /// Write the results of a run as a page into its folder, and print them
     Report(ReportArgs),
     /// Compare two runs side by side: two machines, or two revisions
@@ -109,6 +112,7 @@ pub(crate) fn run(args: &LabArgs, json: bool) -> anyhow::Result<()> {
         LabCommand::List { name: None } => list(json),
         LabCommand::List { name: Some(name) } => settings(entry(name)?.1, json),
         LabCommand::Run(args) => run_all(args, json),
+        LabCommand::Ab(args) => ab::run(args, json),
         LabCommand::Report(args) => report(args, json),
         LabCommand::Diff { a, b } => side_by_side(a, b, json),
         LabCommand::Merge { folders, out } => merge(folders, out, json),

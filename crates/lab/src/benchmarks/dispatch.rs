@@ -8,13 +8,13 @@
 use super::{above_zero, measured};
 use crate::experiment::{Benchmark, Run};
 use crate::outcome::{Figure, Outcome};
+use crate::window::Window;
 use picnic_control::Launch;
 use picnic_core::config::CardFile;
 use picnic_core::error::ConfigError;
-use picnic_engine::view::View;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 #[derive(Clone, Copy, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
@@ -88,18 +88,11 @@ impl Benchmark for Dispatch {
 fn measure(args: &Dispatch) -> anyhow::Result<Outcome> {
     let file = card(args)?;
     let running = Launch::new(&file, picnic_host::registries()).start_alone()?;
-    std::thread::sleep(WARM_UP);
-    let delivered =
-        |view: &View| -> u64 { view.queues.iter().map(|queue| queue.target.packets.get()).sum() };
-    let (start, before) = (Instant::now(), delivered(running.view()));
-    std::thread::sleep(Duration::from_secs_f64(args.seconds));
-    let (elapsed, after) = (start.elapsed().as_secs_f64(), delivered(running.view()));
-    let report = running.stop()?;
-    anyhow::ensure!(report.ledger.balanced(), "the ledger does not balance: a bug");
+    let window = Window::of(running, WARM_UP, Duration::from_secs_f64(args.seconds))?;
+    let (elapsed, packets, report) = (window.seconds, window.delivered, window.report);
     let received: u64 = report.wires.iter().map(|wire| wire.rx_packets).sum();
     let busy_fraction = report.borrowed_core.busy_fraction;
     let busy_ns = busy_fraction * report.duration_s * 1e9;
-    let packets = after - before;
     let mut outcome = measured();
     outcome.add(Figure::one("delivered_pps", (packets as f64 / elapsed).round()));
     outcome.add(Figure::one("ns_per_delivered_packet", elapsed * 1e9 / packets.max(1) as f64));

@@ -110,7 +110,7 @@ fn measure(args: &Idle, run: &mut Run<'_>) -> anyhow::Result<Outcome> {
     // The server's kernel answers what nobody listens for, each time.
     hosts.within(Role::Server, "sysctl -qw net.ipv4.icmp_ratemask=0")?;
     let settings = vec![Setting::text("wire[0].namespace", &hosts.netns(Role::Card))];
-    let card = card::changed(&picnic_host::sections(), CARD, settings, &args.set)?;
+    let card = card::changed(&picnic_host::sections(), CARD, None, settings, &args.set)?;
     let taking = Taking { clock: Clock::start(), at: Arc::default() };
     let running =
         Launch::new(&card, picnic_host::registries()).hook(taking.clone()).start_alone()?;

@@ -8,15 +8,15 @@
 use super::{above_zero, all_within, measured};
 use crate::experiment::{Benchmark, Run};
 use crate::outcome::{Figure, Outcome, Point};
+use crate::window::Window;
 use crate::workloads::hosts::{Hosts, Role};
 use crate::workloads::tools;
 use picnic_control::Launch;
 use picnic_core::config::CardFile;
 use picnic_core::error::ConfigError;
-use picnic_engine::view::View;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Time for caches, rings and rates to settle.
 const WARM_UP: Duration = Duration::from_millis(200);
@@ -131,12 +131,8 @@ struct Offered {
 fn offer(args: &Overload, hosts: Option<&Hosts>, rate: u64) -> anyhow::Result<Offered> {
     let card = card(args, hosts, rate)?;
     let running = Launch::new(&card, picnic_host::registries()).start_alone()?;
-    std::thread::sleep(WARM_UP);
-    let (start, before) = (Instant::now(), counts(running.view()));
-    std::thread::sleep(Duration::from_secs_f64(args.seconds));
-    let (elapsed, after) = (start.elapsed().as_secs_f64(), counts(running.view()));
-    let report = running.stop()?;
-    anyhow::ensure!(report.ledger.balanced(), "the ledger does not balance: a bug");
+    let window = Window::of(running, WARM_UP, Duration::from_secs_f64(args.seconds))?;
+    let report = &window.report;
     let at_wire: u64 = report
         .drops_by_stage
         .iter()
@@ -144,21 +140,10 @@ fn offer(args: &Overload, hosts: Option<&Hosts>, rate: u64) -> anyhow::Result<Of
         .map(|(_, packets)| packets)
         .sum();
     Ok(Offered {
-        offered_pps: (after.0 - before.0) as f64 / elapsed,
-        delivered_pps: (after.1 - before.1) as f64 / elapsed,
+        offered_pps: window.rate(window.received),
+        delivered_pps: window.rate(window.delivered),
         dropped_at_wire: at_wire as f64 / report.ledger.dropped.max(1) as f64,
     })
-}
-
-/// Packets offered, those shed included, and delivered.
-fn counts(view: &View) -> (u64, u64) {
-    let offered = view
-        .wires
-        .iter()
-        .map(|wire| wire.counters.rx_packets.get() + wire.counters.rx_shed.get())
-        .sum();
-    let delivered = view.queues.iter().map(|queue| queue.target.packets.get()).sum();
-    (offered, delivered)
 }
 
 fn card(args: &Overload, hosts: Option<&Hosts>, rate: u64) -> anyhow::Result<CardFile> {

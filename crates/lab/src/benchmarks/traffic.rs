@@ -147,7 +147,8 @@ impl<'a> Joined<'a> {
             Setting::number("host.mtu", mtu),
         ];
         settings.extend(changed);
-        Ok(card::changed(&picnic_host::sections(), CARD, settings, &self.args.set)?)
+        let set = &self.args.set;
+        Ok(card::changed(&picnic_host::sections(), CARD, None, settings, set)?)
     }
 }
 

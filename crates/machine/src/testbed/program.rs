@@ -11,13 +11,13 @@ use super::{LOOK, PATIENCE, Testbed, children};
 use crate::command::last_words;
 use crate::error::MachineError;
 use rustix::process::{Pid, Signal, kill_process};
-use std::fs::{File, read_to_string};
+use std::fs::{File, read_dir, read_to_string};
 use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Waits for a line, and becomes the program; ends without one.
 const GATE: &str = r#"read -r _ && exec "$@" </dev/null"#;
@@ -72,7 +72,7 @@ impl Program {
         let gate = self.child.stdin.take();
         let start = Instant::now();
         let first = loop {
-            if let Some(&first) = children(&self.child).first() {
+            if let Some(&first) = children(self.child.id() as i32).first() {
                 break first;
             }
             self.is_well(start, "does not start")?;
@@ -110,18 +110,58 @@ impl Program {
         Ok(())
     }
 
+    /// Waits until somebody in the program's namespace listens on a TCP port, or has a UDP port.
+    ///
+    /// # Errors
+    /// It has ended, or takes too long.
+    pub fn wait_for_any_port(&mut self) -> Result<(), MachineError> {
+        let start = Instant::now();
+        while !self.has_socket("") && !self.has_datagrams() {
+            self.is_well(start, "does not listen on any port")?;
+            std::thread::sleep(LOOK);
+        }
+        Ok(())
+    }
+
     fn listens(&self, port: u16) -> bool {
+        self.has_socket(&format!(":{port:04X}"))
+    }
+
+    /// Whether a TCP socket listens whose address ends so.
+    fn has_socket(&self, end: &str) -> bool {
         const LISTEN: &str = "0A";
-        let wanted = format!(":{port:04X}");
         ["tcp", "tcp6"].iter().any(|family| {
-            let path = format!("/proc/{}/net/{family}", self.child.id());
-            let text = read_to_string(path).unwrap_or_default();
-            text.lines().any(|line| {
+            self.sockets(family).lines().any(|line| {
                 let mut fields = line.split_whitespace().skip(1);
-                fields.next().is_some_and(|local| local.ends_with(&wanted))
+                fields.next().is_some_and(|local| local.ends_with(end))
                     && fields.nth(1) == Some(LISTEN)
             })
         })
+    }
+
+    fn has_datagrams(&self) -> bool {
+        // The first line is a heading.
+        ["udp", "udp6"].iter().any(|family| self.sockets(family).lines().count() > 1)
+    }
+
+    fn sockets(&self, family: &str) -> String {
+        read_to_string(format!("/proc/{}/net/{family}", self.child.id())).unwrap_or_default()
+    }
+
+    /// How long each thread of the program has run so far, those of its children included.
+    pub fn thread_times(&self) -> Vec<(i32, Duration)> {
+        let (mut times, mut left) = (Vec::new(), vec![self.child.id() as i32]);
+        while let Some(process) = left.pop() {
+            left.extend(children(process));
+            let tasks = read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
+            for task in tasks {
+                let text = read_to_string(task.path().join("schedstat")).unwrap_or_default();
+                let ran = text.split_whitespace().next().and_then(|word| word.parse().ok());
+                let thread = task.file_name().to_str().and_then(|name| name.parse().ok());
+                times.extend(thread.zip(ran.map(Duration::from_nanos)));
+            }
+        }
+        times
     }
 
     /// How it ended, if it has.
@@ -162,7 +202,7 @@ impl Drop for Program {
         }
         // The first of its process namespace: all others there end with it. The child that was
         // started waits for it only.
-        for child in children(&self.child).into_iter().filter_map(Pid::from_raw) {
+        for child in children(self.child.id() as i32).into_iter().filter_map(Pid::from_raw) {
             let _ = kill_process(child, Signal::KILL);
         }
         let start = Instant::now();

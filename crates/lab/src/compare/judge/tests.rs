@@ -89,19 +89,18 @@ fn is_difference(verdict: &Verdict) -> bool {
 
 #[test]
 fn a_side_against_itself_is_seldom_called_different() {
+    // What is different by a larger effect is by a small one, too.
+    let rule = Rule { effect: 1e-6, ..Rule::default() };
     for kind in KINDS {
-        for (pairs, effect) in [(10, SMALLEST_EFFECT), (10, 1e-6), (23, 1e-6)] {
-            let mut noise = Noise::new(kind);
-            let rule = Rule { effect, ..Rule::default() };
-            let verdicts: Vec<_> = (0..RUNS)
-                .map(|_| {
-                    noise.run = 0;
-                    rule.judge(&noise.ratios(pairs, 1.0)).verdict
-                })
-                .collect();
-            let wrong = count(&verdicts, is_difference);
-            assert!(wrong * 20 <= RUNS, "{kind:?}, {pairs} pairs, {effect}: {wrong} of {RUNS}");
-        }
+        let mut noise = Noise::new(kind);
+        let verdicts: Vec<_> = (0..RUNS)
+            .map(|_| {
+                noise.run = 0;
+                rule.judge(&noise.ratios(10, 1.0)).verdict
+            })
+            .collect();
+        let wrong = count(&verdicts, is_difference);
+        assert!(wrong * 20 <= RUNS, "{kind:?}: {wrong} of {RUNS}");
     }
 }
 

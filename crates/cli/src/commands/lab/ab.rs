@@ -1,0 +1,318 @@
+//! `picnic lab ab`: is this card better than that one?
+
+use super::progress::Progress;
+use super::{REVISION, show};
+use crate::failure::Usage;
+use crate::registries::{registries, sections};
+use clap::Args;
+use clap::builder::PossibleValuesParser;
+use picnic_core::config::Setting;
+use picnic_lab::ab::{CARD_FIGURES, Candidates, Figured, Kind, Question, Reading, Side, Workload};
+use picnic_lab::compare::{LEAST_PAIRS, SMALLEST_EFFECT};
+use picnic_lab::document::{Document, Kind as DocumentKind};
+use picnic_lab::experiment::LabError;
+use picnic_lab::facts::facts;
+use picnic_machine::signals;
+use std::path::PathBuf;
+use std::time::Instant;
+
+/// Seconds of a measurement, of a card alone and with a workload.
+const SECONDS: (f64, f64) = (0.2, 2.0);
+/// Times as many pairs as are asked for, while the verdict is not clear.
+const MORE: usize = 4;
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Both cards are measured in turns. The answer is the ratio of the pairs with its 95 % confidence
+interval, and better, worse, no difference or too noisy. Ten pairs are needed at least; while the
+verdict is not clear, up to four times as many as were asked for are measured.
+
+Without a workload, the cards run as their files say and the figure is one of the card's own. With
+one (root), a card's first wire goes to a client and its host to a server, each in a namespace of
+its own; in commands, {server} is the server's address and {seconds} how long to take.
+
+A pair does not count if a side lost packets for want of room or a thread of the client was always
+at work.
+
+Examples:
+  picnic lab ab --candidate-set rx[0].hash=jhash
+  picnic lab ab --baseline a.toml --candidate b.toml --figure-of latency_p99_ns
+  picnic lab ab --baseline a.toml --candidate b.toml --workload-kind wrk
+  picnic lab ab --baseline a.toml --sweep interrupt.rx_usecs=0,20,100,500 --workload-kind iperf3
+  picnic lab ab --candidate-set rx=[] --server 'nc -lk 9' --workload './ask {server}' \\
+      --figure 'rate (\\d+)'
+
+Exit codes: 0 answered, whatever the answer; 1 failed; 2 usage or card file.")]
+pub(super) struct AbArgs {
+    /// What is compared with: a card file; without one, the built-in card
+    #[arg(long, value_name = "CARD.toml")]
+    baseline: Option<PathBuf>,
+    /// What is compared: a card file; without one, the baseline's
+    #[arg(long, value_name = "CARD.toml")]
+    candidate: Option<PathBuf>,
+    /// Change a key of the candidate, as in --candidate-set rx[0].hash=jhash
+    #[arg(long, value_name = "KEY=VALUE")]
+    candidate_set: Vec<String>,
+    /// Change a key of all cards
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<String>,
+    /// A candidate for each of these values of a key: a curve
+    #[arg(long, value_name = "KEY=VALUE,VALUE,...")]
+    sweep: Option<String>,
+    /// A command for a shell in the client's namespace
+    #[arg(long, value_name = "COMMAND")]
+    workload: Option<String>,
+    /// A command and a server that are ready to be used, and where their figure stands
+    #[arg(long, value_name = "KIND", value_parser = PossibleValuesParser::new(Kind::ALL.map(Kind::name)))]
+    workload_kind: Option<String>,
+    /// A command for a shell in the server's namespace; it is to listen on a port
+    #[arg(long, value_name = "COMMAND")]
+    server: Option<String>,
+    /// Where the figure stands in what the workload prints: a pattern with one group; without
+    /// one, the last number of the last line that has one
+    #[arg(long, value_name = "REGEX", conflicts_with = "figure_of")]
+    figure: Option<String>,
+    /// Name of the workload's figure, its unit among the words, as in requests_per_second
+    #[arg(long, value_name = "NAME", value_parser = figure_name)]
+    figure_name: Option<String>,
+    /// A figure of the card's instead [default without a workload: delivered_pps]
+    #[arg(long, value_name = "NAME",
+          value_parser = PossibleValuesParser::new(CARD_FIGURES.iter().map(|figure|
+              clap::builder::PossibleValue::new(figure.name).help(figure.help))))]
+    figure_of: Option<String>,
+    /// Less of the figure is better, if its name does not say so
+    #[arg(long)]
+    lower_is_better: bool,
+    /// The smallest effect of interest, in percent
+    #[arg(long, value_name = "PERCENT", value_parser = percent, default_value_t = SMALLEST_EFFECT * 100.0)]
+    effect: f64,
+    /// Pairs to measure, 10 at least
+    #[arg(long, value_name = "N", default_value_t = LEAST_PAIRS, value_parser = pairs)]
+    pairs: usize,
+    /// Pairs to measure at most, while the verdict is not clear [default: four times --pairs]
+    #[arg(long, value_name = "N", value_parser = pairs)]
+    most_pairs: Option<usize>,
+    /// Seconds of each measurement [default: 0.2, with a workload 2]
+    #[arg(long, value_parser = seconds)]
+    seconds: Option<f64>,
+    /// Percent of its packets that a side may lose for want of room
+    #[arg(long, value_name = "PERCENT", value_parser = percent, default_value_t = 0.1)]
+    allow_loss: f64,
+    /// Count pairs whose client was full
+    #[arg(long)]
+    allow_full_client: bool,
+    /// Do not measure the card's own cost
+    #[arg(long)]
+    no_cost: bool,
+}
+
+pub(super) fn run(args: &AbArgs, json: bool) -> anyhow::Result<()> {
+    let question = question(args).map_err(Usage)?;
+    // What has been built is taken back.
+    signals::stop_flag()?;
+    let (started, bar) = (Instant::now(), Progress::new());
+    let mut progress = |share: f64, what: &str| bar.tell(share, what);
+    let outcome = question.run(registries(), &sections(), &mut progress);
+    drop(bar);
+    let outcome = outcome.map_err(LabError::into_cause)?;
+    let took_s = started.elapsed().as_secs_f64();
+    let (kind, name) = (DocumentKind::Experiment, "ab".to_owned());
+    show(&Document { kind, name, outcome, took_s, facts: facts(REVISION) }, json)
+}
+
+fn question(args: &AbArgs) -> Result<Question, String> {
+    for (option, settings) in [("set", &args.set), ("candidate-set", &args.candidate_set)] {
+        for setting in settings {
+            Setting::parse(setting).map_err(|error| format!("--{option} {setting}: {error}"))?;
+        }
+    }
+    let kind =
+        Kind::ALL.into_iter().find(|kind| Some(kind.name()) == args.workload_kind.as_deref());
+    let workload = match (kind, &args.workload) {
+        (None, None) => None,
+        (kind, command) => Some(Workload::new(kind, command.as_deref(), args.server.as_deref())?),
+    };
+    if let (None, Some(option)) = (&workload, of_workloads(args)) {
+        return Err(format!("found --{option}, needed with it is --workload or --workload-kind"));
+    }
+    let figure = figure(args, kind)?;
+    let more_is_better = !args.lower_is_better && figure.more_is_better();
+    let seconds = if workload.is_some() { SECONDS.1 } else { SECONDS.0 };
+    let most_pairs = args.most_pairs.unwrap_or(args.pairs * MORE);
+    if most_pairs < args.pairs {
+        return Err(format!("--most-pairs: found {most_pairs}, allowed is {} or more", args.pairs));
+    }
+    let baseline =
+        Side { name: "baseline".into(), path: args.baseline.clone(), set: args.set.clone() };
+    Ok(Question {
+        candidates: candidates(args, &baseline)?,
+        baseline,
+        workload,
+        figure,
+        more_is_better,
+        effect: args.effect / 100.0,
+        pairs: args.pairs,
+        most_pairs,
+        seconds: args.seconds.unwrap_or(seconds),
+        allowed_loss: args.allow_loss / 100.0,
+        full_client: args.allow_full_client,
+        cost: !args.no_cost,
+    })
+}
+
+/// An option that says nothing without a workload.
+fn of_workloads(args: &AbArgs) -> Option<&'static str> {
+    let given = [
+        ("server", args.server.is_some()),
+        ("figure", args.figure.is_some()),
+        ("figure-name", args.figure_name.is_some()),
+        ("allow-full-client", args.allow_full_client),
+    ];
+    given.into_iter().find(|(_, is_given)| *is_given).map(|(name, _)| name)
+}
+
+fn figure(args: &AbArgs, kind: Option<Kind>) -> Result<Figured, String> {
+    if let Some(name) = &args.figure_of {
+        return Figured::of_card(name).ok_or_else(|| format!("there is no figure {name}"));
+    }
+    let ready = kind.map(Kind::figure);
+    if kind.is_none() && args.workload.is_none() {
+        return Figured::of_card("delivered_pps").ok_or_else(|| "there is no figure".into());
+    }
+    let (name, reading) = match ready {
+        Some(Figured::Printed(name, reading)) => (name, reading),
+        _ => ("figure".into(), Reading::LastNumber),
+    };
+    let reading = match &args.figure {
+        Some(text) => {
+            Reading::pattern(text).map_err(|error| format!("--figure {text}: {error}"))?
+        }
+        None => reading,
+    };
+    Ok(Figured::Printed(args.figure_name.clone().unwrap_or(name), reading))
+}
+
+fn candidates(args: &AbArgs, baseline: &Side) -> Result<Candidates, String> {
+    let path = args.candidate.clone().or_else(|| baseline.path.clone());
+    let set = [&args.set[..], &args.candidate_set[..]].concat();
+    let Some(sweep) = &args.sweep else {
+        if args.candidate.is_none() && args.candidate_set.is_empty() {
+            return Err("found no candidate, needed is --candidate, --candidate-set or --sweep \
+                        (to compare a card with itself, give its file twice)"
+                .into());
+        }
+        return Ok(Candidates::One(Side { name: "candidate".into(), path, set }));
+    };
+    let about = |what: &str| format!("--sweep {sweep}: {what}, allowed is KEY=VALUE,VALUE,...");
+    let (key, values) = sweep.split_once('=').ok_or_else(|| about("found no `=`"))?;
+    let sides = values_of(values).into_iter().map(|value| {
+        if value.is_empty() {
+            return Err(about("found an empty value"));
+        }
+        let set = [&set[..], &[format!("{key}={value}")]].concat();
+        Ok((value.clone(), Side { name: format!("{key}={value}"), path: path.clone(), set }))
+    });
+    Ok(Candidates::Sweep { key: key.into(), sides: sides.collect::<Result<_, _>>()? })
+}
+
+/// Values between commas; those of a list or in quotes stay together.
+fn values_of(text: &str) -> Vec<String> {
+    let (mut values, mut depth, mut is_quoted) = (vec![String::new()], 0, false);
+    for letter in text.chars() {
+        match letter {
+            '"' => is_quoted = !is_quoted,
+            '[' | '{' if !is_quoted => depth += 1,
+            ']' | '}' if !is_quoted => depth -= 1,
+            ',' if depth == 0 && !is_quoted => {
+                values.push(String::new());
+                continue;
+            }
+            _ => {}
+        }
+        if let Some(value) = values.last_mut() {
+            value.push(letter);
+        }
+    }
+    values.iter().map(|value| value.trim().to_owned()).collect()
+}
+
+fn figure_name(text: &str) -> Result<String, String> {
+    let is_word =
+        |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '_';
+    match !text.is_empty() && text.chars().all(is_word) {
+        true => Ok(text.into()),
+        false => Err("allowed are a to z, 0 to 9 and _".into()),
+    }
+}
+
+fn pairs(text: &str) -> Result<usize, String> {
+    let allowed = format!("allowed is {LEAST_PAIRS} to 10000");
+    let pairs = text.parse().map_err(|_| allowed.clone())?;
+    if (LEAST_PAIRS..=10_000).contains(&pairs) { Ok(pairs) } else { Err(allowed) }
+}
+
+fn percent(text: &str) -> Result<f64, String> {
+    const ALLOWED: &str = "allowed is a number of percent, 0.001 to 100";
+    let percent: f64 = text.parse().map_err(|_| ALLOWED)?;
+    if (0.001..=100.0).contains(&percent) { Ok(percent) } else { Err(ALLOWED.into()) }
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    const ALLOWED: &str = "allowed is a number of seconds, 0.01 to 86400";
+    let seconds: f64 = text.parse().map_err(|_| ALLOWED)?;
+    if (0.01..=86_400.0).contains(&seconds) { Ok(seconds) } else { Err(ALLOWED.into()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::{Command, FromArgMatches};
+
+    fn parsed(words: &[&str]) -> Result<Question, String> {
+        let command = AbArgs::augment_args(Command::new("ab"));
+        let matches = command.try_get_matches_from([&["ab"], words].concat());
+        let args = matches.and_then(|matches| AbArgs::from_arg_matches(&matches));
+        question(&args.map_err(|error| error.to_string())?)
+    }
+
+    #[test]
+    fn values_are_apart_at_commas_but_not_in_lists() {
+        assert_eq!(values_of("0, 20,100"), ["0", "20", "100"]);
+        assert_eq!(values_of("[1,2],\"a,b\""), ["[1,2]", "\"a,b\""]);
+    }
+
+    #[test]
+    fn a_question_is_made_of_its_options() {
+        let asked = parsed(&["--baseline", "a.toml", "--set", "card.seed=1", "--sweep", "x.y=1,2"]);
+        let asked = asked.unwrap();
+        let Candidates::Sweep { key, sides } = &asked.candidates else { panic!("no sweep") };
+        assert_eq!((key.as_str(), sides.len()), ("x.y", 2));
+        assert_eq!(sides[1].1.set, ["card.seed=1", "x.y=2"]);
+        assert_eq!(sides[1].1.path, asked.baseline.path);
+        assert_eq!((asked.pairs, asked.most_pairs, asked.seconds), (10, 40, 0.2));
+        assert_eq!(asked.figure.key(), "delivered_pps");
+        let asked = parsed(&["--candidate", "b.toml", "--workload-kind", "iperf3"]).unwrap();
+        assert_eq!((asked.figure.key(), asked.seconds), ("received_bps", 2.0));
+        let words = ["--candidate-set", "rx=[]", "--workload", "./ask", "--figure", "p99 (\\d+)"];
+        let named = ["--figure-name", "p99_us", "--effect", "5"];
+        let asked = parsed(&[&words[..], &named[..]].concat()).unwrap();
+        assert!(!asked.more_is_better && asked.effect == 0.05);
+    }
+
+    #[test]
+    fn what_makes_no_question_is_told() {
+        for (words, wanted) in [
+            (&[][..], "found no candidate"),
+            (&["--sweep", "x"], "found no `=`"),
+            (&["--sweep", "x=1,,2"], "found an empty value"),
+            (&["--candidate-set", "x"], "--candidate-set x: found no `=`"),
+            (&["--candidate-set", "x=1", "--figure", "(a)"], "needed with it is --workload"),
+            (&["--candidate-set", "x=1", "--pairs", "9"], "allowed is 10 to 10000"),
+            (&["--candidate-set", "x=1", "--pairs", "20", "--most-pairs", "10"], "allowed is 20"),
+            (&["--candidate-set", "x=1", "--workload", "a", "--figure", "b"], "found 0 groups"),
+        ] {
+            let error = parsed(words).unwrap_err();
+            assert!(error.contains(wanted), "{words:?}: {error}");
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! The figure that is compared: of the card's own counts, or of what the workload prints.
+
+use crate::unit::Unit;
+use crate::window::Window;
+use regex_lite::Regex;
+use serde_json::Value;
+use std::fmt;
+
+/// A figure that the card itself counts.
+pub struct CardFigure {
+    /// Its name, with its unit.
+    pub name: &'static str,
+    /// A line of help.
+    pub help: &'static str,
+    more_is_better: bool,
+    read: fn(&Window) -> Option<f64>,
+}
+
+/// THE LIST of figures that the card counts.
+pub const CARD_FIGURES: &[CardFigure] = &[
+    CardFigure {
+        name: "delivered_pps",
+        help: "packets handed to the host",
+        more_is_better: true,
+        read: |window| Some(window.rate(window.delivered)),
+    },
+    CardFigure {
+        name: "delivered_bps",
+        help: "bits handed to the host",
+        more_is_better: true,
+        read: |window| Some(window.rate(window.delivered_bytes) * 8.0),
+    },
+    CardFigure {
+        name: "received_pps",
+        help: "packets that came by wires",
+        more_is_better: true,
+        read: |window| Some(window.rate(window.received)),
+    },
+    CardFigure {
+        name: "transmitted_pps",
+        help: "packets sent to wires",
+        more_is_better: true,
+        read: |window| Some(window.rate(window.transmitted)),
+    },
+    CardFigure {
+        name: "latency_p50_ns",
+        help: "from wire to target routine, the median",
+        more_is_better: false,
+        read: |window| window.report.latency_ns.p50.map(|ns| ns as f64),
+    },
+    CardFigure {
+        name: "latency_p99_ns",
+        help: "the same, 99th percentile",
+        more_is_better: false,
+        read: |window| window.report.latency_ns.p99.map(|ns| ns as f64),
+    },
+    CardFigure {
+        name: "borrowed_core_busy_fraction",
+        help: "the borrowed core's time in turns that found work",
+        more_is_better: false,
+        read: |window| Some(window.report.borrowed_core.busy_fraction),
+    },
+    CardFigure {
+        name: "borrowed_core_ns_per_packet",
+        help: "the same by packet",
+        more_is_better: false,
+        read: |window| {
+            let report = &window.report;
+            let packets: u64 = report.wires.iter().map(|wire| wire.rx_packets).sum();
+            let busy_ns = report.borrowed_core.busy_fraction * report.duration_s * 1e9;
+            (packets != 0).then(|| busy_ns / packets as f64)
+        },
+    },
+    CardFigure {
+        name: "packets_per_interrupt",
+        help: "packets handed to the host for each interrupt",
+        more_is_better: true,
+        read: |window| {
+            let interrupts: u64 = window.report.queues.iter().map(|queue| queue.interrupts).sum();
+            let packets: u64 = window.report.queues.iter().map(|queue| queue.packets).sum();
+            (interrupts != 0).then(|| packets as f64 / interrupts as f64)
+        },
+    },
+];
+
+impl fmt::Debug for CardFigure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+/// Where in a program's output a figure stands.
+#[derive(Clone, Debug)]
+pub enum Reading {
+    /// What a pattern's only group has caught, the last time it is found.
+    Pattern(Regex),
+    /// The last number of the last line that has one.
+    LastNumber,
+    /// `Requests/sec` of wrk.
+    Wrk,
+    /// What iperf3's server has received, as its client tells with `-J`.
+    Iperf3,
+}
+
+/// Which figure is compared.
+#[derive(Clone, Debug)]
+pub enum Figured {
+    /// One of the card's.
+    Card(&'static CardFigure),
+    /// One of the workload's, under this name.
+    Printed(String, Reading),
+}
+
+impl Figured {
+    /// The card's figure of this name.
+    pub fn of_card(name: &str) -> Option<Self> {
+        CARD_FIGURES.iter().find(|figure| figure.name == name).map(Figured::Card)
+    }
+
+    /// Its name, with its unit if that is known.
+    pub fn key(&self) -> &str {
+        match self {
+            Figured::Card(figure) => figure.name,
+            Figured::Printed(name, _) => name,
+        }
+    }
+
+    /// Whether more of it is better; as far as can be known.
+    pub fn more_is_better(&self) -> bool {
+        match self {
+            Figured::Card(figure) => figure.more_is_better,
+            Figured::Printed(name, _) => Unit::of_key(name).more_is_better().unwrap_or(true),
+        }
+    }
+
+    /// Its value; `None` if there is none.
+    pub(super) fn read(&self, window: Option<&Window>, printed: &str) -> Option<f64> {
+        match self {
+            Figured::Card(figure) => (figure.read)(window?),
+            Figured::Printed(_, reading) => reading.read(printed),
+        }
+    }
+}
+
+impl Reading {
+    /// A pattern with one group.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn pattern(text: &str) -> Result<Self, String> {
+        let regex = Regex::new(text).map_err(|error| error.to_string())?;
+        match regex.captures_len() {
+            2 => Ok(Reading::Pattern(regex)),
+            groups => Err(format!("found {} groups, allowed is one: (...)", groups - 1)),
+        }
+    }
+
+    fn read(&self, printed: &str) -> Option<f64> {
+        let caught = |regex: &Regex| -> Option<f64> {
+            regex.captures_iter(printed).last()?.get(1)?.as_str().trim().parse().ok()
+        };
+        match self {
+            Reading::Pattern(regex) => caught(regex),
+            Reading::LastNumber => printed.lines().rev().find_map(|line| {
+                let is_part = |letter: char| letter.is_ascii_digit() || ".eE+-".contains(letter);
+                line.split(|letter| !is_part(letter)).rev().find_map(|word| word.parse().ok())
+            }),
+            Reading::Wrk => caught(&Regex::new(r"Requests/sec:\s+([0-9.]+)").ok()?),
+            Reading::Iperf3 => {
+                let report: Value = serde_json::from_str(printed).ok()?;
+                report["end"]["sum_received"]["bits_per_second"].as_f64()
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_are_found_where_they_stand() {
+        let pattern = |text| Reading::pattern(text).unwrap();
+        assert_eq!(pattern(r"rate=(\d+)").read("rate=1\nrate=25 x\n"), Some(25.0));
+        assert_eq!(pattern(r"rate=(\d+)").read("speed=1"), None);
+        let last = |text| Reading::LastNumber.read(text);
+        assert_eq!(last("took 3 s\n1.5e3 of 2 (3.25 MB)\nbye\n\n"), Some(3.25));
+        assert_eq!(last("-7.5\n"), Some(-7.5));
+        assert_eq!(last("nothing - here.\n"), None);
+        assert_eq!(Reading::Wrk.read("Requests/sec:  80123.45\nTransfer/sec: 1MB"), Some(80123.45));
+        let json = r#"{"end":{"sum_received":{"bits_per_second":1e9}}}"#;
+        assert_eq!(Reading::Iperf3.read(json), Some(1e9));
+        assert_eq!(Reading::Iperf3.read("iperf3: error"), None);
+    }
+
+    #[test]
+    fn a_pattern_has_one_group() {
+        assert!(Reading::pattern("a(b").is_err());
+        let error = Reading::pattern("rate").unwrap_err();
+        assert_eq!(error, "found 0 groups, allowed is one: (...)");
+    }
+
+    #[test]
+    fn card_figures_have_units_and_agree_with_them() {
+        for figure in CARD_FIGURES {
+            let unit = Unit::of_key(figure.name);
+            let known = unit.more_is_better().unwrap_or(figure.more_is_better);
+            assert_eq!(known, figure.more_is_better, "{}", figure.name);
+            assert!(!figure.help.is_empty());
+        }
+    }
+}

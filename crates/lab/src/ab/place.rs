@@ -1,0 +1,329 @@
+//! Where a side is measured: its card alone, or with programs before and behind it.
+//!
+//! Alone, the card runs as its file says: by a generator or a capture and an app, as a rule, and
+//! without root. With a workload its first wire is the one between client and card, its host a tap
+//! in the server's namespace ([`crate::workloads::hosts`]); the rest is the file's own.
+
+use super::Side;
+use super::figure::Figured;
+use super::workload::{Busiest, Workload};
+use crate::card::changed;
+use crate::meter::{Load, Meter};
+use crate::window::Window;
+use crate::workloads::hosts::{Hosts, PLAIN_SERVER, Role, SERVER};
+use crate::workloads::tools;
+use anyhow::Context;
+use picnic_control::{Launch, Registries, Running};
+use picnic_core::config::{
+    CardFile, DEMONSTRATION, HostSection, Sections, Setting, WireSection, keys_of,
+};
+use picnic_core::error::ConfigError;
+use picnic_core::ledger::DropReason;
+use std::time::Duration;
+
+/// Time for caches, rings and rates to settle.
+const WARM_UP: Duration = Duration::from_millis(50);
+/// Bytes of a packet on the wire without its Ethernet header.
+const MTU: u32 = 1500;
+/// A client's thread that runs for more of the time than this is full.
+const FULL: f64 = 0.95;
+
+/// What an empty card does not have.
+const REMOVED: [&str; 4] = ["tx", "task", "filter", "os"];
+
+/// Dropped for want of room: nobody has asked for these.
+const NO_ROOM: [DropReason; 7] = [
+    DropReason::RingFull,
+    DropReason::PoolExhausted,
+    DropReason::BacklogFull,
+    DropReason::WireFull,
+    DropReason::WireOverrun,
+    DropReason::TxRingFull,
+    DropReason::HostRefused,
+];
+
+/// What came of measuring a side once.
+pub(super) struct Measured {
+    /// None if there was none to be read: without a card there is no figure of a card's.
+    pub(super) value: Option<f64>,
+    pub(super) window: Option<Window>,
+    pub(super) load: Load,
+    /// The share of packets that was lost for want of room, and where.
+    pub(super) lost: (f64, String),
+    /// The share of the time that the client's busiest thread ran.
+    pub(super) client: Option<f64>,
+}
+
+impl Measured {
+    /// Why it does not count.
+    pub(super) fn void(&self, allowed_loss: f64, full_client: bool) -> Option<String> {
+        let (lost, places) = &self.lost;
+        if *lost > allowed_loss {
+            let (lost, allowed) = (lost * 100.0, allowed_loss * 100.0);
+            return Some(format!(
+                "lost {lost:.1} % of its packets for want of room ({places}), allowed is {allowed} %"
+            ));
+        }
+        match self.client {
+            Some(share) if share >= FULL && !full_client => {
+                let percent = share * 100.0;
+                Some(format!("has a full client: a thread of it ran {percent:.0} % of the time"))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Which card is asked.
+#[derive(Clone, Copy)]
+pub(super) enum Card<'a> {
+    /// None: client and server are joined by a veth.
+    None,
+    /// This one.
+    As(&'a Side),
+    /// This one with an empty function in place of its chains.
+    Empty(&'a Side),
+}
+
+/// Where sides are measured.
+pub(super) struct Place<'a> {
+    registries: Registries,
+    sections: &'a Sections,
+    seconds: f64,
+    behind: Option<Behind<'a>>,
+}
+
+/// The programs.
+struct Behind<'a> {
+    hosts: Hosts,
+    workload: &'a Workload,
+    /// It ends before the namespaces do.
+    server: Option<super::workload::Serving>,
+}
+
+impl Drop for Behind<'_> {
+    fn drop(&mut self) {
+        self.server = None;
+    }
+}
+
+impl<'a> Place<'a> {
+    pub(super) fn build(
+        registries: Registries,
+        sections: &'a Sections,
+        seconds: f64,
+        workload: Option<&'a Workload>,
+    ) -> anyhow::Result<Self> {
+        let behind = match workload {
+            None => None,
+            Some(workload) => {
+                tools::need(&workload.tools)?;
+                let hosts = Hosts::build("ab", MTU)?;
+                hosts.join_plainly(MTU)?;
+                let server = workload.serve(&hosts)?;
+                Some(Behind { hosts, workload, server })
+            }
+        };
+        Ok(Place { registries, sections, seconds, behind })
+    }
+
+    /// Whether there are client and server.
+    pub(super) fn has_programs(&self) -> bool {
+        self.behind.is_some()
+    }
+
+    /// Checks a side: its file, then its parts.
+    pub(super) fn check(&self, side: &Side) -> anyhow::Result<()> {
+        Launch::new(&self.card(side, false)?, self.registries).check()?;
+        Ok(())
+    }
+
+    /// Measures once.
+    pub(super) fn measure(&self, card: Card<'_>, figure: &Figured) -> anyhow::Result<Measured> {
+        let file = match card {
+            Card::None => None,
+            Card::As(side) => Some(self.card(side, false)?),
+            Card::Empty(side) => Some(self.card(side, true)?),
+        };
+        let running = match &file {
+            Some(file) => Some(Launch::new(file, self.registries).start_alone()?),
+            None => None,
+        };
+        let meter = Meter::start();
+        let (printed, client, window) = match (&self.behind, running) {
+            (None, None) => anyhow::bail!("there is neither a card nor a workload"),
+            (None, Some(running)) => {
+                let time = Duration::from_secs_f64(self.seconds);
+                (String::new(), None, Some(Window::of(running, WARM_UP, time)?))
+            }
+            (Some(behind), None) => {
+                let (printed, busiest) = behind.run(PLAIN_SERVER, self.seconds)?;
+                (printed, busiest, None)
+            }
+            (Some(behind), Some(running)) => {
+                let body = |_: &mut dyn Running| behind.run(SERVER, self.seconds);
+                let ((printed, busiest), window) = Window::around(running, body)?;
+                (printed, busiest, Some(window))
+            }
+        };
+        let load = meter.stop();
+        let value = figure.read(window.as_ref(), &printed);
+        if value.is_none() && matches!(figure, Figured::Printed(..)) {
+            let last = printed.lines().rev().find(|line| !line.trim().is_empty());
+            let last = last.map_or("it printed nothing".into(), |line| format!("it ends: {line}"));
+            anyhow::bail!("the workload's output has no figure of the kind asked for: {last}");
+        }
+        let lost = window.as_ref().map_or((0.0, String::new()), lost);
+        Ok(Measured { value, window, load, lost, client: client.and_then(|busy| busy.share()) })
+    }
+
+    fn card(&self, side: &Side, is_empty: bool) -> Result<CardFile, ConfigError> {
+        let path = side.path.as_deref();
+        let mut text = path.map_or(Ok(DEMONSTRATION.to_owned()), CardFile::read)?;
+        let wrong = |message| ConfigError::new("card", message);
+        let mut set = side.set.clone();
+        // As it is: errors have their lines.
+        let file = changed(self.sections, &text, path, Vec::new(), &set)?;
+        if is_empty {
+            text = emptied(&text).map_err(wrong)?;
+            // Settings of functions that are gone have nothing to set.
+            set.retain(|setting| !is_of_chain(setting));
+        }
+        let Some(Behind { hosts, .. }) = &self.behind else {
+            return match is_empty {
+                true => changed(self.sections, &text, path, Vec::new(), &set),
+                false => Ok(file),
+            };
+        };
+        let text = joined(&text).map_err(wrong)?;
+        let settings = vec![
+            Setting::text("wire[0].namespace", &hosts.netns(Role::Card)),
+            Setting::text("host.namespace", &hosts.netns(Role::Server)),
+        ];
+        changed(self.sections, &text, path, settings, &set)
+    }
+}
+
+impl Behind<'_> {
+    fn run(&self, server: &str, seconds: f64) -> anyhow::Result<(String, Option<Busiest>)> {
+        let (printed, busiest) = self.workload.run(&self.hosts, server, seconds)?;
+        Ok((printed, Some(busiest)))
+    }
+}
+
+/// Whether a `KEY=VALUE` is about what an empty card does not have.
+fn is_of_chain(setting: &str) -> bool {
+    let key = setting.split(['=', '[', '.']).next().unwrap_or_default();
+    key.trim() == "rx" || REMOVED.contains(&key.trim())
+}
+
+/// What was dropped for want of room, as a share of what came.
+fn lost(window: &Window) -> (f64, String) {
+    let drops = NO_ROOM.iter().filter_map(|reason| {
+        let count = *window.report.drops.get(reason.name())?;
+        (count != 0).then(|| (reason.name(), count))
+    });
+    let drops: Vec<_> = drops.collect();
+    let all: u64 = drops.iter().map(|(_, count)| count).sum();
+    let places: Vec<_> = drops.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
+    (all as f64 / window.report.ledger.r#in.max(1) as f64, places.join(", "))
+}
+
+fn table(text: &str) -> Result<toml::Table, String> {
+    toml::from_str(text).map_err(|error| error.message().to_owned())
+}
+
+/// A card's text with its first wire and its host between client and server.
+fn joined(text: &str) -> Result<String, String> {
+    let mut card = table(text)?;
+    let first = card.get("wire").and_then(|wires| wires.as_array()?.first()?.as_table());
+    let wire_keys: Vec<_> = keys_of::<WireSection>().into_iter().map(|key| key.name).collect();
+    let host_keys: Vec<_> = keys_of::<HostSection>().into_iter().map(|key| key.name).collect();
+    let mut wire = named(first, "port", &["packet", "xdp"], &wire_keys);
+    wire.insert("interface".into(), "w0".into());
+    let host = card.get("host").and_then(toml::Value::as_table);
+    let mut host = named(host, "attachment", &["tap"], &host_keys);
+    host.insert("name".into(), "h0".into());
+    host.insert("addresses".into(), toml::Value::Array(vec![format!("{SERVER}/24").into()]));
+    // The client's kernel remembers it from one turn to the next.
+    host.insert("mac".into(), "02:00:00:00:88:01".into());
+    host.insert("mtu".into(), i64::from(MTU).into());
+    card.insert("wire".into(), toml::Value::Array(vec![wire.into()]));
+    card.insert("host".into(), host.into());
+    // A super-frame of 64 KiB lies in five buffers of these.
+    let pool = toml::Table::from_iter(
+        [("buffers", 4096), ("buffer_size", 16384)]
+            .map(|(key, value): (&str, i64)| (key.to_owned(), toml::Value::Integer(value))),
+    );
+    card.entry("pool").or_insert_with(|| pool.into());
+    Ok(card.to_string())
+}
+
+/// A section as it is if it names one of these, else with the first of them and the keys that
+/// all have.
+fn named(
+    section: Option<&toml::Table>,
+    key: &str,
+    names: &[&str],
+    common: &[String],
+) -> toml::Table {
+    let name = section.and_then(|section| section.get(key)?.as_str());
+    let is_one = name.is_some_and(|name| names.contains(&name));
+    let given = section.into_iter().flatten();
+    let kept = given.filter(|(name, _)| is_one || common.contains(name) || *name == "fault");
+    let mut kept: toml::Table = kept.map(|(name, value)| (name.clone(), value.clone())).collect();
+    if !is_one {
+        kept.insert(key.into(), names[0].into());
+    }
+    kept
+}
+
+/// A card's text with an empty function in place of its chains, and no tasks and filters.
+fn emptied(text: &str) -> Result<String, String> {
+    let mut card = table(text)?;
+    let pass = toml::Table::from_iter([("function".to_owned(), toml::Value::from("pass"))]);
+    card.insert("rx".into(), toml::Value::Array(vec![pass.into()]));
+    for section in REMOVED {
+        card.remove(section);
+    }
+    Ok(card.to_string())
+}
+
+/// What a failed run of a side is told with.
+pub(super) fn about<T>(result: anyhow::Result<T>, pair: usize, side: &str) -> anyhow::Result<T> {
+    result.with_context(|| format!("pair {pair}, {side}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_card_between_programs_keeps_all_but_its_ends() {
+        let text = joined(
+            "[[wire]]\nport = \"generator\"\nname = \"in\"\nrate_pps = 5\n[wire.fault]\ndrop = 0.1\n\
+             [[rx]]\nplugin = \"a.so\"\n[host]\nqueues = 2\ncost_ns = 3\n",
+        );
+        let card = table(&text.unwrap()).unwrap();
+        let wire = card["wire"][0].as_table().unwrap();
+        assert_eq!(wire["port"].as_str(), Some("packet"));
+        assert_eq!(wire["fault"]["drop"].as_float(), Some(0.1));
+        assert!(wire.contains_key("name") && !wire.contains_key("rate_pps"), "{wire}");
+        assert_eq!(card["host"]["queues"].as_integer(), Some(2));
+        assert!(card["host"].get("cost_ns").is_none());
+        assert_eq!(card["rx"][0]["plugin"].as_str(), Some("a.so"));
+        let text = joined("[[wire]]\nport = \"xdp\"\ninterface = \"e0\"\nqueues = 2\n").unwrap();
+        let wire = table(&text).unwrap()["wire"][0].clone();
+        assert_eq!(wire["queues"].as_integer(), Some(2));
+        assert_eq!(wire["interface"].as_str(), Some("w0"));
+    }
+
+    #[test]
+    fn an_empty_card_has_one_function() {
+        let text = emptied("[[rx]]\nfunction = \"rss\"\n[[tx]]\nfunction = \"tso\"\n").unwrap();
+        let card = picnic_host::sections().parse(&text, None).unwrap();
+        assert_eq!((card.rx.len(), card.tx.len(), card.rx[0].name()), (1, 0, "pass"));
+        assert!(is_of_chain("rx[0].hash=jhash") && is_of_chain("tx=[]"));
+        assert!(!is_of_chain("interrupt.rx_usecs=5"));
+    }
+}

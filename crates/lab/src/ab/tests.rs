@@ -1,0 +1,112 @@
+//! Questions about cards alone, in the simulator; and what is said of pairs that do not count.
+
+use super::*;
+use crate::meter::Load;
+
+fn side(name: &str, set: &[&str]) -> Side {
+    let set = set.iter().map(|setting| (*setting).to_owned()).collect();
+    Side { name: name.into(), path: None, set }
+}
+
+const SLOW: &[&str] = &["wire[0].rate_pps=20000", "host.queues=1"];
+
+fn question(candidates: Candidates) -> Question {
+    Question {
+        baseline: side("baseline", SLOW),
+        candidates,
+        workload: None,
+        figure: Figured::of_card("delivered_pps").unwrap(),
+        more_is_better: true,
+        effect: 0.02,
+        pairs: 10,
+        most_pairs: 10,
+        seconds: 0.05,
+        allowed_loss: 1.0,
+        full_client: false,
+        cost: true,
+    }
+}
+
+fn ask(question: &Question) -> Result<Outcome, LabError> {
+    let sections = picnic_host::sections();
+    let mut progress = |share: f64, what: &str| assert!(share <= 1.0 && !what.is_empty());
+    question.run(picnic_sim::registries(), &sections, &mut progress)
+}
+
+#[test]
+fn half_of_the_packets_dropped_is_worse() {
+    let dropping = side("candidate", &[SLOW, &["wire[0].fault.drop=0.5"]].concat());
+    let outcome = ask(&question(Candidates::One(dropping))).unwrap();
+    let fields = outcome.fields();
+    assert_eq!(fields["verdict"], "worse", "{fields:?}");
+    let ratio = fields["ratio_delivered"].as_f64().unwrap();
+    assert!((0.3..0.7).contains(&ratio), "{ratio}");
+    assert!(outcome.notes[0].starts_with("candidate: worse, -"), "{:?}", outcome.notes);
+    assert_eq!(fields["ratio_delivered_low_95"].as_f64().unwrap().max(1.0), 1.0);
+    let cost = &fields["card_cost"][0];
+    assert_eq!(cost["card"], "empty function");
+    assert!(cost["delivered_pps"].as_f64().unwrap() > 0.0, "{cost}");
+    assert!(cost["latency_p50_ns"].as_f64().unwrap() > 0.0, "{cost}");
+}
+
+#[test]
+fn a_card_against_itself_is_no_different() {
+    let outcome = ask(&question(Candidates::One(side("candidate", SLOW)))).unwrap();
+    assert_eq!(outcome.fields()["verdict"], "no difference", "{:?}", outcome.notes);
+}
+
+#[test]
+fn a_sweep_has_a_point_for_each_value() {
+    let value = |value: &str| {
+        let key = format!("wire[0].fault.drop={value}");
+        (value.to_owned(), side(value, &[SLOW, &[&key]].concat()))
+    };
+    let sides = vec![value("0.9"), value("0.5")];
+    let sweep = Candidates::Sweep { key: "wire[0].fault.drop".into(), sides };
+    let outcome = ask(&Question { cost: false, ..question(sweep) }).unwrap();
+    let points = &outcome.fields()["sweep"];
+    assert_eq!(points[0]["wire_0_fault_drop"], "0.9");
+    for point in points.as_array().unwrap() {
+        assert_eq!(point["verdict_delivered"], "worse", "{point}");
+    }
+    let ratio = |index: usize| points[index]["ratio_delivered"].as_f64().unwrap();
+    assert!(ratio(0) < ratio(1), "{points}");
+}
+
+#[test]
+fn what_is_wrong_with_a_side_is_told_before_anything_is_measured() {
+    let wrong = side("candidate", &["host.queues=none"]);
+    let error = ask(&question(Candidates::One(wrong))).unwrap_err();
+    let error = format!("{:#}", error.into_cause());
+    assert!(error.contains("host.queues"), "{error}");
+}
+
+fn measured(value: f64, lost: f64, client: Option<f64>) -> Measured {
+    let lost = (lost, "7 ring_full".to_owned());
+    Measured { value: Some(value), window: None, load: Load::default(), lost, client }
+}
+
+#[test]
+fn pairs_that_lose_packets_or_have_a_full_client_do_not_count() {
+    let question =
+        Question { allowed_loss: 0.001, ..question(Candidates::One(side("candidate", &[]))) };
+    let mut pairs = Pairs::default();
+    let good = measured(100.0, 0.0005, Some(0.6));
+    question.add(&mut pairs, 1, &good, (&measured(90.0, 0.0, None), "candidate"));
+    question.add(&mut pairs, 2, &good, (&measured(90.0, 0.1, None), "candidate"));
+    question.add(&mut pairs, 3, &measured(90.0, 0.0, Some(0.97)), (&good, "candidate"));
+    assert_eq!((&pairs.baseline[..], &pairs.candidate[..]), (&[100.0][..], &[90.0][..]));
+    let lost = "pair 2 is void: candidate lost 10.0 % of its packets for want of room (7 \
+                ring_full), allowed is 0.1 %";
+    let full = "pair 3 is void: baseline has a full client: a thread of it ran 97 % of the time";
+    assert_eq!(pairs.void, [lost, full]);
+    let outcome = question.outcome(vec![pairs]);
+    assert!(outcome.notes[0].contains("1 pairs count and 10 are needed"), "{:?}", outcome.notes);
+    assert_eq!(outcome.notes[1..], [lost, full]);
+}
+
+#[test]
+fn keys_are_words() {
+    assert_eq!(key_word("interrupt.rx_usecs"), "interrupt_rx_usecs");
+    assert_eq!(key_word("rx[0].hash"), "rx_0_hash");
+}
