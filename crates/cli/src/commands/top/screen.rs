@@ -78,7 +78,7 @@ const HELP: &[&str] = &[
     "s        sort the queues: number, rate, ring, ring full",
     "h, ?     this help, and back",
     "",
-    "ring     descriptors waiting in a queue's target ring, and its size",
+    "ring     descriptors in a queue's target ring, of how many",
     "full/s   packets dropped because that ring was full",
     "busy     share of the borrowed core's time with work",
     "drops    by reason and stage, since the start",
@@ -490,7 +490,7 @@ mod tests {
         assert_eq!(words("drops"), ["drops", "packets/s", "since", "start"]);
         assert!(lines[0].contains("10 drops/s; borrowed core 5 busy 87.5 %"), "{}", lines[0]);
         assert!(lines[2].contains("s sort (queues by number)"), "{}", lines[2]);
-        assert!(HELP.iter().all(|line| line.chars().count() <= 70));
+        assert!(HELP.iter().all(|line| line.chars().count() <= 60));
     }
 
     #[test]
