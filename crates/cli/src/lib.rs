@@ -32,6 +32,7 @@ mod registries;
 mod summary;
 mod template;
 mod wcet;
+mod world;
 
 pub use registries::own as registries;
 

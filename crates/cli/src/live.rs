@@ -210,7 +210,7 @@ fn render(name: &str, core: usize, before: &Snapshot, now: &Snapshot) -> String 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use picnic_control::report::Stamp;
+    use picnic_control::report::{LatencyReport, Stamp};
 
     fn snapshot(seconds: u64, packets: u64, interrupts: u64) -> Snapshot {
         Snapshot {
@@ -245,6 +245,7 @@ mod tests {
                 ring_full: 0,
                 ring_depth: 0,
                 ring_size: 1024,
+                latency_ns: LatencyReport::default(),
             }],
             depths: vec![(12, 1024)],
             drops: vec![7],

@@ -20,6 +20,33 @@ pub(crate) fn registries() -> Registries {
     OTHERS.get().copied().unwrap_or_else(own)
 }
 
+/// Where cards can run.
+pub(crate) struct World {
+    /// Its name.
+    pub(crate) name: &'static str,
+    /// One line of help.
+    pub(crate) help: &'static str,
+    /// What card files can name there, of what the program has.
+    registries: fn(Registries) -> Registries,
+}
+
+impl World {
+    /// What card files can name there.
+    pub(crate) fn registries(&self) -> Registries {
+        (self.registries)(registries())
+    }
+}
+
+/// THE LIST of worlds; the first is where cards run unless told otherwise.
+pub(crate) static WORLDS: &[World] = &[
+    World { name: "host", help: "real cores, at wall-clock speed", registries: |own| own },
+    World {
+        name: "sim",
+        help: "virtual cores, in virtual time: times are modelled, and each run is the same",
+        registries: picnic_sim::in_virtual_time,
+    },
+];
+
 /// All that comes with picnic: the host world's lists, the tasks, and the firewall.
 pub fn own() -> Registries {
     Registries {

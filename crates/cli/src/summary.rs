@@ -82,7 +82,7 @@ fn taken_away(taken: &TakenAway, report: &Report) -> String {
         count(taken.times),
         nanoseconds(Some(taken.total_ns)),
         percent(taken.total_ns as f64 / 1e9 / report.duration_s),
-        nanoseconds(Some(taken.longest_ns)),
+        nanoseconds(taken.longest_ns),
         count(taken.drops),
         count(report.ledger.dropped),
         nanoseconds(Some(taken.threshold_ns)),
@@ -145,6 +145,8 @@ fn queues(report: &Report) -> String {
             ratio(queue.packets_per_interrupt),
             count(queue.transmitted),
             count(queue.ring_full),
+            nanoseconds(queue.latency_ns.p50),
+            nanoseconds(queue.latency_ns.p99),
         ]
     });
     output::narrow_table(
@@ -158,6 +160,8 @@ fn queues(report: &Report) -> String {
             Column::Number("packets/interrupt"),
             Column::Number("sent"),
             Column::Number("ring full"),
+            Column::Number("p50"),
+            Column::Number("p99"),
         ],
         &["bytes", "sent", "interrupts", "core"],
         rows,
@@ -169,11 +173,17 @@ fn functions(report: &Report) -> String {
     let rows = chains.into_iter().flat_map(|(chain, functions)| {
         functions.iter().enumerate().map(move |(position, function)| {
             let place = format!("{chain}[{position}] {}", function.name);
-            vec![place, count(function.packets), count(function.dropped)]
+            let time = function.ns_per_packet.map_or_else(|| "-".into(), |ns| format!("{ns:.1}"));
+            vec![place, count(function.packets), count(function.dropped), time]
         })
     });
     output::table(
-        &[Column::Text("function"), Column::Number("packets"), Column::Number("dropped")],
+        &[
+            Column::Text("function"),
+            Column::Number("packets"),
+            Column::Number("dropped"),
+            Column::Number("ns/packet"),
+        ],
         rows,
     )
 }
@@ -264,6 +274,7 @@ mod tests {
 
     fn report() -> Report {
         Report {
+            about: None,
             engine: "poll".into(),
             times: Times::Measured,
             duration_s: 2.0,
@@ -297,8 +308,16 @@ mod tests {
                 ring_full: 10,
                 ring_depth: 0,
                 ring_size: 1024,
+                latency_ns: LatencyReport::default(),
             }],
-            functions: vec![FunctionReport { name: "rss".into(), packets: 2_000, dropped: 0 }],
+            functions: vec![FunctionReport {
+                name: "rss".into(),
+                packets: 2_000,
+                dropped: 0,
+                ns_per_packet: Some(12.5),
+                timed_ns: 800,
+                timed_packets: 64,
+            }],
             tx_functions: Vec::new(),
             drops: [("ring_full".into(), 10)].into(),
             drops_by_stage: [("ring_full@steer".into(), 10)].into(),
@@ -317,6 +336,7 @@ mod tests {
                 in_target_ring: Some(1_700),
                 ..LatencyReport::default()
             },
+            latencies: None,
             borrowed_core: CoreReport {
                 core: 1,
                 busy_fraction: 0.25,
@@ -325,7 +345,7 @@ mod tests {
                 taken_away: Some(TakenAway {
                     total_ns: 80_000_000,
                     times: 40,
-                    longest_ns: 4_000_000,
+                    longest_ns: Some(4_000_000),
                     drops: 9,
                     threshold_ns: 500_000,
                 }),

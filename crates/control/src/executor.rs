@@ -24,6 +24,7 @@ use crate::server::Access;
 use picnic_engine::view::View;
 use picnic_filter::Filters;
 use picnic_machine::topology::Placement;
+use std::io::Write;
 use std::time::Duration;
 
 /// What can run cards.
@@ -39,6 +40,17 @@ pub trait Executor: Send + Sync {
     /// # Errors
     /// What this executor cannot do for the card file. What its parts say is not asked here.
     fn place(&self, launch: &Launch<'_>) -> Result<Placement, RunError>;
+
+    /// Whether its cards can be watched and changed from outside while they run. Where time is
+    /// virtual they cannot: what comes from outside would come at another moment in each run.
+    fn is_served(&self) -> bool {
+        true
+    }
+
+    /// Whether it knows all that happens on its cards: see [`Running::tell_events`].
+    fn tells_events(&self) -> bool {
+        false
+    }
 
     /// Starts the card, and nothing beside it.
     ///
@@ -66,6 +78,11 @@ pub trait Running {
     fn is_alive(&self) -> bool {
         true
     }
+
+    /// Has everything that happens from now on written to `sink`, a line for each event, if its
+    /// executor [`tells_events`](Executor::tells_events). An error while writing is noted in the
+    /// report.
+    fn tell_events(&mut self, _sink: Box<dyn Write + Send>) {}
 
     /// Lets this much of its time pass.
     fn pass(&mut self, time: Duration) {

@@ -22,7 +22,7 @@ use crate::captures::Captures;
 use crate::error::RunError;
 use crate::executor::{Executor, Running};
 use crate::instrument::{self, Tracing};
-use crate::report::Report;
+use crate::report::{About, Report};
 use crate::server::{Doors, Limits, Server};
 use crate::watch::Watch;
 use picnic_confine as confine;
@@ -35,6 +35,7 @@ use picnic_core::port::{Arrivals, WirePort};
 use picnic_core::registry::{Entry, find};
 use picnic_engine::build::{Components, Parts, WrapWire};
 use picnic_filter::Filters;
+use picnic_machine::facts::MachineFacts;
 use picnic_machine::isolate;
 use picnic_machine::topology::Placement;
 use picnic_os::config::{NicOs, OsHandle, Surroundings};
@@ -114,6 +115,7 @@ pub struct Launch<'a> {
     limits: Limits,
     is_confined: bool,
     watch: Option<Watch>,
+    revision: &'static str,
 }
 
 /// The parts of a card, its filters in front of them and its tasks beside them; nothing is
@@ -148,6 +150,24 @@ impl<'a> Launch<'a> {
             limits: Limits::default(),
             is_confined: false,
             watch: None,
+            revision: "unavailable",
+        }
+    }
+
+    /// Built from this revision, which reports name.
+    #[must_use]
+    pub fn revision(self, revision: &'static str) -> Self {
+        Launch { revision, ..self }
+    }
+
+    /// What its reports are of.
+    pub fn about(&self) -> About {
+        About {
+            card: self.file.card.name.clone(),
+            file: self.file.path().map(|path| path.display().to_string()),
+            version: env!("CARGO_PKG_VERSION").into(),
+            revision: self.revision.into(),
+            machine: MachineFacts::read(),
         }
     }
 
@@ -167,6 +187,14 @@ impl<'a> Launch<'a> {
     #[must_use]
     pub fn limits(self, limits: Limits) -> Self {
         Launch { limits, ..self }
+    }
+
+    /// What is to run it.
+    ///
+    /// # Errors
+    /// `card.engine` names none of the executors.
+    pub fn executor(&self) -> Result<&'static dyn Executor, ConfigError> {
+        self.registries.executor(self.file)
     }
 
     /// The card's threads and the one that starts it give up the privileges and system calls
@@ -204,12 +232,15 @@ impl<'a> Launch<'a> {
     /// # Errors
     /// What is wrong with it, or what the machine cannot give.
     pub fn check(&self) -> Result<Checked, RunError> {
-        let mut placement = self.registries.executor(self.file)?.place(self)?;
+        let executor = self.registries.executor(self.file)?;
+        let mut placement = executor.place(self)?;
         let filters = Filters::new(self.file.host.queues);
         let Built { parts, os, .. } =
             build(self.file, &self.registries, filters.clone(), &Hooks::none())?;
         instrument::check(self.file)?;
-        Doors::check(self.file)?;
+        if executor.is_served() {
+            Doors::check(self.file)?;
+        }
         placement.warnings.extend(parts.warnings());
         Ok(Checked { placement, filters, os })
     }
@@ -228,7 +259,7 @@ impl<'a> Launch<'a> {
     /// # Errors
     /// The card file is wrong, or the machine cannot give what it asks for. Nothing runs then.
     pub fn start(mut self) -> Result<Served, RunError> {
-        let (file, is_confined) = (self.file, self.is_confined);
+        let (file, is_confined, about) = (self.file, self.is_confined, self.about());
         if is_confined && self.loads_code() {
             confine::allow_loading();
         }
@@ -244,7 +275,10 @@ impl<'a> Launch<'a> {
             self.check()?;
         }
         // Before anything is touched: a card of this name may be running.
-        let doors = Doors::open(file)?.with_limits(self.limits);
+        let doors = match self.registries.executor(file)?.is_served() {
+            true => Doors::open(file)?.with_limits(self.limits),
+            false => Doors::none(),
+        };
         let metrics = doors.metrics();
         let tracing = Tracing::of(file)?;
         let captures = Captures::default();
@@ -252,14 +286,16 @@ impl<'a> Launch<'a> {
         let probes = doors.are_any().then(|| captures.clone());
         let mut running = self.hook(tracing.clone()).hook(probes).start_alone()?;
         let server = match is_served.then(|| running.control()).flatten() {
-            Some(access) => Some(Server::start(doors, access, file, captures, watch)?),
+            Some(access) => {
+                Some(Server::start(doors, access, file, about.clone(), captures, watch)?)
+            }
             None => None,
         };
         if is_confined {
             // Behind its threads, which would inherit it.
             confine::set_up(confine::Role::Main, isolate::needed_to_restore(file));
         }
-        Ok(Served { running, server, metrics, tracing, notes, is_confined })
+        Ok(Served { running, server, metrics, tracing, notes, about, is_confined })
     }
 }
 
@@ -291,6 +327,7 @@ pub struct Served {
     metrics: Option<SocketAddr>,
     tracing: Tracing,
     notes: Vec<String>,
+    about: About,
     is_confined: bool,
 }
 
@@ -330,11 +367,12 @@ impl Served {
     /// A part of it panicked.
     pub fn stop(self) -> Result<Report, RunError> {
         self.refuse_changes();
-        let Served { running, server, tracing, notes, is_confined, .. } = self;
+        let Served { running, server, tracing, notes, about, is_confined, .. } = self;
         let warnings = running.view().warnings.clone();
         let report = running.stop();
         drop(server);
         let mut report = report?;
+        report.about = Some(about);
         report.notes.splice(..0, warnings);
         report.trace = tracing.finish();
         report.notes.extend(notes);

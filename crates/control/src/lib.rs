@@ -33,6 +33,7 @@ pub mod executor;
 pub mod folders;
 mod http;
 pub mod instrument;
+pub mod latency;
 pub mod launch;
 pub mod methods;
 pub mod metrics;
@@ -45,6 +46,7 @@ mod service;
 mod sink;
 pub mod socket;
 pub mod watch;
+mod window;
 
 pub use executor::{Executor, Running};
 pub use launch::{Launch, Registries, Served};

@@ -7,6 +7,7 @@ use crate::captures::Captures;
 use crate::metrics;
 use crate::monitor::Monitor;
 use crate::protocol::{NO_ANSWER, REFUSED, RpcError, VERSION, invalid};
+use crate::report::{self, Report};
 use crate::request::{Request, methods, wrong};
 use crate::server::Access;
 use picnic_core::config::{CardFile, GateMode, InterruptSection, Sections};
@@ -53,6 +54,8 @@ pub struct Methods {
     /// None if the card has no NIC OS.
     tasks: Option<Factory>,
     stop: Arc<AtomicBool>,
+    /// The figures of the last reset.
+    reset: Option<Report>,
 }
 
 /// What came of a call.
@@ -66,8 +69,7 @@ pub enum Outcome {
 
 /// What does not change while a card runs.
 struct About {
-    name: String,
-    file: Option<String>,
+    report: report::About,
     /// By wire.
     ports: Vec<String>,
     attachment: String,
@@ -79,6 +81,7 @@ impl Methods {
     /// The methods of a card that runs. `stop` is set when a client asks for the end.
     pub fn new(
         file: &CardFile,
+        about: report::About,
         metrics: Option<SocketAddr>,
         access: Access,
         captures: Captures,
@@ -86,8 +89,7 @@ impl Methods {
     ) -> Self {
         let Access { monitor, controller, components, hooks, filters, tasks } = access;
         let about = About {
-            name: file.card.name.clone(),
-            file: file.path().map(|path| path.display().to_string()),
+            report: about,
             ports: file.wires.iter().map(|wire| wire.port.name().into()).collect(),
             attachment: file.host.section.name().into(),
             scheduler: picnic_os::config::asked_for(file).map(|os| os.section.name().into()),
@@ -107,12 +109,13 @@ impl Methods {
             filters,
             tasks,
             stop,
+            reset: None,
         }
     }
 
     /// The figures as Prometheus reads them.
     pub fn metrics(&self) -> String {
-        metrics::text(&self.about.name, &self.monitor)
+        metrics::text(&self.about.report.card, &self.monitor)
     }
 
     /// The card's captures.
@@ -146,7 +149,11 @@ impl Methods {
                 captures.start(wanted, file(), self.monitor.elapsed(), client)
             }
             R::Info {} => Ok(self.info()),
-            R::Stats {} => value(&self.monitor.report()),
+            R::Stats { latencies, since_reset } => self.stats(latencies, since_reset),
+            R::Reset {} => {
+                let report = self.reset.insert(self.monitor.report());
+                Ok(json!({ "reset_at_s": report.duration_s }))
+            }
             R::Stop {} => {
                 self.stop.store(true, Ordering::Release);
                 Ok(json!({ "stopping": true }))
@@ -175,6 +182,19 @@ impl Methods {
         .map(Outcome::Now)
     }
 
+    fn stats(&self, latencies: bool, since_reset: bool) -> Result<Value, RpcError> {
+        let mut report = self.monitor.report();
+        report.about = Some(self.about.report.clone());
+        if since_reset {
+            let before = self.reset.as_ref().ok_or_else(|| {
+                RpcError::new(REFUSED, "the figures have not been reset: card.reset does that")
+            })?;
+            report = report.since(before);
+        }
+        report.latencies = report.latencies.filter(|_| latencies);
+        value(&report)
+    }
+
     fn info(&self) -> Value {
         let view = &self.monitor.view;
         let names = |direction| {
@@ -188,8 +208,8 @@ impl Methods {
         json!({
             "protocol": VERSION,
             "version": env!("CARGO_PKG_VERSION"),
-            "name": self.about.name,
-            "file": self.about.file,
+            "name": self.about.report.card,
+            "file": self.about.report.file,
             "pid": std::process::id(),
             "engine": self.monitor.engine,
             "elapsed_s": self.monitor.elapsed().as_secs_f64(),

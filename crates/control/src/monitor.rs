@@ -5,16 +5,16 @@
 //! looks at its queues. Neither side ever waits for the lock in between: both only
 //! try it.
 
+use crate::latency::QueueLatency;
 use crate::report::{
     CoreReport, FunctionReport, LatencyReport, QueueReport, Report, Stamp, TakenAway,
     TargetCoreReport, Times, WireReport,
 };
-use hdrhistogram::Histogram;
 use picnic_core::direction::Direction;
 use picnic_core::doorbell::Doorbell;
 use picnic_core::stats::Counter;
 use picnic_core::time::Time;
-use picnic_engine::target::Target;
+use picnic_engine::target::{Target, latency_histogram};
 use picnic_engine::view::View;
 use picnic_machine::topology::Placement;
 use std::fmt;
@@ -68,7 +68,7 @@ impl CoreTimes {
         (threshold_ns != 0).then(|| TakenAway {
             total_ns: self.absent_ns.get(),
             times: self.absences.get(),
-            longest_ns: self.longest_absence_ns.get(),
+            longest_ns: Some(self.longest_absence_ns.get()).filter(|&ns| ns != 0),
             drops: self.absence_drops.get(),
             threshold_ns,
         })
@@ -100,17 +100,17 @@ pub struct TargetTimes {
     pub yields: Counter,
 }
 
-/// Where a target core puts a copy of its latencies when asked.
+/// Where a target core puts a copy of its queues' latencies when asked.
 pub struct LatencySlot {
     wanted: AtomicBool,
-    copy: Mutex<Histogram<u64>>,
+    copy: Mutex<Vec<QueueLatency>>,
     doorbell: Arc<dyn Doorbell>,
 }
 
 impl LatencySlot {
-    /// A slot for the target core that this doorbell wakes.
-    pub fn new(doorbell: Arc<dyn Doorbell>) -> Self {
-        let copy = Mutex::new(picnic_engine::target::latency_histogram());
+    /// A slot for this target core, which this doorbell wakes.
+    pub fn new(target: &Target, doorbell: Arc<dyn Doorbell>) -> Self {
+        let copy = Mutex::new(latencies(target));
         LatencySlot { wanted: AtomicBool::new(false), copy, doorbell }
     }
 
@@ -125,16 +125,16 @@ impl LatencySlot {
     #[cold]
     fn fill(&self, target: &Target) {
         let Ok(mut copy) = self.copy.try_lock() else { return };
-        copy.reset();
-        for queue in target.queues() {
+        for (copy, queue) in copy.iter_mut().zip(target.queues()) {
+            copy.histogram.reset();
             // All have the same bounds, so there is room.
-            let _ = copy.add(queue.latency());
+            let _ = copy.histogram.add(queue.latency());
         }
         self.wanted.store(false, Ordering::Release);
     }
 
     /// The latencies by now, or those of the last time if the target core is held up.
-    fn read(&self, until: Instant) -> Histogram<u64> {
+    fn read(&self, until: Instant) -> Vec<QueueLatency> {
         while self.wanted.load(Ordering::Acquire) && Instant::now() < until {
             std::thread::sleep(NAP);
         }
@@ -146,6 +146,15 @@ impl LatencySlot {
             }
         }
     }
+}
+
+/// The latencies of a target core's queues.
+pub fn latencies(target: &Target) -> Vec<QueueLatency> {
+    let queues = target
+        .queues()
+        .iter()
+        .map(|queue| QueueLatency { queue: queue.index(), histogram: queue.latency().clone() });
+    queues.collect()
 }
 
 /// Where a world notes what the counters of the card do not have.
@@ -188,16 +197,20 @@ impl Monitor {
         Duration::from_nanos((self.notes.clock)().as_nanos())
     }
 
-    /// The figures now: those of a run's end, but that packets are in flight, and
-    /// that no buffer can be missing yet. The ledger is balanced if every burst was. Takes up to 20 ms, for the target cores' latencies.
+    /// The figures now: those of a run's end, but that packets are in flight, and that no buffer
+    /// can be missing yet, and with all latencies that were recorded. The ledger is balanced if
+    /// every burst was. Takes up to 20 ms, for the target cores' latencies.
     pub fn report(&self) -> Report {
         for slot in &self.notes.latencies {
             slot.wanted.store(true, Ordering::Release);
             slot.doorbell.ring();
         }
         let until = Instant::now() + PATIENCE;
-        let latency: Vec<_> = self.notes.latencies.iter().map(|slot| slot.read(until)).collect();
+        let mut latency: Vec<_> =
+            self.notes.latencies.iter().flat_map(|slot| slot.read(until)).collect();
+        latency.sort_by_key(|part| part.queue);
         let mut report = self.report_over((self.notes.clock)().as_nanos(), &latency);
+        report.latencies = Some(latency.iter().map(QueueLatency::recorded).collect());
         // The counters go on while they are read. Read again, what came in is no less than what
         // has left by now: the difference is under way, or came in meanwhile.
         let ledger = &mut report.ledger;
@@ -208,17 +221,24 @@ impl Monitor {
     }
 
     /// The figures of `duration_ns`, with these latencies: for worlds, at a run's end.
-    pub fn report_over(&self, duration_ns: u64, latency: &[Histogram<u64>]) -> Report {
+    pub fn report_over(&self, duration_ns: u64, latency: &[QueueLatency]) -> Report {
         let view = &self.view;
         let duration_ns = duration_ns.max(1) as f64;
         let share = |part: &Counter| (part.get() as f64 / duration_ns).min(1.0);
         let totals = view.ledger.read();
+        let mut queues = queue_reports(view, &self.placement);
+        for QueueLatency { queue, histogram } in latency {
+            if let Some(report) = queues.get_mut(usize::from(*queue)) {
+                report.latency_ns = LatencyReport::of(histogram);
+            }
+        }
         Report {
+            about: None,
             engine: self.engine.into(),
             times: self.times,
             duration_s: duration_ns / 1e9,
             wires: wire_reports(view),
-            queues: queue_reports(view, &self.placement),
+            queues,
             functions: function_reports(view, Direction::Rx),
             tx_functions: function_reports(view, Direction::Tx),
             drops: totals.drops.iter().map(|(reason, count)| ((*reason).into(), *count)).collect(),
@@ -226,6 +246,7 @@ impl Monitor {
             ledger: totals,
             buffers_missing: 0,
             latency_ns: self.latency_report(latency),
+            latencies: None,
             borrowed_core: CoreReport {
                 core: self.placement.borrowed_core,
                 busy_fraction: share(&self.notes.core.busy_ns),
@@ -296,6 +317,7 @@ pub fn queue_reports(view: &View, placement: &Placement) -> Vec<QueueReport> {
             ring_full: queue.steer.ring_full.get(),
             ring_depth: queue.steer.depth.get(),
             ring_size: queue.ring_size as u64,
+            latency_ns: LatencyReport::default(),
         }
     });
     reports.collect()
@@ -304,25 +326,31 @@ pub fn queue_reports(view: &View, placement: &Placement) -> Vec<QueueReport> {
 /// The figures of a chain's functions at this moment.
 pub fn function_reports(view: &View, direction: Direction) -> Vec<FunctionReport> {
     let functions = view.functions.of(direction).into_iter();
-    let reports = functions.map(|function| FunctionReport {
-        packets: function.counters.packets.get(),
-        dropped: function.counters.dropped.get(),
-        name: function.name,
+    let reports = functions.map(|function| {
+        let counters = function.counters;
+        let (timed_ns, timed_packets) = (counters.timed_ns.get(), counters.timed_packets.get());
+        FunctionReport {
+            packets: counters.packets.get(),
+            dropped: counters.dropped.get(),
+            ns_per_packet: (timed_packets != 0).then(|| timed_ns as f64 / timed_packets as f64),
+            timed_ns,
+            timed_packets,
+            name: function.name,
+        }
     });
     reports.collect()
 }
 
 impl Monitor {
-    fn latency_report(&self, parts: &[Histogram<u64>]) -> LatencyReport {
-        let Ok(mut latency) = Histogram::<u64>::new(2) else { return LatencyReport::default() };
+    fn latency_report(&self, parts: &[QueueLatency]) -> LatencyReport {
+        let mut latency = latency_histogram();
         for part in parts {
-            // Bounds grow as needed, so adding cannot fail.
-            let _ = latency.add(part);
+            // All have the same bounds, so there is room.
+            let _ = latency.add(&part.histogram);
         }
         if latency.is_empty() {
             return LatencyReport::default();
         }
-        let at = |percentile| Some(latency.value_at_percentile(percentile));
         let view = &self.view;
         let mean = sampled_mean(
             view.queues
@@ -334,13 +362,11 @@ impl Monitor {
         let on_borrowed_core = sampled_mean([(&core.packets_ns, &core.packets)]);
         let before = at_wire.unwrap_or(0) + on_borrowed_core.unwrap_or(0);
         LatencyReport {
-            p50: at(50.0),
-            p99: at(99.0),
-            p999: at(99.9),
             mean,
             at_wire,
             on_borrowed_core,
             in_target_ring: mean.map(|mean| mean.saturating_sub(before)),
+            ..LatencyReport::of(&latency)
         }
     }
 

@@ -5,7 +5,7 @@
 //! use picnic_control::request::Request;
 //! let line = br#"{"jsonrpc": "2.0", "id": 1, "method": "card.stats"}"#;
 //! let Message::One(call) = parse(line) else { panic!("no batch") };
-//! assert!(matches!(call.request, Ok(Request::Stats {})));
+//! assert!(matches!(call.request, Ok(Request::Stats { .. })));
 //! ```
 //!
 //! Guarantees: any bytes are read to calls or errors, nothing panics; a message nested

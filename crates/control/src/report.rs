@@ -5,7 +5,9 @@
 //! exact in every world; `times` says how all that is time, or a share of it, came about.
 
 use crate::instrument::TraceReport;
+use crate::latency::Recorded;
 use picnic_core::ledger::LedgerTotals;
+use picnic_machine::facts::MachineFacts;
 use picnic_os::report::OsReport;
 use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::BTreeMap;
@@ -14,6 +16,9 @@ use std::fmt;
 /// A run's figures.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Report {
+    /// Which card this is of, and what its figures must be read with; left out if nobody said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub about: Option<About>,
     /// What ran the chain.
     pub engine: String,
     /// How its times came about: duration, latency, shares of time, times of tasks.
@@ -40,6 +45,9 @@ pub struct Report {
     pub buffers_missing: usize,
     /// Wire to target routine, one packet in 16.
     pub latency_ns: LatencyReport,
+    /// All latencies that were recorded, by queue; left out unless asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub latencies: Option<Vec<Recorded>>,
     /// The borrowed core.
     pub borrowed_core: CoreReport,
     /// The target cores.
@@ -52,6 +60,21 @@ pub struct Report {
     pub trace: Option<TraceReport>,
     /// What the user should know.
     pub notes: Vec<String>,
+}
+
+/// What a report is of.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct About {
+    /// The card's name.
+    pub card: String,
+    /// Its file; null for the built-in card.
+    pub file: Option<String>,
+    /// The version of picnic.
+    pub version: String,
+    /// The revision that it was built from.
+    pub revision: String,
+    /// The machine.
+    pub machine: MachineFacts,
 }
 
 /// How times came about. A world has one kind: that of its clock.
@@ -161,6 +184,9 @@ pub struct QueueReport {
     pub ring_depth: u64,
     /// Descriptors that fit into it.
     pub ring_size: u64,
+    /// Wire to target routine, one packet in 16.
+    #[serde(default)]
+    pub latency_ns: LatencyReport,
 }
 
 /// A function's figures.
@@ -172,6 +198,16 @@ pub struct FunctionReport {
     pub packets: u64,
     /// Packets it dropped.
     pub dropped: u64,
+    /// Nanoseconds it takes for a packet, as measured on one burst in 256 (with it, what packets
+    /// that it makes take behind it); null where no clock is read, as in virtual time.
+    #[serde(default)]
+    pub ns_per_packet: Option<f64>,
+    /// Nanoseconds that those bursts took.
+    #[serde(default)]
+    pub timed_ns: u64,
+    /// Their packets.
+    #[serde(default)]
+    pub timed_packets: u64,
 }
 
 /// Percentiles and means in nanoseconds; null if nothing was recorded.
@@ -220,8 +256,9 @@ pub struct TakenAway {
     pub total_ns: u64,
     /// Times it happened.
     pub times: u64,
-    /// Nanoseconds of the longest.
-    pub longest_ns: u64,
+    /// Nanoseconds of the longest; null if there was none, or if it may have been before the
+    /// window that this is of.
+    pub longest_ns: Option<u64>,
     /// Packets that were dropped in the turns right behind: they came meanwhile.
     pub drops: u64,
     /// Shorter ones are not seen.

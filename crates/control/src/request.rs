@@ -38,7 +38,18 @@ pub enum Request {
     Info {},
     /// The figures of `picnic run --json`, at this moment.
     #[serde(rename = "card.stats")]
-    Stats {},
+    Stats {
+        /// With all latencies that were recorded, by queue.
+        #[serde(default)]
+        latencies: bool,
+        /// Only what has come since the last `card.reset`.
+        #[serde(default)]
+        since_reset: bool,
+    },
+    /// Remembers the figures, for `card.stats` with `since_reset`. Counters go on: those who
+    /// read them without it, as Prometheus does, notice nothing.
+    #[serde(rename = "card.reset")]
+    Reset {},
     /// Asks for a clean stop. The connection is closed when the card has stopped.
     #[serde(rename = "card.stop")]
     Stop {},

@@ -6,6 +6,7 @@ use crate::error::RunError;
 use crate::http::Http;
 use crate::methods::Methods;
 use crate::monitor::Monitor;
+use crate::report::About;
 use crate::service::Service;
 use crate::socket::{self, Socket, SocketError};
 use crate::watch::{Watch, Watcher};
@@ -72,6 +73,11 @@ impl Doors {
     pub fn open(file: &CardFile) -> Result<Self, SocketError> {
         let http = listen(file)?;
         Ok(Doors { socket: socket::open(file)?, http, limits: Limits::default() })
+    }
+
+    /// None at all, whatever the card file asks for.
+    pub fn none() -> Self {
+        Doors { socket: None, http: None, limits: Limits::default() }
     }
 
     /// Whether [`Doors::open`] would open them. Nothing is changed. A card of this name may run:
@@ -175,6 +181,7 @@ impl Server {
         doors: Doors,
         access: Access,
         file: &CardFile,
+        about: About,
         captures: Captures,
         watch: Option<Watch>,
     ) -> Result<Self, RunError> {
@@ -183,7 +190,7 @@ impl Server {
             RunError::system("cannot make the control thread's doorbell", error)
         })?;
         let stop = Arc::new(AtomicBool::new(false));
-        let methods = Methods::new(file, doors.metrics(), access, captures, stop.clone());
+        let methods = Methods::new(file, about, doors.metrics(), access, captures, stop.clone());
         let (stopping, end) = (AtomicBool::new(false), AtomicBool::new(false));
         let said = Mutex::default();
         let shared = Arc::new(Shared { stop, stopping, end, wake, said });

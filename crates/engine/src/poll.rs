@@ -7,7 +7,9 @@
 //! has something to run. After a turn in which a wire gave a whole burst, and so may
 //! have more, the next is the packets' again, until that one's patience ends.
 
-use crate::chain::{Chain, Link};
+#[cfg(doc)]
+use crate::chain::TIMED_BURSTS;
+use crate::chain::{Chain, Link, Stopwatch};
 use crate::rx::{self, Wire};
 use crate::swap::Mailbox;
 use crate::target::Pacing;
@@ -446,6 +448,12 @@ impl Card {
     /// The wires, for their descriptors to sleep on and their reports.
     pub fn wires(&self) -> &[Wire] {
         &self.wires
+    }
+
+    /// Gives it a clock to time its functions by, on one burst in [`TIMED_BURSTS`].
+    pub fn time_functions_by(&mut self, stopwatch: Stopwatch) {
+        self.rx.time_by(stopwatch.clone());
+        self.tx.time_by(stopwatch);
     }
 
     /// Says what the machine's clock of real time showed at the card's time zero, in nanoseconds:

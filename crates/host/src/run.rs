@@ -13,7 +13,7 @@ use crate::preemption::{Preemption, permit_real_time};
 use picnic_confine::{Role, set_up};
 use picnic_control::error::RunError;
 use picnic_control::launch::Built;
-use picnic_control::monitor::{CoreTimes, LatencySlot, Monitor, Notes, TargetTimes};
+use picnic_control::monitor::{CoreTimes, LatencySlot, Monitor, Notes, TargetTimes, latencies};
 use picnic_control::report::Times;
 use picnic_control::{Access, Executor, Launch, Report, Running};
 use picnic_core::config::Priority;
@@ -159,14 +159,14 @@ fn start(engine: &'static str, launch: Launch<'_>) -> Result<HostRunning, RunErr
     let no_thread = |error| RunError::system("cannot start a thread", error);
     let mut targets = Vec::new();
     let mut target_doorbells = Vec::new();
-    let mut latencies = Vec::new();
+    let mut slots = Vec::new();
     let mut target_times = Vec::new();
     for (core, queues) in by_core {
         let target = Target::new(core, queues);
         let doorbell = doorbells[&core].clone();
         target_doorbells.push(doorbell.clone());
-        let latency = Arc::new(LatencySlot::new(doorbell.clone()));
-        latencies.push(latency.clone());
+        let latency = Arc::new(LatencySlot::new(&target, doorbell.clone()));
+        slots.push(latency.clone());
         let shared = shared.clone();
         let times = Arc::new(TargetTimes { core, ..TargetTimes::default() });
         target_times.push(times.clone());
@@ -192,7 +192,7 @@ fn start(engine: &'static str, launch: Launch<'_>) -> Result<HostRunning, RunErr
         spawn_pinned(BORROWED.into(), placement.borrowed_core, body).map_err(no_thread)?
     };
     let clock = Arc::new(move || clock.now());
-    let notes = Notes { clock, core: times, targets: target_times, latencies };
+    let notes = Notes { clock, core: times, targets: target_times, latencies: slots };
     let monitor = Monitor { engine, times: Times::Measured, view, placement, notes };
     let access = Access {
         monitor: monitor.clone(),
@@ -227,6 +227,7 @@ fn run_card(
     let mut now = clock.now();
     let mut gauges_due = now;
     let mut absence = Absence::new(times);
+    card.time_functions_by(Arc::new(move || clock.now()));
     while !shared.phase_is(Phase::Stopping) {
         if now >= gauges_due {
             card.doors().note_depths();
@@ -369,9 +370,9 @@ impl Running for HostRunning {
             warnings.extend(warning);
             // One is as good as many: all are refused for the same reason.
             warnings.extend(priority.filter(|warning| !warnings.contains(warning)));
+            latency.extend(latencies(&target));
             for queue in target.queues() {
                 notes_by_queue.insert(queue.index(), queue.report());
-                latency.push(queue.latency().clone());
             }
         }
         warnings.extend(end.notes);

@@ -1,5 +1,6 @@
 //! What a figure must be read with: the machine, the kernel, the revision.
 
+use picnic_machine::facts::{MachineFacts, first_word, unavailable};
 use picnic_machine::threads::spawn_pinned;
 use picnic_machine::topology::{CacheKind, Topology, available, cores};
 use serde::{Deserialize, Serialize};
@@ -57,37 +58,24 @@ pub fn facts(revision: &str) -> Facts {
     Facts { revision: revision.to_owned(), load_average, ..machine.clone() }
 }
 
-fn unavailable() -> String {
-    "unavailable".to_owned()
-}
-
-fn first_word(path: &str) -> String {
-    let text = read_to_string(path).unwrap_or_default();
-    text.split_whitespace().next().map_or_else(unavailable, str::to_owned)
-}
-
 fn of_this_machine() -> Facts {
-    let processor = read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let field = |name: &str| {
-        let line = processor.lines().find(|line| line.starts_with(name))?;
-        Some(line.split_once(':')?.1.trim().to_owned())
-    };
+    let MachineFacts { name, processor, cores: count, kernel, virtual_machine } =
+        MachineFacts::read();
     let topology = available().topology;
     let last = cores().last().copied().unwrap_or(0);
     Facts {
-        machine: first_word("/proc/sys/kernel/hostname"),
-        processor: field("model name").unwrap_or_else(unavailable),
-        cores: cores().len(),
+        machine: name,
+        processor,
+        cores: count,
         topology: shape(&topology),
         caches: caches(&topology, last),
         distances: distances(),
-        kernel: first_word("/proc/sys/kernel/osrelease"),
+        kernel,
         mitigations: mitigations(Path::new("/sys/devices/system/cpu/vulnerabilities")),
         governor: first_word(&format!(
             "/sys/devices/system/cpu/cpu{last}/cpufreq/scaling_governor"
         )),
-        virtual_machine: field("flags")
-            .is_some_and(|flags| flags.split(' ').any(|flag| flag == "hypervisor")),
+        virtual_machine,
         revision: String::new(),
         load_average: String::new(),
     }

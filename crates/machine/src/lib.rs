@@ -17,6 +17,7 @@ pub mod command;
 pub mod config;
 pub mod doctor;
 pub mod error;
+pub mod facts;
 pub mod isolate;
 pub mod net;
 pub mod signals;

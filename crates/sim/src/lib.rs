@@ -47,4 +47,4 @@ mod world;
 
 pub use cost::CostModel;
 pub use trace::{Happening, KEPT, Trace, TraceEntry};
-pub use world::{Simulation, Virtual, registries};
+pub use world::{Simulation, Virtual, in_virtual_time, registries};

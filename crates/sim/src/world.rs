@@ -17,7 +17,7 @@ use crate::trace::{Happening, Trace};
 use hdrhistogram::Histogram;
 use picnic_control::error::RunError;
 use picnic_control::launch::{Built, os_without_tasks};
-use picnic_control::monitor::{CoreTimes, Monitor, Notes, TargetTimes};
+use picnic_control::monitor::{CoreTimes, Monitor, Notes, TargetTimes, latencies};
 use picnic_control::report::Times;
 use picnic_control::{Access, Executor, Launch, Registries, Report, Running};
 use picnic_core::attachment::HostAttachment;
@@ -42,6 +42,7 @@ use picnic_ports::generator::Generator;
 use picnic_ports::middleware::fault;
 use picnic_ports::pcap::Pcap;
 use std::collections::BTreeMap;
+use std::io::{self, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
@@ -69,15 +70,20 @@ static FUNCTIONS: LazyLock<&'static [Entry<Box<dyn Function>>]> =
 /// What a card file can name in a simulation: all functions, and the ports and attachments that
 /// live in virtual time.
 pub fn registries() -> Registries {
-    Registries {
-        executors: &[&Virtual],
+    in_virtual_time(Registries {
+        executors: &[],
         functions: *FUNCTIONS,
-        wires: WIRES,
-        attachments: ATTACHMENTS,
+        wires: &[],
+        attachments: &[],
         fault: fault::wrap,
         os: os_without_tasks,
         filters: &[],
-    }
+    })
+}
+
+/// The same registries for cards in virtual time, with the wires and attachments that live there.
+pub fn in_virtual_time(registries: Registries) -> Registries {
+    Registries { executors: &[&Virtual], wires: WIRES, attachments: ATTACHMENTS, ..registries }
 }
 
 /// The poll engine on virtual cores: [`Simulation`] with the card file's seed and the costs
@@ -96,6 +102,14 @@ impl Executor for Virtual {
 
     fn place(&self, launch: &Launch<'_>) -> Result<Placement, RunError> {
         Ok(place(launch.file))
+    }
+
+    fn is_served(&self) -> bool {
+        false
+    }
+
+    fn tells_events(&self) -> bool {
+        true
     }
 
     fn start(&self, launch: Launch<'_>) -> Result<Box<dyn Running>, RunError> {
@@ -183,6 +197,9 @@ pub struct Simulation {
     received_for: Time,
     trace: Trace,
     digest: Digest,
+    /// Where what happens is written as well, and why no longer.
+    told: Option<Box<dyn Write + Send>>,
+    not_told: Option<io::Error>,
     /// The card sleeps with the doorbell to it enabled.
     armed: bool,
     /// The card is to stop receiving at its next turn.
@@ -265,6 +282,8 @@ impl Simulation {
             received_for: Time::ZERO,
             trace: Trace::default(),
             digest,
+            told: None,
+            not_told: None,
             armed: false,
             stopping: false,
             draining: false,
@@ -357,12 +376,30 @@ impl Simulation {
         self.targets.iter_mut().for_each(Target::stop_transmitting);
         let buffers_missing = self.card.finish(self.now);
         self.record(Actor::Card, Happening::Ended { missing: buffers_missing });
-        let queues = self.targets.iter().flat_map(Target::queues);
-        let latencies: Vec<_> = queues.map(|queue| queue.latency().clone()).collect();
+        let latencies: Vec<_> = self.targets.iter().flat_map(latencies).collect();
         let mut report = self.monitor.report_over(self.received_for.as_nanos(), &latencies);
         report.buffers_missing = buffers_missing;
         report.os = self.os.as_ref().and_then(OsHandle::report);
+        if let Some(os) = &report.os {
+            report.notes.extend(os.notes.iter().cloned());
+        }
+        report.notes.extend(self.card.wires().iter().flat_map(|wire| wire.port.report()));
+        report
+            .notes
+            .extend(self.targets.iter().flat_map(Target::queues).flat_map(|queue| queue.report()));
+        report.notes.extend(self.end_telling());
         (report, self.trace)
+    }
+
+    /// Writes what is left of the events; what went wrong with them.
+    fn end_telling(&mut self) -> Option<String> {
+        if let Some(mut told) = self.told.take() {
+            let last =
+                writeln!(told, "{} events, {:#018x}", self.trace.recorded(), self.trace.hash());
+            self.not_told = last.and_then(|()| told.flush()).err();
+        }
+        let error = self.not_told.take()?;
+        Some(format!("the events could not be written: {error}"))
     }
 
     fn targets_are_done(&mut self) -> bool {
@@ -438,6 +475,10 @@ impl Running for Simulation {
 
     fn is_finished(&self) -> bool {
         self.card.is_finished() && self.ledger().in_flight == 0
+    }
+
+    fn tell_events(&mut self, sink: Box<dyn Write + Send>) {
+        self.told = Some(sink);
     }
 
     fn pass(&mut self, time: Duration) {

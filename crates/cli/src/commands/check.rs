@@ -4,8 +4,9 @@ use super::components::Kind;
 use super::ctl::moderation::mode_in_words;
 use super::net;
 use crate::output;
-use crate::registries::{registries, sections};
+use crate::registries::sections;
 use crate::template::toml_value;
+use crate::world::WorldArgs;
 use clap::Args;
 use picnic_control::Launch;
 use picnic_control::launch::Checked;
@@ -30,6 +31,8 @@ An error reads FILE:LINE: KEY: MESSAGE, and the exit code is 2.")]
 pub(crate) struct CheckArgs {
     #[command(flatten)]
     card: CardArgs,
+    #[command(flatten)]
+    world: WorldArgs,
 }
 
 /// What would run where.
@@ -98,7 +101,8 @@ struct PoolPlan {
 
 pub(crate) fn run(args: &CheckArgs, json: bool) -> anyhow::Result<()> {
     let card = args.card.load(&sections(), Vec::new())?;
-    let checked = Launch::new(&card, registries()).check().inspect_err(|_| net::hint(&card))?;
+    let launch = Launch::new(&card, args.world.registries());
+    let checked = launch.check().inspect_err(|_| net::hint(&card))?;
     let plan = Plan::new(&card, checked);
     if json { output::print_json(&plan) } else { output::print(&plan.text()) }
 }

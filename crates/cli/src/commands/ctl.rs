@@ -2,6 +2,7 @@
 
 mod captures;
 mod components;
+pub(super) mod figures;
 pub(super) mod moderation;
 mod text;
 
@@ -10,13 +11,12 @@ use super::tasks::{self, TasksArgs};
 use crate::control::{CardChoice, Connection};
 use crate::failure::Usage;
 use crate::output;
-use crate::summary;
 use anyhow::{Context, bail};
 use captures::CaptureCommand;
 use clap::{Args, Subcommand, ValueEnum};
 use components::ComponentCall;
+use figures::{LatencyArgs, StatsArgs};
 use moderation::ModerationArgs;
-use picnic_control::report::Report;
 use picnic_core::config::CardFile;
 use serde_json::{Map, Value, json};
 use std::path::PathBuf;
@@ -30,6 +30,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 #[command(after_help = "Examples:
   picnic ctl                              what runs where
   picnic ctl stats --json                 the figures of `picnic run --json`, now
+  picnic ctl stats --over 5               those of the next five seconds
+  picnic ctl latency --hgrm               percentiles for HdrHistogram's tools
   picnic ctl rss table 0,0,1,2            which queue each entry means
   picnic ctl rss key symmetric
   picnic ctl sample every 1000            of the first sample in the rx chain
@@ -57,8 +59,10 @@ pub(crate) struct CtlArgs {
 enum CtlCommand {
     /// What runs where (the default)
     Info,
-    /// The figures now
-    Stats,
+    /// The figures: since the start, over some seconds, or since a reset
+    Stats(StatsArgs),
+    /// Latencies by queue, and as HdrHistogram's text
+    Latency(LatencyArgs),
     /// Interrupt moderation and polling time of target cores
     Moderation(ModerationArgs),
     /// The functions of both chains
@@ -115,7 +119,12 @@ impl ChainArg {
 pub(crate) fn run(args: &CtlArgs, json: bool) -> anyhow::Result<()> {
     let (method, params) = match args.command.as_ref().unwrap_or(&CtlCommand::Info) {
         CtlCommand::Info => ("card.info", json!({})),
-        CtlCommand::Stats => ("card.stats", json!({})),
+        CtlCommand::Stats(stats) => {
+            return figures::stats(stats, &mut args.choice.connect()?, json);
+        }
+        CtlCommand::Latency(latency) => {
+            return figures::latencies(latency, &mut args.choice.connect()?, json);
+        }
         CtlCommand::Component(component) => {
             let (method, params) = component.call();
             let result = args.choice.connect()?.call(&method, params)?;
@@ -162,7 +171,6 @@ pub(crate) fn run(args: &CtlArgs, json: bool) -> anyhow::Result<()> {
     }
     let text = match method {
         "card.info" => info(&result),
-        "card.stats" => stats(&mut args.choice.connect()?, result)?,
         "chain.list" => chains(&result),
         _ => swapped(&result),
     };
@@ -201,11 +209,4 @@ fn stop(connection: &mut Connection, json: bool) -> anyhow::Result<()> {
         true => output::print_json(&json!({ "name": info["name"], "stopped": true })),
         false => output::print(&format!("{} has stopped\n", text_of(&info["name"]))),
     }
-}
-
-fn stats(connection: &mut Connection, result: Value) -> anyhow::Result<String> {
-    let name = text_of(&connection.call("card.info", json!({}))?["name"]);
-    let report: Report =
-        serde_json::from_value(result).context("the card's figures are of another version")?;
-    Ok(summary::text(&name, &report))
 }

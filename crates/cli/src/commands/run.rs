@@ -2,11 +2,12 @@
 
 use super::net;
 use crate::live::Live;
-use crate::registries::{registries, sections};
+use crate::registries::sections;
+use crate::world::{SeedArgs, WorldArgs};
 use crate::{output, summary};
 use clap::Args;
+use picnic_control::Served;
 use picnic_control::watch::Watch;
-use picnic_control::{Launch, Served};
 use picnic_core::config::Setting;
 use picnic_lab::card::CardArgs;
 use picnic_machine::signals;
@@ -27,6 +28,7 @@ const LOOK: Duration = Duration::from_millis(50);
   picnic run my.toml --duration 60 --json
   picnic run my.toml --watch              reload a function when it is rebuilt
   picnic run --set host.queues=2 --set wire[0].flows=16
+  picnic run my.toml --world sim --seed 7 --duration 0.01 --trace events.txt
 
 Ctrl-C, SIGTERM, SIGQUIT, SIGHUP and a closed terminal stop the card cleanly, all rings flushed;
 a second Ctrl-C kills it.
@@ -34,6 +36,10 @@ Exit codes: 0 good; 1 failed, also if the ledger does not balance; 2 usage or ca
 pub(crate) struct RunArgs {
     #[command(flatten)]
     card: CardArgs,
+    #[command(flatten)]
+    world: WorldArgs,
+    #[command(flatten)]
+    seed: SeedArgs,
     /// Stop after this time, unless the wires finish first [default: 5 without a card file, else
     /// none]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
@@ -66,17 +72,25 @@ fn seconds(text: &str) -> Result<Duration, String> {
 
 pub(crate) fn run(args: &RunArgs, json: bool) -> anyhow::Result<()> {
     let isolate = args.isolate.then(|| Setting::switch("isolation.apply", true));
-    let card = args.card.load(&sections(), isolate.into_iter().collect())?;
+    let settings = isolate.into_iter().chain(args.seed.setting());
+    let card = args.card.load(&sections(), settings.collect())?;
     let duration = args.duration.or_else(|| args.card.path().is_none().then_some(DEMONSTRATION));
     let stop = signals::stop_flag()?;
-    let mut launch = Launch::new(&card, registries()).confined();
+    let mut launch = args.world.launch(&card)?;
     if args.watch {
+        if !launch.executor()?.is_served() {
+            return Err(args.world.refuse("--watch"));
+        }
         let card = args.card.clone();
         launch = launch.watched(Watch::new(move || card.load(&sections(), Vec::new())));
     }
+    let events = args.seed.events(&args.world, &launch)?;
     let mut running = launch.start().inspect_err(|_| net::hint(&card))?;
     for warning in &running.view().warnings {
         output::tell(format_args!("picnic: warning: {warning}"));
+    }
+    if let Some(events) = events {
+        running.tell_events(events);
     }
     let live = match args.quiet {
         true => None,

@@ -103,7 +103,7 @@ pub(crate) fn run(args: &TopArgs, json: bool) -> anyhow::Result<()> {
 }
 
 fn stats(connection: &mut Connection) -> anyhow::Result<Report> {
-    report(connection.call("card.stats", json!({}))?)
+    report(connection.call("card.stats", json!({ "latencies": true }))?)
 }
 
 fn report(stats: Value) -> anyhow::Result<Report> {
@@ -220,7 +220,8 @@ impl Watch {
                 }
                 // After a silence, not all the looks that were missed.
                 next = Instant::now().max(next + self.interval);
-                let Ok(id) = self.connection.send("card.stats", json!({})) else { return Ok(true) };
+                let params = json!({ "latencies": true });
+                let Ok(id) = self.connection.send("card.stats", params) else { return Ok(true) };
                 asked = Some((id, Instant::now()));
                 continue;
             };

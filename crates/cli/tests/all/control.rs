@@ -80,6 +80,28 @@ fn a_card_is_asked_changed_and_stopped() {
     assert_eq!(stats["queues"].as_array().unwrap().len(), 4);
     assert!(card.good(&["stats"]).contains("ledger   in "), "as `picnic run` tells it");
 
+    // Of a window, and of what came since a reset.
+    let all = stats["wires"][0]["rx_packets"].as_u64().unwrap();
+    let window = card.json(&["stats", "--over", "0.3"]);
+    assert_eq!(window["about"]["card"], "asked", "{window}");
+    let seconds = window["duration_s"].as_f64().unwrap();
+    assert!(seconds >= 0.3, "{window}");
+    assert!(window["ledger"]["in"].as_u64().unwrap() > 0, "{window}");
+    refused(&card.ctl(&["stats", "--since-reset"]), 1, "have not been reset");
+    assert!(card.good(&["stats", "--reset"]).starts_with("figures reset"));
+    let since = card.json(&["stats", "--since-reset"]);
+    let now = card.json(&["stats"])["wires"][0]["rx_packets"].as_u64().unwrap();
+    assert!(since["wires"][0]["rx_packets"].as_u64().unwrap() + all < now, "{since}");
+    assert!(card.good(&["stats", "--since-reset"]).starts_with("asked, since its figures were"));
+    let text = card.good(&["latency"]);
+    for row in ["0 ", "1 ", "2 ", "3 ", "all "] {
+        assert!(text.lines().any(|line| line.trim_start().starts_with(row)), "{row}:\n{text}");
+    }
+    let text = card.good(&["latency", "--queue", "2", "--hgrm", "--over", "0.2"]);
+    assert!(text.contains("1/(1-Percentile)") && text.contains("#[Mean    ="), "{text}");
+    refused(&card.ctl(&["latency", "--queue", "4"]), 1, "--queue: found 4, allowed is 0 to 3");
+    assert_eq!(card.json(&["latency"])["latencies"].as_array().unwrap().len(), 4);
+
     assert!(card.good(&["rss"]).contains("table of 128 entries, 4 queues"));
     assert_eq!(card.good(&["rss", "table", "0,1,0,3"]), "32 entries of the table moved\n");
     let text = card.good(&["rss", "show"]);

@@ -216,3 +216,81 @@ fn a_terminal_gets_a_live_table_that_is_taken_away() {
     let summary = text.rsplit("\x1b[J").next().unwrap();
     assert!(!summary.contains("Ctrl-C stops") && summary.contains("balanced"), "{text}");
 }
+
+/// The same card in virtual time: the same report but for `times`, the same in each run, and what
+/// happens as text.
+#[test]
+fn a_card_runs_in_virtual_time_and_each_run_is_the_same() {
+    let text = "[[wire]]\nport = \"generator\"\nrate_pps = 1000000\nflows = 64\n\
+                [[rx]]\nfunction = \"rss\"\n[host]\nqueues = 2\ncost_ns = 3000\n\
+                [[task]]\ntask = \"heartbeat\"\nperiod_us = 1000\n\
+                [[filter]]\nname = \"f\"\nprotocol = \"udp\"\naction = \"drop\"\n";
+    let (folder, _path) = card(text);
+    let run = |seed: &str, events: &str| {
+        let arguments = [
+            "run",
+            "card.toml",
+            "--world",
+            "sim",
+            "--seed",
+            seed,
+            "--duration",
+            "0.002",
+            "--trace",
+            events,
+            "--json",
+        ];
+        let output = picnic_in(folder.path(), &arguments);
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        let report = json(&output);
+        assert_balanced(&report);
+        assert_eq!(report["about"]["card"], "picnic0", "{report}");
+        (report, std::fs::read_to_string(folder.path().join(events)).unwrap())
+    };
+    let (report, events) = run("7", "a.txt");
+    assert_eq!(report["times"], "modelled");
+    assert!((0.002..0.003).contains(&report["duration_s"].as_f64().unwrap()), "{report}");
+    assert!(report["borrowed_core"]["taken_away"].is_null(), "{report}");
+    assert!(report["ledger"]["delivered"].as_u64().unwrap() > 1000, "{report}");
+    assert!(report["latency_ns"]["p50"].as_u64().unwrap() > 0, "{report}");
+    assert_eq!(report["os"]["tasks"][0]["name"], "heartbeat", "{report}");
+    assert!(events.lines().any(|line| line.contains(" card: ")), "{events}");
+    let last = events.lines().last().unwrap();
+    assert!(last.contains(" events, 0x"), "{last}");
+    assert_eq!(
+        events.lines().count() - 1,
+        last.split(' ').next().unwrap().parse::<usize>().unwrap()
+    );
+    assert_eq!(run("7", "b.txt"), (report, events.clone()));
+    assert_ne!(run("8", "c.txt").1, events);
+    // For people, it is said that the times are no measurements.
+    let arguments = ["run", "card.toml", "--world", "sim", "--duration", "0.001", "--quiet"];
+    let output = picnic_in(folder.path(), &arguments);
+    assert!(stdout(&output).contains("(times modelled)"), "{}", stdout(&output));
+}
+
+#[test]
+fn what_a_world_does_not_have_is_refused_by_name() {
+    let (folder, _path) = card("[[wire]]\nport = \"packet\"\ninterface = \"lo\"\n");
+    let refused = |arguments: &[&str], message: &str| {
+        let output = picnic_in(folder.path(), arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", stderr(&output));
+        assert!(stderr(&output).contains(message), "{arguments:?}: {}", stderr(&output));
+    };
+    for command in ["run", "check"] {
+        refused(
+            &[command, "card.toml", "--world", "sim"],
+            "found \"packet\", allowed: generator, pcap",
+        );
+    }
+    refused(&["run", "--world", "moon"], "moon");
+    std::fs::write(folder.path().join("plain.toml"), "[[wire]]\nport = \"generator\"\n").unwrap();
+    refused(
+        &["run", "plain.toml", "--world", "sim", "--watch"],
+        "--watch: found with --world sim, allowed with another",
+    );
+    refused(
+        &["run", "plain.toml", "--trace", "-"],
+        "--trace: found with --world host, allowed with another",
+    );
+}

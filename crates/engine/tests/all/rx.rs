@@ -512,3 +512,32 @@ proptest! {
         seen_in_order(&bench, 2);
     }
 }
+
+#[test]
+fn functions_are_timed_on_one_burst_in_so_many() {
+    let rx: Functions = vec![by_first_byte()];
+    let mut bench = Bench::new("[host]\nqueues = 1\n", 1, rx, vec![]);
+    // Each look at the clock is 100 ns behind the one before.
+    let looks = Arc::new(Mutex::new(0));
+    let clock = looks.clone();
+    bench.card.time_functions_by(Arc::new(move || {
+        let mut looks = lock(&clock);
+        *looks += 1;
+        Time::from_nanos(100 * *looks)
+    }));
+    for round in 0..600 {
+        load_first(&mut bench, 10 * round..10 * round + 10);
+        bench.turn();
+        while bench.look() != 0 {}
+    }
+    let counters = bench.view.functions.of(Direction::Rx)[0].counters.clone();
+    // The first burst, and each 256th behind it.
+    assert_eq!((counters.timed_packets.get(), counters.timed_ns.get()), (30, 300));
+    assert_eq!((counters.packets.get(), *lock(&looks)), (6000, 6));
+    bench.end();
+}
+
+/// Numbered frames, all for queue 0.
+fn load_first(bench: &mut Bench, numbers: std::ops::Range<u32>) {
+    bench.wire(0).incoming.extend(numbers.map(|number| frame(0, 0, number, 60)));
+}

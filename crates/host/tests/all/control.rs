@@ -38,6 +38,10 @@ fn a_card_tells_what_it_is_and_what_it_does() {
     assert!(count(&stats["latency_ns"]["p50"]) > 0, "{stats}");
     assert!(stats["borrowed_core"]["busy_fraction"].as_f64().unwrap() > 0.0);
     assert!(count(&stats["queues"][0]["ring_size"]) == 1024, "{stats}");
+    assert_eq!(stats["about"]["card"], "web", "figures say what they are of: {stats}");
+    assert!(stats["about"]["machine"]["processor"].is_string(), "{stats}");
+    assert!(stats["borrowed_core"]["taken_away"]["total_ns"].is_u64(), "{stats}");
+    assert!(stats["functions"][0]["ns_per_packet"].as_f64().unwrap() > 0.0, "{stats}");
     let chains = client.good("chain.list", json!({}));
     assert_eq!(chains["rx"][0]["function"], "rss");
     while client.good("card.stats", json!({}))["ledger"]["in"] == stats["ledger"]["in"] {
@@ -48,6 +52,43 @@ fn a_card_tells_what_it_is_and_what_it_does() {
     let fields = |value: &Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
     assert_eq!(fields(&report), fields(&stats));
     assert_eq!(fields(&report["queues"][0]), fields(&stats["queues"][0]));
+}
+
+#[test]
+fn a_window_has_what_came_since_the_reset() {
+    let card = Served::start(STEADY);
+    let mut client = card.client();
+    let error = client.error("card.stats", json!({ "since_reset": true }));
+    assert!(error.contains("have not been reset"), "{error}");
+    let mut stats = |params| client.good("card.stats", params);
+    let received = |stats: &Value| count(&stats["wires"][0]["rx_packets"]);
+    wait_until("packets", || received(&stats(json!({}))) > 1000);
+    client.good("card.reset", json!({}));
+    let mut stats = |params| client.good("card.stats", params);
+    let since = json!({ "since_reset": true, "latencies": true });
+    wait_until("packets since then", || received(&stats(since.clone())) > 1000);
+    let window = stats(since);
+    let all = stats(json!({ "latencies": true }));
+    assert!(received(&window) + 1000 < received(&all), "{window}");
+    assert_eq!(window["ledger"]["balanced"], true, "{window}");
+    assert!(window["duration_s"].as_f64() < all["duration_s"].as_f64());
+    let recorded = |stats: &Value, queue: usize| {
+        let part = &stats["latencies"][queue];
+        assert_eq!(part["queue"], queue, "{stats}");
+        let counts = part["counts"].as_array().unwrap();
+        counts.iter().map(|pair| count(&pair[1])).sum::<u64>()
+    };
+    for queue in 0..4 {
+        assert!(recorded(&window, queue) < recorded(&all, queue), "queue {queue}");
+        assert!(count(&window["queues"][queue]["latency_ns"]["p50"]) > 0, "{window}");
+        // One packet in 16, give or take what is under way.
+        let packets = count(&window["queues"][queue]["packets"]);
+        assert!(recorded(&window, queue) <= packets / 16 + 64, "{window}");
+    }
+    assert!(count(&window["latency_ns"]["p99"]) > 0, "{window}");
+    // Without being asked for, they stay where they are.
+    assert!(stats(json!({}))["latencies"].is_null());
+    card.stop();
 }
 
 #[test]
@@ -513,10 +554,12 @@ fn a_borrowed_core_that_has_ended_is_no_reason_to_hang() {
     let text = format!("{STEADY}[control]\nsocket = \"{}\"\n", path.display());
     let card = picnic_host::sections().parse(&text, None).unwrap();
     let doors = Doors::open(&card).unwrap();
-    let mut running = Launch::new(&card, registries()).start_alone().unwrap();
+    let launch = Launch::new(&card, registries());
+    let about = launch.about();
+    let mut running = launch.start_alone().unwrap();
     let access = running.control().unwrap();
     assert!(running.control().is_none(), "changes come from one place only");
-    let server = Server::start(doors, access, &card, Captures::default(), None).unwrap();
+    let server = Server::start(doors, access, &card, about, Captures::default(), None).unwrap();
     let mut client = Client::connect(&path);
     // Without a word to the server, as if the core had panicked.
     running.stop().unwrap();

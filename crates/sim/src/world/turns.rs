@@ -5,10 +5,11 @@
 
 use super::{ActorState, Core, Simulation, State};
 use crate::event::{Actor, Event};
-use crate::trace::Happening;
+use crate::trace::{Happening, TraceEntry};
 use picnic_core::config::Idle;
 use picnic_core::time::Time;
 use picnic_engine::poll::Activity;
+use std::io::Write;
 use std::sync::atomic::Ordering;
 
 impl Simulation {
@@ -215,6 +216,11 @@ impl Simulation {
         let core = self.actor(actor).core;
         let digest = self.digest.load(Ordering::Relaxed);
         self.trace.record(self.now, core, happening, digest);
+        if let Some(told) = &mut self.told
+            && let Err(error) = writeln!(told, "{}", TraceEntry { time: self.now, core, happening })
+        {
+            (self.told, self.not_told) = (None, Some(error));
+        }
     }
 
     pub(super) fn actor(&mut self, actor: Actor) -> &mut ActorState {

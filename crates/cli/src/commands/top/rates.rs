@@ -20,7 +20,7 @@ pub(crate) struct Rates {
     pub(crate) busy_fraction: f64,
     /// Share of the interval asleep.
     pub(crate) asleep_fraction: f64,
-    /// Since the start, median and 99th percentile.
+    /// Of the interval, median and 99th percentile.
     pub(crate) latency_p50_ns: Option<u64>,
     pub(crate) latency_p99_ns: Option<u64>,
 }
@@ -126,6 +126,7 @@ impl Rates {
             DropRates { reason, stage, pps: rate(packets, before), packets }
         });
         let (core, was) = (&now.borrowed_core, &before.borrowed_core);
+        let latency = now.since(before).latency_ns;
         Rates {
             card: card.into(),
             elapsed_s: now.duration_s,
@@ -137,8 +138,8 @@ impl Rates {
             borrowed_core: core.core,
             busy_fraction: share(core.busy_fraction, was.busy_fraction, now, before),
             asleep_fraction: share(core.asleep_fraction, was.asleep_fraction, now, before),
-            latency_p50_ns: now.latency_ns.p50,
-            latency_p99_ns: now.latency_ns.p99,
+            latency_p50_ns: latency.p50,
+            latency_p99_ns: latency.p99,
         }
     }
 }

@@ -184,7 +184,7 @@ impl Screen {
                 style.add_modifier(Modifier::BOLD),
             ),
             Line::from(format!(
-                "latency p50 {}, p99 {} since the start",
+                "latency p50 {}, p99 {}",
                 nanoseconds(rates.latency_p50_ns),
                 nanoseconds(rates.latency_p99_ns),
             )),
@@ -422,7 +422,7 @@ mod tests {
         let text = lines.join("\n");
         for part in [
             "web: 12.5 s; 10 drops/s; borrowed core 5 busy 87.5 %, asleep 0.0 %",
-            "latency p50 1.5 µs, p99 unavailable since the start",
+            "latency p50 1.5 µs, p99 unavailable",
             "q quit  h help  p pause  s sort (queues by number)",
             "rx[0] rss",
             "ring_full @ steer",

@@ -1,0 +1,150 @@
+//! `picnic ctl stats` and `latency`: figures of a running card, of all its time or of a window.
+//!
+//! A window of some seconds is the difference of two reports, taken here. What has come since
+//! `--reset` is the card's to say: every client sees the same, and counters go on as they were.
+
+use crate::control::Connection;
+use crate::output::{self, Column, count, nanoseconds};
+use crate::summary;
+use anyhow::Context;
+use clap::Args;
+use picnic_control::latency::{self, merged};
+use picnic_control::report::Report;
+use picnic_machine::signals;
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// Of which time.
+#[derive(Debug, Args)]
+pub(super) struct WindowArgs {
+    /// Of the next so many seconds, 0.001 to 86400; else since the start
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, conflicts_with = "since_reset")]
+    over: Option<Duration>,
+    /// Of the time since the last `picnic ctl stats --reset`
+    #[arg(long)]
+    since_reset: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct StatsArgs {
+    #[command(flatten)]
+    window: WindowArgs,
+    /// Have the card remember its figures as of now, for --since-reset
+    #[arg(long, conflicts_with_all = ["over", "since_reset"])]
+    reset: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct LatencyArgs {
+    #[command(flatten)]
+    window: WindowArgs,
+    /// Of this queue alone
+    #[arg(long, value_name = "NUMBER")]
+    queue: Option<u16>,
+    /// The percentiles as HdrHistogram's tools read them, in nanoseconds
+    #[arg(long)]
+    hgrm: bool,
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let allowed = "allowed is a number of seconds, 0.001 to 86400";
+    let seconds: f64 = text.parse().map_err(|_| allowed)?;
+    match (0.001..=86_400.0).contains(&seconds) {
+        true => Ok(Duration::from_secs_f64(seconds)),
+        false => Err(allowed.into()),
+    }
+}
+
+/// The figures of a running card, with its latencies.
+pub(crate) fn report(connection: &mut Connection, since_reset: bool) -> anyhow::Result<Report> {
+    let params = json!({ "latencies": true, "since_reset": since_reset });
+    let stats = connection.call("card.stats", params)?;
+    serde_json::from_value(stats).context("the card's figures are of another version")
+}
+
+impl WindowArgs {
+    fn report(&self, connection: &mut Connection) -> anyhow::Result<Report> {
+        let first = report(connection, self.since_reset)?;
+        let Some(over) = self.over else { return Ok(first) };
+        signals::stop_flag()?;
+        signals::sleep(over)?;
+        Ok(report(connection, false)?.since(&first))
+    }
+
+    fn in_words(&self, name: &str) -> String {
+        match self.over {
+            Some(over) => format!("{name}, {} s of it", over.as_secs_f64()),
+            None if self.since_reset => format!("{name}, since its figures were reset"),
+            None => name.to_owned(),
+        }
+    }
+}
+
+pub(super) fn stats(
+    args: &StatsArgs,
+    connection: &mut Connection,
+    json: bool,
+) -> anyhow::Result<()> {
+    if args.reset {
+        let result = connection.call("card.reset", json!({}))?;
+        return match json {
+            true => output::print_json(&result),
+            false => output::print("figures reset; `picnic ctl stats --since-reset` shows them\n"),
+        };
+    }
+    let mut report = args.window.report(connection)?;
+    if json {
+        report.latencies = None;
+        return output::print_json(&report);
+    }
+    let name = report.about.as_ref().map_or("card", |about| &about.card);
+    output::print(&summary::text(&args.window.in_words(name), &report))
+}
+
+pub(super) fn latencies(
+    args: &LatencyArgs,
+    connection: &mut Connection,
+    json: bool,
+) -> anyhow::Result<()> {
+    let report = args.window.report(connection)?;
+    let mut parts = report.latencies.unwrap_or_default();
+    if let Some(queue) = args.queue {
+        let queues = parts.len();
+        parts.retain(|part| part.queue == queue);
+        anyhow::ensure!(
+            !parts.is_empty(),
+            "--queue: found {queue}, allowed is 0 to {}",
+            queues.saturating_sub(1)
+        );
+    }
+    if json {
+        let about: Value = serde_json::to_value(&report.about)?;
+        let times = report.times;
+        return output::print_json(&json!({
+            "about": about, "times": times, "duration_s": report.duration_s, "latencies": parts,
+        }));
+    }
+    if args.hgrm {
+        return output::print(&latency::text(&merged(&parts)));
+    }
+    let row = |name: String, histogram: &_| {
+        let report = picnic_control::report::LatencyReport::of(histogram);
+        let values = [report.p50, report.p99, report.p999, report.mean].map(nanoseconds);
+        [vec![name, count(histogram.len())], values.to_vec()].concat()
+    };
+    let mut rows: Vec<_> =
+        parts.iter().map(|part| row(part.queue.to_string(), &part.histogram())).collect();
+    if parts.len() > 1 {
+        rows.push(row("all".into(), &merged(&parts)));
+    }
+    let columns = [
+        Column::Text("queue"),
+        Column::Number("recorded"),
+        Column::Number("p50"),
+        Column::Number("p99"),
+        Column::Number("p999"),
+        Column::Number("mean"),
+    ];
+    let hint = "\nFrom wire to target routine, one packet in 16.\n";
+    output::print(&(output::table(&columns, rows) + hint))
+}

@@ -1,0 +1,86 @@
+//! `--world`: where a card runs, and what there is to say of that.
+
+use crate::failure::Usage;
+use crate::registries::{WORLDS, World, registries};
+use anyhow::Context;
+use clap::Args;
+use clap::builder::{PossibleValue, PossibleValuesParser};
+use picnic_control::{Launch, Registries};
+use picnic_core::config::{CardFile, Setting};
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::PathBuf;
+
+/// Where.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct WorldArgs {
+    /// Where the card runs
+    #[arg(long, value_name = "WORLD", value_parser = worlds(), default_value = WORLDS[0].name)]
+    world: String,
+}
+
+/// What is said of it for a run.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct SeedArgs {
+    /// Seed of all that is drawn, and with --world sim of the order of events: the same as
+    /// --set card.seed=...
+    #[arg(long, value_name = "NUMBER")]
+    seed: Option<u32>,
+    /// Write every event as a line of text (--world sim); - for standard output
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
+}
+
+fn worlds() -> PossibleValuesParser {
+    WORLDS
+        .iter()
+        .map(|world| PossibleValue::new(world.name).help(world.help))
+        .collect::<Vec<_>>()
+        .into()
+}
+
+impl WorldArgs {
+    fn chosen(&self) -> Option<&'static World> {
+        WORLDS.iter().find(|world| world.name == self.world)
+    }
+
+    /// What card files can name there.
+    pub(crate) fn registries(&self) -> Registries {
+        self.chosen().map_or_else(registries, World::registries)
+    }
+
+    /// A launch there; the threads of a card on real cores give up what they need no more.
+    pub(crate) fn launch<'a>(&self, card: &'a CardFile) -> anyhow::Result<Launch<'a>> {
+        let launch = Launch::new(card, self.registries()).revision(env!("PICNIC_REVISION"));
+        Ok(if launch.executor()?.is_served() { launch.confined() } else { launch })
+    }
+
+    /// That something is not to be had in this world.
+    pub(crate) fn refuse(&self, option: &str) -> anyhow::Error {
+        Usage(format!("{option}: found with --world {}, allowed with another", self.world)).into()
+    }
+}
+
+impl SeedArgs {
+    /// What it changes of the card file.
+    pub(crate) fn setting(&self) -> Option<Setting> {
+        self.seed.map(|seed| Setting::number("card.seed", seed))
+    }
+
+    /// Where the events are to be written, if that was asked for.
+    pub(crate) fn events(
+        &self,
+        world: &WorldArgs,
+        launch: &Launch<'_>,
+    ) -> anyhow::Result<Option<Box<dyn Write + Send>>> {
+        let Some(path) = &self.trace else { return Ok(None) };
+        if !launch.executor()?.tells_events() {
+            return Err(world.refuse("--trace"));
+        }
+        if path.as_os_str() == "-" {
+            return Ok(Some(Box::new(BufWriter::new(std::io::stdout()))));
+        }
+        let file = File::create(path).with_context(|| format!("--trace: {}", path.display()))?;
+        Ok(Some(Box::new(BufWriter::new(file))))
+    }
+}
