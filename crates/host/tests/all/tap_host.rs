@@ -117,6 +117,53 @@ fn the_kernel_receives_all_that_is_delivered() {
     assert!(!lab.ip("server", "link").contains("h0"));
 }
 
+/// The kernel's own VXLAN device at the other end, over IPv4 and over IPv6.
+#[test]
+fn a_tunnel_ends_at_the_card_and_begins_there() {
+    let Some(lab) = Lab::new("a_tunnel_ends_at_the_card_and_begins_there") else { return };
+    lab.join();
+    let links: serde_json::Value =
+        serde_json::from_str(&lab.ip("client", "-j link show c0")).unwrap();
+    let client = links[0]["address"].as_str().unwrap();
+    let card = "02:00:00:00:88:09";
+    for (local, remote) in [("10.88.0.1", "10.88.0.2"), ("fd88::1", "fd88::2")] {
+        let vxlan = format!(
+            "ip link add vx0 type vxlan id 42 local {remote} remote {local} dstport 4789 dev c0"
+        );
+        if let Err(error) = lab.within("client", &vxlan) {
+            return skip("a_tunnel_ends_at_the_card_and_begins_there", &error);
+        }
+        // Behind the card nobody answers for the outer address.
+        lab.ip("client", &format!("neighbour replace {local} lladdr {card} dev c0"));
+        lab.ip("client", "address add 10.99.0.2/24 dev vx0");
+        lab.ip("client", "address add fd99::2/64 dev vx0 nodad");
+        // What the kernel would cut behind its tunnel no packet socket can describe.
+        lab.ip("client", "link set vx0 up mtu 1400 gso_max_segs 1");
+        let host = lab.host("mtu = 1400\naddresses = [\"10.99.0.1/24\", \"fd99::1/64\"]");
+        let off = format!(
+            "[[rx]]\nfunction = \"tunnel\"\nmode = \"decapsulate\"\nlocal = \"{local}\"\n\
+             [[rx]]\nfunction = \"rss\"\n"
+        );
+        let on = format!(
+            "[[tx]]\nfunction = \"tso\"\n\
+             [[tx]]\nfunction = \"tunnel\"\nmode = \"encapsulate\"\nkinds = [\"vxlan\"]\nnetwork = 42\n\
+             local = \"{local}\"\nremote = \"{remote}\"\n\
+             source_mac = \"{card}\"\ndestination_mac = \"{client}\"\n"
+        );
+        let running = run(&format!("{}{off}{on}{host}", lab.wire())).unwrap();
+        for ping in ["ping -q -c 20 -i 0.01 10.99.0.1", "ping -6 -q -c 20 -i 0.01 fd99::1"] {
+            let text = lab.within("client", ping).unwrap();
+            assert!(text.contains(" 0% packet loss"), "{text}");
+        }
+        for options in ["-c 10.99.0.1 -n 16M", "-c 10.99.0.1 -n 16M -R", "-c fd99::1 -n 32M -P 4"] {
+            let bytes = lab.iperf(options);
+            assert!(bytes > 5_000_000, "{options}: {bytes}");
+        }
+        stop(running);
+        lab.ip("client", "link delete vx0");
+    }
+}
+
 /// Clients on wires of their own, in one network: each is answered on its own wire, and a wire that
 /// is pulled out and put back loses nothing but its own.
 #[test]
