@@ -219,7 +219,7 @@ fn marks(drawing: &Drawing, x: &Scale, y: &Scale) -> String {
             None => {
                 let right = WIDTH - RIGHT;
                 text += &format!("<path class=\"mark across\" d=\"M{LEFT} {at:.1}H{right}\"/>\n");
-                (right - 4.0, "end")
+                (LEFT + 4.0, "start")
             }
         };
         text += &format!(
