@@ -1,6 +1,6 @@
 //! What any figure of this machine must be read with, at no cost: files of the kernel.
 
-use crate::topology::cores;
+use crate::topology::{CoreSet, cores};
 use serde::{Deserialize, Serialize};
 use std::fs::read_to_string;
 
@@ -41,7 +41,9 @@ impl MachineFacts {
         MachineFacts {
             name: first_word("/proc/sys/kernel/hostname"),
             processor: field("model name").unwrap_or_else(unavailable),
-            cores: cores().len(),
+            // Online, not only those that this thread may use; and one file, not all of them.
+            cores: CoreSet::parse_list(&first_word("/sys/devices/system/cpu/online"))
+                .map_or_else(|_| cores().len(), |online| online.len()),
             kernel: first_word("/proc/sys/kernel/osrelease"),
             virtual_machine: field("flags")
                 .is_some_and(|flags| flags.split(' ').any(|flag| flag == "hypervisor")),

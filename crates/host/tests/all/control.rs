@@ -602,7 +602,7 @@ fn metrics_have_names_with_units_help_and_type() {
         assert!(patience.elapsed() < Duration::from_secs(20), "no packets: {body}");
     };
     for part in [
-        "# HELP picnic_wire_received_packets Packets received, those shed included\n",
+        "# HELP picnic_wire_received_packets Packets taken into buffers\n",
         "# TYPE picnic_wire_received_packets counter\n",
         "# UNIT picnic_wire_received_bytes bytes\n",
         "picnic_wire_received_packets_total{card=\"picnic0\",wire=\"wire0\"} ",

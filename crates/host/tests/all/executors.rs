@@ -7,7 +7,7 @@ use picnic_host::registries;
 use picnic_host::run::Host;
 use picnic_machine::threads::spawn_pinned;
 use picnic_machine::topology::Placement;
-use picnic_testing::wait_until;
+use picnic_testing::{machine, wait_until};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -48,6 +48,7 @@ fn card(before: &str, behind: &str) -> CardFile {
 
 #[test]
 fn the_cards_engine_picks_one_from_the_registry() {
+    let _machine = machine();
     let registries = Registries { executors: &[&Host, &Plain], ..registries() };
     let good = card("rx = []\n", "");
     let mut running = Launch::new(&good, registries).start().unwrap();
@@ -67,6 +68,7 @@ fn the_cards_engine_picks_one_from_the_registry() {
 
 #[test]
 fn an_engine_that_nobody_offers_is_told_with_those_there_are() {
+    let _machine = machine();
     let error = Launch::new(&card("", ""), registries()).start().map(drop).unwrap_err();
     assert_eq!(error.to_string(), "card:3: card.engine: found \"plain\", allowed: poll");
 }
@@ -74,6 +76,7 @@ fn an_engine_that_nobody_offers_is_told_with_those_there_are() {
 /// Somebody else is at work on the borrowed core: the report says for how long, and what was lost.
 #[test]
 fn a_borrowed_core_that_others_take_is_told() {
+    let _machine = machine();
     let text = "[card]\nidle = \"spin\"\n[[wire]]\nport = \"generator\"\nrate_pps = 1000000\n\
                 [host]\nqueues = 1\n";
     let card = CardFile::parse(text, None).unwrap();

@@ -6,7 +6,7 @@ use picnic_filter::{
     Action, Direction, Filter, Filters, FiveTuple, Match, Place, PortRange, Protocol,
 };
 use picnic_host::registries;
-use picnic_testing::wait_until;
+use picnic_testing::{machine, wait_until};
 use std::time::{Duration, Instant};
 
 fn start(card: &CardFile) -> Box<dyn Running> {
@@ -34,6 +34,7 @@ const FINITE: &str = "[[wire]]\nport = \"generator\"\npackets = 20000\nflows = 6
 
 #[test]
 fn filters_of_the_card_file_are_there_from_the_first_packet() {
+    let _machine = machine();
     for (place, stage) in [("nic", "rx"), ("driver", "target")] {
         let text = format!(
             "{FINITE}[[filter]]\nname = \"all\"\nplace = \"{place}\"\naction = \"count\"\n\
@@ -51,6 +52,7 @@ fn filters_of_the_card_file_are_there_from_the_first_packet() {
 
 #[test]
 fn what_the_host_sends_is_filtered_at_both_places() {
+    let _machine = machine();
     for (place, stage) in [("nic", "tx"), ("driver", "target")] {
         let text = format!(
             "{FINITE}[[filter]]\nname = \"wall\"\nplace = \"{place}\"\ndirection = \"tx\"\n\
@@ -76,6 +78,7 @@ fn what_the_host_sends_is_filtered_at_both_places() {
 /// the same: at no moment is one of them let through.
 #[test]
 fn a_reload_has_no_gap() {
+    let _machine = machine();
     for place in [Place::Nic, Place::Driver] {
         let wall = |count: u16| {
             let rule = |number: u16| {
@@ -112,6 +115,7 @@ fn a_reload_has_no_gap() {
 /// Every packet is counted by a filter that stays, whatever comes and goes around it.
 #[test]
 fn counters_are_exact_while_filters_come_and_go() {
+    let _machine = machine();
     let running = start(&card(FINITE));
     let filters = running.filters().clone();
     let count = |filters: &Filters, direction, place| {
@@ -149,6 +153,7 @@ fn counters_are_exact_while_filters_come_and_go() {
 
 #[test]
 fn a_wrong_filter_is_told_with_its_line() {
+    let _machine = machine();
     let error = |filter: &str| {
         let text = format!("[host]\nqueues = 2\n[[filter]]\n{filter}");
         match picnic_host::sections().parse(&text, None) {

@@ -7,6 +7,7 @@ use crate::written::{ELSEWHERE, Written, address, written};
 use picnic_control::Launch;
 use picnic_host::registries;
 use picnic_machine::testbed::Testbed;
+use picnic_testing::machine;
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::TestRunner;
 use std::collections::{BTreeMap, BTreeSet};
@@ -157,6 +158,7 @@ fn reached(place: &str, unreadable: &str, file: &Path) -> Option<(BTreeSet<u32>,
 
 #[test]
 fn no_socket_gets_what_a_filter_drops() {
+    let _machine = machine();
     let packets = packets();
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("hidden.pcap");

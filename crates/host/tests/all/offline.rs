@@ -6,7 +6,7 @@ use picnic_core::direction::Direction;
 use picnic_host::{registries, sections};
 use picnic_ports::pcap::CaptureFile;
 use picnic_ports::pcapng::Writer;
-use picnic_testing::wait_until;
+use picnic_testing::{machine, wait_until};
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
@@ -44,6 +44,7 @@ fn numbers(path: &Path) -> Vec<u32> {
 
 #[test]
 fn every_packet_of_a_capture_comes_back_and_is_in_output_and_trace() {
+    let _machine = machine();
     let folder = tempfile::tempdir().unwrap();
     write_capture(&folder.path().join("in.pcapng"));
     let text = "[[wire]]\nport = \"pcap\"\npath = \"in.pcapng\"\noutput = \"out.pcapng\"\n\
@@ -85,6 +86,7 @@ fn replay(folder: &Path, path: &str) -> Vec<u32> {
 /// Packets stand in a trace once for every stage; replayed, each comes once, again and again.
 #[test]
 fn a_trace_of_several_stages_is_replayed_packet_by_packet() {
+    let _machine = machine();
     let folder = tempfile::tempdir().unwrap();
     write_capture(&folder.path().join("in.pcapng"));
     let text = "[[wire]]\nport = \"pcap\"\npath = \"in.pcapng\"\n[[rx]]\nfunction = \"rss\"\n\
@@ -110,6 +112,7 @@ fn a_trace_of_several_stages_is_replayed_packet_by_packet() {
 /// Whoever reads the output keeps the card waiting; it loses nothing meanwhile.
 #[test]
 fn a_reader_that_does_not_read_yet_is_waited_for() {
+    let _machine = machine();
     let folder = tempfile::tempdir().unwrap();
     write_capture(&folder.path().join("in.pcapng"));
     let fifo = folder.path().join("out");
@@ -143,6 +146,7 @@ fn a_reader_that_does_not_read_yet_is_waited_for() {
 
 #[test]
 fn no_output_of_a_card_destroys_another_of_its_files() {
+    let _machine = machine();
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);
     write_capture(&at("in.pcapng"));
@@ -187,6 +191,7 @@ fn no_output_of_a_card_destroys_another_of_its_files() {
 
 #[test]
 fn a_fifo_is_no_capture_and_nobody_waits_for_it() {
+    let _machine = machine();
     let folder = tempfile::tempdir().unwrap();
     let fifo = folder.path().join("in.pcap");
     assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());

@@ -3,7 +3,7 @@
 use picnic_control::Launch;
 use picnic_core::config::CardFile;
 use picnic_host::registries;
-use picnic_testing::wait_until;
+use picnic_testing::{machine, wait_until};
 
 fn notes(keys: &str) -> Vec<String> {
     let text = format!(
@@ -20,6 +20,7 @@ fn notes(keys: &str) -> Vec<String> {
 
 #[test]
 fn the_order_check_is_told_queue_by_queue() {
+    let _machine = machine();
     let notes = notes("verify_order = true");
     assert_eq!(notes.len(), 2, "{notes:?}");
     let mut sum = 0;
@@ -34,5 +35,6 @@ fn the_order_check_is_told_queue_by_queue() {
 
 #[test]
 fn a_check_that_nobody_asked_for_is_not_told() {
+    let _machine = machine();
     assert_eq!(notes(""), [""; 0]);
 }

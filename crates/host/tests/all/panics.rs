@@ -10,7 +10,7 @@ use picnic_core::packet::burst::Burst;
 use picnic_core::registry::{BuildContext, Component, Entry};
 use picnic_core::time::Time;
 use picnic_host::registries;
-use picnic_testing::wait_until;
+use picnic_testing::{machine, wait_until};
 
 #[derive(serde::Deserialize, schemars::JsonSchema)]
 struct NoKeys {}
@@ -69,6 +69,7 @@ fn panicked(card: &str, registries: Registries) -> String {
 
 #[test]
 fn a_function_that_panics_ends_the_run() {
+    let _machine = machine();
     let card = "[[rx]]\nfunction = \"faulty\"\n";
     let registries = Registries { functions: FUNCTIONS, ..registries() };
     assert_eq!(panicked(card, registries), "the borrowed core");
@@ -76,6 +77,7 @@ fn a_function_that_panics_ends_the_run() {
 
 #[test]
 fn a_host_that_panics_ends_the_run() {
+    let _machine = machine();
     let card = "[host]\nattachment = \"faulty\"\n";
     let registries = Registries { attachments: ATTACHMENTS, ..registries() };
     assert_eq!(panicked(card, registries), "a target core");

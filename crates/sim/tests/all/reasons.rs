@@ -91,22 +91,22 @@ const CAUSES: &[Cause] = &[
 
 /// Where the tests of the others stand: what they need, no card file can bring about here.
 const ELSEWHERE: &[(DropReason, &str, &str)] = &[
-    (DropReason::Unreadable, "filter/tests/unreadable.rs", "what_a_host_sends_is_judged_alike"),
+    (DropReason::Unreadable, "filter/tests/all/unreadable.rs", "what_a_host_sends_is_judged_alike"),
     (DropReason::Oversize, "ports/src/pcap/tests.rs", "packets_of_all_lengths"),
     (DropReason::Malformed, "ports/src/pcap/tests.rs", "packets_of_all_lengths"),
     (
         DropReason::NoSuchQueue,
-        "engine/tests/rx.rs",
+        "engine/tests/all/rx.rs",
         "unsteered_packets_end_at_the_default_queue_and_wrong_queues_are_counted",
     ),
     (
         DropReason::NoSuchWire,
-        "engine/tests/tx.rs",
+        "engine/tests/all/tx.rs",
         "a_hairpin_takes_the_wire_it_names_and_no_other",
     ),
     (
         DropReason::WireFull,
-        "engine/tests/tx.rs",
+        "engine/tests/all/tx.rs",
         "a_queue_that_sends_to_a_wire_that_has_stopped_is_held_up_for_a_bounded_time",
     ),
     (
@@ -116,31 +116,31 @@ const ELSEWHERE: &[(DropReason, &str, &str)] = &[
     ),
     (
         DropReason::WireDown,
-        "host/tests/packet_wire.rs",
+        "host/tests/all/packet_wire.rs",
         "an_interface_deleted_under_load_is_taken_up_again",
     ),
     (
         DropReason::SuperFrame,
-        "core/tests/backlog.rs",
+        "core/tests/all/backlog.rs",
         "a_super_frame_waits_for_no_wire_that_cannot_take_it",
     ),
     (
         DropReason::BurstFull,
-        "core/tests/doors.rs",
+        "core/tests/all/doors.rs",
         "a_chain_that_takes_nothing_loses_nothing_uncounted",
     ),
     (
         DropReason::InvalidTarget,
-        "plugin/tests/objects.rs",
+        "plugin/tests/all/objects.rs",
         "held_packets_are_flushed_when_they_are_due_in_their_order",
     ),
-    (DropReason::HoldFull, "plugin/tests/objects.rs", "no_more_is_held_than_there_is_room_for"),
+    (DropReason::HoldFull, "plugin/tests/all/objects.rs", "no_more_is_held_than_there_is_room_for"),
     (
         DropReason::TxRingFull,
-        "engine/tests/tx.rs",
+        "engine/tests/all/tx.rs",
         "a_slow_wire_fills_the_tx_ring_and_the_target_counts_it",
     ),
-    (DropReason::Stopped, "engine/tests/tx.rs", "a_dead_wire_keeps_no_buffer_at_the_end"),
+    (DropReason::Stopped, "engine/tests/all/tx.rs", "a_dead_wire_keeps_no_buffer_at_the_end"),
     (DropReason::MailboxFull, "os/tests/packets.rs", "a_full_mailbox_gives_the_packet_back"),
 ];
 
