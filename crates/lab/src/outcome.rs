@@ -663,7 +663,7 @@ mod tests {
     fn an_outcome_survives_its_file() {
         let mut outcome = sample();
         outcome.add(Figure::one("busy_fraction", 0.145_639_805_213_635_07));
-        outcome.add(Figure::one("rate_pps", 2_815_876.101_451_536_3 / 3.0));
+        outcome.add(Figure::one("rate_pps", 2_815_876.101_451_536 / 3.0));
         let text = serde_json::to_string(&outcome).unwrap();
         assert_eq!(serde_json::from_str::<Outcome>(&text).unwrap(), outcome);
     }

@@ -250,9 +250,12 @@ fn merge(folders: &[PathBuf], out: &Path, json: bool) -> anyhow::Result<()> {
     show_folders(&[Folder::merge(&folders, out)?], json)
 }
 
+/// What runs came to, each with its folder, and lines about what was not measured.
+type Concluded = (Vec<(String, Document)>, Vec<String>);
+
 /// What runs came to with their folders, and lines about what was not measured. An error if nothing
 /// was measured at all.
-fn concluded(folders: &[Folder]) -> anyhow::Result<(Vec<(String, Document)>, Vec<String>)> {
+fn concluded(folders: &[Folder]) -> anyhow::Result<Concluded> {
     let mut documents = Vec::new();
     let mut lines = Vec::new();
     for folder in folders {

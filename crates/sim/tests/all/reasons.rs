@@ -141,7 +141,7 @@ const ELSEWHERE: &[(DropReason, &str, &str)] = &[
         "a_slow_wire_fills_the_tx_ring_and_the_target_counts_it",
     ),
     (DropReason::Stopped, "engine/tests/all/tx.rs", "a_dead_wire_keeps_no_buffer_at_the_end"),
-    (DropReason::MailboxFull, "os/tests/packets.rs", "a_full_mailbox_gives_the_packet_back"),
+    (DropReason::MailboxFull, "os/tests/all/packets.rs", "a_full_mailbox_gives_the_packet_back"),
 ];
 
 /// The drops of a card with this key set.
