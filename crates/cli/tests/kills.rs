@@ -99,6 +99,8 @@ fn inside() {
         let about = format!("kill {kill} of seed {seed}: `{command}` after {after:?}");
         let mut child = Command::new(PICNIC)
             .args(command.split(' '))
+            // What a run leaves beside itself, its points say, goes with the sandbox.
+            .current_dir(TEMPORARY)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
