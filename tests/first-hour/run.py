@@ -4,7 +4,7 @@
     tests/first-hour/run.py                         README, tutorial, how-to pages
     tests/first-hour/run.py docs/how-to/vm.md       these pages
 
-Run as root, with $PICNIC or target/release/picnic as `picnic`.
+Run as root, with $PICNIC or target/fast/picnic as `picnic`.
 
 Of each page, the blocks marked `sh` are run from top to bottom by one bash, in an
 empty folder that has the repository's examples. Any command that fails fails the
@@ -144,7 +144,7 @@ def run(page, picnic):
 
 
 def main():
-    picnic = pathlib.Path(os.environ.get("PICNIC", ROOT / "target/release/picnic")).resolve()
+    picnic = pathlib.Path(os.environ.get("PICNIC", ROOT / "target/fast/picnic")).resolve()
     if os.geteuid() != 0:
         print("it needs root")
         return 77

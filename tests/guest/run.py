@@ -29,7 +29,7 @@ def parse():
     parser.add_argument("--told", type=pathlib.Path, metavar="FILE",
                         help="judge what a guest told before, and start none")
     parser.add_argument("--picnic", type=pathlib.Path, metavar="FILE",
-                        default=ROOT / "target/release/picnic", help="program to test")
+                        default=ROOT / "target/fast/picnic", help="program to test")
     parser.add_argument("--kernels", type=pathlib.Path, metavar="FOLDER",
                         default=ROOT / "target/guest", help="where kernel packages are kept")
     parser.add_argument("--parts", nargs="+", choices=check.PARTS, default=list(check.PARTS),
