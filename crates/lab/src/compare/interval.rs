@@ -37,11 +37,23 @@ pub struct Interval {
 impl Interval {
     /// The interval of these ratios, one for each pair. `miss` is the share of cases in which it
     /// may leave out the true ratio, such as 0.05. `None` for fewer than [`LEAST_PAIRS`], or if
-    /// one is not above zero.
+    /// one is negative or has no end.
     pub fn of(ratios: &[f64], miss: f64) -> Option<Self> {
-        let is_ratio = |ratio: &f64| *ratio > 0.0 && ratio.is_finite();
+        let is_ratio = |ratio: &f64| *ratio >= 0.0 && ratio.is_finite();
         if ratios.len() < LEAST_PAIRS || !ratios.iter().all(is_ratio) {
             return None;
+        }
+        if ratios.contains(&0.0) {
+            // Nothing at all came of a candidate: zero has no logarithm, but its place in order.
+            let mut sorted = ratios.to_vec();
+            sorted.sort_by(f64::total_cmp);
+            let (low, high) = of_median(&sorted, miss);
+            return Some(Interval {
+                ratio: sorted[sorted.len() / 2],
+                low,
+                high,
+                pairs: sorted.len(),
+            });
         }
         let mut logs: Vec<f64> = ratios.iter().map(|ratio| ratio.ln()).collect();
         logs.sort_by(f64::total_cmp);
@@ -132,7 +144,7 @@ mod tests {
     #[test]
     fn few_pairs_have_no_interval_and_equal_ones_a_narrow_one() {
         assert_eq!(Interval::of(&[1.0; LEAST_PAIRS - 1], 0.05), None);
-        assert_eq!(Interval::of(&[0.0; LEAST_PAIRS], 0.05), None);
+        assert_eq!(Interval::of(&[-1.0; LEAST_PAIRS], 0.05), None);
         assert_eq!(Interval::of(&[f64::NAN; LEAST_PAIRS], 0.05), None);
         let interval = Interval::of(&[0.5; LEAST_PAIRS], 0.05).unwrap();
         assert!(interval.is_within(1e-12, 0.5) && interval.half_width() < 1e-12, "{interval:?}");

@@ -165,3 +165,17 @@ fn an_effect_that_is_sure_and_small_is_none() {
     let rule = Rule { more_is_better: false, ..rule };
     assert_eq!(rule.judge(&ratios).verdict, Verdict::Worse);
 }
+
+#[test]
+fn nothing_at_all_is_worse() {
+    let judgement = Rule::default().judge(&[0.0; 10]);
+    assert_eq!(judgement.verdict, Verdict::Worse, "{judgement:?}");
+    let of_times = Rule { more_is_better: false, ..Rule::default() };
+    assert_eq!(of_times.judge(&[0.0; 10]).verdict, Verdict::Better);
+    // Now and then is not always.
+    let mut seldom = [1.0; 20];
+    seldom[3] = 0.0;
+    assert_ne!(Rule::default().judge(&seldom).verdict, Verdict::Worse);
+    // Without a baseline there is no ratio.
+    assert_eq!(Rule::default().judge(&[f64::NAN; 10]).interval, None);
+}
