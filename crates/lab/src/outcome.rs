@@ -532,7 +532,12 @@ impl Outcome {
         let figures = self.whole.figures.iter().filter(|figure| !figure.detail);
         rows.extend(figures.map(|figure| vec![figure.label(), figure.text(), figure.range_text()]));
         if !rows.is_empty() {
-            let columns = ["figure", "median", "lowest to highest"].map(String::from).to_vec();
+            let columns: &[&str] = match rows.len() == self.whole.labels.len() {
+                true => &["figure", "value"],
+                false => &["figure", "median", "lowest to highest"],
+            };
+            let columns: Vec<_> = columns.iter().copied().map(String::from).collect();
+            rows.iter_mut().for_each(|row| row.truncate(columns.len()));
             tables.push(Table { columns, rows, words: 1, ..Table::default() });
         }
         tables.extend(self.series.iter().map(Series::table));
