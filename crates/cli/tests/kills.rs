@@ -92,6 +92,8 @@ fn inside() {
     let first = picnic_machine::topology::cores()[0].to_string();
     let _others = [Other::start(&[]), Other::start(&["taskset", "--cpu-list", &first])];
     let mut random = ChaCha8Rng::seed_from_u64(seed);
+    // What a run was asked to write, such as an experiment's points, stays when it is killed.
+    let results = tempfile::tempdir_in("/tmp").unwrap();
     let before = snapshot();
     for kill in 0..kills {
         let (command, _, milliseconds) = killed[kill as usize % killed.len()];
@@ -99,8 +101,7 @@ fn inside() {
         let about = format!("kill {kill} of seed {seed}: `{command}` after {after:?}");
         let mut child = Command::new(PICNIC)
             .args(command.split(' '))
-            // What a run leaves beside itself, its points say, goes with the sandbox.
-            .current_dir(TEMPORARY)
+            .current_dir(results.path())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
