@@ -11,7 +11,7 @@
 //! ```
 //!
 //! Each connection has a thread. A sender with a rate gives each message a time of its own and
-//! tells how far it was off ([`pace`]); a UDP message has the number of its connection and its own,
+//! tells how far it was off (`pace.rs`); a UDP message has the number of its connection and its own,
 //! so that the receiver knows what was lost and what came late.
 //!
 //! Source: tcp(7), udp(7), sock_diag(7).
