@@ -25,12 +25,13 @@ const SOCKETS: &str = "/run/cards";
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What is killed, the programs it needs, and the milliseconds in which.
-const KILLED: [(&str, &[&str], u64); 6] = [
+const KILLED: [(&str, &[&str], u64); 7] = [
     ("demo web --seconds=1 --connections=8", &["nginx", "wrk"], 2500),
     ("bench web --rounds=1 --seconds=1 --connections=8", &["nginx", "wrk"], 2500),
     ("bench tcp --rounds=1 --seconds=1", &["iperf3"], 3000),
     ("bench wire --ports=packet,xdp --rounds=1 --seconds=0.1", &[], 1500),
     ("lab run nicos-firewall --world host --set milliseconds=20 --set rules=[16]", &[], 600),
+    ("lab ab --candidate-set rx[0].hash=jhash --workload-kind iperf3", &["iperf3"], 3000),
     ("run --isolate --quiet --duration 60", &[], 600),
 ];
 

@@ -1,15 +1,16 @@
 //! One builder for a card: what it is made of, and the order in which it starts.
 //!
-//! ```no_run
-//! # fn registries() -> picnic_control::launch::Registries { unimplemented!() }
-//! use picnic_control::launch::Launch;
+//! ```
+//! use picnic_control::launch::{Launch, Registries};
 //! use picnic_core::config::CardFile;
-//! let card = CardFile::parse("", None)?;
-//! // `registries()` is a world's: `picnic_host::registries()`, say.
-//! let mut running = Launch::new(&card, registries()).start()?;
-//! running.pass(std::time::Duration::from_secs(1));
-//! println!("{} packets delivered", running.stop()?.ledger.delivered);
-//! # Ok::<(), Box<dyn std::error::Error>>(())
+//!
+//! // `registries` is a world's: `picnic_host::registries()`, say.
+//! fn run(registries: Registries) -> Result<u64, Box<dyn std::error::Error>> {
+//!     let card = CardFile::parse("", None)?;
+//!     let mut running = Launch::new(&card, registries).start()?;
+//!     running.pass(std::time::Duration::from_secs(1));
+//!     Ok(running.stop()?.ledger.delivered)
+//! }
 //! ```
 //!
 //! [`Launch::start`] starts a card with all that its file asks for: control socket, metrics,

@@ -41,7 +41,7 @@ impl<'a> Absence<'a> {
     fn note(&mut self, absent_ns: u64, dropped: u64) {
         // What came during an absence is shed by the first turn behind it.
         if let Some(before) = self.dropped_before.take() {
-            self.times.absence_drops.add(dropped - before);
+            self.times.absence_drops.add(dropped.saturating_sub(before));
         }
         if absent_ns >= THRESHOLD_NS {
             self.times.absent(absent_ns);
