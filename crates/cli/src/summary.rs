@@ -75,17 +75,18 @@ pub(crate) fn text(name: &str, report: &Report) -> String {
 
 /// How long others had the borrowed core, and what that has cost.
 fn taken_away(taken: &TakenAway, report: &Report) -> String {
+    let drops = match report.ledger.dropped {
+        0 => "nothing was dropped".into(),
+        all => format!("{} of {} drops came right behind", count(taken.drops), count(all)),
+    };
     format!(
-        "{} was taken away {} times for {} in all ({}), {} at the longest; {} of {} drops \
-         fall into these times (shorter than {}: not seen)",
+        "others had core {} for {} ({}): {} pieces of {} or more, the longest {}; {drops}",
         report.borrowed_core.core,
-        count(taken.times),
         nanoseconds(Some(taken.total_ns)),
         percent(taken.total_ns as f64 / 1e9 / report.duration_s),
-        nanoseconds(taken.longest_ns),
-        count(taken.drops),
-        count(report.ledger.dropped),
+        count(taken.times),
         nanoseconds(Some(taken.threshold_ns)),
+        nanoseconds(taken.longest_ns),
     )
 }
 
@@ -367,8 +368,8 @@ mod tests {
             "dropped  10 ring_full@steer",
             "latency  p50 1.5 µs, p99 unavailable",
             "mean 2.0 µs: unavailable at the wire, 300 ns on the borrowed core, 1.7 µs in the target",
-            "core     1 was taken away 40 times for 80.0 ms in all (4.0 %), 4.0 ms at the longest; 9 \
-             of 10 drops fall into these times (shorter than 500.0 µs: not seen)",
+            "core     others had core 1 for 80.0 ms (4.0 %): 40 pieces of 500.0 µs or more, the \
+             longest 4.0 ms; 9 of 10 drops came right behind",
             "arrival",
             "note     something to know",
             "rss",
