@@ -15,7 +15,7 @@ help: ## this list
 build: ## the release binary, target/release/picnic
 	@$(CARGO) build --locked --release -p picnic-cli
 
-fast: ## the same without link-time optimisation, target/fast/picnic: built in half the time
+fast: ## the same without link-time optimisation, target/fast/picnic: built sooner
 	@$(CARGO) build --locked --profile fast -p picnic-cli
 
 run: fast ## the built-in demonstration card: five seconds, no root, no packages
