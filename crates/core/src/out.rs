@@ -127,7 +127,7 @@ impl<'a> Out<'a> {
     }
 
     /// A new packet of `length` bytes, which `pieces` hold one after the other: counted as in.
-    /// `None` if no buffers are home. See [`Pool::gather`].
+    /// `None` if no buffers are home. See [`Pool::gather`](crate::packet::pool::Pool::gather).
     #[inline]
     pub fn gather<'p>(
         &mut self,
