@@ -2,11 +2,13 @@
 
 mod interval;
 mod judge;
+mod line;
 mod paper;
 mod ranks;
 
 pub use interval::{Interval, LEAST_PAIRS};
 pub use judge::{Judgement, Rule, SMALLEST_EFFECT, Verdict};
+pub use line::{Line, Reached};
 pub use paper::{Finding, Judged, Paper};
 
 use serde::Serialize;

@@ -118,7 +118,6 @@ impl Row {
 
 const SERVERS: &str = "needs web servers and clients beyond saturation on more cores than two";
 const MODEL: &str = "needs the costs of an integrated and of a discrete NIC in the simulator";
-const PLACES: &str = "needs pairs of cores of one die, of one processor and of two";
 
 /// THE LIST: PICNIC's own figures first.
 pub const PAPERS: &[Row] = &[
@@ -148,12 +147,13 @@ pub const PAPERS: &[Row] = &[
         "PICNIC fig. 6",
         "one borrowed core, 1 to 5 wires at line rate, each flow to its own target",
         &[
-            number("taken from five wires", 5e9, Unit::BitsPerSecond),
-            words("borrowed core with five wires", "not full"),
+            number("taken from five wires", 5e9, Unit::BitsPerSecond)
+                .ours("per_packet_five_wires_delivered_bps"),
+            words("borrowed core with five wires", "not full")
+                .ours("per_packet_five_wires_busy_fraction"),
         ],
     )
-    .corrected("another machine than that of figure 5; the curve's values are lost")
-    .unanswered("needs the doorbells' time in the simulator's share of the borrowed core"),
+    .corrected("another machine than that of figure 5; the curve's values are lost"),
     row(
         "rss-randomness",
         "PICNIC table 1",
@@ -322,11 +322,10 @@ pub const PAPERS: &[Row] = &[
         "one TCP connection by bit rate, protocol and application on the same core, die, processor \
          or computer",
         &[
-            words("CPU", "all reach the same rate at first, and it differs"),
-            words("wrong pair at the top", "loses over 40 %"),
+            words("low rates", "all pairs reach them").ours("least_share_of_lowest_rate"),
+            words("wrong pair at the top", "loses over 40 %").ours("worst_pair_change"),
         ],
-    )
-    .unanswered(PLACES),
+    ),
     row(
         "placement-multi",
         "PLACEMENT",
@@ -336,7 +335,7 @@ pub const PAPERS: &[Row] = &[
             words("best", "two cores that share an L2 at high rates, one core at low ones"),
         ],
     )
-    .unanswered(PLACES),
+    .unanswered("needs four NICs, and pairs of cores for four connections"),
 ];
 
 #[cfg(test)]

@@ -8,7 +8,9 @@ use crate::experiment::{Experiment, Measured};
 use crate::experiments::knet_livelock::KnetLivelock;
 use crate::experiments::nicos_edf::NicosEdf;
 use crate::experiments::nicos_firewall::NicosFirewall;
+use crate::experiments::picnic_scaling::PicnicScaling;
 use crate::experiments::picnic_utilization::PicnicUtilization;
+use crate::experiments::placement_single::PlacementSingle;
 use crate::experiments::rss_randomness::RssRandomness;
 use picnic_core::config::{KeyHelp, Section};
 use picnic_core::error::{ConfigError, not_among};
@@ -20,10 +22,12 @@ pub type ExperimentEntry = Entry<Box<dyn Experiment>>;
 /// THE LIST of experiments: what a feature gives.
 pub const EXPERIMENTS: &[ExperimentEntry] = &[
     Entry::of::<PicnicUtilization>(),
+    Entry::of::<PicnicScaling>(),
     Entry::of::<RssRandomness>(),
     Entry::of::<KnetLivelock>(),
     Entry::of::<NicosEdf>(),
     Entry::of::<NicosFirewall>(),
+    Entry::of::<PlacementSingle>(),
 ];
 
 /// THE LIST of benchmarks: what the card costs on this machine.

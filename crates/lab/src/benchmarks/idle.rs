@@ -38,12 +38,9 @@ use picnic_host::clock::Clock;
 use picnic_host::doorbell::CardDoorbell;
 use picnic_machine::signals;
 use picnic_machine::threads::{BORROWED, spawn_pinned};
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use std::fs::File;
 use std::net::UdpSocket;
-use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -201,8 +198,7 @@ fn after_pauses(
     taking: &Taking,
     (borrowed_core, client): (usize, usize),
 ) -> anyhow::Result<Waits> {
-    let path = format!("/run/netns/{}", hosts.netns(Role::Client));
-    let namespace = File::open(&path).with_context(|| format!("cannot open {path}"))?;
+    let namespace = hosts.namespace(Role::Client).context("cannot open the client's namespace")?;
     let (pauses, pause) = (args.pauses, Duration::from_millis(args.pause_ms));
     let (clock, taken_at) = (taking.clock, taking.at.clone());
     let bare = Arc::new(Sleeper::new(clock)?);
@@ -213,8 +209,7 @@ fn after_pauses(
     let ringer = bare.clone();
     // A thread of its own: it never leaves the namespace.
     let thread = spawn_pinned("client".into(), client, move || -> anyhow::Result<Waits> {
-        move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))
-            .context("cannot enter the client's namespace")?;
+        namespace.enter().context("cannot enter the client's namespace")?;
         let connect = |address: &str| -> anyhow::Result<UdpSocket> {
             let socket = UdpSocket::bind(("0.0.0.0", 0))?;
             socket.connect((address, PORT))?;

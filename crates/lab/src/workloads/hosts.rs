@@ -10,6 +10,10 @@
 
 use picnic_machine::error::MachineError;
 use picnic_machine::testbed::{Program, Testbed};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
 use std::path::Path;
 
 /// The client's address behind the card; the server's.
@@ -20,7 +24,8 @@ pub const SERVER: &str = "10.88.0.1";
 /// The server's address by the plain veth.
 pub const PLAIN_SERVER: &str = "10.89.0.1";
 const PLAIN_CLIENT: &str = "10.89.0.2";
-const PLAIN_LINK: &str = "p0";
+/// The interface of both at the plain veth.
+pub const PLAIN_LINK: &str = "p0";
 
 /// The client's interface, and the one of the card's wire.
 const CLIENT_LINK: &str = "c0";
@@ -45,6 +50,21 @@ impl Role {
             Role::Card => "card",
             Role::Server => "server",
         }
+    }
+}
+
+/// A namespace for threads of this process.
+#[derive(Debug)]
+pub struct Namespace(File);
+
+impl Namespace {
+    /// Moves the calling thread, made for the purpose, into it for good. Sockets and threads that
+    /// it makes are there as well.
+    ///
+    /// # Errors
+    /// What the system said.
+    pub fn enter(&self) -> io::Result<()> {
+        Ok(move_into_link_name_space(self.0.as_fd(), Some(LinkNameSpaceType::Network))?)
     }
 }
 
@@ -105,6 +125,14 @@ impl Hosts {
     /// The name of a namespace, for `ip netns`.
     pub fn netns(&self, place: Role) -> String {
         self.testbed.netns(place.short())
+    }
+
+    /// A namespace for threads of this process.
+    ///
+    /// # Errors
+    /// What the system said.
+    pub fn namespace(&self, place: Role) -> io::Result<Namespace> {
+        File::open(Path::new("/run/netns").join(self.netns(place))).map(Namespace)
     }
 
     /// Keeps the programs that are started from now on to these cores.

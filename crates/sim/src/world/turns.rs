@@ -47,8 +47,13 @@ impl Simulation {
             self.record(Actor::Card, Happening::Answered { done: answer.done });
             self.answers.push((now, answer));
         }
-        let free_at = self.occupy(Actor::Card, now, self.costs.card(&activity), 0);
+        let cost_ns = self.costs.card(&activity);
+        let free_at = self.occupy(Actor::Card, now, cost_ns, 0);
         if activity.is_idle() {
+            // Doorbells whose time has come are work, too.
+            if free_at.since(now) > cost_ns && !self.draining {
+                self.monitor.notes.core.turn(0, free_at.since(now));
+            }
             self.rest_card(free_at);
         } else {
             if !self.draining {

@@ -1,0 +1,389 @@
+//! How many wires at line rate a borrowed core takes, each with its own target core.
+//!
+//! One to five wires bring 1 Gb/s each of 1514-byte frames, `by-wire` gives each wire a queue and
+//! a target core of its own, and the borrowed core's share of work is measured. A line through
+//! these points says at how many wires the core is full; more wires than that are measured as
+//! well, and not fitted, so that the prediction can fail. Two ways of interrupting take turns: one
+//! interrupt for each packet, as the paper's card, and our default moderation.
+//!
+//! The clocks of two wires differ by up to 100 parts in a million each, as Ethernet allows, so that
+//! packets of all wires do not come at once for ever.
+//!
+//! In the sim world the borrowed core's work costs what the settings say. On the host it is what it
+//! is, the making of the packets included, and each point needs a core for each wire and one more.
+//! A point where a target core is full says nothing of the borrowed core, and is left out.
+//!
+//! Source: PICNIC, section 4.3 and figure 6; IEEE 802.3, clause 40.6.1.2.6, for the clocks.
+
+use super::cards::{CardRun, repeated, within};
+use crate::compare::{Line, median};
+use crate::experiment::{Effort, Experiment, Found, LabError, Run, Spec, World};
+use crate::outcome::{Figure, Outcome, Point};
+use crate::plot::Plot;
+use picnic_core::error::ConfigError;
+use picnic_core::registry::{BuildContext, Component};
+use picnic_sim::CostModel;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::fmt::Write;
+use std::path::Path;
+use std::time::Duration;
+
+/// 1 Gb/s of 1514-byte frames with their framing, in packets a second.
+const RATE_PPS: u32 = 81_274;
+/// A 1514-byte frame on the wire: check sequence, preamble and gap come with it.
+const WIRE_BITS: f64 = 1538.0 * 8.0;
+/// How far a clock may be off, in parts in a million.
+const CLOCK_PPM: f64 = 100.0;
+/// A target core that works for more than this share of the time is full.
+const FULL: f64 = 0.98;
+/// More lost than this share of what was offered is a loss; less is of the ends of the run.
+const LOSS: f64 = 1e-3;
+/// Packets that may wait at a wire, as in the ring of a NIC.
+const BACKLOG: u32 = 256;
+/// The paper's largest number of wires.
+const FIVE: f64 = 5.0;
+
+/// Settings.
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Settings {
+    /// Where it runs
+    pub world: World,
+    /// Numbers of wires that the line is fitted to
+    pub wires: Vec<u32>,
+    /// More numbers of wires, that its prediction is tested with; sim only
+    pub beyond: Vec<u32>,
+    /// Work of the host for a packet, in nanoseconds
+    pub host_ns: u32,
+    /// One turn of the borrowed core, in nanoseconds; sim only
+    pub card_turn_ns: u64,
+    /// One packet on the borrowed core, in nanoseconds; sim only
+    pub card_packet_ns: u64,
+    /// Ringing a doorbell, in nanoseconds; sim only
+    pub doorbell_ns: u64,
+    /// How long each point is run, in milliseconds; 50 in the sim world and 500 on the host, if not
+    /// said: fewer for --quick
+    pub milliseconds: Option<u64>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings {
+            world: World::Sim,
+            wires: vec![1, 2, 3, 4, 5],
+            beyond: vec![8, 12, 16, 20, 24, 32, 40],
+            host_ns: 4_000,
+            card_turn_ns: 50,
+            card_packet_ns: 20,
+            doorbell_ns: 500,
+            milliseconds: None,
+        }
+    }
+}
+
+impl Settings {
+    fn validate(&self) -> Result<(), ConfigError> {
+        for (key, numbers) in [("wires", &self.wires), ("beyond", &self.beyond)] {
+            numbers.iter().try_for_each(|&wires| within(key, f64::from(wires), 1.0, 64.0))?;
+        }
+        if self.wires.is_empty() {
+            return Err(ConfigError::new("wires", "found none, allowed is one or more"));
+        }
+        if let Some(both) = self.beyond.iter().find(|wires| self.wires.contains(wires)) {
+            let message = format!("found {both}, allowed are numbers that are not in `wires`");
+            return Err(ConfigError::new("beyond", message));
+        }
+        within("host_ns", f64::from(self.host_ns), 0.0, 100_000.0)?;
+        within("card_turn_ns", self.card_turn_ns as f64, 0.0, 1e5)?;
+        within("card_packet_ns", self.card_packet_ns as f64, 0.0, 1e5)?;
+        within("doorbell_ns", self.doorbell_ns as f64, 0.0, 1e5)?;
+        within("milliseconds", self.milliseconds.unwrap_or(1) as f64, 1.0, 10_000.0)
+    }
+
+    /// The numbers of wires, and whether the line is fitted to them.
+    fn numbers(&self) -> impl Iterator<Item = (u32, bool)> {
+        let beyond = if self.world == World::Sim { &self.beyond[..] } else { &[] };
+        let fitted = self.wires.iter().map(|&wires| (wires, true));
+        fitted.chain(beyond.iter().map(|&wires| (wires, false)))
+    }
+
+    fn card(&self, wires: u32, interrupt: &str) -> String {
+        let mut text = format!(
+            "[card]\nidle = \"spin\"\n[[rx]]\nfunction = \"by-wire\"\n[host]\nattachment = \"app\"\n\
+             queues = {wires}\ncost_ns = {}\n[interrupt]\n{interrupt}",
+            self.host_ns
+        );
+        for wire in 0..wires {
+            // From the slowest clock to the fastest.
+            let place = f64::from(wire) / f64::from(wires.max(2) - 1) * 2.0 - 1.0;
+            let rate_pps = f64::from(RATE_PPS) * (1.0 + place * CLOCK_PPM / 1e6);
+            let _ = write!(
+                text,
+                "[[wire]]\nport = \"generator\"\nsize = 1514\nflows = 1\nbacklog = {BACKLOG}\n\
+                 rate_pps = {rate_pps:.0}\n"
+            );
+        }
+        text
+    }
+}
+
+/// The experiment.
+#[derive(Debug)]
+pub struct PicnicScaling(Settings);
+
+impl Component for PicnicScaling {
+    type Product = Box<dyn Experiment>;
+    type Config = Settings;
+    const NAME: &'static str = "picnic-scaling";
+    const HELP: &'static str = "wires at line rate that a borrowed core takes";
+
+    fn example(_: &Path) -> Option<String> {
+        Some("wires = [1, 2, 3]\nbeyond = [40]\nmilliseconds = 3".into())
+    }
+
+    fn build(settings: Settings, _: &BuildContext) -> Result<Box<dyn Experiment>, ConfigError> {
+        settings.validate()?;
+        Ok(Box::new(PicnicScaling(settings)))
+    }
+}
+
+/// Ways of interrupting, and their `[interrupt]` sections.
+const WAYS: [(&str, &str); 2] =
+    [("per-packet", "per_packet = true\ngate = \"none\"\n"), ("moderated", "")];
+
+impl Experiment for PicnicScaling {
+    fn points(&self, effort: Effort) -> Vec<Spec> {
+        let spec = |(wires, _): (u32, bool)| {
+            let spec = Spec::at("wires", wires).sides(&WAYS.map(|(name, _)| name));
+            repeated(spec, self.0.world, effort.repeats())
+        };
+        self.0.numbers().map(spec).collect()
+    }
+
+    fn cores(&self, point: &Spec) -> usize {
+        match self.0.world {
+            World::Sim => 1,
+            World::Host => point.number("wires") as usize + 1,
+        }
+    }
+
+    fn measure(&self, point: &Spec, side: &str, run: &mut Run<'_>) -> Result<Outcome, LabError> {
+        let settings = &self.0;
+        let wires = point.number("wires") as u32;
+        let interrupt = WAYS.iter().find(|(name, _)| *name == side).map_or("", |(_, keys)| keys);
+        let usual = match settings.world {
+            World::Sim => run.effort.of(20, 50, 200),
+            World::Host => run.effort.of(200, 500, 2000),
+        };
+        let time = Duration::from_millis(settings.milliseconds.unwrap_or(usual));
+        let costs = CostModel {
+            card_turn_ns: settings.card_turn_ns,
+            card_packet_ns: settings.card_packet_ns,
+            doorbell_send_ns: settings.doorbell_ns,
+            doorbell_arrive_ns: 1_000..=1_000,
+            ..CostModel::default()
+        };
+        let text = settings.card(wires, interrupt);
+        let (world, seed, filters) = (settings.world, run.seed, None);
+        let warm_up = Duration::ZERO;
+        let passed = CardRun { world, text: &text, filters, costs, seed, warm_up, time }.run()?;
+        let dropped: u64 = passed.report.drops.values().sum();
+        let offered = dropped + passed.report.ledger.delivered;
+        let awake = passed.report.target_cores.iter().map(|core| 1.0 - core.asleep_fraction);
+        let mut outcome = Outcome::of(settings.world.source());
+        outcome.add(Figure::one("busy_fraction", passed.report.borrowed_core.busy_fraction));
+        outcome.add(Figure::one("offered_bps", passed.offered_pps * WIRE_BITS));
+        outcome.add(Figure::one("delivered_bps", passed.delivered_pps * WIRE_BITS));
+        outcome.add(Figure::one("dropped_fraction", dropped as f64 / offered.max(1) as f64));
+        outcome.add(Figure::one("busiest_target_fraction", awake.fold(0.0, f64::max)));
+        outcome.add(Figure::one("interrupts_per_second", passed.interrupts_per_second()));
+        Ok(outcome)
+    }
+
+    fn conclude(&self, points: &[Found]) -> Outcome {
+        let settings = &self.0;
+        let mut outcome = Outcome::of(settings.world.source());
+        outcome.settings = serde_json::to_value(settings).unwrap_or_default();
+        for (side, (name, _)) in WAYS.iter().enumerate() {
+            let of = |found: &Found, key: &str| median(&found.values(side, key));
+            let wires = |found: &Found| found.spec.number("wires");
+            let is_void = |found: &Found| of(found, "busiest_target_fraction") > FULL;
+            let is_lossless = |found: &Found| of(found, "dropped_fraction") <= LOSS;
+            let good: Vec<&Found> = points.iter().filter(|found| !is_void(found)).collect();
+            let is_fitted =
+                |found: &&&Found| settings.wires.contains(&(wires(found) as u32));
+            let to_fit: Vec<(f64, f64)> = good
+                .iter()
+                .filter(is_fitted)
+                .filter(|found| is_lossless(found))
+                .flat_map(|found| {
+                    let busy = found.values(side, "busy_fraction").into_iter();
+                    busy.map(|busy| (wires(found), busy))
+                })
+                .collect();
+            let key = name.replace('-', "_");
+            let figure = |what: &str, value: Option<f64>, label: &str| {
+                Figure::one(&format!("{key}_{what}"), value).called(&format!("{name}: {label}"))
+            };
+            let five = good.iter().find(|found| wires(found) == FIVE);
+            let of_five = |key: &str| five.map(|found| of(found, key));
+            outcome.add(figure(
+                "five_wires_delivered_bps",
+                of_five("delivered_bps"),
+                "taken from five wires",
+            ));
+            outcome.add(figure(
+                "five_wires_busy_fraction",
+                of_five("busy_fraction"),
+                "borrowed core with five wires",
+            ));
+            let places: std::collections::BTreeSet<u32> =
+                to_fit.iter().map(|(wires, _)| *wires as u32).collect();
+            let line = Line::of(&to_fit).filter(|_| places.len() >= 3);
+            if line.is_none() {
+                outcome.note(format!(
+                    "{name}: no line: {} numbers of wires without a loss, needed are 3",
+                    places.len()
+                ));
+            }
+            let full = line.and_then(|line| line.reaches(1.0));
+            outcome.add(figure("busy_per_wire_fraction", line.map(|l| l.slope), "core a wire"));
+            outcome.add(figure(
+                "busy_per_wire_reach_fraction",
+                line.map(|line| line.slope_reach),
+                "its 95 % interval, either way",
+            ));
+            outcome.add(figure(
+                "residual_fraction",
+                line.map(|line| line.largest_residual),
+                "furthest point from the line",
+            ));
+            outcome.add(figure("full_at_wires", full.map(|full| full.at), "core full at wires"));
+            outcome.add(figure(
+                "full_at_wires_low",
+                full.and_then(|full| full.low),
+                "95 %: not before",
+            ));
+            outcome.add(figure(
+                "full_at_wires_high",
+                full.and_then(|full| full.high),
+                "95 %: not behind",
+            ));
+            // What was not fitted says whether the line goes on.
+            let most_taken =
+                good.iter().filter(|f| is_lossless(f)).map(|f| wires(f)).fold(0.0, f64::max);
+            let fewest_lost = good.iter().filter(|f| !is_lossless(f)).map(|f| wires(f));
+            let fewest_lost = fewest_lost.reduce(f64::min);
+            outcome.add(figure(
+                "most_wires_without_loss",
+                Some(most_taken).filter(|most| *most > 0.0),
+                "most wires without a loss",
+            ));
+            outcome.add(figure("fewest_wires_with_loss", fewest_lost, "fewest with a loss"));
+            let verdict = match (full, fewest_lost) {
+                (Some(full), Some(lost)) => {
+                    let (low, high) = (full.low.unwrap_or(full.at), full.high.unwrap_or(full.at));
+                    if high >= most_taken && low <= lost { "holds" } else { "does not hold" }
+                }
+                _ => "not tested",
+            };
+            outcome.tell(&format!("{key}_prediction"), verdict);
+            for found in points {
+                let values =
+                    |key: &str, label: &str| Figure::of(key, found.values(side, key)).called(label);
+                let (number, void) = (wires(found), is_void(found));
+                let predicted = line.filter(|_| !is_fitted(&&found)).map(|line| line.at(number));
+                let point = Point::at("way", *name)
+                    .and("wires", number as u32)
+                    .with(values("busy_fraction", "borrowed core busy"))
+                    .with(
+                        Figure::one("predicted_busy_fraction", predicted.map(|busy| busy.min(1.0)))
+                            .called("predicted"),
+                    )
+                    .with(values("delivered_bps", "delivered"))
+                    .with(values("dropped_fraction", "dropped"))
+                    .with(values("busiest_target_fraction", "busiest target core"))
+                    .with(values("interrupts_per_second", "interrupts").in_detail());
+                outcome.series("scaling").push(point);
+                if void {
+                    outcome.note(format!("{name}, {number} wires: void, a target core is full"));
+                }
+            }
+        }
+        outcome.note(format!(
+            "each wire brings {RATE_PPS} packets/s of 1514 bytes, 1 Gb/s with their framing, by a \
+             clock of its own"
+        ));
+        outcome.note(match settings.world {
+            World::Sim => format!(
+                "modelled: {} ns a turn of the borrowed core, {} ns a packet, {} ns a doorbell",
+                settings.card_turn_ns, settings.card_packet_ns, settings.doorbell_ns
+            ),
+            World::Host => "the borrowed core makes the packets as well: it would be less full with \
+                            wires that bring them"
+                .into(),
+        });
+        outcome
+    }
+
+    fn plots(&self) -> Vec<Plot> {
+        vec![
+            Plot::lines("borrowed core by wires", "scaling", "wires", "busy_fraction").by("way"),
+            Plot::lines("delivered by wires", "scaling", "wires", "delivered_bps")
+                .by("way")
+                .marked("paper", FIVE, 5e9),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::runner;
+
+    fn fields(settings: Settings) -> serde_json::Map<String, serde_json::Value> {
+        let experiment = PicnicScaling::build(settings, &BuildContext::default()).unwrap();
+        let name = PicnicScaling::NAME;
+        let outcome = runner::outcome(name, &*experiment, Effort::Usual, &mut |_, _| {}).unwrap();
+        outcome.fields()
+    }
+
+    #[test]
+    fn five_wires_do_not_fill_the_core_and_the_line_says_how_many_do() {
+        let settings = Settings {
+            beyond: vec![16, 40],
+            milliseconds: Some(10),
+            ..Settings::default()
+        };
+        let fields = fields(settings);
+        let number = |key: &str| fields[key].as_f64().unwrap_or_else(|| panic!("{fields:#?}"));
+        let delivered = number("per_packet_five_wires_delivered_bps");
+        assert!((delivered / 5e9 - 1.0).abs() < 0.02, "{delivered}");
+        assert!(number("per_packet_five_wires_busy_fraction") < 0.5);
+        // A packet costs 520 ns and at most a turn of 50 ns: 4.2 to 4.7 % of the core a wire.
+        let slope = number("per_packet_busy_per_wire_fraction");
+        assert!((0.040..0.048).contains(&slope), "{slope}");
+        assert!(number("per_packet_full_at_wires_low") <= number("per_packet_full_at_wires"));
+        assert_eq!(fields["per_packet_prediction"], "holds", "{fields:#?}");
+        assert_eq!(number("per_packet_fewest_wires_with_loss"), 40.0);
+        // With fewer doorbells a wire costs less.
+        assert!(number("moderated_busy_per_wire_fraction") < slope);
+    }
+
+    #[test]
+    fn a_full_target_core_says_nothing_of_the_borrowed_core() {
+        let settings = Settings {
+            wires: vec![1, 2, 3],
+            beyond: Vec::new(),
+            host_ns: 13_000,
+            milliseconds: Some(5),
+            ..Settings::default()
+        };
+        let fields = fields(settings.clone());
+        assert_eq!(fields["per_packet_full_at_wires"], "unavailable", "{fields:#?}");
+        assert_eq!(fields["per_packet_prediction"], "not tested");
+        let error = Settings { beyond: vec![2], ..settings }.validate().unwrap_err().to_string();
+        assert!(error.contains("beyond") && error.contains("found 2"), "{error}");
+    }
+}
