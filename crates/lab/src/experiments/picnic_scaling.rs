@@ -211,8 +211,7 @@ impl Experiment for PicnicScaling {
             let is_void = |found: &Found| of(found, "busiest_target_fraction") > FULL;
             let is_lossless = |found: &Found| of(found, "dropped_fraction") <= LOSS;
             let good: Vec<&Found> = points.iter().filter(|found| !is_void(found)).collect();
-            let is_fitted =
-                |found: &&&Found| settings.wires.contains(&(wires(found) as u32));
+            let is_fitted = |found: &&&Found| settings.wires.contains(&(wires(found) as u32));
             let to_fit: Vec<(f64, f64)> = good
                 .iter()
                 .filter(is_fitted)
@@ -320,9 +319,11 @@ impl Experiment for PicnicScaling {
                 "modelled: {} ns a turn of the borrowed core, {} ns a packet, {} ns a doorbell",
                 settings.card_turn_ns, settings.card_packet_ns, settings.doorbell_ns
             ),
-            World::Host => "the borrowed core makes the packets as well: it would be less full with \
+            World::Host => {
+                "the borrowed core makes the packets as well: it would be less full with \
                             wires that bring them"
-                .into(),
+                    .into()
+            }
         });
         outcome
     }
@@ -351,11 +352,8 @@ mod tests {
 
     #[test]
     fn five_wires_do_not_fill_the_core_and_the_line_says_how_many_do() {
-        let settings = Settings {
-            beyond: vec![16, 40],
-            milliseconds: Some(10),
-            ..Settings::default()
-        };
+        let settings =
+            Settings { beyond: vec![16, 40], milliseconds: Some(10), ..Settings::default() };
         let fields = fields(settings);
         let number = |key: &str| fields[key].as_f64().unwrap_or_else(|| panic!("{fields:#?}"));
         let delivered = number("per_packet_five_wires_delivered_bps");

@@ -244,9 +244,8 @@ impl Experiment for PlacementSingle {
         );
         for found in points {
             for (side, pair) in Pair::ALL.iter().enumerate() {
-                let of = |key: &str, label: &str| {
-                    Figure::of(key, found.values(side, key)).called(label)
-                };
+                let of =
+                    |key: &str, label: &str| Figure::of(key, found.values(side, key)).called(label);
                 let sent = of("sender_busy_fraction", "sender's core busy");
                 if goodput(found, side).is_empty() {
                     continue;
@@ -291,7 +290,8 @@ impl Experiment for PlacementSingle {
 
     fn plots(&self) -> Vec<Plot> {
         vec![
-            Plot::lines("time of both cores by rate", "rates", "rate_mbps", "both_cores").by("pair"),
+            Plot::lines("time of both cores by rate", "rates", "rate_mbps", "both_cores")
+                .by("pair"),
             Plot::lines("arrived by rate", "rates", "rate_mbps", "goodput_bps").by("pair"),
             Plot::bars("arrived flat out", "flat_out", "goodput_bps"),
         ]
@@ -343,8 +343,7 @@ impl Joined {
         rate_bps: Option<u64>,
         time: Duration,
     ) -> anyhow::Result<Seen> {
-        let [server, client] =
-            [Role::Server, Role::Client].map(|role| self.hosts.namespace(role));
+        let [server, client] = [Role::Server, Role::Client].map(|role| self.hosts.namespace(role));
         let at = format!("0.0.0.0:{PORT}").parse()?;
         let limit = Some(time + Duration::from_secs(10));
         let receive = Receive { core: Some(places.application), limit, ..Receive::at(at) };
@@ -407,8 +406,7 @@ mod tests {
             let threads = CoreSet::from_iter([number & !1, number | 1]);
             let (kind, size_bytes) = (CacheKind::Unified, None);
             let cache = Cache { level: 2, kind, shared: threads.clone(), size_bytes };
-            let core =
-                Core { package: Some(number / 4), siblings: threads, caches: vec![cache] };
+            let core = Core { package: Some(number / 4), siblings: threads, caches: vec![cache] };
             topology.cores.insert(number, core);
         }
         topology
