@@ -12,7 +12,7 @@ use crate::report::{
 };
 use picnic_core::direction::Direction;
 use picnic_core::doorbell::Doorbell;
-use picnic_core::stats::Counter;
+use picnic_core::stats::{Counter, WireCounters};
 use picnic_core::time::Time;
 use picnic_engine::target::{Target, latency_histogram};
 use picnic_engine::view::View;
@@ -357,27 +357,33 @@ impl Monitor {
                 .iter()
                 .map(|queue| (&queue.target.latency_ns, &queue.target.latency_packets)),
         );
-        let at_wire = self.wait_at_wires();
+        let at_wire = self.wait_at_wires(|wire| Some(&wire.waited_ns));
         let core = &self.notes.core;
         let on_borrowed_core = sampled_mean([(&core.packets_ns, &core.packets)]);
         let before = at_wire.unwrap_or(0) + on_borrowed_core.unwrap_or(0);
         LatencyReport {
             mean,
             at_wire,
+            held_at_wire: self
+                .wait_at_wires(|wire| Some(&wire.held_ns).filter(|_| wire.interrupts.get() != 0)),
             on_borrowed_core,
             in_target_ring: mean.map(|mean| mean.saturating_sub(before)),
             ..LatencyReport::of(&latency)
         }
     }
 
-    /// The mean wait over the packets of all wires, of which those count with zero that do not
-    /// know; `None` if no wire knows.
-    fn wait_at_wires(&self) -> Option<u64> {
+    /// The mean wait, the sum of whose samples is `waited_ns`, over the packets of all wires, of
+    /// which those count with zero that do not know; `None` if no wire knows.
+    fn wait_at_wires(
+        &self,
+        waited_ns_of: impl Fn(&WireCounters) -> Option<&Counter>,
+    ) -> Option<u64> {
         let (mut known, mut waited_ns, mut packets) = (false, 0.0, 0.0);
         for wire in &self.view.wires {
             let (counters, rx) = (&wire.counters, wire.counters.rx_packets.get() as f64);
             packets += rx;
-            if let Some(mean) = sampled_mean([(&counters.waited_ns, &counters.waited_packets)]) {
+            let sum = waited_ns_of(counters).map(|sum| (sum, &counters.waited_packets));
+            if let Some(mean) = sum.and_then(|sum| sampled_mean([sum])) {
                 known = true;
                 waited_ns += mean as f64 * rx;
             }

@@ -225,6 +225,9 @@ pub struct LatencyReport {
     /// Mean wait at the wire, from arrival until the borrowed core took the packet; null if no
     /// wire knows when packets arrive.
     pub at_wire: Option<u64>,
+    /// Of that, until the physical NIC would have interrupted; null unless that is moderated
+    /// (`wire_usecs`).
+    pub held_at_wire: Option<u64>,
     /// Mean length of the turn of the borrowed core that took the packet.
     pub on_borrowed_core: Option<u64>,
     /// Mean of the rest: in the target ring, with the doorbell. Means of packets that were

@@ -103,6 +103,8 @@ pub struct WireCounters {
     /// Nanoseconds that packets waited at the wire until they were taken, one packet in 16; of
     /// wires that know when packets arrive.
     pub waited_ns: Counter,
+    /// Of `waited_ns`, until the physical NIC interrupted, if that is moderated.
+    pub held_ns: Counter,
     /// Packets of which `waited_ns` is the sum.
     pub waited_packets: Counter,
 }

@@ -60,17 +60,21 @@ impl Throttle {
         self.began.is_none() && now < self.next
     }
 
-    /// The wire was asked for up to `limit` packets at `now` and had `received`.
-    fn looked(&mut self, now: Time, received: usize, limit: usize, counters: &WireCounters) {
-        if received != 0 && self.began.is_none() {
-            self.began = Some(now);
+    /// The wire was asked for up to `limit` packets at `now` and had those of `burst`. Says when
+    /// the interrupt came for which they are taken.
+    fn looked(&mut self, now: Time, burst: &Burst, limit: usize, counters: &WireCounters) -> Time {
+        if let (Some(first), None) = (burst.as_slice().first(), self.began) {
+            // The NIC does not wait for the borrowed core.
+            let late_ns = first.age(now).min(now.since(self.next));
+            self.began = Some(now - late_ns);
             counters.interrupts.add(1);
         }
-        if received < limit
-            && let Some(began) = self.began.take()
-        {
+        let Some(began) = self.began else { return now };
+        if burst.len() < limit {
             self.next = began + self.every_ns;
+            self.began = None;
         }
+        began
     }
 
     /// When the wire is worth a look that may hand over packets at `due`.
@@ -113,12 +117,15 @@ impl Wire {
         Ok(self)
     }
 
-    /// Records how long packets have waited here.
-    fn sample_waits(&mut self, now: Time, burst: &Burst) {
+    /// Records how long packets have waited here, which the NIC interrupted for at `interrupt`.
+    fn sample_waits(&mut self, now: Time, interrupt: Time, burst: &Burst) {
         let mut index = self.sample_in as usize;
-        let (mut waited_ns, mut packets) = (0, 0);
+        let (mut waited_ns, mut held_ns, mut packets) = (0, 0, 0);
+        let late_ns = now.since(interrupt);
         while let Some(packet) = burst.as_slice().get(index) {
-            waited_ns += packet.age(now);
+            let age_ns = packet.age(now);
+            waited_ns += age_ns;
+            held_ns += age_ns.saturating_sub(late_ns);
             packets += 1;
             index += LATENCY_SAMPLE as usize;
         }
@@ -126,6 +133,9 @@ impl Wire {
         if packets != 0 {
             self.counters.waited_ns.add(waited_ns);
             self.counters.waited_packets.add(packets);
+            if self.throttle.is_some() {
+                self.counters.held_ns.add(held_ns);
+            }
         }
     }
 }
@@ -157,12 +167,13 @@ pub fn receive(
     drop(receiver);
     doors.set_wire_up(index, wire.port.is_up());
     let received = burst.len();
-    if let Some(throttle) = &mut wire.throttle {
-        throttle.looked(now, received, limit, &wire.counters);
-    }
+    let interrupt = match &mut wire.throttle {
+        Some(throttle) => throttle.looked(now, burst, limit, &wire.counters),
+        None => now,
+    };
     if received != 0 {
         if wire.capabilities.arrival {
-            wire.sample_waits(now, burst);
+            wire.sample_waits(now, interrupt, burst);
         }
         wire.observers.show(now, Stage::Wire, burst.as_slice());
         chain.run(now, burst, doors);

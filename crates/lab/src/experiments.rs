@@ -4,6 +4,7 @@ mod cards;
 pub mod knet_livelock;
 pub mod nicos_edf;
 pub mod nicos_firewall;
+pub mod picnic_latency;
 pub mod picnic_scaling;
 pub mod picnic_utilization;
 pub mod placement_single;

@@ -8,6 +8,7 @@ use crate::experiment::{Experiment, Measured};
 use crate::experiments::knet_livelock::KnetLivelock;
 use crate::experiments::nicos_edf::NicosEdf;
 use crate::experiments::nicos_firewall::NicosFirewall;
+use crate::experiments::picnic_latency::PicnicLatency;
 use crate::experiments::picnic_scaling::PicnicScaling;
 use crate::experiments::picnic_utilization::PicnicUtilization;
 use crate::experiments::placement_single::PlacementSingle;
@@ -22,6 +23,7 @@ pub type ExperimentEntry = Entry<Box<dyn Experiment>>;
 /// THE LIST of experiments: what a feature gives.
 pub const EXPERIMENTS: &[ExperimentEntry] = &[
     Entry::of::<PicnicUtilization>(),
+    Entry::of::<PicnicLatency>(),
     Entry::of::<PicnicScaling>(),
     Entry::of::<RssRandomness>(),
     Entry::of::<KnetLivelock>(),

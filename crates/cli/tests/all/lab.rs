@@ -63,7 +63,7 @@ fn wrong_settings_are_told_with_what_is_allowed() {
     let cases = [
         (
             &["run", "nicos-ed"][..],
-            "found experiment \"nicos-ed\", allowed: picnic-utilization, rss-randomness, ",
+            "found experiment \"nicos-ed\", allowed: picnic-utilization, picnic-latency, ",
         ),
         (&["run", "nicos-edf", "--set", "sets=0"], "--set sets: found 0, allowed is 1 to"),
         (&["run", "nicos-edf", "--set", "sets=few"], "--set sets: "),

@@ -175,6 +175,28 @@ fn what_a_packet_has_waited_at_the_wire_is_in_its_latency() {
 }
 
 #[test]
+fn what_a_packet_waits_for_the_nic_to_interrupt_is_told_from_what_it_waits_behind_others() {
+    let text = "[host]\nqueues = 1\n[interrupt]\nwire_usecs = 100\n";
+    let mut bench = Bench::with_wires(text, vec![stamping()], vec![], vec![]);
+    let mut burst = |arrived_us: u64, taken_us: u64| {
+        bench.now = Time::from_nanos(taken_us * 1000 - 100);
+        bench.wires[0].lock().unwrap().arrival = Some(Time::from_nanos(arrived_us * 1000));
+        load(&mut bench, 0, 0..16);
+        bench.turn();
+        let counters = &bench.view.wires[0].counters;
+        (counters.interrupts.get(), counters.waited_ns.get(), counters.held_ns.get())
+    };
+    // The first interrupts at once, and the borrowed core is 30 µs late.
+    assert_eq!(burst(1000, 1030), (1, 30_000, 0));
+    // The next may interrupt at 1100: of 90 µs, these have waited 60 for that, then 30.
+    assert_eq!(burst(1040, 1130), (2, 120_000, 60_000));
+    // The next at 1200, though the last were taken late: a NIC waits for nobody.
+    assert_eq!(burst(1150, 1201), (3, 171_000, 110_000));
+    bench.settle();
+    bench.end();
+}
+
+#[test]
 fn a_stamp_of_the_future_is_counted_and_taken_for_the_present() {
     let mut bench = Bench::with_wires("[host]\nqueues = 1\n", vec![stamping()], vec![], vec![]);
     bench.wires[0].lock().unwrap().arrival = Some(Time::from_nanos(1 << 40));

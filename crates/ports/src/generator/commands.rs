@@ -1,7 +1,7 @@
 //! What a running generator can be asked and told: its rate, and how far it has come.
 
+use super::Generator;
 use super::pace::MAX_RATE_PPS;
-use super::{Generator, Paced};
 use picnic_core::command::{Command, CommandEntry, CommandError, Order};
 use picnic_core::registry::BuildContext;
 use picnic_core::time::Time;
@@ -46,16 +46,13 @@ impl Order for Exchange {
 
     fn apply(&mut self, generator: &mut Generator, now: Time) -> bool {
         self.old = Progress {
-            rate_pps: generator.pace.as_ref().map_or(0, |paced| paced.pace.rate()),
+            rate_pps: generator.pace.as_ref().map_or(0, |paced| paced.rate()),
             remaining: Some(generator.remaining).filter(|&remaining| remaining != u64::MAX),
         };
         // Whether the card may let it wait was settled when it began.
         self.is_done = self.new.is_none_or(|new| (new == 0) == (self.old.rate_pps == 0));
-        if let (true, Some(rate), Some(Paced { pace, due })) =
-            (self.is_done, self.new, &mut generator.pace)
-        {
-            pace.restart(rate, now);
-            due.restart(rate, now, generator.waiting);
+        if let (true, Some(rate), Some(paced)) = (self.is_done, self.new, &mut generator.pace) {
+            paced.restart(rate, now, generator.waiting);
         }
         self.is_done
     }

@@ -39,6 +39,17 @@ pub enum Order {
     Sequence,
 }
 
+/// When packets arrive, at a rate.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+pub enum ArrivalsKind {
+    /// At even distances.
+    #[default]
+    Even,
+    /// Independently of each other (Poisson): the rate is their mean.
+    Random,
+}
+
 /// What is done with a buffer's bytes.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
@@ -168,6 +179,9 @@ pub struct GeneratorConfig {
     pub size: Size,
     /// Packets per second, up to 1000000000; 0 is as fast as the card takes them.
     pub rate_pps: u64,
+    /// "even" has them arrive at even distances, "random" independently of each other, with the
+    /// rate as their mean; if there is a rate.
+    pub arrivals: ArrivalsKind,
     /// Packets that arrive together, 1 to 65536, if there is a rate.
     pub burst: u32,
     /// Packets that may wait at the wire for the card, up to 65536, if there is a rate; those
@@ -193,6 +207,7 @@ impl Default for GeneratorConfig {
             vlan_share: 0.0,
             size: Size::Fixed(MIN_FRAME_BYTES),
             rate_pps: 0,
+            arrivals: ArrivalsKind::Even,
             burst: 1,
             backlog: 1024,
             packets: 0,
@@ -237,6 +252,10 @@ impl GeneratorConfig {
                 "found \"sequence\" with popularity = \"zipf\", allowed: \"random\", \
                  or popularity = \"uniform\"",
             ));
+        }
+        if self.arrivals == ArrivalsKind::Random && self.rate_pps == 0 {
+            let message = "found \"random\" without rate_pps, allowed: \"even\", or a rate";
+            return Err(ConfigError::new("arrivals", message));
         }
         if self.frames == Frames::Reuse {
             let what = match self.size {

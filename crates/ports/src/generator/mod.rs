@@ -15,9 +15,9 @@
 //! checksums of every frame are right; the load offered is never silently reduced: at a
 //! rate, what the card does not take in time is shed and counted (beyond `backlog` as
 //! `backlog_full`, without a buffer as `pool_exhausted`), and each packet's receive time is when it
-//! fell due. Without a rate the wire
-//! is patient: it has packets whenever the card asks and loses none. What the card sends
-//! to this wire is counted and gone.
+//! fell due: at even distances, or at random (`arrivals`), whose mean is the rate. Without a rate
+//! the wire is patient: it has packets whenever the card asks and loses none. What the card
+//! sends to this wire is counted and gone.
 //!
 //! `frames = "reuse"` writes the pool's buffers once and never again, to measure the card
 //! without the generator's stores. It wants a card with this wire only, and functions and
@@ -26,6 +26,7 @@
 //!
 //! Source: RFC 2544, RFC 4814, RFC 5180 for what benchmarks send.
 
+mod arrivals;
 mod commands;
 mod config;
 mod flows;
@@ -37,12 +38,12 @@ mod stamp;
 mod tests;
 
 pub use config::{
-    Frames, GeneratorConfig, MAX_FLOWS, MIN_FRAME_BYTES, Order, PopularityKind, Size,
+    ArrivalsKind, Frames, GeneratorConfig, MAX_FLOWS, MIN_FRAME_BYTES, Order, PopularityKind, Size,
 };
 pub use stamp::Stamp;
 
+use arrivals::Paced;
 use flows::{Flows, Shape, Template, Templates};
-use pace::{DueTimes, Pace};
 use picnic_core::command::{CommandEntry, Prepared};
 use picnic_core::error::ConfigError;
 use picnic_core::ledger::DropReason;
@@ -70,13 +71,6 @@ pub struct Generator {
     remaining: u64,
     /// Flows of the packets being made.
     chosen: [u32; BURST],
-}
-
-/// Packets at a rate.
-#[derive(Debug)]
-struct Paced {
-    pace: Pace,
-    due: DueTimes,
 }
 
 /// How frames are put into buffers.
@@ -184,10 +178,7 @@ impl Generator {
             flows,
             popularity,
             writer,
-            pace: (config.rate_pps != 0).then(|| Paced {
-                pace: Pace::new(config.rate_pps, config.burst.into()),
-                due: DueTimes::new(config.rate_pps, config.burst.into()),
-            }),
+            pace: (config.rate_pps != 0).then(|| Paced::new(config, stream(3))),
             waiting: 0,
             backlog: config.backlog.into(),
             remaining: if config.packets == 0 { u64::MAX } else { config.packets },
@@ -245,9 +236,15 @@ impl WirePort for Generator {
                 origin: "it waits until it is asked".into(),
                 ..Arrivals::default()
             },
-            Some(pace) => Arrivals {
-                rate: Rate::Pps(pace.pace.rate()),
-                burst: pace.pace.burst(),
+            Some(Paced::Random(_)) => Arrivals {
+                room: Some(self.backlog),
+                origin: "its packets arrive at random: at no rate for sure".into(),
+                room_origin: "backlog",
+                ..Arrivals::default()
+            },
+            Some(Paced::Even { pace, .. }) => Arrivals {
+                rate: Rate::Pps(pace.rate()),
+                burst: pace.burst(),
                 room: Some(self.backlog),
                 origin: "rate_pps".into(),
                 room_origin: "backlog",
@@ -259,17 +256,14 @@ impl WirePort for Generator {
         let room = rx.room().min(BURST);
         let wanted = match &mut self.pace {
             None => self.remaining.min(room as u64),
-            Some(Paced { pace, due }) => {
-                let before = self.waiting;
-                self.waiting = before.saturating_add(pace.advance(now)).min(self.remaining);
-                let kept = self.waiting.min(self.backlog.max(room as u64));
-                // The queue has no room for the last that came.
-                due.note(now, kept.saturating_sub(before), self.waiting - kept);
-                if kept != self.waiting {
-                    rx.shed(DropReason::BacklogFull, self.waiting - kept);
-                    self.remaining -= self.waiting - kept;
-                    self.waiting = kept;
+            Some(paced) => {
+                let places = self.backlog.max(room as u64);
+                let (kept, lost) = paced.advance(now, self.waiting, self.remaining, places);
+                if lost != 0 {
+                    rx.shed(DropReason::BacklogFull, lost);
+                    self.remaining -= lost;
                 }
+                self.waiting = kept;
                 self.waiting.min(room as u64)
             }
         } as usize;
@@ -279,12 +273,12 @@ impl WirePort for Generator {
         let home = if rx.pool().ensure(wanted) { wanted } else { rx.pool().available() };
         let first = rx.pushed().len();
         let mut offered = self.make(home.min(wanted), rx);
-        if let Some(Paced { due, .. }) = &mut self.pace {
-            rx.stamp(first, || due.next());
+        if let Some(paced) = &mut self.pace {
+            paced.stamp(first, rx);
             // A wire does not wait for buffers.
             if offered < wanted {
                 rx.shed(DropReason::PoolExhausted, (wanted - offered) as u64);
-                due.lose((wanted - offered) as u64);
+                paced.lose((wanted - offered) as u64);
                 offered = wanted;
             }
             self.waiting -= offered as u64;
@@ -310,8 +304,8 @@ impl WirePort for Generator {
     }
 
     fn next_deadline(&self) -> Option<Time> {
-        let Paced { pace, .. } = self.pace.as_ref().filter(|_| self.remaining != 0)?;
-        Some(if self.waiting == 0 { pace.next_deadline() } else { pace.last() })
+        let paced = self.pace.as_ref().filter(|_| self.remaining != 0)?;
+        Some(if self.waiting == 0 { paced.next_arrival() } else { paced.last() })
     }
 
     fn is_finished(&self) -> bool {

@@ -611,6 +611,8 @@ fn every_bad_value_is_refused_with_key_found_and_allowed() {
         ("size = \"big\"", "size", "\"imix\""),
         ("size = 60.5", "size", "a number of bytes"),
         ("rate_pps = 1000000001", "rate_pps", "found 1000000001, allowed: 0 to 1000000000"),
+        ("arrivals = \"poisson\"\nrate_pps = 1", "arrivals", "allowed: even, random"),
+        ("arrivals = \"random\"", "arrivals", "found \"random\" without rate_pps"),
         ("burst = 0", "burst", "found 0, allowed: 1 to 65536"),
         ("backlog = 65537", "backlog", "found 65537, allowed: 0 to 65536"),
         ("packets = -1", "packets", "-1"),
@@ -683,4 +685,121 @@ fn after_a_change_of_rate_packets_have_the_times_at_which_they_fall_due() {
     assert_eq!((pace.advance(at(2_749_999)), pace.advance(at(2_750_000))), (0, 1));
     due.note(at(2_750_000), 1, 0);
     assert_eq!((due.next(), pace.next_deadline()), (at(2_750_000), at(3_000_000)));
+}
+
+/// A generator of random arrivals.
+fn at_random(rate_pps: u64, keys: GeneratorConfig) -> Generator {
+    generator(&GeneratorConfig { rate_pps, arrivals: ArrivalsKind::Random, flows: 4, ..keys })
+}
+
+/// When the packets arrived that a wire hands over until `end`, looked at every `step`.
+fn arrival_times(wire: &mut Generator, side: &mut Side, step: u64, end: u64) -> Vec<u64> {
+    let mut times = Vec::new();
+    for now in (0..=end).step_by(step as usize) {
+        loop {
+            side.receive(wire, now, BURST);
+            let taken = side.burst.as_slice();
+            times.extend(taken.iter().map(|packet| packet.received_at().as_nanos()));
+            if side.free_all() < BURST {
+                break;
+            }
+        }
+        assert!(times.last().is_none_or(|&last| last <= now));
+    }
+    times
+}
+
+#[test]
+fn random_arrivals_are_independent_and_keep_the_rate_in_the_mean() {
+    // 200 000 a second for a second.
+    let (mean, end) = (5_000.0, 1_000_000_000);
+    let mut wire = at_random(200_000, GeneratorConfig::default());
+    let times = arrival_times(&mut wire, &mut Side::new(256), 10_000, end);
+    let count = times.len() as f64;
+    // Five standard deviations of a Poisson process.
+    assert!((count - 200_000.0).abs() < 5.0 * 200_000_f64.sqrt(), "{count} packets");
+    let gaps: Vec<_> = times.windows(2).map(|pair| (pair[1] - pair[0]) as f64).collect();
+    // As many gaps are longer than so many means as the exponential law says.
+    for means in [0.01_f64, 0.1, 0.5, 1.0, 2.0, 5.0] {
+        let longer = gaps.iter().filter(|&&gap| gap > means * mean).count() as f64 / count;
+        let (wanted, tolerance) = ((-means).exp(), 5.0 / count.sqrt());
+        assert!((longer - wanted).abs() < tolerance, "{means}: {longer}, not {wanted}");
+    }
+    // A gap says nothing of the next.
+    let product: f64 = gaps.windows(2).map(|pair| (pair[0] - mean) * (pair[1] - mean)).sum();
+    let correlation = product / count / (mean * mean);
+    assert!(correlation.abs() < 5.0 / count.sqrt(), "{correlation}");
+    // No multiple of a sixteenth packet is favoured by a period of the card's.
+    let phases: f64 = times.iter().step_by(16).map(|time| (time % 80_000) as f64).sum();
+    let phase = phases / (count / 16.0) / 80_000.0;
+    assert!((phase - 0.5).abs() < 5.0 * 0.29 / (count / 16.0).sqrt(), "{phase}");
+}
+
+#[test]
+fn random_arrivals_are_the_same_whenever_one_looks() {
+    let look = |step| {
+        let config = GeneratorConfig { burst: 3, backlog: 65_536, ..Default::default() };
+        let mut wire = at_random(1_000_000, config);
+        arrival_times(&mut wire, &mut Side::new(256), step, 10_000_000)
+    };
+    let times = look(100);
+    assert!(times.len() > 9_000 && times.is_sorted());
+    assert!(times.chunks(3).all(|burst| burst.iter().all(|time| time == &burst[0])));
+    assert!(look(100_000) == times && look(777) == times[..look(777).len()]);
+    let mut other = Generator::new(
+        &GeneratorConfig {
+            rate_pps: 1_000_000,
+            arrivals: ArrivalsKind::Random,
+            ..Default::default()
+        },
+        &BuildContext { seed: 2, ..BuildContext::default() },
+    )
+    .unwrap();
+    assert_ne!(arrival_times(&mut other, &mut Side::new(256), 100, 10_000_000), times);
+}
+
+#[test]
+fn random_arrivals_that_find_no_place_are_lost_and_counted() {
+    // At most one packet a millisecond is taken of 100 000 a second, then nothing for a second.
+    let config = GeneratorConfig { backlog: 10, packets: 150_000, ..Default::default() };
+    let mut wire = at_random(100_000, config);
+    let mut side = Side::new(256);
+    for now in (0..500_000_000).step_by(1_000_000).chain([1_499_000_000]) {
+        side.receive(&mut wire, now, 1);
+        side.free_all();
+        assert!(wire.waiting <= 10);
+    }
+    let came = (side.ledger.card.received.get() + wire.waiting) as f64;
+    assert!((came - 149_900.0).abs() < 5.0 * 149_900_f64.sqrt(), "{came} packets");
+    assert_eq!(side.shed(), side.ledger.card.drops.get(DropReason::BacklogFull, Stage::Wire));
+    assert!(!wire.is_finished());
+    for now in 0..100 {
+        side.receive(&mut wire, 3_000_000_000 + now, 64);
+        side.free_all();
+    }
+    assert!(wire.is_finished() && side.ledger.card.received.get() == 150_000);
+}
+
+#[test]
+fn random_arrivals_at_the_highest_rate_are_asked_for_in_bounded_time() {
+    let mut wire = at_random(MAX_RATE, GeneratorConfig::default());
+    let mut side = Side::new(256);
+    // Each look is an hour later: 3.6e12 packets.
+    for hour in 0..1000 {
+        side.receive(&mut wire, hour * 3_600_000_000_000, 64);
+        side.free_all();
+    }
+    let came = (side.ledger.card.received.get() + wire.waiting) as f64;
+    assert!((came / (999.0 * 3.6e12) - 1.0).abs() < 1e-6, "{came}");
+}
+
+#[test]
+fn random_arrivals_follow_a_change_of_rate() {
+    let mut wire = at_random(1_000_000, GeneratorConfig::default());
+    let mut side = Side::new(256);
+    let before = arrival_times(&mut wire, &mut side, 1_000, 10_000_000).len();
+    let at = Time::from_nanos(10_000_000);
+    wire.pace.as_mut().unwrap().restart(100_000, at, 0);
+    let after = arrival_times(&mut wire, &mut side, 1_000, 110_000_000).len();
+    assert!((9_500..10_500).contains(&before) && (9_500..10_500).contains(&after));
 }
