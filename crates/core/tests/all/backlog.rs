@@ -363,3 +363,70 @@ fn an_idle_lane_saves_nothing_up() {
     let lanes: Vec<_> = bench.serve(0, Time::ZERO, 200).iter().map(|&(lane, ..)| lane).collect();
     assert_eq!(lanes[64..], [0, 1].repeat(20), "turn about from the start");
 }
+
+#[test]
+fn a_queue_has_its_limits_to_the_last_packet_and_byte() {
+    let mut bench = Bench::new(2, LIMITS);
+    assert_eq!(bench.backlog.wires(), 2);
+    for number in 0..LIMITS.packets {
+        assert!(bench.backlog.admits(0, 0, 0, 10), "{number}");
+        let packet = bench.packet(0, 10, number as u32);
+        bench.backlog.push(packet, 1).unwrap();
+    }
+    assert!(!bench.backlog.admits(0, 0, 0, 10));
+    // Of what was taken and is not there yet, as of what is.
+    assert!(bench.backlog.admits(1, 11, 4900, 100));
+    assert!(!bench.backlog.admits(1, 11, 4900, 101) && !bench.backlog.admits(1, 12, 0, 1));
+    let taken = bench.serve(1, Time::ZERO, 5);
+    assert_eq!(taken.len(), 5);
+    let counters = &bench.counters[0];
+    assert_eq!((counters.tx_completed.get(), counters.tx_completed_bytes.get()), (5, 50));
+}
+
+#[test]
+fn functions_have_room_up_to_their_limit_at_every_wire() {
+    let mut bench = Bench::new(2, LIMITS);
+    assert!(bench.backlog.own_has_room(usize::MAX), "what is empty takes one of any size");
+    for number in 0..10 {
+        let packet = bench.packet(QUEUES, 10, number);
+        bench.backlog.push(packet, 1).unwrap();
+    }
+    assert!(bench.backlog.own_has_room(2) && !bench.backlog.own_has_room(3));
+}
+
+#[test]
+fn a_wire_without_packets_is_asked_only_if_it_keeps_some() {
+    let mut bench = Bench::new(1, LIMITS);
+    for (keeps, expected) in [(false, None), (true, Some(0))] {
+        let progress = &mut bench.progress[0];
+        assert_eq!(bench.backlog.serve(0, Time::ZERO, keeps, progress, |_| 0), expected);
+    }
+}
+
+#[test]
+fn a_wire_is_stalled_at_the_limit_and_not_before() {
+    let mut bench = Bench::new(2, LIMITS);
+    let packet = bench.packet(0, 2000, 1);
+    bench.backlog.push(packet, 0).unwrap();
+    let in_flight = |bench: &Bench| bench.counters[0].tx_in_flight_bytes.get();
+    for (nanos, expected) in [(0, 2000), (STALL_NS - 1, 2000), (STALL_NS, 0)] {
+        assert!(bench.serve(0, Time::from_nanos(nanos), 0).is_empty());
+        assert_eq!(in_flight(&bench), expected, "after {nanos} ns");
+    }
+}
+
+#[test]
+fn a_packet_of_a_whole_quantum_leaves_in_its_first_turn() {
+    let mut bench = Bench::new(1, Limits { packets: 100, bytes: 1 << 30 });
+    // What is offered at once; the others wait for their turns.
+    for _ in 0..64 {
+        let packet = bench.packet(2, 60, 0);
+        bench.backlog.push(packet, 0).unwrap();
+    }
+    for (queue, length) in [(0, QUANTUM_BYTES), (1, 60)] {
+        let packet = bench.packet(queue, length as usize, 0);
+        bench.backlog.push(packet, 0).unwrap();
+    }
+    let lanes: Vec<_> = bench.serve(0, Time::ZERO, 66).iter().map(|&(lane, ..)| lane).collect();
+    assert_eq!(lanes[64..], [0, 1]);
+}

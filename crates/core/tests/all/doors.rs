@@ -4,7 +4,7 @@ use picnic_core::attachment::QueueOut;
 use picnic_core::doorbell::Doorbell;
 use picnic_core::function::{Function, PacketMut, Verdict, per_packet};
 use picnic_core::ledger::{DropReason, Ledger, Stage};
-use picnic_core::out::{Doors, Onward, Out, TargetRing};
+use picnic_core::out::{Doors, Fate, Onward, Out, TargetRing};
 use picnic_core::packet::burst::{BURST, Burst};
 use picnic_core::packet::desc::Descriptor;
 use picnic_core::packet::offload;
@@ -676,4 +676,125 @@ fn packets_published_while_the_target_polls_are_forgotten_by_moderation() {
     card.take(0);
     card.gates[0].rearm();
     assert_eq!(send(&mut card, at(80_000)), (1, Some(at(100_000))));
+}
+
+/// Steers `count` packets to queue 0 and publishes; doorbells rung and coalesced, ever.
+fn send_at(card: &mut Card, now: u64, count: u32) -> (u64, u64) {
+    for mark in 0..count {
+        let packet = card.packet(mark);
+        card.doors.steer(packet, 0);
+    }
+    card.doors.publish(Time::from_nanos(now));
+    card.take(0);
+    let counters = &card.counters[0];
+    assert_eq!(counters.doorbells.get(), card.bells[0].0.load(Relaxed) as u64);
+    (counters.doorbells.get(), counters.coalesced.get())
+}
+
+#[test]
+fn per_packet_a_masked_queue_is_interrupted_once_and_an_unmasked_one_for_each() {
+    let mut card = card(2, 64, 0, ModerationMode::PerPacket);
+    assert!(card.doors.is_per_packet());
+    assert_eq!(send_at(&mut card, 0, 3), (0, 0), "the target polls");
+    card.gates[0].rearm();
+    assert_eq!(send_at(&mut card, 0, 0), (0, 0), "it has found those itself");
+    assert_eq!(send_at(&mut card, 0, 3), (1, 0));
+    assert!(card.gates[0].begin());
+    assert!(!card.doors.set_unmasked(true));
+    assert_eq!(send_at(&mut card, 0, 3), (4, 2), "one is pending, two join it");
+    assert_eq!(send_at(&mut card, 0, 0), (4, 2));
+    // Moderated, and still not masked: one interrupt when it is due, whatever waits.
+    let moderated = ModerationMode::Static { usecs: 20, frames: 0 };
+    assert_eq!(card.doors.moderate(moderated), ModerationMode::PerPacket);
+    assert!(!card.doors.is_per_packet() && card.gates[0].begin());
+    assert_eq!(send_at(&mut card, 100, 3), (4, 2));
+    assert_eq!(card.doors.next_deadline(), Some(Time::from_nanos(20_100)));
+    assert_eq!(send_at(&mut card, 20_099, 0), (4, 2));
+    assert_eq!(send_at(&mut card, 20_100, 0), (5, 2));
+    assert_eq!(card.doors.next_deadline(), None);
+    assert!(card.doors.set_unmasked(false));
+    assert_eq!((card.counters[0].packets.get(), card.counters[1].packets.get()), (12, 0));
+}
+
+#[test]
+fn one_queue_per_packet_makes_the_card_so() {
+    let mut one = card(2, 8, 0, ModerationMode::None);
+    assert!(!one.doors.is_per_packet());
+    let mut targets = std::mem::take(&mut one.doors.targets);
+    targets[1].moderation.set_mode(ModerationMode::PerPacket);
+    let (pool, _) = Pool::new(&PoolConfig::default(), 0).unwrap();
+    assert!(Doors::new(pool, targets, 0, 16, one.ledger.clone()).is_per_packet());
+}
+
+#[test]
+fn completions_interrupt_at_once_or_as_packets_do() {
+    let mut card = card(1, 8, 0, ModerationMode::Static { usecs: 20, frames: 3 });
+    let at = Time::from_nanos;
+    let rung = |card: &Card| card.bells[0].0.load(Relaxed);
+    card.doors.complete(at(50), 1, 3, true);
+    card.gates[0].rearm();
+    card.doors.complete(at(100), 0, 1, false);
+    assert_eq!((rung(&card), card.doors.next_deadline()), (0, Some(at(20_100))));
+    card.doors.complete(at(200), 0, 2, false);
+    card.doors.publish(at(200));
+    assert_eq!((rung(&card), card.doors.next_deadline()), (1, None));
+    assert!(card.gates[0].begin());
+    card.gates[0].rearm();
+    card.doors.complete(at(300), 0, 1, true);
+    assert_eq!(rung(&card), 2);
+}
+
+#[test]
+fn a_watched_packet_is_forgotten_alone() {
+    let mut card = card(0, 1, 2, ModerationMode::None);
+    let (one, two) = (card.packet(1), card.packet(2));
+    let first = card.doors.transmit_watched(one, 1).unwrap();
+    let second = card.doors.transmit_watched(two, 1).unwrap();
+    assert_eq!((first, second, card.doors.ended()), (1, 2, 2));
+    assert!(card.doors.backlog.waiting_for(1).all(|packet| packet.wire == 1));
+    card.doors.progress[1].forget(first);
+    assert!(card.doors.is_watched());
+    let counters = WireCounters::default();
+    let taken = card.doors.serve_wire(1, Time::ZERO, &counters, |mut tx| {
+        while let Some(packet) = tx.next() {
+            tx.drop(packet, DropReason::Oversize);
+        }
+    });
+    assert_eq!((taken, card.doors.progress[1].ended()), (Some(2), 2));
+    assert_eq!(card.doors.progress[1].fate(second), Fate::Dropped);
+    card.doors.progress[1].forget(second);
+    assert!(!card.doors.is_watched());
+    // A port that keeps what it was given is asked, and no other.
+    assert_eq!(card.doors.serve_wire(1, Time::ZERO, &counters, |_| {}), None);
+    counters.tx_kept.set(1);
+    assert_eq!(card.doors.serve_wire(1, Time::ZERO, &counters, |_| {}), Some(0));
+}
+
+#[test]
+fn buffers_are_at_home_or_not() {
+    let mut card = card(0, 1, 0, ModerationMode::None);
+    let taken: Vec<_> = (0..510).map(|mark| card.packet(mark)).collect();
+    let mut rest = Rest { queue: 0, bursts: Vec::new() };
+    let mut out = Out::new(Time::ZERO, Stage::Rx, &mut card.doors, &mut rest);
+    assert!(out.has_buffers(2) && !out.has_buffers(3));
+    taken.into_iter().for_each(|packet| out.consume(packet));
+}
+
+#[test]
+fn a_gate_rests_unless_an_interrupt_is_pending() {
+    let gate = Gate::new();
+    assert!(gate.rest());
+    assert_eq!(gate.state(), GateState::Armed);
+    assert!(gate.pend() && !gate.pend());
+    assert!(!gate.rest());
+    assert_eq!(gate.state(), GateState::Scheduled);
+    assert!(gate.begin());
+}
+
+#[test]
+fn no_number_of_waiting_packets_wraps() {
+    let mut moderation = Moderation::new(ModerationMode::Static { usecs: 9, frames: 2 });
+    moderation.published(Time::ZERO, u32::MAX);
+    moderation.published(Time::ZERO, 2);
+    assert_eq!(moderation.waiting(), u32::MAX);
 }

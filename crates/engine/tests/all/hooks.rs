@@ -1,7 +1,7 @@
 //! Hooks: what observers are shown at each point, in order, and what happens without them.
 
 use crate::common;
-use crate::common::{Bench, Wire, by_first_byte, frame, lock};
+use crate::common::{Bench, Wire, by_first_byte, frame, lock, patient};
 use picnic_core::attachment::QueueOut;
 use picnic_core::direction::Direction;
 use picnic_core::function::{Function, PacketMut, Verdict, per_packet};
@@ -11,6 +11,7 @@ use picnic_core::ledger::{DropReason, Stage};
 use picnic_core::packet::burst::Burst;
 use picnic_core::packet::desc::Descriptor;
 use picnic_core::time::Time;
+use picnic_engine::chain::{Chain, Link};
 use picnic_engine::swap::Command;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -23,12 +24,17 @@ type Shown = BTreeMap<(String, &'static str), Vec<u8>>;
 struct Log {
     shown: Arc<Mutex<Shown>>,
     calls: Arc<Mutex<Vec<&'static str>>>,
+    /// Those that may wait.
+    waits: Arc<Mutex<Vec<String>>>,
     closed: bool,
 }
 
 struct Watcher(String, Log);
 
 impl Observer for Watcher {
+    fn may_wait(&mut self) {
+        lock(&self.1.waits).push(self.0.clone());
+    }
     fn begin(&mut self) -> bool {
         lock(&self.1.calls).push("begin");
         !self.1.closed
@@ -152,4 +158,54 @@ fn functions_that_are_swapped_in_are_observed_too() {
     let shown = lock(&log.shown);
     assert_eq!(shown[&("tx 0 slot".into(), "tx")], [0, 3, 4, 5]);
     assert_eq!(shown[&("0 wire0".into(), "wire_tx")], [0, 3, 5]);
+}
+
+#[test]
+fn what_is_swapped_into_a_chain_that_nobody_watched_is_observed() {
+    let log = Log::default();
+    let mut bench = bench(&Hooks::none());
+    let hooks = Hooks::none().with(log.clone());
+    let links = common::build_links("[[tx]]\nfunction = \"slot\"\n", vec![drop_flow(4)], &hooks);
+    assert!(bench.controller.send(Command::Swap(Direction::Tx, links)).is_ok());
+    bench.settle();
+    bench.end();
+    assert_eq!(lock(&log.shown)[&("tx 0 slot".into(), "tx")], [0, 3, 4, 5]);
+}
+
+#[test]
+fn observers_may_wait_where_every_wire_does_and_nowhere_else() {
+    for (wires, offline) in [
+        (vec![patient(), patient()], true),
+        (vec![patient(), Wire::default()], false),
+        (vec![Wire::default(), Wire::default()], false),
+    ] {
+        let log = Log::default();
+        let hooks = Hooks::none().with(log.clone());
+        let functions = (vec![by_first_byte()], vec![drop_flow(1)]);
+        let mut bench = Bench::with_hooks("[host]\nqueues = 1\n", wires, functions, &hooks, None);
+        let mut expected =
+            vec!["0 wire0", "1 wire1", "queue 0", "rx 0 slot", "tx 0 slot", "tx 0 slot"];
+        expected.retain(|_| offline);
+        // One that is put in later too.
+        let text = "[[tx]]\nfunction = \"slot\"\n";
+        let links = common::build_links(text, vec![drop_flow(4)], &hooks);
+        assert!(bench.controller.send(Command::Swap(Direction::Tx, links)).is_ok());
+        bench.settle();
+        bench.end();
+        let mut waits = lock(&log.waits).clone();
+        waits.sort_unstable();
+        assert_eq!(waits, expected);
+    }
+}
+
+#[test]
+fn nobody_waits_in_a_chain_that_was_not_told_that_it_may() {
+    let log = Log::default();
+    let observers = || Hooks::none().with(log.clone()).observers(&HookPoint::Queue { index: 0 });
+    let link = || Link::new("test", drop_flow(1)).observed(observers());
+    let mut chain = Chain::new(Stage::Rx, vec![link()]);
+    chain.replace(vec![link()]);
+    assert!(lock(&log.waits).is_empty());
+    let _ = chain.offline(true);
+    assert_eq!(lock(&log.waits).len(), 1);
 }

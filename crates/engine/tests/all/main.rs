@@ -7,4 +7,6 @@ mod hooks;
 mod modes;
 mod resident;
 mod rx;
+mod targets;
+mod trial;
 mod tx;

@@ -315,3 +315,19 @@ fn a_card_without_one_refuses_messages() {
     assert!(!bench.controller.answer().unwrap().done);
     bench.end();
 }
+
+#[test]
+fn a_raised_hand_is_due_at_once() {
+    let (mut bench, script, attention) = bench();
+    assert_eq!(bench.card.next_deadline(bench.now), None);
+    attention.raise_here();
+    assert_eq!(bench.card.next_deadline(bench.now), Some(bench.now));
+    script.lock().unwrap().segments = 1;
+    while bench.turn().segment.is_none() {
+        assert_eq!(bench.card.next_deadline(bench.now), Some(bench.now));
+    }
+    assert_eq!(bench.card.next_deadline(bench.now), Some(bench.now), "its end is to be told");
+    while !bench.turn().is_idle() {}
+    assert_eq!(bench.card.next_deadline(bench.now), None);
+    bench.end();
+}

@@ -26,7 +26,7 @@ use picnic_engine::build::{Components, Parts};
 use picnic_engine::chain::Link;
 use picnic_engine::poll::{Activity, Card};
 use picnic_engine::swap::Controller;
-use picnic_engine::target::Target;
+use picnic_engine::target::{Target, TargetQueue};
 use picnic_engine::view::View;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -40,6 +40,10 @@ use std::sync::{Arc, Mutex, MutexGuard};
 thread_local! {
     /// What is to live on the next card that this thread makes.
     pub static RESIDENT: Cell<Option<Box<dyn Resident>>> = const { Cell::new(None) };
+    /// The targets of the next card are one, of all queues.
+    pub static TOGETHER: Cell<bool> = const { Cell::new(false) };
+    /// Whether the part that was made last may be sent super-frames.
+    pub static SUPER_FRAMES: Cell<bool> = const { Cell::new(false) };
     static NEXT: RefCell<NextCard> = RefCell::default();
 }
 
@@ -64,7 +68,8 @@ macro_rules! part {
             type Config = NoKeys;
             const NAME: &'static str = $text;
             const HELP: &'static str = "as the bench has it";
-            fn build(_: NoKeys, _: &BuildContext) -> Result<$product, ConfigError> {
+            fn build(_: NoKeys, context: &BuildContext) -> Result<$product, ConfigError> {
+                SUPER_FRAMES.set(context.super_frames);
                 let make: fn(&mut NextCard) -> $product = $make;
                 Ok(NEXT.with_borrow_mut(make))
             }
@@ -251,6 +256,12 @@ pub struct HostState {
     pub work_ns: u64,
     /// Packets that a host sends by itself, if its attachment is "sends".
     pub sends: usize,
+    /// It then finds that it has one buffer too many.
+    pub gives_back: bool,
+    /// What it does is an application's work.
+    pub application: bool,
+    /// It looks at packets and leaves them where they are.
+    pub leaves: bool,
     /// The queues by the descriptors that say when their hosts have something to send.
     pub files: BTreeMap<RawFd, u16>,
     /// Queue and bytes of every packet, in order.
@@ -265,6 +276,9 @@ impl HostQueue for ScriptHost {
     fn deliver(&mut self, _now: Time, burst: &mut Burst, out: &mut QueueOut<'_>) -> u64 {
         let mut state = lock(&self.1);
         let work_ns = burst.len() as u64 * state.work_ns;
+        if state.leaves {
+            return work_ns;
+        }
         for packet in burst.drain() {
             let bytes: Vec<u8> = packet.segments().flatten().copied().collect();
             state.seen.push((self.0, bytes));
@@ -278,14 +292,27 @@ impl HostQueue for ScriptHost {
     }
 
     fn transmit(&mut self, _now: Time, out: &mut QueueOut<'_>) -> usize {
-        let sends = std::mem::take(&mut lock(&self.1).sends);
+        let (sends, gives_back) = {
+            let mut state = lock(&self.1);
+            (std::mem::take(&mut state.sends), state.gives_back)
+        };
+        let spare = if gives_back { out.buffer() } else { None };
         let mut sent = 0;
         while sent < sends {
             let Some(packet) = out.buffer() else { break };
             out.submit(packet);
             sent += 1;
         }
+        spare.into_iter().for_each(|spare| out.unused(spare));
         sent
+    }
+
+    fn is_application(&self) -> bool {
+        lock(&self.1).application
+    }
+
+    fn report(&self) -> Vec<String> {
+        vec![format!("the host of queue {}", self.0)]
     }
 
     fn readiness(&self) -> Option<BorrowedFd<'_>> {
@@ -370,10 +397,12 @@ impl Bench {
         let card_bell = Arc::new(Bell::default());
         let Assembled { card, queues, controller, view } =
             assemble(&file, parts, &doorbells, card_bell.clone()).unwrap();
-        let targets = queues
-            .into_iter()
-            .map(|queue| Target::new(usize::from(queue.index()), vec![queue]))
-            .collect();
+        let targets = if TOGETHER.take() {
+            vec![Target::new(0, queues)]
+        } else {
+            let alone = |queue: TargetQueue| Target::new(usize::from(queue.index()), vec![queue]);
+            queues.into_iter().map(alone).collect()
+        };
         let now = Time::ZERO;
         Bench { card, targets, bells, card_bell, controller, view, wires, host, now }
     }

@@ -1,0 +1,409 @@
+//! The target routine by itself: interrupts that preempt, when it rests, what it counts.
+
+use crate::common::functions::{Door, Every};
+use crate::common::{
+    Bench, SUPER_FRAMES, TOGETHER, Wire, WireState, by_first_byte, frame, patient,
+};
+use picnic_core::direction::Direction;
+use picnic_core::function::Function;
+use picnic_core::out::Out;
+use picnic_core::packet::burst::Burst;
+use picnic_core::ring::moderation::ModerationMode;
+use picnic_core::time::Time;
+use picnic_engine::swap::Command;
+use picnic_engine::target::{Polled, latency_histogram};
+
+const UNMASKED: &str = "[pool]\nbuffers = 4096\n[host]\nqueues = 1\nring_size = 2048\n\
+                        [interrupt]\nrx_usecs = 0\ngate = \"none\"\n";
+
+fn load(bench: &mut Bench, count: u32) {
+    bench.wire(0).incoming.extend((0..count).map(|number| frame(0, 0, number, 60)));
+}
+
+/// Its targets asleep, and its hosts applications if so asked.
+fn asleep(text: &str, application: bool) -> Bench {
+    let mut bench = Bench::new(text, 1, vec![], vec![]);
+    bench.host().application = application;
+    bench.look();
+    assert!(bench.targets[0].is_resting());
+    bench
+}
+
+/// One look at a time.
+fn poll_at(bench: &mut Bench, nanos: u64) -> Polled {
+    bench.now = Time::from_nanos(nanos);
+    poll(bench)
+}
+
+fn poll(bench: &mut Bench) -> Polled {
+    let polled = bench.targets[0].poll(bench.now);
+    bench.balanced();
+    polled
+}
+
+fn turn_at(bench: &mut Bench, nanos: u64) {
+    bench.now = Time::from_nanos(nanos - 100);
+    bench.turn();
+}
+
+#[test]
+fn an_interrupt_moves_a_burst_and_without_one_the_application_takes_a_packet() {
+    let mut bench = asleep(UNMASKED, true);
+    bench.host().work_ns = 50;
+    load(&mut bench, 70);
+    bench.turn();
+    bench.turn();
+    assert_eq!(poll(&mut bench), Polled { interrupts: 1, moved: 64, ..Polled::default() });
+    assert!(!bench.targets[0].is_resting());
+    assert_eq!(poll(&mut bench), Polled { moved: 6, ..Polled::default() });
+    assert!(!bench.targets[0].is_empty(), "the ring is, and packets wait for the application");
+    for _ in 0..70 {
+        let polled = Polled { packets: 1, work_ns: 50, ..Polled::default() };
+        assert_eq!(poll(&mut bench), polled);
+    }
+    assert!(bench.targets[0].is_empty() && !bench.targets[0].is_resting());
+    assert_eq!(poll(&mut bench), Polled::default());
+    assert!(bench.targets[0].is_resting());
+    let counters = bench.view.queues[0].target.clone();
+    // With the look that put it to sleep.
+    assert_eq!((counters.polls.get(), counters.empty_polls.get()), (1 + 2 + 70 + 1, 2));
+    bench.end();
+}
+
+#[test]
+fn an_application_is_left_so_many_packets_and_no_more() {
+    let mut bench = asleep(UNMASKED, true);
+    load(&mut bench, 1100);
+    while !bench.turn().is_idle() {}
+    let moved: usize = (0..18).map(|_| poll(&mut bench).moved).sum();
+    assert_eq!(moved, 1100);
+    assert_eq!(bench.ledger().drops_by_stage["host_refused@target"], 100);
+    bench.settle();
+    assert_eq!(bench.end().delivered, 1000);
+}
+
+#[test]
+fn an_offline_card_loses_nothing_in_front_of_an_application() {
+    for (echo, tx_ring) in [(false, 64), (true, 64), (true, 2048)] {
+        let text = UNMASKED.replace("queues", &format!("tx_ring_size = {tx_ring}\nqueues"));
+        let mut bench = Bench::with_wires(&text, vec![patient()], vec![], vec![]);
+        (bench.host().application, bench.host().echo) = (true, false);
+        bench.host().echo = echo;
+        load(&mut bench, 1100);
+        bench.settle();
+        let ledger = bench.end();
+        let sent = if echo { 1100 } else { 0 };
+        assert_eq!((ledger.delivered, ledger.dropped), (1100, 0));
+        assert_eq!((ledger.transmitted, bench.host().seen.len()), (sent, 1100));
+    }
+}
+
+#[test]
+fn a_ring_found_full_on_the_way_to_sleep_is_worth_an_interrupts_work() {
+    let text = UNMASKED.replace("rx_usecs = 0", "rx_usecs = 20\nrx_frames = 0");
+    let mut bench = asleep(&text, true);
+    load(&mut bench, 1);
+    turn_at(&mut bench, 100);
+    turn_at(&mut bench, 20_100);
+    assert_eq!(poll(&mut bench), Polled { interrupts: 1, moved: 1, ..Polled::default() });
+    assert_eq!(poll(&mut bench), Polled { packets: 1, ..Polled::default() });
+    // The interrupt for this one is not due yet.
+    load(&mut bench, 1);
+    turn_at(&mut bench, 20_200);
+    assert_eq!(poll(&mut bench), Polled::default());
+    assert!(!bench.targets[0].is_resting());
+    assert_eq!(poll(&mut bench), Polled { moved: 1, ..Polled::default() });
+    assert_eq!(poll(&mut bench), Polled { packets: 1, ..Polled::default() });
+    poll(&mut bench);
+    assert!(bench.targets[0].is_resting());
+    bench.end();
+}
+
+#[test]
+fn a_target_polls_on_for_so_long_after_its_last_packet() {
+    let mut bench = Bench::new(
+        "[host]\nqueues = 1\n[interrupt]\nrx_usecs = 0\npoll_usecs = 10\n",
+        1,
+        vec![],
+        vec![],
+    );
+    let mut rests = |bench: &mut Bench, nanos| {
+        poll_at(bench, nanos);
+        bench.targets[0].is_resting()
+    };
+    assert!(!rests(&mut bench, 9_999) && rests(&mut bench, 10_000));
+    load(&mut bench, 1);
+    turn_at(&mut bench, 20_000);
+    assert_eq!(poll_at(&mut bench, 20_000).packets, 1);
+    load(&mut bench, 1);
+    turn_at(&mut bench, 25_000);
+    assert_eq!(poll_at(&mut bench, 25_000), Polled { packets: 1, ..Polled::default() });
+    assert!(!rests(&mut bench, 34_999) && rests(&mut bench, 35_000));
+    bench.end();
+}
+
+#[test]
+fn commands_change_when_targets_rest_and_tell_what_was_so() {
+    let mut bench = asleep(UNMASKED, true);
+    let commands = [
+        Command::Poll(10_000),
+        Command::TxPause(7_000),
+        Command::Moderate(ModerationMode::None),
+        Command::Unmask(true),
+    ];
+    for command in commands {
+        assert!(bench.controller.send(command).is_ok());
+    }
+    load(&mut bench, 2);
+    turn_at(&mut bench, 10_100);
+    let answers: Vec<_> = std::iter::from_fn(|| bench.controller.answer()).collect();
+    assert!(answers.len() == 4 && answers.iter().all(|answer| answer.done));
+    assert!(matches!(answers[0].replaced, Command::Poll(0)));
+    assert!(matches!(answers[1].replaced, Command::TxPause(50_000)));
+    assert!(matches!(answers[2].replaced, Command::Moderate(ModerationMode::None)));
+    assert!(matches!(answers[3].replaced, Command::Unmask(true)));
+    assert_eq!(poll(&mut bench).moved, 2);
+    // An interrupt is pending when they are masked from now on.
+    load(&mut bench, 1);
+    turn_at(&mut bench, 10_200);
+    assert!(bench.controller.send(Command::Unmask(false)).is_ok());
+    turn_at(&mut bench, 10_300);
+    assert_eq!(poll(&mut bench), Polled { interrupts: 1, moved: 1, ..Polled::default() });
+    // What waits for the application goes first all the same, and counts as traffic.
+    for nanos in [15_000, 16_000, 17_000] {
+        assert_eq!(poll_at(&mut bench, nanos), Polled { packets: 1, ..Polled::default() });
+    }
+    poll_at(&mut bench, 26_999);
+    assert!(!bench.targets[0].is_resting());
+    poll_at(&mut bench, 27_000);
+    assert!(bench.targets[0].is_resting());
+    bench.end();
+}
+
+#[test]
+fn one_packet_in_sixteen_has_its_latency_recorded_across_bursts() {
+    let mut bench = asleep("[host]\nqueues = 1\n[interrupt]\nrx_usecs = 0\n", false);
+    for _ in 0..4 {
+        load(&mut bench, 10);
+        bench.turn();
+        let arrived = bench.now.as_nanos();
+        assert_eq!(poll_at(&mut bench, arrived + 40).packets, 10);
+    }
+    let target = &bench.view.queues[0].target;
+    // The first, the seventeenth and the thirty-third.
+    assert_eq!((target.latency_packets.get(), target.latency_ns.get()), (3, 120));
+    assert_eq!(bench.targets[0].queues()[0].latency().len(), 3);
+    let histogram = latency_histogram();
+    assert_eq!((histogram.low(), histogram.high(), histogram.sigfig()), (1, 100_000_000_000, 2));
+    bench.end();
+}
+
+#[test]
+fn what_a_host_leaves_where_it_was_is_delivered() {
+    let mut bench = asleep("[host]\nqueues = 1\n[interrupt]\nrx_usecs = 0\n", false);
+    bench.host().leaves = true;
+    load(&mut bench, 5);
+    bench.settle();
+    assert_eq!(bench.end().delivered, 5);
+    assert_eq!(bench.targets[0].queues()[0].report(), ["the host of queue 0"]);
+}
+
+#[test]
+fn a_card_that_sleeps_is_woken_by_what_a_host_sends() {
+    let mut bench = Bench::new("[host]\nqueues = 2\n", 1, vec![by_first_byte()], vec![]);
+    bench.host().echo = true;
+    for (round, bells) in [(0, 0), (1, 1)] {
+        bench.wire(0).incoming.push_back(frame(1, 0, 0, 60));
+        bench.turn();
+        if round == 1 {
+            assert!(bench.card.arm());
+        }
+        bench.look();
+        assert_eq!(bench.card_bell.count(), bells);
+        // What the second queue has sent is enough to keep it awake.
+        bench.card.disarm();
+        assert!(!bench.card.arm());
+        while !bench.turn().is_idle() {}
+    }
+    bench.end();
+}
+
+/// A card of `queues` queues at one target, whose first host has sent all it can.
+fn starved(queues: usize, interrupt: &str) -> Bench {
+    let text = format!(
+        "[host]\nattachment = \"sends\"\nqueues = {queues}\ntx_ring_size = 64\n\
+         [interrupt]\n{interrupt}\n"
+    );
+    TOGETHER.set(true);
+    let mut bench = Bench::new(&text, 1, vec![], vec![]);
+    bench.turn();
+    bench.look();
+    bench.host().sends = 1000;
+    bench.look();
+    assert!(bench.targets[0].is_starved() && bench.targets[0].is_resting());
+    bench
+}
+
+#[test]
+fn one_host_that_waits_for_room_is_enough_to_look_again() {
+    let mut bench = starved(2, "tx_complete = \"off\"");
+    assert!(bench.targets[0].looks_again_soon());
+    bench.targets[0].stop_transmitting();
+    assert!(!bench.targets[0].is_starved() && !bench.targets[0].looks_again_soon());
+    assert!(bench.targets[0].is_resting());
+    bench.end();
+}
+
+#[test]
+fn hosts_are_told_of_room_at_once_or_as_moderation_has_it() {
+    for (keys, after_a_turn) in [
+        ("tx_complete = \"interrupt\"\nrx_usecs = 1000\nrx_frames = 0", 1),
+        ("tx_complete = \"moderated\"\nrx_usecs = 1000\nrx_frames = 0", 0),
+        // As many completions as packets would have to be.
+        ("tx_complete = \"moderated\"\nrx_usecs = 1000\nrx_frames = 64", 1),
+    ] {
+        let mut bench = starved(1, keys);
+        let doorbells = bench.view.queues[0].steer.doorbells.get();
+        bench.turn();
+        assert_eq!(bench.view.queues[0].steer.doorbells.get() - doorbells, after_a_turn, "{keys}");
+        bench.settle();
+        bench.end();
+    }
+}
+
+#[test]
+fn a_host_that_has_room_after_all_is_looked_at_again_once() {
+    let mut bench = starved(1, "tx_complete = \"interrupt\"");
+    bench.settle();
+    (bench.host().sends, bench.host().gives_back) = (1000, false);
+    bench.host().gives_back = true;
+    bench.look();
+    assert!(bench.targets[0].is_starved() && !bench.targets[0].is_resting());
+    bench.host().gives_back = false;
+    bench.look();
+    assert!(!bench.targets[0].is_starved() && bench.targets[0].is_resting());
+    bench.end();
+    assert_eq!(bench.view.queues[0].target.starved.get(), 0);
+}
+
+#[test]
+fn a_host_that_has_sent_is_left_alone_for_so_long() {
+    let text = "[host]\nattachment = \"sends\"\nqueues = 1\n[interrupt]\ntx_usecs = 7\n";
+    let mut bench = Bench::new(text, 1, vec![], vec![]);
+    bench.turn();
+    bench.host().sends = 1;
+    bench.look();
+    assert_eq!(bench.targets[0].tx_pause_ns(), Some(7000));
+    assert_eq!(bench.targets[0].tx_pause_ns(), None);
+    bench.end();
+}
+
+#[test]
+fn fill_rings_take_a_quarter_of_the_pool_together_and_what_the_host_wants() {
+    for (buffers, queues, depth) in
+        [(4096, 1, 64), (256, 1, 64), (255, 1, 32), (252, 4, 8), (256, 4, 16)]
+    {
+        let text = format!(
+            "[pool]\nbuffers = {buffers}\n\
+             [host]\nattachment = \"sends\"\nqueues = {queues}\ntx_ring_size = 256\n"
+        );
+        let mut bench = Bench::new(&text, 1, vec![], vec![]);
+        bench.turn();
+        bench.host().sends = 1000;
+        bench.look();
+        let sent = bench.view.queues[0].target.transmitted.get();
+        assert_eq!(sent, depth, "{buffers} buffers, {queues} queues");
+        bench.end();
+    }
+}
+
+#[test]
+fn a_frame_of_a_whole_quantum_leaves_in_its_first_turn() {
+    let text = "[card]\nburst = 8\n[host]\nqueues = 2\n";
+    let mut bench = Bench::new(text, 1, vec![by_first_byte()], vec![]);
+    bench.host().echo = true;
+    bench.wire(0).incoming.extend([frame(0, 0, 0, 1514), frame(1, 0, 0, 60)]);
+    bench.turn();
+    bench.look();
+    let activity = bench.turn();
+    assert_eq!((activity.submitted, activity.transmitted), (2, 2));
+    let lengths: Vec<_> = bench.wire(0).sent.iter().map(Vec::len).collect();
+    assert_eq!(lengths, [1514, 60]);
+    // No more than a burst at a time, as long as the card file makes it.
+    load(&mut bench, 20);
+    (0..3).for_each(|_| assert_ne!(bench.turn().received, 0));
+    bench.look();
+    let taken: Vec<_> = (0..4).map(|_| bench.turn().submitted).collect();
+    assert_eq!(taken, [8, 8, 4, 0]);
+    bench.end();
+}
+
+#[test]
+fn each_wires_burst_is_published_by_itself() {
+    let text = "[host]\nqueues = 1\n[interrupt]\nrx_usecs = 0\ngate = \"none\"\n";
+    let mut bench = Bench::new(text, 2, vec![], vec![]);
+    bench.look();
+    for wire in 0..2 {
+        bench.wire(wire).incoming.push_back(frame(0, 0, 0, 60));
+    }
+    assert_eq!(bench.turn().received, 2);
+    let steer = bench.view.queues[0].steer.clone();
+    assert_eq!((steer.doorbells.get(), steer.coalesced.get()), (2, 1));
+    bench.end();
+}
+
+#[test]
+fn a_card_that_is_to_stop_takes_nothing_more() {
+    let mut bench = Bench::new("[host]\nqueues = 1\n", 1, vec![], vec![]);
+    bench.card.stop_receiving(bench.now);
+    load(&mut bench, 5);
+    assert_eq!(bench.turn().received, 0);
+    assert_eq!(bench.end().r#in, 0);
+}
+
+#[test]
+fn a_functions_drops_are_its_own_to_the_last() {
+    let rx: Vec<Box<dyn Function>> = vec![Box::new(Every::new(5, Door::Drop)), by_first_byte()];
+    let mut bench = Bench::new("[host]\nqueues = 1\n", 1, rx, vec![]);
+    for dropped in 1..4 {
+        load(&mut bench, 5);
+        bench.turn();
+        let functions = bench.view.functions.of(Direction::Rx);
+        let counts: Vec<_> = functions
+            .iter()
+            .map(|function| (function.counters.packets.get(), function.counters.dropped.get()))
+            .collect();
+        assert_eq!(counts, [(5 * dropped, dropped), (4 * dropped, 0)]);
+    }
+    bench.end();
+}
+
+/// Says that it cuts super-frames.
+struct Cuts;
+
+impl Function for Cuts {
+    fn process(&mut self, _: Time, _: &mut Burst, _: &mut Out<'_>) {}
+    fn cuts_super_frames(&self) -> bool {
+        true
+    }
+}
+
+#[test]
+fn hosts_may_send_super_frames_if_all_wires_take_them_or_a_function_cuts_them() {
+    let wire = |super_frames| {
+        Wire::new(std::sync::Mutex::new(WireState { super_frames, ..WireState::default() }))
+    };
+    for (wires, cuts, expected) in [
+        ([true, true], false, true),
+        ([true, false], false, false),
+        ([false, false], false, false),
+        ([true, false], true, true),
+    ] {
+        let tx: Vec<Box<dyn Function>> =
+            if cuts { vec![Box::new(Cuts)] } else { vec![by_first_byte()] };
+        let wires = wires.map(wire).into();
+        let mut bench = Bench::with_wires("[host]\nqueues = 1\n", wires, vec![], tx);
+        assert_eq!(SUPER_FRAMES.get(), expected);
+        bench.end();
+    }
+}

@@ -1,0 +1,147 @@
+//! A function on trial: the fate of each packet, and the time it is told.
+
+use picnic_core::direction::Direction;
+use picnic_core::function::Function;
+use picnic_core::ledger::DropReason;
+use picnic_core::out::Out;
+use picnic_core::packet::burst::Burst;
+use picnic_core::packet::desc::Descriptor;
+use picnic_core::registry::BuildContext;
+use picnic_core::time::Time;
+use picnic_engine::trial::{Fate, Outcome, Trial};
+
+/// Does with a packet what its first byte says, and marks it with the time it came at; it lets
+/// go of what it holds after 100 ns, or drops it.
+#[derive(Default)]
+struct Told {
+    held: Vec<(Time, Descriptor)>,
+    drops_held: bool,
+    forgets: bool,
+}
+
+const HOLD: u8 = 0;
+const DROP: u8 = 1;
+const CONSUME: u8 = 2;
+const NEXT: u8 = 3;
+const STEER: u8 = 4;
+const TRANSMIT: u8 = 5;
+const COPY: u8 = 6;
+const LEAVE: u8 = 7;
+
+impl Function for Told {
+    fn process(&mut self, now: Time, burst: &mut Burst, out: &mut Out<'_>) {
+        burst.retain(|mut packet| {
+            packet.mark = packet.received_at().as_nanos() as u32;
+            match packet.data()[0] {
+                HOLD => self.held.push((now + 100, packet)),
+                DROP => out.drop(packet, DropReason::Filtered),
+                CONSUME => out.consume(packet),
+                NEXT => out.next(packet),
+                STEER => out.steer(packet, 1),
+                TRANSMIT => out.transmit(packet, 1),
+                COPY => {
+                    let copy = out.copy(&packet).unwrap();
+                    out.next(copy);
+                    out.next(packet);
+                }
+                _ => return Some(packet),
+            }
+            None
+        });
+    }
+
+    fn next_deadline(&self) -> Option<Time> {
+        self.held.first().map(|(due, _)| *due)
+    }
+
+    fn flush(&mut self, now: Time, out: &mut Out<'_>) {
+        while self.next_deadline().is_some_and(|due| due <= now) {
+            let (_, packet) = self.held.remove(0);
+            if self.drops_held {
+                out.drop(packet, DropReason::Fault);
+            } else {
+                out.next(packet);
+            }
+        }
+    }
+
+    fn held(&self) -> usize {
+        if self.forgets { 0 } else { self.held.len() }
+    }
+}
+
+fn trial() -> Trial {
+    let context = BuildContext { queues: 2, wires: 2, ..BuildContext::default() };
+    Trial::new(&context, Direction::Rx).unwrap()
+}
+
+fn ends(outcomes: &[Outcome]) -> Vec<(Option<usize>, Fate)> {
+    outcomes.iter().map(|outcome| (outcome.number, outcome.fate)).collect()
+}
+
+#[test]
+fn every_fate_is_told_of_the_packet_that_has_it() {
+    let (mut trial, mut function) = (trial(), Told::default());
+    let expected: [(u8, Vec<(Option<usize>, Fate)>); 8] = [
+        (HOLD, vec![]),
+        (DROP, vec![(Some(1), Fate::Dropped(DropReason::Filtered))]),
+        (CONSUME, vec![(Some(2), Fate::Consumed)]),
+        (NEXT, vec![(Some(3), Fate::Next)]),
+        (STEER, vec![(Some(4), Fate::Queue(1))]),
+        (TRANSMIT, vec![(Some(5), Fate::Wire(1))]),
+        (COPY, vec![(None, Fate::Next), (Some(6), Fate::Next)]),
+        (LEAVE, vec![(Some(7), Fate::Next)]),
+    ];
+    for (number, (byte, fates)) in expected.into_iter().enumerate() {
+        let now = Time::from_nanos(10 + number as u64);
+        let outcomes = trial.give(&mut function, now, 1, &[byte; 60]).unwrap();
+        assert_eq!(ends(&outcomes), fates, "of {byte}");
+        for outcome in outcomes.iter().filter(|outcome| !outcome.data.is_empty()) {
+            assert_eq!((&outcome.data, outcome.mark), (&vec![byte; 60], 10 + number as u32));
+        }
+    }
+    let outcomes = trial.end(&mut function).unwrap();
+    assert_eq!(ends(&outcomes), [(Some(0), Fate::Next)]);
+}
+
+#[test]
+fn what_is_due_at_the_time_of_a_packet_goes_ahead_of_it() {
+    let (mut trial, mut function) = (trial(), Told::default());
+    let mut give = |nanos, byte| {
+        let outcomes = trial.give(&mut function, Time::from_nanos(nanos), 0, &[byte; 60]);
+        ends(&outcomes.unwrap())
+    };
+    assert!(give(0, HOLD).is_empty());
+    assert_eq!(give(99, NEXT), [(Some(1), Fate::Next)]);
+    assert_eq!(give(100, NEXT), [(Some(0), Fate::Next), (Some(2), Fate::Next)]);
+}
+
+#[test]
+fn drops_are_of_the_packet_given_then_of_the_oldest() {
+    let (mut trial, mut function) = (trial(), Told { drops_held: true, ..Told::default() });
+    for byte in [HOLD, HOLD] {
+        assert_eq!(trial.give(&mut function, Time::ZERO, 0, &[byte; 60]), Ok(vec![]));
+    }
+    let outcomes = trial.give(&mut function, Time::ZERO, 0, &[DROP; 60]).unwrap();
+    assert_eq!(ends(&outcomes), [(Some(2), Fate::Dropped(DropReason::Filtered))]);
+    let fault = Fate::Dropped(DropReason::Fault);
+    let outcomes = trial.end(&mut function).unwrap();
+    assert_eq!(ends(&outcomes), [(Some(0), fault), (Some(1), fault)]);
+}
+
+#[test]
+fn rings_never_fill_up() {
+    let (mut trial, mut function) = (trial(), Told::default());
+    for number in 0..5000 {
+        let outcomes = trial.give(&mut function, Time::ZERO, 0, &[STEER; 60]).unwrap();
+        assert_eq!(ends(&outcomes), [(Some(number), Fate::Queue(1))]);
+    }
+}
+
+#[test]
+fn a_packet_without_a_fate_is_told() {
+    let (mut trial, mut function) = (trial(), Told { forgets: true, ..Told::default() });
+    let told = trial.give(&mut function, Time::ZERO, 0, &[HOLD; 60]).unwrap_err();
+    let expected = "1 packets in and 0 made, but 0 let go of, 0 dropped or consumed and 0 held";
+    assert_eq!(told, expected);
+}
