@@ -277,4 +277,14 @@ mod tests {
         assert_eq!(constant.entropy_bits_per_byte, 0.0);
         assert!(constant.serial_correlation.is_nan());
     }
+
+    #[test]
+    fn the_logarithm_of_gamma_is_that_of_factorials() {
+        let mut factorial: f64 = (1..10).map(|n| f64::from(n).ln()).sum();
+        for a in 10..40 {
+            let a = f64::from(a);
+            assert!((ln_gamma(a) - factorial).abs() < 2e-12 * factorial, "{a}");
+            factorial += a.ln();
+        }
+    }
 }

@@ -541,4 +541,89 @@ mod tests {
         }
         assert!(seen.iter().all(|seen| *seen) && loads.at == 0);
     }
+
+    /// Counts its runs.
+    struct Counting(usize);
+
+    impl Kernel for Counting {
+        fn class(&self) -> Option<Class> {
+            None
+        }
+        fn name(&self) -> &'static str {
+            "counting"
+        }
+        fn operations(&self) -> u64 {
+            1
+        }
+        fn run(&mut self) {
+            self.0 += 1;
+        }
+    }
+
+    #[test]
+    fn a_kernel_is_warmed_up_and_run_three_times_for_each_sample() {
+        let mut kernel = Counting(0);
+        let found = measure(&mut kernel, &settings(1, 0.0), &mut Script::new(&[0])).unwrap();
+        assert_eq!((kernel.0, found.samples, found.discarded), (16 + 3 * 16, 16, 0));
+        // A picosecond at least, whatever the clock says.
+        assert_eq!((found.median_ps, found.percentile_ps, found.worst_ps), (1, 1, 1));
+        let mut times = [7; 48];
+        times[9..12].fill(3);
+        let found = measure(&mut kernel, &settings(16, 0.0), &mut Script::new(&times)).unwrap();
+        assert_eq!((found.percentile_ps, found.median_ps, found.worst_ps), (3_000, 7_000, 7_000));
+    }
+
+    #[test]
+    fn every_kernel_says_how_many_operations_a_run_is() {
+        let settings = CalibrationSettings::default();
+        assert_eq!((settings.samples, settings.working_set_bytes), (20_000, 262_144));
+        let told: Vec<_> = kernels(&settings)
+            .iter()
+            .map(|kernel| (kernel.class().unwrap(), kernel.operations() / 128, kernel.scale()))
+            .collect();
+        let expected = [
+            (Class::Arithmetic, 4, 1),
+            (Class::Arithmetic, 2, 1),
+            (Class::Arithmetic, 2, 1),
+            (Class::Bitwise, 4, 1),
+            (Class::Bitwise, 2, 1),
+            (Class::Multiply, 1, 1),
+            (Class::Multiply, 1, 1),
+            (Class::Divide, 1, 1),
+            (Class::Divide, 1, 1),
+            (Class::Divide, 1, 1),
+            (Class::Call, 1, 1),
+            (Class::Branch, 1, 2),
+            (Class::Load, 1, 1),
+            (Class::Store, 1, 1),
+        ];
+        assert_eq!(told, expected);
+    }
+
+    #[test]
+    fn a_run_goes_as_far_as_it_says() {
+        use std::sync::atomic::{AtomicUsize, Ordering};
+        static RUNS: AtomicUsize = AtomicUsize::new(0);
+        let run = || _ = RUNS.fetch_add(1, Ordering::Relaxed);
+        let mut plain = Plain { run, ..nothing() };
+        measure(&mut plain, &settings(1, 50.0), &mut Script::new(&[1])).unwrap();
+        assert_eq!(RUNS.load(Ordering::Relaxed), 16 + 3 * 16);
+
+        let mut loads = Loads::new(LINE * 256);
+        loads.run();
+        let next = |at: &u32| Some(loads.lines[*at as usize][0]);
+        assert_eq!(std::iter::successors(Some(0), next).nth(128), Some(loads.at));
+
+        let mut stores = Stores::new(LINE * 8);
+        stores.run();
+        let found: Vec<_> = stores.lines.iter().map(|line| line[1]).collect();
+        assert_eq!(found, [0, 1, 2, 3, 4, 5, 6, 7], "each line is written sooner or later");
+
+        let mut branches = Branches { random: 7, outcomes: [9; ROUNDS as usize] };
+        branches.prepare();
+        branches.run();
+        let of = |outcome| branches.outcomes.iter().filter(|found| **found == outcome).count();
+        assert_eq!(of(0) + of(1), 128);
+        assert!((32..=96).contains(&of(0)), "{}", of(0));
+    }
 }

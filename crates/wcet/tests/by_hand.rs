@@ -181,3 +181,63 @@ fn what_is_left_of_a_loop_adds_up_to_no_bound_too() {
     static OUT: [Block; 5] = [block(0), block(1), block(0), block(NEARLY), block(0)];
     assert_eq!(told(&OUT), TOP);
 }
+
+#[test]
+fn a_part_of_a_nanosecond_is_one() {
+    static STORE: Block = Block { counts: Counts::of(&[(Class::Store, 1)]), ..block(0) };
+    let graph = Graph { blocks: std::slice::from_ref(&STORE), edges: &[], loops: &[], ..GOOD };
+    for (ps, ns) in [(1, 1), (999, 1), (1000, 1), (1001, 2)] {
+        let profile = CostProfile::of("p", &[(Class::Store, ps)]);
+        assert_eq!(bounds(&graph, &profile).unwrap().segments[..], [ns]);
+        let text = dot(&graph, &analyse(&graph, &profile).unwrap());
+        assert!(text.contains(&format!("block 0\\n{ns} ns\"];")), "{text}");
+    }
+}
+
+#[test]
+fn a_loop_around_itself_is_refused() {
+    static ITSELF: [Loop; 1] =
+        [Loop { line: 0, header: 1, bound: Some(5), parent: Some(0), head: &[1], body: &[2] }];
+    let expected = "hand: a loop stands before the one around it";
+    assert_eq!(told(Graph { loops: &ITSELF, ..GOOD }), expected);
+}
+
+#[test]
+fn a_picture_says_what_a_yield_waits_for() {
+    for (wait, after, expected) in [
+        (false, "", "b0 -> b0 [style=dashed label=\"await\"];"),
+        (false, "send", "b0 -> b0 [style=dashed label=\"send\"];"),
+        (true, "sleep", "b0 -> b0 [style=bold label=\"sleep\"];"),
+    ] {
+        let segments = [START, Segment { after, wait, ..START }];
+        let graph = Graph {
+            blocks: const { &[block(1)] },
+            edges: const { &[edge(0, 0, EdgeKind::Yield(1))] },
+            loops: &[],
+            segments: Box::leak(Box::new(segments)),
+            ..GOOD
+        };
+        let text = dot(&graph, &analyse(&graph, &CostProfile::built_in()).unwrap());
+        assert!(text.contains(expected), "{expected} in {text}");
+    }
+}
+
+#[test]
+fn the_built_in_profile_is_what_its_page_says() {
+    let profile = CostProfile::built_in();
+    let costs: Vec<_> = Class::ALL.iter().map(|&class| (class, profile.cost_ps(class))).collect();
+    let expected = [
+        (Class::Branch, 12_000),
+        (Class::Arithmetic, 2_000),
+        (Class::Bitwise, 1_000),
+        (Class::Multiply, 5_000),
+        (Class::Divide, 50_000),
+        (Class::Load, 120_000),
+        (Class::Store, 20_000),
+        (Class::Call, 25_000),
+        (Class::Service, 1_000_000),
+        (Class::Segment, 1_000_000),
+    ];
+    assert_eq!(costs.len(), expected.len());
+    assert!(expected.iter().all(|cost| costs.contains(cost)), "{costs:?}");
+}

@@ -188,3 +188,14 @@ fn vector_forms_that_cannot_run_here_are_named() {
         picnic_testing::skip("the_jhash_by_vector", "this processor lacks AVX-512F");
     }
 }
+
+#[test]
+fn a_key_has_single_colons_between_its_bytes_alone() {
+    let bytes = "01".repeat(40);
+    let found = |text: &str| text.parse::<Key>().map_err(|error| error.to_string());
+    assert!(found(&bytes).is_ok() && found(&format!("01:{}", &bytes[2..])).is_ok());
+    for text in [format!(":{bytes}"), format!("01::{}", &bytes[2..]), format!("0:1{}", &bytes[2..])]
+    {
+        assert!(found(&text).unwrap_err().contains(':'), "{text}");
+    }
+}
