@@ -9,12 +9,10 @@
 //! assert!(spec.bounds_from.starts_with("built-in"));
 //! ```
 
-use picnic_core::config::CardFile;
 use picnic_core::error::ConfigError;
 use picnic_core::registry::BuildContext;
-use picnic_os::config::ProfileCosts;
 use picnic_os::task::{Bounds, TaskSpec};
-use picnic_wcet::{CostProfile, Graph, PathCosts};
+use picnic_wcet::{CostProfile, Graph};
 
 /// The key that names the profile, below `[os]`.
 const KEY: &str = "cost_profile";
@@ -30,27 +28,6 @@ pub fn profile(context: &BuildContext) -> Result<CostProfile, ConfigError> {
     }
 }
 
-/// What the packet path of a card costs under its profile, which is checked by that, whether or
-/// not a task has use for one; none without NIC OS.
-///
-/// # Errors
-/// As [`profile`], with the place in the card file that names it.
-pub fn path_costs(file: &CardFile) -> Result<Option<ProfileCosts>, ConfigError> {
-    let Some(keys) = picnic_os::config::asked_for(file) else { return Ok(None) };
-    let told = |error: ConfigError| ConfigError::new(format!("os.{KEY}"), error.to_string());
-    let profile = match keys.cost_profile() {
-        None => CostProfile::built_in(),
-        Some(path) => CostProfile::load(&file.directory.join(path))
-            .map_err(|error| file.locate(told(error)))?,
-    };
-    let (costs, origin) = match profile.path {
-        Some(costs) => (costs, profile.name),
-        None => (PathCosts::BUILT_IN, format!("built-in: {} has no [path]", profile.name)),
-    };
-    let (turn_ns, packet_ns) = (costs.turn_ns(file.host.queues), costs.packet_ns());
-    Ok(Some(ProfileCosts { turn_ns, packet_ns, origin }))
-}
-
 /// A specification with the bounds that a graph has under the card's profile.
 ///
 /// # Errors
@@ -60,7 +37,7 @@ pub fn bounded(
     graph: &Graph,
     context: &BuildContext,
 ) -> Result<TaskSpec, ConfigError> {
-    // Of a card file that went through `path_costs`, this is right.
+    // A launch has read it before.
     let told = |error: ConfigError| ConfigError::new("task", format!("os.{KEY}: {error}"));
     under(spec, graph, &profile(context).map_err(told)?)
 }

@@ -16,14 +16,20 @@
 //! core by working, on a virtual one by the clock. Its bound is as much, unless
 //! `bound_percent` says otherwise, so overruns can be had by asking. No cost
 //! profile has a part in it: what it takes is what it was told to take.
+//!
+//! `picnic ctl busy pause-us 50` makes one that is not periodic a greater load while it runs.
 
+use picnic_core::command::{Change, CommandEntry, CommandError, Get, Inspect, Set};
 use picnic_core::error::ConfigError;
 use picnic_core::registry::{BuildContext, Component};
+use picnic_core::stats::Counter;
+use picnic_core::time::Time;
 use picnic_os::config::Setup;
 use picnic_os::context::Nic;
 use picnic_os::task::{Bounds, TaskSpec, program};
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
 
 /// The task.
 #[derive(Debug)]
@@ -57,6 +63,8 @@ impl Component for Busy {
     type Config = Config;
     const NAME: &'static str = "busy";
     const HELP: &'static str = "work of a stated length, in segments: a load to measure with";
+    const COMMANDS: &'static [CommandEntry] =
+        &[CommandEntry::of::<Get<Arc<Load>>>(), CommandEntry::of::<Set<NewPause>>()];
 
     fn build(config: Config, _: &BuildContext) -> Result<Setup, ConfigError> {
         let count = config.segments_ns.len();
@@ -75,11 +83,77 @@ impl Component for Busy {
         let remaining = (0..count).map(|index| segments[index..].iter().sum());
         let bounds = Bounds { remaining: remaining.collect(), segments: segments.into() };
         let spec = TaskSpec::new(Self::NAME).bounds(bounds);
-        Ok(Setup { spec, program: program(move |nic| work(nic, config)) })
+        let load = Arc::new(Load::default());
+        load.pause_us.set(config.pause_us);
+        let shown = load.clone();
+        Ok(Setup { spec, program: program(move |nic| work(nic, config, load)).obeying(shown) })
     }
 }
 
-async fn work(nic: Nic, config: Config) {
+/// What a load shares with its commands.
+#[derive(Debug, Default)]
+pub struct Load {
+    pause_us: Counter,
+    /// 1 of a periodic task, which has no use for a pause.
+    periodic: Counter,
+    invocations: Counter,
+}
+
+/// How a load stands.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, JsonSchema)]
+pub struct State {
+    /// Microseconds between two invocations (before the change, for `set`); null if periodic.
+    pub pause_us: Option<u64>,
+    /// Invocations done.
+    pub invocations: u64,
+}
+
+impl Inspect for Load {
+    type State = State;
+    const HELP: &'static str = "its pause, and how often it has run";
+
+    fn inspect(&self) -> State {
+        State {
+            pause_us: (self.periodic.get() == 0).then(|| self.pause_us.get()),
+            invocations: self.invocations.get(),
+        }
+    }
+}
+
+/// The arguments of `busy.set`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NewPause {
+    /// Microseconds between two invocations, from the next pause on; 0: a yield.
+    pub pause_us: u64,
+}
+
+impl Change for NewPause {
+    const HELP: &'static str = "change the pause; the result has the state before";
+    const EXAMPLE: &'static str = r#"{"pause_us": 500}"#;
+    type Of = Arc<Load>;
+    type New = u64;
+
+    fn prepare(self, _: &BuildContext) -> Result<u64, CommandError> {
+        Ok(self.pause_us)
+    }
+
+    fn apply(pause_us: &mut u64, load: &mut Arc<Load>, _now: Time) -> bool {
+        let has_pause = load.periodic.get() == 0;
+        if has_pause {
+            load.pause_us.set(*pause_us);
+        }
+        has_pause
+    }
+
+    fn refusal(pause_us: u64, _: State) -> CommandError {
+        let message = format!("found {pause_us}, but the task is periodic and has no pause");
+        CommandError::argument("pause_us", message)
+    }
+}
+
+async fn work(nic: Nic, config: Config, load: Arc<Load>) {
+    load.periodic.set(nic.is_periodic().into());
     let is_last = |index: usize| index + 1 == config.segments_ns.len();
     let mut invocations = 0;
     loop {
@@ -91,17 +165,19 @@ async fn work(nic: Nic, config: Config) {
             }
         }
         invocations += 1;
+        load.invocations.set(invocations);
+        let pause_us = load.pause_us.get();
         if invocations == config.invocations {
             return;
         }
         nic.next_segment(0);
         match nic.is_periodic() {
             true => nic.next_release().await,
-            false if config.pause_us == 0 => nic.yield_now().await,
+            false if pause_us == 0 => nic.yield_now().await,
             // From the end of the segment that ends here, as far as its work tells.
             false => {
                 let last_ns = config.segments_ns.last().copied().unwrap_or(0);
-                nic.sleep_ns(last_ns.saturating_add(config.pause_us.saturating_mul(1_000))).await;
+                nic.sleep_ns(last_ns.saturating_add(pause_us.saturating_mul(1_000))).await;
             }
         }
     }

@@ -7,6 +7,7 @@ use picnic_core::registry::Component;
 use picnic_filter::Place;
 use picnic_os::task::{Program, program};
 use picnic_wcet::Graph;
+use std::sync::Arc;
 
 /// A task written with `#[task]`.
 #[derive(Clone, Copy)]
@@ -33,7 +34,7 @@ pub const GRAPHS: &[Graphed] = &[
         name: Heartbeat::NAME,
         help: Heartbeat::HELP,
         graph: &heartbeat::heartbeat::GRAPH,
-        program: || program(|nic| heartbeat::heartbeat(nic, 0, true, heartbeat::longest_frame())),
+        program: || program(|nic| heartbeat::heartbeat(nic, Arc::default(), true, heartbeat::longest_frame())),
     },
     Graphed {
         name: PingDrop::NAME,
@@ -45,6 +46,6 @@ pub const GRAPHS: &[Graphed] = &[
         name: Scrub::NAME,
         help: Scrub::HELP,
         graph: &scrub::scrub::GRAPH,
-        program: || program(|nic| scrub::scrub(nic, vec![0x5a; 16 << 10].into())),
+        program: || program(|nic| scrub::scrub(nic, vec![0x5a; 16 << 10].into(), Arc::default())),
     },
 ];

@@ -11,16 +11,23 @@
 //! bytes of target address, six of source, the type, `PICN`, and a number of eight
 //! bytes, big-endian, that grows by one; zeroes up to the length. Its bounds are
 //! those of `#[task]` under the card's cost profile: `picnic wcet show heartbeat`.
+//!
+//! While it runs, `picnic ctl heartbeat` says how many frames went out, and
+//! `picnic ctl heartbeat wire 1` sends those to come by another wire.
 
 use crate::bounds;
+use picnic_core::command::{Change, CommandEntry, CommandError, Get, Inspect, Set};
 use picnic_core::error::ConfigError;
 use picnic_core::registry::{BuildContext, Component};
+use picnic_core::stats::Counter;
+use picnic_core::time::Time;
 use picnic_os::config::Setup;
 use picnic_os::context::Nic;
 use picnic_os::task::{TaskSpec, program};
 use picnic_wcet::{bounded, task};
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
 
 /// The task.
 #[derive(Debug)]
@@ -61,6 +68,8 @@ impl Component for Heartbeat {
     type Config = Config;
     const NAME: &'static str = "heartbeat";
     const HELP: &'static str = "send a numbered frame out of a wire at every release";
+    const COMMANDS: &'static [CommandEntry] =
+        &[CommandEntry::of::<Get<Arc<Beats>>>(), CommandEntry::of::<Set<NewWire>>()];
 
     fn build(config: Config, context: &BuildContext) -> Result<Setup, ConfigError> {
         let longest = LONGEST.min(u16::try_from(context.buffer_size).unwrap_or(LONGEST));
@@ -68,15 +77,88 @@ impl Component for Heartbeat {
             let message = format!("found {}, allowed is {SHORTEST} to {longest}", config.size);
             return Err(ConfigError::new("size", message));
         }
-        if config.wire >= context.wires {
-            let message = format!("found {}, allowed is 0 to {}", config.wire, context.wires - 1);
-            return Err(ConfigError::new("wire", message));
-        }
+        check_wire(config.wire, context).map_err(|message| ConfigError::new("wire", message))?;
         let spec = TaskSpec::new(Self::NAME).periodic(1_000_000);
         let spec = bounds::bounded(spec, &heartbeat::GRAPH, context)?;
         let Config { wire, wait, .. } = config;
-        let frame = first_frame(config.size);
-        Ok(Setup { spec, program: program(move |nic| heartbeat(nic, wire, wait, frame)) })
+        let (frame, beats) = (first_frame(config.size), Arc::new(Beats::by(wire)));
+        let shown = beats.clone();
+        let program = program(move |nic| heartbeat(nic, beats, wait, frame)).obeying(shown);
+        Ok(Setup { spec, program })
+    }
+}
+
+fn check_wire(wire: u8, context: &BuildContext) -> Result<(), String> {
+    if wire < context.wires {
+        return Ok(());
+    }
+    Err(format!("found {wire}, allowed is 0 to {}", context.wires - 1))
+}
+
+/// What a heartbeat shares with its commands.
+#[derive(Debug, Default)]
+pub struct Beats {
+    wire: Counter,
+    sent: Counter,
+    missing: Counter,
+}
+
+impl Beats {
+    /// Those of one that sends by this wire.
+    pub(crate) fn by(wire: u8) -> Self {
+        let beats = Beats::default();
+        beats.wire.set(wire.into());
+        beats
+    }
+}
+
+/// How a heartbeat stands.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, JsonSchema)]
+pub struct State {
+    /// Number of the wire it sends by (before the change, for `set`).
+    pub wire: u64,
+    /// Frames that the card took (with `wait`, the wire).
+    pub sent_frames: u64,
+    /// Frames that could not be sent: their numbers are missing.
+    pub missing_frames: u64,
+}
+
+impl Inspect for Beats {
+    type State = State;
+    const HELP: &'static str = "its wire, and how many frames it has sent";
+
+    fn inspect(&self) -> State {
+        State {
+            wire: self.wire.get(),
+            sent_frames: self.sent.get(),
+            missing_frames: self.missing.get(),
+        }
+    }
+}
+
+/// The arguments of `heartbeat.set`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NewWire {
+    /// Number of the wire to send by from the next frame on.
+    pub wire: u8,
+}
+
+impl Change for NewWire {
+    const HELP: &'static str = "change the wire; the result has the state before";
+    const EXAMPLE: &'static str = r#"{"wire": 0}"#;
+    type Of = Arc<Beats>;
+    type New = u8;
+
+    fn prepare(self, context: &BuildContext) -> Result<u8, CommandError> {
+        check_wire(self.wire, context)
+            .map_err(|message| CommandError::argument("wire", message))?;
+        Ok(self.wire)
+    }
+
+    fn apply(wire: &mut u8, beats: &mut Arc<Beats>, _now: Time) -> bool {
+        beats.wire.set((*wire).into());
+        true
     }
 }
 
@@ -103,17 +185,20 @@ fn write_number(frame: &mut [u8], number: u64) {
 
 /// Sends `frame` at each release, numbered from zero on.
 #[task]
-pub async fn heartbeat(nic: Nic, wire: u8, wait: bool, mut frame: Vec<u8>) {
+pub async fn heartbeat(nic: Nic, beats: Arc<Beats>, wait: bool, mut frame: Vec<u8>) {
     let mut number: u64 = 0;
     loop {
         write_number(&mut frame, number);
         number = number.wrapping_add(1);
-        // A frame that cannot be sent is one that is missing, as its number tells.
-        if wait {
-            let _ = nic.send(wire, &frame).await;
+        let wire = beats.wire.get() as u8;
+        let sent = if wait {
+            nic.send(wire, &frame).await.is_ok()
         } else {
-            let _ = nic.post(wire, &frame);
-        }
+            nic.post(wire, &frame).is_ok()
+        };
+        // A frame that cannot be sent is one that is missing, as its number tells.
+        let count = if sent { &beats.sent } else { &beats.missing };
+        count.set(count.get().wrapping_add(1));
         nic.next_release().await;
     }
 }

@@ -5,19 +5,24 @@
 //! goes out of wire 0: Ethernet, local experimental type (IEEE 802, 0x88b5), `SCRB`,
 //! the old sum and the new one, four bytes each, big-endian.
 //!
+//! While it runs, `picnic ctl scrub` says how often the block was read, and its last sum.
+//!
 //! An example of `#[task]`: three loops in each other, with bounds the macro counts
 //! or is told, split by a yield. `picnic wcet show scrub` prints what it makes of it.
 
 use crate::bounds;
+use picnic_core::command::{CommandEntry, Get, Inspect};
 use picnic_core::error::ConfigError;
 use picnic_core::registry::{BuildContext, Component};
+use picnic_core::stats::Counter;
 use picnic_os::config::Setup;
 use picnic_os::context::Nic;
 use picnic_os::task::{TaskSpec, program};
 use picnic_wcet::{CostProfile, bounded, task, wcet};
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use std::path::Path;
+use std::sync::Arc;
 
 /// The task, as card files name it.
 #[derive(Debug)]
@@ -45,6 +50,7 @@ impl Component for Scrub {
     type Config = Config;
     const NAME: &'static str = "scrub";
     const HELP: &'static str = "read a block of memory piece by piece and report changes";
+    const COMMANDS: &'static [CommandEntry] = &[CommandEntry::of::<Get<Arc<Passes>>>()];
 
     fn build(config: Config, context: &BuildContext) -> Result<Setup, ConfigError> {
         let most = MOST_PIECES * PIECE;
@@ -62,7 +68,37 @@ impl Component for Scrub {
             }
         };
         let block = vec![0x5a; config.bytes].into_boxed_slice();
-        Ok(Setup { spec, program: program(move |nic| scrub(nic, block)) })
+        let passes = Arc::new(Passes::default());
+        let shown = passes.clone();
+        Ok(Setup { spec, program: program(move |nic| scrub(nic, block, passes)).obeying(shown) })
+    }
+}
+
+/// What a scrub shares with its command.
+#[derive(Debug, Default)]
+pub struct Passes {
+    passes: Counter,
+    changes: Counter,
+    sum: Counter,
+}
+
+/// How a scrub stands.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, JsonSchema)]
+pub struct State {
+    /// Times the whole block was read.
+    pub passes: u64,
+    /// Times it had changed since the time before.
+    pub changes: u64,
+    /// Its CRC-32 at the last time; 0 before the first.
+    pub crc32: u64,
+}
+
+impl Inspect for Passes {
+    type State = State;
+    const HELP: &'static str = "how often the block was read, and its changes";
+
+    fn inspect(&self) -> State {
+        State { passes: self.passes.get(), changes: self.changes.get(), crc32: self.sum.get() }
     }
 }
 
@@ -107,7 +143,7 @@ fn report(nic: &Nic, old: u32, new: u32) {
 
 /// Reads `block` at each release; bytes past [`MOST_PIECES`] pieces are left out.
 #[task]
-pub async fn scrub(nic: Nic, block: Box<[u8]>) {
+pub async fn scrub(nic: Nic, block: Box<[u8]>, passes: Arc<Passes>) {
     let mut known: Option<u32> = None;
     loop {
         let mut sum = START;
@@ -123,7 +159,10 @@ pub async fn scrub(nic: Nic, block: Box<[u8]>) {
             && old != sum
         {
             report(&nic, !old, !sum);
+            passes.changes.set(passes.changes.get().wrapping_add(1));
         }
+        passes.passes.set(passes.passes.get().wrapping_add(1));
+        passes.sum.set(u64::from(!sum));
         known = Some(sum);
         nic.next_release().await;
     }

@@ -2,9 +2,6 @@
 
 use picnic_control::Registries;
 use picnic_core::config::Sections;
-use picnic_core::registry::Entry;
-use picnic_os::config::Setup;
-use picnic_tasks::registry::TASKS;
 use std::sync::OnceLock;
 
 /// Those of the program, if it has others.
@@ -50,7 +47,7 @@ pub(crate) static WORLDS: &[World] = &[
 /// All that comes with picnic: the host world's lists, the tasks, and the firewall.
 pub fn own() -> Registries {
     Registries {
-        os: picnic_tasks::build,
+        tasks: picnic_tasks::registry::TASKS,
         filters: &[picnic_sciron::card::add],
         ..picnic_host::registries()
     }
@@ -59,9 +56,4 @@ pub fn own() -> Registries {
 /// The sections that card files can have.
 pub(crate) fn sections() -> Sections {
     picnic_host::sections().with(picnic_sciron::card::SECTIONS)
-}
-
-/// The tasks that `[[task]]` can name.
-pub(crate) fn tasks() -> &'static [Entry<Setup>] {
-    TASKS
 }

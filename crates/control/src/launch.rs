@@ -23,6 +23,7 @@ use crate::captures::Captures;
 use crate::error::RunError;
 use crate::executor::{Executor, Running};
 use crate::instrument::{self, Tracing};
+use crate::path;
 use crate::report::{About, Report};
 use crate::server::{Doors, Limits, Server};
 use crate::watch::Watch;
@@ -32,14 +33,14 @@ use picnic_core::config::CardFile;
 use picnic_core::error::{ConfigError, not_among};
 use picnic_core::function::Function;
 use picnic_core::hook::{Hook, Hooks};
-use picnic_core::port::{Arrivals, WirePort};
+use picnic_core::port::WirePort;
 use picnic_core::registry::{Entry, find};
 use picnic_engine::build::{Components, Parts, WrapWire};
 use picnic_filter::Filters;
 use picnic_machine::facts::MachineFacts;
 use picnic_machine::isolate;
 use picnic_machine::topology::Placement;
-use picnic_os::config::{NicOs, OsHandle, Surroundings};
+use picnic_os::config::{Kinds, NicOs, OsHandle, Schedulers, Surroundings, Tasks};
 use std::net::SocketAddr;
 use std::ops::{Deref, DerefMut};
 
@@ -56,36 +57,27 @@ pub struct Registries {
     pub attachments: &'static [Entry<Box<dyn HostAttachment>>],
     /// The fault injector.
     pub fault: WrapWire,
-    /// What makes a NIC OS, if the card file asks for one.
-    pub os: BuildOs,
+    /// Schedulers of NIC OS.
+    pub schedulers: Schedulers,
+    /// Tasks of NIC OS.
+    pub tasks: Tasks,
     /// What adds the filters of sections beside `[[filter]]`.
     pub filters: &'static [AddFilters],
 }
 
-/// Makes the NIC OS that a card file asks for, to whose wires this comes; its tasks may install
-/// filters.
-pub type BuildOs = fn(&CardFile, Vec<Arrivals>, Filters) -> Result<Option<NicOs>, ConfigError>;
-
 /// Adds the filters that a section describes, all or none; an error has its place.
 pub type AddFilters = fn(&CardFile, &Filters) -> Result<(), ConfigError>;
-
-/// The NIC OS of programs without tasks of their own.
-///
-/// # Errors
-/// What is wrong with `[os]`; a `[[task]]`, as none can be named.
-pub fn os_without_tasks(
-    file: &CardFile,
-    arrivals: Vec<Arrivals>,
-    filters: Filters,
-) -> Result<Option<NicOs>, ConfigError> {
-    picnic_os::config::build(file, &[], filters, &Surroundings { arrivals, costs: None })
-}
 
 impl Registries {
     /// Those that the parts of a card are found in.
     pub fn components(&self) -> Components {
         let Registries { functions, wires, attachments, fault, .. } = *self;
         Components { functions, wires, attachments, fault }
+    }
+
+    /// Those that the parts of its NIC OS are found in.
+    pub fn kinds(&self) -> Kinds {
+        Kinds { schedulers: self.schedulers, tasks: self.tasks }
     }
 
     /// What is to run a card.
@@ -307,7 +299,8 @@ fn build(
     hooks: &Hooks,
 ) -> Result<Built, ConfigError> {
     let mut parts = Parts::build(file, &registries.components(), hooks)?;
-    let os = (registries.os)(file, parts.arrivals(), filters.clone())?.map(
+    let around = Surroundings { arrivals: parts.arrivals(), costs: path::costs(file)? };
+    let os = picnic_os::config::build(file, registries.kinds(), filters.clone(), &around)?.map(
         |NicOs { resident, handle }| {
             parts.house(resident);
             handle

@@ -38,6 +38,7 @@ pub mod launch;
 pub mod methods;
 pub mod metrics;
 pub mod monitor;
+mod path;
 pub mod protocol;
 pub mod report;
 pub mod request;

@@ -4,6 +4,7 @@
 //! back here to be freed.
 
 use crate::captures::Captures;
+use crate::launch::Registries;
 use crate::metrics;
 use crate::monitor::Monitor;
 use crate::protocol::{NO_ANSWER, REFUSED, RpcError, VERSION, invalid};
@@ -14,7 +15,6 @@ use picnic_core::config::{CardFile, GateMode, InterruptSection, Sections};
 use picnic_core::direction::Direction;
 use picnic_core::hook::Hooks;
 use picnic_core::registry::BuildContext;
-use picnic_engine::build::Components;
 use picnic_engine::swap::{Answer, Command, Controller};
 use picnic_filter::Filters;
 use picnic_os::config::Factory;
@@ -43,7 +43,7 @@ pub struct Methods {
     controller: Controller,
     /// Commands whose answer nobody waits for any more.
     abandoned: usize,
-    components: Components,
+    registries: Registries,
     context: BuildContext,
     sections: Sections,
     about: About,
@@ -87,7 +87,7 @@ impl Methods {
         captures: Captures,
         stop: Arc<AtomicBool>,
     ) -> Self {
-        let Access { monitor, controller, components, hooks, filters, tasks } = access;
+        let Access { monitor, controller, registries, hooks, filters, tasks } = access;
         let about = About {
             report: about,
             ports: file.wires.iter().map(|wire| wire.port.name().into()).collect(),
@@ -99,7 +99,7 @@ impl Methods {
             monitor,
             controller,
             abandoned: 0,
-            components,
+            registries,
             context: picnic_engine::build::context(file),
             sections: file.sections().clone(),
             about,

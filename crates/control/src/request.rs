@@ -187,6 +187,9 @@ pub struct ComponentCall {
     pub arguments: Map<String, Value>,
 }
 
+/// The parameters that say which component is meant: the fields of [`ComponentPlace`].
+pub const PLACE: [&str; 3] = ["chain", "position", "task"];
+
 /// A component's place; by default, the first of its name: of a function, in the rx chain.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Eq)]
 #[serde(default)]
@@ -195,6 +198,8 @@ pub struct ComponentPlace {
     pub chain: Direction,
     /// The place in it, or the wire's number, from 0; the first of that name if left out.
     pub position: Option<usize>,
+    /// The number or name of a task; the first of that kind if left out.
+    pub task: Option<Reference>,
 }
 
 /// Parameters of `chain.swap`: one of `toml` and `functions`.
@@ -314,9 +319,9 @@ pub fn read(method: &str, params: Map<String, Value>) -> Result<Request, RpcErro
     let Some((component, command)) = method.split_once('.') else {
         return Err(no_method(method, []));
     };
-    // `chain` and `position` say which component; the rest is for the command.
+    // These say which component; the rest is for the command.
     let (place, arguments): (Map<_, _>, Map<_, _>) =
-        params.into_iter().partition(|(name, _)| ["chain", "position"].contains(&name.as_str()));
+        params.into_iter().partition(|(name, _)| PLACE.contains(&name.as_str()));
     Ok(Request::Component(ComponentCall {
         component: component.into(),
         command: command.into(),

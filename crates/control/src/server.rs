@@ -3,6 +3,7 @@
 use crate::captures::Captures;
 use crate::config::{ControlSection, MetricsAddress};
 use crate::error::RunError;
+use crate::launch::Registries;
 use crate::http::Http;
 use crate::methods::Methods;
 use crate::monitor::Monitor;
@@ -14,7 +15,6 @@ use picnic_confine::{Role, set_up};
 use picnic_core::config::CardFile;
 use picnic_core::error::ConfigError;
 use picnic_core::hook::Hooks;
-use picnic_engine::build::Components;
 use picnic_engine::swap::Controller;
 use picnic_filter::Filters;
 use picnic_os::config::Factory;
@@ -140,8 +140,8 @@ pub struct Access {
     pub monitor: Monitor,
     /// Changes it.
     pub controller: Controller,
-    /// What its card file could name, for functions that are swapped in.
-    pub components: Components,
+    /// What its card file could name: components with commands, functions that are swapped in.
+    pub registries: Registries,
     /// Who looks on, at functions that are swapped in too.
     pub hooks: Hooks,
     /// Its filters.

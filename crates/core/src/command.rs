@@ -67,7 +67,14 @@
 //! What crosses from the control plane to a component and back is JSON, and an order that only
 //! the component can look into, so a component may be a shared object.
 //!
+//! Most components show their state and let parts of it be changed: [`Get`] and [`Set`] have all
+//! but the fields of that.
+//!
 //! [`Component::COMMANDS`]: crate::registry::Component::COMMANDS
+
+mod state;
+
+pub use state::{Change, Exchange, Get, Inspect, Look, Set};
 
 use crate::config::{KeyHelp, keys_in, keys_of};
 use crate::json::{Wrong, typed};

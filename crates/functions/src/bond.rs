@@ -45,12 +45,11 @@ pub use commands::{Address, Addresses, Clear, Cleared, Forget, Known, Lookup};
 pub use learnt::MAX_ADDRESSES;
 
 use crate::bytes::get;
-use crate::counted::{Counted, Get};
 use crate::rss::HashType;
 use crate::rss::flow::{Hash, Types, flow_hash};
 use learnt::{Learnt, Seen, number_of};
 use once::Once;
-use picnic_core::command::{CommandEntry, Prepared};
+use picnic_core::command::{CommandEntry, Get, Inspect, Prepared};
 use picnic_core::error::ConfigError;
 use picnic_core::function::Function;
 use picnic_core::ledger::{DropReason, Stage};
@@ -330,10 +329,10 @@ impl Bond {
     }
 }
 
-impl Counted for Bond {
-    type Counts = Counts;
+impl Inspect for Bond {
+    type State = Counts;
 
-    fn counts(&self) -> Counts {
+    fn inspect(&self) -> Counts {
         Counts { wires_used: self.slots.used().count() as u64, ..self.counts }
     }
 }

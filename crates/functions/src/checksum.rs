@@ -27,8 +27,7 @@
 //! (zero is none), RFC 792, RFC 4443, RFC 8200 8.1 (no zero over IPv6); virtio 1.2, 5.1.6.
 
 use crate::bytes::get;
-use crate::counted::{Counted, Get};
-use picnic_core::command::{CommandEntry, Prepared};
+use picnic_core::command::{CommandEntry, Get, Inspect, Prepared};
 use picnic_core::error::ConfigError;
 use picnic_core::function::Function;
 use picnic_core::ledger::{DropReason, Stage};
@@ -152,10 +151,10 @@ impl Checksum {
     }
 }
 
-impl Counted for Checksum {
-    type Counts = Counts;
+impl Inspect for Checksum {
+    type State = Counts;
 
-    fn counts(&self) -> Counts {
+    fn inspect(&self) -> Counts {
         self.counts
     }
 }

@@ -31,19 +31,24 @@ impl Choice {
         if every == 0 { Err("found 0, allowed is 1 to 4294967295") } else { Ok(()) }
     }
 
-    /// Puts another rate in place of the one in force, which is returned; `None` leaves it.
-    pub(crate) fn exchange(&mut self, new: Option<u32>) -> u32 {
+    /// One in how many is taken.
+    pub(crate) fn every(&self) -> u32 {
+        match self {
+            Choice::Count { every, .. } | Choice::Random { every, .. } => *every,
+        }
+    }
+
+    /// Puts another rate in place of the one in force.
+    pub(crate) fn set(&mut self, new: u32) {
         match self {
             Choice::Count { every, left } => {
-                let new = new.unwrap_or(*every);
                 // No longer to the next one than the new rate asks for.
                 *left = (*left).min(new - 1);
-                std::mem::replace(every, new)
+                *every = new;
             }
             Choice::Random { every, threshold, .. } => {
-                let new = new.unwrap_or(*every);
                 *threshold = self::threshold(new);
-                std::mem::replace(every, new)
+                *every = new;
             }
         }
     }

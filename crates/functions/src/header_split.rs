@@ -23,8 +23,7 @@
 //! counted. Source: the header split of NICs (Intel 82599 datasheet 7.1.10, PSRTYPE).
 
 use crate::bytes::get;
-use crate::counted::{Counted, Get};
-use picnic_core::command::{CommandEntry, Prepared};
+use picnic_core::command::{CommandEntry, Get, Inspect, Prepared};
 use picnic_core::error::ConfigError;
 use picnic_core::function::Function;
 use picnic_core::out::Out;
@@ -146,10 +145,10 @@ impl HeaderSplit {
     }
 }
 
-impl Counted for HeaderSplit {
-    type Counts = Counts;
+impl Inspect for HeaderSplit {
+    type State = Counts;
 
-    fn counts(&self) -> Counts {
+    fn inspect(&self) -> Counts {
         self.counts
     }
 }

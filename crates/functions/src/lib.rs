@@ -24,7 +24,6 @@ pub mod by_wire;
 mod bytes;
 pub mod checksum;
 mod choice;
-pub mod counted;
 pub mod drop;
 pub mod flow_director;
 pub mod header_split;

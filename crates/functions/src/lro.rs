@@ -32,9 +32,8 @@
 
 use crate::bytes::{get, get_u16, put_u16};
 use crate::checksum::{pseudo_header, verify};
-use crate::counted::{Counted, Get};
 use crate::tso::{PSH, fill_ipv4_checksum};
-use picnic_core::command::{CommandEntry, Prepared};
+use picnic_core::command::{CommandEntry, Get, Inspect, Prepared};
 use picnic_core::error::ConfigError;
 use picnic_core::function::Function;
 use picnic_core::out::Out;
@@ -448,10 +447,10 @@ impl Lro {
     }
 }
 
-impl Counted for Lro {
-    type Counts = Counts;
+impl Inspect for Lro {
+    type State = Counts;
 
-    fn counts(&self) -> Counts {
+    fn inspect(&self) -> Counts {
         self.counts
     }
 }

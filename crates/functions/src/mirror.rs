@@ -18,9 +18,8 @@
 //! packets. Source: SPAN and port mirroring as switches have it; RFC 5475 for the choice.
 
 use crate::choice::Choice;
-use crate::counted::{Counted, Get};
 use crate::settings::check_queue;
-use picnic_core::command::{CommandEntry, Prepared};
+use picnic_core::command::{CommandEntry, Get, Inspect, Prepared};
 use picnic_core::error::ConfigError;
 use picnic_core::function::Function;
 use picnic_core::out::Out;
@@ -94,10 +93,10 @@ pub struct Counts {
     pub lost_copies: u64,
 }
 
-impl Counted for Mirror {
-    type Counts = Counts;
+impl Inspect for Mirror {
+    type State = Counts;
 
-    fn counts(&self) -> Counts {
+    fn inspect(&self) -> Counts {
         self.counts
     }
 }

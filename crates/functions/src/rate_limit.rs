@@ -28,11 +28,10 @@
 mod bucket;
 mod waiting;
 
-use crate::counted::{Counted, Get};
 use crate::rss::HashType;
 use crate::rss::flow::{Hash, Types, hash_of};
 use bucket::{Bucket, Limit, Limits};
-use picnic_core::command::{Command, CommandEntry, CommandError, Order, Prepared};
+use picnic_core::command::{Change, CommandEntry, CommandError, Get, Inspect, Prepared, Set};
 use picnic_core::error::ConfigError;
 use picnic_core::function::Function;
 use picnic_core::ledger::DropReason;
@@ -152,10 +151,10 @@ pub struct Counts {
     pub waiting_packets: usize,
 }
 
-impl Counted for RateLimit {
-    type Counts = Counts;
+impl Inspect for RateLimit {
+    type State = Counts;
 
-    fn counts(&self) -> Counts {
+    fn inspect(&self) -> Counts {
         let Limits { packets, bytes } = self.limits;
         Counts {
             packets_per_second: packets.per_second,
@@ -189,7 +188,7 @@ impl Component for RateLimit {
     const NAME: &'static str = "rate-limit";
     const HELP: &'static str = "hold packets to a rate, by dropping or by pacing them";
     const COMMANDS: &'static [CommandEntry] =
-        &[CommandEntry::of::<Get<RateLimit>>(), CommandEntry::of::<Set>()];
+        &[CommandEntry::of::<Get<RateLimit>>(), CommandEntry::of::<Set<NewLimits>>()];
 
     fn example(_: &std::path::Path) -> Option<String> {
         Some("per = \"flow\"\npackets_per_second = 1000\nburst_packets = 8\n".into())
@@ -325,9 +324,9 @@ impl Function for RateLimit {
 }
 
 /// The arguments of `rate-limit.set`; what is left out stays.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct Set {
+pub struct NewLimits {
     /// Packets per second, up to 10^12; 0 is any number.
     pub packets_per_second: Option<u64>,
     /// Bytes per second, up to 10^12; 0 is any number.
@@ -338,46 +337,14 @@ pub struct Set {
     pub burst_bytes: Option<u64>,
 }
 
-/// Other rates, and then what is shown.
-#[derive(Debug)]
-pub struct Change {
-    set: Set,
-    shown: Option<Counts>,
-}
-
-impl Order for Change {
-    type Target = RateLimit;
-
-    fn apply(&mut self, limiter: &mut RateLimit, now: Time) -> bool {
-        let Limits { packets, bytes } = &mut limiter.limits;
-        let Set { packets_per_second, bytes_per_second, burst_packets, burst_bytes } = &self.set;
-        for (new, old) in [
-            (packets_per_second, &mut packets.per_second),
-            (bytes_per_second, &mut bytes.per_second),
-            (burst_packets, &mut packets.burst),
-            (burst_bytes, &mut bytes.burst),
-        ] {
-            if let Some(new) = new {
-                *old = *new;
-            }
-        }
-        if let Some(waiting) = &mut limiter.waiting {
-            waiting.reschedule(now);
-        }
-        self.shown = Some(limiter.counts());
-        true
-    }
-}
-
-impl Command for Set {
-    const NAME: &'static str = "set";
-    const HELP: &'static str = "change rates and bursts";
+impl Change for NewLimits {
+    const HELP: &'static str = "change rates and bursts; the result has the state before";
     const EXAMPLE: &'static str = r#"{"packets_per_second": 500}"#;
-    type Order = Change;
-    type Reply = Counts;
+    type Of = RateLimit;
+    type New = NewLimits;
 
-    fn prepare(self, _: &BuildContext) -> Result<Change, CommandError> {
-        let Set { packets_per_second, bytes_per_second, burst_packets, burst_bytes } = self;
+    fn prepare(self, _: &BuildContext) -> Result<NewLimits, CommandError> {
+        let NewLimits { packets_per_second, bytes_per_second, burst_packets, burst_bytes } = self;
         let given = [packets_per_second, bytes_per_second, burst_packets, burst_bytes];
         if given.iter().all(Option::is_none) {
             let message = "found none, allowed: packets_per_second, bytes_per_second, \
@@ -392,11 +359,24 @@ impl Command for Set {
         let bytes = limit(bytes_per_second, burst_bytes);
         check_limits(&Limits { packets, bytes })
             .map_err(|(key, message)| CommandError::argument(key, message))?;
-        Ok(Change { set: self, shown: None })
+        Ok(self)
     }
 
-    fn reply(order: Change) -> Result<Counts, CommandError> {
-        let other = || CommandError::Refused("the function there is no rate-limit".into());
-        order.shown.ok_or_else(other)
+    fn apply(new: &mut NewLimits, limiter: &mut RateLimit, now: Time) -> bool {
+        let Limits { packets, bytes } = &mut limiter.limits;
+        for (new, old) in [
+            (new.packets_per_second, &mut packets.per_second),
+            (new.bytes_per_second, &mut bytes.per_second),
+            (new.burst_packets, &mut packets.burst),
+            (new.burst_bytes, &mut bytes.burst),
+        ] {
+            if let Some(new) = new {
+                *old = new;
+            }
+        }
+        if let Some(waiting) = &mut limiter.waiting {
+            waiting.reschedule(now);
+        }
+        true
     }
 }

@@ -18,7 +18,7 @@
 
 use crate::choice::Choice;
 use crate::settings::check_queue;
-use picnic_core::command::{Command, CommandEntry, CommandError, Order, Prepared};
+use picnic_core::command::{Change, CommandEntry, CommandError, Get, Inspect, Prepared, Set};
 use picnic_core::error::ConfigError;
 use picnic_core::function::Function;
 use picnic_core::ledger::DropReason;
@@ -66,7 +66,7 @@ impl Component for Sample {
     const NAME: &'static str = "sample";
     const HELP: &'static str = "mark one packet in so many; it may have a queue of its own";
     const COMMANDS: &'static [CommandEntry] =
-        &[CommandEntry::of::<Get>(), CommandEntry::of::<Set>()];
+        &[CommandEntry::of::<Get<Sample>>(), CommandEntry::of::<Set<NewRate>>()];
 
     fn build(config: Config, context: &BuildContext) -> Result<Box<dyn Function>, ConfigError> {
         let Config { every, random, mark, queue, drop_rest } = config;
@@ -103,70 +103,43 @@ impl Function for Sample {
     }
 }
 
-/// The arguments of `sample.get`.
-#[derive(Clone, Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Get {}
-
-/// The arguments of `sample.set`.
-#[derive(Clone, Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Set {
-    /// Take one packet in this many, 1 to 4294967295.
-    pub every: u32,
-}
-
-/// The result of `sample.get` and `sample.set`.
+/// How a `sample` stands.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, JsonSchema)]
 pub struct Rate {
     /// One packet in this many is taken (before the change, for `set`).
     pub every: u32,
 }
 
-/// Asks for the rate, or puts another in its place.
-#[derive(Debug)]
-pub struct Exchange {
-    new: Option<u32>,
-    old: u32,
-}
-
-impl Order for Exchange {
-    type Target = Sample;
-
-    fn apply(&mut self, sample: &mut Sample, _now: Time) -> bool {
-        self.old = sample.choice.exchange(self.new);
-        true
-    }
-}
-
-impl Command for Get {
-    const NAME: &'static str = "get";
+impl Inspect for Sample {
+    type State = Rate;
     const HELP: &'static str = "the rate in force";
-    type Order = Exchange;
-    type Reply = Rate;
 
-    fn prepare(self, _: &BuildContext) -> Result<Exchange, CommandError> {
-        Ok(Exchange { new: None, old: 0 })
-    }
-
-    fn reply(order: Exchange) -> Result<Rate, CommandError> {
-        Ok(Rate { every: order.old })
+    fn inspect(&self) -> Rate {
+        Rate { every: self.choice.every() }
     }
 }
 
-impl Command for Set {
-    const NAME: &'static str = "set";
+/// The arguments of `sample.set`.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NewRate {
+    /// Take one packet in this many, 1 to 4294967295.
+    pub every: u32,
+}
+
+impl Change for NewRate {
     const HELP: &'static str = "change the rate; the result has the one before";
     const EXAMPLE: &'static str = r#"{"every": 10}"#;
-    type Order = Exchange;
-    type Reply = Rate;
+    type Of = Sample;
+    type New = u32;
 
-    fn prepare(self, _: &BuildContext) -> Result<Exchange, CommandError> {
+    fn prepare(self, _: &BuildContext) -> Result<u32, CommandError> {
         Choice::check(self.every).map_err(|message| CommandError::argument("every", message))?;
-        Ok(Exchange { new: Some(self.every), old: 0 })
+        Ok(self.every)
     }
 
-    fn reply(order: Exchange) -> Result<Rate, CommandError> {
-        Get::reply(order)
+    fn apply(every: &mut u32, sample: &mut Sample, _now: Time) -> bool {
+        sample.choice.set(*every);
+        true
     }
 }

@@ -31,8 +31,7 @@
 
 use crate::bytes::{get, get_u16, put, put_u16};
 use crate::checksum::pseudo_header;
-use crate::counted::{Counted, Get};
-use picnic_core::command::{CommandEntry, Prepared};
+use picnic_core::command::{CommandEntry, Get, Inspect, Prepared};
 use picnic_core::error::ConfigError;
 use picnic_core::function::Function;
 use picnic_core::ledger::DropReason;
@@ -279,10 +278,10 @@ impl Tso {
     }
 }
 
-impl Counted for Tso {
-    type Counts = Counts;
+impl Inspect for Tso {
+    type State = Counts;
 
-    fn counts(&self) -> Counts {
+    fn inspect(&self) -> Counts {
         self.counts
     }
 }

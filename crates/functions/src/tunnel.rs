@@ -44,11 +44,10 @@ mod outer;
 
 use crate::bytes::{get_u16, put_u16};
 use crate::checksum;
-use crate::counted::{Counted, Get};
 use crate::rss::flow::{Hash, Types, flow_hash};
 use headers::{Inside, Reading, Sought, Tunnel as Found};
 use outer::{Ends, Outer};
-use picnic_core::command::{CommandEntry, Prepared};
+use picnic_core::command::{CommandEntry, Get, Inspect, Prepared};
 use picnic_core::error::ConfigError;
 use picnic_core::function::Function;
 use picnic_core::ledger::DropReason;
@@ -528,10 +527,10 @@ fn is_bad(packet: &mut Descriptor, found: &Found) -> bool {
     checksum::verify(packet) == ChecksumState::Bad
 }
 
-impl Counted for Tunnel {
-    type Counts = Counts;
+impl Inspect for Tunnel {
+    type State = Counts;
 
-    fn counts(&self) -> Counts {
+    fn inspect(&self) -> Counts {
         self.counts
     }
 }

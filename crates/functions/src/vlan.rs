@@ -25,8 +25,7 @@
 //! no_room. Source: IEEE 802.1Q-2018, 9.3 to 9.6 (tags), 6.9 (priority tags), 8.6.2 (filter).
 
 use crate::bytes::{get_u16, put_u16};
-use crate::counted::{Counted, Get};
-use picnic_core::command::{Command, CommandEntry, CommandError, Order, Prepared};
+use picnic_core::command::{Command, CommandEntry, CommandError, Get, Inspect, Order, Prepared};
 use picnic_core::error::ConfigError;
 use picnic_core::function::Function;
 use picnic_core::ledger::DropReason;
@@ -310,10 +309,10 @@ impl Vlan {
     }
 }
 
-impl Counted for Vlan {
-    type Counts = Counts;
+impl Inspect for Vlan {
+    type State = Counts;
 
-    fn counts(&self) -> Counts {
+    fn inspect(&self) -> Counts {
         self.counts
     }
 }

@@ -35,11 +35,10 @@ mod switch;
 
 pub use switch::{MAX_MACS, MAX_POOLS};
 
-use crate::counted::{Counted, Get};
 use crate::rss::HashType;
 use crate::rss::flow::{Hash, Types, hash_of};
 use crate::settings::vlan_of;
-use picnic_core::command::{Command, CommandEntry, CommandError, Order, Prepared};
+use picnic_core::command::{Command, CommandEntry, CommandError, Get, Inspect, Order, Prepared};
 use picnic_core::error::ConfigError;
 use picnic_core::function::Function;
 use picnic_core::ledger::DropReason;
@@ -125,10 +124,10 @@ pub struct Counts {
     pub spoofed_packets: u64,
 }
 
-impl Counted for Vmdq {
-    type Counts = Counts;
+impl Inspect for Vmdq {
+    type State = Counts;
 
-    fn counts(&self) -> Counts {
+    fn inspect(&self) -> Counts {
         self.counts
     }
 }

@@ -42,7 +42,8 @@ pub fn registries() -> Registries {
         wires: picnic_ports::registry::WIRES,
         attachments: picnic_ports::registry::ATTACHMENTS,
         fault: picnic_ports::middleware::fault::wrap,
-        os: picnic_control::launch::os_without_tasks,
+        schedulers: picnic_os::schedulers::registry::SCHEDULERS,
+        tasks: &[],
         filters: &[],
     }
 }

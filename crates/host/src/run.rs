@@ -197,7 +197,7 @@ fn start(engine: &'static str, launch: Launch<'_>) -> Result<HostRunning, RunErr
     let access = Access {
         monitor: monitor.clone(),
         controller,
-        components: launch.registries.components(),
+        registries: launch.registries,
         hooks: launch.hooks,
         filters: filters.clone(),
         tasks: os.as_ref().map(|os| os.factory.clone()),

@@ -5,19 +5,20 @@
 //! use picnic_filter::Filters;
 //! let sections = Sections::core().with(picnic_os::keys::SECTIONS);
 //! let card = sections.parse("[os]\nscheduler = \"edf\"\n", None).unwrap();
-//! use picnic_os::config::{Surroundings, build};
-//! let os = build(&card, &[], Filters::new(1), &Surroundings::default()).unwrap();
+//! use picnic_os::config::{Kinds, Surroundings, build};
+//! let os = build(&card, Kinds::default(), Filters::new(1), &Surroundings::default()).unwrap();
 //! assert!(os.is_some());
 //! ```
 //!
-//! Tasks are named from a registry that the caller passes in: those of `apps/tasks`
-//! for the command line, one's own for others.
+//! Tasks and schedulers are named from registries that the caller passes in: those of
+//! `apps/tasks` for the command line, one's own for others.
 
 use crate::executor::{MOST_ENDED, Os, OsSettings};
 use crate::keys::{OsSection, TaskSection};
 use crate::memory::TransferCost;
 use crate::path::PacketPath;
 use crate::report::OsReport;
+use crate::schedulers::Scheduler;
 use crate::schedulers::registry::SCHEDULERS;
 use crate::task::{Bounds, Program, TaskSpec};
 use picnic_core::config::{CardFile, Placed};
@@ -48,6 +49,25 @@ impl fmt::Debug for Setup {
 
 /// Tasks that card files can name.
 pub type Tasks = &'static [Entry<Setup>];
+
+/// Schedulers that card files can name.
+pub type Schedulers = &'static [Entry<Box<dyn Scheduler>>];
+
+/// What card files can name of NIC OS.
+#[derive(Clone, Copy)]
+pub struct Kinds {
+    /// Schedulers.
+    pub schedulers: Schedulers,
+    /// Tasks.
+    pub tasks: Tasks,
+}
+
+/// The schedulers that come with NIC OS, and no task.
+impl Default for Kinds {
+    fn default() -> Self {
+        Kinds { schedulers: SCHEDULERS, tasks: &[] }
+    }
+}
 
 /// `[os]`, if the file asks for a NIC OS: by that section, or by tasks.
 pub fn asked_for(file: &CardFile) -> Option<Placed<OsSection>> {
@@ -86,37 +106,39 @@ impl OsHandle {
 /// What is wrong with `[os]` or a `[[task]]`. That a task is refused admission is such a thing.
 pub fn build(
     file: &CardFile,
-    tasks: Tasks,
+    kinds: Kinds,
     filters: Filters,
     around: &Surroundings,
 ) -> Result<Option<NicOs>, ConfigError> {
-    let Some((mut os, path)) = build_with(file, tasks, around)? else { return Ok(None) };
+    let Some((mut os, path)) = build_with(file, kinds, around)? else { return Ok(None) };
     os.attach_filters(filters);
     let handle = OsHandle { factory: os.factory.clone(), path, report: os.report.clone() };
     Ok(Some(NicOs { resident: Box::new(os), handle }))
 }
 
-/// As [`build`], for those who have more to do with it; nothing is known of its surroundings.
+/// As [`build`], for those who have more to do with it: with the schedulers that come with NIC OS;
+/// nothing is known of its surroundings.
 ///
 /// # Errors
 /// As [`build`].
 pub fn build_os(file: &CardFile, tasks: Tasks) -> Result<Option<Os>, ConfigError> {
-    Ok(build_with(file, tasks, &Surroundings::default())?.map(|(os, _)| os))
+    let kinds = Kinds { tasks, ..Kinds::default() };
+    Ok(build_with(file, kinds, &Surroundings::default())?.map(|(os, _)| os))
 }
 
 fn build_with(
     file: &CardFile,
-    tasks: Tasks,
+    kinds: Kinds,
     around: &Surroundings,
 ) -> Result<Option<(Os, PathReport)>, ConfigError> {
     let Some(keys) = asked_for(file) else { return Ok(None) };
-    let factory = Factory::of(file, &keys, tasks);
+    let factory = Factory::of(file, &keys, kinds.tasks);
     let context = &factory.context;
     if let Some(profile) = &context.cost_profile {
         let read = keys.section.files().read("cost_profile", profile);
         read.map_err(|error| keys.section.locate(error))?;
     }
-    let scheduler = find(SCHEDULERS, &keys.section)?;
+    let scheduler = find(kinds.schedulers, &keys.section)?;
     let policy = scheduler.build(&keys.section, context)?;
     let (path, report) = origins::packet_path(&keys, file, around);
     let mut os = Os::new(&settings(&keys, context, path), policy);
@@ -165,8 +187,10 @@ impl Factory {
     /// It names no task of the registry, or a key is wrong.
     pub fn make(&self, task: &Placed<TaskSection>, position: usize) -> Result<Setup, ConfigError> {
         let context = BuildContext { position, ..self.context.clone() };
-        let setup = find(self.tasks, &task.section)?.build(&task.section, &context)?;
-        Ok(Setup { spec: with_keys(setup.spec, task), program: setup.program })
+        let entry = find(self.tasks, &task.section)?;
+        let Setup { spec, program } = entry.build(&task.section, &context)?;
+        let spec = TaskSpec { kind: Some(entry.name), ..with_keys(spec, task) };
+        Ok(Setup { spec, program })
     }
 
     /// The tasks that can be named.

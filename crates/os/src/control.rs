@@ -42,6 +42,8 @@ pub enum TaskControl {
     List(Vec<TaskLine>),
     /// Has the scheduler obey an order that one of its commands has made.
     Scheduler(Prepared),
+    /// Has a task obey an order that one of its commands has made.
+    Task(TaskId, Prepared),
     /// Copies a task's distributions of times, ended or not.
     Times(TaskId, Option<Box<Times>>),
 }
@@ -53,6 +55,8 @@ pub struct TaskLine {
     pub id: TaskId,
     /// Its name.
     pub name: Arc<str>,
+    /// What it is, as card files name it.
+    pub kind: Option<&'static str>,
     /// Where it stands.
     pub state: State,
     /// Nanoseconds between two releases; `None` if it is not periodic.
@@ -99,6 +103,7 @@ impl Order for TaskControl {
                 true
             }
             TaskControl::Scheduler(order) => os.scheduler.obey(order, now),
+            TaskControl::Task(task, order) => os.obey_at(*task, order, now),
             TaskControl::Times(task, times) => {
                 *times = os.times(*task).cloned().map(Box::new);
                 times.is_some()
@@ -121,6 +126,9 @@ impl fmt::Debug for TaskControl {
             }
             TaskControl::List(lines) => f.debug_tuple("List").field(lines).finish(),
             TaskControl::Scheduler(order) => f.debug_tuple("Scheduler").field(order).finish(),
+            TaskControl::Task(task, order) => {
+                f.debug_tuple("Task").field(task).field(order).finish()
+            }
             TaskControl::Times(task, times) => {
                 f.debug_tuple("Times").field(task).field(times).finish()
             }
@@ -139,6 +147,7 @@ impl Os {
         let ended = self.ended.iter().map(|task| TaskLine {
             id: task.id,
             name: task.name.clone(),
+            kind: task.kind,
             state: task.state,
             period_ns: task.period_ns,
             priority: task.priority,
@@ -151,6 +160,7 @@ impl Os {
             Some(TaskLine {
                 id: task.cell.id,
                 name: task.name.clone(),
+                kind: task.kind,
                 state: if task.suspended { State::Suspended } else { task.state },
                 period_ns: task.period_ns,
                 priority: candidate.ticket.priority,

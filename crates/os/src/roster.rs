@@ -7,7 +7,7 @@
 use crate::admission::Demand;
 use crate::figures::{Distribution, TaskCounters};
 use crate::path::PacketPath;
-use crate::task::{End, TaskCell, TaskFuture, TaskId};
+use crate::task::{End, Obey, TaskCell, TaskFuture, TaskId};
 use crate::ticket::{Candidate, Ticket};
 use picnic_core::time::Time;
 use serde::{Deserialize, Serialize};
@@ -55,7 +55,10 @@ pub(crate) struct Task {
     pub(crate) cell: Arc<TaskCell>,
     pub(crate) waker: Waker,
     pub(crate) future: TaskFuture,
+    /// What obeys the orders of its commands, if it has any.
+    pub(crate) obey: Option<Obey>,
     pub(crate) name: Arc<str>,
+    pub(crate) kind: Option<&'static str>,
     pub(crate) bounds_from: Arc<str>,
     /// What it asks of the core, for admission.
     pub(crate) demand: Demand,
@@ -104,6 +107,7 @@ pub struct Times {
 pub(crate) struct Ended {
     pub(crate) id: TaskId,
     pub(crate) name: Arc<str>,
+    pub(crate) kind: Option<&'static str>,
     pub(crate) bounds_from: Arc<str>,
     pub(crate) period_ns: Option<u64>,
     pub(crate) priority: u8,

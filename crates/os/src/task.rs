@@ -21,6 +21,7 @@
 use crate::context::Nic;
 use crate::reply::Replier;
 use crate::shared::Shared;
+use picnic_core::command::Prepared;
 use picnic_core::time::Time;
 use std::borrow::Cow;
 use std::fmt;
@@ -42,8 +43,14 @@ impl fmt::Display for TaskId {
 /// A task at work.
 pub type TaskFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
 
+/// What obeys the orders of a task's commands.
+pub(crate) type Obey = Box<dyn FnMut(&mut Prepared, Time) -> bool + Send>;
+
 /// A task's code: given the card's services, it makes the future that is run.
-pub type Program = Box<dyn FnOnce(Nic) -> TaskFuture + Send>;
+pub struct Program {
+    start: Box<dyn FnOnce(Nic) -> TaskFuture + Send>,
+    obey: Option<Obey>,
+}
 
 /// Makes a program of an async closure or function.
 pub fn program<F, T>(body: F) -> Program
@@ -51,7 +58,32 @@ where
     F: FnOnce(Nic) -> T + Send + 'static,
     T: Future<Output = ()> + Send + 'static,
 {
-    Box::new(move |nic| Box::pin(body(nic)))
+    Program { start: Box::new(move |nic| Box::pin(body(nic))), obey: None }
+}
+
+impl Program {
+    /// With a target for the orders of the task's commands: what the task shares with them, an
+    /// `Arc` of its counters and settings say. Both run on the borrowed core, in turns.
+    #[must_use]
+    pub fn obeying<T: Send + 'static>(self, mut target: T) -> Self {
+        Program { obey: Some(Box::new(move |order, now| order.apply(&mut target, now))), ..self }
+    }
+
+    /// Does what an order of one of the task's commands says; false if it is none of its own.
+    pub fn obey(&mut self, order: &mut Prepared, now: Time) -> bool {
+        self.obey.as_mut().is_some_and(|obey| obey(order, now))
+    }
+
+    /// The task, and what obeys for it.
+    pub(crate) fn start(self, nic: Nic) -> (TaskFuture, Option<Obey>) {
+        ((self.start)(nic), self.obey)
+    }
+}
+
+impl fmt::Debug for Program {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Program").field("obeys", &self.obey.is_some()).finish_non_exhaustive()
+    }
 }
 
 /// Bounds of a task's segments in nanoseconds, under the cost profile they were made for.
@@ -79,6 +111,8 @@ impl Bounds {
 pub struct TaskSpec {
     /// Its name, for people.
     pub name: String,
+    /// What it is, as card files name it; none of a task that no registry has.
+    pub kind: Option<&'static str>,
     /// Nanoseconds between two releases; `None` if it is not periodic.
     pub period_ns: Option<u64>,
     /// Nanoseconds from its creation to its first release.
@@ -103,6 +137,7 @@ impl TaskSpec {
     pub fn new(name: impl Into<String>) -> Self {
         TaskSpec {
             name: name.into(),
+            kind: None,
             period_ns: None,
             offset_ns: 0,
             priority: 0,

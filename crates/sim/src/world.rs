@@ -16,7 +16,7 @@ use crate::random::Random;
 use crate::trace::{Happening, Trace};
 use hdrhistogram::Histogram;
 use picnic_control::error::RunError;
-use picnic_control::launch::{Built, os_without_tasks};
+use picnic_control::launch::Built;
 use picnic_control::monitor::{CoreTimes, Monitor, Notes, TargetTimes, latencies};
 use picnic_control::report::Times;
 use picnic_control::{Access, Executor, Launch, Registries, Report, Running};
@@ -37,6 +37,7 @@ use picnic_filter::Filters;
 use picnic_machine::config::IsolationSection;
 use picnic_machine::topology::Placement;
 use picnic_os::config::OsHandle;
+use picnic_os::schedulers::registry::SCHEDULERS;
 use picnic_ports::app::App;
 use picnic_ports::generator::Generator;
 use picnic_ports::middleware::fault;
@@ -76,7 +77,8 @@ pub fn registries() -> Registries {
         wires: &[],
         attachments: &[],
         fault: fault::wrap,
-        os: os_without_tasks,
+        schedulers: SCHEDULERS,
+        tasks: &[],
         filters: &[],
     })
 }

@@ -2,7 +2,11 @@
 
 use crate::shared;
 use picnic_control::{Launch, Registries};
+use picnic_core::command::Prepared;
+use picnic_core::config::Section;
+use picnic_core::registry::{BuildContext, Entry};
 use picnic_core::time::Time;
+use picnic_os::config::Setup;
 use picnic_sim::{CostModel, Simulation};
 use picnic_tasks::graphs::GRAPHS;
 use picnic_tasks::registry::TASKS;
@@ -10,6 +14,20 @@ use picnic_tasks::registry::TASKS;
 #[test]
 fn entries_are_explained_and_unknown_keys_refused() {
     shared::entries_are_explained("task", TASKS);
+}
+
+/// As it is built, and as it runs.
+#[test]
+fn commands_are_obeyed_as_they_are_declared() {
+    let build = |entry: &Entry<Setup>| {
+        let folder = tempfile::tempdir().unwrap();
+        let keys = entry.example(folder.path()).expect("a task needs nothing of the machine");
+        let text = format!("task = \"{}\"\n{keys}", entry.name);
+        let section = Section::from_text("task", &text).unwrap();
+        entry.build(&section, &BuildContext::default()).unwrap()
+    };
+    let obey = |setup: &mut Setup, order: &mut Prepared, now| setup.program.obey(order, now);
+    shared::commands_are_obeyed(TASKS, &BuildContext::default(), build, obey);
 }
 
 /// On a card with packets: admitted, in its bounds, the same twice, and gone with all it had.
@@ -25,7 +43,7 @@ fn it_runs_within_its_bounds_and_leaves_nothing() {
         );
         let sections = picnic_host::sections();
         let file = sections.parse(&text, Some(&folder.path().join("card.toml"))).unwrap();
-        let registries = Registries { os: picnic_tasks::build, ..picnic_sim::registries() };
+        let registries = Registries { tasks: TASKS, ..picnic_sim::registries() };
         let run = || {
             let costs = CostModel::default();
             let simulation = Simulation::new(Launch::new(&file, registries), 1, costs);

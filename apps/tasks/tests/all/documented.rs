@@ -1,11 +1,14 @@
-//! The example of docs/wcet.md compiles, and its bounds are a task's.
+//! The example of docs/wcet.md compiles, and its bounds are a task's; docs/control.md has the
+//! commands of tasks as they are declared.
 
 // What the document shows is an application.
 #![allow(unreachable_pub)]
 
 include!("../watch.rs.in");
 
+use crate::reference;
 use picnic_os::task::{Bounds, TaskSpec};
+use picnic_tasks::registry::TASKS;
 use picnic_wcet::CostProfile;
 
 #[test]
@@ -23,4 +26,11 @@ fn its_bounds_go_into_a_specification() {
     assert!(spec.bounds.segments[0] >= 32 && spec.bounds.segments[1] < 1_000_000);
     assert_eq!(spec.bounds.segments, spec.bounds.remaining);
     let _ = watch;
+}
+
+#[test]
+fn commands_of_tasks_are_documented() {
+    let with = TASKS.iter().filter(|entry| !entry.commands.is_empty());
+    let all = with.map(|entry| reference::commands(entry.name, entry.commands)).collect();
+    reference::check("control.md", "", &[("commands of tasks", all)]);
 }

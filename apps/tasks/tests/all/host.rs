@@ -11,7 +11,7 @@ use picnic_testing::{let_pass, wait_for, wait_until};
 
 fn start(text: &str) -> Box<dyn Running> {
     let card = picnic_host::sections().parse(text, None).unwrap();
-    let registries = Registries { os: picnic_tasks::build, ..registries() };
+    let registries = Registries { tasks: picnic_tasks::registry::TASKS, ..registries() };
     Launch::new(&card, registries).start_alone().unwrap()
 }
 

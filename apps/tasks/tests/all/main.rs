@@ -2,10 +2,13 @@
 #![allow(missing_docs)]
 
 mod admission;
+mod commands;
 mod conformance;
 mod documented;
 mod filters;
 mod host;
+#[path = "../../../../crates/core/tests/shared/reference.rs"]
+mod reference;
 #[path = "../../../../crates/core/tests/shared/registry.rs"]
 mod shared;
 mod sim;

@@ -3,9 +3,9 @@
 use picnic_control::{Launch, Registries, Report, Running};
 use picnic_core::command::Prepared;
 use picnic_core::config::CardFile;
+use picnic_core::error::ConfigError;
 use picnic_core::time::Time;
 use picnic_engine::swap::Command;
-use picnic_filter::Filters;
 use picnic_os::control::TaskControl;
 use picnic_os::report::{OsReport, TaskReport};
 use picnic_os::roster::State;
@@ -25,9 +25,18 @@ fn quick() -> CostModel {
     }
 }
 
+fn registries() -> Registries {
+    Registries { tasks: TASKS, ..picnic_sim::registries() }
+}
+
+/// Whether a card file is right.
+fn build(file: &CardFile) -> Result<(), ConfigError> {
+    Launch::new(file, registries()).build().map(drop)
+}
+
 fn simulation(text: &str, seed: u64, costs: CostModel) -> Simulation {
     let file = picnic_host::sections().parse(text, None).unwrap();
-    let registries = Registries { os: picnic_tasks::build, ..picnic_sim::registries() };
+    let registries = registries();
     Simulation::new(Launch::new(&file, registries), seed, costs)
         .unwrap_or_else(|error| panic!("{error}\n{text}"))
 }
@@ -360,10 +369,7 @@ fn a_bad_profile_is_told_with_both_places() {
         for tasks in [heartbeat, ""] {
             let file = with_profile(folder.path(), 1, "", tasks);
             std::fs::write(&path, &text).unwrap();
-            let error = picnic_tasks::build(&file, Vec::new(), Filters::new(1))
-                .map(drop)
-                .unwrap_err()
-                .to_string();
+            let error = build(&file).unwrap_err().to_string();
             let place = format!("{card}:7: os.cost_profile: {here}:");
             assert!(error.starts_with(&place), "{error}");
             let rest = &error[place.len()..];
@@ -374,8 +380,7 @@ fn a_bad_profile_is_told_with_both_places() {
     }
     let file = with_profile(folder.path(), 1, "", heartbeat);
     std::fs::remove_file(&path).unwrap();
-    let error =
-        picnic_tasks::build(&file, Vec::new(), Filters::new(1)).map(drop).unwrap_err().to_string();
+    let error = build(&file).unwrap_err().to_string();
     let message = format!("{card}:7: os.cost_profile: {here}: cannot be read: ");
     assert!(error.starts_with(&message), "{error}");
     // By a program that builds without the check, it is told by the task that needs it.
@@ -390,7 +395,7 @@ fn a_cost_profile_is_no_place_for_an_output() {
         let file = with_profile(folder.path(), 1, "", "");
         let wire = file.host.section.files();
         wire.write("output", &folder.path().join(output)).unwrap();
-        picnic_tasks::build(&file, Vec::new(), Filters::new(1)).map(drop)
+        self::build(&file)
     };
     assert!(build("another.toml").is_ok());
     let error = build("./here.toml").unwrap_err().to_string();

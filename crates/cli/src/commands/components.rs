@@ -3,7 +3,7 @@
 use super::try_function::is_path;
 use crate::failure::Usage;
 use crate::output::{self, Column};
-use crate::registries::{registries, tasks};
+use crate::registries::registries;
 use crate::template::{snippet, toml_value};
 use clap::Args;
 use picnic_core::command::{Argument, CommandEntry};
@@ -11,7 +11,6 @@ use picnic_core::config::{KeyHelp, Section};
 use picnic_core::error::not_among;
 use picnic_core::registry::{BuildContext, Entry};
 use picnic_os::config::Setup;
-use picnic_os::schedulers::registry::SCHEDULERS;
 use serde::Serialize;
 use serde_json::json;
 use std::fmt::Write;
@@ -76,10 +75,10 @@ impl Kind {
             Kind::Functions => describe(registries.functions),
             Kind::Ports => describe(registries.wires),
             Kind::Attachments => describe(registries.attachments),
-            Kind::Schedulers => describe(SCHEDULERS),
+            Kind::Schedulers => describe(registries.schedulers),
             Kind::Tasks => {
-                let mut described = describe(tasks());
-                for (task, entry) in described.iter_mut().zip(tasks()) {
+                let mut described = describe(registries.tasks);
+                for (task, entry) in described.iter_mut().zip(registries.tasks) {
                     task.bounds_from = Some(bounds_of(entry));
                 }
                 described

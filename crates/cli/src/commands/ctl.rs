@@ -36,6 +36,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
   picnic ctl rss key symmetric
   picnic ctl sample every 1000            of the first sample in the rx chain
   picnic ctl generator rate-pps 50000     of the first generator; also: pcap rewind
+  picnic ctl heartbeat wire 1             the task of that kind; --task says which of several
   picnic ctl moderation static --rx-usecs 50        the rest stays
   picnic ctl moderation --poll-usecs 20   how long targets poll on after the last packet
   picnic ctl filter add protocol=icmp action=drop

@@ -84,6 +84,46 @@ fn names_and_states(list: &Value) -> Vec<(&str, &str)> {
 }
 
 #[test]
+fn a_running_task_obeys_its_own_commands() {
+    let _machine = machine();
+    let beat = "[[task]]\ntask = \"heartbeat\"\nperiod_us = 1000\n";
+    let text = format!(
+        "{QUIET}[[wire]]\nport = \"generator\"\nrate_pps = 1000\n{beat}{beat}name = \"other\"\n"
+    );
+    let card = Running::start(&text);
+    let told = |arguments: &[&str]| {
+        let output = card.ctl(&[arguments, &["--json"]].concat());
+        assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", stderr(&output));
+        json(&output)
+    };
+    // The first of its kind, and another by its name and its number.
+    assert_eq!(told(&["heartbeat"])["task"], 1);
+    assert_eq!(told(&["heartbeat", "wire", "1", "--task", "other"])["task"], 2);
+    assert_eq!((&told(&["heartbeat"])["wire"], &told(&["heartbeat", "--task", "2"])["wire"]),
+        (&0.into(), &1.into()));
+    let sent = |wire: usize| told(&["stats"])["wires"][wire]["tx_packets"].as_u64().unwrap();
+    let before = sent(1);
+    wait_until("the other goes out by wire 1", || sent(1) > before);
+    let text = card.ctl(&["heartbeat", "--task", "other"]);
+    assert!(stdout(&text).starts_with("heartbeat, task 2\nwire 1\nsent_frames "));
+    for (arguments, code, message) in [
+        (&["heartbeat", "wire", "2"][..], 2, "wire: found 2, allowed is 0 to 1"),
+        (&["busy"], 1, "the card runs no busy: found 1 (heartbeat), 2 (other)"),
+        (
+            &["busy", "--task", "other"],
+            1,
+            "task: found \"other\", which is heartbeat, allowed is a busy",
+        ),
+    ] {
+        let output = card.ctl(arguments);
+        assert_eq!(output.status.code(), Some(code), "{}", stderr(&output));
+        assert!(stderr(&output).contains(message), "{}", stderr(&output));
+    }
+    let counted = card.stop();
+    assert_eq!(counted["ledger"]["balanced"], true);
+}
+
+#[test]
 fn tasks_of_a_running_card_are_listed_created_suspended_resumed_and_killed() {
     let _machine = machine();
     let text = format!("{QUIET}[[task]]\ntask = \"heartbeat\"\nperiod_us = 1000\n");

@@ -70,7 +70,7 @@ impl Methods {
         let sections = if direction == Direction::Rx { &file.rx } else { &file.tx };
         let context = BuildContext { directory, ..self.context.clone() };
         let loads =
-            |section| find(self.components.functions, section).is_ok_and(|it| it.loads_code);
+            |section| find(self.registries.functions, section).is_ok_and(|it| it.loads_code);
         if !picnic_confine::may_load()
             && let Some(section) = sections.iter().find(|section| loads(section))
         {
@@ -78,7 +78,7 @@ impl Methods {
                            file, or start it with --watch";
             return Err(config_error(section.locate(ConfigError::new("plugin", message))));
         }
-        let links = links(sections, direction, &self.components, &context, &self.hooks)
+        let links = links(sections, direction, &self.registries.components(), &context, &self.hooks)
             .map_err(config_error)?;
         let before: Vec<_> = function_reports(&self.monitor.view, direction);
         let answer = self.command(Command::Swap(direction, links))?;

@@ -1,15 +1,16 @@
 //! The commands of components: found by the component's name, prepared here, applied there.
 
+use super::tasks::of_kind;
 use super::{Methods, other_answer};
+use crate::launch::Registries;
 use crate::protocol::{INVALID_PARAMS, REFUSED, RpcError};
 use crate::request::{ComponentCall, ComponentPlace, no_method, wrong};
 use picnic_core::command::{CommandEntry, CommandError, Prepared};
 use picnic_core::direction::Direction;
 use picnic_core::registry::{BuildContext, Entry};
-use picnic_engine::build::Components;
 use picnic_engine::swap::{Answer, Command};
 use picnic_os::control::TaskControl;
-use picnic_os::schedulers::registry::SCHEDULERS;
+use picnic_os::task::TaskId;
 use serde_json::{Value, json};
 
 /// What a component with commands is.
@@ -23,11 +24,13 @@ pub enum Kind {
     Attachment,
     /// The scheduler of NIC OS.
     Scheduler,
+    /// A task of NIC OS.
+    Task,
 }
 
 /// Components with commands: what each is, its name, its commands. THE WAY to all of them.
 pub fn commanded(
-    components: &Components,
+    registries: &Registries,
 ) -> impl Iterator<Item = (Kind, &'static str, &'static [CommandEntry])> + use<> {
     fn of<P>(
         kind: Kind,
@@ -36,10 +39,11 @@ pub fn commanded(
         let with = entries.iter().filter(|entry| !entry.commands.is_empty());
         with.map(move |entry| (kind, entry.name, entry.commands))
     }
-    of(Kind::Function, components.functions)
-        .chain(of(Kind::Wire, components.wires))
-        .chain(of(Kind::Attachment, components.attachments))
-        .chain(of(Kind::Scheduler, SCHEDULERS))
+    of(Kind::Function, registries.functions)
+        .chain(of(Kind::Wire, registries.wires))
+        .chain(of(Kind::Attachment, registries.attachments))
+        .chain(of(Kind::Scheduler, registries.schedulers))
+        .chain(of(Kind::Task, registries.tasks))
 }
 
 /// Where a component is.
@@ -48,6 +52,7 @@ enum At {
     Wire(usize),
     Attachment,
     Scheduler,
+    Task(TaskId),
 }
 
 /// The place that is meant, among these names: the one given, or the first of that name.
@@ -79,13 +84,13 @@ fn position(
 impl Methods {
     /// The methods of all components that card files can name.
     pub(super) fn component_methods(&self) -> impl Iterator<Item = String> + use<> {
-        commanded(&self.components).flat_map(|(_, name, commands)| {
+        commanded(&self.registries).flat_map(|(_, name, commands)| {
             commands.iter().map(move |command| format!("{name}.{}", command.name))
         })
     }
 
     /// Where the component is that a place means.
-    fn at(&self, kind: Kind, name: &str, place: &ComponentPlace) -> Result<At, RpcError> {
+    fn at(&mut self, kind: Kind, name: &str, place: &ComponentPlace) -> Result<At, RpcError> {
         let only = |found: &str, at: At| match found == name {
             true => Ok(at),
             false => Err(RpcError::new(REFUSED, format!("the card has no {name}: found {found}"))),
@@ -104,11 +109,15 @@ impl Methods {
             Kind::Scheduler => {
                 only(self.about.scheduler.as_deref().unwrap_or("no NIC OS"), At::Scheduler)
             }
+            Kind::Task => {
+                let lines = self.task_lines()?;
+                of_kind(&lines, name, place.task.as_ref()).map(At::Task)
+            }
         }
     }
 
     pub(super) fn component(&mut self, call: &ComponentCall) -> Result<Value, RpcError> {
-        let found = commanded(&self.components)
+        let found = commanded(&self.registries)
             .filter(|(_, name, _)| *name == call.component)
             .flat_map(|(kind, _, commands)| commands.iter().map(move |command| (kind, command)))
             .find(|(_, command)| command.name == call.command);
@@ -119,7 +128,7 @@ impl Methods {
         let at = self.at(kind, &call.component, &call.place)?;
         let position = match at {
             At::Function(_, position) | At::Wire(position) => position,
-            At::Attachment | At::Scheduler => 0,
+            At::Attachment | At::Scheduler | At::Task(_) => 0,
         };
         let context = BuildContext { position, ..self.context.clone() };
         let arguments = Value::Object(call.arguments.clone());
@@ -137,6 +146,7 @@ impl Methods {
                 reply["position"] = position.into();
             }
             At::Wire(position) => reply["position"] = json!(position),
+            At::Task(task) => reply["task"] = json!(task.0),
             At::Attachment | At::Scheduler => {}
         }
         Ok(reply)
@@ -148,6 +158,12 @@ impl Methods {
             At::Function(direction, position) => Command::Function(direction, position, order),
             At::Wire(position) => Command::Wire(position, order),
             At::Attachment => Command::Attachment(order),
+            At::Task(task) => {
+                return match self.order(TaskControl::Task(task, order))? {
+                    (done, TaskControl::Task(_, order)) => Ok((done, order)),
+                    _ => Err(other_answer()),
+                };
+            }
             At::Scheduler => {
                 return match self.order(TaskControl::Scheduler(order))? {
                     (done, TaskControl::Scheduler(order)) => Ok((done, order)),

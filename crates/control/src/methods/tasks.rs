@@ -57,6 +57,12 @@ impl Methods {
         }
     }
 
+    /// All tasks, ended ones first.
+    pub(super) fn task_lines(&mut self) -> Result<Vec<TaskLine>, RpcError> {
+        let factory = self.factory()?;
+        self.lines(&factory)
+    }
+
     /// A task with its times.
     fn shown(&mut self, factory: &Factory, id: TaskId) -> Result<Value, RpcError> {
         let (_, control) = self.order(TaskControl::Times(id, None))?;
@@ -127,6 +133,35 @@ impl Methods {
                 Err(RpcError::new(REFUSED, error.to_string()))
             }
             _ => Err(other_answer()),
+        }
+    }
+}
+
+/// The living task of a kind: the one that is named, else the first.
+pub(super) fn of_kind(
+    lines: &[TaskLine],
+    kind: &str,
+    task: Option<&Reference>,
+) -> Result<TaskId, RpcError> {
+    let refused = |message: String| Err(RpcError::new(REFUSED, message));
+    let shown = |line: &TaskLine| format!("{} ({})", line.id, line.name);
+    if let Some(task) = task {
+        let line = find(lines, task, Wanted::Living)?;
+        return match line.kind == Some(kind) {
+            true => Ok(line.id),
+            false => {
+                let found = line.kind.unwrap_or("a task of no kind");
+                refused(format!("task: found {task}, which is {found}, allowed is a {kind}"))
+            }
+        };
+    }
+    let mut living = lines.iter().filter(|line| !has_ended(line));
+    match living.clone().find(|line| line.kind == Some(kind)) {
+        Some(line) => Ok(line.id),
+        None => {
+            let found: Vec<_> = living.by_ref().map(shown).collect();
+            let found = if found.is_empty() { "no task".to_owned() } else { found.join(", ") };
+            refused(format!("the card runs no {kind}: found {found}"))
         }
     }
 }
@@ -217,6 +252,7 @@ mod tests {
         TaskLine {
             id: TaskId(id),
             name: name.into(),
+            kind: Some("beat"),
             state,
             period_ns: None,
             priority: 0,

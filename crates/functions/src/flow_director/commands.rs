@@ -12,8 +12,7 @@
 use super::rule::{Compiled, Rule};
 use super::table::{MAX_RULES, Refusal, Table};
 use super::{CAPACITY, FlowDirector, table_of};
-use crate::counted::{Counted, Get};
-use picnic_core::command::{Command, CommandEntry, CommandError, Order};
+use picnic_core::command::{Command, CommandEntry, CommandError, Get, Inspect, Order};
 use picnic_core::registry::BuildContext;
 use picnic_core::time::Time;
 use schemars::JsonSchema;
@@ -55,10 +54,10 @@ pub struct InForce {
     pub replaced_flows: u64,
 }
 
-impl Counted for FlowDirector {
-    type Counts = InForce;
+impl Inspect for FlowDirector {
+    type State = InForce;
 
-    fn counts(&self) -> InForce {
+    fn inspect(&self) -> InForce {
         InForce {
             rules: self.table.len(),
             capacity: self.table.capacity(),

@@ -214,7 +214,9 @@ fn a_higher_rate_counts_for_packets_that_wait_already() {
     card.run(pacer.as_mut(), &from_wire_0(vec![vec![1; 60]; 3]));
     assert_eq!(pacer.next_deadline(), Some(Time::from_nanos(1_000_000_000)));
     card.now = Time::from_nanos(1000);
-    let shown = call(pacer.as_mut(), "set", &json!({ "packets_per_second": 1_000_000 }), card.now);
+    let before = call(pacer.as_mut(), "set", &json!({ "packets_per_second": 1_000_000 }), card.now);
+    assert_eq!(before["packets_per_second"], 1);
+    let shown = call(pacer.as_mut(), "get", &json!({}), card.now);
     assert_eq!(shown["packets_per_second"], 1_000_000);
     assert_eq!(shown["burst_packets"], 1);
     // A microsecond at the new rate: one packet, and a deadline for the next.

@@ -71,7 +71,7 @@ impl Os {
         let priority = self.candidates[slot].ticket.priority;
         self.candidates[slot] = VACANT;
         self.changed = true;
-        let Task { cell, future, name, bounds_from, period_ns, counters, times, .. } = task;
+        let Task { cell, future, name, kind, bounds_from, period_ns, counters, times, .. } = task;
         // What the body has is dropped with it, and may panic in turn.
         if catch_unwind(AssertUnwindSafe(|| drop(future))).is_err() || end == End::Panicked {
             self.counters.panics.add(1);
@@ -93,6 +93,7 @@ impl Os {
         self.ended.push(Ended {
             id,
             name,
+            kind,
             bounds_from,
             period_ns,
             priority,

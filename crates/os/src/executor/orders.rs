@@ -9,6 +9,7 @@ use crate::roster::{State, Task};
 use crate::shared::lock;
 use crate::task::{CreateError, End, Program, TaskCell, TaskId, TaskRequest, TaskSpec};
 use crate::ticket::Ticket;
+use picnic_core::command::Prepared;
 use picnic_core::time::Time;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -52,8 +53,8 @@ impl Os {
         let demand = demand_of(&spec);
         let cell = Arc::new(TaskCell::new(id, slot as u32, self.shared.clone(), &spec));
         let nic = Nic { cell: cell.clone() };
-        let future = catch_unwind(AssertUnwindSafe(|| program(nic)));
-        let future = future.map_err(|_| CreateError::Panicked)?;
+        let started = catch_unwind(AssertUnwindSafe(|| program.start(nic)));
+        let (future, obey) = started.map_err(|_| CreateError::Panicked)?;
         self.next_id += 1;
         let begins = now + spec.offset_ns;
         self.candidates[slot].ticket = Ticket {
@@ -68,7 +69,9 @@ impl Os {
             waker: Waker::from(cell.clone()),
             cell,
             future,
+            obey,
             name: spec.name.into(),
+            kind: spec.kind,
             bounds_from: spec.bounds_from.into(),
             demand,
             period_ns: spec.period_ns,
@@ -164,6 +167,13 @@ impl Os {
         self.candidates[slot].ticket.priority = priority;
         self.changed = true;
         true
+    }
+
+    /// Has a task obey an order of one of its commands; whether it did.
+    pub(crate) fn obey_at(&mut self, id: TaskId, order: &mut Prepared, now: Time) -> bool {
+        let Some(slot) = self.slot_of(id) else { return false };
+        let obey = self.tasks[slot].as_mut().and_then(|task| task.obey.as_mut());
+        obey.is_some_and(|obey| obey(order, now))
     }
 
     /// Does what tasks have asked for.

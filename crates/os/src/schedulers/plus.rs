@@ -17,7 +17,7 @@ use super::slack::{self, SlackPolicy};
 use super::{Discipline, Scheduler};
 use crate::admission::Order;
 use crate::ticket::Candidate;
-use picnic_core::command::{Command, CommandEntry, CommandError, Order as Instruction, Prepared};
+use picnic_core::command::{Change, CommandEntry, CommandError, Get, Inspect, Prepared, Set};
 use picnic_core::error::ConfigError;
 use picnic_core::registry::{BuildContext, Component};
 use picnic_core::time::Time;
@@ -119,22 +119,10 @@ impl Component for CyclicPlus {
 }
 
 /// What a running extended scheduler can be asked and told.
-const COMMANDS: &[CommandEntry] = &[CommandEntry::of::<Get>(), CommandEntry::of::<Set>()];
+const COMMANDS: &[CommandEntry] =
+    &[CommandEntry::of::<Get<Slack>>(), CommandEntry::of::<Set<NewPolicy>>()];
 
-/// The arguments of `get`.
-#[derive(Clone, Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-struct Get {}
-
-/// The arguments of `set`.
-#[derive(Clone, Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-struct Set {
-    /// The new slack policy; the counts restart.
-    slack: slack::Choice,
-}
-
-/// The result of both.
+/// How its slack was filled.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, JsonSchema)]
 struct Filled {
     /// Times there was slack before the next periodic task.
@@ -143,52 +131,36 @@ struct Filled {
     filled: u64,
 }
 
-/// Asks, or puts another policy in place of the one there is.
-struct Exchange {
-    policy: Option<Box<dyn SlackPolicy>>,
-    found: Filled,
-}
-
-impl Instruction for Exchange {
-    type Target = Slack;
-
-    fn apply(&mut self, slack: &mut Slack, _now: Time) -> bool {
-        self.found = Filled { offered: slack.offered, filled: slack.filled };
-        if let Some(policy) = &mut self.policy {
-            std::mem::swap(policy, &mut slack.policy);
-            (slack.offered, slack.filled) = (0, 0);
-        }
-        true
-    }
-}
-
-impl Command for Get {
-    const NAME: &'static str = "get";
+impl Inspect for Slack {
+    type State = Filled;
     const HELP: &'static str = "how often there was slack, and how often it was filled";
-    type Order = Exchange;
-    type Reply = Filled;
 
-    fn prepare(self, _: &BuildContext) -> Result<Exchange, CommandError> {
-        Ok(Exchange { policy: None, found: Filled::default() })
-    }
-
-    fn reply(order: Exchange) -> Result<Filled, CommandError> {
-        Ok(order.found)
+    fn inspect(&self) -> Filled {
+        Filled { offered: self.offered, filled: self.filled }
     }
 }
 
-impl Command for Set {
-    const NAME: &'static str = "set";
+/// The arguments of `set`.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct NewPolicy {
+    /// The new slack policy; the counts restart.
+    slack: slack::Choice,
+}
+
+impl Change for NewPolicy {
     const HELP: &'static str = "change the slack policy; the result has the counts before";
     const EXAMPLE: &'static str = r#"{"slack": "best-fit"}"#;
-    type Order = Exchange;
-    type Reply = Filled;
+    type Of = Slack;
+    type New = Box<dyn SlackPolicy>;
 
-    fn prepare(self, _: &BuildContext) -> Result<Exchange, CommandError> {
-        Ok(Exchange { policy: Some(self.slack.policy()), found: Filled::default() })
+    fn prepare(self, _: &BuildContext) -> Result<Box<dyn SlackPolicy>, CommandError> {
+        Ok(self.slack.policy())
     }
 
-    fn reply(order: Exchange) -> Result<Filled, CommandError> {
-        Get::reply(order)
+    fn apply(policy: &mut Box<dyn SlackPolicy>, slack: &mut Slack, _now: Time) -> bool {
+        std::mem::swap(policy, &mut slack.policy);
+        (slack.offered, slack.filled) = (0, 0);
+        true
     }
 }

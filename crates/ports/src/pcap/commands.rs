@@ -1,7 +1,7 @@
 //! What a running replay can be asked and told: how far it has come, and to begin again.
 
 use super::PcapPort;
-use picnic_core::command::{Command, CommandEntry, CommandError, Order};
+use picnic_core::command::{Change, CommandEntry, CommandError, Get, Inspect, Set};
 use picnic_core::registry::BuildContext;
 use picnic_core::time::Time;
 use schemars::JsonSchema;
@@ -9,78 +9,50 @@ use serde::{Deserialize, Serialize};
 
 /// THE LIST.
 pub(super) const COMMANDS: &[CommandEntry] =
-    &[CommandEntry::of::<Get>(), CommandEntry::of::<Rewind>()];
+    &[CommandEntry::of::<Get<PcapPort>>(), CommandEntry::of::<Set<Rewind>>()];
 
-/// The arguments of `pcap.get`.
-#[derive(Clone, Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-struct Get {}
+/// How far a replay has come.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, JsonSchema)]
+pub struct Progress {
+    /// Packets of this pass handed over (before the rewind, for `rewind`).
+    pub replayed: u64,
+    /// Packets of the file.
+    pub packets: u64,
+    /// Passes after this one; null: unlimited.
+    pub passes_left: Option<u64>,
+}
+
+impl Inspect for PcapPort {
+    type State = Progress;
+    const HELP: &'static str = "progress of the replay";
+
+    fn inspect(&self) -> Progress {
+        Progress {
+            replayed: self.next as u64,
+            packets: self.file.len() as u64,
+            passes_left: self.passes_left,
+        }
+    }
+}
 
 /// The arguments of `pcap.rewind`.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Rewind {}
 
-/// The result of both.
-#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, JsonSchema)]
-struct Progress {
-    /// Packets of this pass handed over (before the rewind, for `rewind`).
-    replayed: u64,
-    /// Packets of the file.
-    packets: u64,
-    /// Passes after this one; null: unlimited.
-    passes_left: Option<u64>,
-}
-
-/// Asks, or begins the pass again.
-struct Look {
-    rewinds: bool,
-    found: Progress,
-}
-
-impl Order for Look {
-    type Target = PcapPort;
-
-    fn apply(&mut self, port: &mut PcapPort, _now: Time) -> bool {
-        self.found = Progress {
-            replayed: port.next as u64,
-            packets: port.file.len() as u64,
-            passes_left: port.passes_left,
-        };
-        if self.rewinds {
-            // Recorded times count from the next packet on.
-            (port.next, port.start, port.passed_ns) = (0, None, 0);
-        }
-        true
-    }
-}
-
-impl Command for Get {
-    const NAME: &'static str = "get";
-    const HELP: &'static str = "progress of the replay";
-    type Order = Look;
-    type Reply = Progress;
-
-    fn prepare(self, _: &BuildContext) -> Result<Look, CommandError> {
-        Ok(Look { rewinds: false, found: Progress::default() })
-    }
-
-    fn reply(order: Look) -> Result<Progress, CommandError> {
-        Ok(order.found)
-    }
-}
-
-impl Command for Rewind {
+impl Change for Rewind {
     const NAME: &'static str = "rewind";
     const HELP: &'static str = "restart this pass; the result has the progress before";
-    type Order = Look;
-    type Reply = Progress;
+    type Of = PcapPort;
+    type New = ();
 
-    fn prepare(self, _: &BuildContext) -> Result<Look, CommandError> {
-        Ok(Look { rewinds: true, found: Progress::default() })
+    fn prepare(self, _: &BuildContext) -> Result<(), CommandError> {
+        Ok(())
     }
 
-    fn reply(order: Look) -> Result<Progress, CommandError> {
-        Get::reply(order)
+    fn apply((): &mut (), port: &mut PcapPort, _now: Time) -> bool {
+        // Recorded times count from the next packet on.
+        (port.next, port.start, port.passed_ns) = (0, None, 0);
+        true
     }
 }

@@ -1,5 +1,5 @@
-//! `picnic ctl COMPONENT COMMAND ...`: made from what functions, ports, hosts and schedulers
-//! declare.
+//! `picnic ctl COMPONENT COMMAND ...`: made from what functions, ports, hosts, schedulers and
+//! tasks declare.
 //!
 //! Each command is a subcommand, each argument an option. One called `get` is meant when none
 //! is named. `picnic ctl COMPONENT ARGUMENT VALUE` is short for `set --ARGUMENT VALUE`.
@@ -9,6 +9,7 @@ use crate::registries::registries;
 use clap::builder::PossibleValuesParser;
 use clap::{Arg, ArgMatches, Command, FromArgMatches, Subcommand, value_parser};
 use picnic_control::methods::components::{Kind, commanded};
+use picnic_control::request::PLACE;
 use picnic_core::command::{Argument, CommandEntry};
 use picnic_core::direction::Direction;
 use serde_json::{Map, Value};
@@ -37,11 +38,12 @@ impl ComponentCall {
                 format!("{name} at {}[{position}]", result["chain"].as_str().unwrap_or("rx"))
             }
             Kind::Wire => format!("{name} at wire[{position}]"),
+            Kind::Task => format!("{name}, task {}", result["task"]),
             Kind::Attachment | Kind::Scheduler => name.to_owned(),
         };
         let mut reply = result.clone();
         if let Some(fields) = reply.as_object_mut() {
-            fields.retain(|name, _| name != "chain" && name != "position");
+            fields.retain(|name, _| !PLACE.contains(&name.as_str()));
         }
         self.command.text(&reply, &place)
     }
@@ -51,7 +53,7 @@ impl ComponentCall {
 type Commanded = (Kind, &'static str, &'static [CommandEntry]);
 
 fn components() -> impl Iterator<Item = Commanded> {
-    commanded(&registries().components())
+    commanded(&registries())
 }
 
 fn named(list: &'static [CommandEntry], name: &str) -> Option<&'static CommandEntry> {
@@ -88,6 +90,14 @@ fn command_of((kind, name, list): Commanded) -> Command {
             .value_parser(value_parser!(usize))
             .help(format!("Its {place}, from 0; the first {name} if left out"));
         whole = whole.arg(position);
+    }
+    if kind == Kind::Task {
+        let task = Arg::new("task")
+            .long("task")
+            .global(true)
+            .value_name("TASK")
+            .help(format!("Its number or its name; the first {name} if left out"));
+        whole = whole.arg(task);
     }
     for command in list {
         let arguments = command.arguments();
@@ -153,6 +163,9 @@ fn call_of((kind, name, list): Commanded, matches: &ArgMatches) -> Option<Compon
     }
     if let Ok(Some(position)) = given.try_get_one::<usize>("position") {
         params.insert("position".into(), (*position).into());
+    }
+    if let Ok(Some(task)) = given.try_get_one::<String>("task") {
+        params.insert("task".into(), value(task, ""));
     }
     Some(ComponentCall { kind, name, command, params })
 }
@@ -228,15 +241,20 @@ mod tests {
             (&["pcap", "rewind"], "pcap.rewind", json!({})),
             (&["edf-plus", "slack", "best-fit"], "edf-plus.set", json!({ "slack": "best-fit" })),
             (&["sample", "every", "10"], "sample.set", json!({ "every": 10, "chain": "rx" })),
+            (&["scrub"], "scrub.get", json!({})),
+            (
+                &["heartbeat", "--task", "3", "wire", "1"],
+                "heartbeat.set",
+                json!({ "wire": 1, "task": 3 }),
+            ),
+            (&["busy", "get", "--task", "load"], "busy.get", json!({ "task": "load" })),
         ] {
             assert_eq!(call(words), (method.to_owned(), params), "{words:?}");
         }
     }
 
     #[test]
-    fn commands_that_nothing_delivers_are_not_declared() {
-        assert!(crate::registries::tasks().iter().all(|entry| entry.commands.is_empty()));
-        // Nor is one that `picnic ctl` or the card means something else by.
+    fn no_component_has_the_name_of_another_or_of_a_command_of_the_card() {
         let own = crate::commands::ctl::CtlArgs::augment_args(Command::new("ctl"));
         let mut names: Vec<_> = own.get_subcommands().map(Command::get_name).collect();
         let count = names.len();

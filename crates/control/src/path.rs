@@ -1,0 +1,29 @@
+//! What a card's packet path costs, for the admission of NIC OS tasks: under the profile that
+//! `[os] cost_profile` names, or the built-in one.
+
+use picnic_core::config::CardFile;
+use picnic_core::error::ConfigError;
+use picnic_os::config::ProfileCosts;
+use picnic_wcet::{CostProfile, PathCosts};
+
+/// The costs of a card's packet path under its profile, which is checked by that, whether or not
+/// a task has use for one; none without NIC OS.
+///
+/// # Errors
+/// The profile cannot be read, or what is wrong in it: file, line, key, found, allowed, with the
+/// place in the card file that names it.
+pub(crate) fn costs(file: &CardFile) -> Result<Option<ProfileCosts>, ConfigError> {
+    let Some(keys) = picnic_os::config::asked_for(file) else { return Ok(None) };
+    let told = |error: ConfigError| ConfigError::new("os.cost_profile", error.to_string());
+    let profile = match keys.cost_profile() {
+        None => CostProfile::built_in(),
+        Some(path) => CostProfile::load(&file.directory.join(path))
+            .map_err(|error| file.locate(told(error)))?,
+    };
+    let (costs, origin) = match profile.path {
+        Some(costs) => (costs, profile.name),
+        None => (PathCosts::BUILT_IN, format!("built-in: {} has no [path]", profile.name)),
+    };
+    let (turn_ns, packet_ns) = (costs.turn_ns(file.host.queues), costs.packet_ns());
+    Ok(Some(ProfileCosts { turn_ns, packet_ns, origin }))
+}

@@ -1,0 +1,211 @@
+//! `get` and `set`: a component's state shown, and changed with the state before as the answer.
+//!
+//! ```
+//! use picnic_core::command::{Change, CommandEntry, CommandError, Get, Inspect, Set};
+//! use picnic_core::registry::BuildContext;
+//! use picnic_core::time::Time;
+//! # use schemars::JsonSchema;
+//! # use serde::{Deserialize, Serialize};
+//!
+//! struct Limiter { rate_pps: u64 }
+//!
+//! #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, JsonSchema)]
+//! struct State {
+//!     /// Packets per second (before the change, for `set`).
+//!     rate_pps: u64,
+//! }
+//!
+//! impl Inspect for Limiter {
+//!     type State = State;
+//!     const HELP: &'static str = "the rate in force";
+//!     fn inspect(&self) -> State {
+//!         State { rate_pps: self.rate_pps }
+//!     }
+//! }
+//!
+//! #[derive(Deserialize, JsonSchema)]
+//! #[serde(deny_unknown_fields)]
+//! struct Rate {
+//!     /// The new number of packets per second.
+//!     rate_pps: u64,
+//! }
+//!
+//! impl Change for Rate {
+//!     const HELP: &'static str = "change the rate; the result has the one before";
+//!     const EXAMPLE: &'static str = r#"{"rate_pps": 1000}"#;
+//!     type Of = Limiter;
+//!     type New = u64;
+//!     fn prepare(self, _: &BuildContext) -> Result<u64, CommandError> {
+//!         Ok(self.rate_pps)
+//!     }
+//!     fn apply(rate_pps: &mut u64, limiter: &mut Limiter, _now: Time) -> bool {
+//!         limiter.rate_pps = *rate_pps;
+//!         true
+//!     }
+//! }
+//!
+//! const COMMANDS: &[CommandEntry] =
+//!     &[CommandEntry::of::<Get<Limiter>>(), CommandEntry::of::<Set<Rate>>()];
+//! # let mut limiter = Limiter { rate_pps: 5 };
+//! # let arguments = serde_json::json!({ "rate_pps": 9 });
+//! # let mut order = COMMANDS[1].prepare(&arguments, &BuildContext::default()).unwrap();
+//! # assert!(order.apply(&mut limiter, Time::ZERO));
+//! # assert_eq!(COMMANDS[1].reply(order).unwrap(), serde_json::json!({ "rate_pps": 5 }));
+//! # assert_eq!(limiter.rate_pps, 9);
+//! ```
+//!
+//! Guarantees: a state is that of one moment between two bursts; nothing is allocated or freed
+//! on the borrowed core.
+
+use super::{Command, CommandError, Order};
+use crate::registry::BuildContext;
+use crate::time::Time;
+use schemars::JsonSchema;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+/// A component with a state to show: `CommandEntry::of::<Get<Self>>()` in its list of commands.
+pub trait Inspect: 'static {
+    /// What it shows. Its fields' comments are the help that users read.
+    type State: Copy
+        + Default
+        + Send
+        + Serialize
+        + DeserializeOwned
+        + JsonSchema
+        + fmt::Debug
+        + 'static;
+    /// One line of help of `get`.
+    const HELP: &'static str = "counters since it was inserted";
+
+    /// The state at this moment.
+    fn inspect(&self) -> Self::State;
+}
+
+/// What a task shares with its commands.
+impl<T: Inspect> Inspect for Arc<T> {
+    type State = T::State;
+    const HELP: &'static str = T::HELP;
+
+    fn inspect(&self) -> T::State {
+        T::inspect(self)
+    }
+}
+
+/// The arguments of `get`: none.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, bound = "")]
+#[schemars(bound = "", rename = "Get")]
+pub struct Get<C> {
+    #[serde(skip)]
+    of: PhantomData<fn() -> C>,
+}
+
+/// On its way to the component and back with the state.
+pub struct Look<C: Inspect>(Option<C::State>);
+
+impl<C: Inspect> Order for Look<C> {
+    type Target = C;
+
+    fn apply(&mut self, component: &mut C, _now: Time) -> bool {
+        self.0 = Some(component.inspect());
+        true
+    }
+}
+
+impl<C: Inspect> Command for Get<C> {
+    const NAME: &'static str = "get";
+    const HELP: &'static str = C::HELP;
+    type Order = Look<C>;
+    type Reply = C::State;
+
+    fn prepare(self, _: &BuildContext) -> Result<Look<C>, CommandError> {
+        Ok(Look(None))
+    }
+
+    fn reply(order: Look<C>) -> Result<C::State, CommandError> {
+        order.0.ok_or_else(unseen)
+    }
+}
+
+/// A change of a component, answered with its state before: the type of its arguments, whose
+/// comments are the help that users read. In the component's list it is
+/// `CommandEntry::of::<Set<Self>>()`.
+pub trait Change: DeserializeOwned + JsonSchema {
+    /// Its name.
+    const NAME: &'static str = "set";
+    /// One line of help, as [`Command::HELP`].
+    const HELP: &'static str;
+    /// Arguments of a call that is good for the component as it is by default, as JSON.
+    const EXAMPLE: &'static str = "{}";
+    /// The component.
+    type Of: Inspect;
+    /// What goes to it, and comes back with what was replaced.
+    type New: Send + 'static;
+
+    /// Makes it; on the control thread.
+    ///
+    /// # Errors
+    /// The argument that is wrong, what was found and what is allowed.
+    fn prepare(self, context: &BuildContext) -> Result<Self::New, CommandError>;
+
+    /// Makes the change, on the core that the component runs on; false if it cannot be made.
+    /// Allocates and frees nothing.
+    fn apply(new: &mut Self::New, component: &mut Self::Of, now: Time) -> bool;
+
+    /// Why it could not be made; on the control thread.
+    fn refusal(_new: Self::New, _state: <Self::Of as Inspect>::State) -> CommandError {
+        unseen()
+    }
+}
+
+/// The command that makes a change.
+#[derive(Deserialize, JsonSchema)]
+#[serde(transparent, bound(deserialize = "C: DeserializeOwned"))]
+#[schemars(transparent, bound = "C: JsonSchema")]
+pub struct Set<C>(C);
+
+/// A change on its way to the component, and back with the state before.
+pub struct Exchange<C: Change> {
+    new: C::New,
+    before: Option<<C::Of as Inspect>::State>,
+    is_done: bool,
+}
+
+impl<C: Change + 'static> Order for Exchange<C> {
+    type Target = C::Of;
+
+    fn apply(&mut self, component: &mut C::Of, now: Time) -> bool {
+        self.before = Some(component.inspect());
+        self.is_done = C::apply(&mut self.new, component, now);
+        self.is_done
+    }
+}
+
+impl<C: Change + 'static> Command for Set<C> {
+    const NAME: &'static str = C::NAME;
+    const HELP: &'static str = C::HELP;
+    const EXAMPLE: &'static str = C::EXAMPLE;
+    type Order = Exchange<C>;
+    type Reply = <C::Of as Inspect>::State;
+
+    fn prepare(self, context: &BuildContext) -> Result<Exchange<C>, CommandError> {
+        Ok(Exchange { new: self.0.prepare(context)?, before: None, is_done: false })
+    }
+
+    fn reply(order: Exchange<C>) -> Result<Self::Reply, CommandError> {
+        match (order.before, order.is_done) {
+            (Some(before), true) => Ok(before),
+            (Some(state), false) => Err(C::refusal(order.new, state)),
+            (None, _) => Err(unseen()),
+        }
+    }
+}
+
+/// No component has seen the order.
+fn unseen() -> CommandError {
+    CommandError::Refused("what is there is another component".into())
+}
