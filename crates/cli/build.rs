@@ -1,8 +1,13 @@
-//! Notes the revision that the binary is built from, for `picnic bench`.
+//! Notes the revision that the binary is built from, for `picnic bench`, and writes out what
+//! `picnic new` writes in Rust, for the tests.
 
+use std::error::Error;
+use std::fmt::Write;
+use std::fs;
+use std::path::Path;
 use std::process::Command;
 
-fn main() {
+fn main() -> Result<(), Box<dyn Error>> {
     // Whatever changes the revision or the files of it changes one of these.
     for path in ["HEAD", "logs/HEAD", "index"] {
         if let Some(path) = git(&["rev-parse", "--path-format=absolute", "--git-path", path]) {
@@ -15,6 +20,40 @@ fn main() {
         "cargo::rustc-env=PICNIC_REVISION={}",
         revision.unwrap_or_else(|| "unavailable".into())
     );
+    println!("cargo::rerun-if-changed=templates");
+    let out = Path::new(&std::env::var("OUT_DIR")?).join("templates.rs");
+    Ok(fs::write(out, templates()?)?)
+}
+
+/// The library, program and tests of each template in Rust, as modules of one file.
+fn templates() -> Result<String, Box<dyn Error>> {
+    let here = std::env::var("CARGO_MANIFEST_DIR")?;
+    let mut text = String::new();
+    let mut kinds = fs::read_dir("templates")?
+        .map(|entry| Ok(entry?.path()))
+        .collect::<Result<Vec<_>, std::io::Error>>()?;
+    kinds.sort();
+    for folder in kinds.iter().filter(|folder| folder.join("lib.rs.in").exists()) {
+        let kind = folder.file_name().and_then(|name| name.to_str()).ok_or("a name")?;
+        let initial = kind[..1].to_uppercase();
+        let values = [
+            ("@name@", format!("own-{kind}")),
+            ("@ident@", format!("own_{kind}")),
+            ("@Type@", format!("Own{initial}{}", &kind[1..])),
+            ("@picnic@", format!("{here}/../..")),
+        ];
+        for (suffix, file) in [("", "lib"), ("_main", "main"), ("_tests", "tests")] {
+            let source = fs::read_to_string(folder.join(format!("{file}.rs.in")))?;
+            // Comments on a whole file stand at its start.
+            let lines = source.lines().filter(|line| !line.starts_with("//!"));
+            let source = lines.collect::<Vec<_>>().join("\n");
+            let fill = |text: String, (mark, value): &(&str, String)| text.replace(mark, value);
+            let source = values.iter().fold(source, fill);
+            let of = if suffix.is_empty() { "" } else { &format!("use super::own_{kind};\n") };
+            write!(text, "mod own_{kind}{suffix} {{\n{of}{source}\n}}\n")?;
+        }
+    }
+    Ok(text)
 }
 
 /// What git says; nothing where there is no repository.

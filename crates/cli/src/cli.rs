@@ -50,7 +50,7 @@ pub(crate) enum Command {
     Check(CheckArgs),
     /// Print the built-in demonstration card, every key explained
     Card(CardCommandArgs),
-    /// Create a new function, with its tests and a card file
+    /// Create a new function, task, scheduler or experiment, with its tests
     New(NewArgs),
     /// Run one function on a capture and show the result for each packet
     Try(TryArgs),

@@ -38,12 +38,22 @@ pub use registries::own as registries;
 
 use clap::Parser;
 use picnic_control::Registries;
+use picnic_lab::registry::ExperimentEntry;
 use picnic_lab::workloads;
 use std::process::ExitCode;
 
 /// The whole command line, for card files that can name what these registries have.
 pub fn main_with(registries: Registries) -> ExitCode {
+    main_with_experiments(registries, &[])
+}
+
+/// As [`main_with`], with experiments beside those of the lab.
+pub fn main_with_experiments(
+    registries: Registries,
+    experiments: &'static [ExperimentEntry],
+) -> ExitCode {
     self::registries::set(registries);
+    picnic_lab::registry::add(experiments);
     match commands::run(&cli::Cli::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => failure::exit_code(&error),

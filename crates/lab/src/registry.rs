@@ -16,6 +16,7 @@ use crate::experiments::rss_randomness::RssRandomness;
 use picnic_core::config::{KeyHelp, Section};
 use picnic_core::error::{ConfigError, not_among};
 use picnic_core::registry::{BuildContext, Entry};
+use std::sync::OnceLock;
 
 /// A line of either list.
 pub type ExperimentEntry = Entry<Box<dyn Experiment>>;
@@ -31,6 +32,19 @@ pub const EXPERIMENTS: &[ExperimentEntry] = &[
     Entry::of::<NicosFirewall>(),
     Entry::of::<PlacementSingle>(),
 ];
+
+/// Those of the program, if it has some.
+static OTHERS: OnceLock<&[ExperimentEntry]> = OnceLock::new();
+
+/// From now on these can be named beside [`EXPERIMENTS`]. Once a program.
+pub fn add(experiments: &'static [ExperimentEntry]) {
+    let _ = OTHERS.set(experiments);
+}
+
+/// All experiments that can be named.
+pub fn experiments() -> impl Iterator<Item = &'static ExperimentEntry> {
+    EXPERIMENTS.iter().chain(OTHERS.get().into_iter().copied().flatten())
+}
 
 /// THE LIST of benchmarks: what the card costs on this machine.
 pub const BENCHMARKS: &[ExperimentEntry] = &[

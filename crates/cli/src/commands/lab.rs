@@ -14,7 +14,7 @@ use picnic_lab::experiment::{Effort, Experiment, LabError};
 use picnic_lab::facts::facts;
 use picnic_lab::folder::{Asked, Folder, Manifest};
 use picnic_lab::outcome::Table;
-use picnic_lab::registry::{BENCHMARKS, EXPERIMENTS, ExperimentEntry, build};
+use picnic_lab::registry::{BENCHMARKS, ExperimentEntry, build, experiments};
 use picnic_lab::report::{Report, diff};
 use picnic_lab::runner::{self, Shard};
 use picnic_machine::signals;
@@ -120,7 +120,7 @@ pub(crate) fn run(args: &LabArgs, json: bool) -> anyhow::Result<()> {
 }
 
 fn entry(name: &str) -> anyhow::Result<(Kind, &'static ExperimentEntry)> {
-    let all = EXPERIMENTS.iter().map(|entry| (Kind::Experiment, entry));
+    let all = experiments().map(|entry| (Kind::Experiment, entry));
     let all: Vec<_> = all.chain(BENCHMARKS.iter().map(|entry| (Kind::Benchmark, entry))).collect();
     all.iter().find(|(_, entry)| entry.name == name).copied().ok_or_else(|| {
         let allowed = all.iter().map(|(_, entry)| entry.name);
@@ -130,9 +130,10 @@ fn entry(name: &str) -> anyhow::Result<(Kind, &'static ExperimentEntry)> {
 
 fn list(json: bool) -> anyhow::Result<()> {
     if json {
-        return output::print_json(&json!({ "experiments": describe(EXPERIMENTS) }));
+        let all: Vec<_> = experiments().copied().collect();
+        return output::print_json(&json!({ "experiments": describe(&all) }));
     }
-    let rows = EXPERIMENTS.iter().map(|entry| vec![entry.name.into(), entry.help.into()]);
+    let rows = experiments().map(|entry| vec![entry.name.into(), entry.help.into()]);
     let table = output::table(&[Column::Text("name"), Column::Text("help")], rows);
     output::print(&(table + "\n`picnic lab list NAME` shows the settings of one.\n"))
 }
@@ -168,7 +169,7 @@ fn run_all(args: &RunArgs, json: bool) -> anyhow::Result<()> {
 /// A folder for what the command line asks for.
 fn create(args: &RunArgs) -> anyhow::Result<Folder> {
     let named: Vec<_> = match &args.names[..] {
-        [] => EXPERIMENTS.iter().map(|entry| (Kind::Experiment, entry)).collect(),
+        [] => experiments().map(|entry| (Kind::Experiment, entry)).collect(),
         names => names.iter().map(|name| entry(name)).collect::<Result<_, _>>()?,
     };
     if args.names.len() != 1 && !args.settings.is_empty() {

@@ -1,9 +1,11 @@
-//! `picnic new`: a function of one's own, to start from.
+//! `picnic new`: a function, task, scheduler or experiment of one's own, to start from.
 
 use crate::failure::Usage;
 use crate::output;
+use crate::registries::registries;
 use anyhow::Context;
 use clap::{Args, Subcommand, ValueEnum};
+use picnic_lab::registry::experiments;
 use serde_json::json;
 use std::path::{Path, PathBuf};
 
@@ -11,9 +13,12 @@ use std::path::{Path, PathBuf};
 #[command(after_help = "Examples:
   picnic new function steer --lang c && cd steer && make test
   picnic new function steer --lang rust && cd steer && cargo test
+  picnic new task beacon && cd beacon && cargo test
+  picnic new scheduler monotonic && cd monotonic && cargo test
+  picnic new experiment loads && cd loads && cargo test
 
-The C form is a shared object, and needs nothing but a compiler. The Rust form is a program of its
-own with the whole command line; it is built against picnic's source tree.
+The C form of a function is a shared object, and needs nothing but a compiler. All others are a
+program of its own with the whole command line; it is built against picnic's source tree.
 docs/plugins.md goes on from there.")]
 pub(crate) struct NewArgs {
     #[command(subcommand)]
@@ -23,20 +28,29 @@ pub(crate) struct NewArgs {
 #[derive(Debug, Subcommand)]
 enum What {
     /// A NIC function, with its tests and a card that runs it
-    Function(FunctionArgs),
+    Function {
+        #[command(flatten)]
+        place: Place,
+        /// What it is written in
+        #[arg(long, value_enum)]
+        lang: Language,
+    },
+    /// A task of NIC OS, with its tests and a card that runs it
+    Task(Place),
+    /// A scheduler of NIC OS, with its tests and a card that runs it
+    Scheduler(Place),
+    /// An experiment of the lab, with its tests
+    Experiment(Place),
 }
 
 #[derive(Debug, Args)]
-struct FunctionArgs {
+struct Place {
     /// Its name: a to z, digits and dashes, a letter first
     name: String,
-    /// What it is written in
-    #[arg(long, value_enum)]
-    lang: Language,
     /// The folder to create [default: the name]
     #[arg(long, value_name = "DIR")]
     path: Option<PathBuf>,
-    /// For rust: picnic's source tree [default: the one this program was built from]
+    /// For Rust: picnic's source tree [default: the one this program was built from]
     #[arg(long, value_name = "PATH")]
     picnic: Option<PathBuf>,
 }
@@ -55,54 +69,153 @@ macro_rules! template {
     };
 }
 
-/// What is written: the file, and its text.
-const RUST: [(&str, &str); 5] = [
-    ("Cargo.toml", template!("rust/Cargo.toml")),
-    ("src/lib.rs", template!("rust/lib.rs")),
-    ("src/main.rs", template!("rust/main.rs")),
-    ("tests/function.rs", template!("rust/tests.rs")),
-    ("card.toml", template!("card.toml")),
-];
-const C: [(&str, &str); 5] = [
-    ("@name@.c", template!("c/function.c")),
-    ("test.c", template!("c/test.c")),
-    ("Makefile", template!("c/Makefile")),
-    ("picnic_function.h", picnic_plugin::HEADER),
-    ("card.toml", template!("card.toml")),
-];
+/// What is written for one kind of component.
+struct Template {
+    /// What it is called.
+    kind: &'static str,
+    /// The key that names it in a card file.
+    key: &'static str,
+    /// What the key says, with marks.
+    named: &'static str,
+    /// Each file, and its text.
+    files: &'static [(&'static str, &'static str)],
+    /// Those of picnic's crates that it uses; none if it is not in Rust.
+    uses: &'static [&'static str],
+    /// And those that its tests use.
+    tested_with: &'static [&'static str],
+    /// What is typed next.
+    next: &'static str,
+}
+
+const FUNCTION: Template = Template {
+    kind: "function",
+    key: "function",
+    named: "@name@",
+    files: &[
+        ("Cargo.toml", template!("Cargo.toml")),
+        ("src/lib.rs", template!("function/lib.rs")),
+        ("src/main.rs", template!("function/main.rs")),
+        ("tests/function.rs", template!("function/tests.rs")),
+        ("card.toml", template!("function/card.toml")),
+    ],
+    uses: &["cli", "control", "core"],
+    tested_with: &["engine"],
+    next: "cargo test\n  cargo run -- run card.toml --duration 5",
+};
+const C_FUNCTION: Template = Template {
+    kind: "function",
+    key: "plugin",
+    named: "@name@.so",
+    files: &[
+        ("@name@.c", template!("function-c/function.c")),
+        ("test.c", template!("function-c/test.c")),
+        ("Makefile", template!("function-c/Makefile")),
+        ("picnic_function.h", picnic_plugin::HEADER),
+        ("card.toml", template!("function/card.toml")),
+    ],
+    uses: &[],
+    tested_with: &[],
+    next: "make test\n  picnic run card.toml --duration 5",
+};
+const TASK: Template = Template {
+    kind: "task",
+    files: &[
+        ("Cargo.toml", template!("Cargo.toml")),
+        ("src/lib.rs", template!("task/lib.rs")),
+        ("src/main.rs", template!("task/main.rs")),
+        ("tests/task.rs", template!("task/tests.rs")),
+        ("card.toml", template!("task/card.toml")),
+    ],
+    uses: &["cli", "control", "core", "os", "tasks", "wcet"],
+    tested_with: &["host", "sim"],
+    ..FUNCTION
+};
+const SCHEDULER: Template = Template {
+    kind: "scheduler",
+    files: &[
+        ("Cargo.toml", template!("Cargo.toml")),
+        ("src/lib.rs", template!("scheduler/lib.rs")),
+        ("src/main.rs", template!("scheduler/main.rs")),
+        ("tests/scheduler.rs", template!("scheduler/tests.rs")),
+        ("card.toml", template!("scheduler/card.toml")),
+    ],
+    uses: &["cli", "control", "core", "os"],
+    tested_with: &["host", "sim", "tasks"],
+    ..FUNCTION
+};
+const EXPERIMENT: Template = Template {
+    kind: "experiment",
+    files: &[
+        ("Cargo.toml", template!("Cargo.toml")),
+        ("src/lib.rs", template!("experiment/lib.rs")),
+        ("src/main.rs", template!("experiment/main.rs")),
+        ("tests/experiment.rs", template!("experiment/tests.rs")),
+    ],
+    uses: &["cli", "control", "core", "lab", "sim"],
+    tested_with: &[],
+    next: "cargo test\n  cargo run -- lab run @name@",
+    ..FUNCTION
+};
+
+/// Where the crates are in the source tree.
+fn folder_of(name: &str) -> &str {
+    if name == "tasks" { "apps" } else { "crates" }
+}
+
+impl Template {
+    /// What stands for each mark.
+    fn values(&self, name: &str, tree: Option<&Path>) -> [(&'static str, String); 8] {
+        let tree = tree.map_or_else(String::new, |tree| tree.display().to_string());
+        let of_picnic = |names: &[&str]| -> String {
+            let line = |name: &&str| {
+                format!("picnic-{name} = {{ path = \"{tree}/{}/{name}\" }}\n", folder_of(name))
+            };
+            names.iter().map(line).collect()
+        };
+        let others = "schemars = \"1\"\nserde = { version = \"1\", features = [\"derive\"] }\n\
+                      serde_json = \"1\"\n";
+        let for_tests = "allocation-counter = \"0.8\"\nproptest = \"1\"\n";
+        [
+            // What has other marks in it comes first.
+            ("@named@", self.named.into()),
+            ("@kind@", self.key.into()),
+            ("@dependencies@", of_picnic(self.uses) + others),
+            ("@dev-dependencies@", of_picnic(self.tested_with) + for_tests),
+            ("@name@", name.into()),
+            ("@ident@", name.replace('-', "_")),
+            ("@Type@", type_name(name)),
+            ("@picnic@", tree),
+        ]
+    }
+}
 
 /// The source tree that this program was built from.
 const BUILT_FROM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
 pub(crate) fn run(args: &NewArgs, json: bool) -> anyhow::Result<()> {
-    let What::Function(args) = &args.what;
-    check_name(&args.name)?;
-    let folder = args.path.clone().unwrap_or_else(|| PathBuf::from(&args.name));
+    let (template, place) = match &args.what {
+        What::Function { place, lang: Language::Rust } => (FUNCTION, place),
+        What::Function { place, lang: Language::C } => (C_FUNCTION, place),
+        What::Task(place) => (TASK, place),
+        What::Scheduler(place) => (SCHEDULER, place),
+        What::Experiment(place) => (EXPERIMENT, place),
+    };
+    check_name(&place.name)?;
+    let folder = place.path.clone().unwrap_or_else(|| PathBuf::from(&place.name));
     if folder.exists() {
         let message = format!("{}: is there already, allowed is a new folder", folder.display());
         return Err(Usage(message).into());
     }
-    let (files, kind, named) = match args.lang {
-        Language::Rust => (RUST, "function", args.name.clone()),
-        Language::C => (C, "plugin", format!("{}.so", args.name)),
+    let tree = match template.uses {
+        [] => None,
+        _ => Some(source_tree(place.picnic.as_deref())?),
     };
-    let tree = match args.lang {
-        Language::Rust => Some(source_tree(args.picnic.as_deref())?),
-        Language::C => None,
-    };
-    let values = [
-        ("@name@", args.name.clone()),
-        ("@ident@", args.name.replace('-', "_")),
-        ("@Type@", type_name(&args.name)),
-        ("@kind@", kind.into()),
-        ("@named@", named),
-        ("@picnic@", tree.as_ref().map_or_else(String::new, |tree| tree.display().to_string())),
-    ];
+    let values = template.values(&place.name, tree.as_deref());
     let fill = |text: &str| {
         values.iter().fold(text.to_owned(), |text, (mark, value)| text.replace(mark, value))
     };
     let mut written = Vec::new();
-    for (name, text) in files {
+    for (name, text) in template.files {
         let path = folder.join(fill(name));
         let cannot = || format!("{}: cannot be written", path.display());
         if let Some(parent) = path.parent() {
@@ -118,13 +231,9 @@ pub(crate) fn run(args: &NewArgs, json: bool) -> anyhow::Result<()> {
         written.push(path.display().to_string());
     }
     if json {
-        return output::print_json(&json!({ "function": args.name, "files": written }));
+        return output::print_json(&json!({ (template.kind): place.name, "files": written }));
     }
-    let folder = folder.display();
-    let next = match args.lang {
-        Language::Rust => "cargo test\n  cargo run -- run card.toml --duration 5",
-        Language::C => "make test\n  picnic run card.toml --duration 5",
-    };
+    let (folder, next) = (folder.display(), fill(template.next));
     output::print(&format!("{}\n\nNext:\n  cd {folder}\n  {next}\n", written.join("\n")))
 }
 
@@ -136,7 +245,12 @@ fn check_name(name: &str) -> Result<(), Usage> {
         && !name.ends_with('-')
         && name.chars().all(is_good);
     // These would be picnic's own, or Rust's.
-    let is_taken = crate::registries::registries().functions.iter().any(|entry| entry.name == name)
+    let own = registries();
+    let taken = own.functions.iter().map(|entry| entry.name);
+    let taken = taken.chain(own.tasks.iter().map(|entry| entry.name));
+    let taken = taken.chain(own.schedulers.iter().map(|entry| entry.name));
+    let mut taken = taken.chain(experiments().map(|entry| entry.name));
+    let is_taken = taken.any(|taken| taken == name)
         || ["test", "core", "std", "self", "super", "crate"].contains(&name);
     match (is_name, is_taken) {
         (true, false) => Ok(()),
@@ -191,13 +305,38 @@ mod tests {
 
     #[test]
     fn no_mark_is_left_in_what_is_written() {
-        let marks = ["@name@", "@ident@", "@Type@", "@kind@", "@named@", "@picnic@"];
-        for (name, text) in RUST.iter().chain(&C) {
-            let left = marks.iter().fold(text.to_string(), |text, mark| text.replace(mark, ""));
-            let words = left.split('@').count();
-            // `$@` of a Makefile is one.
-            let allowed = left.matches("$@").count() + 1;
-            assert_eq!(words, allowed, "{name}");
+        for template in [FUNCTION, C_FUNCTION, TASK, SCHEDULER, EXPERIMENT] {
+            let values = template.values("some-name", Some(Path::new("/tree")));
+            for (name, text) in template.files {
+                let fill = |text: &str| {
+                    values.iter().fold(text.to_owned(), |text, (mark, value)| text.replace(mark, value))
+                };
+                let text = fill(text);
+                // `$@` of a Makefile is one.
+                let words = text.split('@').count();
+                assert_eq!(words, text.matches("$@").count() + 1, "{name}: {text}");
+                assert!(!fill(name).contains('@'), "{name}");
+            }
+        }
+    }
+
+    /// Every crate of picnic that a text names stands in its Cargo.toml, and none besides.
+    #[test]
+    fn what_is_used_is_depended_on() {
+        for template in [FUNCTION, TASK, SCHEDULER, EXPERIMENT] {
+            let named = |place: &str| -> std::collections::BTreeSet<String> {
+                let files = template.files.iter().filter(|(name, _)| name.starts_with(place));
+                let words = files.flat_map(|(_, text)| {
+                    text.split(|letter: char| !letter.is_alphanumeric() && letter != '_')
+                });
+                words.filter_map(|word| word.strip_prefix("picnic_")).map(str::to_owned).collect()
+            };
+            let list = |names: &[&str]| names.iter().map(|name| name.to_string()).collect();
+            let (used, depended): (_, std::collections::BTreeSet<String>) =
+                (named("src/"), list(template.uses));
+            assert_eq!(used, depended, "{}", template.kind);
+            let more: Vec<_> = named("tests/").difference(&used).cloned().collect();
+            assert_eq!(more, template.tested_with, "{}", template.kind);
         }
     }
 }

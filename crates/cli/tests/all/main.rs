@@ -19,4 +19,5 @@ mod run;
 mod sciron;
 mod signals;
 mod tasks;
+mod templates;
 mod wcet;

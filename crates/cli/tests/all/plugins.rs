@@ -406,23 +406,36 @@ fn a_new_function_in_c_builds_tests_runs_and_is_tried() {
     );
 }
 
+/// That they build and pass their own tests, `templates` says.
 #[test]
-fn a_new_function_in_rust_is_written_against_the_source_tree() {
+fn what_is_new_in_rust_is_written_against_the_source_tree() {
     let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("own-steer");
-    let path = path.to_str().unwrap();
-    let made =
-        good_json(&["new", "function", "own-steer", "--lang", "rust", "--path", path, "--json"]);
-    assert_eq!(made["files"].as_array().unwrap().len(), 6, "{made}");
-    // That it is a whole package, whose dependencies are there, cargo says; scripts/test builds it.
-    let output = Command::new(env!("CARGO"))
-        .args(["metadata", "--offline", "--format-version", "1", "--no-deps"])
-        .current_dir(path)
-        .output()
-        .unwrap();
-    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-    let package: Value = serde_json::from_str(stdout(&output)).unwrap();
-    assert_eq!(package["packages"][0]["name"], "own-steer");
+    for (kind, more, files) in [
+        ("function", &["--lang", "rust"][..], 6),
+        ("task", &[], 6),
+        ("scheduler", &[], 6),
+        ("experiment", &[], 5),
+    ] {
+        let name = format!("own-{kind}");
+        let path = folder.path().join(&name);
+        let path = path.to_str().unwrap();
+        let made = good_json(&[&["new", kind, &name, "--path", path, "--json"], more].concat());
+        assert_eq!(made[kind], *name);
+        assert_eq!(made["files"].as_array().unwrap().len(), files, "{made}");
+        // That it is a whole package, whose dependencies are there, cargo says.
+        let output = Command::new(env!("CARGO"))
+            .args(["metadata", "--offline", "--format-version", "1"])
+            .current_dir(path)
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        let metadata: Value = serde_json::from_str(stdout(&output)).unwrap();
+        let packages = metadata["packages"].as_array().unwrap();
+        assert!(packages.iter().any(|package| package["name"] == *name), "{name}");
+    }
+    refused(&["new", "task", "heartbeat"], 2, "which is taken");
+    refused(&["new", "scheduler", "edf"], 2, "which is taken");
+    refused(&["new", "experiment", "knet-livelock"], 2, "which is taken");
 }
 
 /// The blocks of a document that are commands, as one script.

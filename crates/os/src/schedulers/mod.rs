@@ -105,7 +105,7 @@ where
 
 /// The ready task that is not periodic, ends within the slack whatever it does until it waits,
 /// and comes first by priority, then by time of waiting.
-fn whole_filler(slack_ns: u64, tasks: &[Candidate]) -> Option<usize> {
+pub fn whole_filler(slack_ns: u64, tasks: &[Candidate]) -> Option<usize> {
     first_by_priority(tasks, |task| task.ticket.remaining_ns <= slack_ns)
 }
 
@@ -129,7 +129,7 @@ fn first_by_priority(tasks: &[Candidate], fits: impl Fn(&Candidate) -> bool) -> 
 }
 
 /// When the next periodic task that is not ready now will be released.
-fn next_release(tasks: &[Candidate]) -> Option<Time> {
+pub fn next_release(tasks: &[Candidate]) -> Option<Time> {
     let waiting = tasks.iter().filter(|task| task.is_periodic() && !task.ready);
     waiting.map(|task| task.ticket.next_release).min()
 }
