@@ -34,7 +34,11 @@ pub const GRAPHS: &[Graphed] = &[
         name: Heartbeat::NAME,
         help: Heartbeat::HELP,
         graph: &heartbeat::heartbeat::GRAPH,
-        program: || program(|nic| heartbeat::heartbeat(nic, Arc::default(), true, heartbeat::longest_frame())),
+        program: || {
+            program(|nic| {
+                heartbeat::heartbeat(nic, Arc::default(), true, heartbeat::longest_frame())
+            })
+        },
     },
     Graphed {
         name: PingDrop::NAME,

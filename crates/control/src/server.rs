@@ -3,8 +3,8 @@
 use crate::captures::Captures;
 use crate::config::{ControlSection, MetricsAddress};
 use crate::error::RunError;
-use crate::launch::Registries;
 use crate::http::Http;
+use crate::launch::Registries;
 use crate::methods::Methods;
 use crate::monitor::Monitor;
 use crate::report::About;

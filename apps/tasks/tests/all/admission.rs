@@ -72,7 +72,8 @@ impl Card {
     /// Runs it for so many milliseconds, or says why it is refused.
     fn run(&self, milliseconds: u64) -> Result<(Report, OsReport), String> {
         let file = picnic_host::sections().parse(&self.text(), None).unwrap();
-        let registries = Registries { tasks: picnic_tasks::registry::TASKS, ..picnic_sim::registries() };
+        let registries =
+            Registries { tasks: picnic_tasks::registry::TASKS, ..picnic_sim::registries() };
         let built = Simulation::new(Launch::new(&file, registries), 1, costs());
         let mut simulation = built.map_err(|error| error.to_string())?;
         simulation.run_until(Time::from_nanos(milliseconds * 1_000_000));

@@ -79,8 +79,7 @@ fn a_load_pauses_for_as_long_as_it_is_told_if_it_pauses() {
     assert!((4..=6).contains(&first), "{before} {after}");
     assert!(all - first > 5 * first, "{before} {after}");
 
-    let (refused, state, _) =
-        told("busy", "period_us = 100\n", "set", &json!({ "pause_us": 10 }));
+    let (refused, state, _) = told("busy", "period_us = 100\n", "set", &json!({ "pause_us": 10 }));
     let message = "pause_us: found 10, but the task is periodic and has no pause";
     assert_eq!(refused.unwrap_err().to_string(), message);
     assert_eq!(state, json!({ "pause_us": null, "invocations": 21 }));

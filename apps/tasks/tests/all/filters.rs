@@ -54,7 +54,8 @@ fn simulation(folder: &Path, filters: &str, seed: u64) -> Simulation {
          function = \"rss\"\n[host]\nmode = \"echo\"\nqueues = 2\n{filters}"
     );
     let file = picnic_host::sections().parse(&text, Some(&folder.join("card.toml"))).unwrap();
-    let registries = Registries { tasks: picnic_tasks::registry::TASKS, ..picnic_sim::registries() };
+    let registries =
+        Registries { tasks: picnic_tasks::registry::TASKS, ..picnic_sim::registries() };
     Simulation::new(Launch::new(&file, registries), seed, CostModel::default())
         .unwrap_or_else(|error| panic!("{error}\n{text}"))
 }

@@ -309,7 +309,9 @@ mod tests {
             let values = template.values("some-name", Some(Path::new("/tree")));
             for (name, text) in template.files {
                 let fill = |text: &str| {
-                    values.iter().fold(text.to_owned(), |text, (mark, value)| text.replace(mark, value))
+                    values
+                        .iter()
+                        .fold(text.to_owned(), |text, (mark, value)| text.replace(mark, value))
                 };
                 let text = fill(text);
                 // `$@` of a Makefile is one.

@@ -99,7 +99,9 @@ pub(crate) fn call(args: &TasksArgs) -> anyhow::Result<Call> {
 /// Keys of `KEY=VALUE` words. Whether they are right the card says, which may know other kinds.
 fn keys_from(kind: &str, words: &[String]) -> anyhow::Result<Map<String, Value>> {
     let mut known = keys_of::<TaskSection>();
-    known.extend(registries().tasks.iter().filter(|entry| entry.name == kind).flat_map(|entry| entry.keys()));
+    known.extend(
+        registries().tasks.iter().filter(|entry| entry.name == kind).flat_map(|entry| entry.keys()),
+    );
     let mut keys = Map::new();
     for word in words {
         let setting = Setting::parse(word).map_err(|wrong| Usage(format!("{word}: {wrong}")))?;

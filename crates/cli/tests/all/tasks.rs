@@ -99,8 +99,10 @@ fn a_running_task_obeys_its_own_commands() {
     // The first of its kind, and another by its name and its number.
     assert_eq!(told(&["heartbeat"])["task"], 1);
     assert_eq!(told(&["heartbeat", "wire", "1", "--task", "other"])["task"], 2);
-    assert_eq!((&told(&["heartbeat"])["wire"], &told(&["heartbeat", "--task", "2"])["wire"]),
-        (&0.into(), &1.into()));
+    assert_eq!(
+        (&told(&["heartbeat"])["wire"], &told(&["heartbeat", "--task", "2"])["wire"]),
+        (&0.into(), &1.into())
+    );
     let sent = |wire: usize| told(&["stats"])["wires"][wire]["tx_packets"].as_u64().unwrap();
     let before = sent(1);
     wait_until("the other goes out by wire 1", || sent(1) > before);

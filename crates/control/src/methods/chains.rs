@@ -78,8 +78,9 @@ impl Methods {
                            file, or start it with --watch";
             return Err(config_error(section.locate(ConfigError::new("plugin", message))));
         }
-        let links = links(sections, direction, &self.registries.components(), &context, &self.hooks)
-            .map_err(config_error)?;
+        let links =
+            links(sections, direction, &self.registries.components(), &context, &self.hooks)
+                .map_err(config_error)?;
         let before: Vec<_> = function_reports(&self.monitor.view, direction);
         let answer = self.command(Command::Swap(direction, links))?;
         let functions = self.monitor.view.functions.of(direction).into_iter();

@@ -221,7 +221,8 @@ impl Card {
              [[rx]]\nfunction = \"pass\"\n{tasks}"
         );
         let file = picnic_host::sections().parse(&text, None)?;
-        let registries = Registries { tasks: picnic_tasks::registry::TASKS, ..picnic_host::registries() };
+        let registries =
+            Registries { tasks: picnic_tasks::registry::TASKS, ..picnic_host::registries() };
         let parts = Launch::new(&file, registries).build()?.parts;
         let bell = || Arc::new(Silent) as Arc<dyn Doorbell>;
         let assembled = assemble(&file, parts, &[bell()], bell())?;
