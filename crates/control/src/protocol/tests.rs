@@ -64,7 +64,7 @@ fn a_method_that_is_none_of_the_cards_is_a_components() {
     let request = one(&with("rss.set", r#"{"chain":"tx","position":2,"key":"symmetric"}"#)).request;
     let Ok(Request::Component(call)) = request else { panic!("{request:?}") };
     assert_eq!((&*call.component, &*call.command), ("rss", "set"));
-    let place = ComponentPlace { chain: Direction::Tx, position: Some(2) };
+    let place = ComponentPlace { chain: Direction::Tx, position: Some(2), task: None };
     assert_eq!((call.place, call.arguments.len()), (place, 1));
 }
 
