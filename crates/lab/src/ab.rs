@@ -24,6 +24,7 @@ use picnic_control::Registries;
 use picnic_core::config::Sections;
 use place::{Card, Measured, Place, about};
 use serde_json::json;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 /// Rounds that may all be void before there is no sense in more.
@@ -96,6 +97,8 @@ struct Pairs {
     /// Cores that were busy in all, and by core.
     busy: [Vec<f64>; 2],
     by_core: [Vec<Vec<f64>>; 2],
+    /// From request to answer, if the client has told, by key.
+    latencies: BTreeMap<&'static str, [Vec<f64>; 2]>,
     void: Vec<String>,
 }
 
@@ -208,6 +211,11 @@ impl Question {
                 pairs.baseline.push(before);
                 pairs.candidate.push(after);
                 let sides = [baseline, candidate];
+                for (place, measured) in sides.into_iter().enumerate() {
+                    for (key, ns) in &measured.latencies {
+                        pairs.latencies.entry(key).or_default()[place].push(*ns);
+                    }
+                }
                 if sides.iter().any(|side| side.load.cores.is_empty()) {
                     // Too short a time for the kernel to have told.
                     return;
@@ -240,6 +248,12 @@ impl Question {
                 let comparison = self.comparison(pairs, "candidate");
                 self.answer(&mut outcome, "candidate", &comparison);
                 outcome.compare(comparison);
+                for (key, [before, after]) in std::mem::take(&mut pairs.latencies) {
+                    // One figure was asked about, and only that one is judged.
+                    let sides = (("baseline", before), ("candidate", after));
+                    let compared = Comparison::of(key, sides.0, sides.1);
+                    outcome.compare(Comparison { rule: None, ..compared });
+                }
                 let [before, after] = std::mem::take(&mut pairs.busy);
                 if !before.is_empty() {
                     let sides = (("baseline", before), ("candidate", after));

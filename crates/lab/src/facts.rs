@@ -31,6 +31,9 @@ pub struct Facts {
     pub mitigations: Vec<String>,
     /// Who chooses the last core's frequency.
     pub governor: String,
+    /// Hardware counters, or why there are none.
+    #[serde(default = "unavailable")]
+    pub counters: String,
     /// Whether a hypervisor runs below.
     pub virtual_machine: bool,
     /// The revision of the working tree, with `-dirty` if it has changes.
@@ -75,6 +78,7 @@ fn of_this_machine() -> Facts {
         governor: first_word(&format!(
             "/sys/devices/system/cpu/cpu{last}/cpufreq/scaling_governor"
         )),
+        counters: crate::counters::told(last),
         virtual_machine,
         revision: String::new(),
         load_average: String::new(),

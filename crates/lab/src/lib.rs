@@ -13,6 +13,7 @@ pub mod ab;
 mod benchmarks;
 pub mod card;
 pub mod compare;
+pub mod counters;
 pub mod document;
 pub mod experiment;
 pub mod experiments;

@@ -410,7 +410,7 @@ impl Series {
 }
 
 /// A table for people: columns, then rows as long as these.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Table {
     /// What it is of; may be empty.
     pub title: String,

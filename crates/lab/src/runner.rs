@@ -134,8 +134,12 @@ pub struct Record {
 impl Record {
     /// Why its figures say less than they should; none if they do not, or are a model's.
     pub fn noise(&self) -> Option<String> {
-        let is_modelled = |side: &SideFound| side.outcome.source() == Source::Modelled;
-        if self.sides.iter().all(is_modelled) { None } else { self.load.noise() }
+        if self.is_measured() { self.load.noise() } else { None }
+    }
+
+    /// Whether some of its figures are no model's.
+    pub fn is_measured(&self) -> bool {
+        self.sides.iter().any(|side| side.outcome.source() == Source::Measured)
     }
 }
 

@@ -174,6 +174,24 @@ impl Reading {
     }
 }
 
+/// From request to answer, as `wrk --latency` prints it: keys with their units, and nanoseconds.
+pub(super) fn latencies(printed: &str) -> Vec<(&'static str, f64)> {
+    const SHARES: [(&str, &str); 3] =
+        [("50%", "request_p50_ns"), ("90%", "request_p90_ns"), ("99%", "request_p99_ns")];
+    const UNITS: [(&str, f64); 5] =
+        [("us", 1e3), ("ms", 1e6), ("s", 1e9), ("m", 60e9), ("h", 3600e9)];
+    let lines = printed.lines().skip_while(|line| !line.contains("Latency Distribution"));
+    let read = |line: &str| {
+        let (share, time) = line.trim().split_once(char::is_whitespace)?;
+        let (_, key) = SHARES.iter().find(|(name, _)| *name == share)?;
+        let time = time.trim();
+        let (digits, unit) = time.split_at(time.find(|letter: char| letter.is_alphabetic())?);
+        let (_, factor) = UNITS.iter().find(|(name, _)| *name == unit)?;
+        Some((*key, digits.parse::<f64>().ok()? * factor))
+    };
+    lines.filter_map(read).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -191,6 +209,17 @@ mod tests {
         let json = r#"{"end":{"sum_received":{"bits_per_second":1e9}}}"#;
         assert_eq!(Reading::Iperf3.read(json), Some(1e9));
         assert_eq!(Reading::Iperf3.read("iperf3: error"), None);
+    }
+
+    #[test]
+    fn latencies_of_wrk_have_units() {
+        let printed = "  Thread Stats   Avg      Stdev     Max   +/- Stdev\n    Latency   635.91us\n  \
+             Latency Distribution\n     50%  635.00us\n     75%    1.00ms\n     90%    1.20ms\n     \
+             99%    2.00s \n  10 requests in 1.00s, 1.2MB read\nRequests/sec:  10.00\n";
+        let expected =
+            [("request_p50_ns", 635e3), ("request_p90_ns", 1.2e6), ("request_p99_ns", 2e9)];
+        assert_eq!(latencies(printed), expected);
+        assert_eq!(latencies("Requests/sec:  10.00\n"), []);
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! in the server's namespace ([`crate::workloads::hosts`]); the rest is the file's own.
 
 use super::Side;
-use super::figure::Figured;
+use super::figure::{Figured, latencies};
 use super::workload::{Busiest, Workload};
 use crate::card::changed;
 use crate::meter::{Load, Meter};
@@ -52,6 +52,8 @@ pub(super) struct Measured {
     pub(super) lost: (f64, String),
     /// The share of the time that the client's busiest thread ran.
     pub(super) client: Option<f64>,
+    /// From request to answer by the client, if it has told: keys and nanoseconds.
+    pub(super) latencies: Vec<(&'static str, f64)>,
 }
 
 impl Measured {
@@ -174,7 +176,8 @@ impl<'a> Place<'a> {
             anyhow::bail!("the workload's output has no figure of the kind asked for: {last}");
         }
         let lost = window.as_ref().map_or((0.0, String::new()), lost);
-        Ok(Measured { value, window, load, lost, client: client.and_then(|busy| busy.share()) })
+        let (client, latencies) = (client.and_then(|busy| busy.share()), latencies(&printed));
+        Ok(Measured { value, window, load, lost, client, latencies })
     }
 
     fn card(&self, side: &Side, is_empty: bool) -> Result<CardFile, ConfigError> {

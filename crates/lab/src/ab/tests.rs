@@ -83,7 +83,8 @@ fn what_is_wrong_with_a_side_is_told_before_anything_is_measured() {
 
 fn measured(value: f64, lost: f64, client: Option<f64>) -> Measured {
     let lost = (lost, "7 ring_full".to_owned());
-    Measured { value: Some(value), window: None, load: Load::default(), lost, client }
+    let (value, latencies) = (Some(value), Vec::new());
+    Measured { value, window: None, load: Load::default(), lost, client, latencies }
 }
 
 #[test]

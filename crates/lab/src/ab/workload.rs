@@ -43,7 +43,7 @@ impl Kind {
 
     fn command(self) -> &'static str {
         match self {
-            Kind::Wrk => "wrk -t2 -c50 -d{seconds} http://{server}/file",
+            Kind::Wrk => "wrk --latency -t2 -c50 -d{seconds} http://{server}/file",
             Kind::Iperf3 => "iperf3 -J -c {server} -t {seconds}",
         }
     }

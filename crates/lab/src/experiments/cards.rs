@@ -1,6 +1,8 @@
 //! A card run for a while, on virtual cores or on this machine's.
 
+use crate::counters::{Counted, Counters};
 use crate::experiment::{LabError, Spec, World};
+use crate::outcome::Figure;
 use picnic_control::report::Report;
 use picnic_control::{Launch, Running};
 use picnic_core::config::CardFile;
@@ -8,6 +10,7 @@ use picnic_core::error::ConfigError;
 use picnic_engine::view::View;
 use picnic_filter::Filters;
 use picnic_sim::{CostModel, Simulation};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// A card to be run.
@@ -35,6 +38,16 @@ pub(super) struct Passed {
     pub(super) delivered_pps: f64,
     /// Of the whole run.
     pub(super) report: Report,
+    /// By cycles and cache misses, while it was measured; of the host world alone.
+    counted: Option<ByCore>,
+}
+
+/// What hardware counters have counted; none where there are none.
+struct ByCore {
+    borrowed: Option<Counted>,
+    targets: Option<Counted>,
+    /// Packets delivered meanwhile.
+    packets: u64,
 }
 
 impl CardRun<'_> {
@@ -61,6 +74,11 @@ impl CardRun<'_> {
             }
         };
         running.pass(self.warm_up);
+        let counters = (self.world == World::Host).then(|| {
+            let placement = running.placement();
+            let targets: BTreeSet<usize> = placement.target_cores.iter().copied().collect();
+            [Counters::start([placement.borrowed_core]), Counters::start(targets)]
+        });
         let (start, before) = (std::time::Instant::now(), counts(running.view()));
         running.pass(self.time);
         let seconds = match self.world {
@@ -68,6 +86,10 @@ impl CardRun<'_> {
             World::Host => start.elapsed().as_secs_f64(),
         };
         let after = counts(running.view());
+        let counted = counters.map(|counters| {
+            let [borrowed, targets] = counters.map(|counters| counters.ok()?.stop().ok());
+            ByCore { borrowed, targets, packets: after.1 - before.1 }
+        });
         let report = running.stop().map_err(|error| failed(&error))?;
         if !report.ledger.balanced() {
             return Err(LabError::Failed("the ledger does not balance: a bug".into()));
@@ -76,6 +98,7 @@ impl CardRun<'_> {
             offered_pps: (after.0 - before.0) as f64 / seconds,
             delivered_pps: (after.1 - before.1) as f64 / seconds,
             report,
+            counted,
         })
     }
 }
@@ -93,6 +116,25 @@ impl Passed {
     pub(super) fn target_busy(&self) -> f64 {
         let cores = &self.report.target_cores;
         cores.iter().map(|core| 1.0 - core.asleep_fraction).sum::<f64>() / cores.len().max(1) as f64
+    }
+
+    /// Cycles and cache misses of the borrowed core, and of all target cores, for each packet
+    /// delivered: "unavailable" where there are no hardware counters, nothing in the sim world.
+    pub(super) fn per_packet(&self) -> Vec<Figure> {
+        let Some(ByCore { borrowed, targets, packets }) = &self.counted else { return Vec::new() };
+        let figures = |core: &str, counted: &Option<Counted>| {
+            let share = |of: fn(&Counted) -> f64| {
+                counted.as_ref().filter(|_| *packets != 0).map(|found| of(found) / *packets as f64)
+            };
+            [
+                Figure::one(&format!("{core}_cycles_per_packet"), share(|found| found.cycles)),
+                Figure::one(
+                    &format!("{core}_cache_misses_per_packet"),
+                    share(|found| found.cache_misses),
+                ),
+            ]
+        };
+        [figures("borrowed", borrowed), figures("target", targets)].concat()
     }
 
     /// Interrupts that the target cores took, by second.

@@ -198,6 +198,7 @@ impl Experiment for PicnicScaling {
         outcome.add(Figure::one("dropped_fraction", dropped as f64 / offered.max(1) as f64));
         outcome.add(Figure::one("busiest_target_fraction", awake.fold(0.0, f64::max)));
         outcome.add(Figure::one("interrupts_per_second", passed.interrupts_per_second()));
+        passed.per_packet().into_iter().for_each(|figure| outcome.add(figure));
         Ok(outcome)
     }
 
@@ -292,14 +293,22 @@ impl Experiment for PicnicScaling {
                 let values =
                     |key: &str, label: &str| Figure::of(key, found.values(side, key)).called(label);
                 let (number, void) = (wires(found), is_void(found));
-                let predicted = line.filter(|_| !is_fitted(&&found)).map(|line| line.at(number));
                 let point = Point::at("way", *name)
                     .and("wires", number as u32)
-                    .with(values("busy_fraction", "borrowed core busy"))
-                    .with(
-                        Figure::one("predicted_busy_fraction", predicted.map(|busy| busy.min(1.0)))
-                            .called("predicted"),
-                    )
+                    .with(values("busy_fraction", "borrowed core busy"));
+                // Points that are not fitted are of the sim world, and counters of the other.
+                let point = match settings.world {
+                    World::Sim => {
+                        let line = line.filter(|_| !is_fitted(&&found));
+                        let predicted = line.map(|line| line.at(number).min(1.0));
+                        let predicted = Figure::one("predicted_busy_fraction", predicted);
+                        point.with(predicted.called("predicted"))
+                    }
+                    World::Host => point
+                        .with(values("borrowed_cycles_per_packet", "cycles a packet"))
+                        .with(values("borrowed_cache_misses_per_packet", "misses").in_detail()),
+                };
+                let point = point
                     .with(values("delivered_bps", "delivered"))
                     .with(values("dropped_fraction", "dropped"))
                     .with(values("busiest_target_fraction", "busiest target core"))

@@ -136,6 +136,7 @@ impl Experiment for PicnicUtilization {
         outcome.add(Figure::one("target_core_busy_fraction", passed.target_busy()));
         outcome.add(Figure::one("interrupts_per_second", passed.interrupts_per_second()));
         outcome.add(Figure::one("delivered_pps", passed.delivered_pps));
+        passed.per_packet().into_iter().for_each(|figure| outcome.add(figure));
         Ok(outcome)
     }
 
@@ -173,6 +174,12 @@ impl Experiment for PicnicUtilization {
                 .with(of("target_core_busy_fraction", "target core busy"))
                 .with(of("interrupts_per_second", "interrupts"))
                 .with(of("delivered_pps", "delivered"));
+            let counted = [
+                ("target_cycles_per_packet", "target cycles a packet"),
+                ("target_cache_misses_per_packet", "target misses a packet"),
+            ];
+            let counted = counted.iter().filter(|_| settings.world == World::Host);
+            let point = counted.fold(point, |point, (key, label)| point.with(of(key, label)));
             outcome.series("ways").push(point);
         }
         outcome.note(format!(

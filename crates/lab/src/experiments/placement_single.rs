@@ -16,6 +16,7 @@
 
 use super::cards::within;
 use crate::compare::median;
+use crate::counters::{Counted, Counters};
 use crate::experiment::{Effort, Experiment, Found, LabError, Run, Spec};
 use crate::outcome::{Figure, Outcome, Point, Source};
 use crate::plot::Plot;
@@ -215,6 +216,8 @@ impl Experiment for PlacementSingle {
         outcome.add(Figure::one("softirq_fraction", seen.softirq));
         outcome.add(Figure::one("sender_busy_fraction", seen.sender_busy));
         outcome.add(Figure::one("buffer_fill_fraction", seen.buffer_fill));
+        outcome.add(Figure::one("cycles_per_packet", seen.cycles_per_packet));
+        outcome.add(Figure::one("cache_misses_per_packet", seen.misses_per_packet));
         Ok(outcome)
     }
 
@@ -270,7 +273,9 @@ impl Experiment for PlacementSingle {
                     .with(of("both_cores", "time of both cores, in cores"))
                     .with(of("softirq_fraction", "protocol's core in soft interrupts").in_detail())
                     .with(sent)
-                    .with(of("buffer_fill_fraction", "receive buffer full"));
+                    .with(of("buffer_fill_fraction", "receive buffer full").in_detail())
+                    .with(of("cycles_per_packet", "cycles a packet").in_detail())
+                    .with(of("cache_misses_per_packet", "cache misses a packet"));
                 outcome.series(series).push(point);
             }
         }
@@ -306,6 +311,9 @@ struct Seen {
     softirq: Option<f64>,
     sender_busy: Option<f64>,
     buffer_fill: Option<f64>,
+    /// Of protocol and application together.
+    cycles_per_packet: Option<f64>,
+    misses_per_packet: Option<f64>,
 }
 
 /// Client and server by a veth, each side's protocol on its core.
@@ -357,16 +365,20 @@ impl Joined {
             duration: time,
             ..Send::to(to)
         };
+        let mut both = vec![places.protocol, places.application];
+        both.dedup();
+        let counters = Counters::start(both.iter().copied());
         let sending = there(client?, move || send.run())?;
         let received = listening.run()?;
+        let counted = counters.ok().and_then(|counters| counters.stop().ok());
         let sent = join(sending)?;
         anyhow::ensure!(received.bytes == sent.bytes, "the connection has lost bytes");
         let busy = |core: usize| {
             let found = received.cores.iter().find(|share| share.core == core)?;
             Some(1.0 - found.idle)
         };
-        let mut both = vec![places.protocol, places.application];
-        both.dedup();
+        let packets = (sent.messages != 0).then_some(sent.messages as f64);
+        let per_packet = |of: fn(&Counted) -> f64| Some(of(&counted?) / packets?);
         let protocol = received.cores.iter().find(|share| share.core == places.protocol);
         Ok(Seen {
             goodput_bps: received.goodput_bps,
@@ -374,6 +386,8 @@ impl Joined {
             softirq: protocol.map(|share| share.softirq),
             sender_busy: busy(places.sender),
             buffer_fill: received.receive_buffer.map(|fill| fill.mean_fraction),
+            cycles_per_packet: per_packet(|counted| counted.cycles),
+            misses_per_packet: per_packet(|counted| counted.cache_misses),
         })
     }
 }

@@ -175,6 +175,7 @@ fn one(report: &Report, section: &Section) -> String {
             text += &format!("<p class=\"missing\">{}</p>\n", escape(&words));
         }
     }
+    text += &section.processor.as_ref().map(table).unwrap_or_default();
     let (points, noisy) = section.points;
     let machine = section.document.as_ref().map_or_else(String::new, |document| {
         format!(" on {}, revision {}", document.facts.machine, document.facts.revision)

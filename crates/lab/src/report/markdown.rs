@@ -43,14 +43,15 @@ fn lines(report: &Report, row: &Row) -> Vec<Vec<String>> {
 fn one(section: &Section) -> String {
     let mut text =
         format!("\n## {}\n\n{}.\n\n    {}\n", section.name, section.help, section.command);
-    if let Some(document) = &section.document {
-        for found in document.outcome.tables() {
-            let Table { title, columns, rows, words } = &found;
-            if !title.is_empty() {
-                text += &format!("\n### {title}\n");
-            }
-            text += &format!("\n{}", table(columns, rows, *words));
+    let tables = section.document.iter().flat_map(|document| document.outcome.tables());
+    for found in tables.chain(section.processor.clone()) {
+        let Table { title, columns, rows, words } = &found;
+        if !title.is_empty() {
+            text += &format!("\n### {title}\n");
         }
+        text += &format!("\n{}", table(columns, rows, *words));
+    }
+    if let Some(document) = &section.document {
         text += "\n";
         document.outcome.notes.iter().for_each(|note| text += &format!("- {note}\n"));
     } else {

@@ -15,10 +15,13 @@ use crate::document::Document;
 use crate::experiment::Effort;
 use crate::facts::Facts;
 use crate::folder::Folder;
-use crate::outcome::{Figure, Source};
+use crate::meter::CoreShare;
+use crate::outcome::{Figure, Source, Table};
 use crate::papers::{PAPERS, PaperFigure, Row};
 use crate::plot::Drawing;
-use crate::runner::by_reason;
+use crate::runner::{Record, by_reason};
+use crate::unit::Unit;
+use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 /// What became of a row of the papers' table.
@@ -70,6 +73,8 @@ pub struct Section {
     pub missing: Vec<(String, String)>,
     /// Points that were measured, and those of them during which others ran.
     pub points: (usize, usize),
+    /// What each core did meanwhile, by the kernel's counts; none if all is modelled.
+    pub processor: Option<Table>,
     /// The command that runs it again.
     pub command: String,
 }
@@ -110,6 +115,7 @@ impl Report {
                 drawings: plots.iter().filter_map(|plot| plot.draw(outcome?)).collect(),
                 missing: by_reason(missing),
                 points: (good.len(), noisy),
+                processor: processor(&good),
                 command: format!(
                     "picnic lab run {}{option}{}",
                     job.name,
@@ -203,7 +209,7 @@ impl Report {
             json!({
                 "name": section.name, "help": section.help, "command": section.command,
                 "points": section.points.0, "noisy_points": section.points.1,
-                "not_measured": section.missing,
+                "not_measured": section.missing, "processor": section.processor,
                 "document": section.document.as_ref().map(Document::to_json),
             })
         });
@@ -216,6 +222,39 @@ impl Report {
     fn effort_text(&self) -> &'static str {
         self.effort.of("a quick run", "a run", "a full run")
     }
+}
+
+/// Shares of each core's time over measured points, each by the time that it took.
+fn processor(records: &[&Record]) -> Option<Table> {
+    /// A kind of time, for people, and its share.
+    type Kind = (&'static str, fn(&CoreShare) -> f64);
+    const KINDS: [Kind; 6] = [
+        ("user", |share| share.user),
+        ("system", |share| share.system),
+        ("interrupt", |share| share.interrupt),
+        ("softirq", |share| share.softirq),
+        ("idle", |share| share.idle),
+        ("steal", |share| share.steal),
+    ];
+    let mut sums: BTreeMap<usize, (f64, [f64; KINDS.len()])> = BTreeMap::new();
+    for record in records.iter().filter(|record| record.is_measured()) {
+        for share in &record.load.cores {
+            let (time, kinds) = sums.entry(share.core).or_default();
+            *time += record.took_s;
+            kinds.iter_mut().zip(KINDS).for_each(|(sum, (_, of))| *sum += of(share) * record.took_s);
+        }
+    }
+    let rows: Vec<_> = sums
+        .into_iter()
+        .filter(|(_, (time, _))| *time > 0.0)
+        .map(|(core, (time, kinds))| {
+            let shares = kinds.iter().map(|sum| Unit::Fraction.text(sum / time));
+            [core.to_string()].into_iter().chain(shares).collect()
+        })
+        .collect();
+    let columns = ["core"].into_iter().chain(KINDS.map(|(name, _)| name));
+    let (title, columns) = ("processor time".into(), columns.map(String::from).collect());
+    (!rows.is_empty()).then_some(Table { title, columns, rows, words: 0 })
 }
 
 /// As a shell takes it.
@@ -260,6 +299,7 @@ fn facts_of(facts: &Facts) -> Vec<(&'static str, String)> {
         ("kernel", facts.kernel.clone()),
         ("hypervisor", if facts.virtual_machine { "yes" } else { "no" }.into()),
         ("governor", facts.governor.clone()),
+        ("hardware counters", facts.counters.clone()),
         ("mitigations", or_not(facts.mitigations.clone())),
     ]
 }

@@ -12,7 +12,7 @@ const HEIGHT: f64 = 300.0;
 const LEFT: f64 = 68.0;
 const TOP: f64 = 14.0;
 const RIGHT: f64 = 18.0;
-const BOTTOM: f64 = 46.0;
+const BOTTOM: f64 = 50.0;
 /// Colours and shapes that lines go through.
 const COLOURS: usize = 6;
 
@@ -95,8 +95,9 @@ fn lines(drawing: &Drawing, y: &Scale) -> String {
     let x = Scale {
         low,
         high,
-        from: LEFT + 16.0,
-        to: WIDTH - RIGHT - 16.0,
+        // Room for half of a label, so that the first one is clear of the y axis.
+        from: LEFT + 26.0,
+        to: WIDTH - RIGHT - 26.0,
         is_logarithmic: drawing.is_logarithmic && low > 0.0,
     };
     let bottom = HEIGHT - BOTTOM;
@@ -113,14 +114,14 @@ fn lines(drawing: &Drawing, y: &Scale) -> String {
             "<line class=\"axis\" x1=\"{at:.1}\" y1=\"{bottom}\" x2=\"{at:.1}\" y2=\"{:.1}\"/>\
              <text class=\"tick\" x=\"{at:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>\n",
             bottom + 4.0,
-            bottom + 17.0,
+            bottom + 20.0,
             tick_text(drawing.x_unit, place)
         );
     }
     text += &format!(
         "<text class=\"label\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>\n",
         (LEFT + WIDTH - RIGHT) / 2.0,
-        HEIGHT - 8.0,
+        HEIGHT - 6.0,
         escape(&drawing.x_label)
     );
     for (index, Line { points, .. }) in drawing.lines.iter().enumerate() {
@@ -149,7 +150,7 @@ fn bars(drawing: &Drawing, y: &Scale) -> String {
         for (line, words) in name.splitn(2, ", ").enumerate() {
             text += &format!(
                 "<text class=\"tick\" x=\"{at:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>\n",
-                HEIGHT - BOTTOM + 17.0 + 14.0 * line as f64,
+                HEIGHT - BOTTOM + 18.0 + 19.0 * line as f64,
                 escape(words)
             );
         }
