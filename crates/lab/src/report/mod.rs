@@ -21,8 +21,8 @@ use crate::papers::{PAPERS, PaperFigure, Row};
 use crate::plot::Drawing;
 use crate::runner::{Record, by_reason};
 use crate::unit::Unit;
-use std::collections::BTreeMap;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 
 /// What became of a row of the papers' table.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -241,7 +241,10 @@ fn processor(records: &[&Record]) -> Option<Table> {
         for share in &record.load.cores {
             let (time, kinds) = sums.entry(share.core).or_default();
             *time += record.took_s;
-            kinds.iter_mut().zip(KINDS).for_each(|(sum, (_, of))| *sum += of(share) * record.took_s);
+            kinds
+                .iter_mut()
+                .zip(KINDS)
+                .for_each(|(sum, (_, of))| *sum += of(share) * record.took_s);
         }
     }
     let rows: Vec<_> = sums
