@@ -82,7 +82,7 @@ def parse():
     parser.add_argument("--card", default="", metavar="WORDS",
                         help="only cards with these words in their name")
     parser.add_argument("--picnic", type=pathlib.Path, metavar="FILE",
-                        default=ROOT / "target/fast/picnic", help="program to test")
+                        default=ROOT / "target/debug/picnic", help="program to test")
     return parser.parse_args()
 
 

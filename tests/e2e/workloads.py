@@ -327,7 +327,7 @@ def parse():
     parser.add_argument("--wire", choices=WIRES, help="only with this wire port")
     parser.add_argument("--list", action="store_true", help="print their names")
     parser.add_argument("--picnic", type=pathlib.Path, metavar="FILE",
-                        default=ROOT / "target/fast/picnic", help="program to test")
+                        default=ROOT / "target/debug/picnic", help="program to test")
     return parser.parse_args()
 
 

@@ -29,7 +29,7 @@ def parse():
     parser.add_argument("--told", type=pathlib.Path, metavar="FILE",
                         help="judge what a guest told before, and start none")
     parser.add_argument("--picnic", type=pathlib.Path, metavar="FILE",
-                        default=ROOT / "target/fast/picnic", help="program to test")
+                        default=ROOT / "target/debug/picnic", help="program to test")
     parser.add_argument("--kernels", type=pathlib.Path, metavar="FOLDER",
                         default=ROOT / "target/guest", help="where kernel packages are kept")
     parser.add_argument("--parts", nargs="+", choices=check.PARTS, default=list(check.PARTS),
@@ -46,7 +46,7 @@ def main():
         sections = guest.parse(arguments.told.read_text(errors="replace"))
         return judge(sections, arguments)
     if not arguments.picnic.exists():
-        print(f"failed: {arguments.picnic} is not there; make build")
+        print(f"failed: {arguments.picnic} is not there: cargo build")
         return 1
     reason = guest.why_not()
     if reason:

@@ -35,6 +35,7 @@ pub mod registry;
 pub mod rss;
 pub mod sample;
 mod settings;
+pub mod timestamp;
 pub mod tso;
 pub mod tunnel;
 pub mod vlan;

@@ -4,7 +4,7 @@
 
 use crate::{
     bond, by_wire, checksum, drop, flow_director, header_split, lro, mirror, pass, rate_limit, rss,
-    sample, tso, tunnel, vlan, vmdq,
+    sample, timestamp, tso, tunnel, vlan, vmdq,
 };
 use picnic_core::function::Function;
 use picnic_core::registry::Entry;
@@ -27,4 +27,5 @@ pub static FUNCTIONS: &[Entry<Box<dyn Function>>] = &[
     Entry::of::<mirror::Mirror>(),
     Entry::of::<tunnel::Tunnel>(),
     Entry::of::<bond::Bond>(),
+    Entry::of::<timestamp::Timestamp>(),
 ];

@@ -13,4 +13,5 @@ mod rate_limit;
 mod rss;
 #[path = "../../../core/tests/shared/registry.rs"]
 mod shared;
+mod timestamp;
 mod vmdq;
