@@ -22,8 +22,7 @@
 //! C, D, E (mappings); RFC 1624 (checksum).
 
 use crate::bytes::{get, get_u16, put, put_u16};
-use crate::counted::{Counted, Get};
-use picnic_core::command::{CommandEntry, Prepared};
+use picnic_core::command::{CommandEntry, Get, Inspect, Prepared};
 use picnic_core::error::ConfigError;
 use picnic_core::function::Function;
 use picnic_core::out::Out;
@@ -184,10 +183,10 @@ fn update(checksum: u16, old: [u8; 8], new: [u8; 8]) -> u16 {
     }
 }
 
-impl Counted for Timestamp {
-    type Counts = Counts;
+impl Inspect for Timestamp {
+    type State = Counts;
 
-    fn counts(&self) -> Counts {
+    fn inspect(&self) -> Counts {
         self.counts
     }
 }
