@@ -127,7 +127,7 @@ fn a_target_polls_on_for_so_long_after_its_last_packet() {
         vec![],
         vec![],
     );
-    let mut rests = |bench: &mut Bench, nanos| {
+    let rests = |bench: &mut Bench, nanos| {
         poll_at(bench, nanos);
         bench.targets[0].is_resting()
     };

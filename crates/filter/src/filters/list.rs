@@ -203,3 +203,30 @@ impl List {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::exchange::Delivery;
+    use crate::{Action, Match};
+
+    #[test]
+    fn counters_are_given_on_as_soon_as_no_core_counts_there() {
+        let exchange = Arc::<Exchange>::default();
+        let (mut list, mut core) = (List::new(vec![exchange.clone()]), Delivery::default());
+        let filter = Filter::new("f", Match::Any, Action::Count);
+        let add = |list: &mut List, id| list.insert(FilterId(id), 0, &filter, None, None, false).0;
+        assert!(list.is_taken());
+        assert_eq!([add(&mut list, 1), add(&mut list, 2)], [0, 1]);
+        list.publish(1);
+        exchange.refresh(&mut core);
+        list.remove(FilterId(1), 0, &filter, false);
+        list.retire(0);
+        list.publish(1);
+        assert!(!list.is_taken());
+        assert_eq!(add(&mut list, 3), 2, "the core goes by the list before still");
+        exchange.refresh(&mut core);
+        assert!(list.is_taken());
+        assert_eq!([add(&mut list, 4), add(&mut list, 5)], [0, 3]);
+    }
+}

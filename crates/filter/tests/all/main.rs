@@ -1,6 +1,7 @@
 //! The tests of this crate in one program: each further program would cost a link.
 #![allow(missing_docs)]
 
+mod edges;
 mod filters;
 #[path = "../frames/mod.rs"]
 mod frames;

@@ -1,0 +1,449 @@
+//! The ends of ranges, and what is left when filters change: counters, code, lists, keys.
+
+use crate::frames::Frame;
+use picnic_core::attachment::QueueOut;
+use picnic_core::function::Function;
+use picnic_core::guard::{Guard, Screen};
+use picnic_core::ledger::{DropReason, Ledger, Stage};
+use picnic_core::out::{Doors, Onward, Out};
+use picnic_core::packet::burst::Burst;
+use picnic_core::packet::desc::Descriptor;
+use picnic_core::packet::layers;
+use picnic_core::packet::pool::{Pool, PoolConfig};
+use picnic_core::ring::spsc::channel;
+use picnic_core::stats::TargetCounters;
+use picnic_core::time::Time;
+use picnic_filter::code::Closer;
+use picnic_filter::config::Keys;
+use picnic_filter::filters::FilterChange;
+use picnic_filter::matching::Tuple;
+use picnic_filter::{
+    Action, Base, Direction, Filter, Filters, FiveTuple, Handover, Hidden, Match, Pattern, Place,
+    PortRange, Predicate, Prefix, Protocol,
+};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+struct Nothing;
+
+impl Onward for Nothing {
+    fn carry_on(&mut self, _: Time, _: &mut Burst, _: &mut Doors) {}
+}
+
+fn pool() -> Pool {
+    Pool::new(&PoolConfig { buffers: 128, ..PoolConfig::default() }, 0).unwrap().0
+}
+
+/// Sends frames through the filters of rx at the card; how many go on.
+fn run(doors: &mut Doors, head: &mut dyn Function, frames: &[Vec<u8>]) -> usize {
+    let mut burst = Burst::new();
+    for frame in frames {
+        burst.push(doors.pool.packet(frame).unwrap()).unwrap();
+    }
+    let mut nothing = Nothing;
+    let mut out = Out::new(Time::ZERO, Stage::Rx, doors, &mut nothing);
+    head.process(Time::ZERO, &mut burst, &mut out);
+    out.finish();
+    let passed = burst.len();
+    burst.drain().for_each(|packet| doors.pool.free(packet));
+    passed
+}
+
+fn card(filters: &Filters) -> (Doors, Box<dyn Function>) {
+    let doors = Doors::new(pool(), Vec::new(), 1, 64, Arc::new(Ledger::new(0)));
+    (doors, filters.function(Stage::Rx).unwrap())
+}
+
+fn udp() -> Vec<u8> {
+    Frame::default().bytes()
+}
+
+fn any(action: Action) -> Filter {
+    Filter::new("f", Match::Any, action)
+}
+
+fn of_protocol(protocol: Protocol, action: Action) -> Filter {
+    let tuple = FiveTuple { protocol: Some(protocol), ..FiveTuple::default() };
+    Filter::new("f", tuple, action)
+}
+
+// ---------------------------------------------------------------- prefixes and ports
+
+fn prefix(text: &str) -> Prefix {
+    text.parse().unwrap()
+}
+
+#[test]
+fn prefixes_are_as_long_as_addresses_and_no_longer() {
+    let error = |text: &str| text.parse::<Prefix>().unwrap_err().to_string();
+    let bits =
+        |text: &str, most: u8| format!("found {text}, allowed is a length of 0 to {most} bits");
+    assert_eq!(error("10.0.0.0/33"), bits("10.0.0.0/33", 32));
+    assert_eq!(error("2001:db8::/129"), bits("2001:db8::/129", 128));
+    let (four, six) = (IpAddr::from([10, 0, 0, 1]), IpAddr::from([7; 16]));
+    assert_eq!([32, 33].map(|length| Prefix::new(four, length).is_some()), [true, false]);
+    assert_eq!([128, 129].map(|length| Prefix::new(six, length).is_some()), [true, false]);
+    let one = Prefix::new(four, 32).unwrap();
+    assert!(one.contains(four) && !one.contains([10, 0, 0, 0].into()));
+    assert_eq!(one.address(), four);
+    assert!(Prefix::new(four, 0).unwrap().contains([255; 4].into()));
+}
+
+#[test]
+fn a_prefix_covers_what_lies_in_it_and_a_range_what_it_holds() {
+    let covers = |a: &str, b: &str| prefix(a).covers(&prefix(b));
+    assert!(covers("10.0.0.0/8", "10.0.0.0/8") && covers("10.0.0.0/8", "10.1.0.0/16"));
+    assert!(!covers("10.0.0.0/8", "10.0.0.0/7") && !covers("10.0.0.0/8", "11.0.0.0/16"));
+    assert!(!covers("0.0.0.0/0", "::/0"));
+    let range = |low, high| PortRange::new(low, high).unwrap();
+    let middle = range(10, 20);
+    for (other, covers, meets) in [
+        (range(10, 20), true, true),
+        (range(11, 19), true, true),
+        (range(9, 20), false, true),
+        (range(10, 21), false, true),
+        (range(0, 9), false, false),
+        (range(0, 10), false, true),
+        (range(20, 30), false, true),
+        (range(21, 30), false, false),
+    ] {
+        assert_eq!((middle.covers(&other), middle.meets(&other)), (covers, meets), "{other}");
+        assert_eq!(other.meets(&middle), meets, "{other}");
+    }
+}
+
+// ---------------------------------------------------------------- hidden headers
+
+/// An IPv6 frame: the first next header, then what follows the IP header.
+fn six(first: u8, rest: &[u8]) -> Vec<u8> {
+    let mut frame = vec![0x11; 12];
+    frame.extend([0x86, 0xdd, 0x60, 0, 0, 0]);
+    frame.extend((rest.len() as u16).to_be_bytes());
+    frame.extend([first, 64]);
+    frame.extend([0x20; 32]);
+    frame.extend(rest);
+    frame
+}
+
+fn hidden(frame: &[u8]) -> Hidden {
+    Hidden::of(&layers::parse(frame), frame)
+}
+
+/// A routing header with a segment left, in front of UDP.
+const ROUTED: [u8; 8] = [17, 0, 4, 1, 0, 0, 0, 0];
+const UDP_HEADER: [u8; 8] = [0, 9, 0, 7, 0, 8, 0, 0];
+
+#[test]
+fn headers_are_as_long_as_they_say() {
+    // An authentication header of 24 bytes: in units of four, two less.
+    let authentication = [&[43, 4][..], &[0; 22]].concat();
+    let frame = six(51, &[&authentication[..], &ROUTED, &UDP_HEADER].concat());
+    assert_eq!(hidden(&frame), Hidden::Addresses);
+    // A fragment's of eight, of a packet that is whole.
+    let frame = six(44, &[&[43, 0, 0, 0, 1, 2, 3, 4][..], &ROUTED, &UDP_HEADER].concat());
+    assert_eq!(hidden(&frame), Hidden::Addresses);
+    // Of the first of several nothing behind it is looked at: mobility may be all.
+    let frame = six(44, &[&[135, 0, 0, 1, 1, 2, 3, 4][..], &[60, 0, 0, 0, 0, 0, 0, 0]].concat());
+    assert_eq!(hidden(&frame), Hidden::Protocol);
+}
+
+#[test]
+fn a_source_route_is_found_behind_the_shortest_option() {
+    let with_options = |options: &[u8]| {
+        let mut frame = vec![0x11; 12];
+        frame.extend([0x08, 0x00, 0x40 | (5 + options.len() as u8 / 4), 0]);
+        frame.extend([0, 20 + options.len() as u8 + 8, 0, 0, 0, 0, 64, 17, 0, 0]);
+        frame.extend([10, 0, 0, 1, 10, 0, 0, 2]);
+        frame.extend(options);
+        frame.extend(UDP_HEADER);
+        frame
+    };
+    let route = [131, 7, 4, 1, 2, 3, 4];
+    let behind = |options: &[u8]| hidden(&with_options(&[options, &route[..]].concat()));
+    assert_eq!(behind(&[1]), Hidden::Addresses);
+    assert_eq!(behind(&[7, 2, 1, 1, 1]), Hidden::Addresses);
+    // An option of one byte ends the list: its length cannot be.
+    assert_eq!(behind(&[7, 1, 1, 1, 1]), Hidden::Nothing);
+    let arrived = [1, 131, 7, 8, 1, 2, 3, 4];
+    assert_eq!(hidden(&with_options(&arrived)), Hidden::Nothing);
+}
+
+#[test]
+fn hidden_addresses_are_all_zeros() {
+    // Cut off behind the EtherType.
+    for (ether_type, zeros) in [(0x0800, IpAddr::from([0; 4])), (0x86dd, IpAddr::from([0; 16]))] {
+        let frame = Frame { ether_type, cut: 16, ..Frame::default() }.bytes();
+        let tuple = Tuple::of(&layers::parse(&frame), &frame).unwrap();
+        assert_eq!((tuple.source, tuple.destination), (zeros, zeros));
+        assert_eq!(tuple.hidden, Hidden::Addresses);
+    }
+    let routed = six(43, &[&ROUTED[..], &UDP_HEADER].concat());
+    let tuple = Tuple::of(&layers::parse(&routed), &routed).unwrap();
+    assert_eq!((tuple.source, tuple.destination), (IpAddr::from([0; 16]), IpAddr::from([0; 16])));
+}
+
+#[test]
+fn a_protocol_is_looked_up_for_as_long_as_a_filter_names_it() {
+    let filters = Filters::new(1);
+    let (mut doors, mut head) = card(&filters);
+    let first = filters.add(of_protocol(Protocol::UDP, Action::Drop)).unwrap();
+    let second = filters.add(of_protocol(Protocol::TCP, Action::Drop)).unwrap();
+    let again = filters.add(of_protocol(Protocol::TCP, Action::Drop)).unwrap();
+    // Its protocol is behind a mobility header.
+    let frame = six(135, &[59, 0, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(hidden(&frame), Hidden::Protocol);
+    for (gone, passes) in [(second, 0), (again, 0), (first, 1)] {
+        filters.remove(gone).unwrap();
+        assert_eq!(run(&mut doors, &mut *head, std::slice::from_ref(&frame)), passes);
+    }
+}
+
+// ---------------------------------------------------------------- lists and cores
+
+#[test]
+fn a_list_is_taken_with_the_next_packet_of_its_core_and_of_no_other() {
+    let filters = Filters::new(2);
+    assert!(filters.is_taken() && filters.groups().is_empty());
+    let (mut doors, mut head) = card(&filters);
+    filters.add(any(Action::Drop).in_group("a")).unwrap();
+    assert!(!filters.is_taken());
+    assert_eq!(run(&mut doors, &mut *head, &[udp()]), 0);
+    assert!(filters.is_taken());
+    assert_eq!(head.held(), 0);
+    filters.define_groups(&["b", "a", "c"]).unwrap();
+    assert_eq!(filters.groups(), ["a", "b", "c"]);
+}
+
+fn screens(filters: &Filters) -> Vec<Box<dyn Screen>> {
+    (0..2).map(|queue| filters.screen(queue).unwrap()).collect()
+}
+
+#[test]
+fn code_is_copied_for_every_core_of_its_list() {
+    let (filters, mut pool) = (Filters::new(2), pool());
+    let filter = Filter::new("p", Match::Predicate, Action::Drop);
+    let filter = filter.on(Direction::Tx).at(Place::Driver);
+    filters.add_with(filter, Predicate::copied(|packet| packet.data()[0] == 2)).unwrap();
+    for mut screen in screens(&filters) {
+        assert!(screen.begin());
+        for (first, reason) in [(1, None), (2, Some(DropReason::Filtered))] {
+            let mut packet = pool.packet(&[first; 60]).unwrap();
+            assert_eq!(screen.refuses(&mut packet), reason);
+            pool.free(packet);
+        }
+    }
+}
+
+#[test]
+fn counters_are_given_on_when_every_core_has_left_them() {
+    let (filters, mut pool) = (Filters::new(2), pool());
+    let filter = any(Action::Count).on(Direction::Tx).at(Place::Driver);
+    let mut screens = screens(&filters);
+    let first = filters.add(filter.clone()).unwrap();
+    assert!(screens.iter_mut().all(|screen| screen.begin()));
+    filters.remove(first).unwrap();
+    // One core goes by the new list, the other by the old one still.
+    screens[0].begin();
+    let second = filters.add(filter).unwrap();
+    let mut packet = pool.packet(&udp()).unwrap();
+    assert_eq!(screens[1].refuses(&mut packet), None);
+    assert_eq!(filters.get(second).unwrap().packets, 0);
+    assert!(screens[1].begin());
+    assert_eq!(screens[1].refuses(&mut packet), None);
+    assert_eq!(filters.get(second).unwrap().packets, 1);
+    pool.free(packet);
+}
+
+#[test]
+fn a_queue_is_given_what_its_filters_let_pass() {
+    let (mut pool, mut returns) =
+        Pool::new(&PoolConfig { buffers: 64, ..PoolConfig::default() }, 1).unwrap();
+    let filters = Filters::new(1);
+    filters.add(of_protocol(Protocol::UDP, Action::Drop).at(Place::Driver)).unwrap();
+    let mut queue = filters.queue(0).unwrap();
+    let (mut tx, _ring) = channel::<Descriptor>(4);
+    let (counters, ledger) = (TargetCounters::default(), Ledger::new(1));
+    let mut out = QueueOut::new(&mut returns[0], &mut tx, &counters, &ledger.queues[0]);
+    let mut burst = Burst::new();
+    let fragment = Frame { protocol: 6, fragment: 0x2000, ..Frame::default() }.bytes();
+    for frame in [udp(), Frame { protocol: 6, ..Frame::default() }.bytes(), udp(), fragment] {
+        burst.push(pool.packet(&frame).unwrap()).unwrap();
+    }
+    queue.receive(Time::ZERO, &mut burst, &mut out);
+    assert_eq!(burst.len(), 2);
+    burst.drain().for_each(|packet| out.deliver(packet));
+    drop(out);
+    let drops = &ledger.queues[0].drops;
+    assert_eq!(drops.get(DropReason::Filtered, Stage::Target), 2);
+    assert_eq!(drops.get(DropReason::Unreadable, Stage::Target), 0);
+    assert_eq!(pool.outstanding(), 0);
+}
+
+// ---------------------------------------------------------------- code that comes and goes
+
+/// Takes nothing; says when it is closed, dropped, and that a burst has ended.
+struct Told {
+    closed: Arc<AtomicU64>,
+    ended: Arc<AtomicU64>,
+    alive: Arc<()>,
+}
+
+impl Handover for Told {
+    fn hand_over(&mut self, _: Time, packet: Descriptor) -> Result<(), Descriptor> {
+        assert_eq!(Arc::strong_count(&self.alive), 2);
+        Err(packet)
+    }
+    fn end_burst(&mut self) {
+        self.ended.fetch_add(1, Ordering::Relaxed);
+    }
+    fn closer(&self) -> Option<Closer> {
+        let closed = self.closed.clone();
+        Some(Box::new(move || _ = closed.fetch_add(1, Ordering::Relaxed)))
+    }
+}
+
+#[derive(Default)]
+struct Seen {
+    closed: Arc<AtomicU64>,
+    ended: Arc<AtomicU64>,
+    alive: Arc<()>,
+}
+
+impl Seen {
+    fn handover(&self) -> Box<dyn Handover> {
+        let (closed, ended) = (self.closed.clone(), self.ended.clone());
+        Box::new(Told { closed, ended, alive: self.alive.clone() })
+    }
+    fn closed(&self) -> u64 {
+        self.closed.load(Ordering::Relaxed)
+    }
+    fn is_freed(&self) -> bool {
+        Arc::strong_count(&self.alive) == 1
+    }
+}
+
+#[test]
+fn a_receiver_is_closed_when_its_filter_does_without_it_and_not_before() {
+    let filters = Filters::new(1);
+    let (mut doors, mut head) = card(&filters);
+    let deliver = of_protocol(Protocol::UDP, Action::Deliver);
+    let (first, second, third) = (Seen::default(), Seen::default(), Seen::default());
+    let id = filters.add_with(deliver.clone(), first.handover()).unwrap();
+    let mut step = |doors: &mut Doors| run(doors, &mut *head, &[udp()]);
+    assert_eq!(step(&mut doors), 0);
+    filters.set(id, deliver.clone().with_priority(9)).unwrap();
+    step(&mut doors);
+    assert_eq!((first.closed(), first.is_freed()), (0, false), "its code stays");
+    let change = FilterChange::Set(id, deliver.clone(), second.handover().into());
+    filters.apply(vec![change]).unwrap();
+    step(&mut doors);
+    assert_eq!((first.closed(), second.closed()), (1, 0));
+    filters.set(id, of_protocol(Protocol::UDP, Action::Count)).unwrap();
+    assert_eq!(step(&mut doors), 1);
+    assert_eq!(second.closed(), 1);
+    let other = filters.add_with(deliver, third.handover()).unwrap();
+    step(&mut doors);
+    filters.remove(other).unwrap();
+    assert_eq!(step(&mut doors), 1);
+    assert_eq!(third.closed(), 1);
+    // What cores have left is freed with the next change.
+    filters.remove(id).unwrap();
+    step(&mut doors);
+    filters.add(any(Action::Count)).unwrap();
+    step(&mut doors);
+    filters.add(any(Action::Count)).unwrap();
+    assert_eq!([first, second, third].map(|seen| seen.is_freed()), [true; 3]);
+}
+
+#[test]
+fn a_burst_of_which_it_had_nothing_does_not_end_for_a_receiver() {
+    let filters = Filters::new(1);
+    let (mut doors, mut head) = card(&filters);
+    let seen = Seen::default();
+    filters.add_with(of_protocol(Protocol::TCP, Action::Deliver), seen.handover()).unwrap();
+    filters.add(of_protocol(Protocol::UDP, Action::Count)).unwrap();
+    assert_eq!(run(&mut doors, &mut *head, &[udp()]), 1);
+    assert_eq!(seen.ended.load(Ordering::Relaxed), 0);
+    run(&mut doors, &mut *head, &[Frame { protocol: 6, ..Frame::default() }.bytes()]);
+    assert_eq!(seen.ended.load(Ordering::Relaxed), 1);
+}
+
+#[test]
+fn of_two_filters_that_are_the_same_a_reload_keeps_the_first() {
+    let filters = Filters::new(1);
+    let rule = |priority| of_protocol(Protocol::UDP, Action::Count).with_priority(priority);
+    let first = filters.add(rule(1)).unwrap();
+    let second = filters.add(rule(2)).unwrap();
+    filters.replace(&[rule(1).group.as_str()], vec![rule(1)]).unwrap();
+    assert!(filters.get(first).is_some() && filters.get(second).is_none());
+}
+
+// ---------------------------------------------------------------- keys
+
+#[test]
+fn names_have_so_many_letters_and_no_more() {
+    let filters = Filters::new(1);
+    let named = |length: usize| Filter { name: "n".repeat(length), ..any(Action::Count) };
+    assert_eq!(
+        [0, 1, 64, 65].map(|length| filters.add(named(length)).is_ok()),
+        [false, true, true, false]
+    );
+}
+
+#[test]
+fn the_keys_of_a_pattern_are_written_as_they_are_read() {
+    let text = r#"{"name":"p","group":"g","action":"drop","base":"l3","start":9,"mask":"fff0",
+        "values":["0110","abc0"]}"#;
+    let keys: Keys = serde_json::from_str(text).unwrap();
+    let filter = keys.filter().unwrap();
+    let pattern =
+        Pattern::new(Base::L3, 9, &[0xff, 0xf0], &[&[0x01, 0x10], &[0xab, 0xc0]]).unwrap();
+    assert_eq!(filter.matching, Match::Pattern(pattern));
+    let written = serde_json::to_value(Keys::of(&filter)).unwrap();
+    let wanted: serde_json::Value = serde_json::from_str(text).unwrap();
+    for (key, value) in wanted.as_object().unwrap() {
+        assert_eq!(&written[key], value, "{key}");
+    }
+}
+
+#[test]
+fn bytes_are_written_in_pairs_of_digits_alone() {
+    let error = |mask: &str| {
+        let text =
+            format!(r#"{{"name":"p","action":"drop","start":0,"mask":"{mask}","values":["00"]}}"#);
+        let keys: Keys = serde_json::from_str(&text).unwrap();
+        keys.filter().unwrap_err().to_string()
+    };
+    for mask in ["f", "fff", "+f", "0x", "g0", "ä"] {
+        let expected =
+            format!("mask: found \"{mask}\", allowed is hexadecimal digits, two for each byte");
+        assert_eq!(error(mask), expected);
+    }
+}
+
+#[test]
+fn keys_ask_for_one_kind_of_match() {
+    let matching = |keys: &str| {
+        let text = format!(r#"{{"name":"p","action":"count"{keys}}}"#);
+        let keys: Keys = serde_json::from_str(&text).unwrap();
+        keys.filter().map(|filter| filter.matching).map_err(|error| error.to_string())
+    };
+    assert_eq!(matching(""), Ok(Match::Any));
+    assert_eq!(matching(r#","predicate":true"#), Ok(Match::Predicate));
+    assert_eq!(matching(r#","protocol":"any""#), Ok(Match::FiveTuple(FiveTuple::default())));
+    for (key, value) in [
+        ("source", "\"10.0.0.0/8\""),
+        ("destination", "\"10.0.0.0/8\""),
+        ("protocol", "\"udp\""),
+        ("source_ports", "\"7\""),
+        ("destination_ports", "\"7\""),
+    ] {
+        let alone = matching(&format!(r#","{key}":{value}"#)).unwrap();
+        assert!(matches!(alone, Match::FiveTuple(_)), "{key}");
+        let both = matching(&format!(r#","{key}":{value},"predicate":true"#)).unwrap_err();
+        let kinds = "found keys of two kinds, allowed is the keys of a five-tuple, or those of a \
+                     pattern, or neither";
+        assert_eq!(both, format!("{key}: {kinds}"));
+    }
+}
