@@ -111,5 +111,6 @@ mod tests {
         let figures = times.figures();
         assert_eq!((figures.mean_ns, figures.stddev_ns), (Some(5.0), Some(2.0)));
         assert_eq!((figures.p50_ns, figures.max_ns), (Some(4), Some(9)));
+        assert_eq!(times.count(), 8);
     }
 }

@@ -307,9 +307,10 @@ impl Call {
 
 /// Sends a frame; see `Nic::post`.
 pub(crate) fn post(shared: &Shared, wire: u8, bytes: &[u8]) -> Result<(), SendError> {
-    lock(&shared.outbox).stage(wire, bytes, None)?;
+    let staged = lock(&shared.outbox).stage(wire, bytes, None);
+    // Without a buffer too: some may have come home, and the stock is filled up from those.
     shared.mark_outbox();
-    Ok(())
+    staged
 }
 
 /// Sends frames and tells a callback how each ended; see `Nic::sender`.
@@ -328,9 +329,9 @@ impl Sender {
     /// Why it cannot be sent at all; the callback hears nothing then.
     pub fn post(&self, frame: &[u8]) -> Result<(), SendError> {
         let told = Told::Callback(self.callback.clone(), self.task);
-        lock(&self.shared.outbox).stage_awaited(self.wire, frame, told)?;
+        let staged = lock(&self.shared.outbox).stage_awaited(self.wire, frame, told);
         self.shared.mark_outbox();
-        Ok(())
+        staged.map(drop)
     }
 }
 
@@ -378,6 +379,7 @@ impl Future for Sending<'_> {
                     Err(error) => {
                         // An await pauses. What was refused is tried once more behind that.
                         this.refused = Some(error);
+                        this.shared.mark_outbox();
                         context.waker().wake_by_ref();
                         Poll::Pending
                     }

@@ -483,3 +483,39 @@ fn interfaces_and_namespaces_that_are_gone_need_nothing() {
     let restored = journal.undo().unwrap();
     assert_eq!((restored.gone, restored.refused.len()), (3, 4));
 }
+
+#[test]
+fn a_member_goes_back_if_it_is_the_one_that_was_moved() {
+    let fixture = Fixture::new();
+    let from = fixture.machine.sysfs.join("fs/cgroup/home");
+    put(&from.join("cgroup.procs"), "");
+    fixture.start(40, 40, 1, 0, "0-7");
+    let mut journal = Journal::create(&fixture.machine, "test").unwrap();
+    for (process, start_time) in [(40, 400), (40, 7), (41, 410)] {
+        journal.record(Change::Member { process, start_time, from: from.clone() }).unwrap();
+    }
+    let restored = journal.undo().unwrap();
+    assert_eq!((restored.restored, restored.gone), (1, 2), "{restored}");
+}
+
+#[test]
+fn a_group_that_stays_busy_says_so() {
+    let fixture = Fixture::new();
+    let path = fixture.machine.sysfs.join("fs/cgroup/picnic");
+    fs::create_dir_all(&path).unwrap();
+    left(&fixture, Change::Group { path });
+    *fixture.kernel.busy.lock().unwrap() = u32::MAX;
+    let failed = restore_one(&fixture).failed;
+    assert!(failed[0].ends_with(" away: Device or resource busy (os error 16)"), "{failed:?}");
+}
+
+#[test]
+fn a_journal_is_named_and_may_be_read_and_run_by_others() {
+    let fixture = fixture();
+    let path = left(&fixture, setting(&fixture, "a", "2"));
+    write(&fixture, "a", "2");
+    let name = format!("test-{}-0.journal", std::process::id());
+    assert_eq!(path.file_name().unwrap().to_str(), Some(name.as_str()));
+    fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).unwrap();
+    assert_eq!(restore_one(&fixture).restored, 1);
+}

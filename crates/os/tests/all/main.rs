@@ -12,9 +12,11 @@ mod executor;
 #[allow(dead_code)]
 #[path = "../../../filter/tests/frames/mod.rs"]
 mod frames;
+mod limits;
 mod memory;
 mod packets;
 mod schedulers;
 #[path = "../../../core/tests/shared/registry.rs"]
 mod shared;
 mod task_filters;
+mod tickets;

@@ -1,0 +1,568 @@
+//! Limits, roundings and the ends of ranges: of admission, paths, schedulers, memory, sending.
+
+use crate::bench::{Bench, Log, edf_plus, micros};
+use picnic_core::config::Sections;
+use picnic_core::error::ConfigError;
+use picnic_core::port::{Arrivals, Rate};
+use picnic_core::registry::{BuildContext, Component, Entry};
+use picnic_core::time::Time;
+use picnic_filter::Filters;
+use picnic_os::admission::{Demand, Order, Refusal, admit};
+use picnic_os::alloc::boundary_tag::BoundaryTag;
+use picnic_os::alloc::slots::Slots;
+use picnic_os::alloc::{Allocator, Figures};
+use picnic_os::config::{Setup, Surroundings, Tasks, build, build_os};
+use picnic_os::executor::OsSettings;
+use picnic_os::memory::{MemoryError, TransferCost};
+use picnic_os::path::{Costs, Intake, PacketPath};
+use picnic_os::schedulers::cyclic::{Cyclic, timetable};
+use picnic_os::schedulers::edf::Edf;
+use picnic_os::schedulers::slack::{Lookahead, SlackPolicy};
+use picnic_os::schedulers::{Discipline, Scheduler};
+use picnic_os::task::{TaskSpec, program};
+use picnic_os::ticket::{Candidate, Ticket};
+use proptest::prelude::*;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use std::task::Poll;
+
+fn demand(name: &str, period_ns: u64, segments: &[u64]) -> Demand {
+    Demand {
+        name: name.into(),
+        period_ns: Some(period_ns),
+        invocation_ns: segments.iter().sum(),
+        segment_ns: segments.iter().copied().max().unwrap_or(0),
+        segments: segments.len() as u64,
+    }
+}
+
+/// No packets; a turn of the path takes so long.
+fn turns(turn_ns: u64) -> PacketPath {
+    PacketPath::new(vec![], Costs { turn_ns, catch_up_ns: u64::MAX, ..Costs::default() })
+}
+
+// ---------------------------------------------------------------- admission
+
+/// Period, whole and blocking of a task: a turn behind each segment.
+type Work = (u64, u64, u64);
+
+/// At every single interval: the path's turn and what is due fit, and with a blocker in place of
+/// the turn too.
+fn every_interval(tasks: &[Work], turn_ns: u64, longest: u64) -> bool {
+    let due = |tasks: &[Work], within: u64| -> u64 {
+        tasks.iter().map(|&(period, whole, _)| (within - 1) / period * whole).sum()
+    };
+    (tasks[0].0 + 1..longest).all(|within| turn_ns + due(tasks, within) <= within)
+        && (1..tasks.len()).all(|index| {
+            let (period, _, blocking) = tasks[index];
+            (tasks[0].0 + 1..period).all(|within| blocking + due(&tasks[..index], within) <= within)
+        })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..Default::default() })]
+
+    #[test]
+    fn a_turn_of_the_path_fits_at_every_interval_or_the_set_is_refused(
+        tasks in prop::collection::vec((20u64..400, prop::collection::vec(1u64..30, 1..3)), 1..5),
+        turn_ns in 1u64..40,
+    ) {
+        let demands: Vec<_> =
+            tasks.iter().map(|(period, segments)| demand("t", *period, segments)).collect();
+        let mut works: Vec<Work> = tasks
+            .iter()
+            .map(|(period, segments)| {
+                let whole = segments.iter().map(|bound| bound + turn_ns).sum();
+                (*period, whole, segments.iter().max().unwrap() + turn_ns)
+            })
+            .collect();
+        works.sort_by_key(|work| work.0);
+        let load: f64 = works.iter().map(|&(period, whole, _)| whole as f64 / period as f64).sum();
+        prop_assume!(load < 0.995);
+        // What is due within an interval is no more than its share of it.
+        let longest = (turn_ns as f64 / (1.0 - load)) as u64 + 500;
+        let expected = every_interval(&works, turn_ns, longest);
+        let found =
+            admit(&demands, &turns(turn_ns), Order::EarliestDeadline, Discipline::Segment);
+        prop_assert_eq!(found.is_ok(), expected, "{:?}", found);
+    }
+}
+
+#[test]
+fn no_number_of_segments_or_length_of_a_period_makes_a_set_fit() {
+    let edf = |tasks: &[Demand], path: &PacketPath| {
+        admit(tasks, path, Order::EarliestDeadline, Discipline::Segment)
+    };
+    let many = Demand { segments: 1 << 63, ..demand("many", 1_000, &[1]) };
+    let found = edf(&[many], &PacketPath::default().switching(2, 0));
+    assert!(matches!(found, Err(Refusal::Overloaded { .. })), "{found:?}");
+    // The first period shows nothing; the second task's does.
+    let tasks =
+        [demand("a", 1_000, &[350]), demand("b", 1_100, &[351]), demand("long", 1 << 61, &[1])];
+    let told = edf(&tasks, &turns(150)).unwrap_err().to_string();
+    assert_eq!(
+        told,
+        "task \"a\" may miss a deadline: within 1150 ns, 150 ns of \"the packet path\", which has \
+         begun, and 1001 ns of tasks that are due come to 1151 ns"
+    );
+}
+
+#[test]
+fn a_frame_has_room_for_a_turn_of_the_path_if_that_takes_any_time() {
+    let told = |turn_ns, segments: &[u64]| {
+        let tasks = [demand("a", 20, segments), demand("b", 40, &[10])];
+        admit(&tasks, &turns(turn_ns), Order::Timetable, Discipline::Completion)
+            .map_err(|refusal| refusal.to_string())
+    };
+    let full = told(0, &[11]).unwrap_err();
+    assert!(full.ends_with("may take 21 ns: 11 ns (a) + 10 ns (b)"), "{full}");
+    assert_eq!(told(1, &[7]), Ok(()));
+    let full = told(1, &[8]).unwrap_err();
+    let expected = "may take 21 ns: 9 ns (a) + 11 ns (b) + 1 ns (the packet path)";
+    assert!(full.ends_with(expected), "{full}");
+}
+
+// ---------------------------------------------------------------- the packet path
+
+fn path(pps: u64, turn_ns: u64, packet_ns: u64) -> PacketPath {
+    let wire = Intake { name: "wire0".into(), pps, burst: 1, room: u64::MAX };
+    let costs = Costs { turn_ns, packet_ns, burst: 1, wires: 1, ..Costs::default() };
+    PacketPath::new(vec![wire], costs)
+}
+
+#[test]
+fn a_path_catches_up_no_sooner_than_it_may_and_rounds_up() {
+    let third = path(1_000_000, 0, 333);
+    assert_eq!(third.share_ppb(), 333_000_000);
+    // x = (R e (s + T) + e) / (1 - R e), each part rounded up.
+    assert_eq!(third.catch_up_ns(1_000_000_000 - 333), 499_250_375 + 500);
+    assert_eq!(third.catch_up_ns(0), 167 + 500);
+    assert_eq!(third.until_next_ns(1_000), 1_000 + 666 + 500);
+    assert_eq!(third.until_next_of_ns(1_000, 2), 1_000 + 500 + 2 * 667);
+    // One that never does goes on behind a turn.
+    let behind = path(10_000_000, 7, 333);
+    assert!(!behind.catches_up());
+    assert_eq!(behind.until_next_ns(1_000), 1_007);
+    assert_eq!(behind.until_next_of_ns(1_000, 2), 1_014);
+}
+
+#[test]
+fn no_time_and_no_rate_wraps() {
+    let most = path(1_000_000, 0, 600);
+    assert_eq!(most.catch_up_ns(u64::MAX), u64::MAX);
+    assert_eq!(most.until_next_ns(u64::MAX), u64::MAX);
+    let wire = |pps| Intake { name: "w".into(), pps, burst: 1, room: 1 };
+    let path = PacketPath::new(vec![wire(u64::MAX), wire(2)], Costs::default());
+    assert_eq!(path.pps(), u64::MAX);
+}
+
+// ---------------------------------------------------------------- schedulers
+
+fn candidate(period_ns: Option<u64>, release: u64, ready: bool) -> Candidate {
+    let ticket = Ticket {
+        wcet_ns: 2,
+        remaining_ns: 2,
+        period_ns,
+        priority: 0,
+        next_release: Time::from_nanos(release),
+        next_deadline: Time::from_nanos(release + period_ns.unwrap_or(0)),
+    };
+    Candidate { ticket, ready, begun: false, since: 0 }
+}
+
+#[test]
+fn a_timetable_lasts_until_all_periods_end_together() {
+    let of = |periods: &[u64]| timetable(periods.iter().copied());
+    assert_eq!(of(&[]), None);
+    assert_eq!(of(&[1, 2]), Some((1, 2)));
+    assert_eq!(of(&[0, 2]), Some((2, 1)), "no period is none");
+    assert_eq!(of(&[20, 30, 50]), Some((10, 30)));
+    assert_eq!(of(&[(1 << 61) - 1, (1 << 31) - 1]), Some((1, u64::MAX)));
+}
+
+/// Frames of 20 ns from 15 ns before zero: both tasks in the even ones, the first in the odd.
+fn frames() -> (Cyclic, [Candidate; 2]) {
+    let tasks = [candidate(Some(20), 5, false), candidate(Some(40), 5, false)];
+    let mut cyclic = Cyclic::default();
+    cyclic.tasks_changed(Time::ZERO, &tasks);
+    assert_eq!(cyclic.frames(), [vec![0, 1], vec![0]]);
+    (cyclic, tasks)
+}
+
+#[test]
+fn frames_lie_where_releases_do_and_slack_ends_with_them() {
+    let at = Time::from_nanos;
+    let (mut cyclic, mut tasks) = frames();
+    assert_eq!(cyclic.next_periodic(at(0), &tasks), Some(at(5)));
+    assert_eq!(cyclic.periodic(at(0), &tasks), None);
+    // Frame 1 has begun; its task may be released in it, and not before now.
+    tasks[0].ticket.next_release = at(9);
+    assert_eq!(cyclic.next_periodic(at(6), &tasks), Some(at(9)));
+    assert_eq!(cyclic.next_periodic(at(12), &tasks), Some(at(12)));
+    // Once it has run, for the frame before and for this one, the next frame is what comes.
+    tasks[0].ready = true;
+    for task in [Some(0), Some(0), None] {
+        assert_eq!(cyclic.periodic(at(12), &tasks), task);
+    }
+    tasks[0].ready = false;
+    assert_eq!(cyclic.next_periodic(at(12), &tasks), Some(at(25)));
+    assert_eq!(cyclic.periodic(at(24), &tasks), None);
+    tasks.iter_mut().for_each(|task| task.ready = true);
+    assert_eq!(cyclic.periodic(at(25), &tasks), Some(0));
+    tasks[0].ready = false;
+    assert_eq!(cyclic.periodic(at(44), &tasks), Some(1));
+    tasks[1].ready = false;
+    tasks.iter_mut().for_each(|task| task.ticket.next_release = at(30));
+    assert_eq!(cyclic.next_periodic(at(44), &tasks), Some(at(45)), "both have run in frame 2");
+}
+
+#[test]
+fn after_a_long_pause_the_round_before_now_is_what_is_made_up_for() {
+    let at = Time::from_nanos;
+    for (now, first) in [(20 * 8, 1), (20 * 9, 0)] {
+        let tasks = [candidate(Some(40), 0, true), candidate(Some(40), 0, true)];
+        let mut cyclic = Cyclic::default();
+        // A third task gives the frames their length, and is never ready.
+        let all = [tasks[0], tasks[1], candidate(Some(20), 0, false)];
+        cyclic.tasks_changed(Time::ZERO, &all);
+        let of = |task| cyclic.frames().iter().position(|frame| frame.contains(&task)).unwrap();
+        let (even, odd) = (of(0), of(1));
+        assert_eq!((even, odd), (0, 1));
+        assert_eq!(cyclic.periodic(at(0), &all), Some(0));
+        // The round goes from the frame behind the one as old as the timetable to this one.
+        let found = cyclic.periodic(at(now), &all);
+        assert_eq!(found, Some(1 - first), "at {now}");
+    }
+}
+
+#[test]
+fn only_a_release_to_come_ends_a_slack() {
+    let tasks = [
+        candidate(None, 3, false),
+        candidate(Some(20), 4, true),
+        candidate(Some(20), 10, false),
+        candidate(Some(20), 12, false),
+    ];
+    assert_eq!(Edf.next_periodic(Time::ZERO, &tasks), Some(Time::from_nanos(10)));
+}
+
+fn filler(wcet_ns: u64, priority: u8, since: u64) -> Candidate {
+    let mut filler = candidate(None, 0, true);
+    filler.ticket.wcet_ns = wcet_ns;
+    (filler.ticket.priority, filler.since) = (priority, since);
+    filler
+}
+
+#[test]
+fn lookahead_sees_the_first_of_the_queue_and_counts_in_parts() {
+    let choose = |slack_ns, tasks: &[Candidate]| Lookahead::default().choose(slack_ns, tasks);
+    // As many as it looks at, and one behind them that would leave nothing: not seen.
+    let mut queue: Vec<_> = (0..32).map(|since| filler(30, 0, since)).collect();
+    queue.push(filler(100, 0, 32));
+    assert_eq!(choose(100, &queue), Some(0));
+    // One in front of them takes the place of the last.
+    queue[32] = filler(100, 1, 32);
+    assert_eq!(choose(100, &queue), Some(32));
+    // All fit exactly, though not in whole parts.
+    assert_eq!(choose(1_000, &[filler(499, 0, 1), filler(501, 0, 2)]), Some(0));
+    // 100, 126 and 125 parts of 250: the first two leave less than the first and the last.
+    let three = [filler(400, 0, 1), filler(502, 0, 2), filler(499, 0, 3)];
+    assert_eq!(choose(1_000, &three), Some(0));
+    // The first fits as it is and not in parts: the second leaves the least.
+    assert_eq!(choose(1_001, &[filler(1_001, 0, 1), filler(600, 0, 2)]), Some(1));
+}
+
+// ---------------------------------------------------------------- memory
+
+#[test]
+fn an_arena_of_boundary_tags_is_told_to_the_byte() {
+    let mut tags = BoundaryTag::default();
+    assert_eq!(tags.figures(&[]), Figures::default());
+    let mut arena = vec![0; 160];
+    tags.reset(&mut arena);
+    let free = Figures {
+        arena_bytes: 160,
+        free_bytes: 144,
+        largest_free_bytes: 144,
+        free_blocks: 1,
+        ..Figures::default()
+    };
+    assert_eq!(tags.figures(&arena), free);
+    let place = tags.allocate(&mut arena, 144, 1).unwrap();
+    assert_eq!(tags.allocate(&mut arena, 1, 1), None);
+    let full = Figures {
+        arena_bytes: 160,
+        used_bytes: 160,
+        high_water_bytes: 160,
+        blocks: 1,
+        failures: 1,
+        ..Figures::default()
+    };
+    assert_eq!(tags.figures(&arena), full);
+    assert!(tags.free(&mut arena, place));
+    assert_eq!(tags.figures(&arena), Figures { high_water_bytes: 160, failures: 1, ..free });
+    tags.reset(&mut arena);
+    assert_eq!(tags.figures(&arena), free);
+}
+
+#[test]
+fn the_smallest_block_may_stay_in_front_of_an_aligned_one() {
+    let mut arena = vec![0; 1024];
+    let mut tags = BoundaryTag::default();
+    tags.reset(&mut arena);
+    assert_eq!(tags.allocate(&mut arena, 64, 16), Some(16));
+    // From 80 on: a tag and 16 bytes that stay free, then the tag in front of 128.
+    assert_eq!(tags.allocate(&mut arena, 16, 64), Some(128));
+    assert_eq!(tags.check(&arena), Ok(()));
+    assert_eq!(tags.figures(&arena).free_blocks, 2);
+}
+
+#[test]
+fn slots_are_told_to_the_byte() {
+    let (mut arena, mut slots) = (vec![0; 256], Slots::of(64));
+    slots.reset(&mut arena);
+    let free = Figures {
+        arena_bytes: 256,
+        free_bytes: 256,
+        largest_free_bytes: 64,
+        free_blocks: 4,
+        ..Figures::default()
+    };
+    assert_eq!(slots.figures(&arena), free);
+    assert_eq!(slots.allocate(&mut arena, 64, 128), None, "aligned to its size and no more");
+    let places: Vec<_> = (0..4).map(|_| slots.allocate(&mut arena, 64, 64)).collect();
+    assert_eq!(places, [0, 64, 128, 192].map(Some));
+    let full = Figures {
+        arena_bytes: 256,
+        used_bytes: 256,
+        high_water_bytes: 256,
+        blocks: 4,
+        failures: 1,
+        ..Figures::default()
+    };
+    assert_eq!(slots.figures(&arena), full);
+    assert!(slots.free(&mut arena, 64));
+    assert_eq!(slots.figures(&arena).largest_free_bytes, 64);
+    slots.reset(&mut arena);
+    assert_eq!(slots.figures(&arena), free);
+}
+
+#[test]
+fn transfers_take_their_latency_and_their_bytes_rounded_up() {
+    let cost = TransferCost::default();
+    assert_eq!((cost.latency_ns, cost.bytes_per_us), (1_000, 8_000));
+    let times: Vec<_> = [0, 1, 8, 9].map(|bytes| cost.of(bytes)).into();
+    assert_eq!(times, [1_000, 1_001, 1_001, 1_002]);
+}
+
+#[test]
+fn a_blocks_end_is_its_end_whatever_is_asked_for() {
+    let transfer = TransferCost { latency_ns: u64::MAX, bytes_per_us: 1 };
+    let settings = OsSettings { transfer, switch_ns: 0, cold_ns: 0, ..OsSettings::default() };
+    let (mut bench, log) = (Bench::with(&settings, edf_plus()), Log::default());
+    let report = bench.os.memory_report();
+    let counts = (report.transfers, report.transferred_bytes, report.transfer_modelled_ns);
+    assert_eq!((counts, report.host_used_bytes, report.host_high_water_bytes), ((0, 0, 0), 0, 0));
+    for _ in 0..2 {
+        let said = log.clone();
+        let body = program(move |nic| async move {
+            let mut block = nic.allocate(8).unwrap();
+            let refused = MemoryError::Range { start: usize::MAX, end: usize::MAX, length: 8 };
+            assert_eq!(block.read(usize::MAX, &mut [0; 2]), Err(refused.clone()));
+            assert_eq!(block.write(usize::MAX, &[0; 2]), Err(refused));
+            said.say(nic.now(), "refused");
+            let host = nic.allocate_host(8).unwrap();
+            let _ = nic.copy_to_host(&block, 0..8, &host, 0).await;
+        });
+        bench.os.create(TaskSpec::new("t").wcet_ns(1_000), body).unwrap();
+    }
+    bench.run_until(micros(10));
+    assert_eq!(log.text(), "0:refused 1:refused");
+    let report = bench.os.memory_report();
+    assert_eq!((report.transfers, report.transferred_bytes), (2, 16));
+    assert_eq!(report.transfer_modelled_ns, u64::MAX);
+    bench.end();
+}
+
+// ---------------------------------------------------------------- packets
+
+fn spec(name: &str) -> TaskSpec {
+    TaskSpec::new(name).wcet_ns(1_000)
+}
+
+#[test]
+fn callbacks_are_told_in_the_order_of_their_frames() {
+    let (mut bench, log) = (Bench::new(), Log::default());
+    let said = log.clone();
+    let body = program(move |nic| async move {
+        let [a, b, c] = ["a", "b", "c"].map(|name| {
+            let said = said.clone();
+            nic.sender(0, move |_| said.say(Time::ZERO, name))
+        });
+        a.post(&[1; 60]).unwrap();
+        b.post(&[2; 60]).unwrap();
+        nic.sleep_until(micros(10)).await;
+        // In the place of the first, which has ended.
+        c.post(&[3; 60]).unwrap();
+        nic.sleep_until(Time::MAX).await;
+    });
+    bench.os.create(spec("sender"), body).unwrap();
+    bench.run_until(micros(5));
+    assert_eq!(bench.wire_takes(0, 1, false).len(), 1);
+    bench.run_until(micros(15));
+    assert_eq!(bench.wire_takes(0, 9, false).len(), 2);
+    bench.run_until(micros(20));
+    assert_eq!(log.text(), "0:a 0:b 0:c");
+    bench.end();
+}
+
+#[test]
+fn a_frame_whose_end_nobody_waits_for_any_more_takes_no_place() {
+    let (mut bench, log) = (Bench::new(), Log::default());
+    let said = log.clone();
+    let body = program(move |nic| async move {
+        for _ in 0..100 {
+            let mut sending = Box::pin(nic.send(0, &[0; 60]));
+            std::future::poll_fn(|context| {
+                assert!(sending.as_mut().poll(context).is_pending());
+                Poll::Ready(())
+            })
+            .await;
+            drop(sending);
+            nic.yield_now().await;
+        }
+        said.say(Time::ZERO, format!("{:?}", nic.send(0, &[0; 60]).await));
+    });
+    bench.os.create(spec("sender"), body).unwrap();
+    for _ in 0..300 {
+        bench.turn();
+        bench.wire_takes_all(0);
+    }
+    assert_eq!(log.text(), "0:Ok(())");
+    bench.end();
+}
+
+#[test]
+fn buffers_that_come_home_are_there_to_be_sent_again() {
+    let (mut bench, log) = (Bench::new(), Log::default());
+    let said = log.clone();
+    let body = program(move |nic| async move {
+        loop {
+            said.say(Time::ZERO, format!("{:?}", nic.post(0, &[0; 60]).is_ok()));
+            nic.yield_now().await;
+        }
+    });
+    bench.os.create(spec("sender"), body).unwrap();
+    bench.turn();
+    let taken: Vec<_> = std::iter::from_fn(|| bench.doors.pool.packet(&[0; 60])).collect();
+    for _ in 0..30 {
+        bench.turn();
+    }
+    assert!(log.take().iter().any(|(_, sent)| sent == "false"), "the stock is used up");
+    taken.into_iter().for_each(|packet| bench.doors.pool.free(packet));
+    for _ in 0..3 {
+        bench.turn();
+    }
+    assert_eq!(log.take().last().map(|(_, sent)| sent.as_str()), Some("true"));
+    bench.end();
+}
+
+#[test]
+fn a_mailbox_of_none_holds_one() {
+    let mut bench = Bench::new();
+    let body = program(|nic| async move {
+        let (sender, _mailbox) = nic.mailbox(0);
+        assert_eq!(sender.capacity(), 1);
+    });
+    bench.os.create(spec("t"), body).unwrap();
+    bench.turn();
+    assert_eq!(bench.os.counters().panics.get(), 0);
+    bench.end();
+}
+
+// ---------------------------------------------------------------- card files
+
+#[derive(Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+struct NoKeys {}
+
+/// A task with something of its own to be changed by each key.
+struct Plain;
+
+impl Component for Plain {
+    type Product = Setup;
+    type Config = NoKeys;
+    const NAME: &'static str = "plain";
+    const HELP: &'static str = "as the test has it";
+    fn build(_: NoKeys, _: &BuildContext) -> Result<Setup, ConfigError> {
+        let spec = TaskSpec::new("own").wcet_ns(50_000).periodic(500_000).priority(3);
+        let body = program(|nic| async move { nic.sleep_until(Time::MAX).await });
+        Ok(Setup { spec: spec.offset_ns(77), program: body })
+    }
+}
+
+static TASKS: Tasks = &[Entry::of::<Plain>()];
+
+fn card(text: &str) -> picnic_core::config::CardFile {
+    Sections::core().with(picnic_os::keys::SECTIONS).parse(text, None).unwrap()
+}
+
+#[test]
+fn the_keys_of_a_task_stand_in_for_its_own() {
+    let line_and_start = |keys: &str| {
+        let os = build_os(&card(&format!("[os]\n[[task]]\ntask = \"plain\"\n{keys}")), TASKS);
+        let mut bench = Bench::new();
+        bench.os = os.unwrap().unwrap();
+        let line = bench.os.lines().next().unwrap();
+        let start = bench.turn().1;
+        bench.end();
+        (line, start)
+    };
+    let (own, start) = line_and_start("");
+    assert_eq!((&*own.name, own.period_ns, own.priority), ("own", Some(500_000), 3));
+    assert_eq!((own.wcet_ns, &*own.bounds_from), (Some(50_000), "stated"));
+    assert_eq!(start, Some(Time::from_nanos(77)));
+    let keys = "name = \"other\"\nperiod_us = 400\noffset_us = 9\npriority = 8\nwcet_ns = 60";
+    let (other, start) = line_and_start(keys);
+    assert_eq!((&*other.name, other.period_ns, other.priority), ("other", Some(400_000), 8));
+    assert_eq!((other.wcet_ns, &*other.bounds_from), (Some(60), "the card file"));
+    assert_eq!(start, Some(micros(9)));
+    let most = i64::MAX;
+    let (long, start) = line_and_start(&format!("period_us = {most}\noffset_us = {most}"));
+    assert_eq!((long.period_ns, start), (Some(u64::MAX), Some(Time::MAX)));
+    assert_eq!(line_and_start("period_us = 0").0.period_ns, None);
+}
+
+#[test]
+fn what_wires_tell_is_what_admission_counts_on() {
+    let arrivals = |rate| Arrivals {
+        rate,
+        burst: 32,
+        room: Some(512),
+        origin: "as the test has it".into(),
+        room_origin: "the test",
+    };
+    let report = |keys: &str, rate| {
+        let file = card(&format!("[[wire]]\nport = \"generator\"\n[os]\n{keys}"));
+        let around = Surroundings { arrivals: vec![arrivals(rate)], costs: None };
+        let os = build(&file, TASKS, Filters::new(1), &around);
+        os.map(|os| os.unwrap().handle.path).map_err(|error| error.to_string())
+    };
+    let told = report("", Rate::Pps(1_000_000)).unwrap();
+    assert_eq!(
+        (told.turn_ns.value, told.packet_ns.value, told.packets_fraction),
+        (None, None, 0.0)
+    );
+    let wires: Vec<_> =
+        told.wires.iter().map(|wire| (wire.rate_pps.value, wire.room.value)).collect();
+    assert_eq!(wires, [(Some(1_000_000), Some(512))]);
+    assert_eq!(told.catch_up_ns, 1_000_000);
+    // Packets that come together find room or the task is refused, whatever the rate.
+    let with_room = |room: u64| {
+        let keys = format!("line_rate_pps = 1\nreceive_room = {room}\n[[task]]\ntask = \"plain\"");
+        report(&keys, Rate::Untold)
+    };
+    assert!(with_room(32).is_ok());
+    let refused = with_room(31).unwrap_err();
+    assert!(refused.contains("but 31 find room"), "{refused}");
+}
