@@ -107,8 +107,6 @@ struct Active {
     capture: Capture,
     /// The file's side must hurry.
     hurry: Arc<AtomicBool>,
-    /// A client has asked for its end.
-    is_stopped: bool,
     /// The connection that it ends with.
     owner: Option<u64>,
     since: Instant,
@@ -199,7 +197,7 @@ impl Captures {
         let owner = wanted.attached.then_some(owner);
         let since = Instant::now();
         state.active[index] =
-            Some(Active { number, wanted, capture, hurry, is_stopped: false, owner, since });
+            Some(Active { number, wanted, capture, hurry, owner, since });
         Ok(json!({ "capture": number, "interfaces": names }))
     }
 
@@ -298,7 +296,6 @@ impl Active {
     }
 
     fn stop(&mut self) {
-        self.is_stopped = true;
         self.hurry.store(true, Ordering::Release);
         self.capture.stop();
     }
@@ -339,5 +336,75 @@ impl Hook for Captures {
     fn observer(&self, point: &HookPoint<'_>) -> Option<Box<dyn Observer>> {
         let (stage, interface) = TraceStage::interface(point);
         Some(Box::new(self.probe(stage, interface)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use picnic_core::ledger::Stage;
+    use picnic_core::packet::pool::{Pool, PoolConfig};
+    use picnic_core::time::Time;
+
+    fn show(observer: &mut Box<dyn Observer>, stage: Stage, packets: usize) {
+        let (mut pool, _) = Pool::new(&PoolConfig::default(), 0).unwrap();
+        let packets: Vec<_> = (0..packets).map(|_| pool.packet(&[7; 60]).unwrap()).collect();
+        if observer.begin() {
+            observer.observe(Time::ZERO, stage, &packets);
+            observer.end();
+        }
+        packets.into_iter().for_each(|packet| pool.free(packet));
+    }
+
+    /// What became of a capture that is to end.
+    fn ended(captures: &Captures, number: u32) -> Value {
+        let start = Instant::now();
+        loop {
+            captures.tick();
+            if let Some(outcome) = captures.outcome(number) {
+                return outcome;
+            }
+            assert!(start.elapsed() < Duration::from_secs(30), "it does not end");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    #[test]
+    fn a_capture_is_of_its_stages_and_of_places_that_come_later_too() {
+        let captures = Captures::default();
+        let wire = HookPoint::Wire { index: 0, name: "wire0" };
+        let mut first = captures.observer(&wire).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let file = || {
+            Some(OwnedFd::from(std::fs::File::create(folder.path().join("x")).unwrap()))
+        };
+        let started = captures.start(Wanted::default(), file(), Duration::ZERO, 9).unwrap();
+        assert_eq!(started, json!({ "capture": 1, "interfaces": ["wire0"] }));
+        assert_eq!(captures.list()["captures"][0]["attached"], false);
+        let mut second = captures.observer(&wire).unwrap();
+        let mut elsewhere = captures.observer(&HookPoint::Queue { index: 0 }).unwrap();
+        show(&mut first, Stage::Wire, 1);
+        show(&mut second, Stage::Wire, 2);
+        show(&mut elsewhere, Stage::Target, 4);
+        captures.client_has_gone(9);
+        assert!(captures.are_any(), "it belongs to no connection");
+        captures.stop(1).unwrap();
+        let outcome = ended(&captures, 1);
+        assert_eq!((&outcome["packets_written"], &outcome["ended_by"]), (&json!(3), &json!("stop")));
+        assert!(!captures.are_any() && captures.known(1).is_ok() && captures.known(2).is_err());
+        // One that is its connection's ends with that and no other.
+        let attached = Wanted { attached: true, ..Wanted::default() };
+        captures.start(attached, file(), Duration::ZERO, 9).unwrap();
+        assert_eq!(captures.list()["captures"][0]["attached"], true);
+        captures.client_has_gone(8);
+        captures.tick();
+        assert!(captures.are_any());
+        captures.client_has_gone(9);
+        assert_eq!(ended(&captures, 2)["capture"], 2);
+        let limited = Wanted { packets: Some(1), ..Wanted::default() };
+        captures.start(limited, file(), Duration::ZERO, 9).unwrap();
+        show(&mut first, Stage::Wire, 5);
+        let outcome = ended(&captures, 3);
+        assert_eq!((&outcome["packets_written"], &outcome["ended_by"]), (&json!(1), &json!("limit")));
     }
 }

@@ -240,3 +240,149 @@ impl Client {
         true
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::net::Shutdown;
+    use std::os::unix::net::UnixStream;
+
+    const LIMITS: Limits = Limits {
+        clients: 2,
+        idle: Duration::from_secs(100),
+        yields: Duration::from_secs(1),
+        stalled: Duration::from_secs(10),
+        output_bytes: 64 << 10,
+    };
+
+    fn client() -> (Client, UnixStream, Instant) {
+        let (here, there) = UnixStream::pair().unwrap();
+        there.set_nonblocking(true).unwrap();
+        let now = Instant::now();
+        (Client::new(1, here.into(), now), there, now)
+    }
+
+    fn text(client: &mut Client) -> Option<String> {
+        client.line(&LIMITS).map(|line| String::from_utf8(line.unwrap()).unwrap())
+    }
+
+    /// What is there to be read.
+    fn heard(stream: &mut UnixStream) -> String {
+        let mut bytes = Vec::new();
+        let _ = stream.read_to_end(&mut bytes);
+        String::from_utf8(bytes).unwrap()
+    }
+
+    #[test]
+    fn lines_are_taken_one_by_one_and_the_last_needs_no_end() {
+        let (mut client, mut there, now) = client();
+        assert!(!client.has_line(&LIMITS));
+        client.read(now);
+        assert_eq!((text(&mut client), client.wants(&LIMITS)), (None, PollFlags::IN));
+        there.write_all(b"one\ntwo\nth").unwrap();
+        client.read(now);
+        assert!(client.has_line(&LIMITS));
+        assert_eq!(text(&mut client).as_deref(), Some("one\n"));
+        assert_eq!(text(&mut client).as_deref(), Some("two\n"));
+        assert_eq!((text(&mut client), client.has_line(&LIMITS)), (None, false));
+        there.write_all(b"ree").unwrap();
+        there.shutdown(Shutdown::Write).unwrap();
+        client.read(now);
+        client.read(now);
+        assert!(!client.is_done(false), "its last line is not taken");
+        assert_eq!(text(&mut client).as_deref(), Some("three\n"));
+        assert_eq!(client.wants(&LIMITS), PollFlags::empty());
+        assert!(client.is_done(false) && !client.is_done(true), "an answer may be to come");
+        client.hung_up();
+        assert!(client.is_done(true), "nobody will take it");
+    }
+
+    #[test]
+    fn one_that_says_nothing_and_goes_has_no_line() {
+        let (mut client, there, now) = client();
+        client.hung_up();
+        assert!(!client.is_done(false), "what it has said is not read yet");
+        there.shutdown(Shutdown::Write).unwrap();
+        client.read(now);
+        assert_eq!(text(&mut client), None);
+        assert!(client.is_done(false));
+    }
+
+    #[test]
+    fn a_line_has_so_many_bytes_and_no_more() {
+        for (bytes, fits) in [(LONGEST_LINE, true), (LONGEST_LINE + 1, false)] {
+            let (mut client, ..) = client();
+            client.input = vec![b'x'; bytes];
+            client.input.push(b'\n');
+            assert_eq!(client.line(&LIMITS).unwrap().is_ok(), fits);
+        }
+    }
+
+    #[test]
+    fn one_that_reads_no_answers_is_asked_nothing_more() {
+        let (mut client, mut there, now) = client();
+        there.write_all(b"more\n").unwrap();
+        client.read(now);
+        let answer = Value::String("x".repeat(16 << 10));
+        while client.output.len() - client.sent < LIMITS.output_bytes {
+            assert!(client.wants(&LIMITS).contains(PollFlags::IN));
+            client.answer(&answer);
+        }
+        assert_eq!(client.wants(&LIMITS), PollFlags::OUT);
+        assert!(!client.has_line(&LIMITS) && client.line(&LIMITS).is_none());
+        assert_eq!(client.silence(now), None);
+        // Deaf for as long as it may be: let go without another word.
+        let most = now + LIMITS.stalled;
+        assert!(!client.is_overdue(most - Duration::from_nanos(1), &LIMITS, false));
+        assert!(client.is_overdue(most, &LIMITS, false));
+        while client.wants(&LIMITS).contains(PollFlags::OUT) {
+            heard(&mut there);
+            client.write(Some(most));
+        }
+        assert_eq!(text(&mut client).as_deref(), Some("more\n"));
+        // What it has taken counts as a word of its own.
+        assert_eq!(client.silence(most + Duration::from_secs(3)), Some(Duration::from_secs(3)));
+    }
+
+    #[test]
+    fn one_that_is_gone_is_done_with_whatever_is_to_come() {
+        let (mut client, there, _) = client();
+        drop(there);
+        client.answer(&Value::Bool(true));
+        assert!(client.is_done(true));
+    }
+
+    #[test]
+    fn each_has_its_time_and_is_told_why_it_is_over() {
+        let second = Duration::from_secs(1);
+        // What it sent last, whether it waits for an answer, whether it has a place of its own.
+        for (said, is_awaiting, is_extra, most, found) in [
+            ("", false, false, Some(100), "no word for 100 s"),
+            ("", true, false, None, ""),
+            ("", false, true, Some(10), "no word for 10 s"),
+            ("begun", false, false, Some(10), "a line that does not end for 10 s"),
+            ("begun", true, false, Some(10), "a line that does not end for 10 s"),
+        ] {
+            let (mut client, mut there, start) = client();
+            client.is_extra = is_extra;
+            there.write_all(said.as_bytes()).unwrap();
+            client.read(start);
+            assert_eq!(text(&mut client), None);
+            let silence = said.is_empty().then_some(second);
+            assert_eq!(client.silence(start + second), silence);
+            let Some(most) = most else {
+                assert!(!client.is_overdue(start + 1000 * second, &LIMITS, is_awaiting));
+                continue;
+            };
+            let end = start + most * second;
+            assert!(!client.is_overdue(end - Duration::from_nanos(1), &LIMITS, is_awaiting));
+            assert_eq!(heard(&mut there), "");
+            assert!(client.is_overdue(end, &LIMITS, is_awaiting));
+            let told = heard(&mut there);
+            assert!(told.contains(&format!("found {found}, which is the most")), "{told}");
+            assert!(client.is_closing() && client.is_done(is_awaiting));
+            assert_eq!(client.silence(end), None);
+        }
+    }
+}

@@ -202,6 +202,74 @@ mod tests {
         assert!(head.ends_with(b"\r\n\r\n"));
     }
 
+    #[test]
+    fn a_request_has_so_many_bytes_and_no_more() {
+        let start = "GET / HTTP/1.1\r\nHost: ";
+        let of = |bytes: usize| format!("{start}{}", "x".repeat(bytes - start.len()));
+        assert_eq!(status(&of(LONGEST_REQUEST)), None);
+        let longer = status(&of(LONGEST_REQUEST + 1)).unwrap();
+        assert_eq!(longer, "HTTP/1.1 431 Request Header Fields Too Large");
+    }
+
+    /// Turns until the other side has an answer, whole.
+    fn answered(http: &mut Http, mut stream: &TcpStream) -> String {
+        stream.set_nonblocking(true).unwrap();
+        let (now, mut text) = (Instant::now(), Vec::new());
+        loop {
+            http.turn(now, || "figures\n".into());
+            match stream.read_to_end(&mut text) {
+                Ok(_) => return String::from_utf8(text).unwrap(),
+                Err(error) if is_temporary(error.kind()) => {}
+                Err(error) => panic!("{error}"),
+            }
+            assert!(now.elapsed() < Duration::from_secs(30), "no answer");
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn clients_are_served_side_by_side_and_none_is_waited_for() {
+        let mut http = Http::bind(([127, 0, 0, 1], 0).into()).unwrap();
+        let (address, now) = (http.address().unwrap(), Instant::now());
+        // With nobody there it comes back.
+        http.turn(now, String::new);
+        assert_eq!(http.sources().map(|(_, writes)| writes).collect::<Vec<_>>(), [false]);
+        let silent: Vec<_> =
+            (0..CLIENTS - 1).map(|_| TcpStream::connect(address).unwrap()).collect();
+        let mut asks = TcpStream::connect(address).unwrap();
+        asks.write_all(b"GET /metrics HTTP/1.1\r\nHo").unwrap();
+        // All places are taken: nobody is listened to but those who have one.
+        while http.clients.len() < CLIENTS {
+            http.turn(now, String::new);
+        }
+        assert_eq!(http.sources().count(), CLIENTS);
+        let mut waits = TcpStream::connect(address).unwrap();
+        waits.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
+        asks.write_all(b"st: x\r\n\r\n").unwrap();
+        let text = answered(&mut http, &asks);
+        assert!(text.starts_with("HTTP/1.1 200 OK\r\n") && text.ends_with("\r\n\r\nfigures\n"));
+        assert!(answered(&mut http, &waits).ends_with("\r\n\r\nfigures\n"));
+        drop(silent);
+        while !http.clients.is_empty() {
+            http.turn(now, String::new);
+            assert!(now.elapsed() < Duration::from_secs(30), "those who went are kept");
+        }
+    }
+
+    #[test]
+    fn a_client_has_its_time_for_request_and_answer() {
+        let mut http = Http::bind(([127, 0, 0, 1], 0).into()).unwrap();
+        let _silent = TcpStream::connect(http.address().unwrap()).unwrap();
+        let now = Instant::now();
+        while http.clients.is_empty() {
+            http.turn(now, String::new);
+        }
+        http.turn(now + PATIENCE - Duration::from_nanos(1), String::new);
+        assert_eq!(http.clients.len(), 1);
+        http.turn(now + PATIENCE, String::new);
+        assert!(http.clients.is_empty());
+    }
+
     proptest! {
         #[test]
         fn any_bytes_are_read(request in proptest::collection::vec(any::<u8>(), 0..300)) {

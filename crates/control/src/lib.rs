@@ -25,6 +25,8 @@
 
 #![forbid(unsafe_code)]
 
+#[cfg(test)]
+mod bench;
 pub mod captures;
 mod client;
 pub mod config;

@@ -400,3 +400,129 @@ fn sampled_mean<'a>(parts: impl IntoIterator<Item = (&'a Counter, &'a Counter)>)
     let (ns, count) = parts.into_iter().fold((0, 0), sum);
     (count != 0).then(|| (ns + count / 2) / count)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench;
+    use crate::bench::Bell;
+    use crate::latency::merged;
+
+    /// A card of two wires and two queues that nobody runs, with one target core, and its bell.
+    fn monitor() -> (Monitor, Target, Arc<Bell>) {
+        let bench::Parts { monitor, target, bell, .. } = bench::parts(&bench::card(""));
+        (monitor, target, bell)
+    }
+
+    fn recorded(queue: u16, values: &[u64]) -> QueueLatency {
+        let mut histogram = latency_histogram();
+        values.iter().for_each(|&value| histogram.saturating_record(value));
+        QueueLatency { queue, histogram }
+    }
+
+    #[test]
+    fn a_turn_counts_for_each_packet_that_it_received() {
+        let times = CoreTimes::default();
+        for (packets, ns) in [(0, 5), (1, 7), (3, 10)] {
+            times.turn(packets, ns);
+        }
+        assert_eq!((times.busy_ns.get(), times.packets_ns.get(), times.packets.get()), (22, 37, 4));
+        assert!(times.taken_away().is_none());
+        times.absence_threshold_ns.set(1);
+        assert_eq!(times.taken_away().unwrap().longest_ns, None);
+        times.absent(9);
+        times.absent(4);
+        let away = times.taken_away().unwrap();
+        assert_eq!((away.total_ns, away.times, away.longest_ns), (13, 2, Some(9)));
+    }
+
+    #[test]
+    fn shares_are_of_the_time_and_no_more_than_all_of_it() {
+        let (monitor, ..) = monitor();
+        let notes = &monitor.notes;
+        notes.core.busy_ns.set(500);
+        notes.core.asleep_ns.set(3_000);
+        notes.targets[0].asleep_ns.set(250);
+        let queue = &monitor.view.queues[1];
+        queue.target.packets.set(10);
+        queue.target.interrupts.set(4);
+        let report = monitor.report_over(1_000, &[]);
+        let core = &report.borrowed_core;
+        assert_eq!((core.busy_fraction, core.asleep_fraction), (0.5, 1.0));
+        let target = &report.target_cores[0];
+        assert_eq!((target.asleep_fraction, &*target.priority), (0.25, "normal"));
+        let per_interrupt: Vec<_> =
+            report.queues.iter().map(|queue| queue.packets_per_interrupt).collect();
+        assert_eq!(per_interrupt, [None, Some(2.5)]);
+        notes.targets[0].real_time.set(1);
+        assert_eq!(monitor.report_over(1_000, &[]).target_cores[0].priority, "real-time");
+    }
+
+    #[test]
+    fn the_parts_of_a_latency_come_to_its_mean() {
+        let (monitor, ..) = monitor();
+        let none = monitor.report_over(1_000, &[]).latency_ns;
+        assert_eq!((none.p50, none.mean, none.in_target_ring), (None, None, None));
+        let parts = [recorded(0, &[500]), recorded(1, &[700, 900])];
+        let latency = |monitor: &Monitor| monitor.report_over(1_000, &parts).latency_ns;
+        let [first, second] = &monitor.view.queues[..] else { panic!("two queues") };
+        for (queue, ns, packets) in [(first, 500, 1), (second, 1_601, 2)] {
+            queue.target.latency_ns.set(ns);
+            queue.target.latency_packets.set(packets);
+        }
+        // 2101 of 3, rounded.
+        let found = latency(&monitor);
+        assert_eq!((found.mean, found.at_wire, found.on_borrowed_core), (Some(700), None, None));
+        assert_eq!(found.in_target_ring, Some(700));
+        let core = &monitor.notes.core;
+        core.packets_ns.set(5);
+        core.packets.set(2);
+        // Of four packets one came by a wire that does not know how long it waited.
+        for (wire, packets) in monitor.view.wires.iter().zip([3, 1]) {
+            wire.counters.rx_packets.set(packets);
+        }
+        monitor.view.wires[0].counters.waited_ns.set(200);
+        monitor.view.wires[0].counters.waited_packets.set(2);
+        let found = latency(&monitor);
+        assert_eq!((found.at_wire, found.on_borrowed_core), (Some(75), Some(3)));
+        assert_eq!(found.in_target_ring, Some(700 - 75 - 3));
+    }
+
+    #[test]
+    fn what_came_in_and_has_not_left_is_in_flight() {
+        let (monitor, target, bell) = monitor();
+        let ledger = &monitor.view.ledger;
+        ledger.card.received.add(20);
+        ledger.queues[0].delivered.add(4);
+        ledger.card.transmitted.add(3);
+        ledger.card.consumed.add(2);
+        let report = monitor.report();
+        assert_eq!((report.ledger.r#in, report.ledger.in_flight), (20, 11));
+        // The counters go on while they are read.
+        ledger.queues[0].delivered.add(100);
+        assert_eq!(monitor.report().ledger.in_flight, 0);
+        // The target core was asked for its latencies, and has not answered.
+        let slot = &monitor.notes.latencies[0];
+        assert_eq!(
+            (slot.wanted.load(Ordering::Relaxed), bell.count()),
+            (true, 2)
+        );
+        slot.copy.lock().unwrap()[0].histogram.saturating_record(77);
+        slot.fill_if_wanted(&target);
+        assert!(!slot.wanted.load(Ordering::Relaxed));
+        let copied = slot.read(Instant::now());
+        assert_eq!((copied.len(), copied[0].histogram.len()), (2, 0), "they are the target's");
+        assert!(merged(&[copied[0].recorded()]).is_empty());
+    }
+
+    #[test]
+    fn every_series_begins_with_the_card() {
+        let (monitor, ..) = monitor();
+        let text = crate::metrics::text("c", &monitor);
+        let series: Vec<_> = text.lines().filter(|line| line.contains('{')).collect();
+        assert!(series.len() > 20, "{text}");
+        for line in series {
+            assert!(line.contains("{card=\"c\""), "{line}");
+        }
+    }
+}

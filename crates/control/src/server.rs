@@ -171,6 +171,17 @@ pub(super) struct Shared {
     pub(super) said: Mutex<Vec<String>>,
 }
 
+impl Shared {
+    pub(super) fn new(stop: Arc<AtomicBool>) -> Result<Self, RunError> {
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        let wake = eventfd(0, flags).map_err(|error| {
+            RunError::system("cannot make the control thread's doorbell", error)
+        })?;
+        let (stopping, end) = (AtomicBool::new(false), AtomicBool::new(false));
+        Ok(Shared { stop, stopping, end, wake, said: Mutex::default() })
+    }
+}
+
 impl Server {
     /// Serves a card that runs. `captures` are a hook of
     /// the card, if clients are to capture.
@@ -185,15 +196,9 @@ impl Server {
         captures: Captures,
         watch: Option<Watch>,
     ) -> Result<Self, RunError> {
-        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-        let wake = eventfd(0, flags).map_err(|error| {
-            RunError::system("cannot make the control thread's doorbell", error)
-        })?;
         let stop = Arc::new(AtomicBool::new(false));
         let methods = Methods::new(file, about, doors.metrics(), access, captures, stop.clone());
-        let (stopping, end) = (AtomicBool::new(false), AtomicBool::new(false));
-        let said = Mutex::default();
-        let shared = Arc::new(Shared { stop, stopping, end, wake, said });
+        let shared = Arc::new(Shared::new(stop)?);
         let watcher = watch.map(|watch| Watcher::new(watch, file));
         let for_thread = shared.clone();
         let body = move || {
@@ -235,5 +240,26 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.end();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_card_serves_so_many_for_so_long() {
+        let limits = Limits::default();
+        assert_eq!((limits.clients, limits.output_bytes), (16, 1_048_576));
+        let seconds = [limits.idle, limits.yields, limits.stalled].map(|time| time.as_secs());
+        assert_eq!(seconds, [600, 1, 10]);
+    }
+
+    #[test]
+    fn one_door_is_enough_to_serve() {
+        assert!(!Doors::none().are_any());
+        let http = Http::bind(([127, 0, 0, 1], 0).into()).unwrap();
+        let doors = Doors { http: Some(http), ..Doors::none() };
+        assert!(doors.are_any() && doors.metrics().is_some() && doors.socket().is_none());
     }
 }

@@ -295,3 +295,239 @@ fn permitted(stream: impl AsFd) -> Result<(), RpcError> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::{Bench, card};
+    use crate::server::Limits;
+    use crate::socket;
+    use serde_json::json;
+    use std::io::{Read, Write};
+    use std::os::unix::net::UnixStream;
+    use tempfile::TempDir;
+
+    /// The control thread's work, turn by turn, for a card that runs.
+    struct Served {
+        service: Service,
+        bench: Bench,
+        folder: TempDir,
+    }
+
+    /// A client, and what it has heard of its next line.
+    struct Caller(UnixStream, Vec<u8>);
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    impl Served {
+        /// `yields` is how long the silent have before they make way.
+        fn new(text: &str, yields: Duration) -> Self {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("card.sock");
+            let file = card(&format!("{text}\n[control]\nsocket = \"{}\"\n", path.display()));
+            let mut bench = Bench::new(&file);
+            let limits = Limits { clients: 2, idle: HOUR, yields, ..Limits::default() };
+            let doors = Doors { socket: socket::open(&file).unwrap(), http: None, limits };
+            let shared = Shared::new(bench.stop.clone()).unwrap();
+            let methods = bench.methods.take().unwrap();
+            let service = Service::new(doors, methods, shared.into(), None);
+            Served { service, bench, folder }
+        }
+
+        fn caller(&mut self) -> Caller {
+            let stream = UnixStream::connect(self.folder.path().join("card.sock")).unwrap();
+            stream.set_nonblocking(true).unwrap();
+            self.service.turn();
+            Caller(stream, Vec::new())
+        }
+
+        /// Turns until a client has a line; none once its connection is closed.
+        fn line(&mut self, Caller(stream, heard): &mut Caller) -> Option<Value> {
+            for _ in 0..10_000 {
+                if let Some(end) = heard.iter().position(|&byte| byte == b'\n') {
+                    let line: Vec<_> = heard.drain(..=end).collect();
+                    return Some(serde_json::from_slice(&line).unwrap());
+                }
+                let mut part = [0; 4096];
+                match stream.read(&mut part) {
+                    Ok(0) => return None,
+                    Ok(bytes) => heard.extend(&part[..bytes]),
+                    Err(_) => self.service.turn(),
+                }
+            }
+            panic!("no answer");
+        }
+
+        /// A call's result, or what its error says.
+        fn call(&mut self, caller: &mut Caller, method: &str, params: Value) -> Result<Value, String> {
+            let call = json!({ "jsonrpc": "2.0", "id": 7, "method": method, "params": params });
+            caller.0.write_all(format!("{call}\n").as_bytes()).unwrap();
+            let mut answer = self.line(caller).expect("the connection is closed");
+            assert_eq!(answer["id"], 7);
+            match answer["error"]["message"].as_str() {
+                Some(message) => Err(message.to_owned()),
+                None => Ok(answer["result"].take()),
+            }
+        }
+    }
+
+    #[test]
+    fn with_all_places_taken_one_more_may_stop_the_card_and_no_more() {
+        let mut served = Served::new("", HOUR);
+        let (mut first, mut second) = (served.caller(), served.caller());
+        let (mut extra, mut none) = (served.caller(), served.caller());
+        let full = "2 clients are connected, which is the most";
+        let told = served.line(&mut none).unwrap();
+        assert_eq!(told["error"]["message"], full);
+        assert_eq!(served.line(&mut none), None, "and closed");
+        for caller in [&mut first, &mut second] {
+            assert!(served.call(caller, "chain.list", json!({})).is_ok());
+        }
+        let refused = served.call(&mut extra, "chain.list", json!({})).unwrap_err();
+        assert_eq!(refused, format!("{full}: this one may call card.info and card.stop only"));
+        assert!(served.call(&mut extra, "card.info", json!({})).is_ok());
+        // A place that has become free is its own.
+        drop(first);
+        served.service.turn();
+        served.service.turn();
+        assert!(served.call(&mut extra, "chain.list", json!({})).is_ok());
+        let mut next = served.caller();
+        assert!(!served.bench.stop.load(Ordering::Acquire));
+        assert!(served.call(&mut next, "card.stop", json!({})).is_ok());
+        assert!(served.bench.stop.load(Ordering::Acquire));
+    }
+
+    #[test]
+    fn the_one_silent_for_the_longest_makes_way_once_it_may() {
+        let mut served = Served::new("", Duration::ZERO);
+        let (mut first, mut second) = (served.caller(), served.caller());
+        assert!(served.call(&mut first, "card.info", json!({})).is_ok());
+        let mut third = served.caller();
+        let told = served.line(&mut second).unwrap();
+        let expected = "2 clients are connected, which is the most: the one silent for the \
+                        longest makes way";
+        assert_eq!(told["error"]["message"], expected);
+        assert_eq!(served.line(&mut second), None);
+        for caller in [&mut first, &mut third] {
+            assert!(served.call(caller, "chain.list", json!({})).is_ok());
+        }
+    }
+
+    #[test]
+    fn a_card_that_stops_is_changed_no_more() {
+        let mut served = Served::new("", HOUR);
+        let mut caller = served.caller();
+        let empty = json!({ "chain": "rx", "functions": [] });
+        assert!(served.call(&mut caller, "chain.swap", empty.clone()).is_ok());
+        served.service.shared.stopping.store(true, Ordering::Release);
+        let refused = served.call(&mut caller, "chain.swap", empty);
+        assert_eq!(refused, Err("the card is stopping".into()));
+        assert!(served.call(&mut caller, "card.info", json!({})).is_ok());
+    }
+
+    #[test]
+    fn several_calls_are_answered_in_order_and_notifications_are_not() {
+        let mut served = Served::new("", HOUR);
+        let mut caller = served.caller();
+        let call = |id: usize| format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":\"chain.list\"}}");
+        let note = "{\"jsonrpc\":\"2.0\",\"method\":\"chain.list\"}";
+        // More than are served in a turn, blank lines and a batch among them.
+        let lines: Vec<_> = (0..20).map(|id| format!("{}\n\n{note}\n", call(id))).collect();
+        let text = format!("{}[{},{note}]\n[{note}]\n{}\n", lines.concat(), call(20), call(21));
+        caller.0.write_all(text.as_bytes()).unwrap();
+        for id in 0..20 {
+            assert_eq!(served.line(&mut caller).unwrap()["id"], id);
+        }
+        let batch = served.line(&mut caller).unwrap();
+        assert_eq!((batch.as_array().unwrap().len(), &batch[0]["id"]), (1, &json!(20)));
+        assert_eq!(served.line(&mut caller).unwrap()["id"], 21);
+    }
+
+    #[test]
+    fn moderation_is_changed_key_by_key_as_the_card_can() {
+        let mut served = Served::new("[interrupt]\ntx_usecs = 9\n", HOUR);
+        let mut caller = served.caller();
+        let set = |served: &mut Served, caller: &mut Caller, change: Value| {
+            served.call(caller, "moderation.set", change)
+        };
+        for key in [json!({ "wire_usecs": 5 }), json!({ "tx_complete": "interrupt" })] {
+            let name = key.as_object().unwrap().keys().next().unwrap().clone();
+            let refused = set(&mut served, &mut caller, key).unwrap_err();
+            assert_eq!(refused, format!("{name}: cannot be changed while the card runs"));
+        }
+        // The same as it is is no change.
+        assert!(set(&mut served, &mut caller, json!({ "wire_usecs": 0 })).is_ok());
+        // Once its hosts have had buffers to send with.
+        let pause = |served: &mut Served| {
+            let start = Instant::now();
+            loop {
+                served.bench.target.poll(picnic_core::time::Time::from_nanos(5));
+                let pause = served.bench.target.tx_pause_ns();
+                if pause.is_some() || start.elapsed() > Duration::from_secs(30) {
+                    return pause;
+                }
+                std::thread::yield_now();
+            }
+        };
+        assert_eq!(pause(&mut served), Some(9_000));
+        let changed = set(&mut served, &mut caller, json!({ "tx_usecs": 7, "rx_usecs": 3 }));
+        let changed = changed.unwrap();
+        assert_eq!(changed["moderation"]["tx_usecs"], 7);
+        assert_eq!(changed["replaced"]["tx_usecs"], 9);
+        assert_eq!(pause(&mut served), Some(7_000));
+        let found = served.call(&mut caller, "moderation.get", json!({})).unwrap();
+        assert_eq!((found["tx_usecs"].clone(), found["rx_usecs"].clone()), (7.into(), 3.into()));
+        assert!(set(&mut served, &mut caller, json!({ "poll_usecs": 1 })).is_ok());
+        assert_eq!(
+            served.call(&mut caller, "moderation.get", json!({})).unwrap()["poll_usecs"],
+            1
+        );
+    }
+
+    #[test]
+    fn filters_are_listed_by_group() {
+        let mut served = Served::new("", HOUR);
+        let mut caller = served.caller();
+        for (name, group) in [("a", "one"), ("b", "two"), ("c", "one")] {
+            let keys = json!({ "name": name, "group": group, "action": "count" });
+            served.call(&mut caller, "filter.add", json!({ "keys": keys })).unwrap();
+        }
+        let names = |served: &mut Served, caller: &mut Caller, params: Value| -> Vec<String> {
+            let found = served.call(caller, "filter.list", params).unwrap();
+            let filters = found["filters"].as_array().unwrap().iter();
+            filters.map(|filter| filter["name"].as_str().unwrap().into()).collect()
+        };
+        assert_eq!(names(&mut served, &mut caller, json!({ "group": "one" })), ["a", "c"]);
+        assert_eq!(names(&mut served, &mut caller, json!({})), ["a", "c", "b"]);
+    }
+
+    #[test]
+    fn tasks_come_and_go() {
+        let mut served = Served::new("[os]\n", HOUR);
+        let mut caller = served.caller();
+        let create = json!({ "task": "idle", "keys": { "name": "x", "period_us": 500 } });
+        let made = served.call(&mut caller, "task.create", create).unwrap();
+        assert_eq!((made["name"].clone(), made["period_ns"].clone()), ("x".into(), 500_000.into()));
+        assert!(made["response_ns"].is_object() && made["jitter_ns"].is_object(), "{made}");
+        let twice = json!({ "task": "idle", "keys": { "task": "idle" } });
+        let refused = served.call(&mut caller, "task.create", twice);
+        assert_eq!(refused, Err("keys: found task, allowed beside keys".into()));
+        let listed = served.call(&mut caller, "task.list", json!({})).unwrap();
+        assert!(listed["tasks"][0].get("response_ns").is_none(), "{listed}");
+        let killed = served.call(&mut caller, "task.kill", json!({ "task": "x" })).unwrap();
+        assert_eq!(killed["state"], "killed");
+        let again = served.call(&mut caller, "task.kill", json!({ "task": "x" }));
+        assert_eq!(again, Err("task: found \"x\", which has ended (killed)".into()));
+    }
+
+    #[test]
+    fn a_client_that_says_nothing_more_is_let_go() {
+        let mut served = Served::new("", HOUR);
+        let caller = served.caller();
+        assert_eq!(served.service.clients.len(), 1);
+        caller.0.shutdown(std::net::Shutdown::Write).unwrap();
+        served.service.turn();
+        served.service.turn();
+        assert!(served.service.clients.is_empty());
+    }
+}

@@ -364,6 +364,15 @@ mod tests {
     }
 
     #[test]
+    fn in_a_folder_that_the_card_file_names_others_sockets_stay() {
+        let folder = tempfile::tempdir().unwrap();
+        let other = folder.path().join("gone.sock");
+        drop(UnixListener::bind(&other).unwrap());
+        drop(open(&card(&folder.path().join("card.sock"))).unwrap());
+        assert!(other.exists());
+    }
+
+    #[test]
     fn what_cannot_be_made_says_why() {
         let folder = tempfile::tempdir().unwrap();
         let message = |path: &Path| open(&card(path)).unwrap_err().to_string();

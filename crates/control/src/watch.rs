@@ -150,3 +150,100 @@ fn stamps(card: Option<&Path>, chains: &[Vec<Wanted>; 2]) -> Stamps {
         chains: std::array::from_fn(|index| files(&chains[index])),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::{Bench, card_at};
+    use std::fs::{File, FileTimes};
+    use std::time::SystemTime;
+
+    const SLOT: &str = "[[rx]]\nfunction = \"slot\"\n";
+
+    /// A card file that is watched, and the times at which it is looked at.
+    struct Watched {
+        bench: Bench,
+        watcher: Watcher,
+        path: PathBuf,
+        start: Instant,
+        _folder: tempfile::TempDir,
+    }
+
+    impl Watched {
+        fn new(text: &str) -> Self {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("card.toml");
+            std::fs::write(&path, text).unwrap();
+            let card = card_at(text, Some(&path));
+            let at = path.clone();
+            let watch = Watch::new(move || {
+                let text = std::fs::read_to_string(&at).unwrap();
+                match text.as_str() {
+                    "nonsense" => Err(ConfigError::new("card", "found nonsense")),
+                    text => Ok(card_at(text, Some(&at))),
+                }
+            });
+            let watcher = Watcher::new(watch, &card);
+            let start = Instant::now();
+            Watched { bench: Bench::new(&card), watcher, path, start, _folder: folder }
+        }
+
+        /// Writes the file in place, as at some second.
+        fn write(&self, text: &str, second: u64) {
+            std::fs::write(&self.path, text).unwrap();
+            let time = SystemTime::UNIX_EPOCH + Duration::from_secs(second);
+            let file = File::options().write(true).open(&self.path).unwrap();
+            file.set_times(FileTimes::new().set_modified(time)).unwrap();
+        }
+
+        /// What is said so many nanoseconds behind the nth look.
+        fn at(&mut self, look: u32, more: u64) -> Vec<String> {
+            let now = self.start + look * LOOK + Duration::from_nanos(more);
+            self.watcher.turn(now, self.bench.methods.as_mut().unwrap())
+        }
+    }
+
+    const NOTHING: [&str; 0] = [];
+
+    #[test]
+    fn what_has_changed_and_is_left_alone_between_two_looks_is_taken_up_once() {
+        let mut watched = Watched::new("");
+        assert_eq!(watched.at(0, 0), NOTHING);
+        watched.write(SLOT, 1);
+        // Between looks nothing is seen.
+        assert_eq!(watched.at(0, 9), NOTHING);
+        assert_eq!(watched.at(1, 0), NOTHING, "it is seen");
+        assert_eq!(watched.at(1, 1), NOTHING, "it is no time to look");
+        assert_eq!(watched.at(2, 0), ["rx chain swapped, now: slot"]);
+        assert_eq!(watched.at(3, 0), NOTHING);
+        watched.write("# Another comment.\n", 2);
+        assert_eq!(watched.at(4, 0), NOTHING);
+        assert_eq!(watched.at(5, 0), ["rx chain swapped, now: none"]);
+        // What is no function of a chain waits for the next start.
+        watched.write("# Yet another comment.\n", 3);
+        assert_eq!((watched.at(6, 0), watched.at(7, 0)), (vec![], vec![]));
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_told_once_and_changes_nothing() {
+        let mut watched = Watched::new(SLOT);
+        watched.write("nonsense", 1);
+        assert_eq!(watched.at(0, 0), NOTHING);
+        assert_eq!(watched.at(1, 0), ["not taken up: card: card: found nonsense"]);
+        assert_eq!((watched.at(2, 0), watched.at(3, 0)), (vec![], vec![]));
+    }
+
+    #[test]
+    fn a_change_that_was_taken_back_meanwhile_is_seen_anew() {
+        let mut watched = Watched::new("");
+        watched.write("", 1);
+        assert_eq!((watched.at(0, 0), watched.at(1, 0)), (vec![], vec![]), "as it is from now on");
+        watched.write(SLOT, 2);
+        assert_eq!(watched.at(2, 0), NOTHING);
+        watched.write("", 1);
+        assert_eq!(watched.at(3, 0), NOTHING);
+        watched.write(SLOT, 2);
+        assert_eq!(watched.at(4, 0), NOTHING, "it may not be done");
+        assert_eq!(watched.at(5, 0), ["rx chain swapped, now: slot"]);
+    }
+}

@@ -186,3 +186,28 @@ fn refused(error: CommandError) -> RpcError {
         CommandError::Refused(message) => RpcError::new(REFUSED, message),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_component_goes_by_its_place_or_is_the_first_of_its_name() {
+        let names = ["rss", "drop", "plugin:mine", "rss"].map(String::from);
+        let at = |name: &str, wanted| {
+            position("rx", &names, name, wanted).map_err(|error| error.message)
+        };
+        assert_eq!((at("rss", None), at("rss", Some(3)), at("drop", None)), (Ok(0), Ok(3), Ok(1)));
+        for name in ["plugin", "mine", "plugin:mine"] {
+            assert_eq!((at(name, None), at(name, Some(2))), (Ok(2), Ok(2)), "{name}");
+        }
+        let found = "rss, drop, plugin:mine, rss";
+        assert_eq!(at("lro", None), Err(format!("rx has no lro: found {found}")));
+        let wrong = |place| {
+            Err(format!("position: found {place}, but no rss is there; rx has {found}"))
+        };
+        assert_eq!((at("rss", Some(1)), at("rss", Some(4))), (wrong(1), wrong(4)));
+        let none = position("tx", &[], "rss", None).unwrap_err();
+        assert_eq!(none.message, "tx has no rss: found no function");
+    }
+}
