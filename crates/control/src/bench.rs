@@ -206,8 +206,7 @@ impl Bench {
             machine: MachineFacts::read(),
         };
         let stop = Arc::<AtomicBool>::default();
-        let methods =
-            Methods::new(file, about, None, access, Captures::default(), stop.clone());
+        let methods = Methods::new(file, about, None, access, Captures::default(), stop.clone());
         let ends = Arc::<AtomicBool>::default();
         let is_over = ends.clone();
         let thread = std::thread::spawn(move || {

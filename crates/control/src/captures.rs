@@ -196,8 +196,7 @@ impl Captures {
         let number = state.last_number;
         let owner = wanted.attached.then_some(owner);
         let since = Instant::now();
-        state.active[index] =
-            Some(Active { number, wanted, capture, hurry, owner, since });
+        state.active[index] = Some(Active { number, wanted, capture, hurry, owner, since });
         Ok(json!({ "capture": number, "interfaces": names }))
     }
 
@@ -375,9 +374,7 @@ mod tests {
         let wire = HookPoint::Wire { index: 0, name: "wire0" };
         let mut first = captures.observer(&wire).unwrap();
         let folder = tempfile::tempdir().unwrap();
-        let file = || {
-            Some(OwnedFd::from(std::fs::File::create(folder.path().join("x")).unwrap()))
-        };
+        let file = || Some(OwnedFd::from(std::fs::File::create(folder.path().join("x")).unwrap()));
         let started = captures.start(Wanted::default(), file(), Duration::ZERO, 9).unwrap();
         assert_eq!(started, json!({ "capture": 1, "interfaces": ["wire0"] }));
         assert_eq!(captures.list()["captures"][0]["attached"], false);
@@ -390,7 +387,10 @@ mod tests {
         assert!(captures.are_any(), "it belongs to no connection");
         captures.stop(1).unwrap();
         let outcome = ended(&captures, 1);
-        assert_eq!((&outcome["packets_written"], &outcome["ended_by"]), (&json!(3), &json!("stop")));
+        assert_eq!(
+            (&outcome["packets_written"], &outcome["ended_by"]),
+            (&json!(3), &json!("stop"))
+        );
         assert!(!captures.are_any() && captures.known(1).is_ok() && captures.known(2).is_err());
         // One that is its connection's ends with that and no other.
         let attached = Wanted { attached: true, ..Wanted::default() };
@@ -405,6 +405,9 @@ mod tests {
         captures.start(limited, file(), Duration::ZERO, 9).unwrap();
         show(&mut first, Stage::Wire, 5);
         let outcome = ended(&captures, 3);
-        assert_eq!((&outcome["packets_written"], &outcome["ended_by"]), (&json!(1), &json!("limit")));
+        assert_eq!(
+            (&outcome["packets_written"], &outcome["ended_by"]),
+            (&json!(1), &json!("limit"))
+        );
     }
 }

@@ -503,10 +503,7 @@ mod tests {
         assert_eq!(monitor.report().ledger.in_flight, 0);
         // The target core was asked for its latencies, and has not answered.
         let slot = &monitor.notes.latencies[0];
-        assert_eq!(
-            (slot.wanted.load(Ordering::Relaxed), bell.count()),
-            (true, 2)
-        );
+        assert_eq!((slot.wanted.load(Ordering::Relaxed), bell.count()), (true, 2));
         slot.copy.lock().unwrap()[0].histogram.saturating_record(77);
         slot.fill_if_wanted(&target);
         assert!(!slot.wanted.load(Ordering::Relaxed));

@@ -359,7 +359,12 @@ mod tests {
         }
 
         /// A call's result, or what its error says.
-        fn call(&mut self, caller: &mut Caller, method: &str, params: Value) -> Result<Value, String> {
+        fn call(
+            &mut self,
+            caller: &mut Caller,
+            method: &str,
+            params: Value,
+        ) -> Result<Value, String> {
             let call = json!({ "jsonrpc": "2.0", "id": 7, "method": method, "params": params });
             caller.0.write_all(format!("{call}\n").as_bytes()).unwrap();
             let mut answer = self.line(caller).expect("the connection is closed");
@@ -429,7 +434,8 @@ mod tests {
     fn several_calls_are_answered_in_order_and_notifications_are_not() {
         let mut served = Served::new("", HOUR);
         let mut caller = served.caller();
-        let call = |id: usize| format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":\"chain.list\"}}");
+        let call =
+            |id: usize| format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":\"chain.list\"}}");
         let note = "{\"jsonrpc\":\"2.0\",\"method\":\"chain.list\"}";
         // More than are served in a turn, blank lines and a batch among them.
         let lines: Vec<_> = (0..20).map(|id| format!("{}\n\n{note}\n", call(id))).collect();
@@ -478,10 +484,7 @@ mod tests {
         let found = served.call(&mut caller, "moderation.get", json!({})).unwrap();
         assert_eq!((found["tx_usecs"].clone(), found["rx_usecs"].clone()), (7.into(), 3.into()));
         assert!(set(&mut served, &mut caller, json!({ "poll_usecs": 1 })).is_ok());
-        assert_eq!(
-            served.call(&mut caller, "moderation.get", json!({})).unwrap()["poll_usecs"],
-            1
-        );
+        assert_eq!(served.call(&mut caller, "moderation.get", json!({})).unwrap()["poll_usecs"], 1);
     }
 
     #[test]

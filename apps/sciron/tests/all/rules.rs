@@ -1,6 +1,6 @@
 //! The file of rules: what is read, what is refused and how, what is found in it.
 
-use picnic_filter::{FiveTuple, PortRange, Prefix, Protocol};
+use picnic_filter::{FiveTuple, PortRange, Prefix, Protocol, Unreadable};
 use picnic_sciron::{Pair, Rule, Rules, Verdict};
 use proptest::prelude::*;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -261,5 +261,34 @@ proptest! {
                 }
             }
         }
+    }
+}
+
+#[test]
+fn a_good_file_is_told_as_such() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("rules");
+    std::fs::write(&path, "tcp any any any 22 accept\nudp any any any 7 drop\n").unwrap();
+    let report = picnic_sciron::report::of(&path);
+    let json = report.json();
+    assert_eq!((json["valid"].clone(), json["rules"].clone()), (true.into(), 2.into()));
+    let rules = Rules::load(&path).unwrap();
+    assert!(rules.check().all_apply());
+    std::fs::write(&path, "tcp any any any 22 accept\ntcp any any any 22 accept\n").unwrap();
+    assert!(!Rules::load(&path).unwrap().check().all_apply(), "the second is redundant");
+}
+
+#[test]
+fn what_becomes_of_the_unreadable_is_said_to_filters_that_drop() {
+    let rules: Rules =
+        "unreadable accept\ntcp any any any 22 accept\nudp any any any 7 drop\ndefault drop\n"
+            .parse()
+            .unwrap();
+    let filters = rules.filters(&picnic_sciron::Installation::default());
+    assert!(filters.iter().any(|filter| filter.action == picnic_filter::Action::Accept));
+    for filter in filters {
+        let drops = filter.action == picnic_filter::Action::Drop;
+        let expected = if drops { Unreadable::Accept } else { Unreadable::default() };
+        assert_eq!(filter.unreadable, expected, "{filter:?}");
     }
 }
