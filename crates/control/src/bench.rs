@@ -1,6 +1,7 @@
 //! For tests: a card to which nothing happens but what its control thread does.
 
 use crate::captures::Captures;
+use crate::launch::Registries;
 use crate::methods::Methods;
 use crate::monitor::{LatencySlot, Monitor, Notes, TargetTimes};
 use crate::report::{About, Times};
@@ -17,7 +18,7 @@ use picnic_core::port::{Receiver, Transmitter, WirePort};
 use picnic_core::registry::{BuildContext, Component, Entry};
 use picnic_core::time::Time;
 use picnic_engine::assemble::{Assembled, assemble};
-use picnic_engine::build::{self, Components};
+use picnic_engine::build;
 use picnic_engine::poll::Card;
 use picnic_engine::swap::Controller;
 use picnic_engine::target::Target;
@@ -26,6 +27,7 @@ use picnic_machine::config::IsolationLevel;
 use picnic_machine::facts::MachineFacts;
 use picnic_machine::topology::Placement;
 use picnic_os::config::{Factory, Setup, Surroundings};
+use picnic_os::schedulers::registry::SCHEDULERS;
 use picnic_os::task::{TaskSpec, program};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -95,12 +97,16 @@ part!(Tasks, Setup, "idle", {
     Setup { spec: TaskSpec::new("idle").wcet_ns(1_000), program: body }
 });
 
-fn components() -> Components {
-    Components {
+fn registries() -> Registries {
+    Registries {
+        executors: &[],
         functions: const { &[Entry::of::<Slots>()] },
         wires: const { &[Entry::of::<Wires>()] },
         attachments: const { &[Entry::of::<Hosts>()] },
         fault: |port, _: &Section, _: &BuildContext| Ok(port),
+        schedulers: SCHEDULERS,
+        tasks: const { &[Entry::of::<Tasks>()] },
+        filters: &[],
     }
 }
 
@@ -147,8 +153,8 @@ pub(crate) struct Parts {
 }
 
 pub(crate) fn parts(file: &CardFile) -> Parts {
-    let mut parts = build::Parts::build(file, &components(), &Hooks::none()).unwrap();
-    let kinds = const { &[Entry::of::<Tasks>()] };
+    let (components, kinds) = (registries().components(), registries().kinds());
+    let mut parts = build::Parts::build(file, &components, &Hooks::none()).unwrap();
     let os = picnic_os::config::build(file, kinds, Filters::new(2), &Surroundings::default());
     let tasks = os.unwrap().map(|os| {
         parts.house(os.resident);
@@ -193,7 +199,7 @@ impl Bench {
         let access = Access {
             monitor,
             controller,
-            components: components(),
+            registries: registries(),
             hooks: Hooks::none(),
             filters: Filters::new(2),
             tasks,
