@@ -19,6 +19,7 @@
 //!
 //! `picnic ctl busy pause-us 50` makes one that is not periodic a greater load while it runs.
 
+use crate::graphs::Task;
 use picnic_core::command::{Change, CommandEntry, CommandError, Get, Inspect, Set};
 use picnic_core::error::ConfigError;
 use picnic_core::registry::{BuildContext, Component};
@@ -89,6 +90,9 @@ impl Component for Busy {
         Ok(Setup { spec, program: program(move |nic| work(nic, config, load)).obeying(shown) })
     }
 }
+
+/// Its bounds are stated.
+impl Task for Busy {}
 
 /// What a load shares with its commands.
 #[derive(Debug, Default)]

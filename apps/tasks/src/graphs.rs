@@ -1,13 +1,16 @@
-//! Tasks whose graphs are known, for `picnic wcet`: one line each.
+//! What a line of the registry has of a task: its entry, and its graph for `picnic wcet`.
 
-use crate::heartbeat::{self, Heartbeat};
-use crate::ping_drop::{self, PingDrop};
-use crate::scrub::{self, Scrub};
-use picnic_core::registry::Component;
-use picnic_filter::Place;
-use picnic_os::task::{Program, program};
+use picnic_core::registry::{Component, Entry};
+use picnic_os::config::Setup;
+use picnic_os::task::Program;
 use picnic_wcet::Graph;
-use std::sync::Arc;
+
+/// A task that card files can name.
+pub trait Task: Component<Product = Setup> {
+    /// Of one written with `#[task]`: what it can do, and its program with settings that make it
+    /// do the most, for `--observe`.
+    const GRAPH: Option<(&'static Graph, fn() -> Program)> = None;
+}
 
 /// A task written with `#[task]`.
 #[derive(Clone, Copy)]
@@ -18,7 +21,7 @@ pub struct Graphed {
     pub help: &'static str,
     /// What it can do.
     pub graph: &'static Graph,
-    /// Its program, with settings that make it do the most, for `--observe`.
+    /// Its program, with settings that make it do the most.
     pub program: fn() -> Program,
 }
 
@@ -28,28 +31,19 @@ impl std::fmt::Debug for Graphed {
     }
 }
 
-/// THE LIST.
-pub const GRAPHS: &[Graphed] = &[
-    Graphed {
-        name: Heartbeat::NAME,
-        help: Heartbeat::HELP,
-        graph: &heartbeat::heartbeat::GRAPH,
-        program: || {
-            program(|nic| {
-                heartbeat::heartbeat(nic, Arc::default(), true, heartbeat::longest_frame())
-            })
-        },
-    },
-    Graphed {
-        name: PingDrop::NAME,
-        help: PingDrop::HELP,
-        graph: &ping_drop::ping_drop::GRAPH,
-        program: || program(|nic| ping_drop::ping_drop(nic, ping_drop::filters(Place::Driver))),
-    },
-    Graphed {
-        name: Scrub::NAME,
-        help: Scrub::HELP,
-        graph: &scrub::scrub::GRAPH,
-        program: || program(|nic| scrub::scrub(nic, vec![0x5a; 16 << 10].into(), Arc::default())),
-    },
-];
+/// A line of the registry.
+pub(crate) struct Line {
+    pub(crate) entry: Entry<Setup>,
+    pub(crate) graphed: Option<Graphed>,
+}
+
+impl Line {
+    /// That of a task.
+    pub(crate) const fn of<T: Task>() -> Self {
+        let graphed = match T::GRAPH {
+            Some((graph, program)) => Some(Graphed { name: T::NAME, help: T::HELP, graph, program }),
+            None => None,
+        };
+        Line { entry: Entry::of::<T>(), graphed }
+    }
+}

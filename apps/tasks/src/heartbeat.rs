@@ -16,6 +16,7 @@
 //! `picnic ctl heartbeat wire 1` sends those to come by another wire.
 
 use crate::bounds;
+use crate::graphs::Task;
 use picnic_core::command::{Change, CommandEntry, CommandError, Get, Inspect, Set};
 use picnic_core::error::ConfigError;
 use picnic_core::registry::{BuildContext, Component};
@@ -23,8 +24,8 @@ use picnic_core::stats::Counter;
 use picnic_core::time::Time;
 use picnic_os::config::Setup;
 use picnic_os::context::Nic;
-use picnic_os::task::{TaskSpec, program};
-use picnic_wcet::{bounded, task};
+use picnic_os::task::{Program, TaskSpec, program};
+use picnic_wcet::{Graph, bounded, task};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -105,7 +106,7 @@ pub struct Beats {
 
 impl Beats {
     /// Those of one that sends by this wire.
-    pub(crate) fn by(wire: u8) -> Self {
+    fn by(wire: u8) -> Self {
         let beats = Beats::default();
         beats.wire.set(wire.into());
         beats
@@ -162,16 +163,17 @@ impl Change for NewWire {
     }
 }
 
+impl Task for Heartbeat {
+    const GRAPH: Option<(&'static Graph, fn() -> Program)> = Some((&heartbeat::GRAPH, || {
+        program(|nic| heartbeat(nic, Arc::default(), true, first_frame(LONGEST)))
+    }));
+}
+
 /// The frame, with the number still to be written.
-pub(crate) fn first_frame(size: u16) -> Vec<u8> {
+fn first_frame(size: u16) -> Vec<u8> {
     let mut frame = vec![0; usize::from(size.max(SHORTEST))];
     frame[..HEADER.len()].copy_from_slice(&HEADER);
     frame
-}
-
-/// The frame that takes longest to send.
-pub(crate) fn longest_frame() -> Vec<u8> {
-    first_frame(LONGEST)
 }
 
 /// Writes the number behind the header.

@@ -14,14 +14,15 @@
 //! Source: NICOS 4.4, Program 1.
 
 use crate::bounds;
+use crate::graphs::Task;
 use picnic_core::error::ConfigError;
 use picnic_core::registry::{BuildContext, Component};
 use picnic_core::time::Time;
 use picnic_filter::{Action, Direction, Filter, FilterCode, FiveTuple, Place, Protocol};
 use picnic_os::config::Setup;
 use picnic_os::context::Nic;
-use picnic_os::task::{TaskSpec, program};
-use picnic_wcet::task;
+use picnic_os::task::{Program, TaskSpec, program};
+use picnic_wcet::{Graph, task};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -50,13 +51,19 @@ impl Component for PingDrop {
     }
 }
 
+impl Task for PingDrop {
+    const GRAPH: Option<(&'static Graph, fn() -> Program)> = Some((&ping_drop::GRAPH, || {
+        program(|nic| ping_drop(nic, filters(Place::Driver)))
+    }));
+}
+
 /// Filters without code.
 const NO_CODE: FilterCode = FilterCode { predicate: None, callback: None, handover: None };
 /// How many there are.
 const FILTERS: usize = 4;
 
 /// Both ways, ICMP for IPv4 and for IPv6, which have numbers of their own.
-pub(crate) fn filters(place: Place) -> [Filter; FILTERS] {
+fn filters(place: Place) -> [Filter; FILTERS] {
     let pings = |direction, protocol| {
         let pings = FiveTuple { protocol: Some(protocol), ..FiveTuple::default() };
         Filter::new("ping-drop", pings, Action::Drop).on(direction).at(place)

@@ -1,6 +1,7 @@
 //! The tasks that card files can name: one line each.
 
 use crate::busy::Busy;
+use crate::graphs::{Graphed, Line};
 use crate::heartbeat::Heartbeat;
 use crate::ping_drop::PingDrop;
 use crate::scrub::Scrub;
@@ -8,5 +9,25 @@ use picnic_core::registry::Entry;
 use picnic_os::config::Setup;
 
 /// THE LIST.
-pub const TASKS: &[Entry<Setup>] =
-    &[Entry::of::<Heartbeat>(), Entry::of::<PingDrop>(), Entry::of::<Scrub>(), Entry::of::<Busy>()];
+const LINES: &[Line] = &[
+    Line::of::<Heartbeat>(),
+    Line::of::<PingDrop>(),
+    Line::of::<Scrub>(),
+    Line::of::<Busy>(),
+];
+
+/// Their entries.
+pub const TASKS: &[Entry<Setup>] = &{
+    let mut entries = [LINES[0].entry; LINES.len()];
+    let mut place = 0;
+    while place < LINES.len() {
+        entries[place] = LINES[place].entry;
+        place += 1;
+    }
+    entries
+};
+
+/// Those whose graphs are known, for `picnic wcet`.
+pub fn graphs() -> impl Iterator<Item = Graphed> {
+    LINES.iter().filter_map(|line| line.graphed)
+}

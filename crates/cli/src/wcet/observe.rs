@@ -86,7 +86,7 @@ mod tests {
 
     #[test]
     fn segments_run_in_an_order_that_the_graph_has() {
-        for task in picnic_tasks::graphs::GRAPHS {
+        for task in picnic_tasks::registry::graphs() {
             let mut card = OneTask::new(task.graph.segments.len(), (task.program)()).unwrap();
             let mut before = None;
             for _ in 0..1_000 {
@@ -109,8 +109,8 @@ mod tests {
 
     #[test]
     fn segments_are_told_apart_as_the_graph_has_them() {
-        let scrub = picnic_tasks::graphs::GRAPHS.iter().find(|task| task.name == "scrub").unwrap();
-        let (observed, _) = observe(scrub, 65 * 4 + 4, &[u64::MAX, u64::MAX, 0]).unwrap();
+        let scrub = picnic_tasks::registry::graphs().find(|task| task.name == "scrub").unwrap();
+        let (observed, _) = observe(&scrub, 65 * 4 + 4, &[u64::MAX, u64::MAX, 0]).unwrap();
         let runs: Vec<_> = observed.iter().map(|observed| observed.runs).collect();
         // Of each release one segment from the start or the wait, and 64 from a yield: the last
         // of them goes on to the next wait. Four releases, and four segments of a fifth.

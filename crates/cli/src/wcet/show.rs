@@ -5,7 +5,8 @@ use crate::failure::Usage;
 use crate::output::{self, Column};
 use clap::Args;
 use picnic_core::error::not_among;
-use picnic_tasks::graphs::{GRAPHS, Graphed};
+use picnic_tasks::graphs::Graphed;
+use picnic_tasks::registry::graphs;
 use picnic_wcet::{Analysis, CostProfile, EdgeKind, Graph, analyse};
 use serde_json::{Value, json};
 use std::fmt::Write;
@@ -37,8 +38,8 @@ pub(super) fn run(args: &ShowArgs, json: bool) -> anyhow::Result<()> {
         }
         return list(&profile, json);
     };
-    let Some(task) = GRAPHS.iter().find(|task| task.name == *name) else {
-        let allowed = GRAPHS.iter().map(|task| task.name);
+    let Some(task) = graphs().find(|task| task.name == *name) else {
+        let allowed = graphs().map(|task| task.name);
         return Err(Usage(not_among("task ", name, allowed)).into());
     };
     let analysis = analyse(task.graph, &profile)?;
@@ -52,7 +53,7 @@ pub(super) fn run(args: &ShowArgs, json: bool) -> anyhow::Result<()> {
     let (observed, warning) = match args.observe {
         None => (None, None),
         Some(segments @ 1..=100_000_000) => {
-            let (observed, warning) = observe(task, segments, &analysis.bounds.segments)?;
+            let (observed, warning) = observe(&task, segments, &analysis.bounds.segments)?;
             (Some(observed), warning)
         }
         Some(found) => {
@@ -63,7 +64,7 @@ pub(super) fn run(args: &ShowArgs, json: bool) -> anyhow::Result<()> {
     if let Some(warning) = warning {
         output::tell(format_args!("warning: {warning}"));
     }
-    let shown = Shown { task, profile: &profile, analysis: &analysis, observed };
+    let shown = Shown { task: &task, profile: &profile, analysis: &analysis, observed };
     if json { output::print_json(&shown.json()) } else { output::print(&shown.text()) }
 }
 
@@ -72,13 +73,13 @@ const IN_A_CARD: &str = "In a card: that of [os] cost_profile = \"FILE\", or the
                          wcet_ns of a [[task]] goes before it.\n";
 
 fn allowed() -> String {
-    let names: Vec<_> = GRAPHS.iter().map(|task| task.name).collect();
+    let names: Vec<_> = graphs().map(|task| task.name).collect();
     format!("allowed: {}", names.join(", "))
 }
 
 fn list(profile: &CostProfile, json: bool) -> anyhow::Result<()> {
     let mut tasks = Vec::new();
-    for task in GRAPHS {
+    for task in graphs() {
         let bounds = analyse(task.graph, profile)?.bounds;
         let longest = bounds.segments.iter().copied().max().unwrap_or(0);
         tasks.push((task, bounds.segments.len(), longest));
