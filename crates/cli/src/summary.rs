@@ -318,6 +318,7 @@ mod tests {
                 ns_per_packet: Some(12.5),
                 timed_ns: 800,
                 timed_packets: 64,
+                counters: None,
             }],
             tx_functions: Vec::new(),
             drops: [("ring_full".into(), 10)].into(),

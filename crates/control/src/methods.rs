@@ -149,7 +149,9 @@ impl Methods {
                 captures.start(wanted, file(), self.monitor.elapsed(), client)
             }
             R::Info {} => Ok(self.info()),
-            R::Stats { latencies, since_reset } => self.stats(latencies, since_reset),
+            R::Stats { latencies, since_reset, counters } => {
+                self.stats(latencies, since_reset, counters)
+            }
             R::Reset {} => {
                 let report = self.reset.insert(self.monitor.report());
                 Ok(json!({ "reset_at_s": report.duration_s }))
@@ -182,7 +184,12 @@ impl Methods {
         .map(Outcome::Now)
     }
 
-    fn stats(&self, latencies: bool, since_reset: bool) -> Result<Value, RpcError> {
+    fn stats(
+        &mut self,
+        latencies: bool,
+        since_reset: bool,
+        counters: bool,
+    ) -> Result<Value, RpcError> {
         let mut report = self.monitor.report();
         report.about = Some(self.about.report.clone());
         if since_reset {
@@ -192,6 +199,9 @@ impl Methods {
             report = report.since(before);
         }
         report.latencies = report.latencies.filter(|_| latencies);
+        if counters {
+            self.own_counters(&mut report)?;
+        }
         value(&report)
     }
 

@@ -335,6 +335,7 @@ pub fn function_reports(view: &View, direction: Direction) -> Vec<FunctionReport
             ns_per_packet: (timed_packets != 0).then(|| timed_ns as f64 / timed_packets as f64),
             timed_ns,
             timed_packets,
+            counters: None,
             name: function.name,
         }
     });

@@ -10,6 +10,7 @@ use picnic_core::ledger::LedgerTotals;
 use picnic_machine::facts::MachineFacts;
 use picnic_os::report::OsReport;
 use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -208,6 +209,10 @@ pub struct FunctionReport {
     /// Their packets.
     #[serde(default)]
     pub timed_packets: u64,
+    /// What it counts itself, as numbers in the result of its command `get` have it, since it was
+    /// inserted; left out unless asked for, and without such a command.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub counters: Option<Map<String, Value>>,
 }
 
 /// Percentiles and means in nanoseconds; null if nothing was recorded.

@@ -45,6 +45,9 @@ pub enum Request {
         /// Only what has come since the last `card.reset`.
         #[serde(default)]
         since_reset: bool,
+        /// With what functions count themselves, since they were inserted.
+        #[serde(default)]
+        counters: bool,
     },
     /// Remembers the figures, for `card.stats` with `since_reset`. Counters go on: those who
     /// read them without it, as Prometheus does, notice nothing.
@@ -236,6 +239,7 @@ impl Request {
         matches!(
             self,
             R::Component(_)
+                | R::Stats { counters: true, .. }
                 | R::ModerationSet(_)
                 | R::ChainSwap(_)
                 | R::TaskList {}

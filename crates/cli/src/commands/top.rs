@@ -102,8 +102,13 @@ pub(crate) fn run(args: &TopArgs, json: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// What of the figures is asked for.
+fn wanted() -> Value {
+    json!({ "latencies": true, "counters": true })
+}
+
 fn stats(connection: &mut Connection) -> anyhow::Result<Report> {
-    report(connection.call("card.stats", json!({ "latencies": true }))?)
+    report(connection.call("card.stats", wanted())?)
 }
 
 fn report(stats: Value) -> anyhow::Result<Report> {
@@ -220,8 +225,7 @@ impl Watch {
                 }
                 // After a silence, not all the looks that were missed.
                 next = Instant::now().max(next + self.interval);
-                let params = json!({ "latencies": true });
-                let Ok(id) = self.connection.send("card.stats", params) else { return Ok(true) };
+                let Ok(id) = self.connection.send("card.stats", wanted()) else { return Ok(true) };
                 asked = Some((id, Instant::now()));
                 continue;
             };

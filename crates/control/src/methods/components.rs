@@ -3,6 +3,7 @@
 use super::tasks::of_kind;
 use super::{Methods, other_answer};
 use crate::launch::Registries;
+use crate::report::Report;
 use crate::protocol::{INVALID_PARAMS, REFUSED, RpcError};
 use crate::request::{ComponentCall, ComponentPlace, no_method, wrong};
 use picnic_core::command::{CommandEntry, CommandError, Prepared};
@@ -150,6 +151,29 @@ impl Methods {
             At::Attachment | At::Scheduler => {}
         }
         Ok(reply)
+    }
+
+    /// Asks all functions for what they count themselves. One that is swapped meanwhile has none.
+    pub(super) fn own_counters(&mut self, report: &mut Report) -> Result<(), RpcError> {
+        let chains =
+            [(Direction::Rx, &mut report.functions), (Direction::Tx, &mut report.tx_functions)];
+        for (direction, functions) in chains {
+            for (position, function) in functions.iter_mut().enumerate() {
+                let entries = self.registries.functions.iter();
+                let entry = entries.into_iter().find(|entry| entry.name == function.name);
+                let commands = entry.map_or(&[][..], |entry| entry.commands);
+                let Some(get) = commands.iter().find(|command| command.name == "get") else {
+                    continue;
+                };
+                let Ok(order) = get.prepare(&json!({}), &self.context) else { continue };
+                let (done, order) = self.deliver(&At::Function(direction, position), order)?;
+                if let (true, Ok(Value::Object(mut state))) = (done, get.reply(order)) {
+                    state.retain(|_, value| value.is_number());
+                    function.counters = Some(state);
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Has a component obey an order; whether it was done, and the order.

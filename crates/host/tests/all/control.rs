@@ -189,6 +189,23 @@ fn a_polling_time_takes_the_interrupts_away_and_gives_them_back() {
 }
 
 #[test]
+fn stats_have_what_functions_count_themselves() {
+    let card = "[[wire]]\nport = \"generator\"\nrate_pps = 1000\n\
+                [[rx]]\nfunction = \"pass\"\n[[rx]]\nfunction = \"rss\"\n";
+    let card = Served::start(card);
+    let mut client = card.client();
+    let stats = client.good("card.stats", json!({}));
+    assert!(stats["functions"][1].get("counters").is_none(), "{stats}");
+    let functions = client.good("card.stats", json!({ "counters": true }))["functions"].clone();
+    assert!(functions[0].get("counters").is_none(), "pass counts nothing: {functions}");
+    // As `rss.get` has them, of which the table and the key are no counts.
+    let counters = functions[1]["counters"].as_object().unwrap();
+    assert_eq!((&counters["queues"], &counters["unhashed"]), (&json!(4), &json!(0)));
+    assert!(counters.values().all(Value::is_number), "{counters:?}");
+    card.stop();
+}
+
+#[test]
 fn wires_hosts_and_schedulers_obey_as_functions_do() {
     let wire = |rate: u32| format!("[[wire]]\nport = \"generator\"\nrate_pps = {rate}\n");
     let card = Served::start(&format!("{}{}[os]\n", wire(1000), wire(2000)));

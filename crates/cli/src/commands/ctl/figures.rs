@@ -55,9 +55,9 @@ fn seconds(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// The figures of a running card, with its latencies.
+/// The figures of a running card, with its latencies and what its functions count themselves.
 pub(crate) fn report(connection: &mut Connection, since_reset: bool) -> anyhow::Result<Report> {
-    let params = json!({ "latencies": true, "since_reset": since_reset });
+    let params = json!({ "latencies": true, "counters": true, "since_reset": since_reset });
     let stats = connection.call("card.stats", params)?;
     serde_json::from_value(stats).context("the card's figures are of another version")
 }

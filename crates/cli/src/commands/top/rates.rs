@@ -1,7 +1,8 @@
 //! What a card did between two looks at its figures.
 
-use picnic_control::report::{FunctionReport, Report};
+use picnic_control::report::{FunctionReport, Report, TakenAway};
 use serde::Serialize;
+use serde_json::{Map, Value};
 
 /// The rates of an interval.
 #[derive(Clone, Debug, Serialize)]
@@ -20,6 +21,8 @@ pub(crate) struct Rates {
     pub(crate) busy_fraction: f64,
     /// Share of the interval asleep.
     pub(crate) asleep_fraction: f64,
+    /// How much of the interval others had the borrowed core; null where that cannot be.
+    pub(crate) taken_away: Option<TakenAway>,
     /// Of the interval, median and 99th percentile.
     pub(crate) latency_p50_ns: Option<u64>,
     pub(crate) latency_p99_ns: Option<u64>,
@@ -32,6 +35,8 @@ pub(crate) struct WireRates {
     pub(crate) rx_bits_per_s: f64,
     pub(crate) tx_pps: f64,
     pub(crate) tx_bits_per_s: f64,
+    /// Packets that came and were dropped at the wire.
+    pub(crate) shed_pps: f64,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -46,6 +51,11 @@ pub(crate) struct QueueRates {
     pub(crate) ring_depth: u64,
     pub(crate) ring_size: u64,
     pub(crate) ring_full_pps: f64,
+    /// Packets per second that its host sends.
+    pub(crate) tx_pps: f64,
+    /// Of the interval, median and 99th percentile.
+    pub(crate) latency_p50_ns: Option<u64>,
+    pub(crate) latency_p99_ns: Option<u64>,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -55,6 +65,10 @@ pub(crate) struct FunctionRates {
     pub(crate) name: String,
     pub(crate) pps: f64,
     pub(crate) dropped_pps: f64,
+    /// Of the interval, as sampled; null if no burst was.
+    pub(crate) ns_per_packet: Option<f64>,
+    /// What it counts itself, since it was inserted; null if it does not.
+    pub(crate) counters: Option<Map<String, Value>>,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -77,14 +91,17 @@ impl Rates {
             let spent = now * until.duration_s - before * since.duration_s;
             (spent / seconds).clamp(0.0, 1.0)
         };
+        let window = now.since(before);
         let wires = now.wires.iter().zip(&before.wires).map(|(now, before)| WireRates {
             name: now.name.clone(),
             rx_pps: rate(now.rx_packets, before.rx_packets),
             rx_bits_per_s: 8.0 * rate(now.rx_bytes, before.rx_bytes),
             tx_pps: rate(now.tx_packets, before.tx_packets),
             tx_bits_per_s: 8.0 * rate(now.tx_bytes, before.tx_bytes),
+            shed_pps: rate(now.rx_shed, before.rx_shed),
         });
-        let queues = now.queues.iter().zip(&before.queues).map(|(now, before)| {
+        let queues = now.queues.iter().zip(&before.queues).zip(&window.queues);
+        let queues = queues.map(|((now, before), window)| {
             let packets = now.packets.saturating_sub(before.packets);
             let interrupts = now.interrupts.saturating_sub(before.interrupts);
             QueueRates {
@@ -98,14 +115,17 @@ impl Rates {
                 ring_depth: now.ring_depth,
                 ring_size: now.ring_size,
                 ring_full_pps: rate(now.ring_full, before.ring_full),
+                tx_pps: rate(now.transmitted, before.transmitted),
+                latency_p50_ns: window.latency_ns.p50,
+                latency_p99_ns: window.latency_ns.p99,
             }
         });
         let chains = [
-            ("rx", &now.functions, &before.functions),
-            ("tx", &now.tx_functions, &before.tx_functions),
+            ("rx", &now.functions, &before.functions, &window.functions),
+            ("tx", &now.tx_functions, &before.tx_functions, &window.tx_functions),
         ];
-        let functions = chains.into_iter().flat_map(|(chain, now, before)| {
-            now.iter().enumerate().map(move |(position, function)| {
+        let functions = chains.into_iter().flat_map(|(chain, now, before, window)| {
+            now.iter().zip(window).enumerate().map(move |(position, (function, window))| {
                 let same = |other: &&FunctionReport| {
                     other.name == function.name && other.packets <= function.packets
                 };
@@ -116,6 +136,8 @@ impl Rates {
                     name: function.name.clone(),
                     pps: rate(function.packets, packets),
                     dropped_pps: rate(function.dropped, dropped),
+                    ns_per_packet: window.ns_per_packet,
+                    counters: function.counters.clone(),
                 }
             })
         });
@@ -126,7 +148,7 @@ impl Rates {
             DropRates { reason, stage, pps: rate(packets, before), packets }
         });
         let (core, was) = (&now.borrowed_core, &before.borrowed_core);
-        let latency = now.since(before).latency_ns;
+        let latency = &window.latency_ns;
         Rates {
             card: card.into(),
             elapsed_s: now.duration_s,
@@ -138,6 +160,7 @@ impl Rates {
             borrowed_core: core.core,
             busy_fraction: share(core.busy_fraction, was.busy_fraction, now, before),
             asleep_fraction: share(core.asleep_fraction, was.asleep_fraction, now, before),
+            taken_away: window.borrowed_core.taken_away,
             latency_p50_ns: latency.p50,
             latency_p99_ns: latency.p99,
         }

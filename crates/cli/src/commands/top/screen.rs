@@ -1,6 +1,6 @@
 //! The screen of `picnic top`: what is drawn where.
 
-use super::rates::Rates;
+use super::rates::{FunctionRates, Rates};
 use crate::output::{count, nanoseconds, percent, rate, ratio};
 use ratatui::Frame;
 use ratatui::layout::{Alignment, Constraint, Rect};
@@ -82,8 +82,11 @@ const HELP: &[&str] = &[
     "full/s   packets dropped because that ring was full",
     "busy     share of the borrowed core's time with work",
     "drops    by reason and stage, since the start",
+    "taken    time in which others had the borrowed core, and the",
+    "         packets dropped right behind",
+    "At 80 columns and 120 more figures are shown.",
     "",
-    "yellow: a ring three quarters full, a core 95 % busy",
+    "yellow: ring three quarters full, core 95 % busy or taken",
     "red: packets are dropped, or the card does not answer",
     "Set NO_COLOR to have no colours.",
 ];
@@ -137,7 +140,8 @@ impl Screen {
         }
         let mut blocks = self.blocks(rates);
         fit(&mut blocks, area.height.saturating_sub(HEAD).into());
-        frame.render_widget(self.head(rates), Rect { height: HEAD.min(area.height), ..area });
+        let head = self.head(rates, area.width);
+        frame.render_widget(head, Rect { height: HEAD.min(area.height), ..area });
         let (mut top, end) = (area.y.saturating_add(HEAD), area.bottom());
         for block in blocks {
             let lines = u16::try_from(block.lines()).unwrap_or(u16::MAX);
@@ -149,7 +153,7 @@ impl Screen {
         }
     }
 
-    fn head(&self, rates: &Rates) -> Text<'static> {
+    fn head(&self, rates: &Rates, width: u16) -> Text<'static> {
         // From 0.0 on: the sum of none would be -0.0.
         let dropped = rates.drops.iter().fold(0.0, |sum, drop| sum + drop.pps);
         let sort = match self.sort {
@@ -183,13 +187,37 @@ impl Screen {
                 ),
                 style.add_modifier(Modifier::BOLD),
             ),
-            Line::from(format!(
-                "latency p50 {}, p99 {}",
-                nanoseconds(rates.latency_p50_ns),
-                nanoseconds(rates.latency_p99_ns),
-            )),
+            self.times(rates, width),
             Line::from(format!("{state}q quit  h help  p pause  s sort (queues by {sort})")),
         ])
+    }
+
+    /// Latency, and how long the borrowed core was somebody else's: as much as fits.
+    fn times(&self, rates: &Rates, width: u16) -> Line<'static> {
+        let mut text = format!(
+            "latency p50 {}, p99 {}",
+            nanoseconds(rates.latency_p50_ns),
+            nanoseconds(rates.latency_p99_ns),
+        );
+        let mut level = Level::Fine;
+        if let Some(taken) = rates.taken_away {
+            if taken.times != 0 {
+                level = if taken.drops != 0 { Level::Trouble } else { Level::Warning };
+            }
+            let longest = taken.longest_ns.map(|ns| format!(", longest {}", nanoseconds(Some(ns))));
+            for part in [
+                format!("; core taken {}", nanoseconds(Some(taken.total_ns))),
+                format!(", {} drops behind", count(taken.drops)),
+                format!(", {} times", count(taken.times)),
+                longest.unwrap_or_default(),
+            ] {
+                if text.chars().count() + part.chars().count() > width.into() {
+                    break;
+                }
+                text += &part;
+            }
+        }
+        Line::styled(text, if self.is_coloured { level.style() } else { Style::new() })
     }
 
     fn blocks(&self, rates: &Rates) -> Vec<Block> {
@@ -223,6 +251,9 @@ impl Screen {
                 ratio(queue.packets_per_interrupt).into(),
                 ring.with(Level::of_ring(queue.ring_depth, queue.ring_size)),
                 Figure::from(rate(queue.ring_full_pps)).with(Level::of_loss(queue.ring_full_pps)),
+                nanoseconds(queue.latency_p50_ns).into(),
+                nanoseconds(queue.latency_p99_ns).into(),
+                rate(queue.tx_pps).into(),
             ]
         });
         Block {
@@ -235,10 +266,13 @@ impl Screen {
                 "packets/int",
                 "ring",
                 "full/s",
+                "latency p50",
+                "latency p99",
+                "tx packets/s",
             ],
-            // 80 columns with the spaces between.
-            widths: vec![5, 4, 10, 10, 12, 11, 12, 9],
-            least: &["interrupts/s", "packets/int", "core", "Mbit/s"],
+            // 80 columns without the last three, with the spaces between; 117 with them.
+            widths: vec![5, 4, 10, 10, 12, 11, 12, 9, 11, 11, 12],
+            least: &["tx packets/s", "latency p99", "latency p50", "interrupts/s", "packets/int", "core", "Mbit/s"],
             rows: rows.collect(),
         }
     }
@@ -256,11 +290,12 @@ fn wires(rates: &Rates) -> Block {
             megabits(wire.rx_bits_per_s).into(),
             rate(wire.tx_pps).into(),
             megabits(wire.tx_bits_per_s).into(),
+            Figure::from(rate(wire.shed_pps)).with(Level::of_loss(wire.shed_pps)),
         ]
     });
     Block {
-        heading: vec!["wire", "rx packets/s", "rx Mbit/s", "tx packets/s", "tx Mbit/s"],
-        widths: vec![16, 12, 12, 12, 12],
+        heading: vec!["wire", "rx packets/s", "rx Mbit/s", "tx packets/s", "tx Mbit/s", "shed/s"],
+        widths: vec![16, 12, 12, 12, 12, 9],
         least: &["tx Mbit/s", "rx Mbit/s"],
         rows: rows.collect(),
     }
@@ -272,14 +307,27 @@ fn functions(rates: &Rates) -> Block {
             format!("{} {}", function.place, function.name).into(),
             rate(function.pps).into(),
             Figure::from(rate(function.dropped_pps)).with(Level::of_loss(function.dropped_pps)),
+            ratio(function.ns_per_packet).into(),
+            counters(function).into(),
         ]
     });
     Block {
-        heading: vec!["function", "packets/s", "dropped/s"],
-        widths: vec![28, 12, 12],
-        least: &[],
+        heading: vec!["function", "packets/s", "dropped/s", "ns/packet", COUNTERS],
+        // 120 columns with the spaces between.
+        widths: vec![28, 12, 12, 9, 55],
+        least: &[COUNTERS, "ns/packet"],
         rows: rows.collect(),
     }
+}
+
+/// The column of what functions count themselves, which takes what room is left.
+const COUNTERS: &str = "its own figures, since it was inserted";
+
+/// What a function counts itself: what there was any of.
+fn counters(function: &FunctionRates) -> String {
+    let all = function.counters.iter().flatten();
+    let some = all.filter(|(_, value)| value.as_f64() != Some(0.0));
+    some.map(|(name, value)| format!("{name} {value}")).collect::<Vec<_>>().join(", ")
 }
 
 fn drops(rates: &Rates) -> Block {
@@ -342,8 +390,14 @@ impl Block {
 
     fn draw(mut self, frame: &mut Frame<'_>, area: Rect, is_coloured: bool) {
         self.narrow(area.width);
+        let wide = self.heading.iter().position(|heading| *heading == COUNTERS);
+        if let Some(place) = wide {
+            let others = self.widths.iter().map(|width| width + 1).sum::<u16>();
+            self.widths[place] += (area.width + 1).saturating_sub(others);
+        }
         let cell = |(index, figure): (usize, Figure)| {
-            let alignment = if index == 0 { Alignment::Left } else { Alignment::Right };
+            let is_text = index == 0 || wide == Some(index);
+            let alignment = if is_text { Alignment::Left } else { Alignment::Right };
             let style = if is_coloured { figure.level.style() } else { Style::new() };
             Cell::from(Text::from(figure.text).alignment(alignment)).style(style)
         };
@@ -362,6 +416,7 @@ mod tests {
     use super::super::rates::{DropRates, FunctionRates, QueueRates, WireRates};
     use super::*;
     use ratatui::Terminal;
+    use picnic_control::report::TakenAway;
     use ratatui::backend::TestBackend;
 
     fn rates() -> Rates {
@@ -375,7 +430,11 @@ mod tests {
             ring_depth: depth,
             ring_size: 1024,
             ring_full_pps: 0.0,
+            tx_pps: 0.0,
+            latency_p50_ns: Some(1_200),
+            latency_p99_ns: Some(3_400),
         };
+        let counters = serde_json::json!({ "unhashed": 17, "moved_entries": 0, "queues": 2 });
         Rates {
             card: "web".into(),
             elapsed_s: 12.5,
@@ -386,6 +445,7 @@ mod tests {
                 rx_bits_per_s: 2.4e9,
                 tx_pps: 0.0,
                 tx_bits_per_s: 0.0,
+                shed_pps: 0.0,
             }],
             queues: vec![queue(0, 1e6, 12), queue(1, 2e6, 7)],
             functions: vec![FunctionRates {
@@ -393,6 +453,8 @@ mod tests {
                 name: "rss".into(),
                 pps: 3e6,
                 dropped_pps: 0.0,
+                ns_per_packet: Some(41.25),
+                counters: counters.as_object().cloned(),
             }],
             drops: vec![DropRates {
                 reason: "ring_full".into(),
@@ -403,6 +465,13 @@ mod tests {
             borrowed_core: 5,
             busy_fraction: 0.875,
             asleep_fraction: 0.0,
+            taken_away: Some(TakenAway {
+                total_ns: 12_300_000,
+                times: 4,
+                longest_ns: Some(8_000_000),
+                drops: 0,
+                threshold_ns: 50_000,
+            }),
             latency_p50_ns: Some(1_500),
             latency_p99_ns: None,
         }
@@ -422,7 +491,7 @@ mod tests {
         let text = lines.join("\n");
         for part in [
             "web: 12.5 s; 10 drops/s; borrowed core 5 busy 87.5 %, asleep 0.0 %",
-            "latency p50 1.5 µs, p99 unavailable",
+            "latency p50 1.5 µs, p99 unavailable; core taken 12.3 ms, 0 drops behind, 4 times",
             "q quit  h help  p pause  s sort (queues by number)",
             "rx[0] rss",
             "ring_full @ steer",
@@ -434,15 +503,16 @@ mod tests {
             let line = lines.iter().find(|line| line.starts_with(start)).unwrap();
             line.split_whitespace().map(str::to_owned).collect()
         };
-        assert_eq!(cells("eth1"), ["eth1", "3.00", "M", "2400.0", "0", "0.0"]);
+        assert_eq!(cells("eth1"), ["eth1", "3.00", "M", "2400.0", "0", "0.0", "0"]);
         let queue = ["1", "3", "2.00", "M", "1600.0", "40.0", "k", "50.0", "7/1024", "0"];
         assert_eq!(cells("1 "), queue);
+        assert_eq!(cells("rx[0]"), ["rx[0]", "rss", "3.00", "M", "0", "41.2"]);
     }
 
     #[test]
     fn no_drops_at_all_are_zero_a_second() {
         let rates = Rates { drops: Vec::new(), ..rates() };
-        let head = Screen::default().head(&rates).to_string();
+        let head = Screen::default().head(&rates, 80).to_string();
         assert!(head.contains("; 0 drops/s"), "{head}");
     }
 
@@ -468,6 +538,33 @@ mod tests {
             ["core", "packets/s", "Mbit/s", "interrupts/s", "packets/int", "ring", "full/s"];
         let found: Vec<_> = headings[0].split_whitespace().skip(1).collect();
         assert_eq!(found, words);
+    }
+
+    #[test]
+    fn a_hundred_and_twenty_columns_are_used() {
+        let lines = drawn(&mut Screen::default(), 120, 24);
+        let line = |start: &str| lines.iter().find(|line| line.starts_with(start)).unwrap();
+        assert!(line("queue").trim_end().ends_with("full/s latency p50 latency p99 tx packets/s"));
+        assert!(line("1 ").trim_end().ends_with("1.2 µs      3.4 µs            0"));
+        assert!(line("function").contains("ns/packet its own figures"));
+        // Those that are zero are left out.
+        let counted = line("rx[0]").split("41.2 ").nth(1).unwrap().trim().split(", ");
+        let counted: std::collections::BTreeSet<_> = counted.collect();
+        assert_eq!(counted.into_iter().collect::<Vec<_>>(), ["queues 2", "unhashed 17"]);
+        assert!(lines[1].contains("4 times, longest 8.0 ms"), "{}", lines[1]);
+    }
+
+    #[test]
+    fn a_core_that_was_taken_away_is_trouble_if_packets_were_dropped_for_it() {
+        let colour = |times, drops| {
+            let mut rates = rates();
+            let taken = rates.taken_away.unwrap();
+            rates.taken_away = Some(TakenAway { times, drops, ..taken });
+            let screen = Screen { is_coloured: true, ..Screen::default() };
+            screen.times(&rates, 80).style.fg
+        };
+        let all = [colour(0, 0), colour(2, 0), colour(2, 5)];
+        assert_eq!(all, [None, Some(Color::Yellow), Some(Color::Red)]);
     }
 
     #[test]
@@ -514,8 +611,8 @@ mod tests {
             }
             found
         };
-        // The head, for there are drops; the ring of queue 1; the drops.
-        assert_eq!(colours(true), [(0, Color::Red), (9, Color::Yellow), (15, Color::Red)]);
+        // The head, for there are drops, and its core was taken; the ring of queue 1; the drops.
+        assert_eq!(colours(true), [(0, Color::Red), (1, Color::Yellow), (9, Color::Yellow), (15, Color::Red)]);
         assert_eq!(colours(false), []);
     }
 
