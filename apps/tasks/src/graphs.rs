@@ -41,7 +41,9 @@ impl Line {
     /// That of a task.
     pub(crate) const fn of<T: Task>() -> Self {
         let graphed = match T::GRAPH {
-            Some((graph, program)) => Some(Graphed { name: T::NAME, help: T::HELP, graph, program }),
+            Some((graph, program)) => {
+                Some(Graphed { name: T::NAME, help: T::HELP, graph, program })
+            }
             None => None,
         };
         Line { entry: Entry::of::<T>(), graphed }

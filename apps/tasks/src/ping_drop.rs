@@ -52,9 +52,8 @@ impl Component for PingDrop {
 }
 
 impl Task for PingDrop {
-    const GRAPH: Option<(&'static Graph, fn() -> Program)> = Some((&ping_drop::GRAPH, || {
-        program(|nic| ping_drop(nic, filters(Place::Driver)))
-    }));
+    const GRAPH: Option<(&'static Graph, fn() -> Program)> =
+        Some((&ping_drop::GRAPH, || program(|nic| ping_drop(nic, filters(Place::Driver)))));
 }
 
 /// Filters without code.

@@ -9,12 +9,8 @@ use picnic_core::registry::Entry;
 use picnic_os::config::Setup;
 
 /// THE LIST.
-const LINES: &[Line] = &[
-    Line::of::<Heartbeat>(),
-    Line::of::<PingDrop>(),
-    Line::of::<Scrub>(),
-    Line::of::<Busy>(),
-];
+const LINES: &[Line] =
+    &[Line::of::<Heartbeat>(), Line::of::<PingDrop>(), Line::of::<Scrub>(), Line::of::<Busy>()];
 
 /// Their entries.
 pub const TASKS: &[Entry<Setup>] = &{

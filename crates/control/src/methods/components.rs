@@ -3,8 +3,8 @@
 use super::tasks::of_kind;
 use super::{Methods, other_answer};
 use crate::launch::Registries;
-use crate::report::Report;
 use crate::protocol::{INVALID_PARAMS, REFUSED, RpcError};
+use crate::report::Report;
 use crate::request::{ComponentCall, ComponentPlace, no_method, wrong};
 use picnic_core::command::{CommandEntry, CommandError, Prepared};
 use picnic_core::direction::Direction;

@@ -272,7 +272,15 @@ impl Screen {
             ],
             // 80 columns without the last three, with the spaces between; 117 with them.
             widths: vec![5, 4, 10, 10, 12, 11, 12, 9, 11, 11, 12],
-            least: &["tx packets/s", "latency p99", "latency p50", "interrupts/s", "packets/int", "core", "Mbit/s"],
+            least: &[
+                "tx packets/s",
+                "latency p99",
+                "latency p50",
+                "interrupts/s",
+                "packets/int",
+                "core",
+                "Mbit/s",
+            ],
             rows: rows.collect(),
         }
     }
@@ -415,8 +423,8 @@ impl Block {
 mod tests {
     use super::super::rates::{DropRates, FunctionRates, QueueRates, WireRates};
     use super::*;
-    use ratatui::Terminal;
     use picnic_control::report::TakenAway;
+    use ratatui::Terminal;
     use ratatui::backend::TestBackend;
 
     fn rates() -> Rates {
@@ -612,7 +620,10 @@ mod tests {
             found
         };
         // The head, for there are drops, and its core was taken; the ring of queue 1; the drops.
-        assert_eq!(colours(true), [(0, Color::Red), (1, Color::Yellow), (9, Color::Yellow), (15, Color::Red)]);
+        assert_eq!(
+            colours(true),
+            [(0, Color::Red), (1, Color::Yellow), (9, Color::Yellow), (15, Color::Red)]
+        );
         assert_eq!(colours(false), []);
     }
 
