@@ -241,6 +241,7 @@ impl Methods {
         let wanted = replaced.changed(change).map_err(wrong)?;
         let fixed = [
             ("wire_usecs", wanted.wire_usecs != replaced.wire_usecs),
+            ("wire_frames", wanted.wire_frames != replaced.wire_frames),
             ("tx_complete", wanted.tx_complete != replaced.tx_complete),
         ];
         if let Some((key, _)) = fixed.into_iter().find(|(_, differs)| *differs) {

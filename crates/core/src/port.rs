@@ -34,6 +34,8 @@ pub struct Capabilities {
     /// It knows when packets arrived, and says so ([`Receiver::arrived_at`]). Packets of other
     /// wires are stamped when they are taken: what they waited before shows nowhere.
     pub arrival: bool,
+    /// It can tell how many frames wait without taking them ([`WirePort::holds`]).
+    pub tells_waiting: bool,
 }
 
 /// How fast packets come in by a wire, at most.
@@ -114,6 +116,12 @@ pub trait WirePort: Send {
     /// Hands over what has arrived by `now`, as much as `rx` has room for.
     fn receive(&mut self, now: Time, rx: &mut Receiver<'_>);
 
+    /// Whether at least `frames` frames have arrived by `now` and wait to be taken; false of a port
+    /// that cannot tell ([`Capabilities::tells_waiting`]).
+    fn holds(&mut self, _now: Time, _frames: usize) -> bool {
+        false
+    }
+
     /// Sends packets, oldest first, as many as it can: [`Transmitter::next`] gives one,
     /// [`Transmitter::sent`] or [`Transmitter::drop`] ends it. What is not taken stays queued.
     ///
@@ -128,6 +136,11 @@ pub trait WirePort: Send {
 
     /// When the port next has something by time alone, if it knows.
     fn next_deadline(&self) -> Option<Time> {
+        None
+    }
+
+    /// When the next frame arrives behind those that wait already, if the port knows.
+    fn next_arrival(&self) -> Option<Time> {
         None
     }
 

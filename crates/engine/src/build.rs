@@ -5,7 +5,7 @@
 use crate::chain::Link;
 use crate::rx::Wire;
 use picnic_core::attachment::HostAttachment;
-use picnic_core::config::{CardFile, Section};
+use picnic_core::config::{CardFile, InterruptSection, Section};
 use picnic_core::direction::Direction;
 use picnic_core::error::{ConfigError, PoolError};
 use picnic_core::function::Function;
@@ -115,7 +115,9 @@ impl Parts {
                 port = (components.fault)(port, fault, &at(index))?;
             }
             let observers = hooks.observers(&HookPoint::Wire { index, name: &section.name });
-            let wire = Wire::new(port, observers).throttled(file.interrupt.wire_usecs);
+            let wire = Wire::new(port, observers);
+            let InterruptSection { wire_usecs, wire_frames, .. } = file.interrupt;
+            let wire = wire.throttled(wire_usecs, wire_frames);
             let wire = wire.map_err(|wrong| file.locate(wrong))?;
             wires.push((section.name.clone(), wire));
         }

@@ -321,7 +321,7 @@ impl Card {
                 let due = wire.port.next_deadline();
                 match &wire.throttle {
                     None => due,
-                    Some(throttle) => due.map(|due| throttle.defer(due)),
+                    Some(throttle) => due.map(|due| throttle.defer(due, &*wire.port)),
                 }
             }
         });

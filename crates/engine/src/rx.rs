@@ -45,6 +45,8 @@ pub struct Wire {
 #[derive(Debug)]
 pub(crate) struct Throttle {
     every_ns: u64,
+    /// So many frames that wait interrupt at once; 0 for none.
+    frames: usize,
     /// When it may interrupt next.
     next: Time,
     /// When the interrupt came that is being handled.
@@ -52,12 +54,14 @@ pub(crate) struct Throttle {
 }
 
 impl Throttle {
-    pub(crate) fn new(every_ns: u64) -> Self {
-        Throttle { every_ns, next: Time::ZERO, began: None }
+    fn new(every_ns: u64, frames: usize) -> Self {
+        Throttle { every_ns, frames, next: Time::ZERO, began: None }
     }
 
-    fn is_quiet(&self, now: Time) -> bool {
-        self.began.is_none() && now < self.next
+    fn is_quiet(&self, now: Time, port: &mut dyn WirePort) -> bool {
+        self.began.is_none()
+            && now < self.next
+            && (self.frames == 0 || !port.holds(now, self.frames))
     }
 
     /// The wire was asked for up to `limit` packets at `now` and had those of `burst`. Says when
@@ -65,7 +69,10 @@ impl Throttle {
     fn looked(&mut self, now: Time, burst: &Burst, limit: usize, counters: &WireCounters) -> Time {
         if let (Some(first), None) = (burst.as_slice().first(), self.began) {
             // The NIC does not wait for the borrowed core.
-            let late_ns = first.age(now).min(now.since(self.next));
+            let mut late_ns = first.age(now).min(now.since(self.next));
+            if let Some(last) = self.frames.checked_sub(1).and_then(|n| burst.as_slice().get(n)) {
+                late_ns = late_ns.max(last.age(now));
+            }
             self.began = Some(now - late_ns);
             counters.interrupts.add(1);
         }
@@ -77,9 +84,16 @@ impl Throttle {
         began
     }
 
-    /// When the wire is worth a look that may hand over packets at `due`.
-    pub(crate) fn defer(&self, due: Time) -> Time {
-        if self.began.is_some() { due } else { due.max(self.next) }
+    /// When the wire of `port`, which may hand over packets at `due`, is worth a look.
+    pub(crate) fn defer(&self, due: Time, port: &dyn WirePort) -> Time {
+        if self.began.is_some() || due >= self.next {
+            due
+        } else if self.frames == 0 {
+            self.next
+        } else {
+            // One more may be one enough.
+            self.next.min(port.next_arrival().unwrap_or(due))
+        }
     }
 }
 
@@ -101,11 +115,13 @@ impl Wire {
         }
     }
 
-    /// The same wire, which interrupts at most every `usecs` microseconds; 0 for no limit.
+    /// The same wire, which interrupts at most every `usecs` microseconds, 0 for no limit, or when
+    /// `frames` frames wait, 0 for no limit either.
     ///
     /// # Errors
-    /// It hands over packets when it is asked, and interrupts nobody.
-    pub(crate) fn throttled(mut self, usecs: u32) -> Result<Self, ConfigError> {
+    /// It hands over packets when it is asked, and interrupts nobody; or it cannot tell how many
+    /// wait.
+    pub(crate) fn throttled(mut self, usecs: u32, frames: u32) -> Result<Self, ConfigError> {
         if usecs != 0 && self.capabilities.patient {
             let message = format!(
                 "found {usecs} with a wire that waits until it is asked (a generator without \
@@ -113,7 +129,15 @@ impl Wire {
             );
             return Err(ConfigError::new("interrupt.wire_usecs", message));
         }
-        self.throttle = (usecs != 0).then(|| Throttle::new(u64::from(usecs) * 1000));
+        if frames != 0 && !self.capabilities.tells_waiting {
+            let message = format!(
+                "found {frames} with a wire that cannot tell how many frames wait (tap), allowed: 0, \
+                 or wires that can (generator, packet, pcap, xdp)"
+            );
+            return Err(ConfigError::new("interrupt.wire_frames", message));
+        }
+        let throttle = || Throttle::new(u64::from(usecs) * 1000, frames as usize);
+        self.throttle = (usecs != 0).then(throttle);
         Ok(self)
     }
 
@@ -155,7 +179,7 @@ pub fn receive(
         return 0;
     }
     if let Some(throttle) = &wire.throttle
-        && throttle.is_quiet(now)
+        && throttle.is_quiet(now, &mut *wire.port)
     {
         return 0;
     }

@@ -44,7 +44,7 @@ const APPLICATION_PACKETS: usize = 1000;
 pub struct Polled {
     /// Interrupts taken.
     pub interrupts: usize,
-    /// Packets moved on by an interrupt to where an application finds them.
+    /// Packets taken off target rings: the driver's work.
     pub moved: usize,
     /// Packets handed to the host.
     pub packets: usize,
@@ -271,7 +271,8 @@ impl TargetQueue {
         self.ring.release();
         self.state.last_packet = now;
         self.sample_latency(now, burst);
-        self.handle(now, burst)
+        let moved = burst.len();
+        Polled { moved, ..self.handle(now, burst) }
     }
 
     fn handle(&mut self, now: Time, burst: &mut Burst) -> Polled {
@@ -424,6 +425,11 @@ impl Target {
     /// Whether all queues wait for their doorbell, so that the core may sleep.
     pub fn is_resting(&self) -> bool {
         self.queues.iter().all(TargetQueue::is_resting)
+    }
+
+    /// Whether interrupts of a queue are not masked while it is at work.
+    pub fn is_unmasked(&self) -> bool {
+        self.queues.iter().any(|queue| queue.pacing.unmasked.get() != 0)
     }
 
     /// Whether all rings are empty at this moment.

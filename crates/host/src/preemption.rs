@@ -7,6 +7,10 @@
 //! so does `Preemption`: a routine that has not rested for 2 ms goes on as an ordinary thread
 //! and preempts again after it has rested. The kernel's own limit on real-time threads would
 //! leave the others 50 ms of each second, after 950 ms without any.
+//!
+//! With `gate = "none"` the routine is to do just that, as the paper's interrupt routine does: then
+//! it preempts for as long as packets come, and a watchdog ends it after `host.watchdog_ms`, once
+//! and for all, and says so.
 
 use picnic_core::time::Time;
 use picnic_ports::schedule;
@@ -36,12 +40,17 @@ pub(crate) struct Preemption {
     since: Option<Time>,
     /// It gave way, and was not let preempt again.
     refused: bool,
+    /// How long it may preempt without a rest if it is not masked, in nanoseconds.
+    watchdog_ns: u64,
+    /// The watchdog has ended it.
+    ended: bool,
 }
 
 impl Preemption {
-    /// For the calling thread, which preempts from now on if that is `wanted`. The warning says
-    /// why it does not.
-    pub(crate) fn start(wanted: bool) -> (Self, Option<String>) {
+    /// For the calling thread, which preempts from now on if that is `wanted`, for `watchdog_ms` at
+    /// most while it is not masked. The warning says why it does not.
+    pub(crate) fn start(wanted: bool, watchdog_ms: u32) -> (Self, Option<String>) {
+        let watchdog_ns = u64::from(watchdog_ms) * 1_000_000;
         let refused = if wanted { schedule::real_time().err() } else { None };
         let wanted = wanted && refused.is_none();
         let warning = refused.map(|error| {
@@ -50,7 +59,8 @@ impl Preemption {
                  needs CAP_SYS_NICE or `ulimit -r 1`; host.priority = \"normal\" asks for this"
             )
         });
-        (Preemption { wanted, preempts: wanted, since: None, refused: false }, warning)
+        let (since, refused, ended) = Default::default();
+        (Preemption { wanted, preempts: wanted, since, refused, watchdog_ns, ended }, warning)
     }
 
     /// Whether the thread was to preempt, and may.
@@ -58,20 +68,25 @@ impl Preemption {
         self.wanted
     }
 
-    /// It is at work at `now`. True if it has been for so long that it preempts no more.
+    /// It is at work at `now`, masked or not. True if it has been for so long that it preempts no
+    /// more.
     #[inline]
-    pub(crate) fn works(&mut self, now: Time) -> bool {
+    pub(crate) fn works(&mut self, now: Time, is_unmasked: bool) -> bool {
         if !self.preempts {
             return false;
         }
         let since = *self.since.get_or_insert(now);
-        now.since(since) >= STRETCH_NS && self.give_way()
+        let limit_ns = if is_unmasked { self.watchdog_ns } else { STRETCH_NS };
+        now.since(since) >= limit_ns && self.give_way(is_unmasked)
     }
 
     #[cold]
-    fn give_way(&mut self) -> bool {
+    fn give_way(&mut self, for_good: bool) -> bool {
         // Always permitted: it is a step down.
         self.preempts = schedule::ordinary().is_err();
+        if for_good {
+            (self.wanted, self.ended) = (false, true);
+        }
         self.since = None;
         !self.preempts
     }
@@ -88,6 +103,14 @@ impl Preemption {
 
     /// What a user should know at the end.
     pub(crate) fn report(&self) -> Option<String> {
+        if self.ended {
+            return Some(format!(
+                "a target core's thread preempted its core for {} ms without a rest \
+                 (interrupt.gate = \"none\"), and was ended: it went on as an ordinary thread; \
+                 host.watchdog_ms says how long it may",
+                self.watchdog_ns / 1_000_000
+            ));
+        }
         self.refused.then(|| {
             "a target core's thread lost real-time priority under overload: without privileges it \
              needs `ulimit -r 1` before the start, or CAP_SYS_RESOURCE at the start, to get it \
@@ -103,18 +126,21 @@ mod tests {
 
     #[test]
     fn what_is_not_wanted_is_left_alone() {
-        let (mut preemption, warning) = Preemption::start(false);
+        let (mut preemption, warning) = Preemption::start(false, 500);
         assert!(warning.is_none() && !preemption.is_permitted());
-        assert!(!preemption.works(Time::ZERO) && !preemption.works(Time::from_nanos(STRETCH_NS)));
+        assert!(
+            !preemption.works(Time::ZERO, false)
+                && !preemption.works(Time::from_nanos(STRETCH_NS), false)
+        );
         preemption.rests();
-        assert!(!preemption.works(Time::from_nanos(2 * STRETCH_NS)));
+        assert!(!preemption.works(Time::from_nanos(2 * STRETCH_NS), false));
     }
 
     #[test]
     fn without_privileges_it_preempts_again_if_the_limit_allows_it() {
         // What a thread gives up is its own; the limit is the process's.
         std::thread::spawn(|| {
-            let (mut preemption, _) = Preemption::start(true);
+            let (mut preemption, _) = Preemption::start(true, 500);
             if !preemption.is_permitted() {
                 let name = "without_privileges_it_preempts_again_if_the_limit_allows_it";
                 return picnic_testing::skip(name, "real-time priority is not permitted here");
@@ -122,9 +148,10 @@ mod tests {
             permit_real_time();
             let limit = getrlimit(Resource::Rtprio).current;
             picnic_confine::give_up(rustix::thread::CapabilitySet::empty()).unwrap();
-            preemption.works(Time::ZERO);
+            preemption.works(Time::ZERO, false);
             assert!(
-                preemption.works(Time::from_nanos(STRETCH_NS)) && preemption.report().is_none()
+                preemption.works(Time::from_nanos(STRETCH_NS), false)
+                    && preemption.report().is_none()
             );
             preemption.rests();
             let refused = limit == Some(0);
@@ -138,20 +165,43 @@ mod tests {
     fn a_stretch_is_counted_from_the_last_rest() {
         // On a thread of its own, whose priority ends with it.
         std::thread::spawn(|| {
-            let (mut preemption, warning) = Preemption::start(true);
+            let (mut preemption, warning) = Preemption::start(true, 500);
             if !preemption.is_permitted() {
                 assert!(warning.is_some_and(|text| text.contains("CAP_SYS_NICE")));
                 let name = "a_stretch_is_counted_from_the_last_rest";
                 return picnic_testing::skip(name, "real-time priority is not permitted here");
             }
             let at = |micros: u64| Time::from_nanos(micros * 1000);
-            assert!(!preemption.works(at(500)) && !preemption.works(at(2499)));
+            assert!(!preemption.works(at(500), false) && !preemption.works(at(2499), false));
             preemption.rests();
-            assert!(!preemption.works(at(3000)) && !preemption.works(at(4999)));
-            assert!(preemption.works(at(5000)), "2 ms at a stretch");
-            assert!(!preemption.works(at(50_000)), "given way already");
+            assert!(!preemption.works(at(3000), false) && !preemption.works(at(4999), false));
+            assert!(preemption.works(at(5000), false), "2 ms at a stretch");
+            assert!(!preemption.works(at(50_000), false), "given way already");
             preemption.rests();
-            assert!(!preemption.works(at(60_000)) && preemption.works(at(62_000)));
+            assert!(!preemption.works(at(60_000), false) && preemption.works(at(62_000), false));
+        })
+        .join()
+        .unwrap();
+    }
+
+    #[test]
+    fn one_that_is_not_masked_is_ended_by_the_watchdog_for_good_and_says_so() {
+        std::thread::spawn(|| {
+            let (mut preemption, _) = Preemption::start(true, 30);
+            if !preemption.is_permitted() {
+                let name = "one_that_is_not_masked_is_ended_by_the_watchdog_for_good_and_says_so";
+                return picnic_testing::skip(name, "real-time priority is not permitted here");
+            }
+            let at = |millis: u64| Time::from_nanos(millis * 1_000_000);
+            assert!(!preemption.works(at(5), true) && !preemption.works(at(34), true));
+            preemption.rests();
+            assert!(!preemption.works(at(40), true) && !preemption.works(at(69), true));
+            assert!(preemption.report().is_none());
+            assert!(preemption.works(at(70), true), "30 ms since it last rested");
+            assert!(preemption.report().unwrap().contains("for 30 ms"));
+            preemption.rests();
+            assert!(!preemption.preempts && !preemption.works(at(200), true), "it was ended");
+            assert!(!preemption.works(at(900), false));
         })
         .join()
         .unwrap();

@@ -157,6 +157,7 @@ fn start(engine: &'static str, launch: Launch<'_>) -> Result<HostRunning, RunErr
     let isolated = isolate::for_run(file, &mut placement)?;
     let clock = Clock::start();
     let no_thread = |error| RunError::system("cannot start a thread", error);
+    let watchdog_ms = file.host.watchdog_ms;
     let mut targets = Vec::new();
     let mut target_doorbells = Vec::new();
     let mut slots = Vec::new();
@@ -171,7 +172,7 @@ fn start(engine: &'static str, launch: Launch<'_>) -> Result<HostRunning, RunErr
         let times = Arc::new(TargetTimes { core, ..TargetTimes::default() });
         target_times.push(times.clone());
         let body = move || {
-            let (mut preemption, warning) = Preemption::start(real_time);
+            let (mut preemption, warning) = Preemption::start(real_time, watchdog_ms);
             times.real_time.set(preemption.is_permitted().into());
             set_up(Role::Target, CapabilitySet::empty());
             let end =
@@ -291,7 +292,7 @@ fn run_target(
             // The borrowed core hands out no more buffers: those at hand go home.
             target.stop_transmitting();
         }
-        if preemption.works(now) {
+        if preemption.works(now, target.is_unmasked()) {
             times.yields.add(1);
         }
         let polled = target.poll(now);

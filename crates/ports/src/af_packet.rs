@@ -285,6 +285,7 @@ impl WirePort for PacketPort {
             partial_checksums: true,
             super_frames: true,
             arrival: true,
+            tells_waiting: true,
             ..Capabilities::default()
         }
     }
@@ -326,6 +327,10 @@ impl WirePort for PacketPort {
                 return;
             }
         }
+    }
+
+    fn holds(&mut self, _now: Time, frames: usize) -> bool {
+        self.ring.holds(frames)
     }
 
     fn stop(&mut self, tx: &mut Transmitter<'_>) {

@@ -65,7 +65,7 @@ use picnic_core::ledger::DropReason;
 use picnic_core::packet::desc::{ChecksumState, GsoType};
 use picnic_core::packet::offload;
 use picnic_core::packet::pool::Pool;
-use picnic_core::port::{Arrivals, Receiver, Transmitter, WirePort};
+use picnic_core::port::{Arrivals, Capabilities, Receiver, Transmitter, WirePort};
 use picnic_core::registry::{BuildContext, Component};
 use picnic_core::time::Time;
 use refusal::{refuse, refused};
@@ -382,6 +382,14 @@ impl XdpPort {
 }
 
 impl WirePort for XdpPort {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { tells_waiting: true, ..Capabilities::default() }
+    }
+
+    fn holds(&mut self, _now: Time, frames: usize) -> bool {
+        self.umem.as_mut().is_some_and(|umem| umem.holds(frames))
+    }
+
     fn arrivals(&self) -> Arrivals {
         Arrivals {
             // All may come to one queue.

@@ -222,6 +222,7 @@ impl WirePort for PcapPort {
             patient: self.pace == Pace::FlatOut,
             super_frames: true,
             arrival: self.pace == Pace::Recorded,
+            tells_waiting: self.pace == Pace::Recorded,
             ..Capabilities::default()
         }
     }
@@ -268,6 +269,13 @@ impl WirePort for PcapPort {
             }
             self.next += 1;
         }
+    }
+
+    fn holds(&mut self, now: Time, frames: usize) -> bool {
+        let start = *self.start.get_or_insert(now);
+        // What comes when the file begins again is not looked for: it waits for the time.
+        let last = self.file.packet(self.next + frames.saturating_sub(1));
+        last.is_some_and(|(_, time_ns)| self.due(start, time_ns) <= now)
     }
 
     fn transmit(&mut self, now: Time, tx: &mut Transmitter<'_>) {

@@ -28,7 +28,7 @@ pub struct CostModel {
     pub switch_ns: u64,
     /// One look of a target core at its queues. 30 by default.
     pub target_turn_ns: u64,
-    /// One packet on a target core, the host's own work aside. 20 by default.
+    /// One packet taken off a target ring, the host's own work aside. 20 by default.
     pub target_packet_ns: u64,
     /// Taking one interrupt, for the core that is interrupted. 0 by default: the doorbell's way
     /// there holds it.
@@ -77,7 +77,7 @@ impl CostModel {
 
     /// What a look at the queues costs, doorbells and the host's work aside.
     pub(crate) fn target(&self, polled: &Polled) -> u64 {
-        let packets = (polled.packets + polled.moved) as u64 * self.target_packet_ns;
+        let packets = polled.moved as u64 * self.target_packet_ns;
         let interrupts = polled.interrupts as u64 * self.interrupt_ns;
         (self.target_turn_ns + packets + interrupts).max(1)
     }

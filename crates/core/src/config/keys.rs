@@ -195,6 +195,11 @@ pub struct HostSection {
     /// Of the target cores' threads: "real-time" (preempts as an interrupt does, for 2 ms at a
     /// stretch), "normal", or "auto": "real-time" for tap, "normal" for app.
     pub priority: Priority,
+    /// Milliseconds that a target core's thread with `interrupt.gate = "none"` may preempt its core
+    /// without a rest. Then it is ended: it goes on as an ordinary thread, and a note says so. The
+    /// kernel itself ends it after 950.
+    #[schemars(range(min = 1, max = 900))]
+    pub watchdog_ms: u32,
 }
 
 impl Default for HostSection {
@@ -206,6 +211,7 @@ impl Default for HostSection {
             tx_ring_size: 1024,
             tx_bytes_in_flight: 262_144,
             priority: Priority::Auto,
+            watchdog_ms: 500,
         }
     }
 }
@@ -275,6 +281,10 @@ pub struct InterruptSection {
     /// them: the borrowed core leaves a wire alone until then. 0: it looks at each turn.
     #[schemars(range(max = 1000000))]
     pub wire_usecs: u32,
+    /// Frames that may wait at a wire until then: so many interrupt at once. 0 for no limit by
+    /// count. For wires that tell how many wait (generator, packet, pcap, xdp).
+    #[schemars(range(max = 65536))]
+    pub wire_frames: u32,
     /// Interrupt a target whose host waits for room to send in, when there is some: "off",
     /// "interrupt" (at once) or "moderated" (as packets received). For hosts that send by
     /// themselves (tap).
@@ -304,6 +314,11 @@ impl SectionConfig for InterruptSection {
         if self.per_packet && self.adaptive {
             return wrong("adaptive", "found true with per_packet = true, allowed: false".into());
         }
+        if self.wire_frames != 0 && self.wire_usecs == 0 {
+            let found = self.wire_frames;
+            let message = format!("found {found} without wire_usecs, allowed: 0, or a time");
+            return wrong("wire_frames", message);
+        }
         if self.gate == GateMode::None && self.poll_usecs != 0 {
             let found = self.poll_usecs;
             let message = format!("found {found} with gate = \"none\", allowed: 0");
@@ -322,6 +337,7 @@ impl Default for InterruptSection {
             per_packet: false,
             gate: GateMode::Queue,
             wire_usecs: 0,
+            wire_frames: 0,
             tx_complete: TxComplete::Off,
             poll_usecs: 0,
             tx_usecs: 50,

@@ -153,7 +153,8 @@ fn unknown_names_are_told_with_those_there_are() {
     assert_eq!(
         told("[interrupt]\n\nrx_usec = 1"),
         "3: interrupt.rx_usec: found key \"rx_usec\", allowed: rx_usecs, rx_frames, adaptive, \
-         per_packet, gate, wire_usecs, tx_complete, poll_usecs, tx_usecs; did you mean \"rx_usecs\"?"
+         per_packet, gate, wire_usecs, wire_frames, tx_complete, poll_usecs, tx_usecs; did you mean \
+         \"rx_usecs\"?"
     );
     assert_eq!(
         told("[card]\nidle = \"blok\""),
@@ -626,8 +627,8 @@ fn a_section_is_told_what_it_allows() {
     assert_eq!(
         error.to_string(),
         "cards/nic.toml:2: host.queue: found key \"queue\", allowed: start, names, word, \
-         attachment, queues, target_cores, ring_size, tx_ring_size, tx_bytes_in_flight, priority; \
-         did you mean \"queues\"?"
+         attachment, queues, target_cores, ring_size, tx_ring_size, tx_bytes_in_flight, priority, \
+         watchdog_ms; did you mean \"queues\"?"
     );
 }
 

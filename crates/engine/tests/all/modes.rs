@@ -114,6 +114,26 @@ fn a_moderated_wire_is_left_alone_between_its_interrupts() {
     bench.end();
 }
 
+#[test]
+fn so_many_frames_interrupt_before_the_time_has_come() {
+    let mut bench = asleep("rx_usecs = 0\nwire_usecs = 50\nwire_frames = 8");
+    load(&mut bench, 0..1);
+    assert_eq!(bench.turn().received, 1, "the first packet after a pause interrupts at once");
+    load(&mut bench, 1..8);
+    assert_eq!((bench.turn().received, bench.turn().received), (0, 0), "seven wait");
+    load(&mut bench, 8..9);
+    assert_eq!(bench.turn().received, 8, "the eighth interrupts");
+    let began = bench.now;
+    load(&mut bench, 9..10);
+    while bench.now + 100 < began + 50_000 {
+        assert_eq!(bench.turn().received, 0);
+    }
+    assert_eq!(bench.turn().received, 1, "or the time has come, counted from the interrupt");
+    assert_eq!(bench.view.wires[0].counters.interrupts.get(), 3);
+    bench.settle();
+    bench.end();
+}
+
 /// A card whose host waits for buffers; doorbells so far.
 fn starved(tx_complete: &str) -> (Bench, u64) {
     let text = format!(

@@ -239,7 +239,12 @@ impl WirePort for ScriptWire {
     fn capabilities(&self) -> Capabilities {
         let WireState { patient, super_frames, takes_partial, .. } = *lock(&self.0);
         let arrival = lock(&self.0).arrival.is_some();
-        Capabilities { patient, super_frames, partial_checksums: takes_partial, arrival }
+        let partial_checksums = takes_partial;
+        Capabilities { patient, super_frames, partial_checksums, arrival, tells_waiting: true }
+    }
+
+    fn holds(&mut self, _now: Time, frames: usize) -> bool {
+        lock(&self.0).incoming.len() >= frames
     }
 
     fn is_finished(&self) -> bool {

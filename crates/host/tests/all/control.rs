@@ -174,7 +174,8 @@ fn a_polling_time_takes_the_interrupts_away_and_gives_them_back() {
         info["moderation"],
         json!({
             "rx_usecs": 0, "rx_frames": 64, "adaptive": false, "per_packet": false,
-            "gate": "queue", "wire_usecs": 0, "tx_complete": "off", "poll_usecs": 0, "tx_usecs": 50,
+            "gate": "queue", "wire_usecs": 0, "wire_frames": 0, "tx_complete": "off",
+            "poll_usecs": 0, "tx_usecs": 50,
         })
     );
     let set = client.good("moderation.set", json!({ "gate": "none", "per_packet": true }));

@@ -388,6 +388,34 @@ fn the_target_routine_preempts_but_starves_nobody() {
 }
 
 #[test]
+fn the_watchdog_ends_a_routine_that_is_not_masked_and_says_so() {
+    const NAME: &str = "the_watchdog_ends_a_routine_that_is_not_masked_and_says_so";
+    let Some(lab) = Lab::new(NAME) else { return };
+    let core = picnic_machine::topology::cores()[0];
+    let target = format!("target-{core}");
+    let keys = format!("target_cores = [{core}, {core}]\nring_size = 4096\nwatchdog_ms = 3");
+    // All that the kernel can take, and the stretch limit of masked routines does not hold.
+    let flood = "[[wire]]\nport = \"generator\"\n[[rx]]\nfunction = \"rss\"\n";
+    let beside = Beside::start(core);
+    let running =
+        run(&format!("{flood}{}[interrupt]\ngate = \"none\"\n", lab.host(&keys))).unwrap();
+    let of_core = || running.monitor().report().target_cores[0].clone();
+    if of_core().priority != "real-time" {
+        stop(running);
+        return skip(NAME, "real-time priority is not permitted here");
+    }
+    wait_until("the watchdog has ended it", || of_core().priority_yields != 0);
+    wait_until("it is an ordinary thread", || scheduling(&target) == Some(ORDINARY));
+    let (delivered, before) = (running.view().ledger.read().delivered, beside.count());
+    wait_until("the thread beside it gets on", || beside.count() > before + 1_000_000);
+    wait_until("so does it", || running.view().ledger.read().delivered > delivered + 1000);
+    let report = stop(running);
+    assert_eq!(report.target_cores[0].priority_yields, 1, "for good: {report:#?}");
+    let told = |note: &&String| note.contains("preempted its core for 3 ms without a rest");
+    assert_eq!(report.notes.iter().filter(told).count(), 1, "{:?}", report.notes);
+}
+
+#[test]
 fn large_packets_pass() {
     let Some(lab) = Lab::new("large_packets_pass") else { return };
     lab.join();

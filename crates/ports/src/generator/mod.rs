@@ -67,6 +67,8 @@ pub struct Generator {
     waiting: u64,
     /// How many may be.
     backlog: u64,
+    /// Packets that found no place since they were last shed.
+    lost: u64,
     /// Packets still to be offered.
     remaining: u64,
     /// Flows of the packets being made.
@@ -180,6 +182,7 @@ impl Generator {
             writer,
             pace: (config.rate_pps != 0).then(|| Paced::new(config, stream(3))),
             waiting: 0,
+            lost: 0,
             backlog: config.backlog.into(),
             remaining: if config.packets == 0 { u64::MAX } else { config.packets },
             chosen: [0; BURST],
@@ -224,6 +227,7 @@ impl WirePort for Generator {
             patient: self.pace.is_none(),
             super_frames: true,
             arrival: self.pace.is_some(),
+            tells_waiting: self.pace.is_some(),
             ..Capabilities::default()
         }
     }
@@ -259,8 +263,8 @@ impl WirePort for Generator {
             Some(paced) => {
                 let places = self.backlog.max(room as u64);
                 let (kept, lost) = paced.advance(now, self.waiting, self.remaining, places);
-                if lost != 0 {
-                    rx.shed(DropReason::BacklogFull, lost);
+                if lost + self.lost != 0 {
+                    rx.shed(DropReason::BacklogFull, lost + std::mem::take(&mut self.lost));
                     self.remaining -= lost;
                 }
                 self.waiting = kept;
@@ -293,6 +297,17 @@ impl WirePort for Generator {
         }
     }
 
+    fn holds(&mut self, now: Time, frames: usize) -> bool {
+        if let Some(paced) = &mut self.pace {
+            // As many have a place as when they are taken in whole bursts.
+            let places = self.backlog.max(BURST as u64);
+            let (kept, lost) = paced.advance(now, self.waiting, self.remaining, places);
+            (self.waiting, self.remaining) = (kept, self.remaining - lost);
+            self.lost += lost;
+        }
+        self.waiting >= frames as u64
+    }
+
     fn transmit(&mut self, _now: Time, tx: &mut Transmitter<'_>) {
         while let Some(packet) = tx.next() {
             tx.sent(packet);
@@ -306,6 +321,10 @@ impl WirePort for Generator {
     fn next_deadline(&self) -> Option<Time> {
         let paced = self.pace.as_ref().filter(|_| self.remaining != 0)?;
         Some(if self.waiting == 0 { paced.next_arrival() } else { paced.last() })
+    }
+
+    fn next_arrival(&self) -> Option<Time> {
+        self.pace.as_ref().map(Paced::next_arrival)
     }
 
     fn is_finished(&self) -> bool {

@@ -210,6 +210,14 @@ impl WirePort for FaultyWire {
         }
     }
 
+    fn holds(&mut self, now: Time, frames: usize) -> bool {
+        self.port.holds(now, frames)
+    }
+
+    fn next_arrival(&self) -> Option<Time> {
+        self.port.next_arrival()
+    }
+
     fn transmit(&mut self, now: Time, tx: &mut Transmitter<'_>) {
         self.port.transmit(now, tx);
     }

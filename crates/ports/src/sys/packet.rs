@@ -317,16 +317,39 @@ impl Ring {
         }
     }
 
-    /// The oldest packet that the kernel has put into the ring, if there is one.
+    /// Whether the kernel has put at least `frames` packets into the ring that are still there: it
+    /// fills slot after slot. Never of more than there are slots.
+    pub(crate) fn holds(&self, frames: usize) -> bool {
+        let slots = self.blocks * self.slots_per_block;
+        if frames == 0 || frames > slots {
+            return frames == 0;
+        }
+        let slot = (self.block * self.slots_per_block + self.slot + frames - 1) % slots;
+        self.has_packet(self.slot(slot / self.slots_per_block, slot % self.slots_per_block))
+    }
+
+    /// Where a slot begins; `block` and `slot` are below their counts.
     #[inline]
-    pub(crate) fn next(&mut self) -> Option<Frame<'_>> {
-        let offset = self.block * self.block_bytes + self.slot * self.slot_bytes;
+    fn slot(&self, block: usize, slot: usize) -> NonNull<u8> {
+        let offset = block * self.block_bytes + slot * self.slot_bytes;
         // SAFETY: `block` and `slot` are below their counts, so the slot lies in the mapping.
-        let at = unsafe { self.start.add(offset) };
+        unsafe { self.start.add(offset) }
+    }
+
+    /// Whether there is a packet in the slot that begins at `at`.
+    #[inline]
+    fn has_packet(&self, at: NonNull<u8>) -> bool {
         // SAFETY: a slot starts with its status; slots are aligned to 16. The kernel writes it
         // at any time, so it is only ever used as an atomic.
         let status = unsafe { at.cast::<AtomicU32>().as_ref() };
-        if status.load(Ordering::Acquire) & libc::TP_STATUS_USER == 0 {
+        status.load(Ordering::Acquire) & libc::TP_STATUS_USER != 0
+    }
+
+    /// The oldest packet that the kernel has put into the ring, if there is one.
+    #[inline]
+    pub(crate) fn next(&mut self) -> Option<Frame<'_>> {
+        let at = self.slot(self.block, self.slot);
+        if !self.has_packet(at) {
             return None;
         }
         // SAFETY: behind the status stands the rest of the header, written before it.

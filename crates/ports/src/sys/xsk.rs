@@ -120,6 +120,12 @@ impl Umem {
         }
     }
 
+    /// Whether at least `frames` frames wait in all queues together; each piece of a long one counts.
+    pub(crate) fn holds(&mut self, frames: usize) -> bool {
+        let queues = self.sockets.iter_mut().flat_map(|sockets| &mut sockets.queues);
+        queues.map(|queue| queue.waiting(frames)).sum::<usize>() >= frames
+    }
+
     /// Takes in what has arrived, queues taking turns at being first, and gives the kernel empty
     /// buffers for it.
     #[inline]

@@ -186,6 +186,11 @@ impl Queue {
         })
     }
 
+    /// Frames that wait to be taken in, read anew if fewer than `wanted` are known of.
+    pub(super) fn waiting(&mut self, wanted: usize) -> usize {
+        self.rx.ready(wanted)
+    }
+
     /// Takes packets in, as many as are there and `rx` has room for.
     #[inline]
     pub(super) fn receive(&mut self, loans: &mut Loans, rx: &mut Receiver<'_>) -> usize {

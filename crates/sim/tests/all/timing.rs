@@ -72,6 +72,22 @@ fn a_moderated_wire_interrupts_as_often_as_it_may() {
 }
 
 #[test]
+fn a_moderated_wire_interrupts_when_so_many_frames_wait() {
+    // Ten packets come in 100 µs, so that four of them are there first.
+    let keys = "rx_usecs = 0\nwire_usecs = 100\nwire_frames = 4";
+    let (outcome, _) = interrupts_and_latency(100_000, 1000, keys);
+    assert!((249..=252).contains(&outcome.wires[0].interrupts), "{:?}", outcome.wires);
+}
+
+#[test]
+fn a_count_of_frames_is_for_wires_that_tell_it_and_beside_a_time() {
+    let text = "[host]\nqueues = 1\n[interrupt]\nwire_frames = 50\n";
+    let error = CardFile::parse(text, None).unwrap_err().to_string();
+    let wanted = "4: interrupt.wire_frames: found 50 without wire_usecs, allowed: 0, or a time";
+    assert!(error.contains(wanted), "{error}");
+}
+
+#[test]
 fn a_wire_that_waits_until_it_is_asked_interrupts_nobody() {
     let text = "[host]\nqueues = 1\n[interrupt]\nwire_usecs = 50\n";
     let file = CardFile::parse(text, None).unwrap();
