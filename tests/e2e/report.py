@@ -1,0 +1,192 @@
+"""The lab's report in a browser: every plot and table is there, fits, and nothing is logged.
+
+Runs experiments of the simulator, has `picnic lab report` write the page, and lays it out
+in Chromium without a window, as wide as a desk's and as a phone's. A script beside the page
+measures what came of it: which plots and tables have a size, whether words in plots are cut off or
+on each other, and whether the page must be moved sideways.
+
+    report.py                of experiments that it runs itself
+    report.py FOLDER         of a run that is there
+    report.py --keep FOLDER  screenshots, light and dark, into FOLDER
+
+Exit code 77 means skipped, the reason being the last line printed.
+"""
+
+import argparse
+import html
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+# Bars, lines, logarithms, a paper's figures as points and across; all of the simulator.
+EXPERIMENTS = ["picnic-utilization", "picnic-scaling", "nicos-edf", "nicos-firewall"]
+WIDTHS = {"desk": 1200, "phone": 360}
+PATIENCE_S = 120
+
+# The page in frames of each width; what is found there is JSON in `#found`.
+HARNESS = """<!DOCTYPE html><meta charset="utf-8"><body>{frames}<pre id="found"></pre><script>
+const look = (frame) => {{
+  const page = frame.contentDocument, root = page.documentElement;
+  const box = (node) => node.getBoundingClientRect();
+  const sections = [...page.querySelectorAll('section[id]')].map((section) => ({{
+    name: section.id,
+    plots: [...section.querySelectorAll('.plot')].map((plot) => {{
+      const svg = plot.querySelector('svg'), outer = box(svg);
+      const texts = [...svg.querySelectorAll('text')].filter((text) => text.textContent.trim());
+      const boxes = texts.map((text) => [text.textContent, box(text)]);
+      const isCut = ([, b]) => b.left < outer.left - 1 || b.right > outer.right + 1
+        || b.top < outer.top - 1 || b.bottom > outer.bottom + 1;
+      const meet = (a, b) => a.left < b.right - 1 && b.left < a.right - 1
+        && a.top < b.bottom - 3 && b.top < a.bottom - 3;
+      const on = boxes.flatMap(([a, one], i) => boxes.slice(i + 1)
+        .filter(([, other]) => meet(one, other)).map(([b]) => `${{a}} | ${{b}}`));
+      return {{title: plot.querySelector('h3').textContent, width: outer.width,
+        height: outer.height, shapes: svg.querySelectorAll('path, rect, circle, line').length,
+        cut: boxes.filter(isCut).map(([text]) => text), on}};
+    }}),
+    tables: [...section.querySelectorAll('table')].map((table) => ({{
+      height: box(table).height, rows: table.querySelectorAll('tbody tr').length,
+      columns: table.querySelectorAll('thead th').length}})),
+  }}));
+  const papers = [...page.querySelectorAll('table.papers tbody td[rowspan]')];
+  return {{sections, width: root.clientWidth, scrolls: root.scrollWidth,
+    papers: papers.map((cell) => cell.firstChild.textContent), facts:
+    page.querySelectorAll('table.facts tr').length}};
+}};
+addEventListener('load', () => {{
+  const found = Object.fromEntries([...document.querySelectorAll('iframe')]
+    .map((frame) => [frame.name, look(frame)]));
+  document.querySelector('#found').textContent = JSON.stringify(found);
+}});
+</script></body>"""
+
+
+def picnic():
+    path = os.environ.get("PICNIC", ROOT / "target/fast/picnic")
+    return pathlib.Path(path).resolve()
+
+
+def call(*words):
+    done = subprocess.run([str(word) for word in words], capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(f"failed: {' '.join(map(str, words))}: {done.stderr.strip()}")
+    return done.stdout
+
+
+def browse(browser, folder, page, *options):
+    """What Chromium printed, and what pages logged."""
+    words = [browser, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
+             "--disable-background-networking", "--enable-logging=stderr",
+             f"--user-data-dir={folder}/profile", *options, f"file://{page}"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE_S)
+    if done.returncode:
+        sys.exit(f"failed: {browser} ended with {done.returncode}: {done.stderr.strip()[-500:]}")
+    return done.stdout, [line for line in done.stderr.splitlines() if ":CONSOLE" in line]
+
+
+def tables_of(markdown):
+    """Rows and columns of each table, by the heading of its section."""
+    found, name, rows = {}, None, []
+
+    def end():
+        if rows:
+            cells = re.split(r"(?<!\\)\|", rows[0].strip().strip("|"))
+            found.setdefault(name, []).append((len(rows) - 2, len(cells)))
+            rows.clear()
+
+    for line in markdown.splitlines():
+        if line.startswith("|"):
+            rows.append(line)
+            continue
+        end()
+        if line.startswith("## "):
+            name = line[3:].strip()
+    end()
+    return found
+
+
+def problems(found, report, tables):
+    for view, page in found.items():
+        if page["scrolls"] > page["width"]:
+            yield f"{view}: {page['scrolls']} wide, the window {page['width']}"
+        if not page["facts"]:
+            yield f"{view}: no facts of a machine"
+        for row in report["rows"]:
+            if row["name"] not in page["papers"]:
+                yield f"{view}: {row['name']} is not in the papers' table"
+        sections = {section["name"]: section for section in page["sections"]}
+        for run in report["runs"]:
+            name = run["name"]
+            section = sections.get(name, {"plots": [], "tables": []})
+            if run["document"] and not section["plots"]:
+                yield f"{view}: {name} has no plot"
+            for plot in section["plots"]:
+                where = f"{view}: {name}: {plot['title']}"
+                if min(plot["width"], plot["height"]) < 100 or plot["shapes"] < 3:
+                    yield f"{where}: {plot['width']} by {plot['height']}, {plot['shapes']} shapes"
+                yield from (f"{where}: cut off: {text}" for text in plot["cut"])
+                yield from (f"{where}: on each other: {texts}" for texts in plot["on"])
+            # The first is the one of the paper's figures.
+            shown = [(table["rows"], table["columns"]) for table in section["tables"][1:]]
+            if shown != tables.get(name, []):
+                yield f"{view}: {name} has tables of {shown}, expected {tables.get(name, [])}"
+            if any(table["height"] < 20 for table in section["tables"]):
+                yield f"{view}: {name} has a table without a size"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser.add_argument("folder", nargs="?", type=pathlib.Path)
+    parser.add_argument("--keep", type=pathlib.Path)
+    args = parser.parse_args()
+    browser = shutil.which("chromium")
+    if not browser:
+        print("chromium is not installed: try `apt-get install chromium`")
+        return 77
+    program = picnic()
+    if not program.exists():
+        print(f"{program} is not there: make fast")
+        return 77
+    with tempfile.TemporaryDirectory(prefix="picnic-report-") as temporary:
+        folder = args.folder.resolve() if args.folder else pathlib.Path(temporary) / "all"
+        if not args.folder:
+            call(program, "lab", "run", *EXPERIMENTS, "--quick", "--out", folder)
+        report = json.loads(call(program, "lab", "report", folder, "--json"))
+        tables = tables_of(call(program, "lab", "report", folder, "--markdown"))
+        call(program, "lab", "report", folder)
+        page = folder / "report.html"
+        text = html.escape(page.read_text())
+        frames = "".join(f'<iframe name="{name}" width="{width}" height="800" srcdoc="{text}">'
+                         "</iframe>" for name, width in WIDTHS.items())
+        harness = pathlib.Path(temporary) / "harness.html"
+        harness.write_text(HARNESS.format(frames=frames))
+        _, logged = browse(browser, temporary, page, "--dump-dom")
+        dom, more = browse(browser, temporary, harness, "--dump-dom")
+        found = re.search(r'<pre id="found">(.*?)</pre>', dom, re.S)
+        if not found or not found[1]:
+            sys.exit("failed: the page was not laid out")
+        found = json.loads(html.unescape(found[1]))
+        wrong = [f"logged: {line}" for line in logged + more]
+        wrong += problems(found, report, tables)
+        if args.keep:
+            args.keep.mkdir(parents=True, exist_ok=True)
+            shutil.copy(page, args.keep)
+            for name, options in {"light": [], "dark": ["--force-dark-mode"]}.items():
+                browse(browser, temporary, page, "--window-size=1200,9000", *options,
+                       f"--screenshot={args.keep.resolve()}/{name}.png")
+    for line in wrong:
+        print(line)
+    plots = sum(len(section["plots"]) for section in found["desk"]["sections"])
+    count = sum(len(section["tables"]) for section in found["desk"]["sections"])
+    print(f"{plots} plots and {count} tables in {len(found)} widths, {len(wrong)} problems")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
