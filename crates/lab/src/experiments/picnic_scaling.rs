@@ -276,7 +276,8 @@ impl Experiment for PicnicScaling {
             ));
             // What was not fitted says whether the line goes on: a full core takes so many wires.
             let taken = good.iter().filter(|found| is_full(found) && !is_fitted(found));
-            let taken: Vec<f64> = taken.map(|found| of(found, "delivered_bps") / WIRE_BPS).collect();
+            let taken: Vec<f64> =
+                taken.map(|found| of(found, "delivered_bps") / WIRE_BPS).collect();
             let found_full = (!taken.is_empty()).then(|| median(&taken));
             outcome.add(figure("found_full_at_wires", found_full, "full, as found"));
             let off = full.zip(found_full).map(|(full, found)| full.at / found - 1.0);
