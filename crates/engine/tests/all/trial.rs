@@ -75,14 +75,17 @@ fn trial() -> Trial {
     Trial::new(&context, Direction::Rx).unwrap()
 }
 
-fn ends(outcomes: &[Outcome]) -> Vec<(Option<usize>, Fate)> {
+/// Numbers and fates.
+type Ends = Vec<(Option<usize>, Fate)>;
+
+fn ends(outcomes: &[Outcome]) -> Ends {
     outcomes.iter().map(|outcome| (outcome.number, outcome.fate)).collect()
 }
 
 #[test]
 fn every_fate_is_told_of_the_packet_that_has_it() {
     let (mut trial, mut function) = (trial(), Told::default());
-    let expected: [(u8, Vec<(Option<usize>, Fate)>); 8] = [
+    let expected: [(u8, Ends); 8] = [
         (HOLD, vec![]),
         (DROP, vec![(Some(1), Fate::Dropped(DropReason::Filtered))]),
         (CONSUME, vec![(Some(2), Fate::Consumed)]),

@@ -278,7 +278,7 @@ fn lookahead_sees_the_first_of_the_queue_and_counts_in_parts() {
 fn an_arena_of_boundary_tags_is_told_to_the_byte() {
     let mut tags = BoundaryTag::default();
     assert_eq!(tags.figures(&[]), Figures::default());
-    let mut arena = vec![0; 160];
+    let mut arena = [0; 160];
     tags.reset(&mut arena);
     let free = Figures {
         arena_bytes: 160,
@@ -307,7 +307,7 @@ fn an_arena_of_boundary_tags_is_told_to_the_byte() {
 
 #[test]
 fn the_smallest_block_may_stay_in_front_of_an_aligned_one() {
-    let mut arena = vec![0; 1024];
+    let mut arena = [0; 1024];
     let mut tags = BoundaryTag::default();
     tags.reset(&mut arena);
     assert_eq!(tags.allocate(&mut arena, 64, 16), Some(16));
@@ -319,7 +319,7 @@ fn the_smallest_block_may_stay_in_front_of_an_aligned_one() {
 
 #[test]
 fn slots_are_told_to_the_byte() {
-    let (mut arena, mut slots) = (vec![0; 256], Slots::of(64));
+    let (mut arena, mut slots) = ([0; 256], Slots::of(64));
     slots.reset(&mut arena);
     let free = Figures {
         arena_bytes: 256,
@@ -368,7 +368,7 @@ fn a_blocks_end_is_its_end_whatever_is_asked_for() {
         let body = program(move |nic| async move {
             let mut block = nic.allocate(8).unwrap();
             let refused = MemoryError::Range { start: usize::MAX, end: usize::MAX, length: 8 };
-            assert_eq!(block.read(usize::MAX, &mut [0; 2]), Err(refused.clone()));
+            assert_eq!(block.read(usize::MAX, &mut [0; 2]), Err(refused));
             assert_eq!(block.write(usize::MAX, &[0; 2]), Err(refused));
             said.say(nic.now(), "refused");
             let host = nic.allocate_host(8).unwrap();
