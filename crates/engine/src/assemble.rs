@@ -115,7 +115,7 @@ pub fn assemble(
             card_doorbell: card_doorbell.clone(),
             pacing: pacing.clone(),
             offline,
-            state: QueueState::default(),
+            state: QueueState::new(file.interrupt.gate == GateMode::None),
         });
     }
     // Last of what can fail: a wire that was taken up has buffers, and the pool wants them back.

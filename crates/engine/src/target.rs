@@ -135,11 +135,13 @@ pub fn latency_histogram() -> Histogram<u64> {
         .unwrap_or_else(|_| Histogram::new(2).unwrap_or_else(|_| unreachable!()))
 }
 
-impl Default for QueueState {
-    fn default() -> Self {
+impl QueueState {
+    /// Of a queue that has not been looked at. If its interrupts are not masked, they are not from
+    /// the first packet on: a queue that is overloaded from the start never rests.
+    pub(crate) fn new(unmasked: bool) -> Self {
         QueueState {
             polling: true,
-            unmasked: false,
+            unmasked,
             interrupted: false,
             application: VecDeque::with_capacity(APPLICATION_PACKETS),
             retry: false,

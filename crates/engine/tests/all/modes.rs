@@ -72,6 +72,20 @@ fn a_queue_at_work_is_interrupted_if_it_is_not_masked() {
 }
 
 #[test]
+fn a_queue_that_has_work_from_the_start_is_interrupted_if_it_is_not_masked() {
+    for (gate, interrupts) in [("queue", 0), ("none", 1)] {
+        let text = format!("[host]\nqueues = 1\n[interrupt]\nrx_usecs = 0\ngate = \"{gate}\"\n");
+        let mut bench = Bench::new(&text, 1, vec![], vec![]);
+        load(&mut bench, 0..4);
+        bench.turn();
+        bench.look();
+        assert_eq!(counts(&bench).2, interrupts, "{gate}");
+        bench.settle();
+        assert_eq!(bench.end().delivered, 4);
+    }
+}
+
+#[test]
 fn gates_are_changed_while_the_card_runs_and_lose_nothing() {
     let mut bench = asleep("rx_usecs = 0");
     for round in 0..40_u32 {

@@ -201,6 +201,24 @@ mod tests {
     use crate::runner;
 
     #[test]
+    fn without_a_gate_what_is_delivered_falls_from_the_peak_on() {
+        let experiment = KnetLivelock::build(Settings::default(), &BuildContext::default());
+        let experiment = experiment.unwrap();
+        let name = KnetLivelock::NAME;
+        let outcome = runner::outcome(name, &*experiment, Effort::Usual, &mut |_, _| {}).unwrap();
+        let fields = outcome.fields();
+        let loads = fields["loads"].as_array().unwrap().iter();
+        let curve = |key: &str| -> Vec<f64> {
+            loads.clone().map(|load| load[key].as_f64().unwrap()).collect()
+        };
+        let (none, queue) = (curve("none_delivered_pps"), curve("queue_delivered_pps"));
+        let peak = (0..none.len()).max_by(|&a, &b| none[a].total_cmp(&none[b])).unwrap();
+        assert!(none[..=peak].is_sorted(), "{none:?}");
+        assert!(none[peak..].iter().rev().is_sorted(), "{none:?}");
+        assert!(queue.windows(2).all(|pair| pair[1] > 0.98 * pair[0]), "{queue:?}");
+    }
+
+    #[test]
     fn without_a_gate_it_livelocks_and_with_one_it_does_not() {
         let settings = Settings { multiples: vec![1.0, 2.0, 10.0], ..Settings::default() };
         let experiment = KnetLivelock::build(settings, &BuildContext::default()).unwrap();
