@@ -36,8 +36,8 @@ pub(super) enum Paced {
         /// And when.
         due: DueTimes,
     },
-    /// At random.
-    Random(RandomArrivals),
+    /// At random. Elsewhere in memory, so that the other kind is as small as before.
+    Random(Box<RandomArrivals>),
 }
 
 impl Paced {
@@ -50,7 +50,7 @@ impl Paced {
             }
             ArrivalsKind::Random => {
                 let places = (config.backlog as usize).max(BURST);
-                Paced::Random(RandomArrivals::new(rate, burst, places, random))
+                Paced::Random(Box::new(RandomArrivals::new(rate, burst, places, random)))
             }
         }
     }
@@ -226,7 +226,7 @@ impl RandomArrivals {
     /// When the burst behind one at `time` arrives.
     #[inline]
     fn after(&mut self, time: Time) -> Time {
-        let gap = u128::from(self.mean) * u128::from(self.exponential()) >> 32;
+        let gap = (u128::from(self.mean) * u128::from(self.exponential())) >> 32;
         let parts = gap + u128::from(self.fraction);
         self.fraction = parts as u64 & ((1 << FRACTION_BITS) - 1);
         time + u64::try_from(parts >> FRACTION_BITS).unwrap_or(u64::MAX)
