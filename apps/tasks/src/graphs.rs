@@ -5,11 +5,13 @@ use picnic_os::config::Setup;
 use picnic_os::task::Program;
 use picnic_wcet::Graph;
 
+/// What a task can do, and its program with settings that make it do the most.
+pub type Trial = (&'static Graph, fn() -> Program);
+
 /// A task that card files can name.
 pub trait Task: Component<Product = Setup> {
-    /// Of one written with `#[task]`: what it can do, and its program with settings that make it
-    /// do the most, for `--observe`.
-    const GRAPH: Option<(&'static Graph, fn() -> Program)> = None;
+    /// Of one written with `#[task]`: for `picnic wcet`, and its `--observe`.
+    const GRAPH: Option<Trial> = None;
 }
 
 /// A task written with `#[task]`.

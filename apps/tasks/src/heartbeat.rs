@@ -16,7 +16,7 @@
 //! `picnic ctl heartbeat wire 1` sends those to come by another wire.
 
 use crate::bounds;
-use crate::graphs::Task;
+use crate::graphs::{Task, Trial};
 use picnic_core::command::{Change, CommandEntry, CommandError, Get, Inspect, Set};
 use picnic_core::error::ConfigError;
 use picnic_core::registry::{BuildContext, Component};
@@ -24,8 +24,8 @@ use picnic_core::stats::Counter;
 use picnic_core::time::Time;
 use picnic_os::config::Setup;
 use picnic_os::context::Nic;
-use picnic_os::task::{Program, TaskSpec, program};
-use picnic_wcet::{Graph, bounded, task};
+use picnic_os::task::{TaskSpec, program};
+use picnic_wcet::{bounded, task};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -164,7 +164,7 @@ impl Change for NewWire {
 }
 
 impl Task for Heartbeat {
-    const GRAPH: Option<(&'static Graph, fn() -> Program)> = Some((&heartbeat::GRAPH, || {
+    const GRAPH: Option<Trial> = Some((&heartbeat::GRAPH, || {
         program(|nic| heartbeat(nic, Arc::default(), true, first_frame(LONGEST)))
     }));
 }

@@ -14,15 +14,15 @@
 //! Source: NICOS 4.4, Program 1.
 
 use crate::bounds;
-use crate::graphs::Task;
+use crate::graphs::{Task, Trial};
 use picnic_core::error::ConfigError;
 use picnic_core::registry::{BuildContext, Component};
 use picnic_core::time::Time;
 use picnic_filter::{Action, Direction, Filter, FilterCode, FiveTuple, Place, Protocol};
 use picnic_os::config::Setup;
 use picnic_os::context::Nic;
-use picnic_os::task::{Program, TaskSpec, program};
-use picnic_wcet::{Graph, task};
+use picnic_os::task::{TaskSpec, program};
+use picnic_wcet::task;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -52,7 +52,7 @@ impl Component for PingDrop {
 }
 
 impl Task for PingDrop {
-    const GRAPH: Option<(&'static Graph, fn() -> Program)> =
+    const GRAPH: Option<Trial> =
         Some((&ping_drop::GRAPH, || program(|nic| ping_drop(nic, filters(Place::Driver)))));
 }
 

@@ -11,15 +11,15 @@
 //! or is told, split by a yield. `picnic wcet show scrub` prints what it makes of it.
 
 use crate::bounds;
-use crate::graphs::Task;
+use crate::graphs::{Task, Trial};
 use picnic_core::command::{CommandEntry, Get, Inspect};
 use picnic_core::error::ConfigError;
 use picnic_core::registry::{BuildContext, Component};
 use picnic_core::stats::Counter;
 use picnic_os::config::Setup;
 use picnic_os::context::Nic;
-use picnic_os::task::{Program, TaskSpec, program};
-use picnic_wcet::{CostProfile, Graph, bounded, task, wcet};
+use picnic_os::task::{TaskSpec, program};
+use picnic_wcet::{CostProfile, bounded, task, wcet};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -76,7 +76,7 @@ impl Component for Scrub {
 }
 
 impl Task for Scrub {
-    const GRAPH: Option<(&'static Graph, fn() -> Program)> = Some((&scrub::GRAPH, || {
+    const GRAPH: Option<Trial> = Some((&scrub::GRAPH, || {
         let block = vec![0x5a; MOST_PIECES * PIECE].into_boxed_slice();
         program(|nic| scrub(nic, block, Arc::default()))
     }));

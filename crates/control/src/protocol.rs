@@ -67,7 +67,7 @@ impl RpcError {
 #[derive(Debug)]
 pub enum Message {
     /// One call.
-    One(Call),
+    One(Box<Call>),
     /// A batch: answered together, by a list.
     Many(Vec<Call>),
 }
@@ -90,7 +90,7 @@ pub(crate) fn invalid(message: impl Into<String>) -> RpcError {
 pub fn parse(line: &[u8]) -> Message {
     let nameless = |code, message: String| {
         let request = Err(RpcError::new(code, message));
-        Message::One(Call { id: Some(Value::Null), request })
+        Message::One(Box::new(Call { id: Some(Value::Null), request }))
     };
     match serde_json::from_slice(line) {
         Err(error) => nameless(PARSE_ERROR, format!("the line is no JSON: {error}")),
@@ -103,7 +103,7 @@ pub fn parse(line: &[u8]) -> Message {
             nameless(INVALID_REQUEST, message)
         }
         Ok(Value::Array(items)) => Message::Many(items.into_iter().map(call).collect()),
-        Ok(value) => Message::One(call(value)),
+        Ok(value) => Message::One(Box::new(call(value))),
     }
 }
 

@@ -217,7 +217,7 @@ impl Service {
     fn answer(&mut self, index: usize, message: Message) {
         match message {
             Message::One(call) => {
-                let (id, outcome) = self.call(index, call);
+                let (id, outcome) = self.call(index, *call);
                 let client = &mut self.clients[index];
                 match (id, outcome) {
                     (None, _) => {}

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 fn one(line: &str) -> Call {
     match parse(line.as_bytes()) {
-        Message::One(call) => call,
+        Message::One(call) => *call,
         Message::Many(calls) => panic!("a batch: {calls:?}"),
     }
 }
@@ -259,7 +259,7 @@ proptest! {
 /// Whatever comes, an answer to it is one line of JSON with either result or error.
 fn check(line: &[u8]) {
     let calls = match parse(line) {
-        Message::One(call) => vec![call],
+        Message::One(call) => vec![*call],
         Message::Many(calls) => calls,
     };
     assert!(!calls.is_empty());
