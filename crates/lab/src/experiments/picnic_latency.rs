@@ -106,7 +106,7 @@ impl Component for PicnicLatency {
     type Product = Box<dyn Experiment>;
     type Config = Settings;
     const NAME: &'static str = "picnic-latency";
-    const HELP: &'static str = "extra latency by packet rate, an interrupt a packet and moderated";
+    const HELP: &'static str = "extra latency by packet rate, per packet and moderated";
 
     fn example(_: &Path) -> Option<String> {
         Some("packets_per_millisecond = [80, 400, 800]\npackets = 1000".into())
