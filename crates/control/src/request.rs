@@ -174,7 +174,7 @@ pub enum Request {
     CaptureList {},
     /// A command of a component, by that component's own list.
     #[serde(skip)]
-    Component(ComponentCall),
+    Component(Box<ComponentCall>),
 }
 
 /// A call of a component's command: `COMPONENT.COMMAND`.
@@ -326,12 +326,12 @@ pub fn read(method: &str, params: Map<String, Value>) -> Result<Request, RpcErro
     // These say which component; the rest is for the command.
     let (place, arguments): (Map<_, _>, Map<_, _>) =
         params.into_iter().partition(|(name, _)| PLACE.contains(&name.as_str()));
-    Ok(Request::Component(ComponentCall {
+    Ok(Request::Component(Box::new(ComponentCall {
         component: component.into(),
         command: command.into(),
         place: typed(&Value::Object(place)).map_err(wrong)?,
         arguments,
-    }))
+    })))
 }
 
 /// A wrong parameter.

@@ -1,5 +1,7 @@
 //! The tests of this crate in one program: each further program would cost a link.
 #![allow(missing_docs)]
+// Each of `templates` has what registries share.
+#![allow(clippy::duplicate_mod)]
 
 mod bad_input;
 mod bench;
