@@ -34,7 +34,8 @@ fn check(call: Call) {
         }
         Ok(Request::Component(call)) => {
             // What a component makes of its arguments is an order or an error.
-            let named = commanded(&picnic_host::registries()).filter(|(_, name, _)| *name == call.component);
+            let named = commanded(&picnic_host::registries())
+                .filter(|(_, name, _)| *name == call.component);
             let mut commands = named.flat_map(|(_, _, commands)| commands);
             if let Some(command) = commands.find(|command| command.name == call.command) {
                 let arguments = Value::Object(call.arguments.clone());
