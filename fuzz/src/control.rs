@@ -14,7 +14,7 @@ use serde_json::Value;
 pub fn run(data: &[u8]) {
     for line in data.split(|&byte| byte == b'\n').take(16) {
         match parse(line) {
-            Message::One(call) => check(call),
+            Message::One(call) => check(*call),
             Message::Many(calls) => {
                 assert!((1..=LONGEST_BATCH).contains(&calls.len()));
                 calls.into_iter().for_each(check);
