@@ -271,13 +271,24 @@ impl Drop for Running {
 const ORDERED: &str = "[[wire]]\nport = \"generator\"\nrate_pps = 20000\nsize = 100\nflows = 64\n\
                        sequence_numbers = true\n[host]\nqueues = 4\nverify_order = true\n";
 
+/// All in order, and what is missing is what a busy machine made the card drop: each counted, and
+/// for want of a core, not of a function.
 fn assert_ordered(report: &Value) {
     let notes = report["notes"].as_array().unwrap().iter().filter_map(Value::as_str);
     let checks: Vec<_> = notes.filter(|note| note.contains("in order")).collect();
     assert!(!checks.is_empty(), "{report}");
-    for check in checks {
-        assert!(check.ends_with("in order, 0 reordered, 0 skipped"), "{check}");
-    }
+    let skipped: u64 = checks
+        .iter()
+        .map(|check| {
+            let (start, end) = check.split_once(" in order, 0 reordered, ").expect(check);
+            assert!(start.ends_with("packets"), "{check}");
+            end.strip_suffix(" skipped").expect(check).parse::<u64>().unwrap()
+        })
+        .sum();
+    let dropped = |reason: &&str| report["drops"][reason].as_u64().unwrap_or(0);
+    let busy: u64 = ["ring_full", "backlog_full", "pool_exhausted"].iter().map(dropped).sum();
+    assert_eq!(report["ledger"]["dropped"], busy, "{report}");
+    assert!(skipped <= busy, "{skipped} skipped: {report}");
 }
 
 #[test]

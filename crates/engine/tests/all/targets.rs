@@ -137,7 +137,8 @@ fn a_target_polls_on_for_so_long_after_its_last_packet() {
     assert_eq!(poll_at(&mut bench, 20_000).packets, 1);
     load(&mut bench, 1);
     turn_at(&mut bench, 25_000);
-    assert_eq!(poll_at(&mut bench, 25_000), Polled { packets: 1, ..Polled::default() });
+    let taken = Polled { moved: 1, packets: 1, ..Polled::default() };
+    assert_eq!(poll_at(&mut bench, 25_000), taken);
     assert!(!rests(&mut bench, 34_999) && rests(&mut bench, 35_000));
     bench.end();
 }
