@@ -68,7 +68,7 @@ addEventListener('load', () => {{
 
 
 def picnic():
-    path = os.environ.get("PICNIC", ROOT / "target/fast/picnic")
+    path = os.environ.get("PICNIC", ROOT / "target/debug/picnic")
     return pathlib.Path(path).resolve()
 
 
@@ -151,7 +151,7 @@ def main():
         return 77
     program = picnic()
     if not program.exists():
-        print(f"{program} is not there: make fast")
+        print(f"{program} is not there: cargo build")
         return 77
     with tempfile.TemporaryDirectory(prefix="picnic-report-") as temporary:
         folder = args.folder.resolve() if args.folder else pathlib.Path(temporary) / "all"
