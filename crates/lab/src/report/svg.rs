@@ -9,7 +9,7 @@ use crate::unit::Unit;
 
 const WIDTH: f64 = 640.0;
 const HEIGHT: f64 = 300.0;
-const LEFT: f64 = 68.0;
+const LEFT: f64 = 82.0;
 const TOP: f64 = 14.0;
 const RIGHT: f64 = 18.0;
 const BOTTOM: f64 = 50.0;
