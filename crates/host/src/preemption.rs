@@ -68,16 +68,20 @@ impl Preemption {
         self.wanted
     }
 
-    /// It is at work at `now`, masked or not. True if it has been for so long that it preempts no
-    /// more.
+    /// It is at work at `now`. True if it has been for so long that it preempts no more. Whether it
+    /// is not masked is asked only once it has been at work for a while.
     #[inline]
-    pub(crate) fn works(&mut self, now: Time, is_unmasked: bool) -> bool {
+    pub(crate) fn works(&mut self, now: Time, is_unmasked: impl FnOnce() -> bool) -> bool {
         if !self.preempts {
             return false;
         }
-        let since = *self.since.get_or_insert(now);
+        let stretch_ns = now.since(*self.since.get_or_insert(now));
+        if stretch_ns < STRETCH_NS.min(self.watchdog_ns) {
+            return false;
+        }
+        let is_unmasked = is_unmasked();
         let limit_ns = if is_unmasked { self.watchdog_ns } else { STRETCH_NS };
-        now.since(since) >= limit_ns && self.give_way(is_unmasked)
+        stretch_ns >= limit_ns && self.give_way(is_unmasked)
     }
 
     #[cold]
@@ -129,11 +133,11 @@ mod tests {
         let (mut preemption, warning) = Preemption::start(false, 500);
         assert!(warning.is_none() && !preemption.is_permitted());
         assert!(
-            !preemption.works(Time::ZERO, false)
-                && !preemption.works(Time::from_nanos(STRETCH_NS), false)
+            !preemption.works(Time::ZERO, || false)
+                && !preemption.works(Time::from_nanos(STRETCH_NS), || false)
         );
         preemption.rests();
-        assert!(!preemption.works(Time::from_nanos(2 * STRETCH_NS), false));
+        assert!(!preemption.works(Time::from_nanos(2 * STRETCH_NS), || false));
     }
 
     #[test]
@@ -148,9 +152,9 @@ mod tests {
             permit_real_time();
             let limit = getrlimit(Resource::Rtprio).current;
             picnic_confine::give_up(rustix::thread::CapabilitySet::empty()).unwrap();
-            preemption.works(Time::ZERO, false);
+            preemption.works(Time::ZERO, || false);
             assert!(
-                preemption.works(Time::from_nanos(STRETCH_NS), false)
+                preemption.works(Time::from_nanos(STRETCH_NS), || false)
                     && preemption.report().is_none()
             );
             preemption.rests();
@@ -172,13 +176,15 @@ mod tests {
                 return picnic_testing::skip(name, "real-time priority is not permitted here");
             }
             let at = |micros: u64| Time::from_nanos(micros * 1000);
-            assert!(!preemption.works(at(500), false) && !preemption.works(at(2499), false));
+            assert!(!preemption.works(at(500), || false) && !preemption.works(at(2499), || false));
             preemption.rests();
-            assert!(!preemption.works(at(3000), false) && !preemption.works(at(4999), false));
-            assert!(preemption.works(at(5000), false), "2 ms at a stretch");
-            assert!(!preemption.works(at(50_000), false), "given way already");
+            assert!(!preemption.works(at(3000), || false) && !preemption.works(at(4999), || false));
+            assert!(preemption.works(at(5000), || false), "2 ms at a stretch");
+            assert!(!preemption.works(at(50_000), || false), "given way already");
             preemption.rests();
-            assert!(!preemption.works(at(60_000), false) && preemption.works(at(62_000), false));
+            assert!(
+                !preemption.works(at(60_000), || false) && preemption.works(at(62_000), || false)
+            );
         })
         .join()
         .unwrap();
@@ -193,15 +199,15 @@ mod tests {
                 return picnic_testing::skip(name, "real-time priority is not permitted here");
             }
             let at = |millis: u64| Time::from_nanos(millis * 1_000_000);
-            assert!(!preemption.works(at(5), true) && !preemption.works(at(34), true));
+            assert!(!preemption.works(at(5), || true) && !preemption.works(at(34), || true));
             preemption.rests();
-            assert!(!preemption.works(at(40), true) && !preemption.works(at(69), true));
+            assert!(!preemption.works(at(40), || true) && !preemption.works(at(69), || true));
             assert!(preemption.report().is_none());
-            assert!(preemption.works(at(70), true), "30 ms since it last rested");
+            assert!(preemption.works(at(70), || true), "30 ms since it last rested");
             assert!(preemption.report().unwrap().contains("for 30 ms"));
             preemption.rests();
-            assert!(!preemption.preempts && !preemption.works(at(200), true), "it was ended");
-            assert!(!preemption.works(at(900), false));
+            assert!(!preemption.preempts && !preemption.works(at(200), || true), "it was ended");
+            assert!(!preemption.works(at(900), || false));
         })
         .join()
         .unwrap();

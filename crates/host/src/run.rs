@@ -292,7 +292,7 @@ fn run_target(
             // The borrowed core hands out no more buffers: those at hand go home.
             target.stop_transmitting();
         }
-        if preemption.works(now, target.is_unmasked()) {
+        if preemption.works(now, || target.is_unmasked()) {
             times.yields.add(1);
         }
         let polled = target.poll(now);

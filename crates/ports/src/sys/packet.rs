@@ -331,6 +331,7 @@ impl Ring {
     /// Where a slot begins; `block` and `slot` are below their counts.
     #[inline]
     fn slot(&self, block: usize, slot: usize) -> NonNull<u8> {
+        debug_assert!(block < self.blocks && slot < self.slots_per_block);
         let offset = block * self.block_bytes + slot * self.slot_bytes;
         // SAFETY: `block` and `slot` are below their counts, so the slot lies in the mapping.
         unsafe { self.start.add(offset) }
