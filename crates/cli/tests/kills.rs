@@ -7,6 +7,8 @@
 mod common;
 
 use common::*;
+use picnic_machine::net;
+use picnic_machine::undo::Machine;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::collections::BTreeMap;
@@ -25,7 +27,7 @@ const SOCKETS: &str = "/run/cards";
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What is killed, the programs it needs, and the milliseconds in which.
-const KILLED: [(&str, &[&str], u64); 7] = [
+const KILLED: [(&str, &[&str], u64); 8] = [
     ("demo web --seconds=1 --connections=8", &["nginx", "wrk"], 2500),
     ("bench web --rounds=1 --seconds=1 --connections=8", &["nginx", "wrk"], 2500),
     ("bench tcp --rounds=1 --seconds=1", &["iperf3"], 3000),
@@ -33,7 +35,31 @@ const KILLED: [(&str, &[&str], u64); 7] = [
     ("lab run nicos-firewall --world host --set milliseconds=20 --set rules=[16]", &[], 600),
     ("lab ab --candidate-set rx[0].hash=jhash --workload-kind iperf3", &["iperf3"], 3000),
     ("run --isolate --quiet --duration 60", &[], 600),
+    ("net up net.toml", &[], 150),
 ];
+
+/// The card of `net up`: namespaces, links and addresses, as many as take a while to make.
+const NET: &str = r#"
+[card]
+name = "killed"
+
+[net]
+namespaces = ["client", "card", "server"]
+
+[[net.link]]
+interface = "w0"
+namespace = "card"
+peer = "c0"
+peer_namespace = "client"
+peer_addresses = ["10.88.0.2/24"]
+
+[[net.link]]
+interface = "w1"
+namespace = "card"
+peer = "s0"
+peer_namespace = "server"
+peer_addresses = ["10.88.1.2/24"]
+"#;
 
 /// Why the sandbox cannot be made.
 fn why_not() -> Option<&'static str> {
@@ -95,6 +121,7 @@ fn inside() {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     // What a run was asked to write, such as an experiment's points, stays when it is killed.
     let results = tempfile::tempdir_in("/tmp").unwrap();
+    std::fs::write(results.path().join("net.toml"), NET).unwrap();
     let before = snapshot();
     for kill in 0..kills {
         let (command, _, milliseconds) = killed[kill as usize % killed.len()];
@@ -120,6 +147,13 @@ fn inside() {
         }
         let output = cleanup().output().unwrap();
         assert!(output.status.success(), "{about}: {} {}", stdout(&output), stderr(&output));
+        // One that was whole before the kill is wanted: it stays until it is taken down.
+        if command.starts_with("net up") && net::is_up(&Machine::this(), "killed").unwrap() {
+            let up = ["card", "client", "server"];
+            assert_eq!(names(Path::new("/run/netns")), up, "{about}: {}", stdout(&output));
+            let down = Command::new(PICNIC).args(["net", "down"]).output().unwrap();
+            assert!(down.status.success(), "{about}: {} {}", stdout(&down), stderr(&down));
+        }
         // What was killed a moment ago may not have ended yet.
         let start = Instant::now();
         let mut now = snapshot();

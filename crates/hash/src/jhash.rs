@@ -27,7 +27,7 @@
 use crate::{V4Tuple, V6Tuple, avx512};
 
 /// What lookup3 starts from in Linux (`JHASH_INITVAL`) and in Jenkins' own `hashlittle`.
-const LOOKUP3_START: u32 = 0xdead_beef;
+pub(crate) const LOOKUP3_START: u32 = 0xdead_beef;
 
 /// The golden ratio as 32 bits, with which two words of lookup2 start.
 const LOOKUP2_START: u32 = 0x9e37_79b9;
@@ -113,7 +113,7 @@ pub fn jhash_v4(tuples: &[V4Tuple], init: u32, out: &mut [u32]) {
 ///
 /// The nine words are source address, destination address, and ports.
 pub fn jhash_v6(tuples: &[V6Tuple], init: u32, out: &mut [u32]) {
-    let start = LOOKUP3_START.wrapping_add(36).wrapping_add(init);
+    let start = LOOKUP3_START.wrapping_add(V6Tuple::INPUT_BYTES as u32).wrapping_add(init);
     // A vector block costs the same, full or not, and only from here on less than its tuples.
     let few = tuples.len() < 6;
     if few || !avx512::jhash_v6(tuples, start, out) {

@@ -42,6 +42,8 @@ mod key;
 pub mod randomness;
 pub mod toeplitz;
 mod tuple;
+#[cfg(any(test, target_arch = "x86_64"))]
+mod vector;
 
 pub use error::Error;
 pub use indirection::IndirectionTable;

@@ -4,7 +4,7 @@
 //!
 //! `Gfni` has no values here, so the portable forms are always those that run.
 //!
-//! Source: none; the names are those of `avx512/mod.rs`.
+//! Source: none; the names are those of `avx512.rs`.
 
 use crate::{Key, V4Tuple, V6Tuple};
 
