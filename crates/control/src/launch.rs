@@ -138,7 +138,7 @@ impl<'a> Launch<'a> {
         Launch {
             file,
             registries,
-            filters: Filters::new(file.host.queues),
+            filters: Filters::new(file.host.card_queues()),
             hooks: Hooks::none(),
             limits: Limits::default(),
             is_confined: false,
@@ -227,7 +227,7 @@ impl<'a> Launch<'a> {
     pub fn check(&self) -> Result<Checked, RunError> {
         let executor = self.registries.executor(self.file)?;
         let mut placement = executor.place(self)?;
-        let filters = Filters::new(self.file.host.queues);
+        let filters = Filters::new(self.file.host.card_queues());
         let Built { parts, os, .. } =
             build(self.file, &self.registries, filters.clone(), &Hooks::none())?;
         instrument::check(self.file)?;

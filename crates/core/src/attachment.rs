@@ -41,6 +41,12 @@ pub trait HostQueue: Send {
         None
     }
 
+    /// Of the work that `deliver` tells of, what the kernel does for each packet before an
+    /// application can have it, in nanoseconds: with `host.system = "napi"` another core does it.
+    fn stack_ns(&self) -> u64 {
+        0
+    }
+
     /// Whether what `deliver` does is an application's work, behind the driver's: interrupts that
     /// are not masked preempt it.
     fn is_application(&self) -> bool {

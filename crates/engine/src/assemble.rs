@@ -5,6 +5,7 @@
 
 use crate::build::{BuildError, Parts};
 use crate::chain::Chain;
+use crate::handover::Share;
 use crate::poll::{self, Card, Phase};
 use crate::swap::{self, Controller};
 use crate::target::{Pacing, QueueState, TargetQueue};
@@ -66,13 +67,15 @@ pub fn assemble(
     let offline = wires.iter().all(|(_, wire)| wire.capabilities.patient);
     let mut fill_rings = Vec::new();
     let pacing = Arc::new(Pacing::new(&file.interrupt));
-    for (index, (doorbell, returns)) in doorbells.iter().zip(returns).enumerate() {
+    let gates: Vec<_> = doorbells.iter().map(|_| Arc::new(Gate::new())).collect();
+    let shares = Share::all(file.host.system, &gates, doorbells);
+    let parts = doorbells.iter().zip(gates).zip(returns).zip(shares);
+    for (index, (((doorbell, gate), returns), share)) in parts.enumerate() {
         let index = index as u16;
         let section = &file.host.section;
         let host = attachment.open_queue(index).map_err(|error| section.locate(error))?;
         let (ring, ring_consumer) = spsc::channel(file.host.ring_size);
         let (tx_producer, tx_ring) = spsc::channel(file.host.tx_ring_size);
-        let gate = Arc::new(Gate::new());
         let steer = Arc::new(SteerCounters::default());
         let counters = Arc::new(TargetCounters::default());
         let moderation = Moderation::new(file.interrupt.moderation());
@@ -113,6 +116,7 @@ pub fn assemble(
             ledger: ledger.clone(),
             card_gate: card_gate.clone(),
             card_doorbell: card_doorbell.clone(),
+            share,
             pacing: pacing.clone(),
             offline,
             state: QueueState::new(file.interrupt.gate == GateMode::None),

@@ -47,7 +47,7 @@ pub enum BuildError {
 pub fn context(file: &CardFile) -> BuildContext {
     BuildContext {
         card: file.card.name.clone(),
-        queues: file.host.queues,
+        queues: file.host.card_queues(),
         wires: file.wires.len() as u8,
         seed: file.card.seed,
         position: 0,
@@ -126,7 +126,7 @@ impl Parts {
         let section = &file.host.section;
         let super_frames = wires.iter().all(|(_, wire)| wire.capabilities.super_frames)
             || tx.iter().any(Link::cuts_super_frames);
-        let host = BuildContext { super_frames, ..base };
+        let host = BuildContext { super_frames, queues: file.host.queues, ..base };
         let attachment = find(components.attachments, section)?.build(section, &host)?;
         Ok(Parts { wires, rx, tx, attachment, resident: None, guard: None, hooks: hooks.clone() })
     }

@@ -2,7 +2,7 @@
 //!
 //! Read in this order: [`poll`] (one turn of the borrowed core), [`rx`] (wire to
 //! target ring), [`chain`] (a burst through the functions), [`target`] (the
-//! target core's routine), [`tx`] (tx ring to wire), [`swap`] (changes while
+//! target core's routine), `handover` (one core that receives for others), [`tx`] (tx ring to wire), [`swap`] (changes while
 //! running), [`build`] (from a card file to its parts), [`assemble`] (the parts
 //! connected).
 //!
@@ -14,6 +14,7 @@
 pub mod assemble;
 pub mod build;
 pub mod chain;
+mod handover;
 pub mod poll;
 pub mod rx;
 pub mod swap;

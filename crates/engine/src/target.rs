@@ -8,8 +8,10 @@
 //!
 //! A queue's interrupt stays off while it has work (KNET); with `gate = "none"` it does not, and
 //! interrupts preempt the application (Mogul and Ramakrishnan's livelock). Several queues may
-//! share a core; a queue never has two.
+//! share a core; a queue never has two. With `host.system = "clas"` or `"napi"` the first queue's
+//! core hands packets to the others (`handover.rs`).
 
+use crate::handover::Share;
 use crate::rx::LATENCY_SAMPLE;
 use hdrhistogram::Histogram;
 use picnic_core::attachment::{HostQueue, QueueOut};
@@ -46,6 +48,8 @@ pub struct Polled {
     pub interrupts: usize,
     /// Packets taken off target rings: the driver's work.
     pub moved: usize,
+    /// Packets handed to the cores of their flows in software, this core among them.
+    pub handed: usize,
     /// Packets handed to the host.
     pub packets: usize,
     /// Packets the host sent by itself.
@@ -75,6 +79,8 @@ pub struct TargetQueue {
     /// Wakes the borrowed core when there is something to transmit.
     pub(crate) card_gate: Arc<Gate>,
     pub(crate) card_doorbell: Arc<dyn Doorbell>,
+    /// What this core hands to others or is handed, if flows are put on cores in software.
+    pub(crate) share: Option<Share>,
     pub(crate) pacing: Arc<Pacing>,
     /// Of an offline card: what has no room on the tx ring stays in the target ring.
     pub(crate) offline: bool,
@@ -182,17 +188,19 @@ impl TargetQueue {
 
     fn receive(&mut self, now: Time, burst: &mut Burst) -> Polled {
         let mut interrupts = 0;
-        if !self.state.polling || self.state.unmasked {
-            if self.gate.begin() {
-                self.counters.interrupts.add(1);
-                interrupts = 1;
-                self.state.interrupted = true;
-                self.state.polling = true;
-                self.state.last_packet = now;
-                self.state.unmasked = self.pacing.unmasked.get() != 0;
-            } else if !self.state.polling {
-                return Polled::default();
-            }
+        if (!self.state.polling || self.state.unmasked) && self.gate.begin() {
+            self.counters.interrupts.add(1);
+            interrupts = 1;
+            self.state.interrupted = true;
+            self.state.polling = true;
+            self.state.last_packet = now;
+            self.state.unmasked = self.pacing.unmasked.get() != 0;
+        }
+        if self.share.is_some() {
+            return Polled { interrupts, ..self.receive_share(now, burst) };
+        }
+        if !self.state.polling {
+            return Polled::default();
         }
         // What waits for an application goes ahead of the ring, whatever the mode is by now.
         let preempted = self.state.unmasked || !self.state.application.is_empty();
@@ -247,6 +255,79 @@ impl TargetQueue {
                 Polled::default()
             }
         }
+    }
+
+    /// Where flows are put on cores in software: hands what the ring has to the cores of its
+    /// flows, and does what this core is handed itself. An interrupt puts the ring first, and
+    /// goes on with this core's share by one packet when the ring is empty; a poll is done with
+    /// the share before it takes more from the ring.
+    #[cold]
+    fn receive_share(&mut self, now: Time, burst: &mut Burst) -> Polled {
+        let Some(share) = &self.share else { return Polled::default() };
+        let preempts = share.receives() && share.is_interrupt();
+        let own_first = !preempts && share.is_waiting();
+        if self.state.polling && !own_first {
+            self.counters.polls.add(1);
+            // Nothing of an offline card is lost for want of room.
+            if !self.offline || share.has_room(burst.room()) {
+                self.ring.refresh();
+                burst.fill_from(&mut self.ring);
+                self.ring.release();
+            }
+            if !burst.is_empty() {
+                self.state.last_packet = now;
+                return self.hand_over(burst);
+            }
+            self.counters.empty_polls.add(1);
+            if now.since(self.state.last_packet) >= self.pacing.poll_ns.get() {
+                self.rest();
+            }
+        }
+        let Some(share) = &self.share else { return Polled::default() };
+        let most = if preempts { 1 } else { burst.room() };
+        if (self.state.polling || preempts) && (!self.offline || self.tx.has_room(most)) {
+            share.take(burst, most);
+        }
+        if burst.is_empty() {
+            return Polled::default();
+        }
+        let stack_ns = if share.is_behind_stack() { self.host.stack_ns() } else { 0 };
+        if !preempts {
+            self.state.last_packet = now;
+        }
+        self.sample_latency(now, burst);
+        let stack_ns = stack_ns * burst.len() as u64;
+        let polled = self.handle(now, burst);
+        Polled { work_ns: polled.work_ns.saturating_sub(stack_ns), ..polled }
+    }
+
+    /// Hands the packets of a burst to their cores; those that find no room there are lost.
+    fn hand_over(&mut self, burst: &mut Burst) -> Polled {
+        let Some(share) = &self.share else { return Polled::default() };
+        let moved = burst.len();
+        let stack_ns = if share.is_behind_stack() { self.host.stack_ns() } else { 0 };
+        let mut handed = 0;
+        for packet in burst.drain() {
+            match share.pass(packet) {
+                Ok(()) => handed += 1,
+                Err(packet) => self.returns.give_back(packet),
+            }
+        }
+        self.returns.publish();
+        if handed != moved {
+            // What was handed over is still on its way to its host.
+            let (ledger, lost) = (&self.ledger.queues[usize::from(self.index)], moved - handed);
+            ledger.taken.add(lost as u64);
+            ledger.drops.add(DropReason::HostRefused, Stage::Target, lost as u64);
+        }
+        Polled { moved, handed, work_ns: stack_ns * moved as u64, ..Polled::default() }
+    }
+
+    /// Whether there is something to do after all: in the ring, or of this core's share.
+    fn has_more(&mut self) -> bool {
+        let is_handed =
+            |share: &Share| !(share.receives() && share.is_interrupt()) && share.is_waiting();
+        self.ring.refresh() != 0 || self.share.as_ref().is_some_and(is_handed)
     }
 
     #[inline]
@@ -377,22 +458,31 @@ impl TargetQueue {
         if self.state.unmasked {
             // One that is pending is taken at the next look.
             if self.gate.rest() {
-                self.state.polling = self.ring.refresh() != 0 && self.gate.resume();
+                self.state.polling = self.has_more() && self.gate.resume();
             }
             return;
         }
         self.gate.rearm();
-        self.state.polling = self.ring.refresh() != 0 && self.gate.resume();
+        self.state.polling = self.has_more() && self.gate.resume();
     }
 
     /// Whether the queue waits for its doorbell.
     pub fn is_resting(&self) -> bool {
-        !self.state.polling && !self.state.retry
+        // A core that is interrupted to hand over does its own share without an interrupt.
+        let has_share = self.share.as_ref();
+        let has_share = has_share.is_some_and(|share| share.receives() && share.is_waiting());
+        !self.state.polling && !self.state.retry && !has_share
     }
 
-    /// Whether the ring is empty at this moment, and nothing waits for an application.
+    /// Whether the ring is empty at this moment, and nothing waits for an application or for this
+    /// core. For when nothing more is steered: a core that hands packets over tells the others so.
     pub fn is_empty(&mut self) -> bool {
-        self.ring.refresh() == 0 && self.state.application.is_empty()
+        let is_empty = self.ring.refresh() == 0 && self.state.application.is_empty();
+        let Some(share) = &self.share else { return is_empty };
+        if is_empty {
+            share.end();
+        }
+        is_empty && share.is_over()
     }
 }
 
@@ -417,6 +507,7 @@ impl Target {
             let polled = queue.poll(now, &mut self.burst);
             sum.interrupts += polled.interrupts;
             sum.moved += polled.moved;
+            sum.handed += polled.handed;
             sum.packets += polled.packets;
             sum.transmitted += polled.transmitted;
             sum.work_ns += polled.work_ns;
@@ -434,9 +525,10 @@ impl Target {
         self.queues.iter().any(|queue| queue.pacing.unmasked.get() != 0)
     }
 
-    /// Whether all rings are empty at this moment.
+    /// Whether all rings are empty at this moment, as [`TargetQueue::is_empty`] has it.
     pub fn is_empty(&mut self) -> bool {
-        self.queues.iter_mut().all(TargetQueue::is_empty)
+        // Each is asked, since the first may have to tell the others.
+        self.queues.iter_mut().fold(true, |all, queue| queue.is_empty() & all)
     }
 
     /// Has the hosts of all queues send nothing more; see [`TargetQueue::stop_transmitting`].

@@ -297,16 +297,15 @@ fn run_target(
         }
         let polled = target.poll(now);
         latency.fill_if_wanted(&target);
-        if polled.packets != 0 {
-            // The host's work; while draining there is no host left to do it for.
-            if polled.work_ns != 0 && !shared.phase_is(Phase::Draining) {
-                let done = clock.now() + polled.work_ns;
-                while clock.now() < done && !shared.phase_is(Phase::Draining) {
-                    std::hint::spin_loop();
-                }
+        // The host's work; while draining there is no host left to do it for.
+        if polled.work_ns != 0 && !draining {
+            let done = clock.now() + polled.work_ns;
+            while clock.now() < done && !shared.phase_is(Phase::Draining) {
+                std::hint::spin_loop();
             }
-        } else if polled.transmitted + polled.moved != 0 {
-            // There may be more to send, or to be preempted by.
+        }
+        if polled.packets + polled.transmitted + polled.moved != 0 {
+            // There may be more to do, to send, or to be preempted by.
         } else if draining && target.is_empty() {
             break;
         } else if target.is_resting() {

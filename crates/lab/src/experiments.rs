@@ -2,6 +2,7 @@
 
 mod cards;
 pub mod knet_livelock;
+pub mod knet_web;
 pub mod nicos_edf;
 pub mod nicos_firewall;
 pub mod picnic_latency;

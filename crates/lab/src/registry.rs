@@ -6,6 +6,7 @@ use crate::benchmarks::{
 };
 use crate::experiment::{Experiment, Measured};
 use crate::experiments::knet_livelock::KnetLivelock;
+use crate::experiments::knet_web::KnetWeb;
 use crate::experiments::nicos_edf::NicosEdf;
 use crate::experiments::nicos_firewall::NicosFirewall;
 use crate::experiments::picnic_latency::PicnicLatency;
@@ -28,6 +29,7 @@ pub const EXPERIMENTS: &[ExperimentEntry] = &[
     Entry::of::<PicnicScaling>(),
     Entry::of::<RssRandomness>(),
     Entry::of::<KnetLivelock>(),
+    Entry::of::<KnetWeb>(),
     Entry::of::<NicosEdf>(),
     Entry::of::<NicosFirewall>(),
     Entry::of::<PlacementSingle>(),

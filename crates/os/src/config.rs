@@ -170,7 +170,7 @@ impl Factory {
     fn of(file: &CardFile, keys: &OsSection, tasks: Tasks) -> Self {
         let profile = keys.cost_profile();
         let context = BuildContext {
-            queues: file.host.queues,
+            queues: file.host.card_queues(),
             wires: file.wires.len() as u8,
             seed: file.card.seed,
             directory: file.directory.clone(),

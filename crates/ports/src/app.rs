@@ -55,6 +55,10 @@ pub struct AppConfig {
     pub mode: Mode,
     /// Nanoseconds of work each packet stands for, up to 1000000000.
     pub cost_ns: u64,
+    /// Of each packet, what the kernel's stack does before the application can have it, in
+    /// nanoseconds on top of cost_ns, up to 1000000000. It is the application's core that does it,
+    /// but for `system = "napi"`.
+    pub stack_ns: u64,
     /// Check the order of packets within each flow, by the generator's sequence numbers.
     pub verify_order: bool,
 }
@@ -116,11 +120,11 @@ impl App {
     /// # Errors
     /// A value that is not allowed: key, what was found, what is allowed.
     pub fn new(config: AppConfig, context: &BuildContext) -> Result<Self, ConfigError> {
-        if config.cost_ns > MAX_COST_NS {
-            return Err(ConfigError::new(
-                "cost_ns",
-                format!("found {}, allowed: 0 to {MAX_COST_NS}", config.cost_ns),
-            ));
+        for (key, found) in [("cost_ns", config.cost_ns), ("stack_ns", config.stack_ns)] {
+            if found > MAX_COST_NS {
+                let message = format!("found {found}, allowed: 0 to {MAX_COST_NS}");
+                return Err(ConfigError::new(key, message));
+            }
         }
         let counters = (0..context.queues).map(|_| AppCounters::default()).collect();
         let cost_ns = Arc::new(Cost::default());
@@ -144,6 +148,7 @@ impl HostAttachment for App {
         Ok(Box::new(AppQueue {
             mode: self.config.mode,
             cost_ns: self.cost_ns.clone(),
+            stack_ns: self.config.stack_ns,
             order: self.config.verify_order.then(Order::default),
             digest: 0,
             counters: self.counters.clone(),
@@ -159,6 +164,7 @@ impl HostAttachment for App {
 struct AppQueue {
     mode: Mode,
     cost_ns: Arc<Cost>,
+    stack_ns: u64,
     order: Option<Order>,
     digest: u64,
     counters: Arc<[AppCounters]>,
@@ -196,7 +202,11 @@ impl HostQueue for AppQueue {
                 }
             }
         }
-        packets.saturating_mul(self.cost_ns.0.get())
+        packets.saturating_mul(self.cost_ns.0.get() + self.stack_ns)
+    }
+
+    fn stack_ns(&self) -> u64 {
+        self.stack_ns
     }
 
     fn is_application(&self) -> bool {

@@ -30,6 +30,9 @@ pub struct CostModel {
     pub target_turn_ns: u64,
     /// One packet taken off a target ring, the host's own work aside. 20 by default.
     pub target_packet_ns: u64,
+    /// Finding one packet's core in software and handing it over behind a lock that nobody holds.
+    /// 150 by default.
+    pub handover_ns: u64,
     /// Taking one interrupt, for the core that is interrupted. 0 by default: the doorbell's way
     /// there holds it.
     pub interrupt_ns: u64,
@@ -51,6 +54,7 @@ impl Default for CostModel {
             switch_ns: 200,
             target_turn_ns: 30,
             target_packet_ns: 20,
+            handover_ns: 150,
             interrupt_ns: 0,
             doorbell_send_ns: 6_000,
             doorbell_arrive_ns: 11_000..=28_000,
@@ -78,7 +82,8 @@ impl CostModel {
     /// What a look at the queues costs, doorbells and the host's work aside.
     pub(crate) fn target(&self, polled: &Polled) -> u64 {
         let packets = polled.moved as u64 * self.target_packet_ns;
+        let handed = polled.handed as u64 * self.handover_ns;
         let interrupts = polled.interrupts as u64 * self.interrupt_ns;
-        (self.target_turn_ns + packets + interrupts).max(1)
+        (self.target_turn_ns + packets + handed + interrupts).max(1)
     }
 }

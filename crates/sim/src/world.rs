@@ -405,7 +405,9 @@ impl Simulation {
     }
 
     fn targets_are_done(&mut self) -> bool {
-        self.targets.iter_mut().all(|target| target.is_resting() && target.is_empty())
+        // Each is asked, since one may have to tell the others.
+        let is_done = |target: &mut Target| target.is_empty() & target.is_resting();
+        self.targets.iter_mut().fold(true, |all, target| is_done(target) & all)
     }
 
     // ------------------------------------------------------------ events

@@ -173,6 +173,21 @@ pub enum Priority {
     RealTime,
 }
 
+/// Who puts flows on target cores: KNET's three systems.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+pub enum System {
+    /// The card: its functions steer packets to queues, each with a core and a gate of its own.
+    #[default]
+    Knet,
+    /// The first target core by interrupts: it tells flows apart in software and hands packets to
+    /// the cores of their flows, which do all else.
+    Clas,
+    /// The first target core by polling: it does driver's and stack's work for all and hands
+    /// packets to the applications of all cores.
+    Napi,
+}
+
 /// `[host]`: the target side, without the keys of its attachment.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -182,6 +197,11 @@ pub struct HostSection {
     pub queues: u16,
     /// The core of each queue: "auto", or one number per queue.
     pub target_cores: TargetCores,
+    /// Who puts flows on target cores (KNET's three systems): "knet", the card by its functions;
+    /// "clas", the first target core in software, which hands packets to the cores of their flows
+    /// behind locks and wakes them; "napi", the same behind the stack's work (`stack_ns` of app).
+    /// With clas and napi the card's functions have one queue to steer to.
+    pub system: System,
     /// Descriptors in each target ring.
     #[schemars(range(min = 64, max = 65536), extend("powerOfTwo" = true))]
     pub ring_size: usize,
@@ -207,12 +227,20 @@ impl Default for HostSection {
         HostSection {
             queues: 4,
             target_cores: TargetCores::Auto,
+            system: System::Knet,
             ring_size: 1024,
             tx_ring_size: 1024,
             tx_bytes_in_flight: 262_144,
             priority: Priority::Auto,
             watchdog_ms: 500,
         }
+    }
+}
+
+impl HostSection {
+    /// Target queues that the card's functions and filters can steer to.
+    pub fn card_queues(&self) -> u16 {
+        if self.system == System::Knet { self.queues } else { 1 }
     }
 }
 
@@ -223,6 +251,10 @@ impl SectionConfig for HostSection {
         Some(Names { key: "attachment", default: Some("app"), example: "app" });
 
     fn check(&self) -> Result<(), ConfigError> {
+        if self.system == System::Clas && self.queues == 1 {
+            let message = "found 1 with system = \"clas\", allowed: 2 or more";
+            return Err(ConfigError::new("queues", message));
+        }
         match &self.target_cores {
             TargetCores::Chosen(cores) if cores.len() != usize::from(self.queues) => {
                 let (found, queues) = (cores.len(), self.queues);

@@ -24,7 +24,7 @@ mod setting;
 pub use help::{KeyHelp, keys_in, keys_of};
 pub use keys::{
     Amount, CardSection, CoreChoice, GateMode, HostSection, Idle, Inner, InterruptSection,
-    Priority, RxSection, TargetCores, TxComplete, TxSection, WireSection,
+    Priority, RxSection, System, TargetCores, TxComplete, TxSection, WireSection,
 };
 pub(crate) use reader::typed;
 pub use section::{
@@ -150,8 +150,8 @@ impl CardFile {
         card.rx = card.given().into_iter().map(parts).collect();
         card.tx = card.given::<TxSection>().into_iter().map(|tx| tx.section).collect();
         card.wires = card.named_wires()?;
-        if card.card.default_queue >= card.host.queues {
-            let (found, most) = (card.card.default_queue, card.host.queues - 1);
+        if card.card.default_queue >= card.host.card_queues() {
+            let (found, most) = (card.card.default_queue, card.host.card_queues() - 1);
             let message = format!("found {found}, allowed is 0 to {most}");
             return Err(card.locate(ConfigError::new("card.default_queue", message)));
         }

@@ -223,6 +223,14 @@ fn values_out_of_range_are_told_with_the_range() {
             "2: host.tx_ring_size: found 131072, allowed is a power of two, 64 to 65536",
         ),
         (
+            "[host]\nsystem = \"clas\"\nqueues = 1",
+            "3: host.queues: found 1 with system = \"clas\", allowed: 2 or more",
+        ),
+        (
+            "[host]\nsystem = \"napi\"\n[card]\ndefault_queue = 1",
+            "4: card.default_queue: found 1, allowed is 0 to 0",
+        ),
+        (
             "[host]\ntarget_cores = [0, 1]",
             "2: host.target_cores: found 2 cores for 4 queues, \
              allowed is one core for each queue, or \"auto\"",
@@ -627,7 +635,7 @@ fn a_section_is_told_what_it_allows() {
     assert_eq!(
         error.to_string(),
         "cards/nic.toml:2: host.queue: found key \"queue\", allowed: start, names, word, \
-         attachment, queues, target_cores, ring_size, tx_ring_size, tx_bytes_in_flight, priority, \
+         attachment, queues, target_cores, system, ring_size, tx_ring_size, tx_bytes_in_flight, priority, \
          watchdog_ms; did you mean \"queues\"?"
     );
 }

@@ -18,6 +18,7 @@ mod openmetrics;
 mod order;
 mod packet_wire;
 mod panics;
+mod systems;
 mod tap_host;
 mod transmitting_host;
 #[path = "../../../filter/tests/host/written.rs"]

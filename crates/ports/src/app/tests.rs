@@ -173,7 +173,8 @@ fn no_bytes_are_bad_bytes() {
     let config = GeneratorConfig { vlan_share: 1.0, ..GeneratorConfig::default() };
     for mode in [Mode::Sink, Mode::Echo] {
         let mut card = Card::new(&config, 1024);
-        let (mut queue, counters) = app(AppConfig { mode, verify_order: true, cost_ns: 0 });
+        let (mut queue, counters) =
+            app(AppConfig { mode, verify_order: true, ..AppConfig::default() });
         card.receive(1);
         let frame = card.burst.as_slice()[0].data().to_vec();
         for length in 0..=frame.len() {

@@ -6,5 +6,6 @@ mod commands;
 mod common;
 mod random_cards;
 mod reasons;
+mod systems;
 mod timing;
 mod tx_functions;

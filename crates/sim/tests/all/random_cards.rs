@@ -33,6 +33,7 @@ struct CardShape {
     burst: usize,
     echo: bool,
     cost_ns: u32,
+    system: usize,
     seed: u64,
 }
 
@@ -49,6 +50,7 @@ const STEER: [&str; 4] = [
     "function = \"by-wire\"",
     "function = \"pass\"",
 ];
+const SYSTEMS: [&str; 3] = ["knet", "napi", "clas"];
 const IDLE: [&str; 3] = ["spin", "adaptive", "block"];
 
 impl CardShape {
@@ -67,6 +69,10 @@ impl CardShape {
             if self.echo { "echo" } else { "sink" },
             self.cost_ns,
         );
+        // Classes in software are for cores to hand packets to.
+        let system = self.system.min(usize::from(self.queues));
+        writeln!(text, "system = \"{}\"\nstack_ns = {}", SYSTEMS[system], self.cost_ns / 2)
+            .unwrap();
         if let Some(cores) = &self.cores {
             let cores: Vec<_> = cores.iter().take(self.queues.into()).collect();
             writeln!(text, "target_cores = {cores:?}").unwrap();
@@ -184,12 +190,17 @@ fn cards() -> impl Strategy<Value = CardShape> {
         0..IDLE.len(),
         prop_oneof![Just(64usize), 1..64usize],
     );
-    let host = (any::<bool>(), prop_oneof![Just(0u32), 1..1500u32], 1..u64::from(u32::MAX));
+    let host = (
+        any::<bool>(),
+        prop_oneof![Just(0u32), 1..1500u32],
+        prop_oneof![3 => Just(0usize), 1 => Just(1), 1 => Just(2)],
+        1..u64::from(u32::MAX),
+    );
     (wires(), chain, memory, timing, host).prop_map(|(wires, chain, memory, timing, host)| {
         let (rx, steer, tx, queues, cores) = chain;
         let (rings, buffers) = memory;
         let (interrupt, idle, burst) = timing;
-        let (echo, cost_ns, seed) = host;
+        let (echo, cost_ns, system, seed) = host;
         CardShape {
             wires,
             rx,
@@ -204,6 +215,7 @@ fn cards() -> impl Strategy<Value = CardShape> {
             burst,
             echo,
             cost_ns,
+            system,
             seed,
         }
     })

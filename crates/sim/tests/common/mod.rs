@@ -148,6 +148,7 @@ pub fn quick() -> CostModel {
         card_packet_ns: 0,
         switch_ns: 0,
         target_turn_ns: 10,
+        handover_ns: 1,
         target_packet_ns: 0,
         interrupt_ns: 0,
         doorbell_send_ns: 0,
