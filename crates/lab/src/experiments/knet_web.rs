@@ -134,8 +134,8 @@ impl Experiment for KnetWeb {
         let settings = &self.0;
         let rate_pps = (settings.capacity_pps() * point.number("offered_ratio")).round();
         let text = format!(
-            "[card]\nidle = \"spin\"\n[[wire]]\nport = \"generator\"\nflows = 1024\n\
-             frames = \"reuse\"\narrivals = \"random\"\nrate_pps = {rate_pps}\n\
+            "[card]\nidle = \"spin\"\n[[wire]]\nport = \"generator\"\nflows = 4096\n\
+             tcp_share = 1.0\nframes = \"reuse\"\narrivals = \"random\"\nrate_pps = {rate_pps}\n\
              [[rx]]\nfunction = \"rss\"\n[host]\nattachment = \"app\"\nsystem = \"{side}\"\n\
              queues = {}\nstack_ns = {}\ncost_ns = {}\n[interrupt]\nrx_usecs = 0\n",
             settings.cores, settings.stack_ns, settings.application_ns
