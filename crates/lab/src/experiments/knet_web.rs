@@ -133,9 +133,10 @@ impl Experiment for KnetWeb {
     fn measure(&self, point: &Spec, side: &str, run: &mut Run<'_>) -> Result<Outcome, LabError> {
         let settings = &self.0;
         let rate_pps = (settings.capacity_pps() * point.number("offered_ratio")).round();
+        // Not frames that are reused: those of a full queue would be so first, again and again.
         let text = format!(
             "[card]\nidle = \"spin\"\n[[wire]]\nport = \"generator\"\nflows = 4096\n\
-             tcp_share = 1.0\nframes = \"reuse\"\narrivals = \"random\"\nrate_pps = {rate_pps}\n\
+             arrivals = \"random\"\nrate_pps = {rate_pps}\n\
              [[rx]]\nfunction = \"rss\"\n[host]\nattachment = \"app\"\nsystem = \"{side}\"\n\
              queues = {}\nstack_ns = {}\ncost_ns = {}\n[interrupt]\nrx_usecs = 0\n",
             settings.cores, settings.stack_ns, settings.application_ns
