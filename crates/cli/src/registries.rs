@@ -44,9 +44,11 @@ pub(crate) static WORLDS: &[World] = &[
     },
 ];
 
-/// All that comes with picnic: the host world's lists, the tasks, and the firewall.
+/// All that comes with picnic: the host world's lists, the kernel engine, the tasks, and the
+/// firewall.
 pub fn own() -> Registries {
     Registries {
+        executors: &[&picnic_host::run::Host, &picnic_kernel::Kernel],
         tasks: picnic_tasks::registry::TASKS,
         filters: &[picnic_sciron::card::add],
         ..picnic_host::registries()

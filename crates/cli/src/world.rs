@@ -55,9 +55,14 @@ impl WorldArgs {
         Ok(if launch.executor()?.is_served() { launch.confined() } else { launch })
     }
 
-    /// That something is not to be had in this world.
-    pub(crate) fn refuse(&self, option: &str) -> anyhow::Error {
-        Usage(format!("{option}: found with --world {}, allowed with another", self.world)).into()
+    /// That something is not to be had in this world, or with the card's engine in it.
+    pub(crate) fn refuse(&self, option: &str, launch: &Launch<'_>) -> anyhow::Error {
+        let engine = &launch.file.card.engine;
+        let found = match self.world == WORLDS[0].name && *engine != "poll" {
+            true => format!("--engine {engine}"),
+            false => format!("--world {}", self.world),
+        };
+        Usage(format!("{option}: found with {found}, allowed with another")).into()
     }
 }
 
@@ -75,7 +80,7 @@ impl SeedArgs {
     ) -> anyhow::Result<Option<Box<dyn Write + Send>>> {
         let Some(path) = &self.trace else { return Ok(None) };
         if !launch.executor()?.tells_events() {
-            return Err(world.refuse("--trace"));
+            return Err(world.refuse("--trace", launch));
         }
         if path.as_os_str() == "-" {
             return Ok(Some(Box::new(BufWriter::new(std::io::stdout()))));

@@ -17,7 +17,7 @@
 //! with an [`Executor`], and one line in the list of those who offer it: CONTRIBUTING.md.
 
 use crate::error::RunError;
-use crate::launch::Launch;
+use crate::launch::{Checked, Launch};
 use crate::monitor::Monitor;
 use crate::report::Report;
 use crate::server::Access;
@@ -40,6 +40,14 @@ pub trait Executor: Send + Sync {
     /// # Errors
     /// What this executor cannot do for the card file. What its parts say is not asked here.
     fn place(&self, launch: &Launch<'_>) -> Result<Placement, RunError>;
+
+    /// Checks the card file against this machine; nothing is started or changed.
+    ///
+    /// # Errors
+    /// What is wrong with it, or what the machine cannot give.
+    fn check(&self, launch: &Launch<'_>) -> Result<Checked, RunError> {
+        launch.check_parts(self.place(launch)?)
+    }
 
     /// Whether its cards can be watched and changed from outside while they run. Where time is
     /// virtual they cannot: what comes from outside would come at another moment in each run.

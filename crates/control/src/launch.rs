@@ -226,14 +226,20 @@ impl<'a> Launch<'a> {
     /// What is wrong with it, or what the machine cannot give.
     pub fn check(&self) -> Result<Checked, RunError> {
         let executor = self.registries.executor(self.file)?;
-        let mut placement = executor.place(self)?;
-        let filters = Filters::new(self.file.host.card_queues());
-        let Built { parts, os, .. } =
-            build(self.file, &self.registries, filters.clone(), &Hooks::none())?;
+        let checked = executor.check(self)?;
         instrument::check(self.file)?;
         if executor.is_served() {
             Doors::check(self.file)?;
         }
+        Ok(checked)
+    }
+
+    /// Builds all that the card file names, to see whether it can be: for executors whose cards
+    /// are made of these parts.
+    pub(crate) fn check_parts(&self, mut placement: Placement) -> Result<Checked, RunError> {
+        let filters = Filters::new(self.file.host.card_queues());
+        let Built { parts, os, .. } =
+            build(self.file, &self.registries, filters.clone(), &Hooks::none())?;
         placement.warnings.extend(parts.warnings());
         Ok(Checked { placement, filters, os })
     }

@@ -6,6 +6,7 @@
 //! * [`packet`]: the buffer pool, descriptors, bursts and header views;
 //! * [`ring`]: the target ring, its gate and its moderation;
 //! * [`function`], [`port`], [`attachment`]: the three things a user writes;
+//! * [`kernel`]: what those three are in the kernel engine;
 //! * [`hook`]: who looks on at packets without changing them;
 //! * [`command`]: what a running component can be asked and told;
 //! * [`resident`]: what lives on the borrowed core beside the packet path;
@@ -32,6 +33,7 @@ pub mod function;
 pub mod guard;
 pub mod hook;
 pub mod json;
+pub mod kernel;
 pub mod ledger;
 pub mod out;
 pub mod packet;

@@ -9,6 +9,7 @@ use crate::command::CommandEntry;
 use crate::config::{KeyHelp, Section, keys_of};
 use crate::error::{ConfigError, not_among};
 use crate::files::Files;
+use crate::kernel::{InKernel, KernelForm, refuse};
 use crate::shared::Shared;
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
@@ -76,6 +77,8 @@ pub trait Component {
     const HELP: &'static str;
     /// What a running one can be asked and told.
     const COMMANDS: &'static [CommandEntry] = &[];
+    /// Its form in the kernel engine, if it has one.
+    const KERNEL: Option<InKernel<Self::Config>> = None;
 
     /// The keys that it must be given, as TOML, with values that build it wherever it runs; files
     /// that they name are made in `directory`. So the conformance tests build it. `None`: it is
@@ -98,10 +101,14 @@ pub struct Entry<P> {
     pub commands: &'static [CommandEntry],
     /// Whether building it loads code into the process.
     pub loads_code: bool,
+    kernel: Option<MakeForm>,
     keys: fn() -> Vec<KeyHelp>,
     example: fn(&Path) -> Option<String>,
     build: fn(&Section, &BuildContext) -> Result<P, ConfigError>,
 }
+
+/// Makes the kernel form of a section.
+type MakeForm = fn(&Section, &BuildContext) -> Result<KernelForm, ConfigError>;
 
 impl<P> Clone for Entry<P> {
     fn clone(&self) -> Self {
@@ -135,6 +142,10 @@ impl<P> Entry<P> {
             help: C::HELP,
             commands: C::COMMANDS,
             loads_code: false,
+            kernel: match C::KERNEL {
+                Some(_) => Some(kernel_form::<C>),
+                None => None,
+            },
             keys: keys_of::<C::Config>,
             example: C::example,
             build: |section, context| {
@@ -155,6 +166,23 @@ impl<P> Entry<P> {
         (self.example)(directory)
     }
 
+    /// Whether it has a form in the kernel engine.
+    pub fn has_kernel_form(&self) -> bool {
+        self.kernel.is_some()
+    }
+
+    /// Its form in the kernel engine, made of its section of a card file; none if it has none.
+    ///
+    /// # Errors
+    /// What is wrong with the section, or has no kernel form: file, line, key, found, allowed.
+    pub fn kernel_form(
+        &self,
+        section: &Section,
+        context: &BuildContext,
+    ) -> Option<Result<KernelForm, ConfigError>> {
+        self.kernel.map(|kernel| kernel(section, context))
+    }
+
     /// Builds the component from its section of a card file.
     ///
     /// # Errors
@@ -162,6 +190,22 @@ impl<P> Entry<P> {
     pub fn build(&self, section: &Section, context: &BuildContext) -> Result<P, ConfigError> {
         (self.build)(section, context)
     }
+}
+
+fn kernel_form<C: Component>(
+    section: &Section,
+    context: &BuildContext,
+) -> Result<KernelForm, ConfigError> {
+    let config = section.parse::<C::Config>()?;
+    // An entry has this only of components that have a form.
+    let Some(kernel) = C::KERNEL else { return Err(ConfigError::new("", "has no kernel form")) };
+    for (key, found) in section.own_keys() {
+        if !kernel.keys.contains(&key) {
+            let allowed = if kernel.keys.is_empty() { "none" } else { "to leave it out" };
+            return Err(section.locate(refuse(key, found, allowed)));
+        }
+    }
+    (kernel.form)(&config, context).map_err(|error| section.locate(error))
 }
 
 /// The entry that a section names.

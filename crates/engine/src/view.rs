@@ -72,6 +72,11 @@ impl Functions {
         Functions(Arc::new(Mutex::new([FunctionView::of(rx), FunctionView::of(tx)])))
     }
 
+    /// Those of a card that another engine runs, whose functions stay as they are.
+    pub fn fixed(rx: Vec<FunctionView>) -> Self {
+        Functions(Arc::new(Mutex::new([rx, Vec::new()])))
+    }
+
     /// Those of one chain at this moment.
     pub fn of(&self, direction: Direction) -> Vec<FunctionView> {
         self.lock()[direction as usize].clone()

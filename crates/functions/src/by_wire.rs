@@ -13,6 +13,7 @@
 use crate::settings::check_queue;
 use picnic_core::error::ConfigError;
 use picnic_core::function::Function;
+use picnic_core::kernel::{InKernel, KernelForm};
 use picnic_core::out::Out;
 use picnic_core::packet::burst::Burst;
 use picnic_core::registry::{BuildContext, Component};
@@ -39,11 +40,25 @@ impl Component for ByWire {
     type Config = Config;
     const NAME: &'static str = "by-wire";
     const HELP: &'static str = "steer each wire's packets to a queue of its own";
+    const KERNEL: Option<InKernel<Config>> = Some(InKernel {
+        keys: &["queues"],
+        form: |config, context| {
+            let wires = usize::from(context.wires);
+            Ok(KernelForm::ByWire(config.queue_of(context)?[..wires].to_vec()))
+        },
+    });
 
     fn build(config: Config, context: &BuildContext) -> Result<Box<dyn Function>, ConfigError> {
+        Ok(Box::new(ByWire { queue_of: config.queue_of(context)? }))
+    }
+}
+
+impl Config {
+    /// The queue of each wire that a card can have.
+    fn queue_of(&self, context: &BuildContext) -> Result<[u16; 256], ConfigError> {
         let queues = context.queues.max(1);
         let mut queue_of = std::array::from_fn(|wire| wire as u16 % queues);
-        if let Some(chosen) = &config.queues {
+        if let Some(chosen) = &self.queues {
             if chosen.len() != usize::from(context.wires) {
                 let (found, wires) = (chosen.len(), context.wires);
                 let message =
@@ -55,7 +70,7 @@ impl Component for ByWire {
                 *place = queue;
             }
         }
-        Ok(Box::new(ByWire { queue_of }))
+        Ok(queue_of)
     }
 }
 

@@ -12,6 +12,7 @@
 
 use picnic_core::error::ConfigError;
 use picnic_core::function::Function;
+use picnic_core::kernel::{InKernel, KernelForm};
 use picnic_core::ledger::DropReason;
 use picnic_core::out::Out;
 use picnic_core::packet::burst::Burst;
@@ -34,6 +35,8 @@ impl Component for Drop {
     type Config = Config;
     const NAME: &'static str = "drop";
     const HELP: &'static str = "drop every packet, counted as filtered";
+    const KERNEL: Option<InKernel<Config>> =
+        Some(InKernel { keys: &[], form: |_, _| Ok(KernelForm::Drop(DropReason::Filtered)) });
 
     fn build(Config {}: Config, _: &BuildContext) -> Result<Box<dyn Function>, ConfigError> {
         Ok(Box::new(Drop))

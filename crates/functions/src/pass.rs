@@ -11,6 +11,7 @@
 
 use picnic_core::error::ConfigError;
 use picnic_core::function::Function;
+use picnic_core::kernel::{InKernel, KernelForm};
 use picnic_core::out::Out;
 use picnic_core::packet::burst::Burst;
 use picnic_core::registry::{BuildContext, Component};
@@ -32,6 +33,8 @@ impl Component for Pass {
     type Config = Config;
     const NAME: &'static str = "pass";
     const HELP: &'static str = "leave every packet as it is, for the next function";
+    const KERNEL: Option<InKernel<Config>> =
+        Some(InKernel { keys: &[], form: |_, _| Ok(KernelForm::Next) });
 
     fn build(Config {}: Config, _: &BuildContext) -> Result<Box<dyn Function>, ConfigError> {
         Ok(Box::new(Pass))

@@ -51,6 +51,7 @@ use flow::{Family, Hash, Types, family, plain_v4, tuple_v4, tuple_v6};
 use picnic_core::command::{CommandEntry, Prepared};
 use picnic_core::error::ConfigError;
 use picnic_core::function::Function;
+use picnic_core::kernel::{InKernel, KernelForm};
 use picnic_core::out::Out;
 use picnic_core::packet::burst::{BURST, Burst};
 use picnic_core::packet::desc::{Descriptor, RssType};
@@ -115,6 +116,22 @@ impl Component for Rss {
     const NAME: &'static str = "rss";
     const HELP: &'static str = "spread flows over the queues by a hash of addresses and ports";
     const COMMANDS: &'static [CommandEntry] = commands::COMMANDS;
+    const KERNEL: Option<InKernel<Config>> = Some(InKernel {
+        keys: &[
+            "hash",
+            "key",
+            "symmetric",
+            "jhash_init",
+            "table_size",
+            "table",
+            "weights",
+            "types",
+            "default_queue",
+        ],
+        form: |config, context| {
+            config.kernel_form(context).map(|form| KernelForm::ByHash(Box::new(form)))
+        },
+    });
 
     fn build(config: Config, context: &BuildContext) -> Result<Box<dyn Function>, ConfigError> {
         Ok(Box::new(Rss::new(&config, context)?))
@@ -127,9 +144,7 @@ impl Rss {
     /// # Errors
     /// The key that is wrong, what was found and what is allowed.
     pub fn new(config: &Config, context: &BuildContext) -> Result<Rss, ConfigError> {
-        if let Some(queue) = config.default_queue {
-            crate::settings::check_queue("default_queue", queue, context.queues)?;
-        }
+        config.check_default_queue(context)?;
         let table = config.build_table(context.queues)?;
         Ok(Rss {
             hash: config.build_hash()?,

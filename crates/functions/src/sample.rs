@@ -21,6 +21,7 @@ use crate::settings::check_queue;
 use picnic_core::command::{Change, CommandEntry, CommandError, Get, Inspect, Prepared, Set};
 use picnic_core::error::ConfigError;
 use picnic_core::function::Function;
+use picnic_core::kernel::{InKernel, KernelForm, refuse};
 use picnic_core::ledger::DropReason;
 use picnic_core::out::Out;
 use picnic_core::packet::burst::Burst;
@@ -67,15 +68,31 @@ impl Component for Sample {
     const HELP: &'static str = "mark one packet in so many; it may have a queue of its own";
     const COMMANDS: &'static [CommandEntry] =
         &[CommandEntry::of::<Get<Sample>>(), CommandEntry::of::<Set<NewRate>>()];
+    const KERNEL: Option<InKernel<Config>> = Some(InKernel {
+        keys: &["every", "queue", "drop_rest"],
+        form: |config, context| {
+            config.check(context)?;
+            let &Config { every, queue, drop_rest, .. } = config;
+            if queue.is_none() && !drop_rest {
+                // All that would be left to do is to mark packets.
+                return Err(refuse("queue", "none", "one, or drop_rest: marks are not kept"));
+            }
+            Ok(KernelForm::Sample { every, queue, drop_rest })
+        },
+    });
 
     fn build(config: Config, context: &BuildContext) -> Result<Box<dyn Function>, ConfigError> {
+        config.check(context)?;
         let Config { every, random, mark, queue, drop_rest } = config;
-        Choice::check(every).map_err(|message| ConfigError::new("every", message))?;
-        if let Some(queue) = queue {
-            check_queue("queue", queue, context.queues)?;
-        }
         let choice = Choice::new(every, random, context);
         Ok(Box::new(Sample { choice, mark, queue, drop_rest }))
+    }
+}
+
+impl Config {
+    fn check(&self, context: &BuildContext) -> Result<(), ConfigError> {
+        Choice::check(self.every).map_err(|message| ConfigError::new("every", message))?;
+        self.queue.map_or(Ok(()), |queue| check_queue("queue", queue, context.queues))
     }
 }
 

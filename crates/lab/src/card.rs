@@ -35,6 +35,9 @@ pub struct ChangeArgs {
     /// What the borrowed core does when idle: same as --set card.idle=...
     #[arg(long, value_enum)]
     idle: Option<Idle>,
+    /// What runs the card, poll or kernel: same as --set card.engine=...
+    #[arg(long, value_name = "NAME")]
+    engine: Option<String>,
     /// Set a key of the card file, as in --set host.queues=2 or --set rx[0].hash=jhash
     #[arg(long, value_name = "KEY=VALUE", value_parser = Setting::parse)]
     set: Vec<Setting>,
@@ -75,6 +78,8 @@ impl ChangeArgs {
     ) -> Result<CardFile, ConfigError> {
         let idle = self.idle.and_then(|idle| idle.to_possible_value());
         settings.extend(idle.map(|idle| Setting::text("card.idle", idle.get_name())));
+        let engine = self.engine.as_deref();
+        settings.extend(engine.map(|engine| Setting::text("card.engine", engine)));
         settings.extend(self.set.iter().cloned());
         sections.parse_with(text, path, &settings)
     }

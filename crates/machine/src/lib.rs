@@ -6,6 +6,7 @@
 //! * [`command`]: commands of the system;
 //! * [`config`]: `[isolation]` of a card file;
 //! * [`net`]: `[net]` of a card file, namespaces and links made around the card;
+//! * [`napi`]: interfaces polled by threads of the kernel, on a core of one's choice;
 //! * [`isolate`]: interrupts and processes kept off the borrowed core;
 //! * [`undo`]: changes to the machine, written down and taken back;
 //! * [`signals`]: requests to stop, heard in time to take it back;
@@ -19,6 +20,7 @@ pub mod doctor;
 pub mod error;
 pub mod facts;
 pub mod isolate;
+pub mod napi;
 pub mod net;
 pub mod signals;
 pub mod testbed;

@@ -37,5 +37,6 @@ mod tests;
 mod threads;
 
 pub use change::Change;
+pub(crate) use change::{feature_words, within};
 pub use journal::{Journal, JournalInfo, Restored, Which, journals, restore_all};
 pub use machine::{Kernel, Machine};

@@ -61,6 +61,7 @@ use crate::sys::xsk_device::{self, Link};
 use config::SENT_FRAME_BYTES;
 use keeper::{Done, Keeper};
 use picnic_core::error::ConfigError;
+use picnic_core::kernel::InKernel;
 use picnic_core::ledger::DropReason;
 use picnic_core::packet::desc::{ChecksumState, GsoType};
 use picnic_core::packet::offload;
@@ -90,6 +91,10 @@ impl Component for Xdp {
     type Config = XdpConfig;
     const NAME: &'static str = "xdp";
     const HELP: &'static str = "queues of an interface, without a copy (AF_XDP)";
+    const KERNEL: Option<InKernel<XdpConfig>> = Some(InKernel {
+        keys: &["interface", "namespace", "mode"],
+        form: |config, _| config.kernel_form(),
+    });
 
     fn example(_: &std::path::Path) -> Option<String> {
         None

@@ -68,8 +68,24 @@ pub(crate) fn down(
     }
 }
 
-/// Takes the interface for this card: a name in the namespace that the calling thread is in.
-pub(crate) fn lock(interface: &str) -> io::Result<UnixDatagram> {
+/// Does `work` in a namespace, a name of `ip netns`; in the thread's own if there is none.
+///
+/// # Errors
+/// The namespace is not there, or may not be entered: an error about the key `namespace`.
+pub fn within<T: Send>(
+    namespace: Option<&str>,
+    work: impl FnOnce() -> T + Send,
+) -> Result<T, ConfigError> {
+    let Some(name) = namespace else { return Ok(work()) };
+    namespace::within(&namespace::path(name), work).map_err(|error| no_namespace(name, &error))
+}
+
+/// Takes the interface for this card: a name in the namespace that the calling thread is in. It is
+/// this card's for as long as the answer lives.
+///
+/// # Errors
+/// `AddrInUse`: another card has it.
+pub fn lock(interface: &str) -> io::Result<UnixDatagram> {
     let address = SocketAddr::from_abstract_name(format!("picnic/wire/{interface}"))?;
     let mut attempts = 1..LOCK_ATTEMPTS;
     loop {

@@ -7,6 +7,8 @@
 //! * [`af_xdp`]: a wire that is queues of an interface, by AF_XDP sockets over the pool;
 //! * [`app`]: a host that is a function in this process;
 //! * [`tap`]: a host, or a wire, that is a TAP interface of the kernel;
+//! * [`stack`]: a host that is the kernel's own network stack, for the kernel engine;
+//! * [`interface`]: an interface taken as a wire, and work done in its namespace;
 //! * [`middleware`]: tracer and fault injector, between card and ports;
 //! * [`capture`], [`pcapng`]: packets written to a file, off the data path;
 //! * [`schedule`]: real-time priority for the threads that write to the kernel;
@@ -21,7 +23,7 @@ pub mod capture;
 pub mod generator;
 #[cfg(test)]
 mod harness;
-mod interface;
+pub mod interface;
 pub mod middleware;
 mod output;
 pub mod pcap;
@@ -29,5 +31,6 @@ pub mod pcapng;
 pub mod registry;
 mod sys;
 pub use sys::schedule;
+pub mod stack;
 pub mod tap;
 pub mod virtio;

@@ -19,6 +19,7 @@ use crate::generator::Generator;
 use crate::middleware::fault::FaultConfig;
 use crate::middleware::tracer::TraceConfig;
 use crate::pcap::Pcap;
+use crate::stack::Stack;
 use crate::tap::{Tap, TapWire};
 use picnic_core::attachment::HostAttachment;
 use picnic_core::config::SectionEntry;
@@ -36,7 +37,7 @@ pub static WIRES: &[Entry<Box<dyn WirePort>>] = &[
 
 /// What `attachment` can name in `[host]`.
 pub static ATTACHMENTS: &[Entry<Box<dyn HostAttachment>>] =
-    &[Entry::of::<App>(), Entry::of::<Tap>()];
+    &[Entry::of::<App>(), Entry::of::<Tap>(), Entry::of::<Stack>()];
 
 /// What a card file can have beside its wires and its attachment.
 pub const SECTIONS: &[SectionEntry] =

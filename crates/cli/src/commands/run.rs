@@ -28,6 +28,7 @@ const LOOK: Duration = Duration::from_millis(50);
   picnic run my.toml --duration 60 --json
   picnic run my.toml --watch              reload a function when it is rebuilt
   picnic run --set host.queues=2 --set wire[0].flows=16
+  picnic run my.toml --engine kernel
   picnic run my.toml --world sim --seed 7 --duration 0.01 --trace events.txt
 
 Ctrl-C, SIGTERM, SIGQUIT, SIGHUP and a closed terminal stop the card cleanly, all rings flushed;
@@ -79,7 +80,7 @@ pub(crate) fn run(args: &RunArgs, json: bool) -> anyhow::Result<()> {
     let mut launch = args.world.launch(&card)?;
     if args.watch {
         if !launch.executor()?.is_served() {
-            return Err(args.world.refuse("--watch"));
+            return Err(args.world.refuse("--watch", &launch));
         }
         let card = args.card.clone();
         launch = launch.watched(Watch::new(move || card.load(&sections(), Vec::new())));

@@ -30,7 +30,7 @@ pub(super) const SECTIONS: &[SectionEntry] = &[
 pub struct CardSection {
     /// Name of the card.
     pub name: String,
-    /// What runs the chain: "poll" (the borrowed core, in user space).
+    /// What runs the chain: "poll" (the borrowed core, in user space) or "kernel" (XDP).
     pub engine: String,
     /// The core the card runs on: "auto" (the highest-numbered), or a number.
     pub borrowed_core: CoreChoice,

@@ -442,6 +442,12 @@ impl Section {
         self.kind
     }
 
+    /// The component's own keys that the file gives, each with its value as a message quotes it.
+    pub(crate) fn own_keys(&self) -> impl Iterator<Item = (&str, String)> {
+        let own = self.table().iter().filter(|(key, _)| !self.common.contains(key));
+        own.map(|(key, node)| (key.as_str(), node.value.shown()))
+    }
+
     /// Reads the component's own keys.
     ///
     /// # Errors

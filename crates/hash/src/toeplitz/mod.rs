@@ -95,6 +95,12 @@ impl Toeplitz {
         if self.gfni.is_some() { Backend::Vector } else { Backend::Table }
     }
 
+    /// What each value of each byte of a flow's input adds to the hash, by the byte's place: the
+    /// hash of an input is the XOR of what its bytes add.
+    pub fn contributions(&self) -> &[[u32; 256]; V6Tuple::INPUT_BYTES] {
+        self.table.of_flows()
+    }
+
     /// The hash of any bytes, by table; see [`reference()`] for input longer than the key permits.
     #[inline]
     pub fn hash(&self, input: &[u8]) -> u32 {

@@ -8,7 +8,7 @@
 //!
 //! Source: the hash is linear, so the parts of the input may be hashed apart.
 
-use crate::Key;
+use crate::{Key, V6Tuple};
 
 /// For each byte position, the hash of each value with zeros all around.
 #[derive(Clone)]
@@ -26,6 +26,13 @@ impl Table {
             }
         }
         Table(table)
+    }
+
+    /// The part of it that a flow's input needs.
+    pub(super) fn of_flows(&self) -> &[[u32; 256]; V6Tuple::INPUT_BYTES] {
+        const { assert!(V6Tuple::INPUT_BYTES <= Key::MAX_BYTES) };
+        let Some(first) = self.0.first_chunk() else { unreachable!() };
+        first
     }
 
     #[inline]

@@ -1,5 +1,6 @@
 //! `[net]` and `[[net.link]]`: the keys, checked, and the commands that they come to.
 
+use crate::undo;
 use picnic_core::config::{CardFile, Inner, Placed, SectionConfig, Shape};
 use picnic_core::error::ConfigError;
 use picnic_core::packet::wire::MacAddress;
@@ -363,7 +364,6 @@ impl End {
 
     /// Another command there.
     pub(super) fn within(&self, words: &[&str]) -> Vec<String> {
-        let netns = self.namespace.as_ref().map(|name| ["ip", "netns", "exec", name.as_str()]);
-        netns.into_iter().flatten().chain(words.iter().copied()).map(String::from).collect()
+        undo::within(self.namespace.as_deref(), words)
     }
 }

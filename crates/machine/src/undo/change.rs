@@ -94,6 +94,17 @@ pub enum Change {
         /// When it was started: another may get its number.
         start_time: u64,
     },
+    /// A feature of a network interface, as `ethtool -k` names it, or `threaded`.
+    Feature {
+        /// The interface.
+        interface: String,
+        /// The network namespace, if it is not this one: a name of `ip netns`.
+        namespace: Option<String>,
+        /// The feature.
+        feature: String,
+        /// How it was.
+        was: String,
+    },
     /// A folder that is made, with all that will be in it.
     Folder {
         /// Its path; its last part begins with `picnic-`.
@@ -133,6 +144,9 @@ impl fmt::Display for Change {
             Change::Interface { name, .. } => write!(f, "interface {name} away"),
             Change::Namespace { name } => write!(f, "network namespace {name} away"),
             Change::Process { process, .. } => write!(f, "program {process} to its end"),
+            Change::Feature { interface, feature, was, .. } => {
+                write!(f, "{feature} of interface {interface} to {was}")
+            }
             Change::Folder { path } => write!(f, "folder {} away", path.display()),
         }
     }
@@ -166,6 +180,15 @@ impl Change {
                     return Undone::Gone;
                 }
                 undone(machine.kernel.end(*process, &is_it))
+            }
+            Change::Feature { interface, namespace, feature, was } => {
+                let words = feature_words(interface, namespace.as_deref(), feature, was);
+                let words: Vec<_> = words.iter().map(String::as_str).collect();
+                match is_name(interface) && namespace.as_deref().is_none_or(is_name) {
+                    false => Undone::Refused("that is no name".into()),
+                    true if is_gone(machine, interface, namespace.as_deref()) => Undone::Gone,
+                    true => is_there(machine.kernel.run(lock, &words)),
+                }
             }
             Change::Folder { path } => folder(machine, path),
         }
@@ -218,7 +241,7 @@ fn namespace(machine: &Machine, lock: &File, name: &str) -> Undone {
     }
     match machine.namespaces.join(name).try_exists() {
         Ok(false) => Undone::Gone,
-        _ => undone(machine.kernel.ip(lock, &["netns", "del", name])),
+        _ => undone(machine.kernel.run(lock, &["ip", "netns", "del", name])),
     }
 }
 
@@ -242,20 +265,51 @@ fn interface(machine: &Machine, lock: &File, name: &str, namespace: Option<&str>
         return Undone::Refused("that is no name".into());
     }
     let arguments = match namespace {
-        None => vec!["link", "del", name],
-        Some(namespace) => vec!["-n", namespace, "link", "del", name],
+        None => vec!["ip", "link", "del", name],
+        Some(namespace) => vec!["ip", "-n", namespace, "link", "del", name],
     };
-    let is_gone = match namespace {
-        None => !machine.sysfs.join("class/net").join(name).exists(),
-        Some(namespace) => !machine.namespaces.join(namespace).exists(),
-    };
-    if is_gone {
+    if is_gone(machine, name, namespace) {
         return Undone::Gone;
     }
-    match machine.kernel.ip(lock, &arguments) {
-        Err(error) if error.to_string().contains("Cannot find device") => Undone::Gone,
+    is_there(machine.kernel.run(lock, &arguments))
+}
+
+/// Whether an interface, or the namespace it is in, is seen not to be there.
+fn is_gone(machine: &Machine, interface: &str, namespace: Option<&str>) -> bool {
+    match namespace {
+        None => !machine.sysfs.join("class/net").join(interface).exists(),
+        Some(namespace) => !machine.namespaces.join(namespace).exists(),
+    }
+}
+
+/// What the answer of a command about an interface means, which may have gone meanwhile.
+fn is_there(result: io::Result<()>) -> Undone {
+    const GONE: [&str; 3] = ["Cannot find device", "No such device", "nonexistent"];
+    match result {
+        Err(error) if GONE.iter().any(|gone| error.to_string().contains(gone)) => Undone::Gone,
         result => undone(result),
     }
+}
+
+/// The command that gives a feature of an interface a value.
+pub(crate) fn feature_words(
+    interface: &str,
+    namespace: Option<&str>,
+    feature: &str,
+    value: &str,
+) -> Vec<String> {
+    // An attribute that has no command: what is written where stands in arguments of its own.
+    const WRITE: &str = "echo \"$1\" > \"/sys/class/net/$2/threaded\"";
+    match feature {
+        "threaded" => within(namespace, &["sh", "-c", WRITE, "sh", value, interface]),
+        _ => within(namespace, &["ethtool", "-K", interface, feature, value]),
+    }
+}
+
+/// A command in a namespace, if it is not this one.
+pub(crate) fn within(namespace: Option<&str>, words: &[&str]) -> Vec<String> {
+    let netns = namespace.map(|name| ["ip", "netns", "exec", name]);
+    netns.into_iter().flatten().chain(words.iter().copied()).map(String::from).collect()
 }
 
 /// Whether `ip` takes it for a name: neither an option nor a path.

@@ -97,12 +97,12 @@ pub trait Kernel: Debug + Send + Sync {
     /// What the system says.
     fn set_affinity(&self, thread: i32, cores: &CoreSet) -> io::Result<()>;
 
-    /// Runs a command of iproute2 to its end. `lock` stays locked until then, even if this process
+    /// Runs a command to its end. `lock` stays locked until then, even if this process
     /// is killed meanwhile: whoever takes it next finds the command's work done.
     ///
     /// # Errors
     /// It is not installed, or what it says.
-    fn ip(&self, lock: &File, arguments: &[&str]) -> io::Result<()>;
+    fn run(&self, lock: &File, words: &[&str]) -> io::Result<()>;
 }
 
 /// The kernel this process runs on.
@@ -152,9 +152,8 @@ impl Kernel for ThisKernel {
         Ok(sched_setaffinity(Some(thread), &set)?)
     }
 
-    fn ip(&self, lock: &File, arguments: &[&str]) -> io::Result<()> {
-        let words = [&["ip"], arguments].concat();
-        command::run_with(&words, lock.try_clone()?.into()).map(drop)
+    fn run(&self, lock: &File, words: &[&str]) -> io::Result<()> {
+        command::run_with(words, lock.try_clone()?.into()).map(drop)
     }
 }
 
@@ -240,9 +239,9 @@ mod tests {
     fn what_ip_refuses_is_told() {
         let lock = tempfile::tempfile().unwrap();
         let error =
-            ThisKernel.ip(&lock, &["link", "del", "picnic-absent"]).unwrap_err().to_string();
+            ThisKernel.run(&lock, &["ip", "link", "del", "picnic-absent"]).unwrap_err().to_string();
         assert!(error.starts_with("`ip link del picnic-absent`: "), "{error}");
-        ThisKernel.ip(&lock, &["link", "show", "lo"]).unwrap();
+        ThisKernel.run(&lock, &["ip", "link", "show", "lo"]).unwrap();
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use crate::sys::packet::{Name, name};
 use crate::sys::xsk::{CHUNK_LOW, Chunks, Wanted};
 use picnic_core::error::ConfigError;
+use picnic_core::kernel::{KernelForm, refuse};
 use picnic_core::packet::pool::PoolMemory;
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, de};
@@ -191,6 +192,19 @@ impl XdpConfig {
             return Err(wrong("copy_mode", message.into()));
         }
         Ok((interface, name))
+    }
+
+    /// The interface, whose driver is to run the kernel engine's program.
+    pub(super) fn kernel_form(&self) -> Result<KernelForm, ConfigError> {
+        let (interface, _) = self.check()?;
+        if self.mode == Mode::Generic {
+            return Err(refuse("mode", "\"generic\"", "\"native\" or \"auto\""));
+        }
+        if let Some(path) = self.namespace.as_ref().filter(|name| name.contains('/')) {
+            let message = "a name of `ip netns`";
+            return Err(refuse("namespace", format!("\"{path}\""), message));
+        }
+        Ok(KernelForm::Interface { name: interface.into(), namespace: self.namespace.clone() })
     }
 
     /// The queues meant, ascending, of the `there` that the interface has.

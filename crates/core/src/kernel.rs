@@ -1,0 +1,121 @@
+//! What a component is in the kernel engine: its kernel form, as data.
+//!
+//! A component that can do its work in the kernel says so with [`Component::KERNEL`]: which of
+//! its keys count there, and what becomes of them. The kernel engine makes maps and programs of
+//! the forms of a card; a component without one is refused there, by name.
+//!
+//! ```
+//! use picnic_core::kernel::{InKernel, KernelForm};
+//! use picnic_core::ledger::DropReason;
+//!
+//! struct Keys;
+//! const KERNEL: Option<InKernel<Keys>> = Some(InKernel {
+//!     keys: &[],
+//!     form: |_, _| Ok(KernelForm::Drop(DropReason::Filtered)),
+//! });
+//! # let _ = KERNEL;
+//! ```
+//!
+//! Guarantees: a form is passive data, and says all that the component would do; a key that it
+//! cannot honour is refused, not passed over.
+//!
+//! [`Component::KERNEL`]: crate::registry::Component::KERNEL
+
+use crate::error::ConfigError;
+use crate::ledger::DropReason;
+use crate::registry::BuildContext;
+use std::fmt::Display;
+
+/// How a component comes to be in the kernel.
+pub struct InKernel<C> {
+    /// The keys of its config that count there; any other that a card file gives is refused.
+    pub keys: &'static [&'static str],
+    /// Makes the form; an error names the key that it is about.
+    pub form: fn(&C, &BuildContext) -> Result<KernelForm, ConfigError>,
+}
+
+/// What a component is in the kernel engine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KernelForm {
+    /// A function that leaves every packet as it is.
+    Next,
+    /// A function that drops every packet.
+    Drop(DropReason),
+    /// A function that steers by the wire a packet came in on: the queue of each wire.
+    ByWire(Vec<u16>),
+    /// A function that steers by a hash of the packet's flow.
+    ByHash(Box<ByHash>),
+    /// A function that takes the first of each so many packets.
+    Sample {
+        /// One packet in this many.
+        every: u32,
+        /// The queue that it goes to; none if it goes on.
+        queue: Option<u16>,
+        /// Whether the others are dropped, counted as filtered.
+        drop_rest: bool,
+    },
+    /// A wire that is an interface of the kernel.
+    Interface {
+        /// Its name.
+        name: String,
+        /// The network namespace it is in, a name of `ip netns`; none for the card's own.
+        namespace: Option<String>,
+    },
+    /// A host that is the kernel's own network stack, by the wire's interface.
+    Stack,
+}
+
+/// Steering by hash: which hash, over what, and the queue of each entry of the table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ByHash {
+    /// The hash.
+    pub hash: FlowHash,
+    /// What is hashed of IPv4.
+    pub ipv4: HashedOver,
+    /// What is hashed of IPv6.
+    pub ipv6: HashedOver,
+    /// The queue of each entry; the hash modulo the number of entries selects one.
+    pub table: Vec<u16>,
+    /// The queue of what has no hash; none if it goes on.
+    pub default_queue: Option<u16>,
+}
+
+/// A hash of addresses and ports, which are zero if they are not hashed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FlowHash {
+    /// Toeplitz: what each byte of the input adds, by its place.
+    Toeplitz(Vec<[u32; 256]>),
+    /// Jenkins' lookup3, from this initial value.
+    Lookup3(u32),
+    /// Jenkins' lookup2, from this initial value.
+    Lookup2(u32),
+}
+
+/// What is hashed of each kind of packet of one IP version.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HashedOver {
+    /// Of TCP.
+    pub tcp: Hashed,
+    /// Of UDP.
+    pub udp: Hashed,
+    /// Of all else, fragments among it.
+    pub other: Hashed,
+}
+
+/// What is hashed of a packet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Hashed {
+    /// Nothing: it has no hash.
+    #[default]
+    Nothing,
+    /// Its addresses.
+    Addresses,
+    /// Its addresses and ports.
+    Ports,
+}
+
+/// Refuses a value of a key that the kernel form does not have.
+pub fn refuse(key: &str, found: impl Display, allowed: impl Display) -> ConfigError {
+    let message = format!("found {found}, allowed with engine = \"kernel\": {allowed}");
+    ConfigError::new(key, message)
+}

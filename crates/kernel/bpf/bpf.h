@@ -1,0 +1,50 @@
+/* What programs ask of the kernel: types, helpers, map declarations.
+ *
+ * All of it is the kernel's stable interface, so that building needs clang and no headers.
+ * Source: include/uapi/linux/bpf.h; RFC 9669.
+ */
+#pragma once
+
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+
+#define SEC(name) __attribute__((section(name), used))
+#define __uint(name, value) int (*name)[value]
+#define __type(name, value) typeof(value) *name
+#define inline_always static inline __attribute__((always_inline))
+/* From here on the compiler knows nothing of what is in it. */
+#define hide(variable) asm volatile("" : "+r"(variable))
+#define apart static __attribute__((noinline))
+
+enum { MAP_ARRAY = 2, MAP_PERCPU_ARRAY = 6, MAP_CPUMAP = 16 };
+enum { XDP_ABORTED = 0, XDP_DROP = 1, XDP_PASS = 2, XDP_REDIRECT = 4 };
+
+/* A packet, as an XDP program is given it. */
+struct xdp_md {
+	u32 data;
+	u32 data_end;
+	u32 data_meta;
+	u32 ingress_ifindex;
+	u32 rx_queue_index;
+	u32 egress_ifindex;
+};
+
+struct raw_tracepoint {
+	u64 args[12];
+};
+
+static void *(*bpf_map_lookup_elem)(void *map, const void *key) = (void *)1;
+static u32 (*bpf_get_smp_processor_id)(void) = (void *)8;
+static long (*bpf_redirect_map)(void *map, u64 key, u64 flags) = (void *)51;
+static long (*bpf_xdp_adjust_meta)(struct xdp_md *context, int delta) = (void *)54;
+static long (*bpf_xdp_load_bytes)(struct xdp_md *context, u32 offset, void *to, u32 length) =
+	(void *)189;
+
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+#define from_be16(word) __builtin_bswap16(word)
+#else
+#define from_be16(word) (word)
+#endif
+#define be16(word) from_be16((u16)(word))

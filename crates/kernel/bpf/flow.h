@@ -1,0 +1,170 @@
+/* A packet's flow: its addresses and ports, as receive-side scaling in a NIC finds them.
+ *
+ * The rules are those of `picnic_core::packet::layers`, so that both engines find the same; what
+ * they say of malformed packets beyond that is of no matter to a hash. A differential test holds
+ * the two together.
+ * Source: RFC 791, RFC 8200, RFC 4302, RFC 6946, IEEE 802.1Q.
+ */
+#pragma once
+#include "bpf.h"
+
+enum { NO_IP = 0, IPV4 = 1, IPV6 = 2 };
+enum { NO_PORTS = 0, TCP = 1, UDP = 2 };
+
+enum {
+	PROTOCOL_HOP_BY_HOP = 0,
+	PROTOCOL_TCP = 6,
+	PROTOCOL_UDP = 17,
+	PROTOCOL_ROUTING = 43,
+	PROTOCOL_FRAGMENT = 44,
+	PROTOCOL_AUTHENTICATION = 51,
+	PROTOCOL_DESTINATION_OPTIONS = 60,
+};
+
+#define MOST_EXTENSION_HEADERS 8
+/* Bytes of extension headers behind which nothing is looked for. */
+#define LONGEST_EXTENSIONS 980
+
+/* Words as they lie in memory: addresses, then both ports in one. */
+struct flow {
+	u32 family;
+	u32 l4;
+	u32 words[9];
+};
+
+inline_always u32 l4_of(u8 protocol)
+{
+	return protocol == PROTOCOL_TCP ? TCP : protocol == PROTOCOL_UDP ? UDP : NO_PORTS;
+}
+
+inline_always void find_ipv4(u8 *packet, u8 *end, struct flow *flow)
+{
+	u32 header, total;
+	u8 *l4;
+
+	if (packet + 20 > end || packet[0] >> 4 != 4)
+		return;
+	flow->family = IPV4;
+	flow->words[0] = *(u32 *)(packet + 12);
+	flow->words[1] = *(u32 *)(packet + 16);
+	/* More fragments, or an offset. */
+	if (*(u16 *)(packet + 6) & be16(0x3fff))
+		return;
+	header = (packet[0] & 15) * 4;
+	total = from_be16(*(u16 *)(packet + 2));
+	if (header < 20 || total < header + 4)
+		return;
+	l4 = packet + header;
+	if (l4 + 4 > end)
+		return;
+	flow->l4 = l4_of(packet[9]);
+	if (flow->l4)
+		flow->words[2] = *(u32 *)l4;
+}
+
+/* Behind extension headers: bytes are fetched, not looked at, which the verifier follows more
+ * easily than pointers; few packets have any. `at` is where they begin, `length` how much of the
+ * packet lies there. */
+apart u32 find_upper_layer(struct xdp_md *context, struct flow *flow, u32 at, u32 length, u32 protocol)
+{
+	u32 offset = 0;
+
+	if (!flow)
+		return 0;
+	for (int walked = 0; walked <= MOST_EXTENSION_HEADERS; walked++) {
+		u8 header[8] = {};
+		u32 units, rest;
+
+		if (offset > length || offset > LONGEST_EXTENSIONS)
+			return 0;
+		rest = length - offset;
+		if (protocol == PROTOCOL_FRAGMENT) {
+			if (walked == MOST_EXTENSION_HEADERS || rest < 8 ||
+			    bpf_xdp_load_bytes(context, at + offset, header, 8))
+				return 0;
+			/* All but an atomic fragment: what follows is cut anywhere. */
+			if (header[2] | (header[3] & 0xf9))
+				return 0;
+			units = 8;
+		} else if (protocol == PROTOCOL_HOP_BY_HOP || protocol == PROTOCOL_ROUTING ||
+			   protocol == PROTOCOL_DESTINATION_OPTIONS ||
+			   protocol == PROTOCOL_AUTHENTICATION) {
+			if (rest < 2 || bpf_xdp_load_bytes(context, at + offset, header, 2))
+				return 0;
+			if (protocol != PROTOCOL_AUTHENTICATION)
+				units = header[1] * 8 + 8;
+			else if (header[1])
+				units = header[1] * 4 + 8;
+			else
+				return 0;
+		} else {
+			u32 l4 = l4_of(protocol), ports = 0;
+
+			if (!l4 || rest < 4 || bpf_xdp_load_bytes(context, at + offset, &ports, 4))
+				return 0;
+			flow->words[8] = ports;
+			flow->l4 = l4;
+			return 0;
+		}
+		if (units > rest)
+			return 0;
+		protocol = header[0];
+		offset += units;
+	}
+	return 0;
+}
+
+inline_always void find_ipv6(struct xdp_md *context, u8 *data, u8 *packet, u8 *end,
+			     struct flow *flow)
+{
+	u32 length, rest, l4;
+
+	if (packet + 40 > end || packet[0] >> 4 != 6)
+		return;
+	flow->family = IPV6;
+#pragma unroll
+	for (int i = 0; i < 8; i++)
+		flow->words[i] = *(u32 *)(packet + 8 + 4 * i);
+	length = from_be16(*(u16 *)(packet + 4));
+	l4 = l4_of(packet[6]);
+	if (l4) {
+		if (length < 4 || packet + 44 > end)
+			return;
+		flow->words[8] = *(u32 *)(packet + 40);
+		flow->l4 = l4;
+		return;
+	}
+	rest = end - packet - 40;
+	find_upper_layer(context, flow, packet - data + 40, length < rest ? length : rest, packet[6]);
+}
+
+inline_always int is_vlan(u16 type)
+{
+	return type == be16(0x8100) || type == be16(0x88a8);
+}
+
+/* Finds the flow of an Ethernet frame; `flow` is all zero before. */
+inline_always void find_flow(struct xdp_md *context, struct flow *flow)
+{
+	u8 *data = (u8 *)(long)context->data;
+	u8 *end = (u8 *)(long)context->data_end;
+	u8 *packet = data + 14;
+	u16 type;
+
+	if (packet > end)
+		return;
+	type = *(u16 *)(data + 12);
+#pragma unroll
+	for (int tags = 0; tags < 2; tags++) {
+		if (!is_vlan(type))
+			break;
+		if (packet + 4 > end)
+			return;
+		type = *(u16 *)(packet + 2);
+		packet += 4;
+	}
+	if (type == be16(0x0800))
+		find_ipv4(packet, end, flow);
+	else if (type == be16(0x86dd))
+		find_ipv6(context, data, packet, end, flow);
+}

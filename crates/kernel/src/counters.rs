@@ -1,0 +1,153 @@
+//! What the programs count, brought into the card's own counters.
+//!
+//! Guarantees: a packet is counted once where it comes in and once where it leaves, so at the end
+//! of a run the ledger balances by counts of both ends. What the kernel does not tell stays zero
+//! or null.
+
+use crate::object::Object;
+use crate::plan::{MOST_STEPS, MOST_WIRES};
+use aya::maps::{MapData, PerCpuArray};
+use picnic_control::error::RunError;
+use picnic_core::direction::Direction;
+use picnic_core::ledger::{DropReason, Drops, Stage};
+use picnic_engine::view::View;
+use std::sync::{Mutex, PoisonError};
+
+/// The map with what each core counts.
+pub(crate) const COUNTS: &str = "COUNTS";
+
+const WORDS: usize = 2 * MOST_WIRES + 2 * MOST_STEPS + 1 + 8;
+/// `struct counts`, word by word.
+pub(crate) type CoreCounts = [u64; WORDS];
+
+/// `struct counts`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Counts {
+    wire_packets: [u64; MOST_WIRES],
+    wire_bytes: [u64; MOST_WIRES],
+    steered: [u64; MOST_STEPS + 1],
+    dropped: [u64; MOST_STEPS],
+    lost: u64,
+    refused: u64,
+    delivered_packets: u64,
+    delivered_bytes: u64,
+    without_buffer: u64,
+    polls: u64,
+    empty_polls: u64,
+    wakeups: u64,
+}
+
+impl Counts {
+    fn of(words: &CoreCounts) -> Self {
+        let mut words = words.iter().copied();
+        let mut next = || words.next().unwrap_or_default();
+        // In the order of `struct counts`, as fields are evaluated as they are written.
+        Counts {
+            wire_packets: std::array::from_fn(|_| next()),
+            wire_bytes: std::array::from_fn(|_| next()),
+            steered: std::array::from_fn(|_| next()),
+            dropped: std::array::from_fn(|_| next()),
+            lost: next(),
+            refused: next(),
+            delivered_packets: next(),
+            delivered_bytes: next(),
+            without_buffer: next(),
+            polls: next(),
+            empty_polls: next(),
+            wakeups: next(),
+        }
+    }
+}
+
+/// The counters of a card's programs.
+pub(crate) struct Counters {
+    counts: PerCpuArray<MapData, CoreCounts>,
+    rings: PerCpuArray<MapData, [u64; 2]>,
+    /// The core of each queue.
+    cores: Vec<usize>,
+    /// One at a time brings them into the card's.
+    taken: Mutex<()>,
+}
+
+impl Counters {
+    pub(crate) fn new(object: &mut Object, cores: &[usize]) -> Result<Self, RunError> {
+        let (counts, rings) = object.counters()?;
+        Ok(Counters { counts, rings, cores: cores.to_vec(), taken: Mutex::new(()) })
+    }
+
+    /// Brings them into the counters of `view` as they are now; packets handed over and not taken.
+    pub(crate) fn take(&self, view: &View) -> u64 {
+        // Nothing in it can be half done.
+        let _alone = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        // What has come in is read last: it is no less than what has left by then.
+        let ring = |core: &usize| {
+            let found = self.rings.get(&(*core as u32), 0);
+            let each = found.iter().flat_map(|values| values.iter());
+            each.fold([0, 0], |[doorbells, full], [more, dropped]| {
+                [doorbells + more, full + dropped]
+            })
+        };
+        let rings: Vec<[u64; 2]> = self.cores.iter().map(ring).collect();
+        let Ok(found) = self.counts.get(&0, 0) else { return 0 };
+        let by_core: Vec<_> = found.iter().map(Counts::of).collect();
+        bring(view, &self.cores, &by_core, &rings)
+    }
+}
+
+/// Sets a count of drops, of which only this thread is the writer.
+fn set(drops: &Drops, reason: DropReason, stage: Stage, count: u64) {
+    drops.add(reason, stage, count.saturating_sub(drops.get(reason, stage)));
+}
+
+fn bring(view: &View, cores: &[usize], by_core: &[Counts], rings: &[[u64; 2]]) -> u64 {
+    let sum = |count: &dyn Fn(&Counts) -> u64| by_core.iter().map(count).sum::<u64>();
+    for (wire, found) in view.wires.iter().enumerate() {
+        found.counters.rx_packets.set(sum(&|counts| counts.wire_packets[wire]));
+        found.counters.rx_bytes.set(sum(&|counts| counts.wire_bytes[wire]));
+    }
+    let card = &view.ledger.card;
+    let received: u64 = view.wires.iter().map(|wire| wire.counters.rx_packets.get()).sum();
+    card.received.set(received);
+
+    let mut entering = received;
+    for (step, function) in view.functions.of(Direction::Rx).iter().enumerate() {
+        let dropped = sum(&|counts| counts.dropped[step]);
+        function.counters.packets.set(entering);
+        function.counters.dropped.set(dropped);
+        entering = entering.saturating_sub(dropped + sum(&|counts| counts.steered[step]));
+    }
+    set(&card.drops, DropReason::Filtered, Stage::Rx, sum(&|counts| counts.dropped.iter().sum()));
+    let (lost, refused) = (sum(&|counts| counts.lost), sum(&|counts| counts.refused));
+    let full: u64 = rings.iter().map(|[_, full]| full).sum();
+    set(&card.drops, DropReason::NoSuchQueue, Stage::Steer, lost);
+    set(&card.drops, DropReason::HostRefused, Stage::Steer, refused);
+    set(&card.drops, DropReason::RingFull, Stage::Steer, full);
+    let steered = sum(&|counts| counts.steered.iter().sum());
+    let steered = steered.saturating_sub(lost + refused + full);
+    card.steered.set(steered);
+
+    let mut taken = 0;
+    for (queue, &core) in cores.iter().enumerate() {
+        let (Some(found), Some(counts)) = (view.queues.get(queue), by_core.get(core)) else {
+            continue;
+        };
+        let packets = counts.delivered_packets;
+        let delivered = packets.saturating_sub(counts.without_buffer);
+        taken += packets;
+        let ledger = &view.ledger.queues[queue];
+        ledger.taken.set(packets);
+        ledger.delivered.set(delivered);
+        set(&ledger.drops, DropReason::HostRefused, Stage::Target, counts.without_buffer);
+        let [doorbells, full] = rings.get(queue).copied().unwrap_or_default();
+        found.target.packets.set(delivered);
+        found.target.bytes.set(counts.delivered_bytes);
+        found.target.interrupts.set(counts.wakeups);
+        found.target.polls.set(counts.polls);
+        found.target.empty_polls.set(counts.empty_polls);
+        found.steer.doorbells.set(doorbells);
+        found.steer.ring_full.set(full);
+        // Which queue a refused packet was for is not known; without any, this is exact.
+        found.steer.packets.set(packets);
+    }
+    steered.saturating_sub(taken)
+}

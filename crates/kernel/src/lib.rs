@@ -1,0 +1,48 @@
+//! The kernel engine: the same card file on XDP, with packets that never leave the kernel.
+//!
+//! ```no_run
+//! use picnic_control::{Launch, Registries};
+//! use picnic_core::config::CardFile;
+//!
+//! /// `registries` are those of a program, with [`Kernel`] among its executors.
+//! fn second(registries: Registries) -> Result<u64, Box<dyn std::error::Error>> {
+//!     let text = "[card]\nengine = \"kernel\"\n[[wire]]\nport = \"xdp\"\ninterface = \"eth0\"\n\
+//!                 [host]\nattachment = \"stack\"\nqueues = 1\n";
+//!     let card = CardFile::parse(text, None)?;
+//!     let mut running = Launch::new(&card, registries).start()?;
+//!     running.pass(std::time::Duration::from_secs(1));
+//!     Ok(running.stop()?.ledger.delivered)
+//! }
+//! ```
+//!
+//! Each wire is an interface, polled by a thread of the kernel that is pinned to the borrowed
+//! core. An XDP program in its driver runs the rx chain and hands each packet to its target core by
+//! cpumap: a ring, and a thread behind it that brings packets to the network stack, as if the
+//! interface had interrupted that core. Which functions can be in such a chain say their
+//! registry entries ([`Component::KERNEL`]).
+//!
+//! * `plan`: from card file to what is loaded, all validated;
+//! * `object`: the programs, loaded with the plan;
+//! * `counters`: what they count, as the card's counters;
+//! * `run`: start to clean stop.
+//!
+//! Guarantees: what a card file asks for and this engine does not do is refused by key. The ledger
+//! balances at the end of every run, by counts of each end. Stopping loses nothing that was handed
+//! over. The machine is left as it was found, after a kill by the journal
+//! ([`picnic_machine::undo`]); the programs themselves end with the process.
+//!
+//! Source: PICNIC, sections 2 and 3; Documentation/bpf/map_cpumap.rst,
+//! Documentation/networking/napi.rst; docs/decisions/040-the-kernel-engine.md.
+//!
+//! [`Component::KERNEL`]: picnic_core::registry::Component::KERNEL
+
+#![forbid(unsafe_code)]
+
+mod counters;
+mod object;
+mod plan;
+mod run;
+#[cfg(test)]
+mod tests;
+
+pub use run::Kernel;

@@ -1,0 +1,288 @@
+//! The programs, loaded with a plan: constants and maps filled, nothing attached.
+//!
+//! Guarantees: the verifier sees the plan as constants, so that what a card does not have costs
+//! nothing. A refusal tells what the kernel said.
+//!
+//! Source: bpf(2); Documentation/bpf/map_cpumap.rst.
+
+use crate::counters::{COUNTS, CoreCounts};
+use crate::plan::{Action, MOST_CORES, MOST_QUEUES, MOST_STEPS, MOST_WIRES, Plan};
+use aya::maps::{Array, CpuMap, MapData, PerCpuArray};
+use aya::programs::links::FdLink;
+use aya::programs::{ProgramError, RawTracePoint, Xdp, XdpMode};
+use aya::{Ebpf, EbpfLoader, Pod};
+use picnic_control::error::RunError;
+use picnic_core::kernel::{ByHash, FlowHash, Hashed, HashedOver};
+use picnic_machine::error::MachineError;
+use std::error::Error;
+use std::io;
+
+/// The programs as clang has built them; nothing without it.
+static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/card.bpf.o"));
+
+/// Not allowed to this process.
+const EPERM: i32 = 1;
+
+const STEP_NEXT: u32 = 1;
+const STEP_DROP: u32 = 2;
+const STEP_BY_WIRE: u32 = 3;
+const STEP_BY_HASH: u32 = 4;
+const STEP_SAMPLE: u32 = 5;
+/// In place of a queue: on to the next function.
+const ONWARD: u32 = 0xffff;
+
+/// What counts beside the chain: the kernel's tracepoints, by the programs that look at them.
+const TRACED: [(&str, &str); 3] = [
+    ("enqueued", "xdp_cpumap_enqueue"),
+    ("polled", "xdp_cpumap_kthread"),
+    ("refused", "xdp_redirect_err"),
+];
+
+/// Whether there are programs: not without clang.
+pub(crate) fn is_built() -> bool {
+    !OBJECT.is_empty()
+}
+
+/// Programs and maps of a card.
+pub(crate) struct Object(Ebpf);
+
+/// What the plan is to the programs, before the verifier looks.
+#[derive(Default)]
+struct Constants {
+    steps: [u32; MOST_STEPS],
+    queue_of_wire: [u32; MOST_WIRES],
+    rss_hash: u32,
+    rss_initial: u32,
+    rss_default_queue: u32,
+    rss_over: [u32; 9],
+    sample_every: u32,
+    sample_queue: u32,
+    sample_drops_rest: u32,
+    toeplitz: Vec<[u32; 256]>,
+    table: Vec<u16>,
+}
+
+impl Constants {
+    fn of(plan: &Plan) -> Self {
+        let mut constants = Constants {
+            rss_default_queue: ONWARD,
+            sample_every: 1,
+            sample_queue: ONWARD,
+            table: vec![0],
+            ..Constants::default()
+        };
+        for (step, planned) in constants.steps.iter_mut().zip(&plan.steps) {
+            *step = match &planned.action {
+                Action::Next => STEP_NEXT,
+                Action::Drop => STEP_DROP,
+                Action::ByWire(_) => STEP_BY_WIRE,
+                Action::ByHash(_) => STEP_BY_HASH,
+                Action::Sample { .. } => STEP_SAMPLE,
+            };
+        }
+        for planned in &plan.steps {
+            match &planned.action {
+                Action::Next | Action::Drop => {}
+                Action::ByWire(queues) => {
+                    let places = constants.queue_of_wire.iter_mut();
+                    places.zip(queues).for_each(|(place, &queue)| *place = queue.into());
+                }
+                Action::ByHash(by_hash) => constants.hash_by(by_hash),
+                Action::Sample { every, queue, drop_rest } => {
+                    constants.sample_every = *every;
+                    constants.sample_queue = queue.map_or(ONWARD, u32::from);
+                    constants.sample_drops_rest = (*drop_rest).into();
+                }
+            }
+        }
+        constants
+    }
+
+    fn hash_by(&mut self, by_hash: &ByHash) {
+        (self.rss_hash, self.rss_initial) = match by_hash.hash {
+            FlowHash::Toeplitz(_) => (0, 0),
+            FlowHash::Lookup3(initial) => (1, initial),
+            FlowHash::Lookup2(initial) => (2, initial),
+        };
+        if let FlowHash::Toeplitz(bytes) = &by_hash.hash {
+            self.toeplitz.clone_from(bytes);
+        }
+        self.rss_default_queue = by_hash.default_queue.map_or(ONWARD, u32::from);
+        let number = |over: Hashed| match over {
+            Hashed::Nothing => 0,
+            Hashed::Addresses => 1,
+            Hashed::Ports => 2,
+        };
+        let of = |HashedOver { tcp, udp, other }| [other, tcp, udp].map(number);
+        let over = [[0; 3], of(by_hash.ipv4), of(by_hash.ipv6)];
+        self.rss_over.iter_mut().zip(over.as_flattened()).for_each(|(place, over)| *place = *over);
+        self.table.clone_from(&by_hash.table);
+    }
+}
+
+impl Object {
+    /// Loads the programs of a card whose queues have these cores. With `explains` they put in
+    /// front of each packet what they have found of it, for who compares.
+    pub(crate) fn load(plan: &Plan, cores: &[usize], explains: bool) -> Result<Self, RunError> {
+        if !is_built() {
+            let message = "engine = \"kernel\": picnic was built without clang, which compiles its \
+                           programs: install it (apt-get install clang), then build picnic again";
+            return Err(MachineError::Refused(message.into()).into());
+        }
+        let constants = Constants::of(plan);
+        let mut core_of_queue = [0_u32; MOST_QUEUES];
+        core_of_queue.iter_mut().zip(cores).for_each(|(place, &core)| *place = core as u32);
+        let (default_queue, entries) =
+            (u32::from(plan.default_queue), constants.table.len() as u32);
+        let explains = u32::from(explains);
+        let mut loader = EbpfLoader::new();
+        loader
+            .override_global("STEPS", &constants.steps, true)
+            .override_global("DEFAULT_QUEUE", &default_queue, true)
+            .override_global("CORE_OF_QUEUE", &core_of_queue, true)
+            .override_global("QUEUE_OF_WIRE", &constants.queue_of_wire, true)
+            .override_global("RSS_HASH", &constants.rss_hash, true)
+            .override_global("RSS_INITIAL", &constants.rss_initial, true)
+            .override_global("RSS_DEFAULT_QUEUE", &constants.rss_default_queue, true)
+            .override_global("RSS_ENTRIES", &entries, true)
+            .override_global("RSS_OVER", &constants.rss_over, true)
+            .override_global("SAMPLE_EVERY", &constants.sample_every, true)
+            .override_global("SAMPLE_QUEUE", &constants.sample_queue, true)
+            .override_global("SAMPLE_DROPS_REST", &constants.sample_drops_rest, true)
+            .override_global("EXPLAINS", &explains, true);
+        let mut object = Object(loader.load(OBJECT).map_err(|error| refused("loaded", &error))?);
+        object.fill(&constants, cores, plan.ring_size)?;
+        Ok(object)
+    }
+
+    fn fill(
+        &mut self,
+        constants: &Constants,
+        cores: &[usize],
+        ring_size: u32,
+    ) -> Result<(), RunError> {
+        if !constants.toeplitz.is_empty() {
+            let mut all = [[0; 256]; 36];
+            all.iter_mut().zip(&constants.toeplitz).for_each(|(place, bytes)| *place = *bytes);
+            let mut table = self.array::<[[u32; 256]; 36]>("TOEPLITZ")?;
+            table.set(0, all, 0).map_err(|error| refused("filled", &error))?;
+        }
+        let mut table = self.array::<u32>("TABLE")?;
+        for (entry, &queue) in constants.table.iter().enumerate() {
+            table
+                .set(entry as u32, u32::from(queue), 0)
+                .map_err(|error| refused("filled", &error))?;
+        }
+        let deliver = self.xdp("deliver")?;
+        deliver.load().map_err(|error| refused("loaded", &error))?;
+        let deliver = deliver.fd().and_then(|fd| Ok(fd.try_clone()?));
+        let deliver = deliver.map_err(|error| refused("loaded", &error))?;
+        let targets = self.0.map_mut("TARGETS").ok_or_else(|| missing("TARGETS"))?;
+        let mut targets: CpuMap<&mut MapData> =
+            targets.try_into().map_err(|error| refused("filled", &error))?;
+        for &core in cores {
+            targets.set(core as u32, ring_size, Some(&deliver), 0).map_err(|error| {
+                refused(&format!("given core {core} for a target core"), &error)
+            })?;
+        }
+        let id = match self.0.map("TARGETS") {
+            Some(aya::maps::Map::CpuMap(map)) => map.info().map(|info| info.id()),
+            _ => return Err(missing("TARGETS")),
+        };
+        let id = id.map_err(|error| refused("filled", &error))?;
+        let mut known = self.array::<u32>("TARGETS_ID")?;
+        known.set(0, id, 0).map_err(|error| refused("filled", &error))
+    }
+
+    /// Starts counting what happens to packets behind the chain.
+    pub(crate) fn count(&mut self) -> Result<(), RunError> {
+        for (program, tracepoint) in TRACED {
+            let traced = self.0.program_mut(program).ok_or_else(|| missing(program))?;
+            let traced: Result<&mut RawTracePoint, _> = traced.try_into();
+            let attached = traced.and_then(|traced| {
+                traced.load()?;
+                traced.attach(tracepoint).map(drop)
+            });
+            attached.map_err(|error| refused(&format!("attached to {tracepoint}"), &error))?;
+        }
+        Ok(())
+    }
+
+    /// The program of a wire, loaded.
+    pub(crate) fn wire(&mut self, wire: usize) -> Result<&mut Xdp, RunError> {
+        let program = self.xdp(&format!("wire_{wire}"))?;
+        program.load().map_err(|error| refused("loaded", &error))?;
+        Ok(program)
+    }
+
+    /// Runs the program of a wire on what the driver of an interface of this namespace receives,
+    /// for as long as the answer lives.
+    pub(crate) fn attach(
+        program: &mut Xdp,
+        interface: &str,
+    ) -> Result<FdLink, Box<dyn Error + Send + Sync>> {
+        let link = program.attach(interface, XdpMode::Driver)?;
+        // Anything but a link would outlive this process; dropped, it is detached.
+        Ok(FdLink::try_from(program.take_link(link)?)?)
+    }
+
+    /// What each core counts, and each ring.
+    pub(crate) fn counters(
+        &mut self,
+    ) -> Result<(PerCpuArray<MapData, CoreCounts>, PerCpuArray<MapData, [u64; 2]>), RunError> {
+        let mut take = |name: &str| self.0.take_map(name).ok_or_else(|| missing(name));
+        let (counts, rings) = (take(COUNTS)?, take("RINGS")?);
+        let counts = counts.try_into().map_err(|error| refused("read", &error))?;
+        let rings = rings.try_into().map_err(|error| refused("read", &error))?;
+        Ok((counts, rings))
+    }
+
+    fn xdp(&mut self, name: &str) -> Result<&mut Xdp, RunError> {
+        let program = self.0.program_mut(name).ok_or_else(|| missing(name))?;
+        program.try_into().map_err(|error: ProgramError| refused("loaded", &error))
+    }
+
+    fn array<V: Pod>(&mut self, name: &str) -> Result<Array<&mut MapData, V>, RunError> {
+        let map = self.0.map_mut(name).ok_or_else(|| missing(name))?;
+        map.try_into().map_err(|error| refused("filled", &error))
+    }
+}
+
+const _: () = assert!(MOST_CORES <= 256 && MOST_QUEUES <= 256);
+
+fn missing(name: &str) -> RunError {
+    MachineError::Refused(format!("engine = \"kernel\": its programs have no {name}")).into()
+}
+
+/// What could not be done with the programs, and all that the kernel said of it.
+pub(crate) fn refused(what: &str, error: &(dyn Error + 'static)) -> RunError {
+    MachineError::Refused(format!("engine = \"kernel\": programs cannot be {what}: {}", why(error)))
+        .into()
+}
+
+/// An error with those behind it, of which only the last has what the system said; and what gives
+/// this process the right, if that is it.
+pub(crate) fn why(error: &(dyn Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    let mut is_denied = false;
+    while let Some(error) = next {
+        let more = error.to_string();
+        if !text.contains(&more) {
+            text = format!("{text}: {more}");
+        }
+        let system = error.downcast_ref::<io::Error>();
+        // The verifier's own refusals are EACCES.
+        is_denied |= system.is_some_and(|error| error.raw_os_error() == Some(EPERM));
+        next = error.source();
+    }
+    // The verifier says why at the end.
+    const LONGEST: usize = 600;
+    if let Some((cut, _)) = text.char_indices().rev().nth(LONGEST) {
+        text = format!("... {}", &text[cut..]);
+    }
+    match is_denied {
+        true => format!("{text} (root, or CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN, is needed)"),
+        false => text,
+    }
+}

@@ -1,0 +1,202 @@
+//! What a card file comes to in the kernel: validated whole, as data.
+//!
+//! Guarantees: every key that a card file gives is honoured or refused, by file, line and key.
+
+use picnic_control::{Launch, Registries};
+use picnic_core::config::{CardFile, Section};
+use picnic_core::error::ConfigError;
+use picnic_core::kernel::{ByHash, KernelForm, refuse};
+use picnic_core::ledger::DropReason;
+use picnic_core::registry::{BuildContext, Entry, find};
+use picnic_engine::build::context;
+use picnic_machine::topology::{Placement, available, place};
+
+/// As the programs have it (`bpf/card.bpf.c`).
+pub(crate) const MOST_WIRES: usize = 8;
+pub(crate) const MOST_STEPS: usize = 8;
+pub(crate) const MOST_QUEUES: usize = 256;
+pub(crate) const MOST_CORES: usize = 256;
+/// The kernel's own bound for a cpumap's rings.
+const LONGEST_RING: usize = 16_384;
+
+/// The keys of sections that are honoured; wires, functions and attachments say theirs themselves.
+const HONOURED: &[(&str, &[&str])] = &[
+    ("card", &["name", "engine", "borrowed_core", "default_queue"]),
+    ("host", &["attachment", "queues", "target_cores", "ring_size"]),
+    ("isolation", &["level"]),
+];
+/// Sections that the engine has no part in: `picnic net` obeys them.
+const OTHERS: &[&str] = &["net"];
+/// Keys that are honoured with one value.
+const HONOURED_AS: &[(&str, &str)] = &[("isolation.apply", "false"), ("control.socket", "\"off\"")];
+
+/// A card in the kernel.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    pub(crate) wires: Vec<WirePlan>,
+    /// The rx chain.
+    pub(crate) steps: Vec<Step>,
+    pub(crate) default_queue: u16,
+    pub(crate) ring_size: u32,
+}
+
+/// A wire: an interface.
+#[derive(Debug)]
+pub(crate) struct WirePlan {
+    pub(crate) name: String,
+    pub(crate) interface: String,
+    pub(crate) namespace: Option<String>,
+}
+
+/// A function of the chain: its name in the card file, and what it does.
+#[derive(Debug)]
+pub(crate) struct Step {
+    pub(crate) name: String,
+    pub(crate) action: Action,
+}
+
+/// What a function does.
+#[derive(Debug)]
+pub(crate) enum Action {
+    Next,
+    Drop,
+    ByWire(Vec<u16>),
+    ByHash(Box<ByHash>),
+    Sample { every: u32, queue: Option<u16>, drop_rest: bool },
+}
+
+/// Plans a card and finds its cores.
+pub(crate) fn plan(launch: &Launch<'_>) -> Result<(Plan, Placement), ConfigError> {
+    let file = launch.file;
+    check_keys(file)?;
+    let Registries { functions, wires, attachments, .. } = launch.registries;
+    let base = context(file);
+    let at = |position| BuildContext { position, ..base.clone() };
+
+    if file.wires.len() > MOST_WIRES {
+        let message = refuse("wire", file.wires.len(), format!("1 to {MOST_WIRES}"));
+        return Err(file.locate(message));
+    }
+    let mut plan = Plan {
+        wires: Vec::new(),
+        steps: Vec::new(),
+        default_queue: file.card.default_queue,
+        ring_size: file.host.ring_size as u32,
+    };
+    for (index, wire) in file.wires.iter().enumerate() {
+        if let Some(fault) = &wire.fault {
+            return Err(fault.locate(refuse("", "a fault injector", "none")));
+        }
+        let KernelForm::Interface { name, namespace } = form(wires, &wire.port, &at(index))? else {
+            return Err(without_form(wires, &wire.port));
+        };
+        let name = WirePlan { name: wire.name.clone(), interface: name, namespace };
+        plan.wires.push(name);
+    }
+    if file.rx.len() > MOST_STEPS {
+        return Err(file.locate(refuse("rx", file.rx.len(), format!("0 to {MOST_STEPS}"))));
+    }
+    for (position, section) in file.rx.iter().enumerate() {
+        let action = match form(functions, section, &at(position))? {
+            KernelForm::Next => Action::Next,
+            KernelForm::Drop(DropReason::Filtered) => Action::Drop,
+            KernelForm::ByWire(queues) => Action::ByWire(queues),
+            KernelForm::ByHash(by_hash) => Action::ByHash(by_hash),
+            KernelForm::Sample { every, queue, drop_rest } => {
+                Action::Sample { every, queue, drop_rest }
+            }
+            KernelForm::Drop(_) | KernelForm::Interface { .. } | KernelForm::Stack => {
+                return Err(without_form(functions, section));
+            }
+        };
+        let name = section.name();
+        let has_state = !matches!(action, Action::Next | Action::Drop);
+        if has_state && plan.steps.iter().any(|step| step.name == name) {
+            let error = refuse("function", format!("\"{name}\" twice"), "once");
+            return Err(section.locate(error));
+        }
+        plan.steps.push(Step { name: name.into(), action });
+    }
+    let host = &file.host.section;
+    if form(attachments, host, &base)? != KernelForm::Stack {
+        return Err(without_form(attachments, host));
+    }
+    if file.host.ring_size > LONGEST_RING {
+        let allowed = format!("64 to {LONGEST_RING}");
+        return Err(file.locate(refuse("host.ring_size", file.host.ring_size, allowed)));
+    }
+    Ok((plan, cores(file)?))
+}
+
+/// The cores: a cpumap has one ring for each, so each queue has one of its own.
+fn cores(file: &CardFile) -> Result<Placement, ConfigError> {
+    let placement = place(file, &available())?;
+    let cores = &placement.target_cores;
+    for (queue, core) in cores.iter().enumerate() {
+        if let Some(other) = cores[..queue].iter().position(|other| other == core) {
+            let found =
+                format!("{} queues, of which {other} and {queue} have core {core}", cores.len());
+            return Err(file.locate(refuse("host.queues", found, "one for each target core")));
+        }
+    }
+    if let Some(core) = cores.iter().find(|&&core| core >= MOST_CORES) {
+        let allowed = format!("0 to {}", MOST_CORES - 1);
+        return Err(file.locate(refuse("host.target_cores", format!("core {core}"), allowed)));
+    }
+    Ok(placement)
+}
+
+/// Refuses the first key of a section that is not honoured.
+fn check_keys(file: &CardFile) -> Result<(), ConfigError> {
+    for (path, value) in file.settings() {
+        let (section, key) = path.split_once('.').unwrap_or((&path, ""));
+        let section = section.split('[').next().unwrap_or(section);
+        // Their components say themselves what they honour.
+        let has_component = matches!(section, "wire" | "rx");
+        let honoured = HONOURED.iter().find(|(name, _)| *name == section);
+        let is_honoured =
+            honoured.is_some_and(|(_, keys)| keys.contains(&key.split('[').next().unwrap_or(key)));
+        let value = value.to_string();
+        let is_honoured_as = HONOURED_AS.contains(&(path.as_str(), value.as_str()));
+        if has_component || is_honoured || is_honoured_as || OTHERS.contains(&section) {
+            continue;
+        }
+        // Those of the attachment are left to it, if it has a form at all.
+        let is_of_host = section == "host" && !is_host_key(file, key);
+        if is_of_host {
+            continue;
+        }
+        let only = HONOURED_AS.iter().find(|(key, _)| *key == path).map(|(_, value)| *value);
+        let allowed = match section {
+            "tx" => "no tx chain: XDP sees nothing that is sent",
+            _ => only.unwrap_or("to leave it out"),
+        };
+        return Err(file.locate(refuse(&path, value, allowed)));
+    }
+    Ok(())
+}
+
+/// Whether a key is `[host]`'s own, not its attachment's.
+fn is_host_key(file: &CardFile, key: &str) -> bool {
+    let mut sections = file.sections().iter();
+    let host = sections.find(|entry| entry.name == "host");
+    host.is_some_and(|host| host.keys().iter().any(|known| known.name == key))
+}
+
+/// The form of what a section names.
+fn form<P>(
+    registry: &'static [Entry<P>],
+    section: &Section,
+    context: &BuildContext,
+) -> Result<KernelForm, ConfigError> {
+    let form = find(registry, section)?.kernel_form(section, context);
+    form.unwrap_or_else(|| Err(without_form(registry, section)))
+}
+
+/// That what a section names cannot be there, with those that can.
+fn without_form<P>(registry: &'static [Entry<P>], section: &Section) -> ConfigError {
+    let allowed: Vec<_> =
+        registry.iter().filter(|entry| entry.has_kernel_form()).map(|entry| entry.name).collect();
+    let found = format!("\"{}\"", section.name());
+    section.locate(refuse(section.kind(), found, allowed.join(", ")))
+}

@@ -1,0 +1,342 @@
+//! A run: interfaces polled on the borrowed core, programs attached, and all of it taken back.
+//!
+//! To stop, the programs are detached first, so that packets go the way they went before; what was
+//! handed over by then is taken by the target cores, and counted; then the rings go, and last
+//! the machine is set back by its journal.
+
+use crate::counters::Counters;
+use crate::object::{Object, refused};
+use crate::plan::{Plan, plan};
+use aya::programs::links::FdLink;
+use picnic_control::error::RunError;
+use picnic_control::launch::Checked;
+use picnic_control::monitor::{CoreTimes, Monitor, Notes, TargetTimes};
+use picnic_control::report::Times;
+use picnic_control::{Access, Executor, Launch, Report, Running};
+use picnic_core::error::ConfigError;
+use picnic_core::ledger::Ledger;
+use picnic_core::time::Time;
+use picnic_engine::view::{FunctionView, Functions, QueueView, View, WireView};
+use picnic_filter::Filters;
+use picnic_machine::error::MachineError;
+use picnic_machine::isolate::{told, told_of_end};
+use picnic_machine::napi::{Polling, named, schedule};
+use picnic_machine::topology::Placement;
+use picnic_machine::undo::{Journal, Machine, Which, restore_all};
+use picnic_ports::interface::{lock, within};
+use std::io;
+use std::os::unix::net::UnixDatagram;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// The purpose of this engine's journals.
+const PURPOSE: &str = "kernel";
+/// Between two looks at the counters.
+const LOOK: Duration = Duration::from_millis(20);
+/// How long a program that has been detached may still be at work, and what is under way may take.
+const SETTLE: Duration = Duration::from_millis(20);
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The card file on XDP, in the kernel.
+#[derive(Clone, Copy, Debug)]
+pub struct Kernel;
+
+impl Executor for Kernel {
+    fn name(&self) -> &'static str {
+        "kernel"
+    }
+
+    fn help(&self) -> &'static str {
+        "the borrowed core, in the kernel: XDP and cpumap"
+    }
+
+    fn place(&self, launch: &Launch<'_>) -> Result<Placement, RunError> {
+        Ok(plan(launch)?.1)
+    }
+
+    fn check(&self, launch: &Launch<'_>) -> Result<Checked, RunError> {
+        let placement = self.place(launch)?;
+        Ok(Checked { placement, filters: Filters::new(launch.file.host.queues), os: None })
+    }
+
+    // Its cards are not changed while they run.
+    fn is_served(&self) -> bool {
+        false
+    }
+
+    fn start(&self, launch: Launch<'_>) -> Result<Box<dyn Running>, RunError> {
+        // What killed runs have left behind, before the cores are counted.
+        let cleaned = restore_all(&Machine::this(), Which::Stale);
+        let (plan, mut placement) = plan(&launch)?;
+        placement.warnings.extend(told(cleaned));
+        let object = Object::load(&plan, &placement.target_cores, false)?;
+        let card = Attached::new(launch.file.card.name.clone(), &plan, object, &placement)?;
+        Ok(Box::new(KernelRunning::new(card, placement, launch.filters)?))
+    }
+}
+
+/// A card in the kernel, whose programs run.
+struct Attached {
+    /// Dropped first: programs end before what they use.
+    links: Vec<FdLink>,
+    counters: Counters,
+    polling: Vec<Polling>,
+    view: View,
+    _locks: Vec<UnixDatagram>,
+    object: Object,
+    journal: Option<Journal>,
+}
+
+impl Attached {
+    fn new(
+        name: String,
+        plan: &Plan,
+        mut object: Object,
+        placement: &Placement,
+    ) -> Result<Self, RunError> {
+        let machine = Machine::this();
+        let locks = plan.wires.iter().enumerate().map(|(index, wire)| {
+            let locked = within(wire.namespace.as_deref(), || lock(&wire.interface));
+            let locked = locked.map_err(|error| at_wire(index, error))?;
+            locked.map_err(|error| cannot_lock(index, &wire.interface, &error))
+        });
+        let locks = locks.collect::<Result<Vec<_>, RunError>>()?;
+        let counters = Counters::new(&mut object, &placement.target_cores)?;
+        let mut attached = Attached {
+            links: Vec::new(),
+            counters,
+            polling: Vec::new(),
+            view: view(name, plan, placement),
+            _locks: locks,
+            object,
+            journal: Some(Journal::create(&machine, PURPOSE)?),
+        };
+        match attached.attach(&machine, plan, placement) {
+            Ok(()) => Ok(attached),
+            Err(error) => {
+                attached.links.clear();
+                // What cannot be taken back now stays in the journal, for the next start.
+                let _ = attached.journal.take().map(Journal::undo);
+                Err(error)
+            }
+        }
+    }
+
+    fn attach(
+        &mut self,
+        machine: &Machine,
+        plan: &Plan,
+        placement: &Placement,
+    ) -> Result<(), RunError> {
+        let Some(journal) = &mut self.journal else { return Ok(()) };
+        let core = placement.borrowed_core;
+        self.object.count()?;
+        for wire in &plan.wires {
+            let namespace = wire.namespace.as_deref();
+            let mut polling = Polling::start(machine, journal, &wire.interface, namespace)?;
+            polling.pin(machine, journal, core)?;
+            self.polling.push(polling);
+        }
+        for (index, wire) in plan.wires.iter().enumerate() {
+            let program = self.object.wire(index)?;
+            let attached =
+                within(wire.namespace.as_deref(), || Object::attach(program, &wire.interface));
+            let attached = attached.map_err(|error| at_wire(index, error))?;
+            let link = attached.map_err(|error| {
+                let interface = &wire.interface;
+                let message = format!("attached to the driver of {interface}");
+                refused(&message, &*error)
+            })?;
+            self.links.push(link);
+            // A driver may have made its threads anew.
+            self.polling[index].pin(machine, journal, core)?;
+        }
+        Ok(())
+    }
+}
+
+/// The counters of a card, all zero.
+fn view(name: String, plan: &Plan, placement: &Placement) -> View {
+    let wires = plan.wires.iter().map(|wire| WireView {
+        name: wire.name.clone(),
+        arrival: false,
+        counters: Arc::default(),
+    });
+    let queues = placement.target_cores.iter().map(|_| QueueView {
+        target: Arc::default(),
+        steer: Arc::default(),
+        ring_size: plan.ring_size as usize,
+    });
+    let functions = plan
+        .steps
+        .iter()
+        .map(|step| FunctionView { name: step.name.clone(), counters: Arc::default() });
+    View {
+        name,
+        wires: wires.collect(),
+        queues: queues.collect(),
+        functions: Functions::fixed(functions.collect()),
+        ledger: Arc::new(Ledger::new(placement.target_cores.len())),
+        warnings: Vec::new(),
+    }
+}
+
+/// An error about a key of a wire.
+fn at_wire(index: usize, error: ConfigError) -> RunError {
+    ConfigError { key: format!("wire[{index}].{}", error.key), ..error }.into()
+}
+
+fn cannot_lock(index: usize, interface: &str, error: &io::Error) -> RunError {
+    let message = match error.kind() {
+        io::ErrorKind::AddrInUse => format!("found {interface}, which is another card's wire"),
+        _ => format!("{interface} cannot be taken for a wire: {error}"),
+    };
+    at_wire(index, ConfigError::new("interface", message))
+}
+
+/// A card at work in the kernel.
+struct KernelRunning {
+    card: Arc<Attached>,
+    monitor: Monitor,
+    filters: Filters,
+    state: Arc<State>,
+    looker: JoinHandle<()>,
+}
+
+#[derive(Default)]
+struct State {
+    is_stopping: AtomicBool,
+    /// An interface has gone, or was taken down.
+    is_lost: AtomicBool,
+}
+
+/// The threads of the kernel that do the card's work, and what is noted of their time.
+struct Watched {
+    borrowed: Vec<i32>,
+    core: Arc<CoreTimes>,
+    targets: Vec<(Vec<i32>, Arc<TargetTimes>)>,
+    start: Instant,
+}
+
+impl Watched {
+    /// Notes their time; false if one of the borrowed core's has ended.
+    fn look(&self) -> bool {
+        let elapsed_ns = self.start.elapsed().as_nanos() as u64;
+        let sum = |threads: &[i32]| {
+            threads.iter().try_fold((0, 0, 0), |(run, wait, turns), &thread| {
+                let more = schedule(thread)?;
+                Some((run + more.run_ns, wait + more.wait_ns, turns + more.turns))
+            })
+        };
+        for (threads, times) in &self.targets {
+            if let Some((run_ns, wait_ns, turns)) = sum(threads) {
+                times.asleep_ns.set(elapsed_ns.saturating_sub(run_ns + wait_ns));
+                times.wakeups.set(turns);
+            }
+        }
+        let Some((run_ns, wait_ns, turns)) = sum(&self.borrowed) else { return false };
+        self.core.busy_ns.set(run_ns);
+        self.core.asleep_ns.set(elapsed_ns.saturating_sub(run_ns + wait_ns));
+        self.core.wakeups.set(turns);
+        true
+    }
+}
+
+impl KernelRunning {
+    fn new(card: Attached, placement: Placement, filters: Filters) -> Result<Self, RunError> {
+        let machine = Machine::this();
+        let start = Instant::now();
+        let core = Arc::new(CoreTimes::default());
+        let targets = placement.target_cores.iter().map(|&core| {
+            // Those that are there: of another card, too, should it share the core.
+            let threads = named(&machine, &format!("cpumap/{core}/map:")).into_iter().collect();
+            (threads, Arc::new(TargetTimes { core, ..TargetTimes::default() }))
+        });
+        let watched = Watched {
+            borrowed: card.polling.iter().flat_map(Polling::threads).collect(),
+            core: core.clone(),
+            targets: targets.collect(),
+            start,
+        };
+        let notes = Notes {
+            clock: Arc::new(move || Time::from_nanos(start.elapsed().as_nanos() as u64)),
+            core,
+            targets: watched.targets.iter().map(|(_, times)| times.clone()).collect(),
+            latencies: Vec::new(),
+        };
+        let view = card.view.clone();
+        let engine = Kernel.name();
+        let monitor = Monitor { engine, times: Times::Measured, view, placement, notes };
+        let (card, state) = (Arc::new(card), Arc::new(State::default()));
+        let looker = {
+            let (card, state) = (card.clone(), state.clone());
+            let body = move || {
+                while !state.is_stopping.load(Ordering::Acquire) {
+                    card.counters.take(&card.view);
+                    if !watched.look() {
+                        state.is_lost.store(true, Ordering::Release);
+                    }
+                    std::thread::park_timeout(LOOK);
+                }
+            };
+            let thread = std::thread::Builder::new().name("kernel-counters".into());
+            thread.spawn(body).map_err(|error| RunError::system("cannot start a thread", error))?
+        };
+        Ok(KernelRunning { card, monitor, filters, state, looker })
+    }
+}
+
+impl Running for KernelRunning {
+    fn monitor(&self) -> &Monitor {
+        &self.monitor
+    }
+
+    fn filters(&self) -> &Filters {
+        &self.filters
+    }
+
+    fn control(&mut self) -> Option<Access> {
+        None
+    }
+
+    // An interface never has nothing more to hand over.
+    fn is_finished(&self) -> bool {
+        false
+    }
+
+    fn is_alive(&self) -> bool {
+        !self.state.is_lost.load(Ordering::Acquire)
+    }
+
+    fn stop(self: Box<Self>) -> Result<Report, RunError> {
+        let KernelRunning { card, monitor, state, looker, .. } = *self;
+        state.is_stopping.store(true, Ordering::Release);
+        looker.thread().unpark();
+        looker.join().map_err(|_| RunError::Panicked("the counters".into()))?;
+        let mut card =
+            Arc::into_inner(card).ok_or_else(|| RunError::Panicked("the counters".into()))?;
+        let received_for = monitor.elapsed();
+        card.links.clear();
+        let detached = Instant::now();
+        loop {
+            // First the programs come to their end, and their last batches are handed over.
+            std::thread::sleep(SETTLE);
+            if card.counters.take(&card.view) == 0 || detached.elapsed() > PATIENCE {
+                break;
+            }
+        }
+        let mut report = monitor.report_over(received_for.as_nanos() as u64, &[]);
+        if state.is_lost.load(Ordering::Acquire) {
+            report
+                .notes
+                .push("an interface has gone or was taken down: the run ended there".into());
+        }
+        let restored: Option<Result<_, MachineError>> = card.journal.take().map(Journal::undo);
+        if let Some(restored) = restored {
+            report.notes.extend(told_of_end(restored.map(Some)));
+        }
+        Ok(report)
+    }
+}

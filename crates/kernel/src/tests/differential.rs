@@ -1,0 +1,234 @@
+//! The same packets through the poll engine's functions and through the loaded programs: verdict,
+//! queue, hash, what was hashed, and the bytes are equal.
+
+use super::functions::frames::{any_spec, every_kind};
+use super::functions::{Card, Door, Packet, Seen, build};
+use super::{can_load, launch, parse};
+use crate::object::Object;
+use crate::plan::plan;
+use aya::programs::{TestRun, TestRunOptions};
+use picnic_core::packet::burst::Burst;
+use picnic_core::packet::desc::RssType;
+use picnic_core::packet::pool::{Pool, PoolConfig};
+use picnic_core::port::Receiver;
+use picnic_core::registry::{BuildContext, find};
+use picnic_core::stats::WireCounters;
+use picnic_core::time::Time;
+use picnic_core::{config::Section, ledger::Ledger};
+use picnic_ports::registry::WIRES;
+use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::TestRunner;
+
+const QUEUES: u16 = 2;
+/// What the programs put in front of a packet: hash, queue, family, what was hashed.
+const EXPLANATION: usize = 8;
+
+/// What became of a packet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Fate {
+    /// `None`: dropped.
+    queue: Option<u16>,
+    /// Hash, IP version, and whether ports were hashed; all zero without a hash.
+    hash: (u32, u8, u8),
+    data: Vec<u8>,
+}
+
+/// Frames of every kind, drawn frames, frames cut off anywhere, with bytes changed, of random bytes,
+/// and what the generator sends.
+fn frames() -> Vec<Vec<u8>> {
+    let mut runner = TestRunner::deterministic();
+    let mut draw =
+        |strategy: &BoxedStrategy<Vec<u8>>| strategy.new_tree(&mut runner).unwrap().current();
+    let mut frames: Vec<Vec<u8>> = every_kind().iter().map(|spec| spec.build()).collect();
+    let whole = any_spec().prop_map(|spec| spec.build()).boxed();
+    let cut = (whole.clone(), 14..200_usize).prop_map(|(mut frame, length)| {
+        frame.truncate(length);
+        frame
+    });
+    let cut = cut.boxed();
+    let changed = (cut.clone(), prop::collection::vec((12..80_usize, any::<u8>()), 1..4));
+    let changed = changed.prop_map(|(mut frame, changes)| {
+        for (place, byte) in changes {
+            let place = place % frame.len();
+            frame[place] = byte;
+        }
+        frame
+    });
+    let changed = changed.boxed();
+    let random = prop::collection::vec(any::<u8>(), 14..120).boxed();
+    // IPv6 with any chain of extension headers.
+    let kinds = prop::sample::select(vec![0_u8, 6, 17, 43, 44, 51, 59, 60]);
+    let chain = (prop::collection::vec((kinds, 0..3_u8, any::<u16>()), 1..12), 0..60_usize);
+    let chain = chain.prop_map(|(headers, payload)| extended(&headers, payload)).boxed();
+    for _ in 0..300 {
+        frames.extend([&whole, &cut, &changed, &chain, &random].map(&mut draw));
+    }
+    frames.extend(generated("vlan_share = 0.3\nipv6_share = 0.4\ntcp_share = 0.5\nflows = 64"));
+    frames.retain(|frame| frame.len() >= 14);
+    frames
+}
+
+/// An IPv6 frame whose extension headers are these: kind, length in units, and what a fragment
+/// header says.
+fn extended(headers: &[(u8, u8, u16)], payload: usize) -> Vec<u8> {
+    let mut body = Vec::new();
+    for (place, &(kind, units, word)) in headers.iter().enumerate() {
+        let next = headers.get(place + 1).map_or(6, |next| next.0);
+        let length = match kind {
+            51 => usize::from(units) * 4 + 8,
+            44 => 8,
+            _ => usize::from(units) * 8 + 8,
+        };
+        let mut header = vec![0; length];
+        (header[0], header[1]) = (next, units);
+        if kind == 44 {
+            // Half of them are atomic.
+            let word = if word & 0x100 == 0 { 0 } else { word };
+            header[2..4].copy_from_slice(&word.to_be_bytes());
+        }
+        body.extend(header);
+    }
+    body.extend((0..payload).map(|byte| byte as u8));
+    let mut frame = vec![2; 12];
+    frame.extend([0x86, 0xdd, 0x60, 0, 0, 0]);
+    frame.extend((body.len() as u16).to_be_bytes());
+    frame.extend([headers[0].0, 64]);
+    frame.extend([0x20; 32]);
+    frame.extend(body);
+    frame
+}
+
+/// What the generator sends with these keys.
+fn generated(keys: &str) -> Vec<Vec<u8>> {
+    let section = Section::from_text("port", &format!("port = \"generator\"\n{keys}")).unwrap();
+    let mut wire =
+        find(WIRES, &section).unwrap().build(&section, &BuildContext::default()).unwrap();
+    let (mut pool, _) = Pool::new(&PoolConfig::default(), 0).unwrap();
+    let (counters, ledger) = (WireCounters::default(), Ledger::new(0));
+    let (mut burst, mut frames) = (Burst::new(), Vec::new());
+    for turn in 1..20_u64 {
+        let now = Time::from_nanos(turn * 1_000_000);
+        let mut rx = Receiver::new(&mut pool, &mut burst, &counters, &ledger.card, now, 0, 64);
+        wire.receive(now, &mut rx);
+        drop(rx);
+        for packet in burst.drain() {
+            frames.push(packet.data().to_vec());
+            pool.free(packet);
+        }
+    }
+    assert!(frames.len() > 100);
+    frames
+}
+
+/// The fates of frames in the poll engine's function.
+fn polled(section: &str, frames: &[Vec<u8>]) -> Vec<Fate> {
+    let context = BuildContext { queues: QUEUES, wires: 1, ..BuildContext::default() };
+    let mut function = build(section, &context).unwrap();
+    let mut card = Card::new(&context);
+    let dropped = Fate { queue: None, hash: (0, 0, 0), data: Vec::new() };
+    let mut fates = vec![dropped; frames.len()];
+    for (turn, frames) in frames.chunks(32).enumerate() {
+        let packets: Vec<_> = frames.iter().map(|data| Packet((0, data.clone()))).collect();
+        for seen in card.run(&mut *function, &packets) {
+            assert_eq!(seen.number / 32, turn);
+            let number = seen.number;
+            fates[number] = fate(section, seen);
+        }
+    }
+    fates
+}
+
+fn fate(section: &str, seen: Seen) -> Fate {
+    let Seen { door, hash, over, data, .. } = seen;
+    // What goes on goes to the default queue; the first, as these cards have none.
+    let queue = match door {
+        Door::Queue(queue) => queue,
+        _ => 0,
+    };
+    let over = match over {
+        RssType::None => None,
+        RssType::Ipv4 => Some((1, 1)),
+        RssType::Ipv4Tcp | RssType::Ipv4Udp => Some((1, 2)),
+        RssType::Ipv6 => Some((2, 1)),
+        RssType::Ipv6Tcp | RssType::Ipv6Udp => Some((2, 2)),
+    };
+    let is_rss = section.contains("\"rss\"");
+    let hash = over.filter(|_| is_rss).map_or((0, 0, 0), |(family, over)| (hash, family, over));
+    Fate { queue: Some(queue), hash, data }
+}
+
+/// The fates of frames in the loaded program.
+fn in_kernel(section: &str, frames: &[Vec<u8>]) -> Vec<Fate> {
+    const XDP_DROP: u32 = 1;
+    const XDP_REDIRECT: u32 = 4;
+    let card = parse(&format!(
+        "[card]\nengine = \"kernel\"\n[[wire]]\nport = \"xdp\"\ninterface = \"k0\"\n\
+         [[rx]]\n{section}\n[host]\nattachment = \"stack\"\nqueues = {QUEUES}\n\
+         target_cores = [0, 1]\n"
+    ));
+    let (plan, placement) = plan(&launch(&card)).unwrap();
+    let mut object = Object::load(&plan, &placement.target_cores, true).unwrap();
+    let program = object.wire(0).unwrap();
+    let fates = frames.iter().map(|frame| {
+        let mut out = vec![0; frame.len() + EXPLANATION];
+        let mut options = TestRunOptions::new();
+        options.data_in = Some(frame);
+        options.data_out = Some(&mut out);
+        let result = program.test_run(options).unwrap();
+        match result.return_value {
+            XDP_DROP => Fate { queue: None, hash: (0, 0, 0), data: Vec::new() },
+            XDP_REDIRECT => {
+                assert_eq!(result.data_size_out as usize, frame.len() + EXPLANATION);
+                let [a, b, c, d, e, f, family, over] = *out.first_chunk().unwrap();
+                let hash = (u32::from_ne_bytes([a, b, c, d]), family, over);
+                let hash = if over == 0 { (0, 0, 0) } else { hash };
+                let queue = Some(u16::from_ne_bytes([e, f]));
+                Fate { queue, hash, data: out[EXPLANATION..].to_vec() }
+            }
+            other => panic!("verdict {other} on {frame:02x?}"),
+        }
+    });
+    fates.collect()
+}
+
+#[test]
+fn both_engines_find_the_same() {
+    if !can_load("both_engines_find_the_same") {
+        return;
+    }
+    if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
+        return picnic_testing::skip("both_engines_find_the_same", "it needs two cores");
+    }
+    let frames = frames();
+    let rss = |keys: &str| format!("function = \"rss\"\n{keys}");
+    let all = "[\"ipv4\", \"tcp-ipv4\", \"udp-ipv4\", \"ipv6\", \"tcp-ipv6\", \"udp-ipv6\"]";
+    let sections = [
+        rss(""),
+        rss(&format!("types = {all}\ntable_size = 100")),
+        rss("symmetric = true\nweights = [3, 1]"),
+        rss(
+            "key = \"8f3a9c5512e7d0446bb1f02c7793ce0a41d86e2f95bb3c1d6a7788e4930f12c5d4e6b7a8091b2c3d\"\ntable = [1, 0, 0, 1, 1]",
+        ),
+        rss("types = [\"tcp-ipv4\", \"ipv6\"]\ndefault_queue = 1"),
+        rss(&format!("hash = \"jhash\"\njhash_init = 77\ntable_size = 4096\ntypes = {all}")),
+        rss("hash = \"jhash\"\ntable_size = 4095"),
+        rss(&format!("hash = \"lookup2\"\njhash_init = 5\ntypes = {all}")),
+        rss("types = []"),
+        "function = \"pass\"".into(),
+        "function = \"drop\"".into(),
+        "function = \"by-wire\"\nqueues = [1]".into(),
+        "function = \"sample\"\nevery = 3\nqueue = 1".into(),
+        "function = \"sample\"\nevery = 7\ndrop_rest = true".into(),
+        "function = \"sample\"\nevery = 1\nqueue = 1\ndrop_rest = true".into(),
+    ];
+    let mut steered = [0; QUEUES as usize];
+    for section in &sections {
+        let (polled, kernel) = (polled(section, &frames), in_kernel(section, &frames));
+        for ((frame, polled), kernel) in frames.iter().zip(&polled).zip(&kernel) {
+            assert_eq!(polled, kernel, "{section}: {frame:02x?}");
+            polled.queue.into_iter().for_each(|queue| steered[usize::from(queue)] += 1);
+        }
+    }
+    assert!(steered.iter().all(|&count| count > frames.len()), "{steered:?} say little");
+}

@@ -1,0 +1,53 @@
+//! The kernel engine against the poll engine's functions, and between two namespaces.
+
+mod differential;
+#[path = "../../../functions/tests/common/mod.rs"]
+#[allow(unused_imports, unreachable_pub)]
+mod functions;
+mod refusals;
+mod traffic;
+
+use crate::run::Kernel;
+use picnic_control::{Launch, Registries};
+use picnic_core::config::{CardFile, Sections};
+use picnic_os::schedulers::registry::SCHEDULERS;
+use picnic_testing::skip;
+
+/// What the card files of these tests can name.
+fn registries() -> Registries {
+    Registries {
+        executors: &[&Kernel],
+        functions: picnic_functions::registry::FUNCTIONS,
+        wires: picnic_ports::registry::WIRES,
+        attachments: picnic_ports::registry::ATTACHMENTS,
+        fault: picnic_ports::middleware::fault::wrap,
+        schedulers: SCHEDULERS,
+        tasks: &[],
+        filters: &[],
+    }
+}
+
+fn parse(text: &str) -> CardFile {
+    let sections = Sections::core()
+        .with(picnic_machine::config::SECTIONS)
+        .with(picnic_control::config::SECTIONS)
+        .with(picnic_ports::registry::SECTIONS);
+    sections.parse(text, None).unwrap()
+}
+
+fn launch(card: &CardFile) -> Launch<'_> {
+    Launch::new(card, registries())
+}
+
+/// Whether programs can be loaded here; says so if not.
+fn can_load(test: &str) -> bool {
+    let is_root = std::fs::metadata("/proc/self").is_ok_and(|me| {
+        use std::os::unix::fs::MetadataExt;
+        me.uid() == 0
+    });
+    if crate::object::is_built() && is_root {
+        return true;
+    }
+    skip(test, "it needs root, and clang at build time");
+    false
+}

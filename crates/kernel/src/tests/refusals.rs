@@ -1,0 +1,97 @@
+//! What this engine cannot honour is refused by file, line and key.
+
+use super::{launch, parse};
+
+const CARD: &str = "[card]\nengine = \"kernel\"\n";
+const WIRE: &str = "[[wire]]\nport = \"xdp\"\ninterface = \"k0\"\n";
+const HOST: &str = "[host]\nattachment = \"stack\"\nqueues = 1\n";
+
+fn refusal(text: &str) -> String {
+    let card = parse(text);
+    launch(&card).check().map(drop).unwrap_err().to_string()
+}
+
+#[test]
+fn what_has_no_kernel_form_is_refused_with_what_has() {
+    let rx = "[[rx]]\nfunction = \"rss\"\n";
+    for (text, message) in [
+        (
+            format!("{CARD}[[wire]]\nport = \"generator\"\n{rx}{HOST}"),
+            "card:4: wire[0].port: found \"generator\", allowed with engine = \"kernel\": xdp",
+        ),
+        (
+            format!("{CARD}{WIRE}{rx}[host]\nqueues = 1\n"),
+            "host.attachment: found \"app\", allowed with engine = \"kernel\": stack",
+        ),
+        (
+            format!("{CARD}{WIRE}[[rx]]\nfunction = \"lro\"\n{HOST}"),
+            "rx[0].function: found \"lro\", allowed with engine = \"kernel\": ",
+        ),
+        (
+            format!("{CARD}{WIRE}{rx}{rx}{HOST}"),
+            "rx[1].function: found \"rss\" twice, allowed with engine = \"kernel\": once",
+        ),
+    ] {
+        let found = refusal(&text);
+        assert!(found.contains(message), "{found}");
+    }
+    let found = refusal(&format!("{CARD}{WIRE}[[rx]]\nfunction = \"lro\"\n{HOST}"));
+    for name in ["pass", "drop", "by-wire", "rss", "sample"] {
+        assert!(found.contains(name), "{name}: {found}");
+    }
+}
+
+#[test]
+fn a_key_that_is_not_honoured_is_refused() {
+    let rx = "[[rx]]\nfunction = \"pass\"\n";
+    for (wire, rx, rest, message) in [
+        ("tx_ring = 64\n", rx, "", "card:6: wire[0].tx_ring: found 64, allowed with"),
+        ("mode = \"generic\"\n", rx, "", "wire[0].mode: found \"generic\", allowed with"),
+        ("namespace = \"/proc/1/ns/net\"\n", rx, "", "allowed with engine = \"kernel\": a name"),
+        ("[wire.fault]\ndrop = 0.1\n", rx, "", "wire[0].fault: found a fault injector"),
+        ("", "[[rx]]\nfunction = \"rss\"\ninner = true\n", "", "rx[0].inner: found true, allowed"),
+        (
+            "",
+            "[[rx]]\nfunction = \"rss\"\nrebalance_usecs = 1000\n",
+            "",
+            "rx[0].rebalance_usecs: found 1000, allowed with engine = \"kernel\": to leave it out",
+        ),
+        ("", "[[rx]]\nfunction = \"rss\"\ndefault_queue = 7\n", "", "found queue 7, allowed is 0"),
+        ("", "[[rx]]\nfunction = \"sample\"\n", "", "rx[0].queue: found none, allowed with"),
+        ("", "[[rx]]\nfunction = \"sample\"\nrandom = true\n", "", "rx[0].random: found true"),
+        ("", &rx.repeat(9), "", "rx: found 9, allowed with engine = \"kernel\": 0 to 8"),
+        (
+            "",
+            rx,
+            "[interrupt]\nrx_usecs = 5\n",
+            "card:12: interrupt.rx_usecs: found 5, allowed with",
+        ),
+        ("", rx, "[pool]\nbuffers = 512\n", "pool.buffers: found 512, allowed with"),
+        ("", rx, "[isolation]\napply = true\n", "isolation.apply: found true, allowed with"),
+        ("", rx, "[[tx]]\nfunction = \"pass\"\n", "allowed with engine = \"kernel\": no tx chain"),
+        ("", rx, "[control]\nsocket = \"/x\"\n", "control.socket: found \"/x\", allowed with"),
+    ] {
+        let found = refusal(&format!("{CARD}{WIRE}{wire}{rx}{HOST}{rest}"));
+        assert!(found.contains(message), "{found}\nin place of {message}");
+    }
+    let many = WIRE.repeat(9);
+    let found = refusal(&format!("{CARD}{many}{rx}{HOST}"));
+    assert!(found.contains("wire: found 9, allowed with engine = \"kernel\": 1 to 8"), "{found}");
+    let found = refusal(&format!(
+        "{CARD}{WIRE}{rx}[host]\nattachment = \"stack\"\nqueues = 2\ntarget_cores = [0, 0]\n"
+    ));
+    assert!(found.contains("host.queues: found 2 queues, of which 0 and 1 have core 0"), "{found}");
+    let found = refusal(&format!("{CARD}{WIRE}{rx}{HOST}ring_size = 32768\n"));
+    assert!(found.contains("host.ring_size: found 32768"), "{found}");
+}
+
+#[test]
+fn what_is_honoured_is_accepted() {
+    let rx = "[[rx]]\nfunction = \"rss\"\nhash = \"jhash\"\njhash_init = 7\ntable_size = 100\n";
+    let rest = "ring_size = 512\ntarget_cores = [0]\n[control]\nsocket = \"off\"\n\
+                [isolation]\napply = false\nlevel = \"none\"\n[interrupt]\n";
+    let card =
+        parse(&format!("{CARD}default_queue = 0\n{WIRE}mode = \"native\"\n{rx}{HOST}{rest}"));
+    let checked = launch(&card).check().unwrap();
+    assert_eq!(checked.placement.target_cores, [0]);
+}

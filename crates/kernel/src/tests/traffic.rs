@@ -1,0 +1,279 @@
+//! Cards between two namespaces: real sockets, exact counts, and the machine as it was.
+
+use super::{can_load, launch, parse};
+use picnic_control::{Report, Running};
+use picnic_core::registry::BuildContext;
+use picnic_functions::rss::{Config, HashType, Rss};
+use picnic_machine::testbed::Testbed;
+use picnic_machine::undo::{Machine, Which, restore_all};
+use picnic_ports::interface::within;
+use picnic_testing::{machine, skip, this_test, wait_for, wait_until};
+use std::io::{BufRead, BufReader};
+use std::net::{SocketAddr, UdpSocket};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+const CORES: usize = 2;
+const PORT: u16 = 7000;
+const FLOWS: u16 = 64;
+/// Packets that may be under way at once: fewer than a veth's ring holds.
+const BATCH: usize = 32;
+/// Set for a process that is to be killed: the namespace of its card.
+const VICTIM: &str = "PICNIC_KERNEL_VICTIM";
+
+/// A veth pair: the card's wire `k0` in one namespace, those who send in the other.
+struct Bed(Testbed);
+
+impl Bed {
+    /// None if this machine cannot have one; says so.
+    fn new(test: &str) -> Option<Bed> {
+        if !can_load(test) {
+            return None;
+        }
+        if std::thread::available_parallelism().map_or(1, usize::from) < CORES {
+            skip(test, "it needs two cores");
+            return None;
+        }
+        let bed = Bed(Testbed::build("kernel-test").unwrap());
+        let testbed = &bed.0;
+        for namespace in ["card", "far"] {
+            testbed.add_namespace(namespace).unwrap();
+            // Nothing but what these tests send.
+            testbed.within(namespace, "sysctl -qw net.ipv6.conf.all.disable_ipv6=1").unwrap();
+        }
+        let mac = |last: u8| format!("02:00:00:00:77:{last:02x}");
+        testbed.add_veth(("card", "k0"), ("far", "f0"), "").unwrap();
+        for (namespace, link, own, other) in [("card", "k0", 1, 2), ("far", "f0", 2, 1)] {
+            let ip = |rest: String| testbed.ip(namespace, &rest).unwrap();
+            ip(format!("link set {link} address {} arp off up", mac(own)));
+            ip(format!("address add 10.77.0.{own}/24 dev {link}"));
+            ip(format!("neighbour replace 10.77.0.{other} lladdr {} dev {link}", mac(other)));
+        }
+        // XDP carries no word of unfinished checksums.
+        testbed.within("far", "ethtool -K f0 tx off").unwrap();
+        testbed.wait_for_carrier("card", "k0").unwrap();
+        Some(bed)
+    }
+
+    fn socket(&self, namespace: &str, address: SocketAddr) -> UdpSocket {
+        let name = self.0.netns(namespace);
+        let socket = within(Some(&name), || UdpSocket::bind(address)).unwrap().unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        socket
+    }
+
+    /// Sends so many packets in turns of all flows, and waits for each to arrive; with none to
+    /// wait for, until `are_counted`.
+    fn send(&self, packets: usize) {
+        let to: SocketAddr = ([10, 77, 0, 1], PORT).into();
+        let server = self.socket("card", to);
+        let flows: Vec<_> = (0..FLOWS)
+            .map(|flow| self.socket("far", ([10, 77, 0, 2], 9000 + flow).into()))
+            .collect();
+        let mut next = flows.iter().cycle();
+        let mut left = packets;
+        let mut buffer = [0; 64];
+        while left != 0 {
+            let batch = left.min(BATCH);
+            for _ in 0..batch {
+                next.next().unwrap().send_to(b"picnic", to).unwrap();
+            }
+            for _ in 0..batch {
+                assert_eq!(server.recv(&mut buffer).unwrap(), 6);
+            }
+            left -= batch;
+        }
+    }
+
+    /// How the wire is: polled by threads, GRO, XDP.
+    fn state(&self) -> (String, bool, bool) {
+        let threaded = self.0.within("card", "cat /sys/class/net/k0/threaded").unwrap();
+        let features = self.0.within("card", "ethtool -k k0").unwrap();
+        let link = self.0.ip("card", "link show dev k0").unwrap();
+        (
+            threaded.trim().into(),
+            features.contains("generic-receive-offload: on"),
+            link.contains("xdp"),
+        )
+    }
+
+    fn card(&self, rx: &str) -> String {
+        card(&self.0.netns("card"), rx)
+    }
+}
+
+fn card(namespace: &str, rx: &str) -> String {
+    format!(
+        "[card]\nengine = \"kernel\"\nborrowed_core = 1\n[[wire]]\nport = \"xdp\"\n\
+         interface = \"k0\"\nnamespace = \"{namespace}\"\n{rx}\n\
+         [host]\nattachment = \"stack\"\nqueues = 2\ntarget_cores = [0, 1]\n"
+    )
+}
+
+fn start(text: &str) -> Box<dyn Running> {
+    launch(&parse(text)).start_alone().unwrap()
+}
+
+/// The queue of each flow, as the poll engine has it.
+fn queues(config: &Config) -> Vec<usize> {
+    let context = BuildContext { queues: CORES as u16, ..BuildContext::default() };
+    let rss = Rss::new(config, &context).unwrap();
+    let queue = |flow: u16| {
+        let mut frame = [0; 60];
+        frame[12..16].copy_from_slice(&[8, 0, 0x45, 0]);
+        frame[17] = 34;
+        frame[23] = 17;
+        frame[26..34].copy_from_slice(&[10, 77, 0, 2, 10, 77, 0, 1]);
+        frame[34..36].copy_from_slice(&(9000 + flow).to_be_bytes());
+        frame[36..38].copy_from_slice(&PORT.to_be_bytes());
+        frame[39] = 14;
+        rss.classify(&frame).queue.unwrap().into()
+    };
+    (0..FLOWS).map(queue).collect()
+}
+
+fn check(report: &Report, packets: usize) {
+    let ledger = &report.ledger;
+    assert!(ledger.balanced(), "{ledger:?}");
+    assert_eq!((ledger.r#in, ledger.in_flight), (packets as u64, 0), "{report:?}");
+    assert_eq!(report.wires[0].rx_packets, packets as u64);
+    assert_eq!(report.engine, "kernel");
+}
+
+#[test]
+fn each_target_core_gets_the_packets_of_its_flows() {
+    let test = "each_target_core_gets_the_packets_of_its_flows";
+    let Some(bed) = Bed::new(test) else { return };
+    let _machine = machine();
+    let before = bed.state();
+    let types = vec![HashType::Ipv4, HashType::UdpIpv4];
+    for (keys, config) in [
+        ("", Config { types: types.clone(), ..Config::default() }),
+        (
+            "table = [1, 1, 0]\n",
+            Config { types: types.clone(), table: Some(vec![1, 1, 0]), ..Config::default() },
+        ),
+        ("table = [1]\n", Config { types, table: Some(vec![1]), ..Config::default() }),
+    ] {
+        let rx = format!(
+            "[[rx]]\nfunction = \"pass\"\n[[rx]]\nfunction = \"rss\"\n\
+             types = [\"ipv4\", \"udp-ipv4\"]\n{keys}"
+        );
+        let running = start(&bed.card(&rx));
+        assert_eq!(bed.state(), ("1".into(), true, true));
+        let rounds = 50;
+        bed.send(rounds * usize::from(FLOWS));
+        assert!(running.is_alive());
+        let report = running.stop().unwrap();
+        check(&report, rounds * usize::from(FLOWS));
+        let mut wanted = [0; CORES];
+        queues(&config).into_iter().for_each(|queue| wanted[queue] += rounds as u64);
+        let found: Vec<_> = report.queues.iter().map(|queue| queue.packets).collect();
+        assert_eq!(found, wanted, "{keys}");
+        // An Ethernet header, 20 bytes of IPv4, 8 of UDP, 6 of its own.
+        let bytes: Vec<_> = report.queues.iter().map(|queue| queue.bytes).collect();
+        assert_eq!(bytes, wanted.map(|packets| packets * 48));
+        for queue in report.queues.iter().filter(|queue| queue.packets != 0) {
+            assert!(queue.interrupts != 0 && queue.doorbells != 0, "{queue:?}");
+        }
+        let functions: Vec<_> =
+            report.functions.iter().map(|found| (&*found.name, found.packets)).collect();
+        let all = rounds as u64 * u64::from(FLOWS);
+        assert_eq!(functions, [("pass", all), ("rss", all)]);
+        assert_eq!(bed.state(), before, "{:?}", report.notes);
+    }
+}
+
+#[test]
+fn what_is_dropped_is_counted() {
+    let Some(bed) = Bed::new("what_is_dropped_is_counted") else { return };
+    let _machine = machine();
+    let rx = "[[rx]]\nfunction = \"sample\"\nevery = 4\nqueue = 1\n[[rx]]\nfunction = \"drop\"\n";
+    let running = start(&bed.card(rx));
+    let to: SocketAddr = ([10, 77, 0, 1], PORT).into();
+    let (server, client) =
+        (bed.socket("card", to), bed.socket("far", ([10, 77, 0, 2], 9000).into()));
+    let mut buffer = [0; 64];
+    for _ in 0..100 {
+        for _ in 0..4 {
+            client.send_to(b"picnic", to).unwrap();
+        }
+        assert_eq!(server.recv(&mut buffer).unwrap(), 6);
+    }
+    wait_until("all have been counted", || {
+        running.view().wires[0].counters.rx_packets.get() == 400
+    });
+    let report = running.stop().unwrap();
+    check(&report, 400);
+    assert_eq!((report.ledger.dropped, report.drops["filtered"]), (300, 300));
+    assert_eq!(report.drops_by_stage["filtered@rx"], 300);
+    assert_eq!((report.queues[0].packets, report.queues[1].packets), (0, 100));
+    assert_eq!(report.functions[1].dropped, 300);
+}
+
+#[test]
+fn a_wire_that_cannot_be_had_is_told() {
+    let Some(bed) = Bed::new("a_wire_that_cannot_be_had_is_told") else { return };
+    let _machine = machine();
+    let before = bed.state();
+    let text = bed.card("[[rx]]\nfunction = \"rss\"\n");
+    let refusal =
+        |text: &str| launch(&parse(text)).start_alone().map(drop).unwrap_err().to_string();
+    let found = refusal(&text.replace("\"k0\"", "\"no-such\""));
+    assert!(found.contains("no-such"), "{found}");
+    let found = refusal(&text.replace(&bed.0.netns("card"), "no-such"));
+    assert!(found.contains("wire[0].namespace") && found.contains("no-such"), "{found}");
+    let running = start(&text);
+    let found = refusal(&text);
+    assert!(found.contains("another card's wire"), "{found}");
+    // It goes on as if nothing had happened.
+    bed.send(64);
+    check(&running.stop().unwrap(), 64);
+    assert_eq!(bed.state(), before);
+    // A wire that goes ends the run, and the rest of the machine is as it was.
+    let running = start(&text);
+    bed.0.ip("card", "link del k0").unwrap();
+    wait_until("the card has noticed", || !running.is_alive());
+    let report = running.stop().unwrap();
+    assert!(report.notes.iter().any(|note| note.contains("gone")), "{:?}", report.notes);
+}
+
+#[test]
+fn a_killed_card_leaves_a_journal_that_takes_all_back() {
+    let test = "a_killed_card_leaves_a_journal_that_takes_all_back";
+    if let Ok(namespace) = std::env::var(VICTIM) {
+        let _running = start(&card(&namespace, "[[rx]]\nfunction = \"rss\"\n"));
+        println!("\nrunning");
+        loop {
+            std::thread::park();
+        }
+    }
+    let Some(bed) = Bed::new(test) else { return };
+    let _machine = machine();
+    let before = bed.state();
+    let state = bed.0.folder().join("state");
+    let mut victim = Command::new(std::env::current_exe().unwrap())
+        .args([&*this_test(), "--exact", "--nocapture"])
+        .env(VICTIM, bed.0.netns("card"))
+        .env("PICNIC_STATE_DIR", &state)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(victim.stdout.take().unwrap()).lines();
+    wait_for("the card has started", || (lines.next()?.ok()? == "running").then_some(()));
+    assert_eq!(bed.state(), ("1".into(), true, true));
+    victim.kill().unwrap();
+    victim.wait().unwrap();
+    // The program has ended with its process; what had been set is taken back now.
+    wait_until("the program has gone", || !bed.state().2);
+    assert_eq!(bed.state(), ("1".into(), true, false));
+    let machine = Machine { state, ..Machine::this() };
+    let restored = restore_all(&machine, Which::Stale).unwrap();
+    assert!(
+        restored.iter().all(|journal| journal.is_whole()) && restored.len() == 1,
+        "{restored:?}"
+    );
+    assert_eq!(bed.state(), before);
+    assert_eq!(restore_all(&machine, Which::Stale).unwrap(), []);
+}

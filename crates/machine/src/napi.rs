@@ -1,0 +1,211 @@
+//! An interface polled by threads of the kernel, on a core of one's choice.
+//!
+//! ```no_run
+//! use picnic_machine::napi::Polling;
+//! use picnic_machine::undo::{Journal, Machine};
+//! let machine = Machine::this();
+//! let mut journal = Journal::create(&machine, "demo")?;
+//! let mut polling = Polling::start(&machine, &mut journal, "eth0", None)?;
+//! polling.pin(&machine, &mut journal, 3)?;
+//! // ... what eth0 receives is taken on core 3 ...
+//! journal.undo()?;
+//! # Ok::<(), picnic_machine::error::MachineError>(())
+//! ```
+//!
+//! By default an interface is polled in a softirq, on the core that its interrupt came to; one
+//! without interrupts, such as a veth, on the core of whoever sends. Its polling can be given to
+//! threads instead, and these to a core.
+//!
+//! Guarantees: everything is in the journal before it is changed ([`crate::undo`]).
+//!
+//! Source: Documentation/networking/napi.rst, section Threaded NAPI. A veth polls only with GRO or
+//! an XDP program, so GRO is switched on first: then its threads outlive the attaching of one.
+
+use crate::command;
+use crate::error::MachineError;
+use crate::topology::CoreSet;
+use crate::undo::process::{Thread, threads as all_threads};
+use crate::undo::{Change, Journal, Machine, feature_words, within};
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+/// What a kernel thread's name may have been cut to.
+const SHORTEST_NAME: usize = 15;
+
+/// An interface that threads of the kernel poll.
+#[derive(Clone, Debug)]
+pub struct Polling {
+    interface: String,
+    namespace: Option<String>,
+    /// Threads of that name that are another's: there may be one in each namespace.
+    foreign: BTreeSet<i32>,
+    pinned: BTreeSet<i32>,
+}
+
+/// What a thread of the kernel has done so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Schedule {
+    /// Nanoseconds at work.
+    pub run_ns: u64,
+    /// Nanoseconds that it waited for its core.
+    pub wait_ns: u64,
+    /// Times that it got its core.
+    pub turns: u64,
+}
+
+impl Polling {
+    /// Has an interface polled by threads.
+    ///
+    /// # Errors
+    /// The interface is not there or cannot be polled so; ethtool is not installed.
+    pub fn start(
+        machine: &Machine,
+        journal: &mut Journal,
+        interface: &str,
+        namespace: Option<&str>,
+    ) -> Result<Self, MachineError> {
+        let said = |words: &[&str]| {
+            let words = within(namespace, words);
+            let words: Vec<_> = words.iter().map(String::as_str).collect();
+            command::run(&words).map_err(|error| MachineError::Refused(error.to_string()))
+        };
+        let features = said(&["ethtool", "-k", interface])?;
+        let gro = features.lines().find_map(|line| line.strip_prefix("generic-receive-offload:"));
+        let gro = gro.and_then(|state| state.split_whitespace().next()).unwrap_or("off");
+        let attribute = format!("/sys/class/net/{interface}/threaded");
+        let threaded = said(&["cat", &attribute])?.trim().to_owned();
+        let mut foreign = BTreeSet::new();
+        if threaded == "0" {
+            foreign = numbers(threads(machine, interface));
+        }
+        for (feature, was, becomes) in [("gro", gro, "on"), ("threaded", &*threaded, "1")] {
+            if was == becomes {
+                continue;
+            }
+            let words = feature_words(interface, namespace, feature, becomes);
+            journal.record(Change::Feature {
+                interface: interface.into(),
+                namespace: namespace.map(str::to_owned),
+                feature: feature.into(),
+                was: was.into(),
+            })?;
+            let words: Vec<_> = words.iter().map(String::as_str).collect();
+            journal.run(&words).map_err(|error| {
+                MachineError::Refused(format!(
+                    "interface {interface} cannot be polled by a thread of the kernel: {error}"
+                ))
+            })?;
+        }
+        Ok(Polling {
+            interface: interface.into(),
+            namespace: namespace.map(str::to_owned),
+            foreign,
+            pinned: BTreeSet::new(),
+        })
+    }
+
+    /// Gives those of its threads to a core that are not there yet.
+    ///
+    /// # Errors
+    /// It has none, or they may not run there.
+    pub fn pin(
+        &mut self,
+        machine: &Machine,
+        journal: &mut Journal,
+        core: usize,
+    ) -> Result<(), MachineError> {
+        let mut own = threads(machine, &self.interface);
+        own.retain(|thread| !self.foreign.contains(&thread.thread));
+        if own.is_empty() {
+            let interface = &self.interface;
+            let enter = self.namespace.as_ref().map(|name| format!(" -n {name}"));
+            let message = format!(
+                "interface {interface} has no thread that polls it: is it up? (ip{} link set \
+                 {interface} up)",
+                enter.unwrap_or_default()
+            );
+            return Err(MachineError::Refused(message));
+        }
+        let becomes: CoreSet = [core].into_iter().collect();
+        let new = own.iter().filter(|thread| !self.pinned.contains(&thread.thread));
+        for Thread { process, thread, start_time, allowed, .. } in new {
+            journal.record(Change::Affinity {
+                process: *process,
+                thread: *thread,
+                start_time: *start_time,
+                was: allowed.to_string(),
+                becomes: becomes.to_string(),
+            })?;
+            machine.kernel.set_affinity(*thread, &becomes).map_err(|error| {
+                let what =
+                    format!("the thread that polls {} cannot run on core {core}", self.interface);
+                MachineError::system(what, error)
+            })?;
+        }
+        self.pinned = numbers(own);
+        Ok(())
+    }
+
+    /// The threads that it has pinned.
+    pub fn threads(&self) -> impl Iterator<Item = i32> {
+        self.pinned.iter().copied()
+    }
+}
+
+/// The threads that poll interfaces of a name.
+fn threads(machine: &Machine, interface: &str) -> Vec<Thread> {
+    all_named(machine, &format!("napi/{interface}-"))
+}
+
+fn numbers(threads: Vec<Thread>) -> BTreeSet<i32> {
+    threads.into_iter().map(|thread| thread.thread).collect()
+}
+
+/// The kernel's threads whose names begin so.
+pub fn named(machine: &Machine, start: &str) -> BTreeSet<i32> {
+    numbers(all_named(machine, start))
+}
+
+fn all_named(machine: &Machine, start: &str) -> Vec<Thread> {
+    let mut all = all_threads(&machine.procfs).unwrap_or_default();
+    let is_one = |name: &str| {
+        let is_cut = name.len() == SHORTEST_NAME && start.starts_with(name);
+        name.starts_with(start) || is_cut
+    };
+    all.retain(|thread| thread.is_kernel && is_one(&thread.name));
+    all
+}
+
+/// What a thread has done so far; none if it has ended, or the kernel does not say.
+pub fn schedule(thread: i32) -> Option<Schedule> {
+    let text = fs::read_to_string(Path::new("/proc").join(thread.to_string()).join("schedstat"));
+    read_schedule(&text.ok()?)
+}
+
+fn read_schedule(text: &str) -> Option<Schedule> {
+    let mut numbers = text.split_whitespace().map(str::parse);
+    let mut next = || numbers.next()?.ok();
+    Some(Schedule { run_ns: next()?, wait_ns: next()?, turns: next()? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_schedule_is_three_numbers() {
+        let found = read_schedule("12 3 4\n");
+        assert_eq!(found, Some(Schedule { run_ns: 12, wait_ns: 3, turns: 4 }));
+        assert_eq!((read_schedule("12 3"), read_schedule("a b c")), (None, None));
+    }
+
+    #[test]
+    fn threads_of_the_kernel_are_found_by_name() {
+        let machine = Machine::this();
+        assert_eq!(named(&machine, "no-such-thread/"), BTreeSet::new());
+        // Every core has this one, where this process sees the kernel's threads at all.
+        let found = named(&machine, "ksoftirqd/");
+        assert!(found.iter().all(|&thread| schedule(thread).is_some()) || found.is_empty());
+    }
+}

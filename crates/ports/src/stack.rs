@@ -1,0 +1,52 @@
+//! A host that is the kernel's own network stack, for the kernel engine.
+//!
+//! ```toml
+//! [card]
+//! engine = "kernel"
+//!
+//! [host]
+//! attachment = "stack"
+//! ```
+//!
+//! Packets never leave the kernel: each goes to the stack on its target core, by the interface
+//! that is its wire, whose addresses and routes are the host's.
+//!
+//! Guarantees: the poll engine refuses it by name; there, `tap` is the way to the stack.
+//!
+//! Source: none.
+
+use picnic_core::attachment::HostAttachment;
+use picnic_core::error::ConfigError;
+use picnic_core::kernel::{InKernel, KernelForm};
+use picnic_core::registry::{BuildContext, Component};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use std::path::Path;
+
+/// The registry entry.
+#[derive(Debug)]
+pub struct Stack;
+
+/// `stack` has no keys.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct StackConfig {}
+
+impl Component for Stack {
+    type Product = Box<dyn HostAttachment>;
+    type Config = StackConfig;
+    const NAME: &'static str = "stack";
+    const HELP: &'static str = "the kernel's network stack, by the wire (engine = \"kernel\")";
+    const KERNEL: Option<InKernel<StackConfig>> =
+        Some(InKernel { keys: &[], form: |_, _| Ok(KernelForm::Stack) });
+
+    fn example(_: &Path) -> Option<String> {
+        None
+    }
+
+    fn build(_: StackConfig, _: &BuildContext) -> Result<Self::Product, ConfigError> {
+        let message = "found \"stack\", allowed with engine = \"kernel\" only: \
+                       attachment = \"tap\" leads packets of this engine to the kernel";
+        Err(ConfigError::new("attachment", message))
+    }
+}
