@@ -223,6 +223,24 @@ mod tests {
     }
 
     #[test]
+    fn each_queue_has_its_weights_part_spread_evenly() {
+        let entries = |weights: &[u32], entries| {
+            let queues = weights.len() as u16;
+            IndirectionTable::weighted(entries, weights, queues).unwrap().entries().to_vec()
+        };
+        assert_eq!(entries(&[2, 1], 6), [0, 1, 0, 0, 1, 0]);
+        assert_eq!(entries(&[0, 3, 1], 4), [1, 1, 2, 1]);
+        assert_eq!(entries(&[5, 5, 5], 8), [0, 1, 2, 0, 1, 2, 0, 1]);
+        assert_eq!(entries(&[u32::MAX, u32::MAX], 3), [0, 1, 0]);
+        let refused =
+            |weights: &[u32]| IndirectionTable::weighted(8, weights, 2).map(|_| ()).unwrap_err();
+        assert_eq!(refused(&[1]), Error::Weights { found: 1, queues: 2 });
+        assert_eq!(refused(&[0, 0]), Error::NoWeight);
+        refused(&[1, 1, 1]);
+        IndirectionTable::weighted(8, &[0, 1], 2).unwrap();
+    }
+
+    #[test]
     fn errors_name_what_was_found_and_what_is_allowed() {
         let size = |entries| IndirectionTable::uniform(entries, 4).unwrap_err();
         assert_eq!(size(0), Error::TableSize { found: 0 });

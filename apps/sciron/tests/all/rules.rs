@@ -292,3 +292,34 @@ fn what_becomes_of_the_unreadable_is_said_to_filters_that_drop() {
         assert_eq!(filter.unreadable, expected, "{filter:?}");
     }
 }
+
+#[test]
+fn what_is_wrong_and_what_overlaps_is_reported() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("rules");
+    std::fs::write(&path, "tcp any any any 22\n").unwrap();
+    let report = picnic_sciron::report::of(&path);
+    assert_eq!(report.json()["valid"], false);
+    assert_eq!(report.json()["faults"][0]["line"], 1);
+    assert_eq!(report.text(), "");
+    std::fs::write(&path, "tcp any any any 22 accept\ntcp 10.0.0.0/8 any any any drop\n").unwrap();
+    let text = picnic_sciron::report::of(&path).text();
+    let lines: Vec<_> = text.lines().collect();
+    assert_eq!(lines.len(), 3, "{text}");
+    assert!(lines[0].contains(":2: overlap: tcp 10.0.0.0/8"), "{text}");
+    assert!(lines[1].contains("line 1: tcp any any any 22 accept"), "{text}");
+    assert!(lines[2].contains("0 redundant, 1 overlaps"), "{text}");
+}
+
+#[test]
+fn a_file_is_read_to_its_last_byte() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("rules");
+    let (longest, rule) = (8 * picnic_core::config::LONGEST_FILE, "\nany any any any any accept");
+    let text = format!("#{}{rule}", " ".repeat(longest - 1 - rule.len()));
+    assert_eq!(text.len(), longest);
+    std::fs::write(&path, &text).unwrap();
+    assert_eq!(Rules::load(&path).unwrap().rules.len(), 1);
+    std::fs::write(&path, text + " ").unwrap();
+    assert!(Rules::load(&path).unwrap_err().to_string().contains("found more than"));
+}

@@ -430,3 +430,20 @@ fn a_packet_of_a_whole_quantum_leaves_in_its_first_turn() {
     let lanes: Vec<_> = bench.serve(0, Time::ZERO, 66).iter().map(|&(lane, ..)| lane).collect();
     assert_eq!(lanes[64..], [0, 1]);
 }
+
+#[test]
+fn turns_do_not_move_while_a_wire_has_no_room() {
+    let mut bench = Bench::new(1, Limits { packets: 100, bytes: 1 << 30 });
+    let push = |bench: &mut Bench, queue, number| {
+        let packet = bench.packet(queue, 60, number);
+        bench.backlog.push(packet, 0).unwrap();
+    };
+    // As many as are offered at once: none of them waits for its turn.
+    (0..64).for_each(|_| push(&mut bench, 2, 1));
+    assert_eq!(bench.serve(0, Time::ZERO, 0), []);
+    push(&mut bench, 1, 1);
+    assert_eq!(bench.serve(0, Time::ZERO, 0), []);
+    push(&mut bench, 0, 1);
+    let lanes: Vec<_> = bench.serve(0, Time::ZERO, 66).iter().map(|&(lane, ..)| lane).collect();
+    assert_eq!(lanes[64..], [0, 1], "the turn was that of the first");
+}
