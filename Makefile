@@ -48,14 +48,13 @@ fuzz: ## the fuzz targets, SECONDS=60 for each (TARGETS="headers pcap" for some)
 
 fmt: ## put the source into its usual form
 	$(CARGO) fmt --all
-	$(CARGO) fmt --manifest-path fuzz/Cargo.toml
 
 lint: ## format, clippy with warnings denied, the crate graph, dependencies
 	scripts/test format lint graph
 
 doc: ## the API's pages, target/doc
-	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --no-deps
 
 clean: ## remove what was built
 	$(CARGO) clean
-	rm -rf fuzz/target fuzz/artifacts fuzz/corpus bench/peers/build
+	rm -rf fuzz/artifacts fuzz/corpus bench/peers/build

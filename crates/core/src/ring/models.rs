@@ -1,11 +1,8 @@
 //! Loom models of the ring and the gate: every interleaving, bounded preemption.
 //!
 //! ```text
-//! RUSTFLAGS="--cfg loom" cargo test -p picnic-core --lib --release \
-//!     --target-dir target/loom ring::models
+//! scripts/test loom
 //! ```
-//!
-//! (A target folder of its own, since the flag would throw the usual one away.)
 //!
 //! Checked: the ring loses, doubles and reorders nothing and drops what is left in
 //! it once; the target never sleeps for ever with packets in its ring; the doorbell
