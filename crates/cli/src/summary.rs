@@ -341,6 +341,7 @@ mod tests {
             latencies: None,
             borrowed_core: CoreReport {
                 core: 1,
+                thread: Some(4712),
                 busy_fraction: 0.25,
                 asleep_fraction: 0.5,
                 wakeups: 7,

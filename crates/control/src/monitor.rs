@@ -33,6 +33,8 @@ pub type Clock = Arc<dyn Fn() -> Time + Send + Sync>;
 /// What the borrowed core's thread counts of its own time.
 #[derive(Debug, Default)]
 pub struct CoreTimes {
+    /// The system's number of the thread; 0 for none.
+    pub thread: Counter,
     /// Nanoseconds in turns that found work.
     pub busy_ns: Counter,
     /// Nanoseconds asleep.
@@ -90,6 +92,8 @@ impl CoreTimes {
 pub struct TargetTimes {
     /// The core.
     pub core: usize,
+    /// The system's number of the thread; 0 for none.
+    pub thread: Counter,
     /// Times it woke, by doorbell, descriptor or timeout.
     pub wakeups: Counter,
     /// Nanoseconds asleep.
@@ -225,6 +229,7 @@ impl Monitor {
         let view = &self.view;
         let duration_ns = duration_ns.max(1) as f64;
         let share = |part: &Counter| (part.get() as f64 / duration_ns).min(1.0);
+        let told = |thread: &Counter| Some(thread.get()).filter(|&thread| thread != 0);
         let totals = view.ledger.read();
         let mut queues = queue_reports(view, &self.placement);
         for QueueLatency { queue, histogram } in latency {
@@ -249,6 +254,7 @@ impl Monitor {
             latencies: None,
             borrowed_core: CoreReport {
                 core: self.placement.borrowed_core,
+                thread: told(&self.notes.core.thread),
                 busy_fraction: share(&self.notes.core.busy_ns),
                 asleep_fraction: share(&self.notes.core.asleep_ns),
                 wakeups: self.notes.core.wakeups.get(),
@@ -260,6 +266,7 @@ impl Monitor {
                 .iter()
                 .map(|target| TargetCoreReport {
                     core: target.core,
+                    thread: told(&target.thread),
                     asleep_fraction: share(&target.asleep_ns),
                     wakeups: target.wakeups.get(),
                     priority: match target.real_time.get() {

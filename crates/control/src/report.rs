@@ -245,6 +245,9 @@ pub struct LatencyReport {
 pub struct CoreReport {
     /// Its number.
     pub core: usize,
+    /// The system's number of its thread, for `chrt` or `perf`; null on a virtual core.
+    #[serde(default)]
+    pub thread: Option<u64>,
     /// Share of the time spent in turns that found work.
     pub busy_fraction: f64,
     /// Share of the time spent asleep.
@@ -278,6 +281,9 @@ pub struct TakenAway {
 pub struct TargetCoreReport {
     /// Its number.
     pub core: usize,
+    /// The system's number of its thread, for `chrt` or `perf`; null on a virtual core.
+    #[serde(default)]
+    pub thread: Option<u64>,
     /// Share of the time spent asleep.
     pub asleep_fraction: f64,
     /// Times its thread woke from sleep.

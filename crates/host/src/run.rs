@@ -172,6 +172,7 @@ fn start(engine: &'static str, launch: Launch<'_>) -> Result<HostRunning, RunErr
         let times = Arc::new(TargetTimes { core, ..TargetTimes::default() });
         target_times.push(times.clone());
         let body = move || {
+            times.thread.set(this_thread());
             let (mut preemption, warning) = Preemption::start(real_time, watchdog_ms);
             times.real_time.set(preemption.is_permitted().into());
             set_up(Role::Target, CapabilitySet::empty());
@@ -187,6 +188,7 @@ fn start(engine: &'static str, launch: Launch<'_>) -> Result<HostRunning, RunErr
         let (shared, doorbell) = (shared.clone(), card_doorbell.clone());
         let times = times.clone();
         let body = move || {
+            times.thread.set(this_thread());
             set_up(Role::Borrowed, CapabilitySet::empty());
             run_card(card, clock, idle, &doorbell, &target_doorbells, &times, &shared)
         };
@@ -214,6 +216,11 @@ fn start(engine: &'static str, launch: Launch<'_>) -> Result<HostRunning, RunErr
         card_doorbell,
         targets,
     })
+}
+
+/// The system's number of the thread that asks.
+fn this_thread() -> u64 {
+    rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs().into()
 }
 
 fn run_card(

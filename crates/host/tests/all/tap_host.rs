@@ -289,19 +289,16 @@ fn bulk_transfers_are_neither_cut_short_nor_reordered_by_the_card() {
     }
 }
 
-/// How the thread of this process that is called so is scheduled: policy and real-time priority.
-fn scheduling(name: &str) -> Option<(u32, u32)> {
-    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
-    let stats =
-        tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("stat")).ok());
-    let read = |stat: String| {
-        // The name stands in brackets, and field 3 behind it.
-        let (before, after) = stat.rsplit_once(')')?;
-        let fields: Vec<_> = after.split_whitespace().collect();
-        let field = |number: usize| fields.get(number - 3)?.parse().ok();
-        before.ends_with(name).then_some((field(41)?, field(40)?))
-    };
-    stats.filter_map(read).next()
+/// How the thread of a card's first target core is scheduled: policy and real-time priority.
+fn scheduling(running: &dyn Running) -> Option<(u32, u32)> {
+    // Other tests' cards have threads of the same name.
+    let thread = running.monitor().report().target_cores[0].thread?;
+    let stat = std::fs::read_to_string(format!("/proc/self/task/{thread}/stat")).ok()?;
+    // The name stands in brackets, and field 3 behind it.
+    let (_, after) = stat.rsplit_once(')')?;
+    let fields: Vec<_> = after.split_whitespace().collect();
+    let field = |number: usize| fields.get(number - 3)?.parse().ok();
+    Some((field(41)?, field(40)?))
 }
 
 /// SCHED_RR at the lowest real-time priority, and SCHED_OTHER: what a target's thread may have.
@@ -343,7 +340,6 @@ fn the_target_routine_preempts_but_starves_nobody() {
     const NAME: &str = "the_target_routine_preempts_but_starves_nobody";
     let Some(lab) = Lab::new(NAME) else { return };
     let core = picnic_machine::topology::cores()[0];
-    let target = format!("target-{core}");
     let cores = format!("target_cores = [{core}, {core}]");
     // Without packets it waits at the priority that was asked for, the lowest that preempts.
     let quiet = "[[wire]]\nport = \"generator\"\nrate_pps = 10\n";
@@ -353,7 +349,7 @@ fn the_target_routine_preempts_but_starves_nobody() {
         assert!(notes.contains("CAP_SYS_NICE"), "{notes}");
         return skip(NAME, "real-time priority is not permitted here");
     }
-    wait_until("asleep, to preempt when woken", || scheduling(&target) == Some(REAL_TIME));
+    wait_until("asleep, to preempt when woken", || scheduling(&*running) == Some(REAL_TIME));
     wait_until("woken", || running.monitor().report().target_cores[0].wakeups > 1);
     // It may step up again once the process has given up its privileges.
     let limit = rustix::process::getrlimit(rustix::process::Resource::Rtprio).current;
@@ -375,7 +371,7 @@ fn the_target_routine_preempts_but_starves_nobody() {
         if is_real_time {
             wait_until("given way under overload", || of_core().priority_yields != 0);
         }
-        wait_until("ordinary under overload", || scheduling(&target) == Some(ORDINARY));
+        wait_until("ordinary under overload", || scheduling(&*running) == Some(ORDINARY));
         let (delivered, before) = (running.view().ledger.read().delivered, beside.count());
         wait_until("the thread beside it gets on", || beside.count() > before + 1_000_000);
         wait_until("so does it", || running.view().ledger.read().delivered > delivered + 1000);
@@ -392,7 +388,6 @@ fn the_watchdog_ends_a_routine_that_is_not_masked_and_says_so() {
     const NAME: &str = "the_watchdog_ends_a_routine_that_is_not_masked_and_says_so";
     let Some(lab) = Lab::new(NAME) else { return };
     let core = picnic_machine::topology::cores()[0];
-    let target = format!("target-{core}");
     let keys = format!("target_cores = [{core}, {core}]\nring_size = 4096\nwatchdog_ms = 3");
     // All that the kernel can take, and the stretch limit of masked routines does not hold.
     let flood = "[[wire]]\nport = \"generator\"\n[[rx]]\nfunction = \"rss\"\n";
@@ -405,7 +400,7 @@ fn the_watchdog_ends_a_routine_that_is_not_masked_and_says_so() {
         return skip(NAME, "real-time priority is not permitted here");
     }
     wait_until("the watchdog has ended it", || of_core().priority_yields != 0);
-    wait_until("it is an ordinary thread", || scheduling(&target) == Some(ORDINARY));
+    wait_until("it is an ordinary thread", || scheduling(&*running) == Some(ORDINARY));
     let (delivered, before) = (running.view().ledger.read().delivered, beside.count());
     wait_until("the thread beside it gets on", || beside.count() > before + 1_000_000);
     wait_until("so does it", || running.view().ledger.read().delivered > delivered + 1000);
