@@ -5,6 +5,8 @@
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
+use rustix::process::Uid;
+use std::ffi::OsString;
 use std::fs::{DirBuilder, File};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -13,34 +15,52 @@ use std::time::{Duration, Instant};
 /// How a socket's file ends.
 const SUFFIX: &str = ".sock";
 
-/// Where this process puts the sockets of its cards: (folder, its mode).
-pub(super) fn own_folder() -> (PathBuf, u32) {
-    if let Some(folder) = std::env::var_os("PICNIC_RUNTIME_DIR").filter(|path| !path.is_empty()) {
-        return (folder.into(), 0o700);
+/// Where root's sockets stand.
+const SYSTEM: &str = "/run/picnic";
+
+/// Where sockets of cards stand.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Places {
+    /// Where this process puts those of its own.
+    pub(super) own: PathBuf,
+    /// The mode of that folder.
+    pub(super) mode: u32,
+    /// All where there may be any.
+    pub(super) all: Vec<PathBuf>,
+}
+
+impl Places {
+    /// Those of this process.
+    pub(super) fn of_this_process() -> Self {
+        Places::of(|name| std::env::var_os(name), rustix::process::geteuid())
     }
-    let uid = rustix::process::geteuid();
-    if uid.is_root() {
-        // Others may see which cards there are, and be told that they may not use them.
-        return ("/run/picnic".into(), 0o755);
-    }
-    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
-    match runtime.filter(|path| path.is_absolute()) {
-        Some(runtime) => (runtime.join("picnic"), 0o700),
-        None => (format!("/tmp/picnic-{}", uid.as_raw()).into(), 0o700),
+
+    /// Those of a user with these variables.
+    fn of(variable: impl Fn(&str) -> Option<OsString>, user: Uid) -> Self {
+        let stated = variable("PICNIC_RUNTIME_DIR").filter(|path| !path.is_empty());
+        if let Some(own) = stated.map(PathBuf::from) {
+            return Places { all: vec![own.clone()], own, mode: 0o700 };
+        }
+        if user.is_root() {
+            // Others may see which cards there are, and be told that they may not use them.
+            return Places { own: SYSTEM.into(), mode: 0o755, all: vec![SYSTEM.into()] };
+        }
+        let runtime = variable("XDG_RUNTIME_DIR").map(PathBuf::from);
+        let own = match runtime.filter(|path| path.is_absolute()) {
+            Some(runtime) => runtime.join("picnic"),
+            None => format!("/tmp/picnic-{}", user.as_raw()).into(),
+        };
+        let mut all = vec![own.clone()];
+        if own != Path::new(SYSTEM) {
+            all.push(SYSTEM.into());
+        }
+        Places { own, mode: 0o700, all }
     }
 }
 
 /// The folders where sockets of running cards may be.
 pub fn folders() -> Vec<PathBuf> {
-    let (own, _) = own_folder();
-    let mut folders = vec![own];
-    if std::env::var_os("PICNIC_RUNTIME_DIR").is_none_or(|path| path.is_empty()) {
-        let system = PathBuf::from("/run/picnic");
-        if !folders.contains(&system) {
-            folders.push(system);
-        }
-    }
-    folders
+    Places::of_this_process().all
 }
 
 /// A card's name as that of a file: letters, digits, `.`, `_` and `-` stand for themselves.
@@ -115,6 +135,54 @@ pub(super) fn lock(folder: &Path, give_up: Instant) -> Result<File, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sockets_stand_where_the_environment_says_or_in_the_users_own_folder() {
+        let of = |picnic: Option<&str>, xdg: Option<&str>, user| {
+            let variable = |name: &str| match name {
+                "PICNIC_RUNTIME_DIR" => picnic.map(OsString::from),
+                "XDG_RUNTIME_DIR" => xdg.map(OsString::from),
+                _ => None,
+            };
+            let Places { own, mode, all } = Places::of(variable, Uid::from_raw(user));
+            assert_eq!(all[0], own);
+            (own.to_str().unwrap().to_owned(), mode, all.len() == 2 && all[1] == Path::new(SYSTEM))
+        };
+        let place = |own: &str, mode, and_system| (own.to_owned(), mode, and_system);
+        for user in [0, 7] {
+            assert_eq!(of(Some("/x"), Some("/y"), user), place("/x", 0o700, false));
+        }
+        for picnic in [None, Some("")] {
+            assert_eq!(of(picnic, Some("/y"), 0), place(SYSTEM, 0o755, false));
+            assert_eq!(of(picnic, Some("/y"), 7), place("/y/picnic", 0o700, true));
+            assert_eq!(of(picnic, Some("y"), 7), place("/tmp/picnic-7", 0o700, true));
+            assert_eq!(of(picnic, None, 7), place("/tmp/picnic-7", 0o700, true));
+            assert_eq!(of(picnic, Some("/run"), 7), place(SYSTEM, 0o700, false));
+        }
+    }
+
+    #[test]
+    fn a_folder_is_the_users_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a/b");
+        make_folder(&path, 0o700).unwrap();
+        assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o7777, 0o700);
+        make_folder(&path, 0o700).unwrap();
+        let mode = |mode| {
+            let permissions = std::os::unix::fs::PermissionsExt::from_mode(mode);
+            std::fs::set_permissions(&path, permissions).unwrap();
+            own(&path)
+        };
+        assert_eq!(mode(0o755), Ok(()));
+        for open in [0o720, 0o702] {
+            let error = mode(open).unwrap_err();
+            assert!(error.contains(&format!("(mode {open:o}): chmod 700")), "{error}");
+        }
+        let link = folder.path().join("link");
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        assert!(own(&link).unwrap_err().ends_with("is no folder of this user's"));
+        assert!(own(&folder.path().join("c")).unwrap_err().contains("cannot be looked at"));
+    }
 
     #[test]
     fn names_of_files_are_harmless_and_can_be_read_back() {

@@ -13,7 +13,7 @@
 //! `bind` (net/unix/af_unix.c).
 
 use crate::config::{ControlSection, ControlSocket};
-use crate::folders::{card_name, file_name, folders, lock, make_folder, own, own_folder};
+use crate::folders::{Places, card_name, file_name, lock, make_folder, own};
 use picnic_core::config::CardFile;
 use picnic_core::error::ConfigError;
 use rustix::fs::Mode;
@@ -76,13 +76,12 @@ struct Site<'a> {
 
 impl<'a> Site<'a> {
     /// That of the socket that the card file asks for; none if it is off.
-    fn of(file: &'a CardFile) -> Result<Option<Self>, SocketError> {
+    fn of(file: &'a CardFile, places: &Places) -> Result<Option<Self>, SocketError> {
         let (folder, path, mode) = match &file.section::<ControlSection>().socket {
             ControlSocket::Off => return Ok(None),
             ControlSocket::Auto => {
-                let (folder, mode) = own_folder();
-                let path = folder.join(file_name(&file.card.name));
-                (folder, path, Some(mode))
+                let path = places.own.join(file_name(&file.card.name));
+                (places.own.clone(), path, Some(places.mode))
             }
             ControlSocket::Path(path) => {
                 let path = file.directory.join(path);
@@ -126,7 +125,11 @@ impl<'a> Site<'a> {
 /// # Errors
 /// As [`open`].
 pub fn check(file: &CardFile) -> Result<bool, SocketError> {
-    let Some(site) = Site::of(file)? else { return Ok(false) };
+    check_at(file, &Places::of_this_process())
+}
+
+fn check_at(file: &CardFile, places: &Places) -> Result<bool, SocketError> {
+    let Some(site) = Site::of(file, places)? else { return Ok(false) };
     let folder = match site.mode {
         Some(_) if !site.folder.exists() => return Ok(false),
         Some(_) => own(&site.folder),
@@ -146,7 +149,11 @@ pub fn check(file: &CardFile) -> Result<bool, SocketError> {
 /// # Errors
 /// A card of this name is running, or the socket cannot be made.
 pub fn open(file: &CardFile) -> Result<Option<Socket>, SocketError> {
-    let Some(site) = Site::of(file)? else { return Ok(None) };
+    open_at(file, &Places::of_this_process())
+}
+
+fn open_at(file: &CardFile, places: &Places) -> Result<Option<Socket>, SocketError> {
+    let Some(site) = Site::of(file, places)? else { return Ok(None) };
     let Site { folder, path, mode, address, .. } = &site;
     let wrong = |message: String| site.wrong(message);
     let give_up = Instant::now() + PATIENCE;
@@ -241,12 +248,15 @@ fn connect(path: &Path) -> Result<OwnedFd, Errno> {
 /// Removes the sockets that killed cards of this user have left in the runtime folder; what was
 /// removed. The next card that starts does so, too.
 pub fn remove_stale() -> Vec<PathBuf> {
-    let (folder, mode) = own_folder();
-    let Ok(lock) = lock(&folder, Instant::now() + PATIENCE) else { return Vec::new() };
-    let removed = sweep(&folder);
-    if mode == 0o700 {
+    remove_stale_at(&Places::of_this_process())
+}
+
+fn remove_stale_at(Places { own, mode, .. }: &Places) -> Vec<PathBuf> {
+    let Ok(lock) = lock(own, Instant::now() + PATIENCE) else { return Vec::new() };
+    let removed = sweep(own);
+    if *mode == 0o700 {
         // Fails while there is something else in it, as it should.
-        let _ = std::fs::remove_dir(&folder);
+        let _ = std::fs::remove_dir(own);
     }
     drop(lock);
     removed
@@ -289,9 +299,13 @@ pub struct Found {
 
 /// The cards that run, by name, as far as their sockets stand in the runtime folders.
 pub fn running() -> Vec<Found> {
+    running_at(&Places::of_this_process())
+}
+
+fn running_at(places: &Places) -> Vec<Found> {
     let mut found = Vec::new();
-    for folder in folders() {
-        let Ok(entries) = std::fs::read_dir(&folder) else { continue };
+    for folder in &places.all {
+        let Ok(entries) = std::fs::read_dir(folder) else { continue };
         for entry in entries.flatten() {
             let Some(name) = entry.file_name().to_str().and_then(card_name) else { continue };
             let path = entry.path();
@@ -332,6 +346,79 @@ mod tests {
             assert!(path(name).exists(), "{name}");
         }
         assert_eq!(sweep(&path("nowhere")), <[PathBuf; 0]>::default());
+    }
+
+    /// Runtime folders of a test's own: that of this process, and another.
+    fn places(folder: &Path, mode: u32) -> Places {
+        let own = folder.join("own");
+        Places { all: vec![own.clone(), folder.join("system")], own, mode }
+    }
+
+    fn named(name: &str) -> CardFile {
+        let sections = picnic_core::config::Sections::core().with(crate::config::SECTIONS);
+        sections.parse(&format!("card.name = \"{name}\""), None).unwrap()
+    }
+
+    #[test]
+    fn a_socket_stands_in_the_runtime_folder_by_the_cards_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let places = places(folder.path(), 0o700);
+        let (a, b) = (named("a"), named("b/c"));
+        assert!(!check_at(&a, &places).unwrap(), "there is no folder yet, and none is made");
+        assert!(!places.own.exists());
+        let first = open_at(&a, &places).unwrap().unwrap();
+        assert_eq!(first.path, places.own.join("a.sock"));
+        assert_eq!(std::fs::metadata(&places.own).unwrap().permissions().mode() & 0o777, 0o700);
+        assert!(check_at(&a, &places).unwrap() && !check_at(&b, &places).unwrap());
+        assert!(matches!(open_at(&a, &places), Err(SocketError::Taken { .. })));
+        // What a killed card has left goes as the next one starts.
+        drop(UnixListener::bind(places.own.join("killed.sock")).unwrap());
+        let second = open_at(&b, &places).unwrap().unwrap();
+        assert!(!places.own.join("killed.sock").exists());
+        let other = places.own.with_file_name("system");
+        std::fs::create_dir(&other).unwrap();
+        let _theirs = UnixListener::bind(other.join("Z.sock")).unwrap();
+        drop(UnixListener::bind(other.join("gone.sock")).unwrap());
+        let pid = std::process::id() as i32;
+        let found = |name: &str, path| Found { name: name.into(), path, pid, permitted: true };
+        assert_eq!(
+            running_at(&places),
+            [
+                found("Z", other.join("Z.sock")),
+                found("a", first.path.clone()),
+                found("b/c", second.path.clone())
+            ]
+        );
+        drop(first);
+        assert!(places.own.exists(), "there is another card");
+        drop(second);
+        assert!(!places.own.exists(), "nobody needs it any more");
+        std::fs::create_dir_all(&places.own).unwrap();
+        std::fs::set_permissions(&places.own, PermissionsExt::from_mode(0o770)).unwrap();
+        let errors = [open_at(&a, &places).err(), check_at(&a, &places).err()];
+        for error in errors.map(|error| error.unwrap().to_string()) {
+            assert!(error.contains("may be written to by others"), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_killed_cards_have_left_is_removed_and_a_folder_of_the_users_own_with_it() {
+        let folder = tempfile::tempdir().unwrap();
+        for (mode, stays) in [(0o700, false), (0o755, true)] {
+            let places = places(folder.path(), mode);
+            assert_eq!(remove_stale_at(&places), <[PathBuf; 0]>::default(), "there is no folder");
+            let socket = open_at(&named("a"), &places).unwrap().unwrap();
+            let stale = places.own.join("killed.sock");
+            drop(UnixListener::bind(&stale).unwrap());
+            assert_eq!(remove_stale_at(&places), [stale]);
+            assert!(socket.path.exists());
+            drop(socket);
+            assert_eq!(places.own.exists(), stays, "the folder of all users stays");
+            make_folder(&places.own, mode).unwrap();
+            assert_eq!(remove_stale_at(&places), <[PathBuf; 0]>::default());
+            assert_eq!(places.own.exists(), stays);
+            let _ = std::fs::remove_dir(&places.own);
+        }
     }
 
     #[test]

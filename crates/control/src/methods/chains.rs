@@ -113,3 +113,21 @@ fn as_toml(chain: Direction, functions: &[Map<String, Value>]) -> Result<String,
     root.insert(name.into(), toml::Value::Array(sections));
     toml::to_string(&root).map_err(|error| RpcError::new(INVALID_PARAMS, error.to_string()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_has_its_place_as_data_as_far_as_it_has_one() {
+        let error = ConfigError::new("rx[0].hash", "found 1");
+        let data = |error| config_error(error).data.unwrap();
+        assert_eq!(
+            data(error.clone()),
+            json!({ "file": null, "line": null, "key": "rx[0].hash", "message": "found 1" })
+        );
+        let placed = ConfigError { file: Some("card.toml".into()), line: 1, ..error };
+        assert_eq!(data(placed.clone())["line"], 1);
+        assert_eq!(data(placed)["file"], "card.toml");
+    }
+}

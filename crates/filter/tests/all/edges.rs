@@ -167,6 +167,11 @@ fn a_source_route_is_found_behind_the_shortest_option() {
     assert_eq!(behind(&[7, 1, 1, 1, 1]), Hidden::Nothing);
     let arrived = [1, 131, 7, 8, 1, 2, 3, 4];
     assert_eq!(hidden(&with_options(&arrived)), Hidden::Nothing);
+    // Behind the options there is none: these are ports.
+    let mut frame = with_options(&[1; 4]);
+    let ports = frame.len() - UDP_HEADER.len();
+    frame[ports..ports + 3].copy_from_slice(&route[..3]);
+    assert_eq!(hidden(&frame), Hidden::Nothing);
 }
 
 #[test]
@@ -199,7 +204,26 @@ fn a_protocol_is_looked_up_for_as_long_as_a_filter_names_it() {
     }
 }
 
+#[test]
+fn a_bit_mask_says_which_bytes_count() {
+    let pattern = Pattern::by_byte(12, 4, 0b0101, &[&[8, 9, 7, 6]]).unwrap();
+    assert_eq!((pattern.base(), pattern.start()), (Base::Frame, 12));
+    assert_eq!(pattern.mask(), [0xff, 0, 0xff, 0]);
+}
+
 // ---------------------------------------------------------------- lists and cores
+
+#[test]
+fn as_many_filters_as_there_are_count_each_for_itself() {
+    let filters = Filters::new(1);
+    let (mut doors, mut head) = card(&filters);
+    let ids: Vec<_> = (0..600).map(|_| filters.add(any(Action::Count)).unwrap()).collect();
+    assert_eq!(run(&mut doors, &mut *head, &[udp(), udp()]), 2);
+    filters.remove(ids[599]).unwrap();
+    assert_eq!(run(&mut doors, &mut *head, &[udp()]), 1);
+    let counts: Vec<_> = filters.list().iter().map(|listing| listing.packets).collect();
+    assert_eq!(counts, [3; 599]);
+}
 
 #[test]
 fn a_list_is_taken_with_the_next_packet_of_its_core_and_of_no_other() {
