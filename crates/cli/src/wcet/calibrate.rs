@@ -1,6 +1,7 @@
 //! `picnic wcet calibrate`: what operations cost on one core of this machine.
 
 use super::card::OneTask;
+use super::doorbell::{Wakes, sleepers};
 use super::path::PathTurns;
 use super::probe::{Thread, date};
 use crate::failure::Usage;
@@ -74,9 +75,14 @@ pub(super) fn run(args: &CalibrateArgs, json: bool) -> anyhow::Result<()> {
     let measuring = spawn_pinned("calibrate".into(), core, move || profile(&settings, core))?;
     let (profile, warning) =
         measuring.join().map_err(|_| anyhow::anyhow!("the measuring thread panicked"))?;
-    let (profile, dearest) = profile?;
+    let Calibrated { profile, dearest, no_doorbell } = profile?;
     if let Some(warning) = &warning {
         output::tell(format_args!("warning: {warning}"));
+    }
+    if let Some(why) = &no_doorbell {
+        output::tell(format_args!(
+            "warning: a doorbell that wakes a core is not measured, and stands as built in: {why}"
+        ));
     }
     if cfg!(debug_assertions) {
         output::tell("warning: this binary is a debug build: costs are not those of a release");
@@ -101,7 +107,35 @@ pub(super) fn run(args: &CalibrateArgs, json: bool) -> anyhow::Result<()> {
 /// By class, the name of its dearest kernel.
 type Dearest = BTreeMap<Class, &'static str>;
 
-fn profile(settings: &CalibrationSettings, core: usize) -> anyhow::Result<(CostProfile, Dearest)> {
+/// What was measured.
+struct Calibrated {
+    profile: CostProfile,
+    dearest: Dearest,
+    /// Why the doorbell's cost is the built-in one, if it is.
+    no_doorbell: Option<String>,
+}
+
+/// What ringing costs that wakes a core: the dearest of several.
+fn doorbell_ps(
+    settings: &CalibrationSettings,
+    probe: &mut Thread,
+    cores: &[usize],
+) -> anyhow::Result<u64> {
+    // A run takes as long as its sleeper needs to sleep again.
+    let samples = settings.samples.div_ceil(10);
+    let settings = CalibrationSettings { samples, ..*settings };
+    let mut dearest_ps = 0;
+    for &core in cores {
+        let mut wakes = Wakes::new(core)?;
+        let mut clock = wakes.clock(probe);
+        let found = measure(&mut wakes, &settings, &mut clock)?;
+        dearest_ps = dearest_ps.max(cost_ps(&found, settings.margin));
+    }
+    anyhow::ensure!(dearest_ps != 0, "there is no other core to wake");
+    Ok(dearest_ps)
+}
+
+fn profile(settings: &CalibrationSettings, core: usize) -> anyhow::Result<Calibrated> {
     let mut probe = Thread::start();
     let mut measured: BTreeMap<Class, Measured> = BTreeMap::new();
     let mut dearest = Dearest::new();
@@ -124,9 +158,12 @@ fn profile(settings: &CalibrationSettings, core: usize) -> anyhow::Result<(CostP
         let found = measure(&mut PathTurns::new(with_packets)?, settings, &mut probe)?;
         Ok(cost_ps(&found, settings.margin))
     };
-    // What a wake costs depends on the core that sleeps: it is not measured here.
-    let doorbell_ps = PathCosts::BUILT_IN.doorbell_ps;
     let (turn_ps, packet_ps) = (path_ps(false)?, path_ps(true)?);
+    let woken = sleepers(core, &picnic_machine::topology::cores());
+    let (doorbell_ps, no_doorbell) = match doorbell_ps(settings, &mut probe, &woken) {
+        Ok(doorbell_ps) => (doorbell_ps, None),
+        Err(why) => (PathCosts::BUILT_IN.doorbell_ps, Some(why.to_string())),
+    };
     profile.path = Some(PathCosts { turn_ps, packet_ps, doorbell_ps });
     let facts = picnic_lab::facts::facts(env!("PICNIC_REVISION"));
     profile.machine = Some(Machine {
@@ -140,7 +177,7 @@ fn profile(settings: &CalibrationSettings, core: usize) -> anyhow::Result<(CostP
             "kernels of a few hundred dependent operations on core {core}, by the monotonic clock; a \
              sample is the shortest of {RUNS} runs, which leaves out what hits one of them \
              (interrupts); {}; per class, the dearest kernel's sample at the percentile, times the \
-             margin",
+             margin; a doorbell wakes each of cores {woken:?}, with a tenth of the samples",
             probe.description()
         ),
         samples: settings.samples as u64,
@@ -148,7 +185,7 @@ fn profile(settings: &CalibrationSettings, core: usize) -> anyhow::Result<(CostP
         margin: settings.margin,
         working_set_bytes: settings.working_set_bytes as u64,
     });
-    Ok((profile, dearest))
+    Ok(Calibrated { profile, dearest, no_doorbell })
 }
 
 /// Turns of NIC OS with one task that yields, or that sends the longest frame and yields.
@@ -223,8 +260,7 @@ fn table(profile: &CostProfile, dearest: &Dearest) -> String {
     let mut text = output::table(&columns, rows);
     if let Some(PathCosts { turn_ps, packet_ps, doorbell_ps }) = profile.path {
         text.push_str(&format!(
-            "\npacket path with rss: {} ns a turn, {} ns a packet; {} ns a doorbell that wakes a core, \
-             not measured\n(picnic bench doorbell does)\n",
+            "\npacket path with rss: {} ns a turn, {} ns a packet; {} ns a doorbell that wakes a core\n",
             nanoseconds(turn_ps),
             nanoseconds(packet_ps),
             nanoseconds(doorbell_ps)

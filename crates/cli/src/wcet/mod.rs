@@ -2,6 +2,7 @@
 
 pub(crate) mod calibrate;
 mod card;
+mod doorbell;
 mod observe;
 mod path;
 mod probe;
