@@ -1,20 +1,25 @@
 //! The same stateless firewall on the card and at the driver.
 //!
-//! Two scenarios, as in the paper: all packets are discarded, and a mix in which a
-//! share of the flows is accepted and costs the host its work. Each is run for every
-//! number of rules and size of packets, with the rules on the card (the borrowed
-//! core filters) and at the driver (the target core does, before the host sees the
-//! packet). All rules but the last match nothing, so every packet is looked up
-//! among all of them; the last discards.
+//! Two scenarios, as in the paper: all packets are discarded, and a mix of which most is accepted.
+//! Each is run for every number of rules and size of packets, with the rules on the card (the
+//! borrowed core filters) and at the driver (the target core does, before the host sees the
+//! packet). All rules but the last match nothing, so every packet is looked up among all of them;
+//! the last discards.
 //!
-//! Two runs per point: one at a fixed rate, for the share of time that the target
-//! cores work; one flat out, for the packets per second that the card takes.
+//! Two runs per point: one at a fixed rate, for the share of time that the target cores work; one
+//! flat out, for what the card takes.
 //!
-//! In the sim world a packet costs the core that filters it `filter_ns` more, and
-//! `filter_doubling_ns` for each doubling of the rules: a compiled classifier stands
-//! behind them. Its size costs nothing there. On the host all costs what it costs.
+//! In the sim world packets come from a generator, and the mix is of flows that are accepted, each
+//! packet at the host's cost, and flows that are not. A packet costs the core that filters it
+//! `filter_ns` more, and `filter_doubling_ns` for each doubling of the rules: a compiled classifier
+//! stands behind them. Its size costs nothing there.
+//!
+//! On the host wire and host are real (`real.rs`): UDP by a veth, and in the mix TCP both ways at
+//! once beside it, which is accepted, at whatever all of it costs. It needs root.
 //!
 //! Source: NICOS 4.7 and figure 4.
+
+mod real;
 
 use super::cards::{CardRun, repeated};
 use crate::experiment::{Effort, Experiment, Found, LabError, Run, Spec, World};
@@ -51,11 +56,12 @@ pub struct Settings {
     pub rules: Vec<u32>,
     /// Sizes of packets, in bytes; 60 in the sim world, 60 and 1514 on the host, if not said
     pub sizes: Option<Vec<u32>>,
-    /// Share of flows accepted in the mix; 0 is run as well
+    /// Share of flows accepted in the mix; sim only
     pub accepted: f64,
-    /// Packets per second at which the target cores' work is measured
-    pub rate_pps: u32,
-    /// Work of the host for an accepted packet, in nanoseconds
+    /// Packets per second at which the target cores' work is measured; 200000 in the sim world and
+    /// 20000 on the host, if not said
+    pub rate_pps: Option<u32>,
+    /// Work of the host for an accepted packet, in nanoseconds; sim only
     pub host_ns: u32,
     /// What a packet costs in a single filter, in nanoseconds; sim only
     pub filter_ns: u64,
@@ -76,7 +82,7 @@ impl Default for Settings {
             rules: vec![1, 16, 64, 256, 1024, 4096],
             sizes: None,
             accepted: 0.7,
-            rate_pps: 200_000,
+            rate_pps: None,
             host_ns: 1_000,
             filter_ns: 10,
             filter_doubling_ns: 1,
@@ -95,6 +101,11 @@ impl Settings {
     fn sizes(&self) -> Vec<u32> {
         let sizes = if self.world == World::Sim { vec![60] } else { vec![60, 1514] };
         self.sizes.clone().unwrap_or(sizes)
+    }
+
+    fn rate_pps(&self) -> u32 {
+        let usual = if self.world == World::Sim { 200_000 } else { 20_000 };
+        self.rate_pps.unwrap_or(usual)
     }
 
     fn filter_ns(&self, rules: u32) -> u64 {
@@ -120,8 +131,8 @@ impl Settings {
         if !(0.0..=1.0).contains(&self.accepted) {
             return wrong("accepted", &self.accepted, "0 to 1");
         }
-        if !(1..=1_000_000_000).contains(&self.rate_pps) {
-            return wrong("rate_pps", &self.rate_pps, "1 to 1000000000");
+        if !(1..=1_000_000_000).contains(&self.rate_pps()) {
+            return wrong("rate_pps", &self.rate_pps(), "1 to 1000000000");
         }
         if let Some(milliseconds) = self.milliseconds.filter(|time| !(1..=10_000).contains(time)) {
             return wrong("milliseconds", &milliseconds, "1 to 10000");
@@ -150,10 +161,28 @@ impl Component for NicosFirewall {
     }
 }
 
+/// What packets meet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Scenario {
+    Discard,
+    Mix,
+}
+
+impl Scenario {
+    const ALL: [Scenario; 2] = [Scenario::Discard, Scenario::Mix];
+
+    fn name(self) -> &'static str {
+        match self {
+            Scenario::Discard => "discard",
+            Scenario::Mix => "mix",
+        }
+    }
+}
+
 /// What is run.
 #[derive(Clone, Copy, Debug)]
 struct Point {
-    accepted: f64,
+    scenario: Scenario,
     rules: u32,
     size: u32,
 }
@@ -168,16 +197,21 @@ struct Figures {
     borrowed_busy: f64,
     taken_pps: f64,
     accepted: f64,
+    /// Of a mix of TCP.
+    goodput_bps: Option<f64>,
 }
 
 impl Experiment for NicosFirewall {
     fn points(&self, effort: Effort) -> Vec<Spec> {
         let settings = &self.0;
         let mut points = Vec::new();
-        for scenario in ["discard", "mix"] {
-            for size in settings.sizes() {
+        for scenario in Scenario::ALL {
+            // TCP has its own sizes: the longest stand for all of them.
+            let is_tcp = settings.world == World::Host && scenario == Scenario::Mix;
+            let longest = settings.sizes().into_iter().max().into_iter().collect();
+            for size in if is_tcp { longest } else { settings.sizes() } {
                 for &rules in &settings.rules {
-                    let spec = Spec::at("scenario", scenario)
+                    let spec = Spec::at("scenario", scenario.name())
                         .and("rules", rules)
                         .and("packet_bytes", size)
                         .sides(&SIDES);
@@ -188,21 +222,29 @@ impl Experiment for NicosFirewall {
         points
     }
 
+    fn cores(&self, _: &Spec) -> usize {
+        if self.0.world == World::Host { 2 } else { 1 }
+    }
+
     fn measure(&self, spec: &Spec, side: &str, run: &mut Run<'_>) -> Result<Outcome, LabError> {
         let settings = &self.0;
+        let is_mix = spec.word("scenario") == Scenario::Mix.name();
         let point = Point {
-            accepted: if spec.word("scenario") == "mix" { settings.accepted } else { 0.0 },
+            scenario: if is_mix { Scenario::Mix } else { Scenario::Discard },
             rules: spec.number("rules") as u32,
             size: spec.number("packet_bytes") as u32,
         };
         let place = if side == SIDES[0] { Place::Driver } else { Place::Nic };
         let milliseconds = settings.milliseconds(run.effort);
         let at = |rate| measure(settings, point, place, rate, milliseconds);
-        let paced = at(settings.rate_pps)?;
+        let paced = at(Some(settings.rate_pps()))?;
         run.progress(0.5, "flat out");
-        let peak = at(0)?;
+        let peak = at(None)?;
         let mut outcome = Outcome::of(settings.world.source());
         outcome.add(Figure::one("taken_pps", peak.taken_pps));
+        if let Some(goodput_bps) = peak.goodput_bps {
+            outcome.add(Figure::one("goodput_bps", goodput_bps));
+        }
         outcome.add(Figure::one("accepted_fraction", paced.accepted));
         outcome.add(Figure::one("target_core_busy_fraction", paced.target_busy));
         outcome.add(Figure::one("borrowed_core_busy_fraction", paced.borrowed_busy));
@@ -220,11 +262,14 @@ impl Experiment for NicosFirewall {
                 .only("scenario", scenario)
                 .with_logarithms()
         };
-        let taken =
-            Plot::lines("mix: packets taken, flat out", "points", "rules", "driver_taken_pps")
-                .and("card_taken_pps")
-                .only("scenario", "mix")
-                .with_logarithms();
+        let (title, driver, card) = match self.0.world {
+            World::Sim => ("mix: packets taken, flat out", "driver_taken_pps", "card_taken_pps"),
+            World::Host => ("mix: TCP, flat out", "driver_goodput_bps", "card_goodput_bps"),
+        };
+        let taken = Plot::lines(title, "points", "rules", driver)
+            .and(card)
+            .only("scenario", "mix")
+            .with_logarithms();
         vec![
             plot("discard", "all discarded: target core by rules"),
             plot("mix", "mix: target core by rules"),
@@ -257,20 +302,23 @@ fn rules(settings: &Settings, point: Point, place: Place) -> Vec<FilterChange> {
         };
         add(format!("rule{rule}"), tuple.into(), rule);
     }
-    let dropped = (f64::from(PORTS) * (1.0 - point.accepted)).round() as u16;
-    let matching = match dropped {
-        PORTS => Match::Any,
-        dropped => FiveTuple {
-            destination_ports: PortRange::new(0, dropped).unwrap_or_default(),
-            ..FiveTuple::default()
+    let matching = match (point.scenario, settings.world) {
+        (Scenario::Discard, _) => Match::Any,
+        (Scenario::Mix, World::Sim) => {
+            let dropped = (f64::from(PORTS) * (1.0 - settings.accepted)).round() as u16;
+            let destination_ports = PortRange::new(0, dropped).unwrap_or_default();
+            FiveTuple { destination_ports, ..FiveTuple::default() }.into()
         }
-        .into(),
+        (Scenario::Mix, World::Host) => {
+            FiveTuple { protocol: Some(Protocol::UDP), ..FiveTuple::default() }.into()
+        }
     };
     add("discard".into(), matching, point.rules as usize);
     changes
 }
 
-fn card(settings: &Settings, point: Point, rate_pps: u32) -> String {
+fn card(settings: &Settings, point: Point, rate_pps: Option<u32>) -> String {
+    let rate_pps = rate_pps.unwrap_or(0);
     format!(
         "[card]\nseed = {}\n[[wire]]\nport = \"generator\"\nsize = {}\nrate_pps = {rate_pps}\n\
          [[rx]]\nfunction = \"rss\"\n[host]\nattachment = \"app\"\nqueues = {}\ncost_ns = {}\n\
@@ -283,12 +331,16 @@ fn measure(
     settings: &Settings,
     point: Point,
     place: Place,
-    rate_pps: u32,
+    rate_pps: Option<u32>,
     milliseconds: u64,
 ) -> Result<Figures, LabError> {
     let failed = |error: &dyn std::fmt::Display| LabError::Failed(error.to_string());
     let filters = Filters::new(settings.queues);
     filters.apply(rules(settings, point, place)).map_err(|error| failed(&error))?;
+    let time = Duration::from_millis(milliseconds);
+    if settings.world == World::Host {
+        return Ok(between_wires(settings, point, filters, rate_pps, time)?);
+    }
     let mut costs = CostModel::default();
     let filter_ns = settings.filter_ns(point.rules);
     match place {
@@ -302,7 +354,7 @@ fn measure(
         costs,
         seed: settings.seed,
         warm_up: Duration::ZERO,
-        time: Duration::from_millis(milliseconds),
+        time,
     };
     let report = card.run()?.report;
     let packets = report.ledger.r#in as f64;
@@ -313,6 +365,43 @@ fn measure(
         borrowed_busy: report.borrowed_core.busy_fraction,
         taken_pps: packets / report.duration_s,
         accepted: report.ledger.delivered as f64 / packets,
+        goodput_bps: None,
+    })
+}
+
+/// Packets of the mix that are UDP and discarded, for each that is not.
+const DISCARDED_SHARE: f64 = 0.1;
+
+/// At a rate, the mix has nine tenths of it in TCP, a half each way; flat out, as much TCP as goes,
+/// with the same UDP beside it.
+fn between_wires(
+    settings: &Settings,
+    point: Point,
+    filters: Filters,
+    rate_pps: Option<u32>,
+    time: Duration,
+) -> anyhow::Result<Figures> {
+    let Point { scenario, size, .. } = point;
+    let stated_pps = f64::from(settings.rate_pps());
+    let udp_pps = match scenario {
+        Scenario::Discard => rate_pps.map(f64::from),
+        Scenario::Mix => Some((stated_pps * DISCARDED_SHARE).max(1.0)),
+    };
+    let tcp_pps = rate_pps.map(|rate_pps| f64::from(rate_pps) * (1.0 - DISCARDED_SHARE) / 2.0);
+    let traffic = real::Traffic {
+        scenario,
+        size,
+        udp_pps: udp_pps.map(|pps| pps as u64),
+        tcp_bps: tcp_pps.map(|pps| (pps * f64::from(size) * 8.0) as u64),
+        time,
+    };
+    let seen = real::measure(filters, settings.queues, &traffic)?;
+    Ok(Figures {
+        target_busy: seen.target_busy,
+        borrowed_busy: seen.borrowed_busy,
+        taken_pps: seen.taken_pps,
+        accepted: seen.accepted,
+        goodput_bps: seen.goodput_bps,
     })
 }
 
@@ -325,10 +414,13 @@ fn outcome(settings: &Settings, points: &[Found]) -> Outcome {
         let of = |side: usize, key: &str, label: &str| {
             Figure::of(&format!("{}_{key}", SIDES[side]), point.values(side, key)).called(label)
         };
-        let [driver, card] = [0, 1].map(|side| (SIDES[side], point.values(side, "taken_pps")));
-        let peaks = Comparison::of("taken_pps", driver, card);
+        let is_mix = point.spec.word("scenario") == Scenario::Mix.name();
+        let is_tcp = is_mix && settings.world == World::Host;
+        let key = if is_tcp { "goodput_bps" } else { "taken_pps" };
+        let [driver, card] = [0, 1].map(|side| (SIDES[side], point.values(side, key)));
+        let peaks = Comparison::of(key, driver, card);
         let busy = of(1, "target_core_busy_fraction", "card: target busy");
-        if point.spec.word("scenario") == "mix" {
+        if is_mix {
             gains.extend(peaks.ratios().iter().map(|ratio| ratio - 1.0));
         } else {
             busiest_on_card = busy.values.iter().copied().fold(busiest_on_card, f64::max);
@@ -349,20 +441,21 @@ fn outcome(settings: &Settings, points: &[Found]) -> Outcome {
     );
     outcome.add(Figure::of("mix_throughput_gain", gains).called("mix: throughput, card"));
     outcome.note(format!(
-        "{}: target busy at {} packets/s, taken flat out; an accepted packet costs the host {} ns",
+        "{}: target busy at {} packets/s, taken flat out",
         settings.world.source().label(),
-        settings.rate_pps,
-        settings.host_ns
+        settings.rate_pps(),
     ));
     outcome.note(match settings.world {
         World::Sim => format!(
-            "modelled: a packet costs the core that filters {} ns more, and {} ns for each \
-             doubling of the rules",
-            settings.filter_ns, settings.filter_doubling_ns
+            "modelled: an accepted packet costs the host {} ns; a packet costs the core that \
+             filters {} ns more, and {} ns for each doubling of the rules",
+            settings.host_ns, settings.filter_ns, settings.filter_doubling_ns
         ),
-        World::Host => "the generator's work is done by the borrowed core, beside the filters: on \
-                        the card both share it"
-            .into(),
+        World::Host => {
+            "all discarded: UDP by a veth; mix: TCP both ways at once, which is accepted, \
+                        and UDP, which is not. Sender, card and host share this machine's cores"
+                .into()
+        }
     });
     outcome.note(
         "the paper: with all discarded, the host's CPU is about idle with the firewall on the \

@@ -21,7 +21,7 @@ use crate::experiment::{Effort, Experiment, Found, LabError, Run, Spec};
 use crate::outcome::{Figure, Outcome, Point, Source};
 use crate::plot::Plot;
 use crate::traffic::{Receive, Send};
-use crate::workloads::hosts::{Hosts, Namespace, PLAIN_LINK, PLAIN_SERVER, Role};
+use crate::workloads::hosts::{Hosts, PLAIN_LINK, PLAIN_SERVER, Role};
 use crate::workloads::tools;
 use anyhow::Context;
 use picnic_core::error::ConfigError;
@@ -355,7 +355,7 @@ impl Joined {
         let at = format!("0.0.0.0:{PORT}").parse()?;
         let limit = Some(time + Duration::from_secs(10));
         let receive = Receive { core: Some(places.application), limit, ..Receive::at(at) };
-        let listening = there(server?, move || receive.listen())?;
+        let listening = server?.spawn(move || receive.listen())?;
         let listening = join(listening)?;
         let to = format!("{PLAIN_SERVER}:{PORT}").parse()?;
         let send = Send {
@@ -368,7 +368,7 @@ impl Joined {
         let mut both = vec![places.protocol, places.application];
         both.dedup();
         let counters = Counters::start(both.iter().copied());
-        let sending = there(client?, move || send.run())?;
+        let sending = client?.spawn(move || send.run())?;
         let received = listening.run()?;
         let counted = counters.ok().and_then(|counters| counters.stop().ok());
         let sent = join(sending)?;
@@ -390,18 +390,6 @@ impl Joined {
             misses_per_packet: per_packet(|counted| counted.cache_misses),
         })
     }
-}
-
-/// Does `work` on a thread in a namespace.
-fn there<R: std::marker::Send + 'static>(
-    namespace: Namespace,
-    work: impl FnOnce() -> anyhow::Result<R> + std::marker::Send + 'static,
-) -> anyhow::Result<JoinHandle<anyhow::Result<R>>> {
-    let thread = std::thread::Builder::new().name("placement".into());
-    Ok(thread.spawn(move || {
-        namespace.enter().context("cannot enter a namespace")?;
-        work()
-    })?)
 }
 
 fn join<R>(handle: JoinHandle<anyhow::Result<R>>) -> anyhow::Result<R> {

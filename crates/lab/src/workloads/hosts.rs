@@ -8,6 +8,7 @@
 //!
 //! Guarantees: those of [`Testbed`].
 
+use anyhow::Context;
 use picnic_machine::error::MachineError;
 use picnic_machine::testbed::{Program, Testbed};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
@@ -15,6 +16,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
 use std::path::Path;
+use std::thread::JoinHandle;
 
 /// The client's address behind the card; the server's.
 pub const CLIENT: &str = "10.88.0.2";
@@ -58,6 +60,21 @@ impl Role {
 pub struct Namespace(File);
 
 impl Namespace {
+    /// Does `work` on a thread of its own in it.
+    ///
+    /// # Errors
+    /// There is no thread. What `work` says, and that the namespace cannot be entered, its thread
+    /// ends with.
+    pub fn spawn<R: Send + 'static>(
+        self,
+        work: impl FnOnce() -> anyhow::Result<R> + Send + 'static,
+    ) -> io::Result<JoinHandle<anyhow::Result<R>>> {
+        std::thread::Builder::new().name("traffic".into()).spawn(move || {
+            self.enter().context("cannot enter a namespace")?;
+            work()
+        })
+    }
+
     /// Moves the calling thread, made for the purpose, into it for good. Sockets and threads that
     /// it makes are there as well.
     ///

@@ -1,10 +1,12 @@
-//! The experiment `nicos-firewall` in the sim world: what the paper says must show.
+//! The experiment `nicos-firewall`: what the paper says must show in the sim world, and between
+//! real wires the same rules must judge alike; the latter needs root.
 
 use picnic_core::registry::{BuildContext, Component};
-use picnic_lab::experiment::Effort;
+use picnic_lab::experiment::{Effort, LabError, World};
 use picnic_lab::experiments::nicos_firewall::{NicosFirewall, Settings};
 use picnic_lab::outcome::Outcome;
 use picnic_lab::runner;
+use picnic_testing::skip;
 
 fn run(settings: Settings) -> Outcome {
     let experiment = NicosFirewall::build(settings, &BuildContext::default()).unwrap();
@@ -41,6 +43,45 @@ fn a_firewall_on_the_card_spares_the_target_core() {
 fn the_same_seed_gives_the_same_figures() {
     let settings = Settings { rules: vec![20], ..small() };
     assert_eq!(run(settings.clone()), run(settings));
+}
+
+/// No time is asserted: only what reached the host, and what did not.
+#[test]
+fn between_real_wires_rules_judge_alike_on_the_card_and_at_the_driver() {
+    let settings = Settings {
+        world: World::Host,
+        rules: vec![20],
+        sizes: Some(vec![60]),
+        rate_pps: Some(2_000),
+        milliseconds: Some(200),
+        ..Settings::default()
+    };
+    let experiment = NicosFirewall::build(settings, &BuildContext::default()).unwrap();
+    let outcome = runner::outcome("nicos-firewall", &*experiment, Effort::Quick, &mut |_, _| {});
+    let outcome = match outcome {
+        Err(LabError::Unavailable(why)) => {
+            return skip(
+                "between_real_wires_rules_judge_alike_on_the_card_and_at_the_driver",
+                &why,
+            );
+        }
+        outcome => outcome.unwrap(),
+    };
+    let fields = outcome.fields();
+    let points = fields["points"].as_array().unwrap();
+    assert_eq!(points.len(), 2, "{fields:#?}");
+    for point in points {
+        for place in ["card", "driver"] {
+            let figure = |name: &str| point[format!("{place}_{name}")].as_f64().unwrap();
+            let accepted = figure("accepted_fraction");
+            if point["scenario"] == "discard" {
+                assert!(accepted == 0.0 && figure("taken_pps") > 0.0, "{point}");
+            } else {
+                assert!(accepted > 0.0 && accepted < 1.0, "{point}");
+                assert!(figure("goodput_bps") > 0.0, "{point}");
+            }
+        }
+    }
 }
 
 #[test]
