@@ -165,6 +165,16 @@ pub trait WirePort: Send {
     }
 }
 
+/// What other clocks showed at the card's time zero, in nanoseconds: for wires whose packets are
+/// stamped by them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Clocks {
+    /// The machine's clock of real time, as it is set now.
+    pub realtime_ns: u64,
+    /// The machine's monotonic clock.
+    pub monotonic_ns: u64,
+}
+
 /// Takes a wire's packets in: gives out buffers, counts, stamps.
 #[derive(Debug)]
 pub struct Receiver<'a> {
@@ -175,7 +185,7 @@ pub struct Receiver<'a> {
     now: Time,
     /// The receive time of the packets taken in next.
     arrival: Time,
-    realtime_zero: Option<u64>,
+    clocks: Option<Clocks>,
     wire: u8,
     limit: usize,
     bytes: u64,
@@ -195,7 +205,7 @@ impl<'a> Receiver<'a> {
     ) -> Self {
         let limit = limit.min(burst.room());
         let first = burst.len();
-        let (arrival, realtime_zero) = (now, None);
+        let (arrival, clocks) = (now, None);
         Receiver {
             pool,
             burst,
@@ -203,7 +213,7 @@ impl<'a> Receiver<'a> {
             ledger,
             now,
             arrival,
-            realtime_zero,
+            clocks,
             wire,
             limit,
             bytes: 0,
@@ -211,19 +221,18 @@ impl<'a> Receiver<'a> {
         }
     }
 
-    /// The same receiver, which knows what the machine's clock of real time showed at the card's
-    /// time zero, in nanoseconds: for wires whose packets are stamped by that clock.
+    /// The same receiver, which knows other clocks.
     #[must_use]
     #[inline(always)]
-    pub fn with_realtime(mut self, zero: Option<u64>) -> Self {
-        self.realtime_zero = zero;
+    pub fn with_clocks(mut self, clocks: Option<Clocks>) -> Self {
+        self.clocks = clocks;
         self
     }
 
-    /// What the clock of real time showed at the card's time zero, in nanoseconds, if known.
+    /// What other clocks showed at the card's time zero, if known.
     #[inline(always)]
-    pub fn realtime_zero(&self) -> Option<u64> {
-        self.realtime_zero
+    pub fn clocks(&self) -> Option<Clocks> {
+        self.clocks
     }
 
     /// The packets taken in from now on arrived at `time`. A time that is yet to come is counted
@@ -237,8 +246,21 @@ impl<'a> Receiver<'a> {
     /// nanoseconds. Where that clock is not known, they arrived now.
     #[inline(always)]
     pub fn arrived_at_realtime(&mut self, ns: u64) {
-        if let Some(zero) = self.realtime_zero {
-            self.arrived_at(Time::from_nanos(ns.saturating_sub(zero)));
+        if let Some(Clocks { realtime_ns, .. }) = self.clocks {
+            self.arrived_at(Time::from_nanos(ns.saturating_sub(realtime_ns)));
+        }
+    }
+
+    /// Gives the packets taken in so far the times at which they arrived, which `stamp` finds in
+    /// each: nanoseconds of the monotonic clock. One without keeps its time; so do all where that
+    /// clock is not known.
+    #[inline]
+    pub fn stamp_monotonic(&mut self, mut stamp: impl FnMut(&mut Descriptor) -> Option<u64>) {
+        let Some(Clocks { monotonic_ns, .. }) = self.clocks else { return };
+        for index in self.first..self.burst.len() {
+            let Some(ns) = stamp(&mut self.burst.as_mut_slice()[index]) else { continue };
+            let time = self.not_ahead(Time::from_nanos(ns.saturating_sub(monotonic_ns)));
+            self.burst.as_mut_slice()[index].set_received_at(time);
         }
     }
 

@@ -20,6 +20,7 @@ use picnic_core::fill::FillSender;
 use picnic_core::ledger::{DropReason, Stage};
 use picnic_core::out::Doors;
 use picnic_core::packet::burst::Burst;
+use picnic_core::port::Clocks;
 use picnic_core::resident::{self, Attention, Segment, Turn};
 use picnic_core::ring::gate::Gate;
 use picnic_core::stats::TargetCounters;
@@ -456,10 +457,10 @@ impl Card {
         self.tx.time_by(stopwatch);
     }
 
-    /// Says what the machine's clock of real time showed at the card's time zero, in nanoseconds:
-    /// again every now and then, since that clock is set. For wires whose packets it stamps.
-    pub fn set_realtime_zero(&mut self, ns: u64) {
-        self.wires.iter_mut().for_each(|wire| wire.realtime_zero = Some(ns));
+    /// Says what other clocks showed at the card's time zero: again every now and then, since the
+    /// clock of real time is set.
+    pub fn set_clocks(&mut self, clocks: Clocks) {
+        self.wires.iter_mut().for_each(|wire| wire.clocks = Some(clocks));
     }
 
     /// The doors, for gauges.

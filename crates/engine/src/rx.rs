@@ -18,7 +18,7 @@ use picnic_core::hook::Observers;
 use picnic_core::ledger::Stage;
 use picnic_core::out::Doors;
 use picnic_core::packet::burst::Burst;
-use picnic_core::port::{Capabilities, Receiver, WirePort};
+use picnic_core::port::{Capabilities, Clocks, Receiver, WirePort};
 use picnic_core::stats::WireCounters;
 use picnic_core::time::Time;
 use std::sync::Arc;
@@ -32,8 +32,8 @@ pub struct Wire {
     /// Its counts.
     pub counters: Arc<WireCounters>,
     pub(crate) observers: Observers,
-    /// What the clock of real time showed at the card's time zero, in nanoseconds, if known.
-    pub(crate) realtime_zero: Option<u64>,
+    /// What other clocks showed at the card's time zero, if known.
+    pub(crate) clocks: Option<Clocks>,
     /// Packets until the next whose wait is recorded.
     sample_in: u32,
     /// The physical NIC's own moderation, if it is asked for.
@@ -109,7 +109,7 @@ impl Wire {
             capabilities,
             counters: Arc::default(),
             observers,
-            realtime_zero: None,
+            clocks: None,
             sample_in: 0,
             throttle: None,
         }
@@ -186,7 +186,7 @@ pub fn receive(
     let card = &doors.ledger.card;
     let mut receiver =
         Receiver::new(&mut doors.pool, burst, &wire.counters, card, now, index, limit)
-            .with_realtime(wire.realtime_zero);
+            .with_clocks(wire.clocks);
     wire.port.receive(now, &mut receiver);
     drop(receiver);
     doors.set_wire_up(index, wire.port.is_up());

@@ -1,6 +1,8 @@
 //! The host world's clock: nanoseconds since the card started.
 
+use picnic_core::port::Clocks;
 use picnic_core::time::Time;
+use rustix::time::{ClockId, clock_gettime};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 /// A monotonic clock, read without a system call (the kernel's vDSO).
@@ -21,15 +23,28 @@ impl Clock {
         Time::from_nanos(self.start.elapsed().as_nanos() as u64)
     }
 
-    /// What the machine's clock of real time showed when this one started, in nanoseconds, as it
-    /// is set now. Both are read, three times; the closest pair counts.
-    pub fn realtime_zero(&self) -> u64 {
+    /// What the machine's other clocks showed when this one started, that of real time as it is
+    /// set now.
+    pub fn others(&self) -> Clocks {
+        let realtime_ns = self.zero_of(|| {
+            let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            since.as_nanos() as u64
+        });
+        let monotonic_ns = self.zero_of(|| {
+            let shown = clock_gettime(ClockId::Monotonic);
+            shown.tv_sec as u64 * 1_000_000_000 + shown.tv_nsec as u64
+        });
+        Clocks { realtime_ns, monotonic_ns }
+    }
+
+    /// What a clock showed when this one started. Both are read, three times; the closest pair
+    /// counts.
+    fn zero_of(&self, read_ns: impl Fn() -> u64) -> u64 {
         let pairs = [(); 3].map(|()| {
             let before = self.now();
-            let real = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            let shown_ns = read_ns();
             let apart_ns = self.now().since(before);
-            let at_ns = before.as_nanos() + apart_ns / 2;
-            (apart_ns, (real.as_nanos() as u64).saturating_sub(at_ns))
+            (apart_ns, shown_ns.saturating_sub(before.as_nanos() + apart_ns / 2))
         });
         pairs.into_iter().min().map_or(0, |(_, zero)| zero)
     }

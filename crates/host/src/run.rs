@@ -239,7 +239,7 @@ fn run_card(
     while !shared.phase_is(Phase::Stopping) {
         if now >= gauges_due {
             card.doors().note_depths();
-            card.set_realtime_zero(clock.realtime_zero());
+            card.set_clocks(clock.others());
             gauges_due = now + GAUGES_NS;
         }
         let then = now;

@@ -13,6 +13,7 @@
 //! rx_ring = 2048          # buffers that wait for packets, per queue
 //! tx_ring = 1024          # packets that may be on their way out
 //! busy_poll = 0           # packets per busy poll in place of interrupts
+//! stamps = true           # each packet's time of arrival, read by the program in front
 //! checksums = "auto"      # unfinished ones: "mend" | "trust"
 //! ```
 //!
@@ -129,6 +130,8 @@ struct Counts {
     unusable: u64,
     /// Packets to be sent with a checksum that nobody could finish.
     unfit: u64,
+    /// Packets received without a time of arrival: the driver leaves no room in front.
+    unstamped: u64,
 }
 
 /// AF_XDP sockets on an interface.
@@ -388,7 +391,8 @@ impl XdpPort {
 
 impl WirePort for XdpPort {
     fn capabilities(&self) -> Capabilities {
-        Capabilities { tells_waiting: true, ..Capabilities::default() }
+        let arrival = self.config.stamps;
+        Capabilities { tells_waiting: true, arrival, ..Capabilities::default() }
     }
 
     fn holds(&mut self, _now: Time, frames: usize) -> bool {
@@ -423,6 +427,14 @@ impl WirePort for XdpPort {
         }
         let Some(umem) = &mut self.umem else { return };
         umem.receive(rx);
+        if self.config.stamps {
+            let (mark, unstamped) = (umem.mark(), &mut self.counts.unstamped);
+            rx.stamp_monotonic(|packet| {
+                let stamp = mark.and_then(|mark| mark.stamp_of(packet));
+                *unstamped += u64::from(stamp.is_none());
+                stamp
+            });
+        }
         if self.mend {
             for packet in rx.pushed_mut() {
                 if offload::is_unfinished(packet) {
@@ -571,6 +583,10 @@ impl WirePort for XdpPort {
             (counts.overruns, "packets found no empty buffer"),
             (counts.oversize, "packets were longer than is received"),
             (counts.unfit, "packets had checksums that could not be finished"),
+            (
+                counts.unstamped,
+                "packets came without a time of arrival: they have that of their turn",
+            ),
             (counts.unusable, "buffers were of no use to the NIC: their pages are no neighbours"),
         ] {
             if count != 0 {

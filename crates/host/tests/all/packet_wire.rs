@@ -128,7 +128,7 @@ fn a_packet_has_the_time_at_which_the_kernel_took_it() {
     let_pass(20);
     let now = clock.now();
     let mut rx = Receiver::new(&mut pool, &mut burst, &counters, &ledger.card, now, 0, 64)
-        .with_realtime(Some(clock.realtime_zero()));
+        .with_clocks(Some(clock.others()));
     wire.receive(now, &mut rx);
     drop(rx);
     assert!(!burst.is_empty() && counters.stamps_ahead.get() == 0);

@@ -2,7 +2,17 @@
 
 use crate::bridge::{Lab, start, stop};
 use picnic_control::Report;
+use picnic_control::report::Stamp;
+use picnic_core::ledger::Ledger;
+use picnic_core::packet::burst::Burst;
+use picnic_core::packet::pool::{Pool, PoolConfig};
+use picnic_core::port::{Receiver, Transmitter, WirePort};
+use picnic_core::registry::BuildContext;
+use picnic_core::stats::WireCounters;
+use picnic_host::clock::Clock;
+use picnic_ports::af_xdp::{Mode, XdpConfig, XdpPort};
 use picnic_testing::{let_pass, skip, this_test, wait_for, wait_until};
+use std::collections::VecDeque;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 
@@ -53,7 +63,9 @@ fn a_card_joins_two_namespaces_and_loses_nothing() {
     assert!(udp["end"]["sum"]["lost_packets"].as_u64() <= refused, "{udp:#} {counters}");
     let report = stop(running);
     assert_eq!(report.ledger.dropped, 0, "{report:#?}");
+    // No packet came without a time of arrival, for one.
     assert_eq!(report.notes, Vec::<String>::new());
+    assert!(report.wires.iter().all(|wire| wire.stamp == Stamp::Arrival));
     assert_eq!(report.ledger.transmitted, report.ledger.r#in);
     assert_eq!(report.wires[0].tx_packets + report.wires[1].tx_packets, report.ledger.r#in);
     assert_eq!(program(&lab), None);
@@ -79,6 +91,63 @@ fn jumbo_frames_go_through_in_pieces() {
     let report = stop(running);
     assert_eq!(report.ledger.dropped, 0, "{report:#?}");
     assert_eq!(report.notes, Vec::<String>::new());
+}
+
+#[test]
+fn a_packet_has_the_time_at_which_the_program_saw_it() {
+    let Some(lab) = lab("a_packet_has_the_time_at_which_the_program_saw_it") else { return };
+    for (mode, stamps) in [(Mode::Native, true), (Mode::Generic, true), (Mode::Native, false)] {
+        let config = XdpConfig {
+            interface: Some("w0".into()),
+            namespace: Some(lab.bed.netns("m")),
+            mode,
+            stamps,
+            ..XdpConfig::default()
+        };
+        let pool = PoolConfig::default();
+        let context = BuildContext {
+            buffer_size: pool.buffer_size as usize,
+            buffers: pool.buffers as usize,
+            wires: 1,
+            ..BuildContext::default()
+        };
+        let mut wire = XdpPort::open(&config, &context).unwrap();
+        let clock = Clock::start();
+        let (mut pool, _) = Pool::new(&pool, 0).unwrap();
+        let (counters, ledger, mut burst) = (WireCounters::default(), Ledger::new(0), Burst::new());
+        wire.start(&mut pool).unwrap();
+        let before = clock.now();
+        // Nobody is there: what goes out is the question who has the address, at once.
+        lab.is_good("a", "ping -c 1 -W 1 10.9.0.77");
+        let after = clock.now();
+        let_pass(50);
+        let now = clock.now();
+        let mut rx = Receiver::new(&mut pool, &mut burst, &counters, &ledger.card, now, 0, 64)
+            .with_clocks(Some(clock.others()));
+        wire.receive(now, &mut rx);
+        drop(rx);
+        assert!(!burst.is_empty() && counters.stamps_ahead.get() == 0);
+        // Both clocks are the same; they are read one behind the other.
+        let off_ns = 5_000_000;
+        let asked = before.as_nanos() - off_ns..after.as_nanos() + off_ns;
+        let times: Vec<_> = burst
+            .drain()
+            .map(|packet| {
+                let time = packet.received_at();
+                pool.free(packet);
+                time
+            })
+            .collect();
+        if stamps {
+            assert!(times.iter().any(|time| asked.contains(&time.as_nanos())), "{times:?}");
+            assert!(times.iter().all(|&time| time < now), "{times:?}");
+        } else {
+            assert!(times.iter().all(|&time| time == now), "{times:?}");
+        }
+        let mut queue = VecDeque::new();
+        wire.stop(&mut Transmitter::new(&mut pool, &mut queue, &counters, &ledger.card));
+        assert_eq!(wire.report(), Vec::<String>::new());
+    }
 }
 
 /// Packets with numbers, from a generator and an xdp wire to another xdp wire and a card's host.

@@ -141,6 +141,9 @@ pub struct XdpConfig {
     pub tx_ring: u32,
     /// Packets per busy poll, up to 1024, in place of interrupts; 0 for interrupts.
     pub busy_poll: u32,
+    /// Have each packet's time of arrival read by the program in front, at 20 ns a packet or so, in
+    /// the kernel; else the time at which the card takes it stands for that.
+    pub stamps: bool,
     /// Unfinished checksums that arrive: "mend", "trust", or "auto" (mend if no device is behind).
     pub checksums: Checksums,
 }
@@ -158,6 +161,7 @@ impl Default for XdpConfig {
             rx_ring: None,
             tx_ring: 1024,
             busy_poll: 0,
+            stamps: true,
             checksums: Checksums::Auto,
         }
     }
@@ -285,6 +289,7 @@ impl XdpConfig {
             }
         };
         Ok(Wanted {
+            stamps: self.stamps,
             queues,
             rx_slots,
             tx_slots: self.tx_ring,

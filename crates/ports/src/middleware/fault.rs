@@ -192,9 +192,9 @@ impl WirePort for FaultyWire {
             return;
         }
         let Inner { burst, counters, ledger } = inner;
-        let realtime = rx.realtime_zero();
-        let mut receiver = Receiver::new(rx.pool(), burst, counters, ledger, now, 0, limit)
-            .with_realtime(realtime);
+        let clocks = rx.clocks();
+        let mut receiver =
+            Receiver::new(rx.pool(), burst, counters, ledger, now, 0, limit).with_clocks(clocks);
         port.receive(now, &mut receiver);
         drop(receiver);
         inner.pass_on_shed(rx);

@@ -1,14 +1,18 @@
 //! The program that hands an interface's packets to sockets, and its attachment.
 //!
-//! Six instructions, put together here: look the packet's queue up in a map of sockets; to it if
-//! there is one, on to the kernel if not. The attachment is a BPF link: it ends with the process,
+//! A few instructions, put together here: look the packet's queue up in a map of sockets; to it if
+//! there is one, on to the kernel if not. What goes to a socket gets a stamp in front of it, if it
+//! is asked for: the time, and a mark by which the stamp is known. The attachment is a BPF link: it ends with the process,
 //! however that ends, and nothing can take its place meanwhile.
 //!
 //! Guarantees: everything here is undone when its value is dropped.
 //!
-//! Source: bpf(2); RFC 9669 (BPF instruction set); Documentation/bpf/map_xskmap.rst.
+//! Source: bpf(2); RFC 9669 (BPF instruction set); Documentation/bpf/map_xskmap.rst;
+//! Documentation/networking/xdp-rx-metadata.rst.
 
+use picnic_core::packet::desc::Descriptor;
 use rustix::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::hash::{BuildHasher, RandomState};
 use std::io;
 
 const MAP_CREATE: libc::c_long = 0;
@@ -26,10 +30,51 @@ const XDP_HAS_FRAGS: u32 = 1 << 5;
 const SKB_MODE: u32 = 1 << 1;
 const DRV_MODE: u32 = 1 << 2;
 
+const KTIME_GET_NS: i32 = 5;
 const REDIRECT_MAP: i32 = 51;
+const ADJUST_META: i32 = 54;
 const XDP_PASS: i32 = 2;
-/// Of the packet that the program is given: which queue received it.
+const XDP_REDIRECT: i32 = 4;
+/// Of the packet that the program is given: where its bytes begin, where what is in front of them
+/// does, and which queue received it.
+const DATA: i16 = 0;
+const DATA_META: i16 = 8;
 const RX_QUEUE_INDEX: i16 = 16;
+
+/// Bytes in front of a packet that are its stamp.
+const STAMP_BYTES: u16 = 16;
+
+/// How stamps of a program are known: nobody else's have its mark.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Mark(u64);
+
+impl Mark {
+    /// A mark that was never used before. It is positive as an instruction's immediate value.
+    fn new() -> Self {
+        Mark(RandomState::new().hash_one(()) & 0x7fff_ffff)
+    }
+
+    /// When the program saw this packet, in nanoseconds of the monotonic clock; none if there is no
+    /// stamp in front of it.
+    #[inline]
+    pub(crate) fn stamp_of(self, packet: &mut Descriptor) -> Option<u64> {
+        if !packet.push_front(STAMP_BYTES) {
+            return None;
+        }
+        let stamp = packet.data().first_chunk().and_then(|&stamp| {
+            let both = u128::from_ne_bytes(stamp);
+            // The words as they lie in memory: x86, Arm and RISC-V alike.
+            let (ns, mark) = if cfg!(target_endian = "little") {
+                (both as u64, (both >> u64::BITS) as u64)
+            } else {
+                ((both >> u64::BITS) as u64, both as u64)
+            };
+            (mark == self.0).then_some(ns)
+        });
+        packet.pull_front(STAMP_BYTES);
+        stamp
+    }
+}
 
 /// Asks the kernel; `attributes` is one of the layouts of `union bpf_attr`.
 ///
@@ -136,24 +181,63 @@ const fn instruction(operation: u8, registers: u8, offset: i16, immediate: i32) 
     Instruction { operation, registers, offset, immediate }
 }
 
-/// `return bpf_redirect_map(map, packet->rx_queue_index, XDP_PASS);`
-fn redirect(map: i32) -> [Instruction; 6] {
+/// ```c
+/// int action = bpf_redirect_map(map, packet->rx_queue_index, XDP_PASS);
+/// // If there is a mark:
+/// if (action == XDP_REDIRECT && bpf_xdp_adjust_meta(packet, -16) == 0) {
+///     u64 ns = bpf_ktime_get_ns();
+///     u64 *stamp = packet->data_meta;
+///     if (stamp + 2 <= packet->data)
+///         stamp[0] = ns, stamp[1] = mark;
+/// }
+/// return action;
+/// ```
+fn redirect(map: i32, mark: Option<Mark>) -> Vec<Instruction> {
     const LOAD_WORD: u8 = 0x61;
+    const STORE: u8 = 0x7b;
     const LOAD_IMMEDIATE: u8 = 0x18;
     const MOVE_IMMEDIATE: u8 = 0xb7;
+    const MOVE: u8 = 0xbf;
+    const ADD_IMMEDIATE: u8 = 0x07;
+    const JUMP_IF_NOT_IMMEDIATE: u8 = 0x55;
+    const JUMP_IF_GREATER: u8 = 0x2d;
     const CALL: u8 = 0x85;
     const EXIT: u8 = 0x95;
     /// Source register of a 64-bit immediate that is a map's descriptor.
     const MAP_DESCRIPTOR: u8 = 1 << 4;
-    [
+    let bytes = i32::from(STAMP_BYTES);
+    let mut program = vec![
+        instruction(MOVE, 6 | 1 << 4, 0, 0),
         instruction(LOAD_WORD, 2 | 1 << 4, RX_QUEUE_INDEX, 0),
         instruction(LOAD_IMMEDIATE, 1 | MAP_DESCRIPTOR, 0, map),
         // Its upper half.
         instruction(0, 0, 0, 0),
         instruction(MOVE_IMMEDIATE, 3, 0, XDP_PASS),
         instruction(CALL, 0, 0, REDIRECT_MAP),
-        instruction(EXIT, 0, 0, 0),
-    ]
+    ];
+    if let Some(Mark(mark)) = mark {
+        // What goes on to the kernel is left as it is: two that differ in front are never merged.
+        program.extend([
+            instruction(MOVE, 7, 0, 0),
+            instruction(JUMP_IF_NOT_IMMEDIATE, 0, 13, XDP_REDIRECT),
+            instruction(MOVE, 1 | 6 << 4, 0, 0),
+            instruction(MOVE_IMMEDIATE, 2, 0, -bytes),
+            instruction(CALL, 0, 0, ADJUST_META),
+            instruction(JUMP_IF_NOT_IMMEDIATE, 0, 9, 0),
+            instruction(CALL, 0, 0, KTIME_GET_NS),
+            instruction(LOAD_WORD, 1 | 6 << 4, DATA_META, 0),
+            instruction(LOAD_WORD, 2 | 6 << 4, DATA, 0),
+            instruction(MOVE, 3 | 1 << 4, 0, 0),
+            instruction(ADD_IMMEDIATE, 3, 0, bytes),
+            instruction(JUMP_IF_GREATER, 3 | 2 << 4, 3, 0),
+            instruction(STORE, 1, 0, 0),
+            instruction(MOVE_IMMEDIATE, 2, 0, mark as i32),
+            instruction(STORE, 1 | 2 << 4, 8, 0),
+            instruction(MOVE, 7 << 4, 0, 0),
+        ]);
+    }
+    program.push(instruction(EXIT, 0, 0, 0));
+    program
 }
 
 #[repr(C)]
@@ -186,10 +270,21 @@ struct LinkCreate {
 pub(super) struct Program(OwnedFd);
 
 impl Program {
-    /// The program that hands packets to the sockets of `map`.
-    pub(super) fn redirect_to(map: &SocketMap) -> io::Result<Self> {
+    /// The program that hands packets to the sockets of `map`; with the mark of its stamps, if
+    /// those are wanted and this kernel can.
+    pub(super) fn redirect_to(map: &SocketMap, stamps: bool) -> io::Result<(Self, Option<Mark>)> {
+        if stamps {
+            let mark = Mark::new();
+            if let Ok(program) = Program::load(map, Some(mark)) {
+                return Ok((program, Some(mark)));
+            }
+        }
+        Program::load(map, None).map(|program| (program, None))
+    }
+
+    fn load(map: &SocketMap, mark: Option<Mark>) -> io::Result<Self> {
         let load = |flags| {
-            let instructions = redirect(map.0.as_raw_fd());
+            let instructions = redirect(map.0.as_raw_fd(), mark);
             let attributes = ProgramLoad {
                 program_type: PROG_TYPE_XDP,
                 instructions: instructions.len() as u32,
@@ -249,7 +344,7 @@ mod tests {
 
     #[test]
     fn the_program_is_what_the_kernel_calls_it() {
-        let bytes: Vec<u8> = redirect(7)
+        let bytes: Vec<u8> = redirect(7, None)
             .iter()
             .flat_map(|one| {
                 let mut bytes = vec![one.operation, one.registers];
@@ -259,6 +354,7 @@ mod tests {
             })
             .collect();
         let expected = [
+            [0xbf, 0x16, 0, 0, 0, 0, 0, 0],  // r6 = r1
             [0x61, 0x12, 16, 0, 0, 0, 0, 0], // r2 = *(u32 *)(r1 + 16)
             [0x18, 0x11, 0, 0, 7, 0, 0, 0],  // r1 = map 7
             [0, 0, 0, 0, 0, 0, 0, 0],
@@ -267,6 +363,13 @@ mod tests {
             [0x95, 0, 0, 0, 0, 0, 0, 0],    // exit
         ];
         assert_eq!(bytes, expected.concat());
+        // Jumps of the stamp's part all lead to where the action is returned.
+        let program = redirect(7, Some(Mark(3)));
+        let jumps =
+            program.iter().enumerate().filter(|(_, one)| [0x55, 0x2d].contains(&one.operation));
+        let targets: Vec<_> = jumps.map(|(place, one)| place + 1 + one.offset as usize).collect();
+        assert_eq!(targets, [program.len() - 2; 3]);
+        assert_eq!(program[program.len() - 2], instruction(0xbf, 0x70, 0, 0));
         assert_eq!(name(b"a-name-that-is-too-long"), *b"a-name-that-is-\0");
     }
 }

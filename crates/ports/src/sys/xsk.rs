@@ -15,6 +15,7 @@
 //!
 //! Source: Documentation/networking/af_xdp.rst; include/uapi/linux/if_xdp.h.
 
+use super::bpf::Mark;
 pub(crate) use super::xsk_queue::{CHUNK_LOW, Chunks, Sending};
 pub(crate) use super::xsk_sockets::{Sockets, Step, Supplies, Trouble, Wanted, is_taken};
 
@@ -85,6 +86,12 @@ impl Umem {
     /// Takes the sockets out of use, to be dropped: that takes its time, so elsewhere.
     pub(crate) fn remove(&mut self) -> Option<Sockets> {
         self.sockets.take()
+    }
+
+    /// By which the stamps in front of packets are known; none without stamps.
+    #[inline]
+    pub(crate) fn mark(&self) -> Option<Mark> {
+        self.sockets.as_ref().and_then(|sockets| sockets.mark)
     }
 
     /// The sockets.

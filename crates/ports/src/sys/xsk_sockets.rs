@@ -3,7 +3,7 @@
 //! Guarantees: all is undone when they are dropped, however far they had come; buffers can be
 //! recalled only after that, and only if the kernel has let go of them.
 
-use super::bpf::{Attachment, Program, SocketMap};
+use super::bpf::{Attachment, Mark, Program, SocketMap};
 use super::xsk_queue::{CHUNK_LOW, Chunks, Lost, Queue, is_released};
 use picnic_core::packet::lend::Borrower;
 use rustix::fd::AsFd;
@@ -23,6 +23,8 @@ pub(crate) struct Wanted {
     pub(crate) need_wakeup: bool,
     /// Packets a busy poll takes at most; zero for interrupts.
     pub(crate) busy_poll: u32,
+    /// Packets come with the time at which the program saw them.
+    pub(crate) stamps: bool,
     /// Bytes of the longest packet on the interface.
     pub(crate) longest: usize,
 }
@@ -68,6 +70,8 @@ pub(crate) struct Supplies {
 #[derive(Debug)]
 pub(crate) struct Sockets {
     attachment: Option<Attachment>,
+    /// By which the stamps in front of packets are known; none without stamps.
+    pub(super) mark: Option<Mark>,
     pub(super) queues: Vec<Queue>,
     pub(super) wanted: Wanted,
     index: u32,
@@ -131,6 +135,7 @@ impl Sockets {
         let chunks = Chunks::of(&supplies.borrower.memory());
         let mut sockets = Sockets {
             attachment: None,
+            mark: None,
             queues: Vec::with_capacity(wanted.queues.len()),
             wanted: wanted.clone(),
             index,
@@ -163,7 +168,7 @@ impl Sockets {
         for (&number, queue) in wanted.queues.iter().zip(&*queues) {
             map.set(number, queue.socket.as_fd()).map_err(program)?;
         }
-        let loaded = Program::redirect_to(&map).map_err(program)?;
+        let (loaded, mark) = Program::redirect_to(&map, wanted.stamps).map_err(program)?;
         let attached = match loaded.attach(*index, wanted.native != Some(false)) {
             // In front of zero-copy sockets the program must be in the driver.
             Err(error) if wanted.native.is_none() && !way.zero_copy && !is_taken(&error) => {
@@ -176,7 +181,7 @@ impl Sockets {
             attached => attached.map(|attachment| (attachment, None)),
         };
         let (attachment, not_native) = attached.map_err(|error| (Step::Attach, error))?;
-        self.attachment = Some(attachment);
+        (self.attachment, self.mark) = (Some(attachment), mark);
         self.not_native = not_native.flatten().map(io::Error::from_raw_os_error);
         Ok(())
     }
