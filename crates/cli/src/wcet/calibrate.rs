@@ -72,7 +72,10 @@ pub(super) fn run(args: &CalibrateArgs, json: bool) -> anyhow::Result<()> {
         }
         None => cores.last().copied().unwrap_or(0),
     };
-    let measuring = spawn_pinned("calibrate".into(), core, move || profile(&settings, core))?;
+    // Told from here: on its own core, a thread knows of no other.
+    let woken = sleepers(core, &cores);
+    let measuring =
+        spawn_pinned("calibrate".into(), core, move || profile(&settings, core, &woken))?;
     let (profile, warning) =
         measuring.join().map_err(|_| anyhow::anyhow!("the measuring thread panicked"))?;
     let Calibrated { profile, dearest, no_doorbell } = profile?;
@@ -135,7 +138,11 @@ fn doorbell_ps(
     Ok(dearest_ps)
 }
 
-fn profile(settings: &CalibrationSettings, core: usize) -> anyhow::Result<Calibrated> {
+fn profile(
+    settings: &CalibrationSettings,
+    core: usize,
+    woken: &[usize],
+) -> anyhow::Result<Calibrated> {
     let mut probe = Thread::start();
     let mut measured: BTreeMap<Class, Measured> = BTreeMap::new();
     let mut dearest = Dearest::new();
@@ -159,8 +166,7 @@ fn profile(settings: &CalibrationSettings, core: usize) -> anyhow::Result<Calibr
         Ok(cost_ps(&found, settings.margin))
     };
     let (turn_ps, packet_ps) = (path_ps(false)?, path_ps(true)?);
-    let woken = sleepers(core, &picnic_machine::topology::cores());
-    let (doorbell_ps, no_doorbell) = match doorbell_ps(settings, &mut probe, &woken) {
+    let (doorbell_ps, no_doorbell) = match doorbell_ps(settings, &mut probe, woken) {
         Ok(doorbell_ps) => (doorbell_ps, None),
         Err(why) => (PathCosts::BUILT_IN.doorbell_ps, Some(why.to_string())),
     };

@@ -21,6 +21,9 @@ fn a_calibrated_profile_is_a_file_that_show_reads() {
     }
     let path = |key: &str| told["path"][key].as_u64().unwrap();
     assert!(path("turn_ps") > 0 && path("packet_ps") > 0 && path("doorbell_ps") > 0);
+    // With another core there is one to wake.
+    let warned = stderr(&output).contains("there is no other core to wake");
+    assert_eq!(warned, picnic_machine::topology::cores().len() == 1, "{}", stderr(&output));
     assert!(told["machine"]["kernel"].is_string());
     let text = std::fs::read_to_string(folder.path().join("p.toml")).unwrap();
     assert!(text.contains("percentile = 99.9\n") && text.contains("[measured.load]\n"), "{text}");
