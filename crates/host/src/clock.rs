@@ -9,12 +9,20 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     start: Instant,
+    /// What the machine's monotonic clock showed then, in nanoseconds. It is never set: read once,
+    /// by a thread that may still do all that its first reading takes.
+    monotonic_ns: u64,
 }
 
 impl Clock {
     /// A clock that starts now.
     pub fn start() -> Self {
-        Clock { start: Instant::now() }
+        let clock = Clock { start: Instant::now(), monotonic_ns: 0 };
+        let monotonic_ns = clock.zero_of(|| {
+            let shown = clock_gettime(ClockId::Monotonic);
+            shown.tv_sec as u64 * 1_000_000_000 + shown.tv_nsec as u64
+        });
+        Clock { monotonic_ns, ..clock }
     }
 
     /// Nanoseconds since the start.
@@ -30,11 +38,7 @@ impl Clock {
             let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
             since.as_nanos() as u64
         });
-        let monotonic_ns = self.zero_of(|| {
-            let shown = clock_gettime(ClockId::Monotonic);
-            shown.tv_sec as u64 * 1_000_000_000 + shown.tv_nsec as u64
-        });
-        Clocks { realtime_ns, monotonic_ns }
+        Clocks { realtime_ns, monotonic_ns: self.monotonic_ns }
     }
 
     /// What a clock showed when this one started. Both are read, three times; the closest pair
