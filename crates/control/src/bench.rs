@@ -203,6 +203,7 @@ impl Bench {
             hooks: Hooks::none(),
             filters: Filters::new(2),
             tasks,
+            fixed: None,
         };
         let about = About {
             card: file.card.name.clone(),

@@ -55,6 +55,12 @@ pub trait Executor: Send + Sync {
         true
     }
 
+    /// Whether a program that runs its cards may give up what the poll engine's need no more: see
+    /// [`Launch::confined`].
+    fn may_be_confined(&self) -> bool {
+        self.is_served()
+    }
+
     /// Whether it knows all that happens on its cards: see [`Running::tell_events`].
     fn tells_events(&self) -> bool {
         false

@@ -53,6 +53,7 @@ pub struct Methods {
     filters: Filters,
     /// None if the card has no NIC OS.
     tasks: Option<Factory>,
+    fixed: Option<&'static str>,
     stop: Arc<AtomicBool>,
     /// The figures of the last reset.
     reset: Option<Report>,
@@ -87,7 +88,7 @@ impl Methods {
         captures: Captures,
         stop: Arc<AtomicBool>,
     ) -> Self {
-        let Access { monitor, controller, registries, hooks, filters, tasks } = access;
+        let Access { monitor, controller, registries, hooks, filters, tasks, fixed } = access;
         let about = About {
             report: about,
             ports: file.wires.iter().map(|wire| wire.port.name().into()).collect(),
@@ -108,6 +109,7 @@ impl Methods {
             captures,
             filters,
             tasks,
+            fixed,
             stop,
             reset: None,
         }
@@ -134,6 +136,20 @@ impl Methods {
         file: impl FnOnce() -> Option<OwnedFd>,
     ) -> Result<Outcome, RpcError> {
         use Request as R;
+        let changes = matches!(
+            request,
+            R::CaptureStart(_)
+                | R::ModerationGet {}
+                | R::ModerationSet(_)
+                | R::ChainSwap(_)
+                | R::FilterAdd { .. }
+                | R::FilterChange { .. }
+                | R::FilterRemove { .. }
+                | R::FilterReload { .. }
+        );
+        if let Some(why) = self.fixed.filter(|_| changes) {
+            return Err(RpcError::new(REFUSED, why));
+        }
         let captures = self.captures();
         match request {
             R::CaptureStop { capture } => {

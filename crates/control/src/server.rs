@@ -148,6 +148,9 @@ pub struct Access {
     pub filters: Filters,
     /// What makes its tasks; none if it has no NIC OS.
     pub tasks: Option<Factory>,
+    /// Why chains, filters, moderation and captures stay as they are, if they do: only components
+    /// can be told something then.
+    pub fixed: Option<&'static str>,
 }
 
 /// A card's control thread. When it is dropped the socket goes: clients are to see that after

@@ -15,6 +15,7 @@
 //! implements [`Function`] itself.
 
 use crate::command::Prepared;
+use crate::kernel::{KernelCounts, KernelForm};
 use crate::ledger::DropReason;
 use crate::out::Out;
 use crate::packet::burst::Burst;
@@ -53,6 +54,14 @@ pub trait Function: Send {
     fn name(&self) -> Option<&str> {
         None
     }
+
+    /// Its form in the kernel engine as it is now, orders obeyed; for those with commands there.
+    fn kernel_form(&self) -> Option<KernelForm> {
+        None
+    }
+
+    /// Takes note of what its kernel form has counted so far.
+    fn note_kernel(&mut self, _counts: &KernelCounts) {}
 
     /// Obeys an order that one of its commands has made, between bursts; false if it is for
     /// another function, or cannot be done. One with commands says `order.apply(self, now)`.

@@ -11,6 +11,7 @@
 //! struct Keys;
 //! const KERNEL: Option<InKernel<Keys>> = Some(InKernel {
 //!     keys: &[],
+//!     commands: &[],
 //!     form: |_, _| Ok(KernelForm::Drop(DropReason::Filtered)),
 //! });
 //! # let _ = KERNEL;
@@ -30,6 +31,11 @@ use std::fmt::Display;
 pub struct InKernel<C> {
     /// The keys of its config that count there; any other that a card file gives is refused.
     pub keys: &'static [&'static str],
+    /// Its commands that a running one has there, too; it then says how it stands by
+    /// [`Function::kernel_form`].
+    ///
+    /// [`Function::kernel_form`]: crate::function::Function::kernel_form
+    pub commands: &'static [&'static str],
     /// Makes the form; an error names the key that it is about.
     pub form: fn(&C, &BuildContext) -> Result<KernelForm, ConfigError>,
 }
@@ -63,6 +69,13 @@ pub enum KernelForm {
     },
     /// A host that is the kernel's own network stack, by the wire's interface.
     Stack,
+}
+
+/// What the form of a function has counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KernelCounts {
+    /// Packets without a hash.
+    pub unhashed: u64,
 }
 
 /// Steering by hash: which hash, over what, and the queue of each entry of the table.

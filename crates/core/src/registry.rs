@@ -102,6 +102,7 @@ pub struct Entry<P> {
     /// Whether building it loads code into the process.
     pub loads_code: bool,
     kernel: Option<MakeForm>,
+    kernel_commands: &'static [&'static str],
     keys: fn() -> Vec<KeyHelp>,
     example: fn(&Path) -> Option<String>,
     build: fn(&Section, &BuildContext) -> Result<P, ConfigError>,
@@ -117,6 +118,12 @@ impl<P> Clone for Entry<P> {
 }
 
 impl<P> Copy for Entry<P> {}
+
+/// The entries of a list as they are in the kernel engine: see [`Entry::in_kernel`]. Made for the
+/// life of the program.
+pub fn in_kernel<P>(entries: &[Entry<P>]) -> &'static [Entry<P>] {
+    entries.iter().map(Entry::in_kernel).collect::<Vec<_>>().leak()
+}
 
 /// Lists put together, for a program that adds entries of its own to those of others. Made for
 /// the life of the program: call it once.
@@ -146,6 +153,10 @@ impl<P> Entry<P> {
                 Some(_) => Some(kernel_form::<C>),
                 None => None,
             },
+            kernel_commands: match C::KERNEL {
+                Some(InKernel { commands, .. }) => commands,
+                None => &[],
+            },
             keys: keys_of::<C::Config>,
             example: C::example,
             build: |section, context| {
@@ -164,6 +175,14 @@ impl<P> Entry<P> {
     /// The keys it must be given, with values that build it anywhere; see [`Component::example`].
     pub fn example(&self, directory: &Path) -> Option<String> {
         (self.example)(directory)
+    }
+
+    /// The same entry with those of its commands that its kernel form has; with none if it has none.
+    #[must_use]
+    pub fn in_kernel(&self) -> Self {
+        let is_there = |command: &&CommandEntry| self.kernel_commands.contains(&command.name);
+        let commands: Vec<_> = self.commands.iter().filter(is_there).copied().collect();
+        Entry { commands: commands.leak(), ..*self }
     }
 
     /// Whether it has a form in the kernel engine.

@@ -301,7 +301,7 @@ impl Card {
     }
 
     fn obey(&mut self, now: Time) {
-        while let Some(command) = self.mailbox.next() {
+        while let Some(command) = self.mailbox.next_command() {
             let answer = command.apply(now, self);
             self.mailbox.answer(answer);
         }

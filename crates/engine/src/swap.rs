@@ -55,6 +55,11 @@ pub struct Answer {
 }
 
 impl Command {
+    /// Not done: the card cannot.
+    pub fn refused(self) -> Answer {
+        Answer { done: false, replaced: self }
+    }
+
     pub(crate) fn apply(self, now: Time, card: &mut Card) -> Answer {
         let Card { wires, rx, tx, doors, resident, attachment, pacing, .. } = card;
         let chain = |direction| match direction {
@@ -126,13 +131,15 @@ impl Mailbox {
         self.commands.available() == 0
     }
 
-    pub(crate) fn next(&mut self) -> Option<Command> {
+    /// The next command, if one waits.
+    pub fn next_command(&mut self) -> Option<Command> {
         let command = self.commands.pop();
         self.commands.release();
         command
     }
 
-    pub(crate) fn answer(&mut self, answer: Answer) {
+    /// Sends the answer to a command, in the order of the commands.
+    pub fn answer(&mut self, answer: Answer) {
         // As many answers fit as commands, and the controller takes them in before it sends
         // more; should it not, the answer is freed here, which costs time but loses nothing.
         let _ = self.answers.push(answer);

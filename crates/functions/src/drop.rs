@@ -35,8 +35,11 @@ impl Component for Drop {
     type Config = Config;
     const NAME: &'static str = "drop";
     const HELP: &'static str = "drop every packet, counted as filtered";
-    const KERNEL: Option<InKernel<Config>> =
-        Some(InKernel { keys: &[], form: |_, _| Ok(KernelForm::Drop(DropReason::Filtered)) });
+    const KERNEL: Option<InKernel<Config>> = Some(InKernel {
+        keys: &[],
+        commands: &[],
+        form: |_, _| Ok(KernelForm::Drop(DropReason::Filtered)),
+    });
 
     fn build(Config {}: Config, _: &BuildContext) -> Result<Box<dyn Function>, ConfigError> {
         Ok(Box::new(Drop))

@@ -34,7 +34,7 @@ impl Component for Pass {
     const NAME: &'static str = "pass";
     const HELP: &'static str = "leave every packet as it is, for the next function";
     const KERNEL: Option<InKernel<Config>> =
-        Some(InKernel { keys: &[], form: |_, _| Ok(KernelForm::Next) });
+        Some(InKernel { keys: &[], commands: &[], form: |_, _| Ok(KernelForm::Next) });
 
     fn build(Config {}: Config, _: &BuildContext) -> Result<Box<dyn Function>, ConfigError> {
         Ok(Box::new(Pass))

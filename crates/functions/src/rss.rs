@@ -51,11 +51,11 @@ use flow::{Family, Hash, Types, family, plain_v4, tuple_v4, tuple_v6};
 use picnic_core::command::{CommandEntry, Prepared};
 use picnic_core::error::ConfigError;
 use picnic_core::function::Function;
-use picnic_core::kernel::{InKernel, KernelForm};
+use picnic_core::kernel::{ByHash, InKernel, KernelCounts, KernelForm};
 use picnic_core::out::Out;
 use picnic_core::packet::burst::{BURST, Burst};
 use picnic_core::packet::desc::{Descriptor, RssType};
-use picnic_core::packet::layers::{self, Layers};
+use picnic_core::packet::layers::{self, L3Kind, Layers};
 use picnic_core::registry::{BuildContext, Component};
 use picnic_core::time::Time;
 use picnic_hash::{IndirectionTable, V4Tuple, V6Tuple};
@@ -128,8 +128,9 @@ impl Component for Rss {
             "types",
             "default_queue",
         ],
+        commands: &["get", "set"],
         form: |config, context| {
-            config.kernel_form(context).map(|form| KernelForm::ByHash(Box::new(form)))
+            Ok(KernelForm::ByHash(Box::new(Rss::new(config, context)?.by_hash())))
         },
     });
 
@@ -159,6 +160,18 @@ impl Rss {
             v6: Gathered::default(),
             queues: [0; BURST],
         })
+    }
+
+    /// The same in the kernel: hash, hash types and table as they are now.
+    fn by_hash(&self) -> ByHash {
+        let default = (self.default_queue != ONWARD).then_some(self.default_queue);
+        ByHash {
+            hash: self.hash.in_kernel(),
+            ipv4: self.types.in_kernel(L3Kind::Ipv4),
+            ipv6: self.types.in_kernel(L3Kind::Ipv6),
+            table: self.table.entries().to_vec(),
+            default_queue: default,
+        }
     }
 
     /// What it counts; to be read from any thread.
@@ -321,6 +334,14 @@ impl Function for Rss {
         }
         self.table.lookup_burst(hashes, &mut self.queues);
         out.steer_burst(burst, &self.queues);
+    }
+
+    fn kernel_form(&self) -> Option<KernelForm> {
+        Some(KernelForm::ByHash(Box::new(self.by_hash())))
+    }
+
+    fn note_kernel(&mut self, counts: &KernelCounts) {
+        self.counters.unhashed.set(counts.unhashed);
     }
 
     fn obey(&mut self, order: &mut Prepared, now: Time) -> bool {

@@ -204,6 +204,7 @@ fn start(engine: &'static str, launch: Launch<'_>) -> Result<HostRunning, RunErr
         hooks: launch.hooks,
         filters: filters.clone(),
         tasks: os.as_ref().map(|os| os.factory.clone()),
+        fixed: None,
     };
     Ok(HostRunning {
         monitor,

@@ -35,7 +35,6 @@ const volatile u32 QUEUE_OF_WIRE[MOST_WIRES] = {};
 const volatile u32 RSS_HASH = 0;
 const volatile u32 RSS_INITIAL = 0;
 const volatile u32 RSS_DEFAULT_QUEUE = ONWARD;
-const volatile u32 RSS_ENTRIES = 1;
 /* By family and transport. */
 const volatile u32 RSS_OVER[KINDS] = {};
 const volatile u32 SAMPLE_EVERY = 1;
@@ -62,6 +61,8 @@ struct counts {
 	u64 polls;
 	u64 empty_polls;
 	u64 wakeups;
+	/* Packets that rss has found no hash for. */
+	u64 unhashed;
 };
 
 /* Of one target core's ring, as seen by who puts packets in. */
@@ -84,17 +85,26 @@ struct {
 	__type(value, struct ring);
 } RINGS SEC(".maps");
 
+/* Key and indirection table are there twice: one in force, the other to be changed. Which it is
+ * stands in the highest bit of RSS_NOW, the number of entries in the others. */
 struct {
 	__uint(type, MAP_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, u32);
+	__type(value, u32);
+} RSS_NOW SEC(".maps");
+
+struct {
+	__uint(type, MAP_ARRAY);
+	__uint(max_entries, 2);
+	__type(key, u32);
 	__type(value, struct toeplitz);
 } TOEPLITZ SEC(".maps");
 
-/* The queue of each entry of the indirection table. */
+/* The queue of each entry. */
 struct {
 	__uint(type, MAP_ARRAY);
-	__uint(max_entries, MOST_ENTRIES);
+	__uint(max_entries, 2 * MOST_ENTRIES);
 	__type(key, u32);
 	__type(value, u32);
 } TABLE SEC(".maps");
@@ -153,12 +163,10 @@ apart int to_queue(struct xdp_md *context, u32 queue, u32 hash, u32 kind)
 	return bpf_redirect_map(&TARGETS, CORE_OF_QUEUE[queue & (MOST_QUEUES - 1)], XDP_DROP);
 }
 
-inline_always u32 hash_of(struct flow *flow)
+inline_always u32 hash_of(struct flow *flow, u32 half)
 {
-	u32 zero = 0;
-
 	if (RSS_HASH == HASH_TOEPLITZ) {
-		struct toeplitz *table = bpf_map_lookup_elem(&TOEPLITZ, &zero);
+		struct toeplitz *table = bpf_map_lookup_elem(&TOEPLITZ, &half);
 
 		if (!table)
 			return 0;
@@ -176,8 +184,8 @@ inline_always u32 hash_of(struct flow *flow)
 apart u64 rss(struct xdp_md *context)
 {
 	struct flow flow = {};
-	u32 kind, over, hash, entry, entries = RSS_ENTRIES;
-	u32 *queue;
+	u32 kind, over, hash, entry, entries, half, zero = 0;
+	u32 *now, *queue;
 
 	find_flow(context, &flow);
 	kind = flow.family * 3 + flow.l4;
@@ -190,8 +198,15 @@ apart u64 rss(struct xdp_md *context)
 		return RSS_DEFAULT_QUEUE;
 	if (over == OVER_ADDRESSES)
 		flow.words[flow.family == IPV4 ? 2 : 8] = 0;
-	hash = hash_of(&flow);
+	now = bpf_map_lookup_elem(&RSS_NOW, &zero);
+	if (!now)
+		return RSS_DEFAULT_QUEUE;
+	entries = *now;
+	half = entries >> 31;
+	entries &= 0x7fffffff;
+	hash = hash_of(&flow, half);
 	entry = entries & (entries - 1) ? hash % entries : hash & (entries - 1);
+	entry += half * MOST_ENTRIES;
 	queue = bpf_map_lookup_elem(&TABLE, &entry);
 	if (!queue)
 		return RSS_DEFAULT_QUEUE;
@@ -248,6 +263,8 @@ inline_always int receive(struct xdp_md *context, u32 wire)
 			queue = found & 0xffff;
 			kind = (found >> 16 & 0xff) | (found >> 16 & 0xff00);
 			hash = found >> 32;
+			if (!kind)
+				counts->unhashed += 1;
 		}
 		if (queue != ONWARD) {
 			counts->steered[step] += 1;

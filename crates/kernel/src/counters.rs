@@ -9,6 +9,7 @@ use crate::plan::{MOST_STEPS, MOST_WIRES};
 use aya::maps::{MapData, PerCpuArray};
 use picnic_control::error::RunError;
 use picnic_core::direction::Direction;
+use picnic_core::kernel::KernelCounts;
 use picnic_core::ledger::{DropReason, Drops, Stage};
 use picnic_engine::view::View;
 use std::sync::{Mutex, PoisonError};
@@ -16,7 +17,7 @@ use std::sync::{Mutex, PoisonError};
 /// The map with what each core counts.
 pub(crate) const COUNTS: &str = "COUNTS";
 
-const WORDS: usize = 2 * MOST_WIRES + 2 * MOST_STEPS + 1 + 8;
+const WORDS: usize = 2 * MOST_WIRES + 2 * MOST_STEPS + 1 + 9;
 /// `struct counts`, word by word.
 pub(crate) type CoreCounts = [u64; WORDS];
 
@@ -35,6 +36,7 @@ struct Counts {
     polls: u64,
     empty_polls: u64,
     wakeups: u64,
+    unhashed: u64,
 }
 
 impl Counts {
@@ -55,8 +57,18 @@ impl Counts {
             polls: next(),
             empty_polls: next(),
             wakeups: next(),
+            unhashed: next(),
         }
     }
+}
+
+/// What is no counter of the card's.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Taken {
+    /// Packets handed over and not taken yet.
+    pub(crate) under_way: u64,
+    /// For the functions.
+    pub(crate) counts: KernelCounts,
 }
 
 /// The counters of a card's programs.
@@ -75,8 +87,8 @@ impl Counters {
         Ok(Counters { counts, rings, cores: cores.to_vec(), taken: Mutex::new(()) })
     }
 
-    /// Brings them into the counters of `view` as they are now; packets handed over and not taken.
-    pub(crate) fn take(&self, view: &View) -> u64 {
+    /// Brings them into the counters of `view` as they are now.
+    pub(crate) fn take(&self, view: &View) -> Taken {
         // Nothing in it can be half done.
         let _alone = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         // What has come in is read last: it is no less than what has left by then.
@@ -88,7 +100,7 @@ impl Counters {
             })
         };
         let rings: Vec<[u64; 2]> = self.cores.iter().map(ring).collect();
-        let Ok(found) = self.counts.get(&0, 0) else { return 0 };
+        let Ok(found) = self.counts.get(&0, 0) else { return Taken::default() };
         let by_core: Vec<_> = found.iter().map(Counts::of).collect();
         bring(view, &self.cores, &by_core, &rings)
     }
@@ -99,7 +111,7 @@ fn set(drops: &Drops, reason: DropReason, stage: Stage, count: u64) {
     drops.add(reason, stage, count.saturating_sub(drops.get(reason, stage)));
 }
 
-fn bring(view: &View, cores: &[usize], by_core: &[Counts], rings: &[[u64; 2]]) -> u64 {
+fn bring(view: &View, cores: &[usize], by_core: &[Counts], rings: &[[u64; 2]]) -> Taken {
     let sum = |count: &dyn Fn(&Counts) -> u64| by_core.iter().map(count).sum::<u64>();
     for (wire, found) in view.wires.iter().enumerate() {
         found.counters.rx_packets.set(sum(&|counts| counts.wire_packets[wire]));
@@ -149,5 +161,6 @@ fn bring(view: &View, cores: &[usize], by_core: &[Counts], rings: &[[u64; 2]]) -
         // Which queue a refused packet was for is not known; without any, this is exact.
         found.steer.packets.set(packets);
     }
-    steered.saturating_sub(taken)
+    let counts = KernelCounts { unhashed: sum(&|counts| counts.unhashed) };
+    Taken { under_way: steered.saturating_sub(taken), counts }
 }

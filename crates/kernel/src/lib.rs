@@ -24,10 +24,12 @@
 //! * `plan`: from card file to what is loaded, all validated;
 //! * `object`: the programs, loaded with the plan;
 //! * `counters`: what they count, as the card's counters;
+//! * `live`: the functions' commands while the card runs;
 //! * `run`: start to clean stop.
 //!
 //! Guarantees: what a card file asks for and this engine does not do is refused by key. The ledger
-//! balances at the end of every run, by counts of each end. Stopping loses nothing that was handed
+//! balances at the end of every run, by counts of each end. A change of key or table is made at once
+//! for all packets. Stopping loses nothing that was handed
 //! over. The machine is left as it was found, after a kill by the journal
 //! ([`picnic_machine::undo`]); the programs themselves end with the process.
 //!
@@ -39,6 +41,7 @@
 #![forbid(unsafe_code)]
 
 mod counters;
+mod live;
 mod object;
 mod plan;
 mod run;

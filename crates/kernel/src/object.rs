@@ -7,7 +7,7 @@
 
 use crate::counters::{COUNTS, CoreCounts};
 use crate::plan::{Action, MOST_CORES, MOST_QUEUES, MOST_STEPS, MOST_WIRES, Plan};
-use aya::maps::{Array, CpuMap, MapData, PerCpuArray};
+use aya::maps::{Array, CpuMap, MapData, MapError, PerCpuArray};
 use aya::programs::links::FdLink;
 use aya::programs::{ProgramError, RawTracePoint, Xdp, XdpMode};
 use aya::{Ebpf, EbpfLoader, Pod};
@@ -58,8 +58,6 @@ struct Constants {
     sample_every: u32,
     sample_queue: u32,
     sample_drops_rest: u32,
-    toeplitz: Vec<[u32; 256]>,
-    table: Vec<u16>,
 }
 
 impl Constants {
@@ -68,7 +66,6 @@ impl Constants {
             rss_default_queue: ONWARD,
             sample_every: 1,
             sample_queue: ONWARD,
-            table: vec![0],
             ..Constants::default()
         };
         for (step, planned) in constants.steps.iter_mut().zip(&plan.steps) {
@@ -104,9 +101,6 @@ impl Constants {
             FlowHash::Lookup3(initial) => (1, initial),
             FlowHash::Lookup2(initial) => (2, initial),
         };
-        if let FlowHash::Toeplitz(bytes) = &by_hash.hash {
-            self.toeplitz.clone_from(bytes);
-        }
         self.rss_default_queue = by_hash.default_queue.map_or(ONWARD, u32::from);
         let number = |over: Hashed| match over {
             Hashed::Nothing => 0,
@@ -116,7 +110,6 @@ impl Constants {
         let of = |HashedOver { tcp, udp, other }| [other, tcp, udp].map(number);
         let over = [[0; 3], of(by_hash.ipv4), of(by_hash.ipv6)];
         self.rss_over.iter_mut().zip(over.as_flattened()).for_each(|(place, over)| *place = *over);
-        self.table.clone_from(&by_hash.table);
     }
 }
 
@@ -132,8 +125,7 @@ impl Object {
         let constants = Constants::of(plan);
         let mut core_of_queue = [0_u32; MOST_QUEUES];
         core_of_queue.iter_mut().zip(cores).for_each(|(place, &core)| *place = core as u32);
-        let (default_queue, entries) =
-            (u32::from(plan.default_queue), constants.table.len() as u32);
+        let default_queue = u32::from(plan.default_queue);
         let explains = u32::from(explains);
         let mut loader = EbpfLoader::new();
         loader
@@ -144,35 +136,17 @@ impl Object {
             .override_global("RSS_HASH", &constants.rss_hash, true)
             .override_global("RSS_INITIAL", &constants.rss_initial, true)
             .override_global("RSS_DEFAULT_QUEUE", &constants.rss_default_queue, true)
-            .override_global("RSS_ENTRIES", &entries, true)
             .override_global("RSS_OVER", &constants.rss_over, true)
             .override_global("SAMPLE_EVERY", &constants.sample_every, true)
             .override_global("SAMPLE_QUEUE", &constants.sample_queue, true)
             .override_global("SAMPLE_DROPS_REST", &constants.sample_drops_rest, true)
             .override_global("EXPLAINS", &explains, true);
         let mut object = Object(loader.load(OBJECT).map_err(|error| refused("loaded", &error))?);
-        object.fill(&constants, cores, plan.ring_size)?;
+        object.fill(cores, plan.ring_size)?;
         Ok(object)
     }
 
-    fn fill(
-        &mut self,
-        constants: &Constants,
-        cores: &[usize],
-        ring_size: u32,
-    ) -> Result<(), RunError> {
-        if !constants.toeplitz.is_empty() {
-            let mut all = [[0; 256]; 36];
-            all.iter_mut().zip(&constants.toeplitz).for_each(|(place, bytes)| *place = *bytes);
-            let mut table = self.array::<[[u32; 256]; 36]>("TOEPLITZ")?;
-            table.set(0, all, 0).map_err(|error| refused("filled", &error))?;
-        }
-        let mut table = self.array::<u32>("TABLE")?;
-        for (entry, &queue) in constants.table.iter().enumerate() {
-            table
-                .set(entry as u32, u32::from(queue), 0)
-                .map_err(|error| refused("filled", &error))?;
-        }
+    fn fill(&mut self, cores: &[usize], ring_size: u32) -> Result<(), RunError> {
         let deliver = self.xdp("deliver")?;
         deliver.load().map_err(|error| refused("loaded", &error))?;
         let deliver = deliver.fd().and_then(|fd| Ok(fd.try_clone()?));
@@ -226,6 +200,24 @@ impl Object {
         Ok(FdLink::try_from(program.take_link(link)?)?)
     }
 
+    /// Key and indirection table, with those of the plan in force.
+    pub(crate) fn tables(&mut self, plan: &Plan) -> Result<Tables, RunError> {
+        let mut take = |name: &str| self.0.take_map(name).ok_or_else(|| missing(name));
+        let (now, toeplitz, table) = (take("RSS_NOW")?, take("TOEPLITZ")?, take("TABLE")?);
+        let mut tables = Tables {
+            now: now.try_into().map_err(|error| refused("filled", &error))?,
+            toeplitz: toeplitz.try_into().map_err(|error| refused("filled", &error))?,
+            table: table.try_into().map_err(|error| refused("filled", &error))?,
+            half: 1,
+        };
+        for step in &plan.steps {
+            if let Action::ByHash(by_hash) = &step.action {
+                tables.set(by_hash).map_err(|error| refused("filled", &error))?;
+            }
+        }
+        Ok(tables)
+    }
+
     /// What each core counts, and each ring.
     pub(crate) fn counters(
         &mut self,
@@ -245,6 +237,35 @@ impl Object {
     fn array<V: Pod>(&mut self, name: &str) -> Result<Array<&mut MapData, V>, RunError> {
         let map = self.0.map_mut(name).ok_or_else(|| missing(name))?;
         map.try_into().map_err(|error| refused("filled", &error))
+    }
+}
+
+/// Key and indirection table, each there twice: one in force, one to be changed.
+pub(crate) struct Tables {
+    /// Which is in force, in the highest bit, and how many entries it has.
+    now: Array<MapData, u32>,
+    toeplitz: Array<MapData, [[u32; 256]; 36]>,
+    table: Array<MapData, u32>,
+    half: u32,
+}
+
+impl Tables {
+    /// Puts key and table in force, both at once. Programs that are at work may look at those
+    /// before for a moment more: until then the next change has to wait.
+    pub(crate) fn set(&mut self, by_hash: &ByHash) -> Result<(), MapError> {
+        const HALF: u32 = 4096;
+        let half = self.half ^ 1;
+        if let FlowHash::Toeplitz(bytes) = &by_hash.hash {
+            let mut all = [[0; 256]; 36];
+            all.iter_mut().zip(bytes).for_each(|(place, bytes)| *place = *bytes);
+            self.toeplitz.set(half, all, 0)?;
+        }
+        for (entry, &queue) in (half * HALF..).zip(&by_hash.table) {
+            self.table.set(entry, u32::from(queue), 0)?;
+        }
+        self.now.set(0, half << 31 | by_hash.table.len() as u32, 0)?;
+        self.half = half;
+        Ok(())
     }
 }
 

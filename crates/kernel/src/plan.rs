@@ -25,10 +25,10 @@ const HONOURED: &[(&str, &[&str])] = &[
     ("host", &["attachment", "queues", "target_cores", "ring_size"]),
     ("isolation", &["level"]),
 ];
-/// Sections that the engine has no part in: `picnic net` obeys them.
-const OTHERS: &[&str] = &["net"];
+/// Sections that the engine has no part in: `picnic net` obeys them, and the control plane.
+const OTHERS: &[&str] = &["net", "control"];
 /// Keys that are honoured with one value.
-const HONOURED_AS: &[(&str, &str)] = &[("isolation.apply", "false"), ("control.socket", "\"off\"")];
+const HONOURED_AS: &[(&str, &str)] = &[("isolation.apply", "false")];
 
 /// A card in the kernel.
 #[derive(Debug)]

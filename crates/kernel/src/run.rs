@@ -5,16 +5,18 @@
 //! the machine is set back by its journal.
 
 use crate::counters::Counters;
-use crate::object::{Object, refused};
+use crate::live::Live;
+use crate::object::{Object, Tables, refused};
 use crate::plan::{Plan, plan};
 use aya::programs::links::FdLink;
 use picnic_control::error::RunError;
 use picnic_control::launch::Checked;
 use picnic_control::monitor::{CoreTimes, Monitor, Notes, TargetTimes};
 use picnic_control::report::Times;
-use picnic_control::{Access, Executor, Launch, Report, Running};
+use picnic_control::{Access, Executor, Launch, Registries, Report, Running};
 use picnic_core::error::ConfigError;
 use picnic_core::ledger::Ledger;
+use picnic_core::registry;
 use picnic_core::time::Time;
 use picnic_engine::view::{FunctionView, Functions, QueueView, View, WireView};
 use picnic_filter::Filters;
@@ -61,8 +63,8 @@ impl Executor for Kernel {
         Ok(Checked { placement, filters: Filters::new(launch.file.host.queues), os: None })
     }
 
-    // Its cards are not changed while they run.
-    fn is_served(&self) -> bool {
+    // At its end it starts commands that set interfaces back.
+    fn may_be_confined(&self) -> bool {
         false
     }
 
@@ -71,9 +73,10 @@ impl Executor for Kernel {
         let cleaned = restore_all(&Machine::this(), Which::Stale);
         let (plan, mut placement) = plan(&launch)?;
         placement.warnings.extend(told(cleaned));
-        let object = Object::load(&plan, &placement.target_cores, false)?;
+        let mut object = Object::load(&plan, &placement.target_cores, false)?;
+        let tables = object.tables(&plan)?;
         let card = Attached::new(launch.file.card.name.clone(), &plan, object, &placement)?;
-        Ok(Box::new(KernelRunning::new(card, placement, launch.filters)?))
+        Ok(Box::new(KernelRunning::new(card, placement, tables, launch)?))
     }
 }
 
@@ -201,6 +204,7 @@ struct KernelRunning {
     card: Arc<Attached>,
     monitor: Monitor,
     filters: Filters,
+    access: Option<Access>,
     state: Arc<State>,
     looker: JoinHandle<()>,
 }
@@ -210,6 +214,22 @@ struct State {
     is_stopping: AtomicBool,
     /// An interface has gone, or was taken down.
     is_lost: AtomicBool,
+}
+
+/// What a card in the kernel says to those who want more changed than its components' commands.
+const FIXED: &str = "a card with engine = \"kernel\" cannot do this while it runs; allowed are the \
+                     commands of its functions, and figures";
+
+/// The components as they are in the kernel: each with those of its commands that it has there.
+fn in_kernel(registries: Registries) -> Registries {
+    Registries {
+        functions: registry::in_kernel(registries.functions),
+        wires: registry::in_kernel(registries.wires),
+        attachments: registry::in_kernel(registries.attachments),
+        schedulers: &[],
+        tasks: &[],
+        ..registries
+    }
 }
 
 /// The threads of the kernel that do the card's work, and what is noted of their time.
@@ -245,7 +265,12 @@ impl Watched {
 }
 
 impl KernelRunning {
-    fn new(card: Attached, placement: Placement, filters: Filters) -> Result<Self, RunError> {
+    fn new(
+        card: Attached,
+        placement: Placement,
+        tables: Tables,
+        launch: Launch<'_>,
+    ) -> Result<Self, RunError> {
         let machine = Machine::this();
         let start = Instant::now();
         let core = Arc::new(CoreTimes::default());
@@ -267,14 +292,26 @@ impl KernelRunning {
             latencies: Vec::new(),
         };
         let view = card.view.clone();
+        let (mut live, controller) = Live::new(&launch, &view, tables)?;
         let engine = Kernel.name();
         let monitor = Monitor { engine, times: Times::Measured, view, placement, notes };
+        let filters = launch.filters;
+        let access = Access {
+            monitor: monitor.clone(),
+            controller,
+            registries: in_kernel(launch.registries),
+            hooks: launch.hooks,
+            filters: filters.clone(),
+            tasks: None,
+            fixed: Some(FIXED),
+        };
         let (card, state) = (Arc::new(card), Arc::new(State::default()));
         let looker = {
             let (card, state) = (card.clone(), state.clone());
             let body = move || {
                 while !state.is_stopping.load(Ordering::Acquire) {
-                    card.counters.take(&card.view);
+                    live.obey();
+                    live.note(&card.counters.take(&card.view).counts);
                     if !watched.look() {
                         state.is_lost.store(true, Ordering::Release);
                     }
@@ -284,7 +321,7 @@ impl KernelRunning {
             let thread = std::thread::Builder::new().name("kernel-counters".into());
             thread.spawn(body).map_err(|error| RunError::system("cannot start a thread", error))?
         };
-        Ok(KernelRunning { card, monitor, filters, state, looker })
+        Ok(KernelRunning { card, monitor, filters, access: Some(access), state, looker })
     }
 }
 
@@ -298,7 +335,7 @@ impl Running for KernelRunning {
     }
 
     fn control(&mut self) -> Option<Access> {
-        None
+        self.access.take()
     }
 
     // An interface never has nothing more to hand over.
@@ -323,7 +360,7 @@ impl Running for KernelRunning {
         loop {
             // First the programs come to their end, and their last batches are handed over.
             std::thread::sleep(SETTLE);
-            if card.counters.take(&card.view) == 0 || detached.elapsed() > PATIENCE {
+            if card.counters.take(&card.view).under_way == 0 || detached.elapsed() > PATIENCE {
                 break;
             }
         }

@@ -94,6 +94,7 @@ impl Component for Xdp {
     const HELP: &'static str = "queues of an interface, without a copy (AF_XDP)";
     const KERNEL: Option<InKernel<XdpConfig>> = Some(InKernel {
         keys: &["interface", "namespace", "mode"],
+        commands: &[],
         form: |config, _| config.kernel_form(),
     });
 

@@ -38,7 +38,7 @@ impl Component for Stack {
     const NAME: &'static str = "stack";
     const HELP: &'static str = "the kernel's network stack, by the wire (engine = \"kernel\")";
     const KERNEL: Option<InKernel<StackConfig>> =
-        Some(InKernel { keys: &[], form: |_, _| Ok(KernelForm::Stack) });
+        Some(InKernel { keys: &[], commands: &[], form: |_, _| Ok(KernelForm::Stack) });
 
     fn example(_: &Path) -> Option<String> {
         None

@@ -9,9 +9,6 @@ use super::contexts::{Contexts, MAX_CONTEXTS};
 use super::{Hash, Types};
 use crate::settings::check_queue;
 use picnic_core::error::ConfigError;
-use picnic_core::kernel::{ByHash, FlowHash, Hashed, HashedOver};
-use picnic_core::packet::desc::RssType;
-use picnic_core::packet::layers::{L3Kind, L4Kind, PacketType};
 use picnic_core::registry::BuildContext;
 use picnic_hash::{IndirectionTable, Key, Toeplitz};
 use schemars::JsonSchema;
@@ -151,36 +148,6 @@ impl Config {
     pub(super) fn check_default_queue(&self, context: &BuildContext) -> Result<(), ConfigError> {
         let check = |queue| check_queue("default_queue", queue, context.queues);
         self.default_queue.map_or(Ok(()), check)
-    }
-
-    /// What the keys come to in the kernel: hash, hash types and table.
-    pub(super) fn kernel_form(&self, context: &BuildContext) -> Result<ByHash, ConfigError> {
-        self.check_default_queue(context)?;
-        let hash = match self.build_hash()? {
-            Hash::Toeplitz(toeplitz) => FlowHash::Toeplitz(toeplitz.contributions().to_vec()),
-            Hash::Lookup3(initial) => FlowHash::Lookup3(initial),
-            Hash::Lookup2(initial) => FlowHash::Lookup2(initial),
-        };
-        let types = self.build_types();
-        let hashed = |l3, l4| match types.of(PacketType::new(l3, l4)) {
-            RssType::None => Hashed::Nothing,
-            RssType::Ipv4 | RssType::Ipv6 => Hashed::Addresses,
-            RssType::Ipv4Tcp | RssType::Ipv4Udp | RssType::Ipv6Tcp | RssType::Ipv6Udp => {
-                Hashed::Ports
-            }
-        };
-        let over = |l3| HashedOver {
-            tcp: hashed(l3, L4Kind::Tcp),
-            udp: hashed(l3, L4Kind::Udp),
-            other: hashed(l3, L4Kind::None),
-        };
-        Ok(ByHash {
-            hash,
-            ipv4: over(L3Kind::Ipv4),
-            ipv6: over(L3Kind::Ipv6),
-            table: self.build_table(context.queues)?.entries().to_vec(),
-            default_queue: self.default_queue,
-        })
     }
 
     /// The hash that the keys describe.

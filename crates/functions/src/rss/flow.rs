@@ -5,6 +5,7 @@
 //! Source: Microsoft, "RSS hashing types" (NDIS).
 
 use super::HashType;
+use picnic_core::kernel::{FlowHash, Hashed, HashedOver};
 use picnic_core::packet::desc::RssType;
 use picnic_core::packet::layers::{L3Kind, L4Kind, Layers, PacketType};
 use picnic_hash::{Toeplitz, V4Tuple, V6Tuple, jhash_v4, jhash_v6, lookup2, lookup3};
@@ -18,6 +19,15 @@ pub(crate) enum Hash {
 }
 
 impl Hash {
+    /// The same in the kernel.
+    pub(super) fn in_kernel(&self) -> FlowHash {
+        match self {
+            Hash::Toeplitz(toeplitz) => FlowHash::Toeplitz(toeplitz.contributions().to_vec()),
+            Hash::Lookup3(initial) => FlowHash::Lookup3(*initial),
+            Hash::Lookup2(initial) => FlowHash::Lookup2(*initial),
+        }
+    }
+
     #[inline]
     pub(super) fn hash_v4(&self, tuples: &[V4Tuple], out: &mut [u32]) {
         match self {
@@ -63,6 +73,22 @@ impl Types {
                 _ => RssType::None,
             }
         }))
+    }
+
+    /// The same in the kernel, of one IP version.
+    pub(super) fn in_kernel(&self, l3: L3Kind) -> HashedOver {
+        let hashed = |l4| match self.of(PacketType::new(l3, l4)) {
+            RssType::None => Hashed::Nothing,
+            RssType::Ipv4 | RssType::Ipv6 => Hashed::Addresses,
+            RssType::Ipv4Tcp | RssType::Ipv4Udp | RssType::Ipv6Tcp | RssType::Ipv6Udp => {
+                Hashed::Ports
+            }
+        };
+        HashedOver {
+            tcp: hashed(L4Kind::Tcp),
+            udp: hashed(L4Kind::Udp),
+            other: hashed(L4Kind::None),
+        }
     }
 
     #[inline(always)]

@@ -169,6 +169,7 @@ fn in_kernel(section: &str, frames: &[Vec<u8>]) -> Vec<Fate> {
     ));
     let (plan, placement) = plan(&launch(&card)).unwrap();
     let mut object = Object::load(&plan, &placement.target_cores, true).unwrap();
+    let _tables = object.tables(&plan).unwrap();
     let program = object.wire(0).unwrap();
     let fates = frames.iter().map(|frame| {
         let mut out = vec![0; frame.len() + EXPLANATION];

@@ -1,13 +1,17 @@
 //! Cards between two namespaces: real sockets, exact counts, and the machine as it was.
 
 use super::{can_load, launch, parse};
-use picnic_control::{Report, Running};
-use picnic_core::registry::BuildContext;
+use picnic_control::{Access, Report, Running};
+use picnic_core::config::Section;
+use picnic_core::direction::Direction;
+use picnic_core::registry::{BuildContext, find};
+use picnic_engine::swap::{Answer, Command as Order};
 use picnic_functions::rss::{Config, HashType, Rss};
 use picnic_machine::testbed::Testbed;
 use picnic_machine::undo::{Machine, Which, restore_all};
 use picnic_ports::interface::within;
 use picnic_testing::{machine, skip, this_test, wait_for, wait_until};
+use serde_json::{Value, json};
 use std::io::{BufRead, BufReader};
 use std::net::{SocketAddr, UdpSocket};
 use std::process::{Command, Stdio};
@@ -182,6 +186,72 @@ fn each_target_core_gets_the_packets_of_its_flows() {
         assert_eq!(functions, [("pass", all), ("rss", all)]);
         assert_eq!(bed.state(), before, "{:?}", report.notes);
     }
+}
+
+/// Has the card's `rss` obey a command, and waits for what comes of it.
+fn tell(access: &mut Access, name: &str, arguments: Value) -> Value {
+    let rss = find(access.registries.functions, &Section::named("function", "rss")).unwrap();
+    let command = rss.commands.iter().find(|command| command.name == name).unwrap();
+    let context = BuildContext { queues: CORES as u16, ..BuildContext::default() };
+    let order = command.prepare(&arguments, &context).unwrap();
+    assert!(access.controller.send(Order::Function(Direction::Rx, 1, order)).is_ok());
+    let Answer { done, replaced } = wait_for("an answer", || access.controller.answer());
+    let Order::Function(_, _, order) = replaced else { panic!("the answer to another command") };
+    assert!(done);
+    command.reply(order).unwrap()
+}
+
+#[test]
+fn key_and_table_are_changed_while_packets_flow() {
+    let Some(bed) = Bed::new("key_and_table_are_changed_while_packets_flow") else { return };
+    let _machine = machine();
+    let types = vec![HashType::Ipv4, HashType::UdpIpv4];
+    let rx = "[[rx]]\nfunction = \"pass\"\n[[rx]]\nfunction = \"rss\"\n\
+              types = [\"ipv4\", \"udp-ipv4\"]\n";
+    let mut running = start(&bed.card(rx));
+    let mut access = running.control().unwrap();
+    // All components have the commands that they have in the kernel, and no others.
+    let rss = access.registries.functions.iter().find(|entry| entry.name == "rss").unwrap();
+    assert_eq!(rss.commands.iter().map(|command| command.name).collect::<Vec<_>>(), ["get", "set"]);
+    let count = |running: &dyn Running| {
+        let report = running.monitor().report();
+        report.queues.iter().map(|queue| queue.packets).collect::<Vec<_>>()
+    };
+    let all = u64::from(FLOWS);
+    let mut wanted = vec![0; CORES];
+    let symmetric = Config { symmetric: true, types: types.clone(), ..Config::default() };
+    let one =
+        Config { table: Some(vec![1]), symmetric: true, types: types.clone(), ..Config::default() };
+    for (arguments, config) in [
+        (json!({}), Config { types: types.clone(), ..Config::default() }),
+        (json!({ "key": "symmetric" }), symmetric),
+        (json!({ "table": [1] }), one.clone()),
+        (json!({ "table": [1, 0, 0] }), Config { table: Some(vec![1, 0, 0]), ..one }),
+    ] {
+        if arguments != json!({}) {
+            assert!(tell(&mut access, "set", arguments)["moved_entries"].as_u64() > Some(0));
+        }
+        bed.send(usize::from(FLOWS));
+        queues(&config).into_iter().for_each(|queue| wanted[queue] += 1);
+        wait_until("all have been counted", || {
+            count(&*running).iter().sum::<u64>() == wanted.iter().sum::<u64>()
+        });
+        assert_eq!(count(&*running), wanted, "{config:?}");
+    }
+    let state = tell(&mut access, "get", json!({}));
+    assert_eq!((&state["table"], &state["symmetric"]), (&json!([1, 0, 0]), &json!(true)));
+    // While packets flow, none is lost, whatever is changed how often.
+    std::thread::scope(|scope| {
+        let traffic = scope.spawn(|| bed.send(20 * usize::from(FLOWS)));
+        let mut turn = 0;
+        while !traffic.is_finished() {
+            turn += 1;
+            let table: Vec<_> = (0..1 + turn % 100).map(|entry| (entry + turn) % 2).collect();
+            tell(&mut access, "set", json!({ "table": table, "key": "symmetric" }));
+        }
+    });
+    let report = running.stop().unwrap();
+    check(&report, 24 * all as usize);
 }
 
 #[test]
