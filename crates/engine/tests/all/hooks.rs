@@ -1,6 +1,7 @@
 //! Hooks: what observers are shown at each point, in order, and what happens without them.
 
 use crate::common;
+use crate::common::functions::{Door, Every};
 use crate::common::{Bench, Wire, by_first_byte, frame, lock, patient};
 use picnic_core::attachment::QueueOut;
 use picnic_core::direction::Direction;
@@ -88,6 +89,37 @@ impl QueueGuard for Refuse {
             false => Some(packet),
         });
     }
+}
+
+/// A guard that lets nothing in.
+struct Closed;
+
+impl Guard for Closed {
+    fn function(&self, stage: Stage) -> Option<Box<dyn Function>> {
+        (stage == Stage::Rx).then(|| Box::new(Every::new(1, Door::Drop)) as Box<dyn Function>)
+    }
+    fn queue(&self, _: u16) -> Option<Box<dyn QueueGuard>> {
+        None
+    }
+    fn screen(&self, _: u16) -> Option<Box<dyn Screen>> {
+        None
+    }
+}
+
+#[test]
+fn a_guard_stands_in_front_of_functions_that_are_timed_too() {
+    let functions = (vec![by_first_byte()], vec![]);
+    let (wires, guard) = (vec![Wire::default()], Some(Box::new(Closed) as Box<dyn Guard>));
+    let mut bench =
+        Bench::with_hooks("[host]\nqueues = 1\n", wires, functions, &Hooks::none(), guard);
+    // The first burst is timed, and the second is not.
+    bench.card.time_functions_by(Arc::new(|| Time::ZERO));
+    for dropped in [1, 2] {
+        bench.wire(0).incoming.push_back(frame(0, 0, 0, 60));
+        bench.turn();
+        assert_eq!(bench.balanced().dropped, dropped);
+    }
+    bench.end();
 }
 
 fn drop_flow(flow: u8) -> Box<dyn Function> {

@@ -200,6 +200,24 @@ fn one_packet_in_sixteen_has_its_latency_recorded_across_bursts() {
 }
 
 #[test]
+fn the_first_packet_has_its_latency_recorded_however_the_routine_runs() {
+    for (text, is_unmasked) in
+        [("[host]\nqueues = 1\n[interrupt]\nrx_usecs = 0\n", false), (UNMASKED, true)]
+    {
+        let mut bench = asleep(text, is_unmasked);
+        assert_eq!(bench.targets[0].is_unmasked(), is_unmasked);
+        load(&mut bench, 1);
+        bench.turn();
+        let arrived = bench.now.as_nanos();
+        poll_at(&mut bench, arrived + 40);
+        let target = bench.view.queues[0].target.clone();
+        assert_eq!((target.latency_packets.get(), target.latency_ns.get()), (1, 40), "{text}");
+        bench.settle();
+        bench.end();
+    }
+}
+
+#[test]
 fn what_a_host_leaves_where_it_was_is_delivered() {
     let mut bench = asleep("[host]\nqueues = 1\n[interrupt]\nrx_usecs = 0\n", false);
     bench.host().leaves = true;
