@@ -4,9 +4,8 @@
 //! of a run the ledger balances by counts of both ends. What the kernel does not tell stays zero
 //! or null.
 
-use crate::object::Object;
+use crate::object::{CountsMap, Object, RingsMap};
 use crate::plan::{MOST_STEPS, MOST_WIRES};
-use aya::maps::{MapData, PerCpuArray};
 use picnic_control::error::RunError;
 use picnic_core::direction::Direction;
 use picnic_core::kernel::KernelCounts;
@@ -73,8 +72,8 @@ pub(crate) struct Taken {
 
 /// The counters of a card's programs.
 pub(crate) struct Counters {
-    counts: PerCpuArray<MapData, CoreCounts>,
-    rings: PerCpuArray<MapData, [u64; 2]>,
+    counts: CountsMap,
+    rings: RingsMap,
     /// The core of each queue.
     cores: Vec<usize>,
     /// One at a time brings them into the card's.

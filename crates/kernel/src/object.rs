@@ -38,6 +38,11 @@ const TRACED: [(&str, &str); 3] = [
     ("refused", "xdp_redirect_err"),
 ];
 
+/// What each core counts.
+pub(crate) type CountsMap = PerCpuArray<MapData, CoreCounts>;
+/// What is counted of each ring: doorbells, and packets that found it full.
+pub(crate) type RingsMap = PerCpuArray<MapData, [u64; 2]>;
+
 /// Whether there are programs: not without clang.
 pub(crate) fn is_built() -> bool {
     !OBJECT.is_empty()
@@ -219,9 +224,7 @@ impl Object {
     }
 
     /// What each core counts, and each ring.
-    pub(crate) fn counters(
-        &mut self,
-    ) -> Result<(PerCpuArray<MapData, CoreCounts>, PerCpuArray<MapData, [u64; 2]>), RunError> {
+    pub(crate) fn counters(&mut self) -> Result<(CountsMap, RingsMap), RunError> {
         let mut take = |name: &str| self.0.take_map(name).ok_or_else(|| missing(name));
         let (counts, rings) = (take(COUNTS)?, take("RINGS")?);
         let counts = counts.try_into().map_err(|error| refused("read", &error))?;
