@@ -43,13 +43,13 @@ def comma_list(convert):
 
 def rule_count(text):
     if not text.isdecimal() or not 1 <= int(text) <= MOST_RULES:
-        raise argparse.ArgumentTypeError(f"{text}: allowed is 1 to {MOST_RULES}")
+        raise argparse.ArgumentTypeError(f"{text}: allowed: 1 to {MOST_RULES}")
     return int(text)
 
 
 def family(text):
     if text not in FAMILIES:
-        raise argparse.ArgumentTypeError(f"{text}: allowed is {', '.join(FAMILIES)}")
+        raise argparse.ArgumentTypeError(f"{text}: allowed: {', '.join(FAMILIES)}")
     return text
 
 

@@ -27,7 +27,7 @@ static int init(const struct picnic_context *context, const char *config, void *
 {
     int64_t queue = picnic_config_integer(config, "queue", 0);
     if (queue >= context->queues) {
-        snprintf(error, error_size, "queue: found %lld, allowed is 0 to %u", (long long)queue,
+        snprintf(error, error_size, "queue: found %lld, allowed: 0 to %u", (long long)queue,
                  context->queues - 1);
         return -1;
     }

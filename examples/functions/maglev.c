@@ -53,7 +53,7 @@ static int init(const struct picnic_context *context, const char *config, void *
 {
     int64_t backends = picnic_config_integer(config, "backends", context->queues);
     if (backends > context->queues) {
-        snprintf(error, error_size, "backends: found %lld, allowed is 1 to %u",
+        snprintf(error, error_size, "backends: found %lld, allowed: 1 to %u",
                  (long long)backends, context->queues);
         return -1;
     }

@@ -37,7 +37,7 @@ impl SectionConfig for Keys {
     const SHAPE: Shape = Shape::Optional;
 
     fn check(&self) -> Result<(), ConfigError> {
-        let message = "found none, allowed is the path of a file of rules";
+        let message = "found none, allowed: the path of a file of rules";
         let missing = || ConfigError::new("rules", message);
         self.rules.as_ref().map(drop).ok_or_else(missing)
     }
@@ -58,7 +58,7 @@ pub fn add(file: &CardFile, filters: &Filters) -> Result<(), ConfigError> {
             let mut lines = faults.to_string();
             if let Some(fault) = faults.faults.first().filter(|fault| fault.line == 0) {
                 lines = format!(
-                    "{}: found {}, allowed is {}",
+                    "{}: found {}, allowed: {}",
                     path.display(),
                     fault.found,
                     fault.allowed

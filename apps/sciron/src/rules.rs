@@ -135,7 +135,7 @@ impl fmt::Display for Faults {
                 write!(f, " {}:", fault.field)?;
             }
             let found = fault.found.replace(char::is_control, " ");
-            write!(f, " found {found}, allowed is {}", fault.allowed)?;
+            write!(f, " found {found}, allowed: {}", fault.allowed)?;
         }
         Ok(())
     }

@@ -70,13 +70,13 @@ impl Component for Busy {
     fn build(config: Config, _: &BuildContext) -> Result<Setup, ConfigError> {
         let count = config.segments_ns.len();
         if !(1..=MOST_SEGMENTS).contains(&count) {
-            let message = format!("found {count} segments, allowed is 1 to {MOST_SEGMENTS}");
+            let message = format!("found {count} segments, allowed: 1 to {MOST_SEGMENTS}");
             return Err(ConfigError::new("segments_ns", message));
         }
         let long = config.segments_ns.iter().position(|ns| !(1..=LONGEST_NS).contains(ns));
         if let Some(index) = long {
             let found = config.segments_ns[index];
-            let message = format!("found {found}, allowed is 1 to {LONGEST_NS}");
+            let message = format!("found {found}, allowed: 1 to {LONGEST_NS}");
             return Err(ConfigError::new(format!("segments_ns[{index}]"), message));
         }
         let bound = |ns: &u64| ns.saturating_mul(config.bound_percent) / 100;

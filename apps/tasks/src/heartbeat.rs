@@ -75,7 +75,7 @@ impl Component for Heartbeat {
     fn build(config: Config, context: &BuildContext) -> Result<Setup, ConfigError> {
         let longest = LONGEST.min(u16::try_from(context.buffer_size).unwrap_or(LONGEST));
         if !(SHORTEST..=longest).contains(&config.size) {
-            let message = format!("found {}, allowed is {SHORTEST} to {longest}", config.size);
+            let message = format!("found {}, allowed: {SHORTEST} to {longest}", config.size);
             return Err(ConfigError::new("size", message));
         }
         check_wire(config.wire, context).map_err(|message| ConfigError::new("wire", message))?;
@@ -93,7 +93,7 @@ fn check_wire(wire: u8, context: &BuildContext) -> Result<(), String> {
     if wire < context.wires {
         return Ok(());
     }
-    Err(format!("found {wire}, allowed is 0 to {}", context.wires - 1))
+    Err(format!("found {wire}, allowed: 0 to {}", context.wires - 1))
 }
 
 /// What a heartbeat shares with its commands.

@@ -56,7 +56,7 @@ impl Component for Scrub {
     fn build(config: Config, context: &BuildContext) -> Result<Setup, ConfigError> {
         let most = MOST_PIECES * PIECE;
         if !(1..=most).contains(&config.bytes) {
-            let message = format!("found {}, allowed is 1 to {most}", config.bytes);
+            let message = format!("found {}, allowed: 1 to {most}", config.bytes);
             return Err(ConfigError::new("bytes", message));
         }
         let spec = TaskSpec::new(Self::NAME).periodic(100_000_000);

@@ -70,20 +70,20 @@ impl Wanted {
     pub fn check(&self) -> Result<(), String> {
         if self.stages.is_empty() {
             let all = TraceStage::ALL.map(TraceStage::name).join(", ");
-            return Err(format!("stages: found none, allowed is one or more of {all}"));
+            return Err(format!("stages: found none, allowed: one or more of {all}"));
         }
         if !(1..=MOST_SNAP).contains(&self.snap_bytes) {
             let found = self.snap_bytes;
-            return Err(format!("snap_bytes: found {found}, allowed is 1 to {MOST_SNAP}"));
+            return Err(format!("snap_bytes: found {found}, allowed: 1 to {MOST_SNAP}"));
         }
         if !(MIN_BUFFER_BYTES..=MAX_BUFFER_BYTES).contains(&self.buffer_bytes) {
             let found = self.buffer_bytes;
             let allowed = format!("{MIN_BUFFER_BYTES} to {MAX_BUFFER_BYTES}");
-            return Err(format!("buffer_bytes: found {found}, allowed is {allowed}"));
+            return Err(format!("buffer_bytes: found {found}, allowed: {allowed}"));
         }
         for (key, limit) in [("packets", self.packets), ("bytes", self.bytes)] {
             if limit == Some(0) {
-                return Err(format!("{key}: found 0, allowed is 1 or more"));
+                return Err(format!("{key}: found 0, allowed: 1 or more"));
             }
         }
         Ok(())
@@ -155,7 +155,7 @@ impl Captures {
     ) -> Result<Value, RpcError> {
         let file = file.ok_or_else(|| {
             let message =
-                "found no file, allowed is an open one, sent along with the call (SCM_RIGHTS)";
+                "found no file, allowed: an open one, sent along with the call (SCM_RIGHTS)";
             RpcError::new(REFUSED, message)
         })?;
         let mut state = self.lock();

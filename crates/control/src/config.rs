@@ -157,10 +157,10 @@ mod tests {
         let metrics = control("metrics = \"[::1]:9464\"").metrics;
         assert_eq!(metrics, MetricsAddress::Address("[::1]:9464".parse().unwrap()));
         for (text, message) in [
-            ("socket = \"of\"", "allowed is \"auto\", \"off\" or a path with a slash"),
-            ("socket = 3", "allowed is \"auto\", \"off\" or a path with a slash"),
-            ("metrics = \"9464\"", "allowed is \"off\" or an address and port"),
-            ("metrics = \"localhost:http\"", "allowed is \"off\" or an address and port"),
+            ("socket = \"of\"", "allowed: \"auto\", \"off\" or a path with a slash"),
+            ("socket = 3", "allowed: \"auto\", \"off\" or a path with a slash"),
+            ("metrics = \"9464\"", "allowed: \"off\" or an address and port"),
+            ("metrics = \"localhost:http\"", "allowed: \"off\" or an address and port"),
         ] {
             let error = parse(&format!("[control]\n{text}\n")).unwrap_err();
             assert_eq!(error.line, 2, "{error}");

@@ -95,11 +95,11 @@ pub fn parse(line: &[u8]) -> Message {
     match serde_json::from_slice(line) {
         Err(error) => nameless(PARSE_ERROR, format!("the line is no JSON: {error}")),
         Ok(Value::Array(items)) if items.is_empty() => {
-            nameless(INVALID_REQUEST, "found a batch of no calls, allowed is one or more".into())
+            nameless(INVALID_REQUEST, "found a batch of no calls, allowed: one or more".into())
         }
         Ok(Value::Array(items)) if items.len() > LONGEST_BATCH => {
             let message =
-                format!("found a batch of {} calls, allowed is 1 to {LONGEST_BATCH}", items.len());
+                format!("found a batch of {} calls, allowed: 1 to {LONGEST_BATCH}", items.len());
             nameless(INVALID_REQUEST, message)
         }
         Ok(Value::Array(items)) => Message::Many(items.into_iter().map(call).collect()),
@@ -125,13 +125,13 @@ fn call(value: Value) -> Call {
         request: Err(RpcError::new(INVALID_REQUEST, message)),
     };
     let Value::Object(mut fields) = value else {
-        let message = format!("found {}, allowed is a request object", kind(&value));
+        let message = format!("found {}, allowed: a request object", kind(&value));
         return wrong(Value::Null, message);
     };
     let id = fields.remove("id");
     let id = match id {
         Some(id @ (Value::Array(_) | Value::Object(_) | Value::Bool(_))) => {
-            let message = format!("id: found {}, allowed is a string or a number", kind(&id));
+            let message = format!("id: found {}, allowed: a string or a number", kind(&id));
             return wrong(Value::Null, message);
         }
         id => id,
@@ -140,17 +140,17 @@ fn call(value: Value) -> Call {
     match fields.get("jsonrpc") {
         Some(Value::String(version)) if version == "2.0" => {}
         Some(Value::String(version)) => {
-            return wrong(known(), format!("jsonrpc: found \"{version}\", allowed is \"2.0\""));
+            return wrong(known(), format!("jsonrpc: found \"{version}\", allowed: \"2.0\""));
         }
         Some(other) => {
-            return wrong(known(), format!("jsonrpc: found {}, allowed is \"2.0\"", kind(other)));
+            return wrong(known(), format!("jsonrpc: found {}, allowed: \"2.0\"", kind(other)));
         }
-        None => return wrong(known(), "jsonrpc: found none, allowed is \"2.0\"".into()),
+        None => return wrong(known(), "jsonrpc: found none, allowed: \"2.0\"".into()),
     }
     let method = match fields.remove("method") {
         Some(Value::String(method)) => method,
         Some(other) => {
-            return wrong(known(), format!("method: found {}, allowed is a name", kind(&other)));
+            return wrong(known(), format!("method: found {}, allowed: a name", kind(&other)));
         }
         None => return wrong(known(), "method: found none, must be given".into()),
     };
@@ -160,11 +160,11 @@ fn call(value: Value) -> Call {
         // By position there is nothing to say: all parameters have names.
         Some(Value::Array(list)) if list.is_empty() => Map::new(),
         Some(Value::Array(_)) => {
-            let request = Err(invalid("params: found a list, allowed is an object"));
+            let request = Err(invalid("params: found a list, allowed: an object"));
             return Call { id, request };
         }
         Some(other) => {
-            return wrong(known(), format!("params: found {}, allowed is an object", kind(&other)));
+            return wrong(known(), format!("params: found {}, allowed: an object", kind(&other)));
         }
     };
     const FIELDS: [&str; 4] = ["jsonrpc", "id", "method", "params"];

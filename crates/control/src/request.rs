@@ -260,7 +260,7 @@ impl Request {
             }
             Request::ChainSwap(swap) if swap.toml.is_some() == swap.functions.is_some() => {
                 let found = if swap.toml.is_some() { "both" } else { "none" };
-                let message = format!("params: found {found}, allowed is one of toml, functions");
+                let message = format!("params: found {found}, allowed: one of toml, functions");
                 return Err(invalid(message));
             }
             Request::CaptureStart(wanted) => wanted.check().map_err(invalid)?,

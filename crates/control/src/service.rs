@@ -286,7 +286,7 @@ fn permitted(stream: impl AsFd) -> Result<(), RpcError> {
         Ok(peer) if peer.uid == own || peer.uid.is_root() => Ok(()),
         Ok(peer) => {
             let (found, own) = (peer.uid.as_raw(), own.as_raw());
-            let message = format!("found user {found}, allowed is user {own} or root");
+            let message = format!("found user {found}, allowed: user {own} or root");
             Err(RpcError::new(NOT_PERMITTED, message))
         }
         Err(error) => {

@@ -92,7 +92,7 @@ impl<'a> Site<'a> {
         };
         let address = SocketAddrUnix::new(&path).map_err(|_| {
             let bytes = path.as_os_str().len();
-            let found = format!("found a path of {bytes} bytes for the socket, allowed is 107");
+            let found = format!("found a path of {bytes} bytes for the socket, allowed: 107");
             let (key, message) = match mode {
                 Some(_) => ("card.name", format!("{found}: {}", path.display())),
                 None => ("control.socket", format!("{}: {found}", path.display())),
@@ -471,7 +471,7 @@ mod tests {
         let absent = folder.path().join("absent/card.sock");
         assert!(message(&absent).contains("No such file"), "{}", message(&absent));
         let long = folder.path().join("x".repeat(120));
-        assert!(message(&long).contains("bytes for the socket, allowed is 107"));
+        assert!(message(&long).contains("bytes for the socket, allowed: 107"));
         assert!(message(&long).starts_with("card:2: control.socket: "));
         // It is found without opening anything, too.
         for path in [&file, &absent, &long] {

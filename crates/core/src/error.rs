@@ -7,7 +7,7 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 pub enum PoolError {
     /// A size is not allowed.
-    #[error("{key} is {found}, allowed is {}", allowed(*low, *high, *step))]
+    #[error("{key} is {found}, allowed: {}", allowed(*low, *high, *step))]
     OutOfRange {
         /// The key of the `[pool]` section.
         key: &'static str,
@@ -23,7 +23,7 @@ pub enum PoolError {
     /// The buffers take more than all pools of a process may.
     #[error(
         "found {buffers} of {stride} bytes each (buffer_size, headroom and header), together \
-         {bytes} bytes; allowed is {allowed} bytes, {} buffers",
+         {bytes} bytes; allowed: {allowed} bytes, {} buffers",
         *allowed / *stride
     )]
     TooLarge {

@@ -113,7 +113,7 @@ impl Files {
             let (section, other) = &other.user;
             let dot = if section.is_empty() || other.is_empty() { "" } else { "." };
             let message = format!(
-                "found \"{}\", which {verb} as {section}{dot}{other}; allowed is another file",
+                "found \"{}\", which {verb} as {section}{dot}{other}; allowed: another file",
                 path.display()
             );
             return Err(ConfigError::new(key, message));
@@ -138,5 +138,5 @@ pub fn open(path: &Path) -> io::Result<File> {
         kind if kind.is_socket() => "a socket",
         _ => "a device",
     };
-    Err(io::Error::other(format!("found {found}, allowed is a file")))
+    Err(io::Error::other(format!("found {found}, allowed: a file")))
 }

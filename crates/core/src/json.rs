@@ -5,7 +5,7 @@
 //! #[derive(serde::Deserialize, Debug)]
 //! struct Arguments { table: Vec<u16> }
 //! let error = typed::<Arguments>(&serde_json::json!({ "table": [0, 70000] })).unwrap_err();
-//! assert_eq!(error.to_string(), "table[1]: found 70000, allowed is a whole number, 0 to 65535");
+//! assert_eq!(error.to_string(), "table[1]: found 70000, allowed: a whole number, 0 to 65535");
 //! ```
 //!
 //! Guarantees: any JSON is read to a value or an error, and the error names the key. Texts
@@ -102,32 +102,32 @@ mod tests {
     fn errors_name_the_key_and_speak_no_rust() {
         let long = "x".repeat(100);
         for (value, message) in [
-            (json!(3), "found 3, allowed is a set of keys".to_owned()),
-            (json!(["a"]), "found [\"a\"], allowed is a set of keys".into()),
+            (json!(3), "found 3, allowed: a set of keys".to_owned()),
+            (json!(["a"]), "found [\"a\"], allowed: a set of keys".into()),
             (json!({}), "name: found none, must be given".into()),
-            (json!({ "name": 1 }), "name: found 1, allowed is text in quotes".into()),
+            (json!({ "name": 1 }), "name: found 1, allowed: text in quotes".into()),
             (
                 json!({ "name": "a", "x": 1 }),
                 "x: found key \"x\", allowed: name, table, inner, mode, on".into(),
             ),
             (json!({ "name": "a", "table": [1, -1] }), {
-                "table[1]: found -1, allowed is a whole number, 0 to 65535".into()
+                "table[1]: found -1, allowed: a whole number, 0 to 65535".into()
             }),
             (json!({ "name": "a", "table": {} }), {
-                "table: found a set of keys, allowed is a list".into()
+                "table: found a set of keys, allowed: a list".into()
             }),
             (json!({ "name": "a", "inner": [{ "y": 0 }] }), {
                 "inner[0].y: found key \"y\", allowed: number, share".into()
             }),
             (json!({ "name": "a", "inner": [{ "share": "much" }] }), {
-                "inner[0].share: found \"much\", allowed is a number".into()
+                "inner[0].share: found \"much\", allowed: a number".into()
             }),
             (json!({ "name": "a", "mode": long }), {
                 format!("mode: found \"{}...\", allowed: fast, slow", "x".repeat(60))
             }),
             (json!({ "name": "a", "mode": 7 }), "mode: found 7, allowed: fast, slow".into()),
             (json!({ "name": "a", "on": null }), {
-                "on: found null, allowed is true or false".into()
+                "on: found null, allowed: true or false".into()
             }),
         ] {
             assert_eq!(typed::<Outer>(&value).unwrap_err().to_string(), message, "{value}");

@@ -62,10 +62,10 @@ pub enum FilterError {
     #[error("found no filter {0}")]
     NoSuchFilter(String),
     /// Two changes of one set are about one filter.
-    #[error("found two changes to filter {0} at once, allowed is one")]
+    #[error("found two changes to filter {0} at once, allowed: one")]
     ChangedTwice(FilterId),
     /// A list is full.
-    #[error("found {MOST_FILTERS} filters in the list, allowed is no more")]
+    #[error("found {MOST_FILTERS} filters in the list, allowed: no more")]
     TooMany,
     /// The card has no filters; only of tasks.
     #[error("the card has no filters")]

@@ -20,7 +20,7 @@ impl Reason {
 
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "found {}, allowed is {}", self.found, self.allowed)
+        write!(f, "found {}, allowed: {}", self.found, self.allowed)
     }
 }
 

@@ -195,11 +195,11 @@ impl Component for Bond {
         let wires = context.wires.max(1);
         let last = wires - 1;
         if config.wire > last {
-            let message = format!("found {}, allowed is 0 to {last}", config.wire);
+            let message = format!("found {}, allowed: 0 to {last}", config.wire);
             return Err(ConfigError::new("wire", message));
         }
         if !(1..=1_000_000).contains(&config.age_secs) {
-            let message = format!("found {}, allowed is 1 to 1000000", config.age_secs);
+            let message = format!("found {}, allowed: 1 to 1000000", config.age_secs);
             return Err(ConfigError::new("age_secs", message));
         }
         let is_weighted = matches!(config.mode, Mode::Flow | Mode::Queue | Mode::RoundRobin);
@@ -212,7 +212,7 @@ impl Component for Bond {
             }
             Some(weights) if weights.len() != usize::from(wires) => {
                 let found = weights.len();
-                let message = format!("found {found}, allowed is one for each of {wires} wires");
+                let message = format!("found {found}, allowed: one for each of {wires} wires");
                 return Err(ConfigError::new("weights", message));
             }
             None if !is_weighted => Slots::at_one(config.wire, wires.into(), up_delay_ns),

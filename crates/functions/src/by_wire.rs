@@ -63,7 +63,7 @@ impl Config {
             if chosen.len() != usize::from(context.wires) {
                 let (found, wires) = (chosen.len(), context.wires);
                 let message =
-                    format!("found {found} queues, allowed is one for each of {wires} wires");
+                    format!("found {found} queues, allowed: one for each of {wires} wires");
                 return Err(ConfigError::new("queues", message));
             }
             for (wire, (&queue, place)) in chosen.iter().zip(&mut queue_of).enumerate() {

@@ -28,7 +28,7 @@ impl Choice {
 
     /// Refuses one in zero.
     pub(crate) fn check(every: u32) -> Result<(), &'static str> {
-        if every == 0 { Err("found 0, allowed is 1 to 4294967295") } else { Ok(()) }
+        if every == 0 { Err("found 0, allowed: 1 to 4294967295") } else { Ok(()) }
     }
 
     /// One in how many is taken.

@@ -162,13 +162,13 @@ impl FlowDirector {
     /// The key that is wrong, what was found and what is allowed.
     pub fn new(config: &Config, context: &BuildContext) -> Result<FlowDirector, ConfigError> {
         if !(1..=MAX_RULES).contains(&config.capacity) {
-            let message = format!("found {}, allowed is 1 to {MAX_RULES}", config.capacity);
+            let message = format!("found {}, allowed: 1 to {MAX_RULES}", config.capacity);
             return Err(ConfigError::new("capacity", message));
         }
         let table = table_of(&config.rules, config.capacity, context)
             .map_err(|(place, wrong)| wrong.in_config(&format!("rules[{place}]")))?;
         if !(1..=1_000_000).contains(&config.learn_secs) {
-            let message = format!("found {}, allowed is 1 to 1000000", config.learn_secs);
+            let message = format!("found {}, allowed: 1 to 1000000", config.learn_secs);
             return Err(ConfigError::new("learn_secs", message));
         }
         let learning = config.learn.then(|| {

@@ -90,7 +90,7 @@ impl Component for HeaderSplit {
 
     fn build(config: Config, _: &BuildContext) -> Result<Box<dyn Function>, ConfigError> {
         if config.least_payload == 0 {
-            return Err(ConfigError::new("least_payload", "found 0, allowed is 1 to 65535"));
+            return Err(ConfigError::new("least_payload", "found 0, allowed: 1 to 65535"));
         }
         Ok(Box::new(HeaderSplit { config, counts: Counts::default() }))
     }

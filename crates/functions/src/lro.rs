@@ -146,14 +146,14 @@ impl Component for Lro {
     fn build(config: Config, _: &BuildContext) -> Result<Box<dyn Function>, ConfigError> {
         let Config { flows, max_bytes, max_segments, timeout_usecs } = config;
         if !(1..=65_536).contains(&flows) || !flows.is_power_of_two() {
-            let message = format!("found {flows}, allowed is a power of two, 1 to 65536");
+            let message = format!("found {flows}, allowed: a power of two, 1 to 65536");
             return Err(ConfigError::new("flows", message));
         }
         let check = |key: &str, found: u32, low: u32, high: u32| {
             if (low..=high).contains(&found) {
                 return Ok(());
             }
-            Err(ConfigError::new(key, format!("found {found}, allowed is {low} to {high}")))
+            Err(ConfigError::new(key, format!("found {found}, allowed: {low} to {high}")))
         };
         check("max_bytes", max_bytes.into(), 1500, 65_535)?;
         check("max_segments", max_segments, 2, 1024)?;

@@ -106,7 +106,7 @@ fn check_wire(key: &str, found: u8, wires: u8) -> Result<(), ConfigError> {
         return Ok(());
     }
     let last = wires.saturating_sub(1);
-    Err(ConfigError::new(key, format!("found wire {found}, allowed is 0 to {last}")))
+    Err(ConfigError::new(key, format!("found wire {found}, allowed: 0 to {last}")))
 }
 
 impl Component for Mirror {
@@ -133,10 +133,10 @@ impl Component for Mirror {
                 To::Wire(wire)
             }
             (None, None) => {
-                return Err(ConfigError::new("queue", "found none, allowed is a queue or a wire"));
+                return Err(ConfigError::new("queue", "found none, allowed: a queue or a wire"));
             }
             (Some(_), Some(_)) => {
-                let message = "found beside a queue, allowed is one of the two";
+                let message = "found beside a queue, allowed: one of the two";
                 return Err(ConfigError::new("wire", message));
             }
         };
@@ -147,7 +147,7 @@ impl Component for Mirror {
         if let Some(bytes) = truncate
             && bytes < 14
         {
-            let message = format!("found {bytes}, allowed is 14 to 65535");
+            let message = format!("found {bytes}, allowed: 14 to 65535");
             return Err(ConfigError::new("truncate", message));
         }
         let choice = Choice::new(every, random, context);

@@ -172,7 +172,7 @@ fn check(key: &'static str, found: u64, low: u64, high: u64) -> Result<(), (&'st
     if (low..=high).contains(&found) {
         return Ok(());
     }
-    Err((key, format!("found {found}, allowed is {low} to {high}")))
+    Err((key, format!("found {found}, allowed: {low} to {high}")))
 }
 
 fn check_limits(limits: &Limits) -> Result<(), (&'static str, String)> {

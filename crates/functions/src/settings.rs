@@ -10,7 +10,7 @@ pub(crate) fn check_queue(key: &str, found: u16, queues: u16) -> Result<(), Conf
         return Ok(());
     }
     let last = queues.saturating_sub(1);
-    Err(ConfigError::new(key, format!("found queue {found}, allowed is 0 to {last}")))
+    Err(ConfigError::new(key, format!("found queue {found}, allowed: 0 to {last}")))
 }
 
 /// The outer VLAN of a packet that was parsed to `layers`: of a tag kept aside, else of the first

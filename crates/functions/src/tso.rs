@@ -87,7 +87,7 @@ impl Component for Tso {
     fn build(config: Config, _: &BuildContext) -> Result<Box<dyn Function>, ConfigError> {
         match config.mtu {
             Some(mtu) if mtu < 576 => {
-                Err(ConfigError::new("mtu", format!("found {mtu}, allowed is 576 to 65535")))
+                Err(ConfigError::new("mtu", format!("found {mtu}, allowed: 576 to 65535")))
             }
             mtu => {
                 let mtu = usize::from(mtu.unwrap_or(u16::MAX));

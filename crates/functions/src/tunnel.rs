@@ -226,7 +226,7 @@ impl Component for Tunnel {
 
     fn build(config: Config, _: &BuildContext) -> Result<Box<dyn Function>, ConfigError> {
         if config.kinds.is_empty() {
-            return Err(ConfigError::new("kinds", "found none, allowed is one or more"));
+            return Err(ConfigError::new("kinds", "found none, allowed: one or more"));
         }
         let outer = match config.mode {
             Mode::Encapsulate => Some(config.outer()?),
@@ -240,7 +240,7 @@ impl Component for Tunnel {
         let (vxlan_port, geneve_port) = (config.vxlan_port, config.geneve_port);
         let both = [Kind::Vxlan, Kind::Geneve].iter().all(|&kind| kinds[kind as usize]);
         if both && vxlan_port == geneve_port {
-            let message = format!("found {geneve_port}, allowed is another than `vxlan_port`");
+            let message = format!("found {geneve_port}, allowed: another than `vxlan_port`");
             return Err(ConfigError::new("geneve_port", message));
         }
         Ok(Box::new(Tunnel {
@@ -295,7 +295,7 @@ impl Config {
         let local = self.local.ok_or_else(|| needed("local"))?;
         let remote = self.remote.ok_or_else(|| needed("remote"))?;
         let ends = Ends::new(local, remote).ok_or_else(|| {
-            let message = format!("found {remote}, allowed is one of the family of {local}");
+            let message = format!("found {remote}, allowed: one of the family of {local}");
             ConfigError::new("remote", message)
         })?;
         let carries_ethernet = match (kind, self.inner) {
@@ -312,7 +312,7 @@ impl Config {
         let mac = |key, text: &Option<String>| match text {
             None => Ok(None),
             Some(text) => text.parse::<MacAddress>().ok().map(Some).ok_or_else(|| {
-                let message = format!("found \"{text}\", allowed is six bytes in hex, with colons");
+                let message = format!("found \"{text}\", allowed: six bytes in hex, with colons");
                 ConfigError::new(key, message)
             }),
         };
@@ -327,7 +327,7 @@ impl Config {
         match self.network {
             None if is_udp => return Err(needed("network")),
             Some(found) if is_udp && found >> 24 != 0 => {
-                let message = format!("found {found}, allowed is 0 to 16777215");
+                let message = format!("found {found}, allowed: 0 to 16777215");
                 return Err(ConfigError::new("network", message));
             }
             Some(_) if kind == Kind::Ipip => {
@@ -343,10 +343,10 @@ impl Config {
         }
         let ttl = self.ttl.unwrap_or(64);
         if ttl == 0 {
-            return Err(ConfigError::new("ttl", "found 0, allowed is 1 to 255"));
+            return Err(ConfigError::new("ttl", "found 0, allowed: 1 to 255"));
         }
         if let Some(dscp) = self.dscp.filter(|&dscp| dscp > 63) {
-            return Err(ConfigError::new("dscp", format!("found {dscp}, allowed is 0 to 63")));
+            return Err(ConfigError::new("dscp", format!("found {dscp}, allowed: 0 to 63")));
         }
         Ok(Outer {
             kind,

@@ -150,7 +150,7 @@ impl Filter {
         let mut allowed = [if allow.is_empty() { u64::MAX } else { 0 }; IDENTIFIERS / 64];
         for (place, &identifier) in allow.iter().enumerate() {
             if !(1..=IDENTIFIER_MASK).contains(&identifier) {
-                let message = format!("found {identifier}, allowed is 1 to 4095");
+                let message = format!("found {identifier}, allowed: 1 to 4095");
                 return Err((format!("allow[{place}]"), message));
             }
             allowed[usize::from(identifier / 64)] |= 1 << (identifier % 64);
@@ -183,17 +183,14 @@ impl Component for Vlan {
         let filter = Filter::new(&allow, untagged)
             .map_err(|(key, message)| ConfigError::new(key, message))?;
         if identifier > IDENTIFIER_MASK {
-            let message = format!("found {identifier}, allowed is 0 to 4095");
+            let message = format!("found {identifier}, allowed: 0 to 4095");
             return Err(ConfigError::new("identifier", message));
         }
         if priority > 7 {
-            return Err(ConfigError::new(
-                "priority",
-                format!("found {priority}, allowed is 0 to 7"),
-            ));
+            return Err(ConfigError::new("priority", format!("found {priority}, allowed: 0 to 7")));
         }
         if strip && insert != Insert::Off {
-            return Err(ConfigError::new("insert", "found together with strip, allowed is one"));
+            return Err(ConfigError::new("insert", "found together with strip, allowed: one"));
         }
         let mut table = if rewrite.is_empty() {
             Box::default()
@@ -202,7 +199,7 @@ impl Component for Vlan {
         };
         for (place, pair) in rewrite.iter().enumerate() {
             if let Some(wrong) = pair.iter().find(|&&identifier| identifier > IDENTIFIER_MASK) {
-                let message = format!("found {wrong}, allowed is 0 to 4095");
+                let message = format!("found {wrong}, allowed: 0 to 4095");
                 return Err(ConfigError::new(format!("rewrite[{place}]"), message));
             }
             table[usize::from(pair[0])] = pair[1];

@@ -162,7 +162,7 @@ impl Vmdq {
         if let Some(pool) = config.default_pool
             && usize::from(pool) >= config.pools.len()
         {
-            let message = format!("found {pool}, allowed is the number of a pool");
+            let message = format!("found {pool}, allowed: the number of a pool");
             return Err(ConfigError::new("default_pool", message));
         }
         Ok(Vmdq {

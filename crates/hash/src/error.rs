@@ -7,7 +7,7 @@
 #[non_exhaustive]
 pub enum Error {
     /// The key has too few or too many bytes.
-    #[error("hash key has {found} bytes, allowed is 40 to 64")]
+    #[error("hash key has {found} bytes, allowed: 40 to 64")]
     KeyLength {
         /// Bytes in the key that was refused.
         found: usize,
@@ -29,7 +29,7 @@ pub enum Error {
         digits: usize,
     },
     /// The indirection table has no entries or too many.
-    #[error("indirection table has {found} entries, allowed is 1 to 4096")]
+    #[error("indirection table has {found} entries, allowed: 1 to 4096")]
     TableSize {
         /// Entries in the table that was refused.
         found: usize,
@@ -38,7 +38,7 @@ pub enum Error {
     #[error("indirection table has no queues; at least 1 is needed")]
     NoQueues,
     /// An entry names a queue that does not exist.
-    #[error("indirection table entry {entry} names queue {queue}, allowed is 0 to {}", .queues.saturating_sub(1))]
+    #[error("indirection table entry {entry} names queue {queue}, allowed: 0 to {}", .queues.saturating_sub(1))]
     Queue {
         /// Entry index, from 0.
         entry: usize,
@@ -48,7 +48,7 @@ pub enum Error {
         queues: u16,
     },
     /// There is not one weight for each queue.
-    #[error("found {found} weights, allowed is one for each of {queues} queues")]
+    #[error("found {found} weights, allowed: one for each of {queues} queues")]
     Weights {
         /// Weights that were given.
         found: usize,
@@ -56,10 +56,10 @@ pub enum Error {
         queues: u16,
     },
     /// No queue has a weight.
-    #[error("found weights of zero alone, allowed is one or more above zero")]
+    #[error("found weights of zero alone, allowed: one or more above zero")]
     NoWeight,
     /// The entry to change is past the end of the table.
-    #[error("indirection table has no entry {entry}, allowed is 0 to {}", .entries.saturating_sub(1))]
+    #[error("indirection table has no entry {entry}, allowed: 0 to {}", .entries.saturating_sub(1))]
     Entry {
         /// Entry index asked for.
         entry: usize,

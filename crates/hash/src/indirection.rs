@@ -248,7 +248,7 @@ mod tests {
         assert_eq!(IndirectionTable::uniform(128, 0), Err(Error::NoQueues));
         assert_eq!(
             IndirectionTable::from_entries(&[0, 3, 4, 9], 4).unwrap_err().to_string(),
-            "indirection table entry 2 names queue 4, allowed is 0 to 3"
+            "indirection table entry 2 names queue 4, allowed: 0 to 3"
         );
     }
 

@@ -217,7 +217,7 @@ struct State {
 }
 
 /// What a card in the kernel says to those who want more changed than its components' commands.
-const FIXED: &str = "a card with engine = \"kernel\" cannot do this while it runs; allowed are the \
+const FIXED: &str = "a card with engine = \"kernel\" cannot do this while it runs; allowed: the \
                      commands of its functions, and figures";
 
 /// The components as they are in the kernel: each with those of its commands that it has there.

@@ -87,7 +87,7 @@ impl Folder {
         let file = path.join(MANIFEST);
         ensure!(
             !file.exists(),
-            "{}: found a run, allowed is a new or empty folder (--resume continues a run)",
+            "{}: found a run, allowed: a new or empty folder (--resume continues a run)",
             path.display()
         );
         std::fs::write(&file, serde_json::to_string_pretty(&manifest)? + "\n")

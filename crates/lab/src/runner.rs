@@ -66,7 +66,7 @@ impl FromStr for Shard {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("found \"{text}\", allowed is I/N with I from 1 to N");
+        let wrong = || format!("found \"{text}\", allowed: I/N with I from 1 to N");
         let (number, of) = text.split_once('/').ok_or_else(wrong)?;
         let shard = Shard {
             number: number.parse().map_err(|_| wrong())?,

@@ -72,7 +72,7 @@ pub enum Refusal {
         part: &'static str,
     },
     /// A period of zero.
-    #[error("task \"{task}\": found a period of 0 ns, allowed is 1 or more")]
+    #[error("task \"{task}\": found a period of 0 ns, allowed: 1 or more")]
     NoPeriod {
         /// The task.
         task: String,
@@ -165,7 +165,7 @@ pub enum Refusal {
     /// No timetable of a sensible length.
     #[error(
         "the periods have no timetable: frames of {frame_ns} ns repeat after {frames} frames, \
-         allowed is up to {MOST_FRAMES}; choose periods that divide one another"
+         allowed: up to {MOST_FRAMES}; choose periods that divide one another"
     )]
     NoTimetable {
         /// The greatest common divisor of the periods.

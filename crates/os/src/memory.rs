@@ -56,7 +56,7 @@ pub enum MemoryError {
         largest: usize,
     },
     /// Not an alignment.
-    #[error("found an alignment of {0}, allowed is a power of two up to {MOST_ALIGN}")]
+    #[error("found an alignment of {0}, allowed: a power of two up to {MOST_ALIGN}")]
     Alignment(usize),
     /// All of the host memory that tasks may have is taken.
     #[error("found no room for {wanted} bytes at the host: {left} are left (os.host_bytes)")]

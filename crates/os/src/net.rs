@@ -46,7 +46,7 @@ pub enum SendError {
     #[error("no buffer is at hand, allowed: {FRAMES_PER_SEGMENT} frames per segment")]
     NoBuffer,
     /// The frame does not fit into one buffer.
-    #[error("the frame has {found} bytes, allowed is 1 to {allowed} (pool.buffer_size)")]
+    #[error("the frame has {found} bytes, allowed: 1 to {allowed} (pool.buffer_size)")]
     Length {
         /// Bytes of the frame.
         found: usize,

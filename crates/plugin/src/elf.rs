@@ -10,7 +10,7 @@
 /// It is no shared object of this machine, or it is cut short.
 pub(crate) fn check(bytes: &[u8]) -> Result<(), String> {
     if !bytes.starts_with(b"\x7fELF") {
-        return Err("found no shared object, allowed is an ELF file".into());
+        return Err("found no shared object, allowed: an ELF file".into());
     }
     let (Some(&class), Some(&order)) = (bytes.get(4), bytes.get(5)) else {
         return Err(CUT_SHORT.into());
@@ -26,11 +26,11 @@ pub(crate) fn check(bytes: &[u8]) -> Result<(), String> {
             (_, other) => format!("machine {other}"),
         };
         let here = std::env::consts::ARCH.replace("x86_64", "x86-64");
-        return Err(format!("found an object for {found}, allowed is one for {here}"));
+        return Err(format!("found an object for {found}, allowed: one for {here}"));
     }
     const SHARED: u64 = 3;
     if kind != SHARED {
-        return Err("found an object that is not shared, allowed is one made with -shared".into());
+        return Err("found an object that is not shared, allowed: one made with -shared".into());
     }
     // What the loader maps, and the table that linkers put last.
     let (first, size, count) =
@@ -54,7 +54,7 @@ pub(crate) fn check(bytes: &[u8]) -> Result<(), String> {
     Ok(())
 }
 
-const CUT_SHORT: &str = "found an object that is cut short, allowed is a whole one";
+const CUT_SHORT: &str = "found an object that is cut short, allowed: a whole one";
 /// `e_machine` of this processor; no object is for one that is not listed.
 const MACHINE: u64 = if cfg!(target_arch = "x86_64") {
     62
@@ -89,9 +89,7 @@ mod tests {
         let mut bytes = own();
         bytes[18] = if MACHINE == 183 { 62 } else { 183 };
         let found = check(&bytes).unwrap_err();
-        assert!(
-            found.starts_with("found an object for ") && found.contains(", allowed is one for")
-        );
+        assert!(found.starts_with("found an object for ") && found.contains(", allowed: one for"));
         bytes = own();
         bytes[16] = 1;
         assert!(check(&bytes).unwrap_err().contains("-shared"));

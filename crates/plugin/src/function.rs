@@ -70,7 +70,7 @@ impl Plugin {
         context: &BuildContext,
     ) -> Result<Box<dyn Function>, ConfigError> {
         let path = path.ok_or_else(|| {
-            ConfigError::new("plugin", "found none, allowed is the path of a shared object")
+            ConfigError::new("plugin", "found none, allowed: the path of a shared object")
         })?;
         let path = context.directory.join(path);
         let wrong =
@@ -116,7 +116,7 @@ fn build(section: &Section, context: &BuildContext) -> Result<Box<dyn Function>,
         None => None,
         Some(Value::String(path)) => Some(path.into()),
         Some(other) => {
-            let message = format!("found {other}, allowed is a path in quotes");
+            let message = format!("found {other}, allowed: a path in quotes");
             return Err(section.locate(ConfigError::new("plugin", message)));
         }
     };

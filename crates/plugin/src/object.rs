@@ -46,7 +46,7 @@ impl Object {
         let mut bytes = Vec::new();
         file.take(LARGEST + 1).read_to_end(&mut bytes).map_err(unreadable)?;
         if bytes.len() as u64 > LARGEST {
-            return Err(format!("found more than {LARGEST} bytes, allowed is up to {LARGEST}"));
+            return Err(format!("found more than {LARGEST} bytes, allowed: up to {LARGEST}"));
         }
         elf::check(&bytes)?;
         let library = load_copy(&bytes)?;
@@ -60,7 +60,7 @@ impl Object {
             let [own, own_size, own_packet] = wanted;
             return Err(format!(
                 "found picnic_function.h version {version} ({size} and {packet_size} bytes), \
-                 allowed is {own} ({own_size} and {own_packet} bytes): compile it against the \
+                 allowed: {own} ({own_size} and {own_packet} bytes): compile it against the \
                  header of this picnic"
             ));
         }
@@ -69,16 +69,14 @@ impl Object {
         if table.process_packet.is_some() == table.process_burst.is_some() {
             let found = if table.process_burst.is_some() { "both" } else { "neither" };
             return Err(format!(
-                "found {found} of process_packet and process_burst, allowed is one of them"
+                "found {found} of process_packet and process_burst, allowed: one of them"
             ));
         }
         let name = text(table.name, "name")?.unwrap_or_default();
         let is_good = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
         if name.is_empty() || name.len() > 32 || !name.bytes().all(is_good) {
             let name: String = name.chars().take(40).collect();
-            return Err(format!(
-                "found the name \"{name}\", allowed are 1 to 32 of a-z, 0-9 and -"
-            ));
+            return Err(format!("found the name \"{name}\", allowed: 1 to 32 of a-z, 0-9 and -"));
         }
         let help = text(table.help, "help")?.unwrap_or_default();
         let schema = Schema::parse(text(table.config_schema, "config_schema")?.as_deref())?;

@@ -95,7 +95,7 @@ fn check(property: &Value, key: &str, value: &Value) -> Result<(), ConfigError> 
     let wrong = |allowed: &str| {
         const LONGEST: usize = 60;
         let found: String = value.to_string().chars().take(LONGEST).collect();
-        Err(ConfigError::new(key, format!("found {found}, allowed is {allowed}")))
+        Err(ConfigError::new(key, format!("found {found}, allowed: {allowed}")))
     };
     if let Some(words) = property["enum"].as_array() {
         if words.contains(value) {
@@ -175,19 +175,16 @@ mod tests {
     fn what_is_wrong_is_told_by_key() {
         for (given, message) in [
             (json!({}), "card: found no key \"name\", which must be given"),
-            (json!({ "name": 3 }), "card: name: found 3, allowed is text in quotes"),
-            (json!({ "name": "", "rate": 0 }), "card: rate: found 0, allowed is 1 to 100"),
-            (
-                json!({ "name": "", "rate": 1.5 }),
-                "card: rate: found 1.5, allowed is a whole number",
-            ),
-            (json!({ "name": "", "share": -1 }), "card: share: found -1, allowed is 0 or more"),
+            (json!({ "name": 3 }), "card: name: found 3, allowed: text in quotes"),
+            (json!({ "name": "", "rate": 0 }), "card: rate: found 0, allowed: 1 to 100"),
+            (json!({ "name": "", "rate": 1.5 }), "card: rate: found 1.5, allowed: a whole number"),
+            (json!({ "name": "", "share": -1 }), "card: share: found -1, allowed: 0 or more"),
             (
                 json!({ "name": "", "mode": "x" }),
-                "card: mode: found \"x\", allowed is \"drop\", \"pass\"",
+                "card: mode: found \"x\", allowed: \"drop\", \"pass\"",
             ),
-            (json!({ "ports": 5 }), "card: ports: found 5, allowed is a list"),
-            (json!({ "ports": [1, 70000] }), "card: ports[1]: found 70000, allowed is up to 65535"),
+            (json!({ "ports": 5 }), "card: ports: found 5, allowed: a list"),
+            (json!({ "ports": [1, 70000] }), "card: ports[1]: found 70000, allowed: up to 65535"),
         ] {
             assert_eq!(complete(given).unwrap_err(), message);
         }

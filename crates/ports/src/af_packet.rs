@@ -140,10 +140,10 @@ impl PacketPort {
     /// What is wrong with a key, or what the system refused.
     pub fn open(config: &PacketConfig) -> Result<Self, ConfigError> {
         let interface = config.interface.as_deref().ok_or_else(|| {
-            ConfigError::new("interface", "found none, allowed is the name of an interface")
+            ConfigError::new("interface", "found none, allowed: the name of an interface")
         })?;
         let name = name(interface).ok_or_else(|| {
-            let message = format!("found \"{interface}\", allowed is a name of 1 to 15 bytes");
+            let message = format!("found \"{interface}\", allowed: a name of 1 to 15 bytes");
             ConfigError::new("interface", message)
         })?;
         config.check()?;

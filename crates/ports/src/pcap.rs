@@ -148,10 +148,10 @@ impl PcapPort {
     /// What is wrong with a key, or with the file that it names.
     pub fn build(config: &PcapConfig, context: &BuildContext) -> Result<Self, ConfigError> {
         let path = config.path.as_ref().ok_or_else(|| {
-            ConfigError::new("path", "found none, allowed is the name of a pcap or pcapng file")
+            ConfigError::new("path", "found none, allowed: the name of a pcap or pcapng file")
         })?;
         if !(config.speed > 0.0 && config.speed.is_finite()) {
-            let message = format!("found {}, allowed is a number above 0", config.speed);
+            let message = format!("found {}, allowed: a number above 0", config.speed);
             return Err(ConfigError::new("speed", message));
         }
         let path = context.directory.join(path);
@@ -362,7 +362,7 @@ impl Output {
         let name = path.display().to_string();
         let refuse = |message: String| ConfigError::new("output", format!("{name}: {message}"));
         if path.is_dir() {
-            return Err(refuse("found a folder, allowed is a file".into()));
+            return Err(refuse("found a folder, allowed: a file".into()));
         }
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
         if !folder.is_none_or(Path::is_dir) {

@@ -35,7 +35,7 @@ fn one<'a>(attributes: &'a [Attribute], name: &str) -> syn::Result<Option<&'a At
 
 /// What `#[bound(n)]` says.
 pub(crate) fn bound(attributes: &[Attribute]) -> syn::Result<Option<u64>> {
-    const ALLOWED: &str = "allowed is a number of rounds, written out: 1 to 4294967295, as in \
+    const ALLOWED: &str = "allowed: a number of rounds, written out: 1 to 4294967295, as in \
                            `#[bound(16)]` or `#[bound(4 * 16)]`";
     let Some(attribute) = one(attributes, "bound")? else {
         return Ok(None);
@@ -60,8 +60,7 @@ pub(crate) struct Declared(pub(crate) u64);
 
 impl Parse for Declared {
     fn parse(input: ParseStream<'_>) -> syn::Result<Self> {
-        const ALLOWED: &str =
-            "allowed is `#[wcet(ns = N)]` with N from 1 to 60000000000 nanoseconds";
+        const ALLOWED: &str = "allowed: `#[wcet(ns = N)]` with N from 1 to 60000000000 nanoseconds";
         if input.is_empty() {
             return Err(input.error(format!("found no time, {ALLOWED}")));
         }

@@ -122,7 +122,7 @@ fn graph(name: &str, span: Span, flow: &Flow) -> syn::Result<TokenStream> {
         (flow.segments.len(), "awaits"),
     ] {
         if found > MOST {
-            let message = format!("found {found} {what} in one function, allowed is {MOST}");
+            let message = format!("found {found} {what} in one function, allowed: {MOST}");
             return Err(Error::new(span, message));
         }
     }

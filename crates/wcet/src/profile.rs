@@ -174,7 +174,7 @@ impl CostProfile {
             .and_then(|file| file.take(LONGEST_FILE + 1).read_to_string(&mut text));
         read.map_err(|error| about(format!("cannot be read: {error}")))?;
         if text.len() as u64 > LONGEST_FILE {
-            let found = format!("found more than {LONGEST_FILE} bytes, allowed is that many");
+            let found = format!("found more than {LONGEST_FILE} bytes, allowed: that many");
             return Err(about(found));
         }
         CostProfile::parse(&text, Some(path))
@@ -195,7 +195,7 @@ impl CostProfile {
             refuse(error.span(), key, error.message().replace('\n', ", "))
         })?;
         if *read.format.get_ref() != FORMAT {
-            let message = format!("found {}, allowed is {FORMAT}", read.format.get_ref());
+            let message = format!("found {}, allowed: {FORMAT}", read.format.get_ref());
             return Err(refuse(Some(read.format.span()), "format".into(), message));
         }
         let name = file.map_or_else(|| "profile".into(), |file| file.display().to_string());
@@ -204,7 +204,7 @@ impl CostProfile {
             let found = *cost.get_ref();
             if !(1..=DEAREST_PS).contains(&found) {
                 let key = format!("cost.{}_ps", class.name());
-                let message = format!("found {found}, allowed is 1 to {DEAREST_PS} picoseconds");
+                let message = format!("found {found}, allowed: 1 to {DEAREST_PS} picoseconds");
                 return Err(refuse(Some(cost.span()), key, message));
             }
             profile.cost_ps[class as usize] = found;
@@ -216,8 +216,7 @@ impl CostProfile {
                 [("turn_ps", turn_ps), ("packet_ps", packet_ps), ("doorbell_ps", doorbell_ps)]
             {
                 if !(1..=DEAREST_PS).contains(&found) {
-                    let message =
-                        format!("found {found}, allowed is 1 to {DEAREST_PS} picoseconds");
+                    let message = format!("found {found}, allowed: 1 to {DEAREST_PS} picoseconds");
                     return Err(refuse(Some(path.span()), format!("path.{key}"), message));
                 }
             }
@@ -377,7 +376,7 @@ mod tests {
         let profile = CostProfile::parse(&text, None).unwrap();
         assert_eq!(profile.cost_ps(Class::Bitwise), profile.cost_ps(Class::Arithmetic));
         let told = refused(&with("bitwise_ps = 1000", "bitwise_ps = 0"));
-        assert!(told.contains("cost.bitwise_ps: found 0, allowed is 1 to"), "{told}");
+        assert!(told.contains("cost.bitwise_ps: found 0, allowed: 1 to"), "{told}");
     }
 
     #[test]
@@ -387,7 +386,7 @@ mod tests {
         let text = with("load_ps = 120000", "load_ps = 0");
         let at = line(&text, "load_ps");
         let wanted =
-            format!("p.toml:{at}: cost.load_ps: found 0, allowed is 1 to 1000000000 picoseconds");
+            format!("p.toml:{at}: cost.load_ps: found 0, allowed: 1 to 1000000000 picoseconds");
         assert_eq!(refused(&text), wanted);
 
         let text = with("load_ps = 120000", "load_ps = \"fast\"");
@@ -403,11 +402,11 @@ mod tests {
         let found = refused(&with("load_ps = 120000\n", ""));
         assert!(found.contains("cost: missing field `load_ps`"), "{found}");
         let found = refused(&with("load_ps = 120000", "load_ps = 2000000000"));
-        assert!(found.contains("found 2000000000, allowed is 1 to"), "{found}");
+        assert!(found.contains("found 2000000000, allowed: 1 to"), "{found}");
         let found = refused(&with("load_ps = 120000", "load_ps = -1"));
         assert!(found.contains("cost.load_ps") && found.contains("-1"), "{found}");
         let found = refused(&with("format = 1", "format = 2"));
-        assert!(found.contains("format: found 2, allowed is 1"), "{found}");
+        assert!(found.contains("format: found 2, allowed: 1"), "{found}");
         assert!(refused("[cost").starts_with("p.toml:1: "), "{}", refused("[cost"));
         let text = with("[cost]", "[machine]\ncpu = 3\n[cost]");
         assert!(refused(&text).contains("machine.cpu"), "{}", refused(&text));

@@ -274,7 +274,7 @@ fn wrong_rules_are_told_with_the_cards_line_and_their_own() {
     };
     assert_eq!(
         told("[sciron]\n\nrules = \"bad.rules\"\n"),
-        "card.toml:3: sciron.rules: bad.rules:1: action: found allow, allowed is accept or drop"
+        "card.toml:3: sciron.rules: bad.rules:1: action: found allow, allowed: accept or drop"
     );
     assert!(told("[sciron]\nrules = \"none\"\n").starts_with("card.toml:2: sciron.rules: none: "));
     assert!(told("[sciron]\nplace = \"nic\"\n").contains("sciron.rules: found none, allowed"));

@@ -31,58 +31,58 @@ fn faults_name_line_field_found_and_allowed() {
     let cases = [
         (
             "tcp any any 22 accept",
-            "rules:1: found 5 fields, allowed is 6: protocol source destination source_ports destination_ports action",
+            "rules:1: found 5 fields, allowed: 6: protocol source destination source_ports destination_ports action",
         ),
         (
             "\n\ntpc any any any 22 drop",
-            "rules:3: protocol: found tpc, allowed is any, icmp, igmp, tcp, udp, gre, esp, ah, icmpv6, sctp, or a number from 0 to 255",
+            "rules:3: protocol: found tpc, allowed: any, icmp, igmp, tcp, udp, gre, esp, ah, icmpv6, sctp, or a number from 0 to 255",
         ),
         (
             "256 any any any any drop",
-            "rules:1: protocol: found 256, allowed is any, icmp, igmp, tcp, udp, gre, esp, ah, icmpv6, sctp, or a number from 0 to 255",
+            "rules:1: protocol: found 256, allowed: any, icmp, igmp, tcp, udp, gre, esp, ah, icmpv6, sctp, or a number from 0 to 255",
         ),
         (
             "any 10.0.0.1/8 any any any drop",
-            "rules:1: source: found 10.0.0.1/8, allowed is 10.0.0.0/8: the bits behind the prefix must be zero",
+            "rules:1: source: found 10.0.0.1/8, allowed: 10.0.0.0/8: the bits behind the prefix must be zero",
         ),
         (
             "any any 10.0.0.0/33 any any drop",
-            "rules:1: destination: found 10.0.0.0/33, allowed is any, a length of 0 to 32 bits",
+            "rules:1: destination: found 10.0.0.0/33, allowed: any, a length of 0 to 32 bits",
         ),
         (
             "any any 10.0.0/8 any any drop",
-            "rules:1: destination: found 10.0.0/8, allowed is any, an address, or a prefix as in 10.0.0.0/8 or 2001:db8::/32",
+            "rules:1: destination: found 10.0.0/8, allowed: any, an address, or a prefix as in 10.0.0.0/8 or 2001:db8::/32",
         ),
         (
             "any 10.0.0.0/8 ::1 any any drop",
-            "rules:1: destination: found ::1, allowed is an address of the same family as the source",
+            "rules:1: destination: found ::1, allowed: an address of the same family as the source",
         ),
         (
             "tcp any any 5-4 any drop",
-            "rules:1: source_ports: found 5-4, allowed is any, a port, or a range as in 1024-2047, of 0 to 65535, low first",
+            "rules:1: source_ports: found 5-4, allowed: any, a port, or a range as in 1024-2047, of 0 to 65535, low first",
         ),
         (
             "tcp any any any 65536 drop",
-            "rules:1: destination_ports: found 65536, allowed is any, a port, or a range as in 1024-2047, of 0 to 65535, low first",
+            "rules:1: destination_ports: found 65536, allowed: any, a port, or a range as in 1024-2047, of 0 to 65535, low first",
         ),
         (
             "icmp any any any 8 drop",
-            "rules:1: destination_ports: found 8, allowed is any, as icmp has no ports here",
+            "rules:1: destination_ports: found 8, allowed: any, as icmp has no ports here",
         ),
-        ("tcp any any any any deny", "rules:1: action: found deny, allowed is accept or drop"),
+        ("tcp any any any any deny", "rules:1: action: found deny, allowed: accept or drop"),
         (
             "default",
-            "rules:1: found default with 0 words, allowed is default accept, or default drop",
+            "rules:1: found default with 0 words, allowed: default accept, or default drop",
         ),
-        ("default deny", "rules:1: action: found deny, allowed is accept or drop"),
-        ("unreadable maybe", "rules:1: action: found maybe, allowed is accept or drop"),
+        ("default deny", "rules:1: action: found deny, allowed: accept or drop"),
+        ("unreadable maybe", "rules:1: action: found maybe, allowed: accept or drop"),
         (
             "unreadable drop\n\nunreadable accept",
-            "rules:3: found a second unreadable, allowed is one; the first is in line 1",
+            "rules:3: found a second unreadable, allowed: one; the first is in line 1",
         ),
         (
             "default drop\ndefault drop",
-            "rules:2: found a second default, allowed is one; the first is in line 1",
+            "rules:2: found a second default, allowed: one; the first is in line 1",
         ),
     ];
     for (text, message) in cases {
@@ -129,10 +129,7 @@ fn a_file_has_as_many_rules_as_a_list_of_filters_holds() {
     let most = picnic_sciron::rules::MOST_RULES;
     // The file is not read on: what follows is not told.
     let told = told(&text);
-    assert_eq!(
-        told,
-        format!("rules:{}: found more than {most} rules, allowed is no more", most + 3)
-    );
+    assert_eq!(told, format!("rules:{}: found more than {most} rules, allowed: no more", most + 3));
 }
 
 /// In one field alone there is no packet for both; without that field there are.

@@ -65,7 +65,7 @@ fn a_heartbeat_goes_on_by_another_wire() {
     assert!(sent[1] >= 18, "{sent:?}");
     let context = BuildContext { wires: 2, ..BuildContext::default() };
     let refused = command("heartbeat", "set").prepare(&json!({ "wire": 2 }), &context);
-    assert_eq!(refused.unwrap_err().to_string(), "wire: found 2, allowed is 0 to 1");
+    assert_eq!(refused.unwrap_err().to_string(), "wire: found 2, allowed: 0 to 1");
 }
 
 #[test]

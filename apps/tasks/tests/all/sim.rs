@@ -257,23 +257,20 @@ fn errors_name_line_and_key() {
             "[[task]]\ntask = \"busi\"\n",
             "card:7: task[0].task: found \"busi\", allowed: heartbeat, ping-drop, scrub, busy",
         ),
-        ("[[task]]\nperiod_us = 1\n", "card:6: task[0]: found no task, allowed is the name of one"),
+        ("[[task]]\nperiod_us = 1\n", "card:6: task[0]: found no task, allowed: the name of one"),
         (
             "[[task]]\ntask = \"busy\"\nlength = 1\n",
             "card:8: task[0].length: found key \"length\", allowed: ",
         ),
         ("[[task]]\ntask = \"busy\"\nsegments_ns = []\n", "card:8: task[0].segments_ns: found 0"),
-        (
-            "[[task]]\ntask = \"heartbeat\"\nwire = 1\n",
-            "card:8: task[0].wire: found 1, allowed is 0",
-        ),
+        ("[[task]]\ntask = \"heartbeat\"\nwire = 1\n", "card:8: task[0].wire: found 1, allowed: 0"),
         (
             "[[task]]\ntask = \"heartbeat\"\nsize = 8\n",
-            "card:8: task[0].size: found 8, allowed is 26",
+            "card:8: task[0].size: found 8, allowed: 26",
         ),
         ("[os]\nscheduler = \"fair\"\n", "card:7: os.scheduler: found \"fair\", allowed: edf-plus"),
-        ("[os]\ntasks = 0\n", "card:7: os.tasks: found 0, allowed is 1 to 1024"),
-        ("[os]\narena_bytes = 1\n", "card:7: os.arena_bytes: found 1, allowed is 4096"),
+        ("[os]\ntasks = 0\n", "card:7: os.tasks: found 0, allowed: 1 to 1024"),
+        ("[os]\narena_bytes = 1\n", "card:7: os.arena_bytes: found 1, allowed: 4096"),
         ("[os]\noverrun = \"stop\"\n", "card:7: os.overrun: found \"stop\", allowed: warn, kill"),
         (
             "[os]\nscheduler = \"edf\"\nslack = \"x\"\n",
@@ -358,9 +355,9 @@ fn a_bad_profile_is_told_with_both_places() {
     let heartbeat = "[[task]]\ntask = \"heartbeat\"\n";
     let good = picnic_wcet::CostProfile::built_in().to_toml();
     for (from, to, message) in [
-        ("load_ps = 120000", "load_ps = 0", "cost.load_ps: found 0, allowed is 1 to 1000000000"),
+        ("load_ps = 120000", "load_ps = 0", "cost.load_ps: found 0, allowed: 1 to 1000000000"),
         ("load_ps = 120000\n", "", "cost: missing field `load_ps`"),
-        ("format = 1", "format = 9", "format: found 9, allowed is 1"),
+        ("format = 1", "format = 9", "format: found 9, allowed: 1"),
         ("[cost]", "[costs]", "costs: unknown field `costs`"),
     ] {
         let text = good.replace(from, to);

@@ -161,7 +161,7 @@ pub(crate) fn run(args: &CtlArgs, json: bool) -> anyhow::Result<()> {
         CtlCommand::Stop => return stop(&mut args.choice.connect()?, json),
         CtlCommand::Call { method, params } => {
             let params: Map<String, Value> = serde_json::from_str(params)
-                .map_err(|error| Usage(format!("PARAMS: allowed is a JSON object: {error}")))?;
+                .map_err(|error| Usage(format!("PARAMS: allowed: a JSON object: {error}")))?;
             let result = args.choice.connect()?.call(method, Value::Object(params))?;
             return output::print_json(&result);
         }

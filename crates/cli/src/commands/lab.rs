@@ -173,11 +173,11 @@ fn create(args: &RunArgs) -> anyhow::Result<Folder> {
         names => names.iter().map(|name| entry(name)).collect::<Result<_, _>>()?,
     };
     if args.names.len() != 1 && !args.settings.is_empty() {
-        return Err(Usage("found --set, allowed is --set with one experiment's name".into()).into());
+        return Err(Usage("found --set, allowed: --set with one experiment's name".into()).into());
     }
     let given = args.settings.iter().map(|setting| {
         let Some((key, value)) = setting.split_once('=') else {
-            let message = format!("found --set {setting}, allowed is KEY=VALUE");
+            let message = format!("found --set {setting}, allowed: KEY=VALUE");
             return Err(Usage(message));
         };
         Ok((key.trim().to_owned(), value.trim().to_owned()))

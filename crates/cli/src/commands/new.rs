@@ -203,7 +203,7 @@ pub(crate) fn run(args: &NewArgs, json: bool) -> anyhow::Result<()> {
     check_name(&place.name)?;
     let folder = place.path.clone().unwrap_or_else(|| PathBuf::from(&place.name));
     if folder.exists() {
-        let message = format!("{}: is there already, allowed is a new folder", folder.display());
+        let message = format!("{}: is there already, allowed: a new folder", folder.display());
         return Err(Usage(message).into());
     }
     let tree = match template.uses {
@@ -256,7 +256,7 @@ fn check_name(name: &str) -> Result<(), Usage> {
         (true, false) => Ok(()),
         (true, true) => Err(Usage(format!("found the name \"{name}\", which is taken"))),
         (false, _) => Err(Usage(format!(
-            "found the name \"{name}\", allowed are a to z, digits and dashes, a letter first, up \
+            "found the name \"{name}\", allowed: a to z, digits and dashes, a letter first, up \
              to 32"
         ))),
     }
@@ -276,9 +276,9 @@ fn source_tree(given: Option<&Path>) -> Result<PathBuf, Usage> {
     found.ok_or_else(|| {
         let tree = tree.display();
         Usage(match given {
-            Some(_) => format!(
-                "--picnic {tree}: found no crates/cli there, allowed is picnic's source tree"
-            ),
+            Some(_) => {
+                format!("--picnic {tree}: found no crates/cli there, allowed: picnic's source tree")
+            }
             None => format!(
                 "the source tree that this program was built from is gone ({tree}); say where \
                  picnic's source tree is: --picnic PATH"

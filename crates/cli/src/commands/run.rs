@@ -62,7 +62,7 @@ pub(crate) struct RunArgs {
 
 /// A time above zero, in seconds.
 fn seconds(text: &str) -> Result<Duration, String> {
-    const ALLOWED: &str = "allowed is a number of seconds, 0.001 to 1000000000";
+    const ALLOWED: &str = "allowed: a number of seconds, 0.001 to 1000000000";
     let seconds: f64 = text.parse().map_err(|_| ALLOWED)?;
     if (0.001..=1e9).contains(&seconds) {
         Ok(Duration::from_secs_f64(seconds))

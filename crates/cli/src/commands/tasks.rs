@@ -107,7 +107,7 @@ fn keys_from(kind: &str, words: &[String]) -> anyhow::Result<Map<String, Value>>
         let setting = Setting::parse(word).map_err(|wrong| Usage(format!("{word}: {wrong}")))?;
         let (key, value) = setting.json(&known);
         if keys.insert(key.clone(), value).is_some() {
-            return Err(Usage(format!("found key \"{key}\" twice, allowed is once")).into());
+            return Err(Usage(format!("found key \"{key}\" twice, allowed: once")).into());
         }
     }
     Ok(keys)
@@ -218,7 +218,7 @@ mod tests {
         let keys = keys_from("ping-drop", &["place=driver".into()]).unwrap();
         assert_eq!(keys["place"], "driver");
         for (words, message) in [
-            (vec!["period_us"], "period_us: found no `=`, allowed is KEY=VALUE"),
+            (vec!["period_us"], "period_us: found no `=`, allowed: KEY=VALUE"),
             (vec!["wire=0", "wire=1"], "found key \"wire\" twice"),
         ] {
             let words: Vec<_> = words.into_iter().map(str::to_owned).collect();

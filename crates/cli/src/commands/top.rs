@@ -60,7 +60,7 @@ pub(crate) struct TopArgs {
 }
 
 fn interval(text: &str) -> Result<Duration, String> {
-    let allowed = "allowed is a number of seconds, 0.1 to 3600";
+    let allowed = "allowed: a number of seconds, 0.1 to 3600";
     let seconds: f64 = text.parse().map_err(|_| allowed)?;
     match INTERVALS.contains(&seconds) {
         true => Ok(Duration::from_secs_f64(seconds)),

@@ -180,14 +180,14 @@ fn text_of_received(received: &Received) -> String {
 }
 
 fn address(text: &str) -> Result<SocketAddr, String> {
-    const ALLOWED: &str = "allowed is HOST:PORT";
+    const ALLOWED: &str = "allowed: HOST:PORT";
     let mut found = text.to_socket_addrs().map_err(|error| format!("{error}; {ALLOWED}"))?;
     found.next().ok_or_else(|| ALLOWED.into())
 }
 
 /// Bits by the second: `100M`.
 fn rate(text: &str) -> Result<u64, String> {
-    const ALLOWED: &str = "allowed is 1000 to 1000G bits by the second, as in 100M";
+    const ALLOWED: &str = "allowed: 1000 to 1000G bits by the second, as in 100M";
     let (number, factor) = match text.split_at_checked(text.len().saturating_sub(1)) {
         Some((number, "k" | "K")) => (number, 1e3),
         Some((number, "M")) => (number, 1e6),
@@ -199,7 +199,7 @@ fn rate(text: &str) -> Result<u64, String> {
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
-    const ALLOWED: &str = "allowed is a number of seconds, 0.01 to 86400";
+    const ALLOWED: &str = "allowed: a number of seconds, 0.01 to 86400";
     let seconds: f64 = text.parse().map_err(|_| ALLOWED)?;
     match (0.01..=86_400.0).contains(&seconds) {
         true => Ok(Duration::from_secs_f64(seconds)),

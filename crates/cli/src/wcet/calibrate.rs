@@ -41,7 +41,7 @@ pub(crate) struct CalibrateArgs {
 impl CalibrateArgs {
     fn settings(&self) -> Result<CalibrationSettings, Usage> {
         let check = |name: &str, good: bool, found: &dyn std::fmt::Display, allowed: &str| {
-            let message = || format!("--{name}: found {found}, allowed is {allowed}");
+            let message = || format!("--{name}: found {found}, allowed: {allowed}");
             if good { Ok(()) } else { Err(Usage(message())) }
         };
         let samples = (100..=10_000_000).contains(&self.samples);

@@ -57,7 +57,7 @@ pub(super) fn run(args: &ShowArgs, json: bool) -> anyhow::Result<()> {
             (Some(observed), warning)
         }
         Some(found) => {
-            let message = format!("--observe: found {found}, allowed is 1 to 100000000");
+            let message = format!("--observe: found {found}, allowed: 1 to 100000000");
             return Err(Usage(message).into());
         }
     };

@@ -33,7 +33,7 @@ fn a_name_too_long_for_a_socket_is_found_by_check_as_by_run() {
         let output = picnic_in(folder.path(), &[command, "card.toml"]);
         let message = stderr(&output);
         assert!(message.starts_with("card.toml:2: card.name: found a path of "), "{message}");
-        assert!(message.contains(" bytes for the socket, allowed is 107: "), "{message}");
+        assert!(message.contains(" bytes for the socket, allowed: 107: "), "{message}");
         assert_eq!(output.status.code(), Some(2), "{command}");
     }
 }
@@ -77,16 +77,16 @@ fn unknown_keys_and_sections() {
 fn wrong_types_and_values() {
     refused_card(
         "[host]\nqueues = \"four\"\n",
-        "card.toml:2: host.queues: found \"four\", allowed is a whole number, 0 to 65535",
+        "card.toml:2: host.queues: found \"four\", allowed: a whole number, 0 to 65535",
     );
-    refused_card("[host]\nqueues = 0\n", "card.toml:2: host.queues: found 0, allowed is 1 to 256");
+    refused_card("[host]\nqueues = 0\n", "card.toml:2: host.queues: found 0, allowed: 1 to 256");
     refused_card(
         "[card]\nidle = \"lazy\"\n",
         "card.toml:2: card.idle: found \"lazy\", allowed: spin, adaptive, block",
     );
     refused_card(
         "[host]\nring_size = 1000\n",
-        "card.toml:2: host.ring_size: found 1000, allowed is a power of two, 64 to 65536",
+        "card.toml:2: host.ring_size: found 1000, allowed: a power of two, 64 to 65536",
     );
 }
 
@@ -124,18 +124,18 @@ fn unknown_functions_ports_and_attachments() {
         "[host]\nattachment = \"vdpa\"\n",
         "card.toml:2: host.attachment: found \"vdpa\", allowed: app, tap",
     );
-    refused_card("[[rx]]\n", "card.toml:1: rx[0]: found no function, allowed is the name of one");
+    refused_card("[[rx]]\n", "card.toml:1: rx[0]: found no function, allowed: the name of one");
 }
 
 #[test]
 fn table_entries_for_queues_that_are_not_there() {
     refused_card(
         "[host]\nqueues = 2\n[[rx]]\nfunction = \"rss\"\ntable = [0, 1, 2, 1]\n",
-        "card.toml:5: rx[0].table[2]: found queue 2, allowed is 0 to 1",
+        "card.toml:5: rx[0].table[2]: found queue 2, allowed: 0 to 1",
     );
     refused_card(
         "[card]\ndefault_queue = 4\n",
-        "card.toml:2: card.default_queue: found 4, allowed is 0 to 3",
+        "card.toml:2: card.default_queue: found 4, allowed: 0 to 3",
     );
 }
 
@@ -143,7 +143,7 @@ fn table_entries_for_queues_that_are_not_there() {
 fn queues_on_no_core_and_cores_that_do_not_exist() {
     refused_card(
         "[host]\nqueues = 4\ntarget_cores = [0, 0]\n",
-        "card.toml:3: host.target_cores: found 2 cores for 4 queues, allowed is one core for \
+        "card.toml:3: host.target_cores: found 2 cores for 4 queues, allowed: one core for \
          each queue, or \"auto\"",
     );
     let cores: Vec<_> = picnic_machine::topology::cores().iter().map(usize::to_string).collect();
@@ -170,7 +170,7 @@ const REPLAY: &str = "[[wire]]\nport = \"pcap\"\npath = \"in.pcap\"\n";
 fn captures_that_cannot_be_read() {
     refused_card(
         "[[wire]]\nport = \"pcap\"\n",
-        "card.toml:1: wire[0].path: found none, allowed is the name of a pcap or pcapng file",
+        "card.toml:1: wire[0].path: found none, allowed: the name of a pcap or pcapng file",
     );
     refused_card(
         REPLAY,
@@ -221,7 +221,7 @@ fn card_files_that_cannot_be_read() {
     assert_eq!(output.status.code(), Some(2));
     let folder = folder(&[("card.toml", b"[card]\nname = \"\xff\"\n")]);
     let output = picnic_in(folder.path(), &["check", "card.toml"]);
-    let expected = "card.toml:2: found byte 0xff, allowed is UTF-8 text\n";
+    let expected = "card.toml:2: found byte 0xff, allowed: UTF-8 text\n";
     assert_eq!(stderr(&output), expected);
     assert_eq!(output.status.code(), Some(2));
 }
@@ -230,7 +230,7 @@ fn card_files_that_cannot_be_read() {
 fn traces_and_faults_that_are_not_possible() {
     refused_card(
         "[trace]\nstages = [\"wire\"]\n",
-        "card.toml:1: trace.path: found none, allowed is the name of a file to write",
+        "card.toml:1: trace.path: found none, allowed: the name of a file to write",
     );
     refused_card(
         "[trace]\npath = \"no/such/folder/trace.pcapng\"\nstages = [\"wires\"]\n",
@@ -239,7 +239,7 @@ fn traces_and_faults_that_are_not_possible() {
     );
     refused_card(
         "[[wire]]\n[wire.fault]\ndrop = 1.5\n",
-        "card.toml:3: wire[0].fault.drop: found 1.5, allowed is 0 to 1",
+        "card.toml:3: wire[0].fault.drop: found 1.5, allowed: 0 to 1",
     );
 }
 
@@ -251,10 +251,10 @@ fn changes_on_the_command_line_say_so() {
         functions()
     );
     let cases = [
-        ("host.queues=0", "--set: host.queues: found 0, allowed is 1 to 256"),
+        ("host.queues=0", "--set: host.queues: found 0, allowed: 1 to 256"),
         ("rx[0].function=rsss", &*unknown),
-        ("rx[0].table=[0,9]", "--set: rx[0].table[1]: found queue 9, allowed is 0 to 3"),
-        ("host.queues=2", "card.toml:3: card.default_queue: found 3, allowed is 0 to 1"),
+        ("rx[0].table=[0,9]", "--set: rx[0].table[1]: found queue 9, allowed: 0 to 3"),
+        ("host.queues=2", "card.toml:3: card.default_queue: found 3, allowed: 0 to 1"),
     ];
     for (set, expected) in cases {
         let output = picnic_in(folder.path(), &["check", "card.toml", "--set", set]);
@@ -262,7 +262,7 @@ fn changes_on_the_command_line_say_so() {
         assert_eq!(output.status.code(), Some(2));
     }
     let output = picnic_in(folder.path(), &["check", "card.toml", "--set", "host.queues"]);
-    assert!(stderr(&output).contains("found no `=`, allowed is KEY=VALUE"), "{}", stderr(&output));
+    assert!(stderr(&output).contains("found no `=`, allowed: KEY=VALUE"), "{}", stderr(&output));
     assert_eq!(output.status.code(), Some(2));
 }
 

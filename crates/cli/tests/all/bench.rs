@@ -121,10 +121,10 @@ fn people_read_three_digits_in_tables_that_fit_a_page() {
 #[test]
 fn wrong_options_are_told_with_what_is_allowed() {
     for (arguments, wanted) in [
-        (&["hash", "--repeats", "0"][..], "--repeats: found 0, allowed is 1 to"),
-        (&["latency", "--rates", "0"], "--rates: found 0, allowed is one or more, each 1 to"),
+        (&["hash", "--repeats", "0"][..], "--repeats: found 0, allowed: 1 to"),
+        (&["latency", "--rates", "0"], "--rates: found 0, allowed: one or more, each 1 to"),
         (&["overload", "--pause", "0"], "--pause"),
-        (&["doorbell", "--seconds", "-1"], "--seconds: found -1, allowed is more than 0"),
+        (&["doorbell", "--seconds", "-1"], "--seconds: found -1, allowed: more than 0"),
     ] {
         let output = picnic(&[&["bench"], arguments].concat());
         assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));

@@ -116,7 +116,7 @@ fn the_snippets_of_functions_can_be_run() {
             // What has to be given is asked for.
             "plugin" => assert!(stderr(&output).contains("rx[0].plugin: "), "{}", stderr(&output)),
             "mirror" => {
-                let message = "rx[0].queue: found none, allowed is a queue or a wire";
+                let message = "rx[0].queue: found none, allowed: a queue or a wire";
                 assert!(stderr(&output).contains(message), "{}", stderr(&output));
             }
             _ => assert_eq!(output.status.code(), Some(0), "{name}: {}", stderr(&output)),

@@ -99,7 +99,7 @@ fn a_card_is_asked_changed_and_stopped() {
     }
     let text = card.good(&["latency", "--queue", "2", "--hgrm", "--over", "0.2"]);
     assert!(text.contains("1/(1-Percentile)") && text.contains("#[Mean    ="), "{text}");
-    refused(&card.ctl(&["latency", "--queue", "4"]), 1, "--queue: found 4, allowed is 0 to 3");
+    refused(&card.ctl(&["latency", "--queue", "4"]), 1, "--queue: found 4, allowed: 0 to 3");
     assert_eq!(card.json(&["latency"])["latencies"].as_array().unwrap().len(), 4);
 
     assert!(card.good(&["rss"]).contains("table of 128 entries, 4 queues"));
@@ -151,8 +151,7 @@ fn a_swap_tells_the_line_that_is_wrong() {
     let folder = folder(&files);
     let path = |name: &str| folder.path().join(name).display().to_string();
     let output = card.ctl(&["swap", "rx", &path("bad.toml")]);
-    let place =
-        format!("{}:4: rx[0].table_size: found 0 entries, allowed is 1 to", path("bad.toml"));
+    let place = format!("{}:4: rx[0].table_size: found 0 entries, allowed: 1 to", path("bad.toml"));
     refused(&output, 2, &place);
     refused(&card.ctl(&["swap", "tx", &path("good.toml")]), 2, "tx: found none, allowed: sections");
     refused(
@@ -172,7 +171,7 @@ fn a_swap_tells_the_line_that_is_wrong() {
         2,
         "found method \"card.reboot\", allowed: card.info",
     );
-    refused(&card.ctl(&["call", "card.info", "[1]"]), 2, "PARAMS: allowed is a JSON object");
+    refused(&card.ctl(&["call", "card.info", "[1]"]), 2, "PARAMS: allowed: a JSON object");
     card.good(&["stop"]);
     card.ended();
 }

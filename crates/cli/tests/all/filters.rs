@@ -141,15 +141,15 @@ fn filters_of_a_running_card_are_listed_added_changed_removed_and_reloaded() {
     write(card.folder.path(), "bad.rules", "tcp any any any any allow\n");
     let (code, error) = card.bad(&["sciron", "reload", "bad.rules"]);
     assert_eq!(code, Some(2));
-    assert!(error.contains("bad.rules:1: action: found allow, allowed is accept or drop"));
+    assert!(error.contains("bad.rules:1: action: found allow, allowed: accept or drop"));
     write(card.folder.path(), "bad.toml", "[[filter]]\n\nsource = \"10.0.0.1/8\"\n");
     let (code, error) = card.bad(&["filter", "reload", "bad.toml"]);
     assert_eq!(code, Some(2));
     assert!(error.starts_with("bad.toml:3: filter[0].source: found 10.0.0.1/8"), "{error}");
     for (words, message) in [
         (["acton=drop", ""], "acton: found key \"acton\", allowed: name, group"),
-        (["action=steer", ""], "queue: found none, allowed is a queue"),
-        (["action=drop", "source=x"], "source: found x, allowed is an address"),
+        (["action=steer", ""], "queue: found none, allowed: a queue"),
+        (["action=drop", "source=x"], "source: found x, allowed: an address"),
     ] {
         let words: Vec<_> = words.into_iter().filter(|word| !word.is_empty()).collect();
         let (code, error) = card.bad(&[&["filter", "add"], &*words].concat());
@@ -157,7 +157,7 @@ fn filters_of_a_running_card_are_listed_added_changed_removed_and_reloaded() {
         assert!(error.contains(message), "{error}");
     }
     let (code, error) = card.bad(&["filter", "add", "action=steer", "queue=2"]);
-    assert!(code != Some(0) && error.contains("queue: found 2, allowed is 0 to 1"), "{error}");
+    assert!(code != Some(0) && error.contains("queue: found 2, allowed: 0 to 1"), "{error}");
     assert_eq!(card.ctl(&["stop"]).status.code(), Some(0));
 }
 

@@ -55,7 +55,7 @@ fn a_run_leaves_its_points_from_which_it_is_reported_resumed_and_merged() {
     assert_eq!(merged["schedulers"], figures["schedulers"]);
     let refused = picnic(&["lab", "run", "nicos-edf", "--out", &whole]);
     assert_eq!(refused.status.code(), Some(1));
-    assert!(stderr(&refused).contains("found a run, allowed is a new"), "{}", stderr(&refused));
+    assert!(stderr(&refused).contains("found a run, allowed: a new"), "{}", stderr(&refused));
 }
 
 #[test]
@@ -65,12 +65,12 @@ fn wrong_settings_are_told_with_what_is_allowed() {
             &["run", "nicos-ed"][..],
             "found experiment \"nicos-ed\", allowed: picnic-utilization, picnic-latency, ",
         ),
-        (&["run", "nicos-edf", "--set", "sets=0"], "--set sets: found 0, allowed is 1 to"),
+        (&["run", "nicos-edf", "--set", "sets=0"], "--set sets: found 0, allowed: 1 to"),
         (&["run", "nicos-edf", "--set", "sets=few"], "--set sets: "),
-        (&["run", "nicos-edf", "--set", "sets"], "allowed is KEY=VALUE"),
+        (&["run", "nicos-edf", "--set", "sets"], "allowed: KEY=VALUE"),
         (&["run", "nicos-edf", "--set", "size=1"], "found key \"size\", allowed: "),
-        (&["run", "--set", "sets=1"], "allowed is --set with one experiment's name"),
-        (&["run", "--shard", "3/2"], "found \"3/2\", allowed is I/N"),
+        (&["run", "--set", "sets=1"], "allowed: --set with one experiment's name"),
+        (&["run", "--shard", "3/2"], "found \"3/2\", allowed: I/N"),
     ];
     for (arguments, wanted) in cases {
         let output = picnic(&[&["lab"], arguments].concat());

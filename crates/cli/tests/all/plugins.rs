@@ -109,7 +109,7 @@ fn a_function_is_tried_on_a_capture() {
     refused(
         &["try", &steer, "--in", &input, "--set", "queue=9"],
         2,
-        "queue: found 9, allowed is 0 to 3",
+        "queue: found 9, allowed: 0 to 3",
     );
     refused(&["try", &steer, "--in", &input, "--set", "queue=-1"], 2, "rx[0].queue: found -1");
     refused(&["try", "nothing", "--in", &input], 2, "found \"nothing\", allowed: rss");
@@ -326,7 +326,7 @@ fn a_plugin_runs_confined_is_asked_and_swapped() {
     let wrong = bench.write("wrong.toml", "\n[[rx]]\nplugin = \"maglev.so\"\nbackends = 77\n");
     let output = running.ctl(&["swap", "rx", &wrong]);
     let said = stderr(&output);
-    assert!(said.contains("wrong.toml:3: rx[0].plugin: ") && said.contains("allowed is 1 to 4"));
+    assert!(said.contains("wrong.toml:3: rx[0].plugin: ") && said.contains("allowed: 1 to 4"));
     assert_eq!(running.rx(), names);
     assert_ordered(&running.stop().0);
 }
@@ -380,7 +380,7 @@ fn errors_name_file_line_and_key() {
         ("plugin = \"dns-steer.so\"\nqueue = 70000", "card.toml:3: rx[0].queue: found 70000"),
         ("plugin = \"dns-steer.so\"\nqeue = 1", "card.toml:3: rx[0].qeue: found key \"qeue\""),
         ("plugin = \"dns-steer.so\"\nqueue = 8", "card.toml:2: rx[0].plugin: "),
-        ("plugin = \"card.toml\"", "found no shared object, allowed is an ELF file"),
+        ("plugin = \"card.toml\"", "found no shared object, allowed: an ELF file"),
     ] {
         let card = bench.write("card.toml", format!("[[rx]]\n{rx}\n"));
         refused(&["check", &card], 2, part);
@@ -413,7 +413,7 @@ fn a_new_function_in_c_builds_tests_runs_and_is_tried() {
     refused(
         &["new", "function", "a", "--lang", "rust", "--picnic", "/proc"],
         2,
-        "allowed is picnic's",
+        "allowed: picnic's",
     );
 }
 

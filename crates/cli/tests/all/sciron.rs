@@ -42,7 +42,7 @@ fn a_good_file_is_told_in_short_and_findings_at_length() {
 fn a_wrong_file_is_told_by_line_and_field() {
     let (code, out, error) = sciron("tcp any any any 22 allow\n", &[]);
     assert_eq!((code, &*out), (2, ""));
-    assert_eq!(error, "f.rules:1: action: found allow, allowed is accept or drop\n");
+    assert_eq!(error, "f.rules:1: action: found allow, allowed: accept or drop\n");
     let (code, out, _) = sciron("tcp any any any 22 allow\n", &["--json"]);
     let json: serde_json::Value = serde_json::from_str(&out).unwrap();
     assert_eq!(code, 2);
@@ -106,10 +106,7 @@ fn a_file_over_its_limits_is_wrong_and_one_at_them_is_not() {
     let fits = format!("{rule}{}", "x".repeat(MOST_BYTES - rule.len()));
     assert_eq!(sciron(&fits, &[]).0, 0);
     let (code, _, error) = sciron(&format!("{fits}x"), &[]);
-    assert_eq!(
-        (code, &*error),
-        (2, "f.rules: found more than 8388608 bytes, allowed is no more\n")
-    );
+    assert_eq!((code, &*error), (2, "f.rules: found more than 8388608 bytes, allowed: no more\n"));
     // Not read to its end, which it has not.
     let output = command().args(["sciron", "check", "/dev/zero"]).output().unwrap();
     assert_eq!(output.status.code(), Some(2));

@@ -109,12 +109,12 @@ fn a_running_task_obeys_its_own_commands() {
     let text = card.ctl(&["heartbeat", "--task", "other"]);
     assert!(stdout(&text).starts_with("heartbeat, task 2\nwire 1\nsent_frames "));
     for (arguments, code, message) in [
-        (&["heartbeat", "wire", "2"][..], 2, "wire: found 2, allowed is 0 to 1"),
+        (&["heartbeat", "wire", "2"][..], 2, "wire: found 2, allowed: 0 to 1"),
         (&["busy"], 1, "the card runs no busy: found 1 (heartbeat), 2 (other)"),
         (
             &["busy", "--task", "other"],
             1,
-            "task: found \"other\", which is heartbeat, allowed is a busy",
+            "task: found \"other\", which is heartbeat, allowed: a busy",
         ),
     ] {
         let output = card.ctl(arguments);
@@ -184,12 +184,12 @@ fn tasks_of_a_running_card_are_listed_created_suspended_resumed_and_killed() {
             2,
             "task: found \"hartbeat\", allowed: heartbeat, ping-drop, scrub, busy",
         ),
-        (&["create", "heartbeat", "wire=1"], 2, "wire: found 1, allowed is 0 to 0"),
-        (&["create", "heartbeat", "wire=x"], 2, "wire: found \"x\", allowed is a whole number"),
+        (&["create", "heartbeat", "wire=1"], 2, "wire: found 1, allowed: 0 to 0"),
+        (&["create", "heartbeat", "wire=x"], 2, "wire: found \"x\", allowed: a whole number"),
         (&["create", "heartbeat", "wires=0"], 2, "wires: found key \"wires\", allowed: "),
-        (&["create", "busy", "segments_ns=[]"], 2, "segments_ns: found 0 segments, allowed is 1"),
+        (&["create", "busy", "segments_ns=[]"], 2, "segments_ns: found 0 segments, allowed: 1"),
         (&["create", "busy", "task=scrub"], 2, "keys: found task, allowed beside keys"),
-        (&["create", "busy", "period_us"], 2, "period_us: found no `=`, allowed is KEY=VALUE"),
+        (&["create", "busy", "period_us"], 2, "period_us: found no `=`, allowed: KEY=VALUE"),
         (
             &["create", "busy", "name=greedy", "period_us=10", "segments_ns=[20_000]"],
             1,
@@ -297,7 +297,7 @@ fn bounds_come_from_the_profile_that_the_card_names() {
         let output = command().args(arguments).current_dir(&path).output().unwrap();
         let error = stderr(&output);
         let message = format!(
-            "card.toml:9: os.cost_profile: here.toml:{line}: cost.branch_ps: found 0, allowed is 1 to"
+            "card.toml:9: os.cost_profile: here.toml:{line}: cost.branch_ps: found 0, allowed: 1 to"
         );
         assert!(error.contains(&message), "{error}");
         assert_eq!(output.status.code(), Some(2), "{error}");

@@ -79,8 +79,8 @@ fn what_is_wrong_is_told_and_exits_with_two() {
         (&["wcet", "show", "--dot"], "which task? allowed: heartbeat, ping-drop, scrub"),
         (&["wcet", "show", "--profile", "absent.toml"], "absent.toml: cannot be read"),
         (&["wcet", "show", "--profile", "typo.toml"], "typo.toml:4: cost.lode_ps: unknown field"),
-        (&["wcet", "calibrate", "--samples", "3"], "--samples: found 3, allowed is 100 to"),
-        (&["wcet", "calibrate", "--margin", "0.5"], "--margin: found 0.5, allowed is 1 to 100"),
+        (&["wcet", "calibrate", "--samples", "3"], "--samples: found 3, allowed: 100 to"),
+        (&["wcet", "calibrate", "--margin", "0.5"], "--margin: found 0.5, allowed: 1 to 100"),
         (&["wcet", "calibrate", "--core", "9999"], "--core: found 9999, allowed: "),
     ];
     for (arguments, wanted) in cases {

@@ -151,7 +151,7 @@ pub(super) fn of_kind(
             true => Ok(line.id),
             false => {
                 let found = line.kind.unwrap_or("a task of no kind");
-                refused(format!("task: found {task}, which is {found}, allowed is a {kind}"))
+                refused(format!("task: found {task}, which is {found}, allowed: a {kind}"))
             }
         };
     }

@@ -259,7 +259,7 @@ impl Document {
     /// Puts a value of the command line into the tree.
     pub(super) fn set(&mut self, setting: &Setting) -> Result<(), ConfigError> {
         let odd = setting.key.split('.').find(|part| !is_key(part)).map(|part| {
-            format!("found \"{part}\", allowed is a name, or a name with an index as in rx[0]")
+            format!("found \"{part}\", allowed: a name, or a name with an index as in rx[0]")
         });
         let message = odd.map_or_else(|| put(&mut self.root, &setting.key, &setting.value), Err);
         message.map_err(|message| self.error(Origin::Set, &setting.key, &message))
@@ -289,7 +289,7 @@ fn put(root: &mut Value, path: &str, value: &Value) -> Result<(), String> {
         }
         node = items
             .get_mut(index)
-            .ok_or_else(|| format!("found index {index}, allowed is 0 to {count}"))?;
+            .ok_or_else(|| format!("found index {index}, allowed: 0 to {count}"))?;
     }
     if rest.is_empty() {
         *node = new(value.clone());
@@ -387,11 +387,11 @@ fn syntax_error(text: &str, error: &toml::de::Error) -> (usize, String, String) 
             |end: &usize| DeTable::parse(&text[..*end]).is_err_and(|e| e.span().is_none());
         let ends: Vec<_> = text.match_indices('\n').map(|(end, _)| end).collect();
         let line = ends.partition_point(|end| !is_good(end)) + 1;
-        return (line, String::new(), "found too many levels, allowed is up to 80".into());
+        return (line, String::new(), "found too many levels, allowed: up to 80".into());
     };
     let line = Lines::of(text).line(span.start);
     if let Some((key, word)) = bare_word(text, span.start) {
-        let message = format!("found {word}, allowed is a value; text needs quotes: \"{word}\"");
+        let message = format!("found {word}, allowed: a value; text needs quotes: \"{word}\"");
         return (line, key, message);
     }
     if let Some(key) = without_value(text, line) {
@@ -400,7 +400,7 @@ fn syntax_error(text: &str, error: &toml::de::Error) -> (usize, String, String) 
     match error.message() {
         "duplicate key" => {
             let key = text.get(span).unwrap_or_default();
-            (line, key.into(), "found twice, allowed is once".into())
+            (line, key.into(), "found twice, allowed: once".into())
         }
         message => (line, String::new(), message.replace('\n', ", ")),
     }

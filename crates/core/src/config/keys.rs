@@ -76,7 +76,7 @@ impl SectionConfig for PoolConfig {
         self.validate().map_err(|error| match error {
             PoolError::OutOfRange { key, found, low, high, step } => {
                 let allowed = allowed(low, high, step);
-                ConfigError::new(key, format!("found {found}, allowed is {allowed}"))
+                ConfigError::new(key, format!("found {found}, allowed: {allowed}"))
             }
             error @ PoolError::TooLarge { .. } => ConfigError::new("buffers", error.to_string()),
             error => ConfigError::new("", error.to_string()),
@@ -258,7 +258,7 @@ impl SectionConfig for HostSection {
         match &self.target_cores {
             TargetCores::Chosen(cores) if cores.len() != usize::from(self.queues) => {
                 let (found, queues) = (cores.len(), self.queues);
-                let allowed = "allowed is one core for each queue, or \"auto\"";
+                let allowed = "allowed: one core for each queue, or \"auto\"";
                 let message = format!("found {found} cores for {queues} queues, {allowed}");
                 Err(ConfigError::new("target_cores", message))
             }

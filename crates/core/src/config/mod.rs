@@ -116,7 +116,7 @@ impl CardFile {
         String::from_utf8(bytes).map_err(|error| {
             let good = error.utf8_error().valid_up_to();
             let bytes = error.as_bytes();
-            let message = format!("found byte {:#04x}, allowed is UTF-8 text", bytes[good]);
+            let message = format!("found byte {:#04x}, allowed: UTF-8 text", bytes[good]);
             about(line_of(bytes, good), message)
         })
     }
@@ -152,7 +152,7 @@ impl CardFile {
         card.wires = card.named_wires()?;
         if card.card.default_queue >= card.host.card_queues() {
             let (found, most) = (card.card.default_queue, card.host.card_queues() - 1);
-            let message = format!("found {found}, allowed is 0 to {most}");
+            let message = format!("found {found}, allowed: 0 to {most}");
             return Err(card.locate(ConfigError::new("card.default_queue", message)));
         }
         Ok(card)
@@ -209,7 +209,7 @@ fn too_long(bytes: &[u8], file: Option<&Path>) -> ConfigError {
         file: file.map(Path::to_owned),
         line: line_of(bytes, LONGEST_FILE),
         key: String::new(),
-        message: format!("found more than {LONGEST_FILE} bytes, allowed is up to {LONGEST_FILE}"),
+        message: format!("found more than {LONGEST_FILE} bytes, allowed: up to {LONGEST_FILE}"),
     }
 }
 

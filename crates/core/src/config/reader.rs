@@ -44,7 +44,7 @@ impl Fault {
     fn within(self, key: &str, node: &Node) -> Self {
         let what = match self.what {
             What::Allowed(allowed) => {
-                What::Message(format!("found {}, allowed is {allowed}", node.value.shown()))
+                What::Message(format!("found {}, allowed: {allowed}", node.value.shown()))
             }
             what => what,
         };
@@ -55,7 +55,7 @@ impl Fault {
     pub(super) fn message(&self, beside: &[String]) -> String {
         match &self.what {
             What::Message(message) => message.clone(),
-            What::Allowed(allowed) => format!("found something else, allowed is {allowed}"),
+            What::Allowed(allowed) => format!("found something else, allowed: {allowed}"),
             What::Key(key, own) => {
                 // Keys of a section in the section have only those beside them.
                 let beside = if self.key == *key { beside } else { &[] };

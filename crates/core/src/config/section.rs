@@ -287,7 +287,7 @@ impl Sections {
         let Some(node) = document.at(outer) else { return Ok(Vec::new()) };
         let error = |node: &Node, path: &str, allowed: String| {
             let found = node.value.shown();
-            document.error(node.place, path, &format!("found {found}, allowed is {allowed}"))
+            document.error(node.place, path, &format!("found {found}, allowed: {allowed}"))
         };
         let mut places = vec![(outer.to_owned(), node)];
         if let Value::List(items) = &node.value {
@@ -315,7 +315,7 @@ impl Sections {
                 return Err(error(node, outer, format!("sections [[{outer}]]")));
             }
             if places.len() > most {
-                let message = format!("found {}, allowed is {least} to {most}", places.len());
+                let message = format!("found {}, allowed: {least} to {most}", places.len());
                 return Err(document.error(node.place, outer, &message));
             }
         } else {
@@ -380,13 +380,13 @@ impl Section {
         match entry(section.table(), kind).map(|node| &node.value) {
             Some(Value::Text(name) | Value::Word(name, _)) => section.name = name.clone(),
             Some(value) => {
-                let message = format!("found {}, allowed is a name in quotes", value.shown());
+                let message = format!("found {}, allowed: a name in quotes", value.shown());
                 return Err(section.locate(ConfigError::new(kind, message)));
             }
             None if let Some(name) = section.name_by_key() => section.name = name.into(),
             None if names.default.is_none() => {
                 section.misspelt(names)?;
-                let message = format!("found no {kind}, allowed is the name of one");
+                let message = format!("found no {kind}, allowed: the name of one");
                 return Err(section.locate(ConfigError::new("", message)));
             }
             None => {}
@@ -494,7 +494,7 @@ impl Section {
                 && let Some(known) = known.iter().find(|known| known.name == *key)
                 && let Some(allowed) = known.refusal(*number)
             {
-                let message = format!("found {number}, allowed is {allowed}");
+                let message = format!("found {number}, allowed: {allowed}");
                 return Err(self.document.error(node.place, &join(&self.path, key), &message));
             }
         }
@@ -541,7 +541,7 @@ pub fn from_json<T: SectionConfig>(json: &serde_json::Value) -> Result<T, Wrong>
         if let Some(number) = json[&known.name].as_i64()
             && let Some(allowed) = known.refusal(number.into())
         {
-            return Err(Wrong::new(&known.name, format!("found {number}, allowed is {allowed}")));
+            return Err(Wrong::new(&known.name, format!("found {number}, allowed: {allowed}")));
         }
     }
     let keys: T = typed(json)?;

@@ -32,10 +32,10 @@ impl Setting {
     /// # Errors
     /// What is missing.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let (key, word) = text.split_once('=').ok_or("found no `=`, allowed is KEY=VALUE")?;
+        let (key, word) = text.split_once('=').ok_or("found no `=`, allowed: KEY=VALUE")?;
         let key = key.trim();
         if key.is_empty() {
-            return Err("found no key, allowed is KEY=VALUE".into());
+            return Err("found no key, allowed: KEY=VALUE".into());
         }
         let document = Document::parse(&format!("value = {word}"), None);
         let value = document.ok().and_then(|document| match document.table() {

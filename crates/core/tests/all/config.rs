@@ -31,7 +31,7 @@ impl SectionConfig for Trace {
 
     fn check(&self) -> Result<(), ConfigError> {
         match self.path.as_str() {
-            "" => Err(ConfigError::new("path", "found none, allowed is a name")),
+            "" => Err(ConfigError::new("path", "found none, allowed: a name")),
             _ => Ok(()),
         }
     }
@@ -165,33 +165,33 @@ fn unknown_names_are_told_with_those_there_are() {
 #[test]
 fn wrong_types_are_told_with_what_was_found() {
     for (text, expected) in [
-        ("[card]\nname = 3", "2: card.name: found 3, allowed is text in quotes"),
+        ("[card]\nname = 3", "2: card.name: found 3, allowed: text in quotes"),
         (
             "[host]\nqueues = \"4\"",
-            "2: host.queues: found \"4\", allowed is a whole number, 0 to 65535",
+            "2: host.queues: found \"4\", allowed: a whole number, 0 to 65535",
         ),
-        ("[card]\nburst = -1", "2: card.burst: found -1, allowed is 1 to 64"),
+        ("[card]\nburst = -1", "2: card.burst: found -1, allowed: 1 to 64"),
         (
             "[pool]\nbuffers = 5000000000",
-            "2: pool.buffers: found 5000000000, allowed is a whole number, 0 to 4294967295",
+            "2: pool.buffers: found 5000000000, allowed: a whole number, 0 to 4294967295",
         ),
-        ("[interrupt]\nadaptive = 1", "2: interrupt.adaptive: found 1, allowed is true or false"),
+        ("[interrupt]\nadaptive = 1", "2: interrupt.adaptive: found 1, allowed: true or false"),
         (
             "[card]\nborrowed_core = \"last\"",
-            "2: card.borrowed_core: found \"last\", allowed is \"auto\" or a core number",
+            "2: card.borrowed_core: found \"last\", allowed: \"auto\" or a core number",
         ),
         (
             "[host]\ntarget_cores = 3",
-            "2: host.target_cores: found 3, allowed is \"auto\" or a list of core numbers",
+            "2: host.target_cores: found 3, allowed: \"auto\" or a list of core numbers",
         ),
-        ("[host]\nattachment = 3", "2: host.attachment: found 3, allowed is a name in quotes"),
-        ("[[wire]]\nfault = 3", "2: wire[0].fault: found 3, allowed is a set of keys"),
+        ("[host]\nattachment = 3", "2: host.attachment: found 3, allowed: a name in quotes"),
+        ("[[wire]]\nfault = 3", "2: wire[0].fault: found 3, allowed: a set of keys"),
         ("[card]\nidle = 3", "2: card.idle: found 3, allowed: spin, adaptive, block"),
-        ("card = 3", "1: card: found 3, allowed is a section [card]"),
-        ("[[pool]]", "1: pool: found [a set of keys], allowed is a section [pool]"),
-        ("wire = 3", "1: wire: found 3, allowed is sections [[wire]]"),
-        ("[wire]\nport = \"pcap\"", "1: wire: found a set of keys, allowed is sections [[wire]]"),
-        ("rx = [1]", "1: rx: found [1], allowed is sections [[rx]]"),
+        ("card = 3", "1: card: found 3, allowed: a section [card]"),
+        ("[[pool]]", "1: pool: found [a set of keys], allowed: a section [pool]"),
+        ("wire = 3", "1: wire: found 3, allowed: sections [[wire]]"),
+        ("[wire]\nport = \"pcap\"", "1: wire: found a set of keys, allowed: sections [[wire]]"),
+        ("rx = [1]", "1: rx: found [1], allowed: sections [[rx]]"),
     ] {
         assert_eq!(told(text), expected);
     }
@@ -200,19 +200,19 @@ fn wrong_types_are_told_with_what_was_found() {
 #[test]
 fn values_out_of_range_are_told_with_the_range() {
     for (text, expected) in [
-        ("[card]\nburst = 0", "2: card.burst: found 0, allowed is 1 to 64"),
-        ("[card]\nburst = 65", "2: card.burst: found 65, allowed is 1 to 64"),
-        ("[card]\nwire_backlog = 3", "2: card.wire_backlog: found 3, allowed is 64 to 65536"),
-        ("[card]\ndefault_queue = 4", "2: card.default_queue: found 4, allowed is 0 to 3"),
-        ("[host]\nqueues = 0", "2: host.queues: found 0, allowed is 1 to 256"),
-        ("[host]\nqueues = 257", "2: host.queues: found 257, allowed is 1 to 256"),
+        ("[card]\nburst = 0", "2: card.burst: found 0, allowed: 1 to 64"),
+        ("[card]\nburst = 65", "2: card.burst: found 65, allowed: 1 to 64"),
+        ("[card]\nwire_backlog = 3", "2: card.wire_backlog: found 3, allowed: 64 to 65536"),
+        ("[card]\ndefault_queue = 4", "2: card.default_queue: found 4, allowed: 0 to 3"),
+        ("[host]\nqueues = 0", "2: host.queues: found 0, allowed: 1 to 256"),
+        ("[host]\nqueues = 257", "2: host.queues: found 257, allowed: 1 to 256"),
         (
             "[host]\nring_size = 100",
-            "2: host.ring_size: found 100, allowed is a power of two, 64 to 65536",
+            "2: host.ring_size: found 100, allowed: a power of two, 64 to 65536",
         ),
         (
             "[host]\ntx_bytes_in_flight = 100",
-            "2: host.tx_bytes_in_flight: found 100, allowed is 1514 to 1073741824",
+            "2: host.tx_bytes_in_flight: found 100, allowed: 1514 to 1073741824",
         ),
         (
             "[host]\npriority = \"high\"",
@@ -220,7 +220,7 @@ fn values_out_of_range_are_told_with_the_range() {
         ),
         (
             "[host]\ntx_ring_size = 131072",
-            "2: host.tx_ring_size: found 131072, allowed is a power of two, 64 to 65536",
+            "2: host.tx_ring_size: found 131072, allowed: a power of two, 64 to 65536",
         ),
         (
             "[host]\nsystem = \"clas\"\nqueues = 1",
@@ -228,34 +228,31 @@ fn values_out_of_range_are_told_with_the_range() {
         ),
         (
             "[host]\nsystem = \"napi\"\n[card]\ndefault_queue = 1",
-            "4: card.default_queue: found 1, allowed is 0 to 0",
+            "4: card.default_queue: found 1, allowed: 0 to 0",
         ),
         (
             "[host]\ntarget_cores = [0, 1]",
             "2: host.target_cores: found 2 cores for 4 queues, \
-             allowed is one core for each queue, or \"auto\"",
+             allowed: one core for each queue, or \"auto\"",
         ),
-        ("[pool]\nbuffers = 3", "2: pool.buffers: found 3, allowed is 64 to 1048576"),
-        (
-            "[pool]\nheadroom = 65",
-            "2: pool.headroom: found 65, allowed is 0 to 1024 in steps of 64",
-        ),
+        ("[pool]\nbuffers = 3", "2: pool.buffers: found 3, allowed: 64 to 1048576"),
+        ("[pool]\nheadroom = 65", "2: pool.headroom: found 65, allowed: 0 to 1024 in steps of 64"),
         (
             "[pool]\nbuffer_size = 61440\nbuffers = 1048576",
             "3: pool.buffers: found 1048576 of 61632 bytes each (buffer_size, headroom and \
-             header), together 64625836032 bytes; allowed is 34359738368 bytes, 557498 buffers",
+             header), together 64625836032 bytes; allowed: 34359738368 bytes, 557498 buffers",
         ),
         (
             "[interrupt]\nrx_usecs = 1000001",
-            "2: interrupt.rx_usecs: found 1000001, allowed is 0 to 1000000",
+            "2: interrupt.rx_usecs: found 1000001, allowed: 0 to 1000000",
         ),
         (
             "[interrupt]\npoll_usecs = 1000001",
-            "2: interrupt.poll_usecs: found 1000001, allowed is 0 to 1000000",
+            "2: interrupt.poll_usecs: found 1000001, allowed: 0 to 1000000",
         ),
         (
             "[interrupt]\ntx_usecs = 1000001",
-            "2: interrupt.tx_usecs: found 1000001, allowed is 0 to 1000000",
+            "2: interrupt.tx_usecs: found 1000001, allowed: 0 to 1000000",
         ),
         (
             "[interrupt]\nper_packet = true\nrx_frames = 8",
@@ -278,9 +275,9 @@ fn values_out_of_range_are_told_with_the_range() {
 #[test]
 fn too_many_sections_are_told_before_they_are_read() {
     let told = |text: &str, count| told(&text.repeat(count));
-    assert_eq!(told("[[wire]]\nport = 3\n", 256), "1: wire: found 256, allowed is 1 to 255");
-    assert_eq!(told("[[rx]]\n", 65), "1: rx: found 65, allowed is 0 to 64");
-    assert_eq!(told("[[tx]]\n", 65), "1: tx: found 65, allowed is 0 to 64");
+    assert_eq!(told("[[wire]]\nport = 3\n", 256), "1: wire: found 256, allowed: 1 to 255");
+    assert_eq!(told("[[rx]]\n", 65), "1: rx: found 65, allowed: 0 to 64");
+    assert_eq!(told("[[tx]]\n", 65), "1: tx: found 65, allowed: 0 to 64");
     assert!(parse(&"[[tx]]\nfunction = \"pass\"\n".repeat(64)).is_ok());
 }
 
@@ -289,7 +286,7 @@ fn a_file_is_no_longer_than_a_mebibyte() {
     let longest = "#".repeat(1 << 20);
     assert!(parse(&longest).is_ok());
     let longer = parse(&(longest + "#")).unwrap_err().to_string();
-    let expected = "found more than 1048576 bytes, allowed is up to 1048576";
+    let expected = "found more than 1048576 bytes, allowed: up to 1048576";
     assert_eq!(longer, format!("cards/nic.toml:1: {expected}"));
     // A file without an end is not read to its end.
     let endless = CardFile::read(Path::new("/dev/zero")).unwrap_err().to_string();
@@ -316,12 +313,9 @@ fn wires_have_names_of_their_own() {
 
 #[test]
 fn what_is_missing_or_not_toml_is_told() {
-    assert_eq!(
-        told("\n[[rx]]\nhash = 1"),
-        "2: rx[0]: found no function, allowed is the name of one"
-    );
+    assert_eq!(told("\n[[rx]]\nhash = 1"), "2: rx[0]: found no function, allowed: the name of one");
     assert_eq!(told("[card"), "1: unclosed table, expected `]`");
-    assert_eq!(told("[card]\nseed = 1\nseed = 2"), "3: seed: found twice, allowed is once");
+    assert_eq!(told("[card]\nseed = 1\nseed = 2"), "3: seed: found twice, allowed: once");
     assert!(told("[card]\nname = nic\n").starts_with("2: "));
     let missing = CardFile::read(Path::new("no/such.toml")).unwrap_err();
     assert_eq!(
@@ -330,44 +324,41 @@ fn what_is_missing_or_not_toml_is_told() {
     );
     // The built-in card has no file.
     let built_in = CardFile::parse("[card]\nburst = 0", None).unwrap_err();
-    assert_eq!(built_in.to_string(), "card:2: card.burst: found 0, allowed is 1 to 64");
+    assert_eq!(built_in.to_string(), "card:2: card.burst: found 0, allowed: 1 to 64");
 }
 
 #[test]
 fn lines_are_right_however_they_end() {
     assert_eq!(
         told("[card]\r\nname = \"a\"\r\n\r\nburst = 99\r\n"),
-        "4: card.burst: found 99, allowed is 1 to 64"
+        "4: card.burst: found 99, allowed: 1 to 64"
     );
     assert_eq!(
         told("\u{feff}# first\n[card]\nburst = 99"),
-        "3: card.burst: found 99, allowed is 1 to 64"
+        "3: card.burst: found 99, allowed: 1 to 64"
     );
     // In an array over several lines, the line of the item.
     assert_eq!(
         told("[host]\ntarget_cores = [\n  0, # é\n  1,\n  \"x\",\n  3\n]\n"),
-        "5: host.target_cores[2]: found \"x\", allowed is a whole number from 0"
+        "5: host.target_cores[2]: found \"x\", allowed: a whole number from 0"
     );
     assert_eq!(
         told("[card]\nname = \"\"\"\nover\nlines\"\"\"\nburst = 99"),
-        "5: card.burst: found 99, allowed is 1 to 64"
+        "5: card.burst: found 99, allowed: 1 to 64"
     );
     assert_eq!(
         told("[[wire]]\n[[wire]]\n\n[[wire]]\nport = 3"),
-        "5: wire[2].port: found 3, allowed is a name in quotes"
+        "5: wire[2].port: found 3, allowed: a name in quotes"
     );
     assert_eq!(
         told("wire = [\n  { port = \"pcap\" },\n  { port = 3 },\n]"),
-        "3: wire[1].port: found 3, allowed is a name in quotes"
+        "3: wire[1].port: found 3, allowed: a name in quotes"
     );
 }
 
 #[test]
 fn a_message_is_one_line_of_bearable_length() {
-    assert_eq!(
-        told("card = [\n 1,\r\n 2\n]"),
-        "1: card: found [1, 2], allowed is a section [card]"
-    );
+    assert_eq!(told("card = [\n 1,\r\n 2\n]"), "1: card: found [1, 2], allowed: a section [card]");
     assert!(told("\"a\\nb\" = 3").starts_with("1: a b: found section \"a b\""));
     assert!(told("[card]\n\"a\\u001bb\" = 3").starts_with("2: card.a b: found key \"a b\""));
     let long = format!("card = \"{}\"", "é".repeat(5000));
@@ -440,10 +431,10 @@ fn components_are_found_built_and_located() {
     let section = Section::from_text("function", "function = \"counter\"\nstart = \"x\"").unwrap();
     assert_eq!(
         REGISTRY[0].build(&section, &BuildContext::default()).unwrap_err().to_string(),
-        "card:2: start: found \"x\", allowed is a whole number, 0 to 4294967295"
+        "card:2: start: found \"x\", allowed: a whole number, 0 to 4294967295"
     );
     let unnamed = Section::from_text("port", "path = \"x\"").unwrap_err();
-    assert_eq!(unnamed.to_string(), "card: found no port, allowed is the name of one");
+    assert_eq!(unnamed.to_string(), "card: found no port, allowed: the name of one");
     assert_eq!(Section::named("function", "counter").parse::<CounterConfig>().unwrap().start, 0);
 }
 
@@ -625,8 +616,8 @@ fn depth_is_an_error_not_a_crash() {
 
 #[test]
 fn a_section_is_told_what_it_allows() {
-    assert_eq!(told("[trace]\n"), "1: trace.path: found none, allowed is a name");
-    assert_eq!(told("[trace]\nshare = 11"), "2: trace.share: found 11, allowed is 1 to 10");
+    assert_eq!(told("[trace]\n"), "1: trace.path: found none, allowed: a name");
+    assert_eq!(told("[trace]\nshare = 11"), "2: trace.share: found 11, allowed: 1 to 10");
     let share = keys_of::<Trace>().into_iter().find(|key| key.name == "share").unwrap();
     assert_eq!(share.r#type, "integer, 1 to 10");
     // Keys of a section and those of the component it names are told together.
@@ -680,10 +671,7 @@ fn typing_errors_are_told_with_what_was_probably_meant() {
         told("[[rx]]\nplugn = \"my.so\"\n"),
         "2: rx[0].plugn: found key \"plugn\", allowed: function, plugin; did you mean \"plugin\"?"
     );
-    assert_eq!(
-        told("[[rx]]\nhash = 1\n"),
-        "1: rx[0]: found no function, allowed is the name of one"
-    );
+    assert_eq!(told("[[rx]]\nhash = 1\n"), "1: rx[0]: found no function, allowed: the name of one");
 }
 
 #[test]
@@ -692,25 +680,22 @@ fn what_is_no_toml_is_told_with_its_line() {
     assert_eq!(told("[card]\nidle =\n"), "2: idle: found no value, must be given");
     assert_eq!(
         told("[[rx]]\nfunction = \"rss\"\nhash = toeplitz\n"),
-        "3: hash: found toeplitz, allowed is a value; text needs quotes: \"toeplitz\""
+        "3: hash: found toeplitz, allowed: a value; text needs quotes: \"toeplitz\""
     );
     for word in ["nic", "eth0", "10.0.0.1", "a/b.toml", "truth", "02:00:00:00:00:01"] {
         let found = told(&format!("[card]\nname = {word}\n"));
-        assert!(
-            found.starts_with(&format!("2: name: found {word}, allowed is a value")),
-            "{found}"
-        );
+        assert!(found.starts_with(&format!("2: name: found {word}, allowed: a value")), "{found}");
     }
     let list = told("[host]\ntarget_cores = [\n  0,\n  one,\n]\n");
     assert!(list.starts_with("4: ") && list.contains("found one"), "{list}");
     // The parser tells no place of these.
     let deep = format!("[card]\nname = \"x\"\n\nb{} = 1\n[host]\n", ".a".repeat(200));
-    assert_eq!(told(&deep), "4: found too many levels, allowed is up to 80");
+    assert_eq!(told(&deep), "4: found too many levels, allowed: up to 80");
     let folder = std::env::temp_dir().join(format!("picnic-config-{}", std::process::id()));
     std::fs::write(&folder, b"[card]\nname = \"\xff\"\n").unwrap();
     let error = CardFile::read(&folder).unwrap_err();
     std::fs::remove_file(&folder).unwrap();
-    assert_eq!((error.line, &*error.message), (2, "found byte 0xff, allowed is UTF-8 text"));
+    assert_eq!((error.line, &*error.message), (2, "found byte 0xff, allowed: UTF-8 text"));
     let long = "#\n".repeat(1 << 20);
     assert_eq!(parse(&long).unwrap_err().line, (1 << 19) + 1);
 }
@@ -764,19 +749,19 @@ fn the_built_in_chain_can_be_changed_by_its_place() {
 #[test]
 fn errors_of_set_keys_say_so() {
     for (text, setting, expected) in [
-        ("", "host.queues=0", "host.queues: found 0, allowed is 1 to 256"),
-        ("", "rx[5].function=pass", "rx[5].function: found index 5, allowed is 0 to 1"),
+        ("", "host.queues=0", "host.queues: found 0, allowed: 1 to 256"),
+        ("", "rx[5].function=pass", "rx[5].function: found index 5, allowed: 0 to 1"),
         (
             "[[rx]]\nfunction = \"pass\"\n",
             "rx[1].hash=toeplitz",
-            "rx[1]: found no function, allowed is the name of one",
+            "rx[1]: found no function, allowed: the name of one",
         ),
         (
             "[host]\nqueues = 1\n",
             "host.queues.x=1",
             "host.queues.x: found .x, allowed behind a section only",
         ),
-        ("", "trace.share=3", "trace.path: found none, allowed is a name"),
+        ("", "trace.share=3", "trace.path: found none, allowed: a name"),
         (
             "",
             "card.idle=blok",
@@ -786,7 +771,7 @@ fn errors_of_set_keys_say_so() {
         (
             "",
             "host.queues=many",
-            "host.queues: found \"many\", allowed is a whole number, 0 to 65535",
+            "host.queues: found \"many\", allowed: a whole number, 0 to 65535",
         ),
     ] {
         assert_eq!(set_error(text, &[setting]), format!("--set: {expected}"));
@@ -798,7 +783,7 @@ fn errors_of_set_keys_say_so() {
 fn errors_of_other_keys_keep_the_files_line() {
     // Fewer queues make the file's own default_queue wrong.
     let text = "# a comment\n\n[card]\ndefault_queue = 3\n";
-    let expected = "FILE:4: card.default_queue: found 3, allowed is 0 to 1";
+    let expected = "FILE:4: card.default_queue: found 3, allowed: 0 to 1";
     assert_eq!(set_error(text, &["host.queues=2"]), expected);
 }
 

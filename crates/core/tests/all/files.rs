@@ -69,7 +69,7 @@ fn an_output_is_no_other_keys_file_by_whatever_name() {
     let error = files.of("trace").write("path", &at("hard")).unwrap_err();
     let (found, file) = (error.to_string(), at("hard"));
     let told = format!(
-        "found \"{}\", which is read as wire[0].path; allowed is another file",
+        "found \"{}\", which is read as wire[0].path; allowed: another file",
         file.display()
     );
     assert!(found.contains(&told), "{found}");
@@ -94,8 +94,8 @@ fn what_must_be_waited_for_is_not_opened() {
     let made = std::process::Command::new("mkfifo").arg(&fifo).status().unwrap();
     assert!(made.success());
     let refused = |path: &Path| open(path).unwrap_err().to_string();
-    assert_eq!(refused(&fifo), "found a FIFO, allowed is a file");
-    assert_eq!(refused(&folder.0), "found a folder, allowed is a file");
-    assert_eq!(refused(Path::new("/dev/zero")), "found a device, allowed is a file");
+    assert_eq!(refused(&fifo), "found a FIFO, allowed: a file");
+    assert_eq!(refused(&folder.0), "found a folder, allowed: a file");
+    assert_eq!(refused(Path::new("/dev/zero")), "found a device, allowed: a file");
     assert!(open(&folder.0.join("in")).is_ok());
 }

@@ -393,32 +393,29 @@ fn sizes_out_of_range_are_named() {
     let message = |config: PoolConfig| Pool::new(&config, 1).unwrap_err().to_string();
     let fine = PoolConfig::default();
     for (config, expected) in [
-        (PoolConfig { buffers: 63, ..fine }, "buffers is 63, allowed is 64 to 1048576"),
-        (PoolConfig { buffers: 0, ..fine }, "buffers is 0, allowed is 64 to 1048576"),
-        (PoolConfig { buffers: 1 << 21, ..fine }, "buffers is 2097152, allowed is 64 to 1048576"),
-        (PoolConfig { buffer_size: 63, ..fine }, "buffer_size is 63, allowed is 64 to 61440"),
-        (
-            PoolConfig { buffer_size: 61_441, ..fine },
-            "buffer_size is 61441, allowed is 64 to 61440",
-        ),
+        (PoolConfig { buffers: 63, ..fine }, "buffers is 63, allowed: 64 to 1048576"),
+        (PoolConfig { buffers: 0, ..fine }, "buffers is 0, allowed: 64 to 1048576"),
+        (PoolConfig { buffers: 1 << 21, ..fine }, "buffers is 2097152, allowed: 64 to 1048576"),
+        (PoolConfig { buffer_size: 63, ..fine }, "buffer_size is 63, allowed: 64 to 61440"),
+        (PoolConfig { buffer_size: 61_441, ..fine }, "buffer_size is 61441, allowed: 64 to 61440"),
         (
             PoolConfig { headroom: 100, ..fine },
-            "headroom is 100, allowed is 0 to 1024 in steps of 64",
+            "headroom is 100, allowed: 0 to 1024 in steps of 64",
         ),
         (
             PoolConfig { headroom: 1088, ..fine },
-            "headroom is 1088, allowed is 0 to 1024 in steps of 64",
+            "headroom is 1088, allowed: 0 to 1024 in steps of 64",
         ),
         (
             PoolConfig { headroom: u32::MAX, ..fine },
-            "headroom is 4294967295, allowed is 0 to 1024 in steps of 64",
+            "headroom is 4294967295, allowed: 0 to 1024 in steps of 64",
         ),
     ] {
         assert_eq!(message(config), expected);
     }
     // Sixty gigabytes in all: refused before any memory is asked for.
     let message = message(PoolConfig { buffers: 1 << 20, buffer_size: 61_440, headroom: 0 });
-    let allowed = "allowed is 34359738368 bytes, 558658 buffers";
+    let allowed = "allowed: 34359738368 bytes, 558658 buffers";
     assert!(message.ends_with(allowed), "{message}");
 }
 

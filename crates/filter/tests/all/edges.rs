@@ -78,7 +78,7 @@ fn prefix(text: &str) -> Prefix {
 fn prefixes_are_as_long_as_addresses_and_no_longer() {
     let error = |text: &str| text.parse::<Prefix>().unwrap_err().to_string();
     let bits =
-        |text: &str, most: u8| format!("found {text}, allowed is a length of 0 to {most} bits");
+        |text: &str, most: u8| format!("found {text}, allowed: a length of 0 to {most} bits");
     assert_eq!(error("10.0.0.0/33"), bits("10.0.0.0/33", 32));
     assert_eq!(error("2001:db8::/129"), bits("2001:db8::/129", 128));
     let (four, six) = (IpAddr::from([10, 0, 0, 1]), IpAddr::from([7; 16]));
@@ -441,7 +441,7 @@ fn bytes_are_written_in_pairs_of_digits_alone() {
     };
     for mask in ["f", "fff", "+f", "0x", "g0", "ä"] {
         let expected =
-            format!("mask: found \"{mask}\", allowed is hexadecimal digits, two for each byte");
+            format!("mask: found \"{mask}\", allowed: hexadecimal digits, two for each byte");
         assert_eq!(error(mask), expected);
     }
 }
@@ -466,7 +466,7 @@ fn keys_ask_for_one_kind_of_match() {
         let alone = matching(&format!(r#","{key}":{value}"#)).unwrap();
         assert!(matches!(alone, Match::FiveTuple(_)), "{key}");
         let both = matching(&format!(r#","{key}":{value},"predicate":true"#)).unwrap_err();
-        let kinds = "found keys of two kinds, allowed is the keys of a five-tuple, or those of a \
+        let kinds = "found keys of two kinds, allowed: the keys of a five-tuple, or those of a \
                      pattern, or neither";
         assert_eq!(both, format!("{key}: {kinds}"));
     }

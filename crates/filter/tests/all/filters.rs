@@ -213,17 +213,17 @@ fn what_a_filter_cannot_do_is_refused_in_words() {
     let filters = Filters::new(2);
     let error = |filter: Filter| filters.add(filter).unwrap_err().to_string();
     let any = |action| Filter::new("f", Match::Any, action);
-    assert_eq!(error(any(Action::Steer(2))), "queue: found 2, allowed is 0 to 1");
+    assert_eq!(error(any(Action::Steer(2))), "queue: found 2, allowed: 0 to 1");
     let steer = any(Action::Steer(1));
     assert_eq!(
         error(steer.clone().on(Direction::Tx)),
-        "action: found steer on tx, allowed is steer on rx"
+        "action: found steer on tx, allowed: steer on rx"
     );
     assert!(error(steer.at(Place::Driver)).starts_with("action: found steer at the driver"));
     assert!(error(any(Action::Deliver).at(Place::Driver)).starts_with("handover: found none"));
     assert!(error(any(Action::Callback)).starts_with("callback: found none"));
     let name = Filter { name: "a b".into(), ..any(Action::Drop) };
-    assert!(error(name).starts_with("name: found \"a b\", allowed is 1 to 64"));
+    assert!(error(name).starts_with("name: found \"a b\", allowed: 1 to 64"));
     let prefix = |text: &str| Some(text.parse::<Prefix>().unwrap());
     let mixed = FiveTuple {
         source: prefix("10.0.0.0/8"),
@@ -282,7 +282,7 @@ fn a_handover_is_told_of_the_end_of_each_burst_it_had_a_packet_of() {
     let refused = card.filters.add_with(filter.clone().at(Place::Driver), handover()).unwrap_err();
     assert_eq!(
         refused.to_string(),
-        "action: found deliver at the driver, allowed is deliver at place nic"
+        "action: found deliver at the driver, allowed: deliver at place nic"
     );
     card.filters.add_with(filter, handover()).unwrap();
     let udp = Frame::default().bytes();
@@ -308,17 +308,17 @@ fn a_pattern_has_so_many_values_and_bytes_and_no_more() {
     assert!(Pattern::new(Base::Frame, 0, &[0xff], &[value; MOST_VALUES]).is_ok());
     assert_eq!(
         refused(&[0xff], &[value; MOST_VALUES + 1]),
-        "values: found 257 values, allowed is 1 to 256 values"
+        "values: found 257 values, allowed: 1 to 256 values"
     );
-    assert_eq!(refused(&[0xff], &[]), "values: found 0 values, allowed is 1 to 256 values");
+    assert_eq!(refused(&[0xff], &[]), "values: found 0 values, allowed: 1 to 256 values");
     let longest = [0xff; LONGEST_PATTERN];
     assert!(Pattern::new(Base::Frame, 0, &longest, &[&longest]).is_ok());
     let longer = [0xff; LONGEST_PATTERN + 1];
-    assert_eq!(refused(&longer, &[&longer]), "mask: found 65 bytes, allowed is 1 to 64 bytes");
-    assert_eq!(refused(&[], &[]), "mask: found 0 bytes, allowed is 1 to 64 bytes");
+    assert_eq!(refused(&longer, &[&longer]), "mask: found 65 bytes, allowed: 1 to 64 bytes");
+    assert_eq!(refused(&[], &[]), "mask: found 0 bytes, allowed: 1 to 64 bytes");
     assert_eq!(
         refused(&[0xff, 0xff], &[value]),
-        "values: found 1 bytes, allowed is 2, as many as the mask has"
+        "values: found 1 bytes, allowed: 2, as many as the mask has"
     );
 }
 

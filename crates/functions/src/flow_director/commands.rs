@@ -175,7 +175,7 @@ impl Command for Remove {
         match order.outcome {
             Some(true) => Ok(Removed { number }),
             Some(false) => {
-                let message = format!("found {number}, allowed is the number of a rule");
+                let message = format!("found {number}, allowed: the number of a rule");
                 Err(CommandError::argument("number", message))
             }
             None => Err(CommandError::Refused(OTHER.into())),
@@ -261,7 +261,7 @@ impl Command for List {
     fn prepare(self, _: &BuildContext) -> Result<Page, CommandError> {
         let List { first, most } = self;
         if !(1..=PAGE).contains(&most) {
-            let message = format!("found {most}, allowed is 1 to {PAGE}");
+            let message = format!("found {most}, allowed: 1 to {PAGE}");
             return Err(CommandError::argument("most", message));
         }
         Ok(Page { first, most, rules: Vec::with_capacity(most), next: None, is_seen: false })
@@ -349,7 +349,7 @@ impl Command for Replace {
 
     fn prepare(self, context: &BuildContext) -> Result<Exchange, CommandError> {
         if !(1..=MAX_RULES).contains(&self.capacity) {
-            let message = format!("found {}, allowed is 1 to {MAX_RULES}", self.capacity);
+            let message = format!("found {}, allowed: 1 to {MAX_RULES}", self.capacity);
             return Err(CommandError::argument("capacity", message));
         }
         let table = table_of(&self.rules, self.capacity, context)

@@ -124,7 +124,7 @@ pub(super) struct WrongRule {
 
 impl WrongRule {
     fn new(field: &'static str, found: impl std::fmt::Display, allowed: &str) -> Self {
-        WrongRule { field, message: format!("found {found}, allowed is {allowed}") }
+        WrongRule { field, message: format!("found {found}, allowed: {allowed}") }
     }
 
     /// As an error of a card file; `place` is the rule's.
@@ -263,11 +263,11 @@ impl Rule {
         }
         match (drop, queue.is_some() || mark.is_some()) {
             (false, false) => {
-                let message = "found none, allowed is a queue, a mark or drop = true".into();
+                let message = "found none, allowed: a queue, a mark or drop = true".into();
                 Err(WrongRule { field: "queue", message })
             }
             (true, true) => {
-                let message = "found beside a queue or a mark, allowed is one of them".into();
+                let message = "found beside a queue or a mark, allowed: one of them".into();
                 Err(WrongRule { field: "drop", message })
             }
             _ => Ok(Action { queue, mark, drop }),

@@ -35,14 +35,14 @@ impl std::fmt::Display for Refusal {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Refusal::Same(number) => {
-                write!(f, "rule {number} has the same fields, allowed is one rule for them")
+                write!(f, "rule {number} has the same fields, allowed: one rule for them")
             }
             Refusal::Full { capacity } => {
                 write!(f, "found one rule more, allowed by `capacity` is {capacity}")
             }
             Refusal::Masks => write!(
                 f,
-                "found one combination of fields and prefix lengths more, allowed is {MAX_MASKS}"
+                "found one combination of fields and prefix lengths more, allowed: {MAX_MASKS}"
             ),
         }
     }

@@ -229,11 +229,11 @@ fn table_of(
     let (argument, made) = match (table, size, weights) {
         (None, None, None) => return Ok(None),
         (Some(_), Some(_), _) => {
-            let message = "found with table, allowed is one of them";
+            let message = "found with table, allowed: one of them";
             return Err(CommandError::argument("table_size", message));
         }
         (Some(_), _, Some(_)) => {
-            let message = "found with table, allowed is one of them";
+            let message = "found with table, allowed: one of them";
             return Err(CommandError::argument("weights", message));
         }
         (Some(entries), ..) => ("table", IndirectionTable::from_entries(entries, queues)),
@@ -255,11 +255,11 @@ impl Command for SetContext {
 
     fn prepare(self, context: &BuildContext) -> Result<Change, CommandError> {
         if self.mark == 0 {
-            return Err(CommandError::argument("mark", "found 0, allowed is 1 or more"));
+            return Err(CommandError::argument("mark", "found 0, allowed: 1 or more"));
         }
         let table = table_of(&self.table, self.table_size, &self.weights, context.queues)?;
         if table.is_some() == self.remove {
-            let message = "allowed is one of: remove, a table";
+            let message = "allowed: remove, a table";
             return Err(CommandError::argument("remove", message));
         }
         let table = table.map(Box::new);
@@ -381,11 +381,11 @@ impl std::fmt::Display for Refusal {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Refusal::Queues { found, allowed } => {
-                write!(f, "found a table for {found} queues, allowed is one for {allowed}")
+                write!(f, "found a table for {found} queues, allowed: one for {allowed}")
             }
             Refusal::NoContext { mark } => write!(f, "found {mark}, which no context has"),
             Refusal::Contexts => {
-                write!(f, "found one more context, allowed is 0 to {MAX_CONTEXTS}")
+                write!(f, "found one more context, allowed: 0 to {MAX_CONTEXTS}")
             }
             Refusal::NoKey => f.write_str("found a key, allowed with hash = \"toeplitz\" only"),
         }

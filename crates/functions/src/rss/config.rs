@@ -175,7 +175,7 @@ impl Config {
     fn toeplitz_key(&self) -> Result<Key, ConfigError> {
         match &self.key {
             Some(_) if self.symmetric => {
-                let message = "found together with a key, allowed is one of the two";
+                let message = "found together with a key, allowed: one of the two";
                 Err(ConfigError::new("symmetric", message))
             }
             Some(text) => text.parse().map_err(|error| ConfigError::new("key", format!("{error}"))),
@@ -196,13 +196,13 @@ impl Config {
             let within = format!("contexts[{place}].");
             let Context { table, weights, table_size, mark } = context;
             if *mark == 0 || contexts.of(*mark).is_some() {
-                let message = format!("found {mark}, allowed is another, 1 or more");
+                let message = format!("found {mark}, allowed: another, 1 or more");
                 return Err(ConfigError::new(format!("{within}mark"), message));
             }
             let table = build_table(&within, table, weights, *table_size, queues)?;
             if contexts.exchange(*mark, &mut Some(Box::new(table))).is_err() {
                 let found = self.contexts.len();
-                let message = format!("found {found}, allowed is 0 to {MAX_CONTEXTS}");
+                let message = format!("found {found}, allowed: 0 to {MAX_CONTEXTS}");
                 return Err(ConfigError::new("contexts", message));
             }
         }
@@ -217,7 +217,7 @@ impl Config {
         let &Config { rebalance_usecs: usecs, rebalance_moves: moves, rebalance_percent, .. } =
             self;
         let refuse = |key, found: u64, allowed| {
-            Err(ConfigError::new(key, format!("found {found}, allowed is {allowed}")))
+            Err(ConfigError::new(key, format!("found {found}, allowed: {allowed}")))
         };
         if (1..1000).contains(&usecs) {
             return refuse("rebalance_usecs", usecs.into(), "0, or 1000 to 4294967295");
@@ -249,7 +249,7 @@ fn build_table(
     let key = |name: &str| format!("{within}{name}");
     let (name, made) = match (table, weights) {
         (Some(_), Some(_)) => {
-            let message = "found together with a table, allowed is one of them";
+            let message = "found together with a table, allowed: one of them";
             return Err(ConfigError::new(key("weights"), message));
         }
         (None, None) => {
@@ -282,5 +282,5 @@ fn check_size(key: String, found: usize) -> Result<(), ConfigError> {
     if (1..=most).contains(&found) {
         return Ok(());
     }
-    Err(ConfigError::new(key, format!("found {found} entries, allowed is 1 to {most}")))
+    Err(ConfigError::new(key, format!("found {found} entries, allowed: 1 to {most}")))
 }

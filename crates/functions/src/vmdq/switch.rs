@@ -53,12 +53,12 @@ impl Switch {
     /// The switch between these pools; else the key of the first thing that is wrong.
     pub(super) fn new(pools: &[Pool], context: &BuildContext) -> Result<Switch, ConfigError> {
         if pools.len() > MAX_POOLS {
-            let message = format!("found {} pools, allowed is 0 to {MAX_POOLS}", pools.len());
+            let message = format!("found {} pools, allowed: 0 to {MAX_POOLS}", pools.len());
             return Err(ConfigError::new("pools", message));
         }
         let count: usize = pools.iter().map(|pool| pool.macs.len()).sum();
         if count > MAX_MACS {
-            let message = format!("found {count} MAC addresses, allowed is 0 to {MAX_MACS}");
+            let message = format!("found {count} MAC addresses, allowed: 0 to {MAX_MACS}");
             return Err(ConfigError::new("pools", message));
         }
         let mut switch = Switch {
@@ -82,7 +82,7 @@ impl Switch {
     ) -> Result<(), ConfigError> {
         let bit = 1 << index;
         if pool.queues.is_empty() {
-            let message = "found none, allowed is one queue or more";
+            let message = "found none, allowed: one queue or more";
             return Err(ConfigError::new(format!("pools[{index}].queues"), message));
         }
         for (place, &queue) in pool.queues.iter().enumerate() {
@@ -92,7 +92,7 @@ impl Switch {
             if let Some(other) = pool_of.replace(index as u8) {
                 let message = format!(
                     "found queue {queue}, which is that of pool {other}, \
-                                       allowed is a queue of no other place"
+                                       allowed: a queue of no other place"
                 );
                 return Err(ConfigError::new(key, message));
             }
@@ -103,7 +103,7 @@ impl Switch {
                 for (place, &vlan) in vlans.iter().enumerate() {
                     let Some(pools) = self.vlans.get_mut(usize::from(vlan)) else {
                         let key = format!("pools[{index}].vlans[{place}]");
-                        let message = format!("found {vlan}, allowed is 0 to 4095");
+                        let message = format!("found {vlan}, allowed: 0 to 4095");
                         return Err(ConfigError::new(key, message));
                     };
                     *pools |= bit;
@@ -115,7 +115,7 @@ impl Switch {
             let address = text.parse::<MacAddress>().ok().filter(|mac| mac.is_assignable());
             let Some(address) = address else {
                 let allowed = "the address of one station, as in \"02:00:00:00:00:01\"";
-                let message = format!("found \"{text}\", allowed is {allowed}");
+                let message = format!("found \"{text}\", allowed: {allowed}");
                 return Err(ConfigError::new(key, message));
             };
             let at = self.seek(number_of(address));
@@ -125,7 +125,7 @@ impl Switch {
             {
                 let message = format!(
                     "found {text}, which another pool has on VLAN {vlan} too, \
-                                       allowed is one pool for each address and VLAN"
+                                       allowed: one pool for each address and VLAN"
                 );
                 return Err(ConfigError::new(key, message));
             }

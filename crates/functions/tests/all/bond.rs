@@ -273,10 +273,10 @@ fn wrong_keys_of_a_bond_are_refused() {
         let message = refusal(&format!("function = \"bond\"\n{keys}"));
         assert!(message.contains(what), "{keys}: {message}");
     };
-    refused("wire = 2", "wire: found 2, allowed is 0 to 1");
-    refused("age_secs = 0", "age_secs: found 0, allowed is 1 to 1000000");
+    refused("wire = 2", "wire: found 2, allowed: 0 to 1");
+    refused("age_secs = 0", "age_secs: found 0, allowed: 1 to 1000000");
     refused("weights = [1, 1]", "weights: found weights, allowed with mode");
-    refused("mode = \"flow\"\nweights = [1]", "weights: found 1, allowed is one for each of 2");
+    refused("mode = \"flow\"\nweights = [1]", "weights: found 1, allowed: one for each of 2");
     refused("mode = \"flow\"\nweights = [0, 0]", "weights: found weights of zero alone");
     refused("mode = \"lacp\"", "allowed: learn, flow, queue, round-robin, active-backup");
 }

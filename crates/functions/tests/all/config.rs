@@ -8,24 +8,24 @@ use picnic_core::registry::BuildContext;
 fn rss_says_what_is_wrong() {
     let cases = [
         ("hash = \"crc\"", "hash: found \"crc\", allowed: toeplitz, jhash, lookup2"),
-        ("key = \"6d5a\"", "key: hash key has 2 bytes, allowed is 40 to 64"),
+        ("key = \"6d5a\"", "key: hash key has 2 bytes, allowed: 40 to 64"),
         ("key = \"6d5\"", "key: hash key has 3 hex digits; two are needed for each byte"),
         (
             "key = \"6g\"",
             "key: hash key has 'g' at character 1, allowed: hex digits, two to a byte, with or without ':' between bytes",
         ),
-        ("key = 5", "key: found 5, allowed is text in quotes"),
+        ("key = 5", "key: found 5, allowed: text in quotes"),
         ("jhash_init = 1", "jhash_init: allowed with hash = \"jhash\" or \"lookup2\" only"),
-        ("table_size = 0", "table_size: found 0 entries, allowed is 1 to 4096"),
-        ("table_size = 4097", "table_size: found 4097 entries, allowed is 1 to 4096"),
-        ("table = []", "table: found 0 entries, allowed is 1 to 4096"),
-        ("table = [0, 1, 4, 9]", "table[2]: found queue 4, allowed is 0 to 3"),
+        ("table_size = 0", "table_size: found 0 entries, allowed: 1 to 4096"),
+        ("table_size = 4097", "table_size: found 4097 entries, allowed: 1 to 4096"),
+        ("table = []", "table: found 0 entries, allowed: 1 to 4096"),
+        ("table = [0, 1, 4, 9]", "table[2]: found queue 4, allowed: 0 to 3"),
         (
             "types = [\"ipv4\", \"sctp-ipv4\"]",
             "types[1]: found \"sctp-ipv4\", allowed: ipv4, tcp-ipv4, udp-ipv4, ipv6, tcp-ipv6, udp-ipv6; \
              did you mean \"tcp-ipv4\"?",
         ),
-        ("default_queue = 4", "default_queue: found queue 4, allowed is 0 to 3"),
+        ("default_queue = 4", "default_queue: found queue 4, allowed: 0 to 3"),
     ];
     for (line, message) in cases {
         assert_eq!(refusal(&format!("function = \"rss\"\n{line}")), format!("card:2: {message}"));
@@ -34,7 +34,7 @@ fn rss_says_what_is_wrong() {
     let cases = [
         (
             format!("key = \"{key}\"\nsymmetric = true"),
-            "symmetric: found together with a key, allowed is one of the two",
+            "symmetric: found together with a key, allowed: one of the two",
         ),
         (
             format!("hash = \"jhash\"\nkey = \"{key}\""),
@@ -57,7 +57,7 @@ fn rss_says_what_is_wrong() {
 #[test]
 fn the_line_of_a_table_entry_is_its_own() {
     let text = "function = \"rss\"\ntable = [\n  0,\n  1,\n  17,\n]";
-    assert_eq!(refusal(text), "card:5: table[2]: found queue 17, allowed is 0 to 3");
+    assert_eq!(refusal(text), "card:5: table[2]: found queue 17, allowed: 0 to 3");
 }
 
 #[test]
@@ -69,11 +69,11 @@ fn a_table_may_say_its_own_size() {
 #[test]
 fn by_wire_and_sample_say_what_is_wrong() {
     let cases = [
-        ("by-wire", "queues = [1]", "queues: found 1 queues, allowed is one for each of 2 wires"),
-        ("by-wire", "queues = [1, 4]", "queues[1]: found queue 4, allowed is 0 to 3"),
-        ("sample", "every = 0", "every: found 0, allowed is 1 to 4294967295"),
-        ("sample", "queue = 4", "queue: found queue 4, allowed is 0 to 3"),
-        ("sample", "random = 1", "random: found 1, allowed is true or false"),
+        ("by-wire", "queues = [1]", "queues: found 1 queues, allowed: one for each of 2 wires"),
+        ("by-wire", "queues = [1, 4]", "queues[1]: found queue 4, allowed: 0 to 3"),
+        ("sample", "every = 0", "every: found 0, allowed: 1 to 4294967295"),
+        ("sample", "queue = 4", "queue: found queue 4, allowed: 0 to 3"),
+        ("sample", "random = 1", "random: found 1, allowed: true or false"),
     ];
     for (function, line, message) in cases {
         let text = format!("function = \"{function}\"\n{line}");

@@ -311,7 +311,7 @@ fn one_mask_more_than_there_is_room_for_is_refused_and_a_freed_one_is_used_again
         call(&mut director, "add", &rule(length)).unwrap();
     }
     let error = call(&mut director, "add", &rule(100)).unwrap_err();
-    assert_eq!(error, "found one combination of fields and prefix lengths more, allowed is 64");
+    assert_eq!(error, "found one combination of fields and prefix lengths more, allowed: 64");
     call(&mut director, "remove", &json!({ "number": 7 })).unwrap();
     call(&mut director, "add", &rule(100)).unwrap();
     assert_eq!(call(&mut director, "get", &json!({})).unwrap()["masks"], 64);
@@ -321,23 +321,23 @@ fn one_mask_more_than_there_is_room_for_is_refused_and_a_freed_one_is_used_again
 fn wrong_rules_are_refused_by_field() {
     let rule = |rule: &str| refusal(&format!("function = \"flow-director\"\nrules = [{{{rule}}}]"));
     for (text, expected) in [
-        ("queue = 4", "rules[0].queue: found queue 4, allowed is 0 to 3"),
-        ("mark = 1, drop = true", "rules[0].drop: found beside a queue or a mark, allowed is one"),
-        ("vlan = 1", "rules[0].queue: found none, allowed is a queue, a mark or drop = true"),
-        ("vlan = 4096, queue = 1", "rules[0].vlan: found 4096, allowed is 0 to 4095"),
-        ("wire = 2, queue = 1", "rules[0].wire: found 2, allowed is 0 to 1"),
+        ("queue = 4", "rules[0].queue: found queue 4, allowed: 0 to 3"),
+        ("mark = 1, drop = true", "rules[0].drop: found beside a queue or a mark, allowed: one"),
+        ("vlan = 1", "rules[0].queue: found none, allowed: a queue, a mark or drop = true"),
+        ("vlan = 4096, queue = 1", "rules[0].vlan: found 4096, allowed: 0 to 4095"),
+        ("wire = 2, queue = 1", "rules[0].wire: found 2, allowed: 0 to 1"),
         (
             "source = \"10.0.0.0/33\", queue = 1",
             "rules[0].source: found \"10.0.0.0/33\", allowed is",
         ),
         (
             "source = \"10.0.0.1\", destination = \"::1\", queue = 1",
-            "rules[0].destination: found \"::1\", allowed is an address of the family of `source`",
+            "rules[0].destination: found \"::1\", allowed: an address of the family of `source`",
         ),
-        ("protocol = \"0\", queue = 1", "rules[0].protocol: found \"0\", allowed is tcp, udp"),
+        ("protocol = \"0\", queue = 1", "rules[0].protocol: found \"0\", allowed: tcp, udp"),
         (
             "source_port_mask = 1, queue = 1",
-            "rules[0].source_port_mask: found 1, allowed is a mask beside its port",
+            "rules[0].source_port_mask: found 1, allowed: a mask beside its port",
         ),
     ] {
         let error = rule(text);
@@ -464,5 +464,5 @@ fn rules_go_before_what_was_learnt_which_ages_and_moves() {
 #[test]
 fn a_wrong_time_to_remember_is_refused() {
     let found = refusal("function = \"flow-director\"\nlearn_secs = 0");
-    assert_eq!(found, "card:2: learn_secs: found 0, allowed is 1 to 1000000");
+    assert_eq!(found, "card:2: learn_secs: found 0, allowed: 1 to 1000000");
 }

@@ -117,13 +117,13 @@ fn a_copy_without_a_buffer_is_not_made_and_counted() {
 #[test]
 fn wrong_keys_are_refused() {
     for (keys, expected) in [
-        ("", "queue: found none, allowed is a queue or a wire"),
-        ("queue = 1\nwire = 1", "wire: found beside a queue, allowed is one of the two"),
-        ("queue = 4", "queue: found queue 4, allowed is 0 to 3"),
-        ("wire = 2", "wire: found wire 2, allowed is 0 to 1"),
-        ("wire = 1\nfrom_wire = 2", "from_wire: found wire 2, allowed is 0 to 1"),
-        ("queue = 1\nevery = 0", "every: found 0, allowed is 1 to 4294967295"),
-        ("queue = 1\ntruncate = 13", "truncate: found 13, allowed is 14 to 65535"),
+        ("", "queue: found none, allowed: a queue or a wire"),
+        ("queue = 1\nwire = 1", "wire: found beside a queue, allowed: one of the two"),
+        ("queue = 4", "queue: found queue 4, allowed: 0 to 3"),
+        ("wire = 2", "wire: found wire 2, allowed: 0 to 1"),
+        ("wire = 1\nfrom_wire = 2", "from_wire: found wire 2, allowed: 0 to 1"),
+        ("queue = 1\nevery = 0", "every: found 0, allowed: 1 to 4294967295"),
+        ("queue = 1\ntruncate = 13", "truncate: found 13, allowed: 14 to 65535"),
     ] {
         let error = refusal(&format!("function = \"mirror\"\n{keys}"));
         assert!(error.contains(expected), "{keys}: {error}");

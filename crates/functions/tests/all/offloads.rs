@@ -797,18 +797,18 @@ proptest! {
 fn what_is_wrong_with_keys_is_said() {
     let cases = [
         ("checksum", "mode = \"check\"", "mode: found \"check\", allowed: auto, verify, complete"),
-        ("vlan", "allow = [10, 0]", "allow[1]: found 0, allowed is 1 to 4095"),
-        ("vlan", "allow = [4096]", "allow[0]: found 4096, allowed is 1 to 4095"),
-        ("vlan", "identifier = 4096", "identifier: found 4096, allowed is 0 to 4095"),
-        ("vlan", "priority = 8", "priority: found 8, allowed is 0 to 7"),
-        ("vlan", "rewrite = [[1, 2], [3, 4096]]", "rewrite[1]: found 4096, allowed is 0 to 4095"),
+        ("vlan", "allow = [10, 0]", "allow[1]: found 0, allowed: 1 to 4095"),
+        ("vlan", "allow = [4096]", "allow[0]: found 4096, allowed: 1 to 4095"),
+        ("vlan", "identifier = 4096", "identifier: found 4096, allowed: 0 to 4095"),
+        ("vlan", "priority = 8", "priority: found 8, allowed: 0 to 7"),
+        ("vlan", "rewrite = [[1, 2], [3, 4096]]", "rewrite[1]: found 4096, allowed: 0 to 4095"),
         ("vlan", "insert = \"on\"", "insert: found \"on\", allowed: off, aside, untagged, all"),
-        ("tso", "mtu = 575", "mtu: found 575, allowed is 576 to 65535"),
-        ("lro", "flows = 3", "flows: found 3, allowed is a power of two, 1 to 65536"),
-        ("lro", "max_segments = 1", "max_segments: found 1, allowed is 2 to 1024"),
-        ("lro", "max_bytes = 1499", "max_bytes: found 1499, allowed is 1500 to 65535"),
-        ("lro", "timeout_usecs = 10001", "timeout_usecs: found 10001, allowed is 0 to 10000"),
-        ("header-split", "least_payload = 0", "least_payload: found 0, allowed is 1 to 65535"),
+        ("tso", "mtu = 575", "mtu: found 575, allowed: 576 to 65535"),
+        ("lro", "flows = 3", "flows: found 3, allowed: a power of two, 1 to 65536"),
+        ("lro", "max_segments = 1", "max_segments: found 1, allowed: 2 to 1024"),
+        ("lro", "max_bytes = 1499", "max_bytes: found 1499, allowed: 1500 to 65535"),
+        ("lro", "timeout_usecs = 10001", "timeout_usecs: found 10001, allowed: 0 to 10000"),
+        ("header-split", "least_payload = 0", "least_payload: found 0, allowed: 1 to 65535"),
         ("header-split", "at = \"l7\"", "at: found \"l7\", allowed: l2, l3, l4"),
     ];
     for (name, line, message) in cases {
@@ -817,7 +817,7 @@ fn what_is_wrong_with_keys_is_said() {
     }
     assert_eq!(
         refusal("function = \"vlan\"\nstrip = true\ninsert = \"all\""),
-        "card:3: insert: found together with strip, allowed is one"
+        "card:3: insert: found together with strip, allowed: one"
     );
     assert_eq!(
         refusal("function = \"checksum\"\nmode = \"complete\"\ndrop_bad = true"),

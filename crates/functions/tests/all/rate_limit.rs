@@ -249,14 +249,11 @@ fn tx_queues_marks_and_flows_have_buckets_of_their_own() {
 #[test]
 fn wrong_keys_are_refused() {
     for (keys, expected) in [
-        (
-            "packets_per_second = 1000000000001",
-            "found 1000000000001, allowed is 0 to 1000000000000",
-        ),
-        ("burst_packets = 0", "burst_packets: found 0, allowed is 1 to 4294967296"),
-        ("burst_bytes = 0", "burst_bytes: found 0, allowed is 1 to 4294967296"),
-        ("waiting_packets = 0", "waiting_packets: found 0, allowed is 1 to 65536"),
-        ("buckets = 0", "buckets: found 0, allowed is 1 to 1048576"),
+        ("packets_per_second = 1000000000001", "found 1000000000001, allowed: 0 to 1000000000000"),
+        ("burst_packets = 0", "burst_packets: found 0, allowed: 1 to 4294967296"),
+        ("burst_bytes = 0", "burst_bytes: found 0, allowed: 1 to 4294967296"),
+        ("waiting_packets = 0", "waiting_packets: found 0, allowed: 1 to 65536"),
+        ("buckets = 0", "buckets: found 0, allowed: 1 to 1048576"),
         ("per = \"queue\"", "per: found \"queue\", allowed: "),
     ] {
         let error = refusal(&format!("function = \"rate-limit\"\n{keys}"));

@@ -306,7 +306,7 @@ fn a_table_for_other_queues_is_refused_and_comes_back() {
         assert!(!obeys(&mut rss, &mut message));
         let refusal = Refusal::Queues { found: queues, allowed: 4 };
         assert_eq!(message.outcome, Some(Err(refusal)));
-        let text = format!("found a table for {queues} queues, allowed is one for 4");
+        let text = format!("found a table for {queues} queues, allowed: one for 4");
         assert_eq!(refusal.to_string(), text);
         assert_eq!(*message.table.unwrap(), table);
     }
@@ -614,15 +614,15 @@ fn wrong_weights_contexts_and_rebalancing_are_refused() {
         let message = crate::common::refusal(&format!("function = \"rss\"\n{keys}"));
         assert!(message.contains(what), "{keys}: {message}");
     };
-    refused("weights = [1, 2]", "weights: found 2 weights, allowed is one for each of 4 queues");
+    refused("weights = [1, 2]", "weights: found 2 weights, allowed: one for each of 4 queues");
     refused("weights = [0, 0, 0, 0]", "weights: found weights of zero alone");
     refused("weights = [1, 1, 1, 1]\ntable = [0]", "weights: found together with a table");
     refused("contexts = [{}]", "contexts[0].mark: found 0");
     refused("contexts = [{ mark = 1 }, { mark = 1 }]", "contexts[1].mark: found 1");
     refused("contexts = [{ mark = 1, table = [4] }]", "contexts[0].table[0]: found queue 4");
     let many: Vec<_> = (1..=17).map(|mark| format!("{{ mark = {mark} }}")).collect();
-    refused(&format!("contexts = [{}]", many.join(", ")), "contexts: found 17, allowed is 0 to 16");
+    refused(&format!("contexts = [{}]", many.join(", ")), "contexts: found 17, allowed: 0 to 16");
     refused("rebalance_usecs = 999", "rebalance_usecs: found 999");
-    refused("rebalance_moves = 0", "rebalance_moves: found 0, allowed is 1 to 64");
-    refused("rebalance_percent = 1001", "rebalance_percent: found 1001, allowed is 1 to 1000");
+    refused("rebalance_moves = 0", "rebalance_moves: found 0, allowed: 1 to 64");
+    refused("rebalance_percent = 1001", "rebalance_percent: found 1001, allowed: 1 to 1000");
 }

@@ -225,15 +225,15 @@ fn pools_are_replaced_while_it_runs() {
 fn wrong_pools_are_refused() {
     let a = "macs = [\"02:00:00:00:00:01\"], vlans = [1, 2], queues = [0]";
     for (pools, expected) in [
-        ("{ queues = [4] }".to_owned(), "pools[0].queues[0]: found queue 4, allowed is 0 to 3"),
-        ("{ macs = [] }".into(), "pools[0].queues: found none, allowed is one queue or more"),
+        ("{ queues = [4] }".to_owned(), "pools[0].queues[0]: found queue 4, allowed: 0 to 3"),
+        ("{ macs = [] }".into(), "pools[0].queues: found none, allowed: one queue or more"),
         (
             "{ queues = [1] }, { queues = [2, 1] }".into(),
             "pools[1].queues[1]: found queue 1, which is that of pool 0",
         ),
         (
             "{ queues = [1], vlans = [4096] }".into(),
-            "pools[0].vlans[0]: found 4096, allowed is 0 to 4095",
+            "pools[0].vlans[0]: found 4096, allowed: 0 to 4095",
         ),
         (
             "{ queues = [1], macs = [\"ff:ff:ff:ff:ff:ff\"] }".into(),

@@ -261,10 +261,7 @@ fn what_cannot_be_captured_says_why() {
     let card = Served::start(STEADY);
     let mut client = card.client();
     let error = client.error("capture.start", json!({}));
-    assert_eq!(
-        error,
-        "found no file, allowed is an open one, sent along with the call (SCM_RIGHTS)"
-    );
+    assert_eq!(error, "found no file, allowed: an open one, sent along with the call (SCM_RIGHTS)");
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("x");
     let mut refused = |file: &File, params: Value| {

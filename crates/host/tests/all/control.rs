@@ -231,7 +231,7 @@ fn wires_hosts_and_schedulers_obey_as_functions_do() {
     assert_eq!(client.good("app.get", json!({}))["cost_ns"], 5);
     assert_eq!(client.good("edf-plus.set", json!({ "slack": "best-fit" }))["filled"], 0);
     for (method, params, message) in [
-        ("generator.set", json!({ "rate_pps": 0 }), "rate_pps: found 0, allowed is 1 to"),
+        ("generator.set", json!({ "rate_pps": 0 }), "rate_pps: found 0, allowed: 1 to"),
         ("generator.get", json!({ "position": 2 }), "position: found 2, but no generator is there"),
         ("pcap.get", json!({}), "the card has no pcap: found generator, generator"),
         ("cyclic-plus.get", json!({}), "the card has no cyclic-plus: found edf-plus"),

@@ -162,35 +162,35 @@ fn a_wrong_filter_is_told_with_its_line() {
         }
     };
     let cases = [
-        ("action = \"steer\"\nqueue = 2\n", "card:5: filter[0].queue: found 2, allowed is 0 to 1"),
+        ("action = \"steer\"\nqueue = 2\n", "card:5: filter[0].queue: found 2, allowed: 0 to 1"),
         (
             "name = \"a\"\nsource = \"10.0.0.1/8\"\n",
-            "card:5: filter[0].source: found 10.0.0.1/8, allowed is 10.0.0.0/8: the bits behind \
+            "card:5: filter[0].source: found 10.0.0.1/8, allowed: 10.0.0.0/8: the bits behind \
              the prefix must be zero",
         ),
         (
             "destination_ports = \"90-80\"\n",
-            "card:4: filter[0].destination_ports: found 90-80, allowed is any, a port, or a range \
+            "card:4: filter[0].destination_ports: found 90-80, allowed: any, a port, or a range \
              as in 1024-2047, of 0 to 65535, low first",
         ),
-        ("start = 3\n", "card:3: filter[0].values: found none, allowed is one, for a pattern"),
+        ("start = 3\n", "card:3: filter[0].values: found none, allowed: one, for a pattern"),
         (
             "start = 3\nvalues = [\"0g\"]\n",
-            "card:5: filter[0].values: found \"0g\", allowed is hexadecimal digits, two for each \
+            "card:5: filter[0].values: found \"0g\", allowed: hexadecimal digits, two for each \
              byte",
         ),
         (
             "start = 3\nvalues = [\"00\", \"0000\"]\n",
-            "card:5: filter[0].values: found 2 bytes, allowed is 1, as many as the mask has",
+            "card:5: filter[0].values: found 2 bytes, allowed: 1, as many as the mask has",
         ),
         (
             "start = 3\nvalues = [\"00\"]\nprotocol = \"tcp\"\n",
-            "card:4: filter[0].start: found keys of two kinds, allowed is the keys of a \
+            "card:4: filter[0].start: found keys of two kinds, allowed: the keys of a \
              five-tuple, or those of a pattern, or neither",
         ),
         (
             "action = \"drop\"\nmark = 1\n",
-            "card:5: filter[0].mark: found one, allowed is one with action = \"mark\" alone",
+            "card:5: filter[0].mark: found one, allowed: one with action = \"mark\" alone",
         ),
     ];
     for (text, message) in cases {

@@ -176,7 +176,7 @@ fn no_output_of_a_card_destroys_another_of_its_files() {
         let card = sections().load(&at("t.toml")).unwrap();
         let error = Launch::new(&card, registries()).check().map(drop).unwrap_err().to_string();
         assert!(error.contains(&format!(" {key}: found ")), "{text}{error}");
-        assert!(error.contains(&format!(" as {other}; allowed is another file")), "{error}");
+        assert!(error.contains(&format!(" as {other}; allowed: another file")), "{error}");
         // Nor if nobody has checked it: the trace's file is made before the wires are.
         let card = sections().load(&at("t.toml")).unwrap();
         if let Ok(tracing) = Tracing::of(&card) {
@@ -204,6 +204,6 @@ fn a_fifo_is_no_capture_and_nobody_waits_for_it() {
     ] {
         let error = error.unwrap_err().to_string();
         assert!(error.contains("wire[0].path: "), "{error}");
-        assert!(error.ends_with("found a FIFO, allowed is a file"), "{error}");
+        assert!(error.ends_with("found a FIFO, allowed: a file"), "{error}");
     }
 }

@@ -56,7 +56,7 @@ fn a_key_that_is_not_honoured_is_refused() {
             "",
             "rx[0].rebalance_usecs: found 1000, allowed with engine = \"kernel\": to leave it out",
         ),
-        ("", "[[rx]]\nfunction = \"rss\"\ndefault_queue = 7\n", "", "found queue 7, allowed is 0"),
+        ("", "[[rx]]\nfunction = \"rss\"\ndefault_queue = 7\n", "", "found queue 7, allowed: 0"),
         ("", "[[rx]]\nfunction = \"sample\"\n", "", "rx[0].queue: found none, allowed with"),
         ("", "[[rx]]\nfunction = \"sample\"\nrandom = true\n", "", "rx[0].random: found true"),
         ("", &rx.repeat(9), "", "rx: found 9, allowed with engine = \"kernel\": 0 to 8"),

@@ -63,7 +63,7 @@ impl Measured {
         if *lost > allowed_loss {
             let (lost, allowed) = (lost * 100.0, allowed_loss * 100.0);
             return Some(format!(
-                "lost {lost:.1} % of its packets for want of room ({places}), allowed is {allowed} %"
+                "lost {lost:.1} % of its packets for want of room ({places}), allowed: {allowed} %"
             ));
         }
         match self.client {

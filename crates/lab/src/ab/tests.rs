@@ -98,7 +98,7 @@ fn pairs_that_lose_packets_or_have_a_full_client_do_not_count() {
     question.add(&mut pairs, 3, &measured(90.0, 0.0, Some(0.97)), (&good, "candidate"));
     assert_eq!((&pairs.baseline[..], &pairs.candidate[..]), (&[100.0][..], &[90.0][..]));
     let lost = "pair 2 is void: candidate lost 10.0 % of its packets for want of room (7 \
-                ring_full), allowed is 0.1 %";
+                ring_full), allowed: 0.1 %";
     let full = "pair 3 is void: baseline has a full client: a thread of it ran 97 % of the time";
     assert_eq!(pairs.void, [lost, full]);
     let outcome = question.outcome(vec![pairs]);

@@ -32,14 +32,14 @@ fn above_zero(key: &str, seconds: f64) -> Result<(), ConfigError> {
     if seconds > 0.0 && seconds <= 86_400.0 {
         return Ok(());
     }
-    Err(ConfigError::new(key, format!("found {seconds}, allowed is more than 0, up to 86400")))
+    Err(ConfigError::new(key, format!("found {seconds}, allowed: more than 0, up to 86400")))
 }
 
 /// Refuses an empty list, and items out of a range.
 fn all_within(key: &str, items: &[u64], low: u64, high: u64) -> Result<(), ConfigError> {
     let allowed = format!("one or more, each {low} to {high}");
     let wrong = |found: &dyn std::fmt::Display| {
-        Err(ConfigError::new(key, format!("found {found}, allowed is {allowed}")))
+        Err(ConfigError::new(key, format!("found {found}, allowed: {allowed}")))
     };
     match items.iter().find(|item| !(low..=high).contains(*item)) {
         Some(item) => wrong(item),

@@ -157,5 +157,5 @@ pub(super) fn within(key: &str, found: f64, low: f64, high: f64) -> Result<(), C
     if (low..=high).contains(&found) {
         return Ok(());
     }
-    Err(ConfigError::new(key, format!("found {found}, allowed is {low} to {high}")))
+    Err(ConfigError::new(key, format!("found {found}, allowed: {low} to {high}")))
 }

@@ -69,7 +69,7 @@ impl Settings {
         within("interrupt_ns", self.interrupt_ns as f64, 0.0, 1e6)?;
         within("milliseconds", self.milliseconds.unwrap_or(1) as f64, 1.0, 10_000.0)?;
         if self.multiples.is_empty() {
-            return Err(ConfigError::new("multiples", "found none, allowed is one or more"));
+            return Err(ConfigError::new("multiples", "found none, allowed: one or more"));
         }
         self.multiples.iter().try_for_each(|&multiple| within("multiples", multiple, 0.01, 100.0))
     }

@@ -114,7 +114,7 @@ impl Settings {
 
     fn validate(&self) -> Result<(), ConfigError> {
         let wrong = |key: &str, found: &dyn std::fmt::Display, allowed: &str| {
-            Err(ConfigError::new(key, format!("found {found}, allowed is {allowed}")))
+            Err(ConfigError::new(key, format!("found {found}, allowed: {allowed}")))
         };
         if self.rules.is_empty() {
             return wrong("rules", &"no number", "one number of rules or more");

@@ -90,10 +90,10 @@ impl Settings {
             numbers.iter().try_for_each(|&wires| within(key, f64::from(wires), 1.0, 128.0))?;
         }
         if self.wires.is_empty() {
-            return Err(ConfigError::new("wires", "found none, allowed is one or more"));
+            return Err(ConfigError::new("wires", "found none, allowed: one or more"));
         }
         if let Some(both) = self.beyond.iter().find(|wires| self.wires.contains(wires)) {
-            let message = format!("found {both}, allowed are numbers that are not in `wires`");
+            let message = format!("found {both}, allowed: numbers that are not in `wires`");
             return Err(ConfigError::new("beyond", message));
         }
         within("host_ns", f64::from(self.host_ns), 0.0, 100_000.0)?;

@@ -65,7 +65,7 @@ impl Default for Settings {
 impl Settings {
     fn validate(&self) -> Result<(), ConfigError> {
         if self.rates_mbps.is_empty() {
-            return Err(ConfigError::new("rates_mbps", "found none, allowed is one or more"));
+            return Err(ConfigError::new("rates_mbps", "found none, allowed: one or more"));
         }
         self.rates_mbps
             .iter()

@@ -79,7 +79,7 @@ impl Settings {
 
     fn validate(&self) -> Result<(), ConfigError> {
         let wrong = |key: &str, found: String, allowed: &str| {
-            Err(ConfigError::new(key, format!("found {found}, allowed is {allowed}")))
+            Err(ConfigError::new(key, format!("found {found}, allowed: {allowed}")))
         };
         let flows = self.flows.iter().flatten();
         if let Some(few) = flows.clone().find(|flows| **flows < FEWEST) {

@@ -60,7 +60,7 @@ fn problems(schema: &Value, kind: &str, place: &str, value: &Value) -> Vec<Strin
         _ => object.is_some(),
     };
     if !is_right {
-        return vec![format!("{place}: found {value}, allowed is {kind}")];
+        return vec![format!("{place}: found {value}, allowed: {kind}")];
     }
     let Some(fields) = object else { return Vec::new() };
     let Some(definition) = schema["definitions"].get(kind) else {
@@ -104,7 +104,7 @@ fn the_check_finds_what_is_wrong() {
         problems(&schema(), "V1Job", "job", &job)
     };
     let found = wrong("/spec/completions", json!("4"));
-    assert_eq!(found, ["job.spec.completions: found \"4\", allowed is int"]);
+    assert_eq!(found, ["job.spec.completions: found \"4\", allowed: int"]);
     let found = wrong("/spec/template/spec/containers/0", json!({ "nam": "lab" }));
     assert_eq!(found.len(), 2, "{found:?}");
     assert_eq!(wrong("/spec/template/spec/volumes", json!({})).len(), 1);

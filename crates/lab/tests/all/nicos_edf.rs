@@ -120,7 +120,7 @@ fn wrong_settings_name_what_is_allowed() {
     assert!(find(EXPERIMENTS, &section).is_ok());
     let build = |settings| NicosEdf::build(settings, &BuildContext::default()).err().unwrap();
     let error = build(Settings { tasks: 65, ..small() }).to_string();
-    assert!(error.contains("tasks") && error.contains("found 65, allowed is 2 to 64"), "{error}");
+    assert!(error.contains("tasks") && error.contains("found 65, allowed: 2 to 64"), "{error}");
     let error = build(Settings { periodic_load_high: f64::NAN, ..small() }).to_string();
     assert!(error.contains("periodic_load_high"), "{error}");
 }

@@ -89,7 +89,7 @@ fn wrong_settings_name_what_is_allowed() {
     let message = |settings| {
         NicosFirewall::build(settings, &BuildContext::default()).err().unwrap().to_string()
     };
-    assert!(message(Settings { rules: vec![0], ..small() }).contains("found 0, allowed is 1 to"));
+    assert!(message(Settings { rules: vec![0], ..small() }).contains("found 0, allowed: 1 to"));
     assert!(message(Settings { sizes: Some(vec![]), ..small() }).contains("one size or more"));
-    assert!(message(Settings { accepted: 1.5, ..small() }).contains("allowed is 0 to 1"));
+    assert!(message(Settings { accepted: 1.5, ..small() }).contains("allowed: 0 to 1"));
 }

@@ -39,7 +39,7 @@ impl SectionConfig for NetSection {
             let key = format!("namespaces[{index}]");
             namespace(&key, name)?;
             if self.namespaces[..index].contains(name) {
-                let message = format!("found \"{name}\" twice, allowed is once");
+                let message = format!("found \"{name}\" twice, allowed: once");
                 return Err(ConfigError::new(key, message));
             }
         }
@@ -211,7 +211,7 @@ fn end(
         && interface.chars().all(is_plain);
     if !is_name {
         let allowed = "a name of 1 to 15 bytes without blanks, /, : and %";
-        let message = format!("found \"{interface}\", allowed is {allowed}");
+        let message = format!("found \"{interface}\", allowed: {allowed}");
         return Err(ConfigError::new(interface_key, message));
     }
     if !namespace.is_empty() {
@@ -219,7 +219,8 @@ fn end(
     }
     for (index, text) in addresses.iter().enumerate() {
         if !is_address(text) {
-            let message = format!("found \"{text}\", allowed is as 10.0.0.1/24 or fd00::1/64");
+            let message =
+                format!("found \"{text}\", allowed: an address such as 10.0.0.1/24 or fd00::1/64");
             return Err(ConfigError::new(format!("{addresses_key}[{index}]"), message));
         }
     }
@@ -250,7 +251,7 @@ fn namespace(key: &str, name: &str) -> Result<(), ConfigError> {
         true => Ok(()),
         false => {
             let allowed = "a name of `ip netns`: 1 to 64 bytes without blanks and /";
-            Err(ConfigError::new(key, format!("found \"{name}\", allowed is {allowed}")))
+            Err(ConfigError::new(key, format!("found \"{name}\", allowed: {allowed}")))
         }
     }
 }

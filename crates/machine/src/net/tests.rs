@@ -20,14 +20,14 @@ fn what_is_wrong_is_told_with_its_line() {
         ("", "card.toml: net: found none, must be given: `picnic card` shows its keys"),
         (
             "[net]\nnamespaces = [\"a\", \"a\"]",
-            "card.toml:2: net.namespaces[1]: found \"a\" twice, allowed is once",
+            "card.toml:2: net.namespaces[1]: found \"a\" twice, allowed: once",
         ),
         (
             "[net]\nnamespaces = [\"a/b\"]",
-            "card.toml:2: net.namespaces[0]: found \"a/b\", allowed is a name of `ip netns`: 1 to \
+            "card.toml:2: net.namespaces[0]: found \"a/b\", allowed: a name of `ip netns`: 1 to \
              64 bytes without blanks and /",
         ),
-        ("[net]\nlink = 3", "card.toml:2: net.link: found 3, allowed is a list"),
+        ("[net]\nlink = 3", "card.toml:2: net.link: found 3, allowed: a list"),
         (
             "[[net.link]]\npeers = \"c0\"",
             "card.toml:2: net.link[0].peers: found key \"peers\", allowed: interface, namespace, \
@@ -36,13 +36,10 @@ fn what_is_wrong_is_told_with_its_line() {
         ),
         (
             "[[net.link]]\npeer = \"a-name-of-16-bytes\"",
-            "card.toml:2: net.link[0].peer: found \"a-name-of-16-bytes\", allowed is a name of 1 \
+            "card.toml:2: net.link[0].peer: found \"a-name-of-16-bytes\", allowed: a name of 1 \
              to 15 bytes without blanks, /, : and %",
         ),
-        (
-            "[[net.link]]\nmtu = 20",
-            "card.toml:2: net.link[0].mtu: found 20, allowed is 68 to 65535",
-        ),
+        ("[[net.link]]\nmtu = 20", "card.toml:2: net.link[0].mtu: found 20, allowed: 68 to 65535"),
         (
             "[[net.link]]\nmac = \"01:00:00:00:00:01\"",
             "card.toml:2: net.link[0].mac: found \"01:00:00:00:00:01\", allowed: six bytes as \
@@ -50,8 +47,8 @@ fn what_is_wrong_is_told_with_its_line() {
         ),
         (
             "[[net.link]]\npeer_addresses = [\"10.0.0.1/8\", \"10.0.0.1\"]",
-            "card.toml:2: net.link[0].peer_addresses[1]: found \"10.0.0.1\", allowed is as \
-             10.0.0.1/24 or fd00::1/64",
+            "card.toml:2: net.link[0].peer_addresses[1]: found \"10.0.0.1\", allowed: an address \
+             such as 10.0.0.1/24 or fd00::1/64",
         ),
         (
             "[[net.link]]\noffloads = { txx = false }",

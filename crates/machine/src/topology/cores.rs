@@ -22,7 +22,7 @@ pub struct CoreSet(BTreeSet<usize>);
 
 /// A text is no set of cores.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("found \"{found}\", allowed is {allowed}")]
+#[error("found \"{found}\", allowed: {allowed}")]
 pub struct CoreSetError {
     /// The text.
     pub found: String,

@@ -139,7 +139,7 @@ impl Topology {
             }
         };
         let Some(level) = level.parse().ok().filter(|level| (1..=9).contains(level)) else {
-            self.problem(&folder.join("level"), &format!("found \"{level}\", allowed is 1 to 9"));
+            self.problem(&folder.join("level"), &format!("found \"{level}\", allowed: 1 to 9"));
             return None;
         };
         let shared = self.list(&folder.join("shared_cpu_list"));

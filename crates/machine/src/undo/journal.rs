@@ -458,7 +458,7 @@ fn read(path: &Path) -> io::Result<Option<(Header, Vec<Line>)>> {
     };
     let header: Header = serde_json::from_str(first).map_err(|error| wrong(index, error))?;
     if header.journal != VERSION {
-        return Err(invalid(format!("found version {}, allowed is {VERSION}", header.journal)));
+        return Err(invalid(format!("found version {}, allowed: {VERSION}", header.journal)));
     }
     let lines: io::Result<_> = lines
         .map(|(index, line)| serde_json::from_str(line).map_err(|error| wrong(index, error)))

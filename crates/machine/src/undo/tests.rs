@@ -191,7 +191,7 @@ fn what_is_no_journal_is_told_with_its_line() {
     for (text, expected) in [
         (header.clone() + "{\"change\":\"magic\"}\n", "line 2: "),
         ("{}\n".to_owned(), "line 1: "),
-        (header.replace("\"journal\":1", "\"journal\":9"), "found version 9, allowed is 1"),
+        (header.replace("\"journal\":1", "\"journal\":9"), "found version 9, allowed: 1"),
     ] {
         fs::write(&path, text).unwrap();
         let refusal = refusal(&fixture);

@@ -189,7 +189,7 @@ fn tasks_read_and_write_their_blocks_and_no_others() {
     assert_eq!(texts[0], "true");
     assert_eq!(texts[1], "found bytes 90 to 101, but the block has 100");
     assert!(texts[2].starts_with("found bytes 18446744073709551615 to"), "{}", texts[2]);
-    assert_eq!(texts[3], "found an alignment of 3, allowed is a power of two up to 4096");
+    assert_eq!(texts[3], "found an alignment of 3, allowed: a power of two up to 4096");
     assert!(texts[4].starts_with("found no room for 9000 bytes: "), "{}", texts[4]);
     assert_eq!(texts[5], "2");
     let memory = bench.os.memory_report();

@@ -236,8 +236,8 @@ fn what_cannot_be_sent_is_refused_with_the_reason() {
     assert_eq!(
         texts,
         [
-            "the frame has 0 bytes, allowed is 1 to 2048 (pool.buffer_size)",
-            "the frame has 4000 bytes, allowed is 1 to 2048 (pool.buffer_size)",
+            "the frame has 0 bytes, allowed: 1 to 2048 (pool.buffer_size)",
+            "the frame has 4000 bytes, allowed: 1 to 2048 (pool.buffer_size)",
             "the card has no wire 3",
             "the card has no wire 3",
             "no buffer is at hand, allowed: 16 frames per segment",

@@ -232,8 +232,8 @@ fn keys_are_those_of_the_object() {
     assert_eq!((&*name, &*help), ("steer", "do what the first byte says"));
     assert_eq!((&*keys[0].name, &*keys[0].r#type), ("label", "integer, 0 to 100"));
     let refusal = |keys: &str| workshop.refusal(&format!("plugin = \"steer.so\"\n{keys}"));
-    assert_eq!(refusal("label = 101"), "card:2: label: found 101, allowed is 0 to 100");
-    assert_eq!(refusal("label = \"x\""), "card:2: label: found \"x\", allowed is a whole number");
+    assert_eq!(refusal("label = 101"), "card:2: label: found 101, allowed: 0 to 100");
+    assert_eq!(refusal("label = \"x\""), "card:2: label: found \"x\", allowed: a whole number");
     assert_eq!(
         refusal("lable = 1"),
         "card:2: lable: found key \"lable\", allowed: label, plugin; did you mean \"label\"?"
@@ -254,7 +254,7 @@ fn what_cannot_be_loaded_is_told_by_file_line_and_key() {
     std::fs::create_dir(workshop.path("folder.so")).unwrap();
     begins("folder.so", "cannot be read: found a folder");
     std::fs::write(workshop.path("text.so"), "#!/bin/sh\n").unwrap();
-    begins("text.so", "found no shared object, allowed is an ELF file");
+    begins("text.so", "found no shared object, allowed: an ELF file");
     workshop.compile("empty", "extern int nothing;", &[]);
     begins("empty.so", "found no symbol picnic_function, which it must export");
     workshop.object("steer", &[]);
@@ -279,7 +279,7 @@ fn what_cannot_be_loaded_is_told_by_file_line_and_key() {
         (
             "version",
             format!(".abi_version = 2, .size = 9, .name = \"a\", {one}"),
-            "found picnic_function.h version 2 (9 and 0 bytes), allowed is 1 (",
+            "found picnic_function.h version 2 (9 and 0 bytes), allowed: 1 (",
         ),
         (
             "neither",
@@ -304,7 +304,7 @@ fn what_cannot_be_loaded_is_told_by_file_line_and_key() {
     }
     assert_eq!(
         workshop.refusal("plugin = 3"),
-        "card:1: plugin: found 3, allowed is a path in quotes"
+        "card:1: plugin: found 3, allowed: a path in quotes"
     );
     assert!(workshop.refusal("function = \"plugin\"").contains("plugin: found none, allowed is"));
 }

@@ -49,5 +49,5 @@ fn check(key: &str, found: u32, low: u32, high: u32) -> Result<(), ConfigError> 
     if (low..=high).contains(&found) {
         return Ok(());
     }
-    Err(ConfigError::new(key, format!("found {found}, allowed is {low} to {high}")))
+    Err(ConfigError::new(key, format!("found {found}, allowed: {low} to {high}")))
 }

@@ -175,20 +175,20 @@ impl XdpConfig {
     /// Checks all keys that need no machine; the interface's name.
     pub(super) fn check(&self) -> Result<(&str, Name), ConfigError> {
         let interface = self.interface.as_deref().ok_or_else(|| {
-            ConfigError::new("interface", "found none, allowed is the name of an interface")
+            ConfigError::new("interface", "found none, allowed: the name of an interface")
         })?;
         let name = name(interface).ok_or_else(|| {
-            wrong("interface", format!("found \"{interface}\", allowed is a name of 1 to 15 bytes"))
+            wrong("interface", format!("found \"{interface}\", allowed: a name of 1 to 15 bytes"))
         })?;
         for (key, found) in [("rx_ring", self.rx_ring.unwrap_or(SLOTS)), ("tx_ring", self.tx_ring)]
         {
             if !(SLOTS_LOW..=SLOTS_HIGH).contains(&found) || !found.is_power_of_two() {
                 let allowed = format!("a power of two from {SLOTS_LOW} to {SLOTS_HIGH}");
-                return Err(wrong(key, format!("found {found}, allowed is {allowed}")));
+                return Err(wrong(key, format!("found {found}, allowed: {allowed}")));
             }
         }
         if self.busy_poll > 1024 {
-            let message = format!("found {}, allowed is 0 to 1024", self.busy_poll);
+            let message = format!("found {}, allowed: 0 to 1024", self.busy_poll);
             return Err(wrong("busy_poll", message));
         }
         if self.mode == Mode::Generic && self.copy_mode == CopyMode::ZeroCopy {

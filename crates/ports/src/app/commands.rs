@@ -58,7 +58,7 @@ impl Change for NewCost {
 
     fn prepare(self, _: &BuildContext) -> Result<u64, CommandError> {
         if self.cost_ns > MAX_COST_NS {
-            let message = format!("found {}, allowed is 0 to {MAX_COST_NS}", self.cost_ns);
+            let message = format!("found {}, allowed: 0 to {MAX_COST_NS}", self.cost_ns);
             return Err(CommandError::argument("cost_ns", message));
         }
         Ok(self.cost_ns)

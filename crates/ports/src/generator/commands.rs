@@ -49,7 +49,7 @@ impl Change for NewRate {
 
     fn prepare(self, _: &BuildContext) -> Result<u64, CommandError> {
         if self.rate_pps > MAX_RATE_PPS {
-            let message = format!("found {}, allowed is 0 to {MAX_RATE_PPS}", self.rate_pps);
+            let message = format!("found {}, allowed: 0 to {MAX_RATE_PPS}", self.rate_pps);
             return Err(CommandError::argument("rate_pps", message));
         }
         Ok(self.rate_pps)
@@ -68,8 +68,8 @@ impl Change for NewRate {
 
     fn refusal(rate: u64, before: Progress) -> CommandError {
         let message = match before.rate_pps {
-            0 => format!("found {rate}, allowed is 0: it began without a rate"),
-            _ => format!("found {rate}, allowed is 1 to {MAX_RATE_PPS}: it began with a rate"),
+            0 => format!("found {rate}, allowed: 0: it began without a rate"),
+            _ => format!("found {rate}, allowed: 1 to {MAX_RATE_PPS}: it began with a rate"),
         };
         CommandError::argument("rate_pps", message)
     }

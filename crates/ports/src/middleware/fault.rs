@@ -96,7 +96,7 @@ impl SectionConfig for FaultConfig {
         ];
         for (key, share) in shares {
             if !(0.0..=1.0).contains(&share) {
-                return Err(ConfigError::new(key, format!("found {share}, allowed is 0 to 1")));
+                return Err(ConfigError::new(key, format!("found {share}, allowed: 0 to 1")));
             }
         }
         let counts = [
@@ -105,7 +105,7 @@ impl SectionConfig for FaultConfig {
         ];
         for (key, found, high) in counts {
             if !(1..=high).contains(&found) {
-                let message = format!("found {found}, allowed is 1 to {high}");
+                let message = format!("found {found}, allowed: 1 to {high}");
                 return Err(ConfigError::new(key, message));
             }
         }

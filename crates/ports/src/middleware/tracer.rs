@@ -124,7 +124,7 @@ impl SectionConfig for TraceConfig {
 
     fn check(&self) -> Result<(), ConfigError> {
         if self.path.is_none() {
-            let message = "found none, allowed is the name of a file to write";
+            let message = "found none, allowed: the name of a file to write";
             return Err(ConfigError::new("path", message));
         }
         let sizes = [
@@ -133,7 +133,7 @@ impl SectionConfig for TraceConfig {
         ];
         for (key, found, low, high) in sizes {
             if !(low..=high).contains(&found) {
-                let message = format!("found {found}, allowed is {low} to {high}");
+                let message = format!("found {found}, allowed: {low} to {high}");
                 return Err(ConfigError::new(key, message));
             }
         }

@@ -554,7 +554,7 @@ fn messages_say_what_was_found_and_what_is_allowed() {
     std::fs::remove_file(folder.path("in.pcap")).unwrap();
     assert_eq!(folder.error(), "cannot be read: No such file or directory (os error 2)");
     std::fs::create_dir(folder.path("in.pcap")).unwrap();
-    assert_eq!(folder.error(), "cannot be read: found a folder, allowed is a file");
+    assert_eq!(folder.error(), "cannot be read: found a folder, allowed: a file");
 
     let folder = Folder::with(b"");
     let sparse = std::fs::OpenOptions::new().write(true).open(folder.path("in.pcap")).unwrap();
@@ -572,17 +572,14 @@ fn keys_are_checked_and_errors_have_their_line() {
     };
     assert_eq!(
         build("port = \"pcap\""),
-        Err("card: path: found none, allowed is the name of a pcap or pcapng file".into())
+        Err("card: path: found none, allowed: the name of a pcap or pcapng file".into())
     );
     let with = |more: &str| build(&format!("port = \"pcap\"\npath = \"in.pcap\"\n{more}"));
     assert_eq!(with("pace = \"recorded\"\nspeed = 2\nloops = 3"), Ok(()));
-    assert_eq!(
-        with("speed = 0"),
-        Err("card:3: speed: found 0, allowed is a number above 0".into())
-    );
+    assert_eq!(with("speed = 0"), Err("card:3: speed: found 0, allowed: a number above 0".into()));
     assert_eq!(
         with("speed = nan"),
-        Err("card:3: speed: found NaN, allowed is a number above 0".into())
+        Err("card:3: speed: found NaN, allowed: a number above 0".into())
     );
     assert!(
         with("pace = \"fast\"")
@@ -597,9 +594,9 @@ fn keys_are_checked_and_errors_have_their_line() {
         "{error}"
     );
     let error = with("output = \"./in.pcap\"").unwrap_err();
-    assert!(error.ends_with("which is read as path; allowed is another file"), "{error}");
+    assert!(error.ends_with("which is read as path; allowed: another file"), "{error}");
     let error = with("output = \".\"").unwrap_err();
-    assert!(error.ends_with("found a folder, allowed is a file"), "{error}");
+    assert!(error.ends_with("found a folder, allowed: a file"), "{error}");
 }
 
 // ---------------------------------------------------------------- the wire

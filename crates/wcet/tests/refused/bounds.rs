@@ -5,7 +5,7 @@ const MOST: u32 = 4;
 
 #[bounded]
 fn zero(words: &[u32]) {
-    #[bound(0)] //~ found 0 as the bound of a loop, allowed is a number of rounds, written out: 1 to 4294967295
+    #[bound(0)] //~ found 0 as the bound of a loop, allowed: a number of rounds, written out: 1 to 4294967295
     for _ in words {}
 }
 

@@ -30,7 +30,7 @@ pub(super) fn run(
     let (result, text) = match command {
         CaptureCommand::Start(what) => {
             if what.is_stdout() {
-                let message = "allowed is --write FILE: this command ends before the capture does";
+                let message = "allowed: --write FILE: this command ends before the capture does";
                 return Err(Usage(message.into()).into());
             }
             let started = what.start(connection, false)?;

@@ -47,7 +47,7 @@ pub(super) struct LatencyArgs {
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
-    let allowed = "allowed is a number of seconds, 0.001 to 86400";
+    let allowed = "allowed: a number of seconds, 0.001 to 86400";
     let seconds: f64 = text.parse().map_err(|_| allowed)?;
     match (0.001..=86_400.0).contains(&seconds) {
         true => Ok(Duration::from_secs_f64(seconds)),
@@ -113,7 +113,7 @@ pub(super) fn latencies(
         parts.retain(|part| part.queue == queue);
         anyhow::ensure!(
             !parts.is_empty(),
-            "--queue: found {queue}, allowed is 0 to {}",
+            "--queue: found {queue}, allowed: 0 to {}",
             queues.saturating_sub(1)
         );
     }

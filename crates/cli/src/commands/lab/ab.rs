@@ -140,7 +140,7 @@ fn question(args: &AbArgs) -> Result<Question, String> {
     let seconds = if workload.is_some() { SECONDS.1 } else { SECONDS.0 };
     let most_pairs = args.most_pairs.unwrap_or(args.pairs * MORE);
     if most_pairs < args.pairs {
-        return Err(format!("--most-pairs: found {most_pairs}, allowed is {} or more", args.pairs));
+        return Err(format!("--most-pairs: found {most_pairs}, allowed: {} or more", args.pairs));
     }
     let baseline =
         Side { name: "baseline".into(), path: args.baseline.clone(), set: args.set.clone() };
@@ -203,7 +203,7 @@ fn candidates(args: &AbArgs, baseline: &Side) -> Result<Candidates, String> {
         }
         return Ok(Candidates::One(Side { name: "candidate".into(), path, set }));
     };
-    let about = |what: &str| format!("--sweep {sweep}: {what}, allowed is KEY=VALUE,VALUE,...");
+    let about = |what: &str| format!("--sweep {sweep}: {what}, allowed: KEY=VALUE,VALUE,...");
     let (key, values) = sweep.split_once('=').ok_or_else(|| about("found no `=`"))?;
     let sides = values_of(values).into_iter().map(|value| {
         if value.is_empty() {
@@ -241,24 +241,24 @@ fn figure_name(text: &str) -> Result<String, String> {
         |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '_';
     match !text.is_empty() && text.chars().all(is_word) {
         true => Ok(text.into()),
-        false => Err("allowed are a to z, 0 to 9 and _".into()),
+        false => Err("allowed: a to z, 0 to 9 and _".into()),
     }
 }
 
 fn pairs(text: &str) -> Result<usize, String> {
-    let allowed = format!("allowed is {LEAST_PAIRS} to 10000");
+    let allowed = format!("allowed: {LEAST_PAIRS} to 10000");
     let pairs = text.parse().map_err(|_| allowed.clone())?;
     if (LEAST_PAIRS..=10_000).contains(&pairs) { Ok(pairs) } else { Err(allowed) }
 }
 
 fn percent(text: &str) -> Result<f64, String> {
-    const ALLOWED: &str = "allowed is a number of percent, 0.001 to 100";
+    const ALLOWED: &str = "allowed: a number of percent, 0.001 to 100";
     let percent: f64 = text.parse().map_err(|_| ALLOWED)?;
     if (0.001..=100.0).contains(&percent) { Ok(percent) } else { Err(ALLOWED.into()) }
 }
 
 fn seconds(text: &str) -> Result<f64, String> {
-    const ALLOWED: &str = "allowed is a number of seconds, 0.01 to 86400";
+    const ALLOWED: &str = "allowed: a number of seconds, 0.01 to 86400";
     let seconds: f64 = text.parse().map_err(|_| ALLOWED)?;
     if (0.01..=86_400.0).contains(&seconds) { Ok(seconds) } else { Err(ALLOWED.into()) }
 }
@@ -307,8 +307,8 @@ mod tests {
             (&["--sweep", "x=1,,2"], "found an empty value"),
             (&["--candidate-set", "x"], "--candidate-set x: found no `=`"),
             (&["--candidate-set", "x=1", "--figure", "(a)"], "needed with it is --workload"),
-            (&["--candidate-set", "x=1", "--pairs", "9"], "allowed is 10 to 10000"),
-            (&["--candidate-set", "x=1", "--pairs", "20", "--most-pairs", "10"], "allowed is 20"),
+            (&["--candidate-set", "x=1", "--pairs", "9"], "allowed: 10 to 10000"),
+            (&["--candidate-set", "x=1", "--pairs", "20", "--most-pairs", "10"], "allowed: 20"),
             (&["--candidate-set", "x=1", "--workload", "a", "--figure", "b"], "found 0 groups"),
         ] {
             let error = parsed(words).unwrap_err();

@@ -70,13 +70,13 @@ impl Benchmark for Classifying {
     fn check(&self) -> Result<(), ConfigError> {
         all_within("rules", &self.rules, 1, 65_000)?;
         if usize::from(self.burst) > BURST {
-            let message = format!("found {}, allowed is 1 to {BURST}", self.burst);
+            let message = format!("found {}, allowed: 1 to {BURST}", self.burst);
             return Err(ConfigError::new("burst", message));
         }
         if (0.001..=60.0).contains(&self.seconds) {
             return Ok(());
         }
-        let message = format!("found {}, allowed is 0.001 to 60", self.seconds);
+        let message = format!("found {}, allowed: 0.001 to 60", self.seconds);
         Err(ConfigError::new("seconds", message))
     }
 
@@ -135,7 +135,7 @@ fn measure_all(args: &Classifying, run: &mut Run<'_>) -> anyhow::Result<Outcome>
 }
 
 fn size(args: &Classifying, family: Family, count: usize) -> anyhow::Result<Size> {
-    anyhow::ensure!((1..=65_000).contains(&count), "--rules: found {count}, allowed is 1 to 65000");
+    anyhow::ensure!((1..=65_000).contains(&count), "--rules: found {count}, allowed: 1 to 65000");
     let set = Set::new(family, args.seed, count, args.packets as usize);
     let places = || (0_u16..).zip(&set.rules);
     let start = Instant::now();

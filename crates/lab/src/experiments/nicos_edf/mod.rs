@@ -143,7 +143,7 @@ impl Settings {
             if (low..=high).contains(&found) {
                 return Ok(());
             }
-            Err(ConfigError::new(key, format!("found {found}, allowed is {low} to {high}")))
+            Err(ConfigError::new(key, format!("found {found}, allowed: {low} to {high}")))
         };
         range("sets", f64::from(self.sets.unwrap_or(1)), 1.0, 100_000.0)?;
         range("milliseconds", self.milliseconds() as f64, 10.0, 1e7)?;

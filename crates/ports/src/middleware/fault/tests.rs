@@ -258,23 +258,23 @@ fn keys_out_of_range_are_refused() {
     };
     assert_eq!(
         refused(FaultConfig { drop: 1.5, ..off() }),
-        "card: drop: found 1.5, allowed is 0 to 1"
+        "card: drop: found 1.5, allowed: 0 to 1"
     );
     assert_eq!(
         refused(FaultConfig { corrupt: -0.1, ..off() }),
-        "card: corrupt: found -0.1, allowed is 0 to 1"
+        "card: corrupt: found -0.1, allowed: 0 to 1"
     );
     assert_eq!(
         refused(FaultConfig { truncate: f64::NAN, ..off() }),
-        "card: truncate: found NaN, allowed is 0 to 1"
+        "card: truncate: found NaN, allowed: 0 to 1"
     );
     assert_eq!(
         refused(FaultConfig { reorder_distance: 65, ..off() }),
-        "card: reorder_distance: found 65, allowed is 1 to 64"
+        "card: reorder_distance: found 65, allowed: 1 to 64"
     );
     assert_eq!(
         refused(FaultConfig { reorder_usecs: 0, ..off() }),
-        "card: reorder_usecs: found 0, allowed is 1 to 1000000"
+        "card: reorder_usecs: found 0, allowed: 1 to 1000000"
     );
 }
 

@@ -355,15 +355,15 @@ fn keys_are_checked() {
     let good = || TraceConfig { path: Some("trace.pcapng".into()), ..TraceConfig::default() };
     assert_eq!(
         refused(TraceConfig { path: None, ..good() }),
-        "card: path: found none, allowed is the name of a file to write"
+        "card: path: found none, allowed: the name of a file to write"
     );
     assert_eq!(
         refused(TraceConfig { snaplen: 0, ..good() }),
-        "card: snaplen: found 0, allowed is 1 to 262144"
+        "card: snaplen: found 0, allowed: 1 to 262144"
     );
     assert_eq!(
         refused(TraceConfig { buffer_bytes: 5, ..good() }),
-        "card: buffer_bytes: found 5, allowed is 262144 to 1073741824"
+        "card: buffer_bytes: found 5, allowed: 262144 to 1073741824"
     );
     let error = refused(TraceConfig { path: Some("no/trace.pcapng".into()), ..good() });
     assert!(
