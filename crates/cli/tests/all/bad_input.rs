@@ -21,7 +21,7 @@ fn refused_card(text: &str, expected: &str) {
 fn engines_are_those_of_the_registry() {
     refused_card(
         "[card]\nengine = \"kernal\"\n",
-        "card.toml:2: card.engine: found \"kernal\", allowed: poll",
+        "card.toml:2: card.engine: found \"kernal\", allowed: poll, kernel; did you mean \"kernel\"?",
     );
 }
 
@@ -122,7 +122,7 @@ fn unknown_functions_ports_and_attachments() {
     );
     refused_card(
         "[host]\nattachment = \"vdpa\"\n",
-        "card.toml:2: host.attachment: found \"vdpa\", allowed: app, tap",
+        "card.toml:2: host.attachment: found \"vdpa\", allowed: app, tap, stack",
     );
     refused_card("[[rx]]\n", "card.toml:1: rx[0]: found no function, allowed: the name of one");
 }

@@ -328,7 +328,7 @@ fn wrong_rules_are_refused_by_field() {
         ("wire = 2, queue = 1", "rules[0].wire: found 2, allowed: 0 to 1"),
         (
             "source = \"10.0.0.0/33\", queue = 1",
-            "rules[0].source: found \"10.0.0.0/33\", allowed is",
+            "rules[0].source: found \"10.0.0.0/33\", allowed: ",
         ),
         (
             "source = \"10.0.0.1\", destination = \"::1\", queue = 1",

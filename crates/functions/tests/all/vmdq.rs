@@ -237,7 +237,7 @@ fn wrong_pools_are_refused() {
         ),
         (
             "{ queues = [1], macs = [\"ff:ff:ff:ff:ff:ff\"] }".into(),
-            "pools[0].macs[0]: found \"ff:ff:ff:ff:ff:ff\", allowed is",
+            "pools[0].macs[0]: found \"ff:ff:ff:ff:ff:ff\", allowed: ",
         ),
         ("{ queues = [1], macs = [\"02:0:00:00:00:001\"] }".into(), "pools[0].macs[0]: found"),
         ("{ queues = [1], macs = [\"+2:00:00:00:00:01\"] }".into(), "pools[0].macs[0]: found"),

@@ -286,7 +286,7 @@ fn what_cannot_be_loaded_is_told_by_file_line_and_key() {
             "PICNIC_HANDSHAKE, .name = \"a\"".into(),
             "found neither of process_packet and process_burst",
         ),
-        ("unnamed", format!("PICNIC_HANDSHAKE, {one}"), "found the name \"\", allowed are"),
+        ("unnamed", format!("PICNIC_HANDSHAKE, {one}"), "found the name \"\", allowed: "),
         ("misnamed", format!("PICNIC_HANDSHAKE, .name = \"A B\", {one}"), "found the name \"A B\""),
         (
             "schema",
@@ -306,5 +306,5 @@ fn what_cannot_be_loaded_is_told_by_file_line_and_key() {
         workshop.refusal("plugin = 3"),
         "card:1: plugin: found 3, allowed: a path in quotes"
     );
-    assert!(workshop.refusal("function = \"plugin\"").contains("plugin: found none, allowed is"));
+    assert!(workshop.refusal("function = \"plugin\"").contains("plugin: found none, allowed: "));
 }
