@@ -14,6 +14,7 @@ use picnic_control::launch::Checked;
 use picnic_control::monitor::{CoreTimes, Monitor, Notes, TargetTimes};
 use picnic_control::report::Times;
 use picnic_control::{Access, Executor, Launch, Registries, Report, Running};
+use picnic_core::config::CardFile;
 use picnic_core::error::ConfigError;
 use picnic_core::ledger::Ledger;
 use picnic_core::registry;
@@ -59,7 +60,8 @@ impl Executor for Kernel {
     }
 
     fn check(&self, launch: &Launch<'_>) -> Result<Checked, RunError> {
-        let placement = self.place(launch)?;
+        let (plan, placement) = plan(launch)?;
+        find_wires(launch.file, &plan)?;
         Ok(Checked { placement, filters: Filters::new(launch.file.host.queues), os: None })
     }
 
@@ -72,12 +74,31 @@ impl Executor for Kernel {
         // What killed runs have left behind, before the cores are counted.
         let cleaned = restore_all(&Machine::this(), Which::Stale);
         let (plan, mut placement) = plan(&launch)?;
+        find_wires(launch.file, &plan)?;
         placement.warnings.extend(told(cleaned));
         let mut object = Object::load(&plan, &placement.target_cores, false)?;
         let tables = object.tables(&plan)?;
         let card = Attached::new(launch.file.card.name.clone(), &plan, object, &placement)?;
         Ok(Box::new(KernelRunning::new(card, placement, tables, launch)?))
     }
+}
+
+/// Looks whether the wires' interfaces are there.
+fn find_wires(file: &CardFile, plan: &Plan) -> Result<(), ConfigError> {
+    for (section, wire) in file.wires.iter().zip(&plan.wires) {
+        let namespace = wire.namespace.as_deref();
+        let listed = within(namespace, || std::fs::read_to_string("/proc/thread-self/net/dev"))
+            .map_err(|error| section.port.locate(error))?;
+        let Ok(listed) = listed else { continue };
+        let mut names = listed.lines().filter_map(|line| line.split_once(':'));
+        if !names.any(|(name, _)| name.trim() == wire.interface) {
+            let place = namespace.unwrap_or("the card's network namespace");
+            let found = &wire.interface;
+            let message = format!("found \"{found}\", but {place} has no such interface");
+            return Err(section.port.locate(ConfigError::new("interface", message)));
+        }
+    }
+    Ok(())
 }
 
 /// A card in the kernel, whose programs run.

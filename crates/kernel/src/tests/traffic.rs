@@ -290,7 +290,7 @@ fn a_wire_that_cannot_be_had_is_told() {
     let refusal =
         |text: &str| launch(&parse(text)).start_alone().map(drop).unwrap_err().to_string();
     let found = refusal(&text.replace("\"k0\"", "\"no-such\""));
-    assert!(found.contains("no-such"), "{found}");
+    assert!(found.contains("wire[0].interface: found \"no-such\", but"), "{found}");
     let found = refusal(&text.replace(&bed.0.netns("card"), "no-such"));
     assert!(found.contains("wire[0].namespace") && found.contains("no-such"), "{found}");
     let running = start(&text);
