@@ -78,24 +78,24 @@ impl Executor for Kernel {
         placement.warnings.extend(told(cleaned));
         let mut object = Object::load(&plan, &placement.target_cores, false)?;
         let tables = object.tables(&plan)?;
-        let card = Attached::new(launch.file.card.name.clone(), &plan, object, &placement)?;
+        let card = Attached::new(launch.file, &plan, object, &placement)?;
         Ok(Box::new(KernelRunning::new(card, placement, tables, launch)?))
     }
 }
 
 /// Looks whether the wires' interfaces are there.
 fn find_wires(file: &CardFile, plan: &Plan) -> Result<(), ConfigError> {
-    for (section, wire) in file.wires.iter().zip(&plan.wires) {
+    for (index, wire) in plan.wires.iter().enumerate() {
         let namespace = wire.namespace.as_deref();
         let listed = within(namespace, || std::fs::read_to_string("/proc/thread-self/net/dev"))
-            .map_err(|error| section.port.locate(error))?;
+            .map_err(|error| at_wire(file, index, error))?;
         let Ok(listed) = listed else { continue };
         let mut names = listed.lines().filter_map(|line| line.split_once(':'));
         if !names.any(|(name, _)| name.trim() == wire.interface) {
             let place = namespace.unwrap_or("the card's network namespace");
             let found = &wire.interface;
             let message = format!("found \"{found}\", but {place} has no such interface");
-            return Err(section.port.locate(ConfigError::new("interface", message)));
+            return Err(at_wire(file, index, ConfigError::new("interface", message)));
         }
     }
     Ok(())
@@ -115,7 +115,7 @@ struct Attached {
 
 impl Attached {
     fn new(
-        name: String,
+        file: &CardFile,
         plan: &Plan,
         mut object: Object,
         placement: &Placement,
@@ -123,8 +123,8 @@ impl Attached {
         let machine = Machine::this();
         let locks = plan.wires.iter().enumerate().map(|(index, wire)| {
             let locked = within(wire.namespace.as_deref(), || lock(&wire.interface));
-            let locked = locked.map_err(|error| at_wire(index, error))?;
-            locked.map_err(|error| cannot_lock(index, &wire.interface, &error))
+            let locked = locked.map_err(|error| at_wire(file, index, error))?;
+            Ok(locked.map_err(|error| cannot_lock(file, index, &wire.interface, &error))?)
         });
         let locks = locks.collect::<Result<Vec<_>, RunError>>()?;
         let counters = Counters::new(&mut object, &placement.target_cores)?;
@@ -132,12 +132,12 @@ impl Attached {
             links: Vec::new(),
             counters,
             polling: Vec::new(),
-            view: view(name, plan, placement),
+            view: view(file.card.name.clone(), plan, placement),
             _locks: locks,
             object,
             journal: Some(Journal::create(&machine, PURPOSE)?),
         };
-        match attached.attach(&machine, plan, placement) {
+        match attached.attach(file, &machine, plan, placement) {
             Ok(()) => Ok(attached),
             Err(error) => {
                 attached.links.clear();
@@ -150,6 +150,7 @@ impl Attached {
 
     fn attach(
         &mut self,
+        file: &CardFile,
         machine: &Machine,
         plan: &Plan,
         placement: &Placement,
@@ -167,7 +168,7 @@ impl Attached {
             let program = self.object.wire(index)?;
             let attached =
                 within(wire.namespace.as_deref(), || Object::attach(program, &wire.interface));
-            let attached = attached.map_err(|error| at_wire(index, error))?;
+            let attached = attached.map_err(|error| at_wire(file, index, error))?;
             let link = attached.map_err(|error| {
                 let interface = &wire.interface;
                 let message = format!("attached to the driver of {interface}");
@@ -207,17 +208,17 @@ fn view(name: String, plan: &Plan, placement: &Placement) -> View {
     }
 }
 
-/// An error about a key of a wire.
-fn at_wire(index: usize, error: ConfigError) -> RunError {
-    ConfigError { key: format!("wire[{index}].{}", error.key), ..error }.into()
+/// An error about a key of a wire, with its place.
+fn at_wire(file: &CardFile, index: usize, error: ConfigError) -> ConfigError {
+    file.locate(ConfigError { key: format!("wire[{index}].{}", error.key), ..error })
 }
 
-fn cannot_lock(index: usize, interface: &str, error: &io::Error) -> RunError {
+fn cannot_lock(file: &CardFile, index: usize, interface: &str, error: &io::Error) -> ConfigError {
     let message = match error.kind() {
         io::ErrorKind::AddrInUse => format!("found {interface}, which is another card's wire"),
         _ => format!("{interface} cannot be taken for a wire: {error}"),
     };
-    at_wire(index, ConfigError::new("interface", message))
+    at_wire(file, index, ConfigError::new("interface", message))
 }
 
 /// A card at work in the kernel.
@@ -378,18 +379,22 @@ impl Running for KernelRunning {
         let received_for = monitor.elapsed();
         card.links.clear();
         let detached = Instant::now();
-        loop {
+        let missing = loop {
             // First the programs come to their end, and their last batches are handed over.
             std::thread::sleep(SETTLE);
-            if card.counters.take(&card.view).under_way == 0 || detached.elapsed() > PATIENCE {
-                break;
+            let under_way = card.counters.take(&card.view).under_way;
+            if under_way == 0 || detached.elapsed() > PATIENCE {
+                break under_way;
             }
-        }
+        };
         let mut report = monitor.report_over(received_for.as_nanos() as u64, &[]);
         if state.is_lost.load(Ordering::Acquire) {
             report
                 .notes
                 .push("an interface has gone or was taken down: the run ended there".into());
+        }
+        if missing != 0 {
+            report.notes.push(format!("{missing} packets handed over have not been taken: a bug"));
         }
         let restored: Option<Result<_, MachineError>> = card.journal.take().map(Journal::undo);
         if let Some(restored) = restored {

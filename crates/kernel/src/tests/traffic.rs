@@ -292,10 +292,19 @@ fn a_wire_that_cannot_be_had_is_told() {
     let found = refusal(&text.replace("\"k0\"", "\"no-such\""));
     assert!(found.contains("wire[0].interface: found \"no-such\", but"), "{found}");
     let found = refusal(&text.replace(&bed.0.netns("card"), "no-such"));
-    assert!(found.contains("wire[0].namespace") && found.contains("no-such"), "{found}");
+    assert!(
+        found.starts_with("card:")
+            && found.contains("wire[0].namespace")
+            && found.contains("no-such"),
+        "{found}"
+    );
     let running = start(&text);
     let found = refusal(&text);
-    assert!(found.contains("another card's wire"), "{found}");
+    assert!(
+        found.contains("wire[0].interface") && found.contains("another card's wire"),
+        "{found}"
+    );
+    assert!(found.starts_with("card:"), "with its line: {found}");
     // It goes on as if nothing had happened.
     bed.send(64);
     check(&running.stop().unwrap(), 64);
