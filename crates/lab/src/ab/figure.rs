@@ -151,7 +151,7 @@ impl Reading {
         let regex = Regex::new(text).map_err(|error| error.to_string())?;
         match regex.captures_len() {
             2 => Ok(Reading::Pattern(regex)),
-            groups => Err(format!("found {} groups, allowed: one: (...)", groups - 1)),
+            groups => Err(format!("found {} groups, allowed: one, as in (...)", groups - 1)),
         }
     }
 
@@ -226,7 +226,7 @@ mod tests {
     fn a_pattern_has_one_group() {
         assert!(Reading::pattern("a(b").is_err());
         let error = Reading::pattern("rate").unwrap_err();
-        assert_eq!(error, "found 0 groups, allowed: one: (...)");
+        assert_eq!(error, "found 0 groups, allowed: one, as in (...)");
     }
 
     #[test]

@@ -392,7 +392,7 @@ fn between_wires(
         scenario,
         size,
         udp_pps: udp_pps.map(|pps| pps as u64),
-        tcp_bps: tcp_pps.map(|pps| (pps * f64::from(size) * 8.0) as u64),
+        tcp_pps: tcp_pps.map(|pps| pps as u64),
         time,
     };
     let seen = real::measure(filters, settings.queues, &traffic)?;

@@ -68,7 +68,7 @@ impl Change for NewRate {
 
     fn refusal(rate: u64, before: Progress) -> CommandError {
         let message = match before.rate_pps {
-            0 => format!("found {rate}, allowed: 0: it began without a rate"),
+            0 => format!("found {rate}, allowed: 0, since it began without a rate"),
             _ => format!("found {rate}, allowed: 1 to {MAX_RATE_PPS}: it began with a rate"),
         };
         CommandError::argument("rate_pps", message)

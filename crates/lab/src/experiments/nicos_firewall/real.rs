@@ -22,7 +22,9 @@ const MTU: u32 = 1500;
 const MAC: &str = "02:00:00:00:88:01";
 /// Bytes of a UDP packet in front of its payload.
 const UDP_HEADERS: u32 = 14 + 20 + 8;
-/// Bytes of a write of TCP.
+/// Bytes of a TCP packet in front of its payload, with timestamps.
+const TCP_HEADERS: u32 = 14 + 20 + 32;
+/// Bytes of a write of TCP, flat out.
 const WRITE_BYTES: usize = 16_384;
 /// Where UDP goes to, where nobody listens; where TCP to the host and from it.
 const DISCARDED: u16 = 9;
@@ -36,8 +38,8 @@ pub(super) struct Traffic {
     pub(super) size: u32,
     /// UDP packets per second; none for as many as there can be.
     pub(super) udp_pps: Option<u64>,
-    /// Bits per second of TCP, each way; none for as many as there can be. In the mix alone.
-    pub(super) tcp_bps: Option<u64>,
+    /// TCP packets per second, each way; none for as many as there can be. In the mix alone.
+    pub(super) tcp_pps: Option<u64>,
     pub(super) time: Duration,
 }
 
@@ -126,9 +128,11 @@ impl Traffic {
         let receive = Receive { limit, ..Receive::at(format!("0.0.0.0:{port}").parse()?) };
         let listening = hosts.namespace(receiver)?.spawn(move || receive.listen())?;
         let listening = joined(listening)?;
+        // At a rate a write is a packet: longer ones would go as super-frames, few and counted so.
+        let packet = self.size.saturating_sub(TCP_HEADERS).max(1) as usize;
         let send = Send {
-            rate_bps: self.tcp_bps,
-            bytes: WRITE_BYTES,
+            rate_bps: self.tcp_pps.map(|pps| pps * packet as u64 * 8),
+            bytes: self.tcp_pps.map_or(WRITE_BYTES, |_| packet),
             duration: self.time,
             ..Send::to(format!("{address}:{port}").parse()?)
         };
