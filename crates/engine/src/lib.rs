@@ -2,9 +2,9 @@
 //!
 //! Read in this order: [`poll`] (one turn of the borrowed core), [`rx`] (wire to
 //! target ring), [`chain`] (a burst through the functions), [`target`] (the
-//! target core's routine), `handover` (one core that receives for others), [`tx`] (tx ring to wire), [`swap`] (changes while
-//! running), [`build`] (from a card file to its parts), [`assemble`] (the parts
-//! connected).
+//! target core's routine), `handover` (one core that receives for others), [`tx`]
+//! (tx ring to wire), [`swap`] (changes while running), [`build`] (from a card file
+//! to its parts), [`assemble`] (the parts connected).
 //!
 //! It names no concrete function or port, reads no clock and starts no thread:
 //! `picnic-host` turns it on real cores, `picnic-sim` on virtual ones.
