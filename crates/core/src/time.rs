@@ -17,16 +17,19 @@ impl Time {
     pub const MAX: Time = Time(u64::MAX);
 
     /// The time `nanoseconds` after the world began.
+    #[inline]
     pub const fn from_nanos(nanoseconds: u64) -> Self {
         Time(nanoseconds)
     }
 
     /// Nanoseconds since the world began.
+    #[inline]
     pub const fn as_nanos(self) -> u64 {
         self.0
     }
 
     /// Nanoseconds from `earlier` to `self`; zero if `earlier` is in fact later.
+    #[inline]
     pub const fn since(self, earlier: Time) -> u64 {
         self.0.saturating_sub(earlier.0)
     }
@@ -34,6 +37,7 @@ impl Time {
 
 impl Add<u64> for Time {
     type Output = Time;
+    #[inline]
     fn add(self, nanoseconds: u64) -> Time {
         Time(self.0.saturating_add(nanoseconds))
     }
@@ -41,6 +45,7 @@ impl Add<u64> for Time {
 
 impl Sub<u64> for Time {
     type Output = Time;
+    #[inline]
     fn sub(self, nanoseconds: u64) -> Time {
         Time(self.0.saturating_sub(nanoseconds))
     }

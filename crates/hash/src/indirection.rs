@@ -135,6 +135,7 @@ impl IndirectionTable {
 
     /// Number of entries, 1 to 4096.
     #[allow(clippy::len_without_is_empty)] // never empty
+    #[inline]
     pub fn len(&self) -> usize {
         usize::from(self.len)
     }
