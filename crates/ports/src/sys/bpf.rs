@@ -2,8 +2,8 @@
 //!
 //! A few instructions, put together here: look the packet's queue up in a map of sockets; to it if
 //! there is one, on to the kernel if not. What goes to a socket gets a stamp in front of it, if it
-//! is asked for: the time, and a mark by which the stamp is known. The attachment is a BPF link: it ends with the process,
-//! however that ends, and nothing can take its place meanwhile.
+//! is asked for: the time, and a mark by which the stamp is known. The attachment is a BPF link: it
+//! ends with the process, however that ends, and nothing can take its place meanwhile.
 //!
 //! Guarantees: everything here is undone when its value is dropped.
 //!
