@@ -7,6 +7,7 @@
 use super::setting::Setting;
 use crate::error::ConfigError;
 use crate::files::Files;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use toml::de::{DeTable, DeValue};
 
@@ -390,20 +391,57 @@ fn syntax_error(text: &str, error: &toml::de::Error) -> (usize, String, String) 
         return (line, String::new(), "found too many levels, allowed: up to 80".into());
     };
     let line = Lines::of(text).line(span.start);
+    let section = section_at(text, line);
     if let Some((key, word)) = bare_word(text, span.start) {
         let message = format!("found {word}, allowed: a value; text needs quotes: \"{word}\"");
-        return (line, key, message);
+        return (line, join(&section, &key), message);
     }
     if let Some(key) = without_value(text, line) {
-        return (line, key, "found no value, must be given".into());
+        return (line, join(&section, &key), "found no value, must be given".into());
     }
     match error.message() {
         "duplicate key" => {
             let key = text.get(span).unwrap_or_default();
-            (line, key.into(), "found twice, allowed: once".into())
+            // A header that comes twice is no key of the section before it.
+            let is_header = text.lines().nth(line - 1).is_some_and(|line| header(line).is_some());
+            let path = if is_header { key.into() } else { join(&section, key) };
+            (line, path, "found twice, allowed: once".into())
         }
         message => (line, String::new(), message.replace('\n', ", ")),
     }
+}
+
+/// The section that a line is in, as a path: `wire[1].link`. Of a text that is no TOML there is no
+/// tree to ask.
+fn section_at(text: &str, line: usize) -> String {
+    let mut counts = BTreeMap::<String, usize>::new();
+    let mut section = String::new();
+    for (name, is_list) in text.lines().take(line).filter_map(header) {
+        if is_list {
+            *counts.entry(name.into()).or_default() += 1;
+        }
+        let (mut plain, mut path) = (String::new(), String::new());
+        for part in name.split('.').map(str::trim) {
+            plain = join(&plain, part);
+            path = join(&path, part);
+            if let Some(count) = counts.get(&plain) {
+                path = format!("{path}[{}]", count - 1);
+            }
+        }
+        section = path;
+    }
+    section
+}
+
+/// The name in a line such as `[host]` or `[[wire]]`, and whether it begins one of a list.
+fn header(line: &str) -> Option<(&str, bool)> {
+    let inner = line.trim_start().strip_prefix('[')?;
+    let is_list = inner.starts_with('[');
+    let (name, _) = inner.trim_start_matches('[').split_once(']')?;
+    let is_name = |letter: char| letter.is_alphanumeric() || "-_. ".contains(letter);
+    // `[1]` may be an item of a list.
+    let is_named = name.trim_start().starts_with(char::is_alphabetic);
+    (is_named && name.chars().all(is_name)).then(|| (name.trim(), is_list))
 }
 
 /// The key of a line that ends after its equals sign.

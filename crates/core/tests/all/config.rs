@@ -676,15 +676,31 @@ fn typing_errors_are_told_with_what_was_probably_meant() {
 
 #[test]
 fn what_is_no_toml_is_told_with_its_line() {
-    assert_eq!(told("[host]\nqueues = # two\n"), "2: queues: found no value, must be given");
-    assert_eq!(told("[card]\nidle =\n"), "2: idle: found no value, must be given");
+    assert_eq!(told("[host]\nqueues = # two\n"), "2: host.queues: found no value, must be given");
+    assert_eq!(told("[card]\nidle =\n"), "2: card.idle: found no value, must be given");
     assert_eq!(
         told("[[rx]]\nfunction = \"rss\"\nhash = toeplitz\n"),
-        "3: hash: found toeplitz, allowed: a value; text needs quotes: \"toeplitz\""
+        "3: rx[0].hash: found toeplitz, allowed: a value; text needs quotes: \"toeplitz\""
+    );
+    // The second wire's own section, whatever stands in a list of lines before it.
+    let nested = "[[wire]]\n[[wire]]\n[wire.link]\nrates = [\n  1,\n]\nrate = fast\n";
+    assert_eq!(
+        told(nested),
+        "7: wire[1].link.rate: found fast, allowed: a value; text needs quotes: \"fast\""
+    );
+    assert_eq!(told("[host]\n[card]\n[host]\n"), "3: host: found twice, allowed: once");
+    let twice = "[host]\nqueues = 1\nqueues = 2\n";
+    assert_eq!(told(twice), "3: host.queues: found twice, allowed: once");
+    assert_eq!(
+        told("queues = two\n"),
+        "1: queues: found two, allowed: a value; text needs quotes: \"two\""
     );
     for word in ["nic", "eth0", "10.0.0.1", "a/b.toml", "truth", "02:00:00:00:00:01"] {
         let found = told(&format!("[card]\nname = {word}\n"));
-        assert!(found.starts_with(&format!("2: name: found {word}, allowed: a value")), "{found}");
+        assert!(
+            found.starts_with(&format!("2: card.name: found {word}, allowed: a value")),
+            "{found}"
+        );
     }
     let list = told("[host]\ntarget_cores = [\n  0,\n  one,\n]\n");
     assert!(list.starts_with("4: ") && list.contains("found one"), "{list}");
