@@ -241,7 +241,7 @@ pub fn kernels(settings: &CalibrationSettings) -> Vec<Box<dyn Kernel>> {
             value = black_box(called as fn(u64, u64, u64) -> u64)(value, 1, 2);
         }
     });
-    kernels.push(Box::new(Branches { random: 0x9e37_79b9, outcomes: [0; ROUNDS as usize] }));
+    kernels.push(Box::new(Branches::new()));
     kernels.push(Box::new(Loads::new(settings.working_set_bytes)));
     kernels.push(Box::new(Stores::new(settings.working_set_bytes)));
     kernels
@@ -289,6 +289,14 @@ fn random(state: &mut u64) -> u64 {
 struct Branches {
     random: u64,
     outcomes: [u8; ROUNDS as usize],
+    /// What both arms have added up to in the last run.
+    sums: (u32, u32),
+}
+
+impl Branches {
+    fn new() -> Self {
+        Branches { random: 0x9e37_79b9, outcomes: [0; ROUNDS as usize], sums: (0, 0) }
+    }
 }
 
 impl Kernel for Branches {
@@ -316,10 +324,10 @@ impl Kernel for Branches {
             if black_box(*outcome) == 0 {
                 sums.0 = black_box(sums.0 + 1);
             } else {
-                sums.1 = black_box(sums.1 ^ 3);
+                sums.1 = black_box(sums.1 + 3);
             }
         }
-        black_box(sums);
+        self.sums = sums;
     }
 }
 
@@ -542,8 +550,19 @@ mod tests {
         assert!(seen.iter().all(|seen| *seen) && loads.at == 0);
     }
 
-    /// Counts its runs.
-    struct Counting(usize);
+    /// Counts its runs, each of which must have been prepared.
+    struct Counting {
+        operations: u64,
+        scale: u64,
+        prepared: usize,
+        runs: usize,
+    }
+
+    impl Counting {
+        fn new(operations: u64, scale: u64) -> Self {
+            Counting { operations, scale, prepared: 0, runs: 0 }
+        }
+    }
 
     impl Kernel for Counting {
         fn class(&self) -> Option<Class> {
@@ -553,18 +572,25 @@ mod tests {
             "counting"
         }
         fn operations(&self) -> u64 {
-            1
+            self.operations
+        }
+        fn scale(&self) -> u64 {
+            self.scale
+        }
+        fn prepare(&mut self) {
+            self.prepared += 1;
         }
         fn run(&mut self) {
-            self.0 += 1;
+            self.runs += 1;
+            assert_eq!(self.prepared, self.runs);
         }
     }
 
     #[test]
     fn a_kernel_is_warmed_up_and_run_three_times_for_each_sample() {
-        let mut kernel = Counting(0);
+        let mut kernel = Counting::new(1, 1);
         let found = measure(&mut kernel, &settings(1, 0.0), &mut Script::new(&[0])).unwrap();
-        assert_eq!((kernel.0, found.samples, found.discarded), (16 + 3 * 16, 16, 0));
+        assert_eq!((kernel.runs, found.samples, found.discarded), (16 + 3 * 16, 16, 0));
         // A picosecond at least, whatever the clock says.
         assert_eq!((found.median_ps, found.percentile_ps, found.worst_ps), (1, 1, 1));
         let mut times = [7; 48];
@@ -619,11 +645,124 @@ mod tests {
         let found: Vec<_> = stores.lines.iter().map(|line| line[1]).collect();
         assert_eq!(found, [0, 1, 2, 3, 4, 5, 6, 7], "each line is written sooner or later");
 
-        let mut branches = Branches { random: 7, outcomes: [9; ROUNDS as usize] };
+        let mut branches = Branches::new();
         branches.prepare();
         branches.run();
         let of = |outcome| branches.outcomes.iter().filter(|found| **found == outcome).count();
         assert_eq!(of(0) + of(1), 128);
         assert!((32..=96).contains(&of(0)), "{}", of(0));
+        assert_eq!(branches.sums, (of(0) as u32, 3 * of(1) as u32));
+    }
+
+    #[test]
+    fn working_sets_are_as_large_as_is_said_and_gone_over_without_a_pattern() {
+        for (bytes, lines) in [(0, 2), (LINE - 1, 2), (3 * LINE, 3), (4 * LINE + 9, 4)] {
+            assert_eq!(Loads::new(bytes).lines.len(), lines);
+            assert_eq!(Stores::new(bytes).lines.len(), lines);
+        }
+        let loads = Loads::new(LINE * 256);
+        let follows = |(at, line): &(usize, &[u32; LINE / 4])| line[0] as usize == at + 1;
+        let in_turn = loads.lines.iter().enumerate().filter(follows).count();
+        assert!(in_turn < 16, "{in_turn} lines are followed by the next");
+        let mut stores = Stores::new(LINE * 8);
+        let mut state = stores.random;
+        stores.run();
+        (0..ROUNDS).for_each(|_| _ = random(&mut state));
+        assert_eq!(stores.random, state, "as many words as operations");
+    }
+
+    /// Runs take a time that is always the same; of each batch it is said whether it is disturbed.
+    struct Disturbing {
+        took: u64,
+        is_end: bool,
+        disturbed: Vec<bool>,
+        looks: usize,
+        switches: u64,
+    }
+
+    impl Disturbing {
+        fn new(took: u64, disturbed: &[bool]) -> Self {
+            let disturbed = disturbed.to_vec();
+            Disturbing { took, is_end: false, disturbed, looks: 0, switches: 0 }
+        }
+    }
+
+    impl Probe for Disturbing {
+        fn now_ns(&mut self) -> u64 {
+            self.is_end = !self.is_end;
+            if self.is_end { 0 } else { self.took }
+        }
+        fn switches(&mut self) -> u64 {
+            // Before a batch and after it; all behind the last that is told of are as that one.
+            let batch = (self.looks / 2).min(self.disturbed.len() - 1);
+            self.switches += u64::from(self.looks % 2 == 1 && self.disturbed[batch]);
+            self.looks += 1;
+            self.switches
+        }
+    }
+
+    /// What is measured of a kernel that counts its runs, and how many they were.
+    fn measured(samples: usize, disturbed: &[bool]) -> (usize, Result<Measured, Disturbed>) {
+        let mut kernel = Counting::new(1, 1);
+        let mut probe = Disturbing::new(5, disturbed);
+        let found = measure(&mut kernel, &settings(samples, 50.0), &mut probe);
+        (kernel.runs, found)
+    }
+
+    #[test]
+    fn batches_are_halved_by_a_disturbance_and_doubled_without() {
+        let runs = |batches: &[usize]| 16 + 3 * batches.iter().sum::<usize>();
+        let (ran, found) = measured(16, &[true, true, false]);
+        let found = found.unwrap();
+        assert_eq!((found.samples, found.discarded), (4 + 8 + 16, 16 + 8));
+        assert_eq!(ran, runs(&[16, 8, 4, 8, 16]));
+        let (ran, found) = measured(16, &[true, true, true, true, true, true, false]);
+        let found = found.unwrap();
+        assert_eq!((found.samples, found.discarded), (31, 32));
+        assert_eq!(ran, runs(&[16, 8, 4, 2, 1, 1, 1, 2, 4, 8, 16]));
+        assert_eq!((found.median_ps, found.worst_ps), (5_000, 5_000));
+    }
+
+    #[test]
+    fn four_times_as_many_disturbed_as_wanted_are_too_many() {
+        let (_, error) = measured(16, &[true]);
+        let expected = Disturbed { kernel: "counting", discarded: 65, samples: 65 };
+        assert_eq!(error, Err(expected));
+        let (_, error) = measured(17, &[false, true]);
+        let expected = Disturbed { kernel: "counting", discarded: 69, samples: 69 + 16 };
+        assert_eq!(error, Err(expected));
+        // 64 are not yet: 16, 8, 4, 2 and then one at a time.
+        let mut disturbed = vec![true; 4 + 34];
+        disturbed.push(false);
+        let (_, found) = measured(16, &disturbed);
+        assert_eq!(found.unwrap().discarded, 64);
+    }
+
+    #[test]
+    fn a_cost_is_rounded_up_scaled_and_never_small_for_being_large() {
+        let of = |took, operations, scale| {
+            let mut kernel = Counting::new(operations, scale);
+            let mut probe = Disturbing::new(took, &[false]);
+            measure(&mut kernel, &settings(16, 50.0), &mut probe).unwrap().median_ps
+        };
+        assert_eq!(of(7, 3, 1), 2_334);
+        assert_eq!(of(7, 3, 2), 4_667);
+        assert_eq!(of(7, 0, 1), 7_000);
+        assert_eq!(of(u64::MAX / 2, 1, 1), u64::MAX);
+        assert_eq!(of(u64::MAX / 1500, 1, 3), u64::MAX);
+        assert_eq!(cost_ps(&Measured::default(), 1.5), 1);
+        // A clock that goes back has measured nothing.
+        struct Back(u64);
+        impl Probe for Back {
+            fn now_ns(&mut self) -> u64 {
+                self.0 -= 1;
+                self.0
+            }
+            fn switches(&mut self) -> u64 {
+                0
+            }
+        }
+        let found = measure(&mut Counting::new(1, 1), &settings(16, 50.0), &mut Back(1 << 20));
+        assert_eq!(found.unwrap().worst_ps, 1);
     }
 }

@@ -415,6 +415,70 @@ mod tests {
     }
 
     #[test]
+    fn the_path_costs_nanoseconds_rounded_up_and_never_few_for_being_many() {
+        let path = |turn_ps, packet_ps, doorbell_ps| PathCosts { turn_ps, packet_ps, doorbell_ps };
+        assert_eq!(path(1_000, 1, 0).turn_ns(9), 1);
+        assert_eq!(path(1_001, 1, 0).turn_ns(9), 2);
+        assert_eq!(path(1_000, 1, 700).turn_ns(3), 4);
+        assert_eq!(path(1_000_000, 1, 3_000_000).turn_ns(4), 13_000);
+        let top = u64::MAX.div_ceil(1_000);
+        assert_eq!(path(0, 1, u64::MAX / 2).turn_ns(3), top);
+        assert_eq!(path(u64::MAX, 1, 1).turn_ns(1), top);
+        let packet = |ps| path(1, ps, 1).packet_ns();
+        assert_eq!([1, 1_000, 1_001, 250_000].map(packet), [1, 1, 2, 250]);
+    }
+
+    #[test]
+    fn costs_up_to_a_millisecond_are_allowed() {
+        let is_read = |old: &str, new: &str| CostProfile::parse(&with(old, new), None).is_ok();
+        for (key, value) in [
+            ("load_ps", 120_000),
+            ("bitwise_ps", 1_000),
+            ("turn_ps", 1_000_000),
+            ("packet_ps", 250_000),
+            ("doorbell_ps", 3_000_000),
+        ] {
+            let old = format!("{key} = {value}");
+            for (found, is_allowed) in
+                [(0, false), (1, true), (1_000_000_000, true), (1_000_000_001, false)]
+            {
+                // The class of a segment begins with another name, so that the line is the key's.
+                let new = format!("{key} = {found}");
+                assert_eq!(is_read(&old, &new), is_allowed, "{new}");
+            }
+        }
+        let path = CostProfile::parse(&with("packet_ps = 250000", "packet_ps = 7"), None).unwrap();
+        assert_eq!(path.path, Some(PathCosts { packet_ps: 7, ..PathCosts::BUILT_IN }));
+    }
+
+    #[test]
+    fn a_file_is_read_up_to_its_longest_and_no_further() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("p.toml");
+        let mut text = CostProfile::built_in().to_toml() + "#";
+        text.extend(std::iter::repeat_n('x', LONGEST_FILE as usize - text.len()));
+        std::fs::write(&path, &text).unwrap();
+        let profile = CostProfile::load(&path).unwrap();
+        assert_eq!(profile.name, path.display().to_string());
+        std::fs::write(&path, text + "x").unwrap();
+        let found = CostProfile::load(&path).unwrap_err().to_string();
+        let expected = "found more than 1048576 bytes, allowed: that many";
+        assert_eq!(found, format!("{}: {expected}", path.display()));
+    }
+
+    #[test]
+    fn the_key_is_that_of_the_line() {
+        let text = "format = 1\n[cost]\nload_ps = 1\n# note\n[ measured . load ]\nsamples = 2\n";
+        let key = |part: &str| key_at(text, text.find(part).unwrap());
+        assert_eq!(key("format"), "format");
+        assert_eq!(key("[cost]"), "cost");
+        assert_eq!(key("load_ps"), "cost.load_ps");
+        assert_eq!(key("# note"), "cost");
+        assert_eq!(key("samples"), "measured . load.samples");
+        assert_eq!([0, 10, 11, text.len()].map(|at| line_of(text, at)), [1, 1, 2, 7]);
+    }
+
+    #[test]
     fn a_file_that_cannot_be_read_is_named() {
         let found = CostProfile::load(Path::new("/nonexistent/p.toml")).unwrap_err().to_string();
         assert!(found.starts_with("/nonexistent/p.toml: cannot be read: "), "{found}");

@@ -129,10 +129,10 @@ impl Balance {
         let entries = table.entries().iter().zip(self.loads.iter()).enumerate();
         let fitting = entries.filter(|(_, (queue, load))| {
             let load = i64::from(**load) * all;
-            usize::from(**queue) == from && load != 0 && load <= gap / 4 * 3
+            usize::from(**queue) == from && load != 0 && 4 * load <= 3 * gap
         });
         let nearest =
-            fitting.min_by_key(|(_, (_, load))| (gap / 2 - i64::from(**load) * all).abs());
+            fitting.min_by_key(|(_, (_, load))| (gap - 2 * i64::from(**load) * all).abs());
         match nearest.map(|(entry, (_, load))| (entry, *load)) {
             Some((entry, load)) if table.set(entry, to as u16).is_ok() => {
                 self.excess[from] -= i64::from(load) * all;

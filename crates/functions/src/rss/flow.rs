@@ -186,3 +186,66 @@ pub(crate) fn flow_hash(hash: &Hash, types: &Types, data: &[u8], layers: &Layers
         (value, _) => value,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use picnic_core::packet::layers;
+    use picnic_hash::Key;
+
+    /// UDP over IPv4, with so many tags and words of options.
+    fn frame(tags: usize, options: usize) -> Vec<u8> {
+        let mut frame = vec![2; 12];
+        (0..tags).for_each(|tag| frame.extend([0x81, 0, 0, tag as u8]));
+        frame.extend([8, 0, 0x45 + options as u8, 0, 0, 28 + 4 * options as u8, 0, 0, 0, 0, 64, 17]);
+        frame.extend([0, 0, 10, 1, 2, 3, 10, 4, 5, 6]);
+        frame.extend(vec![1; 4 * options]);
+        frame.extend([0x12, 0x34, 0x56, 0x78, 0, 8, 0, 0]);
+        frame
+    }
+
+    fn all_types() -> Types {
+        Types::new(|_| true)
+    }
+
+    #[test]
+    fn the_short_path_is_for_plain_frames_and_finds_what_the_long_one_does() {
+        for over in [RssType::Ipv4, RssType::Ipv4Tcp, RssType::Ipv4Udp] {
+            let frame = frame(0, 0);
+            let layers = layers::parse(&frame);
+            let (again, tuple) = plain_v4(&layers, &frame, over).unwrap();
+            assert_eq!(again, layers);
+            assert_eq!(tuple.input(), tuple_v4(&layers, &frame, over).input());
+            let ports: &[u8] = if over == RssType::Ipv4 { &[0; 4] } else { &[0x12, 0x34, 0x56, 0x78] };
+            assert_eq!(tuple.input(), &[&[10, 1, 2, 3, 10, 4, 5, 6], ports].concat()[..]);
+        }
+        for (tags, options) in [(1, 0), (2, 0), (0, 1), (1, 3)] {
+            let frame = frame(tags, options);
+            let layers = layers::parse(&frame);
+            assert!(plain_v4(&layers, &frame, RssType::Ipv4Udp).is_none(), "{layers:?}");
+        }
+        let plain = frame(0, 0);
+        let layers = layers::parse(&plain);
+        for over in [RssType::None, RssType::Ipv6, RssType::Ipv6Tcp, RssType::Ipv6Udp] {
+            assert!(plain_v4(&layers, &plain, over).is_none());
+        }
+        // A tag that has been taken out stands in the layers alone.
+        let tagged = Layers { vlan_tci: 1, ..layers };
+        assert!(plain_v4(&tagged, &plain, RssType::Ipv4Udp).is_none());
+        assert!(plain_v4(&layers, &plain[..37], RssType::Ipv4Udp).is_none());
+    }
+
+    #[test]
+    fn a_flow_without_ip_is_its_addresses() {
+        let hash = Hash::Toeplitz(Box::new(Toeplitz::new(&Key::MICROSOFT)));
+        let of = |data: &[u8]| flow_hash(&hash, &all_types(), data, &layers::parse(data));
+        let frame = frame(0, 0);
+        let (value, over) = hash_of(&hash, &all_types(), &layers::parse(&frame), &frame);
+        assert_eq!((of(&frame), over), (value, RssType::Ipv4Udp));
+        let tuple = tuple_v4(&layers::parse(&frame), &frame, over);
+        assert_eq!(value, picnic_hash::reference(&Key::MICROSOFT, tuple.input()));
+        let arp: Vec<u8> = (0..12).chain([8, 6]).chain(100..146).collect();
+        assert_eq!(of(&arp), lookup3(&arp[..12], 0));
+        assert_eq!(of(&arp[..5]), lookup3(&arp[..5], 0));
+    }
+}

@@ -11,6 +11,8 @@ mod mirror;
 mod offloads;
 mod rate_limit;
 mod rss;
+mod rss_balance;
+mod rss_commands;
 #[path = "../../../core/tests/shared/registry.rs"]
 mod shared;
 mod timestamp;

@@ -33,6 +33,7 @@ pub(crate) struct FakeKernel {
 }
 
 /// The machine; gone when dropped.
+#[derive(Debug)]
 pub(crate) struct Fixture {
     _folder: TempDir,
     pub(crate) root: PathBuf,

@@ -421,6 +421,11 @@ fn remove(path: &Path, restored: &mut Restored) {
     }
 }
 
+/// Whether what this user has written is what `me` would have: root's own, or one's own.
+pub(super) fn is_trusted(owner: u32, me: u32) -> bool {
+    owner == 0 || owner == me
+}
+
 /// Header and lines of a journal; none if it is not there any more.
 fn read(path: &Path) -> io::Result<Option<(Header, Vec<Line>)>> {
     let invalid = |message: String| io::Error::new(io::ErrorKind::InvalidData, message);
@@ -436,8 +441,8 @@ fn read(path: &Path) -> io::Result<Option<(Header, Vec<Line>)>> {
     };
     let metadata = file.metadata()?;
     let owner = metadata.uid();
-    let is_ours = owner == 0 || owner == rustix::process::geteuid().as_raw();
-    if !metadata.is_file() || !is_ours || metadata.mode() & 0o022 != 0 {
+    let me = rustix::process::geteuid().as_raw();
+    if !metadata.is_file() || !is_trusted(owner, me) || metadata.mode() & 0o022 != 0 {
         return Err(not_obeyed());
     }
     if metadata.len() > LONGEST {

@@ -10,6 +10,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use rustix::time::Timespec;
+use std::ffi::OsString;
 use std::fmt::Debug;
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -37,11 +38,10 @@ pub struct Machine {
 impl Machine {
     /// This machine; journals in `$PICNIC_STATE_DIR`, or `/run/picnic`.
     pub fn this() -> Self {
-        let state = std::env::var_os("PICNIC_STATE_DIR").filter(|folder| !folder.is_empty());
         Machine {
             sysfs: "/sys".into(),
             procfs: "/proc".into(),
-            state: state.map_or_else(|| "/run/picnic".into(), PathBuf::from),
+            state: state(std::env::var_os("PICNIC_STATE_DIR")),
             namespaces: "/run/netns".into(),
             kernel: Arc::new(ThisKernel),
         }
@@ -56,6 +56,12 @@ impl Machine {
     pub(crate) fn read(&self, path: &Path) -> io::Result<String> {
         fs::read_to_string(path).map(|text| text.trim().to_owned())
     }
+}
+
+/// Where journals are kept, by what `PICNIC_STATE_DIR` is.
+fn state(folder: Option<OsString>) -> PathBuf {
+    let folder = folder.filter(|folder| !folder.is_empty());
+    folder.map_or_else(|| "/run/picnic".into(), PathBuf::from)
 }
 
 /// What changes a machine.
@@ -207,7 +213,8 @@ mod tests {
         ThisKernel.set_affinity(thread, &list(&first.to_string())).unwrap();
         assert_eq!(allowed(), first.to_string());
         // Cores beyond what the kernel can name are left out, and none is no place.
-        ThisKernel.set_affinity(thread, &list(&format!("{first},8000"))).unwrap();
+        let most = CpuSet::MAX_CPU;
+        ThisKernel.set_affinity(thread, &list(&format!("{first},{most},8000"))).unwrap();
         assert_eq!(allowed(), first.to_string());
         let nowhere = ThisKernel.set_affinity(thread, &list("8000")).unwrap_err();
         assert_eq!(Errno::from_io_error(&nowhere), Some(Errno::INVAL));
@@ -249,6 +256,9 @@ mod tests {
         let machine = Machine::this();
         assert!(machine.is_this() && machine.sysfs.join("devices/system/cpu").exists());
         assert_eq!(machine.namespaces, Path::new("/run/netns"));
+        assert_eq!(state(None), Path::new("/run/picnic"));
+        assert_eq!(state(Some("".into())), Path::new("/run/picnic"));
+        assert_eq!(state(Some("/a".into())), Path::new("/a"));
         let elsewhere = Machine { procfs: "/elsewhere".into(), ..machine };
         assert!(!elsewhere.is_this());
         assert!(elsewhere.read(Path::new("/nowhere")).is_err());

@@ -141,4 +141,37 @@ mod tests {
         assert!(!found.is_kernel && !found.is_bound);
         assert_eq!(start_time(procfs, i32::MAX, i32::MAX), None);
     }
+
+    #[test]
+    fn what_the_kernel_says_of_a_thread_is_told_and_who_has_ended_is_left_out() {
+        use crate::undo::fixture::{BOUND, Fixture, KERNEL, WORKER};
+        let fixture = Fixture::new();
+        let procfs = &fixture.machine.procfs;
+        for (thread, flags) in [(42, 0), (9, KERNEL), (10, BOUND), (11, WORKER), (43, 0), (44, 0)] {
+            fixture.start(thread, thread, 1, flags, "0-3");
+        }
+        fixture.start(42, 7, 1, 0, "5");
+        for (thread, state) in [(43, 'Z'), (44, 'X')] {
+            let path = procfs.join(format!("{thread}/task/{thread}/stat"));
+            let stat = fs::read_to_string(&path).unwrap();
+            fs::write(&path, stat.replace(") S", &format!(") {state}"))).unwrap();
+            assert_eq!(start_time(procfs, thread, thread), None);
+        }
+        let found: Vec<_> = threads(procfs)
+            .unwrap()
+            .iter()
+            .map(|t| (t.process, t.thread, t.is_kernel, t.is_bound, t.is_worker))
+            .collect();
+        let expected = [
+            (9, 9, true, false, false),
+            (10, 10, true, true, false),
+            (11, 11, true, true, true),
+            (42, 7, false, false, false),
+            (42, 42, false, false, false),
+        ];
+        assert_eq!(found, expected);
+        assert_eq!(start_time(procfs, 42, 7), Some(70));
+        assert_eq!(threads(procfs).unwrap()[3].allowed.to_string(), "5");
+        assert_eq!(numbered(procfs).unwrap(), [9, 10, 11, 42, 43, 44]);
+    }
 }

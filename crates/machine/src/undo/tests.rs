@@ -519,3 +519,336 @@ fn a_journal_is_named_and_may_be_read_and_run_by_others() {
     fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).unwrap();
     assert_eq!(restore_one(&fixture).restored, 1);
 }
+
+#[test]
+fn journals_of_root_and_of_this_user_are_trusted() {
+    for (owner, me, is_trusted) in
+        [(0, 0, true), (0, 5, true), (5, 5, true), (5, 0, false), (5, 6, false), (1, 0, false)]
+    {
+        assert_eq!(journal::is_trusted(owner, me), is_trusted, "{owner} for {me}");
+    }
+}
+
+#[test]
+fn a_journal_that_any_other_can_write_is_not_obeyed() {
+    let fixture = fixture();
+    let path = left(&fixture, setting(&fixture, "a", "2"));
+    for mode in [0o620, 0o602, 0o622, 0o722] {
+        fs::set_permissions(&path, PermissionsExt::from_mode(mode)).unwrap();
+        assert_eq!(refusal(&fixture), "others could have written it: it is not obeyed");
+    }
+    fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).unwrap();
+    assert_eq!(restore_one(&fixture).unchanged, 1);
+    let mode = |path: &std::path::Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(&fixture.machine.state), 0o700);
+    assert_eq!(mode(&fixture.machine.state.join("lock")), 0o600);
+}
+
+#[test]
+fn who_answers_for_a_journal() {
+    let fixture = fixture();
+    let path = left(&fixture, setting(&fixture, "a", "2"));
+    let info = journals(&fixture.machine).unwrap().remove(0).unwrap();
+    assert_eq!(info.path, path);
+    for number in 0..8 {
+        let [is_owned, is_held, is_past] = [1, 2, 4].map(|bit| number & bit != 0);
+        let info = JournalInfo { is_owned, is_held, is_past, ..info.clone() };
+        assert_eq!(info.is_stale(), number == 0 || number >= 4, "{info:?}");
+    }
+}
+
+#[test]
+fn what_became_of_a_journal_is_told_in_one_line() {
+    let mut restored = Restored {
+        purpose: "lab".into(),
+        process: 0,
+        restored: 3,
+        unchanged: 2,
+        gone: 1,
+        ..Restored::default()
+    };
+    assert!(restored.is_whole());
+    assert_eq!(restored.to_string(), "lab: 3 taken back, 2 unchanged, 1 gone");
+    restored.process = 42;
+    restored.refused = vec!["a".into()];
+    assert!(!restored.is_whole());
+    let expected = "lab of process 42: 3 taken back, 2 unchanged, 1 gone, 1 refused (a)";
+    assert_eq!(restored.to_string(), expected);
+    restored.failed = vec!["b".into(), "c".into()];
+    assert_eq!(restored.to_string(), format!("{expected}, 2 failed (b, ...)"));
+    restored.refused.clear();
+    assert!(!restored.is_whole());
+}
+
+#[test]
+fn each_kind_of_journal_is_taken_back_when_it_is_meant() {
+    for (which, expected) in [
+        (Which::Stale, &["stale"][..]),
+        (Which::Held("held"), &["stale", "held"]),
+        (Which::AllHeld, &["stale", "other", "held"]),
+    ] {
+        let fixture = fixture();
+        for purpose in ["held", "other", "stale"] {
+            let mut journal = Journal::create(&fixture.machine, purpose).unwrap();
+            assert_eq!(journal.name(), format!("{purpose}-{}-0", std::process::id()));
+            journal.record(setting(&fixture, "a", "2")).unwrap();
+            journal.record_all([]).unwrap();
+            if purpose != "stale" {
+                journal.hold().unwrap();
+            }
+        }
+        // What is named as no journal is, is none.
+        use std::os::unix::ffi::OsStrExt;
+        let name = std::ffi::OsStr::from_bytes(b"\xff.other");
+        fs::write(fixture.machine.state.join(name), "x").unwrap();
+        let names: Vec<_> = journals(&fixture.machine)
+            .unwrap()
+            .into_iter()
+            .map(|journal| journal.unwrap().purpose)
+            .collect();
+        assert_eq!(names, ["held", "other", "stale"], "in the order of their names");
+        let restored = restore_all(&fixture.machine, which).unwrap();
+        let purposes: Vec<_> = restored.iter().map(|one| one.purpose.as_str()).collect();
+        assert_eq!(purposes, expected);
+        assert_eq!(fixture.journals().len(), 3 - expected.len());
+    }
+}
+
+#[test]
+fn a_journal_that_cannot_be_removed_is_told() {
+    let fixture = fixture();
+    let mut journal = Journal::create(&fixture.machine, "test").unwrap();
+    journal.record(setting(&fixture, "a", "2")).unwrap();
+    let path = fixture.journals().remove(0);
+    fs::remove_file(&path).unwrap();
+    let restored = journal.undo().unwrap();
+    assert_eq!((restored.unchanged, restored.failed.len()), (1, 1));
+    let start = format!("journal {} away: ", path.display());
+    assert!(restored.failed[0].starts_with(&start), "{restored}");
+}
+
+#[test]
+fn a_busy_group_is_given_time() {
+    let fixture = Fixture::new();
+    let path = fixture.machine.sysfs.join("fs/cgroup/picnic");
+    fs::create_dir_all(&path).unwrap();
+    left(&fixture, Change::Group { path });
+    *fixture.kernel.busy.lock().unwrap() = 3;
+    let begin = std::time::Instant::now();
+    assert_eq!(restore_one(&fixture).restored, 1);
+    // Three pauses, each of which is no shorter than it is long.
+    assert!(begin.elapsed() >= Duration::from_millis(30));
+    let mut journal = Journal::create(&fixture.machine, "test").unwrap();
+    journal.record(Change::Group { path: fixture.machine.sysfs.join("absent") }).unwrap();
+    assert_eq!(journal.undo().unwrap().gone, 1);
+}
+
+#[test]
+fn a_controller_is_taken_out_of_the_others() {
+    let fixture = Fixture::new().with_groups();
+    let path = fixture.machine.sysfs.join("fs/cgroup/cgroup.subtree_control");
+    let mut journal = Journal::create(&fixture.machine, "test").unwrap();
+    for name in ["memory", "cpuset"] {
+        journal.record(Change::Controller { path: path.clone(), name: name.into() }).unwrap();
+    }
+    let absent = fixture.machine.sysfs.join("fs/cgroup/absent");
+    journal.record(Change::Controller { path: absent, name: "cpu".into() }).unwrap();
+    let restored = journal.undo().unwrap();
+    assert_eq!((restored.restored, restored.unchanged, restored.gone), (1, 1, 1), "{restored}");
+    assert_eq!(fixture.machine.read(&path).unwrap(), "cpu");
+}
+
+#[test]
+fn a_feature_is_given_its_value_by_the_command_it_has() {
+    let words = |namespace, feature| change::feature_words("eth0", namespace, feature, "off");
+    assert_eq!(words(None, "gro"), ["ethtool", "-K", "eth0", "gro", "off"]);
+    let inside = ["ip", "netns", "exec", "one", "ethtool", "-K", "eth0", "gro", "off"];
+    assert_eq!(words(Some("one"), "gro"), inside);
+    let script = "echo \"$1\" > \"/sys/class/net/$2/threaded\"";
+    assert_eq!(words(None, "threaded"), ["sh", "-c", script, "sh", "off", "eth0"]);
+
+    let fixture = Fixture::new();
+    put(&fixture.machine.namespaces.join("one"), "");
+    fs::create_dir_all(fixture.machine.sysfs.join("class/net/eth0")).unwrap();
+    let mut journal = Journal::create(&fixture.machine, "test").unwrap();
+    for (interface, namespace) in [
+        ("eth0", None),
+        ("eth1", None),
+        ("c0", Some("one")),
+        ("c0", Some("two")),
+        ("-all", None),
+        ("-all", Some("one")),
+        ("c0", Some("a/b")),
+    ] {
+        let feature = Change::Feature {
+            interface: interface.into(),
+            namespace: namespace.map(String::from),
+            feature: "gro".into(),
+            was: "on".into(),
+        };
+        journal.record(feature).unwrap();
+    }
+    let restored = journal.undo().unwrap();
+    let counts = (restored.restored, restored.gone, restored.refused.len());
+    assert_eq!(counts, (2, 2, 3), "{restored}");
+    let calls = fixture.kernel.ip_calls.lock().unwrap().clone();
+    assert_eq!(calls, ["netns exec one ethtool -K c0 gro on", "ethtool -K eth0 gro on"]);
+}
+
+// ---------------------------------------------------------------- threads
+
+fn affinity(thread: i32, was: &str, becomes: &str) -> Change {
+    Change::Affinity {
+        process: thread,
+        thread,
+        start_time: thread as u64 * 10,
+        was: was.into(),
+        becomes: becomes.into(),
+    }
+}
+
+fn isolation() -> Change {
+    Change::Isolation {
+        borrowed_core: 7,
+        reserved: "6-7".into(),
+        others: "0-5".into(),
+        is_partition: false,
+    }
+}
+
+fn undo_all(fixture: &Fixture, changes: Vec<Change>) -> Restored {
+    let mut journal = Journal::create(&fixture.machine, "test").unwrap();
+    journal.record_all(changes).unwrap();
+    journal.undo().unwrap()
+}
+
+#[test]
+fn threads_that_are_listed_go_back_unless_another_has_moved_them() {
+    let fixture = Fixture::new();
+    for (thread, cores) in [(40, "0-3"), (41, "0-3"), (42, "5"), (44, "0-3"), (45, "1-6")] {
+        fixture.start(thread, thread, 1, 0, cores);
+    }
+    let other = Change::Affinity {
+        process: 44,
+        thread: 44,
+        start_time: 7,
+        was: "0-7".into(),
+        becomes: "0-3".into(),
+    };
+    let changes = vec![
+        affinity(40, "0-7", "0-3"),
+        affinity(42, "0-7", "0-3"),
+        affinity(43, "0-7", "0-3"),
+        other,
+        affinity(45, "1-6", "0-3"),
+    ];
+    let restored = undo_all(&fixture, changes);
+    let counts = (restored.restored, restored.unchanged, restored.gone);
+    assert_eq!(counts, (1, 2, 2), "{restored}");
+    let cores = [40, 41, 42, 44, 45].map(|thread| fixture.cores(thread));
+    assert_eq!(cores, ["0-7", "0-3", "5", "0-3", "1-6"]);
+}
+
+#[test]
+fn threads_started_while_others_were_kept_off_may_go_everywhere_again() {
+    let fixture = Fixture::new();
+    for (thread, flags, cores) in
+        [(40, 0, "0-5"), (41, 0, "3"), (42, super::fixture::BOUND, "0-5"), (43, 0, "0-7")]
+    {
+        fixture.start(thread, thread, 1, flags, cores);
+    }
+    let restored = undo_all(&fixture, vec![isolation()]);
+    let counts = (restored.restored, restored.unchanged, restored.gone);
+    // Threads that were never moved are no changes.
+    assert_eq!((counts, restored.is_whole()), ((1, 0, 0), true), "{restored}");
+    let cores = [40, 41, 42, 43].map(|thread| fixture.cores(thread));
+    assert_eq!(cores, ["0-7", "3", "0-5", "0-7"]);
+}
+
+#[test]
+fn who_was_started_by_a_listed_one_goes_where_that_one_belongs() {
+    let fixture = Fixture::new();
+    for (thread, parent, cores) in [
+        (40, 1, "0-3"),
+        (50, 40, "0-5"),
+        (51, 50, "0-3"),
+        (52, 40, "2"),
+        (53, 1, "0-5"),
+        (54, 52, "0-3"),
+    ] {
+        fixture.start(thread, thread, parent, 0, cores);
+    }
+    let changes = vec![isolation(), affinity(40, "1-7", "0-5"), affinity(40, "0-5", "0-3")];
+    let restored = undo_all(&fixture, changes);
+    let cores = [40, 50, 51, 52, 53, 54].map(|thread| fixture.cores(thread));
+    assert_eq!(cores, ["1-7", "1-7", "1-7", "2", "0-7", "1-7"]);
+    assert_eq!((restored.restored, restored.unchanged, restored.gone), (5, 0, 0), "{restored}");
+}
+
+#[test]
+fn cores_that_are_offline_part_no_places() {
+    let fixture = Fixture::new();
+    super::fixture::put_online(&fixture.machine.sysfs, "0-6");
+    for (thread, cores) in [(40, "0-5"), (41, "0-6"), (42, "3")] {
+        fixture.start(thread, thread, 1, 0, cores);
+    }
+    let changes = [40, 41, 42].map(|thread| affinity(thread, "0-7", "0-5,7"));
+    let restored = undo_all(&fixture, changes.into());
+    assert_eq!((restored.restored, restored.unchanged), (1, 2), "{restored}");
+    let cores = [40, 41, 42].map(|thread| fixture.cores(thread));
+    assert_eq!(cores, ["0-6", "0-6", "3"]);
+}
+
+/// Has each thread that is moved start another.
+#[derive(Debug)]
+struct Breeding {
+    fixture: std::sync::Arc<Fixture>,
+    next: std::sync::atomic::AtomicI32,
+}
+
+impl Kernel for Breeding {
+    fn write(&self, path: &std::path::Path, text: &str) -> std::io::Result<()> {
+        self.fixture.kernel.write(path, text)
+    }
+    fn make_folder(&self, path: &std::path::Path) -> std::io::Result<()> {
+        self.fixture.kernel.make_folder(path)
+    }
+    fn remove_folder(&self, path: &std::path::Path) -> std::io::Result<()> {
+        self.fixture.kernel.remove_folder(path)
+    }
+    fn remove_tree(&self, path: &std::path::Path) -> std::io::Result<()> {
+        self.fixture.kernel.remove_tree(path)
+    }
+    fn end(&self, process: i32, is_it: &dyn Fn() -> bool) -> std::io::Result<()> {
+        self.fixture.kernel.end(process, is_it)
+    }
+    fn set_affinity(
+        &self,
+        thread: i32,
+        cores: &crate::topology::CoreSet,
+    ) -> std::io::Result<()> {
+        let child = self.next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        if child < 64 {
+            // Started just before its parent was moved.
+            self.fixture.start(child, child, thread, 0, "0-5");
+        }
+        self.fixture.kernel.set_affinity(thread, cores)
+    }
+    fn run(&self, lock: &fs::File, words: &[&str]) -> std::io::Result<()> {
+        self.fixture.kernel.run(lock, words)
+    }
+}
+
+#[test]
+fn threads_that_start_others_while_they_are_moved_are_followed() {
+    let fixture = std::sync::Arc::new(Fixture::new());
+    fixture.start(40, 40, 1, 0, "0-5");
+    let kernel = Breeding { fixture: fixture.clone(), next: 60.into() };
+    let machine = Machine { kernel: std::sync::Arc::new(kernel), ..fixture.machine.clone() };
+    let mut journal = Journal::create(&machine, "test").unwrap();
+    journal.record_all([isolation(), affinity(40, "1-7", "0-5")]).unwrap();
+    let restored = journal.undo().unwrap();
+    let cores = [40, 60, 61, 62, 63].map(|thread| fixture.cores(thread));
+    assert_eq!(cores, ["1-7"; 5]);
+    assert_eq!((restored.restored, restored.unchanged), (5, 0), "{restored}");
+}
