@@ -1,9 +1,9 @@
 //! Graphs made by hand: what breaks the promises of a graph is refused, never wrong.
 
-use proptest::prelude::*;
 use picnic_wcet::{
     Block, Class, CostProfile, Counts, Edge, EdgeKind, Graph, Loop, Segment, analyse, bounds, dot,
 };
+use proptest::prelude::*;
 
 const fn block(declared_ns: u64) -> Block {
     Block { line: 0, counts: Counts::NONE, declared_ns, calls: &[] }
@@ -299,8 +299,7 @@ fn a_called_function_begins_with_its_first_segment() {
         ..GOOD
     };
     static CALLS: Block = Block { calls: &[&CALLED], ..block(100) };
-    let graph =
-        Graph { blocks: std::slice::from_ref(&CALLS), edges: &[], loops: &[], ..GOOD };
+    let graph = Graph { blocks: std::slice::from_ref(&CALLS), edges: &[], loops: &[], ..GOOD };
     assert_eq!(bounds(&graph, &CostProfile::built_in()).unwrap().segments[..], [111]);
 }
 
@@ -320,7 +319,10 @@ fn segments_that_may_come_next_are_told_in_order() {
         segments: const { &[START, Segment { entry: 3, ..START }, Segment { entry: 2, ..START }] },
         ..GOOD
     };
-    assert_eq!([0, 1, 2, 3].map(|segment| graph.after(segment)), [vec![1, 2], vec![2], vec![], vec![]]);
+    assert_eq!(
+        [0, 1, 2, 3].map(|segment| graph.after(segment)),
+        [vec![1, 2], vec![2], vec![], vec![]]
+    );
     // A first block that is not there leads nowhere.
     let graph = Graph { segments: const { &[Segment { entry: 9, ..START }] }, ..graph };
     assert!(graph.after(0).is_empty());
@@ -328,7 +330,8 @@ fn segments_that_may_come_next_are_told_in_order() {
 
 #[test]
 fn the_whole_picture() {
-    static CALLED: Graph = Graph { name: "other", blocks: &[block(1)], edges: &[], loops: &[], ..GOOD };
+    static CALLED: Graph =
+        Graph { name: "other", blocks: &[block(1)], edges: &[], loops: &[], ..GOOD };
     let graph = Graph {
         blocks: const {
             &[
@@ -410,14 +413,16 @@ fn statements() -> impl Strategy<Value = Vec<Statement>> {
         1 => Just(Leave),
     ];
     let condition = prop::collection::vec(
-        prop_oneof![3 => Just(Step), 1 => any::<bool>().prop_map(Await)], 0..3,
+        prop_oneof![3 => Just(Step), 1 => any::<bool>().prop_map(Await)],
+        0..3,
     );
     let list = prop::collection::vec(simple, 1..4);
     let nested = list.prop_recursive(3, 24, 4, move |inner| {
         let either = (inner.clone(), inner.clone()).prop_map(|(a, b)| vec![Either(a, b)]);
         let around = (1..4_u64, condition.clone(), inner.clone())
             .prop_map(|(bound, head, body)| vec![Loop(bound, head, body)]);
-        prop::collection::vec(prop_oneof![inner, either, around], 1..4).prop_map(|lists| lists.concat())
+        prop::collection::vec(prop_oneof![inner, either, around], 1..4)
+            .prop_map(|lists| lists.concat())
     });
     nested.prop_map(|mut list| {
         list.push(Step);
@@ -517,9 +522,8 @@ impl Written {
     }
 
     fn graph(self, costs: &[u64]) -> Graph {
-        let blocks: Vec<_> = (0..usize::from(self.blocks))
-            .map(|place| block(costs[place % costs.len()]))
-            .collect();
+        let blocks: Vec<_> =
+            (0..usize::from(self.blocks)).map(|place| block(costs[place % costs.len()])).collect();
         let loops: Vec<_> = self
             .loops
             .into_iter()

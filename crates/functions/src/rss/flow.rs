@@ -197,7 +197,20 @@ mod tests {
     fn frame(tags: usize, options: usize) -> Vec<u8> {
         let mut frame = vec![2; 12];
         (0..tags).for_each(|tag| frame.extend([0x81, 0, 0, tag as u8]));
-        frame.extend([8, 0, 0x45 + options as u8, 0, 0, 28 + 4 * options as u8, 0, 0, 0, 0, 64, 17]);
+        frame.extend([
+            8,
+            0,
+            0x45 + options as u8,
+            0,
+            0,
+            28 + 4 * options as u8,
+            0,
+            0,
+            0,
+            0,
+            64,
+            17,
+        ]);
         frame.extend([0, 0, 10, 1, 2, 3, 10, 4, 5, 6]);
         frame.extend(vec![1; 4 * options]);
         frame.extend([0x12, 0x34, 0x56, 0x78, 0, 8, 0, 0]);
@@ -216,7 +229,8 @@ mod tests {
             let (again, tuple) = plain_v4(&layers, &frame, over).unwrap();
             assert_eq!(again, layers);
             assert_eq!(tuple.input(), tuple_v4(&layers, &frame, over).input());
-            let ports: &[u8] = if over == RssType::Ipv4 { &[0; 4] } else { &[0x12, 0x34, 0x56, 0x78] };
+            let ports: &[u8] =
+                if over == RssType::Ipv4 { &[0; 4] } else { &[0x12, 0x34, 0x56, 0x78] };
             assert_eq!(tuple.input(), &[&[10, 1, 2, 3, 10, 4, 5, 6], ports].concat()[..]);
         }
         for (tags, options) in [(1, 0), (2, 0), (0, 1), (1, 3)] {

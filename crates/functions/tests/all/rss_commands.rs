@@ -106,7 +106,10 @@ fn arguments_of_a_change_are_checked() {
     let wrong = [
         (r#"{}"#, "params: found none, allowed: key, table, table_size, weights"),
         (r#"{"key": "6d5a"}"#, "key: hash key has 2 bytes, allowed: 40 to 64"),
-        (r#"{"table": [0], "table_size": 1}"#, "table_size: found with table, allowed: one of them"),
+        (
+            r#"{"table": [0], "table_size": 1}"#,
+            "table_size: found with table, allowed: one of them",
+        ),
         (r#"{"table": [0], "weights": [1]}"#, "weights: found with table, allowed: one of them"),
     ];
     for (arguments, message) in wrong {
@@ -209,9 +212,8 @@ fn one_context_is_looked_at_and_its_changes_are_counted() {
         let seen = card.run_with(rss, &packets, |place, packet| packet.mark = place as u32);
         seen.into_iter().map(|packet| packet.door).collect::<Vec<_>>()
     };
-    let table = |entries: &[u16]| {
-        Some(Box::new(IndirectionTable::from_entries(entries, 4).unwrap()))
-    };
+    let table =
+        |entries: &[u16]| Some(Box::new(IndirectionTable::from_entries(entries, 4).unwrap()));
     assert_eq!(doors(&mut rss, &mut card), [Door::Queue(0), Door::Queue(0)]);
     let mut change = Change { mark: Some(1), table: table(&[3, 3]), ..Change::default() };
     assert!(change.apply(&mut rss, Time::ZERO));

@@ -822,11 +822,7 @@ impl Kernel for Breeding {
     fn end(&self, process: i32, is_it: &dyn Fn() -> bool) -> std::io::Result<()> {
         self.fixture.kernel.end(process, is_it)
     }
-    fn set_affinity(
-        &self,
-        thread: i32,
-        cores: &crate::topology::CoreSet,
-    ) -> std::io::Result<()> {
+    fn set_affinity(&self, thread: i32, cores: &crate::topology::CoreSet) -> std::io::Result<()> {
         let child = self.next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         if child < 64 {
             // Started just before its parent was moved.
