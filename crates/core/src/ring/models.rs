@@ -8,7 +8,7 @@
 //! it once; the target never sleeps for ever with packets in its ring; the doorbell
 //! rings at most once per sleep and never while the target polls; where it is not masked, or sent
 //! for each packet, each one sent is taken, alone or with one that was pending; a host that waits
-//! for room is told of it. The models marked
+//! for room is told of it, also while packets come by the same gate. The models marked
 //! `should_panic` run a protocol with one step left out, and show that the step is
 //! needed and that the model would notice.
 //!
@@ -537,4 +537,171 @@ fn a_host_that_waits_for_room_is_told() {
 #[should_panic(expected = "deadlock")]
 fn a_host_that_does_not_look_again_waits_for_ever() {
     completion_model(false);
+}
+
+// ---------------------------------------------------------------- both directions
+
+/// What a host does when it is interrupted.
+#[derive(Clone, Copy, PartialEq)]
+enum Host {
+    /// Looks at what has come and at what it can send.
+    Correct,
+    /// Takes an interrupt that has brought packets for theirs alone.
+    SendsAfterEmptyInterrupts,
+}
+
+/// A queue that receives while its host waits for room to send in: packets and completions come
+/// by one gate and one doorbell, and one interrupt may be for both. The card's side is [`Doors`]
+/// itself.
+fn both_directions_model(mode: ModerationMode, at_once: bool, unmasked: bool, host: Host) {
+    explore_within(2, move || {
+        const RECEIVED: usize = 2;
+        const SENT: usize = 3;
+        let config = PoolConfig { buffers: 64, buffer_size: 64, headroom: 0 };
+        let (pool, _) = Pool::new(&config, 0).unwrap();
+        let (target_ring, packets) = channel::<Descriptor>(2);
+        let (to_send, sent) = channel::<usize>(2);
+        // As in `gate_model`: dropped by hand, where the model has gone well.
+        let (mut packets, mut to_send) = (ManuallyDrop::new(packets), ManuallyDrop::new(to_send));
+        let mut sent = ManuallyDrop::new(sent);
+        let (gate, bell) = (Arc::new(Gate::new()), Arc::new(Bell::default()));
+        let (card_gate, card_bell) = (Arc::new(Gate::new()), Arc::new(Bell::default()));
+        let starved = Arc::new(loom::sync::atomic::AtomicBool::new(false));
+        let target = TargetRing::new(
+            target_ring,
+            gate.clone(),
+            bell.clone(),
+            Moderation::new(mode),
+            Arc::new(SteerCounters::default()),
+        );
+        let mut doors =
+            ManuallyDrop::new(Doors::new(pool, vec![target], 0, 0, Arc::new(Ledger::new(1))));
+        doors.set_unmasked(unmasked);
+        let card_core = {
+            let (starved, card_gate) = (starved.clone(), card_gate.clone());
+            let card_bell = card_bell.clone();
+            thread::spawn(move || {
+                let (mut now, mut steered, mut taken) = (Time::ZERO, 0, 0);
+                loop {
+                    now = now + 1000;
+                    if steered < RECEIVED {
+                        let packet = doors.pool.packet(&[steered as u8]).expect("there is room");
+                        doors.steer(packet, 0);
+                        steered += 1;
+                    }
+                    doors.publish(now);
+                    let before = taken;
+                    sent.refresh();
+                    while sent.pop().is_some() {
+                        taken += 1;
+                    }
+                    sent.release();
+                    if taken != before {
+                        Gate::order_publish();
+                        if starved.load(loom::sync::atomic::Ordering::Relaxed) {
+                            doors.complete(now, 0, (taken - before) as u32, at_once);
+                        }
+                        doors.publish(now);
+                    } else if let Some(due) = doors.next_deadline() {
+                        // The engine polls again when a moderated interrupt falls due.
+                        now = now.max(due);
+                    } else if taken == SENT && steered == RECEIVED {
+                        break;
+                    } else if steered == RECEIVED {
+                        card_gate.rearm();
+                        if sent.refresh() != 0 && card_gate.resume() {
+                            continue;
+                        }
+                        while !card_gate.begin() {
+                            card_bell.notify.wait();
+                        }
+                    }
+                }
+                drop(ManuallyDrop::into_inner(sent));
+                doors
+            })
+        };
+        let (mut received, mut next, mut polling) = (Vec::new(), 0, true);
+        while received.len() < RECEIVED || next < SENT {
+            polling |= gate.begin();
+            let before = received.len();
+            if polling {
+                packets.refresh();
+                while let Some(packet) = packets.pop() {
+                    received.push(packet);
+                }
+                packets.release();
+                if received.len() == before {
+                    let rests = if unmasked {
+                        gate.rest()
+                    } else {
+                        gate.rearm();
+                        true
+                    };
+                    polling = rests && packets.refresh() != 0 && gate.resume();
+                }
+            }
+            let mut looks_again = false;
+            if host == Host::Correct || received.len() == before {
+                let first = next;
+                while next < SENT && to_send.has_room(1) {
+                    to_send.stage(next).expect("there is room");
+                    next += 1;
+                }
+                to_send.publish();
+                if next != first {
+                    Gate::order_publish();
+                    if card_gate.interrupt() {
+                        card_bell.ring();
+                    }
+                }
+                let waits = next < SENT;
+                starved.store(waits, loom::sync::atomic::Ordering::Relaxed);
+                if waits {
+                    Gate::order_publish();
+                    looks_again = to_send.has_room(1);
+                }
+            }
+            if host != Host::Correct && polling {
+                // It rests at once, without another look at what it can send.
+                gate.rearm();
+                polling = packets.refresh() != 0 && gate.resume();
+            }
+            if !polling && !looks_again && (received.len() < RECEIVED || next < SENT) {
+                while !gate.begin() {
+                    bell.notify.wait();
+                }
+                polling = true;
+            }
+        }
+        let mut doors = ManuallyDrop::into_inner(card_core.join().unwrap());
+        let numbers: Vec<_> = received.iter().map(|packet| packet.data()[0]).collect();
+        assert_eq!(numbers, [0, 1]);
+        received.into_iter().for_each(|packet| doors.pool.free(packet));
+        assert_eq!(doors.pool.outstanding(), 0);
+        drop(ManuallyDrop::into_inner(packets));
+        drop(ManuallyDrop::into_inner(to_send));
+    });
+}
+
+#[test]
+fn packets_and_room_are_told_by_one_gate() {
+    both_directions_model(ModerationMode::None, true, false, Host::Correct);
+}
+
+#[test]
+fn packets_and_room_are_told_by_one_gate_moderated() {
+    let mode = ModerationMode::Static { usecs: 20, frames: 0 };
+    both_directions_model(mode, false, false, Host::Correct);
+}
+
+#[test]
+fn packets_and_room_are_told_unmasked_per_packet() {
+    both_directions_model(ModerationMode::PerPacket, true, true, Host::Correct);
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn a_host_that_takes_an_interrupt_for_packets_alone_waits_for_ever() {
+    both_directions_model(ModerationMode::None, true, false, Host::SendsAfterEmptyInterrupts);
 }
