@@ -608,6 +608,63 @@ fn a_persistent_interface_stays_and_is_taken_up_again() {
     }
 }
 
+/// What the kernel's receive packet steering has of the first queue, as a number.
+fn steering(lab: &Lab) -> u64 {
+    // `ip netns exec` shows the attributes of the namespace's own interfaces.
+    let text = lab.within("server", "cat /sys/class/net/h0/queues/rx-0/rps_cpus").unwrap();
+    u64::from_str_radix(&text.trim().replace(',', ""), 16).unwrap()
+}
+
+#[test]
+fn the_kernel_spreads_flows_over_the_cores_that_are_named() {
+    let Some(lab) = Lab::new("the_kernel_spreads_flows_over_the_cores_that_are_named") else {
+        return;
+    };
+    lab.join();
+    let cores = picnic_machine::topology::cores();
+    let (first, last) = (cores[0], cores[cores.len() - 1]);
+    let wire = format!("{}[pool]\nbuffers = 4096\nbuffer_size = 16384\n", lab.wire());
+    let keys = "addresses = [\"10.88.0.1/24\"]\n";
+    let host = lab.host(&format!("{keys}rps_cores = [{last}]")).replace("queues = 2", "queues = 1");
+    let running = run(&format!("{wire}{host}")).unwrap();
+    assert_eq!(steering(&lab), 1 << last);
+    // The kernel counts what other cores were handed.
+    let handed = || {
+        let text = std::fs::read_to_string("/proc/net/softnet_stat").unwrap();
+        let columns = text.lines().map(|line| {
+            let words: Vec<_> = line.split_whitespace().collect();
+            u64::from_str_radix(words.get(9).unwrap_or(&"0"), 16).unwrap()
+        });
+        columns.sum::<u64>()
+    };
+    let before = handed();
+    let text = lab.within("client", "ping -q -c 20 -i 0.01 10.88.0.1").unwrap();
+    assert!(text.contains(" 0% packet loss"), "{text}");
+    assert!(lab.iperf("-c 10.88.0.1 -n 8M -P 4") > 4_000_000);
+    if first != last {
+        assert!(handed() > before, "no core was handed anything");
+    }
+    let report = stop(running);
+    assert!(report.queues[0].packets > 100, "{report:#?}");
+    assert!(!lab.ip("server", "link").contains("h0"));
+}
+
+#[test]
+fn what_an_interface_that_stays_was_steered_to_is_taken_back() {
+    let Some(lab) = Lab::new("what_an_interface_that_stays_was_steered_to_is_taken_back") else {
+        return;
+    };
+    let core = picnic_machine::topology::cores()[0];
+    let wire = "[[wire]]\nport = \"generator\"\npackets = 10\n";
+    for (keys, wanted) in [(format!("rps_cores = [{core}]"), 1 << core), (String::new(), 0)] {
+        let running = run(&format!("{wire}{}", lab.host(&format!("persistent = true\n{keys}"))));
+        let running = running.unwrap();
+        assert_eq!(steering(&lab), wanted);
+        stop(running);
+        assert!(lab.ip("server", "link").contains("h0"));
+    }
+}
+
 #[test]
 fn what_cannot_be_had_is_said_with_its_key() {
     let Some(lab) = Lab::new("what_cannot_be_had_is_said_with_its_key") else { return };

@@ -5,6 +5,7 @@
 //! * [`namespace`]: work done inside another network namespace;
 //! * [`packet`]: packet sockets, their receive ring and batches;
 //! * [`schedule`]: the priority of the calling thread;
+//! * [`sysfs`]: attributes of interfaces in another network namespace;
 //! * [`tun`]: TAP devices and their queues;
 //! * [`xsk`]: AF_XDP sockets over the pool, of [`xsk_sockets`], [`xsk_queue`] and [`xsk_ring`];
 //! * [`xsk_device`]: what a driver says of its interface.
@@ -18,6 +19,7 @@ pub(crate) mod link;
 pub(crate) mod namespace;
 pub(crate) mod packet;
 pub mod schedule;
+pub(crate) mod sysfs;
 pub(crate) mod tun;
 pub(crate) mod xsk;
 pub(crate) mod xsk_device;

@@ -1,5 +1,6 @@
 //! The keys of `attachment = "tap"` and of `port = "tap"`, checked.
 
+use crate::sys::sysfs;
 use picnic_core::error::ConfigError;
 use picnic_core::packet::wire::MacAddress;
 use picnic_core::registry::BuildContext;
@@ -95,6 +96,7 @@ macro_rules! keys {
                     tx_queue_length,
                     landing: 1,
                     super_frames,
+                    rps_cores: Vec::new(),
                     queues,
                 };
                 wanted.check(mac.as_deref(), &addresses, context)
@@ -109,6 +111,9 @@ keys! {
         /// Number of the wire that the host's packets leave by, unless a tx function decides
         /// otherwise.
         wire: u8 = 0,
+        /// Cores that the kernel spreads the flows of each queue over (receive packet steering),
+        /// as [0, 1, 2, 3]; empty for none: a queue's protocol work is done on its target core.
+        rps_cores: Vec<usize> = Vec::new(),
     }
 }
 
@@ -140,6 +145,8 @@ pub(super) struct Wanted {
     /// Buffers that the longest packet takes.
     pub(super) landing: usize,
     pub(super) super_frames: bool,
+    /// Cores that the kernel spreads flows over.
+    pub(super) rps_cores: Vec<usize>,
     pub(super) queues: u16,
 }
 
@@ -208,6 +215,24 @@ impl Wanted {
         Ok(self)
     }
 
+    /// With the kernel's receive packet steering to these cores.
+    ///
+    /// # Errors
+    /// One is named twice, or is not online.
+    pub(super) fn steered_to(self, cores: Vec<usize>) -> Result<Wanted, ConfigError> {
+        let online = sysfs::online();
+        for (index, core) in cores.iter().enumerate() {
+            let key = format!("rps_cores[{index}]");
+            if cores[..index].contains(core) {
+                return Err(wrong(&key, core, "each core once"));
+            }
+            if let Some(online) = online.as_deref().filter(|online| !is_listed(*core, online)) {
+                return Err(wrong(&key, core, &format!("a core that is online: {online}")));
+            }
+        }
+        Ok(Wanted { rps_cores: cores, ..self })
+    }
+
     /// Super-frames need a system call that takes all buffers of one, and a pool that is not
     /// eaten up by those laid out for them.
     fn decide_super_frames(&mut self, context: &BuildContext) {
@@ -218,6 +243,15 @@ impl Wanted {
             self.landing = landing;
         }
     }
+}
+
+/// Whether a list such as 0-3,8 has this number.
+fn is_listed(core: usize, list: &str) -> bool {
+    list.split(',').any(|part| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let number = |text: &str| text.trim().parse::<usize>().ok();
+        number(first).zip(number(last)).is_some_and(|(first, last)| (first..=last).contains(&core))
+    })
 }
 
 fn is_interface_name(name: &str) -> bool {
@@ -258,7 +292,9 @@ mod tests {
         let section =
             Section::from_text("attachment", &format!("attachment = \"tap\"\n{keys}")).unwrap();
         let config = section.parse::<TapConfig>().unwrap();
-        section.locate(config.read(&BuildContext::default(), 4).unwrap_err())
+        let cores = config.rps_cores.clone();
+        let wanted = config.read(&BuildContext::default(), 4);
+        section.locate(wanted.and_then(|wanted| wanted.steered_to(cores)).unwrap_err())
     }
 
     #[test]
@@ -286,6 +322,8 @@ mod tests {
             ("addresses = [\"10.0.0.300/24\"]", "addresses[0]", "10.0.0.300/24"),
             ("addresses = [\"fd00::1/129\"]", "addresses[0]", "fd00::1/129"),
             ("addresses = [\"224.0.0.1/24\"]", "addresses[0]", "224.0.0.1/24"),
+            ("rps_cores = [0, 0]", "rps_cores[1]", "found 0, allowed: each core once"),
+            ("rps_cores = [0, 65000]", "rps_cores[1]", "found 65000, allowed: a core that is"),
             ("tx_queue_length = 15", "tx_queue_length", "allowed: 16 to 65536"),
         ] {
             let error = error(keys);
@@ -293,6 +331,13 @@ mod tests {
             assert!(error.message.contains(part), "{keys}: {error}");
             assert!(error.line >= 1, "{keys}: {error}");
         }
+    }
+
+    #[test]
+    fn cores_are_found_in_lists() {
+        assert!([0, 1, 3, 8].iter().all(|&core| is_listed(core, "0-1,3,8-9")));
+        assert!([2, 4, 7, 10].iter().all(|&core| !is_listed(core, "0-1,3,8-9")));
+        assert!(!is_listed(0, ""));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use super::config::Wanted;
 use super::queue::Queue;
 use crate::sys::link::Link;
+use crate::sys::sysfs::Sysfs;
 use crate::sys::{namespace, tun};
 use picnic_core::error::ConfigError;
 use rustix::io::Errno;
@@ -59,10 +60,11 @@ fn make_here(wanted: &Wanted) -> Result<Vec<Queue>, ConfigError> {
         files.push(opened.map_err(|error| refused("queues", &what, &error))?);
     }
     announce(&wanted.name);
-    configure(files[0].as_fd(), &link, &wanted)?;
+    let sysfs = sysfs(&wanted)?.map(Arc::new);
+    configure(files[0].as_fd(), &link, sysfs.as_deref(), &wanted)?;
     let mut queues = Vec::new();
     for file in files {
-        queues.push(Queue::new(file, find()?, wanted.clone()));
+        queues.push(Queue::new(file, find()?, sysfs.clone(), wanted.clone()));
     }
     // Last, so that what failed before leaves nothing behind.
     if wanted.persistent {
@@ -79,6 +81,7 @@ fn make_here(wanted: &Wanted) -> Result<Vec<Queue>, ConfigError> {
 pub(super) fn configure(
     queue: BorrowedFd<'_>,
     link: &Link,
+    sysfs: Option<&Sysfs>,
     wanted: &Wanted,
 ) -> Result<(), ConfigError> {
     let refused = |key: &str, what: &str, error: &dyn std::fmt::Display| {
@@ -104,7 +107,32 @@ pub(super) fn configure(
     if wanted.up {
         link.set_up().map_err(|error| refused("up", "to come up", &error))?;
     }
-    Ok(())
+    let Some(sysfs) = sysfs else { return Ok(()) };
+    (0..wanted.queues).try_for_each(|queue| {
+        let steered = sysfs.steer(&wanted.name, queue, &wanted.rps_cores);
+        steered.map_err(|error| refused("rps_cores", "receive packet steering", &error))
+    })
+}
+
+/// What steering is set by, if there is any to be set: on an interface that stays, a card before
+/// may have left some.
+///
+/// # Errors
+/// It cannot be had, and is needed.
+fn sysfs(wanted: &Wanted) -> Result<Option<Sysfs>, ConfigError> {
+    if wanted.rps_cores.is_empty() && !wanted.persistent {
+        return Ok(None);
+    }
+    match Sysfs::open() {
+        Ok(sysfs) => Ok(Some(sysfs)),
+        Err(_) if wanted.rps_cores.is_empty() => Ok(None),
+        Err(error) => {
+            let name = &wanted.name;
+            let message =
+                format!("found cores, but interface {name} has no attributes here: {error}");
+            Err(ConfigError::new("rps_cores", message))
+        }
+    }
 }
 
 /// Has the kernel tell the neighbours, by gratuitous ARP and unsolicited neighbour advertisement,

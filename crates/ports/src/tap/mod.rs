@@ -26,6 +26,10 @@
 //! The kernel drops what finds a queue of the interface full, and knows of no back-pressure from
 //! a TAP; so the queues are long (`tx_queue_length`).
 //!
+//! With `rps_cores` the kernel spreads the flows of a queue over cores itself (receive packet
+//! steering), by a hash in software, a backlog for each core and an interrupt between cores: what
+//! the card's own queues save. What a backlog has no room for the kernel counts as its drop.
+//!
 //! Guarantees: what the kernel does not take is a counted drop, `host_refused` or `wire_down`;
 //! while the tx ring is full or no buffer is at hand, packets wait in the interface's own queue,
 //! and what does not fit there the kernel counts as its drop. An interface that is deleted is
@@ -85,7 +89,8 @@ impl Component for Tap {
             return Err(ConfigError::new("wire", format!("found {wire}, allowed: {allowed}")));
         }
         config.super_frames &= context.super_frames;
-        let wanted = config.read(context, context.queues)?;
+        let cores = std::mem::take(&mut config.rps_cores);
+        let wanted = config.read(context, context.queues)?.steered_to(cores)?;
         Ok(Box::new(Tap { wanted, wire, queues: None }))
     }
 }

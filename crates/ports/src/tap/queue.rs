@@ -7,6 +7,7 @@
 use super::config::{LANDING_BUFFERS, Wanted};
 use super::device;
 use crate::sys::link::Link;
+use crate::sys::sysfs::Sysfs;
 use crate::sys::tun;
 use crate::virtio::{HEADER_BYTES, Header};
 use picnic_core::packet::desc::Descriptor;
@@ -62,6 +63,7 @@ pub(super) struct Queue {
     file: OwnedFd,
     /// To look for the device in its namespace; none in tests, whose queues are sockets.
     link: Option<Link>,
+    sysfs: Option<Arc<Sysfs>>,
     wanted: Arc<Wanted>,
     gone: bool,
     next_look: Time,
@@ -72,10 +74,16 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    pub(super) fn new(file: OwnedFd, link: impl Into<Option<Link>>, wanted: Arc<Wanted>) -> Self {
+    pub(super) fn new(
+        file: OwnedFd,
+        link: impl Into<Option<Link>>,
+        sysfs: Option<Arc<Sysfs>>,
+        wanted: Arc<Wanted>,
+    ) -> Self {
         Queue {
             file,
             link: link.into(),
+            sysfs,
             wanted,
             gone: false,
             next_look: Time::ZERO,
@@ -127,7 +135,8 @@ impl Queue {
             return false;
         }
         // Every queue does this, and whichever is last has the device as it is to be.
-        let configured = device::configure(self.file.as_fd(), link, &self.wanted);
+        let configured =
+            device::configure(self.file.as_fd(), link, self.sysfs.as_deref(), &self.wanted);
         self.complaint = configured.err().map(|error| format!("{}: {}", error.key, error.message));
         self.gone = false;
         self.returns += 1;

@@ -24,7 +24,7 @@ fn bare(context: &BuildContext) -> (Queue, OwnedFd) {
     let (queue, kernel) =
         socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
     let wanted = TapWireConfig::default().read(context, 1).unwrap();
-    (Queue::new(queue, None, Arc::new(wanted)), kernel)
+    (Queue::new(queue, None, None, Arc::new(wanted)), kernel)
 }
 
 /// An Ethernet header, IPv4 of 20 bytes and TCP of 20, and `payload` bytes.
