@@ -24,13 +24,13 @@ const CARD: &str = include_str!("../../../../examples/cards/web.toml");
 /// What all of these can be told: keys beside those of the benchmark.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(default)]
-pub(super) struct Traffic {
+pub(crate) struct Traffic {
     /// Rounds: each measures both ways in turns
     #[schemars(range(min = 1, max = 1000))]
-    pub(super) rounds: u32,
+    pub(crate) rounds: u32,
     /// Seconds of each measurement
     #[schemars(range(min = 1, max = 3600))]
-    pub(super) seconds: u64,
+    pub(crate) seconds: u64,
     /// Bytes of a packet on the wire without its Ethernet header
     #[schemars(range(min = 1280, max = 9000))]
     mtu: u32,
@@ -46,9 +46,16 @@ impl Default for Traffic {
     }
 }
 
+impl Traffic {
+    /// Of one measurement, the programs off the borrowed core.
+    pub(crate) fn apart(seconds: u64) -> Self {
+        Traffic { rounds: 1, seconds, apart: true, ..Traffic::default() }
+    }
+}
+
 /// A way from client to server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
+pub(crate) enum Way {
     /// A veth pair, and nothing else.
     Plain,
     /// A veth pair, the card and its tap.
@@ -57,12 +64,12 @@ pub(super) enum Way {
 
 impl Way {
     /// Both, in the order of this round.
-    pub(super) fn in_turn(round: u32) -> impl Iterator<Item = Way> {
+    pub(crate) fn in_turn(round: u32) -> impl Iterator<Item = Way> {
         order(round as usize, 2).map(|side| [Way::Plain, Way::Card][side])
     }
 
     /// The server's address by this way.
-    pub(super) fn address(self) -> &'static str {
+    pub(crate) fn address(self) -> &'static str {
         match self {
             Way::Plain => PLAIN_SERVER,
             Way::Card => SERVER,
@@ -71,9 +78,9 @@ impl Way {
 }
 
 /// The namespaces, joined both ways.
-pub(super) struct Joined<'a> {
+pub(crate) struct Joined<'a> {
     args: &'a Traffic,
-    pub(super) hosts: Hosts,
+    pub(crate) hosts: Hosts,
 }
 
 impl<'a> Joined<'a> {
@@ -81,21 +88,29 @@ impl<'a> Joined<'a> {
     ///
     /// # Errors
     /// Not root, a program is not installed, or what the system said.
-    pub(super) fn build(args: &'a Traffic, tools: &[Tool]) -> anyhow::Result<Self> {
+    pub(crate) fn build(args: &'a Traffic, tools: &[Tool]) -> anyhow::Result<Self> {
         tools::need(tools)?;
         let hosts = Hosts::build("bench", args.mtu)?;
         hosts.join_plainly(args.mtu)?;
         let mut joined = Joined { args, hosts };
         if args.apart {
-            let card = joined.card(Vec::new())?;
-            let cores = apart(&place(&card, &available()).map_err(RunError::from)?);
+            let cores = apart(&joined.placement(Vec::new())?);
             joined.hosts.keep_programs_on(cores);
         }
         Ok(joined)
     }
 
+    /// The cores of the card with these keys of it changed.
+    ///
+    /// # Errors
+    /// What is wrong with the keys; the cores are not there.
+    pub(crate) fn placement(&self, changed: Vec<Setting>) -> anyhow::Result<Placement> {
+        let card = self.card(changed)?;
+        Ok(place(&card, &available()).map_err(RunError::from)?)
+    }
+
     /// How many cores the programs have.
-    pub(super) fn programs_cores(&self) -> usize {
+    pub(crate) fn programs_cores(&self) -> usize {
         match self.hosts.programs_cores().len() {
             0 => cores().len(),
             count => count,
@@ -106,7 +121,7 @@ impl<'a> Joined<'a> {
     ///
     /// # Errors
     /// Those of `body`; the card does not start; its ledger does not balance.
-    pub(super) fn during<T>(
+    pub(crate) fn during<T>(
         &self,
         way: Way,
         body: impl FnOnce() -> anyhow::Result<T>,
@@ -124,7 +139,7 @@ impl<'a> Joined<'a> {
     ///
     /// # Errors
     /// As [`Joined::during`].
-    pub(super) fn behind_card<T>(
+    pub(crate) fn behind_card<T>(
         &self,
         changed: Vec<Setting>,
         body: impl FnOnce() -> anyhow::Result<T>,
@@ -162,21 +177,21 @@ fn apart(placement: &Placement) -> Vec<usize> {
 }
 
 /// Packets delivered per interrupt taken, over all queues.
-pub(super) fn packets_per_interrupt(report: &Report) -> f64 {
+pub(crate) fn packets_per_interrupt(report: &Report) -> f64 {
     let sum = |field: fn(&QueueReport) -> u64| report.queues.iter().map(field).sum::<u64>() as f64;
     sum(|queue| queue.packets) / sum(|queue| queue.interrupts).max(1.0)
 }
 
 /// Measured pairs of one figure.
 #[derive(Debug, Default)]
-pub(super) struct Pairs {
+pub(crate) struct Pairs {
     plain: Vec<f64>,
     card: Vec<f64>,
 }
 
 impl Pairs {
     /// Adds what was measured by one way.
-    pub(super) fn add(&mut self, way: Way, value: f64) {
+    pub(crate) fn add(&mut self, way: Way, value: f64) {
         match way {
             Way::Plain => self.plain.push(value),
             Way::Card => self.card.push(value),
@@ -184,7 +199,7 @@ impl Pairs {
     }
 
     /// Card against plain.
-    pub(super) fn compared(self, key: &str) -> Comparison {
+    pub(crate) fn compared(self, key: &str) -> Comparison {
         Comparison::of(key, ("plain", self.plain), ("card", self.card))
     }
 }

@@ -77,7 +77,7 @@ fn measure(args: &Web, run: &mut Run<'_>) -> anyhow::Result<Outcome> {
 }
 
 /// One run of wrk.
-pub(super) fn ask(load: Load, joined: &Joined<'_>, address: &str) -> anyhow::Result<WebFigures> {
+pub(crate) fn ask(load: Load, joined: &Joined<'_>, address: &str) -> anyhow::Result<WebFigures> {
     let mut asking = load.start(&joined.hosts, address)?;
     loop {
         if let Some(figures) = asking.finished()? {

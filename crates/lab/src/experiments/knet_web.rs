@@ -10,10 +10,14 @@
 //! it, the more packets an interrupt has. The core of `clas` does that work where interrupts
 //! preempt it, so that its ring is empty soon, and an interrupt has few.
 //!
-//! A web server is work for each packet here, and a flow stays on its core, whatever its load. In
-//! the sim world locks cost time and nobody waits for one; on the host they are real.
+//! With `attachment = "app"` a web server is work for each packet, and a flow stays on its core,
+//! whatever its load. In the sim world locks cost time and nobody waits for one; on the host they
+//! are real. With `attachment = "tap"` all of it is real (`kernel.rs`): nginx behind the kernel's
+//! stack, by connections, since wrk offers what is answered.
 //!
 //! Source: KNET, "Webfs/Sclient (20K-file)".
+
+mod kernel;
 
 use super::cards::{CardRun, repeated, within};
 use crate::compare::median;
@@ -31,19 +35,37 @@ use std::time::Duration;
 /// A system takes a load whole if it delivers this share of it.
 const WHOLE: f64 = 0.99;
 
+/// What the packets are delivered to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Attachment {
+    /// Work of a given length for each
+    App,
+    /// The kernel's stack with a web server behind it: root, nginx, wrk; host only
+    Tap,
+}
+
 /// Settings.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
     /// Where it runs
     pub world: World,
-    /// Offered load in multiples of what all cores can take where the card puts flows on them
+    /// What the packets are delivered to: work of a given length, or the kernel's stack with a web
+    /// server behind it (root, nginx, wrk; host only)
+    pub attachment: Attachment,
+    /// Offered load in multiples of what all cores can take where the card puts flows on them;
+    /// app only
     pub multiples: Vec<f64>,
+    /// Connections kept open; tap only
+    pub connections: Vec<u64>,
+    /// Bytes of the file that is asked for; tap only
+    pub file_bytes: u64,
     /// Target cores
     pub cores: u16,
-    /// Work of the application for a packet, in nanoseconds
+    /// Work of the application for a packet, in nanoseconds; app only
     pub application_ns: u32,
-    /// Work of the kernel's stack for a packet, in nanoseconds
+    /// Work of the kernel's stack for a packet, in nanoseconds; app only
     pub stack_ns: u32,
     /// Work of the driver for a packet, in nanoseconds; sim only
     pub driver_ns: u64,
@@ -51,8 +73,8 @@ pub struct Settings {
     pub handover_ns: u64,
     /// Taking an interrupt, in nanoseconds; sim only
     pub interrupt_ns: u64,
-    /// How long each load is offered, in milliseconds; 50 in the sim world and 300 on the host, if
-    /// not said
+    /// How long each load is offered, in milliseconds; 50 in the sim world, 300 on the host and
+    /// whole seconds with a tap (2000), if not said
     pub milliseconds: Option<u64>,
 }
 
@@ -60,6 +82,9 @@ impl Default for Settings {
     fn default() -> Self {
         Settings {
             world: World::Sim,
+            attachment: Attachment::App,
+            connections: vec![1, 4, 16, 64, 256, 1024],
+            file_bytes: 20_000,
             multiples: vec![0.3, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 1.0, 1.2, 1.5, 2.0],
             cores: 4,
             application_ns: 8_500,
@@ -81,10 +106,69 @@ impl Settings {
         within("handover_ns", self.handover_ns as f64, 0.0, 1e6)?;
         within("interrupt_ns", self.interrupt_ns as f64, 0.0, 1e6)?;
         within("milliseconds", self.milliseconds.unwrap_or(1) as f64, 1.0, 10_000.0)?;
+        within("file_bytes", self.file_bytes as f64, 1.0, 1e9)?;
+        if self.attachment == Attachment::Tap && self.world == World::Sim {
+            let message = "found \"tap\" with world = \"sim\", allowed: \"app\"";
+            return Err(ConfigError::new("attachment", message));
+        }
+        if self.connections.is_empty() {
+            return Err(ConfigError::new("connections", "found none, allowed: one or more"));
+        }
+        let connections = self.connections.iter().map(|&count| count as f64);
+        connections.clone().try_for_each(|count| within("connections", count, 1.0, 50_000.0))?;
         if self.multiples.is_empty() {
             return Err(ConfigError::new("multiples", "found none, allowed: one or more"));
         }
         self.multiples.iter().try_for_each(|&multiple| within("multiples", multiple, 0.01, 100.0))
+    }
+
+    /// What loads differ by, and what is to be as high as can be.
+    fn axes(&self) -> (&'static str, &'static str) {
+        match self.attachment {
+            Attachment::App => ("offered_ratio", "delivered_pps"),
+            Attachment::Tap => ("connections", "requests_per_second"),
+        }
+    }
+
+    /// What the figures are of, in notes.
+    fn explain(&self, outcome: &mut Outcome) {
+        if self.attachment == Attachment::Tap {
+            outcome.note(format!(
+                "nginx behind {} target cores, a file of {} bytes; client and server have all cores \
+                 but the borrowed one",
+                self.cores, self.file_bytes
+            ));
+            outcome.note(
+                "knet: a queue of the tap for each core; clas: one queue, and the kernel's receive \
+                 packet steering; napi: one queue. Packets an interrupt: where most is answered",
+            );
+            outcome.note(
+                "shares of driver and locks: unavailable, the kernel tells soft interrupts alone",
+            );
+            return;
+        }
+        outcome.note(format!(
+            "offered: multiples of {:.0} packets/s, what {} cores can take at {} ns a packet in the \
+             stack and {} ns in the application",
+            self.capacity_pps(),
+            self.cores,
+            self.stack_ns,
+            self.application_ns
+        ));
+        outcome.note(
+            "packets an interrupt and shares: at the highest load of which 99 % is delivered; \
+             behind it a gate opens less and less",
+        );
+        outcome.note(match self.world {
+            World::Sim => format!(
+                "modelled: {} ns for an interrupt, {} ns a packet for the driver, {} ns to find a \
+                 core and hand over; nobody waits for a lock",
+                self.interrupt_ns, self.driver_ns, self.handover_ns
+            ),
+            World::Host => "shares of driver and locks: unavailable, a spinning application is \
+                            not told from them"
+                .into(),
+        });
     }
 
     /// What all cores can take, packets in a row.
@@ -119,11 +203,17 @@ const SIDES: [&str; 3] = ["knet", "clas", "napi"];
 
 impl Experiment for KnetWeb {
     fn points(&self, effort: Effort) -> Vec<Spec> {
-        let spec = |&multiple: &f64| {
-            let spec = Spec::at("offered_ratio", multiple).sides(&SIDES);
-            repeated(spec, self.0.world, effort.repeats())
-        };
-        self.0.multiples.iter().map(spec).collect()
+        let (load, _) = self.0.axes();
+        let repeats = effort.repeats();
+        let spec = |spec: Spec| repeated(spec.sides(&SIDES), self.0.world, repeats);
+        match self.0.attachment {
+            Attachment::App => {
+                self.0.multiples.iter().map(|&value| spec(Spec::at(load, value))).collect()
+            }
+            Attachment::Tap => {
+                self.0.connections.iter().map(|&value| spec(Spec::at(load, value))).collect()
+            }
+        }
     }
 
     fn cores(&self, _: &Spec) -> usize {
@@ -132,6 +222,12 @@ impl Experiment for KnetWeb {
 
     fn measure(&self, point: &Spec, side: &str, run: &mut Run<'_>) -> Result<Outcome, LabError> {
         let settings = &self.0;
+        if settings.attachment == Attachment::Tap {
+            let usual = run.effort.of(1000, 2000, 5000);
+            let seconds = settings.milliseconds.unwrap_or(usual).div_ceil(1000);
+            let connections = point.number("connections") as u64;
+            return Ok(kernel::measure(settings, side, connections, seconds)?);
+        }
         let rate_pps = (settings.capacity_pps() * point.number("offered_ratio")).round();
         // Not frames that are reused: those of a full queue would be so first, again and again.
         let text = format!(
@@ -187,15 +283,14 @@ impl Experiment for KnetWeb {
         let mut outcome = Outcome::of(settings.world.source());
         outcome.settings = serde_json::to_value(settings).unwrap_or_default();
         let of = |found: &Found, side: usize, key: &str| median(&found.values(side, key));
-        let peaks: Vec<f64> = (0..SIDES.len())
-            .map(|side| {
-                let delivered = points.iter().map(|found| of(found, side, "delivered_pps"));
-                delivered.fold(0.0, f64::max)
-            })
-            .collect();
+        let (load, rate) = settings.axes();
+        let most = |side: usize| {
+            points.iter().max_by(|a, b| of(a, side, rate).total_cmp(&of(b, side, rate)))
+        };
+        let peak = |side: usize| most(side).map_or(f64::NAN, |found| of(found, side, rate));
         for (one, other) in [(0, 1), (0, 2), (1, 2)] {
             let (name, other_name) = (SIDES[one], SIDES[other]);
-            let gain = peaks[one] / peaks[other] - 1.0;
+            let gain = peak(one) / peak(other) - 1.0;
             outcome.add(
                 Figure::one(&format!("{name}_over_{other_name}_gain"), gain)
                     .called(&format!("peak, {name} over {other_name}")),
@@ -205,9 +300,14 @@ impl Experiment for KnetWeb {
             let takes_whole = |found: &&Found| {
                 of(found, side, "delivered_pps") >= WHOLE * of(found, side, "offered_pps")
             };
-            let load = |found: &&Found| found.spec.number("offered_ratio");
-            let fullest = points.iter().filter(takes_whole);
-            let fullest = fullest.max_by(|a, b| load(a).total_cmp(&load(b)));
+            let of_load = |found: &&Found| found.spec.number(load);
+            let fullest = match settings.attachment {
+                Attachment::Tap => most(side),
+                Attachment::App => {
+                    let whole = points.iter().filter(takes_whole);
+                    whole.max_by(|a, b| of_load(a).total_cmp(&of_load(b)))
+                }
+            };
             let mut add = |key: &str, label: &str| {
                 let values = fullest.map_or(Vec::new(), |found| found.values(side, key));
                 let label = format!("{label}, {name}");
@@ -218,9 +318,8 @@ impl Experiment for KnetWeb {
             if side != 0 {
                 add("handover_share", "handing over's share of the cores");
             }
-            if let Some(found) = fullest {
-                outcome
-                    .tell(&format!("{name}_takes_whole_ratio"), found.spec.number("offered_ratio"));
+            if let Some(found) = fullest.filter(|_| settings.attachment == Attachment::App) {
+                outcome.tell(&format!("{name}_takes_whole_ratio"), found.spec.number(load));
             }
         }
         for found in points {
@@ -228,51 +327,46 @@ impl Experiment for KnetWeb {
                 let name = SIDES[side];
                 Figure::of(&format!("{name}_{key}"), found.values(side, key)).called(name)
             };
+            let by_side = |point: Point, key: &str| {
+                (0..SIDES.len()).fold(point, |point, side| point.with(figure(side, key)))
+            };
             let labelled = || Point::with_labels(found.spec.labels.clone());
-            let offered = Figure::of("offered_pps", found.values(0, "offered_pps"));
-            let delivered = (0..SIDES.len())
-                .fold(labelled().with(offered.called("offered")), |point, side| {
-                    point.with(figure(side, "delivered_pps"))
-                });
-            outcome.series("delivered").push(delivered);
-            let interrupts = (0..SIDES.len())
-                .fold(labelled(), |point, side| point.with(figure(side, "packets_per_interrupt")));
-            outcome.series("interrupts").push(interrupts);
+            match settings.attachment {
+                Attachment::App => {
+                    let offered = Figure::of("offered_pps", found.values(0, "offered_pps"));
+                    let point = by_side(labelled().with(offered.called("offered")), rate);
+                    outcome.series("delivered").push(point);
+                }
+                Attachment::Tap => {
+                    outcome.series("requests").push(by_side(labelled(), rate));
+                    outcome.series("answered").push(by_side(labelled(), "request_p50_ns"));
+                    let wakeups = figure(1, "steering_wakeups_per_packet");
+                    outcome.series("steering").push(labelled().with(wakeups));
+                }
+            }
+            outcome.series("interrupts").push(by_side(labelled(), "packets_per_interrupt"));
         }
-        outcome.note(format!(
-            "offered: multiples of {:.0} packets/s, what {} cores can take at {} ns a packet in the \
-             stack and {} ns in the application",
-            settings.capacity_pps(),
-            settings.cores,
-            settings.stack_ns,
-            settings.application_ns
-        ));
-        outcome.note(
-            "packets an interrupt and shares: at the highest load of which 99 % is delivered; \
-             behind it a gate opens less and less",
-        );
-        outcome.note(match settings.world {
-            World::Sim => format!(
-                "modelled: {} ns for an interrupt, {} ns a packet for the driver, {} ns to find a \
-                 core and hand over; nobody waits for a lock",
-                settings.interrupt_ns, settings.driver_ns, settings.handover_ns
-            ),
-            World::Host => "shares of driver and locks: unavailable, a spinning application is \
-                            not told from them"
-                .into(),
-        });
+        settings.explain(&mut outcome);
         outcome
     }
 
     fn plots(&self) -> Vec<Plot> {
+        let (load, rate) = self.0.axes();
         let plot = |title: &str, series: &str, key: &str| {
             let of = |side: usize| format!("{}_{key}", SIDES[side]);
-            Plot::lines(title, series, "offered_ratio", &of(0)).and(&of(1)).and(&of(2))
+            Plot::lines(title, series, load, &of(0)).and(&of(1)).and(&of(2))
         };
-        vec![
-            plot("delivered by offered load", "delivered", "delivered_pps"),
-            plot("packets an interrupt by offered load", "interrupts", "packets_per_interrupt"),
-        ]
+        let interrupts = |title: &str| plot(title, "interrupts", "packets_per_interrupt");
+        match self.0.attachment {
+            Attachment::App => vec![
+                plot("delivered by offered load", "delivered", rate),
+                interrupts("packets an interrupt by offered load"),
+            ],
+            Attachment::Tap => vec![
+                plot("requests by connections", "requests", rate),
+                interrupts("packets an interrupt by connections"),
+            ],
+        }
     }
 }
 
@@ -298,5 +392,46 @@ mod tests {
         assert!(packets("clas") < packets("knet"), "{:#?}", outcome.fields());
         assert!(of("clas_driver_share") > of("knet_driver_share"), "{:#?}", outcome.fields());
         assert!(of("clas_handover_share") > 0.0, "{:#?}", outcome.fields());
+    }
+
+    #[test]
+    fn wrong_settings_name_what_is_allowed() {
+        let host = || Settings { world: World::Host, ..Settings::default() };
+        let tap = || Settings { attachment: Attachment::Tap, ..host() };
+        for (settings, wanted) in [
+            (
+                Settings { world: World::Sim, ..tap() },
+                "attachment: found \"tap\" with world = \"sim\"",
+            ),
+            (Settings { connections: vec![], ..tap() }, "connections: found none, allowed: one"),
+            (Settings { connections: vec![4, 0], ..tap() }, "connections: found 0, allowed: 1 to"),
+            (Settings { file_bytes: 0, ..tap() }, "file_bytes: found 0, allowed: 1 to"),
+            (Settings { cores: 1, ..host() }, "cores: found 1, allowed: 2 to 64"),
+        ] {
+            let error = KnetWeb::build(settings, &BuildContext::default()).err().unwrap();
+            assert!(error.to_string().contains(wanted), "{error}");
+        }
+    }
+
+    #[test]
+    fn with_the_kernels_stack_each_core_and_one_more_are_needed() {
+        let settings = Settings {
+            world: World::Host,
+            attachment: Attachment::Tap,
+            connections: vec![1, 8],
+            cores: 64,
+            ..Settings::default()
+        };
+        let experiment = KnetWeb::build(settings, &BuildContext::default()).unwrap();
+        let points = experiment.points(Effort::Quick);
+        let names: Vec<_> = points.iter().map(Spec::name).collect();
+        assert_eq!((names.len(), experiment.cores(&points[0])), (2, 65));
+        assert_eq!(points[1].number("connections"), 8.0);
+        // Of machines such as this one: a reason, and no figure.
+        let outcome = runner::outcome("knet-web", &*experiment, Effort::Quick, &mut |_, _| {});
+        let error = outcome.err().filter(|_| picnic_machine::topology::cores().len() < 65);
+        if let Some(error) = error {
+            assert!(error.to_string().contains("unavailable: needs 65 cores"), "{error}");
+        }
     }
 }
