@@ -167,3 +167,237 @@ impl TakenAway {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench;
+    use serde_json::{Value, json};
+
+    /// What only grows while a card runs, wherever in a report it stands.
+    const GROWING: &[&str] = &[
+        "rx_packets",
+        "rx_bytes",
+        "rx_shed",
+        "tx_packets",
+        "tx_bytes",
+        "interrupts",
+        "stamps_ahead",
+        "packets",
+        "bytes",
+        "polls",
+        "empty_polls",
+        "doorbells",
+        "doorbells_coalesced",
+        "transmitted",
+        "tx_completed",
+        "tx_completed_bytes",
+        "tx_limited",
+        "ring_full",
+        "timed_ns",
+        "timed_packets",
+        "dropped",
+        "delivered",
+        "consumed",
+        "wakeups",
+        "priority_yields",
+        "total_ns",
+        "times",
+        "drops",
+    ];
+
+    /// Shows each number that only grows, in an order that is always the same.
+    fn each_count(value: &mut Value, see: &mut impl FnMut(&str, &mut Value)) {
+        match value {
+            Value::Object(fields) => {
+                for (key, field) in fields {
+                    if GROWING.contains(&key.as_str()) && field.is_u64() {
+                        see(key, field);
+                    } else {
+                        each_count(field, see);
+                    }
+                }
+            }
+            Value::Array(values) => values.iter_mut().for_each(|value| each_count(value, see)),
+            _ => {}
+        }
+    }
+
+    /// A report of a card of two wires and queues and a function in each chain, as JSON.
+    fn report() -> Value {
+        let monitor = bench::parts(&bench::card("")).monitor;
+        monitor.notes.core.absence_threshold_ns.set(1);
+        let mut report = serde_json::to_value(monitor.report_over(2_000_000_000, &[])).unwrap();
+        let function = json!({
+            "name": "slot", "packets": 0, "dropped": 0, "ns_per_packet": null,
+            "timed_ns": 0, "timed_packets": 0
+        });
+        report["functions"] = json!([function]);
+        report["tx_functions"] = json!([function]);
+        report
+    }
+
+    fn counted(mut report: Value, count: impl Fn(u64) -> u64) -> Report {
+        let mut place = 0;
+        each_count(&mut report, &mut |_, field| {
+            place += 1;
+            *field = count(place).into();
+        });
+        serde_json::from_value(report).unwrap()
+    }
+
+    fn differences(report: Report) -> Vec<(String, u64)> {
+        let mut found = Vec::new();
+        let see = &mut |key: &str, field: &mut Value| {
+            found.push((key.to_owned(), field.as_u64().unwrap()));
+        };
+        each_count(&mut serde_json::to_value(report).unwrap(), see);
+        found
+    }
+
+    #[test]
+    fn every_count_is_of_the_window() {
+        let (before, now) =
+            (counted(report(), |place| place), counted(report(), |place| 10 * place));
+        let found = differences(now.since(&before));
+        assert!(found.len() > 50, "{found:?}");
+        for (place, (key, count)) in found.iter().enumerate() {
+            assert_eq!(*count, 9 * (place as u64 + 1), "{key}");
+        }
+        let queue = now.since(&before).queues[1].clone();
+        let expected = queue.packets as f64 / queue.interrupts as f64;
+        assert_eq!(queue.packets_per_interrupt, Some(expected));
+        let function = now.since(&before).functions[0].clone();
+        let expected = function.timed_ns as f64 / function.timed_packets as f64;
+        assert_eq!(function.ns_per_packet, Some(expected));
+        // Nothing has come in between two that are the same.
+        let same = now.since(&now);
+        assert!(differences(same.clone()).iter().all(|(_, count)| *count == 0), "{same:?}");
+        assert_eq!(same.queues[0].packets_per_interrupt, None);
+        assert_eq!(same.functions[0].ns_per_packet, None);
+    }
+
+    #[test]
+    fn no_count_is_below_zero() {
+        // A function that has had more packets than it has by now is another.
+        let of_function =
+            |key: &str| ["packets", "dropped", "timed_ns", "timed_packets"].contains(&key);
+        let (before, now) =
+            (counted(report(), |place| 1_000 - place), counted(report(), |place| place));
+        let found = differences(now.since(&before));
+        let kept: Vec<_> = found.iter().filter(|(_, count)| *count != 0).collect();
+        assert!(kept.iter().all(|(key, _)| of_function(key)), "{kept:?}");
+        assert_eq!(kept.len(), 8, "{kept:?}");
+        // Its other counts may not have been written when its packets were.
+        let mut before = counted(report(), |_| 9);
+        let now = counted(report(), |_| 9);
+        for function in before.functions.iter_mut().chain(&mut before.tx_functions) {
+            (function.dropped, function.timed_ns, function.timed_packets) = (10, 10, 10);
+        }
+        let function = now.since(&before).functions[0].clone();
+        let counts =
+            [function.packets, function.dropped, function.timed_ns, function.timed_packets];
+        assert_eq!(counts, [0; 4]);
+    }
+
+    #[test]
+    fn a_function_that_was_put_in_has_all_its_counts() {
+        let before = counted(report(), |_| 5);
+        let mut now = counted(report(), |_| 7);
+        now.functions[0].name = "other".into();
+        now.tx_functions.push(now.tx_functions[0].clone());
+        let window = now.since(&before);
+        let packets = |functions: &[FunctionReport]| {
+            functions.iter().map(|function| function.packets).collect::<Vec<_>>()
+        };
+        assert_eq!(packets(&window.functions), [7]);
+        assert_eq!(packets(&window.tx_functions), [2, 7]);
+    }
+
+    #[test]
+    fn what_was_under_way_counts_as_in() {
+        let (mut before, mut now) = (counted(report(), |_| 0), counted(report(), |_| 0));
+        (before.ledger.r#in, before.ledger.in_flight) = (100, 30);
+        (now.ledger.r#in, now.ledger.in_flight) = (150, 20);
+        let ledger = now.since(&before).ledger;
+        assert_eq!((ledger.r#in, ledger.in_flight), (80, 20));
+        before.ledger.r#in = 1_000;
+        assert_eq!(now.since(&before).ledger.r#in, 0);
+    }
+
+    #[test]
+    fn drops_are_those_of_the_window_by_reason() {
+        let counts = |counts: &[(&str, u64)]| -> BTreeMap<String, u64> {
+            counts.iter().map(|&(name, count)| (name.to_owned(), count)).collect()
+        };
+        let (mut before, mut now) = (counted(report(), |_| 0), counted(report(), |_| 0));
+        before.drops = counts(&[("a", 3), ("b", 4), ("c", 9)]);
+        now.drops = counts(&[("a", 5), ("b", 4), ("c", 1), ("d", 1)]);
+        before.drops_by_stage = counts(&[("a@rx", 1)]);
+        now.drops_by_stage = counts(&[("a@rx", 2)]);
+        let window = now.since(&before);
+        assert_eq!(window.drops, counts(&[("a", 2), ("d", 1)]));
+        assert_eq!(window.drops_by_stage, counts(&[("a@rx", 1)]));
+    }
+
+    #[test]
+    fn shares_are_of_the_windows_time() {
+        let (mut before, mut now) = (counted(report(), |_| 0), counted(report(), |_| 0));
+        (before.duration_s, now.duration_s) = (2.0, 6.0);
+        (before.borrowed_core.busy_fraction, now.borrowed_core.busy_fraction) = (0.25, 0.5);
+        (before.borrowed_core.asleep_fraction, now.borrowed_core.asleep_fraction) = (1.0, 0.5);
+        (before.target_cores[0].asleep_fraction, now.target_cores[0].asleep_fraction) = (0.0, 0.5);
+        let window = now.since(&before);
+        assert_eq!(window.duration_s, 4.0);
+        let core = &window.borrowed_core;
+        assert_eq!((core.busy_fraction, core.asleep_fraction), (0.625, 0.25));
+        assert_eq!(window.target_cores[0].asleep_fraction, 0.75);
+        // Two of one moment have no time between them.
+        let none = now.since(&now);
+        assert!(none.duration_s > 0.0 && none.duration_s < 1e-6);
+        assert_eq!(none.borrowed_core.busy_fraction, 0.0);
+        now.borrowed_core.busy_fraction = 1.0;
+        assert_eq!(now.since(&before).borrowed_core.busy_fraction, 1.0);
+    }
+
+    #[test]
+    fn latencies_are_those_of_the_window_and_of_the_queue() {
+        let recorded = |queue, counts: &[(u64, u64)]| Recorded { queue, counts: counts.to_vec() };
+        let (mut before, mut now) = (counted(report(), |_| 0), counted(report(), |_| 0));
+        before.latencies = Some(vec![recorded(0, &[(100, 5)])]);
+        now.latencies = Some(vec![recorded(1, &[(700, 2)]), recorded(0, &[(100, 5), (300, 1)])]);
+        let window = now.since(&before);
+        let expected = vec![recorded(1, &[(700, 2)]), recorded(0, &[(300, 1)])];
+        assert_eq!(window.latencies, Some(expected));
+        let medians: Vec<_> = window.queues.iter().map(|queue| queue.latency_ns.p50).collect();
+        let near = |median: Option<u64>, value: u64| median.unwrap().abs_diff(value) <= value / 100;
+        assert!(near(medians[0], 300) && near(medians[1], 700), "{medians:?}");
+        assert!(near(window.latency_ns.p50, 700), "{window:?}");
+        before.latencies = None;
+        let window = now.since(&before);
+        assert!(window.latencies.is_none() && window.latency_ns.p50.is_none());
+        assert!(window.queues.iter().all(|queue| queue.latency_ns.p50.is_none()));
+    }
+
+    #[test]
+    fn the_longest_absence_is_known_if_it_was_in_the_window() {
+        let away =
+            |longest_ns| TakenAway { total_ns: 9, times: 2, longest_ns, drops: 1, threshold_ns: 7 };
+        let (mut before, mut now) = (counted(report(), |_| 0), counted(report(), |_| 0));
+        for (was, is, expected) in [
+            (Some(5), Some(5), None),
+            (Some(5), Some(6), Some(6)),
+            (None, Some(6), Some(6)),
+            (None, None, None),
+        ] {
+            before.borrowed_core.taken_away = Some(away(was));
+            now.borrowed_core.taken_away = Some(away(is));
+            let window = now.since(&before).borrowed_core.taken_away.unwrap();
+            let expected = TakenAway { total_ns: 0, times: 0, drops: 0, ..away(expected) };
+            assert_eq!(window, expected);
+        }
+        before.borrowed_core.taken_away = None;
+        let window = now.since(&before).borrowed_core.taken_away;
+        assert_eq!(window, now.borrowed_core.taken_away);
+    }
+}

@@ -248,9 +248,7 @@ impl Card {
         if self.receiving {
             for (index, fill) in self.fill_rings.iter_mut().enumerate() {
                 let buffers = fill.top_up(&mut self.doors.pool);
-                if self.completions.is_some() && buffers != 0 {
-                    self.tx_rings.note_room(index, buffers as u32);
-                }
+                self.tx_rings.note_room(index, buffers as u32);
             }
         }
         if self.completions.is_some() && self.tx_rings.has_made_room() {

@@ -103,15 +103,16 @@ impl PacketPath {
         let each_ps = u128::from(costs.packet_ns) * 1_000
             + (u128::from(costs.turn_ns) * 1_000).div_ceil(burst);
         let pps: u128 = path.intakes.iter().map(|intake| u128::from(intake.pps)).sum();
-        path.share_ppb = narrow((pps * each_ps).div_ceil(1_000));
+        path.share_ppb = narrow(pps.saturating_mul(each_ps).div_ceil(1_000));
         if path.catches_up() {
             let left = u128::from(BILLION - path.share_ppb);
             let share = u128::from(path.share_ppb);
             path.stretch_ppb = narrow((share * u128::from(BILLION)).div_ceil(left));
             let coming = path.intakes.iter().filter(|intake| intake.pps != 0);
             let bursts: u128 = coming.map(|intake| u128::from(intake.burst)).sum();
-            let work_ns = (bursts * each_ps).div_ceil(1_000) + u128::from(costs.turn_ns);
-            path.rest_ns = narrow((work_ns * u128::from(BILLION)).div_ceil(left));
+            let work_ns =
+                bursts.saturating_mul(each_ps).div_ceil(1_000) + u128::from(costs.turn_ns);
+            path.rest_ns = narrow(work_ns.saturating_mul(u128::from(BILLION)).div_ceil(left));
         }
         path
     }

@@ -3,6 +3,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod handover;
 mod hooks;
 mod modes;
 mod resident;

@@ -242,6 +242,11 @@ fn a_card_that_sleeps_is_woken_by_what_a_host_sends() {
         // What the second queue has sent is enough to keep it awake.
         bench.card.disarm();
         assert!(!bench.card.arm());
+        // Nor does it ask to be woken then.
+        bench.wire(0).incoming.push_back(frame(1, 0, 0, 60));
+        bench.turn();
+        bench.look();
+        assert_eq!(bench.card_bell.count(), bells);
         while !bench.turn().is_idle() {}
     }
     bench.end();
@@ -286,6 +291,35 @@ fn hosts_are_told_of_room_at_once_or_as_moderation_has_it() {
         bench.turn();
         assert_eq!(bench.view.queues[0].steer.doorbells.get() - doorbells, after_a_turn, "{keys}");
         bench.settle();
+        bench.end();
+    }
+}
+
+#[test]
+fn of_several_hosts_the_one_that_has_room_is_told() {
+    let mut bench = starved(2, "tx_complete = \"interrupt\"");
+    let doorbells = |bench: &Bench| {
+        let of = |queue: usize| bench.view.queues[queue].steer.doorbells.get();
+        (of(0), of(1))
+    };
+    let before = doorbells(&bench);
+    bench.turn();
+    assert_eq!(doorbells(&bench), (before.0 + 1, before.1));
+    bench.settle();
+    bench.end();
+}
+
+#[test]
+fn a_card_says_what_its_host_asks_for_and_when_its_wires_have_ended() {
+    for (attachment, asks) in [("app", false), ("sends", true)] {
+        let text = format!("[host]\nattachment = \"{attachment}\"\nqueues = 1\n");
+        let mut bench = Bench::new(&text, 2, vec![], vec![]);
+        assert_eq!(bench.asks, (asks, asks));
+        assert!(!bench.card.is_finished());
+        bench.wire(0).finished = true;
+        assert!(!bench.card.is_finished());
+        bench.wire(1).finished = true;
+        assert!(bench.card.is_finished());
         bench.end();
     }
 }

@@ -110,6 +110,9 @@ impl HostAttachment for ScriptAttachment {
     fn wants_buffers(&self) -> usize {
         if self.sends { 64 } else { 0 }
     }
+    fn wants_real_time(&self) -> bool {
+        self.sends
+    }
 }
 
 static WIRES: &[Entry<Box<dyn WirePort>>] = &[Entry::of::<Wires>()];
@@ -259,6 +262,8 @@ pub struct HostState {
     pub echo: bool,
     pub refuse: bool,
     pub work_ns: u64,
+    /// Of that, what is the stack's.
+    pub stack_ns: u64,
     /// Packets that a host sends by itself, if its attachment is "sends".
     pub sends: usize,
     /// It then finds that it has one buffer too many.
@@ -316,6 +321,10 @@ impl HostQueue for ScriptHost {
         lock(&self.1).application
     }
 
+    fn stack_ns(&self) -> u64 {
+        lock(&self.1).stack_ns
+    }
+
     fn report(&self) -> Vec<String> {
         vec![format!("the host of queue {}", self.0)]
     }
@@ -354,6 +363,8 @@ pub struct Bench {
     pub view: View,
     pub wires: Vec<Wire>,
     pub host: Host,
+    /// Whether its host sends by itself, and whether its targets are to preempt what else runs.
+    pub asks: (bool, bool),
     pub now: Time,
 }
 
@@ -400,6 +411,7 @@ impl Bench {
         let doorbells: Vec<_> =
             bells.iter().map(|bell| bell.clone() as Arc<dyn Doorbell>).collect();
         let card_bell = Arc::new(Bell::default());
+        let asks = (parts.host_transmits(), parts.wants_real_time());
         let Assembled { card, queues, controller, view } =
             assemble(&file, parts, &doorbells, card_bell.clone()).unwrap();
         let targets = if TOGETHER.take() {
@@ -409,7 +421,7 @@ impl Bench {
             queues.into_iter().map(alone).collect()
         };
         let now = Time::ZERO;
-        Bench { card, targets, bells, card_bell, controller, view, wires, host, now }
+        Bench { card, targets, bells, card_bell, controller, view, wires, host, asks, now }
     }
 
     pub fn wire(&self, index: usize) -> MutexGuard<'_, WireState> {

@@ -101,3 +101,26 @@ fn a_borrowed_core_that_others_take_is_told() {
     assert!(taken.total_ns as f64 <= report.duration_s * 1e9, "{taken:?}");
     assert!(taken.drops <= report.ledger.dropped, "{taken:?}");
 }
+
+/// What a thread has given up for good.
+fn given_up() -> Vec<String> {
+    let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+    let of = |line: &&str| {
+        ["NoNewPrivs:", "Seccomp:", "CapPrm:"].iter().any(|key| line.starts_with(key))
+    };
+    status.lines().filter(of).map(String::from).collect()
+}
+
+#[test]
+fn a_card_that_is_not_to_be_confined_leaves_its_starter_alone() {
+    let _machine = machine();
+    let registries = Registries { executors: &[&Host, &Plain], ..registries() };
+    let before = given_up();
+    assert_eq!(before.len(), 3, "{before:?}");
+    let card = card("rx = []\n", "");
+    let running = Launch::new(&card, registries).start().unwrap();
+    assert_eq!(given_up(), before);
+    let report = running.stop().unwrap();
+    assert_eq!(given_up(), before);
+    assert!(report.ledger.balanced());
+}

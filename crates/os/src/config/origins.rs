@@ -102,7 +102,7 @@ pub(super) fn packet_path(
         packet_ns: packet_ns.value.unwrap_or(0),
         burst: file.card.burst as u64,
         wires: file.wires.len() as u64,
-        catch_up_ns: keys.catch_up_us.saturating_mul(1_000),
+        catch_up_ns: keys.catch_up_us * 1_000,
     };
     let mut path = PacketPath::new(intakes.collect(), costs);
     if keys.line_rate_pps != Amount::Auto {

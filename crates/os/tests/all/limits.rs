@@ -557,6 +557,8 @@ fn what_wires_tell_is_what_admission_counts_on() {
         told.wires.iter().map(|wire| (wire.rate_pps.value, wire.room.value)).collect();
     assert_eq!(wires, [(Some(1_000_000), Some(512))]);
     assert_eq!(told.catch_up_ns, 1_000_000);
+    let most = report("catch_up_us = 1000000000", Rate::Pps(1)).unwrap();
+    assert_eq!(most.catch_up_ns, 1_000_000_000_000);
     // Packets that come together find room or the task is refused, whatever the rate.
     let with_room = |room: u64| {
         let keys = format!("line_rate_pps = 1\nreceive_room = {room}\n[[task]]\ntask = \"plain\"");

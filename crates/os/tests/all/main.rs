@@ -15,6 +15,7 @@ mod frames;
 mod limits;
 mod memory;
 mod packets;
+mod path;
 mod schedulers;
 #[path = "../../../core/tests/shared/registry.rs"]
 mod shared;

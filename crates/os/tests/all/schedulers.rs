@@ -31,6 +31,9 @@ fn edf_runs_another_task_only_if_all_of_it_fits() {
     // 90 free in each 100; the task of 4 times 30 never fits whole.
     let tasks = [periodic(100, &[10]), other(&[30, 30, 30, 30])];
     assert!(run(&mut Edf, &tasks, 1000).trace.iter().all(|&(_, task, _)| task == 0));
+    // What just fits does.
+    let exact = [periodic(100, &[10]), other(&[60, 30])];
+    assert_eq!(run(&mut Edf, &exact, 100).trace, [(0, 0, 0), (10, 1, 0), (70, 1, 1)]);
     // Under `Plus` three segments fit each gap, and the fourth the next.
     let run = run(&mut edf_plus(Choice::FirstFit), &tasks, 1000);
     assert_eq!(
@@ -92,6 +95,14 @@ fn the_cyclic_executive_follows_its_timetable() {
     let starts: Vec<_> = run.trace.iter().map(|&(at, task, _)| (at, task)).collect();
     assert_eq!(starts[..10], expected);
     assert_eq!(run.misses, [0, 0, 0]);
+}
+
+#[test]
+fn the_extended_cyclic_executive_follows_the_same_timetable() {
+    let tasks = [periodic(20, &[5]), periodic(40, &[8]), periodic(80, &[6])];
+    let alone = run(&mut Cyclic::default(), &tasks, 160);
+    let extended = run(&mut Plus::new(Cyclic::default(), Choice::FirstFit.policy()), &tasks, 160);
+    assert_eq!(extended, alone);
 }
 
 #[test]

@@ -206,7 +206,10 @@ fn schedulers_are_told_of_every_change_and_of_no_other() {
         assert_eq!(changes_after(&mut bench, &mut order), (false, 0), "{order:?}");
     }
     let mut list = TaskControl::list(4);
-    assert!(bench.os.control(bench.now, &mut list));
+    // What it has from before is replaced.
+    for _ in 0..2 {
+        assert!(bench.os.control(bench.now, &mut list));
+    }
     let TaskControl::List(lines) = list else { panic!("{list:?}") };
     assert_eq!((lines.len(), lines[0].priority), (1, 9));
     bench.end();
@@ -384,4 +387,39 @@ fn a_task_is_what_its_specification_says() {
     }
     let named = plain.bounds_from("a profile");
     assert!(!named.is_stated() && named.wcet_ns(5).is_stated());
+}
+
+#[test]
+fn a_task_without_a_period_has_an_invocation_for_each_time_it_waits() {
+    let (mut bench, told) = overheard(0, 0);
+    let body = program(|nic| async move {
+        for _ in 0..3 {
+            nic.sleep_ns(5_000).await;
+        }
+        loop {
+            nic.next_release().await;
+        }
+    });
+    let id = bench.os.create(spec("t"), body).unwrap();
+    let counts = |bench: &Bench| {
+        let line = bench.os.lines().find(|line| line.id == id).unwrap();
+        (line.counters.invocations.get(), line.counters.completed.get())
+    };
+    let mut waits = Vec::new();
+    for _ in 0..3 {
+        assert!(bench.turn().0);
+        waits.push(counts(&bench));
+        let due = bench.turn().1.unwrap();
+        bench.now = due;
+    }
+    assert_eq!(waits, [(1, 1), (2, 2), (3, 3)]);
+    // The release of one that has none comes at once, and is the next invocation.
+    assert!(bench.turn().0);
+    assert_eq!(counts(&bench), (5, 4));
+    let begun = bench.now;
+    assert!(bench.turn().0);
+    let (at, candidate) = last(&told);
+    assert_eq!((at, candidate.ticket.next_release), (begun.as_nanos(), begun));
+    assert_eq!(counts(&bench), (6, 5));
+    bench.end();
 }

@@ -1,0 +1,177 @@
+//! Flows put on cores in software: what the core that receives hands over, and to whom.
+
+use crate::common::{Bench, Wire, frame, patient};
+use picnic_engine::target::Polled;
+
+/// A UDP datagram of one of many flows, and its number in its last bytes.
+fn datagram(flow: u16, number: u32) -> Vec<u8> {
+    let mut frame = vec![2; 12];
+    frame.extend([8, 0, 0x45, 0, 0, 32, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+    frame.extend([flow.to_be_bytes(), [0, 9], [0, 12], [0, 0]].concat());
+    frame.extend(number.to_be_bytes());
+    frame
+}
+
+fn flow_and_number(frame: &[u8]) -> (u16, u32) {
+    let flow = u16::from_be_bytes(frame[34..36].try_into().unwrap());
+    (flow, u32::from_be_bytes(frame[42..46].try_into().unwrap()))
+}
+
+fn load(bench: &mut Bench, count: u32) {
+    bench.wire(0).incoming.extend((0..count).map(|number| datagram(number as u16 % 64, number)));
+}
+
+/// A card whose host has so many cores, all asleep.
+fn asleep(system: &str, queues: u16, wire: Wire, keys: &str) -> Bench {
+    let text = format!(
+        "[card]\nwire_backlog = 64\n[pool]\nbuffers = 4096\n[host]\nsystem = \"{system}\"\nqueues = {queues}\n\
+         ring_size = 2048\n{keys}[interrupt]\nrx_usecs = 0\n"
+    );
+    let mut bench = Bench::with_wires(&text, vec![wire], vec![], vec![]);
+    bench.look();
+    assert!(bench.targets.iter().all(|target| target.is_resting()));
+    bench
+}
+
+fn poll(bench: &mut Bench, target: usize) -> Polled {
+    let polled = bench.targets[target].poll(bench.now);
+    bench.balanced();
+    polled
+}
+
+#[test]
+fn a_poll_does_the_stacks_work_and_each_core_the_rest_of_its_own() {
+    for (work_ns, stack_ns) in [(50, 20), (50, 0), (20, 50)] {
+        let mut bench = asleep("napi", 2, Wire::default(), "");
+        (bench.host().work_ns, bench.host().stack_ns) = (work_ns, 0);
+        bench.host().stack_ns = stack_ns;
+        load(&mut bench, 40);
+        bench.turn();
+        let polled = poll(&mut bench, 0);
+        let expected = Polled {
+            interrupts: 1,
+            moved: 40,
+            handed: 40,
+            work_ns: 40 * stack_ns,
+            ..Polled::default()
+        };
+        assert_eq!(polled, expected);
+        // The other core was woken, once.
+        assert_eq!(bench.bells[1].count(), 1);
+        let rest_ns =
+            |packets: usize| (packets as u64 * work_ns).saturating_sub(packets as u64 * stack_ns);
+        let mut packets = 0;
+        for (target, interrupts) in [(0, 0), (1, 1)] {
+            let polled = poll(&mut bench, target);
+            let work_ns = rest_ns(polled.packets);
+            let of_share =
+                Polled { interrupts, packets: polled.packets, work_ns, ..Polled::default() };
+            assert_eq!(polled, of_share, "{work_ns} {stack_ns}");
+            assert!(polled.packets > 5);
+            packets += polled.packets;
+        }
+        assert_eq!(packets, 40);
+        assert_eq!(poll(&mut bench, 0), Polled::default());
+        assert_eq!(poll(&mut bench, 1), Polled::default());
+        assert!(bench.targets.iter().all(|target| target.is_resting()));
+        bench.end();
+    }
+}
+
+#[test]
+fn a_poll_is_done_with_its_share_before_it_takes_more() {
+    let mut bench = asleep("napi", 1, Wire::default(), "");
+    load(&mut bench, 100);
+    while !bench.turn().is_idle() {}
+    let moved_and_packets: Vec<_> = (0..4)
+        .map(|_| {
+            let polled = poll(&mut bench, 0);
+            (polled.moved, polled.packets)
+        })
+        .collect();
+    assert_eq!(moved_and_packets, [(64, 0), (0, 64), (36, 0), (0, 36)]);
+    bench.end();
+}
+
+#[test]
+fn an_interrupt_hands_over_first_and_does_its_share_by_one() {
+    let mut bench = asleep("clas", 2, Wire::default(), "");
+    (bench.host().work_ns, bench.host().stack_ns) = (50, 20);
+    load(&mut bench, 100);
+    while !bench.turn().is_idle() {}
+    let polled = poll(&mut bench, 0);
+    let expected = Polled { interrupts: 1, moved: 64, handed: 64, ..Polled::default() };
+    assert_eq!(polled, expected);
+    let polled = poll(&mut bench, 0);
+    assert_eq!(polled, Polled { moved: 36, handed: 36, ..Polled::default() });
+    let other = poll(&mut bench, 1);
+    let of_share = Polled {
+        interrupts: 1,
+        packets: other.packets,
+        work_ns: 50 * other.packets as u64,
+        ..Polled::default()
+    };
+    assert_eq!(other, of_share);
+    for left in (1..=100 - other.packets).rev() {
+        assert!(!bench.targets[0].is_resting());
+        let polled = poll(&mut bench, 0);
+        assert_eq!(polled, Polled { packets: 1, work_ns: 50, ..Polled::default() }, "{left} left");
+    }
+    assert_eq!(poll(&mut bench, 0), Polled::default());
+    assert!(bench.targets[0].is_resting());
+    bench.end();
+}
+
+#[test]
+fn a_flow_is_always_the_same_cores_and_keeps_its_order() {
+    for system in ["napi", "clas"] {
+        let mut bench = asleep(system, 4, Wire::default(), "");
+        load(&mut bench, 640);
+        bench.settle();
+        let mut last = vec![None; 64];
+        let mut cores = [0; 4];
+        for (core, frame) in &bench.host().seen {
+            let (flow, number) = flow_and_number(frame);
+            let before = last[usize::from(flow)].replace((*core, number));
+            assert!(before.is_none_or(|(was, earlier)| was == *core && earlier < number));
+            cores[usize::from(*core)] += 1;
+        }
+        assert_eq!(cores.iter().sum::<i32>(), 640);
+        assert!(cores.iter().all(|&packets| packets > 50), "{system}: {cores:?}");
+        assert_eq!(bench.end().delivered, 640);
+    }
+}
+
+#[test]
+fn a_core_is_left_so_many_packets_and_no_more() {
+    let mut bench = asleep("clas", 2, Wire::default(), "");
+    // What is not IP is one flow, the first core's.
+    bench.wire(0).incoming.extend((0..1100).map(|number| frame(0, 0, number, 60)));
+    while !bench.turn().is_idle() {}
+    let polled: Vec<_> = (0..18).map(|_| poll(&mut bench, 0)).collect();
+    assert_eq!(polled.iter().map(|polled| polled.moved).sum::<usize>(), 1100);
+    assert_eq!(polled.iter().map(|polled| polled.handed).sum::<usize>(), 1000);
+    assert_eq!(bench.ledger().drops_by_stage["host_refused@target"], 100);
+    bench.settle();
+    assert_eq!(bench.end().delivered, 1000);
+}
+
+#[test]
+fn a_card_that_is_not_offline_waits_for_no_room_on_the_way_out() {
+    for (wire, lost) in [(Wire::default(), true), (patient(), false)] {
+        let mut bench = asleep("napi", 1, wire, "tx_ring_size = 64\n");
+        bench.host().echo = true;
+        bench.wire(0).tx_room = Some(0);
+        load(&mut bench, 600);
+        for _ in 0..200 {
+            bench.turn();
+            poll(&mut bench, 0);
+        }
+        let drops = bench.ledger().drops_by_stage;
+        assert_eq!(drops.contains_key("tx_ring_full@target"), lost, "{drops:?}");
+        bench.wire(0).tx_room = None;
+        bench.settle();
+        let ledger = bench.end();
+        assert_eq!((ledger.delivered, ledger.dropped == 0), (600, !lost));
+    }
+}

@@ -1,0 +1,157 @@
+//! The packet path's arithmetic against the same in fractions, and admission against every
+//! single interval.
+
+use picnic_os::admission::{Demand, Order, admit};
+use picnic_os::path::{Costs, Intake, PacketPath};
+use picnic_os::schedulers::Discipline;
+use proptest::prelude::*;
+
+const BILLION: u128 = 1_000_000_000;
+
+fn up(number: u128, by: u128) -> u128 {
+    number / by + u128::from(!number.is_multiple_of(by))
+}
+
+fn intake(pps: u64, burst: u64) -> Intake {
+    Intake { name: "wire".into(), pps, burst, room: u64::MAX }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(500))]
+
+    #[test]
+    fn times_are_rounded_up_where_they_are_rounded(
+        wires in prop::collection::vec((0..3_000_000_u64, 0..40_u64), 0..4),
+        (turn_ns, packet_ns) in (0..400_u64, 0..150_u64),
+        (burst, looked_at) in (0..65_u64, 0..4_u64),
+        (switch_ns, cold_ns) in (0..2_000_u64, 0..50_000_u64),
+        (taken_ns, segments) in (0..5_000_000_u64, 0..9_u64),
+    ) {
+        let costs = Costs { turn_ns, packet_ns, burst, wires: looked_at, ..Costs::default() };
+        let intakes: Vec<_> = wires.iter().map(|&(pps, burst)| intake(pps, burst)).collect();
+        let path = PacketPath::new(intakes, costs).switching(switch_ns, cold_ns);
+        let wide = u128::from;
+        // Picoseconds of a packet in turns of whole bursts; billionths of the core.
+        let each_ps = 1_000 * wide(packet_ns) + up(1_000 * wide(turn_ns), wide(burst.max(1)));
+        let pps: u128 = wires.iter().map(|wire| wide(wire.0)).sum();
+        let share = up(pps * each_ps, 1_000);
+        prop_assert_eq!(wide(path.share_ppb()), share);
+        prop_assert_eq!(wide(path.pps()), pps);
+        prop_assert_eq!(wide(path.per_packet_ns()), wide(packet_ns) + up(wide(turn_ns), wide(burst.max(1))));
+        let turn = wide(burst * looked_at * packet_ns + turn_ns);
+        prop_assert_eq!(wide(path.whole_turn_ns()), turn);
+        prop_assert_eq!(path.catches_up(), share < BILLION);
+        prop_assert_eq!(path.segment_ns(taken_ns, false), taken_ns + switch_ns);
+        prop_assert_eq!(path.segment_ns(taken_ns, true), taken_ns + switch_ns + cold_ns);
+        let taken = wide(taken_ns);
+        let segments_wide = wide(segments.max(1));
+        if share >= BILLION {
+            prop_assert_eq!(path.catch_up_ns(taken_ns), turn_ns);
+            prop_assert_eq!(wide(path.until_next_ns(taken_ns)), taken + wide(turn_ns));
+            let all = taken + wide(turn_ns) * segments_wide;
+            prop_assert_eq!(wide(path.until_next_of_ns(taken_ns, segments)), all);
+            return Ok(());
+        }
+        let left = BILLION - share;
+        let behind = |time: u128| up(time * up(share * BILLION, left), BILLION);
+        let bursts: u128 = wires.iter().filter(|wire| wire.0 != 0).map(|wire| wide(wire.1)).sum();
+        let rest = up((up(bursts * each_ps, 1_000) + wide(turn_ns)) * BILLION, left);
+        let catch_up = |taken: u128| behind(taken + turn) + rest;
+        prop_assert_eq!(wide(path.catch_up_ns(taken_ns)), catch_up(taken));
+        prop_assert_eq!(wide(path.until_next_ns(taken_ns)), taken + catch_up(taken));
+        let all = taken + behind(taken) + catch_up(0) * segments_wide;
+        prop_assert_eq!(wide(path.until_next_of_ns(taken_ns, segments)), all);
+        for (wire, intake) in wires.iter().zip(path.intakes()) {
+            let arriving = taken * wide(wire.0) / BILLION + wide(wire.1.max(1));
+            prop_assert_eq!(wide(path.arriving(intake, taken_ns)), arriving);
+        }
+    }
+
+    /// With a turn of the packet path that a release may find begun, and behind each segment.
+    #[test]
+    fn a_turn_is_as_good_as_every_interval_has_it(
+        tasks in prop::collection::vec((60..400_u64, prop::collection::vec(1..30_u64, 1..3)), 1..5),
+        turn_ns in 0..60_u64,
+        is_by_segment in any::<bool>(),
+    ) {
+        let path = PacketPath::new(Vec::new(), Costs { turn_ns, ..Costs::default() });
+        let demand = |(period, segments): &(u64, Vec<u64>)| Demand {
+            name: "t".into(),
+            period_ns: Some(*period),
+            invocation_ns: segments.iter().sum(),
+            segment_ns: segments.iter().copied().max().unwrap(),
+            segments: segments.len() as u64,
+        };
+        let demands: Vec<_> = tasks.iter().map(demand).collect();
+        let discipline = if is_by_segment { Discipline::Segment } else { Discipline::Completion };
+        let answer = admit(&demands, &path, Order::EarliestDeadline, discipline);
+        // Period, all of an invocation, its longest part, turns behind the segments included.
+        let mut works: Vec<_> = demands
+            .iter()
+            .map(|demand| {
+                let whole = demand.invocation_ns + demand.segments * turn_ns;
+                let blocking = if is_by_segment { demand.segment_ns + turn_ns } else { whole };
+                (demand.period_ns.unwrap(), whole, blocking)
+            })
+            .collect();
+        works.sort_by_key(|work| work.0);
+        let load: f64 = works.iter().map(|work| work.1 as f64 / work.0 as f64).sum();
+        let due = |works: &[(u64, u64, u64)], within: u64| -> u64 {
+            works.iter().map(|work| (within - 1) / work.0 * work.1).sum()
+        };
+        let first = works[0].0 + 1;
+        // No turn is the last that does not fit beyond its length by what is left of the core.
+        let end = ((turn_ns as f64 / (1.0 - load).max(1e-6)) as u64 + 2).min(100_000);
+        let fits = load <= 1.0 + 1e-12
+            && (turn_ns == 0
+                || (first..end.max(first + 1)).all(|within| turn_ns + due(&works, within) <= within))
+            && (1..works.len()).all(|index| {
+                let mut intervals = first..works[index].0;
+                intervals.all(|within| works[index].2 + due(&works[..index], within) <= within)
+            });
+        prop_assert_eq!(answer.is_ok(), fits, "{:?} of {:?}, {} ns", answer, works, turn_ns);
+    }
+}
+
+#[test]
+fn sums_past_the_top_stay_there() {
+    let top = u64::MAX;
+    let costs = Costs { turn_ns: top, packet_ns: top, burst: top, wires: top, catch_up_ns: 0 };
+    let path = PacketPath::new(vec![intake(top, top), intake(top, top)], costs);
+    assert_eq!((path.pps(), path.share_ppb(), path.whole_turn_ns()), (top, top, top));
+    assert_eq!((path.per_packet_ns(), path.catches_up()), (top, false));
+    assert_eq!(path.arriving(&intake(top, top), top), top);
+    assert_eq!(path.arriving(&intake(3_000_000_000, top), 1), top);
+    assert_eq!((path.until_next_ns(top), path.until_next_of_ns(top, top)), (top, top));
+    let switching = PacketPath::default().switching(top, top);
+    assert_eq!((switching.segment_ns(1, false), switching.segment_ns(1, true)), (top, top));
+    // One that catches up, but not soon.
+    let slow = Costs { turn_ns: top / 2, packet_ns: 0, burst: 1, ..Costs::default() };
+    let path = PacketPath::new(Vec::new(), slow);
+    assert!(path.catches_up());
+    assert_eq!(path.until_next_of_ns(0, 3), top);
+    assert_eq!(path.until_next_ns(top / 2 + 2), top);
+    // All that comes comes together.
+    let path = PacketPath::new(
+        vec![intake(1, top), intake(1, top)],
+        Costs { turn_ns: top, packet_ns: 0, burst: top, ..Costs::default() },
+    );
+    assert!(path.catches_up());
+    assert_eq!(path.catch_up_ns(0), top);
+    let one = PacketPath::new(
+        vec![intake(1_000_000, 1)],
+        Costs { turn_ns: 0, packet_ns: 999, burst: 1, ..Costs::default() },
+    );
+    assert_eq!((one.share_ppb(), one.catch_up_ns(top)), (999_000_000, top));
+    assert_eq!(one.until_next_of_ns(top, 1), top);
+}
+
+#[test]
+fn a_path_of_nothing_costs_nothing() {
+    let path = PacketPath::default();
+    assert_eq!((path.pps(), path.share_ppb(), path.whole_turn_ns()), (0, 0, 0));
+    assert_eq!((path.segment_ns(7, true), path.until_next_ns(7), path.catch_up_ns(7)), (7, 7, 0));
+    assert!(!path.is_stated() && path.clone().stated().is_stated());
+    let Costs { turn_ns, packet_ns, burst, wires, .. } = *path.costs();
+    assert_eq!((turn_ns, packet_ns, burst, wires), (0, 0, 64, 1));
+}
