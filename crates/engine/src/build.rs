@@ -136,6 +136,12 @@ impl Parts {
         self.wires.iter().map(|(_, wire)| wire.port.arrivals()).collect()
     }
 
+    /// By wire, whether it knows when its packets arrived; those of others have the time of the
+    /// turn that took them.
+    pub fn know_arrival(&self) -> Vec<bool> {
+        self.wires.iter().map(|(_, wire)| wire.capabilities.arrival).collect()
+    }
+
     /// What keeps wires from working as they are now, each with the wire's name.
     pub fn warnings(&self) -> Vec<String> {
         let of = |(name, wire): &(String, Wire)| {

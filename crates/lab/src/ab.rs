@@ -119,7 +119,7 @@ impl Question {
         let sides: Vec<&Side> =
             [&self.baseline].into_iter().chain(self.candidates.sides()).collect();
         for side in &sides {
-            place.check(side)?;
+            place.check(side, &self.figure)?;
         }
         let cost = match self.cost {
             true => Some(cost::measure(self, &place, progress)?),

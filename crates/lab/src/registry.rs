@@ -1,8 +1,8 @@
 //! The experiments and the benchmarks of the lab: one line each.
 
 use crate::benchmarks::{
-    chain, classifier, dispatch, doorbell, hash, idle, latency, moderation, os, overload, tcp, web,
-    wire,
+    chain, classifier, dispatch, doorbell, hash, idle, latency, moderation, modes, os, overload,
+    tcp, web, wire,
 };
 use crate::experiment::{Experiment, Measured};
 use crate::experiments::knet_livelock::KnetLivelock;
@@ -63,6 +63,7 @@ pub const BENCHMARKS: &[ExperimentEntry] = &[
     Entry::of::<Measured<tcp::Tcp>>(),
     Entry::of::<Measured<web::Web>>(),
     Entry::of::<Measured<moderation::Moderation>>(),
+    Entry::of::<Measured<modes::Modes>>(),
 ];
 
 /// Builds an entry from keys and values as a command line has them: TOML, or text that needs no

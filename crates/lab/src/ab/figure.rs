@@ -13,6 +13,8 @@ pub struct CardFigure {
     /// A line of help.
     pub help: &'static str,
     more_is_better: bool,
+    /// It says nothing of packets whose arrival nobody knows.
+    pub(super) of_arrival: bool,
     read: fn(&Window) -> Option<f64>,
 }
 
@@ -22,48 +24,63 @@ pub const CARD_FIGURES: &[CardFigure] = &[
         name: "delivered_pps",
         help: "packets handed to the host",
         more_is_better: true,
+        of_arrival: false,
         read: |window| Some(window.rate(window.delivered)),
     },
     CardFigure {
         name: "delivered_bps",
         help: "bits handed to the host",
         more_is_better: true,
+        of_arrival: false,
         read: |window| Some(window.rate(window.delivered_bytes) * 8.0),
     },
     CardFigure {
         name: "received_pps",
         help: "packets that came by wires",
         more_is_better: true,
+        of_arrival: false,
         read: |window| Some(window.rate(window.received)),
     },
     CardFigure {
         name: "transmitted_pps",
         help: "packets sent to wires",
         more_is_better: true,
+        of_arrival: false,
         read: |window| Some(window.rate(window.transmitted)),
     },
     CardFigure {
         name: "latency_p50_ns",
         help: "from wire to target routine, the median",
         more_is_better: false,
+        of_arrival: false,
         read: |window| window.report.latency_ns.p50.map(|ns| ns as f64),
     },
     CardFigure {
         name: "latency_p99_ns",
         help: "the same, 99th percentile",
         more_is_better: false,
+        of_arrival: false,
         read: |window| window.report.latency_ns.p99.map(|ns| ns as f64),
+    },
+    CardFigure {
+        name: "latency_at_wire_ns",
+        help: "from arrival until the borrowed core takes the packet, the mean",
+        more_is_better: false,
+        of_arrival: true,
+        read: |window| window.report.latency_ns.at_wire.map(|ns| ns as f64),
     },
     CardFigure {
         name: "borrowed_core_busy_fraction",
         help: "the borrowed core's time in turns that found work",
         more_is_better: false,
+        of_arrival: false,
         read: |window| Some(window.report.borrowed_core.busy_fraction),
     },
     CardFigure {
         name: "borrowed_core_ns_per_packet",
         help: "the same by packet",
         more_is_better: false,
+        of_arrival: false,
         read: |window| {
             let report = &window.report;
             let packets: u64 = report.wires.iter().map(|wire| wire.rx_packets).sum();
@@ -75,6 +92,7 @@ pub const CARD_FIGURES: &[CardFigure] = &[
         name: "packets_per_interrupt",
         help: "packets handed to the host for each interrupt",
         more_is_better: true,
+        of_arrival: false,
         read: |window| {
             let interrupts: u64 = window.report.queues.iter().map(|queue| queue.interrupts).sum();
             let packets: u64 = window.report.queues.iter().map(|queue| queue.packets).sum();

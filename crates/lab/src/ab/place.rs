@@ -5,7 +5,7 @@
 //! in the server's namespace ([`crate::workloads::hosts`]); the rest is the file's own.
 
 use super::Side;
-use super::figure::{Figured, latencies};
+use super::figure::{CardFigure, Figured, latencies};
 use super::workload::{Busiest, Workload};
 use crate::card::changed;
 use crate::meter::{Load, Meter};
@@ -134,9 +134,26 @@ impl<'a> Place<'a> {
         self.behind.is_some()
     }
 
-    /// Checks a side: its file, then its parts.
-    pub(super) fn check(&self, side: &Side) -> anyhow::Result<()> {
-        Launch::new(&self.card(side, false)?, self.registries).check()?;
+    /// Checks a side: its file, then its parts; and whether it can have the figure.
+    pub(super) fn check(&self, side: &Side, figure: &Figured) -> anyhow::Result<()> {
+        let file = self.card(side, false)?;
+        let launch = Launch::new(&file, self.registries);
+        launch.check()?;
+        let Figured::Card(CardFigure { name, of_arrival: true, .. }) = figure else {
+            return Ok(());
+        };
+        let known = launch.build()?.parts.know_arrival();
+        if let Some(wire) = known.iter().position(|known| !known) {
+            let port = file.wires[wire].port.name();
+            let message = format!(
+                "found \"{port}\", whose packets come without a time of arrival as it is set, but \
+                 {name} is of that time; allowed: packet, xdp with stamps = true, pcap as it was \
+                 recorded, generator with a rate"
+            );
+            return Err(file
+                .locate(ConfigError::new(format!("wire[{wire}].port"), message))
+                .into());
+        }
         Ok(())
     }
 

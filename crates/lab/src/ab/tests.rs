@@ -81,6 +81,32 @@ fn what_is_wrong_with_a_side_is_told_before_anything_is_measured() {
     assert!(error.contains("host.queues"), "{error}");
 }
 
+#[test]
+fn a_figure_of_arrival_needs_wires_that_know_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("card.toml");
+    let at_wire = |text: &str| {
+        std::fs::write(&path, text).unwrap();
+        let side = |name: &str| Side { path: Some(path.clone()), ..side(name, &[]) };
+        ask(&Question {
+            baseline: side("baseline"),
+            figure: Figured::of_card("latency_at_wire_ns").unwrap(),
+            more_is_better: false,
+            cost: false,
+            ..question(Candidates::One(side("candidate")))
+        })
+    };
+    let known = "[[wire]]\nport = \"generator\"\nrate_pps = 20000\n";
+    // What a NIC holds back waits at the wire.
+    let host = "[host]\nqueues = 1\n[interrupt]\nwire_usecs = 1000\n";
+    let error = at_wire(&format!("{known}[[wire]]\nport = \"generator\"\n")).unwrap_err();
+    let error = format!("{:#}", error.into_cause());
+    let wanted = format!("{}:5: wire[1].port: found \"generator\", whose packets", path.display());
+    assert!(error.contains(&wanted) && error.contains("allowed: packet, xdp"), "{error}");
+    let outcome = at_wire(&format!("{known}{host}")).unwrap();
+    assert_eq!(outcome.fields()["verdict"], "no difference", "{:?}", outcome.notes);
+}
+
 fn measured(value: f64, lost: f64, client: Option<f64>) -> Measured {
     let lost = (lost, "7 ring_full".to_owned());
     let (value, latencies) = (Some(value), Vec::new());

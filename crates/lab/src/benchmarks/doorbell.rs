@@ -10,6 +10,7 @@ use crate::compare::median;
 use crate::experiment::{Benchmark, Run};
 use crate::outcome::{Comparison, Outcome};
 use picnic_control::Launch;
+use picnic_control::report::Stamp;
 use picnic_core::config::CardFile;
 use picnic_core::doorbell::Doorbell;
 use picnic_core::error::ConfigError;
@@ -53,15 +54,20 @@ impl Benchmark for Wake {
     }
 
     fn measure(&self, run: &mut Run<'_>) -> anyhow::Result<Outcome> {
-        let (mut card, mut bare) = (Vec::new(), Vec::new());
+        let (mut card, mut bare, mut stamp) = (Vec::new(), Vec::new(), None);
         for round in 0..self.rounds {
             run.round(round.into(), self.rounds.into());
-            card.push(card_latency(self.rate, self.seconds, 0)?.p50);
+            let latency = card_latency(self.rate, self.seconds, 0)?;
+            stamp = Some(latency.stamp);
+            card.push(latency.p50);
             bare.push(bare_wake(self.rate, self.seconds)?.p50);
         }
         let mut outcome = measured();
         let sides = (("bare_futex_wake", bare), ("doorbell_to_target", card));
         outcome.compare(Comparison::of("p50_ns", sides.0, sides.1));
+        if let Some(stamp) = stamp {
+            outcome.tell("stamp", stamp.to_string());
+        }
         Ok(outcome)
     }
 }
@@ -84,6 +90,8 @@ pub(crate) struct CardLatency {
     pub p99: f64,
     /// None without an interrupt.
     pub packets_per_interrupt: Option<f64>,
+    /// What it counts from.
+    pub stamp: Stamp,
 }
 
 /// Has a card take `rate` packets per second for so long; its target polls on for `poll_usecs`
@@ -100,7 +108,8 @@ pub(crate) fn card_latency(
     let packets_per_interrupt = report.queues.first().and_then(|queue| queue.packets_per_interrupt);
     match (report.latency_ns.p50, report.latency_ns.p99) {
         (Some(p50), Some(p99)) => {
-            Ok(CardLatency { p50: p50 as f64, p99: p99 as f64, packets_per_interrupt })
+            let stamp = report.wires.first().map_or(Stamp::Taken, |wire| wire.stamp);
+            Ok(CardLatency { p50: p50 as f64, p99: p99 as f64, packets_per_interrupt, stamp })
         }
         _ => anyhow::bail!("no packet was delivered"),
     }

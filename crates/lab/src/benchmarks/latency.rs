@@ -1,5 +1,7 @@
 //! Added latency, wire to target routine, by packet rate.
 //!
+//! Latencies are from arrival, or as `stamp` says.
+//!
 //! | figure | the target | against |
 //! |---|---|---|
 //! | `sleeping` | sleeps between packets, is woken for each burst | a bare futex wake at that rate |
@@ -64,6 +66,7 @@ impl Benchmark for Latency {
 
     fn measure(&self, run: &mut Run<'_>) -> anyhow::Result<Outcome> {
         let mut samples: Vec<Samples> = self.rates.iter().map(|_| Samples::default()).collect();
+        let mut stamp = None;
         for round in 0..self.rounds {
             run.round(round.into(), self.rounds.into());
             for (&rate, samples) in self.rates.iter().zip(&mut samples) {
@@ -74,11 +77,15 @@ impl Benchmark for Latency {
                 samples.per_wake.push(bare.per_wake);
                 samples.sleeping.push(sleeping.p50);
                 samples.per_interrupt.extend(sleeping.packets_per_interrupt);
+                stamp = Some(sleeping.stamp);
                 samples.polling.push(polling.p50);
                 samples.polling_p99.push(polling.p99);
             }
         }
         let mut outcome = measured();
+        if let Some(stamp) = stamp {
+            outcome.tell("stamp", stamp.to_string());
+        }
         let mut curve = outcome.series("curve");
         for (&rate, samples) in self.rates.iter().zip(samples) {
             let sides = (("bare_futex_wake", samples.bare), ("sleeping", samples.sleeping));

@@ -11,6 +11,7 @@ pub(crate) mod hash;
 pub(crate) mod idle;
 pub(crate) mod latency;
 pub(crate) mod moderation;
+pub(crate) mod modes;
 pub(crate) mod os;
 pub(crate) mod overload;
 pub(crate) mod tcp;
