@@ -25,6 +25,8 @@
 use crate::error::ConfigError;
 use crate::ledger::DropReason;
 use crate::registry::BuildContext;
+use schemars::JsonSchema;
+use serde::Deserialize;
 use std::fmt::Display;
 
 /// How a component comes to be in the kernel.
@@ -68,7 +70,18 @@ pub enum KernelForm {
         namespace: Option<String>,
     },
     /// A host that is the kernel's own network stack, by the wire's interface.
-    Stack,
+    Stack(Handover),
+}
+
+/// How packets get from the borrowed core to their target cores.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Handover {
+    /// As the kernel's socket buffers, merged by GRO, by receive packet steering.
+    #[default]
+    Skb,
+    /// As they came, by a cpumap: a ring and a thread for each target core.
+    Cpumap,
 }
 
 /// What the form of a function has counted.

@@ -20,6 +20,9 @@ typedef unsigned long long u64;
 
 enum { MAP_ARRAY = 2, MAP_PERCPU_ARRAY = 6, MAP_CPUMAP = 16 };
 enum { XDP_ABORTED = 0, XDP_DROP = 1, XDP_PASS = 2, XDP_REDIRECT = 4 };
+enum { TCX_NEXT = -1, TCX_DROP = 2, TCX_REDIRECT = 7 };
+/* To where an interface receives, not to where it sends. */
+enum { REDIRECT_INGRESS = 1 };
 
 /* A packet, as an XDP program is given it. */
 struct xdp_md {
@@ -31,12 +34,52 @@ struct xdp_md {
 	u32 egress_ifindex;
 };
 
+/* A packet, as a tc program is given it. */
+struct sk_buff {
+	u32 len;
+	u32 pkt_type;
+	u32 mark;
+	u32 queue_mapping;
+	u32 protocol;
+	u32 vlan_present;
+	u32 vlan_tci;
+	u32 vlan_proto;
+	u32 priority;
+	u32 ingress_ifindex;
+	u32 ifindex;
+	u32 tc_index;
+	u32 cb[5];
+	u32 hash;
+	u32 tc_classid;
+	u32 data;
+	u32 data_end;
+	u32 napi_id;
+	u32 family;
+	u32 remote_ip4;
+	u32 local_ip4;
+	u32 remote_ip6[4];
+	u32 local_ip6[4];
+	u32 remote_port;
+	u32 local_port;
+	u32 data_meta;
+	u64 flow_keys;
+	u64 tstamp;
+	u32 wire_len;
+	u32 gso_segs;
+};
+
 struct raw_tracepoint {
 	u64 args[12];
 };
 
 static void *(*bpf_map_lookup_elem)(void *map, const void *key) = (void *)1;
 static u32 (*bpf_get_smp_processor_id)(void) = (void *)8;
+static long (*bpf_redirect)(u32 interface, u64 flags) = (void *)23;
+static long (*bpf_skb_load_bytes)(const struct sk_buff *skb, u32 offset, void *to, u32 length) =
+	(void *)26;
+static long (*bpf_skb_pull_data)(struct sk_buff *skb, u32 length) = (void *)39;
+static void (*bpf_set_hash_invalid)(struct sk_buff *skb) = (void *)41;
+static long (*bpf_set_hash)(struct sk_buff *skb, u32 hash) = (void *)48;
 static long (*bpf_redirect_map)(void *map, u64 key, u64 flags) = (void *)51;
 static long (*bpf_xdp_adjust_meta)(struct xdp_md *context, int delta) = (void *)54;
 static long (*bpf_xdp_load_bytes)(struct xdp_md *context, u32 offset, void *to, u32 length) =

@@ -25,6 +25,23 @@ enum {
 /* Bytes of extension headers behind which nothing is looked for. */
 #define LONGEST_EXTENSIONS 980
 
+/* A packet of either kind of program, which its context is of. */
+struct packet {
+	void *context;
+	/* What can be looked at directly: all headers, or all there is. */
+	u8 *data;
+	u8 *end;
+	u32 length;
+	/* VLAN tags that have been taken out. */
+	u32 tags_beside;
+};
+
+inline_always long load(void *context, int is_skb, u32 offset, void *to, u32 length)
+{
+	return is_skb ? bpf_skb_load_bytes(context, offset, to, length) :
+			bpf_xdp_load_bytes(context, offset, to, length);
+}
+
 /* Words as they lie in memory: addresses, then both ports in one. */
 struct flow {
 	u32 family;
@@ -65,7 +82,8 @@ inline_always void find_ipv4(u8 *packet, u8 *end, struct flow *flow)
 /* Behind extension headers: bytes are fetched, not looked at, which the verifier follows more
  * easily than pointers; few packets have any. `at` is where they begin, `length` how much of the
  * packet lies there. */
-apart u32 find_upper_layer(struct xdp_md *context, struct flow *flow, u32 at, u32 length, u32 protocol)
+inline_always u32 find_upper_layer(void *context, int is_skb, struct flow *flow, u32 at, u32 length,
+				   u32 protocol)
 {
 	u32 offset = 0;
 
@@ -80,7 +98,7 @@ apart u32 find_upper_layer(struct xdp_md *context, struct flow *flow, u32 at, u3
 		rest = length - offset;
 		if (protocol == PROTOCOL_FRAGMENT) {
 			if (walked == MOST_EXTENSION_HEADERS || rest < 8 ||
-			    bpf_xdp_load_bytes(context, at + offset, header, 8))
+			    load(context, is_skb, at + offset, header, 8))
 				return 0;
 			/* All but an atomic fragment: what follows is cut anywhere. */
 			if (header[2] | (header[3] & 0xf9))
@@ -89,7 +107,7 @@ apart u32 find_upper_layer(struct xdp_md *context, struct flow *flow, u32 at, u3
 		} else if (protocol == PROTOCOL_HOP_BY_HOP || protocol == PROTOCOL_ROUTING ||
 			   protocol == PROTOCOL_DESTINATION_OPTIONS ||
 			   protocol == PROTOCOL_AUTHENTICATION) {
-			if (rest < 2 || bpf_xdp_load_bytes(context, at + offset, header, 2))
+			if (rest < 2 || load(context, is_skb, at + offset, header, 2))
 				return 0;
 			if (protocol != PROTOCOL_AUTHENTICATION)
 				units = header[1] * 8 + 8;
@@ -100,7 +118,7 @@ apart u32 find_upper_layer(struct xdp_md *context, struct flow *flow, u32 at, u3
 		} else {
 			u32 l4 = l4_of(protocol), ports = 0;
 
-			if (!l4 || rest < 4 || bpf_xdp_load_bytes(context, at + offset, &ports, 4))
+			if (!l4 || rest < 4 || load(context, is_skb, at + offset, &ports, 4))
 				return 0;
 			flow->words[8] = ports;
 			flow->l4 = l4;
@@ -114,12 +132,23 @@ apart u32 find_upper_layer(struct xdp_md *context, struct flow *flow, u32 at, u3
 	return 0;
 }
 
-inline_always void find_ipv6(struct xdp_md *context, u8 *data, u8 *packet, u8 *end,
-			     struct flow *flow)
+apart u32 find_upper_layer_of_frame(struct xdp_md *context, struct flow *flow, u32 at, u32 length,
+				    u32 protocol)
 {
-	u32 length, rest, l4;
+	return find_upper_layer(context, 0, flow, at, length, protocol);
+}
 
-	if (packet + 40 > end || packet[0] >> 4 != 6)
+apart u32 find_upper_layer_of_skb(struct sk_buff *context, struct flow *flow, u32 at, u32 length,
+				  u32 protocol)
+{
+	return find_upper_layer(context, 1, flow, at, length, protocol);
+}
+
+inline_always void find_ipv6(struct packet *of, int is_skb, u8 *packet, struct flow *flow)
+{
+	u32 length, rest, l4, at = packet - of->data + 40;
+
+	if (packet + 40 > of->end || packet[0] >> 4 != 6)
 		return;
 	flow->family = IPV6;
 #pragma unroll
@@ -128,14 +157,18 @@ inline_always void find_ipv6(struct xdp_md *context, u8 *data, u8 *packet, u8 *e
 	length = from_be16(*(u16 *)(packet + 4));
 	l4 = l4_of(packet[6]);
 	if (l4) {
-		if (length < 4 || packet + 44 > end)
+		if (length < 4 || packet + 44 > of->end)
 			return;
 		flow->words[8] = *(u32 *)(packet + 40);
 		flow->l4 = l4;
 		return;
 	}
-	rest = end - packet - 40;
-	find_upper_layer(context, flow, packet - data + 40, length < rest ? length : rest, packet[6]);
+	rest = of->length - at;
+	length = length < rest ? length : rest;
+	if (is_skb)
+		find_upper_layer_of_skb(of->context, flow, at, length, packet[6]);
+	else
+		find_upper_layer_of_frame(of->context, flow, at, length, packet[6]);
 }
 
 inline_always int is_vlan(u16 type)
@@ -144,27 +177,25 @@ inline_always int is_vlan(u16 type)
 }
 
 /* Finds the flow of an Ethernet frame; `flow` is all zero before. */
-inline_always void find_flow(struct xdp_md *context, struct flow *flow)
+inline_always void find_flow(struct packet *of, int is_skb, struct flow *flow)
 {
-	u8 *data = (u8 *)(long)context->data;
-	u8 *end = (u8 *)(long)context->data_end;
-	u8 *packet = data + 14;
+	u8 *packet = of->data + 14;
 	u16 type;
 
-	if (packet > end)
+	if (packet > of->end)
 		return;
-	type = *(u16 *)(data + 12);
+	type = *(u16 *)(of->data + 12);
 #pragma unroll
-	for (int tags = 0; tags < 2; tags++) {
-		if (!is_vlan(type))
+	for (u32 tags = 0; tags < 2; tags++) {
+		if (!is_vlan(type) || tags + of->tags_beside >= 2)
 			break;
-		if (packet + 4 > end)
+		if (packet + 4 > of->end)
 			return;
 		type = *(u16 *)(packet + 2);
 		packet += 4;
 	}
 	if (type == be16(0x0800))
-		find_ipv4(packet, end, flow);
+		find_ipv4(packet, of->end, flow);
 	else if (type == be16(0x86dd))
-		find_ipv6(context, data, packet, end, flow);
+		find_ipv6(of, is_skb, packet, flow);
 }

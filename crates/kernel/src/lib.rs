@@ -1,4 +1,4 @@
-//! The kernel engine: the same card file on XDP, with packets that never leave the kernel.
+//! The kernel engine: the same card file, with packets that never leave the kernel.
 //!
 //! ```no_run
 //! use picnic_control::{Launch, Registries};
@@ -16,9 +16,9 @@
 //! ```
 //!
 //! Each wire is an interface, polled by a thread of the kernel that is pinned to the borrowed
-//! core. An XDP program in its driver runs the rx chain and hands each packet to its target core by
-//! cpumap: a ring, and a thread behind it that brings packets to the network stack, as if the
-//! interface had interrupted that core. Which functions can be in such a chain say their
+//! core. A program there runs the rx chain and hands each packet to its target core, as if the
+//! interface had interrupted that core: an XDP program by cpumap, a ring and a thread behind it that
+//! brings packets to the network stack, or a tc program by receive packet steering. Which functions can be in such a chain say their
 //! registry entries ([`Component::KERNEL`]).
 //!
 //! * `plan`: from card file to what is loaded, all validated;
@@ -34,7 +34,8 @@
 //! ([`picnic_machine::undo`]); the programs themselves end with the process.
 //!
 //! Source: PICNIC, sections 2 and 3; Documentation/bpf/map_cpumap.rst,
-//! Documentation/networking/napi.rst; docs/decisions/040-the-kernel-engine.md.
+//! Documentation/networking/napi.rst; docs/decisions/040-the-kernel-engine.md,
+//! 042-merged-packets-by-relay.md.
 //!
 //! [`Component::KERNEL`]: picnic_core::registry::Component::KERNEL
 

@@ -9,11 +9,16 @@ use crate::counters::{COUNTS, CoreCounts};
 use crate::plan::{Action, MOST_CORES, MOST_QUEUES, MOST_STEPS, MOST_WIRES, Plan};
 use aya::maps::{Array, CpuMap, MapData, MapError, PerCpuArray};
 use aya::programs::links::FdLink;
-use aya::programs::{ProgramError, RawTracePoint, Xdp, XdpMode};
+use aya::programs::tc::TcAttachOptions;
+use aya::programs::{
+    LinkOrder, ProgramError, RawTracePoint, SchedClassifier, TcAttachType, Xdp, XdpMode,
+};
 use aya::{Ebpf, EbpfLoader, Pod};
 use picnic_control::error::RunError;
-use picnic_core::kernel::{ByHash, FlowHash, Hashed, HashedOver};
+use picnic_core::kernel::{ByHash, FlowHash, Handover, Hashed, HashedOver};
 use picnic_machine::error::MachineError;
+use picnic_machine::steering::{Relay, hash_for};
+use picnic_machine::topology::CoreSet;
 use std::error::Error;
 use std::io;
 
@@ -32,11 +37,16 @@ const STEP_SAMPLE: u32 = 5;
 const ONWARD: u32 = 0xffff;
 
 /// What counts beside the chain: the kernel's tracepoints, by the programs that look at them.
-const TRACED: [(&str, &str); 3] = [
-    ("enqueued", "xdp_cpumap_enqueue"),
-    ("polled", "xdp_cpumap_kthread"),
-    ("refused", "xdp_redirect_err"),
-];
+const fn traced(handover: Handover) -> &'static [(&'static str, &'static str)] {
+    match handover {
+        Handover::Skb => &[("freed", "kfree_skb")],
+        Handover::Cpumap => &[
+            ("enqueued", "xdp_cpumap_enqueue"),
+            ("polled", "xdp_cpumap_kthread"),
+            ("refused", "xdp_redirect_err"),
+        ],
+    }
+}
 
 /// What each core counts.
 pub(crate) type CountsMap = PerCpuArray<MapData, CoreCounts>;
@@ -130,6 +140,11 @@ impl Object {
         let constants = Constants::of(plan);
         let mut core_of_queue = [0_u32; MOST_QUEUES];
         core_of_queue.iter_mut().zip(cores).for_each(|(place, &core)| *place = core as u32);
+        let all: CoreSet = cores.iter().copied().collect();
+        let mut hash_of_queue = [0_u32; MOST_QUEUES];
+        for (place, &core) in hash_of_queue.iter_mut().zip(cores) {
+            *place = hash_for(core, &all).unwrap_or_default();
+        }
         let default_queue = u32::from(plan.default_queue);
         let explains = u32::from(explains);
         let mut loader = EbpfLoader::new();
@@ -137,6 +152,7 @@ impl Object {
             .override_global("STEPS", &constants.steps, true)
             .override_global("DEFAULT_QUEUE", &default_queue, true)
             .override_global("CORE_OF_QUEUE", &core_of_queue, true)
+            .override_global("HASH_OF_QUEUE", &hash_of_queue, true)
             .override_global("QUEUE_OF_WIRE", &constants.queue_of_wire, true)
             .override_global("RSS_HASH", &constants.rss_hash, true)
             .override_global("RSS_INITIAL", &constants.rss_initial, true)
@@ -147,7 +163,9 @@ impl Object {
             .override_global("SAMPLE_DROPS_REST", &constants.sample_drops_rest, true)
             .override_global("EXPLAINS", &explains, true);
         let mut object = Object(loader.load(OBJECT).map_err(|error| refused("loaded", &error))?);
-        object.fill(cores, plan.ring_size)?;
+        if plan.handover == Handover::Cpumap {
+            object.fill(cores, plan.ring_size)?;
+        }
         Ok(object)
     }
 
@@ -174,8 +192,8 @@ impl Object {
     }
 
     /// Starts counting what happens to packets behind the chain.
-    pub(crate) fn count(&mut self) -> Result<(), RunError> {
-        for (program, tracepoint) in TRACED {
+    pub(crate) fn count(&mut self, handover: Handover) -> Result<(), RunError> {
+        for &(program, tracepoint) in traced(handover) {
             let traced = self.0.program_mut(program).ok_or_else(|| missing(program))?;
             let traced: Result<&mut RawTracePoint, _> = traced.try_into();
             let attached = traced.and_then(|traced| {
@@ -203,6 +221,40 @@ impl Object {
         let link = program.attach(interface, XdpMode::Driver)?;
         // Anything but a link would outlive this process; dropped, it is detached.
         Ok(FdLink::try_from(program.take_link(link)?)?)
+    }
+
+    /// A program of the network stack, loaded: `steer` of a wire, or `relay`.
+    pub(crate) fn tc(&mut self, kind: &str, wire: usize) -> Result<&mut SchedClassifier, RunError> {
+        let name = format!("{kind}_{wire}");
+        let program = self.0.program_mut(&name).ok_or_else(|| missing(&name))?;
+        let program: Result<&mut SchedClassifier, ProgramError> = program.try_into();
+        let program = program.map_err(|error| refused("loaded", &error))?;
+        if program.fd().is_err() {
+            program.load().map_err(|error| refused("loaded", &error))?;
+        }
+        Ok(program)
+    }
+
+    /// Runs a program on what an interface of this namespace receives, before all others there,
+    /// for as long as the answer lives.
+    pub(crate) fn attach_tc(
+        program: &mut SchedClassifier,
+        interface: &str,
+    ) -> Result<FdLink, Box<dyn Error + Send + Sync>> {
+        let first = TcAttachOptions::TcxOrder(LinkOrder::first());
+        let link = program.attach_with_options(interface, TcAttachType::Ingress, first)?;
+        Ok(FdLink::try_from(program.take_link(link)?)?)
+    }
+
+    /// Tells the way of each wire's packets, which is gone as soon as the answer says so.
+    pub(crate) fn ways(&mut self, relays: &[Relay]) -> Result<Switch, RunError> {
+        let mut ways = self.array::<[u32; 2]>("WAYS")?;
+        for (wire, relay) in (0..).zip(relays) {
+            let way = ways.set(wire, [relay.of, relay.index], 0);
+            way.map_err(|error| refused("filled", &error))?;
+        }
+        let map = self.0.take_map("STEERS").ok_or_else(|| missing("STEERS"))?;
+        Ok(Switch(map.try_into().map_err(|error| refused("filled", &error))?))
     }
 
     /// Key and indirection table, with those of the plan in force.
@@ -240,6 +292,15 @@ impl Object {
     fn array<V: Pod>(&mut self, name: &str) -> Result<Array<&mut MapData, V>, RunError> {
         let map = self.0.map_mut(name).ok_or_else(|| missing(name))?;
         map.try_into().map_err(|error| refused("filled", &error))
+    }
+}
+
+/// Whether packets are handed over as socket buffers.
+pub(crate) struct Switch(Array<MapData, u32>);
+
+impl Switch {
+    pub(crate) fn set(&mut self, is_on: bool) -> Result<(), RunError> {
+        self.0.set(0, u32::from(is_on), 0).map_err(|error| refused("switched", &error))
     }
 }
 
@@ -308,5 +369,68 @@ pub(crate) fn why(error: &(dyn Error + 'static)) -> String {
     match is_denied {
         true => format!("{text} (root, or CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN, is needed)"),
         false => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use aya::maps::PerCpuValues;
+    use aya::programs::{RawTracePointRunOptions, TestRun};
+
+    /// Of what was handed over last: packet, packets in it and core.
+    type Handed = [u64; 2];
+
+    #[test]
+    fn a_packet_without_room_is_counted_with_its_core() {
+        if !crate::tests::can_load("a_packet_without_room_is_counted_with_its_core") {
+            return;
+        }
+        let plan = Plan {
+            wires: Vec::new(),
+            steps: Vec::new(),
+            default_queue: 0,
+            handover: Handover::Skb,
+            ring_size: 64,
+        };
+        let mut object = Object::load(&plan, &[0], false).unwrap();
+        let handed = object.0.take_map("HANDED").unwrap();
+        let mut handed: PerCpuArray<MapData, Handed> = handed.try_into().unwrap();
+        let (_, rings) = object.counters().unwrap();
+        let freed: &mut RawTracePoint = object.0.program_mut("freed").unwrap().try_into().unwrap();
+        freed.load().unwrap();
+        const PACKET: u64 = 0xffff_8880_1234_5600;
+        let (packets, core) = (45_u64, 3_u64);
+        let of_core: Handed = [
+            PACKET,
+            if cfg!(target_endian = "little") {
+                core << 32 | packets
+            } else {
+                packets << 32 | core
+            },
+        ];
+        let mut free = |packet: u64, reason: u64| {
+            let all = handed.get(&0, 0).unwrap().iter().map(|_| of_core).collect::<Vec<_>>();
+            handed.set(0, PerCpuValues::try_from(all).unwrap(), 0).unwrap();
+            let full = || {
+                let found = rings.get(&(core as u32), 0).unwrap();
+                found.iter().map(|[_, full]| full).sum::<u64>()
+            };
+            let before = full();
+            let mut options = RawTracePointRunOptions::new();
+            (options.args[0], options.args[2]) = (packet, reason);
+            // A packet is freed once.
+            for _ in 0..2 {
+                let options = RawTracePointRunOptions { args: options.args, cpu: Some(0) };
+                freed.test_run(options).unwrap();
+            }
+            full() - before
+        };
+        // There is one reason among all that says so.
+        let counted: Vec<_> = (0..400).map(|reason| free(PACKET, reason)).collect();
+        let full: Vec<_> = counted.iter().filter(|&&count| count != 0).collect();
+        assert_eq!(full, [&packets]);
+        let reason = counted.iter().position(|&count| count != 0).unwrap() as u64;
+        assert_eq!(free(PACKET + 0x100, reason), 0, "another's packet");
     }
 }

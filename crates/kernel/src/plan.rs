@@ -5,7 +5,7 @@
 use picnic_control::{Launch, Registries};
 use picnic_core::config::{CardFile, Section};
 use picnic_core::error::ConfigError;
-use picnic_core::kernel::{ByHash, KernelForm, refuse};
+use picnic_core::kernel::{ByHash, Handover, KernelForm, refuse};
 use picnic_core::ledger::DropReason;
 use picnic_core::registry::{BuildContext, Entry, find};
 use picnic_engine::build::context;
@@ -37,6 +37,8 @@ pub(crate) struct Plan {
     /// The rx chain.
     pub(crate) steps: Vec<Step>,
     pub(crate) default_queue: u16,
+    pub(crate) handover: Handover,
+    /// Of each cpumap ring.
     pub(crate) ring_size: u32,
 }
 
@@ -81,6 +83,7 @@ pub(crate) fn plan(launch: &Launch<'_>) -> Result<(Plan, Placement), ConfigError
         wires: Vec::new(),
         steps: Vec::new(),
         default_queue: file.card.default_queue,
+        handover: Handover::default(),
         ring_size: file.host.ring_size as u32,
     };
     for (index, wire) in file.wires.iter().enumerate() {
@@ -105,7 +108,7 @@ pub(crate) fn plan(launch: &Launch<'_>) -> Result<(Plan, Placement), ConfigError
             KernelForm::Sample { every, queue, drop_rest } => {
                 Action::Sample { every, queue, drop_rest }
             }
-            KernelForm::Drop(_) | KernelForm::Interface { .. } | KernelForm::Stack => {
+            KernelForm::Drop(_) | KernelForm::Interface { .. } | KernelForm::Stack(_) => {
                 return Err(without_form(functions, section));
             }
         };
@@ -118,8 +121,15 @@ pub(crate) fn plan(launch: &Launch<'_>) -> Result<(Plan, Placement), ConfigError
         plan.steps.push(Step { name: name.into(), action });
     }
     let host = &file.host.section;
-    if form(attachments, host, &base)? != KernelForm::Stack {
+    let KernelForm::Stack(handover) = form(attachments, host, &base)? else {
         return Err(without_form(attachments, host));
+    };
+    plan.handover = handover;
+    let has_ring_size = file.settings().iter().any(|(path, _)| path == "host.ring_size");
+    if handover == Handover::Skb && has_ring_size {
+        let allowed = "to leave it out with handover = \"skb\": what waits for a core is bounded by \
+                       net.core.netdev_max_backlog";
+        return Err(file.locate(refuse("host.ring_size", file.host.ring_size, allowed)));
     }
     if file.host.ring_size > LONGEST_RING {
         let allowed = format!("64 to {LONGEST_RING}");

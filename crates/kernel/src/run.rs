@@ -1,12 +1,12 @@
 //! A run: interfaces polled on the borrowed core, programs attached, and all of it taken back.
 //!
-//! To stop, the programs are detached first, so that packets go the way they went before; what was
-//! handed over by then is taken by the target cores, and counted; then the rings go, and last
-//! the machine is set back by its journal.
+//! To stop, packets first go the way they went before: XDP programs are detached, tc programs let
+//! them pass. What was handed over by then is taken by the target cores, and counted; then rings
+//! and relays go, and last the machine is set back by its journal.
 
 use crate::counters::Counters;
 use crate::live::Live;
-use crate::object::{Object, Tables, refused};
+use crate::object::{Object, Switch, Tables, refused};
 use crate::plan::{Plan, plan};
 use aya::programs::links::FdLink;
 use picnic_control::error::RunError;
@@ -16,6 +16,7 @@ use picnic_control::report::Times;
 use picnic_control::{Access, Executor, Launch, Registries, Report, Running};
 use picnic_core::config::CardFile;
 use picnic_core::error::ConfigError;
+use picnic_core::kernel::Handover;
 use picnic_core::ledger::Ledger;
 use picnic_core::registry;
 use picnic_core::time::Time;
@@ -24,6 +25,7 @@ use picnic_filter::Filters;
 use picnic_machine::error::MachineError;
 use picnic_machine::isolate::{told, told_of_end};
 use picnic_machine::napi::{Polling, named, schedule};
+use picnic_machine::steering::{self, Relay};
 use picnic_machine::topology::Placement;
 use picnic_machine::undo::{Journal, Machine, Which, restore_all};
 use picnic_ports::interface::{lock, within};
@@ -52,7 +54,7 @@ impl Executor for Kernel {
     }
 
     fn help(&self) -> &'static str {
-        "the borrowed core, in the kernel: XDP and cpumap"
+        "the borrowed core, in the kernel: tc or XDP programs"
     }
 
     fn place(&self, launch: &Launch<'_>) -> Result<Placement, RunError> {
@@ -105,6 +107,8 @@ fn find_wires(file: &CardFile, plan: &Plan) -> Result<(), ConfigError> {
 struct Attached {
     /// Dropped first: programs end before what they use.
     links: Vec<FdLink>,
+    /// Of packets that are handed over as socket buffers.
+    switch: Option<Switch>,
     counters: Counters,
     polling: Vec<Polling>,
     view: View,
@@ -130,6 +134,7 @@ impl Attached {
         let counters = Counters::new(&mut object, &placement.target_cores)?;
         let mut attached = Attached {
             links: Vec::new(),
+            switch: None,
             counters,
             polling: Vec::new(),
             view: view(file.card.name.clone(), plan, placement),
@@ -157,28 +162,69 @@ impl Attached {
     ) -> Result<(), RunError> {
         let Some(journal) = &mut self.journal else { return Ok(()) };
         let core = placement.borrowed_core;
-        self.object.count()?;
+        self.object.count(plan.handover)?;
         for wire in &plan.wires {
             let namespace = wire.namespace.as_deref();
             let mut polling = Polling::start(machine, journal, &wire.interface, namespace)?;
             polling.pin(machine, journal, core)?;
             self.polling.push(polling);
+            steering::stop(journal, &wire.interface, namespace)?;
         }
+        let relays = match plan.handover {
+            Handover::Cpumap => Vec::new(),
+            Handover::Skb => {
+                let cores = placement.target_cores.iter().copied().collect();
+                let relays = plan.wires.iter().map(|wire| {
+                    let namespace = wire.namespace.as_deref();
+                    Relay::make(journal, &wire.interface, namespace, &cores)
+                });
+                relays.collect::<Result<Vec<_>, _>>()?
+            }
+        };
         for (index, wire) in plan.wires.iter().enumerate() {
-            let program = self.object.wire(index)?;
-            let attached =
-                within(wire.namespace.as_deref(), || Object::attach(program, &wire.interface));
-            let attached = attached.map_err(|error| at_wire(file, index, error))?;
-            let link = attached.map_err(|error| {
-                let interface = &wire.interface;
-                let message = format!("attached to the driver of {interface}");
-                refused(&message, &*error)
-            })?;
-            self.links.push(link);
-            // A driver may have made its threads anew.
-            self.polling[index].pin(machine, journal, core)?;
+            let (interface, namespace) = (&*wire.interface, wire.namespace.as_deref());
+            let at = |error| RunError::from(at_wire(file, index, error));
+            match relays.get(index) {
+                None => {
+                    let program = self.object.wire(index)?;
+                    let link = within(namespace, || Object::attach(program, interface));
+                    self.links.push(link.map_err(at)?.map_err(|error| {
+                        refused(&format!("attached to the driver of {interface}"), &*error)
+                    })?);
+                    // A driver may have made its threads anew.
+                    self.polling[index].pin(machine, journal, core)?;
+                }
+                // First the wire's, which then ends first, however the process does.
+                Some(relay) => {
+                    for (kind, interface) in [("steer", interface), ("relay", &relay.name)] {
+                        let program = self.object.tc(kind, index)?;
+                        let link = within(namespace, || Object::attach_tc(program, interface));
+                        self.links.push(link.map_err(at)?.map_err(|error| {
+                            let message = format!(
+                                "attached to what {interface} receives (handover = \"skb\" wants \
+                                 Linux 6.6)"
+                            );
+                            refused(&message, &*error)
+                        })?);
+                    }
+                }
+            }
+        }
+        if plan.handover == Handover::Skb {
+            let mut switch = self.object.ways(&relays)?;
+            switch.set(true)?;
+            self.switch = Some(switch);
         }
         Ok(())
+    }
+
+    /// Lets packets go the way they went before; those that were handed over are under way still.
+    fn let_go(&mut self) {
+        // Programs of socket buffers stay, to count what arrives.
+        let stays = self.switch.as_mut().is_some_and(|switch| switch.set(false).is_ok());
+        if !stays {
+            self.links.clear();
+        }
     }
 }
 
@@ -189,10 +235,18 @@ fn view(name: String, plan: &Plan, placement: &Placement) -> View {
         arrival: false,
         counters: Arc::default(),
     });
+    let ring_size = match plan.handover {
+        Handover::Cpumap => plan.ring_size as usize,
+        // One for all that a core receives; not seen from everywhere.
+        Handover::Skb => std::fs::read_to_string("/proc/sys/net/core/netdev_max_backlog")
+            .ok()
+            .and_then(|text| text.trim().parse().ok())
+            .unwrap_or_default(),
+    };
     let queues = placement.target_cores.iter().map(|_| QueueView {
         target: Arc::default(),
         steer: Arc::default(),
-        ring_size: plan.ring_size as usize,
+        ring_size,
     });
     let functions = plan
         .steps
@@ -377,7 +431,7 @@ impl Running for KernelRunning {
         let mut card =
             Arc::into_inner(card).ok_or_else(|| RunError::Panicked("the counters".into()))?;
         let received_for = monitor.elapsed();
-        card.links.clear();
+        card.let_go();
         let detached = Instant::now();
         let missing = loop {
             // First the programs come to their end, and their last batches are handed over.
@@ -396,6 +450,7 @@ impl Running for KernelRunning {
         if missing != 0 {
             report.notes.push(format!("{missing} packets handed over have not been taken: a bug"));
         }
+        card.links.clear();
         let restored: Option<Result<_, MachineError>> = card.journal.take().map(Journal::undo);
         if let Some(restored) = restored {
             report.notes.extend(told_of_end(restored.map(Some)));

@@ -8,6 +8,7 @@
 //! * [`net`]: `[net]` of a card file, namespaces and links made around the card;
 //! * [`napi`]: interfaces polled by threads of the kernel, on a core of one's choice;
 //! * [`isolate`]: interrupts and processes kept off the borrowed core;
+//! * [`steering`]: the kernel's receive packet steering, off and by relays;
 //! * [`undo`]: changes to the machine, written down and taken back;
 //! * [`signals`]: requests to stop, heard in time to take it back;
 //! * [`doctor`]: what this machine can do for a card.
@@ -23,6 +24,7 @@ pub mod isolate;
 pub mod napi;
 pub mod net;
 pub mod signals;
+pub mod steering;
 pub mod testbed;
 pub mod threads;
 pub mod topology;

@@ -6,6 +6,7 @@
 //!
 //! [host]
 //! attachment = "stack"
+//! handover = "cpumap"
 //! ```
 //!
 //! Packets never leave the kernel: each goes to the stack on its target core, by the interface
@@ -17,7 +18,7 @@
 
 use picnic_core::attachment::HostAttachment;
 use picnic_core::error::ConfigError;
-use picnic_core::kernel::{InKernel, KernelForm};
+use picnic_core::kernel::{Handover, InKernel, KernelForm};
 use picnic_core::registry::{BuildContext, Component};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -27,18 +28,26 @@ use std::path::Path;
 #[derive(Debug)]
 pub struct Stack;
 
-/// `stack` has no keys.
+/// The keys of `stack`.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct StackConfig {}
+#[serde(deny_unknown_fields, default)]
+pub struct StackConfig {
+    /// How packets get to their target cores: "skb", merged by GRO on the borrowed core, then by
+    /// receive packet steering, best for TCP; or "cpumap", one by one through a ring to a thread,
+    /// best for small packets, and where nothing but its own threads shall run on a target core.
+    pub handover: Handover,
+}
 
 impl Component for Stack {
     type Product = Box<dyn HostAttachment>;
     type Config = StackConfig;
     const NAME: &'static str = "stack";
     const HELP: &'static str = "the kernel's network stack, by the wire (engine = \"kernel\")";
-    const KERNEL: Option<InKernel<StackConfig>> =
-        Some(InKernel { keys: &[], commands: &[], form: |_, _| Ok(KernelForm::Stack) });
+    const KERNEL: Option<InKernel<StackConfig>> = Some(InKernel {
+        keys: &["handover"],
+        commands: &[],
+        form: |config, _| Ok(KernelForm::Stack(config.handover)),
+    });
 
     fn example(_: &Path) -> Option<String> {
         None

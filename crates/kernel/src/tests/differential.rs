@@ -6,7 +6,8 @@ use super::functions::{Card, Door, Packet, Seen, build};
 use super::{can_load, launch, parse};
 use crate::object::Object;
 use crate::plan::plan;
-use aya::programs::{TestRun, TestRunOptions};
+use aya::programs::{SchedClassifier, TestRun, TestRunOptions, Xdp};
+use picnic_core::kernel::Handover;
 use picnic_core::packet::burst::Burst;
 use picnic_core::packet::desc::RssType;
 use picnic_core::packet::pool::{Pool, PoolConfig};
@@ -15,14 +16,18 @@ use picnic_core::registry::{BuildContext, find};
 use picnic_core::stats::WireCounters;
 use picnic_core::time::Time;
 use picnic_core::{config::Section, ledger::Ledger};
+use picnic_machine::steering::Relay;
 use picnic_ports::registry::WIRES;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 
 const QUEUES: u16 = 2;
-/// What the programs put in front of a packet: hash, queue, family, what was hashed.
+/// What an XDP program puts in front of a packet: hash, queue, what was hashed.
 const EXPLANATION: usize = 8;
+/// What a tc program says of a packet, and where its context has that.
+const CONTEXT: usize = 192;
+const CB: usize = 48;
 
 /// What became of a packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -126,8 +131,7 @@ fn polled(section: &str, frames: &[Vec<u8>]) -> Vec<Fate> {
     let context = BuildContext { queues: QUEUES, wires: 1, ..BuildContext::default() };
     let mut function = build(section, &context).unwrap();
     let mut card = Card::new(&context);
-    let dropped = Fate { queue: None, hash: (0, 0, 0), data: Vec::new() };
-    let mut fates = vec![dropped; frames.len()];
+    let mut fates = vec![DROPPED; frames.len()];
     for (turn, frames) in frames.chunks(32).enumerate() {
         let packets: Vec<_> = frames.iter().map(|data| Packet((0, data.clone()))).collect();
         for seen in card.run(&mut *function, &packets) {
@@ -159,38 +163,86 @@ fn fate(section: &str, seen: Seen) -> Fate {
 }
 
 /// The fates of frames in the loaded program.
-fn in_kernel(section: &str, frames: &[Vec<u8>]) -> Vec<Fate> {
-    const XDP_DROP: u32 = 1;
-    const XDP_REDIRECT: u32 = 4;
+fn in_kernel(section: &str, handover: &str, frames: &[Vec<u8>]) -> Vec<Fate> {
     let card = parse(&format!(
         "[card]\nengine = \"kernel\"\n[[wire]]\nport = \"xdp\"\ninterface = \"k0\"\n\
          [[rx]]\n{section}\n[host]\nattachment = \"stack\"\nqueues = {QUEUES}\n\
-         target_cores = [0, 1]\n"
+         target_cores = [0, 1]\nhandover = \"{handover}\"\n"
     ));
     let (plan, placement) = plan(&launch(&card)).unwrap();
     let mut object = Object::load(&plan, &placement.target_cores, true).unwrap();
     let _tables = object.tables(&plan).unwrap();
-    let program = object.wire(0).unwrap();
-    let fates = frames.iter().map(|frame| {
-        let mut out = vec![0; frame.len() + EXPLANATION];
-        let mut options = TestRunOptions::new();
-        options.data_in = Some(frame);
-        options.data_out = Some(&mut out);
-        let result = program.test_run(options).unwrap();
-        match result.return_value {
-            XDP_DROP => Fate { queue: None, hash: (0, 0, 0), data: Vec::new() },
-            XDP_REDIRECT => {
-                assert_eq!(result.data_size_out as usize, frame.len() + EXPLANATION);
-                let [a, b, c, d, e, f, family, over] = *out.first_chunk().unwrap();
-                let hash = (u32::from_ne_bytes([a, b, c, d]), family, over);
-                let hash = if over == 0 { (0, 0, 0) } else { hash };
-                let queue = Some(u16::from_ne_bytes([e, f]));
-                Fate { queue, hash, data: out[EXPLANATION..].to_vec() }
-            }
-            other => panic!("verdict {other} on {frame:02x?}"),
+    match plan.handover {
+        Handover::Cpumap => {
+            let program = object.wire(0).unwrap();
+            frames.iter().map(|frame| of_frame(program, frame)).collect()
         }
-    });
-    fates.collect()
+        Handover::Skb => {
+            let mut switch = object.ways(&[Relay { name: "k1".into(), index: 1, of: 1 }]).unwrap();
+            switch.set(true).unwrap();
+            let program = object.tc("steer", 0).unwrap();
+            frames.iter().map(|frame| of_skb(program, frame)).collect()
+        }
+    }
+}
+
+fn told(hash: u32, queue: u16, kind: u16, data: &[u8]) -> Fate {
+    let (family, over) = ((kind >> 8) as u8, kind as u8);
+    let hash = if over == 0 { (0, 0, 0) } else { (hash, family, over) };
+    Fate { queue: Some(queue), hash, data: data.to_vec() }
+}
+
+const DROPPED: Fate = Fate { queue: None, hash: (0, 0, 0), data: Vec::new() };
+
+fn of_frame(program: &Xdp, frame: &[u8]) -> Fate {
+    const XDP_DROP: u32 = 1;
+    const XDP_REDIRECT: u32 = 4;
+    let mut out = vec![0; frame.len() + EXPLANATION];
+    let mut options = TestRunOptions::new();
+    options.data_in = Some(frame);
+    options.data_out = Some(&mut out);
+    let result = program.test_run(options).unwrap();
+    match result.return_value {
+        XDP_DROP => DROPPED,
+        XDP_REDIRECT => {
+            assert_eq!(result.data_size_out as usize, frame.len() + EXPLANATION);
+            let [a, b, c, d, e, f, g, h] = *out.first_chunk().unwrap();
+            let [queue, kind] = [[e, f], [g, h]].map(u16::from_ne_bytes);
+            told(u32::from_ne_bytes([a, b, c, d]), queue, kind, &out[EXPLANATION..])
+        }
+        other => panic!("verdict {other} on {frame:02x?}"),
+    }
+}
+
+/// Whether a socket buffer can be made of a frame for a test: not with less than an IP header.
+fn can_be_skb(frame: &[u8]) -> bool {
+    let header = match frame[12..14] {
+        [0x08, 0x00] => 20,
+        [0x86, 0xdd] => 40,
+        _ => 1,
+    };
+    frame.len() >= 14 + header
+}
+
+fn of_skb(program: &SchedClassifier, frame: &[u8]) -> Fate {
+    const DROP: u32 = 2;
+    const REDIRECT: u32 = 7;
+    let (mut out, mut context) = (vec![0; frame.len()], [0; CONTEXT]);
+    let mut options = TestRunOptions::new();
+    options.data_in = Some(frame);
+    options.data_out = Some(&mut out);
+    options.ctx_out = Some(&mut context);
+    let result = program.test_run(options).unwrap();
+    match result.return_value {
+        DROP => DROPPED,
+        REDIRECT => {
+            assert_eq!(result.data_size_out as usize, frame.len());
+            let (words, _) = context[CB..].as_chunks::<4>();
+            let word = |place: usize| u32::from_ne_bytes(words[place]);
+            told(word(0), word(1) as u16, word(2) as u16, &out)
+        }
+        other => panic!("verdict {other} on {frame:02x?}"),
+    }
 }
 
 #[test]
@@ -202,6 +254,8 @@ fn both_engines_find_the_same() {
         return picnic_testing::skip("both_engines_find_the_same", "it needs two cores");
     }
     let frames = frames();
+    let fit: Vec<_> = frames.iter().filter(|frame| can_be_skb(frame)).cloned().collect();
+    assert!(fit.len() > frames.len() / 2);
     let rss = |keys: &str| format!("function = \"rss\"\n{keys}");
     let all = "[\"ipv4\", \"tcp-ipv4\", \"udp-ipv4\", \"ipv6\", \"tcp-ipv6\", \"udp-ipv6\"]";
     let sections = [
@@ -225,10 +279,12 @@ fn both_engines_find_the_same() {
     ];
     let mut steered = [0; QUEUES as usize];
     for section in &sections {
-        let (polled, kernel) = (polled(section, &frames), in_kernel(section, &frames));
-        for ((frame, polled), kernel) in frames.iter().zip(&polled).zip(&kernel) {
-            assert_eq!(polled, kernel, "{section}: {frame:02x?}");
-            polled.queue.into_iter().for_each(|queue| steered[usize::from(queue)] += 1);
+        for (handover, frames) in [("cpumap", &frames), ("skb", &fit)] {
+            let (polled, kernel) = (polled(section, frames), in_kernel(section, handover, frames));
+            for ((frame, polled), kernel) in frames.iter().zip(&polled).zip(&kernel) {
+                assert_eq!(polled, kernel, "{handover}, {section}: {frame:02x?}");
+                polled.queue.into_iter().for_each(|queue| steered[usize::from(queue)] += 1);
+            }
         }
     }
     assert!(steered.iter().all(|&count| count > frames.len()), "{steered:?} say little");

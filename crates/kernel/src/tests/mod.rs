@@ -13,6 +13,9 @@ use picnic_core::config::{CardFile, Sections};
 use picnic_os::schedulers::registry::SCHEDULERS;
 use picnic_testing::skip;
 
+/// Every way to the target cores.
+const HANDOVERS: [&str; 2] = ["skb", "cpumap"];
+
 /// What the card files of these tests can name.
 fn registries() -> Registries {
     Registries {
@@ -40,7 +43,7 @@ fn launch(card: &CardFile) -> Launch<'_> {
 }
 
 /// Whether programs can be loaded here; says so if not.
-fn can_load(test: &str) -> bool {
+pub(crate) fn can_load(test: &str) -> bool {
     let is_root = std::fs::metadata("/proc/self").is_ok_and(|me| {
         use std::os::unix::fs::MetadataExt;
         me.uid() == 0

@@ -4,7 +4,7 @@ use super::{launch, parse};
 
 const CARD: &str = "[card]\nengine = \"kernel\"\n";
 const WIRE: &str = "[[wire]]\nport = \"xdp\"\ninterface = \"k0\"\n";
-const HOST: &str = "[host]\nattachment = \"stack\"\nqueues = 1\n";
+const HOST: &str = "[host]\nattachment = \"stack\"\nhandover = \"cpumap\"\nqueues = 1\n";
 
 fn refusal(text: &str) -> String {
     let card = parse(text);
@@ -64,7 +64,7 @@ fn a_key_that_is_not_honoured_is_refused() {
             "",
             rx,
             "[interrupt]\nrx_usecs = 5\n",
-            "card:12: interrupt.rx_usecs: found 5, allowed with",
+            "card:13: interrupt.rx_usecs: found 5, allowed with",
         ),
         ("", rx, "[pool]\nbuffers = 512\n", "pool.buffers: found 512, allowed with"),
         ("", rx, "[isolation]\napply = true\n", "isolation.apply: found true, allowed with"),
@@ -82,6 +82,15 @@ fn a_key_that_is_not_honoured_is_refused() {
     assert!(found.contains("host.queues: found 2 queues, of which 0 and 1 have core 0"), "{found}");
     let found = refusal(&format!("{CARD}{WIRE}{rx}{HOST}ring_size = 32768\n"));
     assert!(found.contains("host.ring_size: found 32768"), "{found}");
+    // What another way has no place for.
+    let host = HOST.replace("cpumap", "skb");
+    let found = refusal(&format!("{CARD}{WIRE}{rx}{host}ring_size = 512\n"));
+    let wanted = "host.ring_size: found 512, allowed with engine = \"kernel\": to leave it out with \
+                  handover = \"skb\"";
+    assert!(found.contains(wanted), "{found}");
+    let host = HOST.replace("cpumap", "mail");
+    let found = refusal(&format!("{CARD}{WIRE}{rx}{host}"));
+    assert!(found.contains("host.handover") && found.contains("cpumap"), "{found}");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Cards between two namespaces: real sockets, exact counts, and the machine as it was.
 
-use super::{can_load, launch, parse};
+use super::{HANDOVERS, can_load, launch, parse};
 use picnic_control::{Access, Report, Running};
 use picnic_core::config::Section;
 use picnic_core::direction::Direction;
@@ -10,11 +10,12 @@ use picnic_functions::rss::{Config, HashType, Rss};
 use picnic_machine::testbed::Testbed;
 use picnic_machine::undo::{Machine, Which, restore_all};
 use picnic_ports::interface::within;
-use picnic_testing::{machine, skip, this_test, wait_for, wait_until};
+use picnic_testing::{machine, skip, wait_for, wait_until};
 use serde_json::{Value, json};
-use std::io::{BufRead, BufReader};
-use std::net::{SocketAddr, UdpSocket};
-use std::process::{Command, Stdio};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 const CORES: usize = 2;
@@ -22,8 +23,10 @@ const PORT: u16 = 7000;
 const FLOWS: u16 = 64;
 /// Packets that may be under way at once: fewer than a veth's ring holds.
 const BATCH: usize = 32;
-/// Set for a process that is to be killed: the namespace of its card.
+/// Set for a process that is to be killed: how its packets are handed over, and the namespace of
+/// its card.
 const VICTIM: &str = "PICNIC_KERNEL_VICTIM";
+const VICTIM_NAMESPACE: &str = "PICNIC_KERNEL_VICTIM_NAMESPACE";
 
 /// A veth pair: the card's wire `k0` in one namespace, those who send in the other.
 struct Bed(Testbed);
@@ -89,28 +92,51 @@ impl Bed {
         }
     }
 
-    /// How the wire is: polled by threads, GRO, XDP.
-    fn state(&self) -> (String, bool, bool) {
+    /// How the wire is: polled by threads, GRO, and what stands in its way.
+    fn state(&self) -> State {
         let threaded = self.0.within("card", "cat /sys/class/net/k0/threaded").unwrap();
+        let steering = "cat /sys/class/net/k0/queues/rx-0/rps_cpus";
+        let steering = self.0.within("card", steering).unwrap();
         let features = self.0.within("card", "ethtool -k k0").unwrap();
-        let link = self.0.ip("card", "link show dev k0").unwrap();
-        (
-            threaded.trim().into(),
-            features.contains("generic-receive-offload: on"),
-            link.contains("xdp"),
-        )
+        let links = self.0.ip("card", "link show").unwrap();
+        State {
+            threaded: threaded.trim() == "1",
+            steered: steering.trim() != "0",
+            gro: features.contains("generic-receive-offload: on"),
+            program: if links.contains("xdp") {
+                "cpumap"
+            } else if links.contains("picnic-r") {
+                "skb"
+            } else {
+                ""
+            },
+        }
     }
 
-    fn card(&self, rx: &str) -> String {
-        card(&self.0.netns("card"), rx)
+    fn card(&self, handover: &str, rx: &str) -> String {
+        card(handover, &self.0.netns("card"), rx)
     }
 }
 
-fn card(namespace: &str, rx: &str) -> String {
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct State {
+    threaded: bool,
+    steered: bool,
+    gro: bool,
+    program: &'static str,
+}
+
+/// As the wire is while a card is at work.
+fn at_work(program: &'static str) -> State {
+    State { threaded: true, steered: false, gro: true, program }
+}
+
+fn card(handover: &str, namespace: &str, rx: &str) -> String {
     format!(
         "[card]\nengine = \"kernel\"\nborrowed_core = 1\n[[wire]]\nport = \"xdp\"\n\
          interface = \"k0\"\nnamespace = \"{namespace}\"\n{rx}\n\
-         [host]\nattachment = \"stack\"\nqueues = 2\ntarget_cores = [0, 1]\n"
+         [host]\nattachment = \"stack\"\nhandover = \"{handover}\"\nqueues = 2\n\
+         target_cores = [0, 1]\n"
     )
 }
 
@@ -149,42 +175,89 @@ fn each_target_core_gets_the_packets_of_its_flows() {
     let test = "each_target_core_gets_the_packets_of_its_flows";
     let Some(bed) = Bed::new(test) else { return };
     let _machine = machine();
+    // Steering of the wire's own would come first: it is off while the card is at work.
+    let netns = bed.0.netns("card");
+    let set = "echo 3 > /sys/class/net/k0/queues/rx-0/rps_cpus";
+    picnic_machine::command::run(&["ip", "netns", "exec", &netns, "sh", "-c", set]).unwrap();
     let before = bed.state();
+    assert!(before.steered);
     let types = vec![HashType::Ipv4, HashType::UdpIpv4];
-    for (keys, config) in [
-        ("", Config { types: types.clone(), ..Config::default() }),
-        (
-            "table = [1, 1, 0]\n",
-            Config { types: types.clone(), table: Some(vec![1, 1, 0]), ..Config::default() },
-        ),
-        ("table = [1]\n", Config { types, table: Some(vec![1]), ..Config::default() }),
-    ] {
+    let with =
+        |table: Option<Vec<u16>>| Config { types: types.clone(), table, ..Config::default() };
+    let tables = [
+        ("", None),
+        ("table = [1, 1, 0]\n", Some(vec![1, 1, 0])),
+        ("table = [1]\n", Some(vec![1])),
+    ];
+    for (handover, (keys, table)) in
+        HANDOVERS.into_iter().flat_map(|handover| tables.clone().map(|table| (handover, table)))
+    {
         let rx = format!(
             "[[rx]]\nfunction = \"pass\"\n[[rx]]\nfunction = \"rss\"\n\
              types = [\"ipv4\", \"udp-ipv4\"]\n{keys}"
         );
-        let running = start(&bed.card(&rx));
-        assert_eq!(bed.state(), ("1".into(), true, true));
+        let running = start(&bed.card(handover, &rx));
+        assert_eq!(bed.state(), at_work(handover));
         let rounds = 50;
         bed.send(rounds * usize::from(FLOWS));
         assert!(running.is_alive());
         let report = running.stop().unwrap();
         check(&report, rounds * usize::from(FLOWS));
         let mut wanted = [0; CORES];
-        queues(&config).into_iter().for_each(|queue| wanted[queue] += rounds as u64);
+        queues(&with(table)).into_iter().for_each(|queue| wanted[queue] += rounds as u64);
         let found: Vec<_> = report.queues.iter().map(|queue| queue.packets).collect();
-        assert_eq!(found, wanted, "{keys}");
+        assert_eq!(found, wanted, "{handover}, {keys}");
         // An Ethernet header, 20 bytes of IPv4, 8 of UDP, 6 of its own.
         let bytes: Vec<_> = report.queues.iter().map(|queue| queue.bytes).collect();
         assert_eq!(bytes, wanted.map(|packets| packets * 48));
-        for queue in report.queues.iter().filter(|queue| queue.packets != 0) {
-            assert!(queue.interrupts != 0 && queue.doorbells != 0, "{queue:?}");
+        if handover == "cpumap" {
+            for queue in report.queues.iter().filter(|queue| queue.packets != 0) {
+                assert!(queue.interrupts != 0 && queue.doorbells != 0, "{queue:?}");
+            }
         }
         let functions: Vec<_> =
             report.functions.iter().map(|found| (&*found.name, found.packets)).collect();
         let all = rounds as u64 * u64::from(FLOWS);
         assert_eq!(functions, [("pass", all), ("rss", all)]);
         assert_eq!(bed.state(), before, "{:?}", report.notes);
+    }
+}
+
+/// Merged packets of a connection, with checksums that are unfinished, arrive on its core alone.
+#[test]
+fn a_connection_stays_on_its_core() {
+    const BYTES: usize = 4 << 20;
+    let Some(bed) = Bed::new("a_connection_stays_on_its_core") else { return };
+    let _machine = machine();
+    bed.0.within("far", "ethtool -K f0 tx on").unwrap();
+    for queue in 0..CORES {
+        let rx = format!("[[rx]]\nfunction = \"rss\"\ntable = [{queue}]\n");
+        let running = start(&bed.card("skb", &rx));
+        let netns = ["card", "far"].map(|short| bed.0.netns(short));
+        let to: SocketAddr = ([10, 77, 0, 1], PORT + queue as u16).into();
+        let server = within(Some(&netns[0]), || TcpListener::bind(to)).unwrap().unwrap();
+        let mut client = within(Some(&netns[1]), || TcpStream::connect(to)).unwrap().unwrap();
+        let (mut accepted, _) = server.accept().unwrap();
+        let sent: Vec<u8> = (0..BYTES).map(|byte| (byte % 251) as u8).collect();
+        let mut arrived = Vec::new();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                client.write_all(&sent).unwrap();
+                client.shutdown(Shutdown::Write).unwrap();
+            });
+            accepted.read_to_end(&mut arrived).unwrap();
+        });
+        assert!(arrived == sent);
+        let report = running.stop().unwrap();
+        assert!(report.ledger.balanced() && report.ledger.in_flight == 0, "{:?}", report.ledger);
+        let (packets, bytes) = (report.wires[0].rx_packets, report.wires[0].rx_bytes);
+        // Super-frames count as the packets they are made of.
+        assert!(packets > BYTES as u64 / 1460 && bytes > BYTES as u64, "{packets}, {bytes}");
+        let mut wanted = [(0, 0); CORES];
+        wanted[queue] = (packets, bytes);
+        let found: Vec<_> =
+            report.queues.iter().map(|queue| (queue.packets, queue.bytes)).collect();
+        assert_eq!(found, wanted);
     }
 }
 
@@ -205,10 +278,14 @@ fn tell(access: &mut Access, name: &str, arguments: Value) -> Value {
 fn key_and_table_are_changed_while_packets_flow() {
     let Some(bed) = Bed::new("key_and_table_are_changed_while_packets_flow") else { return };
     let _machine = machine();
+    HANDOVERS.into_iter().for_each(|handover| change_key_and_table(&bed, handover));
+}
+
+fn change_key_and_table(bed: &Bed, handover: &str) {
     let types = vec![HashType::Ipv4, HashType::UdpIpv4];
     let rx = "[[rx]]\nfunction = \"pass\"\n[[rx]]\nfunction = \"rss\"\n\
               types = [\"ipv4\", \"udp-ipv4\"]\n";
-    let mut running = start(&bed.card(rx));
+    let mut running = start(&bed.card(handover, rx));
     let mut access = running.control().unwrap();
     // All components have the commands that they have in the kernel, and no others.
     let rss = access.registries.functions.iter().find(|entry| entry.name == "rss").unwrap();
@@ -259,26 +336,28 @@ fn what_is_dropped_is_counted() {
     let Some(bed) = Bed::new("what_is_dropped_is_counted") else { return };
     let _machine = machine();
     let rx = "[[rx]]\nfunction = \"sample\"\nevery = 4\nqueue = 1\n[[rx]]\nfunction = \"drop\"\n";
-    let running = start(&bed.card(rx));
-    let to: SocketAddr = ([10, 77, 0, 1], PORT).into();
-    let (server, client) =
-        (bed.socket("card", to), bed.socket("far", ([10, 77, 0, 2], 9000).into()));
-    let mut buffer = [0; 64];
-    for _ in 0..100 {
-        for _ in 0..4 {
-            client.send_to(b"picnic", to).unwrap();
+    for handover in HANDOVERS {
+        let running = start(&bed.card(handover, rx));
+        let to: SocketAddr = ([10, 77, 0, 1], PORT).into();
+        let (server, client) =
+            (bed.socket("card", to), bed.socket("far", ([10, 77, 0, 2], 9000).into()));
+        let mut buffer = [0; 64];
+        for _ in 0..100 {
+            for _ in 0..4 {
+                client.send_to(b"picnic", to).unwrap();
+            }
+            assert_eq!(server.recv(&mut buffer).unwrap(), 6);
         }
-        assert_eq!(server.recv(&mut buffer).unwrap(), 6);
+        wait_until("all have been counted", || {
+            running.view().wires[0].counters.rx_packets.get() == 400
+        });
+        let report = running.stop().unwrap();
+        check(&report, 400);
+        assert_eq!((report.ledger.dropped, report.drops["filtered"]), (300, 300));
+        assert_eq!(report.drops_by_stage["filtered@rx"], 300);
+        assert_eq!((report.queues[0].packets, report.queues[1].packets), (0, 100));
+        assert_eq!(report.functions[1].dropped, 300);
     }
-    wait_until("all have been counted", || {
-        running.view().wires[0].counters.rx_packets.get() == 400
-    });
-    let report = running.stop().unwrap();
-    check(&report, 400);
-    assert_eq!((report.ledger.dropped, report.drops["filtered"]), (300, 300));
-    assert_eq!(report.drops_by_stage["filtered@rx"], 300);
-    assert_eq!((report.queues[0].packets, report.queues[1].packets), (0, 100));
-    assert_eq!(report.functions[1].dropped, 300);
 }
 
 #[test]
@@ -286,7 +365,7 @@ fn a_wire_that_cannot_be_had_is_told() {
     let Some(bed) = Bed::new("a_wire_that_cannot_be_had_is_told") else { return };
     let _machine = machine();
     let before = bed.state();
-    let text = bed.card("[[rx]]\nfunction = \"rss\"\n");
+    let text = bed.card("cpumap", "[[rx]]\nfunction = \"rss\"\n");
     let refusal =
         |text: &str| launch(&parse(text)).start_alone().map(drop).unwrap_err().to_string();
     let found = refusal(&text.replace("\"k0\"", "\"no-such\""));
@@ -309,19 +388,34 @@ fn a_wire_that_cannot_be_had_is_told() {
     bed.send(64);
     check(&running.stop().unwrap(), 64);
     assert_eq!(bed.state(), before);
-    // A wire that goes ends the run, and the rest of the machine is as it was.
-    let running = start(&text);
-    bed.0.ip("card", "link del k0").unwrap();
-    wait_until("the card has noticed", || !running.is_alive());
-    let report = running.stop().unwrap();
-    assert!(report.notes.iter().any(|note| note.contains("gone")), "{:?}", report.notes);
+}
+
+/// A wire that goes ends the run, and the rest of the machine is as it was.
+#[test]
+fn a_wire_that_goes_ends_the_run() {
+    for handover in HANDOVERS {
+        let Some(bed) = Bed::new("a_wire_that_goes_ends_the_run") else { return };
+        let _machine = machine();
+        let links = bed.0.ip("card", "link show").unwrap();
+        let running = start(&bed.card(handover, "[[rx]]\nfunction = \"rss\"\n"));
+        bed.send(64);
+        bed.0.ip("card", "link del k0").unwrap();
+        wait_until("the card has noticed", || !running.is_alive());
+        let report = running.stop().unwrap();
+        check(&report, 64);
+        assert!(report.notes.iter().any(|note| note.contains("gone")), "{:?}", report.notes);
+        assert!(links.contains("k0"), "{links}");
+        let left = bed.0.ip("card", "link show").unwrap();
+        assert!(!left.contains("picnic") && !left.contains("k0"), "{left}");
+    }
 }
 
 #[test]
 fn a_killed_card_leaves_a_journal_that_takes_all_back() {
     let test = "a_killed_card_leaves_a_journal_that_takes_all_back";
-    if let Ok(namespace) = std::env::var(VICTIM) {
-        let _running = start(&card(&namespace, "[[rx]]\nfunction = \"rss\"\n"));
+    if let Ok(handover) = std::env::var(VICTIM) {
+        let namespace = std::env::var(VICTIM_NAMESPACE).unwrap();
+        let _running = start(&card(&handover, &namespace, "[[rx]]\nfunction = \"rss\"\n"));
         println!("\nrunning");
         loop {
             std::thread::park();
@@ -331,28 +425,54 @@ fn a_killed_card_leaves_a_journal_that_takes_all_back() {
     let _machine = machine();
     let before = bed.state();
     let state = bed.0.folder().join("state");
-    let mut victim = Command::new(std::env::current_exe().unwrap())
-        .args([&*this_test(), "--exact", "--nocapture"])
-        .env(VICTIM, bed.0.netns("card"))
-        .env("PICNIC_STATE_DIR", &state)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    let mut lines = BufReader::new(victim.stdout.take().unwrap()).lines();
-    wait_for("the card has started", || (lines.next()?.ok()? == "running").then_some(()));
-    assert_eq!(bed.state(), ("1".into(), true, true));
-    victim.kill().unwrap();
-    victim.wait().unwrap();
-    // The program has ended with its process; what had been set is taken back now.
-    wait_until("the program has gone", || !bed.state().2);
-    assert_eq!(bed.state(), ("1".into(), true, false));
-    let machine = Machine { state, ..Machine::this() };
-    let restored = restore_all(&machine, Which::Stale).unwrap();
-    assert!(
-        restored.iter().all(|journal| journal.is_whole()) && restored.len() == 1,
-        "{restored:?}"
-    );
-    assert_eq!(bed.state(), before);
-    assert_eq!(restore_all(&machine, Which::Stale).unwrap(), []);
+    for handover in HANDOVERS {
+        let mut victim = Victim::start(&bed, handover, &state);
+        assert_eq!(bed.state(), at_work(handover));
+        victim.kill();
+        // The programs have ended with their process; what had been set is taken back now.
+        wait_until("XDP has gone", || bed.state().program != "cpumap");
+        let left = if handover == "skb" { "skb" } else { "" };
+        assert_eq!(bed.state(), at_work(left));
+        let machine = Machine { state: state.clone(), ..Machine::this() };
+        let restored = restore_all(&machine, Which::Stale).unwrap();
+        assert!(
+            restored.iter().all(|journal| journal.is_whole()) && restored.len() == 1,
+            "{restored:?}"
+        );
+        assert_eq!(bed.state(), before);
+        assert_eq!(restore_all(&machine, Which::Stale).unwrap(), []);
+    }
+}
+
+/// A card in a process of its own, to be killed.
+struct Victim(Child);
+
+impl Victim {
+    fn start(bed: &Bed, handover: &str, state: &Path) -> Self {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["tests::traffic::a_killed_card_leaves_a_journal_that_takes_all_back"])
+            .args(["--exact", "--nocapture"])
+            .env(VICTIM, handover)
+            .env(VICTIM_NAMESPACE, bed.0.netns("card"))
+            .env("PICNIC_STATE_DIR", state)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        wait_for("the card has started", || (lines.next()?.ok()? == "running").then_some(()));
+        Victim(child)
+    }
+
+    fn kill(&mut self) {
+        // It has ended by itself otherwise.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Drop for Victim {
+    fn drop(&mut self) {
+        self.kill();
+    }
 }

@@ -94,7 +94,8 @@ pub enum Change {
         /// When it was started: another may get its number.
         start_time: u64,
     },
-    /// A feature of a network interface, as `ethtool -k` names it, or `threaded`.
+    /// A feature of a network interface, as `ethtool -k` names it, or `threaded`, or
+    /// `queues/rx-N/rps_cpus`.
     Feature {
         /// The interface.
         interface: String,
@@ -299,11 +300,18 @@ pub(crate) fn feature_words(
     value: &str,
 ) -> Vec<String> {
     // An attribute that has no command: what is written where stands in arguments of its own.
-    const WRITE: &str = "echo \"$1\" > \"/sys/class/net/$2/threaded\"";
-    match feature {
-        "threaded" => within(namespace, &["sh", "-c", WRITE, "sh", value, interface]),
-        _ => within(namespace, &["ethtool", "-K", interface, feature, value]),
+    const WRITE: &str = "echo \"$1\" > \"/sys/class/net/$2/$3\"";
+    match is_attribute(feature) {
+        true => within(namespace, &["sh", "-c", WRITE, "sh", value, interface, feature]),
+        false => within(namespace, &["ethtool", "-K", interface, feature, value]),
     }
+}
+
+/// Whether it is a file of the interface, below `/sys/class/net`, and no feature of ethtool's.
+fn is_attribute(feature: &str) -> bool {
+    let queue = feature.strip_prefix("queues/rx-").and_then(|rest| rest.strip_suffix("/rps_cpus"));
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    feature == "threaded" || queue.is_some_and(is_number)
 }
 
 /// A command in a namespace, if it is not this one.

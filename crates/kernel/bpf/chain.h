@@ -1,0 +1,271 @@
+/* A card's rx chain: what it is, what it counts, and the queue that it finds for a packet.
+ *
+ * Whoever hands packets over runs the same chain. What it is stands in constants that the loader
+ * sets before the verifier looks: it takes out whatever the chain has not.
+ *
+ * Guarantees: each packet is counted once where it comes in; a counter is written by one core only.
+ * Source: PICNIC, section 3.
+ */
+#pragma once
+#include "bpf.h"
+#include "flow.h"
+#include "hash.h"
+
+/* As src/object.rs has them. */
+#define MOST_WIRES 8
+#define MOST_STEPS 8
+#define MOST_QUEUES 256
+#define MOST_CORES 256
+#define MOST_ENTRIES 4096
+#define KINDS 9
+
+enum { STEP_END = 0, STEP_NEXT = 1, STEP_DROP = 2, STEP_BY_WIRE = 3, STEP_RSS = 4, STEP_SAMPLE = 5 };
+enum { HASH_TOEPLITZ = 0, HASH_LOOKUP3 = 1, HASH_LOOKUP2 = 2 };
+enum { OVER_NOTHING = 0, OVER_ADDRESSES = 1, OVER_PORTS = 2 };
+/* In place of a queue: on to the next function. */
+#define ONWARD 0xffff
+
+/* What the chain is. */
+const volatile u32 STEPS[MOST_STEPS] = {};
+const volatile u32 DEFAULT_QUEUE = 0;
+const volatile u32 CORE_OF_QUEUE[MOST_QUEUES] = {};
+const volatile u32 QUEUE_OF_WIRE[MOST_WIRES] = {};
+const volatile u32 RSS_HASH = 0;
+const volatile u32 RSS_INITIAL = 0;
+const volatile u32 RSS_DEFAULT_QUEUE = ONWARD;
+/* By family and transport. */
+const volatile u32 RSS_OVER[KINDS] = {};
+const volatile u32 SAMPLE_EVERY = 1;
+const volatile u32 SAMPLE_QUEUE = ONWARD;
+const volatile u32 SAMPLE_DROPS_REST = 0;
+/* Hash, queue and what was hashed are told of each packet, for who compares. */
+const volatile u32 EXPLAINS = 0;
+
+/* What one core counts. */
+struct counts {
+	u64 wire_packets[MOST_WIRES];
+	u64 wire_bytes[MOST_WIRES];
+	/* By the step that did it; the last is the default queue's. */
+	u64 steered[MOST_STEPS + 1];
+	u64 dropped[MOST_STEPS];
+	/* To a queue without a target core. */
+	u64 lost;
+	/* Handed over, and then refused by the kernel. */
+	u64 refused;
+	/* On a target core. */
+	u64 delivered_packets;
+	u64 delivered_bytes;
+	u64 without_buffer;
+	u64 polls;
+	u64 empty_polls;
+	u64 wakeups;
+	/* Packets that rss has found no hash for. */
+	u64 unhashed;
+};
+
+/* Of one target core's ring, as seen by who puts packets in. */
+struct ring {
+	u64 doorbells;
+	u64 full;
+};
+
+struct {
+	__uint(type, MAP_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct counts);
+} COUNTS SEC(".maps");
+
+struct {
+	__uint(type, MAP_PERCPU_ARRAY);
+	__uint(max_entries, MOST_CORES);
+	__type(key, u32);
+	__type(value, struct ring);
+} RINGS SEC(".maps");
+
+/* Key and indirection table are there twice: one in force, the other to be changed. Which it is
+ * stands in the highest bit of RSS_NOW, the number of entries in the others. */
+struct {
+	__uint(type, MAP_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, u32);
+} RSS_NOW SEC(".maps");
+
+struct {
+	__uint(type, MAP_ARRAY);
+	__uint(max_entries, 2);
+	__type(key, u32);
+	__type(value, struct toeplitz);
+} TOEPLITZ SEC(".maps");
+
+/* The queue of each entry. */
+struct {
+	__uint(type, MAP_ARRAY);
+	__uint(max_entries, 2 * MOST_ENTRIES);
+	__type(key, u32);
+	__type(value, u32);
+} TABLE SEC(".maps");
+
+/* Packets until the next one is taken. */
+struct {
+	__uint(type, MAP_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, u32);
+} SAMPLE_LEFT SEC(".maps");
+
+/* What is found of a packet: its queue, its hash, and what was hashed. */
+struct found {
+	u32 queue;
+	u32 hash;
+	/* Family and what of it, a byte each; zero without a hash. */
+	u32 kind;
+};
+
+inline_always struct counts *counts_of_core(void)
+{
+	u32 zero = 0;
+
+	return bpf_map_lookup_elem(&COUNTS, &zero);
+}
+
+inline_always u32 hash_of(struct flow *flow, u32 half)
+{
+	if (RSS_HASH == HASH_TOEPLITZ) {
+		struct toeplitz *table = bpf_map_lookup_elem(&TOEPLITZ, &half);
+
+		if (!table)
+			return 0;
+		return flow->family == IPV4 ? toeplitz_v4(table, flow->words) :
+					      toeplitz_v6(table, flow->words);
+	}
+	if (RSS_HASH == HASH_LOOKUP3)
+		return flow->family == IPV4 ? lookup3(flow->words, 3, RSS_INITIAL) :
+					      lookup3(flow->words, 9, RSS_INITIAL);
+	return flow->family == IPV4 ? lookup2(flow->words, 3, RSS_INITIAL) :
+				      lookup2(flow->words, 9, RSS_INITIAL);
+}
+
+/* The queue of a packet, the hash in the upper half and what it is over above the queue. */
+inline_always u64 rss(struct packet *packet, int is_skb)
+{
+	struct flow flow = {};
+	u32 kind, over, hash, entry, entries, half, zero = 0;
+	u32 *now, *queue;
+
+	find_flow(packet, is_skb, &flow);
+	kind = flow.family * 3 + flow.l4;
+	/* The compiler knows that it is no more; the verifier is to know it, too. */
+	hide(kind);
+	if (kind >= KINDS)
+		return RSS_DEFAULT_QUEUE;
+	over = RSS_OVER[kind];
+	if (over == OVER_NOTHING)
+		return RSS_DEFAULT_QUEUE;
+	if (over == OVER_ADDRESSES)
+		flow.words[flow.family == IPV4 ? 2 : 8] = 0;
+	now = bpf_map_lookup_elem(&RSS_NOW, &zero);
+	if (!now)
+		return RSS_DEFAULT_QUEUE;
+	entries = *now;
+	half = entries >> 31;
+	entries &= 0x7fffffff;
+	hash = hash_of(&flow, half);
+	entry = entries & (entries - 1) ? hash % entries : hash & (entries - 1);
+	entry += half * MOST_ENTRIES;
+	queue = bpf_map_lookup_elem(&TABLE, &entry);
+	if (!queue)
+		return RSS_DEFAULT_QUEUE;
+	return (u64)hash << 32 | flow.family << 24 | over << 16 | (*queue & 0xffff);
+}
+
+inline_always struct packet packet_of_frame(struct xdp_md *context)
+{
+	u8 *data = (u8 *)(long)context->data;
+	u8 *end = (u8 *)(long)context->data_end;
+
+	return (struct packet){ context, data, end, end - data, 0 };
+}
+
+inline_always struct packet packet_of_skb(struct sk_buff *context)
+{
+	u8 *data = (u8 *)(long)context->data;
+	u8 *end = (u8 *)(long)context->data_end;
+
+	return (struct packet){ context, data, end, context->len, context->vlan_present };
+}
+
+apart u64 rss_of_frame(struct xdp_md *context)
+{
+	struct packet packet = packet_of_frame(context);
+
+	return rss(&packet, 0);
+}
+
+apart u64 rss_of_skb(struct sk_buff *context)
+{
+	struct packet packet = packet_of_skb(context);
+
+	return rss(&packet, 1);
+}
+
+/* Whether the packet is taken. */
+inline_always int is_sampled(void)
+{
+	u32 zero = 0;
+	u32 *left = bpf_map_lookup_elem(&SAMPLE_LEFT, &zero);
+
+	if (!left)
+		return 0;
+	if (*left) {
+		*left -= 1;
+		return 0;
+	}
+	*left = SAMPLE_EVERY - 1;
+	return 1;
+}
+
+/* Runs the chain on what came in on a wire, `packets` of it in one; zero if it is dropped. */
+inline_always int chain(struct counts *counts, void *context, int is_skb, u32 wire, u32 packets,
+			struct found *found)
+{
+	u32 step, queue = ONWARD;
+
+#pragma unroll
+	for (step = 0; step < MOST_STEPS; step++) {
+		if (STEPS[step] == STEP_END)
+			break;
+		if (STEPS[step] == STEP_DROP) {
+			counts->dropped[step] += packets;
+			return 0;
+		}
+		if (STEPS[step] == STEP_BY_WIRE)
+			queue = QUEUE_OF_WIRE[wire];
+		if (STEPS[step] == STEP_SAMPLE) {
+			if (is_sampled()) {
+				queue = SAMPLE_QUEUE;
+			} else if (SAMPLE_DROPS_REST) {
+				counts->dropped[step] += packets;
+				return 0;
+			}
+		}
+		if (STEPS[step] == STEP_RSS) {
+			u64 by_hash = is_skb ? rss_of_skb(context) : rss_of_frame(context);
+
+			queue = by_hash & 0xffff;
+			found->kind = (by_hash >> 16 & 0xff) | (by_hash >> 16 & 0xff00);
+			found->hash = by_hash >> 32;
+			if (!found->kind)
+				counts->unhashed += packets;
+		}
+		if (queue != ONWARD) {
+			counts->steered[step] += packets;
+			found->queue = queue;
+			return 1;
+		}
+	}
+	found->queue = DEFAULT_QUEUE;
+	counts->steered[MOST_STEPS] += packets;
+	return 1;
+}
