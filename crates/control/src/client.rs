@@ -336,10 +336,18 @@ mod tests {
         let most = now + LIMITS.stalled;
         assert!(!client.is_overdue(most - Duration::from_nanos(1), &LIMITS, false));
         assert!(client.is_overdue(most, &LIMITS, false));
+        // It is listened to again once little enough is left, though not all is taken.
+        let mut part = [0; 4 << 10];
+        let mut was_left = false;
         while client.wants(&LIMITS).contains(PollFlags::OUT) {
-            heard(&mut there);
+            let _ = there.read(&mut part);
             client.write(Some(most));
+            let left = client.output.len() - client.sent;
+            was_left |= client.sent != 0 && left != 0 && left < LIMITS.output_bytes;
+            let is_heard = client.wants(&LIMITS).contains(PollFlags::IN);
+            assert_eq!(is_heard, left < LIMITS.output_bytes, "{left} left");
         }
+        assert!(was_left);
         assert_eq!(text(&mut client).as_deref(), Some("more\n"));
         // What it has taken counts as a word of its own.
         assert_eq!(client.silence(most + Duration::from_secs(3)), Some(Duration::from_secs(3)));

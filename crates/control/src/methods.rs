@@ -31,6 +31,8 @@ mod chains;
 pub mod components;
 mod filters;
 mod tasks;
+#[cfg(test)]
+mod tests;
 
 /// How long the borrowed core may take to obey: it looks at least every 20 ms.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -41,6 +43,8 @@ const NAP: Duration = Duration::from_micros(50);
 pub struct Methods {
     monitor: Monitor,
     controller: Controller,
+    /// How long the borrowed core may take to obey.
+    patience: Duration,
     /// Commands whose answer nobody waits for any more.
     abandoned: usize,
     registries: Registries,
@@ -99,6 +103,7 @@ impl Methods {
         Methods {
             monitor,
             controller,
+            patience: PATIENCE,
             abandoned: 0,
             registries,
             context: picnic_engine::build::context(file),
@@ -284,9 +289,10 @@ impl Methods {
 
     /// Has the borrowed core obey a command, and waits for its answer.
     fn command(&mut self, command: Command) -> Result<Answer, RpcError> {
-        let give_up = Instant::now() + PATIENCE;
+        let patience = self.patience;
+        let give_up = Instant::now() + patience;
         let silent = || {
-            let seconds = PATIENCE.as_secs();
+            let seconds = patience.as_secs();
             let message = format!("the borrowed core has not answered for {seconds} s");
             RpcError::new(NO_ANSWER, message)
         };

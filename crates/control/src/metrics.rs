@@ -253,3 +253,130 @@ fn functions(sink: &mut Sink<'_, '_>, report: &Report) -> fmt::Result {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench;
+    use crate::report::{FunctionReport, LatencyReport, TakenAway};
+
+    /// The lines of a family, without what is the same in all.
+    fn values(text: &str, family: &str) -> Vec<String> {
+        let series = text.lines().filter_map(|line| line.strip_prefix(family));
+        let series = series.filter_map(|line| line.strip_prefix("{card=\"c\""));
+        series.map(|line| line.trim_start_matches(',').replace('}', "")).collect()
+    }
+
+    #[test]
+    fn each_figure_stands_in_its_family_in_its_unit() {
+        let monitor = bench::parts(&bench::card("")).monitor;
+        let mut report = monitor.report_over(2_000_000_000, &[]);
+        for (number, wire) in report.wires.iter_mut().enumerate() {
+            wire.name = format!("w{number}");
+            let from = 10 * number as u64;
+            (wire.rx_packets, wire.rx_bytes, wire.rx_shed) = (from + 1, from + 2, from + 3);
+            (wire.tx_packets, wire.tx_bytes) = (from + 4, from + 5);
+        }
+        let queue = &mut report.queues[1];
+        (queue.packets, queue.bytes, queue.interrupts) = (1, 2, 3);
+        (queue.polls, queue.empty_polls, queue.transmitted) = (4, 5, 6);
+        (queue.ring_full, queue.ring_depth, queue.ring_size) = (7, 8, 9);
+        let function = |name: &str, packets, dropped| FunctionReport {
+            name: name.into(),
+            packets,
+            dropped,
+            ns_per_packet: None,
+            timed_ns: 0,
+            timed_packets: 0,
+            counters: None,
+        };
+        report.functions = vec![function("a", 5, 1), function("b\"\\\n", 4, 0)];
+        report.tx_functions = vec![function("c", 3, 2)];
+        report.drops_by_stage = [("x@rx".to_owned(), 3), ("y".to_owned(), 4)].into();
+        let ledger = &mut report.ledger;
+        (ledger.r#in, ledger.delivered, ledger.transmitted) = (100, 50, 20);
+        (ledger.consumed, ledger.in_flight) = (10, 13);
+        report.latency_ns = LatencyReport {
+            p50: Some(1_500),
+            p99: Some(2_500),
+            p999: None,
+            mean: Some(9_000),
+            at_wire: Some(4_000),
+            held_at_wire: None,
+            on_borrowed_core: Some(3_000),
+            in_target_ring: Some(2_000),
+        };
+        let core = &mut report.borrowed_core;
+        (core.busy_fraction, core.asleep_fraction) = (0.25, 0.5);
+        core.taken_away = Some(TakenAway {
+            total_ns: 500_000_000,
+            times: 3,
+            longest_ns: None,
+            drops: 2,
+            threshold_ns: 1,
+        });
+        let mut registry = Registry::default();
+        registry.register_collector(Box::new(Figures { card: "c".into(), report }));
+        let mut text = String::new();
+        encode(&mut text, &registry).unwrap();
+        for (family, expected) in [
+            ("picnic_card_info", &["engine=\"poll\",version=\"0.1.0\" 1.0"][..]),
+            ("picnic_uptime_seconds", &[" 2.0"]),
+            ("picnic_in_packets_total", &[" 100"]),
+            ("picnic_delivered_packets_total", &[" 50"]),
+            ("picnic_transmitted_packets_total", &[" 20"]),
+            ("picnic_consumed_packets_total", &[" 10"]),
+            ("picnic_in_flight_packets", &[" 13.0"]),
+            (
+                "picnic_dropped_packets_total",
+                &["reason=\"x\",stage=\"rx\" 3", "reason=\"y\",stage=\"\" 4"],
+            ),
+            ("picnic_wire_received_packets_total", &["wire=\"w0\" 1", "wire=\"w1\" 11"]),
+            ("picnic_wire_received_bytes_total", &["wire=\"w0\" 2", "wire=\"w1\" 12"]),
+            ("picnic_wire_shed_packets_total", &["wire=\"w0\" 3", "wire=\"w1\" 13"]),
+            ("picnic_wire_transmitted_packets_total", &["wire=\"w0\" 4", "wire=\"w1\" 14"]),
+            ("picnic_wire_transmitted_bytes_total", &["wire=\"w0\" 5", "wire=\"w1\" 15"]),
+            (
+                "picnic_function_received_packets_total",
+                &[
+                    "chain=\"rx\",position=\"0\",function=\"a\" 5",
+                    "chain=\"rx\",position=\"1\",function=\"b\\\"\\\\\\n\" 4",
+                    "chain=\"tx\",position=\"0\",function=\"c\" 3",
+                ],
+            ),
+            (
+                "picnic_latency_seconds",
+                &["quantile=\"0.5\" 0.0000015", "quantile=\"0.99\" 0.0000025"],
+            ),
+            (
+                "picnic_latency_mean_seconds",
+                &[
+                    "part=\"wire\" 0.000004",
+                    "part=\"borrowed_core\" 0.000003",
+                    "part=\"target_ring\" 0.000002",
+                ],
+            ),
+            ("picnic_borrowed_core_taken_away_seconds_total", &["core=\"4\" 0.5"]),
+            ("picnic_borrowed_core_absences_times_total", &["core=\"4\" 3"]),
+            ("picnic_borrowed_core_absence_drops_packets_total", &["core=\"4\" 2"]),
+            ("picnic_borrowed_core_busy_seconds_total", &["core=\"4\" 0.5"]),
+            ("picnic_borrowed_core_asleep_seconds_total", &["core=\"4\" 1.0"]),
+        ] {
+            assert_eq!(values(&text, family), expected, "{family} in {text}");
+        }
+        for (family, count) in [
+            ("picnic_queue_delivered_packets_total", "1"),
+            ("picnic_queue_delivered_bytes_total", "2"),
+            ("picnic_queue_interrupts_total", "3"),
+            ("picnic_queue_polls_total", "4"),
+            ("picnic_queue_empty_polls_total", "5"),
+            ("picnic_queue_transmitted_packets_total", "6"),
+            ("picnic_queue_ring_full_packets_total", "7"),
+            ("picnic_queue_ring_descriptors", "8.0"),
+            ("picnic_queue_ring_size_descriptors", "9.0"),
+        ] {
+            let found = values(&text, family);
+            assert_eq!(found[1], format!("queue=\"1\",core=\"5\" {count}"), "{family}");
+        }
+    }
+}

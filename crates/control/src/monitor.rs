@@ -436,6 +436,9 @@ mod tests {
         }
         assert_eq!((times.busy_ns.get(), times.packets_ns.get(), times.packets.get()), (22, 37, 4));
         assert!(times.taken_away().is_none());
+        let long = CoreTimes::default();
+        long.turn(3, u64::MAX / 2);
+        assert_eq!(long.packets_ns.get(), u64::MAX);
         times.absence_threshold_ns.set(1);
         assert_eq!(times.taken_away().unwrap().longest_ns, None);
         times.absent(9);

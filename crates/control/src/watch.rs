@@ -246,4 +246,15 @@ mod tests {
         assert_eq!(watched.at(4, 0), NOTHING, "it may not be done");
         assert_eq!(watched.at(5, 0), ["rx chain swapped, now: slot"]);
     }
+
+    #[test]
+    fn a_change_that_is_undone_is_a_change_again() {
+        let mut watched = Watched::new(SLOT);
+        for (text, second) in [(format!("{SLOT}speed = 1\n"), 1), (SLOT.to_owned(), 2)] {
+            watched.write(&text, second);
+            let look = 2 * second as u32;
+            assert_eq!(watched.at(look, 0), NOTHING);
+            assert_eq!(watched.at(look + 1, 0), ["rx chain swapped, now: slot"], "{text}");
+        }
+    }
 }

@@ -490,7 +490,8 @@ impl<'r> Longest<'r> {
             let mut ways = self.through(region, &starts);
             let Some(number) = region else {
                 ways.ends.into_iter().flatten().for_each(|end| raise(&mut longest, end));
-                return longest.unwrap_or(0);
+                // From where no way ends, none is the longest.
+                return longest.unwrap_or(UNBOUNDED);
             };
             if let Some(back) = ways.back {
                 // The present round is one of the bound's.

@@ -290,6 +290,20 @@ fn calls_go_so_deep_and_what_is_called_often_is_looked_at_once() {
 }
 
 #[test]
+fn from_where_no_way_ends_there_is_no_bound() {
+    let graph = Graph {
+        blocks: const { &[block(1), block(10)] },
+        edges: const { &[edge(0, 1, EdgeKind::Next), edge(1, 1, EdgeKind::Back(0))] },
+        loops: const {
+            &[Loop { line: 0, header: 1, bound: Some(5), parent: None, head: &[], body: &[1] }]
+        },
+        ..GOOD
+    };
+    let found = bounds(&graph, &CostProfile::built_in()).unwrap();
+    assert_eq!((found.segments[0], found.remaining[0]), (TOP, TOP));
+}
+
+#[test]
 fn a_called_function_begins_with_its_first_segment() {
     static CALLED: Graph = Graph {
         blocks: &[block(1), block(10)],

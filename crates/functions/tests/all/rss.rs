@@ -103,6 +103,7 @@ fn check(config: &Config, queues: u16, frames: &[Vec<u8>], seen: &[Seen], first:
         let expected = oracle(config, queues, data);
         assert_eq!((packet.hash, packet.over, packet.door), expected, "{config:?} {data:02x?}");
         assert_eq!(&packet.data, data);
+        assert_eq!(packet.packet_type, layers::parse(data).packet_type);
     }
 }
 

@@ -124,3 +124,36 @@ fn a_card_that_is_not_to_be_confined_leaves_its_starter_alone() {
     assert_eq!(given_up(), before);
     assert!(report.ledger.balanced());
 }
+
+/// Starts a card in a process of its own, which may give up what it does not get back.
+fn in_a_child(kind: &str) {
+    let mut child = std::process::Command::new(std::env::current_exe().unwrap());
+    child.args(["--exact", "executors::child_of_a_confined_card", "--ignored", "--nocapture"]);
+    let done = child.env("PICNIC_CHILD", kind).output().unwrap();
+    let said = String::from_utf8_lossy(&done.stdout) + String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.success() && said.contains("1 passed"), "{kind}: {said}");
+}
+
+#[test]
+fn a_confined_card_confines_its_starter_and_loads_code_only_if_it_may_need_to() {
+    let _machine = machine();
+    ["plain", "watched"].into_iter().for_each(in_a_child);
+}
+
+#[test]
+#[ignore = "run by a_confined_card_confines_its_starter_and_loads_code_only_if_it_may_need_to"]
+fn child_of_a_confined_card() {
+    let is_watched = std::env::var("PICNIC_CHILD").is_ok_and(|kind| kind == "watched");
+    let registries = Registries { executors: &[&Host, &Plain], ..registries() };
+    let card = card("rx = []\n", "");
+    let mut launch = Launch::new(&card, registries).confined();
+    if is_watched {
+        launch = launch.watched(picnic_control::watch::Watch::new(|| CardFile::parse("", None)));
+    }
+    let running = launch.start().unwrap();
+    let has = |line: &str| given_up().iter().any(|found| found == line);
+    assert!(has("NoNewPrivs:\t1") && has("Seccomp:\t2"), "{:?}", given_up());
+    assert!(has("CapPrm:\t0000000000000000"), "{:?}", given_up());
+    assert_eq!(picnic_confine::may_load(), is_watched);
+    assert!(running.stop().unwrap().ledger.balanced());
+}

@@ -1,0 +1,162 @@
+//! What the borrowed core is told, and which answer is whose.
+
+use super::*;
+use crate::bench;
+use picnic_core::doorbell::Doorbell;
+use picnic_core::ring::gate::Gate;
+use picnic_engine::swap::{self, Mailbox};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread::JoinHandle;
+
+struct Silent;
+
+impl Doorbell for Silent {
+    fn ring(&self) {}
+}
+
+/// The methods of a card whose borrowed core is this test.
+fn methods() -> (Methods, Mailbox) {
+    let file = bench::card("");
+    let mut methods = bench::Bench::new(&file).methods.take().unwrap();
+    let functions = methods.monitor.view.functions.clone();
+    let (controller, mailbox) = swap::channel(Arc::new(Gate::new()), Arc::new(Silent), functions);
+    methods.controller = controller;
+    methods.patience = Duration::from_secs(30);
+    (methods, mailbox)
+}
+
+fn told(command: &Command) -> String {
+    match command {
+        Command::Poll(ns) => format!("poll {ns}"),
+        Command::TxPause(ns) => format!("pause {ns}"),
+        Command::Unmask(is_unmasked) => format!("unmask {is_unmasked}"),
+        Command::Moderate(mode) => format!("{mode:?}"),
+        _ => "another".into(),
+    }
+}
+
+/// Answers commands, once it has seen so many, until the sender of what it was told has gone.
+fn answering(mut mailbox: Mailbox, first: usize, told_to: Sender<String>) -> JoinHandle<()> {
+    std::thread::spawn(move || {
+        let mut waiting = Vec::new();
+        let mut are_enough = false;
+        loop {
+            while let Some(command) = mailbox.next_command() {
+                if told_to.send(told(&command)).is_err() {
+                    return;
+                }
+                waiting.push(command);
+            }
+            are_enough |= waiting.len() >= first;
+            if are_enough {
+                for command in waiting.drain(..) {
+                    mailbox.answer(Answer { done: true, replaced: command });
+                }
+            }
+            std::thread::sleep(Duration::from_micros(50));
+        }
+    })
+}
+
+fn all(heard: &Receiver<String>) -> Vec<String> {
+    heard.try_iter().collect()
+}
+
+#[test]
+fn the_card_is_told_what_has_changed_and_nothing_else() {
+    let (mut methods, mailbox) = methods();
+    let (sender, heard) = mpsc::channel();
+    let thread = answering(mailbox, 1, sender);
+    let mut set = |change: Value| {
+        let done = methods.moderate(change.as_object().unwrap()).unwrap();
+        (all(&heard), done)
+    };
+    let (commands, done) = set(json!({ "tx_usecs": 50 }));
+    assert!(commands.is_empty());
+    assert_eq!(done["moderation"], done["replaced"]);
+    assert_eq!(set(json!({ "poll_usecs": 3 })).0, ["poll 3000"]);
+    assert_eq!(set(json!({ "poll_usecs": 0 })).0, ["poll 0"]);
+    assert_eq!(set(json!({ "tx_usecs": 7 })).0, ["pause 7000"]);
+    assert_eq!(set(json!({ "gate": "none" })).0, ["unmask true"]);
+    assert_eq!(set(json!({ "gate": "queue" })).0, ["unmask false"]);
+    let (commands, done) = set(json!({ "rx_usecs": 0 }));
+    assert_eq!(commands, ["None"]);
+    assert_eq!(
+        (&done["moderation"]["rx_usecs"], &done["replaced"]["tx_usecs"]),
+        (&json!(0), &json!(7))
+    );
+    // As it is by now is no change; several are told in turn.
+    let same = json!({ "poll_usecs": 0, "tx_usecs": 7, "gate": "queue", "rx_usecs": 0 });
+    assert!(set(same).0.is_empty());
+    let several = json!({ "tx_usecs": 0, "gate": "none", "per_packet": true });
+    assert_eq!(set(several).0, ["pause 0", "unmask true", "PerPacket"]);
+    // What cannot be changed while it runs is refused before anything is told.
+    for change in [
+        json!({ "tx_usecs": 9, "wire_usecs": 5 }),
+        json!({ "tx_usecs": 9, "tx_complete": "interrupt" }),
+    ] {
+        let refused = methods.moderate(change.as_object().unwrap()).unwrap_err().message;
+        assert!(refused.ends_with(": cannot be changed while the card runs"), "{refused}");
+        assert!(all(&heard).is_empty());
+    }
+    drop(heard);
+    // One more, so that it sees that nobody listens.
+    methods.patience = Duration::ZERO;
+    let _ = methods.command(Command::Poll(1));
+    thread.join().unwrap();
+}
+
+fn pause_of(answer: Result<Answer, RpcError>) -> u64 {
+    match answer.map(|answer| answer.replaced) {
+        Ok(Command::TxPause(ns)) => ns,
+        Ok(other) => panic!("{}", told(&other)),
+        Err(error) => panic!("{error:?}"),
+    }
+}
+
+#[test]
+fn an_answer_that_comes_too_late_is_nobodys() {
+    let (mut methods, mut mailbox) = methods();
+    methods.patience = Duration::from_millis(1);
+    let late = |methods: &mut Methods, ns| {
+        let Err(error) = methods.command(Command::TxPause(ns)) else { panic!("nobody answers") };
+        assert_eq!(error.code, NO_ANSWER);
+    };
+    late(&mut methods, 1);
+    late(&mut methods, 2);
+    assert_eq!(methods.abandoned, 2);
+    // Both come before the next is sent.
+    while let Some(command) = mailbox.next_command() {
+        mailbox.answer(Answer { done: true, replaced: command });
+    }
+    late(&mut methods, 3);
+    assert_eq!(methods.abandoned, 1);
+    late(&mut methods, 4);
+    // Both come while the next is waited for.
+    methods.patience = Duration::from_secs(30);
+    let (sender, heard) = mpsc::channel();
+    let thread = answering(mailbox, 3, sender);
+    assert_eq!(pause_of(methods.command(Command::TxPause(5))), 5);
+    assert_eq!(
+        (methods.abandoned, all(&heard)),
+        (0, ["pause 3", "pause 4", "pause 5"].map(String::from).into())
+    );
+    assert_eq!(pause_of(methods.command(Command::TxPause(6))), 6);
+    drop(heard);
+    methods.patience = Duration::ZERO;
+    let _ = methods.command(Command::Poll(1));
+    thread.join().unwrap();
+}
+
+#[test]
+fn a_borrowed_core_that_takes_nothing_is_told_of() {
+    let (mut methods, _mailbox) = methods();
+    methods.patience = Duration::ZERO;
+    for _ in 0..100 {
+        let Err(error) = methods.command(Command::Poll(1)) else { panic!("nobody answers") };
+        assert_eq!(error.code, NO_ANSWER);
+        assert_eq!(error.message, "the borrowed core has not answered for 0 s");
+    }
+    // As many as may be under way at a time.
+    assert_eq!(methods.abandoned, 64);
+}
