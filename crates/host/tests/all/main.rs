@@ -1,6 +1,7 @@
 //! The tests of this crate in one program: each further program would cost a link.
 #![allow(missing_docs)]
 
+mod arrival;
 #[path = "../common/bed.rs"]
 mod bed;
 #[path = "../common/bridge.rs"]
