@@ -16,10 +16,13 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 const CORES: usize = 2;
 const PORT: u16 = 7000;
+/// Where all flows go.
+const TO: ([u8; 4], u16) = ([10, 77, 0, 1], PORT);
 const FLOWS: u16 = 64;
 /// Packets that may be under way at once: fewer than a veth's ring holds.
 const BATCH: usize = 32;
@@ -30,6 +33,15 @@ const VICTIM_NAMESPACE: &str = "PICNIC_KERNEL_VICTIM_NAMESPACE";
 
 /// A veth pair: the card's wire `k0` in one namespace, those who send in the other.
 struct Bed(Testbed);
+
+/// Told to end when dropped.
+struct Ends<'a>([&'a AtomicBool; 2]);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.iter().for_each(|is_told| is_told.store(true, Relaxed));
+    }
+}
 
 impl Bed {
     /// None if this machine cannot have one; says so.
@@ -69,27 +81,68 @@ impl Bed {
         socket
     }
 
-    /// Sends so many packets in turns of all flows, and waits for each to arrive; with none to
-    /// wait for, until `are_counted`.
+    /// The sockets of all flows, and the one they send to.
+    fn sockets(&self) -> (UdpSocket, Vec<UdpSocket>) {
+        let flows = (0..FLOWS).map(|flow| self.socket("far", ([10, 77, 0, 2], 9000 + flow).into()));
+        (self.socket("card", TO.into()), flows.collect())
+    }
+
+    /// Sends so many packets in turns of all flows, and waits for each to arrive.
     fn send(&self, packets: usize) {
-        let to: SocketAddr = ([10, 77, 0, 1], PORT).into();
-        let server = self.socket("card", to);
-        let flows: Vec<_> = (0..FLOWS)
-            .map(|flow| self.socket("far", ([10, 77, 0, 2], 9000 + flow).into()))
-            .collect();
+        let (server, flows) = self.sockets();
         let mut next = flows.iter().cycle();
         let mut left = packets;
         let mut buffer = [0; 64];
         while left != 0 {
             let batch = left.min(BATCH);
             for _ in 0..batch {
-                next.next().unwrap().send_to(b"picnic", to).unwrap();
+                next.next().unwrap().send_to(b"picnic", SocketAddr::from(TO)).unwrap();
             }
             for _ in 0..batch {
                 assert_eq!(server.recv(&mut buffer).unwrap(), 6);
             }
             left -= batch;
         }
+    }
+
+    /// Sends in turns of all flows, some packets always under way, while `body` is at work, which can
+    /// ask how many have arrived. All that was sent arrives.
+    fn under_load(&self, body: impl FnOnce(&AtomicU64)) {
+        const UNDER_WAY: u64 = 64;
+        let (server, flows) = self.sockets();
+        server.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+        let [sent, arrived] = [const { AtomicU64::new(0) }; 2];
+        let [is_sent, is_done] = [const { AtomicBool::new(false) }; 2];
+        std::thread::scope(|scope| {
+            // Whatever fails, both threads end.
+            let ends = Ends([&is_sent, &is_done]);
+            let sender = scope.spawn(|| {
+                for flow in flows.iter().cycle() {
+                    while sent.load(Relaxed) - arrived.load(Relaxed) >= UNDER_WAY {
+                        if is_sent.load(Relaxed) {
+                            return;
+                        }
+                        std::thread::yield_now();
+                    }
+                    if is_sent.load(Relaxed) {
+                        return;
+                    }
+                    flow.send_to(b"picnic", SocketAddr::from(TO)).unwrap();
+                    sent.fetch_add(1, Relaxed);
+                }
+            });
+            scope.spawn(|| {
+                let mut buffer = [0; 64];
+                while !is_done.load(Relaxed) {
+                    arrived.fetch_add(u64::from(server.recv(&mut buffer).is_ok()), Relaxed);
+                }
+            });
+            body(&arrived);
+            is_sent.store(true, Relaxed);
+            sender.join().unwrap();
+            wait_until("all has arrived", || arrived.load(Relaxed) == sent.load(Relaxed));
+            drop(ends);
+        });
     }
 
     /// How the wire is: polled by threads, GRO, and what stands in its way.
@@ -441,6 +494,48 @@ fn a_killed_card_leaves_a_journal_that_takes_all_back() {
         );
         assert_eq!(bed.state(), before);
         assert_eq!(restore_all(&machine, Which::Stale).unwrap(), []);
+    }
+}
+
+/// PICNIC, section 3.2.1: what is in a ring when the card ends still gets to its host.
+#[test]
+fn nothing_is_lost_when_a_card_ends_under_load() {
+    let Some(bed) = Bed::new("nothing_is_lost_when_a_card_ends_under_load") else { return };
+    let _machine = machine();
+    // Another way of polling loses what a veth holds: it is what the card wants from the start.
+    bed.0.within("card", "ethtool -K k0 gro on").unwrap();
+    let netns = bed.0.netns("card");
+    let set = "echo 1 > /sys/class/net/k0/threaded; \
+               for of in all default; do echo 0 > /proc/sys/net/ipv4/conf/$of/rp_filter; done";
+    picnic_machine::command::run(&["ip", "netns", "exec", &netns, "sh", "-c", set]).unwrap();
+    let state = bed.0.folder().join("state");
+    for handover in HANDOVERS {
+        let card = bed.card(handover, "[[rx]]\nfunction = \"rss\"\ntypes = [\"udp-ipv4\"]\n");
+        bed.under_load(|arrived| {
+            let more = || {
+                let wanted = arrived.load(Relaxed) + 500;
+                wait_until("more has arrived", || arrived.load(Relaxed) >= wanted);
+            };
+            for _ in 0..5 {
+                let running = start(&card);
+                more();
+                let report = running.stop().unwrap();
+                let (ledger, packets) = (&report.ledger, report.wires[0].rx_packets);
+                assert!(ledger.balanced() && ledger.in_flight == 0, "{ledger:?}");
+                assert_eq!((packets, ledger.dropped), (ledger.delivered, 0), "{report:?}");
+                assert!(packets > 100, "there was no load: {packets}");
+                assert!(report.notes.iter().all(|note| !note.contains("bug")), "{report:?}");
+            }
+            for _ in 0..3 {
+                let mut victim = Victim::start(&bed, handover, &state);
+                more();
+                victim.kill();
+                more();
+                let machine = Machine { state: state.clone(), ..Machine::this() };
+                let restored = restore_all(&machine, Which::Stale).unwrap();
+                assert!(restored.iter().all(|journal| journal.is_whole()), "{restored:?}");
+            }
+        });
     }
 }
 
