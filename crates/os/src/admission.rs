@@ -390,7 +390,7 @@ fn check_deadlines(tasks: &[Work<'_>]) -> Result<(), Refusal> {
         };
         // Intervals with p1 < L < pi, from the longest down. What fits at L fits for all that
         // are no shorter than the demand at L.
-        let mut within = blocker.period_ns.saturating_sub(1);
+        let mut within = blocker.period_ns - 1;
         while within > shortest.period_ns {
             let demand_ns = demand(within);
             let need = blocker.blocking_ns.saturating_add(demand_ns);

@@ -243,7 +243,8 @@ impl Memory {
                 whole[0].allocator.free(&mut self.arena[whole[0].bytes.clone()], place);
             }
         }
-        while self.regions.len() > 1 && self.regions.last().is_some_and(|region| region.gone) {
+        // The arena's own never goes.
+        while self.regions.last().is_some_and(|region| region.gone) {
             self.regions.pop();
         }
     }

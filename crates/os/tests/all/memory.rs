@@ -317,3 +317,15 @@ fn host_memory_is_reached_by_transfers_that_take_their_time() {
     assert_eq!(bench.os.memory_report().host_used_bytes, 0);
     bench.end();
 }
+
+#[test]
+fn what_lies_outside_the_slots_was_never_given_out() {
+    use picnic_os::alloc::Allocator;
+    let mut arena = vec![0; 640];
+    let mut slots = Slots::of(64);
+    slots.reset(&mut arena);
+    for place in [576, 640, 64 * 64, 64 * 128, usize::MAX / 64 * 64] {
+        assert!(!slots.free(&mut arena, place), "{place}");
+    }
+    assert_eq!((slots.figures(&arena).blocks, slots.figures(&arena).free_blocks), (0, 10));
+}

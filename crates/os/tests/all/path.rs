@@ -72,9 +72,12 @@ proptest! {
     fn a_turn_is_as_good_as_every_interval_has_it(
         tasks in prop::collection::vec((60..400_u64, prop::collection::vec(1..30_u64, 1..3)), 1..5),
         turn_ns in 0..60_u64,
+        (switch_ns, cold_ns) in (0..4_u64, 0..500_u64),
         is_by_segment in any::<bool>(),
     ) {
-        let path = PacketPath::new(Vec::new(), Costs { turn_ns, ..Costs::default() });
+        // What a first time costs more is no part of any other.
+        let path = PacketPath::new(Vec::new(), Costs { turn_ns, ..Costs::default() })
+            .switching(switch_ns, cold_ns);
         let demand = |(period, segments): &(u64, Vec<u64>)| Demand {
             name: "t".into(),
             period_ns: Some(*period),
@@ -89,8 +92,10 @@ proptest! {
         let mut works: Vec<_> = demands
             .iter()
             .map(|demand| {
-                let whole = demand.invocation_ns + demand.segments * turn_ns;
-                let blocking = if is_by_segment { demand.segment_ns + turn_ns } else { whole };
+                let beside_ns = turn_ns + switch_ns;
+                let whole = demand.invocation_ns + demand.segments * beside_ns;
+                let segment_ns = demand.segment_ns + beside_ns;
+                let blocking = if is_by_segment { segment_ns } else { whole };
                 (demand.period_ns.unwrap(), whole, blocking)
             })
             .collect();

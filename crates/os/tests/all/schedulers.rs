@@ -124,6 +124,24 @@ fn a_late_release_in_a_frame_is_not_passed_over() {
     assert_eq!(starts, [(0, 0), (10, 1), (20, 0), (30, 1), (40, 0), (50, 1)]);
 }
 
+#[test]
+fn a_late_release_in_the_frame_is_when_the_next_periodic_task_is_due() {
+    let task = |release: u64, ready| {
+        let mut task = Candidate { ready, ..filler(2, 0, 0) };
+        task.ticket.period_ns = Some(20);
+        task.ticket.next_release = Time::from_nanos(release);
+        task.ticket.next_deadline = Time::from_nanos(release + 20);
+        task
+    };
+    let mut cyclic = Cyclic::default();
+    let tasks = [task(0, true), task(10, false)];
+    cyclic.tasks_changed(Time::ZERO, &tasks);
+    assert_eq!(cyclic.periodic(Time::ZERO, &tasks), Some(0));
+    // The first has run; the second has not, and is released in this frame.
+    let tasks = [task(20, false), task(10, false)];
+    assert_eq!(cyclic.next_periodic(Time::from_nanos(2), &tasks), Some(Time::from_nanos(10)));
+}
+
 /// Random sets, of which the periodic part uses at most 60 % of the processor.
 fn task_sets() -> impl Strategy<Value = Vec<Model>> {
     let segments = || prop::collection::vec(1u64..400, 1..5);
