@@ -22,6 +22,7 @@ use picnic_core::registry;
 use picnic_core::time::Time;
 use picnic_engine::view::{FunctionView, Functions, QueueView, View, WireView};
 use picnic_filter::Filters;
+use picnic_machine::command;
 use picnic_machine::error::MachineError;
 use picnic_machine::isolate::{told, told_of_end};
 use picnic_machine::napi::{Polling, named, schedule};
@@ -186,6 +187,13 @@ impl Attached {
             let at = |error| RunError::from(at_wire(file, index, error));
             match relays.get(index) {
                 None => {
+                    if let Some(other) = other_program(interface, namespace) {
+                        let message = format!(
+                            "found {interface}, whose driver runs another XDP program ({other}): \
+                             detach that first, or set host.handover = \"skb\""
+                        );
+                        return Err(at(ConfigError::new("interface", message)));
+                    }
                     let program = self.object.wire(index)?;
                     let link = within(namespace, || Object::attach(program, interface));
                     self.links.push(link.map_err(at)?.map_err(|error| {
@@ -226,6 +234,19 @@ impl Attached {
             self.links.clear();
         }
     }
+}
+
+/// The XDP program that an interface has, as `id 7 name guard`; none if it has none.
+fn other_program(interface: &str, namespace: Option<&str>) -> Option<String> {
+    let enter = namespace.map(|name| ["-n", name]);
+    let words = ["ip"].into_iter().chain(enter.into_iter().flatten());
+    let words: Vec<_> = words.chain(["-d", "link", "show", "dev", interface]).collect();
+    let shown = command::run(&words).ok()?;
+    let (_, program) = shown.split_once("prog/xdp ")?;
+    // A name is not always there.
+    let words: Vec<_> = program.split_whitespace().take(4).collect();
+    let length = if words.get(2) == Some(&"name") { 4 } else { 2 };
+    Some(words.get(..length)?.join(" "))
 }
 
 /// The counters of a card, all zero.

@@ -151,7 +151,7 @@ mod tests {
             for (place, core) in cores.iter().enumerate() {
                 let hash = hash_for(core, &cores).unwrap();
                 // As `reciprocal_scale` of the kernel.
-                assert_eq!((u64::from(hash) * count as u64 >> 32) as usize, place, "of {count}");
+                assert_eq!(((u64::from(hash) * count as u64) >> 32) as usize, place, "of {count}");
                 assert_ne!(hash, 0);
             }
             assert_eq!(hash_for(0, &cores), None);

@@ -1,6 +1,8 @@
 //! Cards between two namespaces: real sockets, exact counts, and the machine as it was.
 
 use super::{HANDOVERS, can_load, launch, parse};
+use crate::object::Object;
+use crate::plan::plan;
 use picnic_control::{Access, Report, Running};
 use picnic_core::config::Section;
 use picnic_core::direction::Direction;
@@ -441,6 +443,30 @@ fn a_wire_that_cannot_be_had_is_told() {
     bed.send(64);
     check(&running.stop().unwrap(), 64);
     assert_eq!(bed.state(), before);
+}
+
+/// Another's XDP program is named and left alone; the way without one is open still.
+#[test]
+fn another_program_on_the_wire_is_named() {
+    let Some(bed) = Bed::new("another_program_on_the_wire_is_named") else { return };
+    let _machine = machine();
+    let before = bed.state();
+    let rx = "[[rx]]\nfunction = \"rss\"\n";
+    let text = bed.card("cpumap", rx);
+    let (plan, placement) = plan(&launch(&parse(&text))).unwrap();
+    let mut object = Object::load(&plan, &placement.target_cores, false).unwrap();
+    let program = object.wire(0).unwrap();
+    let attached = within(Some(&bed.0.netns("card")), || Object::attach(program, "k0"));
+    let other = attached.unwrap().unwrap();
+    let found = launch(&parse(&text)).start_alone().map(drop).unwrap_err().to_string();
+    assert!(found.starts_with("card:") && found.contains("wire[0].interface: found k0"), "{found}");
+    assert!(found.contains("another XDP program (id ") && found.contains("skb"), "{found}");
+    assert_eq!(bed.state(), State { program: "cpumap", ..before.clone() }, "it is there still");
+    drop(other);
+    wait_until("it has gone", || bed.state() == before);
+    let running = start(&text);
+    bed.send(64);
+    check(&running.stop().unwrap(), 64);
 }
 
 /// A wire that goes ends the run, and the rest of the machine is as it was.
