@@ -129,7 +129,7 @@ fn wires(report: &Report) -> String {
             Column::Number("tx bytes"),
             Column::Number("tx packets/s"),
         ],
-        &["tx bytes", "rx bytes", "stamp"],
+        &["tx bytes", "rx bytes", "stamp", "tx packets/s", "rx packets/s"],
         rows,
     )
 }
@@ -164,7 +164,7 @@ fn queues(report: &Report) -> String {
             Column::Number("p50"),
             Column::Number("p99"),
         ],
-        &["bytes", "sent", "interrupts", "core"],
+        &["bytes", "sent", "interrupts", "core", "packets/interrupt", "packets/s", "p50"],
         rows,
     )
 }

@@ -220,6 +220,31 @@ fn a_terminal_gets_a_live_table_that_is_taken_away() {
 /// The same card in virtual time: the same report but for `times`, the same in each run, and what
 /// happens as text.
 #[test]
+fn tables_of_the_summary_fit_the_terminal() {
+    let text = "[card]\nseed = 7\n[[wire]]\nport = \"generator\"\nrate_pps = 10_000_000\n\
+                [[rx]]\nfunction = \"rss\"\n[host]\nqueues = 2\ncost_ns = 30\n\
+                [[task]]\ntask = \"heartbeat\"\nperiod_us = 1000\n";
+    let (folder, _path) = card(text);
+    for columns in [60, 80, 120] {
+        let output = command()
+            .args(["run", "card.toml", "--world", "sim", "--duration", "0.02"])
+            .env("COLUMNS", columns.to_string())
+            .current_dir(folder.path())
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        // Tables are indented; lines of text, which may be broken anywhere, have commas.
+        let is_row = |line: &&str| line.starts_with(' ') && !line.contains(", ");
+        let rows: Vec<_> = stdout(&output).lines().filter(is_row).collect();
+        let is_long = |row: &&&str| row.chars().count() > columns;
+        assert_eq!(rows.iter().find(is_long), None, "{columns} columns");
+        for heading in [" wire ", " queue ", " function ", " task "] {
+            assert!(rows.iter().any(|row| row.starts_with(heading)), "{heading}: {rows:#?}");
+        }
+    }
+}
+
+#[test]
 fn a_card_runs_in_virtual_time_and_each_run_is_the_same() {
     let text = "[[wire]]\nport = \"generator\"\nrate_pps = 1000000\nflows = 64\n\
                 [[rx]]\nfunction = \"rss\"\n[host]\nqueues = 2\ncost_ns = 3000\n\

@@ -174,19 +174,17 @@ impl Screen {
         };
         let style = if self.is_coloured { level.style() } else { Style::new() };
         // What matters most stands first: a narrow terminal has no more of it.
-        Text::from(vec![
-            Line::styled(
-                format!(
-                    "{}: {:.1} s; {} drops/s; borrowed core {} busy {}, asleep {}",
-                    rates.card,
-                    rates.elapsed_s,
-                    rate(dropped),
-                    rates.borrowed_core,
-                    percent(rates.busy_fraction),
-                    percent(rates.asleep_fraction),
-                ),
-                style.add_modifier(Modifier::BOLD),
+        let start = format!("{}: {:.1} s; {} drops/s", rates.card, rates.elapsed_s, rate(dropped));
+        let core = [
+            format!(
+                "; borrowed core {} busy {}",
+                rates.borrowed_core,
+                percent(rates.busy_fraction)
             ),
+            format!(", asleep {}", percent(rates.asleep_fraction)),
+        ];
+        Text::from(vec![
+            Line::styled(fitting(start, core, width), style.add_modifier(Modifier::BOLD)),
             self.times(rates, width),
             Line::from(format!("{state}q quit  h help  p pause  s sort (queues by {sort})")),
         ])
@@ -205,17 +203,13 @@ impl Screen {
                 level = if taken.drops != 0 { Level::Trouble } else { Level::Warning };
             }
             let longest = taken.longest_ns.map(|ns| format!(", longest {}", nanoseconds(Some(ns))));
-            for part in [
+            let parts = [
                 format!("; core taken {}", nanoseconds(Some(taken.total_ns))),
                 format!(", {} drops behind", count(taken.drops)),
                 format!(", {} times", count(taken.times)),
                 longest.unwrap_or_default(),
-            ] {
-                if text.chars().count() + part.chars().count() > width.into() {
-                    break;
-                }
-                text += &part;
-            }
+            ];
+            text = fitting(text, parts, width);
         }
         Line::styled(text, if self.is_coloured { level.style() } else { Style::new() })
     }
@@ -284,6 +278,17 @@ impl Screen {
             rows: rows.collect(),
         }
     }
+}
+
+/// The text, and as many of these parts of it, in order, as fit.
+fn fitting(mut text: String, parts: impl IntoIterator<Item = String>, width: u16) -> String {
+    for part in parts {
+        if text.chars().count() + part.chars().count() > width.into() {
+            break;
+        }
+        text += &part;
+    }
+    text
 }
 
 fn megabits(bits_per_s: f64) -> String {
@@ -593,7 +598,8 @@ mod tests {
         };
         assert_eq!(words("queue"), ["queue", "core", "packets/s", "Mbit/s", "ring", "full/s"]);
         assert_eq!(words("drops"), ["drops", "packets/s", "since", "start"]);
-        assert!(lines[0].contains("10 drops/s; borrowed core 5 busy 87.5 %"), "{}", lines[0]);
+        // Whole words: the share asleep would not fit.
+        assert_eq!(lines[0].trim_end(), "web: 12.5 s; 10 drops/s; borrowed core 5 busy 87.5 %");
         assert!(lines[2].contains("s sort (queues by number)"), "{}", lines[2]);
         assert!(HELP.iter().all(|line| line.chars().count() <= 60));
     }
@@ -661,11 +667,18 @@ mod tests {
     fn any_size_will_do() {
         let whole = drawn(&mut Screen::default(), 300, 100);
         let used = whole.iter().rposition(|line| !line.trim().is_empty()).unwrap_or(0) + 1;
-        for (width, height) in [(1, 1), (10, 3), (40, 8), (90, 2), (300, used as u16)] {
+        let (start, core) = ("web: 12.5 s; 10 drops/s", "; borrowed core 5 busy 87.5 %");
+        let all = format!("{start}{core}, asleep 0.0 %");
+        for (width, height, first) in [
+            (1, 1, "w"),
+            (10, 3, "web: 12.5"),
+            (40, 8, start),
+            (all.len() as u16 - 1, 8, &format!("{start}{core}")),
+            (90, 2, &all),
+            (300, used as u16, &all),
+        ] {
             let lines = drawn(&mut Screen::default(), width, height);
-            // What there is room for is there: of the first line as much as it is wide.
-            let begins = |line: &str| line.chars().take(usize::from(width)).collect::<String>();
-            assert_eq!(lines[0], begins(&whole[0]), "{width} x {height}");
+            assert_eq!(lines[0].trim_end(), first, "{width} x {height}");
             assert!(lines.iter().all(|line| line.chars().count() == usize::from(width)));
         }
         // All of it, and no more than there is.
