@@ -664,8 +664,14 @@ fn a_feature_is_given_its_value_by_the_command_it_has() {
     assert_eq!(words(None, "gro"), ["ethtool", "-K", "eth0", "gro", "off"]);
     let inside = ["ip", "netns", "exec", "one", "ethtool", "-K", "eth0", "gro", "off"];
     assert_eq!(words(Some("one"), "gro"), inside);
-    let script = "echo \"$1\" > \"/sys/class/net/$2/threaded\"";
-    assert_eq!(words(None, "threaded"), ["sh", "-c", script, "sh", "off", "eth0"]);
+    // Files of the interface, and nothing that leads out of its folder.
+    let script = "echo \"$1\" > \"/sys/class/net/$2/$3\"";
+    for file in ["threaded", "queues/rx-0/rps_cpus", "queues/rx-17/rps_cpus"] {
+        assert_eq!(words(None, file), ["sh", "-c", script, "sh", "off", "eth0", file]);
+    }
+    for other in ["queues/rx-0/../rps_cpus", "queues/rx-/rps_cpus", "queues/rx-0", "../x"] {
+        assert_eq!(words(None, other), ["ethtool", "-K", "eth0", other, "off"]);
+    }
 
     let fixture = Fixture::new();
     put(&fixture.machine.namespaces.join("one"), "");
