@@ -116,7 +116,7 @@ const ELSEWHERE: &[(DropReason, &str, &str)] = &[
     ),
     (
         DropReason::WireDown,
-        "host/tests/all/packet_wire.rs",
+        "host/tests/worlds/packet_wire.rs",
         "an_interface_deleted_under_load_is_taken_up_again",
     ),
     (
