@@ -315,7 +315,7 @@ fn wires_have_names_of_their_own() {
 fn what_is_missing_or_not_toml_is_told() {
     assert_eq!(told("\n[[rx]]\nhash = 1"), "2: rx[0]: found no function, allowed: the name of one");
     assert_eq!(told("[card"), "1: unclosed table, expected `]`");
-    assert_eq!(told("[card]\nseed = 1\nseed = 2"), "3: seed: found twice, allowed: once");
+    assert_eq!(told("[card]\nseed = 1\nseed = 2"), "3: card.seed: found twice, allowed: once");
     assert!(told("[card]\nname = nic\n").starts_with("2: "));
     let missing = CardFile::read(Path::new("no/such.toml")).unwrap_err();
     assert_eq!(
