@@ -444,12 +444,15 @@ fn statements() -> impl Strategy<Value = Vec<Statement>> {
     })
 }
 
+/// Of a loop: the one around it, its first block, its bound, and the blocks of condition and body.
+type WrittenLoop = (Option<u16>, u16, u64, Vec<u16>, Vec<u16>);
+
 /// A graph being made of statements.
 #[derive(Default)]
 struct Written {
     blocks: u16,
     edges: Vec<Edge>,
-    loops: Vec<(Option<u16>, u16, u64, Vec<u16>, Vec<u16>)>,
+    loops: Vec<WrittenLoop>,
     segments: Vec<Segment>,
     /// Loops that are open: number, whether in the condition, and who leaves it.
     open: Vec<(usize, bool, Vec<u16>)>,
