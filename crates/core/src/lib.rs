@@ -11,6 +11,7 @@
 //! * [`command`]: what a running component can be asked and told;
 //! * [`resident`]: what lives on the borrowed core beside the packet path;
 //! * [`fill`]: empty buffers for a host that transmits;
+//! * [`cores`]: sets of cores, as the kernel writes them;
 //! * [`backlog`]: packets that wait for wires, fair between tx queues; [`turns`]: deficit round robin;
 //! * [`out`]: the doors a packet leaves by, and [`ledger`], which counts them;
 //! * [`config`] and [`registry`]: the card file and what it can name; [`shared`]: what its entries
@@ -24,6 +25,7 @@ pub mod attachment;
 pub mod backlog;
 pub mod command;
 pub mod config;
+pub mod cores;
 pub mod direction;
 pub mod doorbell;
 pub mod error;

@@ -11,13 +11,12 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-mod cores;
 mod placement;
 mod sysfs;
 #[cfg(test)]
 mod tests;
 
-pub use cores::{CoreSet, CoreSetError};
+pub use picnic_core::cores::{CoreSet, CoreSetError};
 pub use placement::{Available, LeftOut, Placement, Shared, place, sharers};
 pub use sysfs::{Cache, CacheKind, Core, Topology};
 

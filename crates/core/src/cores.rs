@@ -1,7 +1,7 @@
 //! Sets of cores, as the kernel writes them: lists and masks.
 //!
 //! ```
-//! use picnic_machine::topology::CoreSet;
+//! use picnic_core::cores::CoreSet;
 //! let cores = CoreSet::parse_list("0-2,5\n").unwrap();
 //! assert_eq!(cores.to_string(), "0-2,5");
 //! assert_eq!(cores.to_mask(), "27");
