@@ -248,7 +248,9 @@ impl Card {
         if self.receiving {
             for (index, fill) in self.fill_rings.iter_mut().enumerate() {
                 let buffers = fill.top_up(&mut self.doors.pool);
-                self.tx_rings.note_room(index, buffers as u32);
+                if self.completions.is_some() {
+                    self.tx_rings.note_room(index, buffers as u32);
+                }
             }
         }
         if self.completions.is_some() && self.tx_rings.has_made_room() {
