@@ -7,15 +7,12 @@ use picnic_control::{Launch, Registries, Report, Running};
 use picnic_core::config::CardFile;
 use picnic_core::error::ConfigError;
 use picnic_core::function::{Function, PacketMut, Verdict, per_packet};
-use picnic_core::registry::{BuildContext, Component, Entry};
+use picnic_core::registry::{BuildContext, Component, Entry, NoKeys};
 use picnic_functions::rss::Rss;
 use picnic_host::registries;
 use picnic_machine::testbed::{Program, Testbed};
-use picnic_testing::{machine, wait_for};
+use picnic_testing::{let_pass, machine, wait_for, wait_until};
 use std::sync::MutexGuard;
-
-#[derive(serde::Deserialize, schemars::JsonSchema)]
-struct NoKeys {}
 
 /// Sends what comes in by one wire out by the other.
 struct Bridge;
@@ -103,6 +100,40 @@ impl Lab {
         format!(
             "[[wire]]\nport = \"{port}\"\ninterface = \"w{side}\"\nnamespace = \"{namespace}\"\n"
         )
+    }
+
+    /// Has a card that joins both lose one interface under load, and the other for a moment: it
+    /// takes up both again, and says so.
+    pub fn loses_interfaces(&self, card: &str) {
+        let running = start(card).unwrap();
+        self.run("a", "ping -q -c 1 -W 2 10.9.0.2");
+        let load = self.spawn("a", "ping -q -f -s 1000 10.9.0.2");
+        let also = self.spawn("b", "ping -q -f -s 1000 10.9.0.1");
+        let ledger = || running.view().ledger.read();
+        wait_until("under load", || ledger().transmitted > 1000);
+        self.run("m", "ip link delete w1");
+        wait_until("w1 is missed", || {
+            ledger().drops.get("wire_down").is_some_and(|&drops| drops > 100)
+        });
+        drop((load, also));
+        self.connect(1);
+        // b0 has another address now.
+        self.run("a", "ip neighbour flush dev a0");
+        wait_until("w1 is taken up again", || self.is_good("a", "ping -q -c 1 -W 1 10.9.0.2"));
+        self.run("m", "ip link set w0 down");
+        let_pass(100);
+        self.run("m", "ip link set w0 up");
+        wait_until("w0 is taken up again", || self.is_good("b", "ping -q -c 1 -W 1 10.9.0.1"));
+        let report = stop(running);
+        let notes = report.notes.join("\n");
+        for part in [
+            "w0: went down or lost its carrier 1 times",
+            "w0: came back and was taken up again 1 times",
+            "w1: was deleted or moved away 1 times",
+            "w1: came back and was taken up again",
+        ] {
+            assert!(notes.contains(part), "{notes}");
+        }
     }
 
     /// Runs iperf3 from `a` to `b`; its output as JSON.

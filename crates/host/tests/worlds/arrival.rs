@@ -5,16 +5,13 @@ use picnic_control::{Launch, Registries};
 use picnic_core::config::CardFile;
 use picnic_core::error::ConfigError;
 use picnic_core::function::{Function, Verdict, per_packet};
-use picnic_core::registry::{BuildContext, Component, Entry};
+use picnic_core::registry::{BuildContext, Component, Entry, NoKeys};
 use picnic_host::registries;
 use picnic_testing::{machine, wait_until};
 use std::time::Duration;
 
 /// How long the borrowed core is away, once.
 const AWAY: Duration = Duration::from_millis(20);
-
-#[derive(serde::Deserialize, schemars::JsonSchema)]
-struct NoKeys {}
 
 struct Pausing;
 

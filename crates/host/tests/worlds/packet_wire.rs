@@ -216,35 +216,7 @@ fn an_interface_is_the_wire_of_one_card() {
 #[test]
 fn an_interface_deleted_under_load_is_taken_up_again() {
     let Some(lab) = lab("an_interface_deleted_under_load_is_taken_up_again") else { return };
-    let running = start(&bridge(&lab)).unwrap();
-    lab.run("a", "ping -q -c 1 -W 2 10.9.0.2");
-    let load = lab.spawn("a", "ping -q -f -s 1000 10.9.0.2");
-    let also = lab.spawn("b", "ping -q -f -s 1000 10.9.0.1");
-    let ledger = || running.view().ledger.read();
-    wait_until("under load", || ledger().transmitted > 1000);
-    lab.run("m", "ip link delete w1");
-    wait_until("w1 is missed", || {
-        ledger().drops.get("wire_down").is_some_and(|&drops| drops > 100)
-    });
-    drop((load, also));
-    lab.connect(1);
-    // b0 has another address now.
-    lab.run("a", "ip neighbour flush dev a0");
-    wait_until("w1 is taken up again", || lab.is_good("a", "ping -q -c 1 -W 1 10.9.0.2"));
-    lab.run("m", "ip link set w0 down");
-    let_pass(100);
-    lab.run("m", "ip link set w0 up");
-    wait_until("w0 is taken up again", || lab.is_good("b", "ping -q -c 1 -W 1 10.9.0.1"));
-    let report = stop(running);
-    let notes = report.notes.join("\n");
-    for part in [
-        "w0: went down or lost its carrier 1 times",
-        "w0: came back and was taken up again 1 times",
-        "w1: was deleted or moved away 1 times",
-        "w1: came back and was taken up again",
-    ] {
-        assert!(notes.contains(part), "{notes}");
-    }
+    lab.loses_interfaces(&bridge(&lab));
 }
 
 #[test]

@@ -7,13 +7,10 @@ use picnic_core::config::CardFile;
 use picnic_core::error::ConfigError;
 use picnic_core::function::{Function, per_packet};
 use picnic_core::packet::burst::Burst;
-use picnic_core::registry::{BuildContext, Component, Entry};
+use picnic_core::registry::{BuildContext, Component, Entry, NoKeys};
 use picnic_core::time::Time;
 use picnic_host::registries;
 use picnic_testing::{machine, wait_until};
-
-#[derive(serde::Deserialize, schemars::JsonSchema)]
-struct NoKeys {}
 
 struct Faulty;
 
