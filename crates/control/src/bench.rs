@@ -15,7 +15,7 @@ use picnic_core::hook::Hooks;
 use picnic_core::out::Out;
 use picnic_core::packet::burst::Burst;
 use picnic_core::port::{Receiver, Transmitter, WirePort};
-use picnic_core::registry::{BuildContext, Component, Entry};
+use picnic_core::registry::{BuildContext, Component, Entry, NoKeys};
 use picnic_core::time::Time;
 use picnic_engine::assemble::{Assembled, assemble};
 use picnic_engine::build;
@@ -29,15 +29,10 @@ use picnic_machine::topology::Placement;
 use picnic_os::config::{Factory, Setup, Surroundings};
 use picnic_os::schedulers::registry::SCHEDULERS;
 use picnic_os::task::{TaskSpec, program};
-use schemars::JsonSchema;
-use serde::Deserialize;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
-
-#[derive(Default, Deserialize, JsonSchema)]
-pub(crate) struct NoKeys {}
 
 /// A wire that takes all and gives nothing, a function that does nothing, and a host that sends a
 /// packet at each look.

@@ -12,6 +12,7 @@ use crate::files::Files;
 use crate::kernel::{InKernel, KernelForm, refuse};
 use crate::shared::Shared;
 use schemars::JsonSchema;
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use std::path::{Path, PathBuf};
 
@@ -63,6 +64,11 @@ impl Default for BuildContext {
         }
     }
 }
+
+/// The keys of a component that has none.
+#[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NoKeys {}
 
 /// Something that a card file can name.
 pub trait Component {

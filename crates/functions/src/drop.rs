@@ -16,32 +16,25 @@ use picnic_core::kernel::{InKernel, KernelForm};
 use picnic_core::ledger::DropReason;
 use picnic_core::out::Out;
 use picnic_core::packet::burst::Burst;
-use picnic_core::registry::{BuildContext, Component};
+use picnic_core::registry::{BuildContext, Component, NoKeys};
 use picnic_core::time::Time;
-use schemars::JsonSchema;
-use serde::Deserialize;
 
 /// Drops every packet.
 #[derive(Debug, Default)]
 pub struct Drop;
 
-/// `drop` has no keys.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Config {}
-
 impl Component for Drop {
     type Product = Box<dyn Function>;
-    type Config = Config;
+    type Config = NoKeys;
     const NAME: &'static str = "drop";
     const HELP: &'static str = "drop every packet, counted as filtered";
-    const KERNEL: Option<InKernel<Config>> = Some(InKernel {
+    const KERNEL: Option<InKernel<NoKeys>> = Some(InKernel {
         keys: &[],
         commands: &[],
         form: |_, _| Ok(KernelForm::Drop(DropReason::Filtered)),
     });
 
-    fn build(Config {}: Config, _: &BuildContext) -> Result<Box<dyn Function>, ConfigError> {
+    fn build(_: NoKeys, _: &BuildContext) -> Result<Box<dyn Function>, ConfigError> {
         Ok(Box::new(Drop))
     }
 }

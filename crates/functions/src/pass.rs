@@ -14,29 +14,22 @@ use picnic_core::function::Function;
 use picnic_core::kernel::{InKernel, KernelForm};
 use picnic_core::out::Out;
 use picnic_core::packet::burst::Burst;
-use picnic_core::registry::{BuildContext, Component};
+use picnic_core::registry::{BuildContext, Component, NoKeys};
 use picnic_core::time::Time;
-use schemars::JsonSchema;
-use serde::Deserialize;
 
 /// Leaves every packet as it is.
 #[derive(Debug, Default)]
 pub struct Pass;
 
-/// `pass` has no keys.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Config {}
-
 impl Component for Pass {
     type Product = Box<dyn Function>;
-    type Config = Config;
+    type Config = NoKeys;
     const NAME: &'static str = "pass";
     const HELP: &'static str = "leave every packet as it is, for the next function";
-    const KERNEL: Option<InKernel<Config>> =
+    const KERNEL: Option<InKernel<NoKeys>> =
         Some(InKernel { keys: &[], commands: &[], form: |_, _| Ok(KernelForm::Next) });
 
-    fn build(Config {}: Config, _: &BuildContext) -> Result<Box<dyn Function>, ConfigError> {
+    fn build(_: NoKeys, _: &BuildContext) -> Result<Box<dyn Function>, ConfigError> {
         Ok(Box::new(Pass))
     }
 }

@@ -18,7 +18,7 @@ use picnic_core::packet::desc::{ChecksumState, GsoType};
 use picnic_core::packet::lend::Loans;
 use picnic_core::packet::pool::Pool;
 use picnic_core::port::{Capabilities, Receiver, Transmitter, WirePort};
-use picnic_core::registry::{BuildContext, Component, Entry};
+use picnic_core::registry::{BuildContext, Component, Entry, NoKeys};
 use picnic_core::resident::Resident;
 use picnic_core::time::Time;
 use picnic_engine::assemble::{Assembled, assemble};
@@ -28,8 +28,6 @@ use picnic_engine::poll::{Activity, Card};
 use picnic_engine::swap::Controller;
 use picnic_engine::target::{Target, TargetQueue};
 use picnic_engine::view::View;
-use schemars::JsonSchema;
-use serde::Deserialize;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
@@ -48,9 +46,6 @@ thread_local! {
 }
 
 // ---------------------------------------------------------------- what card files name
-
-#[derive(Deserialize, JsonSchema, Default)]
-pub struct NoKeys {}
 
 /// The parts of the card that this thread makes next, in the order of the card file.
 #[derive(Default)]

@@ -20,7 +20,7 @@ use picnic_control::{Launch, Registries};
 use picnic_core::config::CardFile;
 use picnic_core::error::ConfigError;
 use picnic_core::function::{Function, PacketMut, Verdict, per_packet};
-use picnic_core::registry::{BuildContext, Component, Entry};
+use picnic_core::registry::{BuildContext, Component, Entry, NoKeys};
 use picnic_machine::signals;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -65,10 +65,6 @@ impl Benchmark for Wires {
 
 /// Has a flow from the generator sent, and what is received consumed.
 struct Through;
-
-#[derive(serde::Deserialize, schemars::JsonSchema)]
-#[serde(deny_unknown_fields)]
-struct NoKeys {}
 
 impl Component for Through {
     type Product = Box<dyn Function>;

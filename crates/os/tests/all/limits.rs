@@ -4,7 +4,7 @@ use crate::bench::{Bench, Log, edf_plus, micros};
 use picnic_core::config::Sections;
 use picnic_core::error::ConfigError;
 use picnic_core::port::{Arrivals, Rate};
-use picnic_core::registry::{BuildContext, Component, Entry};
+use picnic_core::registry::{BuildContext, Component, Entry, NoKeys};
 use picnic_core::time::Time;
 use picnic_filter::Filters;
 use picnic_os::admission::{Demand, Order, Refusal, admit};
@@ -22,8 +22,6 @@ use picnic_os::schedulers::{Discipline, Scheduler};
 use picnic_os::task::{TaskSpec, program};
 use picnic_os::ticket::{Candidate, Ticket};
 use proptest::prelude::*;
-use schemars::JsonSchema;
-use serde::Deserialize;
 use std::task::Poll;
 
 fn demand(name: &str, period_ns: u64, segments: &[u64]) -> Demand {
@@ -481,10 +479,6 @@ fn a_mailbox_of_none_holds_one() {
 }
 
 // ---------------------------------------------------------------- card files
-
-#[derive(Default, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-struct NoKeys {}
 
 /// A task with something of its own to be changed by each key.
 struct Plain;
