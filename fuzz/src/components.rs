@@ -72,10 +72,12 @@ impl Known {
         for _ in 0..u.int_in_range(1..=2)? {
             text.push_str("[[wire]]\n");
             component(&mut text, u, "port", &self.wires)?;
-            if !u.ratio(2, 3)? {
-                text.push_str("[wire.fault]\n");
-                let fault = self.sections.iter().find(|(name, _)| *name == "wire.fault");
-                put(&mut text, u, fault.map_or(&[], |(_, keys)| keys))?;
+            for inner in ["wire.link", "wire.fault"] {
+                if !u.ratio(2, 3)? {
+                    let _ = writeln!(text, "[{inner}]");
+                    let section = self.sections.iter().find(|(name, _)| *name == inner);
+                    put(&mut text, u, section.map_or(&[], |(_, keys)| keys))?;
+                }
             }
         }
         for section in ["[[rx]]\n", "[[tx]]\n"] {

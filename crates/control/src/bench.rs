@@ -7,7 +7,7 @@ use crate::monitor::{LatencySlot, Monitor, Notes, TargetTimes};
 use crate::report::{About, Times};
 use crate::server::Access;
 use picnic_core::attachment::{HostAttachment, HostQueue, QueueOut};
-use picnic_core::config::{CardFile, Section, Sections};
+use picnic_core::config::{CardFile, Sections};
 use picnic_core::doorbell::Doorbell;
 use picnic_core::error::ConfigError;
 use picnic_core::function::Function;
@@ -98,7 +98,7 @@ fn registries() -> Registries {
         functions: const { &[Entry::of::<Slots>()] },
         wires: const { &[Entry::of::<Wires>()] },
         attachments: const { &[Entry::of::<Hosts>()] },
-        fault: |port, _: &Section, _: &BuildContext| Ok(port),
+        middleware: |port, _, _| Ok(port),
         schedulers: SCHEDULERS,
         tasks: const { &[Entry::of::<Tasks>()] },
         filters: &[],

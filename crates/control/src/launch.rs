@@ -55,8 +55,8 @@ pub struct Registries {
     pub wires: &'static [Entry<Box<dyn WirePort>>],
     /// Host attachments.
     pub attachments: &'static [Entry<Box<dyn HostAttachment>>],
-    /// The fault injector.
-    pub fault: WrapWire,
+    /// What stands between wires and the card.
+    pub middleware: WrapWire,
     /// Schedulers of NIC OS.
     pub schedulers: Schedulers,
     /// Tasks of NIC OS.
@@ -71,8 +71,8 @@ pub type AddFilters = fn(&CardFile, &Filters) -> Result<(), ConfigError>;
 impl Registries {
     /// Those that the parts of a card are found in.
     pub fn components(&self) -> Components {
-        let Registries { functions, wires, attachments, fault, .. } = *self;
-        Components { functions, wires, attachments, fault }
+        let Registries { functions, wires, attachments, middleware, .. } = *self;
+        Components { functions, wires, attachments, middleware }
     }
 
     /// Those that the parts of its NIC OS are found in.

@@ -21,7 +21,7 @@ const REGISTRIES: Registries = Registries {
     functions: FUNCTIONS,
     wires: WIRES,
     attachments: ATTACHMENTS,
-    fault: |port, _, _| Ok(port),
+    middleware: |port, _, _| Ok(port),
     schedulers: SCHEDULERS,
     tasks: &[],
     filters: &[],

@@ -50,6 +50,8 @@ named_enum! {
         PoolExhausted = "pool_exhausted",
         /// More packets waited at the wire than its `backlog` holds: the card asked too seldom.
         BacklogFull = "backlog_full",
+        /// More packets waited at the other end of a link than its `queue_packets` holds.
+        LinkFull = "link_full",
         /// Longer than a packet, or all buffers of the pool, may be.
         Oversize = "oversize",
         /// Zero bytes, or not a packet at all.

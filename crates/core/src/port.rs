@@ -565,10 +565,16 @@ impl<'a> Transmitter<'a> {
     /// A packet of `bytes` bytes that was kept has been sent, and its buffers are back: counts it.
     #[inline]
     pub fn left(&mut self, bytes: u32) {
-        self.counters.tx_kept.set(self.counters.tx_kept.get().saturating_sub(1));
-        self.counters.tx_packets.add(1);
-        self.counters.tx_bytes.add(u64::from(bytes));
-        self.ledger.transmitted.add(1);
+        self.have_left(1, bytes.into());
+    }
+
+    /// As [`Transmitter::left`], for packets of so many bytes in all.
+    #[inline]
+    pub fn have_left(&mut self, packets: u64, bytes: u64) {
+        self.counters.tx_kept.set(self.counters.tx_kept.get().saturating_sub(packets));
+        self.counters.tx_packets.add(packets);
+        self.counters.tx_bytes.add(bytes);
+        self.ledger.transmitted.add(packets);
     }
 
     /// Packets that were kept will never be sent, and their buffers are back: counts them.

@@ -5,7 +5,7 @@
 use crate::chain::Link;
 use crate::rx::Wire;
 use picnic_core::attachment::HostAttachment;
-use picnic_core::config::{CardFile, InterruptSection, Section};
+use picnic_core::config::{self, CardFile, InterruptSection, Section};
 use picnic_core::direction::Direction;
 use picnic_core::error::{ConfigError, PoolError};
 use picnic_core::function::Function;
@@ -15,9 +15,9 @@ use picnic_core::port::{Arrivals, WirePort};
 use picnic_core::registry::{BuildContext, Entry, find};
 use picnic_core::resident::Resident;
 
-/// Wraps a wire in the fault injector its section asks for.
+/// Puts between a wire and the card what the wire's section asks for.
 pub type WrapWire =
-    fn(Box<dyn WirePort>, &Section, &BuildContext) -> Result<Box<dyn WirePort>, ConfigError>;
+    fn(Box<dyn WirePort>, &config::Wire, &BuildContext) -> Result<Box<dyn WirePort>, ConfigError>;
 
 /// What the parts of a card are found in.
 #[derive(Clone, Copy)]
@@ -28,8 +28,8 @@ pub struct Components {
     pub wires: &'static [Entry<Box<dyn WirePort>>],
     /// Host attachments.
     pub attachments: &'static [Entry<Box<dyn HostAttachment>>],
-    /// The fault injector.
-    pub fault: WrapWire,
+    /// What stands between wires and the card.
+    pub middleware: WrapWire,
 }
 
 /// Why a card could not be built.
@@ -110,10 +110,8 @@ impl Parts {
         let mut wires = Vec::new();
         for (index, section) in file.wires.iter().enumerate() {
             let entry = find(components.wires, &section.port)?;
-            let mut port = entry.build(&section.port, &at(index))?;
-            if let Some(fault) = &section.fault {
-                port = (components.fault)(port, fault, &at(index))?;
-            }
+            let port = entry.build(&section.port, &at(index))?;
+            let port = (components.middleware)(port, section, &at(index))?;
             let observers = hooks.observers(&HookPoint::Wire { index, name: &section.name });
             let wire = Wire::new(port, observers);
             let InterruptSection { wire_usecs, wire_frames, .. } = file.interrupt;

@@ -131,8 +131,8 @@ impl Wire {
         }
         if frames != 0 && !self.capabilities.tells_waiting {
             let message = format!(
-                "found {frames} with a wire that cannot tell how many frames wait (tap), allowed: 0, \
-                 or wires that can (generator, packet, pcap, xdp)"
+                "found {frames} with a wire that cannot tell how many frames wait (tap, any with a \
+                 link), allowed: 0, or wires that can (generator, packet, pcap, xdp)"
             );
             return Err(ConfigError::new("interrupt.wire_frames", message));
         }

@@ -41,7 +41,7 @@ pub fn registries() -> Registries {
         functions: *FUNCTIONS,
         wires: picnic_ports::registry::WIRES,
         attachments: picnic_ports::registry::ATTACHMENTS,
-        fault: picnic_ports::middleware::fault::wrap,
+        middleware: picnic_ports::middleware::wrap,
         schedulers: picnic_os::schedulers::registry::SCHEDULERS,
         tasks: &[],
         filters: &[],

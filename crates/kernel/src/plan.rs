@@ -87,6 +87,9 @@ pub(crate) fn plan(launch: &Launch<'_>) -> Result<(Plan, Placement), ConfigError
         ring_size: file.host.ring_size as u32,
     };
     for (index, wire) in file.wires.iter().enumerate() {
+        if let Some(link) = &wire.link {
+            return Err(link.locate(refuse("", "a link", "none")));
+        }
         if let Some(fault) = &wire.fault {
             return Err(fault.locate(refuse("", "a fault injector", "none")));
         }

@@ -9,7 +9,7 @@
 //! * [`tap`]: a host, or a wire, that is a TAP interface of the kernel;
 //! * [`stack`]: a host that is the kernel's own network stack, for the kernel engine;
 //! * [`interface`]: an interface taken as a wire, and work done in its namespace;
-//! * [`middleware`]: tracer and fault injector, between card and ports;
+//! * [`middleware`]: tracer, links and fault injector, between card and ports;
 //! * [`capture`], [`pcapng`]: packets written to a file, off the data path;
 //! * [`schedule`]: real-time priority for the threads that write to the kernel;
 //! * [`virtio`]: the header that keeps offloads across the kernel's border.

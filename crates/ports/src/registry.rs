@@ -17,6 +17,7 @@ use crate::af_xdp::Xdp;
 use crate::app::App;
 use crate::generator::Generator;
 use crate::middleware::fault::FaultConfig;
+use crate::middleware::link::LinkConfig;
 use crate::middleware::tracer::TraceConfig;
 use crate::pcap::Pcap;
 use crate::stack::Stack;
@@ -40,5 +41,8 @@ pub static ATTACHMENTS: &[Entry<Box<dyn HostAttachment>>] =
     &[Entry::of::<App>(), Entry::of::<Tap>(), Entry::of::<Stack>()];
 
 /// What a card file can have beside its wires and its attachment.
-pub const SECTIONS: &[SectionEntry] =
-    &[SectionEntry::of::<TraceConfig>(), SectionEntry::of::<FaultConfig>()];
+pub const SECTIONS: &[SectionEntry] = &[
+    SectionEntry::of::<TraceConfig>(),
+    SectionEntry::of::<LinkConfig>(),
+    SectionEntry::of::<FaultConfig>(),
+];

@@ -11,7 +11,9 @@ use picnic_core::port::{Receiver, Transmitter, WirePort};
 use picnic_core::registry::BuildContext;
 use picnic_core::stats::WireCounters;
 use picnic_core::time::Time;
+use picnic_ports::generator::{Generator, GeneratorConfig, Size};
 use picnic_ports::middleware::fault::{FaultConfig, fault_wire};
+use picnic_ports::middleware::link::{LinkConfig, link_wire};
 use picnic_ports::middleware::tracer::{TraceConfig, Tracer};
 use picnic_ports::pcap::{PcapConfig, PcapPort};
 use picnic_ports::pcapng::Writer;
@@ -107,4 +109,33 @@ fn wires_tracer_and_faults_allocate_nothing() {
     assert!(received >= 3000 * 64 && transmitted > 0, "{received} in, {transmitted} out");
     assert_eq!(received, transmitted + dropped);
     assert!(tracer.finish().error.is_none());
+}
+
+#[test]
+fn a_link_allocates_nothing() {
+    let context = BuildContext::default();
+    let config = GeneratorConfig { size: Size::Fixed(1514), ..GeneratorConfig::default() };
+    let port = Box::new(Generator::new(&config, &context).unwrap());
+    let link = LinkConfig { latency_us: 1000, ..LinkConfig::default() };
+    let mut wire = link_wire(port, &link, &context).unwrap();
+    let (mut pool, _) = Pool::new(&PoolConfig::default(), 0).unwrap();
+    let (counters, ledger) = (WireCounters::default(), CardLedger::default());
+    let mut burst = Burst::new();
+    let mut queue = VecDeque::with_capacity(1024);
+    let mut turn = |round: u64| {
+        let now = Time::from_nanos(round * 10_000);
+        wire.receive(
+            now,
+            &mut Receiver::new(&mut pool, &mut burst, &counters, &ledger, now, 0, 64),
+        );
+        queue.extend(burst.drain());
+        wire.transmit(now, &mut Transmitter::new(&mut pool, &mut queue, &counters, &ledger));
+    };
+    (0..1000).for_each(&mut turn);
+    let before = ALLOCATIONS.get();
+    (1000..3000).for_each(turn);
+    assert_eq!(ALLOCATIONS.get(), before);
+    // 30 ms, of which the frames are under way for one; twice that on their way back.
+    assert!((2250..2450).contains(&ledger.received.get()), "{}", ledger.received.get());
+    assert!((2200..2400).contains(&ledger.transmitted.get()), "{}", ledger.transmitted.get());
 }

@@ -40,7 +40,7 @@ use picnic_os::config::OsHandle;
 use picnic_os::schedulers::registry::SCHEDULERS;
 use picnic_ports::app::App;
 use picnic_ports::generator::Generator;
-use picnic_ports::middleware::fault;
+use picnic_ports::middleware;
 use picnic_ports::pcap::Pcap;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -76,7 +76,7 @@ pub fn registries() -> Registries {
         functions: *FUNCTIONS,
         wires: &[],
         attachments: &[],
-        fault: fault::wrap,
+        middleware: middleware::wrap,
         schedulers: SCHEDULERS,
         tasks: &[],
         filters: &[],

@@ -16,6 +16,7 @@ use picnic_machine::config::{IsolationLevel, IsolationSection};
 use picnic_machine::topology::LeftOut;
 use picnic_os::config::{Origin, PathReport};
 use picnic_os::keys::TaskSection;
+use picnic_ports::middleware::link::LinkConfig;
 use picnic_wcet::CostProfile;
 use serde::Serialize;
 use serde_json::Value;
@@ -83,6 +84,8 @@ struct OsPlan {
 struct WirePlan {
     name: String,
     port: String,
+    /// The rate of the link that it is held to.
+    link_mbps: Option<f64>,
     fault: bool,
 }
 
@@ -129,6 +132,10 @@ impl Plan {
         let wires = file.wires.iter().map(|wire| WirePlan {
             name: wire.name.clone(),
             port: wire.port.name().into(),
+            link_mbps: wire.link.as_ref().and_then(|link| {
+                let config: Result<LinkConfig, _> = link.parse();
+                config.ok().map(|config| config.rate_mbps)
+            }),
             fault: wire.fault.is_some(),
         });
         let cores = placement.target_cores.into_iter().enumerate();
@@ -191,8 +198,10 @@ impl Plan {
         line("borrowed core", self.borrowed_core.to_string());
         line("isolation", self.isolation.text());
         for wire in &self.wires {
+            let link = wire.link_mbps.map(|rate| format!(", link of {rate} Mb/s"));
+            let link = link.unwrap_or_default();
             let fault = if wire.fault { ", with faults" } else { "" };
-            line("wire", format!("{}: {}{fault}", wire.name, wire.port));
+            line("wire", format!("{}: {}{link}{fault}", wire.name, wire.port));
         }
         line("rx chain", chain(&self.rx, &format!("to queue {}", self.default_queue)));
         line("tx chain", chain(&self.tx, "to the packet's wire"));

@@ -241,6 +241,11 @@ fn traces_and_faults_that_are_not_possible() {
         "[[wire]]\n[wire.fault]\ndrop = 1.5\n",
         "card.toml:3: wire[0].fault.drop: found 1.5, allowed: 0 to 1",
     );
+    refused_card(
+        "[[wire]]\n[wire.link]\nrate_mbps = 0\n",
+        "card.toml:3: wire[0].link.rate_mbps: found 0, allowed: 0.012304 (a frame of 1514 bytes a \
+         second) to 1000000",
+    );
 }
 
 #[test]

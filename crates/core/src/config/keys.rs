@@ -103,6 +103,8 @@ pub enum Idle {
 pub struct WireSection {
     /// Name of the wire, for output; wire0, wire1 and so on unless given.
     pub name: Option<String>,
+    /// The link that the wire is held to.
+    pub link: Option<Inner>,
     /// The fault injector between wire and card.
     pub fault: Option<Inner>,
 }

@@ -82,6 +82,8 @@ pub struct Wire {
     pub name: String,
     /// The port and its own keys.
     pub port: Section,
+    /// `[wire.link]`: the link that the wire is held to, if to any.
+    pub link: Option<Section>,
     /// `[wire.fault]`: the fault injector between wire and card, if there is one.
     pub fault: Option<Section>,
 }
@@ -171,8 +173,8 @@ impl CardFile {
                 let message = format!("found \"{name}\", which is the name of wire[{other}]");
                 return Err(self.locate(ConfigError::new(format!("wire[{given}].name"), message)));
             }
-            let fault = port.inner("fault");
-            Ok(Wire { name, port, fault })
+            let (link, fault) = (port.inner("link"), port.inner("fault"));
+            Ok(Wire { name, port, link, fault })
         });
         wires.collect()
     }

@@ -4,7 +4,7 @@
 pub mod functions;
 
 use picnic_core::attachment::{HostAttachment, HostQueue, QueueOut};
-use picnic_core::config::{CardFile, Section};
+use picnic_core::config::{self, CardFile};
 use picnic_core::direction::Direction;
 use picnic_core::doorbell::Doorbell;
 use picnic_core::error::ConfigError;
@@ -116,12 +116,12 @@ static ATTACHMENTS: &[Entry<Box<dyn HostAttachment>>] =
     &[Entry::of::<Hosts>(), Entry::of::<SendingHosts>()];
 
 fn components() -> Components {
-    Components { functions: FUNCTIONS, wires: WIRES, attachments: ATTACHMENTS, fault: no_fault }
+    Components { functions: FUNCTIONS, wires: WIRES, attachments: ATTACHMENTS, middleware: none }
 }
 
-fn no_fault(
+fn none(
     port: Box<dyn WirePort>,
-    _: &Section,
+    _: &config::Wire,
     _: &BuildContext,
 ) -> Result<Box<dyn WirePort>, ConfigError> {
     Ok(port)

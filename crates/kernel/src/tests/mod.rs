@@ -23,7 +23,7 @@ fn registries() -> Registries {
         functions: picnic_functions::registry::FUNCTIONS,
         wires: picnic_ports::registry::WIRES,
         attachments: picnic_ports::registry::ATTACHMENTS,
-        fault: picnic_ports::middleware::fault::wrap,
+        middleware: picnic_ports::middleware::wrap,
         schedulers: SCHEDULERS,
         tasks: &[],
         filters: &[],

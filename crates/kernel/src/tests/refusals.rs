@@ -48,6 +48,7 @@ fn a_key_that_is_not_honoured_is_refused() {
         ("tx_ring = 64\n", rx, "", "card:6: wire[0].tx_ring: found 64, allowed with"),
         ("mode = \"generic\"\n", rx, "", "wire[0].mode: found \"generic\", allowed with"),
         ("namespace = \"/proc/1/ns/net\"\n", rx, "", "allowed with engine = \"kernel\": a name"),
+        ("[wire.link]\n", rx, "", "wire[0].link: found a link, allowed with"),
         ("[wire.fault]\ndrop = 0.1\n", rx, "", "wire[0].fault: found a fault injector"),
         ("", "[[rx]]\nfunction = \"rss\"\ninner = true\n", "", "rx[0].inner: found true, allowed"),
         (

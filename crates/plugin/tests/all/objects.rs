@@ -169,7 +169,7 @@ fn those_before_one_that_fails_end_too() {
         functions: &[ENTRY],
         wires: &[],
         attachments: &[],
-        fault: |port, _, _| Ok(port),
+        middleware: |port, _, _| Ok(port),
     };
     let context = picnic_engine::build::context(&card);
     let hooks = picnic_core::hook::Hooks::none();

@@ -25,18 +25,18 @@
 #[cfg(test)]
 mod tests;
 
+use super::Inner;
 use crate::generator::random::{Random, scale};
 use picnic_core::command::Prepared;
-use picnic_core::config::{Section, SectionConfig, Shape};
+use picnic_core::config::{SectionConfig, Shape};
 use picnic_core::error::ConfigError;
-use picnic_core::ledger::{CardLedger, DropReason};
-use picnic_core::packet::burst::{BURST, Burst};
+use picnic_core::ledger::DropReason;
+use picnic_core::packet::burst::BURST;
 use picnic_core::packet::desc::{ChecksumState, Descriptor, GsoType};
 use picnic_core::packet::layers::Layers;
 use picnic_core::packet::pool::Pool;
 use picnic_core::port::{Arrivals, Capabilities, Receiver, Transmitter, WirePort};
 use picnic_core::registry::BuildContext;
-use picnic_core::stats::WireCounters;
 use picnic_core::time::Time;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -113,18 +113,6 @@ impl SectionConfig for FaultConfig {
     }
 }
 
-/// Puts the fault injector that a `[wire.fault]` section asks for between a wire and the card.
-///
-/// # Errors
-/// What is wrong with the section.
-pub fn wrap(
-    port: Box<dyn WirePort>,
-    section: &Section,
-    context: &BuildContext,
-) -> Result<Box<dyn WirePort>, ConfigError> {
-    fault_wire(port, &section.parse()?, context).map_err(|error| section.locate(error))
-}
-
 /// Puts a fault injector between a wire and the card.
 ///
 /// # Errors
@@ -151,14 +139,6 @@ pub fn fault_wire(
             counts: Counts::default(),
         },
     }))
-}
-
-/// What the wrapped wire hands its packets to.
-#[derive(Default)]
-struct Inner {
-    burst: Burst,
-    counters: WireCounters,
-    ledger: CardLedger,
 }
 
 /// A wrapper, not an observer: it changes what comes in.
@@ -191,13 +171,7 @@ impl WirePort for FaultyWire {
         if limit == 0 {
             return;
         }
-        let Inner { burst, counters, ledger } = inner;
-        let clocks = rx.clocks();
-        let mut receiver =
-            Receiver::new(rx.pool(), burst, counters, ledger, now, 0, limit).with_clocks(clocks);
-        port.receive(now, &mut receiver);
-        drop(receiver);
-        inner.pass_on_shed(rx);
+        inner.receive(&mut **port, now, rx, limit);
         for packet in inner.burst.drain() {
             // What is held back arrives when it is let go.
             rx.arrived_at(packet.received_at());
@@ -257,20 +231,6 @@ impl WirePort for FaultyWire {
         let mut lines = self.port.report();
         lines.push(self.faults.summary());
         lines
-    }
-}
-
-impl Inner {
-    /// Enters in the card's ledger what the wrapped wire has shed.
-    fn pass_on_shed(&mut self, rx: &mut Receiver<'_>) {
-        if self.ledger.received.get() != self.burst.len() as u64 {
-            for (reason, _, packets) in self.ledger.drops.nonzero() {
-                rx.shed(reason, packets);
-            }
-        }
-        rx.count_stamps_ahead(self.counters.stamps_ahead.get());
-        self.counters.stamps_ahead.set(0);
-        self.ledger = CardLedger::default();
     }
 }
 

@@ -2,9 +2,82 @@
 //!
 //! [`tracer`] writes the packets at any stage to a pcapng file; [`probe`] lets captures
 //! begin and end while the card runs; both look on by hooks ([`picnic_core::hook`]).
-//! [`fault`] loses, doubles, reorders and damages packets, by seed: it changes
-//! them, so it wraps the wire and is one itself.
+//! [`link`] holds a wire to the rate and the latency of a link; [`fault`] loses, doubles,
+//! reorders and damages packets, by seed: they change what passes, so each wraps the
+//! wire and is one itself. Packets come over the link before faults befall them.
 
 pub mod fault;
+pub mod link;
 pub mod probe;
 pub mod tracer;
+
+use picnic_core::config::{Section, Wire};
+use picnic_core::error::ConfigError;
+use picnic_core::ledger::CardLedger;
+use picnic_core::packet::burst::Burst;
+use picnic_core::port::{Receiver, WirePort};
+use picnic_core::registry::BuildContext;
+use picnic_core::stats::WireCounters;
+use picnic_core::time::Time;
+use schemars::JsonSchema;
+use serde::de::DeserializeOwned;
+
+/// Puts between a wire and the card what the wire's section asks for.
+///
+/// # Errors
+/// What is wrong with `[wire.link]` or `[wire.fault]`.
+pub fn wrap(
+    port: Box<dyn WirePort>,
+    wire: &Wire,
+    context: &BuildContext,
+) -> Result<Box<dyn WirePort>, ConfigError> {
+    let port = wrap_in(port, wire.link.as_ref(), context, link::link_wire)?;
+    wrap_in(port, wire.fault.as_ref(), context, fault::fault_wire)
+}
+
+type Make<T> = fn(Box<dyn WirePort>, &T, &BuildContext) -> Result<Box<dyn WirePort>, ConfigError>;
+
+fn wrap_in<T: DeserializeOwned + JsonSchema + 'static>(
+    port: Box<dyn WirePort>,
+    section: Option<&Section>,
+    context: &BuildContext,
+    make: Make<T>,
+) -> Result<Box<dyn WirePort>, ConfigError> {
+    match section {
+        None => Ok(port),
+        Some(section) => {
+            make(port, &section.parse()?, context).map_err(|error| section.locate(error))
+        }
+    }
+}
+
+/// What a wire that is wrapped hands its packets to.
+#[derive(Default)]
+struct Inner {
+    burst: Burst,
+    counters: WireCounters,
+    ledger: CardLedger,
+}
+
+impl Inner {
+    /// Has the wire receive up to `limit` packets into the burst; what it sheds is entered with
+    /// `rx`.
+    #[inline]
+    fn receive(&mut self, port: &mut dyn WirePort, now: Time, rx: &mut Receiver<'_>, limit: usize) {
+        let Inner { burst, counters, ledger } = self;
+        let clocks = rx.clocks();
+        let mut receiver =
+            Receiver::new(rx.pool(), burst, counters, ledger, now, 0, limit).with_clocks(clocks);
+        port.receive(now, &mut receiver);
+        drop(receiver);
+        if ledger.received.get() != burst.len() as u64 {
+            for (reason, _, packets) in ledger.drops.nonzero() {
+                rx.shed(reason, packets);
+            }
+            *ledger = CardLedger::default();
+        }
+        ledger.received.set(0);
+        rx.count_stamps_ahead(counters.stamps_ahead.get());
+        counters.stamps_ahead.set(0);
+    }
+}

@@ -4,6 +4,7 @@
 mod commands;
 #[path = "../common/mod.rs"]
 mod common;
+mod links;
 mod random_cards;
 mod reasons;
 mod systems;

@@ -15,6 +15,8 @@ struct WireShape {
     size: usize,
     zipf: bool,
     shares: (u8, u8, u8),
+    /// Rate in Mb/s, latency, queue.
+    link: Option<(u32, u32, u32)>,
     fault: Option<(u8, u8, u8)>,
 }
 
@@ -104,6 +106,14 @@ impl CardShape {
                 wire.size != 2,
             )
             .unwrap();
+            if let Some((rate, latency, queue)) = wire.link {
+                writeln!(
+                    text,
+                    "[wire.link]\nrate_mbps = {rate}\nlatency_us = {latency}\n\
+                     queue_packets = {queue}"
+                )
+                .unwrap();
+            }
             if let Some((lose, double, other)) = wire.fault {
                 let share = |share: u8| f64::from(share) / 20.0;
                 writeln!(
@@ -141,7 +151,7 @@ impl CardShape {
     fn is_lossless(&self) -> bool {
         !self.has_faults()
             && !self.echo
-            && self.wires.iter().all(|wire| wire.rate_pps == 0)
+            && self.wires.iter().all(|wire| wire.rate_pps == 0 && wire.link.is_none())
             && !self.rx.contains(&3)
     }
 }
@@ -159,11 +169,13 @@ fn wires() -> impl Strategy<Value = Vec<WireShape>> {
         0..SIZES.len(),
         any::<bool>(),
         (0..3u8, 0..3u8, 0..3u8),
+        prop::option::weighted(0.3, (100..10_000u32, 0..20u32, 1..60u32)),
         prop::option::weighted(0.2, (0..3u8, 0..3u8, 0..3u8)),
     );
-    let wire = wire.prop_map(|(flows, packets, rate_pps, burst, size, zipf, shares, fault)| {
-        WireShape { flows, packets, rate_pps, burst, size, zipf, shares, fault }
-    });
+    let wire =
+        wire.prop_map(|(flows, packets, rate_pps, burst, size, zipf, shares, link, fault)| {
+            WireShape { flows, packets, rate_pps, burst, size, zipf, shares, link, fault }
+        });
     prop::collection::vec(wire, 1..4)
 }
 

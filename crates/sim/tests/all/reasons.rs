@@ -30,6 +30,13 @@ const CAUSES: &[Cause] = &[
         card: FAST,
     },
     Cause {
+        reason: DropReason::LinkFull,
+        key: "wire[0].link.queue_packets",
+        values: ["16", "4096"],
+        card: "[[wire]]\nport = \"generator\"\nrate_pps = 200000\npackets = 2000\nsize = 1514\n\
+               [wire.link]\n",
+    },
+    Cause {
         reason: DropReason::PoolExhausted,
         key: "pool.buffers",
         values: ["128", "16384"],

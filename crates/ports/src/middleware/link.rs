@@ -1,0 +1,428 @@
+//! Link: holds a wire to the rate, the latency and the queue of an Ethernet link.
+//!
+//! ```toml
+//! [[wire]]
+//! port = "packet"
+//! interface = "eth0"
+//! [wire.link]
+//! rate_mbps = 1000       # the default: a 1 Gb/s NIC
+//! latency_us = 0
+//! queue_packets = 256
+//! ```
+//!
+//! ```text
+//! port ─▶ queue ─▶ line ─▶ latency ─▶ card        and the same towards the port
+//! ```
+//!
+//! Each direction is a line of its own. A frame is on it for as long as its bytes take, at least
+//! 60, with 24 more for preamble, start, check sequence and gap; it arrives `latency_us` later. So
+//! 1 Gb/s are 81,274 frames of 1514 bytes a second. A super-frame takes as long as the frames that
+//! it stands for. What waits for the line waits in a queue: towards the card, a frame that finds
+//! the queue full is dropped as `link_full`; towards the port, it stays with the card, as with
+//! a NIC whose ring is full. A wire that loses nothing by waiting (a generator without
+//! `rate_pps`) fills the line.
+//!
+//! Guarantees: to a nanosecond, a frame begins when the one before it ends, or when it comes; the
+//! order is kept; nothing is copied or allocated. Frames towards the card are in buffers of the pool
+//! and not received before they arrive; frames towards the port are in flight until the port has
+//! sent them. At the end of a run, those still on the way to the card never were, and those on the
+//! way to the port are dropped as `stopped`.
+//!
+//! Source: IEEE 802.3, 3.2 (frame), 4A.4.2 (gap and preamble).
+
+#[cfg(test)]
+mod tests;
+
+use super::Inner;
+use picnic_core::command::Prepared;
+use picnic_core::config::{SectionConfig, Shape};
+use picnic_core::error::ConfigError;
+use picnic_core::ledger::{CardLedger, DropReason};
+use picnic_core::packet::burst::BURST;
+use picnic_core::packet::desc::{Descriptor, GsoType};
+use picnic_core::packet::layers::L4Kind;
+use picnic_core::packet::pool::Pool;
+use picnic_core::port::{Arrivals, Capabilities, Rate, Receiver, Transmitter, WirePort};
+use picnic_core::registry::BuildContext;
+use picnic_core::stats::WireCounters;
+use picnic_core::time::Time;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use std::collections::VecDeque;
+use std::os::fd::BorrowedFd;
+
+/// The shortest frame, without its check sequence.
+const SHORTEST_BYTES: u64 = 60;
+/// Check sequence, preamble with its start, and gap.
+const FRAMING_BYTES: u64 = 4 + 8 + 12;
+/// A link sends at least one frame of 1514 bytes a second.
+const SLOWEST_MBPS: f64 = 0.012_304;
+const FASTEST_MBPS: f64 = 1e6;
+const LONGEST_QUEUE: u32 = 65_536;
+const LONGEST_LATENCY_US: u32 = 1_000_000;
+/// Times of a line are in 2^-32 ns.
+const FRACTION_BITS: u32 = 32;
+const UNITS_PER_NS: f64 = 4_294_967_296.0;
+
+/// `[wire.link]`.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct LinkConfig {
+    /// Bits per second in each direction, in millions, with the framing of Ethernet; 0.012304 to
+    /// 1000000.
+    pub rate_mbps: f64,
+    /// Microseconds that a frame is under way, beside the time that its bytes take; up to 1000000.
+    pub latency_us: u32,
+    /// Frames that may wait for the line, the one being sent included; 1 to 65536.
+    pub queue_packets: u32,
+}
+
+impl Default for LinkConfig {
+    fn default() -> Self {
+        LinkConfig { rate_mbps: 1000.0, latency_us: 0, queue_packets: 256 }
+    }
+}
+
+impl SectionConfig for LinkConfig {
+    const NAME: &'static str = "wire.link";
+    const HELP: &'static str = "The link that the wire is held to, in both directions.";
+    const SHAPE: Shape = Shape::Optional;
+
+    fn check(&self) -> Result<(), ConfigError> {
+        if !(SLOWEST_MBPS..=FASTEST_MBPS).contains(&self.rate_mbps) {
+            let message = format!(
+                "found {}, allowed: {SLOWEST_MBPS} (a frame of 1514 bytes a second) to \
+                 {FASTEST_MBPS}",
+                self.rate_mbps
+            );
+            return Err(ConfigError::new("rate_mbps", message));
+        }
+        let counts = [
+            ("latency_us", self.latency_us, 0, LONGEST_LATENCY_US),
+            ("queue_packets", self.queue_packets, 1, LONGEST_QUEUE),
+        ];
+        for (key, found, low, high) in counts {
+            if !(low..=high).contains(&found) {
+                let message = format!("found {found}, allowed: {low} to {high}");
+                return Err(ConfigError::new(key, message));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Puts a link between a wire and the card.
+///
+/// # Errors
+/// What is wrong with a key of `[wire.link]`.
+pub fn link_wire(
+    port: Box<dyn WirePort>,
+    config: &LinkConfig,
+    context: &BuildContext,
+) -> Result<Box<dyn WirePort>, ConfigError> {
+    config.check()?;
+    let found = config.queue_packets as usize;
+    if found > context.buffers {
+        let message = format!("found {found}, allowed: 1 to {} (pool.buffers)", context.buffers);
+        return Err(ConfigError::new("queue_packets", message));
+    }
+    let patient = port.capabilities().patient;
+    let line = || Line::new(config, context.buffers);
+    Ok(Box::new(LinkedWire {
+        port,
+        patient,
+        rate_mbps: config.rate_mbps,
+        inner: Inner::default(),
+        rx: line(),
+        tx: line(),
+        far: FarEnd { queue: VecDeque::with_capacity(BURST), ..FarEnd::default() },
+    }))
+}
+
+/// A frame on its way.
+#[derive(Debug)]
+struct Frame {
+    packet: Descriptor,
+    /// When it arrives.
+    due: Time,
+}
+
+/// One direction of a link.
+#[derive(Debug)]
+struct Line {
+    /// What a byte takes, in 2^-32 ns.
+    byte: u64,
+    latency_ns: u64,
+    /// Frames that may wait, the one being sent included.
+    places: usize,
+    /// When the line is free, in 2^-32 ns.
+    free: u128,
+    /// When those that wait will have been sent.
+    waiting: VecDeque<Time>,
+    /// Frames on their way, oldest first.
+    frames: VecDeque<Frame>,
+}
+
+impl Line {
+    fn new(config: &LinkConfig, buffers: usize) -> Self {
+        let byte_ns = 8000.0 / config.rate_mbps;
+        let latency_ns = u64::from(config.latency_us) * 1000;
+        let places = config.queue_packets as usize;
+        let shortest_ns = byte_ns * (SHORTEST_BYTES + FRAMING_BYTES) as f64;
+        let under_way = (latency_ns as f64 / shortest_ns) as usize;
+        let most = (places + under_way).min(buffers) + 2 * BURST;
+        Line {
+            // Rounded down: what is exact in nanoseconds stays so.
+            byte: (byte_ns * UNITS_PER_NS) as u64,
+            latency_ns,
+            places,
+            free: 0,
+            waiting: VecDeque::with_capacity(places),
+            frames: VecDeque::with_capacity(most),
+        }
+    }
+
+    /// Frames that the queue has room for at `now`.
+    #[inline]
+    fn room(&mut self, now: Time) -> usize {
+        while self.waiting.front().is_some_and(|&ended| ended <= now) {
+            self.waiting.pop_front();
+        }
+        self.places - self.waiting.len()
+    }
+
+    /// Puts a frame in the queue that has come at `when`.
+    #[inline]
+    fn push(&mut self, mut packet: Descriptor, when: Time) {
+        let start = self.free.max(u128::from(when.as_nanos()) << FRACTION_BITS);
+        self.free = start + u128::from(wire_bytes(&mut packet)) * u128::from(self.byte);
+        let ended = (self.free + (1 << FRACTION_BITS) - 1) >> FRACTION_BITS;
+        let ended = Time::from_nanos(ended as u64);
+        self.waiting.push_back(ended);
+        self.frames.push_back(Frame { packet, due: ended + self.latency_ns });
+    }
+
+    /// The oldest frame, if it has arrived by `now`, and when.
+    #[inline]
+    fn arrived(&mut self, now: Time) -> Option<Frame> {
+        self.next_arrival().filter(|&due| due <= now).and_then(|_| self.frames.pop_front())
+    }
+
+    /// When the oldest frame arrives.
+    #[inline]
+    fn next_arrival(&self) -> Option<Time> {
+        self.frames.front().map(|frame| frame.due)
+    }
+
+    /// When the queue has room.
+    fn next_room(&self) -> Time {
+        let first = self.waiting.front().filter(|_| self.waiting.len() == self.places);
+        first.map_or(Time::ZERO, |&ended| ended)
+    }
+}
+
+/// The bytes of a packet on the line, framing included.
+#[inline]
+fn wire_bytes(packet: &mut Descriptor) -> u64 {
+    let tag = if packet.vlan_aside().is_some() { 4 } else { 0 };
+    let bytes = u64::from(packet.length()) + tag;
+    match packet.gso_type() {
+        GsoType::None => bytes.max(SHORTEST_BYTES) + FRAMING_BYTES,
+        _ => super_frame_bytes(packet, bytes, tag),
+    }
+}
+
+/// The bytes of all frames that a super-frame stands for.
+#[cold]
+fn super_frame_bytes(packet: &mut Descriptor, bytes: u64, tag: u64) -> u64 {
+    let layers = packet.parse();
+    let start = usize::from(layers.l4_offset);
+    let l4 = match layers.packet_type.l4() {
+        L4Kind::Tcp => {
+            packet.data().get(start + 12).map_or(20, |&words| usize::from(words >> 4) * 4)
+        }
+        _ => 8,
+    };
+    let headers = (start + l4) as u64 + tag;
+    let payload = bytes.saturating_sub(headers);
+    let segments = payload.div_ceil(u64::from(packet.gso_size().max(1))).max(1);
+    bytes.max(SHORTEST_BYTES) + (segments - 1) * headers + segments * FRAMING_BYTES
+}
+
+/// What has come over the link and is for the port to send.
+#[derive(Default)]
+struct FarEnd {
+    queue: VecDeque<Descriptor>,
+    counters: WireCounters,
+    ledger: CardLedger,
+}
+
+impl FarEnd {
+    /// Enters with `tx` what has become of packets.
+    fn pass_on(&mut self, tx: &mut Transmitter<'_>) {
+        let FarEnd { counters, ledger, .. } = self;
+        tx.have_left(counters.tx_packets.get(), counters.tx_bytes.get());
+        counters.tx_packets.set(0);
+        counters.tx_bytes.set(0);
+        if ledger.drops.total() != 0 {
+            for (reason, _, packets) in ledger.drops.nonzero() {
+                tx.lose(packets, reason);
+            }
+            *ledger = CardLedger::default();
+        }
+    }
+
+    /// Calls the port with what waits for it.
+    fn call(&mut self, tx: &mut Transmitter<'_>, call: impl FnOnce(&mut Transmitter<'_>)) {
+        let FarEnd { queue, counters, ledger } = self;
+        call(&mut Transmitter::new(tx.pool(), queue, counters, ledger));
+        self.pass_on(tx);
+    }
+}
+
+/// A wrapper, not an observer: it decides when frames come.
+struct LinkedWire {
+    port: Box<dyn WirePort>,
+    /// Whether the port loses nothing by waiting.
+    patient: bool,
+    rate_mbps: f64,
+    inner: Inner,
+    rx: Line,
+    tx: Line,
+    far: FarEnd,
+}
+
+impl WirePort for LinkedWire {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            patient: false,
+            arrival: true,
+            tells_waiting: false,
+            ..self.port.capabilities()
+        }
+    }
+
+    fn arrivals(&self) -> Arrivals {
+        let shortest_bits = ((SHORTEST_BYTES + FRAMING_BYTES) * 8) as f64;
+        let rate = (self.rate_mbps * 1e6 / shortest_bits).ceil() as u64;
+        let port = self.port.arrivals();
+        match port.rate {
+            Rate::Pps(slower) if slower <= rate => port,
+            _ => Arrivals {
+                rate: Rate::Pps(rate),
+                burst: 1,
+                origin: format!("link of {} Mb/s, frames of 64 bytes", self.rate_mbps),
+                ..port
+            },
+        }
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        self.port.warnings()
+    }
+
+    fn start(&mut self, pool: &mut Pool) -> Result<(), ConfigError> {
+        self.port.start(pool)
+    }
+
+    fn receive(&mut self, now: Time, rx: &mut Receiver<'_>) {
+        let LinkedWire { port, patient, inner, rx: line, .. } = self;
+        let limit = if *patient { line.room(now).min(rx.room()) } else { rx.room() };
+        if limit != 0 && !port.is_finished() {
+            inner.receive(&mut **port, now, rx, limit);
+            for packet in inner.burst.drain() {
+                let came = packet.received_at();
+                if line.room(came) == 0 {
+                    rx.pool().free(packet);
+                    rx.shed(DropReason::LinkFull, 1);
+                } else {
+                    line.push(packet, came);
+                }
+            }
+        }
+        while rx.room() != 0
+            && let Some(Frame { packet, due }) = line.arrived(now)
+        {
+            rx.arrived_at(due);
+            rx.push(packet);
+        }
+        rx.arrived_at(now);
+    }
+
+    fn transmit(&mut self, now: Time, tx: &mut Transmitter<'_>) {
+        let LinkedWire { port, tx: line, far, .. } = self;
+        loop {
+            while far.queue.len() < BURST
+                && let Some(frame) = line.arrived(now)
+            {
+                far.queue.push_back(frame.packet);
+            }
+            if !far.queue.is_empty() || far.counters.tx_kept.get() != 0 {
+                far.call(tx, |tx| port.transmit(now, tx));
+            }
+            if !far.queue.is_empty() {
+                // The port takes no more at present, so the line's end is full.
+                return;
+            }
+            if line.next_arrival().is_none_or(|due| due > now) {
+                break;
+            }
+        }
+        let mut room = line.room(now);
+        while room != 0
+            && let Some(packet) = tx.next()
+        {
+            tx.keep(&packet);
+            line.push(packet, now);
+            room -= 1;
+        }
+    }
+
+    fn stop(&mut self, tx: &mut Transmitter<'_>) {
+        for frame in self.rx.frames.drain(..) {
+            tx.pool().free(frame.packet);
+        }
+        let waiting = self.far.queue.drain(..);
+        for packet in waiting.chain(self.tx.frames.drain(..).map(|frame| frame.packet)) {
+            tx.pool().free(packet);
+            tx.lose(1, DropReason::Stopped);
+        }
+        let port = &mut self.port;
+        self.far.call(tx, |tx| port.stop(tx));
+    }
+
+    fn obey(&mut self, order: &mut Prepared, now: Time) -> bool {
+        self.port.obey(order, now)
+    }
+
+    fn next_deadline(&self) -> Option<Time> {
+        let port = match self.port.is_finished() {
+            true => None,
+            false if self.patient => Some(self.rx.next_room()),
+            false => self.port.next_deadline(),
+        };
+        // What the port does not take is offered again at once.
+        let refused = (!self.far.queue.is_empty()).then_some(Time::ZERO);
+        let lines = self.rx.next_arrival().into_iter().chain(self.tx.next_arrival());
+        port.into_iter().chain(refused).chain(lines).min()
+    }
+
+    fn is_up(&self) -> bool {
+        self.port.is_up()
+    }
+
+    fn is_finished(&self) -> bool {
+        self.port.is_finished()
+            && self.rx.frames.is_empty()
+            && self.tx.frames.is_empty()
+            && self.far.queue.is_empty()
+    }
+
+    fn readiness(&self) -> Option<BorrowedFd<'_>> {
+        self.port.readiness()
+    }
+
+    fn report(&self) -> Vec<String> {
+        self.port.report()
+    }
+}
