@@ -214,7 +214,6 @@ impl Monitor {
             self.notes.latencies.iter().flat_map(|slot| slot.read(until)).collect();
         latency.sort_by_key(|part| part.queue);
         let mut report = self.report_over((self.notes.clock)().as_nanos(), &latency);
-        report.latencies = Some(latency.iter().map(QueueLatency::recorded).collect());
         // The counters go on while they are read. Read again, what came in is no less than what
         // has left by now: the difference is under way, or came in meanwhile.
         let ledger = &mut report.ledger;
@@ -251,7 +250,7 @@ impl Monitor {
             ledger: totals,
             buffers_missing: 0,
             latency_ns: self.latency_report(latency),
-            latencies: None,
+            latencies: Some(latency.iter().map(QueueLatency::recorded).collect()),
             borrowed_core: CoreReport {
                 core: self.placement.borrowed_core,
                 thread: told(&self.notes.core.thread),

@@ -46,7 +46,7 @@ pub struct Report {
     pub buffers_missing: usize,
     /// Wire to target routine, one packet in 16.
     pub latency_ns: LatencyReport,
-    /// All latencies that were recorded, by queue; left out unless asked for.
+    /// All latencies that were recorded, by queue. Commands leave them out unless asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latencies: Option<Vec<Recorded>>,
     /// The borrowed core.

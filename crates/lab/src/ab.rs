@@ -17,6 +17,7 @@ pub use figure::{CARD_FIGURES, CardFigure, Figured, Reading};
 pub use workload::{Kind, Workload};
 
 use crate::compare::{Rule, Verdict, order};
+use crate::distribution::Distribution;
 use crate::experiment::LabError;
 use crate::outcome::{Comparison, Figure, Outcome, Point, Source};
 use crate::unit::Unit;
@@ -99,6 +100,8 @@ struct Pairs {
     by_core: [Vec<Vec<f64>>; 2],
     /// From request to answer, if the client has told, by key.
     latencies: BTreeMap<&'static str, [Vec<f64>; 2]>,
+    /// From arrival to target routine, in each run of the card.
+    cards: [Vec<Distribution>; 2],
     void: Vec<String>,
 }
 
@@ -215,6 +218,10 @@ impl Question {
                     for (key, ns) in &measured.latencies {
                         pairs.latencies.entry(key).or_default()[place].push(*ns);
                     }
+                    if let Some(window) = &measured.window {
+                        pairs.cards[place]
+                            .push(Distribution::of_card("latency_ns", &window.report));
+                    }
                 }
                 if sides.iter().any(|side| side.load.cores.is_empty()) {
                     // Too short a time for the kernel to have told.
@@ -253,6 +260,12 @@ impl Question {
                     let sides = (("baseline", before), ("candidate", after));
                     let compared = Comparison::of(key, sides.0, sides.1);
                     outcome.compare(Comparison { rule: None, ..compared });
+                }
+                for (name, cards) in ["baseline", "candidate"].into_iter().zip(&pairs.cards) {
+                    for card in cards {
+                        let key = format!("{name}_latency_ns");
+                        outcome.distribute(card.clone().keyed(&key));
+                    }
                 }
                 let [before, after] = std::mem::take(&mut pairs.busy);
                 if !before.is_empty() {

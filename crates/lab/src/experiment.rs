@@ -5,6 +5,7 @@
 //! one of the papers has asked before. It splits into points; what runs them, how often and in
 //! which order, is the [runner](crate::runner)'s.
 
+use crate::distribution::Distribution;
 use crate::outcome::{Outcome, Source};
 use crate::plot::Plot;
 use picnic_core::error::ConfigError;
@@ -150,6 +151,11 @@ impl Found {
     pub fn values(&self, side: usize, key: &str) -> Vec<f64> {
         let figures = self.sides.get(side).map_or(&[][..], |outcome| &outcome.whole.figures);
         figures.iter().find(|figure| figure.key == key).map_or(Vec::new(), |f| f.values.clone())
+    }
+
+    /// A histogram of a side, over all repeats.
+    pub fn distribution(&self, side: usize, key: &str) -> Option<&Distribution> {
+        self.sides.get(side)?.distributions.iter().find(|one| one.key == key)
     }
 }
 

@@ -14,6 +14,7 @@ mod benchmarks;
 pub mod card;
 pub mod compare;
 pub mod counters;
+pub mod distribution;
 pub mod document;
 pub mod experiment;
 pub mod experiments;

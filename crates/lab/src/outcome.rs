@@ -16,6 +16,7 @@
 //! ```
 
 use crate::compare::{Judgement, Rule, Spread, spread};
+use crate::distribution::{self, Distribution};
 use crate::unit::Unit;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -431,6 +432,9 @@ pub struct Outcome {
     pub whole: Point,
     /// Those of its parts.
     pub series: Vec<Series>,
+    /// Histograms of the whole run, each with a key of its own.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub distributions: Vec<Distribution>,
     /// What it was told to do.
     pub settings: Value,
     /// What a reader must know to judge them.
@@ -468,6 +472,15 @@ impl Outcome {
         self.whole.labels.insert(key.into(), value.into());
     }
 
+    /// Adds a histogram; to the one of the same key, if there is one.
+    pub fn distribute(&mut self, mut distribution: Distribution) {
+        distribution.source = self.source;
+        match self.distributions.iter_mut().find(|own| own.key == distribution.key) {
+            Some(own) => *own = own.clone().and(&distribution),
+            None => self.distributions.push(distribution),
+        }
+    }
+
     /// Adds what a reader must know.
     pub fn note(&mut self, note: impl Into<String>) {
         self.notes.push(note.into());
@@ -483,6 +496,7 @@ impl Outcome {
                 None => self.series.push(series),
             }
         }
+        other.distributions.into_iter().for_each(|one| self.distribute(one));
         let new = other.notes.into_iter().filter(|note| !self.notes.contains(note));
         self.notes.extend(new.collect::<Vec<_>>());
     }
@@ -506,10 +520,14 @@ impl Outcome {
             let points = series.points.iter().map(|point| Value::Object(point.fields()));
             fields.insert(series.name.clone(), points.collect());
         }
+        for one in &self.distributions {
+            fields.insert(format!("{}_distribution", one.key), one.json());
+        }
         fields
     }
 
-    /// For people: comparisons side by side, figures with their spread, then the series.
+    /// For people: comparisons side by side, figures with their spread, the series, and how times
+    /// lie.
     pub fn tables(&self) -> Vec<Table> {
         let mut tables: Vec<Table> = Vec::new();
         for comparison in &self.whole.comparisons {
@@ -541,6 +559,7 @@ impl Outcome {
             tables.push(Table { columns, rows, words: 1, ..Table::default() });
         }
         tables.extend(self.series.iter().map(Series::table));
+        tables.extend(distribution::table(&self.distributions));
         tables
     }
 }
@@ -656,7 +675,14 @@ mod tests {
     #[test]
     fn repeats_stand_behind_each_other() {
         let mut outcome = sample();
-        outcome.repeat(sample());
+        let wait = |value| Distribution::of("wait_ns", [(value, 2)]);
+        outcome.distribute(wait(5));
+        let mut again = sample();
+        again.distribute(wait(7));
+        outcome.repeat(again);
+        assert_eq!(outcome.distributions, [wait(5).and(&wait(7))]);
+        assert_eq!(outcome.fields()["wait_ns_distribution"]["p99"], 7);
+        assert_eq!(outcome.tables().last().unwrap().rows[0][..2], ["wait", "4"]);
         let ratio = outcome.whole.comparisons[0].ratios();
         assert_eq!(ratio.len(), 4);
         assert_eq!(outcome.whole.figures[0].values.len(), 6);
@@ -668,6 +694,7 @@ mod tests {
     fn an_outcome_survives_its_file() {
         let mut outcome = sample();
         outcome.add(Figure::one("busy_fraction", 0.145_639_805_213_635_07));
+        outcome.distribute(Distribution::of("wait_ns", [(1, 2), (u64::MAX, 3)]));
         outcome.add(Figure::one("rate_pps", 2_815_876.101_451_536 / 3.0));
         let text = serde_json::to_string(&outcome).unwrap();
         assert_eq!(serde_json::from_str::<Outcome>(&text).unwrap(), outcome);

@@ -99,7 +99,9 @@ pub(crate) fn run(args: &RunArgs, json: bool) -> anyhow::Result<()> {
     };
     let interval = args.interval.max(SHORTEST_INTERVAL);
     wait(&mut running, duration, &stop, live, interval);
-    let report = running.stop()?;
+    let mut report = running.stop()?;
+    // `picnic ctl latency` has them, of a card that runs.
+    report.latencies = None;
     let printed = match json {
         true => output::print_json(&report),
         false => output::print(&summary::text(&card.card.name, &report)),

@@ -152,7 +152,7 @@ fn a_card_joins_two_vlans() {
     }
     let running = start(&bridge(&lab)).unwrap();
     lab.run("a", "ping -q -c 20 -i 0.01 -W 2 10.9.7.2");
-    let tcp = lab.iperf("-c 10.9.7.2 -n 32M -P 4");
+    let tcp = lab.iperf("-c 10.9.7.2 -n 128M -P 4");
     assert!(tcp["end"]["sum_received"]["bytes"].as_u64().unwrap() > 5_000_000);
     let report = stop(running);
     assert_eq!(report.ledger.dropped, 0, "{report:#?}");

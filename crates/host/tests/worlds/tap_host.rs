@@ -640,7 +640,9 @@ fn the_kernel_spreads_flows_over_the_cores_that_are_named() {
     let before = handed();
     let text = lab.within("client", "ping -q -c 20 -i 0.01 10.88.0.1").unwrap();
     assert!(text.contains(" 0% packet loss"), "{text}");
-    assert!(lab.iperf("-c 10.88.0.1 -n 8M -P 4") > 4_000_000);
+    // More than the sockets of both ends hold: what is still under way when the client is done,
+    // its server does not count.
+    assert!(lab.iperf("-c 10.88.0.1 -n 128M -P 4") > 4_000_000);
     if first != last {
         assert!(handed() > before, "no core was handed anything");
     }

@@ -72,7 +72,7 @@ fn measure(args: &Moderation, run: &mut Run<'_>) -> anyhow::Result<Outcome> {
     let connections = args.connections as usize;
     let load = Load { connections, threads: cores, seconds: args.traffic.seconds };
     let mut samples: Vec<Samples> = args.rx_usecs.iter().map(|_| Samples::default()).collect();
-    let mut errors = 0;
+    let (mut outcome, mut errors) = (measured(), 0);
     for round in 0..args.traffic.rounds {
         run.round(round.into(), args.traffic.rounds.into());
         for (&rx_usecs, samples) in args.rx_usecs.iter().zip(&mut samples) {
@@ -86,11 +86,13 @@ fn measure(args: &Moderation, run: &mut Run<'_>) -> anyhow::Result<Outcome> {
             let interrupts: u64 = report.queues.iter().map(|queue| queue.interrupts).sum();
             samples.requests.push(figures.requests_per_second);
             samples.latency.push(figures.request_latency_ns.p50 as f64);
+            let key = format!("request_at_{rx_usecs}_usecs_ns");
+            let label = format!("request, rx_usecs = {rx_usecs}");
+            outcome.distribute(figures.request_distribution.keyed(&key).called(&label));
             samples.per_interrupt.push(packets_per_interrupt(&report));
             samples.interrupts.push(interrupts as f64 / report.duration_s);
         }
     }
-    let mut outcome = measured();
     outcome.add(Figure::count("errors", errors));
     outcome.tell("programs_cores", joined.programs_cores());
     let mut series = outcome.series("moderation");

@@ -68,6 +68,14 @@ impl Way {
         order(round as usize, 2).map(|side| [Way::Plain, Way::Card][side])
     }
 
+    /// A figure's key, of this way.
+    pub(crate) fn key(self, key: &str) -> String {
+        match self {
+            Way::Plain => format!("plain_{key}"),
+            Way::Card => format!("card_{key}"),
+        }
+    }
+
     /// The server's address by this way.
     pub(crate) fn address(self) -> &'static str {
         match self {

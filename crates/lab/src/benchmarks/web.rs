@@ -4,6 +4,7 @@
 
 use super::measured;
 use super::traffic::{Joined, Pairs, Traffic, Way, packets_per_interrupt};
+use crate::distribution::Distribution;
 use crate::experiment::{Benchmark, Run};
 use crate::outcome::{Figure, Outcome};
 use crate::workloads::web::{Load, Server, TOOLS, WebFigures};
@@ -51,6 +52,7 @@ fn measure(args: &Web, run: &mut Run<'_>) -> anyhow::Result<Outcome> {
         threads: cores,
         seconds: args.traffic.seconds,
     };
+    let mut outcome = measured();
     let (mut requests, mut latencies) = (Pairs::default(), Pairs::default());
     let (mut errors, mut per_interrupt, mut dropped) = (0, Vec::new(), 0);
     for round in 0..args.traffic.rounds {
@@ -59,14 +61,15 @@ fn measure(args: &Web, run: &mut Run<'_>) -> anyhow::Result<Outcome> {
             let (figures, report) = joined.during(way, || ask(load, &joined, way.address()))?;
             requests.add(way, figures.requests_per_second);
             latencies.add(way, figures.request_latency_ns.p50 as f64);
+            outcome.distribute(figures.request_distribution.keyed(&way.key("request_ns")));
             errors += figures.errors.total();
             if let Some(report) = report {
+                outcome.distribute(Distribution::of_card("card_latency_ns", &report));
                 dropped += report.ledger.dropped;
                 per_interrupt.push(packets_per_interrupt(&report));
             }
         }
     }
-    let mut outcome = measured();
     outcome.compare(requests.compared("requests_per_second"));
     outcome.compare(latencies.compared("request_p50_ns"));
     outcome.add(Figure::of("packets_per_interrupt", per_interrupt));

@@ -26,6 +26,7 @@
 
 use super::cards::{CardRun, repeated, within};
 use crate::compare::median;
+use crate::distribution::Distribution;
 use crate::experiment::{Effort, Experiment, Found, LabError, Run, Spec, World};
 use crate::outcome::{Figure, Outcome, Point};
 use crate::plot::Plot;
@@ -196,6 +197,7 @@ impl Experiment for PicnicLatency {
         ] {
             outcome.add(Figure::one(key, value));
         }
+        outcome.distribute(Distribution::of_card("latency_ns", &passed.report));
         Ok(outcome)
     }
 
@@ -209,6 +211,11 @@ impl Experiment for PicnicLatency {
         outcome.add(Figure::one("extra_at_80000_pps_ns", extra).called(label));
         for (side, (name, key)) in SIDES.iter().enumerate() {
             self.judge(&mut outcome, points, side, name, key);
+            let whole = at_paper.and_then(|found| found.distribution(side, "latency_ns"));
+            if let Some(whole) = whole.cloned() {
+                let label = format!("from arrival at 80 packets/ms, {name}");
+                outcome.distribute(whole.keyed(&format!("{key}_latency_ns")).called(&label));
+            }
         }
         for found in points {
             let mut point = Point::with_labels(found.spec.labels.clone());

@@ -11,6 +11,7 @@ mod svg;
 
 pub use diff::{Diff, diff};
 
+use crate::distribution;
 use crate::document::Document;
 use crate::experiment::Effort;
 use crate::facts::Facts;
@@ -112,7 +113,13 @@ impl Report {
             let option = effort.of(" --quick", "", " --full");
             sections.push(Section {
                 help: asked.entry()?.help.into(),
-                drawings: plots.iter().filter_map(|plot| plot.draw(outcome?)).collect(),
+                drawings: plots
+                    .iter()
+                    .filter_map(|plot| plot.draw(outcome?))
+                    .chain(
+                        outcome.and_then(|outcome| distribution::drawing(&outcome.distributions)),
+                    )
+                    .collect(),
                 missing: by_reason(missing),
                 points: (good.len(), noisy),
                 processor: processor(&good),

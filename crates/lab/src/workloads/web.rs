@@ -6,6 +6,7 @@
 
 use super::hosts::{Hosts, Role};
 use super::tools::Tool;
+use crate::distribution::Distribution;
 use anyhow::Context;
 use picnic_machine::testbed::Program;
 use serde::{Deserialize, Serialize};
@@ -23,16 +24,24 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 /// Descriptors a process needs beside its connections.
 const DESCRIPTORS: u64 = 128;
 
-/// Has wrk print its figures as one line of JSON, in its own units.
+/// Has wrk print its figures as one line of JSON, in its own units. A look at a percentile takes
+/// as long as a look at all values, and there are as many values as microseconds: so 200 even
+/// steps, and finer ones at the end.
 const REPORT_SCRIPT: &str = r#"
 done = function(summary, latency, requests)
   local errors = summary.errors
+  local steps = {}
+  local function step(percent)
+    steps[#steps + 1] = string.format('[%.2f,%d]', percent, latency:percentile(percent))
+  end
+  for half = 1, 199 do step(half / 2) end
+  step(99.9)
+  step(99.99)
   io.write(string.format(
     'picnic {"requests":%d,"duration_us":%d,"bytes":%d,"connect":%d,"read":%d,"write":%d,' ..
-    '"status":%d,"timeout":%d,"p50_us":%d,"p99_us":%d,"p999_us":%d,"max_us":%d}\n',
+    '"status":%d,"timeout":%d,"max_us":%d,"percentiles":[%s]}\n',
     summary.requests, summary.duration, summary.bytes, errors.connect, errors.read,
-    errors.write, errors.status, errors.timeout, latency:percentile(50),
-    latency:percentile(99), latency:percentile(99.9), latency.max))
+    errors.write, errors.status, errors.timeout, latency.max, table.concat(steps, ',')))
 end
 "#;
 
@@ -153,10 +162,9 @@ struct Printed {
     write: u64,
     status: u64,
     timeout: u64,
-    p50_us: u64,
-    p99_us: u64,
-    p999_us: u64,
     max_us: u64,
+    /// Percent of all requests, and how many microseconds they take at most.
+    percentiles: Vec<(f64, u64)>,
 }
 
 /// What the client of a web server has seen.
@@ -174,6 +182,9 @@ pub struct WebFigures {
     pub errors: WebErrors,
     /// From request to answer.
     pub request_latency_ns: WebLatency,
+    /// All of these times, as far apart as wrk's percentiles were asked for.
+    #[serde(skip)]
+    pub request_distribution: Distribution,
 }
 
 /// Requests that went wrong, by kind.
@@ -229,12 +240,32 @@ fn figures(text: &str) -> anyhow::Result<WebFigures> {
             timeout: printed.timeout,
         },
         request_latency_ns: WebLatency {
-            p50: printed.p50_us * 1000,
-            p99: printed.p99_us * 1000,
-            p999: printed.p999_us * 1000,
+            p50: percentile(&printed, 50.0)?,
+            p99: percentile(&printed, 99.0)?,
+            p999: percentile(&printed, 99.9)?,
             max: printed.max_us * 1000,
         },
+        request_distribution: distribution(&printed),
     })
+}
+
+/// In nanoseconds.
+fn percentile(printed: &Printed, percent: f64) -> anyhow::Result<u64> {
+    let found = printed.percentiles.iter().find(|(asked, _)| *asked == percent);
+    found.map(|(_, us)| us * 1000).with_context(|| format!("wrk tells no percentile {percent}"))
+}
+
+/// As many requests at each percentile's time as lie between it and the one before.
+fn distribution(printed: &Printed) -> Distribution {
+    let steps = printed.percentiles.iter().copied().chain([(100.0, printed.max_us)]);
+    let mut before = 0;
+    let counts = steps.map(|(percent, us)| {
+        let until = (printed.requests as f64 * percent / 100.0).round() as u64;
+        let count = until.saturating_sub(before);
+        before = until;
+        (us * 1000, count)
+    });
+    Distribution::of("request_ns", counts.collect::<Vec<_>>())
 }
 
 #[cfg(test)]
@@ -245,10 +276,12 @@ mod tests {
     fn the_figures_are_found_in_what_wrk_prints() {
         let text = "Running 2s test\n  2 threads\npicnic {\"requests\":3000,\"duration_us\":2000000,\
                     \"bytes\":9,\"connect\":1,\"read\":2,\"write\":3,\"status\":4,\"timeout\":5,\
-                    \"p50_us\":1,\"p99_us\":2,\"p999_us\":3,\"max_us\":4}\n";
+                    \"max_us\":4,\"percentiles\":[[50,1],[99,2],[99.9,3]]}\n";
         let figures = figures(text).unwrap();
         assert_eq!((figures.requests_per_second, figures.errors.total()), (1500.0, 15));
         assert_eq!(figures.request_latency_ns.max, 4000);
+        let lie = Distribution::of("", [(1000, 1500), (2000, 1470), (3000, 27), (4000, 3)]);
+        assert_eq!(figures.request_distribution, lie.keyed("request_ns"));
         assert!(super::figures("Running 2s test\n").is_err());
         assert!(super::figures("picnic {}\n").is_err());
     }

@@ -81,7 +81,10 @@ impl Paced {
     #[inline]
     pub(super) fn stamp(&mut self, first: usize, rx: &mut Receiver<'_>) {
         match self {
-            Paced::Even { due, .. } => rx.stamp(first, || due.next()),
+            Paced::Even { due, .. } => match due.take((rx.pushed().len() - first) as u64) {
+                true => rx.stamp(first, || due.step()),
+                false => rx.stamp(first, || due.next()),
+            },
             Paced::Random(arrivals) => rx.stamp(first, || arrivals.next()),
         }
     }

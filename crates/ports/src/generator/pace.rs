@@ -169,6 +169,17 @@ impl DueTimes {
         }
     }
 
+    /// Takes the next `packets` packets together, if nothing lies between them: then each has the
+    /// time of a [`DueTimes::step`]. Else each is to be taken by [`DueTimes::next`].
+    #[inline]
+    pub(crate) fn take(&mut self, packets: u64) -> bool {
+        let is_one = self.late == 0 && self.gaps.is_empty() && self.behind >= packets;
+        if is_one {
+            self.behind -= packets;
+        }
+        is_one
+    }
+
     /// When the next packet fell due.
     #[inline]
     pub(crate) fn next(&mut self) -> Time {
@@ -181,6 +192,12 @@ impl DueTimes {
             Some((packets, _)) => *packets -= 1,
             None => self.behind = self.behind.saturating_sub(1),
         }
+        self.step()
+    }
+
+    /// When a packet fell due that was taken with others.
+    #[inline]
+    pub(crate) fn step(&mut self) -> Time {
         if self.left == 0 {
             self.elapsed_ns += self.step_ns;
             self.fraction += self.step_fraction;

@@ -97,7 +97,8 @@ pub(super) fn run(args: &WebArgs, json: bool) -> anyhow::Result<()> {
         }
     }
     drop(server);
-    let report = running.stop()?;
+    let mut report = running.stop()?;
+    report.latencies = None;
     drop(hosts);
     let figures = Figures {
         demo: "web",
