@@ -33,7 +33,7 @@ pub(super) struct Balance {
     /// When the next look is due; none before the first packet.
     due: Option<Time>,
     /// Packets of each entry in this interval.
-    loads: Box<[u32; IndirectionTable::MAX_ENTRIES]>,
+    loads: Box<[u64; IndirectionTable::MAX_ENTRIES]>,
     /// Entries that each queue had when the table was set.
     shares: Box<[u32]>,
     /// By queue: load times all shares, less share times all load.
@@ -90,16 +90,17 @@ impl Balance {
     #[cold]
     fn move_entries(&mut self, table: &mut IndirectionTable) -> usize {
         let entries = table.len();
-        let total: u64 = self.loads[..entries].iter().map(|&load| u64::from(load)).sum();
+        let total: u64 = self.loads[..entries].iter().sum();
         let mut moved = 0;
         if total >= LEAST_PACKETS {
-            // Below 2^57: 4096 entries of 2^32 packets, times 4096 shares.
+            // Below 2^58: the longest interval of 72 minutes has less than 2^44 packets, even at a
+            // thousand million a second, and four times 4096 shares is 2^14.
             let all = entries as i64;
             for (excess, &share) in self.excess.iter_mut().zip(&self.shares) {
                 *excess = -(total as i64 * i64::from(share));
             }
             for (&load, &queue) in self.loads.iter().zip(table.entries()) {
-                self.excess[usize::from(queue)] += i64::from(load) * all;
+                self.excess[usize::from(queue)] += load as i64 * all;
             }
             // A queue that no entry can be taken from is looked at once.
             for _ in 0..usize::from(self.most_moves) + self.excess.len() {
@@ -128,19 +129,39 @@ impl Balance {
         let gap = self.excess[from] - self.excess[to];
         let entries = table.entries().iter().zip(self.loads.iter()).enumerate();
         let fitting = entries.filter(|(_, (queue, load))| {
-            let load = i64::from(**load) * all;
+            let load = **load as i64 * all;
             usize::from(**queue) == from && load != 0 && 4 * load <= 3 * gap
         });
-        let nearest =
-            fitting.min_by_key(|(_, (_, load))| (gap - 2 * i64::from(**load) * all).abs());
+        let nearest = fitting.min_by_key(|(_, (_, load))| (gap - 2 * **load as i64 * all).abs());
         match nearest.map(|(entry, (_, load))| (entry, *load)) {
             Some((entry, load)) if table.set(entry, to as u16).is_ok() => {
-                self.excess[from] -= i64::from(load) * all;
-                self.excess[to] += i64::from(load) * all;
+                self.excess[from] -= load as i64 * all;
+                self.excess[to] += load as i64 * all;
                 *moved += 1;
             }
             _ => self.excess[from] = 0,
         }
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An interval may last 71 minutes, in which one entry sees more than 2^32 packets.
+    #[test]
+    fn counts_of_a_long_interval_do_not_wrap() {
+        let mut table = IndirectionTable::from_entries(&[0, 0, 1, 1], 2).unwrap();
+        let mut balance = Balance::new(u32::MAX, 1, 20, &table);
+        assert_eq!(balance.look(Time::ZERO, &mut table), 0);
+        // All at queue 0, in two entries: one of them is moved.
+        for entry in 0..2 {
+            balance.loads[entry] = u32::MAX.into();
+            balance.count(entry);
+        }
+        let end = Time::from_nanos(u64::from(u32::MAX) * 1000);
+        assert_eq!(balance.look(end, &mut table), 1);
+        assert_eq!(table.entries().iter().filter(|&&queue| queue == 1).count(), 3);
     }
 }
