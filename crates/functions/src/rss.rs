@@ -284,6 +284,7 @@ impl Rss {
     fn process_mixed(&mut self, burst: &mut Burst, out: &mut Out<'_>, first: usize) {
         let packets = burst.as_mut_slice();
         let (count_v4, count_v6) = self.gather_mixed(packets, first);
+        self.hash.name_in(packets);
         let unhashed = packets.len() - count_v4 - count_v6;
         if unhashed != 0 {
             self.counters.unhashed.add(unhashed as u64);
@@ -332,6 +333,7 @@ impl Function for Rss {
         for (packet, &hash) in packets.iter_mut().zip(&*hashes) {
             packet.set_rss_hash(hash);
         }
+        self.hash.name_in(packets);
         self.table.lookup_burst(hashes, &mut self.queues);
         out.steer_burst(burst, &self.queues);
     }

@@ -12,12 +12,12 @@
 //! write error the card runs on, and [`Capture::report`] tells what happened.
 
 use crate::output::OutputFile;
-use crate::pcapng::Writer;
+use crate::pcapng::{Packet, Writer, direction_flags, direction_of};
 use picnic_confine::{Role, set_up};
 use picnic_core::direction::Direction;
 use picnic_core::hook::Observer;
 use picnic_core::ledger::Stage;
-use picnic_core::packet::desc::Descriptor;
+use picnic_core::packet::desc::{Descriptor, RssFunction, RssType};
 use picnic_core::packet::pool::MAX_PACKET_BYTES;
 use picnic_core::ring::spsc::{self, Consumer, Producer};
 use picnic_core::stats::Counter;
@@ -37,8 +37,10 @@ const ROOM_PAUSE: Duration = Duration::from_micros(100);
 /// Records taken from one point before the next has its turn.
 const TURN: usize = 256;
 const CELL: usize = 64;
-/// In front of each packet: time, captured and original length, direction.
-const RECORD_HEADER: usize = 20;
+/// In front of each packet: time, captured and original length, direction and [`HASHED`], hash.
+const RECORD_HEADER: usize = 24;
+/// The packet has a Toeplitz hash; beside the bits of the direction.
+const HASHED: u32 = 1 << 31;
 
 /// The smallest ring for one point, in bytes: the longest packet fits.
 pub const MIN_BUFFER_BYTES: usize = 2 * MAX_PACKET_BYTES;
@@ -398,8 +400,13 @@ impl Point {
         cell.0[0..8].copy_from_slice(&timestamp.to_le_bytes());
         cell.0[8..12].copy_from_slice(&(captured as u32).to_le_bytes());
         cell.0[12..16].copy_from_slice(&(length as u32).to_le_bytes());
-        cell.0[16..20]
-            .copy_from_slice(&direction.map_or(0, crate::pcapng::direction_flags).to_le_bytes());
+        let mut flags = direction.map_or(0, direction_flags);
+        // What a host sends may have come with a hash, and been changed since.
+        if direction == Some(Direction::Rx) && has_toeplitz(packet) {
+            flags |= HASHED;
+        }
+        cell.0[16..20].copy_from_slice(&flags.to_le_bytes());
+        cell.0[20..24].copy_from_slice(&packet.rss_hash.to_le_bytes());
         let (mut fill, mut left) = (RECORD_HEADER, captured);
         for segment in packet.segments() {
             let mut rest = &segment[..segment.len().min(left)];
@@ -439,6 +446,10 @@ impl Point {
     }
 }
 
+fn has_toeplitz(packet: &Descriptor) -> bool {
+    packet.rss_type() != RssType::None && packet.rss_function() == RssFunction::Toeplitz
+}
+
 /// A point that is shown packets as long as the card lasts.
 impl Observer for Point {
     fn may_wait(&mut self) {
@@ -448,7 +459,10 @@ impl Observer for Point {
     fn observe(&mut self, now: Time, stage: Stage, packets: &[Descriptor]) {
         let direction = Direction::at(stage);
         for packet in packets {
-            self.record(now, packet, Some(direction));
+            // At a wire, what was received has the time of its arrival; all else is seen now.
+            let late_ns = if stage == Stage::Wire { packet.age(now) } else { 0 };
+            let seen_at = Time::from_nanos(now.as_nanos().saturating_sub(late_ns));
+            self.record(seen_at, packet, Some(direction));
         }
     }
 
@@ -580,8 +594,14 @@ impl Source {
                 let Some(Cell(next)) = self.ring.pop() else { break };
                 data.extend_from_slice(&next[..CELL.min(captured - data.len())]);
             }
-            let direction = crate::pcapng::direction_of(number(16));
-            writer.packet(self.interface, timestamp, data, number(12), direction)?;
+            let packet = Packet {
+                timestamp_ns: timestamp,
+                data,
+                original_length: number(12),
+                direction: direction_of(number(16)),
+                toeplitz: (number(16) & HASHED != 0).then(|| number(20)),
+            };
+            writer.packet(self.interface, &packet)?;
             self.latest_ns = self.latest_ns.max(timestamp);
             *left -= 1;
             taken += 1;

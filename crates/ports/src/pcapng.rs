@@ -2,16 +2,17 @@
 //!
 //! ```
 //! use picnic_core::direction::Direction;
-//! use picnic_ports::pcapng::Writer;
+//! use picnic_ports::pcapng::{Packet, Writer};
 //! let mut writer = Writer::new(Vec::new(), "example").unwrap();
 //! let wire = writer.add_interface("wire0", 0).unwrap();
-//! writer.packet(wire, 1_000_000_007, &[0; 60], 60, Some(Direction::Rx)).unwrap();
+//! let packet = Packet { direction: Some(Direction::Rx), ..Packet::whole(1_000_000_007, &[0; 60]) };
+//! writer.packet(wire, &packet).unwrap();
 //! writer.statistics(wire, 1_000_000_007, 1, 0).unwrap();
 //! let bytes = writer.into_inner();
 //! assert_eq!(bytes[..4], [0x0a, 0x0d, 0x0d, 0x0a]);
 //! ```
 //!
-//! Guarantees: little endian, nanosecond timestamps, link type Ethernet; each
+//! Guarantees: little endian, hashes too; nanosecond timestamps, link type Ethernet; each
 //! block is one `write_all`, put together in memory that is reused.
 //!
 //! Source: draft-ietf-opsawg-pcapng (blocks SHB, IDB, EPB, ISB).
@@ -40,6 +41,32 @@ pub(crate) const fn direction_of(flags: u32) -> Option<Direction> {
         1 => Some(Direction::Rx),
         2 => Some(Direction::Tx),
         _ => None,
+    }
+}
+
+/// `epb_hash`: the algorithm that its first octet names.
+const TOEPLITZ: u8 = 5;
+
+/// A packet and what is told of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Packet<'a> {
+    /// Nanoseconds since 1970.
+    pub timestamp_ns: u64,
+    /// Its bytes, those that were kept.
+    pub data: &'a [u8],
+    /// Bytes that it had.
+    pub original_length: u32,
+    /// Inbound or outbound, if that is known.
+    pub direction: Option<Direction>,
+    /// Its Toeplitz hash, if it has one.
+    pub toeplitz: Option<u32>,
+}
+
+impl<'a> Packet<'a> {
+    /// A packet that was kept whole, of which no more is known.
+    pub fn whole(timestamp_ns: u64, data: &'a [u8]) -> Self {
+        let original_length = u32::try_from(data.len()).unwrap_or(u32::MAX);
+        Packet { timestamp_ns, data, original_length, direction: None, toeplitz: None }
     }
 }
 
@@ -92,28 +119,27 @@ impl<W: Write> Writer<W> {
         Ok(self.interfaces - 1)
     }
 
-    /// Writes a packet. `timestamp_ns` in nanoseconds since 1970, `original_length` in bytes.
+    /// Writes a packet.
     ///
     /// # Errors
     /// No such interface, more than 4 GiB of data, or what the sink says.
-    pub fn packet(
-        &mut self,
-        interface: u32,
-        timestamp_ns: u64,
-        data: &[u8],
-        original_length: u32,
-        direction: Option<Direction>,
-    ) -> io::Result<()> {
+    pub fn packet(&mut self, interface: u32, packet: &Packet<'_>) -> io::Result<()> {
         self.check(interface)?;
-        let captured = u32::try_from(data.len()).map_err(io::Error::other)?;
+        let captured = u32::try_from(packet.data.len()).map_err(io::Error::other)?;
         self.begin(ENHANCED_PACKET);
         self.u32(interface);
-        self.timestamp(timestamp_ns);
+        self.timestamp(packet.timestamp_ns);
         self.u32(captured);
-        self.u32(original_length);
-        self.padded(data);
-        if let Some(direction) = direction {
+        self.u32(packet.original_length);
+        self.padded(packet.data);
+        if let Some(direction) = packet.direction {
             self.option(2, &direction_flags(direction).to_le_bytes());
+        }
+        if let Some(hash) = packet.toeplitz {
+            let [a, b, c, d] = hash.to_le_bytes();
+            self.option(3, &[TOEPLITZ, a, b, c, d]);
+        }
+        if packet.direction.is_some() || packet.toeplitz.is_some() {
             self.end_options();
         }
         self.end()

@@ -16,7 +16,7 @@ use picnic_ports::middleware::fault::{FaultConfig, fault_wire};
 use picnic_ports::middleware::link::{LinkConfig, link_wire};
 use picnic_ports::middleware::tracer::{TraceConfig, Tracer};
 use picnic_ports::pcap::{PcapConfig, PcapPort};
-use picnic_ports::pcapng::Writer;
+use picnic_ports::pcapng::{Packet, Writer};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -53,7 +53,7 @@ fn wires_tracer_and_faults_allocate_nothing() {
     writer.add_interface("wire0", 0).unwrap();
     for number in 0..500 {
         let length = [60, 1514, 300, 9000][number % 4];
-        writer.packet(0, number as u64 * 1000, &vec![7; length], length as u32, None).unwrap();
+        writer.packet(0, &Packet::whole(number as u64 * 1000, &vec![7; length])).unwrap();
     }
     std::fs::write(folder.path().join("in.pcapng"), writer.into_inner()).unwrap();
 

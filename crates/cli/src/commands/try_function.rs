@@ -11,7 +11,7 @@ use picnic_core::registry::{BuildContext, find};
 use picnic_core::time::Time;
 use picnic_engine::trial::{Fate, Outcome, Trial};
 use picnic_ports::pcap::CaptureFile;
-use picnic_ports::pcapng::Writer;
+use picnic_ports::pcapng::{self, Writer};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -289,7 +289,7 @@ fn write(path: &Path, packets: &[Packet]) -> anyhow::Result<()> {
                 door
             }
         };
-        writer.packet(door, packet.time_ns, data, data.len() as u32, None)?;
+        writer.packet(door, &pcapng::Packet::whole(packet.time_ns, data))?;
     }
     if doors.is_empty() {
         // A capture without interfaces is none to some readers.

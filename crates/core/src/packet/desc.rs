@@ -38,6 +38,17 @@ pub enum RssType {
     Ipv6Udp = 6,
 }
 
+/// Which function made an RSS hash, as far as readers of it ask.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub enum RssFunction {
+    /// Toeplitz, as NICs hash.
+    #[default]
+    Toeplitz = 0,
+    /// One of Jenkins': lookup2, lookup3.
+    Jenkins = 1,
+}
+
 /// What is known of a received packet's checksums, or asked of the wire on transmit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
@@ -138,14 +149,15 @@ const ORIGIN: usize = 1;
 const HASH: usize = 2;
 const KIND: usize = 3;
 
-// flags: bit 0 chained · 1-2 checksum · 3-4 GSO type · 5-6 VLAN count · 7 parsed · 8-11 RSS type
-//        12 from host · 13 VLAN tag aside · 14 which is a service tag · 15 inner header known
+// flags: bit 0 chained · 1-2 checksum · 3-4 GSO type · 5-6 VLAN count · 7 parsed · 8-10 RSS type
+//        11 RSS hash is Jenkins' · 12 from host · 13 VLAN tag aside · 14 which is a service tag · 15 inner header known
 const CHAINED: u16 = 1;
 const CHECKSUM_SHIFT: u16 = 1;
 const GSO_SHIFT: u16 = 3;
 const VLAN_SHIFT: u16 = 5;
 const PARSED: u16 = 1 << 7;
 const RSS_SHIFT: u16 = 8;
+const JENKINS: u16 = 1 << 11;
 const FROM_HOST: u16 = 1 << 12;
 const TAG_ASIDE: u16 = 1 << 13;
 const SERVICE_TAG: u16 = 1 << 14;
@@ -428,7 +440,7 @@ impl Descriptor {
     /// What the hash was taken over.
     #[inline(always)]
     pub fn rss_type(&self) -> RssType {
-        match self.flags >> RSS_SHIFT & 15 {
+        match self.flags >> RSS_SHIFT & 7 {
             1 => RssType::Ipv4,
             2 => RssType::Ipv4Tcp,
             3 => RssType::Ipv4Udp,
@@ -446,7 +458,20 @@ impl Descriptor {
         *word = *word >> 32 << 32 | u64::from(hash);
     }
 
-    /// Sets the RSS hash and what it was taken over.
+    /// Which function made the hash.
+    #[inline]
+    pub fn rss_function(&self) -> RssFunction {
+        if self.flags & JENKINS == 0 { RssFunction::Toeplitz } else { RssFunction::Jenkins }
+    }
+
+    /// Says which function made the hash.
+    #[inline]
+    pub fn set_rss_function(&mut self, function: RssFunction) {
+        let word = &mut space::words_mut(self)[KIND];
+        *word = *word & !(u64::from(JENKINS) << 16) | u64::from(JENKINS * function as u16) << 16;
+    }
+
+    /// Sets the RSS hash and what it was taken over; a hash is Toeplitz's if nothing else is said.
     #[inline(always)]
     pub fn set_rss(&mut self, hash: u32, over: RssType) {
         let words = space::words_mut(self);

@@ -1,6 +1,8 @@
 //! The descriptor: 32 bytes, and no field that leans on another.
 
-use picnic_core::packet::desc::{ChecksumState, Descriptor, GsoType, RssType, VlanTag};
+use picnic_core::packet::desc::{
+    ChecksumState, Descriptor, GsoType, RssFunction, RssType, VlanTag,
+};
 use picnic_core::packet::layers::{self as headers, Layers, PacketType};
 use picnic_core::packet::pool::{Pool, PoolConfig};
 use picnic_core::time::Time;
@@ -15,6 +17,7 @@ const RSS: [RssType; 7] = [
     RssType::Ipv6Tcp,
     RssType::Ipv6Udp,
 ];
+const FUNCTION: [RssFunction; 2] = [RssFunction::Toeplitz, RssFunction::Jenkins];
 const CHECKSUM: [ChecksumState; 4] =
     [ChecksumState::Unknown, ChecksumState::Good, ChecksumState::Bad, ChecksumState::Partial];
 const GSO: [GsoType; 4] = [GsoType::None, GsoType::Tcp4, GsoType::Tcp6, GsoType::Udp];
@@ -22,7 +25,7 @@ const DAY_NS: u64 = 24 * 3600 * 1_000_000_000;
 
 #[derive(Clone, Copy, Debug)]
 enum Set {
-    Rss(u32, RssType),
+    Rss(u32, RssType, RssFunction),
     Checksum(ChecksumState),
     Gso(GsoType, u16),
     Mark(u32),
@@ -75,8 +78,8 @@ fn frame() -> impl Strategy<Value = Vec<u8>> {
 
 fn set() -> impl Strategy<Value = Set> {
     prop_oneof![
-        (any::<u32>(), prop::sample::select(RSS.to_vec()))
-            .prop_map(|(hash, over)| Set::Rss(hash, over)),
+        (any::<u32>(), prop::sample::select(RSS.to_vec()), prop::sample::select(FUNCTION.to_vec()))
+            .prop_map(|(hash, over, by)| Set::Rss(hash, over, by)),
         prop::sample::select(CHECKSUM.to_vec()).prop_map(Set::Checksum),
         (prop::sample::select(GSO.to_vec()), any::<u16>())
             .prop_map(|(gso, size)| Set::Gso(gso, size)),
@@ -94,7 +97,7 @@ fn set() -> impl Strategy<Value = Set> {
 /// Everything that can be read of a descriptor besides its bytes.
 #[derive(Clone, Debug, PartialEq)]
 struct Seen {
-    rss: (u32, RssType),
+    rss: (u32, RssType, RssFunction),
     checksum: ChecksumState,
     gso: (GsoType, u16),
     mark: u32,
@@ -109,7 +112,7 @@ struct Seen {
 fn see(packet: &Descriptor) -> Seen {
     assert_eq!(packet.vlan_count(), packet.layers().vlan_count);
     Seen {
-        rss: (packet.rss_hash, packet.rss_type()),
+        rss: (packet.rss_hash, packet.rss_type(), packet.rss_function()),
         checksum: packet.checksum(),
         gso: (packet.gso_type(), packet.gso_size()),
         mark: packet.mark,
@@ -146,7 +149,7 @@ proptest! {
         let mut other = pool.packet(&[2; 400][..if chained { 100 } else { 300 }]).unwrap();
         let mut expected = see(&packet);
         prop_assert_eq!(&expected, &Seen {
-            rss: (0, RssType::None),
+            rss: (0, RssType::None, RssFunction::Toeplitz),
             checksum: ChecksumState::Unknown,
             gso: (GsoType::None, 0),
             mark: 0,
@@ -159,9 +162,11 @@ proptest! {
         });
         for set in sets {
             match set {
-                Set::Rss(hash, over) => {
+                Set::Rss(hash, over, by) => {
                     packet.set_rss(hash, over);
-                    expected.rss = (hash, over);
+                    prop_assert_eq!(packet.rss_function(), RssFunction::Toeplitz);
+                    packet.set_rss_function(by);
+                    expected.rss = (hash, over, by);
                 }
                 Set::Checksum(state) => {
                     packet.set_checksum(state);

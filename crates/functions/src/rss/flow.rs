@@ -6,7 +6,7 @@
 
 use super::HashType;
 use picnic_core::kernel::{FlowHash, Hashed, HashedOver};
-use picnic_core::packet::desc::RssType;
+use picnic_core::packet::desc::{Descriptor, RssFunction, RssType};
 use picnic_core::packet::layers::{L3Kind, L4Kind, Layers, PacketType};
 use picnic_hash::{Toeplitz, V4Tuple, V6Tuple, jhash_v4, jhash_v6, lookup2, lookup3};
 
@@ -19,6 +19,14 @@ pub(crate) enum Hash {
 }
 
 impl Hash {
+    /// Says of packets that they have another hash than Toeplitz's, if this is one.
+    #[inline(always)]
+    pub(super) fn name_in(&self, packets: &mut [Descriptor]) {
+        if !matches!(self, Hash::Toeplitz(_)) {
+            packets.iter_mut().for_each(|packet| packet.set_rss_function(RssFunction::Jenkins));
+        }
+    }
+
     /// The same in the kernel.
     pub(super) fn in_kernel(&self) -> FlowHash {
         match self {

@@ -4,7 +4,7 @@ use crate::common::frames::{Network, Spec, Upper, any_spec, every_kind, rss_inpu
 use crate::common::{Card, Door, Packet, Seen, from_wire_0};
 use picnic_core::command::{Order, Prepared};
 use picnic_core::function::Function;
-use picnic_core::packet::desc::RssType;
+use picnic_core::packet::desc::{RssFunction, RssType};
 use picnic_core::packet::layers;
 use picnic_core::registry::BuildContext;
 use picnic_core::time::Time;
@@ -102,6 +102,11 @@ fn check(config: &Config, queues: u16, frames: &[Vec<u8>], seen: &[Seen], first:
         let data = &frames[packet.number - first];
         let expected = oracle(config, queues, data);
         assert_eq!((packet.hash, packet.over, packet.door), expected, "{config:?} {data:02x?}");
+        let by = match config.hash {
+            HashName::Toeplitz => RssFunction::Toeplitz,
+            HashName::Jhash | HashName::Lookup2 => RssFunction::Jenkins,
+        };
+        assert_eq!(packet.by, by);
         assert_eq!(&packet.data, data);
         assert_eq!(packet.packet_type, layers::parse(data).packet_type);
     }

@@ -13,7 +13,9 @@ use picnic_core::function::Function;
 use picnic_core::ledger::{DropReason, Ledger, Stage};
 use picnic_core::out::{Doors, Onward, Out, TargetRing};
 use picnic_core::packet::burst::Burst;
-use picnic_core::packet::desc::{ChecksumState, Descriptor, GsoType, RssType, VlanTag};
+use picnic_core::packet::desc::{
+    ChecksumState, Descriptor, GsoType, RssFunction, RssType, VlanTag,
+};
 use picnic_core::packet::layers::{self, Layers, PacketType};
 use picnic_core::packet::pool::{Pool, PoolConfig};
 use picnic_core::registry::{BuildContext, find};
@@ -59,6 +61,7 @@ pub(crate) struct Seen {
     pub(crate) tx_queue: Option<u8>,
     pub(crate) hash: u32,
     pub(crate) over: RssType,
+    pub(crate) by: RssFunction,
     pub(crate) packet_type: PacketType,
     pub(crate) mark: u32,
     pub(crate) checksum: ChecksumState,
@@ -92,6 +95,7 @@ impl Seen {
             tx_queue: packet.tx_queue(),
             hash: packet.rss_hash,
             over: packet.rss_type(),
+            by: packet.rss_function(),
             packet_type: packet.packet_type(),
             mark: packet.mark,
             checksum: packet.checksum(),

@@ -5,7 +5,7 @@ use picnic_control::instrument::Tracing;
 use picnic_core::direction::Direction;
 use picnic_host::{registries, sections};
 use picnic_ports::pcap::CaptureFile;
-use picnic_ports::pcapng::Writer;
+use picnic_ports::pcapng::{Packet, Writer};
 use picnic_testing::{machine, wait_until};
 use std::os::unix::fs::symlink;
 use std::path::Path;
@@ -26,7 +26,10 @@ fn write_capture(path: &Path) {
         frame[34..36].copy_from_slice(&(number as u16 % 256).to_be_bytes());
         frame[38..40].copy_from_slice(&966_u16.to_be_bytes());
         frame[42..46].copy_from_slice(&number.to_be_bytes());
-        writer.packet(interface, u64::from(number), &frame, 1000, Some(Direction::Rx)).unwrap();
+        let direction = Some(Direction::Rx);
+        let packet =
+            Packet { original_length: 1000, direction, ..Packet::whole(number.into(), &frame) };
+        writer.packet(interface, &packet).unwrap();
     }
     std::fs::write(path, writer.into_inner()).unwrap();
 }

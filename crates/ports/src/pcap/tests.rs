@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::harness::Bench;
-use crate::pcapng::Writer;
+use crate::pcapng::{Packet, Writer};
 use pcap_parser::traits::{PcapNGPacketBlock, PcapReaderIterator};
 use pcap_parser::{Block, PcapBlockOwned, PcapError, PcapNGReader};
 use picnic_core::config::Section;
@@ -414,7 +414,9 @@ proptest! {
         }
         for (at, (interface, time, data, more)) in packets.iter().enumerate() {
             let direction = [None, Some(Direction::Rx), Some(Direction::Tx)][at % 3];
-            writer.packet(*interface, *time, data, data.len() as u32 + more, direction).unwrap();
+            let original_length = data.len() as u32 + more;
+            let packet = Packet { original_length, direction, ..Packet::whole(*time, data) };
+            writer.packet(*interface, &packet).unwrap();
         }
         writer.statistics(1, 5, 9, 3).unwrap();
         let bytes = writer.into_inner();
@@ -462,9 +464,13 @@ fn other_programs_read_what_the_writer_writes() {
     frame[12..14].copy_from_slice(&[0x88, 0xb5]);
     for packet in 0..5 {
         frame[20] = packet as u8;
-        writer
-            .packet(packet % 2, 1_700_000_000_000_000_007, &frame, 90, Some(Direction::Rx))
-            .unwrap();
+        let told = Packet {
+            original_length: 90,
+            direction: Some(Direction::Rx),
+            toeplitz: Some(0x5165_9d0c + packet),
+            ..Packet::whole(1_700_000_000_000_000_007, &frame)
+        };
+        writer.packet(packet % 2, &told).unwrap();
     }
     writer.statistics(0, 1_700_000_000_000_000_007, 5, 2).unwrap();
     let folder = Folder::with(&writer.into_inner());
@@ -745,7 +751,7 @@ fn a_late_card_gets_all_that_is_due_and_sheds_without_buffers() {
 
 #[test]
 fn a_trace_is_replayed_as_its_wires_received_it_unless_asked_otherwise() {
-    use crate::pcapng::Writer;
+    use crate::pcapng::{Packet, Writer};
     let trace = |application: &str| {
         let mut writer = Writer::new(Vec::new(), application).unwrap();
         let names = ["rx[0] rss", "rx[1] pass", "wire0", "wire1", "queue0", "queue1"];
@@ -766,7 +772,8 @@ fn a_trace_is_replayed_as_its_wires_received_it_unless_asked_otherwise() {
             {
                 let time = 100 * u64::from(number) + step as u64;
                 let frame = [number, step as u8, 0, 0];
-                writer.packet(interface, time, &frame, 4, direction).unwrap();
+                let packet = Packet { direction, ..Packet::whole(time, &frame) };
+                writer.packet(interface, &packet).unwrap();
             }
         }
         writer.into_inner()

@@ -8,6 +8,7 @@ use pcap_parser::traits::{PcapNGPacketBlock, PcapReaderIterator};
 use pcap_parser::{Block, PcapBlockOwned, PcapError, PcapNGReader};
 use picnic_core::hook::Observers;
 use picnic_core::ledger::{DropReason, Stage};
+use picnic_core::packet::desc::{RssFunction, RssType};
 use picnic_core::port::{Receiver, Transmitter, WirePort};
 use picnic_core::time::Time;
 use std::io::{self, Write};
@@ -116,7 +117,7 @@ fn a_wire_is_traced_both_ways_and_chained_packets_whole() {
     let folder = Folder::new();
     let tracer = folder.tracer(&[TraceStage::Wire]);
     let long: Vec<_> = (0..70_000).map(|at| (at / 3) as u8).collect();
-    let rx = vec![b"in".to_vec(), long.clone(), vec![], vec![4; 44], vec![5; 45], vec![6; 108]];
+    let rx = vec![b"in".to_vec(), long.clone(), vec![], vec![4; 40], vec![5; 41], vec![6; 104]];
     let mut wire = Wire(rx.clone(), 0);
     let mut bench = Bench { observers: at(&tracer, &WIRE), ..Bench::new() };
     assert_eq!(bench.receive(&mut wire, 5, 64), rx);
@@ -179,6 +180,74 @@ fn queues_and_functions_have_interfaces_of_their_own() {
     let outbound = read.packets.iter().filter(|packet| packet.0 == 2);
     assert!(outbound.clone().count() == 5 && outbound.clone().all(|packet| packet.4 == 2));
     assert_eq!(bench.pool.outstanding(), 0);
+}
+
+/// The option `epb_hash` of each packet of the only file in a folder.
+fn hashes(folder: &Folder) -> Vec<Option<Vec<u8>>> {
+    const EPB_HASH: u16 = 3;
+    let bytes = std::fs::read(folder.0.path().join("trace.pcapng")).unwrap();
+    let mut reader = PcapNGReader::new(1 << 20, &bytes[..]).unwrap();
+    let mut hashes = Vec::new();
+    while let Ok((length, block)) = reader.next() {
+        if let PcapBlockOwned::NG(Block::EnhancedPacket(b)) = block {
+            let hash = b.options.iter().find(|option| option.code.0 == EPB_HASH);
+            hashes.push(hash.map(|hash| hash.value[..usize::from(hash.len)].to_vec()));
+        }
+        reader.consume(length);
+    }
+    hashes
+}
+
+/// A file names Toeplitz's algorithm and none of Jenkins'; what a host sends is not what was hashed.
+#[test]
+fn toeplitz_hashes_are_told() {
+    let folder = Folder::new();
+    let tracer = folder.tracer(&[TraceStage::Queue, TraceStage::Tx]);
+    let mut bench = Bench::new();
+    let packets: Vec<_> = (0..4_u32)
+        .map(|number| {
+            let mut packet = bench.pool.packet(&[7; 60]).unwrap();
+            let over = if number == 0 { RssType::None } else { RssType::Ipv4Tcp };
+            packet.set_rss(0x0102_0300 + number, over);
+            if number == 2 {
+                packet.set_rss_function(RssFunction::Jenkins);
+            }
+            packet
+        })
+        .collect();
+    let mut queue = at(&tracer, &HookPoint::Queue { index: 0 });
+    queue.show(Time::ZERO, Stage::Target, &packets);
+    let (direction, name) = (Direction::Tx, "pass");
+    let mut sent = at(&tracer, &HookPoint::Function { direction, position: 0, name });
+    sent.show(Time::ZERO, Stage::Tx, &packets);
+    packets.into_iter().for_each(|packet| bench.pool.free(packet));
+    assert_eq!(tracer.finish().written(), 8);
+    assert!(folder.read().packets.iter().all(|packet| packet.2 == [7; 60]));
+    let told = |low: u8| Some(vec![5, low, 3, 2, 1]);
+    let of_queue = [None, told(1), None, told(3)];
+    let of_host = [None, None, None, None];
+    assert_eq!(hashes(&folder), [of_queue, of_host].concat());
+}
+
+#[test]
+fn what_a_wire_received_has_the_time_of_its_arrival() {
+    let folder = Folder::new();
+    let tracer = folder.tracer(&[TraceStage::Wire, TraceStage::Queue]);
+    let mut bench = Bench::new();
+    // Further from zero than a descriptor's 48 bits reach.
+    let now = Time::from_nanos(5 << 48);
+    let mut packet = bench.pool.packet(&[7; 60]).unwrap();
+    packet.set_received_at(Time::from_nanos(now.as_nanos() - 300));
+    let packets = [packet];
+    let mut wire = at(&tracer, &WIRE);
+    wire.show(now, Stage::Wire, &packets);
+    wire.show(now, Stage::WireTx, &packets);
+    at(&tracer, &HookPoint::Queue { index: 0 }).show(now, Stage::Target, &packets);
+    packets.into_iter().for_each(|packet| bench.pool.free(packet));
+    tracer.finish();
+    let times: Vec<_> = folder.read().packets.iter().map(|packet| packet.1).collect();
+    let now = now.as_nanos() + 1_000_000;
+    assert_eq!(times, [now - 300, now, now]);
 }
 
 #[test]
