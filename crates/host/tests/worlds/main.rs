@@ -19,6 +19,7 @@ mod openmetrics;
 mod order;
 mod packet_wire;
 mod panics;
+mod swaps;
 mod systems;
 mod tap_host;
 mod transmitting_host;
