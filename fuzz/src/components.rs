@@ -103,7 +103,7 @@ fn component(
 }
 
 /// Some of the keys, each with some value; none when the bytes have come to their end.
-fn put(text: &mut String, u: &mut Unstructured<'_>, keys: &[KeyHelp]) -> Result<()> {
+pub(crate) fn put(text: &mut String, u: &mut Unstructured<'_>, keys: &[KeyHelp]) -> Result<()> {
     for key in keys {
         if !u.ratio(7, 8)? {
             let value = match !u.ratio(3, 4)? && !key.default.is_empty() {

@@ -23,7 +23,9 @@ pub mod components;
 pub mod control;
 pub mod descriptor;
 pub mod frames;
+pub mod functions;
 pub mod headers;
+pub mod plugin;
 pub mod rss;
 pub mod sciron;
 

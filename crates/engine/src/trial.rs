@@ -106,8 +106,11 @@ impl Trial {
     /// There is no memory for the buffers.
     pub fn new(context: &BuildContext, direction: Direction) -> Result<Self, PoolError> {
         let queues = usize::from(context.queues);
-        let config =
-            PoolConfig { buffer_size: context.buffer_size as u32, ..PoolConfig::default() };
+        let config = PoolConfig {
+            buffers: context.buffers as u32,
+            buffer_size: context.buffer_size as u32,
+            ..PoolConfig::default()
+        };
         let (pool, _) = Pool::new(&config, queues)?;
         let ring = |_| {
             let (producer, consumer) = spsc::channel(RING);
@@ -140,6 +143,22 @@ impl Trial {
         wire: u8,
         data: &[u8],
     ) -> Result<Vec<Outcome>, String> {
+        self.give_known(function, now, wire, data, |_| {})
+    }
+
+    /// As [`Trial::give`], of a packet of which something is known beside its bytes: `tell` writes
+    /// it into the descriptor.
+    ///
+    /// # Errors
+    /// A packet without a fate, or with two.
+    pub fn give_known(
+        &mut self,
+        function: &mut dyn Function,
+        now: Time,
+        wire: u8,
+        data: &[u8],
+        tell: impl FnOnce(&mut Descriptor),
+    ) -> Result<Vec<Outcome>, String> {
         let mut outcomes = Vec::new();
         if function.next_deadline().is_some_and(|due| due <= now) {
             outcomes = self.step(function, None, |function, out| function.flush(now, out), now)?;
@@ -151,6 +170,7 @@ impl Trial {
         };
         packet.wire = wire;
         packet.set_received_at(now);
+        tell(&mut packet);
         self.inside.insert(self.doors.pool.buffer_index(&packet), number);
         let mut burst = Burst::new();
         if burst.push(packet).is_err() {

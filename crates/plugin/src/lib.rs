@@ -26,7 +26,7 @@ mod call;
 mod elf;
 mod function;
 mod object;
-mod schema;
+pub mod schema;
 
 pub use call::{Answer, Call};
 pub use function::{ENTRY, Plugin, describe};

@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 
 /// A schema that was read.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Schema(Value);
+pub struct Schema(Value);
 
 const TYPES: [&str; 5] = ["integer", "number", "boolean", "string", "array"];
 
@@ -22,7 +22,7 @@ impl Schema {
     ///
     /// # Errors
     /// What is wrong with it, in words.
-    pub(crate) fn parse(text: Option<&str>) -> Result<Self, String> {
+    pub fn parse(text: Option<&str>) -> Result<Self, String> {
         let schema: Value = match text {
             Some(text) => serde_json::from_str(text)
                 .map_err(|error| format!("its config_schema is no JSON: {error}"))?,
@@ -57,7 +57,7 @@ impl Schema {
     }
 
     /// Its keys, for help.
-    pub(crate) fn keys(&self) -> Vec<KeyHelp> {
+    pub fn keys(&self) -> Vec<KeyHelp> {
         keys_in(&self.0)
     }
 
@@ -65,7 +65,7 @@ impl Schema {
     ///
     /// # Errors
     /// The key that is wrong, what was found and what is allowed.
-    pub(crate) fn complete(
+    pub fn complete(
         &self,
         mut given: Map<String, Value>,
     ) -> Result<Map<String, Value>, ConfigError> {
