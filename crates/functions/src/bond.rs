@@ -28,7 +28,10 @@
 //! up, packets go to the wire they would have and are dropped there.
 //!
 //! In the rx chain, `once` hands up a broadcast or multicast once that comes in by several wires of one
-//! segment, and `drop_returned` drops frames that one of the card's own hosts has sent.
+//! segment, and `drop_returned` drops frames that one of the card's own hosts has sent. `order_usecs`
+//! puts TCP segments in order again whose sender goes by several wires in turn. With `break_loops`, in
+//! both chains, a wire that brings the card's own broadcasts round and round is blocked for 10 seconds
+//! after the last of them.
 //!
 //! Guarantees: order within a flow is kept, but for `round-robin` and for moves. A card with one
 //! wire pays nothing.
@@ -38,7 +41,9 @@
 
 mod commands;
 mod learnt;
+mod loops;
 mod once;
+mod order;
 mod slots;
 
 pub use commands::{Address, Addresses, Clear, Cleared, Forget, Known, Lookup};
@@ -48,7 +53,9 @@ use crate::bytes::get;
 use crate::rss::HashType;
 use crate::rss::flow::{Hash, Types, flow_hash};
 use learnt::{Learnt, Seen, number_of};
+use loops::Loops;
 use once::Once;
+use order::Order;
 use picnic_core::command::{CommandEntry, Get, Inspect, Prepared};
 use picnic_core::error::ConfigError;
 use picnic_core::function::Function;
@@ -78,6 +85,8 @@ pub struct Bond {
     age_ns: u64,
     once: Option<Box<Once>>,
     drop_returned: bool,
+    loops: Option<Arc<Loops>>,
+    order: Option<Box<Order>>,
     hash: Hash,
     types: Types,
     /// The next part of round robin.
@@ -111,6 +120,14 @@ pub struct Config {
     /// In the rx chain: whether frames from an address that one of the card's own hosts sends from
     /// are dropped. Not for hosts that send packets back as they came.
     pub drop_returned: bool,
+    /// In the rx chain: microseconds that a TCP segment waits for those in front of it, 1 to 10000;
+    /// with 0, those that come late are only counted.
+    pub order_usecs: Option<u32>,
+    /// With `order_usecs`: segments of one flow that may wait, 1 to 4096.
+    pub order_packets: u32,
+    /// In both chains: whether a wire is blocked that brings frames of the card's own hosts to groups
+    /// round and round.
+    pub break_loops: bool,
 }
 
 impl Default for Config {
@@ -124,6 +141,9 @@ impl Default for Config {
             up_delay_ms: 0,
             once: false,
             drop_returned: false,
+            order_usecs: None,
+            order_packets: 64,
+            break_loops: false,
         }
     }
 }
@@ -176,6 +196,18 @@ pub struct Counts {
     pub duplicates: u64,
     /// Frames of the card's own hosts that came in, dropped.
     pub returned: u64,
+    /// TCP segments that came behind a later one of their flow, sent again or overtaken.
+    pub late: u64,
+    /// TCP segments that have waited until those in front of them had come.
+    pub restored: u64,
+    /// TCP segments that have waited for others in vain.
+    pub given_up: u64,
+    /// Times that a wire was found to lead into a loop, and blocked.
+    pub loops: u64,
+    /// Packets that blocked wires brought, dropped.
+    pub blocked: u64,
+    /// Wires blocked at this moment.
+    pub wires_blocked: u64,
     /// Wires used at this moment.
     pub wires_used: u64,
 }
@@ -201,6 +233,14 @@ impl Component for Bond {
         if !(1..=1_000_000).contains(&config.age_secs) {
             let message = format!("found {}, allowed: 1 to 1000000", config.age_secs);
             return Err(ConfigError::new("age_secs", message));
+        }
+        if !(1..=4096).contains(&config.order_packets) {
+            let message = format!("found {}, allowed: 1 to 4096", config.order_packets);
+            return Err(ConfigError::new("order_packets", message));
+        }
+        if let Some(found @ 10_001..) = config.order_usecs {
+            let message = format!("found {found}, allowed: 0 to 10000");
+            return Err(ConfigError::new("order_usecs", message));
         }
         let is_weighted = matches!(config.mode, Mode::Flow | Mode::Queue | Mode::RoundRobin);
         let up_delay_ns = u64::from(config.up_delay_ms) * 1_000_000;
@@ -231,6 +271,11 @@ impl Component for Bond {
             age_ns: u64::from(config.age_secs) * 1_000_000_000,
             once: config.once.then(Box::default),
             drop_returned: config.drop_returned,
+            loops: (config.break_loops && wires > 1)
+                .then(|| context.shared.get_or_make(|| Loops::new(wires))),
+            order: config.order_usecs.map(|usecs| {
+                Box::new(Order::new(u64::from(usecs) * 1000, config.order_packets as usize))
+            }),
             hash: Hash::Lookup3(0),
             types: Types::new(|hash_type| HashType::DEFAULT.contains(&hash_type)),
             next: 0,
@@ -248,6 +293,10 @@ impl Bond {
         let source = number_of(&[a, b, c, d, e, f]);
         if source & GROUP != 0 || source == 0 {
             return true;
+        }
+        if self.loops.is_some() && self.is_looped(packet, source, now) {
+            self.counts.blocked += 1;
+            return false;
         }
         if self.drop_returned && self.learnt.is_own(source) {
             self.counts.returned += 1;
@@ -273,6 +322,49 @@ impl Bond {
             return false;
         }
         true
+    }
+
+    /// Whether a packet has come by a wire that leads into a loop.
+    fn is_looped(&mut self, packet: &Descriptor, source: u64, now: Time) -> bool {
+        let Some(loops) = &self.loops else { return false };
+        let is_own = packet.data()[0] & 1 != 0 && self.learnt.is_own(source);
+        if !is_own {
+            return loops.is_blocked(packet.wire);
+        }
+        if loops.is_blocked(packet.wire) {
+            // It still goes round.
+            loops.block(packet.wire, now);
+        } else if loops.note_returned(packet, now) {
+            self.counts.loops += 1;
+        }
+        loops.is_blocked(packet.wire)
+    }
+
+    /// Takes note of a frame that a host sends to a group.
+    #[inline]
+    fn note_sent(&self, packet: &Descriptor, now: Time) {
+        let (Some(loops), Some(mac)) = (&self.loops, get(packet.data(), 6)) else { return };
+        if packet.data()[0] & 1 != 0 {
+            self.learnt.note_own(number_of(&mac));
+            loops.note_sent(packet, now);
+        }
+    }
+
+    /// Takes in packets of the rx chain.
+    fn receive_all(&mut self, now: Time, burst: &mut Burst, out: &mut Out<'_>) {
+        let mut order = self.order.take();
+        burst.retain(|mut packet| {
+            if !self.receive(&packet, now) {
+                out.drop(packet, DropReason::Filtered);
+            } else if let Some(order) = &mut order {
+                let flow = self.flow(&mut packet);
+                order.take(packet, flow, now, out);
+            } else {
+                return Some(packet);
+            }
+            None
+        });
+        self.order = order;
     }
 
     /// Sends a frame where its destination is.
@@ -333,7 +425,15 @@ impl Inspect for Bond {
     type State = Counts;
 
     fn inspect(&self) -> Counts {
-        Counts { wires_used: self.slots.used().count() as u64, ..self.counts }
+        let order = self.order.as_ref().map(|order| order.counts).unwrap_or_default();
+        Counts {
+            wires_used: self.slots.used().count() as u64,
+            wires_blocked: self.loops.as_ref().map_or(0, |loops| loops.count() as u64),
+            late: order.late,
+            restored: order.restored,
+            given_up: order.given_up,
+            ..self.counts
+        }
     }
 }
 
@@ -343,18 +443,14 @@ impl Function for Bond {
             return;
         }
         if out.stage() == Stage::Rx {
-            burst.retain(|packet| match self.receive(&packet, now) {
-                true => Some(packet),
-                false => {
-                    out.drop(packet, DropReason::Filtered);
-                    None
-                }
-            });
-            return;
+            return self.receive_all(now, burst, out);
         }
-        self.counts.moved_parts += self.slots.follow(now, out) as u64;
+        self.counts.moved_parts += self.slots.follow(now, out, self.loops.as_deref()) as u64;
         self.counts.sent += burst.len() as u64;
         for packet in burst.as_mut_slice() {
+            if self.loops.is_some() {
+                self.note_sent(packet, now);
+            }
             match self.mode {
                 Mode::Learn => self.send_learnt(packet, now, out),
                 Mode::Flow => packet.wire = self.slots.wire(self.flow(packet) as usize),
@@ -369,6 +465,20 @@ impl Function for Bond {
                 Mode::ActiveBackup => packet.wire = self.slots.wire(0),
             }
         }
+    }
+
+    fn next_deadline(&self) -> Option<Time> {
+        self.order.as_ref().and_then(|order| order.next_deadline())
+    }
+
+    fn flush(&mut self, now: Time, out: &mut Out<'_>) {
+        if let Some(order) = &mut self.order {
+            order.flush(now, out);
+        }
+    }
+
+    fn held(&self) -> usize {
+        self.order.as_ref().map_or(0, |order| order.held())
     }
 
     fn obey(&mut self, order: &mut Prepared, now: Time) -> bool {

@@ -31,12 +31,17 @@ impl Default for Once {
     }
 }
 
+/// What tells a frame from others: never zero.
+pub(super) fn frame_hash(packet: &Descriptor) -> u64 {
+    let data = packet.data();
+    let half = lookup3(data, packet.length());
+    (u64::from(half) << 32 | u64::from(lookup3(data, !half))).max(1)
+}
+
 impl Once {
     /// Whether a frame has been handed up already; if not, it is now.
     pub(super) fn is_repeated(&mut self, packet: &Descriptor, now: Time) -> bool {
-        let data = packet.data();
-        let half = lookup3(data, packet.length());
-        let hash = u64::from(half) << 32 | u64::from(lookup3(data, !half));
+        let hash = frame_hash(packet);
         let place = &mut self.0[hash as usize % PLACES];
         let is_recent = place.is_there && now.since(place.when) < WINDOW_NS;
         if is_recent && place.hash == hash && place.wire != packet.wire {

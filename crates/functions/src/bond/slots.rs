@@ -5,6 +5,7 @@
 //!
 //! Guarantees: no allocation after it was made. Only parts whose home went down or came back move.
 
+use super::loops::Loops;
 use picnic_core::out::Out;
 use picnic_core::time::Time;
 use picnic_hash::{Error, IndirectionTable};
@@ -82,11 +83,13 @@ impl Slots {
 
     /// Looks which wires are up; returns how many parts have moved.
     #[inline]
-    pub(super) fn follow(&mut self, now: Time, out: &Out<'_>) -> usize {
-        if self.changes == Some(out.wire_changes()) && !self.pending {
+    pub(super) fn follow(&mut self, now: Time, out: &Out<'_>, loops: Option<&Loops>) -> usize {
+        let changes = out.wire_changes() + loops.map_or(0, |loops| loops.follow(now));
+        if self.changes == Some(changes) && !self.pending {
             return 0;
         }
-        self.look(now, out.wire_changes(), |wire| out.wire_is_up(wire))
+        let is_free = |wire| loops.is_none_or(|loops| !loops.is_blocked(wire));
+        self.look(now, changes, |wire| out.wire_is_up(wire) && is_free(wire))
     }
 
     #[cold]

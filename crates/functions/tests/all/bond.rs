@@ -260,6 +260,146 @@ fn what_several_wires_bring_is_handed_up_once() {
     assert_eq!(bed.card.dropped(DropReason::Filtered), 3);
 }
 
+/// A segment of 100 bytes of a flow, number `place` of it.
+fn segment(port: u16, place: u32) -> Vec<u8> {
+    let mut frame = frame(5, 200, port);
+    let header = usize::from(frame[14] & 15) * 4 + 14;
+    frame.truncate(header + 20);
+    frame[header + 12] = 0x50;
+    frame[header + 13] = 0x10;
+    frame[header + 4..header + 8]
+        .copy_from_slice(&(place.wrapping_mul(100).wrapping_sub(300)).to_be_bytes());
+    frame.extend([place as u8; 100]);
+    let length = frame.len() as u16 - 14;
+    frame[16..18].copy_from_slice(&length.to_be_bytes());
+    frame
+}
+
+impl Bed {
+    /// Segments of one flow come in, each by a wire of its own; the places of those handed up.
+    fn take_segments(&mut self, places: &[u32]) -> Vec<u32> {
+        self.card.stage = Stage::Rx;
+        let packets = places.iter().map(|&place| Packet(((place % 3) as u8, segment(7, place))));
+        let packets: Vec<_> = packets.collect();
+        places_of(&self.card.run(self.rx.as_mut(), &packets))
+    }
+
+    fn wait(&mut self, nanos: u64) -> Vec<u32> {
+        self.card.now = self.card.now + nanos;
+        let due = self.rx.next_deadline().is_some_and(|due| due <= self.card.now);
+        if due { places_of(&self.card.flush_due(self.rx.as_mut())) } else { Vec::new() }
+    }
+}
+
+fn places_of(seen: &[Seen]) -> Vec<u32> {
+    seen.iter().map(|seen| u32::from(*seen.data.last().unwrap())).collect()
+}
+
+#[test]
+fn segments_are_put_in_order_within_a_time_and_a_number() {
+    let mut bed = Bed::new(3, "order_usecs = 20\norder_packets = 3", "");
+    assert_eq!(bed.take_segments(&[0, 3, 2]), [0]);
+    assert_eq!(bed.take_segments(&[1, 4]), [1, 2, 3, 4], "the gap is filled");
+    // Its numbers go on behind 2^32; what was sent before goes on at once.
+    assert_eq!(bed.take_segments(&[3, 6]), [3]);
+    assert_eq!((bed.wait(19_999), bed.rx.held()), (vec![], 1));
+    assert_eq!(bed.wait(1), [6], "no longer than that");
+    assert_eq!(bed.take_segments(&[5, 7]), [5, 7]);
+    // And no more than so many.
+    assert!(bed.take_segments(&[10, 12, 11]).is_empty());
+    assert_eq!(bed.take_segments(&[9]), [9, 10, 11, 12]);
+    assert_eq!(bed.take_segments(&[8, 13]), [8, 13]);
+    // Other flows and packets that are no TCP do not wait.
+    assert!(bed.take_segments(&[15]).is_empty());
+    let other = Packet((1, segment(8, 50)));
+    assert_eq!(places_of(&bed.card.run(bed.rx.as_mut(), &[other])), [50]);
+    assert_eq!(places_of(&bed.card.flush(bed.rx.as_mut())), [15]);
+    let counts = ["late", "restored", "given_up"].map(|name| bed.count(name, true));
+    assert_eq!(counts, [3, 2, 6]);
+
+    let mut bed = Bed::new(3, "order_usecs = 0", "");
+    assert_eq!(bed.take_segments(&[0, 2, 1, 3]), [0, 2, 1, 3], "counted and no more");
+    assert_eq!((bed.count("late", true), bed.rx.next_deadline()), (1, None));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    /// Whatever the wires do to the order within the window, hosts see none of it.
+    #[test]
+    fn order_is_restored_within_the_window(
+        keys in prop::collection::vec(0..12_u32, 1..120), sizes in prop::collection::vec(1..9_usize, 1..40),
+    ) {
+        let mut places: Vec<_> = (0..keys.len() as u32).collect();
+        places.sort_by_key(|&place| place + keys[place as usize]);
+        // The first begins the flow.
+        let first = places.iter().position(|&place| place == 0).unwrap();
+        places[..=first].rotate_right(1);
+        let mut bed = Bed::new(3, "order_usecs = 100", "");
+        let (mut seen, mut rest) = (Vec::new(), &places[..]);
+        for size in sizes.into_iter().cycle() {
+            if rest.is_empty() { break }
+            let (now, later) = rest.split_at(size.min(rest.len()));
+            seen.extend(bed.take_segments(now));
+            rest = later;
+        }
+        prop_assert!(seen.iter().copied().eq(0..places.len() as u32));
+        prop_assert_eq!((bed.rx.held(), bed.count("given_up", true)), (0, 0));
+    }
+
+    /// Segments in any order, lost and doubled: none stays, and none is lost here.
+    #[test]
+    fn no_segment_is_kept_for_ever(
+        places in prop::collection::vec((0..200_u32, 0..40_000_u64), 1..150), most in 1..20_u32,
+    ) {
+        let mut bed = Bed::new(3, &format!("order_usecs = 20\norder_packets = {most}"), "");
+        let mut seen = Vec::new();
+        for &(place, wait) in &places {
+            seen.extend(bed.wait(wait));
+            prop_assert!(bed.rx.held() <= most as usize);
+            seen.extend(bed.take_segments(&[place]));
+        }
+        seen.extend(bed.wait(20_000));
+        prop_assert_eq!(bed.rx.held(), 0);
+        let mut expected: Vec<_> = places.iter().map(|&(place, _)| place).collect();
+        seen.sort_unstable();
+        expected.sort_unstable();
+        prop_assert_eq!(seen, expected);
+    }
+}
+
+#[test]
+fn a_wire_into_a_loop_is_blocked_until_it_is_quiet() {
+    let keys = "break_loops = true\nmode = \"flow\"";
+    let mut bed = Bed::new(2, keys, keys);
+    let own = frame(200, BROADCAST, 1);
+    bed.send(std::slice::from_ref(&own));
+    // Two wires of one segment bring it back once each, and no more than twice for each copy.
+    for _ in 0..2 {
+        assert!(bed.receive(0, own.clone()) && bed.receive(1, own.clone()));
+    }
+    assert!(!bed.receive(1, own.clone()), "it goes round");
+    assert_eq!((bed.count("loops", true), bed.count("wires_blocked", false)), (1, 1));
+    assert!(!bed.receive(1, frame(5, 200, 1)), "nothing is taken from there");
+    assert!(bed.receive(0, frame(5, 200, 1)));
+    let frames: Vec<_> = (0..40).map(|port| frame(200, 1, port)).collect();
+    assert!(bed.send(&frames).iter().all(|&wire| wire == 0));
+    bed.card.now = Time::from_nanos(9_000_000_000);
+    assert!(!bed.receive(1, own.clone()), "it still does");
+    bed.card.now = Time::from_nanos(18_999_999_999);
+    assert!(bed.send(&frames).iter().all(|&wire| wire == 0));
+    bed.card.now = Time::from_nanos(19_000_000_000);
+    assert!(bed.send(&frames).contains(&1));
+    assert!(bed.receive(1, frame(5, 200, 1)));
+    assert_eq!((bed.count("loops", true), bed.count("blocked", true)), (1, 3));
+    // Others' broadcasts, and frames sent as often as they come back, are no loop.
+    for _ in 0..50 {
+        bed.send(std::slice::from_ref(&own));
+        assert!(bed.receive(1, own.clone()) && bed.receive(0, frame(5, BROADCAST, 1)));
+    }
+    assert_eq!(bed.count("loops", true), 1);
+}
+
 #[test]
 fn a_card_with_one_wire_is_left_alone() {
     let mut bed = Bed::new(1, "", "");
@@ -278,5 +418,7 @@ fn wrong_keys_of_a_bond_are_refused() {
     refused("weights = [1, 1]", "weights: found weights, allowed with mode");
     refused("mode = \"flow\"\nweights = [1]", "weights: found 1, allowed: one for each of 2");
     refused("mode = \"flow\"\nweights = [0, 0]", "weights: found weights of zero alone");
+    refused("order_usecs = 10001", "order_usecs: found 10001, allowed: 0 to 10000");
+    refused("order_packets = 0", "order_packets: found 0, allowed: 1 to 4096");
     refused("mode = \"lacp\"", "allowed: learn, flow, queue, round-robin, active-backup");
 }
