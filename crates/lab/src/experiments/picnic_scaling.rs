@@ -1,7 +1,8 @@
 //! How many wires at line rate a borrowed core takes, each with its own target core.
 //!
-//! One to five wires bring 1 Gb/s each of 1514-byte frames, `by-wire` gives each wire a queue and
-//! a target core of its own, and the borrowed core's share of work is measured. A line through
+//! One to five wires bring what a link of 1 Gb/s carries of 1514-byte frames, and are held to such a
+//! link. `by-wire` gives each wire a queue and a target core of its own, and the borrowed core's share of
+//! work is measured. `link_mbps` and `frame_bytes` make faster links and shorter frames of these. A line through
 //! these points says at how many wires the core is full; more wires than that are measured as
 //! well, and not fitted, so that the prediction can fail. Two ways of interrupting take turns: one
 //! interrupt for each packet, as the paper's card, and our default moderation.
@@ -29,18 +30,14 @@ use std::fmt::Write;
 use std::path::Path;
 use std::time::Duration;
 
-/// 1 Gb/s of 1514-byte frames with their framing, in packets a second.
-const RATE_PPS: u32 = 81_274;
-/// A 1514-byte frame on the wire: check sequence, preamble and gap come with it.
-const WIRE_BITS: f64 = 1538.0 * 8.0;
+/// Check sequence, preamble and gap come with each frame.
+const FRAMING_BYTES: u32 = 24;
 /// How far a clock may be off, in parts in a million.
 const CLOCK_PPM: f64 = 100.0;
 /// A core that works for more than this share of the time is full.
 const FULL: f64 = 0.98;
 /// More lost than this share of what was offered is a loss; less is of the ends of the run.
 const LOSS: f64 = 1e-3;
-/// A wire's rate in bits a second, framing included.
-const WIRE_BPS: f64 = RATE_PPS as f64 * WIRE_BITS;
 /// Packets that may wait at a wire, as in the ring of a NIC.
 const BACKLOG: u32 = 256;
 /// The paper's largest number of wires.
@@ -56,6 +53,10 @@ pub struct Settings {
     pub wires: Vec<u32>,
     /// More numbers of wires, that its prediction is tested with; sim only
     pub beyond: Vec<u32>,
+    /// Rate of each wire's link, in megabits per second
+    pub link_mbps: u32,
+    /// Bytes of a frame
+    pub frame_bytes: u16,
     /// Work of the host for a packet, in nanoseconds
     pub host_ns: u32,
     /// One turn of the borrowed core, in nanoseconds; sim only
@@ -75,6 +76,8 @@ impl Default for Settings {
             world: World::Sim,
             wires: vec![1, 2, 3, 4, 5],
             beyond: vec![8, 16, 24, 32, 96],
+            link_mbps: 1000,
+            frame_bytes: 1514,
             host_ns: 4_000,
             card_turn_ns: 50,
             card_packet_ns: 20,
@@ -96,11 +99,23 @@ impl Settings {
             let message = format!("found {both}, allowed: numbers that are not in `wires`");
             return Err(ConfigError::new("beyond", message));
         }
+        within("link_mbps", f64::from(self.link_mbps), 1.0, 1e6)?;
+        within("frame_bytes", f64::from(self.frame_bytes), 60.0, 1514.0)?;
         within("host_ns", f64::from(self.host_ns), 0.0, 100_000.0)?;
         within("card_turn_ns", self.card_turn_ns as f64, 0.0, 1e5)?;
         within("card_packet_ns", self.card_packet_ns as f64, 0.0, 1e5)?;
         within("doorbell_ns", self.doorbell_ns as f64, 0.0, 1e5)?;
         within("milliseconds", self.milliseconds.unwrap_or(1) as f64, 1.0, 10_000.0)
+    }
+
+    /// Bits of a frame on the wire.
+    fn frame_bits(&self) -> f64 {
+        f64::from((u32::from(self.frame_bytes) + FRAMING_BYTES) * 8)
+    }
+
+    /// What a link carries, in packets a second.
+    fn link_pps(&self) -> f64 {
+        f64::from(self.link_mbps) * 1e6 / self.frame_bits()
     }
 
     /// The numbers of wires, and whether the line is fitted to them.
@@ -119,11 +134,14 @@ impl Settings {
         for wire in 0..wires {
             // From the slowest clock to the fastest.
             let place = f64::from(wire) / f64::from(wires.max(2) - 1) * 2.0 - 1.0;
-            let rate_pps = f64::from(RATE_PPS) * (1.0 + place * CLOCK_PPM / 1e6);
+            let clock = 1.0 + place * CLOCK_PPM / 1e6;
             let _ = write!(
                 text,
-                "[[wire]]\nport = \"generator\"\nsize = 1514\nflows = 1\nbacklog = {BACKLOG}\n\
-                 rate_pps = {rate_pps:.0}\n"
+                "[[wire]]\nport = \"generator\"\nsize = {}\nflows = 1\nbacklog = {BACKLOG}\n\
+                 rate_pps = {:.0}\n[wire.link]\nrate_mbps = {}\nqueue_packets = {BACKLOG}\n",
+                self.frame_bytes,
+                self.link_pps() * clock,
+                f64::from(self.link_mbps) * clock,
             );
         }
         text
@@ -195,8 +213,8 @@ impl Experiment for PicnicScaling {
         let awake = passed.report.target_cores.iter().map(|core| 1.0 - core.asleep_fraction);
         let mut outcome = Outcome::of(settings.world.source());
         outcome.add(Figure::one("busy_fraction", passed.report.borrowed_core.busy_fraction));
-        outcome.add(Figure::one("offered_bps", passed.offered_pps * WIRE_BITS));
-        outcome.add(Figure::one("delivered_bps", passed.delivered_pps * WIRE_BITS));
+        outcome.add(Figure::one("offered_bps", passed.offered_pps * settings.frame_bits()));
+        outcome.add(Figure::one("delivered_bps", passed.delivered_pps * settings.frame_bits()));
         outcome.add(Figure::one("dropped_fraction", dropped as f64 / offered.max(1) as f64));
         outcome.add(Figure::one("busiest_target_fraction", awake.fold(0.0, f64::max)));
         outcome.add(Figure::one("interrupts_per_second", passed.interrupts_per_second()));
@@ -206,6 +224,7 @@ impl Experiment for PicnicScaling {
 
     fn conclude(&self, points: &[Found]) -> Outcome {
         let settings = &self.0;
+        let wire_bps = f64::from(settings.link_mbps) * 1e6;
         let mut outcome = Outcome::of(settings.world.source());
         outcome.settings = serde_json::to_value(settings).unwrap_or_default();
         for (side, (name, _)) in WAYS.iter().enumerate() {
@@ -277,7 +296,7 @@ impl Experiment for PicnicScaling {
             // What was not fitted says whether the line goes on: a full core takes so many wires.
             let taken = good.iter().filter(|found| is_full(found) && !is_fitted(found));
             let taken: Vec<f64> =
-                taken.map(|found| of(found, "delivered_bps") / WIRE_BPS).collect();
+                taken.map(|found| of(found, "delivered_bps") / wire_bps).collect();
             let found_full = (!taken.is_empty()).then(|| median(&taken));
             outcome.add(figure("found_full_at_wires", found_full, "full, as found"));
             let off = full.zip(found_full).map(|(full, found)| full.at / found - 1.0);
@@ -321,8 +340,10 @@ impl Experiment for PicnicScaling {
             }
         }
         outcome.note(format!(
-            "each wire brings {RATE_PPS} packets/s of 1514 bytes, 1 Gb/s with their framing, by a \
-             clock of its own"
+            "each wire brings {:.0} packets/s of {} bytes by a link of {} Mb/s, by a clock of its own",
+            settings.link_pps(),
+            settings.frame_bytes,
+            settings.link_mbps
         ));
         if settings.world == World::Sim {
             outcome.note(
@@ -385,6 +406,25 @@ mod tests {
         assert!((-0.15..0.02).contains(&number(off)), "{}", number(off));
         // With fewer doorbells a wire costs less.
         assert!(number("moderated_busy_per_wire_fraction") < slope);
+    }
+
+    #[test]
+    fn faster_links_and_shorter_frames_fill_the_core_with_fewer_wires() {
+        let full_at = |link_mbps, frame_bytes| {
+            let settings = Settings {
+                wires: vec![1, 2, 3],
+                beyond: Vec::new(),
+                link_mbps,
+                frame_bytes,
+                host_ns: 100,
+                milliseconds: Some(2),
+                ..Settings::default()
+            };
+            fields(settings)["moderated_full_at_wires"].as_f64().unwrap_or(f64::NAN)
+        };
+        let (long, short, fast) = (full_at(1000, 1514), full_at(1000, 60), full_at(10_000, 1514));
+        // As many packets cost as much, whatever their length.
+        assert!(short < long && fast < long, "{long} {short} {fast}");
     }
 
     #[test]
