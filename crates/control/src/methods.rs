@@ -143,14 +143,7 @@ impl Methods {
         use Request as R;
         let changes = matches!(
             request,
-            R::CaptureStart(_)
-                | R::ModerationGet {}
-                | R::ModerationSet(_)
-                | R::ChainSwap(_)
-                | R::FilterAdd { .. }
-                | R::FilterChange { .. }
-                | R::FilterRemove { .. }
-                | R::FilterReload { .. }
+            R::CaptureStart(_) | R::ModerationGet {} | R::ModerationSet(_) | R::ChainSwap(_)
         );
         if let Some(why) = self.fixed.filter(|_| changes) {
             return Err(RpcError::new(REFUSED, why));

@@ -15,6 +15,7 @@ use super::code::{Closer, FilterCode};
 use super::config::Keys;
 use super::exchange::Exchange;
 use super::function::FilterFunction;
+use super::image::unwritable;
 use super::queue::{FilterQueue, FilterScreen};
 use super::reader::Reader;
 use super::table::NO_CODE;
@@ -65,8 +66,8 @@ pub enum FilterError {
     #[error("found two changes to filter {0} at once, allowed: one")]
     ChangedTwice(FilterId),
     /// A list is full.
-    #[error("found {MOST_FILTERS} filters in the list, allowed: no more")]
-    TooMany,
+    #[error("found {0} filters in the list, allowed: no more")]
+    TooMany(usize),
     /// The card has no filters; only of tasks.
     #[error("the card has no filters")]
     Absent,
@@ -149,6 +150,8 @@ struct Inner {
     lists: [List; 4],
     /// By filter that hands packets over: what tells the receiver of its end.
     closers: BTreeMap<FilterId, Closer>,
+    /// Of a card whose lists are written down: the most filters in one.
+    most_written: Option<usize>,
 }
 
 fn list_of(filter: &Filter) -> usize {
@@ -166,6 +169,7 @@ impl Filters {
             filters: BTreeMap::new(),
             next: 1,
             closers: BTreeMap::new(),
+            most_written: None,
             lists: [list(1), list(1), list(queue_cores), list(queue_cores)],
         })))
     }
@@ -182,6 +186,16 @@ impl Filters {
         let inner = self.lock();
         let list = usize::from(direction == Direction::Tx);
         FilterFunction(Reader::new(inner.lists[list].exchange(0), direction == Direction::Rx))
+    }
+
+    /// From now on takes only what can be written down ([`image`](crate::image)), and no more than
+    /// so many.
+    pub fn write_only(&self, most: usize) {
+        self.lock().most_written = Some(most);
+    }
+
+    pub(super) fn exchange_at_card(&self, direction: Direction) -> Arc<Exchange> {
+        self.lock().lists[usize::from(direction == Direction::Tx)].exchange(0)
     }
 
     /// The filters at the driver of a queue, if the card has it.
@@ -263,8 +277,9 @@ impl Filters {
     /// # Errors
     /// That.
     pub fn check(&self, filter: &Filter) -> Result<(), FilterError> {
-        let queues = self.lock().queues;
-        check(filter, &FilterCode::default(), None, queues)
+        let inner = self.lock();
+        inner.check_writable(filter)?;
+        check(filter, &FilterCode::default(), None, inner.queues)
     }
 
     pub(super) fn replace_as(
@@ -442,6 +457,15 @@ impl Inner {
         Some((stored.counters, NO_CODE))
     }
 
+    /// What is wrong with a filter of a card whose lists are written down.
+    fn check_writable(&self, filter: &Filter) -> Result<(), FilterError> {
+        let wrong = self.most_written.and_then(|_| unwritable(filter));
+        wrong.map_or(Ok(()), |(key, found, allowed)| {
+            let allowed = format!("{allowed} (engine = \"kernel\")");
+            Err(FilterError::invalid(key, found, &allowed))
+        })
+    }
+
     /// Checks all changes, and counts those of each list.
     fn check(&self, changes: Vec<FilterChange>) -> Result<(Vec<Checked>, [usize; 4]), FilterError> {
         let mut sizes: [usize; 4] = std::array::from_fn(|list| self.lists[list].len());
@@ -468,14 +492,16 @@ impl Inner {
                 // Code can stay only in the list that it is in.
                 let keeps = old.filter(|old| list_of(old) == list);
                 check(filter, code, keeps, self.queues)?;
+                self.check_writable(filter)?;
                 sizes[list] += 1;
                 counts[list] += 1;
-                if sizes[list] > MOST_FILTERS {
-                    return Err(FilterError::TooMany);
+                let most = self.most_written.unwrap_or(MOST_FILTERS).min(MOST_FILTERS);
+                if sizes[list] > most {
+                    return Err(FilterError::TooMany(most));
                 }
                 groups.insert(filter.group.clone());
                 if self.groups.len() + groups.len() > MOST_FILTERS {
-                    return Err(FilterError::TooMany);
+                    return Err(FilterError::TooMany(MOST_FILTERS));
                 }
             }
             let spread = |filter: &Filter, code: FilterCode| {

@@ -29,6 +29,7 @@
 //! * [`table`]: one list, compiled; immutable;
 //! * [`reader`]: the data path's end: takes a new table between two bursts;
 //! * [`filters`]: the handle: add, list, get, change, remove, from any thread;
+//! * [`image`]: the list at the card as words, for the kernel engine;
 //! * [`function`], [`queue`]: filters at the card, filters at the driver;
 //! * [`config`]: `[[filter]]` of the card file, and the same keys as text.
 //!
@@ -47,6 +48,7 @@ mod exchange;
 pub mod filters;
 pub mod function;
 pub mod hidden;
+pub mod image;
 pub mod matching;
 pub mod queue;
 pub mod reader;

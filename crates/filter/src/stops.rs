@@ -91,6 +91,20 @@ impl Stops {
         }
     }
 
+    /// Protocols to look packets up with whose own is hidden.
+    pub(super) fn protocols(&self) -> &[u8] {
+        &self.protocols
+    }
+
+    pub(super) fn classifiers(&self) -> (&Classifier<u64>, &Classifier<[u64; 4]>) {
+        (&self.v4, &self.v6)
+    }
+
+    /// Compiles anew what changes have left.
+    pub(super) fn compact(&mut self) {
+        (self.v4, self.v6) = (self.v4.compacted(), self.v6.compacted());
+    }
+
     /// What follows from the filters and their rows.
     pub(super) fn complete(&mut self, rows: &[Row]) {
         let is_named = |protocol: &u8| self.named.iter().any(|entry| entry.0 == *protocol);

@@ -121,7 +121,7 @@ pub struct Table {
     pub(super) others: Vec<Other>,
     pub(super) v4: Classifier<u64>,
     pub(super) v6: Classifier<[u64; 4]>,
-    stops: Stops,
+    pub(super) stops: Stops,
     /// The place behind each group's last filter.
     pub(super) ends: Vec<u16>,
     pub(super) needs_layers: bool,

@@ -17,6 +17,8 @@ typedef unsigned long long u64;
 /* From here on the compiler knows nothing of what is in it. */
 #define hide(variable) asm volatile("" : "+r"(variable))
 #define apart static __attribute__((noinline))
+/* Verified once, whatever it is called with. */
+#define by_itself __attribute__((noinline))
 
 enum { MAP_ARRAY = 2, MAP_PERCPU_ARRAY = 6, MAP_CPUMAP = 16 };
 enum { XDP_ABORTED = 0, XDP_DROP = 1, XDP_PASS = 2, XDP_REDIRECT = 4 };
@@ -82,6 +84,7 @@ static void (*bpf_set_hash_invalid)(struct sk_buff *skb) = (void *)41;
 static long (*bpf_set_hash)(struct sk_buff *skb, u32 hash) = (void *)48;
 static long (*bpf_redirect_map)(void *map, u64 key, u64 flags) = (void *)51;
 static long (*bpf_xdp_adjust_meta)(struct xdp_md *context, int delta) = (void *)54;
+static long (*bpf_loop)(u32 turns, void *body, void *context, u64 flags) = (void *)181;
 static long (*bpf_xdp_load_bytes)(struct xdp_md *context, u32 offset, void *to, u32 length) =
 	(void *)189;
 

@@ -8,6 +8,7 @@
  */
 #pragma once
 #include "bpf.h"
+#include "filter.h"
 #include "flow.h"
 #include "hash.h"
 
@@ -61,6 +62,10 @@ struct counts {
 	u64 wakeups;
 	/* Packets that rss has found no hash for. */
 	u64 unhashed;
+	/* By filters, in front of the chain. */
+	u64 filtered;
+	u64 unreadable;
+	u64 steered_by_filters;
 };
 
 /* Of one target core's ring, as seen by who puts packets in. */
@@ -180,22 +185,6 @@ inline_always u64 rss(struct packet *packet, int is_skb)
 	return (u64)hash << 32 | flow.family << 24 | over << 16 | (*queue & 0xffff);
 }
 
-inline_always struct packet packet_of_frame(struct xdp_md *context)
-{
-	u8 *data = (u8 *)(long)context->data;
-	u8 *end = (u8 *)(long)context->data_end;
-
-	return (struct packet){ context, data, end, end - data, 0 };
-}
-
-inline_always struct packet packet_of_skb(struct sk_buff *context)
-{
-	u8 *data = (u8 *)(long)context->data;
-	u8 *end = (u8 *)(long)context->data_end;
-
-	return (struct packet){ context, data, end, context->len, context->vlan_present };
-}
-
 apart u64 rss_of_frame(struct xdp_md *context)
 {
 	struct packet packet = packet_of_frame(context);
@@ -230,8 +219,27 @@ inline_always int is_sampled(void)
 inline_always int chain(struct counts *counts, void *context, int is_skb, u32 wire, u32 packets,
 			struct found *found)
 {
-	u32 step, queue = ONWARD;
+	u32 step, queue = ONWARD, zero = 0;
+	u32 *filters = bpf_map_lookup_elem(&FILTERS_NOW, &zero);
 
+	if (filters && *filters) {
+		u32 fate = is_skb ? judge_skb(context, *filters, packets) :
+				    judge_frame(context, *filters, packets);
+
+		if ((fate & 0xffff) == END_DROP) {
+			counts->filtered += packets;
+			return 0;
+		}
+		if ((fate & 0xffff) == END_UNREADABLE) {
+			counts->unreadable += packets;
+			return 0;
+		}
+		if ((fate & 0xffff) == END_STEER) {
+			counts->steered_by_filters += packets;
+			found->queue = fate >> 16;
+			return 1;
+		}
+	}
 #pragma unroll
 	for (step = 0; step < MOST_STEPS; step++) {
 		if (STEPS[step] == STEP_END)

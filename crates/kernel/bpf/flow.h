@@ -42,6 +42,22 @@ inline_always long load(void *context, int is_skb, u32 offset, void *to, u32 len
 			bpf_xdp_load_bytes(context, offset, to, length);
 }
 
+inline_always struct packet packet_of_frame(struct xdp_md *context)
+{
+	u8 *data = (u8 *)(long)context->data;
+	u8 *end = (u8 *)(long)context->data_end;
+
+	return (struct packet){ context, data, end, end - data, 0 };
+}
+
+inline_always struct packet packet_of_skb(struct sk_buff *context)
+{
+	u8 *data = (u8 *)(long)context->data;
+	u8 *end = (u8 *)(long)context->data_end;
+
+	return (struct packet){ context, data, end, context->len, context->vlan_present };
+}
+
 /* Words as they lie in memory: addresses, then both ports in one. */
 struct flow {
 	u32 family;

@@ -16,7 +16,7 @@ use std::sync::{Mutex, PoisonError};
 /// The map with what each core counts.
 pub(crate) const COUNTS: &str = "COUNTS";
 
-const WORDS: usize = 2 * MOST_WIRES + 2 * MOST_STEPS + 1 + 9;
+const WORDS: usize = 2 * MOST_WIRES + 2 * MOST_STEPS + 1 + 12;
 /// `struct counts`, word by word.
 pub(crate) type CoreCounts = [u64; WORDS];
 
@@ -36,6 +36,9 @@ struct Counts {
     empty_polls: u64,
     wakeups: u64,
     unhashed: u64,
+    filtered: u64,
+    unreadable: u64,
+    steered_by_filters: u64,
 }
 
 impl Counts {
@@ -57,6 +60,9 @@ impl Counts {
             empty_polls: next(),
             wakeups: next(),
             unhashed: next(),
+            filtered: next(),
+            unreadable: next(),
+            steered_by_filters: next(),
         }
     }
 }
@@ -120,20 +126,25 @@ fn bring(view: &View, cores: &[usize], by_core: &[Counts], rings: &[[u64; 2]]) -
     let received: u64 = view.wires.iter().map(|wire| wire.counters.rx_packets.get()).sum();
     card.received.set(received);
 
-    let mut entering = received;
+    let filtered = sum(&|counts| counts.filtered);
+    let unreadable = sum(&|counts| counts.unreadable);
+    let steered_by_filters = sum(&|counts| counts.steered_by_filters);
+    let mut entering = received.saturating_sub(filtered + unreadable + steered_by_filters);
     for (step, function) in view.functions.of(Direction::Rx).iter().enumerate() {
         let dropped = sum(&|counts| counts.dropped[step]);
         function.counters.packets.set(entering);
         function.counters.dropped.set(dropped);
         entering = entering.saturating_sub(dropped + sum(&|counts| counts.steered[step]));
     }
-    set(&card.drops, DropReason::Filtered, Stage::Rx, sum(&|counts| counts.dropped.iter().sum()));
+    let dropped = filtered + sum(&|counts| counts.dropped.iter().sum());
+    set(&card.drops, DropReason::Filtered, Stage::Rx, dropped);
+    set(&card.drops, DropReason::Unreadable, Stage::Rx, unreadable);
     let (lost, refused) = (sum(&|counts| counts.lost), sum(&|counts| counts.refused));
     let full: u64 = rings.iter().map(|[_, full]| full).sum();
     set(&card.drops, DropReason::NoSuchQueue, Stage::Steer, lost);
     set(&card.drops, DropReason::HostRefused, Stage::Steer, refused);
     set(&card.drops, DropReason::RingFull, Stage::Steer, full);
-    let steered = sum(&|counts| counts.steered.iter().sum());
+    let steered = steered_by_filters + sum(&|counts| counts.steered.iter().sum());
     let steered = steered.saturating_sub(lost + refused + full);
     card.steered.set(steered);
 

@@ -24,6 +24,7 @@
 //! * `plan`: from card file to what is loaded, all validated;
 //! * `object`: the programs, loaded with the plan;
 //! * `counters`: what they count, as the card's counters;
+//! * `rules`: the filters, in the programs' maps;
 //! * `live`: the functions' commands while the card runs;
 //! * `run`: start to clean stop.
 //!
@@ -45,6 +46,7 @@ mod counters;
 mod live;
 mod object;
 mod plan;
+mod rules;
 mod run;
 #[cfg(test)]
 mod tests;

@@ -6,7 +6,7 @@
 //! Guarantees: what is replaced comes back with the answer, as from the poll engine; a change is in
 //! force for all packets at once, and none is lost over it.
 
-use crate::object::Tables;
+use crate::object::{SETTLE, Tables};
 use picnic_control::Launch;
 use picnic_core::command::Prepared;
 use picnic_core::direction::Direction;
@@ -21,10 +21,6 @@ use picnic_engine::build::context;
 use picnic_engine::swap::{Answer, Command, Controller, Mailbox, channel};
 use picnic_engine::view::View;
 use std::sync::Arc;
-use std::time::Duration;
-
-/// How long a program may still look at tables that have been replaced.
-const SETTLE: Duration = Duration::from_millis(20);
 
 /// The functions of a chain, those with commands, and what they change.
 pub(crate) struct Live {

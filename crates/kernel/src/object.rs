@@ -7,6 +7,7 @@
 
 use crate::counters::{COUNTS, CoreCounts};
 use crate::plan::{Action, MOST_CORES, MOST_QUEUES, MOST_STEPS, MOST_WIRES, Plan};
+use crate::rules::{Maps, pages};
 use aya::maps::{Array, CpuMap, MapData, MapError, PerCpuArray};
 use aya::programs::links::FdLink;
 use aya::programs::tc::TcAttachOptions;
@@ -21,12 +22,17 @@ use picnic_machine::steering::{Relay, hash_for};
 use picnic_machine::topology::CoreSet;
 use std::error::Error;
 use std::io;
+use std::time::Duration;
 
 /// The programs as clang has built them; nothing without it.
 static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/card.bpf.o"));
 
 /// Not allowed to this process.
 const EPERM: i32 = 1;
+
+/// How long a program may still be at work that has been detached, or look at what has been
+/// replaced.
+pub(crate) const SETTLE: Duration = Duration::from_millis(20);
 
 const STEP_NEXT: u32 = 1;
 const STEP_DROP: u32 = 2;
@@ -147,8 +153,13 @@ impl Object {
         }
         let default_queue = u32::from(plan.default_queue);
         let explains = u32::from(explains);
+        let (filter_pages, filter_room) = (pages(plan.room), plan.room as u32);
         let mut loader = EbpfLoader::new();
         loader
+            .map_max_entries("FILTERS", 2 * filter_pages)
+            .map_max_entries("FILTERS_MET", 2 * filter_room)
+            .override_global("FILTER_PAGES", &filter_pages, true)
+            .override_global("FILTER_ROOM", &filter_room, true)
             .override_global("STEPS", &constants.steps, true)
             .override_global("DEFAULT_QUEUE", &default_queue, true)
             .override_global("CORE_OF_QUEUE", &core_of_queue, true)
@@ -208,7 +219,9 @@ impl Object {
     /// The program of a wire, loaded.
     pub(crate) fn wire(&mut self, wire: usize) -> Result<&mut Xdp, RunError> {
         let program = self.xdp(&format!("wire_{wire}"))?;
-        program.load().map_err(|error| refused("loaded", &error))?;
+        if program.fd().is_err() {
+            program.load().map_err(|error| refused("loaded", &error))?;
+        }
         Ok(program)
     }
 
@@ -273,6 +286,17 @@ impl Object {
             }
         }
         Ok(tables)
+    }
+
+    /// The list of filters, empty.
+    pub(crate) fn filters(&mut self) -> Result<Maps, RunError> {
+        let mut take = |name: &str| self.0.take_map(name).ok_or_else(|| missing(name));
+        let (now, pages, met) = (take("FILTERS_NOW")?, take("FILTERS")?, take("FILTERS_MET")?);
+        Ok(Maps {
+            now: now.try_into().map_err(|error| refused("filled", &error))?,
+            pages: pages.try_into().map_err(|error| refused("filled", &error))?,
+            met: met.try_into().map_err(|error| refused("filled", &error))?,
+        })
     }
 
     /// What each core counts, and each ring.
@@ -392,6 +416,7 @@ mod tests {
             default_queue: 0,
             handover: Handover::Skb,
             ring_size: 64,
+            room: 1,
         };
         let mut object = Object::load(&plan, &[0], false).unwrap();
         let handed = object.0.take_map("HANDED").unwrap();

@@ -2,6 +2,7 @@
 //!
 //! Guarantees: every key that a card file gives is honoured or refused, by file, line and key.
 
+use crate::rules::room;
 use picnic_control::{Launch, Registries};
 use picnic_core::config::{CardFile, Section};
 use picnic_core::error::ConfigError;
@@ -25,8 +26,9 @@ const HONOURED: &[(&str, &[&str])] = &[
     ("host", &["attachment", "queues", "target_cores", "ring_size"]),
     ("isolation", &["level"]),
 ];
-/// Sections that the engine has no part in: `picnic net` obeys them, and the control plane.
-const OTHERS: &[&str] = &["net", "control"];
+/// Sections that the engine has no part in: `picnic net` obeys them, and the control plane; and
+/// those of filters, which say themselves what cannot be there.
+const OTHERS: &[&str] = &["net", "control", "filter", "sciron"];
 /// Keys that are honoured with one value.
 const HONOURED_AS: &[(&str, &str)] = &[("isolation.apply", "false")];
 
@@ -40,6 +42,8 @@ pub(crate) struct Plan {
     pub(crate) handover: Handover,
     /// Of each cpumap ring.
     pub(crate) ring_size: u32,
+    /// Filters that there is room for.
+    pub(crate) room: usize,
 }
 
 /// A wire: an interface.
@@ -85,6 +89,7 @@ pub(crate) fn plan(launch: &Launch<'_>) -> Result<(Plan, Placement), ConfigError
         default_queue: file.card.default_queue,
         handover: Handover::default(),
         ring_size: file.host.ring_size as u32,
+        room: room(0),
     };
     for (index, wire) in file.wires.iter().enumerate() {
         if let Some(link) = &wire.link {

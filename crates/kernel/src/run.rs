@@ -6,8 +6,9 @@
 
 use crate::counters::Counters;
 use crate::live::Live;
-use crate::object::{Object, Switch, Tables, refused};
+use crate::object::{Object, SETTLE, Switch, Tables, refused};
 use crate::plan::{Plan, plan};
+use crate::rules::{Rules, room};
 use aya::programs::links::FdLink;
 use picnic_control::error::RunError;
 use picnic_control::launch::Checked;
@@ -21,7 +22,7 @@ use picnic_core::ledger::Ledger;
 use picnic_core::registry;
 use picnic_core::time::Time;
 use picnic_engine::view::{FunctionView, Functions, QueueView, View, WireView};
-use picnic_filter::Filters;
+use picnic_filter::{Filters, MOST_FILTERS};
 use picnic_machine::command;
 use picnic_machine::error::MachineError;
 use picnic_machine::isolate::{told, told_of_end};
@@ -41,8 +42,7 @@ use std::time::{Duration, Instant};
 const PURPOSE: &str = "kernel";
 /// Between two looks at the counters.
 const LOOK: Duration = Duration::from_millis(20);
-/// How long a program that has been detached may still be at work, and what is under way may take.
-const SETTLE: Duration = Duration::from_millis(20);
+/// How long what is under way may take.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The card file on XDP, in the kernel.
@@ -64,8 +64,10 @@ impl Executor for Kernel {
 
     fn check(&self, launch: &Launch<'_>) -> Result<Checked, RunError> {
         let (plan, placement) = plan(launch)?;
+        let filters = Filters::new(launch.file.host.queues);
+        add_filters(launch, &filters)?;
         find_wires(launch.file, &plan)?;
-        Ok(Checked { placement, filters: Filters::new(launch.file.host.queues), os: None })
+        Ok(Checked { placement, filters, os: None })
     }
 
     // At its end it starts commands that set interfaces back.
@@ -76,14 +78,28 @@ impl Executor for Kernel {
     fn start(&self, launch: Launch<'_>) -> Result<Box<dyn Running>, RunError> {
         // What killed runs have left behind, before the cores are counted.
         let cleaned = restore_all(&Machine::this(), Which::Stale);
-        let (plan, mut placement) = plan(&launch)?;
+        let (mut plan, mut placement) = plan(&launch)?;
+        plan.room = add_filters(&launch, &launch.filters)?;
         find_wires(launch.file, &plan)?;
         placement.warnings.extend(told(cleaned));
         let mut object = Object::load(&plan, &placement.target_cores, false)?;
         let tables = object.tables(&plan)?;
+        let rules = Rules::new(&launch.filters, object.filters()?, plan.room)?;
         let card = Attached::new(launch.file, &plan, object, &placement)?;
-        Ok(Box::new(KernelRunning::new(card, placement, tables, launch)?))
+        Ok(Box::new(KernelRunning::new(card, placement, tables, rules, launch)?))
     }
+}
+
+/// Adds the filters that the card file has, and says how many there is room for.
+fn add_filters(launch: &Launch<'_>, filters: &Filters) -> Result<usize, ConfigError> {
+    filters.write_only(MOST_FILTERS);
+    for add in launch.registries.filters {
+        add(launch.file, filters)?;
+    }
+    picnic_filter::config::add(filters, launch.file)?;
+    let room = room(filters.list().len());
+    filters.write_only(room);
+    Ok(room)
 }
 
 /// Looks whether the wires' interfaces are there.
@@ -315,7 +331,7 @@ struct State {
 
 /// What a card in the kernel says to those who want more changed than its components' commands.
 const FIXED: &str = "a card with engine = \"kernel\" cannot do this while it runs; allowed: the \
-                     commands of its functions, and figures";
+                     commands of its functions, filters, and figures";
 
 /// The components as they are in the kernel: each with those of its commands that it has there.
 fn in_kernel(registries: Registries) -> Registries {
@@ -366,6 +382,7 @@ impl KernelRunning {
         card: Attached,
         placement: Placement,
         tables: Tables,
+        mut rules: Rules,
         launch: Launch<'_>,
     ) -> Result<Self, RunError> {
         let machine = Machine::this();
@@ -409,11 +426,14 @@ impl KernelRunning {
                 while !state.is_stopping.load(Ordering::Acquire) {
                     live.obey();
                     live.note(&card.counters.take(&card.view).counts);
+                    // As it was, should the kernel refuse: it is tried again.
+                    let _ = rules.follow();
                     if !watched.look() {
                         state.is_lost.store(true, Ordering::Release);
                     }
                     std::thread::park_timeout(LOOK);
                 }
+                let _ = rules.follow();
             };
             let thread = std::thread::Builder::new().name("kernel-counters".into());
             thread.spawn(body).map_err(|error| RunError::system("cannot start a thread", error))?

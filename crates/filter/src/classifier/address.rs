@@ -10,8 +10,15 @@ pub trait Address: Copy + std::fmt::Debug + Send + Sync + 'static {
     const BITS: u8;
     /// No bit set.
     const ZERO: Self;
+    /// Words of both addresses.
+    const WORDS: usize;
+    /// Words of a rule in an image: a power of two.
+    const RULE: usize;
     /// Some bits set, others not.
     const MIXED: Self;
+
+    /// Both addresses as words.
+    fn words(&self) -> impl AsRef<[u64]>;
 
     /// Whether two differ where the mask has a one.
     fn differ(self, other: Self, mask: Self) -> bool;
@@ -57,7 +64,13 @@ fn mix(a: u64, b: u64) -> u64 {
 impl Address for u64 {
     const BITS: u8 = 32;
     const ZERO: Self = 0;
+    const WORDS: usize = 1;
+    const RULE: usize = 4;
     const MIXED: Self = 0x5a5a_5a5a_5a5a_5a5a;
+
+    fn words(&self) -> impl AsRef<[u64]> {
+        [*self]
+    }
 
     #[inline(always)]
     fn differ(self, other: Self, mask: Self) -> bool {
@@ -116,7 +129,13 @@ fn pair4([a, b, c, d]: [u8; 4], [e, f, g, h]: [u8; 4]) -> u64 {
 impl Address for [u64; 4] {
     const BITS: u8 = 128;
     const ZERO: Self = [0; 4];
+    const WORDS: usize = 4;
+    const RULE: usize = 16;
     const MIXED: Self = [0x5a5a_5a5a_5a5a_5a5a; 4];
+
+    fn words(&self) -> impl AsRef<[u64]> {
+        *self
+    }
 
     #[inline(always)]
     fn differ(self, other: Self, mask: Self) -> bool {

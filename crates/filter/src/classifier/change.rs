@@ -145,12 +145,9 @@ impl<A: Address> Classifier<A> {
         false
     }
 
-    /// Compiles all rules anew.
+    /// Compiles all rules anew, from what is here.
     fn rebuild(&mut self) {
-        let mut rules = self.vectors.rules().to_vec();
-        rules.extend(self.entries.iter().filter(|entry| entry.position != NONE));
-        rules.sort_unstable_by_key(|rule| rule.position);
-        *self = Classifier::of_rules(rules, self.touched);
+        *self = self.compacted();
     }
 }
 

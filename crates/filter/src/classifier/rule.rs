@@ -204,9 +204,9 @@ impl Lengths {
 /// The part of a key that a table goes by.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TableKey<A> {
-    address: A,
+    pub(super) address: A,
     /// Over ports and, above them, the protocol.
-    rest: u64,
+    pub(super) rest: u64,
 }
 
 impl<A: Address> TableKey<A> {

@@ -114,6 +114,25 @@ impl<A: Address> Vectors<A> {
         &mut self.rules
     }
 
+    /// Words of one vector.
+    pub(super) fn words(&self) -> usize {
+        self.groups * GROUP
+    }
+
+    /// Where the intervals of a field begin, the first left out.
+    pub(super) fn begins(&self, field: usize) -> &[u64; INTERVALS] {
+        &self.fields[field].begins
+    }
+
+    pub(super) fn is_cut(&self, field: usize) -> bool {
+        self.fields[field].is_cut
+    }
+
+    /// The vectors of a field, an interval's after the other.
+    pub(super) fn bits(&self, field: usize) -> &[u64] {
+        self.fields[field].bits.as_flattened()
+    }
+
     /// Sets a rule's bits.
     fn mark(&mut self, index: usize) {
         let rule = &self.rules[index];

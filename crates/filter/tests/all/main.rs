@@ -7,4 +7,5 @@ mod filters;
 mod frames;
 #[path = "../host/mod.rs"]
 mod host;
+mod image;
 mod unreadable;

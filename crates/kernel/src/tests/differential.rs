@@ -22,7 +22,7 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 
-const QUEUES: u16 = 2;
+pub(super) const QUEUES: u16 = 2;
 /// What an XDP program puts in front of a packet: hash, queue, what was hashed.
 const EXPLANATION: usize = 8;
 /// What a tc program says of a packet, and where its context has that.
@@ -31,17 +31,17 @@ const CB: usize = 48;
 
 /// What became of a packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Fate {
+pub(super) struct Fate {
     /// `None`: dropped.
-    queue: Option<u16>,
+    pub(super) queue: Option<u16>,
     /// Hash, IP version, and whether ports were hashed; all zero without a hash.
-    hash: (u32, u8, u8),
-    data: Vec<u8>,
+    pub(super) hash: (u32, u8, u8),
+    pub(super) data: Vec<u8>,
 }
 
 /// Frames of every kind, drawn frames, frames cut off anywhere, with bytes changed, of random bytes,
 /// and what the generator sends.
-fn frames() -> Vec<Vec<u8>> {
+pub(super) fn frames() -> Vec<Vec<u8>> {
     let mut runner = TestRunner::deterministic();
     let mut draw =
         |strategy: &BoxedStrategy<Vec<u8>>| strategy.new_tree(&mut runner).unwrap().current();
@@ -192,9 +192,9 @@ fn told(hash: u32, queue: u16, kind: u16, data: &[u8]) -> Fate {
     Fate { queue: Some(queue), hash, data: data.to_vec() }
 }
 
-const DROPPED: Fate = Fate { queue: None, hash: (0, 0, 0), data: Vec::new() };
+pub(super) const DROPPED: Fate = Fate { queue: None, hash: (0, 0, 0), data: Vec::new() };
 
-fn of_frame(program: &Xdp, frame: &[u8]) -> Fate {
+pub(super) fn of_frame(program: &Xdp, frame: &[u8]) -> Fate {
     const XDP_DROP: u32 = 1;
     const XDP_REDIRECT: u32 = 4;
     let mut out = vec![0; frame.len() + EXPLANATION];
@@ -215,7 +215,7 @@ fn of_frame(program: &Xdp, frame: &[u8]) -> Fate {
 }
 
 /// Whether a socket buffer can be made of a frame for a test: not with less than an IP header.
-fn can_be_skb(frame: &[u8]) -> bool {
+pub(super) fn can_be_skb(frame: &[u8]) -> bool {
     let header = match frame[12..14] {
         [0x08, 0x00] => 20,
         [0x86, 0xdd] => 40,
@@ -224,7 +224,7 @@ fn can_be_skb(frame: &[u8]) -> bool {
     frame.len() >= 14 + header
 }
 
-fn of_skb(program: &SchedClassifier, frame: &[u8]) -> Fate {
+pub(super) fn of_skb(program: &SchedClassifier, frame: &[u8]) -> Fate {
     const DROP: u32 = 2;
     const REDIRECT: u32 = 7;
     let (mut out, mut context) = (vec![0; frame.len()], [0; CONTEXT]);

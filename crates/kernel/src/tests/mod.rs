@@ -1,6 +1,7 @@
 //! The kernel engine against the poll engine's functions, and between two namespaces.
 
 mod differential;
+mod filters;
 #[path = "../../../functions/tests/common/mod.rs"]
 #[allow(unused_imports, unreachable_pub)]
 mod functions;
@@ -34,6 +35,7 @@ fn parse(text: &str) -> CardFile {
     let sections = Sections::core()
         .with(picnic_machine::config::SECTIONS)
         .with(picnic_control::config::SECTIONS)
+        .with(picnic_filter::config::SECTIONS)
         .with(picnic_ports::registry::SECTIONS);
     sections.parse(text, None).unwrap()
 }

@@ -69,6 +69,26 @@ fn a_key_that_is_not_honoured_is_refused() {
         ),
         ("", rx, "[pool]\nbuffers = 512\n", "pool.buffers: found 512, allowed with"),
         ("", rx, "[isolation]\napply = true\n", "isolation.apply: found true, allowed with"),
+        (
+            "",
+            rx,
+            "[[filter]]\nstart = 23\nvalues = [\"01\"]\n",
+            "card:13: filter[0].start: found a pattern, allowed: a five-tuple, or every packet (engine",
+        ),
+        (
+            "",
+            rx,
+            "[[filter]]\naction = \"mark\"\nmark = 1\n",
+            "filter[0].action: found mark, allowed: drop, accept, steer, count (engine",
+        ),
+        ("", rx, "[[filter]]\ndirection = \"tx\"\n", "filter[0].direction: found tx, allowed: rx"),
+        ("", rx, "[[filter]]\nplace = \"driver\"\n", "filter[0].place: found driver, allowed: nic"),
+        (
+            "",
+            "[[filter]]\naction = \"steer\"\nqueue = 3\n",
+            "",
+            "filter[0].queue: found 3, allowed: 0",
+        ),
         ("", rx, "[[tx]]\nfunction = \"pass\"\n", "allowed with engine = \"kernel\": no tx chain"),
     ] {
         let found = refusal(&format!("{CARD}{WIRE}{wire}{rx}{HOST}{rest}"));

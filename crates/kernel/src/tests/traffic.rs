@@ -8,6 +8,7 @@ use picnic_core::config::Section;
 use picnic_core::direction::Direction;
 use picnic_core::registry::{BuildContext, find};
 use picnic_engine::swap::{Answer, Command as Order};
+use picnic_filter::{Action, Filter, FiveTuple, PortRange, Protocol};
 use picnic_functions::rss::{Config, HashType, Rss};
 use picnic_machine::testbed::Testbed;
 use picnic_machine::undo::{Machine, Which, restore_all};
@@ -412,6 +413,70 @@ fn what_is_dropped_is_counted() {
         assert_eq!(report.drops_by_stage["filtered@rx"], 300);
         assert_eq!((report.queues[0].packets, report.queues[1].packets), (0, 100));
         assert_eq!(report.functions[1].dropped, 300);
+    }
+}
+
+/// Filters in front of the chain, put in, counted and taken out while packets flow.
+#[test]
+fn filters_are_changed_while_packets_flow() {
+    let Some(bed) = Bed::new("filters_are_changed_while_packets_flow") else { return };
+    let _machine = machine();
+    let port = |port| FiveTuple {
+        protocol: Some(Protocol::UDP),
+        source_ports: PortRange::one(port),
+        ..FiveTuple::default()
+    };
+    for handover in HANDOVERS {
+        let rx = "[[rx]]\nfunction = \"rss\"\n[[filter]]\nname = \"seen\"\n[[filter]]\n\
+                  name = \"other\"\nprotocol = \"tcp\"\naction = \"drop\"\n";
+        let running = start(&bed.card(handover, rx));
+        bed.send(64);
+        let filters = running.filters().clone();
+        let seen = filters.list()[0].id;
+        wait_until("all have been counted", || filters.get(seen).unwrap().packets == 64);
+        // A filter that none of these packets meets comes and goes: none is lost.
+        bed.under_load(|arrived| {
+            let more = || {
+                let wanted = arrived.load(Relaxed) + 200;
+                wait_until("more has arrived", || arrived.load(Relaxed) >= wanted);
+            };
+            for _ in 0..5 {
+                let id = filters.add(Filter::new("none", port(1), Action::Drop)).unwrap();
+                more();
+                filters.remove(id).unwrap();
+                more();
+            }
+        });
+        // One that does: each of its packets ends there, and no other.
+        let id = filters.add(Filter::new("one", port(9001), Action::Drop)).unwrap();
+        let (server, flows) = bed.sockets();
+        wait_until("the filter is in force", || {
+            flows[1].send_to(b"picnic", SocketAddr::from(TO)).unwrap();
+            filters.get(id).unwrap().packets != 0
+        });
+        let mut buffer = [0; 64];
+        let before = filters.get(id).unwrap().packets;
+        server.set_nonblocking(true).unwrap();
+        while server.recv(&mut buffer).is_ok() {}
+        server.set_nonblocking(false).unwrap();
+        for flow in &flows[..3] {
+            flow.send_to(b"picnic", SocketAddr::from(TO)).unwrap();
+        }
+        let mut from = [server.recv_from(&mut buffer), server.recv_from(&mut buffer)]
+            .map(|found| found.unwrap().1.port());
+        from.sort_unstable();
+        assert_eq!(from, [9000, 9002]);
+        wait_until("it is counted", || filters.get(id).unwrap().packets > before);
+        let listing = filters.remove(id).unwrap();
+        assert_eq!(listing.bytes, listing.packets * 48);
+        drop((server, flows));
+        wait_until("it is out of force", || filters.is_taken());
+        let report = running.stop().unwrap();
+        let ledger = &report.ledger;
+        assert!(ledger.balanced() && ledger.in_flight == 0, "{ledger:?}");
+        assert_eq!((ledger.dropped, report.drops["filtered"]), (listing.packets, listing.packets));
+        assert_eq!(filters.get(seen).unwrap().packets, report.wires[0].rx_packets);
+        assert_eq!(report.functions[0].packets, report.wires[0].rx_packets - listing.packets);
     }
 }
 

@@ -1,0 +1,674 @@
+/* Filters: a list of rules, read from the top, by the classifier's own tables.
+ *
+ * The list is written by `picnic_filter::image`, in pages of words, as it is searched in user space:
+ * merged hash tables, and bit vectors for rules that no hash tells apart. It is there twice: one is
+ * in force, the other is written.
+ *
+ * Guarantees: the verdict is that of `picnic_filter::reader`, for every packet.
+ * Source: NICOS 4.4; docs/decisions/015-filter-classifier.md, 043-filters-in-the-kernel.md.
+ */
+#pragma once
+#include "bpf.h"
+#include "headers.h"
+
+#define PAGE_WORDS 512
+#define NO_PLACE 0xffff
+#define TABLES 8
+/* Filters of a list, tables' slots and all candidates of the vectors are fewer. */
+#define MOST_TURNS (1 << 20)
+
+enum { FILTER_DROP = 1, FILTER_ACCEPT = 2, FILTER_STEER = 3 };
+enum { ON = 0, END_DROP = 1, END_STEER = 2, END_UNREADABLE = 3 };
+enum { CLASSIFIER_V4 = 0, CLASSIFIER_V6 = 1, STOPS = 2 };
+
+/* Pages of one of both lists, and counters of each. */
+const volatile u32 FILTER_PAGES = 1;
+const volatile u32 FILTER_ROOM = 1;
+
+struct page {
+	u64 words[PAGE_WORDS];
+};
+
+struct table {
+	u64 mask[4];
+	/* Over ports and, above them, the protocol. */
+	u64 rest;
+	u32 slots;
+	u32 slot_mask;
+	u32 first;
+	u32 unused[3];
+};
+
+struct classifier {
+	u32 tables;
+	u32 entries;
+	u32 rules;
+	u32 first_rule;
+	/* Of one vector. */
+	u32 words;
+	/* A bit for each field of more than one interval. */
+	u32 is_cut;
+	u32 begins;
+	u32 bits;
+	struct table table[TABLES];
+};
+
+/* The first page. */
+struct list {
+	u32 rows;
+	u32 count;
+	u32 protocols;
+	u32 first_protocol;
+	struct classifier classifiers[4];
+};
+
+struct row {
+	u16 action;
+	u16 queue;
+	/* The place behind its group. */
+	u16 end;
+	/* Filters from here on: for every packet, and those that stop what they cannot read. */
+	u16 next_any;
+	u16 next_stop[2];
+	u16 unused[2];
+};
+
+struct rest_of_rule {
+	/* The lowest ports, and how many more there are of each. */
+	u32 low;
+	u32 span;
+	u16 protocol;
+	u16 protocol_mask;
+	u16 place;
+	u16 next;
+};
+
+struct rule_v4 {
+	u64 value;
+	u64 mask;
+	struct rest_of_rule rest;
+};
+
+struct rule_v6 {
+	u64 value[4];
+	u64 mask[4];
+	struct rest_of_rule rest;
+	u64 unused[6];
+};
+
+struct met {
+	u64 packets;
+	u64 bytes;
+	u64 unreadable;
+};
+
+/* Zero: no filters; else which list is in force, from one on. */
+struct {
+	__uint(type, MAP_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, u32);
+} FILTERS_NOW SEC(".maps");
+
+struct {
+	__uint(type, MAP_ARRAY);
+	__uint(max_entries, 2);
+	__type(key, u32);
+	__type(value, struct page);
+} FILTERS SEC(".maps");
+
+/* By place in the list; written by the borrowed core alone. */
+struct {
+	__uint(type, MAP_ARRAY);
+	__uint(max_entries, 2);
+	__type(key, u32);
+	__type(value, struct met);
+} FILTERS_MET SEC(".maps");
+
+inline_always struct page *page_of(u32 at)
+{
+	u32 page = at / PAGE_WORDS;
+
+	return bpf_map_lookup_elem(&FILTERS, &page);
+}
+
+inline_always u64 word_at(u32 at)
+{
+	struct page *page = page_of(at);
+
+	return page ? page->words[at % PAGE_WORDS] : 0;
+}
+
+/* Both halves of a product: every bit of either number shows in the low bits. */
+inline_always u64 mix(u64 a, u64 b)
+{
+	u64 a0 = (u32)a, a1 = a >> 32, b0 = (u32)b, b1 = b >> 32;
+	u64 low = a0 * b0, first = a1 * b0, second = a0 * b1;
+	u64 middle = (low >> 32) + (u32)first + (u32)second;
+
+	return (a * b) ^ (a1 * b1 + (first >> 32) + (second >> 32) + (middle >> 32));
+}
+
+#define K0 0x243f6a8885a308d3ULL
+#define K1 0x13198a2e03707345ULL
+#define K2 0xa4093822299f31d1ULL
+#define K3 0x082efa98ec4e6c89ULL
+
+inline_always u64 hash_of_key(const struct table *table, const struct key *key, int is_v6)
+{
+	const u64 *address = key->address;
+	u64 word = ((u64)key->ports | (u64)key->protocol << 32) & table->rest;
+	u64 last, rotated;
+
+	if (!is_v6)
+		return mix((address[0] & table->mask[0]) ^ K0, word ^ K1);
+	last = address[3] & table->mask[3];
+	rotated = mix((address[2] & table->mask[2]) ^ K2, (last << 32 | last >> 32) ^ K3);
+	return mix((address[0] & table->mask[0]) ^ K0, (address[1] & table->mask[1]) ^ K1) ^
+	       (rotated << 17 | rotated >> 47) ^ mix(word ^ K3, K2);
+}
+
+inline_always int rest_matches(const struct rest_of_rule *rule, const struct key *key)
+{
+	u16 source = (u16)key->ports - (u16)rule->low;
+	u16 destination = (u16)(key->ports >> 16) - (u16)(rule->low >> 16);
+
+	return !((rule->protocol ^ key->protocol) & rule->protocol_mask) &&
+	       source <= (u16)rule->span && destination <= (u16)(rule->span >> 16);
+}
+
+/* A search: no rule before `from` is looked for, none from `best` on. */
+struct search {
+	struct key key;
+	u32 from;
+	u32 best;
+	/* Of the table or the vectors: the first rule, and the next. */
+	u32 rules;
+	u32 next;
+	/* Of the vectors. */
+	u32 word;
+	u32 words;
+	u64 bits;
+	u32 vectors[4];
+};
+
+/* Nothing, which the verifier takes for anything: it then sees one turn of a loop in all. */
+static volatile u32 nothing;
+
+inline_always void begin(struct search *search, const struct key *key, u32 from, u32 best,
+			 int is_v6)
+{
+	search->key.address[0] = key->address[0];
+	if (is_v6) {
+		search->key.address[1] = key->address[1];
+		search->key.address[2] = key->address[2];
+		search->key.address[3] = key->address[3];
+	}
+	search->key.ports = key->ports;
+	search->key.protocol = key->protocol;
+	search->from = from;
+	search->best = best;
+}
+
+/* Compares with a rule, which may better what was found; the next of its slot, or nothing if the
+ * search has ended. */
+inline_always u32 compare(const struct key *key, u32 rules, u32 index, u32 from, u32 *best,
+			  int is_v6)
+{
+	u32 at = rules + index * (is_v6 ? 16 : 4);
+	struct page *page = page_of(at);
+	const struct rest_of_rule *rest;
+	const u64 *address = key->address;
+	u64 differs;
+
+	if (!page)
+		return 0;
+	if (is_v6) {
+		const struct rule_v6 *rule = (void *)&page->words[at & (PAGE_WORDS - 16)];
+
+		differs = ((rule->value[0] ^ address[0]) & rule->mask[0]) |
+			  ((rule->value[1] ^ address[1]) & rule->mask[1]) |
+			  ((rule->value[2] ^ address[2]) & rule->mask[2]) |
+			  ((rule->value[3] ^ address[3]) & rule->mask[3]);
+		rest = &rule->rest;
+	} else {
+		const struct rule_v4 *rule = (void *)&page->words[at & (PAGE_WORDS - 4)];
+
+		differs = (rule->value ^ address[0]) & rule->mask;
+		rest = &rule->rest;
+	}
+	/* In the order of the list: what comes later cannot be better. */
+	if (rest->place >= *best)
+		return 0;
+	if (!differs && rest->place >= from && rest_matches(rest, key)) {
+		*best = rest->place;
+		return 0;
+	}
+	return rest->next;
+}
+
+inline_always long next_of_slot(struct search *search, int is_v6)
+{
+	search->next = compare(&search->key, search->rules, search->next, search->from,
+			       &search->best, is_v6);
+	return !search->next;
+}
+
+static long next_of_slot_v4(u64 turn, struct search *search)
+{
+	(void)turn;
+	return next_of_slot(search, 0);
+}
+
+static long next_of_slot_v6(u64 turn, struct search *search)
+{
+	(void)turn;
+	return next_of_slot(search, 1);
+}
+
+/* What is better than `best` in a table of the classifier that `where` names. */
+inline_always u32 search_table(u32 base, u32 where, const struct key *key, u32 from, u32 best,
+			       int is_v6)
+{
+	struct list *list = (struct list *)page_of(base);
+	const struct classifier *classifier;
+	const struct table *table;
+	struct search search;
+	struct page *page;
+	u32 slot, at, next;
+
+	if (!list || !key)
+		return best;
+	classifier = &list->classifiers[where / TABLES & 3];
+	table = &classifier->table[where % TABLES];
+	slot = hash_of_key(table, key, is_v6) & table->slot_mask;
+	at = table->slots + slot / 4;
+	page = page_of(at);
+	if (!page)
+		return best;
+	slot = ((u16 *)page)[at % PAGE_WORDS * 4 + slot % 4];
+	if (!slot)
+		return best;
+	next = compare(key, classifier->entries, slot, from, &best, is_v6);
+	if (!next)
+		return best;
+	begin(&search, key, from, best, is_v6);
+	search.rules = classifier->entries;
+	search.next = next;
+	if (is_v6)
+		bpf_loop(MOST_TURNS, next_of_slot_v6, &search, 0);
+	else
+		bpf_loop(MOST_TURNS, next_of_slot_v4, &search, 0);
+	return search.best;
+}
+
+/* Verified by themselves, not anew wherever they are called. */
+by_itself u32 table_v4(u32 base, u32 where, const struct key *key, u32 from, u32 best)
+{
+	return search_table(base, where, key, from, best, 0);
+}
+
+by_itself u32 table_v6(u32 base, u32 where, const struct key *key, u32 from, u32 best)
+{
+	return search_table(base, where, key, from, best, 1);
+}
+
+/* The place of a word's lowest bit that is set. */
+by_itself u32 lowest(u64 bits)
+{
+	u32 place = 0;
+
+#pragma unroll
+	for (u32 step = 32; step; step /= 2) {
+		if (!(bits & ((1ULL << step) - 1))) {
+			bits >>= step;
+			place += step;
+		}
+	}
+	return place;
+}
+
+/* The interval of a value in a field: how many begin at it or below. */
+by_itself u32 interval(u32 at, u64 value)
+{
+	struct page *begins = page_of(at);
+	u32 below = 0;
+
+	if (!begins)
+		return 0;
+#pragma unroll
+	for (u32 step = 32; step; step /= 2) {
+		if (begins->words[(at + below + step - 1) % PAGE_WORDS] <= value)
+			below += step;
+	}
+	return below;
+}
+
+/* The next rule of the vectors that all of them have a bit for, or the next word of bits. */
+inline_always long next_candidate(struct search *search, int is_v6)
+{
+	u32 index, word = search->word, best = search->best;
+
+	if (!search->bits) {
+		if (word >= search->words)
+			return 1;
+		search->bits = word_at(search->vectors[0] + word) &
+			       word_at(search->vectors[1] + word) &
+			       word_at(search->vectors[2] + word) &
+			       word_at(search->vectors[3] + word);
+		search->word = word + 1;
+		return 0;
+	}
+	index = (word - 1) * 64 + lowest(search->bits);
+	search->bits &= search->bits - 1;
+	compare(&search->key, search->rules, index, search->from, &best, is_v6);
+	if (best == search->best)
+		return 0;
+	search->best = best;
+	return 1;
+}
+
+static long next_candidate_v4(u64 turn, struct search *search)
+{
+	(void)turn;
+	return next_candidate(search, 0);
+}
+
+static long next_candidate_v6(u64 turn, struct search *search)
+{
+	(void)turn;
+	return next_candidate(search, 1);
+}
+
+inline_always u64 be64(u64 word)
+{
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+	return __builtin_bswap64(word);
+#else
+	return word;
+#endif
+}
+
+/* The first and the second address of IPv4 as a number, zeros behind it. */
+inline_always u64 first_v4(u64 addresses)
+{
+	return be64(addresses) & 0xffffffff00000000ULL;
+}
+
+inline_always u64 second_v4(u64 addresses)
+{
+	return be64(addresses) << 32;
+}
+
+/* What is better than `best` among the rules that stand in vectors. */
+inline_always u32 search_vectors(u32 base, u32 number, const struct key *key, u32 from, u32 best,
+				 int is_v6)
+{
+	struct list *list = (struct list *)page_of(base);
+	const struct classifier *classifier;
+	struct search search;
+	u64 values[4];
+	u32 words;
+
+	if (!list || !key)
+		return best;
+	classifier = &list->classifiers[number & 3];
+	words = classifier->words;
+	values[0] = is_v6 ? be64(key->address[0]) : first_v4(key->address[0]);
+	values[1] = is_v6 ? be64(key->address[2]) : second_v4(key->address[0]);
+	values[2] = (u16)key->ports;
+	values[3] = key->ports >> 16;
+	begin(&search, key, from, best, is_v6);
+#pragma unroll
+	for (u32 field = 0; field < 4; field++) {
+		u32 at = nothing;
+
+		if (classifier->is_cut >> field & 1)
+			at = interval(classifier->begins + field * 64, values[field]);
+		search.vectors[field] = classifier->bits + (field * 64 + at) * words;
+	}
+	search.rules = classifier->first_rule;
+	search.word = nothing;
+	search.words = words;
+	search.bits = nothing;
+	if (is_v6)
+		bpf_loop(MOST_TURNS, next_candidate_v6, &search, 0);
+	else
+		bpf_loop(MOST_TURNS, next_candidate_v4, &search, 0);
+	return search.best;
+}
+
+by_itself u32 vectors_v4(u32 base, u32 number, const struct key *key, u32 from, u32 best)
+{
+	return search_vectors(base, number, key, from, best, 0);
+}
+
+by_itself u32 vectors_v6(u32 base, u32 number, const struct key *key, u32 from, u32 best)
+{
+	return search_vectors(base, number, key, from, best, 1);
+}
+
+/* The place of the first rule from `from` on that matches, or NO_PLACE. */
+inline_always u32 find(u32 base, u32 number, const struct key *key, u32 from, int is_v6)
+{
+	struct list *list = (struct list *)page_of(base);
+	const struct classifier *classifier;
+	u32 best = NO_PLACE;
+
+	if (!list || !key)
+		return NO_PLACE;
+	classifier = &list->classifiers[number & 3];
+	for (u32 i = 0; i < TABLES; i++) {
+		u32 where = number * TABLES + i;
+
+		if (i >= classifier->tables || classifier->table[i].first >= best)
+			break;
+		best = is_v6 ? table_v6(base, where, key, from, best) :
+			       table_v4(base, where, key, from, best);
+	}
+	if (!classifier->rules)
+		return best;
+	return is_v6 ? vectors_v6(base, number, key, from, best) :
+		       vectors_v4(base, number, key, from, best);
+}
+
+by_itself u32 find_v4(u32 base, u32 number, const struct key *key, u32 from)
+{
+	return find(base, number, key, from, 0);
+}
+
+by_itself u32 find_v6(u32 base, u32 number, const struct key *key, u32 from)
+{
+	return find(base, number, key, from, 1);
+}
+
+/* The way of a packet through the list. */
+struct judged {
+	struct tuple packet;
+	/* No filter before this place is met. */
+	u32 from;
+	/* The list. */
+	u32 base;
+	u32 rows;
+	u32 count;
+	u32 counters;
+	/* What is counted of it. */
+	u32 packets;
+	u32 bytes;
+	/* With the protocols so far. */
+	u32 found;
+	/* What becomes of it. */
+	u32 verdict;
+	u32 queue;
+};
+
+/* The first rule of a packet's family. */
+inline_always u32 find_in(struct judged *judged, u32 first)
+{
+	if (judged->packet.family == IPV4)
+		return find_v4(judged->base, first + CLASSIFIER_V4, &judged->packet.key,
+			       judged->from);
+	if (judged->packet.family == IPV6)
+		return find_v6(judged->base, first + CLASSIFIER_V6, &judged->packet.key,
+			       judged->from);
+	return NO_PLACE;
+}
+
+/* With each protocol that a filter names, and one that none does. */
+static long with_protocol(u64 turn, struct judged *judged)
+{
+	struct list *list = (struct list *)page_of(judged->base);
+	struct page *page;
+	u32 at, found, number = turn;
+
+	if (!list || number >= list->protocols)
+		return 1;
+	at = list->first_protocol + number / 4;
+	page = page_of(at);
+	if (!page)
+		return 1;
+	judged->packet.key.ports = 0;
+	judged->packet.key.protocol =
+		((u16 *)page)[at % PAGE_WORDS * 4 + number % 4] | WITHOUT_PORTS;
+	found = find_in(judged, STOPS);
+	if (found < judged->found)
+		judged->found = found;
+	return 0;
+}
+
+/* The first filter from `from` on that a packet of which something is hidden could match and that
+ * stops it. */
+inline_always u32 find_possible(struct judged *judged, u32 next_v4, u32 next_v6)
+{
+	struct key *key;
+	u32 ports, protocol;
+
+	if (judged->packet.hidden == HIDDEN_PORTS)
+		return find_in(judged, STOPS);
+	if (judged->packet.hidden == HIDDEN_PROTOCOL) {
+		key = &judged->packet.key;
+		ports = key->ports;
+		protocol = key->protocol;
+		judged->found = NO_PLACE;
+		bpf_loop(257, with_protocol, judged, 0);
+		key->ports = ports;
+		key->protocol = protocol;
+		return judged->found;
+	}
+	if (judged->packet.hidden < HIDDEN_ADDRESSES)
+		return NO_PLACE;
+	if (judged->packet.hidden == HIDDEN_EVERYTHING)
+		return next_v4 < next_v6 ? next_v4 : next_v6;
+	return judged->packet.type_family == IPV4 ? next_v4 : next_v6;
+}
+
+/* The first rule that matches a packet with an authentication header, which is its protocol too. */
+inline_always u32 find_authenticated(struct judged *judged)
+{
+	struct key *key;
+	u32 ports, protocol, found;
+
+	key = &judged->packet.key;
+	ports = key->ports;
+	protocol = key->protocol;
+	key->ports = 0;
+	key->protocol = PROTOCOL_AUTHENTICATION | WITHOUT_PORTS;
+	found = find_in(judged, CLASSIFIER_V4);
+	key->ports = ports;
+	key->protocol = protocol;
+	return found;
+}
+
+inline_always const struct row *row_at(const struct judged *judged, u32 place)
+{
+	u32 at = judged->rows + 2 * place;
+	struct page *page = page_of(at);
+
+	return page ? (void *)&page->words[at & (PAGE_WORDS - 2)] : 0;
+}
+
+inline_always struct met *met_at(const struct judged *judged, u32 place)
+{
+	u32 at = judged->counters + place;
+
+	return bpf_map_lookup_elem(&FILTERS_MET, &at);
+}
+
+/* The next filter that a packet meets. */
+static long next_filter(u64 turn, struct judged *judged)
+{
+	u32 certain = NO_PLACE, possible = NO_PLACE, place, from = judged->from;
+	const struct row *row = row_at(judged, from);
+	struct met *met;
+
+	(void)turn;
+	if (!row)
+		return 1;
+	if (judged->packet.hidden < HIDDEN_ADDRESSES)
+		certain = find_in(judged, CLASSIFIER_V4);
+	if (judged->packet.hidden != HIDDEN_NOTHING) {
+		if (judged->packet.hidden == HIDDEN_AUTHENTICATED) {
+			u32 also = find_authenticated(judged);
+
+			certain = also < certain ? also : certain;
+		}
+		possible = find_possible(judged, row->next_stop[0], row->next_stop[1]);
+	}
+	place = row->next_any < certain ? row->next_any : certain;
+	if (possible < place) {
+		met = met_at(judged, possible);
+		if (met)
+			met->unreadable += judged->packets;
+		judged->verdict = END_UNREADABLE;
+		return 1;
+	}
+	if (place == NO_PLACE)
+		return 1;
+	row = row_at(judged, place);
+	met = met_at(judged, place);
+	if (!row || !met)
+		return 1;
+	met->packets += judged->packets;
+	met->bytes += judged->bytes;
+	if (row->action == FILTER_DROP || row->action == FILTER_STEER) {
+		judged->verdict = row->action == FILTER_DROP ? END_DROP : END_STEER;
+		judged->queue = row->queue;
+		return 1;
+	}
+	judged->from = row->action == FILTER_ACCEPT ? row->end : place + 1;
+	return judged->from >= judged->count;
+}
+
+/* What the filters do with a packet: END_..., and the queue above it. */
+inline_always u32 judge(struct packet *packet, int is_skb, u32 now, u32 packets)
+{
+	struct judged judged = {};
+	struct list *list;
+
+	judged.base = (now - 1) * FILTER_PAGES * PAGE_WORDS;
+	list = (struct list *)page_of(judged.base);
+	if (!list || !list->count)
+		return ON;
+	judged.rows = list->rows;
+	judged.count = list->count;
+	judged.counters = (now - 1) * FILTER_ROOM;
+	judged.packets = packets;
+	judged.bytes = packet->length;
+	read_headers(packet, is_skb, &judged.packet);
+	bpf_loop(MOST_TURNS, next_filter, &judged, 0);
+	return judged.verdict | judged.queue << 16;
+}
+
+apart u32 judge_frame(struct xdp_md *context, u32 now, u32 packets)
+{
+	struct packet packet = packet_of_frame(context);
+
+	return judge(&packet, 0, now, packets);
+}
+
+apart u32 judge_skb(struct sk_buff *context, u32 now, u32 packets)
+{
+	struct packet packet = packet_of_skb(context);
+
+	return judge(&packet, 1, now, packets);
+}

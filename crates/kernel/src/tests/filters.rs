@@ -1,0 +1,267 @@
+//! The same packets by the same filters in both engines: verdict, queue, bytes, and what each filter
+//! has counted.
+
+use super::differential::{DROPPED, Fate, QUEUES, can_be_skb, of_frame, of_skb};
+use super::functions::{Card, Door, Packet};
+use super::{HANDOVERS, can_load, launch, parse};
+use crate::object::{Object, Switch};
+use crate::plan::{Plan, plan};
+use crate::rules::{Rules, room};
+use address::{address, frame, wide};
+use picnic_core::function::Function;
+use picnic_core::guard::Guard;
+use picnic_core::kernel::Handover;
+use picnic_core::ledger::Stage;
+use picnic_core::registry::BuildContext;
+use picnic_filter::filters::FilterChange;
+use picnic_filter::{
+    Action, Filter, FilterCode, FilterId, Filters, FiveTuple, Match, PortRange, Prefix, Protocol,
+    Unreadable,
+};
+use picnic_machine::steering::Relay;
+use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::TestRunner;
+
+#[path = "../../../filter/tests/frames/mod.rs"]
+#[allow(unreachable_pub)]
+mod address;
+
+/// The filters in the poll engine.
+struct Polled {
+    filters: Filters,
+    function: Box<dyn Function>,
+    card: Card,
+    /// Packets so far, by which they are numbered.
+    packets: usize,
+}
+
+impl Polled {
+    fn new() -> Self {
+        let filters = Filters::new(QUEUES);
+        let function = filters.function(Stage::Rx).unwrap();
+        let context = BuildContext { queues: QUEUES, wires: 1, ..BuildContext::default() };
+        Polled { filters, function, card: Card::new(&context), packets: 0 }
+    }
+
+    fn run(&mut self, frames: &[Vec<u8>]) -> Vec<Fate> {
+        let mut fates = vec![DROPPED; frames.len()];
+        for frames in frames.chunks(32) {
+            let packets: Vec<_> = frames.iter().map(|data| Packet((0, data.clone()))).collect();
+            for seen in self.card.run(&mut *self.function, &packets) {
+                let queue = match seen.door {
+                    Door::Queue(queue) => queue,
+                    _ => 0,
+                };
+                fates[seen.number - self.packets] =
+                    Fate { queue: Some(queue), hash: (0, 0, 0), data: seen.data };
+            }
+        }
+        self.packets += frames.len();
+        fates
+    }
+}
+
+/// The filters in the kernel.
+struct Loaded {
+    filters: Filters,
+    rules: Rules,
+    object: Object,
+    plan: Plan,
+    /// Of one of both ways.
+    _switch: Switch,
+}
+
+impl Loaded {
+    fn new(handover: &str, filters: usize) -> Self {
+        let card = parse(&format!(
+            "[card]\nengine = \"kernel\"\n[[wire]]\nport = \"xdp\"\ninterface = \"k0\"\n\
+             [[rx]]\nfunction = \"pass\"\n[host]\nattachment = \"stack\"\nqueues = {QUEUES}\n\
+             target_cores = [0, 1]\nhandover = \"{handover}\"\n"
+        ));
+        let (mut plan, placement) = plan(&launch(&card)).unwrap();
+        plan.room = room(filters);
+        let mut object = Object::load(&plan, &placement.target_cores, true).unwrap();
+        let filters = Filters::new(QUEUES);
+        filters.write_only(plan.room);
+        let rules = Rules::new(&filters, object.filters().unwrap(), plan.room).unwrap();
+        let relay = Relay { name: "k1".into(), index: 1, of: 1 };
+        let mut switch = object.ways(&[relay]).unwrap();
+        switch.set(true).unwrap();
+        Loaded { filters, rules, object, plan, _switch: switch }
+    }
+
+    fn run(&mut self, frames: &[Vec<u8>]) -> Vec<Fate> {
+        self.rules.follow().unwrap();
+        let fates = match self.plan.handover {
+            Handover::Cpumap => {
+                let program = self.object.wire(0).unwrap();
+                frames.iter().map(|frame| of_frame(program, frame)).collect()
+            }
+            Handover::Skb => {
+                let program = self.object.tc("steer", 0).unwrap();
+                frames.iter().map(|frame| of_skb(program, frame)).collect()
+            }
+        };
+        self.rules.follow().unwrap();
+        fates
+    }
+}
+
+/// Both, by the same changes.
+struct Both {
+    polled: Polled,
+    loaded: Loaded,
+    ids: Vec<FilterId>,
+}
+
+impl Both {
+    fn change(&mut self, remove: usize, add: &[Filter]) {
+        let gone = self.ids.drain(..remove.min(self.ids.len())).collect::<Vec<_>>();
+        let changes = || {
+            let remove = gone.iter().map(|&id| FilterChange::Remove(id));
+            let add = add.iter().cloned();
+            remove
+                .chain(add.map(|filter| FilterChange::Add(filter, FilterCode::default())))
+                .collect()
+        };
+        let added = self.polled.filters.apply(changes()).unwrap();
+        assert_eq!(self.loaded.filters.apply(changes()).unwrap(), added);
+        self.ids.extend(added);
+    }
+
+    fn compare(&mut self, frames: &[Vec<u8>]) -> usize {
+        let (polled, loaded) = (self.polled.run(frames), self.loaded.run(frames));
+        for ((frame, polled), loaded) in frames.iter().zip(&polled).zip(&loaded) {
+            if polled != loaded {
+                let listed = self.polled.filters.list();
+                let listed: Vec<_> = listed.iter().map(|listing| &listing.filter).collect();
+                panic!("{polled:?}, in the kernel {loaded:?}: {frame:02x?} by {listed:#?}");
+            }
+        }
+        let counts = |filters: &Filters| {
+            let listed = filters.list().into_iter();
+            listed
+                .map(|found| (found.id, found.packets, found.bytes, found.unreadable_packets))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(counts(&self.polled.filters), counts(&self.loaded.filters));
+        polled.iter().filter(|fate| fate.queue.is_none()).count()
+    }
+}
+
+fn filter() -> impl Strategy<Value = Filter> {
+    let lengths = prop_oneof![Just(0), Just(8), Just(16), Just(24), Just(31), Just(32)];
+    let prefix = || proptest::option::weighted(0.7, (address(), lengths.clone()));
+    let ports = || {
+        prop_oneof![
+            4 => Just(PortRange::ANY),
+            2 => (0..8_u16).prop_map(PortRange::one),
+            1 => (0..5_u16).prop_map(|low| PortRange::new(low, low + 3).unwrap()),
+        ]
+    };
+    let protocol = prop_oneof![
+        4 => Just(None),
+        2 => Just(Some(6)),
+        2 => Just(Some(17)),
+        1 => prop::sample::select(vec![1_u8, 51, 58, 60, 135]).prop_map(Some),
+    ];
+    let action = prop_oneof![
+        3 => Just(Action::Drop),
+        2 => Just(Action::Accept),
+        1 => Just(Action::Count),
+        1 => (0..QUEUES).prop_map(Action::Steer),
+    ];
+    let tuple = (prefix(), prefix(), ports(), ports(), protocol, any::<bool>());
+    let place = (0..3_u8, 98..102_i32, prop::bool::weighted(0.8), prop::bool::weighted(0.05));
+    (tuple, action, place).prop_map(|(tuple, action, (group, priority, stops, every))| {
+        let (source, destination, source_ports, destination_ports, protocol, is_v6) = tuple;
+        let prefix = |found: Option<(std::net::Ipv4Addr, u8)>| {
+            let (address, length) = found?;
+            match is_v6 {
+                true => Prefix::new(wide(address), length),
+                false => Prefix::new(address, length),
+            }
+        };
+        let has_ports = source_ports != PortRange::ANY || destination_ports != PortRange::ANY;
+        let tuple = FiveTuple {
+            protocol: protocol
+                .filter(|number| !has_ports || [6, 17].contains(number))
+                .map(Protocol),
+            source: prefix(source),
+            destination: prefix(destination),
+            source_ports,
+            destination_ports,
+        };
+        let matching = if every { Match::Any } else { Match::FiveTuple(tuple) };
+        let unreadable = if stops { Unreadable::Drop } else { Unreadable::Accept };
+        let drops = action == Action::Drop;
+        let filter = Filter::new("rule", matching, action)
+            .in_group(format!("group-{group}"))
+            .with_priority(priority);
+        if drops { filter.with_unreadable(unreadable) } else { filter }
+    })
+}
+
+fn draw<T: std::fmt::Debug>(runner: &mut TestRunner, from: &impl Strategy<Value = T>) -> T {
+    from.new_tree(runner).unwrap().current()
+}
+
+/// Fragments, extension headers, tags, options: of all kinds, and cut off anywhere.
+fn frames(runner: &mut TestRunner) -> Vec<Vec<u8>> {
+    let mut frames = super::differential::frames();
+    frames.truncate(400);
+    frames.extend((0..400).map(|_| draw(runner, &frame())));
+    // Options of IPv4: routes that end here, that go on, and nonsense.
+    for options in [
+        vec![131, 7, 4, 1, 2, 3, 4, 0],
+        vec![1, 137, 7, 8, 1, 2, 3, 4],
+        vec![1, 1, 1, 137, 7, 4, 9, 9],
+        vec![7, 3, 4, 131, 3, 4, 0, 0],
+        vec![7, 1, 131, 3],
+        vec![131, 3, 4, 0],
+        vec![0, 131, 7, 4],
+    ] {
+        let mut frame = address::Frame::default().bytes();
+        frame[14] += options.len() as u8 / 4;
+        frame[17] += options.len() as u8;
+        frame.splice(34..34, options);
+        frames.push(frame);
+    }
+    frames.retain(|frame| frame.len() >= 14 && can_be_skb(frame));
+    frames
+}
+
+#[test]
+fn filters_judge_the_same_in_both_engines() {
+    if !can_load("filters_judge_the_same_in_both_engines") {
+        return;
+    }
+    if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
+        return picnic_testing::skip(
+            "filters_judge_the_same_in_both_engines",
+            "it needs two cores",
+        );
+    }
+    let mut runner = TestRunner::deterministic();
+    let frames = frames(&mut runner);
+    for handover in HANDOVERS {
+        let mut both =
+            Both { polled: Polled::new(), loaded: Loaded::new(handover, 4096), ids: Vec::new() };
+        let mut dropped = both.compare(&frames);
+        assert_eq!(dropped, 0, "there is no filter");
+        let mut draw = |count| (0..count).map(|_| draw(&mut runner, &filter())).collect::<Vec<_>>();
+        // Few, one more, one less, others: made in place and compiled anew.
+        for (remove, add) in [(0, 1), (0, 1), (1, 3), (0, 20), (10, 5), (30, 40)].repeat(3) {
+            both.change(remove, &draw(add));
+            dropped += both.compare(&frames);
+        }
+        both.change(1000, &draw(4000));
+        dropped += both.compare(&frames);
+        both.change(1, &draw(1));
+        dropped += both.compare(&frames);
+        both.change(4000, &[]);
+        assert_eq!(both.compare(&frames), 0);
+        assert!(dropped > 3 * frames.len(), "{dropped} say little");
+    }
+}
