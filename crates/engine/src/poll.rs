@@ -265,8 +265,7 @@ impl Card {
         let Some(Completions { at_once, hosts }) = &self.completions else { return };
         // The room first, then the look at who waits; a host does it the other way round.
         Gate::order_publish();
-        for (queue, host) in hosts.iter().enumerate() {
-            let room = self.tx_rings.take_room(queue);
+        for (queue, (host, room)) in hosts.iter().zip(self.tx_rings.take_room()).enumerate() {
             if room != 0 && host.starved.get() != 0 {
                 self.doors.complete(now, queue, room, *at_once);
             }

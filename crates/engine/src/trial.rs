@@ -63,9 +63,9 @@ pub struct Outcome {
     pub fate: Fate,
     /// Its bytes as it left; none if it did not.
     pub data: Vec<u8>,
-    /// Its mark as it left.
+    /// Its mark as it left; 0 if it did not.
     pub mark: u32,
-    /// Its RSS hash as it left.
+    /// Its RSS hash as it left; 0 if it did not.
     pub rss_hash: u32,
 }
 

@@ -127,9 +127,9 @@ impl TxRings {
         self.rings.iter().any(|ring| ring.room != 0)
     }
 
-    /// What of it a queue's host is told of now.
-    pub(crate) fn take_room(&mut self, queue: usize) -> u32 {
-        self.rings.get_mut(queue).map_or(0, |ring| std::mem::take(&mut ring.room))
+    /// What of it each queue's host is told of now.
+    pub(crate) fn take_room(&mut self) -> impl Iterator<Item = u32> {
+        self.rings.iter_mut().map(|ring| std::mem::take(&mut ring.room))
     }
 
     /// Fills a burst, queue by queue, a quantum of bytes each, round and round.

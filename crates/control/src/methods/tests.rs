@@ -93,6 +93,7 @@ fn the_card_is_told_what_has_changed_and_nothing_else() {
     // What cannot be changed while it runs is refused before anything is told.
     for change in [
         json!({ "tx_usecs": 9, "wire_usecs": 5 }),
+        json!({ "tx_usecs": 9, "wire_frames": 5 }),
         json!({ "tx_usecs": 9, "tx_complete": "interrupt" }),
     ] {
         let refused = methods.moderate(change.as_object().unwrap()).unwrap_err().message;

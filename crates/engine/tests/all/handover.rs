@@ -142,6 +142,50 @@ fn a_flow_is_always_the_same_cores_and_keeps_its_order() {
     }
 }
 
+/// An IPv6 packet without ports, from one of many hosts.
+fn datagram_v6(host: u8, number: u32) -> Vec<u8> {
+    let mut frame = vec![2; 12];
+    // No next header.
+    frame.extend([0x86, 0xdd, 0x60, 0, 0, 0, 0, 4, 59, 64]);
+    frame.extend([[0xfd; 15].as_slice(), &[host], &[0xfe; 16]].concat());
+    frame.extend(number.to_be_bytes());
+    frame
+}
+
+/// An ICMP message over IPv4, from one of many hosts.
+fn datagram_v4(host: u8, number: u32) -> Vec<u8> {
+    let mut frame = vec![2; 12];
+    frame.extend([8, 0, 0x45, 0, 0, 24, 0, 0, 0, 0, 64, 1, 0, 0, 10, 0, 0, host, 10, 0, 1, 1]);
+    frame.extend(number.to_be_bytes());
+    frame
+}
+
+#[test]
+fn without_ports_the_addresses_make_the_flow() {
+    let to = |host: u8, number| {
+        let mut frame = datagram_v4(1, number);
+        frame[33] = host;
+        frame
+    };
+    for packet in [datagram_v4, datagram_v6, to] {
+        let mut bench = asleep("clas", 4, Wire::default(), "");
+        bench.wire(0).incoming.extend((0..640).map(|number| packet(number as u8 % 64, number)));
+        bench.settle();
+        let mut cores = vec![Vec::new(); 64];
+        let mut packets = [0; 4];
+        for (core, frame) in &bench.host().seen {
+            let number = u32::from_be_bytes(frame[frame.len() - 4..].try_into().unwrap());
+            cores[number as usize % 64].push(*core);
+            packets[usize::from(*core)] += 1;
+        }
+        assert!(
+            cores.iter().all(|cores| cores.len() == 10 && cores.iter().all(|c| *c == cores[0]))
+        );
+        assert!(packets.iter().all(|&packets| packets > 50), "{packets:?}");
+        bench.end();
+    }
+}
+
 #[test]
 fn a_core_is_left_so_many_packets_and_no_more() {
     let mut bench = asleep("clas", 2, Wire::default(), "");

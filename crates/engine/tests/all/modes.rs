@@ -1,6 +1,6 @@
 //! Every way of interrupting: per packet, not masked, a moderated wire, transmit completion.
 
-use crate::common::{Bench, frame};
+use crate::common::{Bench, Wire, frame, patient};
 use picnic_core::ring::moderation::ModerationMode;
 use picnic_core::time::Time;
 use picnic_engine::swap::Command;
@@ -185,4 +185,72 @@ fn a_host_that_waits_for_room_is_told_of_it() {
         bench.settle();
         bench.end();
     }
+}
+
+#[test]
+fn a_host_that_waits_for_its_first_buffers_is_told_of_them() {
+    let text = "[host]\nattachment = \"sends\"\nqueues = 1\n\
+                [interrupt]\ntx_complete = \"interrupt\"\n";
+    let mut bench = Bench::new(text, 1, vec![], vec![]);
+    // The card has had no turn yet, so no buffer is there.
+    bench.host().sends = 5;
+    bench.look();
+    assert!(bench.targets[0].is_starved() && bench.targets[0].is_resting());
+    bench.turn();
+    assert_eq!(bench.bells[0].count(), 1);
+    bench.host().sends = 5;
+    bench.look();
+    assert_eq!(bench.view.queues[0].target.transmitted.get(), 5);
+    bench.settle();
+    bench.end();
+}
+
+#[test]
+fn a_card_wakes_for_its_wires_and_no_sooner_than_they_interrupt() {
+    let at = |nanos: u64| Some(Time::from_nanos(nanos));
+    // The first packet interrupts at 1000, and the next at 101 000 or with two frames.
+    for (keys, arrival, due, wakes) in [
+        ("", None, 2_000, 2_000),
+        ("wire_usecs = 100", None, 2_000, 101_000),
+        ("wire_usecs = 100", at(50_000), 2_000, 101_000),
+        ("wire_usecs = 100", None, 101_000, 101_000),
+        ("wire_usecs = 100", None, 101_001, 101_001),
+        ("wire_usecs = 100\nwire_frames = 2", None, 2_000, 2_000),
+        ("wire_usecs = 100\nwire_frames = 2", at(50_000), 2_000, 50_000),
+        ("wire_usecs = 100\nwire_frames = 2", at(200_000), 2_000, 101_000),
+    ] {
+        let mut bench = asleep(&format!("rx_usecs = 0\n{keys}"));
+        load(&mut bench, 0..1);
+        bench.now = Time::from_nanos(900);
+        assert_eq!(bench.turn().received, 1);
+        bench.look();
+        assert_eq!(bench.card.next_deadline(bench.now), None, "a wire that does not know");
+        (bench.wire(0).due, bench.wire(0).next_arrival) = (at(due), None);
+        bench.wire(0).next_arrival = arrival;
+        assert_eq!(bench.card.next_deadline(bench.now), at(wakes), "{keys} {arrival:?}");
+        // What has come in a whole burst may not have been all.
+        load(&mut bench, 1..65);
+        bench.now = Time::from_nanos(200_900);
+        assert_eq!(bench.turn().received, 64);
+        (bench.wire(0).due, bench.wire(0).next_arrival) = (at(201_050), at(201_060));
+        assert_eq!(bench.card.next_deadline(bench.now), at(201_050), "{keys}");
+        bench.wire(0).finished = true;
+        assert_eq!(bench.card.next_deadline(bench.now), None, "nothing more comes");
+        bench.wire(0).finished = false;
+        bench.card.stop_receiving(bench.now);
+        assert_eq!(bench.card.next_deadline(bench.now), None, "nothing more is taken");
+        bench.end();
+    }
+}
+
+#[test]
+fn a_card_looks_at_once_at_a_wire_that_waits_to_be_asked() {
+    let text = "[host]\nqueues = 1\n";
+    let mut bench = Bench::with_wires(text, vec![Wire::default(), patient()], vec![], vec![]);
+    assert_eq!(bench.card.next_deadline(bench.now), Some(bench.now));
+    bench.wire(0).due = Some(bench.now + 100);
+    assert_eq!(bench.card.next_deadline(bench.now), Some(bench.now));
+    bench.wire(1).finished = true;
+    assert_eq!(bench.card.next_deadline(bench.now), Some(bench.now + 100));
+    bench.end();
 }

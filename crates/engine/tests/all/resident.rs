@@ -1,6 +1,6 @@
 //! What lives beside the packets: turns that alternate, packets that are counted.
 
-use crate::common::{Bench, RESIDENT, by_first_byte, frame};
+use crate::common::{Bench, RESIDENT, Wire, by_first_byte, frame, patient};
 use picnic_core::command::{Order, Prepared};
 use picnic_core::function::Function;
 use picnic_core::ledger::{DropReason, Stage};
@@ -127,11 +127,15 @@ impl Function for HandOver {
 }
 
 fn bench() -> (Bench, Arc<Mutex<Script>>, Arc<Attention>) {
+    bench_with(Wire::default())
+}
+
+fn bench_with(wire: Wire) -> (Bench, Arc<Mutex<Script>>, Arc<Attention>) {
     let (attention, script) = (Arc::<Attention>::default(), Arc::<Mutex<Script>>::default());
     let hand_over = HandOver(attention.clone(), script.clone());
     RESIDENT.set(Some(Box::new(Lodger { attention: attention.clone(), script: script.clone() })));
     let functions: Vec<Box<dyn Function>> = vec![Box::new(hand_over), by_first_byte()];
-    let mut bench = Bench::new("[host]\nqueues = 1\n", 1, functions, vec![]);
+    let mut bench = Bench::with_wires("[host]\nqueues = 1\n", vec![wire], functions, vec![]);
     // The first turn is its own to say when it wants the next.
     while !bench.turn().is_idle() {}
     script.lock().unwrap().turns.clear();
@@ -217,6 +221,26 @@ fn no_segment_begins_while_a_wire_gives_whole_bursts_and_patience_lasts() {
         bench.look();
     }
     bench.end();
+}
+
+#[test]
+fn a_wire_that_loses_nothing_by_waiting_holds_up_no_segment() {
+    for (wire, due) in [(patient(), 1), (Wire::default(), 3)] {
+        let (mut bench, script, attention) = bench_with(wire);
+        let frames = (0..150).map(|number| frame(0, 0, number, 60));
+        bench.wire(0).incoming.extend(frames);
+        script.lock().unwrap().patience_ns = u64::from(u32::MAX);
+        script.lock().unwrap().segments = 1;
+        attention.raise();
+        let mut turns = 0;
+        while bench.turn().segment.is_none() {
+            bench.look();
+            turns += 1;
+        }
+        assert_eq!(turns, due);
+        bench.settle();
+        bench.end();
+    }
 }
 
 #[test]

@@ -46,6 +46,18 @@ fn a_full_target_ring_drops_what_does_not_fit_and_counts_it() {
 }
 
 #[test]
+fn the_depth_of_a_ring_is_told_as_it_is_at_the_end() {
+    let mut bench = Bench::new(TWO_QUEUES, 1, vec![by_first_byte()], vec![]);
+    load(&mut bench, 0, 0..10);
+    bench.turn();
+    bench.card.doors().note_depths();
+    let depths = |bench: &Bench| [0, 1].map(|queue| bench.view.queues[queue].steer.depth.get());
+    assert_eq!(depths(&bench), [5, 5]);
+    bench.end();
+    assert_eq!(depths(&bench), [0, 0]);
+}
+
+#[test]
 fn a_patient_wire_waits_for_rings() {
     let mut bench = Bench::with_wires(TWO_QUEUES, vec![patient()], vec![by_first_byte()], vec![]);
     bench.wire(0).incoming.extend((0..1000).map(|number| frame(1, 0, number, 60)));

@@ -2,21 +2,24 @@
 
 use picnic_core::direction::Direction;
 use picnic_core::function::Function;
-use picnic_core::ledger::DropReason;
+use picnic_core::ledger::{DropReason, Stage};
 use picnic_core::out::Out;
 use picnic_core::packet::burst::Burst;
-use picnic_core::packet::desc::Descriptor;
+use picnic_core::packet::desc::{Descriptor, RssType};
+use picnic_core::packet::pool::PoolConfig;
 use picnic_core::registry::BuildContext;
 use picnic_core::time::Time;
 use picnic_engine::trial::{Fate, Outcome, Trial};
 
-/// Does with a packet what its first byte says, and marks it with the time it came at; it lets
-/// go of what it holds after 100 ns, or drops it.
+/// Does with a packet what its first byte says, and marks it with the time and the wire it came
+/// by; it lets go of what it holds after 100 ns, or drops it.
 #[derive(Default)]
 struct Told {
     held: Vec<(Time, Descriptor)>,
     drops_held: bool,
     forgets: bool,
+    /// It keeps what it holds, whatever it is told.
+    is_deaf: bool,
 }
 
 const HOLD: u8 = 0;
@@ -31,7 +34,8 @@ const LEAVE: u8 = 7;
 impl Function for Told {
     fn process(&mut self, now: Time, burst: &mut Burst, out: &mut Out<'_>) {
         burst.retain(|mut packet| {
-            packet.mark = packet.received_at().as_nanos() as u32;
+            packet.mark = packet.received_at().as_nanos() as u32 + 1000 * u32::from(packet.wire);
+            packet.set_rss(packet.mark + 7, RssType::Ipv4);
             match packet.data()[0] {
                 HOLD => self.held.push((now + 100, packet)),
                 DROP => out.drop(packet, DropReason::Filtered),
@@ -55,7 +59,7 @@ impl Function for Told {
     }
 
     fn flush(&mut self, now: Time, out: &mut Out<'_>) {
-        while self.next_deadline().is_some_and(|due| due <= now) {
+        while !self.is_deaf && self.next_deadline().is_some_and(|due| due <= now) {
             let (_, packet) = self.held.remove(0);
             if self.drops_held {
                 out.drop(packet, DropReason::Fault);
@@ -99,8 +103,11 @@ fn every_fate_is_told_of_the_packet_that_has_it() {
         let now = Time::from_nanos(10 + number as u64);
         let outcomes = trial.give(&mut function, now, 1, &[byte; 60]).unwrap();
         assert_eq!(ends(&outcomes), fates, "of {byte}");
-        for outcome in outcomes.iter().filter(|outcome| !outcome.data.is_empty()) {
-            assert_eq!((&outcome.data, outcome.mark), (&vec![byte; 60], 10 + number as u32));
+        for Outcome { fate, data, mark, rss_hash, .. } in outcomes {
+            let left = !matches!(fate, Fate::Dropped(_) | Fate::Consumed);
+            let expected = if left { (vec![byte; 60], 1010 + number as u32) } else { (vec![], 0) };
+            assert_eq!(rss_hash, if left { expected.1 + 7 } else { 0 }, "of {byte}");
+            assert_eq!((data, mark), expected, "of {byte}");
         }
     }
     let outcomes = trial.end(&mut function).unwrap();
@@ -147,4 +154,45 @@ fn a_packet_without_a_fate_is_told() {
     let told = trial.give(&mut function, Time::ZERO, 0, &[HOLD; 60]).unwrap_err();
     let expected = "1 packets in and 0 made, but 0 let go of, 0 dropped or consumed and 0 held";
     assert_eq!(told, expected);
+}
+
+#[test]
+fn what_is_held_back_at_the_end_is_told() {
+    let (mut trial, mut function) = (trial(), Told { is_deaf: true, ..Told::default() });
+    for _ in 0..3 {
+        assert_eq!(trial.give(&mut function, Time::ZERO, 0, &[HOLD; 60]), Ok(vec![]));
+    }
+    let told = trial.end(&mut function).unwrap_err();
+    assert_eq!(told, "3 packets are held back after the last flush");
+}
+
+#[test]
+fn a_function_that_holds_every_buffer_is_given_no_more() {
+    // A packet of 1024 buffers each time.
+    let context = BuildContext { buffer_size: 64, ..BuildContext::default() };
+    let mut trial = Trial::new(&context, Direction::Rx).unwrap();
+    let mut function = Told { is_deaf: true, ..Told::default() };
+    let whole = PoolConfig::default().buffers / 1024;
+    for _ in 0..whole {
+        let outcomes = trial.give(&mut function, Time::ZERO, 0, &[HOLD; 1024 * 64]);
+        assert_eq!(outcomes, Ok(vec![]));
+    }
+    let told = trial.give(&mut function, Time::ZERO, 0, &[HOLD; 60]).unwrap_err();
+    assert_eq!(told, format!("packet {whole}: no buffers are home"));
+}
+
+#[test]
+fn a_function_on_trial_stands_in_the_chain_that_was_asked_for() {
+    struct Stages(Vec<Stage>);
+    impl Function for Stages {
+        fn process(&mut self, _: Time, _: &mut Burst, out: &mut Out<'_>) {
+            self.0.push(out.stage());
+        }
+    }
+    for (direction, stage) in [(Direction::Rx, Stage::Rx), (Direction::Tx, Stage::Tx)] {
+        let mut trial = Trial::new(&BuildContext::default(), direction).unwrap();
+        let mut function = Stages(vec![]);
+        trial.give(&mut function, Time::ZERO, 0, &[LEAVE; 60]).unwrap();
+        assert_eq!(function.0, [stage]);
+    }
 }

@@ -155,6 +155,9 @@ pub struct WireState {
     pub takes_partial: bool,
     /// What is known of the checksums of each packet sent.
     pub sent_checksums: Vec<ChecksumState>,
+    /// When it says that it next has something, and when the frame behind that arrives.
+    pub due: Option<Time>,
+    pub next_arrival: Option<Time>,
 }
 
 pub type Wire = Arc<Mutex<WireState>>;
@@ -243,6 +246,14 @@ impl WirePort for ScriptWire {
 
     fn holds(&mut self, _now: Time, frames: usize) -> bool {
         lock(&self.0).incoming.len() >= frames
+    }
+
+    fn next_deadline(&self) -> Option<Time> {
+        lock(&self.0).due
+    }
+
+    fn next_arrival(&self) -> Option<Time> {
+        lock(&self.0).next_arrival
     }
 
     fn is_finished(&self) -> bool {

@@ -286,3 +286,29 @@ fn a_packet_without_ports_matches_no_rule_with_ports() {
     assert_eq!(classifier.find_from(&key(Some((0, 0))), 0), 0);
     assert_eq!(classifier.find_from(&key(Some((0, 65_535))), 0), NONE);
 }
+
+#[test]
+fn what_was_compiled_for_rules_goes_with_the_last_of_them() {
+    let mut random = Random(0x9e37_79b9_7f4a_7c15);
+    let mut rules: Vec<_> = (0..256).map(|_| random_rule(&mut random)).collect();
+    let mut classifier = build::<u64>(&rules);
+    assert!(classifier.tables() != 0 && classifier.longest_slot() != 0);
+    while let Some(rule) = rules.pop() {
+        assert!(!classifier.is_empty());
+        classifier.remove(rules.len() as u16, &rule);
+        // What is left of the list is found as before.
+        if rules.len() % 64 == 0 {
+            agree(&classifier, &rules, &packets(&rules, &[inside(&rule, NOWHERE, false)]));
+        }
+    }
+    assert_eq!((classifier.len(), classifier.tables(), classifier.in_vectors()), (0, 0, 0));
+    assert!(classifier.is_empty() && classifier.longest_slot() == 0);
+}
+
+const NOWHERE: Tuple = Tuple {
+    source: IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED),
+    destination: IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED),
+    protocol: Protocol::TCP,
+    ports: None,
+    hidden: Hidden::Nothing,
+};

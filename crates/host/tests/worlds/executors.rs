@@ -8,6 +8,7 @@ use picnic_host::run::Host;
 use picnic_machine::threads::spawn_pinned;
 use picnic_machine::topology::Placement;
 use picnic_testing::{machine, wait_until};
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -155,5 +156,10 @@ fn child_of_a_confined_card() {
     assert!(has("NoNewPrivs:\t1") && has("Seccomp:\t2"), "{:?}", given_up());
     assert!(has("CapPrm:\t0000000000000000"), "{:?}", given_up());
     assert_eq!(picnic_confine::may_load(), is_watched);
-    assert!(running.stop().unwrap().ledger.balanced());
+    // What it is refused from then on is in the report.
+    assert!(UnixStream::pair().is_err());
+    let report = running.stop().unwrap();
+    assert!(report.ledger.balanced());
+    let refused = "system calls refused to the main thread: socketpair (1 times)";
+    assert!(report.notes.iter().any(|note| note.starts_with(refused)), "{:?}", report.notes);
 }
