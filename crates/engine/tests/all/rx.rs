@@ -262,6 +262,18 @@ fn a_function_is_flushed_when_it_is_due_and_at_the_end() {
 }
 
 #[test]
+fn what_functions_hold_when_the_card_is_to_stop_is_delivered() {
+    let rx: Functions = vec![Box::new(Hold::new(1_000_000_000, 1000)), by_first_byte()];
+    let mut bench = Bench::new(TWO_QUEUES, 1, rx, vec![]);
+    load(&mut bench, 0, 0..60);
+    bench.turn();
+    assert_eq!(bench.balanced().in_flight, 60);
+    let ledger = bench.end();
+    assert_eq!((ledger.delivered, ledger.dropped), (60, 0));
+    assert_eq!(seen_in_order(&bench, 2), 60);
+}
+
+#[test]
 fn the_ledger_sees_a_packet_that_a_function_loses() {
     let mut bench = Bench::new(TWO_QUEUES, 1, vec![Box::new(Every::new(9, Door::Leak))], vec![]);
     load(&mut bench, 0, 0..9);
