@@ -187,6 +187,29 @@ fn without_ports_the_addresses_make_the_flow() {
 }
 
 #[test]
+fn a_core_that_waits_for_more_learns_that_none_comes() {
+    for is_dropped in [false, true] {
+        let mut bench = asleep("napi", 2, Wire::default(), "");
+        load(&mut bench, 40);
+        bench.turn();
+        poll(&mut bench, 0);
+        while poll(&mut bench, 0).packets + poll(&mut bench, 1).packets != 0 {}
+        assert!(!bench.targets[1].is_empty(), "the first core may hand over more");
+        let bells = bench.bells[1].count();
+        if is_dropped {
+            // However its thread has ended.
+            drop(bench.targets.remove(0));
+        } else {
+            assert!(!bench.targets[1].is_empty() && bench.targets[0].is_empty());
+        }
+        assert_eq!(bench.bells[1].count(), bells + 1, "it is woken to look");
+        assert!(bench.targets.iter_mut().all(|target| target.is_empty()));
+        assert_eq!(bench.bells[1].count(), bells + 1, "once");
+        bench.end();
+    }
+}
+
+#[test]
 fn a_core_is_left_so_many_packets_and_no_more() {
     let mut bench = asleep("clas", 2, Wire::default(), "");
     // What is not IP is one flow, the first core's.

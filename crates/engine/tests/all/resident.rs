@@ -265,6 +265,33 @@ fn an_idle_resident_has_no_turn_before_its_time() {
 }
 
 #[test]
+fn a_resident_that_was_stopped_has_no_turn_again() {
+    let (mut bench, script, attention) = bench();
+    let due = bench.now + 1_000;
+    script.lock().unwrap().due = Some(due);
+    script.lock().unwrap().segments = 1;
+    attention.raise();
+    while bench.turn().segment.is_none() {}
+    // Its segment has ended, which it has not been told yet; and it has raised its hand.
+    attention.raise_here();
+    script.lock().unwrap().turns.clear();
+    bench.card.stop_receiving(bench.now);
+    let now = bench.now.as_nanos();
+    {
+        let script = script.lock().unwrap();
+        assert_eq!((script.stops, script.ends.last()), (1, Some(&now)));
+    }
+    assert_eq!(bench.card.next_deadline(bench.now), None);
+    bench.now = due;
+    for _ in 0..4 {
+        assert!(bench.turn().is_idle());
+    }
+    assert!(script.lock().unwrap().turns.is_empty());
+    bench.end();
+    assert_eq!(script.lock().unwrap().ends.len(), 1);
+}
+
+#[test]
 fn a_card_whose_resident_is_wanted_does_not_go_to_sleep_and_is_woken() {
     let (mut bench, _, attention) = bench();
     assert!(bench.card.arm());

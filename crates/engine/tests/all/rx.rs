@@ -583,6 +583,27 @@ fn functions_are_timed_on_one_burst_in_so_many() {
     bench.end();
 }
 
+#[test]
+fn what_functions_that_are_timed_leave_goes_where_it_would() {
+    // The first burst is timed, the second is not: unsteered, to the default queue; to its wire.
+    let text = "[card]\ndefault_queue = 1\n[host]\nqueues = 2\n";
+    let rx: Functions = vec![Box::new(Every::new(5, Door::Drop))];
+    let tx: Functions = vec![Box::new(Every::new(4, Door::Drop))];
+    let mut bench = Bench::new(text, 1, rx, tx);
+    bench.host().echo = true;
+    bench.card.time_functions_by(Arc::new(|| Time::ZERO));
+    for round in 1..3 {
+        load_first(&mut bench, 0..10);
+        bench.turn();
+        assert_eq!(bench.look(), 8);
+        bench.turn();
+        let ledger = bench.balanced();
+        assert_eq!((ledger.transmitted, ledger.dropped), (6 * round, 4 * round));
+    }
+    assert!(bench.host().seen.iter().all(|(queue, _)| *queue == 1));
+    bench.end();
+}
+
 /// Numbered frames, all for queue 0.
 fn load_first(bench: &mut Bench, numbers: std::ops::Range<u32>) {
     bench.wire(0).incoming.extend(numbers.map(|number| frame(0, 0, number, 60)));

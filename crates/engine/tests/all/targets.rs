@@ -332,11 +332,47 @@ fn a_host_that_has_room_after_all_is_looked_at_again_once() {
     bench.host().gives_back = true;
     bench.look();
     assert!(bench.targets[0].is_starved() && !bench.targets[0].is_resting());
+    assert_eq!(bench.view.queues[0].target.starved.get(), 1);
     bench.host().gives_back = false;
     bench.look();
     assert!(!bench.targets[0].is_starved() && bench.targets[0].is_resting());
     bench.end();
     assert_eq!(bench.view.queues[0].target.starved.get(), 0);
+}
+
+#[test]
+fn a_host_that_is_to_send_nothing_more_is_not_looked_at_again() {
+    let mut bench = starved(1, "tx_complete = \"interrupt\"");
+    bench.settle();
+    (bench.host().sends, bench.host().gives_back) = (1000, false);
+    bench.host().gives_back = true;
+    bench.look();
+    // It was refused room that there is by now.
+    assert!(!bench.targets[0].is_resting());
+    bench.targets[0].stop_transmitting();
+    assert!(bench.targets[0].is_resting() && !bench.targets[0].is_starved());
+    assert_eq!(bench.view.queues[0].target.starved.get(), 0);
+    bench.end();
+}
+
+#[test]
+fn a_core_is_at_rest_and_empty_when_all_its_queues_are() {
+    for busy in [0, 1] {
+        let text = "[host]\nqueues = 2\n[interrupt]\nrx_usecs = 0\n";
+        TOGETHER.set(true);
+        let mut bench = Bench::new(text, 1, vec![by_first_byte()], vec![]);
+        bench.look();
+        assert!(bench.targets[0].is_resting() && bench.targets[0].is_empty());
+        bench.wire(0).incoming.push_back(frame(busy, 0, 0, 60));
+        bench.turn();
+        assert!(!bench.targets[0].is_empty(), "queue {busy}");
+        // It has taken its interrupt, and looks once more before it rests.
+        assert_eq!(poll(&mut bench).packets, 1);
+        assert!(bench.targets[0].is_empty() && !bench.targets[0].is_resting(), "queue {busy}");
+        poll(&mut bench);
+        assert!(bench.targets[0].is_resting());
+        bench.end();
+    }
 }
 
 #[test]
