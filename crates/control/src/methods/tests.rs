@@ -16,7 +16,11 @@ impl Doorbell for Silent {
 
 /// The methods of a card whose borrowed core is this test.
 fn methods() -> (Methods, Mailbox) {
-    let file = bench::card("");
+    methods_of("")
+}
+
+fn methods_of(text: &str) -> (Methods, Mailbox) {
+    let file = bench::card(text);
     let mut methods = bench::Bench::new(&file).methods.take().unwrap();
     let functions = methods.monitor.view.functions.clone();
     let (controller, mailbox) = swap::channel(Arc::new(Gate::new()), Arc::new(Silent), functions);
@@ -93,7 +97,6 @@ fn the_card_is_told_what_has_changed_and_nothing_else() {
     // What cannot be changed while it runs is refused before anything is told.
     for change in [
         json!({ "tx_usecs": 9, "wire_usecs": 5 }),
-        json!({ "tx_usecs": 9, "wire_frames": 5 }),
         json!({ "tx_usecs": 9, "tx_complete": "interrupt" }),
     ] {
         let refused = methods.moderate(change.as_object().unwrap()).unwrap_err().message;
@@ -105,6 +108,32 @@ fn the_card_is_told_what_has_changed_and_nothing_else() {
     methods.patience = Duration::ZERO;
     let _ = methods.command(Command::Poll(1));
     thread.join().unwrap();
+}
+
+#[test]
+fn frames_that_interrupt_are_fixed_as_the_time_is() {
+    let (mut methods, mut mailbox) = methods_of("[interrupt]\nwire_usecs = 5");
+    for (change, key) in
+        [(json!({ "wire_frames": 5 }), "wire_frames"), (json!({ "wire_usecs": 6 }), "wire_usecs")]
+    {
+        let refused = methods.moderate(change.as_object().unwrap()).unwrap_err().message;
+        assert_eq!(refused, format!("{key}: cannot be changed while the card runs"));
+    }
+    assert!(mailbox.next_command().is_none());
+}
+
+#[test]
+fn what_the_card_was_told_before_it_fell_silent_stays_known() {
+    let (mut methods, mut mailbox) = methods();
+    methods.patience = Duration::ZERO;
+    // Two parts change; none is answered, so the first is where it ends.
+    let change = json!({ "poll_usecs": 3, "tx_usecs": 7 });
+    let error = methods.moderate(change.as_object().unwrap()).unwrap_err();
+    assert_eq!(error.code, NO_ANSWER);
+    let now = (methods.interrupt.poll_usecs, methods.interrupt.tx_usecs);
+    assert_eq!(now, (0, 50));
+    assert_eq!(mailbox.next_command().map(|command| told(&command)).as_deref(), Some("poll 3000"));
+    assert!(mailbox.next_command().is_none());
 }
 
 fn pause_of(answer: Result<Answer, RpcError>) -> u64 {
