@@ -325,6 +325,17 @@ fn a_card_says_what_its_host_asks_for_and_when_its_wires_have_ended() {
 }
 
 #[test]
+fn what_keeps_wires_from_working_is_told_with_their_names() {
+    let wires: Vec<Wire> = (0..3).map(|_| Wire::default()).collect();
+    wires[1].lock().unwrap().warnings = vec!["it is down".into(), "it is slow".into()];
+    wires[2].lock().unwrap().warnings = vec!["it is gone".into()];
+    let mut bench = Bench::with_wires("[host]\nqueues = 1\n", wires, vec![], vec![]);
+    let expected = ["wire1: it is down", "wire1: it is slow", "wire2: it is gone"];
+    assert_eq!(bench.view.warnings, expected);
+    bench.end();
+}
+
+#[test]
 fn a_host_that_has_room_after_all_is_looked_at_again_once() {
     let mut bench = starved(1, "tx_complete = \"interrupt\"");
     bench.settle();
@@ -389,9 +400,15 @@ fn a_host_that_has_sent_is_left_alone_for_so_long() {
 
 #[test]
 fn fill_rings_take_a_quarter_of_the_pool_together_and_what_the_host_wants() {
-    for (buffers, queues, depth) in
-        [(4096, 1, 64), (256, 1, 64), (255, 1, 32), (252, 4, 8), (256, 4, 16)]
-    {
+    for (buffers, queues, depth) in [
+        (4096, 1, 64),
+        (256, 1, 64),
+        (255, 1, 32),
+        (252, 4, 8),
+        (256, 4, 16),
+        (64, 16, 1),
+        (64, 32, 1),
+    ] {
         let text = format!(
             "[pool]\nbuffers = {buffers}\n\
              [host]\nattachment = \"sends\"\nqueues = {queues}\ntx_ring_size = 256\n"

@@ -158,6 +158,8 @@ pub struct WireState {
     /// When it says that it next has something, and when the frame behind that arrives.
     pub due: Option<Time>,
     pub next_arrival: Option<Time>,
+    /// What keeps it from working; asked when the card is built.
+    pub warnings: Vec<String>,
 }
 
 pub type Wire = Arc<Mutex<WireState>>;
@@ -254,6 +256,10 @@ impl WirePort for ScriptWire {
 
     fn next_arrival(&self) -> Option<Time> {
         lock(&self.0).next_arrival
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        lock(&self.0).warnings.clone()
     }
 
     fn is_finished(&self) -> bool {
