@@ -99,6 +99,24 @@ fn an_offline_card_loses_nothing_in_front_of_an_application() {
 }
 
 #[test]
+fn an_application_of_an_offline_card_goes_on_while_there_is_room_for_one() {
+    let text = UNMASKED.replace("queues", "tx_ring_size = 64\nqueues");
+    let mut bench = Bench::with_wires(&text, vec![patient()], vec![], vec![]);
+    bench.host().application = true;
+    bench.host().echo = true;
+    bench.look();
+    load(&mut bench, 100);
+    bench.turn();
+    bench.turn();
+    // Nothing is taken off the ring on the way out meanwhile.
+    let polled: Vec<_> = (0..200).map(|_| poll(&mut bench)).collect();
+    assert_eq!(polled.iter().map(|polled| polled.moved).sum::<usize>(), 100);
+    assert_eq!(polled.iter().map(|polled| polled.packets).sum::<usize>(), 64);
+    bench.settle();
+    assert_eq!(bench.end().transmitted, 100);
+}
+
+#[test]
 fn a_ring_found_full_on_the_way_to_sleep_is_worth_an_interrupts_work() {
     let text = UNMASKED.replace("rx_usecs = 0", "rx_usecs = 20\nrx_frames = 0");
     let mut bench = asleep(&text, true);
