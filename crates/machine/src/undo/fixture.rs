@@ -7,7 +7,7 @@ use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use tempfile::TempDir;
 
@@ -309,8 +309,27 @@ impl FakeKernel {
     }
 }
 
+impl FakeKernel {
+    /// A machine of files is changed below its root and nowhere else, whatever a change says:
+    /// what is tested here runs as root, and may be wrong.
+    fn is_inside(&self, path: &Path) -> bool {
+        let is_below = |path: &Path| path.starts_with(self.root.canonicalize().unwrap());
+        let is_plain = path.components().all(|part| !matches!(part, Component::ParentDir));
+        let folder = path.parent().map(Path::canonicalize);
+        is_plain && path.starts_with(&self.root) && path != self.root
+            // Where there is no such folder, there is nothing to change.
+            && folder.is_some_and(|folder| folder.map_or(true, |folder| is_below(&folder)))
+    }
+
+    #[track_caller]
+    fn check(&self, path: &Path) {
+        assert!(self.is_inside(path), "{} is not of this machine", path.display());
+    }
+}
+
 impl Kernel for FakeKernel {
     fn write(&self, path: &Path, text: &str) -> io::Result<()> {
+        self.check(path);
         self.count()?;
         if self.refused.lock().unwrap().contains(path) {
             return Err(Errno::IO.into());
@@ -336,6 +355,7 @@ impl Kernel for FakeKernel {
     }
 
     fn make_folder(&self, path: &Path) -> io::Result<()> {
+        self.check(path);
         self.count()?;
         fs::create_dir(path)?;
         for (file, text) in [
@@ -350,6 +370,7 @@ impl Kernel for FakeKernel {
     }
 
     fn remove_folder(&self, path: &Path) -> io::Result<()> {
+        self.check(path);
         self.count()?;
         let mut busy = self.busy.lock().unwrap();
         if *busy != 0 {
@@ -362,6 +383,7 @@ impl Kernel for FakeKernel {
     }
 
     fn remove_tree(&self, path: &Path) -> io::Result<()> {
+        self.check(path);
         self.count()?;
         fs::remove_dir_all(path)
     }
@@ -396,10 +418,35 @@ impl Kernel for FakeKernel {
         let absent = || Err(io::Error::other("Cannot find device"));
         let name = arguments.last().unwrap();
         match arguments {
-            ["netns", "del", _] => fs::remove_file(self.root.join("netns").join(name)),
-            ["link", "del", _] => fs::remove_dir(self.root.join("sys/class/net").join(name)),
+            ["netns", "del", _] => {
+                let path = self.root.join("netns").join(name);
+                self.check(&path);
+                fs::remove_file(path)
+            }
+            ["link", "del", _] => {
+                let path = self.root.join("sys/class/net").join(name);
+                self.check(&path);
+                fs::remove_dir(path)
+            }
             _ if *name == "absent" => absent(),
             _ => Ok(()),
         }
+    }
+}
+
+#[test]
+fn nothing_outside_of_the_machine_is_changed() {
+    let (fixture, other) = (Fixture::new(), tempfile::tempdir().unwrap());
+    let kernel = &fixture.kernel;
+    put(&other.path().join("file"), "x");
+    let link = fixture.root.join("link");
+    std::os::unix::fs::symlink(other.path(), &link).unwrap();
+    let up = fixture.root.join("sys/../..");
+    for path in [other.path().join("file"), link.join("file"), up, "file".into(), "/".into()] {
+        assert!(!kernel.is_inside(&path), "{}", path.display());
+    }
+    assert!(!kernel.is_inside(&fixture.root));
+    for path in [link, fixture.root.join("sys"), fixture.root.join("absent/file")] {
+        assert!(kernel.is_inside(&path), "{}", path.display());
     }
 }
