@@ -53,6 +53,24 @@ pub enum KernelForm {
     ByWire(Vec<u16>),
     /// A function that steers by a hash of the packet's flow.
     ByHash(Box<ByHash>),
+    /// A function that drops tagged packets of other VLANs than these, or untagged ones.
+    Vlans {
+        /// The VLANs that are let through, a bit each.
+        allowed: Box<[u64; 64]>,
+        /// Whether packets without a VLAN are.
+        untagged: bool,
+    },
+    /// A function that drops what is over a rate.
+    Police {
+        /// Whether each wire has a rate of its own.
+        per_wire: bool,
+        /// Packets per second and in a burst; a rate of zero is none.
+        packets: [u64; 2],
+        /// Bytes per second and in a burst.
+        bytes: [u64; 2],
+    },
+    /// A function that steers or drops flows by rules.
+    ByRules(Vec<FlowRule>),
     /// A function that takes the first of each so many packets.
     Sample {
         /// One packet in this many.
@@ -89,6 +107,20 @@ pub enum Handover {
 pub struct KernelCounts {
     /// Packets without a hash.
     pub unhashed: u64,
+}
+
+/// A rule for flows: five words are compared of a packet, addresses as they lie in memory, then
+/// `wire 8 | ports 1 | family 2 | protocol 8 | tag 1 | VLAN 12 | both ports 32`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FlowRule {
+    /// What the words are to be, zero where the mask is.
+    pub key: [u64; 5],
+    /// Which bits of them count.
+    pub mask: [u64; 5],
+    /// Among rules that match the highest decides, then the first.
+    pub priority: u16,
+    /// The queue; none if the packet is dropped.
+    pub queue: Option<u16>,
 }
 
 /// Steering by hash: which hash, over what, and the queue of each entry of the table.

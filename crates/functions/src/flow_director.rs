@@ -45,6 +45,7 @@ use learnt::{Learnt, Noted, Way, flow_of};
 use picnic_core::command::{CommandEntry, Prepared};
 use picnic_core::error::ConfigError;
 use picnic_core::function::Function;
+use picnic_core::kernel::{FlowRule, InKernel, KernelForm, refuse};
 use picnic_core::ledger::{DropReason, Stage};
 use picnic_core::out::Out;
 use picnic_core::packet::burst::{BURST, Burst};
@@ -145,6 +146,24 @@ impl Component for FlowDirector {
     const NAME: &'static str = "flow-director";
     const HELP: &'static str = "send chosen flows to queues, mark or drop them, by rules";
     const COMMANDS: &'static [CommandEntry] = commands::COMMANDS;
+    const KERNEL: Option<InKernel<Config>> = Some(InKernel {
+        keys: &["rules"],
+        commands: &[],
+        form: |config, context| {
+            FlowDirector::new(config, context)?;
+            let rules = config.rules.iter().enumerate().map(|(place, rule)| {
+                let at = || format!("rules[{place}]");
+                let compiled = rule.compile(context).map_err(|wrong| wrong.in_config(&at()))?;
+                let rule::Compiled { key, mask, priority, action } = compiled;
+                if action.mark.is_some() {
+                    let mark = format!("{}.mark", at());
+                    return Err(refuse(&mark, "one", "none: marks are not kept"));
+                }
+                Ok(FlowRule { key, mask, priority, queue: action.queue })
+            });
+            Ok(KernelForm::ByRules(rules.collect::<Result<_, ConfigError>>()?))
+        },
+    });
 
     fn example(_: &std::path::Path) -> Option<String> {
         Some("rules = [{ protocol = \"udp\", destination_port = 2, queue = 1 }]\n".into())

@@ -34,6 +34,7 @@ use bucket::{Bucket, Limit, Limits};
 use picnic_core::command::{Change, CommandEntry, CommandError, Get, Inspect, Prepared, Set};
 use picnic_core::error::ConfigError;
 use picnic_core::function::Function;
+use picnic_core::kernel::{InKernel, KernelForm, refuse};
 use picnic_core::ledger::DropReason;
 use picnic_core::out::Out;
 use picnic_core::packet::burst::Burst;
@@ -189,6 +190,30 @@ impl Component for RateLimit {
     const HELP: &'static str = "hold packets to a rate, by dropping or by pacing them";
     const COMMANDS: &'static [CommandEntry] =
         &[CommandEntry::of::<Get<RateLimit>>(), CommandEntry::of::<Set<NewLimits>>()];
+    const KERNEL: Option<InKernel<Config>> = Some(InKernel {
+        keys: &[
+            "per",
+            "packets_per_second",
+            "bytes_per_second",
+            "burst_packets",
+            "burst_bytes",
+            "action",
+        ],
+        commands: &[],
+        form: |config, context| {
+            let Limits { packets, bytes } = RateLimit::new(config, context)?.limits;
+            let per_wire = match config.per {
+                Per::All => false,
+                Per::Wire => true,
+                _ => return Err(refuse("per", "another", "all, wire")),
+            };
+            if config.action == Action::Pace {
+                return Err(refuse("action", "\"pace\"", "drop"));
+            }
+            let words = |limit: Limit| [limit.per_second, limit.burst];
+            Ok(KernelForm::Police { per_wire, packets: words(packets), bytes: words(bytes) })
+        },
+    });
 
     fn example(_: &std::path::Path) -> Option<String> {
         Some("per = \"flow\"\npackets_per_second = 1000\nburst_packets = 8\n".into())

@@ -28,6 +28,7 @@ use crate::bytes::{get_u16, put_u16};
 use picnic_core::command::{Command, CommandEntry, CommandError, Get, Inspect, Order, Prepared};
 use picnic_core::error::ConfigError;
 use picnic_core::function::Function;
+use picnic_core::kernel::{InKernel, KernelForm};
 use picnic_core::ledger::DropReason;
 use picnic_core::out::Out;
 use picnic_core::packet::burst::Burst;
@@ -177,6 +178,15 @@ impl Component for Vlan {
     const HELP: &'static str = "filter by VLAN, rewrite identifiers, strip and insert tags";
     const COMMANDS: &'static [CommandEntry] =
         &[CommandEntry::of::<Get<Vlan>>(), CommandEntry::of::<Set>()];
+    const KERNEL: Option<InKernel<Config>> = Some(InKernel {
+        keys: &["allow", "untagged"],
+        commands: &[],
+        form: |config, _| {
+            let Filter { allowed, untagged } = Filter::new(&config.allow, config.untagged)
+                .map_err(|(key, message)| ConfigError::new(key, message))?;
+            Ok(KernelForm::Vlans { allowed: Box::new(allowed), untagged })
+        },
+    });
 
     fn build(config: Config, _: &BuildContext) -> Result<Box<dyn Function>, ConfigError> {
         let Config { allow, untagged, rewrite, strip, insert, identifier, priority, kind } = config;

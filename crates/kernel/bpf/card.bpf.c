@@ -59,7 +59,7 @@ inline_always int receive(struct xdp_md *context, u32 wire)
 		return XDP_ABORTED;
 	counts->wire_packets[wire] += 1;
 	counts->wire_bytes[wire] += context->data_end - context->data;
-	if (!chain(counts, context, 0, wire, 1, &found))
+	if (!chain(counts, context, 0, wire, 1, context->data_end - context->data, &found))
 		return XDP_DROP;
 	verdict = to_queue(context, found.queue, found.hash, found.kind);
 	if (verdict != XDP_REDIRECT)

@@ -11,20 +11,29 @@
 #include "filter.h"
 #include "flow.h"
 #include "hash.h"
+#include "police.h"
+#include "rules.h"
 
 /* As src/object.rs has them. */
-#define MOST_WIRES 8
 #define MOST_STEPS 8
 #define MOST_QUEUES 256
 #define MOST_CORES 256
 #define MOST_ENTRIES 4096
 #define KINDS 9
 
-enum { STEP_END = 0, STEP_NEXT = 1, STEP_DROP = 2, STEP_BY_WIRE = 3, STEP_RSS = 4, STEP_SAMPLE = 5 };
+enum {
+	STEP_END = 0,
+	STEP_NEXT = 1,
+	STEP_DROP = 2,
+	STEP_BY_WIRE = 3,
+	STEP_RSS = 4,
+	STEP_SAMPLE = 5,
+	STEP_VLANS = 6,
+	STEP_POLICE = 7,
+	STEP_BY_RULES = 8,
+};
 enum { HASH_TOEPLITZ = 0, HASH_LOOKUP3 = 1, HASH_LOOKUP2 = 2 };
 enum { OVER_NOTHING = 0, OVER_ADDRESSES = 1, OVER_PORTS = 2 };
-/* In place of a queue: on to the next function. */
-#define ONWARD 0xffff
 
 /* What the chain is. */
 const volatile u32 STEPS[MOST_STEPS] = {};
@@ -217,7 +226,7 @@ inline_always int is_sampled(void)
 
 /* Runs the chain on what came in on a wire, `packets` of it in one; zero if it is dropped. */
 inline_always int chain(struct counts *counts, void *context, int is_skb, u32 wire, u32 packets,
-			struct found *found)
+			u32 length, struct found *found)
 {
 	u32 step, queue = ONWARD, zero = 0;
 	u32 *filters = bpf_map_lookup_elem(&FILTERS_NOW, &zero);
@@ -254,6 +263,19 @@ inline_always int chain(struct counts *counts, void *context, int is_skb, u32 wi
 			if (is_sampled()) {
 				queue = SAMPLE_QUEUE;
 			} else if (SAMPLE_DROPS_REST) {
+				counts->dropped[step] += packets;
+				return 0;
+			}
+		}
+		if ((STEPS[step] == STEP_VLANS && !passes_vlan(context, is_skb)) ||
+		    (STEPS[step] == STEP_POLICE && !conforms(wire, length))) {
+			counts->dropped[step] += packets;
+			return 0;
+		}
+		if (STEPS[step] == STEP_BY_RULES) {
+			queue = is_skb ? by_rules_of_skb(context, wire) :
+					 by_rules_of_frame(context, wire);
+			if (queue == DROPS) {
 				counts->dropped[step] += packets;
 				return 0;
 			}

@@ -43,6 +43,35 @@ inline_always u32 ports_of(const u8 *l4)
 	return from_be16(*(u16 *)l4) | (u32)from_be16(*(u16 *)(l4 + 2)) << 16;
 }
 
+/* Ports as they lie in a packet. */
+inline_always u32 wire_order(u32 ports)
+{
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+	return from_be16((u16)ports) | (u32)from_be16((u16)(ports >> 16)) << 16;
+#else
+	return ports << 16 | ports >> 16;
+#endif
+}
+
+/* Of two words that lie one after the other. */
+inline_always u32 first_of_pair(u64 pair)
+{
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+	return pair;
+#else
+	return pair >> 32;
+#endif
+}
+
+inline_always u32 second_of_pair(u64 pair)
+{
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+	return pair >> 32;
+#else
+	return pair;
+#endif
+}
+
 inline_always int has_ports(u32 protocol)
 {
 	return protocol == PROTOCOL_TCP || protocol == PROTOCOL_UDP;

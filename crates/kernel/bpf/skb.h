@@ -105,7 +105,7 @@ inline_always int receive_skb(struct sk_buff *skb, u32 wire)
 	/* A driver may have left headers in pages. */
 	if (skb->data_end - skb->data < HEADERS && skb->data_end - skb->data < skb->len)
 		bpf_skb_pull_data(skb, skb->len < HEADERS ? skb->len : HEADERS);
-	if (!chain(counts, skb, 1, wire, packets, &found))
+	if (!chain(counts, skb, 1, wire, packets, skb->len, &found))
 		return TCX_DROP;
 	if (EXPLAINS) {
 		skb->cb[0] = found.hash;

@@ -5,7 +5,7 @@
 //! or null.
 
 use crate::object::{CountsMap, Object, RingsMap};
-use crate::plan::{MOST_STEPS, MOST_WIRES};
+use crate::plan::{MOST_STEPS, MOST_WIRES, Plan, Step};
 use picnic_control::error::RunError;
 use picnic_core::direction::Direction;
 use picnic_core::kernel::KernelCounts;
@@ -82,14 +82,17 @@ pub(crate) struct Counters {
     rings: RingsMap,
     /// The core of each queue.
     cores: Vec<usize>,
+    /// Why each function drops what it drops.
+    reasons: Vec<DropReason>,
     /// One at a time brings them into the card's.
     taken: Mutex<()>,
 }
 
 impl Counters {
-    pub(crate) fn new(object: &mut Object, cores: &[usize]) -> Result<Self, RunError> {
+    pub(crate) fn new(object: &mut Object, plan: &Plan, cores: &[usize]) -> Result<Self, RunError> {
         let (counts, rings) = object.counters()?;
-        Ok(Counters { counts, rings, cores: cores.to_vec(), taken: Mutex::new(()) })
+        let reasons = plan.steps.iter().map(Step::reason).collect();
+        Ok(Counters { counts, rings, cores: cores.to_vec(), reasons, taken: Mutex::new(()) })
     }
 
     /// Brings them into the counters of `view` as they are now.
@@ -107,7 +110,7 @@ impl Counters {
         let rings: Vec<[u64; 2]> = self.cores.iter().map(ring).collect();
         let Ok(found) = self.counts.get(&0, 0) else { return Taken::default() };
         let by_core: Vec<_> = found.iter().map(Counts::of).collect();
-        bring(view, &self.cores, &by_core, &rings)
+        bring(view, self, &by_core, &rings)
     }
 }
 
@@ -116,7 +119,8 @@ fn set(drops: &Drops, reason: DropReason, stage: Stage, count: u64) {
     drops.add(reason, stage, count.saturating_sub(drops.get(reason, stage)));
 }
 
-fn bring(view: &View, cores: &[usize], by_core: &[Counts], rings: &[[u64; 2]]) -> Taken {
+fn bring(view: &View, card_of: &Counters, by_core: &[Counts], rings: &[[u64; 2]]) -> Taken {
+    let Counters { cores, reasons, .. } = card_of;
     let sum = |count: &dyn Fn(&Counts) -> u64| by_core.iter().map(count).sum::<u64>();
     for (wire, found) in view.wires.iter().enumerate() {
         found.counters.rx_packets.set(sum(&|counts| counts.wire_packets[wire]));
@@ -136,8 +140,12 @@ fn bring(view: &View, cores: &[usize], by_core: &[Counts], rings: &[[u64; 2]]) -
         function.counters.dropped.set(dropped);
         entering = entering.saturating_sub(dropped + sum(&|counts| counts.steered[step]));
     }
-    let dropped = filtered + sum(&|counts| counts.dropped.iter().sum());
-    set(&card.drops, DropReason::Filtered, Stage::Rx, dropped);
+    for reason in [DropReason::Filtered, DropReason::RateLimited] {
+        let steps = (0..).zip(reasons).filter(|(_, of)| **of == reason);
+        let dropped: u64 = steps.map(|(step, _)| sum(&|counts| counts.dropped[step])).sum();
+        let by_filters = if reason == DropReason::Filtered { filtered } else { 0 };
+        set(&card.drops, reason, Stage::Rx, dropped + by_filters);
+    }
     set(&card.drops, DropReason::Unreadable, Stage::Rx, unreadable);
     let (lost, refused) = (sum(&|counts| counts.lost), sum(&|counts| counts.refused));
     let full: u64 = rings.iter().map(|[_, full]| full).sum();

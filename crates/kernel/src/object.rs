@@ -8,7 +8,7 @@
 use crate::counters::{COUNTS, CoreCounts};
 use crate::plan::{Action, MOST_CORES, MOST_QUEUES, MOST_STEPS, MOST_WIRES, Plan};
 use crate::rules::{Maps, pages};
-use aya::maps::{Array, CpuMap, MapData, MapError, PerCpuArray};
+use aya::maps::{Array, CpuMap, HashMap, MapData, MapError, PerCpuArray};
 use aya::programs::links::FdLink;
 use aya::programs::tc::TcAttachOptions;
 use aya::programs::{
@@ -16,7 +16,7 @@ use aya::programs::{
 };
 use aya::{Ebpf, EbpfLoader, Pod};
 use picnic_control::error::RunError;
-use picnic_core::kernel::{ByHash, FlowHash, Handover, Hashed, HashedOver};
+use picnic_core::kernel::{ByHash, FlowHash, FlowRule, Handover, Hashed, HashedOver};
 use picnic_machine::error::MachineError;
 use picnic_machine::steering::{Relay, hash_for};
 use picnic_machine::topology::CoreSet;
@@ -39,6 +39,13 @@ const STEP_DROP: u32 = 2;
 const STEP_BY_WIRE: u32 = 3;
 const STEP_BY_HASH: u32 = 4;
 const STEP_SAMPLE: u32 = 5;
+const STEP_VLANS: u32 = 6;
+const STEP_POLICE: u32 = 7;
+const STEP_BY_RULES: u32 = 8;
+/// In place of a queue: such packets are dropped.
+const DROPS: u64 = 0xfffe;
+/// Billionths in one, as credit is kept.
+const ONE: u64 = 1_000_000_000;
 /// In place of a queue: on to the next function.
 const ONWARD: u32 = 0xffff;
 
@@ -79,6 +86,28 @@ struct Constants {
     sample_every: u32,
     sample_queue: u32,
     sample_drops_rest: u32,
+    vlan: VlanConstants,
+    police: PoliceConstants,
+}
+
+#[derive(Clone, Copy)]
+struct VlanConstants {
+    allowed: [u64; 64],
+    untagged: u32,
+}
+
+impl Default for VlanConstants {
+    fn default() -> Self {
+        VlanConstants { allowed: [0; 64], untagged: 0 }
+    }
+}
+
+/// Rate, burst in billionths, and nanoseconds after which a bucket is full.
+#[derive(Clone, Copy, Default)]
+struct PoliceConstants {
+    per_wire: u32,
+    packets: [u64; 3],
+    bytes: [u64; 3],
 }
 
 impl Constants {
@@ -96,11 +125,29 @@ impl Constants {
                 Action::ByWire(_) => STEP_BY_WIRE,
                 Action::ByHash(_) => STEP_BY_HASH,
                 Action::Sample { .. } => STEP_SAMPLE,
+                Action::Vlans { .. } => STEP_VLANS,
+                Action::Police { .. } => STEP_POLICE,
+                Action::ByRules(_) => STEP_BY_RULES,
             };
         }
         for planned in &plan.steps {
             match &planned.action {
-                Action::Next | Action::Drop => {}
+                Action::Next | Action::Drop | Action::ByRules(_) => {}
+                Action::Vlans { allowed, untagged } => {
+                    let (allowed, untagged) = (**allowed, (*untagged).into());
+                    constants.vlan = VlanConstants { allowed, untagged };
+                }
+                Action::Police { per_wire, packets, bytes } => {
+                    let limit = |[rate, burst]: [u64; 2]| {
+                        let most = burst.saturating_mul(ONE);
+                        [rate, most, most.div_ceil(rate.max(1))]
+                    };
+                    constants.police = PoliceConstants {
+                        per_wire: (*per_wire).into(),
+                        packets: limit(*packets),
+                        bytes: limit(*bytes),
+                    };
+                }
                 Action::ByWire(queues) => {
                     let places = constants.queue_of_wire.iter_mut();
                     places.zip(queues).for_each(|(place, &queue)| *place = queue.into());
@@ -134,6 +181,17 @@ impl Constants {
     }
 }
 
+/// The masks that rules have, each once.
+fn masks(rules: &[FlowRule]) -> Vec<[u64; 5]> {
+    let mut masks: Vec<[u64; 5]> = Vec::new();
+    for rule in rules {
+        if !masks.contains(&rule.mask) {
+            masks.push(rule.mask);
+        }
+    }
+    masks
+}
+
 impl Object {
     /// Loads the programs of a card whose queues have these cores. With `explains` they put in
     /// front of each packet what they have found of it, for who compares.
@@ -153,6 +211,9 @@ impl Object {
         }
         let default_queue = u32::from(plan.default_queue);
         let explains = u32::from(explains);
+        let flow_rules = plan.flow_rules();
+        let flow_masks = masks(flow_rules);
+        let masks_used = flow_masks.len() as u32;
         let (filter_pages, filter_room) = (pages(plan.room), plan.room as u32);
         let mut loader = EbpfLoader::new();
         loader
@@ -169,11 +230,19 @@ impl Object {
             .override_global("RSS_INITIAL", &constants.rss_initial, true)
             .override_global("RSS_DEFAULT_QUEUE", &constants.rss_default_queue, true)
             .override_global("RSS_OVER", &constants.rss_over, true)
+            .override_global("VLANS", &constants.vlan.allowed, true)
+            .override_global("VLAN_UNTAGGED", &constants.vlan.untagged, true)
+            .override_global("POLICE_PER_WIRE", &constants.police.per_wire, true)
+            .override_global("POLICE_PACKETS", &constants.police.packets, true)
+            .override_global("POLICE_BYTES", &constants.police.bytes, true)
+            .override_global("FLOW_MASKS_USED", &masks_used, true)
+            .map_max_entries("FLOW_RULES", flow_rules.len().max(1) as u32)
             .override_global("SAMPLE_EVERY", &constants.sample_every, true)
             .override_global("SAMPLE_QUEUE", &constants.sample_queue, true)
             .override_global("SAMPLE_DROPS_REST", &constants.sample_drops_rest, true)
             .override_global("EXPLAINS", &explains, true);
         let mut object = Object(loader.load(OBJECT).map_err(|error| refused("loaded", &error))?);
+        object.fill_rules(flow_rules, &flow_masks)?;
         if plan.handover == Handover::Cpumap {
             object.fill(cores, plan.ring_size)?;
         }
@@ -200,6 +269,28 @@ impl Object {
         let id = id.map_err(|error| refused("filled", &error))?;
         let mut known = self.array::<u32>("TARGETS_ID")?;
         known.set(0, id, 0).map_err(|error| refused("filled", &error))
+    }
+
+    /// Puts the rules for flows where the programs look for them: by their masked words and the
+    /// number of their mask.
+    fn fill_rules(&mut self, rules: &[FlowRule], masks: &[[u64; 5]]) -> Result<(), RunError> {
+        let mut known = self.array::<[u64; 5]>("FLOW_MASKS")?;
+        for (number, mask) in (0..).zip(masks) {
+            known.set(number, *mask, 0).map_err(|error| refused("filled", &error))?;
+        }
+        let map = self.0.map_mut("FLOW_RULES").ok_or_else(|| missing("FLOW_RULES"))?;
+        let mut map: HashMap<&mut MapData, [u64; 6], [u64; 2]> =
+            map.try_into().map_err(|error| refused("filled", &error))?;
+        for (number, rule) in (0_u64..).zip(rules) {
+            let mask = masks.iter().position(|mask| *mask == rule.mask).unwrap_or_default();
+            let [a, b, c, d, e] = rule.key;
+            // The least decides.
+            let order = u64::from(u16::MAX - rule.priority) << 32 | number;
+            let queue = rule.queue.map_or(DROPS, u64::from);
+            map.insert([a, b, c, d, e, mask as u64], [order, queue], 0)
+                .map_err(|error| refused("filled", &error))?;
+        }
+        Ok(())
     }
 
     /// Starts counting what happens to packets behind the chain.

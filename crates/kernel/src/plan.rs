@@ -6,7 +6,7 @@ use crate::rules::room;
 use picnic_control::{Launch, Registries};
 use picnic_core::config::{CardFile, Section};
 use picnic_core::error::ConfigError;
-use picnic_core::kernel::{ByHash, Handover, KernelForm, refuse};
+use picnic_core::kernel::{ByHash, FlowRule, Handover, KernelForm, refuse};
 use picnic_core::ledger::DropReason;
 use picnic_core::registry::{BuildContext, Entry, find};
 use picnic_engine::build::context;
@@ -69,6 +69,30 @@ pub(crate) enum Action {
     ByWire(Vec<u16>),
     ByHash(Box<ByHash>),
     Sample { every: u32, queue: Option<u16>, drop_rest: bool },
+    Vlans { allowed: Box<[u64; 64]>, untagged: bool },
+    Police { per_wire: bool, packets: [u64; 2], bytes: [u64; 2] },
+    ByRules(Vec<FlowRule>),
+}
+
+impl Step {
+    /// Why it drops what it drops.
+    pub(crate) fn reason(&self) -> DropReason {
+        match self.action {
+            Action::Police { .. } => DropReason::RateLimited,
+            _ => DropReason::Filtered,
+        }
+    }
+}
+
+impl Plan {
+    /// The rules for flows, if there are any.
+    pub(crate) fn flow_rules(&self) -> &[FlowRule] {
+        let rules = self.steps.iter().find_map(|step| match &step.action {
+            Action::ByRules(rules) => Some(&**rules),
+            _ => None,
+        });
+        rules.unwrap_or_default()
+    }
 }
 
 /// Plans a card and finds its cores.
@@ -116,6 +140,11 @@ pub(crate) fn plan(launch: &Launch<'_>) -> Result<(Plan, Placement), ConfigError
             KernelForm::Sample { every, queue, drop_rest } => {
                 Action::Sample { every, queue, drop_rest }
             }
+            KernelForm::Vlans { allowed, untagged } => Action::Vlans { allowed, untagged },
+            KernelForm::Police { per_wire, packets, bytes } => {
+                Action::Police { per_wire, packets, bytes }
+            }
+            KernelForm::ByRules(rules) => Action::ByRules(rules),
             KernelForm::Drop(_) | KernelForm::Interface { .. } | KernelForm::Stack(_) => {
                 return Err(without_form(functions, section));
             }

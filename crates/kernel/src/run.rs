@@ -148,7 +148,7 @@ impl Attached {
             Ok(locked.map_err(|error| cannot_lock(file, index, &wire.interface, &error))?)
         });
         let locks = locks.collect::<Result<Vec<_>, RunError>>()?;
-        let counters = Counters::new(&mut object, &placement.target_cores)?;
+        let counters = Counters::new(&mut object, plan, &placement.target_cores)?;
         let mut attached = Attached {
             links: Vec::new(),
             switch: None,

@@ -245,6 +245,34 @@ pub(super) fn of_skb(program: &SchedClassifier, frame: &[u8]) -> Fate {
     }
 }
 
+/// Bytes that time gives back are fewer than any two lengths differ by.
+#[test]
+fn both_engines_hold_packets_to_the_same_bursts() {
+    if !can_load("both_engines_hold_packets_to_the_same_bursts") {
+        return;
+    }
+    if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
+        return picnic_testing::skip("both_engines_hold_packets_to_the_same_bursts", "two cores");
+    }
+    const UNIT: usize = 256;
+    let mut frames = frames();
+    frames.truncate(200);
+    frames.iter_mut().for_each(|frame| frame.resize(frame.len().next_multiple_of(UNIT), 0));
+    for (keys, passes) in [
+        ("bytes_per_second = 1\nburst_bytes = 10240", true),
+        ("bytes_per_second = 1\nburst_bytes = 256\nper = \"wire\"", true),
+        ("bytes_per_second = 1\nburst_bytes = 255", false),
+        ("packets_per_second = 1000000000000\nburst_packets = 4294967296", true),
+    ] {
+        let section = format!("function = \"rate-limit\"\n{keys}");
+        let polled = polled(&section, &frames);
+        assert_eq!(polled.iter().any(|fate| *fate != DROPPED), passes, "{keys}");
+        for handover in ["cpumap", "skb"] {
+            assert_eq!(polled, in_kernel(&section, handover, &frames), "{handover}, {keys}");
+        }
+    }
+}
+
 #[test]
 fn both_engines_find_the_same() {
     if !can_load("both_engines_find_the_same") {
@@ -277,10 +305,33 @@ fn both_engines_find_the_same() {
         "function = \"sample\"\nevery = 7\ndrop_rest = true".into(),
         "function = \"sample\"\nevery = 1\nqueue = 1\ndrop_rest = true".into(),
     ];
+    let rules = "function = \"flow-director\"\nrules = [\n\
+                 { protocol = \"tcp\", queue = 1 },\n\
+                 { protocol = \"udp\", destination_port = 80, priority = 2, drop = true },\n\
+                 { source = \"10.0.0.0/8\", priority = 1, queue = 0 },\n\
+                 { source = \"10.0.0.0/30\", destination_port = 0, destination_port_mask = 1, queue = 1 },\n\
+                 { destination = \"2001:db8::/32\", queue = 1 },\n\
+                 { source = \"fe80::/10\", protocol = \"icmpv6\", drop = true },\n\
+                 { vlan = 7, queue = 1 },\n{ vlan = 0, queue = 1 },\n\
+                 { protocol = \"icmp\", wire = 0, queue = 1 },\n]";
+    let sections = sections.into_iter().chain([
+        rules.into(),
+        "function = \"flow-director\"\nrules = [{ wire = 0, queue = 1 }]".into(),
+        "function = \"vlan\"\nallow = [1, 5, 7, 100]".into(),
+        "function = \"vlan\"\nuntagged = false".into(),
+        "function = \"vlan\"\nallow = [4095]\nuntagged = false".into(),
+    ]);
+    let sections: Vec<String> = sections.collect();
     let mut steered = [0; QUEUES as usize];
     for section in &sections {
         for (handover, frames) in [("cpumap", &frames), ("skb", &fit)] {
             let (polled, kernel) = (polled(section, frames), in_kernel(section, handover, frames));
+            // Rules that no frame meets would say nothing.
+            if section.contains("2001") || section.contains("allow = [1, 5") {
+                let met = |queue| polled.iter().any(|fate| fate.queue == queue);
+                let steers = section.contains("rules");
+                assert!(met(None) && met(Some(0)) && met(Some(1)) == steers, "{section}");
+            }
             for ((frame, polled), kernel) in frames.iter().zip(&polled).zip(&kernel) {
                 assert_eq!(polled, kernel, "{handover}, {section}: {frame:02x?}");
                 polled.queue.into_iter().for_each(|queue| steered[usize::from(queue)] += 1);

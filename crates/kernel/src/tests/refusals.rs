@@ -36,7 +36,8 @@ fn what_has_no_kernel_form_is_refused_with_what_has() {
         assert!(found.contains(message), "{found}");
     }
     let found = refusal(&format!("{CARD}{WIRE}[[rx]]\nfunction = \"lro\"\n{HOST}"));
-    for name in ["pass", "drop", "by-wire", "rss", "sample"] {
+    for name in ["pass", "drop", "by-wire", "rss", "sample", "vlan", "rate-limit", "flow-director"]
+    {
         assert!(found.contains(name), "{name}: {found}");
     }
 }
@@ -60,6 +61,37 @@ fn a_key_that_is_not_honoured_is_refused() {
         ("", "[[rx]]\nfunction = \"rss\"\ndefault_queue = 7\n", "", "found queue 7, allowed: 0"),
         ("", "[[rx]]\nfunction = \"sample\"\n", "", "rx[0].queue: found none, allowed with"),
         ("", "[[rx]]\nfunction = \"sample\"\nrandom = true\n", "", "rx[0].random: found true"),
+        (
+            "",
+            "[[rx]]\nfunction = \"flow-director\"\nrules = [{ protocol = \"tcp\", mark = 1 }]\n",
+            "",
+            "rx[0].rules[0].mark: found one, allowed with engine = \"kernel\": none",
+        ),
+        (
+            "",
+            "[[rx]]\nfunction = \"flow-director\"\nrules = [{ protocol = \"tcp\", queue = 7 }]\n",
+            "",
+            "rx[0].rules[0].queue: found queue 7, allowed: 0 to 0",
+        ),
+        (
+            "",
+            "[[rx]]\nfunction = \"rate-limit\"\npackets_per_second = 1\naction = \"pace\"\n",
+            "",
+            "rx[0].action: found \"pace\", allowed with engine = \"kernel\": drop",
+        ),
+        (
+            "",
+            "[[rx]]\nfunction = \"rate-limit\"\npackets_per_second = 1\nper = \"flow\"\n",
+            "",
+            "rx[0].per: found another, allowed with engine = \"kernel\": all, wire",
+        ),
+        ("", "[[rx]]\nfunction = \"vlan\"\nstrip = true\n", "", "rx[0].strip: found true, allowed"),
+        (
+            "",
+            "[[rx]]\nfunction = \"vlan\"\nallow = [0]\n",
+            "",
+            "rx[0].allow[0]: found 0, allowed: 1",
+        ),
         ("", &rx.repeat(9), "", "rx: found 9, allowed with engine = \"kernel\": 0 to 8"),
         (
             "",

@@ -1,0 +1,94 @@
+/* What a function lets through by its rate or by its VLAN.
+ *
+ * The same arithmetic as in the functions `rate-limit` and `vlan` of the poll engine.
+ * Source: RFC 2697, section 3; IEEE 802.1Q-2018, 8.6.2.
+ */
+#pragma once
+#include "bpf.h"
+#include "flow.h"
+
+/* As src/object.rs has it. */
+#define MOST_WIRES 8
+/* Billionths in one: credit is kept in them. */
+#define ONE 1000000000ULL
+
+/* Per second, the most there is, and nanoseconds until it is there. */
+struct limit {
+	u64 rate;
+	u64 most;
+	u64 full;
+};
+
+const volatile u32 POLICE_PER_WIRE = 0;
+const volatile struct limit POLICE_PACKETS = {};
+const volatile struct limit POLICE_BYTES = {};
+/* VLANs that are let through, a bit each. */
+const volatile u64 VLANS[64] = {};
+const volatile u32 VLAN_UNTAGGED = 0;
+
+struct bucket {
+	u64 packets;
+	u64 bytes;
+	u64 at;
+	u64 is_used;
+};
+
+/* By wire, or one for all; written by the borrowed core alone. */
+struct {
+	__uint(type, MAP_ARRAY);
+	__uint(max_entries, MOST_WIRES);
+	__type(key, u32);
+	__type(value, struct bucket);
+} BUCKETS SEC(".maps");
+
+inline_always u64 grown(const volatile struct limit *limit, u64 credit, u64 nanoseconds)
+{
+	if (nanoseconds >= limit->full)
+		return limit->most;
+	credit += limit->rate * nanoseconds;
+	return credit < limit->most ? credit : limit->most;
+}
+
+/* Whether a packet finds credit, which it then takes. */
+inline_always int conforms(u32 wire, u32 length)
+{
+	u32 number = POLICE_PER_WIRE ? wire : 0;
+	struct bucket *bucket = bpf_map_lookup_elem(&BUCKETS, &number);
+	u64 now = bpf_ktime_get_ns(), cost = length * ONE, passed;
+
+	if (!bucket)
+		return 0;
+	/* Full at first. */
+	passed = bucket->is_used ? now - bucket->at : ~0ULL;
+	bucket->packets = grown(&POLICE_PACKETS, bucket->packets, passed);
+	bucket->bytes = grown(&POLICE_BYTES, bucket->bytes, passed);
+	bucket->at = now;
+	bucket->is_used = 1;
+	if ((POLICE_PACKETS.rate && bucket->packets < ONE) ||
+	    (POLICE_BYTES.rate && bucket->bytes < cost))
+		return 0;
+	if (POLICE_PACKETS.rate)
+		bucket->packets -= ONE;
+	if (POLICE_BYTES.rate)
+		bucket->bytes -= cost;
+	return 1;
+}
+
+/* The outer VLAN of a packet with `tagged` above it; nothing without a tag. */
+inline_always u32 vlan_of(void *context, int is_skb, u32 tagged)
+{
+	struct packet packet = is_skb ? packet_of_skb(context) : packet_of_frame(context);
+
+	if (is_skb && packet.tags_beside)
+		return tagged | (((struct sk_buff *)context)->vlan_tci & 0xfff);
+	if (packet.data + 18 > packet.end || !is_vlan(*(u16 *)(packet.data + 12)))
+		return 0;
+	return tagged | (from_be16(*(u16 *)(packet.data + 14)) & 0xfff);
+}
+
+inline_always int passes_vlan(void *context, int is_skb)
+{
+	u32 vlan = vlan_of(context, is_skb, 0);
+
+	return vlan ? VLANS[vlan / 64 & 63] >> vlan % 64 & 1 : VLAN_UNTAGGED;
+}
