@@ -24,6 +24,7 @@ import sys
 import tempfile
 import time
 
+import bonded
 import faults
 import lab
 import web
@@ -262,6 +263,7 @@ TESTS = (
     ("file", whole_file, ()),
     ("nginx", web.nginx, ("nginx", "wrk")),
     ("apache", web.apache, ("apache2", "wrk", "curl")),
+    ("bonded", bonded.bonded, ("iperf3", "nstat")),
     ("wire-removed", faults.wire_removed, ("iperf3",)),
     ("server-stopped", faults.server_stopped, ("nginx", "wrk")),
     ("second-card", faults.second_card, ()),

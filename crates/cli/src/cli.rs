@@ -9,6 +9,7 @@ use crate::commands::sciron::ScironArgs;
 use crate::commands::traffic::TrafficArgs;
 use crate::commands::try_function::TryArgs;
 use crate::commands::wcet::WcetArgs;
+use crate::commands::workload::WorkloadArgs;
 use crate::commands::{capture::CaptureArgs, ctl::CtlArgs, top::TopArgs};
 use crate::commands::{card::CardCommandArgs, check::CheckArgs, components::ComponentsArgs};
 use crate::commands::{cleanup::CleanupArgs, isolate::IsolateArgs};
@@ -72,6 +73,8 @@ pub(crate) enum Command {
     Lab(LabArgs),
     /// Send and receive TCP and UDP at a rate, and report what both ends saw
     Traffic(TrafficArgs),
+    /// Run a workload of web requests behind a card, and report what passed its wire (root)
+    Workload(WorkloadArgs),
     /// Query and change a running card
     Ctl(CtlArgs),
     /// Watch a running card on the terminal: rates, drops, rings

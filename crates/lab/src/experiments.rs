@@ -10,3 +10,4 @@ pub mod picnic_scaling;
 pub mod picnic_utilization;
 pub mod placement_single;
 pub mod rss_randomness;
+pub mod web_servers;

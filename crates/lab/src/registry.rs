@@ -14,6 +14,7 @@ use crate::experiments::picnic_scaling::PicnicScaling;
 use crate::experiments::picnic_utilization::PicnicUtilization;
 use crate::experiments::placement_single::PlacementSingle;
 use crate::experiments::rss_randomness::RssRandomness;
+use crate::experiments::web_servers::{KnetApache, KnetSendfile, RssBulk, RssWeb, WebServers};
 use picnic_core::config::{KeyHelp, Section};
 use picnic_core::error::{ConfigError, not_among};
 use picnic_core::registry::{BuildContext, Entry};
@@ -28,8 +29,12 @@ pub const EXPERIMENTS: &[ExperimentEntry] = &[
     Entry::of::<PicnicLatency>(),
     Entry::of::<PicnicScaling>(),
     Entry::of::<RssRandomness>(),
+    Entry::of::<WebServers<RssWeb>>(),
+    Entry::of::<WebServers<RssBulk>>(),
     Entry::of::<KnetLivelock>(),
     Entry::of::<KnetWeb>(),
+    Entry::of::<WebServers<KnetSendfile>>(),
+    Entry::of::<WebServers<KnetApache>>(),
     Entry::of::<NicosEdf>(),
     Entry::of::<NicosFirewall>(),
     Entry::of::<PlacementSingle>(),

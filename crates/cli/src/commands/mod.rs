@@ -24,6 +24,7 @@ pub(crate) mod top;
 pub(crate) mod traffic;
 pub(crate) mod try_function;
 pub(crate) mod wcet;
+pub(crate) mod workload;
 
 use crate::cli::{Cli, Command};
 use components::Kind;
@@ -51,6 +52,7 @@ pub(crate) fn run(cli: &Cli) -> anyhow::Result<()> {
         Command::Try(args) => try_function::run(args, json),
         Command::Top(args) => top::run(args, json),
         Command::Traffic(args) => traffic::run(args, json),
+        Command::Workload(args) => workload::run(args, json),
         Command::Capture(args) => capture::run(args, json),
         Command::Ctl(args) => ctl::run(args, json),
         Command::Isolate(args) => isolate::run(args, json),

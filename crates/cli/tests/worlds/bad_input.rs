@@ -295,3 +295,32 @@ fn wrong_usage() {
     assert_eq!(stderr(&output), expected);
     assert_eq!(output.status.code(), Some(2));
 }
+
+#[test]
+fn workloads_that_cannot_be_run() {
+    let bad: &[u8] = b"workload = \"mine\"\n[[file]]\nbytes = 0\nweight = 1\n";
+    let folder = folder(&[("mine.toml", bad)]);
+    for (words, expected) in [
+        (
+            &["workload", "run", "suport"][..],
+            "picnic: found workload \"suport\", allowed: support, banking, e-commerce, webstone, \
+             sclient; did you mean \"support\"?",
+        ),
+        (
+            &["workload", "run", "mine.toml"],
+            "mine.toml:3: file[0].bytes: found 0, allowed: 1 to 1000000000",
+        ),
+        (
+            &["workload", "run", "support", "--server", "nginx"],
+            "picnic: file[0].php: found true, allowed with server = \"apache\"",
+        ),
+        (
+            &["workload", "run", "sclient", "--rate=-1"],
+            "picnic: requests_per_second: found -1, allowed: 0 to 1000000",
+        ),
+    ] {
+        let output = picnic_in(folder.path(), words);
+        assert_eq!(stderr(&output), format!("{expected}\n"), "{words:?}");
+        assert_eq!(output.status.code(), Some(2), "{words:?}");
+    }
+}

@@ -8,12 +8,14 @@
 use crate::card;
 use crate::compare::order;
 use crate::outcome::Comparison;
+use crate::workloads::census::Census;
 use crate::workloads::hosts::{Hosts, PLAIN_SERVER, Role, SERVER};
 use crate::workloads::tools::{self, Tool};
 use picnic_control::error::RunError;
 use picnic_control::report::QueueReport;
 use picnic_control::{Launch, Report};
 use picnic_core::config::{CardFile, Setting};
+use picnic_core::hook::Hook;
 use picnic_machine::topology::{Placement, available, cores, place};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -49,7 +51,12 @@ impl Default for Traffic {
 impl Traffic {
     /// Of one measurement, the programs off the borrowed core.
     pub(crate) fn apart(seconds: u64) -> Self {
-        Traffic { rounds: 1, seconds, apart: true, ..Traffic::default() }
+        Traffic::with(seconds, Vec::new())
+    }
+
+    /// The same with keys of the card changed.
+    pub(crate) fn with(seconds: u64, set: Vec<String>) -> Self {
+        Traffic { rounds: 1, seconds, apart: true, set, ..Traffic::default() }
     }
 }
 
@@ -152,8 +159,21 @@ impl<'a> Joined<'a> {
         changed: Vec<Setting>,
         body: impl FnOnce() -> anyhow::Result<T>,
     ) -> anyhow::Result<(T, Report)> {
+        self.observed_behind_card(changed, None::<Census>, body)
+    }
+
+    /// The same, while somebody looks on at its packets.
+    ///
+    /// # Errors
+    /// As [`Joined::during`].
+    pub(crate) fn observed_behind_card<T>(
+        &self,
+        changed: Vec<Setting>,
+        hook: impl Hook + 'static,
+        body: impl FnOnce() -> anyhow::Result<T>,
+    ) -> anyhow::Result<(T, Report)> {
         let card = self.card(changed)?;
-        let running = Launch::new(&card, picnic_host::registries()).start_alone()?;
+        let running = Launch::new(&card, picnic_host::registries()).hook(hook).start_alone()?;
         let result = body();
         let report = running.stop()?;
         anyhow::ensure!(report.ledger.balanced(), "the ledger does not balance: a bug");

@@ -19,6 +19,9 @@
 
 mod kernel;
 
+pub(super) use SIDES as SYSTEMS;
+pub(super) use kernel::keys as system_keys;
+
 use super::cards::{CardRun, repeated, within};
 use crate::compare::median;
 use crate::experiment::{Effort, Experiment, Found, LabError, Run, Spec, World};
@@ -199,7 +202,7 @@ impl Component for KnetWeb {
     }
 }
 
-const SIDES: [&str; 3] = ["knet", "clas", "napi"];
+pub(super) const SIDES: [&str; 3] = ["knet", "clas", "napi"];
 
 impl Experiment for KnetWeb {
     fn points(&self, effort: Effort) -> Vec<Spec> {

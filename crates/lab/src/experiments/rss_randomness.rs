@@ -13,7 +13,8 @@
 //!
 //! Flows are generated: of the whole address space, of one /16, and of four clients with ports in a
 //! row, as the paper's four load generators. A connection is a source address, a source port and
-//! the server's port 80; none comes twice.
+//! the server's port 80; none comes twice. With `workloads`, those of real connections stand beside: of
+//! every SYN that passes the card while such a workload is run.
 //!
 //! Then the question behind it: how even are 2, 4 and 6 queues, by flows and by packets, where
 //! flows are equally popular, and where popularity follows Zipf's law. 128 entries over 6 queues
@@ -24,6 +25,8 @@
 use crate::experiment::{Effort, Experiment, Found, LabError, Run, Spec};
 use crate::outcome::{Figure, Outcome, Point, Source};
 use crate::plot::Plot;
+use crate::workloads;
+use crate::workloads::kind::Workload;
 use picnic_core::error::ConfigError;
 use picnic_core::registry::{BuildContext, Component};
 use picnic_hash::{IndirectionTable, Key, Toeplitz, V4Tuple, jhash_v4, lookup2, randomness};
@@ -31,9 +34,10 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::f64::consts::PI;
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 
 /// Fewer flows tell nothing.
 const FEWEST: u32 = 1_000;
@@ -60,13 +64,25 @@ pub struct Settings {
     pub draws: Option<u32>,
     /// Numbers of queues that flows are spread over
     pub queues: Vec<u16>,
+    /// Workloads whose connections are tested as well, as `picnic workload list` names them (root, and
+    /// the programs that they need)
+    pub workloads: Vec<String>,
+    /// Seconds that each of these is run
+    pub seconds: u64,
     /// Seed of all that is drawn
     pub seed: u64,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Settings { flows: None, draws: None, queues: vec![2, 4, 6], seed: 1 }
+        Settings {
+            flows: None,
+            draws: None,
+            queues: vec![2, 4, 6],
+            workloads: Vec::new(),
+            seconds: 5,
+            seed: 1,
+        }
     }
 }
 
@@ -94,6 +110,14 @@ impl Settings {
         if let Some(draws) = self.draws.filter(|draws| !(1..=10_000).contains(draws)) {
             return wrong("draws", draws.to_string(), "1 to 10000");
         }
+        self.workloads.iter().try_for_each(|name| {
+            Workload::find(name)
+                .map(drop)
+                .map_err(|error| ConfigError { key: "workloads".into(), ..error })
+        })?;
+        if !(1..=3600).contains(&self.seconds) {
+            return wrong("seconds", self.seconds.to_string(), "1 to 3600");
+        }
         match self.queues.iter().find(|queues| !(1..=ENTRIES as u16).contains(queues)) {
             Some(queues) => wrong("queues", queues.to_string(), "1 to 128 each"),
             None => Ok(()),
@@ -103,7 +127,30 @@ impl Settings {
 
 /// The experiment.
 #[derive(Debug)]
-pub struct RssRandomness(Settings);
+pub struct RssRandomness(Settings, Captured);
+
+/// The connections of workloads that have been run, by name: all hashes are of the same.
+type Captured = Mutex<BTreeMap<String, Vec<V4Tuple>>>;
+
+impl RssRandomness {
+    /// The connections of a workload, which is run unless it has been.
+    fn captured(&self, name: &str) -> Result<Vec<V4Tuple>, LabError> {
+        let mut captured = self.1.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(flows) = captured.get(name) {
+            return Ok(flows.clone());
+        }
+        let (seconds, seed) = (self.0.seconds, self.0.seed);
+        let how = workloads::run::Run { seconds, seed, ..Default::default() };
+        let flows = workloads::run::run(&Workload::find(name)?, &how)?.flows;
+        if flows.len() < FEWEST as usize {
+            return Err(LabError::Unavailable(format!(
+                "{name} has made {} connections in {seconds} s, too few to tell: {FEWEST} are needed",
+                flows.len()
+            )));
+        }
+        Ok(captured.entry(name.into()).or_insert(flows).clone())
+    }
+}
 
 impl Component for RssRandomness {
     type Product = Box<dyn Experiment>;
@@ -117,7 +164,7 @@ impl Component for RssRandomness {
 
     fn build(settings: Settings, _: &BuildContext) -> Result<Box<dyn Experiment>, ConfigError> {
         settings.validate()?;
-        Ok(Box::new(RssRandomness(settings)))
+        Ok(Box::new(RssRandomness(settings, Mutex::default())))
     }
 }
 
@@ -145,6 +192,9 @@ impl Experiment for RssRandomness {
                 points.push(spec.sides(&HASHES));
             }
         }
+        for workload in &self.0.workloads {
+            points.push(Spec::at("population", workload.as_str()).sides(&HASHES));
+        }
         for popularity in ["uniform", "zipf"] {
             for &queues in &self.0.queues {
                 let spec = Spec::at("popularity", popularity).and("queues", queues);
@@ -158,6 +208,16 @@ impl Experiment for RssRandomness {
         let draws = self.0.draws.unwrap_or(run.effort.of(10, 20, 50));
         let queues = point.number("queues") as u16;
         let mut figures = Draws::default();
+        let population = point.word("population");
+        if self.0.workloads.iter().any(|name| name == population) {
+            let flows = self.captured(population)?;
+            let mut random = ChaCha8Rng::seed_from_u64(run.seed ^ self.0.seed);
+            figures.test(&low_bytes(side, &flows, &mut random));
+            let mut outcome = Outcome::of(Source::Measured);
+            outcome.add(Figure::count("connections", flows.len() as u64));
+            figures.0.into_iter().for_each(|(key, values)| outcome.add(Figure::of(key, values)));
+            return Ok(outcome);
+        }
         for draw in 0..draws {
             run.round(draw.into(), draws.into());
             let seed = run.seed ^ self.0.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -402,7 +462,20 @@ fn conclude(settings: &Settings, points: &[Found]) -> Outcome {
         "Toeplitz is linear: of few clients with ports in a row its low byte is not random, JHash's \
          is",
     );
-    outcome.note("flows are generated, not captured from the three workloads of the paper");
+    for workload in &settings.workloads {
+        let of = |found: &&Found| found.spec.word("population") == workload;
+        let Some(found) = points.iter().find(of) else { continue };
+        let connections = mean(&found.values(0, "connections"));
+        outcome
+            .note(format!("{workload}: {connections:.0} connections, captured as they were made"));
+    }
+    outcome.note(match settings.workloads.is_empty() {
+        true => "flows are generated, not captured: `--set workloads=support,banking` has real ones",
+        false => {
+            "support and e-commerce have 4096 client addresses, banking, over TLS, has one, whose ports \
+             are in a row: few addresses are a reason for poor hashes"
+        }
+    });
     outcome.note("queues: the busiest to the mean, 12,000 flows; by entries: 128 over the queues");
     outcome
 }
@@ -439,6 +512,32 @@ mod tests {
             assert!((entries - if queues == 6.0 { 22.0 * 6.0 / 128.0 } else { 1.0 }).abs() < 1e-9);
             // A flow of a tenth of all packets stays on one queue, however good the hash is.
             assert_eq!(packets > 1.04, row["popularity"] == "zipf" || flows > 1.04, "{row}");
+        }
+    }
+
+    #[test]
+    fn real_connections_are_tested_beside() {
+        let settings = Settings {
+            flows: Some(vec![1000]),
+            draws: Some(1),
+            queues: vec![2],
+            workloads: vec!["e-commerce".into()],
+            seconds: 3,
+            ..Settings::default()
+        };
+        let wrong = Settings { workloads: vec!["bank".into()], ..settings.clone() };
+        let error = wrong.validate().unwrap_err().to_string();
+        assert!(error.contains("workloads: found workload \"bank\", allowed: support"), "{error}");
+        let experiment = RssRandomness(settings, Mutex::default());
+        let spec = Spec::at("population", "e-commerce");
+        let mut run = Run::new(Effort::Quick, 1, |_, _| {});
+        match experiment.measure(&spec, "lookup3", &mut run) {
+            Ok(outcome) => {
+                assert!(outcome.median("connections").unwrap() >= 1000.0);
+                assert!(outcome.median("worst_deviations").unwrap() <= DEVIATIONS);
+            }
+            Err(LabError::Unavailable(why)) => picnic_testing::skip("rss-randomness of SYNs", &why),
+            Err(error) => panic!("{error}"),
         }
     }
 

@@ -388,7 +388,7 @@ mod tests {
         assert_eq!(status("nicos-firewall"), "modelled");
         assert_eq!(status("rss-randomness"), "not measured");
         assert_eq!(status("nicos-edf"), "not in this run");
-        assert_eq!(status("rss-web"), "not yet");
+        assert_eq!(status("inic-rx"), "not yet");
         // Beside itself nothing differs.
         let same = diff(&report, &report);
         assert_eq!((same.facts.rows.len(), &same.missing[..]), (0, &["rss-randomness".into()][..]));

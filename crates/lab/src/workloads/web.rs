@@ -4,10 +4,15 @@
 //!
 //! Source: nginx.org/en/docs, wrk(1) and its scripting interface.
 
-use super::hosts::{Hosts, Role};
+use super::client::Answered;
+use super::hosts::{Hosts, Role, SERVER};
+use super::kind::Workload;
+use super::servers;
 use super::tools::Tool;
+use crate::benchmarks::traffic::Joined;
 use crate::distribution::Distribution;
 use anyhow::Context;
+use picnic_machine::signals;
 use picnic_machine::testbed::Program;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -42,6 +47,28 @@ done = function(summary, latency, requests)
     '"status":%d,"timeout":%d,"max_us":%d,"percentiles":[%s]}\n',
     summary.requests, summary.duration, summary.bytes, errors.connect, errors.read,
     errors.write, errors.status, errors.timeout, latency.max, table.concat(steps, ',')))
+end
+"#;
+
+/// Behind `ends` and `paths`: has wrk draw what it asks for, each thread by a seed of its own.
+const MIX_SCRIPT: &str = r#"
+local requests, threads = {}, 0
+function setup(thread)
+  threads = threads + 1
+  thread:set('number', threads)
+end
+function init(arguments)
+  math.randomseed(number)
+  for place, path in ipairs(paths) do
+    requests[place] = wrk.format('GET', path, { Host = 'server', Connection = 'close' })
+  end
+end
+function request()
+  local drawn = math.random()
+  for place, last in ipairs(ends) do
+    if drawn <= last then return requests[place] end
+  end
+  return requests[#requests]
 end
 "#;
 
@@ -97,7 +124,7 @@ pub struct Load {
 }
 
 impl Load {
-    /// Starts wrk.
+    /// Starts wrk. With the port as a number it needs no list of services.
     ///
     /// # Errors
     /// It cannot be started.
@@ -115,7 +142,7 @@ impl Load {
             format!("--timeout={}", TIMEOUT.as_secs()),
             "-s".into(),
             script.to_string_lossy().into_owned(),
-            format!("http://{address}/{FILE}"),
+            format!("http://{address}:{PORT}/{FILE}"),
         ];
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         Ok(Asking { wrk: hosts.start(Role::Client, &words)? })
@@ -123,7 +150,7 @@ impl Load {
 }
 
 /// Lets this process and its children have so many descriptors open.
-fn allow_descriptors(wanted: u64) -> anyhow::Result<()> {
+pub(super) fn allow_descriptors(wanted: u64) -> anyhow::Result<()> {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
     if limit.current.is_none_or(|current| current >= wanted) {
@@ -132,6 +159,64 @@ fn allow_descriptors(wanted: u64) -> anyhow::Result<()> {
     let maximum = limit.maximum.map_or(wanted, |maximum| maximum.max(wanted));
     setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), maximum: Some(maximum) })
         .with_context(|| format!("cannot have {wanted} descriptors open: try fewer connections"))
+}
+
+/// Has a workload's files asked for over TLS, a new connection each time, by wrk.
+///
+/// # Errors
+/// It cannot be started, did not end well, or printed something else.
+pub(super) fn ask_mix(
+    joined: &Joined<'_>,
+    workload: &Workload,
+    seconds: u64,
+) -> anyhow::Result<Answered> {
+    let script = joined.hosts.folder().join("mix.lua");
+    std::fs::write(&script, mix(workload) + REPORT_SCRIPT)
+        .with_context(|| format!("cannot write {}", script.display()))?;
+    let connections = workload.connections as usize;
+    let words = [
+        "wrk".into(),
+        format!("-t{}", joined.programs_cores().clamp(1, connections)),
+        format!("-c{connections}"),
+        format!("-d{seconds}"),
+        format!("--timeout={}", TIMEOUT.as_secs()),
+        "-s".into(),
+        script.to_string_lossy().into_owned(),
+        format!("https://{SERVER}:{}/", servers::port(workload)),
+    ];
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let mut asking = Asking { wrk: joined.hosts.start(Role::Client, &words)? };
+    loop {
+        if let Some(found) = asking.finished()? {
+            let errors = &found.errors;
+            return Ok(Answered {
+                offered: found.requests + errors.connect + errors.read + errors.timeout,
+                answered: found.requests - errors.status.min(found.requests),
+                bytes: found.received_bytes,
+                broken: errors.connect + errors.read + errors.write,
+                refused: errors.status,
+                timeouts: errors.timeout,
+                seconds: found.duration_s,
+                p50_ns: found.request_latency_ns.p50,
+                p99_ns: found.request_latency_ns.p99,
+                ..Answered::default()
+            });
+        }
+        signals::sleep(Duration::from_millis(20))?;
+    }
+}
+
+/// A script that has wrk ask for a workload's files in their parts.
+fn mix(workload: &Workload) -> String {
+    let count = workload.file.len();
+    let paths: Vec<_> = (0..count).map(|place| format!("\"{}\"", workload.path(place))).collect();
+    let ends: Vec<_> = workload.shares().iter().map(f64::to_string).collect();
+    let delay = match workload.think_ms {
+        0 => String::new(),
+        think => format!("function delay()\n  return {think}\nend\n"),
+    };
+    let (paths, ends) = (paths.join(", "), ends.join(", "));
+    format!("local ends = {{{ends}}}\nlocal paths = {{{paths}}}\n{MIX_SCRIPT}{delay}")
 }
 
 /// wrk at work.

@@ -64,7 +64,7 @@ pub(super) fn measure(
 }
 
 /// What makes the card one of the three.
-fn keys(side: &str, targets: &[usize]) -> anyhow::Result<Vec<Setting>> {
+pub(in crate::experiments) fn keys(side: &str, targets: &[usize]) -> anyhow::Result<Vec<Setting>> {
     let first = targets.first().copied().context("the card has no target core")?;
     let list = |key: &str, cores: &[usize]| {
         Setting::parse(&format!("{key}={cores:?}")).map_err(anyhow::Error::msg)

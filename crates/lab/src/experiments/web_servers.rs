@@ -1,0 +1,419 @@
+//! Web servers behind the card: by RSS queues (PICNIC), and by KNET's three systems.
+//!
+//! | experiment | workload | varied |
+//! |---|---|---|
+//! | `rss-web` | support | 1 to 6 queues, Toeplitz against JHash |
+//! | `rss-bulk` | 32 connections, files of 1 MB, sends of 4 kB | 1, 2, 4 queues |
+//! | `knet-sendfile` | files of 20 KB, a connection each, nginx without and with `sendfile` | system |
+//! | `knet-apache` | webstone | system |
+//!
+//! Client and server have all cores but the borrowed one, in namespaces with the card between them. A
+//! point at which a client or the borrowed core is full is void, as in the paper. Where queues are
+//! more than target cores, or client and targets have the same cores, a point is marked shared: its
+//! figures are of this machine, and its ratios say nothing of the paper's.
+//!
+//! Source: PICNIC, 5.2, 5.3 and figure 8; KNET, "Webfs/Sclient (20K-file)", "Apache/WebStone".
+
+use super::cards::within;
+use super::knet_web::{SYSTEMS, system_keys};
+use crate::compare::median;
+use crate::experiment::{Effort, Experiment, Found, LabError, Run, Spec};
+use crate::outcome::{Figure, Outcome, Point, Source};
+use crate::plot::Plot;
+use crate::workloads::kind::{ServerKind, Workload};
+use crate::workloads::run::{self, Ran, run_with};
+use picnic_core::config::Setting;
+use picnic_core::error::ConfigError;
+use picnic_core::registry::{BuildContext, Component};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::marker::PhantomData;
+use std::path::Path;
+
+/// A core that works for more than this share of the time is full.
+const FULL: f64 = 0.98;
+/// nginx reads and writes so many bytes at a time: PICNIC's sends.
+const BULK: &str = "workload = \"bulk\"\nserver = \"nginx-copy\"\nconnections = 32\n\
+                    [[file]]\nbytes = 1000000\nweight = 1\n";
+const SENDFILE: &str = "workload = \"sendfile\"\nserver = \"nginx\"\nconnections = 64\n\
+                        [[file]]\nbytes = 20000\nweight = 1\n";
+
+/// What an experiment varies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Varied {
+    /// Queues, and the hashes that take turns.
+    Queues(&'static [u16], &'static [&'static str]),
+    /// Servers; the systems take turns.
+    Servers(&'static [ServerKind]),
+}
+
+/// One of the experiments.
+pub trait Case: 'static {
+    /// As of all entries.
+    const NAME: &'static str;
+    /// As of all entries.
+    const HELP: &'static str;
+    /// The name of a workload, or its text.
+    const WORKLOAD: &'static str;
+    /// What is varied.
+    const VARIED: Varied;
+}
+
+/// `rss-web`.
+#[derive(Debug)]
+pub struct RssWeb;
+/// `rss-bulk`.
+#[derive(Debug)]
+pub struct RssBulk;
+/// `knet-sendfile`.
+#[derive(Debug)]
+pub struct KnetSendfile;
+/// `knet-apache`.
+#[derive(Debug)]
+pub struct KnetApache;
+
+impl Case for RssWeb {
+    const NAME: &'static str = "rss-web";
+    const HELP: &'static str = "web server throughput by RSS queues (root, apache2, PHP)";
+    const WORKLOAD: &'static str = "support";
+    const VARIED: Varied = Varied::Queues(&[1, 2, 4, 6], &["toeplitz", "jhash"]);
+}
+
+impl Case for RssBulk {
+    const NAME: &'static str = "rss-bulk";
+    const HELP: &'static str = "bulk transmit by RSS queues (root, nginx)";
+    const WORKLOAD: &'static str = BULK;
+    const VARIED: Varied = Varied::Queues(&[1, 2, 4], &["toeplitz"]);
+}
+
+impl Case for KnetSendfile {
+    const NAME: &'static str = "knet-sendfile";
+    const HELP: &'static str = "KNET's systems, a server without and with sendfile (root, nginx)";
+    const WORKLOAD: &'static str = SENDFILE;
+    const VARIED: Varied = Varied::Servers(&[ServerKind::NginxCopy, ServerKind::Nginx]);
+}
+
+impl Case for KnetApache {
+    const NAME: &'static str = "knet-apache";
+    const HELP: &'static str = "KNET's systems, Apache under WebStone's mix (root, apache2)";
+    const WORKLOAD: &'static str = "webstone";
+    const VARIED: Varied = Varied::Servers(&[ServerKind::Apache]);
+}
+
+/// Settings.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Settings {
+    /// Numbers of queues; with experiments by queue, as the paper if not said: fewer for --quick
+    pub queues: Option<Vec<u16>>,
+    /// Connections at a time; those of the workload if not said
+    pub connections: Option<u32>,
+    /// Seconds of each measurement; 3 if not said: fewer for --quick
+    pub seconds: Option<u64>,
+}
+
+/// One of them with its settings.
+#[derive(Debug)]
+pub struct WebServers<C>(Settings, PhantomData<C>);
+
+impl<C: Case> WebServers<C> {
+    fn queues(&self, effort: Effort) -> Vec<u16> {
+        let Varied::Queues(usual, _) = C::VARIED else { return Vec::new() };
+        let quick = usual.len().min(2);
+        let own = effort.of(&usual[..quick], usual, usual);
+        self.0.queues.clone().unwrap_or_else(|| own.to_vec())
+    }
+}
+
+impl<C: Case> Component for WebServers<C> {
+    type Product = Box<dyn Experiment>;
+    type Config = Settings;
+    const NAME: &'static str = C::NAME;
+    const HELP: &'static str = C::HELP;
+
+    fn example(_: &Path) -> Option<String> {
+        let queues = if let Varied::Queues(..) = C::VARIED { "queues = [1]\n" } else { "" };
+        Some(format!("{queues}connections = 4\nseconds = 1"))
+    }
+
+    fn build(settings: Settings, _: &BuildContext) -> Result<Box<dyn Experiment>, ConfigError> {
+        if let Some(queues) = &settings.queues {
+            if C::VARIED == Varied::Servers(&[]) || matches!(C::VARIED, Varied::Servers(_)) {
+                let message = "found queues, allowed with rss-web and rss-bulk";
+                return Err(ConfigError::new("queues", message));
+            }
+            if queues.is_empty() {
+                return Err(ConfigError::new("queues", "found none, allowed: one or more"));
+            }
+            queues.iter().try_for_each(|&queues| within("queues", queues.into(), 1.0, 256.0))?;
+        }
+        if let Some(connections) = settings.connections {
+            within("connections", connections.into(), 1.0, 50_000.0)?;
+        }
+        within("seconds", settings.seconds.unwrap_or(1) as f64, 1.0, 3600.0)?;
+        Ok(Box::new(WebServers::<C>(settings, PhantomData)))
+    }
+}
+
+impl<C: Case> Experiment for WebServers<C> {
+    fn points(&self, effort: Effort) -> Vec<Spec> {
+        let repeats = effort.of(1, 5, 20);
+        let measured = |spec: Spec| Spec { warm_up: effort != Effort::Quick, repeats, ..spec };
+        match C::VARIED {
+            Varied::Queues(_, hashes) => {
+                let spec = |queues: u16| measured(Spec::at("queues", queues).sides(hashes));
+                self.queues(effort).into_iter().map(spec).collect()
+            }
+            Varied::Servers(servers) => {
+                let spec = |server: &ServerKind| {
+                    measured(Spec::at("server", server.name()).sides(&SYSTEMS))
+                };
+                servers.iter().map(spec).collect()
+            }
+        }
+    }
+
+    fn cores(&self, _: &Spec) -> usize {
+        2
+    }
+
+    fn measure(&self, point: &Spec, side: &str, run: &mut Run<'_>) -> Result<Outcome, LabError> {
+        let mut workload = match C::WORKLOAD.contains('\n') {
+            true => Workload::parse(C::WORKLOAD)?,
+            false => Workload::find(C::WORKLOAD)?,
+        };
+        workload.connections = self.0.connections.unwrap_or(workload.connections);
+        let how = run::Run {
+            seconds: self.0.seconds.unwrap_or(run.effort.of(1, 3, 10)),
+            seed: run.seed,
+            ..run::Run::default()
+        };
+        let ran = match C::VARIED {
+            Varied::Queues(..) => {
+                let queues = point.number("queues") as u32;
+                let keys =
+                    vec![Setting::number("host.queues", queues), Setting::text("rx[0].hash", side)];
+                run_with(&workload, &how, |_| Ok(keys))?
+            }
+            Varied::Servers(servers) => {
+                let name = point.word("server");
+                let found = servers.iter().find(|server| server.name() == name);
+                workload.server = found.copied().unwrap_or(workload.server);
+                run_with(&workload, &how, |targets| system_keys(side, targets))?
+            }
+        };
+        Ok(figures(&ran))
+    }
+
+    fn conclude(&self, points: &[Found]) -> Outcome {
+        let mut outcome = Outcome::of(Source::Measured);
+        outcome.settings = serde_json::to_value(&self.0).unwrap_or_default();
+        match C::VARIED {
+            Varied::Queues(_, hashes) => by_queues(&mut outcome, points, hashes),
+            Varied::Servers(_) => by_system(&mut outcome, points),
+        }
+        mark(&mut outcome, points);
+        outcome
+    }
+
+    fn plots(&self) -> Vec<Plot> {
+        match C::VARIED {
+            Varied::Queues(..) => {
+                vec![
+                    Plot::lines("payload by queues", "payload", "queues", "payload_bps").by("hash"),
+                ]
+            }
+            Varied::Servers(_) => {
+                let of = |side: usize| format!("{}_requests_per_second", SYSTEMS[side]);
+                vec![Plot::bars("requests", "requests", &of(0)).and(&of(1)).and(&of(2))]
+            }
+        }
+    }
+}
+
+/// What a run comes to.
+fn figures(ran: &Ran) -> Outcome {
+    let mut outcome = Outcome::of(Source::Measured);
+    let (client, card) = (&ran.client, &ran.card);
+    let seconds = client.seconds.max(1e-6);
+    outcome.add(Figure::one("requests_per_second", client.per_second()));
+    outcome.add(Figure::one("payload_bps", client.bytes as f64 * 8.0 / seconds));
+    outcome.add(Figure::one("request_p50_ns", client.p50_ns as f64));
+    outcome.add(Figure::one("acknowledgements_share", ran.acknowledgements_share));
+    outcome.add(Figure::one("out_to_in_ratio", ran.out_to_in));
+    outcome.add(Figure::one("client_busy_fraction", client.busy_fraction));
+    outcome.add(Figure::one("borrowed_busy_fraction", card.borrowed_core.busy_fraction));
+    let interrupts: u64 = card.queues.iter().map(|queue| queue.interrupts).sum();
+    let each = card.ledger.delivered as f64 / interrupts.max(1) as f64;
+    outcome.add(Figure::one("packets_per_interrupt", each));
+    outcome.add(Figure::count("errors", client.errors()));
+    let targets = card.target_cores.len();
+    let shared = ran.programs_cores <= targets || card.queues.len() > targets;
+    outcome.add(Figure::one("shared_share", f64::from(u8::from(shared))));
+    outcome
+}
+
+fn of(found: &Found, side: usize, key: &str) -> f64 {
+    median(&found.values(side, key))
+}
+
+/// Whether the client or the borrowed core was full.
+fn is_void(found: &Found, side: usize) -> bool {
+    ["client_busy_fraction", "borrowed_busy_fraction"]
+        .into_iter()
+        .any(|key| of(found, side, key) > FULL)
+}
+
+fn by_queues(outcome: &mut Outcome, points: &[Found], hashes: &[&str]) {
+    let at =
+        |queues: u16| points.iter().find(|found| found.spec.number("queues") == f64::from(queues));
+    let payload = |queues: u16| at(queues).map(|found| of(found, 0, "payload_bps"));
+    for queues in [1, 2, 4] {
+        if let Some(bps) = payload(queues) {
+            let plural = if queues == 1 { "queue" } else { "queues" };
+            let key = format!("payload_{queues}_{plural}_bps");
+            outcome.add(Figure::one(&key, bps).called(&format!("payload, {queues} {plural}")));
+        }
+    }
+    for (more, fewer) in [(2, 1), (4, 1), (6, 1), (6, 2)] {
+        let (Some(one), Some(other)) = (payload(more), payload(fewer)) else { continue };
+        let is_void = [more, fewer].into_iter().filter_map(at).any(|found| is_void(found, 0));
+        let gain = (!is_void).then(|| one / other - 1.0);
+        let key = format!("{more}_over_{fewer}_queues_gain");
+        outcome.add(Figure::one(&key, gain).called(&format!("{more} queues over {fewer}")));
+    }
+    if hashes.len() == 2 {
+        let change = points
+            .iter()
+            .map(|found| of(found, 1, "payload_bps") / of(found, 0, "payload_bps") - 1.0);
+        let change = Figure::of("jhash_over_toeplitz_change", change.collect());
+        outcome.add(change.called("JHash over Toeplitz, by number of queues"));
+    }
+    for (side, hash) in hashes.iter().enumerate() {
+        for found in points {
+            let values =
+                |key: &str, label: &str| Figure::of(key, found.values(side, key)).called(label);
+            let point = Point::at("hash", *hash)
+                .and("queues", found.spec.number("queues") as u32)
+                .with(values("payload_bps", "payload"))
+                .with(values("requests_per_second", "requests"))
+                .with(values("acknowledgements_share", "acknowledgements in"))
+                .with(values("out_to_in_ratio", "bytes out to in"))
+                .with(values("borrowed_busy_fraction", "borrowed core"))
+                .with(values("client_busy_fraction", "client's busiest thread"));
+            outcome.series("payload").push(point);
+        }
+    }
+}
+
+fn by_system(outcome: &mut Outcome, points: &[Found]) {
+    // The last of the servers is the paper's.
+    for found in points {
+        let server = found.spec.word("server").replace('-', "_");
+        let is_last = points.last().is_some_and(|last| last.spec == found.spec);
+        for (one, other) in [(0, 1), (0, 2), (1, 2)] {
+            let rate = |side| of(found, side, "requests_per_second");
+            let is_void = is_void(found, one) || is_void(found, other);
+            let gain = (!is_void).then(|| rate(one) / rate(other) - 1.0);
+            let name = format!("{}_over_{}_gain", SYSTEMS[one], SYSTEMS[other]);
+            let key = if is_last { name } else { format!("{server}_{name}") };
+            let label = format!("{server}: {} over {}", SYSTEMS[one], SYSTEMS[other]);
+            outcome.add(Figure::one(&key, gain).called(&label));
+        }
+        for (series, key) in [
+            ("requests", "requests_per_second"),
+            ("interrupts", "packets_per_interrupt"),
+            ("answered", "request_p50_ns"),
+            ("client", "client_busy_fraction"),
+        ] {
+            let figure = |side: usize| {
+                let name = SYSTEMS[side];
+                Figure::of(&format!("{name}_{key}"), found.values(side, key)).called(name)
+            };
+            let point = Point::with_labels(found.spec.labels.clone());
+            let point = (0..SYSTEMS.len()).fold(point, |point, side| point.with(figure(side)));
+            outcome.series(series).push(point);
+        }
+    }
+}
+
+/// Says which points are void or shared, and what else there is to know.
+fn mark(outcome: &mut Outcome, points: &[Found]) {
+    let mut shared = false;
+    for found in points {
+        for (side, name) in found.spec.sides.iter().enumerate() {
+            shared |= of(found, side, "shared_share") > 0.0;
+            if is_void(found, side) {
+                let name = format!("{}, {name}", found.spec.name());
+                outcome.note(format!("{name}: void, the client or the borrowed core is full"));
+            }
+            let errors: f64 = found.values(side, "errors").iter().sum();
+            if errors > 0.0 {
+                outcome
+                    .note(format!("{}, {name}: {errors} requests went wrong", found.spec.name()));
+            }
+        }
+    }
+    if shared {
+        outcome.note(
+            "shared: client, server and target queues have the same cores, so that queues add none. \
+             These ratios are of this machine and say nothing of the paper's, whose server has a core \
+             for each queue",
+        );
+    }
+    outcome
+        .note("payload is without headers; client and server have all cores but the borrowed one");
+    outcome.note("migrations and wake-ups across cores are not counted");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::runner;
+
+    fn run<C: Case>(settings: Settings) -> Option<Outcome> {
+        let experiment = WebServers::<C>::build(settings, &BuildContext::default()).unwrap();
+        match runner::outcome(C::NAME, &*experiment, Effort::Quick, &mut |_, _| {}) {
+            Ok(outcome) => Some(outcome),
+            Err(error) if error.to_string().contains("unavailable") => {
+                picnic_testing::skip(C::NAME, &error.to_string());
+                None
+            }
+            Err(error) => panic!("{}: {error}", C::NAME),
+        }
+    }
+
+    #[test]
+    fn queues_and_systems_are_compared() {
+        let settings = Settings { seconds: Some(1), ..Settings::default() };
+        if let Some(outcome) = run::<RssBulk>(settings.clone()) {
+            assert!(
+                outcome.median("payload_1_queue_bps").unwrap() > 1e6,
+                "{:#?}",
+                outcome.fields()
+            );
+            assert!(outcome.fields().contains_key("2_over_1_queues_gain"));
+        }
+        if let Some(outcome) = run::<KnetSendfile>(settings) {
+            let fields = outcome.fields();
+            for key in
+                ["knet_over_napi_gain", "clas_over_napi_gain", "nginx_copy_knet_over_clas_gain"]
+            {
+                assert!(fields.contains_key(key), "{key}: {fields:#?}");
+            }
+        }
+    }
+
+    #[test]
+    fn wrong_settings_name_what_is_allowed() {
+        let refused = |error: Option<ConfigError>| error.unwrap().to_string();
+        let none = Settings { queues: Some(vec![]), ..Settings::default() };
+        let build = WebServers::<RssWeb>::build(none.clone(), &BuildContext::default());
+        assert!(refused(build.err()).contains("queues: found none, allowed: one or more"));
+        let build = WebServers::<KnetApache>::build(none, &BuildContext::default());
+        assert!(refused(build.err()).contains("queues: found queues, allowed with rss-web"));
+        let long = Settings { seconds: Some(0), ..Settings::default() };
+        let build = WebServers::<RssBulk>::build(long, &BuildContext::default());
+        assert!(refused(build.err()).contains("seconds: found 0, allowed: 1 to 3600"));
+    }
+}

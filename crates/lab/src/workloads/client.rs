@@ -1,0 +1,368 @@
+//! A client of web servers that asks over a new connection each time: back to back, or at a rate
+//! whether or not it is answered.
+//!
+//! At a rate, each request has a time of its own, however late the one before was answered, so that
+//! the load goes on growing where the server has come to its end. Requests for which there is no
+//! connection left are counted: then it is the client that is full, and what was found says nothing of
+//! the server.
+//!
+//! Source: Banga and Druschel, "Measuring the Capacity of a Web Server", 1997; RFC 1945 (HTTP/1.0, whose
+//! servers end an answer by closing).
+
+use super::kind::Workload;
+use anyhow::Context;
+use hdrhistogram::Histogram;
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use rustix::buffer::spare_capacity;
+use rustix::event::{Timespec, epoll};
+use rustix::fd::OwnedFd;
+use rustix::io::{Errno, read, write};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with};
+use rustix::time::{ClockId, clock_gettime};
+use serde::Serialize;
+use std::collections::VecDeque;
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::time::{Duration, Instant};
+
+/// A request that takes longer has gone wrong.
+const TIMEOUT: Duration = Duration::from_secs(5);
+/// What is read at a time.
+const READ_BYTES: usize = 64 << 10;
+const EVENTS: usize = 512;
+/// The longest sleep, to look at what is due.
+const SLEEP: Duration = Duration::from_millis(1);
+
+/// What is asked, and of whom.
+#[derive(Clone, Debug)]
+pub(super) struct Asked {
+    pub(super) workload: Workload,
+    pub(super) server: SocketAddrV4,
+    /// The first of the addresses that clients have.
+    pub(super) first: Ipv4Addr,
+    pub(super) seconds: u64,
+    pub(super) seed: u64,
+    /// This client has one of so many parts of all connections.
+    pub(super) parts: u32,
+}
+
+/// What came of it.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Answered {
+    /// Requests that were to be made.
+    pub offered: u64,
+    /// Those of them for which the client had no connection: it was full.
+    pub client_full: u64,
+    /// Requests answered well.
+    pub answered: u64,
+    /// Bytes of what was asked for in full; with TLS, of answers with their headers.
+    pub bytes: u64,
+    /// Connections refused, or broken off before the answer was whole.
+    pub broken: u64,
+    /// Answers that are no 200.
+    pub refused: u64,
+    /// Requests not answered in five seconds.
+    pub timeouts: u64,
+    /// Requests that were under way at the end.
+    pub unfinished: u64,
+    /// Seconds it took.
+    pub seconds: f64,
+    /// From the connection to the end of the answer, in nanoseconds: the middle one.
+    pub p50_ns: u64,
+    /// 99 % are no longer.
+    pub p99_ns: u64,
+    /// Share of the time that the busiest thread of the client ran; none if it does not tell.
+    pub busy_fraction: Option<f64>,
+}
+
+impl Answered {
+    /// Requests answered a second.
+    pub fn per_second(&self) -> f64 {
+        self.answered as f64 / self.seconds.max(1e-6)
+    }
+
+    /// Requests that went wrong.
+    pub fn errors(&self) -> u64 {
+        self.broken + self.refused + self.timeouts
+    }
+
+    /// Adds what another client has seen; of latencies, the worse.
+    pub(super) fn add(&mut self, other: &Answered) {
+        self.offered += other.offered;
+        self.client_full += other.client_full;
+        self.answered += other.answered;
+        self.bytes += other.bytes;
+        self.broken += other.broken;
+        self.refused += other.refused;
+        self.timeouts += other.timeouts;
+        self.unfinished += other.unfinished;
+        self.seconds = self.seconds.max(other.seconds);
+        self.p50_ns = self.p50_ns.max(other.p50_ns);
+        self.p99_ns = self.p99_ns.max(other.p99_ns);
+        let busiest = self.busy_fraction.into_iter().chain(other.busy_fraction);
+        self.busy_fraction = busiest.reduce(f64::max);
+    }
+}
+
+/// A connection with its request.
+#[derive(Debug)]
+struct Connection {
+    socket: OwnedFd,
+    file: usize,
+    since: Instant,
+    is_sent: bool,
+    got: u64,
+    is_good: bool,
+}
+
+struct Client<'a> {
+    asked: &'a Asked,
+    epoll: OwnedFd,
+    connections: Vec<Option<Connection>>,
+    free: Vec<usize>,
+    /// Those that are open, by age; some have ended since.
+    by_age: VecDeque<(usize, Instant)>,
+    requests: Vec<Vec<u8>>,
+    shares: Vec<f64>,
+    random: ChaCha8Rng,
+    latencies: Histogram<u64>,
+    found: Answered,
+    buffer: Vec<u8>,
+}
+
+/// Asks until the time is over.
+///
+/// # Errors
+/// What the system said, other than of a single connection.
+pub(super) fn ask(asked: &Asked) -> anyhow::Result<Answered> {
+    let most = (asked.workload.connections / asked.parts).max(1) as usize;
+    let request = |place| {
+        format!("GET {} HTTP/1.0\r\nHost: server\r\n\r\n", asked.workload.path(place)).into_bytes()
+    };
+    let mut client = Client {
+        asked,
+        epoll: epoll::create(epoll::CreateFlags::CLOEXEC).context("cannot wait for answers")?,
+        connections: (0..most).map(|_| None).collect(),
+        free: (0..most).rev().collect(),
+        by_age: VecDeque::new(),
+        requests: (0..asked.workload.file.len()).map(request).collect(),
+        shares: asked.workload.shares(),
+        random: ChaCha8Rng::seed_from_u64(asked.seed),
+        latencies: Histogram::new_with_bounds(1_000, 60_000_000_000, 3)?,
+        found: Answered::default(),
+        buffer: vec![0; READ_BYTES],
+    };
+    let start = thread_time();
+    client.run()?;
+    let ran = thread_time() - start;
+    let mut found = client.found;
+    found.busy_fraction = Some(ran.as_secs_f64() / found.seconds.max(1e-6));
+    found.p50_ns = client.latencies.value_at_quantile(0.5);
+    found.p99_ns = client.latencies.value_at_quantile(0.99);
+    Ok(found)
+}
+
+/// How long the calling thread has run.
+fn thread_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+impl Client<'_> {
+    fn run(&mut self) -> anyhow::Result<()> {
+        let (start, rate) = (Instant::now(), self.asked.workload.requests_per_second);
+        let rate = rate / f64::from(self.asked.parts);
+        let think = Duration::from_millis(self.asked.workload.think_ms.into());
+        let length = Duration::from_secs(self.asked.seconds);
+        // When connections that have been answered ask again; at first, all at once.
+        let mut again: VecDeque<Instant> = self.connections.iter().map(|_| start).collect();
+        let mut events = Vec::with_capacity(EVENTS);
+        loop {
+            let now = Instant::now();
+            let passed = now - start;
+            if passed >= length {
+                self.found.unfinished = self.connections.iter().flatten().count() as u64;
+                self.found.seconds = passed.as_secs_f64();
+                return Ok(());
+            }
+            if rate > 0.0 {
+                let due = (passed.as_secs_f64() * rate) as u64;
+                while self.found.offered < due {
+                    self.begin(now)?;
+                }
+            } else {
+                while again.front().is_some_and(|&due| due <= now) {
+                    again.pop_front();
+                    self.begin(now)?;
+                }
+            }
+            events.clear();
+            let timeout = Timespec { tv_sec: 0, tv_nsec: SLEEP.as_nanos() as _ };
+            match epoll::wait(&self.epoll, spare_capacity(&mut events), Some(&timeout)) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(error) => return Err(error).context("cannot wait for answers"),
+            }
+            let before = self.free.len();
+            for event in &events {
+                self.serve(event.data.u64() as usize);
+            }
+            self.give_up();
+            let ended = self.free.len() - before;
+            let due = Instant::now() + think;
+            again.extend((0..ended).map(|_| due));
+        }
+    }
+
+    /// Asks, over a new connection.
+    fn begin(&mut self, now: Instant) -> anyhow::Result<()> {
+        self.found.offered += 1;
+        let Some(place) = self.free.pop() else {
+            self.found.client_full += 1;
+            return Ok(());
+        };
+        let drawn: f64 = self.random.random();
+        let file = self.shares.partition_point(|&end| end < drawn).min(self.shares.len() - 1);
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let socket = socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)
+            .context("cannot make a socket: try fewer connections")?;
+        if self.asked.workload.addresses > 1 {
+            let number = self.random.random_range(0..self.asked.workload.addresses);
+            let address = Ipv4Addr::from(u32::from(self.asked.first) + number);
+            bind(&socket, &SocketAddrV4::new(address, 0))
+                .with_context(|| format!("cannot ask from {address}"))?;
+        }
+        match connect(&socket, &self.asked.server) {
+            Ok(()) | Err(Errno::INPROGRESS) => {}
+            Err(_) => {
+                self.found.broken += 1;
+                self.free.push(place);
+                return Ok(());
+            }
+        }
+        let wanted = epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::ET;
+        let data = epoll::EventData::new_u64(place as u64);
+        epoll::add(&self.epoll, &socket, data, wanted).context("cannot wait for answers")?;
+        self.by_age.push_back((place, now));
+        self.connections[place] =
+            Some(Connection { socket, file, since: now, is_sent: false, got: 0, is_good: false });
+        Ok(())
+    }
+
+    /// Goes on with a connection.
+    fn serve(&mut self, place: usize) {
+        let Some(connection) = &mut self.connections[place] else { return };
+        if !connection.is_sent {
+            match write(&connection.socket, &self.requests[connection.file]) {
+                Ok(_) => connection.is_sent = true,
+                Err(Errno::AGAIN | Errno::NOTCONN) => return,
+                Err(_) => {
+                    self.found.broken += 1;
+                    return self.end(place);
+                }
+            }
+        }
+        loop {
+            match read(&connection.socket, &mut self.buffer[..]) {
+                Ok(0) => break,
+                Ok(bytes) => {
+                    if connection.got == 0 {
+                        let is_good = |version: &[u8]| self.buffer[..bytes].starts_with(version);
+                        connection.is_good = is_good(b"HTTP/1.1 200") || is_good(b"HTTP/1.0 200");
+                    }
+                    connection.got += bytes as u64;
+                }
+                Err(Errno::AGAIN) => return,
+                Err(Errno::INTR) => {}
+                Err(_) => {
+                    self.found.broken += 1;
+                    return self.end(place);
+                }
+            }
+        }
+        let least = self.asked.workload.file[connection.file].bytes;
+        if connection.got == 0 || (connection.is_good && connection.got < least) {
+            self.found.broken += 1;
+        } else if !connection.is_good {
+            self.found.refused += 1;
+        } else {
+            self.found.answered += 1;
+            self.found.bytes += least;
+            self.latencies.saturating_record(connection.since.elapsed().as_nanos() as u64);
+        }
+        self.end(place);
+    }
+
+    fn end(&mut self, place: usize) {
+        self.connections[place] = None;
+        self.free.push(place);
+    }
+
+    /// Gives up on what takes too long.
+    fn give_up(&mut self) {
+        while let Some(&(place, since)) = self.by_age.front() {
+            let is_open = self.connections[place].as_ref().is_some_and(|open| open.since == since);
+            if is_open && since.elapsed() < TIMEOUT {
+                return;
+            }
+            self.by_age.pop_front();
+            if is_open {
+                self.found.timeouts += 1;
+                self.end(place);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::net::TcpListener;
+
+    /// A server that answers every other request with half of what it should.
+    fn server(bytes: usize) -> SocketAddrV4 {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let std::net::SocketAddr::V4(address) = listener.local_addr().unwrap() else { panic!() };
+        std::thread::spawn(move || {
+            for (number, stream) in listener.incoming().enumerate() {
+                let mut stream = stream.unwrap();
+                let mut request = [0; 200];
+                let length = stream.read(&mut request).unwrap();
+                assert!(request[..length].starts_with(b"GET /0.bin HTTP/1.0\r\n"));
+                let body = vec![0; if number % 2 == 0 { bytes } else { bytes / 2 }];
+                let _ = stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n");
+                let _ = stream.write_all(&body);
+            }
+        });
+        address
+    }
+
+    fn asked(server: SocketAddrV4, keys: &str) -> Asked {
+        let text = format!(
+            "workload = \"test\"\naddresses = 16\n{keys}\n[[file]]\nbytes = 50000\nweight = 1\n"
+        );
+        let first = Ipv4Addr::new(127, 0, 1, 1);
+        let workload = Workload::parse(&text).unwrap();
+        Asked { workload, server, first, seconds: 1, seed: 1, parts: 1 }
+    }
+
+    #[test]
+    fn answers_are_counted_and_halves_are_none() {
+        let found = ask(&asked(server(50_000), "connections = 2\nthink_ms = 5")).unwrap();
+        assert!(found.answered > 0 && found.answered.abs_diff(found.broken) <= 2, "{found:?}");
+        assert!(found.bytes == found.answered * 50_000 && found.p99_ns >= found.p50_ns);
+        assert_eq!((found.refused, found.timeouts, found.client_full), (0, 0, 0));
+    }
+
+    #[test]
+    fn a_rate_is_offered_whatever_is_answered() {
+        // Nobody takes these connections: they wait in the kernel.
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let std::net::SocketAddr::V4(address) = listener.local_addr().unwrap() else { panic!() };
+        let keys = "requests_per_second = 300\nconnections = 50";
+        let found = ask(&asked(address, keys)).unwrap();
+        assert!((250..=300).contains(&found.offered), "{found:?}");
+        assert_eq!((found.answered, found.unfinished), (0, 50));
+        assert_eq!(found.client_full, found.offered - 50, "it says that it is full itself");
+    }
+}

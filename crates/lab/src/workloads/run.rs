@@ -1,0 +1,223 @@
+//! A workload run behind a card: namespaces, server, client, and what passed the wire.
+
+use super::census::{Census, Counted};
+use super::client::{self, Answered, Asked};
+use super::hosts::{CLIENT, Role, SERVER};
+use super::kind::Workload;
+use super::servers::{WebServer, tools};
+use super::web;
+use crate::benchmarks::traffic::{Joined, Traffic};
+use anyhow::Context;
+use picnic_control::Report;
+use picnic_core::config::Setting;
+use picnic_hash::{Toeplitz, V4Tuple, jhash_v4, randomness};
+use serde::Serialize;
+use std::net::{Ipv4Addr, SocketAddrV4};
+
+/// The first address of clients that have more than one; they have a /16.
+const FIRST_CLIENT: Ipv4Addr = Ipv4Addr::new(10, 90, 0, 0);
+/// Fewer flows say nothing of a hash.
+pub const FEWEST_FLOWS: usize = 1000;
+
+/// How a workload is run.
+#[derive(Clone, Debug, Default)]
+pub struct Run {
+    /// Seconds of load.
+    pub seconds: u64,
+    /// Changes to the card.
+    pub set: Vec<String>,
+    /// Seed of what is drawn.
+    pub seed: u64,
+}
+
+/// What came of it.
+#[derive(Debug, Serialize)]
+pub struct Ran {
+    /// What the clients have seen.
+    pub client: Answered,
+    /// What passed the card's wire.
+    pub wire: Counted,
+    /// Bytes out for each byte in.
+    pub out_to_in: f64,
+    /// Share of packets in that acknowledge and no more.
+    pub acknowledgements_share: f64,
+    /// Flows of the connections that were asked for.
+    #[serde(skip)]
+    pub flows: Vec<V4Tuple>,
+    /// Cores that server and client have.
+    pub programs_cores: usize,
+    /// What the card says.
+    pub card: Report,
+}
+
+/// Runs a workload behind the card of `picnic demo web`.
+///
+/// # Errors
+/// Not root; a program is not installed; what went wrong.
+pub fn run(workload: &Workload, run: &Run) -> anyhow::Result<Ran> {
+    run_with(workload, run, |_| Ok(Vec::new()))
+}
+
+/// The same with changes to the card that depend on which target cores it has.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_with(
+    workload: &Workload,
+    run: &Run,
+    changes: impl FnOnce(&[usize]) -> anyhow::Result<Vec<Setting>>,
+) -> anyhow::Result<Ran> {
+    let traffic = Traffic::with(run.seconds, run.set.clone());
+    let joined = Joined::build(&traffic, &tools(workload))?;
+    let mut targets = joined.placement(Vec::new())?.target_cores;
+    targets.dedup();
+    let changes = changes(&targets)?;
+    let workers = joined.programs_cores().max(2);
+    let _server = WebServer::start(&joined.hosts, workload, workers)?;
+    if workload.addresses > 1 && !workload.tls {
+        let network = format!("{FIRST_CLIENT}/16");
+        joined.hosts.ip(Role::Client, &format!("route add local {network} dev lo"))?;
+    }
+    web::allow_descriptors(u64::from(workload.connections) + 256)?;
+    let census = Census::default();
+    let (client, card) = joined.observed_behind_card(changes, census.clone(), || {
+        if workload.addresses > 1 && !workload.tls {
+            let route = format!("route add {FIRST_CLIENT}/16 via {CLIENT}");
+            joined.hosts.ip(Role::Server, &route)?;
+        }
+        match workload.tls {
+            true => web::ask_mix(&joined, workload, run.seconds),
+            false => ask(&joined, workload, run),
+        }
+    })?;
+    let wire = census.counted();
+    Ok(Ran {
+        out_to_in: wire.bytes_out as f64 / wire.bytes_in.max(1) as f64,
+        acknowledgements_share: wire.share_of_acknowledgements(),
+        flows: census.flows(),
+        programs_cores: joined.programs_cores(),
+        client,
+        wire,
+        card,
+    })
+}
+
+/// Clients on as many threads as there are cores for them.
+fn ask(joined: &Joined<'_>, workload: &Workload, run: &Run) -> anyhow::Result<Answered> {
+    let parts = joined.programs_cores().clamp(1, workload.connections as usize) as u32;
+    let server: Ipv4Addr = SERVER.parse().context("the server's address")?;
+    let threads: Vec<_> = (0..parts)
+        .map(|part| {
+            let asked = Asked {
+                workload: workload.clone(),
+                server: SocketAddrV4::new(server, 80),
+                first: FIRST_CLIENT,
+                seconds: run.seconds,
+                seed: run.seed.wrapping_add(part.into()),
+                parts,
+            };
+            let client = joined.hosts.namespace(Role::Client)?;
+            client.spawn(move || client::ask(&asked))
+        })
+        .collect::<Result<_, _>>()?;
+    let mut all = Answered::default();
+    for thread in threads {
+        let found =
+            thread.join().map_err(|_| anyhow::anyhow!("a client has panicked: a bug"))??;
+        all.add(&found);
+    }
+    Ok(all)
+}
+
+/// A hash's low bytes over flows, by Ent's tests.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Tested {
+    /// By how much the entropy falls short, in percent.
+    pub entropy_percent: f64,
+    /// Error of the mean, in percent.
+    pub mean_percent: f64,
+    /// Error of pi by Monte Carlo, in percent.
+    pub pi_percent: f64,
+    /// Serial correlation, in percent.
+    pub serial_percent: f64,
+    /// How often random bytes exceed their chi-square, in percent.
+    pub chi_square_percent: f64,
+}
+
+/// Tests the hashes of flows: Toeplitz and JHash. None if there are too few to tell.
+pub fn test_flows(flows: &[V4Tuple]) -> Option<[(&'static str, Tested); 2]> {
+    if flows.len() < FEWEST_FLOWS {
+        return None;
+    }
+    let test = |hash: fn(&[V4Tuple], &mut [u32])| {
+        let mut hashes = vec![0; flows.len()];
+        hash(flows, &mut hashes);
+        let bytes: Vec<u8> = hashes.into_iter().map(|hash| hash as u8).collect();
+        let found = randomness(&bytes);
+        Tested {
+            entropy_percent: found.entropy_error_percent(),
+            mean_percent: found.mean_error_percent(),
+            pi_percent: found.pi_error_percent(),
+            serial_percent: found.serial_correlation_error_percent(),
+            chi_square_percent: found.chi_square_exceed_probability * 100.0,
+        }
+    };
+    Some([
+        (
+            "toeplitz",
+            test(|flows, out| Toeplitz::new(&picnic_hash::Key::MICROSOFT).hash_v4(flows, out)),
+        ),
+        ("jhash", test(|flows, out| jhash_v4(flows, 0, out))),
+    ])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::LabError;
+
+    #[test]
+    fn a_workload_is_run_and_counted() {
+        for name in ["support", "banking", "sclient"] {
+            let mut workload = Workload::find(name).unwrap();
+            workload.connections = 8;
+            if name == "sclient" {
+                workload.server = crate::workloads::kind::ServerKind::NginxCopy;
+                workload.requests_per_second = 200.0;
+            }
+            let ran = match run(&workload, &Run { seconds: 1, seed: 1, ..Run::default() }) {
+                Err(error) => match LabError::from(error) {
+                    LabError::Unavailable(why) => {
+                        picnic_testing::skip(&format!("the workload {name}"), &why);
+                        continue;
+                    }
+                    error => panic!("{name}: {error}"),
+                },
+                Ok(ran) => ran,
+            };
+            assert!(
+                ran.client.answered > 0 && ran.client.errors() == 0,
+                "{name}: {:?}",
+                ran.client
+            );
+            assert!(ran.card.ledger.balanced());
+            assert!(ran.wire.connections >= ran.client.answered, "{name}: {:?}", ran.wire);
+            assert_eq!(ran.flows.len() as u64, ran.wire.connections);
+            if name == "support" {
+                assert!(ran.out_to_in > 10.0, "{:?}", ran.wire);
+                assert!((0.1..1.0).contains(&ran.acknowledgements_share), "{:?}", ran.wire);
+            }
+        }
+    }
+
+    #[test]
+    fn few_flows_tell_nothing() {
+        let flow = |number: u32| {
+            let [_, _, a, b] = number.to_be_bytes();
+            V4Tuple::new([10, 90, a, b], [10, 88, 0, 1], 40_000, 80)
+        };
+        let flows: Vec<_> = (0..1000).map(flow).collect();
+        assert!(test_flows(&flows[..999]).is_none());
+        assert!(test_flows(&flows).is_some());
+    }
+}

@@ -1,0 +1,192 @@
+//! The web servers of workloads, each on a configuration of its own in the hosts' folder: the
+//! machine's stays untouched.
+//!
+//! Source: nginx.org/en/docs, httpd.apache.org/docs/2.4, webfsd(1).
+
+use super::hosts::{Hosts, Role};
+use super::kind::{ServerKind, Workload};
+use super::tools::Tool;
+use anyhow::Context;
+use picnic_machine::testbed::Program;
+use std::fmt::Write;
+use std::path::PathBuf;
+
+/// Where Debian keeps what Apache loads.
+const APACHE_MODULES: &str = "/usr/lib/apache2/modules";
+
+impl ServerKind {
+    /// What it is called.
+    pub fn name(self) -> &'static str {
+        match self {
+            ServerKind::Nginx => "nginx",
+            ServerKind::NginxCopy => "nginx-copy",
+            ServerKind::Apache => "apache",
+            ServerKind::Webfs => "webfs",
+        }
+    }
+
+    fn tool(self) -> Tool {
+        match self {
+            ServerKind::Nginx | ServerKind::NginxCopy => ("nginx", "nginx-light"),
+            ServerKind::Apache => ("apache2", "apache2"),
+            ServerKind::Webfs => ("webfsd", "webfs"),
+        }
+    }
+}
+
+/// The programs that a workload needs beside the basic ones.
+pub fn tools(workload: &Workload) -> Vec<Tool> {
+    let mut tools = vec![workload.server.tool()];
+    if workload.tls {
+        tools.extend([("openssl", "openssl"), ("wrk", "wrk")]);
+    }
+    tools
+}
+
+/// A web server that is running, with a workload's files.
+#[derive(Debug)]
+pub struct WebServer {
+    #[allow(dead_code, reason = "it ends when dropped")]
+    program: Program,
+}
+
+impl WebServer {
+    /// Starts it, with so many processes where it has a fixed number.
+    ///
+    /// # Errors
+    /// It cannot be started, or says something is wrong; PHP is absent, and needed.
+    pub fn start(hosts: &Hosts, workload: &Workload, workers: usize) -> anyhow::Result<Self> {
+        let folder = hosts.folder().to_owned();
+        let documents = folder.join("documents");
+        std::fs::create_dir_all(&documents)
+            .with_context(|| format!("cannot make {}", documents.display()))?;
+        for (place, file) in workload.file.iter().enumerate() {
+            let path = documents.join(&workload.path(place)[1..]);
+            let bytes = match file.php {
+                true => page(file.bytes).into_bytes(),
+                false => vec![b'p'; file.bytes as usize],
+            };
+            std::fs::write(&path, bytes)
+                .with_context(|| format!("cannot write {}", path.display()))?;
+        }
+        if workload.tls {
+            // The machine's own configuration may be absent.
+            let own = folder.join("openssl.conf");
+            std::fs::write(&own, "[req]\ndistinguished_name = name\n[name]\n")
+                .with_context(|| format!("cannot write {}", own.display()))?;
+            let folder = folder.to_string_lossy();
+            let make = format!(
+                "openssl req -config {folder}/openssl.conf -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 \
+                 -subj /CN=picnic -keyout {folder}/key.pem -out {folder}/certificate.pem"
+            );
+            hosts.within(Role::Server, &make)?;
+        }
+        let port = port(workload);
+        let file = folder.join("server.conf");
+        let write = |text: String| {
+            std::fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))
+        };
+        let (at, file) = (folder.to_string_lossy(), file.to_string_lossy());
+        let documents = documents.to_string_lossy();
+        let number = port.to_string();
+        let words = match workload.server {
+            ServerKind::Nginx | ServerKind::NginxCopy => {
+                write(nginx(workload, &at, workers))?;
+                vec!["nginx", "-p", &*at, "-e", "stderr", "-c", &*file]
+            }
+            ServerKind::Apache => {
+                write(apache(workload, &at, &php(workload)?))?;
+                vec!["apache2", "-D", "FOREGROUND", "-f", &*file]
+            }
+            ServerKind::Webfs => {
+                vec!["webfsd", "-F", "-4", "-p", &*number, "-r", &*documents, "-c", "4096"]
+            }
+        };
+        let mut program = hosts.start(Role::Server, &words)?;
+        program.wait_for_port(port)?;
+        Ok(WebServer { program })
+    }
+}
+
+/// The port that a workload's server listens on.
+pub fn port(workload: &Workload) -> u16 {
+    if workload.tls { 443 } else { 80 }
+}
+
+/// A page that PHP makes: so many bytes, as rows of a table.
+fn page(bytes: u64) -> String {
+    format!(
+        "<?php $text = ''; for ($row = 0; strlen($text) < {bytes}; $row++) \
+         $text .= '<tr><td>'.$row.'</td><td>'.md5($row.mt_rand()).'</td></tr>'; \
+         echo substr($text, 0, {bytes});"
+    )
+}
+
+/// The PHP module of Apache.
+fn php(workload: &Workload) -> anyhow::Result<Option<PathBuf>> {
+    if !workload.file.iter().any(|file| file.php) {
+        return Ok(None);
+    }
+    let found = std::fs::read_dir(APACHE_MODULES).into_iter().flatten().flatten();
+    let mut found = found.map(|entry| entry.path()).filter(|path| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        name.starts_with("libphp") && name.ends_with(".so")
+    });
+    let module = found
+        .next()
+        .context("PHP for Apache is not installed: try `apt-get install libapache2-mod-php`")?;
+    Ok(Some(module))
+}
+
+fn nginx(workload: &Workload, folder: &str, workers: usize) -> String {
+    let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
+        .iter()
+        .map(|kind| format!("  {kind}_temp_path {folder}/{kind};\n"))
+        .collect();
+    let sendfile = if workload.server == ServerKind::Nginx { "on" } else { "off" };
+    let tls = match workload.tls {
+        true => format!(
+            " ssl; ssl_certificate {folder}/certificate.pem; ssl_certificate_key {folder}/key.pem"
+        ),
+        false => String::new(),
+    };
+    format!(
+        "daemon off;\nworker_processes {workers};\npid {folder}/nginx.pid;\n\
+         worker_rlimit_nofile 65536;\nerror_log stderr;\n\
+         events {{ worker_connections 16384; }}\n\
+         http {{\n  access_log off;\n  sendfile {sendfile};\n  tcp_nopush on;\n  \
+         open_file_cache max=64;\n{temporary}  \
+         server {{ listen {}{tls}; root {folder}/documents; }}\n}}\n",
+        port(workload)
+    )
+}
+
+fn apache(workload: &Workload, folder: &str, php: &Option<PathBuf>) -> String {
+    let mut text = format!(
+        "ServerRoot {folder}\nServerName picnic\nPidFile {folder}/apache.pid\n\
+         ErrorLog {folder}/apache.log\nDefaultRuntimeDir {folder}\nUser nobody\nGroup nogroup\n\
+         Listen {}\nListenBacklog 4096\n\
+         LoadModule mpm_prefork_module {APACHE_MODULES}/mod_mpm_prefork.so\n\
+         LoadModule authz_core_module {APACHE_MODULES}/mod_authz_core.so\n\
+         StartServers 16\nMinSpareServers 8\nMaxSpareServers 64\nServerLimit 256\n\
+         MaxRequestWorkers 256\nEnableSendfile On\nDocumentRoot {folder}/documents\n",
+        port(workload)
+    );
+    // Writing to a string does not fail.
+    if let Some(module) = php {
+        let _ = write!(
+            text,
+            "LoadModule php_module {}\n<FilesMatch \\.php$>\nSetHandler application/x-httpd-php\n\
+             </FilesMatch>\n",
+            module.display()
+        );
+    }
+    if workload.tls {
+        let _ = write!(
+            text,
+            "LoadModule ssl_module {APACHE_MODULES}/mod_ssl.so\nSSLEngine on\nSSLSessionCache none\n\
+             SSLCertificateFile {folder}/certificate.pem\nSSLCertificateKeyFile {folder}/key.pem\n"
+        );
+    }
+    text
+}
