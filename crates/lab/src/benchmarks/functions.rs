@@ -1,0 +1,366 @@
+//! What NIC functions cost, per packet or segment: each alone in a chain, on one core.
+//!
+//! Timed is the burst in the chain, with what a function lets go of at its end; making packets and
+//! taking them from the rings again is not. The time of an empty chain is taken off. Packets have
+//! just been written, so they lie in the caches, as for a NIC that writes there.
+
+use super::{measured, time_per_packet};
+use crate::experiment::{Benchmark, Run};
+use crate::outcome::{Comparison, Figure, Outcome};
+use anyhow::{Context, ensure};
+use picnic_core::config::Section;
+use picnic_core::doorbell::Doorbell;
+use picnic_core::function::{Function, Verdict, per_packet};
+use picnic_core::ledger::{Ledger, Stage};
+use picnic_core::out::{Doors, TargetRing};
+use picnic_core::packet::burst::{BURST, Burst};
+use picnic_core::packet::desc::{ChecksumState, Descriptor, GsoType};
+use picnic_core::packet::pool::{Pool, PoolConfig};
+use picnic_core::packet::wire::{IpProtocol, PseudoHeader, checksum};
+use picnic_core::registry::{BuildContext, find};
+use picnic_core::ring::gate::Gate;
+use picnic_core::ring::moderation::{Moderation, ModerationMode};
+use picnic_core::ring::spsc::{self, Consumer};
+use picnic_core::stats::SteerCounters;
+use picnic_core::time::Time;
+use picnic_engine::chain::{Chain, Link};
+use picnic_host::registries;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::fmt::Write;
+use std::hint::black_box;
+use std::net::Ipv4Addr;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Instant;
+
+const QUEUES: u16 = 4;
+/// Slots of a ring: more than a burst of super-frames is cut into.
+const RING: usize = 8192;
+/// Different packets of a case that has small ones.
+const FLOWS: usize = 4096;
+/// Payload of a full TCP segment with timestamps, and of a super-frame of 45 of them.
+const SEGMENT: usize = 1448;
+const SUPER_FRAME: usize = 45 * SEGMENT;
+const PSH: u8 = 8;
+
+/// Settings.
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Functions {
+    /// Rules of flow-director
+    #[schemars(range(min = 1, max = 65_536))]
+    rules: usize,
+    /// Bursts of each timing
+    #[schemars(range(min = 1, max = 1_000_000))]
+    bursts: usize,
+    /// Interleaved repeats of each figure
+    #[schemars(range(min = 1, max = 100_000))]
+    repeats: u32,
+}
+
+impl Default for Functions {
+    fn default() -> Self {
+        Functions { rules: 4096, bursts: 500, repeats: 21 }
+    }
+}
+
+impl Benchmark for Functions {
+    const NAME: &'static str = "functions";
+    const HELP: &'static str = "NIC functions, per packet, and a plugin beside one built in";
+    const QUICK: &'static str = "bursts = 2\nrepeats = 2\nrules = 16";
+
+    fn measure(&self, run: &mut Run<'_>) -> anyhow::Result<Outcome> {
+        measure(self, run)
+    }
+}
+
+fn measure(args: &Functions, run: &mut Run<'_>) -> anyhow::Result<Outcome> {
+    let mut small = Case::new("", small_frames(0))?;
+    let mut large = Case::new("", large_frames())?;
+    let rules = flow_rules(args.rules);
+    let pools = pools();
+    let mut cases = [
+        ("checksum_ns", Case::new("function = \"checksum\"", large_frames())?),
+        ("vlan_ns", Case::new("function = \"vlan\"\nstrip = true", small_frames(100))?),
+        ("vmdq_ns", Case::new(&format!("function = \"vmdq\"\n{pools}"), small_frames(0))?),
+        ("flow_director_ns", Case::new(&rules, small_frames(0))?),
+        ("rss_ns", Case::new("function = \"rss\"", small_frames(0))?),
+        // To the end of the burst; what a wire would have verified.
+        ("lro_segment_ns", {
+            let case = Case::new("function = \"lro\"\ntimeout_usecs = 0", in_order_frames())?;
+            case.known(|packet| packet.set_checksum(ChecksumState::Good))
+        }),
+        ("tso_segment_ns", {
+            let case = Case::new("function = \"tso\"", vec![vec![super_frame()]])?;
+            let case = case.known(|packet| {
+                packet.set_gso(GsoType::Tcp4, SEGMENT as u16);
+                packet.set_checksum(ChecksumState::Partial);
+            });
+            Case { packets_each: SUPER_FRAME / SEGMENT, ..case }
+        }),
+    ];
+    let mut built_in = Case::of(Some(steer()), small_frames(0))?;
+    let mut plugin = plugin()?;
+    let mut times: Vec<Vec<f64>> = vec![Vec::new(); cases.len()];
+    let (mut empty, mut copies) = (Vec::new(), Vec::new());
+    let (mut in_rust, mut in_c) = (Vec::new(), Vec::new());
+    for round in 0..args.repeats {
+        run.round(round.into(), args.repeats.into());
+        let alone = [small.run(args.bursts), large.run(args.bursts)];
+        empty.push(alone[0]);
+        copies.push(large.copy(args.bursts));
+        for ((key, case), times) in cases.iter_mut().zip(&mut times) {
+            // The end of the chain is left by segments that none of these is.
+            let alone = if key.contains("segment") { 0.0 } else { alone[0] };
+            times.push(case.run(args.bursts) - alone);
+        }
+        if let Some(plugin) = &mut plugin {
+            in_rust.push(built_in.run(args.bursts));
+            in_c.push(plugin.run(args.bursts));
+        }
+    }
+    let mut outcome = measured();
+    outcome.tell("burst", BURST);
+    outcome.tell("rules", args.rules);
+    outcome.add(Figure::of("empty_chain_ns", empty));
+    let checksum = times[0].clone();
+    for ((key, _), times) in cases.iter().zip(times) {
+        outcome.add(Figure::of(key, times));
+    }
+    outcome.compare(Comparison::of("of_1514_bytes_ns", ("copy", copies), ("checksum", checksum)));
+    let beyond = in_c.iter().zip(&in_rust).map(|(in_c, in_rust)| in_c - in_rust).collect();
+    outcome.add(Figure::of("plugin_beyond_built_in_ns", beyond));
+    Ok(outcome)
+}
+
+/// A chain of one function, or none, and the bursts that go through it.
+struct Case {
+    chain: Chain,
+    doors: Doors,
+    rings: Vec<Consumer<Descriptor>>,
+    bursts: Vec<Vec<Vec<u8>>>,
+    /// What is known of each packet.
+    tell: fn(&mut Descriptor),
+    /// What one packet counts as.
+    packets_each: usize,
+    next: usize,
+}
+
+struct Silent;
+
+impl Doorbell for Silent {
+    fn ring(&self) {}
+}
+
+impl Case {
+    /// With the function of a section; an empty one is no function.
+    fn new(section: &str, bursts: Vec<Vec<Vec<u8>>>) -> anyhow::Result<Self> {
+        let function = (!section.is_empty()).then(|| build(section, Path::new(""))).transpose()?;
+        Case::of(function, bursts)
+    }
+
+    fn of(function: Option<Box<dyn Function>>, bursts: Vec<Vec<Vec<u8>>>) -> anyhow::Result<Self> {
+        let links = function.into_iter().map(|function| Link::new("bench", function)).collect();
+        let (pool, _) = Pool::new(&PoolConfig::default(), usize::from(QUEUES))?;
+        let ring = |_| {
+            let (producer, consumer) = spsc::channel(RING);
+            let moderation = Moderation::new(ModerationMode::None);
+            let (gate, counters) = (Arc::new(Gate::new()), Arc::<SteerCounters>::default());
+            (TargetRing::new(producer, gate, Arc::new(Silent), moderation, counters), consumer)
+        };
+        let (targets, rings) = (0..QUEUES).map(ring).unzip();
+        let ledger = Arc::new(Ledger::new(QUEUES.into()));
+        let doors = Doors::new(pool, targets, 1, RING, ledger);
+        let chain = Chain::new(Stage::Rx, links);
+        Ok(Case { chain, doors, rings, bursts, tell: |_| {}, packets_each: 1, next: 0 })
+    }
+
+    fn known(self, tell: fn(&mut Descriptor)) -> Self {
+        Case { tell, ..self }
+    }
+
+    /// Makes the next burst.
+    fn burst(&mut self) -> Burst {
+        let mut burst = Burst::new();
+        for frame in &self.bursts[self.next % self.bursts.len()] {
+            if let Some(mut packet) = self.doors.pool.packet(frame) {
+                (self.tell)(&mut packet);
+                let _ = burst.push(packet);
+            }
+        }
+        self.next += 1;
+        burst
+    }
+
+    /// Nanoseconds a packet in the chain.
+    fn run(&mut self, bursts: usize) -> f64 {
+        let (mut spent, mut packets) = (0.0, 0);
+        for _ in 0..bursts {
+            let mut burst = self.burst();
+            let count = burst.len();
+            packets += count * self.packets_each;
+            spent += count as f64
+                * time_per_packet(count, || {
+                    self.chain.run(Time::ZERO, &mut burst, &mut self.doors);
+                    self.chain.flush(Time::ZERO, &mut self.doors);
+                });
+            self.take_out();
+        }
+        spent / packets as f64
+    }
+
+    /// Nanoseconds a packet for copying its bytes to other memory.
+    fn copy(&mut self, bursts: usize) -> f64 {
+        let mut copies = vec![0; BURST * 2048];
+        let (mut spent, mut packets) = (0, 0);
+        for _ in 0..bursts {
+            let mut burst = self.burst();
+            let start = Instant::now();
+            for (packet, to) in burst.as_slice().iter().zip(copies.chunks_exact_mut(2048)) {
+                let data = packet.data();
+                to[..data.len()].copy_from_slice(data);
+                black_box(&to);
+            }
+            spent += start.elapsed().as_nanos();
+            packets += burst.len();
+            burst.drain().for_each(|packet| self.doors.pool.free(packet));
+        }
+        spent as f64 / packets as f64
+    }
+
+    fn take_out(&mut self) {
+        self.doors.publish(Time::ZERO);
+        for ring in &mut self.rings {
+            ring.refresh();
+            while let Some(packet) = ring.pop() {
+                self.doors.pool.free(packet);
+            }
+            ring.release();
+        }
+    }
+}
+
+fn build(section: &str, directory: &Path) -> anyhow::Result<Box<dyn Function>> {
+    let section = Section::from_text("function", section)?;
+    let context =
+        BuildContext { queues: QUEUES, directory: directory.into(), ..BuildContext::default() };
+    Ok(find(registries().functions, &section)?.build(&section, &context)?)
+}
+
+/// What both the plugin and the function built in do.
+fn steer() -> Box<dyn Function> {
+    Box::new(per_packet(|packet| Verdict::Steer((packet.mark & 3) as u16)))
+}
+
+/// The same as a shared object; none without a C compiler.
+fn plugin() -> anyhow::Result<Option<Case>> {
+    const SOURCE: &str = "#include \"picnic_function.h\"\n\
+        static void process_burst(void *state, uint64_t now_ns, struct picnic_packet *packets,\n\
+                                  uint32_t count, int32_t *targets)\n\
+        {\n\
+            (void)state, (void)now_ns;\n\
+            for (uint32_t index = 0; index < count; index++)\n\
+                targets[index] = (int32_t)(packets[index].mark & 3);\n\
+        }\n\
+        const struct picnic_function picnic_function = {\n\
+            PICNIC_HANDSHAKE, .name = \"steer\", .process_burst = process_burst };\n";
+    let folder = tempfile::tempdir()?;
+    let path = |name: &str| folder.path().join(name);
+    std::fs::write(path("steer.c"), SOURCE)?;
+    std::fs::write(path("picnic_function.h"), picnic_plugin::HEADER)?;
+    let mut compiler = Command::new("cc");
+    compiler.args(["-O2", "-shared", "-fPIC", "-o"]).args([path("steer.so"), path("steer.c")]);
+    let Ok(done) = compiler.output() else { return Ok(None) };
+    ensure!(done.status.success(), "cc: {}", String::from_utf8_lossy(&done.stderr));
+    let function = build("plugin = \"steer.so\"", folder.path()).context("the plugin")?;
+    Case::of(Some(function), small_frames(0)).map(Some)
+}
+
+/// Exact rules for the first flows of [`small_frames`].
+fn flow_rules(count: usize) -> String {
+    let mut text = format!("function = \"flow-director\"\ncapacity = {count}\nrules = [\n");
+    for flow in 0..count {
+        let (source, port) = flow_of(flow);
+        let _ = writeln!(
+            text,
+            "{{ protocol = \"tcp\", source = \"{source}\", destination = \"10.255.0.1\", \
+             source_port = {port}, destination_port = 80, queue = {} }},",
+            flow % usize::from(QUEUES)
+        );
+    }
+    text + "]\n"
+}
+
+/// A pool for each address of [`small_frames`].
+fn pools() -> String {
+    let pool = |index| format!("{{ macs = [\"02:00:00:00:01:0{index}\"], queues = [{index}] }}");
+    let pools: Vec<_> = (0..QUEUES).map(pool).collect();
+    format!("pools = [{}]\n", pools.join(", "))
+}
+
+fn flow_of(flow: usize) -> (Ipv4Addr, u16) {
+    (Ipv4Addr::from(0x0a00_0001 + flow as u32 * 7), 1024 + (flow % 60_000) as u16)
+}
+
+/// A TCP segment of a flow, with checksums; `vlan` 0 is none.
+fn segment(flow: usize, vlan: u16, sequence: u32, flags: u8, payload: usize) -> Vec<u8> {
+    let (source, port) = flow_of(flow);
+    let destination = Ipv4Addr::new(10, 255, 0, 1);
+    let mut frame = vec![2, 0, 0, 0, 1, (flow % usize::from(QUEUES)) as u8, 2, 0, 0, 0, 0, 9];
+    if vlan != 0 {
+        frame.extend([0x81, 0]);
+        frame.extend(vlan.to_be_bytes());
+    }
+    let options = [1, 1, 8, 10, 0, 0, 0, 1, 0, 0, 0, 2];
+    let length = 20 + 20 + options.len() + payload;
+    let mut ip = vec![0x45, 0];
+    // A super-frame's length need not fit; nobody reads it.
+    ip.extend((length as u16).to_be_bytes());
+    ip.extend((sequence as usize / SEGMENT).to_be_bytes()[6..].iter());
+    ip.extend([0x40, 0, 64, 6, 0, 0]);
+    ip.extend(source.octets());
+    ip.extend(destination.octets());
+    let sum = checksum::checksum(&ip);
+    ip[10..12].copy_from_slice(&sum.to_be_bytes());
+    let mut tcp = Vec::with_capacity(length - 20);
+    tcp.extend(port.to_be_bytes());
+    tcp.extend([0, 80]);
+    tcp.extend(sequence.to_be_bytes());
+    tcp.extend([0, 0, 0, 1, 0x80, 0x10 | flags, 1, 0, 0, 0, 0, 0]);
+    tcp.extend(options);
+    tcp.extend((0..payload).map(|at| (at * 31 + flow) as u8));
+    let sum = PseudoHeader::v4(source, destination).checksum(IpProtocol::TCP, &tcp);
+    tcp[16..18].copy_from_slice(&sum.to_be_bytes());
+    frame.extend([8, 0]);
+    frame.extend(ip);
+    frame.extend(tcp);
+    frame
+}
+
+fn in_bursts(frames: impl Iterator<Item = Vec<u8>>) -> Vec<Vec<Vec<u8>>> {
+    let frames: Vec<_> = frames.collect();
+    frames.chunks(BURST).map(<[_]>::to_vec).collect()
+}
+
+/// Short segments, one of each of [`FLOWS`] flows.
+fn small_frames(vlan: u16) -> Vec<Vec<Vec<u8>>> {
+    in_bursts((0..FLOWS).map(|flow| segment(flow * 2_654_435_761 % FLOWS, vlan, 0, PSH, 0)))
+}
+
+/// Frames of 1514 bytes, of 64 flows.
+fn large_frames() -> Vec<Vec<Vec<u8>>> {
+    in_bursts((0..BURST).map(|flow| segment(flow, 0, 0, PSH, SEGMENT)))
+}
+
+/// Bursts of eight flows in turn, eight segments of each.
+fn in_order_frames() -> Vec<Vec<Vec<u8>>> {
+    let of = |at: usize| segment(at % 8, 0, (at / 8 * SEGMENT) as u32, 0, SEGMENT);
+    in_bursts((0..BURST).map(of))
+}
+
+/// A super-frame of 45 segments.
+fn super_frame() -> Vec<u8> {
+    segment(0, 0, 0, PSH, SUPER_FRAME)
+}
