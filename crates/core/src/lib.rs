@@ -40,7 +40,7 @@ pub mod ledger;
 pub mod out;
 pub mod packet;
 pub mod port;
-mod prefetch;
+pub mod prefetch;
 pub mod registry;
 pub mod resident;
 pub mod ring;

@@ -4,7 +4,7 @@
 
 /// Asks the processor to fetch the line at `address` for reading.
 #[inline(always)]
-pub(crate) fn for_read(address: *const u8) {
+pub fn for_read(address: *const u8) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: a prefetch neither reads nor faults, whatever the address.
     unsafe {

@@ -83,6 +83,10 @@ struct Learning {
     flows: [u64; BURST],
 }
 
+/// In place of a queue: on to the next function, and to nobody. No card has this many queues.
+const ONWARD: u16 = u16::MAX;
+const DROP: u16 = u16::MAX - 1;
+
 /// What a `flow-director` counts beside the ledger. On lines of its own.
 #[derive(Debug, Default)]
 #[repr(align(128))]
@@ -250,39 +254,53 @@ impl Function for FlowDirector {
             }
             let packet = &mut packets[place];
             let layers = packet.parse();
-            self.keys[place % BURST] = rule::key_of(&layers, packet);
+            let key = rule::key_of(&layers, packet);
+            self.table.prefetch(&key);
+            self.keys[place % BURST] = key;
             if let Some(learning) = &mut self.learning {
                 learning.look(place, packet, &layers, way, now, &self.counters);
             }
         }
         let learning = self.learning.as_deref().filter(|_| way == Way::Received);
-        let (mut places, mut matched, mut followed) = (0.., 0, 0);
-        burst.retain(|mut packet| {
-            let place = places.next().unwrap_or(0) % BURST;
+        let (mut matched, mut followed, mut is_steered) = (0, 0, true);
+        let mut queues = [ONWARD; BURST];
+        for (place, packet) in burst.as_mut_slice().iter_mut().enumerate() {
+            let place = place % BURST;
             let Some(rule) = self.table.find(&self.keys[place]) else {
                 let learning = learning.filter(|learning| learning.flows[place] != 0);
                 let queue = learning.and_then(|learning| {
                     learning.learnt.queue_of(learning.flows[place], now, learning.age_ns)
                 });
-                let Some(queue) = queue else { return Some(packet) };
-                followed += 1;
-                out.steer(packet, queue.into());
-                return None;
+                followed += u64::from(queue.is_some());
+                is_steered &= queue.is_some();
+                queues[place] = queue.map_or(ONWARD, u16::from);
+                continue;
             };
             matched += 1;
             rule.packets += 1;
             let action = rule.action();
-            if action.drop {
-                out.drop(packet, DropReason::Filtered);
-                return None;
-            }
             if let Some(mark) = action.mark {
                 packet.mark = mark;
             }
-            let Some(queue) = action.queue else { return Some(packet) };
-            out.steer(packet, queue);
-            None
-        });
+            queues[place] = if action.drop { DROP } else { action.queue.unwrap_or(ONWARD) };
+            is_steered &= queues[place] < DROP;
+        }
+        if is_steered {
+            out.steer_burst(burst, &queues);
+        } else {
+            let mut queues = queues.into_iter();
+            burst.retain(|packet| match queues.next() {
+                Some(ONWARD) | None => Some(packet),
+                Some(DROP) => {
+                    out.drop(packet, DropReason::Filtered);
+                    None
+                }
+                Some(queue) => {
+                    out.steer(packet, queue);
+                    None
+                }
+            });
+        }
         self.counters.matched.add(matched);
         self.counters.unmatched.add(count as u64 - matched);
         self.counters.followed.add(followed);

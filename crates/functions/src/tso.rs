@@ -201,8 +201,6 @@ impl Plan {
             }
             put_u16(segment.data_mut(), field, value);
         }
-        segment.set_gso(GsoType::None, 0);
-        segment.set_checksum(ChecksumState::Good);
     }
 }
 
@@ -264,6 +262,9 @@ impl Tso {
             // There are buffers: that was asked.
             let Some(mut segment) = out.gather(headers + length, bytes) else { break };
             segment.copy_metadata(&packet);
+            // Ahead of the bytes: a descriptor that was just written is slow to move.
+            segment.set_gso(GsoType::None, 0);
+            segment.set_checksum(ChecksumState::Good);
             plan.finish(&mut segment, before, length);
             before += length;
             out.next(segment);

@@ -24,14 +24,14 @@
 //! them, never copied to another buffer. A packet without room in front is dropped, counted as
 //! no_room. Source: IEEE 802.1Q-2018, 9.3 to 9.6 (tags), 6.9 (priority tags), 8.6.2 (filter).
 
-use crate::bytes::{get_u16, put_u16};
+use crate::bytes::{get, get_u16, put, put_u16};
 use picnic_core::command::{Command, CommandEntry, CommandError, Get, Inspect, Order, Prepared};
 use picnic_core::error::ConfigError;
 use picnic_core::function::Function;
 use picnic_core::kernel::{InKernel, KernelForm};
 use picnic_core::ledger::DropReason;
 use picnic_core::out::Out;
-use picnic_core::packet::burst::Burst;
+use picnic_core::packet::burst::{BURST, Burst};
 use picnic_core::packet::desc::{Descriptor, VlanTag};
 use picnic_core::packet::wire::EtherType;
 use picnic_core::registry::{BuildContext, Component};
@@ -236,7 +236,9 @@ fn tag_of(data: &[u8]) -> Option<VlanTag> {
 
 /// Takes the outer tag off a packet that has it, and keeps it beside the packet.
 fn strip(packet: &mut Descriptor, tag: VlanTag) {
-    packet.data_mut().copy_within(..ADDRESSES, TAG.into());
+    if let Some(addresses) = get::<ADDRESSES>(packet.data(), 0) {
+        put(packet.data_mut(), TAG.into(), addresses);
+    }
     packet.pull_front(TAG);
     packet.set_vlan_aside(Some(tag));
     packet.parse();
@@ -326,9 +328,22 @@ impl Inspect for Vlan {
 
 impl Function for Vlan {
     fn process(&mut self, _now: Time, burst: &mut Burst, out: &mut Out<'_>) {
-        burst.retain(|mut packet| match self.handle(&mut packet) {
-            Ok(()) => Some(packet),
-            Err(reason) => {
+        // Where they are, and moved only if some do not stay: a descriptor that was just written
+        // is slow to move.
+        let mut dropped = [None; BURST];
+        let mut any = false;
+        for (packet, dropped) in burst.as_mut_slice().iter_mut().zip(&mut dropped) {
+            if let Err(reason) = self.handle(packet) {
+                (*dropped, any) = (Some(reason), true);
+            }
+        }
+        if !any {
+            return;
+        }
+        let mut dropped = dropped.into_iter();
+        burst.retain(|packet| match dropped.next().flatten() {
+            None => Some(packet),
+            Some(reason) => {
                 out.drop(packet, reason);
                 None
             }

@@ -43,7 +43,7 @@ use picnic_core::error::ConfigError;
 use picnic_core::function::Function;
 use picnic_core::ledger::DropReason;
 use picnic_core::out::Out;
-use picnic_core::packet::burst::Burst;
+use picnic_core::packet::burst::{BURST, Burst};
 use picnic_core::packet::desc::Descriptor;
 use picnic_core::packet::wire::Ethernet;
 use picnic_core::registry::{BuildContext, Component};
@@ -63,6 +63,9 @@ pub struct Vmdq {
     types: Types,
     counts: Counts,
 }
+
+/// In place of a queue, until one is known. No card has this many queues.
+const NOWHERE: u16 = u16::MAX;
 
 /// A pool: its addresses, VLANs and queues.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
@@ -207,6 +210,26 @@ impl Vmdq {
         Some(packet)
     }
 
+    /// The queue of a frame from a wire to a single pool: of most. It is counted then.
+    #[inline]
+    fn queue_of(&mut self, packet: &mut Descriptor) -> Option<u16> {
+        if packet.tx_queue().is_some() {
+            return None;
+        }
+        let layers = packet.parse();
+        let destination = Ethernet::new_checked(packet.data()).ok()?.destination();
+        let vlan = vlan_of(packet, &layers).unwrap_or(0);
+        let pools = self.switch.pools_of_vlan(vlan) & self.switch.pools_of_mac(destination);
+        if destination.is_multicast() || !pools.is_power_of_two() {
+            return None;
+        }
+        let queues = self.switch.pools.get(pools.trailing_zeros() as usize)?;
+        let (hash, over) = hash_of(&self.hash, &self.types, &layers, packet.data());
+        packet.set_rss(hash, over);
+        self.counts.received_packets += 1;
+        Some(queues.of(hash))
+    }
+
     /// The packet again if it goes on.
     #[inline]
     fn switch(&mut self, mut packet: Descriptor, out: &mut Out<'_>) -> Option<Descriptor> {
@@ -264,7 +287,24 @@ impl Vmdq {
 impl Function for Vmdq {
     fn process(&mut self, _now: Time, burst: &mut Burst, out: &mut Out<'_>) {
         burst.as_slice().iter().for_each(Descriptor::prefetch);
-        burst.retain(|packet| self.switch(packet, out));
+        let (mut queues, mut is_steered) = ([NOWHERE; BURST], true);
+        for (packet, to) in burst.as_mut_slice().iter_mut().zip(&mut queues) {
+            match self.queue_of(packet) {
+                Some(queue) => *to = queue,
+                None => is_steered = false,
+            }
+        }
+        if is_steered {
+            return out.steer_burst(burst, &queues);
+        }
+        let mut queues = queues.into_iter();
+        burst.retain(|packet| match queues.next() {
+            Some(NOWHERE) | None => self.switch(packet, out),
+            Some(queue) => {
+                out.steer(packet, queue);
+                None
+            }
+        });
     }
 
     fn obey(&mut self, order: &mut Prepared, now: Time) -> bool {

@@ -161,10 +161,16 @@ fn show(packet: &mut Descriptor, view: &mut Packet, wants_layers: bool) {
     };
 }
 
+/// In place of a target that the object gave to a packet which it has spoiled: none that means
+/// anything.
+const NONSENSE: i32 = i32::MIN;
+
 /// Makes of a packet what the object made of its view; false if that cannot be.
 #[inline(always)]
 fn settle(packet: &mut Descriptor, view: &Packet, wants_layers: bool) -> bool {
-    packet.mark = view.mark;
+    if packet.mark != view.mark {
+        packet.mark = view.mark;
+    }
     if packet.rss_hash != view.rss_hash {
         packet.set_rss_hash(view.rss_hash);
     }
@@ -211,18 +217,40 @@ impl Function for Plugin {
             show(packet, view, wants_layers);
         }
         self.instance.process(now, count);
+        // All are settled where they are, and moved after that: a descriptor that was just written
+        // is slow to move.
+        let mut queues = [0; BURST];
+        let (mut is_steered, mut stays) = (true, true);
+        {
+            let Instance { packets, targets, .. } = &mut self.instance;
+            let views = packets.iter().zip(targets.iter_mut());
+            for ((packet, (view, target)), queue) in
+                burst.as_mut_slice().iter_mut().zip(views).zip(&mut queues)
+            {
+                if !settle(packet, view, wants_layers) {
+                    *target = NONSENSE;
+                }
+                *queue = *target as u16;
+                is_steered &= (0..=i32::from(u16::MAX)).contains(target);
+                stays &= *target == abi::NEXT;
+            }
+        }
+        if stays {
+            return;
+        }
+        if is_steered {
+            return out.steer_burst(burst, &queues);
+        }
         let mut index = 0;
-        burst.retain(|mut packet| {
-            // A burst has no more than there are views.
-            let (view, target) =
-                (self.instance.packets[index % BURST], self.instance.targets[index % BURST]);
+        burst.retain(|packet| {
+            // A burst has no more than there are targets.
+            let target = self.instance.targets[index % BURST];
             index += 1;
-            let is_settled = settle(&mut packet, &view, wants_layers);
             match Target::of(target) {
-                Some(Target::Verdict(Verdict::Next)) if is_settled => return Some(packet),
-                Some(Target::Verdict(verdict)) if is_settled => out.dispose(packet, verdict),
-                Some(Target::Hold) if is_settled => self.hold(packet, out),
-                _ => out.drop(packet, DropReason::InvalidTarget),
+                Some(Target::Verdict(Verdict::Next)) => return Some(packet),
+                Some(Target::Verdict(verdict)) => out.dispose(packet, verdict),
+                Some(Target::Hold) => self.hold(packet, out),
+                None => out.drop(packet, DropReason::InvalidTarget),
             }
             None
         });

@@ -145,6 +145,7 @@ const _: () = {
 
 /// The words of a descriptor: where the packet is (0), where and when it came from, its hash
 /// and mark, what kind of packet it is.
+const PLACE: usize = 0;
 const ORIGIN: usize = 1;
 const HASH: usize = 2;
 const KIND: usize = 3;
@@ -222,8 +223,7 @@ impl Descriptor {
         if count > self.headroom() || self.length.checked_add(count).is_none() {
             return false;
         }
-        self.offset -= count;
-        self.length += count;
+        self.set_extent(self.offset - count, self.length + count);
         self.grow_chain(i32::from(count));
         self.forget_layers();
         true
@@ -235,8 +235,7 @@ impl Descriptor {
         if count > self.length {
             return false;
         }
-        self.offset += count;
-        self.length -= count;
+        self.set_extent(self.offset + count, self.length - count);
         self.grow_chain(-i32::from(count));
         self.forget_layers();
         true
@@ -251,8 +250,15 @@ impl Descriptor {
         if self.is_chained() || end > space::capacity(self) {
             return false;
         }
-        self.length = length;
+        self.set_extent(self.offset, length);
         true
+    }
+
+    /// Says where the packet begins in its buffer, and how long it is there.
+    #[inline(always)]
+    fn set_extent(&mut self, offset: u16, length: u16) {
+        let word = &mut space::words_mut(self)[PLACE];
+        *word = *word << 32 >> 32 | u64::from(offset) << 32 | u64::from(length) << 48;
     }
 
     /// Has the packet go on with the bytes of `part`, which stay where they are; what is known of
@@ -396,11 +402,12 @@ impl Descriptor {
     /// Keeps a VLAN tag beside the packet, or none. Layer offsets are forgotten.
     #[inline]
     pub fn set_vlan_aside(&mut self, tag: Option<VlanTag>) {
-        self.flags &= !(TAG_ASIDE | SERVICE_TAG);
+        space::words_mut(self)[KIND] &= !(u64::from(TAG_ASIDE | SERVICE_TAG) << 16);
         self.forget_layers();
         if let Some(VlanTag { tci, service }) = tag {
-            self.vlan_tci = tci;
-            self.flags |= TAG_ASIDE | if service { SERVICE_TAG } else { 0 };
+            let flags = TAG_ASIDE | if service { SERVICE_TAG } else { 0 };
+            let word = &mut space::words_mut(self)[KIND];
+            *word = *word & !(0xffff << 32) | u64::from(flags) << 16 | u64::from(tci) << 32;
         }
     }
 
@@ -427,7 +434,7 @@ impl Descriptor {
     }
 
     fn forget_layers(&mut self) {
-        self.flags &= !INNER;
+        space::words_mut(self)[KIND] &= !(u64::from(INNER) << 16);
         self.set_layers(&Layers::default());
     }
 
@@ -493,7 +500,8 @@ impl Descriptor {
     /// Says what is known of the checksums.
     #[inline]
     pub fn set_checksum(&mut self, state: ChecksumState) {
-        self.flags = (self.flags & !(3 << CHECKSUM_SHIFT)) | (state as u16) << CHECKSUM_SHIFT;
+        let word = &mut space::words_mut(self)[KIND];
+        *word = *word & !(3 << (16 + CHECKSUM_SHIFT)) | (state as u64) << (16 + CHECKSUM_SHIFT);
     }
 
     /// The segmentation asked for.
@@ -510,8 +518,9 @@ impl Descriptor {
     /// Asks for segmentation into `gso_size` bytes of payload each.
     #[inline]
     pub fn set_gso(&mut self, gso_type: GsoType, gso_size: u16) {
-        self.flags = (self.flags & !(3 << GSO_SHIFT | INNER)) | (gso_type as u16) << GSO_SHIFT;
-        self.gso_size = gso_size;
+        const KEPT: u64 = !(((3 << GSO_SHIFT | INNER) as u64) << 16 | 0xffff << 48);
+        let word = &mut space::words_mut(self)[KIND];
+        *word = *word & KEPT | (gso_type as u64) << (16 + GSO_SHIFT) | u64::from(gso_size) << 48;
     }
 
     /// Copies what is known of another packet (not its bytes): for clones and segments.

@@ -196,6 +196,18 @@ impl Table {
         at
     }
 
+    /// Has the processor fetch what is looked at first for this key.
+    #[inline(always)]
+    pub(super) fn prefetch(&self, key: &Key) {
+        let first = self.order.first().filter(|_| self.used != 0);
+        if let Some(&mask) = first
+            && let Some(Mask { bits, .. }) = self.masks.get(usize::from(mask))
+            && let Some(slot) = self.slots.get(self.home(mask, &masked(key, bits)))
+        {
+            picnic_core::prefetch::for_read(std::ptr::from_ref(slot).cast());
+        }
+    }
+
     /// The rule that decides on a packet of this key.
     #[inline(always)]
     pub(super) fn find(&mut self, key: &Key) -> Option<&mut Slot> {

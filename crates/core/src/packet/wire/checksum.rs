@@ -28,18 +28,15 @@ use core::net::{Ipv4Addr, Ipv6Addr};
 
 use super::{IpProtocol, Truncated};
 
+mod wide;
+
 /// Ones' complement sum of `data`, folded to 16 bits.
 #[inline]
 pub fn sum(data: &[u8]) -> u16 {
     // The sum does not depend on byte order (RFC 1071, 2B), so words are added as they lie in
-    // memory and the bytes swapped once. Two 32-bit halves in a 64-bit word leave the carries room
-    // for 16 GiB of data, and have no carry chain, which lets the compiler use vector adds.
-    let mut total = 0_u64;
+    // memory and the bytes swapped once.
     let (words, mut rest) = data.as_chunks::<8>();
-    for word in words {
-        let word = u64::from_ne_bytes(*word);
-        total += (word & 0xffff_ffff) + (word >> 32);
-    }
+    let mut total = wide::sum_halves(words);
     if let Some((word, behind)) = rest.split_first_chunk::<4>() {
         total += u64::from(u32::from_ne_bytes(*word));
         rest = behind;
