@@ -179,12 +179,19 @@ impl Elsewhere {
         self.delivery.table.is_empty()
     }
 
-    /// The list, to be put at a place that is a multiple of [`PAGE`]; no longer than `room` if it
-    /// can be.
+    /// The list, to be put at a place that is a multiple of [`PAGE`]; compiled anew if that makes it
+    /// better, or if it is longer than `room` otherwise.
     pub fn image(&self, base: usize, room: usize) -> Vec<u64> {
         let table = &self.delivery.table;
-        let image = table.image(base);
-        if image.len() <= room { image } else { table.compacted().image(base) }
+        // Rules that were added one by one stand in vectors, which are dear without vectors of the
+        // processor.
+        if table.v4.in_vectors() + table.v6.in_vectors() == 0 {
+            let image = table.image(base);
+            if image.len() <= room {
+                return image;
+            }
+        }
+        table.compacted().image(base)
     }
 
     /// Counts for the filter at a place of the list.

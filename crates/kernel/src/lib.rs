@@ -26,7 +26,9 @@
 //! * `counters`: what they count, as the card's counters;
 //! * `rules`: the filters, in the programs' maps;
 //! * `live`: the functions' commands while the card runs;
-//! * `run`: start to clean stop.
+//! * `run`: start to clean stop;
+//! * `doctor`: whether a machine can do it;
+//! * `trial`: what a program costs a packet, for benchmarks.
 //!
 //! Guarantees: what a card file asks for and this engine does not do is refused by key. The ledger
 //! balances at the end of every run, by counts of each end. A change of key or table is made at once
@@ -43,6 +45,7 @@
 #![forbid(unsafe_code)]
 
 mod counters;
+mod doctor;
 mod live;
 mod object;
 mod plan;
@@ -50,5 +53,9 @@ mod rules;
 mod run;
 #[cfg(test)]
 mod tests;
+mod trial;
 
+pub use doctor::examine;
+pub use object::is_built;
 pub use run::Kernel;
+pub use trial::Trial;

@@ -67,7 +67,7 @@ pub(crate) type CountsMap = PerCpuArray<MapData, CoreCounts>;
 pub(crate) type RingsMap = PerCpuArray<MapData, [u64; 2]>;
 
 /// Whether there are programs: not without clang.
-pub(crate) fn is_built() -> bool {
+pub fn is_built() -> bool {
     !OBJECT.is_empty()
 }
 

@@ -91,7 +91,7 @@ impl Executor for Kernel {
 }
 
 /// Adds the filters that the card file has, and says how many there is room for.
-fn add_filters(launch: &Launch<'_>, filters: &Filters) -> Result<usize, ConfigError> {
+pub(crate) fn add_filters(launch: &Launch<'_>, filters: &Filters) -> Result<usize, ConfigError> {
     filters.write_only(MOST_FILTERS);
     for add in launch.registries.filters {
         add(launch.file, filters)?;

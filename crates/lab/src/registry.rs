@@ -1,8 +1,8 @@
 //! The experiments and the benchmarks of the lab: one line each.
 
 use crate::benchmarks::{
-    chain, classifier, dispatch, doorbell, functions, hash, idle, latency, moderation, modes, os,
-    overload, tcp, web, wire,
+    chain, classifier, dispatch, doorbell, functions, hash, idle, kernel, latency, moderation,
+    modes, os, overload, tcp, web, wire,
 };
 use crate::experiment::{Experiment, Measured};
 use crate::experiments::knet_livelock::KnetLivelock;
@@ -62,6 +62,7 @@ pub const BENCHMARKS: &[ExperimentEntry] = &[
     Entry::of::<Measured<chain::Chains>>(),
     Entry::of::<Measured<functions::Functions>>(),
     Entry::of::<Measured<classifier::Classifying>>(),
+    Entry::of::<Measured<kernel::Kernel>>(),
     Entry::of::<Measured<latency::Latency>>(),
     Entry::of::<Measured<overload::Overload>>(),
     Entry::of::<Measured<idle::Idle>>(),

@@ -5,7 +5,8 @@ use picnic_machine::doctor::examine;
 use serde_json::json;
 
 pub(crate) fn run(json: bool) -> anyhow::Result<()> {
-    let findings = examine();
+    let mut findings = examine();
+    findings.extend(picnic_kernel::examine());
     if json {
         return output::print_json(&json!({ "findings": findings }));
     }

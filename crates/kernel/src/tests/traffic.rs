@@ -510,6 +510,53 @@ fn a_wire_that_cannot_be_had_is_told() {
     assert_eq!(bed.state(), before);
 }
 
+/// Set for a process without rights: the card that it tries to start.
+const POWERLESS: &str = "PICNIC_KERNEL_POWERLESS";
+
+#[test]
+fn without_rights_a_card_says_which_it_wants() {
+    let test = "without_rights_a_card_says_which_it_wants";
+    if let Ok(card) = std::env::var(POWERLESS) {
+        let error = launch(&parse(&card)).start_alone().map(drop).unwrap_err();
+        println!("\nrefused: {}", error.to_string().replace('\n', " "));
+        return;
+    }
+    if !can_load(test) {
+        return;
+    }
+    for handover in HANDOVERS {
+        let card = card(handover, "", "[[rx]]\nfunction = \"rss\"\n")
+            .replace("\"k0\"", "\"lo\"")
+            .replace("namespace = \"\"\n", "");
+        // Nobody's, but that the test program can be read.
+        let output = Command::new("setpriv")
+            .args(["--bounding-set=-all,+dac_override", "--inh-caps=-all"])
+            .arg(std::env::current_exe().unwrap())
+            .args(["--exact", "--nocapture", &format!("tests::traffic::{test}")])
+            .env(POWERLESS, card)
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let refused = text.lines().find(|line| line.starts_with("refused: ")).unwrap_or(&text);
+        assert!(refused.contains("CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN"), "{refused}");
+    }
+}
+
+/// A core that is not there is named, and nothing of the machine is changed.
+#[test]
+fn a_core_that_is_offline_is_named() {
+    let Some(bed) = Bed::new("a_core_that_is_offline_is_named") else { return };
+    let _machine = machine();
+    let before = bed.state();
+    for handover in HANDOVERS {
+        let text = bed.card(handover, "[[rx]]\nfunction = \"rss\"\n");
+        let text = text.replace("target_cores = [0, 1]", "target_cores = [0, 255]");
+        let found = launch(&parse(&text)).start_alone().map(drop).unwrap_err().to_string();
+        assert!(found.contains("target_cores") && found.contains("255"), "{found}");
+        assert_eq!(bed.state(), before);
+    }
+}
+
 /// Another's XDP program is named and left alone; the way without one is open still.
 #[test]
 fn another_program_on_the_wire_is_named() {

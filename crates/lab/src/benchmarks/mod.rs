@@ -10,6 +10,7 @@ pub(crate) mod doorbell;
 pub(crate) mod functions;
 pub(crate) mod hash;
 pub(crate) mod idle;
+pub(crate) mod kernel;
 pub(crate) mod latency;
 pub(crate) mod moderation;
 pub(crate) mod modes;

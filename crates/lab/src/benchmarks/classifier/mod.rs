@@ -2,7 +2,7 @@
 //!
 //! Rules and packets are those of the DPDK peer; `bench/peers/compare_classifier.py` runs both.
 
-mod rules;
+pub(crate) mod rules;
 
 use super::{all_within, measured, time_per_packet};
 use crate::compare::median;

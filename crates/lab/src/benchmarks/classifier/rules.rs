@@ -12,7 +12,7 @@ use std::net::Ipv4Addr;
 /// A kind of rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum Family {
+pub(crate) enum Family {
     /// Networks of 8 to 32 and 16 to 32 bits, one port, a short range or any, mostly TCP
     Random,
     /// Servers by address and service, for networks or anybody, and a default
@@ -26,7 +26,7 @@ pub(super) enum Family {
 }
 
 impl Family {
-    pub(super) fn name(self) -> String {
+    pub(crate) fn name(self) -> String {
         serde_json::to_value(self)
             .ok()
             .and_then(|name| name.as_str().map(str::to_owned))
@@ -48,11 +48,11 @@ impl Random {
 
 /// A packet's five-tuple.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Packet {
-    pub(super) source: u32,
-    pub(super) destination: u32,
-    pub(super) ports: [u16; 2],
-    pub(super) protocol: u8,
+pub(crate) struct Packet {
+    pub(crate) source: u32,
+    pub(crate) destination: u32,
+    pub(crate) ports: [u16; 2],
+    pub(crate) protocol: u8,
 }
 
 #[derive(Clone, Copy)]
@@ -64,12 +64,12 @@ struct Drawn {
 }
 
 /// One set of rules with its packets.
-pub(super) struct Set {
-    pub(super) family: Family,
-    pub(super) rules: Vec<FiveTuple>,
-    pub(super) packets: Vec<Packet>,
+pub(crate) struct Set {
+    pub(crate) family: Family,
+    pub(crate) rules: Vec<FiveTuple>,
+    pub(crate) packets: Vec<Packet>,
     /// Equal for equal sets; the peer prints it too.
-    pub(super) fingerprint: u64,
+    pub(crate) fingerprint: u64,
 }
 
 fn mask(length: u8) -> u32 {
@@ -189,10 +189,10 @@ fn packet(family: Family, rules: &[Drawn], random: &mut Random) -> Packet {
 }
 
 /// Where FNV-1a starts.
-pub(super) const HASH: u64 = 0xcbf2_9ce4_8422_2325;
+pub(crate) const HASH: u64 = 0xcbf2_9ce4_8422_2325;
 
 /// FNV-1a over 32-bit numbers.
-pub(super) fn hash(hash: u64, number: u32) -> u64 {
+pub(crate) fn hash(hash: u64, number: u32) -> u64 {
     number
         .to_le_bytes()
         .iter()
@@ -201,7 +201,7 @@ pub(super) fn hash(hash: u64, number: u32) -> u64 {
 
 impl Set {
     /// So many rules of a family, and packets, by a seed.
-    pub(super) fn new(family: Family, seed: u64, rules: usize, packets: usize) -> Self {
+    pub(crate) fn new(family: Family, seed: u64, rules: usize, packets: usize) -> Self {
         let state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(rules as u64);
         let mut random = Random(state.max(1));
         let drawn: Vec<_> =
