@@ -305,8 +305,37 @@ def nics(sections, packets):
     yield f"                ticks of work by core {[work[core] for core in sorted(work)]}"
 
 
+def lost(text):
+    """Pings sent and not answered."""
+    found = re.search(r"(\d+) packets transmitted, (\d+) packets received", text)
+    want(found, f"no pings: {text[-300:]}")
+    return int(found[1]) - int(found[2])
+
+
+def bonded(sections, _packets):
+    told = []
+    for mode in ("balance-rr", "balance-xor", "active-backup"):
+        name = f"bonded/{mode}"
+        state = sections[f"{name}/state"][1]
+        want(state.count("Slave Interface:") == 2, f"{name}: {state}")
+        want(lost(sections[f"{name}/ping"][1]) == 0, f"{name}: {sections[f'{name}/ping'][1]}")
+        sums = [line.split()[0] for line in sections[f"{name}/files"][1].splitlines()]
+        want(len(sums) == 3 and len(set(sums)) == 1, f"{name}: {sections[f'{name}/files'][1]}")
+        want(lost(sections[f"{name}/afterwards"][1]) == 0,
+             f"{name}, afterwards: {sections[f'{name}/afterwards'][1]}")
+        report = read_json(sections, f"{name}/report")
+        want(report["ledger"]["balanced"] and report["buffers_missing"] == 0,
+             f"{name}: {report['ledger']}")
+        sent = [wire["tx_packets"] for wire in report["wires"]]
+        if mode == "balance-rr":
+            want(min(sent) > max(sent) / 3, f"{name}: sent by wire {sent}")
+        told.append(f"{mode} {lost(sections[f'{name}/pulled'][1])}")
+    yield (f"bonding         Linux's at the other end: 2 MiB there and back by one connection, whole; of 60 "
+           f"pings 50 ms apart, lost while a wire was pulled: {', '.join(told)}")
+
+
 # In the order the guest does them.
-PARTS = {"levels": levels, "killed": killed, "held": held, "nics": nics}
+PARTS = {"levels": levels, "killed": killed, "held": held, "nics": nics, "bonded": bonded}
 
 
 def check(sections, parts, packets):

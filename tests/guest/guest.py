@@ -21,8 +21,8 @@ BUSYBOX = "/bin/busybox"
 META_PACKAGE = "linux-image-cloud-amd64"
 # What the kernel keeps in modules, with all that these need.
 MODULES = ("virtio_pci", "virtio_console", "virtio_net")
-# Loaded by the guest when it sends.
-LATER = "pktgen"
+# Loaded by the guest when it sends, and when it bonds interfaces; one before what needs it.
+LATER = ("pktgen", "tun", "tls", "bonding")
 NICS = 5
 
 
@@ -138,10 +138,11 @@ def make_initramfs(picnic, kernel_folder, work, environment):
     for number, path in enumerate(modules(kernel_folder)):
         (root / f"modules/{number:02}-{path.name.partition('.')[0]}.ko").write_bytes(
             read_module(path))
-    later = next(iter(kernel_folder.glob(f"lib/modules/**/{LATER}.ko*")), None)
-    if later is None:
-        raise Unavailable(f"the kernel package has no module {LATER}")
-    (root / f"modules/{LATER}.ko").write_bytes(read_module(later))
+    for name in LATER:
+        later = next(iter(kernel_folder.glob(f"lib/modules/**/{name}.ko*")), None)
+        if later is None:
+            raise Unavailable(f"the kernel package has no module {name}")
+        (root / f"modules/{name}.ko").write_bytes(read_module(later))
     text = (HERE / "init").read_text()
     settings = "".join(f"{name}={value}\n" for name, value in environment.items())
     first, rest = text.split("\n", 1)
