@@ -69,13 +69,23 @@ struct Has<const GFNI: bool>(());
 impl<const GFNI: bool> Has<GFNI> {
     #[inline]
     fn detect() -> Option<Self> {
-        let has_gfni = || {
-            is_x86_feature_detected!("gfni")
-                && is_x86_feature_detected!("avx512bw")
-                && is_x86_feature_detected!("avx512vbmi")
-        };
-        let able = is_x86_feature_detected!("avx512f") && (!GFNI || has_gfni());
-        able.then_some(Has(()))
+        let has_gfni = is_x86_feature_detected!("gfni")
+            && is_x86_feature_detected!("avx512bw")
+            && is_x86_feature_detected!("avx512vbmi");
+        is_enough(GFNI, is_x86_feature_detected!("avx512f"), has_gfni).then_some(Has(()))
+    }
+}
+
+/// Whether a processor has what a form needs.
+fn is_enough(needs_gfni: bool, has_avx512f: bool, has_gfni: bool) -> bool {
+    has_avx512f && (!needs_gfni || has_gfni)
+}
+
+#[test]
+fn a_form_needs_all_of_its_instructions() {
+    for (has_avx512f, has_gfni) in [(false, false), (false, true), (true, false), (true, true)] {
+        assert_eq!(is_enough(false, has_avx512f, has_gfni), has_avx512f);
+        assert_eq!(is_enough(true, has_avx512f, has_gfni), has_avx512f && has_gfni);
     }
 }
 

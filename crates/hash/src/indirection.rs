@@ -94,7 +94,9 @@ impl IndirectionTable {
                 .zip(weights)
                 .for_each(|(credit, &weight)| *credit += i64::from(weight));
             // The first of equals.
-            let richest = (0..credit.len()).rev().max_by_key(|&queue| credit[queue]).unwrap_or(0);
+            let Some(richest) = (0..credit.len()).rev().max_by_key(|&queue| credit[queue]) else {
+                break;
+            };
             credit[richest] -= sum;
             *to = richest as u16;
         }

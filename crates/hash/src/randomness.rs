@@ -273,6 +273,9 @@ mod tests {
         assert!(none.entropy_bits_per_byte.is_nan() && none.arithmetic_mean.is_nan());
         assert!(none.chi_square_exceed_probability.is_nan() && none.is_suspect());
         assert!(randomness(b"short").monte_carlo_pi.is_nan());
+        // On the circle is inside, one further up is not.
+        assert_eq!(monte_carlo_pi(&[255, 255, 255, 0, 0, 0]), 4.0);
+        assert_eq!(monte_carlo_pi(&[255, 255, 255, 0, 0, 1]), 0.0);
         let constant = randomness(&[97; 100]);
         assert_eq!(constant.entropy_bits_per_byte, 0.0);
         assert!(constant.serial_correlation.is_nan());
