@@ -14,6 +14,7 @@ import pathlib
 import re
 import shutil
 import subprocess
+import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 TOOLS = {"qemu-system-x86_64": "qemu-system-x86", "cpio": "cpio", "dpkg-deb": "dpkg"}
@@ -66,19 +67,24 @@ def kernel(cache):
     if package is None:
         raise Unavailable(f"no kernel package: apt-cache knows no {META_PACKAGE}")
     cache.mkdir(parents=True, exist_ok=True)
-    fetched = subprocess.run(["apt-get", "download", "-q", package], cwd=cache, text=True,
-                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
-    archives = sorted(cache.glob(f"{package}_*.deb"))
-    if fetched.returncode or not archives:
-        last = (fetched.stdout.strip() or "no output").splitlines()[-1]
-        raise Unavailable(f"no kernel package: apt-get download {package}: {last}")
-    # Under another name until it is whole.
-    partial = cache / "partial"
-    shutil.rmtree(partial, ignore_errors=True)
-    subprocess.run(["dpkg-deb", "-x", archives[-1], partial], check=True)
-    folder = cache / archives[-1].name.partition("_")[0].replace("linux-image", "linux")
-    partial.rename(folder)
-    archives[-1].unlink()
+    # In a folder of its own until it is whole: another clone may fetch it, too.
+    with tempfile.TemporaryDirectory(prefix="partial-", dir=cache) as partial:
+        partial = pathlib.Path(partial)
+        # apt-get fetches as a user of its own.
+        partial.chmod(0o755)
+        fetched = subprocess.run(["apt-get", "download", "-q", package], cwd=partial, text=True,
+                                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+        archives = sorted(partial.glob(f"{package}_*.deb"))
+        if fetched.returncode or not archives:
+            last = (fetched.stdout.strip() or "no output").splitlines()[-1]
+            raise Unavailable(f"no kernel package: apt-get download {package}: {last}")
+        subprocess.run(["dpkg-deb", "-x", archives[-1], partial / "whole"], check=True)
+        folder = cache / package.replace("linux-image", "linux")
+        try:
+            (partial / "whole").rename(folder)
+        except OSError:
+            if not folder.exists():
+                raise
     return folder
 
 

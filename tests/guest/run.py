@@ -8,6 +8,7 @@ Exit codes: 0 good, 1 failed, 2 usage, 77 skipped for the reason printed.
 """
 
 import argparse
+import os
 import pathlib
 import shutil
 import subprocess
@@ -19,6 +20,7 @@ import check
 import guest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "picnic/guest"
 
 
 def parse():
@@ -31,7 +33,7 @@ def parse():
     parser.add_argument("--picnic", type=pathlib.Path, metavar="FILE",
                         default=ROOT / "target/debug/picnic", help="program to test")
     parser.add_argument("--kernels", type=pathlib.Path, metavar="FOLDER",
-                        default=ROOT / "target/guest", help="where kernel packages are kept")
+                        default=CACHE, help="where kernel packages are kept, for all clones")
     parser.add_argument("--parts", nargs="+", choices=check.PARTS, default=list(check.PARTS),
                         help="what is to be tried")
     parser.add_argument("--packets", type=int, default=2000, help="packets for each NIC")
