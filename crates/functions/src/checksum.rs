@@ -171,7 +171,13 @@ impl Function for Checksum {
             return;
         }
         if !self.config.drop_bad {
-            burst.as_mut_slice().iter_mut().for_each(|packet| _ = self.verify(packet));
+            let packets = burst.as_mut_slice();
+            for place in 0..packets.len() {
+                if let Some(next) = packets.get(place + 1) {
+                    next.prefetch();
+                }
+                self.verify(&mut packets[place]);
+            }
             return;
         }
         burst.retain(|mut packet| match self.verify(&mut packet) {

@@ -190,7 +190,8 @@ impl Descriptor {
     }
 
     pub(super) fn set_chained(&mut self, chained: bool) {
-        self.flags = (self.flags & !CHAINED) | u16::from(chained);
+        let word = &mut space::words_mut(self)[KIND];
+        *word = *word & !(u64::from(CHAINED) << 16) | u64::from(chained) << 16;
     }
 
     /// The packet's segments, first to last.

@@ -115,7 +115,8 @@ impl PseudoHeader {
     /// Pseudo-header over IPv4.
     #[inline]
     pub fn v4(source: Ipv4Addr, destination: Ipv4Addr) -> Self {
-        Self { addresses: add(sum(&source.octets()), sum(&destination.octets())), ipv6: false }
+        let word = |address: Ipv4Addr| u64::from(u32::from_ne_bytes(address.octets()));
+        Self { addresses: fold(word(source) + word(destination)).to_be(), ipv6: false }
     }
 
     /// Pseudo-header over IPv6.
