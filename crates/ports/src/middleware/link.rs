@@ -139,14 +139,6 @@ pub fn link_wire(
     }))
 }
 
-/// A frame on its way.
-#[derive(Debug)]
-struct Frame {
-    packet: Descriptor,
-    /// When it arrives.
-    due: Time,
-}
-
 /// One direction of a link.
 #[derive(Debug)]
 struct Line {
@@ -159,8 +151,8 @@ struct Line {
     free: u128,
     /// When those that wait will have been sent.
     waiting: VecDeque<Time>,
-    /// Frames on their way, oldest first.
-    frames: VecDeque<Frame>,
+    /// Frames on their way, oldest first. The receive time of each is when it arrives.
+    frames: VecDeque<Descriptor>,
 }
 
 impl Line {
@@ -199,19 +191,20 @@ impl Line {
         let ended = (self.free + (1 << FRACTION_BITS) - 1) >> FRACTION_BITS;
         let ended = Time::from_nanos(ended as u64);
         self.waiting.push_back(ended);
-        self.frames.push_back(Frame { packet, due: ended + self.latency_ns });
+        packet.set_received_at(ended + self.latency_ns);
+        self.frames.push_back(packet);
     }
 
-    /// The oldest frame, if it has arrived by `now`, and when.
+    /// The oldest frame, if it has arrived by `now`.
     #[inline]
-    fn arrived(&mut self, now: Time) -> Option<Frame> {
+    fn arrived(&mut self, now: Time) -> Option<Descriptor> {
         self.next_arrival().filter(|&due| due <= now).and_then(|_| self.frames.pop_front())
     }
 
     /// When the oldest frame arrives.
     #[inline]
     fn next_arrival(&self) -> Option<Time> {
-        self.frames.front().map(|frame| frame.due)
+        self.frames.front().map(Descriptor::received_at)
     }
 
     /// When the queue has room.
@@ -341,9 +334,9 @@ impl WirePort for LinkedWire {
             }
         }
         while rx.room() != 0
-            && let Some(Frame { packet, due }) = line.arrived(now)
+            && let Some(packet) = line.arrived(now)
         {
-            rx.arrived_at(due);
+            rx.arrived_at(packet.received_at());
             rx.push(packet);
         }
         rx.arrived_at(now);
@@ -353,9 +346,9 @@ impl WirePort for LinkedWire {
         let LinkedWire { port, tx: line, far, .. } = self;
         loop {
             while far.queue.len() < BURST
-                && let Some(frame) = line.arrived(now)
+                && let Some(packet) = line.arrived(now)
             {
-                far.queue.push_back(frame.packet);
+                far.queue.push_back(packet);
             }
             if !far.queue.is_empty() || far.counters.tx_kept.get() != 0 {
                 far.call(tx, |tx| port.transmit(now, tx));
@@ -379,11 +372,11 @@ impl WirePort for LinkedWire {
     }
 
     fn stop(&mut self, tx: &mut Transmitter<'_>) {
-        for frame in self.rx.frames.drain(..) {
-            tx.pool().free(frame.packet);
+        for packet in self.rx.frames.drain(..) {
+            tx.pool().free(packet);
         }
         let waiting = self.far.queue.drain(..);
-        for packet in waiting.chain(self.tx.frames.drain(..).map(|frame| frame.packet)) {
+        for packet in waiting.chain(self.tx.frames.drain(..)) {
             tx.pool().free(packet);
             tx.lose(1, DropReason::Stopped);
         }
