@@ -470,7 +470,7 @@ fn conclude(settings: &Settings, points: &[Found]) -> Outcome {
             .note(format!("{workload}: {connections:.0} connections, captured as they were made"));
     }
     outcome.note(match settings.workloads.is_empty() {
-        true => "flows are generated, not captured: `--set workloads=support,banking` has real ones",
+        true => "flows are generated, not captured: `--set workloads=support` has real ones",
         false => {
             "support and e-commerce have 4096 client addresses, banking, over TLS, has one, whose ports \
              are in a row: few addresses are a reason for poor hashes"
