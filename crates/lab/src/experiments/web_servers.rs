@@ -88,14 +88,14 @@ impl Case for RssBulk {
 
 impl Case for KnetSendfile {
     const NAME: &'static str = "knet-sendfile";
-    const HELP: &'static str = "KNET's systems, a server without and with sendfile (root, nginx)";
+    const HELP: &'static str = "nginx with and without sendfile, by KNET's systems (root)";
     const WORKLOAD: &'static str = SENDFILE;
     const VARIED: Varied = Varied::Servers(&[ServerKind::NginxCopy, ServerKind::Nginx]);
 }
 
 impl Case for KnetApache {
     const NAME: &'static str = "knet-apache";
-    const HELP: &'static str = "KNET's systems, Apache under WebStone's mix (root, apache2)";
+    const HELP: &'static str = "a mix of files from Apache, by KNET's systems (root, apache2)";
     const WORKLOAD: &'static str = "webstone";
     const VARIED: Varied = Varied::Servers(&[ServerKind::Apache]);
 }
