@@ -87,7 +87,7 @@ fn measure(args: &Moderation, run: &mut Run<'_>) -> anyhow::Result<Outcome> {
             samples.requests.push(figures.requests_per_second);
             samples.latency.push(figures.request_latency_ns.p50 as f64);
             let key = format!("request_at_{rx_usecs}_usecs_ns");
-            let label = format!("request, rx_usecs = {rx_usecs}");
+            let label = format!("request, {rx_usecs} µs");
             outcome.distribute(figures.request_distribution.keyed(&key).called(&label));
             samples.per_interrupt.push(packets_per_interrupt(&report));
             samples.interrupts.push(interrupts as f64 / report.duration_s);

@@ -213,7 +213,7 @@ impl Experiment for PicnicLatency {
             self.judge(&mut outcome, points, side, name, key);
             let whole = at_paper.and_then(|found| found.distribution(side, "latency_ns"));
             if let Some(whole) = whole.cloned() {
-                let label = format!("from arrival at 80 packets/ms, {name}");
+                let label = format!("{name} at 80/ms");
                 outcome.distribute(whole.keyed(&format!("{key}_latency_ns")).called(&label));
             }
         }
