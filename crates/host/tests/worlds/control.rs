@@ -51,7 +51,8 @@ fn a_card_tells_what_it_is_and_what_it_does() {
     while client.good("card.stats", json!({}))["ledger"]["in"] == stats["ledger"]["in"] {
         assert!(patience.elapsed() < Duration::from_secs(20), "no more packets");
     }
-    // The end has the fields that the way there had.
+    // The end has the fields that the way there had, with all latencies.
+    let stats = client.good("card.stats", json!({ "latencies": true }));
     let report = serde_json::to_value(card.stop()).unwrap();
     let fields = |value: &Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
     assert_eq!(fields(&report), fields(&stats));

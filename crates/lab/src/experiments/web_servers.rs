@@ -297,7 +297,7 @@ fn by_queues(outcome: &mut Outcome, points: &[Found], hashes: &[&str]) {
                 .and("queues", found.spec.number("queues") as u32)
                 .with(values("payload_bps", "payload"))
                 .with(values("requests_per_second", "requests"))
-                .with(values("acknowledgements_share", "acknowledgements in"))
+                .with(values("acknowledgements_share", "ACKs in"))
                 .with(values("out_to_in_ratio", "bytes out to in"))
                 .with(values("borrowed_busy_fraction", "borrowed core"))
                 .with(values("client_busy_fraction", "client's busiest thread"));
