@@ -23,10 +23,10 @@ const LOOK: Duration = Duration::from_millis(50);
   picnic capture -w all.pcapng                      the wires, both ways, until Ctrl-C
   picnic capture -w - | tshark -r -                 live
   picnic capture -s queue -s rx -c 1000 -w q.pcapng
-  picnic ctl capture start -w long.pcapng           goes on when the command has ended
+  picnic ctl capture start -w long.pcapng           continues after the command has ended
 
-Each wire, queue or function is an interface of the file. What the file or the reader was
-too slow for is counted there (isb_ifdrop), and costs the card nothing.")]
+Each wire, queue or function is an interface of the file. Packets that come too fast for the file
+or the reader are counted there (isb_ifdrop) and cost the card nothing.")]
 pub(crate) struct CaptureArgs {
     #[command(flatten)]
     choice: CardChoice,

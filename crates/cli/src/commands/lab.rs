@@ -42,7 +42,7 @@ enum LabCommand {
     },
     /// Run experiments (all if none is named) and keep their raw points in a folder
     Run(RunArgs),
-    /// Compare two cards, or one with itself changed, and say whether it is better
+    /// Compare two cards, or a card with a changed copy, and say which is better
     Ab(ab::AbArgs),
     /// Write the results of a run as a page into its folder, and print them
     Report(ReportArgs),

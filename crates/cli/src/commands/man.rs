@@ -11,7 +11,7 @@ use std::path::PathBuf;
 #[command(after_help = "Examples:
   picnic man ~/.local/share/man/man1 && man picnic-run
 
-`make install` does it, too.")]
+`make install` also does this.")]
 pub(crate) struct ManArgs {
     /// The folder to write them to; made if it is not there
     folder: PathBuf,

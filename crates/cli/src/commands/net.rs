@@ -13,8 +13,8 @@ use serde_json::json;
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  picnic net up my.toml --dry-run        the commands it comes to
-  sudo picnic net up my.toml             make namespaces and links, or find them made
+  picnic net up my.toml --dry-run        print the commands, run none
+  sudo picnic net up my.toml             create what is not there yet
   sudo picnic run my.toml                the card between them
   sudo ip netns exec client ping 10.88.0.1
   sudo picnic net down my.toml           remove them; without a file, those of all cards
@@ -38,7 +38,7 @@ pub(crate) struct NetArgs {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Make the namespaces and links of a card's [net] section, or find them made
+    /// Create the namespaces and links of a card's [net] section that are not there yet
     Up(UpArgs),
     /// Remove what `net up` has made
     Down(DownArgs),

@@ -41,11 +41,11 @@ struct SendArgs {
     /// Keep all threads on this core
     #[arg(long, value_name = "CORE")]
     core: Option<usize>,
-    /// Bits of messages by the second, all connections together, as in 100M; without it, as many
-    /// as there can be
+    /// Message bits per second, all connections together, as in 100M; without it, as fast as
+    /// possible
     #[arg(long, value_name = "BITS", value_parser = rate)]
     rate: Option<u64>,
-    /// Bytes of a message, 1 to 65507; of UDP 16 at least
+    /// Bytes per message, 1 to 65507, for UDP at least 16
     #[arg(long, value_name = "BYTES", default_value_t = 1448,
           value_parser = clap::value_parser!(u64).range(1..=65_507))]
     size: u64,

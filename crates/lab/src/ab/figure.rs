@@ -78,7 +78,7 @@ pub const CARD_FIGURES: &[CardFigure] = &[
     },
     CardFigure {
         name: "borrowed_core_ns_per_packet",
-        help: "the same by packet",
+        help: "the same, per packet",
         more_is_better: false,
         of_arrival: false,
         read: |window| {

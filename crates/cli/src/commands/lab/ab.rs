@@ -24,8 +24,8 @@ const MORE: usize = 4;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Both cards are measured in turns. The answer is the ratio of the pairs with its 95 % confidence
-interval, and better, worse, no difference or too noisy. Ten pairs are needed at least; while the
-verdict is not clear, up to four times as many as were asked for are measured.
+interval, and a verdict: better, worse, no difference or too noisy. At least ten pairs are needed;
+while the verdict is not clear, up to four times --pairs are measured.
 
 Without a workload, the cards run as their files say and the figure is one of the card's own. With
 one (root), a card's first wire goes to a client and its host to a server, each in a namespace of
@@ -44,10 +44,10 @@ Examples:
 
 Exit codes: 0 answered, whatever the answer; 1 failed; 2 usage or card file.")]
 pub(super) struct AbArgs {
-    /// What is compared with: a card file; without one, the built-in card
+    /// The card file to compare with; without one, the built-in card
     #[arg(long, value_name = "CARD.toml")]
     baseline: Option<PathBuf>,
-    /// What is compared: a card file; without one, the baseline's
+    /// The card file to judge; without one, the baseline's
     #[arg(long, value_name = "CARD.toml")]
     candidate: Option<PathBuf>,
     /// Change a key of the candidate, as in --candidate-set rx[0].hash=jhash
@@ -62,14 +62,14 @@ pub(super) struct AbArgs {
     /// A command for a shell in the client's namespace
     #[arg(long, value_name = "COMMAND")]
     workload: Option<String>,
-    /// A command and a server that are ready to be used, and where their figure stands
+    /// A ready-made command, its server, and its figure
     #[arg(long, value_name = "KIND", value_parser = PossibleValuesParser::new(Kind::ALL.map(Kind::name)))]
     workload_kind: Option<String>,
     /// A command for a shell in the server's namespace; it is to listen on a port
     #[arg(long, value_name = "COMMAND")]
     server: Option<String>,
-    /// Where the figure stands in what the workload prints: a pattern with one group; without
-    /// one, the last number of the last line that has one
+    /// A pattern with one group that finds the figure in the workload's output; without it, the
+    /// last number of the last line that has one
     #[arg(long, value_name = "REGEX", conflicts_with = "figure_of")]
     figure: Option<String>,
     /// Name of the workload's figure, its unit among the words, as in requests_per_second
