@@ -61,14 +61,22 @@ pub struct Judged {
 }
 
 impl Paper {
+    /// From where to where ours is the same: near enough, and an effect of at least half the
+    /// paper's and at most twice. Else a paper's +6 % would be reproduced by no effect at all.
+    fn allowed(&self) -> (f64, f64) {
+        let Paper { ratio, within, .. } = *self;
+        let (half, twice) = (ratio.sqrt(), ratio * ratio);
+        let (low, high) = (ratio / (1.0 + within), ratio * (1.0 + within));
+        (low.max(half.min(twice)), high.min(half.max(twice)))
+    }
+
     /// Judges our ratio, given as the interval from low to high, or why there is none.
     pub fn judge(&self, ours: Result<(f64, f64), String>) -> Judged {
         let (low, high) = match ours {
             Ok(interval) => interval,
             Err(why) => return Judged { finding: Finding::NotMeasurableHere, why },
         };
-        let Paper { ratio, within, .. } = *self;
-        let allowed = (ratio / (1.0 + within), ratio * (1.0 + within));
+        let allowed = self.allowed();
         let range = |(low, high): (f64, f64)| Unit::Ratio.range(low, high);
         let why = format!("ours {}, allowed {}", range((low, high)), range(allowed));
         let (finding, why) = if let Some(what) = self.fitted_to {
@@ -99,6 +107,19 @@ mod tests {
         let judged = paper.judge(Err("it needs two machines".into()));
         assert_eq!(judged.finding, Finding::NotMeasurableHere);
         assert_eq!(judged.why, "it needs two machines");
+    }
+
+    #[test]
+    fn no_effect_reproduces_none() {
+        let finding = |ratio, ours| {
+            Paper { ratio, within: 0.10, fitted_to: None }.judge(Ok((ours, ours))).finding
+        };
+        for (ratio, ours) in [(1.06, 1.0), (1.06, 1.14), (1.045, 0.99), (0.92, 1.0), (0.95, 0.88)] {
+            assert_eq!(finding(ratio, ours), Finding::NotReproduced, "{ratio}: {ours}");
+        }
+        for (ratio, ours) in [(1.06, 1.04), (1.06, 1.12), (0.92, 0.95), (1.0, 1.0), (1.3, 1.2)] {
+            assert_eq!(finding(ratio, ours), Finding::Reproduced, "{ratio}: {ours}");
+        }
     }
 
     #[test]
