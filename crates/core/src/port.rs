@@ -239,7 +239,7 @@ impl<'a> Receiver<'a> {
     /// (`stamps_ahead`) and taken for the present.
     #[inline(always)]
     pub fn arrived_at(&mut self, time: Time) {
-        self.arrival = self.not_ahead(time);
+        self.arrival = not_ahead(time, self.now, self.counters);
     }
 
     /// The packets taken in from now on arrived when the clock of real time showed `ns`
@@ -257,10 +257,11 @@ impl<'a> Receiver<'a> {
     #[inline]
     pub fn stamp_monotonic(&mut self, mut stamp: impl FnMut(&mut Descriptor) -> Option<u64>) {
         let Some(Clocks { monotonic_ns, .. }) = self.clocks else { return };
-        for index in self.first..self.burst.len() {
-            let Some(ns) = stamp(&mut self.burst.as_mut_slice()[index]) else { continue };
-            let time = self.not_ahead(Time::from_nanos(ns.saturating_sub(monotonic_ns)));
-            self.burst.as_mut_slice()[index].set_received_at(time);
+        let (now, counters) = (self.now, self.counters);
+        for packet in &mut self.burst.as_mut_slice()[self.first..] {
+            let Some(ns) = stamp(packet) else { continue };
+            let time = Time::from_nanos(ns.saturating_sub(monotonic_ns));
+            packet.set_received_at(not_ahead(time, now, counters));
         }
     }
 
@@ -268,18 +269,10 @@ impl<'a> Receiver<'a> {
     /// arrived, one each.
     #[inline]
     pub fn stamp(&mut self, first: usize, mut arrival: impl FnMut() -> Time) {
-        for index in self.first + first..self.burst.len() {
-            let time = self.not_ahead(arrival());
-            self.burst.as_mut_slice()[index].set_received_at(time);
+        let (now, counters) = (self.now, self.counters);
+        for packet in &mut self.burst.as_mut_slice()[self.first + first..] {
+            packet.set_received_at(not_ahead(arrival(), now, counters));
         }
-    }
-
-    #[inline(always)]
-    fn not_ahead(&self, time: Time) -> Time {
-        if time > self.now {
-            self.counters.stamps_ahead.add(1);
-        }
-        time.min(self.now)
     }
 
     /// Enters the count of stamps that were ahead of the time at a wire that this one wraps.
@@ -406,6 +399,15 @@ impl<'a> Receiver<'a> {
         self.counters.rx_shed.add(packets);
         self.ledger.drops.add(reason, Stage::Wire, packets);
     }
+}
+
+/// A stamp, which is no later than now: one that is ahead is counted.
+#[inline(always)]
+fn not_ahead(time: Time, now: Time, counters: &WireCounters) -> Time {
+    if time > now {
+        counters.stamps_ahead.add(1);
+    }
+    time.min(now)
 }
 
 impl Drop for Receiver<'_> {
