@@ -192,24 +192,34 @@ inline_always int is_vlan(u16 type)
 	return type == be16(0x8100) || type == be16(0x88a8);
 }
 
-/* Finds the flow of an Ethernet frame; `flow` is all zero before. */
-inline_always void find_flow(struct packet *of, int is_skb, struct flow *flow)
+/* The type of what an Ethernet frame holds behind its tags, and in `behind` where that is: a tag's
+ * type if they are cut short or too many, 0 if the frame itself is cut short. */
+inline_always u16 skip_tags(const struct packet *of, u8 **behind)
 {
 	u8 *packet = of->data + 14;
 	u16 type;
 
+	*behind = packet;
 	if (packet > of->end)
-		return;
+		return 0;
 	type = *(u16 *)(of->data + 12);
 #pragma unroll
 	for (u32 tags = 0; tags < 2; tags++) {
-		if (!is_vlan(type) || tags + of->tags_beside >= 2)
+		if (!is_vlan(type) || tags + of->tags_beside >= 2 || packet + 4 > of->end)
 			break;
-		if (packet + 4 > of->end)
-			return;
 		type = *(u16 *)(packet + 2);
 		packet += 4;
 	}
+	*behind = packet;
+	return type;
+}
+
+/* Finds the flow of an Ethernet frame; `flow` is all zero before. */
+inline_always void find_flow(struct packet *of, int is_skb, struct flow *flow)
+{
+	u8 *packet;
+	u16 type = skip_tags(of, &packet);
+
 	if (type == be16(0x0800))
 		find_ipv4(packet, of->end, flow);
 	else if (type == be16(0x86dd))

@@ -379,19 +379,9 @@ inline_always void read_ipv6(struct packet *of, int is_skb, u8 *packet, struct t
 /* Reads the headers of an Ethernet frame; `tuple` is all zero before. */
 inline_always void read_headers(struct packet *of, int is_skb, struct tuple *tuple)
 {
-	u8 *packet = of->data + 14;
-	u16 type;
+	u8 *packet;
+	u16 type = skip_tags(of, &packet);
 
-	if (packet > of->end)
-		return;
-	type = *(u16 *)(of->data + 12);
-#pragma unroll
-	for (u32 tags = 0; tags < 2; tags++) {
-		if (!is_vlan(type) || tags + of->tags_beside >= 2 || packet + 4 > of->end)
-			break;
-		type = *(u16 *)(packet + 2);
-		packet += 4;
-	}
 	if (type == be16(0x0800))
 		read_ipv4(of, is_skb, packet, tuple);
 	else if (type == be16(0x86dd))
