@@ -7,7 +7,7 @@ use crate::command::Prepared;
 use crate::error::ConfigError;
 use crate::hook::Observers;
 use crate::ledger::{CardLedger, DropReason, Stage};
-use crate::packet::burst::Burst;
+use crate::packet::burst::{Burst, move_oldest};
 use crate::packet::desc::Descriptor;
 use crate::packet::lend::Loans;
 use crate::packet::offload;
@@ -286,6 +286,12 @@ impl<'a> Receiver<'a> {
         &mut self.burst.as_mut_slice()[self.first..]
     }
 
+    /// The number of the wire.
+    #[inline(always)]
+    pub fn wire(&self) -> u8 {
+        self.wire
+    }
+
     /// When it is.
     #[inline(always)]
     pub fn now(&self) -> Time {
@@ -380,6 +386,16 @@ impl<'a> Receiver<'a> {
         self.bytes -= u64::from(packet.length());
         self.pool.free(packet);
         self.shed(DropReason::BurstFull, 1);
+    }
+
+    /// The oldest `count` packets of a queue have arrived, at their receive times and by this wire:
+    /// takes them in as far as there is room.
+    #[inline]
+    pub fn push_arrived(&mut self, from: &mut VecDeque<Descriptor>, count: usize) {
+        let start = self.burst.len();
+        self.burst.move_from(from, count.min(self.room()));
+        let pushed = &self.burst.as_slice()[start..];
+        self.bytes += pushed.iter().map(|packet| u64::from(packet.length())).sum::<u64>();
     }
 
     /// A packet of these bytes has arrived: takes buffers, copies, pushes. Without buffers,
@@ -517,7 +533,7 @@ impl<'a> Transmitter<'a> {
     /// The packets that wait, oldest first, left in the queue: for ports that send many at once
     /// and only then know how many were taken.
     #[inline]
-    pub fn waiting(&self) -> impl Iterator<Item = &Descriptor> {
+    pub fn waiting(&self) -> impl ExactSizeIterator<Item = &Descriptor> {
         self.queue.iter()
     }
 
@@ -562,6 +578,22 @@ impl<'a> Transmitter<'a> {
     pub fn keep(&mut self, packet: &Descriptor) {
         self.show(packet);
         self.counters.tx_kept.add(1);
+    }
+
+    /// The wire has the oldest packets, `most` at most, each as by [`Transmitter::next`] and
+    /// [`Transmitter::keep`]; they go behind those of `kept`.
+    #[inline]
+    pub fn keep_many(&mut self, most: usize, kept: &mut VecDeque<Descriptor>) {
+        let count = most.min(self.queue.len());
+        let before = kept.len();
+        move_oldest(self.queue, count, kept);
+        if self.finish_checksums {
+            kept.range_mut(before..).for_each(offload::finish_checksum);
+        }
+        if self.observers.is_some() {
+            kept.range(before..).for_each(|packet| self.show(packet));
+        }
+        self.counters.tx_kept.add(count as u64);
     }
 
     /// A packet of `bytes` bytes that was kept has been sent, and its buffers are back: counts it.

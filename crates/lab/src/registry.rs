@@ -1,8 +1,8 @@
 //! The experiments and the benchmarks of the lab: one line each.
 
 use crate::benchmarks::{
-    chain, classifier, dispatch, doorbell, functions, hash, idle, kernel, latency, moderation,
-    modes, os, overload, tcp, web, wire,
+    chain, classifier, dispatch, doorbell, functions, hash, idle, kernel, latency, link,
+    moderation, modes, os, overload, tcp, web, wire,
 };
 use crate::experiment::{Experiment, Measured};
 use crate::experiments::knet_livelock::KnetLivelock;
@@ -66,6 +66,7 @@ pub const BENCHMARKS: &[ExperimentEntry] = &[
     Entry::of::<Measured<latency::Latency>>(),
     Entry::of::<Measured<overload::Overload>>(),
     Entry::of::<Measured<idle::Idle>>(),
+    Entry::of::<Measured<link::Links>>(),
     Entry::of::<Measured<wire::Wires>>(),
     Entry::of::<Measured<tcp::Tcp>>(),
     Entry::of::<Measured<web::Web>>(),

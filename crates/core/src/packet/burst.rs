@@ -17,6 +17,7 @@
 use super::desc::Descriptor;
 use super::space;
 use crate::ring::spsc::{Consumer, Producer};
+use std::collections::VecDeque;
 use std::fmt;
 use std::mem::MaybeUninit;
 
@@ -135,6 +136,33 @@ impl Burst {
         Drain { burst: self, next: 0, length }
     }
 
+    /// Moves all descriptors behind those of a queue.
+    #[inline]
+    pub fn move_to(&mut self, to: &mut VecDeque<Descriptor>) {
+        // Zero first: what has been moved must not be read twice.
+        let length = std::mem::take(&mut self.length);
+        to.extend(self.slots[..length].iter().map(|slot| {
+            // SAFETY: slots below the length the burst had are initialised; each is read once,
+            // and the burst counts as empty.
+            unsafe { space::relocated(slot) }
+        }));
+    }
+
+    /// Appends the oldest `count` descriptors of a queue, as far as there are so many and room.
+    #[inline]
+    pub fn move_from(&mut self, from: &mut VecDeque<Descriptor>, count: usize) {
+        let count = count.min(from.len()).min(self.room());
+        let (first, second) = from.as_slices();
+        let oldest = first.iter().chain(second).take(count);
+        for (slot, descriptor) in self.slots[self.length..].iter_mut().zip(oldest) {
+            let from = (&raw const *descriptor).cast();
+            // SAFETY: a descriptor is read, and forgotten below; the slot has none.
+            unsafe { space::relocate(from, slot) };
+        }
+        self.length += count;
+        forget_oldest(from, count);
+    }
+
     /// Takes the last descriptor out.
     #[inline]
     pub fn pop(&mut self) -> Option<Descriptor> {
@@ -158,6 +186,32 @@ impl Burst {
             }
         }
     }
+}
+
+/// Moves the oldest `count` descriptors of a queue, as far as there are so many, behind those of
+/// another.
+#[inline]
+pub fn move_oldest(from: &mut VecDeque<Descriptor>, count: usize, to: &mut VecDeque<Descriptor>) {
+    let count = count.min(from.len());
+    to.reserve(count);
+    let (first, second) = from.as_slices();
+    let (first, second) =
+        (&first[..count.min(first.len())], &second[..count - count.min(first.len())]);
+    for part in [first, second] {
+        to.extend(part.iter().map(|descriptor| {
+            // SAFETY: each is read once, and forgotten below; there is room, so that nothing
+            // unwinds in between.
+            unsafe { space::relocated((&raw const *descriptor).cast()) }
+        }));
+    }
+    forget_oldest(from, count);
+}
+
+/// Takes descriptors out of a queue that have been moved elsewhere.
+#[inline]
+fn forget_oldest(queue: &mut VecDeque<Descriptor>, count: usize) {
+    const { assert!(!std::mem::needs_drop::<Descriptor>()) };
+    queue.drain(..count);
 }
 
 impl fmt::Debug for Burst {

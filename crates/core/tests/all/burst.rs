@@ -1,9 +1,10 @@
 //! The burst against a vector model.
 
-use picnic_core::packet::burst::{BURST, Burst};
+use picnic_core::packet::burst::{BURST, Burst, move_oldest};
 use picnic_core::packet::desc::Descriptor;
 use picnic_core::packet::pool::{Pool, PoolConfig};
 use proptest::prelude::*;
+use std::collections::VecDeque;
 
 #[derive(Clone, Debug)]
 enum Op {
@@ -16,6 +17,12 @@ enum Op {
     /// Keeps those whose mark has this remainder by three not.
     RetainNot(u32),
     Reverse,
+    /// Moves all behind the first queue.
+    MoveTo,
+    /// Moves so many of the first queue behind the second.
+    MoveOldest(usize),
+    /// Moves so many of the second queue behind the burst.
+    MoveFrom(usize),
 }
 
 fn op() -> impl Strategy<Value = Op> {
@@ -26,6 +33,9 @@ fn op() -> impl Strategy<Value = Op> {
         1 => (0..=BURST + 2).prop_map(Op::Leak),
         1 => (0..3_u32).prop_map(Op::RetainNot),
         1 => Just(Op::Reverse),
+        2 => Just(Op::MoveTo),
+        3 => (0..=BURST + 2).prop_map(Op::MoveOldest),
+        3 => (0..=BURST + 2).prop_map(Op::MoveFrom),
     ]
 }
 
@@ -44,6 +54,7 @@ proptest! {
     fn behaves_as_a_vector(ops in prop::collection::vec(op(), 0..300)) {
         let mut pool = small_pool();
         let (mut burst, mut model) = (Burst::new(), Vec::<u32>::new());
+        let (mut queues, mut models) = ([const { VecDeque::new() }; 2], [const { VecDeque::new() }; 2]);
         let mut leaked = 0;
         let home = |packet: Descriptor, pool: &mut Pool| {
             let mark = packet.mark;
@@ -101,14 +112,36 @@ proptest! {
                     burst.as_mut_slice().reverse();
                     model.reverse();
                 }
+                Op::MoveTo => {
+                    burst.move_to(&mut queues[0]);
+                    models[0].extend(model.drain(..));
+                }
+                Op::MoveOldest(count) => {
+                    let [from, to] = &mut queues;
+                    move_oldest(from, count, to);
+                    let [from, to] = &mut models;
+                    to.extend(from.drain(..count.min(from.len())));
+                }
+                Op::MoveFrom(count) => {
+                    let count = count.min(models[1].len()).min(BURST - model.len());
+                    burst.move_from(&mut queues[1], count + usize::from(model.len() + count == BURST));
+                    model.extend(models[1].drain(..count));
+                }
             }
+            let queued: Vec<u32> = queues.iter().flatten().map(|packet| packet.mark).collect();
+            prop_assert!(queued.iter().eq(models.iter().flatten()));
             prop_assert_eq!(marks(&burst), model.clone());
             prop_assert_eq!(burst.len(), model.len());
             prop_assert_eq!(burst.is_empty(), model.is_empty());
             prop_assert_eq!(burst.room(), BURST - model.len());
-            prop_assert_eq!(pool.outstanding(), model.len() + leaked);
+            prop_assert_eq!(pool.outstanding(), model.len() + leaked + queued.len());
         }
         burst.drain().for_each(|packet| pool.free(packet));
+        for packet in queues.into_iter().flatten() {
+            let mark = packet.mark;
+            prop_assert_eq!(home(packet, &mut pool), mark);
+        }
+        prop_assert_eq!(pool.outstanding(), leaked);
     }
 }
 

@@ -12,6 +12,7 @@ pub(crate) mod hash;
 pub(crate) mod idle;
 pub(crate) mod kernel;
 pub(crate) mod latency;
+pub(crate) mod link;
 pub(crate) mod moderation;
 pub(crate) mod modes;
 pub(crate) mod os;

@@ -38,7 +38,7 @@ use picnic_core::command::Prepared;
 use picnic_core::config::{SectionConfig, Shape};
 use picnic_core::error::ConfigError;
 use picnic_core::ledger::{CardLedger, DropReason};
-use picnic_core::packet::burst::BURST;
+use picnic_core::packet::burst::{BURST, move_oldest};
 use picnic_core::packet::desc::{Descriptor, GsoType};
 use picnic_core::packet::layers::L4Kind;
 use picnic_core::packet::pool::Pool;
@@ -142,17 +142,23 @@ pub fn link_wire(
 /// One direction of a link.
 #[derive(Debug)]
 struct Line {
+    timing: Timing,
+    /// Frames on their way, oldest first. The receive time of each is when it arrives.
+    frames: VecDeque<Descriptor>,
+}
+
+/// When frames are on a line.
+#[derive(Debug)]
+struct Timing {
     /// What a byte takes, in 2^-32 ns.
     byte: u64,
     latency_ns: u64,
-    /// Frames that may wait, the one being sent included.
-    places: usize,
     /// When the line is free, in 2^-32 ns.
     free: u128,
-    /// When those that wait will have been sent.
-    waiting: VecDeque<Time>,
-    /// Frames on their way, oldest first. The receive time of each is when it arrives.
-    frames: VecDeque<Descriptor>,
+    /// For each place of the queue, when the line has done with the frame that had it last: while
+    /// that at `oldest` is not done with, all places are taken.
+    ends: Box<[Time]>,
+    oldest: usize,
 }
 
 impl Line {
@@ -163,42 +169,22 @@ impl Line {
         let shortest_ns = byte_ns * (SHORTEST_BYTES + FRAMING_BYTES) as f64;
         let under_way = (latency_ns as f64 / shortest_ns) as usize;
         let most = (places + under_way).min(buffers) + 2 * BURST;
-        Line {
+        let timing = Timing {
             // Rounded down: what is exact in nanoseconds stays so.
             byte: (byte_ns * UNITS_PER_NS) as u64,
             latency_ns,
-            places,
             free: 0,
-            waiting: VecDeque::with_capacity(places),
-            frames: VecDeque::with_capacity(most),
-        }
+            ends: vec![Time::ZERO; places].into(),
+            oldest: 0,
+        };
+        Line { timing, frames: VecDeque::with_capacity(most) }
     }
 
-    /// Frames that the queue has room for at `now`.
+    /// How many of the oldest frames have arrived by `now`, `most` at most.
     #[inline]
-    fn room(&mut self, now: Time) -> usize {
-        while self.waiting.front().is_some_and(|&ended| ended <= now) {
-            self.waiting.pop_front();
-        }
-        self.places - self.waiting.len()
-    }
-
-    /// Puts a frame in the queue that has come at `when`.
-    #[inline]
-    fn push(&mut self, mut packet: Descriptor, when: Time) {
-        let start = self.free.max(u128::from(when.as_nanos()) << FRACTION_BITS);
-        self.free = start + u128::from(wire_bytes(&mut packet)) * u128::from(self.byte);
-        let ended = (self.free + (1 << FRACTION_BITS) - 1) >> FRACTION_BITS;
-        let ended = Time::from_nanos(ended as u64);
-        self.waiting.push_back(ended);
-        packet.set_received_at(ended + self.latency_ns);
-        self.frames.push_back(packet);
-    }
-
-    /// The oldest frame, if it has arrived by `now`.
-    #[inline]
-    fn arrived(&mut self, now: Time) -> Option<Descriptor> {
-        self.next_arrival().filter(|&due| due <= now).and_then(|_| self.frames.pop_front())
+    fn arrived(&self, now: Time, most: usize) -> usize {
+        let arrived = self.frames.iter().take(most).take_while(|frame| frame.received_at() <= now);
+        arrived.count()
     }
 
     /// When the oldest frame arrives.
@@ -206,11 +192,41 @@ impl Line {
     fn next_arrival(&self) -> Option<Time> {
         self.frames.front().map(Descriptor::received_at)
     }
+}
 
-    /// When the queue has room.
+impl Timing {
+    /// Whether the queue has room for a frame at `now`.
+    #[inline(always)]
+    fn has_room(&self, now: Time) -> bool {
+        self.ends[self.oldest] <= now
+    }
+
+    /// Frames that the queue has room for at `now`, `most` at most.
+    #[inline]
+    fn room(&self, now: Time, most: usize) -> usize {
+        let (newest, oldest) = self.ends.split_at(self.oldest);
+        oldest.iter().chain(newest).take(most).take_while(|&&end| end <= now).count()
+    }
+
+    /// A frame takes the place that has been free longest, at `when`; its receive time is from
+    /// now on when it arrives.
+    #[inline(always)]
+    fn enter(&mut self, packet: &mut Descriptor, when: Time) {
+        let start = self.free.max(u128::from(when.as_nanos()) << FRACTION_BITS);
+        self.free = start + u128::from(wire_bytes(packet)) * u128::from(self.byte);
+        let ended = (self.free + (1 << FRACTION_BITS) - 1) >> FRACTION_BITS;
+        let ended = Time::from_nanos(ended as u64);
+        self.ends[self.oldest] = ended;
+        self.oldest += 1;
+        if self.oldest == self.ends.len() {
+            self.oldest = 0;
+        }
+        packet.set_received_at(ended + self.latency_ns);
+    }
+
+    /// When the queue has room; a time that has passed if it has some.
     fn next_room(&self) -> Time {
-        let first = self.waiting.front().filter(|_| self.waiting.len() == self.places);
-        first.map_or(Time::ZERO, |&ended| ended)
+        self.ends[self.oldest]
     }
 }
 
@@ -251,25 +267,22 @@ struct FarEnd {
 }
 
 impl FarEnd {
-    /// Enters with `tx` what has become of packets.
-    fn pass_on(&mut self, tx: &mut Transmitter<'_>) {
-        let FarEnd { counters, ledger, .. } = self;
-        tx.have_left(counters.tx_packets.get(), counters.tx_bytes.get());
+    /// Calls the port with what waits for it, and enters with `tx` what has become of packets.
+    fn call(&mut self, tx: &mut Transmitter<'_>, call: impl FnOnce(&mut Transmitter<'_>)) {
+        let FarEnd { queue, counters, ledger } = self;
+        let held = |queue: &VecDeque<Descriptor>| queue.len() as u64 + counters.tx_kept.get();
+        let before = held(queue);
+        call(&mut Transmitter::new(tx.pool(), queue, counters, ledger));
+        let sent = counters.tx_packets.get();
+        tx.have_left(sent, counters.tx_bytes.get());
         counters.tx_packets.set(0);
         counters.tx_bytes.set(0);
-        if ledger.drops.total() != 0 {
+        if held(queue) + sent != before {
             for (reason, _, packets) in ledger.drops.nonzero() {
                 tx.lose(packets, reason);
             }
             *ledger = CardLedger::default();
         }
-    }
-
-    /// Calls the port with what waits for it.
-    fn call(&mut self, tx: &mut Transmitter<'_>, call: impl FnOnce(&mut Transmitter<'_>)) {
-        let FarEnd { queue, counters, ledger } = self;
-        call(&mut Transmitter::new(tx.pool(), queue, counters, ledger));
-        self.pass_on(tx);
     }
 }
 
@@ -320,36 +333,39 @@ impl WirePort for LinkedWire {
 
     fn receive(&mut self, now: Time, rx: &mut Receiver<'_>) {
         let LinkedWire { port, patient, inner, rx: line, .. } = self;
-        let limit = if *patient { line.room(now).min(rx.room()) } else { rx.room() };
+        let limit = if *patient { line.timing.room(now, rx.room()) } else { rx.room() };
         if limit != 0 && !port.is_finished() {
             inner.receive(&mut **port, now, rx, limit);
-            for packet in inner.burst.drain() {
+            let mut is_full = 0_u64;
+            for (place, packet) in inner.burst.as_mut_slice().iter_mut().enumerate() {
                 let came = packet.received_at();
-                if line.room(came) == 0 {
-                    rx.pool().free(packet);
-                    rx.shed(DropReason::LinkFull, 1);
-                } else {
-                    line.push(packet, came);
+                match line.timing.has_room(came) {
+                    true => line.timing.enter(packet, came),
+                    false => is_full |= 1 << place,
+                }
+            }
+            if is_full == 0 {
+                inner.burst.move_to(&mut line.frames);
+            } else {
+                for (place, packet) in inner.burst.drain().enumerate() {
+                    if is_full >> place & 1 == 0 {
+                        line.frames.push_back(packet);
+                    } else {
+                        rx.pool().free(packet);
+                        rx.shed(DropReason::LinkFull, 1);
+                    }
                 }
             }
         }
-        while rx.room() != 0
-            && let Some(packet) = line.arrived(now)
-        {
-            rx.arrived_at(packet.received_at());
-            rx.push(packet);
-        }
-        rx.arrived_at(now);
+        let arrived = line.arrived(now, rx.room());
+        rx.push_arrived(&mut line.frames, arrived);
     }
 
     fn transmit(&mut self, now: Time, tx: &mut Transmitter<'_>) {
         let LinkedWire { port, tx: line, far, .. } = self;
         loop {
-            while far.queue.len() < BURST
-                && let Some(packet) = line.arrived(now)
-            {
-                far.queue.push_back(packet);
-            }
+            let arrived = line.arrived(now, BURST - far.queue.len());
+            move_oldest(&mut line.frames, arrived, &mut far.queue);
             if !far.queue.is_empty() || far.counters.tx_kept.get() != 0 {
                 far.call(tx, |tx| port.transmit(now, tx));
             }
@@ -361,13 +377,12 @@ impl WirePort for LinkedWire {
                 break;
             }
         }
-        let mut room = line.room(now);
-        while room != 0
-            && let Some(packet) = tx.next()
-        {
-            tx.keep(&packet);
-            line.push(packet, now);
-            room -= 1;
+        let Line { timing, frames } = line;
+        let under_way = frames.len();
+        let room = timing.room(now, tx.waiting().len());
+        tx.keep_many(room, frames);
+        for packet in frames.range_mut(under_way..) {
+            timing.enter(packet, now);
         }
     }
 
@@ -391,7 +406,7 @@ impl WirePort for LinkedWire {
     fn next_deadline(&self) -> Option<Time> {
         let port = match self.port.is_finished() {
             true => None,
-            false if self.patient => Some(self.rx.next_room()),
+            false if self.patient => Some(self.rx.timing.next_room()),
             false => self.port.next_deadline(),
         };
         // What the port does not take is offered again at once.

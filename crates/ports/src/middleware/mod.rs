@@ -65,9 +65,9 @@ impl Inner {
     #[inline]
     fn receive(&mut self, port: &mut dyn WirePort, now: Time, rx: &mut Receiver<'_>, limit: usize) {
         let Inner { burst, counters, ledger } = self;
-        let clocks = rx.clocks();
+        let (clocks, wire) = (rx.clocks(), rx.wire());
         let mut receiver =
-            Receiver::new(rx.pool(), burst, counters, ledger, now, 0, limit).with_clocks(clocks);
+            Receiver::new(rx.pool(), burst, counters, ledger, now, wire, limit).with_clocks(clocks);
         port.receive(now, &mut receiver);
         drop(receiver);
         if ledger.received.get() != burst.len() as u64 {
