@@ -15,6 +15,7 @@
 //! implements [`Function`] itself.
 
 use crate::command::Prepared;
+use crate::direction::Direction;
 use crate::kernel::{KernelCounts, KernelForm};
 use crate::ledger::DropReason;
 use crate::out::Out;
@@ -50,6 +51,16 @@ pub trait Function: Send {
         false
     }
 
+    /// Whether it can do its work only where packets of a flow come in order.
+    fn needs_order(&self) -> bool {
+        false
+    }
+
+    /// What lets packets of a flow be out of order behind it in this chain; none if they are not.
+    fn breaks_order(&self, _direction: Direction) -> Option<Disorder> {
+        None
+    }
+
     /// Its own name, if that of its registry entry stands for many: a plugin's.
     fn name(&self) -> Option<&str> {
         None
@@ -68,6 +79,17 @@ pub trait Function: Send {
     fn obey(&mut self, _order: &mut Prepared, _now: Time) -> bool {
         false
     }
+}
+
+/// A setting of a function behind which packets of a flow may be out of order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Disorder {
+    /// The key.
+    pub key: &'static str,
+    /// Its value.
+    pub found: &'static str,
+    /// What would keep the order, for people.
+    pub allowed: &'static str,
 }
 
 /// What becomes of a packet, for per-packet functions.

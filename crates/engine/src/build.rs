@@ -8,7 +8,7 @@ use picnic_core::attachment::HostAttachment;
 use picnic_core::config::{self, CardFile, InterruptSection, Section};
 use picnic_core::direction::Direction;
 use picnic_core::error::{ConfigError, PoolError};
-use picnic_core::function::Function;
+use picnic_core::function::{Disorder, Function};
 use picnic_core::guard::Guard;
 use picnic_core::hook::{HookPoint, Hooks};
 use picnic_core::port::{Arrivals, WirePort};
@@ -81,7 +81,31 @@ pub fn links(
         };
         Ok(Link::new(name, function).observed(hooks.observers(&point)))
     });
-    links.collect()
+    let links: Vec<Link> = links.collect::<Result<_, _>>()?;
+    check_order(&links, sections, direction)?;
+    Ok(links)
+}
+
+/// Refuses a function that needs flows in order behind one that breaks their order.
+fn check_order(
+    links: &[Link],
+    sections: &[Section],
+    direction: Direction,
+) -> Result<(), ConfigError> {
+    for (place, link) in links.iter().enumerate() {
+        let Some(Disorder { key, found, allowed }) = link.breaks_order(direction) else {
+            continue;
+        };
+        if let Some(behind) = links[place..].iter().find(|link| link.needs_order()) {
+            let behind = &behind.name;
+            let message = format!(
+                "found \"{found}\" in front of \"{behind}\", which needs packets of a flow in \
+                 order, allowed: {allowed}, or \"{behind}\" in front of it"
+            );
+            return Err(sections[place].locate(ConfigError::new(key, message)));
+        }
+    }
+    Ok(())
 }
 
 /// The parts a card file names, built and checked, but nothing connected or started.

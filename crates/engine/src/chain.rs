@@ -5,7 +5,8 @@
 //! of the chain first, depth first, so their number is not bounded by a burst.
 //! What no function steers ends at the default queue (rx) or at its wire (tx).
 
-use picnic_core::function::Function;
+use picnic_core::direction::Direction;
+use picnic_core::function::{Disorder, Function};
 use picnic_core::hook::Observers;
 use picnic_core::ledger::Stage;
 use picnic_core::out::{Doors, Onward, Out};
@@ -54,6 +55,16 @@ impl Link {
     /// Whether its function cuts super-frames.
     pub(crate) fn cuts_super_frames(&self) -> bool {
         self.function.cuts_super_frames()
+    }
+
+    /// Whether its function needs packets of a flow in order.
+    pub(crate) fn needs_order(&self) -> bool {
+        self.function.needs_order()
+    }
+
+    /// What of its function breaks the order of flows in this chain.
+    pub(crate) fn breaks_order(&self, direction: Direction) -> Option<Disorder> {
+        self.function.breaks_order(direction)
     }
 
     /// The same function; what enters it is shown to these.

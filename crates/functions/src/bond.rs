@@ -33,8 +33,8 @@
 //! both chains, a wire that brings the card's own broadcasts round and round is blocked for 10 seconds
 //! after the last of them.
 //!
-//! Guarantees: order within a flow is kept, but for `round-robin` and for moves. A card with one
-//! wire pays nothing.
+//! Guarantees: order within a flow is kept, but for `round-robin` and for moves; behind `round-robin`
+//! a function that needs order (`lro`) is refused. A card with one wire pays nothing.
 //!
 //! Source: PICNIC, sections 3.3 and 4.3 (several NICs as one); IEEE 802.1Q-2018, 8.7 and 8.8
 //! (learning, ageing); the modes of Linux's bonding driver; IEEE 802.1AX (a flow keeps its link).
@@ -57,8 +57,9 @@ use loops::Loops;
 use once::Once;
 use order::Order;
 use picnic_core::command::{CommandEntry, Get, Inspect, Prepared};
+use picnic_core::direction::Direction;
 use picnic_core::error::ConfigError;
-use picnic_core::function::Function;
+use picnic_core::function::{Disorder, Function};
 use picnic_core::ledger::{DropReason, Stage};
 use picnic_core::out::Out;
 use picnic_core::packet::burst::Burst;
@@ -465,6 +466,20 @@ impl Function for Bond {
                 Mode::ActiveBackup => packet.wire = self.slots.wire(0),
             }
         }
+    }
+
+    fn breaks_order(&self, direction: Direction) -> Option<Disorder> {
+        // Those that come in go by several wires in turn as those that go out, and are put in
+        // order again if `order_usecs` says so.
+        let restores = || self.order.as_ref().is_some_and(|order| order.waits());
+        let breaks = self.mode == Mode::RoundRobin
+            && self.wires > 1
+            && (direction == Direction::Tx || !restores());
+        let allowed = match direction {
+            Direction::Rx => "order_usecs above 0, another mode",
+            Direction::Tx => "another mode",
+        };
+        breaks.then_some(Disorder { key: "mode", found: "round-robin", allowed })
     }
 
     fn next_deadline(&self) -> Option<Time> {

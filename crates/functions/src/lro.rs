@@ -500,6 +500,10 @@ impl Inspect for Lro {
 }
 
 impl Function for Lro {
+    fn needs_order(&self) -> bool {
+        true
+    }
+
     fn process(&mut self, now: Time, burst: &mut Burst, out: &mut Out<'_>) {
         for packet in burst.drain() {
             self.take(packet, now, out);

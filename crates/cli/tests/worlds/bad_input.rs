@@ -249,6 +249,56 @@ fn traces_and_faults_that_are_not_possible() {
 }
 
 #[test]
+fn bonds_and_links_that_cannot_be() {
+    const WIRES: &str = "[[wire]]\n[[wire]]\n";
+    let bond = |chain: &str, keys: &str| {
+        format!(
+            "{WIRES}[[{chain}]]\nfunction = \"bond\"\n{keys}\n[[{chain}]]\nfunction = \"lro\"\n"
+        )
+    };
+    let round_robin = "mode = \"round-robin\"";
+    let before_lro =
+        "found \"round-robin\" in front of \"lro\", which needs packets of a flow in order";
+    for (card, expected) in [
+        (
+            bond("rx", round_robin),
+            format!(
+                "card.toml:5: rx[0].mode: {before_lro}, allowed: order_usecs above 0, another mode, \
+                 or \"lro\" in front of it"
+            ),
+        ),
+        (
+            bond("tx", round_robin),
+            format!(
+                "card.toml:5: tx[0].mode: {before_lro}, allowed: another mode, or \"lro\" in front \
+                 of it"
+            ),
+        ),
+        (bond("tx", "wire = 2"), "card.toml:5: tx[0].wire: found 2, allowed: 0 to 1".into()),
+        (
+            bond("tx", "mode = \"flow\"\nweights = [0, 0]"),
+            "card.toml:6: tx[0].weights: found weights of zero alone, allowed: one or more above \
+             zero"
+                .into(),
+        ),
+        (
+            "[[wire]]\n[wire.link]\nrate_mbps = 0.0123\n".into(),
+            "card.toml:3: wire[0].link.rate_mbps: found 0.0123, allowed: 0.012304 (a frame of 1514 \
+             bytes a second) to 1000000"
+                .into(),
+        ),
+    ] {
+        refused_card(&card, &expected);
+    }
+    let folder = folder(&[(
+        "card.toml",
+        bond("rx", &format!("{round_robin}\norder_usecs = 50")).as_bytes(),
+    )]);
+    let output = picnic_in(folder.path(), &["check", "card.toml"]);
+    assert!(output.status.success(), "{}", stderr(&output));
+}
+
+#[test]
 fn changes_on_the_command_line_say_so() {
     let folder = folder(&[("card.toml", b"\n[card]\ndefault_queue = 3\n")]);
     let unknown = format!(

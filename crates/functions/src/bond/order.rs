@@ -120,6 +120,11 @@ impl Order {
         }
     }
 
+    /// Whether segments wait for those in front of them.
+    pub(super) fn waits(&self) -> bool {
+        self.wait_ns != 0
+    }
+
     /// Packets that wait.
     pub(super) fn held(&self) -> usize {
         self.held

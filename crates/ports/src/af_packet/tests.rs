@@ -156,6 +156,20 @@ fn ip(command: &str) -> bool {
     output.is_ok_and(|output| output.status.success())
 }
 
+#[test]
+fn an_interface_is_one_wire_and_no_second() {
+    let Some((pair, first, _)) = Pair::new("twice") else { return };
+    let config = PacketConfig {
+        interface: Some("a0".into()),
+        namespace: Some(format!("{}-a", pair.0)),
+        ..PacketConfig::default()
+    };
+    let refused = PacketPort::open(&config).err().unwrap().to_string();
+    assert!(refused.contains("interface: \"a0\" is the wire of a card already"), "{refused}");
+    drop(first);
+    assert!(PacketPort::open(&config).is_ok(), "free again");
+}
+
 /// TCP over IPv4 with a right header and the pseudo-header's sum for a checksum.
 fn super_frame(tags: &[u8], payload: usize) -> Vec<u8> {
     let mut frame = Vec::new();
