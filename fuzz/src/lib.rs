@@ -16,6 +16,7 @@
 use std::path::Path;
 
 pub mod arena;
+pub mod bond;
 pub mod capture;
 pub mod card;
 pub mod classifier;

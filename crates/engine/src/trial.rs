@@ -61,6 +61,8 @@ pub struct Outcome {
     pub number: Option<usize>,
     /// What became of it.
     pub fate: Fate,
+    /// The wire that its descriptor named as it left; 0 if it did not.
+    pub wire: u8,
     /// Its bytes as it left; none if it did not.
     pub data: Vec<u8>,
     /// Its mark as it left; 0 if it did not.
@@ -129,6 +131,11 @@ impl Trial {
         };
         let seen = (vec![0; DropReason::ALL.len()], 0, 0);
         Ok(Trial { doors, rings, stage, given: 0, inside: HashMap::new(), seen })
+    }
+
+    /// Has a wire go down or come back.
+    pub fn set_wire_up(&mut self, wire: u8, is_up: bool) {
+        self.doors.set_wire_up(wire, is_up);
     }
 
     /// Gives a function one packet, and before it the flush that is due by then. What it lets go
@@ -247,7 +254,14 @@ impl Trial {
             ended.into_iter().zip(numbers.into_iter().map(Some).chain(std::iter::repeat(None)))
         {
             self.inside.retain(|_, inside| Some(*inside) != number);
-            outcomes.push(Outcome { number, fate, data: Vec::new(), mark: 0, rss_hash: 0 });
+            outcomes.push(Outcome {
+                number,
+                fate,
+                wire: 0,
+                data: Vec::new(),
+                mark: 0,
+                rss_hash: 0,
+            });
         }
         Ok(outcomes)
     }
@@ -255,8 +269,8 @@ impl Trial {
     fn look(&mut self, packet: Descriptor, fate: Fate, outcomes: &mut Vec<Outcome>) {
         let number = self.inside.remove(&self.doors.pool.buffer_index(&packet));
         let data = packet.segments().flatten().copied().collect();
-        let (mark, rss_hash) = (packet.mark, packet.rss_hash);
-        outcomes.push(Outcome { number, fate, data, mark, rss_hash });
+        let Descriptor { wire, mark, rss_hash, .. } = packet;
+        outcomes.push(Outcome { number, fate, wire, data, mark, rss_hash });
         self.doors.pool.free(packet);
     }
 
