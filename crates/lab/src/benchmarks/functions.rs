@@ -36,6 +36,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 const QUEUES: u16 = 4;
+/// Wires of the card that a bond is in, and stations behind them.
+const WIRES: u8 = 4;
+const STATIONS: usize = 256;
 /// Slots of a ring: more than a burst of super-frames is cut into.
 const RING: usize = 8192;
 /// Different packets of a case that has small ones.
@@ -44,6 +47,7 @@ const FLOWS: usize = 4096;
 const SEGMENT: usize = 1448;
 const SUPER_FRAME: usize = 45 * SEGMENT;
 const PSH: u8 = 8;
+const MAC_LENGTH: usize = 6;
 
 /// Settings.
 #[derive(Debug, Deserialize, Serialize, JsonSchema)]
@@ -101,6 +105,9 @@ fn measure(args: &Functions, run: &mut Run<'_>) -> anyhow::Result<Outcome> {
             Case { packets_each: SUPER_FRAME / SEGMENT, ..case }
         }),
     ];
+    let mut to_stations = Case::to_wires(None)?;
+    let mut bonds = [("bond_learn_ns", bond_case("learn")?), ("bond_flow_ns", bond_case("flow")?)];
+    let mut bonded = [const { Vec::new() }; 2];
     let mut built_in = Case::of(Some(steer()), small_frames(0))?;
     let mut plugin = plugin()?;
     let mut times: Vec<Vec<f64>> = vec![Vec::new(); cases.len()];
@@ -116,6 +123,10 @@ fn measure(args: &Functions, run: &mut Run<'_>) -> anyhow::Result<Outcome> {
             let alone = if key.contains("segment") { 0.0 } else { alone[0] };
             times.push(case.run(args.bursts) - alone);
         }
+        let alone = to_stations.run(args.bursts);
+        for ((_, case), times) in bonds.iter_mut().zip(&mut bonded) {
+            times.push(case.run(args.bursts) - alone);
+        }
         if let Some(plugin) = &mut plugin {
             in_rust.push(built_in.run(args.bursts));
             in_c.push(plugin.run(args.bursts));
@@ -127,6 +138,9 @@ fn measure(args: &Functions, run: &mut Run<'_>) -> anyhow::Result<Outcome> {
     outcome.add(Figure::of("empty_chain_ns", empty));
     let checksum = times[0].clone();
     for ((key, _), times) in cases.iter().zip(times) {
+        outcome.add(Figure::of(key, times));
+    }
+    for ((key, _), times) in bonds.iter().zip(bonded) {
         outcome.add(Figure::of(key, times));
     }
     outcome.compare(Comparison::of("of_1514_bytes_ns", ("copy", copies), ("checksum", checksum)));
@@ -162,6 +176,19 @@ impl Case {
     }
 
     fn of(function: Option<Box<dyn Function>>, bursts: Vec<Vec<Vec<u8>>>) -> anyhow::Result<Self> {
+        Case::in_chain(Stage::Rx, function, bursts)
+    }
+
+    /// In the tx chain, with frames to stations; nothing but the end of the chain without one.
+    fn to_wires(function: Option<Box<dyn Function>>) -> anyhow::Result<Self> {
+        Case::in_chain(Stage::Tx, function, station_frames(0))
+    }
+
+    fn in_chain(
+        stage: Stage,
+        function: Option<Box<dyn Function>>,
+        bursts: Vec<Vec<Vec<u8>>>,
+    ) -> anyhow::Result<Self> {
         let links = function.into_iter().map(|function| Link::new("bench", function)).collect();
         let (pool, _) = Pool::new(&PoolConfig::default(), usize::from(QUEUES))?;
         let ring = |_| {
@@ -172,8 +199,8 @@ impl Case {
         };
         let (targets, rings) = (0..QUEUES).map(ring).unzip();
         let ledger = Arc::new(Ledger::new(QUEUES.into()));
-        let doors = Doors::new(pool, targets, 1, RING, ledger);
-        let chain = Chain::new(Stage::Rx, links);
+        let doors = Doors::new(pool, targets, WIRES.into(), RING, ledger);
+        let chain = Chain::new(stage, links);
         Ok(Case { chain, doors, rings, bursts, tell: |_| {}, packets_each: 1, next: 0 })
     }
 
@@ -232,6 +259,9 @@ impl Case {
 
     fn take_out(&mut self) {
         self.doors.publish(Time::ZERO);
+        while let Some(packet) = self.doors.backlog.take() {
+            self.doors.pool.free(packet);
+        }
         for ring in &mut self.rings {
             ring.refresh();
             while let Some(packet) = ring.pop() {
@@ -247,6 +277,18 @@ fn build(section: &str, directory: &Path) -> anyhow::Result<Box<dyn Function>> {
     let context =
         BuildContext { queues: QUEUES, directory: directory.into(), ..BuildContext::default() };
     Ok(find(registries().functions, &section)?.build(&section, &context)?)
+}
+
+/// A bond in the tx chain, beside one in the rx chain that has seen every station.
+fn bond_case(mode: &str) -> anyhow::Result<Case> {
+    let context = BuildContext { queues: QUEUES, wires: WIRES, ..BuildContext::default() };
+    let section =
+        Section::from_text("function", &format!("function = \"bond\"\nmode = \"{mode}\""))?;
+    let bond = || find(registries().functions, &section)?.build(&section, &context);
+    let seen = Case::in_chain(Stage::Rx, Some(bond()?), station_frames(MAC_LENGTH))?;
+    let frames = seen.bursts.len();
+    seen.known(|packet| packet.wire = packet.data()[2 * MAC_LENGTH - 1] % WIRES).run(frames);
+    Case::to_wires(Some(bond()?))
 }
 
 /// What both the plugin and the function built in do.
@@ -347,6 +389,16 @@ fn in_bursts(frames: impl Iterator<Item = Vec<u8>>) -> Vec<Vec<Vec<u8>>> {
 /// Short segments, one of each of [`FLOWS`] flows.
 fn small_frames(vlan: u16) -> Vec<Vec<Vec<u8>>> {
     in_bursts((0..FLOWS).map(|flow| segment(flow * 2_654_435_761 % FLOWS, vlan, 0, PSH, 0)))
+}
+
+/// Small frames, each with a station's address at `place`: as destination or as source.
+fn station_frames(place: usize) -> Vec<Vec<Vec<u8>>> {
+    let mut bursts = small_frames(0);
+    for (number, frame) in bursts.iter_mut().flatten().enumerate() {
+        let station = (number * 7 % STATIONS) as u8;
+        frame[place..place + MAC_LENGTH].copy_from_slice(&[2, 0, 0, 0, 3, station]);
+    }
+    bursts
 }
 
 /// Frames of 1514 bytes, of 64 flows.
