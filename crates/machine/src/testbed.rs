@@ -21,7 +21,7 @@
 
 mod program;
 
-pub use program::Program;
+pub use program::{Moved, Moves, Program};
 
 use crate::error::MachineError;
 use crate::signals;

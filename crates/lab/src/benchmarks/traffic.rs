@@ -9,7 +9,7 @@ use crate::card;
 use crate::compare::order;
 use crate::outcome::Comparison;
 use crate::workloads::census::Census;
-use crate::workloads::hosts::{Hosts, PLAIN_SERVER, Role, SERVER};
+use crate::workloads::hosts::{Hosts, PLAIN_SERVER, Role, SERVER, wire_link};
 use crate::workloads::tools::{self, Tool};
 use picnic_control::error::RunError;
 use picnic_control::report::QueueReport;
@@ -40,11 +40,14 @@ pub(crate) struct Traffic {
     apart: bool,
     /// Change a key of the card, as in host.queues=2
     set: Vec<String>,
+    /// Clients, each with a wire of the card for itself
+    #[serde(skip)]
+    clients: u8,
 }
 
 impl Default for Traffic {
     fn default() -> Self {
-        Traffic { rounds: 5, seconds: 2, mtu: 1500, apart: false, set: Vec::new() }
+        Traffic { rounds: 5, seconds: 2, mtu: 1500, apart: false, set: Vec::new(), clients: 1 }
     }
 }
 
@@ -57,6 +60,11 @@ impl Traffic {
     /// The same with keys of the card changed.
     pub(crate) fn with(seconds: u64, set: Vec<String>) -> Self {
         Traffic { rounds: 1, seconds, apart: true, set, ..Traffic::default() }
+    }
+
+    /// The same with so many clients: the card bonds their wires.
+    pub(crate) fn by_wires(self, clients: u8) -> Self {
+        Traffic { clients, ..self }
     }
 }
 
@@ -105,7 +113,7 @@ impl<'a> Joined<'a> {
     /// Not root, a program is not installed, or what the system said.
     pub(crate) fn build(args: &'a Traffic, tools: &[Tool]) -> anyhow::Result<Self> {
         tools::need(tools)?;
-        let hosts = Hosts::build("bench", args.mtu)?;
+        let hosts = Hosts::with_clients("bench", args.mtu, args.clients)?;
         hosts.join_plainly(args.mtu)?;
         let mut joined = Joined { args, hosts };
         if args.apart {
@@ -180,19 +188,44 @@ impl<'a> Joined<'a> {
         Ok((result?, report))
     }
 
+    /// A key of the card's `rss`.
+    pub(crate) fn rss_key(&self, key: &str) -> String {
+        format!("rx[{}].{key}", u8::from(self.args.clients > 1))
+    }
+
     fn card(&self, changed: Vec<Setting>) -> anyhow::Result<CardFile> {
-        let mtu = self.args.mtu;
-        let mut settings = vec![
-            Setting::text("wire[0].namespace", &self.hosts.netns(Role::Card)),
+        let Traffic { mtu, clients, .. } = *self.args;
+        let card = bonded(clients);
+        let mut settings: Vec<_> = (0..clients.max(1))
+            .map(|wire| {
+                let key = format!("wire[{wire}].namespace");
+                Setting::text(&key, &self.hosts.netns(Role::Card))
+            })
+            .collect();
+        settings.extend([
             Setting::text("host.namespace", &self.hosts.netns(Role::Server)),
             // The client's kernel remembers it from one turn to the next.
             Setting::text("host.mac", "02:00:00:00:88:01"),
             Setting::number("host.mtu", mtu),
-        ];
+        ]);
         settings.extend(changed);
         let set = &self.args.set;
-        Ok(card::changed(&picnic_host::sections(), CARD, None, settings, set)?)
+        Ok(card::changed(&picnic_host::sections(), &card, None, settings, set)?)
     }
+}
+
+/// The card with so many wires, each client answered by its own.
+fn bonded(wires: u8) -> String {
+    if wires <= 1 {
+        return CARD.into();
+    }
+    let bond = "function = \"bond\"\n";
+    let mut card = CARD.replacen("[[rx]]\n", &format!("[[rx]]\n{bond}\n[[rx]]\n"), 1);
+    for wire in 1..wires {
+        let link = wire_link(wire);
+        card += &format!("\n[[wire]]\nport = \"packet\"\ninterface = \"{link}\"\n");
+    }
+    card + "\n[[tx]]\n" + bond
 }
 
 /// The cores that isolation would leave to the programs.

@@ -7,6 +7,9 @@
 //! | `knet-sendfile` | files of 20 KB, a connection each, nginx without and with `sendfile` | system |
 //! | `knet-apache` | webstone | system |
 //!
+//! `rss-web` has four clients, each with a wire for itself, and a card that bonds these.
+//! Experiments by system go on with requests that are offered at a rate, whether or not they are
+//! answered, in multiples of what was answered back to back: up to saturation and beyond.
 //! Client and server have all cores but the borrowed one, in namespaces with the card between them. A
 //! point at which a client or the borrowed core is full is void, as in the paper. Where queues are
 //! more than target cores, or client and targets have the same cores, a point is marked shared: its
@@ -27,11 +30,16 @@ use picnic_core::error::ConfigError;
 use picnic_core::registry::{BuildContext, Component};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::marker::PhantomData;
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 
 /// A core that works for more than this share of the time is full.
 const FULL: f64 = 0.98;
+/// Loads that are offered, and connections that may wait for answers then.
+const LOADS: [f64; 6] = [0.5, 0.8, 1.0, 1.3, 2.0, 3.0];
+const WAITING: u32 = 16_384;
 /// nginx reads and writes so many bytes at a time: PICNIC's sends.
 const BULK: &str = "workload = \"bulk\"\nserver = \"nginx-copy\"\nconnections = 32\n\
                     [[file]]\nbytes = 1000000\nweight = 1\n";
@@ -57,6 +65,8 @@ pub trait Case: 'static {
     const WORKLOAD: &'static str;
     /// What is varied.
     const VARIED: Varied;
+    /// Clients, each with a wire of the card for itself.
+    const CLIENTS: u8 = 1;
 }
 
 /// `rss-web`.
@@ -77,6 +87,7 @@ impl Case for RssWeb {
     const HELP: &'static str = "web server throughput by RSS queues (root, apache2, PHP)";
     const WORKLOAD: &'static str = "support";
     const VARIED: Varied = Varied::Queues(&[1, 2, 4, 6], &["toeplitz", "jhash"]);
+    const CLIENTS: u8 = 4;
 }
 
 impl Case for RssBulk {
@@ -110,11 +121,14 @@ pub struct Settings {
     pub connections: Option<u32>,
     /// Seconds of each measurement; 3 if not said: fewer for --quick
     pub seconds: Option<u64>,
+    /// Requests offered whether or not they are answered, in multiples of what was answered back to
+    /// back; with experiments by system, 0.5 to 3 if not said: fewer for --quick
+    pub loads: Option<Vec<f64>>,
 }
 
-/// One of them with its settings.
+/// One of them with its settings, and what each server has answered back to back, by name.
 #[derive(Debug)]
-pub struct WebServers<C>(Settings, PhantomData<C>);
+pub struct WebServers<C>(Settings, Mutex<BTreeMap<String, f64>>, PhantomData<C>);
 
 impl<C: Case> WebServers<C> {
     fn queues(&self, effort: Effort) -> Vec<u16> {
@@ -122,6 +136,21 @@ impl<C: Case> WebServers<C> {
         let quick = usual.len().min(2);
         let own = effort.of(&usual[..quick], usual, usual);
         self.0.queues.clone().unwrap_or_else(|| own.to_vec())
+    }
+
+    fn loads(&self, effort: Effort) -> Vec<f64> {
+        let own = effort.of(&[0.5, 2.0][..], &LOADS, &LOADS);
+        self.0.loads.clone().unwrap_or_else(|| own.to_vec())
+    }
+
+    /// Requests a second that the server has answered back to back, by any of the systems.
+    fn capacity(&self, server: &str, seen: Option<f64>) -> Option<f64> {
+        let mut all = self.1.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(rate) = seen {
+            let most = all.entry(server.into()).or_default();
+            *most = most.max(rate);
+        }
+        all.get(server).copied().filter(|&rate| rate > 0.0)
     }
 }
 
@@ -138,7 +167,7 @@ impl<C: Case> Component for WebServers<C> {
 
     fn build(settings: Settings, _: &BuildContext) -> Result<Box<dyn Experiment>, ConfigError> {
         if let Some(queues) = &settings.queues {
-            if C::VARIED == Varied::Servers(&[]) || matches!(C::VARIED, Varied::Servers(_)) {
+            if matches!(C::VARIED, Varied::Servers(_)) {
                 let message = "found queues, allowed with rss-web and rss-bulk";
                 return Err(ConfigError::new("queues", message));
             }
@@ -151,7 +180,14 @@ impl<C: Case> Component for WebServers<C> {
             within("connections", connections.into(), 1.0, 50_000.0)?;
         }
         within("seconds", settings.seconds.unwrap_or(1) as f64, 1.0, 3600.0)?;
-        Ok(Box::new(WebServers::<C>(settings, PhantomData)))
+        if let Some(loads) = &settings.loads {
+            if matches!(C::VARIED, Varied::Queues(..)) {
+                let message = "found loads, allowed with knet-sendfile and knet-apache";
+                return Err(ConfigError::new("loads", message));
+            }
+            loads.iter().try_for_each(|&load| within("loads", load, 0.01, 100.0))?;
+        }
+        Ok(Box::new(WebServers::<C>(settings, Mutex::default(), PhantomData)))
     }
 }
 
@@ -165,10 +201,15 @@ impl<C: Case> Experiment for WebServers<C> {
                 self.queues(effort).into_iter().map(spec).collect()
             }
             Varied::Servers(servers) => {
-                let spec = |server: &ServerKind| {
-                    measured(Spec::at("server", server.name()).sides(&SYSTEMS))
-                };
-                servers.iter().map(spec).collect()
+                let at = |server: &ServerKind| Spec::at("server", server.name());
+                let mut specs: Vec<_> = servers.iter().map(at).collect();
+                // The last of the servers is the paper's.
+                let last = servers.last().into_iter();
+                let loads = self.loads(effort);
+                specs.extend(last.flat_map(|last| {
+                    loads.iter().map(move |&load| at(last).and("offered_ratio", load))
+                }));
+                specs.into_iter().map(|spec| measured(spec.sides(&SYSTEMS))).collect()
             }
         }
     }
@@ -186,20 +227,36 @@ impl<C: Case> Experiment for WebServers<C> {
         let how = run::Run {
             seconds: self.0.seconds.unwrap_or(run.effort.of(1, 3, 10)),
             seed: run.seed,
+            clients: C::CLIENTS,
             ..run::Run::default()
         };
         let ran = match C::VARIED {
             Varied::Queues(..) => {
                 let queues = point.number("queues") as u32;
-                let keys =
-                    vec![Setting::number("host.queues", queues), Setting::text("rx[0].hash", side)];
-                run_with(&workload, &how, |_| Ok(keys))?
+                run_with(&workload, &how, |_, rss_key| {
+                    let hash = Setting::text(&rss_key("hash"), side);
+                    Ok(vec![Setting::number("host.queues", queues), hash])
+                })?
             }
             Varied::Servers(servers) => {
                 let name = point.word("server");
                 let found = servers.iter().find(|server| server.name() == name);
                 workload.server = found.copied().unwrap_or(workload.server);
-                run_with(&workload, &how, |targets| system_keys(side, targets))?
+                let load = point.number("offered_ratio");
+                if load > 0.0 {
+                    let Some(capacity) = self.capacity(name, None) else {
+                        let why = "nothing was answered back to back that a load could be told by";
+                        return Err(LabError::Failed(why.into()));
+                    };
+                    workload.requests_per_second = capacity * load;
+                    workload.connections = WAITING;
+                    workload.think_ms = 0;
+                }
+                let ran = run_with(&workload, &how, |targets, _| system_keys(side, targets))?;
+                if load == 0.0 {
+                    self.capacity(name, Some(ran.client.per_second()));
+                }
+                ran
             }
         };
         Ok(figures(&ran))
@@ -225,7 +282,11 @@ impl<C: Case> Experiment for WebServers<C> {
             }
             Varied::Servers(_) => {
                 let of = |side: usize| format!("{}_requests_per_second", SYSTEMS[side]);
-                vec![Plot::bars("requests", "requests", &of(0)).and(&of(1)).and(&of(2))]
+                let lines = Plot::lines("answered by load", "by load", "offered_ratio", &of(0));
+                vec![
+                    Plot::bars("requests", "requests", &of(0)).and(&of(1)).and(&of(2)),
+                    lines.and(&of(1)).and(&of(2)),
+                ]
             }
         }
     }
@@ -237,6 +298,8 @@ fn figures(ran: &Ran) -> Outcome {
     let (client, card) = (&ran.client, &ran.card);
     let seconds = client.seconds.max(1e-6);
     outcome.add(Figure::one("requests_per_second", client.per_second()));
+    outcome.add(Figure::one("offered_per_second", client.offered as f64 / seconds));
+    outcome.add(Figure::count("client_full", client.client_full));
     outcome.add(Figure::one("payload_bps", client.bytes as f64 * 8.0 / seconds));
     outcome.add(Figure::one("request_p50_ns", client.p50_ns as f64));
     outcome.add(Figure::one("acknowledgements_share", ran.acknowledgements_share));
@@ -246,6 +309,9 @@ fn figures(ran: &Ran) -> Outcome {
     let interrupts: u64 = card.queues.iter().map(|queue| queue.interrupts).sum();
     let each = card.ledger.delivered as f64 / interrupts.max(1) as f64;
     outcome.add(Figure::one("packets_per_interrupt", each));
+    let per_second = |count: Option<u64>| count.map(|count| count as f64 / seconds);
+    outcome.add(Figure::one("server_migrations_per_second", per_second(ran.migrations)));
+    outcome.add(Figure::one("server_remote_wakeups_per_second", per_second(ran.remote_wakeups)));
     outcome.add(Figure::count("errors", client.errors()));
     let targets = card.target_cores.len();
     let shared = ran.programs_cores <= targets || card.queues.len() > targets;
@@ -259,9 +325,10 @@ fn of(found: &Found, side: usize, key: &str) -> f64 {
 
 /// Whether the client or the borrowed core was full.
 fn is_void(found: &Found, side: usize) -> bool {
-    ["client_busy_fraction", "borrowed_busy_fraction"]
-        .into_iter()
-        .any(|key| of(found, side, key) > FULL)
+    of(found, side, "client_full") > 0.0
+        || ["client_busy_fraction", "borrowed_busy_fraction"]
+            .into_iter()
+            .any(|key| of(found, side, key) > FULL)
 }
 
 /// Whether client, server and target queues had to share cores.
@@ -324,15 +391,37 @@ fn by_queues(outcome: &mut Outcome, points: &[Found], hashes: &[&str]) {
                 .with(values("borrowed_busy_fraction", "borrowed core"))
                 .with(values("client_busy_fraction", "client's busiest thread"));
             outcome.series("payload").push(point);
+            let point = Point::at("hash", *hash)
+                .and("queues", found.spec.number("queues") as u32)
+                .with(values("server_migrations_per_second", "migrations"))
+                .with(values("server_remote_wakeups_per_second", "wake-ups by other cores"))
+                .with(values("packets_per_interrupt", "packets an interrupt"));
+            outcome.series("cores").push(point);
         }
     }
 }
 
 fn by_system(outcome: &mut Outcome, points: &[Found]) {
+    let (by_load, alone): (Vec<_>, Vec<_>) =
+        points.iter().partition(|found| found.spec.number("offered_ratio") > 0.0);
+    let by_side = |point: Point, found: &Found, key: &str| {
+        (0..SYSTEMS.len()).fold(point, |point, side| {
+            let name = SYSTEMS[side];
+            let figure = Figure::of(&format!("{name}_{key}"), found.values(side, key));
+            point.with(figure.called(name))
+        })
+    };
+    for found in by_load {
+        let labelled = || Point::at("offered_ratio", found.spec.number("offered_ratio"));
+        let offered = Figure::of("offered_per_second", found.values(0, "offered_per_second"));
+        let point = labelled().with(offered.called("offered"));
+        outcome.series("by load").push(by_side(point, found, "requests_per_second"));
+        outcome.series("answered by load").push(by_side(labelled(), found, "request_p50_ns"));
+    }
     // The last of the servers is the paper's.
-    for found in points {
+    for &found in &alone {
         let server = found.spec.word("server").replace('-', "_");
-        let is_last = points.last().is_some_and(|last| last.spec == found.spec);
+        let is_last = alone.last().is_some_and(|last| last.spec == found.spec);
         for (one, other) in [(0, 1), (0, 2), (1, 2)] {
             let rate = |side| of(found, side, "requests_per_second");
             let name = format!("{}_over_{}_gain", SYSTEMS[one], SYSTEMS[other]);
@@ -347,13 +436,8 @@ fn by_system(outcome: &mut Outcome, points: &[Found]) {
             ("answered", "request_p50_ns"),
             ("client", "client_busy_fraction"),
         ] {
-            let figure = |side: usize| {
-                let name = SYSTEMS[side];
-                Figure::of(&format!("{name}_{key}"), found.values(side, key)).called(name)
-            };
             let point = Point::with_labels(found.spec.labels.clone());
-            let point = (0..SYSTEMS.len()).fold(point, |point, side| point.with(figure(side)));
-            outcome.series(series).push(point);
+            outcome.series(series).push(by_side(point, found, key));
         }
     }
 }
@@ -384,7 +468,10 @@ fn mark(outcome: &mut Outcome, points: &[Found]) {
     }
     outcome
         .note("payload is without headers; client and server have all cores but the borrowed one");
-    outcome.note("migrations and wake-ups across cores are not counted");
+    outcome.note(
+        "migrations, wake-ups by other cores: of the server's threads, a second; wake-ups need the \
+         kernel's kernel.sched_schedstats",
+    );
 }
 
 #[cfg(test)]
@@ -437,6 +524,11 @@ mod tests {
         assert!(refused(build.err()).contains("queues: found none, allowed: one or more"));
         let build = WebServers::<KnetApache>::build(none, &BuildContext::default());
         assert!(refused(build.err()).contains("queues: found queues, allowed with rss-web"));
+        let loads = |loads| Settings { loads: Some(loads), ..Settings::default() };
+        let build = WebServers::<RssWeb>::build(loads(vec![1.0]), &BuildContext::default());
+        assert!(refused(build.err()).contains("loads: found loads, allowed with knet-sendfile"));
+        let build = WebServers::<KnetApache>::build(loads(vec![0.0]), &BuildContext::default());
+        assert!(refused(build.err()).contains("loads: found 0, allowed: 0.01 to 100"));
         let long = Settings { seconds: Some(0), ..Settings::default() };
         let build = WebServers::<RssBulk>::build(long, &BuildContext::default());
         assert!(refused(build.err()).contains("seconds: found 0, allowed: 1 to 3600"));

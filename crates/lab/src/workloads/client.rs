@@ -193,7 +193,9 @@ impl Client<'_> {
             } else {
                 while again.front().is_some_and(|&due| due <= now) {
                     again.pop_front();
-                    self.begin(now)?;
+                    if !self.begin(now)? {
+                        again.push_back(now + think.max(SLEEP));
+                    }
                 }
             }
             events.clear();
@@ -213,12 +215,12 @@ impl Client<'_> {
         }
     }
 
-    /// Asks, over a new connection.
-    fn begin(&mut self, now: Instant) -> anyhow::Result<()> {
+    /// Asks, over a new connection; false if there is none, or it is refused at once.
+    fn begin(&mut self, now: Instant) -> anyhow::Result<bool> {
         self.found.offered += 1;
         let Some(place) = self.free.pop() else {
             self.found.client_full += 1;
-            return Ok(());
+            return Ok(false);
         };
         let drawn: f64 = self.random.random();
         let file = self.shares.partition_point(|&end| end < drawn).min(self.shares.len() - 1);
@@ -236,7 +238,7 @@ impl Client<'_> {
             Err(_) => {
                 self.found.broken += 1;
                 self.free.push(place);
-                return Ok(());
+                return Ok(false);
             }
         }
         let wanted = epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::ET;
@@ -245,7 +247,7 @@ impl Client<'_> {
         self.by_age.push_back((place, now));
         self.connections[place] =
             Some(Connection { socket, file, since: now, is_sent: false, got: 0, is_good: false });
-        Ok(())
+        Ok(true)
     }
 
     /// Goes on with a connection.
@@ -352,6 +354,25 @@ mod tests {
         assert!(found.answered > 0 && found.answered.abs_diff(found.broken) <= 2, "{found:?}");
         assert!(found.bytes == found.answered * 50_000 && found.p99_ns >= found.p50_ns);
         assert_eq!((found.refused, found.timeouts, found.client_full), (0, 0, 0));
+    }
+
+    #[test]
+    fn refused_connections_and_empty_answers_are_broken_and_asked_for_again() {
+        let bind = || TcpListener::bind("127.0.0.1:0").unwrap();
+        let nobody = bind().local_addr().unwrap();
+        let silent = bind();
+        let closing = silent.local_addr().unwrap();
+        std::thread::spawn(move || {
+            for stream in silent.incoming() {
+                let _ = stream.unwrap().read(&mut [0; 200]);
+            }
+        });
+        for address in [nobody, closing] {
+            let std::net::SocketAddr::V4(address) = address else { panic!() };
+            let found = ask(&asked(address, "connections = 2\nthink_ms = 10")).unwrap();
+            assert_eq!((found.answered, found.bytes, found.refused), (0, 0, 0), "{found:?}");
+            assert!(found.broken > 10 && found.broken.abs_diff(found.offered) <= 2, "{found:?}");
+        }
     }
 
     #[test]

@@ -1,9 +1,11 @@
-//! Three network namespaces to put a card between: client, card and server.
+//! Network namespaces to put a card between: one to four clients, card and server.
 //!
 //! ```text
 //!  client            card                    server
 //!  c0 ═════ veth ═══ w0 ── packet wire ─ card ─ tap h0 (made by the card)
 //!  p0 ═════════════════ veth (if asked for) ═══════ p0
+//!  client1
+//!  c0 ═════ veth ═══ w1 ── packet wire ─ card
 //! ```
 //!
 //! Guarantees: those of [`Testbed`].
@@ -14,11 +16,12 @@ use picnic_machine::testbed::{Program, Testbed};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use std::fs::File;
 use std::io;
+use std::net::Ipv4Addr;
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::thread::JoinHandle;
 
-/// The client's address behind the card; the server's.
+/// The first client's address behind the card; the server's. The other clients' come after.
 pub const CLIENT: &str = "10.88.0.2";
 /// See [`CLIENT`].
 pub const SERVER: &str = "10.88.0.1";
@@ -29,16 +32,20 @@ const PLAIN_CLIENT: &str = "10.89.0.2";
 /// The interface of both at the plain veth.
 pub const PLAIN_LINK: &str = "p0";
 
-/// The client's interface, and the one of the card's wire.
+/// The interface of each client.
 const CLIENT_LINK: &str = "c0";
-/// See [`CLIENT_LINK`].
-const WIRE_LINK: &str = "w0";
+/// The namespaces of clients; each has a wire of the card for itself.
+const CLIENTS: [&str; 4] = ["client", "client1", "client2", "client3"];
+/// Clients that there can be.
+pub const MOST_CLIENTS: u8 = CLIENTS.len() as u8;
 
-/// One of the three.
+/// One of the hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// Whoever asks.
+    /// Whoever asks, by the first wire.
     Client,
+    /// One of the clients, by its wire; the first is [`Role::Client`].
+    ClientAt(u8),
     /// The card's wire.
     Card,
     /// Whoever answers.
@@ -48,11 +55,22 @@ pub enum Role {
 impl Role {
     fn short(self) -> &'static str {
         match self {
-            Role::Client => "client",
+            Role::Client => CLIENTS[0],
+            Role::ClientAt(wire) => CLIENTS[usize::from(wire % MOST_CLIENTS)],
             Role::Card => "card",
             Role::Server => "server",
         }
     }
+}
+
+/// The card's interface of a wire.
+pub fn wire_link(wire: u8) -> String {
+    format!("w{wire}")
+}
+
+/// The address of the client at a wire.
+pub fn client_address(wire: u8) -> Ipv4Addr {
+    Ipv4Addr::new(10, 88, 0, 2 + wire)
 }
 
 /// A namespace for threads of this process.
@@ -100,19 +118,33 @@ impl Hosts {
     /// # Errors
     /// Not root, or what the system said. Nothing is left then.
     pub fn build(purpose: &str, mtu: u32) -> Result<Self, MachineError> {
+        Hosts::with_clients(purpose, mtu, 1)
+    }
+
+    /// The same with so many clients, one to [`MOST_CLIENTS`].
+    ///
+    /// # Errors
+    /// As [`Hosts::build`].
+    pub fn with_clients(purpose: &str, mtu: u32, clients: u8) -> Result<Self, MachineError> {
         let hosts = Hosts { testbed: Testbed::build(purpose)?, cores: Vec::new() };
-        for place in [Role::Client, Role::Card, Role::Server] {
+        let clients: Vec<_> = (0..clients.clamp(1, MOST_CLIENTS)).collect();
+        let roles = clients.iter().map(|&wire| Role::ClientAt(wire));
+        for place in roles.chain([Role::Card, Role::Server]) {
             hosts.testbed.add_namespace(place.short())?;
         }
         // The card's own kernel is to say nothing on the wire.
         if Path::new("/proc/sys/net/ipv6").exists() {
             hosts.within(Role::Card, "sysctl -qw net.ipv6.conf.all.disable_ipv6=1")?;
         }
-        hosts.join((Role::Client, CLIENT_LINK), (Role::Card, WIRE_LINK), mtu)?;
-        hosts.ip(Role::Client, &format!("address add {CLIENT}/24 dev {CLIENT_LINK}"))?;
-        hosts.ip(Role::Client, &format!("link set {CLIENT_LINK} up"))?;
-        hosts.ip(Role::Card, &format!("link set {WIRE_LINK} up"))?;
-        hosts.testbed.wait_for_carrier(Role::Card.short(), WIRE_LINK)?;
+        for wire in clients {
+            let (client, link) = (Role::ClientAt(wire), wire_link(wire));
+            hosts.join((client, CLIENT_LINK), (Role::Card, &link), mtu)?;
+            let address = client_address(wire);
+            hosts.ip(client, &format!("address add {address}/24 dev {CLIENT_LINK}"))?;
+            hosts.ip(client, &format!("link set {CLIENT_LINK} up"))?;
+            hosts.ip(Role::Card, &format!("link set {link} up"))?;
+            hosts.testbed.wait_for_carrier(Role::Card.short(), &link)?;
+        }
         Ok(hosts)
     }
 
@@ -189,5 +221,15 @@ impl Hosts {
     /// It cannot be started, or not be written down.
     pub fn start(&self, place: Role, words: &[&str]) -> Result<Program, MachineError> {
         self.testbed.start(place.short(), words, &self.cores)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_clients_address_is_told_the_same_twice() {
+        assert_eq!(client_address(0).to_string(), CLIENT);
     }
 }

@@ -2,7 +2,7 @@
 
 use super::census::{Census, Counted};
 use super::client::{self, Answered, Asked};
-use super::hosts::{CLIENT, Role, SERVER};
+use super::hosts::{MOST_CLIENTS, Role, SERVER, client_address};
 use super::kind::Workload;
 use super::servers::{WebServer, tools};
 use super::web;
@@ -14,8 +14,9 @@ use picnic_hash::{Toeplitz, V4Tuple, jhash_v4, randomness};
 use serde::Serialize;
 use std::net::{Ipv4Addr, SocketAddrV4};
 
-/// The first address of clients that have more than one; they have a /16.
+/// The first address of clients that have more than one; all together have a /16.
 const FIRST_CLIENT: Ipv4Addr = Ipv4Addr::new(10, 90, 0, 0);
+const CLIENT_ADDRESSES: u32 = 1 << 16;
 /// Fewer flows say nothing of a hash.
 pub const FEWEST_FLOWS: usize = 1000;
 
@@ -28,6 +29,21 @@ pub struct Run {
     pub set: Vec<String>,
     /// Seed of what is drawn.
     pub seed: u64,
+    /// Clients, 1, 2 or 4, each with a wire of the card for itself; one if it is 0, and with TLS.
+    pub clients: u8,
+}
+
+impl Run {
+    fn clients(&self, workload: &Workload) -> u8 {
+        if workload.tls { 1 } else { self.clients.clamp(1, MOST_CLIENTS) }
+    }
+}
+
+/// The network of the addresses that a client of so many has.
+fn network(client: u8, clients: u8) -> (Ipv4Addr, u32) {
+    let each = CLIENT_ADDRESSES >> clients.next_power_of_two().trailing_zeros();
+    let first = u32::from(FIRST_CLIENT) + u32::from(client) * each;
+    (Ipv4Addr::from(first), 32 - each.trailing_zeros())
 }
 
 /// What came of it.
@@ -46,6 +62,11 @@ pub struct Ran {
     pub flows: Vec<V4Tuple>,
     /// Cores that server and client have.
     pub programs_cores: usize,
+    /// Times that a thread of the server went to another core; none if the kernel does not tell.
+    pub migrations: Option<u64>,
+    /// Times that a thread of the server was woken by another core than its own; none without the
+    /// kernel's `kernel.sched_schedstats`.
+    pub remote_wakeups: Option<u64>,
     /// What the card says.
     pub card: Report,
 }
@@ -55,40 +76,49 @@ pub struct Ran {
 /// # Errors
 /// Not root; a program is not installed; what went wrong.
 pub fn run(workload: &Workload, run: &Run) -> anyhow::Result<Ran> {
-    run_with(workload, run, |_| Ok(Vec::new()))
+    run_with(workload, run, |_, _| Ok(Vec::new()))
 }
 
-/// The same with changes to the card that depend on which target cores it has.
+/// The same with changes to the card that depend on which target cores it has, and on how a key of
+/// its `rss` is told.
 ///
 /// # Errors
 /// As [`run`].
 pub fn run_with(
     workload: &Workload,
     run: &Run,
-    changes: impl FnOnce(&[usize]) -> anyhow::Result<Vec<Setting>>,
+    changes: impl FnOnce(&[usize], &dyn Fn(&str) -> String) -> anyhow::Result<Vec<Setting>>,
 ) -> anyhow::Result<Ran> {
-    let traffic = Traffic::with(run.seconds, run.set.clone());
+    let clients = run.clients(workload);
+    let traffic = Traffic::with(run.seconds, run.set.clone()).by_wires(clients);
     let joined = Joined::build(&traffic, &tools(workload))?;
     let mut targets = joined.placement(Vec::new())?.target_cores;
     targets.dedup();
-    let changes = changes(&targets)?;
+    let changes = changes(&targets, &|key| joined.rss_key(key))?;
     let workers = joined.programs_cores().max(2);
-    let _server = WebServer::start(&joined.hosts, workload, workers)?;
-    if workload.addresses > 1 && !workload.tls {
-        let network = format!("{FIRST_CLIENT}/16");
-        joined.hosts.ip(Role::Client, &format!("route add local {network} dev lo"))?;
+    let server = WebServer::start(&joined.hosts, workload, workers)?;
+    let networks: Vec<_> = match workload.addresses > 1 && !workload.tls {
+        true => (0..clients).map(|client| (client, network(client, clients))).collect(),
+        false => Vec::new(),
+    };
+    for &(client, (first, bits)) in &networks {
+        let route = format!("route add local {first}/{bits} dev lo");
+        joined.hosts.ip(Role::ClientAt(client), &route)?;
     }
     web::allow_descriptors(u64::from(workload.connections) + 256)?;
     let census = Census::default();
-    let (client, card) = joined.observed_behind_card(changes, census.clone(), || {
-        if workload.addresses > 1 && !workload.tls {
-            let route = format!("route add {FIRST_CLIENT}/16 via {CLIENT}");
+    let ((client, moved), card) = joined.observed_behind_card(changes, census.clone(), || {
+        for &(client, (first, bits)) in &networks {
+            let route = format!("route add {first}/{bits} via {}", client_address(client));
             joined.hosts.ip(Role::Server, &route)?;
         }
-        match workload.tls {
+        let before = server.moves();
+        let answered = match workload.tls {
             true => web::ask_mix(&joined, workload, run.seconds),
-            false => ask(&joined, workload, run),
-        }
+            false => ask(&joined, workload, run, clients),
+        };
+        let moved = server.moves().since(&before);
+        Ok((answered?, moved))
     })?;
     let wire = census.counted();
     Ok(Ran {
@@ -96,6 +126,8 @@ pub fn run_with(
         acknowledgements_share: wire.share_of_acknowledgements(),
         flows: census.flows(),
         programs_cores: joined.programs_cores(),
+        migrations: moved.migrations,
+        remote_wakeups: moved.remote_wakeups,
         client,
         wire,
         card,
@@ -103,20 +135,30 @@ pub fn run_with(
 }
 
 /// Clients on as many threads as there are cores for them.
-fn ask(joined: &Joined<'_>, workload: &Workload, run: &Run) -> anyhow::Result<Answered> {
-    let parts = joined.programs_cores().clamp(1, workload.connections as usize) as u32;
+fn ask(
+    joined: &Joined<'_>,
+    workload: &Workload,
+    run: &Run,
+    clients: u8,
+) -> anyhow::Result<Answered> {
+    let most = (workload.connections / u32::from(clients)).max(1) as usize;
+    let each = joined.programs_cores().div_ceil(clients.into()).clamp(1, most) as u32;
+    let parts = each * u32::from(clients);
+    let mut workload = workload.clone();
+    workload.addresses = (workload.addresses / u32::from(clients)).max(1);
     let server: Ipv4Addr = SERVER.parse().context("the server's address")?;
     let threads: Vec<_> = (0..parts)
         .map(|part| {
+            let client = (part % u32::from(clients)) as u8;
             let asked = Asked {
                 workload: workload.clone(),
                 server: SocketAddrV4::new(server, 80),
-                first: FIRST_CLIENT,
+                first: network(client, clients).0,
                 seconds: run.seconds,
                 seed: run.seed.wrapping_add(part.into()),
                 parts,
             };
-            let client = joined.hosts.namespace(Role::Client)?;
+            let client = joined.hosts.namespace(Role::ClientAt(client))?;
             client.spawn(move || client::ask(&asked))
         })
         .collect::<Result<_, _>>()?;

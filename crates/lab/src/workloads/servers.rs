@@ -7,8 +7,9 @@ use super::hosts::{Hosts, Role};
 use super::kind::{ServerKind, Workload};
 use super::tools::Tool;
 use anyhow::Context;
-use picnic_machine::testbed::Program;
+use picnic_machine::testbed::{Moves, Program};
 use std::fmt::Write;
+use std::net::{Ipv4Addr, TcpListener};
 use std::path::PathBuf;
 
 /// Where Debian keeps what Apache loads.
@@ -46,11 +47,15 @@ pub fn tools(workload: &Workload) -> Vec<Tool> {
 /// A web server that is running, with a workload's files.
 #[derive(Debug)]
 pub struct WebServer {
-    #[allow(dead_code, reason = "it ends when dropped")]
     program: Program,
 }
 
 impl WebServer {
+    /// How its threads have gone from core to core so far.
+    pub fn moves(&self) -> Moves {
+        self.program.moves()
+    }
+
     /// Starts it, with so many processes where it has a fixed number.
     ///
     /// # Errors
@@ -82,6 +87,7 @@ impl WebServer {
             hosts.within(Role::Server, &make)?;
         }
         let port = port(workload);
+        check_free(hosts, port)?;
         let file = folder.join("server.conf");
         let write = |text: String| {
             std::fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))
@@ -95,7 +101,7 @@ impl WebServer {
                 vec!["nginx", "-p", &*at, "-e", "stderr", "-c", &*file]
             }
             ServerKind::Apache => {
-                write(apache(workload, &at, &php(workload)?))?;
+                write(apache(workload, &at, &php(workload, APACHE_MODULES)?))?;
                 vec!["apache2", "-D", "FOREGROUND", "-f", &*file]
             }
             ServerKind::Webfs => {
@@ -106,6 +112,16 @@ impl WebServer {
         program.wait_for_port(port)?;
         Ok(WebServer { program })
     }
+}
+
+/// Refuses a port that somebody in the server's namespace listens on: the new server would end, and
+/// the other be asked.
+fn check_free(hosts: &Hosts, port: u16) -> anyhow::Result<()> {
+    let bind = move || Ok(TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).map(drop));
+    let bound = hosts.namespace(Role::Server)?.spawn(bind)?.join();
+    bound
+        .map_err(|_| anyhow::anyhow!("a look at a port has panicked: a bug"))??
+        .with_context(|| format!("port {port} of the server's namespace is taken"))
 }
 
 /// The port that a workload's server listens on.
@@ -122,12 +138,12 @@ fn page(bytes: u64) -> String {
     )
 }
 
-/// The PHP module of Apache.
-fn php(workload: &Workload) -> anyhow::Result<Option<PathBuf>> {
+/// The PHP module of Apache, in the folder of its modules.
+fn php(workload: &Workload, modules: &str) -> anyhow::Result<Option<PathBuf>> {
     if !workload.file.iter().any(|file| file.php) {
         return Ok(None);
     }
-    let found = std::fs::read_dir(APACHE_MODULES).into_iter().flatten().flatten();
+    let found = std::fs::read_dir(modules).into_iter().flatten().flatten();
     let mut found = found.map(|entry| entry.path()).filter(|path| {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         name.starts_with("libphp") && name.ends_with(".so")
@@ -189,4 +205,35 @@ fn apache(workload: &Workload, folder: &str, php: &Option<PathBuf>) -> String {
         );
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workloads::tools;
+
+    #[test]
+    fn a_module_that_is_absent_is_named_with_its_package() {
+        let found = |name: &str, modules| php(&Workload::find(name).unwrap(), modules);
+        let error = found("support", "/nowhere").unwrap_err().to_string();
+        let wanted = "PHP for Apache is not installed: try `apt-get install libapache2-mod-php`";
+        assert_eq!(error, wanted);
+        assert!(found("webstone", "/nowhere").unwrap().is_none(), "it needs no PHP");
+    }
+
+    #[test]
+    fn a_port_that_is_taken_is_told_of() {
+        if let Err(why) = tools::need(&[]) {
+            return picnic_testing::skip("a port that is taken", &why.to_string());
+        }
+        let hosts = Hosts::build("lab", 1500).unwrap();
+        let listen = || Ok(TcpListener::bind((Ipv4Addr::UNSPECIFIED, 80))?);
+        let namespace = hosts.namespace(Role::Server).unwrap();
+        let other = namespace.spawn(listen).unwrap().join().unwrap().unwrap();
+        let workload = Workload::find("sclient").unwrap();
+        let error = WebServer::start(&hosts, &workload, 1).unwrap_err().to_string();
+        assert_eq!(error, "port 80 of the server's namespace is taken");
+        drop(other);
+        assert!(check_free(&hosts, 80).is_ok());
+    }
 }

@@ -11,6 +11,7 @@ use super::{LOOK, PATIENCE, Testbed, children};
 use crate::command::last_words;
 use crate::error::MachineError;
 use rustix::process::{Pid, Signal, kill_process};
+use std::collections::BTreeMap;
 use std::fs::{File, read_dir, read_to_string};
 use std::io::Write;
 use std::os::unix::process::CommandExt;
@@ -18,6 +19,9 @@ use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
+
+/// What counts threads that go to other cores, and their wake-ups by other cores.
+const MOVE_KEYS: [&str; 2] = ["nr_migrations", "nr_wakeups_remote"];
 
 /// Waits for a line, and becomes the program; ends without one.
 const GATE: &str = r#"read -r _ && exec "$@" </dev/null"#;
@@ -29,6 +33,41 @@ pub struct Program {
     child: Child,
     output: PathBuf,
     errors: PathBuf,
+}
+
+/// What the kernel has counted of each thread.
+#[derive(Clone, Debug, Default)]
+pub struct Moves(BTreeMap<i32, [Option<u64>; MOVE_KEYS.len()]>);
+
+/// How threads have gone from core to core.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Moved {
+    /// Times that a thread went to another core; none if the kernel does not tell.
+    pub migrations: Option<u64>,
+    /// Times that a thread was woken by another core than its own; none without the kernel's
+    /// `kernel.sched_schedstats`.
+    pub remote_wakeups: Option<u64>,
+}
+
+impl Moves {
+    /// What has come since `before`; threads that have ended meanwhile took theirs with them.
+    pub fn since(&self, before: &Moves) -> Moved {
+        let count = |key: usize| {
+            let counts = self.0.iter().map(|(thread, counts)| {
+                let before = before.0.get(thread).and_then(|counts| counts[key]);
+                Some(counts[key]?.saturating_sub(before.unwrap_or(0)))
+            });
+            counts.flatten().reduce(|sum, count| sum + count)
+        };
+        Moved { migrations: count(0), remote_wakeups: count(1) }
+    }
+}
+
+/// A count in what the kernel tells of a thread: `se.nr_migrations : 3`.
+fn count_of(text: &str, key: &str) -> Option<u64> {
+    let mut lines = text.lines().filter_map(|line| line.split_once(':'));
+    let (_, count) = lines.find(|(name, _)| name.trim().rsplit('.').next() == Some(key))?;
+    count.trim().parse().ok()
 }
 
 impl Program {
@@ -150,18 +189,36 @@ impl Program {
 
     /// How long each thread of the program has run so far, those of its children included.
     pub fn thread_times(&self) -> Vec<(i32, Duration)> {
-        let (mut times, mut left) = (Vec::new(), vec![self.child.id() as i32]);
+        let ran = |(thread, folder): (i32, PathBuf)| {
+            let text = read_to_string(folder.join("schedstat")).ok()?;
+            let ran = text.split_whitespace().next()?.parse().ok()?;
+            Some((thread, Duration::from_nanos(ran)))
+        };
+        self.threads().into_iter().filter_map(ran).collect()
+    }
+
+    /// What the kernel tells of each thread's cores so far, those of its children included.
+    pub fn moves(&self) -> Moves {
+        let found = self.threads().into_iter().filter_map(|(thread, folder)| {
+            let text = read_to_string(folder.join("sched")).ok()?;
+            Some((thread, MOVE_KEYS.map(|key| count_of(&text, key))))
+        });
+        Moves(found.collect())
+    }
+
+    /// All threads, those of children included, each with its folder.
+    fn threads(&self) -> Vec<(i32, PathBuf)> {
+        let (mut threads, mut left) = (Vec::new(), vec![self.child.id() as i32]);
         while let Some(process) = left.pop() {
             left.extend(children(process));
             let tasks = read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
-            for task in tasks {
-                let text = read_to_string(task.path().join("schedstat")).unwrap_or_default();
-                let ran = text.split_whitespace().next().and_then(|word| word.parse().ok());
-                let thread = task.file_name().to_str().and_then(|name| name.parse().ok());
-                times.extend(thread.zip(ran.map(Duration::from_nanos)));
-            }
+            threads.extend(
+                tasks.filter_map(|task| {
+                    Some((task.file_name().to_str()?.parse().ok()?, task.path()))
+                }),
+            );
         }
-        times
+        threads
     }
 
     /// How it ended, if it has.
@@ -211,5 +268,24 @@ impl Drop for Program {
         }
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moves_are_counted_from_a_time_on() {
+        let text = "cat (1, #threads: 1)\n---\nse.nr_migrations   :     3\nnr_switches  :  8\n";
+        assert_eq!(count_of(text, MOVE_KEYS[0]), Some(3));
+        assert_eq!(count_of(text, MOVE_KEYS[1]), None);
+        let moves = |list: &[(i32, u64)]| {
+            Moves(list.iter().map(|&(thread, count)| (thread, [Some(count), None])).collect())
+        };
+        let (before, after) = (moves(&[(1, 3), (2, 7)]), moves(&[(1, 5), (3, 4)]));
+        let moved = Moved { migrations: Some(6), remote_wakeups: None };
+        assert_eq!(after.since(&before), moved);
+        assert_eq!(Moves::default().since(&before).migrations, None);
     }
 }
