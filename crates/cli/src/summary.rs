@@ -2,7 +2,7 @@
 
 use crate::output::{self, Column, count, nanoseconds, percent, rate, ratio};
 use picnic_control::instrument::TraceReport;
-use picnic_control::report::{Report, TakenAway, Times};
+use picnic_control::report::{Report, TakenAway, Times, WireReport};
 use picnic_core::ledger::LedgerTotals;
 use picnic_os::report::OsReport;
 use std::fmt::Write;
@@ -104,20 +104,34 @@ fn ledger(totals: &LedgerTotals) -> String {
     )
 }
 
+/// Each wire, and if there are several, all of them together.
 fn wires(report: &Report) -> String {
-    let rows = report.wires.iter().map(|wire| {
-        let per_second = |packets: u64| rate(packets as f64 / report.duration_s);
-        vec![
-            wire.name.clone(),
-            wire.stamp.to_string(),
-            count(wire.rx_packets),
-            count(wire.rx_bytes),
-            per_second(wire.rx_packets),
-            count(wire.tx_packets),
-            count(wire.tx_bytes),
-            per_second(wire.tx_packets),
-        ]
+    let row =
+        |name: &str, stamp: String, [rx_packets, rx_bytes, tx_packets, tx_bytes]: [u64; 4]| {
+            let per_second = |packets: u64| rate(packets as f64 / report.duration_s);
+            vec![
+                name.into(),
+                stamp,
+                count(rx_packets),
+                count(rx_bytes),
+                per_second(rx_packets),
+                count(tx_packets),
+                count(tx_bytes),
+                per_second(tx_packets),
+            ]
+        };
+    let counts =
+        |wire: &WireReport| [wire.rx_packets, wire.rx_bytes, wire.tx_packets, wire.tx_bytes];
+    let each = report.wires.iter();
+    let each = each.map(|wire| row(&wire.name, wire.stamp.to_string(), counts(wire)));
+    let all = (report.wires.len() > 1).then(|| {
+        let sum =
+            report.wires.iter().map(counts).fold([0; 4], |sum, counts| {
+                std::array::from_fn(|place| sum[place] + counts[place])
+            });
+        row("all wires", String::new(), sum)
     });
+    let rows = each.chain(all);
     output::narrow_table(
         &[
             Column::Text("wire"),
@@ -269,9 +283,7 @@ pub(crate) fn verdict(report: &Report) -> anyhow::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use picnic_control::report::{
-        CoreReport, FunctionReport, LatencyReport, QueueReport, Stamp, WireReport,
-    };
+    use picnic_control::report::{CoreReport, FunctionReport, LatencyReport, QueueReport, Stamp};
 
     fn report() -> Report {
         Report {
@@ -378,6 +390,19 @@ mod tests {
             "119,400",
         ] {
             assert!(text.contains(part), "no {part:?} in:\n{text}");
+        }
+    }
+
+    #[test]
+    fn several_wires_have_their_sum_below() {
+        let mut report = report();
+        assert!(!text("picnic0", &report).contains("all wires"));
+        let wire = report.wires[0].clone();
+        report.wires.push(WireReport { name: "wire1".into(), tx_packets: 5, ..wire });
+        let text = text("picnic0", &report);
+        let all = text.lines().find(|line| line.starts_with("all wires")).unwrap();
+        for part in ["4,000", "5"] {
+            assert!(all.contains(part), "no {part:?} in: {all}");
         }
     }
 

@@ -1,6 +1,6 @@
 //! The screen of `picnic top`: what is drawn where.
 
-use super::rates::{FunctionRates, Rates};
+use super::rates::{FunctionRates, Rates, WireRates};
 use crate::output::{count, nanoseconds, percent, rate, ratio};
 use ratatui::Frame;
 use ratatui::layout::{Alignment, Constraint, Rect};
@@ -296,7 +296,17 @@ fn megabits(bits_per_s: f64) -> String {
 }
 
 fn wires(rates: &Rates) -> Block {
-    let rows = rates.wires.iter().map(|wire| {
+    let sum = |of: fn(&WireRates) -> f64| rates.wires.iter().map(of).sum();
+    let all = WireRates {
+        name: "all wires".into(),
+        rx_pps: sum(|wire| wire.rx_pps),
+        rx_bits_per_s: sum(|wire| wire.rx_bits_per_s),
+        tx_pps: sum(|wire| wire.tx_pps),
+        tx_bits_per_s: sum(|wire| wire.tx_bits_per_s),
+        shed_pps: sum(|wire| wire.shed_pps),
+    };
+    let all = (rates.wires.len() > 1).then_some(&all);
+    let rows = rates.wires.iter().chain(all).map(|wire| {
         vec![
             wire.name.clone().into(),
             rate(wire.rx_pps).into(),
@@ -426,7 +436,7 @@ impl Block {
 
 #[cfg(test)]
 mod tests {
-    use super::super::rates::{DropRates, FunctionRates, QueueRates, WireRates};
+    use super::super::rates::{DropRates, QueueRates};
     use super::*;
     use picnic_control::report::TakenAway;
     use ratatui::Terminal;
@@ -520,6 +530,17 @@ mod tests {
         let queue = ["1", "3", "2.00", "M", "1600.0", "40.0", "k", "50.0", "7/1024", "0"];
         assert_eq!(cells("1 "), queue);
         assert_eq!(cells("rx[0]"), ["rx[0]", "rss", "3.00", "M", "0", "41.2"]);
+    }
+
+    #[test]
+    fn several_wires_have_their_sum_below() {
+        let mut rates = rates();
+        assert_eq!(wires(&rates).rows.len(), 1);
+        let second = WireRates { name: "eth2".into(), tx_pps: 5e5, ..rates.wires[0].clone() };
+        rates.wires.push(second);
+        let rows = wires(&rates).rows;
+        let cells: Vec<_> = rows[2].iter().map(|figure| figure.text.clone()).collect();
+        assert_eq!(cells, ["all wires", "6.00 M", "4800.0", "500.0 k", "0.0", "0"]);
     }
 
     #[test]
