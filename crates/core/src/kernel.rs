@@ -70,7 +70,12 @@ pub enum KernelForm {
         bytes: [u64; 2],
     },
     /// A function that steers or drops flows by rules.
-    ByRules(Vec<FlowRule>),
+    ByRules {
+        /// The rules in force.
+        rules: Vec<FlowRule>,
+        /// How many there may be while it runs.
+        room: usize,
+    },
     /// A function that takes the first of each so many packets.
     Sample {
         /// One packet in this many.
@@ -102,22 +107,34 @@ pub enum Handover {
     Cpumap,
 }
 
-/// What the form of a function has counted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// What the form of a function has counted, in packets.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KernelCounts {
-    /// Packets without a hash.
+    /// Packets that came to it.
+    pub packets: u64,
+    /// Those of them that it has steered.
+    pub steered: u64,
+    /// Those that it has dropped.
+    pub dropped: u64,
+    /// Those without a hash.
     pub unhashed: u64,
+    /// Those with a VLAN tag.
+    pub tagged: u64,
+    /// By number, what rules have decided on since they were last told; only those that are new.
+    pub rules: Vec<(u32, u64)>,
 }
 
 /// A rule for flows: five words are compared of a packet, addresses as they lie in memory, then
 /// `wire 8 | ports 1 | family 2 | protocol 8 | tag 1 | VLAN 12 | both ports 32`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlowRule {
+    /// Among rules of one priority the lowest decides.
+    pub number: u32,
     /// What the words are to be, zero where the mask is.
     pub key: [u64; 5],
     /// Which bits of them count.
     pub mask: [u64; 5],
-    /// Among rules that match the highest decides, then the first.
+    /// Among rules that match the highest decides.
     pub priority: u16,
     /// The queue; none if the packet is dropped.
     pub queue: Option<u16>,

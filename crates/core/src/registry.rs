@@ -44,6 +44,8 @@ pub struct BuildContext {
     pub super_frames: bool,
     /// The card's cost profile, if its file names one; known to tasks only.
     pub cost_profile: Option<PathBuf>,
+    /// Whether the card is in the kernel, where a packet keeps no mark.
+    pub in_kernel: bool,
 }
 
 impl Default for BuildContext {
@@ -61,6 +63,7 @@ impl Default for BuildContext {
             buffers: 8192,
             super_frames: false,
             cost_profile: None,
+            in_kernel: false,
         }
     }
 }

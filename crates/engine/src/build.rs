@@ -55,6 +55,7 @@ pub fn context(file: &CardFile) -> BuildContext {
         shared: file.shared.clone(),
         buffer_size: file.pool.buffer_size as usize,
         buffers: file.pool.buffers as usize,
+        in_kernel: file.card.engine == "kernel",
         ..BuildContext::default()
     }
 }

@@ -45,7 +45,7 @@ use learnt::{Learnt, Noted, Way, flow_of};
 use picnic_core::command::{CommandEntry, Prepared};
 use picnic_core::error::ConfigError;
 use picnic_core::function::Function;
-use picnic_core::kernel::{FlowRule, InKernel, KernelForm, refuse};
+use picnic_core::kernel::{FlowRule, InKernel, KernelCounts, KernelForm};
 use picnic_core::ledger::{DropReason, Stage};
 use picnic_core::out::Out;
 use picnic_core::packet::burst::{BURST, Burst};
@@ -151,22 +151,9 @@ impl Component for FlowDirector {
     const HELP: &'static str = "send chosen flows to queues, mark or drop them, by rules";
     const COMMANDS: &'static [CommandEntry] = commands::COMMANDS;
     const KERNEL: Option<InKernel<Config>> = Some(InKernel {
-        keys: &["rules"],
-        commands: &[],
-        form: |config, context| {
-            FlowDirector::new(config, context)?;
-            let rules = config.rules.iter().enumerate().map(|(place, rule)| {
-                let at = || format!("rules[{place}]");
-                let compiled = rule.compile(context).map_err(|wrong| wrong.in_config(&at()))?;
-                let rule::Compiled { key, mask, priority, action } = compiled;
-                if action.mark.is_some() {
-                    let mark = format!("{}.mark", at());
-                    return Err(refuse(&mark, "one", "none: marks are not kept"));
-                }
-                Ok(FlowRule { key, mask, priority, queue: action.queue })
-            });
-            Ok(KernelForm::ByRules(rules.collect::<Result<_, ConfigError>>()?))
-        },
+        keys: &["rules", "capacity"],
+        commands: &["get", "add", "remove", "list", "replace"],
+        form: |config, context| Ok(FlowDirector::new(config, context)?.by_rules()),
     });
 
     fn example(_: &std::path::Path) -> Option<String> {
@@ -209,6 +196,15 @@ impl FlowDirector {
     /// What it counts; to be read from any thread.
     pub fn counters(&self) -> Arc<Counters> {
         self.counters.clone()
+    }
+
+    fn by_rules(&self) -> KernelForm {
+        let rules = self.table.rules(1).map(|(number, rule, _)| {
+            let rule::Compiled { key, mask, priority, action } = rule;
+            FlowRule { number, key, mask, priority, queue: action.queue }
+        });
+        // As many as a command can ask for.
+        KernelForm::ByRules { rules: rules.collect(), room: self.table.capacity().max(CAPACITY) }
     }
 }
 
@@ -304,6 +300,18 @@ impl Function for FlowDirector {
         self.counters.matched.add(matched);
         self.counters.unmatched.add(count as u64 - matched);
         self.counters.followed.add(followed);
+    }
+
+    fn kernel_form(&self) -> Option<KernelForm> {
+        Some(self.by_rules())
+    }
+
+    fn note_kernel(&mut self, counts: &KernelCounts) {
+        // What it lets go on no rule has matched, as none only marks.
+        let matched = counts.steered + counts.dropped;
+        self.counters.matched.set(matched);
+        self.counters.unmatched.set(counts.packets.saturating_sub(matched));
+        counts.rules.iter().for_each(|&(number, packets)| self.table.count(number, packets));
     }
 
     fn obey(&mut self, order: &mut Prepared, now: Time) -> bool {

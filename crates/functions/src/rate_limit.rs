@@ -34,7 +34,7 @@ use bucket::{Bucket, Limit, Limits};
 use picnic_core::command::{Change, CommandEntry, CommandError, Get, Inspect, Prepared, Set};
 use picnic_core::error::ConfigError;
 use picnic_core::function::Function;
-use picnic_core::kernel::{InKernel, KernelForm, refuse};
+use picnic_core::kernel::{InKernel, KernelCounts, KernelForm, refuse};
 use picnic_core::ledger::DropReason;
 use picnic_core::out::Out;
 use picnic_core::packet::burst::Burst;
@@ -199,19 +199,13 @@ impl Component for RateLimit {
             "burst_bytes",
             "action",
         ],
-        commands: &[],
+        commands: &["get", "set"],
         form: |config, context| {
-            let Limits { packets, bytes } = RateLimit::new(config, context)?.limits;
-            let per_wire = match config.per {
-                Per::All => false,
-                Per::Wire => true,
-                _ => return Err(refuse("per", "another", "all, wire")),
-            };
+            let limiter = RateLimit::new(config, context)?;
             if config.action == Action::Pace {
                 return Err(refuse("action", "\"pace\"", "drop"));
             }
-            let words = |limit: Limit| [limit.per_second, limit.burst];
-            Ok(KernelForm::Police { per_wire, packets: words(packets), bytes: words(bytes) })
+            limiter.kernel_form().ok_or_else(|| refuse("per", "another", "all, wire"))
         },
     });
 
@@ -341,6 +335,22 @@ impl Function for RateLimit {
 
     fn held(&self) -> usize {
         self.waiting.as_ref().map_or(0, Waiting::held)
+    }
+
+    fn kernel_form(&self) -> Option<KernelForm> {
+        let per_wire = match self.per {
+            Per::All => false,
+            Per::Wire => true,
+            _ => return None,
+        };
+        let words = |limit: Limit| [limit.per_second, limit.burst];
+        let Limits { packets, bytes } = self.limits;
+        Some(KernelForm::Police { per_wire, packets: words(packets), bytes: words(bytes) })
+    }
+
+    fn note_kernel(&mut self, counts: &KernelCounts) {
+        self.counts.passed_packets = counts.packets.saturating_sub(counts.dropped);
+        self.counts.dropped_packets = counts.dropped;
     }
 
     fn obey(&mut self, order: &mut Prepared, now: Time) -> bool {

@@ -28,7 +28,7 @@ use crate::bytes::{get, get_u16, put, put_u16};
 use picnic_core::command::{Command, CommandEntry, CommandError, Get, Inspect, Order, Prepared};
 use picnic_core::error::ConfigError;
 use picnic_core::function::Function;
-use picnic_core::kernel::{InKernel, KernelForm};
+use picnic_core::kernel::{InKernel, KernelCounts, KernelForm};
 use picnic_core::ledger::DropReason;
 use picnic_core::out::Out;
 use picnic_core::packet::burst::{BURST, Burst};
@@ -159,6 +159,10 @@ impl Filter {
         Ok(Filter { allowed, untagged })
     }
 
+    fn form(self) -> KernelForm {
+        KernelForm::Vlans { allowed: Box::new(self.allowed), untagged: self.untagged }
+    }
+
     /// Whether a packet with this tag, or none, is let through.
     #[inline]
     fn passes(&self, tci: Option<u16>) -> bool {
@@ -180,11 +184,11 @@ impl Component for Vlan {
         &[CommandEntry::of::<Get<Vlan>>(), CommandEntry::of::<Set>()];
     const KERNEL: Option<InKernel<Config>> = Some(InKernel {
         keys: &["allow", "untagged"],
-        commands: &[],
+        commands: &["get", "set"],
         form: |config, _| {
-            let Filter { allowed, untagged } = Filter::new(&config.allow, config.untagged)
+            let filter = Filter::new(&config.allow, config.untagged)
                 .map_err(|(key, message)| ConfigError::new(key, message))?;
-            Ok(KernelForm::Vlans { allowed: Box::new(allowed), untagged })
+            Ok(filter.form())
         },
     });
 
@@ -348,6 +352,16 @@ impl Function for Vlan {
                 None
             }
         });
+    }
+
+    fn kernel_form(&self) -> Option<KernelForm> {
+        Some(self.filter.form())
+    }
+
+    fn note_kernel(&mut self, counts: &KernelCounts) {
+        let untagged = counts.packets.saturating_sub(counts.tagged);
+        let (tagged, filtered) = (counts.tagged, counts.dropped);
+        self.counts = Counts { tagged, untagged, filtered, ..self.counts };
     }
 
     fn obey(&mut self, order: &mut Prepared, now: Time) -> bool {

@@ -16,6 +16,8 @@ typedef unsigned long long u64;
 #define inline_always static inline __attribute__((always_inline))
 /* From here on the compiler knows nothing of what is in it. */
 #define hide(variable) asm volatile("" : "+r"(variable))
+/* Likewise, and nothing of what is in memory. */
+#define forget(variable) asm volatile("" : "+r"(variable) : : "memory")
 #define apart static __attribute__((noinline))
 /* Verified once, whatever it is called with. */
 #define by_itself __attribute__((noinline))

@@ -35,7 +35,7 @@ struct explanation {
 	u16 kind;
 };
 
-apart int to_queue(struct xdp_md *context, u32 queue, u32 hash, u32 kind)
+inline_always int to_queue(struct xdp_md *context, u32 queue, u32 hash, u32 kind)
 {
 	if (EXPLAINS && !bpf_xdp_adjust_meta(context, -(int)sizeof(struct explanation))) {
 		struct explanation *in_front = (void *)(long)context->data_meta;

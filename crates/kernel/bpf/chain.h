@@ -75,6 +75,8 @@ struct counts {
 	u64 filtered;
 	u64 unreadable;
 	u64 steered_by_filters;
+	/* Of those that `vlan` has looked at. */
+	u64 tagged;
 };
 
 /* Of one target core's ring, as seen by who puts packets in. */
@@ -144,32 +146,27 @@ inline_always struct counts *counts_of_core(void)
 	return bpf_map_lookup_elem(&COUNTS, &zero);
 }
 
-inline_always u32 hash_of(struct flow *flow, u32 half)
+inline_always u32 hash_of(struct flow *flow, int is_v6, u32 half)
 {
 	if (RSS_HASH == HASH_TOEPLITZ) {
 		struct toeplitz *table = bpf_map_lookup_elem(&TOEPLITZ, &half);
 
 		if (!table)
 			return 0;
-		return flow->family == IPV4 ? toeplitz_v4(table, flow->words) :
-					      toeplitz_v6(table, flow->words);
+		return is_v6 ? toeplitz_v6(table, flow->words) : toeplitz_v4(table, flow->words);
 	}
 	if (RSS_HASH == HASH_LOOKUP3)
-		return flow->family == IPV4 ? lookup3(flow->words, 3, RSS_INITIAL) :
-					      lookup3(flow->words, 9, RSS_INITIAL);
-	return flow->family == IPV4 ? lookup2(flow->words, 3, RSS_INITIAL) :
-				      lookup2(flow->words, 9, RSS_INITIAL);
+		return lookup3(flow->words, is_v6 ? 9 : 3, RSS_INITIAL);
+	return lookup2(flow->words, is_v6 ? 9 : 3, RSS_INITIAL);
 }
 
-/* The queue of a packet, the hash in the upper half and what it is over above the queue. */
-inline_always u64 rss(struct packet *packet, int is_skb)
+/* The queue of a flow, the hash in the upper half and what it is over above the queue. */
+inline_always u64 queue_of_flow(struct flow *flow, int is_v6)
 {
-	struct flow flow = {};
 	u32 kind, over, hash, entry, entries, half, zero = 0;
 	u32 *now, *queue;
 
-	find_flow(packet, is_skb, &flow);
-	kind = flow.family * 3 + flow.l4;
+	kind = flow->family * 3 + flow->l4;
 	/* The compiler knows that it is no more; the verifier is to know it, too. */
 	hide(kind);
 	if (kind >= KINDS)
@@ -178,34 +175,59 @@ inline_always u64 rss(struct packet *packet, int is_skb)
 	if (over == OVER_NOTHING)
 		return RSS_DEFAULT_QUEUE;
 	if (over == OVER_ADDRESSES)
-		flow.words[flow.family == IPV4 ? 2 : 8] = 0;
+		flow->words[is_v6 ? 8 : 2] = 0;
 	now = bpf_map_lookup_elem(&RSS_NOW, &zero);
 	if (!now)
 		return RSS_DEFAULT_QUEUE;
 	entries = *now;
 	half = entries >> 31;
 	entries &= 0x7fffffff;
-	hash = hash_of(&flow, half);
+	hash = hash_of(flow, is_v6, half);
 	entry = entries & (entries - 1) ? hash % entries : hash & (entries - 1);
 	entry += half * MOST_ENTRIES;
 	queue = bpf_map_lookup_elem(&TABLE, &entry);
 	if (!queue)
 		return RSS_DEFAULT_QUEUE;
-	return (u64)hash << 32 | flow.family << 24 | over << 16 | (*queue & 0xffff);
+	return (u64)hash << 32 | flow->family << 24 | over << 16 | (*queue & 0xffff);
 }
 
-apart u64 rss_of_frame(struct xdp_md *context)
+/* Of IPv6, and of what has no flow. */
+inline_always u64 rss_of_other(struct packet *packet, int is_skb)
+{
+	struct flow flow = {};
+	u8 *behind;
+
+	if (skip_tags(packet, &behind) != be16(0x86dd))
+		return RSS_DEFAULT_QUEUE;
+	find_ipv6(packet, is_skb, behind, &flow);
+	return queue_of_flow(&flow, 1);
+}
+
+apart u64 rss_of_other_frame(struct xdp_md *context)
 {
 	struct packet packet = packet_of_frame(context);
 
-	return rss(&packet, 0);
+	return rss_of_other(&packet, 0);
 }
 
-apart u64 rss_of_skb(struct sk_buff *context)
+apart u64 rss_of_other_skb(struct sk_buff *context)
 {
 	struct packet packet = packet_of_skb(context);
 
-	return rss(&packet, 1);
+	return rss_of_other(&packet, 1);
+}
+
+/* IPv4 in place: a call costs as much as a hash where returns are made safe. */
+inline_always u64 rss(void *context, int is_skb)
+{
+	struct packet packet = is_skb ? packet_of_skb(context) : packet_of_frame(context);
+	struct flow flow = {};
+	u8 *behind;
+
+	if (skip_tags(&packet, &behind) != be16(0x0800))
+		return is_skb ? rss_of_other_skb(context) : rss_of_other_frame(context);
+	find_ipv4(behind, packet.end, &flow);
+	return queue_of_flow(&flow, 0);
 }
 
 /* Whether the packet is taken. */
@@ -249,7 +271,8 @@ inline_always int chain(struct counts *counts, void *context, int is_skb, u32 wi
 			return 1;
 		}
 	}
-#pragma unroll
+	/* One body for all of them: each turn knows its step, and takes what that is. */
+#pragma clang loop unroll(disable)
 	for (step = 0; step < MOST_STEPS; step++) {
 		if (STEPS[step] == STEP_END)
 			break;
@@ -267,21 +290,21 @@ inline_always int chain(struct counts *counts, void *context, int is_skb, u32 wi
 				return 0;
 			}
 		}
-		if ((STEPS[step] == STEP_VLANS && !passes_vlan(context, is_skb)) ||
+		if ((STEPS[step] == STEP_VLANS && !passes_vlan(context, is_skb, packets, &counts->tagged)) ||
 		    (STEPS[step] == STEP_POLICE && !conforms(wire, length))) {
 			counts->dropped[step] += packets;
 			return 0;
 		}
 		if (STEPS[step] == STEP_BY_RULES) {
-			queue = is_skb ? by_rules_of_skb(context, wire) :
-					 by_rules_of_frame(context, wire);
+			queue = is_skb ? by_rules_of_skb(context, wire, packets) :
+					 by_rules_of_frame(context, wire, packets);
 			if (queue == DROPS) {
 				counts->dropped[step] += packets;
 				return 0;
 			}
 		}
 		if (STEPS[step] == STEP_RSS) {
-			u64 by_hash = is_skb ? rss_of_skb(context) : rss_of_frame(context);
+			u64 by_hash = rss(context, is_skb);
 
 			queue = by_hash & 0xffff;
 			found->kind = (by_hash >> 16 & 0xff) | (by_hash >> 16 & 0xff00);

@@ -213,15 +213,3 @@ inline_always u16 skip_tags(const struct packet *of, u8 **behind)
 	*behind = packet;
 	return type;
 }
-
-/* Finds the flow of an Ethernet frame; `flow` is all zero before. */
-inline_always void find_flow(struct packet *of, int is_skb, struct flow *flow)
-{
-	u8 *packet;
-	u16 type = skip_tags(of, &packet);
-
-	if (type == be16(0x0800))
-		find_ipv4(packet, of->end, flow);
-	else if (type == be16(0x86dd))
-		find_ipv6(of, is_skb, packet, flow);
-}

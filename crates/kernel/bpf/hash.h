@@ -14,19 +14,18 @@ struct toeplitz {
 
 #define ROTATE(word, by) ((word) << (by) | (word) >> (32 - (by)))
 
-apart u32 toeplitz_v4(const struct toeplitz *table, const u32 *words)
+inline_always u32 toeplitz_v4(const struct toeplitz *table, const u32 *words)
 {
 	const u8 *bytes = (const u8 *)words;
 	u32 hash = 0;
 
-	if (!table || !words)
-		return 0;
 #pragma unroll
 	for (int i = 0; i < 12; i++)
 		hash ^= table->bytes[i][bytes[i]];
 	return hash;
 }
 
+/* Apart, as it takes too much of a program's stack. */
 apart u32 toeplitz_v6(const struct toeplitz *table, const u32 *words)
 {
 	const u8 *bytes = (const u8 *)words;
@@ -35,8 +34,10 @@ apart u32 toeplitz_v6(const struct toeplitz *table, const u32 *words)
 	if (!table || !words)
 		return 0;
 #pragma unroll
-	for (int i = 0; i < 36; i++)
+	for (int i = 0; i < 36; i++) {
 		hash ^= table->bytes[i][bytes[i]];
+		forget(hash);
+	}
 	return hash;
 }
 

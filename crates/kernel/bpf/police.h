@@ -20,11 +20,30 @@ struct limit {
 };
 
 const volatile u32 POLICE_PER_WIRE = 0;
-const volatile struct limit POLICE_PACKETS = {};
-const volatile struct limit POLICE_BYTES = {};
-/* VLANs that are let through, a bit each. */
-const volatile u64 VLANS[64] = {};
-const volatile u32 VLAN_UNTAGGED = 0;
+
+/* What commands change of `vlan` and `rate-limit`. */
+struct settings {
+	/* VLANs that are let through, a bit each, and whether packets without one are. */
+	u64 vlans[64];
+	u64 untagged;
+	struct limit packets;
+	struct limit bytes;
+};
+
+/* There twice: one is in force, the other is written, then SETTINGS_NOW changes which. */
+struct {
+	__uint(type, MAP_ARRAY);
+	__uint(max_entries, 2);
+	__type(key, u32);
+	__type(value, struct settings);
+} SETTINGS SEC(".maps");
+
+struct {
+	__uint(type, MAP_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, u32);
+} SETTINGS_NOW SEC(".maps");
 
 struct bucket {
 	u64 packets;
@@ -41,7 +60,15 @@ struct {
 	__type(value, struct bucket);
 } BUCKETS SEC(".maps");
 
-inline_always u64 grown(const volatile struct limit *limit, u64 credit, u64 nanoseconds)
+inline_always const struct settings *settings_now(void)
+{
+	u32 zero = 0;
+	u32 *now = bpf_map_lookup_elem(&SETTINGS_NOW, &zero);
+
+	return now ? bpf_map_lookup_elem(&SETTINGS, now) : 0;
+}
+
+inline_always u64 grown(const struct limit *limit, u64 credit, u64 nanoseconds)
 {
 	if (nanoseconds >= limit->full)
 		return limit->most;
@@ -55,21 +82,22 @@ inline_always int conforms(u32 wire, u32 length)
 	u32 number = POLICE_PER_WIRE ? wire : 0;
 	struct bucket *bucket = bpf_map_lookup_elem(&BUCKETS, &number);
 	u64 now = bpf_ktime_get_ns(), cost = length * ONE, passed;
+	const struct settings *settings = settings_now();
 
-	if (!bucket)
+	if (!bucket || !settings)
 		return 0;
 	/* Full at first. */
 	passed = bucket->is_used ? now - bucket->at : ~0ULL;
-	bucket->packets = grown(&POLICE_PACKETS, bucket->packets, passed);
-	bucket->bytes = grown(&POLICE_BYTES, bucket->bytes, passed);
+	bucket->packets = grown(&settings->packets, bucket->packets, passed);
+	bucket->bytes = grown(&settings->bytes, bucket->bytes, passed);
 	bucket->at = now;
 	bucket->is_used = 1;
-	if ((POLICE_PACKETS.rate && bucket->packets < ONE) ||
-	    (POLICE_BYTES.rate && bucket->bytes < cost))
+	if ((settings->packets.rate && bucket->packets < ONE) ||
+	    (settings->bytes.rate && bucket->bytes < cost))
 		return 0;
-	if (POLICE_PACKETS.rate)
+	if (settings->packets.rate)
 		bucket->packets -= ONE;
-	if (POLICE_BYTES.rate)
+	if (settings->bytes.rate)
 		bucket->bytes -= cost;
 	return 1;
 }
@@ -86,9 +114,15 @@ inline_always u32 vlan_of(void *context, int is_skb, u32 tagged)
 	return tagged | (from_be16(*(u16 *)(packet.data + 14)) & 0xfff);
 }
 
-inline_always int passes_vlan(void *context, int is_skb)
+inline_always int passes_vlan(void *context, int is_skb, u32 packets, u64 *tagged)
 {
-	u32 vlan = vlan_of(context, is_skb, 0);
+	const struct settings *settings = settings_now();
+	u32 vlan = vlan_of(context, is_skb, 1 << 12);
 
-	return vlan ? VLANS[vlan / 64 & 63] >> vlan % 64 & 1 : VLAN_UNTAGGED;
+	if (!settings)
+		return 0;
+	if (vlan)
+		*tagged += packets;
+	vlan &= 0xfff;
+	return vlan ? settings->vlans[vlan / 64] >> vlan % 64 & 1 : settings->untagged;
 }

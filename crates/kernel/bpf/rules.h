@@ -1,83 +1,152 @@
 /* Rules for flows: one lookup for each combination of fields and prefix lengths in use.
  *
- * The words that are compared are those of the function `flow-director` of the poll engine.
- * Source: Srinivasan, Suri, Varghese, "Packet Classification using Tuple Space Search" (1999).
+ * The words that are compared are those of the function `flow-director` of the poll engine. A rule
+ * stands at one of two places, so that no search is longer than that. The rules are there twice: one list is in force, the other is
+ * written, then a single word changes which.
+ * Source: Srinivasan, Suri, Varghese, "Packet Classification using Tuple Space Search" (1999);
+ * Pagh, Rodler, "Cuckoo Hashing" (2004).
  */
 #pragma once
 #include "bpf.h"
 #include "headers.h"
 #include "police.h"
 
+/* As src/flows.rs has them. */
 #define MOST_MASKS 64
 /* In place of a queue: on to the next function, and dropped. */
 #define ONWARD 0xffff
 #define DROPS 0xfffe
 
-const volatile u32 FLOW_MASKS_USED = 0;
+/* Slots of one list, a power of two, less one. */
+const volatile u32 FLOW_LAST = 0;
 
 /* Addresses, then wire 8, ports 1, family 2, protocol 8, tag 1, VLAN 12, both ports 32. */
 struct words {
 	u64 word[5];
 };
 
-struct masked {
+struct flow_mask {
 	struct words words;
-	u64 mask;
+	/* The highest of its rules. */
+	u64 rank;
 };
 
 struct flow_rule {
-	/* The least decides. */
-	u64 order;
-	u64 queue;
+	struct words words;
+	/* The highest decides; zero in a free slot. */
+	u64 rank;
+	u32 mask;
+	u32 queue;
+	/* Written by the borrowed core alone. */
+	u64 packets;
 };
 
+/* Which list is in force, in the highest bit; above the number of its masks what the places of its
+ * rules begin with. */
 struct {
 	__uint(type, MAP_ARRAY);
-	__uint(max_entries, MOST_MASKS);
+	__uint(max_entries, 1);
 	__type(key, u32);
-	__type(value, struct words);
+	__type(value, u32);
+} FLOWS_NOW SEC(".maps");
+
+/* Those of higher rules first. */
+struct {
+	__uint(type, MAP_ARRAY);
+	__uint(max_entries, 2 * MOST_MASKS);
+	__type(key, u32);
+	__type(value, struct flow_mask);
 } FLOW_MASKS SEC(".maps");
 
+/* Each at one of two places that its words and its mask come to. */
 struct {
-	__uint(type, MAP_HASH);
-	__uint(max_entries, 1);
-	__type(key, struct masked);
+	__uint(type, MAP_ARRAY);
+	__uint(max_entries, 2);
+	__type(key, u32);
 	__type(value, struct flow_rule);
 } FLOW_RULES SEC(".maps");
 
-struct flow_search {
-	struct words words;
-	struct masked masked;
-	u64 order;
-	u32 queue;
-};
-
-static long next_mask(u64 turn, struct flow_search *search)
+/* Two places, in either half. */
+inline_always u64 places_of(const struct words *words, u64 start)
 {
-	u32 number = turn;
-	struct words *mask = bpf_map_lookup_elem(&FLOW_MASKS, &number);
-	struct flow_rule *rule;
+	u64 hash = (words->word[0] ^ start) * 0x9e3779b97f4a7c15ULL;
 
-	if (!mask)
-		return 1;
-#pragma unroll
-	for (int i = 0; i < 5; i++)
-		search->masked.words.word[i] = search->words.word[i] & mask->word[i];
-	search->masked.mask = number;
-	rule = bpf_map_lookup_elem(&FLOW_RULES, &search->masked);
-	if (rule && rule->order < search->order) {
-		search->order = rule->order;
-		search->queue = rule->queue;
-	}
-	return 0;
+	hash ^= words->word[1] * 0xc2b2ae3d27d4eb4fULL;
+	hash ^= (words->word[2] + start) * 0x165667b19e3779f9ULL;
+	hash ^= words->word[3] * 0xd6e8feb86659fd93ULL;
+	hash ^= (words->word[4] ^ start << 32) * 0xa0761d6478bd642fULL;
+	hash = (hash ^ hash >> 32) * 0xe7037ed1a0b428dbULL;
+	return hash ^ hash >> 29;
 }
 
-inline_always u32 by_rules(void *context, int is_skb, u32 wire)
+/* All ones if a rule decides in place of one of this rank, else nothing. Without branches, which the
+ * verifier would follow one by one. */
+inline_always u64 takes_over(const struct flow_rule *rule, const struct words *masked, u32 mask,
+			     u64 rank)
+{
+	const u64 *one = rule->words.word, *other = masked->word;
+	u64 differs = (one[0] ^ other[0]) | (one[1] ^ other[1]) | (one[2] ^ other[2]) |
+		      (one[3] ^ other[3]) | (one[4] ^ other[4]) | (rule->mask ^ mask);
+	u64 takes = (rank - rule->rank) & ~(differs | -differs);
+
+	takes = -(takes >> 63);
+	hide(takes);
+	return takes;
+}
+
+/* Where the rule that decides on a packet sends it. */
+by_itself u32 find_rule(const struct words *words, u32 packets)
+{
+	u32 zero = 0, best = 0, now, half, start;
+	volatile u32 *in_force = bpf_map_lookup_elem(&FLOWS_NOW, &zero);
+	struct flow_rule *rule;
+	u64 rank = 0;
+
+	if (!words || !in_force)
+		return ONWARD;
+	now = *in_force;
+	half = now >> 31;
+	start = now >> 8 & 0xff;
+#pragma clang loop unroll(disable)
+	for (u32 i = 0; i < MOST_MASKS; i++) {
+		u32 number = half * MOST_MASKS + i;
+		struct flow_mask *mask = bpf_map_lookup_elem(&FLOW_MASKS, &number);
+		struct words masked;
+		u64 places;
+
+		if (i >= (now & 0xff) || !mask || mask->rank < rank)
+			break;
+		for (int word = 0; word < 5; word++)
+			masked.word[word] = words->word[word] & mask->words.word[word];
+		places = places_of(&masked, start << 8 | i);
+#pragma unroll
+		for (int turn = 0; turn < 2; turn++) {
+			u32 place = half * (FLOW_LAST + 1) + (places >> 32 * turn & FLOW_LAST);
+			u64 takes;
+
+			rule = bpf_map_lookup_elem(&FLOW_RULES, &place);
+			if (!rule)
+				return ONWARD;
+			takes = takes_over(rule, &masked, i, rank);
+			rank ^= (rank ^ rule->rank) & takes;
+			best ^= (best ^ place) & takes;
+		}
+	}
+	if (!rank)
+		return ONWARD;
+	rule = bpf_map_lookup_elem(&FLOW_RULES, &best);
+	if (!rule)
+		return ONWARD;
+	rule->packets += packets;
+	return rule->queue;
+}
+
+inline_always u32 by_rules(void *context, int is_skb, u32 wire, u32 packets)
 {
 	struct packet packet = is_skb ? packet_of_skb(context) : packet_of_frame(context);
-	struct flow_search search = {};
+	struct words all = {};
 	struct tuple tuple = {};
-	u64 *words = search.words.word, *address = tuple.key.address;
+	u64 *words = all.word, *address = tuple.key.address;
 
 	read_headers(&packet, is_skb, &tuple);
 	if (tuple.family == IPV4) {
@@ -93,18 +162,16 @@ inline_always u32 by_rules(void *context, int is_skb, u32 wire)
 		   (u64)vlan_of(context, is_skb, 1 << 12) << 32;
 	if (tuple.family && !(tuple.key.protocol & WITHOUT_PORTS))
 		words[4] |= 1ULL << 55 | wire_order(tuple.key.ports);
-	search.order = ~0ULL;
-	search.queue = ONWARD;
-	bpf_loop(FLOW_MASKS_USED, next_mask, &search, 0);
-	return search.queue;
+	return find_rule(&all, packets);
 }
 
-apart u32 by_rules_of_frame(struct xdp_md *context, u32 wire)
+/* Apart, as all that a program has on its stack is little. */
+apart u32 by_rules_of_frame(struct xdp_md *context, u32 wire, u32 packets)
 {
-	return by_rules(context, 0, wire);
+	return by_rules(context, 0, wire, packets);
 }
 
-apart u32 by_rules_of_skb(struct sk_buff *context, u32 wire)
+apart u32 by_rules_of_skb(struct sk_buff *context, u32 wire, u32 packets)
 {
-	return by_rules(context, 1, wire);
+	return by_rules(context, 1, wire, packets);
 }

@@ -16,7 +16,7 @@ use std::sync::{Mutex, PoisonError};
 /// The map with what each core counts.
 pub(crate) const COUNTS: &str = "COUNTS";
 
-const WORDS: usize = 2 * MOST_WIRES + 2 * MOST_STEPS + 1 + 12;
+const WORDS: usize = 2 * MOST_WIRES + 2 * MOST_STEPS + 1 + 13;
 /// `struct counts`, word by word.
 pub(crate) type CoreCounts = [u64; WORDS];
 
@@ -39,6 +39,7 @@ struct Counts {
     filtered: u64,
     unreadable: u64,
     steered_by_filters: u64,
+    tagged: u64,
 }
 
 impl Counts {
@@ -63,17 +64,18 @@ impl Counts {
             filtered: next(),
             unreadable: next(),
             steered_by_filters: next(),
+            tagged: next(),
         }
     }
 }
 
 /// What is no counter of the card's.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Taken {
     /// Packets handed over and not taken yet.
     pub(crate) under_way: u64,
-    /// For the functions.
-    pub(crate) counts: KernelCounts,
+    /// For each function.
+    pub(crate) counts: Vec<KernelCounts>,
 }
 
 /// The counters of a card's programs.
@@ -134,11 +136,21 @@ fn bring(view: &View, card_of: &Counters, by_core: &[Counts], rings: &[[u64; 2]]
     let unreadable = sum(&|counts| counts.unreadable);
     let steered_by_filters = sum(&|counts| counts.steered_by_filters);
     let mut entering = received.saturating_sub(filtered + unreadable + steered_by_filters);
+    let mut of_functions = Vec::new();
     for (step, function) in view.functions.of(Direction::Rx).iter().enumerate() {
         let dropped = sum(&|counts| counts.dropped[step]);
+        let steered = sum(&|counts| counts.steered[step]);
         function.counters.packets.set(entering);
         function.counters.dropped.set(dropped);
-        entering = entering.saturating_sub(dropped + sum(&|counts| counts.steered[step]));
+        of_functions.push(KernelCounts {
+            packets: entering,
+            steered,
+            dropped,
+            unhashed: sum(&|counts| counts.unhashed),
+            tagged: sum(&|counts| counts.tagged),
+            rules: Vec::new(),
+        });
+        entering = entering.saturating_sub(dropped + steered);
     }
     for reason in [DropReason::Filtered, DropReason::RateLimited] {
         let steps = (0..).zip(reasons).filter(|(_, of)| **of == reason);
@@ -179,6 +191,5 @@ fn bring(view: &View, card_of: &Counters, by_core: &[Counts], rings: &[[u64; 2]]
         // Which queue a refused packet was for is not known; without any, this is exact.
         found.steer.packets.set(packets);
     }
-    let counts = KernelCounts { unhashed: sum(&|counts| counts.unhashed) };
-    Taken { under_way: steered.saturating_sub(taken), counts }
+    Taken { under_way: steered.saturating_sub(taken), counts: of_functions }
 }

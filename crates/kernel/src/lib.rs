@@ -25,6 +25,7 @@
 //! * `object`: the programs, loaded with the plan;
 //! * `counters`: what they count, as the card's counters;
 //! * `rules`: the filters, in the programs' maps;
+//! * `flows`: rules for flows, in the programs' maps;
 //! * `live`: the functions' commands while the card runs;
 //! * `run`: start to clean stop;
 //! * `doctor`: whether a machine can do it;
@@ -46,6 +47,7 @@
 
 mod counters;
 mod doctor;
+mod flows;
 mod live;
 mod object;
 mod plan;

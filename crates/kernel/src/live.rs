@@ -6,7 +6,7 @@
 //! Guarantees: what is replaced comes back with the answer, as from the poll engine; a change is in
 //! force for all packets at once, and none is lost over it.
 
-use crate::object::{SETTLE, Tables};
+use crate::object::Tables;
 use picnic_control::Launch;
 use picnic_core::command::Prepared;
 use picnic_core::direction::Direction;
@@ -26,6 +26,8 @@ use std::sync::Arc;
 pub(crate) struct Live {
     mailbox: Mailbox,
     functions: Vec<Option<Box<dyn Function>>>,
+    /// What has been counted for each.
+    counts: Vec<KernelCounts>,
     tables: Tables,
 }
 
@@ -50,10 +52,11 @@ impl Live {
             }
             entry.build(section, &BuildContext { position, ..base.clone() }).map(Some)
         });
-        let functions = functions.collect::<Result<_, ConfigError>>()?;
+        let functions = functions.collect::<Result<Vec<_>, ConfigError>>()?;
+        let counts = vec![KernelCounts::default(); functions.len()];
         let (controller, mailbox) =
             channel(Arc::new(Gate::new()), Arc::new(Silent), view.functions.clone());
-        Ok((Live { mailbox, functions, tables }, controller))
+        Ok((Live { mailbox, functions, counts, tables }, controller))
     }
 
     /// Obeys the commands that wait.
@@ -68,24 +71,37 @@ impl Live {
     }
 
     fn tell(&mut self, position: usize, mut order: Prepared) -> Answer {
+        let Self { functions, tables, counts, .. } = self;
         let mut done = false;
-        if let Some(Some(function)) = self.functions.get_mut(position) {
+        if let Some(Some(function)) = functions.get_mut(position) {
+            let counts = &mut counts[position];
             let before = function.kernel_form();
+            if let Some(KernelForm::ByRules { .. }) = before {
+                counts.rules = tables.flows.take().unwrap_or_default();
+                function.note_kernel(counts);
+            }
             done = function.obey(&mut order, Time::ZERO);
             let form = function.kernel_form();
-            if let Some(KernelForm::ByHash(by_hash)) =
-                form.filter(|form| before.as_ref() != Some(form))
-            {
-                // The map that is written next was in force before the last change.
-                std::thread::sleep(SETTLE);
-                done &= self.tables.set(&by_hash).is_ok();
+            if let Some(form) = form.filter(|form| before.as_ref() != Some(form)) {
+                let set = tables.set(&form);
+                done &= set.is_ok();
+                counts.rules = set.unwrap_or_default();
+                function.note_kernel(counts);
             }
+            counts.rules.clear();
         }
         Answer { done, replaced: Command::Function(Direction::Rx, position, order) }
     }
 
-    /// Tells functions what has been counted for them.
-    pub(crate) fn note(&mut self, counts: &KernelCounts) {
-        self.functions.iter_mut().flatten().for_each(|function| function.note_kernel(counts));
+    /// Tells functions what has been counted for each.
+    pub(crate) fn note(&mut self, counts: Vec<KernelCounts>) {
+        for ((function, noted), counts) in
+            self.functions.iter_mut().zip(&mut self.counts).zip(counts)
+        {
+            *noted = counts;
+            if let Some(function) = function {
+                function.note_kernel(noted);
+            }
+        }
     }
 }

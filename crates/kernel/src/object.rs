@@ -6,9 +6,10 @@
 //! Source: bpf(2); Documentation/bpf/map_cpumap.rst.
 
 use crate::counters::{COUNTS, CoreCounts};
+use crate::flows::{FlowMaps, Flows, slots};
 use crate::plan::{Action, MOST_CORES, MOST_QUEUES, MOST_STEPS, MOST_WIRES, Plan};
 use crate::rules::{Maps, pages};
-use aya::maps::{Array, CpuMap, HashMap, MapData, MapError, PerCpuArray};
+use aya::maps::{Array, CpuMap, MapData, MapError, PerCpuArray};
 use aya::programs::links::FdLink;
 use aya::programs::tc::TcAttachOptions;
 use aya::programs::{
@@ -16,7 +17,7 @@ use aya::programs::{
 };
 use aya::{Ebpf, EbpfLoader, Pod};
 use picnic_control::error::RunError;
-use picnic_core::kernel::{ByHash, FlowHash, FlowRule, Handover, Hashed, HashedOver};
+use picnic_core::kernel::{ByHash, FlowHash, Handover, Hashed, HashedOver, KernelForm};
 use picnic_machine::error::MachineError;
 use picnic_machine::steering::{Relay, hash_for};
 use picnic_machine::topology::CoreSet;
@@ -42,8 +43,6 @@ const STEP_SAMPLE: u32 = 5;
 const STEP_VLANS: u32 = 6;
 const STEP_POLICE: u32 = 7;
 const STEP_BY_RULES: u32 = 8;
-/// In place of a queue: such packets are dropped.
-const DROPS: u64 = 0xfffe;
 /// Billionths in one, as credit is kept.
 const ONE: u64 = 1_000_000_000;
 /// In place of a queue: on to the next function.
@@ -86,28 +85,7 @@ struct Constants {
     sample_every: u32,
     sample_queue: u32,
     sample_drops_rest: u32,
-    vlan: VlanConstants,
-    police: PoliceConstants,
-}
-
-#[derive(Clone, Copy)]
-struct VlanConstants {
-    allowed: [u64; 64],
-    untagged: u32,
-}
-
-impl Default for VlanConstants {
-    fn default() -> Self {
-        VlanConstants { allowed: [0; 64], untagged: 0 }
-    }
-}
-
-/// Rate, burst in billionths, and nanoseconds after which a bucket is full.
-#[derive(Clone, Copy, Default)]
-struct PoliceConstants {
-    per_wire: u32,
-    packets: [u64; 3],
-    bytes: [u64; 3],
+    police_per_wire: u32,
 }
 
 impl Constants {
@@ -127,27 +105,14 @@ impl Constants {
                 Action::Sample { .. } => STEP_SAMPLE,
                 Action::Vlans { .. } => STEP_VLANS,
                 Action::Police { .. } => STEP_POLICE,
-                Action::ByRules(_) => STEP_BY_RULES,
+                Action::ByRules { .. } => STEP_BY_RULES,
             };
         }
         for planned in &plan.steps {
             match &planned.action {
-                Action::Next | Action::Drop | Action::ByRules(_) => {}
-                Action::Vlans { allowed, untagged } => {
-                    let (allowed, untagged) = (**allowed, (*untagged).into());
-                    constants.vlan = VlanConstants { allowed, untagged };
-                }
-                Action::Police { per_wire, packets, bytes } => {
-                    let limit = |[rate, burst]: [u64; 2]| {
-                        let most = burst.saturating_mul(ONE);
-                        [rate, most, most.div_ceil(rate.max(1))]
-                    };
-                    constants.police = PoliceConstants {
-                        per_wire: (*per_wire).into(),
-                        packets: limit(*packets),
-                        bytes: limit(*bytes),
-                    };
-                }
+                // What commands change is in maps.
+                Action::Next | Action::Drop | Action::ByRules { .. } | Action::Vlans { .. } => {}
+                Action::Police { per_wire, .. } => constants.police_per_wire = (*per_wire).into(),
                 Action::ByWire(queues) => {
                     let places = constants.queue_of_wire.iter_mut();
                     places.zip(queues).for_each(|(place, &queue)| *place = queue.into());
@@ -181,17 +146,6 @@ impl Constants {
     }
 }
 
-/// The masks that rules have, each once.
-fn masks(rules: &[FlowRule]) -> Vec<[u64; 5]> {
-    let mut masks: Vec<[u64; 5]> = Vec::new();
-    for rule in rules {
-        if !masks.contains(&rule.mask) {
-            masks.push(rule.mask);
-        }
-    }
-    masks
-}
-
 impl Object {
     /// Loads the programs of a card whose queues have these cores. With `explains` they put in
     /// front of each packet what they have found of it, for who compares.
@@ -211,9 +165,8 @@ impl Object {
         }
         let default_queue = u32::from(plan.default_queue);
         let explains = u32::from(explains);
-        let flow_rules = plan.flow_rules();
-        let flow_masks = masks(flow_rules);
-        let masks_used = flow_masks.len() as u32;
+        let flow_slots = slots(plan.flow_room()) as u32;
+        let flow_last = flow_slots - 1;
         let (filter_pages, filter_room) = (pages(plan.room), plan.room as u32);
         let mut loader = EbpfLoader::new();
         loader
@@ -230,19 +183,14 @@ impl Object {
             .override_global("RSS_INITIAL", &constants.rss_initial, true)
             .override_global("RSS_DEFAULT_QUEUE", &constants.rss_default_queue, true)
             .override_global("RSS_OVER", &constants.rss_over, true)
-            .override_global("VLANS", &constants.vlan.allowed, true)
-            .override_global("VLAN_UNTAGGED", &constants.vlan.untagged, true)
-            .override_global("POLICE_PER_WIRE", &constants.police.per_wire, true)
-            .override_global("POLICE_PACKETS", &constants.police.packets, true)
-            .override_global("POLICE_BYTES", &constants.police.bytes, true)
-            .override_global("FLOW_MASKS_USED", &masks_used, true)
-            .map_max_entries("FLOW_RULES", flow_rules.len().max(1) as u32)
+            .override_global("POLICE_PER_WIRE", &constants.police_per_wire, true)
+            .override_global("FLOW_LAST", &flow_last, true)
+            .map_max_entries("FLOW_RULES", 2 * flow_slots)
             .override_global("SAMPLE_EVERY", &constants.sample_every, true)
             .override_global("SAMPLE_QUEUE", &constants.sample_queue, true)
             .override_global("SAMPLE_DROPS_REST", &constants.sample_drops_rest, true)
             .override_global("EXPLAINS", &explains, true);
         let mut object = Object(loader.load(OBJECT).map_err(|error| refused("loaded", &error))?);
-        object.fill_rules(flow_rules, &flow_masks)?;
         if plan.handover == Handover::Cpumap {
             object.fill(cores, plan.ring_size)?;
         }
@@ -269,28 +217,6 @@ impl Object {
         let id = id.map_err(|error| refused("filled", &error))?;
         let mut known = self.array::<u32>("TARGETS_ID")?;
         known.set(0, id, 0).map_err(|error| refused("filled", &error))
-    }
-
-    /// Puts the rules for flows where the programs look for them: by their masked words and the
-    /// number of their mask.
-    fn fill_rules(&mut self, rules: &[FlowRule], masks: &[[u64; 5]]) -> Result<(), RunError> {
-        let mut known = self.array::<[u64; 5]>("FLOW_MASKS")?;
-        for (number, mask) in (0..).zip(masks) {
-            known.set(number, *mask, 0).map_err(|error| refused("filled", &error))?;
-        }
-        let map = self.0.map_mut("FLOW_RULES").ok_or_else(|| missing("FLOW_RULES"))?;
-        let mut map: HashMap<&mut MapData, [u64; 6], [u64; 2]> =
-            map.try_into().map_err(|error| refused("filled", &error))?;
-        for (number, rule) in (0_u64..).zip(rules) {
-            let mask = masks.iter().position(|mask| *mask == rule.mask).unwrap_or_default();
-            let [a, b, c, d, e] = rule.key;
-            // The least decides.
-            let order = u64::from(u16::MAX - rule.priority) << 32 | number;
-            let queue = rule.queue.map_or(DROPS, u64::from);
-            map.insert([a, b, c, d, e, mask as u64], [order, queue], 0)
-                .map_err(|error| refused("filled", &error))?;
-        }
-        Ok(())
     }
 
     /// Starts counting what happens to packets behind the chain.
@@ -361,20 +287,36 @@ impl Object {
         Ok(Switch(map.try_into().map_err(|error| refused("filled", &error))?))
     }
 
-    /// Key and indirection table, with those of the plan in force.
+    /// What commands change, with what the plan has in force.
     pub(crate) fn tables(&mut self, plan: &Plan) -> Result<Tables, RunError> {
         let mut take = |name: &str| self.0.take_map(name).ok_or_else(|| missing(name));
         let (now, toeplitz, table) = (take("RSS_NOW")?, take("TOEPLITZ")?, take("TABLE")?);
+        let (flows_now, masks, rules) =
+            (take("FLOWS_NOW")?, take("FLOW_MASKS")?, take("FLOW_RULES")?);
+        let (settings_now, settings) = (take("SETTINGS_NOW")?, take("SETTINGS")?);
+        let filled = |error: MapError| refused("filled", &error);
+        let flows = FlowMaps {
+            now: flows_now.try_into().map_err(filled)?,
+            masks: masks.try_into().map_err(filled)?,
+            rules: rules.try_into().map_err(filled)?,
+        };
         let mut tables = Tables {
-            now: now.try_into().map_err(|error| refused("filled", &error))?,
-            toeplitz: toeplitz.try_into().map_err(|error| refused("filled", &error))?,
-            table: table.try_into().map_err(|error| refused("filled", &error))?,
-            half: 1,
+            rss: RssTables {
+                now: now.try_into().map_err(filled)?,
+                toeplitz: toeplitz.try_into().map_err(filled)?,
+                table: table.try_into().map_err(filled)?,
+                half: 1,
+            },
+            flows: Flows::new(flows, plan.flow_room()),
+            settings: SettingsTables {
+                now: settings_now.try_into().map_err(filled)?,
+                both: settings.try_into().map_err(filled)?,
+                half: 1,
+                settings: [0; SETTINGS],
+            },
         };
         for step in &plan.steps {
-            if let Action::ByHash(by_hash) = &step.action {
-                tables.set(by_hash).map_err(|error| refused("filled", &error))?;
-            }
+            tables.start(&step.action).map_err(filled)?;
         }
         Ok(tables)
     }
@@ -419,8 +361,48 @@ impl Switch {
     }
 }
 
-/// Key and indirection table, each there twice: one in force, one to be changed.
+/// What commands change. All of it is there twice: one is in force, the other is changed.
 pub(crate) struct Tables {
+    rss: RssTables,
+    pub(crate) flows: Flows,
+    settings: SettingsTables,
+}
+
+impl Tables {
+    /// Puts in force what a function starts with.
+    fn start(&mut self, action: &Action) -> Result<(), MapError> {
+        match action {
+            Action::ByHash(by_hash) => self.rss.set(by_hash),
+            Action::ByRules { rules, .. } => self.flows.set(rules).map(drop),
+            Action::Vlans { allowed, untagged } => self.settings.set_vlans(allowed, *untagged),
+            Action::Police { packets, bytes, .. } => self.settings.set_limits(*packets, *bytes),
+            Action::Next | Action::Drop | Action::ByWire(_) | Action::Sample { .. } => Ok(()),
+        }
+    }
+
+    /// Puts the form of a function in force, whole and at once. Returns what rules for flows have
+    /// decided on by number, which are in force still.
+    pub(crate) fn set(&mut self, form: &KernelForm) -> Result<Vec<(u32, u64)>, MapError> {
+        // Programs that are at work may look for a moment more at what was before the last change.
+        std::thread::sleep(SETTLE);
+        match form {
+            KernelForm::ByHash(by_hash) => self.rss.set(by_hash)?,
+            KernelForm::ByRules { rules, .. } => return self.flows.set(rules),
+            KernelForm::Vlans { allowed, untagged } => {
+                self.settings.set_vlans(allowed, *untagged)?;
+            }
+            KernelForm::Police { packets, bytes, .. } => {
+                self.settings.set_limits(*packets, *bytes)?;
+            }
+            // These have no commands.
+            _ => {}
+        }
+        Ok(Vec::new())
+    }
+}
+
+/// Key and indirection table.
+struct RssTables {
     /// Which is in force, in the highest bit, and how many entries it has.
     now: Array<MapData, u32>,
     toeplitz: Array<MapData, [[u32; 256]; 36]>,
@@ -428,10 +410,9 @@ pub(crate) struct Tables {
     half: u32,
 }
 
-impl Tables {
-    /// Puts key and table in force, both at once. Programs that are at work may look at those
-    /// before for a moment more: until then the next change has to wait.
-    pub(crate) fn set(&mut self, by_hash: &ByHash) -> Result<(), MapError> {
+impl RssTables {
+    /// Puts key and table in force, both at once.
+    fn set(&mut self, by_hash: &ByHash) -> Result<(), MapError> {
         const HALF: u32 = 4096;
         let half = self.half ^ 1;
         if let FlowHash::Toeplitz(bytes) = &by_hash.hash {
@@ -443,6 +424,44 @@ impl Tables {
             self.table.set(entry, u32::from(queue), 0)?;
         }
         self.now.set(0, half << 31 | by_hash.table.len() as u32, 0)?;
+        self.half = half;
+        Ok(())
+    }
+}
+
+/// Words of `struct settings`: VLANs, whether packets without one are let through, and two limits,
+/// each a rate, the most credit and the nanoseconds after which it is there.
+const SETTINGS: usize = 64 + 1 + 3 + 3;
+
+/// What `vlan` and `rate-limit` go by.
+struct SettingsTables {
+    now: Array<MapData, u32>,
+    both: Array<MapData, [u64; SETTINGS]>,
+    half: u32,
+    settings: [u64; SETTINGS],
+}
+
+impl SettingsTables {
+    fn set_vlans(&mut self, allowed: &[u64; 64], untagged: bool) -> Result<(), MapError> {
+        self.settings[..64].copy_from_slice(allowed);
+        self.settings[64] = untagged.into();
+        self.write()
+    }
+
+    fn set_limits(&mut self, packets: [u64; 2], bytes: [u64; 2]) -> Result<(), MapError> {
+        let limit = |[rate, burst]: [u64; 2]| {
+            let most = burst.saturating_mul(ONE);
+            [rate, most, most.div_ceil(rate.max(1))]
+        };
+        self.settings[65..68].copy_from_slice(&limit(packets));
+        self.settings[68..].copy_from_slice(&limit(bytes));
+        self.write()
+    }
+
+    fn write(&mut self) -> Result<(), MapError> {
+        let half = self.half ^ 1;
+        self.both.set(half, self.settings, 0)?;
+        self.now.set(0, half, 0)?;
         self.half = half;
         Ok(())
     }

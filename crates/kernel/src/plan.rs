@@ -71,7 +71,7 @@ pub(crate) enum Action {
     Sample { every: u32, queue: Option<u16>, drop_rest: bool },
     Vlans { allowed: Box<[u64; 64]>, untagged: bool },
     Police { per_wire: bool, packets: [u64; 2], bytes: [u64; 2] },
-    ByRules(Vec<FlowRule>),
+    ByRules { rules: Vec<FlowRule>, room: usize },
 }
 
 impl Step {
@@ -85,13 +85,13 @@ impl Step {
 }
 
 impl Plan {
-    /// The rules for flows, if there are any.
-    pub(crate) fn flow_rules(&self) -> &[FlowRule] {
-        let rules = self.steps.iter().find_map(|step| match &step.action {
-            Action::ByRules(rules) => Some(&**rules),
-            _ => None,
+    /// How many rules for flows there may be.
+    pub(crate) fn flow_room(&self) -> usize {
+        let rooms = self.steps.iter().map(|step| match step.action {
+            Action::ByRules { room, .. } => room,
+            _ => 0,
         });
-        rules.unwrap_or_default()
+        rooms.max().unwrap_or_default()
     }
 }
 
@@ -144,7 +144,7 @@ pub(crate) fn plan(launch: &Launch<'_>) -> Result<(Plan, Placement), ConfigError
             KernelForm::Police { per_wire, packets, bytes } => {
                 Action::Police { per_wire, packets, bytes }
             }
-            KernelForm::ByRules(rules) => Action::ByRules(rules),
+            KernelForm::ByRules { rules, room } => Action::ByRules { rules, room },
             KernelForm::Drop(_) | KernelForm::Interface { .. } | KernelForm::Stack(_) => {
                 return Err(without_form(functions, section));
             }

@@ -424,8 +424,8 @@ impl KernelRunning {
             let (card, state) = (card.clone(), state.clone());
             let body = move || {
                 while !state.is_stopping.load(Ordering::Acquire) {
+                    live.note(card.counters.take(&card.view).counts);
                     live.obey();
-                    live.note(&card.counters.take(&card.view).counts);
                     // As it was, should the kernel refuse: it is tried again.
                     let _ = rules.follow();
                     if !watched.look() {

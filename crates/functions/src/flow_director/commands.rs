@@ -348,8 +348,10 @@ impl Command for Replace {
     type Reply = Replaced;
 
     fn prepare(self, context: &BuildContext) -> Result<Exchange, CommandError> {
-        if !(1..=MAX_RULES).contains(&self.capacity) {
-            let message = format!("found {}, allowed: 1 to {MAX_RULES}", self.capacity);
+        // In the kernel there is room for this many, however few the card starts with.
+        let most = if context.in_kernel { CAPACITY } else { MAX_RULES };
+        if !(1..=most).contains(&self.capacity) {
+            let message = format!("found {}, allowed: 1 to {most}", self.capacity);
             return Err(CommandError::argument("capacity", message));
         }
         let table = table_of(&self.rules, self.capacity, context)

@@ -251,6 +251,10 @@ impl Rule {
 
     fn action(&self, context: &BuildContext) -> Result<Action, WrongRule> {
         let &Rule { queue, mark, drop, .. } = self;
+        if let Some(mark) = mark.filter(|_| context.in_kernel) {
+            let allowed = "none with engine = \"kernel\", where marks are not kept";
+            return Err(WrongRule::new("mark", mark, allowed));
+        }
         if let Some(queue) = queue
             && queue >= context.queues
         {

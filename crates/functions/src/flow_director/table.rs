@@ -315,6 +315,14 @@ impl Table {
         true
     }
 
+    /// Counts packets that a rule has decided on elsewhere.
+    pub(super) fn count(&mut self, number: u32, packets: u64) {
+        let place = (number as usize).checked_sub(1).and_then(|index| self.places.get(index));
+        if let Some(slot) = place.and_then(|&place| self.slots.get_mut(place as usize)) {
+            slot.packets += packets;
+        }
+    }
+
     /// The rules from number `first` on, with the packets each decided on.
     pub(super) fn rules(&self, first: u32) -> impl Iterator<Item = (u32, Compiled, u64)> + '_ {
         let skipped = (first.max(1) as usize - 1).min(self.places.len());

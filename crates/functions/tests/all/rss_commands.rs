@@ -256,7 +256,7 @@ fn the_kernel_is_told_hash_types_and_table() {
         assert_eq!(form(&config).hash, hash);
     }
     let mut rss = rss(&config);
-    rss.note_kernel(&KernelCounts { unhashed: 5 });
+    rss.note_kernel(&KernelCounts { unhashed: 5, ..KernelCounts::default() });
     assert_eq!(rss.counters().unhashed.get(), 5);
 }
 

@@ -65,7 +65,7 @@ fn a_key_that_is_not_honoured_is_refused() {
             "",
             "[[rx]]\nfunction = \"flow-director\"\nrules = [{ protocol = \"tcp\", mark = 1 }]\n",
             "",
-            "rx[0].rules[0].mark: found one, allowed with engine = \"kernel\": none",
+            "rx[0].rules[0].mark: found 1, allowed: none with engine = \"kernel\"",
         ),
         (
             "",

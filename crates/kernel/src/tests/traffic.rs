@@ -319,11 +319,22 @@ fn a_connection_stays_on_its_core() {
 
 /// Has the card's `rss` obey a command, and waits for what comes of it.
 fn tell(access: &mut Access, name: &str, arguments: Value) -> Value {
-    let rss = find(access.registries.functions, &Section::named("function", "rss")).unwrap();
-    let command = rss.commands.iter().find(|command| command.name == name).unwrap();
+    tell_function(access, (1, "rss"), name, arguments)
+}
+
+/// The same with a function at its place in the chain.
+fn tell_function(
+    access: &mut Access,
+    (place, function): (usize, &str),
+    name: &str,
+    arguments: Value,
+) -> Value {
+    let functions = access.registries.functions;
+    let function = find(functions, &Section::named("function", function)).unwrap();
+    let command = function.commands.iter().find(|command| command.name == name).unwrap();
     let context = BuildContext { queues: CORES as u16, ..BuildContext::default() };
     let order = command.prepare(&arguments, &context).unwrap();
-    assert!(access.controller.send(Order::Function(Direction::Rx, 1, order)).is_ok());
+    assert!(access.controller.send(Order::Function(Direction::Rx, place, order)).is_ok());
     let Answer { done, replaced } = wait_for("an answer", || access.controller.answer());
     let Order::Function(_, _, order) = replaced else { panic!("the answer to another command") };
     assert!(done);
@@ -385,6 +396,105 @@ fn change_key_and_table(bed: &Bed, handover: &str) {
     });
     let report = running.stop().unwrap();
     check(&report, 24 * all as usize);
+}
+
+/// Rules, VLANs and rates are changed as in the poll engine, and nothing is lost over it.
+#[test]
+fn rules_vlans_and_rates_are_changed_while_packets_flow() {
+    let Some(bed) = Bed::new("rules_vlans_and_rates_are_changed_while_packets_flow") else {
+        return;
+    };
+    let _machine = machine();
+    HANDOVERS.into_iter().for_each(|handover| change_rules_vlans_and_rates(&bed, handover));
+}
+
+fn change_rules_vlans_and_rates(bed: &Bed, handover: &str) {
+    const VLAN: (usize, &str) = (0, "vlan");
+    const LIMITER: (usize, &str) = (1, "rate-limit");
+    const DIRECTOR: (usize, &str) = (2, "flow-director");
+    let rx = "[[rx]]\nfunction = \"vlan\"\n[[rx]]\nfunction = \"rate-limit\"\n\
+              [[rx]]\nfunction = \"flow-director\"\n\
+              rules = [{ protocol = \"udp\", source_port = 9000, queue = 1 }]\n";
+    let mut running = start(&bed.card(handover, rx));
+    let mut access = running.control().unwrap();
+    let udp = |port: u16| json!({ "protocol": "udp", "source_port": port, "queue": 1 });
+    // Of each 64 packets one is of each flow: so many of them are to go to the second queue.
+    let mut second = 0;
+    let mut send = |more: u64| {
+        bed.send(FLOWS.into());
+        second += more;
+        let count = |queue: usize| running.view().queues[queue].target.packets.get();
+        wait_until("all have been counted", || (count(0) + count(1)) % u64::from(FLOWS) == 0);
+        wait_until("the second queue's, too", || count(1) == second);
+    };
+    send(1);
+    assert_eq!(tell_function(&mut access, DIRECTOR, "add", udp(9001))["number"], 2);
+    send(2);
+    let listed = tell_function(&mut access, DIRECTOR, "list", json!({}));
+    let packets: Vec<_> =
+        listed["rules"].as_array().unwrap().iter().map(|rule| &rule["packets"]).collect();
+    assert_eq!(packets, [&json!(2), &json!(1)]);
+    tell_function(&mut access, DIRECTOR, "remove", json!({ "number": 1 }));
+    send(1);
+    let all = json!({ "rules": [{ "protocol": "udp", "queue": 1 }, { "protocol": "tcp", "drop": true }] });
+    tell_function(&mut access, DIRECTOR, "replace", all.clone());
+    send(FLOWS.into());
+    let listed = tell_function(&mut access, DIRECTOR, "list", json!({}));
+    assert_eq!(listed["rules"][0]["packets"], FLOWS, "counted anew: {listed}");
+    wait_until("it is told", || {
+        let found = tell_function(&mut access, DIRECTOR, "get", json!({}));
+        found["matched_packets"] == 68 && found["unmatched_packets"] == 256 - 68
+    });
+
+    // While packets flow, none is lost, whatever is changed how often.
+    bed.under_load(|arrived| {
+        for turn in 0..10_u64 {
+            let wanted = arrived.load(Relaxed) + 50;
+            let rules = if turn % 2 == 0 { json!({ "rules": [udp(9000)] }) } else { all.clone() };
+            tell_function(&mut access, DIRECTOR, "replace", rules);
+            tell_function(&mut access, VLAN, "set", json!({ "allow": [1 + turn] }));
+            let rate = json!({ "packets_per_second": 1_000_000_000_u64 + turn });
+            tell_function(&mut access, LIMITER, "set", rate);
+            wait_until("more has arrived", || arrived.load(Relaxed) >= wanted);
+        }
+    });
+    wait_until("all of it is told", || {
+        let received = running.view().wires[0].counters.rx_packets.get();
+        let found = tell_function(&mut access, VLAN, "get", json!({}));
+        found["untagged"] == received && found["tagged"] == 0
+    });
+    let dropped = |function: usize| {
+        running.view().functions.of(Direction::Rx)[function].counters.dropped.get()
+    };
+    assert_eq!((dropped(0), dropped(1), dropped(2)), (0, 0, 0));
+
+    // And what is to be dropped is.
+    let (_server, flows) = bed.sockets();
+    let send = |packets: usize| {
+        for flow in &flows[..packets] {
+            flow.send_to(b"picnic", SocketAddr::from(TO)).unwrap();
+        }
+    };
+    tell_function(&mut access, VLAN, "set", json!({ "allow": [5], "untagged": false }));
+    send(10);
+    wait_until("no VLAN has dropped them", || dropped(0) == 10);
+    assert_eq!(tell_function(&mut access, VLAN, "get", json!({}))["filtered"], 10);
+    tell_function(&mut access, VLAN, "set", json!({ "allow": [] }));
+    let limit = json!({ "packets_per_second": 1, "burst_packets": 5 });
+    tell_function(&mut access, LIMITER, "set", limit);
+    let before = running.view().wires[0].counters.rx_packets.get();
+    send(60);
+    wait_until("all have been counted", || {
+        running.view().wires[0].counters.rx_packets.get() == before + 60
+    });
+    // One more for each second that this takes.
+    let over = dropped(1);
+    assert!((40..=55).contains(&over), "{over}");
+    let found = tell_function(&mut access, LIMITER, "get", json!({}));
+    assert_eq!((&found["dropped_packets"], &found["burst_packets"]), (&json!(over), &json!(5)));
+    let report = running.stop().unwrap();
+    assert!(report.ledger.balanced() && report.ledger.in_flight == 0, "{report:?}");
+    assert_eq!((report.drops["filtered"], report.drops["rate_limited"]), (10, over));
 }
 
 #[test]

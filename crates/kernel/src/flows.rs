@@ -1,0 +1,240 @@
+//! Rules for flows, in the programs' maps: the list of `flow-director`.
+//!
+//! The rules are there twice: one list is in force, the other is written, then a single word
+//! changes which. A rule stands at one of two places that its words and its mask come to; one that
+//! is there already moves to its other place.
+//!
+//! Guarantees: a change is in force for all packets at once. What packets have met of a rule is brought to that rule alone.
+//!
+//! Source: Pagh, Rodler, "Cuckoo Hashing", Journal of Algorithms 51(2), 2004.
+
+use crate::object::SETTLE;
+use aya::maps::{Array, MapData, MapError};
+use picnic_core::kernel::FlowRule;
+
+/// As the programs have them (`bpf/rules.h`).
+const MOST_MASKS: usize = 64;
+/// Rules that are moved to make room for another before a list is begun anew.
+const MOST_MOVED: usize = 1000;
+/// In place of a queue: such packets are dropped.
+const DROPS: u32 = 0xfffe;
+
+/// `struct flow_mask`: words, and the highest rank of its rules.
+pub(crate) type MaskWords = [u64; 6];
+/// `struct flow_rule`: words, rank, mask and queue, packets.
+pub(crate) type RuleWords = [u64; 8];
+const RANK: usize = 5;
+const PACKETS: usize = 7;
+
+/// The maps with the rules.
+pub(crate) struct FlowMaps {
+    /// Which list is in force, what places begin with, and masks.
+    pub(crate) now: Array<MapData, u32>,
+    pub(crate) masks: Array<MapData, MaskWords>,
+    pub(crate) rules: Array<MapData, RuleWords>,
+}
+
+/// The rules of a card's `flow-director`, and the maps that they are in.
+pub(crate) struct Flows {
+    maps: FlowMaps,
+    /// Slots of one list.
+    slots: usize,
+    /// What stands in each list.
+    written: [Vec<RuleWords>; 2],
+    half: usize,
+    /// The rules in force: each with its slot, and what it had decided on when that was last told.
+    rules: Vec<(FlowRule, usize, u64)>,
+}
+
+/// How many slots a list of so many rules has.
+pub(crate) fn slots(room: usize) -> usize {
+    (5 * room.max(1) / 2).next_power_of_two()
+}
+
+/// A list, as it is written.
+struct Image {
+    start: u32,
+    masks: Vec<MaskWords>,
+    rules: Vec<RuleWords>,
+    /// The slot of each rule.
+    places: Vec<usize>,
+}
+
+impl Flows {
+    /// With no rules yet.
+    pub(crate) fn new(maps: FlowMaps, room: usize) -> Self {
+        let slots = slots(room);
+        let empty = || vec![[0; 8]; slots];
+        Flows { maps, slots, written: [empty(), empty()], half: 0, rules: Vec::new() }
+    }
+
+    /// Puts rules in force in place of those before. Returns what these have decided on meanwhile,
+    /// as [`Flows::take`] does, of those that are among the new ones.
+    pub(crate) fn set(&mut self, rules: &[FlowRule]) -> Result<Vec<(u32, u64)>, MapError> {
+        let image = Image::of(rules, self.slots).ok_or(MapError::OutOfBounds {
+            index: rules.len() as u32,
+            max_entries: self.slots as u32,
+        })?;
+        let mut told = self.take()?;
+        let half = self.half ^ 1;
+        for (number, mask) in (0..).zip(&image.masks) {
+            self.maps.masks.set((half * MOST_MASKS) as u32 + number, *mask, 0)?;
+        }
+        let written = self.written[half].iter_mut().zip(&image.rules).enumerate();
+        for (place, (before, rule)) in written {
+            // What was taken has been counted in, too.
+            if before != rule || rule[RANK] != 0 {
+                self.maps.rules.set((half * self.slots + place) as u32, *rule, 0)?;
+                *before = *rule;
+            }
+        }
+        let now = (half as u32) << 31 | image.start << 8 | image.masks.len() as u32;
+        self.maps.now.set(0, now, 0)?;
+        // Packets that are at the list before.
+        std::thread::sleep(SETTLE);
+        let late = self.take()?;
+        told.extend(late);
+        told.retain(|(number, _)| {
+            let of = |rule: &FlowRule| rule.number == *number;
+            let before = self.rules.iter().map(|(rule, ..)| rule).find(|rule| of(rule));
+            before.is_some() && before == rules.iter().find(|rule| of(rule))
+        });
+        let places = rules.iter().zip(image.places);
+        self.rules = places.map(|(rule, place)| (*rule, place, 0)).collect();
+        self.half = half;
+        Ok(told)
+    }
+
+    /// By number, what rules have decided on since this was last asked; only those that are new.
+    pub(crate) fn take(&mut self) -> Result<Vec<(u32, u64)>, MapError> {
+        let mut told = Vec::new();
+        for (rule, place, before) in &mut self.rules {
+            let found = self.maps.rules.get(&((self.half * self.slots + *place) as u32), 0)?;
+            let packets = found[PACKETS];
+            if packets != *before {
+                told.push((rule.number, packets.wrapping_sub(*before)));
+                *before = packets;
+            }
+        }
+        Ok(told)
+    }
+}
+
+/// Higher priorities before lower, then lower numbers before higher; never zero.
+fn rank(rule: &FlowRule) -> u64 {
+    u64::from(rule.priority) << 32 | u64::from(u32::MAX - rule.number)
+}
+
+/// Two numbers, as they lie one after the other.
+fn pair(first: u32, second: u32) -> u64 {
+    let ([a, b, c, d], [e, f, g, h]) = (first.to_ne_bytes(), second.to_ne_bytes());
+    u64::from_ne_bytes([a, b, c, d, e, f, g, h])
+}
+
+/// As `places_of` in the programs.
+fn places_of([a, b, c, d, e]: [u64; 5], start: u64) -> [usize; 2] {
+    let times = |word: u64, factor: u64| word.wrapping_mul(factor);
+    let hash = times(a ^ start, 0x9e37_79b9_7f4a_7c15)
+        ^ times(b, 0xc2b2_ae3d_27d4_eb4f)
+        ^ times(c.wrapping_add(start), 0x1656_67b1_9e37_79f9)
+        ^ times(d, 0xd6e8_feb8_6659_fd93)
+        ^ times(e ^ start << 32, 0xa076_1d64_78bd_642f);
+    let hash = times(hash ^ hash >> 32, 0xe703_7ed1_a0b4_28db);
+    let hash = hash ^ hash >> 29;
+    [hash as u32 as usize, (hash >> 32) as usize]
+}
+
+impl Image {
+    /// A list of rules in so many slots, a power of two; none if there are too many of them.
+    fn of(rules: &[FlowRule], slots: usize) -> Option<Image> {
+        // Their highest ranks first.
+        let mut masks: Vec<([u64; 5], u64)> = Vec::new();
+        for rule in rules {
+            match masks.iter_mut().find(|(mask, _)| *mask == rule.mask) {
+                Some((_, highest)) => *highest = rank(rule).max(*highest),
+                None => masks.push((rule.mask, rank(rule))),
+            }
+        }
+        masks.sort_by_key(|(_, rank)| u64::MAX - rank);
+        if masks.len() > MOST_MASKS || rules.len() > slots / 2 {
+            return None;
+        }
+        let mask_of = |rule: &FlowRule| masks.iter().position(|(mask, _)| *mask == rule.mask);
+        // Rules that find no place from one start do from another.
+        (0..=255).find_map(|start| {
+            let mut at = vec![None; slots];
+            for number in 0..rules.len() {
+                let mut homeless = number;
+                let mut away_from = None;
+                let mut moved = 0;
+                loop {
+                    let rule = &rules[homeless];
+                    let start = u64::from(start) << 8 | mask_of(rule)? as u64;
+                    let [one, other] = places_of(rule.key, start).map(|place| place & (slots - 1));
+                    let free = [one, other].into_iter().find(|&place| at[place].is_none());
+                    let place = free.unwrap_or(if away_from == Some(one) { other } else { one });
+                    match at[place].replace(homeless) {
+                        None => break,
+                        Some(there) => (homeless, away_from) = (there, Some(place)),
+                    }
+                    moved += 1;
+                    if moved == MOST_MOVED {
+                        return None;
+                    }
+                }
+            }
+            let mut image = Image {
+                start,
+                masks: masks.iter().map(|&([a, b, c, d, e], rank)| [a, b, c, d, e, rank]).collect(),
+                rules: vec![[0; 8]; slots],
+                places: vec![0; rules.len()],
+            };
+            for (place, number) in at.iter().enumerate() {
+                let Some(number) = *number else { continue };
+                let rule = &rules[number];
+                let [a, b, c, d, e] = rule.key;
+                let what = pair(mask_of(rule)? as u32, rule.queue.map_or(DROPS, u32::from));
+                image.rules[place] = [a, b, c, d, e, rank(rule), what, 0];
+                image.places[number] = place;
+            }
+            Some(image)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rule(number: u32, port: u64) -> FlowRule {
+        let (key, mask) = ([0, 0, 0, 0, port], [0, 0, 0, 0, 0xffff]);
+        FlowRule { number, key, mask, priority: 0, queue: Some(0) }
+    }
+
+    #[test]
+    fn as_many_rules_as_there_is_room_for_have_a_place() {
+        for room in [1, 5, 8192, 65_536] {
+            let rules: Vec<_> = (0..room).map(|place| rule(place + 1, place.into())).collect();
+            let image = Image::of(&rules, slots(room as usize)).unwrap();
+            let mut places = image.places.clone();
+            places.sort_unstable();
+            places.dedup();
+            assert_eq!(places.len(), rules.len());
+        }
+        let rules: Vec<_> = (0..5).map(|place| rule(place + 1, place.into())).collect();
+        assert!(Image::of(&rules, 4).is_none());
+    }
+
+    #[test]
+    fn masks_of_the_highest_rules_come_first() {
+        let low = rule(1, 7);
+        let high = FlowRule { priority: 9, mask: [0, 0, 0, 0, 0xff], ..rule(2, 7) };
+        let first = FlowRule { mask: [0, 0, 0, 0, 0xfff], ..rule(1, 7) };
+        let masks = |rules: &[FlowRule]| {
+            let image = Image::of(rules, 8).unwrap();
+            image.masks.iter().map(|mask| mask[4]).collect::<Vec<_>>()
+        };
+        assert_eq!(masks(&[low, high]), [0xff, 0xffff]);
+        assert_eq!(masks(&[rule(2, 7), first]), [0xfff, 0xffff]);
+    }
+}
