@@ -195,3 +195,87 @@ pub fn counted(card: &str, part: &str) -> u64 {
     let stats: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
     stats["ledger"][part].as_u64().unwrap_or(0)
 }
+
+/// A card that runs by the command line, and is asked. It ends with the test.
+pub struct Running {
+    name: String,
+    child: Option<Child>,
+    folder: PathBuf,
+    /// Goes with it.
+    own: Option<TempDir>,
+}
+
+impl Running {
+    /// Runs the `card.toml` of a folder, whose card has this name, for two minutes at most.
+    pub fn start(name: &str, folder: TempDir) -> Self {
+        let mut running = Running::start_in(name, folder.path(), &[]);
+        running.own = Some(folder);
+        running
+    }
+
+    /// The same of a folder that stays, with more options.
+    pub fn start_in(name: &str, folder: &Path, more: &[&str]) -> Self {
+        let mut run = command();
+        run.args(["run", "card.toml", "--duration", "120", "--quiet", "--json"]).args(more);
+        run.current_dir(folder).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let child = Some(run.spawn().unwrap());
+        let running = Running { name: name.into(), child, folder: folder.into(), own: None };
+        wait_until("the card answers", || running.ctl(&["info"]).status.code() == Some(0));
+        running
+    }
+
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    pub fn child(&self) -> &Child {
+        self.child.as_ref().expect("it runs")
+    }
+
+    pub fn ctl(&self, arguments: &[&str]) -> Output {
+        picnic_in(self.folder(), &[&["ctl", "--card", &self.name], arguments].concat())
+    }
+
+    /// What a command prints that succeeds.
+    pub fn good(&self, arguments: &[&str]) -> String {
+        let output = self.ctl(arguments);
+        assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", stderr(&output));
+        stdout(&output).to_owned()
+    }
+
+    /// The same, as JSON.
+    pub fn json(&self, arguments: &[&str]) -> Value {
+        serde_json::from_str(&self.good(&[arguments, &["--json"]].concat())).unwrap()
+    }
+
+    /// The exit code of a command that fails, and what it says.
+    pub fn bad(&self, arguments: &[&str]) -> (Option<i32>, String) {
+        let output = self.ctl(arguments);
+        assert_eq!(stdout(&output), "", "{arguments:?}");
+        (output.status.code(), stderr(&output).to_owned())
+    }
+
+    /// Waits for the card's end: its report, whose ledger must balance, and what else it said.
+    pub fn ended(mut self) -> (Value, String) {
+        let output = self.child.take().expect("it runs").wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        let report = json(&output);
+        assert_balanced(&report);
+        (report, stderr(&output).to_owned())
+    }
+
+    /// Stops the card.
+    pub fn stop(self) -> (Value, String) {
+        self.good(&["stop"]);
+        self.ended()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}

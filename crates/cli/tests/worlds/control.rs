@@ -6,63 +6,15 @@ use serde_json::Value;
 use std::io::{Read, Write};
 use std::path::Path;
 use std::process::{Child, Output, Stdio};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 const STEADY: &str = "[[wire]]\nport = \"generator\"\nrate_pps = 20000\nsize = 100\nflows = 64\n";
 
-/// A card with a name of its own, that ends with the test.
-struct Running {
-    name: String,
-    child: Option<Child>,
-    _folder: tempfile::TempDir,
-    _machine: MutexGuard<'static, ()>,
-}
-
-impl Running {
-    fn start(name: &str, text: &str) -> Self {
-        let machine = machine();
-        let (folder, path) = card(&format!("{text}\n[card]\nname = \"{name}\"\n"));
-        let arguments = ["run", path.to_str().unwrap(), "--json", "--quiet", "--duration", "60"];
-        let child = start(&machine, &arguments);
-        let running =
-            Running { name: name.into(), child: Some(child), _folder: folder, _machine: machine };
-        wait_until("the card answers", || running.ctl(&["info"]).status.code() == Some(0));
-        running
-    }
-
-    fn ctl(&self, arguments: &[&str]) -> Output {
-        let name = ["ctl", "--card", &*self.name];
-        picnic_in(Path::new("/"), &[&name, arguments].concat())
-    }
-
-    fn good(&self, arguments: &[&str]) -> String {
-        let output = self.ctl(arguments);
-        assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", stderr(&output));
-        stdout(&output).to_owned()
-    }
-
-    fn json(&self, arguments: &[&str]) -> Value {
-        serde_json::from_str(&self.good(&[arguments, &["--json"]].concat())).unwrap()
-    }
-
-    /// Waits for the card's end; its ledger must balance.
-    fn ended(mut self) -> Value {
-        let output = self.child.take().unwrap().wait_with_output().unwrap();
-        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-        let report = json(&output);
-        assert_balanced(&report);
-        report
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        if let Some(mut child) = self.child.take() {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-    }
+/// A card with a name of its own.
+fn start_card(name: &str, text: &str) -> Running {
+    let text = format!("{text}\n[card]\nname = \"{name}\"\n");
+    Running::start(name, folder(&[("card.toml", text.as_bytes())]))
 }
 
 fn refused(output: &Output, code: i32, message: &str) {
@@ -73,7 +25,8 @@ fn refused(output: &Output, code: i32, message: &str) {
 
 #[test]
 fn a_card_is_asked_changed_and_stopped() {
-    let card = Running::start("asked", STEADY);
+    let _machine = machine();
+    let card = start_card("asked", STEADY);
     let text = card.good(&["info"]);
     assert!(text.starts_with("card          asked, pid "), "{text}");
     let stats = card.json(&["stats"]);
@@ -137,13 +90,14 @@ fn a_card_is_asked_changed_and_stopped() {
     refused(&card.ctl(&["moderation", "--poll-usecs", "1000001"]), 2, "poll_usecs: found 1000001");
 
     assert_eq!(card.good(&["stop"]), "asked has stopped\n");
-    let report = card.ended();
+    let (report, _) = card.ended();
     assert!(report["ledger"]["in"].as_u64() > stats["ledger"]["in"].as_u64());
 }
 
 #[test]
 fn a_swap_tells_the_line_that_is_wrong() {
-    let card = Running::start("swapped", STEADY);
+    let _machine = machine();
+    let card = start_card("swapped", STEADY);
     let files = [
         ("bad.toml", &b"# one\n[[rx]]\nfunction = \"rss\"\ntable_size = 0\n"[..]),
         ("good.toml", b"[[rx]]\nfunction = \"pass\"\n[[rx]]\nfunction = \"rss\"\n"),
@@ -172,13 +126,13 @@ fn a_swap_tells_the_line_that_is_wrong() {
         "found method \"card.reboot\", allowed: card.info",
     );
     refused(&card.ctl(&["call", "card.info", "[1]"]), 2, "PARAMS: allowed: a JSON object");
-    card.good(&["stop"]);
-    card.ended();
+    card.stop();
 }
 
 #[test]
 fn captures_are_whole_whatever_they_are_written_to() {
-    let card = Running::start("captured", STEADY);
+    let _machine = machine();
+    let card = start_card("captured", STEADY);
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("x.pcapng").display().to_string();
     let choice = ["--card", "captured"];
@@ -230,8 +184,7 @@ fn captures_are_whole_whatever_they_are_written_to() {
     assert_eq!(card.json(&["capture", "list"])["captures"].as_array().unwrap().len(), 1);
     assert!(card.good(&["capture", "stop"]).contains("packets captured"));
     refused(&card.ctl(&["capture", "stop"]), 1, "no capture runs");
-    card.good(&["stop"]);
-    card.ended();
+    card.stop();
 }
 
 /// What Wireshark's own reader makes of a capture.
@@ -247,7 +200,8 @@ fn tshark(file: &str, at_least: usize) {
 
 #[test]
 fn top_prints_a_frame_and_wants_a_terminal_for_more() {
-    let card = Running::start("watched", STEADY);
+    let _machine = machine();
+    let card = start_card("watched", STEADY);
     let top = |arguments: &[&str]| {
         picnic_in(Path::new("/"), &[&["top", "--card", "watched"], arguments].concat())
     };
@@ -262,13 +216,13 @@ fn top_prints_a_frame_and_wants_a_terminal_for_more() {
     assert!(rate > 0.0, "{rate}");
     refused(&top(&[]), 2, "standard output is not a terminal; --once prints one frame as text");
     refused(&top(&["--json"]), 2, "--once --json");
-    card.good(&["stop"]);
-    card.ended();
+    card.stop();
 }
 
 #[test]
 fn which_card_is_meant_is_found_out_or_asked() {
-    let first = Running::start("one", STEADY);
+    let _machine = machine();
+    let first = start_card("one", STEADY);
     assert!(stdout(&picnic(&["ctl"])).starts_with("card          one, "), "the only one");
     refused(&picnic(&["ctl", "--card", "two"]), 1, "card two is not running; running: one (pid ");
     // A second one beside it.
@@ -301,8 +255,7 @@ fn which_card_is_meant_is_found_out_or_asked() {
     let removed: Vec<_> = removed.as_array().unwrap().iter().filter_map(Value::as_str).collect();
     assert!(removed.len() == 1 && removed[0].ends_with("/two.sock"), "{removed:?}");
     assert!(!Path::new(removed[0]).exists());
-    first.good(&["stop"]);
-    first.ended();
+    first.stop();
     refused(&picnic(&["ctl"]), 1, "no card is running (looked in ");
     let output = picnic(&["ctl", "--socket", "/nonexistent/x.sock"]);
     refused(&output, 1, "/nonexistent/x.sock: no card is running there");
@@ -340,10 +293,11 @@ fn a_running_card_has_no_privileges_left() {
     let folder = tempfile::tempdir().unwrap();
     let trace = folder.path().join("trace.pcapng");
     let text = format!("{STEADY}[trace]\npath = \"{}\"\n", trace.display());
-    let card = Running::start("plain", &text);
+    let _machine = machine();
+    let card = start_card("plain", &text);
     let file = folder.path().join("x.pcapng").display().to_string();
     card.good(&["capture", "start", "-w", &file]);
-    let pid = card.child.as_ref().unwrap().id();
+    let pid = card.child().id();
     // Its threads may be on their way.
     wait_until("no thread has privileges", || {
         let threads = privileges(pid);
@@ -362,7 +316,7 @@ fn a_running_card_has_no_privileges_left() {
     // What it was asked to do it still can.
     card.good(&["capture", "stop"]);
     card.good(&["stop"]);
-    let report = card.ended();
+    let (report, _) = card.ended();
     let notes = report["notes"].to_string();
     assert!(!notes.contains("privileges"), "{notes}");
 }
@@ -386,7 +340,8 @@ fn an_interface_that_returns_is_taken_up_without_privileges() {
         "[[wire]]\nport = \"packet\"\ninterface = \"inside\"\nnamespace = \"{}\"\n",
         bed.netns("card")
     );
-    let card = Running::start("returning", &text);
+    let _machine = machine();
+    let card = start_card("returning", &text);
     let received = || card.json(&["stats"])["wires"][0]["rx_packets"].as_u64().unwrap();
     let more_comes = |before: u64| {
         let patience = Instant::now();
@@ -397,7 +352,7 @@ fn an_interface_that_returns_is_taken_up_without_privileges() {
         }
     };
     more_comes(0);
-    let pid = card.child.as_ref().unwrap().id();
+    let pid = card.child().id();
     let none =
         |(_, permitted, _): &(String, String, String)| permitted.trim_matches('0').is_empty();
     wait_until("no thread has privileges", || privileges(pid).iter().all(none));
@@ -407,7 +362,7 @@ fn an_interface_that_returns_is_taken_up_without_privileges() {
     cable(&bed);
     more_comes(before);
     card.good(&["stop"]);
-    let report = card.ended();
+    let (report, _) = card.ended();
     let notes = report["notes"].to_string();
     assert!(notes.contains("inside: came back and was taken up again 1 times"), "{notes}");
 }
@@ -480,7 +435,8 @@ fn top_ends_by_key_by_kill_and_with_its_card_and_leaves_the_terminal_as_it_was()
     if std::process::Command::new("script").arg("--version").output().is_err() {
         return skip(NAME, "`script` of util-linux is not installed");
     }
-    let card = Running::start("screen", STEADY);
+    let _machine = machine();
+    let card = start_card("screen", STEADY);
     for key in [&b"q"[..], b"\x03"] {
         let mut top = OnTerminal::start("screen");
         top.press(b"p");
@@ -498,7 +454,7 @@ fn top_ends_by_key_by_kill_and_with_its_card_and_leaves_the_terminal_as_it_was()
     }
     // A card that is silent: told, and the keys are obeyed.
     let mut top = OnTerminal::start("screen");
-    let id = rustix::process::Pid::from_child(card.child.as_ref().unwrap());
+    let id = rustix::process::Pid::from_child(card.child());
     rustix::process::kill_process(id, rustix::process::Signal::STOP).unwrap();
     top.until("NO ANSWER");
     top.press(b"q");

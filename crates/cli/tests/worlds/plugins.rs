@@ -3,7 +3,7 @@
 use crate::common::*;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
+use std::process::Command;
 
 /// A folder with shared objects, and a card file.
 struct Bench(tempfile::TempDir);
@@ -16,6 +16,10 @@ impl Bench {
             return None;
         }
         Some(Bench(tempfile::tempdir().unwrap()))
+    }
+
+    fn folder(&self) -> &Path {
+        self.0.path()
     }
 
     fn path(&self, name: &str) -> String {
@@ -211,61 +215,11 @@ fn a_program_with_functions_of_its_own_has_the_whole_command_line() {
     assert!(report["drops"]["filtered"].as_u64().unwrap() > 0, "{report}");
 }
 
-/// A card that runs a plugin, and is asked.
-struct Running {
-    name: String,
-    child: Option<Child>,
-}
-
-impl Running {
-    fn start(
-        machine: &std::sync::MutexGuard<'static, ()>,
-        name: &str,
-        card: &str,
-        more: &[&str],
-    ) -> Self {
-        let arguments = ["run", card, "--json", "--quiet", "--duration", "120"];
-        let child = start(machine, &[&arguments, more].concat());
-        let running = Running { name: name.into(), child: Some(child) };
-        wait_until("the card answers", || running.ctl(&["info"]).status.code() == Some(0));
-        running
-    }
-
-    fn ctl(&self, arguments: &[&str]) -> std::process::Output {
-        picnic(&[&["ctl", "--card", &*self.name], arguments].concat())
-    }
-
-    fn json(&self, arguments: &[&str]) -> Value {
-        let output = self.ctl(&[arguments, &["--json"]].concat());
-        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-        serde_json::from_str(stdout(&output)).unwrap()
-    }
-
-    /// Names in the rx chain.
-    fn rx(&self) -> Vec<String> {
-        let chain = self.json(&["chain"]);
-        let names = chain["rx"].as_array().unwrap().iter();
-        names.map(|function| function["function"].as_str().unwrap().to_owned()).collect()
-    }
-
-    /// Stops the card; its ledger must balance, and nothing have been refused to its threads.
-    fn stop(mut self) -> (Value, String) {
-        assert_eq!(self.ctl(&["stop"]).status.code(), Some(0));
-        let output = self.child.take().unwrap().wait_with_output().unwrap();
-        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-        let report = json(&output);
-        assert_balanced(&report);
-        (report, stderr(&output).to_owned())
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        if let Some(mut child) = self.child.take() {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-    }
+/// Names in the rx chain.
+fn rx_chain(card: &Running) -> Vec<String> {
+    let chain = card.json(&["chain"]);
+    let names = chain["rx"].as_array().unwrap().iter();
+    names.map(|function| function["function"].as_str().unwrap().to_owned()).collect()
 }
 
 const ORDERED: &str = "[[wire]]\nport = \"generator\"\nrate_pps = 20000\nsize = 100\nflows = 64\n\
@@ -294,7 +248,7 @@ fn assert_ordered(report: &Value) {
 #[test]
 fn a_plugin_runs_confined_is_asked_and_swapped() {
     let Some(bench) = Bench::open("a_plugin_runs_confined_is_asked_and_swapped") else { return };
-    let machine = machine();
+    let _machine = machine();
     bench.compile(&example("dns-steer.c"), "dns-steer", &[]);
     bench.compile(&example("maglev.c"), "maglev", &[]);
     let name = format!("plugin-{}", std::process::id());
@@ -304,9 +258,9 @@ fn a_plugin_runs_confined_is_asked_and_swapped() {
     let keys = good(&["functions", &bench.path("maglev.so")]);
     assert!(keys.contains("backends") && keys.contains("spread flows"), "{keys}");
     assert!(good(&["check", &card]).contains("plugin -> plugin -> plugin"));
-    let running = Running::start(&machine, &name, &card, &[]);
+    let running = Running::start_in(&name, bench.folder(), &[]);
     let names = ["plugin:dns-steer", "plugin:dns-steer", "plugin:maglev"];
-    assert_eq!(running.rx(), names);
+    assert_eq!(rx_chain(&running), names);
     let call = ["plugin", "call", "--command", "get", "--position"];
     let answer = running.json(&[&call[..], &["0"]].concat());
     assert_eq!((&answer["answer"]["steered"], &answer["position"]), (&0.into(), &0.into()));
@@ -319,26 +273,26 @@ fn a_plugin_runs_confined_is_asked_and_swapped() {
     let other = bench.write("other.toml", "[[rx]]\nplugin = \"maglev.so\"\n");
     for _ in 0..10 {
         assert_eq!(running.ctl(&["swap", "rx", &other]).status.code(), Some(0));
-        assert_eq!(running.rx(), ["plugin:maglev"]);
+        assert_eq!(rx_chain(&running), ["plugin:maglev"]);
         assert_eq!(running.ctl(&["swap", "rx", &card]).status.code(), Some(0));
-        assert_eq!(running.rx(), names);
+        assert_eq!(rx_chain(&running), names);
     }
     let wrong = bench.write("wrong.toml", "\n[[rx]]\nplugin = \"maglev.so\"\nbackends = 77\n");
     let output = running.ctl(&["swap", "rx", &wrong]);
     let said = stderr(&output);
     assert!(said.contains("wrong.toml:3: rx[0].plugin: ") && said.contains("allowed: 1 to 4"));
-    assert_eq!(running.rx(), names);
+    assert_eq!(rx_chain(&running), names);
     assert_ordered(&running.stop().0);
 }
 
 #[test]
 fn a_card_without_plugins_loads_none() {
     let Some(bench) = Bench::open("a_card_without_plugins_loads_none") else { return };
-    let machine = machine();
+    let _machine = machine();
     bench.to_queue("one", "one", 1);
     let name = format!("plain-{}", std::process::id());
-    let card = bench.write("card.toml", format!("[card]\nname = \"{name}\"\n{ORDERED}"));
-    let running = Running::start(&machine, &name, &card, &[]);
+    bench.write("card.toml", format!("[card]\nname = \"{name}\"\n{ORDERED}"));
+    let running = Running::start_in(&name, bench.folder(), &[]);
     let swap = bench.write("swap.toml", "[[rx]]\nplugin = \"one.so\"\n");
     let output = running.ctl(&["swap", "rx", &swap]);
     assert!(stderr(&output).contains("started without a plugin loads none"), "{}", stderr(&output));
@@ -348,24 +302,24 @@ fn a_card_without_plugins_loads_none() {
 #[test]
 fn what_is_compiled_anew_is_taken_up_while_packets_flow() {
     let Some(bench) = Bench::open("what_is_compiled_anew_is_taken_up") else { return };
-    let machine = machine();
+    let _machine = machine();
     bench.to_queue("own", "version-0", 0);
     let name = format!("watched-{}", std::process::id());
     let text = |rx: &str| format!("[card]\nname = \"{name}\"\n{ORDERED}[[rx]]\n{rx}\n");
-    let card = bench.write("card.toml", text("plugin = \"own.so\""));
-    let running = Running::start(&machine, &name, &card, &["--watch"]);
+    bench.write("card.toml", text("plugin = \"own.so\""));
+    let running = Running::start_in(&name, bench.folder(), &["--watch"]);
     for version in 1..4 {
         bench.to_queue("own", &format!("version-{version}"), 0);
         let wanted = [format!("plugin:version-{version}")];
-        wait_until("the new one is in its place", || running.rx() == wanted);
+        wait_until("the new one is in its place", || rx_chain(&running) == wanted);
     }
     // What makes no sense changes nothing, and is told once.
     bench.write("own.so", "no object");
     picnic_testing::let_pass(500);
-    assert_eq!(running.rx(), ["plugin:version-3"]);
+    assert_eq!(rx_chain(&running), ["plugin:version-3"]);
     bench.to_queue("own", "version-4", 0);
     bench.write("card.toml", text("plugin = \"own.so\"\n[[rx]]\nfunction = \"pass\""));
-    wait_until("the chain is another", || running.rx() == ["plugin:version-4", "pass"]);
+    wait_until("the chain is another", || rx_chain(&running) == ["plugin:version-4", "pass"]);
     let (report, said) = running.stop();
     assert!(said.contains("picnic: rx chain swapped, now: plugin"), "{said}");
     assert_ordered(&report);

@@ -2,74 +2,33 @@
 
 use crate::common;
 use crate::common::{
-    command, folder, json, let_pass, machine, stderr, stdout, wait_for, wait_until,
+    Running, command, folder, let_pass, machine, stderr, stdout, wait_for, wait_until,
 };
 use serde_json::Value;
-use std::process::{Child, Output, Stdio};
 
 const QUIET: &str = "[card]\nname = \"busy\"\n[[wire]]\nport = \"generator\"\nrate_pps = 1000\n[host]\nqueues = 1\n";
 
-struct Running {
-    child: Child,
-    folder: tempfile::TempDir,
+/// A card that is called `busy`.
+fn start(text: &str) -> Running {
+    Running::start("busy", folder(&[("card.toml", text.as_bytes())]))
 }
 
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+/// What a command of tasks answers.
+fn tasks(card: &Running, arguments: &[&str]) -> Value {
+    card.json(&[&["tasks"], arguments].concat())
 }
 
-impl Running {
-    fn start(text: &str) -> Self {
-        Running::start_in(folder(&[("card.toml", text.as_bytes())]))
-    }
+/// The exit code of one that fails, and what it says.
+fn refused(card: &Running, arguments: &[&str]) -> (Option<i32>, String) {
+    card.bad(&[&["tasks"], arguments].concat())
+}
 
-    /// The `card.toml` of a folder.
-    fn start_in(folder: tempfile::TempDir) -> Self {
-        let mut run = command();
-        run.args(["run", "card.toml", "--duration", "60", "--quiet", "--json"]);
-        run.current_dir(folder.path()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let running = Running { child: run.spawn().unwrap(), folder };
-        wait_until("the card answers", || running.ctl(&["info"]).status.code() == Some(0));
-        running
-    }
-
-    fn ctl(&self, arguments: &[&str]) -> Output {
-        let mut ctl = command();
-        ctl.args(["ctl", "--card", "busy"]).args(arguments);
-        ctl.current_dir(self.folder.path()).output().unwrap()
-    }
-
-    fn tasks(&self, arguments: &[&str]) -> Value {
-        let output = self.ctl(&[&["tasks"], arguments, &["--json"]].concat());
-        assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", stderr(&output));
-        json(&output)
-    }
-
-    fn refused(&self, arguments: &[&str]) -> (Option<i32>, String) {
-        let output = self.ctl(&[&["tasks"], arguments].concat());
-        assert_eq!(stdout(&output), "", "{arguments:?}");
-        (output.status.code(), stderr(&output).to_owned())
-    }
-
-    /// Waits until a task has ended so many invocations.
-    fn wait_for(&self, task: &str, completed: u64) -> Value {
-        wait_for("invocations have ended", || {
-            let shown = self.tasks(&["show", task]);
-            (shown["completed"].as_u64().unwrap() >= completed).then_some(shown)
-        })
-    }
-
-    /// Stops the card; what the run printed.
-    fn stop(mut self) -> Value {
-        assert_eq!(self.ctl(&["stop"]).status.code(), Some(0));
-        let mut text = String::new();
-        std::io::Read::read_to_string(&mut self.child.stdout.take().unwrap(), &mut text).unwrap();
-        assert_eq!(self.child.wait().unwrap().code(), Some(0));
-        serde_json::from_str(&text).unwrap()
-    }
+/// Waits until a task has ended so many invocations.
+fn wait_for_invocations(card: &Running, task: &str, completed: u64) -> Value {
+    wait_for("invocations have ended", || {
+        let shown = tasks(card, &["show", task]);
+        (shown["completed"].as_u64().unwrap() >= completed).then_some(shown)
+    })
 }
 
 fn write(folder: &std::path::Path, name: &str, text: &str) {
@@ -90,12 +49,8 @@ fn a_running_task_obeys_its_own_commands() {
     let text = format!(
         "{QUIET}[[wire]]\nport = \"generator\"\nrate_pps = 1000\n{beat}{beat}name = \"other\"\n"
     );
-    let card = Running::start(&text);
-    let told = |arguments: &[&str]| {
-        let output = card.ctl(&[arguments, &["--json"]].concat());
-        assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", stderr(&output));
-        json(&output)
-    };
+    let card = start(&text);
+    let told = |arguments: &[&str]| card.json(arguments);
     // The first of its kind, and another by its name and its number.
     assert_eq!(told(&["heartbeat"])["task"], 1);
     assert_eq!(told(&["heartbeat", "wire", "1", "--task", "other"])["task"], 2);
@@ -121,7 +76,7 @@ fn a_running_task_obeys_its_own_commands() {
         assert_eq!(output.status.code(), Some(code), "{}", stderr(&output));
         assert!(stderr(&output).contains(message), "{}", stderr(&output));
     }
-    let counted = card.stop();
+    let counted = card.stop().0;
     assert_eq!(counted["ledger"]["balanced"], true);
 }
 
@@ -129,42 +84,45 @@ fn a_running_task_obeys_its_own_commands() {
 fn tasks_of_a_running_card_are_listed_created_suspended_resumed_and_killed() {
     let _machine = machine();
     let text = format!("{QUIET}[[task]]\ntask = \"heartbeat\"\nperiod_us = 1000\n");
-    let card = Running::start(&text);
-    let list = card.tasks(&[]);
+    let card = start(&text);
+    let list = tasks(&card, &[]);
     assert_eq!(list["tasks"][0]["name"], "heartbeat");
     assert_eq!(list["tasks"][0]["period_ns"], 1_000_000);
     assert!(list["tasks"][0]["wcet_ns"].as_u64().unwrap() > 0);
     assert!(list["tasks"][0]["bounds_from"].as_str().unwrap().starts_with("built-in"));
 
     // Created while the card runs, with keys of its own and those of every task.
-    let made = card.tasks(&[
-        "create",
-        "busy",
-        "name=load",
-        "period_us=2000",
-        "segments_ns=[20_000, 5000]",
-        "priority=3",
-    ]);
+    let made = tasks(
+        &card,
+        &[
+            "create",
+            "busy",
+            "name=load",
+            "period_us=2000",
+            "segments_ns=[20_000, 5000]",
+            "priority=3",
+        ],
+    );
     assert_eq!(
         (&made["task"], &made["name"], &made["priority"]),
         (&2.into(), &"load".into(), &3.into())
     );
     assert_eq!((&made["period_ns"], &made["bounds_from"]), (&2_000_000.into(), &"stated".into()));
-    let shown = card.wait_for("load", 5);
+    let shown = wait_for_invocations(&card, "load", 5);
     assert!(shown["response_ns"]["mean_ns"].as_f64().unwrap() > 20_000.0, "{shown}");
 
     // What is suspended runs no more, by name and by number, until it is resumed.
-    assert_eq!(card.tasks(&["suspend", "load"])["state"], "suspended");
+    assert_eq!(tasks(&card, &["suspend", "load"])["state"], "suspended");
     let count = |shown: &Value| shown["completed"].as_u64().unwrap();
-    let before = card.tasks(&["show", "2"]);
+    let before = tasks(&card, &["show", "2"]);
     let_pass(20);
-    assert_eq!(count(&card.tasks(&["show", "2"])), count(&before));
-    assert_ne!(card.tasks(&["resume", "2"])["state"], "suspended");
-    card.wait_for("2", count(&before) + 3);
-    assert_eq!(card.tasks(&["set-priority", "load", "200"])["priority"], 200);
+    assert_eq!(count(&tasks(&card, &["show", "2"])), count(&before));
+    assert_ne!(tasks(&card, &["resume", "2"])["state"], "suspended");
+    wait_for_invocations(&card, "2", count(&before) + 3);
+    assert_eq!(tasks(&card, &["set-priority", "load", "200"])["priority"], 200);
 
-    assert_eq!(card.tasks(&["kill", "load"])["state"], "killed");
-    let list = card.tasks(&["list"]);
+    assert_eq!(tasks(&card, &["kill", "load"])["state"], "killed");
+    let list = tasks(&card, &["list"]);
     let states = names_and_states(&list);
     assert_eq!(states[0], ("load", "killed"));
     assert_eq!((states.len(), states[1].0), (2, "heartbeat"));
@@ -196,17 +154,17 @@ fn tasks_of_a_running_card_are_listed_created_suspended_resumed_and_killed() {
             "of the borrowed core",
         ),
     ] {
-        let (found, error) = card.refused(arguments);
+        let (found, error) = refused(&card, arguments);
         assert!(error.contains(message), "{arguments:?}: {error}");
         assert_eq!(found, Some(code), "{arguments:?}: {error}");
     }
     // Two of a name are told by their numbers.
-    card.tasks(&["create", "heartbeat", "period_us=5000"]);
-    let (code, error) = card.refused(&["kill", "heartbeat"]);
+    tasks(&card, &["create", "heartbeat", "period_us=5000"]);
+    let (code, error) = refused(&card, &["kill", "heartbeat"]);
     assert_eq!(code, Some(1));
     assert!(error.contains("say which by number: 1, 3"), "{error}");
 
-    let report = card.stop();
+    let report = card.stop().0;
     assert_eq!(report["ledger"]["balanced"], true);
     assert_eq!(report["os"]["refused"], 1, "the greedy one: {}", report["os"]);
     let states = names_and_states(&report["os"]);
@@ -216,9 +174,9 @@ fn tasks_of_a_running_card_are_listed_created_suspended_resumed_and_killed() {
 #[test]
 fn a_card_without_nic_os_says_so_and_one_without_tasks_has_none() {
     let _machine = machine();
-    let card = Running::start(QUIET);
+    let card = start(QUIET);
     for arguments in [&["list"][..], &["kill", "1"], &["create", "busy"]] {
-        let (code, error) = card.refused(arguments);
+        let (code, error) = refused(&card, arguments);
         assert_eq!(code, Some(1), "{arguments:?}");
         assert!(
             error.contains("this card has no NIC OS: its card file has neither [os]"),
@@ -226,18 +184,18 @@ fn a_card_without_nic_os_says_so_and_one_without_tasks_has_none() {
         );
     }
     card.stop();
-    let card = Running::start(&format!("{QUIET}[os]\ntasks = 1\n"));
-    assert_eq!(card.tasks(&[])["tasks"], Value::Array(Vec::new()));
+    let card = start(&format!("{QUIET}[os]\ntasks = 1\n"));
+    assert_eq!(tasks(&card, &[])["tasks"], Value::Array(Vec::new()));
     assert_eq!(stdout(&card.ctl(&["tasks"])), "no tasks\n");
-    let (_, error) = card.refused(&["kill", "1"]);
+    let (_, error) = refused(&card, &["kill", "1"]);
     assert!(error.contains("task: found 1, but the card has no tasks"), "{error}");
-    card.tasks(&["create", "busy", "period_us=1000"]);
-    let (code, error) = card.refused(&["create", "heartbeat"]);
+    tasks(&card, &["create", "busy", "period_us=1000"]);
+    let (code, error) = refused(&card, &["create", "heartbeat"]);
     assert_eq!(code, Some(1));
     assert!(error.contains("the card has 1 tasks already (os.tasks)"), "{error}");
     // The place of one that was killed is free again.
-    card.tasks(&["kill", "busy"]);
-    assert_eq!(card.tasks(&["create", "heartbeat"])["task"], 2);
+    tasks(&card, &["kill", "busy"]);
+    assert_eq!(tasks(&card, &["create", "heartbeat"])["task"], 2);
     card.stop();
 }
 
@@ -278,12 +236,12 @@ fn bounds_come_from_the_profile_that_the_card_names() {
     assert!(good(&["wcet", "show"]).contains("[os] cost_profile"));
 
     let _machine = machine();
-    let card = Running::start_in(folder);
-    let shown = card.tasks(&["show", "1"]);
+    let card = Running::start("busy", folder);
+    let shown = tasks(&card, &["show", "1"]);
     assert!(is_one(&shown), "{shown} {bounds:?}");
-    let made = card.tasks(&["create", "heartbeat", "name=second"]);
+    let made = tasks(&card, &["create", "heartbeat", "name=second"]);
     assert!(is_one(&made) && made["bounds_from"] == "here.toml", "{made} {bounds:?}");
-    let path = card.folder.path().to_owned();
+    let path = card.folder().to_owned();
     let profile = std::fs::read_to_string(path.join("here.toml")).unwrap();
     let line = profile.lines().position(|line| line.starts_with("branch_ps")).unwrap() + 1;
     let bad: Vec<_> = profile
