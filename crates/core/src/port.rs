@@ -239,7 +239,10 @@ impl<'a> Receiver<'a> {
     /// (`stamps_ahead`) and taken for the present.
     #[inline(always)]
     pub fn arrived_at(&mut self, time: Time) {
-        self.arrival = not_ahead(time, self.now, self.counters);
+        self.arrival = time.min(self.now);
+        if time > self.now {
+            self.count_stamps_ahead(1);
+        }
     }
 
     /// The packets taken in from now on arrived when the clock of real time showed `ns`
@@ -257,25 +260,31 @@ impl<'a> Receiver<'a> {
     #[inline]
     pub fn stamp_monotonic(&mut self, mut stamp: impl FnMut(&mut Descriptor) -> Option<u64>) {
         let Some(Clocks { monotonic_ns, .. }) = self.clocks else { return };
-        let (now, counters) = (self.now, self.counters);
+        let (now, mut ahead) = (self.now, 0);
         for packet in &mut self.burst.as_mut_slice()[self.first..] {
             let Some(ns) = stamp(packet) else { continue };
             let time = Time::from_nanos(ns.saturating_sub(monotonic_ns));
-            packet.set_received_at(not_ahead(time, now, counters));
+            ahead += u64::from(time > now);
+            packet.set_received_at(time.min(now));
         }
+        self.count_stamps_ahead(ahead);
     }
 
     /// Gives the packets taken in so far, from number `first` on, the times at which they
     /// arrived, one each.
     #[inline]
     pub fn stamp(&mut self, first: usize, mut arrival: impl FnMut() -> Time) {
-        let (now, counters) = (self.now, self.counters);
+        let (now, mut ahead) = (self.now, 0);
         for packet in &mut self.burst.as_mut_slice()[self.first + first..] {
-            packet.set_received_at(not_ahead(arrival(), now, counters));
+            let time = arrival();
+            ahead += u64::from(time > now);
+            packet.set_received_at(time.min(now));
         }
+        self.count_stamps_ahead(ahead);
     }
 
-    /// Enters the count of stamps that were ahead of the time at a wire that this one wraps.
+    /// Counts stamps that were ahead of the time: at a wire that this one wraps, say.
+    #[inline]
     pub fn count_stamps_ahead(&mut self, count: u64) {
         self.counters.stamps_ahead.add(count);
     }
@@ -415,15 +424,6 @@ impl<'a> Receiver<'a> {
         self.counters.rx_shed.add(packets);
         self.ledger.drops.add(reason, Stage::Wire, packets);
     }
-}
-
-/// A stamp, which is no later than now: one that is ahead is counted.
-#[inline(always)]
-fn not_ahead(time: Time, now: Time, counters: &WireCounters) -> Time {
-    if time > now {
-        counters.stamps_ahead.add(1);
-    }
-    time.min(now)
 }
 
 impl Drop for Receiver<'_> {

@@ -245,26 +245,39 @@ impl Card {
                 resident.attention.raise_here();
             }
         }
+        let mut has_made_room = activity.submitted != 0;
         if self.receiving {
             for (index, fill) in self.fill_rings.iter_mut().enumerate() {
                 let buffers = fill.top_up(&mut self.doors.pool);
-                if self.completions.is_some() {
+                if buffers != 0 {
                     self.tx_rings.note_room(index, buffers as u32);
+                    has_made_room = true;
                 }
             }
         }
-        if self.completions.is_some() && self.tx_rings.has_made_room() {
+        if has_made_room && self.completions.is_some() {
             self.complete(now);
         }
         activity
     }
 
-    /// Tells the hosts that wait for room or buffers, of those that there are.
-    #[cold]
+    /// Looks whether hosts wait for the room or the buffers that there are, and tells them.
+    #[inline]
     fn complete(&mut self, now: Time) {
-        let Some(Completions { at_once, hosts }) = &self.completions else { return };
+        let Some(Completions { hosts, .. }) = &self.completions else { return };
         // The room first, then the look at who waits; a host does it the other way round.
         Gate::order_publish();
+        if hosts.iter().any(|host| host.starved.get() != 0) {
+            self.tell_hosts(now);
+        } else {
+            self.tx_rings.take_room().for_each(drop);
+        }
+    }
+
+    /// Tells the hosts that wait for room or buffers, of those that there are.
+    #[cold]
+    fn tell_hosts(&mut self, now: Time) {
+        let Some(Completions { at_once, hosts }) = &self.completions else { return };
         for (queue, (host, room)) in hosts.iter().zip(self.tx_rings.take_room()).enumerate() {
             if room != 0 && host.starved.get() != 0 {
                 self.doors.complete(now, queue, room, *at_once);

@@ -122,11 +122,6 @@ impl TxRings {
         }
     }
 
-    /// Whether there is room for any host that was not told of it.
-    pub(crate) fn has_made_room(&self) -> bool {
-        self.rings.iter().any(|ring| ring.room != 0)
-    }
-
     /// What of it each queue's host is told of now.
     pub(crate) fn take_room(&mut self) -> impl Iterator<Item = u32> {
         self.rings.iter_mut().map(|ring| std::mem::take(&mut ring.room))
