@@ -174,7 +174,7 @@ impl Function for Checksum {
             let packets = burst.as_mut_slice();
             for place in 0..packets.len() {
                 if let Some(next) = packets.get(place + 1) {
-                    next.prefetch();
+                    next.prefetch_all();
                 }
                 self.verify(&mut packets[place]);
             }

@@ -37,7 +37,7 @@ use picnic_core::command::{CommandEntry, Get, Inspect, Prepared};
 use picnic_core::error::ConfigError;
 use picnic_core::function::Function;
 use picnic_core::out::Out;
-use picnic_core::packet::burst::Burst;
+use picnic_core::packet::burst::{BURST, Burst};
 use picnic_core::packet::desc::{ChecksumState, Descriptor, GsoType};
 use picnic_core::packet::layers::Layers;
 use picnic_core::packet::wire::{IpProtocol, Ipv6};
@@ -47,6 +47,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::ops::Range;
+
+/// Packets whose bytes are asked for ahead of the one being parsed.
+const PREFETCH_AHEAD: usize = 4;
 
 const ACK: u8 = 0x10;
 const NANOSECONDS_PER_MICROSECOND: u64 = 1000;
@@ -258,17 +261,23 @@ const CONSTANT_V4: [u64; 5] = {
     ]
 };
 
+/// Both headers as words, where they are.
+#[inline(always)]
+fn words_at(data: &[u8], l3: usize) -> Option<&[[u8; 8]; 5]> {
+    data.get(l3..)?.as_chunks::<8>().0.first_chunk()
+}
+
 impl Headers {
     /// Whether two packets with these headers over IPv4 are equal where [`Headers::constant`] says.
     #[inline]
     fn are_equal_v4(self, a: &[u8], b: &[u8]) -> bool {
         let (l3, options, end) =
             (usize::from(self.l3), usize::from(self.l4) + 20, usize::from(self.end));
-        let (Some(ips_a), Some(ips_b)) = (get::<40>(a, l3), get::<40>(b, l3)) else { return false };
-        let words = ips_a.as_chunks::<8>().0.iter().zip(ips_b.as_chunks::<8>().0);
-        let differ = words.zip(CONSTANT_V4).fold(0, |differ, ((a, b), mask)| {
-            differ | (u64::from_ne_bytes(*a) ^ u64::from_ne_bytes(*b)) & mask
-        });
+        let (Some(of_a), Some(of_b)) = (words_at(a, l3), words_at(b, l3)) else { return false };
+        let differs = |at: usize| {
+            (u64::from_ne_bytes(of_a[at]) ^ u64::from_ne_bytes(of_b[at])) & CONSTANT_V4[at]
+        };
+        let differ = differs(0) | differs(1) | differs(2) | differs(3) | differs(4);
         // Most frames have no tag, and timestamps alone as options.
         let is_usual = l3 == 14 && end == options + 12;
         differ == 0
@@ -361,8 +370,7 @@ fn same_flow(a: &Descriptor, b: &Descriptor) -> bool {
 
 impl Lro {
     #[inline]
-    fn take(&mut self, mut packet: Descriptor, now: Time, out: &mut Out<'_>) {
-        let layers = packet.parse();
+    fn take(&mut self, mut packet: Descriptor, layers: Layers, now: Time, out: &mut Out<'_>) {
         let Some(place) = place_of(&layers, packet.data(), self.slots.len()) else {
             if layers.packet_type.is_fragment() {
                 // It may be of any flow, and must not overtake it.
@@ -505,8 +513,18 @@ impl Function for Lro {
     }
 
     fn process(&mut self, now: Time, burst: &mut Burst, out: &mut Out<'_>) {
-        for packet in burst.drain() {
-            self.take(packet, now, out);
+        // Parsed where they are, and moved afterwards: a descriptor that was just written is slow
+        // to move.
+        let mut layers = [Layers::default(); BURST];
+        let packets = burst.as_mut_slice();
+        for place in 0..packets.len() {
+            if let Some(ahead) = packets.get(place + PREFETCH_AHEAD) {
+                ahead.prefetch();
+            }
+            layers[place % BURST] = packets[place].parse();
+        }
+        for (place, packet) in burst.drain().enumerate() {
+            self.take(packet, layers[place % BURST], now, out);
         }
         if self.timeout == 0 {
             self.release_until(Time::MAX, out);

@@ -38,16 +38,17 @@ use picnic_core::ledger::DropReason;
 use picnic_core::out::Out;
 use picnic_core::packet::burst::Burst;
 use picnic_core::packet::desc::{ChecksumState, Descriptor, GsoType};
-use picnic_core::packet::offload;
-use picnic_core::packet::wire::{IpProtocol, Ipv6, PseudoHeader, Udp, checksum};
+use picnic_core::packet::wire::checksum::{self, Pieces};
+use picnic_core::packet::wire::{IpProtocol, Ipv6, Udp};
 use picnic_core::registry::{BuildContext, Component};
 use picnic_core::time::Time;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::ops::Range;
 
-const FIN: u8 = 0x01;
+const FIN: u16 = 0x01;
 pub(crate) const PSH: u8 = 0x08;
-const CWR: u8 = 0x80;
+const CWR: u16 = 0x80;
 
 /// Cuts super-frames.
 #[derive(Debug)]
@@ -108,11 +109,15 @@ struct Plan {
     payload: usize,
     /// Payload bytes of each segment but the last.
     size: usize,
-    pseudo: PseudoHeader,
     identification: u16,
     sequence: u32,
-    flags: u8,
+    /// TCP's header length and flags, in one word.
+    flags: u16,
     has_checksum: bool,
+    /// Sum of an IPv4 header without what differs from segment to segment.
+    constant_l3: u16,
+    /// The same of the TCP or UDP header, with the pseudo-header's addresses and protocol.
+    constant_l4: u16,
 }
 
 impl Plan {
@@ -146,19 +151,26 @@ impl Plan {
             return None;
         }
         let unfinished = packet.checksum() == ChecksumState::Partial;
+        let protocol = if is_tcp { IpProtocol::TCP } else { IpProtocol::UDP };
+        // Sequence number, flags and checksum; length and checksum.
+        let of_segments: &[usize] = if is_tcp { &[4, 6, 12, 16] } else { &[4, 6] };
+        let constant_l4 = sum_without(data, l4..headers, of_segments)?;
+        let pseudo = pseudo_header(data, &layers)?.sum(protocol, 0);
         Some(Plan {
             is_ipv4,
-            protocol: if is_tcp { IpProtocol::TCP } else { IpProtocol::UDP },
+            protocol,
             l3,
             l4,
             headers,
             payload,
             size,
-            pseudo: pseudo_header(data, &layers)?,
             identification: get_u16(data, l3 + 4)?,
             sequence: u32::from_be_bytes(get(data, l4 + 4)?),
-            flags: if is_tcp { *data.get(l4 + 13)? } else { 0 },
+            flags: if is_tcp { get_u16(data, l4 + 12)? } else { 0 },
             has_checksum: is_tcp || !is_ipv4 || unfinished || get_u16(data, l4 + 6)? != 0,
+            // Length, identification, checksum.
+            constant_l3: if is_ipv4 { sum_without(data, l3..l4, &[2, 4, 10])? } else { 0 },
+            constant_l4: checksum::add(pseudo, constant_l4),
         })
     }
 
@@ -166,42 +178,55 @@ impl Plan {
         self.payload.div_ceil(self.size).max(1)
     }
 
-    /// Writes the headers of the segment that begins `before` bytes into the payload.
+    /// Writes the headers of the segment that begins `before` bytes into the payload, of which it
+    /// has `length` bytes with this sum.
+    ///
+    /// Nothing is read: the bytes have just been written, and whoever reads bytes that are on their
+    /// way to the cache in other portions waits for them.
     #[inline]
-    fn finish(&self, segment: &mut Descriptor, before: usize, length: usize) {
+    fn finish(&self, data: &mut [u8], before: usize, length: usize, payload: u16) {
         let &Plan { l3, l4, headers, .. } = self;
-        let is_tcp = self.protocol == IpProtocol::TCP;
         let is_last = before + length == self.payload;
-        let data = segment.data_mut();
-        let packet_length = headers + length - l3;
+        let packet_length = (headers + length - l3) as u16;
         if self.is_ipv4 {
-            put_u16(data, l3 + 2, packet_length as u16);
-            let number = (before / self.size) as u16;
-            put_u16(data, l3 + 4, self.identification.wrapping_add(number));
-            fill_ipv4_checksum(data, l3, l4);
+            let identification = self.identification.wrapping_add((before / self.size) as u16);
+            put_u16(data, l3 + 2, packet_length);
+            put_u16(data, l3 + 4, identification);
+            let sum = checksum::add(packet_length, identification);
+            put_u16(data, l3 + 10, !checksum::add(self.constant_l3, sum));
         } else {
-            put_u16(data, l3 + 4, (packet_length - Ipv6::HEADER_LENGTH) as u16);
+            put_u16(data, l3 + 4, packet_length - Ipv6::HEADER_LENGTH as u16);
         }
-        let field = if is_tcp {
-            put(data, l4 + 4, self.sequence.wrapping_add(before as u32).to_be_bytes());
-            let not_last = if is_last { 0 } else { FIN | PSH };
+        let l4_length = (headers + length - l4) as u16;
+        let sum = checksum::add(checksum::add(self.constant_l4, l4_length), payload);
+        if self.protocol == IpProtocol::TCP {
+            let sequence = self.sequence.wrapping_add(before as u32);
+            let not_last = if is_last { 0 } else { FIN | u16::from(PSH) };
             let not_first = if before == 0 { 0 } else { CWR };
-            put(data, l4 + 13, [self.flags & !not_last & !not_first]);
-            l4 + 16
+            let flags = self.flags & !not_last & !not_first;
+            put(data, l4 + 4, sequence.to_be_bytes());
+            put_u16(data, l4 + 12, flags);
+            let sequence = checksum::add((sequence >> 16) as u16, sequence as u16);
+            put_u16(data, l4 + 16, !checksum::add(sum, checksum::add(sequence, flags)));
         } else {
-            put_u16(data, l4 + 4, (Udp::HEADER_LENGTH + length) as u16);
-            l4 + 6
-        };
-        put_u16(data, field, 0);
-        if self.has_checksum {
-            let pseudo = self.pseudo.sum(self.protocol, headers + length - l4);
-            let mut value = !checksum::add(pseudo, offload::sum(segment, l4..usize::MAX));
-            if value == 0 && !is_tcp {
-                value = 0xffff;
-            }
-            put_u16(segment.data_mut(), field, value);
+            put_u16(data, l4 + 4, l4_length);
+            // Zero is none.
+            let value = match !checksum::add(sum, l4_length) {
+                0 => 0xffff,
+                value => value,
+            };
+            put_u16(data, l4 + 6, if self.has_checksum { value } else { 0 });
         }
     }
+}
+
+/// The sum of the bytes in `range`, without the words at these places in it.
+fn sum_without(data: &[u8], range: Range<usize>, places: &[usize]) -> Option<u16> {
+    let header = data.get(range)?;
+    places.iter().try_fold(checksum::sum(header), |sum, &place| {
+        // The complement takes away.
+        Some(checksum::add(sum, !get_u16(header, place)?))
+    })
 }
 
 /// Fills in the checksum of the IPv4 header that goes from `l3` to `l4`.
@@ -258,14 +283,21 @@ impl Tso {
         let mut before = 0;
         for _ in 0..segments {
             let length = plan.size.min(plan.payload - before);
-            let bytes = std::iter::once(head).chain(payload.take(length));
+            // Summed where they lie, before they are copied from there.
+            let mut summed = Pieces::default();
+            let pieces = payload.take(length).inspect(|piece| {
+                if plan.has_checksum {
+                    summed.add(piece);
+                }
+            });
+            let bytes = std::iter::once(head).chain(pieces);
             // There are buffers: that was asked.
             let Some(mut segment) = out.gather(headers + length, bytes) else { break };
             segment.copy_metadata(&packet);
             // Ahead of the bytes: a descriptor that was just written is slow to move.
             segment.set_gso(GsoType::None, 0);
             segment.set_checksum(ChecksumState::Good);
-            plan.finish(&mut segment, before, length);
+            plan.finish(segment.data_mut(), before, length, summed.sum());
             before += length;
             out.next(segment);
         }

@@ -36,7 +36,7 @@ mod switch;
 pub use switch::{MAX_MACS, MAX_POOLS};
 
 use crate::rss::HashType;
-use crate::rss::flow::{Hash, Types, hash_of};
+use crate::rss::flow::{Family, Hash, Types, family, hash_of, plain_v4, tuple_v4};
 use crate::settings::vlan_of;
 use picnic_core::command::{Command, CommandEntry, CommandError, Get, Inspect, Order, Prepared};
 use picnic_core::error::ConfigError;
@@ -45,10 +45,11 @@ use picnic_core::ledger::DropReason;
 use picnic_core::out::Out;
 use picnic_core::packet::burst::{BURST, Burst};
 use picnic_core::packet::desc::Descriptor;
-use picnic_core::packet::wire::Ethernet;
+use picnic_core::packet::layers::Layers;
+use picnic_core::packet::wire::{Ethernet, MacAddress};
 use picnic_core::registry::{BuildContext, Component};
 use picnic_core::time::Time;
-use picnic_hash::{Key, Toeplitz};
+use picnic_hash::{Key, Toeplitz, V4Tuple};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use switch::Switch;
@@ -62,10 +63,24 @@ pub struct Vmdq {
     hash: Hash,
     types: Types,
     counts: Counts,
+    found: Box<Found>,
 }
 
-/// In place of a queue, until one is known. No card has this many queues.
-const NOWHERE: u16 = u16::MAX;
+/// What is found of the packets of a burst.
+struct Found {
+    /// The pool of each that goes to a single one, of most; else [`NO_POOL`].
+    pools: [u8; BURST],
+    /// What those over IPv4 are hashed over, and the hashes of all.
+    tuples: [V4Tuple; BURST],
+    hashes: [u32; BURST],
+    queues: [u16; BURST],
+}
+
+const NO_POOL: u8 = u8::MAX;
+const _: () = assert!(MAX_POOLS <= NO_POOL as usize);
+
+/// Packets whose bytes are asked for ahead of the one being parsed.
+const PREFETCH_AHEAD: usize = 4;
 
 /// A pool: its addresses, VLANs and queues.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
@@ -176,6 +191,12 @@ impl Vmdq {
             hash: Hash::Toeplitz(Box::new(Toeplitz::new(&Key::MICROSOFT))),
             types: Types::new(|hash_type| HashType::DEFAULT.contains(&hash_type)),
             counts: Counts::default(),
+            found: Box::new(Found {
+                pools: [NO_POOL; BURST],
+                tuples: [V4Tuple::default(); BURST],
+                hashes: [0; BURST],
+                queues: [0; BURST],
+            }),
         })
     }
 
@@ -210,24 +231,65 @@ impl Vmdq {
         Some(packet)
     }
 
-    /// The queue of a frame from a wire to a single pool: of most. It is counted then.
-    #[inline]
-    fn queue_of(&mut self, packet: &mut Descriptor) -> Option<u16> {
+    /// The pool of a frame from a wire to a single one: of most. `None` of all others.
+    #[inline(always)]
+    fn single_pool(&self, packet: &Descriptor, layers: &Layers) -> Option<u8> {
         if packet.tx_queue().is_some() {
             return None;
         }
-        let layers = packet.parse();
-        let destination = Ethernet::new_checked(packet.data()).ok()?.destination();
-        let vlan = vlan_of(packet, &layers).unwrap_or(0);
+        let destination = MacAddress(*packet.data().first_chunk()?);
+        let vlan = vlan_of(packet, layers).unwrap_or(0);
         let pools = self.switch.pools_of_vlan(vlan) & self.switch.pools_of_mac(destination);
-        if destination.is_multicast() || !pools.is_power_of_two() {
-            return None;
+        // No pool has a group's address.
+        pools.is_power_of_two().then_some(pools.trailing_zeros() as u8)
+    }
+
+    /// Finds the queues of the frames that go to a single pool, and counts them; true if all do.
+    #[inline(always)]
+    fn find(&mut self, packets: &mut [Descriptor]) -> bool {
+        let count = packets.len().min(BURST);
+        let mut single = 0;
+        // A bit for each that is not hashed with the others.
+        let mut others = 0_u64;
+        for place in 0..count {
+            if let Some(ahead) = packets.get(place + PREFETCH_AHEAD) {
+                ahead.prefetch();
+            }
+            let packet = &mut packets[place];
+            let layers = packet.parse();
+            let pool = self.single_pool(packet, &layers);
+            self.found.pools[place] = pool.unwrap_or(NO_POOL);
+            if pool.is_none() {
+                continue;
+            }
+            single += 1;
+            let (data, over) = (packet.data(), self.types.of(layers.packet_type));
+            if let Some((_, tuple)) = plain_v4(&layers, data, over) {
+                self.found.tuples[place] = tuple;
+            } else if matches!(family(over), Family::V4) {
+                self.found.tuples[place] = tuple_v4(&layers, data, over);
+            } else {
+                others |= 1 << place;
+            }
+            packet.set_rss(0, over);
         }
-        let queues = self.switch.pools.get(pools.trailing_zeros() as usize)?;
-        let (hash, over) = hash_of(&self.hash, &self.types, &layers, packet.data());
-        packet.set_rss(hash, over);
-        self.counts.received_packets += 1;
-        Some(queues.of(hash))
+        self.counts.received_packets += single as u64;
+        let Found { pools, tuples, hashes, queues } = &mut *self.found;
+        self.hash.hash_v4(&tuples[..count], &mut hashes[..count]);
+        while others != 0 {
+            let place = others.trailing_zeros() as usize;
+            others &= others - 1;
+            let packet = &packets[place];
+            let (layers, data) = (packet.layers(), packet.data());
+            hashes[place] = hash_of(&self.hash, &self.types, &layers, data).0;
+        }
+        for (place, packet) in packets.iter_mut().enumerate().take(count) {
+            if let Some(pool) = self.switch.pools.get(usize::from(pools[place])) {
+                queues[place] = pool.of(hashes[place]);
+                packet.set_rss_hash(hashes[place]);
+            }
+        }
+        single == count
     }
 
     /// The packet again if it goes on.
@@ -286,24 +348,17 @@ impl Vmdq {
 
 impl Function for Vmdq {
     fn process(&mut self, _now: Time, burst: &mut Burst, out: &mut Out<'_>) {
-        burst.as_slice().iter().for_each(Descriptor::prefetch);
-        let (mut queues, mut is_steered) = ([NOWHERE; BURST], true);
-        for (packet, to) in burst.as_mut_slice().iter_mut().zip(&mut queues) {
-            match self.queue_of(packet) {
-                Some(queue) => *to = queue,
-                None => is_steered = false,
-            }
+        if self.find(burst.as_mut_slice()) {
+            return out.steer_burst(burst, &self.found.queues);
         }
-        if is_steered {
-            return out.steer_burst(burst, &queues);
-        }
-        let mut queues = queues.into_iter();
-        burst.retain(|packet| match queues.next() {
-            Some(NOWHERE) | None => self.switch(packet, out),
-            Some(queue) => {
-                out.steer(packet, queue);
-                None
+        let mut places = 0..BURST;
+        burst.retain(|packet| {
+            let place = places.next()?;
+            if self.found.pools[place] == NO_POOL {
+                return self.switch(packet, out);
             }
+            out.steer(packet, self.found.queues[place]);
+            None
         });
     }
 

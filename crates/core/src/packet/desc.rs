@@ -525,17 +525,25 @@ impl Descriptor {
     }
 
     /// Copies what is known of another packet (not its bytes): for clones and segments.
+    #[inline]
     pub fn copy_metadata(&mut self, other: &Descriptor) {
-        let chained = self.is_chained();
-        let (buffer, offset, length) = (self.buffer, self.offset, self.length);
-        *self = Descriptor { buffer, offset, length, ..*other };
-        self.set_chained(chained);
+        const OWN: u64 = (CHAINED as u64) << 16;
+        let (to, from) = (space::words_mut(self), space::words(other));
+        to[ORIGIN] = from[ORIGIN];
+        to[HASH] = from[HASH];
+        to[KIND] = to[KIND] & OWN | from[KIND] & !OWN;
     }
 
     /// Asks the processor to fetch the first line of the packet's bytes.
     #[inline(always)]
     pub fn prefetch(&self) {
         space::prefetch(self);
+    }
+
+    /// The same of all lines of the packet's first segment: for who is going to read its payload.
+    #[inline(always)]
+    pub fn prefetch_all(&self) {
+        space::prefetch_all(self);
     }
 }
 

@@ -298,12 +298,9 @@ impl Layers {
         if !self.packet_type.is_ipv4() || !self.packet_type.has_ports() {
             return None;
         }
-        let addresses: &[u8; 8] = chunk(data, usize::from(self.l3_offset) + 12)?;
-        let ports: &[u8; 4] = chunk(data, self.l4_offset.into())?;
-        let mut flow = [0; 12];
-        flow[..8].copy_from_slice(addresses);
-        flow[8..].copy_from_slice(ports);
-        Some(flow)
+        let [a, b, c, d, e, f, g, h] = *chunk(data, usize::from(self.l3_offset) + 12)?;
+        let [i, j, k, l] = *chunk(data, self.l4_offset.into())?;
+        Some([a, b, c, d, e, f, g, h, i, j, k, l])
     }
 
     /// Addresses and ports of TCP or UDP over IPv6, in wire order: the input of the RSS hash.
@@ -313,10 +310,9 @@ impl Layers {
             return None;
         }
         let addresses = self.ipv6_addresses(data)?;
-        let ports: &[u8; 4] = chunk(data, self.l4_offset.into())?;
         let mut flow = [0; 36];
-        flow[..32].copy_from_slice(addresses);
-        flow[32..].copy_from_slice(ports);
+        *flow.first_chunk_mut()? = *addresses;
+        *flow.last_chunk_mut()? = *chunk::<4>(data, self.l4_offset.into())?;
         Some(flow)
     }
 }

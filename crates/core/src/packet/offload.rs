@@ -56,18 +56,16 @@ pub fn sum(packet: &Descriptor, range: Range<usize>) -> u16 {
 
 #[cold]
 fn sum_of_chain(packet: &Descriptor, range: Range<usize>) -> u16 {
-    let (mut total, mut odd) = (0, false);
+    let mut pieces = checksum::Pieces::default();
     let (mut skip, mut left) = (range.start, range.end.saturating_sub(range.start));
     for segment in packet.segments() {
         let covered = &segment[skip.min(segment.len())..];
         let covered = &covered[..left.min(covered.len())];
         skip = skip.saturating_sub(segment.len());
         left -= covered.len();
-        let sum = checksum::sum(covered);
-        total = checksum::add(total, if odd { sum.swap_bytes() } else { sum });
-        odd ^= covered.len() % 2 == 1;
+        pieces.add(covered);
     }
-    total
+    pieces.sum()
 }
 
 /// Finishes a partial checksum over the packet from `start` on, its field `field` bytes behind

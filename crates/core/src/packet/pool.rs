@@ -335,6 +335,8 @@ impl Pool {
     }
 
     /// A buffer filled from what is left of `piece` and the pieces behind it.
+    // Inline, so that the descriptor, just written, need not be moved.
+    #[inline]
     fn segment<'a>(
         &mut self,
         length: usize,

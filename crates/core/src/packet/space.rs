@@ -259,6 +259,13 @@ pub(super) fn words_mut(descriptor: &mut Descriptor) -> &mut [u64; 4] {
     unsafe { &mut *std::ptr::from_mut(descriptor).cast() }
 }
 
+/// A descriptor as the four words it is.
+#[inline(always)]
+pub(super) fn words(descriptor: &Descriptor) -> &[u64; 4] {
+    // SAFETY: same size, stricter alignment, integers without padding on both sides.
+    unsafe { &*std::ptr::from_ref(descriptor).cast() }
+}
+
 /// Moves a descriptor to another place by whole words, whatever the compiler would rather do.
 ///
 /// # Safety
@@ -347,6 +354,16 @@ pub(super) fn bytes_mut(descriptor: &mut Descriptor) -> &mut [u8] {
 #[inline(always)]
 pub(super) fn prefetch(descriptor: &Descriptor) {
     crate::prefetch::for_read(address(descriptor.buffer).wrapping_add(descriptor.offset as usize));
+}
+
+/// The same of all lines that the descriptor's bytes lie in.
+#[inline(always)]
+pub(super) fn prefetch_all(descriptor: &Descriptor) {
+    let first = address(descriptor.buffer).wrapping_add(descriptor.offset as usize);
+    let before = descriptor.offset as usize % UNIT;
+    for at in (0..before + descriptor.length as usize).step_by(UNIT) {
+        crate::prefetch::for_read(first.wrapping_sub(before).wrapping_add(at));
+    }
 }
 
 /// Writes the header of a buffer that nothing refers to yet.

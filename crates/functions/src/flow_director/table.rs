@@ -1,20 +1,25 @@
 //! Flow rules by tuple-space search: one hash table for all, a lookup for each mask in use.
 //!
-//! Rules with the same fields and prefix lengths share a mask. A packet's key is masked with
-//! each of them, highest priority first, and sought among the rules of that mask; the search
-//! ends when no mask is left that could have a rule of higher priority. A rule fills one cache
-//! line, so that a lookup that finds nothing costs one.
+//! Rules with the same fields and prefix lengths share a mask. Keys are masked with each of
+//! them, highest priority first, and sought among the rules of that mask; a packet is done when
+//! no mask is left that could have a rule of higher priority.
+//!
+//! The hash table has four bytes for a rule: which it is, and a tag, a part of its hash. So it stays
+//! in the cache beside the packets; of a rule that is not there, the tag says so, and one that is
+//! costs its own line. A burst is looked up together: while one step goes through its packets, the
+//! lines that the next step reads are on their way.
 //!
 //! Guarantees: rules come and go without allocation, in a number of steps that the number of
-//! rules does not bound but the length of a run of taken slots does, at half load or less.
+//! rules does not bound but the length of a run of full buckets does, at half load or less.
 //! Source: Srinivasan, Suri, Varghese, "Packet Classification using Tuple Space Search"
 //! (SIGCOMM 1999); Knuth, TAOCP 3, 6.4, algorithm R (removal under linear probing).
 
 use super::rule::{Action, Compiled, Key};
+use picnic_core::packet::burst::BURST;
 
 /// Masks that can be in use at once: each is a lookup for every packet.
 pub const MAX_MASKS: usize = 64;
-/// Rules that a table can be made for.
+/// Rules that a table can be made for: what the lower half of a slot can tell.
 pub const MAX_RULES: usize = 65_536;
 
 /// Why a rule was not added.
@@ -48,53 +53,56 @@ impl std::fmt::Display for Refusal {
     }
 }
 
-/// A rule in its place; one line.
+/// Where a packet goes in place of a queue: on to the next function, and to nobody. No card has
+/// this many queues.
+pub(super) const ONWARD: u16 = u16::MAX;
+pub(super) const DROP: u16 = u16::MAX - 1;
+
+/// A rule; one line. Its place is its number less one.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(64))]
-pub(super) struct Slot {
+pub(super) struct Entry {
     key: Key,
     /// Packets that it decided on.
     pub packets: u64,
-    mark: u32,
-    /// From 1; zero in a slot that is free.
-    number: u32,
+    pub mark: u32,
+    /// A queue, [`ONWARD`] or [`DROP`].
+    pub to: u16,
     priority: u16,
-    queue: u16,
+    /// [`NO_MASK`] where there is no rule.
     mask: u8,
-    /// Of `QUEUE`, `MARK`, `DROP`.
-    action: u8,
+    pub has_mark: bool,
 }
 
-const _: () = assert!(size_of::<Slot>() == 64);
+const _: () = assert!(size_of::<Entry>() == 64);
 
-const QUEUE: u8 = 1;
-const MARK: u8 = 2;
-const DROP: u8 = 4;
+const NO_MASK: u8 = u8::MAX;
+const _: () = assert!(MAX_MASKS <= NO_MASK as usize);
 
-impl Slot {
-    const FREE: Slot = Slot {
+impl Entry {
+    const FREE: Entry = Entry {
         key: [0; 5],
         packets: 0,
         mark: 0,
-        number: 0,
+        to: ONWARD,
         priority: 0,
-        queue: 0,
-        mask: 0,
-        action: 0,
+        mask: NO_MASK,
+        has_mark: false,
     };
 
-    #[inline(always)]
-    pub(super) fn action(&self) -> Action {
+    fn action(&self) -> Action {
         Action {
-            queue: (self.action & QUEUE != 0).then_some(self.queue),
-            mark: (self.action & MARK != 0).then_some(self.mark),
-            drop: self.action & DROP != 0,
+            queue: (self.to < DROP).then_some(self.to),
+            mark: self.has_mark.then_some(self.mark),
+            drop: self.to == DROP,
         }
     }
 
     #[inline(always)]
     fn is(&self, mask: u8, key: &Key) -> bool {
-        self.mask == mask && self.key == *key
+        let [a, b, c, d, e] = self.key;
+        let [p, q, r, s, t] = key;
+        (a ^ p | b ^ q | c ^ r | d ^ s | e ^ t) == 0 && self.mask == mask
     }
 }
 
@@ -107,20 +115,27 @@ struct Mask {
     priority: u16,
 }
 
+/// Slots that are looked at together; those that are taken come first. A slot is a tag, never zero,
+/// and below it a rule's place; zero if it is free.
+type Bucket = [u32; 4];
+
+const LAST_SLOT: usize = 3;
+
+/// In place of a rule's: there is none.
+pub(super) const NONE: u32 = u32::MAX;
+
 /// The rules.
 pub(super) struct Table {
-    slots: Box<[Slot]>,
+    buckets: Box<[Bucket]>,
+    /// By number less one.
+    rules: Box<[Entry]>,
     masks: [Mask; MAX_MASKS],
     /// Masks with rules, the highest priority first; as many as are in use.
     order: [u8; MAX_MASKS],
     used: usize,
-    /// The slot of each rule, by its number less one; where there is none, `NOWHERE`.
-    places: Box<[u32]>,
     /// Numbers that are free, the next one last.
     free: Vec<u32>,
 }
-
-const NOWHERE: u32 = u32::MAX;
 
 #[inline(always)]
 fn masked(key: &Key, mask: &Key) -> Key {
@@ -129,34 +144,39 @@ fn masked(key: &Key, mask: &Key) -> Key {
     [a & p, b & q, c & r, d & s, e & t]
 }
 
-/// Multiplies and folds: every bit of the key and the mask's number reaches the low bits.
+/// Multiplies and folds: every bit of the key and the mask's number reaches all others. The second
+/// halves of addresses, which IPv4 has not, are multiplied apart.
 #[inline(always)]
-pub(super) fn hash(key: &Key, seed: u64) -> u64 {
+fn hash(key: &Key, mask: u8) -> u64 {
     let fold = |a: u64, b: u64| {
         let product = u128::from(a) * u128::from(b);
         product as u64 ^ (product >> 64) as u64
     };
     let [a, b, c, d, e] = *key;
     // The constants are fractional digits of pi.
-    let addresses = fold(a ^ 0x243f_6a88_85a3_08d3, c ^ 0x1319_8a2e_0370_7344);
-    let behind = fold(b ^ 0xa409_3822_299f_31d0, d ^ 0x082e_fa98_ec4e_6c89);
-    fold(
-        e ^ seed ^ 0x4528_21e6_38d0_1377,
-        addresses ^ behind.rotate_left(32) ^ 0xbe54_66cf_34e9_0c6c,
-    )
+    let source = a ^ b.wrapping_mul(0xa409_3822_299f_31d1) ^ 0x243f_6a88_85a3_08d3;
+    let destination = c ^ d.wrapping_mul(0x082e_fa98_ec4e_6c89) ^ 0x1319_8a2e_0370_7344;
+    let rest = e ^ u64::from(mask) ^ 0x4528_21e6_38d0_1377;
+    fold(rest, fold(source, destination) ^ 0xbe54_66cf_34e9_0c6c)
+}
+
+/// The upper half of a slot: bits of a hash that do not choose the bucket.
+#[inline(always)]
+fn tag_of(hash: u64) -> u32 {
+    (hash >> 48) as u32 | 1
 }
 
 impl Table {
     /// Room for this many rules, 1 to [`MAX_RULES`].
     pub(super) fn new(capacity: usize) -> Table {
         let capacity = capacity.clamp(1, MAX_RULES);
-        let unused = Mask { bits: [0; 5], rules: 0, priority: 0 };
+        let buckets = (2 * capacity).div_ceil(LAST_SLOT + 1).next_power_of_two();
         Table {
-            slots: vec![Slot::FREE; (2 * capacity).next_power_of_two()].into(),
-            masks: [unused; MAX_MASKS],
+            buckets: vec![[0; 4]; buckets].into(),
+            rules: vec![Entry::FREE; capacity].into(),
+            masks: [Mask { bits: [0; 5], rules: 0, priority: 0 }; MAX_MASKS],
             order: [0; MAX_MASKS],
             used: 0,
-            places: vec![NOWHERE; capacity].into(),
             free: (1..=capacity as u32).rev().collect(),
         }
     }
@@ -168,7 +188,7 @@ impl Table {
 
     /// Rules that it has room for.
     pub(super) fn capacity(&self) -> usize {
-        self.places.len()
+        self.rules.len()
     }
 
     /// Masks in use.
@@ -177,57 +197,137 @@ impl Table {
     }
 
     #[inline(always)]
-    fn home(&self, mask: u8, key: &Key) -> usize {
-        hash(key, mask.into()) as usize & (self.slots.len() - 1)
+    fn home(&self, hash: u64) -> usize {
+        hash as usize & (self.buckets.len() - 1)
     }
 
-    /// The slot of a rule, or the free one where it would stand.
+    /// Calls with the place of each rule that has the tag, until one is what is sought; its place.
     #[inline(always)]
-    fn seek(&self, mask: u8, key: &Key) -> usize {
-        let last = self.slots.len() - 1;
-        let mut at = self.home(mask, key);
+    fn seek(&self, hash: u64, mut is_sought: impl FnMut(u32) -> bool) -> Option<u32> {
+        let tag = tag_of(hash);
+        let mut at = self.home(hash);
         // Ends, as half of the slots are free.
-        while let Some(slot) = self.slots.get(at)
-            && slot.number != 0
-            && !slot.is(mask, key)
-        {
-            at = (at + 1) & last;
+        while let Some(bucket) = self.buckets.get(at) {
+            // All four, without a branch for each.
+            let mut same = 0;
+            for (slot, content) in bucket.iter().enumerate() {
+                same |= u32::from(content >> 16 == tag) << slot;
+            }
+            while same != 0 {
+                let place = bucket[same.trailing_zeros() as usize & LAST_SLOT] & 0xffff;
+                if is_sought(place) {
+                    return Some(place);
+                }
+                same &= same - 1;
+            }
+            if bucket[LAST_SLOT] == 0 {
+                break;
+            }
+            at = (at + 1) & (self.buckets.len() - 1);
         }
-        at
+        None
     }
 
-    /// Has the processor fetch what is looked at first for this key.
-    #[inline(always)]
-    pub(super) fn prefetch(&self, key: &Key) {
-        let first = self.order.first().filter(|_| self.used != 0);
-        if let Some(&mask) = first
-            && let Some(Mask { bits, .. }) = self.masks.get(usize::from(mask))
-            && let Some(slot) = self.slots.get(self.home(mask, &masked(key, bits)))
-        {
-            picnic_core::prefetch::for_read(std::ptr::from_ref(slot).cast());
-        }
+    /// The rule of this mask and key.
+    fn place_of(&self, mask: u8, key: &Key, hash: u64) -> Option<u32> {
+        self.seek(hash, |place| {
+            self.rules.get(place as usize).is_some_and(|rule| rule.is(mask, key))
+        })
     }
 
-    /// The rule that decides on a packet of this key.
+    /// The hash of a key under the first mask; what [`Table::find`] reads first is fetched.
     #[inline(always)]
-    pub(super) fn find(&mut self, key: &Key) -> Option<&mut Slot> {
-        let mut best: Option<(u16, u32, usize)> = None;
-        for &mask in self.order.iter().take(self.used) {
-            let Some(Mask { bits, priority, .. }) = self.masks.get(usize::from(mask)) else {
+    pub(super) fn first_hash(&self, key: &Key) -> u64 {
+        let Some(Mask { bits, .. }) = self.masks.get(usize::from(self.order[0])) else { return 0 };
+        self.fetch_bucket(hash(&masked(key, bits), self.order[0]))
+    }
+
+    /// Has the bucket of a hash fetched; the hash again.
+    #[inline(always)]
+    fn fetch_bucket(&self, hash: u64) -> u64 {
+        if let Some(bucket) = self.buckets.get(self.home(hash)) {
+            picnic_core::prefetch::for_read(bucket.as_ptr().cast());
+        }
+        hash
+    }
+
+    /// For each key, whose first hash is in `hashes`, the place of the rule that decides on its
+    /// packet, or [`NONE`].
+    pub(super) fn find(&self, keys: &[Key], hashes: &mut [u64; BURST], found: &mut [u32; BURST]) {
+        *found = [NONE; BURST];
+        let count = keys.len().min(BURST);
+        let mut masks = self.order.iter().take(self.used);
+        let Some(&first) = masks.next() else { return };
+        self.find_of(first, 0..count, keys, hashes, found);
+        for &mask in masks {
+            let Some(&Mask { bits, priority, .. }) = self.masks.get(usize::from(mask)) else {
                 break;
             };
-            if best.is_some_and(|(found, ..)| found > *priority) {
+            // Those whose rule may be of this mask.
+            let mut open = [0_u8; BURST];
+            let mut left = 0;
+            for place in 0..count {
+                open[left % BURST] = place as u8;
+                left += usize::from(self.priority_of(found[place]) <= i32::from(priority));
+            }
+            if left == 0 {
                 break;
             }
-            let at = self.seek(mask, &masked(key, bits));
-            let Some(slot) = self.slots.get(at).filter(|slot| slot.number != 0) else { continue };
+            let open = open.iter().take(left).map(|&place| usize::from(place) % BURST);
+            for place in open.clone() {
+                let key = keys.get(place).map_or([0; 5], |key| masked(key, &bits));
+                hashes[place] = self.fetch_bucket(hash(&key, mask));
+            }
+            self.find_of(mask, open, keys, hashes, found);
+        }
+    }
+
+    /// The priority of a rule by its place; of none, less than any.
+    #[inline(always)]
+    fn priority_of(&self, place: u32) -> i32 {
+        self.rules.get(place as usize).map_or(-1, |rule| rule.priority.into())
+    }
+
+    /// Looks for rules of a mask with higher ranks than those found so far.
+    #[inline(always)]
+    fn find_of(
+        &self,
+        mask: u8,
+        open: impl Iterator<Item = usize> + Clone,
+        keys: &[Key],
+        hashes: &[u64; BURST],
+        found: &mut [u32; BURST],
+    ) {
+        let Some(Mask { bits, .. }) = self.masks.get(usize::from(mask)) else { return };
+        let mut candidates = [NONE; BURST];
+        for place in open.clone() {
+            let candidate = self.seek(hashes[place], |_| true).unwrap_or(NONE);
+            if let Some(rule) = self.rules.get(candidate as usize) {
+                picnic_core::prefetch::for_read(std::ptr::from_ref(rule).cast());
+            }
+            candidates[place] = candidate;
+        }
+        for place in open {
+            let (mut at, Some(key)) = (candidates[place], keys.get(place)) else { continue };
+            let Some(mut rule) = self.rules.get(at as usize) else { continue };
+            let key = masked(key, bits);
+            if !rule.is(mask, &key) {
+                // Another key with the same tag.
+                let Some(other) = self.place_of(mask, &key, hashes[place]) else { continue };
+                (at, rule) = (other, &self.rules[other as usize]);
+            }
             // Among equals the lower number.
-            let rank = (slot.priority, u32::MAX - slot.number);
-            if best.is_none_or(|(priority, number, _)| rank > (priority, number)) {
-                best = Some((rank.0, rank.1, at));
+            let (best, priority) = (found[place], i32::from(rule.priority));
+            if best == NONE || (priority, best) > (self.priority_of(best), at) {
+                found[place] = at;
             }
         }
-        best.and_then(|(.., at)| self.slots.get_mut(at))
+    }
+
+    /// A rule that was found.
+    #[inline(always)]
+    pub(super) fn rule_mut(&mut self, place: u32) -> Option<&mut Entry> {
+        self.rules.get_mut(place as usize)
     }
 
     /// Adds a rule; its number.
@@ -236,11 +336,10 @@ impl Table {
             .iter()
             .copied()
             .find(|&mask| self.masks[usize::from(mask)].bits == rule.mask);
-        if let Some(mask) = known {
-            let slot = &self.slots[self.seek(mask, &rule.key)];
-            if slot.number != 0 {
-                return Err(Refusal::Same(slot.number));
-            }
+        if let Some(mask) = known
+            && let Some(place) = self.place_of(mask, &rule.key, hash(&rule.key, mask))
+        {
+            return Err(Refusal::Same(place + 1));
         }
         if self.free.is_empty() {
             return Err(Refusal::Full { capacity: self.capacity() });
@@ -261,47 +360,39 @@ impl Table {
             self.order[..self.used]
                 .sort_unstable_by_key(|&mask| u16::MAX - masks[usize::from(mask)].priority);
         }
-        let at = self.seek(mask, &rule.key);
         let Action { queue, mark, drop } = rule.action;
-        self.slots[at] = Slot {
+        let place = number - 1;
+        self.rules[place as usize] = Entry {
             key: rule.key,
             packets: 0,
             mark: mark.unwrap_or_default(),
-            number,
+            to: if drop { DROP } else { queue.unwrap_or(ONWARD) },
             priority: rule.priority,
-            queue: queue.unwrap_or_default(),
             mask,
-            action: queue.map_or(0, |_| QUEUE)
-                | mark.map_or(0, |_| MARK)
-                | if drop { DROP } else { 0 },
+            has_mark: mark.is_some(),
         };
-        self.places[number as usize - 1] = at as u32;
+        let hash = hash(&rule.key, mask);
+        let mut at = self.home(hash);
+        let slot = loop {
+            // Ends, as half of the slots are free.
+            match self.buckets[at].iter_mut().find(|slot| **slot == 0) {
+                Some(slot) => break slot,
+                None => at = (at + 1) & (self.buckets.len() - 1),
+            }
+        };
+        *slot = tag_of(hash) << 16 | place;
         Ok(number)
     }
 
     /// Takes a rule out by its number; false if there is none of it.
     pub(super) fn remove(&mut self, number: u32) -> bool {
-        let place = (number as usize).checked_sub(1).and_then(|index| self.places.get_mut(index));
-        let Some(place) = place.filter(|place| **place != NOWHERE) else { return false };
-        let mut hole = std::mem::replace(place, NOWHERE) as usize;
-        let mask = self.slots[hole].mask;
-        // Whatever stands behind and could not be found over the hole moves into it.
-        let last = self.slots.len() - 1;
-        let mut at = hole;
-        loop {
-            at = (at + 1) & last;
-            let slot = self.slots[at];
-            if slot.number == 0 {
-                break;
-            }
-            let from_home = at.wrapping_sub(self.home(slot.mask, &slot.key)) & last;
-            if from_home >= at.wrapping_sub(hole) & last {
-                self.slots[hole] = slot;
-                self.places[slot.number as usize - 1] = hole as u32;
-                hole = at;
-            }
+        let place = (number as usize).wrapping_sub(1);
+        let Some(&Entry { key, mask, .. }) = self.rules.get(place) else { return false };
+        if mask == NO_MASK {
+            return false;
         }
-        self.slots[hole] = Slot::FREE;
+        self.clear(hash(&key, mask), place as u32);
+        self.rules[place] = Entry::FREE;
         // Never grows: there are no more numbers than it was made with.
         self.free.push(number);
         let entry = &mut self.masks[usize::from(mask)];
@@ -317,21 +408,125 @@ impl Table {
 
     /// Counts packets that a rule has decided on elsewhere.
     pub(super) fn count(&mut self, number: u32, packets: u64) {
-        let place = (number as usize).checked_sub(1).and_then(|index| self.places.get(index));
-        if let Some(slot) = place.and_then(|&place| self.slots.get_mut(place as usize)) {
-            slot.packets += packets;
+        let rule = self.rules.get_mut((number as usize).wrapping_sub(1));
+        if let Some(rule) = rule.filter(|rule| rule.mask != NO_MASK) {
+            rule.packets += packets;
+        }
+    }
+
+    /// Frees the slot of a rule.
+    fn clear(&mut self, of_rule: u64, place: u32) {
+        let last = self.buckets.len() - 1;
+        let sought = tag_of(of_rule) << 16 | place;
+        let mut hole = self.home(of_rule);
+        let mut slot = loop {
+            match self.buckets[hole].iter().position(|&slot| slot == sought) {
+                Some(slot) => break slot,
+                None => hole = (hole + 1) & last,
+            }
+        };
+        loop {
+            let bucket = &mut self.buckets[hole];
+            let was_full = bucket[LAST_SLOT] != 0;
+            bucket[slot..].rotate_left(1);
+            bucket[LAST_SLOT] = 0;
+            if !was_full {
+                return;
+            }
+            // What stands behind, and came by here when it was full, moves into it.
+            let mut at = hole;
+            let (from, next) = loop {
+                at = (at + 1) & last;
+                let came_by = |&slot: &u32| {
+                    let Entry { key, mask, .. } = self.rules[(slot & 0xffff) as usize];
+                    let from_home = at.wrapping_sub(self.home(hash(&key, mask))) & last;
+                    slot != 0 && from_home >= at.wrapping_sub(hole) & last
+                };
+                match self.buckets[at].iter().position(came_by) {
+                    Some(slot) => break (at, slot),
+                    None if self.buckets[at][LAST_SLOT] == 0 => return,
+                    None => {}
+                }
+            };
+            self.buckets[hole][LAST_SLOT] = self.buckets[from][next];
+            (hole, slot) = (from, next);
         }
     }
 
     /// The rules from number `first` on, with the packets each decided on.
     pub(super) fn rules(&self, first: u32) -> impl Iterator<Item = (u32, Compiled, u64)> + '_ {
-        let skipped = (first.max(1) as usize - 1).min(self.places.len());
-        self.places[skipped..].iter().filter(|&&place| place != NOWHERE).map(|&place| {
-            let slot = &self.slots[place as usize];
-            let mask = self.masks[usize::from(slot.mask)].bits;
-            let rule =
-                Compiled { key: slot.key, mask, priority: slot.priority, action: slot.action() };
-            (slot.number, rule, slot.packets)
-        })
+        let skipped = first.max(1) - 1;
+        (1..).zip(&self.rules).skip(skipped as usize).filter(|(_, rule)| rule.mask != NO_MASK).map(
+            |(number, rule)| {
+                let mask = self.masks[usize::from(rule.mask)].bits;
+                let &Entry { key, priority, packets, .. } = rule;
+                (number, Compiled { key, mask, priority, action: rule.action() }, packets)
+            },
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    /// All bits of one word, and all but the lowest.
+    const MASKS: [Key; 2] = [[u64::MAX, 0, 0, 0, 0], [u64::MAX - 1, 0, 0, 0, 0]];
+    const KEYS: u64 = 64;
+
+    fn rule(mask: usize, key: u64, priority: u16) -> Compiled {
+        let (key, mask) = (masked(&[key, 0, 0, 0, 0], &MASKS[mask]), MASKS[mask]);
+        let action = Action { queue: Some(priority), ..Action::default() };
+        Compiled { key, mask, priority, action }
+    }
+
+    proptest! {
+        /// Small tables, so that buckets overflow and rules stand behind their own.
+        #[test]
+        fn rules_are_found_however_they_came_and_went(
+            capacity in 1..80_usize,
+            steps in prop::collection::vec((any::<bool>(), 0..2_usize, 0..KEYS, 0..3_u16), 1..300),
+        ) {
+            let mut table = Table::new(capacity);
+            let mut rules = BTreeMap::new();
+            for (adds, mask, key, priority) in steps {
+                if adds {
+                    let rule = rule(mask, key, priority);
+                    let same = |(_, other): &(&u32, &Compiled)| {
+                        (other.key, other.mask) == (rule.key, rule.mask)
+                    };
+                    let expected = match rules.iter().find(same) {
+                        Some((&number, _)) => Err(Refusal::Same(number)),
+                        None if rules.len() == capacity => Err(Refusal::Full { capacity }),
+                        None => Ok(()),
+                    };
+                    let added = table.add(&rule);
+                    prop_assert_eq!(added.map(drop), expected);
+                    if let Ok(number) = added {
+                        prop_assert_eq!(rules.insert(number, rule), None);
+                    }
+                } else {
+                    let number = key as u32 % capacity as u32 + 1;
+                    prop_assert_eq!(table.remove(number), rules.remove(&number).is_some());
+                }
+                let keys: [Key; KEYS as usize] = std::array::from_fn(|key| [key as u64, 0, 0, 0, 0]);
+                let mut hashes = keys.map(|key| table.first_hash(&key));
+                let mut found = [0; BURST];
+                table.find(&keys, &mut hashes, &mut found);
+                for (key, place) in keys.iter().zip(found) {
+                    let matching = rules.iter().filter(|(_, rule)| {
+                        masked(key, &rule.mask) == rule.key
+                    });
+                    let best = matching.min_by_key(|(number, rule)| {
+                        (u16::MAX - rule.priority, **number)
+                    });
+                    prop_assert_eq!(place, best.map_or(NONE, |(number, _)| number - 1));
+                }
+                let listed: Vec<_> = table.rules(1).map(|(number, rule, _)| (number, rule)).collect();
+                prop_assert_eq!(listed, rules.clone().into_iter().collect::<Vec<_>>());
+            }
+        }
     }
 }

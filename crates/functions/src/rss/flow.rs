@@ -37,7 +37,7 @@ impl Hash {
     }
 
     #[inline]
-    pub(super) fn hash_v4(&self, tuples: &[V4Tuple], out: &mut [u32]) {
+    pub(crate) fn hash_v4(&self, tuples: &[V4Tuple], out: &mut [u32]) {
         match self {
             Hash::Toeplitz(toeplitz) => toeplitz.hash_v4(tuples, out),
             Hash::Lookup3(init) => jhash_v4(tuples, *init, out),
@@ -100,19 +100,19 @@ impl Types {
     }
 
     #[inline(always)]
-    pub(super) fn of(&self, packet_type: PacketType) -> RssType {
+    pub(crate) fn of(&self, packet_type: PacketType) -> RssType {
         self.0[usize::from(packet_type.bits())]
     }
 }
 
-pub(super) enum Family {
+pub(crate) enum Family {
     V4,
     V6,
     None,
 }
 
 #[inline(always)]
-pub(super) fn family(over: RssType) -> Family {
+pub(crate) fn family(over: RssType) -> Family {
     match over {
         RssType::None => Family::None,
         RssType::Ipv4 | RssType::Ipv4Tcp | RssType::Ipv4Udp => Family::V4,
@@ -123,7 +123,7 @@ pub(super) fn family(over: RssType) -> Family {
 /// A short path for most frames: no tag, IPv4 without options, TCP or UDP, hashed with ports or
 /// without. The layers again, with offsets that the compiler knows, and the tuple, in one piece.
 #[inline(always)]
-pub(super) fn plain_v4(layers: &Layers, data: &[u8], over: RssType) -> Option<(Layers, V4Tuple)> {
+pub(crate) fn plain_v4(layers: &Layers, data: &[u8], over: RssType) -> Option<(Layers, V4Tuple)> {
     let &Layers { l3_offset, vlan_count, l4_offset, packet_type, protocol, vlan_tci } = layers;
     let is_plain = (l3_offset == 14) & (vlan_count == 0) & (l4_offset == 34) & (vlan_tci == 0);
     // Of a chained packet this says no more than that it goes on: to be parsed again, elsewhere.
@@ -159,7 +159,7 @@ fn ports(layers: &Layers, data: &[u8], over: RssType) -> u32 {
 // below stand for nothing that occurs.
 
 #[inline(always)]
-pub(super) fn tuple_v4(layers: &Layers, data: &[u8], over: RssType) -> V4Tuple {
+pub(crate) fn tuple_v4(layers: &Layers, data: &[u8], over: RssType) -> V4Tuple {
     let (source, destination) = layers.ipv4_addresses(data).unwrap_or_default();
     V4Tuple::from_words(source, destination, ports(layers, data, over))
 }

@@ -46,7 +46,7 @@ impl Queues {
 #[inline(always)]
 pub(super) fn number_of(mac: MacAddress) -> u64 {
     let [a, b, c, d, e, f] = mac.0;
-    u64::from_be_bytes([0, 0, a, b, c, d, e, f])
+    u64::from_le_bytes([a, b, c, d, e, f, 0, 0])
 }
 
 impl Switch {

@@ -39,8 +39,9 @@ const QUEUES: u16 = 4;
 /// Wires of the card that a bond is in, and stations behind them.
 const WIRES: u8 = 4;
 const STATIONS: usize = 256;
-/// Slots of a ring: more than a burst of super-frames is cut into.
-const RING: usize = 8192;
+/// Slots of a ring, as a card has unless told otherwise. Four rings of more do not fit into the
+/// second-level cache, and each function would be charged for stores to the third.
+const RING: usize = 1024;
 /// Different packets of a case that has small ones.
 const FLOWS: usize = 4096;
 /// Payload of a full TCP segment with timestamps, and of a super-frame of 45 of them.

@@ -36,7 +36,7 @@ pub fn sum(data: &[u8]) -> u16 {
     // The sum does not depend on byte order (RFC 1071, 2B), so words are added as they lie in
     // memory and the bytes swapped once.
     let (words, mut rest) = data.as_chunks::<8>();
-    let mut total = wide::sum_halves(words);
+    let mut total = wide::sum_words(words);
     if let Some((word, behind)) = rest.split_first_chunk::<4>() {
         total += u64::from(u32::from_ne_bytes(*word));
         rest = behind;
@@ -62,6 +62,37 @@ pub fn checksum(data: &[u8]) -> u16 {
 pub const fn add(a: u16, b: u16) -> u16 {
     let (total, carry) = a.overflowing_add(b);
     total + carry as u16
+}
+
+/// The sum of bytes that lie in several pieces, taken one after the other.
+///
+/// ```
+/// use picnic_core::packet::wire::checksum::{self, Pieces};
+///
+/// let mut pieces = Pieces::default();
+/// [&b"in th"[..], b"ree pie", b"ces"].into_iter().for_each(|piece| pieces.add(piece));
+/// assert_eq!(pieces.sum(), checksum::sum(b"in three pieces"));
+/// ```
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Pieces {
+    sum: u16,
+    is_odd: bool,
+}
+
+impl Pieces {
+    /// Adds the next piece.
+    #[inline]
+    pub fn add(&mut self, piece: &[u8]) {
+        let sum = sum(piece);
+        self.sum = add(self.sum, if self.is_odd { sum.swap_bytes() } else { sum });
+        self.is_odd ^= !piece.len().is_multiple_of(2);
+    }
+
+    /// The sum of all so far.
+    #[inline]
+    pub fn sum(self) -> u16 {
+        self.sum
+    }
 }
 
 /// Checksum after one aligned 16-bit word under it changed from `old` to `new`; or any number of

@@ -154,11 +154,10 @@ fn saturating_u16(length: usize) -> u16 {
 }
 
 /// `N` bytes at `at`, for offsets inside the header that was checked.
-#[inline]
+// As arrays: the copy of a slice may become a call of memcpy, for two bytes.
+#[inline(always)]
 pub(super) fn get<const N: usize>(data: &[u8], at: usize) -> [u8; N] {
-    let mut bytes = [0; N];
-    bytes.copy_from_slice(&data[at..at + N]);
-    bytes
+    data[at..at + N].first_chunk().copied().unwrap_or([0; N])
 }
 
 #[inline]
@@ -171,7 +170,9 @@ fn get_u32(data: &[u8], at: usize) -> u32 {
     u32::from_be_bytes(get(data, at))
 }
 
-#[inline]
-fn set(data: &mut [u8], at: usize, bytes: &[u8]) {
-    data[at..at + bytes.len()].copy_from_slice(bytes);
+#[inline(always)]
+fn set<const N: usize>(data: &mut [u8], at: usize, bytes: &[u8; N]) {
+    if let Some(there) = data[at..at + N].first_chunk_mut() {
+        *there = *bytes;
+    }
 }
