@@ -139,13 +139,20 @@ impl<'a> Out<'a> {
         Some(packet)
     }
 
-    /// Has `packet` go on with the bytes of `part`, which is counted as consumed; no byte moves.
+    /// Has `packet` go on with the bytes of `part`, but for the first `skip`, its headers; `part` is
+    /// counted as consumed, no byte moves.
     ///
     /// # Errors
-    /// `part` again, and nothing done, if both are longer than a packet may be.
+    /// `part` again, and nothing done, if both are longer than a packet may be, or its first
+    /// segment does not have the bytes to be left out.
     #[inline]
-    pub fn merge(&mut self, packet: &mut Descriptor, part: Descriptor) -> Result<(), Descriptor> {
-        packet.append(part)?;
+    pub fn merge(
+        &mut self,
+        packet: &mut Descriptor,
+        part: Descriptor,
+        skip: u16,
+    ) -> Result<(), Descriptor> {
+        packet.append_behind(part, skip)?;
         self.doors.ended += 1;
         self.doors.ledger.card.consumed.add(1);
         Ok(())

@@ -66,7 +66,7 @@ pub struct Lro {
     number: u64,
     held: usize,
     timeout: u64,
-    max_bytes: usize,
+    max_bytes: u32,
     max_segments: u32,
     counts: Counts,
 }
@@ -114,6 +114,8 @@ struct Held {
     due: Time,
     headers: Headers,
     segments: u32,
+    /// Bytes of its IP packet.
+    length: u32,
     /// Payload bytes of the first segment, which none may exceed.
     size: u16,
     /// What the next segment must have.
@@ -291,14 +293,14 @@ impl Headers {
 impl Held {
     /// Whether a segment goes on where this ends.
     #[inline]
-    fn goes_on(&self, packet: &Descriptor, segment: &Segment, max_bytes: usize) -> bool {
+    fn goes_on(&self, packet: &Descriptor, segment: &Segment, max_bytes: u32) -> bool {
         let (first, next) = (self.packet.data(), packet.data());
         let equal = |range: Range<usize>| first.get(range.clone()) == next.get(range);
         self.headers == segment.headers
             && self.sequence == segment.sequence
             && self.identification == segment.identification
             && segment.payload <= self.size
-            && self.length() + usize::from(segment.payload) <= max_bytes
+            && self.length + u32::from(segment.payload) <= max_bytes
             && self.packet.wire == packet.wire
             && self.packet.vlan_aside() == packet.vlan_aside()
             && match self.headers.is_ipv4 {
@@ -307,20 +309,14 @@ impl Held {
             }
     }
 
-    /// Bytes of its IP packet.
-    #[inline]
-    fn length(&self) -> usize {
-        self.packet.length() as usize - usize::from(self.headers.l3)
-    }
-
     /// The packet as it leaves.
     fn finish(self) -> Descriptor {
-        let Held { mut packet, headers, segments, size, .. } = self;
+        let Held { mut packet, headers, segments, length, size, .. } = self;
         if segments == 1 {
             return packet;
         }
         let (l3, l4) = (usize::from(headers.l3), usize::from(headers.l4));
-        let length = packet.length() as usize - l3;
+        let length = length as usize;
         let layers = packet.layers();
         let data = packet.data_mut();
         if headers.is_ipv4 {
@@ -412,6 +408,7 @@ impl Lro {
                 slots[place as usize].as_ref().is_some_and(|held| held.number == number)
             });
         }
+        let length = packet.length() - u32::from(segment.headers.l3);
         self.number += 1;
         self.due.push_back((place as u32, self.number));
         self.held += 1;
@@ -421,6 +418,7 @@ impl Lro {
             due: now + self.timeout,
             headers: segment.headers,
             segments: 1,
+            length,
             size: segment.payload,
             sequence: segment.sequence.wrapping_add(segment.payload.into()),
             identification: segment.identification.wrapping_add(u16::from(segment.headers.is_ipv4)),
@@ -429,24 +427,17 @@ impl Lro {
 
     /// Has the super-frame at `place` go on with a segment.
     #[inline]
-    fn merge(
-        &mut self,
-        place: usize,
-        mut packet: Descriptor,
-        segment: &Segment,
-        out: &mut Out<'_>,
-    ) {
+    fn merge(&mut self, place: usize, packet: Descriptor, segment: &Segment, out: &mut Out<'_>) {
         let (max_bytes, max_segments) = (self.max_bytes, self.max_segments);
         let Some(held) = &mut self.slots[place] else { return out.next(packet) };
-        let (headers, size) = (usize::from(segment.headers.end), held.size);
-        packet.pull_front(headers as u16);
-        if let Err(mut packet) = out.merge(&mut held.packet, packet) {
+        let size = held.size;
+        if let Err(packet) = out.merge(&mut held.packet, packet, segment.headers.end.into()) {
             // Longer than a packet may be, which `max_bytes` is far below.
-            packet.push_front(headers as u16);
             self.release(place, out);
             return out.next(packet);
         }
         held.segments += 1;
+        held.length += u32::from(segment.payload);
         held.sequence = held.sequence.wrapping_add(segment.payload.into());
         held.identification = held.identification.wrapping_add(u16::from(segment.headers.is_ipv4));
         if segment.pushed
@@ -455,7 +446,7 @@ impl Lro {
         {
             *flags |= PSH;
         }
-        let full = held.segments >= max_segments || held.length() + usize::from(size) > max_bytes;
+        let full = held.segments >= max_segments || held.length + u32::from(size) > max_bytes;
         if full || segment.pushed || segment.payload < size {
             self.release(place, out);
         }

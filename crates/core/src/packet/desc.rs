@@ -269,10 +269,20 @@ impl Descriptor {
     /// `part` again, and nothing done, if both are longer than [`MAX_PACKET_BYTES`].
     #[inline]
     pub fn append(&mut self, part: Descriptor) -> Result<(), Descriptor> {
-        if (self.length() + part.length()) as usize > MAX_PACKET_BYTES {
+        self.append_behind(part, 0)
+    }
+
+    /// The same, without the first `skip` bytes of `part`: its headers.
+    ///
+    /// # Errors
+    /// As [`Self::append`]; and if the first segment of `part` does not have those bytes.
+    #[inline]
+    pub fn append_behind(&mut self, part: Descriptor, skip: u16) -> Result<(), Descriptor> {
+        let length = self.length() + part.length() - u32::from(skip.min(part.length));
+        if skip > part.length || length as usize > MAX_PACKET_BYTES {
             return Err(part);
         }
-        space::append(self, part);
+        space::append(self, part, skip);
         Ok(())
     }
 

@@ -328,7 +328,7 @@ impl Pool {
         let mut last = head.buffer;
         for start in (size..length).step_by(size) {
             let segment = self.segment(size.min(length - start), &mut piece, &mut pieces)?;
-            last = join(last, segment);
+            last = join(last, segment, 0);
         }
         space::set_chain(&mut head, length as u32, last);
         Some(head)

@@ -453,7 +453,7 @@ pub(super) fn link(mut head: Descriptor, parts: impl Iterator<Item = Descriptor>
     let (mut last, mut total) = (head.buffer, u32::from(head.length));
     for part in parts {
         total += u32::from(part.length);
-        last = join(last, part);
+        last = join(last, part, 0);
     }
     if last != head.buffer {
         set_chain(&mut head, total, last);
@@ -461,21 +461,23 @@ pub(super) fn link(mut head: Descriptor, parts: impl Iterator<Item = Descriptor>
     head
 }
 
-/// Has a packet go on with another one's bytes, where they are.
+/// Has a packet go on with another one's bytes, where they are, but for the first `skip` of its
+/// first segment.
 #[inline]
-pub(super) fn append(head: &mut Descriptor, part: Descriptor) {
-    let (total, last) = (head.length() + part.length(), last_buffer(&part));
-    join(last_buffer(head), part);
+pub(super) fn append(head: &mut Descriptor, part: Descriptor, skip: u16) {
+    let (total, last) = (head.length() + part.length() - u32::from(skip), last_buffer(&part));
+    join(last_buffer(head), part, skip);
     set_chain(head, total, last);
 }
 
-/// Has `part` follow the segment in buffer `last`, and returns its buffer: it is the chain's
-/// head that owns it from here on.
-pub(super) fn join(last: u32, part: Descriptor) -> u32 {
+/// Has `part`, without its first `skip` bytes, follow the segment in buffer `last`, and returns its
+/// buffer: it is the chain's head that owns it from here on. Its first segment has those bytes.
+#[inline]
+pub(super) fn join(last: u32, part: Descriptor, skip: u16) -> u32 {
     let link = header_mut(last);
     link.next_buffer = part.buffer;
-    link.next_offset = part.offset;
-    link.next_length = part.length;
+    link.next_offset = part.offset + skip;
+    link.next_length = part.length - skip;
     link.has_next = 1;
     part.buffer
 }

@@ -420,6 +420,7 @@ proptest! {
         lengths in prop::collection::vec(1_usize..700, 1..12),
         cuts in prop::collection::vec(0_u16..200, 0..6),
         piece in 1_usize..300,
+        skip in 0_u16..80,
     ) {
         let mut card = card(1, 8, 0, ModerationMode::None);
         let mut rest = Rest { queue: 0, bursts: Vec::new() };
@@ -431,10 +432,19 @@ proptest! {
             let mut part = out.gather(length, bytes.chunks(piece)).unwrap();
             part.mark = number as u32;
             prop_assert!(part.segments().flatten().eq(&bytes));
-            expected.extend(bytes);
             match &mut whole {
-                Some(whole) => out.merge(whole, part).unwrap(),
-                None => whole = Some(part),
+                Some(whole) => {
+                    // What the first segment does not have, cannot be left out.
+                    let skip = skip.min(part.data().len() as u16);
+                    let in_first = part.data().len() as u16;
+                    let part = out.merge(whole, part, in_first + 1).unwrap_err();
+                    out.merge(whole, part, skip).unwrap();
+                    expected.extend_from_slice(&bytes[usize::from(skip)..]);
+                }
+                None => {
+                    whole = Some(part);
+                    expected.extend(bytes);
+                }
             }
         }
         let mut whole = whole.unwrap();
@@ -481,10 +491,10 @@ fn a_packet_longer_than_one_may_be_is_not_merged() {
     let mut out = Out::new(Time::ZERO, Stage::Rx, &mut card.doors, &mut rest);
     let mut packet = out.gather(MAX_PACKET_BYTES - 9, std::iter::empty()).unwrap();
     let refused = out.make(&[1; 10]).unwrap();
-    let refused = out.merge(&mut packet, refused).unwrap_err();
+    let refused = out.merge(&mut packet, refused, 0).unwrap_err();
     out.consume(refused);
     let taken = out.make(&[1; 9]).unwrap();
-    out.merge(&mut packet, taken).unwrap();
+    out.merge(&mut packet, taken, 0).unwrap();
     assert_eq!(packet.length() as usize, MAX_PACKET_BYTES);
     out.consume(packet);
     out.finish();
