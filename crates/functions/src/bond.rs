@@ -40,6 +40,7 @@
 //! (learning, ageing); the modes of Linux's bonding driver; IEEE 802.1AX (a flow keeps its link).
 
 mod commands;
+mod flows;
 mod learnt;
 mod loops;
 mod once;
@@ -50,9 +51,8 @@ pub use commands::{Address, Addresses, Clear, Cleared, Forget, Known, Lookup};
 pub use learnt::MAX_ADDRESSES;
 
 use crate::bytes::get;
-use crate::rss::HashType;
-use crate::rss::flow::{Hash, Types, flow_hash};
-use learnt::{Learnt, Seen, number_of};
+use flows::Flows;
+use learnt::{Learnt, Seen, both_numbers, number_of};
 use loops::Loops;
 use once::Once;
 use order::Order;
@@ -62,7 +62,7 @@ use picnic_core::error::ConfigError;
 use picnic_core::function::{Disorder, Function};
 use picnic_core::ledger::{DropReason, Stage};
 use picnic_core::out::Out;
-use picnic_core::packet::burst::Burst;
+use picnic_core::packet::burst::{BURST, Burst};
 use picnic_core::packet::desc::Descriptor;
 use picnic_core::registry::{BuildContext, Component};
 use picnic_core::time::Time;
@@ -83,13 +83,14 @@ pub struct Bond {
     wires: u8,
     slots: Slots,
     learnt: Arc<Learnt>,
+    /// Of the burst that is being sent.
+    destinations: Box<[u64; BURST]>,
     age_ns: u64,
     once: Option<Box<Once>>,
     drop_returned: bool,
     loops: Option<Arc<Loops>>,
     order: Option<Box<Order>>,
-    hash: Hash,
-    types: Types,
+    flows: Box<Flows>,
     /// The next part of round robin.
     next: usize,
     /// The last wire of a flow plus one, by its hash; zero if there was none.
@@ -269,6 +270,7 @@ impl Component for Bond {
             wires,
             slots,
             learnt: context.shared.get_or_make(|| Learnt::new(context.seed)),
+            destinations: Box::new([0; BURST]),
             age_ns: u64::from(config.age_secs) * 1_000_000_000,
             once: config.once.then(Box::default),
             drop_returned: config.drop_returned,
@@ -277,8 +279,7 @@ impl Component for Bond {
             order: config.order_usecs.map(|usecs| {
                 Box::new(Order::new(u64::from(usecs) * 1000, config.order_packets as usize))
             }),
-            hash: Hash::Lookup3(0),
-            types: Types::new(|hash_type| HashType::DEFAULT.contains(&hash_type)),
+            flows: Box::default(),
             next: 0,
             last: Box::new([0; FLOWS]),
             counts: Counts::default(),
@@ -358,7 +359,7 @@ impl Bond {
             if !self.receive(&packet, now) {
                 out.drop(packet, DropReason::Filtered);
             } else if let Some(order) = &mut order {
-                let flow = self.flow(&mut packet);
+                let flow = self.flows.of(&mut packet);
                 order.take(packet, flow, now, out);
             } else {
                 return Some(packet);
@@ -368,14 +369,31 @@ impl Bond {
         self.order = order;
     }
 
+    /// Sends frames where their destinations are.
+    #[inline]
+    fn send_learnt(&mut self, packets: &mut [Descriptor], now: Time, out: &mut Out<'_>) {
+        // All headers first, so that those to come are fetched while one waits for its own.
+        let mut own = 0;
+        for (packet, to) in packets.iter().zip(&mut *self.destinations) {
+            *to = GROUP;
+            // One shorter than its addresses goes as to a group.
+            if let Some(addresses) = packet.data().first_chunk() {
+                let (destination, source) = both_numbers(addresses);
+                *to = destination;
+                if source != own {
+                    self.learnt.note_own(source);
+                    own = source;
+                }
+            }
+        }
+        for (place, packet) in packets.iter_mut().enumerate() {
+            self.send_to(packet, self.destinations[place % BURST], now, out);
+        }
+    }
+
     /// Sends a frame where its destination is.
     #[inline]
-    fn send_learnt(&mut self, packet: &mut Descriptor, now: Time, out: &mut Out<'_>) {
-        let data = packet.data();
-        let destination = get(data, 0).map_or(GROUP, |mac| number_of(&mac));
-        if let Some(mac) = get(data, 6) {
-            self.learnt.note_own(number_of(&mac));
-        }
+    fn send_to(&mut self, packet: &mut Descriptor, destination: u64, now: Time, out: &mut Out<'_>) {
         if destination & GROUP == 0
             && let Some(wire) = self.learnt.wire_of(destination, now, self.age_ns)
         {
@@ -405,20 +423,29 @@ impl Bond {
         }
     }
 
-    /// The hash of a packet's flow.
+    /// Sends each packet by the wire of its flow.
     #[inline]
-    fn flow(&self, packet: &mut Descriptor) -> u32 {
-        let layers = packet.parse();
-        flow_hash(&self.hash, &self.types, packet.data(), &layers)
+    fn send_by_flow(&mut self, packets: &mut [Descriptor]) {
+        let hashes = self.flows.of_all(packets);
+        for (packet, &hash) in packets.iter_mut().zip(hashes) {
+            packet.wire = self.slots.wire_of_hash(hash);
+        }
     }
 
-    /// Counts a packet whose flow changes its wire.
+    /// Sends each packet by the next wire, and counts those whose flow changes its wire.
     #[inline]
-    fn note_spread(&mut self, packet: &mut Descriptor) {
-        let flow = self.flow(packet) as usize % FLOWS;
-        let wire = u16::from(packet.wire) + 1;
-        let before = std::mem::replace(&mut self.last[flow], wire);
-        self.counts.spread += u64::from(before != 0 && before != wire);
+    fn send_in_turn(&mut self, packets: &mut [Descriptor]) {
+        let hashes = self.flows.of_all(packets);
+        for (packet, &hash) in packets.iter_mut().zip(hashes) {
+            packet.wire = self.slots.wire(self.next);
+            self.next += 1;
+            if self.next == self.slots.len() {
+                self.next = 0;
+            }
+            let wire = u16::from(packet.wire) + 1;
+            let before = std::mem::replace(&mut self.last[hash as usize % FLOWS], wire);
+            self.counts.spread += u64::from(before != 0 && before != wire);
+        }
     }
 }
 
@@ -448,22 +475,22 @@ impl Function for Bond {
         }
         self.counts.moved_parts += self.slots.follow(now, out, self.loops.as_deref()) as u64;
         self.counts.sent += burst.len() as u64;
-        for packet in burst.as_mut_slice() {
-            if self.loops.is_some() {
-                self.note_sent(packet, now);
-            }
-            match self.mode {
-                Mode::Learn => self.send_learnt(packet, now, out),
-                Mode::Flow => packet.wire = self.slots.wire(self.flow(packet) as usize),
-                Mode::Queue => {
+        let packets = burst.as_mut_slice();
+        if self.loops.is_some() {
+            packets.iter().for_each(|packet| self.note_sent(packet, now));
+        }
+        match self.mode {
+            Mode::Learn => self.send_learnt(packets, now, out),
+            Mode::Flow => self.send_by_flow(packets),
+            Mode::Queue => {
+                for packet in packets {
                     packet.wire = self.slots.wire(packet.tx_queue().unwrap_or(0).into());
                 }
-                Mode::RoundRobin => {
-                    packet.wire = self.slots.wire(self.next);
-                    self.next = (self.next + 1) % self.slots.len();
-                    self.note_spread(packet);
-                }
-                Mode::ActiveBackup => packet.wire = self.slots.wire(0),
+            }
+            Mode::RoundRobin => self.send_in_turn(packets),
+            Mode::ActiveBackup => {
+                let wire = self.slots.wire(0);
+                packets.iter_mut().for_each(|packet| packet.wire = wire);
             }
         }
     }

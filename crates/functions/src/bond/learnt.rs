@@ -20,20 +20,24 @@ pub const MAX_ADDRESSES: usize = SETS * WAYS;
 /// Addresses of the card's own hosts that may be known.
 const OWN: usize = 64;
 
-/// A place: address and wire, when the address was seen, and when it was sent to.
+/// The places of a set: what a packet that is sent asks for, in one line of the caches.
 #[derive(Debug, Default)]
-struct Place {
+#[repr(align(64))]
+struct Set {
     /// Address, wire, one: zero if it is free.
-    who: AtomicU64,
-    seen: AtomicU64,
-    /// Plus one; zero if never.
-    used: AtomicU64,
+    who: [AtomicU64; WAYS],
+    /// When the address was seen.
+    seen: [AtomicU64; WAYS],
 }
+
+const _: () = assert!(size_of::<Set>() == 64);
 
 /// The addresses that have been seen as senders.
 #[derive(Debug)]
 pub(super) struct Learnt {
-    sets: Box<[[Place; WAYS]]>,
+    sets: Box<[Set]>,
+    /// When the address of each place was sent to, plus one; zero if never.
+    used: Box<[[AtomicU64; WAYS]]>,
     /// Addresses that the card's hosts send from; zero where there is none.
     own: [AtomicU64; OWN],
     seed: u64,
@@ -61,75 +65,84 @@ pub(super) fn number_of(mac: &[u8; 6]) -> u64 {
     u64::from_be_bytes([0, 0, a, b, c, d, e, f])
 }
 
+/// Destination and source of a frame as numbers, by one load each.
+#[inline(always)]
+pub(super) fn both_numbers(addresses: &[u8; 12]) -> (u64, u64) {
+    let [a, b, c, d, e, f, g, h, i, j, k, l] = *addresses;
+    let destination = u64::from_be_bytes([a, b, c, d, e, f, g, h]) >> 16;
+    let source = u64::from_be_bytes([e, f, g, h, i, j, k, l]) & 0xffff_ffff_ffff;
+    (destination, source)
+}
+
 impl Learnt {
     pub(super) fn new(seed: u64) -> Learnt {
         Learnt {
-            sets: (0..SETS).map(|_| Default::default()).collect(),
+            sets: (0..SETS).map(|_| Set::default()).collect(),
+            used: (0..SETS).map(|_| Default::default()).collect(),
             own: std::array::from_fn(|_| AtomicU64::new(0)),
             seed,
         }
     }
 
     #[inline(always)]
-    fn set(&self, mac: u64) -> &[Place; WAYS] {
+    fn set(&self, mac: u64) -> (&Set, &[AtomicU64; WAYS]) {
         // Fibonacci hashing; the seed keeps others from choosing addresses for one set.
         let hash = (mac ^ self.seed).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        &self.sets[(hash >> 32) as usize % SETS]
+        let number = (hash >> 32) as usize % SETS;
+        (&self.sets[number], &self.used[number])
     }
 
     /// An address was seen as a sender on `wire`.
     #[inline]
     pub(super) fn see(&self, mac: u64, wire: u8, now: Time, age_ns: u64) -> Seen {
-        let (set, now) = (self.set(mac), now.as_nanos());
+        let ((set, used), now) = (self.set(mac), now.as_nanos());
         let who = mac << 16 | u64::from(wire) << 8 | 1;
-        for place in set {
-            let found = place.who.load(Relaxed);
+        for (place, seen) in set.who.iter().zip(&set.seen) {
+            let found = place.load(Relaxed);
             if found >> 16 == mac && found != 0 {
-                place.seen.store(now, Relaxed);
+                seen.store(now, Relaxed);
                 if found == who {
                     return Seen::Known;
                 }
-                place.who.store(who, Relaxed);
+                place.store(who, Relaxed);
                 return Seen::Moved;
             }
         }
         let is_old = |when: u64| now.saturating_sub(when) > age_ns;
-        let is_free =
-            |place: &&Place| place.who.load(Relaxed) == 0 || is_old(place.seen.load(Relaxed));
-        let is_unused = |place: &&Place| match place.used.load(Relaxed) {
+        let when_seen = |way: usize| set.seen[way].load(Relaxed);
+        let is_free = |&way: &usize| set.who[way].load(Relaxed) == 0 || is_old(when_seen(way));
+        let is_unused = |&way: &usize| match used[way].load(Relaxed) {
             0 => true,
             used => is_old(used - 1),
         };
-        let (place, seen) = match set.iter().find(is_free) {
-            Some(place) => (place, Seen::New),
-            None => {
-                let unused = set.iter().filter(is_unused);
-                match unused.min_by_key(|place| place.seen.load(Relaxed)) {
-                    Some(place) => (place, Seen::Replaced),
-                    None => return Seen::Refused,
-                }
-            }
+        let (way, seen) = match (0..WAYS).find(is_free) {
+            Some(way) => (way, Seen::New),
+            None => match (0..WAYS).filter(is_unused).min_by_key(|&way| when_seen(way)) {
+                Some(way) => (way, Seen::Replaced),
+                None => return Seen::Refused,
+            },
         };
-        place.used.store(0, Relaxed);
-        place.seen.store(now, Relaxed);
-        place.who.store(who, Relaxed);
+        used[way].store(0, Relaxed);
+        set.seen[way].store(now, Relaxed);
+        set.who[way].store(who, Relaxed);
         seen
     }
 
     /// The wire on which an address was seen no longer than `age_ns` ago; it is in use from now on.
     #[inline]
     pub(super) fn wire_of(&self, mac: u64, now: Time, age_ns: u64) -> Option<u8> {
-        let now = now.as_nanos();
-        let is_its = |place: &&Place| {
-            let found = place.who.load(Relaxed);
-            found >> 16 == mac && found != 0
-        };
-        let place = self.set(mac).iter().find(is_its)?;
-        if now.saturating_sub(place.seen.load(Relaxed)) > age_ns {
-            return None;
+        let (now, (set, used)) = (now.as_nanos(), self.set(mac));
+        for (way, place) in set.who.iter().enumerate() {
+            let found = place.load(Relaxed);
+            if found >> 16 == mac && found != 0 {
+                if now.saturating_sub(set.seen[way].load(Relaxed)) > age_ns {
+                    return None;
+                }
+                used[way].store(now + 1, Relaxed);
+                return Some((found >> 8) as u8);
+            }
         }
-        place.used.store(now + 1, Relaxed);
-        Some((place.who.load(Relaxed) >> 8) as u8)
+        None
     }
 
     /// Every address that was seen no longer than `age_ns` ago, its wire, and how long ago, in
@@ -139,9 +152,10 @@ impl Learnt {
         now: Time,
         age_ns: u64,
     ) -> impl Iterator<Item = (MacAddress, u8, u64)> {
-        self.sets.iter().flatten().filter_map(move |place| {
-            let who = place.who.load(Relaxed);
-            let age = now.as_nanos().saturating_sub(place.seen.load(Relaxed));
+        let places = self.sets.iter().flat_map(|set| set.who.iter().zip(&set.seen));
+        places.filter_map(move |(who, seen)| {
+            let who = who.load(Relaxed);
+            let age = now.as_nanos().saturating_sub(seen.load(Relaxed));
             let [_, _, mac @ ..] = (who >> 16).to_be_bytes();
             (who != 0 && age <= age_ns).then_some((MacAddress(mac), (who >> 8) as u8, age))
         })
@@ -150,8 +164,8 @@ impl Learnt {
     /// Forgets all addresses, those of the card's own hosts too; returns how many of others.
     pub(super) fn clear(&self) -> u32 {
         self.own.iter().for_each(|own| own.store(0, Relaxed));
-        let was_there = |place: &&Place| place.who.swap(0, Relaxed) != 0;
-        self.sets.iter().flatten().filter(was_there).count() as u32
+        let was_there = |who: &&AtomicU64| who.swap(0, Relaxed) != 0;
+        self.sets.iter().flat_map(|set| &set.who).filter(was_there).count() as u32
     }
 
     /// One of the card's hosts sends from this address.
@@ -200,7 +214,7 @@ mod tests {
         }
         // Where all four are in use, a new one stays unknown.
         let crowd: Vec<u64> =
-            (1..).filter(|&mac| std::ptr::eq(learnt.set(mac), learnt.set(1))).take(5).collect();
+            (1..).filter(|&mac| std::ptr::eq(learnt.set(mac).0, learnt.set(1).0)).take(5).collect();
         assert_eq!(learnt.clear(), MAX_ADDRESSES as u32);
         for (place, &mac) in crowd.iter().enumerate() {
             let expected = if place == 4 { Seen::Refused } else { Seen::New };
@@ -223,6 +237,8 @@ mod tests {
         assert_eq!(learnt.wire_of(7, at(20 + AGE), AGE), Some(255));
         assert_eq!(learnt.wire_of(7, at(21 + AGE), AGE), None);
         assert_eq!(learnt.wire_of(8, at(0), AGE), None);
+        let numbers = (number_of(&[1, 2, 3, 4, 5, 6]), number_of(&[7, 8, 9, 10, 11, 12]));
+        assert_eq!(both_numbers(&[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]), numbers);
         let all: Vec<_> = learnt.all(at(120), AGE).collect();
         assert_eq!(all, [(MacAddress([0, 0, 0, 0, 0, 7]), 255, 100)]);
         learnt.note_own(7);

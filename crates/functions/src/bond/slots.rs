@@ -70,6 +70,14 @@ impl Slots {
         self.current[part % self.current.len()]
     }
 
+    /// The wire of the part that a hash falls into.
+    #[inline(always)]
+    pub(super) fn wire_of_hash(&self, hash: u32) -> u8 {
+        // By the hash's upper bits: no division.
+        let part = u64::from(hash) * self.current.len() as u64 >> 32;
+        self.current.get(part as usize).copied().unwrap_or(0)
+    }
+
     /// Whether a wire is used.
     #[inline(always)]
     pub(super) fn is_used(&self, wire: u8) -> bool {

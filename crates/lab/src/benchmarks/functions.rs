@@ -286,10 +286,12 @@ fn bond_case(mode: &str) -> anyhow::Result<Case> {
     let section =
         Section::from_text("function", &format!("function = \"bond\"\nmode = \"{mode}\""))?;
     let bond = || find(registries().functions, &section)?.build(&section, &context);
+    // Both at a time: what they share goes with the last of them.
+    let sender = Case::to_wires(Some(bond()?))?;
     let seen = Case::in_chain(Stage::Rx, Some(bond()?), station_frames(MAC_LENGTH))?;
-    let frames = seen.bursts.len();
-    seen.known(|packet| packet.wire = packet.data()[2 * MAC_LENGTH - 1] % WIRES).run(frames);
-    Case::to_wires(Some(bond()?))
+    let bursts = seen.bursts.len();
+    seen.known(|packet| packet.wire = packet.data()[2 * MAC_LENGTH - 1] % WIRES).run(bursts);
+    Ok(sender)
 }
 
 /// What both the plugin and the function built in do.
