@@ -67,6 +67,16 @@ pub(crate) struct Image {
 }
 
 impl Image {
+    /// None yet, the first of which will be at a place.
+    pub(crate) fn at(base: usize) -> Self {
+        Image { base, words: Vec::new() }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn into_words(self) -> Vec<u64> {
+        self.words
+    }
+
     pub(crate) fn push(&mut self, word: u64) {
         self.words.push(word);
     }
@@ -80,7 +90,8 @@ impl Image {
 
 impl Table {
     fn image(&self, base: usize) -> Vec<u64> {
-        let mut image = Image { base, words: vec![0; PAGE] };
+        let mut image = Image::at(base);
+        image.words.resize(PAGE, 0);
         let rows = image.align(2);
         let everything = |other: &&super::table::Other| matches!(other.test, Test::Any);
         let every: Vec<_> =

@@ -477,6 +477,7 @@ proptest! {
         let card_ledger = &card.ledger.card;
         prop_assert_eq!(card_ledger.made.get(), lengths.len() as u64);
         prop_assert_eq!(card_ledger.consumed.get(), lengths.len() as u64);
+        prop_assert_eq!(card.doors.ended(), lengths.len() as u64);
         prop_assert_eq!(card.doors.pool.outstanding(), 0);
         prop_assert!(card.ledger.read().balanced());
     }
@@ -521,6 +522,20 @@ fn only_an_armed_gate_is_interrupted_and_only_once() {
     assert_eq!(card.counters[0].doorbells.get(), 1);
     assert_eq!(card.bells[1].0.load(Relaxed), 0);
     assert_eq!(card.doors.next_deadline(), None);
+}
+
+#[test]
+fn the_first_of_several_moderated_interrupts_is_what_is_due() {
+    let mut card = card(2, 64, 0, ModerationMode::Static { usecs: 20, frames: 0 });
+    for (queue, now) in [(1, 100), (0, 5_000)] {
+        card.gates[usize::from(queue)].rearm();
+        let packet = card.packet(0);
+        card.doors.steer(packet, queue);
+        card.doors.publish(Time::from_nanos(now));
+        assert_eq!(card.doors.next_deadline(), Some(Time::from_nanos(20_100)));
+    }
+    card.doors.publish(Time::from_nanos(20_100));
+    assert_eq!(card.doors.next_deadline(), Some(Time::from_nanos(25_000)));
 }
 
 #[test]

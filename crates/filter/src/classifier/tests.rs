@@ -1,10 +1,12 @@
 //! The classifier against its rules read from the top.
 
+mod image;
 mod wide;
 
 use super::{Address, BURST, Classifier, Key, NONE};
 use crate::hidden::Hidden;
 use crate::matching::{FiveTuple, PortRange, Prefix, Protocol, Tuple};
+use image::{OfWords, Written};
 use proptest::prelude::*;
 use std::net::IpAddr;
 
@@ -112,7 +114,7 @@ fn build<A: Address>(rules: &[FiveTuple]) -> Classifier<A> {
     Classifier::build(rules.iter().enumerate().map(|(place, rule)| (place as u16, rule)))
 }
 
-fn agree<A: Address>(classifier: &Classifier<A>, rules: &[FiveTuple], packets: &[Tuple]) {
+fn agree<A: OfWords>(classifier: &Classifier<A>, rules: &[FiveTuple], packets: &[Tuple]) {
     let (mut keys, mut of_family) = (Vec::new(), Vec::new());
     for packet in packets {
         let Tuple { source, destination, protocol, ports, .. } = *packet;
@@ -121,6 +123,7 @@ fn agree<A: Address>(classifier: &Classifier<A>, rules: &[FiveTuple], packets: &
             of_family.push(packet);
         }
     }
+    let written = Written::of(classifier);
     for (keys, packets) in keys.chunks(BURST).zip(of_family.chunks(BURST)) {
         let mut places = [7; BURST];
         classifier.classify(keys, &mut places);
@@ -129,6 +132,7 @@ fn agree<A: Address>(classifier: &Classifier<A>, rules: &[FiveTuple], packets: &
             for from in [0, 1, rules.len() / 2, rules.len()] {
                 let found = classifier.find_from(key, from as u16);
                 assert_eq!(found, linear(rules, packet, from), "from {from}: {packet:?}");
+                assert_eq!(written.find(key, from as u16), found, "from {from}: {packet:?}");
             }
         }
     }

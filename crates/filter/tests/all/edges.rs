@@ -165,6 +165,9 @@ fn a_source_route_is_found_behind_the_shortest_option() {
     assert_eq!(behind(&[7, 2, 1, 1, 1]), Hidden::Addresses);
     // An option of one byte ends the list: its length cannot be.
     assert_eq!(behind(&[7, 1, 1, 1, 1]), Hidden::Nothing);
+    // A pointer that is not past the end, wherever it points.
+    let last = [1, 131, 7, 7, 1, 2, 3, 4];
+    assert_ne!(hidden(&with_options(&last)), Hidden::Nothing);
     let arrived = [1, 131, 7, 8, 1, 2, 3, 4];
     assert_eq!(hidden(&with_options(&arrived)), Hidden::Nothing);
     // Behind the options there is none: these are ports.

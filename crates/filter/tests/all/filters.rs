@@ -209,6 +209,22 @@ fn callbacks_and_predicates_are_called_and_a_panic_ends_them_alone() {
 }
 
 #[test]
+fn what_a_callback_has_hidden_is_hidden_from_the_filters_behind_it() {
+    let mut card = Card::new();
+    let callback = Callback::new(|packet| {
+        // A fragment that is not the first: what stands behind its header are no ports.
+        packet.data_mut()[21] = 1;
+        CallbackVerdict::Next
+    });
+    let cut = Filter::new("cut", FiveTuple::default(), Action::Callback);
+    card.filters.add_with(cut, callback).unwrap();
+    let port = FiveTuple { destination_ports: PortRange::one(7), ..FiveTuple::default() };
+    let rule = card.filters.add(Filter::new("port", port, Action::Drop)).unwrap();
+    assert_eq!(card.run(&[Frame::default().bytes()]).len(), 0);
+    assert_eq!(card.filters.get(rule).unwrap().unreadable_packets, 1);
+}
+
+#[test]
 fn what_a_filter_cannot_do_is_refused_in_words() {
     let filters = Filters::new(2);
     let error = |filter: Filter| filters.add(filter).unwrap_err().to_string();

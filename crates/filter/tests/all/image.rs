@@ -1,8 +1,8 @@
 //! A list as words: never longer than is said.
 
-use picnic_filter::image::most_words;
+use picnic_filter::image::{Met, PAGE, most_words};
 use picnic_filter::{
-    Action, Filter, FilterCode, FilterId, Filters, FiveTuple, PortRange, Prefix, Protocol,
+    Action, Filter, FilterCode, FilterId, Filters, FiveTuple, Match, PortRange, Prefix, Protocol,
     filters::FilterChange,
 };
 
@@ -43,4 +43,94 @@ fn an_image_takes_no_more_room_than_is_said() {
             assert!(words <= room, "{words} words for {count} filters, {room} are room");
         }
     }
+}
+
+fn halves(word: u64) -> [u32; 2] {
+    let [a, b, c, d, e, f, g, h] = word.to_ne_bytes();
+    [u32::from_ne_bytes([a, b, c, d]), u32::from_ne_bytes([e, f, g, h])]
+}
+
+fn quarters(word: u64) -> [u16; 4] {
+    let [a, b, c, d, e, f, g, h] = word.to_ne_bytes();
+    [[a, b], [c, d], [e, f], [g, h]].map(u16::from_ne_bytes)
+}
+
+#[test]
+fn each_filter_has_a_row_that_says_what_it_does_and_what_comes_next() {
+    const BASE: usize = 2 * PAGE;
+    let filters = Filters::new(2);
+    let mut list = filters.elsewhere();
+    let tcp = FiveTuple { protocol: Some(Protocol::TCP), ..FiveTuple::default() };
+    let v6 = FiveTuple { source: Prefix::new([0x20; 16], 8), ..tcp };
+    let udp_v4 = FiveTuple {
+        protocol: Some(Protocol::UDP),
+        source: Prefix::new([10, 0, 0, 0], 8),
+        ..FiveTuple::default()
+    };
+    for (matching, action) in [
+        (Match::from(tcp), Action::Count),
+        (Match::from(v6), Action::Drop),
+        (Match::Any, Action::Count),
+        (Match::from(udp_v4), Action::Drop),
+        (Match::from(tcp), Action::Steer(1)),
+        (Match::from(tcp), Action::Accept),
+        (Match::Any, Action::Drop),
+    ] {
+        filters.add(Filter::new("f", matching, action)).unwrap();
+    }
+    list.refresh();
+    let image = list.image(BASE, usize::MAX);
+    let [rows, count] = halves(image[0]);
+    assert_eq!((rows as usize % 2, count), (0, 7));
+    const NONE: u16 = u16::MAX;
+    // Action, queue, end of the group, next for every packet; next that stops IPv4, IPv6. What is
+    // steered is not kept from the host, and what matches every packet need not be read.
+    let expected = [
+        ([4, 0, 7, 2], [3, 1]),
+        ([1, 0, 7, 2], [3, 1]),
+        ([4, 0, 7, 2], [3, NONE]),
+        ([1, 0, 7, 6], [3, NONE]),
+        ([3, 1, 7, 6], [NONE, NONE]),
+        ([2, 0, 7, 6], [NONE, NONE]),
+        ([1, 0, 7, 6], [NONE, NONE]),
+    ];
+    for (place, (row, stops)) in expected.into_iter().enumerate() {
+        let at = rows as usize - BASE + 2 * place;
+        let [v4, v6, ..] = quarters(image[at + 1]);
+        assert_eq!((quarters(image[at]), [v4, v6]), (row, stops), "row {place}");
+    }
+    // The protocols of those that stop what they cannot read, and one more.
+    let [protocols, first] = halves(image[1]);
+    let all = quarters(image[first as usize - BASE]);
+    let mut named = all[..protocols as usize].to_vec();
+    named.sort_unstable();
+    assert_eq!(named, [0, 6, 17]);
+}
+
+#[test]
+fn what_is_met_elsewhere_is_counted_with_its_filter() {
+    let filters = Filters::new(1);
+    let mut list = filters.elsewhere();
+    let ids: Vec<_> = (0..3).map(|number| filters.add(filter(number)).unwrap()).collect();
+    list.refresh();
+    let met = |packets| Met { packets, bytes: 100 * packets, unreadable: 10 + packets };
+    list.count(0, met(1));
+    list.count(1, met(2));
+    list.count(3, met(9));
+    let counts = |id| {
+        let listing = filters.list().into_iter().find(|listing| listing.id == id).unwrap();
+        (listing.packets, listing.bytes, listing.unreadable_packets)
+    };
+    assert_eq!(
+        ids.iter().map(|&id| counts(id)).collect::<Vec<_>>(),
+        [(1, 100, 11), (2, 200, 12), (0, 0, 0)]
+    );
+    // What was met before a change, and is told after it: of those that are there still.
+    filters.apply(vec![FilterChange::Remove(ids[0])]).unwrap();
+    let left = list.refresh().expect("it is another list");
+    assert!(list.refresh().is_none());
+    list.count_late(&left, 0, met(5));
+    list.count_late(&left, 1, met(5));
+    list.count_late(&left, 7, met(5));
+    assert_eq!((counts(ids[1]), counts(ids[2])), ((7, 700, 27), (0, 0, 0)));
 }

@@ -171,6 +171,7 @@ fn tasks_read_and_write_their_blocks_and_no_others() {
     let body = program(move |nic| async move {
         let mut a = nic.allocate(100).unwrap();
         let mut b = nic.allocate_aligned(100, 256).unwrap();
+        drop(nic.allocate_aligned(1, 4096).unwrap());
         a.with(|bytes| bytes.fill(1)).unwrap();
         b.write(0, &[2; 100]).unwrap();
         nic.yield_now().await;

@@ -173,6 +173,31 @@ fn a_synchronous_send_goes_on_when_the_wire_has_taken_it() {
 }
 
 #[test]
+fn a_suspended_sender_hears_later_how_its_frame_ended() {
+    let (mut bench, log) = (Bench::new(), Log::default());
+    let said = log.clone();
+    let body = program(move |nic| async move {
+        let end = nic.send(0, &[1; 60]).await;
+        said.say(nic.now(), format!("{end:?}"));
+    });
+    let id = bench.os.create(spec("sender"), body).unwrap();
+    bench.run_until(micros(10));
+    bench.os.control(bench.now, &mut TaskControl::Suspend(id));
+    bench.wire_takes(0, 1, true);
+    bench.run_until(micros(20));
+    // Another's packet has left meanwhile.
+    let other = bench.doors.pool.packet(&[0; 60]).unwrap();
+    bench.doors.transmit(other, 0);
+    bench.wire_takes(0, 1, false);
+    bench.run_until(micros(30));
+    assert_eq!(log.text(), "");
+    bench.os.control(bench.now, &mut TaskControl::Resume(id));
+    bench.run_until(micros(40));
+    assert!(log.text().ends_with(":Err(Dropped)"), "{}", log.text());
+    bench.end();
+}
+
+#[test]
 fn callbacks_are_told_how_each_frame_ended() {
     let (mut bench, log) = (Bench::new(), Log::default());
     let said = log.clone();

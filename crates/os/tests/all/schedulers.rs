@@ -140,6 +140,11 @@ fn a_late_release_in_the_frame_is_when_the_next_periodic_task_is_due() {
     // The first has run; the second has not, and is released in this frame.
     let tasks = [task(20, false), task(10, false)];
     assert_eq!(cyclic.next_periodic(Time::from_nanos(2), &tasks), Some(Time::from_nanos(10)));
+    // Of several, the first.
+    let tasks = [task(0, true), task(14, false), task(9, false), task(12, false)];
+    let mut cyclic = Cyclic::default();
+    cyclic.tasks_changed(Time::ZERO, &tasks);
+    assert_eq!(cyclic.next_periodic(Time::from_nanos(2), &tasks), Some(Time::from_nanos(9)));
 }
 
 /// Random sets, of which the periodic part uses at most 60 % of the processor.

@@ -352,6 +352,14 @@ fn admission_counts_what_it_refuses_and_what_it_is_told_to_let_in() {
         let notes = bench.os.report().notes;
         assert_eq!(notes.len() as u64, overridden);
         assert!(notes.iter().all(|note| note.starts_with("admission overridden: ")), "{notes:?}");
+        if admission == Admission::Override {
+            // Many are all counted, and some told.
+            for _ in 0..20 {
+                bench.os.create(spec("nor does this").periodic(1_000), for_ever()).unwrap();
+            }
+            assert_eq!(bench.os.counters().overridden.get(), 21);
+            assert_eq!(bench.os.report().notes.len(), 16);
+        }
         bench.end();
     }
 }
