@@ -189,4 +189,14 @@ int freed(struct raw_tracepoint *context)
 	return 0;
 }
 
+/* For benchmarks: sends what a test run gives it, as a driver would that polls another wire. */
+const volatile u32 FLOOD_TO = 0;
+
+SEC("xdp")
+int flood(struct xdp_md *context)
+{
+	(void)context;
+	return bpf_redirect(FLOOD_TO, 0);
+}
+
 char LICENSE[] SEC("license") = "Apache-2.0";

@@ -467,6 +467,20 @@ impl SettingsTables {
     }
 }
 
+/// The program that sends what a test run gives it, loaded, for an interface.
+pub(crate) fn flood(interface: u32) -> Result<Ebpf, RunError> {
+    let mut loader = EbpfLoader::new();
+    let mut object = loader
+        .override_global("FLOOD_TO", &interface, true)
+        .load(OBJECT)
+        .map_err(|error| refused("loaded", &error))?;
+    let program = object.program_mut("flood").ok_or_else(|| missing("flood"))?;
+    let program: &mut Xdp =
+        program.try_into().map_err(|error: ProgramError| refused("loaded", &error))?;
+    program.load().map_err(|error| refused("loaded", &error))?;
+    Ok(object)
+}
+
 const _: () = assert!(MOST_CORES <= 256 && MOST_QUEUES <= 256);
 
 fn missing(name: &str) -> RunError {

@@ -2,11 +2,12 @@
 //!
 //! Source: Documentation/bpf/bpf_prog_run.rst.
 
-use crate::object::{Object, Tables, refused};
+use crate::object::{Object, Tables, flood, refused};
 use crate::plan::plan;
 use crate::rules::Rules;
 use crate::run::add_filters;
-use aya::programs::{TestRun, TestRunOptions};
+use aya::Ebpf;
+use aya::programs::{TestRun, TestRunAttrs, TestRunOptions, Xdp};
 use picnic_control::Launch;
 use picnic_control::error::RunError;
 
@@ -43,6 +44,40 @@ impl Trial {
         (options.data_in, options.repeat) = (Some(frame), runs);
         let result = program.test_run(options).map_err(|error| refused("run", &error))?;
         Ok(result.duration.as_nanos() as f64)
+    }
+}
+
+/// Frames that the kernel sends by an interface, as fast as it can.
+pub struct Flood(Ebpf);
+
+impl Flood {
+    /// By the interface of this number.
+    ///
+    /// # Errors
+    /// The program is refused.
+    pub fn by(interface: u32) -> Result<Self, RunError> {
+        Ok(Flood(flood(interface)?))
+    }
+
+    /// Sends a frame so many times, on this core and in this thread's network namespace. What the
+    /// other end has no room for is lost.
+    ///
+    /// # Errors
+    /// The kernel refuses it.
+    pub fn send(&mut self, frame: &[u8], times: u32) -> Result<(), RunError> {
+        const BATCH: u32 = 64;
+        let program = self.0.program_mut("flood").and_then(|program| program.try_into().ok());
+        let Some(program): Option<&mut Xdp> = program else { return Ok(()) };
+        let mut options = TestRunOptions::new();
+        (options.data_in, options.repeat) = (Some(frame), times);
+        options.attrs = TestRunAttrs::new().xdp_live_frames(BATCH);
+        program.test_run(options).map(drop).map_err(|error| refused("run", &error))
+    }
+}
+
+impl std::fmt::Debug for Flood {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Flood").finish_non_exhaustive()
     }
 }
 

@@ -1,7 +1,7 @@
 //! The experiments and the benchmarks of the lab: one line each.
 
 use crate::benchmarks::{
-    chain, classifier, dispatch, doorbell, functions, hash, idle, kernel, latency, link,
+    chain, classifier, dispatch, doorbell, firewall, functions, hash, idle, kernel, latency, link,
     moderation, modes, os, overload, tcp, web, wire,
 };
 use crate::experiment::{Experiment, Measured};
@@ -63,6 +63,7 @@ pub const BENCHMARKS: &[ExperimentEntry] = &[
     Entry::of::<Measured<functions::Functions>>(),
     Entry::of::<Measured<classifier::Classifying>>(),
     Entry::of::<Measured<kernel::Kernel>>(),
+    Entry::of::<Measured<firewall::Firewall>>(),
     Entry::of::<Measured<latency::Latency>>(),
     Entry::of::<Measured<overload::Overload>>(),
     Entry::of::<Measured<idle::Idle>>(),

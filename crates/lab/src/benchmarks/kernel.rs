@@ -76,11 +76,17 @@ const CHAINS: [(&str, &str); 6] = [
     ),
 ];
 
-fn measure(args: &Kernel, run: &mut Run<'_>) -> anyhow::Result<Outcome> {
+/// Says what is missing for programs of the kernel engine.
+pub(super) fn is_possible() -> Result<(), LabError> {
     if !picnic_kernel::is_built() || !rustix::process::geteuid().is_root() {
         let why = "it needs root, and clang when picnic was built".to_owned();
-        return Err(LabError::Unavailable(why).into());
+        return Err(LabError::Unavailable(why));
     }
+    Ok(())
+}
+
+fn measure(args: &Kernel, run: &mut Run<'_>) -> anyhow::Result<Outcome> {
+    is_possible()?;
     let set = |rules: u64| Set::new(args.family, run.seed, rules as usize, args.packets as usize);
     let mut ways = Vec::new();
     for (name, chain) in CHAINS {
