@@ -126,14 +126,14 @@ impl Toeplitz {
     /// The hash of each IPv4 tuple, by table on any machine.
     pub fn hash_v4_table(&self, tuples: &[V4Tuple], out: &mut [u32]) {
         for (tuple, hash) in tuples.iter().zip(out) {
-            *hash = self.table.hash(tuple.input());
+            *hash = self.table.hash_flow(tuple.input());
         }
     }
 
     /// The hash of each IPv6 tuple, by table on any machine.
     pub fn hash_v6_table(&self, tuples: &[V6Tuple], out: &mut [u32]) {
         for (tuple, hash) in tuples.iter().zip(out) {
-            *hash = self.table.hash(tuple.input());
+            *hash = self.table.hash_flow(tuple.input());
         }
     }
 }

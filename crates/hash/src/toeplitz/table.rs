@@ -35,6 +35,17 @@ impl Table {
         first
     }
 
+    /// The hash of as many bytes as a flow has: no loop is left of it.
+    #[inline(always)]
+    pub(super) fn hash_flow<const BYTES: usize>(&self, input: &[u8; BYTES]) -> u32 {
+        const { assert!(BYTES <= Key::MAX_BYTES) };
+        let mut hash = 0;
+        for position in 0..BYTES {
+            hash ^= self.0[position][usize::from(input[position])];
+        }
+        hash
+    }
+
     #[inline]
     pub(super) fn hash(&self, input: &[u8]) -> u32 {
         // Past the longest key the windows are zero, so stopping there loses nothing.
