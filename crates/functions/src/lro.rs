@@ -243,59 +243,60 @@ impl Headers {
     }
 }
 
-/// Of the 40 bytes of an IPv4 and a TCP header without options, as words: those that
-/// [`Headers::constant`] names.
-const CONSTANT_V4: [u64; 5] = {
-    const fn word(bytes: [u8; 8]) -> u64 {
-        u64::from_ne_bytes(bytes)
+/// Bytes of the headers of most segments: Ethernet without a tag, IPv4, TCP with timestamps.
+const USUAL: usize = 66;
+
+/// Of these the bits that [`Headers::constant`] names.
+const USUAL_CONSTANT: [u8; USUAL] = {
+    const L3: usize = 14;
+    const L4: usize = L3 + 20;
+    let mut mask = [0xff; USUAL];
+    // Length and identification; checksum; sequence number; flags; checksum.
+    let others = [
+        (L3 + 2, L3 + 6),
+        (L3 + 10, L3 + 12),
+        (L4 + 4, L4 + 8),
+        (L4 + 13, L4 + 14),
+        (L4 + 16, L4 + 18),
+    ];
+    let mut range = 0;
+    while range < others.len() {
+        let (mut at, end) = others[range];
+        while at < end {
+            mask[at] = 0;
+            at += 1;
+        }
+        range += 1;
     }
-    const X: u8 = 0xff;
-    [
-        // Not the length and the identification.
-        word([X, X, 0, 0, 0, 0, X, X]),
-        // Not the checksum.
-        word([X, X, 0, 0, X, X, X, X]),
-        word([X; 8]),
-        // Not the sequence number.
-        word([0, 0, 0, 0, X, X, X, X]),
-        // Not the flags and the checksum.
-        word([X, 0, X, X, 0, 0, X, X]),
-    ]
+    mask
 };
 
-/// Both headers as words, where they are.
-#[inline(always)]
-fn words_at(data: &[u8], l3: usize) -> Option<&[[u8; 8]; 5]> {
-    data.get(l3..)?.as_chunks::<8>().0.first_chunk()
+impl Headers {
+    /// Whether two packets with these headers are equal where [`Headers::constant`] says.
+    #[inline(always)]
+    fn are_equal(self, a: &[u8], b: &[u8]) -> bool {
+        let is_usual = self.is_ipv4 && self.l3 == 14 && usize::from(self.end) == USUAL;
+        if is_usual && let (Some(a), Some(b)) = (a.first_chunk(), b.first_chunk()) {
+            return are_equal_usual(a, b);
+        }
+        self.constant().into_iter().all(|range| a.get(range.clone()) == b.get(range))
+    }
 }
 
-impl Headers {
-    /// Whether two packets with these headers over IPv4 are equal where [`Headers::constant`] says.
-    #[inline]
-    fn are_equal_v4(self, a: &[u8], b: &[u8]) -> bool {
-        let (l3, options, end) =
-            (usize::from(self.l3), usize::from(self.l4) + 20, usize::from(self.end));
-        let (Some(of_a), Some(of_b)) = (words_at(a, l3), words_at(b, l3)) else { return false };
-        let differs = |at: usize| {
-            (u64::from_ne_bytes(of_a[at]) ^ u64::from_ne_bytes(of_b[at])) & CONSTANT_V4[at]
-        };
-        let differ = differs(0) | differs(1) | differs(2) | differs(3) | differs(4);
-        // Most frames have no tag, and timestamps alone as options.
-        let is_usual = l3 == 14 && end == options + 12;
-        differ == 0
-            && match is_usual {
-                true => get::<14>(a, 0) == get(b, 0) && get::<12>(a, options) == get(b, options),
-                false => a.get(..l3) == b.get(..l3) && a.get(options..end) == b.get(options..end),
-            }
+/// The same of usual headers. All bytes, without a branch: in vectors.
+#[inline(always)]
+fn are_equal_usual(a: &[u8; USUAL], b: &[u8; USUAL]) -> bool {
+    let mut differ = 0;
+    for at in 0..USUAL {
+        differ |= (a[at] ^ b[at]) & USUAL_CONSTANT[at];
     }
+    differ == 0
 }
 
 impl Held {
     /// Whether a segment goes on where this ends.
     #[inline]
     fn goes_on(&self, packet: &Descriptor, segment: &Segment, max_bytes: u32) -> bool {
-        let (first, next) = (self.packet.data(), packet.data());
-        let equal = |range: Range<usize>| first.get(range.clone()) == next.get(range);
         self.headers == segment.headers
             && self.sequence == segment.sequence
             && self.identification == segment.identification
@@ -303,10 +304,7 @@ impl Held {
             && self.length + u32::from(segment.payload) <= max_bytes
             && self.packet.wire == packet.wire
             && self.packet.vlan_aside() == packet.vlan_aside()
-            && match self.headers.is_ipv4 {
-                true => self.headers.are_equal_v4(first, next),
-                false => self.headers.constant().into_iter().all(equal),
-            }
+            && self.headers.are_equal(self.packet.data(), packet.data())
     }
 
     /// The packet as it leaves.

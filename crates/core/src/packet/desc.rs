@@ -276,14 +276,9 @@ impl Descriptor {
     ///
     /// # Errors
     /// As [`Self::append`]; and if the first segment of `part` does not have those bytes.
-    #[inline]
+    #[inline(always)]
     pub fn append_behind(&mut self, part: Descriptor, skip: u16) -> Result<(), Descriptor> {
-        let length = self.length() + part.length() - u32::from(skip.min(part.length));
-        if skip > part.length || length as usize > MAX_PACKET_BYTES {
-            return Err(part);
-        }
-        space::append(self, part, skip);
-        Ok(())
+        space::append(self, part, skip, MAX_PACKET_BYTES as u32)
     }
 
     fn grow_chain(&mut self, difference: i32) {

@@ -385,12 +385,14 @@ pub(super) unsafe fn prepare(buffer: u32, capacity: u32) {
     }
 }
 
+#[inline(always)]
 fn header<'a>(buffer: u32) -> &'a SegmentHeader {
     // SAFETY: every buffer starts with a header written when its pool was made; callers
     // hold the descriptor (or the chain's head) that owns the buffer.
     unsafe { &*address(buffer).cast::<SegmentHeader>() }
 }
 
+#[inline(always)]
 fn header_mut<'a>(buffer: u32) -> &'a mut SegmentHeader {
     // SAFETY: as in `header`; callers hold the owner exclusively and keep one such
     // reference at a time.
@@ -462,12 +464,26 @@ pub(super) fn link(mut head: Descriptor, parts: impl Iterator<Item = Descriptor>
 }
 
 /// Has a packet go on with another one's bytes, where they are, but for the first `skip` of its
-/// first segment.
-#[inline]
-pub(super) fn append(head: &mut Descriptor, part: Descriptor, skip: u16) {
-    let (total, last) = (head.length() + part.length() - u32::from(skip), last_buffer(&part));
-    join(last_buffer(head), part, skip);
-    set_chain(head, total, last);
+/// first segment; gives it back if both are longer than `most`, or it does not have those.
+#[inline(always)]
+pub(super) fn append(
+    head: &mut Descriptor,
+    part: Descriptor,
+    skip: u16,
+    most: u32,
+) -> Result<(), Descriptor> {
+    let (before, last) = match head.is_chained() {
+        true => (header(head.buffer).total_length, header(head.buffer).last_buffer),
+        false => (u32::from(head.length), head.buffer),
+    };
+    let total = before + part.length() - u32::from(skip.min(part.length));
+    if skip > part.length || total > most {
+        return Err(part);
+    }
+    let last_of_part = last_buffer(&part);
+    join(last, part, skip);
+    set_chain(head, total, last_of_part);
+    Ok(())
 }
 
 /// Has `part`, without its first `skip` bytes, follow the segment in buffer `last`, and returns its
