@@ -60,4 +60,4 @@ mod trial;
 pub use doctor::examine;
 pub use object::is_built;
 pub use run::Kernel;
-pub use trial::{Flood, Trial};
+pub use trial::{Flood, Peer, Trial};

@@ -6,10 +6,15 @@ use crate::object::{Object, Tables, flood, refused};
 use crate::plan::plan;
 use crate::rules::Rules;
 use crate::run::add_filters;
-use aya::Ebpf;
-use aya::programs::{TestRun, TestRunAttrs, TestRunOptions, Xdp};
+use aya::maps::{CpuMap, MapData, MapError};
+use aya::programs::links::FdLink;
+use aya::programs::{ProgramError, TestRun, TestRunAttrs, TestRunOptions, Xdp};
+use aya::{Ebpf, EbpfLoader};
 use picnic_control::Launch;
 use picnic_control::error::RunError;
+use picnic_machine::error::MachineError;
+use picnic_ports::interface::within;
+use std::path::Path;
 
 /// A card's program for its first wire, with `handover = "cpumap"`, loaded.
 pub struct Trial {
@@ -78,6 +83,55 @@ impl Flood {
 impl std::fmt::Debug for Flood {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Flood").finish_non_exhaustive()
+    }
+}
+
+/// A program of somebody's own, `xdp_dispatch`, that hands packets over by its cpumap `CPUS`.
+pub struct Peer {
+    /// Dropped first.
+    _link: FdLink,
+    _object: Ebpf,
+}
+
+impl Peer {
+    /// Runs the program of an object file on what an interface of a network namespace receives: it
+    /// hands all packets to one core, by a ring of this size.
+    ///
+    /// # Errors
+    /// The file is no such object; the kernel refuses it.
+    pub fn attach(
+        file: &Path,
+        (interface, namespace): (&str, &str),
+        core: usize,
+        ring_size: u32,
+    ) -> Result<Self, RunError> {
+        /// Entries of the program's table of cores.
+        const ENTRIES: usize = 128;
+        let loaded = |error: &(dyn std::error::Error + 'static)| refused("loaded", error);
+        let cores = [core as u32; ENTRIES];
+        let mut loader = EbpfLoader::new();
+        let mut object = loader
+            .override_global("CORES", &cores, true)
+            .load_file(file)
+            .map_err(|error| loaded(&error))?;
+        let missing = |name| MachineError::Refused(format!("{} has no {name}", file.display()));
+        let targets = object.map_mut("CPUS").ok_or_else(|| missing("map CPUS"))?;
+        let mut targets: CpuMap<&mut MapData> =
+            targets.try_into().map_err(|error: MapError| loaded(&error))?;
+        targets.set(core as u32, ring_size, None, 0).map_err(|error| loaded(&error))?;
+        let program = object.program_mut("xdp_dispatch");
+        let program = program.ok_or_else(|| missing("program xdp_dispatch"))?;
+        let program: &mut Xdp = program.try_into().map_err(|error: ProgramError| loaded(&error))?;
+        program.load().map_err(|error| loaded(&error))?;
+        let link = within(Some(namespace), || Object::attach(program, interface))?;
+        let link = link.map_err(|error| refused("attached", &*error))?;
+        Ok(Peer { _link: link, _object: object })
+    }
+}
+
+impl std::fmt::Debug for Peer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Peer").finish_non_exhaustive()
     }
 }
 

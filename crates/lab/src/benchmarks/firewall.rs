@@ -41,6 +41,8 @@ const MTU: u32 = 1500;
 const DISCARDED: u8 = 9;
 /// Frames that the kernel is told to send at once.
 const TIMES: u32 = 16_384;
+/// Of the target core's ring.
+pub(super) const RING_SIZE: u32 = 2048;
 const SIDES: [&str; 2] = ["nftables", "card"];
 
 /// Settings.
@@ -87,8 +89,10 @@ fn measure(args: &Firewall, run: &mut Run<'_>) -> anyhow::Result<Outcome> {
             let rules = draw(run.seed, *rules as usize);
             for side in order(round as usize, SIDES.len()) {
                 let bed = Bed::build(Duration::from_millis(args.milliseconds))?;
-                let capacity =
-                    if SIDES[side] == "card" { bed.card(&rules)? } else { bed.nftables(&rules)? };
+                let capacity = match SIDES[side] {
+                    "card" => bed.card("", filters(&rules)?)?,
+                    _ => bed.nftables(&rules)?,
+                };
                 found[side].push(capacity);
             }
         }
@@ -126,15 +130,15 @@ fn draw(seed: u64, rules: usize) -> Vec<FiveTuple> {
 }
 
 /// Client and card, and how long is sent.
-struct Bed {
-    hosts: Hosts,
+pub(super) struct Bed {
+    pub(super) hosts: Hosts,
     time: Duration,
     /// Of the client, and of the polling thread.
-    cores: [usize; 2],
+    pub(super) cores: [usize; 2],
 }
 
 impl Bed {
-    fn build(time: Duration) -> anyhow::Result<Self> {
+    pub(super) fn build(time: Duration) -> anyhow::Result<Self> {
         let cores = cores();
         let [first, .., last] = cores[..] else { anyhow::bail!("it needs two cores") };
         let hosts = Hosts::build("bench", MTU)?;
@@ -143,7 +147,7 @@ impl Bed {
     }
 
     /// Sends as fast as it can, until the time is up.
-    fn send(&self) -> anyhow::Result<()> {
+    pub(super) fn send(&self) -> anyhow::Result<()> {
         let of = |role, link: &str, what: &str| {
             self.hosts.within(role, &format!("cat /sys/class/net/{link}/{what}"))
         };
@@ -187,24 +191,17 @@ impl Bed {
         Ok(packets / (spent as f64 / 1e9))
     }
 
-    /// The same by the filters of a card.
-    fn card(&self, rules: &[FiveTuple]) -> anyhow::Result<f64> {
+    /// The same by a card with these sections, and filters in front of them.
+    pub(super) fn card(&self, rx: &str, filters: Filters) -> anyhow::Result<f64> {
         let [client, borrowed] = self.cores;
         let text = format!(
             "[card]\nengine = \"kernel\"\nborrowed_core = {borrowed}\n[[wire]]\nport = \"xdp\"\n\
-             interface = \"w0\"\nnamespace = \"{}\"\n[host]\nattachment = \"stack\"\n\
-             handover = \"cpumap\"\nqueues = 1\ntarget_cores = [{client}]\n",
+             interface = \"w0\"\nnamespace = \"{}\"\n{rx}[host]\nattachment = \"stack\"\n\
+             handover = \"cpumap\"\nqueues = 1\ntarget_cores = [{client}]\n\
+             ring_size = {RING_SIZE}\n",
             self.hosts.netns(Role::Card)
         );
         let card = picnic_host::sections().parse(&text, None)?;
-        let filters = Filters::new(1);
-        let last = FiveTuple { protocol: Some(Number::UDP), ..FiveTuple::default() };
-        let all = rules.iter().chain([&last]).enumerate();
-        let changes = all.map(|(place, rule)| {
-            let filter = Filter::new(format!("rule{place}"), Match::FiveTuple(*rule), Action::Drop);
-            FilterChange::Add(filter.with_priority(place as i32), FilterCode::default())
-        });
-        filters.apply(changes.collect())?;
         let registries =
             Registries { executors: &[&picnic_kernel::Kernel], ..picnic_host::registries() };
         let launch = Launch::new(&card, registries).filters(filters);
@@ -220,6 +217,19 @@ impl Bed {
         let busy = window.borrowed_core.busy_fraction * window.duration_s;
         Ok(window.wires[0].rx_packets as f64 / busy)
     }
+}
+
+/// The rules as filters, with the last.
+fn filters(rules: &[FiveTuple]) -> anyhow::Result<Filters> {
+    let filters = Filters::new(1);
+    let last = FiveTuple { protocol: Some(Number::UDP), ..FiveTuple::default() };
+    let all = rules.iter().chain([&last]).enumerate();
+    let changes = all.map(|(place, rule)| {
+        let filter = Filter::new(format!("rule{place}"), Match::FiveTuple(*rule), Action::Drop);
+        FilterChange::Add(filter.with_priority(place as i32), FilterCode::default())
+    });
+    filters.apply(changes.collect())?;
+    Ok(filters)
 }
 
 /// A frame of 60 bytes, UDP from client to server.

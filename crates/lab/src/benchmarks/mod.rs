@@ -7,6 +7,7 @@ pub(crate) mod chain;
 pub(crate) mod classifier;
 pub(crate) mod dispatch;
 pub(crate) mod doorbell;
+pub(crate) mod feed;
 pub(crate) mod firewall;
 pub(crate) mod functions;
 pub(crate) mod hash;

@@ -1,0 +1,114 @@
+//! What a borrowed core feeds to a target core: a card in the kernel, and a program by hand.
+//!
+//! The card has `rss` by JHash and `handover = "cpumap"`; the other is an XDP program of somebody's
+//! own that does nothing but that (`bench/peers/xdp_dispatch.bpf.c`). Frames of 60 bytes come as in
+//! `firewall`; what is told is packets by the second of the polling thread's own time. Target
+//! thread and sender share the other core, both ways.
+
+use super::firewall::{Bed, RING_SIZE};
+use super::measured;
+use crate::compare::order;
+use crate::experiment::{Benchmark, Run};
+use crate::outcome::{Comparison, Figure, Outcome};
+use crate::workloads::hosts::Role;
+use crate::workloads::tools;
+use picnic_core::error::ConfigError;
+use picnic_kernel::Peer;
+use picnic_machine::napi::{Polling, schedule};
+use picnic_machine::undo::{Journal, Machine};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Settings.
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Feed {
+    /// Object file of a program to compare with
+    peer: Option<PathBuf>,
+    /// Milliseconds of each measurement
+    #[schemars(range(min = 10, max = 60_000))]
+    milliseconds: u64,
+    /// Rounds: each measures both ways in turns
+    #[schemars(range(min = 1, max = 1000))]
+    rounds: u32,
+}
+
+impl Default for Feed {
+    fn default() -> Self {
+        Feed { peer: None, milliseconds: 500, rounds: 9 }
+    }
+}
+
+impl Benchmark for Feed {
+    const NAME: &'static str = "feed";
+    const HELP: &'static str = "what a core feeds by a cpumap: a card, and a program by hand";
+    const QUICK: &'static str = "milliseconds = 50\nrounds = 1";
+
+    fn check(&self) -> Result<(), ConfigError> {
+        match &self.peer {
+            Some(peer) if !peer.is_file() => {
+                let message = format!("found \"{}\", allowed: an object file", peer.display());
+                Err(ConfigError::new("peer", message))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn measure(&self, run: &mut Run<'_>) -> anyhow::Result<Outcome> {
+        measure(self, run)
+    }
+}
+
+fn measure(args: &Feed, run: &mut Run<'_>) -> anyhow::Result<Outcome> {
+    super::kernel::is_possible()?;
+    tools::need(&[("ethtool", "ethtool")])?;
+    let (mut by_hand, mut card) = (Vec::new(), Vec::new());
+    for round in 0..args.rounds {
+        run.round(round.into(), args.rounds.into());
+        for side in order(round as usize, 2) {
+            let bed = Bed::build(Duration::from_millis(args.milliseconds))?;
+            match &args.peer {
+                Some(peer) if side == 0 => by_hand.push(beside(&bed, peer)?),
+                None if side == 0 => {}
+                _ => {
+                    let rx = "[[rx]]\nfunction = \"rss\"\nhash = \"jhash\"\n";
+                    card.push(bed.card(rx, picnic_filter::Filters::new(1))?);
+                }
+            }
+        }
+    }
+    let mut outcome = measured();
+    let nanoseconds = card.iter().map(|rate| 1e9 / rate).collect();
+    if args.peer.is_some() {
+        let (by_hand, card) = (("by_hand", by_hand), ("card", card));
+        outcome.compare(Comparison::of("pps_of_core", by_hand, card));
+    } else {
+        outcome
+            .add(Figure::of("card_pps_of_core", card).called("card, packets of its core's time"));
+    }
+    outcome.add(Figure::of("card_ns_per_packet", nanoseconds).called("card, a packet"));
+    Ok(outcome)
+}
+
+/// Packets by the second of the polling thread's time, by a program of somebody's own.
+fn beside(bed: &Bed, peer: &Path) -> anyhow::Result<f64> {
+    let machine = Machine::this();
+    let netns = bed.hosts.netns(Role::Card);
+    let mut journal = Journal::create(&machine, "feed")?;
+    let mut polling = Polling::start(&machine, &mut journal, "w0", Some(&netns))?;
+    let peer = Peer::attach(peer, ("w0", &netns), bed.cores[0], RING_SIZE)?;
+    polling.pin(&machine, &mut journal, bed.cores[1])?;
+    let spent = || polling.threads().filter_map(schedule).map(|found| found.run_ns).sum::<u64>();
+    let packets = || -> anyhow::Result<u64> {
+        let told = bed.hosts.within(Role::Card, "cat /sys/class/net/w0/statistics/rx_packets")?;
+        Ok(told.trim().parse()?)
+    };
+    let before = (packets()?, spent());
+    bed.send()?;
+    let (packets, spent) = (packets()? - before.0, spent() - before.1);
+    drop(peer);
+    journal.undo()?;
+    Ok(packets as f64 / (spent as f64 / 1e9))
+}
