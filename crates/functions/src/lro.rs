@@ -286,9 +286,10 @@ impl Headers {
 /// The same of usual headers. All bytes, without a branch: in vectors.
 #[inline(always)]
 fn are_equal_usual(a: &[u8; USUAL], b: &[u8; USUAL]) -> bool {
-    let mut differ = 0;
-    for at in 0..USUAL {
+    let (mut differ, mut at) = (0, 0);
+    while at < USUAL {
         differ |= (a[at] ^ b[at]) & USUAL_CONSTANT[at];
+        at += 1;
     }
     differ == 0
 }

@@ -74,7 +74,7 @@ impl Slots {
     #[inline(always)]
     pub(super) fn wire_of_hash(&self, hash: u32) -> u8 {
         // By the hash's upper bits: no division.
-        let part = u64::from(hash) * self.current.len() as u64 >> 32;
+        let part = (u64::from(hash) * self.current.len() as u64) >> 32;
         self.current.get(part as usize).copied().unwrap_or(0)
     }
 

@@ -266,9 +266,9 @@ impl Table {
             // Those whose rule may be of this mask.
             let mut open = [0_u8; BURST];
             let mut left = 0;
-            for place in 0..count {
+            for (place, &found) in found.iter().enumerate().take(count) {
                 open[left % BURST] = place as u8;
-                left += usize::from(self.priority_of(found[place]) <= i32::from(priority));
+                left += usize::from(self.priority_of(found) <= i32::from(priority));
             }
             if left == 0 {
                 break;

@@ -40,8 +40,11 @@ impl Table {
     pub(super) fn hash_flow<const BYTES: usize>(&self, input: &[u8; BYTES]) -> u32 {
         const { assert!(BYTES <= Key::MAX_BYTES) };
         let mut hash = 0;
-        for position in 0..BYTES {
+        // A count that is known, and no iterators, so that it is unrolled.
+        let mut position = 0;
+        while position < BYTES {
             hash ^= self.0[position][usize::from(input[position])];
+            position += 1;
         }
         hash
     }
