@@ -176,6 +176,8 @@ pub const PAPERS: &[Row] = &[
             number("1 to 2 queues", 0.29, Unit::Change).ours("2_over_1_queues_gain"),
             number("2 to 6 queues", 0.06, Unit::Change).ours("6_over_2_queues_gain"),
             number("1 to 6 queues", 0.37, Unit::Change).ours("6_over_1_queues_gain"),
+            words("JHash over Toeplitz", "no difference, so that the card could use JHash")
+                .ours("jhash_over_toeplitz_change"),
         ],
     ),
     row(

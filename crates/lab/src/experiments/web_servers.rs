@@ -399,6 +399,10 @@ fn by_queues(outcome: &mut Outcome, points: &[Found], hashes: &[&str]) {
             outcome.series("cores").push(point);
         }
     }
+    outcome.note(
+        "migrations, wake-ups by other cores: of the server's threads, a second; wake-ups need the \
+         kernel's kernel.sched_schedstats",
+    );
 }
 
 fn by_system(outcome: &mut Outcome, points: &[Found]) {
@@ -468,10 +472,6 @@ fn mark(outcome: &mut Outcome, points: &[Found]) {
     }
     outcome
         .note("payload is without headers; client and server have all cores but the borrowed one");
-    outcome.note(
-        "migrations, wake-ups by other cores: of the server's threads, a second; wake-ups need the \
-         kernel's kernel.sched_schedstats",
-    );
 }
 
 #[cfg(test)]

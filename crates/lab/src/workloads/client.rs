@@ -25,8 +25,6 @@ use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::{Duration, Instant};
 
-/// A request that takes longer has gone wrong.
-const TIMEOUT: Duration = Duration::from_secs(5);
 /// What is read at a time.
 const READ_BYTES: usize = 64 << 10;
 const EVENTS: usize = 512;
@@ -61,7 +59,7 @@ pub struct Answered {
     pub broken: u64,
     /// Answers that are no 200.
     pub refused: u64,
-    /// Requests not answered in five seconds.
+    /// Requests given up, not answered in time.
     pub timeouts: u64,
     /// Requests that were under way at the end.
     pub unfinished: u64,
@@ -301,9 +299,10 @@ impl Client<'_> {
 
     /// Gives up on what takes too long.
     fn give_up(&mut self) {
+        let patience = Duration::from_millis(self.asked.workload.patience_ms.into());
         while let Some(&(place, since)) = self.by_age.front() {
             let is_open = self.connections[place].as_ref().is_some_and(|open| open.since == since);
-            if is_open && since.elapsed() < TIMEOUT {
+            if is_open && since.elapsed() < patience {
                 return;
             }
             self.by_age.pop_front();
@@ -380,6 +379,9 @@ mod tests {
         // Nobody takes these connections: they wait in the kernel.
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let std::net::SocketAddr::V4(address) = listener.local_addr().unwrap() else { panic!() };
+        let impatient = "requests_per_second = 300\nconnections = 300\npatience_ms = 100";
+        let found = ask(&asked(address, impatient)).unwrap();
+        assert!(found.client_full == 0 && found.timeouts > 200, "{found:?}");
         let keys = "requests_per_second = 300\nconnections = 50";
         let found = ask(&asked(address, keys)).unwrap();
         assert!((250..=300).contains(&found.offered), "{found:?}");

@@ -49,6 +49,9 @@ pub struct Workload {
     /// Milliseconds between an answer and the next request of its connection; not at a rate
     #[schemars(range(max = 60_000))]
     pub think_ms: u32,
+    /// Milliseconds after which a request that is not answered is given up, 100 to 60000
+    #[schemars(range(min = 100, max = 60_000))]
+    pub patience_ms: u32,
     /// Addresses that clients have, 1 to 65536
     #[schemars(range(min = 1, max = 65_536))]
     pub addresses: u32,
@@ -66,6 +69,7 @@ impl Default for Workload {
             connections: 32,
             requests_per_second: 0.0,
             think_ms: 0,
+            patience_ms: 5000,
             addresses: 4096,
             file: Vec::new(),
         }
@@ -171,11 +175,13 @@ impl Workload {
             let message = "found true, allowed with nginx or Apache, not at a rate";
             return wrong("tls", message.into());
         }
-        for (key, found, most) in
-            [("connections", self.connections, 50_000), ("addresses", self.addresses, 65_536)]
-        {
-            if !(1..=most).contains(&found) {
-                return wrong(key, format!("found {found}, allowed: 1 to {most}"));
+        for (key, found, least, most) in [
+            ("connections", self.connections, 1, 50_000),
+            ("addresses", self.addresses, 1, 65_536),
+            ("patience_ms", self.patience_ms, 100, 60_000),
+        ] {
+            if !(least..=most).contains(&found) {
+                return wrong(key, format!("found {found}, allowed: {least} to {most}"));
             }
         }
         Ok(())
@@ -232,6 +238,7 @@ mod tests {
             (format!("{FILE}php = true\n"), "file[0].php: found true, allowed with server"),
             (format!("tls = true\nrequests_per_second = 5\n{FILE}"), "tls: found true, allowed"),
             (format!("requests_per_second = -5\n{FILE}"), "requests_per_second: found -5, allowed"),
+            (format!("patience_ms = 99\n{FILE}"), "patience_ms: found 99, allowed: 100 to 60000"),
             (format!("connections = 0\n{FILE}"), "connections: found 0, allowed: 1 to 50000"),
             (format!("server = \"iis\"\n{FILE}"), "allowed: nginx, nginx-copy, apache, webfs"),
             (format!("sever = 1\n{FILE}"), "found key \"sever\""),

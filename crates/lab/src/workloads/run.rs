@@ -227,7 +227,8 @@ mod tests {
                 workload.server = crate::workloads::kind::ServerKind::NginxCopy;
                 workload.requests_per_second = 200.0;
             }
-            let ran = match run(&workload, &Run { seconds: 1, seed: 1, ..Run::default() }) {
+            let clients = if name == "sclient" { 4 } else { 1 };
+            let ran = match run(&workload, &Run { seconds: 1, seed: 1, clients, set: Vec::new() }) {
                 Err(error) => match LabError::from(error) {
                     LabError::Unavailable(why) => {
                         picnic_testing::skip(&format!("the workload {name}"), &why);
@@ -245,11 +246,35 @@ mod tests {
             assert!(ran.card.ledger.balanced());
             assert!(ran.wire.connections >= ran.client.answered, "{name}: {:?}", ran.wire);
             assert_eq!(ran.flows.len() as u64, ran.wire.connections);
+            // Each client is answered on its own wire.
+            let wires = &ran.card.wires;
+            assert_eq!(wires.len(), usize::from(clients));
+            assert!(
+                wires.iter().all(|wire| wire.rx_packets > 20 && wire.tx_packets > 20),
+                "{wires:?}"
+            );
+            let (rx, tx) = wires
+                .iter()
+                .fold((0, 0), |(rx, tx), wire| (rx + wire.rx_packets, tx + wire.tx_packets));
+            let each = wires.iter().map(|wire| wire.tx_packets as f64 / wire.rx_packets as f64);
+            let all = tx as f64 / rx as f64;
+            assert!(each.clone().all(|each| (0.5..2.0).contains(&(each / all))), "{wires:?}");
             if name == "support" {
                 assert!(ran.out_to_in > 10.0, "{:?}", ran.wire);
                 assert!((0.1..1.0).contains(&ran.acknowledgements_share), "{:?}", ran.wire);
             }
         }
+    }
+
+    #[test]
+    fn clients_share_one_network_in_equal_parts() {
+        let of = |client, clients| {
+            let (first, bits) = network(client, clients);
+            format!("{first}/{bits}")
+        };
+        assert_eq!(of(0, 1), "10.90.0.0/16");
+        assert_eq!([0, 1].map(|client| of(client, 2)), ["10.90.0.0/17", "10.90.128.0/17"]);
+        assert_eq!(of(3, 4), "10.90.192.0/18");
     }
 
     #[test]
