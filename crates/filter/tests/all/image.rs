@@ -108,6 +108,26 @@ fn each_filter_has_a_row_that_says_what_it_does_and_what_comes_next() {
 }
 
 #[test]
+fn protocols_that_filters_name_stand_four_to_a_word() {
+    let filters = Filters::new(1);
+    let mut list = filters.elsewhere();
+    assert!(list.is_empty());
+    for protocol in [1, 6, 17, 47, 58, 132] {
+        let tuple = FiveTuple { protocol: Some(Protocol(protocol)), ..FiveTuple::default() };
+        filters.add(Filter::new("f", tuple, Action::Drop)).unwrap();
+    }
+    list.refresh();
+    assert!(!list.is_empty());
+    let image = list.image(0, usize::MAX);
+    let [protocols, first] = halves(image[1]);
+    let words = &image[first as usize..][..2];
+    let mut named: Vec<_> = words.iter().flat_map(|&word| quarters(word)).collect();
+    named.truncate(protocols as usize);
+    named.sort_unstable();
+    assert_eq!(named, [0, 1, 6, 17, 47, 58, 132]);
+}
+
+#[test]
 fn what_is_met_elsewhere_is_counted_with_its_filter() {
     let filters = Filters::new(1);
     let mut list = filters.elsewhere();
