@@ -237,10 +237,12 @@ impl Vmdq {
         if packet.tx_queue().is_some() {
             return None;
         }
-        let destination = MacAddress(*packet.data().first_chunk()?);
+        // One shorter than its header is of no pool.
+        let header: &[u8; Ethernet::HEADER_LENGTH] = packet.data().first_chunk()?;
+        let destination = MacAddress(*header.first_chunk()?);
         let vlan = vlan_of(packet, layers).unwrap_or(0);
         let pools = self.switch.pools_of_vlan(vlan) & self.switch.pools_of_mac(destination);
-        // No pool has a group's address.
+        // No pool has a group's address: `Switch` refuses it.
         pools.is_power_of_two().then_some(pools.trailing_zeros() as u8)
     }
 

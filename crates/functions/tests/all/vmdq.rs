@@ -206,6 +206,19 @@ fn flows_are_spread_inside_a_pool() {
 }
 
 #[test]
+fn a_frame_shorter_than_its_header_is_of_no_pool() {
+    let mut vmdq = Vmdq::new(&two_pools(), &context()).unwrap();
+    let frame = Frame { sender: None, destination: 0, source: 7, vlan: 0, flow: 0 }.bytes();
+    let lengths = [(6, false), (13, false), (14, true)];
+    let packets = lengths.map(|(length, _)| Packet((0, frame[..length].to_vec())));
+    let seen = Card::new(&context()).run(&mut vmdq, &packets);
+    for (length, is_its) in lengths {
+        let packet = seen.iter().find(|packet| packet.data.len() == length).unwrap();
+        assert_eq!(matches!(packet.door, Door::Queue(0 | 1)), is_its, "{length}: {packet:?}");
+    }
+}
+
+#[test]
 fn pools_are_replaced_while_it_runs() {
     let mut vmdq = Vmdq::new(&two_pools(), &context()).unwrap();
     let mut card = Card::new(&context());

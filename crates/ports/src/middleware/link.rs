@@ -364,7 +364,7 @@ impl WirePort for LinkedWire {
     fn transmit(&mut self, now: Time, tx: &mut Transmitter<'_>) {
         let LinkedWire { port, tx: line, far, .. } = self;
         loop {
-            let arrived = line.arrived(now, BURST - far.queue.len());
+            let arrived = line.arrived(now, BURST.saturating_sub(far.queue.len()));
             move_oldest(&mut line.frames, arrived, &mut far.queue);
             if !far.queue.is_empty() || far.counters.tx_kept.get() != 0 {
                 far.call(tx, |tx| port.transmit(now, tx));
