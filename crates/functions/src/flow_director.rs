@@ -254,8 +254,7 @@ impl Function for FlowDirector {
                 ahead.prefetch();
             }
             let packet = &mut packets[place];
-            let layers = packet.parse();
-            let key = rule::key_of(&layers, packet);
+            let (layers, key) = rule::parse(packet);
             self.hashes[place % BURST] = self.table.first_hash(&key);
             self.keys[place % BURST] = key;
             if let Some(learning) = &mut self.learning {

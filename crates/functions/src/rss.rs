@@ -47,7 +47,7 @@ pub use contexts::MAX_CONTEXTS;
 use balance::Balance;
 use contexts::Contexts;
 
-use flow::{Family, Hash, Types, family, plain_v4, tuple_v4, tuple_v6};
+use flow::{Family, Hash, Types, family, tuple_v4, tuple_v6};
 use picnic_core::command::{CommandEntry, Prepared};
 use picnic_core::error::ConfigError;
 use picnic_core::function::Function;
@@ -55,7 +55,7 @@ use picnic_core::kernel::{ByHash, InKernel, KernelCounts, KernelForm};
 use picnic_core::out::Out;
 use picnic_core::packet::burst::{BURST, Burst};
 use picnic_core::packet::desc::{Descriptor, RssType};
-use picnic_core::packet::layers::{self, L3Kind, Layers};
+use picnic_core::packet::layers::{self, L3Kind};
 use picnic_core::registry::{BuildContext, Component};
 use picnic_core::time::Time;
 use picnic_hash::{IndirectionTable, V4Tuple, V6Tuple};
@@ -203,16 +203,20 @@ impl Rss {
                 ahead.prefetch();
             }
             let packet = &mut packets[place];
-            let data = packet.data();
-            let layers = layers::parse(data);
-            let over = self.types.of(layers.packet_type);
-            if let Some((layers, tuple)) = plain_v4(&layers, data, over) {
-                self.v4.tuples[place] = tuple;
-                packet.set_layers(&layers);
-                packet.set_rss(0, over);
-            } else if !self.gather_other_v4(packet, place, &layers, over) {
+            let Some(plain) = layers::plain_v4(packet.data()) else {
+                if self.gather_other_v4(packet, place) {
+                    continue;
+                }
+                return place;
+            };
+            let (over, tuple) = self.types.of_plain_v4(&plain);
+            if over == RssType::None {
                 return place;
             }
+            self.v4.tuples[place] = tuple;
+            let layers = plain.layers();
+            packet.set_layers(&layers);
+            packet.set_rss_type(over);
         }
         count
     }
@@ -220,24 +224,14 @@ impl Rss {
     /// Gathers an IPv4 packet of any kind; false if it is none. Apart from the loop above, so
     /// that the registers are the short path's own.
     #[inline(never)]
-    fn gather_other_v4(
-        &mut self,
-        packet: &mut Descriptor,
-        place: usize,
-        layers: &Layers,
-        over: RssType,
-    ) -> bool {
+    fn gather_other_v4(&mut self, packet: &mut Descriptor, place: usize) -> bool {
+        let layers = packet.parse();
+        let over = self.types.of(layers.packet_type);
         if !matches!(family(over), Family::V4) {
             return false;
         }
-        self.v4.tuples[place % BURST] = tuple_v4(layers, packet.data(), over);
-        if packet.is_chained() {
-            // The layers are those of the first segment, taken for a whole packet.
-            packet.parse();
-        } else {
-            packet.set_layers(layers);
-        }
-        packet.set_rss(0, over);
+        self.v4.tuples[place % BURST] = tuple_v4(&layers, packet.data(), over);
+        packet.set_rss_type(over);
         true
     }
 

@@ -36,7 +36,7 @@ mod switch;
 pub use switch::{MAX_MACS, MAX_POOLS};
 
 use crate::rss::HashType;
-use crate::rss::flow::{Family, Hash, Types, family, hash_of, plain_v4, tuple_v4};
+use crate::rss::flow::{Family, Hash, Types, family, hash_of, tuple_v4};
 use crate::settings::vlan_of;
 use picnic_core::command::{Command, CommandEntry, CommandError, Get, Inspect, Order, Prepared};
 use picnic_core::error::ConfigError;
@@ -44,8 +44,8 @@ use picnic_core::function::Function;
 use picnic_core::ledger::DropReason;
 use picnic_core::out::Out;
 use picnic_core::packet::burst::{BURST, Burst};
-use picnic_core::packet::desc::Descriptor;
-use picnic_core::packet::layers::Layers;
+use picnic_core::packet::desc::{Descriptor, RssType};
+use picnic_core::packet::layers::{self, Layers};
 use picnic_core::packet::wire::{Ethernet, MacAddress};
 use picnic_core::registry::{BuildContext, Component};
 use picnic_core::time::Time;
@@ -258,22 +258,22 @@ impl Vmdq {
                 ahead.prefetch();
             }
             let packet = &mut packets[place];
-            let layers = packet.parse();
-            let pool = self.single_pool(packet, &layers);
+            let (pool, over) = match layers::plain_v4(packet.data()) {
+                Some(plain) => {
+                    let (over, tuple) = self.types.of_plain_v4(&plain);
+                    self.found.tuples[place] = tuple;
+                    let layers = plain.layers();
+                    packet.set_layers(&layers);
+                    (self.single_pool(packet, &layers), over)
+                }
+                None => self.find_other(packet, place),
+            };
             self.found.pools[place] = pool.unwrap_or(NO_POOL);
-            if pool.is_none() {
-                continue;
+            if pool.is_some() {
+                single += 1;
+                others |= u64::from(!matches!(family(over), Family::V4)) << place;
+                packet.set_rss_type(over);
             }
-            single += 1;
-            let (data, over) = (packet.data(), self.types.of(layers.packet_type));
-            if let Some((_, tuple)) = plain_v4(&layers, data, over) {
-                self.found.tuples[place] = tuple;
-            } else if matches!(family(over), Family::V4) {
-                self.found.tuples[place] = tuple_v4(&layers, data, over);
-            } else {
-                others |= 1 << place;
-            }
-            packet.set_rss(0, over);
         }
         self.counts.received_packets += single as u64;
         let Found { pools, tuples, hashes, queues } = &mut *self.found;
@@ -292,6 +292,18 @@ impl Vmdq {
             }
         }
         single == count
+    }
+
+    /// The pool of a frame of any kind, if it is a single one, and what it is hashed over. Apart
+    /// from the loop above, so that the registers are the short path's own.
+    #[inline(never)]
+    fn find_other(&mut self, packet: &mut Descriptor, place: usize) -> (Option<u8>, RssType) {
+        let layers = packet.parse();
+        let over = self.types.of(layers.packet_type);
+        if matches!(family(over), Family::V4) {
+            self.found.tuples[place % BURST] = tuple_v4(&layers, packet.data(), over);
+        }
+        (self.single_pool(packet, &layers), over)
     }
 
     /// The packet again if it goes on.

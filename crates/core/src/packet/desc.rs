@@ -487,9 +487,15 @@ impl Descriptor {
     /// Sets the RSS hash and what it was taken over; a hash is Toeplitz's if nothing else is said.
     #[inline(always)]
     pub fn set_rss(&mut self, hash: u32, over: RssType) {
-        let words = space::words_mut(self);
-        words[HASH] = words[HASH] >> 32 << 32 | u64::from(hash);
-        words[KIND] = words[KIND] & !(15 << (16 + RSS_SHIFT)) | (over as u64) << (16 + RSS_SHIFT);
+        self.set_rss_hash(hash);
+        self.set_rss_type(over);
+    }
+
+    /// Sets what the hash is taken over, as [`Self::set_rss`] does; the hash is to follow.
+    #[inline(always)]
+    pub fn set_rss_type(&mut self, over: RssType) {
+        let word = &mut space::words_mut(self)[KIND];
+        *word = *word & !(15 << (16 + RSS_SHIFT)) | (over as u64) << (16 + RSS_SHIFT);
     }
 
     /// What is known of the checksums.

@@ -42,7 +42,7 @@ mod parse;
 #[cfg(test)]
 mod tests;
 
-pub use parse::{parse, parse_ip, parse_of, parse_slow};
+pub use parse::{PlainV4, parse, parse_ip, parse_of, parse_slow, plain_v4};
 
 /// Network layer of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -7,7 +7,7 @@ use crate::settings::vlan_of;
 use picnic_core::command::CommandError;
 use picnic_core::error::ConfigError;
 use picnic_core::packet::desc::Descriptor;
-use picnic_core::packet::layers::Layers;
+use picnic_core::packet::layers::{self, Layers};
 use picnic_core::registry::BuildContext;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -75,37 +75,31 @@ const FAMILY_MASK: u64 = 3 << FAMILY_SHIFT;
 const V4: u64 = 1 << FAMILY_SHIFT;
 const V6: u64 = 2 << FAMILY_SHIFT;
 
-/// A short path for most packets: TCP or UDP over IPv4 without options or tags. Both addresses, the
-/// source in the lower half, and both ports.
+/// Parses a packet; its layers and its key.
 #[inline(always)]
-fn plain_v4(layers: &Layers, packet: &Descriptor) -> Option<(u64, u32)> {
-    let &Layers { l3_offset, vlan_count, l4_offset, packet_type, .. } = layers;
-    let is_plain = (l3_offset == 14)
-        & (vlan_count == 0)
-        & (l4_offset == 34)
-        & packet_type.is_ipv4()
-        & packet_type.has_ports();
-    if !is_plain || packet.vlan_aside().is_some() {
-        return None;
-    }
-    let &[a, b, c, d, e, f, g, h, i, j, k, l] = packet.data().get(26..)?.first_chunk()?;
-    // Little-endian, as all targets are: the source lies first.
-    let addresses = u64::from_ne_bytes([a, b, c, d, e, f, g, h]);
-    Some((addresses, u32::from_ne_bytes([i, j, k, l])))
-}
-
-/// The key of a packet whose bytes were parsed to `layers`.
-#[inline(always)]
-pub(super) fn key_of(layers: &Layers, packet: &Descriptor) -> Key {
-    let (data, wire) = (packet.data(), packet.wire);
-    if let Some((addresses, ports)) = plain_v4(layers, packet) {
-        let last = u64::from(wire) << WIRE_SHIFT
+pub(super) fn parse(packet: &mut Descriptor) -> (Layers, Key) {
+    // A short path for most packets.
+    if let Some(plain) = layers::plain_v4(packet.data())
+        && packet.vlan_aside().is_none()
+    {
+        let layers = plain.layers();
+        let (source, destination) = plain.addresses();
+        let last = u64::from(packet.wire) << WIRE_SHIFT
             | u64::from(layers.protocol) << PROTOCOL_SHIFT
             | HAS_PORTS
             | V4
-            | u64::from(ports);
-        return [addresses & 0xffff_ffff, 0, addresses >> 32, 0, last];
+            | u64::from(plain.ports());
+        packet.set_layers(&layers);
+        return (layers, [source.into(), 0, destination.into(), 0, last]);
     }
+    let layers = packet.parse();
+    (layers, key_of(&layers, packet))
+}
+
+/// The key of a packet whose bytes were parsed to `layers`.
+#[inline(never)]
+fn key_of(layers: &Layers, packet: &Descriptor) -> Key {
+    let (data, wire) = (packet.data(), packet.wire);
     let mut last = u64::from(wire) << WIRE_SHIFT | u64::from(layers.protocol) << PROTOCOL_SHIFT;
     if let Some(vlan) = vlan_of(packet, layers) {
         last |= TAGGED | u64::from(vlan) << 32;

@@ -7,7 +7,7 @@
 use super::HashType;
 use picnic_core::kernel::{FlowHash, Hashed, HashedOver};
 use picnic_core::packet::desc::{Descriptor, RssFunction, RssType};
-use picnic_core::packet::layers::{L3Kind, L4Kind, Layers, PacketType};
+use picnic_core::packet::layers::{L3Kind, L4Kind, Layers, PacketType, PlainV4};
 use picnic_hash::{Toeplitz, V4Tuple, V6Tuple, jhash_v4, jhash_v6, lookup2, lookup3};
 
 /// The hash in use.
@@ -64,11 +64,15 @@ impl Hash {
 }
 
 /// What each of the 256 packet types is hashed over: the switches, applied once.
-pub(crate) struct Types([RssType; 256]);
+pub(crate) struct Types {
+    by_packet_type: [RssType; 256],
+    /// Of plain UDP and TCP over IPv4, and the bits of their ports that are hashed.
+    plain_v4: [(RssType, u32); 2],
+}
 
 impl Types {
     pub(crate) fn new(is_on: impl Fn(HashType) -> bool) -> Types {
-        Types(std::array::from_fn(|bits| {
+        let by_packet_type = std::array::from_fn(|bits| {
             let packet_type = PacketType::from_bits(bits as u8);
             // Of a fragment L4 is `None`, so that all fragments of a packet are hashed alike.
             match (packet_type.l3(), packet_type.l4()) {
@@ -80,7 +84,12 @@ impl Types {
                 (L3Kind::Ipv6, _) if is_on(HashType::Ipv6) => RssType::Ipv6,
                 _ => RssType::None,
             }
-        }))
+        });
+        let plain_v4 = [PacketType::IPV4_UDP, PacketType::IPV4_TCP].map(|packet_type| {
+            let over = by_packet_type[usize::from(packet_type.bits())];
+            (over, if over == RssType::Ipv4 { 0 } else { u32::MAX })
+        });
+        Types { by_packet_type, plain_v4 }
     }
 
     /// The same in the kernel, of one IP version.
@@ -101,7 +110,15 @@ impl Types {
 
     #[inline(always)]
     pub(crate) fn of(&self, packet_type: PacketType) -> RssType {
-        self.0[usize::from(packet_type.bits())]
+        self.by_packet_type[usize::from(packet_type.bits())]
+    }
+
+    /// What a plain frame is hashed over, and its tuple: a short path for most packets.
+    #[inline(always)]
+    pub(crate) fn of_plain_v4(&self, plain: &PlainV4<'_>) -> (RssType, V4Tuple) {
+        let (over, hashed) = self.plain_v4[usize::from(plain.is_tcp())];
+        let (source, destination) = plain.addresses();
+        (over, V4Tuple::from_words(source, destination, plain.ports() & hashed))
     }
 }
 
@@ -118,32 +135,6 @@ pub(crate) fn family(over: RssType) -> Family {
         RssType::Ipv4 | RssType::Ipv4Tcp | RssType::Ipv4Udp => Family::V4,
         RssType::Ipv6 | RssType::Ipv6Tcp | RssType::Ipv6Udp => Family::V6,
     }
-}
-
-/// A short path for most frames: no tag, IPv4 without options, TCP or UDP, hashed with ports or
-/// without. The layers again, with offsets that the compiler knows, and the tuple, in one piece.
-#[inline(always)]
-pub(crate) fn plain_v4(layers: &Layers, data: &[u8], over: RssType) -> Option<(Layers, V4Tuple)> {
-    let &Layers { l3_offset, vlan_count, l4_offset, packet_type, protocol, vlan_tci } = layers;
-    let is_plain = (l3_offset == 14) & (vlan_count == 0) & (l4_offset == 34) & (vlan_tci == 0);
-    // Of a chained packet this says no more than that it goes on: to be parsed again, elsewhere.
-    let is_plain = is_plain & !packet_type.is_malformed();
-    let ports = match over {
-        RssType::Ipv4Tcp | RssType::Ipv4Udp => u32::MAX,
-        RssType::Ipv4 => 0,
-        _ => return None,
-    };
-    if !is_plain {
-        return None;
-    }
-    let flow: &[u8; 12] = data.get(26..)?.first_chunk()?;
-    let [a, b, c, d, e, f, g, h, i, j, k, l] = *flow;
-    let word = u32::from_ne_bytes;
-    let ports = word([i, j, k, l]) & ports;
-    let tuple = V4Tuple::from_words(word([a, b, c, d]), word([e, f, g, h]), ports);
-    let layers =
-        Layers { l3_offset: 14, vlan_count: 0, l4_offset: 34, packet_type, protocol, vlan_tci: 0 };
-    Some((layers, tuple))
 }
 
 /// Both ports as they lie in memory; zero if the hash is not over them.
@@ -230,31 +221,19 @@ mod tests {
     }
 
     #[test]
-    fn the_short_path_is_for_plain_frames_and_finds_what_the_long_one_does() {
-        for over in [RssType::Ipv4, RssType::Ipv4Tcp, RssType::Ipv4Udp] {
-            let frame = frame(0, 0);
-            let layers = layers::parse(&frame);
-            let (again, tuple) = plain_v4(&layers, &frame, over).unwrap();
-            assert_eq!(again, layers);
-            assert_eq!(tuple.input(), tuple_v4(&layers, &frame, over).input());
-            let ports: &[u8] =
-                if over == RssType::Ipv4 { &[0; 4] } else { &[0x12, 0x34, 0x56, 0x78] };
-            assert_eq!(tuple.input(), &[&[10, 1, 2, 3, 10, 4, 5, 6], ports].concat()[..]);
+    fn the_short_path_finds_what_the_long_one_does() {
+        let mut frame = frame(0, 0);
+        frame.resize(60, 0);
+        let layers = layers::parse(&frame);
+        let plain = layers::plain_v4(&frame).unwrap();
+        for on in [&[HashType::Ipv4, HashType::UdpIpv4][..], &[HashType::Ipv4], &[]] {
+            let types = Types::new(|hash_type| on.contains(&hash_type));
+            let (over, tuple) = types.of_plain_v4(&plain);
+            assert_eq!(over, types.of(layers.packet_type));
+            if over != RssType::None {
+                assert_eq!(tuple.input(), tuple_v4(&layers, &frame, over).input());
+            }
         }
-        for (tags, options) in [(1, 0), (2, 0), (0, 1), (1, 3)] {
-            let frame = frame(tags, options);
-            let layers = layers::parse(&frame);
-            assert!(plain_v4(&layers, &frame, RssType::Ipv4Udp).is_none(), "{layers:?}");
-        }
-        let plain = frame(0, 0);
-        let layers = layers::parse(&plain);
-        for over in [RssType::None, RssType::Ipv6, RssType::Ipv6Tcp, RssType::Ipv6Udp] {
-            assert!(plain_v4(&layers, &plain, over).is_none());
-        }
-        // A tag that has been taken out stands in the layers alone.
-        let tagged = Layers { vlan_tci: 1, ..layers };
-        assert!(plain_v4(&tagged, &plain, RssType::Ipv4Udp).is_none());
-        assert!(plain_v4(&layers, &plain[..37], RssType::Ipv4Udp).is_none());
     }
 
     #[test]

@@ -34,13 +34,13 @@ const TCP_OR_UDP: u64 = 1 << IpProtocol::TCP.0 | 1 << IpProtocol::UDP.0;
 pub fn parse(data: &[u8]) -> Layers {
     // One word on both paths: field by field, the compiler would take the other path's result
     // apart and put it together again.
-    Layers::from_word(match parse_fast(data) {
-        Some(word) => word,
+    Layers::from_word(match plain_v4(data) {
+        Some(plain) => plain.word(),
         None => parse_other(data),
     })
 }
 
-/// [`parse`] of what is not for [`parse_fast`].
+/// [`parse`] of what is not for [`plain_v4`].
 #[inline(never)]
 fn parse_other(data: &[u8]) -> u64 {
     match parse_plain(data, 0) {
@@ -76,11 +76,57 @@ pub fn parse_ip(data: &[u8], total_length: usize) -> Layers {
     }
 }
 
-/// Shortest path of [`parse`]; `None` if the frame is not for it.
-#[inline(always)]
-fn parse_fast(data: &[u8]) -> Option<u64> {
+/// A frame of the shortest path of [`parse`]: TCP or UDP over IPv4, untagged, without options,
+/// whole. Where its headers lie is known to the compiler.
+#[derive(Clone, Copy, Debug)]
+pub struct PlainV4<'a> {
+    frame: &'a [u8; FAST_LENGTH],
+    is_tcp: bool,
+}
+
+impl PlainV4<'_> {
     const WORDS: [u64; 2] = plain_words(L3Kind::Ipv4, 0, FAST_L4 - FAST_L3);
 
+    /// TCP; if not, UDP.
+    #[inline(always)]
+    pub fn is_tcp(&self) -> bool {
+        self.is_tcp
+    }
+
+    /// Source and destination address, as they lie in memory.
+    #[inline(always)]
+    pub fn addresses(&self) -> (u32, u32) {
+        let word = |at| u32::from_ne_bytes(get(self.frame, at));
+        (word(FAST_L3 + 12), word(FAST_L3 + 16))
+    }
+
+    /// Both ports, as they lie in memory.
+    #[inline(always)]
+    pub fn ports(&self) -> u32 {
+        u32::from_ne_bytes(get(self.frame, FAST_L4))
+    }
+
+    /// The layers of the frame: what [`parse`] finds.
+    #[inline(always)]
+    pub fn layers(&self) -> Layers {
+        // Put together of constants where they are the same for both protocols.
+        let tcp = const { Layers::from_word(Self::WORDS[0]) };
+        let udp = const { Layers::from_word(Self::WORDS[1]) };
+        let bits =
+            select_unpredictable(self.is_tcp, tcp.packet_type.bits(), udp.packet_type.bits());
+        let protocol = select_unpredictable(self.is_tcp, tcp.protocol, udp.protocol);
+        Layers { packet_type: PacketType::from_bits(bits), protocol, ..tcp }
+    }
+
+    #[inline(always)]
+    fn word(&self) -> u64 {
+        select_unpredictable(self.is_tcp, Self::WORDS[0], Self::WORDS[1])
+    }
+}
+
+/// A frame of the shortest path of [`parse`]; `None` if it is another.
+#[inline(always)]
+pub fn plain_v4(data: &[u8]) -> Option<PlainV4<'_>> {
     let frame = data.first_chunk::<FAST_LENGTH>()?;
     // Type, version with header length, type of service.
     let head = u32::from_le_bytes(get(frame, 12));
@@ -107,7 +153,7 @@ fn parse_fast(data: &[u8]) -> Option<u64> {
     if slack < 0 {
         return None;
     }
-    Some(select_unpredictable(is_tcp, WORDS[0], WORDS[1]))
+    Some(PlainV4 { frame, is_tcp })
 }
 
 /// Path of [`parse`] for TCP and UDP right behind the IP header, with up to one VLAN tag; `None`

@@ -12,6 +12,12 @@ use crate::packet::wire::{EtherType, IpProtocol, Ipv4, Ipv6, Tcp, Udp};
 fn check(data: &[u8]) -> Layers {
     let layers = parse(data);
     assert_eq!(layers, parse_slow(data), "{data:02x?}");
+    if let Some(plain) = plain_v4(data) {
+        assert_eq!(plain.layers(), layers, "{data:02x?}");
+        assert_eq!(plain.is_tcp(), layers.packet_type.is_tcp());
+        assert_eq!(Some(plain.addresses()), layers.ipv4_addresses(data));
+        assert_eq!(Some(plain.ports()), layers.ports(data));
+    }
     assert_eq!(layers, parse_of(data, data.len()), "{data:02x?}");
     assert_eq!(layers, parse_of(data, 0), "{data:02x?}");
     if let Some(plain) = parse_plain(data, 0) {
@@ -226,6 +232,19 @@ fn plain_frame(
 }
 
 const PLAIN: [(bool, u8); 4] = [(false, 4), (false, 6), (true, 4), (true, 6)];
+
+#[test]
+fn what_is_plain_is_taken_for_it() {
+    let mut tcp = [0; 20];
+    tcp[12] = 0x50;
+    assert!(plain_v4(&short_path_frame(54, 40, IpProtocol::TCP, tcp)).is_some());
+    let mut udp = [0; 20];
+    udp[5] = 20;
+    let frame = short_path_frame(54, 40, IpProtocol::UDP, udp);
+    assert!(plain_v4(&frame).is_some_and(|plain| !plain.is_tcp()));
+    let tagged = [&frame[..12], &[0x81, 0, 0, 5], &frame[12..]].concat();
+    assert!(plain_v4(&tagged).is_none());
+}
 
 /// What the second path is there for does take it, down to the shortest frames.
 #[test]
