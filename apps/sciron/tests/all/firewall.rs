@@ -3,9 +3,11 @@
 
 use picnic_control::{Launch, Registries, Report};
 use picnic_core::config::{CardFile, Sections};
+use picnic_core::packet::layers;
+use picnic_filter::matching::Tuple;
 use picnic_filter::{Filters, Place};
 use picnic_host::registries;
-use picnic_sciron::{Installation, Rules, Sides};
+use picnic_sciron::{Installation, Rules, Sides, Verdict};
 use picnic_testing::wait_until;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -63,6 +65,7 @@ fn rules(random: &mut Random, count: usize) -> String {
         let _ = writeln!(text, "{proto} {source} {destination} {sport} {dport} {action}");
     }
     let _ = writeln!(text, "default {}", random.pick(&["accept", "drop"]));
+    text.push_str(random.pick(&["", "unreadable accept\n", "unreadable drop\n"]));
     text
 }
 
@@ -156,6 +159,7 @@ fn oracle(rules: &str, frame: &[u8]) -> Option<(usize, Fate)> {
         text == "any"
             || (low.parse::<u32>().unwrap()..=high.parse::<u32>().unwrap()).contains(&ports[which])
     };
+    let accepts_unreadable = rules.contains("\nunreadable accept\n");
     let mut default = Fate::Accept;
     for (index, line) in rules.lines().enumerate() {
         let words: Vec<_> = line.split('#').next().unwrap().split(' ').collect();
@@ -173,7 +177,7 @@ fn oracle(rules: &str, frame: &[u8]) -> Option<(usize, Fate)> {
                         let accepts = action == "accept";
                         return Some((index + 1, if accepts { Fate::Accept } else { Fate::Drop }));
                     }
-                    if hides_ports && action == "drop" {
+                    if hides_ports && action == "drop" && !accepts_unreadable {
                         return Some((index + 1, Fate::Unreadable));
                     }
                 }
@@ -182,6 +186,17 @@ fn oracle(rules: &str, frame: &[u8]) -> Option<(usize, Fate)> {
         }
     }
     Some((0, default))
+}
+
+/// What the rules say of themselves: the line, 0 for the default, and its verdict.
+fn explained(rules: &Rules, frame: &[u8]) -> Option<(usize, Verdict)> {
+    let packet = Tuple::of(&layers::parse(frame), frame)?;
+    let (verdict, rule) = rules.verdict(&packet);
+    Some((rule.map_or(0, |rule| rule.line), verdict))
+}
+
+fn verdict((line, fate): (usize, Fate)) -> (usize, Verdict) {
+    (line, if fate == Fate::Accept { Verdict::Accept } else { Verdict::Drop })
 }
 
 fn capture(frames: &[Vec<u8>]) -> Vec<u8> {
@@ -216,8 +231,11 @@ fn every_rule_counts_what_the_oracle_says_at_both_places() {
         let frames: Vec<_> = (0..4000).map(|_| frame(&mut random)).collect();
         let (mut counts, mut unread) = (BTreeMap::<usize, u64>::new(), BTreeMap::new());
         let mut passed = 0;
+        let parsed: Rules = text.parse().unwrap();
         for frame in &frames {
-            match oracle(&text, frame) {
+            let decided = oracle(&text, frame);
+            assert_eq!(explained(&parsed, frame), decided.map(verdict), "{frame:02x?} by\n{text}");
+            match decided {
                 None => passed += 1,
                 Some((line, Fate::Unreadable)) => *unread.entry(line).or_default() += 1,
                 Some((line, fate)) => {

@@ -164,6 +164,15 @@ fn rules_that_are_apart_in_one_field_do_not_overlap() {
     }
 }
 
+#[test]
+fn a_hundred_overlaps_are_told_and_all_are_counted() {
+    // Each rule for a source port meets each for a destination port.
+    let mut text: String = (1..=15).map(|n| format!("tcp any any {n} any accept\n")).collect();
+    text.extend((1..=15).map(|n| format!("tcp any any any {n} drop\n")));
+    let found = text.parse::<Rules>().unwrap().check();
+    assert_eq!((found.overlaps.len(), found.overlap_count), (100, 15 * 15));
+}
+
 fn prefix(v6: bool) -> impl Strategy<Value = Option<Prefix>> {
     let prefix = (any::<u32>(), 0..=32_u8).prop_map(move |(bits, length)| {
         if v6 {
@@ -206,10 +215,12 @@ proptest! {
     fn what_is_printed_reads_back(
         rules in proptest::collection::vec(rule(), 0..40),
         drop in any::<bool>(),
+        accept_unreadable in any::<bool>(),
     ) {
         let rules = (1..).zip(rules).map(|(line, rule)| Rule { line, ..rule }).collect();
         let default = if drop { Verdict::Drop } else { Verdict::Accept };
-        let rules = Rules { rules, default, ..Rules::default() };
+        let unreadable = if accept_unreadable { Unreadable::Accept } else { Unreadable::Drop };
+        let rules = Rules { rules, default, unreadable };
         prop_assert_eq!(rules.to_string().parse::<Rules>().unwrap(), rules);
     }
 
