@@ -165,8 +165,8 @@ struct Regions<'g> {
     head: Vec<Vec<usize>>,
     /// Edges out of each block.
     out: Vec<Vec<Edge>>,
-    /// Nodes of each loop's region in topological order; the function's last.
-    order: Vec<Vec<Node>>,
+    /// The nodes of all regions; those of each stand in topological order.
+    order: Vec<Node>,
 }
 
 impl<'g> Regions<'g> {
@@ -222,7 +222,7 @@ impl<'g> Regions<'g> {
             return Err(error(graph, "a segment has no first block"));
         }
         let mut regions = Regions { graph, inner, head, out, order: Vec::new() };
-        regions.order = regions.orders()?;
+        regions.order = regions.sorted()?;
         Ok(regions)
     }
 
@@ -249,19 +249,14 @@ impl<'g> Regions<'g> {
         None
     }
 
-    fn place(&self, region: Option<usize>) -> usize {
-        region.unwrap_or(self.graph.loops.len())
-    }
-
-    fn orders(&self) -> Result<Vec<Vec<Node>>, GraphError> {
-        let loops = self.graph.loops.len();
-        let mut graphs: Vec<_> = (0..=loops).map(|_| DiGraph::<Node, ()>::new()).collect();
-        let mut indices: Vec<BTreeMap<Node, NodeIndex>> = vec![BTreeMap::new(); loops + 1];
-        for region in (0..loops).map(Some).chain([None]) {
-            let place = self.place(region);
+    /// A node is of one region, and so is a way from one to another: one sort serves all.
+    fn sorted(&self) -> Result<Vec<Node>, GraphError> {
+        let mut ways = DiGraph::<Node, ()>::new();
+        let mut indices: BTreeMap<Node, NodeIndex> = BTreeMap::new();
+        for region in (0..self.graph.loops.len()).map(Some).chain([None]) {
             for block in 0..self.graph.blocks.len() {
                 if let Some(node) = self.node(region, block) {
-                    indices[place].entry(node).or_insert_with(|| graphs[place].add_node(node));
+                    indices.entry(node).or_insert_with(|| ways.add_node(node));
                 }
             }
             for edge in self.graph.edges {
@@ -275,16 +270,12 @@ impl<'g> Regions<'g> {
                     continue;
                 }
                 self.enters_by_header(edge, to)?;
-                let ends = [from, to].map(|node| indices[place][&node]);
-                graphs[place].add_edge(ends[0], ends[1], ());
+                ways.add_edge(indices[&from], indices[&to], ());
             }
         }
-        let sorted = graphs.iter().map(|graph| {
-            let order =
-                toposort(graph, None).map_err(|_| error(self.graph, "a way round is no loop"))?;
-            Ok(order.into_iter().map(|index| graph[index]).collect())
-        });
-        sorted.collect()
+        let order =
+            toposort(&ways, None).map_err(|_| error(self.graph, "a way round is no loop"))?;
+        Ok(order.into_iter().map(|index| ways[index]).collect())
     }
 
     /// An edge into a loop ends at its header.
@@ -387,7 +378,7 @@ impl<'r> Longest<'r> {
                 Start::Edge(edge, cost) => self.follow(region, edge, cost, &mut reached, &mut ways),
             }
         }
-        for node in &self.regions.order[self.regions.place(region)] {
+        for node in &self.regions.order {
             let Some(&cost) = reached.get(node) else { continue };
             match *node {
                 Node::Block(block) => {
