@@ -165,6 +165,19 @@ fn adaptive_delay_spans_none_to_the_longest() {
 }
 
 #[test]
+fn the_delay_is_that_of_the_rate_to_the_nanosecond() {
+    // A nanosecond for each whole packet a second above the lowest rate.
+    let mode = ModerationMode::Adaptive { max_usecs: 480 };
+    for (packets, nanoseconds) in (1..=600).flat_map(|n| (MS..MS + 200).map(move |ns| (n, ns))) {
+        let mut moderation = Moderation::new(mode);
+        moderation.published(at(nanoseconds), packets);
+        let rate = u64::from(packets) * 1_000_000_000 / nanoseconds;
+        let delay = rate.clamp(20_000, 500_000) - 20_000;
+        assert_eq!(moderation.adaptive_delay_ns(), delay, "{packets} in {nanoseconds} ns");
+    }
+}
+
+#[test]
 fn a_pause_brings_the_delay_down() {
     let mut moderation = Moderation::new(ModerationMode::Adaptive { max_usecs: 100 });
     for ms in 0..10 {
