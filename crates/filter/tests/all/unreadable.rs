@@ -265,18 +265,21 @@ fn every_known_way_to_hide_a_port_is_closed() {
 fn a_route_behind_any_header_hides_the_destination() {
     let routed = Extension { kind: 43, units: 0, left: true };
     let plain = |kind| Extension { kind, units: 0, left: false };
-    for kind in [0, 43, 51, 60, 135, 139, 140] {
-        let packet = Written { before: vec![plain(kind), routed.clone()], ..udp(true) };
-        let frames = packet.frames(1);
+    for (kind, count) in
+        [0, 43, 51, 60, 135, 139, 140].into_iter().flat_map(|kind| (1..=8).map(move |n| (kind, n)))
+    {
+        let around = vec![plain(kind); count];
+        let before = [&*around, &[routed.clone()]].concat();
+        let frames = Written { before, ..udp(true) }.frames(1);
         let reached = Host::default().take(&frames[0]).unwrap();
         let Some(destination) = Prefix::new(reached.destination, 128) else { unreachable!() };
         let rule = FiveTuple { destination: Some(destination), ..FiveTuple::default() };
         let mut card = Card::new([Filter::new("rule", rule, Action::Drop)]);
-        assert_eq!(card.run(&frames).len(), 0, "{kind}");
+        assert_eq!(card.run(&frames).len(), 0, "{count} of {kind}");
         // Without it the destination is what the packet says.
-        let frames = Written { before: vec![plain(kind)], ..udp(true) }.frames(1);
+        let frames = Written { before: around, ..udp(true) }.frames(1);
         let mut card = Card::new([Filter::new("rule", rule, Action::Drop)]);
-        assert_eq!(card.run(&frames).len(), 1, "{kind}");
+        assert_eq!(card.run(&frames).len(), 1, "{count} of {kind}");
     }
 }
 
