@@ -20,14 +20,15 @@ use super::queue::{FilterQueue, FilterScreen};
 use super::reader::Reader;
 use super::table::NO_CODE;
 use super::text::Reason;
-use super::{Action, Direction, Filter, MOST_FILTERS, Match, Place};
+use super::{Action, Direction, Filter, MOST_FILTERS, MOST_GROUPS, Match, Place};
+use indexmap::IndexSet;
 use list::List;
 use picnic_core::function::Function;
 use picnic_core::guard::{Guard, QueueGuard, Screen};
 use picnic_core::ledger::Stage;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
@@ -68,6 +69,9 @@ pub enum FilterError {
     /// A list is full.
     #[error("found {0} filters in the list, allowed: no more")]
     TooMany(usize),
+    /// There are as many groups as there can be.
+    #[error("found {0} groups, allowed: no more")]
+    TooManyGroups(usize),
     /// The card has no filters; only of tasks.
     #[error("the card has no filters")]
     Absent,
@@ -132,6 +136,16 @@ pub enum FilterChange {
     Remove(FilterId),
 }
 
+impl FilterChange {
+    /// The group that it puts a filter into.
+    fn group(&self) -> Option<&str> {
+        match self {
+            FilterChange::Add(filter, _) | FilterChange::Set(_, filter, _) => Some(&filter.group),
+            FilterChange::Remove(_) => None,
+        }
+    }
+}
+
 /// The filters of a card. Clones are the same filters.
 #[derive(Clone)]
 pub struct Filters(Arc<Mutex<Inner>>);
@@ -144,7 +158,7 @@ struct Stored {
 
 struct Inner {
     queues: u16,
-    groups: Vec<String>,
+    groups: IndexSet<String>,
     filters: BTreeMap<FilterId, Stored>,
     next: u64,
     lists: [List; 4],
@@ -165,7 +179,7 @@ impl Filters {
         let queue_cores = usize::from(queues);
         Filters(Arc::new(Mutex::new(Inner {
             queues,
-            groups: Vec::new(),
+            groups: IndexSet::new(),
             filters: BTreeMap::new(),
             next: 1,
             closers: BTreeMap::new(),
@@ -314,17 +328,18 @@ impl Filters {
 
     /// The groups, in order.
     pub fn groups(&self) -> Vec<String> {
-        self.lock().groups.clone()
+        self.lock().groups.iter().cloned().collect()
     }
 
     /// Names groups, so that they stand in this order behind those that there are.
     ///
     /// # Errors
-    /// There are too many.
+    /// There are too many, or one cannot be a name; none is defined then.
     pub fn define_groups(&self, names: &[&str]) -> Result<(), FilterError> {
         let mut inner = self.lock();
+        names.iter().try_for_each(|name| check_name("group", name))?;
+        inner.check_groups(names.iter().copied())?;
         for name in names {
-            check_name("group", name)?;
             inner.group(name);
         }
         Ok(())
@@ -368,12 +383,8 @@ impl Inner {
     }
 
     fn group(&mut self, name: &str) -> u16 {
-        let known = self.groups.iter().position(|group| group == name);
-        let index = known.unwrap_or_else(|| {
-            self.groups.push(name.to_owned());
-            self.groups.len() - 1
-        });
-        index as u16
+        let known = self.groups.get_index_of(name);
+        known.unwrap_or_else(|| self.groups.insert_full(name.to_owned()).0) as u16
     }
 
     fn apply(&mut self, changes: Vec<FilterChange>) -> Result<Vec<FilterId>, FilterError> {
@@ -466,13 +477,22 @@ impl Inner {
         })
     }
 
+    /// Whether there is room for those of the groups that are new.
+    fn check_groups<'n>(&self, names: impl Iterator<Item = &'n str>) -> Result<(), FilterError> {
+        let new = names.filter(|name| !self.groups.contains(*name)).collect::<BTreeSet<_>>();
+        if self.groups.len() + new.len() > MOST_GROUPS {
+            return Err(FilterError::TooManyGroups(MOST_GROUPS));
+        }
+        Ok(())
+    }
+
     /// Checks all changes, and counts those of each list.
     fn check(&self, changes: Vec<FilterChange>) -> Result<(Vec<Checked>, [usize; 4]), FilterError> {
         let mut sizes: [usize; 4] = std::array::from_fn(|list| self.lists[list].len());
         let mut counts = [0; 4];
-        let mut touched = std::collections::BTreeSet::new();
-        let mut groups = std::collections::BTreeSet::new();
+        let mut touched = BTreeSet::new();
         let mut checked = Vec::new();
+        self.check_groups(changes.iter().filter_map(FilterChange::group))?;
         for change in changes {
             let old = match &change {
                 FilterChange::Add(..) => None,
@@ -498,10 +518,6 @@ impl Inner {
                 let most = self.most_written.unwrap_or(MOST_FILTERS).min(MOST_FILTERS);
                 if sizes[list] > most {
                     return Err(FilterError::TooMany(most));
-                }
-                groups.insert(filter.group.clone());
-                if self.groups.len() + groups.len() > MOST_FILTERS {
-                    return Err(FilterError::TooMany(MOST_FILTERS));
                 }
             }
             let spread = |filter: &Filter, code: FilterCode| {

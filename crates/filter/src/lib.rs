@@ -72,6 +72,8 @@ pub const GENERAL: &str = "general";
 pub const PRIORITY: i32 = 100;
 /// Filters that one list may hold.
 pub const MOST_FILTERS: usize = 65_000;
+/// Groups that a card's filters may stand in, ever: a name once given keeps its place.
+pub const MOST_GROUPS: usize = 65_000;
 
 /// Where the filter runs.
 #[derive(

@@ -13,13 +13,13 @@ use picnic_core::packet::pool::{Pool, PoolConfig};
 use picnic_core::ring::spsc::channel;
 use picnic_core::stats::TargetCounters;
 use picnic_core::time::Time;
-use picnic_filter::code::Closer;
+use picnic_filter::code::{Closer, FilterCode};
 use picnic_filter::config::Keys;
 use picnic_filter::filters::FilterChange;
 use picnic_filter::matching::Tuple;
 use picnic_filter::{
-    Action, Base, Direction, Filter, Filters, FiveTuple, Handover, Hidden, Match, Pattern, Place,
-    PortRange, Predicate, Prefix, Protocol,
+    Action, Base, Direction, Filter, FilterError, Filters, FiveTuple, Handover, Hidden,
+    MOST_GROUPS, Match, Pattern, Place, PortRange, Predicate, Prefix, Protocol,
 };
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -240,6 +240,35 @@ fn a_list_is_taken_with_the_next_packet_of_its_core_and_of_no_other() {
     assert_eq!(head.held(), 0);
     filters.define_groups(&["b", "a", "c"]).unwrap();
     assert_eq!(filters.groups(), ["a", "b", "c"]);
+}
+
+/// A card's groups are numbered in 16 bits: no name is given one that another has.
+#[test]
+fn there_are_so_many_groups_and_those_there_are_can_be_used_on() {
+    let filters = Filters::new(1);
+    let names: Vec<_> = (0..MOST_GROUPS + 2).map(|number| format!("group-{number}")).collect();
+    let names: Vec<_> = names.iter().map(String::as_str).collect();
+    let refused = || Err(FilterError::TooManyGroups(MOST_GROUPS));
+    assert_eq!(filters.define_groups(&names[..=MOST_GROUPS]), refused());
+    assert!(filters.define_groups(&["one", "a name"]).is_err());
+    assert!(filters.groups().is_empty(), "a definition is whole or not made at all");
+    filters.define_groups(&names[..MOST_GROUPS - 1]).unwrap();
+    let into = |groups: &[&str]| {
+        let add = |group: &&str| {
+            FilterChange::Add(any(Action::Count).in_group(*group), FilterCode::default())
+        };
+        filters.apply(groups.iter().map(add).collect()).map(|added| added.len())
+    };
+    let [last, beyond] = [names[MOST_GROUPS - 1], names[MOST_GROUPS]];
+    assert_eq!(into(&[last, beyond]).map(|_| ()), refused());
+    assert_eq!((filters.list().len(), filters.groups().len()), (0, MOST_GROUPS - 1));
+    assert_eq!(into(&[last, names[0], last]), Ok(3));
+    assert_eq!(filters.define_groups(&[beyond]), refused());
+    // There is no room for another group now, and as much as before in each that there is.
+    assert_eq!(into(&[beyond]).map(|_| ()), refused());
+    assert_eq!(into(&[last, names[7]]), Ok(2));
+    filters.define_groups(&[last, names[7]]).unwrap();
+    assert_eq!(filters.groups(), names[..MOST_GROUPS]);
 }
 
 fn screens(filters: &Filters) -> Vec<Box<dyn Screen>> {
