@@ -55,16 +55,8 @@ pub fn add(file: &CardFile, filters: &Filters) -> Result<(), ConfigError> {
         section.files().read("rules", &path).map_err(|error| section.locate(error))?;
         let rules = Rules::load(&path).map_err(|faults| {
             // The fault's own place, and the key that led there.
-            let mut lines = faults.to_string();
-            if let Some(fault) = faults.faults.first().filter(|fault| fault.line == 0) {
-                lines = format!(
-                    "{}: found {}, allowed: {}",
-                    path.display(),
-                    fault.found,
-                    fault.allowed
-                );
-            }
-            section.locate(ConfigError::new("rules", lines.replace('\n', "; ")))
+            let lines = faults.to_string().replace('\n', "; ");
+            section.locate(ConfigError::new("rules", lines))
         })?;
         let installation = Installation { place: keys.place, sides: keys.direction };
         rules.install(filters, &installation).map_err(|error| section.locate(error.into()))?;

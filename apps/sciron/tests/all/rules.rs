@@ -145,6 +145,8 @@ fn rules_that_are_apart_in_one_field_do_not_overlap() {
         ),
         ("any ::/1 any any any", "any 8000::/1 any any any", "any ::/0 any any any"),
         ("any ::/0 any any any", "any 0.0.0.0/0 any any any", "any any any any any"),
+        ("any ::/0 any any any", "any any 0.0.0.0/0 any any", "any any 8000::/1 any any"),
+        ("any 0.0.0.0/0 any any any", "any any ::/0 any any", "any any 128.0.0.0/1 any any"),
         ("any any any 1-5 any", "any any any 6-9 any", "any any any 5-9 any"),
         ("any any any any 6-9", "any any any any 1-5", "any any any any 1-6"),
         ("icmp any any any any", "any any any any 80", "any any any any any"),
@@ -302,7 +304,7 @@ fn what_becomes_of_the_unreadable_is_said_to_filters_that_drop() {
 }
 
 #[test]
-fn what_is_wrong_and_what_overlaps_is_reported() {
+fn what_is_wrong_and_what_never_applies_or_overlaps_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("rules");
     std::fs::write(&path, "tcp any any any 22\n").unwrap();
@@ -317,6 +319,16 @@ fn what_is_wrong_and_what_overlaps_is_reported() {
     assert!(lines[0].contains(":2: overlap: tcp 10.0.0.0/8"), "{text}");
     assert!(lines[1].contains("line 1: tcp any any any 22 accept"), "{text}");
     assert!(lines[2].contains("0 redundant, 1 overlaps"), "{text}");
+    for (second, what, why) in [
+        ("accept", "redundant", "never applies, decided the same way by"),
+        ("drop", "shadowed", "never applies, decided the other way by"),
+    ] {
+        let rules = format!("tcp any any any any accept\ntcp any any any 22 {second}\n");
+        std::fs::write(&path, rules).unwrap();
+        let text = picnic_sciron::report::of(&path).text();
+        let told = format!(":2: {what}: tcp any any any 22 {second}\n    {why} line 1: tcp any");
+        assert!(text.contains(&told) && text.contains(&format!("1 {what}")), "{text}");
+    }
 }
 
 #[test]
