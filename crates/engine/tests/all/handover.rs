@@ -1,6 +1,7 @@
 //! Flows put on cores in software: what the core that receives hands over, and to whom.
 
 use crate::common::{Bench, Wire, frame, patient};
+use picnic_core::time::Time;
 use picnic_engine::target::Polled;
 
 /// A UDP datagram of one of many flows, and its number in its last bytes.
@@ -90,6 +91,32 @@ fn a_poll_is_done_with_its_share_before_it_takes_more() {
         })
         .collect();
     assert_eq!(moved_and_packets, [(64, 0), (0, 64), (36, 0), (0, 36)]);
+    bench.end();
+}
+
+#[test]
+fn a_core_polls_on_for_so_long_after_the_last_packet_of_its_share() {
+    let text =
+        "[host]\nsystem = \"napi\"\nqueues = 2\n[interrupt]\nrx_usecs = 0\npoll_usecs = 10\n";
+    let mut bench = Bench::with_wires(text, vec![Wire::default()], vec![], vec![]);
+    let rests = |bench: &mut Bench, nanos| {
+        bench.now = Time::from_nanos(nanos);
+        [0, 1].map(|target| {
+            assert_eq!(poll(bench, target).packets, 0);
+            bench.targets[target].is_resting()
+        })
+    };
+    assert_eq!((rests(&mut bench, 9_999), rests(&mut bench, 10_000)), ([false; 2], [true; 2]));
+    // Each has packets by an interrupt, and then by looking.
+    for nanos in [20_000, 25_000] {
+        load(&mut bench, 40);
+        bench.now = Time::from_nanos(nanos - 100);
+        bench.turn();
+        assert_eq!(poll(&mut bench, 0).handed, 40);
+        bench.now = Time::from_nanos(nanos + 50);
+        assert_eq!([0, 1].map(|target| poll(&mut bench, target).packets).iter().sum::<usize>(), 40);
+    }
+    assert_eq!((rests(&mut bench, 35_049), rests(&mut bench, 35_050)), ([false; 2], [true; 2]));
     bench.end();
 }
 

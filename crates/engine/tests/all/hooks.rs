@@ -204,6 +204,26 @@ fn what_is_swapped_into_a_chain_that_nobody_watched_is_observed() {
     assert_eq!(lock(&log.shown)[&("tx 0 slot".into(), "tx")], [0, 3, 4, 5]);
 }
 
+/// Watches one function of a chain, and nothing else.
+struct Second(Log);
+
+impl Hook for Second {
+    fn observer(&self, point: &HookPoint<'_>) -> Option<Box<dyn Observer>> {
+        let is_second = matches!(point, HookPoint::Function { position: 1, .. });
+        is_second.then(|| self.0.observer(point)).flatten()
+    }
+}
+
+#[test]
+fn one_function_of_a_chain_may_be_watched_alone() {
+    let log = Log::default();
+    let mut bench = bench(&Hooks::none().with(Second(log.clone())));
+    bench.settle();
+    bench.end();
+    let expected = [(("rx 1 slot".to_owned(), "rx"), vec![0, 2, 3, 4, 5])];
+    assert_eq!(*lock(&log.shown), BTreeMap::from(expected));
+}
+
 #[test]
 fn observers_may_wait_where_every_wire_does_and_nowhere_else() {
     for (wires, offline) in [

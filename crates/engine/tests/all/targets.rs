@@ -219,17 +219,20 @@ fn one_packet_in_sixteen_has_its_latency_recorded_across_bursts() {
 
 #[test]
 fn the_first_packet_has_its_latency_recorded_however_the_routine_runs() {
-    for (text, is_unmasked) in
-        [("[host]\nqueues = 1\n[interrupt]\nrx_usecs = 0\n", false), (UNMASKED, true)]
+    const MASKED: &str = "[host]\nqueues = 1\n[interrupt]\nrx_usecs = 0\n";
+    for (text, is_unmasked, age) in
+        [(MASKED, false, 40), (UNMASKED, true, 40), (MASKED, false, 1), (MASKED, false, 0)]
     {
         let mut bench = asleep(text, is_unmasked);
         assert_eq!(bench.targets[0].is_unmasked(), is_unmasked);
         load(&mut bench, 1);
         bench.turn();
         let arrived = bench.now.as_nanos();
-        poll_at(&mut bench, arrived + 40);
+        poll_at(&mut bench, arrived + age);
         let target = bench.view.queues[0].target.clone();
-        assert_eq!((target.latency_packets.get(), target.latency_ns.get()), (1, 40), "{text}");
+        assert_eq!((target.latency_packets.get(), target.latency_ns.get()), (1, age), "{text}");
+        // The histogram has no bucket for none at all.
+        assert_eq!(bench.targets[0].queues()[0].latency().max(), age.max(1));
         bench.settle();
         bench.end();
     }
@@ -311,6 +314,34 @@ fn hosts_are_told_of_room_at_once_or_as_moderation_has_it() {
         bench.settle();
         bench.end();
     }
+}
+
+/// Room that nobody waited for counts for nothing once somebody does.
+#[test]
+fn a_host_is_told_of_the_room_that_came_while_it_waited() {
+    let keys = "tx_complete = \"moderated\"\nrx_usecs = 1000\nrx_frames = 256\n";
+    let text = format!(
+        "[host]\nattachment = \"sends\"\nqueues = 1\ntx_ring_size = 64\n[interrupt]\n{keys}"
+    );
+    let mut bench = Bench::new(&text, 1, vec![], vec![]);
+    bench.turn();
+    let look_and_turn = |bench: &mut Bench, sends| {
+        bench.host().sends = sends;
+        bench.look();
+        let is_starved = bench.targets[0].is_starved();
+        bench.turn();
+        is_starved
+    };
+    for _ in 0..20 {
+        assert!(!look_and_turn(&mut bench, 40));
+    }
+    let doorbells = |bench: &Bench| bench.view.queues[0].steer.doorbells.get();
+    let before = doorbells(&bench);
+    assert!(look_and_turn(&mut bench, 1000));
+    assert_eq!(doorbells(&bench), before);
+    bench.settle();
+    assert_eq!(doorbells(&bench), before + 1);
+    bench.end();
 }
 
 #[test]
