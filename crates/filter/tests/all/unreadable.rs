@@ -269,7 +269,7 @@ fn a_route_behind_any_header_hides_the_destination() {
         [0, 43, 51, 60, 135, 139, 140].into_iter().flat_map(|kind| (1..=8).map(move |n| (kind, n)))
     {
         let around = vec![plain(kind); count];
-        let before = [&*around, &[routed.clone()]].concat();
+        let before = [&*around, std::slice::from_ref(&routed)].concat();
         let frames = Written { before, ..udp(true) }.frames(1);
         let reached = Host::default().take(&frames[0]).unwrap();
         let Some(destination) = Prefix::new(reached.destination, 128) else { unreachable!() };
