@@ -2,6 +2,18 @@
 //!
 //! Guarantees: no panic, for any place.
 
+use picnic_core::packet::desc::Descriptor;
+
+/// Asks for the first bytes of the packet some places ahead of the one about to be read: what
+/// comes from memory takes longer than one packet's work, and less than that of a few.
+#[inline(always)]
+pub(crate) fn prefetch_ahead(packets: &[Descriptor], place: usize) {
+    const AHEAD: usize = 4;
+    if let Some(ahead) = packets.get(place + AHEAD) {
+        ahead.prefetch();
+    }
+}
+
 /// The `N` bytes at `place`.
 #[inline(always)]
 pub(crate) fn get<const N: usize>(data: &[u8], place: usize) -> Option<[u8; N]> {

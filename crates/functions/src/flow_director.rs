@@ -41,6 +41,7 @@ pub use learnt::MAX_FLOWS;
 pub use rule::Rule;
 pub use table::{MAX_MASKS, MAX_RULES, Refusal};
 
+use crate::bytes::prefetch_ahead;
 use learnt::{Learnt, Noted, Way, flow_of};
 use picnic_core::command::{CommandEntry, Prepared};
 use picnic_core::error::ConfigError;
@@ -59,9 +60,6 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use std::sync::Arc;
 use table::{DROP, NONE, ONWARD, Table};
-
-/// Packets whose bytes are asked for ahead of the one being parsed.
-const PREFETCH_AHEAD: usize = 4;
 
 /// Rules that there is room for unless a card file says otherwise.
 const CAPACITY: usize = 8192;
@@ -250,9 +248,7 @@ impl Function for FlowDirector {
         let packets = burst.as_mut_slice();
         let count = packets.len();
         for place in 0..count {
-            if let Some(ahead) = packets.get(place + PREFETCH_AHEAD) {
-                ahead.prefetch();
-            }
+            prefetch_ahead(packets, place);
             let packet = &mut packets[place];
             let (layers, key) = rule::parse(packet);
             self.hashes[place % BURST] = self.table.first_hash(&key);

@@ -30,7 +30,7 @@
 //! of the table ends that one's super-frame. Each segment that was merged into another counts as
 //! consumed. Source: Linux's `tcp_gro_receive`; RFC 9293, RFC 7323 (timestamps), RFC 3168 (ECN).
 
-use crate::bytes::{get, get_u16, put_u16};
+use crate::bytes::{get, get_u16, prefetch_ahead, put_u16};
 use crate::checksum::{pseudo_header, verify};
 use crate::tso::{PSH, fill_ipv4_checksum};
 use picnic_core::command::{CommandEntry, Get, Inspect, Prepared};
@@ -47,9 +47,6 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::ops::Range;
-
-/// Packets whose bytes are asked for ahead of the one being parsed.
-const PREFETCH_AHEAD: usize = 4;
 
 const ACK: u8 = 0x10;
 const NANOSECONDS_PER_MICROSECOND: u64 = 1000;
@@ -508,9 +505,7 @@ impl Function for Lro {
         let mut layers = [Layers::default(); BURST];
         let packets = burst.as_mut_slice();
         for place in 0..packets.len() {
-            if let Some(ahead) = packets.get(place + PREFETCH_AHEAD) {
-                ahead.prefetch();
-            }
+            prefetch_ahead(packets, place);
             layers[place % BURST] = packets[place].parse();
         }
         for (place, packet) in burst.drain().enumerate() {

@@ -44,6 +44,7 @@ pub use commands::{
 pub use config::{Config, Context, HashName, HashType};
 pub use contexts::MAX_CONTEXTS;
 
+use crate::bytes::prefetch_ahead;
 use balance::Balance;
 use contexts::Contexts;
 
@@ -60,9 +61,6 @@ use picnic_core::registry::{BuildContext, Component};
 use picnic_core::time::Time;
 use picnic_hash::{IndirectionTable, V4Tuple, V6Tuple};
 use std::sync::Arc;
-
-/// Packets whose bytes are asked for ahead of the one being parsed.
-const PREFETCH_AHEAD: usize = 4;
 
 /// In place of a queue: on to the next function. No card has this many queues.
 const ONWARD: u16 = u16::MAX;
@@ -199,9 +197,7 @@ impl Rss {
     fn gather_v4(&mut self, packets: &mut [Descriptor]) -> usize {
         let count = packets.len().min(BURST);
         for place in 0..count {
-            if let Some(ahead) = packets.get(place + PREFETCH_AHEAD) {
-                ahead.prefetch();
-            }
+            prefetch_ahead(packets, place);
             let packet = &mut packets[place];
             let Some(plain) = layers::plain_v4(packet.data()) else {
                 if self.gather_other_v4(packet, place) {
@@ -243,9 +239,7 @@ impl Rss {
             *to = place as u8;
         }
         for place in first..packets.len() {
-            if let Some(ahead) = packets.get(place + PREFETCH_AHEAD) {
-                ahead.prefetch();
-            }
+            prefetch_ahead(packets, place);
             let packet = &mut packets[place];
             let mut layers = packet.parse();
             let mut data = packet.data();

@@ -35,6 +35,7 @@ mod switch;
 
 pub use switch::{MAX_MACS, MAX_POOLS};
 
+use crate::bytes::prefetch_ahead;
 use crate::rss::HashType;
 use crate::rss::flow::{Family, Hash, Types, family, hash_of, tuple_v4};
 use crate::settings::vlan_of;
@@ -78,9 +79,6 @@ struct Found {
 
 const NO_POOL: u8 = u8::MAX;
 const _: () = assert!(MAX_POOLS <= NO_POOL as usize);
-
-/// Packets whose bytes are asked for ahead of the one being parsed.
-const PREFETCH_AHEAD: usize = 4;
 
 /// A pool: its addresses, VLANs and queues.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
@@ -254,9 +252,7 @@ impl Vmdq {
         // A bit for each that is not hashed with the others.
         let mut others = 0_u64;
         for place in 0..count {
-            if let Some(ahead) = packets.get(place + PREFETCH_AHEAD) {
-                ahead.prefetch();
-            }
+            prefetch_ahead(packets, place);
             let packet = &mut packets[place];
             let (pool, over) = match layers::plain_v4(packet.data()) {
                 Some(plain) => {
