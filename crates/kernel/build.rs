@@ -13,8 +13,13 @@ const CLANG: &str = "PICNIC_CLANG";
 fn main() {
     println!("cargo::rerun-if-changed=bpf");
     println!("cargo::rerun-if-env-changed={CLANG}");
+    compile("card");
+    compile("work");
+}
+
+fn compile(name: &str) {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo says where to build"));
-    let object = out.join("card.bpf.o");
+    let object = out.join(format!("{name}.bpf.o"));
     let clang = env::var_os(CLANG).unwrap_or_else(|| "clang".into());
     let order = match env::var("CARGO_CFG_TARGET_ENDIAN").as_deref() {
         Ok("big") => "bpfeb",
@@ -22,7 +27,7 @@ fn main() {
     };
     let built = Command::new(&clang)
         .args(["-O2", "-g", "-Wall", "-Wextra", "-Werror", "-mcpu=v3", "-target", order, "-c"])
-        .args(["bpf/card.bpf.c", "-o"])
+        .args([&format!("bpf/{name}.bpf.c"), "-o"])
         .arg(&object)
         .output();
     match built {

@@ -79,6 +79,7 @@ struct raw_tracepoint {
 static void *(*bpf_map_lookup_elem)(void *map, const void *key) = (void *)1;
 static u64 (*bpf_ktime_get_ns)(void) = (void *)5;
 static u32 (*bpf_get_smp_processor_id)(void) = (void *)8;
+static long (*bpf_get_current_comm)(void *to, u32 length) = (void *)16;
 static long (*bpf_redirect)(u32 interface, u64 flags) = (void *)23;
 static long (*bpf_skb_load_bytes)(const struct sk_buff *skb, u32 offset, void *to, u32 length) =
 	(void *)26;

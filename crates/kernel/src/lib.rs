@@ -29,7 +29,8 @@
 //! * `live`: the functions' commands while the card runs;
 //! * `run`: start to clean stop;
 //! * `doctor`: whether a machine can do it;
-//! * `trial`: what a program costs a packet, for benchmarks.
+//! * `trial`: what a program costs a packet, for benchmarks;
+//! * `work`: what a core's time goes to, for benchmarks.
 //!
 //! Guarantees: what a card file asks for and this engine does not do is refused by key. The ledger
 //! balances at the end of every run, by counts of each end. A change of key or table is made at once
@@ -56,8 +57,10 @@ mod run;
 #[cfg(test)]
 mod tests;
 mod trial;
+mod work;
 
 pub use doctor::examine;
 pub use object::is_built;
 pub use run::Kernel;
 pub use trial::{Flood, Peer, Trial};
+pub use work::{Work, WorkMeter};

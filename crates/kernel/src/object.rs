@@ -151,9 +151,7 @@ impl Object {
     /// front of each packet what they have found of it, for who compares.
     pub(crate) fn load(plan: &Plan, cores: &[usize], explains: bool) -> Result<Self, RunError> {
         if !is_built() {
-            let message = "engine = \"kernel\": picnic was built without clang, which compiles its \
-                           programs: install it (apt-get install clang), then build picnic again";
-            return Err(MachineError::Refused(message.into()).into());
+            return Err(without_clang());
         }
         let constants = Constants::of(plan);
         let mut core_of_queue = [0_u32; MOST_QUEUES];
@@ -483,7 +481,14 @@ pub(crate) fn flood(interface: u32) -> Result<Ebpf, RunError> {
 
 const _: () = assert!(MOST_CORES <= 256 && MOST_QUEUES <= 256);
 
-fn missing(name: &str) -> RunError {
+/// That there are no programs.
+pub(crate) fn without_clang() -> RunError {
+    let message = "engine = \"kernel\": picnic was built without clang, which compiles its \
+                   programs: install it (apt-get install clang), then build picnic again";
+    MachineError::Refused(message.into()).into()
+}
+
+pub(crate) fn missing(name: &str) -> RunError {
     MachineError::Refused(format!("engine = \"kernel\": its programs have no {name}")).into()
 }
 

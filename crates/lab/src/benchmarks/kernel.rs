@@ -77,7 +77,7 @@ const CHAINS: [(&str, &str); 6] = [
 ];
 
 /// Says what is missing for programs of the kernel engine.
-pub(super) fn is_possible() -> Result<(), LabError> {
+pub(crate) fn is_possible() -> Result<(), LabError> {
     if !picnic_kernel::is_built() || !rustix::process::geteuid().is_root() {
         let why = "it needs root, and clang when picnic was built".to_owned();
         return Err(LabError::Unavailable(why));

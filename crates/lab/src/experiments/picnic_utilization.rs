@@ -6,11 +6,14 @@
 //! wait for each other up to 20 µs. The paper says that "implementing moderation should reduce"
 //! the cost: the three must be in that order.
 //!
-//! On the host a target core cannot be had without the card, so that `without` is of the sim world
-//! alone, and its share of time is that of the target's thread: the kernel's TCP is not in it.
+//! On the host a target core cannot be had without the poll engine's card, so that `without` is of
+//! the sim world alone, and its share of time is that of the target's thread: the kernel's TCP is not
+//! in it. With `engine = "kernel"` it is, and so is `without` (`kernel.rs`).
 //!
 //! Source: PICNIC, section 4.1 and figure 4: +8 % with the card. Whether relative or absolute it
 //! does not say, so both are told.
+
+mod kernel;
 
 use super::cards::{CardRun, repeated, within};
 use crate::compare::median;
@@ -34,6 +37,8 @@ const RATE_PPS: u32 = 81_274;
 pub struct Settings {
     /// Where it runs
     pub world: World,
+    /// The card's engine
+    pub engine: Engine,
     /// Work of the host for a packet, in nanoseconds: the stack and the application
     pub host_ns: u32,
     /// Work of the driver for a packet, in nanoseconds; sim only
@@ -45,6 +50,19 @@ pub struct Settings {
     /// How long each way is run, in milliseconds; 100 in the sim world and 500 on the host, if not
     /// said
     pub milliseconds: Option<u64>,
+    /// Bytes that the sender hands over at once; with engine = "kernel"
+    pub message_bytes: u32,
+}
+
+/// What runs the card.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Engine {
+    /// A thread on the borrowed core
+    #[default]
+    Poll,
+    /// The kernel, as root; with world = "host"
+    Kernel,
 }
 
 impl Default for Settings {
@@ -56,15 +74,22 @@ impl Default for Settings {
             interrupt_ns: 1_000,
             nic_usecs: 100,
             milliseconds: None,
+            message_bytes: 65_536,
+            engine: Engine::Poll,
         }
     }
 }
 
 impl Settings {
     fn validate(&self) -> Result<(), ConfigError> {
+        if self.engine == Engine::Kernel && self.world == World::Sim {
+            let message = "found \"kernel\" with world = \"sim\", allowed: \"poll\"";
+            return Err(ConfigError::new("engine", message));
+        }
         within("host_ns", f64::from(self.host_ns), 0.0, 10_000.0)?;
         within("driver_ns", self.driver_ns as f64, 0.0, 1e5)?;
         within("interrupt_ns", self.interrupt_ns as f64, 0.0, 1e5)?;
+        within("message_bytes", f64::from(self.message_bytes), 1.0, 1e6)?;
         within("nic_usecs", f64::from(self.nic_usecs), 1.0, 1e5)?;
         within("milliseconds", self.milliseconds.unwrap_or(1) as f64, 1.0, 10_000.0)
     }
@@ -95,6 +120,9 @@ const SIDES: [&str; 4] = [WITHOUT, "per-packet", "gated", "moderated"];
 
 impl Experiment for PicnicUtilization {
     fn points(&self, effort: Effort) -> Vec<Spec> {
+        if self.0.engine == Engine::Kernel {
+            return kernel::points(effort);
+        }
         let first = usize::from(self.0.world == World::Host);
         let spec = Spec::at("offered_pps", RATE_PPS).sides(&SIDES[first..]);
         vec![repeated(spec, self.0.world, effort.repeats())]
@@ -104,8 +132,11 @@ impl Experiment for PicnicUtilization {
         if self.0.world == World::Host { 2 } else { 1 }
     }
 
-    fn measure(&self, _: &Spec, side: &str, run: &mut Run<'_>) -> Result<Outcome, LabError> {
+    fn measure(&self, point: &Spec, side: &str, run: &mut Run<'_>) -> Result<Outcome, LabError> {
         let settings = &self.0;
+        if settings.engine == Engine::Kernel {
+            return kernel::measure(settings, point, side, run);
+        }
         let interrupt = match side {
             // Nobody but the NIC holds a packet back.
             WITHOUT => format!("rx_usecs = 0\nwire_usecs = {}\n", settings.nic_usecs),
@@ -142,6 +173,9 @@ impl Experiment for PicnicUtilization {
 
     fn conclude(&self, points: &[Found]) -> Outcome {
         let settings = &self.0;
+        if settings.engine == Engine::Kernel {
+            return kernel::conclude(settings, points);
+        }
         let mut outcome = Outcome::of(settings.world.source());
         outcome.settings = serde_json::to_value(settings).unwrap_or_default();
         let Some(found) = points.first() else { return outcome };
@@ -200,6 +234,9 @@ impl Experiment for PicnicUtilization {
     }
 
     fn plots(&self) -> Vec<Plot> {
+        if self.0.engine == Engine::Kernel {
+            return kernel::plots();
+        }
         vec![Plot::bars("target core by way of interrupting", "ways", "target_core_busy_fraction")]
     }
 }
@@ -208,6 +245,14 @@ impl Experiment for PicnicUtilization {
 mod tests {
     use super::*;
     use crate::runner;
+
+    #[test]
+    fn the_kernel_is_on_the_host_alone() {
+        let settings = Settings { engine: Engine::Kernel, ..Settings::default() };
+        let error = PicnicUtilization::build(settings, &BuildContext::default()).err().unwrap();
+        let wanted = "card: engine: found \"kernel\" with world = \"sim\", allowed: \"poll\"";
+        assert_eq!(error.to_string(), wanted);
+    }
 
     #[test]
     fn the_card_costs_the_target_core_and_moderation_reduces_it() {
