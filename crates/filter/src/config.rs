@@ -184,7 +184,9 @@ impl Keys {
             action,
             ..Keys::default()
         };
-        keys.unreadable = Some(filter.unreadable).filter(|_| filter.unreadable != Unreadable::Drop);
+        // Of any other filter it says nothing, and would be refused.
+        let tells_unreadable = filter.keeps_from_host() && filter.unreadable != Unreadable::Drop;
+        keys.unreadable = tells_unreadable.then_some(filter.unreadable);
         match filter.action {
             Action::Steer(queue) => keys.queue = Some(queue),
             Action::Mark(mark) => keys.mark = Some(mark),

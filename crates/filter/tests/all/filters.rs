@@ -458,6 +458,22 @@ fn filter() -> impl Strategy<Value = Filter> {
     )
 }
 
+proptest! {
+    #[test]
+    fn what_is_read_back_is_what_was_written(
+        filter in filter(), is_tx in any::<bool>(), is_at_the_driver in any::<bool>(),
+    ) {
+        let direction = if is_tx { Direction::Tx } else { Direction::Rx };
+        let place = if is_at_the_driver { Place::Driver } else { Place::Nic };
+        let filter = filter.on(direction).at(place);
+        let read = Keys::of(&filter).filter().unwrap();
+        // A filter that keeps nothing from the host has no need to say what it cannot read.
+        let drops = filter.action == Action::Drop;
+        let unreadable = if drops { filter.unreadable } else { Unreadable::default() };
+        prop_assert_eq!(read, filter.with_unreadable(unreadable));
+    }
+}
+
 #[derive(Clone, Debug)]
 enum Step {
     Add(Filter),

@@ -315,6 +315,13 @@ fn known_sets_are_compiled_as_they_were() {
         classifier.remove(six.len() as u16 - 1, &six.pop().unwrap());
     }
     found.push(figures(&classifier, &six));
+    // One that grows from nothing, past what its vectors had room for and was compiled for.
+    let (mut classifier, mut grown) = (Classifier::<u64>::default(), Vec::new());
+    for place in 0..1200_u16 {
+        grown.push(rule(0, place.into(), &mut random));
+        classifier.insert(place, &grown[usize::from(place)]);
+    }
+    found.push(figures(&classifier, &grown));
     assert_eq!(found, KNOWN);
 }
 
@@ -335,6 +342,7 @@ const KNOWN: &[[u64; 6]] = &[
     [1, 0, 3, 380, 0, 3243],
     [1, 0, 2, 666, 0, 39688],
     [1, 0, 2, 546, 0, 39698],
+    [0, 1200, 0, 0, 571, 1014865],
 ];
 
 #[test]
