@@ -370,10 +370,8 @@ impl<'r> Longest<'r> {
         for start in starts {
             match *start {
                 Start::Block(block, cost) => {
-                    if let Some(node) = self.regions.node(region, block) {
-                        let place = reached.entry(node).or_insert(cost);
-                        *place = (*place).max(cost);
-                    }
+                    // The only start, then.
+                    reached.extend(self.regions.node(region, block).map(|node| (node, cost)));
                 }
                 Start::Edge(edge, cost) => self.follow(region, edge, cost, &mut reached, &mut ways),
             }

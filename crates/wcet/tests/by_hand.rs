@@ -304,6 +304,36 @@ fn from_where_no_way_ends_there_is_no_bound() {
 }
 
 #[test]
+fn a_loop_that_yields_and_never_waits_has_no_bound_beside_a_way_that_ends() {
+    let graph = Graph {
+        blocks: const { &[block(1), block(10), block(100), block(1000)] },
+        edges: const {
+            &[
+                edge(0, 1, EdgeKind::Next),
+                edge(0, 2, EdgeKind::Next),
+                edge(2, 3, EdgeKind::Yield(1)),
+                edge(3, 2, EdgeKind::Back(0)),
+            ]
+        },
+        loops: const {
+            &[Loop { line: 0, header: 2, bound: None, parent: None, head: &[], body: &[2, 3] }]
+        },
+        segments: const { &[START, Segment { entry: 3, ..START }] },
+        ..GOOD
+    };
+    let found = bounds(&graph, &CostProfile::built_in()).unwrap();
+    assert_eq!((&found.segments[..], &found.remaining[..]), (&[101, 1100][..], &[TOP, TOP][..]));
+}
+
+#[test]
+fn a_class_that_a_profile_does_not_name_costs_a_picosecond() {
+    let profile = CostProfile::of("loads", &[(Class::Load, 7)]);
+    for class in Class::ALL {
+        assert_eq!(profile.cost_ps(class), if class == Class::Load { 7 } else { 1 }, "{class:?}");
+    }
+}
+
+#[test]
 fn a_called_function_begins_with_its_first_segment() {
     static CALLED: Graph = Graph {
         blocks: &[block(1), block(10)],
