@@ -146,7 +146,7 @@ fn wires(keys: &OsSection, file: &CardFile, arrivals: &[Arrivals]) -> Vec<(WireR
         // All may come by the wire with the least room, in the longest bursts.
         let wires = || (0..file.wires.len()).map(told);
         let least = wires().map(room).min_by_key(|room| room.value.unwrap_or(u64::MAX));
-        let burst = wires().map(|wire| wire.burst).max().unwrap_or(0).max(1);
+        let burst = wires().map(|wire| wire.burst).fold(1, u64::max);
         let name = match &*file.wires {
             [wire] => wire.name.clone(),
             _ => "the wires".into(),

@@ -391,6 +391,43 @@ fn missed_deadlines_and_skipped_releases_are_counted() {
 }
 
 #[test]
+fn a_release_is_skipped_when_its_own_deadline_has_gone_by() {
+    for (work_ns, misses, skipped) in [(5_000, 0, 0), (15_000, 1, 0), (25_000, 2, 1)] {
+        let mut bench = Bench::new();
+        let body = program(move |nic| async move {
+            let mut work = work_ns;
+            loop {
+                nic.work(std::mem::take(&mut work));
+                nic.next_release().await;
+            }
+        });
+        let id = bench.os.create(spec("p").periodic(10_000), body).unwrap();
+        bench.run_until(micros(60));
+        let line = bench.os.lines().find(|line| line.id == id).unwrap();
+        let counters = &line.counters;
+        let found = (counters.deadline_misses.get(), counters.releases_skipped.get());
+        assert_eq!(found, (misses, skipped), "{work_ns}");
+        bench.end();
+    }
+}
+
+/// The first to end are the first to be forgotten.
+#[test]
+fn the_figures_of_the_last_tasks_that_ended_are_kept() {
+    const CREATED: usize = 1500;
+    let mut bench = Bench::new();
+    let mut created = Vec::new();
+    for _ in 0..CREATED {
+        created.push(bench.os.create(spec("brief"), program(|_| async {})).unwrap());
+        bench.run_until(bench.now + 5_000);
+    }
+    let kept: Vec<_> = bench.os.lines().map(|line| line.id).collect();
+    assert!((1000..CREATED).contains(&kept.len()), "{}", kept.len());
+    assert_eq!(kept, created[CREATED - kept.len()..]);
+    bench.end();
+}
+
+#[test]
 fn there_is_a_limit_to_tasks_and_places_are_used_again() {
     let settings = OsSettings { tasks: 2, ..OsSettings::default() };
     let mut bench = Bench::with(&settings, edf_plus());

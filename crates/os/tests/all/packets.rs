@@ -67,6 +67,29 @@ fn packets_come_in_order_and_are_held_until_they_leave() {
 }
 
 #[test]
+fn a_task_is_told_what_its_mailbox_was_sent() {
+    let (mut bench, log, slot) = (Bench::new(), Log::default(), Slot::default());
+    let (said, theirs) = (log.clone(), slot.clone());
+    let body = program(move |nic| async move {
+        let (sender, mut mailbox) = nic.mailbox(4);
+        *theirs.lock().unwrap() = Some(sender);
+        drop(mailbox.receive().await);
+        said.say(
+            Time::ZERO,
+            format!("{} received, {} found it full", mailbox.received(), mailbox.full()),
+        );
+    });
+    bench.os.create(spec("reader"), body).unwrap();
+    bench.run_until(micros(5));
+    for byte in 0..6 {
+        push(&mut bench, &slot, &[byte]);
+    }
+    bench.run_until(micros(10));
+    assert_eq!(log.text(), "0:4 received, 2 found it full");
+    bench.end();
+}
+
+#[test]
 fn a_full_mailbox_gives_the_packet_back() {
     let mut bench = Bench::new();
     let (_, slot) = reader(&mut bench, 4, drop);
