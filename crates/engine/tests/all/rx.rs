@@ -209,6 +209,24 @@ fn what_a_packet_waits_for_the_nic_to_interrupt_is_told_from_what_it_waits_behin
 }
 
 #[test]
+fn a_nic_interrupts_for_the_first_packet_of_a_burst() {
+    let text = "[host]\nqueues = 1\n[interrupt]\nwire_usecs = 100\n";
+    let mut bench = Bench::with_wires(text, vec![stamping()], vec![], vec![]);
+    bench.wires[0].lock().unwrap().apart_ns = 1000;
+    // Sixteen from 1000 on: the next interrupt may come 100 µs behind the first of them.
+    for (arrived_us, taken_us, interrupts) in [(1000, 1030, 1), (1040, 1099, 1), (1040, 1100, 2)] {
+        bench.now = Time::from_nanos(taken_us * 1000 - 100);
+        bench.wires[0].lock().unwrap().arrival = Some(Time::from_nanos(arrived_us * 1000));
+        load(&mut bench, 0, 0..16);
+        bench.turn();
+        let taken = bench.view.wires[0].counters.interrupts.get();
+        assert_eq!(taken, interrupts, "at {taken_us}");
+    }
+    bench.settle();
+    bench.end();
+}
+
+#[test]
 fn a_stamp_of_the_future_is_counted_and_taken_for_the_present() {
     let mut bench = Bench::with_wires("[host]\nqueues = 1\n", vec![stamping()], vec![], vec![]);
     bench.wires[0].lock().unwrap().arrival = Some(Time::from_nanos(1 << 40));
@@ -237,6 +255,19 @@ fn held_packets_go_when_due_not_before_and_the_card_says_when() {
     bench.turn();
     assert_eq!(bench.look(), 10);
     bench.end();
+}
+
+#[test]
+fn of_several_functions_that_hold_packets_the_first_to_be_due_says_when() {
+    for (first_ns, second_ns) in [(10_000, 30_000), (30_000, 10_000)] {
+        let rx: Functions =
+            vec![Box::new(Hold::new(first_ns, 2)), Box::new(Hold::new(second_ns, 1000))];
+        let mut bench = Bench::new("[host]\nqueues = 1\n", 1, rx, vec![]);
+        load(&mut bench, 0, 0..5);
+        bench.turn();
+        assert_eq!(bench.card.next_deadline(bench.now), Some(bench.now + 10_000));
+        bench.end();
+    }
 }
 
 #[test]

@@ -1,11 +1,13 @@
 //! The target routine by itself: interrupts that preempt, when it rests, what it counts.
 
+use crate::common;
 use crate::common::functions::{Door, Every};
 use crate::common::{
     Bench, SUPER_FRAMES, TOGETHER, Wire, WireState, by_first_byte, frame, patient,
 };
 use picnic_core::direction::Direction;
-use picnic_core::function::Function;
+use picnic_core::function::{Disorder, Function};
+use picnic_core::hook::Hooks;
 use picnic_core::out::Out;
 use picnic_core::packet::burst::Burst;
 use picnic_core::ring::moderation::ModerationMode;
@@ -541,6 +543,53 @@ impl Function for Cuts {
     fn cuts_super_frames(&self) -> bool {
         true
     }
+}
+
+/// Breaks the order of flows, or needs it.
+struct Order {
+    breaks: bool,
+}
+
+impl Function for Order {
+    fn process(&mut self, _: Time, _: &mut Burst, _: &mut Out<'_>) {}
+    fn needs_order(&self) -> bool {
+        !self.breaks
+    }
+    fn breaks_order(&self, direction: Direction) -> Option<Disorder> {
+        let how = Disorder { key: "mode", found: "in turn", allowed: "by flow" };
+        (self.breaks && direction == Direction::Tx).then_some(how)
+    }
+}
+
+#[test]
+fn what_needs_order_is_not_behind_what_breaks_it() {
+    let build = |breaks: [bool; 2]| {
+        let functions = breaks.map(|breaks| Box::new(Order { breaks }) as Box<dyn Function>);
+        let text = "[[tx]]\nfunction = \"slot\"\n".repeat(2);
+        common::try_links(&text, functions.into(), &Hooks::none())
+            .map(|links| links.len())
+            .map_err(|error| error.to_string())
+    };
+    assert_eq!([[false, true], [false; 2], [true; 2]].map(build), [Ok(2), Ok(2), Ok(2)]);
+    let error = build([true, false]).unwrap_err();
+    let told = "mode: found \"in turn\" in front of \"slot\", which needs packets of a flow in \
+                order, allowed: by flow, or \"slot\" in front of it";
+    assert!(error.contains(told), "{error}");
+}
+
+#[test]
+fn functions_are_taken_out_of_a_card_that_has_ended() {
+    let (rx, tx) = (vec![by_first_byte(), by_first_byte()], vec![by_first_byte()]);
+    let mut bench = Bench::new("[host]\nqueues = 1\n", 1, rx, tx);
+    bench.end();
+    assert_eq!(bench.card.take_functions().len(), 3);
+    assert_eq!(bench.card.take_functions().len(), 0);
+}
+
+#[test]
+fn a_host_that_has_sent_nothing_waits_for_nothing() {
+    let bench = Bench::new("[host]\nattachment = \"sends\"\n", 1, vec![], vec![]);
+    assert!(bench.targets.iter().all(|target| !target.is_starved() && !target.looks_again_soon()));
 }
 
 #[test]

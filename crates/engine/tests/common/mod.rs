@@ -149,6 +149,8 @@ pub struct WireState {
     pub kept: VecDeque<u64>,
     /// When what it hands over arrived, if it knows; asked when the card is built.
     pub arrival: Option<Time>,
+    /// How much later each packet arrived than the one before.
+    pub apart_ns: u64,
     /// What arrives has partial checksums.
     pub partial: bool,
     /// Whether packets with partial checksums may be sent.
@@ -178,12 +180,14 @@ struct ScriptWire(Wire, Option<Loans>);
 impl WirePort for ScriptWire {
     fn receive(&mut self, _now: Time, rx: &mut Receiver<'_>) {
         let mut state = lock(&self.0);
-        if let Some(arrival) = state.arrival {
-            rx.arrived_at(arrival);
-        }
+        let mut arrival = state.arrival;
         while rx.room() != 0
             && let Some(frame) = state.incoming.pop_front()
         {
+            if let Some(arrival) = &mut arrival {
+                rx.arrived_at(*arrival);
+                *arrival = *arrival + state.apart_ns;
+            }
             if state.patient && !rx.pool().ensure(1) {
                 state.incoming.push_front(frame);
                 return;
@@ -547,8 +551,16 @@ pub fn links(functions: Functions) -> Vec<Link> {
 
 /// The functions of a card file's tx chain, built from the registries as for a swap.
 pub fn build_links(text: &str, functions: Functions, hooks: &Hooks) -> Vec<Link> {
+    try_links(text, functions, hooks).unwrap()
+}
+
+pub fn try_links(
+    text: &str,
+    functions: Functions,
+    hooks: &Hooks,
+) -> Result<Vec<Link>, ConfigError> {
     NEXT.set(NextCard { functions: functions.into(), ..NextCard::default() });
     let file = CardFile::parse(text, None).unwrap();
     let context = picnic_engine::build::context(&file);
-    picnic_engine::build::links(&file.tx, Direction::Tx, &components(), &context, hooks).unwrap()
+    picnic_engine::build::links(&file.tx, Direction::Tx, &components(), &context, hooks)
 }
