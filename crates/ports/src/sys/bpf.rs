@@ -81,7 +81,7 @@ impl Mark {
 /// # Safety
 /// Addresses in `attributes` are those of memory that lives during the call, as large as the
 /// command says.
-unsafe fn bpf<T>(command: libc::c_long, attributes: &T) -> io::Result<libc::c_int> {
+pub(super) unsafe fn bpf<T>(command: libc::c_long, attributes: &T) -> io::Result<libc::c_int> {
     // SAFETY: the kernel reads as many bytes as are said to be there, and follows addresses as
     // the caller has answered for.
     let result = unsafe {

@@ -1,6 +1,7 @@
 //! What ports ask of the kernel by hand: the one place of this crate with unsafe code.
 //!
 //! * [`bpf`]: the program that hands packets to sockets;
+//! * [`bpf_map`]: maps of programs, as bytes;
 //! * [`link`]: interfaces and their addresses;
 //! * [`namespace`]: work done inside another network namespace;
 //! * [`packet`]: packet sockets, their receive ring and batches;
@@ -15,6 +16,7 @@
 #![allow(unsafe_code)]
 
 mod bpf;
+pub mod bpf_map;
 pub(crate) mod link;
 pub(crate) mod namespace;
 pub(crate) mod packet;
