@@ -2,7 +2,9 @@
 
 use picnic_control::Registries;
 use picnic_core::config::Sections;
-use std::sync::OnceLock;
+use picnic_core::function::Function;
+use picnic_core::registry::{Entry, join};
+use std::sync::{LazyLock, OnceLock};
 
 /// Those of the program, if it has others.
 static OTHERS: OnceLock<Registries> = OnceLock::new();
@@ -44,11 +46,16 @@ pub(crate) static WORLDS: &[World] = &[
     },
 ];
 
+/// The host world's functions, and the one that is for the kernel engine alone.
+static FUNCTIONS: LazyLock<&'static [Entry<Box<dyn Function>>]> =
+    LazyLock::new(|| join(&[picnic_host::registries().functions, &[picnic_kernel::ENTRY]]));
+
 /// All that comes with picnic: the host world's lists, the kernel engine, the tasks, and the
 /// firewall.
 pub fn own() -> Registries {
     Registries {
         executors: &[&picnic_host::run::Host, &picnic_kernel::Kernel],
+        functions: *FUNCTIONS,
         tasks: picnic_tasks::registry::TASKS,
         filters: &[picnic_sciron::card::add],
         ..picnic_host::registries()

@@ -28,6 +28,7 @@ use crate::registry::BuildContext;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::fmt::Display;
+use std::path::PathBuf;
 
 /// How a component comes to be in the kernel.
 pub struct InKernel<C> {
@@ -84,6 +85,15 @@ pub enum KernelForm {
         queue: Option<u16>,
         /// Whether the others are dropped, counted as filtered.
         drop_rest: bool,
+    },
+    /// A user's own XDP program.
+    Object {
+        /// The object file.
+        path: PathBuf,
+        /// The name of the program in it; none for the only one.
+        program: Option<String>,
+        /// Whether metadata that it puts in front of a packet are queue and mark.
+        metadata: bool,
     },
     /// A wire that is an interface of the kernel.
     Interface {

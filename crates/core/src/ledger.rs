@@ -84,6 +84,8 @@ named_enum! {
         Fault = "fault",
         /// A plugin returned a target or a length that is not allowed.
         InvalidTarget = "invalid_target",
+        /// An XDP object of the user's gave it up: `XDP_ABORTED`, or a verdict that is none.
+        Aborted = "aborted",
         /// A plugin held back more packets than it may.
         HoldFull = "hold_full",
         /// The mailbox it was for was full, or its task had gone.

@@ -22,8 +22,8 @@ typedef unsigned long long u64;
 /* Verified once, whatever it is called with. */
 #define by_itself __attribute__((noinline))
 
-enum { MAP_HASH = 1, MAP_ARRAY = 2, MAP_PERCPU_ARRAY = 6, MAP_CPUMAP = 16 };
-enum { XDP_ABORTED = 0, XDP_DROP = 1, XDP_PASS = 2, XDP_REDIRECT = 4 };
+enum { MAP_HASH = 1, MAP_ARRAY = 2, MAP_PROG_ARRAY = 3, MAP_PERCPU_ARRAY = 6, MAP_CPUMAP = 16 };
+enum { XDP_ABORTED = 0, XDP_DROP = 1, XDP_PASS = 2, XDP_TX = 3, XDP_REDIRECT = 4 };
 enum { TCX_NEXT = -1, TCX_DROP = 2, TCX_REDIRECT = 7 };
 /* To where an interface receives, not to where it sends. */
 enum { REDIRECT_INGRESS = 1 };
@@ -79,6 +79,7 @@ struct raw_tracepoint {
 static void *(*bpf_map_lookup_elem)(void *map, const void *key) = (void *)1;
 static u64 (*bpf_ktime_get_ns)(void) = (void *)5;
 static u32 (*bpf_get_smp_processor_id)(void) = (void *)8;
+static long (*bpf_tail_call)(void *context, void *programs, u32 index) = (void *)12;
 static long (*bpf_get_current_comm)(void *to, u32 length) = (void *)16;
 static long (*bpf_redirect)(u32 interface, u64 flags) = (void *)23;
 static long (*bpf_skb_load_bytes)(const struct sk_buff *skb, u32 offset, void *to, u32 length) =

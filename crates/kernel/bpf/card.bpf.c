@@ -49,22 +49,73 @@ inline_always int to_queue(struct xdp_md *context, u32 queue, u32 hash, u32 kind
 	return bpf_redirect_map(&TARGETS, CORE_OF_QUEUE[queue & (MOST_QUEUES - 1)], XDP_DROP);
 }
 
+/* Hands over what has a queue. */
+inline_always int hand_over_frame(struct counts *counts, struct xdp_md *context,
+				  const struct found *found)
+{
+	int verdict = XDP_DROP;
+
+	if (found->queue < QUEUES)
+		verdict = to_queue(context, found->queue, found->hash, found->kind);
+	if (verdict != XDP_REDIRECT)
+		counts->lost += 1;
+	return verdict;
+}
+
 inline_always int receive(struct xdp_md *context, u32 wire)
 {
 	struct counts *counts = counts_of_core();
-	struct found found = {};
-	int verdict;
+	struct found found = { .verdict = XDP_DROP };
 
 	if (!counts)
 		return XDP_ABORTED;
 	counts->wire_packets[wire] += 1;
 	counts->wire_bytes[wire] += context->data_end - context->data;
 	if (!chain(counts, context, 0, wire, 1, context->data_end - context->data, &found))
+		return found.verdict;
+	return hand_over_frame(counts, context, &found);
+}
+
+/* Behind an object: does what it says, and goes on with the chain if that is to pass. */
+SEC("xdp")
+int resume(struct xdp_md *context)
+{
+	u32 length = context->data_end - context->data, wire, step, queue;
+	struct counts *counts = counts_of_core();
+	struct object_state *state = object_state();
+	struct found found = { .verdict = XDP_DROP };
+
+	if (!counts || !state)
+		return XDP_ABORTED;
+	wire = state->wire & (MOST_WIRES - 1);
+	step = state->step & (MOST_STEPS - 1);
+	switch (state->verdict) {
+	case XDP_PASS:
+		break;
+	case XDP_TX:
+		counts->sent_packets[wire] += 1;
+		counts->sent_bytes[wire] += length;
+		counts->left[step] += 1;
+		return XDP_TX;
+	case XDP_REDIRECT:
+		counts->redirected += 1;
+		counts->left[step] += 1;
+		return XDP_REDIRECT;
+	case XDP_DROP:
+		counts->dropped[step] += 1;
 		return XDP_DROP;
-	verdict = to_queue(context, found.queue, found.hash, found.kind);
-	if (verdict != XDP_REDIRECT)
-		counts->lost += 1;
-	return verdict;
+	default:
+		counts->aborted[step] += 1;
+		return XDP_ABORTED;
+	}
+	queue = queue_of_metadata(context, step);
+	if (queue != ONWARD) {
+		counts->steered[step] += 1;
+		found.queue = queue;
+	} else if (!chain_from(step + 1, counts, context, 0, wire, 1, length, &found)) {
+		return found.verdict;
+	}
+	return hand_over_frame(counts, context, &found);
 }
 
 #define WIRE(number)                                              \
@@ -106,6 +157,17 @@ int deliver(struct xdp_md *context)
 	counts->delivered_packets += 1;
 	counts->delivered_bytes += context->data_end - context->data;
 	return XDP_PASS;
+}
+
+/* Behind `deliver`, as a frame cannot: gives a packet the mark that an object has put in front. */
+SEC("classifier")
+int mark(struct sk_buff *skb)
+{
+	const struct metadata *metadata = (void *)(long)skb->data_meta;
+
+	if ((void *)(metadata + 1) <= (void *)(long)skb->data)
+		skb->mark = metadata->mark;
+	return TCX_NEXT;
 }
 
 inline_always int is_ours(u64 map)

@@ -11,6 +11,7 @@
 #include "filter.h"
 #include "flow.h"
 #include "hash.h"
+#include "objects.h"
 #include "police.h"
 #include "rules.h"
 
@@ -31,6 +32,7 @@ enum {
 	STEP_VLANS = 6,
 	STEP_POLICE = 7,
 	STEP_BY_RULES = 8,
+	STEP_OBJECT = 9,
 };
 enum { HASH_TOEPLITZ = 0, HASH_LOOKUP3 = 1, HASH_LOOKUP2 = 2 };
 enum { OVER_NOTHING = 0, OVER_ADDRESSES = 1, OVER_PORTS = 2 };
@@ -38,6 +40,7 @@ enum { OVER_NOTHING = 0, OVER_ADDRESSES = 1, OVER_PORTS = 2 };
 /* What the chain is. */
 const volatile u32 STEPS[MOST_STEPS] = {};
 const volatile u32 DEFAULT_QUEUE = 0;
+const volatile u32 QUEUES = 0;
 const volatile u32 CORE_OF_QUEUE[MOST_QUEUES] = {};
 const volatile u32 QUEUE_OF_WIRE[MOST_WIRES] = {};
 const volatile u32 RSS_HASH = 0;
@@ -77,6 +80,12 @@ struct counts {
 	u64 steered_by_filters;
 	/* Of those that `vlan` has looked at. */
 	u64 tagged;
+	/* By objects: sent back by the wire they came in on, or gone elsewhere; `left` is both. */
+	u64 sent_packets[MOST_WIRES];
+	u64 sent_bytes[MOST_WIRES];
+	u64 left[MOST_STEPS];
+	u64 redirected;
+	u64 aborted[MOST_STEPS];
 };
 
 /* Of one target core's ring, as seen by who puts packets in. */
@@ -137,6 +146,8 @@ struct found {
 	u32 hash;
 	/* Family and what of it, a byte each; zero without a hash. */
 	u32 kind;
+	/* Of what has no queue. */
+	int verdict;
 };
 
 inline_always struct counts *counts_of_core(void)
@@ -246,11 +257,13 @@ inline_always int is_sampled(void)
 	return 1;
 }
 
-/* Runs the chain on what came in on a wire, `packets` of it in one; zero if it is dropped. */
-inline_always int chain(struct counts *counts, void *context, int is_skb, u32 wire, u32 packets,
-			u32 length, struct found *found)
+/* What the filters in front of the chain say of a packet: zero if it goes on. */
+enum { GOES_ON = 0, IS_DROPPED = 1, HAS_QUEUE = 2 };
+
+inline_always int filter(struct counts *counts, void *context, int is_skb, u32 packets,
+			 struct found *found)
 {
-	u32 step, queue = ONWARD, zero = 0;
+	u32 zero = 0;
 	u32 *filters = bpf_map_lookup_elem(&FILTERS_NOW, &zero);
 
 	if (filters && *filters) {
@@ -259,21 +272,33 @@ inline_always int chain(struct counts *counts, void *context, int is_skb, u32 wi
 
 		if ((fate & 0xffff) == END_DROP) {
 			counts->filtered += packets;
-			return 0;
+			return IS_DROPPED;
 		}
 		if ((fate & 0xffff) == END_UNREADABLE) {
 			counts->unreadable += packets;
-			return 0;
+			return IS_DROPPED;
 		}
 		if ((fate & 0xffff) == END_STEER) {
 			counts->steered_by_filters += packets;
 			found->queue = fate >> 16;
-			return 1;
+			return HAS_QUEUE;
 		}
 	}
+	return GOES_ON;
+}
+
+/* Runs the chain from a step on, on what came in on a wire, `packets` of it in one; zero if it has no
+ * queue then. */
+inline_always int chain_from(u32 start, struct counts *counts, void *context, int is_skb, u32 wire,
+			     u32 packets, u32 length, struct found *found)
+{
+	u32 step, queue = ONWARD;
+
 	/* One body for all of them: each turn knows its step, and takes what that is. */
 #pragma clang loop unroll(disable)
 	for (step = 0; step < MOST_STEPS; step++) {
+		if (step < start)
+			continue;
 		if (STEPS[step] == STEP_END)
 			break;
 		if (STEPS[step] == STEP_DROP) {
@@ -312,6 +337,14 @@ inline_always int chain(struct counts *counts, void *context, int is_skb, u32 wi
 			if (!found->kind)
 				counts->unhashed += packets;
 		}
+		if (STEPS[step] == STEP_OBJECT && !is_skb) {
+			go_over(context, wire, step);
+			/* Objects have gone, as their process has: it goes its old way. */
+			counts->redirected += 1;
+			counts->left[step] += 1;
+			found->verdict = XDP_PASS;
+			return 0;
+		}
 		if (queue != ONWARD) {
 			counts->steered[step] += packets;
 			found->queue = queue;
@@ -321,4 +354,14 @@ inline_always int chain(struct counts *counts, void *context, int is_skb, u32 wi
 	found->queue = DEFAULT_QUEUE;
 	counts->steered[MOST_STEPS] += packets;
 	return 1;
+}
+
+inline_always int chain(struct counts *counts, void *context, int is_skb, u32 wire, u32 packets,
+			u32 length, struct found *found)
+{
+	int filtered = filter(counts, context, is_skb, packets, found);
+
+	if (filtered != GOES_ON)
+		return filtered == HAS_QUEUE;
+	return chain_from(0, counts, context, is_skb, wire, packets, length, found);
 }

@@ -16,7 +16,7 @@ use std::sync::{Mutex, PoisonError};
 /// The map with what each core counts.
 pub(crate) const COUNTS: &str = "COUNTS";
 
-const WORDS: usize = 2 * MOST_WIRES + 2 * MOST_STEPS + 1 + 13;
+const WORDS: usize = 4 * MOST_WIRES + 4 * MOST_STEPS + 1 + 14;
 /// `struct counts`, word by word.
 pub(crate) type CoreCounts = [u64; WORDS];
 
@@ -40,6 +40,11 @@ struct Counts {
     unreadable: u64,
     steered_by_filters: u64,
     tagged: u64,
+    sent_packets: [u64; MOST_WIRES],
+    sent_bytes: [u64; MOST_WIRES],
+    left: [u64; MOST_STEPS],
+    redirected: u64,
+    aborted: [u64; MOST_STEPS],
 }
 
 impl Counts {
@@ -65,6 +70,11 @@ impl Counts {
             unreadable: next(),
             steered_by_filters: next(),
             tagged: next(),
+            sent_packets: std::array::from_fn(|_| next()),
+            sent_bytes: std::array::from_fn(|_| next()),
+            left: std::array::from_fn(|_| next()),
+            redirected: next(),
+            aborted: std::array::from_fn(|_| next()),
         }
     }
 }
@@ -127,10 +137,14 @@ fn bring(view: &View, card_of: &Counters, by_core: &[Counts], rings: &[[u64; 2]]
     for (wire, found) in view.wires.iter().enumerate() {
         found.counters.rx_packets.set(sum(&|counts| counts.wire_packets[wire]));
         found.counters.rx_bytes.set(sum(&|counts| counts.wire_bytes[wire]));
+        found.counters.tx_packets.set(sum(&|counts| counts.sent_packets[wire]));
+        found.counters.tx_bytes.set(sum(&|counts| counts.sent_bytes[wire]));
     }
     let card = &view.ledger.card;
     let received: u64 = view.wires.iter().map(|wire| wire.counters.rx_packets.get()).sum();
     card.received.set(received);
+    card.transmitted.set(view.wires.iter().map(|wire| wire.counters.tx_packets.get()).sum());
+    card.consumed.set(sum(&|counts| counts.redirected));
 
     let filtered = sum(&|counts| counts.filtered);
     let unreadable = sum(&|counts| counts.unreadable);
@@ -138,7 +152,9 @@ fn bring(view: &View, card_of: &Counters, by_core: &[Counts], rings: &[[u64; 2]]
     let mut entering = received.saturating_sub(filtered + unreadable + steered_by_filters);
     let mut of_functions = Vec::new();
     for (step, function) in view.functions.of(Direction::Rx).iter().enumerate() {
-        let dropped = sum(&|counts| counts.dropped[step]);
+        let aborted = sum(&|counts| counts.aborted[step]);
+        let dropped = aborted + sum(&|counts| counts.dropped[step]);
+        let left = sum(&|counts| counts.left[step]);
         let steered = sum(&|counts| counts.steered[step]);
         function.counters.packets.set(entering);
         function.counters.dropped.set(dropped);
@@ -150,7 +166,7 @@ fn bring(view: &View, card_of: &Counters, by_core: &[Counts], rings: &[[u64; 2]]
             tagged: sum(&|counts| counts.tagged),
             rules: Vec::new(),
         });
-        entering = entering.saturating_sub(dropped + steered);
+        entering = entering.saturating_sub(dropped + left + steered);
     }
     for reason in [DropReason::Filtered, DropReason::RateLimited] {
         let steps = (0..).zip(reasons).filter(|(_, of)| **of == reason);
@@ -158,6 +174,8 @@ fn bring(view: &View, card_of: &Counters, by_core: &[Counts], rings: &[[u64; 2]]
         let by_filters = if reason == DropReason::Filtered { filtered } else { 0 };
         set(&card.drops, reason, Stage::Rx, dropped + by_filters);
     }
+    let aborted = sum(&|counts| counts.aborted.iter().sum());
+    set(&card.drops, DropReason::Aborted, Stage::Rx, aborted);
     set(&card.drops, DropReason::Unreadable, Stage::Rx, unreadable);
     let (lost, refused) = (sum(&|counts| counts.lost), sum(&|counts| counts.refused));
     let full: u64 = rings.iter().map(|[_, full]| full).sum();

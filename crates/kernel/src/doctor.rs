@@ -49,7 +49,7 @@ fn load(handover: Handover) -> Result<(), Missing> {
         room: 1,
     };
     let loaded = Object::load(&plan, &[0], false).and_then(|mut object| match handover {
-        Handover::Skb => object.tc("steer", 0).map(drop),
+        Handover::Skb => object.tc("steer_0").map(drop),
         Handover::Cpumap => object.wire(0).map(drop),
     });
     loaded.map_err(|error: RunError| (error.to_string(), "run as root, on Linux 5.17 or newer"))

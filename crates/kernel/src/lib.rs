@@ -23,6 +23,7 @@
 //!
 //! * `plan`: from card file to what is loaded, all validated;
 //! * `object`: the programs, loaded with the plan;
+//! * `objects`: a user's own XDP programs in the chain;
 //! * `counters`: what they count, as the card's counters;
 //! * `rules`: the filters, in the programs' maps;
 //! * `flows`: rules for flows, in the programs' maps;
@@ -51,6 +52,7 @@ mod doctor;
 mod flows;
 mod live;
 mod object;
+mod objects;
 mod plan;
 mod rules;
 mod run;
@@ -61,6 +63,7 @@ mod work;
 
 pub use doctor::examine;
 pub use object::is_built;
+pub use objects::ENTRY;
 pub use run::Kernel;
 pub use trial::{Flood, Peer, Trial};
 pub use work::{Work, WorkMeter};

@@ -7,6 +7,7 @@
 //! force for all packets at once, and none is lost over it.
 
 use crate::object::Tables;
+use crate::objects::XdpObject;
 use picnic_control::Launch;
 use picnic_core::command::Prepared;
 use picnic_core::direction::Direction;
@@ -43,9 +44,14 @@ impl Live {
         launch: &Launch<'_>,
         view: &View,
         tables: Tables,
+        users: Vec<(usize, XdpObject)>,
     ) -> Result<(Self, Controller), ConfigError> {
         let base = context(launch.file);
+        let mut users = users.into_iter().peekable();
         let functions = launch.file.rx.iter().enumerate().map(|(position, section)| {
+            if let Some((_, user)) = users.next_if(|(step, _)| *step == position) {
+                return Ok(Some(Box::new(user) as Box<dyn Function>));
+            }
             let entry = find(launch.registries.functions, section)?;
             if entry.in_kernel().commands.is_empty() {
                 return Ok(None);

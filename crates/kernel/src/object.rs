@@ -7,9 +7,10 @@
 
 use crate::counters::{COUNTS, CoreCounts};
 use crate::flows::{FlowMaps, Flows, slots};
+use crate::objects::XdpObject;
 use crate::plan::{Action, MOST_CORES, MOST_QUEUES, MOST_STEPS, MOST_WIRES, Plan};
 use crate::rules::{Maps, pages};
-use aya::maps::{Array, CpuMap, MapData, MapError, PerCpuArray};
+use aya::maps::{Array, CpuMap, Map, MapData, MapError, PerCpuArray, ProgramArray};
 use aya::programs::links::FdLink;
 use aya::programs::tc::TcAttachOptions;
 use aya::programs::{
@@ -26,7 +27,8 @@ use std::io;
 use std::time::Duration;
 
 /// The programs as clang has built them; nothing without it.
-static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/card.bpf.o"));
+pub(crate) static OBJECT: &[u8] =
+    aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/card.bpf.o"));
 
 /// Not allowed to this process.
 const EPERM: i32 = 1;
@@ -43,6 +45,9 @@ const STEP_SAMPLE: u32 = 5;
 const STEP_VLANS: u32 = 6;
 const STEP_POLICE: u32 = 7;
 const STEP_BY_RULES: u32 = 8;
+const STEP_OBJECT: u32 = 9;
+/// Of what goes on behind a user's own program, among the programs of the steps.
+const RESUME: u32 = 8;
 /// Billionths in one, as credit is kept.
 const ONE: u64 = 1_000_000_000;
 /// In place of a queue: on to the next function.
@@ -71,7 +76,11 @@ pub fn is_built() -> bool {
 }
 
 /// Programs and maps of a card.
-pub(crate) struct Object(Ebpf);
+pub(crate) struct Object {
+    card: Ebpf,
+    /// What commands see of the user's own, by step.
+    users: Vec<(usize, XdpObject)>,
+}
 
 /// What the plan is to the programs, before the verifier looks.
 #[derive(Default)]
@@ -86,6 +95,7 @@ struct Constants {
     sample_queue: u32,
     sample_drops_rest: u32,
     police_per_wire: u32,
+    reads_metadata: u32,
 }
 
 impl Constants {
@@ -106,12 +116,16 @@ impl Constants {
                 Action::Vlans { .. } => STEP_VLANS,
                 Action::Police { .. } => STEP_POLICE,
                 Action::ByRules { .. } => STEP_BY_RULES,
+                Action::Object(_) => STEP_OBJECT,
             };
         }
-        for planned in &plan.steps {
+        for (step, planned) in plan.steps.iter().enumerate() {
             match &planned.action {
                 // What commands change is in maps.
                 Action::Next | Action::Drop | Action::ByRules { .. } | Action::Vlans { .. } => {}
+                Action::Object(file) => {
+                    constants.reads_metadata |= u32::from(file.metadata) << step
+                }
                 Action::Police { per_wire, .. } => constants.police_per_wire = (*per_wire).into(),
                 Action::ByWire(queues) => {
                     let places = constants.queue_of_wire.iter_mut();
@@ -161,7 +175,7 @@ impl Object {
         for (place, &core) in hash_of_queue.iter_mut().zip(cores) {
             *place = hash_for(core, &all).unwrap_or_default();
         }
-        let default_queue = u32::from(plan.default_queue);
+        let (queues, default_queue) = (cores.len() as u32, u32::from(plan.default_queue));
         let explains = u32::from(explains);
         let flow_slots = slots(plan.flow_room()) as u32;
         let flow_last = flow_slots - 1;
@@ -174,6 +188,8 @@ impl Object {
             .override_global("FILTER_ROOM", &filter_room, true)
             .override_global("STEPS", &constants.steps, true)
             .override_global("DEFAULT_QUEUE", &default_queue, true)
+            .override_global("QUEUES", &queues, true)
+            .override_global("READS_METADATA", &constants.reads_metadata, true)
             .override_global("CORE_OF_QUEUE", &core_of_queue, true)
             .override_global("HASH_OF_QUEUE", &hash_of_queue, true)
             .override_global("QUEUE_OF_WIRE", &constants.queue_of_wire, true)
@@ -188,7 +204,9 @@ impl Object {
             .override_global("SAMPLE_QUEUE", &constants.sample_queue, true)
             .override_global("SAMPLE_DROPS_REST", &constants.sample_drops_rest, true)
             .override_global("EXPLAINS", &explains, true);
-        let mut object = Object(loader.load(OBJECT).map_err(|error| refused("loaded", &error))?);
+        let card = loader.load(OBJECT).map_err(|error| refused("loaded", &error))?;
+        let mut object = Object { card, users: Vec::new() };
+        object.place_users(plan)?;
         if plan.handover == Handover::Cpumap {
             object.fill(cores, plan.ring_size)?;
         }
@@ -200,7 +218,7 @@ impl Object {
         deliver.load().map_err(|error| refused("loaded", &error))?;
         let deliver = deliver.fd().and_then(|fd| Ok(fd.try_clone()?));
         let deliver = deliver.map_err(|error| refused("loaded", &error))?;
-        let targets = self.0.map_mut("TARGETS").ok_or_else(|| missing("TARGETS"))?;
+        let targets = self.card.map_mut("TARGETS").ok_or_else(|| missing("TARGETS"))?;
         let mut targets: CpuMap<&mut MapData> =
             targets.try_into().map_err(|error| refused("filled", &error))?;
         for &core in cores {
@@ -208,8 +226,8 @@ impl Object {
                 refused(&format!("given core {core} for a target core"), &error)
             })?;
         }
-        let id = match self.0.map("TARGETS") {
-            Some(aya::maps::Map::CpuMap(map)) => map.info().map(|info| info.id()),
+        let id = match self.card.map("TARGETS") {
+            Some(Map::CpuMap(map)) => map.info().map(|info| info.id()),
             _ => return Err(missing("TARGETS")),
         };
         let id = id.map_err(|error| refused("filled", &error))?;
@@ -220,7 +238,7 @@ impl Object {
     /// Starts counting what happens to packets behind the chain.
     pub(crate) fn count(&mut self, handover: Handover) -> Result<(), RunError> {
         for &(program, tracepoint) in traced(handover) {
-            let traced = self.0.program_mut(program).ok_or_else(|| missing(program))?;
+            let traced = self.card.program_mut(program).ok_or_else(|| missing(program))?;
             let traced: Result<&mut RawTracePoint, _> = traced.try_into();
             let attached = traced.and_then(|traced| {
                 traced.load()?;
@@ -229,6 +247,49 @@ impl Object {
             attached.map_err(|error| refused(&format!("attached to {tracepoint}"), &error))?;
         }
         Ok(())
+    }
+
+    /// Loads the user's own programs, and what goes on behind them.
+    fn place_users(&mut self, plan: &Plan) -> Result<(), RunError> {
+        if plan.objects().next().is_none() {
+            return Ok(());
+        }
+        let resume = self.xdp("resume")?;
+        resume.load().map_err(|error| refused("loaded", &error))?;
+        let resume = resume.fd().and_then(|fd| Ok(fd.try_clone()?));
+        let resume = resume.map_err(|error| refused("loaded", &error))?;
+        let states = match self.card.map("OBJECT_STATE") {
+            Some(Map::PerCpuArray(map)) => map,
+            _ => return Err(missing("OBJECT_STATE")),
+        };
+        let programs = match self.card.map("OBJECTS") {
+            Some(Map::ProgramArray(map)) => map,
+            _ => return Err(missing("OBJECTS")),
+        };
+        let mut ids = [0; 2];
+        for (id, map) in ids.iter_mut().zip([states, programs]) {
+            *id = map.info().map_err(|error| refused("filled", &error))?.id();
+        }
+        let mut all = vec![(RESUME, resume)];
+        for (step, file) in plan.objects() {
+            let namespace = plan.wires.first().and_then(|wire| wire.namespace.clone());
+            let maps = [states.fd(), programs.fd()];
+            let (program, user) = file.load(maps, ids, RESUME, namespace)?;
+            self.users.push((step, user));
+            all.push((step as u32, program));
+        }
+        let programs = self.card.map_mut("OBJECTS").ok_or_else(|| missing("OBJECTS"))?;
+        let mut programs: ProgramArray<&mut MapData> =
+            programs.try_into().map_err(|error| refused("filled", &error))?;
+        for (place, program) in all {
+            programs.set(place, &program, 0).map_err(|error| refused("filled", &error))?;
+        }
+        Ok(())
+    }
+
+    /// What commands see of the user's own programs, by step.
+    pub(crate) fn take_users(&mut self) -> Vec<(usize, XdpObject)> {
+        std::mem::take(&mut self.users)
     }
 
     /// The program of a wire, loaded.
@@ -251,10 +312,9 @@ impl Object {
         Ok(FdLink::try_from(program.take_link(link)?)?)
     }
 
-    /// A program of the network stack, loaded: `steer` of a wire, or `relay`.
-    pub(crate) fn tc(&mut self, kind: &str, wire: usize) -> Result<&mut SchedClassifier, RunError> {
-        let name = format!("{kind}_{wire}");
-        let program = self.0.program_mut(&name).ok_or_else(|| missing(&name))?;
+    /// A program of the network stack, loaded: `steer_` or `relay_` of a wire, or `mark`.
+    pub(crate) fn tc(&mut self, name: &str) -> Result<&mut SchedClassifier, RunError> {
+        let program = self.card.program_mut(name).ok_or_else(|| missing(name))?;
         let program: Result<&mut SchedClassifier, ProgramError> = program.try_into();
         let program = program.map_err(|error| refused("loaded", &error))?;
         if program.fd().is_err() {
@@ -281,13 +341,13 @@ impl Object {
             let way = ways.set(wire, [relay.of, relay.index], 0);
             way.map_err(|error| refused("filled", &error))?;
         }
-        let map = self.0.take_map("STEERS").ok_or_else(|| missing("STEERS"))?;
+        let map = self.card.take_map("STEERS").ok_or_else(|| missing("STEERS"))?;
         Ok(Switch(map.try_into().map_err(|error| refused("filled", &error))?))
     }
 
     /// What commands change, with what the plan has in force.
     pub(crate) fn tables(&mut self, plan: &Plan) -> Result<Tables, RunError> {
-        let mut take = |name: &str| self.0.take_map(name).ok_or_else(|| missing(name));
+        let mut take = |name: &str| self.card.take_map(name).ok_or_else(|| missing(name));
         let (now, toeplitz, table) = (take("RSS_NOW")?, take("TOEPLITZ")?, take("TABLE")?);
         let (flows_now, masks, rules) =
             (take("FLOWS_NOW")?, take("FLOW_MASKS")?, take("FLOW_RULES")?);
@@ -321,7 +381,7 @@ impl Object {
 
     /// The list of filters, empty.
     pub(crate) fn filters(&mut self) -> Result<Maps, RunError> {
-        let mut take = |name: &str| self.0.take_map(name).ok_or_else(|| missing(name));
+        let mut take = |name: &str| self.card.take_map(name).ok_or_else(|| missing(name));
         let (now, pages, met) = (take("FILTERS_NOW")?, take("FILTERS")?, take("FILTERS_MET")?);
         Ok(Maps {
             now: now.try_into().map_err(|error| refused("filled", &error))?,
@@ -332,7 +392,7 @@ impl Object {
 
     /// What each core counts, and each ring.
     pub(crate) fn counters(&mut self) -> Result<(CountsMap, RingsMap), RunError> {
-        let mut take = |name: &str| self.0.take_map(name).ok_or_else(|| missing(name));
+        let mut take = |name: &str| self.card.take_map(name).ok_or_else(|| missing(name));
         let (counts, rings) = (take(COUNTS)?, take("RINGS")?);
         let counts = counts.try_into().map_err(|error| refused("read", &error))?;
         let rings = rings.try_into().map_err(|error| refused("read", &error))?;
@@ -340,12 +400,12 @@ impl Object {
     }
 
     fn xdp(&mut self, name: &str) -> Result<&mut Xdp, RunError> {
-        let program = self.0.program_mut(name).ok_or_else(|| missing(name))?;
+        let program = self.card.program_mut(name).ok_or_else(|| missing(name))?;
         program.try_into().map_err(|error: ProgramError| refused("loaded", &error))
     }
 
     fn array<V: Pod>(&mut self, name: &str) -> Result<Array<&mut MapData, V>, RunError> {
-        let map = self.0.map_mut(name).ok_or_else(|| missing(name))?;
+        let map = self.card.map_mut(name).ok_or_else(|| missing(name))?;
         map.try_into().map_err(|error| refused("filled", &error))
     }
 }
@@ -374,7 +434,11 @@ impl Tables {
             Action::ByRules { rules, .. } => self.flows.set(rules).map(drop),
             Action::Vlans { allowed, untagged } => self.settings.set_vlans(allowed, *untagged),
             Action::Police { packets, bytes, .. } => self.settings.set_limits(*packets, *bytes),
-            Action::Next | Action::Drop | Action::ByWire(_) | Action::Sample { .. } => Ok(()),
+            Action::Next
+            | Action::Drop
+            | Action::ByWire(_)
+            | Action::Sample { .. }
+            | Action::Object(_) => Ok(()),
         }
     }
 
@@ -479,6 +543,7 @@ pub(crate) fn flood(interface: u32) -> Result<Ebpf, RunError> {
     Ok(object)
 }
 
+const _: () = assert!(MOST_STEPS == RESUME as usize);
 const _: () = assert!(MOST_CORES <= 256 && MOST_QUEUES <= 256);
 
 /// That there are no programs.
@@ -548,10 +613,11 @@ mod tests {
             room: 1,
         };
         let mut object = Object::load(&plan, &[0], false).unwrap();
-        let handed = object.0.take_map("HANDED").unwrap();
+        let handed = object.card.take_map("HANDED").unwrap();
         let mut handed: PerCpuArray<MapData, Handed> = handed.try_into().unwrap();
         let (_, rings) = object.counters().unwrap();
-        let freed: &mut RawTracePoint = object.0.program_mut("freed").unwrap().try_into().unwrap();
+        let freed: &mut RawTracePoint =
+            object.card.program_mut("freed").unwrap().try_into().unwrap();
         freed.load().unwrap();
         const PACKET: u64 = 0xffff_8880_1234_5600;
         let (packets, core) = (45_u64, 3_u64);

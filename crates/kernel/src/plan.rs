@@ -2,6 +2,7 @@
 //!
 //! Guarantees: every key that a card file gives is honoured or refused, by file, line and key.
 
+use crate::objects::ObjectFile;
 use crate::rules::room;
 use picnic_control::{Launch, Registries};
 use picnic_core::config::{CardFile, Section};
@@ -72,6 +73,7 @@ pub(crate) enum Action {
     Vlans { allowed: Box<[u64; 64]>, untagged: bool },
     Police { per_wire: bool, packets: [u64; 2], bytes: [u64; 2] },
     ByRules { rules: Vec<FlowRule>, room: usize },
+    Object(Box<ObjectFile>),
 }
 
 impl Step {
@@ -85,6 +87,14 @@ impl Step {
 }
 
 impl Plan {
+    /// The user's own objects, by step.
+    pub(crate) fn objects(&self) -> impl Iterator<Item = (usize, &ObjectFile)> {
+        self.steps.iter().enumerate().filter_map(|(step, planned)| match &planned.action {
+            Action::Object(file) => Some((step, &**file)),
+            _ => None,
+        })
+    }
+
     /// How many rules for flows there may be.
     pub(crate) fn flow_room(&self) -> usize {
         let rooms = self.steps.iter().map(|step| match step.action {
@@ -145,23 +155,35 @@ pub(crate) fn plan(launch: &Launch<'_>) -> Result<(Plan, Placement), ConfigError
                 Action::Police { per_wire, packets, bytes }
             }
             KernelForm::ByRules { rules, room } => Action::ByRules { rules, room },
+            KernelForm::Object { path, program, metadata } => {
+                let file = ObjectFile::read(section, path, program.as_deref(), metadata)?;
+                Action::Object(Box::new(file))
+            }
             KernelForm::Drop(_) | KernelForm::Interface { .. } | KernelForm::Stack(_) => {
                 return Err(without_form(functions, section));
             }
         };
-        let name = section.name();
-        let has_state = !matches!(action, Action::Next | Action::Drop);
+        let name = match &action {
+            Action::Object(file) => format!("{}:{}", section.name(), file.program),
+            _ => section.name().into(),
+        };
+        let has_state = !matches!(action, Action::Next | Action::Drop | Action::Object(_));
         if has_state && plan.steps.iter().any(|step| step.name == name) {
             let error = refuse("function", format!("\"{name}\" twice"), "once");
             return Err(section.locate(error));
         }
-        plan.steps.push(Step { name: name.into(), action });
+        plan.steps.push(Step { name, action });
     }
     let host = &file.host.section;
     let KernelForm::Stack(handover) = form(attachments, host, &base)? else {
         return Err(without_form(attachments, host));
     };
     plan.handover = handover;
+    let has_object = plan.steps.iter().any(|step| matches!(step.action, Action::Object(_)));
+    if handover == Handover::Skb && has_object {
+        let allowed = "\"cpumap\", as the chain has an XDP object";
+        return Err(host.locate(refuse("handover", "\"skb\"", allowed)));
+    }
     let has_ring_size = file.settings().iter().any(|(path, _)| path == "host.ring_size");
     if handover == Handover::Skb && has_ring_size {
         let allowed = "to leave it out with handover = \"skb\": what waits for a core is bounded by \

@@ -217,19 +217,17 @@ impl Attached {
                     })?);
                     // A driver may have made its threads anew.
                     self.polling[index].pin(machine, journal, core)?;
+                    if plan.objects().any(|(_, file)| file.metadata) {
+                        let link = attach_tc(&mut self.object, "mark", interface, namespace);
+                        self.links.push(link.map_err(at)??);
+                    }
                 }
                 // First the wire's, which then ends first, however the process does.
                 Some(relay) => {
                     for (kind, interface) in [("steer", interface), ("relay", &relay.name)] {
-                        let program = self.object.tc(kind, index)?;
-                        let link = within(namespace, || Object::attach_tc(program, interface));
-                        self.links.push(link.map_err(at)?.map_err(|error| {
-                            let message = format!(
-                                "attached to what {interface} receives (handover = \"skb\" wants \
-                                 Linux 6.6)"
-                            );
-                            refused(&message, &*error)
-                        })?);
+                        let program = format!("{kind}_{index}");
+                        let link = attach_tc(&mut self.object, &program, interface, namespace);
+                        self.links.push(link.map_err(at)??);
                     }
                 }
             }
@@ -250,6 +248,21 @@ impl Attached {
             self.links.clear();
         }
     }
+}
+
+/// Runs a program of socket buffers on what an interface receives, for as long as the answer lives.
+fn attach_tc(
+    object: &mut Object,
+    program: &str,
+    interface: &str,
+    namespace: Option<&str>,
+) -> Result<Result<FdLink, RunError>, ConfigError> {
+    within(namespace, || {
+        Object::attach_tc(object.tc(program)?, interface).map_err(|error| {
+            let message = format!("attached to what {interface} receives (it wants Linux 6.6)");
+            refused(&message, &*error)
+        })
+    })
 }
 
 /// The XDP program that an interface has, as `id 7 name guard`; none if it has none.
@@ -379,7 +392,7 @@ impl Watched {
 
 impl KernelRunning {
     fn new(
-        card: Attached,
+        mut card: Attached,
         placement: Placement,
         tables: Tables,
         mut rules: Rules,
@@ -405,8 +418,8 @@ impl KernelRunning {
             targets: watched.targets.iter().map(|(_, times)| times.clone()).collect(),
             latencies: Vec::new(),
         };
-        let view = card.view.clone();
-        let (mut live, controller) = Live::new(&launch, &view, tables)?;
+        let (view, users) = (card.view.clone(), card.object.take_users());
+        let (mut live, controller) = Live::new(&launch, &view, tables, users)?;
         let engine = Kernel.name();
         let monitor = Monitor { engine, times: Times::Measured, view, placement, notes };
         let filters = launch.filters;

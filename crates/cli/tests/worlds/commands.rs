@@ -114,7 +114,10 @@ fn the_snippets_of_functions_can_be_run() {
         let output = picnic(&["check", path.to_str().unwrap()]);
         match name {
             // What has to be given is asked for.
-            "plugin" => assert!(stderr(&output).contains("rx[0].plugin: "), "{}", stderr(&output)),
+            "plugin" | "object" => {
+                let key = format!("rx[0].{name}: ");
+                assert!(stderr(&output).contains(&key), "{}", stderr(&output));
+            }
             "mirror" => {
                 let message = "rx[0].queue: found none, allowed: a queue or a wire";
                 assert!(stderr(&output).contains(message), "{}", stderr(&output));

@@ -122,7 +122,7 @@ impl<T> Deref for Placed<T> {
 
 /// Keys that name the component of the same name by standing there, where the usual key is left
 /// out: `plugin = "my.so"` is a `function`, the one called `plugin`.
-const NAMED_BY_KEY: &[(&str, &str)] = &[("function", "plugin")];
+const NAMED_BY_KEY: &[(&str, &str)] = &[("function", "plugin"), ("function", "object")];
 
 /// One line of a registry of sections.
 #[derive(Clone, Copy, Debug)]

@@ -180,7 +180,7 @@ fn in_kernel(section: &str, handover: &str, frames: &[Vec<u8>]) -> Vec<Fate> {
         Handover::Skb => {
             let mut switch = object.ways(&[Relay { name: "k1".into(), index: 1, of: 1 }]).unwrap();
             switch.set(true).unwrap();
-            let program = object.tc("steer", 0).unwrap();
+            let program = object.tc("steer_0").unwrap();
             frames.iter().map(|frame| of_skb(program, frame)).collect()
         }
     }

@@ -99,7 +99,7 @@ impl Loaded {
                 frames.iter().map(|frame| of_frame(program, frame)).collect()
             }
             Handover::Skb => {
-                let program = self.object.tc("steer", 0).unwrap();
+                let program = self.object.tc("steer_0").unwrap();
                 frames.iter().map(|frame| of_skb(program, frame)).collect()
             }
         };

@@ -5,23 +5,30 @@ mod filters;
 #[path = "../../../functions/tests/common/mod.rs"]
 #[allow(unused_imports, unreachable_pub)]
 mod functions;
+mod objects;
 mod refusals;
 mod traffic;
 
 use crate::run::Kernel;
 use picnic_control::{Launch, Registries};
 use picnic_core::config::{CardFile, Sections};
+use picnic_core::function::Function;
+use picnic_core::registry::{Entry, join};
 use picnic_os::schedulers::registry::SCHEDULERS;
 use picnic_testing::skip;
+use std::sync::LazyLock;
 
 /// Every way to the target cores.
 const HANDOVERS: [&str; 2] = ["skb", "cpumap"];
+
+static FUNCTIONS: LazyLock<&'static [Entry<Box<dyn Function>>]> =
+    LazyLock::new(|| join(&[picnic_functions::registry::FUNCTIONS, &[crate::ENTRY]]));
 
 /// What the card files of these tests can name.
 fn registries() -> Registries {
     Registries {
         executors: &[&Kernel],
-        functions: picnic_functions::registry::FUNCTIONS,
+        functions: *FUNCTIONS,
         wires: picnic_ports::registry::WIRES,
         attachments: picnic_ports::registry::ATTACHMENTS,
         middleware: picnic_ports::middleware::wrap,

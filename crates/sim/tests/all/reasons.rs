@@ -141,6 +141,7 @@ const ELSEWHERE: &[(DropReason, &str, &str)] = &[
         "plugin/tests/all/objects.rs",
         "held_packets_are_flushed_when_they_are_due_in_their_order",
     ),
+    (DropReason::Aborted, "kernel/src/tests/traffic/objects.rs", "verdicts_are_done_and_counted"),
     (DropReason::HoldFull, "plugin/tests/all/objects.rs", "no_more_is_held_than_there_is_room_for"),
     (
         DropReason::TxRingFull,

@@ -1,0 +1,75 @@
+/* A user's own XDP programs, as steps of the chain.
+ *
+ * A program cannot call one of another file, but go over to it for good (a tail call). So the loader
+ * puts each user's program into a few instructions of its own (`src/objects/wrap.rs`): they call it,
+ * note what it returns in OBJECT_STATE, and go over to `resume`, which goes on with the chain.
+ * Source: Documentation/bpf/bpf_design_QA.rst.
+ */
+#pragma once
+#include "bpf.h"
+#include "rules.h"
+
+/* As src/object.rs has it; behind the programs of all steps. */
+#define RESUME 8
+
+/* What an object may put in front of a packet, as docs/kernel-engine.md says. */
+struct metadata {
+	u32 queue;
+	u32 mark;
+};
+
+/* A bit for each step whose metadata counts. */
+const volatile u32 READS_METADATA = 0;
+
+/* By step; then `resume`. */
+struct {
+	__uint(type, MAP_PROG_ARRAY);
+	__uint(max_entries, RESUME + 1);
+	__uint(key_size, 4);
+	__uint(value_size, 4);
+} OBJECTS SEC(".maps");
+
+/* Of the packet that an object has. */
+struct object_state {
+	/* The first word: who writes it knows of no others. */
+	u32 verdict;
+	u32 wire;
+	u32 step;
+};
+
+struct {
+	__uint(type, MAP_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct object_state);
+} OBJECT_STATE SEC(".maps");
+
+inline_always struct object_state *object_state(void)
+{
+	u32 zero = 0;
+
+	return bpf_map_lookup_elem(&OBJECT_STATE, &zero);
+}
+
+/* Goes over to the object of a step; returns if there is none. */
+inline_always void go_over(struct xdp_md *context, u32 wire, u32 step)
+{
+	struct object_state *state = object_state();
+
+	if (!state)
+		return;
+	state->wire = wire;
+	state->step = step;
+	bpf_tail_call(context, &OBJECTS, step);
+}
+
+/* The queue that an object has put in front; ONWARD if it has not. */
+inline_always u32 queue_of_metadata(struct xdp_md *context, u32 step)
+{
+	const struct metadata *metadata = (void *)(long)context->data_meta;
+
+	if (!(READS_METADATA >> step & 1) ||
+	    (void *)(metadata + 1) > (void *)(long)context->data || metadata->queue >= ONWARD)
+		return ONWARD;
+	return metadata->queue;
+}

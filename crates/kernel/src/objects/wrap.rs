@@ -1,0 +1,404 @@
+//! An XDP program put into a few instructions that go back to the card's chain behind it.
+//!
+//! The bytes of the object file, in memory, get one function more, in the section of the program:
+//!
+//! ```c
+//! int picnic_guard(struct xdp_md *context)
+//! {
+//!     int verdict = guard(context), zero = 0;
+//!     struct object_state *state = bpf_map_lookup_elem(&OBJECT_STATE, &zero);
+//!
+//!     if (state) {
+//!         state->verdict = verdict;
+//!         bpf_tail_call(context, &OBJECTS, RESUME);
+//!     }
+//!     return verdict;
+//! }
+//! ```
+//!
+//! It has the types (BTF) of the program that it calls, as both have the same.
+//!
+//! Guarantees: no byte of the program itself is changed. What the program may do by itself it may do
+//! there, but for the last 32 bytes of its stack.
+//!
+//! Source: elf(5); RFC 9669; Documentation/bpf/btf.rst, section BTF.ext.
+
+use std::ops::Range;
+
+/// The card's maps that the wrapper needs, by descriptor.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Back {
+    /// `OBJECT_STATE`.
+    pub(super) state: i32,
+    /// `OBJECTS`.
+    pub(super) programs: i32,
+    /// The place of `resume` there.
+    pub(super) resume: u32,
+}
+
+/// Bytes of an instruction.
+const INSTRUCTION: usize = 8;
+/// `sh_type` of a table of symbols.
+const SYMBOLS: u32 = 2;
+/// The section of programs for packets in several pieces. The chain's have one.
+const FRAGS: &[u8; 10] = b"xdp.frags\0";
+
+/// The object with a wrapper of one of its programs, and the name of that.
+pub(super) fn wrap(object: &[u8], program: &str, back: Back) -> Option<(Vec<u8>, String)> {
+    let mut object = Elf(object.to_vec());
+    let symbols = object.sections().find(|section| section.kind == SYMBOLS)?;
+    let names = object.section(symbols.link)?;
+    let count = symbols.size / Symbol::SIZE;
+    let symbol = (0..count).find_map(|index| {
+        let symbol = Symbol::read(object.get(symbols.offset + index * Symbol::SIZE..)?)?;
+        let is_it =
+            symbol.kind & 0xf == 2 && object.text(&names, symbol.name)? == program.as_bytes();
+        is_it.then_some(symbol)
+    })?;
+    let code = object.section(symbol.section.into())?;
+    let own = instructions(symbol.value as usize, code.size, back);
+    let place = (symbol.value as u32, code.size as u32);
+    object.clone_types(&code, place)?;
+    object.as_one_piece(&code)?;
+    let name = format!("picnic_{program}");
+    let wrapper = Symbol {
+        name: names.size as u32,
+        value: code.size as u64,
+        size: own.len() as u64,
+        ..symbol
+    };
+    object.append(&code, &own)?;
+    object.append(&symbols, &wrapper.bytes())?;
+    // It may be that of the sections' names, too: nothing in it moves.
+    object.append(&object.section(symbols.link)?, &[name.as_bytes(), b"\0"].concat())?;
+    Some((object.0, name))
+}
+
+/// The wrapper of the function at `program`, itself at `place`, both in bytes.
+fn instructions(program: usize, place: usize, back: Back) -> Vec<u8> {
+    const LOAD_IMMEDIATE: u8 = 0x18;
+    const MOVE_IMMEDIATE: u8 = 0xb7;
+    const MOVE: u8 = 0xbf;
+    const ADD_IMMEDIATE: u8 = 0x07;
+    const STORE_IMMEDIATE: u8 = 0x62;
+    const STORE: u8 = 0x63;
+    const JUMP_IF_EQUAL: u8 = 0x15;
+    const CALL: u8 = 0x85;
+    const EXIT: u8 = 0x95;
+    /// Source registers: of a call within the program, of an immediate that is a map's descriptor.
+    const OWN: u8 = 1 << 4;
+    const MAP: u8 = 1 << 4;
+    const LOOKUP: i32 = 1;
+    const TAIL_CALL: i32 = 12;
+    let call = (program as i64).wrapping_sub((place + INSTRUCTION) as i64) / INSTRUCTION as i64 - 1;
+    // The context in r6, the verdict in r7.
+    let all: [(u8, u8, i16, i32); 18] = [
+        (MOVE, 6 | 1 << 4, 0, 0),
+        (CALL, OWN, 0, call as i32),
+        (MOVE, 7, 0, 0),
+        (STORE_IMMEDIATE, 10, -4, 0),
+        (MOVE, 2 | 10 << 4, 0, 0),
+        (ADD_IMMEDIATE, 2, 0, -4),
+        (LOAD_IMMEDIATE, 1 | MAP, 0, back.state),
+        (0, 0, 0, 0),
+        (CALL, 0, 0, LOOKUP),
+        (JUMP_IF_EQUAL, 0, 6, 0),
+        (STORE, 7 << 4, 0, 0),
+        (MOVE, 1 | 6 << 4, 0, 0),
+        (LOAD_IMMEDIATE, 2 | MAP, 0, back.programs),
+        (0, 0, 0, 0),
+        (MOVE_IMMEDIATE, 3, 0, back.resume as i32),
+        (CALL, 0, 0, TAIL_CALL),
+        (MOVE, 7 << 4, 0, 0),
+        (EXIT, 0, 0, 0),
+    ];
+    let bytes = all.into_iter().flat_map(|(operation, registers, offset, immediate)| {
+        let [low, high] = offset.to_ne_bytes();
+        let [a, b, c, d] = immediate.to_ne_bytes();
+        [operation, registers, low, high, a, b, c, d]
+    });
+    bytes.collect()
+}
+
+/// A section's header: where it stands, and what of it counts here.
+#[derive(Clone, Copy, Debug)]
+struct Section {
+    header: usize,
+    name: u32,
+    kind: u32,
+    offset: usize,
+    size: usize,
+    link: usize,
+}
+
+impl Section {
+    fn range(&self) -> Range<usize> {
+        self.offset..self.offset.saturating_add(self.size)
+    }
+}
+
+/// An entry of the table of symbols.
+#[derive(Clone, Copy, Debug)]
+struct Symbol {
+    name: u32,
+    kind: u8,
+    other: u8,
+    section: u16,
+    value: u64,
+    size: u64,
+}
+
+impl Symbol {
+    const SIZE: usize = 24;
+
+    fn read(bytes: &[u8]) -> Option<Self> {
+        Some(Symbol {
+            name: u32::from_ne_bytes(*bytes.first_chunk()?),
+            kind: *bytes.get(4)?,
+            other: *bytes.get(5)?,
+            section: u16::from_ne_bytes(*bytes.get(6..)?.first_chunk()?),
+            value: u64::from_ne_bytes(*bytes.get(8..)?.first_chunk()?),
+            size: u64::from_ne_bytes(*bytes.get(16..)?.first_chunk()?),
+        })
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        let Symbol { name, kind, other, section, value, size } = self;
+        let mut bytes = name.to_ne_bytes().to_vec();
+        bytes.extend([*kind, *other]);
+        bytes.extend(section.to_ne_bytes());
+        bytes.extend(value.to_ne_bytes());
+        bytes.extend(size.to_ne_bytes());
+        bytes
+    }
+}
+
+/// An object file of 64 bits and this machine's byte order.
+struct Elf(Vec<u8>);
+
+impl Elf {
+    fn get(&self, range: impl std::slice::SliceIndex<[u8], Output = [u8]>) -> Option<&[u8]> {
+        self.0.get(range)
+    }
+
+    fn half(&self, at: usize) -> Option<usize> {
+        Some(u16::from_ne_bytes(*self.get(at..)?.first_chunk()?).into())
+    }
+
+    fn word(&self, at: usize) -> Option<u32> {
+        Some(u32::from_ne_bytes(*self.get(at..)?.first_chunk()?))
+    }
+
+    fn long(&self, at: usize) -> Option<usize> {
+        usize::try_from(u64::from_ne_bytes(*self.get(at..)?.first_chunk()?)).ok()
+    }
+
+    fn set(&mut self, at: usize, bytes: &[u8]) -> Option<()> {
+        self.0.get_mut(at..at.checked_add(bytes.len())?)?.copy_from_slice(bytes);
+        Some(())
+    }
+
+    fn section(&self, index: usize) -> Option<Section> {
+        let header = self.long(40)?.checked_add(index.checked_mul(self.half(58)?)?)?;
+        // Whole, so that what is reckoned from here on is in the file, or next to it.
+        self.get(header..header.checked_add(64)?)?;
+        let section = Section {
+            header,
+            name: self.word(header)?,
+            kind: self.word(header + 4)?,
+            offset: self.long(header + 24)?,
+            size: self.long(header + 32)?,
+            link: self.word(header + 40)? as usize,
+        };
+        self.get(section.range()).map(|_| section)
+    }
+
+    fn sections(&self) -> impl Iterator<Item = Section> {
+        (0..self.half(60).unwrap_or_default()).filter_map(|index| self.section(index))
+    }
+
+    /// The table with the sections' names.
+    fn names(&self) -> Option<Section> {
+        self.section(self.half(62)?)
+    }
+
+    /// A text of a table of texts.
+    fn text(&self, table: &Section, at: u32) -> Option<&[u8]> {
+        self.get(table.range())?.get(at as usize..)?.split(|&byte| byte == 0).next()
+    }
+
+    fn named(&self, name: &str) -> Option<Section> {
+        let names = self.names()?;
+        self.sections().find(|section| self.text(&names, section.name) == Some(name.as_bytes()))
+    }
+
+    /// Puts other bytes in place of a section's, at the end of the file.
+    fn replace(&mut self, section: &Section, bytes: &[u8]) -> Option<()> {
+        let offset = self.0.len().next_multiple_of(16);
+        self.0.resize(offset, 0);
+        self.0.extend(bytes);
+        self.set(section.header + 24, &(offset as u64).to_ne_bytes())?;
+        self.set(section.header + 32, &(bytes.len() as u64).to_ne_bytes())
+    }
+
+    fn append(&mut self, section: &Section, more: &[u8]) -> Option<()> {
+        let bytes = [self.get(section.range())?, more].concat();
+        self.replace(section, &bytes)
+    }
+
+    /// Has what is said of the types of a function said of the new one, too.
+    fn clone_types(&mut self, code: &Section, (function, place): (u32, u32)) -> Option<()> {
+        let (Some(types), Some(info)) = (self.named(".BTF"), self.named(".BTF.ext")) else {
+            return Some(());
+        };
+        let names = self.names()?;
+        let name = self.text(&names, code.name)?.to_vec();
+        let at = info.offset;
+        let header = self.word(at + 4)? as usize;
+        let texts = |text: u32| self.type_text(&types, text);
+        // Which is to have the name of one for packets in one piece: that is then nobody else's.
+        let is_other = |text: u32| name == FRAGS[..9] && texts(text) == Some(b"xdp");
+        let mut new = self.get(at..at + header)?.to_vec();
+        let mut body = Vec::new();
+        // Functions, lines, and last (if there is any) what is relocated by types, which stays.
+        for field in [8, 16, 24].into_iter().filter(|field| field + 8 <= header) {
+            let start = at + header + self.word(at + field)? as usize;
+            let part = self.get(start..start + self.word(at + field + 4)? as usize)?;
+            let of_code = |text: u32| texts(text) == Some(&name);
+            let part = match field {
+                24 => part.to_vec(),
+                _ => with_record(part, of_code, is_other, function, place)?,
+            };
+            new[field..field + 4].copy_from_slice(&(body.len() as u32).to_ne_bytes());
+            new[field + 4..field + 8].copy_from_slice(&(part.len() as u32).to_ne_bytes());
+            body.extend(part);
+        }
+        new.extend(body);
+        self.replace(&info, &new)
+    }
+
+    /// A text among the types.
+    fn type_text(&self, types: &Section, text: u32) -> Option<&[u8]> {
+        let texts = types.offset + self.word(types.offset + 4)? as usize;
+        let start = texts + self.word(types.offset + 16)? as usize + text as usize;
+        self.get(start..types.range().end)?.split(|&byte| byte == 0).next()
+    }
+
+    /// Renames a section for packets in several pieces, in both places where its name stands.
+    fn as_one_piece(&mut self, code: &Section) -> Option<()> {
+        let names = self.names()?;
+        if self.text(&names, code.name)? != &FRAGS[..9] {
+            return Some(());
+        }
+        let dot = b"xdp".len();
+        self.set(names.offset + code.name as usize + dot, b"\0")?;
+        let types = self.named(".BTF");
+        while let Some(types) = types
+            && let Some(at) =
+                self.get(types.range())?.windows(FRAGS.len()).position(|it| it == FRAGS)
+        {
+            self.set(types.offset + at + dot, b"\0")?;
+        }
+        Some(())
+    }
+}
+
+/// A part of BTF.ext with one record more for a section, that of a function, at another place; and
+/// without those of others.
+fn with_record(
+    part: &[u8],
+    of_code: impl Fn(u32) -> bool,
+    is_other: impl Fn(u32) -> bool,
+    function: u32,
+    place: u32,
+) -> Option<Vec<u8>> {
+    let word = |at: usize| Some(u32::from_ne_bytes(*part.get(at..)?.first_chunk()?));
+    let mut new = Vec::new();
+    if part.is_empty() {
+        return Some(new);
+    }
+    let size = word(0)? as usize;
+    new.extend(part.get(..4)?);
+    let mut at = 4;
+    while at < part.len() {
+        let (name, count) = (word(at)?, word(at + 4)?);
+        let records = part.get(at + 8..size.checked_mul(count as usize)?.checked_add(at + 8)?)?;
+        at += 8 + records.len();
+        if is_other(name) {
+            continue;
+        }
+        let own = records
+            .chunks(size.max(4))
+            .find(|record| record.first_chunk() == Some(&function.to_ne_bytes()))
+            .filter(|_| of_code(name));
+        let more: Vec<u8> =
+            own.map_or_else(Vec::new, |own| [&place.to_ne_bytes(), &own[4..]].concat());
+        let count = count + u32::from(own.is_some());
+        new.extend([name.to_ne_bytes(), count.to_ne_bytes()].concat());
+        new.extend([records, &more].concat());
+    }
+    Some(new)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::object::OBJECT;
+    use proptest::prelude::*;
+
+    const BACK: Back = Back { state: 3, programs: 4, resume: 8 };
+
+    #[test]
+    fn what_is_there_stays_and_a_function_comes_to_it() {
+        if !crate::is_built() {
+            return picnic_testing::skip("what_is_there_stays_and_a_function_comes_to_it", "clang");
+        }
+        let (wrapped, name) = wrap(OBJECT, "wire_3", BACK).unwrap();
+        assert_eq!(name, "picnic_wire_3");
+        let [before, after] =
+            [OBJECT, &wrapped].map(|bytes| aya_obj::Object::parse(bytes).unwrap());
+        assert_eq!(after.programs.len(), before.programs.len() + 1);
+        let of = |object: &aya_obj::Object, name: &str| {
+            object.functions.values().find(|function| function.name == name).unwrap().clone()
+        };
+        for name in before.programs.keys() {
+            let code = |object| format!("{:?}", of(object, name).instructions);
+            assert_eq!(code(&before), code(&after), "{name}");
+        }
+        let [own, wrapper] = ["wire_3", "picnic_wire_3"].map(|name| of(&after, name));
+        assert_eq!(wrapper.section_index, own.section_index);
+        assert_eq!(wrapper.instructions.len(), 18);
+        // The call leads to the program, whose types are its own.
+        let call = wrapper.instructions[1].imm as i64;
+        assert_eq!(wrapper.address as i64 + 8 * (call + 2), own.address as i64);
+        let types = |function: &aya_obj::Function| {
+            function.func_info.func_info.iter().map(|info| info.type_id).collect::<Vec<_>>()
+        };
+        assert!(!types(&own).is_empty());
+        assert_eq!(types(&wrapper), types(&own));
+        assert_eq!(wrapper.line_info.line_info.len(), 1);
+        assert!(wrap(OBJECT, "no_such", BACK).is_none());
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        #[test]
+        fn any_bytes_get_an_answer(
+            changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..8),
+            // The header, and what the end of the file has: headers of sections.
+            in_header in prop::collection::vec((0..64_usize, any::<u8>()), 0..2),
+            end in any::<prop::sample::Index>(),
+            is_cut in any::<bool>(),
+        ) {
+            let mut bytes = OBJECT.to_vec();
+            if !bytes.is_empty() {
+                changes.iter().for_each(|(place, byte)| { let at = place.index(bytes.len()); bytes[at] = *byte; });
+                in_header.iter().for_each(|&(at, byte)| bytes[at] = byte);
+                let table = bytes.len() - bytes.len().min(4096);
+                changes.iter().for_each(|(place, byte)| { let at = table + place.index(bytes.len() - table); bytes[at] = *byte; });
+                if is_cut { bytes.truncate(end.index(bytes.len())); }
+            }
+            let _ = wrap(&bytes, "wire_0", BACK);
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! A user's own XDP objects: refused with their cause, and run as they are.
+
+use super::differential::frames;
+use super::{can_load, launch, parse};
+use crate::object::Object;
+use crate::plan::plan;
+use aya::programs::{TestRun, TestRunOptions};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A folder with objects, gone with it.
+pub(super) struct Objects(PathBuf);
+
+impl Drop for Objects {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+impl Objects {
+    /// The objects of these tests, and the example, compiled; for a test of this name.
+    pub(super) fn compile(test: &str) -> Objects {
+        let own = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let folder = std::env::temp_dir().join(format!("picnic-{test}-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let objects = Objects(folder);
+        for source in ["../../examples/objects/guard.bpf.c", "src/tests/objects/verdicts.bpf.c"] {
+            let source = own.join(source);
+            let name = source.file_stem().unwrap().to_string_lossy().replace(".bpf", ".o");
+            objects.clang(&["-g", "-target", "bpf"], &source, &name);
+        }
+        objects
+    }
+
+    fn clang(&self, options: &[&str], source: &Path, name: &str) {
+        let clang = std::env::var_os("PICNIC_CLANG").unwrap_or_else(|| "clang".into());
+        let mut command = Command::new(clang);
+        command.args(["-O2", "-c", "-I"]).arg(concat!(env!("CARGO_MANIFEST_DIR"), "/bpf"));
+        let output = command.args(options).arg(source).arg("-o").arg(self.path(name)).output();
+        let output = output.unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+
+    pub(super) fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    /// A section of the chain that runs an object.
+    pub(super) fn section(&self, name: &str, keys: &str) -> String {
+        format!("[[rx]]\nobject = \"{}\"\n{keys}\n", self.path(name).display())
+    }
+}
+
+fn card(rx: &str) -> String {
+    format!(
+        "[card]\nengine = \"kernel\"\n[[wire]]\nport = \"xdp\"\ninterface = \"lo\"\n{rx}\n\
+         [host]\nattachment = \"stack\"\nhandover = \"cpumap\"\nqueues = 2\ntarget_cores = [0, 1]\n"
+    )
+}
+
+fn refusal(text: &str) -> String {
+    launch(&parse(text)).check().map(drop).unwrap_err().to_string()
+}
+
+#[test]
+fn what_is_no_such_object_is_told_by_check() {
+    if !crate::is_built() {
+        return picnic_testing::skip("what_is_no_such_object_is_told_by_check", "it needs clang");
+    }
+    let objects = Objects::compile("refused");
+    let own = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let guard = own.join("../../examples/objects/guard.bpf.c");
+    let source = |name: &str, text: &str| {
+        let path = objects.path(name);
+        std::fs::write(&path, text).unwrap();
+        path
+    };
+    objects.clang(
+        &["-g", "-target", "bpf"],
+        &source("none.c", "int f(void) { return 2; }"),
+        "none.o",
+    );
+    objects.clang(&[], &source("native.c", "int f(void) { return 2; }"), "native.o");
+    let whole = std::fs::read(objects.path("guard.o")).unwrap();
+    std::fs::write(objects.path("cut.o"), &whole[..whole.len() / 2]).unwrap();
+    std::fs::write(objects.path("text.o"), "int main(void)").unwrap();
+    let other_order = if cfg!(target_endian = "little") { "bpfeb" } else { "bpfel" };
+    objects.clang(&["-g", "-target", other_order], &guard, "order.o");
+    let here = std::env::consts::ARCH.replace("x86_64", "x86-64");
+    for (name, keys, message) in [
+        (
+            "missing.o",
+            "",
+            "rx[0].object: ".to_owned() + &objects.path("missing.o").to_string_lossy(),
+        ),
+        ("missing.o", "", "cannot be read: No such file".into()),
+        ("", "", "cannot be read: found a folder".into()),
+        ("text.o", "", "found no object file, allowed: an ELF file".into()),
+        ("cut.o", "", "found an object that cannot be read".into()),
+        ("native.o", "", format!("found an object for {here}, allowed: one for BPF")),
+        ("order.o", "", "found an object for BPF of the other byte order".into()),
+        ("none.o", "", "found no section of XDP programs, allowed: one program or more".into()),
+        ("verdicts.o", "", "rx[0].program: ".into()),
+        (
+            "verdicts.o",
+            "",
+            "found none, allowed: one of shortens, steers, unbounded, verdicts".into(),
+        ),
+        ("verdicts.o", "program = \"guard\"", "found \"guard\", allowed: shortens".into()),
+        ("guard.o", "mark = 5", "mark".into()),
+    ] {
+        let found = refusal(&card(&objects.section(name, keys)));
+        assert!(
+            found.starts_with("card:") && found.contains(&message),
+            "{found}\nin place of {message}"
+        );
+    }
+    let found = refusal(&card("[[rx]]\nfunction = \"object\"\n"));
+    assert!(
+        found.contains("rx[0].object: found none, allowed: the path of an object file"),
+        "{found}"
+    );
+    // Each way, and each engine, for its own.
+    let text = card(&objects.section("guard.o", ""));
+    let found = refusal(&text.replace("\"cpumap\"", "\"skb\""));
+    assert!(found.contains("host.handover: found \"skb\", allowed with"), "{found}");
+    let card = parse("[[rx]]\nobject = \"guard.o\"\n");
+    let context = picnic_core::registry::BuildContext::default();
+    let found = crate::ENTRY.build(&card.rx[0], &context).map(drop).unwrap_err().to_string();
+    let wanted =
+        "rx[0].object: found an XDP program, which the kernel runs, allowed: with card.engine";
+    assert!(found.contains(wanted), "{found}");
+    launch(&parse(&text)).check().unwrap();
+}
+
+#[test]
+fn the_verifiers_refusal_is_told_by_its_cause() {
+    if !can_load("the_verifiers_refusal_is_told_by_its_cause") {
+        return;
+    }
+    let objects = Objects::compile("refusal");
+    let text = card(&objects.section("verdicts.o", "program = \"unbounded\""));
+    let (plan, placement) = plan(&launch(&parse(&text))).unwrap();
+    let error = Object::load(&plan, &placement.target_cores, false).map(drop).unwrap_err();
+    let error = error.to_string();
+    assert!(error.starts_with("card:") && error.contains("rx[0].object: "), "{error}");
+    assert!(
+        error.contains("the verifier refuses unbounded: R1 offset is outside of the packet"),
+        "{error}"
+    );
+    assert!(error.contains("return *(u8 *)(long)context->data;"), "{error}");
+    assert!(error.len() < 400, "{error}");
+}
+
+/// Between two functions: what it passes goes on, whatever it made of it.
+#[test]
+fn an_object_is_a_step_of_the_chain() {
+    let test = "an_object_is_a_step_of_the_chain";
+    if !can_load(test) {
+        return;
+    }
+    if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
+        return picnic_testing::skip(test, "it needs two cores");
+    }
+    let objects = Objects::compile("step");
+    // Verdicts, and the bytes with what the chain has found in front of them.
+    let run = |rx: &str, frames: &[Vec<u8>]| -> Vec<(u32, Vec<u8>)> {
+        let (plan, placement) = plan(&launch(&parse(&card(rx)))).unwrap();
+        let mut object = Object::load(&plan, &placement.target_cores, true).unwrap();
+        let _tables = object.tables(&plan).unwrap();
+        let program = object.wire(0).unwrap();
+        let run = |frame: &Vec<u8>| {
+            let mut out = vec![0; frame.len() + 64];
+            let mut options = TestRunOptions::new();
+            options.data_in = Some(frame);
+            options.data_out = Some(&mut out);
+            let result = program.test_run(options).unwrap();
+            out.truncate(result.data_size_out as usize);
+            (result.return_value, out)
+        };
+        frames.iter().map(run).collect()
+    };
+    let frames = frames();
+    let rss = "[[rx]]\nfunction = \"rss\"\n";
+    let guard = objects.section("guard.o", "");
+    let alone = run(rss, &frames);
+    let pass = "[[rx]]\nfunction = \"pass\"\n";
+    assert_eq!(run(&format!("{guard}{pass}{guard}{rss}"), &frames), alone);
+    assert_eq!(run(&format!("{rss}{guard}"), &frames), alone);
+    // The chain behind it sees the packet as it left it.
+    let wrapped: Vec<_> =
+        frames.iter().map(|frame| [&[7; 14], &frame[..], &[9; 4]].concat()).collect();
+    let shortens = objects.section("verdicts.o", "program = \"shortens\"");
+    assert_ne!(run(rss, &wrapped), alone);
+    assert_eq!(run(&format!("{shortens}{rss}"), &wrapped), alone);
+}
