@@ -245,6 +245,8 @@ mod tests {
         assert_eq!(http.sources().count(), CLIENTS);
         let mut waits = TcpStream::connect(address).unwrap();
         waits.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
+        http.turn(now, String::new);
+        assert_eq!(http.clients.len(), CLIENTS);
         asks.write_all(b"st: x\r\n\r\n").unwrap();
         let text = answered(&mut http, &asks);
         assert!(text.starts_with("HTTP/1.1 200 OK\r\n") && text.ends_with("\r\n\r\nfigures\n"));

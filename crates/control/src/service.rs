@@ -403,6 +403,40 @@ mod tests {
     }
 
     #[test]
+    fn calls_that_have_come_are_not_slept_on() {
+        let mut served = Served::new("", HOUR);
+        let (mut caller, _idle) = (served.caller(), served.caller());
+        let (calls, mut answers) = (50 * TURN, 0);
+        let call = "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"chain.list\"}\n";
+        caller.0.write_all(call.repeat(calls).as_bytes()).unwrap();
+        let mut part = [0; 65_536];
+        while answers < calls {
+            served.service.wait();
+            served.service.turn();
+            while let Ok(bytes) = caller.0.read(&mut part) {
+                assert_ne!(bytes, 0, "the connection is closed");
+                answers += part[..bytes].iter().filter(|&&byte| byte == b'\n').count();
+            }
+        }
+    }
+
+    #[test]
+    fn who_comes_and_who_goes_ends_the_sleep() {
+        let mut served = Served::new("", HOUR);
+        for _ in 0..60 {
+            let stream = UnixStream::connect(served.folder.path().join("card.sock")).unwrap();
+            served.service.wait();
+            served.service.turn();
+            assert_eq!(served.service.clients.len(), 1);
+            drop(stream);
+            while !served.service.clients.is_empty() {
+                served.service.wait();
+                served.service.turn();
+            }
+        }
+    }
+
+    #[test]
     fn the_one_silent_for_the_longest_makes_way_once_it_may() {
         let mut served = Served::new("", Duration::ZERO);
         let (mut first, mut second) = (served.caller(), served.caller());

@@ -111,3 +111,54 @@ impl Write for Sink {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read;
+    use std::os::unix::net::UnixStream;
+
+    /// Two ends of a pipe and of a socket: what is written to the second is read from the first.
+    fn ends() -> [(File, OwnedFd); 2] {
+        let (reader, writer) = io::pipe().unwrap();
+        let (theirs, ours) = UnixStream::pair().unwrap();
+        [(OwnedFd::from(reader).into(), writer.into()), (OwnedFd::from(theirs).into(), ours.into())]
+    }
+
+    #[test]
+    fn a_reader_that_does_not_read_holds_up_no_end() {
+        for (mut reader, writer) in ends() {
+            let mut sink = Sink::new(writer, Arc::new(AtomicBool::new(true))).unwrap();
+            let data: Vec<_> = (0..4 << 20).map(|place| (place / 251) as u8).collect();
+            let mut taken = 0;
+            let error = loop {
+                match sink.write(&data[taken..]) {
+                    Ok(bytes) => taken += bytes,
+                    Err(error) => break error,
+                }
+            };
+            assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+            assert!(taken >= CHUNK);
+            drop(sink);
+            let mut read = Vec::new();
+            reader.read_to_end(&mut read).unwrap();
+            assert!(read == data[..taken], "{} of {taken}", read.len());
+        }
+    }
+
+    #[test]
+    fn a_reader_that_has_gone_is_an_error() {
+        for (reader, writer) in ends() {
+            let mut sink = Sink::new(writer, Arc::default()).unwrap();
+            drop(reader);
+            assert_eq!(sink.write(&[0; 100]).unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+        }
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_written_to_is_refused() {
+        let [(reader, _writer), _] = ends();
+        let told = Sink::new(reader.into(), Arc::default()).unwrap_err();
+        assert_eq!(told, "the file that came along is open for reading only");
+    }
+}

@@ -451,6 +451,13 @@ mod tests {
     }
 
     #[test]
+    fn a_card_that_wants_no_socket_has_none() {
+        let sections = picnic_core::config::Sections::core().with(crate::config::SECTIONS);
+        let file = sections.parse("[control]\nsocket = \"off\"\n", None).unwrap();
+        assert!(!check(&file).unwrap() && open(&file).unwrap().is_none());
+    }
+
+    #[test]
     fn in_a_folder_that_the_card_file_names_others_sockets_stay() {
         let folder = tempfile::tempdir().unwrap();
         let other = folder.path().join("gone.sock");

@@ -32,8 +32,7 @@ impl Methods {
         match &named[..] {
             [one] => Ok(one.id),
             [] => {
-                let names = filters.iter().map(|other| &*other.filter.name);
-                let names: BTreeSet<_> = names.filter(|name| !name.is_empty()).collect();
+                let names: BTreeSet<_> = filters.iter().map(|other| &*other.filter.name).collect();
                 let message = not_among("filter ", name, names.into_iter());
                 Err(RpcError::new(REFUSED, message))
             }

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::bench;
+use crate::request::Reference;
 use picnic_core::doorbell::Doorbell;
 use picnic_core::ring::gate::Gate;
 use picnic_engine::swap::{self, Mailbox};
@@ -189,4 +190,28 @@ fn a_borrowed_core_that_takes_nothing_is_told_of() {
     }
     // As many as may be under way at a time.
     assert_eq!(methods.abandoned, 64);
+}
+
+#[test]
+fn a_filter_is_meant_by_its_number_or_by_a_name_that_only_one_has() {
+    let (methods, _mailbox) = methods();
+    let add = |name: &str| {
+        let keys = serde_json::from_value(json!({ "name": name, "action": "count" })).unwrap();
+        methods.filter_add(&keys).unwrap()["id"].as_u64().unwrap()
+    };
+    let (web, first, second) = (add("web"), add("dns"), add("dns"));
+    let shown = |reference: Reference| match methods.filter_show(&reference) {
+        Ok(filter) => Ok(filter["id"].as_u64().unwrap()),
+        Err(error) => Err((error.code, error.message)),
+    };
+    let named = |name: &str| shown(Reference::Name(name.into()));
+    assert_eq!(named("web"), Ok(web));
+    assert_eq!(shown(Reference::Number(second)), Ok(second));
+    let told = "found filter \"wbe\", allowed: dns, web; did you mean \"web\"?";
+    assert_eq!(named("wbe"), Err((REFUSED, told.into())));
+    let (code, told) = named("dns").unwrap_err();
+    assert_eq!(code, REFUSED);
+    assert!(told.ends_with(&format!("say which by number: {first}, {second}")), "{told}");
+    let (code, told) = shown(Reference::Number(99)).unwrap_err();
+    assert_eq!((code, &*told), (REFUSED, "found no filter 99"));
 }
