@@ -312,6 +312,13 @@ def lost(text):
     return int(found[1]) - int(found[2])
 
 
+def same_files(sections, name):
+    """A file, what came of it there, and what came back."""
+    text = sections[f"{name}/files"][1]
+    sums = [line.split()[0] for line in text.splitlines()]
+    want(len(sums) == 3 and len(set(sums)) == 1, f"{name}: {text}")
+
+
 # What connections are told of at two wires of this rate, and how many there are.
 LINK_BPS = 4e6
 CONNECTIONS = {"balance-rr": "one connection", "balance-xor": "eight"}
@@ -324,8 +331,7 @@ def bonded(sections, _packets):
         state = sections[f"{name}/state"][1]
         want(state.count("Slave Interface:") == 2, f"{name}: {state}")
         want(lost(sections[f"{name}/ping"][1]) == 0, f"{name}: {sections[f'{name}/ping'][1]}")
-        sums = [line.split()[0] for line in sections[f"{name}/files"][1].splitlines()]
-        want(len(sums) == 3 and len(set(sums)) == 1, f"{name}: {sections[f'{name}/files'][1]}")
+        same_files(sections, name)
         want(lost(sections[f"{name}/afterwards"][1]) == 0,
              f"{name}, afterwards: {sections[f'{name}/afterwards'][1]}")
         report = read_json(sections, f"{name}/report")
@@ -348,8 +354,35 @@ def bonded(sections, _packets):
     yield f"                payload, in rates of one of two wires: {', '.join(speeds)}"
 
 
+# Packets of a file of 512 KiB, even if the device has merged them in fours.
+PACKETS = 512 * 1024 // 1400 // 4
+
+
+def tunnels(sections, _packets):
+    told = []
+    for kind in ("geneve", "gre", "gretap", "ipip"):
+        name = f"tunnels/{kind}"
+        want(kind in sections[f"{name}/link"][1], f"{name}: {sections[f'{name}/link'][1]}")
+        want(lost(sections[f"{name}/ping"][1]) == 0, f"{name}: {sections[f'{name}/ping'][1]}")
+        same_files(sections, name)
+        report = read_json(sections, f"{name}/report")
+        want(report["ledger"]["balanced"] and report["buffers_missing"] == 0,
+             f"{name}: {report['ledger']}")
+        # By the counts of the kernel's device: all of it went through the tunnel, and well formed.
+        (device,) = read_json(sections, f"{name}/device")
+        received, sent = device["stats64"]["rx"], device["stats64"]["tx"]
+        want(min(received["packets"], sent["packets"]) > PACKETS, f"{name}: {device['stats64']}")
+        bad = {key: received[key] for key in ("errors", "length_errors", "frame_errors", "crc_errors")
+               if received.get(key)}
+        want(not bad and sent["errors"] == 0, f"{name}: {device['stats64']}")
+        told.append(f"{kind} {received['packets']} in, {sent['packets']} out")
+    yield (f"tunnels         Linux's at the other end: 512 KiB there and back by one connection each, "
+           f"whole; packets of its device: {', '.join(told)}")
+
+
 # In the order the guest does them.
-PARTS = {"levels": levels, "killed": killed, "held": held, "nics": nics, "bonded": bonded}
+PARTS = {"levels": levels, "killed": killed, "held": held, "nics": nics, "bonded": bonded,
+         "tunnels": tunnels}
 
 
 def check(sections, parts, packets):

@@ -17,13 +17,14 @@ import subprocess
 import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
-TOOLS = {"qemu-system-x86_64": "qemu-system-x86", "cpio": "cpio", "dpkg-deb": "dpkg"}
+TOOLS = {"qemu-system-x86_64": "qemu-system-x86", "cpio": "cpio", "dpkg-deb": "dpkg",
+         "ip": "iproute2"}
 BUSYBOX = "/bin/busybox"
 META_PACKAGE = "linux-image-cloud-amd64"
 # What the kernel keeps in modules, with all that these need.
 MODULES = ("virtio_pci", "virtio_console", "virtio_net")
-# Loaded by the guest when it sends, and when it bonds interfaces; one before what needs it.
-LATER = ("pktgen", "tun", "tls", "bonding")
+# Loaded by the guest when it sends, bonds interfaces, and makes tunnels.
+LATER = ("pktgen", "tun", "bonding", "geneve", "ip_gre", "ipip")
 NICS = 5
 
 
@@ -96,10 +97,9 @@ def package_name():
     return found and found[1]
 
 
-def modules(folder):
-    """The files of MODULES and of what they need, in the order they are to be loaded."""
-    files = {path.name.partition(".")[0].replace("-", "_"): path
-             for path in folder.glob("lib/modules/**/*.ko*")}
+def modules(folder, names):
+    """The files of modules and of what they need, in the order they are to be loaded."""
+    files = {module_name(path): path for path in folder.glob("lib/modules/**/*.ko*")}
     ordered = []
 
     def add(name):
@@ -112,11 +112,15 @@ def modules(folder):
             add(other.replace("-", "_"))
         ordered.append(path)
 
-    for name in MODULES:
+    for name in names:
         if name not in files:
             raise Unavailable(f"the kernel package has no module {name}")
         add(name)
     return ordered
+
+
+def module_name(path):
+    return path.name.partition(".")[0].replace("-", "_")
 
 
 def read_module(path):
@@ -137,18 +141,24 @@ def make_initramfs(picnic, kernel_folder, work, environment):
     shutil.copy(picnic, program)
     if shutil.which("strip"):
         subprocess.run(["strip", program], check=False)
-    for library in libraries(picnic):
+    # Busybox has a program of this name, which makes no tunnels of every kind.
+    iproute = shutil.which("ip")
+    (root / "iproute2").mkdir()
+    shutil.copy(iproute, root / "iproute2/ip")
+    for library in {*libraries(picnic), *libraries(iproute)}:
         place = root / library.lstrip("/")
         place.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(library, place)
-    for number, path in enumerate(modules(kernel_folder)):
-        (root / f"modules/{number:02}-{path.name.partition('.')[0]}.ko").write_bytes(
-            read_module(path))
+
+    def put(name, paths):
+        """Modules, and a list of them in the order they are to be loaded."""
+        for path in paths:
+            (root / f"modules/{module_name(path)}.ko").write_bytes(read_module(path))
+        (root / f"modules/{name}").write_text(" ".join(map(module_name, paths)))
+
+    put("start", modules(kernel_folder, MODULES))
     for name in LATER:
-        later = next(iter(kernel_folder.glob(f"lib/modules/**/{name}.ko*")), None)
-        if later is None:
-            raise Unavailable(f"the kernel package has no module {name}")
-        (root / f"modules/{name}.ko").write_bytes(read_module(later))
+        put(name, modules(kernel_folder, [name]))
     text = (HERE / "init").read_text()
     settings = "".join(f"{name}={value}\n" for name, value in environment.items())
     first, rest = text.split("\n", 1)
