@@ -148,6 +148,28 @@ impl Balance {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// After each move the rest is judged as if it were looked at anew.
+        #[test]
+        fn the_moves_of_one_look_are_those_of_as_many_looks_with_one(
+            entries in prop::collection::vec((0..5_u16, 0..2000_u64), 8..64),
+            moves in 2..8_u16,
+        ) {
+            let (queues, loads): (Vec<u16>, Vec<u64>) = entries.into_iter().unzip();
+            let table = IndirectionTable::from_entries(&queues, 5).unwrap();
+            let moved = |moves: u16, looks: u16| {
+                let (mut table, mut balance) = (table.clone(), Balance::new(1, moves, 20, &table));
+                let moved = (0..looks).map(|_| {
+                    balance.loads[..loads.len()].copy_from_slice(&loads);
+                    balance.move_entries(&mut table)
+                });
+                (moved.sum::<usize>(), table.entries().to_vec())
+            };
+            prop_assert_eq!(moved(moves, 1), moved(1, moves));
+        }
+    }
 
     /// An interval may last 71 minutes, in which one entry sees more than 2^32 packets.
     #[test]
