@@ -19,7 +19,7 @@ use picnic_filter::filters::FilterChange;
 use picnic_filter::matching::Tuple;
 use picnic_filter::{
     Action, Base, Direction, Filter, FilterError, Filters, FiveTuple, Handover, Hidden,
-    MOST_GROUPS, Match, Pattern, Place, PortRange, Predicate, Prefix, Protocol,
+    MOST_FILTERS, MOST_GROUPS, Match, Pattern, Place, PortRange, Predicate, Prefix, Protocol,
 };
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -269,6 +269,31 @@ fn there_are_so_many_groups_and_those_there_are_can_be_used_on() {
     assert_eq!(into(&[last, names[7]]), Ok(2));
     filters.define_groups(&[last, names[7]]).unwrap();
     assert_eq!(filters.groups(), names[..MOST_GROUPS]);
+}
+
+/// A list's places are numbered in 16 bits.
+#[test]
+fn a_list_holds_so_many_filters_and_may_be_replaced_when_full() {
+    let filters = Filters::new(1);
+    let counts = || any(Action::Count);
+    let add = |filter: Filter| FilterChange::Add(filter, FilterCode::default());
+    let rx = |count: usize| (0..count).map(|_| add(counts())).collect::<Vec<_>>();
+    let refused = Err(FilterError::TooMany(MOST_FILTERS));
+    assert_eq!(filters.apply(rx(MOST_FILTERS + 1)), refused);
+    assert_eq!(filters.list().len(), 0, "none of them is there");
+    let added = filters.apply(rx(MOST_FILTERS)).unwrap();
+    // Another list has room of its own; a filter that moves there makes room here.
+    let moves = counts().on(Direction::Tx);
+    let other = filters.add(moves.clone()).unwrap();
+    assert_eq!(filters.add(counts()).map(drop), Err(FilterError::TooMany(MOST_FILTERS)));
+    assert_eq!(filters.set(other, counts()), Err(FilterError::TooMany(MOST_FILTERS)));
+    filters.set(added[0], counts().with_priority(1)).unwrap();
+    filters.set(added[1], moves).unwrap();
+    filters.add(counts()).unwrap();
+    let mut changes = vec![FilterChange::Remove(added[2])];
+    changes.extend(rx(1));
+    assert_eq!(filters.apply(changes).unwrap().len(), 1);
+    assert_eq!(filters.add(counts()).map(drop), Err(FilterError::TooMany(MOST_FILTERS)));
 }
 
 fn screens(filters: &Filters) -> Vec<Box<dyn Screen>> {
