@@ -251,6 +251,30 @@ int freed(struct raw_tracepoint *context)
 	return 0;
 }
 
+/* NAPI, packets taken, the most that it may take */
+SEC("raw_tp/napi_poll")
+int took(struct raw_tracepoint *context)
+{
+	u32 zero = 0;
+	struct counts *counts = counts_of_core();
+	struct taken *taken = bpf_map_lookup_elem(&TAKEN, &zero);
+
+	if (!counts || !taken)
+		return 0;
+	if (counts->delivered_packets != taken->packets) {
+		taken->packets = counts->delivered_packets;
+		taken->napi = context->args[0];
+		counts->polls += 1;
+		if (!taken->is_counted)
+			counts->wakeups += 1;
+		taken->is_counted = 1;
+	}
+	/* One that took all it may is polled again without an interrupt. */
+	if (taken->napi == context->args[0] && (u32)context->args[1] < (u32)context->args[2])
+		taken->is_counted = 0;
+	return 0;
+}
+
 /* For benchmarks: sends what a test run gives it, as a driver would that polls another wire. */
 const volatile u32 FLOOD_TO = 0;
 

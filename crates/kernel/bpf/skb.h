@@ -57,6 +57,21 @@ struct {
 	__type(value, struct handed);
 } HANDED SEC(".maps");
 
+/* Of each target core, what it had been given by its last poll that brought something, by which it
+ * was, and whether the interrupt that led to it is counted. */
+struct taken {
+	u64 packets;
+	u64 napi;
+	u64 is_counted;
+};
+
+struct {
+	__uint(type, MAP_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct taken);
+} TAKEN SEC(".maps");
+
 /* As the running kernel has it. */
 enum skb_drop_reason { SKB_DROP_REASON_CPU_BACKLOG = 1 };
 

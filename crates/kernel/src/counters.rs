@@ -11,6 +11,7 @@ use picnic_core::direction::Direction;
 use picnic_core::kernel::KernelCounts;
 use picnic_core::ledger::{DropReason, Drops, Stage};
 use picnic_engine::view::View;
+use picnic_machine::topology::Placement;
 use std::sync::{Mutex, PoisonError};
 
 /// The map with what each core counts.
@@ -84,6 +85,8 @@ impl Counts {
 pub(crate) struct Taken {
     /// Packets handed over and not taken yet.
     pub(crate) under_way: u64,
+    /// Packets that were taken from a wire on another core than the borrowed one.
+    pub(crate) elsewhere: u64,
     /// For each function.
     pub(crate) counts: Vec<KernelCounts>,
 }
@@ -92,6 +95,7 @@ pub(crate) struct Taken {
 pub(crate) struct Counters {
     counts: CountsMap,
     rings: RingsMap,
+    borrowed_core: usize,
     /// The core of each queue.
     cores: Vec<usize>,
     /// Why each function drops what it drops.
@@ -101,10 +105,15 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
-    pub(crate) fn new(object: &mut Object, plan: &Plan, cores: &[usize]) -> Result<Self, RunError> {
+    pub(crate) fn new(
+        object: &mut Object,
+        plan: &Plan,
+        placement: &Placement,
+    ) -> Result<Self, RunError> {
         let (counts, rings) = object.counters()?;
         let reasons = plan.steps.iter().map(Step::reason).collect();
-        Ok(Counters { counts, rings, cores: cores.to_vec(), reasons, taken: Mutex::new(()) })
+        let (borrowed_core, cores) = (placement.borrowed_core, placement.target_cores.clone());
+        Ok(Counters { counts, rings, borrowed_core, cores, reasons, taken: Mutex::new(()) })
     }
 
     /// Brings them into the counters of `view` as they are now.
@@ -209,5 +218,7 @@ fn bring(view: &View, card_of: &Counters, by_core: &[Counts], rings: &[[u64; 2]]
         // Which queue a refused packet was for is not known; without any, this is exact.
         found.steer.packets.set(packets);
     }
-    Taken { under_way: steered.saturating_sub(taken), counts: of_functions }
+    let others = by_core.iter().enumerate().filter(|(core, _)| *core != card_of.borrowed_core);
+    let elsewhere = others.flat_map(|(_, counts)| counts.wire_packets).sum();
+    Taken { under_way: steered.saturating_sub(taken), elsewhere, counts: of_functions }
 }

@@ -46,6 +46,7 @@ fn load(handover: Handover) -> Result<(), Missing> {
         default_queue: 0,
         handover,
         ring_size: 64,
+        wire_usecs: 0,
         room: 1,
     };
     let loaded = Object::load(&plan, &[0], false).and_then(|mut object| match handover {

@@ -56,7 +56,7 @@ const ONWARD: u32 = 0xffff;
 /// What counts beside the chain: the kernel's tracepoints, by the programs that look at them.
 const fn traced(handover: Handover) -> &'static [(&'static str, &'static str)] {
     match handover {
-        Handover::Skb => &[("freed", "kfree_skb")],
+        Handover::Skb => &[("freed", "kfree_skb"), ("took", "napi_poll")],
         Handover::Cpumap => &[
             ("enqueued", "xdp_cpumap_enqueue"),
             ("polled", "xdp_cpumap_kthread"),
@@ -610,6 +610,7 @@ mod tests {
             default_queue: 0,
             handover: Handover::Skb,
             ring_size: 64,
+            wire_usecs: 0,
             room: 1,
         };
         let mut object = Object::load(&plan, &[0], false).unwrap();

@@ -26,6 +26,7 @@ const HONOURED: &[(&str, &[&str])] = &[
     ("card", &["name", "engine", "borrowed_core", "default_queue"]),
     ("host", &["attachment", "queues", "target_cores", "ring_size"]),
     ("isolation", &["level"]),
+    ("interrupt", &["wire_usecs"]),
 ];
 /// Sections that the engine has no part in: `picnic net` obeys them, and the control plane; and
 /// those of filters, which say themselves what cannot be there.
@@ -43,6 +44,8 @@ pub(crate) struct Plan {
     pub(crate) handover: Handover,
     /// Of each cpumap ring.
     pub(crate) ring_size: u32,
+    /// Microseconds that a wire is left alone after it was polled; zero for none.
+    pub(crate) wire_usecs: u32,
     /// Filters that there is room for.
     pub(crate) room: usize,
 }
@@ -123,6 +126,7 @@ pub(crate) fn plan(launch: &Launch<'_>) -> Result<(Plan, Placement), ConfigError
         default_queue: file.card.default_queue,
         handover: Handover::default(),
         ring_size: file.host.ring_size as u32,
+        wire_usecs: file.interrupt.wire_usecs,
         room: room(0),
     };
     for (index, wire) in file.wires.iter().enumerate() {
@@ -237,6 +241,9 @@ fn check_keys(file: &CardFile) -> Result<(), ConfigError> {
         }
         let only = HONOURED_AS.iter().find(|(key, _)| *key == path).map(|(_, value)| *value);
         let allowed = match section {
+            "interrupt" => {
+                "wire_usecs alone: a target is interrupted once for what a poll of a wire has brought"
+            }
             "tx" => "no tx chain: XDP sees nothing that is sent",
             _ => only.unwrap_or("to leave it out"),
         };

@@ -4,7 +4,7 @@
 //! them pass. What was handed over by then is taken by the target cores, and counted; then rings
 //! and relays go, and last the machine is set back by its journal.
 
-use crate::counters::Counters;
+use crate::counters::{Counters, Taken};
 use crate::live::Live;
 use crate::object::{Object, SETTLE, Switch, Tables, refused};
 use crate::plan::{Plan, plan};
@@ -148,7 +148,7 @@ impl Attached {
             Ok(locked.map_err(|error| cannot_lock(file, index, &wire.interface, &error))?)
         });
         let locks = locks.collect::<Result<Vec<_>, RunError>>()?;
-        let counters = Counters::new(&mut object, plan, &placement.target_cores)?;
+        let counters = Counters::new(&mut object, plan, placement)?;
         let mut attached = Attached {
             links: Vec::new(),
             switch: None,
@@ -184,6 +184,9 @@ impl Attached {
             let namespace = wire.namespace.as_deref();
             let mut polling = Polling::start(machine, journal, &wire.interface, namespace)?;
             polling.pin(machine, journal, core)?;
+            if plan.wire_usecs != 0 {
+                polling.hold(journal, plan.wire_usecs)?;
+            }
             self.polling.push(polling);
             steering::stop(journal, &wire.interface, namespace)?;
         }
@@ -487,12 +490,12 @@ impl Running for KernelRunning {
         let received_for = monitor.elapsed();
         card.let_go();
         let detached = Instant::now();
-        let missing = loop {
+        let Taken { under_way: missing, elsewhere, .. } = loop {
             // First the programs come to their end, and their last batches are handed over.
             std::thread::sleep(SETTLE);
-            let under_way = card.counters.take(&card.view).under_way;
-            if under_way == 0 || detached.elapsed() > PATIENCE {
-                break under_way;
+            let taken = card.counters.take(&card.view);
+            if taken.under_way == 0 || detached.elapsed() > PATIENCE {
+                break taken;
             }
         };
         let mut report = monitor.report_over(received_for.as_nanos() as u64, &[]);
@@ -500,6 +503,13 @@ impl Running for KernelRunning {
             report
                 .notes
                 .push("an interface has gone or was taken down: the run ended there".into());
+        }
+        if elsewhere != 0 {
+            report.notes.push(format!(
+                "{elsewhere} packets were taken on the core that sent them, not on the borrowed one: \
+                 a veth whose other end has segmentation offload does so (there: ethtool -K PEER \
+                 tso off)"
+            ));
         }
         if missing != 0 {
             report.notes.push(format!("{missing} packets handed over have not been taken: a bug"));

@@ -18,7 +18,7 @@
 //!
 //! Guarantees: everything is in the journal before it is changed ([`crate::undo`]).
 //!
-//! Source: Documentation/networking/napi.rst, section Threaded NAPI. A veth polls only with GRO or
+//! Source: Documentation/networking/napi.rst, sections Threaded NAPI and Software IRQ coalescing. A veth polls only with GRO or
 //! an XDP program, so GRO is switched on first: then its threads outlive the attaching of one.
 
 use crate::command;
@@ -103,6 +103,38 @@ impl Polling {
             foreign,
             pinned: BTreeSet::new(),
         })
+    }
+
+    /// Has it left alone after each poll for so many microseconds, until one finds nothing: what comes
+    /// meanwhile is taken at once.
+    ///
+    /// # Errors
+    /// The kernel does not have it: Linux before 5.8.
+    pub fn hold(&self, journal: &mut Journal, usecs: u32) -> Result<(), MachineError> {
+        let (interface, namespace) = (&*self.interface, self.namespace.as_deref());
+        // The time first: without one the other would have the kernel look again and again.
+        for (feature, becomes) in [
+            ("gro_flush_timeout", (u64::from(usecs) * 1000).to_string()),
+            ("napi_defer_hard_irqs", "1".into()),
+        ] {
+            let attribute = format!("/sys/class/net/{interface}/{feature}");
+            let words = within(namespace, &["cat", &attribute]);
+            let words: Vec<_> = words.iter().map(String::as_str).collect();
+            let was = command::run(&words).map_err(|error| {
+                MachineError::Refused(format!("interface {interface} cannot be held back: {error}"))
+            })?;
+            journal.record(Change::Feature {
+                interface: interface.into(),
+                namespace: namespace.map(str::to_owned),
+                feature: feature.into(),
+                was: was.trim().into(),
+            })?;
+            let words = feature_words(interface, namespace, feature, &becomes);
+            let words: Vec<_> = words.iter().map(String::as_str).collect();
+            let done = journal.run(&words).map(drop);
+            done.map_err(|error| MachineError::Refused(error.to_string()))?;
+        }
+        Ok(())
     }
 
     /// Gives those of its threads to a core that are not there yet.

@@ -97,7 +97,7 @@ fn a_key_that_is_not_honoured_is_refused() {
             "",
             rx,
             "[interrupt]\nrx_usecs = 5\n",
-            "card:13: interrupt.rx_usecs: found 5, allowed with",
+            "card:13: interrupt.rx_usecs: found 5, allowed with engine = \"kernel\": wire_usecs alone",
         ),
         ("", rx, "[pool]\nbuffers = 512\n", "pool.buffers: found 512, allowed with"),
         ("", rx, "[isolation]\napply = true\n", "isolation.apply: found true, allowed with"),
@@ -150,7 +150,7 @@ fn a_key_that_is_not_honoured_is_refused() {
 fn what_is_honoured_is_accepted() {
     let rx = "[[rx]]\nfunction = \"rss\"\nhash = \"jhash\"\njhash_init = 7\ntable_size = 100\n";
     let rest = "ring_size = 512\ntarget_cores = [0]\n[control]\nsocket = \"off\"\n\
-                [isolation]\napply = false\nlevel = \"none\"\n[interrupt]\n";
+                [isolation]\napply = false\nlevel = \"none\"\n[interrupt]\nwire_usecs = 50\n";
     // An interface that there is everywhere.
     let wire = WIRE.replace("k0", "lo");
     let card =

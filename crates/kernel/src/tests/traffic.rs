@@ -157,7 +157,12 @@ impl Bed {
         let steering = self.0.within("card", steering).unwrap();
         let features = self.0.within("card", "ethtool -k k0").unwrap();
         let links = self.0.ip("card", "link show").unwrap();
+        let held = ["gro_flush_timeout", "napi_defer_hard_irqs"].map(|name| {
+            let told = self.0.within("card", &format!("cat /sys/class/net/k0/{name}")).unwrap();
+            told.trim().parse().unwrap()
+        });
         State {
+            held,
             threaded: threaded.trim() == "1",
             steered: steering.trim() != "0",
             gro: features.contains("generic-receive-offload: on"),
@@ -181,12 +186,22 @@ struct State {
     threaded: bool,
     steered: bool,
     gro: bool,
+    /// Nanoseconds after a poll, and how often that is waited for without packets.
+    held: [u64; 2],
     program: &'static str,
 }
 
 /// As the wire is while a card is at work.
 fn at_work(program: &'static str) -> State {
-    State { threaded: true, steered: false, gro: true, program }
+    State { threaded: true, steered: false, gro: true, held: [0, 0], program }
+}
+
+/// Has wires left alone for a while after each poll.
+const HELD: &str = "[interrupt]\nwire_usecs = 20000\n";
+
+/// The same with [`HELD`].
+fn held_at_work(program: &'static str) -> State {
+    State { held: [20_000_000, 1], ..at_work(program) }
 }
 
 fn card(handover: &str, namespace: &str, rx: &str) -> String {
@@ -268,15 +283,35 @@ fn each_target_core_gets_the_packets_of_its_flows() {
         // An Ethernet header, 20 bytes of IPv4, 8 of UDP, 6 of its own.
         let bytes: Vec<_> = report.queues.iter().map(|queue| queue.bytes).collect();
         assert_eq!(bytes, wanted.map(|packets| packets * 48));
-        if handover == "cpumap" {
-            for queue in report.queues.iter().filter(|queue| queue.packets != 0) {
-                assert!(queue.interrupts != 0 && queue.doorbells != 0, "{queue:?}");
-            }
+        for queue in report.queues.iter().filter(|queue| queue.packets != 0) {
+            assert!((1..=queue.packets).contains(&queue.interrupts), "{handover}: {queue:?}");
+            assert!(queue.polls >= queue.interrupts, "{handover}: {queue:?}");
+            assert_eq!(queue.doorbells != 0, handover == "cpumap", "{queue:?}");
         }
         let functions: Vec<_> =
             report.functions.iter().map(|found| (&*found.name, found.packets)).collect();
         let all = rounds as u64 * u64::from(FLOWS);
         assert_eq!(functions, [("pass", all), ("rss", all)]);
+        assert_eq!(bed.state(), before, "{:?}", report.notes);
+    }
+}
+
+#[test]
+fn what_a_wire_is_held_for_interrupts_once() {
+    let Some(bed) = Bed::new("what_a_wire_is_held_for_interrupts_once") else { return };
+    let _machine = machine();
+    let before = bed.state();
+    for handover in HANDOVERS {
+        let rx = format!("[[rx]]\nfunction = \"rss\"\ntable = [0]\n{HELD}");
+        let running = start(&bed.card(handover, &rx));
+        assert_eq!(bed.state(), held_at_work(handover));
+        let packets = 20 * BATCH;
+        bed.send(packets);
+        let report = running.stop().unwrap();
+        check(&report, packets);
+        // Those of a batch come together.
+        let queue = &report.queues[0];
+        assert!(queue.interrupts * 4 <= queue.packets, "{handover}: {queue:?}");
         assert_eq!(bed.state(), before, "{:?}", report.notes);
     }
 }
@@ -341,6 +376,27 @@ fn tell_function(
     let Order::Function(_, _, order) = replaced else { panic!("the answer to another command") };
     assert!(done);
     command.reply(order).unwrap()
+}
+
+#[test]
+fn packets_that_the_borrowed_core_does_not_take_are_told() {
+    let test = "packets_that_the_borrowed_core_does_not_take_are_told";
+    let Some(bed) = Bed::new(test) else { return };
+    let _machine = machine();
+    for (handover, offload, told) in
+        [("skb", "off", false), ("skb", "on", true), ("cpumap", "off", false)]
+    {
+        bed.0.within("far", &format!("ethtool -K f0 tx {offload}")).unwrap();
+        let running = start(&bed.card(handover, "[[rx]]\nfunction = \"rss\"\n"));
+        let script = format!("for i in 1 2 3; do echo picnic > /dev/udp/10.77.0.1/{PORT}; done");
+        // The borrowed core is 1.
+        let mut sender = bed.0.start("far", &["bash", "-c", &script], &[0]).unwrap();
+        wait_until("they are sent", || sender.ended().is_some());
+        wait_until("they are taken", || running.monitor().report().wires[0].rx_packets >= 3);
+        let report = running.stop().unwrap();
+        let notes = report.notes.iter().filter(|note| note.starts_with("3 packets were taken on"));
+        assert_eq!(notes.count(), usize::from(told), "{handover}, {offload}: {:?}", report.notes);
+    }
 }
 
 #[test]
@@ -718,7 +774,7 @@ fn a_killed_card_leaves_a_journal_that_takes_all_back() {
     let test = "a_killed_card_leaves_a_journal_that_takes_all_back";
     if let Ok(handover) = std::env::var(VICTIM) {
         let namespace = std::env::var(VICTIM_NAMESPACE).unwrap();
-        let _running = start(&card(&handover, &namespace, "[[rx]]\nfunction = \"rss\"\n"));
+        let _running = start(&card(&handover, &namespace, HELD));
         println!("\nrunning");
         loop {
             std::thread::park();
@@ -730,12 +786,12 @@ fn a_killed_card_leaves_a_journal_that_takes_all_back() {
     let state = bed.0.folder().join("state");
     for handover in HANDOVERS {
         let mut victim = Victim::start(&bed, handover, &state);
-        assert_eq!(bed.state(), at_work(handover));
+        assert_eq!(bed.state(), held_at_work(handover));
         victim.kill();
         // The programs have ended with their process; what had been set is taken back now.
         wait_until("XDP has gone", || bed.state().program != "cpumap");
         let left = if handover == "skb" { "skb" } else { "" };
-        assert_eq!(bed.state(), at_work(left));
+        assert_eq!(bed.state(), held_at_work(left));
         let machine = Machine { state: state.clone(), ..Machine::this() };
         let restored = restore_all(&machine, Which::Stale).unwrap();
         assert!(

@@ -311,7 +311,8 @@ pub(crate) fn feature_words(
 fn is_attribute(feature: &str) -> bool {
     let queue = feature.strip_prefix("queues/rx-").and_then(|rest| rest.strip_suffix("/rps_cpus"));
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    feature == "threaded" || queue.is_some_and(is_number)
+    matches!(feature, "threaded" | "gro_flush_timeout" | "napi_defer_hard_irqs")
+        || queue.is_some_and(is_number)
 }
 
 /// A command in a namespace, if it is not this one.

@@ -666,7 +666,13 @@ fn a_feature_is_given_its_value_by_the_command_it_has() {
     assert_eq!(words(Some("one"), "gro"), inside);
     // Files of the interface, and nothing that leads out of its folder.
     let script = "echo \"$1\" > \"/sys/class/net/$2/$3\"";
-    for file in ["threaded", "queues/rx-0/rps_cpus", "queues/rx-17/rps_cpus"] {
+    for file in [
+        "threaded",
+        "gro_flush_timeout",
+        "napi_defer_hard_irqs",
+        "queues/rx-0/rps_cpus",
+        "queues/rx-17/rps_cpus",
+    ] {
         assert_eq!(words(None, file), ["sh", "-c", script, "sh", "off", "eth0", file]);
     }
     for other in ["queues/rx-0/../rps_cpus", "queues/rx-/rps_cpus", "queues/rx-0", "../x"] {
