@@ -164,3 +164,30 @@ impl Change for NewPolicy {
         true
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ticket::Ticket;
+
+    #[test]
+    fn slack_that_a_segment_fits_into_is_counted_as_filled() {
+        let mut plus = Plus::new(Edf, slack::Choice::FirstFit.policy());
+        let ticket = Ticket {
+            wcet_ns: 50,
+            remaining_ns: 50,
+            period_ns: None,
+            priority: 0,
+            next_release: Time::ZERO,
+            next_deadline: Time::MAX,
+        };
+        let task = Candidate { ticket, ready: true, begun: false, since: 0 };
+        for (slack_ns, chosen, offered, filled) in
+            [(49, None, 1, 0), (50, Some(0), 2, 1), (51, Some(0), 3, 2), (0, None, 4, 2)]
+        {
+            assert_eq!(plus.filler(Time::ZERO, slack_ns, &[task]), chosen);
+            let found = plus.slack.inspect();
+            assert_eq!((found.offered, found.filled), (offered, filled), "{slack_ns}");
+        }
+    }
+}

@@ -45,6 +45,10 @@ fn refusals_show_their_arithmetic() {
     let message = edf(&tasks, &no_packets()).unwrap_err().to_string();
     assert!(message.contains("100.5 %"), "{message}");
     assert!(message.contains("60 ns of each 100 ns (a) + 81 ns of each 200 ns (b)"), "{message}");
+    // Much too much is told as exactly.
+    let message = edf(&[demand("a", Some(1_000), &[1_000_000_000])], &no_packets());
+    let message = message.unwrap_err().to_string();
+    assert!(message.contains(" 100000000.0 %"), "{message}");
     let tasks = [demand("short", Some(100), &[10]), demand("long", Some(1000), &[95])];
     let message = edf(&tasks, &no_packets()).unwrap_err().to_string();
     assert_eq!(

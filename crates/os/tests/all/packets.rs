@@ -244,6 +244,23 @@ fn callbacks_are_told_how_each_frame_ended() {
 }
 
 #[test]
+fn when_the_card_has_stopped_nothing_more_is_sent() {
+    let (mut bench, kept) = (Bench::new(), Arc::new(Mutex::new(None)));
+    let theirs = kept.clone();
+    let body = program(move |nic| async move {
+        let sender = nic.sender(0, |_| {});
+        sender.post(&[1; 60]).unwrap();
+        *theirs.lock().unwrap() = Some(sender);
+        nic.sleep_until(Time::MAX).await;
+    });
+    bench.os.create(spec("sender"), body).unwrap();
+    bench.run_until(micros(10));
+    bench.end();
+    let sender = kept.lock().unwrap().take().unwrap();
+    assert_eq!(sender.post(&[2; 60]), Err(SendError::Stopped));
+}
+
+#[test]
 fn a_callback_that_panics_ends_its_task() {
     let mut bench = Bench::new();
     let body = program(move |nic| async move {
