@@ -318,6 +318,35 @@ fn hosts_are_told_of_room_at_once_or_as_moderation_has_it() {
     }
 }
 
+#[test]
+fn room_on_its_ring_alone_is_told_to_a_host() {
+    let mut bench = starved(1, "tx_complete = \"interrupt\"");
+    let doorbells = |bench: &Bench| bench.view.queues[0].steer.doorbells.get();
+    let before = doorbells(&bench);
+    // From now on it is given no buffers.
+    bench.card.stop_receiving(bench.now);
+    bench.turn();
+    assert_eq!(doorbells(&bench), before + 1);
+    bench.end();
+}
+
+#[test]
+fn a_card_that_sleeps_is_woken_by_what_a_host_sends_by_itself() {
+    let text = "[host]\nattachment = \"sends\"\nqueues = 1\n";
+    let mut bench = Bench::new(text, 1, vec![], vec![]);
+    while !bench.turn().is_idle() {}
+    bench.look();
+    assert!(bench.card.arm());
+    bench.look();
+    assert_eq!(bench.card_bell.count(), 0, "nothing was sent");
+    bench.host().sends = 1;
+    bench.look();
+    assert_eq!(bench.card_bell.count(), 1);
+    bench.card.disarm();
+    bench.settle();
+    bench.end();
+}
+
 /// Room that nobody waited for counts for nothing once somebody does.
 #[test]
 fn a_host_is_told_of_the_room_that_came_while_it_waited() {

@@ -1,7 +1,7 @@
 //! A function on trial: the fate of each packet, and the time it is told.
 
 use picnic_core::direction::Direction;
-use picnic_core::function::Function;
+use picnic_core::function::{Function, PacketMut, Verdict, per_packet};
 use picnic_core::ledger::{DropReason, Stage};
 use picnic_core::out::Out;
 use picnic_core::packet::burst::Burst;
@@ -112,6 +112,30 @@ fn every_fate_is_told_of_the_packet_that_has_it() {
     }
     let outcomes = trial.end(&mut function).unwrap();
     assert_eq!(ends(&outcomes), [(Some(0), Fate::Next)]);
+}
+
+#[test]
+fn what_is_known_of_a_packet_is_there_when_it_is_given() {
+    let mut function = per_packet(|_: &mut PacketMut<'_>| Verdict::Next);
+    let mut trial = trial();
+    let mark = |packet: &mut Descriptor| packet.mark = 77;
+    let outcomes = trial.give_known(&mut function, Time::ZERO, 1, &[9; 60], mark).unwrap();
+    assert_eq!((outcomes.len(), outcomes[0].mark, outcomes[0].wire), (1, 77, 1));
+}
+
+/// Its buffer is free by then.
+#[test]
+fn of_a_packet_that_was_dropped_nothing_is_told_but_that() {
+    let mut data = [9; 60];
+    data[0] = DROP;
+    let outcomes = trial().give(&mut Told::default(), Time::from_nanos(5), 1, &data).unwrap();
+    let fate = Fate::Dropped(DropReason::Filtered);
+    let [Outcome { number: Some(0), fate: found, wire: 0, data, mark: 0, rss_hash: 0 }] =
+        &outcomes[..]
+    else {
+        panic!("{outcomes:?}")
+    };
+    assert_eq!((*found, data.len()), (fate, 0));
 }
 
 #[test]
