@@ -199,6 +199,7 @@ impl Bench {
             filters: Filters::new(2),
             tasks,
             fixed: None,
+            swap_rx: None,
         };
         let about = About {
             card: file.card.name.clone(),

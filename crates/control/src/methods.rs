@@ -10,7 +10,7 @@ use crate::monitor::Monitor;
 use crate::protocol::{NO_ANSWER, REFUSED, RpcError, VERSION, invalid};
 use crate::report::{self, Report};
 use crate::request::{Request, methods, wrong};
-use crate::server::Access;
+use crate::server::{Access, SwapRx};
 use picnic_core::config::{CardFile, GateMode, InterruptSection, Sections};
 use picnic_core::direction::Direction;
 use picnic_core::hook::Hooks;
@@ -58,6 +58,7 @@ pub struct Methods {
     /// None if the card has no NIC OS.
     tasks: Option<Factory>,
     fixed: Option<&'static str>,
+    swap_rx: Option<Box<dyn SwapRx>>,
     stop: Arc<AtomicBool>,
     /// The figures of the last reset.
     reset: Option<Report>,
@@ -92,7 +93,8 @@ impl Methods {
         captures: Captures,
         stop: Arc<AtomicBool>,
     ) -> Self {
-        let Access { monitor, controller, registries, hooks, filters, tasks, fixed } = access;
+        let Access { monitor, controller, registries, hooks, filters, tasks, fixed, swap_rx } =
+            access;
         let about = About {
             report: about,
             ports: file.wires.iter().map(|wire| wire.port.name().into()).collect(),
@@ -115,6 +117,7 @@ impl Methods {
             filters,
             tasks,
             fixed,
+            swap_rx,
             stop,
             reset: None,
         }
@@ -141,10 +144,9 @@ impl Methods {
         file: impl FnOnce() -> Option<OwnedFd>,
     ) -> Result<Outcome, RpcError> {
         use Request as R;
-        let changes = matches!(
-            request,
-            R::CaptureStart(_) | R::ModerationGet {} | R::ModerationSet(_) | R::ChainSwap(_)
-        );
+        let changes =
+            matches!(request, R::CaptureStart(_) | R::ModerationGet {} | R::ModerationSet(_))
+                || matches!(request, R::ChainSwap(_)) && self.swap_rx.is_none();
         if let Some(why) = self.fixed.filter(|_| changes) {
             return Err(RpcError::new(REFUSED, why));
         }

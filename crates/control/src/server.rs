@@ -12,9 +12,10 @@ use crate::service::Service;
 use crate::socket::{self, Socket, SocketError};
 use crate::watch::{Watch, Watcher};
 use picnic_confine::{Role, set_up};
-use picnic_core::config::CardFile;
+use picnic_core::config::{CardFile, Section};
 use picnic_core::error::ConfigError;
 use picnic_core::hook::Hooks;
+use picnic_core::registry::BuildContext;
 use picnic_engine::swap::Controller;
 use picnic_filter::Filters;
 use picnic_os::config::Factory;
@@ -151,6 +152,18 @@ pub struct Access {
     /// Why chains, filters, moderation and captures stay as they are, if they do: only components
     /// can be told something then.
     pub fixed: Option<&'static str>,
+    /// Of an engine that puts another rx chain in force by itself, also if the rest stays as it is.
+    pub swap_rx: Option<Box<dyn SwapRx>>,
+}
+
+/// Who puts another rx chain in force in place of the poll engine.
+pub trait SwapRx: Send {
+    /// Puts the functions of these sections in place of those that are there, and tells the card's
+    /// view of it.
+    ///
+    /// # Errors
+    /// What is wrong with a section; what cannot be done. The chain stays as it is then.
+    fn swap(&mut self, sections: &[Section], base: &BuildContext) -> Result<(), RunError>;
 }
 
 /// A card's control thread. When it is dropped the socket goes: clients are to see that after

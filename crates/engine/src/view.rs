@@ -72,7 +72,7 @@ impl Functions {
         Functions(Arc::new(Mutex::new([FunctionView::of(rx), FunctionView::of(tx)])))
     }
 
-    /// Those of a card that another engine runs, whose functions stay as they are.
+    /// Those of a card that another engine runs, which says itself when they are others.
     pub fn fixed(rx: Vec<FunctionView>) -> Self {
         Functions(Arc::new(Mutex::new([rx, Vec::new()])))
     }
@@ -82,7 +82,8 @@ impl Functions {
         self.lock()[direction as usize].clone()
     }
 
-    pub(crate) fn replace(&self, direction: Direction, functions: Vec<FunctionView>) {
+    /// Another engine has put these in place of those of a chain.
+    pub fn replace(&self, direction: Direction, functions: Vec<FunctionView>) {
         self.lock()[direction as usize] = functions;
     }
 

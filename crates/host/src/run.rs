@@ -205,6 +205,7 @@ fn start(engine: &'static str, launch: Launch<'_>) -> Result<HostRunning, RunErr
         filters: filters.clone(),
         tasks: os.as_ref().map(|os| os.factory.clone()),
         fixed: None,
+        swap_rx: None,
     };
     Ok(HostRunning {
         monitor,

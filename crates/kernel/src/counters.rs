@@ -12,7 +12,6 @@ use picnic_core::kernel::KernelCounts;
 use picnic_core::ledger::{DropReason, Drops, Stage};
 use picnic_engine::view::View;
 use picnic_machine::topology::Placement;
-use std::sync::{Mutex, PoisonError};
 
 /// The map with what each core counts.
 pub(crate) const COUNTS: &str = "COUNTS";
@@ -78,6 +77,40 @@ impl Counts {
             aborted: std::array::from_fn(|_| next()),
         }
     }
+
+    /// As `of` takes them.
+    fn words(&self) -> Vec<u64> {
+        let Counts { wire_packets, wire_bytes, steered, dropped, .. } = self;
+        let Counts { sent_packets, sent_bytes, left, aborted, .. } = self;
+        let single = [
+            self.lost,
+            self.refused,
+            self.delivered_packets,
+            self.delivered_bytes,
+            self.without_buffer,
+            self.polls,
+            self.empty_polls,
+            self.wakeups,
+            self.unhashed,
+            self.filtered,
+            self.unreadable,
+            self.steered_by_filters,
+            self.tagged,
+        ];
+        [
+            &wire_packets[..],
+            wire_bytes,
+            steered,
+            dropped,
+            &single,
+            sent_packets,
+            sent_bytes,
+            left,
+            &[self.redirected],
+            aborted,
+        ]
+        .concat()
+    }
 }
 
 /// What is no counter of the card's.
@@ -91,17 +124,60 @@ pub(crate) struct Taken {
     pub(crate) counts: Vec<KernelCounts>,
 }
 
-/// The counters of a card's programs.
+/// The counters of a card's programs, for each chain that it has had.
 pub(crate) struct Counters {
-    counts: CountsMap,
+    /// Those of the chain that it started with, some of whose programs count still; last those of the
+    /// chain in force.
+    chains: Vec<(CountsMap, Vec<DropReason>)>,
+    /// What chains in between have counted.
+    gone: Chain,
     rings: RingsMap,
     borrowed_core: usize,
     /// The core of each queue.
     cores: Vec<usize>,
-    /// Why each function drops what it drops.
+}
+
+/// What a chain has counted.
+#[derive(Clone, Debug, Default)]
+struct Chain {
+    by_core: Vec<Counts>,
+    /// Why each of its functions drops what it drops.
     reasons: Vec<DropReason>,
-    /// One at a time brings them into the card's.
-    taken: Mutex<()>,
+}
+
+/// Why functions drop what they drop, but for objects that give packets up.
+const REASONS: [DropReason; 2] = [DropReason::Filtered, DropReason::RateLimited];
+
+impl Chain {
+    fn read((counts, reasons): &(CountsMap, Vec<DropReason>)) -> Option<Self> {
+        let found = counts.get(&0, 0).ok()?;
+        Some(Chain { by_core: found.iter().map(Counts::of).collect(), reasons: reasons.clone() })
+    }
+
+    fn sum(&self, count: impl Fn(&Counts) -> u64) -> u64 {
+        self.by_core.iter().map(count).sum()
+    }
+
+    fn dropped(&self, counts: &Counts, reason: DropReason) -> u64 {
+        let steps = counts.dropped.iter().zip(&self.reasons);
+        steps.filter(|(_, of)| **of == reason).map(|(dropped, _)| dropped).sum()
+    }
+
+    /// Takes in what another has counted, of whose functions no more than the sums are kept.
+    fn add(&mut self, other: &Chain) {
+        self.reasons = REASONS.into();
+        self.by_core.resize(self.by_core.len().max(other.by_core.len()), Counts::default());
+        for (own, more) in self.by_core.iter_mut().zip(&other.by_core) {
+            let mut sums = Counts { dropped: [0; MOST_STEPS], ..more.clone() };
+            for (place, reason) in sums.dropped.iter_mut().zip(REASONS) {
+                *place = other.dropped(more, reason);
+            }
+            let words = own.words().into_iter().zip(sums.words()).map(|(own, more)| own + more);
+            let mut all = [0; WORDS];
+            all.iter_mut().zip(words).for_each(|(place, word)| *place = word);
+            *own = Counts::of(&all);
+        }
+    }
 }
 
 impl Counters {
@@ -110,16 +186,32 @@ impl Counters {
         plan: &Plan,
         placement: &Placement,
     ) -> Result<Self, RunError> {
-        let (counts, rings) = object.counters()?;
-        let reasons = plan.steps.iter().map(Step::reason).collect();
-        let (borrowed_core, cores) = (placement.borrowed_core, placement.target_cores.clone());
-        Ok(Counters { counts, rings, borrowed_core, cores, reasons, taken: Mutex::new(()) })
+        let mut counters = Counters {
+            chains: Vec::new(),
+            gone: Chain::default(),
+            rings: object.rings()?,
+            borrowed_core: placement.borrowed_core,
+            cores: placement.target_cores.clone(),
+        };
+        counters.put(object.counts()?, plan);
+        Ok(counters)
+    }
+
+    /// Counts those of another chain, too, which is in force from now on.
+    pub(crate) fn put(&mut self, counts: CountsMap, plan: &Plan) {
+        self.chains.push((counts, plan.steps.iter().map(Step::reason).collect()));
+    }
+
+    /// Chains that were replaced count no more.
+    pub(crate) fn settle(&mut self) {
+        while self.chains.len() > 2 {
+            let gone = self.chains.remove(1);
+            self.gone.add(&Chain::read(&gone).unwrap_or_default());
+        }
     }
 
     /// Brings them into the counters of `view` as they are now.
     pub(crate) fn take(&self, view: &View) -> Taken {
-        // Nothing in it can be half done.
-        let _alone = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         // What has come in is read last: it is no less than what has left by then.
         let ring = |core: &usize| {
             let found = self.rings.get(&(*core as u32), 0);
@@ -129,9 +221,10 @@ impl Counters {
             })
         };
         let rings: Vec<[u64; 2]> = self.cores.iter().map(ring).collect();
-        let Ok(found) = self.counts.get(&0, 0) else { return Taken::default() };
-        let by_core: Vec<_> = found.iter().map(Counts::of).collect();
-        bring(view, self, &by_core, &rings)
+        let read: Option<Vec<_>> = self.chains.iter().map(Chain::read).collect();
+        let Some(mut chains) = read else { return Taken::default() };
+        chains.insert(0, self.gone.clone());
+        bring(view, self, &chains, &rings)
     }
 }
 
@@ -140,9 +233,12 @@ fn set(drops: &Drops, reason: DropReason, stage: Stage, count: u64) {
     drops.add(reason, stage, count.saturating_sub(drops.get(reason, stage)));
 }
 
-fn bring(view: &View, card_of: &Counters, by_core: &[Counts], rings: &[[u64; 2]]) -> Taken {
-    let Counters { cores, reasons, .. } = card_of;
-    let sum = |count: &dyn Fn(&Counts) -> u64| by_core.iter().map(count).sum::<u64>();
+/// The last of the chains is in force.
+fn bring(view: &View, card_of: &Counters, chains: &[Chain], rings: &[[u64; 2]]) -> Taken {
+    let cores = &card_of.cores;
+    let sum =
+        |count: &dyn Fn(&Counts) -> u64| chains.iter().map(|chain| chain.sum(count)).sum::<u64>();
+    let now = |count: &dyn Fn(&Counts) -> u64| chains.last().map_or(0, |chain| chain.sum(count));
     for (wire, found) in view.wires.iter().enumerate() {
         found.counters.rx_packets.set(sum(&|counts| counts.wire_packets[wire]));
         found.counters.rx_bytes.set(sum(&|counts| counts.wire_bytes[wire]));
@@ -158,30 +254,32 @@ fn bring(view: &View, card_of: &Counters, by_core: &[Counts], rings: &[[u64; 2]]
     let filtered = sum(&|counts| counts.filtered);
     let unreadable = sum(&|counts| counts.unreadable);
     let steered_by_filters = sum(&|counts| counts.steered_by_filters);
-    let mut entering = received.saturating_sub(filtered + unreadable + steered_by_filters);
+    let in_front =
+        |counts: &Counts| counts.filtered + counts.unreadable + counts.steered_by_filters;
+    let mut entering =
+        now(&|counts| counts.wire_packets.iter().sum()).saturating_sub(now(&in_front));
     let mut of_functions = Vec::new();
     for (step, function) in view.functions.of(Direction::Rx).iter().enumerate() {
-        let aborted = sum(&|counts| counts.aborted[step]);
-        let dropped = aborted + sum(&|counts| counts.dropped[step]);
-        let left = sum(&|counts| counts.left[step]);
-        let steered = sum(&|counts| counts.steered[step]);
+        let aborted = now(&|counts| counts.aborted[step]);
+        let dropped = aborted + now(&|counts| counts.dropped[step]);
+        let left = now(&|counts| counts.left[step]);
+        let steered = now(&|counts| counts.steered[step]);
         function.counters.packets.set(entering);
         function.counters.dropped.set(dropped);
         of_functions.push(KernelCounts {
             packets: entering,
             steered,
             dropped,
-            unhashed: sum(&|counts| counts.unhashed),
-            tagged: sum(&|counts| counts.tagged),
+            unhashed: now(&|counts| counts.unhashed),
+            tagged: now(&|counts| counts.tagged),
             rules: Vec::new(),
         });
         entering = entering.saturating_sub(dropped + left + steered);
     }
-    for reason in [DropReason::Filtered, DropReason::RateLimited] {
-        let steps = (0..).zip(reasons).filter(|(_, of)| **of == reason);
-        let dropped: u64 = steps.map(|(step, _)| sum(&|counts| counts.dropped[step])).sum();
+    for reason in REASONS {
+        let dropped = chains.iter().map(|chain| chain.sum(|counts| chain.dropped(counts, reason)));
         let by_filters = if reason == DropReason::Filtered { filtered } else { 0 };
-        set(&card.drops, reason, Stage::Rx, dropped + by_filters);
+        set(&card.drops, reason, Stage::Rx, dropped.sum::<u64>() + by_filters);
     }
     let aborted = sum(&|counts| counts.aborted.iter().sum());
     set(&card.drops, DropReason::Aborted, Stage::Rx, aborted);
@@ -197,28 +295,56 @@ fn bring(view: &View, card_of: &Counters, by_core: &[Counts], rings: &[[u64; 2]]
 
     let mut taken = 0;
     for (queue, &core) in cores.iter().enumerate() {
-        let (Some(found), Some(counts)) = (view.queues.get(queue), by_core.get(core)) else {
-            continue;
+        let Some(found) = view.queues.get(queue) else { continue };
+        let of_core = |count: fn(&Counts) -> u64| {
+            chains.iter().filter_map(|chain| chain.by_core.get(core)).map(count).sum::<u64>()
         };
-        let packets = counts.delivered_packets;
-        let delivered = packets.saturating_sub(counts.without_buffer);
+        let packets = of_core(|counts| counts.delivered_packets);
+        let without_buffer = of_core(|counts| counts.without_buffer);
+        let delivered = packets.saturating_sub(without_buffer);
         taken += packets;
         let ledger = &view.ledger.queues[queue];
         ledger.taken.set(packets);
         ledger.delivered.set(delivered);
-        set(&ledger.drops, DropReason::HostRefused, Stage::Target, counts.without_buffer);
+        set(&ledger.drops, DropReason::HostRefused, Stage::Target, without_buffer);
         let [doorbells, full] = rings.get(queue).copied().unwrap_or_default();
         found.target.packets.set(delivered);
-        found.target.bytes.set(counts.delivered_bytes);
-        found.target.interrupts.set(counts.wakeups);
-        found.target.polls.set(counts.polls);
-        found.target.empty_polls.set(counts.empty_polls);
+        found.target.bytes.set(of_core(|counts| counts.delivered_bytes));
+        found.target.interrupts.set(of_core(|counts| counts.wakeups));
+        found.target.polls.set(of_core(|counts| counts.polls));
+        found.target.empty_polls.set(of_core(|counts| counts.empty_polls));
         found.steer.doorbells.set(doorbells);
         found.steer.ring_full.set(full);
         // Which queue a refused packet was for is not known; without any, this is exact.
         found.steer.packets.set(packets);
     }
-    let others = by_core.iter().enumerate().filter(|(core, _)| *core != card_of.borrowed_core);
+    let by_core = chains.iter().flat_map(|chain| chain.by_core.iter().enumerate());
+    let others = by_core.filter(|(core, _)| *core != card_of.borrowed_core);
     let elsewhere = others.flat_map(|(_, counts)| counts.wire_packets).sum();
     Taken { under_way: steered.saturating_sub(taken), elsewhere, counts: of_functions }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_chain_has_counted_stays_when_it_goes() {
+        let words: CoreCounts = std::array::from_fn(|place| place as u64 + 1);
+        let counts = Counts::of(&words);
+        assert_eq!(counts.words(), words);
+        let [filtered, limited] = REASONS;
+        let chain =
+            Chain { by_core: vec![counts.clone()], reasons: vec![limited, filtered, limited] };
+        let mut gone = Chain::default();
+        gone.add(&chain);
+        gone.add(&chain);
+        assert_eq!(gone.by_core.len(), 1);
+        for reason in REASONS {
+            let of = |chain: &Chain| chain.sum(|counts| chain.dropped(counts, reason));
+            assert_eq!(of(&gone), 2 * of(&chain));
+        }
+        assert_eq!(gone.by_core[0].dropped[2..], [0; MOST_STEPS - 2]);
+        assert_eq!(gone.by_core[0].delivered_packets, 2 * counts.delivered_packets);
+    }
 }

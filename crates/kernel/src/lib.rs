@@ -49,6 +49,7 @@
 
 mod counters;
 mod doctor;
+mod elf;
 mod flows;
 mod live;
 mod object;

@@ -10,12 +10,13 @@ use crate::object::Tables;
 use crate::objects::XdpObject;
 use picnic_control::Launch;
 use picnic_core::command::Prepared;
+use picnic_core::config::Section;
 use picnic_core::direction::Direction;
 use picnic_core::doorbell::Doorbell;
 use picnic_core::error::ConfigError;
 use picnic_core::function::Function;
 use picnic_core::kernel::{KernelCounts, KernelForm};
-use picnic_core::registry::{BuildContext, find};
+use picnic_core::registry::{BuildContext, Entry, find};
 use picnic_core::ring::gate::Gate;
 use picnic_core::time::Time;
 use picnic_engine::build::context;
@@ -26,10 +27,34 @@ use std::sync::Arc;
 /// The functions of a chain, those with commands, and what they change.
 pub(crate) struct Live {
     mailbox: Mailbox,
-    functions: Vec<Option<Box<dyn Function>>>,
+    functions: Stand,
     /// What has been counted for each.
     counts: Vec<KernelCounts>,
     tables: Tables,
+}
+
+/// Those of a chain that stand in for their forms in the kernel, by position.
+pub(crate) type Stand = Vec<Option<Box<dyn Function>>>;
+
+/// Makes them, of a chain whose objects are there.
+pub(crate) fn functions(
+    registry: &'static [Entry<Box<dyn Function>>],
+    sections: &[Section],
+    base: &BuildContext,
+    users: Vec<(usize, XdpObject)>,
+) -> Result<Stand, ConfigError> {
+    let mut users = users.into_iter().peekable();
+    let functions = sections.iter().enumerate().map(|(position, section)| {
+        if let Some((_, user)) = users.next_if(|(step, _)| *step == position) {
+            return Ok(Some(Box::new(user) as Box<dyn Function>));
+        }
+        let entry = find(registry, section)?;
+        if entry.in_kernel().commands.is_empty() {
+            return Ok(None);
+        }
+        entry.build(section, &BuildContext { position, ..base.clone() }).map(Some)
+    });
+    functions.collect()
 }
 
 /// Who looks into the mailbox does so by the clock.
@@ -46,23 +71,18 @@ impl Live {
         tables: Tables,
         users: Vec<(usize, XdpObject)>,
     ) -> Result<(Self, Controller), ConfigError> {
-        let base = context(launch.file);
-        let mut users = users.into_iter().peekable();
-        let functions = launch.file.rx.iter().enumerate().map(|(position, section)| {
-            if let Some((_, user)) = users.next_if(|(step, _)| *step == position) {
-                return Ok(Some(Box::new(user) as Box<dyn Function>));
-            }
-            let entry = find(launch.registries.functions, section)?;
-            if entry.in_kernel().commands.is_empty() {
-                return Ok(None);
-            }
-            entry.build(section, &BuildContext { position, ..base.clone() }).map(Some)
-        });
-        let functions = functions.collect::<Result<Vec<_>, ConfigError>>()?;
+        let functions =
+            functions(launch.registries.functions, &launch.file.rx, &context(launch.file), users)?;
         let counts = vec![KernelCounts::default(); functions.len()];
         let (controller, mailbox) =
             channel(Arc::new(Gate::new()), Arc::new(Silent), view.functions.clone());
         Ok((Live { mailbox, functions, counts, tables }, controller))
+    }
+
+    /// Puts the functions of another chain in place of these.
+    pub(crate) fn replace(&mut self, functions: Stand, tables: Tables) {
+        self.counts = vec![KernelCounts::default(); functions.len()];
+        (self.functions, self.tables) = (functions, tables);
     }
 
     /// Obeys the commands that wait.

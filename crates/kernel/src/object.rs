@@ -6,13 +6,15 @@
 //! Source: bpf(2); Documentation/bpf/map_cpumap.rst.
 
 use crate::counters::{COUNTS, CoreCounts};
+use crate::elf::share;
 use crate::flows::{FlowMaps, Flows, slots};
 use crate::objects::XdpObject;
 use crate::plan::{Action, MOST_CORES, MOST_QUEUES, MOST_STEPS, MOST_WIRES, Plan};
 use crate::rules::{Maps, pages};
 use aya::maps::{Array, CpuMap, Map, MapData, MapError, PerCpuArray, ProgramArray};
 use aya::programs::links::FdLink;
-use aya::programs::tc::TcAttachOptions;
+use aya::programs::tc::{SchedClassifierLink, TcAttachOptions};
+use aya::programs::xdp::XdpLink;
 use aya::programs::{
     LinkOrder, ProgramError, RawTracePoint, SchedClassifier, TcAttachType, Xdp, XdpMode,
 };
@@ -24,6 +26,7 @@ use picnic_machine::steering::{Relay, hash_for};
 use picnic_machine::topology::CoreSet;
 use std::error::Error;
 use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::Duration;
 
 /// The programs as clang has built them; nothing without it.
@@ -53,10 +56,13 @@ const ONE: u64 = 1_000_000_000;
 /// In place of a queue: on to the next function.
 const ONWARD: u32 = 0xffff;
 
+/// What counts interrupts of target cores with `handover = "skb"`, by what a chain has delivered.
+const INTERRUPTS: (&str, &str) = ("took", "napi_poll");
+
 /// What counts beside the chain: the kernel's tracepoints, by the programs that look at them.
 const fn traced(handover: Handover) -> &'static [(&'static str, &'static str)] {
     match handover {
-        Handover::Skb => &[("freed", "kfree_skb"), ("took", "napi_poll")],
+        Handover::Skb => &[("freed", "kfree_skb"), INTERRUPTS],
         Handover::Cpumap => &[
             ("enqueued", "xdp_cpumap_enqueue"),
             ("polled", "xdp_cpumap_kthread"),
@@ -67,6 +73,13 @@ const fn traced(handover: Handover) -> &'static [(&'static str, &'static str)] {
 
 /// What each core counts.
 pub(crate) type CountsMap = PerCpuArray<MapData, CoreCounts>;
+/// What belongs to the card, whatever its chain is: rings, filters, ways to the target cores.
+const SHARED: &[&str] =
+    &["TARGETS", "FILTERS_NOW", "FILTERS", "FILTERS_MET", "WAYS", "STEERS", "HANDED"];
+
+/// Such maps, by name.
+pub(crate) type SharedMaps = Vec<(&'static str, OwnedFd)>;
+
 /// What is counted of each ring: doorbells, and packets that found it full.
 pub(crate) type RingsMap = PerCpuArray<MapData, [u64; 2]>;
 
@@ -78,6 +91,8 @@ pub fn is_built() -> bool {
 /// Programs and maps of a card.
 pub(crate) struct Object {
     card: Ebpf,
+    /// Maps that the programs of another chain are to go on with.
+    shared: SharedMaps,
     /// What commands see of the user's own, by step.
     users: Vec<(usize, XdpObject)>,
 }
@@ -164,6 +179,21 @@ impl Object {
     /// Loads the programs of a card whose queues have these cores. With `explains` they put in
     /// front of each packet what they have found of it, for who compares.
     pub(crate) fn load(plan: &Plan, cores: &[usize], explains: bool) -> Result<Self, RunError> {
+        Self::load_beside(plan, cores, explains, None)
+    }
+
+    /// What the programs of another chain are to go on with, to be taken once.
+    pub(crate) fn take_shared(&mut self) -> SharedMaps {
+        std::mem::take(&mut self.shared)
+    }
+
+    /// Loads another chain of a card that runs, which goes on with what the first had.
+    pub(crate) fn load_beside(
+        plan: &Plan,
+        cores: &[usize],
+        explains: bool,
+        first: Option<&SharedMaps>,
+    ) -> Result<Self, RunError> {
         if !is_built() {
             return Err(without_clang());
         }
@@ -182,8 +212,8 @@ impl Object {
         let (filter_pages, filter_room) = (pages(plan.room), plan.room as u32);
         let mut loader = EbpfLoader::new();
         loader
-            .map_max_entries("FILTERS", 2 * filter_pages)
-            .map_max_entries("FILTERS_MET", 2 * filter_room)
+            .map_max_entries("FILTERS", if first.is_none() { 2 * filter_pages } else { 1 })
+            .map_max_entries("FILTERS_MET", if first.is_none() { 2 * filter_room } else { 1 })
             .override_global("FILTER_PAGES", &filter_pages, true)
             .override_global("FILTER_ROOM", &filter_room, true)
             .override_global("STEPS", &constants.steps, true)
@@ -204,12 +234,22 @@ impl Object {
             .override_global("SAMPLE_QUEUE", &constants.sample_queue, true)
             .override_global("SAMPLE_DROPS_REST", &constants.sample_drops_rest, true)
             .override_global("EXPLAINS", &explains, true);
-        let card = loader.load(OBJECT).map_err(|error| refused("loaded", &error))?;
-        let mut object = Object { card, users: Vec::new() };
+        let Some(first) = first else {
+            let card = loader.load(OBJECT).map_err(|error| refused("loaded", &error))?;
+            let shared = SHARED.iter().map(|&name| Ok((name, descriptor(&card, name)?)));
+            let shared = shared.collect::<Result<_, RunError>>()?;
+            let mut object = Object { card, shared, users: Vec::new() };
+            object.place_users(plan)?;
+            if plan.handover == Handover::Cpumap {
+                object.fill(cores, plan.ring_size)?;
+            }
+            return Ok(object);
+        };
+        let maps: Vec<_> = first.iter().map(|(name, map)| (*name, map.as_raw_fd())).collect();
+        let bytes = share(OBJECT, &maps).ok_or_else(|| missing("maps"))?;
+        let card = loader.load(&bytes).map_err(|error| refused("loaded", &error))?;
+        let mut object = Object { card, shared: Vec::new(), users: Vec::new() };
         object.place_users(plan)?;
-        if plan.handover == Handover::Cpumap {
-            object.fill(cores, plan.ring_size)?;
-        }
         Ok(object)
     }
 
@@ -237,7 +277,19 @@ impl Object {
 
     /// Starts counting what happens to packets behind the chain.
     pub(crate) fn count(&mut self, handover: Handover) -> Result<(), RunError> {
-        for &(program, tracepoint) in traced(handover) {
+        self.trace(traced(handover))
+    }
+
+    /// Starts counting what is delivered of another chain; the rest is counted still.
+    pub(crate) fn count_delivered(&mut self, handover: Handover) -> Result<(), RunError> {
+        match handover {
+            Handover::Skb => self.trace(&[INTERRUPTS]),
+            Handover::Cpumap => Ok(()),
+        }
+    }
+
+    fn trace(&mut self, all: &[(&str, &str)]) -> Result<(), RunError> {
+        for &(program, tracepoint) in all {
             let traced = self.card.program_mut(program).ok_or_else(|| missing(program))?;
             let traced: Result<&mut RawTracePoint, _> = traced.try_into();
             let attached = traced.and_then(|traced| {
@@ -309,6 +361,24 @@ impl Object {
     ) -> Result<FdLink, Box<dyn Error + Send + Sync>> {
         let link = program.attach(interface, XdpMode::Driver)?;
         // Anything but a link would outlive this process; dropped, it is detached.
+        Ok(FdLink::try_from(program.take_link(link)?)?)
+    }
+
+    /// Puts a program in place of that of a link, from one packet to the next.
+    pub(crate) fn replace(
+        program: &mut Xdp,
+        link: FdLink,
+    ) -> Result<FdLink, Box<dyn Error + Send + Sync>> {
+        let link = program.attach_to_link(XdpLink::try_from(link)?)?;
+        Ok(FdLink::try_from(program.take_link(link)?)?)
+    }
+
+    /// The same with programs of the network stack.
+    pub(crate) fn replace_tc(
+        program: &mut SchedClassifier,
+        link: FdLink,
+    ) -> Result<FdLink, Box<dyn Error + Send + Sync>> {
+        let link = program.attach_to_link(SchedClassifierLink::try_from(link)?)?;
         Ok(FdLink::try_from(program.take_link(link)?)?)
     }
 
@@ -390,13 +460,16 @@ impl Object {
         })
     }
 
-    /// What each core counts, and each ring.
-    pub(crate) fn counters(&mut self) -> Result<(CountsMap, RingsMap), RunError> {
-        let mut take = |name: &str| self.card.take_map(name).ok_or_else(|| missing(name));
-        let (counts, rings) = (take(COUNTS)?, take("RINGS")?);
-        let counts = counts.try_into().map_err(|error| refused("read", &error))?;
-        let rings = rings.try_into().map_err(|error| refused("read", &error))?;
-        Ok((counts, rings))
+    /// What each core counts.
+    pub(crate) fn counts(&mut self) -> Result<CountsMap, RunError> {
+        let counts = self.card.take_map(COUNTS).ok_or_else(|| missing(COUNTS))?;
+        counts.try_into().map_err(|error| refused("read", &error))
+    }
+
+    /// What is counted of each ring.
+    pub(crate) fn rings(&mut self) -> Result<RingsMap, RunError> {
+        let rings = self.card.take_map("RINGS").ok_or_else(|| missing("RINGS"))?;
+        rings.try_into().map_err(|error| refused("read", &error))
     }
 
     fn xdp(&mut self, name: &str) -> Result<&mut Xdp, RunError> {
@@ -553,6 +626,16 @@ pub(crate) fn without_clang() -> RunError {
     MachineError::Refused(message.into()).into()
 }
 
+/// Another descriptor of a map.
+fn descriptor(card: &Ebpf, name: &str) -> Result<OwnedFd, RunError> {
+    let map = match card.map(name) {
+        Some(Map::Array(map) | Map::PerCpuArray(map) | Map::CpuMap(map)) => map,
+        _ => return Err(missing(name)),
+    };
+    let cloned = map.fd().as_fd().try_clone_to_owned();
+    cloned.map_err(|error| RunError::system("cannot keep a map", error))
+}
+
 pub(crate) fn missing(name: &str) -> RunError {
     MachineError::Refused(format!("engine = \"kernel\": its programs have no {name}")).into()
 }
@@ -616,7 +699,7 @@ mod tests {
         let mut object = Object::load(&plan, &[0], false).unwrap();
         let handed = object.card.take_map("HANDED").unwrap();
         let mut handed: PerCpuArray<MapData, Handed> = handed.try_into().unwrap();
-        let (_, rings) = object.counters().unwrap();
+        let rings = object.rings().unwrap();
         let freed: &mut RawTracePoint =
             object.card.program_mut("freed").unwrap().try_into().unwrap();
         freed.load().unwrap();

@@ -7,6 +7,7 @@ use crate::rules::room;
 use picnic_control::{Launch, Registries};
 use picnic_core::config::{CardFile, Section};
 use picnic_core::error::ConfigError;
+use picnic_core::function::Function;
 use picnic_core::kernel::{ByHash, FlowRule, Handover, KernelForm, refuse};
 use picnic_core::ledger::DropReason;
 use picnic_core::registry::{BuildContext, Entry, find};
@@ -51,7 +52,7 @@ pub(crate) struct Plan {
 }
 
 /// A wire: an interface.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct WirePlan {
     pub(crate) name: String,
     pub(crate) interface: String,
@@ -90,6 +91,11 @@ impl Step {
 }
 
 impl Plan {
+    /// The same card with another chain.
+    pub(crate) fn with(&self, steps: Vec<Step>) -> Plan {
+        Plan { wires: self.wires.clone(), steps, ..*self }
+    }
+
     /// The user's own objects, by step.
     pub(crate) fn objects(&self) -> impl Iterator<Item = (usize, &ObjectFile)> {
         self.steps.iter().enumerate().filter_map(|(step, planned)| match &planned.action {
@@ -142,11 +148,40 @@ pub(crate) fn plan(launch: &Launch<'_>) -> Result<(Plan, Placement), ConfigError
         let name = WirePlan { name: wire.name.clone(), interface: name, namespace };
         plan.wires.push(name);
     }
-    if file.rx.len() > MOST_STEPS {
-        return Err(file.locate(refuse("rx", file.rx.len(), format!("0 to {MOST_STEPS}"))));
+    let host = &file.host.section;
+    let KernelForm::Stack(handover) = form(attachments, host, &base)? else {
+        return Err(without_form(attachments, host));
+    };
+    plan.handover = handover;
+    plan.steps = steps(functions, &file.rx, &base, handover)
+        .map_err(|error| if error.line == 0 { file.locate(error) } else { error })?;
+    let has_ring_size = file.settings().iter().any(|(path, _)| path == "host.ring_size");
+    if handover == Handover::Skb && has_ring_size {
+        let allowed = "to leave it out with handover = \"skb\": what waits for a core is bounded by \
+                       net.core.netdev_max_backlog";
+        return Err(file.locate(refuse("host.ring_size", file.host.ring_size, allowed)));
     }
-    for (position, section) in file.rx.iter().enumerate() {
-        let action = match form(functions, section, &at(position))? {
+    if file.host.ring_size > LONGEST_RING {
+        let allowed = format!("64 to {LONGEST_RING}");
+        return Err(file.locate(refuse("host.ring_size", file.host.ring_size, allowed)));
+    }
+    Ok((plan, cores(file)?))
+}
+
+/// The steps of an rx chain, for a card with this base.
+pub(crate) fn steps(
+    functions: &'static [Entry<Box<dyn Function>>],
+    sections: &[Section],
+    base: &BuildContext,
+    handover: Handover,
+) -> Result<Vec<Step>, ConfigError> {
+    if sections.len() > MOST_STEPS {
+        return Err(refuse("rx", sections.len(), format!("0 to {MOST_STEPS}")));
+    }
+    let mut steps: Vec<Step> = Vec::new();
+    for (position, section) in sections.iter().enumerate() {
+        let context = BuildContext { position, ..base.clone() };
+        let action = match form(functions, section, &context)? {
             KernelForm::Next => Action::Next,
             KernelForm::Drop(DropReason::Filtered) => Action::Drop,
             KernelForm::ByWire(queues) => Action::ByWire(queues),
@@ -172,33 +207,18 @@ pub(crate) fn plan(launch: &Launch<'_>) -> Result<(Plan, Placement), ConfigError
             _ => section.name().into(),
         };
         let has_state = !matches!(action, Action::Next | Action::Drop | Action::Object(_));
-        if has_state && plan.steps.iter().any(|step| step.name == name) {
+        if has_state && steps.iter().any(|step| step.name == name) {
             let error = refuse("function", format!("\"{name}\" twice"), "once");
             return Err(section.locate(error));
         }
-        plan.steps.push(Step { name, action });
+        steps.push(Step { name, action });
     }
-    let host = &file.host.section;
-    let KernelForm::Stack(handover) = form(attachments, host, &base)? else {
-        return Err(without_form(attachments, host));
-    };
-    plan.handover = handover;
-    let has_object = plan.steps.iter().any(|step| matches!(step.action, Action::Object(_)));
+    let has_object = steps.iter().any(|step| matches!(step.action, Action::Object(_)));
     if handover == Handover::Skb && has_object {
         let allowed = "\"cpumap\", as the chain has an XDP object";
-        return Err(host.locate(refuse("handover", "\"skb\"", allowed)));
+        return Err(refuse("host.handover", "\"skb\"", allowed));
     }
-    let has_ring_size = file.settings().iter().any(|(path, _)| path == "host.ring_size");
-    if handover == Handover::Skb && has_ring_size {
-        let allowed = "to leave it out with handover = \"skb\": what waits for a core is bounded by \
-                       net.core.netdev_max_backlog";
-        return Err(file.locate(refuse("host.ring_size", file.host.ring_size, allowed)));
-    }
-    if file.host.ring_size > LONGEST_RING {
-        let allowed = format!("64 to {LONGEST_RING}");
-        return Err(file.locate(refuse("host.ring_size", file.host.ring_size, allowed)));
-    }
-    Ok((plan, cores(file)?))
+    Ok(steps)
 }
 
 /// The cores: a cpumap has one ring for each, so each queue has one of its own.

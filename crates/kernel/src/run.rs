@@ -1,25 +1,30 @@
 //! A run: interfaces polled on the borrowed core, programs attached, and all of it taken back.
 //!
+//! Another rx chain is loaded beside the first, goes on with the maps that are the card's (rings,
+//! filters, ways), and takes its place by link update; what programs that are replaced have counted stays.
+//!
 //! To stop, packets first go the way they went before: XDP programs are detached, tc programs let
 //! them pass. What was handed over by then is taken by the target cores, and counted; then rings
 //! and relays go, and last the machine is set back by its journal.
 
 use crate::counters::{Counters, Taken};
-use crate::live::Live;
-use crate::object::{Object, SETTLE, Switch, Tables, refused};
-use crate::plan::{Plan, plan};
+use crate::live::{Live, functions};
+use crate::object::{Object, SETTLE, SharedMaps, Switch, Tables, refused};
+use crate::plan::{Plan, Step, plan, steps};
 use crate::rules::{Rules, room};
 use aya::programs::links::FdLink;
 use picnic_control::error::RunError;
 use picnic_control::launch::Checked;
 use picnic_control::monitor::{CoreTimes, Monitor, Notes, TargetTimes};
 use picnic_control::report::Times;
-use picnic_control::{Access, Executor, Launch, Registries, Report, Running};
-use picnic_core::config::CardFile;
+use picnic_control::{Access, Executor, Launch, Registries, Report, Running, SwapRx};
+use picnic_core::config::{CardFile, Section};
+use picnic_core::direction::Direction;
 use picnic_core::error::ConfigError;
+use picnic_core::function::Function;
 use picnic_core::kernel::Handover;
 use picnic_core::ledger::Ledger;
-use picnic_core::registry;
+use picnic_core::registry::{self, BuildContext, Entry};
 use picnic_core::time::Time;
 use picnic_engine::view::{FunctionView, Functions, QueueView, View, WireView};
 use picnic_filter::{Filters, MOST_FILTERS};
@@ -31,10 +36,11 @@ use picnic_machine::steering::{self, Relay};
 use picnic_machine::topology::Placement;
 use picnic_machine::undo::{Journal, Machine, Which, restore_all};
 use picnic_ports::interface::{lock, within};
+use std::error::Error;
 use std::io;
 use std::os::unix::net::UnixDatagram;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -86,7 +92,7 @@ impl Executor for Kernel {
         let tables = object.tables(&plan)?;
         let rules = Rules::new(&launch.filters, object.filters()?, plan.room)?;
         let card = Attached::new(launch.file, &plan, object, &placement)?;
-        Ok(Box::new(KernelRunning::new(card, placement, tables, rules, launch)?))
+        Ok(Box::new(KernelRunning::new(card, (plan, placement), tables, rules, launch)?))
     }
 }
 
@@ -122,7 +128,9 @@ fn find_wires(file: &CardFile, plan: &Plan) -> Result<(), ConfigError> {
 
 /// A card in the kernel, whose programs run.
 struct Attached {
-    /// Dropped first: programs end before what they use.
+    /// Dropped first: programs end before what they use. Those that run the chain, by wire.
+    chains: Vec<FdLink>,
+    /// The others.
     links: Vec<FdLink>,
     /// Of packets that are handed over as socket buffers.
     switch: Option<Switch>,
@@ -130,7 +138,8 @@ struct Attached {
     polling: Vec<Polling>,
     view: View,
     _locks: Vec<UnixDatagram>,
-    object: Object,
+    /// The programs that the card started with, some of which stay; last those of the chain in force.
+    objects: Vec<Object>,
     journal: Option<Journal>,
 }
 
@@ -150,19 +159,22 @@ impl Attached {
         let locks = locks.collect::<Result<Vec<_>, RunError>>()?;
         let counters = Counters::new(&mut object, plan, placement)?;
         let mut attached = Attached {
+            chains: Vec::new(),
             links: Vec::new(),
             switch: None,
             counters,
             polling: Vec::new(),
             view: view(file.card.name.clone(), plan, placement),
             _locks: locks,
-            object,
+            objects: Vec::new(),
             journal: Some(Journal::create(&machine, PURPOSE)?),
         };
-        match attached.attach(file, &machine, plan, placement) {
+        let tried = attached.attach(file, &machine, plan, placement, &mut object);
+        attached.objects.push(object);
+        match tried {
             Ok(()) => Ok(attached),
             Err(error) => {
-                attached.links.clear();
+                attached.detach();
                 // What cannot be taken back now stays in the journal, for the next start.
                 let _ = attached.journal.take().map(Journal::undo);
                 Err(error)
@@ -176,10 +188,11 @@ impl Attached {
         machine: &Machine,
         plan: &Plan,
         placement: &Placement,
+        object: &mut Object,
     ) -> Result<(), RunError> {
         let Some(journal) = &mut self.journal else { return Ok(()) };
         let core = placement.borrowed_core;
-        self.object.count(plan.handover)?;
+        object.count(plan.handover)?;
         for wire in &plan.wires {
             let namespace = wire.namespace.as_deref();
             let mut polling = Polling::start(machine, journal, &wire.interface, namespace)?;
@@ -213,30 +226,30 @@ impl Attached {
                         );
                         return Err(at(ConfigError::new("interface", message)));
                     }
-                    let program = self.object.wire(index)?;
+                    let program = object.wire(index)?;
                     let link = within(namespace, || Object::attach(program, interface));
-                    self.links.push(link.map_err(at)?.map_err(|error| {
+                    self.chains.push(link.map_err(at)?.map_err(|error| {
                         refused(&format!("attached to the driver of {interface}"), &*error)
                     })?);
                     // A driver may have made its threads anew.
                     self.polling[index].pin(machine, journal, core)?;
                     if plan.objects().any(|(_, file)| file.metadata) {
-                        let link = attach_tc(&mut self.object, "mark", interface, namespace);
+                        let link = attach_tc(object, "mark", interface, namespace);
                         self.links.push(link.map_err(at)??);
                     }
                 }
                 // First the wire's, which then ends first, however the process does.
                 Some(relay) => {
-                    for (kind, interface) in [("steer", interface), ("relay", &relay.name)] {
-                        let program = format!("{kind}_{index}");
-                        let link = attach_tc(&mut self.object, &program, interface, namespace);
-                        self.links.push(link.map_err(at)??);
-                    }
+                    let link = attach_tc(object, &format!("steer_{index}"), interface, namespace);
+                    self.chains.push(link.map_err(at)??);
+                    let program = format!("relay_{index}");
+                    let link = attach_tc(object, &program, &relay.name, namespace);
+                    self.links.push(link.map_err(at)??);
                 }
             }
         }
         if plan.handover == Handover::Skb {
-            let mut switch = self.object.ways(&relays)?;
+            let mut switch = object.ways(&relays)?;
             switch.set(true)?;
             self.switch = Some(switch);
         }
@@ -248,7 +261,52 @@ impl Attached {
         // Programs of socket buffers stay, to count what arrives.
         let stays = self.switch.as_mut().is_some_and(|switch| switch.set(false).is_ok());
         if !stays {
-            self.links.clear();
+            self.detach();
+        }
+    }
+
+    fn detach(&mut self) {
+        self.chains.clear();
+        self.links.clear();
+    }
+
+    /// Puts another chain in force, wire by wire, from one packet to the next.
+    fn swap(&mut self, plan: &Plan, mut object: Object) -> Result<(), RunError> {
+        let replaced = |error: Box<dyn Error + Send + Sync>| refused("replaced", &*error);
+        if self.chains.len() != plan.wires.len() {
+            let message =
+                "a wire has lost its program when its chain was to be replaced: start anew";
+            return Err(MachineError::Refused(message.into()).into());
+        }
+        let counts = object.counts()?;
+        // Those of a chain before this one do for it.
+        let is_marked = !self.links.is_empty() || plan.handover == Handover::Skb;
+        if !is_marked && plan.objects().any(|(_, file)| file.metadata) {
+            for wire in &plan.wires {
+                let namespace = wire.namespace.as_deref();
+                self.links.push(attach_tc(&mut object, "mark", &wire.interface, namespace)??);
+            }
+        }
+        for wire in 0..plan.wires.len() {
+            let link = self.chains.remove(wire);
+            let link = match plan.handover {
+                Handover::Cpumap => Object::replace(object.wire(wire)?, link),
+                Handover::Skb => Object::replace_tc(object.tc(&format!("steer_{wire}"))?, link),
+            };
+            self.chains.insert(wire, link.map_err(replaced)?);
+        }
+        self.counters.put(counts, plan);
+        self.objects.push(object);
+        let functions = functions_of(plan);
+        self.view.functions.replace(Direction::Rx, functions);
+        Ok(())
+    }
+
+    /// Lets go of chains that were replaced, and are at work no more.
+    fn settle(&mut self) {
+        self.counters.settle();
+        while self.objects.len() > 2 {
+            self.objects.remove(1);
         }
     }
 }
@@ -301,18 +359,20 @@ fn view(name: String, plan: &Plan, placement: &Placement) -> View {
         steer: Arc::default(),
         ring_size,
     });
-    let functions = plan
-        .steps
-        .iter()
-        .map(|step| FunctionView { name: step.name.clone(), counters: Arc::default() });
     View {
         name,
         wires: wires.collect(),
         queues: queues.collect(),
-        functions: Functions::fixed(functions.collect()),
+        functions: Functions::fixed(functions_of(plan)),
         ledger: Arc::new(Ledger::new(placement.target_cores.len())),
         warnings: Vec::new(),
     }
+}
+
+/// The functions of a card, with counters at zero.
+fn functions_of(plan: &Plan) -> Vec<FunctionView> {
+    let view = |step: &Step| FunctionView { name: step.name.clone(), counters: Arc::default() };
+    plan.steps.iter().map(view).collect()
 }
 
 /// An error about a key of a wire, with its place.
@@ -328,9 +388,61 @@ fn cannot_lock(file: &CardFile, index: usize, interface: &str, error: &io::Error
     at_wire(file, index, ConfigError::new("interface", message))
 }
 
+/// A card at work, and those who change it. There is none any more when it has stopped.
+struct Card {
+    attached: Attached,
+    live: Live,
+    rules: Rules,
+}
+
+/// Whoever panicked had it for as long as one change takes: what is told of it is whole.
+fn lock_card(card: &Mutex<Option<Card>>) -> MutexGuard<'_, Option<Card>> {
+    card.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Puts other chains in place of a card's own.
+struct Swapper {
+    card: Arc<Mutex<Option<Card>>>,
+    /// Of the chain that is in force.
+    plan: Plan,
+    cores: Vec<usize>,
+    shared: SharedMaps,
+    functions: &'static [Entry<Box<dyn Function>>],
+}
+
+impl SwapRx for Swapper {
+    fn swap(&mut self, sections: &[Section], base: &BuildContext) -> Result<(), RunError> {
+        let steps = steps(self.functions, sections, base, self.plan.handover)?;
+        let plan = self.plan.with(steps);
+        // All that takes long, or can be refused, comes first.
+        let mut object = Object::load_beside(&plan, &self.cores, false, Some(&self.shared))?;
+        for wire in 0..plan.wires.len() {
+            match plan.handover {
+                Handover::Cpumap => object.wire(wire).map(drop)?,
+                Handover::Skb => object.tc(&format!("steer_{wire}")).map(drop)?,
+            }
+        }
+        object.count_delivered(plan.handover)?;
+        let (tables, users) = (object.tables(&plan)?, object.take_users());
+        let functions = functions(self.functions, sections, base, users)?;
+        if let Some(Card { attached, live, .. }) = lock_card(&self.card).as_mut() {
+            attached.swap(&plan, object)?;
+            live.replace(functions, tables);
+        } else {
+            return Err(MachineError::Refused("the card has stopped".into()).into());
+        }
+        self.plan = plan;
+        std::thread::sleep(SETTLE);
+        if let Some(card) = lock_card(&self.card).as_mut() {
+            card.attached.settle();
+        }
+        Ok(())
+    }
+}
+
 /// A card at work in the kernel.
 struct KernelRunning {
-    card: Arc<Attached>,
+    card: Arc<Mutex<Option<Card>>>,
     monitor: Monitor,
     filters: Filters,
     access: Option<Access>,
@@ -347,7 +459,7 @@ struct State {
 
 /// What a card in the kernel says to those who want more changed than its components' commands.
 const FIXED: &str = "a card with engine = \"kernel\" cannot do this while it runs; allowed: the \
-                     commands of its functions, filters, and figures";
+                     commands of its functions, swaps of its rx chain, filters, and figures";
 
 /// The components as they are in the kernel: each with those of its commands that it has there.
 fn in_kernel(registries: Registries) -> Registries {
@@ -396,9 +508,9 @@ impl Watched {
 impl KernelRunning {
     fn new(
         mut card: Attached,
-        placement: Placement,
+        (plan, placement): (Plan, Placement),
         tables: Tables,
-        mut rules: Rules,
+        rules: Rules,
         launch: Launch<'_>,
     ) -> Result<Self, RunError> {
         let machine = Machine::this();
@@ -421,11 +533,18 @@ impl KernelRunning {
             targets: watched.targets.iter().map(|(_, times)| times.clone()).collect(),
             latencies: Vec::new(),
         };
-        let (view, users) = (card.view.clone(), card.object.take_users());
-        let (mut live, controller) = Live::new(&launch, &view, tables, users)?;
+        let view = card.view.clone();
+        let users = card.objects.iter_mut().flat_map(Object::take_users).collect();
+        let (live, controller) = Live::new(&launch, &view, tables, users)?;
         let engine = Kernel.name();
+        let cores = placement.target_cores.clone();
+        let shared = card.objects.iter_mut().flat_map(Object::take_shared).collect();
         let monitor = Monitor { engine, times: Times::Measured, view, placement, notes };
         let filters = launch.filters;
+        let functions = launch.registries.functions;
+        let card = Arc::new(Mutex::new(Some(Card { attached: card, live, rules })));
+        let state = Arc::new(State::default());
+        let swapper = Swapper { card: card.clone(), plan, cores, shared, functions };
         let access = Access {
             monitor: monitor.clone(),
             controller,
@@ -434,22 +553,26 @@ impl KernelRunning {
             filters: filters.clone(),
             tasks: None,
             fixed: Some(FIXED),
+            swap_rx: Some(Box::new(swapper)),
         };
-        let (card, state) = (Arc::new(card), Arc::new(State::default()));
         let looker = {
             let (card, state) = (card.clone(), state.clone());
             let body = move || {
                 while !state.is_stopping.load(Ordering::Acquire) {
-                    live.note(card.counters.take(&card.view).counts);
-                    live.obey();
-                    // As it was, should the kernel refuse: it is tried again.
-                    let _ = rules.follow();
+                    if let Some(Card { attached, live, rules }) = lock_card(&card).as_mut() {
+                        live.note(attached.counters.take(&attached.view).counts);
+                        live.obey();
+                        // As it was, should the kernel refuse: it is tried again.
+                        let _ = rules.follow();
+                    }
                     if !watched.look() {
                         state.is_lost.store(true, Ordering::Release);
                     }
                     std::thread::park_timeout(LOOK);
                 }
-                let _ = rules.follow();
+                if let Some(card) = lock_card(&card).as_mut() {
+                    let _ = card.rules.follow();
+                }
             };
             let thread = std::thread::Builder::new().name("kernel-counters".into());
             thread.spawn(body).map_err(|error| RunError::system("cannot start a thread", error))?
@@ -485,8 +608,9 @@ impl Running for KernelRunning {
         state.is_stopping.store(true, Ordering::Release);
         looker.thread().unpark();
         looker.join().map_err(|_| RunError::Panicked("the counters".into()))?;
-        let mut card =
-            Arc::into_inner(card).ok_or_else(|| RunError::Panicked("the counters".into()))?;
+        let stopped = lock_card(&card).take();
+        let Card { attached: mut card, .. } =
+            stopped.ok_or_else(|| RunError::Panicked("the counters".into()))?;
         let received_for = monitor.elapsed();
         card.let_go();
         let detached = Instant::now();
@@ -514,7 +638,7 @@ impl Running for KernelRunning {
         if missing != 0 {
             report.notes.push(format!("{missing} packets handed over have not been taken: a bug"));
         }
-        card.links.clear();
+        card.detach();
         let restored: Option<Result<_, MachineError>> = card.journal.take().map(Journal::undo);
         if let Some(restored) = restored {
             report.notes.extend(told_of_end(restored.map(Some)));

@@ -1,14 +1,16 @@
 //! `chain.*`: the functions of both chains, and others in place of them.
 
 use super::Methods;
+use crate::error::RunError;
 use crate::monitor::function_reports;
-use crate::protocol::{INVALID_PARAMS, RpcError};
+use crate::protocol::{INVALID_PARAMS, REFUSED, RpcError};
+use crate::report::FunctionReport;
 use crate::request::Swap;
 use picnic_core::config::CardFile;
 use picnic_core::direction::Direction;
 use picnic_core::error::ConfigError;
 use picnic_core::registry::{BuildContext, find};
-use picnic_engine::build::links;
+use picnic_engine::build::{BuildError, links};
 use picnic_engine::swap::Command;
 use serde_json::{Map, Value, json};
 use std::path::{Path, PathBuf};
@@ -66,7 +68,6 @@ impl Methods {
         direction: Direction,
         directory: PathBuf,
     ) -> Result<Value, RpcError> {
-        let chain = direction.name();
         let sections = if direction == Direction::Rx { &file.rx } else { &file.tx };
         let context = BuildContext { directory, ..self.context.clone() };
         let loads =
@@ -78,16 +79,32 @@ impl Methods {
                            file, or start it with --watch";
             return Err(config_error(section.locate(ConfigError::new("plugin", message))));
         }
+        let before: Vec<_> = function_reports(&self.monitor.view, direction);
+        if let Some(swap_rx) = &mut self.swap_rx {
+            if direction == Direction::Tx {
+                let why = self.fixed.unwrap_or("this engine has no tx chain");
+                return Err(RpcError::new(REFUSED, why));
+            }
+            swap_rx.swap(sections, &context).map_err(|error| match error {
+                RunError::Build(BuildError::Config(error)) => config_error(error),
+                error => RpcError::new(REFUSED, error.to_string()),
+            })?;
+            return Ok(self.swapped(direction, before));
+        }
         let links =
             links(sections, direction, &self.registries.components(), &context, &self.hooks)
                 .map_err(config_error)?;
-        let before: Vec<_> = function_reports(&self.monitor.view, direction);
         let answer = self.command(Command::Swap(direction, links))?;
-        let functions = self.monitor.view.functions.of(direction).into_iter();
-        let functions: Vec<_> = functions.map(|function| function.name).collect();
         // The functions that were replaced end here.
         drop(answer);
-        Ok(json!({ "chain": chain, "functions": functions, "replaced": before }))
+        Ok(self.swapped(direction, before))
+    }
+
+    /// What has taken the place of these functions.
+    fn swapped(&self, direction: Direction, before: Vec<FunctionReport>) -> Value {
+        let functions = self.monitor.view.functions.of(direction).into_iter();
+        let functions: Vec<_> = functions.map(|function| function.name).collect();
+        json!({ "chain": direction.name(), "functions": functions, "replaced": before })
     }
 }
 

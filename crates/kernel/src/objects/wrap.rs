@@ -23,7 +23,7 @@
 //!
 //! Source: elf(5); RFC 9669; Documentation/bpf/btf.rst, section BTF.ext.
 
-use std::ops::Range;
+use crate::elf::{Elf, SYMBOLS, Section, Symbol};
 
 /// The card's maps that the wrapper needs, by descriptor.
 #[derive(Clone, Copy, Debug)]
@@ -38,8 +38,6 @@ pub(super) struct Back {
 
 /// Bytes of an instruction.
 const INSTRUCTION: usize = 8;
-/// `sh_type` of a table of symbols.
-const SYMBOLS: u32 = 2;
 /// The section of programs for packets in several pieces. The chain's have one.
 const FRAGS: &[u8; 10] = b"xdp.frags\0";
 
@@ -120,132 +118,7 @@ fn instructions(program: usize, place: usize, back: Back) -> Vec<u8> {
     bytes.collect()
 }
 
-/// A section's header: where it stands, and what of it counts here.
-#[derive(Clone, Copy, Debug)]
-struct Section {
-    header: usize,
-    name: u32,
-    kind: u32,
-    offset: usize,
-    size: usize,
-    link: usize,
-}
-
-impl Section {
-    fn range(&self) -> Range<usize> {
-        self.offset..self.offset.saturating_add(self.size)
-    }
-}
-
-/// An entry of the table of symbols.
-#[derive(Clone, Copy, Debug)]
-struct Symbol {
-    name: u32,
-    kind: u8,
-    other: u8,
-    section: u16,
-    value: u64,
-    size: u64,
-}
-
-impl Symbol {
-    const SIZE: usize = 24;
-
-    fn read(bytes: &[u8]) -> Option<Self> {
-        Some(Symbol {
-            name: u32::from_ne_bytes(*bytes.first_chunk()?),
-            kind: *bytes.get(4)?,
-            other: *bytes.get(5)?,
-            section: u16::from_ne_bytes(*bytes.get(6..)?.first_chunk()?),
-            value: u64::from_ne_bytes(*bytes.get(8..)?.first_chunk()?),
-            size: u64::from_ne_bytes(*bytes.get(16..)?.first_chunk()?),
-        })
-    }
-
-    fn bytes(&self) -> Vec<u8> {
-        let Symbol { name, kind, other, section, value, size } = self;
-        let mut bytes = name.to_ne_bytes().to_vec();
-        bytes.extend([*kind, *other]);
-        bytes.extend(section.to_ne_bytes());
-        bytes.extend(value.to_ne_bytes());
-        bytes.extend(size.to_ne_bytes());
-        bytes
-    }
-}
-
-/// An object file of 64 bits and this machine's byte order.
-struct Elf(Vec<u8>);
-
 impl Elf {
-    fn get(&self, range: impl std::slice::SliceIndex<[u8], Output = [u8]>) -> Option<&[u8]> {
-        self.0.get(range)
-    }
-
-    fn half(&self, at: usize) -> Option<usize> {
-        Some(u16::from_ne_bytes(*self.get(at..)?.first_chunk()?).into())
-    }
-
-    fn word(&self, at: usize) -> Option<u32> {
-        Some(u32::from_ne_bytes(*self.get(at..)?.first_chunk()?))
-    }
-
-    fn long(&self, at: usize) -> Option<usize> {
-        usize::try_from(u64::from_ne_bytes(*self.get(at..)?.first_chunk()?)).ok()
-    }
-
-    fn set(&mut self, at: usize, bytes: &[u8]) -> Option<()> {
-        self.0.get_mut(at..at.checked_add(bytes.len())?)?.copy_from_slice(bytes);
-        Some(())
-    }
-
-    fn section(&self, index: usize) -> Option<Section> {
-        let header = self.long(40)?.checked_add(index.checked_mul(self.half(58)?)?)?;
-        // Whole, so that what is reckoned from here on is in the file, or next to it.
-        self.get(header..header.checked_add(64)?)?;
-        let section = Section {
-            header,
-            name: self.word(header)?,
-            kind: self.word(header + 4)?,
-            offset: self.long(header + 24)?,
-            size: self.long(header + 32)?,
-            link: self.word(header + 40)? as usize,
-        };
-        self.get(section.range()).map(|_| section)
-    }
-
-    fn sections(&self) -> impl Iterator<Item = Section> {
-        (0..self.half(60).unwrap_or_default()).filter_map(|index| self.section(index))
-    }
-
-    /// The table with the sections' names.
-    fn names(&self) -> Option<Section> {
-        self.section(self.half(62)?)
-    }
-
-    /// A text of a table of texts.
-    fn text(&self, table: &Section, at: u32) -> Option<&[u8]> {
-        self.get(table.range())?.get(at as usize..)?.split(|&byte| byte == 0).next()
-    }
-
-    fn named(&self, name: &str) -> Option<Section> {
-        let names = self.names()?;
-        self.sections().find(|section| self.text(&names, section.name) == Some(name.as_bytes()))
-    }
-
-    /// Puts other bytes in place of a section's, at the end of the file.
-    fn replace(&mut self, section: &Section, bytes: &[u8]) -> Option<()> {
-        let offset = self.0.len().next_multiple_of(16);
-        self.0.resize(offset, 0);
-        self.0.extend(bytes);
-        self.set(section.header + 24, &(offset as u64).to_ne_bytes())?;
-        self.set(section.header + 32, &(bytes.len() as u64).to_ne_bytes())
-    }
-
-    fn append(&mut self, section: &Section, more: &[u8]) -> Option<()> {
-        let bytes = [self.get(section.range())?, more].concat();
-        self.replace(section, &bytes)
-    }
-
     /// Has what is said of the types of a function said of the new one, too.
     fn clone_types(&mut self, code: &Section, (function, place): (u32, u32)) -> Option<()> {
         let (Some(types), Some(info)) = (self.named(".BTF"), self.named(".BTF.ext")) else {

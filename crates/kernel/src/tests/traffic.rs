@@ -1,6 +1,7 @@
 //! Cards between two namespaces: real sockets, exact counts, and the machine as it was.
 
 mod objects;
+mod swaps;
 
 use super::{HANDOVERS, can_load, launch, parse};
 use crate::object::Object;
