@@ -319,6 +319,21 @@ fn hosts_are_told_of_room_at_once_or_as_moderation_has_it() {
 }
 
 #[test]
+fn a_core_of_several_queues_tells_of_all_of_them() {
+    TOGETHER.set(true);
+    let text = "[host]\nqueues = 2\n[interrupt]\nrx_usecs = 0\n";
+    let mut bench = Bench::new(text, 1, vec![by_first_byte()], vec![]);
+    bench.look();
+    bench.host().work_ns = 10;
+    let queues = [0, 1, 0, 0, 1];
+    bench.wire(0).incoming.extend(queues.map(|queue| frame(queue, 0, 0, 60)));
+    bench.turn();
+    let all = Polled { interrupts: 2, moved: 5, packets: 5, work_ns: 50, ..Polled::default() };
+    assert_eq!(poll(&mut bench), all);
+    bench.end();
+}
+
+#[test]
 fn room_on_its_ring_alone_is_told_to_a_host() {
     let mut bench = starved(1, "tx_complete = \"interrupt\"");
     let doorbells = |bench: &Bench| bench.view.queues[0].steer.doorbells.get();
