@@ -23,6 +23,7 @@
 //!
 //! * `plan`: from card file to what is loaded, all validated;
 //! * `object`: the programs, loaded with the plan;
+//! * `elf`: object files in memory, read and changed;
 //! * `objects`: a user's own XDP programs in the chain;
 //! * `counters`: what they count, as the card's counters;
 //! * `rules`: the filters, in the programs' maps;
@@ -35,8 +36,8 @@
 //!
 //! Guarantees: what a card file asks for and this engine does not do is refused by key. The ledger
 //! balances at the end of every run, by counts of each end. A change of key or table is made at once
-//! for all packets. Stopping loses nothing that was handed
-//! over. The machine is left as it was found, after a kill by the journal
+//! for all packets, that of a chain on one wire after the other; none is lost. Stopping loses nothing
+//! that was handed over. The machine is left as it was found, after a kill by the journal
 //! ([`picnic_machine::undo`]); the programs themselves end with the process.
 //!
 //! Source: PICNIC, sections 2 and 3; Documentation/bpf/map_cpumap.rst,
