@@ -18,8 +18,9 @@ use picnic_filter::config::Keys;
 use picnic_filter::filters::FilterChange;
 use picnic_filter::matching::Tuple;
 use picnic_filter::{
-    Action, Base, Direction, Filter, FilterError, Filters, FiveTuple, Handover, Hidden,
-    MOST_FILTERS, MOST_GROUPS, Match, Pattern, Place, PortRange, Predicate, Prefix, Protocol,
+    Action, Base, Callback, CallbackVerdict, Direction, Filter, FilterError, Filters, FiveTuple,
+    Handover, Hidden, MOST_FILTERS, MOST_GROUPS, Match, Pattern, Place, PortRange, Predicate,
+    Prefix, Protocol,
 };
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -269,6 +270,36 @@ fn there_are_so_many_groups_and_those_there_are_can_be_used_on() {
     assert_eq!(into(&[last, names[7]]), Ok(2));
     filters.define_groups(&[last, names[7]]).unwrap();
     assert_eq!(filters.groups(), names[..MOST_GROUPS]);
+}
+
+/// There is nowhere to steer to any more.
+#[test]
+fn a_callback_at_the_driver_that_steers_lets_the_packet_go_on() {
+    let (filters, mut pool) = (Filters::new(2), pool());
+    let filter = any(Action::Callback).on(Direction::Tx).at(Place::Driver);
+    filters.add_with(filter, Callback::copied(|_| CallbackVerdict::Steer(1))).unwrap();
+    for mut screen in screens(&filters) {
+        assert!(screen.begin());
+        let mut packet = pool.packet(&[0; 60]).unwrap();
+        assert_eq!(screen.refuses(&mut packet), None);
+        pool.free(packet);
+    }
+}
+
+#[test]
+fn filters_that_are_written_down_are_such_as_can_be_and_as_many() {
+    let filters = Filters::new(1);
+    filters.write_only(2);
+    let wrong = |filter: Filter| match filters.add(filter) {
+        Err(FilterError::Invalid { key, .. }) => key,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(wrong(any(Action::Drop).on(Direction::Tx)), "direction");
+    assert_eq!(wrong(any(Action::Drop).at(Place::Driver)), "place");
+    assert_eq!(wrong(any(Action::Mark(1))), "action");
+    filters.add(any(Action::Drop)).unwrap();
+    filters.add(any(Action::Steer(0))).unwrap();
+    assert_eq!(filters.add(any(Action::Drop)).map(drop), Err(FilterError::TooMany(2)));
 }
 
 /// A list's places are numbered in 16 bits.
