@@ -287,6 +287,17 @@ inline_always int filter(struct counts *counts, void *context, int is_skb, u32 p
 	return GOES_ON;
 }
 
+/* Apart, for what it has on the stack is not to be there while filters are looked for. */
+apart u64 rss_of_frame(struct xdp_md *context)
+{
+	return rss(context, 0);
+}
+
+apart u64 rss_of_skb(struct sk_buff *context)
+{
+	return rss(context, 1);
+}
+
 /* Runs the chain from a step on, on what came in on a wire, `packets` of it in one; zero if it has no
  * queue then. */
 inline_always int chain_from(u32 start, struct counts *counts, void *context, int is_skb, u32 wire,
@@ -329,7 +340,7 @@ inline_always int chain_from(u32 start, struct counts *counts, void *context, in
 			}
 		}
 		if (STEPS[step] == STEP_RSS) {
-			u64 by_hash = rss(context, is_skb);
+			u64 by_hash = is_skb ? rss_of_skb(context) : rss_of_frame(context);
 
 			queue = by_hash & 0xffff;
 			found->kind = (by_hash >> 16 & 0xff) | (by_hash >> 16 & 0xff00);

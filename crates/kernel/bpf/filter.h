@@ -139,6 +139,16 @@ inline_always u64 word_at(u32 at)
 	return page ? page->words[at % PAGE_WORDS] : 0;
 }
 
+/* A number of 16 bits, four to a word. Its place is bounded last, where every verifier sees it: that
+ * of Linux 6.1 forgets a bound once bits are put in. */
+inline_always u32 number_in(const struct page *page, u32 at, u32 number)
+{
+	u32 place = at % PAGE_WORDS * 4 + number % 4;
+
+	hide(place);
+	return ((const u16 *)page)[place & (4 * PAGE_WORDS - 1)];
+}
+
 /* Both halves of a product: every bit of either number shows in the low bits. */
 inline_always u64 mix(u64 a, u64 b)
 {
@@ -190,11 +200,15 @@ struct search {
 	/* Of the table or the vectors: the first rule, and the next. */
 	u32 rules;
 	u32 next;
-	/* Of the vectors. */
+};
+
+/* One in the vectors. Apart, as a table's is deep in the stack, of which Linux 6.1 rounds up more. */
+struct vectors {
+	struct search search;
 	u32 word;
 	u32 words;
 	u64 bits;
-	u32 vectors[4];
+	u32 at[4];
 };
 
 /* Nothing, which the verifier takes for anything: it then sees one turn of a loop in all. */
@@ -283,7 +297,7 @@ inline_always u32 search_table(u32 base, u32 where, const struct key *key, u32 f
 	page = page_of(at);
 	if (!page)
 		return best;
-	slot = ((u16 *)page)[at % PAGE_WORDS * 4 + slot % 4];
+	slot = number_in(page, at, slot);
 	if (!slot)
 		return best;
 	begin(&search, key, from, best);
@@ -339,39 +353,39 @@ inline_always u32 interval(u32 at, u64 value)
 }
 
 /* The next rule of the vectors that all of them have a bit for, or the next word of bits. */
-inline_always long next_candidate(struct search *search, int is_v6)
+inline_always long next_candidate(struct vectors *vectors, int is_v6)
 {
-	u32 index, word = search->word, best = search->best;
+	u32 index, word = vectors->word, best = vectors->search.best;
 
-	if (!search->bits) {
-		if (word >= search->words)
+	if (!vectors->bits) {
+		if (word >= vectors->words)
 			return 1;
-		search->bits = word_at(search->vectors[0] + word) &
-			       word_at(search->vectors[1] + word) &
-			       word_at(search->vectors[2] + word) &
-			       word_at(search->vectors[3] + word);
-		search->word = word + 1;
+		vectors->bits = word_at(vectors->at[0] + word) &
+			       word_at(vectors->at[1] + word) &
+			       word_at(vectors->at[2] + word) &
+			       word_at(vectors->at[3] + word);
+		vectors->word = word + 1;
 		return 0;
 	}
-	index = (word - 1) * 64 + lowest(search->bits);
-	search->bits &= search->bits - 1;
-	compare(search->key, search->rules, index, search->from, &best, is_v6);
-	if (best == search->best)
+	index = (word - 1) * 64 + lowest(vectors->bits);
+	vectors->bits &= vectors->bits - 1;
+	compare(vectors->search.key, vectors->search.rules, index, vectors->search.from, &best, is_v6);
+	if (best == vectors->search.best)
 		return 0;
-	search->best = best;
+	vectors->search.best = best;
 	return 1;
 }
 
-static long next_candidate_v4(u64 turn, struct search *search)
+static long next_candidate_v4(u64 turn, struct vectors *vectors)
 {
 	(void)turn;
-	return next_candidate(search, 0);
+	return next_candidate(vectors, 0);
 }
 
-static long next_candidate_v6(u64 turn, struct search *search)
+static long next_candidate_v6(u64 turn, struct vectors *vectors)
 {
 	(void)turn;
-	return next_candidate(search, 1);
+	return next_candidate(vectors, 1);
 }
 
 inline_always u64 be64(u64 word)
@@ -414,26 +428,26 @@ inline_always u32 search_vectors(u32 base, u32 number, const struct key *key, u3
 				 int is_v6)
 {
 	struct list *list = (struct list *)page_of(base);
-	struct search search = {};
+	struct vectors vectors = {};
 
 	if (!list || !key)
 		return best;
-	begin(&search, key, from, best);
-	search.rules = list->classifiers[number & 3].first_rule;
-	search.word = nothing;
-	search.words = list->classifiers[number & 3].words;
-	search.bits = nothing;
-	search.vectors[0] = vector_of(base, number, 0,
+	begin(&vectors.search, key, from, best);
+	vectors.search.rules = list->classifiers[number & 3].first_rule;
+	vectors.word = nothing;
+	vectors.words = list->classifiers[number & 3].words;
+	vectors.bits = nothing;
+	vectors.at[0] = vector_of(base, number, 0,
 				      is_v6 ? be64(key->address[0]) : first_v4(key->address[0]));
-	search.vectors[1] = vector_of(base, number, 1,
+	vectors.at[1] = vector_of(base, number, 1,
 				      is_v6 ? be64(key->address[2]) : second_v4(key->address[0]));
-	search.vectors[2] = vector_of(base, number, 2, (u16)key->ports);
-	search.vectors[3] = vector_of(base, number, 3, key->ports >> 16);
+	vectors.at[2] = vector_of(base, number, 2, (u16)key->ports);
+	vectors.at[3] = vector_of(base, number, 3, key->ports >> 16);
 	if (is_v6)
-		bpf_loop(MOST_TURNS, next_candidate_v6, &search, 0);
+		bpf_loop(MOST_TURNS, next_candidate_v6, &vectors, 0);
 	else
-		bpf_loop(MOST_TURNS, next_candidate_v4, &search, 0);
-	return search.best;
+		bpf_loop(MOST_TURNS, next_candidate_v4, &vectors, 0);
+	return vectors.search.best;
 }
 
 by_itself u32 vectors_v4(u32 base, u32 number, const struct key *key, u32 from, u32 best)
@@ -526,8 +540,7 @@ static long with_protocol(u64 turn, struct judged *judged)
 	if (!page)
 		return 1;
 	judged->packet.key.ports = 0;
-	judged->packet.key.protocol =
-		((u16 *)page)[at % PAGE_WORDS * 4 + number % 4] | WITHOUT_PORTS;
+	judged->packet.key.protocol = number_in(page, at, number) | WITHOUT_PORTS;
 	found = find_in(judged, STOPS);
 	if (found < judged->found)
 		judged->found = found;
@@ -667,7 +680,7 @@ inline_always u32 find_in_place(const struct list *list, u32 base, const struct 
 		page = page_of(at);
 		if (!page)
 			break;
-		next = ((u16 *)page)[at % PAGE_WORDS * 4 + slot % 4];
+		next = number_in(page, at, slot);
 #pragma clang loop unroll(disable)
 		for (u32 turn = 0; next && turn < RULES_IN_PLACE; turn++)
 			next = compare(key, classifier->entries, next, 0, &best, 0);

@@ -120,12 +120,18 @@ static long next_option(u64 turn, struct options *options)
 inline_always u32 is_source_routed(void *context, int is_skb, u32 at, u32 length)
 {
 	struct options options = {};
+	/* Bounded as what is beyond the first byte: the verifier of Linux 6.1 does not take from a
+	 * comparison with zero that there is one. */
+	u32 more = length - 1;
 
-	if (length > MOST_OPTIONS)
-		length = MOST_OPTIONS;
-	if (!length || load(context, is_skb, at, options.bytes, length))
+	if (!length)
 		return 0;
-	options.length = length;
+	hide(more);
+	if (more > MOST_OPTIONS - 1)
+		more = MOST_OPTIONS - 1;
+	if (load(context, is_skb, at, options.bytes, more + 1))
+		return 0;
+	options.length = more + 1;
 	bpf_loop(MOST_OPTIONS, next_option, &options, 0);
 	return options.routed;
 }
