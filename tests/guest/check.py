@@ -380,9 +380,54 @@ def tunnels(sections, _packets):
            f"whole; packets of its device: {', '.join(told)}")
 
 
+def processed(text):
+    """By core: packets that its network stack has received."""
+    return [int(line.split()[0], 16) for line in text.splitlines()]
+
+
+def kernel(sections, packets):
+    release = sections["kernel/release"][1].strip()
+    version = tuple(map(int, re.match(r"(\d+)\.(\d+)", release).groups()))
+    found = {finding["name"]: finding for finding in read_json(sections, "kernel/doctor")["findings"]}
+    cpumap, skb = found["kernel-cpumap"], found["kernel-skb"]
+    want(cpumap["available"], f"kernel: {release}: {cpumap}")
+    if version < (6, 6):
+        want(not skb["available"] and "Linux 6.6" in skb["mend"], f"kernel: {release}: {skb}")
+    before = sections["kernel/before"][1]
+    after = sections["kernel/after"][1]
+    # The kernel keeps the threads, but not where they belong.
+    left = re.sub(r"^napi/.*:\s+0-7\n", "", after, flags=re.M)
+    want(left == before, f"kernel: was\n{before}\nafter\n{after}")
+    during = sections["kernel/during"][1]
+    polled = re.findall(r"napi/(a\d)\S* Cpus_allowed_list:\s+(\S+)", during)
+    want({name for name, _ in polled} == {f"a{number}" for number in range(NICS)}
+         and {cores for _, cores in polled} == {str(BORROWED)}, f"kernel: {during}")
+    want(during.count("gro_flush_timeout:500000") == NICS, f"kernel: {during}")
+    report = read_json(sections, "kernel/report")
+    total = packets * NICS
+    sent = [int(count) for count in re.findall(r"pkts-sofar: (\d+)", sections["kernel/pktgen"][1])]
+    want(sent == [packets] * NICS, f"kernel: sent {sent}")
+    want([wire["rx_packets"] for wire in report["wires"]] == sent, f"kernel: {report['wires']}")
+    ledger, queues = report["ledger"], report["queues"]
+    want(ledger["balanced"] and ledger["in"] == total and ledger["in_flight"] == 0,
+         f"kernel: {ledger}")
+    want([queue["packets"] for queue in queues] == sent, f"kernel: {queues}")
+    # By each core's own count: packets of its NIC and no others, and none where they came in.
+    first, last = (processed(sections[f"kernel/work-{when}"][1]) for when in ("before", "after"))
+    work = [b - a for a, b in zip(first, last)]
+    by_core = {queue["core"]: queue["packets"] for queue in queues}
+    want(len(by_core) == NICS and not by_core.keys() & RESERVED["smt"], f"kernel: {by_core}")
+    want(work == [by_core.get(core, 0) for core in sorted(ALL)], f"kernel: {work}, {by_core}")
+    by_interrupt = [queue["packets"] / queue["interrupts"] for queue in queues]
+    want(min(by_interrupt) >= 1, f"kernel: {queues}")
+    yield (f"in the kernel   Linux {release}: {total} packets, {ledger['delivered']} delivered; "
+           f"received by core {work}")
+    yield f"                packets for each wake-up {[round(each, 1) for each in by_interrupt]}"
+
+
 # In the order the guest does them.
-PARTS = {"levels": levels, "killed": killed, "held": held, "nics": nics, "bonded": bonded,
-         "tunnels": tunnels}
+PARTS = {"levels": levels, "killed": killed, "held": held, "nics": nics, "kernel": kernel,
+         "bonded": bonded, "tunnels": tunnels}
 
 
 def check(sections, parts, packets):

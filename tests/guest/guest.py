@@ -18,7 +18,7 @@ import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 TOOLS = {"qemu-system-x86_64": "qemu-system-x86", "cpio": "cpio", "dpkg-deb": "dpkg",
-         "ip": "iproute2"}
+         "ip": "iproute2", "ethtool": "ethtool"}
 BUSYBOX = "/bin/busybox"
 META_PACKAGE = "linux-image-cloud-amd64"
 # What the kernel keeps in modules, with all that these need.
@@ -142,10 +142,11 @@ def make_initramfs(picnic, kernel_folder, work, environment):
     if shutil.which("strip"):
         subprocess.run(["strip", program], check=False)
     # Busybox has a program of this name, which makes no tunnels of every kind.
-    iproute = shutil.which("ip")
+    iproute, ethtool = shutil.which("ip"), shutil.which("ethtool")
     (root / "iproute2").mkdir()
     shutil.copy(iproute, root / "iproute2/ip")
-    for library in {*libraries(picnic), *libraries(iproute)}:
+    shutil.copy(ethtool, root / "bin/ethtool")
+    for library in {*libraries(picnic), *libraries(iproute), *libraries(ethtool)}:
         place = root / library.lstrip("/")
         place.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(library, place)
@@ -164,7 +165,8 @@ def make_initramfs(picnic, kernel_folder, work, environment):
     first, rest = text.split("\n", 1)
     (root / "init").write_text(f"{first}\n{settings}{rest}")
     (root / "init").chmod(0o755)
-    shutil.copy(HERE / "five.toml", root / "five.toml")
+    for card in ("five.toml", "kernel.toml"):
+        shutil.copy(HERE / card, root / card)
     names = "\n".join(str(path.relative_to(root)) for path in sorted(root.rglob("*")))
     image = work / "initramfs"
     archive = subprocess.run(["cpio", "-o", "-H", "newc", "--quiet", "-R", "0:0"], cwd=root,
