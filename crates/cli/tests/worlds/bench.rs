@@ -44,11 +44,13 @@ fn latency_tells_bare_sleeping_and_polling_by_rate() {
                 "bare_futex_wake_p50_ns",
                 "bare_packets_per_wake",
                 "sleeping_p50_ns",
-                "packets_per_interrupt",
                 "ratio_p50",
                 "polling_p50_ns",
             ],
         );
+        // On a machine so busy that all come while the target polls, there is none.
+        let per_interrupt = &point["packets_per_interrupt"];
+        assert!(per_interrupt == "unavailable" || per_interrupt.as_f64() >= Some(1.0), "{point:#}");
     }
 }
 
@@ -111,7 +113,8 @@ fn people_read_three_digits_in_tables_that_fit_a_page() {
         let _machine = machine();
         let text = good(&[&["bench"], arguments].concat());
         assert!(text.starts_with(&format!("{} on ", arguments[0])), "{text}");
-        let has_times = [" ns", " µs"].iter().any(|unit| text.contains(unit));
+        // Milliseconds where the machine is busy.
+        let has_times = [" ns", " µs", " ms"].iter().any(|unit| text.contains(unit));
         assert!(has_times && !text.contains("_ns"), "{text}");
         let long = text.lines().skip(1).find(|line| line.chars().count() > 80);
         assert_eq!(long, None, "{text}");

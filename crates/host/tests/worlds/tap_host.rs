@@ -7,6 +7,8 @@ use picnic_core::config::CardFile;
 use picnic_host::registries;
 use picnic_machine::testbed::Testbed;
 use picnic_testing::{let_pass, machine, skip, wait_for, wait_until};
+use std::net::{Ipv6Addr, UdpSocket};
+use std::os::fd::AsFd;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, MutexGuard};
@@ -115,6 +117,32 @@ fn the_kernel_receives_all_that_is_delivered() {
     assert!(report.queues.iter().all(|queue| queue.packets > 5000), "{report:#?}");
     // The interface has gone with the card.
     assert!(!lab.ip("server", "link").contains("h0"));
+}
+
+/// The kernel takes up IPv6 addresses by and by: the first packets for one would be lost.
+#[test]
+fn an_address_is_in_use_when_the_card_starts() {
+    let Some(lab) = Lab::new("an_address_is_in_use_when_the_card_starts") else { return };
+    let wire = "[[wire]]\nport = \"generator\"\npackets = 1\n";
+    let namespace = std::fs::File::open(format!("/run/netns/{}", lab.netns("server"))).unwrap();
+    for round in 1..20_u16 {
+        let address = Ipv6Addr::new(0xfd88, 0, 0, 0, 0, 0, 0, round);
+        let card = lab.host(&format!("addresses = [\"{address}/64\"]"));
+        let running = run(&format!("{wire}{card}")).unwrap();
+        // At once, within this process: another one would take as long as the kernel.
+        let bound = std::thread::scope(|scope| {
+            let within = scope.spawn(|| {
+                let kind = Some(rustix::thread::LinkNameSpaceType::Network);
+                rustix::thread::move_into_link_name_space(namespace.as_fd(), kind).unwrap();
+                let socket = UdpSocket::bind("[::]:0").unwrap();
+                // To itself: no route leads there before.
+                socket.connect((address, 9)).map(|()| socket.local_addr().unwrap().ip())
+            });
+            within.join().unwrap()
+        });
+        assert_eq!(bound.unwrap(), address, "{round}");
+        stop(running);
+    }
 }
 
 /// The kernel's own VXLAN device at the other end, over IPv4 and over IPv6.

@@ -8,11 +8,14 @@ use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 use rustix::net::{netdevice, recv, send, socket_with};
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
+use std::time::{Duration, Instant};
 
 const RTM_NEWLINK: u16 = 16;
 const RTM_GETLINK: u16 = 18;
 const RTM_NEWADDR: u16 = 20;
+const RTM_NEWROUTE: u16 = 24;
+const RTM_GETROUTE: u16 = 26;
 const NLM_F_REQUEST: u16 = 1;
 const NLM_F_ACK: u16 = 4;
 const NLM_F_REPLACE: u16 = 0x100;
@@ -28,6 +31,8 @@ const IFA_ADDRESS: u16 = 1;
 const IFA_LOCAL: u16 = 2;
 /// No duplicate address detection: the address can be used at once.
 const IFA_F_NODAD: u8 = 2;
+const RTA_DST: u16 = 1;
+const RTN_LOCAL: u8 = 2;
 const AF_INET: u8 = 2;
 const AF_INET6: u8 = 10;
 
@@ -37,6 +42,9 @@ const HEADER_BYTES: usize = 16;
 const LINK_BYTES: usize = 16;
 /// Bytes of the longest answer.
 const ANSWER_BYTES: usize = 16384;
+/// How long the kernel may take over an address, and when it is asked again.
+const PATIENCE: Duration = Duration::from_secs(2);
+const PAUSE: Duration = Duration::from_micros(200);
 
 /// One interface of the calling thread's network namespace.
 #[derive(Debug)]
@@ -90,12 +98,10 @@ impl Link {
 
     /// Whether the interface has a carrier, up or not; of a TAP device, whether a queue is open.
     pub(crate) fn has_carrier(&self) -> Result<bool, Errno> {
-        let mut message = message(RTM_GETLINK, 0);
+        let mut message = question(RTM_GETLINK);
         message.extend([0; 4]);
         message.extend(self.index.to_ne_bytes());
         message.extend([0; 8]);
-        // The answer is the interface; an acknowledgement behind it would be left in the socket.
-        message[6..8].copy_from_slice(&NLM_F_REQUEST.to_ne_bytes());
         let answer = self.exchange(message)?;
         match answer.get(4..6) == Some(&RTM_NEWLINK.to_ne_bytes()) {
             true => Ok(find(&answer, IFLA_CARRIER).is_some_and(|value| value.first() == Some(&1))),
@@ -120,6 +126,29 @@ impl Link {
             }
         }
         self.ask(message)
+    }
+
+    /// Waits until packets for an address, added to an interface that is up, are for this host: the
+    /// kernel takes up IPv6 addresses behind the caller's back, mostly within 10 ms. Whether it has.
+    pub(crate) fn wait_until_in_use(&self, address: Ipv6Addr) -> Result<bool, Errno> {
+        let start = Instant::now();
+        loop {
+            let mut message = question(RTM_GETROUTE);
+            // rtmsg: family, length of the destination's prefix, eight fields of no matter here.
+            message.extend([AF_INET6, 128]);
+            message.extend([0; 10]);
+            attribute(&mut message, RTA_DST, &address.octets());
+            let answer = self.exchange(message)?;
+            let is_route = answer.get(4..6) == Some(&RTM_NEWROUTE.to_ne_bytes());
+            // Until then another route leads there, or none.
+            if is_route && answer.get(HEADER_BYTES + 7) == Some(&RTN_LOCAL) {
+                return Ok(true);
+            }
+            if start.elapsed() > PATIENCE {
+                return Ok(false);
+            }
+            std::thread::sleep(PAUSE);
+        }
     }
 
     /// A change of the interface itself: ifinfomsg.
@@ -152,6 +181,14 @@ fn message(kind: u16, flags: u16) -> Vec<u8> {
     let mut message = vec![0; HEADER_BYTES];
     message[4..6].copy_from_slice(&kind.to_ne_bytes());
     message[6..8].copy_from_slice(&(flags | NLM_F_REQUEST | NLM_F_ACK).to_ne_bytes());
+    message
+}
+
+/// A message whose answer is what it asks for: an acknowledgement behind that would be left in the
+/// socket.
+fn question(kind: u16) -> Vec<u8> {
+    let mut message = message(kind, 0);
+    message[6..8].copy_from_slice(&NLM_F_REQUEST.to_ne_bytes());
     message
 }
 
@@ -218,6 +255,11 @@ mod tests {
     #[test]
     fn an_interface_that_is_not_there_is_an_error() {
         assert_eq!(Link::find("no-such-link").map(drop), Err(Errno::NODEV));
-        assert_eq!(Link::find("lo").and_then(|link| link.has_carrier()), Ok(true));
+        let lo = Link::find("lo").unwrap();
+        assert_eq!(lo.has_carrier(), Ok(true));
+        // An answer too many or too few would be told as that of the next question.
+        let host: std::net::Ipv6Addr = "2001:db8::1".parse().unwrap();
+        assert_eq!(lo.wait_until_in_use(host), Ok(false));
+        assert_eq!(lo.has_carrier(), Ok(true));
     }
 }

@@ -9,6 +9,7 @@ use picnic_core::error::ConfigError;
 use rustix::io::Errno;
 use std::fs;
 use std::io;
+use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::sync::Arc;
@@ -106,6 +107,16 @@ pub(super) fn configure(
     }
     if wanted.up {
         link.set_up().map_err(|error| refused("up", "to come up", &error))?;
+        // Packets that come before are lost. Whatever keeps the kernel from it is no reason not to
+        // start: it may be mended while the card runs.
+        for (index, cidr) in wanted.addresses.iter().enumerate() {
+            if let IpAddr::V6(address) = cidr.address {
+                let waited = link.wait_until_in_use(address);
+                waited.map_err(|error| {
+                    refused(&format!("addresses[{index}]"), "to tell of this address", &error)
+                })?;
+            }
+        }
     }
     let Some(sysfs) = sysfs else { return Ok(()) };
     (0..wanted.queues).try_for_each(|queue| {
