@@ -23,6 +23,7 @@ pub mod facts;
 pub mod isolate;
 pub mod napi;
 pub mod net;
+mod netdev;
 pub mod signals;
 pub mod steering;
 pub mod testbed;

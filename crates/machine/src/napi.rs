@@ -23,6 +23,7 @@
 
 use crate::command;
 use crate::error::MachineError;
+use crate::netdev;
 use crate::topology::CoreSet;
 use crate::undo::process::{Thread, threads as all_threads};
 use crate::undo::{Change, Journal, Machine, feature_words, within};
@@ -38,7 +39,8 @@ const SHORTEST_NAME: usize = 15;
 pub struct Polling {
     interface: String,
     namespace: Option<String>,
-    /// Threads of that name that are another's: there may be one in each namespace.
+    /// Threads of that name that are another's, where the kernel does not tell which are whose: there
+    /// may be one in each namespace.
     foreign: BTreeSet<i32>,
     pinned: BTreeSet<i32>,
 }
@@ -147,8 +149,15 @@ impl Polling {
         journal: &mut Journal,
         core: usize,
     ) -> Result<(), MachineError> {
+        let told = netdev::napi_threads(&self.interface, self.namespace.as_deref());
+        let told = told.map_err(|error| {
+            MachineError::system(format!("cannot ask for the threads of {}", self.interface), error)
+        })?;
         let mut own = threads(machine, &self.interface);
-        own.retain(|thread| !self.foreign.contains(&thread.thread));
+        own.retain(|Thread { thread, .. }| match &told {
+            Some(told) => told.contains(thread),
+            None => !self.foreign.contains(thread),
+        });
         if own.is_empty() {
             let interface = &self.interface;
             let enter = self.namespace.as_ref().map(|name| format!(" -n {name}"));

@@ -13,8 +13,9 @@ use picnic_core::registry::{BuildContext, find};
 use picnic_engine::swap::{Answer, Command as Order};
 use picnic_filter::{Action, Filter, FiveTuple, PortRange, Protocol};
 use picnic_functions::rss::{Config, HashType, Rss};
+use picnic_machine::napi::Polling;
 use picnic_machine::testbed::Testbed;
-use picnic_machine::undo::{Machine, Which, restore_all};
+use picnic_machine::undo::{Journal, Machine, Which, restore_all};
 use picnic_ports::interface::within;
 use picnic_testing::{machine, skip, wait_for, wait_until};
 use serde_json::{Value, json};
@@ -242,6 +243,34 @@ fn check(report: &Report, packets: usize) {
     assert_eq!((ledger.r#in, ledger.in_flight), (packets as u64, 0), "{report:?}");
     assert_eq!(report.wires[0].rx_packets, packets as u64);
     assert_eq!(report.engine, "kernel");
+}
+
+/// Interfaces of one name in two namespaces: neither takes the other's threads, and so is not lost
+/// when the other ends.
+#[test]
+fn threads_of_another_interface_of_that_name_are_left_alone() {
+    let test = "threads_of_another_interface_of_that_name_are_left_alone";
+    if !can_load(test) {
+        return;
+    }
+    let bed = Testbed::build("kernel-test").unwrap();
+    for place in ["one", "other"] {
+        bed.add_namespace(place).unwrap();
+    }
+    bed.add_veth(("one", "k0"), ("other", "k0"), "").unwrap();
+    let machine = Machine::this();
+    let mut journal = Journal::create(&machine, test).unwrap();
+    let mut polled = ["one", "other"].map(|place| {
+        bed.ip(place, "link set k0 up").unwrap();
+        Polling::start(&machine, &mut journal, "k0", Some(&bed.netns(place))).unwrap()
+    });
+    let [one, other] = polled.each_mut().map(|polling| {
+        polling.pin(&machine, &mut journal, 0).unwrap();
+        polling.threads().collect::<Vec<_>>()
+    });
+    journal.undo().unwrap();
+    assert!(!one.is_empty() && !other.is_empty(), "{one:?}, {other:?}");
+    assert!(one.iter().all(|thread| !other.contains(thread)), "{one:?}, {other:?}");
 }
 
 #[test]

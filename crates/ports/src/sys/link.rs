@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 use rustix::net::{netdevice, recv, send, socket_with};
 use std::net::{IpAddr, Ipv6Addr};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const RTM_NEWLINK: u16 = 16;
 const RTM_GETLINK: u16 = 18;
@@ -42,8 +42,9 @@ const HEADER_BYTES: usize = 16;
 const LINK_BYTES: usize = 16;
 /// Bytes of the longest answer.
 const ANSWER_BYTES: usize = 16384;
-/// How long the kernel may take over an address, and when it is asked again.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// How often the kernel is asked whether an address is in use, and how long after the last time: two
+/// seconds at least.
+const TRIES: usize = 10_000;
 const PAUSE: Duration = Duration::from_micros(200);
 
 /// One interface of the calling thread's network namespace.
@@ -131,8 +132,7 @@ impl Link {
     /// Waits until packets for an address, added to an interface that is up, are for this host: the
     /// kernel takes up IPv6 addresses behind the caller's back, mostly within 10 ms. Whether it has.
     pub(crate) fn wait_until_in_use(&self, address: Ipv6Addr) -> Result<bool, Errno> {
-        let start = Instant::now();
-        loop {
+        for _ in 0..TRIES {
             let mut message = question(RTM_GETROUTE);
             // rtmsg: family, length of the destination's prefix, eight fields of no matter here.
             message.extend([AF_INET6, 128]);
@@ -144,11 +144,9 @@ impl Link {
             if is_route && answer.get(HEADER_BYTES + 7) == Some(&RTN_LOCAL) {
                 return Ok(true);
             }
-            if start.elapsed() > PATIENCE {
-                return Ok(false);
-            }
             std::thread::sleep(PAUSE);
         }
+        Ok(false)
     }
 
     /// A change of the interface itself: ifinfomsg.
