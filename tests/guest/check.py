@@ -403,6 +403,7 @@ def kernel(sections, packets):
     want({name for name, _ in polled} == {f"a{number}" for number in range(NICS)}
          and {cores for _, cores in polled} == {str(BORROWED)}, f"kernel: {during}")
     want(during.count("gro_flush_timeout:500000") == NICS, f"kernel: {during}")
+    want(read_json(sections, "kernel/again")["ledger"]["balanced"], "kernel: started again")
     report = read_json(sections, "kernel/report")
     total = packets * NICS
     sent = [int(count) for count in re.findall(r"pkts-sofar: (\d+)", sections["kernel/pktgen"][1])]

@@ -153,11 +153,16 @@ impl Polling {
         let told = told.map_err(|error| {
             MachineError::system(format!("cannot ask for the threads of {}", self.interface), error)
         })?;
-        let mut own = threads(machine, &self.interface);
-        own.retain(|Thread { thread, .. }| match &told {
-            Some(told) => told.contains(thread),
-            None => !self.foreign.contains(thread),
-        });
+        let (mut own, others): (Vec<_>, Vec<_>) = threads(machine, &self.interface)
+            .into_iter()
+            .partition(|Thread { thread, .. }| match &told {
+                Some(told) => told.contains(thread),
+                None => !self.foreign.contains(thread),
+            });
+        // Such a kernel keeps an interface's threads when it is no longer polled by them.
+        if told.is_none() && own.is_empty() {
+            own = others;
+        }
         if own.is_empty() {
             let interface = &self.interface;
             let enter = self.namespace.as_ref().map(|name| format!(" -n {name}"));

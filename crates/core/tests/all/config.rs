@@ -664,12 +664,13 @@ fn typing_errors_are_told_with_what_was_probably_meant() {
     // The key that names the component is one of them.
     assert_eq!(
         told("[[rx]]\nfuncton = \"rss\"\n"),
-        "2: rx[0].functon: found key \"functon\", allowed: function, plugin; \
+        "2: rx[0].functon: found key \"functon\", allowed: function, plugin, object; \
          did you mean \"function\"?"
     );
     assert_eq!(
         told("[[rx]]\nplugn = \"my.so\"\n"),
-        "2: rx[0].plugn: found key \"plugn\", allowed: function, plugin; did you mean \"plugin\"?"
+        "2: rx[0].plugn: found key \"plugn\", allowed: function, plugin, object; \
+         did you mean \"plugin\"?"
     );
     assert_eq!(told("[[rx]]\nhash = 1\n"), "1: rx[0]: found no function, allowed: the name of one");
 }
