@@ -222,8 +222,12 @@ mod tests {
 
     #[test]
     fn the_short_path_finds_what_the_long_one_does() {
-        let mut frame = frame(0, 0);
-        frame.resize(60, 0);
+        let padded = |tags, options| {
+            let mut frame = frame(tags, options);
+            frame.resize(80, 0);
+            frame
+        };
+        let frame = padded(0, 0);
         let layers = layers::parse(&frame);
         let plain = layers::plain_v4(&frame).unwrap();
         for on in [&[HashType::Ipv4, HashType::UdpIpv4][..], &[HashType::Ipv4], &[]] {
@@ -232,8 +236,15 @@ mod tests {
             assert_eq!(over, types.of(layers.packet_type));
             if over != RssType::None {
                 assert_eq!(tuple.input(), tuple_v4(&layers, &frame, over).input());
+                let ports: &[u8] =
+                    if over == RssType::Ipv4 { &[0; 4] } else { &[0x12, 0x34, 0x56, 0x78] };
+                assert_eq!(tuple.input(), &[&[10, 1, 2, 3, 10, 4, 5, 6], ports].concat()[..]);
             }
         }
+        for (tags, options) in [(1, 0), (2, 0), (0, 1), (1, 3)] {
+            assert!(layers::plain_v4(&padded(tags, options)).is_none(), "{tags}, {options}");
+        }
+        assert!(layers::plain_v4(&frame[..37]).is_none());
     }
 
     #[test]
