@@ -41,7 +41,9 @@ pub struct Wire {
 }
 
 /// A NIC that interrupts at most every so often, as an e1000 does: the first packet after a
-/// pause at once, later ones when the time has come; then its driver takes all that has come.
+/// pause at once, later ones when the time has come. What has come by then is taken, and what comes
+/// meanwhile is for the next interrupt: else a handler that is slow would wait less for each packet
+/// the more of them there are, and PICNIC's figure 5 shows that it does not.
 #[derive(Debug)]
 pub(crate) struct Throttle {
     every_ns: u64,
@@ -51,22 +53,37 @@ pub(crate) struct Throttle {
     next: Time,
     /// When the interrupt came that is being handled.
     began: Option<Time>,
+    /// Packets of that interrupt yet to be taken; none of a wire that cannot tell, of which all is
+    /// taken that can be had.
+    left: Option<usize>,
 }
 
 impl Throttle {
     fn new(every_ns: u64, frames: usize) -> Self {
-        Throttle { every_ns, frames, next: Time::ZERO, began: None }
+        Throttle { every_ns, frames, next: Time::ZERO, began: None, left: None }
     }
 
-    fn is_quiet(&self, now: Time, port: &mut dyn WirePort) -> bool {
-        self.began.is_none()
-            && now < self.next
-            && (self.frames == 0 || !port.holds(now, self.frames))
+    /// How many packets may be taken at `now`, `limit` or fewer; none while the NIC is quiet.
+    fn share(&mut self, now: Time, limit: usize, port: &mut dyn WirePort) -> usize {
+        if self.began.is_none() {
+            if now < self.next && (self.frames == 0 || !port.holds(now, self.frames)) {
+                return 0;
+            }
+            self.left = waiting(now, port);
+        }
+        self.left.map_or(limit, |left| left.min(limit))
     }
 
     /// The wire was asked for up to `limit` packets at `now` and had those of `burst`. Says when
     /// the interrupt came for which they are taken.
-    fn looked(&mut self, now: Time, burst: &Burst, limit: usize, counters: &WireCounters) -> Time {
+    fn looked(
+        &mut self,
+        now: Time,
+        burst: &Burst,
+        limit: usize,
+        port: &mut dyn WirePort,
+        counters: &WireCounters,
+    ) -> Time {
         if let (Some(first), None) = (burst.as_slice().first(), self.began) {
             // The NIC does not wait for the borrowed core.
             let mut late_ns = first.age(now).min(now.since(self.next));
@@ -77,7 +94,14 @@ impl Throttle {
             counters.interrupts.add(1);
         }
         let Some(began) = self.began else { return now };
-        if burst.len() < limit {
+        let is_done = match &mut self.left {
+            Some(left) => {
+                *left = left.saturating_sub(burst.len());
+                *left == 0 || !port.holds(now, 1)
+            }
+            None => burst.len() < limit,
+        };
+        if is_done {
             self.next = began + self.every_ns;
             self.began = None;
         }
@@ -95,6 +119,20 @@ impl Throttle {
             self.next.min(port.next_arrival().unwrap_or(due))
         }
     }
+}
+
+/// How many packets wait at a port, if it can tell: found by halving.
+fn waiting(now: Time, port: &mut dyn WirePort) -> Option<usize> {
+    let mut beyond = 1;
+    while port.holds(now, beyond) {
+        beyond *= 2;
+    }
+    let mut some = beyond / 2;
+    while beyond - some > 1 {
+        let middle = some.midpoint(beyond);
+        *if port.holds(now, middle) { &mut some } else { &mut beyond } = middle;
+    }
+    (some != 0).then_some(some)
 }
 
 /// One packet of so many has its latency recorded, at the wire as at the target routine.
@@ -178,9 +216,11 @@ pub fn receive(
     if wire.capabilities.patient && !doors.have_room(limit) {
         return 0;
     }
-    if let Some(throttle) = &wire.throttle
-        && throttle.is_quiet(now, &mut *wire.port)
-    {
+    let limit = match &mut wire.throttle {
+        Some(throttle) => throttle.share(now, limit, &mut *wire.port),
+        None => limit,
+    };
+    if limit == 0 {
         return 0;
     }
     let card = &doors.ledger.card;
@@ -192,7 +232,7 @@ pub fn receive(
     doors.set_wire_up(index, wire.port.is_up());
     let received = burst.len();
     let interrupt = match &mut wire.throttle {
-        Some(throttle) => throttle.looked(now, burst, limit, &wire.counters),
+        Some(throttle) => throttle.looked(now, burst, limit, &mut *wire.port, &wire.counters),
         None => now,
     };
     if received != 0 {

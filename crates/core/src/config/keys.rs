@@ -312,7 +312,8 @@ pub struct InterruptSection {
     /// well; then what an app does with packets is preempted by interrupts.
     pub gate: GateMode,
     /// Microseconds between two interrupts of a wire at least, as the physical NIC would moderate
-    /// them: the borrowed core leaves a wire alone until then. 0: it looks at each turn.
+    /// them: the borrowed core leaves a wire alone until then, and takes what has come by then.
+    /// 0: it looks at each turn.
     #[schemars(range(max = 1000000))]
     pub wire_usecs: u32,
     /// Frames that may wait at a wire until then: so many interrupt at once. 0 for no limit by

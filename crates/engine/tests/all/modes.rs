@@ -1,6 +1,6 @@
 //! Every way of interrupting: per packet, not masked, a moderated wire, transmit completion.
 
-use crate::common::{Bench, Wire, frame, patient};
+use crate::common::{Bench, Wire, WireState, frame, patient};
 use picnic_core::ring::moderation::ModerationMode;
 use picnic_core::time::Time;
 use picnic_engine::swap::Command;
@@ -129,6 +129,58 @@ fn a_moderated_wire_is_left_alone_between_its_interrupts() {
 }
 
 #[test]
+fn what_comes_while_an_interrupt_is_handled_is_for_the_next() {
+    for keys in ["", "\nwire_frames = 512"] {
+        let mut bench = asleep(&format!("rx_usecs = 0\nwire_usecs = 50{keys}"));
+        load(&mut bench, 0..100);
+        let began = bench.now + 100;
+        assert_eq!(bench.turn().received, 64);
+        load(&mut bench, 100..150);
+        assert_eq!(bench.turn().received, 36, "those that were there when it came");
+        while bench.now + 100 < began + 50_000 {
+            assert_eq!(bench.turn().received, 0);
+        }
+        assert_eq!(bench.turn().received, 50);
+        assert_eq!(bench.view.wires[0].counters.interrupts.get(), 2);
+        bench.settle();
+        bench.end();
+    }
+}
+
+#[test]
+fn an_interrupt_is_for_as_many_packets_as_have_come() {
+    for count in [1, 2, 3, 5, 6, 7, 31, 32, 33, 63, 64, 65, 100, 127, 128, 129, 191, 200] {
+        let mut bench = asleep("rx_usecs = 0\nwire_usecs = 50");
+        load(&mut bench, 0..count);
+        let mut taken = bench.turn().received;
+        load(&mut bench, count..count + 10);
+        while taken < count as usize {
+            taken += bench.turn().received;
+        }
+        assert_eq!((taken, bench.turn().received), (count as usize, 0));
+    }
+}
+
+/// Of a wire that cannot tell how much waits all is taken that can be had.
+#[test]
+fn an_interrupt_of_a_wire_that_cannot_tell_is_for_all_that_comes_while_it_is_handled() {
+    let text = "[host]\nqueues = 1\n[interrupt]\nrx_usecs = 0\nwire_usecs = 50\n";
+    let mute = WireState { is_mute: true, ..WireState::default() };
+    let mut bench = Bench::with_wires(text, vec![Wire::new(mute.into())], vec![], vec![]);
+    bench.look();
+    load(&mut bench, 0..64);
+    assert_eq!(bench.turn().received, 64);
+    load(&mut bench, 64..192);
+    // It is over with a burst that is not whole.
+    assert_eq!([0; 3].map(|_| bench.turn().received), [64, 64, 0]);
+    load(&mut bench, 192..200);
+    assert_eq!(bench.turn().received, 0);
+    assert_eq!(bench.view.wires[0].counters.interrupts.get(), 1);
+    bench.settle();
+    bench.end();
+}
+
+#[test]
 fn so_many_frames_interrupt_before_the_time_has_come() {
     let mut bench = asleep("rx_usecs = 0\nwire_usecs = 50\nwire_frames = 8");
     load(&mut bench, 0..1);
@@ -228,12 +280,13 @@ fn a_card_wakes_for_its_wires_and_no_sooner_than_they_interrupt() {
         (bench.wire(0).due, bench.wire(0).next_arrival) = (at(due), None);
         bench.wire(0).next_arrival = arrival;
         assert_eq!(bench.card.next_deadline(bench.now), at(wakes), "{keys} {arrival:?}");
-        // What has come in a whole burst may not have been all.
-        load(&mut bench, 1..65);
+        // An interrupt of more than a burst is not done with one.
+        load(&mut bench, 1..66);
         bench.now = Time::from_nanos(200_900);
         assert_eq!(bench.turn().received, 64);
         (bench.wire(0).due, bench.wire(0).next_arrival) = (at(201_050), at(201_060));
         assert_eq!(bench.card.next_deadline(bench.now), at(201_050), "{keys}");
+        assert_eq!(bench.turn().received, 1);
         bench.wire(0).finished = true;
         assert_eq!(bench.card.next_deadline(bench.now), None, "nothing more comes");
         bench.wire(0).finished = false;

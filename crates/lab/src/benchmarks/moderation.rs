@@ -12,7 +12,7 @@ use super::{all_within, measured};
 use crate::experiment::{Benchmark, Run};
 use crate::outcome::{Figure, Outcome, Point};
 use crate::workloads::hosts::SERVER;
-use crate::workloads::web::{Load, Server, TOOLS};
+use crate::workloads::web::{FILE, Load, Server, TOOLS};
 use picnic_core::config::Setting;
 use picnic_core::error::ConfigError;
 use schemars::JsonSchema;
@@ -70,7 +70,7 @@ fn measure(args: &Moderation, run: &mut Run<'_>) -> anyhow::Result<Outcome> {
     let cores = joined.programs_cores();
     let _server = Server::start(&joined.hosts, cores.max(2), FILE_BYTES)?;
     let connections = args.connections as usize;
-    let load = Load { connections, threads: cores, seconds: args.traffic.seconds };
+    let load = Load { connections, threads: cores, seconds: args.traffic.seconds, path: FILE };
     let mut samples: Vec<Samples> = args.rx_usecs.iter().map(|_| Samples::default()).collect();
     let (mut outcome, mut errors) = (measured(), 0);
     for round in 0..args.traffic.rounds {

@@ -23,6 +23,11 @@ use serde::{Deserialize, Serialize};
 /// The card, which is also an example. Its namespaces get other names here.
 const CARD: &str = include_str!("../../../../examples/cards/web.toml");
 
+/// The interface of the card's host, and its address: the same from one turn to the next, as the
+/// client's kernel remembers it.
+pub(crate) const HOST_LINK: &str = "h0";
+pub(crate) const HOST_MAC: &str = "02:00:00:00:88:01";
+
 /// What all of these can be told: keys beside those of the benchmark.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(default)]
@@ -204,8 +209,7 @@ impl<'a> Joined<'a> {
             .collect();
         settings.extend([
             Setting::text("host.namespace", &self.hosts.netns(Role::Server)),
-            // The client's kernel remembers it from one turn to the next.
-            Setting::text("host.mac", "02:00:00:00:88:01"),
+            Setting::text("host.mac", HOST_MAC),
             Setting::number("host.mtu", mtu),
         ]);
         settings.extend(changed);

@@ -11,13 +11,12 @@
 //! with the doorbell. A line is fitted up to the knee, the last rate at which nothing is lost.
 //!
 //! The paper explains its straight line by the first part: more packets an interrupt, more of them
-//! in front. So it is here, but ours is straight up to a third of the knee only. With a load
-//! ρ of the borrowed core and a NIC that interrupts every T at most, what comes while the ring is
-//! being emptied is taken at once and makes no interrupt, so that an interrupt finds the packets of
-//! (1 - ρ) T, and a packet waits ρ (1 - ρ) T / 2 in the mean. From a half on, emptying the ring
-//! takes longer than T: the next packet interrupts at once and alone, the interrupt behind it
-//! finds the packets of all of T, and the wait is ρ T / 2, as it would be throughout if a handler
-//! took only what had come before its interrupt.
+//! in front. With a load ρ of the borrowed core and a NIC that interrupts every T at most, an
+//! interrupt finds the packets of T, and the mean packet waits ρ T / 2 behind others. With the
+//! paper's costs (350 packets/ms fill its core: `card_ns = 2360`) it is 15 µs at 80 packets/ms,
+//! where the paper has about 19. A handler that went on until the ring is empty would take what
+//! comes meanwhile at once: an interrupt would find the packets of (1 - ρ) T only, 12 µs there, and
+//! the line would bend, which the paper's does not.
 //!
 //! Packets arrive at random: even ones beat with the packets of which the latency is recorded, one
 //! in 16.
@@ -386,18 +385,16 @@ mod tests {
         let figure = |key: &str| outcome.median(key).unwrap();
         let knee = figure("per_packet_knee_pps");
         assert!((1.2e6..1.8e6).contains(&knee), "{:#?}", outcome.fields());
-        let straight = figure("per_packet_straight_pps");
-        assert!((0.3e6..0.8e6).contains(&straight), "{straight}");
-        assert!(figure("per_packet_line_r_squared") > 0.9, "{:#?}", outcome.fields());
+        assert_eq!(figure("per_packet_straight_pps"), knee);
+        assert!(figure("per_packet_line_r_squared") >= STRAIGHT, "{:#?}", outcome.fields());
         // As the text of this file says, for 570 ns a packet and 125 µs.
         for load in outcome.fields()["loads"].as_array().unwrap() {
             let rate = load["offered_pps"].as_f64().unwrap();
             let busy = rate * 570e-9;
-            let wanted_ns = match busy {
-                ..0.4 => busy * (1.0 - busy) * 125_000.0 / 2.0,
-                0.6..0.9 => busy * 125_000.0 / 2.0,
-                _ => continue,
-            };
+            if busy > 0.9 {
+                continue;
+            }
+            let wanted_ns = busy * 125_000.0 / 2.0;
             let found_ns = load["per_packet_at_wire_ns"].as_f64().unwrap();
             let tolerance = 500.0 + 0.15 * wanted_ns;
             assert!((found_ns - wanted_ns).abs() < tolerance, "{rate}: {found_ns}, {wanted_ns}");
