@@ -1,8 +1,8 @@
 //! Making the tables for a whole set of rules, by cost.
 
-use super::rule::{Lengths, TableKey};
+use super::rule::{FIELDS, Lengths, TableKey};
 use super::vectors::Vectors;
-use super::{Address, Classifier, NONE, Rule, Table};
+use super::{Address, Classifier, Key, NONE, Rule, Table};
 use crate::matching::FiveTuple;
 
 /// Slots for each rule of a table: three of four rules are alone in their slot then.
@@ -15,9 +15,12 @@ const ROUNDS: usize = 2;
 const MOST_TABLES: usize = 8;
 /// What a look into a table costs, in comparisons with a rule.
 const TABLE_COST: f64 = 3.0;
-/// What a look into the vectors costs, and into each word of them.
-const VECTORS_COST: f64 = 17.0;
-const WORD_COST: f64 = 0.15;
+/// What a look into the vectors costs, and besides each field that is cut, each halving there, and
+/// each word.
+const VECTORS_COST: f64 = 0.5;
+const FIELD_COST: f64 = 1.6;
+const HALVING_COST: f64 = 0.5;
+const WORD_COST: f64 = 0.04;
 /// And what each rule costs that is compared in vain.
 const COMPARED_COST: f64 = 2.0;
 /// Rules of vectors that are made to see how many are compared, and packets looked up there.
@@ -125,37 +128,43 @@ fn choose<A: Address>(rules: Vec<Rule<A>>, touched: &mut u64) -> (Vec<Chosen<A>>
     (tables, left)
 }
 
-/// What vectors of so many rules cost if no rule is compared in vain.
+/// What vectors of so many rules cost at least.
 fn least_vectors_cost(rules: usize) -> f64 {
-    if rules == 0 { 0.0 } else { VECTORS_COST + WORD_COST * (rules as f64 / 64.0) }
+    if rules == 0 { 0.0 } else { VECTORS_COST + FIELD_COST }
 }
 
 /// What a look into the vectors of these rules costs: tried with a part of the rules.
 ///
-/// Looked up are packets of one rule, and such with the source of another, which come near to
-/// matching. Where a third rule matches, others of the whole would match sooner.
+/// Looked up are packets of one rule, such with the source of another, and such with the ports of
+/// a third, which come near to matching. Where a third rule matches, others of the whole would match sooner.
 fn vectors_cost<A: Address>(rules: &[(Lengths, Rule<A>)], touched: &mut u64) -> f64 {
     if rules.is_empty() {
         return 0.0;
     }
     let step = rules.len().div_ceil(TRIAL);
     let part: Vec<_> = rules.iter().step_by(step).map(|(_, rule)| *rule).collect();
-    let trial = Vectors::build(part, touched);
+    let trial = Vectors::trial(part, touched);
     let part = trial.rules();
     let mut compared = 0;
     for probe in 0..PROBES {
         let at = |n: usize| &part[n % part.len()];
         let rule = at(probe * part.len() / PROBES);
-        let other = at(probe * 7919 + 1);
-        for source in [rule, other] {
-            let (in_vain, first) = trial.compared(&rule.inside(source));
-            let by_another =
-                first.is_some_and(|first| first != rule.position && first != source.position);
+        let (other, third) = (at(probe * 7919 + 1), at(probe * 6007 + 3));
+        let mixed = Key { ports: third.inside(third).ports, ..rule.inside(other) };
+        for key in [rule.inside(rule), rule.inside(other), mixed] {
+            let (in_vain, first) = trial.compared(&key);
+            let own = [rule.position, other.position, third.position];
+            let by_another = first.is_some_and(|first| !own.contains(&first));
             compared += in_vain * if by_another { 1 } else { step as u64 };
             *touched += in_vain + 1;
         }
     }
-    least_vectors_cost(rules.len()) + COMPARED_COST * compared as f64 / (2 * PROBES) as f64
+    let words = rules.len() as f64 / 64.0;
+    let cut = (0..FIELDS).filter(|&field| trial.is_cut(field));
+    let of_field =
+        |field| FIELD_COST + HALVING_COST * f64::from(trial.halvings(field)) + WORD_COST * words;
+    let fields: f64 = cut.map(of_field).sum();
+    VECTORS_COST + fields + COMPARED_COST * compared as f64 / (3 * PROBES) as f64
 }
 
 struct Best {

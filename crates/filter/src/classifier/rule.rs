@@ -120,7 +120,8 @@ impl<A: Address> Rule<A> {
         let value = A::of(source, destination)?;
         let span = |range: PortRange| u32::from(range.high() - range.low());
         let ports = (tuple.source_ports, tuple.destination_ports);
-        let (protocol, mask) = tuple.protocol.map_or((0, 0), |protocol| (protocol.0, 0xff));
+        let protocol = tuple.protocol.map_or(0, |protocol| protocol.0);
+        let mask = if tuple.protocol.is_some() { 0xff } else { 0 };
         let no_ports = if tuple.has_ports() { NO_PORTS } else { 0 };
         Some(Rule {
             value,

@@ -2,24 +2,34 @@
 //!
 //! Addresses and ports are cut into few intervals each, where rules begin and end. An interval
 //! has one bit for each rule, set if the rule meets it. The vectors of a packet's intervals,
-//! anded, leave the few rules that can match, in the order of the list; those are compared.
+//! anded, leave the few rules that can match, in the order of the list; those are compared. A
+//! value's interval is found from the one on that its leading 16 bits begin in: of a port at once.
 //!
 //! Guarantees: the answer is that of the rules read from the top, wherever the cuts are; they
 //! only decide how many rules are compared. A rule is inserted or removed by moving the bits
-//! behind it, at most [`FIELDS`] times [`INTERVALS`] vectors of a bit per rule.
+//! behind it, at most [`FIELDS`] times [`INTERVALS`] vectors of a bit per rule. Where the cuts are
+//! stays as it is until all is built anew.
 //!
 //! Source: Lakshman, Stiliadis, "High-Speed Policy-based Packet Forwarding" (1998). What is new
 //! is that the intervals are few, and so the vectors small enough to copy and to change.
 
 use super::rule::FIELDS;
 use super::{Address, BURST, Key, Rule};
+use std::sync::Arc;
 
 /// Intervals of a field.
 const INTERVALS: usize = 64;
+/// Bits of the values of each field.
+const BITS: [u32; FIELDS] = [64, 64, 16, 16];
 /// Rules whose ends are looked at to place the cuts; of more, a part stands for all.
 const SAMPLE: usize = 1024;
 /// Words of all vectors are in groups, so that they are anded a group at a time.
 const GROUP: usize = 4;
+
+/// Parts of a field, by the leading bits of its values.
+const PARTS: usize = 1 << 16;
+/// Halvings that find an interval among all.
+const ALL: u32 = INTERVALS.ilog2();
 
 /// One vector for each interval of one field.
 #[derive(Clone, Debug)]
@@ -28,6 +38,10 @@ struct Field {
     begins: [u64; INTERVALS],
     /// Whether it has more than one interval.
     is_cut: bool,
+    /// Halvings that find an interval from the one on that its part begins in: none for ports.
+    halvings: u32,
+    /// The interval that each part begins in, if packets are looked up.
+    parts: Option<Arc<[u8; PARTS]>>,
     /// An interval's vector after the other.
     bits: Vec<[u64; GROUP]>,
 }
@@ -39,21 +53,82 @@ pub(super) struct Vectors<A> {
     fields: [Field; FIELDS],
     /// Groups of each vector.
     groups: usize,
+    /// The fields that are cut, so many; the others tell no rule from another. One if none is cut.
+    cut: ([u8; FIELDS], usize),
 }
 
 impl Field {
-    /// The interval of a value: how many begin at it or below. No branch.
+    /// One interval, of no rules.
+    const NONE: Self = Field {
+        begins: [u64::MAX; INTERVALS],
+        is_cut: false,
+        parts: None,
+        halvings: 0,
+        bits: Vec::new(),
+    };
+
+    /// A field of values of so many bits, with intervals that begin there.
+    fn new(begins: [u64; INTERVALS], bits: u32, groups: usize) -> Self {
+        let mut field = Field { begins, is_cut: begins[0] != u64::MAX, ..Field::NONE };
+        field.bits = vec![[0; GROUP]; INTERVALS * groups];
+        let (mut part, mut here, mut most) = (u64::MAX, 0_usize, 0);
+        for (begins_in, begins_with_it) in field.places(bits) {
+            if !begins_with_it {
+                here = if begins_in == part { here + 1 } else { 1 };
+                (part, most) = (begins_in, most.max(here));
+            }
+        }
+        field.halvings = (most + 1).next_power_of_two().ilog2();
+        field
+    }
+
+    /// The part in which each interval but the first begins, and whether the part begins there.
+    fn places(&self, bits: u32) -> impl Iterator<Item = (u64, bool)> {
+        let shift = bits - PARTS.ilog2();
+        let begins = self.begins.iter().take_while(|&&begin| begin != u64::MAX);
+        begins.map(move |begin| (begin >> shift, begin & ((1 << shift) - 1) == 0))
+    }
+
+    /// The interval that each part begins in, for values of so many bits.
+    fn index(&self, bits: u32) -> Arc<[u8; PARTS]> {
+        // So that halving stays among the intervals.
+        let last = (INTERVALS - (1 << self.halvings)) as u8;
+        let mut parts = Box::new([0; PARTS]);
+        let (mut filled, mut count) = (0, 0);
+        for (part, begins_with_it) in self.places(bits) {
+            let next = part + u64::from(!begins_with_it);
+            let next = usize::try_from(next).map_or(PARTS, |next| next.min(PARTS));
+            parts[filled..next].fill(last.min(count));
+            (filled, count) = (next, count + 1);
+        }
+        parts[filled..].fill(last.min(count));
+        parts.into()
+    }
+
+    /// The interval of a value, found by so many halvings from one on: how many begin at it or
+    /// below. No branch.
     #[inline(always)]
+    fn halve<const HALVINGS: u32>(&self, from: u8, value: u64) -> usize {
+        let mut below = usize::from(from);
+        for halving in (0..HALVINGS).rev() {
+            let begins = self.begins[(below + (1 << halving) - 1) % INTERVALS] <= value;
+            below += usize::from(begins) << halving;
+        }
+        below
+    }
+
+    /// The interval of a value; of the highest value the first that it may be found in, as no
+    /// interval that is empty begins behind it.
     fn interval(&self, value: u64) -> u8 {
-        let mut below = 0;
-        if !self.is_cut {
-            return 0;
+        if value == u64::MAX {
+            return self.begins.partition_point(|&begin| begin != u64::MAX) as u8;
         }
-        for step in [32, 16, 8, 4, 2, 1] {
-            let begins = self.begins[(below + step - 1) % INTERVALS] <= value;
-            below += step * usize::from(begins);
-        }
-        below as u8
+        if self.is_cut { self.halve::<ALL>(0, value) as u8 } else { 0 }
+    }
+
+    /// The last interval of a range that ends with a value.
+    fn last_interval(&self, high: u64) -> u8 {
+        if high == u64::MAX { INTERVALS as u8 - 1 } else { self.interval(high) }
     }
 
     /// Changes a rule's bit in an interval, if there is such an interval.
@@ -68,29 +143,35 @@ impl Field {
 impl<A: Address> Vectors<A> {
     pub(super) const EMPTY: Self = Vectors {
         rules: Vec::new(),
-        fields: [const { Field { begins: [u64::MAX; INTERVALS], is_cut: false, bits: Vec::new() } };
-            FIELDS],
+        fields: [const { Field::NONE }; FIELDS],
         groups: 0,
+        cut: ([0; FIELDS], 1),
     };
 
-    /// Of rules in the order of the list. Adds the ends looked at and the words written to
-    /// `touched`.
+    /// Of rules in the order of the list, for packets to be looked up. Adds the ends looked at and
+    /// the words written to `touched`.
     pub(super) fn build(rules: Vec<Rule<A>>, touched: &mut u64) -> Self {
+        let mut vectors = Self::trial(rules, touched);
+        for (field, bits) in vectors.fields.iter_mut().zip(BITS).filter(|(field, _)| field.is_cut) {
+            field.parts = Some(field.index(bits));
+            *touched += (PARTS / size_of::<u64>()) as u64;
+        }
+        vectors
+    }
+
+    /// The same to see what they would cost.
+    pub(super) fn trial(rules: Vec<Rule<A>>, touched: &mut u64) -> Self {
         let groups = groups_for(rules.len());
         let step = rules.len().div_ceil(SAMPLE).max(1);
-        let fields = std::array::from_fn(|number| {
+        let fields: [Field; FIELDS] = std::array::from_fn(|number| {
             let ends = rules.iter().step_by(step).map(|rule| rule.range(number));
             let begins = cuts(ends.flat_map(|(low, high)| [low, high.saturating_add(1)]).collect());
-            let mut field = Field {
-                begins,
-                is_cut: begins[0] != u64::MAX,
-                bits: vec![[0; GROUP]; INTERVALS * groups],
-            };
+            let mut field = Field::new(begins, BITS[number], groups);
             // Where a rule begins, and behind its end, its bit changes.
             for (index, rule) in rules.iter().enumerate() {
                 let (low, high) = rule.range(number);
                 field.flip(field.interval(low).into(), index, groups);
-                field.flip(usize::from(field.interval(high)) + 1, index, groups);
+                field.flip(usize::from(field.last_interval(high)) + 1, index, groups);
             }
             for at in groups..field.bits.len() {
                 let before = field.bits[at - groups];
@@ -99,7 +180,13 @@ impl<A: Address> Vectors<A> {
             field
         });
         *touched += (FIELDS * (4 * rules.len() + INTERVALS * groups * GROUP)) as u64;
-        Vectors { rules, fields, groups }
+        let mut cut = ([0; FIELDS], 0);
+        for number in (0..FIELDS).filter(|&number| fields[number].is_cut) {
+            cut.0[cut.1] = number as u8;
+            cut.1 += 1;
+        }
+        cut.1 = cut.1.max(1);
+        Vectors { rules, fields, groups, cut }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -124,6 +211,11 @@ impl<A: Address> Vectors<A> {
         &self.fields[field].begins
     }
 
+    /// Halvings that a look into a field takes.
+    pub(super) fn halvings(&self, field: usize) -> u32 {
+        self.fields[field].halvings
+    }
+
     pub(super) fn is_cut(&self, field: usize) -> bool {
         self.fields[field].is_cut
     }
@@ -138,7 +230,7 @@ impl<A: Address> Vectors<A> {
         let rule = &self.rules[index];
         for (number, field) in self.fields.iter_mut().enumerate() {
             let (low, high) = rule.range(number);
-            for interval in field.interval(low)..=field.interval(high) {
+            for interval in field.interval(low)..=field.last_interval(high) {
                 field.flip(interval.into(), index, self.groups);
             }
         }
@@ -212,7 +304,8 @@ impl<A: Address> Vectors<A> {
     /// Rules that a key is compared with in vain, and the place of the one that matches then.
     pub(super) fn compared(&self, key: &Key<A>) -> (u64, Option<u16>) {
         let (mut in_vain, mut found) = (0, None);
-        self.each_candidate(self.intervals(key), 0, |rule| {
+        let (fields, starts) = self.all(key);
+        self.each_candidate(&fields, &starts, 0, |rule| {
             found = rule.matches(key).then_some(rule.position);
             in_vain += u64::from(found.is_none());
             found.is_some()
@@ -223,33 +316,99 @@ impl<A: Address> Vectors<A> {
     /// Of each key's place the better one: what is there, or that of the first rule that matches.
     #[inline]
     pub(super) fn search(&self, keys: &[Key<A>], places: &mut [u16; BURST]) {
-        // First all intervals, without a branch that depends on a packet.
-        let mut intervals = [[0; FIELDS]; BURST];
-        for (number, field) in self.fields.iter().enumerate() {
-            for (intervals, key) in intervals.iter_mut().zip(keys) {
-                intervals[number] = field.interval(key.values()[number]);
+        match self.cut.0[..self.cut.1] {
+            [a] => self.search_by([a], keys, places),
+            [a, b] => self.search_by([a, b], keys, places),
+            [a, b, c] => self.search_by([a, b, c], keys, places),
+            _ => self.search_by([0, 1, 2, 3], keys, places),
+        }
+    }
+
+    /// By these fields.
+    fn search_by<const CUT: usize>(
+        &self,
+        cut: [u8; CUT],
+        keys: &[Key<A>],
+        places: &mut [u16; BURST],
+    ) {
+        // First all vectors, without a branch that depends on a packet.
+        let mut starts = [[0; BURST]; CUT];
+        let fields = cut.map(|number| &self.fields[usize::from(number)]);
+        for ((field, number), starts) in fields.iter().zip(cut).zip(&mut starts) {
+            match number {
+                0 => self.starts::<0>(field, keys, starts),
+                1 => self.starts::<1>(field, keys, starts),
+                2 => self.starts::<2>(field, keys, starts),
+                _ => self.starts::<3>(field, keys, starts),
             }
         }
-        for ((key, intervals), place) in keys.iter().zip(intervals).zip(places) {
-            *place = self.better(key, intervals, 0, *place);
+        for (index, (key, place)) in keys.iter().zip(places).enumerate() {
+            let starts = starts.each_ref().map(|starts| starts[index % BURST]);
+            *place = self.better(key, &fields, &starts, 0, *place);
+        }
+    }
+
+    /// Where keys' vectors start in a field.
+    #[inline(never)]
+    fn starts<const FIELD: usize>(
+        &self,
+        field: &Field,
+        keys: &[Key<A>],
+        starts: &mut [u32; BURST],
+    ) {
+        match (field.parts.as_deref(), field.halvings) {
+            (parts @ Some(_), 0) => self.starts_by::<FIELD, 0>(field, parts, keys, starts),
+            (parts @ Some(_), 1) => self.starts_by::<FIELD, 1>(field, parts, keys, starts),
+            (parts @ Some(_), 2) => self.starts_by::<FIELD, 2>(field, parts, keys, starts),
+            (parts @ Some(_), 3) => self.starts_by::<FIELD, 3>(field, parts, keys, starts),
+            (parts @ Some(_), 4) => self.starts_by::<FIELD, 4>(field, parts, keys, starts),
+            (parts @ Some(_), 5) => self.starts_by::<FIELD, 5>(field, parts, keys, starts),
+            _ => self.starts_by::<FIELD, ALL>(field, None, keys, starts),
+        }
+    }
+
+    #[inline(always)]
+    fn starts_by<const FIELD: usize, const HALVINGS: u32>(
+        &self,
+        field: &Field,
+        parts: Option<&[u8; PARTS]>,
+        keys: &[Key<A>],
+        starts: &mut [u32; BURST],
+    ) {
+        let shift = BITS[FIELD] - PARTS.ilog2();
+        for (key, start) in keys.iter().zip(starts) {
+            let value = key.values()[FIELD];
+            let from = parts.map_or(0, |parts| parts[(value >> shift) as usize % PARTS]);
+            *start = (field.halve::<HALVINGS>(from, value) * self.groups) as u32;
         }
     }
 
     /// The place of the first rule from `from` on that matches, if it stands before `best`; else
     /// `best`.
     pub(super) fn first(&self, key: &Key<A>, from: u16, best: u16) -> u16 {
-        if self.rules.is_empty() { best } else { self.better(key, self.intervals(key), from, best) }
+        if self.rules.is_empty() {
+            return best;
+        }
+        let (fields, starts) = self.all(key);
+        self.better(key, &fields, &starts, from, best)
     }
 
     #[inline(always)]
-    fn better(&self, key: &Key<A>, intervals: [u8; FIELDS], from: u16, best: u16) -> u16 {
+    fn better<const CUT: usize>(
+        &self,
+        key: &Key<A>,
+        fields: &[&Field; CUT],
+        starts: &[u32; CUT],
+        from: u16,
+        best: u16,
+    ) -> u16 {
         let mut better = best;
         // Rules before it may be in the same group still.
-        let start = match from {
+        let group = match from {
             0 => 0,
             from => self.rules.partition_point(|rule| rule.position < from) / (64 * GROUP),
         };
-        self.each_candidate(intervals, start, |rule| {
+        self.each_candidate(fields, starts, group, |rule| {
             // In the order of the list: what comes later cannot be better.
             let ends = rule.position >= best;
             let matches = !ends && rule.position >= from && rule.matches(key);
@@ -261,27 +420,35 @@ impl<A: Address> Vectors<A> {
         better
     }
 
-    #[inline(always)]
-    fn intervals(&self, key: &Key<A>) -> [u8; FIELDS] {
+    /// All fields, and where a key's vectors start in them.
+    fn all(&self, key: &Key<A>) -> ([&Field; FIELDS], [u32; FIELDS]) {
+        let fields = self.fields.each_ref();
         let values = key.values();
-        std::array::from_fn(|field| self.fields[field].interval(values[field]))
+        (fields, std::array::from_fn(|number| self.start(fields[number], values[number])))
     }
 
-    /// Calls with the rules that meet all intervals, in the order of the list, from a group of
-    /// words on until told to stop.
+    /// Where the vector of a value starts.
     #[inline(always)]
-    fn each_candidate(
+    fn start(&self, field: &Field, value: u64) -> u32 {
+        u32::from(field.interval(value)) * self.groups as u32
+    }
+
+    /// Calls with the rules that the vectors from `starts` on have in common, in the order of the
+    /// list, from a group of words on until told to stop.
+    #[inline(always)]
+    fn each_candidate<const CUT: usize>(
         &self,
-        intervals: [u8; FIELDS],
-        start: usize,
+        fields: &[&Field; CUT],
+        starts: &[u32; CUT],
+        from: usize,
         mut stops: impl FnMut(&Rule<A>) -> bool,
     ) {
-        let [a, b, c, d]: [&[[u64; GROUP]]; FIELDS] = std::array::from_fn(|field| {
-            &self.fields[field].bits[usize::from(intervals[field]) * self.groups..][..self.groups]
-        });
-        let groups = a.iter().zip(b).zip(c).zip(d).enumerate();
-        for (group, (((a, b), c), d)) in groups.skip(start) {
-            let words: [u64; GROUP] = std::array::from_fn(|n| a[n] & b[n] & c[n] & d[n]);
+        for group in from..self.groups {
+            let mut words = [u64::MAX; GROUP];
+            for (field, &start) in fields.iter().zip(starts) {
+                let vector = &field.bits[start as usize + group];
+                words.iter_mut().zip(vector).for_each(|(word, bits)| *word &= bits);
+            }
             if words == [0; GROUP] {
                 continue;
             }
