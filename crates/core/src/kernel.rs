@@ -54,6 +54,8 @@ pub enum KernelForm {
     ByWire(Vec<u16>),
     /// A function that steers by a hash of the packet's flow.
     ByHash(Box<ByHash>),
+    /// A function that sorts packets into pools of queues, and steers by a hash inside a pool.
+    ByPool(Box<Pools>),
     /// A function that drops tagged packets of other VLANs than these, or untagged ones.
     Vlans {
         /// The VLANs that are let through, a bit each.
@@ -115,6 +117,28 @@ pub enum Handover {
     Skb,
     /// As they came, by a cpumap: a ring and a thread for each target core.
     Cpumap,
+}
+
+/// Steering by pool: one at most has a packet's destination and admits its VLAN. Pools are bits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pools {
+    /// Each address, and the pools that have it.
+    pub stations: Vec<([u8; 6], u64)>,
+    /// The pools that each VLAN is admitted to; 0 is untagged.
+    pub vlans: Box<[u64; 4096]>,
+    /// The pools that have broadcasts and multicasts: one at most for each VLAN.
+    pub groups: u64,
+    /// The pool of packets for none; zero if they go on.
+    pub others: u64,
+    /// The queues of each pool. By a hash, the upper half of `hash * 0x9e3779b1 mod 2^32 * queues`
+    /// selects one.
+    pub queues: Vec<Vec<u16>>,
+    /// That hash.
+    pub hash: FlowHash,
+    /// What is hashed of IPv4.
+    pub ipv4: HashedOver,
+    /// What is hashed of IPv6.
+    pub ipv6: HashedOver,
 }
 
 /// What the form of a function has counted, in packets.

@@ -25,6 +25,9 @@
 //! else goes on to the wire. A pool without `vlans` admits all, tagged or not; VLAN 0 stands for
 //! untagged frames. Frames of queues that are in no pool are left alone.
 //!
+//! In the kernel engine a packet is not copied, so that of the pools that admit a VLAN one at most has
+//! broadcasts and multicasts; there is no tx chain, so nothing is switched between pools.
+//!
 //! Guarantees: order within a flow is kept, on each side of a switch; for want of a buffer a copy
 //! is not made, and counted. Headers are looked for in a packet's first buffer.
 //!
@@ -42,11 +45,12 @@ use crate::settings::vlan_of;
 use picnic_core::command::{Command, CommandEntry, CommandError, Get, Inspect, Order, Prepared};
 use picnic_core::error::ConfigError;
 use picnic_core::function::Function;
+use picnic_core::kernel::{InKernel, KernelCounts, KernelForm, Pools};
 use picnic_core::ledger::DropReason;
 use picnic_core::out::Out;
 use picnic_core::packet::burst::{BURST, Burst};
 use picnic_core::packet::desc::{Descriptor, RssType};
-use picnic_core::packet::layers::{self, Layers};
+use picnic_core::packet::layers::{self, L3Kind, Layers};
 use picnic_core::packet::wire::{Ethernet, MacAddress};
 use picnic_core::registry::{BuildContext, Component};
 use picnic_core::time::Time;
@@ -155,6 +159,13 @@ impl Component for Vmdq {
     const HELP: &'static str = "sort frames into pools of queues by MAC and VLAN, and switch";
     const COMMANDS: &'static [CommandEntry] =
         &[CommandEntry::of::<Get<Vmdq>>(), CommandEntry::of::<Replace>()];
+    const KERNEL: Option<InKernel<Config>> = Some(InKernel {
+        keys: &["pools", "default_pool"],
+        commands: &["get", "replace"],
+        form: |config, context| {
+            Ok(KernelForm::ByPool(Box::new(Vmdq::new(config, context)?.by_pool())))
+        },
+    });
 
     fn example(_: &std::path::Path) -> Option<String> {
         Some(
@@ -196,6 +207,21 @@ impl Vmdq {
                 queues: [0; BURST],
             }),
         })
+    }
+
+    /// The same in the kernel: pools as they are now.
+    fn by_pool(&self) -> Pools {
+        let switch = &*self.switch;
+        Pools {
+            stations: switch.stations().collect(),
+            vlans: switch.vlans.clone(),
+            groups: switch.groups,
+            others: self.default_pool.map_or(0, |pool| 1 << pool),
+            queues: switch.pools.iter().map(|pool| pool.0.to_vec()).collect(),
+            hash: self.hash.in_kernel(),
+            ipv4: self.types.in_kernel(L3Kind::Ipv4),
+            ipv6: self.types.in_kernel(L3Kind::Ipv6),
+        }
     }
 
     /// Copies to all of `pools` but the last, which gets the packet itself unless it is to go on.
@@ -370,6 +396,14 @@ impl Function for Vmdq {
             out.steer(packet, self.found.queues[place]);
             None
         });
+    }
+
+    fn kernel_form(&self) -> Option<KernelForm> {
+        Some(KernelForm::ByPool(Box::new(self.by_pool())))
+    }
+
+    fn note_kernel(&mut self, counts: &KernelCounts) {
+        self.counts.received_packets = counts.steered;
     }
 
     fn obey(&mut self, order: &mut Prepared, now: Time) -> bool {

@@ -99,3 +99,10 @@ static long (*bpf_xdp_load_bytes)(struct xdp_md *context, u32 offset, void *to, 
 #define from_be16(word) (word)
 #endif
 #define be16(word) from_be16((u16)(word))
+
+/* A byte of a word, as they lie in memory. */
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+#define byte_of(word, place) ((word) >> 8 * (place) & 0xff)
+#else
+#define byte_of(word, place) ((word) >> (24 - 8 * (place)) & 0xff)
+#endif

@@ -13,14 +13,13 @@
 #include "hash.h"
 #include "objects.h"
 #include "police.h"
+#include "pools.h"
 #include "rules.h"
 
 /* As src/object.rs has them. */
 #define MOST_STEPS 8
-#define MOST_QUEUES 256
 #define MOST_CORES 256
 #define MOST_ENTRIES 4096
-#define KINDS 9
 
 enum {
 	STEP_END = 0,
@@ -33,9 +32,9 @@ enum {
 	STEP_POLICE = 7,
 	STEP_BY_RULES = 8,
 	STEP_OBJECT = 9,
+	STEP_BY_POOL = 10,
 };
 enum { HASH_TOEPLITZ = 0, HASH_LOOKUP3 = 1, HASH_LOOKUP2 = 2 };
-enum { OVER_NOTHING = 0, OVER_ADDRESSES = 1, OVER_PORTS = 2 };
 
 /* What the chain is. */
 const volatile u32 STEPS[MOST_STEPS] = {};
@@ -108,29 +107,20 @@ struct {
 	__type(value, struct ring);
 } RINGS SEC(".maps");
 
-/* Key and indirection table are there twice: one in force, the other to be changed. Which it is
- * stands in the highest bit of RSS_NOW, the number of entries in the others. */
-struct {
-	__uint(type, MAP_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, u32);
-	__type(value, u32);
-} RSS_NOW SEC(".maps");
+/* Key and indirection table, as src/object.rs has them. */
+struct rss {
+	u32 entries;
+	/* Of each entry. */
+	u32 queues[MOST_ENTRIES];
+	struct toeplitz toeplitz;
+};
 
+/* There twice: one is in force, the other is changed, then the first word says which. What is no map is
+ * found without a look-up. */
 struct {
-	__uint(type, MAP_ARRAY);
-	__uint(max_entries, 2);
-	__type(key, u32);
-	__type(value, struct toeplitz);
-} TOEPLITZ SEC(".maps");
-
-/* The queue of each entry. */
-struct {
-	__uint(type, MAP_ARRAY);
-	__uint(max_entries, 2 * MOST_ENTRIES);
-	__type(key, u32);
-	__type(value, u32);
-} TABLE SEC(".maps");
+	u32 now;
+	struct rss both[2];
+} RSS SEC(".bss.rss");
 
 /* Packets until the next one is taken. */
 struct {
@@ -157,61 +147,31 @@ inline_always struct counts *counts_of_core(void)
 	return bpf_map_lookup_elem(&COUNTS, &zero);
 }
 
-inline_always u32 hash_of(struct flow *flow, int is_v6, u32 half)
+/* The queue of a flow by the words over which its hash is, with the hash above it. */
+inline_always u64 queue_of_words(const u32 *words, int is_v6)
 {
-	if (RSS_HASH == HASH_TOEPLITZ) {
-		struct toeplitz *table = bpf_map_lookup_elem(&TOEPLITZ, &half);
+	const struct rss *rss = &RSS.both[RSS.now & 1];
+	u32 kind = RSS_HASH, entries = rss->entries, hash, entry;
 
-		if (!table)
-			return 0;
-		return is_v6 ? toeplitz_v6(table, flow->words) : toeplitz_v4(table, flow->words);
-	}
-	if (RSS_HASH == HASH_LOOKUP3)
-		return lookup3(flow->words, is_v6 ? 9 : 3, RSS_INITIAL);
-	return lookup2(flow->words, is_v6 ? 9 : 3, RSS_INITIAL);
-}
-
-/* The queue of a flow, the hash in the upper half and what it is over above the queue. */
-inline_always u64 queue_of_flow(struct flow *flow, int is_v6)
-{
-	u32 kind, over, hash, entry, entries, half, zero = 0;
-	u32 *now, *queue;
-
-	kind = flow->family * 3 + flow->l4;
-	/* The compiler knows that it is no more; the verifier is to know it, too. */
-	hide(kind);
-	if (kind >= KINDS)
-		return RSS_DEFAULT_QUEUE;
-	over = RSS_OVER[kind];
-	if (over == OVER_NOTHING)
-		return RSS_DEFAULT_QUEUE;
-	if (over == OVER_ADDRESSES)
-		flow->words[is_v6 ? 8 : 2] = 0;
-	now = bpf_map_lookup_elem(&RSS_NOW, &zero);
-	if (!now)
-		return RSS_DEFAULT_QUEUE;
-	entries = *now;
-	half = entries >> 31;
-	entries &= 0x7fffffff;
-	hash = hash_of(flow, is_v6, half);
+	if (kind == HASH_TOEPLITZ)
+		hash = is_v6 ? toeplitz_v6(&rss->toeplitz, words) : toeplitz_v4(&rss->toeplitz, words);
+	else if (kind == HASH_LOOKUP3)
+		hash = lookup3(words, is_v6 ? 9 : 3, RSS_INITIAL);
+	else
+		hash = lookup2(words, is_v6 ? 9 : 3, RSS_INITIAL);
 	entry = entries & (entries - 1) ? hash % entries : hash & (entries - 1);
-	entry += half * MOST_ENTRIES;
-	queue = bpf_map_lookup_elem(&TABLE, &entry);
-	if (!queue)
-		return RSS_DEFAULT_QUEUE;
-	return (u64)hash << 32 | flow->family << 24 | over << 16 | (*queue & 0xffff);
+	return (u64)hash << 32 | (rss->queues[entry & (MOST_ENTRIES - 1)] & 0xffff);
 }
 
-/* Of IPv6, and of what has no flow. */
+/* Of IPv6, and of what has no flow: the queue, above it what is hashed, above that the hash. */
 inline_always u64 rss_of_other(struct packet *packet, int is_skb)
 {
 	struct flow flow = {};
-	u8 *behind;
+	u32 over = words_of_ipv6(packet, is_skb, RSS_OVER, &flow);
 
-	if (skip_tags(packet, &behind) != be16(0x86dd))
+	if (over == OVER_NOTHING)
 		return RSS_DEFAULT_QUEUE;
-	find_ipv6(packet, is_skb, behind, &flow);
-	return queue_of_flow(&flow, 1);
+	return queue_of_words(flow.words, 1) | over << 16;
 }
 
 apart u64 rss_of_other_frame(struct xdp_md *context)
@@ -229,16 +189,28 @@ apart u64 rss_of_other_skb(struct sk_buff *context)
 }
 
 /* IPv4 in place: a call costs as much as a hash where returns are made safe. */
-inline_always u64 rss(void *context, int is_skb)
+inline_always u32 rss(struct counts *counts, void *context, int is_skb, u32 packets,
+		      struct found *found)
 {
 	struct packet packet = is_skb ? packet_of_skb(context) : packet_of_frame(context);
-	struct flow flow = {};
+	u32 words[3], over, family = IPV4;
+	u64 queue = RSS_DEFAULT_QUEUE;
 	u8 *behind;
 
-	if (skip_tags(&packet, &behind) != be16(0x0800))
-		return is_skb ? rss_of_other_skb(context) : rss_of_other_frame(context);
-	find_ipv4(behind, packet.end, &flow);
-	return queue_of_flow(&flow, 0);
+	if (skip_tags(&packet, &behind) == be16(0x0800)) {
+		over = words_of_ipv4(behind, packet.end, RSS_OVER, words);
+		if (over != OVER_NOTHING)
+			queue = queue_of_words(words, 0);
+	} else {
+		queue = is_skb ? rss_of_other_skb(context) : rss_of_other_frame(context);
+		over = queue >> 16 & 0xffff;
+		family = IPV6;
+	}
+	if (over == OVER_NOTHING)
+		counts->unhashed += packets;
+	found->kind = over == OVER_NOTHING ? 0 : family << 8 | over;
+	found->hash = queue >> 32;
+	return queue & 0xffff;
 }
 
 /* Whether the packet is taken. */
@@ -287,17 +259,6 @@ inline_always int filter(struct counts *counts, void *context, int is_skb, u32 p
 	return GOES_ON;
 }
 
-/* Apart, for what it has on the stack is not to be there while filters are looked for. */
-apart u64 rss_of_frame(struct xdp_md *context)
-{
-	return rss(context, 0);
-}
-
-apart u64 rss_of_skb(struct sk_buff *context)
-{
-	return rss(context, 1);
-}
-
 /* Runs the chain from a step on, on what came in on a wire, `packets` of it in one; zero if it has no
  * queue then. */
 inline_always int chain_from(u32 start, struct counts *counts, void *context, int is_skb, u32 wire,
@@ -308,17 +269,19 @@ inline_always int chain_from(u32 start, struct counts *counts, void *context, in
 	/* One body for all of them: each turn knows its step, and takes what that is. */
 #pragma clang loop unroll(disable)
 	for (step = 0; step < MOST_STEPS; step++) {
+		u32 kind = STEPS[step];
+
 		if (step < start)
 			continue;
-		if (STEPS[step] == STEP_END)
+		if (kind == STEP_END)
 			break;
-		if (STEPS[step] == STEP_DROP) {
+		if (kind == STEP_DROP) {
 			counts->dropped[step] += packets;
 			return 0;
 		}
-		if (STEPS[step] == STEP_BY_WIRE)
+		if (kind == STEP_BY_WIRE)
 			queue = QUEUE_OF_WIRE[wire];
-		if (STEPS[step] == STEP_SAMPLE) {
+		if (kind == STEP_SAMPLE) {
 			if (is_sampled()) {
 				queue = SAMPLE_QUEUE;
 			} else if (SAMPLE_DROPS_REST) {
@@ -326,12 +289,12 @@ inline_always int chain_from(u32 start, struct counts *counts, void *context, in
 				return 0;
 			}
 		}
-		if ((STEPS[step] == STEP_VLANS && !passes_vlan(context, is_skb, packets, &counts->tagged)) ||
-		    (STEPS[step] == STEP_POLICE && !conforms(wire, length))) {
+		if ((kind == STEP_VLANS && !passes_vlan(context, is_skb, packets, &counts->tagged)) ||
+		    (kind == STEP_POLICE && !conforms(wire, length))) {
 			counts->dropped[step] += packets;
 			return 0;
 		}
-		if (STEPS[step] == STEP_BY_RULES) {
+		if (kind == STEP_BY_RULES) {
 			queue = is_skb ? by_rules_of_skb(context, wire, packets) :
 					 by_rules_of_frame(context, wire, packets);
 			if (queue == DROPS) {
@@ -339,16 +302,18 @@ inline_always int chain_from(u32 start, struct counts *counts, void *context, in
 				return 0;
 			}
 		}
-		if (STEPS[step] == STEP_RSS) {
-			u64 by_hash = is_skb ? rss_of_skb(context) : rss_of_frame(context);
+		if (kind == STEP_RSS)
+			queue = rss(counts, context, is_skb, packets, found);
+		if (kind == STEP_BY_POOL) {
+			u64 by_pool = by_pool_of(context, is_skb);
 
-			queue = by_hash & 0xffff;
-			found->kind = (by_hash >> 16 & 0xff) | (by_hash >> 16 & 0xff00);
-			found->hash = by_hash >> 32;
-			if (!found->kind)
-				counts->unhashed += packets;
+			queue = by_pool & 0xffff;
+			if (queue != ONWARD) {
+				found->kind = by_pool >> 16 & 0xffff;
+				found->hash = by_pool >> 32;
+			}
 		}
-		if (STEPS[step] == STEP_OBJECT && !is_skb) {
+		if (kind == STEP_OBJECT && !is_skb) {
 			go_over(context, wire, step);
 			/* Objects have gone, as their process has: it goes its old way. */
 			counts->redirected += 1;

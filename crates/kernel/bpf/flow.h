@@ -10,6 +10,10 @@
 
 enum { NO_IP = 0, IPV4 = 1, IPV6 = 2 };
 enum { NO_PORTS = 0, TCP = 1, UDP = 2 };
+/* Of both together. */
+#define KINDS 9
+/* What is hashed of a kind. */
+enum { OVER_NOTHING = 0, OVER_ADDRESSES = 1, OVER_PORTS = 2 };
 
 enum {
 	PROTOCOL_HOP_BY_HOP = 0,
@@ -70,29 +74,19 @@ inline_always u32 l4_of(u8 protocol)
 	return protocol == PROTOCOL_TCP ? TCP : protocol == PROTOCOL_UDP ? UDP : NO_PORTS;
 }
 
-inline_always void find_ipv4(u8 *packet, u8 *end, struct flow *flow)
+/* The transport of a packet of IPv4 whose header is there, and both its ports in one as they lie in
+ * memory: none in a fragment, or if they are cut off. */
+inline_always u32 ports_of_ipv4(u8 *packet, u8 *end, u32 *ports)
 {
-	u32 header, total;
-	u8 *l4;
+	u32 header = (packet[0] & 15) * 4, l4 = l4_of(packet[9]);
+	u8 *behind = packet + header;
 
-	if (packet + 20 > end || packet[0] >> 4 != 4)
-		return;
-	flow->family = IPV4;
-	flow->words[0] = *(u32 *)(packet + 12);
-	flow->words[1] = *(u32 *)(packet + 16);
 	/* More fragments, or an offset. */
-	if (*(u16 *)(packet + 6) & be16(0x3fff))
-		return;
-	header = (packet[0] & 15) * 4;
-	total = from_be16(*(u16 *)(packet + 2));
-	if (header < 20 || total < header + 4)
-		return;
-	l4 = packet + header;
-	if (l4 + 4 > end)
-		return;
-	flow->l4 = l4_of(packet[9]);
-	if (flow->l4)
-		flow->words[2] = *(u32 *)l4;
+	if (!l4 || (*(u16 *)(packet + 6) & be16(0x3fff)) || header < 20 ||
+	    from_be16(*(u16 *)(packet + 2)) < header + 4 || behind + 4 > end)
+		return NO_PORTS;
+	*ports = *(u32 *)behind;
+	return l4;
 }
 
 /* Behind extension headers: bytes are fetched, not looked at, which the verifier follows more
@@ -212,4 +206,46 @@ inline_always u16 skip_tags(const struct packet *of, u8 **behind)
 	}
 	*behind = packet;
 	return type;
+}
+
+/* Over what of an IPv4 packet there is a hash, and the words of that. In registers; `over` is by kind. */
+inline_always u32 words_of_ipv4(u8 *packet, u8 *end, const volatile u32 *over_kinds, u32 *words)
+{
+	u32 over, l4, ports = 0;
+
+	if (packet + 20 > end || packet[0] >> 4 != 4)
+		return OVER_NOTHING;
+	l4 = ports_of_ipv4(packet, end, &ports);
+	over = l4 == TCP ? over_kinds[IPV4 * 3 + TCP] :
+	       l4 == UDP ? over_kinds[IPV4 * 3 + UDP] :
+			   over_kinds[IPV4 * 3];
+	words[0] = *(u32 *)(packet + 12);
+	words[1] = *(u32 *)(packet + 16);
+	words[2] = over == OVER_PORTS ? ports : 0;
+	/* Whole words: parts of them would be taken in each branch, and be kept on the stack. */
+	hide(words[0]);
+	hide(words[1]);
+	hide(words[2]);
+	return over;
+}
+
+/* Likewise of what is behind an Ethernet header, if that is IPv6. */
+inline_always u32 words_of_ipv6(struct packet *of, int is_skb, const volatile u32 *over_kinds,
+				struct flow *flow)
+{
+	u32 kind, over;
+	u8 *behind;
+
+	if (skip_tags(of, &behind) != be16(0x86dd))
+		return OVER_NOTHING;
+	find_ipv6(of, is_skb, behind, flow);
+	kind = flow->family * 3 + flow->l4;
+	/* The compiler knows that it is no more; the verifier is to know it, too. */
+	hide(kind);
+	if (kind >= KINDS)
+		return OVER_NOTHING;
+	over = over_kinds[kind];
+	if (over == OVER_ADDRESSES)
+		flow->words[8] = 0;
+	return over;
 }

@@ -14,14 +14,14 @@ struct toeplitz {
 
 #define ROTATE(word, by) ((word) << (by) | (word) >> (32 - (by)))
 
+/* In registers, word by word. */
 inline_always u32 toeplitz_v4(const struct toeplitz *table, const u32 *words)
 {
-	const u8 *bytes = (const u8 *)words;
 	u32 hash = 0;
 
 #pragma unroll
 	for (int i = 0; i < 12; i++)
-		hash ^= table->bytes[i][bytes[i]];
+		hash ^= table->bytes[i][byte_of(words[i / 4], i % 4)];
 	return hash;
 }
 

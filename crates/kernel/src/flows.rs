@@ -1,21 +1,17 @@
 //! Rules for flows, in the programs' maps: the list of `flow-director`.
 //!
 //! The rules are there twice: one list is in force, the other is written, then a single word
-//! changes which. A rule stands at one of two places that its words and its mask come to; one that
-//! is there already moves to its other place.
+//! changes which. A rule stands at one of two places that its words and its mask come to.
 //!
 //! Guarantees: a change is in force for all packets at once. What packets have met of a rule is brought to that rule alone.
-//!
-//! Source: Pagh, Rodler, "Cuckoo Hashing", Journal of Algorithms 51(2), 2004.
 
+use crate::cuckoo::house;
 use crate::object::SETTLE;
 use aya::maps::{Array, MapData, MapError};
 use picnic_core::kernel::FlowRule;
 
 /// As the programs have them (`bpf/rules.h`).
 const MOST_MASKS: usize = 64;
-/// Rules that are moved to make room for another before a list is begun anew.
-const MOST_MOVED: usize = 1000;
 /// In place of a queue: such packets are dropped.
 const DROPS: u32 = 0xfffe;
 
@@ -156,49 +152,29 @@ impl Image {
             }
         }
         masks.sort_by_key(|(_, rank)| u64::MAX - rank);
-        if masks.len() > MOST_MASKS || rules.len() > slots / 2 {
+        if masks.len() > MOST_MASKS {
             return None;
         }
         let mask_of = |rule: &FlowRule| masks.iter().position(|(mask, _)| *mask == rule.mask);
-        // Rules that find no place from one start do from another.
-        (0..=255).find_map(|start| {
-            let mut at = vec![None; slots];
-            for number in 0..rules.len() {
-                let mut homeless = number;
-                let mut away_from = None;
-                let mut moved = 0;
-                loop {
-                    let rule = &rules[homeless];
-                    let start = u64::from(start) << 8 | mask_of(rule)? as u64;
-                    let [one, other] = places_of(rule.key, start).map(|place| place & (slots - 1));
-                    let free = [one, other].into_iter().find(|&place| at[place].is_none());
-                    let place = free.unwrap_or(if away_from == Some(one) { other } else { one });
-                    match at[place].replace(homeless) {
-                        None => break,
-                        Some(there) => (homeless, away_from) = (there, Some(place)),
-                    }
-                    moved += 1;
-                    if moved == MOST_MOVED {
-                        return None;
-                    }
-                }
-            }
-            let mut image = Image {
-                start,
-                masks: masks.iter().map(|&([a, b, c, d, e], rank)| [a, b, c, d, e, rank]).collect(),
-                rules: vec![[0; 8]; slots],
-                places: vec![0; rules.len()],
-            };
-            for (place, number) in at.iter().enumerate() {
-                let Some(number) = *number else { continue };
-                let rule = &rules[number];
-                let [a, b, c, d, e] = rule.key;
-                let what = pair(mask_of(rule)? as u32, rule.queue.map_or(DROPS, u32::from));
-                image.rules[place] = [a, b, c, d, e, rank(rule), what, 0];
-                image.places[number] = place;
-            }
-            Some(image)
-        })
+        let numbers: Vec<usize> = rules.iter().map(mask_of).collect::<Option<_>>()?;
+        let (start, at) = house(rules.len(), slots, |number, start| {
+            places_of(rules[number].key, u64::from(start) << 8 | numbers[number] as u64)
+        })?;
+        let mut image = Image {
+            start: start.into(),
+            masks: masks.iter().map(|&([a, b, c, d, e], rank)| [a, b, c, d, e, rank]).collect(),
+            rules: vec![[0; 8]; slots],
+            places: vec![0; rules.len()],
+        };
+        for (place, number) in at.iter().enumerate() {
+            let Some(number) = *number else { continue };
+            let rule = &rules[number];
+            let [a, b, c, d, e] = rule.key;
+            let what = pair(numbers[number] as u32, rule.queue.map_or(DROPS, u32::from));
+            image.rules[place] = [a, b, c, d, e, rank(rule), what, 0];
+            image.places[number] = place;
+        }
+        Some(image)
     }
 }
 

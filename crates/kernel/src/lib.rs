@@ -49,6 +49,7 @@
 #![forbid(unsafe_code)]
 
 mod counters;
+mod cuckoo;
 mod doctor;
 mod elf;
 mod flows;
@@ -56,6 +57,7 @@ mod live;
 mod object;
 mod objects;
 mod plan;
+mod pools;
 mod rules;
 mod run;
 #[cfg(test)]

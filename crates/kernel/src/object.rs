@@ -10,6 +10,7 @@ use crate::elf::share;
 use crate::flows::{FlowMaps, Flows, slots};
 use crate::objects::XdpObject;
 use crate::plan::{Action, MOST_CORES, MOST_QUEUES, MOST_STEPS, MOST_WIRES, Plan};
+use crate::pools::{PoolMaps, PoolTables, places};
 use crate::rules::{Maps, pages};
 use aya::maps::{Array, CpuMap, Map, MapData, MapError, PerCpuArray, ProgramArray};
 use aya::programs::links::FdLink;
@@ -40,6 +41,13 @@ const EPERM: i32 = 1;
 /// replaced.
 pub(crate) const SETTLE: Duration = Duration::from_millis(20);
 
+/// Families by transports.
+const KINDS: usize = 9;
+/// The longest input of Toeplitz, whose every byte adds something of its own.
+const BYTES_HASHED: usize = 36;
+/// Of the indirection table.
+const MOST_ENTRIES: usize = 4096;
+
 const STEP_NEXT: u32 = 1;
 const STEP_DROP: u32 = 2;
 const STEP_BY_WIRE: u32 = 3;
@@ -49,6 +57,7 @@ const STEP_VLANS: u32 = 6;
 const STEP_POLICE: u32 = 7;
 const STEP_BY_RULES: u32 = 8;
 const STEP_OBJECT: u32 = 9;
+const STEP_BY_POOL: u32 = 10;
 /// Of what goes on behind a user's own program, among the programs of the steps.
 const RESUME: u32 = 8;
 /// Billionths in one, as credit is kept.
@@ -105,7 +114,9 @@ struct Constants {
     rss_hash: u32,
     rss_initial: u32,
     rss_default_queue: u32,
-    rss_over: [u32; 9],
+    rss_over: [u32; KINDS],
+    pool_hash: Vec<[u32; 256]>,
+    pool_over: [u32; KINDS],
     sample_every: u32,
     sample_queue: u32,
     sample_drops_rest: u32,
@@ -117,6 +128,7 @@ impl Constants {
     fn of(plan: &Plan) -> Self {
         let mut constants = Constants {
             rss_default_queue: ONWARD,
+            pool_hash: vec![[0; 256]; BYTES_HASHED],
             sample_every: 1,
             sample_queue: ONWARD,
             ..Constants::default()
@@ -132,6 +144,7 @@ impl Constants {
                 Action::Police { .. } => STEP_POLICE,
                 Action::ByRules { .. } => STEP_BY_RULES,
                 Action::Object(_) => STEP_OBJECT,
+                Action::ByPool(_) => STEP_BY_POOL,
             };
         }
         for (step, planned) in plan.steps.iter().enumerate() {
@@ -147,6 +160,12 @@ impl Constants {
                     places.zip(queues).for_each(|(place, &queue)| *place = queue.into());
                 }
                 Action::ByHash(by_hash) => constants.hash_by(by_hash),
+                Action::ByPool(pools) => {
+                    if let FlowHash::Toeplitz(bytes) = &pools.hash {
+                        constants.pool_hash.clone_from(bytes);
+                    }
+                    constants.pool_over = over(pools.ipv4, pools.ipv6);
+                }
                 Action::Sample { every, queue, drop_rest } => {
                     constants.sample_every = *every;
                     constants.sample_queue = queue.map_or(ONWARD, u32::from);
@@ -164,15 +183,20 @@ impl Constants {
             FlowHash::Lookup2(initial) => (2, initial),
         };
         self.rss_default_queue = by_hash.default_queue.map_or(ONWARD, u32::from);
-        let number = |over: Hashed| match over {
-            Hashed::Nothing => 0,
-            Hashed::Addresses => 1,
-            Hashed::Ports => 2,
-        };
-        let of = |HashedOver { tcp, udp, other }| [other, tcp, udp].map(number);
-        let over = [[0; 3], of(by_hash.ipv4), of(by_hash.ipv6)];
-        self.rss_over.iter_mut().zip(over.as_flattened()).for_each(|(place, over)| *place = *over);
+        self.rss_over = over(by_hash.ipv4, by_hash.ipv6);
     }
+}
+
+/// What is hashed, by family and transport.
+fn over(ipv4: HashedOver, ipv6: HashedOver) -> [u32; KINDS] {
+    let number = |over: Hashed| match over {
+        Hashed::Nothing => 0,
+        Hashed::Addresses => 1,
+        Hashed::Ports => 2,
+    };
+    let [a, b, c] = [ipv4.other, ipv4.tcp, ipv4.udp].map(number);
+    let [d, e, f] = [ipv6.other, ipv6.tcp, ipv6.udp].map(number);
+    [0, 0, 0, a, b, c, d, e, f]
 }
 
 impl Object {
@@ -209,6 +233,8 @@ impl Object {
         let explains = u32::from(explains);
         let flow_slots = slots(plan.flow_room()) as u32;
         let flow_last = flow_slots - 1;
+        let places = places(plan.has_pools()) as u32;
+        let station_last = places - 1;
         let (filter_pages, filter_room) = (pages(plan.room), plan.room as u32);
         let mut loader = EbpfLoader::new();
         loader
@@ -230,6 +256,10 @@ impl Object {
             .override_global("POLICE_PER_WIRE", &constants.police_per_wire, true)
             .override_global("FLOW_LAST", &flow_last, true)
             .map_max_entries("FLOW_RULES", 2 * flow_slots)
+            .override_global("STATION_LAST", &station_last, true)
+            .override_global("POOL_HASH", &*constants.pool_hash, true)
+            .override_global("POOL_OVER", &constants.pool_over, true)
+            .map_max_entries("STATIONS", 2 * places)
             .override_global("SAMPLE_EVERY", &constants.sample_every, true)
             .override_global("SAMPLE_QUEUE", &constants.sample_queue, true)
             .override_global("SAMPLE_DROPS_REST", &constants.sample_drops_rest, true)
@@ -418,11 +448,17 @@ impl Object {
     /// What commands change, with what the plan has in force.
     pub(crate) fn tables(&mut self, plan: &Plan) -> Result<Tables, RunError> {
         let mut take = |name: &str| self.card.take_map(name).ok_or_else(|| missing(name));
-        let (now, toeplitz, table) = (take("RSS_NOW")?, take("TOEPLITZ")?, take("TABLE")?);
+        let rss = take(".bss.rss")?;
         let (flows_now, masks, rules) =
             (take("FLOWS_NOW")?, take("FLOW_MASKS")?, take("FLOW_RULES")?);
         let (settings_now, settings) = (take("SETTINGS_NOW")?, take("SETTINGS")?);
+        let pools = (take("POOLS_NOW")?, take("POOLS")?, take("STATIONS")?);
         let filled = |error: MapError| refused("filled", &error);
+        let pools = PoolMaps {
+            now: pools.0.try_into().map_err(filled)?,
+            both: pools.1.try_into().map_err(filled)?,
+            stations: pools.2.try_into().map_err(filled)?,
+        };
         let flows = FlowMaps {
             now: flows_now.try_into().map_err(filled)?,
             masks: masks.try_into().map_err(filled)?,
@@ -430,12 +466,11 @@ impl Object {
         };
         let mut tables = Tables {
             rss: RssTables {
-                now: now.try_into().map_err(filled)?,
-                toeplitz: toeplitz.try_into().map_err(filled)?,
-                table: table.try_into().map_err(filled)?,
-                half: 1,
+                map: rss.try_into().map_err(filled)?,
+                words: Box::new([0; 1 + 2 * RSS]),
             },
             flows: Flows::new(flows, plan.flow_room()),
+            pools: PoolTables::new(pools),
             settings: SettingsTables {
                 now: settings_now.try_into().map_err(filled)?,
                 both: settings.try_into().map_err(filled)?,
@@ -496,6 +531,7 @@ impl Switch {
 pub(crate) struct Tables {
     rss: RssTables,
     pub(crate) flows: Flows,
+    pools: PoolTables,
     settings: SettingsTables,
 }
 
@@ -504,6 +540,7 @@ impl Tables {
     fn start(&mut self, action: &Action) -> Result<(), MapError> {
         match action {
             Action::ByHash(by_hash) => self.rss.set(by_hash),
+            Action::ByPool(pools) => self.pools.set(pools),
             Action::ByRules { rules, .. } => self.flows.set(rules).map(drop),
             Action::Vlans { allowed, untagged } => self.settings.set_vlans(allowed, *untagged),
             Action::Police { packets, bytes, .. } => self.settings.set_limits(*packets, *bytes),
@@ -522,6 +559,7 @@ impl Tables {
         std::thread::sleep(SETTLE);
         match form {
             KernelForm::ByHash(by_hash) => self.rss.set(by_hash)?,
+            KernelForm::ByPool(pools) => self.pools.set(pools)?,
             KernelForm::ByRules { rules, .. } => return self.flows.set(rules),
             KernelForm::Vlans { allowed, untagged } => {
                 self.settings.set_vlans(allowed, *untagged)?;
@@ -536,31 +574,33 @@ impl Tables {
     }
 }
 
+/// Words of `struct rss`: how many entries, the queue of each, and what each byte adds by its place.
+const RSS: usize = 1 + MOST_ENTRIES + BYTES_HASHED * 256;
+
 /// Key and indirection table.
 struct RssTables {
-    /// Which is in force, in the highest bit, and how many entries it has.
-    now: Array<MapData, u32>,
-    toeplitz: Array<MapData, [[u32; 256]; 36]>,
-    table: Array<MapData, u32>,
-    half: u32,
+    /// Which is in force, then both.
+    map: Array<MapData, [u32; 1 + 2 * RSS]>,
+    words: Box<[u32; 1 + 2 * RSS]>,
 }
 
 impl RssTables {
     /// Puts key and table in force, both at once.
     fn set(&mut self, by_hash: &ByHash) -> Result<(), MapError> {
-        const HALF: u32 = 4096;
-        let half = self.half ^ 1;
+        let half = self.words[0] ^ 1;
+        let (_, both) = self.words.split_at_mut(1);
+        let (entries, rest) = both[half as usize * RSS..][..RSS].split_at_mut(1);
+        let (table, toeplitz) = rest.split_at_mut(MOST_ENTRIES);
+        entries[0] = by_hash.table.len() as u32;
+        table.iter_mut().zip(&by_hash.table).for_each(|(place, &queue)| *place = queue.into());
         if let FlowHash::Toeplitz(bytes) = &by_hash.hash {
-            let mut all = [[0; 256]; 36];
-            all.iter_mut().zip(bytes).for_each(|(place, bytes)| *place = *bytes);
-            self.toeplitz.set(half, all, 0)?;
+            let words = bytes.as_flattened();
+            toeplitz.iter_mut().zip(words).for_each(|(place, word)| *place = *word);
         }
-        for (entry, &queue) in (half * HALF..).zip(&by_hash.table) {
-            self.table.set(entry, u32::from(queue), 0)?;
-        }
-        self.now.set(0, half << 31 | by_hash.table.len() as u32, 0)?;
-        self.half = half;
-        Ok(())
+        self.map.set(0, self.words.as_ref(), 0)?;
+        // All but one byte of it is there already.
+        self.words[0] = half;
+        self.map.set(0, self.words.as_ref(), 0)
     }
 }
 

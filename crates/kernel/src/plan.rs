@@ -8,7 +8,7 @@ use picnic_control::{Launch, Registries};
 use picnic_core::config::{CardFile, Section};
 use picnic_core::error::ConfigError;
 use picnic_core::function::Function;
-use picnic_core::kernel::{ByHash, FlowRule, Handover, KernelForm, refuse};
+use picnic_core::kernel::{ByHash, FlowRule, Handover, KernelForm, Pools, refuse};
 use picnic_core::ledger::DropReason;
 use picnic_core::registry::{BuildContext, Entry, find};
 use picnic_engine::build::context;
@@ -73,6 +73,7 @@ pub(crate) enum Action {
     Drop,
     ByWire(Vec<u16>),
     ByHash(Box<ByHash>),
+    ByPool(Box<Pools>),
     Sample { every: u32, queue: Option<u16>, drop_rest: bool },
     Vlans { allowed: Box<[u64; 64]>, untagged: bool },
     Police { per_wire: bool, packets: [u64; 2], bytes: [u64; 2] },
@@ -102,6 +103,11 @@ impl Plan {
             Action::Object(file) => Some((step, &**file)),
             _ => None,
         })
+    }
+
+    /// Whether a function sorts packets into pools.
+    pub(crate) fn has_pools(&self) -> bool {
+        self.steps.iter().any(|step| matches!(step.action, Action::ByPool(_)))
     }
 
     /// How many rules for flows there may be.
@@ -186,6 +192,7 @@ pub(crate) fn steps(
             KernelForm::Drop(DropReason::Filtered) => Action::Drop,
             KernelForm::ByWire(queues) => Action::ByWire(queues),
             KernelForm::ByHash(by_hash) => Action::ByHash(by_hash),
+            KernelForm::ByPool(pools) => Action::ByPool(pools),
             KernelForm::Sample { every, queue, drop_rest } => {
                 Action::Sample { every, queue, drop_rest }
             }

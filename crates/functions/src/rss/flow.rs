@@ -28,7 +28,7 @@ impl Hash {
     }
 
     /// The same in the kernel.
-    pub(super) fn in_kernel(&self) -> FlowHash {
+    pub(crate) fn in_kernel(&self) -> FlowHash {
         match self {
             Hash::Toeplitz(toeplitz) => FlowHash::Toeplitz(toeplitz.contributions().to_vec()),
             Hash::Lookup3(initial) => FlowHash::Lookup3(*initial),
@@ -93,7 +93,7 @@ impl Types {
     }
 
     /// The same in the kernel, of one IP version.
-    pub(super) fn in_kernel(&self, l3: L3Kind) -> HashedOver {
+    pub(crate) fn in_kernel(&self, l3: L3Kind) -> HashedOver {
         let hashed = |l4| match self.of(PacketType::new(l3, l4)) {
             RssType::None => Hashed::Nothing,
             RssType::Ipv4 | RssType::Ipv6 => Hashed::Addresses,

@@ -7,6 +7,7 @@
 use super::Pool;
 use crate::settings::check_queue;
 use picnic_core::error::ConfigError;
+use picnic_core::kernel::refuse;
 use picnic_core::packet::wire::MacAddress;
 use picnic_core::registry::BuildContext;
 
@@ -20,7 +21,7 @@ pub(super) struct Switch {
     /// Address (never zero, so that zero is a free place) and pools; half of it free.
     macs: Box<[(u64, u64)]>,
     /// By VLAN; untagged frames are of VLAN 0.
-    vlans: Box<[u64; 4096]>,
+    pub vlans: Box<[u64; 4096]>,
     /// Pools that have broadcasts and multicasts.
     pub groups: u64,
     /// The pool of each queue.
@@ -29,7 +30,7 @@ pub(super) struct Switch {
 }
 
 /// The queues of a pool.
-pub(super) struct Queues(Box<[u16]>);
+pub(super) struct Queues(pub(super) Box<[u16]>);
 
 impl Queues {
     /// The queue of a hash: which of the pool's it is, modulo their number.
@@ -71,7 +72,35 @@ impl Switch {
         for (index, pool) in pools.iter().enumerate() {
             switch.enter(index, pool, context)?;
         }
+        if context.in_kernel {
+            switch.check_copies()?;
+        }
         Ok(switch)
+    }
+
+    /// Refuses pools of which two have the broadcasts of one VLAN: the kernel's programs do not copy.
+    fn check_copies(&self) -> Result<(), ConfigError> {
+        for (vlan, pools) in self.vlans.iter().enumerate() {
+            let first = pools & self.groups;
+            let second = first & first.wrapping_sub(1);
+            if second != 0 {
+                let [first, second] = [first, second].map(u64::trailing_zeros);
+                let allowed = format!(
+                    "false, as pool {first} has those of VLAN {vlan}, too, and packets are not copied"
+                );
+                return Err(refuse(&format!("pools[{second}].broadcast"), true, allowed));
+            }
+        }
+        Ok(())
+    }
+
+    /// Each address, and the pools that have it.
+    pub(super) fn stations(&self) -> impl Iterator<Item = ([u8; 6], u64)> {
+        let taken = self.macs.iter().filter(|(address, _)| *address != 0);
+        taken.map(|&(address, pools)| {
+            let [a, b, c, d, e, f, ..] = address.to_le_bytes();
+            ([a, b, c, d, e, f], pools)
+        })
     }
 
     fn enter(

@@ -21,6 +21,8 @@ use picnic_ports::registry::WIRES;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
 
 pub(super) const QUEUES: u16 = 2;
 /// What an XDP program puts in front of a packet: hash, queue, what was hashed.
@@ -157,8 +159,12 @@ fn fate(section: &str, seen: Seen) -> Fate {
         RssType::Ipv6 => Some((2, 1)),
         RssType::Ipv6Tcp | RssType::Ipv6Udp => Some((2, 2)),
     };
-    let is_rss = section.contains("\"rss\"");
-    let hash = over.filter(|_| is_rss).map_or((0, 0, 0), |(family, over)| (hash, family, over));
+    // What goes on keeps what it has come with.
+    let is_steered = matches!(door, Door::Queue(_));
+    let hashes = section.contains("\"rss\"") || section.contains("\"vmdq\"");
+    let hash = over
+        .filter(|_| hashes && is_steered)
+        .map_or((0, 0, 0), |(family, over)| (hash, family, over));
     Fate { queue: Some(queue), hash, data }
 }
 
@@ -245,6 +251,41 @@ pub(super) fn of_skb(program: &SchedClassifier, frame: &[u8]) -> Fate {
     }
 }
 
+/// Pools of stations and VLANs that frames have, and of groups.
+fn pools(frames: &[Vec<u8>]) -> Vec<String> {
+    let mut count: BTreeMap<[u8; 6], usize> = BTreeMap::new();
+    for frame in frames {
+        *count.entry(*frame.first_chunk().unwrap()).or_default() += 1;
+    }
+    count.retain(|station, _| station[0] & 1 == 0 && *station != [0; 6]);
+    let mut stations: Vec<_> = count.keys().collect();
+    // Those of the most frames first.
+    stations.sort_by_key(|&station| Reverse(count[station]));
+    let text = |station: &[u8; 6]| {
+        let bytes: Vec<_> = station.iter().map(|byte| format!("{byte:02x}")).collect();
+        format!("{:?}", bytes.join(":"))
+    };
+    let macs = |from: usize| {
+        let own: Vec<_> =
+            stations.iter().skip(from).step_by(3).map(|station| text(station)).collect();
+        own.join(", ")
+    };
+    let [one, other] = [macs(0), macs(1)];
+    let pools = [
+        format!(
+            "{{ macs = [{one}], queues = [1] }}, {{ macs = [{other}], broadcast = false, queues = [0] }}"
+        ),
+        format!("{{ macs = [{one}, {other}], broadcast = false, queues = [1, 0] }}"),
+        format!(
+            "{{ macs = [{one}], vlans = [0, 5], queues = [0] }}, {{ macs = [{one}], vlans = [1, 7, 100], queues = [1] }}"
+        ),
+        "{ queues = [0, 1] }".into(),
+    ];
+    let pools = pools.map(|pools| format!("function = \"vmdq\"\npools = [{pools}]"));
+    let last = format!("{}\ndefault_pool = 0", pools[2]);
+    pools.into_iter().chain([last]).collect()
+}
+
 /// Bytes that time gives back are fewer than any two lengths differ by.
 #[test]
 fn both_engines_hold_packets_to_the_same_bursts() {
@@ -321,6 +362,7 @@ fn both_engines_find_the_same() {
         "function = \"vlan\"\nuntagged = false".into(),
         "function = \"vlan\"\nallow = [4095]\nuntagged = false".into(),
     ]);
+    let sections = sections.chain(pools(&frames));
     let sections: Vec<String> = sections.collect();
     let mut steered = [0; QUEUES as usize];
     for section in &sections {
@@ -331,6 +373,10 @@ fn both_engines_find_the_same() {
                 let met = |queue| polled.iter().any(|fate| fate.queue == queue);
                 let steers = section.contains("rules");
                 assert!(met(None) && met(Some(0)) && met(Some(1)) == steers, "{section}");
+            }
+            if section.contains("vmdq") {
+                let met = |queue| polled.iter().any(|fate| fate.queue == Some(queue));
+                assert!(met(0) && met(1), "{section}");
             }
             for ((frame, polled), kernel) in frames.iter().zip(&polled).zip(&kernel) {
                 assert_eq!(polled, kernel, "{handover}, {section}: {frame:02x?}");

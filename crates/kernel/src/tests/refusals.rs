@@ -36,7 +36,8 @@ fn what_has_no_kernel_form_is_refused_with_what_has() {
         assert!(found.contains(message), "{found}");
     }
     let found = refusal(&format!("{CARD}{WIRE}[[rx]]\nfunction = \"lro\"\n{HOST}"));
-    for name in ["pass", "drop", "by-wire", "rss", "sample", "vlan", "rate-limit", "flow-director"]
+    for name in
+        ["pass", "drop", "by-wire", "rss", "sample", "vlan", "vmdq", "rate-limit", "flow-director"]
     {
         assert!(found.contains(name), "{name}: {found}");
     }
@@ -92,6 +93,12 @@ fn a_key_that_is_not_honoured_is_refused() {
             "",
             "rx[0].allow[0]: found 0, allowed: 1",
         ),
+        (
+            "",
+            "[[rx]]\nfunction = \"vmdq\"\npools = [{ queues = [0] }]\nmac_anti_spoofing = false\n",
+            "",
+            "rx[0].mac_anti_spoofing: found false, allowed with engine = \"kernel\": to leave it out",
+        ),
         ("", &rx.repeat(9), "", "rx: found 9, allowed with engine = \"kernel\": 0 to 8"),
         (
             "",
@@ -133,6 +140,12 @@ fn a_key_that_is_not_honoured_is_refused() {
         "{CARD}{WIRE}{rx}[host]\nattachment = \"stack\"\nqueues = 2\ntarget_cores = [0, 0]\n"
     ));
     assert!(found.contains("host.queues: found 2 queues, of which 0 and 1 have core 0"), "{found}");
+    let two = "[[rx]]\nfunction = \"vmdq\"\n\
+               pools = [{ queues = [0] }, { vlans = [7], queues = [1] }]\n";
+    let found = refusal(&format!("{CARD}{WIRE}{two}[host]\nattachment = \"stack\"\nqueues = 2\n"));
+    let message = "rx[0].pools[1].broadcast: found true, allowed with engine = \"kernel\": false, as \
+                   pool 0 has those of VLAN 7, too";
+    assert!(found.contains(message), "{found}");
     let found = refusal(&format!("{CARD}{WIRE}{rx}{HOST}ring_size = 32768\n"));
     assert!(found.contains("host.ring_size: found 32768"), "{found}");
     // What another way has no place for.

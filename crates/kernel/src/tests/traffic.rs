@@ -496,6 +496,49 @@ fn rules_vlans_and_rates_are_changed_while_packets_flow() {
     HANDOVERS.into_iter().for_each(|handover| change_rules_vlans_and_rates(&bed, handover));
 }
 
+#[test]
+fn pools_are_replaced_while_packets_flow() {
+    let Some(bed) = Bed::new("pools_are_replaced_while_packets_flow") else {
+        return;
+    };
+    let _machine = machine();
+    HANDOVERS.into_iter().for_each(|handover| replace_pools(&bed, handover));
+}
+
+fn replace_pools(bed: &Bed, handover: &str) {
+    const VMDQ: (usize, &str) = (0, "vmdq");
+    let rx = "[[rx]]\nfunction = \"vmdq\"\npools = [{ queues = [0] }]\ndefault_pool = 0\n";
+    let mut running = start(&bed.card(handover, rx));
+    let mut access = running.control().unwrap();
+    let count = |queue: usize| running.view().queues[queue].target.packets.get();
+    let of = |queue: u16| json!({ "pools": [{ "queues": [queue] }] });
+    bed.send(FLOWS.into());
+    wait_until("the first queue has them", || count(0) >= FLOWS.into());
+    assert_eq!(count(1), 0);
+    tell_function(&mut access, VMDQ, "replace", of(1));
+    let before = count(0);
+    bed.send(FLOWS.into());
+    wait_until("the second queue has them", || count(1) >= FLOWS.into());
+    assert_eq!(count(0), before);
+    bed.under_load(|arrived| {
+        for turn in 0..10 {
+            let wanted = arrived.load(Relaxed) + 50;
+            tell_function(&mut access, VMDQ, "replace", of(turn % 2));
+            wait_until("more has arrived", || arrived.load(Relaxed) >= wanted);
+        }
+    });
+    wait_until("all of it is told", || {
+        let received = running.view().wires[0].counters.rx_packets.get();
+        let found = tell_function(&mut access, VMDQ, "get", json!({}));
+        found["received_packets"] == received && count(0) + count(1) == received
+    });
+    let report = running.stop().unwrap();
+    assert!(
+        report.ledger.balanced() && report.drops.values().all(|&drops| drops == 0),
+        "{report:?}"
+    );
+}
+
 fn change_rules_vlans_and_rates(bed: &Bed, handover: &str) {
     const VLAN: (usize, &str) = (0, "vlan");
     const LIMITER: (usize, &str) = (1, "rate-limit");
