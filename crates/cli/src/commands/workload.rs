@@ -6,6 +6,7 @@ use crate::output::{self, Column, count, nanoseconds, rate};
 use crate::summary;
 use clap::{Args, Subcommand};
 use picnic_core::error::ConfigError;
+use picnic_lab::workloads::client::Answered;
 use picnic_lab::workloads::kind::{FileKind, KINDS, ServerKind, Workload};
 use picnic_lab::workloads::run::{FEWEST_FLOWS, Ran, Run, Tested, test_flows};
 use serde::Serialize;
@@ -102,9 +103,13 @@ fn list(json: bool) -> anyhow::Result<()> {
 
 fn show(name: &str, json: bool) -> anyhow::Result<()> {
     let workload = found(name)?;
+    if json {
+        return output::print_json(&workload);
+    }
     match KINDS.iter().find(|(kind, _)| *kind == name) {
-        Some((_, text)) if !json => output::print(text),
-        _ => output::print_json(&workload),
+        Some((_, text)) => output::print(text),
+        // One that could be parsed can be read.
+        None => output::print(&std::fs::read_to_string(name)?),
     }
 }
 
@@ -151,8 +156,21 @@ fn run_one(args: &RunArgs, json: bool) -> anyhow::Result<()> {
         false => output::print(&text(&workload, &ran, randomness.as_deref())),
     };
     summary::verdict(&ran.card)?;
-    anyhow::ensure!(ran.client.answered != 0, "no request was answered");
+    anyhow::ensure!(ran.client.answered != 0, unanswered(&workload, &ran.client));
     printed
+}
+
+/// What became of requests, of which none was answered.
+fn unanswered(workload: &Workload, client: &Answered) -> String {
+    let made = client.offered - client.client_full;
+    let told = match &client.first_broken {
+        Some(how) => format!("{} broken, the first: {how}", count(client.broken)),
+        None if client.refused > 0 => {
+            format!("{} had another answer than 200", count(client.refused))
+        }
+        None => format!("{} timed out after {} ms", count(client.timeouts), workload.patience_ms),
+    };
+    format!("no request was answered: of {}, {told}", count(made))
 }
 
 fn text(workload: &Workload, ran: &Ran, randomness: Option<&[(&'static str, Tested)]>) -> String {
@@ -162,7 +180,8 @@ fn text(workload: &Workload, ran: &Ran, randomness: Option<&[(&'static str, Test
         let _ = writeln!(text, "{name:<13} {value}");
     };
     let (client, wire) = (&ran.client, &ran.wire);
-    line("workload", format!("{}: {}", workload.name, workload.help));
+    let colon = if workload.help.is_empty() { "" } else { ": " };
+    line("workload", format!("{}{colon}{}", workload.name, workload.help));
     line("server", workload.server.name().into());
     line(
         "requests",
@@ -172,8 +191,8 @@ fn text(workload: &Workload, ran: &Ran, randomness: Option<&[(&'static str, Test
         "answered in",
         format!(
             "p50 {}, p99 {}",
-            nanoseconds(Some(client.p50_ns)),
-            nanoseconds(Some(client.p99_ns))
+            nanoseconds((client.answered > 0).then_some(client.p50_ns)),
+            nanoseconds((client.answered > 0).then_some(client.p99_ns))
         ),
     );
     line(
@@ -186,9 +205,20 @@ fn text(workload: &Workload, ran: &Ran, randomness: Option<&[(&'static str, Test
             count(client.unfinished)
         ),
     );
-    if client.client_full != 0 {
-        let of = format!("{} of {}", count(client.client_full), count(client.offered));
-        line("client", format!("full: {of} requests not made, so this says little of the server"));
+    if let Some(how) = &client.first_broken {
+        line("first broken", how.clone());
+    }
+    if client.is_at_limit() {
+        line(
+            "client",
+            format!(
+                "at its limit: of {} requests, {} not made for want of connections, {} late or never; \
+                 so this says little of the server",
+                count(client.offered),
+                count(client.client_full),
+                count(client.client_late)
+            ),
+        );
     }
     for (name, packets, bytes, only) in [
         ("in", wire.packets_in, wire.bytes_in, wire.acknowledgements_in),
@@ -242,5 +272,26 @@ fn summary_line(ran: &Ran) -> String {
             let each = dropped.iter().map(|(reason, packets)| format!("{reason} {packets}"));
             format!("dropped {}", each.collect::<Vec<_>>().join(", "))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_became_of_requests_that_nobody_answered_is_told() {
+        let workload = Workload::find("sclient").unwrap();
+        let client = Answered { offered: 3000, client_full: 500, ..Answered::default() };
+        let told = |client: &Answered| unanswered(&workload, client);
+        let of = |rest: &str| format!("no request was answered: of 2,500, {rest}");
+        let late = Answered { timeouts: 2400, ..client.clone() };
+        assert_eq!(told(&late), of("2,400 timed out after 400 ms"));
+        let refused = Answered { refused: 2500, ..late };
+        assert_eq!(told(&refused), of("2,500 had another answer than 200"));
+        let first_broken = Some("Connection refused (os error 111)".into());
+        let broken = Answered { broken: 2500, first_broken, ..refused };
+        let wanted = "2,500 broken, the first: Connection refused (os error 111)";
+        assert_eq!(told(&broken), of(wanted));
     }
 }

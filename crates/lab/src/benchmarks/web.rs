@@ -7,7 +7,7 @@ use super::traffic::{Joined, Pairs, Traffic, Way, packets_per_interrupt};
 use crate::distribution::Distribution;
 use crate::experiment::{Benchmark, Run};
 use crate::outcome::{Figure, Outcome};
-use crate::workloads::web::{Load, Server, TOOLS, WebFigures};
+use crate::workloads::web::{FILE, Load, Server, TOOLS, WebFigures};
 use picnic_machine::signals;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -51,6 +51,7 @@ fn measure(args: &Web, run: &mut Run<'_>) -> anyhow::Result<Outcome> {
         connections: args.connections as usize,
         threads: cores,
         seconds: args.traffic.seconds,
+        path: FILE,
     };
     let mut outcome = measured();
     let (mut requests, mut latencies) = (Pairs::default(), Pairs::default());

@@ -12,7 +12,7 @@
 //!
 //! With `attachment = "app"` a web server is work for each packet, and a flow stays on its core,
 //! whatever its load. In the sim world locks cost time and nobody waits for one; on the host they
-//! are real. With `attachment = "tap"` all of it is real (`kernel.rs`): nginx behind the kernel's
+//! are real. With `attachment = "tap"` all of it is real (`kernel.rs`): webfs behind the kernel's
 //! stack, by connections, since wrk offers what is answered.
 //!
 //! Source: KNET, "Webfs/Sclient (20K-file)".
@@ -27,6 +27,7 @@ use crate::compare::median;
 use crate::experiment::{Effort, Experiment, Found, LabError, Run, Spec, World};
 use crate::outcome::{Figure, Outcome, Point};
 use crate::plot::Plot;
+use crate::workloads::kind::{FileKind, ServerKind, Workload};
 use picnic_core::error::ConfigError;
 use picnic_core::registry::{BuildContext, Component};
 use picnic_sim::CostModel;
@@ -44,7 +45,7 @@ const WHOLE: f64 = 0.99;
 pub enum Attachment {
     /// Work of a given length for each
     App,
-    /// The kernel's stack with a web server behind it: root, nginx, wrk; host only
+    /// The kernel's stack with a web server behind it: root, webfs, wrk; host only
     Tap,
 }
 
@@ -55,8 +56,10 @@ pub struct Settings {
     /// Where it runs
     pub world: World,
     /// What the packets are delivered to: work of a given length, or the kernel's stack with a web
-    /// server behind it (root, nginx, wrk; host only)
+    /// server behind it (root, webfs, wrk; host only)
     pub attachment: Attachment,
+    /// The web server; tap only
+    pub server: ServerKind,
     /// Offered load in multiples of what all cores can take where the card puts flows on them;
     /// app only
     pub multiples: Vec<f64>,
@@ -86,6 +89,7 @@ impl Default for Settings {
         Settings {
             world: World::Sim,
             attachment: Attachment::App,
+            server: ServerKind::Webfs,
             connections: vec![1, 4, 16, 64, 256, 1024],
             file_bytes: 20_000,
             multiples: vec![0.3, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 1.0, 1.2, 1.5, 2.0],
@@ -125,6 +129,12 @@ impl Settings {
         self.multiples.iter().try_for_each(|&multiple| within("multiples", multiple, 0.01, 100.0))
     }
 
+    /// What the web server hands out.
+    fn workload(&self) -> Workload {
+        let file = FileKind { bytes: self.file_bytes, weight: 1.0, php: false };
+        Workload { server: self.server, file: vec![file], ..Workload::default() }
+    }
+
     /// What loads differ by, and what is to be as high as can be.
     fn axes(&self) -> (&'static str, &'static str) {
         match self.attachment {
@@ -137,9 +147,11 @@ impl Settings {
     fn explain(&self, outcome: &mut Outcome) {
         if self.attachment == Attachment::Tap {
             outcome.note(format!(
-                "nginx behind {} target cores, a file of {} bytes; client and server have all cores \
+                "{} behind {} target cores, a file of {} bytes; client and server have all cores \
                  but the borrowed one",
-                self.cores, self.file_bytes
+                self.server.name(),
+                self.cores,
+                self.file_bytes
             ));
             outcome.note(
                 "knet: a queue of the tap for each core; clas: one queue, and the kernel's receive \

@@ -3,8 +3,8 @@
 //!
 //! At a rate, each request has a time of its own, however late the one before was answered, so that
 //! the load goes on growing where the server has come to its end. Requests for which there is no
-//! connection left are counted: then it is the client that is full, and what was found says nothing of
-//! the server.
+//! connection left are counted, and those that begin late or never: then it is the client that is at its
+//! limit, and what was found says nothing of the server.
 //!
 //! Source: Banga and Druschel, "Measuring the Capacity of a Web Server", 1997; RFC 1945 (HTTP/1.0, whose
 //! servers end an answer by closing).
@@ -22,6 +22,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_
 use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 use std::collections::VecDeque;
+use std::fmt::Display;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::{Duration, Instant};
 
@@ -30,6 +31,12 @@ const READ_BYTES: usize = 64 << 10;
 const EVENTS: usize = 512;
 /// The longest sleep, to look at what is due.
 const SLEEP: Duration = Duration::from_millis(1);
+/// Requests that are begun at a time: there are answers to be read, too.
+const BEGUN: u64 = 256;
+/// A request that begins so long after its time is late. It was not the server that held it up.
+const LATE: Duration = Duration::from_millis(50);
+/// A client that is late with more than this share of its requests is at its limit.
+const LATE_SHARE: f64 = 0.01;
 
 /// What is asked, and of whom.
 #[derive(Clone, Debug)]
@@ -51,12 +58,16 @@ pub struct Answered {
     pub offered: u64,
     /// Those of them for which the client had no connection: it was full.
     pub client_full: u64,
+    /// Those of them that the client began more than 50 ms after their time, or never.
+    pub client_late: u64,
     /// Requests answered well.
     pub answered: u64,
     /// Bytes of what was asked for in full; with TLS, of answers with their headers.
     pub bytes: u64,
     /// Connections refused, or broken off before the answer was whole.
     pub broken: u64,
+    /// What the first of these met with, in words.
+    pub first_broken: Option<String>,
     /// Answers that are no 200.
     pub refused: u64,
     /// Requests given up, not answered in time.
@@ -79,6 +90,11 @@ impl Answered {
         self.answered as f64 / self.seconds.max(1e-6)
     }
 
+    /// Whether the client could not offer what it was to: it had no connection left, or no time.
+    pub fn is_at_limit(&self) -> bool {
+        self.client_full > 0 || self.client_late as f64 > self.offered as f64 * LATE_SHARE
+    }
+
     /// Requests that went wrong.
     pub fn errors(&self) -> u64 {
         self.broken + self.refused + self.timeouts
@@ -88,9 +104,11 @@ impl Answered {
     pub(super) fn add(&mut self, other: &Answered) {
         self.offered += other.offered;
         self.client_full += other.client_full;
+        self.client_late += other.client_late;
         self.answered += other.answered;
         self.bytes += other.bytes;
         self.broken += other.broken;
+        self.first_broken = self.first_broken.take().or_else(|| other.first_broken.clone());
         self.refused += other.refused;
         self.timeouts += other.timeouts;
         self.unfinished += other.unfinished;
@@ -179,13 +197,19 @@ impl Client<'_> {
             let now = Instant::now();
             let passed = now - start;
             if passed >= length {
+                let due = (length.saturating_sub(LATE).as_secs_f64() * rate) as u64;
+                let never = due.saturating_sub(self.found.offered);
+                self.found.offered += never;
+                self.found.client_late += never;
                 self.found.unfinished = self.connections.iter().flatten().count() as u64;
                 self.found.seconds = passed.as_secs_f64();
                 return Ok(());
             }
+            let due = (passed.as_secs_f64() * rate) as u64;
             if rate > 0.0 {
-                let due = (passed.as_secs_f64() * rate) as u64;
-                while self.found.offered < due {
+                for number in self.found.offered..due.min(self.found.offered + BEGUN) {
+                    let late = passed.as_secs_f64() - (number + 1) as f64 / rate;
+                    self.found.client_late += u64::from(late > LATE.as_secs_f64());
                     self.begin(now)?;
                 }
             } else {
@@ -197,7 +221,8 @@ impl Client<'_> {
                 }
             }
             events.clear();
-            let timeout = Timespec { tv_sec: 0, tv_nsec: SLEEP.as_nanos() as _ };
+            let sleep = if rate > 0.0 && self.found.offered < due { Duration::ZERO } else { SLEEP };
+            let timeout = Timespec { tv_sec: 0, tv_nsec: sleep.as_nanos() as _ };
             match epoll::wait(&self.epoll, spare_capacity(&mut events), Some(&timeout)) {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(error) => return Err(error).context("cannot wait for answers"),
@@ -233,8 +258,8 @@ impl Client<'_> {
         }
         match connect(&socket, &self.asked.server) {
             Ok(()) | Err(Errno::INPROGRESS) => {}
-            Err(_) => {
-                self.found.broken += 1;
+            Err(error) => {
+                self.broke(&error);
                 self.free.push(place);
                 return Ok(false);
             }
@@ -255,8 +280,8 @@ impl Client<'_> {
             match write(&connection.socket, &self.requests[connection.file]) {
                 Ok(_) => connection.is_sent = true,
                 Err(Errno::AGAIN | Errno::NOTCONN) => return,
-                Err(_) => {
-                    self.found.broken += 1;
+                Err(error) => {
+                    self.broke(&error);
                     return self.end(place);
                 }
             }
@@ -273,15 +298,18 @@ impl Client<'_> {
                 }
                 Err(Errno::AGAIN) => return,
                 Err(Errno::INTR) => {}
-                Err(_) => {
-                    self.found.broken += 1;
+                Err(error) => {
+                    self.broke(&error);
                     return self.end(place);
                 }
             }
         }
         let least = self.asked.workload.file[connection.file].bytes;
-        if connection.got == 0 || (connection.is_good && connection.got < least) {
-            self.found.broken += 1;
+        if connection.got == 0 {
+            self.broke(&"closed without an answer");
+        } else if connection.is_good && connection.got < least {
+            let found = connection.got;
+            self.broke(&format!("closed after {found} bytes of an answer of {least} and more"));
         } else if !connection.is_good {
             self.found.refused += 1;
         } else {
@@ -290,6 +318,11 @@ impl Client<'_> {
             self.latencies.saturating_record(connection.since.elapsed().as_nanos() as u64);
         }
         self.end(place);
+    }
+
+    fn broke(&mut self, how: &dyn Display) {
+        self.found.broken += 1;
+        self.found.first_broken.get_or_insert_with(|| how.to_string());
     }
 
     fn end(&mut self, place: usize) {
@@ -366,11 +399,12 @@ mod tests {
                 let _ = stream.unwrap().read(&mut [0; 200]);
             }
         });
-        for address in [nobody, closing] {
+        for (address, how) in [(nobody, "refused"), (closing, "closed without an answer")] {
             let std::net::SocketAddr::V4(address) = address else { panic!() };
             let found = ask(&asked(address, "connections = 2\nthink_ms = 10")).unwrap();
             assert_eq!((found.answered, found.bytes, found.refused), (0, 0, 0), "{found:?}");
             assert!(found.broken > 10 && found.broken.abs_diff(found.offered) <= 2, "{found:?}");
+            assert!(found.first_broken.as_ref().unwrap().contains(how), "{found:?}");
         }
     }
 
@@ -386,6 +420,21 @@ mod tests {
         let found = ask(&asked(address, keys)).unwrap();
         assert!((250..=300).contains(&found.offered), "{found:?}");
         assert_eq!((found.answered, found.unfinished), (0, 50));
-        assert_eq!(found.client_full, found.offered - 50, "it says that it is full itself");
+        // It says that it is full itself; or, where it was given no time at the end, late.
+        let others = found.offered - 50;
+        let least = others.saturating_sub(found.client_late);
+        assert!((least..=others).contains(&found.client_full), "{found:?}");
+        assert!(found.is_at_limit());
+    }
+
+    #[test]
+    fn a_rate_that_no_client_can_offer_is_told_of_whole() {
+        let nobody = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 9);
+        let found = ask(&asked(nobody, "requests_per_second = 1000000\nconnections = 50")).unwrap();
+        assert_eq!(found.offered, 950_000, "{found:?}");
+        assert!(found.client_late > 100_000 && found.is_at_limit(), "{found:?}");
+        let found = Answered { offered: 1000, client_late: 10, ..Answered::default() };
+        assert!(!found.is_at_limit());
+        assert!(Answered { client_late: 11, ..found }.is_at_limit());
     }
 }

@@ -171,6 +171,26 @@ impl Hosts {
         self.testbed.add_veth(near, far, &format!("mtu {mtu}"))
     }
 
+    /// Has the server, behind this interface with this address, and each of so many clients keep each
+    /// other's link addresses: a card that is overloaded loses questions for them as all else, and who
+    /// has forgotten an address sends nothing.
+    ///
+    /// # Errors
+    /// What the system said.
+    pub fn keep_neighbours(&self, clients: u8, link: &str, mac: &str) -> Result<(), MachineError> {
+        let keep = |place, address: &str, mac: &str, link| {
+            let rest = format!("neighbour replace {address} lladdr {mac} dev {link} nud permanent");
+            self.ip(place, &rest)
+        };
+        for client in 0..clients.clamp(1, MOST_CLIENTS) {
+            let (place, address) = (Role::ClientAt(client), client_address(client));
+            let own = self.within(place, &format!("cat /sys/class/net/{CLIENT_LINK}/address"))?;
+            keep(place, SERVER, mac, CLIENT_LINK)?;
+            keep(Role::Server, &address.to_string(), own.trim(), link)?;
+        }
+        Ok(())
+    }
+
     /// The name of a namespace, for `ip netns`.
     pub fn netns(&self, place: Role) -> String {
         self.testbed.netns(place.short())

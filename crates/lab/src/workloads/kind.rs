@@ -16,7 +16,7 @@ use picnic_core::config::{KeyHelp, Section, keys_of};
 use picnic_core::error::{ConfigError, not_among};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Those that come with the program: names and files.
 pub const KINDS: [(&str, &str); 5] = [
@@ -40,6 +40,9 @@ pub struct Workload {
     pub server: ServerKind,
     /// Whether it is asked over TLS; not by webfs, and not at a rate
     pub tls: bool,
+    /// With tls: a PEM file with a certificate and its key, relative to the workload's file; made for
+    /// the run if absent
+    pub certificate: Option<PathBuf>,
     /// Connections at a time: that many ask, one request each and then another; at a rate, no more
     /// than that many wait for answers, 1 to 50000
     #[schemars(range(min = 1, max = 50_000))]
@@ -66,6 +69,7 @@ impl Default for Workload {
             help: String::new(),
             server: ServerKind::Nginx,
             tls: false,
+            certificate: None,
             connections: 32,
             requests_per_second: 0.0,
             think_ms: 0,
@@ -127,7 +131,11 @@ impl Workload {
         }
         let text = std::fs::read_to_string(path)
             .map_err(|error| ConfigError::new("", format!("{name} cannot be read: {error}")))?;
-        Workload::parse(&text).map_err(|error| ConfigError { file: Some(path.into()), ..error })
+        let mut workload = Workload::parse(&text)
+            .map_err(|error| ConfigError { file: Some(path.into()), ..error })?;
+        let folder = path.parent().unwrap_or(Path::new(""));
+        workload.certificate = workload.certificate.map(|own| folder.join(own));
+        Ok(workload)
     }
 
     /// The one that this text describes.
@@ -174,6 +182,9 @@ impl Workload {
         if self.tls && (rate != 0.0 || self.server == ServerKind::Webfs) {
             let message = "found true, allowed with nginx or Apache, not at a rate";
             return wrong("tls", message.into());
+        }
+        if self.certificate.is_some() && !self.tls {
+            return wrong("certificate", "found one, allowed with tls = true".into());
         }
         for (key, found, least, most) in [
             ("connections", self.connections, 1, 50_000),
@@ -237,6 +248,10 @@ mod tests {
             ("[[file]]\nbytes = 1\nweight = 0\n".into(), "file: found weights of zero alone"),
             (format!("{FILE}php = true\n"), "file[0].php: found true, allowed with server"),
             (format!("tls = true\nrequests_per_second = 5\n{FILE}"), "tls: found true, allowed"),
+            (
+                format!("certificate = \"a.pem\"\n{FILE}"),
+                "certificate: found one, allowed with tls",
+            ),
             (format!("requests_per_second = -5\n{FILE}"), "requests_per_second: found -5, allowed"),
             (format!("patience_ms = 99\n{FILE}"), "patience_ms: found 99, allowed: 100 to 60000"),
             (format!("connections = 0\n{FILE}"), "connections: found 0, allowed: 1 to 50000"),

@@ -6,7 +6,7 @@ use super::hosts::{MOST_CLIENTS, Role, SERVER, client_address};
 use super::kind::Workload;
 use super::servers::{WebServer, tools};
 use super::web;
-use crate::benchmarks::traffic::{Joined, Traffic};
+use crate::benchmarks::traffic::{HOST_LINK, HOST_MAC, Joined, Traffic};
 use anyhow::Context;
 use picnic_control::Report;
 use picnic_core::config::Setting;
@@ -112,6 +112,7 @@ pub fn run_with(
             let route = format!("route add {first}/{bits} via {}", client_address(client));
             joined.hosts.ip(Role::Server, &route)?;
         }
+        joined.hosts.keep_neighbours(clients, HOST_LINK, HOST_MAC)?;
         let before = server.moves();
         let answered = match workload.tls {
             true => web::ask_mix(&joined, workload, run.seconds),
@@ -224,8 +225,8 @@ mod tests {
             let mut workload = Workload::find(name).unwrap();
             workload.connections = 8;
             if name == "sclient" {
-                workload.server = crate::workloads::kind::ServerKind::NginxCopy;
                 workload.requests_per_second = 200.0;
+                workload.patience_ms = 5000;
             }
             let clients = if name == "sclient" { 4 } else { 1 };
             let ran = match run(&workload, &Run { seconds: 1, seed: 1, clients, set: Vec::new() }) {

@@ -6,11 +6,14 @@
 use super::hosts::{Hosts, Role};
 use super::kind::{ServerKind, Workload};
 use super::tools::Tool;
+use super::web::WRK;
 use anyhow::Context;
 use picnic_machine::testbed::{Moves, Program};
+use std::ffi::OsStr;
 use std::fmt::Write;
 use std::net::{Ipv4Addr, TcpListener};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// Where Debian keeps what Apache loads.
 const APACHE_MODULES: &str = "/usr/lib/apache2/modules";
@@ -39,7 +42,7 @@ impl ServerKind {
 pub fn tools(workload: &Workload) -> Vec<Tool> {
     let mut tools = vec![workload.server.tool()];
     if workload.tls {
-        tools.extend([("openssl", "openssl"), ("wrk", "wrk")]);
+        tools.extend([("openssl", "openssl"), WRK]);
     }
     tools
 }
@@ -74,18 +77,7 @@ impl WebServer {
             std::fs::write(&path, bytes)
                 .with_context(|| format!("cannot write {}", path.display()))?;
         }
-        if workload.tls {
-            // The machine's own configuration may be absent.
-            let own = folder.join("openssl.conf");
-            std::fs::write(&own, "[req]\ndistinguished_name = name\n[name]\n")
-                .with_context(|| format!("cannot write {}", own.display()))?;
-            let folder = folder.to_string_lossy();
-            let make = format!(
-                "openssl req -config {folder}/openssl.conf -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 \
-                 -subj /CN=picnic -keyout {folder}/key.pem -out {folder}/certificate.pem"
-            );
-            hosts.within(Role::Server, &make)?;
-        }
+        let tls = workload.tls.then(|| Tls::of(workload, &folder)).transpose()?;
         let port = port(workload);
         check_free(hosts, port)?;
         let file = folder.join("server.conf");
@@ -97,11 +89,16 @@ impl WebServer {
         let number = port.to_string();
         let words = match workload.server {
             ServerKind::Nginx | ServerKind::NginxCopy => {
-                write(nginx(workload, &at, workers))?;
+                write(nginx(workload, &at, workers, tls.as_ref()))?;
                 vec!["nginx", "-p", &*at, "-e", "stderr", "-c", &*file]
             }
             ServerKind::Apache => {
-                write(apache(workload, &at, &php(workload, APACHE_MODULES)?))?;
+                write(apache(
+                    workload,
+                    &at,
+                    php(workload, APACHE_MODULES)?.as_deref(),
+                    tls.as_ref(),
+                ))?;
                 vec!["apache2", "-D", "FOREGROUND", "-f", &*file]
             }
             ServerKind::Webfs => {
@@ -112,6 +109,57 @@ impl WebServer {
         program.wait_for_port(port)?;
         Ok(WebServer { program })
     }
+}
+
+/// Where a server finds its certificate and its key.
+struct Tls {
+    certificate: PathBuf,
+    key: PathBuf,
+}
+
+impl Tls {
+    /// The workload's own, or one made in this folder.
+    fn of(workload: &Workload, folder: &Path) -> anyhow::Result<Tls> {
+        if let Some(own) = &workload.certificate {
+            check_valid(own)?;
+            // The server has another working directory.
+            let own = std::path::absolute(own).context("the certificate's path")?;
+            return Ok(Tls { certificate: own.clone(), key: own });
+        }
+        // The machine's own configuration may be absent.
+        let file = folder.join("openssl.conf");
+        std::fs::write(&file, "[req]\ndistinguished_name = name\n[name]\n")
+            .with_context(|| format!("cannot write {}", file.display()))?;
+        let tls = Tls { certificate: folder.join("certificate.pem"), key: folder.join("key.pem") };
+        let make = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 \
+                    -subj /CN=picnic";
+        let paths = [("-config", &file), ("-keyout", &tls.key), ("-out", &tls.certificate)];
+        let paths = paths.into_iter().flat_map(|(flag, path)| [OsStr::new(flag), path.as_os_str()]);
+        openssl(make.split_whitespace().map(OsStr::new).chain(paths))?;
+        Ok(tls)
+    }
+}
+
+/// Refuses a certificate that has expired: clients would refuse it as well.
+fn check_valid(path: &Path) -> anyhow::Result<()> {
+    let ask = |what: &[&str]| {
+        let words = ["x509", "-noout"].into_iter().chain(what.iter().copied()).map(OsStr::new);
+        openssl(words.chain([OsStr::new("-in"), path.as_os_str()]))
+    };
+    let until =
+        ask(&["-enddate"]).with_context(|| format!("{}: no certificate", path.display()))?;
+    let until = until.trim().trim_start_matches("notAfter=");
+    ask(&["-checkend", "0"])
+        .map(drop)
+        .map_err(|_| anyhow::anyhow!("{}: the certificate has expired on {until}", path.display()))
+}
+
+/// Runs openssl; what it printed.
+fn openssl<'a>(words: impl Iterator<Item = &'a OsStr>) -> anyhow::Result<String> {
+    let done = Command::new("openssl").args(words).output().context("cannot start openssl")?;
+    let said = String::from_utf8_lossy(&done.stderr);
+    anyhow::ensure!(done.status.success(), "openssl: {}", said.lines().next().unwrap_or("failed"));
+    Ok(String::from_utf8_lossy(&done.stdout).into_owned())
 }
 
 /// Refuses a port that somebody in the server's namespace listens on: the new server would end, and
@@ -154,18 +202,16 @@ fn php(workload: &Workload, modules: &str) -> anyhow::Result<Option<PathBuf>> {
     Ok(Some(module))
 }
 
-fn nginx(workload: &Workload, folder: &str, workers: usize) -> String {
+fn nginx(workload: &Workload, folder: &str, workers: usize, tls: Option<&Tls>) -> String {
     let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
         .iter()
         .map(|kind| format!("  {kind}_temp_path {folder}/{kind};\n"))
         .collect();
     let sendfile = if workload.server == ServerKind::Nginx { "on" } else { "off" };
-    let tls = match workload.tls {
-        true => format!(
-            " ssl; ssl_certificate {folder}/certificate.pem; ssl_certificate_key {folder}/key.pem"
-        ),
-        false => String::new(),
-    };
+    let tls = tls.map_or(String::new(), |Tls { certificate, key }| {
+        let (certificate, key) = (certificate.display(), key.display());
+        format!(" ssl; ssl_certificate \"{certificate}\"; ssl_certificate_key \"{key}\"")
+    });
     format!(
         "daemon off;\nworker_processes {workers};\npid {folder}/nginx.pid;\n\
          worker_rlimit_nofile 65536;\nerror_log stderr;\n\
@@ -177,7 +223,7 @@ fn nginx(workload: &Workload, folder: &str, workers: usize) -> String {
     )
 }
 
-fn apache(workload: &Workload, folder: &str, php: &Option<PathBuf>) -> String {
+fn apache(workload: &Workload, folder: &str, php: Option<&Path>, tls: Option<&Tls>) -> String {
     let mut text = format!(
         "ServerRoot {folder}\nServerName picnic\nPidFile {folder}/apache.pid\n\
          ErrorLog {folder}/apache.log\nDefaultRuntimeDir {folder}\nUser nobody\nGroup nogroup\n\
@@ -197,11 +243,13 @@ fn apache(workload: &Workload, folder: &str, php: &Option<PathBuf>) -> String {
             module.display()
         );
     }
-    if workload.tls {
+    if let Some(Tls { certificate, key }) = tls {
         let _ = write!(
             text,
             "LoadModule ssl_module {APACHE_MODULES}/mod_ssl.so\nSSLEngine on\nSSLSessionCache none\n\
-             SSLCertificateFile {folder}/certificate.pem\nSSLCertificateKeyFile {folder}/key.pem\n"
+             SSLCertificateFile \"{}\"\nSSLCertificateKeyFile \"{}\"\n",
+            certificate.display(),
+            key.display()
         );
     }
     text
@@ -219,6 +267,42 @@ mod tests {
         let wanted = "PHP for Apache is not installed: try `apt-get install libapache2-mod-php`";
         assert_eq!(error, wanted);
         assert!(found("webstone", "/nowhere").unwrap().is_none(), "it needs no PHP");
+    }
+
+    /// Of one day, long ago.
+    const EXPIRED: &str = "\
+-----BEGIN CERTIFICATE-----\n\
+MIIBCTCBsAIBATAKBggqhkjOPQQDAjARMQ8wDQYDVQQDDAZwaWNuaWMwHhcNMjAw\n\
+MTAxMDAwMDAwWhcNMjAwMTAyMDAwMDAwWjARMQ8wDQYDVQQDDAZwaWNuaWMwWTAT\n\
+BgcqhkjOPQIBBggqhkjOPQMBBwNCAASZY/qjpHoIzGCaGOanplbRzMfCudhZP4d0\n\
+HEO5qXOvVuR0NQ1t0zC0HI+b9le+o34tw3X/yQbahmX6rBSJCSthMAoGCCqGSM49\n\
+BAMCA0gAMEUCIQCe8MI+zqcv76ybtGd1Dp4L8Hg1Trun17zbjoynwNy+iQIgBz25\n\
+1o86hIJq0xB5+Zjy4DdSwiZCDrx6qSif5Auf27Y=\n\
+-----END CERTIFICATE-----\n\
+";
+
+    #[test]
+    fn a_certificate_that_has_expired_is_told_of_with_its_date() {
+        if tools::installed(&[("openssl", "openssl")]).is_err() {
+            return picnic_testing::skip(
+                "a certificate that has expired",
+                "openssl is not installed",
+            );
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("its certificate.pem");
+        let name = file.display();
+        std::fs::write(&file, EXPIRED).unwrap();
+        let told = |file| check_valid(file).unwrap_err().to_string();
+        let wanted = "the certificate has expired on Jan  2 00:00:00 2020 GMT";
+        assert_eq!(told(&file), format!("{name}: {wanted}"));
+        std::fs::write(&file, "nothing").unwrap();
+        assert_eq!(told(&file), format!("{name}: no certificate"));
+        // One that was made for the run is valid, and may be given to the next.
+        let banking = Workload::find("banking").unwrap();
+        let made = Tls::of(&banking, folder.path()).unwrap();
+        let own = Workload { certificate: Some(made.certificate.clone()), ..banking };
+        assert_eq!(Tls::of(&own, folder.path()).unwrap().key, made.certificate);
     }
 
     #[test]

@@ -26,7 +26,8 @@ pub fn need(tools: &[Tool]) -> Result<(), LabError> {
     installed(tools)
 }
 
-fn installed(tools: &[Tool]) -> Result<(), LabError> {
+/// The same without root.
+pub(super) fn installed(tools: &[Tool]) -> Result<(), LabError> {
     let all = BASIC.iter().chain(tools);
     let absent: Vec<_> = all.filter(|(program, _)| !is_installed(program)).collect();
     if absent.is_empty() {

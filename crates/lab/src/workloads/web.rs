@@ -18,12 +18,14 @@ use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// What this needs beside the basic programs.
-pub const TOOLS: [Tool; 2] = [("nginx", "nginx-light"), ("wrk", "wrk")];
+pub const TOOLS: [Tool; 2] = [("nginx", "nginx-light"), WRK];
+/// The load.
+pub const WRK: Tool = ("wrk", "wrk");
 
 /// The port that nginx listens on.
 const PORT: u16 = 80;
-/// The name of the file that is asked for.
-const FILE: &str = "file";
+/// The file that [`Server`] hands out.
+pub const FILE: &str = "/file";
 /// How long wrk waits for an answer before it counts an error.
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// Descriptors a process needs beside its connections.
@@ -86,7 +88,7 @@ impl Server {
     pub fn start(hosts: &Hosts, workers: usize, bytes: usize) -> anyhow::Result<Self> {
         let folder = hosts.folder();
         let file = folder.join("nginx.conf");
-        std::fs::write(folder.join(FILE), vec![b'p'; bytes])
+        std::fs::write(folder.join(&FILE[1..]), vec![b'p'; bytes])
             .and_then(|()| std::fs::write(&file, configuration(&folder.to_string_lossy(), workers)))
             .with_context(|| format!("cannot write to {}", folder.display()))?;
         let (folder, file) = (folder.to_string_lossy(), file.to_string_lossy());
@@ -121,6 +123,8 @@ pub struct Load {
     pub threads: usize,
     /// Whole seconds.
     pub seconds: u64,
+    /// What is asked for.
+    pub path: &'static str,
 }
 
 impl Load {
@@ -142,7 +146,7 @@ impl Load {
             format!("--timeout={}", TIMEOUT.as_secs()),
             "-s".into(),
             script.to_string_lossy().into_owned(),
-            format!("http://{address}:{PORT}/{FILE}"),
+            format!("http://{address}:{PORT}{}", self.path),
         ];
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         Ok(Asking { wrk: hosts.start(Role::Client, &words)? })

@@ -3,7 +3,7 @@
 use crate::live::Live;
 use crate::output::{count, nanoseconds, rate};
 use crate::workloads::hosts::{CLIENT, Hosts, Role, SERVER};
-use crate::workloads::web::{Load, Server, TOOLS, WebFigures};
+use crate::workloads::web::{FILE, Load, Server, TOOLS, WebFigures};
 use crate::workloads::{tools, web};
 use crate::{output, summary};
 use clap::Args;
@@ -87,6 +87,7 @@ pub(super) fn run(args: &WebArgs, json: bool) -> anyhow::Result<()> {
         connections: args.connections as usize,
         threads: cores().len(),
         seconds: args.seconds,
+        path: FILE,
     };
     let live = Live::new(running.view(), running.placement(), json);
     let web = measure(&*running, load.start(&hosts, SERVER)?, &stop, live)?;

@@ -1,7 +1,7 @@
-//! The three systems by the kernel's own stack: nginx behind card and tap, asked by wrk.
+//! The three systems by the kernel's own stack: a web server behind card and tap, asked by wrk.
 //!
 //! ```text
-//!  wrk ═══ veth ═══ w0 ── packet wire ─ card ─ tap h0 ── the kernel's stack ── nginx
+//!  wrk ═══ veth ═══ w0 ── packet wire ─ card ─ tap h0 ── the kernel's stack ── webfs, or another
 //! ```
 //!
 //! `knet`: the tap has a queue for each target core. `clas`: it has one, whose flows the kernel
@@ -16,7 +16,8 @@ use crate::benchmarks::traffic::{Joined, Traffic, packets_per_interrupt};
 use crate::benchmarks::web::ask;
 use crate::outcome::{Figure, Outcome};
 use crate::workloads::hosts::{Role, SERVER};
-use crate::workloads::web::{Load, Server, TOOLS};
+use crate::workloads::servers::{self, WebServer};
+use crate::workloads::web::{Load, WRK};
 use anyhow::Context;
 use picnic_core::config::Setting;
 
@@ -38,13 +39,17 @@ pub(super) fn measure(
     seconds: u64,
 ) -> anyhow::Result<Outcome> {
     let traffic = Traffic::apart(seconds);
-    let joined = Joined::build(&traffic, &TOOLS)?;
+    let workload = settings.workload();
+    let mut tools = servers::tools(&workload);
+    tools.push(WRK);
+    let joined = Joined::build(&traffic, &tools)?;
     let own = vec![Setting::number("host.queues", settings.cores.into())];
     let mut targets = joined.placement(own)?.target_cores;
     targets.dedup();
     let cores = joined.programs_cores();
-    let _server = Server::start(&joined.hosts, cores.max(2), settings.file_bytes as usize)?;
-    let load = Load { connections: connections as usize, threads: cores, seconds };
+    let _server = WebServer::start(&joined.hosts, &workload, cores.max(2))?;
+    let connections = connections as usize;
+    let load = Load { connections, threads: cores, seconds, path: "/0.bin" };
     let before = wakeups()?;
     let ((figures, steering), report) = joined.behind_card(keys(side, &targets)?, || {
         let steering = joined.hosts.within(Role::Server, &format!("cat {STEERING}"))?;
@@ -93,12 +98,16 @@ fn wakeups() -> anyhow::Result<u64> {
 mod tests {
     use super::*;
     use crate::experiment::{LabError, World};
+    use crate::workloads::kind::ServerKind;
 
     #[test]
     fn the_kernel_steers_for_one_of_them_and_each_answers() {
-        let settings = Settings { world: World::Host, cores: 1, ..Settings::default() };
-        for side in SIDES {
-            let outcome = match measure(&settings, side, 4, 1).map_err(LabError::from) {
+        let settings =
+            |server| Settings { world: World::Host, cores: 1, server, ..Settings::default() };
+        let nginx = settings(ServerKind::Nginx);
+        let webfs = settings(ServerKind::Webfs);
+        for (side, settings) in SIDES.iter().flat_map(|side| [(*side, &nginx), (*side, &webfs)]) {
+            let outcome = match measure(settings, side, 4, 1).map_err(LabError::from) {
                 Err(LabError::Unavailable(why)) => {
                     return picnic_testing::skip("knet-web with the kernel's stack", &why);
                 }
