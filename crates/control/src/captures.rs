@@ -410,4 +410,112 @@ mod tests {
             (&json!(1), &json!("limit"))
         );
     }
+
+    #[test]
+    fn what_is_wanted_is_in_range() {
+        let check = |change: fn(&mut Wanted)| {
+            let mut wanted = Wanted::default();
+            change(&mut wanted);
+            wanted.check().map_err(|error| error.split(',').next().unwrap_or_default().to_owned())
+        };
+        let found = |text: &str| Err(text.to_owned());
+        assert_eq!(check(|_| {}), Ok(()));
+        assert_eq!(check(|wanted| wanted.stages.clear()), found("stages: found none"));
+        assert_eq!(check(|wanted| wanted.snap_bytes = 0), found("snap_bytes: found 0"));
+        assert_eq!(check(|wanted| wanted.snap_bytes = 1), Ok(()));
+        assert_eq!(check(|wanted| wanted.snap_bytes = MOST_SNAP), Ok(()));
+        assert_eq!(
+            check(|wanted| wanted.snap_bytes = MOST_SNAP + 1),
+            found("snap_bytes: found 262145")
+        );
+        for (bytes, fits) in [
+            (MIN_BUFFER_BYTES - 1, false),
+            (MIN_BUFFER_BYTES, true),
+            (MAX_BUFFER_BYTES, true),
+            (MAX_BUFFER_BYTES + 1, false),
+        ] {
+            let wanted = Wanted { buffer_bytes: bytes, ..Wanted::default() };
+            assert_eq!(wanted.check().is_ok(), fits, "{bytes}");
+        }
+        assert_eq!(check(|wanted| wanted.packets = Some(1)), Ok(()));
+        assert_eq!(check(|wanted| wanted.packets = Some(0)), found("packets: found 0"));
+        assert_eq!(check(|wanted| wanted.bytes = Some(1)), Ok(()));
+        assert_eq!(check(|wanted| wanted.bytes = Some(0)), found("bytes: found 0"));
+    }
+
+    fn file(folder: &tempfile::TempDir) -> Option<OwnedFd> {
+        Some(OwnedFd::from(std::fs::File::create(folder.path().join("x")).unwrap()))
+    }
+
+    #[test]
+    fn a_capture_that_cannot_be_is_refused_with_the_reason() {
+        let folder = tempfile::tempdir().unwrap();
+        let captures = Captures::default();
+        let refused = |wanted: &Wanted, file| {
+            captures.start(wanted.clone(), file, Duration::ZERO, 9).unwrap_err().message
+        };
+        let wire = Wanted::default();
+        assert!(refused(&wire, None).starts_with("found no file"));
+        assert_eq!(
+            refused(&wire, file(&folder)),
+            "nothing can be captured at wire: the card was built without probes"
+        );
+        let mut probe = captures.observer(&HookPoint::Wire { index: 0, name: "wire0" }).unwrap();
+        let rx = Wanted { stages: vec![TraceStage::Rx], ..Wanted::default() };
+        assert_eq!(
+            refused(&rx, file(&folder)),
+            "nothing can be captured at rx: the chain has no functions"
+        );
+        for number in 1..=MOST {
+            let started = captures.start(wire.clone(), file(&folder), Duration::ZERO, 9).unwrap();
+            assert_eq!(started["capture"], number);
+        }
+        assert_eq!(
+            refused(&wire, file(&folder)),
+            format!("{MOST} captures run, which is the most")
+        );
+        show(&mut probe, Stage::Wire, 3);
+        let list = captures.list();
+        let first = &list["captures"][0];
+        assert_eq!(list["captures"].as_array().map(Vec::len), Some(MOST));
+        assert_eq!((&first["capture"], &first["stages"]), (&json!(1), &json!(["wire"])));
+        assert!(first["elapsed_s"].as_f64().is_some());
+        assert_eq!(
+            captures.known(77).unwrap_err().message,
+            "capture: found 77, running: 1, 2, 3, 4"
+        );
+        captures.stop_all();
+        for number in 1..=MOST as u32 {
+            let outcome = ended(&captures, number);
+            assert_eq!(
+                (&outcome["packets_written"], &outcome["packets_lost"]),
+                (&json!(3), &json!(0))
+            );
+        }
+        assert!(!captures.are_any());
+        // A place that is gone is none.
+        drop(probe);
+        assert_eq!(
+            refused(&wire, file(&folder)),
+            "nothing can be captured at wire: the card was built without probes"
+        );
+    }
+
+    #[test]
+    fn so_many_captures_that_have_ended_can_still_be_asked_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let captures = Captures::default();
+        let mut probe = captures.observer(&HookPoint::Wire { index: 0, name: "wire0" }).unwrap();
+        for number in 1..=REMEMBERED as u32 + 1 {
+            captures.start(Wanted::default(), file(&folder), Duration::ZERO, 9).unwrap();
+            show(&mut probe, Stage::Wire, 1);
+            captures.stop(number).unwrap();
+            ended(&captures, number);
+            // To stop what has ended is no error.
+            captures.stop(number).unwrap();
+        }
+        assert_eq!(captures.known(1).unwrap_err().message, "capture: found 1, running: none");
+        assert!(captures.outcome(1).is_none());
+        assert!((2..=REMEMBERED as u32 + 1).all(|number| captures.outcome(number).is_some()));
+    }
 }

@@ -323,6 +323,8 @@ fn running_at(places: &Places) -> Vec<Found> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::process::Uid;
+    use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
     use std::os::unix::fs::PermissionsExt;
 
     fn card(socket: &Path) -> CardFile {
@@ -419,6 +421,40 @@ mod tests {
             assert_eq!(places.own.exists(), stays);
             let _ = std::fs::remove_dir(&places.own);
         }
+    }
+
+    /// Without the right to pass over permissions root is a user like any other.
+    #[test]
+    fn the_card_of_another_user_is_shown_and_left_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let places = places(folder.path(), 0o700);
+        make_folder(&places.own, 0o700).unwrap();
+        let path = places.own.join("a.sock");
+        let theirs = UnixListener::bind(&path).unwrap();
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o600)).unwrap();
+        if let Err(error) = rustix::fs::chown(&path, Some(Uid::from_raw(65_534)), None) {
+            let reason = format!("a file is given to another user by root alone ({error})");
+            return picnic_testing::skip(
+                "the_card_of_another_user_is_shown_and_left_alone",
+                &reason,
+            );
+        }
+        let found = || Found { name: "a".into(), path: path.clone(), pid: 0, permitted: false };
+        let look = || {
+            let mut sets = capabilities(None).unwrap();
+            sets.effective.remove(CapabilitySet::DAC_OVERRIDE);
+            set_capabilities(None, sets).unwrap();
+            assert_eq!(running_at(&places), [found()]);
+            let card = named("a");
+            for error in [open_at(&card, &places).err(), check_at(&card, &places).err()] {
+                let error = error.unwrap().to_string();
+                assert!(error.ends_with("belongs to another user's card"), "{error}");
+            }
+            drop(theirs);
+            assert_eq!(remove_stale_at(&places), <[PathBuf; 0]>::default());
+            assert!(path.exists(), "whether it is stale is for its user to say");
+        };
+        std::thread::scope(|scope| scope.spawn(look).join()).unwrap();
     }
 
     #[test]

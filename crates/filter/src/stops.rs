@@ -152,3 +152,120 @@ impl Stops {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::classifier::Key;
+    use super::super::matching::{Prefix, Protocol, Tuple};
+    use super::super::table::NO_CODE;
+    use super::super::{Action, Unreadable};
+    use super::*;
+    use proptest::prelude::*;
+    use proptest::sample::Index;
+    use std::net::IpAddr;
+
+    fn address(v6: bool, last: u8) -> IpAddr {
+        if v6 { IpAddr::from([last; 16]) } else { IpAddr::from([last; 4]) }
+    }
+
+    fn filter() -> impl Strategy<Value = Filter> {
+        let protocol = proptest::option::of(prop::sample::select(vec![0, 1, 6, 17, 47]));
+        let prefix = || proptest::option::of((0..3_u8, prop::sample::select(vec![0, 7, 32])));
+        let ports = prop_oneof![Just(PortRange::ANY), Just(PortRange::one(7))];
+        let action = prop_oneof![3 => Just(Action::Drop), 1 => Just(Action::Count)];
+        let accepts = prop::bool::weighted(0.2);
+        let is_any = prop::bool::weighted(0.1);
+        (any::<bool>(), protocol, prefix(), prefix(), ports, action, accepts, is_any).prop_map(
+            |(v6, protocol, source, destination, ports, action, accepts, is_any)| {
+                let prefix = |prefix: Option<(u8, u8)>| {
+                    prefix.and_then(|(last, length)| Prefix::new(address(v6, last), length))
+                };
+                let tuple = FiveTuple {
+                    protocol: protocol.map(Protocol),
+                    source: prefix(source),
+                    destination: prefix(destination),
+                    source_ports: PortRange::ANY,
+                    destination_ports: ports,
+                };
+                let matching = if is_any { Match::Any } else { tuple.into() };
+                let unreadable = if accepts { Unreadable::Accept } else { Unreadable::Drop };
+                Filter::new("f", matching, action).with_unreadable(unreadable)
+            },
+        )
+    }
+
+    fn packet() -> impl Strategy<Value = Tuple> {
+        let hidden = [Hidden::Ports, Hidden::Protocol, Hidden::Addresses, Hidden::Everything];
+        let protocol = prop::sample::select(vec![0, 1, 6, 17, 47, 60]).prop_map(Protocol);
+        let hidden = prop::sample::select(hidden.to_vec());
+        (any::<bool>(), 0..4_u8, 0..4_u8, protocol, hidden).prop_map(
+            |(v6, source, destination, protocol, hidden)| Tuple {
+                source: address(v6, source),
+                destination: address(v6, destination),
+                protocol,
+                ports: None,
+                hidden,
+            },
+        )
+    }
+
+    fn tuple(filter: &Filter) -> Option<&FiveTuple> {
+        match &filter.matching {
+            Match::FiveTuple(tuple) if filter.stops_unreadable() => Some(tuple),
+            _ => None,
+        }
+    }
+
+    fn first(stops: &Stops, packet: &Tuple, from: u16) -> u16 {
+        let &Tuple { source, destination, protocol, hidden, .. } = packet;
+        let v6 =
+            || Key::new(source, destination, protocol.0, None).map_or(AnyKey::None, AnyKey::V6);
+        let key = Key::new(source, destination, protocol.0, None).map_or_else(v6, AnyKey::V4);
+        let is_known = hidden != Hidden::Everything;
+        stops.first(hidden, &key, is_known.then(|| source.is_ipv4()), from)
+    }
+
+    proptest! {
+        #[test]
+        fn after_any_change_the_first_is_that_of_the_list_read_from_the_top(
+            changes in proptest::collection::vec(
+                (any::<Index>(), prop::bool::weighted(0.6), filter()), 1..40),
+            packets in proptest::collection::vec(packet(), 1..20),
+        ) {
+            let (mut stops, mut list) = (Stops::default(), Vec::<Filter>::new());
+            for (place, is_added, filter) in changes {
+                let at = place.index(list.len() + usize::from(is_added || list.is_empty()));
+                if is_added || list.is_empty() {
+                    stops.make_room(at as u16);
+                    stops.insert(at as u16, &filter);
+                    list.insert(at, filter);
+                } else {
+                    stops.remove(at as u16, &list.remove(at));
+                    stops.close_gap(at as u16);
+                }
+                let rows: Vec<_> = list.iter().map(|filter| Row::new(filter, 0, NO_CODE, 0)).collect();
+                stops.complete(&rows);
+                let mut compiled = Stops::build((0..).zip(&list));
+                compiled.complete(&rows);
+                // What filters name, and one protocol more: no packet is looked up oftener.
+                let mut named: Vec<_> = list.iter().filter_map(tuple).filter_map(|t| t.protocol).collect();
+                named.sort_unstable();
+                named.dedup();
+                for stops in [&stops, &compiled] {
+                    let mut protocols: Vec<_> = stops.protocols().iter().copied().map(Protocol).collect();
+                    prop_assert_eq!(protocols.len(), named.len() + 1);
+                    protocols.retain(|protocol| named.contains(protocol));
+                    protocols.sort_unstable();
+                    prop_assert_eq!(&protocols, &named);
+                }
+                for (packet, from) in packets.iter().zip((0..=list.len()).cycle()) {
+                    let could = |filter: &&Filter| tuple(filter).is_some_and(|t| t.could_match(packet));
+                    let wanted = list.iter().skip(from).position(|filter| could(&filter));
+                    let wanted = wanted.map_or(NONE, |place| (place + from) as u16);
+                    prop_assert_eq!(first(&stops, packet, from as u16), wanted, "{:?}", packet);
+                    prop_assert_eq!(first(&compiled, packet, from as u16), wanted, "{:?}", packet);
+                }
+            }
+        }
+    }
+}

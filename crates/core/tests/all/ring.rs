@@ -186,6 +186,35 @@ fn large_values_arrive_whole() {
     }
 }
 
+/// Fills rings and drops them full: each value has a slot of its own, wherever the ring stands.
+fn fill<T: Clone>(value: T) {
+    for capacity in [1, 4, 64, 300] {
+        // What lies between them moves the next to another place in its line.
+        let ring = |space: usize| (channel::<T>(capacity), vec![0_u8; 16 * space]);
+        let rings: Vec<_> = (0..20).map(ring).collect();
+        for ((mut producer, mut consumer), _) in rings {
+            while producer.push(value.clone()).is_ok() {}
+            assert_eq!(producer.occupancy(), producer.capacity());
+            assert_eq!(consumer.refresh(), producer.capacity());
+            let first = std::ptr::from_ref(consumer.peek(0).unwrap()).addr();
+            assert_eq!(first % 64, 0, "the first slot begins a line of the cache");
+        }
+    }
+}
+
+#[test]
+fn rings_begin_at_a_line_of_the_cache_and_have_all_their_slots() {
+    fill(1_u8);
+    fill(1_u16);
+    fill(1_u32);
+    fill(1_u64);
+    fill(1_u128);
+    let token = Arc::new(());
+    fill(token.clone());
+    fill((1_u64, token.clone()));
+    assert_eq!(Arc::strong_count(&token), 1);
+}
+
 /// Compiles only if `Consumer<Cell<_>>` is not `Sync`: `peek` through a shared reference
 /// would hand the same cell to two threads.
 #[test]

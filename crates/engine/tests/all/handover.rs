@@ -80,6 +80,43 @@ fn a_poll_does_the_stacks_work_and_each_core_the_rest_of_its_own() {
 }
 
 #[test]
+fn a_look_at_the_ring_is_a_poll_and_one_that_finds_nothing_an_empty_one() {
+    let mut bench = asleep("napi", 1, Wire::default(), "");
+    let target = bench.view.queues[0].target.clone();
+    let counts = || (target.polls.get(), target.empty_polls.get());
+    let before = counts();
+    load(&mut bench, 3);
+    bench.turn();
+    // The ring, its own share, the ring again; then it rests.
+    let counted = [(1, 0), (1, 0), (2, 1), (2, 1)].map(|(polls, empty)| {
+        poll(&mut bench, 0);
+        (before.0 + polls, before.1 + empty) == counts()
+    });
+    assert_eq!(counted, [true; 4]);
+    bench.end();
+}
+
+#[test]
+fn latencies_are_those_of_the_cores_that_flows_are_put_on() {
+    for system in ["napi", "clas"] {
+        let mut bench = asleep(system, 2, Wire::default(), "");
+        bench.wire(0).incoming.extend((0..40).map(|number| datagram(number as u16, number)));
+        bench.turn();
+        while bench.look() != 0 {}
+        let target = |queue: usize| bench.view.queues[queue].target.clone();
+        let recorded = [0, 1].map(|queue| {
+            let packets = target(queue).packets.get();
+            assert!(packets != 0);
+            assert_eq!(target(queue).latency_packets.get(), packets.div_ceil(16), "{system}");
+            assert_eq!(bench.targets[queue].queues()[0].latency().len(), packets.div_ceil(16));
+            packets
+        });
+        assert_eq!(recorded.iter().sum::<u64>(), 40);
+        bench.end();
+    }
+}
+
+#[test]
 fn a_poll_is_done_with_its_share_before_it_takes_more() {
     let mut bench = asleep("napi", 1, Wire::default(), "");
     load(&mut bench, 100);

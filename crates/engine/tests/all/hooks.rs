@@ -165,6 +165,27 @@ fn every_point_is_shown_what_passes_it() {
     assert_eq!(*lock(&closed.calls), ["begin"; 6]);
 }
 
+/// A wire that keeps packets is asked as long as it does, whether others wait for it or not.
+#[test]
+fn nobody_is_called_for_a_wire_that_is_shown_nothing() {
+    let log = Log::default();
+    let mut bench = bench(&Hooks::none().with(log.clone()));
+    bench.wire(0).keeps = Some(0);
+    bench.turn();
+    bench.look();
+    bench.turn();
+    assert_eq!(lock(&log.calls).join(" ").matches("begin").count(), 6);
+    let calls = lock(&log.calls).len();
+    for _ in 0..5 {
+        bench.turn();
+    }
+    bench.wire(0).keeps = Some(1);
+    assert_eq!([bench.turn().transmitted, lock(&log.calls).len()], [0, calls]);
+    bench.settle();
+    assert_eq!(lock(&log.calls).len(), calls);
+    bench.end();
+}
+
 #[test]
 fn what_is_observed_is_what_happens_unobserved() {
     let mut plain = bench(&Hooks::none());

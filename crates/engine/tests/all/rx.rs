@@ -459,6 +459,22 @@ fn too_many_commands_are_given_back() {
 }
 
 #[test]
+fn as_many_commands_as_one_likes_may_be_sent_one_after_another() {
+    let mut bench = Bench::new(TWO_QUEUES, 1, vec![], vec![]);
+    for number in 0..200 {
+        assert!(bench.controller.send(Command::Poll(number)).is_ok(), "{number}");
+        bench.turn();
+        let answer = bench.controller.answer().unwrap();
+        let before = number.saturating_sub(1);
+        assert!(answer.done && matches!(answer.replaced, Command::Poll(ns) if ns == before));
+        assert!(bench.controller.answer().is_none());
+    }
+    let refused = Command::Poll(7).refused();
+    assert!(!refused.done && matches!(refused.replaced, Command::Poll(7)));
+    bench.end();
+}
+
+#[test]
 fn a_command_wakes_a_card_that_sleeps() {
     let mut bench = Bench::new(TWO_QUEUES, 1, vec![], vec![]);
     bench.turn();

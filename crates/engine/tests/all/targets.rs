@@ -3,17 +3,20 @@
 use crate::common;
 use crate::common::functions::{Door, Every};
 use crate::common::{
-    Bench, SUPER_FRAMES, TOGETHER, Wire, WireState, by_first_byte, frame, patient,
+    Bench, SUPER_FRAMES, TOGETHER, Wire, WireState, by_first_byte, frame, lock, patient,
 };
+use picnic_core::config::CardFile;
 use picnic_core::direction::Direction;
 use picnic_core::function::{Disorder, Function};
 use picnic_core::hook::Hooks;
 use picnic_core::out::Out;
 use picnic_core::packet::burst::Burst;
+use picnic_core::port::Clocks;
 use picnic_core::ring::moderation::ModerationMode;
 use picnic_core::time::Time;
+use picnic_engine::build::context;
 use picnic_engine::swap::Command;
-use picnic_engine::target::{Polled, latency_histogram};
+use picnic_engine::target::{Polled, TargetQueue, latency_histogram};
 
 const UNMASKED: &str = "[pool]\nbuffers = 4096\n[host]\nqueues = 1\nring_size = 2048\n\
                         [interrupt]\nrx_usecs = 0\ngate = \"none\"\n";
@@ -69,6 +72,23 @@ fn an_interrupt_moves_a_burst_and_without_one_the_application_takes_a_packet() {
     let counters = bench.view.queues[0].target.clone();
     // With the look that put it to sleep.
     assert_eq!((counters.polls.get(), counters.empty_polls.get()), (1 + 2 + 70 + 1, 2));
+    bench.end();
+}
+
+#[test]
+fn a_look_at_the_ring_is_a_poll_and_one_that_finds_nothing_an_empty_one() {
+    let mut bench = asleep("[host]\nqueues = 1\n[interrupt]\nrx_usecs = 0\n", false);
+    let target = bench.view.queues[0].target.clone();
+    let counts = || (target.polls.get(), target.empty_polls.get());
+    let before = counts();
+    load(&mut bench, 3);
+    bench.turn();
+    // Then it rests.
+    let counted = [(1, 0), (2, 1), (2, 1)].map(|(polls, empty)| {
+        poll(&mut bench);
+        (before.0 + polls, before.1 + empty) == counts()
+    });
+    assert_eq!(counted, [true; 3]);
     bench.end();
 }
 
@@ -330,19 +350,37 @@ fn a_core_of_several_queues_tells_of_all_of_them() {
     bench.turn();
     let all = Polled { interrupts: 2, moved: 5, packets: 5, work_ns: 50, ..Polled::default() };
     assert_eq!(poll(&mut bench), all);
+    assert!(bench.targets[0].queues().iter().map(TargetQueue::index).eq([0, 1]));
     bench.end();
 }
 
+/// In the end all buffers wait for the wire, or too few are used: there is none to be handed out.
 #[test]
 fn room_on_its_ring_alone_is_told_to_a_host() {
-    let mut bench = starved(1, "tx_complete = \"interrupt\"");
-    let doorbells = |bench: &Bench| bench.view.queues[0].steer.doorbells.get();
-    let before = doorbells(&bench);
-    // From now on it is given no buffers.
-    bench.card.stop_receiving(bench.now);
-    bench.turn();
-    assert_eq!(doorbells(&bench), before + 1);
-    bench.end();
+    let whole = [(64, 1), (64, 1), (64, 1), (64, 1), (0, 0)];
+    for (burst, expected) in [(64, whole), (1, [(1, 1); 5])] {
+        let text = format!(
+            "[card]\nwire_backlog = 1024\nburst = {burst}\n[pool]\nbuffers = 256\n\
+             [host]\nattachment = \"sends\"\nqueues = 1\ntx_ring_size = 64\n\
+             tx_bytes_in_flight = 1000000\n[interrupt]\ntx_complete = \"interrupt\"\n"
+        );
+        let mut bench = Bench::new(&text, 1, vec![], vec![]);
+        bench.wire(0).tx_room = Some(0);
+        bench.turn();
+        bench.look();
+        let doorbells = |bench: &Bench| bench.view.queues[0].steer.doorbells.get();
+        let turns = expected.map(|_| {
+            bench.host().sends = 1000;
+            bench.look();
+            assert!(bench.targets[0].is_starved() && bench.targets[0].is_resting());
+            let before = doorbells(&bench);
+            (bench.turn().submitted, doorbells(&bench) - before)
+        });
+        assert_eq!(turns, expected);
+        bench.wire(0).tx_room = None;
+        bench.settle();
+        bench.end();
+    }
 }
 
 #[test]
@@ -390,6 +428,23 @@ fn a_host_is_told_of_the_room_that_came_while_it_waited() {
     bench.end();
 }
 
+/// Frames longer than a quantum are taken in several rounds of one turn: each counts once.
+#[test]
+fn a_host_is_told_of_as_much_room_as_there_is() {
+    // A whole ring is taken, and as many buffers handed out in place of those that it had.
+    for (completions, rings) in [(128, 1), (129, 0)] {
+        let keys =
+            format!("tx_complete = \"moderated\"\nrx_usecs = 1000\nrx_frames = {completions}");
+        let mut bench = starved(1, &keys);
+        let doorbells = |bench: &Bench| bench.view.queues[0].steer.doorbells.get();
+        let before = doorbells(&bench);
+        assert_eq!(bench.turn().submitted, 64);
+        assert_eq!(doorbells(&bench) - before, rings, "{completions}");
+        bench.settle();
+        bench.end();
+    }
+}
+
 #[test]
 fn of_several_hosts_the_one_that_has_room_is_told() {
     let mut bench = starved(2, "tx_complete = \"interrupt\"");
@@ -417,6 +472,50 @@ fn a_card_says_what_its_host_asks_for_and_when_its_wires_have_ended() {
         assert!(bench.card.is_finished());
         bench.end();
     }
+}
+
+#[test]
+fn wires_that_were_taken_up_are_let_go_of_if_one_cannot_be() {
+    let wires: Vec<_> = (0..3).map(|_| Wire::default()).collect();
+    lock(&wires[2]).fails = true;
+    let built = Bench::build("", wires.clone(), (vec![], vec![]), &Hooks::none(), None);
+    let error = built.err().map(|error| error.to_string()).unwrap();
+    assert!(error.contains("port: cannot be taken up"), "{error}");
+    assert!(!wires.iter().any(|wire| lock(wire).is_taken_up));
+    lock(&wires[2]).fails = false;
+    let mut bench =
+        Bench::build("", wires.clone(), (vec![], vec![]), &Hooks::none(), None).unwrap();
+    assert!(wires.iter().all(|wire| lock(wire).is_taken_up));
+    bench.end();
+    assert!(!wires.iter().any(|wire| lock(wire).is_taken_up));
+}
+
+#[test]
+fn wires_say_what_they_bring_and_are_told_of_other_clocks() {
+    let stamping = WireState { arrival: Some(Time::ZERO), ..WireState::default() };
+    let wires = vec![Wire::default(), Wire::new(stamping.into())];
+    let mut bench = Bench::with_wires("", wires, vec![], vec![]);
+    let (arrivals, know_arrival) = &bench.brings;
+    assert_eq!((arrivals.len(), &know_arrival[..]), (2, &[false, true][..]));
+    assert!(arrivals.iter().all(|arrivals| arrivals.origin.contains("tells no rate")));
+    bench.turn();
+    assert!([0, 1].iter().all(|&wire| bench.wire(wire).clocks.is_none()));
+    let clocks = Clocks { realtime_ns: 5, monotonic_ns: 7 };
+    bench.card.set_clocks(clocks);
+    bench.turn();
+    assert!([0, 1].iter().all(|&wire| bench.wire(wire).clocks == Some(clocks)));
+    bench.end();
+}
+
+#[test]
+fn what_builders_are_told_is_what_the_file_says() {
+    let text = "[card]\nname = \"a\"\nseed = 7\n[host]\nqueues = 3\n\
+                [pool]\nbuffers = 512\nbuffer_size = 4096\n";
+    let text = text.to_owned() + &"[[wire]]\nport = \"generator\"\n".repeat(2);
+    let told = context(&CardFile::parse(&text, None).unwrap());
+    assert_eq!((&*told.card, told.queues, told.wires, told.seed), ("a", 3, 2, 7));
+    assert_eq!((told.buffers, told.buffer_size, told.in_kernel), (512, 4096, false));
+    assert_eq!(told.position, 0, "what is built for the whole card is the first of its kind");
 }
 
 #[test]
@@ -560,6 +659,14 @@ fn a_card_that_is_to_stop_takes_nothing_more() {
     load(&mut bench, 5);
     assert_eq!(bench.turn().received, 0);
     assert_eq!(bench.end().r#in, 0);
+}
+
+#[test]
+fn a_card_that_ends_takes_nothing_more() {
+    let mut bench = Bench::new("[host]\nqueues = 1\n", 1, vec![], vec![]);
+    load(&mut bench, 10);
+    assert_eq!(bench.card.finish(bench.now), 0, "no buffer is missing");
+    assert_eq!((bench.wire(0).incoming.len(), bench.balanced().r#in), (10, 0));
 }
 
 #[test]

@@ -115,6 +115,39 @@ fn every_fate_is_told_of_the_packet_that_has_it() {
 }
 
 #[test]
+fn a_packet_is_found_at_whichever_queue_and_wire_it_goes_to() {
+    let mut trial = trial();
+    for number in 0..2_u8 {
+        let mut steers = per_packet(move |_: &mut PacketMut<'_>| Verdict::Steer(number.into()));
+        let outcomes = trial.give(&mut steers, Time::ZERO, 0, &[9; 60]).unwrap();
+        assert_eq!(outcomes[0].fate, Fate::Queue(number.into()));
+        let mut transmits = per_packet(move |_: &mut PacketMut<'_>| Verdict::Transmit(number));
+        let outcomes = trial.give(&mut transmits, Time::ZERO, 0, &[9; 60]).unwrap();
+        assert_eq!(outcomes[0].fate, Fate::Wire(number));
+    }
+}
+
+/// Sends all out by the second wire, or by the first while that is down.
+struct Detour;
+
+impl Function for Detour {
+    fn process(&mut self, _: Time, burst: &mut Burst, out: &mut Out<'_>) {
+        let wire = u8::from(out.wire_is_up(1));
+        burst.drain().for_each(|packet| out.transmit(packet, wire));
+    }
+}
+
+#[test]
+fn a_wire_goes_down_and_comes_back() {
+    let mut trial = trial();
+    let mut wire = |is_up| {
+        trial.set_wire_up(1, is_up);
+        trial.give(&mut Detour, Time::ZERO, 0, &[9; 60]).unwrap()[0].fate
+    };
+    assert_eq!([true, false, true].map(&mut wire), [1, 0, 1].map(Fate::Wire));
+}
+
+#[test]
 fn what_is_known_of_a_packet_is_there_when_it_is_given() {
     let mut function = per_packet(|_: &mut PacketMut<'_>| Verdict::Next);
     let mut trial = trial();

@@ -86,6 +86,43 @@ fn a_queue_of_large_packets_gets_as_much_as_a_queue_of_small_ones() {
     assert!(most - least <= 2 * u64::from(QUANTUM_BYTES), "{bytes:?}");
 }
 
+/// The borrowed core is shared as the wire is, though the wire would take whatever comes.
+#[test]
+fn a_burst_is_taken_from_queues_by_bytes() {
+    let text = "[card]\nburst = 30\nwire_backlog = 4096\n[host]\nqueues = 2\n";
+    let mut bench = Bench::new(text, 1, vec![by_first_byte()], vec![]);
+    bench.host().echo = true;
+    for (queue, size) in [(0, 1514), (1, 757)] {
+        bench.wire(0).incoming.extend((0..30).map(|number| frame(queue, 0, number, size)));
+    }
+    while !bench.wire(0).incoming.is_empty() {
+        bench.turn();
+    }
+    bench.look();
+    assert_eq!(bench.turn().submitted, 30);
+    assert_eq!([0, 1].map(|queue| bench.view.queues[queue].steer.tx_taken.get()), [10, 20]);
+    bench.settle();
+    bench.end();
+}
+
+/// What queues might have sent while the wire stopped is not saved up.
+#[test]
+fn queues_that_were_held_up_go_on_with_their_share() {
+    let mut bench = backlogged(64, &[1000, 1000], 500);
+    for _ in 0..50 {
+        assert_eq!(bench.turn().submitted, 0);
+    }
+    bench.wire(0).tx_room = None;
+    bench.turn();
+    let taken = |bench: &Bench| [0, 1].map(|queue| bench.view.queues[queue].steer.tx_taken.get());
+    let before = taken(&bench);
+    assert_eq!(bench.turn().submitted, 64);
+    let after = taken(&bench);
+    assert!([0, 1].iter().all(|&queue| (30..=34).contains(&(after[queue] - before[queue]))));
+    bench.settle();
+    bench.end();
+}
+
 #[test]
 fn a_burst_of_one_starves_no_queue() {
     let mut bench = backlogged(1, &[60, 60], 500);

@@ -17,12 +17,12 @@ use picnic_core::packet::burst::Burst;
 use picnic_core::packet::desc::{ChecksumState, GsoType};
 use picnic_core::packet::lend::Loans;
 use picnic_core::packet::pool::Pool;
-use picnic_core::port::{Capabilities, Receiver, Transmitter, WirePort};
+use picnic_core::port::{Arrivals, Capabilities, Clocks, Receiver, Transmitter, WirePort};
 use picnic_core::registry::{BuildContext, Component, Entry, NoKeys};
 use picnic_core::resident::Resident;
 use picnic_core::time::Time;
 use picnic_engine::assemble::{Assembled, assemble};
-use picnic_engine::build::{Components, Parts};
+use picnic_engine::build::{BuildError, Components, Parts};
 use picnic_engine::chain::Link;
 use picnic_engine::poll::{Activity, Card};
 use picnic_engine::swap::Controller;
@@ -162,6 +162,14 @@ pub struct WireState {
     pub next_arrival: Option<Time>,
     /// What keeps it from working; asked when the card is built.
     pub warnings: Vec<String>,
+    /// It cannot tell how much waits; asked when the card is built.
+    pub is_mute: bool,
+    /// It cannot be taken up.
+    pub fails: bool,
+    /// Whether it was taken up and not let go of yet.
+    pub is_taken_up: bool,
+    /// What other clocks showed, as it was told when it was last asked.
+    pub clocks: Option<Clocks>,
 }
 
 pub type Wire = Arc<Mutex<WireState>>;
@@ -180,6 +188,7 @@ struct ScriptWire(Wire, Option<Loans>);
 impl WirePort for ScriptWire {
     fn receive(&mut self, _now: Time, rx: &mut Receiver<'_>) {
         let mut state = lock(&self.0);
+        state.clocks = rx.clocks();
         let mut arrival = state.arrival;
         while rx.room() != 0
             && let Some(frame) = state.incoming.pop_front()
@@ -207,11 +216,16 @@ impl WirePort for ScriptWire {
     }
 
     fn start(&mut self, pool: &mut Pool) -> Result<(), ConfigError> {
+        if lock(&self.0).fails {
+            return Err(ConfigError::new("port", "cannot be taken up"));
+        }
+        lock(&self.0).is_taken_up = true;
         self.1 = Some(Loans::new(pool));
         Ok(())
     }
 
     fn stop(&mut self, tx: &mut Transmitter<'_>) {
+        lock(&self.0).is_taken_up = false;
         if let Some(lost) = self.1.as_mut().and_then(|loans| loans.end(tx.pool())) {
             tx.lose(lost as u64, DropReason::Stopped);
         }
@@ -244,14 +258,15 @@ impl WirePort for ScriptWire {
     }
 
     fn capabilities(&self) -> Capabilities {
-        let WireState { patient, super_frames, takes_partial, .. } = *lock(&self.0);
+        let WireState { patient, super_frames, takes_partial, is_mute, .. } = *lock(&self.0);
         let arrival = lock(&self.0).arrival.is_some();
-        let partial_checksums = takes_partial;
-        Capabilities { patient, super_frames, partial_checksums, arrival, tells_waiting: true }
+        let (partial_checksums, tells_waiting) = (takes_partial, !is_mute);
+        Capabilities { patient, super_frames, partial_checksums, arrival, tells_waiting }
     }
 
     fn holds(&mut self, _now: Time, frames: usize) -> bool {
-        lock(&self.0).incoming.len() >= frames
+        let state = lock(&self.0);
+        !state.is_mute && state.incoming.len() >= frames
     }
 
     fn next_deadline(&self) -> Option<Time> {
@@ -381,6 +396,8 @@ pub struct Bench {
     pub host: Host,
     /// Whether its host sends by itself, and whether its targets are to preempt what else runs.
     pub asks: (bool, bool),
+    /// What its wires say of what they bring, and whether they know when it arrived.
+    pub brings: (Vec<Arrivals>, Vec<bool>),
     pub now: Time,
 }
 
@@ -399,10 +416,21 @@ impl Bench {
     pub fn with_hooks(
         text: &str,
         wires: Vec<Wire>,
-        (rx, tx): (Functions, Functions),
+        functions: (Functions, Functions),
         hooks: &Hooks,
         guard: Option<Box<dyn Guard>>,
     ) -> Self {
+        Bench::build(text, wires, functions, hooks, guard).unwrap()
+    }
+
+    /// The same, or why there is none.
+    pub fn build(
+        text: &str,
+        wires: Vec<Wire>,
+        (rx, tx): (Functions, Functions),
+        hooks: &Hooks,
+        guard: Option<Box<dyn Guard>>,
+    ) -> Result<Self, BuildError> {
         let mut card = String::from(text);
         card.push_str(&"\n[[wire]]\nport = \"generator\"\n".repeat(wires.len()));
         card.push_str(&"\n[[rx]]\nfunction = \"slot\"\n".repeat(rx.len().max(1)));
@@ -428,8 +456,9 @@ impl Bench {
             bells.iter().map(|bell| bell.clone() as Arc<dyn Doorbell>).collect();
         let card_bell = Arc::new(Bell::default());
         let asks = (parts.host_transmits(), parts.wants_real_time());
+        let brings = (parts.arrivals(), parts.know_arrival());
         let Assembled { card, queues, controller, view } =
-            assemble(&file, parts, &doorbells, card_bell.clone()).unwrap();
+            assemble(&file, parts, &doorbells, card_bell.clone())?;
         let targets = if TOGETHER.take() {
             vec![Target::new(0, queues)]
         } else {
@@ -437,7 +466,19 @@ impl Bench {
             queues.into_iter().map(alone).collect()
         };
         let now = Time::ZERO;
-        Bench { card, targets, bells, card_bell, controller, view, wires, host, asks, now }
+        Ok(Bench {
+            card,
+            targets,
+            bells,
+            card_bell,
+            controller,
+            view,
+            wires,
+            host,
+            asks,
+            brings,
+            now,
+        })
     }
 
     pub fn wire(&self, index: usize) -> MutexGuard<'_, WireState> {

@@ -208,7 +208,7 @@ impl List {
 mod tests {
     use super::*;
     use crate::exchange::Delivery;
-    use crate::{Action, Match};
+    use crate::{Action, Direction, Filters, Match};
 
     #[test]
     fn counters_are_given_on_as_soon_as_no_core_counts_there() {
@@ -228,5 +228,20 @@ mod tests {
         exchange.refresh(&mut core);
         assert!(list.is_taken());
         assert_eq!([add(&mut list, 4), add(&mut list, 5)], [0, 3]);
+    }
+
+    #[test]
+    fn as_many_counters_are_made_as_there_are_filters_at_a_time() {
+        let filters = Filters::new(1);
+        let mut core = filters.elsewhere();
+        let filter = Filter::new("f", Match::Any, Action::Count);
+        for _ in 0..50 {
+            let (removed, moved) = (filters.add(filter.clone()), filters.add(filter.clone()));
+            core.refresh();
+            filters.remove(removed.unwrap()).unwrap();
+            filters.set(moved.unwrap(), filter.clone().on(Direction::Tx)).unwrap();
+            core.refresh();
+        }
+        assert_eq!(filters.lock().lists[0].counters_made, 2);
     }
 }

@@ -18,9 +18,9 @@ use picnic_filter::config::Keys;
 use picnic_filter::filters::FilterChange;
 use picnic_filter::matching::Tuple;
 use picnic_filter::{
-    Action, Base, Callback, CallbackVerdict, Direction, Filter, FilterError, Filters, FiveTuple,
-    Handover, Hidden, MOST_FILTERS, MOST_GROUPS, Match, Pattern, Place, PortRange, Predicate,
-    Prefix, Protocol,
+    Action, Base, Callback, CallbackVerdict, Direction, Filter, FilterError, FilterId, Filters,
+    FiveTuple, Handover, Hidden, MOST_FILTERS, MOST_GROUPS, Match, Pattern, Place, PortRange,
+    Predicate, Prefix, Protocol,
 };
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -166,6 +166,8 @@ fn a_source_route_is_found_behind_the_shortest_option() {
     assert_eq!(behind(&[7, 2, 1, 1, 1]), Hidden::Addresses);
     // An option of one byte ends the list: its length cannot be.
     assert_eq!(behind(&[7, 1, 1, 1, 1]), Hidden::Nothing);
+    // One that the header cuts off is one for all that can be told.
+    assert_eq!(hidden(&with_options(&[1, 1, 1, 1, 131, 7, 4, 1])), Hidden::Addresses);
     // A pointer that is not past the end, wherever it points.
     let last = [1, 131, 7, 7, 1, 2, 3, 4];
     assert_ne!(hidden(&with_options(&last)), Hidden::Nothing);
@@ -459,6 +461,12 @@ fn a_receiver_is_closed_when_its_filter_does_without_it_and_not_before() {
     filters.remove(other).unwrap();
     assert_eq!(step(&mut doors), 1);
     assert_eq!(third.closed(), 1);
+    // In another list there is no code to stay.
+    let fourth = Seen::default();
+    let moves = filters.add_with(of_protocol(Protocol::TCP, Action::Deliver), fourth.handover());
+    let moved = of_protocol(Protocol::TCP, Action::Count).on(Direction::Tx);
+    filters.set(moves.unwrap(), moved).unwrap();
+    assert_eq!(fourth.closed(), 1);
     // What cores have left is freed with the next change.
     filters.remove(id).unwrap();
     step(&mut doors);
@@ -466,6 +474,32 @@ fn a_receiver_is_closed_when_its_filter_does_without_it_and_not_before() {
     step(&mut doors);
     filters.add(any(Action::Count)).unwrap();
     assert_eq!([first, second, third].map(|seen| seen.is_freed()), [true; 3]);
+}
+
+/// A mailbox's end is not held for as long as nobody changes the filters: whoever asks frees it.
+#[test]
+fn what_a_core_has_left_is_freed_by_any_call_of_the_handle() {
+    let calls: [fn(&Filters); 3] = [
+        |filters| _ = filters.list(),
+        |filters| _ = filters.is_taken(),
+        // One that changes nothing, as there is no such filter.
+        |filters| _ = filters.try_apply(vec![FilterChange::Remove(FilterId(77))]).unwrap_err(),
+    ];
+    for call in calls {
+        let filters = Filters::new(1);
+        let (mut doors, mut head) = card(&filters);
+        let seen = Seen::default();
+        let deliver = of_protocol(Protocol::UDP, Action::Deliver);
+        let id = filters.add_with(deliver, seen.handover()).unwrap();
+        run(&mut doors, &mut *head, &[udp()]);
+        filters.remove(id).unwrap();
+        call(&filters);
+        assert!(!seen.is_freed(), "the core has it");
+        run(&mut doors, &mut *head, &[udp()]);
+        assert!(!seen.is_freed(), "a core frees nothing");
+        call(&filters);
+        assert!(seen.is_freed());
+    }
 }
 
 #[test]
@@ -479,6 +513,36 @@ fn a_burst_of_which_it_had_nothing_does_not_end_for_a_receiver() {
     assert_eq!(seen.ended.load(Ordering::Relaxed), 0);
     run(&mut doors, &mut *head, &[Frame { protocol: 6, ..Frame::default() }.bytes()]);
     assert_eq!(seen.ended.load(Ordering::Relaxed), 1);
+    assert_eq!(head.held(), 0, "a receiver holds nothing that does not say so");
+}
+
+/// Says that it holds so many packets.
+struct Holding(usize);
+
+impl Handover for Holding {
+    fn hand_over(&mut self, _: Time, packet: Descriptor) -> Result<(), Descriptor> {
+        Err(packet)
+    }
+    fn held(&self) -> usize {
+        self.0
+    }
+}
+
+#[test]
+fn packets_that_receivers_hold_are_held_at_the_card() {
+    let filters = Filters::new(1);
+    let (mut doors, mut head) = card(&filters);
+    let deliver = of_protocol(Protocol::TCP, Action::Deliver);
+    let holds = |packets| -> Box<dyn Handover> { Box::new(Holding(packets)) };
+    let first = filters.add_with(deliver.clone(), holds(3)).unwrap();
+    filters.add(any(Action::Count)).unwrap();
+    filters.add_with(deliver, holds(4)).unwrap();
+    assert_eq!(head.held(), 0, "the core does not go by them yet");
+    run(&mut doors, &mut *head, &[udp()]);
+    assert_eq!(head.held(), 7);
+    filters.remove(first).unwrap();
+    run(&mut doors, &mut *head, &[udp()]);
+    assert_eq!(head.held(), 4);
 }
 
 #[test]

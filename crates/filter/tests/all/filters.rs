@@ -18,8 +18,8 @@ use picnic_filter::matching::{LONGEST_PATTERN, MOST_VALUES, Tuple};
 use picnic_filter::reload::Reloaded;
 use picnic_filter::{
     Action, Base, Callback, CallbackVerdict, Direction, Filter, FilterError, FilterId, Filters,
-    FiveTuple, Handover, Hidden, Match, Pattern, Place, PortRange, Predicate, Prefix, Protocol,
-    Unreadable,
+    FiveTuple, Handover, Hidden, Listing, Match, Pattern, Place, PortRange, Predicate, Prefix,
+    Protocol, Unreadable,
 };
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -127,8 +127,17 @@ fn a_pattern_reaches_over_the_segments_of_a_packet() {
     let value = [bytes[2046], bytes[2047], bytes[2048], bytes[2049]];
     let pattern = Pattern::new(Base::Frame, 2046, &[0xff; 4], &[&[9; 4], &value]).unwrap();
     let id = card.filters.add(Filter::new("across", pattern, Action::Drop)).unwrap();
-    assert_eq!(card.run(&[bytes]).len(), 0);
+    assert_eq!(card.run(std::slice::from_ref(&bytes)).len(), 0);
     assert_eq!(card.filters.get(id).unwrap().bytes, 5000);
+    card.filters.remove(id).unwrap();
+    // As far as its end, and no further.
+    for (start, counts) in [(4998, (1, 0)), (4999, (0, 1))] {
+        let pattern = Pattern::new(Base::Frame, start, &[0xff, 0], &[&[bytes[4998], 0]]).unwrap();
+        let id = card.filters.add(Filter::new("end", pattern, Action::Count)).unwrap();
+        assert_eq!(card.run(std::slice::from_ref(&bytes)).len(), 1);
+        let Listing { packets, short_packets, .. } = card.filters.remove(id).unwrap();
+        assert_eq!((packets, short_packets), counts, "{start}");
+    }
 }
 
 #[test]
@@ -354,8 +363,10 @@ fn a_reload_keeps_the_counters_of_filters_that_stay() {
     // In another order, one less, one more.
     let order = |(place, port)| drop_port(port).with_priority(place);
     let new: Vec<_> = (0..).zip((2..=101).rev()).map(order).collect();
-    let done = card.filters.replace(&["rules"], new).unwrap();
+    let done = card.filters.replace(&["rules"], new.clone()).unwrap();
     assert_eq!(done, Reloaded { kept: 99, added: 1, removed: 1 });
+    let listed = card.filters.list().into_iter().map(|listing| listing.filter);
+    assert!(listed.filter(|filter| filter.group == "rules").eq(new));
     assert_eq!(card.run(&[frame(7), frame(1), frame(101)]), [(frame(1), 0)]);
     let counts: BTreeMap<_, _> = card
         .filters

@@ -45,6 +45,24 @@ fn an_image_takes_no_more_room_than_is_said() {
     }
 }
 
+/// However a list came to be: compiled anew, it is compiled from its filters alone.
+#[test]
+fn a_list_that_has_grown_is_written_as_one_that_was_given_whole() {
+    let written = |at_once: u32| {
+        let filters = Filters::new(1);
+        let mut list = filters.elsewhere();
+        for first in (0..240).step_by(at_once as usize) {
+            let add = |number| FilterChange::Add(filter(number), FilterCode::default());
+            filters.apply((first..first + at_once).map(add).collect()).unwrap();
+        }
+        list.refresh();
+        // There is no room for it as it is.
+        list.image(0, 0)
+    };
+    let whole = written(240);
+    assert!([1, 20, 60].into_iter().all(|at_once| written(at_once) == whole));
+}
+
 fn halves(word: u64) -> [u32; 2] {
     let [a, b, c, d, e, f, g, h] = word.to_ne_bytes();
     [u32::from_ne_bytes([a, b, c, d]), u32::from_ne_bytes([e, f, g, h])]

@@ -264,11 +264,10 @@ fn every_known_way_to_hide_a_port_is_closed() {
 #[test]
 fn a_route_behind_any_header_hides_the_destination() {
     let routed = Extension { kind: 43, units: 0, left: true };
-    let plain = |kind| Extension { kind, units: 0, left: false };
-    for (kind, count) in
-        [0, 43, 51, 60, 135, 139, 140].into_iter().flat_map(|kind| (1..=8).map(move |n| (kind, n)))
-    {
-        let around = vec![plain(kind); count];
+    let kinds = [0, 43, 51, 60, 135, 139, 140].into_iter();
+    let counts = kinds.flat_map(|kind| (1..=8).map(move |count| (kind, count)));
+    for ((kind, count), units) in counts.flat_map(|both| [0, 1, 3].map(|units| (both, units))) {
+        let around = vec![Extension { kind, units, left: false }; count];
         let before = [&*around, std::slice::from_ref(&routed)].concat();
         let frames = Written { before, ..udp(true) }.frames(1);
         let reached = Host::default().take(&frames[0]).unwrap();
@@ -309,6 +308,9 @@ fn what_can_be_read_is_no_less_readable_for_its_headers() {
     assert!(card.run(&Written { before: kind(51), ..udp(true) }.frames(1)).is_empty());
     assert!(card.run(&Written { protocol: 51, ..udp(false) }.frames(1)).is_empty());
     assert_eq!(card.filters.list()[0].packets, 2);
+    for other in [0, 43, 44, 60] {
+        assert_eq!(card.run(&Written { before: kind(other), ..udp(true) }.frames(1)).len(), 1);
+    }
     // Over IPv4 what is behind it is not read: a filter for UDP may be meant, one for it goes first.
     let udp_filter = FiveTuple { protocol: Some(Protocol::UDP), ..FiveTuple::default() };
     let accepts = Filter::new("ah", ah, Action::Accept);

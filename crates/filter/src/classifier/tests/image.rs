@@ -1,9 +1,11 @@
 //! A classifier as words, searched as the kernel engine does it: by places, without a pointer.
 
 use super::super::image::CLASSIFIER;
-use super::super::rule::{FIELDS, TableKey};
+use super::super::rule::FIELDS;
 use super::super::{Address, Classifier, Key, NONE, Rule};
 use crate::image::{Image, PAGE};
+use crate::{Action, Filter, Filters, FiveTuple, PortRange, Prefix, Protocol};
+use std::net::IpAddr;
 
 /// Where the words begin: a page that is not the first.
 const BASE: usize = 3 * PAGE;
@@ -38,6 +40,42 @@ fn halves(word: u64) -> (u32, u32) {
 fn quarter(word: u64, number: usize) -> u16 {
     let bytes = word.to_ne_bytes();
     u16::from_ne_bytes([bytes[2 * number], bytes[2 * number + 1]])
+}
+
+/// Of addresses under a table's mask, and of ports and protocol under it, as
+/// `crates/kernel/bpf/filter.h` has it.
+fn hash(addresses: &[u64], masks: &[u64], rest: u64) -> u64 {
+    // The digits of pi.
+    const K0: u64 = 0x243f_6a88_85a3_08d3;
+    const K1: u64 = 0x1319_8a2e_0370_7345;
+    const K2: u64 = 0xa409_3822_299f_31d1;
+    const K3: u64 = 0x082e_fa98_ec4e_6c89;
+    let mix = |a: u64, b: u64| {
+        let product = u128::from(a) * u128::from(b);
+        product as u64 ^ (product >> 64) as u64
+    };
+    let masked: Vec<_> = addresses.iter().zip(masks).map(|(word, mask)| word & mask).collect();
+    match masked[..] {
+        [both] => mix(both ^ K0, rest ^ K1),
+        [a, b, c, d] => {
+            let last = mix(c ^ K2, d.rotate_left(32) ^ K3).rotate_left(17);
+            mix(a ^ K0, b ^ K1) ^ last ^ mix(rest ^ K3, K2)
+        }
+        _ => unreachable!(),
+    }
+}
+
+/// A key's fields as numbers: of both addresses the leading 64 bits, then the ports.
+fn values<A: Address>(key: &Key<A>) -> [u64; FIELDS] {
+    let [source, destination] = match *key.address.words().as_ref() {
+        [both] => {
+            let (source, destination) = halves(both);
+            [source, destination].map(|address| u64::from(u32::from_be(address)) << 32)
+        }
+        [source, _, destination, _] => [source, destination].map(u64::from_be),
+        _ => unreachable!(),
+    };
+    [source, destination, u64::from(key.ports & 0xffff), u64::from(key.ports >> 16)]
 }
 
 impl Written {
@@ -78,8 +116,9 @@ impl Written {
             if first >= best.into() {
                 break;
             }
-            let mask = TableKey { address: A::of_words(table), rest: table[4] };
-            let slot = mask.hash(key) as u32 & slot_mask;
+            let rest = u64::from(key.ports) | u64::from(key.protocol) << 32;
+            let slot = hash(key.address.words().as_ref(), table, rest & table[4]);
+            let slot = slot as u32 & slot_mask;
             let mut next = quarter(self.word(slots + slot / 4), slot as usize % 4);
             while next != 0 {
                 let rule = self.rule::<A>(entries, next.into());
@@ -105,7 +144,7 @@ impl Written {
         assert!(begins as usize % PAGE + FIELDS * 64 <= PAGE, "intervals are in two pages");
         let vectors: [u32; FIELDS] = std::array::from_fn(|field| {
             let begin = |n| self.word(begins + field as u32 * 64 + n);
-            let below = (0..63).take_while(|&n| begin(n) <= key.values()[field]).count() as u32;
+            let below = (0..63).take_while(|&n| begin(n) <= values(key)[field]).count() as u32;
             let interval = if is_cut >> field & 1 == 0 { 0 } else { below };
             bits + (field as u32 * 64 + interval) * words
         });
@@ -122,4 +161,43 @@ impl Written {
         }
         NONE
     }
+}
+
+#[test]
+fn the_first_page_of_a_list_has_its_four_classifiers() {
+    let filters = Filters::new(1);
+    let mut list = filters.elsewhere();
+    let udp = |port| FiveTuple {
+        protocol: Some(Protocol::UDP),
+        destination_ports: PortRange::one(port),
+        ..FiveTuple::default()
+    };
+    let tcp = |source| FiveTuple { protocol: Some(Protocol::TCP), source, ..FiveTuple::default() };
+    for (tuple, action) in [
+        (udp(7), Action::Count),
+        (udp(9), Action::Drop),
+        (tcp(Prefix::new([10, 0, 0, 0], 8)), Action::Drop),
+        (tcp(Prefix::new([0x20; 16], 8)), Action::Drop),
+    ] {
+        filters.add(Filter::new("f", tuple, action)).unwrap();
+    }
+    list.refresh();
+    let words = list.image(BASE, usize::MAX);
+    let classifier = |number: usize| {
+        let head = words[2 + number * CLASSIFIER..][..CLASSIFIER].try_into().unwrap();
+        Written { head, words: words.clone() }
+    };
+    let (four, six) = (IpAddr::from([10; 4]), IpAddr::from([0x20; 16]));
+    let v4 = |protocol, ports| Key::<u64>::new(four, four, protocol, ports).unwrap();
+    let v6 = |protocol, ports| Key::<[u64; 4]>::new(six, six, protocol, ports).unwrap();
+    let packets = [(17, Some((1, 7))), (17, Some((1, 9))), (6, Some((1, 7))), (1, None)];
+    let found = packets.map(|(protocol, ports)| {
+        [classifier(0).find(&v4(protocol, ports), 0), classifier(1).find(&v6(protocol, ports), 0)]
+    });
+    assert_eq!(found, [[0, 0], [1, 1], [2, 3], [NONE, NONE]]);
+    // Those that keep from the host what they cannot read, whatever its ports.
+    let found = [17, 6, 1].map(|protocol| {
+        [classifier(2).find(&v4(protocol, None), 0), classifier(3).find(&v6(protocol, None), 0)]
+    });
+    assert_eq!(found, [[1, 1], [2, 3], [NONE, NONE]]);
 }
