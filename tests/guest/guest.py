@@ -5,7 +5,8 @@
 The kernel is Debian's cloud kernel as packaged, unpacked and not installed. The
 machine is emulated in software, so it needs no privilege and no /dev/kvm: two
 packages of two cores of two SMT threads, which share an L2; an L3 for each
-package; ten virtio NICs in five pairs, each on a hub of its own.
+package; ten virtio NICs in five pairs, each on a hub of its own, and a pair of
+another kind, whose driver is loaded late.
 """
 
 import gzip
@@ -17,15 +18,16 @@ import subprocess
 import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
+CARDS = HERE.parents[1] / "examples/cards"
 TOOLS = {"qemu-system-x86_64": "qemu-system-x86", "cpio": "cpio", "dpkg-deb": "dpkg",
          "ip": "iproute2", "ethtool": "ethtool"}
 BUSYBOX = "/bin/busybox"
 META_PACKAGE = "linux-image-cloud-amd64"
 # What the kernel keeps in modules, with all that these need.
 MODULES = ("virtio_pci", "virtio_console", "virtio_net")
-# Loaded by the guest when it sends, bonds interfaces, and makes tunnels.
-LATER = ("pktgen", "tun", "bonding", "geneve", "ip_gre", "ipip")
-NICS = 5
+# Loaded by the guest when it sends, bonds interfaces, makes tunnels, and needs the last pair of NICs.
+LATER = ("pktgen", "tun", "bonding", "geneve", "ip_gre", "ipip", "vmxnet3")
+NICS = 5 * ("virtio-net-pci",) + ("vmxnet3",)
 
 
 class Unavailable(Exception):
@@ -165,8 +167,8 @@ def make_initramfs(picnic, kernel_folder, work, environment):
     first, rest = text.split("\n", 1)
     (root / "init").write_text(f"{first}\n{settings}{rest}")
     (root / "init").chmod(0o755)
-    for card in ("five.toml", "kernel.toml"):
-        shutil.copy(HERE / card, root / card)
+    for card in (HERE / "five.toml", HERE / "kernel.toml", CARDS / "five-wires.toml"):
+        shutil.copy(card, root / card.name)
     names = "\n".join(str(path.relative_to(root)) for path in sorted(root.rglob("*")))
     image = work / "initramfs"
     archive = subprocess.run(["cpio", "-o", "-H", "newc", "--quiet", "-R", "0:0"], cwd=root,
@@ -186,12 +188,12 @@ def command(kernel_folder, image, work):
                "-serial", f"file:{work / 'console.log'}", "-device", "virtio-serial-pci",
                "-chardev", f"file,id=told,path={work / 'told.log'}",
                "-device", "virtserialport,chardev=told,name=told"]
-    for number in range(NICS):
+    for number, kind in enumerate(NICS):
         for side, letter in enumerate("ab"):
             name = f"{letter}{number}"
-            mac = f"52:54:00:00:00:{side}{'abcde'[number]}"
+            mac = f"52:54:00:00:00:{side}{'abcdef'[number]}"
             options += ["-netdev", f"hubport,id={name},hubid={number}",
-                        "-device", f"virtio-net-pci,netdev={name},mac={mac}"]
+                        "-device", f"{kind},netdev={name},mac={mac}"]
     return [str(option) for option in options]
 
 
