@@ -121,10 +121,14 @@ impl Throttle {
     }
 }
 
+/// One interrupt is for fewer packets than this. The queues of ports are shorter; one that claims to
+/// hold whatever it is asked for must not keep the core in a search without end.
+const TOO_MANY: usize = 1 << 16;
+
 /// How many packets wait at a port, if it can tell: found by halving.
 fn waiting(now: Time, port: &mut dyn WirePort) -> Option<usize> {
     let mut beyond = 1;
-    while port.holds(now, beyond) {
+    while beyond < TOO_MANY && port.holds(now, beyond) {
         beyond *= 2;
     }
     let mut some = beyond / 2;

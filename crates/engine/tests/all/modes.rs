@@ -161,6 +161,21 @@ fn an_interrupt_is_for_as_many_packets_as_have_come() {
     }
 }
 
+/// So a port that claims to hold whatever it is asked for does not keep the core in a search.
+#[test]
+fn an_interrupt_is_for_fewer_than_65536_packets() {
+    let mut bench = asleep("rx_usecs = 0\nwire_usecs = 1000000");
+    load(&mut bench, 0..70_000);
+    let mut taken = 0;
+    while let received @ 1.. = bench.turn().received {
+        taken += received;
+        while bench.balanced().in_flight != 0 {
+            bench.look();
+        }
+    }
+    assert_eq!(taken, 65_535);
+}
+
 /// Of a wire that cannot tell how much waits all is taken that can be had.
 #[test]
 fn an_interrupt_of_a_wire_that_cannot_tell_is_for_all_that_comes_while_it_is_handled() {

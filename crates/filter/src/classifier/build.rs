@@ -136,7 +136,8 @@ fn least_vectors_cost(rules: usize) -> f64 {
 /// What a look into the vectors of these rules costs: tried with a part of the rules.
 ///
 /// Looked up are packets of one rule, such with the source of another, and such with the ports of
-/// a third, which come near to matching. Where a third rule matches, others of the whole would match sooner.
+/// a third, which come near to matching. Where a third rule matches, others of the whole would
+/// match sooner.
 fn vectors_cost<A: Address>(rules: &[(Lengths, Rule<A>)], touched: &mut u64) -> f64 {
     if rules.is_empty() {
         return 0.0;
