@@ -65,9 +65,13 @@ class Behind(Lab):
         self.set_mtu(mtu)
         for namespace, link in ((self.client, LINK), (self.middle, WIRE)):
             self.run(namespace, "ip", "link", "set", link, "up")
-            self.run(namespace, "sh", "-c",
-                     f"echo {1 << RPS_CORE:x} > /sys/class/net/{link}/queues/rx-0/rps_cpus")
+            self.order_arrivals(namespace, link)
         wait_for(lambda: self.flags(self.middle, WIRE) >= {"UP", "LOWER_UP"}, f"{WIRE} to be up")
+
+    def order_arrivals(self, namespace, link):
+        """Has one core take what comes in by the end of a veth."""
+        self.run(namespace, "sh", "-c",
+                 f"echo {1 << RPS_CORE:x} > /sys/class/net/{link}/queues/rx-0/rps_cpus")
 
     def set_mtu(self, mtu):
         self.run(self.client, "ip", "link", "set", LINK, "mtu", str(mtu))
@@ -148,10 +152,14 @@ class Behind(Lab):
                                             keys.items()), ""]) for head, keys in sections)
 
     def start_card(self, port, mtu=1500, **host):
-        """Starts `picnic run`; returns once the server's interface is up."""
-        file = self.work / "card.toml"
-        file.write_text(self.text(port, mtu, **host))
-        output, errors = open(self.work / "card.json", "w+b"), open(self.work / "card.err", "w+b")
+        """Starts the card of one wire."""
+        return self.launch("card", self.text(port, mtu, **host), self.server, TAP)
+
+    def launch(self, name, text, namespace, tap):
+        """Starts `picnic run` on this text; returns once its host's interface is up."""
+        file = self.work / f"{name}.toml"
+        file.write_text(text)
+        output, errors = (open(self.work / f"{name}.{end}", "w+b") for end in ("json", "err"))
         with self.lock:
             process = subprocess.Popen(
                 ["setpriv", "--pdeathsig", "KILL", self.picnic, "run", file, "--quiet", "--json"],
@@ -162,9 +170,9 @@ class Behind(Lab):
         def is_up():
             if process.poll() is not None:
                 raise Wrong(f"the card has ended: {card.said()}")
-            return self.flags(self.server, TAP) >= {"UP", "LOWER_UP"}
+            return self.flags(namespace, tap) >= {"UP", "LOWER_UP"}
 
-        wait_for(is_up, f"{TAP} to be up")
+        wait_for(is_up, f"{tap} to be up")
         return card
 
     @contextlib.contextmanager

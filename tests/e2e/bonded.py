@@ -8,9 +8,7 @@ Each wire is held to a link, so that one of them cannot carry what both do.
 import json
 import subprocess
 
-from behind import Card
 from check import Wrong
-from lab import wait_for
 
 MBPS, SECONDS = 200, "2"
 PORT = 5202
@@ -32,24 +30,8 @@ def card_text(hosts, wire, side, tap, address, order):
 
 def start(hosts, wire, end, order):
     side, tap, address = end
-    file = hosts.work / f"{tap}.toml"
-    file.write_text(card_text(hosts, wire, side, tap, address, order))
-    output, errors = open(hosts.work / f"{tap}.json", "w+b"), open(hosts.work / f"{tap}.err", "w+b")
-    with hosts.lock:
-        process = subprocess.Popen(
-            ["setpriv", "--pdeathsig", "KILL", hosts.picnic, "run", file, "--quiet", "--json"],
-            stdin=subprocess.DEVNULL, stdout=output, stderr=errors)
-        hosts.children.append(process)
-    card = Card(process, output, errors)
-    place = hosts.client if side == "a" else hosts.server
-
-    def is_up():
-        if process.poll() is not None:
-            raise Wrong(f"the card has ended: {card.said()}")
-        return hosts.flags(place, tap) >= {"UP", "LOWER_UP"}
-
-    wait_for(is_up, f"{tap} to be up")
-    return card
+    text = card_text(hosts, wire, side, tap, address, order)
+    return hosts.launch(tap, text, hosts.client if side == "a" else hosts.server, tap)
 
 
 def once(hosts, wire, order):

@@ -164,19 +164,22 @@ class Lab:
         wait_for(is_listening, f"port {port}")
 
     @contextlib.contextmanager
-    def capture(self, path, *options):
-        """Captures the client's end while in the `with`: pcap, or pcapng if `path` says so."""
+    def capture(self, path, *options, namespace=None, link=LINK):
+        """Captures the client's end while in the `with`: pcap, or pcapng if `path` says so.
+
+        With `namespace` and `link`, that of another client.
+        """
         path = pathlib.Path(path)
         log = path.with_name(f"{path.name}.log")
         if path.suffix == ".pcapng":
-            command = ["dumpcap", "-q", "-i", LINK, "-w", str(path)]
+            command = ["dumpcap", "-q", "-i", link, "-w", str(path)]
             ready = "File: "
         else:
-            command = ["tcpdump", "-n", "-i", LINK, "-w", str(path), "-B", CAPTURE_BUFFER, "-U",
+            command = ["tcpdump", "-n", "-i", link, "-w", str(path), "-B", CAPTURE_BUFFER, "-U",
                        "-Z", "root", "--immediate-mode", *options]
             ready = "listening on"
         with open(log, "wb") as errors:
-            child = self.start(self.client, *command, stderr=errors)
+            child = self.start(namespace or self.client, *command, stderr=errors)
 
         def is_ready():
             if child.poll() is not None:

@@ -80,15 +80,17 @@ def loaded(hosts, path):
     return f"{requests:,} requests by {CONNECTIONS} connections in {SECONDS} s, no error"
 
 
-def start_asking(hosts, path, connections, seconds):
+def start_asking(hosts, path, connections, seconds, client=None, address=None):
+    """wrk, from the client and of the server, or from another and of another address."""
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(4096, connections + 256),
                                                 resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
-    return hosts.start(hosts.client, "wrk", "-t", "2", "-c", str(connections), "-d", f"{seconds}s",
-                       "--timeout", "20s", f"http://{hosts.SERVER[0]}:{PORT}{path}",
+    return hosts.start(client or hosts.client, "wrk", "-t", "2", "-c", str(connections), "-d",
+                       f"{seconds}s", "--timeout", "20s",
+                       f"http://{address or hosts.SERVER[0]}:{PORT}{path}",
                        stdout=subprocess.PIPE, text=True)
 
 
-def judged(told):
+def judged(told, least=CONNECTIONS // 2):
     """What wrk tells: requests, of which none may have gone wrong."""
     errors = [line.strip() for line in told.splitlines()
               if "Socket errors" in line or "Non-2xx" in line]
@@ -96,6 +98,6 @@ def judged(told):
     if errors or not found:
         raise Wrong("; ".join(errors) or f"wrk tells no figures: {told[-500:]}")
     requests = int(found.group(1))
-    if requests < CONNECTIONS // 2:
+    if requests < least:
         raise Wrong(f"only {requests} requests: {told}")
     return requests

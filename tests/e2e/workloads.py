@@ -25,12 +25,14 @@ import tempfile
 import time
 
 import bonded
+import clients
 import faults
 import lab
 import web
 from behind import Behind, LINK, TAP, TAP_MAC, WIRE
 from check import Wrong
 from lab import HERE, NETWORKS
+from order import Witness
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 NAME = "e2e-workloads"
@@ -44,12 +46,6 @@ WINDOWS = {1: "2M", 8: "256K", 64: "64K"}
 TRANSFER = "1"
 # Wire ports that take `interface` and `namespace`, in the order they are tried.
 WIRES = ("packet", "xdp")
-# Signs, at the receiver or the sender, that packets did not come in the order they were sent in.
-DISORDER = ("TcpExtTCPOFOQueue", "TcpExtTCPSACKReorder", "TcpExtTCPTSReorder",
-            "TcpExtTCPRenoReorder", "TcpExtTCPFastRetrans", "TcpExtTCPSackRecovery")
-# What the receiving kernel itself threw away: its sender sends it again.
-REFUSED = ("TcpExtTCPBacklogDrop", "TcpExtTCPRcvQDrop", "TcpExtTCPZeroWindowDrop",
-           "TcpExtPruneCalled", "TcpExtTCPOFODrop")
 
 
 # ---------------------------------------------------------------- reach
@@ -153,46 +149,16 @@ def transfer(hosts, streams, reverse, *options):
     return result if options else result["end"]["sum_received"]["bits_per_second"] / 1e9
 
 
-def differences(before, after):
-    return {name: after[name] - before.get(name, 0) for name in after}
-
-
-def in_order(hosts, before, what):
-    """Looks whether the card lost anything or let it be overtaken; returns retransmissions.
-
-    What an interface of the kernel drops, its queue full, is sent again and is not the card's
-    doing: as many fast retransmissions are none of its faults. Its own drops are in its ledger.
-    """
-    found = [differences(old, hosts.counters(namespace))
-             for old, namespace in zip(before, (hosts.client, hosts.server))]
-    disorder = {name: sum(counters.get(name, 0) for counters in found) for name in DISORDER}
-    refused = {name: sum(counters.get(name, 0) for counters in found) for name in REFUSED}
-    links = [hosts.link(*place)["stats64"] for place in
-             ((hosts.client, LINK), (hosts.middle, WIRE), (hosts.server, TAP))]
-    drops = [f"{link[way]['dropped']}" for link in links for way in ("rx", "tx")]
-    dropped = sum(map(int, drops))
-    by_kernel, hosts.dropped = dropped - getattr(hosts, "dropped", 0), dropped
-    caused = any(disorder.values()) if not by_kernel else (
-        disorder["TcpExtTCPFastRetrans"] > by_kernel)
-    if caused and not any(refused.values()):
-        raise Wrong(f"{what}: TCP saw disorder: {({name: n for name, n in disorder.items() if n})}; "
-                    f"dropped by {LINK}, {WIRE}, {TAP}, in and out: {' '.join(drops)}")
-    again = sum(counters["TcpRetransSegs"] for counters in found)
-    twice = sum(counters.get("TcpExtTCPDSACKRecv", 0) for counters in found)
-    if twice > again:
-        raise Wrong(f"{what}: {twice} segments came twice, but {again} were sent again")
-    return again
-
-
 def tcp(hosts, wire):
     """iperf3, TCP, both ways, 1 to 64 streams: no gap and no disorder."""
     rates, again = [], 0
+    links = ((hosts.client, LINK), (hosts.middle, WIRE), (hosts.server, TAP))
     with hosts.card(wire) as card:
         for streams in STREAMS:
             for reverse in (False, True):
-                before = [hosts.counters(place) for place in (hosts.client, hosts.server)]
+                witness = Witness(hosts, (hosts.client, hosts.server), links)
                 rates.append(f"{transfer(hosts, streams, reverse):.1f}")
-                again += in_order(hosts, before, f"{streams} streams, reverse {reverse}")
+                again += witness.judge(f"{streams} streams, reverse {reverse}")
         lost = hosts.link(hosts.server, TAP)["stats64"]["tx"]["dropped"]
         if lost:
             raise Wrong(f"{lost} packets found the queues of {TAP} full")
@@ -263,6 +229,7 @@ TESTS = (
     ("file", whole_file, ()),
     ("nginx", web.nginx, ("nginx", "wrk")),
     ("apache", web.apache, ("apache2", "wrk", "curl")),
+    ("four-clients", clients.four_clients, ("iperf3", "nginx", "nstat", "tcpdump", "wrk")),
     ("bonded", bonded.bonded, ("iperf3", "nstat")),
     ("wire-removed", faults.wire_removed, ("iperf3",)),
     ("server-stopped", faults.server_stopped, ("nginx", "wrk")),

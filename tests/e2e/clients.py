@@ -1,0 +1,280 @@
+"""Four clients, each on a wire of its own, and one server behind a card that bonds the wires.
+
+    client 0: c0 ═ veth ═ v0 :middle ┐
+       ...                           ├ card ─ tap h0 :server
+    client 3: c0 ═ veth ═ v3 :middle ┘
+
+Once each client has a network of its own, once all are in one. Every wire is captured at its
+client's end; what must be on it is computed from the captures alone.
+"""
+
+import collections
+import contextlib
+import ipaddress
+import json
+import subprocess
+
+import captures
+import lab
+import web
+from behind import HOST_KEYS, LINK, TAP, TAP_MAC
+from check import Wrong
+from order import Witness
+
+CLIENTS = range(4)
+# Of each transfer, each way: little enough for two cores that carry, capture and count it all.
+RATE, WINDOW, SECONDS = "40M", "128K", "1"
+PORT = 5210
+CONNECTIONS = 50
+# Bytes of a packet that are captured: its headers.
+SNAP = "128"
+GROUP = 1
+ICMP, TCP, ICMP6 = 1, 6, 58
+ECHO = {ICMP: (8, 0), ICMP6: (128, 129)}
+SYN, ACK = 2, 16
+
+
+class Network:
+    """Who has which addresses: a network for each client, or one for all."""
+
+    def __init__(self, shared):
+        self.name = "one network" if shared else "a network each"
+        self.shared = shared
+
+    def client(self, number):
+        return ((f"10.92.0.{2 + number}", f"2001:db8:92::{2 + number}") if self.shared else
+                (f"10.91.{number}.2", f"2001:db8:91:{number}::2"))
+
+    def server(self, number):
+        return ((("10.92.0.1", "2001:db8:92::1")) if self.shared else
+                (f"10.91.{number}.1", f"2001:db8:91:{number}::1"))
+
+    def of_server(self):
+        """The server's addresses, with their lengths."""
+        pairs = {self.server(number) for number in CLIENTS}
+        return sorted(f"{address}/{24 if '.' in address else 64}" for pair in pairs for address in pair)
+
+
+class Clients:
+    """The four namespaces while in the `with`, joined to the middle one."""
+
+    def __init__(self, hosts):
+        self.hosts = hosts
+        self.names = [f"{hosts.client}{number}" for number in CLIENTS]
+        self.macs = []
+
+    def __enter__(self):
+        hosts = self.hosts
+        for number, name in enumerate(self.names):
+            subprocess.run(["ip", "netns", "add", name], check=True)
+            subprocess.run(["ip", "link", "add", LINK, "netns", name, "type", "veth", "peer", "name",
+                            f"v{number}", "netns", hosts.middle], check=True)
+            for place, link in ((name, LINK), (hosts.middle, f"v{number}")):
+                hosts.run(place, "ip", "link", "set", link, "up")
+                hosts.order_arrivals(place, link)
+            self.macs.append(hosts.link(name, LINK)["address"])
+        return self
+
+    def __exit__(self, *_):
+        for name in self.names:
+            subprocess.run(["ip", "netns", "del", name], stderr=subprocess.DEVNULL)
+
+    def join(self, network):
+        """Gives each client its addresses, and no others."""
+        for number, name in enumerate(self.names):
+            self.hosts.run(name, "ip", "-4", "address", "flush", "dev", LINK)
+            self.hosts.run(name, "ip", "-6", "address", "flush", "dev", LINK, "scope", "global")
+            for address, length in zip(network.client(number), (24, 64)):
+                self.hosts.run(name, "ip", "address", "add", f"{address}/{length}", "dev", LINK,
+                               *(["nodad"] if ":" in address else []))
+
+    def links(self):
+        """Every interface on the way, for what the kernel drops there."""
+        hosts = self.hosts
+        return [(name, LINK) for name in self.names] + [(hosts.server, TAP)] + [
+            (hosts.middle, f"v{number}") for number in CLIENTS]
+
+
+def card_text(hosts, wire, network):
+    keys = {"attachment": "tap", "queues": 2, "name": TAP, "mac": TAP_MAC,
+            "addresses": network.of_server(), "namespace": hosts.server, **HOST_KEYS.get(wire, {})}
+    wires = "".join(f'[[wire]]\nport = "{wire}"\ninterface = "v{number}"\n'
+                    f'namespace = "{hosts.middle}"\n' for number in CLIENTS)
+    host = "\n".join(f"{key} = {json.dumps(value)}" for key, value in keys.items())
+    return (f'[card]\nname = "{hosts.client}-four"\n{wires}[[rx]]\nfunction = "bond"\n[[rx]]\n'
+            f'function = "rss"\n[[tx]]\nfunction = "bond"\n[host]\n{host}\n[pool]\nbuffers = 32768\n')
+
+
+def four_clients(hosts, wire):
+    """Ping, ARP, neighbour discovery, iperf3 and nginx from four clients: each on its own wire."""
+    told = []
+    with Clients(hosts) as clients:
+        for network in (Network(False), Network(True)):
+            clients.join(network)
+            told.append(f"{network.name}: {once(hosts, wire, clients, network)}")
+    return "; ".join(told)
+
+
+def once(hosts, wire, clients, network):
+    card = hosts.launch("four", card_text(hosts, wire, network), hosts.server, TAP)
+    files = [hosts.work / f"wire{number}.pcap" for number in CLIENTS]
+    with contextlib.ExitStack() as stack:
+        for name, file in zip(clients.names, files):
+            stack.enter_context(hosts.capture(file, "-s", SNAP, namespace=name, link=LINK))
+        reach(hosts, clients, network)
+        witness = Witness(hosts, [*clients.names, hosts.server], clients.links())
+        requests = load(hosts, clients, network)
+        again = witness.judge(f"four clients, {network.name}")
+    report = card.stop()
+    found = [Wire(captures.read(file), number, clients.macs, network)
+             for number, file in enumerate(files)]
+    judge(found)
+    for number, counts in enumerate(report["wires"]):
+        if min(counts["rx_packets"], counts["tx_packets"]) < len(found[number].flows):
+            raise Wrong(f"wire {number} has carried {counts}")
+    flows, echoes = (sum(len(part) for part in parts) for parts in
+                     zip(*((wire.flows, wire.answers) for wire in found)))
+    return (f"{flows:,} connections and {echoes} answers to ping, ARP and discovery on their wires, "
+            f"{requests:,} requests, {again} segments sent again by timers")
+
+
+def together(children):
+    """The outputs of programs that run at a time, all of which must end well."""
+    outputs = [child.communicate(timeout=lab.PATIENCE)[0] for child in children]
+    for child, output in zip(children, outputs):
+        if child.returncode != 0:
+            raise Wrong(f"{child.args[-1]}: exit code {child.returncode}: {output[-300:]}")
+    return outputs
+
+
+def reach(hosts, clients, network):
+    """Pings both ways, each time from nothing: who has which address is to be found out first."""
+    ping = ("ping", "-q", "-c", "5", "-i", "0.02", "-W", "10")
+    there = [(name, address) for number, name in enumerate(clients.names)
+             for address in network.server(number)]
+    back = [(hosts.server, address) for number in CLIENTS for address in network.client(number)]
+    for pairs in (there, back):
+        for name in (*clients.names, hosts.server):
+            hosts.run(name, "ip", "neigh", "flush", "all")
+        for output in together([hosts.start(name, *ping, address, stdout=subprocess.PIPE, text=True)
+                                for name, address in pairs]):
+            if " 0% packet loss" not in output or "duplicates" in output:
+                raise Wrong(f"ping: {output.splitlines()[-2:]}")
+
+
+def load(hosts, clients, network):
+    """iperf3 both ways and wrk, from all at once; the requests that were answered."""
+    servers = [hosts.serve("iperf3", "-s", "-p", str(PORT + number), port=PORT + number)
+               for number in CLIENTS]
+    servers.append(web.serve_nginx(hosts))
+    transfers = [
+        hosts.start(name, "iperf3", "-J", "-c", network.server(number)[0], "-p", str(PORT + number),
+                    "-t", SECONDS, "-b", RATE, "-w", WINDOW, "--bidir", stdout=subprocess.PIPE, text=True)
+        for number, name in enumerate(clients.names)]
+    asking = [
+        web.start_asking(hosts, "/file", CONNECTIONS, int(SECONDS), name, network.server(number)[0])
+        for number, name in enumerate(clients.names)]
+    for output in together(transfers):
+        end = json.loads(output)["end"]
+        for way in ("sum_received", "sum_received_bidir_reverse"):
+            if not end[way]["bytes"]:
+                raise Wrong(f"iperf3: nothing has come: {end[way]}")
+    requests = sum(web.judged(output, CONNECTIONS) for output in together(asking))
+    for server in servers:
+        hosts.end(server)
+    return requests
+
+
+# ---------------------------------------------------------------- the captures
+
+
+class Wire:
+    """What a capture of one wire says: answers and flows, by themselves; what is not this wire's."""
+
+    def __init__(self, frames, number, macs, network):
+        self.mac, self.number = mac_bytes(macs[number]), number
+        self.own = {packed(address) for address in network.client(number)}
+        self.server = {packed(address) for address in network.server(number)}
+        # What was asked by the client or of it, and what was answered, each as often as it was seen.
+        self.asked, self.answers = collections.Counter(), collections.Counter()
+        # Of TCP: client's port, server's port, and which flags each side has sent.
+        self.flows = collections.defaultdict(set)
+        for frame in frames:
+            self.look(frame)
+
+    def look(self, frame):
+        to, source, kind = frame[:6], frame[6:12], int.from_bytes(frame[12:14], "big")
+        from_card = source != self.mac
+        if from_card and source != mac_bytes(TAP_MAC):
+            raise Wrong(f"wire {self.number} has a frame from {source.hex(':')}")
+        if from_card and not to[0] & GROUP and to != self.mac:
+            raise Wrong(f"wire {self.number} has a frame for {to.hex(':')}, who is on another")
+        if kind == 0x0806:
+            self.arp(frame[14:], from_card)
+        elif kind == 0x0800:
+            begin = 14 + (frame[14] & 15) * 4
+            self.ip(frame[23], frame[26:30], frame[30:34], frame[begin:], to, from_card)
+        elif kind == 0x86DD:
+            self.ip(frame[20], frame[22:38], frame[38:54], frame[54:], to, from_card)
+
+    def arp(self, packet, from_card):
+        operation, sender, target = packet[7], packet[14:18], packet[24:28]
+        if operation == 1 and sender != target:  # An announcement has no answer.
+            self.asked["arp", sender, target, from_card] += 1
+        elif operation == 2:
+            self.answers["arp", target, sender, not from_card] += 1
+
+    def ip(self, protocol, source, destination, rest, to, from_card):
+        near, far = (destination, source) if from_card else (source, destination)
+        if from_card and not to[0] & GROUP and not is_link_local(near) and (
+                near not in self.own or far not in self.server):
+            raise Wrong(f"wire {self.number} has a packet from {far.hex()} to {near.hex()}")
+        if protocol in ECHO and rest[0] in ECHO[protocol]:
+            key = ("echo", protocol, near, far, rest[4:8])
+            if rest[0] == ECHO[protocol][0]:
+                self.asked[*key, from_card] += 1
+            else:
+                self.answers[*key, not from_card] += 1
+        elif protocol == ICMP6 and rest[0] == 135 and any(source):
+            self.asked["nd", source, rest[8:24], from_card] += 1
+        elif protocol == ICMP6 and rest[0] == 136 and not to[0] & GROUP:
+            self.answers["nd", destination, rest[8:24], not from_card] += 1
+        elif protocol == TCP:
+            ports = (rest[2:4], rest[:2]) if from_card else (rest[:2], rest[2:4])
+            self.flows[near, far, *ports].add((from_card, rest[13] & (SYN | ACK)))
+
+
+def judge(wires):
+    """Whether all was answered, once, on the wire on which it was asked."""
+    for wire in wires:
+        # What a server asks all wires for, one of them has an answer to.
+        for question, times in wire.asked.items():
+            answers = [other.answers[question] for other in wires]
+            elsewhere = sum(answers) - answers[wire.number]
+            from_card, to_all = question[-1], question[0] in ("arp", "nd")
+            if elsewhere and not (from_card and to_all):
+                raise Wrong(f"asked on wire {wire.number}, answered on another: {question}")
+            if not sum(answers) or sum(answers) > max(other.asked[question] for other in wires):
+                raise Wrong(f"asked {times} times on wire {wire.number}, {answers} answers: {question}")
+        for flow, seen in wire.flows.items():
+            if any(flow in other.flows for other in wires if other is not wire):
+                raise Wrong(f"the connection {flow} is on two wires")
+            # Opened by the client, answered by the server, and gone on with by both.
+            if not seen >= {(False, SYN), (True, SYN | ACK), (False, ACK), (True, ACK)}:
+                raise Wrong(f"the connection {flow} on wire {wire.number} has no two sides: {seen}")
+        kinds = {(question[0], question[-1]) for question in wire.answers}
+        absent = {(kind, way) for kind in ("arp", "nd", "echo") for way in (False, True)} - kinds
+        if absent or len(wire.flows) < CONNECTIONS:
+            raise Wrong(f"wire {wire.number} has no answers of {absent}, {len(wire.flows)} connections")
+
+
+def mac_bytes(text):
+    return bytes.fromhex(text.replace(":", ""))
+
+
+def packed(address):
+    return ipaddress.ip_address(address).packed
+
+
+def is_link_local(address):
+    return len(address) == 16 and address[:2] == b"\xfe\x80"
