@@ -18,6 +18,9 @@ typedef unsigned long long u64;
 #define hide(variable) asm volatile("" : "+r"(variable))
 /* Likewise, and nothing of what is in memory. */
 #define forget(variable) asm volatile("" : "+r"(variable) : : "memory")
+/* Nothing, which the verifier takes for anything: it then sees one turn of a loop in all. */
+static volatile u32 nothing;
+
 #define apart static __attribute__((noinline))
 /* Verified once, whatever it is called with. */
 #define by_itself __attribute__((noinline))

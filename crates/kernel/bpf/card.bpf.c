@@ -1,7 +1,7 @@
 /* A card's programs, between the wires' drivers and the target cores.
  *
- * There are two ways over. By cpumap: an XDP program for each wire runs the chain on the core that
- * polls the wire and hands the packet over; the cpumap's ring is the target ring, and `deliver` runs
+ * There are two ways over. By cpumap: an XDP program runs the chain on the core that polls
+ * the wires and hands packets over; the cpumap's ring is the target ring, and `deliver` runs
  * behind it, in front of the network stack. By socket buffers: GRO has merged packets, a tc
  * program runs the chain and hands them over by receive packet steering.
  *
@@ -122,13 +122,15 @@ int resume(struct xdp_md *context)
 	SEC("xdp")                                                \
 	int wire_##number(struct xdp_md *context)                 \
 	{                                                         \
-		return receive(context, number);                  \
+		u32 interface = context->ingress_ifindex;         \
+                                                                  \
+		return receive(context, wire_of(number, interface)); \
 	}                                                         \
                                                                   \
 	SEC("classifier")                                         \
 	int steer_##number(struct sk_buff *skb)                   \
 	{                                                         \
-		return receive_skb(skb, number);                  \
+		return receive_skb(skb, wire_of(number, skb->ifindex)); \
 	}                                                         \
                                                                   \
 	SEC("classifier")                                         \

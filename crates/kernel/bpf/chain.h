@@ -50,6 +50,9 @@ const volatile u32 RSS_OVER[KINDS] = {};
 const volatile u32 SAMPLE_EVERY = 1;
 const volatile u32 SAMPLE_QUEUE = ONWARD;
 const volatile u32 SAMPLE_DROPS_REST = 0;
+/* Of each wire, its interface, and the number of the program that runs the chain for it. */
+const volatile u32 INTERFACES[MOST_WIRES] = {};
+const volatile u32 PROGRAMS[MOST_WIRES] = {};
 /* Hash, queue and what was hashed are told of each packet, for who compares. */
 const volatile u32 EXPLAINS = 0;
 
@@ -257,6 +260,26 @@ inline_always int filter(struct counts *counts, void *context, int is_skb, u32 p
 		}
 	}
 	return GOES_ON;
+}
+
+/* The wire that an interface is, of those of a program, whose number is that of the first. Without
+ * branches: else the verifier would go through the chain for each wire. */
+inline_always u32 wire_of(u32 program, u32 interface)
+{
+	u32 wire = program;
+
+#pragma unroll
+	for (u32 other = 1; other < MOST_WIRES; other++) {
+		u64 difference;
+
+		if (other <= program || PROGRAMS[other] != program)
+			continue;
+		difference = interface ^ INTERFACES[other];
+		forget(difference);
+		/* Minus one is negative of zero alone. */
+		wire += (other - program) * ((difference - 1) >> 63);
+	}
+	return wire & (MOST_WIRES - 1);
 }
 
 /* Runs the chain from a step on, on what came in on a wire, `packets` of it in one; zero if it has no

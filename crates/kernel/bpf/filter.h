@@ -211,9 +211,6 @@ struct vectors {
 	u32 at[4];
 };
 
-/* Nothing, which the verifier takes for anything: it then sees one turn of a loop in all. */
-static volatile u32 nothing;
-
 inline_always void begin(struct search *search, const struct key *key, u32 from, u32 best)
 {
 	search->key = key;

@@ -132,6 +132,7 @@ inline_always u32 is_source_routed(void *context, int is_skb, u32 at, u32 length
 	if (load(context, is_skb, at, options.bytes, more + 1))
 		return 0;
 	options.length = more + 1;
+	options.at = nothing;
 	bpf_loop(MOST_OPTIONS, next_option, &options, 0);
 	return options.routed;
 }
@@ -207,132 +208,156 @@ inline_always int is_other_extension(u32 protocol)
 	return protocol == 135 || protocol == 139 || protocol == 140;
 }
 
-/* Extension headers: where they begin, how much of the frame lies there, how much of that is the
- * packet's, and the kind of the first. */
+/* Extension headers of a packet, and the way through them. */
 struct extensions {
+	void *context;
+	/* Where they begin, how much of the frame lies there, how much of that is the packet's. */
 	u32 at;
 	u32 view;
 	u32 length;
-	u32 first;
+	/* Of the next, its kind and where it begins. */
+	u32 protocol;
+	u32 offset;
+	/* What stands behind them; zero, a protocol that nothing stands behind, if they are cut off, too
+	 * many, or too long. */
+	u32 upper;
+	/* The ports there, if there are any. */
+	u32 ports;
+	u32 has_ports;
+	/* IS_... */
+	u32 found;
 };
 
-/* What receive-side scaling in a NIC reads behind extension headers; zero, a protocol that nothing
- * stands behind, if they are cut off, too many, or too long. */
-inline_always u32 read_upper_layer(void *context, int is_skb, const struct extensions *headers,
-				   struct tuple *tuple)
+enum { IS_ROUTED = 1, IS_AUTHENTICATED = 2, IS_BEYOND = 4 };
+
+/* One header on the way of receive-side scaling in a NIC; nonzero at the end. */
+inline_always long read_extension(u64 turn, struct extensions *headers, int is_skb)
 {
-	u32 protocol = headers->first, offset = 0;
+	u32 protocol = headers->protocol, offset = headers->offset, units, rest;
+	void *context = headers->context;
+	u8 header[8] = {};
 
-	for (int walked = 0; walked <= MOST_EXTENSION_HEADERS; walked++) {
-		u8 header[8] = {};
-		u32 units, rest;
-
-		if (offset > headers->length)
-			return 0;
-		rest = headers->length - offset;
-		if (!is_extension(protocol)) {
-			u32 ports;
-
-			if (offset > LONGEST_EXTENSIONS)
-				return 0;
-			if (has_ports(protocol) && rest >= 4 &&
-			    !load(context, is_skb, headers->at + offset, &ports, 4)) {
-				tuple->key.ports = ports_of((u8 *)&ports);
-				tuple->key.protocol = 0;
-			}
-			return protocol;
+	if (offset > headers->length)
+		return 1;
+	rest = headers->length - offset;
+	if (!is_extension(protocol)) {
+		if (offset > LONGEST_EXTENSIONS)
+			return 1;
+		if (has_ports(protocol) && rest >= 4 &&
+		    !load(context, is_skb, headers->at + offset, header, 4)) {
+			headers->ports = ports_of(header);
+			headers->has_ports = 1;
 		}
-		if (walked == MOST_EXTENSION_HEADERS)
-			return 0;
-		if (protocol == PROTOCOL_FRAGMENT) {
-			if (rest < 8 || load(context, is_skb, headers->at + offset, header, 8))
-				return 0;
-			/* All but an atomic fragment: what follows is cut anywhere. */
-			if (header[2] | (header[3] & 0xf9))
-				return header[0];
-			units = 8;
-		} else {
-			if (rest < 2 || load(context, is_skb, headers->at + offset, header, 2))
-				return 0;
-			if (protocol != PROTOCOL_AUTHENTICATION)
-				units = header[1] * 8 + 8;
-			else if (header[1])
-				units = header[1] * 4 + 8;
-			else
-				return 0;
-		}
-		if (units > rest)
-			return 0;
-		protocol = header[0];
-		offset += units;
+		headers->upper = protocol;
+		return 1;
 	}
+	if (turn == MOST_EXTENSION_HEADERS)
+		return 1;
+	if (protocol == PROTOCOL_FRAGMENT) {
+		if (rest < 8 || load(context, is_skb, headers->at + offset, header, 8))
+			return 1;
+		/* All but an atomic fragment: what follows is cut anywhere. */
+		if (header[2] | (header[3] & 0xf9)) {
+			headers->upper = header[0];
+			return 1;
+		}
+		units = 8;
+	} else {
+		if (rest < 2 || load(context, is_skb, headers->at + offset, header, 2))
+			return 1;
+		if (protocol != PROTOCOL_AUTHENTICATION)
+			units = header[1] * 8 + 8;
+		else if (header[1])
+			units = header[1] * 4 + 8;
+		else
+			return 1;
+	}
+	if (units > rest)
+		return 1;
+	headers->protocol = header[0];
+	headers->offset = offset + units;
 	return 0;
 }
 
-enum { IS_ROUTED = 1, IS_AUTHENTICATED = 2 };
-
-/* Whether a host is sent on by what is there, as it might read it; and whether there is an
- * authentication header. */
-inline_always u32 read_beyond(void *context, int is_skb, const struct extensions *headers)
+/* One header as a host might read it; nonzero at the end. */
+inline_always long read_beyond(struct extensions *headers, int is_skb)
 {
-	u32 protocol = headers->first, offset = 0, found = 0, is_beyond = 0;
+	u32 protocol = headers->protocol, offset = headers->offset;
+	u8 header[4] = {};
 
-	for (int walked = 0; walked < MOST_EXTENSION_HEADERS; walked++) {
-		u8 header[4] = {};
-
-		if (offset + 4 > headers->view ||
-		    load(context, is_skb, headers->at + offset, header, 4))
-			break;
-		if (protocol == PROTOCOL_FRAGMENT) {
-			if (header[2] | (header[3] & 0xf9))
-				break;
-			offset += 8;
-		} else if (protocol == PROTOCOL_AUTHENTICATION) {
-			found |= IS_AUTHENTICATED;
-			offset += header[1] * 4 + 8;
-		} else if (is_extension(protocol) || is_other_extension(protocol)) {
-			if (protocol == PROTOCOL_ROUTING && header[3])
-				found |= IS_ROUTED;
-			if (is_other_extension(protocol))
-				is_beyond = 1;
-			offset += header[1] * 8 + 8;
-		} else {
-			break;
-		}
-		protocol = header[0];
+	if (offset + 4 > headers->view ||
+	    load(headers->context, is_skb, headers->at + offset, header, 4))
+		return 1;
+	if (protocol == PROTOCOL_FRAGMENT) {
+		if (header[2] | (header[3] & 0xf9))
+			return 1;
+		offset += 8;
+	} else if (protocol == PROTOCOL_AUTHENTICATION) {
+		headers->found |= IS_AUTHENTICATED;
+		offset += header[1] * 4 + 8;
+	} else if (is_extension(protocol) || is_other_extension(protocol)) {
+		if (protocol == PROTOCOL_ROUTING && header[3])
+			headers->found |= IS_ROUTED;
+		if (is_other_extension(protocol))
+			headers->found |= IS_BEYOND;
+		offset += header[1] * 8 + 8;
+	} else {
+		return 1;
 	}
-	if (is_beyond && (is_extension(protocol) || is_other_extension(protocol)))
-		found |= IS_ROUTED;
-	return found;
+	headers->protocol = header[0];
+	headers->offset = offset;
+	return 0;
 }
 
-/* One of each for both kinds of packet. */
-apart u32 upper_layer_of_frame(struct xdp_md *context, const struct extensions *headers,
-			       struct tuple *tuple)
+static long read_extension_of_frame(u64 turn, struct extensions *headers)
 {
-	return headers && tuple ? read_upper_layer(context, 0, headers, tuple) : 0;
+	return read_extension(turn, headers, 0);
 }
 
-apart u32 upper_layer_of_skb(struct sk_buff *context, const struct extensions *headers,
-			     struct tuple *tuple)
+static long read_extension_of_skb(u64 turn, struct extensions *headers)
 {
-	return headers && tuple ? read_upper_layer(context, 1, headers, tuple) : 0;
+	return read_extension(turn, headers, 1);
 }
 
-apart u32 beyond_of_frame(struct xdp_md *context, const struct extensions *headers)
+static long read_beyond_of_frame(u64 turn, struct extensions *headers)
 {
-	return headers ? read_beyond(context, 0, headers) : 0;
+	(void)turn;
+	return read_beyond(headers, 0);
 }
 
-apart u32 beyond_of_skb(struct sk_buff *context, const struct extensions *headers)
+static long read_beyond_of_skb(u64 turn, struct extensions *headers)
 {
-	return headers ? read_beyond(context, 1, headers) : 0;
+	(void)turn;
+	return read_beyond(headers, 1);
+}
+
+/* Finds what stands behind extension headers, whether a host is sent on by what is there, and whether
+ * there is an authentication header. */
+inline_always void read_extensions(struct extensions *headers, int is_skb, u32 first)
+{
+	u32 protocol;
+
+	headers->protocol = first;
+	headers->offset = nothing;
+	if (is_skb)
+		bpf_loop(MOST_EXTENSION_HEADERS + 1, read_extension_of_skb, headers, 0);
+	else
+		bpf_loop(MOST_EXTENSION_HEADERS + 1, read_extension_of_frame, headers, 0);
+	headers->protocol = first;
+	headers->offset = nothing;
+	if (is_skb)
+		bpf_loop(MOST_EXTENSION_HEADERS, read_beyond_of_skb, headers, 0);
+	else
+		bpf_loop(MOST_EXTENSION_HEADERS, read_beyond_of_frame, headers, 0);
+	protocol = headers->protocol;
+	if ((headers->found & IS_BEYOND) && (is_extension(protocol) || is_other_extension(protocol)))
+		headers->found |= IS_ROUTED;
 }
 
 inline_always void read_ipv6(struct packet *of, int is_skb, u8 *packet, struct tuple *tuple)
 {
-	struct extensions headers;
-	u32 protocol, length, found = 0, at = packet - of->data + 40;
+	struct extensions headers = {};
+	u32 protocol, length, at = packet - of->data + 40;
 
 	tuple->type_family = IPV6;
 	tuple->hidden = HIDDEN_ADDRESSES;
@@ -357,28 +382,25 @@ inline_always void read_ipv6(struct packet *of, int is_skb, u8 *packet, struct t
 	}
 	if (!is_extension(protocol) && !is_other_extension(protocol))
 		return;
+	headers.context = of->context;
 	headers.at = at;
 	headers.view = of->length - at;
 	headers.length = length < headers.view ? length : headers.view;
-	headers.first = protocol;
-	if (is_skb) {
-		protocol = upper_layer_of_skb(of->context, &headers, tuple);
-		found = beyond_of_skb(of->context, &headers);
+	read_extensions(&headers, is_skb, protocol);
+	protocol = headers.upper;
+	if (headers.has_ports) {
+		tuple->key.ports = headers.ports;
+		tuple->key.protocol = protocol;
 	} else {
-		protocol = upper_layer_of_frame(of->context, &headers, tuple);
-		found = beyond_of_frame(of->context, &headers);
+		tuple->key.protocol = WITHOUT_PORTS | protocol;
 	}
-	/* With ports, it has been cleared. */
-	if (tuple->key.protocol)
-		tuple->key.protocol = WITHOUT_PORTS;
-	tuple->key.protocol |= protocol;
-	if ((found & IS_ROUTED) || is_extension(protocol))
+	if ((headers.found & IS_ROUTED) || is_extension(protocol))
 		tuple->hidden = HIDDEN_ADDRESSES;
 	else if (is_other_extension(protocol))
 		tuple->hidden = HIDDEN_PROTOCOL;
 	else if (has_ports(protocol) && (tuple->key.protocol & WITHOUT_PORTS))
 		tuple->hidden = HIDDEN_PORTS;
-	else if (found & IS_AUTHENTICATED)
+	else if (headers.found & IS_AUTHENTICATED)
 		tuple->hidden = HIDDEN_AUTHENTICATED;
 }
 

@@ -111,6 +111,8 @@ pub(crate) struct Object {
 struct Constants {
     steps: [u32; MOST_STEPS],
     queue_of_wire: [u32; MOST_WIRES],
+    interfaces: [u32; MOST_WIRES],
+    programs: [u32; MOST_WIRES],
     rss_hash: u32,
     rss_initial: u32,
     rss_default_queue: u32,
@@ -127,12 +129,15 @@ struct Constants {
 impl Constants {
     fn of(plan: &Plan) -> Self {
         let mut constants = Constants {
+            programs: plan.programs().map(|number| number as u32),
             rss_default_queue: ONWARD,
             pool_hash: vec![[0; 256]; BYTES_HASHED],
             sample_every: 1,
             sample_queue: ONWARD,
             ..Constants::default()
         };
+        let places = constants.interfaces.iter_mut();
+        places.zip(&plan.wires).for_each(|(place, wire)| *place = wire.index);
         for (step, planned) in constants.steps.iter_mut().zip(&plan.steps) {
             *step = match &planned.action {
                 Action::Next => STEP_NEXT,
@@ -249,6 +254,8 @@ impl Object {
             .override_global("CORE_OF_QUEUE", &core_of_queue, true)
             .override_global("HASH_OF_QUEUE", &hash_of_queue, true)
             .override_global("QUEUE_OF_WIRE", &constants.queue_of_wire, true)
+            .override_global("INTERFACES", &constants.interfaces, true)
+            .override_global("PROGRAMS", &constants.programs, true)
             .override_global("RSS_HASH", &constants.rss_hash, true)
             .override_global("RSS_INITIAL", &constants.rss_initial, true)
             .override_global("RSS_DEFAULT_QUEUE", &constants.rss_default_queue, true)
@@ -374,9 +381,9 @@ impl Object {
         std::mem::take(&mut self.users)
     }
 
-    /// The program of a wire, loaded.
-    pub(crate) fn wire(&mut self, wire: usize) -> Result<&mut Xdp, RunError> {
-        let program = self.xdp(&format!("wire_{wire}"))?;
+    /// The program of this number ([`Plan::programs`]), loaded.
+    pub(crate) fn wire(&mut self, number: usize) -> Result<&mut Xdp, RunError> {
+        let program = self.xdp(&format!("wire_{number}"))?;
         if program.fd().is_err() {
             program.load().map_err(|error| refused("loaded", &error))?;
         }

@@ -57,6 +57,8 @@ pub(crate) struct WirePlan {
     pub(crate) name: String,
     pub(crate) interface: String,
     pub(crate) namespace: Option<String>,
+    /// The number of the interface in its namespace; zero until that has been looked up.
+    pub(crate) index: u32,
 }
 
 /// A function of the chain: its name in the card file, and what it does.
@@ -95,6 +97,22 @@ impl Plan {
     /// The same card with another chain.
     pub(crate) fn with(&self, steps: Vec<Step>) -> Plan {
         Plan { wires: self.wires.clone(), steps, ..*self }
+    }
+
+    /// The number of the program that runs the chain for each wire: that of the first wire of those
+    /// that share it. Wires share one, which the verifier then goes through once, unless their
+    /// interfaces have the same number, as those of two namespaces may.
+    pub(crate) fn programs(&self) -> [usize; MOST_WIRES] {
+        let mut programs = std::array::from_fn(|wire| wire);
+        for (wire, planned) in self.wires.iter().enumerate().skip(1) {
+            let is_apart = |first: usize| {
+                let mut shared = (first..wire).filter(|&other| programs[other] == first);
+                shared.all(|other| self.wires[other].index != planned.index)
+            };
+            let first = (0..wire).find(|&first| programs[first] == first && is_apart(first));
+            programs[wire] = first.unwrap_or(wire);
+        }
+        programs
     }
 
     /// The user's own objects, by step.
@@ -151,7 +169,7 @@ pub(crate) fn plan(launch: &Launch<'_>) -> Result<(Plan, Placement), ConfigError
         let KernelForm::Interface { name, namespace } = form(wires, &wire.port, &at(index))? else {
             return Err(without_form(wires, &wire.port));
         };
-        let name = WirePlan { name: wire.name.clone(), interface: name, namespace };
+        let name = WirePlan { name: wire.name.clone(), interface: name, namespace, index: 0 };
         plan.wires.push(name);
     }
     let host = &file.host.section;
@@ -302,4 +320,36 @@ fn without_form<P>(registry: &'static [Entry<P>], section: &Section) -> ConfigEr
         registry.iter().filter(|entry| entry.has_kernel_form()).map(|entry| entry.name).collect();
     let found = format!("\"{}\"", section.name());
     section.locate(refuse(section.kind(), found, allowed.join(", ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wires_share_programs_unless_their_interfaces_have_the_same_number() {
+        let programs = |indices: &[u32]| {
+            let wire = |&index: &u32| WirePlan {
+                name: String::new(),
+                interface: String::new(),
+                namespace: None,
+                index,
+            };
+            let plan = Plan {
+                wires: indices.iter().map(wire).collect(),
+                steps: Vec::new(),
+                default_queue: 0,
+                handover: Handover::Cpumap,
+                ring_size: 64,
+                wire_usecs: 0,
+                room: 1,
+            };
+            plan.programs()
+        };
+        assert_eq!(programs(&[]), [0, 1, 2, 3, 4, 5, 6, 7]);
+        assert_eq!(programs(&[5]), [0, 1, 2, 3, 4, 5, 6, 7]);
+        assert_eq!(programs(&[5, 6, 7]), [0, 0, 0, 3, 4, 5, 6, 7]);
+        assert_eq!(programs(&[5, 5, 5]), [0, 1, 2, 3, 4, 5, 6, 7]);
+        assert_eq!(programs(&[5, 6, 5, 6, 7, 5, 6, 7]), [0, 0, 2, 2, 0, 5, 5, 2]);
+    }
 }

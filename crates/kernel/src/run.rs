@@ -35,7 +35,7 @@ use picnic_machine::napi::{Polling, named, schedule};
 use picnic_machine::steering::{self, Relay};
 use picnic_machine::topology::Placement;
 use picnic_machine::undo::{Journal, Machine, Which, restore_all};
-use picnic_ports::interface::{lock, within};
+use picnic_ports::interface::{lock, number, within};
 use std::error::Error;
 use std::io;
 use std::os::unix::net::UnixDatagram;
@@ -69,10 +69,10 @@ impl Executor for Kernel {
     }
 
     fn check(&self, launch: &Launch<'_>) -> Result<Checked, RunError> {
-        let (plan, placement) = plan(launch)?;
+        let (mut plan, placement) = plan(launch)?;
         let filters = Filters::new(launch.file.host.queues);
         add_filters(launch, &filters)?;
-        find_wires(launch.file, &plan)?;
+        find_wires(launch.file, &mut plan)?;
         Ok(Checked { placement, filters, os: None })
     }
 
@@ -86,7 +86,7 @@ impl Executor for Kernel {
         let cleaned = restore_all(&Machine::this(), Which::Stale);
         let (mut plan, mut placement) = plan(&launch)?;
         plan.room = add_filters(&launch, &launch.filters)?;
-        find_wires(launch.file, &plan)?;
+        find_wires(launch.file, &mut plan)?;
         placement.warnings.extend(told(cleaned));
         let mut object = Object::load(&plan, &placement.target_cores, false)?;
         let tables = object.tables(&plan)?;
@@ -108,20 +108,22 @@ pub(crate) fn add_filters(launch: &Launch<'_>, filters: &Filters) -> Result<usiz
     Ok(room)
 }
 
-/// Looks whether the wires' interfaces are there.
-fn find_wires(file: &CardFile, plan: &Plan) -> Result<(), ConfigError> {
-    for (index, wire) in plan.wires.iter().enumerate() {
-        let namespace = wire.namespace.as_deref();
-        let listed = within(namespace, || std::fs::read_to_string("/proc/thread-self/net/dev"))
-            .map_err(|error| at_wire(file, index, error))?;
-        let Ok(listed) = listed else { continue };
-        let mut names = listed.lines().filter_map(|line| line.split_once(':'));
-        if !names.any(|(name, _)| name.trim() == wire.interface) {
+/// Looks up the wires' interfaces.
+fn find_wires(file: &CardFile, plan: &mut Plan) -> Result<(), ConfigError> {
+    for (index, wire) in plan.wires.iter_mut().enumerate() {
+        let (found, namespace) = (&wire.interface, wire.namespace.as_deref());
+        let number = within(namespace, || number(found));
+        let number = number.map_err(|error| at_wire(file, index, error))?;
+        wire.index = number.map_err(|error| {
             let place = namespace.unwrap_or("the card's network namespace");
-            let found = &wire.interface;
-            let message = format!("found \"{found}\", but {place} has no such interface");
-            return Err(at_wire(file, index, ConfigError::new("interface", message)));
-        }
+            let message = match error.kind() {
+                io::ErrorKind::NotFound => {
+                    format!("found \"{found}\", but {place} has no such interface")
+                }
+                _ => format!("{found} cannot be looked up in {place}: {error}"),
+            };
+            at_wire(file, index, ConfigError::new("interface", message))
+        })?;
     }
     Ok(())
 }
@@ -214,7 +216,7 @@ impl Attached {
                 relays.collect::<Result<Vec<_>, _>>()?
             }
         };
-        for (index, wire) in plan.wires.iter().enumerate() {
+        for ((index, wire), number) in plan.wires.iter().enumerate().zip(plan.programs()) {
             let (interface, namespace) = (&*wire.interface, wire.namespace.as_deref());
             let at = |error| RunError::from(at_wire(file, index, error));
             match relays.get(index) {
@@ -226,7 +228,7 @@ impl Attached {
                         );
                         return Err(at(ConfigError::new("interface", message)));
                     }
-                    let program = object.wire(index)?;
+                    let program = object.wire(number)?;
                     let link = within(namespace, || Object::attach(program, interface));
                     self.chains.push(link.map_err(at)?.map_err(|error| {
                         refused(&format!("attached to the driver of {interface}"), &*error)
@@ -240,7 +242,7 @@ impl Attached {
                 }
                 // First the wire's, which then ends first, however the process does.
                 Some(relay) => {
-                    let link = attach_tc(object, &format!("steer_{index}"), interface, namespace);
+                    let link = attach_tc(object, &format!("steer_{number}"), interface, namespace);
                     self.chains.push(link.map_err(at)??);
                     let program = format!("relay_{index}");
                     let link = attach_tc(object, &program, &relay.name, namespace);
@@ -287,11 +289,11 @@ impl Attached {
                 self.links.push(attach_tc(&mut object, "mark", &wire.interface, namespace)??);
             }
         }
-        for wire in 0..plan.wires.len() {
+        for (wire, number) in (0..plan.wires.len()).zip(plan.programs()) {
             let link = self.chains.remove(wire);
             let link = match plan.handover {
-                Handover::Cpumap => Object::replace(object.wire(wire)?, link),
-                Handover::Skb => Object::replace_tc(object.tc(&format!("steer_{wire}"))?, link),
+                Handover::Cpumap => Object::replace(object.wire(number)?, link),
+                Handover::Skb => Object::replace_tc(object.tc(&format!("steer_{number}"))?, link),
             };
             self.chains.insert(wire, link.map_err(replaced)?);
         }
@@ -416,10 +418,10 @@ impl SwapRx for Swapper {
         let plan = self.plan.with(steps);
         // All that takes long, or can be refused, comes first.
         let mut object = Object::load_beside(&plan, &self.cores, false, Some(&self.shared))?;
-        for wire in 0..plan.wires.len() {
+        for (_, number) in plan.wires.iter().zip(plan.programs()) {
             match plan.handover {
-                Handover::Cpumap => object.wire(wire).map(drop)?,
-                Handover::Skb => object.tc(&format!("steer_{wire}")).map(drop)?,
+                Handover::Cpumap => object.wire(number).map(drop)?,
+                Handover::Skb => object.tc(&format!("steer_{number}")).map(drop)?,
             }
         }
         object.count_delivered(plan.handover)?;

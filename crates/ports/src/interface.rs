@@ -8,6 +8,9 @@ use crate::sys::xsk_device::{self, State};
 use picnic_core::error::ConfigError;
 use picnic_core::ledger::DropReason;
 use picnic_core::port::Transmitter;
+use rustix::io::Errno;
+use rustix::net::netdevice::name_to_index;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::os::linux::net::SocketAddrExt;
@@ -78,6 +81,19 @@ pub fn within<T: Send>(
 ) -> Result<T, ConfigError> {
     let Some(name) = namespace else { return Ok(work()) };
     namespace::within(&namespace::path(name), work).map_err(|error| no_namespace(name, &error))
+}
+
+/// The number of an interface in the namespace that the calling thread is in.
+///
+/// # Errors
+/// `NotFound`: there is none of this name.
+pub fn number(interface: &str) -> io::Result<u32> {
+    let flags = SocketFlags::CLOEXEC;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None)?;
+    name_to_index(&socket, interface).map_err(|error| match error {
+        Errno::NODEV => io::ErrorKind::NotFound.into(),
+        error => error.into(),
+    })
 }
 
 /// Takes the interface for this card: a name in the namespace that the calling thread is in. It is

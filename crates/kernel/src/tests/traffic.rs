@@ -326,6 +326,63 @@ fn each_target_core_gets_the_packets_of_its_flows() {
     }
 }
 
+/// Wires share a program, but not with an interface of another namespace that has the same number.
+#[test]
+fn wires_that_share_a_program_are_told_apart() {
+    let test = "wires_that_share_a_program_are_told_apart";
+    if !can_load(test) {
+        return;
+    }
+    let _machine = machine();
+    let bed = Testbed::build("kernel-test").unwrap();
+    for place in ["one", "far-one", "other", "far-other"] {
+        bed.add_namespace(place).unwrap();
+        bed.within(place, "sysctl -qw net.ipv6.conf.all.disable_ipv6=1").unwrap();
+    }
+    let wires = [("one", 20), ("one", 21), ("other", 20), ("other", 21)];
+    let far_of = |place| if place == "one" { "far-one" } else { "far-other" };
+    let mut card = "[card]\nengine = \"kernel\"\nborrowed_core = 1\n".to_owned();
+    for (wire, (place, index)) in wires.into_iter().enumerate() {
+        let (near, far) = (format!("k{wire}"), format!("f{wire}"));
+        let ends = [(place, &*near), (far_of(place), &*far)];
+        bed.add_veth(ends[0], ends[1], &format!("index {index}")).unwrap();
+        for (place, link) in ends {
+            bed.ip(place, &format!("link set {link} arp off up")).unwrap();
+        }
+        let address = format!("address add 10.77.{wire}.2/24 dev {far}");
+        bed.ip(far_of(place), &address).unwrap();
+        bed.wait_for_carrier(place, &near).unwrap();
+        let namespace = bed.netns(place);
+        card += &format!(
+            "[[wire]]\nport = \"xdp\"\ninterface = \"{near}\"\nnamespace = \"{namespace}\"\n"
+        );
+    }
+    let sent = [1, 2, 3, 4].map(|share| share * BATCH as u64);
+    for handover in HANDOVERS {
+        let running = start(&format!(
+            "{card}[[rx]]\nfunction = \"by-wire\"\n[host]\nattachment = \"stack\"\n\
+             handover = \"{handover}\"\nqueues = 2\ntarget_cores = [0, 1]\n"
+        ));
+        for (wire, (place, _)) in wires.into_iter().enumerate() {
+            let from = SocketAddr::from(([10, 77, wire as u8, 2], 9000));
+            let netns = bed.netns(far_of(place));
+            let socket = within(Some(&netns), || UdpSocket::bind(from)).unwrap().unwrap();
+            for _ in 0..sent[wire] {
+                let to = SocketAddr::from(([10, 77, wire as u8, 1], PORT));
+                socket.send_to(b"picnic", to).unwrap();
+            }
+            let received = || running.view().wires[wire].counters.rx_packets.get();
+            wait_until("all has come", || received() == sent[wire]);
+        }
+        let report = running.stop().unwrap();
+        assert!(report.ledger.balanced(), "{:?}", report.ledger);
+        let received: Vec<_> = report.wires.iter().map(|wire| wire.rx_packets).collect();
+        assert_eq!(received, sent, "{handover}");
+        let queues: Vec<_> = report.queues.iter().map(|queue| queue.packets).collect();
+        assert_eq!(queues, [sent[0] + sent[2], sent[1] + sent[3]], "{handover}");
+    }
+}
+
 #[test]
 fn what_a_wire_is_held_for_interrupts_once() {
     let Some(bed) = Bed::new("what_a_wire_is_held_for_interrupts_once") else { return };
