@@ -50,9 +50,8 @@ mod slots;
 pub use commands::{Address, Addresses, Clear, Cleared, Forget, Known, Lookup};
 pub use learnt::MAX_ADDRESSES;
 
-use crate::bytes::get;
 use flows::Flows;
-use learnt::{Learnt, Seen, both_numbers, number_of};
+use learnt::{GROUP, Learnt, Seen, numbers_of};
 use loops::Loops;
 use once::Once;
 use order::Order;
@@ -73,8 +72,6 @@ use std::sync::Arc;
 
 /// Flows whose last wire is kept, to count those that change it.
 const FLOWS: usize = 4096;
-/// The group bit of a MAC address, as a number.
-const GROUP: u64 = 1 << 40;
 
 /// Chooses the wire of each packet.
 pub struct Bond {
@@ -291,8 +288,7 @@ impl Bond {
     /// Sees where packets come from; false if one is to be dropped.
     #[inline]
     fn receive(&mut self, packet: &Descriptor, now: Time) -> bool {
-        let Some([a, b, c, d, e, f]) = get(packet.data(), 6) else { return true };
-        let source = number_of(&[a, b, c, d, e, f]);
+        let Some((_, source)) = packet.data().first_chunk().map(numbers_of) else { return true };
         if source & GROUP != 0 || source == 0 {
             return true;
         }
@@ -345,27 +341,39 @@ impl Bond {
     /// Takes note of a frame that a host sends to a group.
     #[inline]
     fn note_sent(&self, packet: &Descriptor, now: Time) {
-        let (Some(loops), Some(mac)) = (&self.loops, get(packet.data(), 6)) else { return };
-        if packet.data()[0] & 1 != 0 {
-            self.learnt.note_own(number_of(&mac));
+        let (Some(loops), Some(addresses)) = (&self.loops, packet.data().first_chunk()) else {
+            return;
+        };
+        let (destination, source) = numbers_of(addresses);
+        if destination & GROUP != 0 {
+            self.learnt.note_own(source);
             loops.note_sent(packet, now);
         }
     }
 
     /// Takes in packets of the rx chain.
     fn receive_all(&mut self, now: Time, burst: &mut Burst, out: &mut Out<'_>) {
+        let mut refused = 0_u64;
+        for (place, packet) in burst.as_slice().iter().enumerate() {
+            refused |= u64::from(!self.receive(packet, now)) << (place % BURST);
+        }
         let mut order = self.order.take();
-        burst.retain(|mut packet| {
-            if !self.receive(&packet, now) {
-                out.drop(packet, DropReason::Filtered);
-            } else if let Some(order) = &mut order {
-                let flow = self.flows.of(&mut packet);
-                order.take(packet, flow, now, out);
-            } else {
-                return Some(packet);
-            }
-            None
-        });
+        // Mostly all stay where they are.
+        if refused != 0 || order.is_some() {
+            burst.retain(|mut packet| {
+                let is_refused = refused & 1 != 0;
+                refused >>= 1;
+                if is_refused {
+                    out.drop(packet, DropReason::Filtered);
+                } else if let Some(order) = &mut order {
+                    let flow = self.flows.of(&mut packet);
+                    order.take(packet, flow, now, out);
+                } else {
+                    return Some(packet);
+                }
+                None
+            });
+        }
         self.order = order;
     }
 
@@ -378,7 +386,7 @@ impl Bond {
             *to = GROUP;
             // One shorter than its addresses goes as to a group.
             if let Some(addresses) = packet.data().first_chunk() {
-                let (destination, source) = both_numbers(addresses);
+                let (destination, source) = numbers_of(addresses);
                 *to = destination;
                 if source != own {
                     self.learnt.note_own(source);
@@ -386,24 +394,29 @@ impl Bond {
                 }
             }
         }
+        let Bond { learnt, slots, .. } = self;
+        let all_used = slots.all_used();
+        let mut others = 0_u64;
         for (place, packet) in packets.iter_mut().enumerate() {
-            self.send_to(packet, self.destinations[place % BURST], now, out);
+            let wire = learnt.wire_of(self.destinations[place % BURST], now, self.age_ns);
+            match wire.filter(|&wire| all_used || slots.is_used(wire)) {
+                Some(wire) => packet.wire = wire,
+                None => {
+                    self.counts.diverted += u64::from(wire.is_some());
+                    others |= 1 << (place % BURST);
+                }
+            }
+        }
+        self.counts.known += packets.len() as u64 - u64::from(others.count_ones());
+        while others != 0 {
+            self.send_to_all(&mut packets[others.trailing_zeros() as usize], out);
+            others &= others - 1;
         }
     }
 
-    /// Sends a frame where its destination is.
-    #[inline]
-    fn send_to(&mut self, packet: &mut Descriptor, destination: u64, now: Time, out: &mut Out<'_>) {
-        if destination & GROUP == 0
-            && let Some(wire) = self.learnt.wire_of(destination, now, self.age_ns)
-        {
-            if self.slots.is_used(wire) {
-                packet.wire = wire;
-                self.counts.known += 1;
-                return;
-            }
-            self.counts.diverted += 1;
-        }
+    /// Sends a frame to a group, or to who is not known.
+    #[cold]
+    fn send_to_all(&mut self, packet: &mut Descriptor, out: &mut Out<'_>) {
         packet.wire = self.slots.wire(0);
         if !self.flood {
             return;

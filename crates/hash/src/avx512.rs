@@ -17,6 +17,21 @@ use crate::{Key, V4Tuple, V6Tuple};
 ///
 /// `start` is what each word of the state begins with.
 #[inline]
+pub(crate) fn jhash_v4(tuples: &[V4Tuple], start: u32, out: &mut [u32]) -> bool {
+    #[target_feature(enable = "avx512f")]
+    fn burst(has: Has<false>, tuples: &[V4Tuple], start: u32, out: &mut [u32]) {
+        vector::jhash_v4(has, tuples, start, out);
+    }
+    let has = Has::detect();
+    if let Some(has) = has {
+        // SAFETY: `has` exists, so the processor has the feature that `burst` enables.
+        unsafe { burst(has, tuples, start, out) }
+    }
+    has.is_some()
+}
+
+/// The same of IPv6 tuples.
+#[inline]
 pub(crate) fn jhash_v6(tuples: &[V6Tuple], start: u32, out: &mut [u32]) -> bool {
     #[target_feature(enable = "avx512f")]
     fn burst(has: Has<false>, tuples: &[V6Tuple], start: u32, out: &mut [u32]) {

@@ -103,9 +103,17 @@ pub fn lookup2(key: &[u8], init: u32) -> u32 {
 ///
 /// The same as `lookup3_3words(source, destination, ports, init)` of each.
 pub fn jhash_v4(tuples: &[V4Tuple], init: u32, out: &mut [u32]) {
+    let start = LOOKUP3_START.wrapping_add(V4Tuple::INPUT_BYTES as u32).wrapping_add(init);
+    // What fills no vector block is copied into one, and costs more than one by one.
+    let few = tuples.len() < 16;
+    if few || !avx512::jhash_v4(tuples, start, out) {
+        jhash_v4_portable(tuples, start, out);
+    }
+}
+
+fn jhash_v4_portable(tuples: &[V4Tuple], start: u32, out: &mut [u32]) {
     for (tuple, hash) in tuples.iter().zip(out) {
-        let [a, b, c] = words(tuple.input());
-        *hash = lookup3_3words(a, b, c, init);
+        *hash = finish3(add([start; 3], words(tuple.input())));
     }
 }
 
@@ -190,6 +198,17 @@ fn mix2(state: [u32; 3]) -> [u32; 3] {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn both_forms_of_an_ipv4_burst_agree() {
+        let tuple = |i: u8| V4Tuple::new([i; 4], [i.wrapping_mul(7); 4], i.into(), 80);
+        let tuples: Vec<V4Tuple> = (0..100).map(tuple).collect();
+        let (mut portable, mut vector) = ([0; 100], [0; 100]);
+        jhash_v4_portable(&tuples, LOOKUP3_START + 12, &mut portable);
+        jhash_v4(&tuples, 0, &mut vector);
+        assert_eq!(portable, vector);
+        assert_eq!(portable[99], lookup3(tuples[99].input(), 0));
+    }
 
     #[test]
     fn both_forms_of_an_ipv6_burst_agree() {

@@ -26,6 +26,11 @@ impl Gfni {
 }
 
 #[inline]
+pub(crate) fn jhash_v4(_tuples: &[V4Tuple], _start: u32, _out: &mut [u32]) -> bool {
+    false
+}
+
+#[inline]
 pub(crate) fn jhash_v6(_tuples: &[V6Tuple], _start: u32, _out: &mut [u32]) -> bool {
     false
 }

@@ -36,7 +36,7 @@ pub struct Address {
     pub wire: u8,
     /// The MAC address.
     pub mac: String,
-    /// Milliseconds since then.
+    /// Milliseconds since then, in steps of 67.
     pub age_ms: u64,
 }
 

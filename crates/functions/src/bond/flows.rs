@@ -11,11 +11,12 @@ use picnic_core::packet::burst::BURST;
 use picnic_core::packet::desc::Descriptor;
 use picnic_hash::V4Tuple;
 
-/// EtherType, version and header length of IPv4 without options.
-const PLAIN_V4: [u8; 3] = [8, 0, 0x45];
-/// The flag of more fragments, and a fragment's offset.
-const FRAGMENT: u16 = 0x3fff;
-const TCP: u8 = 6;
+/// EtherType, version and header length of IPv4 without options; the type of service is not asked.
+const PLAIN_V4: u32 = 0x0800_4500;
+const PLAIN_V4_MASK: u32 = 0xffff_ff00;
+/// No more fragments and an offset of zero; the protocol, TCP. The time to live is not asked.
+const WHOLE_TCP: u32 = 0x0000_0006;
+const WHOLE_TCP_MASK: u32 = 0x3fff_00ff;
 
 /// Hashes flows: TCP by addresses and ports, all else by addresses, without IP by MAC addresses.
 pub(super) struct Flows {
@@ -69,15 +70,14 @@ impl Flows {
 #[inline(always)]
 fn plain_v4(data: &[u8]) -> Option<V4Tuple> {
     let header: &[u8; 38] = data.first_chunk()?;
-    if header[12..15] != PLAIN_V4 {
-        return None;
-    }
     let word = |at: usize| {
         u32::from_ne_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]])
     };
-    let fragment = u16::from_be_bytes([header[20], header[21]]) & FRAGMENT;
-    let has_ports = header[23] == TCP && fragment == 0;
-    Some(V4Tuple::from_words(word(26), word(30), if has_ports { word(34) } else { 0 }))
+    if u32::from_be(word(12)) & PLAIN_V4_MASK != PLAIN_V4 {
+        return None;
+    }
+    let is_whole_tcp = u32::from_be(word(20)) & WHOLE_TCP_MASK == WHOLE_TCP;
+    Some(V4Tuple::from_words(word(26), word(30), if is_whole_tcp { word(34) } else { 0 }))
 }
 
 #[cfg(test)]

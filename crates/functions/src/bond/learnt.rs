@@ -11,7 +11,7 @@
 
 use picnic_core::packet::wire::MacAddress;
 use picnic_core::time::Time;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 const WAYS: usize = 4;
 const SETS: usize = 2048;
@@ -19,15 +19,20 @@ const SETS: usize = 2048;
 pub const MAX_ADDRESSES: usize = SETS * WAYS;
 /// Addresses of the card's own hosts that may be known.
 const OWN: usize = 64;
+/// Time is kept in ticks of so many bits of nanoseconds, 67 ms, so that a set needs one line; they
+/// come round in nine years.
+const TICK_BITS: u32 = 26;
 
-/// The places of a set: what a packet that is sent asks for, in one line of the caches.
+/// A set: what a packet needs of it that comes in or is sent, in one line of the caches.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct Set {
-    /// Address, wire, one: zero if it is free.
+    /// Address, one, wire: zero if it is free.
     who: [AtomicU64; WAYS],
-    /// When the address was seen.
-    seen: [AtomicU64; WAYS],
+    /// The tick in which the address was seen.
+    seen: [AtomicU32; WAYS],
+    /// The tick in which it was sent to, plus one; zero if never.
+    used: [AtomicU32; WAYS],
 }
 
 const _: () = assert!(size_of::<Set>() == 64);
@@ -36,8 +41,6 @@ const _: () = assert!(size_of::<Set>() == 64);
 #[derive(Debug)]
 pub(super) struct Learnt {
     sets: Box<[Set]>,
-    /// When the address of each place was sent to, plus one; zero if never.
-    used: Box<[[AtomicU64; WAYS]]>,
     /// Addresses that the card's hosts send from; zero where there is none.
     own: [AtomicU64; OWN],
     seed: u64,
@@ -58,48 +61,68 @@ pub(super) enum Seen {
     Refused,
 }
 
-/// An address as a number: nonzero for all that send.
+/// The group bit of a MAC address, as a number.
+pub(super) const GROUP: u64 = 1;
+
+/// Destination and source of a frame as numbers: nonzero for all that send. Of the lowest byte first,
+/// so that each is one load and no swap.
 #[inline(always)]
-pub(super) fn number_of(mac: &[u8; 6]) -> u64 {
-    let [a, b, c, d, e, f] = *mac;
-    u64::from_be_bytes([0, 0, a, b, c, d, e, f])
+pub(super) fn numbers_of(addresses: &[u8; 12]) -> (u64, u64) {
+    let [first, last] = [addresses.first_chunk(), addresses.last_chunk()];
+    let number = |bytes: Option<&[u8; 8]>| bytes.map_or(0, |&bytes| u64::from_le_bytes(bytes));
+    (number(first) << 16 >> 16, number(last) >> 16)
 }
 
-/// Destination and source of a frame as numbers, by one load each.
 #[inline(always)]
-pub(super) fn both_numbers(addresses: &[u8; 12]) -> (u64, u64) {
-    let [a, b, c, d, e, f, g, h, i, j, k, l] = *addresses;
-    let destination = u64::from_be_bytes([a, b, c, d, e, f, g, h]) >> 16;
-    let source = u64::from_be_bytes([e, f, g, h, i, j, k, l]) & 0xffff_ffff_ffff;
-    (destination, source)
+fn tick(now: Time) -> u32 {
+    (now.as_nanos() >> TICK_BITS) as u32
+}
+
+/// Ticks from one to another; none if that is behind, as of what is seen while one looks.
+#[inline(always)]
+fn ticks(from: u32, to: u32) -> u32 {
+    (to.wrapping_sub(from) as i32).max(0) as u32
+}
+
+/// Whether a tick is longer ago than this, which has a part of a tick rounded up.
+#[inline(always)]
+fn is_old(then: u32, now: u32, age_ns: u64) -> bool {
+    let oldest = now.wrapping_sub(age_ns.div_ceil(1 << TICK_BITS) as u32);
+    (then.wrapping_sub(oldest) as i32) < 0
+}
+
+/// An address as it stands in its place, in front of its wire: never zero.
+#[inline(always)]
+fn key(mac: u64) -> u64 {
+    mac << 8 | 1
 }
 
 impl Learnt {
     pub(super) fn new(seed: u64) -> Learnt {
         Learnt {
             sets: (0..SETS).map(|_| Set::default()).collect(),
-            used: (0..SETS).map(|_| Default::default()).collect(),
             own: std::array::from_fn(|_| AtomicU64::new(0)),
             seed,
         }
     }
 
     #[inline(always)]
-    fn set(&self, mac: u64) -> (&Set, &[AtomicU64; WAYS]) {
-        // Fibonacci hashing; the seed keeps others from choosing addresses for one set.
+    fn set(&self, mac: u64) -> &Set {
+        // Fibonacci hashing, by the upper bits; the seed keeps others from choosing addresses for one
+        // set.
         let hash = (mac ^ self.seed).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let number = (hash >> 32) as usize % SETS;
-        (&self.sets[number], &self.used[number])
+        let number = (hash >> (u64::BITS - SETS.ilog2())) as usize % SETS;
+        &self.sets[number]
     }
 
     /// An address was seen as a sender on `wire`.
     #[inline]
     pub(super) fn see(&self, mac: u64, wire: u8, now: Time, age_ns: u64) -> Seen {
-        let ((set, used), now) = (self.set(mac), now.as_nanos());
-        let who = mac << 16 | u64::from(wire) << 8 | 1;
+        let (set, now) = (self.set(mac), tick(now));
+        let who = key(mac) << 8 | u64::from(wire);
         for (place, seen) in set.who.iter().zip(&set.seen) {
             let found = place.load(Relaxed);
-            if found >> 16 == mac && found != 0 {
+            if found >> 8 == key(mac) {
                 seen.store(now, Relaxed);
                 if found == who {
                     return Seen::Known;
@@ -108,21 +131,22 @@ impl Learnt {
                 return Seen::Moved;
             }
         }
-        let is_old = |when: u64| now.saturating_sub(when) > age_ns;
         let when_seen = |way: usize| set.seen[way].load(Relaxed);
-        let is_free = |&way: &usize| set.who[way].load(Relaxed) == 0 || is_old(when_seen(way));
-        let is_unused = |&way: &usize| match used[way].load(Relaxed) {
+        let is_free =
+            |&way: &usize| set.who[way].load(Relaxed) == 0 || is_old(when_seen(way), now, age_ns);
+        let is_unused = |&way: &usize| match set.used[way].load(Relaxed) {
             0 => true,
-            used => is_old(used - 1),
+            used => is_old(used.wrapping_sub(1), now, age_ns),
         };
+        let unheard = |&way: &usize| ticks(when_seen(way), now);
         let (way, seen) = match (0..WAYS).find(is_free) {
             Some(way) => (way, Seen::New),
-            None => match (0..WAYS).filter(is_unused).min_by_key(|&way| when_seen(way)) {
+            None => match (0..WAYS).filter(is_unused).max_by_key(unheard) {
                 Some(way) => (way, Seen::Replaced),
                 None => return Seen::Refused,
             },
         };
-        used[way].store(0, Relaxed);
+        set.used[way].store(0, Relaxed);
         set.seen[way].store(now, Relaxed);
         set.who[way].store(who, Relaxed);
         seen
@@ -131,15 +155,15 @@ impl Learnt {
     /// The wire on which an address was seen no longer than `age_ns` ago; it is in use from now on.
     #[inline]
     pub(super) fn wire_of(&self, mac: u64, now: Time, age_ns: u64) -> Option<u8> {
-        let (now, (set, used)) = (now.as_nanos(), self.set(mac));
+        let (now, set) = (tick(now), self.set(mac));
         for (way, place) in set.who.iter().enumerate() {
             let found = place.load(Relaxed);
-            if found >> 16 == mac && found != 0 {
-                if now.saturating_sub(set.seen[way].load(Relaxed)) > age_ns {
+            if found >> 8 == key(mac) {
+                if is_old(set.seen[way].load(Relaxed), now, age_ns) {
                     return None;
                 }
-                used[way].store(now + 1, Relaxed);
-                return Some((found >> 8) as u8);
+                set.used[way].store(now.wrapping_add(1), Relaxed);
+                return Some(found as u8);
             }
         }
         None
@@ -155,9 +179,11 @@ impl Learnt {
         let places = self.sets.iter().flat_map(|set| set.who.iter().zip(&set.seen));
         places.filter_map(move |(who, seen)| {
             let who = who.load(Relaxed);
-            let age = now.as_nanos().saturating_sub(seen.load(Relaxed));
-            let [_, _, mac @ ..] = (who >> 16).to_be_bytes();
-            (who != 0 && age <= age_ns).then_some((MacAddress(mac), (who >> 8) as u8, age))
+            let (seen, now) = (seen.load(Relaxed), tick(now));
+            let [_, _, mac @ ..] = who.to_le_bytes();
+            let age = u64::from(ticks(seen, now)) << TICK_BITS;
+            let is_known = who != 0 && !is_old(seen, now, age_ns);
+            is_known.then_some((MacAddress(mac), who as u8, age))
         })
     }
 
@@ -192,10 +218,10 @@ impl Learnt {
 mod tests {
     use super::*;
 
-    const AGE: u64 = 1000;
+    const AGE: u64 = 1000 << TICK_BITS;
 
-    fn at(ns: u64) -> Time {
-        Time::from_nanos(ns)
+    fn at(ticks: u64) -> Time {
+        Time::from_nanos(ticks << TICK_BITS)
     }
 
     #[test]
@@ -214,7 +240,7 @@ mod tests {
         }
         // Where all four are in use, a new one stays unknown.
         let crowd: Vec<u64> =
-            (1..).filter(|&mac| std::ptr::eq(learnt.set(mac).0, learnt.set(1).0)).take(5).collect();
+            (1..).filter(|&mac| std::ptr::eq(learnt.set(mac), learnt.set(1))).take(5).collect();
         assert_eq!(learnt.clear(), MAX_ADDRESSES as u32);
         for (place, &mac) in crowd.iter().enumerate() {
             let expected = if place == 4 { Seen::Refused } else { Seen::New };
@@ -234,13 +260,13 @@ mod tests {
         assert_eq!(learnt.see(7, 0, at(0), AGE), Seen::New);
         assert_eq!(learnt.see(7, 0, at(10), AGE), Seen::Known);
         assert_eq!(learnt.see(7, 255, at(20), AGE), Seen::Moved);
-        assert_eq!(learnt.wire_of(7, at(20 + AGE), AGE), Some(255));
-        assert_eq!(learnt.wire_of(7, at(21 + AGE), AGE), None);
+        assert_eq!(learnt.wire_of(7, at(20 + 1000), AGE), Some(255));
+        assert_eq!(learnt.wire_of(7, at(21 + 1000), AGE), None);
         assert_eq!(learnt.wire_of(8, at(0), AGE), None);
-        let numbers = (number_of(&[1, 2, 3, 4, 5, 6]), number_of(&[7, 8, 9, 10, 11, 12]));
-        assert_eq!(both_numbers(&[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]), numbers);
+        let numbers = (0x0605_0403_0201, 0x0c0b_0a09_0807);
+        assert_eq!(numbers_of(&[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]), numbers);
         let all: Vec<_> = learnt.all(at(120), AGE).collect();
-        assert_eq!(all, [(MacAddress([0, 0, 0, 0, 0, 7]), 255, 100)]);
+        assert_eq!(all, [(MacAddress([7, 0, 0, 0, 0, 0]), 255, 100 << TICK_BITS)]);
         learnt.note_own(7);
         learnt.note_own(9);
         assert!(learnt.is_own(7) && learnt.is_own(9) && !learnt.is_own(8) && !learnt.is_own(0));

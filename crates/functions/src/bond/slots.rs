@@ -23,6 +23,8 @@ pub(super) struct Slots {
     changes: Option<u64>,
     /// Wires that are up and not used yet.
     pending: bool,
+    /// All wires are used: mostly, and known without a look at each.
+    all_used: bool,
     up_delay_ns: u64,
 }
 
@@ -56,6 +58,7 @@ impl Slots {
             wires: vec![Wire { is_up: true, used_from: Time::ZERO, is_used: true }; wires].into(),
             changes: None,
             pending: false,
+            all_used: false,
             up_delay_ns,
         }
     }
@@ -76,6 +79,12 @@ impl Slots {
         // By the hash's upper bits: no division.
         let part = (u64::from(hash) * self.current.len() as u64) >> 32;
         self.current.get(part as usize).copied().unwrap_or(0)
+    }
+
+    /// Whether all wires are used.
+    #[inline(always)]
+    pub(super) fn all_used(&self) -> bool {
+        self.all_used
     }
 
     /// Whether a wire is used.
@@ -116,6 +125,7 @@ impl Slots {
             self.pending |= is_up && !is_used;
             is_changed |= std::mem::replace(&mut wire.is_used, is_used) != is_used;
         }
+        self.all_used = self.wires.iter().all(|wire| wire.is_used);
         if is_changed { self.assign() } else { 0 }
     }
 

@@ -194,12 +194,12 @@ fn groups_and_the_unknown_leave_by_all_wires_in_copies_that_are_counted() {
 fn addresses_are_shown_and_forgotten() {
     let mut bed = Bed::new(2, "", "");
     assert!(bed.receive(1, frame(5, 200, 1)) && bed.receive(0, frame(6, 200, 1)));
-    bed.card.now = Time::from_nanos(3_000_000);
+    bed.card.now = Time::from_nanos(202_000_000);
     assert!(bed.receive(0, frame(5, 200, 1)));
     let shown = bed.call("addresses", false);
     let expected = json!({ "addresses": [
         { "wire": 0, "mac": "02:00:00:00:07:05", "age_ms": 0 },
-        { "wire": 0, "mac": "02:00:00:00:07:06", "age_ms": 3 },
+        { "wire": 0, "mac": "02:00:00:00:07:06", "age_ms": 201 },
     ]});
     assert_eq!(shown, expected);
     assert_eq!((bed.count("learnt", true), bed.count("moved_addresses", true)), (2, 1));

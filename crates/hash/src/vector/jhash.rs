@@ -1,4 +1,4 @@
-//! lookup3 by vector: sixteen IPv6 tuples at a time, one 32-bit lane each.
+//! lookup3 by vector: sixteen tuples at a time, one 32-bit lane each.
 //!
 //! The work is in bringing like words together; the mixing is then the scalar
 //! one, lane by lane, with the rotation as one instruction.
@@ -10,7 +10,13 @@
 //! Source: `crate::jhash`, whose rounds these are.
 
 use super::{Block, Lanes, in_blocks, v6_chunk};
-use crate::V6Tuple;
+use crate::{V4Tuple, V6Tuple};
+
+/// Hashes a burst; `start` is what each word of the state begins with.
+#[inline(always)]
+pub(crate) fn jhash_v4<L: Lanes>(lanes: L, tuples: &[V4Tuple], start: u32, out: &mut [u32]) {
+    in_blocks(tuples, out, Jhash { lanes, start });
+}
 
 /// Hashes a burst; `start` is what each word of the state begins with.
 #[inline(always)]
@@ -21,6 +27,21 @@ pub(crate) fn jhash_v6<L: Lanes>(lanes: L, tuples: &[V6Tuple], start: u32, out: 
 struct Jhash<L> {
     lanes: L,
     start: u32,
+}
+
+impl<L: Lanes> Block<V4Tuple, 16> for Jhash<L> {
+    #[inline(always)]
+    fn hash(&self, tuples: &[V4Tuple; 16]) -> [u32; 16] {
+        let Jhash { lanes, start } = *self;
+        let [a, b, c, d] = tuples.as_chunks().0 else { return [0; 16] };
+        let groups = [lanes.of_v4(a), lanes.of_v4(b), lanes.of_v4(c), lanes.of_v4(d)];
+        let [source, destination, ports, _] = columns(lanes, groups);
+        let start = lanes.of_u32([start; 16]);
+        let hashes = finish3(lanes, add(lanes, [start; 3], [source, destination, ports]));
+        // Tuple i of group g is in lane 4i + g.
+        let order = lanes.of_u32([0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15]);
+        lanes.to_u32(lanes.permute_u32(order, hashes))
+    }
 }
 
 impl<L: Lanes> Block<V6Tuple, 16> for Jhash<L> {
@@ -125,7 +146,7 @@ fn finish3<L: Lanes>(lanes: L, state: [L::Vector; 3]) -> L::Vector {
 
 #[cfg(test)]
 mod tests {
-    use super::super::portable::{Portable, UNTOUCHED, v6};
+    use super::super::portable::{Portable, UNTOUCHED, v4, v6};
     use super::*;
     use crate::jhash::LOOKUP3_START;
     use crate::lookup3;
@@ -133,6 +154,18 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
+        #[test]
+        fn by_loops_too_those_of_ipv4_are_lookup3_of_each(
+            tuples in vec(v4(), 0..70), init: u32, length in 0..70_usize,
+        ) {
+            let mut out = vec![UNTOUCHED; length];
+            let start = LOOKUP3_START.wrapping_add(12).wrapping_add(init);
+            jhash_v4(Portable, &tuples, start, &mut out);
+            let hashes = tuples.iter().map(|tuple| lookup3(tuple.input(), init));
+            let expected: Vec<_> = hashes.chain(std::iter::repeat(UNTOUCHED)).take(length).collect();
+            prop_assert_eq!(out, expected);
+        }
+
         #[test]
         fn by_loops_too_they_are_lookup3_of_each(
             tuples in vec(v6(), 0..70), init: u32, length in 0..70_usize,

@@ -18,7 +18,7 @@ mod toeplitz;
 use crate::{V4Tuple, V6Tuple};
 
 #[cfg(target_arch = "x86_64")]
-pub(crate) use {jhash::jhash_v6, toeplitz::Matrices};
+pub(crate) use {jhash::jhash_v4, jhash::jhash_v6, toeplitz::Matrices};
 
 /// Vectors of 64 bytes, seen as lanes of 32, 64 or 128 bits, the lowest first. A value of the
 /// type is the proof that they can be computed with here.
