@@ -42,7 +42,7 @@ impl<A: Address> Classifier<A> {
             }
             bits = image.align(1);
             for field in 0..FIELDS {
-                vectors.bits(field).iter().for_each(|&word| image.push(word));
+                vectors.bits(field).for_each(|word| image.push(word));
             }
         }
         own[0] = pair(self.tables.len() as u32, entries);

@@ -146,6 +146,11 @@ impl<A: Address> Rule<A> {
         !(differs | protocol | source | destination)
     }
 
+    /// The protocol that it asks for, if it does.
+    pub(super) fn asked_protocol(&self) -> Option<u8> {
+        (self.protocol_mask & 0xff != 0).then_some(self.protocol as u8)
+    }
+
     /// The ports of both ranges, lowest and highest.
     fn ports(&self) -> [(u16, u16); 2] {
         [0, 16].map(|shift| {
@@ -170,7 +175,7 @@ impl<A: Address> Rule<A> {
         let [source, destination] = self.mask.ones();
         // Leading bits that all ports of a range have in common.
         let [a, b] = self.ports().map(|(low, high)| (low ^ high).leading_zeros() as u8);
-        let protocol = if self.protocol_mask & 0xff != 0 { 8 } else { 0 };
+        let protocol = if self.asked_protocol().is_some() { 8 } else { 0 };
         Lengths([source, destination, a, b, protocol])
     }
 

@@ -4,17 +4,19 @@
 //! has one bit for each rule, set if the rule meets it. The vectors of a packet's intervals,
 //! anded, leave the few rules that can match, in the order of the list; those are compared. A
 //! value's interval is found from the one on that its leading 16 bits begin in: of a port at once.
+//! Where ports alone tell rules apart, there are vectors for each class of protocols as well.
 //!
 //! Guarantees: the answer is that of the rules read from the top, wherever the cuts are; they
 //! only decide how many rules are compared. A rule is inserted or removed by moving the bits
-//! behind it, at most [`FIELDS`] times [`INTERVALS`] vectors of a bit per rule. Where the cuts are
-//! stays as it is until all is built anew.
+//! behind it, of [`INTERVALS`] vectors for each field, and again for each class of protocols but one
+//! ([`CLASSES`]). Where the cuts are stays as it is until all is built anew, and so do the classes.
 //!
 //! Source: Lakshman, Stiliadis, "High-Speed Policy-based Packet Forwarding" (1998). What is new
 //! is that the intervals are few, and so the vectors small enough to copy and to change.
 
 use super::rule::FIELDS;
 use super::{Address, BURST, Key, Rule};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Intervals of a field.
@@ -26,6 +28,13 @@ const SAMPLE: usize = 1024;
 /// Words of all vectors are in groups, so that they are anded a group at a time.
 const GROUP: usize = 4;
 
+/// Classes of protocols at most: one for each of those that most rules ask for, and for the rest.
+const CLASSES: usize = 4;
+/// The first field of ports.
+const BY_PORTS: usize = 2;
+/// The field that may have vectors for each class.
+const BY_CLASS: usize = FIELDS - 1;
+
 /// Parts of a field, by the leading bits of its values.
 const PARTS: usize = 1 << 16;
 /// Halvings that find an interval among all.
@@ -36,13 +45,15 @@ const ALL: u32 = INTERVALS.ilog2();
 struct Field {
     /// Where each interval but the first begins; the last ones may be empty. Ends with no begin.
     begins: [u64; INTERVALS],
-    /// Whether it has more than one interval.
+    /// Whether it has more than one interval, or class.
     is_cut: bool,
     /// Halvings that find an interval from the one on that its part begins in: none for ports.
     halvings: u32,
     /// The interval that each part begins in, if packets are looked up.
     parts: Option<Arc<[u8; PARTS]>>,
-    /// An interval's vector after the other.
+    /// Classes of protocols that it has vectors for.
+    classes: usize,
+    /// An interval's vector after the other, of one class after the other.
     bits: Vec<[u64; GROUP]>,
 }
 
@@ -53,6 +64,8 @@ pub(super) struct Vectors<A> {
     fields: [Field; FIELDS],
     /// Groups of each vector.
     groups: usize,
+    /// The class of each protocol.
+    protocols: [u8; 256],
     /// The fields that are cut, so many; the others tell no rule from another. One if none is cut.
     cut: ([u8; FIELDS], usize),
 }
@@ -64,13 +77,15 @@ impl Field {
         is_cut: false,
         parts: None,
         halvings: 0,
+        classes: 1,
         bits: Vec::new(),
     };
 
-    /// A field of values of so many bits, with intervals that begin there.
-    fn new(begins: [u64; INTERVALS], bits: u32, groups: usize) -> Self {
-        let mut field = Field { begins, is_cut: begins[0] != u64::MAX, ..Field::NONE };
-        field.bits = vec![[0; GROUP]; INTERVALS * groups];
+    /// A field of values of so many bits, with intervals that begin there, for so many classes.
+    fn new(begins: [u64; INTERVALS], bits: u32, groups: usize, classes: usize) -> Self {
+        let is_cut = begins[0] != u64::MAX || classes > 1;
+        let mut field = Field { begins, is_cut, classes, ..Field::NONE };
+        field.bits = vec![[0; GROUP]; classes * INTERVALS * groups];
         let (mut part, mut here, mut most) = (u64::MAX, 0_usize, 0);
         for (begins_in, begins_with_it) in field.places(bits) {
             if !begins_with_it {
@@ -131,10 +146,22 @@ impl Field {
         if high == u64::MAX { INTERVALS as u8 - 1 } else { self.interval(high) }
     }
 
+    /// The classes that a rule meets here, by the class of each protocol.
+    fn classes_of<A: Address>(&self, rule: &Rule<A>, protocols: &[u8; 256]) -> Range<usize> {
+        match rule.asked_protocol() {
+            Some(protocol) if self.classes > 1 => {
+                let class = usize::from(protocols[usize::from(protocol)]);
+                class..class + 1
+            }
+            _ => 0..self.classes,
+        }
+    }
+
     /// Changes a rule's bit in an interval, if there is such an interval.
-    fn flip(&mut self, interval: usize, index: usize, groups: usize) {
+    fn flip(&mut self, class: usize, interval: usize, index: usize, groups: usize) {
         if interval < INTERVALS {
-            let group = &mut self.bits[interval * groups + index / (64 * GROUP)];
+            let vector = class * INTERVALS + interval;
+            let group = &mut self.bits[vector * groups + index / (64 * GROUP)];
             group[index / 64 % GROUP] ^= 1 << (index % 64);
         }
     }
@@ -145,6 +172,7 @@ impl<A: Address> Vectors<A> {
         rules: Vec::new(),
         fields: [const { Field::NONE }; FIELDS],
         groups: 0,
+        protocols: [0; 256],
         cut: ([0; FIELDS], 1),
     };
 
@@ -152,7 +180,8 @@ impl<A: Address> Vectors<A> {
     /// the words written to `touched`.
     pub(super) fn build(rules: Vec<Rule<A>>, touched: &mut u64) -> Self {
         let mut vectors = Self::trial(rules, touched);
-        for (field, bits) in vectors.fields.iter_mut().zip(BITS).filter(|(field, _)| field.is_cut) {
+        let in_parts = |(field, _): &(&mut Field, u32)| field.begins[0] != u64::MAX;
+        for (field, bits) in vectors.fields.iter_mut().zip(BITS).filter(in_parts) {
             field.parts = Some(field.index(bits));
             *touched += (PARTS / size_of::<u64>()) as u64;
         }
@@ -163,30 +192,42 @@ impl<A: Address> Vectors<A> {
     pub(super) fn trial(rules: Vec<Rule<A>>, touched: &mut u64) -> Self {
         let groups = groups_for(rules.len());
         let step = rules.len().div_ceil(SAMPLE).max(1);
-        let fields: [Field; FIELDS] = std::array::from_fn(|number| {
+        let begins: [_; FIELDS] = std::array::from_fn(|number| {
             let ends = rules.iter().step_by(step).map(|rule| rule.range(number));
-            let begins = cuts(ends.flat_map(|(low, high)| [low, high.saturating_add(1)]).collect());
-            let mut field = Field::new(begins, BITS[number], groups);
+            cuts(ends.flat_map(|(low, high)| [low, high.saturating_add(1)]).collect())
+        });
+        // Where addresses tell rules apart as well, few are compared anyway.
+        let by_class = begins[..BY_PORTS].iter().all(|begins| begins[0] == u64::MAX);
+        let (protocols, classes) = if by_class { classes(&rules) } else { ([0; 256], 1) };
+        let fields: [Field; FIELDS] = std::array::from_fn(|number| {
+            let classes = if number == BY_CLASS { classes } else { 1 };
+            let mut field = Field::new(begins[number], BITS[number], groups, classes);
             // Where a rule begins, and behind its end, its bit changes.
             for (index, rule) in rules.iter().enumerate() {
                 let (low, high) = rule.range(number);
-                field.flip(field.interval(low).into(), index, groups);
-                field.flip(usize::from(field.last_interval(high)) + 1, index, groups);
+                let (first, last) = (field.interval(low), field.last_interval(high));
+                for class in field.classes_of(rule, &protocols) {
+                    field.flip(class, first.into(), index, groups);
+                    field.flip(class, usize::from(last) + 1, index, groups);
+                }
             }
-            for at in groups..field.bits.len() {
-                let before = field.bits[at - groups];
-                field.bits[at].iter_mut().zip(before).for_each(|(word, before)| *word ^= before);
+            for class in field.bits.chunks_exact_mut((INTERVALS * groups).max(1)) {
+                for at in groups..class.len() {
+                    let before = class[at - groups];
+                    class[at].iter_mut().zip(before).for_each(|(word, before)| *word ^= before);
+                }
             }
             field
         });
-        *touched += (FIELDS * (4 * rules.len() + INTERVALS * groups * GROUP)) as u64;
+        let vectors = (FIELDS + classes - 1) * INTERVALS;
+        *touched += (FIELDS * 4 * rules.len() + vectors * groups * GROUP) as u64;
         let mut cut = ([0; FIELDS], 0);
         for number in (0..FIELDS).filter(|&number| fields[number].is_cut) {
             cut.0[cut.1] = number as u8;
             cut.1 += 1;
         }
         cut.1 = cut.1.max(1);
-        Vectors { rules, fields, groups, cut }
+        Vectors { rules, fields, groups, protocols, cut }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -220,9 +261,11 @@ impl<A: Address> Vectors<A> {
         self.fields[field].is_cut
     }
 
-    /// The vectors of a field, an interval's after the other.
-    pub(super) fn bits(&self, field: usize) -> &[u64] {
-        self.fields[field].bits.as_flattened()
+    /// The words of a field's vectors whatever the protocol, an interval's after the other.
+    pub(super) fn bits(&self, field: usize) -> impl Iterator<Item = u64> {
+        let words = self.fields[field].bits.as_flattened();
+        let class = words.len() / self.fields[field].classes;
+        (0..class).map(move |at| words[at..].iter().step_by(class).fold(0, |all, word| all | word))
     }
 
     /// Sets a rule's bits.
@@ -230,8 +273,10 @@ impl<A: Address> Vectors<A> {
         let rule = &self.rules[index];
         for (number, field) in self.fields.iter_mut().enumerate() {
             let (low, high) = rule.range(number);
-            for interval in field.interval(low)..=field.last_interval(high) {
-                field.flip(interval.into(), index, self.groups);
+            for class in field.classes_of(rule, &self.protocols) {
+                for interval in field.interval(low)..=field.last_interval(high) {
+                    field.flip(class, interval.into(), index, self.groups);
+                }
             }
         }
     }
@@ -290,15 +335,18 @@ impl<A: Address> Vectors<A> {
 
     /// Makes all vectors longer; returns the words there are then.
     fn widen(&mut self, groups: usize) -> u64 {
+        let mut count = 0;
         for field in &mut self.fields {
-            let old = std::mem::replace(&mut field.bits, vec![[0; GROUP]; INTERVALS * groups]);
-            for interval in 0..INTERVALS {
-                field.bits[interval * groups..][..self.groups]
-                    .copy_from_slice(&old[interval * self.groups..][..self.groups]);
+            let vectors = field.classes * INTERVALS;
+            count += vectors;
+            let old = std::mem::replace(&mut field.bits, vec![[0; GROUP]; vectors * groups]);
+            for vector in 0..vectors {
+                field.bits[vector * groups..][..self.groups]
+                    .copy_from_slice(&old[vector * self.groups..][..self.groups]);
             }
         }
         self.groups = groups;
-        (FIELDS * INTERVALS * groups * GROUP) as u64
+        (count * groups * GROUP) as u64
     }
 
     /// Rules that a key is compared with in vain, and the place of the one that matches then.
@@ -336,10 +384,11 @@ impl<A: Address> Vectors<A> {
         let fields = cut.map(|number| &self.fields[usize::from(number)]);
         for ((field, number), starts) in fields.iter().zip(cut).zip(&mut starts) {
             match number {
-                0 => self.starts::<0>(field, keys, starts),
-                1 => self.starts::<1>(field, keys, starts),
-                2 => self.starts::<2>(field, keys, starts),
-                _ => self.starts::<3>(field, keys, starts),
+                0 => self.starts::<0, false>(field, keys, starts),
+                1 => self.starts::<1, false>(field, keys, starts),
+                2 => self.starts::<2, false>(field, keys, starts),
+                _ if field.classes == 1 => self.starts::<3, false>(field, keys, starts),
+                _ => self.starts::<3, true>(field, keys, starts),
             }
         }
         for (index, (key, place)) in keys.iter().zip(places).enumerate() {
@@ -350,25 +399,25 @@ impl<A: Address> Vectors<A> {
 
     /// Where keys' vectors start in a field.
     #[inline(never)]
-    fn starts<const FIELD: usize>(
+    fn starts<const FIELD: usize, const CLASS: bool>(
         &self,
         field: &Field,
         keys: &[Key<A>],
         starts: &mut [u32; BURST],
     ) {
         match (field.parts.as_deref(), field.halvings) {
-            (parts @ Some(_), 0) => self.starts_by::<FIELD, 0>(field, parts, keys, starts),
-            (parts @ Some(_), 1) => self.starts_by::<FIELD, 1>(field, parts, keys, starts),
-            (parts @ Some(_), 2) => self.starts_by::<FIELD, 2>(field, parts, keys, starts),
-            (parts @ Some(_), 3) => self.starts_by::<FIELD, 3>(field, parts, keys, starts),
-            (parts @ Some(_), 4) => self.starts_by::<FIELD, 4>(field, parts, keys, starts),
-            (parts @ Some(_), 5) => self.starts_by::<FIELD, 5>(field, parts, keys, starts),
-            _ => self.starts_by::<FIELD, ALL>(field, None, keys, starts),
+            (parts, 0) => self.starts_by::<FIELD, CLASS, 0>(field, parts, keys, starts),
+            (parts @ Some(_), 1) => self.starts_by::<FIELD, CLASS, 1>(field, parts, keys, starts),
+            (parts @ Some(_), 2) => self.starts_by::<FIELD, CLASS, 2>(field, parts, keys, starts),
+            (parts @ Some(_), 3) => self.starts_by::<FIELD, CLASS, 3>(field, parts, keys, starts),
+            (parts @ Some(_), 4) => self.starts_by::<FIELD, CLASS, 4>(field, parts, keys, starts),
+            (parts @ Some(_), 5) => self.starts_by::<FIELD, CLASS, 5>(field, parts, keys, starts),
+            _ => self.starts_by::<FIELD, CLASS, ALL>(field, None, keys, starts),
         }
     }
 
     #[inline(always)]
-    fn starts_by<const FIELD: usize, const HALVINGS: u32>(
+    fn starts_by<const FIELD: usize, const CLASS: bool, const HALVINGS: u32>(
         &self,
         field: &Field,
         parts: Option<&[u8; PARTS]>,
@@ -379,8 +428,16 @@ impl<A: Address> Vectors<A> {
         for (key, start) in keys.iter().zip(starts) {
             let value = key.values()[FIELD];
             let from = parts.map_or(0, |parts| parts[(value >> shift) as usize % PARTS]);
-            *start = (field.halve::<HALVINGS>(from, value) * self.groups) as u32;
+            let of_class = if CLASS { self.class_start(key) } else { 0 };
+            *start = (field.halve::<HALVINGS>(from, value) * self.groups) as u32 + of_class;
         }
+    }
+
+    /// Where the vectors of a packet's class start.
+    #[inline(always)]
+    fn class_start(&self, key: &Key<A>) -> u32 {
+        let class = usize::from(self.protocols[usize::from(key.protocol as u8)]);
+        (class * INTERVALS * self.groups) as u32
     }
 
     /// The place of the first rule from `from` on that matches, if it stands before `best`; else
@@ -424,13 +481,13 @@ impl<A: Address> Vectors<A> {
     fn all(&self, key: &Key<A>) -> ([&Field; FIELDS], [u32; FIELDS]) {
         let fields = self.fields.each_ref();
         let values = key.values();
-        (fields, std::array::from_fn(|number| self.start(fields[number], values[number])))
-    }
-
-    /// Where the vector of a value starts.
-    #[inline(always)]
-    fn start(&self, field: &Field, value: u64) -> u32 {
-        u32::from(field.interval(value)) * self.groups as u32
+        let start = |number: usize| {
+            let interval = usize::from(fields[number].interval(values[number]));
+            (interval * self.groups) as u32
+        };
+        let mut starts = std::array::from_fn(start);
+        starts[BY_CLASS] += self.class_start(key);
+        (fields, starts)
     }
 
     /// Calls with the rules that the vectors from `starts` on have in common, in the order of the
@@ -463,6 +520,22 @@ impl<A: Address> Vectors<A> {
             }
         }
     }
+}
+
+/// The class of each protocol, and how many classes there are.
+fn classes<A: Address>(rules: &[Rule<A>]) -> ([u8; 256], usize) {
+    let mut asked = [0_u32; 256];
+    for protocol in rules.iter().filter_map(Rule::asked_protocol) {
+        asked[usize::from(protocol)] += 1;
+    }
+    let (mut classes, mut count) = ([0; 256], 1);
+    while count < CLASSES {
+        let most = (0..256).max_by_key(|&protocol| asked[protocol]);
+        let Some(most) = most.filter(|&most| asked[most] != 0) else { break };
+        (classes[most], asked[most]) = (count as u8, 0);
+        count += 1;
+    }
+    (classes, count)
 }
 
 fn groups_for(rules: usize) -> usize {
