@@ -9,7 +9,6 @@ use crate::hook::Observers;
 use crate::ledger::{CardLedger, DropReason, Stage};
 use crate::packet::burst::{Burst, move_oldest};
 use crate::packet::desc::Descriptor;
-use crate::packet::lend::Loans;
 use crate::packet::offload;
 use crate::packet::pool::Pool;
 use crate::stats::WireCounters;
@@ -254,20 +253,14 @@ impl<'a> Receiver<'a> {
         }
     }
 
-    /// Gives the packets taken in so far the times at which they arrived, which `stamp` finds in
-    /// each: nanoseconds of the monotonic clock. One without keeps its time; so do all where that
-    /// clock is not known.
-    #[inline]
-    pub fn stamp_monotonic(&mut self, mut stamp: impl FnMut(&mut Descriptor) -> Option<u64>) {
-        let Some(Clocks { monotonic_ns, .. }) = self.clocks else { return };
-        let (now, mut ahead) = (self.now, 0);
-        for packet in &mut self.burst.as_mut_slice()[self.first..] {
-            let Some(ns) = stamp(packet) else { continue };
-            let time = Time::from_nanos(ns.saturating_sub(monotonic_ns));
-            ahead += u64::from(time > now);
-            packet.set_received_at(time.min(now));
+    /// The packets taken in from now on arrived when the monotonic clock showed `ns` nanoseconds.
+    /// Without that, or where that clock is not known, they arrived now.
+    #[inline(always)]
+    pub fn arrived_at_monotonic(&mut self, ns: Option<u64>) {
+        self.arrival = self.now;
+        if let (Some(ns), Some(Clocks { monotonic_ns, .. })) = (ns, self.clocks) {
+            self.arrived_at(Time::from_nanos(ns.saturating_sub(monotonic_ns)));
         }
-        self.count_stamps_ahead(ahead);
     }
 
     /// Gives the packets taken in so far, from number `first` on, the times at which they
@@ -345,24 +338,6 @@ impl<'a> Receiver<'a> {
         self.burst.extend(self.pool.allocate_many(count, length, self.arrival, self.wire));
         self.bytes += ((self.burst.len() - start) * length) as u64;
         &mut self.burst.as_mut_slice()[start..]
-    }
-
-    /// A packet of `length` bytes has come back in a buffer that was lent out: see [`Loans::take`].
-    /// Lends it out, in its place in the burst. `None` also without room.
-    #[inline(always)]
-    pub fn place_lent(
-        &mut self,
-        loans: &mut Loans,
-        place: u64,
-        length: usize,
-    ) -> Option<&mut Descriptor> {
-        if self.room() == 0 {
-            return None;
-        }
-        let (arrival, wire) = (self.arrival, self.wire);
-        let packet = self.burst.push_with(|| loans.take(place, length, arrival, wire))?;
-        self.bytes += length as u64;
-        Some(packet)
     }
 
     /// A buffer for a packet of `length` bytes, for [`Receiver::push`]; see [`Pool::allocate`].

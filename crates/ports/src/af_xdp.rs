@@ -427,14 +427,10 @@ impl WirePort for XdpPort {
             self.check(now, rx);
         }
         let Some(umem) = &mut self.umem else { return };
-        umem.receive(rx);
+        let mut unstamped = 0;
+        umem.receive(rx, &mut unstamped);
         if self.config.stamps {
-            let (mark, unstamped) = (umem.mark(), &mut self.counts.unstamped);
-            rx.stamp_monotonic(|packet| {
-                let stamp = mark.and_then(|mark| mark.stamp_of(packet));
-                *unstamped += u64::from(stamp.is_none());
-                stamp
-            });
+            self.counts.unstamped += unstamped;
         }
         if self.mend {
             for packet in rx.pushed_mut() {

@@ -199,6 +199,13 @@ impl Descriptor {
         space::segments(self)
     }
 
+    /// The `count` bytes right in front of the packet, whatever is there; none if its headroom has
+    /// fewer.
+    #[inline(always)]
+    pub fn in_front(&self, count: u16) -> Option<&[u8]> {
+        space::in_front(self, count)
+    }
+
     /// Bytes that can be put in front of the packet without moving it.
     #[inline]
     pub fn headroom(&self) -> u16 {

@@ -351,6 +351,21 @@ pub(super) fn bytes_mut(descriptor: &mut Descriptor) -> &mut [u8] {
     }
 }
 
+/// The `count` bytes in front of a packet; none if its headroom has fewer.
+#[inline(always)]
+pub(super) fn in_front(descriptor: &Descriptor, count: u16) -> Option<&[u8]> {
+    if count > descriptor.headroom() {
+        return None;
+    }
+    // SAFETY: as in `bytes`: headroom lies in the same buffer, behind its header.
+    Some(unsafe {
+        std::slice::from_raw_parts(
+            address(descriptor.buffer).add((descriptor.offset - count) as usize),
+            count as usize,
+        )
+    })
+}
+
 #[inline(always)]
 pub(super) fn prefetch(descriptor: &Descriptor) {
     crate::prefetch::for_read(address(descriptor.buffer).wrapping_add(descriptor.offset as usize));

@@ -230,6 +230,7 @@ impl Model {
                 let mut pattern = self.pattern;
                 let Some(live) = self.pick(index) else { return };
                 let room = live.packet.headroom();
+                assert_eq!(live.packet.in_front(count).is_some(), count <= room);
                 assert_eq!(live.packet.push_front(count), count <= room);
                 if count <= room {
                     assert_eq!(live.packet.headroom(), room - count);
@@ -247,7 +248,8 @@ impl Model {
                 assert_eq!(live.packet.pull_front(count), usize::from(count) <= length);
                 if usize::from(count) <= length {
                     assert_eq!(live.packet.headroom(), room + count);
-                    live.segments[0].drain(..usize::from(count));
+                    let gone: Vec<_> = live.segments[0].drain(..usize::from(count)).collect();
+                    assert_eq!(live.packet.in_front(count), Some(&gone[..]));
                 }
             }
             Op::PushBack(index, count) => {

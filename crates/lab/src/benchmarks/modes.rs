@@ -2,7 +2,8 @@
 //!
 //! Arrival times: bursts taken in by a wire's [`Receiver`] with the time of the turn, and with
 //! times of their own by each way that ports have: one told ahead of each packet (`packet`), one
-//! found in front of each (`xdp`), one of a rate (a paced `generator`).
+//! found in front of each (`xdp`), one of a rate (a paced `generator`). Packets of `xdp` are in
+//! buffers that were lent out, so it is compared with the like of them without times (`lent`).
 //!
 //! Transmit completion: a card driven by hand on one core, whose host sends a packet a turn and has
 //! room for more, or waits for room each time. Doorbells are silent, so that what is told is the
@@ -18,6 +19,7 @@ use picnic_core::doorbell::Doorbell;
 use picnic_core::error::ConfigError;
 use picnic_core::ledger::Ledger;
 use picnic_core::packet::burst::{BURST, Burst};
+use picnic_core::packet::lend::Loans;
 use picnic_core::packet::pool::{Pool, PoolConfig};
 use picnic_core::port::{Clocks, Receiver};
 use picnic_core::registry::{BuildContext, Component, Entry};
@@ -34,6 +36,10 @@ const BURSTS: usize = 1 << 10;
 const TURNS: usize = 1 << 14;
 /// Bytes of each packet.
 const BYTES: u16 = 60;
+/// Where a packet begins in a buffer that was lent out, what is in front of it, and how that is known.
+const IN_FRONT: u64 = 64;
+const STAMP_BYTES: u64 = 16;
+const MARK: u64 = 0x5eed_5eed;
 /// What the clocks of the kernel show at time zero.
 const CLOCKS: Clocks = Clocks { realtime_ns: 1 << 60, monotonic_ns: 1 << 50 };
 
@@ -58,7 +64,7 @@ impl Benchmark for Modes {
     const QUICK: &'static str = "repeats = 2";
 
     fn measure(&self, run: &mut Run<'_>) -> anyhow::Result<Outcome> {
-        let stamps = [Stamp::Taken, Stamp::Ahead, Stamp::InFront, Stamp::Paced];
+        let stamps = [Stamp::Taken, Stamp::Ahead, Stamp::Paced, Stamp::Lent, Stamp::InFront];
         let completions = ["off", "interrupt", "moderated"];
         let mut wire = Wire::new()?;
         let mut cards = Vec::new();
@@ -81,9 +87,12 @@ impl Benchmark for Modes {
         let mut outcome = measured();
         outcome.tell("burst", BURST);
         for (stamp, times) in stamps.iter().zip(&taken) {
+            let base = if *stamp == Stamp::InFront { Stamp::Lent } else { Stamp::Taken };
+            let base = stamps.iter().zip(&taken).find(|(stamp, _)| **stamp == base);
+            let base = base.map_or(&taken[0], |(_, times)| times);
             let point = Point::at("stamps", stamp.name())
                 .with(Figure::of("taken_ns", times.clone()).called("a packet taken in"))
-                .with(Figure::of("extra_ns", beyond(times, &taken[0])).called("more"));
+                .with(Figure::of("extra_ns", beyond(times, base)).called("more"));
             outcome.series("arrival").push(point);
         }
         for (index, times) in turns.iter().enumerate() {
@@ -109,8 +118,9 @@ fn beyond(times: &[f64], base: &[f64]) -> Vec<f64> {
 enum Stamp {
     Taken,
     Ahead,
-    InFront,
     Paced,
+    Lent,
+    InFront,
 }
 
 impl Stamp {
@@ -118,8 +128,9 @@ impl Stamp {
         match self {
             Stamp::Taken => "none",
             Stamp::Ahead => "packet",
-            Stamp::InFront => "xdp",
             Stamp::Paced => "generator",
+            Stamp::Lent => "lent",
+            Stamp::InFront => "xdp",
         }
     }
 }
@@ -127,6 +138,7 @@ impl Stamp {
 /// A wire's side of the receive path, and a pool to take buffers from.
 struct Wire {
     pool: Pool,
+    loans: Loans,
     burst: Burst,
     counters: WireCounters,
     ledger: Arc<Ledger>,
@@ -136,9 +148,21 @@ struct Wire {
 impl Wire {
     /// On the heap, as a card's are: where a stack happens to lie can double the times.
     fn new() -> anyhow::Result<Box<Self>> {
-        let (pool, _) = Pool::new(&PoolConfig { buffers: 256, ..PoolConfig::default() }, 0)?;
+        let (mut pool, _) = Pool::new(&PoolConfig { buffers: 256, ..PoolConfig::default() }, 0)?;
+        let mut loans = Loans::new(&pool);
+        // Each buffer has a time and a mark in front of where a packet will be, whoever looks.
+        let places: Vec<_> = std::iter::from_fn(|| loans.lend(&mut pool)).collect();
+        for place in places {
+            let stamp = loans.take(place + IN_FRONT - STAMP_BYTES, 16, Time::ZERO, 0);
+            if let Some(mut stamp) = stamp {
+                let words = [CLOCKS.monotonic_ns + 1, MARK].map(u64::to_ne_bytes);
+                stamp.data_mut().copy_from_slice(words.as_flattened());
+                pool.free(stamp);
+            }
+        }
         Ok(Box::new(Wire {
             pool,
+            loans,
             burst: Burst::new(),
             counters: WireCounters::default(),
             ledger: Arc::new(Ledger::new(0)),
@@ -155,35 +179,51 @@ impl Wire {
     fn take(&mut self, stamp: Stamp) {
         self.now = self.now + 10_000;
         let (now, first) = (self.now, self.now.as_nanos() - 10_000);
-        let Wire { pool, burst, counters, ledger, .. } = self;
+        let Wire { pool, loans, burst, counters, ledger, .. } = self;
         let mut rx = Receiver::new(pool, burst, counters, &ledger.card, now, 0, BURST)
             .with_clocks(Some(CLOCKS));
+        if matches!(stamp, Stamp::Lent | Stamp::InFront) {
+            take_lent(&mut rx, loans, stamp == Stamp::InFront);
+            drop(rx);
+            return burst.drain().for_each(|packet| pool.free(packet));
+        }
         for index in 0..BURST as u64 {
             let arrived = first + 100 * index;
             if stamp == Stamp::Ahead {
                 rx.arrived_at_realtime(CLOCKS.realtime_ns + arrived);
             }
             let Some(packet) = rx.place(BYTES.into()) else { break };
-            // Each has its time in front, whoever looks: packets are alike.
-            packet.data_mut()[..8].copy_from_slice(&(CLOCKS.monotonic_ns + arrived).to_ne_bytes());
+            packet.data_mut()[..8].copy_from_slice(&arrived.to_ne_bytes());
         }
-        match stamp {
-            Stamp::InFront => rx.stamp_monotonic(|packet| {
-                packet.data().first_chunk().map(|bytes| u64::from_ne_bytes(*bytes))
-            }),
-            Stamp::Paced => {
-                let mut next = first;
-                rx.stamp(0, || {
-                    next += 100;
-                    Time::from_nanos(next)
-                });
-            }
-            Stamp::Taken | Stamp::Ahead => {}
+        if stamp == Stamp::Paced {
+            let mut next = first;
+            rx.stamp(0, || {
+                next += 100;
+                Time::from_nanos(next)
+            });
         }
         drop(rx);
         for packet in burst.drain() {
             pool.free(packet);
         }
+    }
+}
+
+/// Takes in a burst of packets from buffers that were lent out, as `xdp` does.
+fn take_lent(rx: &mut Receiver<'_>, loans: &mut Loans, has_stamps: bool) {
+    let mut places = [0; BURST];
+    places.iter_mut().for_each(|place| *place = loans.lend(rx.pool()).unwrap_or_default());
+    let now = rx.now();
+    for place in places {
+        let Some(packet) = loans.take(place + IN_FRONT, BYTES.into(), now, 0) else { break };
+        if has_stamps {
+            rx.arrived_at_monotonic(packet.in_front(STAMP_BYTES as u16).and_then(|stamp| {
+                let (words, _) = stamp.as_chunks();
+                let [ns, mark] = [*words.first()?, *words.last()?].map(u64::from_ne_bytes);
+                (mark == MARK).then_some(ns)
+            }));
+        }
+        rx.push(packet);
     }
 }
 
@@ -300,7 +340,7 @@ mod tests {
     #[test]
     fn each_wire_knows_its_times_and_each_host_is_told_as_it_is_to_be() {
         let mut wire = Wire::new().unwrap();
-        for stamp in [Stamp::Taken, Stamp::Ahead, Stamp::InFront, Stamp::Paced] {
+        for stamp in [Stamp::Taken, Stamp::Ahead, Stamp::Paced, Stamp::Lent, Stamp::InFront] {
             wire.take(stamp);
             assert_eq!((wire.counters.stamps_ahead.get(), wire.pool.outstanding()), (0, 0));
         }

@@ -57,22 +57,10 @@ impl Mark {
     /// When the program saw this packet, in nanoseconds of the monotonic clock; none if there is no
     /// stamp in front of it.
     #[inline]
-    pub(crate) fn stamp_of(self, packet: &mut Descriptor) -> Option<u64> {
-        if !packet.push_front(STAMP_BYTES) {
-            return None;
-        }
-        let stamp = packet.data().first_chunk().and_then(|&stamp| {
-            let both = u128::from_ne_bytes(stamp);
-            // The words as they lie in memory: x86, Arm and RISC-V alike.
-            let (ns, mark) = if cfg!(target_endian = "little") {
-                (both as u64, (both >> u64::BITS) as u64)
-            } else {
-                ((both >> u64::BITS) as u64, both as u64)
-            };
-            (mark == self.0).then_some(ns)
-        });
-        packet.pull_front(STAMP_BYTES);
-        stamp
+    pub(crate) fn stamp_of(self, packet: &Descriptor) -> Option<u64> {
+        let (words, _) = packet.in_front(STAMP_BYTES)?.as_chunks();
+        let [ns, mark] = [*words.first()?, *words.last()?].map(u64::from_ne_bytes);
+        (mark == self.0).then_some(ns)
     }
 }
 

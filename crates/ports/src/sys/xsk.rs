@@ -15,7 +15,6 @@
 //!
 //! Source: Documentation/networking/af_xdp.rst; include/uapi/linux/if_xdp.h.
 
-use super::bpf::Mark;
 pub(crate) use super::xsk_queue::{CHUNK_LOW, Chunks, Sending};
 pub(crate) use super::xsk_sockets::{Sockets, Step, Supplies, Trouble, Wanted, is_taken};
 
@@ -88,12 +87,6 @@ impl Umem {
         self.sockets.take()
     }
 
-    /// By which the stamps in front of packets are known; none without stamps.
-    #[inline]
-    pub(crate) fn mark(&self) -> Option<Mark> {
-        self.sockets.as_ref().and_then(|sockets| sockets.mark)
-    }
-
     /// The sockets.
     pub(crate) fn sockets(&mut self) -> Option<&mut Sockets> {
         self.sockets.as_mut()
@@ -134,16 +127,16 @@ impl Umem {
     }
 
     /// Takes in what has arrived, queues taking turns at being first, and gives the kernel empty
-    /// buffers for it.
+    /// buffers for it. Adds the packets without a stamp in front of them to `unstamped`.
     #[inline]
-    pub(crate) fn receive(&mut self, rx: &mut Receiver<'_>) {
+    pub(crate) fn receive(&mut self, rx: &mut Receiver<'_>, unstamped: &mut u64) {
         let Some(sockets) = &mut self.sockets else { return };
         let (count, depth) = (sockets.queues.len(), sockets.wanted.rx_slots as usize);
         let mut index = if self.turn < count { self.turn } else { 0 };
         self.turn = index + 1;
         for _ in 0..count {
             let queue = &mut sockets.queues[index];
-            let taken = queue.receive(&mut self.loans, rx);
+            let taken = queue.receive(&mut self.loans, rx, sockets.mark, unstamped);
             queue.top_up(&mut self.loans, rx.pool(), depth);
             let asked_for = sockets.zero_copy && queue.fill.needs_wakeup();
             if asked_for || (sockets.wanted.busy_poll != 0 && taken == 0) {

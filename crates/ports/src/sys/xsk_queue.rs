@@ -2,10 +2,12 @@
 //!
 //! Guarantees: those of [`super::xsk`]; what is put on the rings are places that [`Loans`] gave.
 
+use super::bpf::Mark;
 use super::xsk_ring::{Consumer, Offsets, Producer, Shared, Slot};
 use super::xsk_sockets::{Step, Wanted, Way};
 use libc::{c_int, c_void, socklen_t, xdp_desc};
 use picnic_core::ledger::DropReason;
+use picnic_core::packet::desc::Descriptor;
 use picnic_core::packet::lend::{Borrower, Loans};
 use picnic_core::packet::pool::{Pool, PoolMemory};
 use picnic_core::port::Receiver;
@@ -191,56 +193,69 @@ impl Queue {
         self.rx.ready(wanted)
     }
 
-    /// Takes packets in, as many as are there and `rx` has room for.
+    /// Takes packets in, as many as are there and `rx` has room for, with the times in front of
+    /// them that are known by a mark. Adds those without to `unstamped`.
     #[inline]
-    pub(super) fn receive(&mut self, loans: &mut Loans, rx: &mut Receiver<'_>) -> usize {
+    pub(super) fn receive(
+        &mut self,
+        loans: &mut Loans,
+        rx: &mut Receiver<'_>,
+        mark: Option<Mark>,
+        unstamped: &mut u64,
+    ) -> usize {
         let ready = self.rx.ready(rx.room());
         if ready == 0 {
             return 0;
         }
+        let now = rx.now();
+        let mut push = |packet: Option<Descriptor>, rx: &mut Receiver<'_>| match packet {
+            Some(packet) => {
+                let stamp = mark.and_then(|mark| mark.stamp_of(&packet));
+                *unstamped += u64::from(stamp.is_none());
+                rx.arrived_at_monotonic(stamp);
+                rx.push(packet);
+            }
+            None => rx.shed(DropReason::Malformed, 1),
+        };
         let mut taken = 0;
         // A budget, since packets that are shed take no room.
         while taken < ready && rx.room() != 0 {
             let Some(descriptor) = self.rx.peek(0) else { break };
             if descriptor.options & libc::XDP_PKT_CONTD != 0 {
-                match self.receive_pieces(loans, rx) {
-                    0 => break,
-                    pieces => taken += pieces,
-                }
+                let Some((packet, pieces)) = self.take_pieces(loans, rx) else { break };
+                push(packet, rx);
+                taken += pieces;
                 continue;
             }
             self.rx.take();
             taken += 1;
-            let length = descriptor.len as usize;
-            if rx.place_lent(loans, place(&descriptor), length).is_none() {
-                rx.shed(DropReason::Malformed, 1);
-            }
+            push(loans.take(place(&descriptor), descriptor.len as usize, now, 0), rx);
         }
         self.rx.release();
         self.out = self.out.saturating_sub(taken);
         taken
     }
 
-    /// Takes a packet in several pieces in; how many those were, zero if not all are there yet.
+    /// A packet in several pieces, if they can be taken, and how many those were; `None` if not all
+    /// are there yet.
     #[cold]
-    fn receive_pieces(&mut self, loans: &mut Loans, rx: &mut Receiver<'_>) -> usize {
+    fn take_pieces(
+        &mut self,
+        loans: &mut Loans,
+        rx: &mut Receiver<'_>,
+    ) -> Option<(Option<Descriptor>, usize)> {
         let mut pieces = 1;
         loop {
             self.rx.ready(pieces);
-            match self.rx.peek(pieces - 1) {
-                None => return 0,
-                Some(piece) if piece.options & libc::XDP_PKT_CONTD == 0 => break,
-                Some(_) => pieces += 1,
+            match self.rx.peek(pieces - 1)? {
+                piece if piece.options & libc::XDP_PKT_CONTD == 0 => break,
+                _ => pieces += 1,
             }
         }
         let now = rx.now();
         let taken = (0..pieces).map_while(|_| self.rx.take());
         let taken = taken.map(|piece| (place(&piece), piece.len as usize));
-        match loans.take_pieces(rx.pool(), taken, now) {
-            Some(packet) => rx.push(packet),
-            None => rx.shed(DropReason::Malformed, 1),
-        }
-        pieces
+        Some((loans.take_pieces(rx.pool(), taken, now), pieces))
     }
 
     /// Gives the kernel empty buffers, up to `depth` in all, once a quarter of them is used.
