@@ -54,7 +54,7 @@ static FUNCTIONS: LazyLock<&'static [Entry<Box<dyn Function>>]> =
 /// firewall.
 pub fn own() -> Registries {
     Registries {
-        executors: &[&picnic_host::run::Host, &picnic_kernel::Kernel],
+        executors: &[&picnic_host::run::Host, &picnic_kernel::Kernel, &picnic_kernel::Hybrid],
         functions: *FUNCTIONS,
         tasks: picnic_tasks::registry::TASKS,
         filters: &[picnic_sciron::card::add],

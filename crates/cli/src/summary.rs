@@ -36,6 +36,14 @@ pub(crate) fn text(name: &str, report: &Report) -> String {
         let _ = writeln!(text, "{name:<8} {value}");
     };
     line("ledger", ledger(&report.ledger));
+    if let Some(poll) = &report.poll {
+        let [packets, taken, lost, delivered] =
+            [poll.packets, poll.taken, poll.lost, poll.delivered].map(count);
+        let told = format!(
+            "{packets} to the poll engine: {taken} taken, {lost} lost, {delivered} delivered"
+        );
+        line("poll", told);
+    }
     for (place, packets) in &report.drops_by_stage {
         line("dropped", format!("{} {place}", count(*packets)));
     }
@@ -283,7 +291,9 @@ pub(crate) fn verdict(report: &Report) -> anyhow::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use picnic_control::report::{CoreReport, FunctionReport, LatencyReport, QueueReport, Stamp};
+    use picnic_control::report::{
+        CoreReport, FunctionReport, LatencyReport, PollReport, QueueReport, Stamp,
+    };
 
     fn report() -> Report {
         Report {
@@ -323,6 +333,7 @@ mod tests {
                 ring_size: 1024,
                 latency_ns: LatencyReport::default(),
             }],
+            poll: Some(PollReport { packets: 70, taken: 68, lost: 2, delivered: 67 }),
             functions: vec![FunctionReport {
                 name: "rss".into(),
                 packets: 2_000,
@@ -380,6 +391,7 @@ mod tests {
             "ledger   in 2,000 = delivered 1,990 + transmitted 0 + consumed 0 + dropped 10 \
              + in flight 0: balanced",
             "dropped  10 ring_full@steer",
+            "poll     70 to the poll engine: 68 taken, 2 lost, 67 delivered",
             "latency  p50 1.5 µs, p99 unavailable",
             "mean 2.0 µs: unavailable at the wire, 300 ns on the borrowed core, 1.7 µs in the target",
             "core     others had core 1 for 80.0 ms (4.0 %): 40 pieces of 500.0 µs or more, the \

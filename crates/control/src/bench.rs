@@ -200,6 +200,7 @@ impl Bench {
             tasks,
             fixed: None,
             swap_rx: None,
+            beside: None,
         };
         let about = About {
             card: file.card.name.clone(),

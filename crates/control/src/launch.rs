@@ -109,6 +109,7 @@ pub struct Launch<'a> {
     is_confined: bool,
     watch: Option<Watch>,
     revision: &'static str,
+    is_judged: bool,
 }
 
 /// The parts of a card, its filters in front of them and its tasks beside them; nothing is
@@ -144,7 +145,15 @@ impl<'a> Launch<'a> {
             is_confined: false,
             watch: None,
             revision: "unavailable",
+            is_judged: false,
         }
+    }
+
+    /// The same card for an executor that has its packets handed over by another, which has judged
+    /// them: without filters, and with nobody who looks on.
+    #[must_use]
+    pub fn behind(&self) -> Self {
+        Launch { is_judged: true, ..Launch::new(self.file, self.registries) }
     }
 
     /// Built from this revision, which reports name.
@@ -217,7 +226,7 @@ impl<'a> Launch<'a> {
     /// # Errors
     /// The first thing that is wrong with the file.
     pub fn build(&self) -> Result<Built, ConfigError> {
-        build(self.file, &self.registries, self.filters.clone(), &self.hooks)
+        build(self, self.filters.clone(), &self.hooks)
     }
 
     /// Checks the card file against this machine; nothing is started or changed.
@@ -238,8 +247,7 @@ impl<'a> Launch<'a> {
     /// are made of these parts.
     pub(crate) fn check_parts(&self, mut placement: Placement) -> Result<Checked, RunError> {
         let filters = Filters::new(self.file.host.card_queues());
-        let Built { parts, os, .. } =
-            build(self.file, &self.registries, filters.clone(), &Hooks::none())?;
+        let Built { parts, os, .. } = build(self, filters.clone(), &Hooks::none())?;
         placement.warnings.extend(parts.warnings());
         Ok(Checked { placement, filters, os })
     }
@@ -298,12 +306,8 @@ impl<'a> Launch<'a> {
     }
 }
 
-fn build(
-    file: &CardFile,
-    registries: &Registries,
-    filters: Filters,
-    hooks: &Hooks,
-) -> Result<Built, ConfigError> {
+fn build(launch: &Launch<'_>, filters: Filters, hooks: &Hooks) -> Result<Built, ConfigError> {
+    let Launch { file, registries, .. } = launch;
     let mut parts = Parts::build(file, &registries.components(), hooks)?;
     let around = Surroundings { arrivals: parts.arrivals(), costs: path::costs(file)? };
     let os = picnic_os::config::build(file, registries.kinds(), filters.clone(), &around)?.map(
@@ -312,11 +316,13 @@ fn build(
             handle
         },
     );
-    for add in registries.filters {
-        add(file, &filters)?;
+    if !launch.is_judged {
+        for add in registries.filters {
+            add(file, &filters)?;
+        }
+        picnic_filter::config::add(&filters, file)?;
+        parts.guard(Box::new(filters.clone()));
     }
-    picnic_filter::config::add(&filters, file)?;
-    parts.guard(Box::new(filters.clone()));
     Ok(Built { parts, filters, os })
 }
 

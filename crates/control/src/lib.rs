@@ -54,4 +54,4 @@ mod window;
 pub use executor::{Executor, Running};
 pub use launch::{Launch, Registries, Served};
 pub use report::Report;
-pub use server::{Access, Doors, Limits, Server, SwapRx};
+pub use server::{Access, Beside, Doors, Limits, Server, SwapRx};

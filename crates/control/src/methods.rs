@@ -42,11 +42,11 @@ const NAP: Duration = Duration::from_micros(50);
 /// The card, as the control thread sees it.
 pub struct Methods {
     monitor: Monitor,
-    controller: Controller,
+    line: Line,
+    /// To the poll engine's part of a card that the kernel shares with it.
+    beside: Option<(Line, Vec<usize>)>,
     /// How long the borrowed core may take to obey.
     patience: Duration,
-    /// Commands whose answer nobody waits for any more.
-    abandoned: usize,
     registries: Registries,
     context: BuildContext,
     sections: Sections,
@@ -62,6 +62,13 @@ pub struct Methods {
     stop: Arc<AtomicBool>,
     /// The figures of the last reset.
     reset: Option<Report>,
+}
+
+/// A way to who obeys commands.
+struct Line {
+    controller: Controller,
+    /// Commands whose answer nobody waits for any more.
+    abandoned: usize,
 }
 
 /// What came of a call.
@@ -93,8 +100,8 @@ impl Methods {
         captures: Captures,
         stop: Arc<AtomicBool>,
     ) -> Self {
-        let Access { monitor, controller, registries, hooks, filters, tasks, fixed, swap_rx } =
-            access;
+        let Access { monitor, controller, registries, hooks, filters, tasks, fixed, .. } = access;
+        let (swap_rx, beside) = (access.swap_rx, access.beside);
         let about = About {
             report: about,
             ports: file.wires.iter().map(|wire| wire.port.name().into()).collect(),
@@ -104,9 +111,10 @@ impl Methods {
         };
         Methods {
             monitor,
-            controller,
+            line: Line { controller, abandoned: 0 },
+            beside: beside
+                .map(|beside| (Line { controller: beside.controller, abandoned: 0 }, beside.alone)),
             patience: PATIENCE,
-            abandoned: 0,
             registries,
             context: picnic_engine::build::context(file),
             sections: file.sections().clone(),
@@ -144,9 +152,10 @@ impl Methods {
         file: impl FnOnce() -> Option<OwnedFd>,
     ) -> Result<Outcome, RpcError> {
         use Request as R;
-        let changes =
-            matches!(request, R::CaptureStart(_) | R::ModerationGet {} | R::ModerationSet(_))
-                || matches!(request, R::ChainSwap(_)) && self.swap_rx.is_none();
+        let moderates = matches!(request, R::ModerationGet {} | R::ModerationSet(_));
+        let changes = matches!(request, R::CaptureStart(_))
+            || moderates && self.beside.is_none()
+            || matches!(request, R::ChainSwap(_)) && self.swap_rx.is_none();
         if let Some(why) = self.fixed.filter(|_| changes) {
             return Err(RpcError::new(REFUSED, why));
         }
@@ -282,9 +291,29 @@ impl Methods {
         Ok(json!({ "moderation": self.interrupt, "replaced": replaced }))
     }
 
-    /// Has the borrowed core obey a command, and waits for its answer.
+    /// Has the borrowed core obey a command, and waits for its answer. Of a card that the kernel
+    /// shares with the poll engine, the kernel's part if it is there.
     fn command(&mut self, command: Command) -> Result<Answer, RpcError> {
-        let patience = self.patience;
+        let line = match &mut self.beside {
+            Some((line, alone)) => match command {
+                Command::Function(Direction::Rx, position, _) if !alone.contains(&position) => {
+                    &mut self.line
+                }
+                _ => line,
+            },
+            None => &mut self.line,
+        };
+        line.command(command, self.patience)
+    }
+
+    /// Whether a function of the rx chain is in the kernel and on the poll engine.
+    fn is_twice(&self, position: usize) -> bool {
+        self.beside.as_ref().is_some_and(|(_, alone)| !alone.contains(&position))
+    }
+}
+
+impl Line {
+    fn command(&mut self, command: Command, patience: Duration) -> Result<Answer, RpcError> {
         let give_up = Instant::now() + patience;
         let silent = || {
             let seconds = patience.as_secs();

@@ -128,6 +128,16 @@ impl Collector for Figures {
         let help = "Packets in rings, in functions and waiting for wires";
         sink.gauges("picnic_in_flight", Some(packets()), help, in_flight)?;
         wires(&mut sink, report)?;
+        if let Some(poll) = report.poll {
+            for (name, help, value) in [
+                ("picnic_poll_sent", "Packets that filters sent to the poll engine", poll.packets),
+                ("picnic_poll_taken", "Those of them that it took", poll.taken),
+                ("picnic_poll_lost", "Those that were lost on the way", poll.lost),
+                ("picnic_poll_delivered", "Packets that it handed to its host", poll.delivered),
+            ] {
+                sink.counters(name, packets(), help, one(value))?;
+            }
+        }
         queues(&mut sink, report)?;
         functions(&mut sink, report)?;
 
@@ -258,7 +268,7 @@ fn functions(sink: &mut Sink<'_, '_>, report: &Report) -> fmt::Result {
 mod tests {
     use super::*;
     use crate::bench;
-    use crate::report::{FunctionReport, LatencyReport, TakenAway};
+    use crate::report::{FunctionReport, LatencyReport, PollReport, TakenAway};
 
     /// The lines of a family, without what is the same in all.
     fn values(text: &str, family: &str) -> Vec<String> {
@@ -290,6 +300,7 @@ mod tests {
             timed_packets: 0,
             counters: None,
         };
+        report.poll = Some(PollReport { packets: 9, taken: 7, lost: 2, delivered: 6 });
         report.functions = vec![function("a", 5, 1), function("b\"\\\n", 4, 0)];
         report.tx_functions = vec![function("c", 3, 2)];
         report.drops_by_stage = [("x@rx".to_owned(), 3), ("y".to_owned(), 4)].into();
@@ -323,6 +334,10 @@ mod tests {
             ("picnic_card_info", &["engine=\"poll\",version=\"0.1.0\" 1.0"][..]),
             ("picnic_uptime_seconds", &[" 2.0"]),
             ("picnic_in_packets_total", &[" 100"]),
+            ("picnic_poll_sent_packets_total", &[" 9"]),
+            ("picnic_poll_taken_packets_total", &[" 7"]),
+            ("picnic_poll_lost_packets_total", &[" 2"]),
+            ("picnic_poll_delivered_packets_total", &[" 6"]),
             ("picnic_delivered_packets_total", &[" 50"]),
             ("picnic_transmitted_packets_total", &[" 20"]),
             ("picnic_consumed_packets_total", &[" 10"]),

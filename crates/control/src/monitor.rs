@@ -7,7 +7,7 @@
 
 use crate::latency::QueueLatency;
 use crate::report::{
-    CoreReport, FunctionReport, LatencyReport, QueueReport, Report, Stamp, TakenAway,
+    CoreReport, FunctionReport, LatencyReport, PollReport, QueueReport, Report, Stamp, TakenAway,
     TargetCoreReport, Times, WireReport,
 };
 use picnic_core::direction::Direction;
@@ -243,6 +243,12 @@ impl Monitor {
             duration_s: duration_ns / 1e9,
             wires: wire_reports(view),
             queues,
+            poll: view.poll.as_deref().map(|poll| PollReport {
+                packets: poll.packets.get(),
+                taken: poll.taken.get(),
+                lost: poll.lost.get(),
+                delivered: poll.delivered.get(),
+            }),
             functions: function_reports(view, Direction::Rx),
             tx_functions: function_reports(view, Direction::Tx),
             drops: totals.drops.iter().map(|(reason, count)| ((*reason).into(), *count)).collect(),

@@ -31,6 +31,10 @@ pub struct Report {
     pub wires: Vec<WireReport>,
     /// By queue.
     pub queues: Vec<QueueReport>,
+    /// What the poll engine has of the packets that the kernel and it share; left out if one
+    /// engine has all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub poll: Option<PollReport>,
     /// By function of the rx chain.
     pub functions: Vec<FunctionReport>,
     /// By function of the tx chain.
@@ -143,6 +147,19 @@ impl fmt::Display for Stamp {
             Stamp::Taken => "taken",
         })
     }
+}
+
+/// What the kernel has handed over to the poll engine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PollReport {
+    /// Packets that filters have sent there.
+    pub packets: u64,
+    /// Those of them that it has taken.
+    pub taken: u64,
+    /// Those that were lost on the way, among `drops`.
+    pub lost: u64,
+    /// Packets that it has handed to its host, among those of the queues.
+    pub delivered: u64,
 }
 
 /// A queue's figures.

@@ -154,6 +154,18 @@ pub struct Access {
     pub fixed: Option<&'static str>,
     /// Of an engine that puts another rx chain in force by itself, also if the rest stays as it is.
     pub swap_rx: Option<Box<dyn SwapRx>>,
+    /// The poll engine's part of a card that the kernel shares with it.
+    pub beside: Option<Beside>,
+}
+
+/// What changes the part of a card that the poll engine has beside the kernel. The functions of
+/// the rx chain are in both, but for some; all else is there alone.
+#[derive(Debug)]
+pub struct Beside {
+    /// Changes it.
+    pub controller: Controller,
+    /// Functions of the rx chain that are there alone, by position.
+    pub alone: Vec<usize>,
 }
 
 /// Who puts another rx chain in force in place of the poll engine.

@@ -2,8 +2,8 @@
 
 use crate::latency::{Recorded, merged};
 use crate::report::{
-    CoreReport, FunctionReport, LatencyReport, QueueReport, Report, TakenAway, TargetCoreReport,
-    WireReport,
+    CoreReport, FunctionReport, LatencyReport, PollReport, QueueReport, Report, TakenAway,
+    TargetCoreReport, WireReport,
 };
 use std::collections::BTreeMap;
 
@@ -41,6 +41,7 @@ impl Report {
             duration_s,
             wires: self.wires.iter().zip(&before.wires).map(|(now, was)| now.since(was)).collect(),
             queues,
+            poll: self.poll.zip(before.poll).map(|(now, was)| now.since(was)),
             functions: functions(&self.functions, &before.functions),
             tx_functions: functions(&self.tx_functions, &before.tx_functions),
             drops: counts(&self.drops, &before.drops),
@@ -110,6 +111,17 @@ impl WireReport {
             interrupts: self.interrupts.saturating_sub(before.interrupts),
             stamps_ahead: self.stamps_ahead.saturating_sub(before.stamps_ahead),
             ..self.clone()
+        }
+    }
+}
+
+impl PollReport {
+    fn since(self, before: PollReport) -> PollReport {
+        PollReport {
+            packets: self.packets.saturating_sub(before.packets),
+            taken: self.taken.saturating_sub(before.taken),
+            lost: self.lost.saturating_sub(before.lost),
+            delivered: self.delivered.saturating_sub(before.delivered),
         }
     }
 }

@@ -11,6 +11,7 @@
 //! struct Keys;
 //! const KERNEL: Option<InKernel<Keys>> = Some(InKernel {
 //!     keys: &[],
+//!     beside: &[],
 //!     commands: &[],
 //!     form: |_, _| Ok(KernelForm::Drop(DropReason::Filtered)),
 //! });
@@ -34,6 +35,8 @@ use std::path::PathBuf;
 pub struct InKernel<C> {
     /// The keys of its config that count there; any other that a card file gives is refused.
     pub keys: &'static [&'static str],
+    /// Keys that count beside these where the poll engine takes part (`engine = "hybrid"`).
+    pub beside: &'static [&'static str],
     /// Its commands that a running one has there, too; it then says how it stands by
     /// [`Function::kernel_form`].
     ///

@@ -133,9 +133,14 @@ impl Drops {
         self.0[reason as usize][stage as usize].get()
     }
 
+    /// Every count, in one order.
+    pub fn counters(&self) -> impl Iterator<Item = &Counter> {
+        self.0.iter().flatten()
+    }
+
     /// All packets dropped.
     pub fn total(&self) -> u64 {
-        self.0.iter().flatten().map(Counter::get).sum()
+        self.counters().map(Counter::get).sum()
     }
 
     /// Those that are not zero.

@@ -46,6 +46,8 @@ pub struct BuildContext {
     pub cost_profile: Option<PathBuf>,
     /// Whether the card is in the kernel, where a packet keeps no mark.
     pub in_kernel: bool,
+    /// Whether the kernel and the poll engine share its packets (`engine = "hybrid"`).
+    pub is_hybrid: bool,
 }
 
 impl Default for BuildContext {
@@ -64,6 +66,7 @@ impl Default for BuildContext {
             super_frames: false,
             cost_profile: None,
             in_kernel: false,
+            is_hybrid: false,
         }
     }
 }
@@ -228,7 +231,8 @@ fn kernel_form<C: Component>(
     // An entry has this only of components that have a form.
     let Some(kernel) = C::KERNEL else { return Err(ConfigError::new("", "has no kernel form")) };
     for (key, found) in section.own_keys() {
-        if !kernel.keys.contains(&key) {
+        let counts_beside = context.is_hybrid && kernel.beside.contains(&key);
+        if !kernel.keys.contains(&key) && !counts_beside {
             let allowed = if kernel.keys.is_empty() { "none" } else { "to leave it out" };
             return Err(section.locate(refuse(key, found, allowed)));
         }

@@ -150,6 +150,7 @@ pub fn assemble(
         functions: Functions::new(&rx, &tx),
         ledger: ledger.clone(),
         warnings,
+        poll: None,
     };
     let functions = view.functions.clone();
     let mut doors = Doors::new(pool, targets, wires.len(), file.card.wire_backlog, ledger);

@@ -56,6 +56,7 @@ pub fn context(file: &CardFile) -> BuildContext {
         buffer_size: file.pool.buffer_size as usize,
         buffers: file.pool.buffers as usize,
         in_kernel: file.card.engine == "kernel",
+        is_hybrid: file.card.engine == "hybrid",
         ..BuildContext::default()
     }
 }

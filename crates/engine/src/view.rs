@@ -3,7 +3,7 @@
 use crate::chain::{FunctionCounters, Link};
 use picnic_core::direction::Direction;
 use picnic_core::ledger::Ledger;
-use picnic_core::stats::{SteerCounters, TargetCounters, WireCounters};
+use picnic_core::stats::{Counter, SteerCounters, TargetCounters, WireCounters};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 /// The counters of a card; cheap to clone, to be read from any thread.
@@ -21,6 +21,21 @@ pub struct View {
     pub ledger: Arc<Ledger>,
     /// What kept wires from working when the card was built, each with what mends it.
     pub warnings: Vec<String>,
+    /// What the poll engine has of it; none if one engine has all.
+    pub poll: Option<Arc<PollCounters>>,
+}
+
+/// What the kernel has handed over to the poll engine, of a card that both share.
+#[derive(Debug, Default)]
+pub struct PollCounters {
+    /// Packets that filters have sent there.
+    pub packets: Counter,
+    /// Those of them that it has taken.
+    pub taken: Counter,
+    /// Those that were lost on the way: no buffer, no room, no socket.
+    pub lost: Counter,
+    /// Packets that it has handed to its host.
+    pub delivered: Counter,
 }
 
 /// A wire's name and counters.

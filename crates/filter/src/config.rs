@@ -54,6 +54,8 @@ pub enum ActionWord {
     Callback,
     /// Code takes it; read back only.
     Deliver,
+    /// To the poll engine, with engine = "hybrid".
+    Poll,
 }
 
 /// A filter's keys.
@@ -70,7 +72,8 @@ pub struct Keys {
     pub direction: Direction,
     /// Where it runs: "nic" (borrowed core) or "driver" (target core).
     pub place: Place,
-    /// What is done: "drop", "accept", "steer", "mark" or "count".
+    /// What is done: "drop", "accept", "steer", "mark", "count", or "poll": past all other filters
+    /// to the poll engine, with engine = "hybrid" or "poll".
     pub action: ActionWord,
     /// Packets that could match but cannot be read, as fragments by a filter with ports, for
     /// action = "drop": "drop" or "accept".
@@ -174,6 +177,7 @@ impl Keys {
             Action::Count => ActionWord::Count,
             Action::Callback => ActionWord::Callback,
             Action::Deliver => ActionWord::Deliver,
+            Action::Poll => ActionWord::Poll,
         };
         let mut keys = Keys {
             name: filter.name.clone(),
@@ -247,6 +251,7 @@ impl Keys {
             ActionWord::Count => Action::Count,
             ActionWord::Callback => Action::Callback,
             ActionWord::Deliver => Action::Deliver,
+            ActionWord::Poll => Action::Poll,
             ActionWord::Steer => Action::Steer(
                 self.queue.ok_or_else(|| needs("queue", "a queue with action = \"steer\""))?,
             ),

@@ -15,7 +15,7 @@ use super::code::{Closer, FilterCode};
 use super::config::Keys;
 use super::exchange::Exchange;
 use super::function::FilterFunction;
-use super::image::unwritable;
+use super::image::{Judge, unwritable};
 use super::queue::{FilterQueue, FilterScreen};
 use super::reader::Reader;
 use super::table::NO_CODE;
@@ -165,7 +165,7 @@ struct Inner {
     /// By filter that hands packets over: what tells the receiver of its end.
     closers: BTreeMap<FilterId, Closer>,
     /// Of a card whose lists are written down: the most filters in one.
-    most_written: Option<usize>,
+    most_written: Option<(usize, Judge)>,
 }
 
 fn list_of(filter: &Filter) -> usize {
@@ -204,8 +204,8 @@ impl Filters {
 
     /// From now on takes only what can be written down ([`image`](crate::image)), and no more than
     /// so many.
-    pub fn write_only(&self, most: usize) {
-        self.lock().most_written = Some(most);
+    pub fn write_only(&self, most: usize, judge: Judge) {
+        self.lock().most_written = Some((most, judge));
     }
 
     pub(super) fn exchange_at_card(&self, direction: Direction) -> Arc<Exchange> {
@@ -470,9 +470,9 @@ impl Inner {
 
     /// What is wrong with a filter of a card whose lists are written down.
     fn check_writable(&self, filter: &Filter) -> Result<(), FilterError> {
-        let wrong = self.most_written.and_then(|_| unwritable(filter));
-        wrong.map_or(Ok(()), |(key, found, allowed)| {
-            let allowed = format!("{allowed} (engine = \"kernel\")");
+        let Some((_, judge)) = self.most_written else { return Ok(()) };
+        unwritable(filter, judge).map_or(Ok(()), |(key, found, allowed)| {
+            let allowed = format!("{allowed} (engine = \"{}\")", judge.terms().0);
             Err(FilterError::invalid(key, found, &allowed))
         })
     }
@@ -515,7 +515,8 @@ impl Inner {
                 self.check_writable(filter)?;
                 sizes[list] += 1;
                 counts[list] += 1;
-                let most = self.most_written.unwrap_or(MOST_FILTERS).min(MOST_FILTERS);
+                let most =
+                    self.most_written.map_or(MOST_FILTERS, |(most, _)| most.min(MOST_FILTERS));
                 if sizes[list] > most {
                     return Err(FilterError::TooMany(most));
                 }
@@ -614,6 +615,8 @@ fn check(
         (Action::Deliver, Place::Driver, _) => {
             refuse("deliver at the driver", "deliver at place nic")
         }
+        (Action::Poll, Place::Driver, _) => refuse("poll at the driver", "poll at place nic"),
+        (Action::Poll, _, Direction::Tx) => refuse("poll on tx", "poll on rx"),
         _ => Ok(()),
     }
 }

@@ -35,6 +35,7 @@ const DROP: u16 = 1;
 const ACCEPT: u16 = 2;
 const STEER: u16 = 3;
 const COUNT: u16 = 4;
+const POLL: u16 = 5;
 
 /// The most words that a list of so many filters takes.
 pub const fn most_words(filters: usize) -> usize {
@@ -113,6 +114,7 @@ impl Table {
                 Action::Drop => (DROP, 0),
                 Action::Accept => (ACCEPT, 0),
                 Action::Steer(queue) => (STEER, queue),
+                Action::Poll => (POLL, 0),
                 // What else there is is not admitted.
                 Action::Count | Action::Mark(_) | Action::Callback | Action::Deliver => (COUNT, 0),
             };
@@ -244,12 +246,33 @@ impl std::fmt::Debug for Elsewhere {
 #[derive(Debug)]
 pub struct Left(Vec<u32>);
 
+/// Who judges packets by a list that is written down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Judge {
+    /// The kernel, for all packets of the card.
+    Kernel,
+    /// The kernel, and what it hands over has the poll engine.
+    Hybrid,
+}
+
+impl Judge {
+    /// The name of the engine, and the actions that its filters can have.
+    pub(crate) fn terms(self) -> (&'static str, &'static str) {
+        match self {
+            Judge::Kernel => ("kernel", "drop, accept, steer, count"),
+            Judge::Hybrid => ("hybrid", "drop, accept, steer, count, poll"),
+        }
+    }
+}
+
 /// What of filters an image has no words for; the key that is wrong, what was found, and what is
 /// allowed.
 pub(crate) fn unwritable(
     filter: &super::Filter,
+    judge: Judge,
 ) -> Option<(&'static str, &'static str, &'static str)> {
     let found = |key, found, allowed| Some((key, found, allowed));
+    let actions = judge.terms().1;
     if filter.direction == Direction::Tx {
         return found("direction", "tx", "rx");
     }
@@ -259,9 +282,14 @@ pub(crate) fn unwritable(
     match (&filter.matching, filter.action) {
         (Match::Pattern(_), _) => found("start", "a pattern", "a five-tuple, or every packet"),
         (Match::Predicate, _) => found("predicate", "one", "none"),
-        (_, Action::Mark(_)) => found("action", "mark", "drop, accept, steer, count"),
-        (_, Action::Callback) => found("action", "callback", "drop, accept, steer, count"),
-        (_, Action::Deliver) => found("action", "deliver", "drop, accept, steer, count"),
+        (_, Action::Mark(_)) => found("action", "mark", actions),
+        (_, Action::Callback) => found("action", "callback", actions),
+        (_, Action::Deliver) => found("action", "deliver", actions),
+        (_, Action::Poll) if judge == Judge::Kernel => found(
+            "action",
+            "poll",
+            "drop, accept, steer, count, or \"poll\" with engine = \"hybrid\"",
+        ),
         _ => None,
     }
 }

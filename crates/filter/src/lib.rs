@@ -16,8 +16,9 @@
 //! Filters stand in ordered groups, by priority inside a group, on rx or on tx, at the card
 //! (`nic`) or at the target core (`driver`): four lists. A packet meets the filters of a list in
 //! order. `count` and `mark` let it go on to the next filter; `accept` ends its way through the
-//! group, and the next group looks at it; `drop`, `steer` and `deliver` end its way. A callback
-//! says which of these it is to be. A packet that no filter stopped goes on.
+//! group, and the next group looks at it; `drop`, `steer` and `deliver` end its way, and so does
+//! `poll`, behind which the poll engine's functions have the packet. A callback says which of these
+//! it is to be. A packet that no filter stopped goes on.
 //!
 //! A filter that may keep packets from the host (`drop`, `deliver`, a callback) also stops those
 //! that it cannot read and that could be what it looks for: they are dropped, and counted as
@@ -105,6 +106,9 @@ pub enum Action {
     Callback,
     /// To the filter's hand-over, as a rule a task's mailbox; at the card.
     Deliver,
+    /// Past all other filters to the functions of the poll engine, where the kernel has the card's
+    /// packets as well; at the card, on rx.
+    Poll,
 }
 
 /// What a filter does with a packet that it could match but cannot read, if it may keep packets

@@ -286,6 +286,7 @@ impl Judge<'_> {
             from = match row.action {
                 Action::Drop => return Decision::End(Fate::Drop),
                 Action::Steer(queue) => return Decision::End(Fate::Steer(queue)),
+                Action::Poll => return Decision::On,
                 Action::Deliver => return Decision::Deliver(place),
                 Action::Accept => table.ends[usize::from(row.group)],
                 Action::Mark(mark) => {

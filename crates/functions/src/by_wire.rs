@@ -42,6 +42,7 @@ impl Component for ByWire {
     const HELP: &'static str = "steer each wire's packets to a queue of its own";
     const KERNEL: Option<InKernel<Config>> = Some(InKernel {
         keys: &["queues"],
+        beside: &[],
         commands: &[],
         form: |config, context| {
             let wires = usize::from(context.wires);

@@ -30,6 +30,7 @@ impl Component for Drop {
     const HELP: &'static str = "drop every packet, counted as filtered";
     const KERNEL: Option<InKernel<NoKeys>> = Some(InKernel {
         keys: &[],
+        beside: &[],
         commands: &[],
         form: |_, _| Ok(KernelForm::Drop(DropReason::Filtered)),
     });

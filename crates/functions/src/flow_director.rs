@@ -149,6 +149,7 @@ impl Component for FlowDirector {
     const COMMANDS: &'static [CommandEntry] = commands::COMMANDS;
     const KERNEL: Option<InKernel<Config>> = Some(InKernel {
         keys: &["rules", "capacity"],
+        beside: &[],
         commands: &["get", "add", "remove", "list", "replace"],
         form: |config, context| Ok(FlowDirector::new(config, context)?.by_rules()),
     });

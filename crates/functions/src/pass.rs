@@ -27,7 +27,7 @@ impl Component for Pass {
     const NAME: &'static str = "pass";
     const HELP: &'static str = "leave every packet as it is, for the next function";
     const KERNEL: Option<InKernel<NoKeys>> =
-        Some(InKernel { keys: &[], commands: &[], form: |_, _| Ok(KernelForm::Next) });
+        Some(InKernel { keys: &[], beside: &[], commands: &[], form: |_, _| Ok(KernelForm::Next) });
 
     fn build(_: NoKeys, _: &BuildContext) -> Result<Box<dyn Function>, ConfigError> {
         Ok(Box::new(Pass))

@@ -199,6 +199,7 @@ impl Component for RateLimit {
             "burst_bytes",
             "action",
         ],
+        beside: &[],
         commands: &["get", "set"],
         form: |config, context| {
             let limiter = RateLimit::new(config, context)?;

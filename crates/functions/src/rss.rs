@@ -126,6 +126,7 @@ impl Component for Rss {
             "types",
             "default_queue",
         ],
+        beside: &[],
         commands: &["get", "set"],
         form: |config, context| {
             Ok(KernelForm::ByHash(Box::new(Rss::new(config, context)?.by_hash())))

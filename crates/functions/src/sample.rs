@@ -70,6 +70,7 @@ impl Component for Sample {
         &[CommandEntry::of::<Get<Sample>>(), CommandEntry::of::<Set<NewRate>>()];
     const KERNEL: Option<InKernel<Config>> = Some(InKernel {
         keys: &["every", "queue", "drop_rest"],
+        beside: &[],
         commands: &[],
         form: |config, context| {
             config.check(context)?;

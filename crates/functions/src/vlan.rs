@@ -184,6 +184,7 @@ impl Component for Vlan {
         &[CommandEntry::of::<Get<Vlan>>(), CommandEntry::of::<Set>()];
     const KERNEL: Option<InKernel<Config>> = Some(InKernel {
         keys: &["allow", "untagged"],
+        beside: &[],
         commands: &["get", "set"],
         form: |config, _| {
             let filter = Filter::new(&config.allow, config.untagged)

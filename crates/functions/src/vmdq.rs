@@ -161,6 +161,7 @@ impl Component for Vmdq {
         &[CommandEntry::of::<Get<Vmdq>>(), CommandEntry::of::<Replace>()];
     const KERNEL: Option<InKernel<Config>> = Some(InKernel {
         keys: &["pools", "default_pool"],
+        beside: &[],
         commands: &["get", "replace"],
         form: |config, context| {
             Ok(KernelForm::ByPool(Box::new(Vmdq::new(config, context)?.by_pool())))

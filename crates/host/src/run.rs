@@ -206,6 +206,7 @@ fn start(engine: &'static str, launch: Launch<'_>) -> Result<HostRunning, RunErr
         tasks: os.as_ref().map(|os| os.factory.clone()),
         fixed: None,
         swap_rx: None,
+        beside: None,
     };
     Ok(HostRunning {
         monitor,

@@ -20,6 +20,8 @@
 #define MOST_STEPS 8
 #define MOST_CORES 256
 #define MOST_ENTRIES 4096
+/* Of one wire, as crates/ports/src/af_xdp/handed.rs has them. */
+#define MOST_SOCKETS 1024
 
 enum {
 	STEP_END = 0,
@@ -55,6 +57,8 @@ const volatile u32 INTERFACES[MOST_WIRES] = {};
 const volatile u32 PROGRAMS[MOST_WIRES] = {};
 /* Hash, queue and what was hashed are told of each packet, for who compares. */
 const volatile u32 EXPLAINS = 0;
+/* The poll engine has the packets that filters send there. */
+const volatile u32 IS_HYBRID = 0;
 
 /* What one core counts. */
 struct counts {
@@ -88,6 +92,9 @@ struct counts {
 	u64 left[MOST_STEPS];
 	u64 redirected;
 	u64 aborted[MOST_STEPS];
+	/* By filters to the poll engine, and those of them that no socket was there for. */
+	u64 polled;
+	u64 unpolled;
 };
 
 /* Of one target core's ring, as seen by who puts packets in. */
@@ -124,6 +131,15 @@ struct {
 	u32 now;
 	struct rss both[2];
 } RSS SEC(".bss.rss");
+
+/* The poll engine's, by wire and by queue of its interface. Stands for a map of sockets, which the loader
+ * puts in its place: not every kernel has such maps. */
+struct {
+	__uint(type, MAP_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, u32);
+} SOCKETS SEC(".maps");
 
 /* Packets until the next one is taken. */
 struct {
@@ -233,7 +249,7 @@ inline_always int is_sampled(void)
 }
 
 /* What the filters in front of the chain say of a packet: zero if it goes on. */
-enum { GOES_ON = 0, IS_DROPPED = 1, HAS_QUEUE = 2 };
+enum { GOES_ON = 0, IS_DROPPED = 1, HAS_QUEUE = 2, IS_POLLED = 3 };
 
 inline_always int filter(struct counts *counts, void *context, int is_skb, u32 packets,
 			 struct found *found)
@@ -258,6 +274,8 @@ inline_always int filter(struct counts *counts, void *context, int is_skb, u32 p
 			found->queue = fate >> 16;
 			return HAS_QUEUE;
 		}
+		if (IS_HYBRID && (fate & 0xffff) == END_POLL)
+			return IS_POLLED;
 	}
 	return GOES_ON;
 }
@@ -280,6 +298,22 @@ inline_always u32 wire_of(u32 program, u32 interface)
 		wire += (other - program) * ((difference - 1) >> 63);
 	}
 	return wire & (MOST_WIRES - 1);
+}
+
+/* Hands a packet to the socket of its wire and of the interface's queue that it came in by. */
+inline_always int to_poll_engine(struct counts *counts, struct xdp_md *context, u32 wire)
+{
+	u32 queue = context->rx_queue_index;
+	int verdict = XDP_DROP;
+
+	counts->polled += 1;
+	if (EXPLAINS)
+		return XDP_PASS;
+	if (queue < MOST_SOCKETS)
+		verdict = bpf_redirect_map(&SOCKETS, wire * MOST_SOCKETS + queue, XDP_DROP);
+	if (verdict != XDP_REDIRECT)
+		counts->unpolled += 1;
+	return verdict;
 }
 
 /* Runs the chain from a step on, on what came in on a wire, `packets` of it in one; zero if it has no
@@ -360,6 +394,10 @@ inline_always int chain(struct counts *counts, void *context, int is_skb, u32 wi
 {
 	int filtered = filter(counts, context, is_skb, packets, found);
 
+	if (IS_HYBRID && !is_skb && filtered == IS_POLLED) {
+		found->verdict = to_poll_engine(counts, context, wire);
+		return 0;
+	}
 	if (filtered != GOES_ON)
 		return filtered == HAS_QUEUE;
 	return chain_from(0, counts, context, is_skb, wire, packets, length, found);

@@ -17,8 +17,8 @@
 /* Filters of a list, tables' slots and all candidates of the vectors are fewer. */
 #define MOST_TURNS (1 << 20)
 
-enum { FILTER_DROP = 1, FILTER_ACCEPT = 2, FILTER_STEER = 3 };
-enum { ON = 0, END_DROP = 1, END_STEER = 2, END_UNREADABLE = 3 };
+enum { FILTER_DROP = 1, FILTER_ACCEPT = 2, FILTER_STEER = 3, FILTER_POLL = 5 };
+enum { ON = 0, END_DROP = 1, END_STEER = 2, END_UNREADABLE = 3, END_POLL = 4 };
 enum { CLASSIFIER_V4 = 0, CLASSIFIER_V6 = 1, STOPS = 2 };
 
 /* Pages of one of both lists, and counters of each. */
@@ -612,8 +612,11 @@ inline_always long meet(struct judged *judged, u32 place)
 		return 1;
 	met->packets += judged->packets;
 	met->bytes += judged->bytes;
-	if (row->action == FILTER_DROP || row->action == FILTER_STEER) {
-		judged->verdict = row->action == FILTER_DROP ? END_DROP : END_STEER;
+	if (row->action == FILTER_DROP || row->action == FILTER_STEER ||
+	    row->action == FILTER_POLL) {
+		judged->verdict = row->action == FILTER_DROP  ? END_DROP :
+				  row->action == FILTER_STEER ? END_STEER :
+								END_POLL;
 		judged->queue = row->queue;
 		return 1;
 	}

@@ -16,7 +16,7 @@ use picnic_machine::topology::Placement;
 /// The map with what each core counts.
 pub(crate) const COUNTS: &str = "COUNTS";
 
-const WORDS: usize = 4 * MOST_WIRES + 4 * MOST_STEPS + 1 + 14;
+const WORDS: usize = 4 * MOST_WIRES + 4 * MOST_STEPS + 1 + 16;
 /// `struct counts`, word by word.
 pub(crate) type CoreCounts = [u64; WORDS];
 
@@ -45,6 +45,8 @@ struct Counts {
     left: [u64; MOST_STEPS],
     redirected: u64,
     aborted: [u64; MOST_STEPS],
+    polled: u64,
+    unpolled: u64,
 }
 
 impl Counts {
@@ -75,6 +77,8 @@ impl Counts {
             left: std::array::from_fn(|_| next()),
             redirected: next(),
             aborted: std::array::from_fn(|_| next()),
+            polled: next(),
+            unpolled: next(),
         }
     }
 
@@ -108,6 +112,7 @@ impl Counts {
             left,
             &[self.redirected],
             aborted,
+            &[self.polled, self.unpolled],
         ]
         .concat()
     }
@@ -120,6 +125,9 @@ pub(crate) struct Taken {
     pub(crate) under_way: u64,
     /// Packets that were taken from a wire on another core than the borrowed one.
     pub(crate) elsewhere: u64,
+    /// Packets that filters have sent to the poll engine, and those that no socket was there for.
+    pub(crate) polled: u64,
+    pub(crate) unpolled: u64,
     /// For each function.
     pub(crate) counts: Vec<KernelCounts>,
 }
@@ -254,8 +262,10 @@ fn bring(view: &View, card_of: &Counters, chains: &[Chain], rings: &[[u64; 2]]) 
     let filtered = sum(&|counts| counts.filtered);
     let unreadable = sum(&|counts| counts.unreadable);
     let steered_by_filters = sum(&|counts| counts.steered_by_filters);
-    let in_front =
-        |counts: &Counts| counts.filtered + counts.unreadable + counts.steered_by_filters;
+    let (polled, unpolled) = (sum(&|counts| counts.polled), sum(&|counts| counts.unpolled));
+    let in_front = |counts: &Counts| {
+        counts.filtered + counts.unreadable + counts.steered_by_filters + counts.polled
+    };
     let mut entering =
         now(&|counts| counts.wire_packets.iter().sum()).saturating_sub(now(&in_front));
     let mut of_functions = Vec::new();
@@ -288,6 +298,7 @@ fn bring(view: &View, card_of: &Counters, chains: &[Chain], rings: &[[u64; 2]]) 
     let full: u64 = rings.iter().map(|[_, full]| full).sum();
     set(&card.drops, DropReason::NoSuchQueue, Stage::Steer, lost);
     set(&card.drops, DropReason::HostRefused, Stage::Steer, refused);
+    set(&card.drops, DropReason::WireDown, Stage::Wire, unpolled);
     set(&card.drops, DropReason::RingFull, Stage::Steer, full);
     let steered = steered_by_filters + sum(&|counts| counts.steered.iter().sum());
     let steered = steered.saturating_sub(lost + refused + full);
@@ -321,7 +332,13 @@ fn bring(view: &View, card_of: &Counters, chains: &[Chain], rings: &[[u64; 2]]) 
     let by_core = chains.iter().flat_map(|chain| chain.by_core.iter().enumerate());
     let others = by_core.filter(|(core, _)| *core != card_of.borrowed_core);
     let elsewhere = others.flat_map(|(_, counts)| counts.wire_packets).sum();
-    Taken { under_way: steered.saturating_sub(taken), elsewhere, counts: of_functions }
+    Taken {
+        under_way: steered.saturating_sub(taken),
+        elsewhere,
+        polled,
+        unpolled,
+        counts: of_functions,
+    }
 }
 
 #[cfg(test)]

@@ -48,6 +48,7 @@ fn load(handover: Handover) -> Result<(), Missing> {
         ring_size: 64,
         wire_usecs: 0,
         room: 1,
+        is_hybrid: false,
     };
     let loaded = Object::load(&plan, &[0], false).and_then(|mut object| match handover {
         Handover::Skb => object.tc("steer_0").map(drop),

@@ -8,6 +8,7 @@
 
 use crate::object::Tables;
 use crate::objects::XdpObject;
+use crate::plan::base;
 use picnic_control::Launch;
 use picnic_core::command::Prepared;
 use picnic_core::config::Section;
@@ -19,7 +20,6 @@ use picnic_core::kernel::{KernelCounts, KernelForm};
 use picnic_core::registry::{BuildContext, Entry, find};
 use picnic_core::ring::gate::Gate;
 use picnic_core::time::Time;
-use picnic_engine::build::context;
 use picnic_engine::swap::{Answer, Command, Controller, Mailbox, channel};
 use picnic_engine::view::View;
 use std::sync::Arc;
@@ -72,7 +72,7 @@ impl Live {
         users: Vec<(usize, XdpObject)>,
     ) -> Result<(Self, Controller), ConfigError> {
         let functions =
-            functions(launch.registries.functions, &launch.file.rx, &context(launch.file), users)?;
+            functions(launch.registries.functions, &launch.file.rx, &base(launch.file), users)?;
         let counts = vec![KernelCounts::default(); functions.len()];
         let (controller, mailbox) =
             channel(Arc::new(Gate::new()), Arc::new(Silent), view.functions.clone());

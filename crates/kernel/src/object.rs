@@ -27,7 +27,7 @@ use picnic_machine::steering::{Relay, hash_for};
 use picnic_machine::topology::CoreSet;
 use std::error::Error;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 /// The programs as clang has built them; nothing without it.
@@ -150,12 +150,18 @@ impl Constants {
                 Action::ByRules { .. } => STEP_BY_RULES,
                 Action::Object(_) => STEP_OBJECT,
                 Action::ByPool(_) => STEP_BY_POOL,
+                // Packets that it is for are not here.
+                Action::Elsewhere => STEP_NEXT,
             };
         }
         for (step, planned) in plan.steps.iter().enumerate() {
             match &planned.action {
                 // What commands change is in maps.
-                Action::Next | Action::Drop | Action::ByRules { .. } | Action::Vlans { .. } => {}
+                Action::Next
+                | Action::Drop
+                | Action::ByRules { .. }
+                | Action::Vlans { .. }
+                | Action::Elsewhere => {}
                 Action::Object(file) => {
                     constants.reads_metadata |= u32::from(file.metadata) << step
                 }
@@ -211,6 +217,17 @@ impl Object {
         Self::load_beside(plan, cores, explains, None)
     }
 
+    /// The same with sockets of the poll engine's, to which the programs hand packets over.
+    pub(crate) fn load_with(
+        sockets: Option<BorrowedFd<'_>>,
+        plan: &Plan,
+        cores: &[usize],
+    ) -> Result<Self, RunError> {
+        let maps = sockets.map(|sockets| ("SOCKETS", sockets.as_raw_fd()));
+        let bytes = share(OBJECT, maps.as_slice()).ok_or_else(|| missing("maps"))?;
+        Self::load_bytes(&bytes, plan, cores, false, None)
+    }
+
     /// What the programs of another chain are to go on with, to be taken once.
     pub(crate) fn take_shared(&mut self) -> SharedMaps {
         std::mem::take(&mut self.shared)
@@ -218,6 +235,16 @@ impl Object {
 
     /// Loads another chain of a card that runs, which goes on with what the first had.
     pub(crate) fn load_beside(
+        plan: &Plan,
+        cores: &[usize],
+        explains: bool,
+        first: Option<&SharedMaps>,
+    ) -> Result<Self, RunError> {
+        Self::load_bytes(OBJECT, plan, cores, explains, first)
+    }
+
+    fn load_bytes(
+        bytes: &[u8],
         plan: &Plan,
         cores: &[usize],
         explains: bool,
@@ -236,6 +263,7 @@ impl Object {
         }
         let (queues, default_queue) = (cores.len() as u32, u32::from(plan.default_queue));
         let explains = u32::from(explains);
+        let is_hybrid = u32::from(plan.is_hybrid);
         let flow_slots = slots(plan.flow_room()) as u32;
         let flow_last = flow_slots - 1;
         let places = places(plan.has_pools()) as u32;
@@ -270,9 +298,10 @@ impl Object {
             .override_global("SAMPLE_EVERY", &constants.sample_every, true)
             .override_global("SAMPLE_QUEUE", &constants.sample_queue, true)
             .override_global("SAMPLE_DROPS_REST", &constants.sample_drops_rest, true)
-            .override_global("EXPLAINS", &explains, true);
+            .override_global("EXPLAINS", &explains, true)
+            .override_global("IS_HYBRID", &is_hybrid, true);
         let Some(first) = first else {
-            let card = loader.load(OBJECT).map_err(|error| refused("loaded", &error))?;
+            let card = loader.load(bytes).map_err(|error| refused("loaded", &error))?;
             let shared = SHARED.iter().map(|&name| Ok((name, descriptor(&card, name)?)));
             let shared = shared.collect::<Result<_, RunError>>()?;
             let mut object = Object { card, shared, users: Vec::new() };
@@ -283,7 +312,7 @@ impl Object {
             return Ok(object);
         };
         let maps: Vec<_> = first.iter().map(|(name, map)| (*name, map.as_raw_fd())).collect();
-        let bytes = share(OBJECT, &maps).ok_or_else(|| missing("maps"))?;
+        let bytes = share(bytes, &maps).ok_or_else(|| missing("maps"))?;
         let card = loader.load(&bytes).map_err(|error| refused("loaded", &error))?;
         let mut object = Object { card, shared: Vec::new(), users: Vec::new() };
         object.place_users(plan)?;
@@ -555,7 +584,8 @@ impl Tables {
             | Action::Drop
             | Action::ByWire(_)
             | Action::Sample { .. }
-            | Action::Object(_) => Ok(()),
+            | Action::Object(_)
+            | Action::Elsewhere => Ok(()),
         }
     }
 
@@ -742,6 +772,7 @@ mod tests {
             ring_size: 64,
             wire_usecs: 0,
             room: 1,
+            is_hybrid: false,
         };
         let mut object = Object::load(&plan, &[0], false).unwrap();
         let handed = object.card.take_map("HANDED").unwrap();

@@ -83,6 +83,7 @@ impl Component for XdpObject {
     ];
     const KERNEL: Option<InKernel<Config>> = Some(InKernel {
         keys: &["object", "program", "metadata"],
+        beside: &[],
         commands: &["get", "dump", "lookup", "update", "delete"],
         form: |config, context| {
             let Some(path) = &config.object else {

@@ -5,7 +5,7 @@
 use crate::objects::ObjectFile;
 use crate::rules::room;
 use picnic_control::{Launch, Registries};
-use picnic_core::config::{CardFile, Section};
+use picnic_core::config::{CardFile, Idle, Section};
 use picnic_core::error::ConfigError;
 use picnic_core::function::Function;
 use picnic_core::kernel::{ByHash, FlowRule, Handover, KernelForm, Pools, refuse};
@@ -29,6 +29,25 @@ const HONOURED: &[(&str, &[&str])] = &[
     ("isolation", &["level"]),
     ("interrupt", &["wire_usecs"]),
 ];
+/// Those that are honoured beside these with `engine = "hybrid"`, by the poll engine.
+const HONOURED_BESIDE: &[(&str, &[&str])] = &[
+    ("card", &["idle", "burst", "wire_backlog", "seed"]),
+    ("pool", &["buffers", "buffer_size", "headroom"]),
+    ("host", &["tx_ring_size", "tx_bytes_in_flight", "priority", "watchdog_ms"]),
+    (
+        "interrupt",
+        &[
+            "rx_usecs",
+            "rx_frames",
+            "adaptive",
+            "per_packet",
+            "gate",
+            "tx_complete",
+            "poll_usecs",
+            "tx_usecs",
+        ],
+    ),
+];
 /// Sections that the engine has no part in: `picnic net` obeys them, and the control plane; and
 /// those of filters, which say themselves what cannot be there.
 const OTHERS: &[&str] = &["net", "control", "filter", "sciron"];
@@ -49,6 +68,8 @@ pub(crate) struct Plan {
     pub(crate) wire_usecs: u32,
     /// Filters that there is room for.
     pub(crate) room: usize,
+    /// Whether filters can send packets to the poll engine.
+    pub(crate) is_hybrid: bool,
 }
 
 /// A wire: an interface.
@@ -76,11 +97,27 @@ pub(crate) enum Action {
     ByWire(Vec<u16>),
     ByHash(Box<ByHash>),
     ByPool(Box<Pools>),
-    Sample { every: u32, queue: Option<u16>, drop_rest: bool },
-    Vlans { allowed: Box<[u64; 64]>, untagged: bool },
-    Police { per_wire: bool, packets: [u64; 2], bytes: [u64; 2] },
-    ByRules { rules: Vec<FlowRule>, room: usize },
+    Sample {
+        every: u32,
+        queue: Option<u16>,
+        drop_rest: bool,
+    },
+    Vlans {
+        allowed: Box<[u64; 64]>,
+        untagged: bool,
+    },
+    Police {
+        per_wire: bool,
+        packets: [u64; 2],
+        bytes: [u64; 2],
+    },
+    ByRules {
+        rules: Vec<FlowRule>,
+        room: usize,
+    },
     Object(Box<ObjectFile>),
+    /// Nothing: the function has no form here, and packets that it is for go to the poll engine.
+    Elsewhere,
 }
 
 impl Step {
@@ -141,9 +178,31 @@ impl Plan {
 /// Plans a card and finds its cores.
 pub(crate) fn plan(launch: &Launch<'_>) -> Result<(Plan, Placement), ConfigError> {
     let file = launch.file;
+    plan_as_asked(launch).map_err(|error| match is_hybrid(file) {
+        // Components know one kind of kernel engine.
+        true => ConfigError {
+            message: error.message.replace("engine = \"kernel\"", "engine = \"hybrid\""),
+            ..error
+        },
+        false => error,
+    })
+}
+
+/// Whether the kernel shares the card's packets with the poll engine.
+pub(crate) fn is_hybrid(file: &CardFile) -> bool {
+    file.card.engine == "hybrid"
+}
+
+/// What builders are told of the kernel's part of a card.
+pub(crate) fn base(file: &CardFile) -> BuildContext {
+    BuildContext { in_kernel: true, ..context(file) }
+}
+
+fn plan_as_asked(launch: &Launch<'_>) -> Result<(Plan, Placement), ConfigError> {
+    let file = launch.file;
     check_keys(file)?;
     let Registries { functions, wires, attachments, .. } = launch.registries;
-    let base = context(file);
+    let base = base(file);
     let at = |position| BuildContext { position, ..base.clone() };
 
     if file.wires.len() > MOST_WIRES {
@@ -158,6 +217,7 @@ pub(crate) fn plan(launch: &Launch<'_>) -> Result<(Plan, Placement), ConfigError
         ring_size: file.host.ring_size as u32,
         wire_usecs: file.interrupt.wire_usecs,
         room: room(0),
+        is_hybrid: is_hybrid(file),
     };
     for (index, wire) in file.wires.iter().enumerate() {
         if let Some(link) = &wire.link {
@@ -173,8 +233,13 @@ pub(crate) fn plan(launch: &Launch<'_>) -> Result<(Plan, Placement), ConfigError
         plan.wires.push(name);
     }
     let host = &file.host.section;
-    let KernelForm::Stack(handover) = form(attachments, host, &base)? else {
-        return Err(without_form(attachments, host));
+    let handover = match (is_hybrid(file), form(attachments, host, &base)) {
+        // The attachment is the poll engine's. What stays goes to the network stack.
+        (true, Err(_)) => Handover::Cpumap,
+        (true, Ok(_)) => return Err(not_of_poll_engine(attachments, host)),
+        (false, Ok(KernelForm::Stack(handover))) => handover,
+        (false, Ok(_)) => return Err(without_form(attachments, host)),
+        (false, Err(error)) => return Err(error),
     };
     plan.handover = handover;
     plan.steps = steps(functions, &file.rx, &base, handover)
@@ -205,7 +270,22 @@ pub(crate) fn steps(
     let mut steps: Vec<Step> = Vec::new();
     for (position, section) in sections.iter().enumerate() {
         let context = BuildContext { position, ..base.clone() };
+        let has_form = find(functions, section)?.has_kernel_form();
+        if base.is_hybrid && !has_form {
+            steps.push(Step { name: section.name().into(), action: Action::Elsewhere });
+            continue;
+        }
         let action = match form(functions, section, &context)? {
+            KernelForm::Police { .. } | KernelForm::Object { .. } if base.is_hybrid => {
+                let found = format!("\"{}\"", section.name());
+                let allowed = match section.name() {
+                    "rate-limit" => {
+                        "one that has no rate to share: each engine would have all of it"
+                    }
+                    _ => "one that the poll engine has as well",
+                };
+                return Err(section.locate(refuse(section.kind(), found, allowed)));
+            }
             KernelForm::Next => Action::Next,
             KernelForm::Drop(DropReason::Filtered) => Action::Drop,
             KernelForm::ByWire(queues) => Action::ByWire(queues),
@@ -270,10 +350,13 @@ fn check_keys(file: &CardFile) -> Result<(), ConfigError> {
         let (section, key) = path.split_once('.').unwrap_or((&path, ""));
         let section = section.split('[').next().unwrap_or(section);
         // Their components say themselves what they honour.
-        let has_component = matches!(section, "wire" | "rx");
+        let has_component = matches!(section, "wire" | "rx") || section == "tx" && is_hybrid(file);
         let honoured = HONOURED.iter().find(|(name, _)| *name == section);
-        let is_honoured =
-            honoured.is_some_and(|(_, keys)| keys.contains(&key.split('[').next().unwrap_or(key)));
+        let beside = HONOURED_BESIDE.iter().filter(|_| is_hybrid(file));
+        let mut beside = beside.filter(|(name, _)| *name == section);
+        let key_itself = key.split('[').next().unwrap_or(key);
+        let is_honoured = honoured.is_some_and(|(_, keys)| keys.contains(&key_itself))
+            || beside.any(|(_, keys)| keys.contains(&key_itself));
         let value = value.to_string();
         let is_honoured_as = HONOURED_AS.contains(&(path.as_str(), value.as_str()));
         if has_component || is_honoured || is_honoured_as || OTHERS.contains(&section) {
@@ -294,6 +377,15 @@ fn check_keys(file: &CardFile) -> Result<(), ConfigError> {
         };
         return Err(file.locate(refuse(&path, value, allowed)));
     }
+    if is_hybrid(file) && file.interrupt.wire_usecs != 0 {
+        let allowed = "0, as packets of the poll engine would be held twice";
+        let error = refuse("interrupt.wire_usecs", file.interrupt.wire_usecs, allowed);
+        return Err(file.locate(error));
+    }
+    if is_hybrid(file) && file.card.idle == Idle::Spin {
+        let allowed = "\"adaptive\", \"block\": the core is the kernel's as well";
+        return Err(file.locate(refuse("card.idle", "\"spin\"", allowed)));
+    }
     Ok(())
 }
 
@@ -302,6 +394,14 @@ fn is_host_key(file: &CardFile, key: &str) -> bool {
     let mut sections = file.sections().iter();
     let host = sections.find(|entry| entry.name == "host");
     host.is_some_and(|host| host.keys().iter().any(|known| known.name == key))
+}
+
+/// That what a section names cannot be the host of the poll engine, with those that can.
+fn not_of_poll_engine<P>(registry: &'static [Entry<P>], section: &Section) -> ConfigError {
+    let allowed: Vec<_> =
+        registry.iter().filter(|entry| !entry.has_kernel_form()).map(|entry| entry.name).collect();
+    let allowed = format!("the host of the poll engine's packets ({})", allowed.join(", "));
+    section.locate(refuse(section.kind(), format!("\"{}\"", section.name()), allowed))
 }
 
 /// The form of what a section names.
@@ -343,6 +443,7 @@ mod tests {
                 ring_size: 64,
                 wire_usecs: 0,
                 room: 1,
+                is_hybrid: false,
             };
             plan.programs()
         };

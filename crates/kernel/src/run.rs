@@ -8,9 +8,10 @@
 //! and relays go, and last the machine is set back by its journal.
 
 use crate::counters::{Counters, Taken};
+use crate::hybrid::{self, Half, Sockets, Sums};
 use crate::live::{Live, functions};
 use crate::object::{Object, SETTLE, SharedMaps, Switch, Tables, refused};
-use crate::plan::{Plan, Step, plan, steps};
+use crate::plan::{Plan, Step, is_hybrid, plan, steps};
 use crate::rules::{Rules, room};
 use aya::programs::links::FdLink;
 use picnic_control::error::RunError;
@@ -25,9 +26,11 @@ use picnic_core::function::Function;
 use picnic_core::kernel::Handover;
 use picnic_core::ledger::Ledger;
 use picnic_core::registry::{self, BuildContext, Entry};
+use picnic_core::stats::Counter;
 use picnic_core::time::Time;
 use picnic_engine::view::{FunctionView, Functions, QueueView, View, WireView};
-use picnic_filter::{Filters, MOST_FILTERS};
+use picnic_filter::image::Judge;
+use picnic_filter::{Action, Filters, MOST_FILTERS};
 use picnic_machine::command;
 use picnic_machine::error::MachineError;
 use picnic_machine::isolate::{told, told_of_end};
@@ -55,56 +58,100 @@ const PATIENCE: Duration = Duration::from_secs(5);
 #[derive(Clone, Copy, Debug)]
 pub struct Kernel;
 
-impl Executor for Kernel {
-    fn name(&self) -> &'static str {
-        "kernel"
-    }
+/// The same, but for packets that filters send to the poll engine.
+#[derive(Clone, Copy, Debug)]
+pub struct Hybrid;
 
-    fn help(&self) -> &'static str {
-        "the borrowed core, in the kernel: tc or XDP programs"
-    }
+macro_rules! executor {
+    ($executor:ident, $name:literal, $help:literal) => {
+        impl Executor for $executor {
+            fn name(&self) -> &'static str {
+                $name
+            }
 
-    fn place(&self, launch: &Launch<'_>) -> Result<Placement, RunError> {
-        Ok(plan(launch)?.1)
-    }
+            fn help(&self) -> &'static str {
+                $help
+            }
 
-    fn check(&self, launch: &Launch<'_>) -> Result<Checked, RunError> {
-        let (mut plan, placement) = plan(launch)?;
-        let filters = Filters::new(launch.file.host.queues);
-        add_filters(launch, &filters)?;
-        find_wires(launch.file, &mut plan)?;
-        Ok(Checked { placement, filters, os: None })
-    }
+            fn place(&self, launch: &Launch<'_>) -> Result<Placement, RunError> {
+                Ok(plan(launch)?.1)
+            }
 
-    // At its end it starts commands that set interfaces back.
-    fn may_be_confined(&self) -> bool {
-        false
-    }
+            fn check(&self, launch: &Launch<'_>) -> Result<Checked, RunError> {
+                check(launch)
+            }
 
-    fn start(&self, launch: Launch<'_>) -> Result<Box<dyn Running>, RunError> {
-        // What killed runs have left behind, before the cores are counted.
-        let cleaned = restore_all(&Machine::this(), Which::Stale);
-        let (mut plan, mut placement) = plan(&launch)?;
-        plan.room = add_filters(&launch, &launch.filters)?;
-        find_wires(launch.file, &mut plan)?;
-        placement.warnings.extend(told(cleaned));
-        let mut object = Object::load(&plan, &placement.target_cores, false)?;
-        let tables = object.tables(&plan)?;
-        let rules = Rules::new(&launch.filters, object.filters()?, plan.room)?;
-        let card = Attached::new(launch.file, &plan, object, &placement)?;
-        Ok(Box::new(KernelRunning::new(card, (plan, placement), tables, rules, launch)?))
+            // At its end it starts commands that set interfaces back.
+            fn may_be_confined(&self) -> bool {
+                false
+            }
+
+            fn start(&self, launch: Launch<'_>) -> Result<Box<dyn Running>, RunError> {
+                start($name, launch)
+            }
+        }
+    };
+}
+
+executor!(Kernel, "kernel", "the borrowed core, in the kernel: tc or XDP programs");
+executor!(Hybrid, "hybrid", "in the kernel, and what filters choose in user space");
+
+fn check(launch: &Launch<'_>) -> Result<Checked, RunError> {
+    let (mut plan, mut placement) = plan(launch)?;
+    let filters = Filters::new(launch.file.host.queues);
+    add_filters(launch, &filters)?;
+    find_wires(launch.file, &mut plan)?;
+    if plan.is_hybrid {
+        placement.warnings.extend(hybrid::check(launch)?);
+        placement.warnings.extend(without_poll(&filters));
     }
+    Ok(Checked { placement, filters, os: None })
+}
+
+fn start(engine: &'static str, launch: Launch<'_>) -> Result<Box<dyn Running>, RunError> {
+    // What killed runs have left behind, before the cores are counted.
+    let cleaned = restore_all(&Machine::this(), Which::Stale);
+    let (mut plan, mut placement) = plan(&launch)?;
+    plan.room = add_filters(&launch, &launch.filters)?;
+    find_wires(launch.file, &mut plan)?;
+    placement.warnings.extend(told(cleaned));
+    let cores = &placement.target_cores;
+    let (mut object, half) = if plan.is_hybrid {
+        let sockets = Sockets::new(launch.file, plan.wires.len())?;
+        let object = Object::load_with(sockets.map(), &plan, cores)?;
+        // Before packets can be handed over.
+        (object, Some(Half::start(&launch)?))
+    } else {
+        (Object::load(&plan, cores, false)?, None)
+    };
+    if plan.is_hybrid {
+        placement.warnings.extend(without_poll(&launch.filters));
+    }
+    let tables = object.tables(&plan)?;
+    let rules = Rules::new(&launch.filters, object.filters()?, plan.room)?;
+    let card = Attached::new(launch.file, &plan, object, &placement)?;
+    let parts = (tables, rules, half);
+    Ok(Box::new(KernelRunning::new(engine, card, (plan, placement), parts, launch)?))
+}
+
+/// That no filter sends packets to the poll engine.
+fn without_poll(filters: &Filters) -> Option<String> {
+    let is_any = filters.list().iter().any(|listing| listing.filter.action == Action::Poll);
+    (!is_any).then(|| {
+        "engine = \"hybrid\", but no filter has action = \"poll\": all packets stay in the kernel".into()
+    })
 }
 
 /// Adds the filters that the card file has, and says how many there is room for.
 pub(crate) fn add_filters(launch: &Launch<'_>, filters: &Filters) -> Result<usize, ConfigError> {
-    filters.write_only(MOST_FILTERS);
+    let judge = if is_hybrid(launch.file) { Judge::Hybrid } else { Judge::Kernel };
+    filters.write_only(MOST_FILTERS, judge);
     for add in launch.registries.filters {
         add(launch.file, filters)?;
     }
     picnic_filter::config::add(filters, launch.file)?;
     let room = room(filters.list().len());
-    filters.write_only(room);
+    filters.write_only(room, judge);
     Ok(room)
 }
 
@@ -153,7 +200,9 @@ impl Attached {
         placement: &Placement,
     ) -> Result<Self, RunError> {
         let machine = Machine::this();
-        let locks = plan.wires.iter().enumerate().map(|(index, wire)| {
+        // The poll engine's ports have them for themselves.
+        let alone = if plan.is_hybrid { &[][..] } else { &plan.wires };
+        let locks = alone.iter().enumerate().map(|(index, wire)| {
             let locked = within(wire.namespace.as_deref(), || lock(&wire.interface));
             let locked = locked.map_err(|error| at_wire(file, index, error))?;
             Ok(locked.map_err(|error| cannot_lock(file, index, &wire.interface, &error))?)
@@ -368,6 +417,7 @@ fn view(name: String, plan: &Plan, placement: &Placement) -> View {
         functions: Functions::fixed(functions_of(plan)),
         ledger: Arc::new(Ledger::new(placement.target_cores.len())),
         warnings: Vec::new(),
+        poll: None,
     }
 }
 
@@ -450,6 +500,8 @@ struct KernelRunning {
     access: Option<Access>,
     state: Arc<State>,
     looker: JoinHandle<()>,
+    /// The poll engine's part, and both added up, if it has one.
+    half: Option<(Half, Sums)>,
 }
 
 #[derive(Default)]
@@ -463,8 +515,22 @@ struct State {
 const FIXED: &str = "a card with engine = \"kernel\" cannot do this while it runs; allowed: the \
                      commands of its functions, swaps of its rx chain, filters, and figures";
 
-/// The components as they are in the kernel: each with those of its commands that it has there.
-fn in_kernel(registries: Registries) -> Registries {
+/// The same if it shares packets with the poll engine.
+const FIXED_HYBRID: &str = "a card with engine = \"hybrid\" cannot do this while it runs; allowed: \
+                            the commands of its components, filters, moderation, and figures";
+
+/// The components as they are in the kernel: each with those of its commands that it has there. What
+/// is not there is on the poll engine, if that takes part.
+fn in_kernel(registries: Registries, is_hybrid: bool) -> Registries {
+    if is_hybrid {
+        let functions = registries.functions.iter();
+        let functions = functions.map(|entry| match entry.has_kernel_form() {
+            true => entry.in_kernel(),
+            false => *entry,
+        });
+        let functions = functions.collect::<Vec<_>>().leak();
+        return Registries { functions, schedulers: &[], tasks: &[], ..registries };
+    }
     Registries {
         functions: registry::in_kernel(registries.functions),
         wires: registry::in_kernel(registries.wires),
@@ -481,6 +547,8 @@ struct Watched {
     core: Arc<CoreTimes>,
     targets: Vec<(Vec<i32>, Arc<TargetTimes>)>,
     start: Instant,
+    /// What the poll engine notes of its threads on the same cores.
+    poll: Option<Notes>,
 }
 
 impl Watched {
@@ -495,24 +563,48 @@ impl Watched {
         };
         for (threads, times) in &self.targets {
             if let Some((run_ns, wait_ns, turns)) = sum(threads) {
-                times.asleep_ns.set(elapsed_ns.saturating_sub(run_ns + wait_ns));
-                times.wakeups.set(turns);
+                let beside = self.poll.iter().flat_map(|poll| &poll.targets);
+                let beside = beside.clone().find(|beside| beside.core == times.core);
+                let of =
+                    |count: fn(&TargetTimes) -> &Counter| beside.map(|other| count(other).get());
+                let asleep_ns = elapsed_ns.saturating_sub(run_ns + wait_ns);
+                // Both at once, at most.
+                times
+                    .asleep_ns
+                    .set(of(|times| &times.asleep_ns).unwrap_or(u64::MAX).min(asleep_ns));
+                times.wakeups.set(turns + of(|times| &times.wakeups).unwrap_or_default());
+                times.thread.set(of(|times| &times.thread).unwrap_or_default());
+                times.real_time.set(of(|times| &times.real_time).unwrap_or_default());
+                times.yields.set(of(|times| &times.yields).unwrap_or_default());
             }
         }
         let Some((run_ns, wait_ns, turns)) = sum(&self.borrowed) else { return false };
-        self.core.busy_ns.set(run_ns);
-        self.core.asleep_ns.set(elapsed_ns.saturating_sub(run_ns + wait_ns));
-        self.core.wakeups.set(turns);
+        let beside = self.poll.as_ref().map(|poll| &poll.core);
+        let of = |count: fn(&CoreTimes) -> &Counter| beside.map(|other| count(other).get());
+        let asleep_ns = elapsed_ns.saturating_sub(run_ns + wait_ns);
+        self.core.asleep_ns.set(of(|core| &core.asleep_ns).unwrap_or(u64::MAX).min(asleep_ns));
+        self.core.busy_ns.set(run_ns + of(|core| &core.busy_ns).unwrap_or_default());
+        self.core.wakeups.set(turns + of(|core| &core.wakeups).unwrap_or_default());
+        self.core.thread.set(of(|core| &core.thread).unwrap_or_default());
+        self.core.packets_ns.set(of(|core| &core.packets_ns).unwrap_or_default());
+        self.core.packets.set(of(|core| &core.packets).unwrap_or_default());
         true
     }
 }
 
+/// Brings what the programs have counted into the card's counters. Packets on their way to the poll
+/// engine are told beside.
+fn take(card: &Attached, sums: Option<&Sums>) -> (Taken, u64) {
+    let take = || card.counters.take(&card.view);
+    sums.map_or_else(|| (take(), 0), |sums| sums.take(take))
+}
+
 impl KernelRunning {
     fn new(
+        engine: &'static str,
         mut card: Attached,
         (plan, placement): (Plan, Placement),
-        tables: Tables,
-        rules: Rules,
+        (tables, rules, mut half): (Tables, Rules, Option<Half>),
         launch: Launch<'_>,
     ) -> Result<Self, RunError> {
         let machine = Machine::this();
@@ -528,17 +620,19 @@ impl KernelRunning {
             core: core.clone(),
             targets: targets.collect(),
             start,
+            poll: half.as_ref().and_then(Half::notes),
         };
+        let latencies = watched.poll.iter().flat_map(|poll| poll.latencies.clone()).collect();
         let notes = Notes {
             clock: Arc::new(move || Time::from_nanos(start.elapsed().as_nanos() as u64)),
             core,
             targets: watched.targets.iter().map(|(_, times)| times.clone()).collect(),
-            latencies: Vec::new(),
+            latencies,
         };
-        let view = card.view.clone();
+        let sums = half.as_ref().and_then(|half| half.sums(&card.view, &plan));
+        let view = sums.as_ref().map_or_else(|| card.view.clone(), |sums| sums.whole.clone());
         let users = card.objects.iter_mut().flat_map(Object::take_users).collect();
         let (live, controller) = Live::new(&launch, &view, tables, users)?;
-        let engine = Kernel.name();
         let cores = placement.target_cores.clone();
         let shared = card.objects.iter_mut().flat_map(Object::take_shared).collect();
         let monitor = Monitor { engine, times: Times::Measured, view, placement, notes };
@@ -546,23 +640,26 @@ impl KernelRunning {
         let functions = launch.registries.functions;
         let card = Arc::new(Mutex::new(Some(Card { attached: card, live, rules })));
         let state = Arc::new(State::default());
+        let beside = half.as_mut().and_then(|half| half.beside(&plan));
+        let is_hybrid = plan.is_hybrid;
         let swapper = Swapper { card: card.clone(), plan, cores, shared, functions };
         let access = Access {
             monitor: monitor.clone(),
             controller,
-            registries: in_kernel(launch.registries),
+            registries: in_kernel(launch.registries, is_hybrid),
             hooks: launch.hooks,
             filters: filters.clone(),
             tasks: None,
-            fixed: Some(FIXED),
-            swap_rx: Some(Box::new(swapper)),
+            fixed: Some(if is_hybrid { FIXED_HYBRID } else { FIXED }),
+            swap_rx: (!is_hybrid).then(|| Box::new(swapper) as Box<dyn SwapRx>),
+            beside,
         };
         let looker = {
-            let (card, state) = (card.clone(), state.clone());
+            let (card, state, sums) = (card.clone(), state.clone(), sums.clone());
             let body = move || {
                 while !state.is_stopping.load(Ordering::Acquire) {
                     if let Some(Card { attached, live, rules }) = lock_card(&card).as_mut() {
-                        live.note(attached.counters.take(&attached.view).counts);
+                        live.note(take(attached, sums.as_ref()).0.counts);
                         live.obey();
                         // As it was, should the kernel refuse: it is tried again.
                         let _ = rules.follow();
@@ -579,7 +676,8 @@ impl KernelRunning {
             let thread = std::thread::Builder::new().name("kernel-counters".into());
             thread.spawn(body).map_err(|error| RunError::system("cannot start a thread", error))?
         };
-        Ok(KernelRunning { card, monitor, filters, access: Some(access), state, looker })
+        let half = half.zip(sums);
+        Ok(KernelRunning { card, monitor, filters, access: Some(access), state, looker, half })
     }
 }
 
@@ -602,11 +700,13 @@ impl Running for KernelRunning {
     }
 
     fn is_alive(&self) -> bool {
-        !self.state.is_lost.load(Ordering::Acquire)
+        let has_half = self.half.as_ref().is_none_or(|(half, _)| half.is_alive());
+        has_half && !self.state.is_lost.load(Ordering::Acquire)
     }
 
     fn stop(self: Box<Self>) -> Result<Report, RunError> {
-        let KernelRunning { card, monitor, state, looker, .. } = *self;
+        let KernelRunning { card, monitor, state, looker, half, .. } = *self;
+        let (half, sums) = half.unzip();
         state.is_stopping.store(true, Ordering::Release);
         looker.thread().unpark();
         looker.join().map_err(|_| RunError::Panicked("the counters".into()))?;
@@ -616,14 +716,19 @@ impl Running for KernelRunning {
         let received_for = monitor.elapsed();
         card.let_go();
         let detached = Instant::now();
-        let Taken { under_way: missing, elsewhere, .. } = loop {
+        let (Taken { under_way: missing, elsewhere, .. }, not_taken) = loop {
             // First the programs come to their end, and their last batches are handed over.
             std::thread::sleep(SETTLE);
-            let taken = card.counters.take(&card.view);
-            if taken.under_way == 0 || detached.elapsed() > PATIENCE {
-                break taken;
+            let (taken, to_sockets) = take(&card, sums.as_ref());
+            if taken.under_way + to_sockets == 0 || detached.elapsed() > PATIENCE {
+                break (taken, to_sockets);
             }
         };
+        // It has taken all that there is, and ends with nothing on its way.
+        let of_half = half.map(Half::stop).transpose()?.flatten();
+        if let Some(sums) = &sums {
+            sums.end(|| card.counters.take(&card.view));
+        }
         let mut report = monitor.report_over(received_for.as_nanos() as u64, &[]);
         if state.is_lost.load(Ordering::Acquire) {
             report
@@ -639,6 +744,14 @@ impl Running for KernelRunning {
         }
         if missing != 0 {
             report.notes.push(format!("{missing} packets handed over have not been taken: a bug"));
+        }
+        if not_taken != 0 {
+            report.notes.push(format!(
+                "{not_taken} packets for the poll engine were lost with the sockets of their wire"
+            ));
+        }
+        if let Some(of_half) = of_half {
+            hybrid::complete(&mut report, of_half);
         }
         card.detach();
         let restored: Option<Result<_, MachineError>> = card.journal.take().map(Journal::undo);

@@ -26,6 +26,9 @@
 //! A packet is transmitted when the kernel says that it is done with it; until then it is in
 //! flight. All packets leave by the first of the queues, so that flows keep their order.
 //!
+//! With `engine = "hybrid"` the program in front is the kernel engine's, which hands the sockets what
+//! filters send to the poll engine, of all queues.
+//!
 //! **Checksums.** XDP carries no word of unfinished checksums or super-frames. What is sent has its
 //! checksum finished first; a super-frame is dropped as such. What is received from another
 //! part of the kernel (veth) may come unfinished, and nothing says so. `mend` knows such packets by
@@ -47,12 +50,14 @@
 //! Source: Documentation/networking/af_xdp.rst; docs/decisions/009-af-xdp-over-the-pool.md.
 
 mod config;
+mod handed;
 mod keeper;
 mod refusal;
 #[cfg(test)]
 mod tests;
 
 pub use config::{Checksums, CopyMode, Mode, Queues, XdpConfig};
+pub use handed::Handed;
 
 use crate::interface::{CHECK_NS, down, drop_oldest, lock, no_namespace};
 use crate::sys::namespace;
@@ -74,6 +79,7 @@ use refusal::{refuse, refused};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixDatagram;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How long after a refusal it is tried again to take the interface up.
@@ -94,6 +100,7 @@ impl Component for Xdp {
     const HELP: &'static str = "queues of an interface, without a copy (AF_XDP)";
     const KERNEL: Option<InKernel<XdpConfig>> = Some(InKernel {
         keys: &["interface", "namespace", "mode"],
+        beside: &["copy_mode", "need_wakeup", "rx_ring", "tx_ring", "busy_poll", "checksums"],
         commands: &[],
         form: |config, _| config.kernel_form(),
     });
@@ -139,6 +146,8 @@ struct Counts {
 #[derive(Debug)]
 pub struct XdpPort {
     config: XdpConfig,
+    /// The wire's number, and who has packets handed to its sockets; none if the port does.
+    handed: Option<(usize, Arc<Handed>)>,
     /// Wires that share the pool.
     wires: usize,
     /// Buffers of the pool that this wire may have.
@@ -219,8 +228,16 @@ impl XdpPort {
             Checksums::Trust => false,
             Checksums::Auto => xsk_device::is_virtual(control.as_fd(), &name),
         };
+        let handed = context.is_hybrid.then(|| (context.position, Handed::of(&context.shared)));
+        let is_own = handed.is_none();
         Ok(XdpPort {
-            config: config.clone(),
+            // What is not handed over is the kernel's, and a program of the port's own stamps.
+            config: XdpConfig {
+                stamps: config.stamps && is_own,
+                promiscuous: config.promiscuous && is_own,
+                ..config.clone()
+            },
+            handed,
             wires: context.wires.max(1).into(),
             share: context.buffers / 2 / usize::from(context.wires.max(1)),
             interface: interface.into(),
@@ -413,7 +430,7 @@ impl WirePort for XdpPort {
         let (socket, interface) = (self.control.as_fd(), &self.interface);
         let mut warnings = Vec::new();
         warnings.extend(down(socket, interface, &self.name, self.config.namespace.as_deref()));
-        if xsk_device::is_virtual(socket, &self.name) {
+        if self.handed.is_none() && xsk_device::is_virtual(socket, &self.name) {
             warnings.push(format!(
                 "{interface} is no NIC: AF_XDP copies every packet there and takes no super-frames; \
                  port = \"packet\" is faster"
@@ -489,6 +506,7 @@ impl WirePort for XdpPort {
         let share = pool.buffers() / 2 / self.wires;
         let mtu = self.mtu();
         let wanted = self.config.wanted(self.queues.clone(), &memory, share, mtu)?;
+        let wanted = Wanted { handed: self.handed.clone(), ..wanted };
         self.longest = (mtu + SENT_FRAME_BYTES) as u32;
         let cannot = |what: &str, error: &io::Error| refuse(&self.interface, what, error);
         let mut umem = Umem::new(pool).map_err(|error| cannot("cannot be slept on", &error))?;

@@ -45,6 +45,7 @@ impl Component for Stack {
     const HELP: &'static str = "the kernel's network stack, by the wire (engine = \"kernel\")";
     const KERNEL: Option<InKernel<StackConfig>> = Some(InKernel {
         keys: &["handover"],
+        beside: &[],
         commands: &[],
         form: |config, _| Ok(KernelForm::Stack(config.handover)),
     });

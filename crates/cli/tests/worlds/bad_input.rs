@@ -21,7 +21,7 @@ fn refused_card(text: &str, expected: &str) {
 fn engines_are_those_of_the_registry() {
     refused_card(
         "[card]\nengine = \"kernal\"\n",
-        "card.toml:2: card.engine: found \"kernal\", allowed: poll, kernel; did you mean \"kernel\"?",
+        "card.toml:2: card.engine: found \"kernal\", allowed: poll, kernel, hybrid; did you mean \"kernel\"?",
     );
 }
 

@@ -131,7 +131,10 @@ impl Methods {
             At::Function(_, position) | At::Wire(position) => position,
             At::Attachment | At::Scheduler | At::Task(_) => 0,
         };
-        let context = BuildContext { position, ..self.context.clone() };
+        let is_twice =
+            matches!(at, At::Function(Direction::Rx, position) if self.is_twice(position));
+        let in_kernel = self.context.in_kernel || is_twice;
+        let context = BuildContext { position, in_kernel, ..self.context.clone() };
         let arguments = Value::Object(call.arguments.clone());
         let order = command.prepare(&arguments, &context).map_err(refused)?;
         let (done, order) = self.deliver(&at, order)?;
@@ -140,6 +143,16 @@ impl Methods {
             // Swapped meanwhile.
             let message = format!("what is there is no {}", call.component);
             return Err(RpcError::new(REFUSED, message));
+        }
+        if is_twice {
+            // Of what the kernel has taken, the same once more.
+            let order = command.prepare(&arguments, &context).map_err(refused)?;
+            self.deliver_beside(position, order)
+                .and_then(|order| command.reply(order).map_err(refused).map(drop))
+                .map_err(|error| {
+                    let message = "done in the kernel, but not on the poll engine";
+                    RpcError::new(error.code, format!("{message}: {}", error.message))
+                })?;
         }
         match at {
             At::Function(direction, position) => {
@@ -174,6 +187,18 @@ impl Methods {
             }
         }
         Ok(())
+    }
+
+    /// Has the poll engine's part of a function of the rx chain obey an order.
+    fn deliver_beside(&mut self, position: usize, order: Prepared) -> Result<Prepared, RpcError> {
+        let patience = self.patience;
+        let Some((line, _)) = &mut self.beside else { return Ok(order) };
+        let command = Command::Function(Direction::Rx, position, order);
+        match line.command(command, patience)? {
+            Answer { done: true, replaced: Command::Function(_, _, order) } => Ok(order),
+            Answer { done: false, .. } => Err(RpcError::new(REFUSED, "it was refused")),
+            Answer { .. } => Err(other_answer()),
+        }
     }
 
     /// Has a component obey an order; whether it was done, and the order.

@@ -3,9 +3,15 @@
 use super::*;
 use crate::bench;
 use crate::request::Reference;
+use picnic_core::command::Prepared;
+use picnic_core::config::Section;
 use picnic_core::doorbell::Doorbell;
+use picnic_core::function::Function;
+use picnic_core::registry::find;
 use picnic_core::ring::gate::Gate;
+use picnic_core::time::Time;
 use picnic_engine::swap::{self, Mailbox};
+use picnic_engine::view::FunctionView;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::JoinHandle;
 
@@ -25,7 +31,7 @@ fn methods_of(text: &str) -> (Methods, Mailbox) {
     let mut methods = bench::Bench::new(&file).methods.take().unwrap();
     let functions = methods.monitor.view.functions.clone();
     let (controller, mailbox) = swap::channel(Arc::new(Gate::new()), Arc::new(Silent), functions);
-    methods.controller = controller;
+    methods.line.controller = controller;
     methods.patience = Duration::from_secs(30);
     (methods, mailbox)
 }
@@ -137,6 +143,89 @@ fn what_the_card_was_told_before_it_fell_silent_stays_known() {
     assert!(mailbox.next_command().is_none());
 }
 
+/// A card with `rss` that the kernel shares with the poll engine, both of which are this test.
+fn shared() -> (Methods, Mailbox, Mailbox) {
+    let (mut methods, kernel) = methods();
+    let functions = methods.monitor.view.functions.clone();
+    let rss = FunctionView { name: "rss".into(), counters: Arc::default() };
+    functions.replace(Direction::Rx, vec![rss]);
+    let (controller, poll) = swap::channel(Arc::new(Gate::new()), Arc::new(Silent), functions);
+    methods.beside = Some((Line { controller, abandoned: 0 }, Vec::new()));
+    methods.registries.functions = picnic_functions::registry::FUNCTIONS;
+    (methods, kernel, poll)
+}
+
+/// Of a card that the kernel shares with the poll engine: who is told what.
+#[test]
+fn each_part_of_a_shared_card_is_told_what_is_its_own() {
+    let (mut methods, mut kernel, mut poll) = shared();
+    methods.patience = Duration::ZERO;
+    let order = || methods_order(&methods.registries);
+    let (first, second, third) = (order(), order(), order());
+    // A function that both have is the kernel's first; all else is the poll engine's.
+    let _ = methods.command(Command::Function(Direction::Rx, 0, first));
+    assert!(kernel.next_command().is_some() && poll.next_command().is_none());
+    let _ = methods.command(Command::Function(Direction::Tx, 0, second));
+    let _ = methods.command(Command::Poll(1));
+    assert!(kernel.next_command().is_none());
+    assert_eq!(std::iter::from_fn(|| poll.next_command()).count(), 2);
+    // One that the poll engine has alone is not asked for in the kernel.
+    methods.beside.as_mut().unwrap().1 = vec![0];
+    let _ = methods.command(Command::Function(Direction::Rx, 0, third));
+    assert!(kernel.next_command().is_none() && poll.next_command().is_some());
+    // Moderation is there, too.
+    let moderation = methods.call(Request::ModerationGet {}, 0, || None);
+    assert!(matches!(moderation, Ok(Outcome::Now(_))));
+}
+
+/// A command of both parts reaches the second when the first has done it, and not if it has not.
+#[test]
+fn what_the_kernel_refuses_the_poll_engine_is_not_told() {
+    for is_done in [true, false] {
+        let (mut methods, mut kernel, mut poll) = shared();
+        let (sender, told) = mpsc::channel::<()>();
+        let (mut first, mut second) = (real_function(), real_function());
+        let thread = std::thread::spawn(move || {
+            while told.recv_timeout(Duration::ZERO) != Err(mpsc::RecvTimeoutError::Disconnected) {
+                for (mailbox, function, does) in
+                    [(&mut kernel, &mut first, is_done), (&mut poll, &mut second, true)]
+                {
+                    let Some(command) = mailbox.next_command() else { continue };
+                    let Command::Function(direction, position, mut order) = command else {
+                        panic!("another command")
+                    };
+                    let done = does && function.obey(&mut order, Time::ZERO);
+                    let replaced = Command::Function(direction, position, order);
+                    mailbox.answer(Answer { done, replaced });
+                }
+                std::thread::sleep(Duration::from_micros(50));
+            }
+            [first, second]
+        });
+        let keys = json!({ "table": [1, 1, 1, 1] });
+        let request = crate::request::read("rss.set", keys.as_object().unwrap().clone()).unwrap();
+        let result = methods.call(request, 0, || None);
+        drop(sender);
+        let after = thread.join().unwrap().map(|function| function.kernel_form());
+        let before = real_function().kernel_form();
+        assert_eq!(result.is_ok(), is_done, "{result:?}");
+        assert_eq!(after.map(|form| form != before), [is_done; 2]);
+    }
+}
+
+fn real_function() -> Box<dyn Function> {
+    let section = Section::from_text("function", "function = \"rss\"").unwrap();
+    let entry = find(picnic_functions::registry::FUNCTIONS, &section).unwrap();
+    // As many queues as the card of these tests has.
+    entry.build(&section, &BuildContext { queues: 2, ..BuildContext::default() }).unwrap()
+}
+
+fn methods_order(registries: &Registries) -> Prepared {
+    let entry = registries.functions.iter().find(|entry| entry.name == "rss").unwrap();
+    let get = entry.commands.iter().find(|command| command.name == "get").unwrap();
+    get.prepare(&json!({}), &BuildContext::default()).unwrap()
+}
+
 fn pause_of(answer: Result<Answer, RpcError>) -> u64 {
     match answer.map(|answer| answer.replaced) {
         Ok(Command::TxPause(ns)) => ns,
@@ -155,13 +244,13 @@ fn an_answer_that_comes_too_late_is_nobodys() {
     };
     late(&mut methods, 1);
     late(&mut methods, 2);
-    assert_eq!(methods.abandoned, 2);
+    assert_eq!(methods.line.abandoned, 2);
     // Both come before the next is sent.
     while let Some(command) = mailbox.next_command() {
         mailbox.answer(Answer { done: true, replaced: command });
     }
     late(&mut methods, 3);
-    assert_eq!(methods.abandoned, 1);
+    assert_eq!(methods.line.abandoned, 1);
     late(&mut methods, 4);
     // Both come while the next is waited for.
     methods.patience = Duration::from_secs(30);
@@ -169,7 +258,7 @@ fn an_answer_that_comes_too_late_is_nobodys() {
     let thread = answering(mailbox, 3, sender);
     assert_eq!(pause_of(methods.command(Command::TxPause(5))), 5);
     assert_eq!(
-        (methods.abandoned, all(&heard)),
+        (methods.line.abandoned, all(&heard)),
         (0, ["pause 3", "pause 4", "pause 5"].map(String::from).into())
     );
     assert_eq!(pause_of(methods.command(Command::TxPause(6))), 6);
@@ -189,7 +278,7 @@ fn a_borrowed_core_that_takes_nothing_is_told_of() {
         assert_eq!(error.message, "the borrowed core has not answered for 0 s");
     }
     // As many as may be under way at a time.
-    assert_eq!(methods.abandoned, 64);
+    assert_eq!(methods.line.abandoned, 64);
 }
 
 #[test]

@@ -30,7 +30,8 @@ pub(super) const SECTIONS: &[SectionEntry] = &[
 pub struct CardSection {
     /// Name of the card.
     pub name: String,
-    /// What runs the chain: "poll" (the borrowed core, in user space) or "kernel" (XDP).
+    /// What runs the chain: "poll" (the borrowed core, in user space), "kernel" (XDP), or "hybrid":
+    /// the kernel, but for what filters with action = "poll" choose.
     pub engine: String,
     /// The core the card runs on: "auto" (the highest-numbered), or a number.
     pub borrowed_core: CoreChoice,

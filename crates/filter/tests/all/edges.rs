@@ -291,7 +291,7 @@ fn a_callback_at_the_driver_that_steers_lets_the_packet_go_on() {
 #[test]
 fn filters_that_are_written_down_are_such_as_can_be_and_as_many() {
     let filters = Filters::new(1);
-    filters.write_only(2);
+    filters.write_only(2, picnic_filter::image::Judge::Kernel);
     let wrong = |filter: Filter| match filters.add(filter) {
         Err(FilterError::Invalid { key, .. }) => key,
         other => panic!("{other:?}"),

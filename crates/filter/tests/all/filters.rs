@@ -245,6 +245,12 @@ fn what_a_filter_cannot_do_is_refused_in_words() {
         "action: found steer on tx, allowed: steer on rx"
     );
     assert!(error(steer.at(Place::Driver)).starts_with("action: found steer at the driver"));
+    let poll = any(Action::Poll);
+    assert_eq!(
+        error(poll.clone().on(Direction::Tx)),
+        "action: found poll on tx, allowed: poll on rx"
+    );
+    assert!(error(poll.at(Place::Driver)).starts_with("action: found poll at the driver"));
     assert!(error(any(Action::Deliver).at(Place::Driver)).starts_with("handover: found none"));
     assert!(error(any(Action::Callback)).starts_with("callback: found none"));
     let name = Filter { name: "a b".into(), ..any(Action::Drop) };
@@ -459,6 +465,7 @@ fn filter() -> impl Strategy<Value = Filter> {
         2 => (0..4_u16).prop_map(Action::Steer),
         2 => any::<u32>().prop_map(Action::Mark),
         2 => Just(Action::Count),
+        2 => Just(Action::Poll),
     ];
     let unreadable = prop_oneof![2 => Just(Unreadable::Drop), 1 => Just(Unreadable::Accept)];
     (matching, action, 0..3_u8, -1..2_i32, unreadable).prop_map(
@@ -598,6 +605,8 @@ impl Model {
                 Action::Accept => accepted = Some(filter.group.clone()),
                 Action::Mark(value) => mark = value,
                 Action::Count => {}
+                // Past all others.
+                Action::Poll => return Fate::On(mark),
                 Action::Callback | Action::Deliver => unreachable!(),
             }
         }

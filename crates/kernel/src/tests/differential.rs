@@ -200,8 +200,12 @@ fn told(hash: u32, queue: u16, kind: u16, data: &[u8]) -> Fate {
 
 pub(super) const DROPPED: Fate = Fate { queue: None, hash: (0, 0, 0), data: Vec::new() };
 
+/// The queue of what goes to the poll engine.
+pub(super) const POLLED: u16 = u16::MAX;
+
 pub(super) fn of_frame(program: &Xdp, frame: &[u8]) -> Fate {
     const XDP_DROP: u32 = 1;
+    const XDP_PASS: u32 = 2;
     const XDP_REDIRECT: u32 = 4;
     let mut out = vec![0; frame.len() + EXPLANATION];
     let mut options = TestRunOptions::new();
@@ -210,6 +214,7 @@ pub(super) fn of_frame(program: &Xdp, frame: &[u8]) -> Fate {
     let result = program.test_run(options).unwrap();
     match result.return_value {
         XDP_DROP => DROPPED,
+        XDP_PASS => Fate { queue: Some(POLLED), ..told(0, 0, 0, &out[..frame.len()]) },
         XDP_REDIRECT => {
             assert_eq!(result.data_size_out as usize, frame.len() + EXPLANATION);
             let [a, b, c, d, e, f, g, h] = *out.first_chunk().unwrap();

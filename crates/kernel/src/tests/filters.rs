@@ -1,7 +1,7 @@
 //! The same packets by the same filters in both engines: verdict, queue, bytes, and what each filter
 //! has counted.
 
-use super::differential::{DROPPED, Fate, QUEUES, can_be_skb, of_frame, of_skb};
+use super::differential::{DROPPED, Fate, POLLED, QUEUES, can_be_skb, of_frame, of_skb};
 use super::functions::{Card, Door, Packet};
 use super::{HANDOVERS, can_load, launch, parse};
 use crate::object::{Object, Switch};
@@ -14,6 +14,7 @@ use picnic_core::kernel::Handover;
 use picnic_core::ledger::Stage;
 use picnic_core::registry::BuildContext;
 use picnic_filter::filters::FilterChange;
+use picnic_filter::image::Judge;
 use picnic_filter::{
     Action, Filter, FilterCode, FilterId, Filters, FiveTuple, Match, PortRange, Prefix, Protocol,
     Unreadable,
@@ -81,9 +82,12 @@ impl Loaded {
         ));
         let (mut plan, placement) = plan(&launch(&card)).unwrap();
         plan.room = room(filters);
+        // XDP programs alone can hand packets over to the poll engine.
+        plan.is_hybrid = plan.handover == Handover::Cpumap;
         let mut object = Object::load(&plan, &placement.target_cores, true).unwrap();
         let filters = Filters::new(QUEUES);
-        filters.write_only(plan.room);
+        let judge = if plan.is_hybrid { Judge::Hybrid } else { Judge::Kernel };
+        filters.write_only(plan.room, judge);
         let rules = Rules::new(&filters, object.filters().unwrap(), plan.room).unwrap();
         let relay = Relay { name: "k1".into(), index: 1, of: 1 };
         let mut switch = object.ways(&[relay]).unwrap();
@@ -113,6 +117,8 @@ struct Both {
     polled: Polled,
     loaded: Loaded,
     ids: Vec<FilterId>,
+    /// Packets handed over to the poll engine so far.
+    handed: usize,
 }
 
 impl Both {
@@ -120,7 +126,12 @@ impl Both {
         let gone = self.ids.drain(..remove.min(self.ids.len())).collect::<Vec<_>>();
         let changes = || {
             let remove = gone.iter().map(|&id| FilterChange::Remove(id));
-            let add = add.iter().cloned();
+            let add = add.iter().cloned().map(|filter| match filter.action {
+                Action::Poll if !self.loaded.plan.is_hybrid => {
+                    Filter { action: Action::Accept, ..filter }
+                }
+                _ => filter,
+            });
             remove
                 .chain(add.map(|filter| FilterChange::Add(filter, FilterCode::default())))
                 .collect()
@@ -130,8 +141,21 @@ impl Both {
         self.ids.extend(added);
     }
 
+    /// Packets that filters of the poll engine have let through to it.
+    fn met_by_poll(&self) -> u64 {
+        let listed = self.polled.filters.list().into_iter();
+        let polls = listed.filter(|listing| listing.filter.action == Action::Poll);
+        polls.map(|listing| listing.packets).sum()
+    }
+
     fn compare(&mut self, frames: &[Vec<u8>]) -> usize {
-        let (polled, loaded) = (self.polled.run(frames), self.loaded.run(frames));
+        let before = self.met_by_poll();
+        let (polled, mut loaded) = (self.polled.run(frames), self.loaded.run(frames));
+        // What the kernel hands over is what filters let through at once on the poll engine.
+        let handed: Vec<_> = loaded.iter_mut().filter(|fate| fate.queue == Some(POLLED)).collect();
+        self.handed += handed.len();
+        assert_eq!(handed.len() as u64, self.met_by_poll() - before);
+        handed.into_iter().for_each(|fate| fate.queue = Some(0));
         for ((frame, polled), loaded) in frames.iter().zip(&polled).zip(&loaded) {
             if polled != loaded {
                 let listed = self.polled.filters.list();
@@ -171,6 +195,7 @@ fn filter() -> impl Strategy<Value = Filter> {
         2 => Just(Action::Accept),
         1 => Just(Action::Count),
         1 => (0..QUEUES).prop_map(Action::Steer),
+        1 => Just(Action::Poll),
     ];
     let tuple = (prefix(), prefix(), ports(), ports(), protocol, any::<bool>());
     let place = (0..3_u8, 98..102_i32, prop::bool::weighted(0.8), prop::bool::weighted(0.05));
@@ -246,8 +271,9 @@ fn filters_judge_the_same_in_both_engines() {
     let mut runner = TestRunner::deterministic();
     let frames = frames(&mut runner);
     for handover in HANDOVERS {
-        let mut both =
-            Both { polled: Polled::new(), loaded: Loaded::new(handover, 4096), ids: Vec::new() };
+        let (polled, loaded) = (Polled::new(), Loaded::new(handover, 4096));
+        let is_hybrid = loaded.plan.is_hybrid;
+        let mut both = Both { polled, loaded, ids: Vec::new(), handed: 0 };
         let mut dropped = both.compare(&frames);
         assert_eq!(dropped, 0, "there is no filter");
         let mut draw = |count| (0..count).map(|_| draw(&mut runner, &filter())).collect::<Vec<_>>();
@@ -263,5 +289,6 @@ fn filters_judge_the_same_in_both_engines() {
         both.change(4000, &[]);
         assert_eq!(both.compare(&frames), 0);
         assert!(dropped > 3 * frames.len(), "{dropped} say little");
+        assert_eq!(both.handed > frames.len(), is_hybrid, "{} say little", both.handed);
     }
 }

@@ -9,7 +9,7 @@ mod objects;
 mod refusals;
 mod traffic;
 
-use crate::run::Kernel;
+use crate::run::{Hybrid, Kernel};
 use picnic_control::{Launch, Registries};
 use picnic_core::config::{CardFile, Sections};
 use picnic_core::function::Function;
@@ -27,7 +27,7 @@ static FUNCTIONS: LazyLock<&'static [Entry<Box<dyn Function>>]> =
 /// What the card files of these tests can name.
 fn registries() -> Registries {
     Registries {
-        executors: &[&Kernel],
+        executors: &[&Kernel, &Hybrid, &picnic_host::run::Host],
         functions: *FUNCTIONS,
         wires: picnic_ports::registry::WIRES,
         attachments: picnic_ports::registry::ATTACHMENTS,

@@ -159,6 +159,103 @@ fn a_key_that_is_not_honoured_is_refused() {
     assert!(found.contains("host.handover") && found.contains("cpumap"), "{found}");
 }
 
+/// What the kernel and the poll engine cannot share.
+#[test]
+fn what_cannot_be_shared_is_refused() {
+    let rx = "[[rx]]\nfunction = \"lro\"\n";
+    let host = "[host]\nattachment = \"app\"\nqueues = 1\n";
+    let poll = "[[filter]]\naction = \"poll\"\n";
+    let wire = WIRE.replace("k0", "lo");
+    // A card of the kernel alone has nowhere to send them.
+    let found = refusal(&format!("{CARD}{wire}[[rx]]\nfunction = \"pass\"\n{HOST}{poll}"));
+    let message = "card:13: filter[0].action: found poll, allowed: drop, accept, steer, count, or \
+                   \"poll\" with engine = \"hybrid\" (engine = \"kernel\")";
+    assert!(found.contains(message), "{found}");
+    let card = CARD.replace("kernel", "hybrid");
+    for (wire_keys, rx, host, rest, message) in [
+        (
+            "",
+            rx,
+            HOST.replace("handover = \"cpumap\"\n", ""),
+            "",
+            "card:9: host.attachment: found \"stack\", allowed with engine = \"hybrid\": the host of the \
+          poll engine's packets (app, ",
+        ),
+        (
+            "queues = 1\n",
+            rx,
+            host.into(),
+            "",
+            "wire[0].queues: found 1, allowed with engine = \"hybrid\": to leave it out",
+        ),
+        ("stamps = true\n", rx, host.into(), "", "wire[0].stamps: found true, allowed with"),
+        (
+            "",
+            "[[rx]]\nfunction = \"rate-limit\"\npackets_per_second = 5\n",
+            host.into(),
+            "",
+            "card:7: rx[0].function: found \"rate-limit\", allowed with engine = \"hybrid\": one that has",
+        ),
+        (
+            "",
+            "[[rx]]\nfunction = \"rss\"\ninner = true\n",
+            host.into(),
+            "",
+            "rx[0].inner: found true, allowed with engine = \"hybrid\": ",
+        ),
+        (
+            "",
+            rx,
+            host.into(),
+            "[interrupt]\nwire_usecs = 5\n",
+            "interrupt.wire_usecs: found 5, allowed with engine = \"hybrid\": 0",
+        ),
+        ("", rx, host.into(), "[isolation]\napply = true\n", "isolation.apply: found true"),
+        (
+            "",
+            rx,
+            host.into(),
+            "[[filter]]\nplace = \"driver\"\n",
+            "filter[0].place: found driver, allowed: nic (engine = \"hybrid\")",
+        ),
+        (
+            "",
+            rx,
+            host.into(),
+            "[[filter]]\naction = \"mark\"\nmark = 1\n",
+            "filter[0].action: found mark, allowed: drop, accept, steer, count, poll (engine = \"hybrid\")",
+        ),
+        (
+            "",
+            rx,
+            host.into(),
+            "[[filter]]\naction = \"poll\"\ndirection = \"tx\"\n",
+            "filter[0].direction: found tx, allowed: rx",
+        ),
+    ] {
+        let text = format!("{card}{wire}{wire_keys}{rx}{host}{rest}");
+        let found = refusal(&text);
+        assert!(found.contains(message), "{found}\nin place of {message}");
+    }
+    let spin = format!("{card}idle = \"spin\"\n{wire}{rx}{host}{poll}");
+    let message =
+        "card:3: card.idle: found \"spin\", allowed with engine = \"hybrid\": \"adaptive\"";
+    assert!(refusal(&spin).contains(message), "{}", refusal(&spin));
+    // All that is the poll engine's is there, its tx chain among it.
+    let rest = "[[tx]]\nfunction = \"pass\"\n[interrupt]\nrx_usecs = 5\n[pool]\nbuffers = 1024\n";
+    let keys = "rx_ring = 128\ncopy_mode = \"copy\"\n";
+    let file = parse(&format!("{card}idle = \"block\"\n{wire}{keys}{rx}{host}{rest}{poll}"));
+    if !super::can_load("what_cannot_be_shared_is_refused") {
+        return;
+    }
+    let warnings = launch(&file).check().unwrap().placement.warnings;
+    assert!(warnings.iter().all(|warning| !warning.contains("poll")), "{warnings:?}");
+    let file = parse(&format!("{card}{wire}{rx}{host}"));
+    let warnings = launch(&file).check().unwrap().placement.warnings;
+    let message = "no filter has action = \"poll\": all packets stay in the kernel";
+    assert!(warnings.iter().any(|warning| warning.contains(message)), "{warnings:?}");
+}
+
 #[test]
 fn what_is_honoured_is_accepted() {
     let rx = "[[rx]]\nfunction = \"rss\"\nhash = \"jhash\"\njhash_init = 7\ntable_size = 100\n";

@@ -1,5 +1,6 @@
 //! Cards between two namespaces: real sockets, exact counts, and the machine as it was.
 
+mod hybrid;
 mod objects;
 mod swaps;
 
@@ -206,12 +207,16 @@ fn held_at_work(program: &'static str) -> State {
     State { held: [20_000_000, 1], ..at_work(program) }
 }
 
+/// With `handover` "hybrid", the poll engine sends back what it gets.
 fn card(handover: &str, namespace: &str, rx: &str) -> String {
+    let (engine, host) = match handover {
+        "hybrid" => ("hybrid", "attachment = \"app\"\nmode = \"echo\"".into()),
+        _ => ("kernel", format!("attachment = \"stack\"\nhandover = \"{handover}\"")),
+    };
     format!(
-        "[card]\nengine = \"kernel\"\nborrowed_core = 1\n[[wire]]\nport = \"xdp\"\n\
+        "[card]\nengine = \"{engine}\"\nborrowed_core = 1\n[[wire]]\nport = \"xdp\"\n\
          interface = \"k0\"\nnamespace = \"{namespace}\"\n{rx}\n\
-         [host]\nattachment = \"stack\"\nhandover = \"{handover}\"\nqueues = 2\n\
-         target_cores = [0, 1]\n"
+         [host]\n{host}\nqueues = 2\ntarget_cores = [0, 1]\n"
     )
 }
 
@@ -341,7 +346,7 @@ fn wires_that_share_a_program_are_told_apart() {
     }
     let wires = [("one", 20), ("one", 21), ("other", 20), ("other", 21)];
     let far_of = |place| if place == "one" { "far-one" } else { "far-other" };
-    let mut card = "[card]\nengine = \"kernel\"\nborrowed_core = 1\n".to_owned();
+    let mut card = String::new();
     for (wire, (place, index)) in wires.into_iter().enumerate() {
         let (near, far) = (format!("k{wire}"), format!("f{wire}"));
         let ends = [(place, &*near), (far_of(place), &*far)];
@@ -358,10 +363,16 @@ fn wires_that_share_a_program_are_told_apart() {
         );
     }
     let sent = [1, 2, 3, 4].map(|share| share * BATCH as u64);
-    for handover in HANDOVERS {
+    for handover in [HANDOVERS[0], HANDOVERS[1], "hybrid"] {
+        // With the poll engine, all packets are for that: each wire has sockets of its own.
+        let (engine, host) = match handover {
+            "hybrid" => ("hybrid", "attachment = \"app\"\n[[filter]]\naction = \"poll\"\n".into()),
+            _ => ("kernel", format!("attachment = \"stack\"\nhandover = \"{handover}\"\n")),
+        };
         let running = start(&format!(
-            "{card}[[rx]]\nfunction = \"by-wire\"\n[host]\nattachment = \"stack\"\n\
-             handover = \"{handover}\"\nqueues = 2\ntarget_cores = [0, 1]\n"
+            "[card]\nengine = \"{engine}\"\nborrowed_core = 1\n{card}\
+             [[rx]]\nfunction = \"by-wire\"\n\
+             [host]\nqueues = 2\ntarget_cores = [0, 1]\n{host}"
         ));
         for (wire, (place, _)) in wires.into_iter().enumerate() {
             let from = SocketAddr::from(([10, 77, wire as u8, 2], 9000));
@@ -380,6 +391,8 @@ fn wires_that_share_a_program_are_told_apart() {
         assert_eq!(received, sent, "{handover}");
         let queues: Vec<_> = report.queues.iter().map(|queue| queue.packets).collect();
         assert_eq!(queues, [sent[0] + sent[2], sent[1] + sent[3]], "{handover}");
+        let by_poll = report.poll.map_or(0, |poll| poll.delivered);
+        assert_eq!(by_poll, if handover == "hybrid" { sent.iter().sum() } else { 0 });
     }
 }
 
@@ -904,7 +917,8 @@ fn a_killed_card_leaves_a_journal_that_takes_all_back() {
     let test = "a_killed_card_leaves_a_journal_that_takes_all_back";
     if let Ok(handover) = std::env::var(VICTIM) {
         let namespace = std::env::var(VICTIM_NAMESPACE).unwrap();
-        let _running = start(&card(&handover, &namespace, HELD));
+        let keys = if handover == "hybrid" { hybrid::chain() } else { HELD.into() };
+        let _running = start(&card(&handover, &namespace, &keys));
         println!("\nrunning");
         loop {
             std::thread::park();

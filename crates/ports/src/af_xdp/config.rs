@@ -1,5 +1,6 @@
 //! The keys of `port = "xdp"`, checked.
 
+use super::handed::MOST_QUEUES;
 use crate::sys::packet::{Name, name};
 use crate::sys::xsk::{CHUNK_LOW, Chunks, Wanted};
 use picnic_core::error::ConfigError;
@@ -17,8 +18,6 @@ const SLOTS_LOW: u32 = 64;
 const SLOTS_HIGH: u32 = 32_768;
 /// Slots of the receive ring, unless the pool has too few buffers.
 const SLOTS: u32 = 2048;
-/// Queues of one interface, more than any has.
-const MOST_QUEUES: u32 = 1024;
 
 /// Which of the interface's queues.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -289,6 +288,7 @@ impl XdpConfig {
             }
         };
         Ok(Wanted {
+            handed: None,
             stamps: self.stamps,
             queues,
             rx_slots,

@@ -11,7 +11,7 @@
 //! Documentation/networking/xdp-rx-metadata.rst.
 
 use picnic_core::packet::desc::Descriptor;
-use rustix::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::hash::{BuildHasher, RandomState};
 use std::io;
 
@@ -100,7 +100,7 @@ const fn name(text: &[u8]) -> [u8; 16] {
 
 /// Sockets by queue.
 #[derive(Debug)]
-pub(super) struct SocketMap(OwnedFd);
+pub(crate) struct SocketMap(OwnedFd);
 
 #[repr(C)]
 struct MapCreate {
@@ -125,7 +125,7 @@ struct MapUpdate {
 
 impl SocketMap {
     /// An empty map for queues 0 up to `queues`.
-    pub(super) fn new(queues: u32) -> io::Result<Self> {
+    pub(crate) fn new(queues: u32) -> io::Result<Self> {
         let attributes = MapCreate {
             map_type: MAP_TYPE_XSKMAP,
             key_size: 4,
@@ -141,7 +141,7 @@ impl SocketMap {
     }
 
     /// Packets of `queue` are this socket's from now on.
-    pub(super) fn set(&self, queue: u32, socket: BorrowedFd<'_>) -> io::Result<()> {
+    pub(crate) fn set(&self, queue: u32, socket: BorrowedFd<'_>) -> io::Result<()> {
         let value = socket.as_raw_fd() as u32;
         let attributes = MapUpdate {
             map_fd: self.0.as_raw_fd() as u32,
@@ -152,6 +152,12 @@ impl SocketMap {
         };
         // SAFETY: key and value are four bytes each, as the map was made for.
         unsafe { bpf(MAP_UPDATE_ELEM, &attributes).map(drop) }
+    }
+}
+
+impl AsFd for SocketMap {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
     }
 }
 

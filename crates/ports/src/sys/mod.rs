@@ -15,7 +15,7 @@
 
 #![allow(unsafe_code)]
 
-mod bpf;
+pub(crate) mod bpf;
 pub mod bpf_map;
 pub(crate) mod link;
 pub(crate) mod namespace;

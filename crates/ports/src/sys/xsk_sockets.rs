@@ -5,13 +5,17 @@
 
 use super::bpf::{Attachment, Mark, Program, SocketMap};
 use super::xsk_queue::{CHUNK_LOW, Chunks, Lost, Queue, is_released};
+use crate::af_xdp::Handed;
 use picnic_core::packet::lend::Borrower;
 use rustix::fd::AsFd;
 use std::io;
+use std::sync::Arc;
 
 /// What is wanted of the sockets.
 #[derive(Clone, Debug)]
 pub(crate) struct Wanted {
+    /// The number of the wire, and who hands packets to the sockets in place of a program here.
+    pub(crate) handed: Option<(usize, Arc<Handed>)>,
     /// The interface's queues, ascending.
     pub(crate) queues: Vec<u32>,
     /// Buffers at the kernel's disposal per queue, and slots of the rings, powers of two.
@@ -163,6 +167,11 @@ impl Sockets {
             queues.push(opened);
         }
         let program = |error| (Step::Program, error);
+        if let Some((wire, handed)) = &wanted.handed {
+            return wanted.queues.iter().zip(&*queues).try_for_each(|(&number, queue)| {
+                handed.put(*wire, number, queue.socket.as_fd()).map_err(program)
+            });
+        }
         let entries = wanted.queues.last().map_or(1, |last| last + 1);
         let map = SocketMap::new(entries).map_err(program)?;
         for (&number, queue) in wanted.queues.iter().zip(&*queues) {

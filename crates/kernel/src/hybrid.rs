@@ -1,0 +1,274 @@
+//! A card that the kernel shares with the poll engine: `engine = "hybrid"`.
+//!
+//! The programs hand packets that filters send to the poll engine to AF_XDP sockets, which are the
+//! wires of a card of its own: the same file, without filters. Here is that part, and what both come
+//! to as one.
+//!
+//! Guarantees: each packet is counted once. One that is on its way to a socket is in flight, and one
+//! that was lost there is in the ledger, as the sockets count it.
+//!
+//! Source: Documentation/networking/af_xdp.rst; docs/decisions/051-hybrid.md.
+
+use crate::counters::Taken;
+use crate::plan::{Action, Plan};
+use picnic_control::error::RunError;
+use picnic_control::monitor::Notes;
+use picnic_control::{Beside, Executor, Launch, Report, Running};
+use picnic_core::config::CardFile;
+use picnic_core::direction::Direction;
+use picnic_core::error::ConfigError;
+use picnic_core::ledger::{CardLedger, DropReason, Ledger, QueueLedger, Stage};
+use picnic_core::stats::{Counter, SteerCounters, TargetCounters, WireCounters};
+use picnic_engine::chain::FunctionCounters;
+use picnic_engine::view::{FunctionView, Functions, PollCounters, QueueView, View, WireView};
+use picnic_ports::af_xdp::Handed;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+/// The poll engine, by its name among the executors.
+const POLL: &str = "poll";
+
+/// The sockets of a card, which is there as long as they are to be.
+pub(crate) struct Sockets(Arc<Handed>);
+
+impl Sockets {
+    /// None opened yet, of so many wires.
+    pub(crate) fn new(file: &CardFile, wires: usize) -> Result<Self, RunError> {
+        let sockets = Sockets(Handed::of(&file.shared));
+        let what = "engine = \"hybrid\": no map for AF_XDP sockets can be had";
+        sockets.0.make(wires).map_err(|error| RunError::system(what, error))?;
+        Ok(sockets)
+    }
+
+    /// The map that the programs find them in.
+    pub(crate) fn map(&self) -> Option<BorrowedFd<'_>> {
+        self.0.map()
+    }
+}
+
+/// Checks that the poll engine can have its part.
+pub(crate) fn check(launch: &Launch<'_>) -> Result<Vec<String>, ConfigError> {
+    executor(launch)?;
+    Ok(launch.behind().build()?.parts.warnings())
+}
+
+fn executor(launch: &Launch<'_>) -> Result<&'static dyn Executor, ConfigError> {
+    let found = launch.registries.executors.iter().find(|executor| executor.name() == POLL);
+    found.copied().ok_or_else(|| {
+        let message = "found \"hybrid\", allowed in a program that has the poll engine";
+        launch.file.locate(ConfigError::new("card.engine", message))
+    })
+}
+
+/// The poll engine's part, at work; stopped when dropped.
+pub(crate) struct Half(Option<Box<dyn Running>>);
+
+impl Half {
+    pub(crate) fn start(launch: &Launch<'_>) -> Result<Self, RunError> {
+        Ok(Half(Some(executor(launch)?.start(launch.behind())?)))
+    }
+
+    /// Its counters and those that the programs' are brought into, added up.
+    pub(crate) fn sums(&self, kernel: &View, plan: &Plan) -> Option<Sums> {
+        self.0.as_ref().map(|running| Sums::new(kernel, running.view(), plan))
+    }
+
+    /// What changes this part.
+    pub(crate) fn beside(&mut self, plan: &Plan) -> Option<Beside> {
+        let steps = plan.steps.iter().enumerate();
+        let alone = steps.filter(|(_, step)| matches!(step.action, Action::Elsewhere));
+        let alone = alone.map(|(position, _)| position).collect();
+        let access = self.0.as_mut()?.control()?;
+        Some(Beside { controller: access.controller, alone })
+    }
+
+    /// What the poll engine's world notes, for reports of the whole.
+    pub(crate) fn notes(&self) -> Option<Notes> {
+        self.0.as_ref().map(|running| running.monitor().notes.clone())
+    }
+
+    pub(crate) fn is_alive(&self) -> bool {
+        self.0.as_ref().is_some_and(|running| running.is_alive())
+    }
+
+    /// Stops it; its report is a part of that of the whole.
+    pub(crate) fn stop(mut self) -> Result<Option<Report>, RunError> {
+        self.0.take().map(Running::stop).transpose()
+    }
+}
+
+impl Drop for Half {
+    fn drop(&mut self) {
+        // A card that could not start: there is an error already.
+        let _ = self.0.take().map(Running::stop);
+    }
+}
+
+/// Puts into the report of the whole what only the poll engine's has.
+pub(crate) fn complete(report: &mut Report, half: Report) {
+    report.buffers_missing = half.buffers_missing;
+    (report.latency_ns, report.latencies) = (half.latency_ns, half.latencies);
+    for (queue, of_half) in report.queues.iter_mut().zip(half.queues) {
+        queue.latency_ns = of_half.latency_ns;
+    }
+    let known = report.notes.clone();
+    report.notes.extend(half.notes.into_iter().filter(|note| !known.contains(note)));
+}
+
+/// Both parts' counters, and those of the whole, which are their sums.
+#[derive(Clone)]
+pub(crate) struct Sums {
+    kernel: View,
+    poll: View,
+    pub(crate) whole: View,
+    /// What functions of the rx chain have counted, by position: those of the whole, then of both
+    /// parts.
+    functions: Vec<[Arc<FunctionCounters>; 3]>,
+}
+
+impl Sums {
+    fn new(kernel: &View, poll: &View, plan: &Plan) -> Self {
+        let of_poll = poll.functions.of(Direction::Rx).into_iter();
+        let of_kernel = kernel.functions.of(Direction::Rx).into_iter().zip(&plan.steps);
+        let mut functions = Vec::new();
+        let mut named = Vec::new();
+        for (of_poll, (of_kernel, step)) in of_poll.zip(of_kernel) {
+            let counters = Arc::<FunctionCounters>::default();
+            let of_kernel = match step.action {
+                // Packets only pass its place.
+                Action::Elsewhere => Arc::default(),
+                _ => of_kernel.counters,
+            };
+            functions.push([counters.clone(), of_kernel, of_poll.counters]);
+            named.push(FunctionView { name: of_poll.name, counters });
+        }
+        let all = Functions::fixed(named);
+        all.replace(Direction::Tx, poll.functions.of(Direction::Tx));
+        let whole = View {
+            name: kernel.name.clone(),
+            wires: kernel
+                .wires
+                .iter()
+                .map(|wire| WireView { counters: Arc::default(), ..wire.clone() })
+                .collect(),
+            queues: kernel
+                .queues
+                .iter()
+                .map(|queue| QueueView {
+                    target: Arc::default(),
+                    steer: Arc::default(),
+                    ring_size: queue.ring_size,
+                })
+                .collect(),
+            functions: all,
+            ledger: Arc::new(Ledger::new(kernel.queues.len())),
+            warnings: poll.warnings.clone(),
+            poll: Some(Arc::new(PollCounters::default())),
+        };
+        Sums { kernel: kernel.clone(), poll: poll.clone(), whole, functions }
+    }
+
+    /// Brings what both have counted into the whole's counters. `take` brings what the programs have
+    /// counted into the kernel's. Packets that are on their way to a socket are under way as well.
+    pub(crate) fn take(&self, take: impl FnOnce() -> Taken) -> (Taken, u64) {
+        // What has come in is read last: it is no less than what has left by then.
+        let of_poll: Vec<u64> = self.counters(&self.poll, 2).map(Counter::get).collect();
+        let taken_by_poll = self.poll.ledger.card.received.get();
+        let delivered = self.poll.ledger.queues.iter().map(|queue| queue.delivered.get()).sum();
+        let shed: Vec<u64> =
+            self.poll.wires.iter().map(|wire| wire.counters.rx_shed.get()).collect();
+        let taken = take();
+        let Taken { polled, unpolled, .. } = taken;
+        let to_sockets = polled.saturating_sub(unpolled).saturating_sub(taken_by_poll);
+        let card = &self.whole.ledger.card;
+        // Readers look at this again behind all others.
+        card.received.set(self.kernel.ledger.card.received.get());
+        let sums = self.counters(&self.whole, 0).zip(self.counters(&self.kernel, 1)).zip(of_poll);
+        sums.for_each(|((whole, kernel), poll)| whole.set(kernel.get() + poll));
+        card.held.set(self.poll.ledger.card.held.get() + to_sockets);
+        for ((whole, kernel), shed) in self.whole.wires.iter().zip(&self.kernel.wires).zip(&shed) {
+            let (whole, kernel) = (&whole.counters, &kernel.counters);
+            whole.rx_packets.set(kernel.rx_packets.get().saturating_sub(*shed));
+            whole.rx_bytes.set(kernel.rx_bytes.get());
+        }
+        if let Some(poll) = &self.whole.poll {
+            let shed = shed.iter().sum::<u64>();
+            poll.packets.set(polled);
+            poll.taken.set(taken_by_poll.saturating_sub(shed));
+            poll.lost.set(unpolled + shed);
+            poll.delivered.set(delivered);
+        }
+        (taken, to_sockets)
+    }
+
+    /// The same when both have ended: what is on its way to a socket then has been lost with it.
+    pub(crate) fn end(&self, take: impl FnOnce() -> Taken) {
+        let (_, lost) = self.take(take);
+        let card = &self.whole.ledger.card;
+        card.drops.add(DropReason::WireDown, Stage::Wire, lost);
+        card.held.set(card.held.get() - lost);
+        if let Some(poll) = &self.whole.poll {
+            poll.lost.add(lost);
+        }
+    }
+
+    /// The counters of a part that add up to the whole's, in one order.
+    fn counters<'a>(&'a self, of: &'a View, part: usize) -> impl Iterator<Item = &'a Counter> {
+        let wires = of.wires.iter().flat_map(|wire| of_wire(&wire.counters));
+        let queues = of
+            .queues
+            .iter()
+            .flat_map(|queue| of_target(&queue.target).chain(of_steer(&queue.steer)));
+        let ledgers = of.ledger.queues.iter().flat_map(of_queue);
+        let functions = self.functions.iter().flat_map(move |parts| {
+            let FunctionCounters { packets, dropped, timed_ns, timed_packets } = &*parts[part];
+            [packets, dropped, timed_ns, timed_packets]
+        });
+        wires.chain(queues).chain(of_card(&of.ledger.card)).chain(ledgers).chain(functions)
+    }
+}
+
+/// But for what has come in, which is the kernel's alone.
+fn of_wire(wire: &WireCounters) -> impl Iterator<Item = &Counter> {
+    let WireCounters { rx_shed, interrupts, tx_packets, tx_bytes, tx_kept, stamps_ahead, .. } =
+        wire;
+    let WireCounters { waited_ns, held_ns, waited_packets, rx_packets: _, rx_bytes: _, .. } = wire;
+    let all = [rx_shed, interrupts, tx_packets, tx_bytes, tx_kept, stamps_ahead];
+    all.into_iter().chain([waited_ns, held_ns, waited_packets])
+}
+
+fn of_target(target: &TargetCounters) -> impl Iterator<Item = &Counter> {
+    let TargetCounters { packets, bytes, interrupts, starved, polls, empty_polls, .. } = target;
+    let TargetCounters { transmitted, latency_ns, latency_packets, .. } = target;
+    let all = [packets, bytes, interrupts, starved, polls, empty_polls];
+    all.into_iter().chain([transmitted, latency_ns, latency_packets])
+}
+
+fn of_steer(steer: &SteerCounters) -> impl Iterator<Item = &Counter> {
+    let SteerCounters { packets, doorbells, coalesced, ring_full, depth, tx_taken, .. } = steer;
+    let SteerCounters { tx_completed, tx_completed_bytes, tx_in_flight_bytes, tx_limited, .. } =
+        steer;
+    let all = [packets, doorbells, coalesced, ring_full, depth, tx_taken];
+    all.into_iter().chain([tx_completed, tx_completed_bytes, tx_in_flight_bytes, tx_limited])
+}
+
+/// But for what has come in, and what is held.
+fn of_card(card: &CardLedger) -> impl Iterator<Item = &Counter> {
+    let CardLedger {
+        made,
+        steered,
+        submitted,
+        transmitted,
+        consumed,
+        unbalanced_bursts,
+        drops,
+        ..
+    } = card;
+    let all = [made, steered, submitted, transmitted, consumed, unbalanced_bursts];
+    all.into_iter().chain(drops.counters())
+}
+
+fn of_queue(queue: &QueueLedger) -> impl Iterator<Item = &Counter> {
+    let QueueLedger { taken, delivered, submitted, made, drops } = queue;
+    [taken, delivered, submitted, made].into_iter().chain(drops.counters())
+}
