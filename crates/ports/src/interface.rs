@@ -9,6 +9,7 @@ use picnic_core::error::ConfigError;
 use picnic_core::ledger::DropReason;
 use picnic_core::port::Transmitter;
 use rustix::io::Errno;
+use rustix::net::netdevice;
 use rustix::net::netdevice::name_to_index;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use std::io;
@@ -96,13 +97,21 @@ pub fn number(interface: &str) -> io::Result<u32> {
     })
 }
 
-/// Takes the interface for this card: a name in the namespace that the calling thread is in. It is
-/// this card's for as long as the answer lives.
+/// The name of an interface that this may be another name of.
+fn own_name(interface: &str) -> io::Result<String> {
+    let socket = UnixDatagram::unbound()?;
+    let index = netdevice::name_to_index(&socket, interface)?;
+    Ok(netdevice::index_to_name(&socket, index)?)
+}
+
+/// Takes the interface for this card: a name in the namespace that the calling thread is in, or one
+/// of its alternative names. It is this card's for as long as the answer lives.
 ///
 /// # Errors
 /// `AddrInUse`: another card has it.
 pub fn lock(interface: &str) -> io::Result<UnixDatagram> {
-    let address = SocketAddr::from_abstract_name(format!("picnic/wire/{interface}"))?;
+    let name = own_name(interface).unwrap_or_else(|_| interface.into());
+    let address = SocketAddr::from_abstract_name(format!("picnic/wire/{name}"))?;
     let mut attempts = 1..LOCK_ATTEMPTS;
     loop {
         match UnixDatagram::bind_addr(&address) {

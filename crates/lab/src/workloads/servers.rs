@@ -140,7 +140,7 @@ impl Tls {
     }
 }
 
-/// Refuses a certificate that has expired: clients would refuse it as well.
+/// Refuses a certificate that has expired, as clients would, or whose key is not in its file.
 fn check_valid(path: &Path) -> anyhow::Result<()> {
     let ask = |what: &[&str]| {
         let words = ["x509", "-noout"].into_iter().chain(what.iter().copied()).map(OsStr::new);
@@ -149,9 +149,13 @@ fn check_valid(path: &Path) -> anyhow::Result<()> {
     let until =
         ask(&["-enddate"]).with_context(|| format!("{}: no certificate", path.display()))?;
     let until = until.trim().trim_start_matches("notAfter=");
+    let file = path.display();
     ask(&["-checkend", "0"])
+        .map_err(|_| anyhow::anyhow!("{file}: the certificate has expired on {until}"))?;
+    let words = ["pkey", "-noout", "-in"].into_iter().map(OsStr::new);
+    openssl(words.chain([path.as_os_str()]))
         .map(drop)
-        .map_err(|_| anyhow::anyhow!("{}: the certificate has expired on {until}", path.display()))
+        .map_err(|_| anyhow::anyhow!("{file}: a certificate, but no key behind it"))
 }
 
 /// Runs openssl; what it printed.
@@ -302,6 +306,11 @@ BAMCA0gAMEUCIQCe8MI+zqcv76ybtGd1Dp4L8Hg1Trun17zbjoynwNy+iQIgBz25\n\
         let banking = Workload::find("banking").unwrap();
         let made = Tls::of(&banking, folder.path()).unwrap();
         let own = Workload { certificate: Some(made.certificate.clone()), ..banking };
+        let error = Tls::of(&own, folder.path()).err().unwrap().to_string();
+        let name = made.certificate.display();
+        assert_eq!(error, format!("{name}: a certificate, but no key behind it"));
+        let both = [&made.certificate, &made.key].map(|file| std::fs::read(file).unwrap());
+        std::fs::write(&made.certificate, both.concat()).unwrap();
         assert_eq!(Tls::of(&own, folder.path()).unwrap().key, made.certificate);
     }
 

@@ -166,6 +166,14 @@ fn an_interface_is_one_wire_and_no_second() {
     };
     let refused = PacketPort::open(&config).err().unwrap().to_string();
     assert!(refused.contains("interface: \"a0\" is the wire of a card already"), "{refused}");
+    // Nor by another of its names.
+    let namespace = format!("{}-a", pair.0);
+    if ip(&format!("ip -n {namespace} link property add dev a0 altname picnic-other")) {
+        let other = Some("picnic-other".into());
+        let refused = PacketPort::open(&PacketConfig { interface: other, ..config.clone() });
+        let refused = refused.err().unwrap().to_string();
+        assert!(refused.contains("\"picnic-other\" is the wire of a card already"), "{refused}");
+    }
     drop(first);
     assert!(PacketPort::open(&config).is_ok(), "free again");
 }
