@@ -14,7 +14,9 @@ use crate::experiments::picnic_scaling::PicnicScaling;
 use crate::experiments::picnic_utilization::PicnicUtilization;
 use crate::experiments::placement_single::PlacementSingle;
 use crate::experiments::rss_randomness::RssRandomness;
-use crate::experiments::web_servers::{KnetApache, KnetSendfile, RssBulk, RssWeb, WebServers};
+use crate::experiments::web_servers::{
+    KnetApache, KnetPages, KnetSendfile, RssBulk, RssWeb, WebServers,
+};
 use picnic_core::config::{KeyHelp, Section};
 use picnic_core::error::{ConfigError, not_among};
 use picnic_core::registry::{BuildContext, Entry};
@@ -35,6 +37,7 @@ pub const EXPERIMENTS: &[ExperimentEntry] = &[
     Entry::of::<KnetWeb>(),
     Entry::of::<WebServers<KnetSendfile>>(),
     Entry::of::<WebServers<KnetApache>>(),
+    Entry::of::<WebServers<KnetPages>>(),
     Entry::of::<NicosEdf>(),
     Entry::of::<NicosFirewall>(),
     Entry::of::<PlacementSingle>(),

@@ -6,10 +6,13 @@
 //! | `rss-bulk` | 32 connections, files of 1 MB, sends of 4 kB | 1, 2, 4 queues |
 //! | `knet-sendfile` | files of 20 KB, a connection each, nginx without and with `sendfile` | system |
 //! | `knet-apache` | webstone | system |
+//! | `knet-pages` | pages of 300 KB that PHP makes | system |
 //!
 //! `rss-web` has four clients, each with a wire for itself, and a card that bonds these.
 //! Experiments by system go on with requests that are offered at a rate, whether or not they are
-//! answered, in multiples of what was answered back to back: up to saturation and beyond.
+//! answered, in multiples of what was answered back to back: up to saturation and beyond. `knet-pages`
+//! goes on to 10 times where client and server share two cores: its server does so much for each
+//! request that a client which offers ten times as many has little to do.
 //! Client and server have all cores but the borrowed one, in namespaces with the card between them. A
 //! point at which a client or the borrowed core is full is void, as in the paper. Where queues are
 //! more than target cores, or client and targets have the same cores, a point is marked shared: its
@@ -46,6 +49,9 @@ const BULK: &str = "workload = \"bulk\"\nserver = \"nginx-copy\"\nconnections = 
 const SENDFILE: &str = "workload = \"sendfile\"\nserver = \"nginx\"\nconnections = 64\n\
                         [[file]]\nbytes = 20000\nweight = 1\n";
 
+const PAGES: &str = "workload = \"pages\"\nserver = \"apache\"\nconnections = 16\n\
+                     patience_ms = 1000\n[[file]]\nbytes = 300000\nweight = 1\nphp = true\n";
+
 /// What an experiment varies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Varied {
@@ -67,6 +73,8 @@ pub trait Case: 'static {
     const VARIED: Varied;
     /// Clients, each with a wire of the card for itself.
     const CLIENTS: u8 = 1;
+    /// Loads with --quick.
+    const QUICK_LOADS: &'static [f64] = &[0.5, 2.0];
 }
 
 /// `rss-web`.
@@ -81,6 +89,9 @@ pub struct KnetSendfile;
 /// `knet-apache`.
 #[derive(Debug)]
 pub struct KnetApache;
+/// `knet-pages`.
+#[derive(Debug)]
+pub struct KnetPages;
 
 impl Case for RssWeb {
     const NAME: &'static str = "rss-web";
@@ -111,6 +122,14 @@ impl Case for KnetApache {
     const VARIED: Varied = Varied::Servers(&[ServerKind::Apache]);
 }
 
+impl Case for KnetPages {
+    const NAME: &'static str = "knet-pages";
+    const HELP: &'static str = "pages that PHP makes, up to 10 times too many (root, apache2, PHP)";
+    const WORKLOAD: &'static str = PAGES;
+    const VARIED: Varied = Varied::Servers(&[ServerKind::Apache]);
+    const QUICK_LOADS: &'static [f64] = &[0.5, 10.0];
+}
+
 /// Settings.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
@@ -139,7 +158,7 @@ impl<C: Case> WebServers<C> {
     }
 
     fn loads(&self, effort: Effort) -> Vec<f64> {
-        let own = effort.of(&[0.5, 2.0][..], &LOADS, &LOADS);
+        let own = effort.of(C::QUICK_LOADS, &LOADS, &LOADS);
         self.0.loads.clone().unwrap_or_else(|| own.to_vec())
     }
 
@@ -161,8 +180,11 @@ impl<C: Case> Component for WebServers<C> {
     const HELP: &'static str = C::HELP;
 
     fn example(_: &Path) -> Option<String> {
-        let queues = if let Varied::Queues(..) = C::VARIED { "queues = [1]\n" } else { "" };
-        Some(format!("{queues}connections = 4\nseconds = 1"))
+        let points = match C::VARIED {
+            Varied::Queues(..) => "queues = [1]",
+            Varied::Servers(_) => "loads = [2.0]",
+        };
+        Some(format!("{points}\nconnections = 4\nseconds = 1"))
     }
 
     fn build(settings: Settings, _: &BuildContext) -> Result<Box<dyn Experiment>, ConfigError> {
@@ -182,7 +204,7 @@ impl<C: Case> Component for WebServers<C> {
         within("seconds", settings.seconds.unwrap_or(1) as f64, 1.0, 3600.0)?;
         if let Some(loads) = &settings.loads {
             if matches!(C::VARIED, Varied::Queues(..)) {
-                let message = "found loads, allowed with knet-sendfile and knet-apache";
+                let message = "found loads, allowed with knet-sendfile, knet-apache and knet-pages";
                 return Err(ConfigError::new("loads", message));
             }
             loads.iter().try_for_each(|&load| within("loads", load, 0.01, 100.0))?;
