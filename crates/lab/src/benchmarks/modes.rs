@@ -173,20 +173,19 @@ impl Wire {
     /// Nanoseconds for each packet taken in and given back.
     #[inline(never)]
     fn run(&mut self, stamp: Stamp) -> f64 {
-        time_per_packet(BURSTS * BURST, || (0..BURSTS).for_each(|_| self.take(stamp)))
+        let mut take = || match stamp {
+            Stamp::Lent | Stamp::InFront => self.take_lent(stamp == Stamp::InFront),
+            Stamp::Taken | Stamp::Ahead | Stamp::Paced => self.take(stamp),
+        };
+        time_per_packet(BURSTS * BURST, || (0..BURSTS).for_each(|_| take()))
     }
 
     fn take(&mut self, stamp: Stamp) {
         self.now = self.now + 10_000;
         let (now, first) = (self.now, self.now.as_nanos() - 10_000);
-        let Wire { pool, loans, burst, counters, ledger, .. } = self;
+        let Wire { pool, burst, counters, ledger, .. } = self;
         let mut rx = Receiver::new(pool, burst, counters, &ledger.card, now, 0, BURST)
             .with_clocks(Some(CLOCKS));
-        if matches!(stamp, Stamp::Lent | Stamp::InFront) {
-            take_lent(&mut rx, loans, stamp == Stamp::InFront);
-            drop(rx);
-            return burst.drain().for_each(|packet| pool.free(packet));
-        }
         for index in 0..BURST as u64 {
             let arrived = first + 100 * index;
             if stamp == Stamp::Ahead {
@@ -207,23 +206,31 @@ impl Wire {
             pool.free(packet);
         }
     }
-}
 
-/// Takes in a burst of packets from buffers that were lent out, as `xdp` does.
-fn take_lent(rx: &mut Receiver<'_>, loans: &mut Loans, has_stamps: bool) {
-    let mut places = [0; BURST];
-    places.iter_mut().for_each(|place| *place = loans.lend(rx.pool()).unwrap_or_default());
-    let now = rx.now();
-    for place in places {
-        let Some(packet) = loans.take(place + IN_FRONT, BYTES.into(), now, 0) else { break };
-        if has_stamps {
-            rx.arrived_at_monotonic(packet.in_front(STAMP_BYTES as u16).and_then(|stamp| {
-                let (words, _) = stamp.as_chunks();
-                let [ns, mark] = [*words.first()?, *words.last()?].map(u64::from_ne_bytes);
-                (mark == MARK).then_some(ns)
-            }));
+    /// A burst of packets from buffers that were lent out, as `xdp` takes them.
+    fn take_lent(&mut self, has_stamps: bool) {
+        self.now = self.now + 10_000;
+        let Wire { pool, loans, burst, counters, ledger, now } = self;
+        let mut places = [0; BURST];
+        places.iter_mut().for_each(|place| *place = loans.lend(pool).unwrap_or_default());
+        let mut rx = Receiver::new(pool, burst, counters, &ledger.card, *now, 0, BURST)
+            .with_clocks(Some(CLOCKS));
+        for place in places {
+            let taken = loans.take(place + IN_FRONT, BYTES.into(), *now, 0);
+            let Some(packet) = taken else { break };
+            if has_stamps {
+                rx.arrived_at_monotonic(packet.in_front(STAMP_BYTES as u16).and_then(|stamp| {
+                    let (words, _) = stamp.as_chunks();
+                    let [ns, mark] = [*words.first()?, *words.last()?].map(u64::from_ne_bytes);
+                    (mark == MARK).then_some(ns)
+                }));
+            }
+            rx.push(packet);
         }
-        rx.push(packet);
+        drop(rx);
+        for packet in burst.drain() {
+            pool.free(packet);
+        }
     }
 }
 
@@ -341,7 +348,7 @@ mod tests {
     fn each_wire_knows_its_times_and_each_host_is_told_as_it_is_to_be() {
         let mut wire = Wire::new().unwrap();
         for stamp in [Stamp::Taken, Stamp::Ahead, Stamp::Paced, Stamp::Lent, Stamp::InFront] {
-            wire.take(stamp);
+            wire.run(stamp);
             assert_eq!((wire.counters.stamps_ahead.get(), wire.pool.outstanding()), (0, 0));
         }
         for (told, is_greedy, is_told) in [
