@@ -233,6 +233,15 @@ pub const PAPERS: &[Row] = &[
         ],
     ),
     row(
+        "knet-pages",
+        "KNET (its client after Banga and Druschel)",
+        "pages that PHP makes, offered up to 10 times too many",
+        &[
+            words("KNET over CLAS", "not measured").ours("knet_over_clas_gain"),
+            words("KNET over NAPI", "not measured").ours("knet_over_napi_gain"),
+        ],
+    ),
+    row(
         "knet-livelock",
         "KNET (after Mogul and Ramakrishnan)",
         "delivered against offered load past saturation",

@@ -124,7 +124,7 @@ impl Case for KnetApache {
 
 impl Case for KnetPages {
     const NAME: &'static str = "knet-pages";
-    const HELP: &'static str = "pages that PHP makes, up to 10 times too many (root, apache2, PHP)";
+    const HELP: &'static str = "PHP pages, offered up to 10 times too many (root, apache2)";
     const WORKLOAD: &'static str = PAGES;
     const VARIED: Varied = Varied::Servers(&[ServerKind::Apache]);
     const QUICK_LOADS: &'static [f64] = &[0.5, 10.0];
