@@ -172,9 +172,10 @@ fn start(engine: &'static str, launch: Launch<'_>) -> Result<HostRunning, RunErr
         let times = Arc::new(TargetTimes { core, ..TargetTimes::default() });
         target_times.push(times.clone());
         let body = move || {
-            times.thread.set(this_thread());
             let (mut preemption, warning) = Preemption::start(real_time, watchdog_ms);
             times.real_time.set(preemption.is_permitted().into());
+            // Who sees it sees the priority as it is.
+            times.thread.set(this_thread());
             set_up(Role::Target, CapabilitySet::empty());
             let end =
                 run_target(target, clock, &doorbell, &mut preemption, &latency, &times, &shared);

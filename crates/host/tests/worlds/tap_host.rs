@@ -372,13 +372,15 @@ fn the_target_routine_preempts_but_starves_nobody() {
     // Without packets it waits at the priority that was asked for, the lowest that preempts.
     let quiet = "[[wire]]\nport = \"generator\"\nrate_pps = 10\n";
     let running = run(&format!("{quiet}{}", lab.host(&cores))).unwrap();
-    if running.monitor().report().target_cores[0].priority != "real-time" {
+    let of_core = || running.monitor().report().target_cores[0].clone();
+    wait_until("its thread is there", || of_core().thread.is_some());
+    if of_core().priority != "real-time" {
         let notes = running.stop().unwrap().notes.join("\n");
         assert!(notes.contains("CAP_SYS_NICE"), "{notes}");
         return skip(NAME, "real-time priority is not permitted here");
     }
     wait_until("asleep, to preempt when woken", || scheduling(&*running) == Some(REAL_TIME));
-    wait_until("woken", || running.monitor().report().target_cores[0].wakeups > 1);
+    wait_until("woken", || of_core().wakeups > 1);
     // It may step up again once the process has given up its privileges.
     let limit = rustix::process::getrlimit(rustix::process::Resource::Rtprio).current;
     let may_raise = rustix::thread::capabilities(None).unwrap().effective;
@@ -423,8 +425,8 @@ fn the_watchdog_ends_a_routine_that_is_not_masked_and_says_so() {
     let running =
         run(&format!("{flood}{}[interrupt]\ngate = \"none\"\n", lab.host(&keys))).unwrap();
     let of_core = || running.monitor().report().target_cores[0].clone();
-    // On a busy machine the watchdog may have ended it by now.
-    if of_core().priority != "real-time" && of_core().priority_yields == 0 {
+    wait_until("its thread is there", || of_core().thread.is_some());
+    if of_core().priority != "real-time" {
         let notes = stop(running).notes.join("\n");
         assert!(notes.contains("CAP_SYS_NICE"), "{notes}");
         return skip(NAME, "real-time priority is not permitted here");
