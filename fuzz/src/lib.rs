@@ -26,6 +26,7 @@ pub mod descriptor;
 pub mod frames;
 pub mod functions;
 pub mod headers;
+pub mod object;
 pub mod plugin;
 pub mod rss;
 pub mod sciron;

@@ -69,7 +69,7 @@ mod work;
 
 pub use doctor::examine;
 pub use object::is_built;
-pub use objects::ENTRY;
+pub use objects::{ENTRY, wrapped};
 pub use run::{Hybrid, Kernel};
 pub use trial::{Flood, Peer, Trial};
 pub use work::{Work, WorkMeter};

@@ -167,7 +167,9 @@ impl ObjectFile {
         let wrapped = wrap(&self.bytes, &self.program, Back { state, programs, resume });
         let (bytes, name) =
             wrapped.ok_or_else(|| self.refused("found an object that is cut short"))?;
-        let mut object = EbpfLoader::new().load(&bytes).map_err(|error| {
+        let object = elf::not_panicking(|| EbpfLoader::new().load(&bytes));
+        let object = object.ok_or_else(|| self.refused(elf::OUTSIDE))?;
+        let mut object = object.map_err(|error| {
             self.refused(&format!("{} cannot be loaded: {}", self.program, why(&error)))
         })?;
         let program = object.program_mut(&name).ok_or_else(|| self.refused("found no program"))?;
@@ -205,6 +207,12 @@ impl ObjectFile {
             None => format!("{program} cannot be loaded: {}", why(error)),
         })
     }
+}
+
+/// What a card loads in place of an object file of these bytes, and the name of the program there that
+/// is entered; none of what is cut short, or has no such program.
+pub fn wrapped(bytes: &[u8], program: &str) -> Option<(Vec<u8>, String)> {
+    wrap(bytes, program, Back::default())
 }
 
 fn read(path: &Path) -> io::Result<Vec<u8>> {

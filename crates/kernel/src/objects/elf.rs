@@ -4,6 +4,7 @@
 
 use aya_obj::programs::XdpAttachType;
 use aya_obj::{Object, ProgramSection};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// `e_machine` of BPF.
 const BPF: u16 = 247;
@@ -18,7 +19,8 @@ pub(super) fn program_of(
 ) -> Result<String, (&'static str, String)> {
     let wrong = |message: String| ("object", message);
     machine(bytes).map_err(wrong)?;
-    let object = Object::parse(bytes).map_err(|error| {
+    let object = not_panicking(|| Object::parse(bytes)).ok_or_else(|| wrong(OUTSIDE.into()))?;
+    let object = object.map_err(|error| {
         let source = std::error::Error::source(&error).map(|source| format!(": {source}"));
         wrong(format!("found an object that cannot be read: {error}{}", source.unwrap_or_default()))
     })?;
@@ -41,6 +43,15 @@ pub(super) fn program_of(
         (None, [only]) => Ok((*only).into()),
         (None, _) => Err(("program", format!("found none, allowed: one of {names_shown}"))),
     }
+}
+
+/// What is said of an object that makes its reader panic.
+pub(super) const OUTSIDE: &str = "found an object that points outside itself";
+
+/// What a reader of objects comes to; none if it panics, as `aya-obj` does at types that point
+/// outside the file.
+pub(super) fn not_panicking<T>(read: impl FnOnce() -> T) -> Option<T> {
+    catch_unwind(AssertUnwindSafe(read)).ok()
 }
 
 /// Whether the bytes are an object for BPF, of this machine's byte order.
@@ -67,4 +78,29 @@ fn machine(bytes: &[u8]) -> Result<(), String> {
         other => format!("machine {other}"),
     };
     Err(format!("found an object for {found}, allowed: one for BPF (clang -target bpf)"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::elf::Elf;
+    use crate::object::OBJECT;
+
+    #[test]
+    fn an_object_that_points_outside_itself_is_refused() {
+        if !crate::is_built() {
+            return picnic_testing::skip(
+                "an_object_that_points_outside_itself_is_refused",
+                "clang",
+            );
+        }
+        assert_eq!(program_of(OBJECT, Some("wire_0")).as_deref(), Ok("wire_0"));
+        let mut object = Elf(OBJECT.to_vec());
+        let types = object.named(".BTF.ext").unwrap();
+        // So many functions of the first section are told of.
+        let header = object.word(types.offset + 4).unwrap() as usize;
+        let functions = types.offset + header + object.word(types.offset + 8).unwrap() as usize;
+        object.set(functions + 8, &0x00ff_ffff_u32.to_ne_bytes()).unwrap();
+        assert_eq!(program_of(&object.0, Some("wire_0")), Err(("object", OUTSIDE.into())));
+    }
 }

@@ -26,7 +26,7 @@
 use crate::elf::{Elf, SYMBOLS, Section, Symbol};
 
 /// The card's maps that the wrapper needs, by descriptor.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Back {
     /// `OBJECT_STATE`.
     pub(super) state: i32,
