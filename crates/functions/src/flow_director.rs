@@ -68,9 +68,8 @@ const CAPACITY: usize = 8192;
 pub struct FlowDirector {
     table: Box<Table>,
     counters: Arc<Counters>,
-    /// Of a burst: keys, their hashes, the places of the rules that decide.
+    /// Of a burst: keys, the places of the rules that decide.
     keys: [Key; BURST],
-    hashes: [u64; BURST],
     found: [u32; BURST],
     learning: Option<Box<Learning>>,
 }
@@ -191,7 +190,6 @@ impl FlowDirector {
             table: Box::new(table),
             counters: Arc::default(),
             keys: [[0; 5]; BURST],
-            hashes: [0; BURST],
             found: [NONE; BURST],
             learning,
         })
@@ -204,8 +202,8 @@ impl FlowDirector {
 
     fn by_rules(&self) -> KernelForm {
         let rules = self.table.rules(1).map(|(number, rule, _)| {
-            let rule::Compiled { key, mask, priority, action } = rule;
-            FlowRule { number, key, mask, priority, queue: action.queue }
+            let (key, mask) = rule.words();
+            FlowRule { number, key, mask, priority: rule.priority, queue: rule.action.queue }
         });
         // As many as a command can ask for.
         KernelForm::ByRules { rules: rules.collect(), room: self.table.capacity().max(CAPACITY) }
@@ -252,19 +250,19 @@ impl Function for FlowDirector {
             prefetch_ahead(packets, place);
             let packet = &mut packets[place];
             let (layers, key) = rule::parse(packet);
-            self.hashes[place % BURST] = self.table.first_hash(&key);
             self.keys[place % BURST] = key;
             if let Some(learning) = &mut self.learning {
                 learning.look(place, packet, &layers, way, now, &self.counters);
             }
         }
-        self.table.find(&self.keys[..count.min(BURST)], &mut self.hashes, &mut self.found);
+        self.table.find(&self.keys, count, &mut self.found);
         let learning = self.learning.as_deref().filter(|_| way == Way::Received);
         let (mut matched, mut followed, mut is_steered) = (0, 0, true);
         let mut queues = [ONWARD; BURST];
         for (place, packet) in burst.as_mut_slice().iter_mut().enumerate() {
             let place = place % BURST;
-            let Some(rule) = self.table.rule_mut(self.found[place]) else {
+            let at = self.found[place];
+            let Some(rule) = self.table.rule_mut(at) else {
                 let learning = learning.filter(|learning| learning.flows[place] != 0);
                 let queue = learning.and_then(|learning| {
                     learning.learnt.queue_of(learning.flows[place], now, learning.age_ns)
@@ -276,11 +274,11 @@ impl Function for FlowDirector {
             };
             matched += 1;
             rule.packets += 1;
-            if rule.has_mark {
-                packet.mark = rule.mark;
-            }
             queues[place] = rule.to;
             is_steered &= queues[place] < DROP;
+            if rule.has_mark {
+                packet.mark = self.table.mark_of(at);
+            }
         }
         if is_steered {
             out.steer_burst(burst, &queues);

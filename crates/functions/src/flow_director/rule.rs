@@ -1,7 +1,7 @@
 //! A flow rule: what is asked of a packet, what is done with one that has it, as words that
 //! compare.
 //!
-//! Guarantees: a key is 40 bytes without padding, so that masked comparison is five words.
+//! Guarantees: a key is five words without padding; of IPv4 the last three are zero.
 
 use crate::settings::vlan_of;
 use picnic_core::command::CommandError;
@@ -62,9 +62,21 @@ fn is_zero(priority: &u16) -> bool {
     *priority == 0
 }
 
-/// What rules compare of a packet: addresses as they lie in memory, and one word of
-/// `wire 8 | ports 1 | family 2 | protocol 8 | tag 1 | VLAN 12 | both ports 32`.
+/// What rules compare of a packet: one word of
+/// `wire 8 | ports 1 | family 2 | protocol 8 | tag 1 | VLAN 12 | both ports 32`, then addresses as they
+/// lie in memory: of IPv4 `destination 32 | source 32`, of IPv6 the source's two words and the other's.
 pub(super) type Key = [u64; 5];
+
+/// A key, or a mask, of words with each address at the same place whatever its family: source,
+/// destination, the word of all else.
+fn packed([a, b, c, d, fields]: [u64; 5], is_v4: bool) -> Key {
+    if is_v4 { [fields, a | c << 32, 0, 0, 0] } else { [fields, a, b, c, d] }
+}
+
+/// The words of [`packed`].
+fn unpacked([fields, a, b, c, d]: Key, is_v4: bool) -> [u64; 5] {
+    if is_v4 { [a & 0xffff_ffff, 0, a >> 32, 0, fields] } else { [a, b, c, d, fields] }
+}
 
 const TAGGED: u64 = 1 << 44;
 const PROTOCOL_SHIFT: u32 = 45;
@@ -90,7 +102,8 @@ pub(super) fn parse(packet: &mut Descriptor) -> (Layers, Key) {
             | V4
             | u64::from(plain.ports());
         packet.set_layers(&layers);
-        return (layers, [source.into(), 0, destination.into(), 0, last]);
+        let addresses = u64::from(source) | u64::from(destination) << 32;
+        return (layers, [last, addresses, 0, 0, 0]);
     }
     let layers = packet.parse();
     (layers, key_of(&layers, packet))
@@ -108,14 +121,14 @@ fn key_of(layers: &Layers, packet: &Descriptor) -> Key {
         last |= HAS_PORTS | u64::from(ports);
     }
     if let Some((source, destination)) = layers.ipv4_addresses(data) {
-        return [source.into(), 0, destination.into(), 0, last | V4];
+        return [last | V4, u64::from(source) | u64::from(destination) << 32, 0, 0, 0];
     }
     if let Some(addresses) = layers.ipv6_addresses(data) {
         let (words, _) = addresses.as_chunks::<8>();
         let word = |at: usize| words.get(at).map_or(0, |word| u64::from_ne_bytes(*word));
-        return [word(0), word(1), word(2), word(3), last | V6];
+        return [last | V6, word(0), word(1), word(2), word(3)];
     }
-    [0, 0, 0, 0, last]
+    [last, 0, 0, 0, 0]
 }
 
 /// What is done with a packet that a rule matches.
@@ -267,6 +280,8 @@ impl Rule {
             mask[4] |= 0xff << WIRE_SHIFT;
         }
         let key = std::array::from_fn(|at| key[at] & mask[at]);
+        let is_v4 = key[4] & FAMILY_MASK == V4;
+        let (key, mask) = (packed(key, is_v4), packed(mask, is_v4));
         Ok(Compiled { key, mask, priority: self.priority, action: self.action(context)? })
     }
 
@@ -301,12 +316,23 @@ impl Rule {
 }
 
 impl Compiled {
+    fn is_v4(&self) -> bool {
+        self.key[0] & FAMILY_MASK == V4
+    }
+
+    /// Key and mask with each address at the same place whatever its family: two words of the
+    /// source, two of the destination, one of all else.
+    pub(super) fn words(&self) -> ([u64; 5], [u64; 5]) {
+        (unpacked(self.key, self.is_v4()), unpacked(self.mask, self.is_v4()))
+    }
+
     /// The rule in words again: what [`Rule::compile`] was given, but for notation.
     pub(super) fn rule(&self) -> Rule {
-        let Compiled { key, mask, priority, action } = self;
+        let Compiled { priority, action, .. } = self;
+        let (key, mask) = &self.words();
         let has = |bits: u64| mask[4] & bits == bits;
-        let is_v4 = key[4] & FAMILY_MASK == V4;
-        let bytes = |words: &Key, at: usize| -> [u8; 16] {
+        let is_v4 = self.is_v4();
+        let bytes = |words: &[u64; 5], at: usize| -> [u8; 16] {
             let halves = [words[at].to_ne_bytes(), words[at + 1].to_ne_bytes()];
             std::array::from_fn(|byte| halves[byte / 8][byte % 8])
         };
@@ -325,7 +351,7 @@ impl Compiled {
         // A prefix of no bits cannot be told from none, but for the family.
         let is_set = |at: usize| mask[at] != 0 || mask[at + 1] != 0;
         let of_family = has(FAMILY_MASK) && !is_set(0) && !is_set(2);
-        let side = |words: &Key, at: usize| {
+        let side = |words: &[u64; 5], at: usize| {
             let ports = (words[4] as u32).to_ne_bytes();
             u16::from_be_bytes([ports[at], ports[at + 1]])
         };

@@ -6,8 +6,11 @@
 //!
 //! The hash table has four bytes for a rule: which it is, and a tag, a part of its hash. So it stays
 //! in the cache beside the packets; of a rule that is not there, the tag says so, and one that is
-//! costs its own line. A burst is looked up together: while one step goes through its packets, the
-//! lines that the next step reads are on their way.
+//! costs its own half of a line. A burst is looked up together, in loops of a single thing each:
+//! while one goes through its packets, the lines that the next reads are on their way.
+//!
+//! Most rules ask for two words of a key alone, those of IPv4 all of them: of such masks no more is
+//! masked, hashed and compared.
 //!
 //! Guarantees: rules come and go without allocation, in a number of steps that the number of
 //! rules does not bound but the length of a run of full buckets does, at half load or less.
@@ -58,14 +61,14 @@ impl std::fmt::Display for Refusal {
 pub(super) const ONWARD: u16 = u16::MAX;
 pub(super) const DROP: u16 = u16::MAX - 1;
 
-/// A rule; one line. Its place is its number less one.
+/// What is looked at of a rule for most packets that it decides on; half a line. Its place is its
+/// number less one.
 #[derive(Clone, Copy, Debug)]
-#[repr(C, align(64))]
+#[repr(C, align(32))]
 pub(super) struct Entry {
-    key: Key,
+    key: [u64; NARROW],
     /// Packets that it decided on.
     pub packets: u64,
-    pub mark: u32,
     /// A queue, [`ONWARD`] or [`DROP`].
     pub to: u16,
     priority: u16,
@@ -74,36 +77,30 @@ pub(super) struct Entry {
     pub has_mark: bool,
 }
 
-const _: () = assert!(size_of::<Entry>() == 64);
+const _: () = assert!(size_of::<Entry>() == 32);
+
+/// The words of a key that are in an [`Entry`]; the others are of [`Rest`].
+const NARROW: usize = 2;
+
+/// What else there is of a rule.
+#[derive(Clone, Copy, Debug)]
+struct Rest {
+    key: [u64; size_of::<Key>() / 8 - NARROW],
+    mark: u32,
+}
 
 const NO_MASK: u8 = u8::MAX;
 const _: () = assert!(MAX_MASKS <= NO_MASK as usize);
 
 impl Entry {
     const FREE: Entry = Entry {
-        key: [0; 5],
+        key: [0; NARROW],
         packets: 0,
-        mark: 0,
         to: ONWARD,
         priority: 0,
         mask: NO_MASK,
         has_mark: false,
     };
-
-    fn action(&self) -> Action {
-        Action {
-            queue: (self.to < DROP).then_some(self.to),
-            mark: self.has_mark.then_some(self.mark),
-            drop: self.to == DROP,
-        }
-    }
-
-    #[inline(always)]
-    fn is(&self, mask: u8, key: &Key) -> bool {
-        let [a, b, c, d, e] = self.key;
-        let [p, q, r, s, t] = key;
-        (a ^ p | b ^ q | c ^ r | d ^ s | e ^ t) == 0 && self.mask == mask
-    }
 }
 
 /// A mask with rules.
@@ -113,6 +110,11 @@ struct Mask {
     rules: u32,
     /// No rule of it has a higher one.
     priority: u16,
+    is_narrow: bool,
+}
+
+impl Mask {
+    const FREE: Mask = Mask { bits: [0; 5], rules: 0, priority: 0, is_narrow: false };
 }
 
 /// Slots that are looked at together; those that are taken come first. A slot is a tag, never zero,
@@ -127,8 +129,9 @@ pub(super) const NONE: u32 = u32::MAX;
 /// The rules.
 pub(super) struct Table {
     buckets: Box<[Bucket]>,
-    /// By number less one.
+    /// By number less one, as `rests`.
     rules: Box<[Entry]>,
+    rests: Box<[Rest]>,
     masks: [Mask; MAX_MASKS],
     /// Masks with rules, the highest priority first; as many as are in use.
     order: [u8; MAX_MASKS],
@@ -138,26 +141,29 @@ pub(super) struct Table {
 }
 
 #[inline(always)]
-fn masked(key: &Key, mask: &Key) -> Key {
+fn masked<const IS_NARROW: bool>(key: &Key, mask: &Key) -> Key {
     let [a, b, c, d, e] = key;
     let [p, q, r, s, t] = mask;
-    [a & p, b & q, c & r, d & s, e & t]
+    if IS_NARROW { [a & p, b & q, 0, 0, 0] } else { [a & p, b & q, c & r, d & s, e & t] }
 }
 
-/// Multiplies and folds: every bit of the key and the mask's number reaches all others. The second
-/// halves of addresses, which IPv4 has not, are multiplied apart.
+/// Multiplies and folds: every bit of the key and the mask's number reaches all others.
 #[inline(always)]
-fn hash(key: &Key, mask: u8) -> u64 {
+fn hash<const IS_NARROW: bool>(key: &Key, mask: u8) -> u64 {
     let fold = |a: u64, b: u64| {
         let product = u128::from(a) * u128::from(b);
         product as u64 ^ (product >> 64) as u64
     };
     let [a, b, c, d, e] = *key;
     // The constants are fractional digits of pi.
-    let source = a ^ b.wrapping_mul(0xa409_3822_299f_31d1) ^ 0x243f_6a88_85a3_08d3;
-    let destination = c ^ d.wrapping_mul(0x082e_fa98_ec4e_6c89) ^ 0x1319_8a2e_0370_7344;
-    let rest = e ^ u64::from(mask) ^ 0x4528_21e6_38d0_1377;
-    fold(rest, fold(source, destination) ^ 0xbe54_66cf_34e9_0c6c)
+    let fields = a ^ u64::from(mask) ^ 0x4528_21e6_38d0_1377;
+    let addresses = b ^ 0x243f_6a88_85a3_08d3;
+    if IS_NARROW {
+        return fold(fields, addresses);
+    }
+    let source = addresses ^ c.wrapping_mul(0xa409_3822_299f_31d1);
+    let destination = d ^ e.wrapping_mul(0x082e_fa98_ec4e_6c89) ^ 0x1319_8a2e_0370_7344;
+    fold(fields, fold(source, destination) ^ 0xbe54_66cf_34e9_0c6c)
 }
 
 /// The upper half of a slot: bits of a hash that do not choose the bucket.
@@ -174,7 +180,8 @@ impl Table {
         Table {
             buckets: vec![[0; 4]; buckets].into(),
             rules: vec![Entry::FREE; capacity].into(),
-            masks: [Mask { bits: [0; 5], rules: 0, priority: 0 }; MAX_MASKS],
+            rests: vec![Rest { key: [0; 3], mark: 0 }; capacity].into(),
+            masks: [Mask::FREE; MAX_MASKS],
             order: [0; MAX_MASKS],
             used: 0,
             free: (1..=capacity as u32).rev().collect(),
@@ -228,57 +235,59 @@ impl Table {
         None
     }
 
-    /// The rule of this mask and key.
-    fn place_of(&self, mask: u8, key: &Key, hash: u64) -> Option<u32> {
-        self.seek(hash, |place| {
-            self.rules.get(place as usize).is_some_and(|rule| rule.is(mask, key))
-        })
-    }
-
-    /// The hash of a key under the first mask; what [`Table::find`] reads first is fetched.
+    /// Whether a rule is the one of this mask and key, which is masked.
     #[inline(always)]
-    pub(super) fn first_hash(&self, key: &Key) -> u64 {
-        let Some(Mask { bits, .. }) = self.masks.get(usize::from(self.order[0])) else { return 0 };
-        self.fetch_bucket(hash(&masked(key, bits), self.order[0]))
-    }
-
-    /// Has the bucket of a hash fetched; the hash again.
-    #[inline(always)]
-    fn fetch_bucket(&self, hash: u64) -> u64 {
-        if let Some(bucket) = self.buckets.get(self.home(hash)) {
-            picnic_core::prefetch::for_read(bucket.as_ptr().cast());
+    fn is<const IS_NARROW: bool>(&self, place: u32, mask: u8, key: &Key) -> bool {
+        let [p, q, r, s, t] = key;
+        let Some(Entry { key: [a, b], mask: own, .. }) = self.rules.get(place as usize) else {
+            return false;
+        };
+        if IS_NARROW {
+            return (a ^ p | b ^ q) == 0 && *own == mask;
         }
-        hash
+        let Some(Rest { key: [c, d, e], .. }) = self.rests.get(place as usize) else {
+            return false;
+        };
+        (a ^ p | b ^ q | c ^ r | d ^ s | e ^ t) == 0 && *own == mask
     }
 
-    /// For each key, whose first hash is in `hashes`, the place of the rule that decides on its
-    /// packet, or [`NONE`].
-    pub(super) fn find(&self, keys: &[Key], hashes: &mut [u64; BURST], found: &mut [u32; BURST]) {
+    /// The hash of a rule's key under its mask.
+    fn hash_of(&self, key: &Key, mask: u8) -> u64 {
+        let is_narrow = self.masks.get(usize::from(mask)).is_some_and(|mask| mask.is_narrow);
+        if is_narrow { hash::<true>(key, mask) } else { hash::<false>(key, mask) }
+    }
+
+    /// All words of a rule's key.
+    fn key_at(&self, place: usize) -> Key {
+        let ([a, b], [c, d, e]) = (self.rules[place].key, self.rests[place].key);
+        [a, b, c, d, e]
+    }
+
+    fn hash_at(&self, place: usize) -> u64 {
+        self.hash_of(&self.key_at(place), self.rules[place].mask)
+    }
+
+    /// For each key the place of the rule that decides on its packet, or [`NONE`].
+    pub(super) fn find(&self, keys: &[Key; BURST], count: usize, found: &mut [u32; BURST]) {
         *found = [NONE; BURST];
-        let count = keys.len().min(BURST);
-        let mut masks = self.order.iter().take(self.used);
-        let Some(&first) = masks.next() else { return };
-        self.find_of(first, 0..count, keys, hashes, found);
-        for &mask in masks {
-            let Some(&Mask { bits, priority, .. }) = self.masks.get(usize::from(mask)) else {
-                break;
-            };
-            // Those whose rule may be of this mask.
-            let mut open = [0_u8; BURST];
-            let mut left = 0;
-            for (place, &found) in found.iter().enumerate().take(count) {
-                open[left % BURST] = place as u8;
-                left += usize::from(self.priority_of(found) <= i32::from(priority));
+        let mut open: [u8; BURST] = std::array::from_fn(|place| place as u8);
+        let mut left = count.min(BURST);
+        for &number in self.order.iter().take(self.used) {
+            let Some(mask) = self.masks.get(usize::from(number)) else { break };
+            // Those whose rule may be of this mask: at first all.
+            if number != self.order[0] {
+                left = 0;
+                for (place, &found) in found.iter().enumerate().take(count) {
+                    open[left % BURST] = place as u8;
+                    left += usize::from(self.priority_of(found) <= i32::from(mask.priority));
+                }
             }
-            if left == 0 {
-                break;
+            let Some(open) = open.get(..left).filter(|open| !open.is_empty()) else { break };
+            if mask.is_narrow {
+                self.find_of::<true>(number, mask, open, keys, found);
+            } else {
+                self.find_of::<false>(number, mask, open, keys, found);
             }
-            let open = open.iter().take(left).map(|&place| usize::from(place) % BURST);
-            for place in open.clone() {
-                let key = keys.get(place).map_or([0; 5], |key| masked(key, &bits));
-                hashes[place] = self.fetch_bucket(hash(&key, mask));
-            }
-            self.find_of(mask, open, keys, hashes, found);
         }
     }
 
@@ -290,34 +299,49 @@ impl Table {
 
     /// Looks for rules of a mask with higher ranks than those found so far.
     #[inline(always)]
-    fn find_of(
+    fn find_of<const IS_NARROW: bool>(
         &self,
-        mask: u8,
-        open: impl Iterator<Item = usize> + Clone,
-        keys: &[Key],
-        hashes: &[u64; BURST],
+        number: u8,
+        mask: &Mask,
+        open: &[u8],
+        keys: &[Key; BURST],
         found: &mut [u32; BURST],
     ) {
-        let Some(Mask { bits, .. }) = self.masks.get(usize::from(mask)) else { return };
+        let bits = mask.bits;
+        let open = open.iter().map(|&place| usize::from(place) % BURST);
+        let mut hashes = [0; BURST];
+        for place in open.clone() {
+            let hash = hash::<IS_NARROW>(&masked::<IS_NARROW>(&keys[place], &bits), number);
+            if let Some(bucket) = self.buckets.get(self.home(hash)) {
+                picnic_core::prefetch::for_read(bucket.as_ptr().cast());
+            }
+            hashes[place] = hash;
+        }
         let mut candidates = [NONE; BURST];
         for place in open.clone() {
             let candidate = self.seek(hashes[place], |_| true).unwrap_or(NONE);
             if let Some(rule) = self.rules.get(candidate as usize) {
                 picnic_core::prefetch::for_read(std::ptr::from_ref(rule).cast());
             }
+            if !IS_NARROW && let Some(rest) = self.rests.get(candidate as usize) {
+                picnic_core::prefetch::for_read(std::ptr::from_ref(rest).cast());
+            }
             candidates[place] = candidate;
         }
         for place in open {
-            let (mut at, Some(key)) = (candidates[place], keys.get(place)) else { continue };
-            let Some(mut rule) = self.rules.get(at as usize) else { continue };
-            let key = masked(key, bits);
-            if !rule.is(mask, &key) {
+            let mut at = candidates[place];
+            if at == NONE {
+                continue;
+            }
+            let key = masked::<IS_NARROW>(&keys[place], &bits);
+            if !self.is::<IS_NARROW>(at, number, &key) {
                 // Another key with the same tag.
-                let Some(other) = self.place_of(mask, &key, hashes[place]) else { continue };
-                (at, rule) = (other, &self.rules[other as usize]);
+                let other = |at| self.is::<IS_NARROW>(at, number, &key);
+                let Some(other) = self.seek(hashes[place], other) else { continue };
+                at = other;
             }
             // Among equals the lower number.
-            let (best, priority) = (found[place], i32::from(rule.priority));
+            let (best, priority) = (found[place], self.priority_of(at));
             if best == NONE || (priority, best) > (self.priority_of(best), at) {
                 found[place] = at;
             }
@@ -330,6 +354,12 @@ impl Table {
         self.rules.get_mut(place as usize)
     }
 
+    /// The mark of a rule that has one.
+    #[inline(always)]
+    pub(super) fn mark_of(&self, place: u32) -> u32 {
+        self.rests.get(place as usize).map_or(0, |rest| rest.mark)
+    }
+
     /// Adds a rule; its number.
     pub(super) fn add(&mut self, rule: &Compiled) -> Result<u32, Refusal> {
         let known = self.order[..self.used]
@@ -337,7 +367,9 @@ impl Table {
             .copied()
             .find(|&mask| self.masks[usize::from(mask)].bits == rule.mask);
         if let Some(mask) = known
-            && let Some(place) = self.place_of(mask, &rule.key, hash(&rule.key, mask))
+            && let Some(place) = self.seek(self.hash_of(&rule.key, mask), |place| {
+                self.is::<false>(place, mask, &rule.key)
+            })
         {
             return Err(Refusal::Same(place + 1));
         }
@@ -348,7 +380,8 @@ impl Table {
         let mask = known.or_else(unused).ok_or(Refusal::Masks)?;
         let number = self.free.pop().unwrap_or_default();
         if known.is_none() {
-            self.masks[usize::from(mask)] = Mask { bits: rule.mask, rules: 0, priority: 0 };
+            let is_narrow = rule.mask[NARROW..].iter().all(|&word| word == 0);
+            self.masks[usize::from(mask)] = Mask { bits: rule.mask, is_narrow, ..Mask::FREE };
             self.order[self.used] = mask;
             self.used += 1;
         }
@@ -362,16 +395,17 @@ impl Table {
         }
         let Action { queue, mark, drop } = rule.action;
         let place = number - 1;
+        let [a, b, rest @ ..] = rule.key;
+        self.rests[place as usize] = Rest { key: rest, mark: mark.unwrap_or_default() };
         self.rules[place as usize] = Entry {
-            key: rule.key,
+            key: [a, b],
             packets: 0,
-            mark: mark.unwrap_or_default(),
             to: if drop { DROP } else { queue.unwrap_or(ONWARD) },
             priority: rule.priority,
             mask,
             has_mark: mark.is_some(),
         };
-        let hash = hash(&rule.key, mask);
+        let hash = self.hash_of(&rule.key, mask);
         let mut at = self.home(hash);
         let slot = loop {
             // Ends, as half of the slots are free.
@@ -387,11 +421,11 @@ impl Table {
     /// Takes a rule out by its number; false if there is none of it.
     pub(super) fn remove(&mut self, number: u32) -> bool {
         let place = (number as usize).wrapping_sub(1);
-        let Some(&Entry { key, mask, .. }) = self.rules.get(place) else { return false };
+        let Some(&Entry { mask, .. }) = self.rules.get(place) else { return false };
         if mask == NO_MASK {
             return false;
         }
-        self.clear(hash(&key, mask), place as u32);
+        self.clear(self.hash_at(place), place as u32);
         self.rules[place] = Entry::FREE;
         // Never grows: there are no more numbers than it was made with.
         self.free.push(number);
@@ -438,8 +472,8 @@ impl Table {
             let (from, next) = loop {
                 at = (at + 1) & last;
                 let came_by = |&slot: &u32| {
-                    let Entry { key, mask, .. } = self.rules[(slot & 0xffff) as usize];
-                    let from_home = at.wrapping_sub(self.home(hash(&key, mask))) & last;
+                    let home = self.home(self.hash_at((slot & 0xffff) as usize));
+                    let from_home = at.wrapping_sub(home) & last;
                     slot != 0 && from_home >= at.wrapping_sub(hole) & last
                 };
                 match self.buckets[at].iter().position(came_by) {
@@ -455,14 +489,19 @@ impl Table {
 
     /// The rules from number `first` on, with the packets each decided on.
     pub(super) fn rules(&self, first: u32) -> impl Iterator<Item = (u32, Compiled, u64)> + '_ {
-        let skipped = first.max(1) - 1;
-        (1..).zip(&self.rules).skip(skipped as usize).filter(|(_, rule)| rule.mask != NO_MASK).map(
-            |(number, rule)| {
-                let mask = self.masks[usize::from(rule.mask)].bits;
-                let &Entry { key, priority, packets, .. } = rule;
-                (number, Compiled { key, mask, priority, action: rule.action() }, packets)
-            },
-        )
+        let used = (first.max(1) - 1..self.rules.len() as u32)
+            .zip(self.rules.iter().skip(first.max(1) as usize - 1))
+            .filter(|(_, rule)| rule.mask != NO_MASK);
+        used.map(|(place, rule)| {
+            let action = Action {
+                queue: (rule.to < DROP).then_some(rule.to),
+                mark: rule.has_mark.then(|| self.mark_of(place)),
+                drop: rule.to == DROP,
+            };
+            let mask = self.masks[usize::from(rule.mask)].bits;
+            let (key, priority) = (self.key_at(place as usize), rule.priority);
+            (place + 1, Compiled { key, mask, priority, action }, rule.packets)
+        })
     }
 }
 
@@ -472,12 +511,17 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::BTreeMap;
 
-    /// All bits of one word, and all but the lowest.
-    const MASKS: [Key; 2] = [[u64::MAX, 0, 0, 0, 0], [u64::MAX - 1, 0, 0, 0, 0]];
-    const KEYS: u64 = 64;
+    /// All bits of one word, all but the lowest, and those of a word that few rules ask for.
+    const MASKS: [Key; 3] =
+        [[u64::MAX, 0, 0, 0, 0], [u64::MAX - 1, 0, 0, 0, 0], [0, 0, 0, 0, u64::MAX]];
+    const KEYS: u64 = BURST as u64;
+
+    fn key_of(number: u64) -> Key {
+        [number, 0, 0, 0, number / 3]
+    }
 
     fn rule(mask: usize, key: u64, priority: u16) -> Compiled {
-        let (key, mask) = (masked(&[key, 0, 0, 0, 0], &MASKS[mask]), MASKS[mask]);
+        let (key, mask) = (masked::<false>(&key_of(key), &MASKS[mask]), MASKS[mask]);
         let action = Action { queue: Some(priority), ..Action::default() };
         Compiled { key, mask, priority, action }
     }
@@ -487,7 +531,7 @@ mod tests {
         #[test]
         fn rules_are_found_however_they_came_and_went(
             capacity in 1..80_usize,
-            steps in prop::collection::vec((any::<bool>(), 0..2_usize, 0..KEYS, 0..3_u16), 1..300),
+            steps in prop::collection::vec((any::<bool>(), 0..MASKS.len(), 0..KEYS, 0..3_u16), 1..300),
         ) {
             let mut table = Table::new(capacity);
             let mut rules = BTreeMap::new();
@@ -511,13 +555,12 @@ mod tests {
                     let number = key as u32 % capacity as u32 + 1;
                     prop_assert_eq!(table.remove(number), rules.remove(&number).is_some());
                 }
-                let keys: [Key; KEYS as usize] = std::array::from_fn(|key| [key as u64, 0, 0, 0, 0]);
-                let mut hashes = keys.map(|key| table.first_hash(&key));
+                let keys: [Key; BURST] = std::array::from_fn(|key| key_of(key as u64));
                 let mut found = [0; BURST];
-                table.find(&keys, &mut hashes, &mut found);
+                table.find(&keys, BURST, &mut found);
                 for (key, place) in keys.iter().zip(found) {
                     let matching = rules.iter().filter(|(_, rule)| {
-                        masked(key, &rule.mask) == rule.key
+                        masked::<false>(key, &rule.mask) == rule.key
                     });
                     let best = matching.min_by_key(|(number, rule)| {
                         (u16::MAX - rule.priority, **number)
