@@ -64,13 +64,35 @@ impl Lab {
 
     /// iperf3 from `client` to `server`: bytes received.
     fn iperf(&self, options: &str) -> u64 {
-        let _server = self.0.start("server", &["iperf3", "-s", "-1"], &[]).unwrap();
-        // It exits well even if the server was not listening yet.
+        // It exits well even if the server was not listening yet. A server that had a connection
+        // which came to nothing has no other: each try has its own.
         wait_for("iperf3 has a report", || {
-            let text = self.within("client", &format!("timeout 20 iperf3 -J {options}")).ok()?;
+            let _server = self.0.start("server", &["iperf3", "-s", "-1"], &[]).unwrap();
+            // What is on its way fits into the card's rings, if a core is kept from emptying them.
+            let command = format!("timeout 20 iperf3 -J -w 256K {options}");
+            let text = self.within("client", &command).ok()?;
             let report = serde_json::from_str::<serde_json::Value>(&text).ok()?;
-            report["end"]["sum_received"]["bytes"].as_u64()
+            let bytes = report["end"]["sum_received"]["bytes"].as_u64();
+            bytes.or_else(|| {
+                eprintln!("iperf3 {options}: {}", report["error"]);
+                None
+            })
         })
+    }
+
+    /// Pings an address ten milliseconds apart: each is answered, however late.
+    ///
+    /// The kernel counts the answers: `ping` itself takes for lost a last one that comes later than
+    /// twice the slowest before it, which is soon on a busy machine.
+    #[track_caller]
+    fn pings(&self, place: &str, count: u64, address: &str) {
+        let answers =
+            || self.count(place, "IcmpInEchoReps") + self.count(place, "Icmp6InEchoReplies");
+        let before = answers();
+        // It fails if none came in time, which is for the count to say.
+        let _ = self.within(place, &format!("ping -q -i 0.01 -c {count} {address}"));
+        wait_until("every ping is answered", || answers() >= before + count);
+        assert_eq!(answers(), before + count, "more answers than pings");
     }
 }
 
@@ -179,9 +201,8 @@ fn a_tunnel_ends_at_the_card_and_begins_there() {
              source_mac = \"{card}\"\ndestination_mac = \"{client}\"\n"
         );
         let running = run(&format!("{}{off}{on}{host}", lab.wire())).unwrap();
-        for ping in ["ping -q -c 20 -i 0.01 10.99.0.1", "ping -6 -q -c 20 -i 0.01 fd99::1"] {
-            let text = lab.within("client", ping).unwrap();
-            assert!(text.contains(" 0% packet loss"), "{text}");
+        for address in ["10.99.0.1", "fd99::1"] {
+            lab.pings("client", 20, address);
         }
         for options in ["-c 10.99.0.1 -n 16M", "-c 10.99.0.1 -n 16M -R", "-c fd99::1 -n 32M -P 4"] {
             let bytes = lab.iperf(options);
@@ -213,23 +234,23 @@ fn each_client_is_answered_on_its_own_wire() {
     let host = lab.host("addresses = [\"10.88.0.1/24\"]");
     let running = run(&format!("{wires}{chains}{host}")).unwrap();
     let sent = |wire: usize| running.view().wires[wire].counters.tx_packets.get();
-    let ping = |n: usize| lab.within(&format!("client{n}"), "ping -q -c 30 -i 0.01 -W 2 10.88.0.1");
+    let ping = |n: usize| lab.pings(&format!("client{n}"), 30, "10.88.0.1");
     for n in 0..3 {
         let before = [0, 1, 2].map(&sent);
-        let text = ping(n).unwrap();
-        assert!(text.contains(" 0% packet loss"), "{text}");
+        ping(n);
+        wait_until("all that was sent is counted", || sent(n) >= before[n] + 30);
         let by: Vec<_> = (0..3).map(|wire| sent(wire) - before[wire]).collect();
-        assert!(by[n] >= 30, "{by:?}");
         // Nothing but a few frames to all.
         assert!((0..3).all(|wire| wire == n || by[wire] < 15), "{by:?}");
     }
     // Without its carrier a wire is no longer used; the others are as before, and it comes back.
     lab.ip("client1", "link set c0 down");
-    assert!(ping(0).unwrap().contains(" 0% packet loss"));
+    ping(0);
     lab.ip("client1", "link set c0 up");
-    wait_for("the wire is used again", || {
-        ping(1).ok().filter(|text| text.contains(" 0% packet loss"))
+    wait_until("the wire is used again", || {
+        lab.within("client1", "ping -q -c 1 -W 1 10.88.0.1").is_ok()
     });
+    ping(1);
     stop(running);
 }
 
@@ -240,9 +261,8 @@ fn unmodified_programs_talk_through_the_card() {
     let keys = "addresses = [\"10.88.0.1/24\", \"fd88::1/64\"]";
     let rss = "[[rx]]\nfunction = \"rss\"\n";
     let running = run(&format!("{}{rss}{}", lab.wire(), lab.host(keys))).unwrap();
-    for ping in ["ping -q -c 20 -i 0.01 10.88.0.1", "ping -6 -q -c 20 -i 0.01 fd88::1"] {
-        let text = lab.within("client", ping).unwrap();
-        assert!(text.contains(" 0% packet loss"), "{text}");
+    for address in ["10.88.0.1", "fd88::1"] {
+        lab.pings("client", 20, address);
     }
     assert_eq!(running.view().ledger.read().dropped, 0, "{:?}", running.view().ledger.read());
     for options in ["-c 10.88.0.1 -n 64M", "-c 10.88.0.1 -n 64M -R", "-c fd88::1 -n 32M -P 4"] {
@@ -450,8 +470,7 @@ fn large_packets_pass() {
     lab.ip("card", "link set w0 mtu 9000");
     let keys = "mtu = 9000\naddresses = [\"10.88.0.1/24\"]\n[pool]\nbuffer_size = 9018";
     let running = run(&format!("{}{}", lab.wire(), lab.host(keys))).unwrap();
-    let text = lab.within("client", "ping -q -c 10 -i 0.01 -M do -s 8972 10.88.0.1").unwrap();
-    assert!(text.contains(" 0% packet loss"), "{text}");
+    lab.pings("client", 10, "-M do -s 8972 10.88.0.1");
     assert_eq!(stop(running).ledger.dropped, 0);
 }
 
@@ -485,9 +504,8 @@ fn a_tap_is_a_wire_too_and_super_frames_pass_whole() {
     let Some(lab) = Lab::new("a_tap_is_a_wire_too_and_super_frames_pass_whole") else { return };
     let running = run(&between_taps(&lab, "mac = \"02:00:00:00:88:02\"", "")).unwrap();
     assert!(lab.ip("client", "address show dev c0").contains("02:00:00:00:88:02"));
-    for ping in ["ping -q -c 20 -i 0.01 10.88.0.1", "ping -6 -q -c 20 -i 0.01 fd88::1"] {
-        let text = lab.within("client", ping).unwrap();
-        assert!(text.contains(" 0% packet loss"), "{text}");
+    for address in ["10.88.0.1", "fd88::1"] {
+        lab.pings("client", 20, address);
     }
     let received = || running.view().ledger.read().r#in;
     for options in ["-c 10.88.0.1 -n 32M", "-c 10.88.0.1 -n 32M -R", "-c fd88::1 -n 32M -P 4"] {
@@ -527,8 +545,7 @@ fn the_cards_own_offloads_carry_tcp() {
         [[tx]]\nfunction = \"tso\"\nmtu = 1500\n";
     let host = lab.host("addresses = [\"10.88.0.1/24\", \"fd88::1/64\"]");
     let running = run(&format!("{}{chains}{host}", lab.wire())).unwrap();
-    let text = lab.within("client", "ping -q -c 10 -i 0.01 10.88.0.1").unwrap();
-    assert!(text.contains(" 0% packet loss"), "{text}");
+    lab.pings("client", 10, "10.88.0.1");
     let of_card = || &running.view().ledger.card;
     for address in ["10.88.0.1", "fd88::1"] {
         // Segments become super-frames, and those that they were merged into are fewer.
@@ -549,6 +566,18 @@ fn the_cards_own_offloads_carry_tcp() {
     }
     let report = stop(running);
     assert_eq!(report.ledger.dropped, 0, "{report:#?}");
+}
+
+/// A program that makes a TAP device that stays, and keeps its own queue of it, which has no
+/// headers in front of packets: TUNSETIFF with IFF_TAP, IFF_NO_PI and IFF_MULTI_QUEUE, TUNSETPERSIST.
+fn hold(name: &str) -> String {
+    format!(
+        "import fcntl, struct, time\n\
+         queue = open('/dev/net/tun', 'r+b', buffering=0)\n\
+         fcntl.ioctl(queue, 0x400454ca, struct.pack('16sH', b'{name}', 0x1102))\n\
+         fcntl.ioctl(queue, 0x400454cb, 1)\n\
+         time.sleep(60)\n"
+    )
 }
 
 #[test]
@@ -577,8 +606,12 @@ fn interfaces_deleted_under_load_are_counted_and_taken_up_again() {
         let polled = polls(&*running) - before;
         assert!(polled < 1000, "{polled} looks at queues whose interface is gone");
         assert!(!pings());
-        // One of its name, made by somebody else, is the card's again, as the card file has it.
-        lab.ip(place, &format!("tuntap add dev {name} mode tap multi_queue"));
+        // One of its name, made by somebody else, is the card's again, as the card file has it,
+        // once its maker has done with it.
+        let maker = lab.0.start(place, &["python3", "-c", &hold(name)], &[]).unwrap();
+        wait_until("it is there", || lab.within(place, &format!("ip link show {name}")).is_ok());
+        let_pass(200);
+        drop(maker);
         wait_until(&format!("{name} is taken up again"), pings);
     }
     let report = stop(running);
@@ -670,8 +703,7 @@ fn the_kernel_spreads_flows_over_the_cores_that_are_named() {
         columns.sum::<u64>()
     };
     let before = handed();
-    let text = lab.within("client", "ping -q -c 20 -i 0.01 10.88.0.1").unwrap();
-    assert!(text.contains(" 0% packet loss"), "{text}");
+    lab.pings("client", 20, "10.88.0.1");
     // More than the sockets of both ends hold: what is still under way when the client is done,
     // its server does not count.
     assert!(lab.iperf("-c 10.88.0.1 -n 128M -P 4") > 4_000_000);

@@ -25,6 +25,9 @@ const NLMSG_ERROR: u16 = 2;
 const IFLA_ADDRESS: u16 = 1;
 const IFLA_MTU: u16 = 4;
 const IFLA_TXQLEN: u16 = 13;
+const IFLA_LINKINFO: u16 = 18;
+const IFLA_INFO_DATA: u16 = 2;
+const IFLA_TUN_VNET_HDR: u16 = 5;
 const IFLA_CARRIER: u16 = 33;
 const IFF_UP: u32 = 1;
 const IFA_ADDRESS: u16 = 1;
@@ -99,13 +102,27 @@ impl Link {
 
     /// Whether the interface has a carrier, up or not; of a TAP device, whether a queue is open.
     pub(crate) fn has_carrier(&self) -> Result<bool, Errno> {
+        Ok(find(&self.attributes()?, IFLA_CARRIER).is_some_and(is_on))
+    }
+
+    /// Whether packets of a TAP device have virtio-net headers for whoever attaches a queue now,
+    /// and asks for them. If another queue is open, it has what that one has asked for.
+    pub(crate) fn gives_headers(&self) -> Result<bool, Errno> {
+        let attributes = self.attributes()?;
+        let of_tun = find(&attributes, IFLA_LINKINFO).and_then(|info| find(info, IFLA_INFO_DATA));
+        Ok(!find(&attributes, IFLA_CARRIER).is_some_and(is_on)
+            || of_tun.and_then(|tun| find(tun, IFLA_TUN_VNET_HDR)).is_none_or(is_on))
+    }
+
+    /// The attributes of the interface.
+    fn attributes(&self) -> Result<Vec<u8>, Errno> {
         let mut message = question(RTM_GETLINK);
         message.extend([0; 4]);
         message.extend(self.index.to_ne_bytes());
         message.extend([0; 8]);
-        let answer = self.exchange(message)?;
+        let mut answer = self.exchange(message)?;
         match answer.get(4..6) == Some(&RTM_NEWLINK.to_ne_bytes()) {
-            true => Ok(find(&answer, IFLA_CARRIER).is_some_and(|value| value.first() == Some(&1))),
+            true => Ok(answer.split_off((HEADER_BYTES + LINK_BYTES).min(answer.len()))),
             false => acknowledged(&answer).and(Err(Errno::PROTO)),
         }
     }
@@ -198,9 +215,8 @@ fn attribute(message: &mut Vec<u8>, kind: u16, value: &[u8]) {
     message.resize(message.len().next_multiple_of(4), 0);
 }
 
-/// The value of an attribute of an interface.
-fn find(answer: &[u8], wanted: u16) -> Option<&[u8]> {
-    let mut rest = answer.get(HEADER_BYTES + LINK_BYTES..)?;
+/// The value of an attribute among others, each padded to four bytes.
+fn find(mut rest: &[u8], wanted: u16) -> Option<&[u8]> {
     loop {
         let length = usize::from(u16::from_ne_bytes(*rest.first_chunk()?));
         let kind = u16::from_ne_bytes(*rest.get(2..)?.first_chunk()?);
@@ -210,6 +226,11 @@ fn find(answer: &[u8], wanted: u16) -> Option<&[u8]> {
         }
         rest = rest.get(length.next_multiple_of(4)..)?;
     }
+}
+
+/// What an attribute of one byte says.
+fn is_on(value: &[u8]) -> bool {
+    value.first() == Some(&1)
 }
 
 /// What an answer says: nlmsgerr, whose error is zero in an acknowledgement.
@@ -240,8 +261,7 @@ mod tests {
         answer[HEADER_BYTES..].fill(0);
         assert_eq!(acknowledged(&answer), Ok(()));
         assert_eq!(acknowledged(&[]), Err(Errno::PROTO));
-        let mut link = message(RTM_NEWLINK, 0);
-        link.extend([0; LINK_BYTES]);
+        let mut link = Vec::new();
         attribute(&mut link, IFLA_ADDRESS, &[1, 2, 3]);
         attribute(&mut link, IFLA_CARRIER, &[1]);
         assert_eq!(find(&link, IFLA_CARRIER), Some(&[1][..]));
@@ -254,7 +274,7 @@ mod tests {
     fn an_interface_that_is_not_there_is_an_error() {
         assert_eq!(Link::find("no-such-link").map(drop), Err(Errno::NODEV));
         let lo = Link::find("lo").unwrap();
-        assert_eq!(lo.has_carrier(), Ok(true));
+        assert_eq!((lo.has_carrier(), lo.gives_headers()), (Ok(true), Ok(true)));
         // An answer too many or too few would be told as that of the next question.
         let host: std::net::Ipv6Addr = "2001:db8::1".parse().unwrap();
         assert_eq!(lo.wait_until_in_use(host), Ok(false));

@@ -34,7 +34,9 @@
 //! while the tx ring is full or no buffer is at hand, packets wait in the interface's own queue,
 //! and what does not fit there the kernel counts as its drop. An interface that is deleted is
 //! counted and reported, what is sent meanwhile is dropped and counted, and it is taken up again
-//! when one of its name and kind is there. Without `persistent` the interface ends with the
+//! when one of its name and kind is there, which nobody else has open. It is set as the keys say,
+//! or, where the card has no privileges any more, left as it is, and the report says so. Without
+//! `persistent` the interface ends with the
 //! card, however the card ends.
 //!
 //! Source: PICNIC, 3.3; linux/Documentation/networking/tuntap.rst.

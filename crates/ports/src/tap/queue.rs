@@ -131,7 +131,11 @@ impl Queue {
         self.next_look = now + LOOK_NS;
         let Some(link) = &mut self.link else { return false };
         let name = &self.wanted.name;
-        if link.find_again(name).is_err() || tun::attach(self.file.as_fd(), name, false).is_err() {
+        // While whoever made it has a queue of his own open, it may be without headers, and stay so.
+        if link.find_again(name).is_err() || link.gives_headers() != Ok(true) {
+            return false;
+        }
+        if tun::attach(self.file.as_fd(), name, false).is_err() {
             return false;
         }
         // Every queue does this, and whichever is last has the device as it is to be.
@@ -154,7 +158,9 @@ impl Queue {
             lines.push(format!("{name}: came back and was taken up again {} times", self.returns));
         }
         if let Some(complaint) = &self.complaint {
-            lines.push(format!("{name}: after it came back, {complaint}"));
+            lines.push(format!(
+                "{name}: after it came back, {complaint}; set by hand what the card file says of it"
+            ));
         }
         if self.gone {
             lines.push(format!("{name}: is gone at the end"));
