@@ -167,7 +167,7 @@ def make_initramfs(picnic, kernel_folder, work, environment):
     first, rest = text.split("\n", 1)
     (root / "init").write_text(f"{first}\n{settings}{rest}")
     (root / "init").chmod(0o755)
-    for card in (HERE / "five.toml", HERE / "kernel.toml", CARDS / "five-wires.toml"):
+    for card in (HERE / "five.toml", HERE / "kernel.toml", HERE / "hybrid.toml", CARDS / "five-wires.toml"):
         shutil.copy(card, root / card.name)
     names = "\n".join(str(path.relative_to(root)) for path in sorted(root.rglob("*")))
     image = work / "initramfs"
@@ -207,19 +207,26 @@ def boot(picnic, work, cache, limit_s, environment):
         reason = f"qemu ended with exit code {done.returncode}: {done.stdout.strip()[-300:]}"
     except subprocess.TimeoutExpired:
         reason = f"not done after {limit_s} s"
-    sections = parse((work / "told.log").read_text(errors="replace"))
+    told = (work / "told.log").read_text(errors="replace")
+    sections = parse(told)
     if "end" not in sections:
         console = (work / "console.log").read_text(errors="replace").strip()
-        last = list(sections)[-1] if sections else "nothing"
-        raise RuntimeError(f"the guest did not come to its end ({reason}); the last it told is "
-                           f"{last}; its console ends with:\n{console[-1500:]}")
+        told = "\n".join(f"{uptime:>8} {name}" for name, uptime in list(uptimes(told).items())[-20:])
+        raise RuntimeError(f"the guest did not come to its end ({reason}); the last it told, by "
+                           f"seconds since its start:\n{told or 'nothing'}\n"
+                           f"its console ends with:\n{console[-1500:]}")
     return sections
 
 
 def parse(text):
-    sections = {}
+    return {name: (int(code), body) for name, _, code, body in parts(text)}
+
+
+def uptimes(text):
+    return {name: uptime for name, uptime, _, _ in parts(text)}
+
+
+def parts(text):
     for part in re.split(r"^@@ ", text, flags=re.M)[1:]:
         header, _, body = part.partition("\n")
-        name, _, code = header.rsplit(" ", 2)
-        sections[name] = (int(code), body)
-    return sections
+        yield *header.rsplit(" ", 2), body
