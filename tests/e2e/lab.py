@@ -23,6 +23,10 @@ import threading
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
+# What a client of iperf3 says that was refused for another. The server closes the connection without
+# reading from it: if the client's first bytes have come by then, this resets it, and the answer is lost.
+REFUSALS = ("the server is busy running a test. try again later",
+            "unable to receive control message: Connection reset by peer")
 TOOLS = ("ip", "tcpdump", "iperf3", "curl", "ping", "ethtool", "setpriv")
 PREFIX = "picnic-e2e-"
 LINK = "eth0"
@@ -115,7 +119,7 @@ class Lab:
             last = (errors.strip() or out.strip() or "no output").splitlines()[-1]
             # An iperf3 server takes one client at a time, and its last one may have ended
             # before it has. The refusal is a few more packets in the capture, no more.
-            if "server is busy" not in last or time.monotonic() > deadline:
+            if not last.endswith(REFUSALS) or time.monotonic() > deadline:
                 raise RuntimeError(f"{' '.join(command)}: exit code {child.returncode}: {last}")
             time.sleep(0.2)
 
