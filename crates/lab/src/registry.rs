@@ -1,8 +1,8 @@
 //! The experiments and the benchmarks of the lab: one line each.
 
 use crate::benchmarks::{
-    chain, classifier, dispatch, doorbell, feed, firewall, functions, hash, idle, kernel, latency,
-    link, moderation, modes, os, overload, tcp, web, wire,
+    chain, classifier, dispatch, doorbell, feed, firewall, functions, hash, hybrid, idle, kernel,
+    latency, link, moderation, modes, os, overload, tcp, web, wire,
 };
 use crate::experiment::{Experiment, Measured};
 use crate::experiments::knet_livelock::KnetLivelock;
@@ -68,6 +68,7 @@ pub const BENCHMARKS: &[ExperimentEntry] = &[
     Entry::of::<Measured<kernel::Kernel>>(),
     Entry::of::<Measured<firewall::Firewall>>(),
     Entry::of::<Measured<feed::Feed>>(),
+    Entry::of::<Measured<hybrid::Hybrid>>(),
     Entry::of::<Measured<latency::Latency>>(),
     Entry::of::<Measured<overload::Overload>>(),
     Entry::of::<Measured<idle::Idle>>(),

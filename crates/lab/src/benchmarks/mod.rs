@@ -11,6 +11,7 @@ pub(crate) mod feed;
 pub(crate) mod firewall;
 pub(crate) mod functions;
 pub(crate) mod hash;
+pub(crate) mod hybrid;
 pub(crate) mod idle;
 pub(crate) mod kernel;
 pub(crate) mod latency;

@@ -112,11 +112,19 @@ fn trimmed(sorted: &[f64]) -> (f64, f64) {
 /// How many standard errors the estimate may be away, by drawing from the values themselves.
 fn critical(sorted: &[f64], centre: f64, miss: f64) -> f64 {
     let mut random = ChaCha8Rng::seed_from_u64(sorted.len() as u64);
-    let mut drawn = vec![0.0; sorted.len()];
+    let mut times = vec![0; sorted.len()];
+    let mut drawn = Vec::with_capacity(sorted.len());
     let mut distances: Vec<f64> = (0..RESAMPLES)
         .map(|_| {
-            drawn.fill_with(|| sorted[random.random_range(0..sorted.len())]);
-            drawn.sort_by(f64::total_cmp);
+            // How often each is drawn is all there is to a sample in order: none is sorted.
+            times.fill(0);
+            for _ in 0..sorted.len() {
+                times[random.random_range(0..sorted.len())] += 1;
+            }
+            drawn.clear();
+            for (&value, &times) in sorted.iter().zip(&times) {
+                drawn.extend(std::iter::repeat_n(value, times));
+            }
             let (mean, error) = trimmed(&drawn);
             let distance = (mean - centre).abs();
             if distance == 0.0 { 0.0 } else { distance / error }

@@ -99,6 +99,8 @@ impl<'a> Bed<'a> {
         let sender = *cores.get(2).unwrap_or(&borrowed);
         let hosts = Hosts::build("lab", MTU)?;
         hosts.ip(Role::Card, &format!("address add {SERVER}/24 dev w0"))?;
+        // A sender waits for its NIC; a veth without a queue loses what its ring has no room for.
+        hosts.within(Role::Client, "tc qdisc replace dev c0 root pfifo")?;
         let card = side.split_once('-');
         let is_by_frame = card.is_some_and(|(handover, _)| handover == "cpumap");
         let offloads = match () {
