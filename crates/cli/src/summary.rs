@@ -21,6 +21,7 @@ pub(crate) fn text(name: &str, report: &Report) -> String {
     );
     text.push_str(&wires(report));
     text.push('\n');
+    text.push_str(&parts(report));
     text.push_str(&queues(report));
     if !report.functions.is_empty() || !report.tx_functions.is_empty() {
         text.push('\n');
@@ -37,12 +38,8 @@ pub(crate) fn text(name: &str, report: &Report) -> String {
     };
     line("ledger", ledger(&report.ledger));
     if let Some(poll) = &report.poll {
-        let [packets, taken, lost, delivered] =
-            [poll.packets, poll.taken, poll.lost, poll.delivered].map(count);
-        let told = format!(
-            "{packets} to the poll engine: {taken} taken, {lost} lost, {delivered} delivered"
-        );
-        line("poll", told);
+        let [packets, taken, lost] = [poll.packets, poll.taken, poll.lost].map(count);
+        line("poll", format!("{packets} to the poll engine: {taken} taken, {lost} lost"));
     }
     for (place, packets) in &report.drops_by_stage {
         line("dropped", format!("{} {place}", count(*packets)));
@@ -154,6 +151,23 @@ fn wires(report: &Report) -> String {
         &["tx bytes", "rx bytes", "stamp", "tx packets/s", "rx packets/s"],
         rows,
     )
+}
+
+/// The kernel's part, the poll engine's, and their sum, if both have packets of the card.
+fn parts(report: &Report) -> String {
+    let Some(parts) = report.parts() else { return String::new() };
+    let rows = parts.into_iter().map(|(name, [packets, delivered, dropped])| {
+        let per_second = rate(packets as f64 / report.duration_s);
+        vec![name.into(), count(packets), per_second, count(delivered), count(dropped)]
+    });
+    let columns = [
+        Column::Text("part"),
+        Column::Number("rx packets"),
+        Column::Number("rx packets/s"),
+        Column::Number("delivered"),
+        Column::Number("dropped"),
+    ];
+    output::narrow_table(&columns, &["rx packets/s"], rows) + "\n"
 }
 
 fn queues(report: &Report) -> String {
@@ -292,7 +306,7 @@ pub(crate) fn verdict(report: &Report) -> anyhow::Result<()> {
 mod tests {
     use super::*;
     use picnic_control::report::{
-        CoreReport, FunctionReport, LatencyReport, PollReport, QueueReport, Stamp,
+        CoreReport, FunctionReport, KernelReport, LatencyReport, PollReport, QueueReport, Stamp,
     };
 
     fn report() -> Report {
@@ -333,7 +347,8 @@ mod tests {
                 ring_size: 1024,
                 latency_ns: LatencyReport::default(),
             }],
-            poll: Some(PollReport { packets: 70, taken: 68, lost: 2, delivered: 67 }),
+            kernel: Some(KernelReport { packets: 1_930, delivered: 1_923, dropped: 7 }),
+            poll: Some(PollReport { packets: 70, taken: 68, lost: 2, delivered: 67, dropped: 3 }),
             functions: vec![FunctionReport {
                 name: "rss".into(),
                 packets: 2_000,
@@ -391,7 +406,7 @@ mod tests {
             "ledger   in 2,000 = delivered 1,990 + transmitted 0 + consumed 0 + dropped 10 \
              + in flight 0: balanced",
             "dropped  10 ring_full@steer",
-            "poll     70 to the poll engine: 68 taken, 2 lost, 67 delivered",
+            "poll     70 to the poll engine: 68 taken, 2 lost",
             "latency  p50 1.5 µs, p99 unavailable",
             "mean 2.0 µs: unavailable at the wire, 300 ns on the borrowed core, 1.7 µs in the target",
             "core     others had core 1 for 80.0 ms (4.0 %): 40 pieces of 500.0 µs or more, the \
@@ -403,6 +418,22 @@ mod tests {
         ] {
             assert!(text.contains(part), "no {part:?} in:\n{text}");
         }
+    }
+
+    #[test]
+    fn the_parts_of_a_shared_card_have_their_sum_below() {
+        let report = report();
+        let told = parts(&report);
+        let rows: Vec<Vec<_>> =
+            told.lines().map(|line| line.split("  ").map(str::trim).collect()).collect();
+        let row = |name: &str| {
+            let row = rows.iter().find(|row| row[0] == name).unwrap();
+            row[1..].iter().filter(|cell| !cell.is_empty()).copied().collect::<Vec<_>>()
+        };
+        assert_eq!(row("kernel"), ["1,930", "965", "1,923", "7"]);
+        assert_eq!(row("poll engine"), ["70", "35", "67", "3"]);
+        assert_eq!(row("both"), ["2,000", "1.0 k", "1,990", "10"]);
+        assert_eq!(parts(&Report { kernel: None, ..report }), "");
     }
 
     #[test]

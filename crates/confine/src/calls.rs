@@ -51,6 +51,9 @@ const FILES: List = calls! {
 };
 const FILES_OLDER: List = older_calls! { SYS_unlink SYS_rename };
 
+/// Asking and telling the kernel of interfaces, through a netlink socket that is open.
+const NETLINK: List = calls! { SYS_sendto SYS_recvfrom };
+
 /// Taking back what was changed: journals, settings, control groups, other threads' cores.
 const STOPPING: List = calls! {
     SYS_getdents64 SYS_mkdirat SYS_flock SYS_readlinkat SYS_faccessat SYS_sched_setaffinity
@@ -80,7 +83,7 @@ pub(crate) fn of(role: Role) -> Vec<List> {
     match role {
         Role::Main => lists.extend([FILES, FILES_OLDER, STOPPING, STOPPING_OLDER]),
         Role::Borrowed => lists.push(PACKETS),
-        Role::Target => {}
+        Role::Target => lists.push(NETLINK),
         Role::Control => lists.extend([
             PACKETS,
             FILES,
@@ -166,6 +169,18 @@ const INTERFACE: Rule = Rule {
         libc::SIOCETHTOOL,
     ]),
 };
+/// Taking up a TAP device that returns, as anybody may whom its owner does not shut out. Not for who
+/// may open others.
+const TAP: Rule = Rule {
+    call: libc::SYS_ioctl,
+    argument: 1,
+    allowed: Allowed::OneOf(&[
+        libc::SIOCGIFINDEX,
+        libc::TUNSETIFF,
+        libc::TUNSETVNETHDRSZ,
+        libc::TUNSETOFFLOAD,
+    ]),
+};
 /// Its own priority.
 const PRIORITY: Rule =
     Rule { call: libc::SYS_sched_setscheduler, argument: 0, allowed: Allowed::OneOf(&[0]) };
@@ -185,14 +200,14 @@ const SOCKETS: Rule = Rule {
 pub(crate) fn rules(role: Role) -> impl Iterator<Item = &'static Rule> {
     const TERMINALS: &[Rule] = &[TERMINAL];
     const CLIENT_RULES: &[Rule] = &[CLIENT];
-    const INTERFACES: &[Rule] = &[INTERFACE];
-    const PRIORITIES: &[Rule] = &[PRIORITY];
+    const BORROWED_RULES: &[Rule] = &[INTERFACE, TAP];
+    const TARGET_RULES: &[Rule] = &[PRIORITY, TAP];
     const XDP_RULES: &[Rule] = &[INTERFACE, SOCKETS];
     let own = match role {
         Role::Main | Role::Capture => TERMINALS,
         Role::Control => CLIENT_RULES,
-        Role::Borrowed => INTERFACES,
-        Role::Target => PRIORITIES,
+        Role::Borrowed => BORROWED_RULES,
+        Role::Target => TARGET_RULES,
         Role::Xdp => XDP_RULES,
     };
     const EVERYBODYS: &[Rule] = &EVERY_THREADS_RULES;

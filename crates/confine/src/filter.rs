@@ -73,7 +73,8 @@ fn listed(
                 vec![condition(SeccompCmpOp::Eq, std::process::id().into())?]
             }
         };
-        rules.insert(call, rule);
+        // Any of several rules of a call allows it.
+        rules.entry(call).or_default().extend(rule);
     }
     if loads {
         // A file's code, as the loader maps it: never memory that is, or could be, written.

@@ -320,6 +320,20 @@ mod tests {
     }
 
     #[test]
+    fn one_that_is_told_why_it_ends_has_its_time_to_take_it_in() {
+        let (mut client, mut there, now) = client();
+        // What it has not read yet leaves no room for a word.
+        while send(client.as_fd(), &[b' '; 4096], SendFlags::DONTWAIT).is_ok() {}
+        there.write_all(b"a line that does not e").unwrap();
+        client.read(now);
+        let later = now + LIMITS.stalled;
+        assert!(!client.is_overdue(later, &LIMITS, false) && client.is_closing());
+        let last = later + LIMITS.stalled;
+        assert!(!client.is_overdue(last - Duration::from_nanos(1), &LIMITS, false));
+        assert!(client.is_overdue(last, &LIMITS, false));
+    }
+
+    #[test]
     fn one_that_reads_no_answers_is_asked_nothing_more() {
         let (mut client, mut there, now) = client();
         there.write_all(b"more\n").unwrap();

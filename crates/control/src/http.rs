@@ -167,6 +167,7 @@ fn response(status: &str, fields: &str, body: &str, is_head: bool) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use picnic_testing::wait_until;
     use proptest::prelude::*;
 
     fn status(request: &str) -> Option<String> {
@@ -228,6 +229,20 @@ mod tests {
     }
 
     #[test]
+    fn a_request_may_come_in_parts_of_any_size() {
+        let mut http = Http::bind(([127, 0, 0, 1], 0).into()).unwrap();
+        let mut stream = TcpStream::connect(http.address().unwrap()).unwrap();
+        let (first, rest) = b"GET /metrics HTTP/1.0\r\n\r\n".split_at(1);
+        stream.write_all(first).unwrap();
+        wait_until("it has the first byte", || {
+            http.turn(Instant::now(), String::new);
+            http.clients.iter().any(|client| client.input == first)
+        });
+        stream.write_all(rest).unwrap();
+        assert!(answered(&mut http, &stream).ends_with("\r\n\r\nfigures\n"));
+    }
+
+    #[test]
     fn clients_are_served_side_by_side_and_none_is_waited_for() {
         let mut http = Http::bind(([127, 0, 0, 1], 0).into()).unwrap();
         let (address, now) = (http.address().unwrap(), Instant::now());
@@ -256,6 +271,31 @@ mod tests {
             http.turn(now, String::new);
             assert!(now.elapsed() < Duration::from_secs(30), "those who went are kept");
         }
+    }
+
+    #[test]
+    fn an_answer_goes_out_in_parts_and_ends_with_its_reader() {
+        let mut http = Http::bind(([127, 0, 0, 1], 0).into()).unwrap();
+        // More than a socket holds.
+        let figures = "x".repeat(32 << 20);
+        let ask = |http: &mut Http| {
+            let mut stream = TcpStream::connect(http.address().unwrap()).unwrap();
+            stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
+            wait_until("a part has been sent", || {
+                http.turn(Instant::now(), || figures.clone());
+                http.clients.iter().any(|client| client.sent != 0)
+            });
+            assert!(!http.clients[0].is_over, "the rest has to wait");
+            stream
+        };
+        let reads = ask(&mut http);
+        assert!(answered(&mut http, &reads).ends_with(&figures));
+        assert!(http.clients.is_empty());
+        drop(ask(&mut http));
+        wait_until("who went is forgotten", || {
+            http.turn(Instant::now(), String::new);
+            http.clients.is_empty()
+        });
     }
 
     #[test]

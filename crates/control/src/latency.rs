@@ -149,6 +149,12 @@ mod tests {
     }
 
     #[test]
+    fn nothing_has_come_since_more_was_there() {
+        let (more, less) = (recorded(&[5, 5]).recorded(), recorded(&[5]).recorded());
+        assert_eq!(less.since(&more), recorded(&[]).recorded());
+    }
+
+    #[test]
     fn the_text_is_that_of_hdrhistogram() {
         let values: Vec<_> = (1..=100).map(|value| value * 1000).collect();
         let text = text(&recorded(&values).histogram);

@@ -150,10 +150,11 @@ impl<'a> Launch<'a> {
     }
 
     /// The same card for an executor that has its packets handed over by another, which has judged
-    /// them: without filters, and with nobody who looks on.
+    /// them: without filters.
     #[must_use]
     pub fn behind(&self) -> Self {
-        Launch { is_judged: true, ..Launch::new(self.file, self.registries) }
+        let hooks = self.hooks.clone();
+        Launch { is_judged: true, hooks, ..Launch::new(self.file, self.registries) }
     }
 
     /// Built from this revision, which reports name.

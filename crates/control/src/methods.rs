@@ -10,12 +10,14 @@ use crate::monitor::Monitor;
 use crate::protocol::{NO_ANSWER, REFUSED, RpcError, VERSION, invalid};
 use crate::report::{self, Report};
 use crate::request::{Request, methods, wrong};
-use crate::server::{Access, SwapRx};
+use crate::server::{Access, Beside, SwapRx};
 use picnic_core::config::{CardFile, GateMode, InterruptSection, Sections};
 use picnic_core::direction::Direction;
 use picnic_core::hook::Hooks;
 use picnic_core::registry::BuildContext;
+use picnic_engine::chain::Link;
 use picnic_engine::swap::{Answer, Command, Controller};
+use picnic_engine::view::Functions;
 use picnic_filter::Filters;
 use picnic_os::config::Factory;
 use picnic_os::control::TaskControl;
@@ -36,6 +38,9 @@ mod tests;
 
 /// How long the borrowed core may take to obey: it looks at least every 20 ms.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// What a capture has of a card that the kernel shares with the poll engine.
+const IN_PART: &str = "packets of the poll engine alone: tcpdump at the wire's interface sees those \
+                       that stay in the kernel";
 /// Between two looks for its answer.
 const NAP: Duration = Duration::from_micros(50);
 
@@ -44,7 +49,7 @@ pub struct Methods {
     monitor: Monitor,
     line: Line,
     /// To the poll engine's part of a card that the kernel shares with it.
-    beside: Option<(Line, Vec<usize>)>,
+    beside: Option<Part>,
     /// How long the borrowed core may take to obey.
     patience: Duration,
     registries: Registries,
@@ -69,6 +74,17 @@ struct Line {
     controller: Controller,
     /// Commands whose answer nobody waits for any more.
     abandoned: usize,
+    /// Whether the last of them is half of a swap whose other half was left as it is: it is undone
+    /// before another command is sent.
+    is_half_done: bool,
+}
+
+/// The poll engine's part of a card that the kernel shares with it.
+struct Part {
+    line: Line,
+    /// Functions of the rx chain that are there alone, by position.
+    alone: Vec<usize>,
+    functions: Functions,
 }
 
 /// What came of a call.
@@ -111,9 +127,12 @@ impl Methods {
         };
         Methods {
             monitor,
-            line: Line { controller, abandoned: 0 },
-            beside: beside
-                .map(|beside| (Line { controller: beside.controller, abandoned: 0 }, beside.alone)),
+            line: Line::new(controller),
+            beside: beside.map(|Beside { controller, alone, functions }| Part {
+                line: Line::new(controller),
+                alone,
+                functions,
+            }),
             patience: PATIENCE,
             registries,
             context: picnic_engine::build::context(file),
@@ -153,8 +172,8 @@ impl Methods {
     ) -> Result<Outcome, RpcError> {
         use Request as R;
         let moderates = matches!(request, R::ModerationGet {} | R::ModerationSet(_));
-        let changes = matches!(request, R::CaptureStart(_))
-            || moderates && self.beside.is_none()
+        let changes = moderates
+            || matches!(request, R::CaptureStart(_))
             || matches!(request, R::ChainSwap(_)) && self.swap_rx.is_none();
         if let Some(why) = self.fixed.filter(|_| changes) {
             return Err(RpcError::new(REFUSED, why));
@@ -171,7 +190,13 @@ impl Methods {
             }
             R::CaptureList {} => Ok(captures.list()),
             R::CaptureStart(wanted) => {
-                captures.start(wanted, file(), self.monitor.elapsed(), client)
+                let started = captures.start(wanted, file(), self.monitor.elapsed(), client);
+                started.map(|mut started| {
+                    if self.beside.is_some() {
+                        started["note"] = IN_PART.into();
+                    }
+                    started
+                })
             }
             R::Info {} => Ok(self.info()),
             R::Stats { latencies, since_reset, counters } => {
@@ -295,7 +320,7 @@ impl Methods {
     /// shares with the poll engine, the kernel's part if it is there.
     fn command(&mut self, command: Command) -> Result<Answer, RpcError> {
         let line = match &mut self.beside {
-            Some((line, alone)) => match command {
+            Some(Part { line, alone, .. }) => match command {
                 Command::Function(Direction::Rx, position, _) if !alone.contains(&position) => {
                     &mut self.line
                 }
@@ -308,18 +333,58 @@ impl Methods {
 
     /// Whether a function of the rx chain is in the kernel and on the poll engine.
     fn is_twice(&self, position: usize) -> bool {
-        self.beside.as_ref().is_some_and(|(_, alone)| !alone.contains(&position))
+        self.beside.as_ref().is_some_and(|part| !part.alone.contains(&position))
     }
 }
 
 impl Line {
+    fn new(controller: Controller) -> Line {
+        Line { controller, abandoned: 0, is_half_done: false }
+    }
+
+    /// One half of a swap. If its answer comes too late, the other is left as it is, and so this is
+    /// undone.
+    fn half_of_swap(&mut self, links: Vec<Link>, patience: Duration) -> Result<Answer, RpcError> {
+        self.obey(Command::Swap(Direction::Rx, links), patience, true)
+    }
+
     fn command(&mut self, command: Command, patience: Duration) -> Result<Answer, RpcError> {
+        self.obey(command, patience, false)
+    }
+
+    /// Undoes a half of a swap that was answered too late; false if it is not answered yet.
+    fn undo_half(&mut self, give_up: Instant) -> bool {
+        while self.is_half_done {
+            match self.controller.answer() {
+                Some(Answer { done, replaced }) => {
+                    self.abandoned -= 1;
+                    self.is_half_done = self.abandoned != 0;
+                    if done && !self.is_half_done && self.controller.send(replaced).is_ok() {
+                        self.abandoned = 1;
+                    }
+                }
+                None if Instant::now() >= give_up => return false,
+                None => std::thread::sleep(NAP),
+            }
+        }
+        true
+    }
+
+    fn obey(
+        &mut self,
+        command: Command,
+        patience: Duration,
+        is_half: bool,
+    ) -> Result<Answer, RpcError> {
         let give_up = Instant::now() + patience;
         let silent = || {
             let seconds = patience.as_secs();
             let message = format!("the borrowed core has not answered for {seconds} s");
             RpcError::new(NO_ANSWER, message)
         };
+        if !self.undo_half(give_up) {
+            return Err(silent());
+        }
         // Answers that came too late are taken in before, so that commands never run out.
         while self.abandoned != 0 && self.controller.answer().is_some() {
             self.abandoned -= 1;
@@ -333,6 +398,7 @@ impl Line {
                 Some(answer) => return Ok(answer),
                 None if Instant::now() >= give_up => {
                     self.abandoned += 1;
+                    self.is_half_done = is_half;
                     return Err(silent());
                 }
                 None => std::thread::sleep(NAP),

@@ -134,6 +134,20 @@ impl Collector for Figures {
                 ("picnic_poll_taken", "Those of them that it took", poll.taken),
                 ("picnic_poll_lost", "Those that were lost on the way", poll.lost),
                 ("picnic_poll_delivered", "Packets that it handed to its host", poll.delivered),
+                (
+                    "picnic_poll_dropped",
+                    "Packets that it dropped, or lost on the way",
+                    poll.dropped,
+                ),
+            ] {
+                sink.counters(name, packets(), help, one(value))?;
+            }
+        }
+        if let Some(kernel) = report.kernel {
+            for (name, help, value) in [
+                ("picnic_kernel_received", "Packets that stayed in the kernel", kernel.packets),
+                ("picnic_kernel_delivered", "Packets its network stack got", kernel.delivered),
+                ("picnic_kernel_dropped", "Packets that it dropped", kernel.dropped),
             ] {
                 sink.counters(name, packets(), help, one(value))?;
             }
@@ -268,7 +282,7 @@ fn functions(sink: &mut Sink<'_, '_>, report: &Report) -> fmt::Result {
 mod tests {
     use super::*;
     use crate::bench;
-    use crate::report::{FunctionReport, LatencyReport, PollReport, TakenAway};
+    use crate::report::{FunctionReport, KernelReport, LatencyReport, PollReport, TakenAway};
 
     /// The lines of a family, without what is the same in all.
     fn values(text: &str, family: &str) -> Vec<String> {
@@ -300,7 +314,8 @@ mod tests {
             timed_packets: 0,
             counters: None,
         };
-        report.poll = Some(PollReport { packets: 9, taken: 7, lost: 2, delivered: 6 });
+        report.poll = Some(PollReport { packets: 9, taken: 7, lost: 2, delivered: 6, dropped: 3 });
+        report.kernel = Some(KernelReport { packets: 91, delivered: 44, dropped: 4 });
         report.functions = vec![function("a", 5, 1), function("b\"\\\n", 4, 0)];
         report.tx_functions = vec![function("c", 3, 2)];
         report.drops_by_stage = [("x@rx".to_owned(), 3), ("y".to_owned(), 4)].into();
@@ -338,6 +353,10 @@ mod tests {
             ("picnic_poll_taken_packets_total", &[" 7"]),
             ("picnic_poll_lost_packets_total", &[" 2"]),
             ("picnic_poll_delivered_packets_total", &[" 6"]),
+            ("picnic_poll_dropped_packets_total", &[" 3"]),
+            ("picnic_kernel_received_packets_total", &[" 91"]),
+            ("picnic_kernel_delivered_packets_total", &[" 44"]),
+            ("picnic_kernel_dropped_packets_total", &[" 4"]),
             ("picnic_delivered_packets_total", &[" 50"]),
             ("picnic_transmitted_packets_total", &[" 20"]),
             ("picnic_consumed_packets_total", &[" 10"]),

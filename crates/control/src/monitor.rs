@@ -7,8 +7,8 @@
 
 use crate::latency::QueueLatency;
 use crate::report::{
-    CoreReport, FunctionReport, LatencyReport, PollReport, QueueReport, Report, Stamp, TakenAway,
-    TargetCoreReport, Times, WireReport,
+    CoreReport, FunctionReport, KernelReport, LatencyReport, PollReport, QueueReport, Report,
+    Stamp, TakenAway, TargetCoreReport, Times, WireReport,
 };
 use picnic_core::direction::Direction;
 use picnic_core::doorbell::Doorbell;
@@ -230,6 +230,13 @@ impl Monitor {
         let share = |part: &Counter| (part.get() as f64 / duration_ns).min(1.0);
         let told = |thread: &Counter| Some(thread.get()).filter(|&thread| thread != 0);
         let totals = view.ledger.read();
+        let poll = view.poll.as_deref().map(|poll| PollReport {
+            packets: poll.packets.get(),
+            taken: poll.taken.get(),
+            lost: poll.lost.get(),
+            delivered: poll.delivered.get(),
+            dropped: poll.dropped.get(),
+        });
         let mut queues = queue_reports(view, &self.placement);
         for QueueLatency { queue, histogram } in latency {
             if let Some(report) = queues.get_mut(usize::from(*queue)) {
@@ -243,12 +250,12 @@ impl Monitor {
             duration_s: duration_ns / 1e9,
             wires: wire_reports(view),
             queues,
-            poll: view.poll.as_deref().map(|poll| PollReport {
-                packets: poll.packets.get(),
-                taken: poll.taken.get(),
-                lost: poll.lost.get(),
-                delivered: poll.delivered.get(),
+            kernel: poll.map(|poll| KernelReport {
+                packets: view.ledger.card.received.get().saturating_sub(poll.packets),
+                delivered: totals.delivered.saturating_sub(poll.delivered),
+                dropped: totals.dropped.saturating_sub(poll.dropped),
             }),
+            poll,
             functions: function_reports(view, Direction::Rx),
             tx_functions: function_reports(view, Direction::Tx),
             drops: totals.drops.iter().map(|(reason, count)| ((*reason).into(), *count)).collect(),
@@ -420,6 +427,7 @@ mod tests {
     use crate::bench;
     use crate::bench::Bell;
     use crate::latency::merged;
+    use picnic_engine::view::FunctionView;
 
     /// A card of two wires and two queues that nobody runs, with one target core, and its bell.
     fn monitor() -> (Monitor, Target, Arc<Bell>) {
@@ -463,6 +471,7 @@ mod tests {
         queue.target.packets.set(10);
         queue.target.interrupts.set(4);
         let report = monitor.report_over(1_000, &[]);
+        assert_eq!((report.buffers_missing, report.borrowed_core.thread), (0, None));
         let core = &report.borrowed_core;
         assert_eq!((core.busy_fraction, core.asleep_fraction), (0.5, 1.0));
         let target = &report.target_cores[0];
@@ -472,6 +481,20 @@ mod tests {
         assert_eq!(per_interrupt, [None, Some(2.5)]);
         notes.targets[0].real_time.set(1);
         assert_eq!(monitor.report_over(1_000, &[]).target_cores[0].priority, "real-time");
+    }
+
+    #[test]
+    fn a_function_has_the_time_of_the_packets_that_were_timed() {
+        let (monitor, ..) = monitor();
+        let counters = [Arc::default(), Arc::default()];
+        let views = counters.clone().map(|counters| FunctionView { name: "f".into(), counters });
+        monitor.view.functions.replace(Direction::Rx, views.into());
+        counters[0].packets.set(1000);
+        counters[0].timed_ns.set(300);
+        counters[0].timed_packets.set(40);
+        let reports = function_reports(&monitor.view, Direction::Rx);
+        let times: Vec<_> = reports.iter().map(|report| report.ns_per_packet).collect();
+        assert_eq!(times, [Some(7.5), None]);
     }
 
     #[test]
@@ -502,6 +525,13 @@ mod tests {
         let found = latency(&monitor);
         assert_eq!((found.at_wire, found.on_borrowed_core), (Some(75), Some(3)));
         assert_eq!(found.in_target_ring, Some(700 - 75 - 3));
+        // Held is what waits for a NIC's interrupt, where there are interrupts.
+        let held = |interrupts: u64| {
+            monitor.view.wires[0].counters.held_ns.set(120);
+            monitor.view.wires[0].counters.interrupts.set(interrupts);
+            latency(&monitor).held_at_wire
+        };
+        assert_eq!((held(0), held(5)), (None, Some(45)));
     }
 
     #[test]

@@ -31,8 +31,11 @@ pub struct Report {
     pub wires: Vec<WireReport>,
     /// By queue.
     pub queues: Vec<QueueReport>,
-    /// What the poll engine has of the packets that the kernel and it share; left out if one
-    /// engine has all.
+    /// What has stayed in the kernel of the packets that it shares with the poll engine; left out
+    /// if one engine has all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kernel: Option<KernelReport>,
+    /// What the poll engine has of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub poll: Option<PollReport>,
     /// By function of the rx chain.
@@ -160,6 +163,32 @@ pub struct PollReport {
     pub lost: u64,
     /// Packets that it has handed to its host, among those of the queues.
     pub delivered: u64,
+    /// Packets that it has dropped, with those that were lost on the way.
+    #[serde(default)]
+    pub dropped: u64,
+}
+
+/// What has stayed in the kernel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KernelReport {
+    /// Packets that came in and that no filter has sent to the poll engine.
+    pub packets: u64,
+    /// Those of them that its network stack was given.
+    pub delivered: u64,
+    /// Those that were dropped.
+    pub dropped: u64,
+}
+
+impl Report {
+    /// Of a card that the kernel and the poll engine share, both parts and their sum: packets that
+    /// came in, delivered, dropped.
+    pub fn parts(&self) -> Option<[(&'static str, [u64; 3]); 3]> {
+        let (kernel, poll) = self.kernel.zip(self.poll)?;
+        let kernel = [kernel.packets, kernel.delivered, kernel.dropped];
+        let poll = [poll.packets, poll.delivered, poll.dropped];
+        let both = std::array::from_fn(|count| kernel[count] + poll[count]);
+        Some([("kernel", kernel), ("poll engine", poll), ("both", both)])
+    }
 }
 
 /// A queue's figures.

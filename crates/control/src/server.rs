@@ -17,6 +17,7 @@ use picnic_core::error::ConfigError;
 use picnic_core::hook::Hooks;
 use picnic_core::registry::BuildContext;
 use picnic_engine::swap::Controller;
+use picnic_engine::view::Functions;
 use picnic_filter::Filters;
 use picnic_os::config::Factory;
 use rustix::event::{EventfdFlags, eventfd};
@@ -166,16 +167,26 @@ pub struct Beside {
     pub controller: Controller,
     /// Functions of the rx chain that are there alone, by position.
     pub alone: Vec<usize>,
+    /// Its functions, as it has them.
+    pub functions: Functions,
 }
 
-/// Who puts another rx chain in force in place of the poll engine.
+/// Who puts another rx chain in force in place of the poll engine, or beside it.
 pub trait SwapRx: Send {
     /// Puts the functions of these sections in place of those that are there, and tells the card's
-    /// view of it.
+    /// view of it. Returns those that the poll engine has alone, by position.
+    ///
+    /// When all that can be refused beforehand has been, `exchange` has the poll engine's part put in
+    /// its functions; called again, those that they have replaced.
     ///
     /// # Errors
     /// What is wrong with a section; what cannot be done. The chain stays as it is then.
-    fn swap(&mut self, sections: &[Section], base: &BuildContext) -> Result<(), RunError>;
+    fn swap(
+        &mut self,
+        sections: &[Section],
+        base: &BuildContext,
+        exchange: &mut dyn FnMut() -> Result<(), RunError>,
+    ) -> Result<Vec<usize>, RunError>;
 }
 
 /// A card's control thread. When it is dropped the socket goes: clients are to see that after

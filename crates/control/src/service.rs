@@ -64,7 +64,6 @@ impl Service {
             std::thread::sleep(Duration::from_millis(2));
             self.end_captures();
         }
-        self.end_captures();
     }
 
     fn turn(&mut self) {

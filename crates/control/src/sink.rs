@@ -66,7 +66,7 @@ impl Sink {
     fn wait(&mut self) -> io::Result<()> {
         loop {
             let mut source = [PollFd::new(&self.file, PollFlags::OUT)];
-            if poll(&mut source, Some(&LOOK)).unwrap_or(0) != 0 {
+            if poll(&mut source, Some(&LOOK)).is_ok_and(|ready| ready != 0) {
                 // Errors and hang-ups are told by the write that follows.
                 return Ok(());
             }

@@ -2,8 +2,8 @@
 
 use crate::latency::{Recorded, merged};
 use crate::report::{
-    CoreReport, FunctionReport, LatencyReport, PollReport, QueueReport, Report, TakenAway,
-    TargetCoreReport, WireReport,
+    CoreReport, FunctionReport, KernelReport, LatencyReport, PollReport, QueueReport, Report,
+    TakenAway, TargetCoreReport, WireReport,
 };
 use std::collections::BTreeMap;
 
@@ -41,6 +41,7 @@ impl Report {
             duration_s,
             wires: self.wires.iter().zip(&before.wires).map(|(now, was)| now.since(was)).collect(),
             queues,
+            kernel: self.kernel.zip(before.kernel).map(|(now, was)| now.since(was)),
             poll: self.poll.zip(before.poll).map(|(now, was)| now.since(was)),
             functions: functions(&self.functions, &before.functions),
             tx_functions: functions(&self.tx_functions, &before.tx_functions),
@@ -122,6 +123,17 @@ impl PollReport {
             taken: self.taken.saturating_sub(before.taken),
             lost: self.lost.saturating_sub(before.lost),
             delivered: self.delivered.saturating_sub(before.delivered),
+            dropped: self.dropped.saturating_sub(before.dropped),
+        }
+    }
+}
+
+impl KernelReport {
+    fn since(self, before: KernelReport) -> KernelReport {
+        KernelReport {
+            packets: self.packets.saturating_sub(before.packets),
+            delivered: self.delivered.saturating_sub(before.delivered),
+            dropped: self.dropped.saturating_sub(before.dropped),
         }
     }
 }
@@ -216,6 +228,8 @@ mod tests {
         "total_ns",
         "times",
         "drops",
+        "taken",
+        "lost",
     ];
 
     /// Shows each number that only grows, in an order that is always the same.
@@ -235,11 +249,15 @@ mod tests {
         }
     }
 
-    /// A report of a card of two wires and queues and a function in each chain, as JSON.
+    /// A report of a card of two wires and queues and a function in each chain, which two engines
+    /// share, as JSON.
     fn report() -> Value {
         let monitor = bench::parts(&bench::card("")).monitor;
         monitor.notes.core.absence_threshold_ns.set(1);
-        let mut report = serde_json::to_value(monitor.report_over(2_000_000_000, &[])).unwrap();
+        let mut report = monitor.report_over(2_000_000_000, &[]);
+        report.kernel = Some(KernelReport { packets: 0, delivered: 0, dropped: 0 });
+        report.poll = Some(PollReport { packets: 0, taken: 0, lost: 0, delivered: 0, dropped: 0 });
+        let mut report = serde_json::to_value(report).unwrap();
         let function = json!({
             "name": "slot", "packets": 0, "dropped": 0, "ns_per_packet": null,
             "timed_ns": 0, "timed_packets": 0

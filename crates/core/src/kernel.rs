@@ -106,6 +106,8 @@ pub enum KernelForm {
         name: String,
         /// The network namespace it is in, a name of `ip netns`; none for the card's own.
         namespace: Option<String>,
+        /// Packets of the poll engine get the time in front of them, with `engine = "hybrid"`.
+        stamps: bool,
     },
     /// A host that is the kernel's own network stack, by the wire's interface.
     Stack(Handover),

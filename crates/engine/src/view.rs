@@ -36,6 +36,8 @@ pub struct PollCounters {
     pub lost: Counter,
     /// Packets that it has handed to its host.
     pub delivered: Counter,
+    /// Packets that it has dropped, with those that were lost on the way.
+    pub dropped: Counter,
 }
 
 /// A wire's name and counters.

@@ -122,15 +122,15 @@ int resume(struct xdp_md *context)
 	SEC("xdp")                                                \
 	int wire_##number(struct xdp_md *context)                 \
 	{                                                         \
-		u32 interface = context->ingress_ifindex;         \
-                                                                  \
-		return receive(context, wire_of(number, interface)); \
+		return receive(context, ARE_SHARED ?              \
+			       wire_of(number, context->ingress_ifindex) : number); \
 	}                                                         \
                                                                   \
 	SEC("classifier")                                         \
 	int steer_##number(struct sk_buff *skb)                   \
 	{                                                         \
-		return receive_skb(skb, wire_of(number, skb->ifindex)); \
+		return receive_skb(skb, ARE_SHARED ?              \
+				   wire_of(number, skb->ifindex) : number); \
 	}                                                         \
                                                                   \
 	SEC("classifier")                                         \

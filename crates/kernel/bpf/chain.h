@@ -55,10 +55,15 @@ const volatile u32 SAMPLE_DROPS_REST = 0;
 /* Of each wire, its interface, and the number of the program that runs the chain for it. */
 const volatile u32 INTERFACES[MOST_WIRES] = {};
 const volatile u32 PROGRAMS[MOST_WIRES] = {};
+/* Whether any program runs the chain for several wires. */
+const volatile u32 ARE_SHARED = 0;
 /* Hash, queue and what was hashed are told of each packet, for who compares. */
 const volatile u32 EXPLAINS = 0;
 /* The poll engine has the packets that filters send there. */
 const volatile u32 IS_HYBRID = 0;
+/* Of which wires, a bit each, these packets get the time in front of them, and by what that is known. */
+const volatile u32 STAMPED = 0;
+const volatile u64 STAMP_MARK = 0;
 
 /* What one core counts. */
 struct counts {
@@ -166,8 +171,8 @@ inline_always struct counts *counts_of_core(void)
 	return bpf_map_lookup_elem(&COUNTS, &zero);
 }
 
-/* The queue of a flow by the words over which its hash is, with the hash above it. */
-inline_always u64 queue_of_words(const u32 *words, int is_v6)
+/* The queue of a flow by the words over which its hash is. */
+inline_always u32 queue_of_words(const u32 *words, int is_v6, u32 *hash_of_words)
 {
 	const struct rss *rss = &RSS.both[RSS.now & 1];
 	u32 kind = RSS_HASH, entries = rss->entries, hash, entry;
@@ -178,19 +183,21 @@ inline_always u64 queue_of_words(const u32 *words, int is_v6)
 		hash = lookup3(words, is_v6 ? 9 : 3, RSS_INITIAL);
 	else
 		hash = lookup2(words, is_v6 ? 9 : 3, RSS_INITIAL);
+	*hash_of_words = hash;
 	entry = entries & (entries - 1) ? hash % entries : hash & (entries - 1);
-	return (u64)hash << 32 | (rss->queues[entry & (MOST_ENTRIES - 1)] & 0xffff);
+	return rss->queues[entry & (MOST_ENTRIES - 1)];
 }
 
 /* Of IPv6, and of what has no flow: the queue, above it what is hashed, above that the hash. */
 inline_always u64 rss_of_other(struct packet *packet, int is_skb)
 {
 	struct flow flow = {};
-	u32 over = words_of_ipv6(packet, is_skb, RSS_OVER, &flow);
+	u32 over = words_of_ipv6(packet, is_skb, RSS_OVER, &flow), hash, queue;
 
 	if (over == OVER_NOTHING)
 		return RSS_DEFAULT_QUEUE;
-	return queue_of_words(flow.words, 1) | over << 16;
+	queue = queue_of_words(flow.words, 1, &hash);
+	return (u64)hash << 32 | over << 16 | (queue & 0xffff);
 }
 
 apart u64 rss_of_other_frame(struct xdp_md *context)
@@ -212,24 +219,30 @@ inline_always u32 rss(struct counts *counts, void *context, int is_skb, u32 pack
 		      struct found *found)
 {
 	struct packet packet = is_skb ? packet_of_skb(context) : packet_of_frame(context);
-	u32 words[3], over, family = IPV4;
-	u64 queue = RSS_DEFAULT_QUEUE;
+	u32 words[3], over, queue = 0, hash = 0, family = IPV4;
 	u8 *behind;
 
 	if (skip_tags(&packet, &behind) == be16(0x0800)) {
 		over = words_of_ipv4(behind, packet.end, RSS_OVER, words);
 		if (over != OVER_NOTHING)
-			queue = queue_of_words(words, 0);
+			queue = queue_of_words(words, 0, &hash);
 	} else {
-		queue = is_skb ? rss_of_other_skb(context) : rss_of_other_frame(context);
-		over = queue >> 16 & 0xffff;
+		u64 all = is_skb ? rss_of_other_skb(context) : rss_of_other_frame(context);
+
+		queue = all & 0xffff;
+		over = all >> 16 & 0xffff;
+		hash = all >> 32;
 		family = IPV6;
 	}
-	if (over == OVER_NOTHING)
+	if (over == OVER_NOTHING) {
 		counts->unhashed += packets;
-	found->kind = over == OVER_NOTHING ? 0 : family << 8 | over;
-	found->hash = queue >> 32;
-	return queue & 0xffff;
+		return RSS_DEFAULT_QUEUE;
+	}
+	if (EXPLAINS) {
+		found->kind = family << 8 | over;
+		found->hash = hash;
+	}
+	return queue;
 }
 
 /* Whether the packet is taken. */
@@ -300,6 +313,20 @@ inline_always u32 wire_of(u32 program, u32 interface)
 	return wire & (MOST_WIRES - 1);
 }
 
+/* Puts the time in front of a packet, as crates/ports/src/sys/bpf.rs has it: a driver may leave no room. */
+inline_always void stamp(struct xdp_md *context)
+{
+	u64 *stamp;
+
+	if (bpf_xdp_adjust_meta(context, -2 * (int)sizeof(*stamp)))
+		return;
+	stamp = (void *)(long)context->data_meta;
+	if ((void *)(stamp + 2) > (void *)(long)context->data)
+		return;
+	stamp[0] = bpf_ktime_get_ns();
+	stamp[1] = STAMP_MARK;
+}
+
 /* Hands a packet to the socket of its wire and of the interface's queue that it came in by. */
 inline_always int to_poll_engine(struct counts *counts, struct xdp_md *context, u32 wire)
 {
@@ -313,6 +340,8 @@ inline_always int to_poll_engine(struct counts *counts, struct xdp_md *context, 
 		verdict = bpf_redirect_map(&SOCKETS, wire * MOST_SOCKETS + queue, XDP_DROP);
 	if (verdict != XDP_REDIRECT)
 		counts->unpolled += 1;
+	else if (STAMPED >> (wire & 31) & 1)
+		stamp(context);
 	return verdict;
 }
 
@@ -336,8 +365,13 @@ inline_always int chain_from(u32 start, struct counts *counts, void *context, in
 			counts->dropped[step] += packets;
 			return 0;
 		}
-		if (kind == STEP_BY_WIRE)
-			queue = QUEUE_OF_WIRE[wire];
+		if (kind == STEP_BY_WIRE) {
+			u32 own = wire;
+
+			/* Else its place would be reckoned in front of all chains' steps. */
+			hide(own);
+			queue = QUEUE_OF_WIRE[own & (MOST_WIRES - 1)];
+		}
 		if (kind == STEP_SAMPLE) {
 			if (is_sampled()) {
 				queue = SAMPLE_QUEUE;
@@ -394,11 +428,12 @@ inline_always int chain(struct counts *counts, void *context, int is_skb, u32 wi
 {
 	int filtered = filter(counts, context, is_skb, packets, found);
 
-	if (IS_HYBRID && !is_skb && filtered == IS_POLLED) {
-		found->verdict = to_poll_engine(counts, context, wire);
-		return 0;
-	}
-	if (filtered != GOES_ON)
+	if (filtered != GOES_ON) {
+		if (IS_HYBRID && !is_skb && filtered == IS_POLLED) {
+			found->verdict = to_poll_engine(counts, context, wire);
+			return 0;
+		}
 		return filtered == HAS_QUEUE;
+	}
 	return chain_from(0, counts, context, is_skb, wire, packets, length, found);
 }

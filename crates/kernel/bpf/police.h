@@ -81,9 +81,12 @@ inline_always int conforms(u32 wire, u32 length)
 {
 	u32 number = POLICE_PER_WIRE ? wire : 0;
 	struct bucket *bucket = bpf_map_lookup_elem(&BUCKETS, &number);
-	u64 now = bpf_ktime_get_ns(), cost = length * ONE, passed;
+	u64 now = bpf_ktime_get_ns(), cost, passed;
 	const struct settings *settings = settings_now();
 
+	/* Else it would be reckoned in front of all chains' steps. */
+	hide(length);
+	cost = length * ONE;
 	if (!bucket || !settings)
 		return 0;
 	/* Full at first. */

@@ -210,6 +210,13 @@ impl Counters {
         self.chains.push((counts, plan.steps.iter().map(Step::reason).collect()));
     }
 
+    /// Adds what a chain has counted that is not to be in force after all.
+    pub(crate) fn add(&mut self, counts: CountsMap, plan: &Plan) {
+        self.put(counts, plan);
+        let counted = self.chains.pop().as_ref().and_then(Chain::read);
+        self.gone.add(&counted.unwrap_or_default());
+    }
+
     /// Chains that were replaced count no more.
     pub(crate) fn settle(&mut self) {
         while self.chains.len() > 2 {

@@ -49,6 +49,7 @@ fn load(handover: Handover) -> Result<(), Missing> {
         wire_usecs: 0,
         room: 1,
         is_hybrid: false,
+        stamp_mark: 0,
     };
     let loaded = Object::load(&plan, &[0], false).and_then(|mut object| match handover {
         Handover::Skb => object.tc("steer_0").map(drop),

@@ -44,6 +44,11 @@ impl Sockets {
     pub(crate) fn map(&self) -> Option<BorrowedFd<'_>> {
         self.0.map()
     }
+
+    /// By which the times are known that the programs put in front of packets.
+    pub(crate) fn mark(&self) -> u64 {
+        self.0.mark()
+    }
 }
 
 /// Checks that the poll engine can have its part.
@@ -75,11 +80,10 @@ impl Half {
 
     /// What changes this part.
     pub(crate) fn beside(&mut self, plan: &Plan) -> Option<Beside> {
-        let steps = plan.steps.iter().enumerate();
-        let alone = steps.filter(|(_, step)| matches!(step.action, Action::Elsewhere));
-        let alone = alone.map(|(position, _)| position).collect();
-        let access = self.0.as_mut()?.control()?;
-        Some(Beside { controller: access.controller, alone })
+        let running = self.0.as_mut()?;
+        let functions = running.view().functions.clone();
+        let controller = running.control()?.controller;
+        Some(Beside { controller, alone: alone(plan), functions })
     }
 
     /// What the poll engine's world notes, for reports of the whole.
@@ -104,6 +108,13 @@ impl Drop for Half {
     }
 }
 
+/// The functions of the rx chain that the poll engine has alone, by position.
+pub(crate) fn alone(plan: &Plan) -> Vec<usize> {
+    let steps = plan.steps.iter().enumerate();
+    let alone = steps.filter(|(_, step)| matches!(step.action, Action::Elsewhere));
+    alone.map(|(position, _)| position).collect()
+}
+
 /// Puts into the report of the whole what only the poll engine's has.
 pub(crate) fn complete(report: &mut Report, half: Report) {
     report.buffers_missing = half.buffers_missing;
@@ -116,7 +127,6 @@ pub(crate) fn complete(report: &mut Report, half: Report) {
 }
 
 /// Both parts' counters, and those of the whole, which are their sums.
-#[derive(Clone)]
 pub(crate) struct Sums {
     kernel: View,
     poll: View,
@@ -128,28 +138,17 @@ pub(crate) struct Sums {
 
 impl Sums {
     fn new(kernel: &View, poll: &View, plan: &Plan) -> Self {
-        let of_poll = poll.functions.of(Direction::Rx).into_iter();
-        let of_kernel = kernel.functions.of(Direction::Rx).into_iter().zip(&plan.steps);
-        let mut functions = Vec::new();
-        let mut named = Vec::new();
-        for (of_poll, (of_kernel, step)) in of_poll.zip(of_kernel) {
-            let counters = Arc::<FunctionCounters>::default();
-            let of_kernel = match step.action {
-                // Packets only pass its place.
-                Action::Elsewhere => Arc::default(),
-                _ => of_kernel.counters,
-            };
-            functions.push([counters.clone(), of_kernel, of_poll.counters]);
-            named.push(FunctionView { name: of_poll.name, counters });
-        }
-        let all = Functions::fixed(named);
-        all.replace(Direction::Tx, poll.functions.of(Direction::Tx));
         let whole = View {
             name: kernel.name.clone(),
             wires: kernel
                 .wires
                 .iter()
-                .map(|wire| WireView { counters: Arc::default(), ..wire.clone() })
+                .zip(&poll.wires)
+                .map(|(wire, WireView { arrival, .. })| WireView {
+                    arrival: *arrival,
+                    counters: Arc::default(),
+                    ..wire.clone()
+                })
                 .collect(),
             queues: kernel
                 .queues
@@ -160,12 +159,35 @@ impl Sums {
                     ring_size: queue.ring_size,
                 })
                 .collect(),
-            functions: all,
+            functions: Functions::fixed(Vec::new()),
             ledger: Arc::new(Ledger::new(kernel.queues.len())),
             warnings: poll.warnings.clone(),
             poll: Some(Arc::new(PollCounters::default())),
         };
-        Sums { kernel: kernel.clone(), poll: poll.clone(), whole, functions }
+        whole.functions.replace(Direction::Tx, poll.functions.of(Direction::Tx));
+        let (kernel, poll) = (kernel.clone(), poll.clone());
+        let mut sums = Sums { kernel, poll, whole, functions: Vec::new() };
+        sums.put(plan);
+        sums
+    }
+
+    /// Both parts have an rx chain by this plan from now on.
+    pub(crate) fn put(&mut self, plan: &Plan) {
+        let of_poll = self.poll.functions.of(Direction::Rx).into_iter();
+        let of_kernel = self.kernel.functions.of(Direction::Rx).into_iter().zip(&plan.steps);
+        let mut functions = Vec::new();
+        self.functions.clear();
+        for (of_poll, (of_kernel, step)) in of_poll.zip(of_kernel) {
+            let counters = Arc::<FunctionCounters>::default();
+            let of_kernel = match step.action {
+                // Packets only pass its place.
+                Action::Elsewhere => Arc::default(),
+                _ => of_kernel.counters,
+            };
+            self.functions.push([counters.clone(), of_kernel, of_poll.counters]);
+            functions.push(FunctionView { name: of_poll.name, counters });
+        }
+        self.whole.functions.replace(Direction::Rx, functions);
     }
 
     /// Brings what both have counted into the whole's counters. `take` brings what the programs have
@@ -175,6 +197,7 @@ impl Sums {
         let of_poll: Vec<u64> = self.counters(&self.poll, 2).map(Counter::get).collect();
         let taken_by_poll = self.poll.ledger.card.received.get();
         let delivered = self.poll.ledger.queues.iter().map(|queue| queue.delivered.get()).sum();
+        let dropped: u64 = dropped(&self.poll.ledger);
         let shed: Vec<u64> =
             self.poll.wires.iter().map(|wire| wire.counters.rx_shed.get()).collect();
         let taken = take();
@@ -197,6 +220,7 @@ impl Sums {
             poll.taken.set(taken_by_poll.saturating_sub(shed));
             poll.lost.set(unpolled + shed);
             poll.delivered.set(delivered);
+            poll.dropped.set(dropped + unpolled);
         }
         (taken, to_sockets)
     }
@@ -209,6 +233,7 @@ impl Sums {
         card.held.set(card.held.get() - lost);
         if let Some(poll) = &self.whole.poll {
             poll.lost.add(lost);
+            poll.dropped.add(lost);
         }
     }
 
@@ -226,6 +251,12 @@ impl Sums {
         });
         wires.chain(queues).chain(of_card(&of.ledger.card)).chain(ledgers).chain(functions)
     }
+}
+
+/// Packets dropped, for all reasons.
+fn dropped(ledger: &Ledger) -> u64 {
+    let of_queues = ledger.queues.iter().flat_map(|queue| queue.drops.counters());
+    of_queues.chain(ledger.card.drops.counters()).map(Counter::get).sum()
 }
 
 /// But for what has come in, which is the kernel's alone.

@@ -113,6 +113,7 @@ struct Constants {
     queue_of_wire: [u32; MOST_WIRES],
     interfaces: [u32; MOST_WIRES],
     programs: [u32; MOST_WIRES],
+    are_shared: u32,
     rss_hash: u32,
     rss_initial: u32,
     rss_default_queue: u32,
@@ -124,6 +125,7 @@ struct Constants {
     sample_drops_rest: u32,
     police_per_wire: u32,
     reads_metadata: u32,
+    stamped: u32,
 }
 
 impl Constants {
@@ -136,8 +138,13 @@ impl Constants {
             sample_queue: ONWARD,
             ..Constants::default()
         };
+        let own = |(wire, &number): (usize, &u32)| wire == number as usize;
+        constants.are_shared = u32::from(!constants.programs.iter().enumerate().all(own));
         let places = constants.interfaces.iter_mut();
         places.zip(&plan.wires).for_each(|(place, wire)| *place = wire.index);
+        for (wire, planned) in plan.wires.iter().enumerate() {
+            constants.stamped |= u32::from(planned.stamps) << wire;
+        }
         for (step, planned) in constants.steps.iter_mut().zip(&plan.steps) {
             *step = match &planned.action {
                 Action::Next => STEP_NEXT,
@@ -225,7 +232,11 @@ impl Object {
     ) -> Result<Self, RunError> {
         let maps = sockets.map(|sockets| ("SOCKETS", sockets.as_raw_fd()));
         let bytes = share(OBJECT, maps.as_slice()).ok_or_else(|| missing("maps"))?;
-        Self::load_bytes(&bytes, plan, cores, false, None)
+        let mut object = Self::load_bytes(&bytes, plan, cores, false, None)?;
+        let sockets = sockets.map(|sockets| sockets.try_clone_to_owned()).transpose();
+        let sockets = sockets.map_err(|error| RunError::system("cannot keep a map", error))?;
+        object.shared.extend(sockets.map(|sockets| ("SOCKETS", sockets)));
+        Ok(object)
     }
 
     /// What the programs of another chain are to go on with, to be taken once.
@@ -284,6 +295,7 @@ impl Object {
             .override_global("QUEUE_OF_WIRE", &constants.queue_of_wire, true)
             .override_global("INTERFACES", &constants.interfaces, true)
             .override_global("PROGRAMS", &constants.programs, true)
+            .override_global("ARE_SHARED", &constants.are_shared, true)
             .override_global("RSS_HASH", &constants.rss_hash, true)
             .override_global("RSS_INITIAL", &constants.rss_initial, true)
             .override_global("RSS_DEFAULT_QUEUE", &constants.rss_default_queue, true)
@@ -299,7 +311,9 @@ impl Object {
             .override_global("SAMPLE_QUEUE", &constants.sample_queue, true)
             .override_global("SAMPLE_DROPS_REST", &constants.sample_drops_rest, true)
             .override_global("EXPLAINS", &explains, true)
-            .override_global("IS_HYBRID", &is_hybrid, true);
+            .override_global("IS_HYBRID", &is_hybrid, true)
+            .override_global("STAMPED", &constants.stamped, true)
+            .override_global("STAMP_MARK", &plan.stamp_mark, true);
         let Some(first) = first else {
             let card = loader.load(bytes).map_err(|error| refused("loaded", &error))?;
             let shared = SHARED.iter().map(|&name| Ok((name, descriptor(&card, name)?)));
@@ -698,7 +712,7 @@ const _: () = assert!(MOST_CORES <= 256 && MOST_QUEUES <= 256);
 
 /// That there are no programs.
 pub(crate) fn without_clang() -> RunError {
-    let message = "engine = \"kernel\": picnic was built without clang, which compiles its \
+    let message = "cards in the kernel: picnic was built without clang, which compiles its \
                    programs: install it (apt-get install clang), then build picnic again";
     MachineError::Refused(message.into()).into()
 }
@@ -714,12 +728,12 @@ fn descriptor(card: &Ebpf, name: &str) -> Result<OwnedFd, RunError> {
 }
 
 pub(crate) fn missing(name: &str) -> RunError {
-    MachineError::Refused(format!("engine = \"kernel\": its programs have no {name}")).into()
+    MachineError::Refused(format!("cards in the kernel: their programs have no {name}")).into()
 }
 
 /// What could not be done with the programs, and all that the kernel said of it.
 pub(crate) fn refused(what: &str, error: &(dyn Error + 'static)) -> RunError {
-    MachineError::Refused(format!("engine = \"kernel\": programs cannot be {what}: {}", why(error)))
+    MachineError::Refused(format!("cards in the kernel: programs cannot be {what}: {}", why(error)))
         .into()
 }
 
@@ -773,6 +787,7 @@ mod tests {
             wire_usecs: 0,
             room: 1,
             is_hybrid: false,
+            stamp_mark: 0,
         };
         let mut object = Object::load(&plan, &[0], false).unwrap();
         let handed = object.card.take_map("HANDED").unwrap();

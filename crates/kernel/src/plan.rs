@@ -47,6 +47,7 @@ const HONOURED_BESIDE: &[(&str, &[&str])] = &[
             "tx_usecs",
         ],
     ),
+    ("trace", &["path", "stages", "snaplen", "buffer_bytes"]),
 ];
 /// Sections that the engine has no part in: `picnic net` obeys them, and the control plane; and
 /// those of filters, which say themselves what cannot be there.
@@ -70,6 +71,8 @@ pub(crate) struct Plan {
     pub(crate) room: usize,
     /// Whether filters can send packets to the poll engine.
     pub(crate) is_hybrid: bool,
+    /// By which the times are known that these get; zero until there are sockets for them.
+    pub(crate) stamp_mark: u64,
 }
 
 /// A wire: an interface.
@@ -78,6 +81,8 @@ pub(crate) struct WirePlan {
     pub(crate) name: String,
     pub(crate) interface: String,
     pub(crate) namespace: Option<String>,
+    /// What goes to the poll engine gets the time in front of it.
+    pub(crate) stamps: bool,
     /// The number of the interface in its namespace; zero until that has been looked up.
     pub(crate) index: u32,
 }
@@ -177,15 +182,18 @@ impl Plan {
 
 /// Plans a card and finds its cores.
 pub(crate) fn plan(launch: &Launch<'_>) -> Result<(Plan, Placement), ConfigError> {
-    let file = launch.file;
-    plan_as_asked(launch).map_err(|error| match is_hybrid(file) {
-        // Components know one kind of kernel engine.
+    plan_as_asked(launch).map_err(|error| of_engine(is_hybrid(launch.file), error))
+}
+
+/// An error by the name of its engine: components know one kind of kernel engine.
+pub(crate) fn of_engine(is_hybrid: bool, error: ConfigError) -> ConfigError {
+    match is_hybrid {
         true => ConfigError {
             message: error.message.replace("engine = \"kernel\"", "engine = \"hybrid\""),
             ..error
         },
         false => error,
-    })
+    }
 }
 
 /// Whether the kernel shares the card's packets with the poll engine.
@@ -218,6 +226,7 @@ fn plan_as_asked(launch: &Launch<'_>) -> Result<(Plan, Placement), ConfigError> 
         wire_usecs: file.interrupt.wire_usecs,
         room: room(0),
         is_hybrid: is_hybrid(file),
+        stamp_mark: 0,
     };
     for (index, wire) in file.wires.iter().enumerate() {
         if let Some(link) = &wire.link {
@@ -226,11 +235,12 @@ fn plan_as_asked(launch: &Launch<'_>) -> Result<(Plan, Placement), ConfigError> 
         if let Some(fault) = &wire.fault {
             return Err(fault.locate(refuse("", "a fault injector", "none")));
         }
-        let KernelForm::Interface { name, namespace } = form(wires, &wire.port, &at(index))? else {
+        let interface = form(wires, &wire.port, &at(index))?;
+        let KernelForm::Interface { name, namespace, stamps } = interface else {
             return Err(without_form(wires, &wire.port));
         };
-        let name = WirePlan { name: wire.name.clone(), interface: name, namespace, index: 0 };
-        plan.wires.push(name);
+        let (interface, name) = (name, wire.name.clone());
+        plan.wires.push(WirePlan { name, interface, namespace, stamps, index: 0 });
     }
     let host = &file.host.section;
     let handover = match (is_hybrid(file), form(attachments, host, &base)) {
@@ -433,6 +443,7 @@ mod tests {
                 name: String::new(),
                 interface: String::new(),
                 namespace: None,
+                stamps: false,
                 index,
             };
             let plan = Plan {
@@ -444,6 +455,7 @@ mod tests {
                 wire_usecs: 0,
                 room: 1,
                 is_hybrid: false,
+                stamp_mark: 0,
             };
             plan.programs()
         };

@@ -11,7 +11,7 @@ use crate::counters::{Counters, Taken};
 use crate::hybrid::{self, Half, Sockets, Sums};
 use crate::live::{Live, functions};
 use crate::object::{Object, SETTLE, SharedMaps, Switch, Tables, refused};
-use crate::plan::{Plan, Step, is_hybrid, plan, steps};
+use crate::plan::{Plan, Step, is_hybrid, of_engine, plan, steps};
 use crate::rules::{Rules, room};
 use aya::programs::links::FdLink;
 use picnic_control::error::RunError;
@@ -103,7 +103,7 @@ fn check(launch: &Launch<'_>) -> Result<Checked, RunError> {
     find_wires(launch.file, &mut plan)?;
     if plan.is_hybrid {
         placement.warnings.extend(hybrid::check(launch)?);
-        placement.warnings.extend(without_poll(&filters));
+        placement.warnings.extend(in_part(launch.file, &filters));
     }
     Ok(Checked { placement, filters, os: None })
 }
@@ -118,6 +118,7 @@ fn start(engine: &'static str, launch: Launch<'_>) -> Result<Box<dyn Running>, R
     let cores = &placement.target_cores;
     let (mut object, half) = if plan.is_hybrid {
         let sockets = Sockets::new(launch.file, plan.wires.len())?;
+        plan.stamp_mark = sockets.mark();
         let object = Object::load_with(sockets.map(), &plan, cores)?;
         // Before packets can be handed over.
         (object, Some(Half::start(&launch)?))
@@ -125,7 +126,7 @@ fn start(engine: &'static str, launch: Launch<'_>) -> Result<Box<dyn Running>, R
         (Object::load(&plan, cores, false)?, None)
     };
     if plan.is_hybrid {
-        placement.warnings.extend(without_poll(&launch.filters));
+        placement.warnings.extend(in_part(launch.file, &launch.filters));
     }
     let tables = object.tables(&plan)?;
     let rules = Rules::new(&launch.filters, object.filters()?, plan.room)?;
@@ -134,12 +135,16 @@ fn start(engine: &'static str, launch: Launch<'_>) -> Result<Box<dyn Running>, R
     Ok(Box::new(KernelRunning::new(engine, card, (plan, placement), parts, launch)?))
 }
 
-/// That no filter sends packets to the poll engine.
-fn without_poll(filters: &Filters) -> Option<String> {
+/// What a shared card has not all packets for: none for the poll engine, or a trace.
+fn in_part(file: &CardFile, filters: &Filters) -> impl Iterator<Item = String> {
     let is_any = filters.list().iter().any(|listing| listing.filter.action == Action::Poll);
-    (!is_any).then(|| {
-        "engine = \"hybrid\", but no filter has action = \"poll\": all packets stay in the kernel".into()
-    })
+    let without = (!is_any).then_some(
+        "engine = \"hybrid\", but no filter has action = \"poll\": all packets stay in the kernel",
+    );
+    let traced = file.has("trace").then_some(
+        "[trace] has packets of the poll engine alone: those that stay in the kernel are not traced",
+    );
+    without.into_iter().chain(traced).map(String::from)
 }
 
 /// Adds the filters that the card file has, and says how many there is room for.
@@ -339,18 +344,60 @@ impl Attached {
             }
         }
         for (wire, number) in (0..plan.wires.len()).zip(plan.programs()) {
-            let link = self.chains.remove(wire);
-            let link = match plan.handover {
-                Handover::Cpumap => Object::replace(object.wire(number)?, link),
-                Handover::Skb => Object::replace_tc(object.tc(&format!("steer_{number}"))?, link),
-            };
-            self.chains.insert(wire, link.map_err(replaced)?);
+            if let Err(error) = self.replace(plan, wire, (number, &mut object)) {
+                self.put_back(plan, wire);
+                // What is at work with it still ends first.
+                std::thread::sleep(SETTLE);
+                self.counters.add(counts, plan);
+                return Err(replaced(error));
+            }
         }
         self.counters.put(counts, plan);
         self.objects.push(object);
         let functions = functions_of(plan);
         self.view.functions.replace(Direction::Rx, functions);
         Ok(())
+    }
+
+    /// Puts the program of this number in place of a wire's, whose link goes if it cannot be.
+    fn replace(
+        &mut self,
+        plan: &Plan,
+        wire: usize,
+        (number, object): (usize, &mut Object),
+    ) -> Result<(), Box<dyn Error + Send + Sync>> {
+        let link = self.chains.remove(wire);
+        let link = match plan.handover {
+            Handover::Cpumap => Object::replace(object.wire(number)?, link)?,
+            Handover::Skb => Object::replace_tc(object.tc(&format!("steer_{number}"))?, link)?,
+        };
+        self.chains.insert(wire, link);
+        Ok(())
+    }
+
+    /// Puts the chain in force back, as that of this wire could not be replaced, which may have gone.
+    fn put_back(&mut self, plan: &Plan, failed: usize) {
+        let Some(mut object) = self.objects.pop() else { return };
+        for (wire, number) in (0..failed).zip(plan.programs()) {
+            // What cannot be put back is told when it is to be replaced again.
+            let _ = self.replace(plan, wire, (number, &mut object));
+        }
+        let wire = &plan.wires[failed];
+        let (interface, namespace) = (&*wire.interface, wire.namespace.as_deref());
+        let number = plan.programs()[failed];
+        let link = match plan.handover {
+            Handover::Cpumap => object.wire(number).ok().and_then(|program| {
+                within(namespace, || Object::attach(program, interface)).ok()?.ok()
+            }),
+            Handover::Skb => {
+                let name = format!("steer_{number}");
+                attach_tc(&mut object, &name, interface, namespace).ok().and_then(Result::ok)
+            }
+        };
+        if let Some(link) = link {
+            self.chains.insert(failed.min(self.chains.len()), link);
+        }
+        self.objects.push(object);
     }
 
     /// Lets go of chains that were replaced, and are at work no more.
@@ -445,6 +492,17 @@ struct Card {
     attached: Attached,
     live: Live,
     rules: Rules,
+    /// With what the poll engine's part counts, if it has one.
+    sums: Option<Sums>,
+}
+
+impl Card {
+    /// Brings what the programs have counted into the card's counters. Packets on their way to the
+    /// poll engine are told beside.
+    fn take(&self) -> (Taken, u64) {
+        let take = || self.attached.counters.take(&self.attached.view);
+        self.sums.as_ref().map_or_else(|| (take(), 0), |sums| sums.take(take))
+    }
 }
 
 /// Whoever panicked had it for as long as one change takes: what is told of it is whole.
@@ -463,8 +521,16 @@ struct Swapper {
 }
 
 impl SwapRx for Swapper {
-    fn swap(&mut self, sections: &[Section], base: &BuildContext) -> Result<(), RunError> {
-        let steps = steps(self.functions, sections, base, self.plan.handover)?;
+    fn swap(
+        &mut self,
+        sections: &[Section],
+        base: &BuildContext,
+        exchange: &mut dyn FnMut() -> Result<(), RunError>,
+    ) -> Result<Vec<usize>, RunError> {
+        let base = &BuildContext { in_kernel: true, ..base.clone() };
+        let is_hybrid = self.plan.is_hybrid;
+        let steps = steps(self.functions, sections, base, self.plan.handover)
+            .map_err(|error| of_engine(is_hybrid, error))?;
         let plan = self.plan.with(steps);
         // All that takes long, or can be refused, comes first.
         let mut object = Object::load_beside(&plan, &self.cores, false, Some(&self.shared))?;
@@ -477,18 +543,24 @@ impl SwapRx for Swapper {
         object.count_delivered(plan.handover)?;
         let (tables, users) = (object.tables(&plan)?, object.take_users());
         let functions = functions(self.functions, sections, base, users)?;
-        if let Some(Card { attached, live, .. }) = lock_card(&self.card).as_mut() {
-            attached.swap(&plan, object)?;
-            live.replace(functions, tables);
-        } else {
-            return Err(MachineError::Refused("the card has stopped".into()).into());
+        exchange()?;
+        let swapped = match lock_card(&self.card).as_mut() {
+            Some(Card { attached, live, sums, .. }) => attached.swap(&plan, object).map(|()| {
+                live.replace(functions, tables);
+                sums.iter_mut().for_each(|sums| sums.put(&plan));
+            }),
+            None => Err(MachineError::Refused("the card has stopped".into()).into()),
+        };
+        if let Err(error) = swapped {
+            return Err(exchange().err().unwrap_or(error));
         }
+        let alone = hybrid::alone(&plan);
         self.plan = plan;
         std::thread::sleep(SETTLE);
         if let Some(card) = lock_card(&self.card).as_mut() {
             card.attached.settle();
         }
-        Ok(())
+        Ok(alone)
     }
 }
 
@@ -500,8 +572,8 @@ struct KernelRunning {
     access: Option<Access>,
     state: Arc<State>,
     looker: JoinHandle<()>,
-    /// The poll engine's part, and both added up, if it has one.
-    half: Option<(Half, Sums)>,
+    /// The poll engine's part, if it has one.
+    half: Option<Half>,
 }
 
 #[derive(Default)]
@@ -512,12 +584,8 @@ struct State {
 }
 
 /// What a card in the kernel says to those who want more changed than its components' commands.
-const FIXED: &str = "a card with engine = \"kernel\" cannot do this while it runs; allowed: the \
+const FIXED: &str = "a card in the kernel cannot do this while it runs; allowed: the \
                      commands of its functions, swaps of its rx chain, filters, and figures";
-
-/// The same if it shares packets with the poll engine.
-const FIXED_HYBRID: &str = "a card with engine = \"hybrid\" cannot do this while it runs; allowed: \
-                            the commands of its components, filters, moderation, and figures";
 
 /// The components as they are in the kernel: each with those of its commands that it has there. What
 /// is not there is on the poll engine, if that takes part.
@@ -592,13 +660,6 @@ impl Watched {
     }
 }
 
-/// Brings what the programs have counted into the card's counters. Packets on their way to the poll
-/// engine are told beside.
-fn take(card: &Attached, sums: Option<&Sums>) -> (Taken, u64) {
-    let take = || card.counters.take(&card.view);
-    sums.map_or_else(|| (take(), 0), |sums| sums.take(take))
-}
-
 impl KernelRunning {
     fn new(
         engine: &'static str,
@@ -638,7 +699,7 @@ impl KernelRunning {
         let monitor = Monitor { engine, times: Times::Measured, view, placement, notes };
         let filters = launch.filters;
         let functions = launch.registries.functions;
-        let card = Arc::new(Mutex::new(Some(Card { attached: card, live, rules })));
+        let card = Arc::new(Mutex::new(Some(Card { attached: card, live, rules, sums })));
         let state = Arc::new(State::default());
         let beside = half.as_mut().and_then(|half| half.beside(&plan));
         let is_hybrid = plan.is_hybrid;
@@ -650,19 +711,20 @@ impl KernelRunning {
             hooks: launch.hooks,
             filters: filters.clone(),
             tasks: None,
-            fixed: Some(if is_hybrid { FIXED_HYBRID } else { FIXED }),
-            swap_rx: (!is_hybrid).then(|| Box::new(swapper) as Box<dyn SwapRx>),
+            fixed: (!is_hybrid).then_some(FIXED),
+            swap_rx: Some(Box::new(swapper)),
             beside,
         };
         let looker = {
-            let (card, state, sums) = (card.clone(), state.clone(), sums.clone());
+            let (card, state) = (card.clone(), state.clone());
             let body = move || {
                 while !state.is_stopping.load(Ordering::Acquire) {
-                    if let Some(Card { attached, live, rules }) = lock_card(&card).as_mut() {
-                        live.note(take(attached, sums.as_ref()).0.counts);
-                        live.obey();
+                    if let Some(card) = lock_card(&card).as_mut() {
+                        let (taken, _) = card.take();
+                        card.live.note(taken.counts);
+                        card.live.obey();
                         // As it was, should the kernel refuse: it is tried again.
-                        let _ = rules.follow();
+                        let _ = card.rules.follow();
                     }
                     if !watched.look() {
                         state.is_lost.store(true, Ordering::Release);
@@ -676,7 +738,6 @@ impl KernelRunning {
             let thread = std::thread::Builder::new().name("kernel-counters".into());
             thread.spawn(body).map_err(|error| RunError::system("cannot start a thread", error))?
         };
-        let half = half.zip(sums);
         Ok(KernelRunning { card, monitor, filters, access: Some(access), state, looker, half })
     }
 }
@@ -700,32 +761,31 @@ impl Running for KernelRunning {
     }
 
     fn is_alive(&self) -> bool {
-        let has_half = self.half.as_ref().is_none_or(|(half, _)| half.is_alive());
+        let has_half = self.half.as_ref().is_none_or(Half::is_alive);
         has_half && !self.state.is_lost.load(Ordering::Acquire)
     }
 
     fn stop(self: Box<Self>) -> Result<Report, RunError> {
         let KernelRunning { card, monitor, state, looker, half, .. } = *self;
-        let (half, sums) = half.unzip();
         state.is_stopping.store(true, Ordering::Release);
         looker.thread().unpark();
         looker.join().map_err(|_| RunError::Panicked("the counters".into()))?;
         let stopped = lock_card(&card).take();
-        let Card { attached: mut card, .. } =
-            stopped.ok_or_else(|| RunError::Panicked("the counters".into()))?;
+        let mut card = stopped.ok_or_else(|| RunError::Panicked("the counters".into()))?;
         let received_for = monitor.elapsed();
-        card.let_go();
+        card.attached.let_go();
         let detached = Instant::now();
         let (Taken { under_way: missing, elsewhere, .. }, not_taken) = loop {
             // First the programs come to their end, and their last batches are handed over.
             std::thread::sleep(SETTLE);
-            let (taken, to_sockets) = take(&card, sums.as_ref());
+            let (taken, to_sockets) = card.take();
             if taken.under_way + to_sockets == 0 || detached.elapsed() > PATIENCE {
                 break (taken, to_sockets);
             }
         };
         // It has taken all that there is, and ends with nothing on its way.
         let of_half = half.map(Half::stop).transpose()?.flatten();
+        let Card { attached: mut card, sums, .. } = card;
         if let Some(sums) = &sums {
             sums.end(|| card.counters.take(&card.view));
         }

@@ -100,7 +100,15 @@ impl Component for Xdp {
     const HELP: &'static str = "queues of an interface, without a copy (AF_XDP)";
     const KERNEL: Option<InKernel<XdpConfig>> = Some(InKernel {
         keys: &["interface", "namespace", "mode"],
-        beside: &["copy_mode", "need_wakeup", "rx_ring", "tx_ring", "busy_poll", "checksums"],
+        beside: &[
+            "copy_mode",
+            "need_wakeup",
+            "rx_ring",
+            "tx_ring",
+            "busy_poll",
+            "stamps",
+            "checksums",
+        ],
         commands: &[],
         form: |config, _| config.kernel_form(),
     });
@@ -231,12 +239,8 @@ impl XdpPort {
         let handed = context.is_hybrid.then(|| (context.position, Handed::of(&context.shared)));
         let is_own = handed.is_none();
         Ok(XdpPort {
-            // What is not handed over is the kernel's, and a program of the port's own stamps.
-            config: XdpConfig {
-                stamps: config.stamps && is_own,
-                promiscuous: config.promiscuous && is_own,
-                ..config.clone()
-            },
+            // What is not handed over is the kernel's.
+            config: XdpConfig { promiscuous: config.promiscuous && is_own, ..config.clone() },
             handed,
             wires: context.wires.max(1).into(),
             share: context.buffers / 2 / usize::from(context.wires.max(1)),
@@ -529,6 +533,16 @@ impl WirePort for XdpPort {
                         let name = &self.interface;
                         self.notes.push(format!(
                             "{name}: its driver runs no XDP program ({error}): generic mode"
+                        ));
+                    }
+                    if sockets.zero_copy {
+                        let name = &self.interface;
+                        let kernel = match self.handed {
+                            Some(_) => ", and packets that stay in the kernel are copied",
+                            None => "",
+                        };
+                        self.notes.push(format!(
+                            "{name}: zero-copy: the NIC writes the card's buffers{kernel}"
                         ));
                     }
                     umem.install(sockets);

@@ -123,6 +123,9 @@ pub(crate) fn run(args: &CaptureArgs, json: bool) -> anyhow::Result<()> {
     let stop = signals::stop_flag()?;
     let mut connection = args.choice.connect()?;
     let started = what.start(&mut connection, true)?;
+    if let Some(note) = started["note"].as_str() {
+        output::tell(note);
+    }
     let number = &started["capture"];
     let mut call = connection.send("capture.wait", json!({ "capture": number }))?;
     let mut is_stopping = false;

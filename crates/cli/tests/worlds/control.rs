@@ -273,19 +273,12 @@ fn a_card_whose_file_says_off_has_no_socket() {
     assert_balanced(&json(&output));
 }
 
-/// The capabilities in force, and whether new ones are ruled out, of each thread of a process.
-fn privileges(pid: u32) -> Vec<(String, String, String)> {
-    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
-    let tasks = tasks.map(|task| {
-        let folder = task.unwrap().path();
-        let status = std::fs::read_to_string(folder.join("status")).unwrap();
-        let field = |name: &str| {
-            let line = status.lines().find(|line| line.starts_with(name)).unwrap();
-            line.split_whitespace().nth(1).unwrap().to_owned()
-        };
-        (field("Name:"), field("CapPrm:"), field("NoNewPrivs:"))
-    });
-    tasks.collect()
+/// Whether each thread of a process has no capability in force. That none gets new ones holds from
+/// the start.
+fn has_no_privileges(pid: u32) -> bool {
+    let all = |field, wanted| statuses(pid, field).iter().all(|(_, number)| *number == wanted);
+    assert!(all("NoNewPrivs:", 1), "{:?}", statuses(pid, "NoNewPrivs:"));
+    all("CapPrm:", 0)
 }
 
 #[test]
@@ -298,17 +291,13 @@ fn a_running_card_has_no_privileges_left() {
     let file = folder.path().join("x.pcapng").display().to_string();
     card.good(&["capture", "start", "-w", &file]);
     let pid = card.child().id();
-    // Its threads may be on their way.
-    wait_until("no thread has privileges", || {
-        let threads = privileges(pid);
-        let names: Vec<_> = threads.iter().map(|(name, ..)| &**name).collect();
-        for wanted in ["picnic", "borrowed", "control", "picnic-capture"] {
-            assert!(names.contains(&wanted), "{names:?}");
-        }
-        assert!(threads.iter().all(|(_, _, forbidden)| forbidden == "1"), "{threads:?}");
-        let are_filtered = || statuses(pid, "Seccomp:").iter().all(|(_, mode)| *mode == 2);
-        let has_none = |permitted: &str| permitted.trim_matches('0').is_empty();
-        threads.iter().all(|(_, permitted, _)| has_none(permitted)) && are_filtered()
+    // Its threads may be on their way: one that has just been started has yet to take its name.
+    wait_until("each thread is there, and none has privileges", || {
+        let modes = statuses(pid, "Seccomp:");
+        let is_there = |wanted| modes.iter().any(|(name, _)| name == wanted);
+        ["picnic", "borrowed", "control", "picnic-capture"].into_iter().all(is_there)
+            && modes.iter().all(|(_, mode)| *mode == 2)
+            && has_no_privileges(pid)
     });
     if !rustix::process::geteuid().is_root() {
         skip("a running card has no privileges left", "there were none to give up: not root");
@@ -353,9 +342,7 @@ fn an_interface_that_returns_is_taken_up_without_privileges() {
     };
     more_comes(0);
     let pid = card.child().id();
-    let none =
-        |(_, permitted, _): &(String, String, String)| permitted.trim_matches('0').is_empty();
-    wait_until("no thread has privileges", || privileges(pid).iter().all(none));
+    wait_until("no thread has privileges", || has_no_privileges(pid));
     bed.ip("card", "link del inside").unwrap();
     let_pass(100);
     let before = received();
@@ -365,6 +352,55 @@ fn an_interface_that_returns_is_taken_up_without_privileges() {
     let (report, _) = card.ended();
     let notes = report["notes"].to_string();
     assert!(notes.contains("inside: came back and was taken up again 1 times"), "{notes}");
+}
+
+/// Anybody may take up a TAP device that its maker has left to all; to set it is the maker's part.
+#[test]
+fn taps_that_return_are_taken_up_without_privileges() {
+    const NAME: &str = "taps that return are taken up without privileges";
+    let Some(bed) = bed::testbed(NAME, &["outside", "host"], &["ip", "ping", "/dev/net/tun"])
+    else {
+        return;
+    };
+    let ends = [
+        ("outside", "wire", "02:00:00:00:18:01", "198.18.0.1/24"),
+        ("host", "nic", "02:00:00:00:18:02", "198.18.0.2/24"),
+    ];
+    let keys = ends.map(|(place, _, mac, address)| {
+        let namespace = bed.netns(place);
+        format!("namespace = \"{namespace}\"\nmac = \"{mac}\"\naddresses = [\"{address}\"]\n")
+    });
+    let text = format!(
+        "[[wire]]\nport = \"tap\"\ninterface = \"wire\"\n{}\
+         [host]\nattachment = \"tap\"\nqueues = 2\nname = \"nic\"\n{}",
+        keys[0], keys[1]
+    );
+    let _machine = machine();
+    let card = start_card("returning", &text);
+    let is_answered = || bed.within("outside", "ping -c 1 -W 1 198.18.0.2").is_ok();
+    wait_until("the host answers", is_answered);
+    wait_until("no thread has privileges", || has_no_privileges(card.child().id()));
+    for (place, name, mac, address) in ends {
+        bed.ip(place, &format!("link delete {name}")).unwrap();
+        let_pass(100);
+        for rest in [
+            format!("tuntap add {name} mode tap multi_queue"),
+            format!("address add {address} dev {name}"),
+            format!("link set {name} address {mac} up"),
+        ] {
+            bed.ip(place, &rest).unwrap();
+        }
+        wait_until(&format!("{name} is taken up again"), is_answered);
+    }
+    card.good(&["stop"]);
+    let (report, _) = card.ended();
+    let notes = report["notes"].to_string();
+    for (_, name, ..) in ends {
+        for part in ["came back and was taken up again 1 times", "after it came back, mac: "] {
+            assert!(notes.contains(&format!("{name}: {part}")), "{notes}");
+        }
+    }
+    assert!(!notes.contains("refused to"), "{notes}");
 }
 
 /// `picnic top` on a terminal made by `script`, and what it has drawn.

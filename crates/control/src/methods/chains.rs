@@ -1,17 +1,19 @@
 //! `chain.*`: the functions of both chains, and others in place of them.
 
-use super::Methods;
+use super::{Methods, Part};
 use crate::error::RunError;
 use crate::monitor::function_reports;
 use crate::protocol::{INVALID_PARAMS, REFUSED, RpcError};
 use crate::report::FunctionReport;
 use crate::request::Swap;
-use picnic_core::config::CardFile;
+use picnic_core::config::{CardFile, Section};
 use picnic_core::direction::Direction;
 use picnic_core::error::ConfigError;
 use picnic_core::registry::{BuildContext, find};
 use picnic_engine::build::{BuildError, links};
-use picnic_engine::swap::Command;
+use picnic_engine::chain::Link;
+use picnic_engine::swap::{Answer, Command};
+use picnic_machine::error::MachineError;
 use serde_json::{Map, Value, json};
 use std::path::{Path, PathBuf};
 
@@ -80,24 +82,70 @@ impl Methods {
             return Err(config_error(section.locate(ConfigError::new("plugin", message))));
         }
         let before: Vec<_> = function_reports(&self.monitor.view, direction);
-        if let Some(swap_rx) = &mut self.swap_rx {
-            if direction == Direction::Tx {
-                let why = self.fixed.unwrap_or("this engine has no tx chain");
-                return Err(RpcError::new(REFUSED, why));
-            }
-            swap_rx.swap(sections, &context).map_err(|error| match error {
-                RunError::Build(BuildError::Config(error)) => config_error(error),
-                error => RpcError::new(REFUSED, error.to_string()),
-            })?;
-            return Ok(self.swapped(direction, before));
+        if let (Some(_), None, Direction::Tx) = (&self.swap_rx, &self.beside, direction) {
+            let why = self.fixed.unwrap_or("this engine has no tx chain");
+            return Err(RpcError::new(REFUSED, why));
         }
-        let links =
-            links(sections, direction, &self.registries.components(), &context, &self.hooks)
-                .map_err(config_error)?;
-        let answer = self.command(Command::Swap(direction, links))?;
-        // The functions that were replaced end here.
-        drop(answer);
+        let has_links = self.swap_rx.is_none() || self.beside.is_some();
+        let links = match has_links {
+            true => {
+                links(sections, direction, &self.registries.components(), &context, &self.hooks)
+                    .map_err(config_error)?
+            }
+            false => Vec::new(),
+        };
+        if direction == Direction::Rx && self.swap_rx.is_some() {
+            self.swap_rx(sections, &context, links)?;
+        } else {
+            // The functions that were replaced end here.
+            drop(self.command(Command::Swap(direction, links))?);
+            if let Some(part) = &self.beside {
+                self.monitor.view.functions.replace(direction, part.functions.of(direction));
+            }
+        }
         Ok(self.swapped(direction, before))
+    }
+
+    /// Has the engine that swaps by itself do so, with these functions for the poll engine's part.
+    fn swap_rx(
+        &mut self,
+        sections: &[Section],
+        context: &BuildContext,
+        mut links: Vec<Link>,
+    ) -> Result<(), RpcError> {
+        let (patience, mut code) = (self.patience, REFUSED);
+        let Some(swap_rx) = &mut self.swap_rx else { return Ok(()) };
+        let (mut part, mut is_back) = (self.beside.as_mut(), false);
+        let mut exchange = || {
+            let Some(Part { line, .. }) = &mut part else { return Ok(()) };
+            let next = std::mem::take(&mut links);
+            // What is put back is so in the kernel, too, and may come late.
+            let result = match std::mem::replace(&mut is_back, true) {
+                true => line.command(Command::Swap(Direction::Rx, next), patience),
+                false => line.half_of_swap(next, patience),
+            };
+            let message = match result {
+                Ok(Answer { done: true, replaced: Command::Swap(_, replaced) }) => {
+                    links = replaced;
+                    return Ok(());
+                }
+                Ok(_) => "the poll engine has refused its part".into(),
+                Err(error) => {
+                    code = error.code;
+                    format!("{}: swap again when it does", error.message)
+                }
+            };
+            Err(MachineError::Refused(message).into())
+        };
+        let swapped = swap_rx.swap(sections, context, &mut exchange);
+        let alone = swapped.map_err(|error| match error {
+            RunError::Build(BuildError::Config(error)) => config_error(error),
+            error => RpcError::new(code, error.to_string()),
+        })?;
+        if let Some(part) = &mut self.beside {
+            part.alone = alone;
+        }
+        Ok(())
     }
 
     /// What has taken the place of these functions.

@@ -1,7 +1,7 @@
 //! The commands of components: found by the component's name, prepared here, applied there.
 
 use super::tasks::of_kind;
-use super::{Methods, other_answer};
+use super::{Methods, Part, other_answer};
 use crate::launch::Registries;
 use crate::protocol::{INVALID_PARAMS, REFUSED, RpcError};
 use crate::report::Report;
@@ -192,7 +192,7 @@ impl Methods {
     /// Has the poll engine's part of a function of the rx chain obey an order.
     fn deliver_beside(&mut self, position: usize, order: Prepared) -> Result<Prepared, RpcError> {
         let patience = self.patience;
-        let Some((line, _)) = &mut self.beside else { return Ok(order) };
+        let Some(Part { line, .. }) = &mut self.beside else { return Ok(order) };
         let command = Command::Function(Direction::Rx, position, order);
         match line.command(command, patience)? {
             Answer { done: true, replaced: Command::Function(_, _, order) } => Ok(order),

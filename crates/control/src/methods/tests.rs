@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::bench;
+use crate::error::RunError;
 use crate::request::Reference;
 use picnic_core::command::Prepared;
 use picnic_core::config::Section;
@@ -10,8 +11,10 @@ use picnic_core::function::Function;
 use picnic_core::registry::find;
 use picnic_core::ring::gate::Gate;
 use picnic_core::time::Time;
+use picnic_engine::chain::Link;
 use picnic_engine::swap::{self, Mailbox};
 use picnic_engine::view::FunctionView;
+use picnic_machine::error::MachineError;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::JoinHandle;
 
@@ -141,6 +144,15 @@ fn what_the_card_was_told_before_it_fell_silent_stays_known() {
     assert_eq!(now, (0, 50));
     assert_eq!(mailbox.next_command().map(|command| told(&command)).as_deref(), Some("poll 3000"));
     assert!(mailbox.next_command().is_none());
+    // Two parts are answered, and the last is not: they stand.
+    let (mut methods, mut mailbox) = self::methods();
+    methods.patience = Duration::ZERO;
+    (0..2).for_each(|_| mailbox.answer(Answer { done: true, replaced: Command::Poll(0) }));
+    let change = json!({ "tx_usecs": 7, "gate": "none", "per_packet": true });
+    let error = methods.moderate(change.as_object().unwrap()).unwrap_err();
+    assert_eq!(error.code, NO_ANSWER);
+    let InterruptSection { tx_usecs, gate, per_packet, .. } = methods.interrupt;
+    assert_eq!((tx_usecs, gate, per_packet), (7, GateMode::None, false));
 }
 
 /// A card with `rss` that the kernel shares with the poll engine, both of which are this test.
@@ -149,8 +161,10 @@ fn shared() -> (Methods, Mailbox, Mailbox) {
     let functions = methods.monitor.view.functions.clone();
     let rss = FunctionView { name: "rss".into(), counters: Arc::default() };
     functions.replace(Direction::Rx, vec![rss]);
-    let (controller, poll) = swap::channel(Arc::new(Gate::new()), Arc::new(Silent), functions);
-    methods.beside = Some((Line { controller, abandoned: 0 }, Vec::new()));
+    let (controller, poll) =
+        swap::channel(Arc::new(Gate::new()), Arc::new(Silent), functions.clone());
+    let line = Line::new(controller);
+    methods.beside = Some(Part { line, alone: Vec::new(), functions });
     methods.registries.functions = picnic_functions::registry::FUNCTIONS;
     (methods, kernel, poll)
 }
@@ -170,7 +184,7 @@ fn each_part_of_a_shared_card_is_told_what_is_its_own() {
     assert!(kernel.next_command().is_none());
     assert_eq!(std::iter::from_fn(|| poll.next_command()).count(), 2);
     // One that the poll engine has alone is not asked for in the kernel.
-    methods.beside.as_mut().unwrap().1 = vec![0];
+    methods.beside.as_mut().unwrap().alone = vec![0];
     let _ = methods.command(Command::Function(Direction::Rx, 0, third));
     assert!(kernel.next_command().is_none() && poll.next_command().is_some());
     // Moderation is there, too.
@@ -211,6 +225,95 @@ fn what_the_kernel_refuses_the_poll_engine_is_not_told() {
         assert_eq!(result.is_ok(), is_done, "{result:?}");
         assert_eq!(after.map(|form| form != before), [is_done; 2]);
     }
+}
+
+/// An engine that swaps by itself, beside the poll engine.
+struct Swaps {
+    is_able: bool,
+}
+
+impl SwapRx for Swaps {
+    fn swap(
+        &mut self,
+        _sections: &[Section],
+        _base: &BuildContext,
+        exchange: &mut dyn FnMut() -> Result<(), RunError>,
+    ) -> Result<Vec<usize>, RunError> {
+        exchange()?;
+        if self.is_able {
+            return Ok(vec![1]);
+        }
+        exchange()?;
+        Err(MachineError::Refused("it cannot".into()).into())
+    }
+}
+
+/// A swap of both parts: the poll engine has the new functions, or those that it had before.
+#[test]
+fn what_the_kernel_cannot_swap_the_poll_engine_gets_back() {
+    for is_able in [true, false] {
+        let (mut methods, _kernel, mut poll) = shared();
+        methods.swap_rx = Some(Box::new(Swaps { is_able }));
+        let (sender, told) = mpsc::channel::<()>();
+        let thread = std::thread::spawn(move || {
+            let mut chain = vec!["rss".to_owned()];
+            let mut there = Vec::new();
+            while told.recv_timeout(Duration::ZERO) != Err(mpsc::RecvTimeoutError::Disconnected) {
+                if let Some(Command::Swap(Direction::Rx, links)) = poll.next_command() {
+                    chain.push(links.iter().map(|link| &*link.name).collect());
+                    let replaced =
+                        Command::Swap(Direction::Rx, std::mem::replace(&mut there, links));
+                    poll.answer(Answer { done: true, replaced });
+                }
+                std::thread::sleep(Duration::from_micros(50));
+            }
+            chain
+        });
+        let params = json!({ "chain": "rx", "toml": "[[rx]]\nfunction = \"pass\"" });
+        let request = crate::request::read("chain.swap", params.as_object().unwrap().clone());
+        let result = methods.call(request.unwrap(), 0, || None);
+        drop(sender);
+        let chain = thread.join().unwrap();
+        let alone = methods.beside.unwrap().alone;
+        if is_able {
+            assert!(result.is_ok(), "{result:?}");
+            assert_eq!((chain, alone), (["rss", "pass"].map(String::from).into(), vec![1]));
+        } else {
+            assert_eq!(result.unwrap_err().message, "it cannot");
+            // None is what there was before.
+            assert_eq!((chain, alone), (["rss", "pass", ""].map(String::from).into(), vec![]));
+        }
+    }
+}
+
+/// The poll engine does not answer: the kernel keeps its chain, and so does the poll engine before it
+/// obeys anything else, however late it has swapped.
+#[test]
+fn a_swap_that_the_poll_engine_does_not_answer_ends_there() {
+    let (mut methods, _kernel, mut poll) = shared();
+    methods.patience = Duration::ZERO;
+    methods.swap_rx = Some(Box::new(Swaps { is_able: true }));
+    let params = json!({ "chain": "rx", "toml": "rx = []" });
+    let request = crate::request::read("chain.swap", params.as_object().unwrap().clone()).unwrap();
+    let error = methods.call(request, 0, || None).unwrap_err();
+    assert_eq!(error.code, NO_ANSWER);
+    let message = "the borrowed core has not answered for 0 s: swap again when it does";
+    assert!(error.message.starts_with(message), "{}", error.message);
+    // While it is silent, it is told nothing else.
+    let Err(error) = methods.command(Command::Poll(1)) else { panic!("nobody answers") };
+    assert_eq!(error.code, NO_ANSWER);
+    let Some(Command::Swap(Direction::Rx, links)) = poll.next_command() else {
+        panic!("another command")
+    };
+    assert!(links.is_empty() && poll.next_command().is_none());
+    let before = vec![Link::new("rss", real_function())];
+    poll.answer(Answer { done: true, replaced: Command::Swap(Direction::Rx, before) });
+    let _ = methods.command(Command::Poll(1));
+    let Some(Command::Swap(Direction::Rx, links)) = poll.next_command() else {
+        panic!("another command")
+    };
+    assert_eq!(links.iter().map(|link| &*link.name).collect::<Vec<_>>(), ["rss"]);
+    assert!(matches!(poll.next_command(), Some(Command::Poll(1))));
 }
 
 fn real_function() -> Box<dyn Function> {
@@ -262,6 +365,27 @@ fn an_answer_that_comes_too_late_is_nobodys() {
         (0, ["pause 3", "pause 4", "pause 5"].map(String::from).into())
     );
     assert_eq!(pause_of(methods.command(Command::TxPause(6))), 6);
+    drop(heard);
+    methods.patience = Duration::ZERO;
+    let _ = methods.command(Command::Poll(1));
+    thread.join().unwrap();
+}
+
+/// What undoes a half of a swap that came too late is answered, too.
+#[test]
+fn the_answer_to_what_undoes_a_late_half_of_a_swap_is_nobodys() {
+    let (mut methods, mut mailbox) = methods();
+    let Err(error) = methods.line.half_of_swap(Vec::new(), Duration::ZERO) else {
+        panic!("nobody answers")
+    };
+    assert_eq!(error.code, NO_ANSWER);
+    let late = mailbox.next_command().unwrap();
+    mailbox.answer(Answer { done: true, replaced: late });
+    let (sender, heard) = mpsc::channel();
+    let thread = answering(mailbox, 1, sender);
+    assert_eq!(pause_of(methods.command(Command::TxPause(7))), 7);
+    assert_eq!(all(&heard), ["another", "pause 7"]);
+    assert_eq!(methods.line.abandoned, 0);
     drop(heard);
     methods.patience = Duration::ZERO;
     let _ = methods.command(Command::Poll(1));

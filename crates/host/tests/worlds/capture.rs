@@ -6,7 +6,8 @@ use pcap_parser::{Block, PcapBlockOwned, PcapError, PcapNGReader};
 use picnic_testing::wait_until;
 use serde_json::{Value, json};
 use std::fs::File;
-use std::io::Read;
+use std::io::{PipeReader, Read};
+use std::net::Shutdown;
 use std::time::{Duration, Instant};
 
 /// What stands in a pcapng file.
@@ -53,6 +54,18 @@ fn start(client: &mut Client, file: &File, params: Value) -> Value {
     client.call_with(file, "capture.start", params).unwrap()["capture"].clone()
 }
 
+/// Starts a capture that nobody reads, by the time that it loses packets.
+fn start_unread(client: &mut Client) -> (PipeReader, Value) {
+    let (reader, writer) = std::io::pipe().unwrap();
+    let writer = File::from(std::os::fd::OwnedFd::from(writer));
+    let capture = start(client, &writer, json!({ "buffer_bytes": 262_144 }));
+    drop(writer);
+    wait_until("packets are lost", || {
+        client.good("capture.list", json!({}))["captures"][0]["packets_lost"] != 0
+    });
+    (reader, capture)
+}
+
 /// Waits until the newest interface of the only capture has this many packets written.
 fn wait_for(client: &mut Client, packets: u64) {
     wait_until("packets are written", || {
@@ -74,6 +87,8 @@ fn every_stage_can_be_captured_to_the_packet() {
     let params = json!({ "stages": ["wire", "rx", "queue", "tx"], "packets": 30_000, "snap_bytes": 60, "buffer_bytes": 16 << 20 });
     let file = File::create(&path).unwrap();
     let started = client.call_with(&file, "capture.start", params).unwrap();
+    // Of a card that is not shared with the kernel, all packets are there.
+    assert!(started["note"].is_null(), "{started}");
     assert_eq!(
         started["interfaces"],
         json!(["wire0", "rx[0] pass", "rx[1] rss", "queue0", "queue1"])
@@ -182,13 +197,7 @@ fn a_full_disk_ends_the_capture_and_not_the_card() {
 fn a_reader_that_does_not_read_costs_the_capture_and_no_one_else() {
     let card = Served::start(STEADY);
     let mut client = card.client();
-    let (reader, writer) = std::io::pipe().unwrap();
-    let writer = File::from(std::os::fd::OwnedFd::from(writer));
-    let capture = start(&mut client, &writer, json!({ "buffer_bytes": 262_144 }));
-    drop(writer);
-    wait_until("packets are lost", || {
-        client.good("capture.list", json!({}))["captures"][0]["packets_lost"] != 0
-    });
+    let (reader, capture) = start_unread(&mut client);
     // Another client is served while this one waits for the end of the capture.
     let mut other = card.client();
     let call = json!({ "jsonrpc": "2.0", "id": 77, "method": "capture.stop",
@@ -204,6 +213,23 @@ fn a_reader_that_does_not_read_costs_the_capture_and_no_one_else() {
     assert_eq!(error, "nobody reads it: what had not been read is lost");
     drop(reader);
     card.stop();
+}
+
+#[test]
+fn who_waits_for_a_capture_hears_of_its_end_when_the_card_ends() {
+    let card = Served::start(STEADY);
+    let mut client = card.client();
+    let (_reader, capture) = start_unread(&mut client);
+    let call = json!({ "jsonrpc": "2.0", "id": 77, "method": "capture.wait",
+                       "params": { "capture": capture } });
+    client.send(&format!("{call}\n"));
+    // By the time that another is answered, its call has been read.
+    card.client().good("card.stats", json!({}));
+    card.stop();
+    let outcome = client.line().unwrap();
+    assert_eq!(outcome["id"], 77);
+    let error = outcome["result"]["error"].as_str().unwrap();
+    assert_eq!(error, "nobody reads it: what had not been read is lost");
 }
 
 #[test]
@@ -254,6 +280,25 @@ fn a_capture_can_belong_to_its_connection() {
     card.stop();
     let pcapng = read(&std::fs::read(folder.path().join("y")).unwrap());
     assert!(pcapng.statistics.len() == 1 && !pcapng.packets.is_empty());
+}
+
+/// A client that has said all and waits is known to have gone by its connection alone.
+#[test]
+fn a_client_that_goes_while_it_waits_ends_its_capture() {
+    let card = Served::start(STEADY);
+    let mut client = card.client();
+    let file = tempfile::tempfile().unwrap();
+    let capture = start(&mut client, &file, json!({ "attached": true }));
+    let call = json!({ "jsonrpc": "2.0", "id": 77, "method": "capture.wait",
+                       "params": { "capture": capture } });
+    client.send(&format!("{call}\n"));
+    client.stream.get_ref().shutdown(Shutdown::Write).unwrap();
+    let mut other = card.client();
+    let mut captures = || other.good("capture.list", json!({}))["captures"].clone();
+    assert_eq!(captures().as_array().unwrap().len(), 1, "it still waits");
+    drop(client);
+    wait_until("its capture has ended", || captures() == json!([]));
+    card.stop();
 }
 
 #[test]

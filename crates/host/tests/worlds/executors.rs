@@ -8,7 +8,8 @@ use picnic_host::run::Host;
 use picnic_machine::threads::spawn_pinned;
 use picnic_machine::topology::Placement;
 use picnic_testing::{machine, wait_until};
-use std::os::unix::net::UnixStream;
+use std::ffi::OsStr;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -37,6 +38,31 @@ impl Executor for Plain {
 
     fn start(&self, launch: Launch<'_>) -> Result<Box<dyn Running>, RunError> {
         self.place(&launch)?;
+        Host.start(launch)
+    }
+}
+
+/// Of a time of its own.
+struct Virtual;
+
+impl Executor for Virtual {
+    fn name(&self) -> &'static str {
+        "virtual"
+    }
+
+    fn help(&self) -> &'static str {
+        "cards that nobody reaches"
+    }
+
+    fn place(&self, launch: &Launch<'_>) -> Result<Placement, RunError> {
+        Host.place(launch)
+    }
+
+    fn is_served(&self) -> bool {
+        false
+    }
+
+    fn start(&self, launch: Launch<'_>) -> Result<Box<dyn Running>, RunError> {
         Host.start(launch)
     }
 }
@@ -72,6 +98,43 @@ fn an_engine_that_nobody_offers_is_told_with_those_there_are() {
     let _machine = machine();
     let error = Launch::new(&card("", ""), registries()).start().map(drop).unwrap_err();
     assert_eq!(error.to_string(), "card:3: card.engine: found \"plain\", allowed: poll");
+}
+
+#[test]
+fn cards_that_are_not_served_are_not_confined_unless_their_executor_says_so() {
+    assert!(Plain.is_served() && Plain.may_be_confined());
+    assert!(!Virtual.is_served() && !Virtual.may_be_confined());
+}
+
+/// A metrics address that is not this machine's is wrong where there is somebody to serve.
+#[test]
+fn doors_are_checked_of_cards_that_are_served() {
+    let registries = Registries { executors: &[&Plain, &Virtual], ..registries() };
+    let checked = |engine: &str| {
+        let text = format!(
+            "rx = []\n[card]\nengine = \"{engine}\"\n[control]\nsocket = \"off\"\n\
+             metrics = \"192.0.2.1:1\"\n[[wire]]\nport = \"generator\"\n"
+        );
+        let card = picnic_host::sections().parse(&text, None).unwrap();
+        Launch::new(&card, registries).check().map(drop).map_err(|error| error.to_string())
+    };
+    assert!(checked("plain").unwrap_err().contains("192.0.2.1:1"), "{:?}", checked("plain"));
+    assert_eq!(checked("virtual"), Ok(()));
+}
+
+/// Target cores hand over their latencies as they are asked for, and that is waited for.
+#[test]
+fn the_first_report_has_the_latencies_up_to_then() {
+    let _machine = machine();
+    let card = CardFile::parse("[[wire]]\nport = \"generator\"\npackets = 1000\n", None).unwrap();
+    // Not for ever: a target core may be kept from its work.
+    wait_until("the first report has a latency", || {
+        let running = Launch::new(&card, registries()).start_alone().unwrap();
+        wait_until("all are delivered", || running.view().ledger.read().delivered == 1000);
+        let median = running.monitor().report().latency_ns.p50;
+        running.stop().unwrap();
+        median.is_some()
+    });
 }
 
 /// Somebody else is at work on the borrowed core: the report says for how long, and what was lost.
@@ -128,11 +191,33 @@ fn a_card_that_is_not_to_be_confined_leaves_its_starter_alone() {
 
 /// Starts a card in a process of its own, which may give up what it does not get back.
 fn in_a_child(kind: &str) {
+    run_in_a_child("executors::child_of_a_confined_card", ("PICNIC_CHILD", kind.as_ref()));
+}
+
+/// Runs an ignored test in a process of its own, with a variable set.
+fn run_in_a_child(test: &str, (variable, value): (&str, &OsStr)) {
     let mut child = std::process::Command::new(std::env::current_exe().unwrap());
-    child.args(["--exact", "executors::child_of_a_confined_card", "--ignored", "--nocapture"]);
-    let done = child.env("PICNIC_CHILD", kind).output().unwrap();
+    child.args(["--exact", test, "--ignored", "--nocapture"]);
+    let done = child.env(variable, value).output().unwrap();
     let said = String::from_utf8_lossy(&done.stdout) + String::from_utf8_lossy(&done.stderr);
-    assert!(done.status.success() && said.contains("1 passed"), "{kind}: {said}");
+    assert!(done.status.success() && said.contains("1 passed"), "{value:?}: {said}");
+}
+
+/// What killed cards have left is removed from this process's own folder.
+#[test]
+fn sockets_that_are_left_are_removed() {
+    let folder = tempfile::tempdir().unwrap();
+    drop(UnixListener::bind(folder.path().join("left.sock")).unwrap());
+    let variable = ("PICNIC_RUNTIME_DIR", folder.path().as_os_str());
+    run_in_a_child("executors::child_that_removes_sockets", variable);
+}
+
+#[test]
+#[ignore = "run by sockets_that_are_left_are_removed"]
+fn child_that_removes_sockets() {
+    let removed = picnic_control::socket::remove_stale();
+    let names: Vec<_> = removed.iter().map(|path| path.file_name().unwrap()).collect();
+    assert_eq!(names, ["left.sock"]);
 }
 
 #[test]
@@ -156,6 +241,16 @@ fn child_of_a_confined_card() {
     assert!(has("NoNewPrivs:\t1") && has("Seccomp:\t2"), "{:?}", given_up());
     assert!(has("CapPrm:\t0000000000000000"), "{:?}", given_up());
     assert_eq!(picnic_confine::may_load(), is_watched);
+    if is_watched {
+        wait_until("the thread that watches is confined too", || {
+            let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
+            let mut statuses =
+                tasks.filter_map(|task| std::fs::read_to_string(task.path().join("status")).ok());
+            statuses.any(|status| {
+                status.starts_with("Name:\tcontrol\n") && status.contains("\nSeccomp:\t2\n")
+            })
+        });
+    }
     // What it is refused from then on is in the report.
     assert!(UnixStream::pair().is_err());
     let report = running.stop().unwrap();

@@ -188,7 +188,7 @@ fn what_cannot_be_shared_is_refused() {
             "",
             "wire[0].queues: found 1, allowed with engine = \"hybrid\": to leave it out",
         ),
-        ("stamps = true\n", rx, host.into(), "", "wire[0].stamps: found true, allowed with"),
+        ("promiscuous = true\n", rx, host.into(), "", "wire[0].promiscuous: found true, allowed"),
         (
             "",
             "[[rx]]\nfunction = \"rate-limit\"\npackets_per_second = 5\n",

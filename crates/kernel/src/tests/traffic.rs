@@ -18,7 +18,7 @@ use picnic_machine::napi::Polling;
 use picnic_machine::testbed::Testbed;
 use picnic_machine::undo::{Journal, Machine, Which, restore_all};
 use picnic_ports::interface::within;
-use picnic_testing::{machine, skip, wait_for, wait_until};
+use picnic_testing::{PATIENCE, machine, skip, wait_for, wait_until};
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -177,6 +177,17 @@ impl Bed {
                 ""
             },
         }
+    }
+
+    /// Another wire `k1`, which is not sent to, as a section of a card file.
+    fn second_wire(&self) -> String {
+        self.0.add_veth(("card", "k1"), ("far", "f1"), "").unwrap();
+        for (namespace, link) in [("card", "k1"), ("far", "f1")] {
+            self.0.ip(namespace, &format!("link set {link} arp off up")).unwrap();
+        }
+        self.0.wait_for_carrier("card", "k1").unwrap();
+        let namespace = self.0.netns("card");
+        format!("[[wire]]\nport = \"xdp\"\ninterface = \"k1\"\nnamespace = \"{namespace}\"\n")
     }
 
     fn card(&self, handover: &str, rx: &str) -> String {

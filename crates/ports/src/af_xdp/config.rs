@@ -207,7 +207,8 @@ impl XdpConfig {
             let message = "a name of `ip netns`";
             return Err(refuse("namespace", format!("\"{path}\""), message));
         }
-        Ok(KernelForm::Interface { name: interface.into(), namespace: self.namespace.clone() })
+        let (name, namespace) = (interface.into(), self.namespace.clone());
+        Ok(KernelForm::Interface { name, namespace, stamps: self.stamps })
     }
 
     /// The queues meant, ascending, of the `there` that the interface has.

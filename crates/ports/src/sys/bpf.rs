@@ -50,8 +50,13 @@ pub(crate) struct Mark(u64);
 
 impl Mark {
     /// A mark that was never used before. It is positive as an instruction's immediate value.
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Mark(RandomState::new().hash_one(()) & 0x7fff_ffff)
+    }
+
+    /// As it stands in front of packets.
+    pub(crate) fn get(self) -> u64 {
+        self.0
     }
 
     /// When the program saw this packet, in nanoseconds of the monotonic clock; none if there is no

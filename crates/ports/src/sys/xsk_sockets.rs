@@ -83,7 +83,7 @@ pub(crate) struct Sockets {
     pub(super) longest_piece: usize,
     pub(super) pieces: bool,
     /// Buffers are written by the NIC itself.
-    pub(super) zero_copy: bool,
+    pub(crate) zero_copy: bool,
     /// Why the program is not in the driver, though that was tried.
     pub(crate) not_native: Option<io::Error>,
     /// Buffers cannot be recalled while this is there.
@@ -160,7 +160,7 @@ impl Sockets {
     }
 
     fn fill_in(&mut self, places: &[Vec<u64>], way: Way) -> Result<(), (Step, io::Error)> {
-        let Sockets { wanted, index, borrower, queues, .. } = &mut *self;
+        let Sockets { wanted, index, borrower, queues, mark, .. } = &mut *self;
         for (&queue, places) in wanted.queues.iter().zip(places) {
             let first = queues.first().map(|first| first.socket.as_fd());
             let opened = Queue::open(*index, queue, wanted, way, (places, borrower), first)?;
@@ -168,6 +168,7 @@ impl Sockets {
         }
         let program = |error| (Step::Program, error);
         if let Some((wire, handed)) = &wanted.handed {
+            *mark = handed.stamps().filter(|_| wanted.stamps);
             return wanted.queues.iter().zip(&*queues).try_for_each(|(&number, queue)| {
                 handed.put(*wire, number, queue.socket.as_fd()).map_err(program)
             });

@@ -34,8 +34,11 @@ pub(super) fn run(
                 return Err(Usage(message.into()).into());
             }
             let started = what.start(connection, false)?;
-            let text =
+            let mut text =
                 format!("capture {} of {}\n", started["capture"], text_of(&started["interfaces"]));
+            if let Some(note) = started["note"].as_str() {
+                text.push_str(&format!("{note}\n"));
+            }
             (started, text)
         }
         CaptureCommand::Stop { capture } => {

@@ -13,6 +13,8 @@ pub(crate) struct Rates {
     /// Seconds that the rates are of.
     pub(crate) interval_s: f64,
     pub(crate) wires: Vec<WireRates>,
+    /// Of a card that the kernel and the poll engine share: both, and their sum; else none.
+    pub(crate) parts: Vec<PartRates>,
     pub(crate) queues: Vec<QueueRates>,
     pub(crate) functions: Vec<FunctionRates>,
     pub(crate) drops: Vec<DropRates>,
@@ -37,6 +39,14 @@ pub(crate) struct WireRates {
     pub(crate) tx_bits_per_s: f64,
     /// Packets that came and were dropped at the wire.
     pub(crate) shed_pps: f64,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct PartRates {
+    pub(crate) part: String,
+    pub(crate) rx_pps: f64,
+    pub(crate) delivered_pps: f64,
+    pub(crate) dropped_pps: f64,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -100,6 +110,10 @@ impl Rates {
             tx_bits_per_s: 8.0 * rate(now.tx_bytes, before.tx_bytes),
             shed_pps: rate(now.rx_shed, before.rx_shed),
         });
+        let parts = window.parts().into_iter().flatten().map(|(part, counts)| {
+            let [rx_pps, delivered_pps, dropped_pps] = counts.map(|count| rate(count, 0));
+            PartRates { part: part.into(), rx_pps, delivered_pps, dropped_pps }
+        });
         let queues = now.queues.iter().zip(&before.queues).zip(&window.queues);
         let queues = queues.map(|((now, before), window)| {
             let packets = now.packets.saturating_sub(before.packets);
@@ -154,6 +168,7 @@ impl Rates {
             elapsed_s: now.duration_s,
             interval_s: interval,
             wires: wires.collect(),
+            parts: parts.collect(),
             queues: queues.collect(),
             functions: functions.collect(),
             drops: drops.collect(),

@@ -215,7 +215,11 @@ impl Screen {
     }
 
     fn blocks(&self, rates: &Rates) -> Vec<Block> {
-        let mut blocks = vec![wires(rates), self.queues(rates)];
+        let mut blocks = vec![wires(rates)];
+        if !rates.parts.is_empty() {
+            blocks.push(parts(rates));
+        }
+        blocks.push(self.queues(rates));
         if !rates.functions.is_empty() {
             blocks.push(functions(rates));
         }
@@ -320,6 +324,23 @@ fn wires(rates: &Rates) -> Block {
         heading: vec!["wire", "rx packets/s", "rx Mbit/s", "tx packets/s", "tx Mbit/s", "shed/s"],
         widths: vec![16, 12, 12, 12, 12, 9],
         least: &["tx Mbit/s", "rx Mbit/s"],
+        rows: rows.collect(),
+    }
+}
+
+fn parts(rates: &Rates) -> Block {
+    let rows = rates.parts.iter().map(|part| {
+        vec![
+            part.part.clone().into(),
+            rate(part.rx_pps).into(),
+            rate(part.delivered_pps).into(),
+            Figure::from(rate(part.dropped_pps)).with(Level::of_loss(part.dropped_pps)),
+        ]
+    });
+    Block {
+        heading: vec!["part", "rx packets/s", "delivered/s", "dropped/s"],
+        widths: vec![16, 12, 12, 12],
+        least: &["delivered/s"],
         rows: rows.collect(),
     }
 }
@@ -436,7 +457,7 @@ impl Block {
 
 #[cfg(test)]
 mod tests {
-    use super::super::rates::{DropRates, QueueRates};
+    use super::super::rates::{DropRates, PartRates, QueueRates};
     use super::*;
     use picnic_control::report::TakenAway;
     use ratatui::Terminal;
@@ -470,6 +491,7 @@ mod tests {
                 tx_bits_per_s: 0.0,
                 shed_pps: 0.0,
             }],
+            parts: Vec::new(),
             queues: vec![queue(0, 1e6, 12), queue(1, 2e6, 7)],
             functions: vec![FunctionRates {
                 place: "rx[0]".into(),
@@ -541,6 +563,24 @@ mod tests {
         let rows = wires(&rates).rows;
         let cells: Vec<_> = rows[2].iter().map(|figure| figure.text.clone()).collect();
         assert_eq!(cells, ["all wires", "6.00 M", "4800.0", "500.0 k", "0.0", "0"]);
+    }
+
+    #[test]
+    fn the_parts_of_a_shared_card_stand_below_its_wires() {
+        let part = |part: &str, rx_pps| PartRates {
+            part: part.into(),
+            rx_pps,
+            delivered_pps: rx_pps,
+            dropped_pps: 0.0,
+        };
+        let parts = vec![part("kernel", 2e6), part("poll engine", 1e6), part("both", 3e6)];
+        let shared = Rates { parts, ..rates() };
+        let headings = |rates: &Rates| {
+            let blocks = Screen::default().blocks(rates).into_iter();
+            blocks.map(|block| (block.heading[0], block.rows.len())).collect::<Vec<_>>()
+        };
+        assert_eq!(headings(&shared)[..3], [("wire", 1), ("part", 3), ("queue", 2)]);
+        assert_eq!(headings(&rates())[..2], [("wire", 1), ("queue", 2)]);
     }
 
     #[test]

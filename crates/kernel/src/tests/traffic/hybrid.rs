@@ -3,7 +3,12 @@
 
 use super::*;
 use picnic_control::Launch;
-use picnic_control::report::PollReport;
+use picnic_control::launch::Served;
+use picnic_control::report::{KernelReport, PollReport, Stamp};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use std::fs::File;
+use std::io::IoSlice;
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::AtomicUsize;
 
@@ -88,8 +93,11 @@ fn check_ledger(report: &Report, received: u64, by_poll: u64) {
     assert_eq!((ledger.r#in, ledger.delivered), (received + by_poll, received), "{report:?}");
     assert_eq!((ledger.transmitted, report.wires[0].tx_packets), (by_poll, by_poll));
     assert_eq!((report.wires[0].rx_packets, report.wires[0].rx_shed), (received, 0));
-    let poll = PollReport { packets: by_poll, taken: by_poll, lost: 0, delivered: by_poll };
+    let (packets, delivered, dropped) = (by_poll, by_poll, 0);
+    let poll = PollReport { packets, taken: packets, lost: 0, delivered, dropped };
     assert_eq!((report.poll, report.buffers_missing), (Some(poll), 0));
+    let packets = received - by_poll;
+    assert_eq!(report.kernel, Some(KernelReport { packets, delivered: packets, dropped }));
     assert_eq!(report.engine, "hybrid");
     assert!(report.notes.iter().all(|note| !note.contains("bug")), "{:?}", report.notes);
 }
@@ -191,14 +199,27 @@ fn nothing_is_lost_when_both_end_under_load() {
     });
 }
 
-/// One call of the control socket.
-fn call(socket: &Path, method: &str, params: &Value) -> Value {
-    let mut stream = UnixStream::connect(socket).unwrap();
+/// One call of the control socket, with a file if there is one, and all that it answers.
+fn ask(socket: &Path, method: &str, params: &Value, file: Option<&File>) -> Value {
+    let stream = UnixStream::connect(socket).unwrap();
     let call = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
-    writeln!(stream, "{call}").unwrap();
+    let call = format!("{call}\n");
+    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut along = SendAncillaryBuffer::new(&mut space);
+    let files: Vec<_> = file.iter().map(AsFd::as_fd).collect();
+    if !files.is_empty() {
+        assert!(along.push(SendAncillaryMessage::ScmRights(&files)));
+    }
+    let sent = sendmsg(&stream, &[IoSlice::new(call.as_bytes())], &mut along, SendFlags::empty());
+    assert_eq!(sent, Ok(call.len()));
     let mut answer = String::new();
     BufReader::new(stream).read_line(&mut answer).unwrap();
-    let answer: Value = serde_json::from_str(&answer).unwrap();
+    serde_json::from_str(&answer).unwrap()
+}
+
+/// The result of a call.
+fn call(socket: &Path, method: &str, params: &Value) -> Value {
+    let answer = ask(socket, method, params, None);
     assert!(answer.get("error").is_none(), "{answer}");
     answer["result"].clone()
 }
@@ -233,9 +254,210 @@ fn commands_are_obeyed_by_both() {
     assert_eq!(call(&socket, "moderation.get", &json!({}))["rx_usecs"], json!(20));
     let poll = stats()["poll"].clone();
     let half = packets;
-    let told = json!({ "packets": half, "taken": half, "lost": 0, "delivered": half });
+    let told = json!({
+        "packets": half,
+        "taken": half,
+        "lost": 0,
+        "delivered": half,
+        "dropped": 0,
+    });
     assert_eq!(poll, told);
     check_ledger(&running.stop().unwrap(), 2 * packets, packets);
+}
+
+/// A card of both with a control socket, and whoever calls it.
+fn serve(bed: &Bed, text: &str) -> (Served, impl Fn(&str, Value) -> Value + Sync + use<>) {
+    let socket = bed.0.folder().join("control");
+    let text = format!("{text}[control]\nsocket = \"{}\"\n", socket.display());
+    let served = Launch::new(&parse(&text), super::super::registries()).start().unwrap();
+    (served, move |method: &str, params: Value| call(&socket, method, &params))
+}
+
+/// What the card's packets are to pass from now on, with the names of the functions.
+const CHAINS: [(&str, &[&str]); 3] = [
+    (
+        "[[rx]]\nfunction = \"pass\"\n[[rx]]\nfunction = \"by-wire\"\nqueues = [1]\n",
+        &["pass", "by-wire"],
+    ),
+    ("[[rx]]\nfunction = \"by-wire\"\nqueues = [0]\n", &["by-wire"]),
+    (CHAIN, &["lro", "rss"]),
+];
+
+/// Both engines have the new chain, from one packet to the next, and none is lost.
+#[test]
+fn chains_of_both_are_swapped_while_packets_flow() {
+    let Some(bed) = Bed::new("chains_of_both_are_swapped_while_packets_flow") else { return };
+    let _machine = machine();
+    let (running, call) = serve(&bed, &bed.card("hybrid", &chain()));
+    let swap =
+        |chain: &str, toml: &str| call("chain.swap", json!({ "chain": chain, "toml": toml }));
+    let (tally, is_done) = (Tally::default(), AtomicBool::new(false));
+    let mut sent = std::thread::scope(|scope| {
+        let traffic = scope.spawn(|| exchange(&bed, &tally, || !is_done.load(Relaxed)));
+        let ends = Ends([&is_done, &is_done]);
+        let more = || {
+            for count in [&tally.by_stack, &tally.sent_back] {
+                let wanted = count.load(Relaxed) + 200;
+                wait_until("more has arrived", || count.load(Relaxed) >= wanted);
+            }
+        };
+        more();
+        for _ in 0..3 {
+            for (toml, names) in CHAINS {
+                assert_eq!(swap("rx", toml)["functions"], json!(names));
+                more();
+            }
+            // The poll engine's alone.
+            assert_eq!(swap("tx", "[[tx]]\nfunction = \"pass\"\n")["functions"], json!(["pass"]));
+            more();
+            assert_eq!(swap("tx", "tx = []\n")["functions"], json!([]));
+        }
+        drop(ends);
+        traffic.join().unwrap()
+    });
+    // What is in force is the last, in both, and its functions count anew.
+    let packets = 4 * u64::from(FLOWS);
+    let stats = || call("card.stats", json!({}));
+    for (queue, (toml, names)) in [1, 0].into_iter().zip(CHAINS) {
+        wait_until("all have been counted", || stats()["ledger"]["in_flight"] == json!(0));
+        swap("rx", toml);
+        let before = stats();
+        send(&bed, &tally, packets as usize);
+        sent += packets;
+        let of = |stats: &Value| stats["queues"][queue]["packets"].as_u64().unwrap();
+        wait_until("all are in its queue", || of(&stats()) == of(&before) + packets);
+        let told: Vec<_> = names.iter().map(|name| json!([name, packets])).collect();
+        wait_until("all have been counted", || {
+            let functions = stats()["functions"].take();
+            let functions = functions.as_array().unwrap().iter();
+            told == functions.map(|one| json!([one["name"], one["packets"]])).collect::<Vec<_>>()
+        });
+    }
+    // Commands find the functions that are there now.
+    swap("rx", CHAIN);
+    call("rss.set", json!({ "table": [1] }));
+    assert_eq!(call("lro.get", json!({}))["position"], json!(0));
+    let before = stats()["queues"][1]["packets"].as_u64().unwrap();
+    send(&bed, &tally, packets as usize);
+    sent += packets;
+    wait_until("all are in its queue", || {
+        stats()["queues"][1]["packets"] == json!(before + packets)
+    });
+    let report = running.stop().unwrap();
+    check_ledger(&report, sent, tally.sent_back.into_inner());
+}
+
+/// One part cannot have the new chain: neither has it, and both go on with theirs.
+#[test]
+fn a_swap_that_one_part_refuses_is_undone_in_the_other() {
+    let Some(bed) = Bed::new("a_swap_that_one_part_refuses_is_undone_in_the_other") else { return };
+    let _machine = machine();
+    let wire = bed.second_wire();
+    let (running, call) = serve(&bed, &bed.card("hybrid", &(wire + &chain())));
+    let socket = bed.0.folder().join("control");
+    let refused = |toml: &str| {
+        let answer = ask(&socket, "chain.swap", &json!({ "chain": "rx", "toml": toml }), None);
+        answer["error"]["message"].as_str().unwrap_or_else(|| panic!("{answer}")).to_owned()
+    };
+    let tally = Tally::default();
+    let (packets, all) = (2 * u64::from(FLOWS), AtomicU64::new(0));
+    let functions_are = |names: &[&str]| {
+        all.fetch_add(packets, Relaxed);
+        send(&bed, &tally, packets as usize);
+        let chains = call("chain.list", json!({}));
+        let found: Vec<_> =
+            chains["rx"].as_array().unwrap().iter().map(|one| one["function"].clone()).collect();
+        assert_eq!(found, names);
+        // With the counts that they had.
+        wait_until("all have been counted", || {
+            let stats = call("card.stats", json!({}));
+            let last = &stats["functions"].as_array().unwrap()[names.len() - 1];
+            last["packets"] == json!(all.load(Relaxed))
+        });
+    };
+    functions_are(&["lro", "rss"]);
+    // Before anything is changed: no form in both, and no such thing at all.
+    let found = refused("[[rx]]\nfunction = \"rate-limit\"\npackets_per_second = 5\n");
+    let message =
+        "rx[0].function: found \"rate-limit\", allowed with engine = \"hybrid\": one that has";
+    assert!(found.contains(message), "{found}");
+    let found = refused("[[rx]]\nfunction = \"by-wire\"\nqueues = [7, 0]\n");
+    assert!(found.contains("rx[0].queues[0]: found queue 7, allowed: 0 to 1"), "{found}");
+    functions_are(&["lro", "rss"]);
+    // When the poll engine has it, and one wire of the kernel: the other has lost its interface.
+    bed.0.ip("card", "link del k1").unwrap();
+    let found = refused("[[rx]]\nfunction = \"drop\"\n");
+    assert!(found.contains("programs cannot be replaced"), "{found}");
+    functions_are(&["lro", "rss"]);
+    call("lro.get", json!({}));
+    let report = running.stop().unwrap();
+    assert!(report.ledger.balanced() && report.ledger.in_flight == 0, "{:?}", report.ledger);
+    assert_eq!((report.ledger.dropped, report.wires[0].rx_packets), (0, all.into_inner()));
+}
+
+/// Captures are of the poll engine's packets, and say so; functions that are swapped in are seen.
+#[test]
+fn captures_have_the_packets_of_the_poll_engine() {
+    let Some(bed) = Bed::new("captures_have_the_packets_of_the_poll_engine") else { return };
+    let _machine = machine();
+    let folder = bed.0.folder().to_owned();
+    let trace = folder.join("trace.pcapng");
+    let keys = format!("[trace]\npath = \"{}\"\nstages = [\"queue\"]\n", trace.display());
+    let (running, call) = serve(&bed, &bed.card("hybrid", &(chain() + &keys)));
+    let told = running.placement().warnings.iter().any(|warning| warning.contains("[trace] has"));
+    assert!(told, "{:?}", running.placement().warnings);
+    let tally = Tally::default();
+    let packets = 4 * u64::from(FLOWS);
+    let start = |stages: Value| {
+        let file = File::create(folder.join("captured.pcapng")).unwrap();
+        let socket = folder.join("control");
+        ask(&socket, "capture.start", &json!({ "stages": stages }), Some(&file))["result"].take()
+    };
+    let started = start(json!(["wire", "rx"]));
+    assert!(started["note"].as_str().unwrap().contains("poll engine alone"), "{started}");
+    assert_eq!(started["interfaces"], json!(["wire0", "rx[0] lro", "rx[1] rss"]));
+    send(&bed, &tally, packets as usize);
+    call("chain.swap", json!({ "chain": "rx", "toml": CHAINS[1].0 }));
+    send(&bed, &tally, packets as usize);
+    let ended = call("capture.stop", json!({ "capture": started["capture"] }));
+    let seen: Vec<_> = ended["interfaces"].as_array().unwrap().iter().collect();
+    let seen = |name: &str| {
+        let of_name = seen.iter().filter(|one| one["name"].as_str().unwrap().contains(name));
+        of_name.map(|one| one["written"].as_u64().unwrap()).sum::<u64>()
+    };
+    // Half of each, and at the wire on their way back as well.
+    let half = packets / 2;
+    assert_eq!(
+        [seen("wire0"), seen("lro"), seen("rss"), seen("by-wire")],
+        [4 * half, half, half, half]
+    );
+    let report = running.stop().unwrap();
+    assert_eq!(report.trace.as_ref().unwrap().packets_written, packets);
+    check_ledger(&report, 2 * packets, packets);
+}
+
+/// Packets for the poll engine have the time at which the kernel's program saw them.
+#[test]
+fn packets_of_the_poll_engine_are_stamped_as_they_arrive() {
+    let Some(bed) = Bed::new("packets_of_the_poll_engine_are_stamped_as_they_arrive") else {
+        return;
+    };
+    let _machine = machine();
+    for stamps in [true, false] {
+        let text = bed.card("hybrid", &chain());
+        let text = text.replace("port = \"xdp\"", &format!("port = \"xdp\"\nstamps = {stamps}"));
+        let running = start(&text);
+        send(&bed, &Tally::default(), 20 * BATCH);
+        let report = running.stop().unwrap();
+        check_ledger(&report, 20 * BATCH as u64, 10 * BATCH as u64);
+        let stamp = if stamps { Stamp::Arrival } else { Stamp::Taken };
+        assert_eq!(report.wires[0].stamp, stamp);
+        let unstamped = report.notes.iter().find(|note| note.contains("without a time of arrival"));
+        assert_eq!(unstamped, None);
+        // Each has waited until the poll engine was woken; taken for taken, none has.
+        let at_wire = report.latency_ns.at_wire;
+        assert_eq!(at_wire.is_some_and(|ns| ns > 0), stamps, "{:?}", report.latency_ns);
+    }
 }
 
 #[test]
@@ -290,4 +512,6 @@ fn what_a_socket_has_no_room_for_is_counted() {
     assert_eq!(ledger.r#in, sent);
     assert_eq!(report.wires[0].rx_shed, poll.lost, "{report:?}");
     assert!(report.drops["wire_overrun"] >= poll.lost, "{:?}", report.drops);
+    let kernel = KernelReport { packets: 0, delivered: 0, dropped: 0 };
+    assert_eq!((report.kernel, poll.dropped), (Some(kernel), ledger.dropped));
 }

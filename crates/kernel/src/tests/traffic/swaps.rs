@@ -11,7 +11,8 @@ fn swap(access: &mut Access, rx: &str) -> Result<(), String> {
     let file = parse(rx);
     let swapper: &mut Box<dyn SwapRx> = access.swap_rx.as_mut().unwrap();
     let base = BuildContext { queues: CORES as u16, in_kernel: true, ..context(&file) };
-    swapper.swap(&file.rx, &base).map_err(|error| error.to_string())
+    let swapped = swapper.swap(&file.rx, &base, &mut || Ok(()));
+    swapped.map(drop).map_err(|error| error.to_string())
 }
 
 fn by_wire(queue: u16) -> String {
@@ -101,5 +102,28 @@ fn functions_of_a_swapped_chain_obey() {
         let found: Vec<_> = report.queues.iter().map(|queue| queue.packets).collect();
         assert_eq!(found, [20, 50], "{handover}");
         assert!(report.queues.iter().all(|queue| queue.interrupts != 0), "{report:?}");
+    }
+}
+
+/// A wire that cannot have the new chain: the others have the one before again, and its counts.
+#[test]
+fn a_swap_that_a_wire_cannot_have_is_undone() {
+    for handover in HANDOVERS {
+        let Some(bed) = Bed::new("a_swap_that_a_wire_cannot_have_is_undone") else { return };
+        let _machine = machine();
+        let wire = bed.second_wire();
+        let chain = |queue| format!("[[rx]]\nfunction = \"by-wire\"\nqueues = [{queue}, 0]\n");
+        let mut running = start(&bed.card(handover, &(wire + &chain(0))));
+        let mut access = running.control().unwrap();
+        bed.send(100);
+        bed.0.ip("card", "link del k1").unwrap();
+        let base = "[[wire]]\nport = \"xdp\"\n[[wire]]\nport = \"xdp\"\n";
+        let found = swap(&mut access, &(base.to_owned() + &chain(1))).unwrap_err();
+        assert!(found.contains("programs cannot be replaced"), "{handover}: {found}");
+        bed.send(100);
+        let report = running.stop().unwrap();
+        check(&report, 200);
+        let found: Vec<_> = report.queues.iter().map(|queue| queue.packets).collect();
+        assert_eq!((found, report.functions[0].packets), (vec![200, 0], 200), "{handover}");
     }
 }
