@@ -23,6 +23,8 @@
 //!
 //! * `plan`: from card file to what is loaded, all validated;
 //! * `object`: the programs, loaded with the plan;
+//! * `constants`: what a plan is to them;
+//! * `tables`: what commands change of them;
 //! * `elf`: object files in memory, read and changed;
 //! * `objects`: a user's own XDP programs in the chain;
 //! * `counters`: what they count, as the card's counters;
@@ -30,6 +32,8 @@
 //! * `flows`: rules for flows, in the programs' maps;
 //! * `hybrid`: the part of a card that the poll engine has;
 //! * `live`: the functions' commands while the card runs;
+//! * `attached`: the programs at their wires;
+//! * `swap`: another chain, while packets flow;
 //! * `run`: start to clean stop;
 //! * `doctor`: whether a machine can do it;
 //! * `trial`: what a program costs a packet, for benchmarks;
@@ -49,6 +53,8 @@
 
 #![forbid(unsafe_code)]
 
+mod attached;
+mod constants;
 mod counters;
 mod cuckoo;
 mod doctor;
@@ -62,6 +68,8 @@ mod plan;
 mod pools;
 mod rules;
 mod run;
+mod swap;
+mod tables;
 #[cfg(test)]
 mod tests;
 mod trial;

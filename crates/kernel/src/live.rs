@@ -6,9 +6,9 @@
 //! Guarantees: what is replaced comes back with the answer, as from the poll engine; a change is in
 //! force for all packets at once, and none is lost over it.
 
-use crate::object::Tables;
 use crate::objects::XdpObject;
 use crate::plan::base;
+use crate::tables::Tables;
 use picnic_control::Launch;
 use picnic_core::command::Prepared;
 use picnic_core::config::Section;

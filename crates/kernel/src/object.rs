@@ -5,14 +5,16 @@
 //!
 //! Source: bpf(2); Documentation/bpf/map_cpumap.rst.
 
+use crate::constants::Constants;
 use crate::counters::{COUNTS, CoreCounts};
 use crate::elf::share;
-use crate::flows::{FlowMaps, Flows, slots};
+use crate::flows::slots;
 use crate::objects::XdpObject;
-use crate::plan::{Action, MOST_CORES, MOST_QUEUES, MOST_STEPS, MOST_WIRES, Plan};
-use crate::pools::{PoolMaps, PoolTables, places};
+use crate::plan::{MOST_CORES, MOST_QUEUES, MOST_STEPS, Plan};
+use crate::pools::places;
 use crate::rules::{Maps, pages};
-use aya::maps::{Array, CpuMap, Map, MapData, MapError, PerCpuArray, ProgramArray};
+use crate::tables::{Switch, Tables};
+use aya::maps::{Array, CpuMap, Map, MapData, PerCpuArray, ProgramArray};
 use aya::programs::links::FdLink;
 use aya::programs::tc::{SchedClassifierLink, TcAttachOptions};
 use aya::programs::xdp::XdpLink;
@@ -21,7 +23,7 @@ use aya::programs::{
 };
 use aya::{Ebpf, EbpfLoader, Pod};
 use picnic_control::error::RunError;
-use picnic_core::kernel::{ByHash, FlowHash, Handover, Hashed, HashedOver, KernelForm};
+use picnic_core::kernel::Handover;
 use picnic_machine::error::MachineError;
 use picnic_machine::steering::{Relay, hash_for};
 use picnic_machine::topology::CoreSet;
@@ -41,30 +43,8 @@ const EPERM: i32 = 1;
 /// replaced.
 pub(crate) const SETTLE: Duration = Duration::from_millis(20);
 
-/// Families by transports.
-const KINDS: usize = 9;
-/// The longest input of Toeplitz, whose every byte adds something of its own.
-const BYTES_HASHED: usize = 36;
-/// Of the indirection table.
-const MOST_ENTRIES: usize = 4096;
-
-const STEP_NEXT: u32 = 1;
-const STEP_DROP: u32 = 2;
-const STEP_BY_WIRE: u32 = 3;
-const STEP_BY_HASH: u32 = 4;
-const STEP_SAMPLE: u32 = 5;
-const STEP_VLANS: u32 = 6;
-const STEP_POLICE: u32 = 7;
-const STEP_BY_RULES: u32 = 8;
-const STEP_OBJECT: u32 = 9;
-const STEP_BY_POOL: u32 = 10;
 /// Of what goes on behind a user's own program, among the programs of the steps.
 const RESUME: u32 = 8;
-/// Billionths in one, as credit is kept.
-const ONE: u64 = 1_000_000_000;
-/// In place of a queue: on to the next function.
-const ONWARD: u32 = 0xffff;
-
 /// What counts interrupts of target cores with `handover = "skb"`, by what a chain has delivered.
 const INTERRUPTS: (&str, &str) = ("took", "napi_poll");
 
@@ -104,117 +84,6 @@ pub(crate) struct Object {
     shared: SharedMaps,
     /// What commands see of the user's own, by step.
     users: Vec<(usize, XdpObject)>,
-}
-
-/// What the plan is to the programs, before the verifier looks.
-#[derive(Default)]
-struct Constants {
-    steps: [u32; MOST_STEPS],
-    queue_of_wire: [u32; MOST_WIRES],
-    interfaces: [u32; MOST_WIRES],
-    programs: [u32; MOST_WIRES],
-    are_shared: u32,
-    rss_hash: u32,
-    rss_initial: u32,
-    rss_default_queue: u32,
-    rss_over: [u32; KINDS],
-    pool_hash: Vec<[u32; 256]>,
-    pool_over: [u32; KINDS],
-    sample_every: u32,
-    sample_queue: u32,
-    sample_drops_rest: u32,
-    police_per_wire: u32,
-    reads_metadata: u32,
-    stamped: u32,
-}
-
-impl Constants {
-    fn of(plan: &Plan) -> Self {
-        let mut constants = Constants {
-            programs: plan.programs().map(|number| number as u32),
-            rss_default_queue: ONWARD,
-            pool_hash: vec![[0; 256]; BYTES_HASHED],
-            sample_every: 1,
-            sample_queue: ONWARD,
-            ..Constants::default()
-        };
-        let own = |(wire, &number): (usize, &u32)| wire == number as usize;
-        constants.are_shared = u32::from(!constants.programs.iter().enumerate().all(own));
-        let places = constants.interfaces.iter_mut();
-        places.zip(&plan.wires).for_each(|(place, wire)| *place = wire.index);
-        for (wire, planned) in plan.wires.iter().enumerate() {
-            constants.stamped |= u32::from(planned.stamps) << wire;
-        }
-        for (step, planned) in constants.steps.iter_mut().zip(&plan.steps) {
-            *step = match &planned.action {
-                Action::Next => STEP_NEXT,
-                Action::Drop => STEP_DROP,
-                Action::ByWire(_) => STEP_BY_WIRE,
-                Action::ByHash(_) => STEP_BY_HASH,
-                Action::Sample { .. } => STEP_SAMPLE,
-                Action::Vlans { .. } => STEP_VLANS,
-                Action::Police { .. } => STEP_POLICE,
-                Action::ByRules { .. } => STEP_BY_RULES,
-                Action::Object(_) => STEP_OBJECT,
-                Action::ByPool(_) => STEP_BY_POOL,
-                // Packets that it is for are not here.
-                Action::Elsewhere => STEP_NEXT,
-            };
-        }
-        for (step, planned) in plan.steps.iter().enumerate() {
-            match &planned.action {
-                // What commands change is in maps.
-                Action::Next
-                | Action::Drop
-                | Action::ByRules { .. }
-                | Action::Vlans { .. }
-                | Action::Elsewhere => {}
-                Action::Object(file) => {
-                    constants.reads_metadata |= u32::from(file.metadata) << step
-                }
-                Action::Police { per_wire, .. } => constants.police_per_wire = (*per_wire).into(),
-                Action::ByWire(queues) => {
-                    let places = constants.queue_of_wire.iter_mut();
-                    places.zip(queues).for_each(|(place, &queue)| *place = queue.into());
-                }
-                Action::ByHash(by_hash) => constants.hash_by(by_hash),
-                Action::ByPool(pools) => {
-                    if let FlowHash::Toeplitz(bytes) = &pools.hash {
-                        constants.pool_hash.clone_from(bytes);
-                    }
-                    constants.pool_over = over(pools.ipv4, pools.ipv6);
-                }
-                Action::Sample { every, queue, drop_rest } => {
-                    constants.sample_every = *every;
-                    constants.sample_queue = queue.map_or(ONWARD, u32::from);
-                    constants.sample_drops_rest = (*drop_rest).into();
-                }
-            }
-        }
-        constants
-    }
-
-    fn hash_by(&mut self, by_hash: &ByHash) {
-        (self.rss_hash, self.rss_initial) = match by_hash.hash {
-            FlowHash::Toeplitz(_) => (0, 0),
-            FlowHash::Lookup3(initial) => (1, initial),
-            FlowHash::Lookup2(initial) => (2, initial),
-        };
-        self.rss_default_queue = by_hash.default_queue.map_or(ONWARD, u32::from);
-        self.rss_over = over(by_hash.ipv4, by_hash.ipv6);
-    }
-}
-
-/// What is hashed, by family and transport.
-fn over(ipv4: HashedOver, ipv6: HashedOver) -> [u32; KINDS] {
-    let number = |over: Hashed| match over {
-        Hashed::Nothing => 0,
-        Hashed::Addresses => 1,
-        Hashed::Ports => 2,
-    };
-    let [a, b, c] = [ipv4.other, ipv4.tcp, ipv4.udp].map(number);
-    let [d, e, f] = [ipv6.other, ipv6.tcp, ipv6.udp].map(number);
-    [0, 0, 0, a, b, c, d, e, f]
 }
 
 impl Object {
@@ -492,46 +361,12 @@ impl Object {
             way.map_err(|error| refused("filled", &error))?;
         }
         let map = self.card.take_map("STEERS").ok_or_else(|| missing("STEERS"))?;
-        Ok(Switch(map.try_into().map_err(|error| refused("filled", &error))?))
+        Ok(Switch::new(map.try_into().map_err(|error| refused("filled", &error))?))
     }
 
     /// What commands change, with what the plan has in force.
     pub(crate) fn tables(&mut self, plan: &Plan) -> Result<Tables, RunError> {
-        let mut take = |name: &str| self.card.take_map(name).ok_or_else(|| missing(name));
-        let rss = take(".bss.rss")?;
-        let (flows_now, masks, rules) =
-            (take("FLOWS_NOW")?, take("FLOW_MASKS")?, take("FLOW_RULES")?);
-        let (settings_now, settings) = (take("SETTINGS_NOW")?, take("SETTINGS")?);
-        let pools = (take("POOLS_NOW")?, take("POOLS")?, take("STATIONS")?);
-        let filled = |error: MapError| refused("filled", &error);
-        let pools = PoolMaps {
-            now: pools.0.try_into().map_err(filled)?,
-            both: pools.1.try_into().map_err(filled)?,
-            stations: pools.2.try_into().map_err(filled)?,
-        };
-        let flows = FlowMaps {
-            now: flows_now.try_into().map_err(filled)?,
-            masks: masks.try_into().map_err(filled)?,
-            rules: rules.try_into().map_err(filled)?,
-        };
-        let mut tables = Tables {
-            rss: RssTables {
-                map: rss.try_into().map_err(filled)?,
-                words: Box::new([0; 1 + 2 * RSS]),
-            },
-            flows: Flows::new(flows, plan.flow_room()),
-            pools: PoolTables::new(pools),
-            settings: SettingsTables {
-                now: settings_now.try_into().map_err(filled)?,
-                both: settings.try_into().map_err(filled)?,
-                half: 1,
-                settings: [0; SETTINGS],
-            },
-        };
-        for step in &plan.steps {
-            tables.start(&step.action).map_err(filled)?;
-        }
-        Ok(tables)
+        Tables::new(plan, |name| self.card.take_map(name).ok_or_else(|| missing(name)))
     }
 
     /// The list of filters, empty.
@@ -565,131 +400,6 @@ impl Object {
     fn array<V: Pod>(&mut self, name: &str) -> Result<Array<&mut MapData, V>, RunError> {
         let map = self.card.map_mut(name).ok_or_else(|| missing(name))?;
         map.try_into().map_err(|error| refused("filled", &error))
-    }
-}
-
-/// Whether packets are handed over as socket buffers.
-pub(crate) struct Switch(Array<MapData, u32>);
-
-impl Switch {
-    pub(crate) fn set(&mut self, is_on: bool) -> Result<(), RunError> {
-        self.0.set(0, u32::from(is_on), 0).map_err(|error| refused("switched", &error))
-    }
-}
-
-/// What commands change. All of it is there twice: one is in force, the other is changed.
-pub(crate) struct Tables {
-    rss: RssTables,
-    pub(crate) flows: Flows,
-    pools: PoolTables,
-    settings: SettingsTables,
-}
-
-impl Tables {
-    /// Puts in force what a function starts with.
-    fn start(&mut self, action: &Action) -> Result<(), MapError> {
-        match action {
-            Action::ByHash(by_hash) => self.rss.set(by_hash),
-            Action::ByPool(pools) => self.pools.set(pools),
-            Action::ByRules { rules, .. } => self.flows.set(rules).map(drop),
-            Action::Vlans { allowed, untagged } => self.settings.set_vlans(allowed, *untagged),
-            Action::Police { packets, bytes, .. } => self.settings.set_limits(*packets, *bytes),
-            Action::Next
-            | Action::Drop
-            | Action::ByWire(_)
-            | Action::Sample { .. }
-            | Action::Object(_)
-            | Action::Elsewhere => Ok(()),
-        }
-    }
-
-    /// Puts the form of a function in force, whole and at once. Returns what rules for flows have
-    /// decided on by number, which are in force still.
-    pub(crate) fn set(&mut self, form: &KernelForm) -> Result<Vec<(u32, u64)>, MapError> {
-        // Programs that are at work may look for a moment more at what was before the last change.
-        std::thread::sleep(SETTLE);
-        match form {
-            KernelForm::ByHash(by_hash) => self.rss.set(by_hash)?,
-            KernelForm::ByPool(pools) => self.pools.set(pools)?,
-            KernelForm::ByRules { rules, .. } => return self.flows.set(rules),
-            KernelForm::Vlans { allowed, untagged } => {
-                self.settings.set_vlans(allowed, *untagged)?;
-            }
-            KernelForm::Police { packets, bytes, .. } => {
-                self.settings.set_limits(*packets, *bytes)?;
-            }
-            // These have no commands.
-            _ => {}
-        }
-        Ok(Vec::new())
-    }
-}
-
-/// Words of `struct rss`: how many entries, the queue of each, and what each byte adds by its place.
-const RSS: usize = 1 + MOST_ENTRIES + BYTES_HASHED * 256;
-
-/// Key and indirection table.
-struct RssTables {
-    /// Which is in force, then both.
-    map: Array<MapData, [u32; 1 + 2 * RSS]>,
-    words: Box<[u32; 1 + 2 * RSS]>,
-}
-
-impl RssTables {
-    /// Puts key and table in force, both at once.
-    fn set(&mut self, by_hash: &ByHash) -> Result<(), MapError> {
-        let half = self.words[0] ^ 1;
-        let (_, both) = self.words.split_at_mut(1);
-        let (entries, rest) = both[half as usize * RSS..][..RSS].split_at_mut(1);
-        let (table, toeplitz) = rest.split_at_mut(MOST_ENTRIES);
-        entries[0] = by_hash.table.len() as u32;
-        table.iter_mut().zip(&by_hash.table).for_each(|(place, &queue)| *place = queue.into());
-        if let FlowHash::Toeplitz(bytes) = &by_hash.hash {
-            let words = bytes.as_flattened();
-            toeplitz.iter_mut().zip(words).for_each(|(place, word)| *place = *word);
-        }
-        self.map.set(0, self.words.as_ref(), 0)?;
-        // All but one byte of it is there already.
-        self.words[0] = half;
-        self.map.set(0, self.words.as_ref(), 0)
-    }
-}
-
-/// Words of `struct settings`: VLANs, whether packets without one are let through, and two limits,
-/// each a rate, the most credit and the nanoseconds after which it is there.
-const SETTINGS: usize = 64 + 1 + 3 + 3;
-
-/// What `vlan` and `rate-limit` go by.
-struct SettingsTables {
-    now: Array<MapData, u32>,
-    both: Array<MapData, [u64; SETTINGS]>,
-    half: u32,
-    settings: [u64; SETTINGS],
-}
-
-impl SettingsTables {
-    fn set_vlans(&mut self, allowed: &[u64; 64], untagged: bool) -> Result<(), MapError> {
-        self.settings[..64].copy_from_slice(allowed);
-        self.settings[64] = untagged.into();
-        self.write()
-    }
-
-    fn set_limits(&mut self, packets: [u64; 2], bytes: [u64; 2]) -> Result<(), MapError> {
-        let limit = |[rate, burst]: [u64; 2]| {
-            let most = burst.saturating_mul(ONE);
-            [rate, most, most.div_ceil(rate.max(1))]
-        };
-        self.settings[65..68].copy_from_slice(&limit(packets));
-        self.settings[68..].copy_from_slice(&limit(bytes));
-        self.write()
-    }
-
-    fn write(&mut self) -> Result<(), MapError> {
-        let half = self.half ^ 1;
-        self.both.set(half, self.settings, 0)?;
-        self.now.set(0, half, 0)?;
-        self.half = half;
-        Ok(())
     }
 }
 

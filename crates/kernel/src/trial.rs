@@ -2,10 +2,11 @@
 //!
 //! Source: Documentation/bpf/bpf_prog_run.rst.
 
-use crate::object::{Object, Tables, flood, refused};
+use crate::object::{Object, flood, refused};
 use crate::plan::plan;
 use crate::rules::Rules;
 use crate::run::add_filters;
+use crate::tables::Tables;
 use aya::maps::{CpuMap, MapData, MapError};
 use aya::programs::links::FdLink;
 use aya::programs::{ProgramError, TestRun, TestRunAttrs, TestRunOptions, Xdp};

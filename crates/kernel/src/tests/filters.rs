@@ -4,9 +4,10 @@
 use super::differential::{DROPPED, Fate, POLLED, QUEUES, can_be_skb, of_frame, of_skb};
 use super::functions::{Card, Door, Packet};
 use super::{HANDOVERS, can_load, launch, parse};
-use crate::object::{Object, Switch};
+use crate::object::Object;
 use crate::plan::{Plan, plan};
 use crate::rules::{Rules, room};
+use crate::tables::Switch;
 use address::{address, frame, wide};
 use picnic_core::function::Function;
 use picnic_core::guard::Guard;
