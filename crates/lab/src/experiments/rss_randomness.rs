@@ -14,7 +14,8 @@
 //! Flows are generated: of the whole address space, of one /16, and of four clients with ports in a
 //! row, as the paper's four load generators. A connection is a source address, a source port and
 //! the server's port 80; none comes twice. With `workloads`, those of real connections stand beside: of
-//! every SYN that passes the card while such a workload is run.
+//! every SYN that passes the card while such a workload is run. With `captures`, the TCP connections
+//! of capture files, each by the first packet that the file has of it.
 //!
 //! Then the question behind it: how even are 2, 4 and 6 queues, by flows and by packets, where
 //! flows are equally popular, and where popularity follows Zipf's law. 128 entries over 6 queues
@@ -28,15 +29,17 @@ use crate::plot::Plot;
 use crate::workloads;
 use crate::workloads::kind::Workload;
 use picnic_core::error::ConfigError;
+use picnic_core::packet::layers;
 use picnic_core::registry::{BuildContext, Component};
 use picnic_hash::{IndirectionTable, Key, Toeplitz, V4Tuple, jhash_v4, lookup2, randomness};
+use picnic_ports::pcap::CaptureFile;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashSet};
 use std::f64::consts::PI;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 /// Fewer flows tell nothing.
@@ -69,6 +72,8 @@ pub struct Settings {
     pub workloads: Vec<String>,
     /// Seconds that each of these is run
     pub seconds: u64,
+    /// Capture files (pcap, pcapng) whose TCP connections over IPv4 are tested as well
+    pub captures: Vec<PathBuf>,
     /// Seed of all that is drawn
     pub seed: u64,
 }
@@ -81,6 +86,7 @@ impl Default for Settings {
             queues: vec![2, 4, 6],
             workloads: Vec::new(),
             seconds: 5,
+            captures: Vec::new(),
             seed: 1,
         }
     }
@@ -129,11 +135,28 @@ impl Settings {
 #[derive(Debug)]
 pub struct RssRandomness(Settings, Captured);
 
-/// The connections of workloads that have been run, by name: all hashes are of the same.
+/// Connections by where they are from, a capture file or a workload that has been run: all hashes
+/// are of the same.
 type Captured = Mutex<BTreeMap<String, Vec<V4Tuple>>>;
 
 impl RssRandomness {
-    /// The connections of a workload, which is run unless it has been.
+    fn new(settings: Settings, directory: &Path) -> Result<Self, ConfigError> {
+        settings.validate()?;
+        let mut captured = BTreeMap::new();
+        for path in &settings.captures {
+            captured.insert(population(path), connections(&directory.join(path))?);
+        }
+        Ok(RssRandomness(settings, Mutex::new(captured)))
+    }
+
+    /// Whether these flows are given, not drawn.
+    fn is_given(&self, population: &str) -> bool {
+        let mut captures = self.0.captures.iter().map(|path| self::population(path));
+        self.0.workloads.iter().any(|name| name == population)
+            || captures.any(|name| name == population)
+    }
+
+    /// The connections of a capture file, or of a workload, which is run unless it has been.
     fn captured(&self, name: &str) -> Result<Vec<V4Tuple>, LabError> {
         let mut captured = self.1.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(flows) = captured.get(name) {
@@ -162,9 +185,41 @@ impl Component for RssRandomness {
         Some("flows = [2000]\ndraws = 2\nqueues = [2, 6]".into())
     }
 
-    fn build(settings: Settings, _: &BuildContext) -> Result<Box<dyn Experiment>, ConfigError> {
-        settings.validate()?;
-        Ok(Box::new(RssRandomness(settings, Mutex::default())))
+    fn build(settings: Settings, base: &BuildContext) -> Result<Box<dyn Experiment>, ConfigError> {
+        Ok(Box::new(RssRandomness::new(settings, &base.directory)?))
+    }
+}
+
+/// What the connections of a capture file are called.
+fn population(path: &Path) -> String {
+    path.display().to_string()
+}
+
+/// The TCP connections over IPv4 of a capture file, each once, as its first packet has it.
+fn connections(path: &Path) -> Result<Vec<V4Tuple>, ConfigError> {
+    let wrong =
+        |words: String| ConfigError::new("captures", format!("{}: {words}", path.display()));
+    let file = CaptureFile::load(path).map_err(wrong)?;
+    let (mut seen, mut flows) = (HashSet::new(), Vec::new());
+    for (data, _) in (0..file.len()).filter_map(|index| file.packet(index)) {
+        let layers = layers::parse_of(data, data.len());
+        let Some(tuple) = layers.flow_v4(data).filter(|_| layers.packet_type.is_tcp()) else {
+            continue;
+        };
+        let [a, b, c, d, e, f, g, h, i, j, k, l] = tuple;
+        let (from, to) = (([a, b, c, d], [i, j]), ([e, f, g, h], [k, l]));
+        // Both ways are one connection.
+        if seen.insert((from.min(to), from.max(to))) {
+            let [from_port, to_port] = [from.1, to.1].map(u16::from_be_bytes);
+            flows.push(V4Tuple::new(from.0, to.0, from_port, to_port));
+        }
+    }
+    match flows.len() < FEWEST as usize {
+        true => Err(wrong(format!(
+            "found {} TCP connections over IPv4, too few to tell, allowed: {FEWEST} or more",
+            flows.len()
+        ))),
+        false => Ok(flows),
     }
 }
 
@@ -192,8 +247,9 @@ impl Experiment for RssRandomness {
                 points.push(spec.sides(&HASHES));
             }
         }
-        for workload in &self.0.workloads {
-            points.push(Spec::at("population", workload.as_str()).sides(&HASHES));
+        let captures = self.0.captures.iter().map(|path| population(path));
+        for given in self.0.workloads.iter().cloned().chain(captures) {
+            points.push(Spec::at("population", given).sides(&HASHES));
         }
         for popularity in ["uniform", "zipf"] {
             for &queues in &self.0.queues {
@@ -209,7 +265,7 @@ impl Experiment for RssRandomness {
         let queues = point.number("queues") as u16;
         let mut figures = Draws::default();
         let population = point.word("population");
-        if self.0.workloads.iter().any(|name| name == population) {
+        if self.is_given(population) {
             let flows = self.captured(population)?;
             let mut random = ChaCha8Rng::seed_from_u64(run.seed ^ self.0.seed);
             figures.test(&low_bytes(side, &flows, &mut random));
@@ -462,15 +518,19 @@ fn conclude(settings: &Settings, points: &[Found]) -> Outcome {
         "Toeplitz is linear: of few clients with ports in a row its low byte is not random, JHash's \
          is",
     );
-    for workload in &settings.workloads {
-        let of = |found: &&Found| found.spec.word("population") == workload;
+    let made = settings.workloads.iter().map(|name| (name.clone(), "captured as they were made"));
+    let read = settings.captures.iter().map(|path| (population(path), "of that file"));
+    for (given, origin) in made.chain(read) {
+        let of = |found: &&Found| found.spec.word("population") == given;
         let Some(found) = points.iter().find(of) else { continue };
         let connections = mean(&found.values(0, "connections"));
-        outcome
-            .note(format!("{workload}: {connections:.0} connections, captured as they were made"));
+        outcome.note(format!("{given}: {connections:.0} connections, {origin}"));
     }
     outcome.note(match settings.workloads.is_empty() {
-        true => "flows are generated, not captured: `--set workloads=support` has real ones",
+        true => {
+            "flows are generated but for those of captures: `--set workloads=support` has real ones, \
+             and so has `--set captures=FILE`"
+        }
         false => {
             "support and e-commerce have 4096 client addresses, banking, over TLS, has one, whose ports \
              are in a row: few addresses are a reason for poor hashes"
@@ -528,7 +588,7 @@ mod tests {
         let wrong = Settings { workloads: vec!["bank".into()], ..settings.clone() };
         let error = wrong.validate().unwrap_err().to_string();
         assert!(error.contains("workloads: found workload \"bank\", allowed: support"), "{error}");
-        let experiment = RssRandomness(settings, Mutex::default());
+        let experiment = RssRandomness::new(settings, Path::new("")).unwrap();
         let spec = Spec::at("population", "e-commerce");
         let mut run = Run::new(Effort::Quick, 1, |_, _| {});
         match experiment.measure(&spec, "lookup3", &mut run) {
@@ -539,6 +599,66 @@ mod tests {
             Err(LabError::Unavailable(why)) => picnic_testing::skip("rss-randomness of SYNs", &why),
             Err(error) => panic!("{error}"),
         }
+    }
+
+    /// A segment of TCP without payload, as a record of a capture.
+    fn record(from: ([u8; 4], u16), to: ([u8; 4], u16)) -> Vec<u8> {
+        let mut frame = vec![2; 12];
+        frame.extend([8, 0, 0x45, 0, 0, 40, 0, 0, 0, 0, 64, 6, 0, 0]);
+        frame.extend([from.0, to.0].concat());
+        frame.extend([from.1, to.1].map(u16::to_be_bytes).concat());
+        frame.extend([0, 0, 0, 1, 0, 0, 0, 1, 0x50, 0x10, 0xff, 0xff, 0, 0, 0, 0]);
+        let header = [0, 0, frame.len() as u32, frame.len() as u32];
+        [header.map(u32::to_le_bytes).concat(), frame].concat()
+    }
+
+    /// A capture of these connections: a segment there, one back, one there.
+    fn capture(path: &Path, connections: u16) {
+        let mut bytes =
+            [0xa1b2_c3d4_u32, 4 << 16 | 2, 0, 0, 65535, 1].map(u32::to_le_bytes).concat();
+        for number in 0..connections {
+            let client = ([10, 9, (number >> 8) as u8, number as u8], 33_000 + number % 1000 * 7);
+            let server = ([192, 0, 2, 1], 80);
+            for (from, to) in [(client, server), (server, client), (client, server)] {
+                bytes.extend(record(from, to));
+            }
+        }
+        std::fs::write(path, bytes).unwrap();
+    }
+
+    #[test]
+    fn connections_of_captures_are_tested_beside() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("clients.pcap");
+        capture(&path, 4000);
+        let flows = connections(&path).unwrap();
+        assert_eq!(flows.len(), 4000, "both ways of each are one");
+        assert_eq!(flows[258], V4Tuple::new([10, 9, 1, 2], [192, 0, 2, 1], 34_806, 80));
+        let settings = Settings { captures: vec!["clients.pcap".into()], ..Settings::default() };
+        let experiment = RssRandomness::new(settings, folder.path()).unwrap();
+        let points = experiment.points(Effort::Quick);
+        let spec = points.iter().find(|spec| spec.word("population") == "clients.pcap").unwrap();
+        let mut run = Run::new(Effort::Quick, 1, |_, _| {});
+        let mut found = |side| experiment.measure(spec, side, &mut run).unwrap();
+        assert_eq!(found("lookup3").median("connections"), Some(4000.0));
+        assert!(found("lookup3").median("worst_deviations").unwrap() <= DEVIATIONS);
+        assert!(found("xor-ports").median("worst_deviations").unwrap() > DEVIATIONS);
+    }
+
+    #[test]
+    fn a_capture_that_cannot_be_tested_is_refused_by_key() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("few.pcap");
+        let refused = |path: &Path| connections(path).unwrap_err().to_string();
+        assert!(refused(&path).contains("few.pcap: cannot be read: No such file"));
+        capture(&path, 999);
+        let error = refused(&path);
+        assert!(error.contains("captures: "), "{error}");
+        let words =
+            "few.pcap: found 999 TCP connections over IPv4, too few to tell, allowed: 1000 or more";
+        assert!(error.ends_with(words), "{error}");
+        std::fs::write(&path, "no capture").unwrap();
+        assert!(refused(&path).contains("few.pcap: found"), "{}", refused(&path));
     }
 
     #[test]
