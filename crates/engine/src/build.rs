@@ -166,13 +166,22 @@ impl Parts {
         self.wires.iter().map(|(_, wire)| wire.capabilities.arrival).collect()
     }
 
-    /// What keeps wires from working as they are now, each with the wire's name.
+    /// What keeps wires from working as they are now, each with the wire's name; and that a host
+    /// leaves all but one unused.
     pub fn warnings(&self) -> Vec<String> {
         let of = |(name, wire): &(String, Wire)| {
             let warnings = wire.port.warnings().into_iter();
             warnings.map(|warning| format!("{name}: {warning}")).collect::<Vec<_>>()
         };
-        self.wires.iter().flat_map(of).collect()
+        let unused = match &*self.wires {
+            [(first, _), _, ..] if self.host_transmits() && self.tx.is_empty() => Some(format!(
+                "what the host sends leaves by {first} alone: no function of the tx chain chooses \
+                 among the {} wires",
+                self.wires.len()
+            )),
+            _ => None,
+        };
+        self.wires.iter().flat_map(of).chain(unused).collect()
     }
 
     /// Puts a guard over the card: it looks at packets before everybody else.

@@ -530,6 +530,23 @@ fn what_keeps_wires_from_working_is_told_with_their_names() {
 }
 
 #[test]
+fn a_host_that_sends_by_one_of_several_wires_is_told_of() {
+    let warnings = |attachment: &str, wires: usize, tx: Vec<Box<dyn Function>>| {
+        let text = format!("[host]\nqueues = 1\nattachment = \"{attachment}\"\n");
+        let mut bench = Bench::new(&text, wires, vec![], tx);
+        let warnings = bench.view.warnings.clone();
+        bench.end();
+        warnings
+    };
+    let told = "what the host sends leaves by wire0 alone: no function of the tx chain chooses \
+                among the 3 wires";
+    assert_eq!(warnings("sends", 3, vec![]), [told]);
+    assert!(warnings("sends", 3, vec![by_first_byte()]).is_empty());
+    assert!(warnings("sends", 1, vec![]).is_empty());
+    assert!(warnings("app", 3, vec![]).is_empty(), "echoes have the wire that they came by");
+}
+
+#[test]
 fn a_host_that_has_room_after_all_is_looked_at_again_once() {
     let mut bench = starved(1, "tx_complete = \"interrupt\"");
     bench.settle();
