@@ -331,8 +331,20 @@ LINK_BPS = 2e6
 CONNECTIONS = {"balance-rr": "one connection", "balance-xor": "sixteen"}
 
 
+def longest_pause(text):
+    """Of a transfer whose progress was looked at again and again: seconds in which nothing came."""
+    looks = [(float(time), int(size)) for time, size in map(str.split, text.splitlines())]
+    longest, last, (since, before) = 0, looks[-1][1], looks[0]
+    for time, size in looks:
+        if size != before:
+            longest, since, before = max(longest, time - since), time, size
+        if size == last:
+            break
+    return longest
+
+
 def bonded(sections, _packets):
-    told, speeds = [], []
+    told, speeds, pauses = [], [], []
     for mode in ("balance-rr", "balance-xor", "active-backup"):
         name = f"bonded/{mode}"
         state = sections[f"{name}/state"][1]
@@ -351,16 +363,24 @@ def bonded(sections, _packets):
             before, since, after, until = map(float, sections[f"{name}/speed"][1].split())
             share = (after - before) * 8 / (until - since) / LINK_BPS
             speeds.append(f"{CONNECTIONS[mode]} {share:.2f} with {mode}")
-            report = read_json(sections, f"{name}/speed-report")
-            want(report["ledger"]["balanced"] and report["buffers_missing"] == 0,
-                 f"{name}: {report['ledger']}")
-            received = [wire["rx_bytes"] for wire in report["wires"]]
+        report = read_json(sections, f"{name}/held-report")
+        want(report["ledger"]["balanced"] and report["buffers_missing"] == 0,
+             f"{name}: {report['ledger']}")
+        received = [wire["rx_bytes"] for wire in report["wires"]]
+        if mode in CONNECTIONS:
             want(min(received) > max(received) / 3, f"{name}: received by wire {received}")
+        # Neither end has met an error, though each wire was pulled in turn.
+        for end in ("sender", "whole"):
+            code, text = sections[f"{name}/{end}"]
+            want(code == 0, f"{name}: {end} under load while wires were pulled: {code}, {text}")
+        pauses.append(f"{mode} {longest_pause(sections[f'{name}/progress'][1]):.1f}")
         told.append(f"{mode} {lost(sections[f'{name}/pulled'][1])}")
     yield (f"bonding         Linux's at the other end: 2 MiB there and back by one connection, whole; of 60 "
            f"pings 50 ms apart, lost while a wire was pulled: {', '.join(told)}")
     # A timing is no test, of a machine that is emulated least of all.
     yield f"                payload, in rates of one of two wires: {', '.join(speeds)}"
+    yield (f"                1 MiB by one connection while each wire was pulled, whole; its longest pause: "
+           f"{', '.join(pauses)} s")
 
 
 # Packets of a file of 512 KiB, even if the device has merged them in fours.
