@@ -52,7 +52,7 @@ impl WorldArgs {
     /// A launch there; the threads of a card on real cores give up what they need no more.
     pub(crate) fn launch<'a>(&self, card: &'a CardFile) -> anyhow::Result<Launch<'a>> {
         let launch = Launch::new(card, self.registries()).revision(env!("PICNIC_REVISION"));
-        Ok(if launch.executor()?.may_be_confined() { launch.confined() } else { launch })
+        Ok(if launch.executor()?.is_served() { launch.confined() } else { launch })
     }
 
     /// That something is not to be had in this world, or with the card's engine in it.

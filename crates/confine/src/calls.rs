@@ -2,7 +2,8 @@
 //!
 //! A list holds what its threads were seen to make and what the libraries below them may make
 //! in their place: all of it on descriptors that are open, or on memory. No list has execve,
-//! ptrace, setns, mount or anything that could undo a filter.
+//! ptrace, mount or anything that could undo a filter; setns only where programs in the kernel are
+//! changed whose interfaces are in namespaces.
 
 use crate::Role;
 
@@ -70,6 +71,34 @@ const CLIENTS: List = calls! {
 /// An xdp wire's sockets, made anew.
 const XDP: List = calls! { SYS_bpf SYS_munlock };
 
+/// Programs in the kernel: their maps, and others in their place.
+const PROGRAMS: List = calls! { SYS_bpf };
+/// What loading them asks of the machine.
+const LOADING_PROGRAMS: List = calls! { SYS_uname };
+/// Where interfaces are in namespaces of their own.
+const NAMESPACES: List = calls! { SYS_setns };
+/// The time that threads of the kernel have had.
+const THREADS_TIMES: List = calls! { SYS_openat SYS_newfstatat SYS_statx };
+
+/// What a role may do beyond its lists, by what the card is.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Extras {
+    /// Shared objects: code of files.
+    pub(crate) loads: bool,
+    /// Programs in the kernel.
+    pub(crate) programs: bool,
+    /// Network namespaces.
+    pub(crate) namespaces: bool,
+}
+
+impl Extras {
+    /// The lists beyond those of the role.
+    pub(crate) fn lists(self) -> impl Iterator<Item = List> {
+        let programs = self.programs.then_some([PROGRAMS, LOADING_PROGRAMS]);
+        programs.into_iter().flatten().chain(self.namespaces.then_some(NAMESPACES))
+    }
+}
+
 /// What makes threads and processes.
 pub(crate) const MAKING_PROCESSES: List = MAKING;
 #[cfg(target_arch = "x86_64")]
@@ -95,6 +124,7 @@ pub(crate) fn of(role: Role) -> Vec<List> {
         ]),
         Role::Capture => lists.extend([FILES, FILES_OLDER, PACKETS]),
         Role::Xdp => lists.extend([PACKETS, FILES, XDP]),
+        Role::Programs => lists.extend([PROGRAMS, THREADS_TIMES]),
     }
     lists
 }
@@ -209,6 +239,7 @@ pub(crate) fn rules(role: Role) -> impl Iterator<Item = &'static Rule> {
         Role::Borrowed => BORROWED_RULES,
         Role::Target => TARGET_RULES,
         Role::Xdp => XDP_RULES,
+        Role::Programs => &[],
     };
     const EVERYBODYS: &[Rule] = &EVERY_THREADS_RULES;
     EVERYBODYS.iter().chain(own)

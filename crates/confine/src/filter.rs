@@ -7,7 +7,7 @@
 //! Source: seccomp(2).
 
 use crate::Role;
-use crate::calls::{self, MAKING_PROCESSES, Rule};
+use crate::calls::{self, Extras, MAKING_PROCESSES, Rule};
 use crate::trap;
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
@@ -19,14 +19,15 @@ use std::collections::BTreeMap;
 ///
 /// # Errors
 /// The kernel has no filters, or refuses this one.
-pub(crate) fn install(role: Role, loads: bool) -> Result<(), String> {
+pub(crate) fn install(role: Role, extras: Extras) -> Result<(), String> {
     let refused = |error: &dyn std::fmt::Display| format!("system calls are not filtered: {error}");
-    let lists = calls::of(role);
+    let mut lists = calls::of(role);
+    lists.extend(extras.lists());
     let makes_threads = lists.iter().any(|list| list.contains(&MAKING_PROCESSES[0]));
     if !makes_threads {
         apply(&failing().map_err(|error| refused(&error))?).map_err(|error| refused(&error))?;
     }
-    apply(&listed(role, &lists, loads).map_err(|error| refused(&error))?)
+    apply(&listed(role, &lists, extras.loads).map_err(|error| refused(&error))?)
         .map_err(|error| refused(&error))
 }
 

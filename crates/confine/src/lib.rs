@@ -56,12 +56,21 @@ pub enum Role {
     Capture,
     /// It opens and closes an xdp wire's sockets.
     Xdp,
+    /// It reads what programs in the kernel count, and changes what they go by.
+    Programs,
 }
 
 impl Role {
     /// All of them.
-    pub const ALL: [Role; 6] =
-        [Role::Main, Role::Borrowed, Role::Target, Role::Control, Role::Capture, Role::Xdp];
+    pub const ALL: [Role; 7] = [
+        Role::Main,
+        Role::Borrowed,
+        Role::Target,
+        Role::Control,
+        Role::Capture,
+        Role::Xdp,
+        Role::Programs,
+    ];
 
     /// As notes call it.
     pub fn name(self) -> &'static str {
@@ -72,6 +81,7 @@ impl Role {
             Role::Control => "control",
             Role::Capture => "capture",
             Role::Xdp => "xdp",
+            Role::Programs => "kernel counters",
         }
     }
 }
@@ -80,6 +90,10 @@ impl Role {
 static ASKED_FOR: AtomicBool = AtomicBool::new(false);
 /// Whether control threads may load code.
 static LOADING: AtomicBool = AtomicBool::new(false);
+/// Whether control threads may load programs into the kernel.
+static PROGRAMS: AtomicBool = AtomicBool::new(false);
+/// Whether whoever changes such programs may enter network namespaces.
+static NAMESPACES: AtomicBool = AtomicBool::new(false);
 /// What could not be had, each once.
 static TROUBLES: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
@@ -96,6 +110,14 @@ pub fn ask_for() {
 /// while the card runs.
 pub fn allow_loading() {
     LOADING.store(true, Ordering::Release);
+}
+
+/// Control threads that are set up from now on may load programs into the kernel: for cards whose
+/// chain is there, and is replaced while the card runs. They and the threads that read what the
+/// programs count may enter network namespaces, if wires are `in_namespaces`.
+pub fn allow_programs(in_namespaces: bool) {
+    PROGRAMS.store(true, Ordering::Release);
+    NAMESPACES.store(in_namespaces, Ordering::Release);
 }
 
 /// Whether the control thread of a card may load shared objects.
@@ -132,7 +154,14 @@ pub fn set_up(role: Role, keep: CapabilitySet) {
 
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 fn install(role: Role) -> Result<(), String> {
-    filter::install(role, role == Role::Control && LOADING.load(Ordering::Acquire))
+    let is_so = |asked: &AtomicBool| asked.load(Ordering::Acquire);
+    let changes = matches!(role, Role::Control | Role::Programs) && is_so(&PROGRAMS);
+    let extras = calls::Extras {
+        loads: role == Role::Control && is_so(&LOADING),
+        programs: changes,
+        namespaces: changes && is_so(&NAMESPACES),
+    };
+    filter::install(role, extras)
 }
 
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]

@@ -29,6 +29,7 @@ use picnic_machine::topology::Placement;
 use picnic_os::config::{Factory, Setup, Surroundings};
 use picnic_os::schedulers::registry::SCHEDULERS;
 use picnic_os::task::{TaskSpec, program};
+use rustix::thread::CapabilitySet;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -201,6 +202,7 @@ impl Bench {
             fixed: None,
             swap_rx: None,
             beside: None,
+            keeps: CapabilitySet::empty(),
         };
         let about = About {
             card: file.card.name.clone(),

@@ -55,10 +55,10 @@ pub trait Executor: Send + Sync {
         true
     }
 
-    /// Whether a program that runs its cards may give up what the poll engine's need no more: see
-    /// [`Launch::confined`].
-    fn may_be_confined(&self) -> bool {
-        self.is_served()
+    /// Whether it starts programs at the end of its cards, so that the thread that ends them must
+    /// keep what they need; its other threads need not: see [`Launch::confined`].
+    fn ends_by_programs(&self) -> bool {
+        false
     }
 
     /// Whether it knows all that happens on its cards: see [`Running::tell_events`].

@@ -200,8 +200,8 @@ impl<'a> Launch<'a> {
         self.registries.executor(self.file)
     }
 
-    /// The card's threads and the one that starts it give up the privileges and system calls
-    /// that a running card has no use for. They do not get them back: for programs that run one
+    /// The card's threads, and the one that starts it unless it has programs to start at the end,
+    /// give up the privileges and system calls that a running card has no use for. They do not get them back: for programs that run one
     /// card and nothing else.
     #[must_use]
     pub fn confined(self) -> Self {
@@ -292,6 +292,7 @@ impl<'a> Launch<'a> {
         let captures = Captures::default();
         let is_served = doors.are_any() || watch.is_some();
         let probes = doors.are_any().then(|| captures.clone());
+        let ends_by_programs = self.registries.executor(file)?.ends_by_programs();
         let mut running = self.hook(tracing.clone()).hook(probes).start_alone()?;
         let server = match is_served.then(|| running.control()).flatten() {
             Some(access) => {
@@ -299,7 +300,7 @@ impl<'a> Launch<'a> {
             }
             None => None,
         };
-        if is_confined {
+        if is_confined && !ends_by_programs {
             // Behind its threads, which would inherit it.
             confine::set_up(confine::Role::Main, isolate::needed_to_restore(file));
         }

@@ -157,6 +157,8 @@ pub struct Access {
     pub swap_rx: Option<Box<dyn SwapRx>>,
     /// The poll engine's part of a card that the kernel shares with it.
     pub beside: Option<Beside>,
+    /// Privileges that changing it takes, if there are any.
+    pub keeps: CapabilitySet,
 }
 
 /// What changes the part of a card that the poll engine has beside the kernel. The functions of
@@ -236,12 +238,13 @@ impl Server {
         watch: Option<Watch>,
     ) -> Result<Self, RunError> {
         let stop = Arc::new(AtomicBool::new(false));
+        let keeps = access.keeps;
         let methods = Methods::new(file, about, doors.metrics(), access, captures, stop.clone());
         let shared = Arc::new(Shared::new(stop)?);
         let watcher = watch.map(|watch| Watcher::new(watch, file));
         let for_thread = shared.clone();
         let body = move || {
-            set_up(Role::Control, CapabilitySet::empty());
+            set_up(Role::Control, keeps);
             Service::new(doors, methods, for_thread, watcher).run();
         };
         let thread = std::thread::Builder::new().name("control".into()).spawn(body);

@@ -208,6 +208,7 @@ fn start(engine: &'static str, launch: Launch<'_>) -> Result<HostRunning, RunErr
         fixed: None,
         swap_rx: None,
         beside: None,
+        keeps: CapabilitySet::empty(),
     };
     Ok(HostRunning {
         monitor,

@@ -13,6 +13,7 @@ use crate::plan::{Plan, is_hybrid, plan};
 use crate::rules::{Rules, room};
 use crate::swap::{Card, Swapper, lock_card};
 use crate::tables::Tables;
+use picnic_confine::{Role, set_up};
 use picnic_control::error::RunError;
 use picnic_control::launch::Checked;
 use picnic_control::monitor::{CoreTimes, Monitor, Notes, TargetTimes};
@@ -31,6 +32,7 @@ use picnic_machine::napi::{Polling, named, schedule};
 use picnic_machine::topology::Placement;
 use picnic_machine::undo::{Journal, Machine, Which, restore_all};
 use picnic_ports::interface::{number, within};
+use rustix::thread::CapabilitySet;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -69,9 +71,9 @@ macro_rules! executor {
                 check(launch)
             }
 
-            // At its end it starts commands that set interfaces back.
-            fn may_be_confined(&self) -> bool {
-                false
+            // Commands set interfaces back.
+            fn ends_by_programs(&self) -> bool {
+                true
             }
 
             fn start(&self, launch: Launch<'_>) -> Result<Box<dyn Running>, RunError> {
@@ -307,6 +309,10 @@ impl KernelRunning {
         let state = Arc::new(State::default());
         let beside = half.as_mut().and_then(|half| half.beside(&plan));
         let is_hybrid = plan.is_hybrid;
+        let in_namespaces = plan.wires.iter().any(|wire| wire.namespace.is_some());
+        let mut keeps = CapabilitySet::BPF | CapabilitySet::NET_ADMIN | CapabilitySet::PERFMON;
+        keeps.set(CapabilitySet::SYS_ADMIN, in_namespaces);
+        picnic_confine::allow_programs(in_namespaces);
         let swapper = Swapper { card: card.clone(), plan, cores, shared, functions };
         let access = Access {
             monitor: monitor.clone(),
@@ -318,10 +324,12 @@ impl KernelRunning {
             fixed: (!is_hybrid).then_some(FIXED),
             swap_rx: Some(Box::new(swapper)),
             beside,
+            keeps,
         };
         let looker = {
             let (card, state) = (card.clone(), state.clone());
             let body = move || {
+                set_up(Role::Programs, keeps & !CapabilitySet::PERFMON);
                 while !state.is_stopping.load(Ordering::Acquire) {
                     if let Some(card) = lock_card(&card).as_mut() {
                         let (taken, _) = card.take();

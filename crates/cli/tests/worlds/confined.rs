@@ -115,3 +115,109 @@ fn the_xdp_thread_keeps_what_it_needs_and_no_more() {
     let notes = report["notes"].to_string();
     assert!(notes.contains("taken up again"), "{report}");
 }
+
+/// What programs in the kernel take: CAP_NET_ADMIN, CAP_BPF, and, to be loaded, CAP_PERFMON.
+const PROGRAMS: u64 = 1 << 12 | 1 << 39;
+const LOADED: u64 = PROGRAMS | 1 << 38;
+/// CAP_SYS_ADMIN: to enter the namespaces of wires.
+const NAMESPACES: u64 = 1 << 21;
+
+/// A card in the kernel, or one that it shares with the poll engine, told and asked all that it can
+/// be: its threads keep what that takes and no more, and nothing of it is refused.
+fn in_the_kernel(test: &str, engine: &str, in_namespace: bool) {
+    let Some(hosts) = hosts(test) else { return };
+    let doctor = good_json(&["doctor", "--json"]);
+    let findings = doctor["findings"].as_array().unwrap();
+    let can = findings.iter().find(|finding| finding["name"] == "kernel-cpumap").unwrap();
+    if can["available"] != true {
+        return skip(test, can["found"].as_str().unwrap_or("no cpumap"));
+    }
+    let _machine = machine();
+    hosts.link("wire0");
+    let place = hosts.0.netns("card");
+    let namespace = if in_namespace { format!("namespace = \"{place}\"\n") } else { String::new() };
+    let (host, handover) = match engine {
+        "hybrid" => ("app", ""),
+        _ => ("stack", "handover = \"cpumap\"\n"),
+    };
+    let text = |chain: &str| {
+        format!(
+            "[card]\nname = \"confined\"\nengine = \"{engine}\"\n\
+             [[wire]]\nport = \"xdp\"\ninterface = \"wire0\"\n{namespace}{chain}\
+             [host]\nattachment = \"{host}\"\nqueues = 1\n{handover}"
+        )
+    };
+    let rss = "[[rx]]\nfunction = \"rss\"\n";
+    let other = text(&format!("{rss}[[rx]]\nfunction = \"vlan\"\nallow = [7]\n"));
+    let folder = folder(&[("card.toml", text(rss).as_bytes()), ("other.toml", other.as_bytes())]);
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let socket = path("socket");
+    let program = match in_namespace {
+        true => Command::new(PICNIC),
+        false => {
+            let mut inside = Command::new("ip");
+            inside.args(["netns", "exec", &place, PICNIC]);
+            inside
+        }
+    };
+    let mut program = program;
+    program
+        .args(["run", &path("card.toml"), "--json"])
+        .arg(format!("--set=control.socket={socket}"));
+    let child = program.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let ctl = |arguments: &[&str]| good(&[&["ctl", "--socket", &socket], arguments].concat());
+    wait_until("the card answers", || {
+        picnic(&["ctl", "--socket", &socket, "info"]).status.success()
+    });
+    let id = child.id();
+    let namespaces = if in_namespace { NAMESPACES } else { 0 };
+    // But for the one that ends the card by programs of others.
+    let wrong = || {
+        let bound = |name: &str| match name {
+            "control" => LOADED | namespaces,
+            "kernel-counters" => PROGRAMS | namespaces,
+            // Of the poll engine's part: see the_xdp_thread_keeps_what_it_needs_and_no_more.
+            "xdp" => PROGRAMS | 1 << 13 | 1 << 14,
+            _ => 0,
+        };
+        let kept = statuses(id, "CapPrm:").into_iter();
+        let open = statuses(id, "Seccomp:").into_iter().filter(|(_, mode)| *mode != 2);
+        let kept = kept.filter(|(name, has)| has & !bound(name) != 0);
+        kept.chain(open).filter(|(name, _)| name != "picnic").collect::<Vec<_>>()
+    };
+    wait_until("its threads keep what they need and no more", || wrong().is_empty());
+    hosts.ask("wire0");
+    for asked in [
+        &["stats"][..],
+        &["rss", "get"],
+        &["rss", "set", "--key", "symmetric"],
+        &["filter", "add", "name=no-echo", "protocol=udp", "destination_ports=7", "action=drop"],
+        &["filter", "list"],
+        &["swap", "rx", &path("other.toml")],
+        &["vlan", "get"],
+        &["chain"],
+        &["swap", "rx", &path("card.toml")],
+    ] {
+        ctl(asked);
+        hosts.ask("wire0");
+    }
+    let report = ended(child);
+    assert!(report["wires"][0]["rx_packets"].as_u64().unwrap() > 0, "{report}");
+}
+
+#[test]
+fn a_card_in_the_kernel_needs_nothing_that_is_refused() {
+    in_the_kernel("a_card_in_the_kernel_needs_nothing_that_is_refused", "kernel", false);
+}
+
+#[test]
+fn a_card_in_the_kernel_with_wires_in_namespaces_needs_nothing_that_is_refused() {
+    const NAME: &str =
+        "a_card_in_the_kernel_with_wires_in_namespaces_needs_nothing_that_is_refused";
+    in_the_kernel(NAME, "kernel", true);
+}
+
+#[test]
+fn a_hybrid_card_needs_nothing_that_is_refused() {
+    in_the_kernel("a_hybrid_card_needs_nothing_that_is_refused", "hybrid", false);
+}

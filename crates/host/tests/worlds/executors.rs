@@ -100,12 +100,6 @@ fn an_engine_that_nobody_offers_is_told_with_those_there_are() {
     assert_eq!(error.to_string(), "card:3: card.engine: found \"plain\", allowed: poll");
 }
 
-#[test]
-fn cards_that_are_not_served_are_not_confined_unless_their_executor_says_so() {
-    assert!(Plain.is_served() && Plain.may_be_confined());
-    assert!(!Virtual.is_served() && !Virtual.may_be_confined());
-}
-
 /// A metrics address that is not this machine's is wrong where there is somebody to serve.
 #[test]
 fn doors_are_checked_of_cards_that_are_served() {
