@@ -227,7 +227,7 @@ fn which_card_is_meant_is_found_out_or_asked() {
     refused(&picnic(&["ctl", "--card", "two"]), 1, "card two is not running; running: one (pid ");
     // A second one beside it.
     let (_folder, path) = card(&format!("{STEADY}[card]\nname = \"two\"\n"));
-    let arguments = ["run", path.to_str().unwrap(), "--quiet", "--duration", "60"];
+    let arguments = ["run", path.to_str().unwrap(), "--quiet", "--duration", "600"];
     let mut second = command().args(arguments).stdout(Stdio::null()).spawn().unwrap();
     wait_until("the second card answers", || {
         picnic(&["ctl", "--card", "two"]).status.code() == Some(0)
@@ -265,7 +265,7 @@ fn which_card_is_meant_is_found_out_or_asked() {
 fn a_card_whose_file_says_off_has_no_socket() {
     let _machine = machine();
     let (_folder, path) = card(&format!("{STEADY}[control]\nsocket = \"off\"\n"));
-    let arguments = ["run", path.to_str().unwrap(), "--quiet", "--duration", "60", "--json"];
+    let arguments = ["run", path.to_str().unwrap(), "--quiet", "--duration", "600", "--json"];
     let child = start(&_machine, &arguments);
     refused(&picnic(&["ctl"]), 1, "no card is running");
     interrupt(&child);

@@ -88,7 +88,7 @@ fn ctrl_c_removes_everything_and_so_does_the_start_after_a_kill() {
         return;
     }
     let _machine = machine();
-    let killed = spawn(&["demo", "web", "--seconds=60"]);
+    let killed = spawn(&["demo", "web", "--seconds=600"]);
     let id = killed.id();
     let programs = wait_for_load(id);
     kill_process(Pid::from_child(&killed), Signal::KILL).unwrap();
@@ -101,7 +101,7 @@ fn ctrl_c_removes_everything_and_so_does_the_start_after_a_kill() {
     wait_until("its programs have ended", || !programs.iter().any(runs));
     assert!(left_by(id).len() >= 3, "{:?}", left_by(id));
 
-    let interrupted = spawn(&["demo", "web", "--seconds=60"]);
+    let interrupted = spawn(&["demo", "web", "--seconds=600"]);
     wait_for_load(interrupted.id());
     assert_eq!(left_by(id), Vec::<String>::new(), "the next start has removed them");
     interrupt(&interrupted);

@@ -26,7 +26,7 @@ fn every_signal_that_asks_for_a_stop_gets_a_clean_one() {
     let (_folder, path) = card("[host]\nqueues = 2\n");
     let machine = machine();
     for signal in ALL {
-        let child = start(&machine, &["run", path.to_str().unwrap(), "--json", "--duration=60"]);
+        let child = start(&machine, &["run", path.to_str().unwrap(), "--json", "--duration=600"]);
         kill_process(Pid::from_child(&child), signal).unwrap();
         let output = child.wait_with_output().unwrap();
         assert_eq!(output.status.code(), Some(0), "{signal:?}: {}", stderr(&output));
@@ -37,7 +37,7 @@ fn every_signal_that_asks_for_a_stop_gets_a_clean_one() {
 #[test]
 fn further_hang_ups_do_not_kill() {
     let machine = machine();
-    let child = start(&machine, &["run", "--json", "--duration=60"]);
+    let child = start(&machine, &["run", "--json", "--duration=600"]);
     for _ in 0..3 {
         kill_process(Pid::from_child(&child), Signal::HUP).unwrap();
     }
@@ -85,7 +85,7 @@ fn on_terminal(programs: &File, words: &[&str], output: &Path) -> Child {
 fn a_closed_terminal_gets_a_clean_stop() {
     let _machine = machine();
     let folder = tempfile::tempdir().unwrap();
-    let run = format!("{PICNIC} run --json --duration=60");
+    let run = format!("{PICNIC} run --json --duration=600");
     // As the terminal's own program, and under a shell that goes before it.
     for (index, script) in [format!("exec {run}"), format!("{run}; true")].iter().enumerate() {
         let (user, programs) = terminal();
@@ -113,7 +113,7 @@ fn a_closed_terminal_gets_a_clean_stop() {
 #[test]
 fn top_leaves_when_its_terminal_closes_or_it_is_told_to() {
     let machine = machine();
-    let card = start(&machine, &["run", "--json", "--duration=60"]);
+    let card = start(&machine, &["run", "--json", "--duration=600"]);
     let folder = tempfile::tempdir().unwrap();
     let errors = folder.path().join("errors");
     let script = format!("exec {PICNIC} top 2> {}", errors.display());
@@ -159,7 +159,7 @@ fn top_leaves_when_its_terminal_closes_or_it_is_told_to() {
 #[test]
 fn a_capture_ends_whole_by_any_signal() {
     let machine = machine();
-    let card = start(&machine, &["run", "--json", "--duration=60", "--set=wire[0].rate_pps=1000"]);
+    let card = start(&machine, &["run", "--json", "--duration=600", "--set=wire[0].rate_pps=1000"]);
     let folder = tempfile::tempdir().unwrap();
     for signal in ALL {
         let file = folder.path().join("x.pcapng");
@@ -231,7 +231,7 @@ fn isolation_is_taken_back_whoever_asks_for_the_stop() {
     let before = interrupts();
     let method = "--set=isolation.method=affinity";
     for signal in ALL {
-        let run = ["run", "--isolate", "--json", "--duration=60", method];
+        let run = ["run", "--isolate", "--json", "--duration=600", method];
         let child = alone(state, &run);
         wait_until("no card", || {
             within(&child).is_some_and(|id| threads_of(id.as_raw_nonzero().get() as u32) >= 3)
@@ -278,7 +278,7 @@ fn a_benchmark_that_is_told_to_stop_removes_its_namespaces() {
     let _machine = machine();
     for signal in ALL {
         let mut bench = command();
-        let bench = bench.args(["bench", "wire", "--ports=packet", "--seconds=60"]);
+        let bench = bench.args(["bench", "wire", "--ports=packet", "--seconds=600"]);
         let bench = bench.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let id = bench.id();
         let left = || {
