@@ -143,11 +143,9 @@ impl List {
 
     /// Counters at zero, on every core.
     fn new_counters(&mut self) -> u32 {
-        let taken = self.exchanges.iter().map(|exchange| exchange.taken()).min().unwrap_or(0);
-        let pages = &self.pages;
-        let free = &mut self.free_counters;
+        let (exchanges, pages, free) = (&self.exchanges, &self.pages, &mut self.free_counters);
         self.retiring.retain(|&(generation, counters)| {
-            if generation > taken {
+            if exchanges.iter().any(|exchange| exchange.taken() < generation) {
                 return true;
             }
             // No core has a list that counts here.
