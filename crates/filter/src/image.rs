@@ -82,10 +82,15 @@ impl Image {
         self.words.push(word);
     }
 
+    /// The place of what comes next.
+    pub(crate) fn place(&self) -> u32 {
+        (self.base + self.words.len()) as u32
+    }
+
     /// Goes on at a multiple of so many words; returns the place.
     pub(crate) fn align(&mut self, words: usize) -> u32 {
         self.words.resize(self.words.len().next_multiple_of(words), 0);
-        (self.base + self.words.len()) as u32
+        self.place()
     }
 }
 
@@ -93,7 +98,8 @@ impl Table {
     fn image(&self, base: usize) -> Vec<u64> {
         let mut image = Image::at(base);
         image.words.resize(PAGE, 0);
-        let rows = image.align(2);
+        // A page is even: no row of two words is in two.
+        let rows = image.place();
         let everything = |other: &&super::table::Other| matches!(other.test, Test::Any);
         let every: Vec<_> =
             self.others.iter().filter(everything).map(|other| other.position).collect();
@@ -123,7 +129,7 @@ impl Table {
         }
         written.into_iter().rev().for_each(|word| image.push(word));
         let named = self.stops.protocols();
-        let protocols = image.align(1);
+        let protocols = image.place();
         for four in named.chunks(4) {
             let number = |n: usize| four.get(n).copied().map_or(0, u16::from);
             image.push(quarters([number(0), number(1), number(2), number(3)]));

@@ -154,12 +154,12 @@ impl Prefix {
 
 /// The first `length` of 32 bits.
 pub(super) fn mask32(length: u8) -> u32 {
-    u32::MAX.checked_shl(32 - u32::from(length.min(32))).unwrap_or(0)
+    !u32::MAX.checked_shr(length.into()).unwrap_or(0)
 }
 
 /// The first `length` of 128 bits.
 pub(super) fn mask128(length: u8) -> u128 {
-    u128::MAX.checked_shl(128 - u32::from(length.min(128))).unwrap_or(0)
+    !u128::MAX.checked_shr(length.into()).unwrap_or(0)
 }
 
 impl FromStr for Prefix {

@@ -1,5 +1,6 @@
 //! Making the tables for a whole set of rules, by cost.
 
+use super::image::TABLES;
 use super::rule::{FIELDS, Lengths, TableKey};
 use super::vectors::Vectors;
 use super::{Address, Classifier, Key, NONE, Rule, Table};
@@ -13,6 +14,8 @@ const SAMPLE: usize = 512;
 const ROUNDS: usize = 2;
 /// Tables tried; vectors cost less than more of them.
 const MOST_TABLES: usize = 8;
+// An image has all of them.
+const _: () = assert!(MOST_TABLES <= TABLES);
 /// What a look into a table costs, in comparisons with a rule.
 const TABLE_COST: f64 = 3.0;
 /// What a look into the vectors costs, and besides each field that is cut, each halving there, and
@@ -111,7 +114,8 @@ fn choose<A: Address>(rules: Vec<Rule<A>>, touched: &mut u64) -> (Vec<Chosen<A>>
                 best = (total, tables.len());
             }
         }
-        if rest.is_empty() || tables.len() == MOST_TABLES || spent >= best.0 {
+        // So it is when no rules are left.
+        if tables.len() == MOST_TABLES || spent >= best.0 {
             break;
         }
         let (lengths, cost) = best_table(&rest, touched);

@@ -20,7 +20,7 @@ impl<A: Address> Classifier<A> {
         self.entries.iter().for_each(|rule| write(image, rule));
         let (own, tables) = head.split_at_mut(CLASSIFIER - TABLES * TABLE);
         for (place, table) in tables.chunks_exact_mut(TABLE).zip(&self.tables) {
-            let slots = image.align(1);
+            let slots = image.place();
             for four in table.slots.chunks(4) {
                 let slot = |n: usize| four.get(n).copied().unwrap_or_default();
                 image.push(quarters([slot(0), slot(1), slot(2), slot(3)]));
@@ -40,7 +40,7 @@ impl<A: Address> Classifier<A> {
                 vectors.begins(field).iter().for_each(|&begin| image.push(begin));
                 cut |= u32::from(vectors.is_cut(field)) << field;
             }
-            bits = image.align(1);
+            bits = image.place();
             for field in 0..FIELDS {
                 vectors.bits(field).for_each(|word| image.push(word));
             }

@@ -134,16 +134,17 @@ impl Field {
 
     /// The interval of a value; of the highest value the first that it may be found in, as no
     /// interval that is empty begins behind it.
-    fn interval(&self, value: u64) -> u8 {
+    fn interval(&self, value: u64) -> usize {
         if value == u64::MAX {
-            return self.begins.partition_point(|&begin| begin != u64::MAX) as u8;
+            return self.begins.partition_point(|&begin| begin != u64::MAX);
         }
-        if self.is_cut { self.halve::<ALL>(0, value) as u8 } else { 0 }
+        if self.is_cut { self.halve::<ALL>(0, value) } else { 0 }
     }
 
-    /// The last interval of a range that ends with a value.
-    fn last_interval(&self, high: u64) -> u8 {
-        if high == u64::MAX { INTERVALS as u8 - 1 } else { self.interval(high) }
+    /// The intervals that a rule's range meets.
+    fn intervals(&self, (low, high): (u64, u64)) -> Range<usize> {
+        let end = if high == u64::MAX { INTERVALS } else { self.interval(high) + 1 };
+        self.interval(low)..end
     }
 
     /// The classes that a rule meets here, by the class of each protocol.
@@ -204,11 +205,10 @@ impl<A: Address> Vectors<A> {
             let mut field = Field::new(begins[number], BITS[number], groups, classes);
             // Where a rule begins, and behind its end, its bit changes.
             for (index, rule) in rules.iter().enumerate() {
-                let (low, high) = rule.range(number);
-                let (first, last) = (field.interval(low), field.last_interval(high));
+                let met = field.intervals(rule.range(number));
                 for class in field.classes_of(rule, &protocols) {
-                    field.flip(class, first.into(), index, groups);
-                    field.flip(class, usize::from(last) + 1, index, groups);
+                    field.flip(class, met.start, index, groups);
+                    field.flip(class, met.end, index, groups);
                 }
             }
             for class in field.bits.chunks_exact_mut((INTERVALS * groups).max(1)) {
@@ -272,11 +272,9 @@ impl<A: Address> Vectors<A> {
     fn mark(&mut self, index: usize) {
         let rule = &self.rules[index];
         for (number, field) in self.fields.iter_mut().enumerate() {
-            let (low, high) = rule.range(number);
+            let met = field.intervals(rule.range(number));
             for class in field.classes_of(rule, &self.protocols) {
-                for interval in field.interval(low)..=field.last_interval(high) {
-                    field.flip(class, interval.into(), index, self.groups);
-                }
+                met.clone().for_each(|interval| field.flip(class, interval, index, self.groups));
             }
         }
     }
@@ -481,10 +479,7 @@ impl<A: Address> Vectors<A> {
     fn all(&self, key: &Key<A>) -> ([&Field; FIELDS], [u32; FIELDS]) {
         let fields = self.fields.each_ref();
         let values = key.values();
-        let start = |number: usize| {
-            let interval = usize::from(fields[number].interval(values[number]));
-            (interval * self.groups) as u32
-        };
+        let start = |number: usize| (fields[number].interval(values[number]) * self.groups) as u32;
         let mut starts = std::array::from_fn(start);
         starts[BY_CLASS] += self.class_start(key);
         (fields, starts)
