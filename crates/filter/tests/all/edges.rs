@@ -89,6 +89,12 @@ fn prefixes_are_as_long_as_addresses_and_no_longer() {
     assert!(one.contains(four) && !one.contains([10, 0, 0, 0].into()));
     assert_eq!(one.address(), four);
     assert!(Prefix::new(four, 0).unwrap().contains([255; 4].into()));
+    let one = Prefix::new(six, 128).unwrap();
+    let mut other = [7; 16];
+    other[15] = 6;
+    assert!(one.contains(six) && !one.contains(other.into()));
+    assert!(Prefix::new(six, 127).unwrap().contains(other.into()));
+    assert!(Prefix::new(six, 0).unwrap().contains([255; 16].into()));
 }
 
 #[test]
@@ -141,6 +147,13 @@ fn headers_are_as_long_as_they_say() {
     let authentication = [&[43, 4][..], &[0; 22]].concat();
     let frame = six(51, &[&authentication[..], &ROUTED, &UDP_HEADER].concat());
     assert_eq!(hidden(&frame), Hidden::Addresses);
+    // Others in units of eight, one less: options, routing that has arrived, mobility. What is read
+    // a byte too early is the end, and no segment is left there.
+    let long = [&[43, 1][..], &[0; 13], &[17]].concat();
+    for first in [0, 43, 60, 135] {
+        let frame = six(first, &[&long[..], &[17, 0, 0, 1, 0, 0, 0, 0], &UDP_HEADER].concat());
+        assert_eq!(hidden(&frame), Hidden::Addresses, "{first}");
+    }
     // A fragment's of eight, of a packet that is whole.
     let frame = six(44, &[&[43, 0, 0, 0, 1, 2, 3, 4][..], &ROUTED, &UDP_HEADER].concat());
     assert_eq!(hidden(&frame), Hidden::Addresses);
@@ -220,6 +233,15 @@ fn a_bit_mask_says_which_bytes_count() {
 // ---------------------------------------------------------------- lists and cores
 
 #[test]
+fn filters_are_numbered_from_one_on_and_no_number_is_given_twice() {
+    let filters = Filters::new(1);
+    let add = || filters.add(any(Action::Count)).unwrap().to_string();
+    assert_eq!([add(), add()], ["1", "2"]);
+    filters.list().iter().for_each(|listing| drop(filters.remove(listing.id).unwrap()));
+    assert_eq!([add(), add()], ["3", "4"]);
+}
+
+#[test]
 fn as_many_filters_as_there_are_count_each_for_itself() {
     let filters = Filters::new(1);
     let (mut doors, mut head) = card(&filters);
@@ -272,6 +294,21 @@ fn there_are_so_many_groups_and_those_there_are_can_be_used_on() {
     assert_eq!(into(&[last, names[7]]), Ok(2));
     filters.define_groups(&[last, names[7]]).unwrap();
     assert_eq!(filters.groups(), names[..MOST_GROUPS]);
+}
+
+/// On tx there are no queues to steer to.
+#[test]
+fn a_callback_at_the_card_steers_on_rx_alone() {
+    for (direction, passed, dropped) in [(Direction::Rx, 0, 1), (Direction::Tx, 1, 0)] {
+        let filters = Filters::new(2);
+        let filter = any(Action::Callback).on(direction);
+        filters.add_with(filter, Callback::new(|_| CallbackVerdict::Steer(1))).unwrap();
+        let (mut doors, _) = card(&filters);
+        assert_eq!(run(&mut doors, &mut filters.head(direction), &[udp()]), passed);
+        // This card has no queues at all.
+        let drops = &doors.ledger.card.drops;
+        assert_eq!(drops.get(DropReason::NoSuchQueue, Stage::Steer), dropped, "{direction:?}");
+    }
 }
 
 /// There is nowhere to steer to any more.

@@ -121,6 +121,17 @@ fn a_pattern_past_the_packets_end_does_not_match_and_is_counted() {
 }
 
 #[test]
+fn packets_are_parsed_for_any_pattern_that_looks_behind_the_first_header() {
+    let mut card = Card::new();
+    let ids = [(Base::Frame, 23), (Base::L3, 9)].map(|(base, start)| {
+        let pattern = Pattern::new(base, start, &[0xff], &[&[Protocol::UDP.0]]).unwrap();
+        card.filters.add(Filter::new("udp", pattern, Action::Count)).unwrap()
+    });
+    card.run(&[Frame::default().bytes()]);
+    assert_eq!(ids.map(|id| card.filters.get(id).unwrap().packets), [1, 1]);
+}
+
+#[test]
 fn a_pattern_reaches_over_the_segments_of_a_packet() {
     let mut card = Card::new();
     let bytes: Vec<u8> = (0..5000_u16).map(|n| (n % 251) as u8).collect();
@@ -215,6 +226,63 @@ fn callbacks_and_predicates_are_called_and_a_panic_ends_them_alone() {
     let before = calls.load(Ordering::Relaxed);
     card.run(&[frame(2)]);
     assert_eq!(calls.load(Ordering::Relaxed), before);
+}
+
+/// What panics when it is dropped, as what has panicked once may.
+struct Grenade;
+
+impl Drop for Grenade {
+    fn drop(&mut self) {
+        panic!("dropped");
+    }
+}
+
+#[test]
+fn code_that_panicked_is_neither_called_again_nor_dropped() {
+    let mut card = Card::new();
+    let calls = [0; 2].map(|_| Arc::new(AtomicU64::new(0)));
+    let [in_predicate, in_callback] = calls.clone();
+    let (first, second) = (Grenade, Grenade);
+    let predicate = Predicate::new(move |_| {
+        let _kept = &first;
+        in_predicate.fetch_add(1, Ordering::Relaxed);
+        std::panic::panic_any(Grenade)
+    });
+    let callback = Callback::new(move |_| {
+        let _kept = &second;
+        in_callback.fetch_add(1, Ordering::Relaxed);
+        std::panic::panic_any(Grenade)
+    });
+    let judged = Filter::new("judged", Match::Predicate, Action::Drop);
+    let called = Filter::new("called", Match::Any, Action::Callback);
+    let ids = [
+        card.filters.add_with(judged, predicate).unwrap(),
+        card.filters.add_with(called, callback).unwrap(),
+    ];
+    let quiet = std::panic::take_hook();
+    std::panic::set_hook(Box::new(|_| {}));
+    let through = card.run(&[Frame::default().bytes(), Frame::default().bytes()]);
+    std::panic::set_hook(quiet);
+    assert_eq!(through.len(), 2, "its packets go on");
+    assert_eq!(calls.map(|calls| calls.load(Ordering::Relaxed)), [1, 1]);
+    assert!(ids.iter().all(|&id| card.filters.get(id).unwrap().broken));
+}
+
+#[test]
+fn filters_behind_a_callback_go_by_what_it_has_made_of_the_packet() {
+    let mut card = Card::new();
+    let callback = Callback::new(|packet| {
+        packet.data_mut()[23] = Protocol::ICMP.0;
+        CallbackVerdict::Next
+    });
+    card.filters.add_with(Filter::new("ping", Match::Any, Action::Callback), callback).unwrap();
+    let of = |protocol, action| {
+        let tuple = FiveTuple { protocol: Some(protocol), ..FiveTuple::default() };
+        card.filters.add(Filter::new("f", tuple, action)).unwrap()
+    };
+    let (udp, icmp) = (of(Protocol::UDP, Action::Drop), of(Protocol::ICMP, Action::Count));
+    assert_eq!(card.run(&[Frame::default().bytes()]).len(), 1);
+    assert_eq!([udp, icmp].map(|id| card.filters.get(id).unwrap().packets), [0, 1]);
 }
 
 #[test]
@@ -342,6 +410,12 @@ fn a_pattern_has_so_many_values_and_bytes_and_no_more() {
         "values: found 257 values, allowed: 1 to 256 values"
     );
     assert_eq!(refused(&[0xff], &[]), "values: found 0 values, allowed: 1 to 256 values");
+    let by_byte = |length: usize| {
+        let bytes = vec![1; length];
+        Pattern::by_byte(0, length, u64::MAX, &[&bytes]).map_err(|(key, _)| key)
+    };
+    assert!(by_byte(LONGEST_PATTERN).is_ok());
+    assert_eq!(by_byte(LONGEST_PATTERN + 1).unwrap_err(), "mask");
     let longest = [0xff; LONGEST_PATTERN];
     assert!(Pattern::new(Base::Frame, 0, &longest, &[&longest]).is_ok());
     let longer = [0xff; LONGEST_PATTERN + 1];

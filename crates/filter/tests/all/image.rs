@@ -63,6 +63,29 @@ fn a_list_that_has_grown_is_written_as_one_that_was_given_whole() {
     assert!([1, 20, 60].into_iter().all(|at_once| written(at_once) == whole));
 }
 
+/// A list without rules in vectors is written as it is while it fits, with what changes have left.
+#[test]
+fn a_list_is_compiled_anew_if_it_is_longer_than_there_is_room_for() {
+    let filters = Filters::new(1);
+    let mut list = filters.elsewhere();
+    let from = |number: u32| {
+        let source = Prefix::new((0x0a00_0000 + number).to_be_bytes(), 32);
+        let filter = Filter::new("f", FiveTuple { source, ..FiveTuple::default() }, Action::Drop);
+        FilterChange::Add(filter, FilterCode::default())
+    };
+    let ids = filters.apply((0..300).map(from).collect()).unwrap();
+    filters.apply(ids[20..].iter().copied().map(FilterChange::Remove).collect()).unwrap();
+    let ids = filters.apply((300..500).map(from).collect()).unwrap();
+    for id in ids {
+        filters.remove(id).unwrap();
+    }
+    list.refresh();
+    let words = |room| list.image(0, room).len();
+    let (compiled, grown) = (words(0), words(usize::MAX));
+    assert!(compiled < grown, "{compiled} words, {grown} with what changes have left");
+    assert_eq!([words(grown - 1), words(grown)], [compiled, grown]);
+}
+
 fn halves(word: u64) -> [u32; 2] {
     let [a, b, c, d, e, f, g, h] = word.to_ne_bytes();
     [u32::from_ne_bytes([a, b, c, d]), u32::from_ne_bytes([e, f, g, h])]

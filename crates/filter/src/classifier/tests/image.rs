@@ -82,6 +82,10 @@ impl Written {
     pub(super) fn of<A: Address>(classifier: &Classifier<A>) -> Self {
         let mut image = Image::at(BASE);
         let head = classifier.write(&mut image);
+        // A search that looked into more tables than it must would find the same.
+        let firsts = head[4..].chunks_exact(8).map(|table| halves(table[6]));
+        let tables = classifier.tables.iter().map(|table| (table.first.into(), 0));
+        assert!(firsts.take(classifier.tables()).eq(tables), "where a search may end");
         Written { head, words: image.into_words() }
     }
 

@@ -255,6 +255,136 @@ fn a_rule_of_one_family_is_inside_itself() {
     assert!(!rule.matches(&rule.inside(&other.unwrap())));
     let any = anywhere(1, &mut Random(7))[0];
     assert!(tuple.matches(&inside(&tuple, any, true)));
+    let of = |source: [u8; 16], destination: [u8; 16]| {
+        let (source, destination) = (Prefix::new(source, 32), Prefix::new(destination, 100));
+        Rule::<[u64; 4]>::new(&FiveTuple { source, destination, ..tuple }).unwrap()
+    };
+    let (rule, other) = (of([0x20; 16], [0x31; 16]), of([0x42; 16], [0x53; 16]));
+    assert!(rule.matches(&rule.inside(&rule)));
+    // Its source is the other's, all else its own.
+    let key = rule.inside(&other);
+    assert!(!rule.matches(&key) && !other.matches(&key));
+    let both = of([0x42; 16], [0x31; 16]);
+    assert!(both.matches(&key));
+}
+
+/// The intervals of ports are found at once, and so are those of prefixes of 16 bits or less; of
+/// longer ones as fast as few begin in the same part.
+#[test]
+fn only_intervals_that_begin_within_a_part_take_halvings() {
+    let halvings =
+        |rules: &[FiveTuple], field| Vectors::build(compiled::<u64>(rules), &mut 0).halvings(field);
+    let ports = |n: u16| FiveTuple { source_ports: PortRange::one(3 * n), ..<_>::default() };
+    assert_eq!(halvings(&(0..40).map(ports).collect::<Vec<_>>(), 2), 0);
+    let prefix = |n: u8, length| FiveTuple {
+        source: Prefix::new([10, n / 8, 2 * (n % 8), 1], length),
+        ..<_>::default()
+    };
+    let prefixes = |length| (0..24).map(|n| prefix(n, length)).collect::<Vec<_>>();
+    assert_eq!(halvings(&prefixes(16), 0), 0);
+    assert_eq!(halvings(&[prefix(1, 23)], 0), 2);
+    // Seven begin in each part and end there, and one begins with it.
+    assert_eq!(halvings(&prefixes(24), 0), 4);
+}
+
+#[test]
+fn a_packet_is_not_compared_with_rules_for_the_protocols_that_most_others_ask_for() {
+    let of = |protocol| FiveTuple { protocol: Some(Protocol(protocol)), ..<_>::default() };
+    // The one that is asked for once has no class of its own.
+    let rules = [0, 6, 1, 17, 0, 6, 17].map(of);
+    let vectors = Vectors::build(compiled::<u64>(&rules), &mut 0);
+    let compared = [0, 6, 17, 1, 47].map(|protocol| {
+        let key = Key::<u64>::new([1; 4].into(), [2; 4].into(), protocol, Some((1, 1))).unwrap();
+        vectors.compared(&key)
+    });
+    assert_eq!(compared, [(0, Some(0)), (0, Some(1)), (0, Some(3)), (0, Some(2)), (1, None)]);
+    // Neither if it is the only one that any of them asks for.
+    let rules = [of(6), FiveTuple::default()];
+    let vectors = Vectors::build(compiled::<u64>(&rules), &mut 0);
+    let key = Key::<u64>::new([1; 4].into(), [2; 4].into(), 47, Some((1, 1))).unwrap();
+    assert_eq!(vectors.compared(&key), (0, Some(1)));
+}
+
+/// With one end more, some are left out, so that the intervals are of as many rules each.
+#[test]
+fn a_field_is_cut_everywhere_if_it_has_intervals_enough() {
+    let cuts = |rules: u16| {
+        let from =
+            |low| FiveTuple { source_ports: PortRange::new(low, 9999).unwrap(), ..<_>::default() };
+        let rules: Vec<_> = (1..=rules).map(from).collect();
+        let vectors = Vectors::build(compiled::<u64>(&rules), &mut 0);
+        vectors.begins(2).iter().filter(|&&begin| begin != u64::MAX).count()
+    };
+    // Where each begins, and where all end.
+    assert_eq!((cuts(1), cuts(62)), (2, 63));
+    assert!((20..63).contains(&cuts(63)));
+}
+
+fn host(n: u16) -> [u8; 4] {
+    let [a, b] = n.to_be_bytes();
+    [10, a, b, 1]
+}
+
+fn from(n: u16) -> FiveTuple {
+    FiveTuple { source: Prefix::new(host(n), 32), ..FiveTuple::default() }
+}
+
+fn to(n: u16) -> FiveTuple {
+    FiveTuple { destination: Prefix::new(host(n), 32), ..FiveTuple::default() }
+}
+
+fn between(source: u16, destination: u16, port: u16) -> Tuple {
+    Tuple {
+        source: host(source).into(),
+        destination: host(destination).into(),
+        protocol: Protocol::UDP,
+        ports: Some((port, 1)),
+        hidden: Hidden::Nothing,
+    }
+}
+
+#[test]
+fn a_table_that_was_chosen_last_is_searched_first_if_its_first_rule_is() {
+    let by_port = |n| FiveTuple {
+        protocol: Some(Protocol::UDP),
+        source_ports: PortRange::one(n),
+        ..FiveTuple::default()
+    };
+    // Tables are chosen by how many rules they take: sources, destinations, ports.
+    let mut rules = vec![by_port(0), from(0), to(0)];
+    rules.extend((1..600).map(from));
+    rules.extend((1..500).map(to));
+    rules.extend((1..400).map(by_port));
+    let classifier = super::build::<u64>(&rules);
+    assert_eq!((classifier.tables(), classifier.in_vectors()), (3, 0));
+    assert!(classifier.tables.iter().map(|table| table.first).eq(0..3));
+    agree(&classifier, &rules, &[between(0, 999, 0)]);
+}
+
+#[test]
+fn where_a_search_ends_moves_with_the_list() {
+    let mut rules: Vec<_> = (0..10).map(from).collect();
+    rules.push(to(0));
+    rules.extend((10..600).map(from));
+    rules.extend((1..500).map(to));
+    let mut classifier = super::build::<u64>(&rules);
+    let firsts = |classifier: &Classifier<u64>| {
+        classifier.tables.iter().map(|table| table.first).collect::<Vec<_>>()
+    };
+    assert_eq!(firsts(&classifier), [0, 10]);
+    // The first destination comes to stand before the source that the packet has as well.
+    for _ in 1..10 {
+        classifier.remove(1, &rules.remove(1));
+        classifier.close_gap(1);
+    }
+    assert_eq!(firsts(&classifier), [0, 1]);
+    agree(&classifier, &rules, &[between(12, 0, 9)]);
+    // A destination at the head of the list brings its table there.
+    rules.insert(0, to(777));
+    classifier.make_room(0);
+    classifier.insert(0, &to(777));
+    assert_eq!(firsts(&classifier), [0, 1]);
+    agree(&classifier, &rules, &[between(0, 777, 9), between(12, 0, 9)]);
 }
 
 fn rule6(random: &mut Random) -> FiveTuple {
