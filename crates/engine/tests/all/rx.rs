@@ -187,6 +187,18 @@ fn what_a_packet_has_waited_at_the_wire_is_in_its_latency() {
 }
 
 #[test]
+fn the_first_packet_of_a_wire_and_every_sixteenth_from_there_tell_how_long_they_waited() {
+    let mut bench = Bench::with_wires("[host]\nqueues = 1\n", vec![stamping()], vec![], vec![]);
+    bench.wires[0].lock().unwrap().arrival = Some(Time::ZERO);
+    for (packets, told) in [(1, 1), (15, 1), (1, 2), (14, 2), (2, 3)] {
+        load(&mut bench, 0, 0..packets);
+        bench.settle();
+        assert_eq!(bench.view.wires[0].counters.waited_packets.get(), told);
+    }
+    bench.end();
+}
+
+#[test]
 fn what_a_packet_waits_for_the_nic_to_interrupt_is_told_from_what_it_waits_behind_others() {
     let text = "[host]\nqueues = 1\n[interrupt]\nwire_usecs = 100\n";
     let mut bench = Bench::with_wires(text, vec![stamping()], vec![], vec![]);
