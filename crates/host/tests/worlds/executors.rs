@@ -3,6 +3,8 @@
 use picnic_control::error::RunError;
 use picnic_control::{Executor, Launch, Registries, Running};
 use picnic_core::config::CardFile;
+use picnic_core::port::{Receiver, Transmitter, WirePort};
+use picnic_core::time::Time;
 use picnic_host::registries;
 use picnic_host::run::Host;
 use picnic_machine::threads::spawn_pinned;
@@ -114,6 +116,28 @@ fn doors_are_checked_of_cards_that_are_served() {
     };
     assert!(checked("plain").unwrap_err().contains("192.0.2.1:1"), "{:?}", checked("plain"));
     assert_eq!(checked("virtual"), Ok(()));
+}
+
+/// A wire of which something keeps it from working, with what stands before it left out.
+struct Broken;
+
+impl WirePort for Broken {
+    fn warnings(&self) -> Vec<String> {
+        vec!["it has no cable".into(), "and no light".into()]
+    }
+
+    fn receive(&mut self, _: Time, _: &mut Receiver<'_>) {}
+
+    fn transmit(&mut self, _: Time, _: &mut Transmitter<'_>) {}
+}
+
+#[test]
+fn what_keeps_wires_from_working_is_told_by_a_check() {
+    let registries = Registries { middleware: |_, _, _| Ok(Box::new(Broken)), ..registries() };
+    let file = CardFile::parse("[[wire]]\nport = \"generator\"\n", None).unwrap();
+    let warnings = Launch::new(&file, registries).check().unwrap().placement.warnings;
+    let of_wires: Vec<_> = warnings.iter().filter(|warning| warning.starts_with("wire")).collect();
+    assert_eq!(of_wires, ["wire0: it has no cable", "wire0: and no light"]);
 }
 
 /// Target cores hand over their latencies as they are asked for, and that is waited for.
