@@ -2,7 +2,8 @@
 //!
 //! One to five wires bring what a link of 1 Gb/s carries of 1514-byte frames, and are held to such a
 //! link. `by-wire` gives each wire a queue and a target core of its own, and the borrowed core's share of
-//! work is measured. `link_mbps` and `frame_bytes` make faster links and shorter frames of these. A line through
+//! work is measured. `link_mbps` and `frame_bytes` make faster links and shorter frames of these, and some of both are
+//! modelled beside them (`links.rs`). A line through
 //! these points says at how many wires the core is full; more wires than that are measured as
 //! well, and not fitted, so that the prediction can fail. Two ways of interrupting take turns: one
 //! interrupt for each packet, as the paper's card, and our default moderation.
@@ -15,6 +16,8 @@
 //! A point where a target core is full says nothing of the borrowed core, and is left out.
 //!
 //! Source: PICNIC, section 4.3 and figure 6; IEEE 802.3, clause 40.6.1.2.6, for the clocks.
+
+mod links;
 
 use super::cards::{CardRun, repeated, within};
 use crate::compare::{Line, Reached, median};
@@ -57,7 +60,12 @@ pub struct Settings {
     pub link_mbps: u32,
     /// Bytes of a frame
     pub frame_bytes: u16,
-    /// Work of the host for a packet, in nanoseconds
+    /// Rates of other links to be modelled beside, in megabits per second; sim only
+    pub more_links_mbps: Vec<u32>,
+    /// Lengths of other frames to be modelled beside, in bytes; sim only
+    pub more_frames_bytes: Vec<u16>,
+    /// Work of the host for a packet, in nanoseconds; none with `more_links_mbps` and
+    /// `more_frames_bytes`
     pub host_ns: u32,
     /// One turn of the borrowed core, in nanoseconds; sim only
     pub card_turn_ns: u64,
@@ -78,6 +86,8 @@ impl Default for Settings {
             beyond: vec![8, 16, 24, 32, 96],
             link_mbps: 1000,
             frame_bytes: 1514,
+            more_links_mbps: vec![10_000, 25_000, 100_000],
+            more_frames_bytes: vec![60],
             host_ns: 4_000,
             card_turn_ns: 50,
             card_packet_ns: 20,
@@ -99,8 +109,12 @@ impl Settings {
             let message = format!("found {both}, allowed: numbers that are not in `wires`");
             return Err(ConfigError::new("beyond", message));
         }
-        within("link_mbps", f64::from(self.link_mbps), 1.0, 1e6)?;
-        within("frame_bytes", f64::from(self.frame_bytes), 60.0, 1514.0)?;
+        let rate = |key: &str, mbps: u32| within(key, f64::from(mbps), 1.0, 1e6);
+        let bytes = |key: &str, bytes: u16| within(key, f64::from(bytes), 60.0, 1514.0);
+        rate("link_mbps", self.link_mbps)?;
+        bytes("frame_bytes", self.frame_bytes)?;
+        self.more_links_mbps.iter().try_for_each(|&more| rate("more_links_mbps", more))?;
+        self.more_frames_bytes.iter().try_for_each(|&more| bytes("more_frames_bytes", more))?;
         within("host_ns", f64::from(self.host_ns), 0.0, 100_000.0)?;
         within("card_turn_ns", self.card_turn_ns as f64, 0.0, 1e5)?;
         within("card_packet_ns", self.card_packet_ns as f64, 0.0, 1e5)?;
@@ -178,7 +192,7 @@ impl Experiment for PicnicScaling {
             let spec = Spec::at("wires", wires).sides(&WAYS.map(|(name, _)| name));
             repeated(spec, self.0.world, effort.repeats())
         };
-        self.0.numbers().map(spec).collect()
+        self.0.numbers().map(spec).chain(links::points(&self.0)).collect()
     }
 
     fn cores(&self, point: &Spec) -> usize {
@@ -189,7 +203,7 @@ impl Experiment for PicnicScaling {
     }
 
     fn measure(&self, point: &Spec, side: &str, run: &mut Run<'_>) -> Result<Outcome, LabError> {
-        let settings = &self.0;
+        let settings = &links::at(&self.0, point);
         let wires = point.number("wires") as u32;
         let interrupt = WAYS.iter().find(|(name, _)| *name == side).map_or("", |(_, keys)| keys);
         let usual = match settings.world {
@@ -203,6 +217,10 @@ impl Experiment for PicnicScaling {
             doorbell_send_ns: settings.doorbell_ns,
             doorbell_arrive_ns: 1_000..=1_000,
             ..CostModel::default()
+        };
+        let (time, costs) = match links::is_one(point) {
+            true => (links::time(&self.0, settings, time), links::costs(costs)),
+            false => (time, costs),
         };
         let text = settings.card(wires, interrupt);
         let (world, seed, filters) = (settings.world, run.seed, None);
@@ -227,6 +245,8 @@ impl Experiment for PicnicScaling {
         let wire_bps = f64::from(settings.link_mbps) * 1e6;
         let mut outcome = Outcome::of(settings.world.source());
         outcome.settings = serde_json::to_value(settings).unwrap_or_default();
+        let all = points;
+        let points: Vec<&Found> = all.iter().filter(|found| !links::is_one(&found.spec)).collect();
         for (side, (name, _)) in WAYS.iter().enumerate() {
             let of = |found: &Found, key: &str| median(&found.values(side, key));
             let wires = |found: &Found| found.spec.number("wires");
@@ -234,7 +254,8 @@ impl Experiment for PicnicScaling {
             let is_full = |found: &Found| {
                 of(found, "busy_fraction") > FULL || of(found, "dropped_fraction") > LOSS
             };
-            let good: Vec<&Found> = points.iter().filter(|found| !is_void(found)).collect();
+            let good: Vec<&Found> =
+                points.iter().copied().filter(|found| !is_void(found)).collect();
             let is_fitted = |found: &&&Found| settings.wires.contains(&(wires(found) as u32));
             let to_fit: Vec<(f64, f64)> = good
                 .iter()
@@ -309,7 +330,7 @@ impl Experiment for PicnicScaling {
                 _ => "not tested",
             };
             outcome.tell(&format!("{key}_prediction"), verdict);
-            for found in points {
+            for &found in &points {
                 let values =
                     |key: &str, label: &str| Figure::of(key, found.values(side, key)).called(label);
                 let (number, void) = (wires(found), is_void(found));
@@ -338,6 +359,14 @@ impl Experiment for PicnicScaling {
                     outcome.note(format!("{name}, {number} wires: void, a target core is full"));
                 }
             }
+        }
+        if settings.world == World::Sim {
+            links::conclude(&mut outcome, settings, all);
+            outcome.note(
+                "links and frames beside are modelled, with target cores that have no work; to \
+                 measure any of it takes as many cores as wires, and one more: world = \"host\" with \
+                 link_mbps and frame_bytes",
+            );
         }
         outcome.note(format!(
             "each wire brings {:.0} packets/s of {} bytes by a link of {} Mb/s, by a clock of its own",
@@ -425,6 +454,40 @@ mod tests {
         let (long, short, fast) = (full_at(1000, 1514), full_at(1000, 60), full_at(10_000, 1514));
         // As many packets cost as much, whatever their length.
         assert!(short < long && fast < long, "{long} {short} {fast}");
+    }
+
+    #[test]
+    fn other_links_and_frames_stand_beside_in_the_default_output() {
+        let settings =
+            Settings { beyond: Vec::new(), milliseconds: Some(10), ..Settings::default() };
+        let fields = fields(settings.clone());
+        let rows = fields["links"].as_array().unwrap();
+        for way in ["per-packet", "moderated"] {
+            for bytes in [1514, 60] {
+                let full: Vec<f64> = [1_000, 10_000, 25_000, 100_000]
+                    .into_iter()
+                    .map(|link| {
+                        let row = rows.iter().find(|row| {
+                            row["way"] == way
+                                && row["link_mbps"] == link
+                                && row["frame_bytes"] == bytes
+                        });
+                        let row = row.unwrap_or_else(|| panic!("{way} {link} {bytes}: {rows:#?}"));
+                        assert!(row["delivered_bps"].as_f64().unwrap() > 0.0, "{row}");
+                        row["full_at_wires"].as_f64().unwrap_or_else(|| panic!("{row}"))
+                    })
+                    .collect();
+                assert!(full.windows(2).all(|pair| pair[0] > pair[1]), "{way} {bytes}: {full:?}");
+            }
+        }
+        let experiment = PicnicScaling(settings.clone());
+        let notes = experiment.conclude(&[]).notes;
+        assert!(notes.iter().any(|note| note.contains("as many cores as wires")), "{notes:?}");
+        // What a machine can measure is asked for.
+        let host = PicnicScaling(Settings { world: World::Host, ..settings.clone() });
+        assert!(!host.points(Effort::Usual).iter().any(links::is_one));
+        let error = Settings { more_frames_bytes: vec![20], ..settings }.validate().unwrap_err();
+        assert!(error.to_string().contains("more_frames_bytes"), "{error}");
     }
 
     #[test]
