@@ -173,7 +173,7 @@ impl Component for PicnicScaling {
     const HELP: &'static str = "wires at line rate that a borrowed core takes";
 
     fn example(_: &Path) -> Option<String> {
-        Some("wires = [1, 2, 3]\nbeyond = [40]\nmilliseconds = 3".into())
+        Some("wires = [1, 2, 3]\nbeyond = [40]\nmore_links_mbps = [10000]\nmilliseconds = 3".into())
     }
 
     fn build(settings: Settings, _: &BuildContext) -> Result<Box<dyn Experiment>, ConfigError> {
@@ -445,6 +445,8 @@ mod tests {
                 beyond: Vec::new(),
                 link_mbps,
                 frame_bytes,
+                more_links_mbps: Vec::new(),
+                more_frames_bytes: Vec::new(),
                 host_ns: 100,
                 milliseconds: Some(2),
                 ..Settings::default()

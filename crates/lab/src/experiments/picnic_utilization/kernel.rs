@@ -1,7 +1,8 @@
-//! The same card in the kernel, between a client and the kernel's own stack.
+//! Cards between a client and the kernel's own stack: in the kernel, or with the poll engine and a tap.
 //!
 //! ```text
 //!  sender, core C ═══ veth ═══ w0, polled on core B: the card ── stack and receiver on core A
+//!  sender, core C ═══ veth ═══ w0, the card on core B ══ tap h0: target, stack, receiver on core A
 //! ```
 //!
 //! At 1 Gb/s of TCP in frames of MTU size, `without` is what a NIC would give: the interface is
@@ -9,13 +10,17 @@
 //! empty function and with `rss`, by both hand-overs. Flat out `without` is the veth as it is, with
 //! all of its offloads, whose packets are received on the sender's core.
 //!
-//! The target core's time is that of receiver, threads of the kernel that poll, softirqs of the
+//! With `attachment = "tap"` the card's three ways of interrupting stand beside `without` instead. The
+//! target's thread writes each packet to the tap, and so has the stack's work for it; GRO, which `without`
+//! has, is not there.
+//!
+//! The target core's time is that of receiver, threads that poll or are the target, softirqs of the
 //! network and interrupts, each as the kernel's own events start and end it
 //! ([`picnic_kernel::WorkMeter`]); what else runs there is left out. With two cores the sender has
 //! that which is borrowed. `capacity_bps` is what the fullest core could carry, had it nothing else
 //! to do: of a busy machine it says more than what arrived.
 
-use super::{RATE_PPS, Settings, WITHOUT};
+use super::{Attachment, RATE_PPS, SIDES, Settings, WITHOUT, interrupt_of, order};
 use crate::benchmarks::kernel::is_possible;
 use crate::experiment::{Effort, Found, LabError, Run, Spec};
 use crate::outcome::{Comparison, Figure, Outcome, Point, Source};
@@ -27,6 +32,7 @@ use anyhow::Context;
 use picnic_control::{Launch, Registries, Report, Running};
 use picnic_kernel::{Work, WorkMeter};
 use picnic_machine::napi::Polling;
+use picnic_machine::threads::BORROWED;
 use picnic_machine::topology::cores;
 use picnic_machine::undo::{Journal, Machine};
 use std::thread::JoinHandle;
@@ -38,6 +44,8 @@ const SEGMENT_BYTES: f64 = 1448.0;
 const PORT: u16 = 5301;
 /// All that may work for the card or the receiver, by the starts of their names.
 const TASKS: [&str; 3] = ["traffic", "napi/w0-", "cpumap/"];
+/// The same with the poll engine.
+const POLL_TASKS: [&str; 3] = ["traffic", BORROWED, "target-"];
 
 /// How much is offered.
 const LOAD: &str = "load";
@@ -47,11 +55,14 @@ const FLAT_OUT: &str = "flat-out";
 const CARDS: [&str; 4] = ["skb-pass", "skb-rss", "cpumap-pass", "cpumap-rss"];
 const FASTEST: [&str; 3] = [WITHOUT, "skb-rss", "cpumap-rss"];
 
-pub(super) fn points(effort: Effort) -> Vec<Spec> {
+pub(super) fn points(settings: &Settings, effort: Effort) -> Vec<Spec> {
     let paced = [&[WITHOUT][..], &CARDS].concat();
-    [(PACED, &paced[..]), (FLAT_OUT, &FASTEST)]
-        .map(|(load, sides)| Spec::at(LOAD, load).sides(sides).measured(effort.repeats()))
-        .into()
+    let loads = match settings.attachment {
+        Attachment::Tap => vec![(PACED, &SIDES[..])],
+        Attachment::App => vec![(PACED, &paced[..]), (FLAT_OUT, &FASTEST)],
+    };
+    let spec = |(load, sides)| Spec::at(LOAD, load).sides(sides).measured(effort.repeats());
+    loads.into_iter().map(spec).collect()
 }
 
 pub(super) fn measure(
@@ -72,12 +83,39 @@ struct Bed<'a> {
     hosts: Hosts,
     settings: &'a Settings,
     is_paced: bool,
-    /// Hand-over and function; none without a card.
-    card: Option<(&'a str, &'a str)>,
+    way: Way<'a>,
     time: Duration,
     target: usize,
     borrowed: usize,
     sender: usize,
+}
+
+/// What is between wire and stack.
+#[derive(Clone, Copy)]
+enum Way<'a> {
+    Without,
+    /// A card in the kernel: hand-over and function.
+    Kernel(&'a str, &'a str),
+    /// A card of the poll engine with a tap: its `[interrupt]` section.
+    Poll(&'a str),
+}
+
+impl<'a> Way<'a> {
+    fn of(side: &'a str) -> Self {
+        match (interrupt_of(side), side.split_once('-')) {
+            (Some(keys), _) => Way::Poll(keys),
+            (None, Some((handover, function))) => Way::Kernel(handover, function),
+            (None, None) => Way::Without,
+        }
+    }
+
+    /// Where the stack is.
+    fn server(self) -> Role {
+        match self {
+            Way::Poll(_) => Role::Server,
+            Way::Without | Way::Kernel(..) => Role::Card,
+        }
+    }
 }
 
 /// What takes packets from the wire while it is measured.
@@ -98,11 +136,14 @@ impl<'a> Bed<'a> {
         let [target, borrowed, ..] = cores[..] else { anyhow::bail!("it needs two cores") };
         let sender = *cores.get(2).unwrap_or(&borrowed);
         let hosts = Hosts::build("lab", MTU)?;
-        hosts.ip(Role::Card, &format!("address add {SERVER}/24 dev w0"))?;
+        let way = Way::of(side);
+        // The tap has its own.
+        if way.server() == Role::Card {
+            hosts.ip(Role::Card, &format!("address add {SERVER}/24 dev w0"))?;
+        }
         // A sender waits for its NIC; a veth without a queue loses what its ring has no room for.
         hosts.within(Role::Client, "tc qdisc replace dev c0 root pfifo")?;
-        let card = side.split_once('-');
-        let is_by_frame = card.is_some_and(|(handover, _)| handover == "cpumap");
+        let is_by_frame = matches!(way, Way::Kernel("cpumap", _));
         let offloads = match () {
             // XDP carries no word of unfinished checksums.
             () if is_by_frame => Some("tx off"),
@@ -112,7 +153,7 @@ impl<'a> Bed<'a> {
         if let Some(offloads) = offloads {
             hosts.within(Role::Client, &format!("ethtool -K c0 {offloads}"))?;
         }
-        Ok(Bed { hosts, settings, is_paced, card, time, target, borrowed, sender })
+        Ok(Bed { hosts, settings, is_paced, way, time, target, borrowed, sender })
     }
 
     /// Has an interface polled on a core.
@@ -128,19 +169,46 @@ impl<'a> Bed<'a> {
         Ok(polling.pin(&machine, journal, core)?)
     }
 
+    /// The card file; none without a card.
+    fn card(&self) -> Option<String> {
+        let (port, engine, function, host) = match self.way {
+            Way::Without => return None,
+            Way::Kernel(handover, function) => (
+                "xdp",
+                "kernel",
+                function,
+                format!("attachment = \"stack\"\nhandover = \"{handover}\"\n"),
+            ),
+            Way::Poll(interrupt) => (
+                "packet",
+                "poll",
+                "rss",
+                format!(
+                    "attachment = \"tap\"\nname = \"h0\"\naddresses = [\"{SERVER}/24\"]\n\
+                     namespace = \"{}\"\n[interrupt]\n{interrupt}",
+                    self.hosts.netns(Role::Server)
+                ),
+            ),
+        };
+        Some(format!(
+            "[card]\nengine = \"{engine}\"\nborrowed_core = {}\n[[wire]]\nport = \"{port}\"\n\
+             interface = \"w0\"\nnamespace = \"{}\"\n[[rx]]\nfunction = \"{function}\"\n\
+             [host]\nqueues = 1\ntarget_cores = [{}]\n{host}",
+            self.borrowed,
+            self.hosts.netns(Role::Card),
+            self.target
+        ))
+    }
+
     fn take(&self, journal: &mut Journal) -> anyhow::Result<Taker> {
-        let namespace = self.hosts.netns(Role::Card);
-        if let Some((handover, function)) = self.card {
-            let text = format!(
-                "[card]\nengine = \"kernel\"\nborrowed_core = {}\n[[wire]]\nport = \"xdp\"\n\
-                 interface = \"w0\"\nnamespace = \"{namespace}\"\n[[rx]]\nfunction = \"{function}\"\n\
-                 [host]\nattachment = \"stack\"\nhandover = \"{handover}\"\nqueues = 1\n\
-                 target_cores = [{}]\n",
-                self.borrowed, self.target
-            );
+        if let Some(text) = self.card() {
             let card = picnic_host::sections().parse(&text, None)?;
-            let registries =
-                Registries { executors: &[&picnic_kernel::Kernel], ..picnic_host::registries() };
+            let registries = match self.way {
+                Way::Poll(_) => picnic_host::registries(),
+                Way::Without | Way::Kernel(..) => {
+                    Registries { executors: &[&picnic_kernel::Kernel], ..picnic_host::registries() }
+                }
+            };
             return Ok(Taker::Card(Launch::new(&card, registries).start_alone()?));
         }
         if !self.is_paced {
@@ -151,7 +219,8 @@ impl<'a> Bed<'a> {
     }
 
     fn measure(&self) -> anyhow::Result<Outcome> {
-        let meter = WorkMeter::start(&TASKS)?;
+        let tasks = if let Way::Poll(_) = self.way { POLL_TASKS } else { TASKS };
+        let meter = WorkMeter::start(&tasks)?;
         let mut journal = Journal::create(&Machine::this(), "lab")?;
         // What the sender's own stack does for what comes back is its core's; a veth with segmentation
         // offload would have it done by whoever sends.
@@ -167,15 +236,18 @@ impl<'a> Bed<'a> {
         };
         journal.undo()?;
         let mut outcome = result?;
-        if let Some(Report { ledger, .. }) = report {
+        if let Some(Report { ledger, queues, .. }) = report {
             anyhow::ensure!(ledger.balanced(), "the ledger does not balance: a bug");
             outcome.add(Figure::count("card_dropped", ledger.dropped));
+            let packets = queues.iter().find_map(|queue| queue.packets_per_interrupt);
+            outcome.add(Figure::one("packets_per_interrupt", packets));
         }
         Ok(outcome)
     }
 
     fn transfer(&self, meter: &WorkMeter) -> anyhow::Result<Outcome> {
-        let [server, client] = [Role::Card, Role::Client].map(|role| self.hosts.namespace(role));
+        let [server, client] =
+            [self.way.server(), Role::Client].map(|role| self.hosts.namespace(role));
         let limit = Some(self.time + Duration::from_secs(10));
         let at = format!("0.0.0.0:{PORT}").parse()?;
         let receive = Receive { core: Some(self.target), limit, ..Receive::at(at) };
@@ -295,12 +367,15 @@ pub(super) fn conclude(settings: &Settings, points: &[Found]) -> Outcome {
             );
         }
     }
-    // A ring and a thread for each target core, packet by packet, as the paper's card has them.
-    if let Some(found) = outcome.whole.figure("cpumap_rss_relative_change") {
-        outcome.add(
-            Figure::of("relative_change", found.values)
-                .called("target core's CPU with the card, relative"),
-        );
+    for (key, own, label) in OWN {
+        if let Some(found) = outcome.whole.figure(own) {
+            outcome.add(Figure::of(key, found.values).called(label));
+        }
+    }
+    if settings.attachment == Attachment::Tap {
+        points.iter().for_each(|found| order(&mut outcome, found, WORK));
+        outcome
+            .note("without the card GRO joins segments in front of the stack, behind it none does");
     }
     outcome.note(format!(
         "TCP, {} bytes handed over by the sender at a time; paced to {RATE_PPS} segments/s of \
@@ -313,6 +388,14 @@ pub(super) fn conclude(settings: &Settings, points: &[Found]) -> Outcome {
     outcome
 }
 
+/// Whose figures are those of the paper: a ring and a thread for each target core, packet by packet,
+/// are as its card has them.
+const OWN: [(&str, &str, &str); 3] = [
+    ("relative_change", "cpumap_rss_relative_change", "target core's CPU with the card, relative"),
+    ("relative_change", "per_packet_relative_change", "target core's CPU with the card, relative"),
+    ("moderated_change", "moderated_relative_change", "the same, moderated"),
+];
+
 /// Time of the target core.
 const WORK: &str = "target_ns_per_segment";
 const BUSY: &str = "target_core_busy_fraction";
@@ -324,7 +407,8 @@ const FIGURES: [(&str, &str); 6] = [
     ("borrowed_ns_per_segment", "other core"),
     ("retransmits", "sent again"),
 ];
-const DETAILS: [&str; 5] = [
+const DETAILS: [&str; 6] = [
+    "packets_per_interrupt",
     "capacity_bps",
     "polling_ns_per_segment",
     "softirqs_ns_per_segment",
@@ -332,11 +416,14 @@ const DETAILS: [&str; 5] = [
     "turns_per_segment",
 ];
 
-pub(super) fn plots() -> Vec<Plot> {
-    vec![
-        Plot::bars("target core at 1 Gb/s by way", "ways", BUSY),
-        Plot::bars("goodput flat out by way", "flat_out", "goodput_bps"),
-    ]
+pub(super) fn plots(settings: &Settings) -> Vec<Plot> {
+    let paced = Plot::bars("target core at 1 Gb/s by way", "ways", BUSY);
+    match settings.attachment {
+        Attachment::Tap => vec![paced],
+        Attachment::App => {
+            vec![paced, Plot::bars("goodput flat out by way", "flat_out", "goodput_bps")]
+        }
+    }
 }
 
 #[cfg(test)]
@@ -362,7 +449,7 @@ mod tests {
             outcome.add(Figure::of(BUSY, busy.to_vec()));
             outcome
         };
-        let mut spec = points(Effort::Quick).swap_remove(0);
+        let mut spec = points(&settings(), Effort::Quick).swap_remove(0);
         spec.sides = vec![WITHOUT.into(), "cpumap-rss".into()];
         let sides = vec![side([1000.0, 2000.0], [0.1, 0.2]), side([1100.0, 2200.0], [0.12, 0.22])];
         let outcome = conclude(&settings(), &[Found { spec, sides }]);
@@ -379,8 +466,14 @@ mod tests {
     /// Each way carries what is offered, and its target core has worked for it.
     #[test]
     fn every_way_is_measured() {
-        let experiment = PicnicUtilization(settings());
-        for point in experiment.points(Effort::Quick) {
+        let tap = Settings { engine: Engine::Poll, attachment: Attachment::Tap, ..settings() };
+        let experiments = [settings(), tap].map(PicnicUtilization);
+        let points = |experiment| (experiment, Experiment::points(experiment, Effort::Quick));
+        for (experiment, point) in
+            experiments.iter().map(points).flat_map(|(experiment, points)| {
+                points.into_iter().map(move |point| (experiment, point))
+            })
+        {
             for side in &point.sides {
                 let _machine = picnic_testing::machine();
                 let mut run = Run::new(Effort::Quick, 1, |_, _| {});
@@ -397,7 +490,11 @@ mod tests {
                 assert!(figure(WORK) >= figure("receiver_ns_per_segment"), "{side}: {fields:#?}");
                 assert!(figure("receiver_ns_per_segment") > 0.0, "{side}: {fields:#?}");
                 let is_nic = side == WITHOUT && point.word(LOAD) == PACED;
-                if is_nic || side.starts_with("cpumap") {
+                let is_tap = interrupt_of(side).is_some();
+                if is_tap {
+                    assert!(figure("packets_per_interrupt") > 0.0, "{side}: {fields:#?}");
+                }
+                if is_nic || is_tap || side.starts_with("cpumap") {
                     assert!(figure("polling_ns_per_segment") > 0.0, "{side}: {fields:#?}");
                 }
             }
