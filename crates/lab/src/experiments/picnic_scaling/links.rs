@@ -86,7 +86,7 @@ pub(super) fn conclude(outcome: &mut Outcome, settings: &Settings, points: &[Fou
             let of = |key: &str, found: &Found| Figure::of(key, found.values(side, key));
             let busy = |of: &str, found: &Found| {
                 Figure::of(&format!("{of}_busy_fraction"), found.values(side, "busy_fraction"))
-                    .called(&format!("borrowed core, {} wires", wires(found)))
+                    .called(&format!("borrowed core, wires: {}", wires(found)))
             };
             outcome.series("links").push(
                 Point::at("way", *name)
