@@ -140,6 +140,28 @@ fn table_entries_for_queues_that_are_not_there() {
 }
 
 #[test]
+fn frames_that_interrupt_on_wires_that_cannot_tell_how_many_wait() {
+    let interrupt = "[interrupt]\nwire_usecs = 50\nwire_frames = 8\n";
+    for (wire, line) in [
+        ("[[wire]]\nport = \"tap\"\ninterface = \"pcbad0\"\n", 6),
+        (
+            "[[wire]]\nport = \"generator\"\nrate_pps = 1000\n[wire.link]\n\
+             rate_mbps = 1000\n",
+            8,
+        ),
+    ] {
+        refused_card(
+            &format!("{wire}{interrupt}"),
+            &format!(
+                "card.toml:{line}: interrupt.wire_frames: found 8 with a wire that cannot tell how \
+                 many frames wait (tap, any with a link), allowed: 0, or wires that can \
+                 (generator, packet, pcap, xdp)"
+            ),
+        );
+    }
+}
+
+#[test]
 fn queues_on_no_core_and_cores_that_do_not_exist() {
     refused_card(
         "[host]\nqueues = 4\ntarget_cores = [0, 0]\n",

@@ -6,6 +6,7 @@ use picnic_control::{Launch, Report};
 use picnic_core::config::CardFile;
 use picnic_core::time::Time;
 use picnic_sim::{CostModel, Simulation, registries};
+use std::path::Path;
 
 /// Packets at a rate to one queue under these `[interrupt]` keys, with all but free costs.
 fn interrupts(rate_pps: u64, packets: u64, interrupt: &str) -> Report {
@@ -95,6 +96,22 @@ fn a_wire_that_waits_until_it_is_asked_interrupts_nobody() {
         Simulation::new(Launch::new(&file, registries()), 1, quick()).map(drop).unwrap_err();
     let wanted = "4: interrupt.wire_usecs: found 50 with a wire that waits until it is asked";
     assert!(error.to_string().contains(wanted), "{error}");
+}
+
+/// What is wrong with a card file.
+fn refused(text: &str) -> String {
+    let file = CardFile::parse(text, Some(Path::new("card.toml"))).unwrap();
+    Launch::new(&file, registries()).build().map(drop).unwrap_err().to_string()
+}
+
+#[test]
+fn a_wire_with_a_link_cannot_tell_how_many_frames_wait() {
+    let text = "[[wire]]\nport = \"generator\"\nrate_pps = 1000\n[wire.link]\nrate_mbps = 100\n\
+                [interrupt]\nwire_usecs = 50\nwire_frames = 8\n";
+    let wanted = "card.toml:8: interrupt.wire_frames: found 8 with a wire that cannot tell how many \
+                  frames wait (tap, any with a link), allowed: 0, or wires that can (generator, \
+                  packet, pcap, xdp)";
+    assert_eq!(refused(text), wanted);
 }
 
 #[test]
