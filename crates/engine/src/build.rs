@@ -5,7 +5,7 @@
 use crate::chain::Link;
 use crate::rx::Wire;
 use picnic_core::attachment::HostAttachment;
-use picnic_core::config::{self, CardFile, InterruptSection, Section};
+use picnic_core::config::{self, CardFile, InterruptSection, Section, StampDemand};
 use picnic_core::direction::Direction;
 use picnic_core::error::{ConfigError, PoolError};
 use picnic_core::function::{Disorder, Function};
@@ -31,6 +31,10 @@ pub struct Components {
     /// What stands between wires and the card.
     pub middleware: WrapWire,
 }
+
+/// The wires that know when their packets arrived, for messages.
+pub const STAMPING: &str = "packet, xdp with stamps = true, pcap as it was recorded, generator with \
+                            a rate, any with [wire.link]";
 
 /// Why a card could not be built.
 #[derive(Debug, thiserror::Error)]
@@ -110,6 +114,19 @@ fn check_order(
     Ok(())
 }
 
+/// Refuses a wire that tells only when packets were taken, if the card is to know more.
+fn check_stamp(file: &CardFile, section: &config::Wire, wire: &Wire) -> Result<(), ConfigError> {
+    if file.card.stamp == StampDemand::Any || wire.capabilities.arrival {
+        return Ok(());
+    }
+    let (name, port) = (&section.name, section.port.name());
+    let message = format!(
+        "found \"arrival\" with {name} ({port}), which tells only when packets were taken, \
+         allowed: \"any\", or wires that know when they arrived ({STAMPING})"
+    );
+    Err(file.locate(ConfigError::new("card.stamp", message)))
+}
+
 /// The parts a card file names, built and checked, but nothing connected or started.
 pub struct Parts {
     pub(crate) wires: Vec<(String, Wire)>,
@@ -143,6 +160,7 @@ impl Parts {
             let InterruptSection { wire_usecs, wire_frames, .. } = file.interrupt;
             let wire = wire.throttled(wire_usecs, wire_frames);
             let wire = wire.map_err(|wrong| file.locate(wrong))?;
+            check_stamp(file, section, &wire)?;
             wires.push((section.name.clone(), wire));
         }
         let rx = links(&file.rx, Direction::Rx, components, &base, hooks)?;

@@ -59,7 +59,7 @@ fn unknown_keys_and_sections() {
     refused_card(
         "[card]\nidle = \"spin\"\nidel = \"block\"\n",
         "card.toml:3: card.idel: found key \"idel\", allowed: name, engine, borrowed_core, idle, \
-         burst, default_queue, wire_backlog, seed; did you mean \"idle\"?",
+         burst, default_queue, wire_backlog, stamp, seed; did you mean \"idle\"?",
     );
     refused_card(
         "[card]\n\n[hots]\nqueues = 2\n",
@@ -136,6 +136,44 @@ fn table_entries_for_queues_that_are_not_there() {
     refused_card(
         "[card]\ndefault_queue = 4\n",
         "card.toml:2: card.default_queue: found 4, allowed: 0 to 3",
+    );
+}
+
+const STAMPING: &str = "packet, xdp with stamps = true, pcap as it was recorded, generator with a \
+                        rate, any with [wire.link]";
+
+#[test]
+fn wires_without_arrival_times_when_they_are_demanded() {
+    for (wire, port) in [
+        ("", "generator"),
+        ("[[wire]]\nport = \"tap\"\ninterface = \"pcbad0\"\n", "tap"),
+        ("[[wire]]\nport = \"xdp\"\ninterface = \"lo\"\nstamps = false\n", "xdp"),
+    ] {
+        refused_card(
+            &format!("[card]\nidle = \"block\"\nstamp = \"arrival\"\n{wire}"),
+            &format!(
+                "card.toml:3: card.stamp: found \"arrival\" with wire0 ({port}), which tells only \
+                 when packets were taken, allowed: \"any\", or wires that know when they arrived \
+                 ({STAMPING})"
+            ),
+        );
+    }
+    // The second of two; a link knows when packets come out of it.
+    let paced = "[[wire]]\nport = \"generator\"\nrate_pps = 1000\n";
+    let text = format!("{paced}[[wire]]\nport = \"generator\"\nname = \"fast\"\n");
+    let demand = "[card]\nstamp = \"arrival\"\n";
+    let folder = folder(&[
+        ("card.toml", format!("{text}{demand}").as_bytes()),
+        ("good.toml", format!("{text}[wire.link]\nrate_mbps = 1000\n{demand}").as_bytes()),
+    ]);
+    let output = picnic_in(folder.path(), &["check", "card.toml"]);
+    let wanted = "card.toml:8: card.stamp: found \"arrival\" with fast (generator), which tells";
+    assert!(stderr(&output).starts_with(wanted), "{}", stderr(&output));
+    let output = picnic_in(folder.path(), &["check", "good.toml"]);
+    assert_eq!((stderr(&output), output.status.code()), ("", Some(0)));
+    refused_card(
+        "[card]\nstamp = \"taken\"\n",
+        "card.toml:2: card.stamp: found \"taken\", allowed: any, arrival",
     );
 }
 

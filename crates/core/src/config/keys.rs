@@ -45,6 +45,9 @@ pub struct CardSection {
     /// Packets of each tx ring, and of functions for each wire, that may wait for wires.
     #[schemars(range(min = 64, max = 65536))]
     pub wire_backlog: usize,
+    /// What the receive time of packets must be: "any", or "arrival": a wire that tells only when
+    /// packets were taken, so that what they waited before shows nowhere, is refused.
+    pub stamp: StampDemand,
     /// Seed of all random numbers.
     pub seed: u64,
 }
@@ -59,6 +62,7 @@ impl Default for CardSection {
             burst: 64,
             default_queue: 0,
             wire_backlog: 1024,
+            stamp: StampDemand::Any,
             seed: 1,
         }
     }
@@ -96,6 +100,17 @@ pub enum Idle {
     Adaptive,
     /// Blocks at once.
     Block,
+}
+
+/// What the receive time of packets must be.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+pub enum StampDemand {
+    /// When they arrived, or when they were taken, as each wire knows.
+    #[default]
+    Any,
+    /// When they arrived.
+    Arrival,
 }
 
 /// `[[wire]]`: what is common to all ports.

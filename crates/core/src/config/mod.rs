@@ -24,7 +24,7 @@ mod setting;
 pub use help::{KeyHelp, keys_in, keys_of};
 pub use keys::{
     Amount, CardSection, CoreChoice, GateMode, HostSection, Idle, Inner, InterruptSection,
-    Priority, RxSection, System, TargetCores, TxComplete, TxSection, WireSection,
+    Priority, RxSection, StampDemand, System, TargetCores, TxComplete, TxSection, WireSection,
 };
 pub(crate) use reader::typed;
 pub use section::{

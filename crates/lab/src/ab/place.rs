@@ -19,6 +19,7 @@ use picnic_core::config::{
 };
 use picnic_core::error::ConfigError;
 use picnic_core::ledger::DropReason;
+use picnic_engine::build::STAMPING;
 use std::time::Duration;
 
 /// Time for caches, rings and rates to settle.
@@ -147,8 +148,7 @@ impl<'a> Place<'a> {
             let port = file.wires[wire].port.name();
             let message = format!(
                 "found \"{port}\", whose packets come without a time of arrival as it is set, but \
-                 {name} is of that time; allowed: packet, xdp with stamps = true, pcap as it was \
-                 recorded, generator with a rate"
+                 {name} is of that time; allowed: {STAMPING}"
             );
             return Err(file
                 .locate(ConfigError::new(format!("wire[{wire}].port"), message))

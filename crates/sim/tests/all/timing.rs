@@ -115,6 +115,28 @@ fn a_wire_with_a_link_cannot_tell_how_many_frames_wait() {
 }
 
 #[test]
+fn a_wire_without_arrival_times_is_refused_where_they_are_demanded() {
+    let paced = "[[wire]]\nport = \"generator\"\nrate_pps = 1000\n";
+    let text = format!(
+        "[card]\nstamp = \"arrival\"\n{paced}[[wire]]\nport = \"generator\"\nname = \"fast\"\n"
+    );
+    let wanted = "card.toml:2: card.stamp: found \"arrival\" with fast (generator), which tells \
+                  only when packets were taken, allowed: \"any\", or wires that know when they \
+                  arrived (packet, xdp with stamps = true, pcap as it was recorded, generator with \
+                  a rate, any with [wire.link])";
+    assert_eq!(refused(&text), wanted);
+    // A link knows when packets come out of it; and nobody has to ask.
+    for good in [
+        format!("{text}[wire.link]\nrate_mbps = 100\n"),
+        text.replace("\"arrival\"", "\"any\""),
+        text.replace("stamp = \"arrival\"\n", ""),
+    ] {
+        let file = CardFile::parse(&good, None).unwrap();
+        assert!(Launch::new(&file, registries()).build().is_ok(), "{good}");
+    }
+}
+
+#[test]
 fn usecs_gather_what_comes_within_them() {
     // A packet every 10 µs waits 95 µs for nine more; then 1 µs for the doorbell.
     let (outcome, bounds) = interrupts_and_latency(100_000, 1000, "rx_usecs = 95\nrx_frames = 0");
