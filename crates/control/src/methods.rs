@@ -13,9 +13,11 @@ use crate::request::{Request, methods, wrong};
 use crate::server::{Access, Beside, SwapRx};
 use picnic_core::config::{CardFile, GateMode, InterruptSection, Sections};
 use picnic_core::direction::Direction;
+use picnic_core::error::ConfigError;
 use picnic_core::hook::Hooks;
 use picnic_core::registry::BuildContext;
 use picnic_engine::chain::Link;
+use picnic_engine::rx::check_throttle;
 use picnic_engine::swap::{Answer, Command, Controller};
 use picnic_engine::view::Functions;
 use picnic_filter::Filters;
@@ -289,13 +291,16 @@ impl Methods {
     fn moderate(&mut self, change: &Map<String, Value>) -> Result<Value, RpcError> {
         let replaced = self.interrupt.clone();
         let wanted = replaced.changed(change).map_err(wrong)?;
-        let fixed = [
-            ("wire_usecs", wanted.wire_usecs != replaced.wire_usecs),
-            ("wire_frames", wanted.wire_frames != replaced.wire_frames),
-            ("tx_complete", wanted.tx_complete != replaced.tx_complete),
-        ];
-        if let Some((key, _)) = fixed.into_iter().find(|(_, differs)| *differs) {
-            return Err(invalid(format!("{key}: cannot be changed while the card runs")));
+        if wanted.tx_complete != replaced.tx_complete {
+            return Err(invalid(
+                "tx_complete: cannot be changed while the card runs; set interrupt.tx_complete in \
+                 the card file and start the card again",
+            ));
+        }
+        let of_wires = |keys: &InterruptSection| (keys.wire_usecs, keys.wire_frames);
+        let moderates_wires = of_wires(&wanted) != of_wires(&replaced);
+        if moderates_wires {
+            self.check_wires(&wanted)?;
         }
         if wanted.poll_usecs != replaced.poll_usecs {
             self.command(Command::Poll(u64::from(wanted.poll_usecs) * 1000))?;
@@ -304,6 +309,11 @@ impl Methods {
         if wanted.tx_usecs != replaced.tx_usecs {
             self.command(Command::TxPause(u64::from(wanted.tx_usecs) * 1000))?;
             self.interrupt.tx_usecs = wanted.tx_usecs;
+        }
+        if moderates_wires {
+            let (usecs, frames) = of_wires(&wanted);
+            self.command(Command::Throttle(usecs, frames))?;
+            (self.interrupt.wire_usecs, self.interrupt.wire_frames) = (usecs, frames);
         }
         if wanted.gate != replaced.gate {
             self.command(Command::Unmask(wanted.gate == GateMode::None))?;
@@ -314,6 +324,24 @@ impl Methods {
         }
         self.interrupt = wanted;
         Ok(json!({ "moderation": self.interrupt, "replaced": replaced }))
+    }
+
+    /// Whether the wires can be moderated so.
+    fn check_wires(&self, wanted: &InterruptSection) -> Result<(), RpcError> {
+        let InterruptSection { wire_usecs, wire_frames, .. } = *wanted;
+        if self.beside.is_some() && wire_usecs != 0 {
+            let message = format!(
+                "wire_usecs: found {wire_usecs}, allowed with engine = \"hybrid\": 0, as packets of \
+                 the poll engine would be held twice"
+            );
+            return Err(invalid(message));
+        }
+        let mut wires = self.monitor.view.wires.iter();
+        wires
+            .try_for_each(|wire| check_throttle(wire.capabilities, wire_usecs, wire_frames))
+            .map_err(|ConfigError { key, message, .. }| {
+                invalid(format!("{}: {message}", key.trim_start_matches("interrupt.")))
+            })
     }
 
     /// Has the borrowed core obey a command, and waits for its answer. Of a card that the kernel

@@ -304,7 +304,7 @@ pub fn wire_reports(view: &View) -> Vec<WireReport> {
         rx_shed: wire.counters.rx_shed.get(),
         tx_packets: wire.counters.tx_packets.get(),
         tx_bytes: wire.counters.tx_bytes.get(),
-        stamp: if wire.arrival { Stamp::Arrival } else { Stamp::Taken },
+        stamp: if wire.capabilities.arrival { Stamp::Arrival } else { Stamp::Taken },
         interrupts: wire.counters.interrupts.get(),
         stamps_ahead: wire.counters.stamps_ahead.get(),
     });

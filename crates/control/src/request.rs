@@ -59,7 +59,7 @@ pub enum Request {
     /// When target cores are interrupted.
     #[serde(rename = "moderation.get")]
     ModerationGet {},
-    /// Changes it for all queues. Takes the keys of `[interrupt]`; those left out stay as they are.
+    /// Changes it for all queues and wires. Takes the keys of `[interrupt]`; those left out stay as they are.
     #[serde(rename = "moderation.set")]
     ModerationSet(#[schemars(with = "InterruptSection")] Map<String, Value>),
     /// The functions of both chains, with their counts.

@@ -489,11 +489,9 @@ mod tests {
         let set = |served: &mut Served, caller: &mut Caller, change: Value| {
             served.call(caller, "moderation.set", change)
         };
-        for key in [json!({ "wire_usecs": 5 }), json!({ "tx_complete": "interrupt" })] {
-            let name = key.as_object().unwrap().keys().next().unwrap().clone();
-            let refused = set(&mut served, &mut caller, key).unwrap_err();
-            assert_eq!(refused, format!("{name}: cannot be changed while the card runs"));
-        }
+        let key = json!({ "tx_complete": "interrupt" });
+        let refused = set(&mut served, &mut caller, key).unwrap_err();
+        assert!(refused.starts_with("tx_complete: cannot be changed while the card runs"));
         // The same as it is is no change.
         assert!(set(&mut served, &mut caller, json!({ "wire_usecs": 0 })).is_ok());
         // Once its hosts have had buffers to send with.

@@ -142,7 +142,7 @@ pub fn assemble(
             .zip(&wires)
             .map(|(name, wire)| WireView {
                 name,
-                arrival: wire.capabilities.arrival,
+                capabilities: wire.capabilities,
                 counters: wire.counters.clone(),
             })
             .collect(),

@@ -3,7 +3,7 @@
 //! The engine knows no function or port by name; [`Components`] bring them.
 
 use crate::chain::Link;
-use crate::rx::Wire;
+use crate::rx::{Wire, check_throttle};
 use picnic_core::attachment::HostAttachment;
 use picnic_core::config::{self, CardFile, InterruptSection, Section, StampDemand};
 use picnic_core::direction::Direction;
@@ -14,6 +14,7 @@ use picnic_core::hook::{HookPoint, Hooks};
 use picnic_core::port::{Arrivals, WirePort};
 use picnic_core::registry::{BuildContext, Entry, find};
 use picnic_core::resident::Resident;
+use picnic_core::time::Time;
 
 /// Puts between a wire and the card what the wire's section asks for.
 pub type WrapWire =
@@ -156,10 +157,11 @@ impl Parts {
             let port = entry.build(&section.port, &at(index))?;
             let port = (components.middleware)(port, section, &at(index))?;
             let observers = hooks.observers(&HookPoint::Wire { index, name: &section.name });
-            let wire = Wire::new(port, observers);
+            let mut wire = Wire::new(port, observers);
             let InterruptSection { wire_usecs, wire_frames, .. } = file.interrupt;
-            let wire = wire.throttled(wire_usecs, wire_frames);
-            let wire = wire.map_err(|wrong| file.locate(wrong))?;
+            check_throttle(wire.capabilities, wire_usecs, wire_frames)
+                .map_err(|wrong| file.locate(wrong))?;
+            wire.throttle(Time::ZERO, wire_usecs, wire_frames);
             check_stamp(file, section, &wire)?;
             wires.push((section.name.clone(), wire));
         }

@@ -59,8 +59,8 @@ pub(crate) struct Throttle {
 }
 
 impl Throttle {
-    fn new(every_ns: u64, frames: usize) -> Self {
-        Throttle { every_ns, frames, next: Time::ZERO, began: None, left: None }
+    fn new(now: Time, every_ns: u64, frames: usize) -> Self {
+        Throttle { every_ns, frames, next: now, began: None, left: None }
     }
 
     /// How many packets may be taken at `now`, `limit` or fewer; none while the NIC is quiet.
@@ -139,6 +139,29 @@ fn waiting(now: Time, port: &mut dyn WirePort) -> Option<usize> {
     (some != 0).then_some(some)
 }
 
+/// Whether a wire that can do this may interrupt at most every `usecs` microseconds, 0 for no limit,
+/// or when `frames` frames wait, 0 for no limit either.
+///
+/// # Errors
+/// It hands over packets when it is asked, and interrupts nobody; or it cannot tell how many wait.
+pub fn check_throttle(wire: Capabilities, usecs: u32, frames: u32) -> Result<(), ConfigError> {
+    if usecs != 0 && wire.patient {
+        let message = format!(
+            "found {usecs} with a wire that waits until it is asked (a generator without rate_pps, \
+             a capture flat out), allowed: 0"
+        );
+        return Err(ConfigError::new("interrupt.wire_usecs", message));
+    }
+    if frames != 0 && !wire.tells_waiting {
+        let message = format!(
+            "found {frames} with a wire that cannot tell how many frames wait (tap, any with a \
+             link), allowed: 0, or wires that can (generator, packet, pcap, xdp)"
+        );
+        return Err(ConfigError::new("interrupt.wire_frames", message));
+    }
+    Ok(())
+}
+
 /// One packet of so many has its latency recorded, at the wire as at the target routine.
 pub(crate) const LATENCY_SAMPLE: u32 = 16;
 
@@ -157,30 +180,13 @@ impl Wire {
         }
     }
 
-    /// The same wire, which interrupts at most every `usecs` microseconds, 0 for no limit, or when
-    /// `frames` frames wait, 0 for no limit either.
-    ///
-    /// # Errors
-    /// It hands over packets when it is asked, and interrupts nobody; or it cannot tell how many
-    /// wait.
-    pub(crate) fn throttled(mut self, usecs: u32, frames: u32) -> Result<Self, ConfigError> {
-        if usecs != 0 && self.capabilities.patient {
-            let message = format!(
-                "found {usecs} with a wire that waits until it is asked (a generator without \
-                 rate_pps, a capture flat out), allowed: 0"
-            );
-            return Err(ConfigError::new("interrupt.wire_usecs", message));
-        }
-        if frames != 0 && !self.capabilities.tells_waiting {
-            let message = format!(
-                "found {frames} with a wire that cannot tell how many frames wait (tap, any with a \
-                 link), allowed: 0, or wires that can (generator, packet, pcap, xdp)"
-            );
-            return Err(ConfigError::new("interrupt.wire_frames", message));
-        }
-        let throttle = || Throttle::new(u64::from(usecs) * 1000, frames as usize);
-        self.throttle = (usecs != 0).then(throttle);
-        Ok(self)
+    /// Has it interrupt at most every `usecs` microseconds, 0 for no limit, or when `frames` frames
+    /// wait, 0 for no limit either; for what waits at `now`, at once. [`check_throttle`] says whether
+    /// it can. Returns how it was.
+    pub(crate) fn throttle(&mut self, now: Time, usecs: u32, frames: u32) -> (u32, u32) {
+        let throttle = || Throttle::new(now, u64::from(usecs) * 1000, frames as usize);
+        let old = std::mem::replace(&mut self.throttle, (usecs != 0).then(throttle));
+        old.map_or((0, 0), |old| ((old.every_ns / 1000) as u32, old.frames as u32))
     }
 
     /// Records how long packets have waited here, which the NIC interrupted for at `interrupt`.

@@ -44,6 +44,11 @@ pub enum Command {
     /// Have packets of hosts wait for others up to this long, in nanoseconds:
     /// `interrupt.tx_usecs`.
     TxPause(u64),
+    /// Have wires interrupt at most every so many microseconds, 0 for no limit, or when so many
+    /// frames wait: `interrupt.wire_usecs` and `interrupt.wire_frames`. For what waits by then they
+    /// may interrupt at once. Who sends it has asked of each wire whether it can
+    /// ([`rx::check_throttle`](crate::rx::check_throttle)).
+    Throttle(u32, u32),
 }
 
 /// What became of a command: done or not, and what it replaced.
@@ -110,6 +115,11 @@ impl Command {
                 let old = pacing.tx_ns.get();
                 pacing.tx_ns.set(ns);
                 Answer { done: true, replaced: Command::TxPause(old) }
+            }
+            Command::Throttle(usecs, frames) => {
+                let mut old = (0, 0);
+                wires.iter_mut().for_each(|wire| old = wire.throttle(now, usecs, frames));
+                Answer { done: true, replaced: Command::Throttle(old.0, old.1) }
             }
         }
     }

@@ -3,6 +3,7 @@
 use crate::chain::{FunctionCounters, Link};
 use picnic_core::direction::Direction;
 use picnic_core::ledger::Ledger;
+use picnic_core::port::Capabilities;
 use picnic_core::stats::{Counter, SteerCounters, TargetCounters, WireCounters};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -45,8 +46,9 @@ pub struct PollCounters {
 pub struct WireView {
     /// Its name in the card file.
     pub name: String,
-    /// Its packets' receive time is when they arrived, not when they were taken.
-    pub arrival: bool,
+    /// What its port can do by itself; with `arrival`, the receive time of its packets is when they
+    /// arrived, not when they were taken.
+    pub capabilities: Capabilities,
     /// Its counters.
     pub counters: Arc<WireCounters>,
 }

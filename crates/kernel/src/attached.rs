@@ -14,6 +14,7 @@ use picnic_core::direction::Direction;
 use picnic_core::error::ConfigError;
 use picnic_core::kernel::Handover;
 use picnic_core::ledger::Ledger;
+use picnic_core::port::Capabilities;
 use picnic_engine::view::{FunctionView, Functions, QueueView, View, WireView};
 use picnic_machine::command;
 use picnic_machine::error::MachineError;
@@ -291,7 +292,7 @@ fn other_program(interface: &str, namespace: Option<&str>) -> Option<String> {
 fn view(name: String, plan: &Plan, placement: &Placement) -> View {
     let wires = plan.wires.iter().map(|wire| WireView {
         name: wire.name.clone(),
-        arrival: false,
+        capabilities: Capabilities::default(),
         counters: Arc::default(),
     });
     let ring_size = match plan.handover {

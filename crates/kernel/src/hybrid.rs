@@ -144,8 +144,8 @@ impl Sums {
                 .wires
                 .iter()
                 .zip(&poll.wires)
-                .map(|(wire, WireView { arrival, .. })| WireView {
-                    arrival: *arrival,
+                .map(|(wire, WireView { capabilities, .. })| WireView {
+                    capabilities: *capabilities,
                     counters: Arc::default(),
                     ..wire.clone()
                 })

@@ -8,6 +8,7 @@ use picnic_core::command::Prepared;
 use picnic_core::config::Section;
 use picnic_core::doorbell::Doorbell;
 use picnic_core::function::Function;
+use picnic_core::port::Capabilities;
 use picnic_core::registry::find;
 use picnic_core::ring::gate::Gate;
 use picnic_core::time::Time;
@@ -43,6 +44,7 @@ fn told(command: &Command) -> String {
     match command {
         Command::Poll(ns) => format!("poll {ns}"),
         Command::TxPause(ns) => format!("pause {ns}"),
+        Command::Throttle(usecs, frames) => format!("throttle {usecs} {frames}"),
         Command::Unmask(is_unmasked) => format!("unmask {is_unmasked}"),
         Command::Moderate(mode) => format!("{mode:?}"),
         _ => "another".into(),
@@ -105,14 +107,12 @@ fn the_card_is_told_what_has_changed_and_nothing_else() {
     let several = json!({ "tx_usecs": 0, "gate": "none", "per_packet": true });
     assert_eq!(set(several).0, ["pause 0", "unmask true", "PerPacket"]);
     // What cannot be changed while it runs is refused before anything is told.
-    for change in [
-        json!({ "tx_usecs": 9, "wire_usecs": 5 }),
-        json!({ "tx_usecs": 9, "tx_complete": "interrupt" }),
-    ] {
-        let refused = methods.moderate(change.as_object().unwrap()).unwrap_err().message;
-        assert!(refused.ends_with(": cannot be changed while the card runs"), "{refused}");
-        assert!(all(&heard).is_empty());
-    }
+    let change = json!({ "tx_usecs": 9, "tx_complete": "interrupt" });
+    let refused = methods.moderate(change.as_object().unwrap()).unwrap_err().message;
+    let wanted = "tx_complete: cannot be changed while the card runs; set interrupt.tx_complete in \
+                  the card file and start the card again";
+    assert_eq!(refused, wanted);
+    assert!(all(&heard).is_empty());
     drop(heard);
     // One more, so that it sees that nobody listens.
     methods.patience = Duration::ZERO;
@@ -121,15 +121,68 @@ fn the_card_is_told_what_has_changed_and_nothing_else() {
 }
 
 #[test]
-fn frames_that_interrupt_are_fixed_as_the_time_is() {
-    let (mut methods, mut mailbox) = methods_of("[interrupt]\nwire_usecs = 5");
-    for (change, key) in
-        [(json!({ "wire_frames": 5 }), "wire_frames"), (json!({ "wire_usecs": 6 }), "wire_usecs")]
-    {
-        let refused = methods.moderate(change.as_object().unwrap()).unwrap_err().message;
-        assert_eq!(refused, format!("{key}: cannot be changed while the card runs"));
+fn wires_are_moderated_anew_as_far_as_they_can() {
+    let able = Capabilities { tells_waiting: true, ..Capabilities::default() };
+    let are = |methods: &mut Methods, capabilities: Capabilities| {
+        let wires = methods.monitor.view.wires.iter_mut();
+        wires.for_each(|wire| wire.capabilities = capabilities);
+    };
+    let (mut methods, mailbox) = methods();
+    are(&mut methods, able);
+    let (sender, heard) = mpsc::channel();
+    let thread = answering(mailbox, 1, sender);
+    let set = |methods: &mut Methods, change: Value| methods.moderate(change.as_object().unwrap());
+    // Both are told together, whichever has changed.
+    for (change, told) in [
+        (json!({ "wire_usecs": 5 }), "throttle 5 0"),
+        (json!({ "wire_frames": 8 }), "throttle 5 8"),
+        (json!({ "wire_usecs": 6 }), "throttle 6 8"),
+        (json!({ "wire_usecs": 0, "wire_frames": 0 }), "throttle 0 0"),
+    ] {
+        let done = set(&mut methods, change).unwrap();
+        assert_eq!(all(&heard), [told]);
+        assert_eq!(done["moderation"], value(&methods.interrupt).unwrap());
     }
-    assert!(mailbox.next_command().is_none());
+    // What the card file could not have is refused before anything is told.
+    let patient = Capabilities { patient: true, ..able };
+    for (wire, change, wanted) in [
+        (
+            able,
+            json!({ "tx_usecs": 9, "wire_frames": 5 }),
+            "wire_frames: found 5 without wire_usecs",
+        ),
+        (
+            patient,
+            json!({ "tx_usecs": 9, "wire_usecs": 5 }),
+            "wire_usecs: found 5 with a wire that waits until it is asked",
+        ),
+        (
+            Capabilities::default(),
+            json!({ "tx_usecs": 9, "wire_usecs": 5, "wire_frames": 7 }),
+            "wire_frames: found 7 with a wire that cannot tell how many frames wait",
+        ),
+    ] {
+        are(&mut methods, wire);
+        let refused = set(&mut methods, change).unwrap_err().message;
+        assert!(refused.starts_with(wanted), "{refused}");
+        assert!(all(&heard).is_empty());
+    }
+    drop(heard);
+    methods.patience = Duration::ZERO;
+    let _ = methods.command(Command::Poll(1));
+    thread.join().unwrap();
+}
+
+#[test]
+fn wires_that_the_kernel_shares_are_not_moderated() {
+    let (mut methods, mut kernel, mut poll) = shared();
+    let change = json!({ "wire_usecs": 5 });
+    let refused = methods.moderate(change.as_object().unwrap()).unwrap_err().message;
+    assert!(
+        refused.starts_with("wire_usecs: found 5, allowed with engine = \"hybrid\": 0, as"),
+        "{refused}"
+    );
+    assert!(kernel.next_command().is_none() && poll.next_command().is_none());
 }
 
 #[test]

@@ -215,6 +215,37 @@ fn so_many_frames_interrupt_before_the_time_has_come() {
     bench.end();
 }
 
+#[test]
+fn a_wire_is_moderated_anew_while_the_card_runs() {
+    let mut bench = asleep("rx_usecs = 0\nwire_usecs = 1000000");
+    load(&mut bench, 0..100);
+    assert_eq!(bench.turn().received, 64);
+    // In the midst of an interrupt: what waits is for one more, at once.
+    assert!(bench.controller.send(Command::Throttle(50, 8)).is_ok());
+    let began = bench.now + 100;
+    assert_eq!(bench.turn().received, 36);
+    let answer = bench.controller.answer().unwrap();
+    assert!(answer.done && matches!(answer.replaced, Command::Throttle(1_000_000, 0)));
+    load(&mut bench, 100..107);
+    assert_eq!(bench.turn().received, 0);
+    load(&mut bench, 107..108);
+    assert_eq!(bench.turn().received, 8);
+    load(&mut bench, 108..109);
+    while bench.now + 100 < began + 50_000 {
+        assert_eq!(bench.turn().received, 0);
+    }
+    // From then on it is looked at in each turn.
+    assert!(bench.controller.send(Command::Throttle(0, 0)).is_ok());
+    assert_eq!(bench.turn().received, 1);
+    load(&mut bench, 109..110);
+    assert_eq!(bench.turn().received, 1);
+    let answer = bench.controller.answer().unwrap();
+    assert!(answer.done && matches!(answer.replaced, Command::Throttle(50, 8)));
+    assert_eq!(bench.view.wires[0].counters.interrupts.get(), 3);
+    bench.settle();
+    assert_eq!(bench.end().delivered, 110);
+}
+
 /// A card whose host waits for buffers; doorbells so far.
 fn starved(tx_complete: &str) -> (Bench, u64) {
     let text = format!(

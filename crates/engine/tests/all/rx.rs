@@ -179,7 +179,7 @@ fn what_a_packet_has_waited_at_the_wire_is_in_its_latency() {
         latency.max()
     );
     let (wire, queue) = (&bench.view.wires[0], &bench.view.queues[0].target);
-    assert!(wire.arrival && wire.counters.stamps_ahead.get() == 0);
+    assert!(wire.capabilities.arrival && wire.counters.stamps_ahead.get() == 0);
     let (waited, packets) = (wire.counters.waited_ns.get(), wire.counters.waited_packets.get());
     assert!(packets == 2 && (2_000_000..2_100_000).contains(&waited), "{waited} in {packets}");
     assert!(queue.latency_packets.get() == 2 && queue.latency_ns.get() >= waited);

@@ -1,10 +1,11 @@
 //! Virtual time: moderation to the packet, doorbells to the nanosecond, overload.
 
-use crate::common::{end, micros, quick, simulation, step_through};
+use crate::common::{end, end_traced, micros, quick, simulation, step_through};
 use picnic_control::report::Times;
 use picnic_control::{Launch, Report};
 use picnic_core::config::CardFile;
 use picnic_core::time::Time;
+use picnic_engine::swap::Command;
 use picnic_sim::{CostModel, Simulation, registries};
 use std::path::Path;
 
@@ -78,6 +79,44 @@ fn a_moderated_wire_interrupts_when_so_many_frames_wait() {
     let keys = "rx_usecs = 0\nwire_usecs = 100\nwire_frames = 4";
     let (outcome, _) = interrupts_and_latency(100_000, 1000, keys);
     assert!((249..=252).contains(&outcome.wires[0].interrupts), "{:?}", outcome.wires);
+}
+
+#[test]
+fn a_wire_is_moderated_anew_while_the_card_runs() {
+    let text = "[card]\nidle = \"block\"\n[[wire]]\nport = \"generator\"\nrate_pps = 100_000\n\
+                packets = 4000\n[host]\nqueues = 1\n[interrupt]\nrx_usecs = 0\n\
+                wire_usecs = 1000000\n";
+    let run = || {
+        let (mut simulation, _) = simulation(text, 1, quick());
+        // A packet every 10 µs. The first is alone; the rest would have to wait for a second.
+        for (at_us, usecs, frames) in
+            [(10_000, 100, 0), (20_000, 100, 4), (30_000, 0, 0), (35_000, 100, 0)]
+        {
+            simulation.at(micros(at_us), Command::Throttle(usecs, frames));
+        }
+        let mut counts = Vec::new();
+        for until_us in [9_995, 19_995, 29_995, 34_995, 39_985] {
+            step_through(&mut simulation, Some(micros(until_us)));
+            let counters = &simulation.view().wires[0].counters;
+            counts.push((counters.interrupts.get(), counters.rx_packets.get()));
+        }
+        assert!(simulation.answers().iter().all(|(_, answer)| answer.done));
+        step_through(&mut simulation, None);
+        let (outcome, trace) = end_traced(simulation);
+        assert_eq!((outcome.ledger.delivered, outcome.ledger.dropped), (4000, 0));
+        (counts, trace)
+    };
+    let (counts, trace) = run();
+    // Interrupts, and packets, of each part.
+    let mut parts = vec![counts[0]];
+    parts.extend(counts.windows(2).map(|two| (two[1].0 - two[0].0, two[1].1 - two[0].1)));
+    assert_eq!(parts[0], (1, 1));
+    assert!((99..=102).contains(&parts[1].0) && parts[1].1 > 1980, "{parts:?}");
+    assert!((249..=252).contains(&parts[2].0), "{parts:?}");
+    // Not moderated, it interrupts nobody that is counted.
+    assert!(parts[3].0 <= 1 && (499..=505).contains(&parts[3].1), "{parts:?}");
+    assert!((48..=51).contains(&parts[4].0), "{parts:?}");
+    assert_eq!((counts, trace), run());
 }
 
 #[test]
