@@ -95,7 +95,12 @@ const OVERRIDE: &str = "admission = \"override\"\n";
 
 /// The longest segment that is admitted, in nanoseconds.
 fn longest(admitted: impl Fn(u64) -> bool) -> u64 {
-    let (mut low, mut high) = (0, 10_000_000);
+    longest_below(10_000_000, admitted)
+}
+
+/// The same, if one of `high` is not.
+fn longest_below(mut high: u64, admitted: impl Fn(u64) -> bool) -> u64 {
+    let mut low = 0;
     while high - low > 1 {
         let middle = (low + high) / 2;
         if admitted(middle) { low = middle } else { high = middle }
@@ -211,6 +216,47 @@ fn what_is_admitted_drops_nothing_and_misses_nothing() {
         }
     }
     assert!(refused > 10 && segments > 5_000, "{refused} refused, {segments} segments");
+}
+
+/// A random set in which a segment grows: just beyond what is admitted it is refused, and where more
+/// packets come in the segment alone than find room, packets are lost. Between the two lie a turn, a
+/// switch and two bursts: what admission allows for. Tasks that are not periodic are refused for the
+/// wires' room here, and for no deadline.
+#[test]
+fn what_is_refused_for_a_segment_loses_packets_a_little_beyond() {
+    let mut runner = proptest::test_runner::TestRunner::deterministic();
+    let (mut lost, mut kept_out) = (0, 0);
+    while lost < 8 || kept_out == 0 {
+        let card = cards().new_tree(&mut runner).unwrap().current();
+        let Some(grown) = card.tasks.iter().position(|task| task.period_ns.is_none()) else {
+            continue;
+        };
+        if card.run(0).is_err() {
+            continue;
+        }
+        let with = |segment_ns: u64, keys: &str| {
+            let mut card = Card { keys: keys.into(), ..card.clone() };
+            card.tasks[grown].segments = vec![segment_ns];
+            card
+        };
+        let Card { rate_pps, room, burst, .. } = card;
+        // So long, more packets come than find room, however bursts fall.
+        let too_long_ns = (room + burst + 1) * 1_000_000_000 / rate_pps + 1;
+        let longest_ns = longest_below(too_long_ns, |ns| with(ns, "").run(0).is_ok());
+        let message = with(longest_ns + 1, "").run(0).unwrap_err();
+        assert!(message.contains("find room"), "{message}\n{card:?}");
+        let packets_ns = (2 * burst + 2) * 1_000_000_000 / rate_pps;
+        let allowed_ns = TURN_NS + DOORBELL_NS + 64 * PACKET_NS + SWITCH_NS + packets_ns;
+        assert!(too_long_ns - longest_ns <= allowed_ns, "{longest_ns} ns\n{card:?}");
+        let milliseconds = 10 + 3 * too_long_ns / 1_000_000;
+        let (report, os) = with(too_long_ns, OVERRIDE).run(milliseconds).unwrap();
+        assert!(os.overridden > 0, "{card:?}");
+        // Into slack that is too short for it the segment is never let in, and does no harm.
+        let task = os.tasks.iter().find(|task| task.name == format!("t{grown}")).unwrap();
+        let has_run = task.segments > 0;
+        assert_eq!(report.ledger.dropped > 0, has_run, "{card:?}\n{os:?}");
+        *if has_run { &mut lost } else { &mut kept_out } += 1;
+    }
 }
 
 /// The longest time from release to start of each periodic task, in nanoseconds, and how many
