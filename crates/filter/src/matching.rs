@@ -418,6 +418,14 @@ pub struct Pattern {
     values: Vec<u8>,
 }
 
+fn check_length(bytes: usize) -> Result<(), (&'static str, Reason)> {
+    if (1..=LONGEST_PATTERN).contains(&bytes) {
+        return Ok(());
+    }
+    let allowed = format!("1 to {LONGEST_PATTERN} bytes");
+    Err(("mask", Reason::new(format!("{bytes} bytes"), allowed)))
+}
+
 impl Pattern {
     /// Bytes from `start` on, as many as the mask has, that equal one of the values where the
     /// mask has a one.
@@ -430,10 +438,7 @@ impl Pattern {
         mask: &[u8],
         values: &[&[u8]],
     ) -> Result<Self, (&'static str, Reason)> {
-        if mask.is_empty() || mask.len() > LONGEST_PATTERN {
-            let allowed = format!("1 to {LONGEST_PATTERN} bytes");
-            return Err(("mask", Reason::new(format!("{} bytes", mask.len()), allowed)));
-        }
+        check_length(mask.len())?;
         if values.is_empty() || values.len() > MOST_VALUES {
             let allowed = format!("1 to {MOST_VALUES} values");
             return Err(("values", Reason::new(format!("{} values", values.len()), allowed)));
@@ -460,7 +465,7 @@ impl Pattern {
         bit_mask: u64,
         values: &[&[u8]],
     ) -> Result<Self, (&'static str, Reason)> {
-        let length = length.min(LONGEST_PATTERN + 1);
+        check_length(length)?;
         let counts = |byte: usize| bit_mask.checked_shr(byte as u32).unwrap_or(0) & 1 != 0;
         let mask: Vec<_> = (0..length).map(|byte| if counts(byte) { 0xff } else { 0 }).collect();
         Pattern::new(Base::Frame, start, &mask, values)

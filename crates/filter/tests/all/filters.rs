@@ -412,10 +412,14 @@ fn a_pattern_has_so_many_values_and_bytes_and_no_more() {
     assert_eq!(refused(&[0xff], &[]), "values: found 0 values, allowed: 1 to 256 values");
     let by_byte = |length: usize| {
         let bytes = vec![1; length];
-        Pattern::by_byte(0, length, u64::MAX, &[&bytes]).map_err(|(key, _)| key)
+        let pattern = Pattern::by_byte(0, length, u64::MAX, &[&bytes]);
+        pattern.map(drop).map_err(|(key, reason)| format!("{key}: {reason}"))
     };
-    assert!(by_byte(LONGEST_PATTERN).is_ok());
-    assert_eq!(by_byte(LONGEST_PATTERN + 1).unwrap_err(), "mask");
+    assert_eq!(by_byte(LONGEST_PATTERN), Ok(()));
+    for length in [0, LONGEST_PATTERN + 1, 1000] {
+        let message = format!("mask: found {length} bytes, allowed: 1 to 64 bytes");
+        assert_eq!(by_byte(length), Err(message));
+    }
     let longest = [0xff; LONGEST_PATTERN];
     assert!(Pattern::new(Base::Frame, 0, &longest, &[&longest]).is_ok());
     let longer = [0xff; LONGEST_PATTERN + 1];
