@@ -109,3 +109,39 @@ impl Exchange {
         slot.retired = Some(std::mem::replace(current, fresh));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::code::CallbackVerdict;
+
+    /// What a filter's code owns: when that is freed, the core asks for its list.
+    struct Owned {
+        exchange: Arc<Exchange>,
+        generation: Arc<AtomicU64>,
+    }
+
+    impl Drop for Owned {
+        fn drop(&mut self) {
+            let mut core = Delivery::default();
+            self.exchange.refresh(&mut core);
+            self.generation.store(core.generation, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn a_core_can_take_the_newest_list_while_what_others_left_is_freed() {
+        let (exchange, generation) = (Arc::<Exchange>::default(), Arc::<AtomicU64>::default());
+        let owned = Owned { exchange: exchange.clone(), generation: generation.clone() };
+        let callback = move |_: &mut picnic_core::function::PacketMut<'_>| {
+            let _owned = &owned;
+            CallbackVerdict::Next
+        };
+        let code = CoreCode { callback: Some(Box::new(callback)), ..CoreCode::default() };
+        let code = vec![CodeSlot::Here(Box::new(code))];
+        exchange.publish(Delivery { generation: 1, code, ..Delivery::default() });
+        assert_eq!(generation.load(Ordering::Relaxed), 0);
+        exchange.publish(Delivery { generation: 2, ..Delivery::default() });
+        assert_eq!(generation.load(Ordering::Relaxed), 2);
+    }
+}

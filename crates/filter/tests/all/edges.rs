@@ -157,6 +157,8 @@ fn headers_are_as_long_as_they_say() {
     // A fragment's of eight, of a packet that is whole.
     let frame = six(44, &[&[43, 0, 0, 0, 1, 2, 3, 4][..], &ROUTED, &UDP_HEADER].concat());
     assert_eq!(hidden(&frame), Hidden::Addresses);
+    let short = [&[43, 0, 0, 0, 1, 2, 3, 17][..], &[17, 0, 0, 1, 0, 0, 0, 0]].concat();
+    assert_eq!(hidden(&six(44, &[&short[..], &UDP_HEADER].concat())), Hidden::Addresses);
     // Of the first of several nothing behind it is looked at: mobility may be all.
     let frame = six(44, &[&[135, 0, 0, 1, 1, 2, 3, 4][..], &[60, 0, 0, 0, 0, 0, 0, 0]].concat());
     assert_eq!(hidden(&frame), Hidden::Protocol);
