@@ -109,7 +109,8 @@ impl Field {
         // So that halving stays among the intervals.
         let last = (INTERVALS - (1 << self.halvings)) as u8;
         let mut parts = Box::new([0; PARTS]);
-        let (mut filled, mut count) = (0, 0);
+        let mut filled = 0;
+        let mut count = 0;
         for (part, begins_with_it) in self.places(bits) {
             let next = part + u64::from(!begins_with_it);
             let next = usize::try_from(next).map_or(PARTS, |next| next.min(PARTS));
