@@ -255,7 +255,7 @@ impl Card {
                 }
             }
         }
-        if has_made_room && self.completions.is_some() {
+        if has_made_room {
             self.complete(now);
         }
         activity

@@ -221,6 +221,18 @@ fn what_a_packet_waits_for_the_nic_to_interrupt_is_told_from_what_it_waits_behin
 }
 
 #[test]
+fn a_nic_that_waits_for_a_microsecond_interrupts_and_one_that_waits_for_none_does_not() {
+    for (usecs, interrupts) in [(0, 0), (1, 1)] {
+        let text = format!("[host]\nqueues = 1\n[interrupt]\nwire_usecs = {usecs}\n");
+        let mut bench = Bench::with_wires(&text, vec![stamping()], vec![], vec![]);
+        load(&mut bench, 0, 0..16);
+        bench.settle();
+        assert_eq!(bench.view.wires[0].counters.interrupts.get(), interrupts);
+        bench.end();
+    }
+}
+
+#[test]
 fn a_nic_interrupts_for_the_first_packet_of_a_burst() {
     let text = "[host]\nqueues = 1\n[interrupt]\nwire_usecs = 100\n";
     let mut bench = Bench::with_wires(text, vec![stamping()], vec![], vec![]);

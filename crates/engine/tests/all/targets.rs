@@ -772,7 +772,7 @@ fn hosts_may_send_super_frames_if_all_wires_take_them_or_a_function_cuts_them() 
         ([true, false], true, true),
     ] {
         let tx: Vec<Box<dyn Function>> =
-            if cuts { vec![Box::new(Cuts)] } else { vec![by_first_byte()] };
+            if cuts { vec![by_first_byte(), Box::new(Cuts)] } else { vec![by_first_byte()] };
         let wires = wires.map(wire).into();
         let mut bench = Bench::with_wires("[host]\nqueues = 1\n", wires, vec![], tx);
         assert_eq!(SUPER_FRAMES.get(), expected);
