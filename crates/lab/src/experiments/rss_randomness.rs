@@ -165,14 +165,20 @@ impl RssRandomness {
         let (seconds, seed) = (self.0.seconds, self.0.seed);
         let how = workloads::run::Run { seconds, seed, ..Default::default() };
         let flows = workloads::run::run(&Workload::find(name)?, &how)?.flows;
-        if flows.len() < FEWEST as usize {
-            return Err(LabError::Unavailable(format!(
-                "{name} has made {} connections in {seconds} s, too few to tell: {FEWEST} are needed",
-                flows.len()
-            )));
-        }
+        enough(name, flows.len(), seconds)?;
         Ok(captured.entry(name.into()).or_insert(flows).clone())
     }
+}
+
+/// Refuses so few connections of a workload that nothing can be told from them.
+fn enough(name: &str, connections: usize, seconds: u64) -> Result<(), LabError> {
+    if connections < FEWEST as usize {
+        return Err(LabError::Unavailable(format!(
+            "{name} has made {connections} connections in {seconds} s, too few to tell: {FEWEST} are \
+             needed"
+        )));
+    }
+    Ok(())
 }
 
 impl Component for RssRandomness {
@@ -659,6 +665,18 @@ mod tests {
         assert!(error.ends_with(words), "{error}");
         std::fs::write(&path, "no capture").unwrap();
         assert!(refused(&path).contains("few.pcap: found"), "{}", refused(&path));
+    }
+
+    #[test]
+    fn too_few_flows_say_how_many_are_needed() {
+        let settings = Settings { flows: Some(vec![100_000, 999]), ..Settings::default() };
+        let wanted = "flows: found 999, too few to tell, allowed: 1000 to 10000000";
+        let error = settings.validate().unwrap_err().to_string();
+        assert!(error.contains(wanted), "{error}");
+        let error = enough("banking", 999, 5).unwrap_err();
+        let wanted = "banking has made 999 connections in 5 s, too few to tell: 1000 are needed";
+        assert_eq!(error.to_string(), format!("unavailable: {wanted}"));
+        assert!(enough("banking", 1000, 5).is_ok());
     }
 
     #[test]

@@ -544,6 +544,40 @@ mod tests {
         }
     }
 
+    /// A side with these figures.
+    fn side(figures: &[(&str, Option<f64>)]) -> Outcome {
+        let mut outcome = Outcome::of(Source::Measured);
+        figures.iter().for_each(|(key, value)| outcome.add(Figure::one(key, *value)));
+        outcome
+    }
+
+    /// What each of KNET's systems has answered a second, and whether its client was at its limit.
+    fn answered(sides: [(f64, f64); 3]) -> Found {
+        let spec = Spec::at("server", "apache").sides(&SYSTEMS);
+        let sides = sides.map(|(rate, at_limit)| {
+            side(&[("requests_per_second", Some(rate)), ("client_limit_share", Some(at_limit))])
+        });
+        Found { spec, sides: sides.into() }
+    }
+
+    #[test]
+    fn a_client_at_its_limit_makes_a_point_void_and_its_gain_is_withheld() {
+        let build = WebServers::<KnetApache>::build(Settings::default(), &BuildContext::default());
+        let conclude = |found| build.as_ref().unwrap().conclude(&[found]);
+        let note = "server=apache, knet: void, the client or the borrowed core is at its limit";
+        let is_told = |outcome: &Outcome| outcome.notes.iter().any(|own| own == note);
+        let outcome = conclude(answered([(1200.0, 0.0), (1000.0, 0.0), (800.0, 0.0)]));
+        assert!(!is_told(&outcome), "{:?}", outcome.notes);
+        assert!((outcome.median("knet_over_clas_gain").unwrap() - 0.2).abs() < 1e-9);
+        let outcome = conclude(answered([(1200.0, 1.0), (1000.0, 0.0), (800.0, 0.0)]));
+        let fields = outcome.fields();
+        assert!(is_told(&outcome), "{:?}", outcome.notes);
+        for withheld in ["knet_over_clas_gain", "knet_over_napi_gain"] {
+            assert_eq!(fields[withheld], "unavailable", "{fields:#?}");
+        }
+        assert!((outcome.median("clas_over_napi_gain").unwrap() - 0.25).abs() < 1e-9);
+    }
+
     #[test]
     fn wrong_settings_name_what_is_allowed() {
         let refused = |error: Option<ConfigError>| error.unwrap().to_string();
