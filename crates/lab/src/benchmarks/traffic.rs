@@ -137,12 +137,17 @@ impl<'a> Joined<'a> {
         Ok(place(&card, &available()).map_err(RunError::from)?)
     }
 
-    /// How many cores the programs have.
-    pub(crate) fn programs_cores(&self) -> usize {
-        match self.hosts.programs_cores().len() {
-            0 => cores().len(),
-            count => count,
+    /// The cores that the programs have.
+    pub(crate) fn cores_of_programs(&self) -> Vec<usize> {
+        match self.hosts.programs_cores() {
+            [] => cores(),
+            some => some.to_vec(),
         }
+    }
+
+    /// How many these are.
+    pub(crate) fn programs_cores(&self) -> usize {
+        self.cores_of_programs().len()
     }
 
     /// Runs `body` while this way is open; with what the card says of its run.

@@ -97,7 +97,7 @@ impl Case for RssWeb {
     const NAME: &'static str = "rss-web";
     const HELP: &'static str = "web server throughput by RSS queues (root, apache2, PHP)";
     const WORKLOAD: &'static str = "support";
-    const VARIED: Varied = Varied::Queues(&[1, 2, 4, 6], &["toeplitz", "jhash"]);
+    const VARIED: Varied = Varied::Queues(&[1, 2, 3, 4, 5, 6], &["toeplitz", "jhash"]);
     const CLIENTS: u8 = 4;
 }
 
@@ -339,6 +339,9 @@ fn figures(ran: &Ran) -> Outcome {
     let per_second = |count: Option<u64>| count.map(|count| count as f64 / seconds);
     outcome.add(Figure::one("server_migrations_per_second", per_second(ran.migrations)));
     outcome.add(Figure::one("server_remote_wakeups_per_second", per_second(ran.remote_wakeups)));
+    let answered = (client.answered != 0).then_some(client.answered as f64);
+    let each = ran.cache_misses.zip(answered).map(|(misses, answered)| misses as f64 / answered);
+    outcome.add(Figure::one("server_cores_cache_misses_per_request", each));
     outcome.add(Figure::count("errors", client.errors()));
     let targets = card.target_cores.len();
     let shared = ran.programs_cores <= targets || card.queues.len() > targets;
@@ -422,13 +425,15 @@ fn by_queues(outcome: &mut Outcome, points: &[Found], hashes: &[&str]) {
                 .and("queues", found.spec.number("queues") as u32)
                 .with(values("server_migrations_per_second", "migrations"))
                 .with(values("server_remote_wakeups_per_second", "wake-ups by other cores"))
+                .with(values("server_cores_cache_misses_per_request", "cache misses a request"))
                 .with(values("packets_per_interrupt", "packets an interrupt"));
             outcome.series("cores").push(point);
         }
     }
     outcome.note(
         "migrations, wake-ups by other cores: of the server's threads, a second; wake-ups need the \
-         kernel's kernel.sched_schedstats",
+         kernel's kernel.sched_schedstats. Cache misses: of all that runs on the cores of client and \
+         server; they need hardware counters",
     );
 }
 
@@ -576,6 +581,32 @@ mod tests {
             assert_eq!(fields[withheld], "unavailable", "{fields:#?}");
         }
         assert!((outcome.median("clas_over_napi_gain").unwrap() - 0.25).abs() < 1e-9);
+    }
+
+    #[test]
+    fn queues_are_one_to_six_and_few_when_it_is_to_be_quick() {
+        let build = WebServers::<RssWeb>::build(Settings::default(), &BuildContext::default());
+        let experiment = build.unwrap();
+        let queues = |effort| {
+            let points = experiment.points(effort);
+            points.iter().map(|point| point.number("queues")).collect::<Vec<_>>()
+        };
+        assert_eq!(queues(Effort::Usual), [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+        assert_eq!(queues(Effort::Quick), [1.0, 2.0]);
+    }
+
+    #[test]
+    fn cache_misses_stand_beside_migrations_or_are_unavailable() {
+        let build = WebServers::<RssWeb>::build(Settings::default(), &BuildContext::default());
+        let key = "server_cores_cache_misses_per_request";
+        let of = |misses| {
+            let spec = Spec::at("queues", 1).sides(&["toeplitz", "jhash"]);
+            let sides = vec![side(&[(key, misses)]), side(&[(key, misses)])];
+            let outcome = build.as_ref().unwrap().conclude(&[Found { spec, sides }]);
+            outcome.fields()["cores"][0][key].clone()
+        };
+        assert_eq!(of(Some(1200.0)), 1200.0);
+        assert_eq!(of(None), "unavailable");
     }
 
     #[test]

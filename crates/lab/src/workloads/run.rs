@@ -7,6 +7,7 @@ use super::kind::Workload;
 use super::servers::{WebServer, tools};
 use super::web;
 use crate::benchmarks::traffic::{HOST_LINK, HOST_MAC, Joined, Traffic};
+use crate::counters::Counters;
 use anyhow::Context;
 use picnic_control::Report;
 use picnic_core::config::Setting;
@@ -67,6 +68,9 @@ pub struct Ran {
     /// Times that a thread of the server was woken by another core than its own; none without the
     /// kernel's `kernel.sched_schedstats`.
     pub remote_wakeups: Option<u64>,
+    /// Cache misses of all that ran on the cores of server and client; none if the machine has no
+    /// hardware counters.
+    pub cache_misses: Option<u64>,
     /// What the card says.
     pub card: Report,
 }
@@ -107,20 +111,23 @@ pub fn run_with(
     }
     web::allow_descriptors(u64::from(workload.connections) + 256)?;
     let census = Census::default();
-    let ((client, moved), card) = joined.observed_behind_card(changes, census.clone(), || {
-        for &(client, (first, bits)) in &networks {
-            let route = format!("route add {first}/{bits} via {}", client_address(client));
-            joined.hosts.ip(Role::Server, &route)?;
-        }
-        joined.hosts.keep_neighbours(clients, HOST_LINK, HOST_MAC)?;
-        let before = server.moves();
-        let answered = match workload.tls {
-            true => web::ask_mix(&joined, workload, run.seconds),
-            false => ask(&joined, workload, run, clients),
-        };
-        let moved = server.moves().since(&before);
-        Ok((answered?, moved))
-    })?;
+    let ((client, moved, cache_misses), card) =
+        joined.observed_behind_card(changes, census.clone(), || {
+            for &(client, (first, bits)) in &networks {
+                let route = format!("route add {first}/{bits} via {}", client_address(client));
+                joined.hosts.ip(Role::Server, &route)?;
+            }
+            joined.hosts.keep_neighbours(clients, HOST_LINK, HOST_MAC)?;
+            let counters = Counters::start(joined.cores_of_programs());
+            let before = server.moves();
+            let answered = match workload.tls {
+                true => web::ask_mix(&joined, workload, run.seconds),
+                false => ask(&joined, workload, run, clients),
+            };
+            let moved = server.moves().since(&before);
+            let counted = counters.ok().and_then(|counters| counters.stop().ok());
+            Ok((answered?, moved, counted.map(|counted| counted.cache_misses as u64)))
+        })?;
     let wire = census.counted();
     Ok(Ran {
         out_to_in: wire.bytes_out as f64 / wire.bytes_in.max(1) as f64,
@@ -129,6 +136,7 @@ pub fn run_with(
         programs_cores: joined.programs_cores(),
         migrations: moved.migrations,
         remote_wakeups: moved.remote_wakeups,
+        cache_misses,
         client,
         wire,
         card,
