@@ -17,6 +17,9 @@ use std::process::Command;
 
 /// Where Debian keeps what Apache loads.
 const APACHE_MODULES: &str = "/usr/lib/apache2/modules";
+/// Connections that webfs takes at a time, two descriptors each: its `select` has 1024, and with
+/// more of them it ends.
+const WEBFS_CONNECTIONS: &str = "500";
 
 impl ServerKind {
     /// What it is called.
@@ -102,7 +105,8 @@ impl WebServer {
                 vec!["apache2", "-D", "FOREGROUND", "-f", &*file]
             }
             ServerKind::Webfs => {
-                vec!["webfsd", "-F", "-4", "-p", &*number, "-r", &*documents, "-c", "4096"]
+                let most = WEBFS_CONNECTIONS;
+                vec!["webfsd", "-F", "-4", "-p", &*number, "-r", &*documents, "-c", most]
             }
         };
         let mut program = hosts.start(Role::Server, &words)?;
@@ -263,6 +267,9 @@ fn apache(workload: &Workload, folder: &str, php: Option<&Path>, tls: Option<&Tl
 mod tests {
     use super::*;
     use crate::workloads::tools;
+    use std::io::{Read, Write};
+    use std::net::TcpStream;
+    use std::time::Duration;
 
     #[test]
     fn a_module_that_is_absent_is_named_with_its_package() {
@@ -329,5 +336,30 @@ BAMCA0gAMEUCIQCe8MI+zqcv76ybtGd1Dp4L8Hg1Trun17zbjoynwNy+iQIgBz25\n\
         drop(other);
         // A process that another test is starting has it until it is another program.
         picnic_testing::wait_until("the port is free", || check_free(&hosts, 80).is_ok());
+    }
+
+    #[test]
+    fn webfs_lives_on_with_more_connections_than_its_select_takes() {
+        if let Err(why) = tools::need(&[ServerKind::Webfs.tool()]) {
+            return picnic_testing::skip("webfs with many connections", &why.to_string());
+        }
+        crate::workloads::web::allow_descriptors(4096).unwrap();
+        let hosts = Hosts::build("lab", 1500).unwrap();
+        let server = WebServer::start(&hosts, &Workload::find("sclient").unwrap(), 1).unwrap();
+        let ask = || {
+            let connect = || TcpStream::connect((Ipv4Addr::LOCALHOST, 80));
+            let idle: Vec<_> = (0..1400).map(|_| connect()).collect::<Result<_, _>>()?;
+            // It takes up what it can: there is nothing else to see that by.
+            std::thread::sleep(Duration::from_millis(300));
+            drop(idle);
+            let mut asked = connect()?;
+            asked.write_all(b"GET /0.bin HTTP/1.0\r\n\r\n")?;
+            let mut answer = Vec::new();
+            asked.read_to_end(&mut answer)?;
+            Ok(answer)
+        };
+        let answer = hosts.namespace(Role::Server).unwrap().spawn(ask).unwrap().join().unwrap();
+        assert!(answer.unwrap().len() > 20_000);
+        drop(server);
     }
 }
