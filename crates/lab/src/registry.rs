@@ -15,7 +15,7 @@ use crate::experiments::picnic_utilization::PicnicUtilization;
 use crate::experiments::placement_single::PlacementSingle;
 use crate::experiments::rss_randomness::RssRandomness;
 use crate::experiments::web_servers::{
-    KnetApache, KnetPages, KnetSendfile, RssBulk, RssWeb, WebServers,
+    KnetApache, KnetPages, KnetSendfile, KnetWebfs, RssBulk, RssWeb, WebServers,
 };
 use picnic_core::config::{KeyHelp, Section};
 use picnic_core::error::{ConfigError, not_among};
@@ -35,6 +35,7 @@ pub const EXPERIMENTS: &[ExperimentEntry] = &[
     Entry::of::<WebServers<RssBulk>>(),
     Entry::of::<KnetLivelock>(),
     Entry::of::<KnetWeb>(),
+    Entry::of::<WebServers<KnetWebfs>>(),
     Entry::of::<WebServers<KnetSendfile>>(),
     Entry::of::<WebServers<KnetApache>>(),
     Entry::of::<WebServers<KnetPages>>(),

@@ -4,7 +4,8 @@
 //! |---|---|---|
 //! | `rss-web` | support | 1 to 6 queues, Toeplitz against JHash |
 //! | `rss-bulk` | 32 connections, files of 1 MB, sends of 4 kB | 1, 2, 4 queues |
-//! | `knet-sendfile` | files of 20 KB, a connection each, nginx without and with `sendfile` | system |
+//! | `knet-webfs` | files of 20 KB, a connection each, webfs | system |
+//! | `knet-sendfile` | the same, nginx without and with `sendfile` | system |
 //! | `knet-apache` | webstone | system |
 //! | `knet-pages` | pages of 300 KB that PHP makes | system |
 //!
@@ -46,9 +47,9 @@ const WAITING: u32 = 16_384;
 /// nginx reads and writes so many bytes at a time: PICNIC's sends.
 const BULK: &str = "workload = \"bulk\"\nserver = \"nginx-copy\"\nconnections = 32\n\
                     [[file]]\nbytes = 1000000\nweight = 1\n";
-const SENDFILE: &str = "workload = \"sendfile\"\nserver = \"nginx\"\nconnections = 64\n\
-                        [[file]]\nbytes = 20000\nweight = 1\n";
-
+/// KNET's, by whichever server.
+const FILES: &str = "workload = \"files\"\nserver = \"webfs\"\nconnections = 64\n\
+                     [[file]]\nbytes = 20000\nweight = 1\n";
 const PAGES: &str = "workload = \"pages\"\nserver = \"apache\"\nconnections = 16\n\
                      patience_ms = 1000\n[[file]]\nbytes = 300000\nweight = 1\nphp = true\n";
 
@@ -83,6 +84,9 @@ pub struct RssWeb;
 /// `rss-bulk`.
 #[derive(Debug)]
 pub struct RssBulk;
+/// `knet-webfs`.
+#[derive(Debug)]
+pub struct KnetWebfs;
 /// `knet-sendfile`.
 #[derive(Debug)]
 pub struct KnetSendfile;
@@ -108,10 +112,17 @@ impl Case for RssBulk {
     const VARIED: Varied = Varied::Queues(&[1, 2, 4], &["toeplitz"]);
 }
 
+impl Case for KnetWebfs {
+    const NAME: &'static str = "knet-webfs";
+    const HELP: &'static str = "files of 20 KB from webfs, by KNET's systems (root, webfs)";
+    const WORKLOAD: &'static str = FILES;
+    const VARIED: Varied = Varied::Servers(&[ServerKind::Webfs]);
+}
+
 impl Case for KnetSendfile {
     const NAME: &'static str = "knet-sendfile";
     const HELP: &'static str = "nginx with and without sendfile, by KNET's systems (root)";
-    const WORKLOAD: &'static str = SENDFILE;
+    const WORKLOAD: &'static str = FILES;
     const VARIED: Varied = Varied::Servers(&[ServerKind::NginxCopy, ServerKind::Nginx]);
 }
 
@@ -204,7 +215,8 @@ impl<C: Case> Component for WebServers<C> {
         within("seconds", settings.seconds.unwrap_or(1) as f64, 1.0, 3600.0)?;
         if let Some(loads) = &settings.loads {
             if matches!(C::VARIED, Varied::Queues(..)) {
-                let message = "found loads, allowed with knet-sendfile, knet-apache and knet-pages";
+                let message = "found loads, allowed with knet-webfs, knet-sendfile, knet-apache and \
+                               knet-pages";
                 return Err(ConfigError::new("loads", message));
             }
             loads.iter().try_for_each(|&load| within("loads", load, 0.01, 100.0))?;
@@ -610,6 +622,20 @@ mod tests {
     }
 
     #[test]
+    fn webfs_is_asked_for_20_kb_back_to_back_and_then_by_load_on_two_cores() {
+        let mut entries = crate::registry::EXPERIMENTS.iter();
+        let entry = entries.find(|entry| entry.name == "knet-webfs").expect("an entry");
+        let loads = [("loads".to_owned(), "0.5,3".to_owned())];
+        let experiment = crate::registry::build(entry, &loads).unwrap();
+        let points = experiment.points(Effort::Quick);
+        let names: Vec<_> = points.iter().map(Spec::name).collect();
+        let by_load = |load| format!("server=webfs,offered_ratio={load}");
+        assert_eq!(names, ["server=webfs".to_owned(), by_load("0.5"), by_load("3.0")]);
+        assert!(points.iter().all(|point| point.sides == SYSTEMS && experiment.cores(point) == 2));
+        assert_eq!(Workload::parse(KnetWebfs::WORKLOAD).unwrap().file[0].bytes, 20_000);
+    }
+
+    #[test]
     fn wrong_settings_name_what_is_allowed() {
         let refused = |error: Option<ConfigError>| error.unwrap().to_string();
         let none = Settings { queues: Some(vec![]), ..Settings::default() };
@@ -619,7 +645,7 @@ mod tests {
         assert!(refused(build.err()).contains("queues: found queues, allowed with rss-web"));
         let loads = |loads| Settings { loads: Some(loads), ..Settings::default() };
         let build = WebServers::<RssWeb>::build(loads(vec![1.0]), &BuildContext::default());
-        assert!(refused(build.err()).contains("loads: found loads, allowed with knet-sendfile"));
+        assert!(refused(build.err()).contains("loads: found loads, allowed with knet-webfs"));
         let build = WebServers::<KnetApache>::build(loads(vec![0.0]), &BuildContext::default());
         assert!(refused(build.err()).contains("loads: found 0, allowed: 0.01 to 100"));
         let long = Settings { seconds: Some(0), ..Settings::default() };
