@@ -236,13 +236,7 @@ fn text(workload: &Workload, ran: &Ran, randomness: Option<&[(&'static str, Test
     }
     line("out to in", format!("{:.1} bytes", ran.out_to_in));
     match randomness {
-        None => line(
-            "connections",
-            format!(
-                "{}, too few to tell how random their hashes are: {FEWEST_FLOWS} are needed",
-                count(wire.connections)
-            ),
-        ),
+        None => line("connections", too_few(wire.connections)),
         Some(tested) => {
             line("connections", count(wire.connections));
             for (hash, tested) in tested {
@@ -264,6 +258,12 @@ fn text(workload: &Workload, ran: &Ran, randomness: Option<&[(&'static str, Test
     text
 }
 
+/// How many connections there were, and how many are needed to test their hashes.
+fn too_few(connections: u64) -> String {
+    let connections = count(connections);
+    format!("{connections}, too few to tell how random their hashes are: {FEWEST_FLOWS} are needed")
+}
+
 fn summary_line(ran: &Ran) -> String {
     let dropped = &ran.card.drops;
     match dropped.is_empty() {
@@ -278,6 +278,12 @@ fn summary_line(ran: &Ran) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn too_few_connections_say_how_many_are_needed() {
+        let wanted = "999, too few to tell how random their hashes are: 1000 are needed";
+        assert_eq!(too_few(999), wanted);
+    }
 
     #[test]
     fn what_became_of_requests_that_nobody_answered_is_told() {
