@@ -73,19 +73,17 @@ const XDP: List = calls! { SYS_bpf SYS_munlock };
 
 /// Programs in the kernel: their maps, and others in their place.
 const PROGRAMS: List = calls! { SYS_bpf };
-/// What loading them asks of the machine.
-const LOADING_PROGRAMS: List = calls! { SYS_uname };
 /// Where interfaces are in namespaces of their own.
 const NAMESPACES: List = calls! { SYS_setns };
 /// The time that threads of the kernel have had.
 const THREADS_TIMES: List = calls! { SYS_openat SYS_newfstatat SYS_statx };
 
 /// What a role may do beyond its lists, by what the card is.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy)]
 pub(crate) struct Extras {
     /// Shared objects: code of files.
     pub(crate) loads: bool,
-    /// Programs in the kernel.
+    /// Programs in the kernel, for who has no such list of its own.
     pub(crate) programs: bool,
     /// Network namespaces.
     pub(crate) namespaces: bool,
@@ -94,8 +92,8 @@ pub(crate) struct Extras {
 impl Extras {
     /// The lists beyond those of the role.
     pub(crate) fn lists(self) -> impl Iterator<Item = List> {
-        let programs = self.programs.then_some([PROGRAMS, LOADING_PROGRAMS]);
-        programs.into_iter().flatten().chain(self.namespaces.then_some(NAMESPACES))
+        let programs = self.programs.then_some(PROGRAMS);
+        programs.into_iter().chain(self.namespaces.then_some(NAMESPACES))
     }
 }
 

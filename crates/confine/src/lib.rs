@@ -155,11 +155,11 @@ pub fn set_up(role: Role, keep: CapabilitySet) {
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 fn install(role: Role) -> Result<(), String> {
     let is_so = |asked: &AtomicBool| asked.load(Ordering::Acquire);
-    let changes = matches!(role, Role::Control | Role::Programs) && is_so(&PROGRAMS);
+    let (is_control, is_programs) = (role == Role::Control, role == Role::Programs);
     let extras = calls::Extras {
-        loads: role == Role::Control && is_so(&LOADING),
-        programs: changes,
-        namespaces: changes && is_so(&NAMESPACES),
+        loads: is_control && is_so(&LOADING),
+        programs: is_control && is_so(&PROGRAMS),
+        namespaces: (is_control || is_programs) && is_so(&NAMESPACES),
     };
     filter::install(role, extras)
 }

@@ -200,9 +200,9 @@ impl<'a> Launch<'a> {
         self.registries.executor(self.file)
     }
 
-    /// The card's threads, and the one that starts it unless it has programs to start at the end,
-    /// give up the privileges and system calls that a running card has no use for. They do not get them back: for programs that run one
-    /// card and nothing else.
+    /// The card's threads give up the privileges and system calls that a running card has no use
+    /// for, and so does the one that starts it, unless it has programs to start at the end. They do
+    /// not get them back: for programs that run one card and nothing else.
     #[must_use]
     pub fn confined(self) -> Self {
         Launch { is_confined: true, ..self }

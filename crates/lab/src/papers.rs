@@ -223,8 +223,8 @@ pub const PAPERS: &[Row] = &[
         ],
     )
     .corrected(
-        "the paper's webfs does without sendfile here; Debian's always uses it, so that the paper's \
-         figures with sendfile (17 and 30 %) may be nearer",
+        "the paper measured webfs without sendfile in this row; Debian's always uses it, so the \
+         paper's figures with sendfile (17 and 30 %) may be the nearer ones",
     ),
     row(
         "knet-sendfile",

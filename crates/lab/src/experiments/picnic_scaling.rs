@@ -2,8 +2,8 @@
 //!
 //! One to five wires bring what a link of 1 Gb/s carries of 1514-byte frames, and are held to such a
 //! link. `by-wire` gives each wire a queue and a target core of its own, and the borrowed core's share of
-//! work is measured. `link_mbps` and `frame_bytes` make faster links and shorter frames of these, and some of both are
-//! modelled beside them (`links.rs`). A line through
+//! work is measured. `link_mbps` and `frame_bytes` make faster links and shorter frames of these, and
+//! some of both are modelled beside them (`links.rs`). A line through
 //! these points says at how many wires the core is full; more wires than that are measured as
 //! well, and not fitted, so that the prediction can fail. Two ways of interrupting take turns: one
 //! interrupt for each packet, as the paper's card, and our default moderation.

@@ -196,9 +196,9 @@ impl Component for RssRandomness {
     }
 }
 
-/// What the connections of a capture file are called.
+/// What the connections of a capture file are called: as no workload, and none that are drawn.
 fn population(path: &Path) -> String {
-    path.display().to_string()
+    format!("capture {}", path.display())
 }
 
 /// The TCP connections over IPv4 of a capture file, each once, as its first packet has it.
@@ -534,8 +534,8 @@ fn conclude(settings: &Settings, points: &[Found]) -> Outcome {
     }
     outcome.note(match settings.workloads.is_empty() {
         true => {
-            "flows are generated but for those of captures: `--set workloads=support` has real ones, \
-             and so has `--set captures=FILE`"
+            "flows are generated, except those of captures: `--set workloads=support` tests real \
+             ones, `--set captures=FILE` those of a file"
         }
         false => {
             "support and e-commerce have 4096 client addresses, banking, over TLS, has one, whose ports \
@@ -643,12 +643,18 @@ mod tests {
         let settings = Settings { captures: vec!["clients.pcap".into()], ..Settings::default() };
         let experiment = RssRandomness::new(settings, folder.path()).unwrap();
         let points = experiment.points(Effort::Quick);
-        let spec = points.iter().find(|spec| spec.word("population") == "clients.pcap").unwrap();
+        let is_capture = |spec: &&Spec| spec.word("population") == "capture clients.pcap";
+        let spec = points.iter().find(is_capture).unwrap();
         let mut run = Run::new(Effort::Quick, 1, |_, _| {});
         let mut found = |side| experiment.measure(spec, side, &mut run).unwrap();
         assert_eq!(found("lookup3").median("connections"), Some(4000.0));
         assert!(found("lookup3").median("worst_deviations").unwrap() <= DEVIATIONS);
         assert!(found("xor-ports").median("worst_deviations").unwrap() > DEVIATIONS);
+        // A file may have the name of flows that are drawn.
+        std::fs::rename(path, folder.path().join("internet")).unwrap();
+        let settings = Settings { captures: vec!["internet".into()], ..Settings::default() };
+        let experiment = RssRandomness::new(settings, folder.path()).unwrap();
+        assert!(!experiment.is_given("internet") && experiment.is_given("capture internet"));
     }
 
     #[test]

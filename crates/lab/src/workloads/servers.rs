@@ -269,7 +269,6 @@ mod tests {
     use crate::workloads::tools;
     use std::io::{Read, Write};
     use std::net::TcpStream;
-    use std::time::Duration;
 
     #[test]
     fn a_module_that_is_absent_is_named_with_its_package() {
@@ -350,7 +349,7 @@ BAMCA0gAMEUCIQCe8MI+zqcv76ybtGd1Dp4L8Hg1Trun17zbjoynwNy+iQIgBz25\n\
             let connect = || TcpStream::connect((Ipv4Addr::LOCALHOST, 80));
             let idle: Vec<_> = (0..1400).map(|_| connect()).collect::<Result<_, _>>()?;
             // It takes up what it can: there is nothing else to see that by.
-            std::thread::sleep(Duration::from_millis(300));
+            picnic_testing::let_pass(300);
             drop(idle);
             let mut asked = connect()?;
             asked.write_all(b"GET /0.bin HTTP/1.0\r\n\r\n")?;
