@@ -117,6 +117,11 @@ pub(super) fn in_words(keys: &Value) -> String {
             text += &format!(", {what} {usecs} µs");
         }
     }
+    match (section.wire_usecs, section.wire_frames) {
+        (0, _) => {}
+        (usecs, 0) => text += &format!(", wires every {usecs} µs"),
+        (usecs, frames) => text += &format!(", wires every {usecs} µs or {frames} frames"),
+    }
     text
 }
 
@@ -132,5 +137,21 @@ pub(crate) fn mode_in_words(mode: ModerationMode) -> String {
         ModerationMode::Adaptive { max_usecs } => {
             format!("adaptive, after {max_usecs} µs at most")
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_holds_wires_back_is_said() {
+        let said = |usecs: u32, frames: u32| {
+            in_words(&json!({ "wire_usecs": usecs, "wire_frames": frames, "tx_usecs": 0 }))
+        };
+        let usual = "after 20 µs or 64 packets";
+        assert_eq!(said(0, 0), usual);
+        assert_eq!(said(50, 0), format!("{usual}, wires every 50 µs"));
+        assert_eq!(said(50, 8), format!("{usual}, wires every 50 µs or 8 frames"));
     }
 }
