@@ -13,7 +13,7 @@ use picnic_core::direction::Direction;
 use picnic_core::function::Function;
 use picnic_core::registry::{BuildContext, Entry};
 use picnic_core::time::Time;
-use picnic_engine::trial::{Fate, Outcome, Trial};
+use picnic_engine::trial::{Fate, Released, Trial};
 use picnic_functions::registry::FUNCTIONS;
 
 const WIRES: u8 = 3;
@@ -117,7 +117,7 @@ fn frame(u: &mut Unstructured<'_>, all: &[Vec<u8>]) -> Result<Vec<u8>> {
 }
 
 /// What has become of one packet that was sent.
-fn check(outcomes: &[Outcome], frame: &[u8], mode: &str, up: &[bool; WIRES as usize]) {
+fn check(outcomes: &[Released], frame: &[u8], mode: &str, up: &[bool; WIRES as usize]) {
     let (given, copies): (Vec<_>, Vec<_>) =
         outcomes.iter().partition(|outcome| outcome.number.is_some());
     assert_eq!(given.len(), 1, "a packet leaves once");

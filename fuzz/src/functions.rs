@@ -96,7 +96,7 @@ fn play(known: &Known, u: &mut Unstructured<'_>) -> Result<()> {
 }
 
 /// Packets among these that were given, not made.
-fn numbered(outcomes: &[picnic_engine::trial::Outcome]) -> usize {
+fn numbered(outcomes: &[picnic_engine::trial::Released]) -> usize {
     outcomes.iter().filter(|outcome| outcome.number.is_some()).count()
 }
 

@@ -10,7 +10,7 @@ use picnic_core::direction::Direction;
 use picnic_core::function::Function;
 use picnic_core::registry::BuildContext;
 use picnic_core::time::Time;
-use picnic_engine::trial::{Fate, Outcome, Trial};
+use picnic_engine::trial::{Fate, Released, Trial};
 use picnic_plugin::ENTRY;
 use picnic_plugin::schema::Schema;
 use serde_json::{Map, Value, json};
@@ -126,7 +126,7 @@ fn packets(mut u: Unstructured<'_>) -> Result<()> {
 }
 
 /// A packet that left has its own bytes where it still has any.
-fn check(outcome: &Outcome, given: &[&[u8]]) {
+fn check(outcome: &Released, given: &[&[u8]]) {
     if matches!(outcome.fate, Fate::Dropped(_) | Fate::Consumed) {
         return;
     }

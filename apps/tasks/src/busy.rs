@@ -20,7 +20,7 @@
 //! `picnic ctl busy pause-us 50` makes one that is not periodic a greater load while it runs.
 
 use crate::graphs::Task;
-use picnic_core::command::{Change, CommandEntry, CommandError, Get, Inspect, Set};
+use picnic_core::command::{CommandEntry, CommandError, ComponentChange, Get, Inspect, Set};
 use picnic_core::error::ConfigError;
 use picnic_core::registry::{BuildContext, Component};
 use picnic_core::stats::Counter;
@@ -132,7 +132,7 @@ pub struct NewPause {
     pub pause_us: u64,
 }
 
-impl Change for NewPause {
+impl ComponentChange for NewPause {
     const HELP: &'static str = "change the pause; the result has the state before";
     const EXAMPLE: &'static str = r#"{"pause_us": 500}"#;
     type Of = Arc<Load>;

@@ -17,7 +17,7 @@
 
 use crate::bounds;
 use crate::graphs::{Task, Trial};
-use picnic_core::command::{Change, CommandEntry, CommandError, Get, Inspect, Set};
+use picnic_core::command::{CommandEntry, CommandError, ComponentChange, Get, Inspect, Set};
 use picnic_core::error::ConfigError;
 use picnic_core::registry::{BuildContext, Component};
 use picnic_core::stats::Counter;
@@ -145,7 +145,7 @@ pub struct NewWire {
     pub wire: u8,
 }
 
-impl Change for NewWire {
+impl ComponentChange for NewWire {
     const HELP: &'static str = "change the wire; the result has the state before";
     const EXAMPLE: &'static str = r#"{"wire": 0}"#;
     type Of = Arc<Beats>;

@@ -16,7 +16,7 @@ use picnic_core::direction::Direction;
 use picnic_core::error::ConfigError;
 use picnic_core::hook::Hooks;
 use picnic_core::registry::BuildContext;
-use picnic_engine::chain::Link;
+use picnic_engine::chain::ChainFunction;
 use picnic_engine::rx::check_throttle;
 use picnic_engine::swap::{Answer, Command, Controller};
 use picnic_engine::view::Functions;
@@ -91,7 +91,7 @@ struct Part {
 
 /// What came of a call.
 #[derive(Debug)]
-pub enum Outcome {
+pub enum CallResult {
     /// Its result.
     Now(Value),
     /// Its result will be that of a capture, when it has ended.
@@ -171,7 +171,7 @@ impl Methods {
         request: Request,
         client: u64,
         file: impl FnOnce() -> Option<OwnedFd>,
-    ) -> Result<Outcome, RpcError> {
+    ) -> Result<CallResult, RpcError> {
         use Request as R;
         let moderates = matches!(request, R::ModerationGet {} | R::ModerationSet(_));
         let changes = moderates
@@ -184,11 +184,11 @@ impl Methods {
         match request {
             R::CaptureStop { capture } => {
                 captures.stop(capture)?;
-                return Ok(Outcome::WhenEnded(capture));
+                return Ok(CallResult::WhenEnded(capture));
             }
             R::CaptureWait { capture } => {
                 captures.known(capture)?;
-                return Ok(Outcome::WhenEnded(capture));
+                return Ok(CallResult::WhenEnded(capture));
             }
             R::CaptureList {} => Ok(captures.list()),
             R::CaptureStart(wanted) => {
@@ -233,7 +233,7 @@ impl Methods {
                 self.task_change(&task, |id| TaskControl::SetPriority(id, priority))
             }
         }
-        .map(Outcome::Now)
+        .map(CallResult::Now)
     }
 
     fn stats(
@@ -372,7 +372,11 @@ impl Line {
 
     /// One half of a swap. If its answer comes too late, the other is left as it is, and so this is
     /// undone.
-    fn half_of_swap(&mut self, links: Vec<Link>, patience: Duration) -> Result<Answer, RpcError> {
+    fn half_of_swap(
+        &mut self,
+        links: Vec<ChainFunction>,
+        patience: Duration,
+    ) -> Result<Answer, RpcError> {
         self.obey(Command::Swap(Direction::Rx, links), patience, true)
     }
 

@@ -5,7 +5,7 @@
 //! silent for the longest makes way, and one more has a place from which the card can be stopped.
 
 use crate::client::Client;
-use crate::methods::{Methods, Outcome};
+use crate::methods::{CallResult, Methods};
 use crate::protocol::{
     Call, INVALID_REQUEST, LIMIT, Message, NOT_PERMITTED, REFUSED, RpcError, answer, parse,
 };
@@ -220,10 +220,10 @@ impl Service {
                 let client = &mut self.clients[index];
                 match (id, outcome) {
                     (None, _) => {}
-                    (Some(id), Ok(Outcome::WhenEnded(capture))) => {
+                    (Some(id), Ok(CallResult::WhenEnded(capture))) => {
                         self.deferred.push((client.number, id, capture));
                     }
-                    (Some(id), Ok(Outcome::Now(result))) => {
+                    (Some(id), Ok(CallResult::Now(result))) => {
                         client.answer(&answer(&id, &Ok(result)))
                     }
                     (Some(id), Err(error)) => client.answer(&answer(&id, &Err(error))),
@@ -233,8 +233,8 @@ impl Service {
                 let answers = calls.into_iter().filter_map(|call| {
                     let (id, outcome) = self.call(index, call);
                     let outcome = outcome.and_then(|outcome| match outcome {
-                        Outcome::Now(result) => Ok(result),
-                        Outcome::WhenEnded(_) => {
+                        CallResult::Now(result) => Ok(result),
+                        CallResult::WhenEnded(_) => {
                             let message = "this method is answered later: not in a batch";
                             Err(RpcError::new(INVALID_REQUEST, message))
                         }
@@ -250,7 +250,7 @@ impl Service {
         }
     }
 
-    fn call(&mut self, index: usize, call: Call) -> (Option<Value>, Result<Outcome, RpcError>) {
+    fn call(&mut self, index: usize, call: Call) -> (Option<Value>, Result<CallResult, RpcError>) {
         let outcome = call.request.and_then(|request| {
             if self.shared.stopping.load(Ordering::Acquire) && request.needs_the_card() {
                 return Err(RpcError::new(REFUSED, "the card is stopping"));

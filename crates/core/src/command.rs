@@ -74,7 +74,7 @@
 
 mod state;
 
-pub use state::{Change, Exchange, Get, Inspect, Look, Set};
+pub use state::{ComponentChange, Exchange, Get, Inspect, Look, Set};
 
 use crate::config::{KeyHelp, keys_in, keys_of};
 use crate::json::{Wrong, typed};

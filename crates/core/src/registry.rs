@@ -89,6 +89,9 @@ pub trait Component {
     const HELP: &'static str;
     /// What a running one can be asked and told.
     const COMMANDS: &'static [CommandEntry] = &[];
+    /// Of a port or an attachment: whether it needs no machine, so that a simulated card can have
+    /// it.
+    const IN_VIRTUAL_TIME: bool = false;
     /// Its form in the kernel engine, if it has one.
     const KERNEL: Option<InKernel<Self::Config>> = None;
 
@@ -113,6 +116,8 @@ pub struct Entry<P> {
     pub commands: &'static [CommandEntry],
     /// Whether building it loads code into the process.
     pub loads_code: bool,
+    /// See [`Component::IN_VIRTUAL_TIME`].
+    pub in_virtual_time: bool,
     kernel: Option<MakeForm>,
     kernel_commands: &'static [&'static str],
     keys: fn() -> Vec<KeyHelp>,
@@ -161,6 +166,7 @@ impl<P> Entry<P> {
             help: C::HELP,
             commands: C::COMMANDS,
             loads_code: false,
+            in_virtual_time: C::IN_VIRTUAL_TIME,
             kernel: match C::KERNEL {
                 Some(_) => Some(kernel_form::<C>),
                 None => None,

@@ -2,7 +2,7 @@
 //!
 //! The engine knows no function or port by name; [`Components`] bring them.
 
-use crate::chain::Link;
+use crate::chain::ChainFunction;
 use crate::rx::{Wire, check_throttle};
 use picnic_core::attachment::HostAttachment;
 use picnic_core::config::{self, CardFile, InterruptSection, Section, StampDemand};
@@ -77,7 +77,7 @@ pub fn links(
     components: &Components,
     context: &BuildContext,
     hooks: &Hooks,
-) -> Result<Vec<Link>, ConfigError> {
+) -> Result<Vec<ChainFunction>, ConfigError> {
     let links = sections.iter().enumerate().map(|(position, section)| {
         let entry = find(components.functions, section)?;
         let function = entry.build(section, &BuildContext { position, ..context.clone() })?;
@@ -86,16 +86,16 @@ pub fn links(
             Some(own) => format!("{}:{own}", entry.name),
             None => entry.name.into(),
         };
-        Ok(Link::new(name, function).observed(hooks.observers(&point)))
+        Ok(ChainFunction::new(name, function).observed(hooks.observers(&point)))
     });
-    let links: Vec<Link> = links.collect::<Result<_, _>>()?;
+    let links: Vec<ChainFunction> = links.collect::<Result<_, _>>()?;
     check_order(&links, sections, direction)?;
     Ok(links)
 }
 
 /// Refuses a function that needs flows in order behind one that breaks their order.
 fn check_order(
-    links: &[Link],
+    links: &[ChainFunction],
     sections: &[Section],
     direction: Direction,
 ) -> Result<(), ConfigError> {
@@ -131,8 +131,8 @@ fn check_stamp(file: &CardFile, section: &config::Wire, wire: &Wire) -> Result<(
 /// The parts a card file names, built and checked, but nothing connected or started.
 pub struct Parts {
     pub(crate) wires: Vec<(String, Wire)>,
-    pub(crate) rx: Vec<Link>,
-    pub(crate) tx: Vec<Link>,
+    pub(crate) rx: Vec<ChainFunction>,
+    pub(crate) tx: Vec<ChainFunction>,
     pub(crate) attachment: Box<dyn HostAttachment>,
     pub(crate) resident: Option<Box<dyn Resident>>,
     pub(crate) guard: Option<Box<dyn Guard>>,
@@ -169,7 +169,7 @@ impl Parts {
         let tx = links(&file.tx, Direction::Tx, components, &base, hooks)?;
         let section = &file.host.section;
         let super_frames = wires.iter().all(|(_, wire)| wire.capabilities.super_frames)
-            || tx.iter().any(Link::cuts_super_frames);
+            || tx.iter().any(ChainFunction::cuts_super_frames);
         let host = BuildContext { super_frames, queues: file.host.queues, ..base };
         let attachment = find(components.attachments, section)?.build(section, &host)?;
         Ok(Parts { wires, rx, tx, attachment, resident: None, guard: None, hooks: hooks.clone() })

@@ -36,7 +36,7 @@ pub const TIMED_BURSTS: u32 = 256;
 pub type Stopwatch = Arc<dyn Fn() -> Time + Send + Sync>;
 
 /// One function in its place.
-pub struct Link {
+pub struct ChainFunction {
     /// Its name in the card file.
     pub name: String,
     /// Its counts.
@@ -45,11 +45,11 @@ pub struct Link {
     observers: Observers,
 }
 
-impl Link {
+impl ChainFunction {
     /// A function, with counters at zero and nobody who looks on.
     pub fn new(name: impl Into<String>, function: Box<dyn Function>) -> Self {
         let observers = Observers::default();
-        Link { name: name.into(), counters: Arc::default(), function, observers }
+        ChainFunction { name: name.into(), counters: Arc::default(), function, observers }
     }
 
     /// Whether its function cuts super-frames.
@@ -78,8 +78,8 @@ impl Link {
 /// The functions of one direction.
 pub struct Chain {
     /// The guard: first of all, and not replaced with the functions.
-    head: Option<Link>,
-    links: Vec<Link>,
+    head: Option<ChainFunction>,
+    links: Vec<ChainFunction>,
     stage: Stage,
     /// Observers may wait, of functions that are put in later too.
     offline: bool,
@@ -92,7 +92,7 @@ pub struct Chain {
 
 impl Chain {
     /// A chain for `Stage::Rx` or `Stage::Tx`.
-    pub fn new(stage: Stage, links: Vec<Link>) -> Self {
+    pub fn new(stage: Stage, links: Vec<ChainFunction>) -> Self {
         let observed = is_observed(&links);
         let stopwatch = None;
         Chain { head: None, links, stage, offline: false, observed, stopwatch, timed_in: u32::MAX }
@@ -106,7 +106,7 @@ impl Chain {
     /// The same chain behind a guard.
     #[must_use]
     pub fn behind(mut self, head: Option<Box<dyn Function>>) -> Self {
-        self.head = head.map(|head| Link::new("guard", head));
+        self.head = head.map(|head| ChainFunction::new("guard", head));
         self
     }
 
@@ -202,7 +202,7 @@ impl Chain {
     }
 
     /// The functions, in order.
-    pub fn links(&self) -> &[Link] {
+    pub fn links(&self) -> &[ChainFunction] {
         &self.links
     }
 
@@ -212,12 +212,12 @@ impl Chain {
     }
 
     /// Takes all functions out, the guard aside.
-    pub(crate) fn take(&mut self) -> Vec<Link> {
+    pub(crate) fn take(&mut self) -> Vec<ChainFunction> {
         std::mem::take(&mut self.links)
     }
 
     /// Puts other functions in place of these, which are given back.
-    pub fn replace(&mut self, mut links: Vec<Link>) -> Vec<Link> {
+    pub fn replace(&mut self, mut links: Vec<ChainFunction>) -> Vec<ChainFunction> {
         if self.offline {
             links.iter_mut().for_each(|link| link.observers.may_wait());
         }
@@ -226,13 +226,13 @@ impl Chain {
     }
 }
 
-fn is_observed(links: &[Link]) -> bool {
+fn is_observed(links: &[ChainFunction]) -> bool {
     links.iter().any(|link| !link.observers.is_empty())
 }
 
 /// Takes a burst through these functions and out at the end.
 fn run<const OBSERVED: bool>(
-    mut links: &mut [Link],
+    mut links: &mut [ChainFunction],
     stage: Stage,
     now: Time,
     burst: &mut Burst,
@@ -251,8 +251,8 @@ fn run<const OBSERVED: bool>(
 /// Takes a burst through one function.
 #[inline(always)]
 fn step<const OBSERVED: bool>(
-    link: &mut Link,
-    rest: &mut [Link],
+    link: &mut ChainFunction,
+    rest: &mut [ChainFunction],
     stage: Stage,
     now: Time,
     burst: &mut Burst,
@@ -286,7 +286,7 @@ fn end(stage: Stage, burst: &mut Burst, doors: &mut Doors) {
 
 /// The functions behind the one that is running.
 struct Rest<'a, const OBSERVED: bool> {
-    links: &'a mut [Link],
+    links: &'a mut [ChainFunction],
     stage: Stage,
 }
 

@@ -9,7 +9,7 @@
 
 #[cfg(doc)]
 use crate::chain::TIMED_BURSTS;
-use crate::chain::{Chain, Link, Stopwatch};
+use crate::chain::{Chain, ChainFunction, Stopwatch};
 use crate::rx::{self, Wire};
 use crate::swap::Mailbox;
 use crate::target::Pacing;
@@ -452,7 +452,7 @@ impl Card {
 
     /// Takes the functions of both chains out of a card that has finished, for another thread to
     /// end them: one may have files to close.
-    pub fn take_functions(&mut self) -> Vec<Link> {
+    pub fn take_functions(&mut self) -> Vec<ChainFunction> {
         let mut links = self.rx.take();
         links.append(&mut self.tx.take());
         links

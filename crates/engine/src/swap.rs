@@ -6,7 +6,7 @@
 //! flow is kept: the old chain lets go of what it holds before the new one sees
 //! a packet.
 
-use crate::chain::Link;
+use crate::chain::ChainFunction;
 use crate::poll::Card;
 use crate::view::{FunctionView, Functions};
 use picnic_core::command::Prepared;
@@ -23,7 +23,7 @@ use std::sync::Arc;
 /// A change to a running card.
 pub enum Command {
     /// Put these functions in place of a whole chain.
-    Swap(Direction, Vec<Link>),
+    Swap(Direction, Vec<ChainFunction>),
     /// Have the function at a position of a chain obey an order; see `Function::obey`.
     Function(Direction, usize, Prepared),
     /// Have the wire of this number obey an order; see `WirePort::obey`.

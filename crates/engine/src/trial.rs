@@ -56,7 +56,7 @@ pub enum Fate {
 
 /// A packet that the function has let go of.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Outcome {
+pub struct Released {
     /// Which of the packets given, from 0; none for one that the function made.
     pub number: Option<usize>,
     /// What became of it.
@@ -149,7 +149,7 @@ impl Trial {
         now: Time,
         wire: u8,
         data: &[u8],
-    ) -> Result<Vec<Outcome>, String> {
+    ) -> Result<Vec<Released>, String> {
         self.give_known(function, now, wire, data, |_| {})
     }
 
@@ -165,7 +165,7 @@ impl Trial {
         wire: u8,
         data: &[u8],
         tell: impl FnOnce(&mut Descriptor),
-    ) -> Result<Vec<Outcome>, String> {
+    ) -> Result<Vec<Released>, String> {
         let mut outcomes = Vec::new();
         if function.next_deadline().is_some_and(|due| due <= now) {
             outcomes = self.step(function, None, |function, out| function.flush(now, out), now)?;
@@ -197,7 +197,7 @@ impl Trial {
     ///
     /// # Errors
     /// It does not, or a buffer is missing.
-    pub fn end(&mut self, function: &mut dyn Function) -> Result<Vec<Outcome>, String> {
+    pub fn end(&mut self, function: &mut dyn Function) -> Result<Vec<Released>, String> {
         let flush = |function: &mut dyn Function, out: &mut Out<'_>| function.flush(Time::MAX, out);
         let outcomes = self.step(function, None, flush, Time::MAX)?;
         match (function.held(), self.doors.pool.outstanding()) {
@@ -213,7 +213,7 @@ impl Trial {
         given: Option<usize>,
         body: impl FnOnce(&mut dyn Function, &mut Out<'_>),
         now: Time,
-    ) -> Result<Vec<Outcome>, String> {
+    ) -> Result<Vec<Released>, String> {
         let before = function.held() + usize::from(given.is_some());
         let mut onward = Collector::default();
         let mut out = Out::new(now, self.stage, &mut self.doors, &mut onward);
@@ -254,7 +254,7 @@ impl Trial {
             ended.into_iter().zip(numbers.into_iter().map(Some).chain(std::iter::repeat(None)))
         {
             self.inside.retain(|_, inside| Some(*inside) != number);
-            outcomes.push(Outcome {
+            outcomes.push(Released {
                 number,
                 fate,
                 wire: 0,
@@ -266,11 +266,11 @@ impl Trial {
         Ok(outcomes)
     }
 
-    fn look(&mut self, packet: Descriptor, fate: Fate, outcomes: &mut Vec<Outcome>) {
+    fn look(&mut self, packet: Descriptor, fate: Fate, outcomes: &mut Vec<Released>) {
         let number = self.inside.remove(&self.doors.pool.buffer_index(&packet));
         let data = packet.segments().flatten().copied().collect();
         let Descriptor { wire, mark, rss_hash, .. } = packet;
-        outcomes.push(Outcome { number, fate, wire, data, mark, rss_hash });
+        outcomes.push(Released { number, fate, wire, data, mark, rss_hash });
         self.doors.pool.free(packet);
     }
 

@@ -1,6 +1,6 @@
 //! What others may read of a running card: counters, by wire, queue and function.
 
-use crate::chain::{FunctionCounters, Link};
+use crate::chain::{ChainFunction, FunctionCounters};
 use picnic_core::direction::Direction;
 use picnic_core::ledger::Ledger;
 use picnic_core::port::Capabilities;
@@ -74,9 +74,11 @@ pub struct FunctionView {
 }
 
 impl FunctionView {
-    pub(crate) fn of(links: &[Link]) -> Vec<Self> {
-        let view =
-            |link: &Link| FunctionView { name: link.name.clone(), counters: link.counters.clone() };
+    pub(crate) fn of(links: &[ChainFunction]) -> Vec<Self> {
+        let view = |link: &ChainFunction| FunctionView {
+            name: link.name.clone(),
+            counters: link.counters.clone(),
+        };
         links.iter().map(view).collect()
     }
 }
@@ -87,7 +89,7 @@ impl FunctionView {
 pub struct Functions(Arc<Mutex<[Vec<FunctionView>; 2]>>);
 
 impl Functions {
-    pub(crate) fn new(rx: &[Link], tx: &[Link]) -> Self {
+    pub(crate) fn new(rx: &[ChainFunction], tx: &[ChainFunction]) -> Self {
         Functions(Arc::new(Mutex::new([FunctionView::of(rx), FunctionView::of(tx)])))
     }
 

@@ -31,7 +31,9 @@ mod waiting;
 use crate::rss::HashType;
 use crate::rss::flow::{Hash, Types, hash_of};
 use bucket::{Bucket, Limit, Limits};
-use picnic_core::command::{Change, CommandEntry, CommandError, Get, Inspect, Prepared, Set};
+use picnic_core::command::{
+    CommandEntry, CommandError, ComponentChange, Get, Inspect, Prepared, Set,
+};
 use picnic_core::error::ConfigError;
 use picnic_core::function::Function;
 use picnic_core::kernel::{InKernel, KernelCounts, KernelForm, refuse};
@@ -373,7 +375,7 @@ pub struct NewLimits {
     pub burst_bytes: Option<u64>,
 }
 
-impl Change for NewLimits {
+impl ComponentChange for NewLimits {
     const HELP: &'static str = "change rates and bursts; the result has the state before";
     const EXAMPLE: &'static str = r#"{"packets_per_second": 500}"#;
     type Of = RateLimit;

@@ -39,7 +39,7 @@ mod contexts;
 pub(crate) mod flow;
 
 pub use commands::{
-    Change, ContextInForce, Counters, Get, InForce, Moved, Refusal, Set, SetContext, Show,
+    ContextInForce, Counters, Get, InForce, Moved, Refusal, Set, SetContext, Show, TableChange,
 };
 pub use config::{Config, Context, HashName, HashType};
 pub use contexts::MAX_CONTEXTS;

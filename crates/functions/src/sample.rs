@@ -18,7 +18,9 @@
 
 use crate::choice::Choice;
 use crate::settings::check_queue;
-use picnic_core::command::{Change, CommandEntry, CommandError, Get, Inspect, Prepared, Set};
+use picnic_core::command::{
+    CommandEntry, CommandError, ComponentChange, Get, Inspect, Prepared, Set,
+};
 use picnic_core::error::ConfigError;
 use picnic_core::function::Function;
 use picnic_core::kernel::{InKernel, KernelForm, refuse};
@@ -146,7 +148,7 @@ pub struct NewRate {
     pub every: u32,
 }
 
-impl Change for NewRate {
+impl ComponentChange for NewRate {
     const HELP: &'static str = "change the rate; the result has the one before";
     const EXAMPLE: &'static str = r#"{"every": 10}"#;
     type Of = Sample;

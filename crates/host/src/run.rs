@@ -21,7 +21,7 @@ use picnic_core::doorbell::Doorbell;
 use picnic_core::resident::Segment;
 use picnic_core::time::Time;
 use picnic_engine::assemble::{Assembled, assemble};
-use picnic_engine::chain::Link;
+use picnic_engine::chain::ChainFunction;
 use picnic_engine::poll::Card;
 use picnic_engine::target::Target;
 use picnic_filter::Filters;
@@ -87,7 +87,7 @@ struct CardEnd {
     buffers_missing: usize,
     notes: Vec<String>,
     /// They end on the thread that stops the card, which may do more than the borrowed core.
-    _functions: Vec<Link>,
+    _functions: Vec<ChainFunction>,
 }
 
 /// The poll engine on real cores, at wall-clock speed.

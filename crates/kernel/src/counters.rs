@@ -138,7 +138,7 @@ pub(crate) struct Counters {
     /// chain in force.
     chains: Vec<(CountsMap, Vec<DropReason>)>,
     /// What chains in between have counted.
-    gone: Chain,
+    gone: ChainCounts,
     rings: RingsMap,
     borrowed_core: usize,
     /// The core of each queue.
@@ -147,7 +147,7 @@ pub(crate) struct Counters {
 
 /// What a chain has counted.
 #[derive(Clone, Debug, Default)]
-struct Chain {
+struct ChainCounts {
     by_core: Vec<Counts>,
     /// Why each of its functions drops what it drops.
     reasons: Vec<DropReason>,
@@ -156,10 +156,13 @@ struct Chain {
 /// Why functions drop what they drop, but for objects that give packets up.
 const REASONS: [DropReason; 2] = [DropReason::Filtered, DropReason::RateLimited];
 
-impl Chain {
+impl ChainCounts {
     fn read((counts, reasons): &(CountsMap, Vec<DropReason>)) -> Option<Self> {
         let found = counts.get(&0, 0).ok()?;
-        Some(Chain { by_core: found.iter().map(Counts::of).collect(), reasons: reasons.clone() })
+        Some(ChainCounts {
+            by_core: found.iter().map(Counts::of).collect(),
+            reasons: reasons.clone(),
+        })
     }
 
     fn sum(&self, count: impl Fn(&Counts) -> u64) -> u64 {
@@ -172,7 +175,7 @@ impl Chain {
     }
 
     /// Takes in what another has counted, of whose functions no more than the sums are kept.
-    fn add(&mut self, other: &Chain) {
+    fn add(&mut self, other: &ChainCounts) {
         self.reasons = REASONS.into();
         self.by_core.resize(self.by_core.len().max(other.by_core.len()), Counts::default());
         for (own, more) in self.by_core.iter_mut().zip(&other.by_core) {
@@ -196,7 +199,7 @@ impl Counters {
     ) -> Result<Self, RunError> {
         let mut counters = Counters {
             chains: Vec::new(),
-            gone: Chain::default(),
+            gone: ChainCounts::default(),
             rings: object.rings()?,
             borrowed_core: placement.borrowed_core,
             cores: placement.target_cores.clone(),
@@ -213,7 +216,7 @@ impl Counters {
     /// Adds what a chain has counted that is not to be in force after all.
     pub(crate) fn add(&mut self, counts: CountsMap, plan: &Plan) {
         self.put(counts, plan);
-        let counted = self.chains.pop().as_ref().and_then(Chain::read);
+        let counted = self.chains.pop().as_ref().and_then(ChainCounts::read);
         self.gone.add(&counted.unwrap_or_default());
     }
 
@@ -221,7 +224,7 @@ impl Counters {
     pub(crate) fn settle(&mut self) {
         while self.chains.len() > 2 {
             let gone = self.chains.remove(1);
-            self.gone.add(&Chain::read(&gone).unwrap_or_default());
+            self.gone.add(&ChainCounts::read(&gone).unwrap_or_default());
         }
     }
 
@@ -236,7 +239,7 @@ impl Counters {
             })
         };
         let rings: Vec<[u64; 2]> = self.cores.iter().map(ring).collect();
-        let read: Option<Vec<_>> = self.chains.iter().map(Chain::read).collect();
+        let read: Option<Vec<_>> = self.chains.iter().map(ChainCounts::read).collect();
         let Some(mut chains) = read else { return Taken::default() };
         chains.insert(0, self.gone.clone());
         bring(view, self, &chains, &rings)
@@ -249,7 +252,7 @@ fn set(drops: &Drops, reason: DropReason, stage: Stage, count: u64) {
 }
 
 /// The last of the chains is in force.
-fn bring(view: &View, card_of: &Counters, chains: &[Chain], rings: &[[u64; 2]]) -> Taken {
+fn bring(view: &View, card_of: &Counters, chains: &[ChainCounts], rings: &[[u64; 2]]) -> Taken {
     let cores = &card_of.cores;
     let sum =
         |count: &dyn Fn(&Counts) -> u64| chains.iter().map(|chain| chain.sum(count)).sum::<u64>();
@@ -358,14 +361,16 @@ mod tests {
         let counts = Counts::of(&words);
         assert_eq!(counts.words(), words);
         let [filtered, limited] = REASONS;
-        let chain =
-            Chain { by_core: vec![counts.clone()], reasons: vec![limited, filtered, limited] };
-        let mut gone = Chain::default();
+        let chain = ChainCounts {
+            by_core: vec![counts.clone()],
+            reasons: vec![limited, filtered, limited],
+        };
+        let mut gone = ChainCounts::default();
         gone.add(&chain);
         gone.add(&chain);
         assert_eq!(gone.by_core.len(), 1);
         for reason in REASONS {
-            let of = |chain: &Chain| chain.sum(|counts| chain.dropped(counts, reason));
+            let of = |chain: &ChainCounts| chain.sum(|counts| chain.dropped(counts, reason));
             assert_eq!(of(&gone), 2 * of(&chain));
         }
         assert_eq!(gone.by_core[0].dropped[2..], [0; MOST_STEPS - 2]);

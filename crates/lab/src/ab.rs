@@ -23,7 +23,7 @@ use crate::outcome::{Comparison, Figure, Outcome, Point, Source};
 use crate::unit::Unit;
 use picnic_control::Registries;
 use picnic_core::config::Sections;
-use place::{Card, Measured, Place, about};
+use place::{Card, Measured, MeasuringPlace, about};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -118,7 +118,8 @@ impl Question {
         sections: &Sections,
         progress: &mut Progress<'_>,
     ) -> Result<Outcome, LabError> {
-        let place = Place::build(registries, sections, self.seconds, self.workload.as_ref())?;
+        let place =
+            MeasuringPlace::build(registries, sections, self.seconds, self.workload.as_ref())?;
         let sides: Vec<&Side> =
             [&self.baseline].into_iter().chain(self.candidates.sides()).collect();
         for side in &sides {
@@ -145,7 +146,7 @@ impl Question {
 
     fn measure(
         &self,
-        place: &Place<'_>,
+        place: &MeasuringPlace<'_>,
         sides: &[&Side],
         progress: &mut Progress<'_>,
     ) -> Result<Vec<Pairs>, LabError> {

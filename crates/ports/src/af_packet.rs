@@ -39,6 +39,7 @@
 //! Source: packet(7), Documentation/networking/packet_mmap.rst.
 
 use crate::interface::{CHECK_NS, down, drop_oldest, lock, no_namespace};
+use crate::sys::link::LinkState;
 use crate::sys::namespace;
 use crate::sys::packet::{Frame, Name, Ring, Socket, name};
 use crate::sys::xsk_device;
@@ -94,16 +95,6 @@ impl Component for Packet {
     }
 }
 
-/// Whether the interface is there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Link {
-    Running,
-    /// Down, or without a carrier.
-    Down,
-    /// Deleted, or moved elsewhere.
-    Gone,
-}
-
 /// A packet socket on an interface.
 #[derive(Debug)]
 pub struct PacketPort {
@@ -120,7 +111,7 @@ pub struct PacketPort {
     promiscuous: bool,
     /// Slots of the ring.
     frames: u32,
-    link: Link,
+    link: LinkState,
     next_check: Time,
     retry: Retry,
     /// Times the interface went down or lost its carrier, was gone, and was taken up again.
@@ -204,7 +195,7 @@ impl PacketPort {
             index,
             promiscuous: config.promiscuous,
             frames: config.frames,
-            link: Link::Running,
+            link: LinkState::Running,
             next_check: Time::ZERO,
             retry: Retry::default(),
             downs: 0,
@@ -239,20 +230,20 @@ impl PacketPort {
         // One that has left the namespace and is back has its index, but not the socket.
         let found = match self.socket.bound_to() {
             Some(index) if index == self.index => match self.socket.is_running(index) {
-                Ok(true) => Link::Running,
-                Ok(false) => Link::Down,
+                Ok(true) => LinkState::Running,
+                Ok(false) => LinkState::Down,
                 Err(_) => self.look_for_return(),
             },
             _ => self.look_for_return(),
         };
         match (self.link, found) {
             // One that is there again and still down is back when it is up.
-            (Link::Gone | Link::Down, Link::Running) => self.returns += 1,
-            (Link::Running, Link::Down) => self.downs += 1,
-            (Link::Running | Link::Down, Link::Gone) => self.losses += 1,
+            (LinkState::Gone | LinkState::Down, LinkState::Running) => self.returns += 1,
+            (LinkState::Running, LinkState::Down) => self.downs += 1,
+            (LinkState::Running | LinkState::Down, LinkState::Gone) => self.losses += 1,
             _ => {}
         }
-        if found != Link::Running || self.link != found {
+        if found != LinkState::Running || self.link != found {
             // It says the same as has just been found, and would wake the card again and again.
             self.socket.take_error();
         }
@@ -261,20 +252,20 @@ impl PacketPort {
 
     /// Takes the interface up again if one of its name is there: the socket outlives it, and
     /// with it ring, namespace and privileges.
-    fn look_for_return(&mut self) -> Link {
-        let Ok(index) = self.socket.index_of(&self.name) else { return Link::Gone };
+    fn look_for_return(&mut self) -> LinkState {
+        let Ok(index) = self.socket.index_of(&self.name) else { return LinkState::Gone };
         if self.attach(index).is_err() {
-            return Link::Gone;
+            return LinkState::Gone;
         }
-        if self.link != Link::Gone {
+        if self.link != LinkState::Gone {
             // It went and came between two looks.
             self.losses += 1;
             self.returns += 1;
         }
         match self.socket.is_running(index) {
-            Ok(true) => Link::Running,
-            Ok(false) => Link::Down,
-            Err(_) => Link::Gone,
+            Ok(true) => LinkState::Running,
+            Ok(false) => LinkState::Down,
+            Err(_) => LinkState::Gone,
         }
     }
 }
@@ -343,7 +334,7 @@ impl WirePort for PacketPort {
             return;
         }
         while let Some(oldest) = tx.peek() {
-            if self.link != Link::Running {
+            if self.link != LinkState::Running {
                 drop_oldest(tx, DropReason::WireDown);
                 continue;
             }
@@ -378,12 +369,12 @@ impl WirePort for PacketPort {
     }
 
     fn is_up(&self) -> bool {
-        self.link == Link::Running
+        self.link == LinkState::Running
     }
 
     fn next_deadline(&self) -> Option<Time> {
         // While it runs, packets and changes of the interface wake the card by themselves.
-        (self.link != Link::Running).then_some(self.next_check)
+        (self.link != LinkState::Running).then_some(self.next_check)
     }
 
     fn readiness(&self) -> Option<BorrowedFd<'_>> {
@@ -413,9 +404,9 @@ impl WirePort for PacketPort {
             lines.push(format!("{name}: came back and was taken up again {} times", self.returns));
         }
         match self.link {
-            Link::Running => {}
-            Link::Down => lines.push(format!("{name}: is down at the end")),
-            Link::Gone => lines.push(format!("{name}: is gone at the end")),
+            LinkState::Running => {}
+            LinkState::Down => lines.push(format!("{name}: is down at the end")),
+            LinkState::Gone => lines.push(format!("{name}: is gone at the end")),
         }
         lines
     }

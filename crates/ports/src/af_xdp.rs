@@ -60,10 +60,11 @@ pub use config::{Checksums, CopyMode, Mode, Queues, XdpConfig};
 pub use handed::Handed;
 
 use crate::interface::{CHECK_NS, down, drop_oldest, lock, no_namespace};
+use crate::sys::link::LinkState;
 use crate::sys::namespace;
 use crate::sys::packet::{Name, Socket};
 use crate::sys::xsk::{Sending, Umem, Wanted};
-use crate::sys::xsk_device::{self, Link};
+use crate::sys::xsk_device;
 use config::SENT_FRAME_BYTES;
 use keeper::{Done, Keeper};
 use picnic_core::error::ConfigError;
@@ -175,7 +176,7 @@ pub struct XdpPort {
     keeper: Option<Keeper>,
     wanted: Option<Wanted>,
     phase: Phase,
-    link: Link,
+    link: LinkState,
     /// Bytes of the longest packet that can be sent.
     longest: u32,
     sending: Sending,
@@ -255,7 +256,7 @@ impl XdpPort {
             keeper: None,
             wanted: None,
             phase: Phase::Closed,
-            link: Link::Running,
+            link: LinkState::Running,
             longest: 0,
             sending: Sending::Done,
             next_check: Time::ZERO,
@@ -289,24 +290,25 @@ impl XdpPort {
         self.follow_up(now, rx.pool());
         let found = xsk_device::link(self.control.as_fd(), self.index).unwrap_or(self.link);
         match (self.link, found) {
-            (Link::Running, Link::Down) => self.counts.downs += 1,
-            (Link::Down, Link::Running) => self.counts.returns += 1,
-            (Link::Running | Link::Down, Link::Gone) => self.counts.losses += 1,
+            (LinkState::Running, LinkState::Down) => self.counts.downs += 1,
+            (LinkState::Down, LinkState::Running) => self.counts.returns += 1,
+            (LinkState::Running | LinkState::Down, LinkState::Gone) => self.counts.losses += 1,
             _ => {}
         }
-        if let (Some(umem), true) = (&self.umem, found != self.link || found != Link::Running) {
+        if let (Some(umem), true) = (&self.umem, found != self.link || found != LinkState::Running)
+        {
             // They say the same as has just been found, and would wake the card again and again.
             umem.take_errors();
         }
         // Gone it is until there are sockets again, though one of its name may be there by now.
-        if self.link != Link::Gone {
+        if self.link != LinkState::Gone {
             self.link = found;
         }
-        if self.link == Link::Running {
+        if self.link == LinkState::Running {
             self.longest = (self.mtu() + SENT_FRAME_BYTES) as u32;
         }
         let unusable = lost.unusable != 0 && self.config.copy_mode == CopyMode::Auto;
-        if self.phase == Phase::Open && (found == Link::Gone || unusable) {
+        if self.phase == Phase::Open && (found == LinkState::Gone || unusable) {
             if let (true, Some(wanted)) = (unusable, &mut self.wanted) {
                 wanted.zero_copy = Some(false);
             }
@@ -358,8 +360,8 @@ impl XdpPort {
                 Ok(sockets) => {
                     umem.install(sockets);
                     self.phase = Phase::Open;
-                    if self.link == Link::Gone {
-                        self.link = Link::Running;
+                    if self.link == LinkState::Gone {
+                        self.link = LinkState::Running;
                         self.counts.returns += 1;
                     }
                     return;
@@ -469,7 +471,7 @@ impl WirePort for XdpPort {
         if let Some(umem) = &mut self.umem {
             umem.reap(tx);
         }
-        if self.link != Link::Running || self.phase != Phase::Open {
+        if self.link != LinkState::Running || self.phase != Phase::Open {
             while tx.peek().is_some() {
                 drop_oldest(tx, DropReason::WireDown);
             }
@@ -489,11 +491,11 @@ impl WirePort for XdpPort {
     }
 
     fn is_up(&self) -> bool {
-        self.link == Link::Running && self.phase == Phase::Open
+        self.link == LinkState::Running && self.phase == Phase::Open
     }
 
     fn next_deadline(&self) -> Option<Time> {
-        if self.link != Link::Running || self.phase != Phase::Open {
+        if self.link != LinkState::Running || self.phase != Phase::Open {
             // While it runs, packets and changes of the interface wake the card by themselves.
             Some(self.next_check)
         } else {
@@ -564,7 +566,9 @@ impl WirePort for XdpPort {
     }
 
     fn stop(&mut self, tx: &mut Transmitter<'_>) {
-        if let (Some(umem), Link::Running, Phase::Open) = (&mut self.umem, self.link, self.phase) {
+        if let (Some(umem), LinkState::Running, Phase::Open) =
+            (&mut self.umem, self.link, self.phase)
+        {
             // The kernel may be about to send what it has.
             for _ in 0..PATIENCE.0 {
                 umem.kick();
@@ -597,8 +601,8 @@ impl WirePort for XdpPort {
             self.lost += umem.end(tx.pool()).unwrap_or(0) as u64;
         }
         let reason = match self.link {
-            Link::Running => DropReason::Stopped,
-            Link::Down | Link::Gone => DropReason::WireDown,
+            LinkState::Running => DropReason::Stopped,
+            LinkState::Down | LinkState::Gone => DropReason::WireDown,
         };
         if self.lost != 0 {
             tx.lose(std::mem::take(&mut self.lost), reason);
@@ -632,9 +636,9 @@ impl WirePort for XdpPort {
             }
         }
         match self.link {
-            Link::Running => {}
-            Link::Down => lines.push(format!("{name}: is down at the end")),
-            Link::Gone => lines.push(format!("{name}: is gone at the end")),
+            LinkState::Running => {}
+            LinkState::Down => lines.push(format!("{name}: is down at the end")),
+            LinkState::Gone => lines.push(format!("{name}: is gone at the end")),
         }
         lines
     }

@@ -104,6 +104,7 @@ impl Component for App {
     type Config = AppConfig;
     const NAME: &'static str = "app";
     const HELP: &'static str = "receive packets in this process, at a cost per packet";
+    const IN_VIRTUAL_TIME: bool = true;
     const COMMANDS: &'static [CommandEntry] = commands::COMMANDS;
 
     fn build(

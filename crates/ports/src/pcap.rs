@@ -98,6 +98,7 @@ impl Component for Pcap {
     type Config = PcapConfig;
     const NAME: &'static str = "pcap";
     const HELP: &'static str = "replay a capture (pcap, pcapng): flat out, as recorded, in loops";
+    const IN_VIRTUAL_TIME: bool = true;
     const COMMANDS: &'static [CommandEntry] = commands::COMMANDS;
 
     fn example(directory: &Path) -> Option<String> {

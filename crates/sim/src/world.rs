@@ -20,12 +20,9 @@ use picnic_control::launch::Built;
 use picnic_control::monitor::{CoreTimes, Monitor, Notes, TargetTimes, latencies};
 use picnic_control::report::Times;
 use picnic_control::{Access, Executor, Launch, Registries, Report, Running};
-use picnic_core::attachment::HostAttachment;
 use picnic_core::config::{CardFile, CoreChoice, Idle, TargetCores};
 use picnic_core::doorbell::Doorbell;
-use picnic_core::function::Function;
 use picnic_core::ledger::LedgerTotals;
-use picnic_core::port::WirePort;
 use picnic_core::registry::{Entry, join};
 use picnic_core::time::Time;
 use picnic_engine::assemble::{Assembled, assemble};
@@ -38,10 +35,8 @@ use picnic_machine::config::IsolationSection;
 use picnic_machine::topology::Placement;
 use picnic_os::config::OsHandle;
 use picnic_os::schedulers::registry::SCHEDULERS;
-use picnic_ports::app::App;
-use picnic_ports::generator::Generator;
 use picnic_ports::middleware;
-use picnic_ports::pcap::Pcap;
+use picnic_ports::registry::{ATTACHMENTS, WIRES};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -58,34 +53,40 @@ const ENGINE: &str = "poll";
 /// How long a command waits that found too many under way, in nanoseconds.
 const COMMAND_RETRY_NS: u64 = 1_000;
 
-/// The wires that live in virtual time: those of them that need no machine.
-static WIRES: &[Entry<Box<dyn WirePort>>] = &[Entry::of::<Generator>(), Entry::of::<Pcap>()];
-
-/// The attachments that live in virtual time.
-static ATTACHMENTS: &[Entry<Box<dyn HostAttachment>>] = &[Entry::of::<App>()];
-
-/// Those of picnic, and those that are loaded from shared objects.
-static FUNCTIONS: LazyLock<&'static [Entry<Box<dyn Function>>]> =
-    LazyLock::new(|| join(&[picnic_functions::registry::FUNCTIONS, &[picnic_plugin::ENTRY]]));
-
-/// What a card file can name in a simulation: all functions, and the ports and attachments that
-/// live in virtual time.
-pub fn registries() -> Registries {
+/// Picnic's own functions and those of shared objects, and the ports and attachments that live in
+/// virtual time.
+static OURS: LazyLock<Registries> = LazyLock::new(|| {
     in_virtual_time(Registries {
         executors: &[],
-        functions: *FUNCTIONS,
-        wires: &[],
-        attachments: &[],
+        functions: join(&[picnic_functions::registry::FUNCTIONS, &[picnic_plugin::ENTRY]]),
+        wires: WIRES,
+        attachments: ATTACHMENTS,
         middleware: middleware::wrap,
         schedulers: SCHEDULERS,
         tasks: &[],
         filters: &[],
     })
+});
+
+/// What a card file can name in a simulation: all functions, and the ports and attachments that
+/// live in virtual time.
+pub fn registries() -> Registries {
+    *OURS
 }
 
-/// The same registries for cards in virtual time, with the wires and attachments that live there.
+/// The same registries for cards in virtual time, with those wires and attachments that live there.
+/// Made for the life of the program.
 pub fn in_virtual_time(registries: Registries) -> Registries {
-    Registries { executors: &[&Virtual], wires: WIRES, attachments: ATTACHMENTS, ..registries }
+    fn living<P>(entries: &[Entry<P>]) -> &'static [Entry<P>] {
+        entries.iter().filter(|entry| entry.in_virtual_time).copied().collect::<Vec<_>>().leak()
+    }
+    let Registries { wires, attachments, .. } = registries;
+    Registries {
+        executors: &[&Virtual],
+        wires: living(wires),
+        attachments: living(attachments),
+        ..registries
+    }
 }
 
 /// The poll engine on virtual cores: [`Simulation`] with the card file's seed and the costs

@@ -3,6 +3,7 @@
 use picnic_control::{Launch, Registries, Report};
 use picnic_core::time::Time;
 use picnic_os::report::OsReport;
+use picnic_os::schedulers::registry::SCHEDULERS;
 use picnic_sim::{CostModel, Simulation};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
@@ -189,7 +190,8 @@ fn cards() -> impl Strategy<Value = Card> {
         .prop_map(|(period_ns, segments)| Busy { period_ns: Some(period_ns), segments });
     let other = segments(120_000).prop_map(|segments| Busy { period_ns: None, segments });
     let tasks = (prop::collection::vec(periodic, 0..4), prop::collection::vec(other, 0..3));
-    let scheduler = prop::sample::select(vec!["edf", "edf-plus", "cyclic", "cyclic-plus"]);
+    let scheduler =
+        prop::sample::select(SCHEDULERS.iter().map(|entry| entry.name).collect::<Vec<_>>());
     let wire = (50_000u64..4_000_000, 64u64..1_024, 1u64..33);
     (wire, scheduler, tasks).prop_map(|((rate_pps, room, burst), scheduler, (periodic, other))| {
         let tasks = periodic.into_iter().chain(other).collect();

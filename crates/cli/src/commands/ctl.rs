@@ -7,17 +7,19 @@ pub(super) mod moderation;
 mod text;
 
 use super::filter::{self, FilterArgs, ScironArgs};
+use super::keyed::direction;
 use super::tasks::{self, TasksArgs};
 use crate::control::{CardChoice, Connection};
 use crate::failure::Usage;
 use crate::output;
 use anyhow::{Context, bail};
 use captures::CaptureCommand;
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
 use components::ComponentCall;
 use figures::{LatencyArgs, StatsArgs};
 use moderation::ModerationArgs;
 use picnic_core::config::CardFile;
+use picnic_core::direction::Direction;
 use serde_json::{Map, Value, json};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -71,7 +73,8 @@ enum CtlCommand {
     /// Replace a chain
     Swap {
         /// The chain
-        chain: ChainArg,
+        #[arg(value_parser = direction())]
+        chain: Direction,
         /// A card file; its [[rx]] or [[tx]] sections are used
         file: PathBuf,
     },
@@ -97,24 +100,6 @@ enum CtlCommand {
         #[arg(default_value = "{}")]
         params: String,
     },
-}
-
-#[derive(Clone, Copy, Debug, Default, ValueEnum)]
-enum ChainArg {
-    /// Wire to target
-    #[default]
-    Rx,
-    /// Target to wire
-    Tx,
-}
-
-impl ChainArg {
-    fn name(self) -> &'static str {
-        match self {
-            ChainArg::Rx => "rx",
-            ChainArg::Tx => "tx",
-        }
-    }
 }
 
 pub(crate) fn run(args: &CtlArgs, json: bool) -> anyhow::Result<()> {
@@ -184,7 +169,7 @@ fn tell(connection: &mut Connection, call: filter::Call, json: bool) -> anyhow::
     if json { output::print_json(&result) } else { output::print(&(call.text)(&result)) }
 }
 
-fn swap_params(chain: ChainArg, file: &PathBuf) -> anyhow::Result<Value> {
+fn swap_params(chain: Direction, file: &PathBuf) -> anyhow::Result<Value> {
     let text = CardFile::read(file)?;
     // The card may run elsewhere: relative paths in the file start from where it is here.
     let file = std::path::absolute(file).context("the working folder is gone")?;

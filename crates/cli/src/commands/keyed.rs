@@ -1,8 +1,9 @@
-//! Options of the command line that are made from a typed config's keys.
+//! Options of the command line that are made from core's types: a typed config's keys, rx and tx.
 
 use clap::Arg;
-use clap::builder::PossibleValuesParser;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use picnic_core::config::KeyHelp;
+use picnic_core::direction::Direction;
 
 /// A word as command lines have it: `table-size`. Made once per process, for a parser that
 /// wants names to stay.
@@ -34,4 +35,18 @@ pub(crate) fn valued(arg: Arg, key: &KeyHelp) -> Arg {
         }
         None => arg,
     }
+}
+
+/// Reads which chain is meant: `rx` or `tx`.
+pub(crate) fn direction() -> impl TypedValueParser<Value = Direction> {
+    let allowed = Direction::ALL.map(|direction| {
+        let help = match direction {
+            Direction::Rx => "Wire to target",
+            Direction::Tx => "Target to wire",
+        };
+        PossibleValue::new(direction.name()).help(help)
+    });
+    // The parser lets nothing else through.
+    PossibleValuesParser::new(allowed)
+        .map(|name| if name == Direction::Tx.name() { Direction::Tx } else { Direction::Rx })
 }

@@ -30,21 +30,21 @@ enum What {
     /// A NIC function, with its tests and a card that runs it
     Function {
         #[command(flatten)]
-        place: Place,
+        place: NewCrate,
         /// What it is written in
         #[arg(long, value_enum)]
         lang: Language,
     },
     /// A task of NIC OS, with its tests and a card that runs it
-    Task(Place),
+    Task(NewCrate),
     /// A scheduler of NIC OS, with its tests and a card that runs it
-    Scheduler(Place),
+    Scheduler(NewCrate),
     /// An experiment of the lab, with its tests
-    Experiment(Place),
+    Experiment(NewCrate),
 }
 
 #[derive(Debug, Args)]
-struct Place {
+struct NewCrate {
     /// Its name: a to z, digits and dashes, a letter first
     name: String,
     /// The folder to create [default: the name]

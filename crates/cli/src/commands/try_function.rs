@@ -1,15 +1,16 @@
 //! `picnic try`: one function over a capture, packet by packet.
 
+use super::keyed::direction;
 use crate::failure::Usage;
 use crate::output;
 use crate::registries::{registries, sections};
 use anyhow::{Context, bail};
-use clap::{Args, ValueEnum};
+use clap::Args;
 use picnic_core::config::Setting;
 use picnic_core::direction::Direction;
 use picnic_core::registry::{BuildContext, find};
 use picnic_core::time::Time;
-use picnic_engine::trial::{Fate, Outcome, Trial};
+use picnic_engine::trial::{Fate, Released, Trial};
 use picnic_ports::pcap::CaptureFile;
 use picnic_ports::pcapng::{self, Writer};
 use serde::Serialize;
@@ -45,22 +46,14 @@ pub(crate) struct TryArgs {
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
     /// The chain to put it in
-    #[arg(long, value_enum, default_value = "rx")]
-    chain: Chain,
+    #[arg(long, value_parser = direction(), default_value = "rx")]
+    chain: Direction,
     /// Target queues of the card
     #[arg(long, default_value = "4", value_parser = clap::value_parser!(u16).range(1..=256))]
     queues: u16,
     /// Print only the totals
     #[arg(long, short)]
     quiet: bool,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Chain {
-    /// Wire to target
-    Rx,
-    /// Target to wire
-    Tx,
 }
 
 /// What became of one packet.
@@ -154,11 +147,7 @@ fn try_all(args: &TryArgs, input: &CaptureFile) -> anyhow::Result<(String, Tried
     let Some(section) = card.rx.first() else { bail!("the function has no section") };
     let mut function = find(registries().functions, section)?.build(section, &context)?;
     let name = function.name().unwrap_or(section.name()).to_owned();
-    let direction = match args.chain {
-        Chain::Rx => Direction::Rx,
-        Chain::Tx => Direction::Tx,
-    };
-    let mut trial = Trial::new(&context, direction)?;
+    let mut trial = Trial::new(&context, args.chain)?;
     let mut packets = Vec::new();
     let mut last = 0;
     for number in 0..input.len() {
@@ -179,8 +168,8 @@ fn try_all(args: &TryArgs, input: &CaptureFile) -> anyhow::Result<(String, Tried
 }
 
 impl Packet {
-    fn of(outcome: Outcome, time_ns: u64, input: &CaptureFile) -> Self {
-        let Outcome { number, fate, data, mark, .. } = outcome;
+    fn of(outcome: Released, time_ns: u64, input: &CaptureFile) -> Self {
+        let Released { number, fate, data, mark, .. } = outcome;
         let before = number.and_then(|number| input.packet(number)).map(|(data, _)| data);
         let has_left = !matches!(fate, Fate::Dropped(_) | Fate::Consumed);
         let data = has_left.then_some(data);

@@ -11,7 +11,7 @@ use picnic_core::direction::Direction;
 use picnic_core::error::ConfigError;
 use picnic_core::registry::{BuildContext, find};
 use picnic_engine::build::{BuildError, links};
-use picnic_engine::chain::Link;
+use picnic_engine::chain::ChainFunction;
 use picnic_engine::swap::{Answer, Command};
 use picnic_machine::error::MachineError;
 use serde_json::{Map, Value, json};
@@ -111,7 +111,7 @@ impl Methods {
         &mut self,
         sections: &[Section],
         context: &BuildContext,
-        mut links: Vec<Link>,
+        mut links: Vec<ChainFunction>,
     ) -> Result<(), RpcError> {
         let (patience, mut code) = (self.patience, REFUSED);
         let Some(swap_rx) = &mut self.swap_rx else { return Ok(()) };

@@ -12,7 +12,7 @@ use picnic_core::port::Capabilities;
 use picnic_core::registry::find;
 use picnic_core::ring::gate::Gate;
 use picnic_core::time::Time;
-use picnic_engine::chain::Link;
+use picnic_engine::chain::ChainFunction;
 use picnic_engine::swap::{self, Mailbox};
 use picnic_engine::view::FunctionView;
 use picnic_machine::error::MachineError;
@@ -242,7 +242,7 @@ fn each_part_of_a_shared_card_is_told_what_is_its_own() {
     assert!(kernel.next_command().is_none() && poll.next_command().is_some());
     // Moderation is there, too.
     let moderation = methods.call(Request::ModerationGet {}, 0, || None);
-    assert!(matches!(moderation, Ok(Outcome::Now(_))));
+    assert!(matches!(moderation, Ok(CallResult::Now(_))));
 }
 
 /// A command of both parts reaches the second when the first has done it, and not if it has not.
@@ -359,7 +359,7 @@ fn a_swap_that_the_poll_engine_does_not_answer_ends_there() {
         panic!("another command")
     };
     assert!(links.is_empty() && poll.next_command().is_none());
-    let before = vec![Link::new("rss", real_function())];
+    let before = vec![ChainFunction::new("rss", real_function())];
     poll.answer(Answer { done: true, replaced: Command::Swap(Direction::Rx, before) });
     let _ = methods.command(Command::Poll(1));
     let Some(Command::Swap(Direction::Rx, links)) = poll.next_command() else {

@@ -1,7 +1,7 @@
 //! `get` and `set`: a component's state shown, and changed with the state before as the answer.
 //!
 //! ```
-//! use picnic_core::command::{Change, CommandEntry, CommandError, Get, Inspect, Set};
+//! use picnic_core::command::{ComponentChange, CommandEntry, CommandError, Get, Inspect, Set};
 //! use picnic_core::registry::BuildContext;
 //! use picnic_core::time::Time;
 //! # use schemars::JsonSchema;
@@ -30,7 +30,7 @@
 //!     rate_pps: u64,
 //! }
 //!
-//! impl Change for Rate {
+//! impl ComponentChange for Rate {
 //!     const HELP: &'static str = "change the rate; the result has the one before";
 //!     const EXAMPLE: &'static str = r#"{"rate_pps": 1000}"#;
 //!     type Of = Limiter;
@@ -134,7 +134,7 @@ impl<C: Inspect> Command for Get<C> {
 /// A change of a component, answered with its state before: the type of its arguments, whose
 /// comments are the help that users read. In the component's list it is
 /// `CommandEntry::of::<Set<Self>>()`.
-pub trait Change: DeserializeOwned + JsonSchema {
+pub trait ComponentChange: DeserializeOwned + JsonSchema {
     /// Its name.
     const NAME: &'static str = "set";
     /// One line of help, as [`Command::HELP`].
@@ -169,13 +169,13 @@ pub trait Change: DeserializeOwned + JsonSchema {
 pub struct Set<C>(C);
 
 /// A change on its way to the component, and back with the state before.
-pub struct Exchange<C: Change> {
+pub struct Exchange<C: ComponentChange> {
     new: C::New,
     before: Option<<C::Of as Inspect>::State>,
     is_done: bool,
 }
 
-impl<C: Change + 'static> Order for Exchange<C> {
+impl<C: ComponentChange + 'static> Order for Exchange<C> {
     type Target = C::Of;
 
     fn apply(&mut self, component: &mut C::Of, now: Time) -> bool {
@@ -185,7 +185,7 @@ impl<C: Change + 'static> Order for Exchange<C> {
     }
 }
 
-impl<C: Change + 'static> Command for Set<C> {
+impl<C: ComponentChange + 'static> Command for Set<C> {
     const NAME: &'static str = C::NAME;
     const HELP: &'static str = C::HELP;
     const EXAMPLE: &'static str = C::EXAMPLE;

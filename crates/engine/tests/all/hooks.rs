@@ -12,7 +12,7 @@ use picnic_core::ledger::{DropReason, Stage};
 use picnic_core::packet::burst::Burst;
 use picnic_core::packet::desc::Descriptor;
 use picnic_core::time::Time;
-use picnic_engine::chain::{Chain, Link};
+use picnic_engine::chain::{Chain, ChainFunction};
 use picnic_engine::swap::Command;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -275,7 +275,7 @@ fn observers_may_wait_where_every_wire_does_and_nowhere_else() {
 fn nobody_waits_in_a_chain_that_was_not_told_that_it_may() {
     let log = Log::default();
     let observers = || Hooks::none().with(log.clone()).observers(&HookPoint::Queue { index: 0 });
-    let link = || Link::new("test", drop_flow(1)).observed(observers());
+    let link = || ChainFunction::new("test", drop_flow(1)).observed(observers());
     let mut chain = Chain::new(Stage::Rx, vec![link()]);
     chain.replace(vec![link()]);
     assert!(lock(&log.waits).is_empty());

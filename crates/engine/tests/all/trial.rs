@@ -9,7 +9,7 @@ use picnic_core::packet::desc::{Descriptor, RssType};
 use picnic_core::packet::pool::PoolConfig;
 use picnic_core::registry::BuildContext;
 use picnic_core::time::Time;
-use picnic_engine::trial::{Fate, Outcome, Trial};
+use picnic_engine::trial::{Fate, Released, Trial};
 
 /// Does with a packet what its first byte says, and marks it with the time and the wire it came
 /// by; it lets go of what it holds after 100 ns, or drops it.
@@ -82,7 +82,7 @@ fn trial() -> Trial {
 /// Numbers and fates.
 type Ends = Vec<(Option<usize>, Fate)>;
 
-fn ends(outcomes: &[Outcome]) -> Ends {
+fn ends(outcomes: &[Released]) -> Ends {
     outcomes.iter().map(|outcome| (outcome.number, outcome.fate)).collect()
 }
 
@@ -103,7 +103,7 @@ fn every_fate_is_told_of_the_packet_that_has_it() {
         let now = Time::from_nanos(10 + number as u64);
         let outcomes = trial.give(&mut function, now, 1, &[byte; 60]).unwrap();
         assert_eq!(ends(&outcomes), fates, "of {byte}");
-        for Outcome { fate, data, mark, rss_hash, .. } in outcomes {
+        for Released { fate, data, mark, rss_hash, .. } in outcomes {
             let left = !matches!(fate, Fate::Dropped(_) | Fate::Consumed);
             let expected = if left { (vec![byte; 60], 1010 + number as u32) } else { (vec![], 0) };
             assert_eq!(rss_hash, if left { expected.1 + 7 } else { 0 }, "of {byte}");
@@ -163,7 +163,7 @@ fn of_a_packet_that_was_dropped_nothing_is_told_but_that() {
     data[0] = DROP;
     let outcomes = trial().give(&mut Told::default(), Time::from_nanos(5), 1, &data).unwrap();
     let fate = Fate::Dropped(DropReason::Filtered);
-    let [Outcome { number: Some(0), fate: found, wire: 0, data, mark: 0, rss_hash: 0 }] =
+    let [Released { number: Some(0), fate: found, wire: 0, data, mark: 0, rss_hash: 0 }] =
         &outcomes[..]
     else {
         panic!("{outcomes:?}")

@@ -23,7 +23,7 @@ use picnic_core::resident::Resident;
 use picnic_core::time::Time;
 use picnic_engine::assemble::{Assembled, assemble};
 use picnic_engine::build::{BuildError, Components, Parts};
-use picnic_engine::chain::Link;
+use picnic_engine::chain::ChainFunction;
 use picnic_engine::poll::{Activity, Card};
 use picnic_engine::swap::Controller;
 use picnic_engine::target::{Target, TargetQueue};
@@ -586,12 +586,12 @@ pub fn by_first_byte() -> Box<dyn Function> {
     Box::new(functions::SteerBy(|bytes| u16::from(bytes[0])))
 }
 
-pub fn links(functions: Functions) -> Vec<Link> {
-    functions.into_iter().map(|function| Link::new("test", function)).collect()
+pub fn links(functions: Functions) -> Vec<ChainFunction> {
+    functions.into_iter().map(|function| ChainFunction::new("test", function)).collect()
 }
 
 /// The functions of a card file's tx chain, built from the registries as for a swap.
-pub fn build_links(text: &str, functions: Functions, hooks: &Hooks) -> Vec<Link> {
+pub fn build_links(text: &str, functions: Functions, hooks: &Hooks) -> Vec<ChainFunction> {
     try_links(text, functions, hooks).unwrap()
 }
 
@@ -599,7 +599,7 @@ pub fn try_links(
     text: &str,
     functions: Functions,
     hooks: &Hooks,
-) -> Result<Vec<Link>, ConfigError> {
+) -> Result<Vec<ChainFunction>, ConfigError> {
     NEXT.set(NextCard { functions: functions.into(), ..NextCard::default() });
     let file = CardFile::parse(text, None).unwrap();
     let context = picnic_engine::build::context(&file);

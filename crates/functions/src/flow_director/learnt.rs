@@ -66,7 +66,7 @@ pub(super) fn flow_of(layers: &Layers, data: &[u8], way: Way, seed: u32) -> u64 
 
 /// A flow and its queue.
 #[derive(Debug, Default)]
-struct Place {
+struct LearntFlow {
     /// Zero if it is free.
     flow: AtomicU64,
     /// When a packet of it was sent, and the queue in the lowest eight bits.
@@ -75,7 +75,7 @@ struct Place {
 
 /// The flows that hosts send.
 #[derive(Debug)]
-pub(super) struct Learnt(Box<[[Place; WAYS]]>);
+pub(super) struct Learnt(Box<[[LearntFlow; WAYS]]>);
 
 /// What came of a flow that was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,7 +94,7 @@ impl Learnt {
     }
 
     #[inline(always)]
-    fn set(&self, flow: u64) -> &[Place; WAYS] {
+    fn set(&self, flow: u64) -> &[LearntFlow; WAYS] {
         &self.0[(flow >> 32) as usize % SETS]
     }
 
@@ -108,7 +108,7 @@ impl Learnt {
             place.sent.store(sent, Relaxed);
             return if before as u8 == queue { Noted::Known } else { Noted::Moved };
         }
-        let when = |place: &&Place| match place.flow.load(Relaxed) {
+        let when = |place: &&LearntFlow| match place.flow.load(Relaxed) {
             0 => 0,
             _ => 1 + (place.sent.load(Relaxed) >> 8),
         };

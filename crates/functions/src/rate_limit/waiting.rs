@@ -9,7 +9,7 @@ use std::collections::BinaryHeap;
 
 const NONE: u32 = u32::MAX;
 
-struct Place {
+struct Waiter {
     packet: Option<Descriptor>,
     next: u32,
 }
@@ -23,7 +23,7 @@ struct Ends {
 
 /// Packets that wait, by bucket.
 pub(super) struct Waiting {
-    places: Box<[Place]>,
+    places: Box<[Waiter]>,
     /// The first of the places that are free.
     free: u32,
     queues: Box<[Ends]>,
@@ -36,7 +36,7 @@ impl Waiting {
     pub(super) fn new(buckets: usize, packets: usize) -> Waiting {
         let next = |place: usize| if place + 1 == packets { NONE } else { place as u32 + 1 };
         Waiting {
-            places: (0..packets).map(|at| Place { packet: None, next: next(at) }).collect(),
+            places: (0..packets).map(|at| Waiter { packet: None, next: next(at) }).collect(),
             free: if packets == 0 { NONE } else { 0 },
             queues: vec![Ends { first: NONE, last: NONE }; buckets].into(),
             held: 0,
@@ -63,7 +63,7 @@ impl Waiting {
         else {
             return Err(packet);
         };
-        self.free = std::mem::replace(place, Place { packet: Some(packet), next: NONE }).next;
+        self.free = std::mem::replace(place, Waiter { packet: Some(packet), next: NONE }).next;
         let before = std::mem::replace(&mut queue.last, at);
         match self.places.get_mut(before as usize) {
             Some(last) => last.next = at,

@@ -177,10 +177,10 @@ impl Command for Set {
     const NAME: &'static str = "set";
     const HELP: &'static str = "change key and indirection table, together";
     const EXAMPLE: &'static str = r#"{"key": "symmetric", "table_size": 64}"#;
-    type Order = Change;
+    type Order = TableChange;
     type Reply = Moved;
 
-    fn prepare(self, context: &BuildContext) -> Result<Change, CommandError> {
+    fn prepare(self, context: &BuildContext) -> Result<TableChange, CommandError> {
         let queues = context.queues;
         let key = match self.key.as_deref() {
             None => None,
@@ -194,7 +194,7 @@ impl Command for Set {
             let message = "found none, allowed: key, table, table_size, weights";
             return Err(CommandError::argument("params", message));
         }
-        Ok(Change {
+        Ok(TableChange {
             mark: None,
             table: table.map(Box::new),
             key: key.map(|key| Box::new(Toeplitz::new(&key))),
@@ -202,7 +202,7 @@ impl Command for Set {
         })
     }
 
-    fn reply(order: Change) -> Result<Moved, CommandError> {
+    fn reply(order: TableChange) -> Result<Moved, CommandError> {
         match order.outcome {
             Some(Ok(moved_entries)) => Ok(Moved { moved_entries }),
             Some(Err(refusal @ Refusal::NoKey)) => Err(CommandError::argument("key", refusal)),
@@ -250,10 +250,10 @@ impl Command for SetContext {
     const NAME: &'static str = "context";
     const HELP: &'static str = "change, add or remove the table of packets with a mark";
     const EXAMPLE: &'static str = r#"{"mark": 7, "table_size": 64}"#;
-    type Order = Change;
+    type Order = TableChange;
     type Reply = Moved;
 
-    fn prepare(self, context: &BuildContext) -> Result<Change, CommandError> {
+    fn prepare(self, context: &BuildContext) -> Result<TableChange, CommandError> {
         if self.mark == 0 {
             return Err(CommandError::argument("mark", "found 0, allowed: 1 or more"));
         }
@@ -263,10 +263,10 @@ impl Command for SetContext {
             return Err(CommandError::argument("remove", message));
         }
         let table = table.map(Box::new);
-        Ok(Change { mark: Some(self.mark), table, ..Change::default() })
+        Ok(TableChange { mark: Some(self.mark), table, ..TableChange::default() })
     }
 
-    fn reply(order: Change) -> Result<Moved, CommandError> {
+    fn reply(order: TableChange) -> Result<Moved, CommandError> {
         Set::reply(order)
     }
 
@@ -277,7 +277,7 @@ impl Command for SetContext {
 
 /// A change of a running `rss`, and what came of it.
 #[derive(Debug, Default)]
-pub struct Change {
+pub struct TableChange {
     /// The mark of the context that is changed, or taken away if there is no table; `None`: the
     /// change is one of the table of all other packets, or of the key.
     pub mark: Option<u32>,
@@ -394,15 +394,15 @@ impl std::fmt::Display for Refusal {
 
 impl std::error::Error for Refusal {}
 
-impl Change {
+impl TableChange {
     /// Of the indirection table.
     pub fn table(table: IndirectionTable) -> Self {
-        Change { table: Some(Box::new(table)), ..Change::default() }
+        TableChange { table: Some(Box::new(table)), ..TableChange::default() }
     }
 
     /// Of the Toeplitz key.
     pub fn key(key: &Key) -> Self {
-        Change { key: Some(Box::new(Toeplitz::new(key))), ..Change::default() }
+        TableChange { key: Some(Box::new(Toeplitz::new(key))), ..TableChange::default() }
     }
 
     fn make(&mut self, rss: &mut Rss) -> Result<usize, Refusal> {
@@ -440,7 +440,7 @@ impl Change {
     }
 }
 
-impl Change {
+impl TableChange {
     fn change_context(&mut self, mark: u32, rss: &mut Rss) -> Result<usize, Refusal> {
         let before = rss.contexts.of(mark);
         if self.table.is_none() && before.is_none() {
@@ -456,7 +456,7 @@ impl Change {
     }
 }
 
-impl Order for Change {
+impl Order for TableChange {
     type Target = Rss;
 
     fn apply(&mut self, rss: &mut Rss, _now: Time) -> bool {

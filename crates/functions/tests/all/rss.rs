@@ -9,7 +9,7 @@ use picnic_core::packet::layers;
 use picnic_core::registry::BuildContext;
 use picnic_core::time::Time;
 use picnic_functions::rss::{
-    Change, Config, Context, HashName, HashType, MAX_CONTEXTS, Refusal, Rss, Show,
+    Config, Context, HashName, HashType, MAX_CONTEXTS, Refusal, Rss, Show, TableChange,
 };
 use picnic_hash::{IndirectionTable, Key, lookup2, lookup3, reference};
 use proptest::prelude::*;
@@ -274,7 +274,7 @@ fn flows() -> Vec<Vec<u8>> {
         .collect()
 }
 
-fn obeys(rss: &mut Rss, change: &mut Change) -> bool {
+fn obeys(rss: &mut Rss, change: &mut TableChange) -> bool {
     change.apply(rss, Time::ZERO)
 }
 
@@ -288,7 +288,7 @@ fn a_table_is_swapped_between_bursts() {
     check(&config, 4, &frames, &seen, 0);
 
     let after = vec![0, 1, 2, 3, 0, 1, 3, 2];
-    let mut message = Change::table(IndirectionTable::from_entries(&after, 4).unwrap());
+    let mut message = TableChange::table(IndirectionTable::from_entries(&after, 4).unwrap());
     assert!(obeys(&mut rss, &mut message));
     assert_eq!(message.outcome, Some(Ok(2)));
     let replaced = message.table.unwrap();
@@ -308,7 +308,7 @@ fn a_table_for_other_queues_is_refused_and_comes_back() {
     let mut card = Card::new(&context(4));
     for queues in [3, 5] {
         let table = IndirectionTable::uniform(16, queues).unwrap();
-        let mut message = Change::table(table.clone());
+        let mut message = TableChange::table(table.clone());
         assert!(!obeys(&mut rss, &mut message));
         let refusal = Refusal::Queues { found: queues, allowed: 4 };
         assert_eq!(message.outcome, Some(Err(refusal)));
@@ -327,7 +327,7 @@ fn a_key_is_swapped_between_bursts() {
     let mut config = Config::default();
     let mut rss = rss(&config, 4);
     let mut card = Card::new(&context(4));
-    let mut message = Change::key(&Key::symmetric());
+    let mut message = TableChange::key(&Key::symmetric());
     assert!(obeys(&mut rss, &mut message));
     assert_eq!(message.outcome, Some(Ok(128)));
     assert_eq!(*message.key.unwrap().key(), Key::MICROSOFT);
@@ -336,7 +336,7 @@ fn a_key_is_swapped_between_bursts() {
     let seen = card.run(&mut rss, &from_wire_0(frames.clone()));
     check(&config, 4, &frames, &seen, 0);
     // The same key once more moves nothing.
-    let mut message = Change::key(&Key::symmetric());
+    let mut message = TableChange::key(&Key::symmetric());
     assert!(obeys(&mut rss, &mut message));
     assert_eq!(message.outcome, Some(Ok(0)));
     let counters = rss.counters();
@@ -355,8 +355,11 @@ fn what_is_in_force_can_be_asked_for() {
     let shown = settings(&mut toeplitz);
     assert_eq!((shown.hash, shown.key), (HashName::Toeplitz, Some(Key::MICROSOFT)));
     assert_eq!(shown.table(), table);
-    assert!(obeys(&mut toeplitz, &mut Change::key(&Key::symmetric())));
-    assert!(obeys(&mut toeplitz, &mut Change::table(IndirectionTable::uniform(4096, 4).unwrap())));
+    assert!(obeys(&mut toeplitz, &mut TableChange::key(&Key::symmetric())));
+    assert!(obeys(
+        &mut toeplitz,
+        &mut TableChange::table(IndirectionTable::uniform(4096, 4).unwrap())
+    ));
     let shown = settings(&mut toeplitz);
     assert_eq!(shown.key, Some(Key::symmetric()));
     assert_eq!(shown.table().len(), 4096);
@@ -379,23 +382,23 @@ impl Order for Other {
 #[test]
 fn key_and_table_change_together_or_not_at_all() {
     let table = |queues| Some(Box::new(IndirectionTable::uniform(64, queues).unwrap()));
-    let key = || Change::key(&Key::symmetric());
+    let key = || TableChange::key(&Key::symmetric());
     let mut toeplitz = rss(&Config::default(), 4);
     let counters = toeplitz.counters();
     let replaced = || (counters.tables_replaced.get(), counters.keys_replaced.get());
-    assert!(!obeys(&mut toeplitz, &mut Change { table: table(3), ..key() }));
+    assert!(!obeys(&mut toeplitz, &mut TableChange { table: table(3), ..key() }));
     assert_eq!(replaced(), (0, 0));
-    assert!(obeys(&mut toeplitz, &mut Change { table: table(4), ..key() }));
+    assert!(obeys(&mut toeplitz, &mut TableChange { table: table(4), ..key() }));
     assert_eq!(replaced(), (1, 1));
     let mut jhash = rss(&Config { hash: HashName::Jhash, ..Config::default() }, 4);
-    assert!(!obeys(&mut jhash, &mut Change { table: table(4), ..key() }));
+    assert!(!obeys(&mut jhash, &mut TableChange { table: table(4), ..key() }));
     assert_eq!(jhash.counters().tables_replaced.get(), 0);
 }
 
 #[test]
 fn a_key_for_jhash_and_messages_of_others_are_refused() {
     let mut rss = rss(&Config { hash: HashName::Jhash, ..Config::default() }, 4);
-    let mut message = Change::key(&Key::symmetric());
+    let mut message = TableChange::key(&Key::symmetric());
     assert!(!obeys(&mut rss, &mut message));
     assert_eq!(message.outcome, Some(Err(Refusal::NoKey)));
     // An order of another function is none of its business.
@@ -413,7 +416,7 @@ fn moved_entries_are_those_of_hashes_that_go_elsewhere() {
         };
         let (before, after) = (table(a, 3), table(b, 1));
         let mut rss = rss(&Config { table: Some(before.clone()), ..Config::default() }, 4);
-        let mut message = Change::table(IndirectionTable::from_entries(&after, 4).unwrap());
+        let mut message = TableChange::table(IndirectionTable::from_entries(&after, 4).unwrap());
         assert!(obeys(&mut rss, &mut message));
         let long = a.max(b);
         let moves = |hash: usize| before[hash % a] != after[hash % b];
@@ -486,7 +489,7 @@ proptest! {
         let mut first = 0;
         for (round, burst) in bursts.iter().enumerate() {
             if round == 1 {
-                let mut change = Change { mark: Some(removed), ..Change::default() };
+                let mut change = TableChange { mark: Some(removed), ..TableChange::default() };
                 prop_assert!(obeys(&mut rss, &mut change));
                 let was = change.table.unwrap();
                 prop_assert_eq!(was.entries(), table_of(removed));
@@ -514,7 +517,7 @@ fn contexts_come_and_go_while_it_runs_and_are_bounded() {
     let mut rss = rss(&Config::default(), 4);
     let table = || Some(Box::new(IndirectionTable::uniform(4, 4).unwrap()));
     let mut outcome = |mark: usize, table| {
-        let mut change = Change { mark: Some(mark as u32), table, ..Change::default() };
+        let mut change = TableChange { mark: Some(mark as u32), table, ..TableChange::default() };
         obeys(&mut rss, &mut change);
         change.outcome.unwrap()
     };
@@ -589,7 +592,7 @@ fn load_is_balanced_by_few_moves_and_then_left_alone() {
     assert!(moved[30] > 0);
     assert_eq!(rss.counters().moved_entries.get(), moved[30]);
     // A table that is set is a new start, and its parts are the queues' shares.
-    let mut change = Change::table(IndirectionTable::from_entries(&[3], 4).unwrap());
+    let mut change = TableChange::table(IndirectionTable::from_entries(&[3], 4).unwrap());
     assert!(obeys(&mut rss, &mut change));
     let after = loads(&mut rss, &mut card, &flows, 5);
     assert_eq!(after[4], [0, 0, 0, total]);

@@ -5,7 +5,7 @@ use crate::common::{Card, Door, from_wire_0};
 use picnic_core::command::Order;
 use picnic_core::registry::BuildContext;
 use picnic_core::time::Time;
-use picnic_functions::rss::{Change, Config, Context, Rss};
+use picnic_functions::rss::{Config, Context, Rss, TableChange};
 use picnic_hash::IndirectionTable;
 use proptest::prelude::*;
 
@@ -214,7 +214,7 @@ proptest! {
         for (round, (counts, marked, step_ns)) in rounds.iter().enumerate() {
             if round == replaced {
                 let table = IndirectionTable::from_entries(&tables[1], queues).unwrap();
-                prop_assert!(Change::table(table).apply(&mut pair.rss, pair.card.now));
+                prop_assert!(TableChange::table(table).apply(&mut pair.rss, pair.card.now));
                 pair.model.restart(&tables[1]);
             }
             pair.send(counts, *marked);
@@ -250,7 +250,7 @@ fn a_table_that_is_set_is_a_new_start() {
     let mut pair = Pair::new(2, &[0, 0, 1, 1], 4, 20);
     pair.send(&[300, 300, 0, 0], 0);
     let table = IndirectionTable::from_entries(&[0, 0, 0, 1], 2).unwrap();
-    assert!(Change::table(table).apply(&mut pair.rss, pair.card.now));
+    assert!(TableChange::table(table).apply(&mut pair.rss, pair.card.now));
     pair.model.restart(&[0, 0, 0, 1]);
     pair.card.now = pair.card.now + INTERVAL_NS;
     // What was counted by the old table is forgotten; and three parts of four are queue 0's share.

@@ -9,8 +9,8 @@ use picnic_core::kernel::{ByHash, FlowHash, Hashed, HashedOver, KernelCounts, Ke
 use picnic_core::registry::BuildContext;
 use picnic_core::time::Time;
 use picnic_functions::rss::{
-    Change, Config, Context, ContextInForce, Get, HashName, HashType, InForce, Moved, Refusal, Rss,
-    Set, SetContext, Show,
+    Config, Context, ContextInForce, Get, HashName, HashType, InForce, Moved, Refusal, Rss, Set,
+    SetContext, Show, TableChange,
 };
 use picnic_hash::{IndirectionTable, Key, Toeplitz};
 
@@ -159,7 +159,7 @@ fn arguments_of_a_context_are_checked() {
 
 #[test]
 fn what_came_of_a_change_is_told() {
-    let reply = |outcome| Set::reply(Change { outcome, ..Change::default() });
+    let reply = |outcome| Set::reply(TableChange { outcome, ..TableChange::default() });
     assert_eq!(reply(Some(Ok(5))).unwrap().moved_entries, 5);
     let told = [
         (Refusal::NoKey, "key: found a key, allowed with hash = \"toeplitz\" only"),
@@ -175,7 +175,7 @@ fn what_came_of_a_change_is_told() {
     }
     let unseen = CommandError::Refused("the function there is no rss".into());
     assert_eq!(reply(None).unwrap_err(), unseen);
-    let change = Change { outcome: Some(Ok(2)), ..Change::default() };
+    let change = TableChange { outcome: Some(Ok(2)), ..TableChange::default() };
     assert_eq!(SetContext::reply(change).unwrap().moved_entries, 2);
 }
 
@@ -184,7 +184,7 @@ fn a_new_key_moves_all_entries_unless_they_are_of_one_queue() {
     let moved = |entries: &[u16], table: Option<&[u16]>| {
         let mut rss = rss(&Config { table: Some(entries.to_vec()), ..Config::default() });
         let table = table.map(|t| Box::new(IndirectionTable::from_entries(t, 4).unwrap()));
-        let mut change = Change { table, ..Change::key(&Key::symmetric()) };
+        let mut change = TableChange { table, ..TableChange::key(&Key::symmetric()) };
         assert!(change.apply(&mut rss, Time::ZERO));
         let counters = rss.counters();
         let moved = change.outcome.unwrap().unwrap();
@@ -215,12 +215,12 @@ fn one_context_is_looked_at_and_its_changes_are_counted() {
     let table =
         |entries: &[u16]| Some(Box::new(IndirectionTable::from_entries(entries, 4).unwrap()));
     assert_eq!(doors(&mut rss, &mut card), [Door::Queue(0), Door::Queue(0)]);
-    let mut change = Change { mark: Some(1), table: table(&[3, 3]), ..Change::default() };
+    let mut change = TableChange { mark: Some(1), table: table(&[3, 3]), ..TableChange::default() };
     assert!(change.apply(&mut rss, Time::ZERO));
     assert_eq!((change.outcome, change.table.is_none()), (Some(Ok(2)), true));
     assert_eq!(doors(&mut rss, &mut card), [Door::Queue(0), Door::Queue(3)]);
     assert_eq!((counters.tables_replaced.get(), counters.moved_entries.get()), (1, 2));
-    let mut change = Change { mark: Some(1), ..Change::default() };
+    let mut change = TableChange { mark: Some(1), ..TableChange::default() };
     assert!(change.apply(&mut rss, Time::ZERO));
     assert_eq!(change.table.unwrap().entries(), [3, 3]);
     assert_eq!(doors(&mut rss, &mut card), [Door::Queue(0), Door::Queue(0)]);

@@ -1,6 +1,6 @@
 //! The card's own cost: the same with an empty function, and without a card.
 
-use super::place::{Card, Place};
+use super::place::{Card, MeasuringPlace};
 use super::{Progress, Question, busy_cores};
 use crate::compare::order;
 use crate::experiment::LabError;
@@ -23,7 +23,7 @@ struct Way {
 /// Measures both ways in turns; without programs there is only the card.
 pub(super) fn measure(
     question: &Question,
-    place: &Place<'_>,
+    place: &MeasuringPlace<'_>,
     progress: &mut Progress<'_>,
 ) -> Result<Series, LabError> {
     let all = [("none", Card::None), ("empty function", Card::Empty(&question.baseline))];

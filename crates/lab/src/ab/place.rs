@@ -89,7 +89,7 @@ pub(super) enum Card<'a> {
 }
 
 /// Where sides are measured.
-pub(super) struct Place<'a> {
+pub(super) struct MeasuringPlace<'a> {
     registries: Registries,
     sections: &'a Sections,
     seconds: f64,
@@ -110,7 +110,7 @@ impl Drop for Behind<'_> {
     }
 }
 
-impl<'a> Place<'a> {
+impl<'a> MeasuringPlace<'a> {
     pub(super) fn build(
         registries: Registries,
         sections: &'a Sections,
@@ -127,7 +127,7 @@ impl<'a> Place<'a> {
                 Some(Behind { hosts, workload, server })
             }
         };
-        Ok(Place { registries, sections, seconds, behind })
+        Ok(MeasuringPlace { registries, sections, seconds, behind })
     }
 
     /// Whether there are client and server.

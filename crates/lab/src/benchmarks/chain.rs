@@ -10,7 +10,7 @@ use picnic_core::packet::burst::{BURST, Burst};
 use picnic_core::packet::pool::{Pool, PoolConfig};
 use picnic_core::registry::{BuildContext, find};
 use picnic_core::time::Time;
-use picnic_engine::chain::{Chain, Link};
+use picnic_engine::chain::{Chain, ChainFunction};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -90,7 +90,7 @@ impl Bench {
         make: impl Fn() -> anyhow::Result<Box<dyn Function>>,
     ) -> anyhow::Result<Self> {
         let links: anyhow::Result<Vec<_>> =
-            (0..functions).map(|_| Ok(Link::new("bench", make()?))).collect();
+            (0..functions).map(|_| Ok(ChainFunction::new("bench", make()?))).collect();
         let (pool, _) = Pool::new(&PoolConfig { buffers: 256, ..PoolConfig::default() }, 0)?;
         let ledger = Arc::new(Ledger::new(0));
         Ok(Bench {

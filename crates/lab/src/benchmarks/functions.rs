@@ -23,7 +23,7 @@ use picnic_core::ring::moderation::{Moderation, ModerationMode};
 use picnic_core::ring::spsc::{self, Consumer};
 use picnic_core::stats::SteerCounters;
 use picnic_core::time::Time;
-use picnic_engine::chain::{Chain, Link};
+use picnic_engine::chain::{Chain, ChainFunction};
 use picnic_host::registries;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -190,7 +190,8 @@ impl Case {
         function: Option<Box<dyn Function>>,
         bursts: Vec<Vec<Vec<u8>>>,
     ) -> anyhow::Result<Self> {
-        let links = function.into_iter().map(|function| Link::new("bench", function)).collect();
+        let links =
+            function.into_iter().map(|function| ChainFunction::new("bench", function)).collect();
         let (pool, _) = Pool::new(&PoolConfig::default(), usize::from(QUEUES))?;
         let ring = |_| {
             let (producer, consumer) = spsc::channel(RING);

@@ -17,7 +17,9 @@ use super::slack::{self, SlackPolicy};
 use super::{Discipline, Scheduler};
 use crate::admission::Order;
 use crate::ticket::Candidate;
-use picnic_core::command::{Change, CommandEntry, CommandError, Get, Inspect, Prepared, Set};
+use picnic_core::command::{
+    CommandEntry, CommandError, ComponentChange, Get, Inspect, Prepared, Set,
+};
 use picnic_core::error::ConfigError;
 use picnic_core::registry::{BuildContext, Component};
 use picnic_core::time::Time;
@@ -148,7 +150,7 @@ struct NewPolicy {
     slack: slack::Choice,
 }
 
-impl Change for NewPolicy {
+impl ComponentChange for NewPolicy {
     const HELP: &'static str = "change the slack policy; the result has the counts before";
     const EXAMPLE: &'static str = r#"{"slack": "best-fit"}"#;
     type Of = Slack;

@@ -6,12 +6,12 @@ use picnic_core::direction::Direction;
 use picnic_core::function::Function;
 use picnic_core::ledger::DropReason;
 use picnic_core::time::Time;
-use picnic_engine::trial::{Fate, Outcome, Trial};
+use picnic_engine::trial::{Fate, Released, Trial};
 use picnic_plugin::{ENTRY, describe};
 use serde_json::{Value, json};
 
 /// Gives a function one packet.
-fn give(trial: &mut Trial, function: &mut dyn Function, data: &[u8]) -> Outcome {
+fn give(trial: &mut Trial, function: &mut dyn Function, data: &[u8]) -> Released {
     let mut outcomes = trial.give(function, Time::ZERO, 0, data).unwrap();
     assert_eq!(outcomes.len(), 1, "{outcomes:?}");
     outcomes.remove(0)
@@ -89,7 +89,7 @@ fn held_packets_are_flushed_when_they_are_due_in_their_order() {
     let mut trial = Trial::new(&workshop.context(), Direction::Rx).unwrap();
     let mut held = |at, data: &[u8]| {
         let outcomes = trial.give(&mut *function, Time::from_nanos(at), 0, data).unwrap();
-        let of = |outcome: Outcome| (outcome.number.unwrap(), outcome.fate);
+        let of = |outcome: Released| (outcome.number.unwrap(), outcome.fate);
         (
             function.held(),
             function.next_deadline(),

@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::thread::JoinHandle;
 
-enum Request {
+enum KeeperRequest {
     Open { index: u32, wanted: Box<Wanted>, supplies: Supplies },
     Close(Box<Sockets>),
 }
@@ -33,7 +33,7 @@ pub(super) enum Done {
 #[derive(Debug)]
 pub(super) struct Keeper {
     /// None once it is to end.
-    requests: Option<Sender<Request>>,
+    requests: Option<Sender<KeeperRequest>>,
     done: Receiver<Done>,
     thread: Option<JoinHandle<()>>,
 }
@@ -44,7 +44,7 @@ impl Keeper {
     /// # Errors
     /// The namespace is not there or may not be entered, or there is no thread to be had.
     pub(super) fn start(namespace: Option<PathBuf>) -> io::Result<Self> {
-        let (requests, received) = channel::<Request>();
+        let (requests, received) = channel::<KeeperRequest>();
         let (answers, done) = channel();
         let (entered, ready) = channel();
         let body = move || {
@@ -56,10 +56,10 @@ impl Keeper {
             set_up(Role::Xdp, needed_to_open());
             for request in received {
                 let answer = match request {
-                    Request::Open { index, wanted, supplies } => {
+                    KeeperRequest::Open { index, wanted, supplies } => {
                         Done::Opened(Box::new(Sockets::open(index, &wanted, supplies)))
                     }
-                    Request::Close(sockets) => {
+                    KeeperRequest::Close(sockets) => {
                         sockets.close();
                         Done::Closed
                     }
@@ -76,15 +76,15 @@ impl Keeper {
 
     /// Has it open sockets on interface `index`.
     pub(super) fn open(&self, index: u32, wanted: &Wanted, supplies: Supplies) {
-        self.request(Request::Open { index, wanted: Box::new(wanted.clone()), supplies });
+        self.request(KeeperRequest::Open { index, wanted: Box::new(wanted.clone()), supplies });
     }
 
     /// Has it close sockets.
     pub(super) fn close(&self, sockets: Sockets) {
-        self.request(Request::Close(Box::new(sockets)));
+        self.request(KeeperRequest::Close(Box::new(sockets)));
     }
 
-    fn request(&self, request: Request) {
+    fn request(&self, request: KeeperRequest) {
         if let Some(requests) = &self.requests {
             // A thread that has ended says so when it is asked what it has done.
             let _ = requests.send(request);

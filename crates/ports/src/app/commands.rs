@@ -1,7 +1,7 @@
 //! What a running app can be asked and told: what a packet costs, and what order it has seen.
 
 use super::{App, AppCounters, MAX_COST_NS};
-use picnic_core::command::{Change, CommandEntry, CommandError, Get, Inspect, Set};
+use picnic_core::command::{CommandEntry, CommandError, ComponentChange, Get, Inspect, Set};
 use picnic_core::registry::BuildContext;
 use picnic_core::time::Time;
 use schemars::JsonSchema;
@@ -50,7 +50,7 @@ struct NewCost {
     cost_ns: u64,
 }
 
-impl Change for NewCost {
+impl ComponentChange for NewCost {
     const HELP: &'static str = "change the cost of a packet; the result has the state before";
     const EXAMPLE: &'static str = r#"{"cost_ns": 200}"#;
     type Of = App;

@@ -2,7 +2,7 @@
 
 use super::Generator;
 use super::pace::MAX_RATE_PPS;
-use picnic_core::command::{Change, CommandEntry, CommandError, Get, Inspect, Set};
+use picnic_core::command::{CommandEntry, CommandError, ComponentChange, Get, Inspect, Set};
 use picnic_core::registry::BuildContext;
 use picnic_core::time::Time;
 use schemars::JsonSchema;
@@ -41,7 +41,7 @@ struct NewRate {
     rate_pps: u64,
 }
 
-impl Change for NewRate {
+impl ComponentChange for NewRate {
     const HELP: &'static str = "change the rate; the result has the one before";
     const EXAMPLE: &'static str = r#"{"rate_pps": 0}"#;
     type Of = Generator;

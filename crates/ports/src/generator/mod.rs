@@ -99,6 +99,7 @@ impl Component for Generator {
     type Config = GeneratorConfig;
     const NAME: &'static str = "generator";
     const HELP: &'static str = "generate packets: flows, protocols, sizes and rate, by seed";
+    const IN_VIRTUAL_TIME: bool = true;
     const COMMANDS: &'static [CommandEntry] = commands::COMMANDS;
 
     fn build(

@@ -27,7 +27,7 @@ pub const MOST: usize = 4;
 
 /// What is asked of a probe and what came of it.
 #[derive(Default)]
-struct Change {
+struct PointChange {
     /// Points to take away, then points to put there, by capture.
     take: [bool; MOST],
     put: [Option<Box<Point>>; MOST],
@@ -38,11 +38,11 @@ struct Change {
 #[derive(Default)]
 struct Slot {
     is_changed: AtomicBool,
-    change: Mutex<Change>,
+    change: Mutex<PointChange>,
 }
 
 impl Slot {
-    fn try_lock(&self) -> Option<MutexGuard<'_, Change>> {
+    fn try_lock(&self) -> Option<MutexGuard<'_, PointChange>> {
         match self.change.try_lock() {
             Ok(change) => Some(change),
             // Every state of it is whole.
@@ -145,7 +145,7 @@ impl Handle {
         Arc::strong_count(&self.0) == 1
     }
 
-    fn change<R>(&self, make: impl FnOnce(&mut Change) -> R) -> R {
+    fn change<R>(&self, make: impl FnOnce(&mut PointChange) -> R) -> R {
         loop {
             if let Some(mut change) = self.0.try_lock() {
                 let made = make(&mut change);

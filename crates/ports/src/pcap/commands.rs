@@ -1,7 +1,7 @@
 //! What a running replay can be asked and told: how far it has come, and to begin again.
 
 use super::PcapPort;
-use picnic_core::command::{Change, CommandEntry, CommandError, Get, Inspect, Set};
+use picnic_core::command::{CommandEntry, CommandError, ComponentChange, Get, Inspect, Set};
 use picnic_core::registry::BuildContext;
 use picnic_core::time::Time;
 use schemars::JsonSchema;
@@ -40,7 +40,7 @@ impl Inspect for PcapPort {
 #[serde(deny_unknown_fields)]
 struct Rewind {}
 
-impl Change for Rewind {
+impl ComponentChange for Rewind {
     const NAME: &'static str = "rewind";
     const HELP: &'static str = "restart this pass; the result has the progress before";
     type Of = PcapPort;

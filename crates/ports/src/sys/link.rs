@@ -50,22 +50,32 @@ const ANSWER_BYTES: usize = 16384;
 const TRIES: usize = 10_000;
 const PAUSE: Duration = Duration::from_micros(200);
 
+/// Whether an interface is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LinkState {
+    Running,
+    /// Down, or without a carrier.
+    Down,
+    /// Deleted, or moved elsewhere.
+    Gone,
+}
+
 /// One interface of the calling thread's network namespace.
 #[derive(Debug)]
-pub(crate) struct Link {
+pub(crate) struct InterfaceHandle {
     /// Of the namespace that it was made in, wherever it is used.
     socket: OwnedFd,
     index: u32,
 }
 
-impl Link {
+impl InterfaceHandle {
     /// The interface called `name`.
     pub(crate) fn find(name: &str) -> Result<Self, Errno> {
         let flags = SocketFlags::CLOEXEC;
         // Without a protocol a netlink socket is one of NETLINK_ROUTE.
         let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None)?;
         let index = netdevice::name_to_index(socket.as_fd(), name)?;
-        Ok(Link { socket, index })
+        Ok(InterfaceHandle { socket, index })
     }
 
     /// Looks for the interface called `name` again, where this one was found.
@@ -272,8 +282,8 @@ mod tests {
 
     #[test]
     fn an_interface_that_is_not_there_is_an_error() {
-        assert_eq!(Link::find("no-such-link").map(drop), Err(Errno::NODEV));
-        let lo = Link::find("lo").unwrap();
+        assert_eq!(InterfaceHandle::find("no-such-link").map(drop), Err(Errno::NODEV));
+        let lo = InterfaceHandle::find("lo").unwrap();
         assert_eq!((lo.has_carrier(), lo.gives_headers()), (Ok(true), Ok(true)));
         // An answer too many or too few would be told as that of the next question.
         let host: std::net::Ipv6Addr = "2001:db8::1".parse().unwrap();

@@ -2,6 +2,7 @@
 //!
 //! Source: include/uapi/linux/ethtool.h; netdevice(7).
 
+use super::link::LinkState;
 use super::packet::Name;
 use rustix::fd::{AsRawFd, BorrowedFd};
 use std::ffi::c_void;
@@ -28,7 +29,7 @@ struct Channels {
 /// `struct ethtool_cmd`, as far as its speed; what a driver says in the newer way is put in here.
 #[repr(C)]
 #[derive(Default)]
-struct Settings {
+struct EthtoolSettings {
     command: u32,
     modes: [u32; 2],
     speed: u16,
@@ -91,7 +92,7 @@ pub(crate) fn queues(socket: BorrowedFd<'_>, name: &Name) -> (u32, u32) {
 
 /// The speed of the link in Mb/s, if its driver tells one.
 pub(crate) fn speed(socket: BorrowedFd<'_>, name: &Name) -> Option<u32> {
-    let mut settings = Settings { command: ETHTOOL_GSET, ..Settings::default() };
+    let mut settings = EthtoolSettings { command: ETHTOOL_GSET, ..EthtoolSettings::default() };
     let mut ifreq = ifreq(name);
     ifreq.ifr_ifru.ifru_data = (&raw mut settings).cast();
     // SAFETY: this command writes a `struct ethtool_cmd`, 44 bytes, which are there.
@@ -116,18 +117,8 @@ pub(crate) fn is_virtual(socket: BorrowedFd<'_>, name: &Name) -> bool {
     }
 }
 
-/// Whether an interface is there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Link {
-    Running,
-    /// Down, or without a carrier.
-    Down,
-    /// Deleted, or moved elsewhere.
-    Gone,
-}
-
 /// Whether interface `index` is there; none while that cannot be said, as it is being renamed.
-pub(crate) fn link(socket: BorrowedFd<'_>, index: libc::c_int) -> Option<Link> {
+pub(crate) fn link(socket: BorrowedFd<'_>, index: libc::c_int) -> Option<LinkState> {
     let mut named = ifreq(&[0; libc::IFNAMSIZ]);
     named.ifr_ifru.ifru_ifindex = index;
     let mut flags = named;
@@ -135,7 +126,7 @@ pub(crate) fn link(socket: BorrowedFd<'_>, index: libc::c_int) -> Option<Link> {
     // writes flags, all within an `ifreq`; then it holds flags.
     let flags = unsafe {
         if ask(socket, libc::SIOCGIFNAME as libc::c_ulong, &mut named).is_err() {
-            return Some(Link::Gone);
+            return Some(LinkState::Gone);
         }
         flags.ifr_name = named.ifr_name;
         ask(socket, libc::SIOCGIFFLAGS as libc::c_ulong, &mut flags).ok()?;
@@ -145,7 +136,7 @@ pub(crate) fn link(socket: BorrowedFd<'_>, index: libc::c_int) -> Option<Link> {
     // "Running" is up to a second late. The other question takes the kernel's lock of all
     // interfaces, so it is asked only if that could be so.
     let running = up && (flags & libc::IFF_RUNNING != 0 || has_carrier(socket, named));
-    Some(if running { Link::Running } else { Link::Down })
+    Some(if running { LinkState::Running } else { LinkState::Down })
 }
 
 /// How an interface stands.
@@ -209,7 +200,7 @@ mod tests {
         let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
         let name = packet::name("lo").unwrap();
         assert!(is_virtual(socket.as_fd(), &name) && has_carrier(socket.as_fd(), ifreq(&name)));
-        assert_eq!(link(socket.as_fd(), i32::MAX), Some(Link::Gone));
+        assert_eq!(link(socket.as_fd(), i32::MAX), Some(LinkState::Gone));
         assert!(mtu(socket.as_fd(), &name).unwrap() >= 1500);
         assert_eq!(queues(socket.as_fd(), &name), (1, 1));
         assert!(mtu(socket.as_fd(), &packet::name("no-such-link").unwrap()).is_err());

@@ -2,7 +2,7 @@
 
 use super::config::Wanted;
 use super::queue::Queue;
-use crate::sys::link::Link;
+use crate::sys::link::InterfaceHandle;
 use crate::sys::sysfs::Sysfs;
 use crate::sys::{namespace, tun};
 use picnic_core::error::ConfigError;
@@ -48,7 +48,8 @@ fn make_here(wanted: &Wanted) -> Result<Vec<Queue>, ConfigError> {
         ConfigError::new(key, format!("interface {} refuses {what}: {error}", wanted.name))
     };
     let find = || {
-        Link::find(&wanted.name).map_err(|error| refused(wanted.name_key, "to be found", &error))
+        InterfaceHandle::find(&wanted.name)
+            .map_err(|error| refused(wanted.name_key, "to be found", &error))
     };
     let link = find()?;
     let mut files = vec![first];
@@ -81,7 +82,7 @@ fn make_here(wanted: &Wanted) -> Result<Vec<Queue>, ConfigError> {
 /// The key that cannot be met.
 pub(super) fn configure(
     queue: BorrowedFd<'_>,
-    link: &Link,
+    link: &InterfaceHandle,
     sysfs: Option<&Sysfs>,
     wanted: &Wanted,
 ) -> Result<(), ConfigError> {
@@ -158,7 +159,7 @@ fn announce(name: &str) {
 
 /// Whether somebody has a queue of this device open.
 fn is_in_use(name: &str) -> bool {
-    Link::find(name).and_then(|link| link.has_carrier()).unwrap_or(false)
+    InterfaceHandle::find(name).and_then(|link| link.has_carrier()).unwrap_or(false)
 }
 
 fn taken(wanted: &Wanted) -> ConfigError {

@@ -6,7 +6,7 @@
 
 use super::config::{LANDING_BUFFERS, Wanted};
 use super::device;
-use crate::sys::link::Link;
+use crate::sys::link::InterfaceHandle;
 use crate::sys::sysfs::Sysfs;
 use crate::sys::tun;
 use crate::virtio::{HEADER_BYTES, Header};
@@ -62,7 +62,7 @@ pub(super) fn refusal(error: Errno) -> Written {
 pub(super) struct Queue {
     file: OwnedFd,
     /// To look for the device in its namespace; none in tests, whose queues are sockets.
-    link: Option<Link>,
+    link: Option<InterfaceHandle>,
     sysfs: Option<Arc<Sysfs>>,
     wanted: Arc<Wanted>,
     gone: bool,
@@ -76,7 +76,7 @@ pub(super) struct Queue {
 impl Queue {
     pub(super) fn new(
         file: OwnedFd,
-        link: impl Into<Option<Link>>,
+        link: impl Into<Option<InterfaceHandle>>,
         sysfs: Option<Arc<Sysfs>>,
         wanted: Arc<Wanted>,
     ) -> Self {

@@ -8,7 +8,7 @@ use picnic_core::function::Function;
 use picnic_core::ring::moderation::ModerationMode;
 use picnic_core::time::Time;
 use picnic_engine::swap::Command;
-use picnic_functions::rss::Change;
+use picnic_functions::rss::TableChange;
 use picnic_hash::IndirectionTable;
 use picnic_sim::CostModel;
 use proptest::prelude::*;
@@ -134,7 +134,7 @@ fn a_table_swapped_under_traffic_moves_flows_at_once_and_loses_none() {
     for seed in 0..8 {
         let (mut simulation, witness) = simulation(PATIENT, seed, CostModel::default());
         let table = IndirectionTable::from_entries(&[2], 4).unwrap();
-        let message = Prepared::new(Change::table(table));
+        let message = Prepared::new(TableChange::table(table));
         simulation.at(micros(60), Command::Function(Direction::Rx, 0, message));
         step_through(&mut simulation, Some(micros(60)));
         let mut answers = simulation.answers();
@@ -155,7 +155,7 @@ fn a_table_swapped_under_traffic_moves_flows_at_once_and_loses_none() {
         let (_, answer) = answers.remove(0);
         assert!(answer.done);
         let Command::Function(Direction::Rx, 0, message) = answer.replaced else { panic!() };
-        let control = message.open::<Change>().unwrap();
+        let control = message.open::<TableChange>().unwrap();
         // 128 entries of four queues alike became one entry.
         assert!(matches!(control.outcome, Some(Ok(moved)) if moved > 0), "{control:?}");
         let outcome = end(simulation);
@@ -168,12 +168,12 @@ fn a_table_swapped_under_traffic_moves_flows_at_once_and_loses_none() {
 fn a_table_for_other_queues_is_refused_and_changes_nothing() {
     let (mut simulation, _) = simulation(PATIENT, 1, CostModel::default());
     let table = IndirectionTable::uniform(128, 8).unwrap();
-    let message = Prepared::new(Change::table(table));
+    let message = Prepared::new(TableChange::table(table));
     simulation.at(micros(20), Command::Function(Direction::Rx, 0, message));
     simulation.run_to_end();
     let mut answers = simulation.answers();
     let Command::Function(_, _, message) = answers.remove(0).1.replaced else { panic!() };
-    let control = message.open::<Change>().unwrap();
+    let control = message.open::<TableChange>().unwrap();
     assert!(matches!(control.outcome, Some(Err(_))), "{control:?}");
     let outcome = end(simulation);
     assert!(outcome.queues.iter().all(|queue| queue.packets > 500));

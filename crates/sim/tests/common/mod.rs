@@ -12,7 +12,7 @@ use picnic_core::ledger::Stage;
 use picnic_core::packet::desc::Descriptor;
 use picnic_core::registry::BuildContext;
 use picnic_core::time::Time;
-use picnic_engine::chain::Link;
+use picnic_engine::chain::ChainFunction;
 use picnic_functions::rss;
 use picnic_ports::generator::Stamp;
 use picnic_sim::{CostModel, Simulation, Trace, registries};
@@ -133,8 +133,8 @@ pub fn rss(queues: u16) -> Box<dyn Function> {
     Box::new(rss::Rss::new(&rss::Config::default(), &context).unwrap())
 }
 
-pub fn links(functions: Vec<Box<dyn Function>>) -> Vec<Link> {
-    functions.into_iter().map(|function| Link::new("test", function)).collect()
+pub fn links(functions: Vec<Box<dyn Function>>) -> Vec<ChainFunction> {
+    functions.into_iter().map(|function| ChainFunction::new("test", function)).collect()
 }
 
 pub fn micros(microseconds: u64) -> Time {
