@@ -1,8 +1,9 @@
 //! SIGKILL at any moment, then `picnic cleanup`: the machine is as it was before.
 //!
-//! All of it happens in a sandbox: processes, network, mounts, `/run` and temporary files are
-//! namespaces' own, so that everything there is to be seen is ours. Needs root. `PICNIC_KILLS`
-//! says how many kills (20), `PICNIC_SEED` which moments (1).
+//! All of it happens in a sandbox: network, mounts, `/run` and temporary files are namespaces' own,
+//! so that everything there is to be seen is ours; processes too, but for cards in the kernel, which
+//! need to see the kernel's threads. Needs root. `PICNIC_KILLS` says how many kills (20, and half as
+//! many for cards in the kernel), `PICNIC_SEED` which moments (1).
 
 mod common;
 
@@ -17,7 +18,6 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-const TEST: &str = "a_kill_at_any_moment_is_cleaned_up";
 /// Says that the sandbox has been made.
 const INSIDE: &str = "PICNIC_SANDBOX";
 /// Where the sandbox keeps temporary files, and the sockets of cards.
@@ -27,7 +27,9 @@ const SOCKETS: &str = "/run/cards";
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What is killed, the programs it needs, and the milliseconds in which.
-const KILLED: [(&str, &[&str], u64); 8] = [
+type Killed = (&'static str, &'static [&'static str], u64);
+
+const KILLED: &[Killed] = &[
     ("demo web --seconds=1 --connections=8", &["nginx", "wrk"], 2500),
     ("bench web --rounds=1 --seconds=1 --connections=8", &["nginx", "wrk"], 2500),
     ("bench tcp --rounds=1 --seconds=1", &["iperf3"], 3000),
@@ -36,6 +38,18 @@ const KILLED: [(&str, &[&str], u64); 8] = [
     ("lab ab --candidate-set rx[0].hash=jhash --workload-kind iperf3", &["iperf3"], 3000),
     ("run --isolate --quiet --duration 60", &[], 600),
     ("net up net.toml", &[], 150),
+    ("workload run webstone --seconds=1 --connections=8", &["apache2"], 4000),
+];
+
+/// The same for cards in the kernel.
+const IN_THE_KERNEL: &[Killed] = &[
+    ("run kernel.toml --quiet --duration 60", &[], 600),
+    ("run kernel.toml --quiet --duration 60 --set host.handover=cpumap", &[], 600),
+    ("run hybrid.toml --quiet --duration 60", &[], 600),
+    ("bench kernel --rules=[16] --packets=1 --runs=1000 --repeats=1", &[], 1000),
+    ("bench firewall --rules=[16] --rounds=1 --milliseconds=100", &["nft"], 1500),
+    ("bench feed --rounds=1 --milliseconds=100", &[], 1000),
+    ("bench hybrid --rounds=1 --milliseconds=100", &[], 1500),
 ];
 
 /// The card of `net up`: namespaces, links and addresses, as many as take a while to make.
@@ -61,6 +75,44 @@ peer_namespace = "server"
 peer_addresses = ["10.88.1.2/24"]
 "#;
 
+/// Cards whose wire the kernel serves: programs, threads and settings of an interface.
+const KERNEL: &str = r#"
+[card]
+name = "killed-kernel"
+engine = "kernel"
+
+[[wire]]
+port = "xdp"
+interface = "k0"
+
+[[rx]]
+function = "rss"
+
+[host]
+attachment = "stack"
+queues = 1
+"#;
+const HYBRID: &str = r#"
+[card]
+name = "killed-hybrid"
+engine = "hybrid"
+
+[[wire]]
+port = "xdp"
+interface = "k0"
+
+[[filter]]
+name = "echo"
+protocol = "udp"
+destination_ports = "7"
+action = "poll"
+
+[host]
+attachment = "app"
+mode = "echo"
+queues = 1
+"#;
+
 /// Why the sandbox cannot be made.
 fn why_not() -> Option<&'static str> {
     let is_installed = |tool: &str| Command::new(tool).arg("--version").output().is_ok();
@@ -70,50 +122,70 @@ fn why_not() -> Option<&'static str> {
         Some("there is no /dev/net/tun")
     } else if !is_installed("ip") || !is_installed("unshare") {
         Some("iproute2 or util-linux is not installed")
-    } else if !sandbox().arg("true").output().is_ok_and(|output| output.status.success()) {
+    } else if !sandbox(true).arg("true").output().is_ok_and(|output| output.status.success()) {
         Some("namespaces are not permitted")
     } else {
         None
     }
 }
 
-/// A command in a sandbox.
-fn sandbox() -> Command {
+/// A command in a sandbox, with processes of its own or not.
+fn sandbox(has_processes: bool) -> Command {
     let script = "mount -t tmpfs tmpfs /run && mkdir -p \"$TMPDIR\" && \
                   { mount -t sysfs sysfs /sys || true; } && ip link set lo up && exec \"$@\"";
     let mut command = Command::new("unshare");
-    command.args(["--mount", "--net", "--ipc", "--pid", "--fork", "--mount-proc"]);
+    command.args(["--mount", "--net", "--ipc", "--fork"]);
+    command.args(["--pid", "--mount-proc"].iter().filter(|_| has_processes));
     command.args(["--kill-child=KILL", "sh", "-c", script, "sh"]);
     command.env("TMPDIR", TEMPORARY).env("PICNIC_RUNTIME_DIR", SOCKETS).env(INSIDE, "1");
     command.env_remove("PICNIC_STATE_DIR");
     command
 }
 
-#[test]
-fn a_kill_at_any_moment_is_cleaned_up() {
+/// Runs a test again in a sandbox, whose kills are these.
+fn kill_in_sandbox(test: &str, has_processes: bool, killed: &[Killed], kills: u64) {
     if std::env::var_os(INSIDE).is_some() {
-        return inside();
+        return inside(test, killed, kills);
     }
     if let Some(reason) = why_not() {
-        return skip(TEST, reason);
+        return skip(test, reason);
     }
     let _machine = machine();
     let me = std::env::current_exe().unwrap();
-    let status = sandbox().arg(me).args(["--exact", TEST, "--nocapture"]).status().unwrap();
+    let mut command = sandbox(has_processes);
+    let status = command.arg(me).args(["--exact", test, "--nocapture"]).status().unwrap();
     assert!(status.success(), "see above");
+}
+
+#[test]
+fn a_kill_at_any_moment_is_cleaned_up() {
+    let kills = number("PICNIC_KILLS", 20);
+    kill_in_sandbox("a_kill_at_any_moment_is_cleaned_up", true, KILLED, kills);
+}
+
+#[test]
+fn a_killed_card_in_the_kernel_is_cleaned_up() {
+    const NAME: &str = "a_killed_card_in_the_kernel_is_cleaned_up";
+    let doctor = good_json(&["doctor", "--json"]);
+    let findings = doctor["findings"].as_array().unwrap();
+    let can = findings.iter().find(|finding| finding["name"] == "kernel-cpumap").unwrap();
+    if can["available"] != true {
+        return skip(NAME, can["found"].as_str().unwrap_or("no cpumap"));
+    }
+    kill_in_sandbox(NAME, false, IN_THE_KERNEL, number("PICNIC_KILLS", 20).div_ceil(2));
 }
 
 fn number(variable: &str, default: u64) -> u64 {
     std::env::var(variable).map_or(default, |text| text.parse().unwrap())
 }
 
-fn inside() {
-    let (kills, seed) = (number("PICNIC_KILLS", 20), number("PICNIC_SEED", 1));
+fn inside(test: &str, killed: &[Killed], kills: u64) {
+    let seed = number("PICNIC_SEED", 1);
     let is_installed = |tool: &&str| Command::new(tool).arg("-v").output().is_ok();
     let (killed, absent): (Vec<_>, Vec<_>) =
-        KILLED.into_iter().partition(|(_, tools, _)| tools.iter().all(&is_installed));
+        killed.iter().partition(|(_, tools, _)| tools.iter().all(&is_installed));
     for (command, tools, _) in absent {
-        skip(&format!("{TEST} ({command})"), &format!("{} is not installed", tools.join(" or ")));
+        skip(&format!("{test} ({command})"), &format!("{} is not installed", tools.join(" or ")));
     }
     // Others, to be moved and moved back: one that may run anywhere, one that may not.
     let first = picnic_machine::topology::cores()[0].to_string();
@@ -121,7 +193,12 @@ fn inside() {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     // What a run was asked to write, such as an experiment's points, stays when it is killed.
     let results = tempfile::tempdir_in("/tmp").unwrap();
-    std::fs::write(results.path().join("net.toml"), NET).unwrap();
+    for (name, text) in [("net.toml", NET), ("kernel.toml", KERNEL), ("hybrid.toml", HYBRID)] {
+        std::fs::write(results.path().join(name), text).unwrap();
+    }
+    for words in ["link add k0 type veth peer name k1", "link set k0 up", "link set k1 up"] {
+        assert!(Command::new("ip").args(words.split(' ')).status().unwrap().success(), "{words}");
+    }
     let before = snapshot();
     for kill in 0..kills {
         let (command, _, milliseconds) = killed[kill as usize % killed.len()];
@@ -195,7 +272,8 @@ impl Drop for Other {
     }
 }
 
-/// Links, namespaces, processes with their cores, interrupts' cores and files.
+/// Links with their programs and settings, namespaces, processes with their cores, interrupts'
+/// cores and files.
 fn snapshot() -> BTreeMap<&'static str, Vec<String>> {
     let links = Command::new("ip").args(["-o", "link", "show"]).output().unwrap();
     let links = stdout(&links).lines().map(|line| line.split(':').nth(1).unwrap().trim().into());
@@ -208,11 +286,29 @@ fn snapshot() -> BTreeMap<&'static str, Vec<String>> {
     files.retain(is_ours);
     BTreeMap::from([
         ("links", links.collect()),
+        ("settings", settings("k0")),
         ("namespaces", names(Path::new("/run/netns"))),
         ("processes", processes()),
         ("interrupts", interrupts()),
         ("files", files),
     ])
+}
+
+/// What a card in the kernel changes of an interface.
+fn settings(interface: &str) -> Vec<String> {
+    let show = Command::new("ip").args(["-details", "link", "show", interface]).output().unwrap();
+    let features = Command::new("ethtool").args(["--show-features", interface]).output();
+    let mut found = vec![stdout(&show).to_owned()];
+    found.extend(features.map(|features| stdout(&features).to_owned()));
+    let folder = Path::new("/sys/class/net").join(interface);
+    let mut files = vec![folder.join("threaded"), folder.join("gro_flush_timeout")];
+    files.extend(
+        names(&folder.join("queues"))
+            .iter()
+            .map(|queue| folder.join("queues").join(queue).join("rps_cpus")),
+    );
+    found.extend(files.iter().map(|file| std::fs::read_to_string(file).unwrap_or_default()));
+    found
 }
 
 fn names(folder: &Path) -> Vec<String> {
@@ -233,9 +329,11 @@ fn walk(folder: &Path, found: &mut Vec<String>) {
     }
 }
 
-/// Every process but those that have ended, with the cores it may run on.
+/// Every process of the sandbox but those that have ended, with the cores it may run on.
 fn processes() -> Vec<String> {
     let numbers = names(Path::new("/proc"));
+    let mounts = |process: &str| std::fs::read_link(format!("/proc/{process}/ns/mnt")).ok();
+    let ours = mounts("self").unwrap();
     let read = |number: &String| {
         let status = std::fs::read_to_string(format!("/proc/{number}/status")).ok()?;
         let field = |name: &str| {
@@ -246,7 +344,9 @@ fn processes() -> Vec<String> {
         let line = format!("{number} {} {}", field("Name:"), field("Cpus_allowed_list:"));
         is_there.then_some(line)
     };
-    numbers.iter().filter(|name| name.parse::<u32>().is_ok()).filter_map(read).collect()
+    let is_ours =
+        |name: &&String| name.parse::<u32>().is_ok() && mounts(name).as_ref() == Some(&ours);
+    numbers.iter().filter(is_ours).filter_map(read).collect()
 }
 
 fn interrupts() -> Vec<String> {

@@ -19,6 +19,7 @@ use picnic_core::error::ConfigError;
 use rustix::fs::Mode;
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::process::{Pid, test_kill_process};
 use std::fmt::Display;
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -205,7 +206,7 @@ fn bind(address: &SocketAddrUnix) -> Result<UnixListener, Errno> {
 /// What stands at a path.
 enum Probe {
     Absent,
-    /// A socket that nobody listens to.
+    /// A socket that nobody listens to, or that only a killed card's last command still holds.
     Stale,
     /// A process listens.
     Live(i32),
@@ -218,8 +219,11 @@ enum Probe {
 fn probe(path: &Path) -> Probe {
     match connect(path) {
         Ok(socket) => {
-            let pid = net::sockopt::socket_peercred(&socket);
-            Probe::Live(pid.map_or(0, |credentials| credentials.pid.as_raw_pid()))
+            let pid = net::sockopt::socket_peercred(&socket).map(|credentials| credentials.pid);
+            match pid {
+                Ok(pid) if test_kill_process(pid) == Err(Errno::SRCH) => Probe::Stale,
+                pid => Probe::Live(pid.map_or(0, Pid::as_raw_pid)),
+            }
         }
         // So many wait to be taken that it must be live.
         Err(Errno::AGAIN) => Probe::Live(0),

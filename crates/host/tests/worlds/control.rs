@@ -8,7 +8,7 @@ use picnic_control::protocol::{INVALID_REQUEST, LIMIT, LONGEST_LINE, PARSE_ERROR
 use picnic_control::socket::SocketError;
 use picnic_control::{Doors, Launch, Limits, Server};
 use picnic_host::registries;
-use picnic_testing::{machine, skip, wait_for, wait_until};
+use picnic_testing::{let_pass, machine, skip, wait_for, wait_until};
 use rustix::process::Uid;
 use rustix::thread::CapabilitySet;
 use serde_json::{Value, json};
@@ -563,7 +563,7 @@ fn the_one_silent_for_the_longest_makes_way() {
     let (mut first, mut second) = (card.client(), card.client());
     first.good("card.info", json!({}));
     second.good("card.info", json!({}));
-    std::thread::sleep(yields);
+    let_pass(yields.as_millis() as u64);
     second.good("card.info", json!({}));
     let mut third = card.client();
     third.good("card.stats", json!({}));

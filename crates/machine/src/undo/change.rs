@@ -299,8 +299,10 @@ pub(crate) fn feature_words(
     feature: &str,
     value: &str,
 ) -> Vec<String> {
-    // An attribute that has no command: what is written where stands in arguments of its own.
-    const WRITE: &str = "echo \"$1\" > \"/sys/class/net/$2/$3\"";
+    // An attribute that has no command: what is written where stands in arguments of its own. One
+    // that has the value is left alone: `threaded` takes none while the interface has no NAPI.
+    const WRITE: &str = "file=\"/sys/class/net/$2/$3\"; \
+         [ \"$(cat \"$file\" 2>/dev/null)\" = \"$1\" ] || echo \"$1\" > \"$file\"";
     match is_attribute(feature) {
         true => within(namespace, &["sh", "-c", WRITE, "sh", value, interface, feature]),
         false => within(namespace, &["ethtool", "-K", interface, feature, value]),

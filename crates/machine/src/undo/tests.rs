@@ -2,6 +2,7 @@
 
 use super::fixture::{Fixture, put};
 use super::*;
+use picnic_testing::let_pass;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
@@ -311,7 +312,7 @@ fn taking_back_keeps_others_out() {
         })
         .collect();
     // Long enough for both to have come to the lock: were there none, all would be over.
-    std::thread::sleep(std::time::Duration::from_millis(100));
+    let_pass(100);
     assert!(others.iter().all(|other| !other.is_finished()));
     assert_eq!(text(&fixture, "a"), "2");
     drop(lock);
@@ -413,7 +414,7 @@ fn a_command_that_outlives_a_killed_cleanup_is_waited_for() {
     let command = std::thread::spawn({
         let namespace = namespace.clone();
         move || {
-            std::thread::sleep(Duration::from_millis(50));
+            let_pass(50);
             fs::remove_file(namespace).unwrap();
             drop(running);
         }
@@ -665,7 +666,8 @@ fn a_feature_is_given_its_value_by_the_command_it_has() {
     let inside = ["ip", "netns", "exec", "one", "ethtool", "-K", "eth0", "gro", "off"];
     assert_eq!(words(Some("one"), "gro"), inside);
     // Files of the interface, and nothing that leads out of its folder.
-    let script = "echo \"$1\" > \"/sys/class/net/$2/$3\"";
+    let script = "file=\"/sys/class/net/$2/$3\"; \
+                  [ \"$(cat \"$file\" 2>/dev/null)\" = \"$1\" ] || echo \"$1\" > \"$file\"";
     for file in [
         "threaded",
         "gro_flush_timeout",
