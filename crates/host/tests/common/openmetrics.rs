@@ -8,6 +8,8 @@
 #![allow(unreachable_pub, missing_docs)]
 
 use std::collections::{BTreeMap, HashSet};
+use std::io::Write;
+use std::process::{Command, Stdio};
 
 /// One line with a value.
 #[derive(Clone, Debug, PartialEq)]
@@ -15,6 +17,34 @@ pub struct Sample {
     pub name: String,
     pub labels: BTreeMap<String, String>,
     pub value: f64,
+}
+
+/// The samples that Prometheus's own Python library reads from a page; none if this machine has
+/// none.
+pub fn parsed_by_prometheus(page: &str) -> Option<Vec<Sample>> {
+    const PROGRAM: &str = "import json, sys\n\
+        from prometheus_client.openmetrics.parser import text_string_to_metric_families as read\n\
+        print(json.dumps([[sample.name, sample.labels, sample.value]\n\
+            for family in read(sys.stdin.read()) for sample in family.samples]))";
+    let has_it = |python: &&str| {
+        let ask = Command::new(python).args(["-c", "import prometheus_client"]).output();
+        ask.is_ok_and(|output| output.status.success())
+    };
+    // Debian's packages are for the second.
+    let python = ["python3", "/usr/bin/python3"].into_iter().find(has_it)?;
+    let mut child = Command::new(python)
+        .args(["-c", PROGRAM])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(page.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "refused by prometheus_client:\n{page}");
+    let read: Vec<(String, BTreeMap<String, String>, f64)> =
+        serde_json::from_slice(&output.stdout).unwrap();
+    let sample = |(name, labels, value)| Sample { name, labels, value };
+    Some(read.into_iter().map(sample).collect())
 }
 
 /// What a family has said of itself so far.

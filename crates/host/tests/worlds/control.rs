@@ -698,6 +698,7 @@ fn metrics_have_names_with_units_help_and_type() {
     }
     assert!(body.ends_with("# EOF\n"));
     let samples = openmetrics::parse(&body).unwrap();
+    as_prometheus_reads("the_metrics_page_by_prometheus", &body, &samples);
     assert!(samples.iter().all(|sample| sample.value >= 0.0), "{body}");
     for sample in &samples {
         let family = sample.name.strip_suffix("_total").unwrap_or(&sample.name);
@@ -710,6 +711,14 @@ fn metrics_have_names_with_units_help_and_type() {
     drop(silent);
     running.stop().unwrap();
     assert!(TcpStream::connect(&address).is_err(), "nobody listens any more");
+}
+
+/// Prometheus's own reader finds the same samples in a page.
+fn as_prometheus_reads(test: &str, page: &str, samples: &[openmetrics::Sample]) {
+    match openmetrics::parsed_by_prometheus(page) {
+        Some(read) => assert_eq!(read, samples, "{page}"),
+        None => skip(test, "python3-prometheus-client is not installed"),
+    }
 }
 
 #[test]
@@ -728,6 +737,7 @@ fn metrics_of_a_card_with_any_name_can_be_read() {
     let address = running.metrics().unwrap().to_string();
     let (_, body) = get(&address, "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
     let samples = openmetrics::parse(&body).unwrap();
+    as_prometheus_reads("metrics_of_any_name_by_prometheus", &body, &samples);
     assert!(samples.iter().all(|sample| sample.labels["card"] == name), "{body}");
     assert!(samples.iter().any(|s| s.labels.get("wire").is_some_and(|found| found == wire)));
     running.stop().unwrap();
