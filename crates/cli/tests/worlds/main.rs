@@ -14,6 +14,7 @@ mod demo;
 mod examples;
 mod faults;
 mod filters;
+mod hidden_ports;
 mod lab;
 mod plugins;
 mod promises;
@@ -23,3 +24,5 @@ mod signals;
 mod tasks;
 mod templates;
 mod wcet;
+#[path = "../../../filter/tests/host/written.rs"]
+mod written;

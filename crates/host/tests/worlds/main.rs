@@ -12,7 +12,6 @@ mod common;
 mod control;
 mod executors;
 mod filters;
-mod hidden_ports;
 mod offline;
 #[path = "../common/openmetrics.rs"]
 mod openmetrics;
@@ -23,6 +22,4 @@ mod swaps;
 mod systems;
 mod tap_host;
 mod transmitting_host;
-#[path = "../../../filter/tests/host/written.rs"]
-mod written;
 mod xdp_wire;

@@ -1,13 +1,12 @@
 //! Real sockets behind a card whose filters drop what is for them: whatever headers, fragments,
-//! tags and routes a packet has, Linux delivers none; needs root and iproute2.
+//! tags and routes a packet has, Linux delivers none, by whichever engine; needs root and iproute2.
 
-use crate::bed;
-
+use crate::common::{bed, good_json};
 use crate::written::{ELSEWHERE, Written, address, written};
-use picnic_control::Launch;
-use picnic_host::registries;
+use picnic_cli::registries;
+use picnic_control::{Launch, Running};
 use picnic_machine::testbed::Testbed;
-use picnic_testing::machine;
+use picnic_testing::{let_pass, machine, skip};
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::TestRunner;
 use rustix::net::sockopt::set_socket_recv_buffer_size_force;
@@ -16,10 +15,11 @@ use std::net::{TcpListener, UdpSocket};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-const NAME: &str = "no_socket_gets_what_a_filter_drops";
 /// Datagrams and connection attempts; the latter wait in the listener's queue, which is short.
 const DATAGRAMS: u32 = 1500;
 const ATTEMPTS: u32 = 100;
+/// Microseconds from frame to frame, as captured: a veth's ring is short.
+const APART_US: u32 = 50;
 /// The port that the filters are for, and one that they are not.
 const CLOSED: u16 = 7;
 const OPEN: u16 = 8;
@@ -28,8 +28,8 @@ const OPEN: u16 = 8;
 struct Server(Testbed);
 
 impl Server {
-    fn new() -> Option<Server> {
-        let bed = bed::testbed(NAME, &["server"], &["ip", "/dev/net/tun"])?;
+    fn new(test: &str) -> Option<Server> {
+        let bed = bed::testbed(test, &["client", "server"], &["ip", "/dev/net/tun"])?;
         for setting in [
             "ipv6.conf.all.seg6_enabled=1",
             "ipv6.conf.default.seg6_enabled=1",
@@ -82,27 +82,109 @@ fn packets() -> Vec<Written> {
         .collect()
 }
 
-fn capture(packets: &[Written]) -> Vec<u8> {
+/// A file of them, and how many frames they are.
+fn capture(packets: &[Written]) -> (Vec<u8>, u32) {
     let mut file = Vec::new();
     for word in [0xa1b2_c3d4_u32, 0x0004_0002, 0, 0, 65_535, 1] {
         file.extend(word.to_le_bytes());
     }
+    let mut frames = 0;
     for (number, packet) in packets.iter().enumerate() {
         for frame in packet.frames(number as u16) {
-            for word in [0, 0, frame.len() as u32, frame.len() as u32] {
+            let (at, length) = (frames * APART_US, frame.len() as u32);
+            frames += 1;
+            for word in [at / 1_000_000, at % 1_000_000, length, length] {
                 file.extend(word.to_le_bytes());
             }
             file.extend(frame);
         }
     }
-    file
+    (file, frames)
+}
+
+/// Who filters, and where.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// The poll engine, at this place, before a tap.
+    Poll(&'static str),
+    /// The kernel, before its stack, by this hand-over.
+    Kernel(&'static str),
+}
+
+/// The host's address on the wire, and its addresses.
+const MAC: &str = "02:00:00:00:88:01";
+const ADDRESSES: [&str; 4] = ["10.88.0.1/24", "10.88.0.9/24", "fd88::1/64", "fd88::9/64"];
+
+/// The card that filters, before the server's sockets.
+fn card(way: Way, server: &Server, file: &Path, unreadable: &str) -> String {
+    let place = match way {
+        Way::Poll(place) => place,
+        Way::Kernel(_) => "nic",
+    };
+    let filter = |keys: &str| {
+        format!(
+            "[[filter]]\nplace = \"{place}\"\naction = \"drop\"\nunreadable = \"{unreadable}\"\n{keys}\n"
+        )
+    };
+    let filters = [
+        filter(&format!("destination_ports = \"{CLOSED}\"")),
+        filter(&format!("destination = \"{}\"", address(false, ELSEWHERE))),
+        filter(&format!("destination = \"{}\"", address(true, ELSEWHERE))),
+    ];
+    let netns = server.0.netns("server");
+    let rest = match way {
+        Way::Poll(_) => format!(
+            "[[wire]]\nport = \"pcap\"\npath = \"{}\"\n[host]\nattachment = \"tap\"\nqueues = 1\n\
+             name = \"h0\"\nnamespace = \"{netns}\"\nmac = \"{MAC}\"\naddresses = {ADDRESSES:?}\n",
+            file.display(),
+        ),
+        Way::Kernel(handover) => format!(
+            "[card]\nengine = \"kernel\"\n\
+             [[wire]]\nport = \"xdp\"\ninterface = \"k0\"\nnamespace = \"{netns}\"\n\
+             [host]\nattachment = \"stack\"\nhandover = \"{handover}\"\nqueues = 1\n",
+        ),
+    };
+    rest + &filters.concat()
+}
+
+fn start(text: &str) -> Box<dyn Running> {
+    let card = picnic_host::sections().parse(text, None).unwrap();
+    Launch::new(&card, registries()).start_alone().unwrap()
+}
+
+/// A link to the server, for a card in the kernel. Some of the frames are long.
+fn link(server: &Server) {
+    server.0.add_veth(("client", "c0"), ("server", "k0"), "mtu 3500").unwrap();
+    server.0.ip("server", &format!("link set k0 address {MAC} up")).unwrap();
+    server.0.ip("client", "link set c0 up").unwrap();
+    for address in ADDRESSES {
+        // Nobody answers who would ask whether it is taken.
+        let duplicates = if address.contains(':') { "nodad" } else { "" };
+        server.0.ip("server", &format!("address add {address} dev k0 {duplicates}")).unwrap();
+    }
+}
+
+/// A card that sends what a file holds over that link, by a copy of each.
+fn sender(server: &Server, file: &Path) -> Box<dyn Running> {
+    start(&format!(
+        "[[wire]]\nport = \"pcap\"\npath = \"{}\"\npace = \"recorded\"\n\
+         [[wire]]\nport = \"packet\"\ninterface = \"c0\"\nnamespace = \"{}\"\n\
+         [[rx]]\nfunction = \"mirror\"\nfrom_wire = 0\nwire = 1\n[host]\nqueues = 1\n",
+        file.display(),
+        server.0.netns("client"),
+    ))
 }
 
 /// The numbers of the packets that reached a socket, through a card with the filters.
 /// `None` if this machine gives no namespace; says so.
-fn reached(place: &str, unreadable: &str, file: &Path) -> Option<(BTreeSet<u32>, u64)> {
+fn reached(
+    test: &str,
+    way: Way,
+    unreadable: &str,
+    (file, frames): (&Path, u32),
+) -> Option<(BTreeSet<u32>, u64)> {
     // One for each card: attempts outlive their listener.
-    let server = Server::new()?;
+    let server = Server::new(test)?;
     let (udp, _tcp) = server.within(|| {
         let udp = [CLOSED, OPEN].map(|port| {
             let socket = UdpSocket::bind(("::", port)).unwrap();
@@ -113,31 +195,34 @@ fn reached(place: &str, unreadable: &str, file: &Path) -> Option<(BTreeSet<u32>,
         });
         (udp, [CLOSED, OPEN].map(|port| TcpListener::bind(("::", port)).unwrap()))
     });
-    let filter = |keys: &str| {
-        format!(
-            "[[filter]]\nplace = \"{place}\"\naction = \"drop\"\nunreadable = \"{unreadable}\"\n{keys}\n"
-        )
+    let (running, sending) = match way {
+        Way::Poll(_) => (start(&card(way, &server, file, unreadable)), None),
+        Way::Kernel(_) => {
+            link(&server);
+            let filtering = start(&card(way, &server, file, unreadable));
+            (filtering, Some(sender(&server, file)))
+        }
     };
-    let card = format!(
-        "[[wire]]\nport = \"pcap\"\npath = \"{}\"\n[host]\nattachment = \"tap\"\nqueues = 1\n\
-         name = \"h0\"\nnamespace = \"{}\"\nmac = \"02:00:00:00:88:01\"\naddresses = [{}]\n{}{}{}",
-        file.display(),
-        server.0.netns("server"),
-        "\"10.88.0.1/24\", \"10.88.0.9/24\", \"fd88::1/64\", \"fd88::9/64\"",
-        filter(&format!("destination_ports = \"{CLOSED}\"")),
-        filter(&format!("destination = \"{}\"", address(false, ELSEWHERE))),
-        filter(&format!("destination = \"{}\"", address(true, ELSEWHERE))),
-    );
-    let card = picnic_host::sections().parse(&card, None).unwrap();
-    let running = Launch::new(&card, registries()).start_alone().unwrap();
     let mut numbers = BTreeSet::new();
     let mut bytes = [0; 64];
-    let start = Instant::now();
+    let begun = Instant::now();
     let mut last = Instant::now();
     // Until all has been handed over and nothing more has come for a while.
     while last.elapsed() < Duration::from_millis(300) {
-        assert!(start.elapsed() < Duration::from_secs(25), "{:?}", running.view().ledger.read());
-        if !running.is_finished() {
+        assert!(
+            begun.elapsed() < Duration::from_secs(25),
+            "{frames} frames, {:?}, {:?}",
+            sending.as_ref().map(|card| card.view().ledger.read()),
+            running.view().ledger.read()
+        );
+        let is_over = match &sending {
+            Some(sending) => {
+                let sent = sending.view().ledger.read();
+                sent.transmitted + sent.dropped == u64::from(frames)
+            }
+            None => running.is_finished(),
+        };
+        if !is_over {
             last = Instant::now();
         }
         for socket in &udp {
@@ -147,29 +232,39 @@ fn reached(place: &str, unreadable: &str, file: &Path) -> Option<(BTreeSet<u32>,
                 last = Instant::now();
             }
         }
-        std::thread::sleep(Duration::from_millis(2));
+        let_pass(2);
     }
     let half_open = server.0.within("server", "ss -Htan state syn-recv").unwrap();
     for line in half_open.lines() {
         let port = line.split_whitespace().last().and_then(|peer| peer.rsplit(':').next());
         numbers.insert(port.and_then(|port| port.parse::<u32>().ok()).unwrap() - 10_000);
     }
+    if let Some(sending) = sending {
+        let report = sending.stop().unwrap();
+        // All but the few that are longer than a frame of a veth with XDP can be.
+        let oversize = report.ledger.drops.get("oversize").copied().unwrap_or(0);
+        assert_eq!(report.ledger.dropped, oversize, "{report:#?}");
+        assert!(oversize * 100 < u64::from(frames), "{report:#?}");
+    }
     let report = running.stop().unwrap();
     assert!(report.ledger.balanced(), "{report:#?}");
     Some((numbers, report.ledger.drops.get("unreadable").copied().unwrap_or(0)))
 }
 
-#[test]
-fn no_socket_gets_what_a_filter_drops() {
+/// No way of these lets a packet to a socket that a filter drops. The first is told to accept what
+/// it cannot read, too, to see what Linux makes of it.
+fn drops_for_good(test: &str, ways: &[Way]) {
     let _machine = machine();
     let packets = packets();
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("hidden.pcap");
-    std::fs::write(&file, capture(&packets)).unwrap();
+    let (bytes, frames) = capture(&packets);
+    std::fs::write(&file, bytes).unwrap();
+    let file = (file.as_path(), frames);
     let is_dropped = |packet: &Written| {
         packet.ports.1 == CLOSED || packet.reached() == address(packet.v6, ELSEWHERE)
     };
-    let Some((accepted, unreadable)) = reached("nic", "accept", &file) else { return };
+    let Some((accepted, unreadable)) = reached(test, ways[0], "accept", file) else { return };
     assert_eq!(unreadable, 0);
     // What the filters do not read when told to let it pass, Linux does: else this shows nothing.
     let mut hidden = BTreeMap::<_, u32>::new();
@@ -184,12 +279,12 @@ fn no_socket_gets_what_a_filter_drops() {
         "hidden from the filters and delivered, by (IPv6, protocol, fragments, tags): {hidden:?}"
     );
     assert!(hidden.len() > 5, "{hidden:?}");
-    for place in ["nic", "driver"] {
-        let Some((numbers, unreadable)) = reached(place, "drop", &file) else { return };
-        assert!(unreadable > 100, "{place}: {unreadable}");
+    for &way in ways {
+        let Some((numbers, unreadable)) = reached(test, way, "drop", file) else { return };
+        assert!(unreadable > 100, "{way:?}: {unreadable}");
         for number in &numbers {
             let packet = &packets[*number as usize];
-            assert!(!is_dropped(packet), "{place}: {packet:?} was delivered");
+            assert!(!is_dropped(packet), "{way:?}: {packet:?} was delivered");
         }
         // What is plain to see and for the other port is delivered as before.
         let is_plain = |number: &&u32| {
@@ -204,9 +299,26 @@ fn no_socket_gets_what_a_filter_drops() {
                 && before.iter().chain(behind).all(|header| header.kind == 60 && header.units < 8)
         };
         let plain: BTreeSet<_> = accepted.iter().filter(is_plain).collect();
-        assert!(plain.len() > 20, "{place}: {}", plain.len());
+        assert!(plain.len() > 20, "{way:?}: {}", plain.len());
         let missing = plain.iter().filter(|number| !numbers.contains(number));
         let missing: Vec<_> = missing.map(|number| &packets[**number as usize]).collect();
-        assert!(missing.is_empty(), "{place}: {missing:?} were not delivered");
+        assert!(missing.is_empty(), "{way:?}: {missing:?} were not delivered");
     }
+}
+
+#[test]
+fn no_socket_gets_what_a_filter_drops() {
+    drops_for_good("no_socket_gets_what_a_filter_drops", &[Way::Poll("nic"), Way::Poll("driver")]);
+}
+
+#[test]
+fn no_socket_gets_what_a_filter_in_the_kernel_drops() {
+    const NAME: &str = "no_socket_gets_what_a_filter_in_the_kernel_drops";
+    let doctor = good_json(&["doctor", "--json"]);
+    let findings = doctor["findings"].as_array().unwrap();
+    let can = findings.iter().find(|finding| finding["name"] == "kernel-cpumap").unwrap();
+    if can["available"] != true {
+        return skip(NAME, can["found"].as_str().unwrap_or("no cpumap"));
+    }
+    drops_for_good(NAME, &[Way::Kernel("skb"), Way::Kernel("cpumap")]);
 }
