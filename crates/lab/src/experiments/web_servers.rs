@@ -365,12 +365,19 @@ fn of(found: &Found, side: usize, key: &str) -> f64 {
     median(&found.values(side, key))
 }
 
-/// Whether the client was at its limit, or it or the borrowed core full.
-fn is_void(found: &Found, side: usize) -> bool {
-    of(found, side, "client_limit_share") > 0.0
-        || ["client_busy_fraction", "borrowed_busy_fraction"]
-            .into_iter()
-            .any(|key| of(found, side, key) > FULL)
+/// Why a side of a point says nothing of the card: the client was at its limit, it or the borrowed
+/// core full, or there was no answer at all.
+fn why_void(found: &Found, side: usize) -> Option<&'static str> {
+    let is_full = |key| of(found, side, key) > FULL;
+    if of(found, side, "requests_per_second") == 0.0 {
+        Some("nothing was answered")
+    } else if of(found, side, "client_limit_share") > 0.0
+        || ["client_busy_fraction", "borrowed_busy_fraction"].into_iter().any(is_full)
+    {
+        Some("the client or the borrowed core is at its limit")
+    } else {
+        None
+    }
 }
 
 /// Whether client, server and target queues had to share cores.
@@ -386,7 +393,8 @@ fn add_gain(
     (one, other): (f64, f64),
     of: &[(&Found, usize)],
 ) {
-    let gain = (!of.iter().any(|(found, side)| is_void(found, *side))).then(|| one / other - 1.0);
+    let gain = (!of.iter().any(|(found, side)| why_void(found, *side).is_some()))
+        .then(|| one / other - 1.0);
     if of.iter().any(|(found, side)| is_shared(found, *side)) {
         outcome.add(Figure::one(key, None).called(label).in_detail());
         let label = format!("{label}, on shared cores");
@@ -496,10 +504,8 @@ fn mark(outcome: &mut Outcome, points: &[Found]) {
     for found in points {
         for (side, name) in found.spec.sides.iter().enumerate() {
             shared |= is_shared(found, side);
-            if is_void(found, side) {
-                let name = format!("{}, {name}", found.spec.name());
-                outcome
-                    .note(format!("{name}: void, the client or the borrowed core is at its limit"));
+            if let Some(why) = why_void(found, side) {
+                outcome.note(format!("{}, {name}: void, {why}", found.spec.name()));
             }
             let errors: f64 = found.values(side, "errors").iter().sum();
             if errors > 0.0 {
@@ -593,6 +599,12 @@ mod tests {
             assert_eq!(fields[withheld], "unavailable", "{fields:#?}");
         }
         assert!((outcome.median("clas_over_napi_gain").unwrap() - 0.25).abs() < 1e-9);
+        // Nor is no answer a rate to compare with.
+        let outcome = conclude(answered([(1200.0, 0.0), (0.0, 0.0), (800.0, 0.0)]));
+        let note = "server=apache, clas: void, nothing was answered";
+        assert!(outcome.notes.iter().any(|own| own == note), "{:?}", outcome.notes);
+        assert_eq!(outcome.fields()["knet_over_clas_gain"], "unavailable");
+        assert!((outcome.median("knet_over_napi_gain").unwrap() - 0.5).abs() < 1e-9);
     }
 
     #[test]
