@@ -37,11 +37,20 @@ class Behind(Lab):
     """The three namespaces; use it by `with`."""
 
     CLIENT, SERVER = ("10.88.0.2", "2001:db8:88::2"), ("10.88.0.1", "2001:db8:88::1")
+    # Directions that the report of a wire counts.
+    COUNTED = ("rx", "tx")
+    FILE_BYTES = 1 << 30
+    # Where programs run that are kept on a core.
+    CLIENT_CORE = SERVER_CORE = 0
+    # Of wrk.
+    CONNECTIONS, SECONDS = 1000, 2
+    # One after another, of one size.
+    PINGS = 50
 
     def __init__(self, picnic, work):
         super().__init__()
         self.middle = self.client[:-1] + "m"
-        self.picnic, self.work = picnic, pathlib.Path(work)
+        self.picnic, self.work, self.servers = picnic, pathlib.Path(work), []
 
     def close(self):
         super().close()
@@ -99,8 +108,16 @@ class Behind(Lab):
                 raise RuntimeError(f"{command[0]} ended: {log.read_text(errors='replace')[-500:]}")
             return self.listens(server.pid, port)
 
+        self.servers.append(server)
         wait_for(is_listening, f"port {port}")
         return server
+
+    def end_children(self):
+        # `unshare` would not hear that it is to end, and be waited for.
+        for server in self.servers:
+            server.kill()
+        self.servers.clear()
+        super().end_children()
 
     @staticmethod
     def listens(process, port):
@@ -148,8 +165,7 @@ class Behind(Lab):
             ("[host]", keys),
             ("[pool]", {"buffer_size": max(2048, mtu + 18), "buffers": 32768}),
         ]
-        return "\n".join("\n".join([head, *(f"{key} = {json.dumps(value)}" for key, value in
-                                            keys.items()), ""]) for head, keys in sections)
+        return as_toml(sections)
 
     def start_card(self, port, mtu=1500, **host):
         """Starts the card of one wire."""
@@ -170,10 +186,14 @@ class Behind(Lab):
         def is_up():
             if process.poll() is not None:
                 raise Wrong(f"the card has ended: {card.said()}")
-            return self.flags(namespace, tap) >= {"UP", "LOWER_UP"}
+            return self.is_at_work(namespace, tap)
 
         wait_for(is_up, f"{tap} to be up")
         return card
+
+    def is_at_work(self, namespace, tap):
+        """Whether the card that has just been started is: its host's interface is up."""
+        return self.flags(namespace, tap) >= {"UP", "LOWER_UP"}
 
     @contextlib.contextmanager
     def card(self, port, mtu=1500, lossless=True, **host):
@@ -182,7 +202,7 @@ class Behind(Lab):
         try:
             yield card
         except BaseException:
-            self.end(card.process)
+            card.abandon()
             raise
         card.stop(lossless)
 
@@ -196,6 +216,16 @@ class Card:
     def said(self):
         self.errors.seek(0)
         return self.errors.read().decode(errors="replace").strip()[-2000:]
+
+    def abandon(self):
+        """Ctrl-C, so that what the card has changed is undone; the report is nobody's."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGINT)
+        try:
+            self.process.wait(5)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
 
     def stop(self, lossless=True):
         """Ctrl-C; the report."""
@@ -217,6 +247,12 @@ class Card:
         if lossless and ledger["dropped"]:
             raise Wrong(f"the card dropped: {self.report['drops_by_stage']}")
         return self.report
+
+
+def as_toml(sections):
+    """A card file of these sections: heads, and keys with their values."""
+    return "\n".join("\n".join([head, *(f"{key} = {json.dumps(value)}" for key, value in keys.items()),
+                                ""]) for head, keys in sections)
 
 
 def until(is_so, seconds, what):

@@ -12,7 +12,6 @@ import lab
 from check import Wrong
 
 PORT = 8080
-CONNECTIONS, SECONDS = 1000, 2
 MODULES = pathlib.Path("/usr/lib/apache2/modules")
 # Answers with what it was asked for and some work done for it.
 SCRIPT = """<?php
@@ -74,10 +73,10 @@ def apache(hosts, wire):
 
 
 def loaded(hosts, path):
-    """wrk at 1000 connections, of which any error is Wrong; the requests."""
-    asking = start_asking(hosts, path, CONNECTIONS, SECONDS)
-    requests = judged(asking.communicate(timeout=lab.PATIENCE)[0])
-    return f"{requests:,} requests by {CONNECTIONS} connections in {SECONDS} s, no error"
+    """wrk at many connections, of which any error is Wrong; the requests."""
+    asking = start_asking(hosts, path, hosts.CONNECTIONS, hosts.SECONDS)
+    requests = judged(asking.communicate(timeout=lab.PATIENCE)[0], hosts.CONNECTIONS // 2)
+    return f"{requests:,} requests by {hosts.CONNECTIONS} connections in {hosts.SECONDS} s, no error"
 
 
 def start_asking(hosts, path, connections, seconds, client=None, address=None):
@@ -90,7 +89,7 @@ def start_asking(hosts, path, connections, seconds, client=None, address=None):
                        stdout=subprocess.PIPE, text=True)
 
 
-def judged(told, least=CONNECTIONS // 2):
+def judged(told, least=500):
     """What wrk tells: requests, of which none may have gone wrong."""
     errors = [line.strip() for line in told.splitlines()
               if "Socket errors" in line or "Non-2xx" in line]

@@ -3,11 +3,14 @@
 
     workloads.py                 all, with each wire port there is (as root)
     workloads.py --only WORDS    only those with these words in their name
-    workloads.py --wire packet   only with this wire
+    workloads.py --engine poll   only by this engine, poll or kernel
+    workloads.py --wire packet   only with this wire of the poll engine
+    workloads.py --way cpumap    only in this way of the kernel engine
     workloads.py --list          their names
 
-Client namespace, veth, card, tap, server namespace: see behind.py. Of every card:
-the ledger balances, all buffers come home, and but for the faults nothing is dropped.
+Client namespace, veth, card, tap, server namespace: see behind.py; with the kernel engine the
+card is in the server's namespace: see inside.py. Of every card: the ledger balances, all buffers
+come home, and but for the faults nothing is dropped.
 
 Exit codes: 0 good, 1 failed, 2 usage, 77 skipped for the reason printed.
 """
@@ -27,24 +30,23 @@ import time
 import bonded
 import clients
 import faults
+import inside
+import kernel
 import looped
 import lab
 import web
 from behind import Behind, LINK, TAP, TAP_MAC, WIRE
 from check import Wrong
+from inside import Inside, WAYS
 from lab import HERE, NETWORKS
 from order import Witness
+from transfers import all_arrived, gigabits, transfer
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 NAME = "e2e-workloads"
-MEMORY, FILE_BYTES = "/dev/shm", 1 << 30
-IPERF_PORT, STREAM_PORT = 5201, 5301
-# Streams of a transfer, and the window of each: all together stay below what the queues of the
-# kernel's interfaces hold, whose drops would be blamed on the card.
+STREAM_PORT = 5301
+# Streams of a transfer.
 STREAMS = (1, 8, 64)
-WINDOWS = {1: "2M", 8: "256K", 64: "64K"}
-# Seconds of one transfer; all of them together are most of the time this takes.
-TRANSFER = "1"
 # Wire ports that take `interface` and `namespace`, in the order they are tried.
 WIRES = ("packet", "xdp")
 
@@ -63,7 +65,7 @@ def answers(namespace):
 def pings(hosts, namespace, address, *options):
     """Ping, of which none may be lost. `ping` itself takes for lost a last answer that comes later
     than twice the slowest before it, so the kernel counts."""
-    count = 50
+    count = hosts.PINGS
     hosts.run(namespace, "ping", "-q", "-c", "1", "-W", "10", *options, address)
     before = answers(namespace)
     told = subprocess.run(["ip", "netns", "exec", namespace, "ping", "-q", "-c", str(count), "-i",
@@ -133,35 +135,13 @@ def jumbo(hosts, wire):
                                     stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
             if longer.returncode == 0:
                 raise Wrong("a packet of 9001 bytes passes")
-            rate = transfer(hosts, 1, False)
+            rate = gigabits(transfer(hosts, 1, False))
     finally:
         hosts.set_mtu(1500)
     return f"{card.report['ledger']['in']:,} packets, TCP {rate:.1f} Gbit/s"
 
 
 # ---------------------------------------------------------------- iperf3
-
-
-def transfer(hosts, streams, reverse, *options):
-    """iperf3 from client to server or back; Gbit/s received, or the whole result with options."""
-    # On one core: threads that wander would hand a flow's packets to the veth from two.
-    command = ["taskset", "-c", "0", "iperf3", "-J", "-c", hosts.SERVER[0], "-p", str(IPERF_PORT),
-               "-t", TRANSFER, "-P", str(streams), "-w", WINDOWS[streams],
-               *(["-R"] if reverse else []), *options]
-    end = time.monotonic() + lab.PATIENCE
-    server = hosts.serve("taskset", "-c", "0", "iperf3", "-J", "-s", "-p", str(IPERF_PORT),
-                         port=IPERF_PORT)
-    while True:
-        told = subprocess.run(["ip", "netns", "exec", hosts.client, *command], stdout=subprocess.PIPE,
-                              text=True, timeout=lab.PATIENCE)
-        result = json.loads(told.stdout)
-        if "error" not in result:
-            break
-        if "busy" not in result["error"] or time.monotonic() > end:
-            raise Wrong(f"{' '.join(command)}: {result['error']}")
-        time.sleep(0.1)
-    hosts.end(server)
-    return result if options else result["end"]["sum_received"]["bits_per_second"] / 1e9
 
 
 def tcp(hosts, wire):
@@ -172,7 +152,7 @@ def tcp(hosts, wire):
         for streams in STREAMS:
             for reverse in (False, True):
                 witness = Witness(hosts, (hosts.client, hosts.server), links)
-                rates.append(f"{transfer(hosts, streams, reverse):.1f}")
+                rates.append(f"{gigabits(transfer(hosts, streams, reverse)):.1f}")
                 again += witness.judge(f"{streams} streams, reverse {reverse}")
         lost = hosts.link(hosts.server, TAP)["stats64"]["tx"]["dropped"]
         if lost:
@@ -189,21 +169,7 @@ def udp(hosts, wire):
     with hosts.card(wire):
         for streams in STREAMS:
             for reverse in (False, True):
-                before = hosts.counters(hosts.client if reverse else hosts.server)
-                each = 200 // streams
-                result = transfer(hosts, streams, reverse, "-u", "-b", f"{each}M", "-l", "1400",
-                                  "--get-server-output")
-                after = hosts.counters(hosts.client if reverse else hosts.server)
-                # What finds its receiver's buffer full has come through the card.
-                full = after["UdpRcvbufErrors"] - before["UdpRcvbufErrors"]
-                lost = result["end"]["sum"]["lost_packets"]
-                # The sender does not know; one that came twice counts, too.
-                receiver = result if reverse else result["server_output_json"]
-                late = sum(stream["udp"]["out_of_order"] for stream in receiver["end"]["streams"])
-                if lost > full or late:
-                    raise Wrong(f"{streams} streams, reverse {reverse}: {lost} lost, {full} for want of "
-                                f"room at the receiver, {late} out of order")
-                told.append(f"{result['end']['sum']['packets']:,}")
+                told.append(f"{all_arrived(hosts, streams, reverse):,}")
     return f"{' '.join(told)} datagrams there and back by {STREAMS} streams"
 
 
@@ -211,19 +177,20 @@ def udp(hosts, wire):
 
 
 def whole_file(hosts, wire):
-    """1 GiB each way, bit for bit."""
+    """A long file each way, bit for bit."""
+    size = hosts.FILE_BYTES
     with hosts.card(wire) as card:
-        hosts.serve(sys.executable, str(HERE / "stream.py"), "serve", str(STREAM_PORT), str(FILE_BYTES),
+        hosts.serve(sys.executable, str(HERE / "stream.py"), "serve", str(STREAM_PORT), str(size),
                     port=STREAM_PORT)
         times = []
         for way in ("upload", "download"):
             started = time.monotonic()
             hosts.run(hosts.client, sys.executable, str(HERE / "stream.py"), way, hosts.SERVER[0],
-                      str(STREAM_PORT), str(FILE_BYTES), str(random.randrange(1 << 32)))
+                      str(STREAM_PORT), str(size), str(random.randrange(1 << 32)))
             times.append(time.monotonic() - started)
-    wire = card.report["wires"][0]
-    if min(wire["rx_bytes"], wire["tx_bytes"]) < FILE_BYTES:
-        raise Wrong(f"the wire had {wire['rx_bytes']:,} and {wire['tx_bytes']:,} bytes")
+    counted = [card.report["wires"][0][f"{way}_bytes"] for way in hosts.COUNTED]
+    if min(counted) < size:
+        raise Wrong(f"the wire had {counted} bytes of {size:,}")
     return f"there in {times[0]:.1f} s, back in {times[1]:.1f} s, sha256 as it was"
 
 
@@ -252,6 +219,17 @@ TESTS = (
     ("second-card", faults.second_card, ()),
     ("killed", faults.killed, ()),
 )
+# By the kernel engine.
+KERNEL_TESTS = (
+    ("kernel-reach", reach, ()),
+    ("kernel-tcp", kernel.tcp, ("iperf3", "nstat", "taskset")),
+    ("kernel-udp", kernel.udp, ("iperf3", "nstat", "taskset")),
+    ("kernel-file", whole_file, ()),
+    ("kernel-nginx", kernel.nginx, ("curl", "nginx", "wrk")),
+    ("kernel-apache", web.apache, ("apache2", "wrk", "curl")),
+)
+# Of these, what frames taken one by one make a difference to; the rest is tested by the other ways.
+BY_FRAME = ("kernel-tcp", "kernel-udp", "kernel-file")
 
 
 def main():
@@ -259,7 +237,7 @@ def main():
     for name in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(name, lambda *_: sys.exit(1))
     if arguments.list:
-        print("\n".join(name for name, _, _ in TESTS))
+        print("\n".join(name for name, _, _ in TESTS + KERNEL_TESTS))
         return 0
     if not arguments.picnic.exists():
         print(f"failed: {arguments.picnic} is not there; make build")
@@ -270,20 +248,43 @@ def main():
     if reason:
         print(reason)
         return 77
-    told = subprocess.run([arguments.picnic, "ports", "--json"], stdout=subprocess.PIPE, check=True)
-    ports = {port["name"] for port in json.loads(told.stdout)["ports"]}
-    wires = [wire for wire in WIRES if wire in ports and arguments.wire in (None, wire)]
+    engines = [arguments.engine] if arguments.engine else ["poll", "kernel"]
+    # A word about one engine's cards is not about the other's.
+    if arguments.wire or arguments.way:
+        engines = [engine for engine, asked in (("poll", arguments.wire), ("kernel", arguments.way))
+                   if asked and engine in engines]
     started, failures, ran = time.monotonic(), 0, 0
     with tempfile.TemporaryDirectory(prefix=f"{lab.PREFIX}{os.getpid()}-") as work:
         os.chmod(work, 0o755)  # Servers give up root.
-        for wire in wires:
-            with Behind(arguments.picnic, work) as hosts:
-                for name, test, tools in TESTS:
-                    if arguments.only in name:
-                        ran += 1
-                        failures += not passes(hosts, wire, name, test, tools)
+        beds = []
+        if "poll" in engines:
+            beds += [(Behind, wire, TESTS) for wire in wires_of(arguments)]
+        if "kernel" in engines:
+            beds += [(Inside, way, tests_of(way)) for way in WAYS if arguments.way in (None, way)]
+        for bed, kind, tests in beds:
+            chosen = [test for test in tests if arguments.only in test[0]]
+            ran += len(chosen)
+            reason = inside.why_not(arguments.picnic, kind) if chosen and bed is Inside else None
+            if reason:
+                print(f"skipped: {NAME}-kernel-{kind}, because {reason}", flush=True)
+                continue
+            if chosen:
+                with bed(arguments.picnic, work) as hosts:
+                    failures += sum(not passes(hosts, kind, *test) for test in chosen)
     print(f"{ran - failures} passed or skipped, {failures} failed, in {time.monotonic() - started:.1f} s")
     return 1 if failures or not ran else 0
+
+
+def wires_of(arguments):
+    """The wire ports of the poll engine that are asked for, and there."""
+    told = subprocess.run([arguments.picnic, "ports", "--json"], stdout=subprocess.PIPE, check=True)
+    ports = {port["name"] for port in json.loads(told.stdout)["ports"]}
+    return [wire for wire in WIRES if wire in ports and arguments.wire in (None, wire)]
+
+
+def tests_of(way):
+    """The tests of a way of the kernel engine."""
+    return [test for test in KERNEL_TESTS if way != "skb-frames" or test[0] in BY_FRAME]
 
 
 def passes(hosts, wire, name, test, tools):
@@ -309,7 +310,9 @@ def passes(hosts, wire, name, test, tools):
 def parse():
     parser = argparse.ArgumentParser(description="Unmodified programs through a card.")
     parser.add_argument("--only", default="", metavar="WORDS", help="only those with these in their name")
-    parser.add_argument("--wire", choices=WIRES, help="only with this wire port")
+    parser.add_argument("--engine", choices=("poll", "kernel"), help="only by this engine")
+    parser.add_argument("--wire", choices=WIRES, help="only with this wire port of the poll engine")
+    parser.add_argument("--way", choices=tuple(WAYS), help="only in this way of the kernel engine")
     parser.add_argument("--list", action="store_true", help="print their names")
     parser.add_argument("--picnic", type=pathlib.Path, metavar="FILE",
                         default=ROOT / "target/debug/picnic", help="program to test")

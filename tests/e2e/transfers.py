@@ -1,0 +1,63 @@
+"""iperf3 between the client and the server of a lab."""
+
+import json
+import subprocess
+import time
+
+import lab
+from check import Wrong
+
+PORT = 5201
+# The window of each of so many streams: all together stay below what the queues of the kernel's
+# interfaces hold, whose drops would be blamed on the card.
+WINDOWS = {1: "2M", 8: "256K", 64: "64K"}
+# Seconds of one transfer; all of them together are most of the time this takes.
+AMOUNT = ("-t", "1")
+
+
+def transfer(hosts, streams, reverse, *options, family=0, window=None, amount=AMOUNT):
+    """iperf3 from client to server or back; its whole result, which has no error."""
+    # Each on one core: threads that wander would hand a flow's packets to the veth from two.
+    command = ["taskset", "-c", str(hosts.CLIENT_CORE), "iperf3", "-J", "-c", hosts.SERVER[family],
+               "-p", str(PORT), *amount, "-P", str(streams), "-w", window or WINDOWS[streams],
+               *(["-R"] if reverse else []), *options]
+    end = time.monotonic() + lab.PATIENCE
+    server = hosts.serve("taskset", "-c", str(hosts.SERVER_CORE), "iperf3", "-J", "-s", "-p", str(PORT),
+                         port=PORT)
+    while True:
+        told = subprocess.run(["ip", "netns", "exec", hosts.client, *command], stdout=subprocess.PIPE,
+                              text=True, timeout=lab.PATIENCE)
+        result = json.loads(told.stdout)
+        if "error" not in result:
+            break
+        if "busy" not in result["error"] or time.monotonic() > end:
+            raise Wrong(f"{' '.join(command)}: {result['error']}")
+        time.sleep(0.1)
+    hosts.end(server)
+    if told.returncode != 0:
+        raise Wrong(f"{' '.join(command)}: exit code {told.returncode}")
+    return result
+
+
+def gigabits(result):
+    """What the receiver of a transfer by TCP got, in Gbit/s."""
+    return result["end"]["sum_received"]["bits_per_second"] / 1e9
+
+
+def all_arrived(hosts, streams, reverse, rate=200, **how):
+    """A transfer by UDP, at so many Mbit/s, of which none is lost or out of order; the datagrams."""
+    receiver = hosts.client if reverse else hosts.server
+    before = hosts.counters(receiver)
+    result = transfer(hosts, streams, reverse, "-u", "-b", f"{rate // streams}M", "-l", "1400",
+                      "--get-server-output", **how)
+    after = hosts.counters(receiver)
+    # What finds its receiver's buffer full has come through the card.
+    full = sum(after[name] - before[name] for name in ("UdpRcvbufErrors", "Udp6RcvbufErrors"))
+    lost = result["end"]["sum"]["lost_packets"]
+    # The sender does not know; one that came twice counts, too.
+    told = result if reverse else result["server_output_json"]
+    late = sum(stream["udp"]["out_of_order"] for stream in told["end"]["streams"])
+    if lost > full or late:
+        raise Wrong(f"{streams} streams, reverse {reverse}: {lost} lost, {full} for want of room at the "
+                    f"receiver, {late} out of order")
+    return result["end"]["sum"]["packets"]
