@@ -171,14 +171,15 @@ class Behind(Lab):
         """Starts the card of one wire."""
         return self.launch("card", self.text(port, mtu, **host), self.server, TAP)
 
-    def launch(self, name, text, namespace, tap):
+    def launch(self, name, text, namespace, tap, options=()):
         """Starts `picnic run` on this text; returns once its host's interface is up."""
         file = self.work / f"{name}.toml"
         file.write_text(text)
         output, errors = (open(self.work / f"{name}.{end}", "w+b") for end in ("json", "err"))
         with self.lock:
             process = subprocess.Popen(
-                ["setpriv", "--pdeathsig", "KILL", self.picnic, "run", file, "--quiet", "--json"],
+                ["setpriv", "--pdeathsig", "KILL", self.picnic, "run", file, "--quiet", "--json",
+                 *options],
                 stdin=subprocess.DEVNULL, stdout=output, stderr=errors)
             self.children.append(process)
         card = Card(process, output, errors)

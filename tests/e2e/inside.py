@@ -56,7 +56,7 @@ class Inside(Behind):
     SERVER_CORE = 1
     # As many requests as the ring of a veth and a core's backlog have room for.
     CONNECTIONS, SECONDS = 200, 1
-    PINGS = 20
+    PINGS = 10
 
     def __init__(self, picnic, work):
         super().__init__(picnic, work)
@@ -95,8 +95,19 @@ class Inside(Behind):
             ("[control]", {"socket": str(self.socket)}),
         ])
 
-    def start_card(self, way, mtu=1500, **host):
+    def options(self, way):
+        """What makes somebody else's card one between these namespaces."""
+        keys = {"wire[0].interface": WIRE, "wire[0].namespace": self.server,
+                "host.handover": WAYS[way][0], "control.socket": str(self.socket)}
+        return ["--engine", "kernel", *(word for key, value in keys.items()
+                                        for word in ("--set", f"{key}={value}"))]
+
+    def start_card(self, way, mtu=1500, example=None, **host):
+        """Starts the card, or that of an example's file."""
         self.run(self.client, "ethtool", "-K", LINK, *WAYS[way][1])
+        if example:
+            text = example.read_text()
+            return self.launch(example.stem, text, self.server, WIRE, self.options(way))
         return super().start_card(way, mtu, **host)
 
     def is_at_work(self, *_):
@@ -106,10 +117,10 @@ class Inside(Behind):
         return told.returncode == 0
 
     @contextlib.contextmanager
-    def card(self, way, mtu=1500, lossless=True, **host):
+    def card(self, way, mtu=1500, lossless=True, example=None, **host):
         """A card while in the `with`; then its ledger has to balance, and its wire be as it was."""
         before, sent = self.state(), [self.sent()]
-        with super().card(way, mtu, lossless, **host) as card:
+        with super().card(way, mtu, lossless, example=example, **host) as card:
             sent.append(self.sent())
             yield card
             sent.append(self.sent())
@@ -117,9 +128,9 @@ class Inside(Behind):
         after = self.state()
         if before != after:
             raise Wrong(f"{WIRE} was {before}, and is {after}")
-        # Otherwise it would not be the way that it is called.
+        # Otherwise it would not be the way that it is called. An example has other cores.
         is_elsewhere = any(ELSEWHERE in note for note in card.report["notes"])
-        if is_elsewhere != (way == "skb"):
+        if is_elsewhere != (way == "skb") and not example:
             raise Wrong(f"{way}: the report says of its cores: {card.report['notes']}")
         # Of super-frames the card counts the packets in them, the interface does not.
         taken = card.report["ledger"]["in"]

@@ -5,6 +5,7 @@ What is the same for both engines is in workloads.py and web.py.
 
 import hashlib
 import random
+import re
 import subprocess
 
 import lab
@@ -15,7 +16,7 @@ from transfers import all_arrived, gigabits, transfer
 
 # Streams of a transfer, and the window of each: all together stay below the ring of a veth.
 STREAMS = {1: "128K", 8: "16K"}
-TCP_AMOUNT, UDP_AMOUNT = 64 << 20, 2 << 20
+TCP_AMOUNT, UDP_AMOUNT = 32 << 20, 2 << 20
 UDP_STREAMS = 8
 # Mbit/s. A core may be kept from its work for fifty milliseconds before that ring is full.
 UDP_RATE = 50
@@ -23,6 +24,8 @@ PAGE_BYTES = 32 << 20
 # Super-frames are taken by the core that sends them. TCP goes on sending where a packet was freed: on
 # another target core than the sender's, a flow would come by two cores, and overtake itself.
 IN_ORDER = {"skb": {"queues": 1, "target_cores": [0]}}
+# How a card is refused that is for the poll engine.
+REFUSED = r'^{file}:\d+: [\w\[\].-]+: found .+, allowed with engine = "kernel": .+'
 
 
 def tcp(hosts, way):
@@ -88,3 +91,27 @@ def nginx(hosts, way):
         told = web.loaded(hosts, "/file")
     passed_by_the_card(card, 0)
     return f"a file of {PAGE_BYTES >> 20} MiB as it was, {told}"
+
+
+def examples(hosts, way):
+    """The example cards: each is refused by file, line and key, or is at work in the kernel."""
+    folder, at_work, refused = lab.HERE.parents[1] / "examples" / "cards", [], []
+    for file in sorted(folder.glob("*.toml")):
+        told = subprocess.run([hosts.picnic, "check", file, *hosts.options(way)], stdout=subprocess.DEVNULL,
+                              stderr=subprocess.PIPE, text=True, timeout=lab.PATIENCE)
+        if told.returncode == 0:
+            with hosts.card(way, example=file) as card:
+                for address in hosts.SERVER:
+                    hosts.run(hosts.client, "ping", "-q", "-c", "5", "-i", "0.02", address)
+            if card.report["ledger"]["in"] < 10:
+                raise Wrong(f"{file.name}: {card.report['ledger']}")
+            at_work.append(file.stem)
+        elif told.returncode == 2 and re.search(REFUSED.format(file=re.escape(str(file))), told.stderr,
+                                                re.MULTILINE):
+            refused.append(file.stem)
+        else:
+            raise Wrong(f"check of {file.name}: exit code {told.returncode}, {told.stderr.strip()[-500:]}")
+    # Whoever makes another one possible, or this one impossible, is to know.
+    if at_work != ["kernel"] or len(refused) < 9:
+        raise Wrong(f"at work: {at_work}, refused: {refused}")
+    return f"{', '.join(at_work)} at work, {len(refused)} refused by line and key"

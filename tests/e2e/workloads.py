@@ -227,6 +227,7 @@ KERNEL_TESTS = (
     ("kernel-file", whole_file, ()),
     ("kernel-nginx", kernel.nginx, ("curl", "nginx", "wrk")),
     ("kernel-apache", web.apache, ("apache2", "wrk", "curl")),
+    ("kernel-examples", kernel.examples, ()),
 )
 # Of these, what frames taken one by one make a difference to; the rest is tested by the other ways.
 BY_FRAME = ("kernel-tcp", "kernel-udp", "kernel-file")
