@@ -60,18 +60,6 @@ impl Component for Policer {
     }
 }
 
-impl Policer {
-    /// Takes a token of a flow, if it has one.
-    fn admits(&mut self, flow: usize, now: Time) -> bool {
-        let full_at = self.full_at[flow % BUCKETS].max(now.as_nanos()) + self.packet_ns;
-        let has_token = full_at <= now.as_nanos() + self.depth_ns;
-        if has_token {
-            self.full_at[flow % BUCKETS] = full_at;
-        }
-        has_token
-    }
-}
-
 /// FNV-1a over the addresses and ports; packets without are one flow.
 fn flow(packet: &mut Descriptor) -> usize {
     let layers = packet.parse();
@@ -85,12 +73,15 @@ fn flow(packet: &mut Descriptor) -> usize {
 
 impl Function for Policer {
     fn process(&mut self, now: Time, burst: &mut Burst, out: &mut Out<'_>) {
-        burst.retain(|mut packet| match self.admits(flow(&mut packet), now) {
-            true => Some(packet),
-            false => {
+        burst.retain(|mut packet| {
+            let full_at = &mut self.full_at[flow(&mut packet) % BUCKETS];
+            let with_this = now.as_nanos().max(*full_at) + self.packet_ns;
+            if with_this > now.as_nanos() + self.depth_ns {
                 out.drop(packet, DropReason::Filtered);
-                None
+                return None;
             }
+            *full_at = with_this;
+            Some(packet)
         });
     }
 }

@@ -79,6 +79,19 @@ fn udp_frame(from: u16, to: u16) -> Vec<u8> {
     frame
 }
 
+/// Whole protocols and policies fit on a page or two; an example that does not teaches less.
+#[test]
+fn every_worked_example_has_less_than_100_lines() {
+    let mut examples = 0;
+    for entry in std::fs::read_dir(example("")).unwrap() {
+        let path = entry.unwrap().path();
+        let lines = std::fs::read_to_string(&path).unwrap().lines().count();
+        assert!(lines < 100, "{} has {lines} lines", path.display());
+        examples += 1;
+    }
+    assert!(examples >= 4, "{examples} examples");
+}
+
 #[test]
 fn a_function_is_tried_on_a_capture() {
     let Some(bench) = Bench::open("a_function_is_tried_on_a_capture") else { return };
