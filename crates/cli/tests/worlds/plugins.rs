@@ -2,6 +2,8 @@
 
 use crate::common::*;
 use serde_json::Value;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -299,6 +301,109 @@ fn a_plugin_runs_confined_is_asked_and_swapped() {
     assert!(said.contains("wrong.toml:3: rx[0].plugin: ") && said.contains("allowed: 1 to 4"));
     assert_eq!(rx_chain(&running), names);
     assert_ordered(&running.stop().0);
+}
+
+/// Drops one packet in `every`, and says how many.
+const GATE: &str = r#"
+#include "picnic_function.h"
+#include <stdio.h>
+#include <stdlib.h>
+struct gate { uint64_t every, seen, dropped; };
+static int init(const struct picnic_context *context, const char *config, void **state,
+                char *error, size_t error_size)
+{
+    (void)context, (void)error, (void)error_size;
+    struct gate *gate = calloc(1, sizeof *gate);
+    if (!gate)
+        return -1;
+    gate->every = (uint64_t)picnic_config_integer(config, "every", 1);
+    *state = gate;
+    return 0;
+}
+static int32_t process_packet(void *state, uint64_t now_ns, struct picnic_packet *packet)
+{
+    struct gate *gate = state;
+    (void)now_ns, (void)packet;
+    if (++gate->seen % gate->every)
+        return PICNIC_NEXT;
+    gate->dropped++;
+    return PICNIC_DROP;
+}
+static int command(void *state, const char *name, const char *arguments, char *reply, size_t size)
+{
+    (void)name, (void)arguments;
+    unsigned long long dropped = ((struct gate *)state)->dropped;
+    snprintf(reply, size, "{\"dropped\":%llu}", dropped);
+    return 0;
+}
+const struct picnic_function picnic_function = {
+    PICNIC_HANDSHAKE, .name = "gate", .init = init, .process_packet = process_packet,
+    .command = command, .exit = free,
+    .config_schema = "{\"properties\":{\"every\":{\"type\":\"integer\",\"minimum\":1}}}" };
+"#;
+
+/// What a card answers who reads its metrics.
+fn metrics(card: &Running) -> String {
+    let address = card.json(&["info"])["metrics"].as_str().unwrap().to_owned();
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    text
+}
+
+/// One object twice, with other settings, and another object that has the same name.
+#[test]
+fn plugins_of_one_name_are_counted_each_by_its_place() {
+    let Some(bench) = Bench::open("plugins_of_one_name_are_counted_each_by_its_place") else {
+        return;
+    };
+    let _machine = machine();
+    let source = bench.write("gate.c", GATE);
+    bench.compile(Path::new(&source), "gate", &[]);
+    bench.to_queue("twin", "gate", 1);
+    let name = format!("twins-{}", std::process::id());
+    let chain = "[[rx]]\nplugin = \"gate.so\"\nevery = 2\n[[rx]]\nplugin = \"gate.so\"\nevery = 4\n\
+                 [[rx]]\nplugin = \"twin.so\"\n";
+    let wire = "[[wire]]\nport = \"generator\"\nrate_pps = 20000\n[host]\nqueues = 2\n";
+    let control = "[control]\nmetrics = \"127.0.0.1:0\"\n";
+    bench.write("card.toml", format!("[card]\nname = \"{name}\"\n{wire}{control}{chain}"));
+    let running = Running::start_in(&name, bench.folder(), &[]);
+    let count = |value: &Value| value.as_u64().unwrap();
+    let dropped = |report: &Value, place: usize| count(&report["functions"][place]["dropped"]);
+    wait_until("each has dropped some", || dropped(&running.json(&["stats"]), 1) > 100);
+
+    // In the order of the chain, with the place in text and in labels.
+    let stats = running.json(&["stats"]);
+    let names = stats["functions"].as_array().unwrap().iter().map(|function| &function["name"]);
+    assert_eq!(names.collect::<Vec<_>>(), ["plugin:gate"; 3]);
+    assert!(dropped(&stats, 0) > dropped(&stats, 1) && dropped(&stats, 2) == 0, "{stats}");
+    let text = running.good(&["stats"]);
+    let metrics = metrics(&running);
+    for place in 0..3 {
+        assert_eq!(text.matches(&format!("rx[{place}] plugin:gate")).count(), 1, "{text}");
+        let labels = format!("chain=\"rx\",position=\"{place}\",function=\"plugin:gate\"");
+        for family in ["received", "dropped"] {
+            let series =
+                format!("picnic_function_{family}_packets_total{{card=\"{name}\",{labels}}} ");
+            assert_eq!(metrics.matches(&series).count(), 1, "{series} in {metrics}");
+        }
+    }
+    // Each is asked for its own.
+    let call = ["plugin", "call", "--command", "get", "--position"];
+    let own =
+        |place: &str| count(&running.json(&[&call[..], &[place]].concat())["answer"]["dropped"]);
+    let (second, first) = (own("1"), own("0"));
+    assert!(first > second && second > 100, "{first}, {second}");
+    assert!(running.bad(&[&call[..], &["2"]].concat()).1.contains("takes no commands"));
+
+    let (report, _) = running.stop();
+    let packets = |place: usize| count(&report["functions"][place]["packets"]);
+    for (place, every) in [2, 4].into_iter().enumerate() {
+        assert_eq!(dropped(&report, place), packets(place) / every, "{report}");
+        assert_eq!(packets(place + 1), packets(place) - dropped(&report, place), "{report}");
+    }
+    assert_eq!(dropped(&report, 2), 0);
 }
 
 #[test]
