@@ -4,10 +4,16 @@
 //! taking them from the rings again is not. The time of an empty chain is taken off. Packets have
 //! just been written, so they lie in the caches, as for a NIC that writes there.
 
+mod frames;
+
 use super::{measured, time_per_packet};
 use crate::experiment::{Benchmark, Run};
 use crate::outcome::{Comparison, Figure, Outcome};
 use anyhow::{Context, ensure};
+use frames::{
+    flow_rules, in_order_frames, large_frames, pools, small_frames, station_frames, super_frame,
+    sync_frames,
+};
 use picnic_core::config::Section;
 use picnic_core::doorbell::Doorbell;
 use picnic_core::function::{Function, Verdict, per_packet};
@@ -16,7 +22,6 @@ use picnic_core::out::{Doors, TargetRing};
 use picnic_core::packet::burst::{BURST, Burst};
 use picnic_core::packet::desc::{ChecksumState, Descriptor, GsoType};
 use picnic_core::packet::pool::{Pool, PoolConfig};
-use picnic_core::packet::wire::{IpProtocol, PseudoHeader, checksum};
 use picnic_core::registry::{BuildContext, find};
 use picnic_core::ring::gate::Gate;
 use picnic_core::ring::moderation::{Moderation, ModerationMode};
@@ -27,9 +32,7 @@ use picnic_engine::chain::{Chain, ChainFunction};
 use picnic_host::registries;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use std::fmt::Write;
 use std::hint::black_box;
-use std::net::Ipv4Addr;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
@@ -42,13 +45,15 @@ const STATIONS: usize = 256;
 /// Slots of a ring, as a card has unless told otherwise. Four rings of more do not fit into the
 /// second-level cache, and each function would be charged for stores to the third.
 const RING: usize = 1024;
-/// Different packets of a case that has small ones.
-const FLOWS: usize = 4096;
 /// Payload of a full TCP segment with timestamps, and of a super-frame of 45 of them.
 const SEGMENT: usize = 1448;
 const SUPER_FRAME: usize = 45 * SEGMENT;
-const PSH: u8 = 8;
 const MAC_LENGTH: usize = 6;
+/// From a burst to the flush behind it, and on to the next burst, by the clock that functions see.
+const HALF_TURN_NS: u64 = 500;
+const ENCAPSULATE: &str = "function = \"tunnel\"\nmode = \"encapsulate\"\nkinds = [\"vxlan\"]\n\
+    network = 42\nlocal = \"10.0.0.1\"\nremote = \"10.0.0.2\"\n\
+    source_mac = \"02:00:00:00:00:01\"\ndestination_mac = \"02:00:00:00:00:02\"";
 
 /// Settings.
 #[derive(Debug, Deserialize, Serialize, JsonSchema)]
@@ -84,31 +89,9 @@ impl Benchmark for Functions {
 fn measure(args: &Functions, run: &mut Run<'_>) -> anyhow::Result<Outcome> {
     let mut small = Case::new("", small_frames(0))?;
     let mut large = Case::new("", large_frames())?;
-    let rules = flow_rules(args.rules);
-    let pools = pools();
-    let mut cases = [
-        ("checksum_ns", Case::new("function = \"checksum\"", large_frames())?),
-        ("vlan_ns", Case::new("function = \"vlan\"\nstrip = true", small_frames(100))?),
-        ("vmdq_ns", Case::new(&format!("function = \"vmdq\"\n{pools}"), small_frames(0))?),
-        ("flow_director_ns", Case::new(&rules, small_frames(0))?),
-        ("rss_ns", Case::new("function = \"rss\"", small_frames(0))?),
-        // To the end of the burst; what a wire would have verified.
-        ("lro_segment_ns", {
-            let case = Case::new("function = \"lro\"\ntimeout_usecs = 0", in_order_frames())?;
-            case.known(|packet| packet.set_checksum(ChecksumState::Good))
-        }),
-        ("tso_segment_ns", {
-            let case = Case::new("function = \"tso\"", vec![vec![super_frame()]])?;
-            let case = case.known(|packet| {
-                packet.set_gso(GsoType::Tcp4, SEGMENT as u16);
-                packet.set_checksum(ChecksumState::Partial);
-            });
-            Case { packets_each: SUPER_FRAME / SEGMENT, ..case }
-        }),
-    ];
     let mut to_stations = Case::to_wires(None)?;
-    let mut bonds = [("bond_learn_ns", bond_case("learn")?), ("bond_flow_ns", bond_case("flow")?)];
-    let mut bonded = [const { Vec::new() }; 2];
+    let mut cases = rx_cases(args.rules)?;
+    cases.extend(tx_cases()?);
     let mut built_in = Case::of(Some(steer()), small_frames(0))?;
     let mut plugin = plugin()?;
     let mut times: Vec<Vec<f64>> = vec![Vec::new(); cases.len()];
@@ -116,22 +99,28 @@ fn measure(args: &Functions, run: &mut Run<'_>) -> anyhow::Result<Outcome> {
     let (mut in_rust, mut in_c) = (Vec::new(), Vec::new());
     for round in 0..args.repeats {
         run.round(round.into(), args.repeats.into());
-        let alone = [small.run(args.bursts), large.run(args.bursts)];
-        empty.push(alone[0]);
+        let (rx, tx) = (small.run(args.bursts), to_stations.run(args.bursts));
+        // For the caches only: so long were frames of the cases, too.
+        large.run(args.bursts);
+        empty.push(rx);
         copies.push(large.copy(args.bursts));
         for ((key, case), times) in cases.iter_mut().zip(&mut times) {
-            // The end of the chain is left by segments that none of these is.
-            let alone = if key.contains("segment") { 0.0 } else { alone[0] };
-            times.push(case.run(args.bursts) - alone);
-        }
-        let alone = to_stations.run(args.bursts);
-        for ((_, case), times) in bonds.iter_mut().zip(&mut bonded) {
+            let alone = match case.stage {
+                // The end of the chain is left by segments that none of these is.
+                _ if key.contains("segment") => 0.0,
+                Stage::Tx => tx,
+                _ => rx,
+            };
             times.push(case.run(args.bursts) - alone);
         }
         if let Some(plugin) = &mut plugin {
             in_rust.push(built_in.run(args.bursts));
             in_c.push(plugin.run(args.bursts));
         }
+    }
+    for (key, case) in &cases {
+        let dropped = case.doors.ledger.read().dropped;
+        ensure!(dropped == 0, "{key}: {dropped} packets were dropped, which costs less");
     }
     let mut outcome = measured();
     outcome.tell("burst", BURST);
@@ -141,17 +130,102 @@ fn measure(args: &Functions, run: &mut Run<'_>) -> anyhow::Result<Outcome> {
     for ((key, _), times) in cases.iter().zip(times) {
         outcome.add(Figure::of(key, times));
     }
-    for ((key, _), times) in bonds.iter().zip(bonded) {
-        outcome.add(Figure::of(key, times));
-    }
     outcome.compare(Comparison::of("of_1514_bytes_ns", ("copy", copies), ("checksum", checksum)));
     let beyond = in_c.iter().zip(&in_rust).map(|(in_c, in_rust)| in_c - in_rust).collect();
     outcome.add(Figure::of("plugin_beyond_built_in_ns", beyond));
     Ok(outcome)
 }
 
+/// The functions of rx chains; `checksum` first, which is compared with copying.
+fn rx_cases(rules: usize) -> anyhow::Result<Vec<(&'static str, Case)>> {
+    let (rules, pools) = (flow_rules(rules), pools());
+    let small = |section: &str| Case::new(section, small_frames(0));
+    let in_tunnels = |mode: &str| {
+        let section = format!("function = \"tunnel\"\nmode = \"{mode}\"\nlocal = \"10.0.0.2\"");
+        Case::new(&section, in_vxlan()?)
+    };
+    Ok(vec![
+        ("checksum_ns", Case::new("function = \"checksum\"", large_frames())?),
+        ("vlan_ns", Case::new("function = \"vlan\"\nstrip = true", small_frames(100))?),
+        ("vmdq_ns", small(&format!("function = \"vmdq\"\n{pools}"))?),
+        ("flow_director_ns", small(&rules)?),
+        ("rss_ns", small("function = \"rss\"")?),
+        ("by_wire_ns", {
+            let case = small("function = \"by-wire\"")?;
+            case.known(|packet| packet.wire = packet.data()[MAC_LENGTH - 1] % WIRES)
+        }),
+        ("sample_ns", small("function = \"sample\"\nevery = 100")?),
+        ("sample_random_ns", small("function = \"sample\"\nevery = 100\nrandom = true")?),
+        // A copy of every packet; time goes with the copies.
+        ("mirror_ns", small("function = \"mirror\"\nqueue = 1")?),
+        ("mirror_1514_ns", Case::new("function = \"mirror\"\nqueue = 1", large_frames())?),
+        ("header_split_1514_ns", Case::new("function = \"header-split\"", large_frames())?),
+        ("timestamp_ns", Case::new("function = \"timestamp\"\ncorrect = true", sync_frames())?),
+        ("timestamp_others_ns", small("function = \"timestamp\"\ncorrect = true")?),
+        ("tunnel_decapsulate_ns", in_tunnels("decapsulate")?),
+        ("tunnel_expose_ns", in_tunnels("expose")?),
+        // To the end of the burst; what a wire would have verified.
+        ("lro_segment_ns", {
+            let case = Case::new("function = \"lro\"\ntimeout_usecs = 0", in_order_frames())?;
+            case.known(|packet| packet.set_checksum(ChecksumState::Good))
+        }),
+    ])
+}
+
+/// The functions of tx chains, and `tso`.
+fn tx_cases() -> anyhow::Result<Vec<(&'static str, Case)>> {
+    let to_wires = |section: &str| Case::to_wires(Some(build(section, Path::new(""))?));
+    Ok(vec![
+        ("tso_segment_ns", {
+            let case = Case::new("function = \"tso\"", vec![vec![super_frame()]])?;
+            let case = case.known(|packet| {
+                packet.set_gso(GsoType::Tcp4, SEGMENT as u16);
+                packet.set_checksum(ChecksumState::Partial);
+            });
+            Case { packets_each: SUPER_FRAME / SEGMENT, ..case }
+        }),
+        ("tunnel_encapsulate_ns", to_wires(ENCAPSULATE)?),
+        // So much credit that nothing waits.
+        ("rate_limit_ns", to_wires(&rate_limit("all", BURST, "drop"))?),
+        ("rate_limit_flow_ns", to_wires(&rate_limit("flow", BURST, "drop"))?),
+        // Of each burst, half goes at once, the other half waits for the flush.
+        ("rate_limit_pace_ns", to_wires(&rate_limit("all", BURST / 2, "pace"))?),
+        ("bond_learn_ns", bond_case("learn")?),
+        ("bond_flow_ns", bond_case("flow")?),
+    ])
+}
+
+/// Credit for so many packets at each burst, and again at each flush.
+fn rate_limit(per: &str, packets: usize, action: &str) -> String {
+    let rate = packets as u64 * 1_000_000_000 / HALF_TURN_NS;
+    format!(
+        "function = \"rate-limit\"\nper = \"{per}\"\npackets_per_second = {rate}\n\
+         burst_packets = {packets}\naction = \"{action}\""
+    )
+}
+
+/// The small frames, each in a tunnel.
+fn in_vxlan() -> anyhow::Result<Vec<Vec<Vec<u8>>>> {
+    let function = build(ENCAPSULATE, Path::new(""))?;
+    let mut tunnel = Case::in_chain(Stage::Tx, Some(function), small_frames(0))?;
+    let mut bursts = Vec::new();
+    for _ in 0..tunnel.bursts.len() {
+        let mut burst = tunnel.burst();
+        tunnel.chain.run(Time::ZERO, &mut burst, &mut tunnel.doors);
+        let doors = &mut tunnel.doors;
+        let mut frames = Vec::new();
+        while let Some(packet) = doors.backlog.take() {
+            frames.push(packet.segments().collect::<Vec<_>>().concat());
+            doors.pool.free(packet);
+        }
+        bursts.push(frames);
+    }
+    Ok(bursts)
+}
+
 /// A chain of one function, or none, and the bursts that go through it.
 struct Case {
+    stage: Stage,
     chain: Chain,
     doors: Doors,
     rings: Vec<Consumer<Descriptor>>,
@@ -161,6 +235,7 @@ struct Case {
     /// What one packet counts as.
     packets_each: usize,
     next: usize,
+    now: Time,
 }
 
 struct Silent;
@@ -203,7 +278,17 @@ impl Case {
         let ledger = Arc::new(Ledger::new(QUEUES.into()));
         let doors = Doors::new(pool, targets, WIRES.into(), RING, ledger);
         let chain = Chain::new(stage, links);
-        Ok(Case { chain, doors, rings, bursts, tell: |_| {}, packets_each: 1, next: 0 })
+        Ok(Case {
+            stage,
+            chain,
+            doors,
+            rings,
+            bursts,
+            tell: |_| {},
+            packets_each: 1,
+            next: 0,
+            now: Time::ZERO,
+        })
     }
 
     fn known(self, tell: fn(&mut Descriptor)) -> Self {
@@ -230,11 +315,13 @@ impl Case {
             let mut burst = self.burst();
             let count = burst.len();
             packets += count * self.packets_each;
+            let flush = self.now + HALF_TURN_NS;
             spent += count as f64
                 * time_per_packet(count, || {
-                    self.chain.run(Time::ZERO, &mut burst, &mut self.doors);
-                    self.chain.flush(Time::ZERO, &mut self.doors);
+                    self.chain.run(self.now, &mut burst, &mut self.doors);
+                    self.chain.flush(flush, &mut self.doors);
                 });
+            self.now = flush + HALF_TURN_NS;
             self.take_out();
         }
         spent / packets as f64
@@ -322,101 +409,4 @@ fn plugin() -> anyhow::Result<Option<Case>> {
     ensure!(done.status.success(), "cc: {}", String::from_utf8_lossy(&done.stderr));
     let function = build("plugin = \"steer.so\"", folder.path()).context("the plugin")?;
     Case::of(Some(function), small_frames(0)).map(Some)
-}
-
-/// Exact rules for the first flows of [`small_frames`].
-fn flow_rules(count: usize) -> String {
-    let mut text = format!("function = \"flow-director\"\ncapacity = {count}\nrules = [\n");
-    for flow in 0..count {
-        let (source, port) = flow_of(flow);
-        let _ = writeln!(
-            text,
-            "{{ protocol = \"tcp\", source = \"{source}\", destination = \"10.255.0.1\", \
-             source_port = {port}, destination_port = 80, queue = {} }},",
-            flow % usize::from(QUEUES)
-        );
-    }
-    text + "]\n"
-}
-
-/// A pool for each address of [`small_frames`].
-fn pools() -> String {
-    let pool = |index| format!("{{ macs = [\"02:00:00:00:01:0{index}\"], queues = [{index}] }}");
-    let pools: Vec<_> = (0..QUEUES).map(pool).collect();
-    format!("pools = [{}]\n", pools.join(", "))
-}
-
-fn flow_of(flow: usize) -> (Ipv4Addr, u16) {
-    (Ipv4Addr::from(0x0a00_0001 + flow as u32 * 7), 1024 + (flow % 60_000) as u16)
-}
-
-/// A TCP segment of a flow, with checksums; `vlan` 0 is none.
-fn segment(flow: usize, vlan: u16, sequence: u32, flags: u8, payload: usize) -> Vec<u8> {
-    let (source, port) = flow_of(flow);
-    let destination = Ipv4Addr::new(10, 255, 0, 1);
-    let mut frame = vec![2, 0, 0, 0, 1, (flow % usize::from(QUEUES)) as u8, 2, 0, 0, 0, 0, 9];
-    if vlan != 0 {
-        frame.extend([0x81, 0]);
-        frame.extend(vlan.to_be_bytes());
-    }
-    let options = [1, 1, 8, 10, 0, 0, 0, 1, 0, 0, 0, 2];
-    let length = 20 + 20 + options.len() + payload;
-    let mut ip = vec![0x45, 0];
-    // A super-frame's length need not fit; nobody reads it.
-    ip.extend((length as u16).to_be_bytes());
-    ip.extend((sequence as usize / SEGMENT).to_be_bytes()[6..].iter());
-    ip.extend([0x40, 0, 64, 6, 0, 0]);
-    ip.extend(source.octets());
-    ip.extend(destination.octets());
-    let sum = checksum::checksum(&ip);
-    ip[10..12].copy_from_slice(&sum.to_be_bytes());
-    let mut tcp = Vec::with_capacity(length - 20);
-    tcp.extend(port.to_be_bytes());
-    tcp.extend([0, 80]);
-    tcp.extend(sequence.to_be_bytes());
-    tcp.extend([0, 0, 0, 1, 0x80, 0x10 | flags, 1, 0, 0, 0, 0, 0]);
-    tcp.extend(options);
-    tcp.extend((0..payload).map(|at| (at * 31 + flow) as u8));
-    let sum = PseudoHeader::v4(source, destination).checksum(IpProtocol::TCP, &tcp);
-    tcp[16..18].copy_from_slice(&sum.to_be_bytes());
-    frame.extend([8, 0]);
-    frame.extend(ip);
-    frame.extend(tcp);
-    frame
-}
-
-fn in_bursts(frames: impl Iterator<Item = Vec<u8>>) -> Vec<Vec<Vec<u8>>> {
-    let frames: Vec<_> = frames.collect();
-    frames.chunks(BURST).map(<[_]>::to_vec).collect()
-}
-
-/// Short segments, one of each of [`FLOWS`] flows.
-fn small_frames(vlan: u16) -> Vec<Vec<Vec<u8>>> {
-    in_bursts((0..FLOWS).map(|flow| segment(flow * 2_654_435_761 % FLOWS, vlan, 0, PSH, 0)))
-}
-
-/// Small frames, each with a station's address at `place`: as destination or as source.
-fn station_frames(place: usize) -> Vec<Vec<Vec<u8>>> {
-    let mut bursts = small_frames(0);
-    for (number, frame) in bursts.iter_mut().flatten().enumerate() {
-        let station = (number * 7 % STATIONS) as u8;
-        frame[place..place + MAC_LENGTH].copy_from_slice(&[2, 0, 0, 0, 3, station]);
-    }
-    bursts
-}
-
-/// Frames of 1514 bytes, of 64 flows.
-fn large_frames() -> Vec<Vec<Vec<u8>>> {
-    in_bursts((0..BURST).map(|flow| segment(flow, 0, 0, PSH, SEGMENT)))
-}
-
-/// Bursts of eight flows in turn, eight segments of each.
-fn in_order_frames() -> Vec<Vec<Vec<u8>>> {
-    let of = |at: usize| segment(at % 8, 0, (at / 8 * SEGMENT) as u32, 0, SEGMENT);
-    in_bursts((0..BURST).map(of))
-}
-
-/// A super-frame of 45 segments.
-fn super_frame() -> Vec<u8> {
-    segment(0, 0, 0, PSH, SUPER_FRAME)
 }
