@@ -1,6 +1,7 @@
 //! `checksum`, `vlan`, `tso`, `lro` and `header-split`: what they promise, with etherparse as judge.
 
 mod tunnel;
+mod tunnel_captures;
 
 use crate::common;
 use crate::common::build::{Frame, Read, read, tcp};
