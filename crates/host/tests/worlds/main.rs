@@ -21,5 +21,6 @@ mod panics;
 mod swaps;
 mod systems;
 mod tap_host;
+mod tap_offloads;
 mod transmitting_host;
 mod xdp_wire;

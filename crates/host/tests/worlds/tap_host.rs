@@ -14,30 +14,30 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, MutexGuard};
 
 /// Namespaces `client`, `card` and `server`; gone when dropped.
-struct Lab(Testbed, #[allow(dead_code)] MutexGuard<'static, ()>);
+pub(crate) struct Lab(pub(crate) Testbed, #[allow(dead_code)] MutexGuard<'static, ()>);
 
 impl Lab {
     /// None if this machine gives none; says so.
-    fn new(test: &str) -> Option<Lab> {
+    pub(crate) fn new(test: &str) -> Option<Lab> {
         let machine = machine();
         let bed = bed::testbed(test, &["client", "card", "server"], &["ip", "/dev/net/tun"])?;
         Some(Lab(bed, machine))
     }
 
-    fn netns(&self, place: &str) -> String {
+    pub(crate) fn netns(&self, place: &str) -> String {
         self.0.netns(place)
     }
 
-    fn ip(&self, place: &str, rest: &str) -> String {
+    pub(crate) fn ip(&self, place: &str, rest: &str) -> String {
         self.0.ip(place, rest).unwrap()
     }
 
-    fn within(&self, place: &str, command: &str) -> Result<String, String> {
+    pub(crate) fn within(&self, place: &str, command: &str) -> Result<String, String> {
         self.0.within(place, command).map_err(|error| error.to_string())
     }
 
     /// A veth from `client` to `card`, both ends up and running.
-    fn join(&self) {
+    pub(crate) fn join(&self) {
         self.0.add_veth(("client", "c0"), ("card", "w0"), "").unwrap();
         self.ip("client", "address add 10.88.0.2/24 dev c0");
         self.ip("client", "address add fd88::2/64 dev c0 nodad");
@@ -47,7 +47,7 @@ impl Lab {
     }
 
     /// `[host]` with the interface h0 in `server`.
-    fn host(&self, keys: &str) -> String {
+    pub(crate) fn host(&self, keys: &str) -> String {
         let server = self.netns("server");
         format!(
             "[host]\nattachment = \"tap\"\nqueues = 2\nname = \"h0\"\nnamespace = \"{server}\"\n{keys}\n"
@@ -55,7 +55,7 @@ impl Lab {
     }
 
     /// The wire w0.
-    fn wire(&self) -> String {
+    pub(crate) fn wire(&self) -> String {
         format!(
             "[[wire]]\nport = \"packet\"\ninterface = \"w0\"\nnamespace = \"{}\"\n",
             self.netns("card")
@@ -63,7 +63,7 @@ impl Lab {
     }
 
     /// iperf3 from `client` to `server`: bytes received.
-    fn iperf(&self, options: &str) -> u64 {
+    pub(crate) fn iperf(&self, options: &str) -> u64 {
         // It exits well even if the server was not listening yet. A server that had a connection
         // which came to nothing has no other: each try has its own.
         wait_for("iperf3 has a report", || {
@@ -85,7 +85,7 @@ impl Lab {
     /// The kernel counts the answers: `ping` itself takes for lost a last one that comes later than
     /// twice the slowest before it, which is soon on a busy machine.
     #[track_caller]
-    fn pings(&self, place: &str, count: u64, address: &str) {
+    pub(crate) fn pings(&self, place: &str, count: u64, address: &str) {
         let answers =
             || self.count(place, "IcmpInEchoReps") + self.count(place, "Icmp6InEchoReplies");
         let before = answers();
@@ -96,7 +96,7 @@ impl Lab {
     }
 }
 
-fn run(card: &str) -> Result<Box<dyn Running>, String> {
+pub(crate) fn run(card: &str) -> Result<Box<dyn Running>, String> {
     let card = CardFile::parse(card, None).map_err(|error| error.to_string())?;
     Launch::new(&card, registries()).start_alone().map_err(|error| error.to_string())
 }
@@ -108,7 +108,7 @@ fn refused(card: &str) -> String {
     }
 }
 
-fn stop(running: Box<dyn Running>) -> Report {
+pub(crate) fn stop(running: Box<dyn Running>) -> Report {
     let report = running.stop().unwrap();
     assert!(report.ledger.balanced(), "{report:#?}");
     assert_eq!((report.ledger.in_flight, report.buffers_missing), (0, 0), "{report:#?}");
@@ -290,7 +290,7 @@ impl Lab {
     }
 
     /// A counter of the kernel's network stack in a namespace.
-    fn count(&self, place: &str, name: &str) -> u64 {
+    pub(crate) fn count(&self, place: &str, name: &str) -> u64 {
         let text = self.within(place, &format!("nstat -asz {name}")).unwrap();
         let line = text.lines().find(|line| line.split_whitespace().next() == Some(name));
         line.and_then(|line| line.split_whitespace().nth(1)?.parse().ok()).unwrap_or(0)
@@ -532,40 +532,6 @@ fn a_wire_that_takes_no_super_frames_is_given_none() {
         assert!(bytes / packets <= 1514, "{bytes} in {packets}");
     }
     stop(running);
-}
-
-#[test]
-fn the_cards_own_offloads_carry_tcp() {
-    let Some(lab) = Lab::new("the_cards_own_offloads_carry_tcp") else { return };
-    lab.join();
-    // Segments on the wire; the client's kernel verifies the checksums of what the card sends.
-    lab.ip("client", "link set c0 gso_max_segs 1");
-    let chains = "[[rx]]\nfunction = \"checksum\"\nmode = \"complete\"\n\
-        [[rx]]\nfunction = \"lro\"\n[[rx]]\nfunction = \"rss\"\n\
-        [[tx]]\nfunction = \"tso\"\nmtu = 1500\n";
-    let host = lab.host("addresses = [\"10.88.0.1/24\", \"fd88::1/64\"]");
-    let running = run(&format!("{}{chains}{host}", lab.wire())).unwrap();
-    lab.pings("client", 10, "10.88.0.1");
-    let of_card = || &running.view().ledger.card;
-    for address in ["10.88.0.1", "fd88::1"] {
-        // Segments become super-frames, and those that they were merged into are fewer.
-        let before = of_card().consumed.get();
-        let bytes = lab.iperf(&format!("-c {address} -n 16M"));
-        let merged = of_card().consumed.get() - before;
-        assert!(bytes > 5_000_000 && merged > 500, "{bytes} in, {merged} merged");
-        // And the reverse: what the host sends as super-frames leaves as segments.
-        let before = of_card().made.get();
-        let bytes = lab.iperf(&format!("-c {address} -n 16M -R"));
-        let made = of_card().made.get() - before;
-        assert!(bytes > 5_000_000 && made > 2000, "{bytes} out, {made} segments");
-    }
-    for counter in ["TcpInCsumErrors", "IpInHdrErrors"] {
-        for place in ["client", "server"] {
-            assert_eq!(lab.count(place, counter), 0, "{counter} at the {place}");
-        }
-    }
-    let report = stop(running);
-    assert_eq!(report.ledger.dropped, 0, "{report:#?}");
 }
 
 /// A program that makes a TAP device that stays, and keeps its own queue of it, which has no
