@@ -360,9 +360,10 @@ def bonded(sections, _packets):
         if mode == "balance-rr":
             want(min(sent) > max(sent) / 3, f"{name}: sent by wire {sent}")
         if mode in CONNECTIONS:
-            before, since, after, until = map(float, sections[f"{name}/speed"][1].split())
-            share = (after - before) * 8 / (until - since) / LINK_BPS
-            speeds.append(f"{CONNECTIONS[mode]} {share:.2f} with {mode}")
+            found = list(map(float, sections[f"{name}/speed"][1].split()))
+            size, seconds, segments, again = (later - earlier for earlier, later in zip(found, found[4:]))
+            share = size * 8 / seconds / LINK_BPS
+            speeds.append(f"{CONNECTIONS[mode]} {share:.2f} with {mode} ({size / segments:.0f} bytes a segment, {again / segments:.1%} sent twice)")
         report = read_json(sections, f"{name}/held-report")
         want(report["ledger"]["balanced"] and report["buffers_missing"] == 0,
              f"{name}: {report['ledger']}")
