@@ -18,6 +18,7 @@ use picnic_core::port::Capabilities;
 use picnic_engine::view::{FunctionView, Functions, QueueView, View, WireView};
 use picnic_machine::command;
 use picnic_machine::error::MachineError;
+use picnic_machine::isolate::bring_interrupts;
 use picnic_machine::napi::Polling;
 use picnic_machine::steering::{self, Relay};
 use picnic_machine::topology::Placement;
@@ -42,6 +43,8 @@ pub(crate) struct Attached {
     pub(crate) counters: Counters,
     pub(crate) polling: Vec<Polling>,
     pub(crate) view: View,
+    /// What a user should know of the wires' interrupts.
+    pub(crate) notes: Vec<String>,
     _locks: Vec<UnixDatagram>,
     /// The programs that the card started with, some of which stay; last those of the chain in force.
     pub(crate) objects: Vec<Object>,
@@ -72,6 +75,7 @@ impl Attached {
             counters,
             polling: Vec::new(),
             view: view(file.card.name.clone(), plan, placement),
+            notes: Vec::new(),
             _locks: locks,
             objects: Vec::new(),
             journal: Some(Journal::create(&machine, PURPOSE)?),
@@ -154,6 +158,12 @@ impl Attached {
                     self.links.push(link.map_err(at)??);
                 }
             }
+        }
+        // Last: a driver may ask for its interrupts anew when it gets a program.
+        for wire in &plan.wires {
+            let namespace = wire.namespace.as_deref();
+            let notes = bring_interrupts(machine, journal, &wire.interface, namespace, core)?;
+            self.notes.extend(notes.into_iter().map(|note| format!("wire {}: {note}", wire.name)));
         }
         if plan.handover == Handover::Skb {
             let mut switch = object.ways(&relays)?;

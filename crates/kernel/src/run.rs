@@ -121,6 +121,7 @@ fn start(engine: &'static str, launch: Launch<'_>) -> Result<Box<dyn Running>, R
     let tables = object.tables(&plan)?;
     let rules = Rules::new(&launch.filters, object.filters()?, plan.room)?;
     let card = Attached::new(launch.file, &plan, object, &placement)?;
+    placement.warnings.extend(card.notes.iter().cloned());
     let parts = (tables, rules, half);
     Ok(Box::new(KernelRunning::new(engine, card, (plan, placement), parts, launch)?))
 }

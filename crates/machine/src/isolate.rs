@@ -36,7 +36,7 @@ mod plan;
 mod tests;
 
 pub use apply::{Isolated, apply};
-pub use interrupts::InterruptChange;
+pub use interrupts::{InterruptChange, bring_interrupts};
 pub use plan::{Method, Plan, SettingChange, ThreadChange, plan};
 
 use crate::config::{IsolationLevel, IsolationMethod, IsolationSection};

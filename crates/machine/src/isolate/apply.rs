@@ -1,6 +1,6 @@
 //! Making the changes of a plan, one after the other, each written down first.
 
-use super::plan::{Method, Plan, ThreadChange, change, is_borrowed, plan};
+use super::plan::{Method, Plan, SettingChange, ThreadChange, change, is_borrowed, plan};
 use super::{IsolationRequest, PURPOSE, applied, partition};
 use crate::config::IsolationMethod;
 use crate::error::MachineError;
@@ -8,7 +8,6 @@ use crate::topology::CoreSet;
 use crate::undo::{Change, Journal, Machine, Restored, Which, process, restore_all};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 
 /// Looks for threads that were started while others were moved.
 const PASSES: u32 = 10;
@@ -134,28 +133,10 @@ impl Isolated {
             mover.note(journal, &threads)?;
             journal.record(isolation(plan.method))?;
         }
-        let interrupts = plan.interrupts.iter().map(|interrupt| {
-            let names = interrupt.handlers.join(", ");
-            let what = format!("interrupt {} ({names})", interrupt.interrupt);
-            (what, &interrupt.path, &interrupt.was, &interrupt.becomes)
-        });
-        let settings = plan.settings.iter().map(|setting| {
-            (setting.setting.clone(), &setting.path, &setting.was, &setting.becomes)
-        });
         // First those to come, so that none comes in between.
-        let all: Vec<_> = settings.chain(interrupts).collect();
-        let setting = |path: &Path, was: &str, becomes: &str| Change::Setting {
-            path: path.into(),
-            was: was.into(),
-            becomes: becomes.into(),
-        };
-        journal
-            .record_all(all.iter().map(|(_, path, was, becomes)| setting(path, was, becomes)))?;
-        for (what, path, _, becomes) in all {
-            if let Err(error) = machine.kernel.write(path, becomes) {
-                refused.push(format!("{what} to {becomes}: {error}"));
-            }
-        }
+        let interrupts = plan.interrupts.iter().map(SettingChange::from);
+        let all: Vec<_> = plan.settings.iter().cloned().chain(interrupts).collect();
+        refused.extend(set(machine, journal, &all)?);
         if plan.method == Method::Cpuset && is_new {
             let made = partition::make(machine, journal, &mover.reserved)?;
             // Even if it was none in the end.
@@ -183,6 +164,22 @@ impl Isolated {
         }
         Ok(())
     }
+}
+
+/// Writes settings down and makes them; what the kernel refuses, each with the reason.
+pub(super) fn set(
+    machine: &Machine,
+    journal: &mut Journal,
+    settings: &[SettingChange],
+) -> Result<Vec<String>, MachineError> {
+    journal.record_all(settings.iter().map(|SettingChange { path, was, becomes, .. }| {
+        Change::Setting { path: path.clone(), was: was.clone(), becomes: becomes.clone() }
+    }))?;
+    let refused = settings.iter().filter_map(|SettingChange { setting, path, becomes, .. }| {
+        let error = machine.kernel.write(path, becomes).err()?;
+        Some(format!("{setting} to {becomes}: {error}"))
+    });
+    Ok(refused.collect())
 }
 
 /// Process and thread number, and when it was started.

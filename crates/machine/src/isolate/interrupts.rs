@@ -1,8 +1,12 @@
 //! Interrupts: where they may go, which devices have them.
 
 use super::IsolationRequest;
+use super::apply::set;
+use super::plan::SettingChange;
+use crate::command;
+use crate::error::MachineError;
 use crate::topology::CoreSet;
-use crate::undo::{Machine, process};
+use crate::undo::{Journal, Machine, process, within};
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::fs;
@@ -25,6 +29,64 @@ pub struct InterruptChange {
     pub becomes: String,
 }
 
+impl From<&InterruptChange> for SettingChange {
+    fn from(change: &InterruptChange) -> Self {
+        SettingChange {
+            setting: format!("interrupt {} ({})", change.interrupt, change.handlers.join(", ")),
+            path: change.path.clone(),
+            was: change.was.clone(),
+            becomes: change.becomes.clone(),
+        }
+    }
+}
+
+/// Sends the interrupts of an interface's device to a core; what a user should know of those that
+/// do not go there. An interface without a device, such as a veth, has none.
+///
+/// To be called once the driver has what it is to have: it may ask for its interrupts anew then.
+///
+/// # Errors
+/// The journal cannot be written, or there is no such namespace.
+pub fn bring_interrupts(
+    machine: &Machine,
+    journal: &mut Journal,
+    interface: &str,
+    namespace: Option<&str>,
+    core: usize,
+) -> Result<Vec<String>, MachineError> {
+    let Some(device) = device(machine, interface, namespace)? else { return Ok(Vec::new()) };
+    let found = of_device(machine, &device);
+    if found.is_empty() {
+        return Ok(vec![none_of_its_own(interface)]);
+    }
+    let borrowed = CoreSet::from_iter([core]);
+    let mut notes = Vec::new();
+    let mut changes = Vec::new();
+    for interrupt in found {
+        let folder = machine.procfs.join("irq").join(interrupt.to_string());
+        let path = folder.join("smp_affinity_list");
+        // A device may have more than its driver asked for.
+        let Ok(was) = machine.read(&path) else { continue };
+        let handlers = handlers(&folder);
+        if handlers.len() > 1 {
+            notes.push(format!(
+                "interface {interface} shares interrupt {interrupt} ({}), which comes to core \
+                 {core} for all of them",
+                handlers.join(", ")
+            ));
+        }
+        if CoreSet::parse_list(&was).ok().as_ref() != Some(&borrowed) {
+            let becomes = borrowed.to_string();
+            let is_wire = true;
+            changes.push(InterruptChange { interrupt, handlers, is_wire, path, was, becomes });
+        }
+    }
+    let changes: Vec<_> = changes.iter().map(SettingChange::from).collect();
+    let refused = set(machine, journal, &changes)?;
+    notes.extend(refused.iter().map(|what| format!("interface {interface}: {what}")));
+    Ok(notes)
+}
+
 /// The interrupts that are not where they should be.
 pub(super) fn changes(
     machine: &Machine,
@@ -36,7 +98,7 @@ pub(super) fn changes(
     for interface in &request.interfaces {
         let found = of_interface(machine, interface);
         if found.is_empty() {
-            warnings.push(format!("interface {interface} has no interrupts of its own"));
+            warnings.push(none_of_its_own(interface));
         }
         of_wires.extend(found);
     }
@@ -77,13 +139,37 @@ fn handlers(folder: &Path) -> Vec<String> {
     names
 }
 
-/// The interrupts of an interface's device. A virtio device's are those of the PCI device it
-/// is on, so the way up is searched.
+fn none_of_its_own(interface: &str) -> String {
+    format!("interface {interface} has no interrupts of its own")
+}
+
 fn of_interface(machine: &Machine, interface: &str) -> Vec<i32> {
-    let device = machine.sysfs.join("class/net").join(interface).join("device");
-    let (Ok(device), Ok(top)) = (device.canonicalize(), machine.sysfs.canonicalize()) else {
-        return Vec::new();
-    };
+    let device = device(machine, interface, None).ok().flatten();
+    device.map(|device| of_device(machine, &device)).unwrap_or_default()
+}
+
+/// The folder of an interface's device, if it has one: it is the same in all namespaces, but the way
+/// to it is not.
+fn device(
+    machine: &Machine,
+    interface: &str,
+    namespace: Option<&str>,
+) -> Result<Option<PathBuf>, MachineError> {
+    let link = machine.sysfs.join("class/net").join(interface).join("device");
+    if namespace.is_none() {
+        return Ok(link.canonicalize().ok());
+    }
+    let link = link.to_string_lossy();
+    let words = within(namespace, &["readlink", "-f", &link]);
+    let words: Vec<_> = words.iter().map(String::as_str).collect();
+    let path = command::run(&words).map_err(|error| MachineError::Refused(error.to_string()))?;
+    Ok(Path::new(path.trim()).canonicalize().ok())
+}
+
+/// The interrupts of a device. A virtio device's are those of the PCI device it is on, so the way
+/// up is searched.
+fn of_device(machine: &Machine, device: &Path) -> Vec<i32> {
+    let Ok(top) = machine.sysfs.canonicalize() else { return Vec::new() };
     for folder in device.ancestors().take_while(|folder| folder.starts_with(&top)) {
         let messages = process::numbered(&folder.join("msi_irqs")).unwrap_or_default();
         if !messages.is_empty() {

@@ -3,9 +3,11 @@
 use super::*;
 use crate::config::SECTIONS;
 use crate::topology::{Available, Topology, place};
+use crate::undo::Journal;
 use crate::undo::fixture::{Fixture, put, put_online};
 use picnic_core::config::Sections;
 use proptest::prelude::*;
+use std::fs;
 
 fn request(fixture: &Fixture, card: &str) -> IsolationRequest {
     let card = Sections::core().with(SECTIONS).parse(card, None).unwrap();
@@ -352,6 +354,92 @@ fn wires_without_interrupts_are_told() {
     assert!(told.contains("interface veth9 has no interrupts of its own"), "{told}");
     assert!(told.contains("wire wire1: interface eth0 is in namespace lab"), "{told}");
     assert!(plan.interrupts.iter().all(|interrupt| !interrupt.is_wire));
+}
+
+#[test]
+fn interrupts_of_an_interface_are_brought_to_a_core_and_go_back() {
+    let fixture = Fixture::busy();
+    let machine = &fixture.machine;
+    let message = |number: i32, handler: &str, cores: &str| {
+        put(&machine.procfs.join(format!("irq/{number}/smp_affinity_list")), cores);
+        fs::create_dir(machine.procfs.join(format!("irq/{number}/{handler}"))).unwrap();
+        put(&machine.sysfs.join(format!("devices/pci0/0000:00:03.0/msi_irqs/{number}")), "msix");
+    };
+    message(28, "virtio0-output.0", "0-7");
+    message(29, "virtio0-control", "6");
+    fixture.kernel.refuse(&machine.procfs.join("irq/29/smp_affinity_list"));
+    // One that its driver has not asked for.
+    put(&machine.sysfs.join("devices/pci0/0000:00:03.0/msi_irqs/40"), "msix");
+    let now = || [1, 24, 25, 26, 27, 28, 29].map(|number| fixture.interrupt(number));
+    let before = (now(), fixture.all());
+    let mut journal = Journal::create(machine, "test").unwrap();
+    let notes = bring_interrupts(machine, &mut journal, "eth0", None, 7).unwrap();
+    assert_eq!(now(), ["0-7", "7", "7", "4-7", "6-7", "7", "6"]);
+    assert_eq!(notes.len(), 1, "{notes:?}");
+    let start = "interface eth0: interrupt 29 (virtio0-control) to 7: ";
+    assert!(notes[0].starts_with(start), "{notes:?}");
+    // What is there already is neither changed nor written down.
+    let known = journal.changes().len();
+    assert_eq!(known, 3);
+    bring_interrupts(machine, &mut journal, "eth0", None, 7).unwrap();
+    assert_eq!(journal.changes().len(), known + 1, "only the one that refused");
+    assert!(journal.undo().unwrap().is_whole());
+    assert_eq!((now(), fixture.all()), before);
+}
+
+#[test]
+fn a_kill_while_interrupts_are_brought_is_taken_back() {
+    for changes in 0..3 {
+        let fixture = Fixture::busy();
+        let before = fixture.all();
+        let mut journal = Journal::create(&fixture.machine, "test").unwrap();
+        fixture.kill_after(changes);
+        let _ = bring_interrupts(&fixture.machine, &mut journal, "eth0", None, 7);
+        let _ = bring_interrupts(&fixture.machine, &mut journal, "eth0", None, 3);
+        drop(journal);
+        fixture.revive();
+        restore_all(&fixture.machine, Which::AllHeld).unwrap();
+        assert_eq!(fixture.all(), before);
+    }
+}
+
+#[test]
+fn a_line_is_an_interrupt_too_and_one_that_is_shared_is_told() {
+    let fixture = Fixture::busy();
+    let machine = &fixture.machine;
+    let device = machine.sysfs.join("devices/pci0/0000:00:04.0");
+    put(&device.join("irq"), "11");
+    put(&machine.procfs.join("irq/11/smp_affinity_list"), "0-7");
+    fs::create_dir(machine.procfs.join("irq/11/eth1")).unwrap();
+    fs::create_dir_all(machine.sysfs.join("class/net/eth1")).unwrap();
+    std::os::unix::fs::symlink(device, machine.sysfs.join("class/net/eth1/device")).unwrap();
+    let mut journal = Journal::create(machine, "test").unwrap();
+    assert!(bring_interrupts(machine, &mut journal, "eth1", None, 3).unwrap().is_empty());
+    assert_eq!(fixture.interrupt(11), "3");
+    fs::create_dir(machine.procfs.join("irq/11/ata_piix")).unwrap();
+    let notes = bring_interrupts(machine, &mut journal, "eth1", None, 5).unwrap();
+    let expected = "interface eth1 shares interrupt 11 (ata_piix, eth1), which comes to core 5 for \
+                    all of them";
+    assert_eq!(notes, [expected]);
+    assert!(journal.undo().unwrap().is_whole());
+    assert_eq!(fixture.interrupt(11), "0-7");
+}
+
+#[test]
+fn an_interface_without_a_device_needs_no_interrupts() {
+    let fixture = Fixture::busy();
+    let machine = &fixture.machine;
+    fs::create_dir_all(machine.sysfs.join("class/net/veth9")).unwrap();
+    let mut journal = Journal::create(machine, "test").unwrap();
+    assert!(bring_interrupts(machine, &mut journal, "veth9", None, 7).unwrap().is_empty());
+    // A device that has none may be polled on any core: that is told.
+    let device = machine.sysfs.join("devices/pci0/0000:00:05.0");
+    fs::create_dir_all(&device).unwrap();
+    fs::create_dir_all(machine.sysfs.join("class/net/eth2")).unwrap();
+    std::os::unix::fs::symlink(device, machine.sysfs.join("class/net/eth2/device")).unwrap();
+    let notes = bring_interrupts(machine, &mut journal, "eth2", None, 7).unwrap();
+    assert_eq!(notes, ["interface eth2 has no interrupts of its own"]);
+    assert!(journal.changes().is_empty());
 }
 
 proptest! {
