@@ -16,6 +16,10 @@ BORROWED = 7
 # Cores kept off, by level: two packages of two cores of two SMT threads.
 RESERVED = {"none": {7}, "smt": {6, 7}, "l2": {6, 7}, "llc": {4, 5, 6, 7}}
 QUEUES, NICS = 6, 5
+# Of the part "steered": flows, the cores they belong to, the key by which they do.
+FLOWS, STRIDE, TARGETS = 8, 5, (1, 2, 3, 4)
+TOEPLITZ_KEY = bytes.fromhex("6d5a56da255b0ec24167253d43a38fb0d0ca2bcbae7b30b477cb2da38030f20c"
+                             "6a42b73bbeac01fa")
 # The timer and the cascade of the old interrupt controller: the kernel refuses to move them.
 FIXED = frozenset({0, 2})
 # Clock ticks of 10 ms: a core with nothing to do still has its timers.
@@ -510,9 +514,119 @@ def kernel(sections, packets):
            f"{work}")
 
 
+def toeplitz(data):
+    """The hash of Microsoft's verification suite, bit by bit as it is defined."""
+    key, bits = int.from_bytes(TOEPLITZ_KEY, "big"), 8 * len(TOEPLITZ_KEY)
+    value = 0
+    for number in range(8 * len(data)):
+        if data[number // 8] << number % 8 & 0x80:
+            value ^= key >> bits - 32 - number & 0xffffffff
+    return value
+
+
+def flows():
+    """Of each flow the number of its wire, its port at both ends, and the core it belongs to."""
+    for number in range(FLOWS):
+        wire, port = number % 2, 20000 + STRIDE * number
+        addresses = bytes([10, 9, wire, 2, 10, 9, wire, 1])
+        entry = toeplitz(addresses + 2 * port.to_bytes(2, "big")) % 128
+        yield wire, port, TARGETS[entry % len(TARGETS)]
+
+
+def flows_for_guest():
+    return " ".join(":".join(map(str, flow)) for flow in flows())
+
+
+def affinities(sections, name):
+    """By interrupt: where it may go. The timer's own and such are never moved."""
+    found = re.findall(r"/proc/irq/(\d+)/smp_affinity_list:(\S+)", sections[name][1])
+    return {int(number): cores(value) for number, value in found}
+
+
+class Work:
+    """What each core has done for the network by one moment."""
+
+    def __init__(self, text):
+        self.received = [int(count, 16) for count in re.findall(r"^softnet (\S+)", text, re.M)]
+        self.softirqs = list(map(int, re.search(r"NET_RX:(.*)", text)[1].split()))
+        # By core: how often its thread had something to do.
+        self.turns = {int(core): int(turns) for core, turns in
+                      re.findall(r"^cpumap/(\d+)/\S+ \d+ \d+ (\d+)$", text, re.M)}
+        self.wires = [int(count) for count in re.findall(r"rx_packets:(\d+)", text)]
+        self.interrupts = interrupt_counts(text)
+
+
+def since(before, after):
+    return [b - a for a, b in zip(before, after)]
+
+
+def steered(sections, _):
+    wires = {}
+    for wire, number in re.findall(r"^a(\d) (\d+)$", sections["steered/wires"][1], re.M):
+        wires.setdefault(int(wire), set()).add(int(number))
+    numbers = set().union(*wires.values())
+    want(set(wires) == {0, 1} and all(len(each) >= 2 for each in wires.values()), f"steered: {wires}")
+    before = affinities(sections, "steered/before")
+    want(any(before[number] != {BORROWED} for number in numbers), f"steered: {before}")
+    # Those that have handlers; a device may have more than its driver asked for.
+    numbers &= before.keys()
+    for name in ("during", "again", "left"):
+        now = affinities(sections, f"steered/{name}")
+        right = {number: {BORROWED} if number in numbers else was for number, was in before.items()}
+        want(now == right, f"steered: {name}: interrupts {now} instead of {right}")
+    for name in ("after", "cleaned"):
+        now = affinities(sections, f"steered/{name}")
+        want(now == before, f"steered: {name}: interrupts {now} instead of {before}")
+    restored_whole(read_json(sections, "steered/cleanup")["journals"], 1, "steered: cleanup")
+    report = no_failed_restore(read_json(sections, "steered/report"), "steered")
+    want(not any("interrupt" in note for note in report["notes"]), f"steered: {report['notes']}")
+    works = [Work(sections[f"steered/work-{name}"][1]) for name in ("start", *range(FLOWS))]
+    by_core, by_interrupt = dict.fromkeys(TARGETS, 0), 0
+    for number, (wire, port, core) in enumerate(flows()):
+        what = f"steered: flow {number} (a{wire}, port {port}, core {core})"
+        code, text = sections[f"steered/flow-{number}"]
+        want(code == 0 and not text.strip(), f"{what}: {text}")
+        first, last = works[number], works[number + 1]
+        packets = since(first.wires, last.wires)
+        want(packets[1 - wire] == 0 and packets[wire] > 40, f"{what}: packets {packets}")
+        by_core[core] += packets[wire]
+        turns = {other: turns - first.turns[other] for other, turns in last.turns.items()}
+        want(turns.keys() == set(TARGETS) and turns[core] > 0
+             and not any(turns[other] for other in turns if other != core), f"{what}: turns {turns}")
+        # In the first quarter interrupts may come the old way still: the senders', too.
+        if number < FLOWS // 4:
+            continue
+        # Its packets went through the network stack of its own core; core 0 is the sender's.
+        received = since(first.received, last.received)
+        want(received[core] == packets[wire] and received[0] > 0
+             and sum(received) == received[core] + received[0], f"{what}: {packets}, {received}")
+        # A thread polls the wires, and no softirq.
+        softirqs = since(first.softirqs, last.softirqs)
+        want(not any(softirqs[1:]), f"{what}: softirqs {softirqs}")
+        for row in first.interrupts.keys() & last.interrupts.keys():
+            came = since(first.interrupts[row], last.interrupts[row])
+            if row[0] not in numbers:
+                continue
+            # The kernel changes an interrupt's way at the first one after the setting.
+            settled = since(works[0].interrupts[row], first.interrupts[row])
+            strays = 0 if any(settled) else 1
+            want(sum(came) <= came[BORROWED] + strays, f"{what}: interrupt {row} came to {came}")
+            by_interrupt += came[BORROWED]
+            if row[0] in wires[wire] and "input" in row[1]:
+                want(came[BORROWED] > 0, f"{what}: interrupt {row} came to {came}")
+    want(all(by_core.values()), f"steered: {by_core}")
+    queues = {queue["core"]: queue["packets"] for queue in report["queues"]}
+    want(queues == by_core, f"steered: {queues}, by the cores {by_core}")
+    ledger = report["ledger"]
+    want(ledger["balanced"] and ledger["in"] == ledger["delivered"] == sum(by_core.values()),
+         f"steered: {ledger}")
+    yield (f"steered         {FLOWS} TCP flows by two NICs, received by core {by_core}, each flow on its own "
+           f"alone; {by_interrupt} interrupts of the NICs, on core {BORROWED} alone")
+
+
 # In the order the guest does them.
 PARTS = {"levels": levels, "killed": killed, "held": held, "nics": nics, "kernel": kernel,
-         "bonded": bonded, "tunnels": tunnels, "clients": clients}
+         "steered": steered, "bonded": bonded, "tunnels": tunnels, "clients": clients}
 
 
 def check(sections, parts, packets):

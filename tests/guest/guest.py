@@ -167,7 +167,8 @@ def make_initramfs(picnic, kernel_folder, work, environment):
     first, rest = text.split("\n", 1)
     (root / "init").write_text(f"{first}\n{settings}{rest}")
     (root / "init").chmod(0o755)
-    for card in (HERE / "five.toml", HERE / "kernel.toml", HERE / "hybrid.toml", CARDS / "five-wires.toml"):
+    for card in (HERE / "five.toml", HERE / "kernel.toml", HERE / "hybrid.toml",
+                 HERE / "steered.toml", CARDS / "five-wires.toml"):
         shutil.copy(card, root / card.name)
     names = "\n".join(str(path.relative_to(root)) for path in sorted(root.rglob("*")))
     image = work / "initramfs"

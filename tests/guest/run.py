@@ -60,6 +60,7 @@ def main():
         try:
             sections = guest.boot(arguments.picnic, work, arguments.kernels, arguments.limit,
                                   {"PACKETS": arguments.packets,
+                                   "FLOWS": f'"{check.flows_for_guest()}"',
                                    "PARTS": f'"{" ".join(arguments.parts)}"'})
         except guest.Unavailable as error:
             print(error)
