@@ -90,8 +90,8 @@ impl IsolationRequest {
                 }
                 InterfaceKeys { interface: Some(interface), namespace: Some(namespace) } => {
                     warnings.push(format!(
-                        "wire {}: interface {interface} is in namespace {namespace}, so its \
-                         interrupts are not moved to core {}",
+                        "wire {}: interface {interface} is in namespace {namespace}, so isolation \
+                         does not move its interrupts to core {}",
                         wire.name, placement.borrowed_core
                     ));
                 }
