@@ -4,7 +4,7 @@
  * set the hash, but by then a packet of the wire has been steered. So there is a relay: an
  * interface that has nothing to do but to be steered. A packet goes three ways:
  *
- *   wire, borrowed core   the chain; a hash that steering brings to the target core; to the relay
+ *   wire, borrowed core   (a veth's by steering, too) the chain; a hash that steering brings to the target core; to the relay
  *   relay, target core    back to the wire
  *   wire, target core     counted, and on to the network stack
  *
@@ -107,6 +107,8 @@ inline_always int receive_skb(struct sk_buff *skb, u32 wire)
 		return TCX_NEXT;
 	if (skb->tc_index == STEERED) {
 		skb->tc_index = 0;
+		/* Whoever wants one from here on wants that of the flow. */
+		bpf_set_hash_invalid(skb);
 		counts->delivered_packets += packets;
 		counts->delivered_bytes += skb->len;
 		return TCX_NEXT;
@@ -145,7 +147,7 @@ inline_always int send_back(struct sk_buff *skb, u32 wire)
 	/* Nobody else sends by it. */
 	if (!way || skb->tc_index != STEERED)
 		return TCX_DROP;
-	/* Whoever wants one from here on wants that of the flow. */
-	bpf_set_hash_invalid(skb);
+	/* None: the wire itself may be steered, and a packet without a hash stays where it is. */
+	bpf_set_hash(skb, 0);
 	return hand_over(skb, way->wire, bpf_get_smp_processor_id());
 }

@@ -23,6 +23,7 @@ use picnic_machine::napi::Polling;
 use picnic_machine::steering::{self, Relay};
 use picnic_machine::topology::Placement;
 use picnic_machine::undo::{Journal, Machine};
+use picnic_machine::veth;
 use picnic_ports::interface::{lock, within};
 use std::error::Error;
 use std::io;
@@ -112,7 +113,16 @@ impl Attached {
                 polling.hold(journal, plan.wire_usecs)?;
             }
             self.polling.push(polling);
-            steering::stop(journal, &wire.interface, namespace)?;
+            // A veth hands over what its other end does not cut on the core of whoever sends, where
+            // no thread polls. Each flow is in order if the borrowed core takes that, too.
+            let is_veth = || veth::is_one(&wire.interface, namespace);
+            let is_gathered = plan.handover == Handover::Skb
+                && is_veth()
+                && steering::gather(journal, &wire.interface, namespace, core).is_ok();
+            // No way leads to a core isolated at boot: the report says so, should packets come.
+            if !is_gathered {
+                steering::stop(journal, &wire.interface, namespace)?;
+            }
         }
         let relays = match plan.handover {
             Handover::Cpumap => Vec::new(),

@@ -410,9 +410,10 @@ impl Running for KernelRunning {
         }
         if elsewhere != 0 {
             report.notes.push(format!(
-                "{elsewhere} packets were taken on the core that sent them, not on the borrowed one: \
-                 a veth whose other end has segmentation offload does so (there: ethtool -K PEER \
-                 tso off)"
+                "{elsewhere} packets were taken on the core that sent them, not on the borrowed one, \
+                 and may be out of order: a veth whose other end has segmentation offload does so \
+                 where receive packet steering does not lead to the borrowed core (isolcpus, \
+                 nohz_full); there: ethtool -K PEER tso off"
             ));
         }
         if missing != 0 {

@@ -8,7 +8,8 @@
 //! * [`net`]: `[net]` of a card file, namespaces and links made around the card;
 //! * [`napi`]: interfaces polled by threads of the kernel, on a core of one's choice;
 //! * [`isolate`]: interrupts and processes kept off the borrowed core;
-//! * [`steering`]: the kernel's receive packet steering, off and by relays;
+//! * [`steering`]: the kernel's receive packet steering, off, to one core, and by relays;
+//! * [`veth`]: what the other end of a veth pair hands over;
 //! * [`undo`]: changes to the machine, written down and taken back;
 //! * [`signals`]: requests to stop, heard in time to take it back;
 //! * [`doctor`]: what this machine can do for a card.
@@ -30,3 +31,4 @@ pub mod testbed;
 pub mod threads;
 pub mod topology;
 pub mod undo;
+pub mod veth;

@@ -1,4 +1,4 @@
-//! Receive packet steering of the kernel: off for an interface, or to these cores.
+//! Receive packet steering of the kernel: off for an interface, to one core, or to these cores.
 //!
 //! ```no_run
 //! use picnic_machine::steering::{Relay, stop};
@@ -46,17 +46,43 @@ pub fn stop(
     interface: &str,
     namespace: Option<&str>,
 ) -> Result<(), MachineError> {
+    steer(journal, interface, namespace, &CoreSet::default())
+}
+
+/// Has all that an interface receives taken on one core, whichever it comes in on: as for a veth,
+/// which hands a packet over on the core of whoever sends it. Each flow stays in order, be its sender
+/// on one core or another.
+///
+/// # Errors
+/// The interface is not there, this process may not, or the kernel does not steer to that core.
+pub fn gather(
+    journal: &mut Journal,
+    interface: &str,
+    namespace: Option<&str>,
+    core: usize,
+) -> Result<(), MachineError> {
+    steer(journal, interface, namespace, &[core].into_iter().collect())
+}
+
+/// Has what an interface receives steered to these cores; to none, it stays where it came in.
+fn steer(
+    journal: &mut Journal,
+    interface: &str,
+    namespace: Option<&str>,
+    cores: &CoreSet,
+) -> Result<(), MachineError> {
     // What each queue has, in a line.
     const LIST: &str = "cd \"/sys/class/net/$1/queues\" && for queue in rx-*; do \
                         echo \"$queue $(cat $queue/rps_cpus)\"; done";
     let listed = read(namespace, &["sh", "-c", LIST, "sh", interface])?;
+    let becomes = if cores.is_empty() { "0".into() } else { cores.to_mask() };
     for line in listed.lines() {
         let Some((queue, was)) = line.split_once(' ') else { continue };
-        if CoreSet::parse_mask(was).is_ok_and(|cores| cores.is_empty()) {
+        if CoreSet::parse_mask(was).as_ref() == Ok(cores) {
             continue;
         }
         let feature = format!("queues/{queue}/rps_cpus");
-        let words = feature_words(interface, namespace, &feature, "0");
+        let words = feature_words(interface, namespace, &feature, &becomes);
         journal.record(Change::Feature {
             interface: interface.into(),
             namespace: namespace.map(str::to_owned),

@@ -167,7 +167,7 @@ impl Bed {
         State {
             held,
             threaded: threaded.trim() == "1",
-            steered: steering.trim() != "0",
+            steered: u64::from_str_radix(steering.trim(), 16).unwrap(),
             gro: features.contains("generic-receive-offload: on"),
             program: if links.contains("xdp") {
                 "cpumap"
@@ -177,6 +177,13 @@ impl Bed {
                 ""
             },
         }
+    }
+
+    /// Sets the receive packet steering of the wire.
+    fn steer(&self, cores: &str) {
+        let netns = self.0.netns("card");
+        let set = format!("echo {cores} > /sys/class/net/k0/queues/rx-0/rps_cpus");
+        picnic_machine::command::run(&["ip", "netns", "exec", &netns, "sh", "-c", &set]).unwrap();
     }
 
     /// Another wire `k1`, which is not sent to, as a section of a card file.
@@ -198,7 +205,8 @@ impl Bed {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct State {
     threaded: bool,
-    steered: bool,
+    /// Cores that it is steered to, a bit each.
+    steered: u64,
     gro: bool,
     /// Nanoseconds after a poll, and how often that is waited for without packets.
     held: [u64; 2],
@@ -207,7 +215,9 @@ struct State {
 
 /// As the wire is while a card is at work.
 fn at_work(program: &'static str) -> State {
-    State { threaded: true, steered: false, gro: true, held: [0, 0], program }
+    // What is not polled comes to the borrowed core, which is 1, by steering.
+    let steered = if program == "skb" { 2 } else { 0 };
+    State { threaded: true, steered, gro: true, held: [0, 0], program }
 }
 
 /// Has wires left alone for a while after each poll.
@@ -295,11 +305,9 @@ fn each_target_core_gets_the_packets_of_its_flows() {
     let Some(bed) = Bed::new(test) else { return };
     let _machine = machine();
     // Steering of the wire's own would come first: it is off while the card is at work.
-    let netns = bed.0.netns("card");
-    let set = "echo 3 > /sys/class/net/k0/queues/rx-0/rps_cpus";
-    picnic_machine::command::run(&["ip", "netns", "exec", &netns, "sh", "-c", set]).unwrap();
+    bed.steer("3");
     let before = bed.state();
-    assert!(before.steered);
+    assert_eq!(before.steered, 3);
     let types = vec![HashType::Ipv4, HashType::UdpIpv4];
     let with =
         |table: Option<Vec<u16>>| Config { types: types.clone(), table, ..Config::default() };
@@ -465,6 +473,37 @@ fn a_connection_stays_on_its_core() {
     }
 }
 
+/// TCP goes on sending where its last packet was freed: on the target core, by turns with its
+/// sender's. The borrowed core takes all of it, so none overtakes another.
+#[test]
+fn a_connection_whose_sender_is_on_several_cores_is_in_order() {
+    const BYTES: u64 = 256 << 20;
+    let test = "a_connection_whose_sender_is_on_several_cores_is_in_order";
+    let Some(bed) = Bed::new(test) else { return };
+    let _machine = machine();
+    bed.0.within("far", "ethtool -K f0 tx on").unwrap();
+    let out_of_order = || {
+        let text = bed.0.within("card", "cat /proc/net/netstat").unwrap();
+        let mut lines = text.lines().filter(|line| line.starts_with("TcpExt:"));
+        let [names, counts] = [(); 2].map(|()| lines.next().unwrap().split(' '));
+        let (_, count) = names.zip(counts).find(|(name, _)| *name == "TCPOFOQueue").unwrap();
+        count.parse::<u64>().unwrap()
+    };
+    let before = out_of_order();
+    let running = start(&bed.card("skb", "[[rx]]\nfunction = \"rss\"\ntable = [0]\n"));
+    let server =
+        within(Some(&bed.0.netns("card")), || TcpListener::bind(SocketAddr::from(TO))).unwrap();
+    let server = server.unwrap();
+    let script = format!("head -c {BYTES} /dev/zero > /dev/tcp/10.77.0.1/{PORT}");
+    let mut sender = bed.0.start("far", &["bash", "-c", &script], &[1]).unwrap();
+    let (mut accepted, _) = server.accept().unwrap();
+    assert_eq!(std::io::copy(&mut accepted, &mut std::io::sink()).unwrap(), BYTES);
+    wait_until("it has ended", || sender.ended().is_some());
+    let report = running.stop().unwrap();
+    assert!(report.ledger.balanced() && report.ledger.dropped == 0, "{:?}", report.ledger);
+    assert_eq!(out_of_order() - before, 0, "{:?}", report.notes);
+}
+
 /// Has the card's `rss` obey a command, and waits for what comes of it.
 fn tell(access: &mut Access, name: &str, arguments: Value) -> Value {
     tell_function(access, (1, "rss"), name, arguments)
@@ -494,11 +533,19 @@ fn packets_that_the_borrowed_core_does_not_take_are_told() {
     let test = "packets_that_the_borrowed_core_does_not_take_are_told";
     let Some(bed) = Bed::new(test) else { return };
     let _machine = machine();
-    for (handover, offload, told) in
-        [("skb", "off", false), ("skb", "on", true), ("cpumap", "off", false)]
-    {
+    // A veth whose other end has segmentation offload is not polled: receive packet steering alone
+    // brings its packets to the borrowed core.
+    for (handover, offload, is_steered, told) in [
+        ("skb", "off", true, false),
+        ("skb", "on", true, false),
+        ("skb", "on", false, true),
+        ("cpumap", "off", false, false),
+    ] {
         bed.0.within("far", &format!("ethtool -K f0 tx {offload}")).unwrap();
         let running = start(&bed.card(handover, "[[rx]]\nfunction = \"rss\"\n"));
+        if !is_steered {
+            bed.steer("0");
+        }
         let script = format!("for i in 1 2 3; do echo picnic > /dev/udp/10.77.0.1/{PORT}; done");
         // The borrowed core is 1.
         let mut sender = bed.0.start("far", &["bash", "-c", &script], &[0]).unwrap();
@@ -506,7 +553,12 @@ fn packets_that_the_borrowed_core_does_not_take_are_told() {
         wait_until("they are taken", || running.monitor().report().wires[0].rx_packets >= 3);
         let report = running.stop().unwrap();
         let notes = report.notes.iter().filter(|note| note.starts_with("3 packets were taken on"));
-        assert_eq!(notes.count(), usize::from(told), "{handover}, {offload}: {:?}", report.notes);
+        assert_eq!(
+            notes.count(),
+            usize::from(told),
+            "{handover}, {offload}, {is_steered}: {:?}",
+            report.notes
+        );
     }
 }
 

@@ -1,0 +1,182 @@
+//! The other end of a veth pair, wherever it is, and what it hands over.
+//!
+//! ```no_run
+//! use picnic_machine::veth::{Far, far};
+//! if let Far::End(end) = far("veth0", None) {
+//!     println!("{} leaves checksums: {}", end.interface, end.leaves_checksums);
+//! }
+//! ```
+//!
+//! A veth does not finish what it hands over: packets of its other end have the checksums and the
+//! sizes that this was told to leave to a NIC.
+//!
+//! Source: ip-link(8), ip-netns(8), ethtool(8).
+
+use crate::command;
+use crate::undo::within;
+use serde_json::Value;
+
+/// The other end of an interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Far {
+    /// It has none, as it is no veth, or this process may not look.
+    None,
+    /// One in a namespace without a name, which cannot be asked.
+    Unknown,
+    /// This one.
+    End(End),
+}
+
+/// The other end of a veth pair.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct End {
+    /// Its name.
+    pub interface: String,
+    /// Its namespace, a name of `ip netns`; none if that is this process's.
+    pub namespace: Option<String>,
+    /// Senders may leave their checksums to it.
+    pub leaves_checksums: bool,
+}
+
+/// Whether an interface is one end of a veth pair.
+pub fn is_one(interface: &str, namespace: Option<&str>) -> bool {
+    link(namespace, "dev", interface).is_some_and(|link| is_veth(&link))
+}
+
+/// The other end of an interface of a namespace (a name of `ip netns`; this process's, if none is
+/// given).
+pub fn far(interface: &str, namespace: Option<&str>) -> Far {
+    let Some(near) = link(namespace, "dev", interface).filter(is_veth) else { return Far::None };
+    let Some(place) = place_of(&near, namespace) else { return Far::Unknown };
+    let namespace = place.as_deref();
+    // By name in the same namespace, by number in another.
+    let is_far = |far: &Value| match near.get("link") {
+        Some(name) => far["ifname"] == *name,
+        None => far["ifindex"] == near["link_index"],
+    };
+    let far = links(namespace).into_iter().find(is_far);
+    let Some(name) = far.as_ref().and_then(|far| far["ifname"].as_str()) else {
+        return Far::Unknown;
+    };
+    let Some(features) = said(&within(namespace, &["ethtool", "-k", name])) else {
+        return Far::Unknown;
+    };
+    let interface = name.to_owned();
+    Far::End(End { interface, leaves_checksums: leaves_checksums(&features), namespace: place })
+}
+
+impl End {
+    /// The command that has senders finish their checksums.
+    pub fn mend(&self) -> String {
+        within(self.namespace.as_deref(), &["ethtool", "-K", &self.interface, "tx", "off"])
+            .join(" ")
+    }
+}
+
+/// The namespace of the other end; nothing if that is without a name.
+fn place_of(near: &Value, namespace: Option<&str>) -> Option<Option<String>> {
+    let Some(number) = near["link_netnsid"].as_u64() else {
+        return Some(namespace.map(str::to_owned));
+    };
+    if let Some(name) = name_of(number, namespace) {
+        return Some(Some(name));
+    }
+    // Only named ones are told by name, and this process's may have none: it has an interface, then,
+    // of which the near one is the other end.
+    let is_pair = |far: &Value| {
+        let place = far["link_netnsid"].as_u64().and_then(|number| name_of(number, None));
+        far["ifindex"] == near["link_index"]
+            && far["link_index"] == near["ifindex"]
+            && is_veth(far)
+            && place.as_deref() == namespace
+    };
+    (namespace.is_some() && links(None).iter().any(is_pair)).then_some(None)
+}
+
+/// The name of a namespace by the number that another one has for it.
+fn name_of(number: u64, namespace: Option<&str>) -> Option<String> {
+    let all: Vec<Value> = json(namespace, &["netns", "list-id"])?;
+    let one = all.into_iter().find(|one| one["nsid"].as_u64() == Some(number))?;
+    one["name"].as_str().map(str::to_owned)
+}
+
+fn is_veth(link: &Value) -> bool {
+    link["linkinfo"]["info_kind"] == "veth"
+}
+
+/// Whether the words of `ethtool -k` say that checksums may be left.
+fn leaves_checksums(features: &str) -> bool {
+    let word = features.lines().find_map(|line| line.trim().strip_prefix("tx-checksumming:"));
+    word.is_some_and(|word| word.split_whitespace().next() == Some("on"))
+}
+
+fn link(namespace: Option<&str>, key: &str, value: &str) -> Option<Value> {
+    json(namespace, &["link", "show", key, value])?.pop()
+}
+
+fn links(namespace: Option<&str>) -> Vec<Value> {
+    json(namespace, &["link", "show"]).unwrap_or_default()
+}
+
+/// What `ip` lists, with all that it knows.
+fn json(namespace: Option<&str>, words: &[&str]) -> Option<Vec<Value>> {
+    let enter = namespace.map(|name| ["-n", name]);
+    let all = ["ip", "-d", "-j"].into_iter().chain(enter.into_iter().flatten());
+    let all: Vec<_> = all.chain(words.iter().copied()).collect();
+    serde_json::from_str(&command::run(&all).ok()?).ok()
+}
+
+fn said(words: &[String]) -> Option<String> {
+    let words: Vec<_> = words.iter().map(String::as_str).collect();
+    command::run(&words).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testbed::Testbed;
+    use picnic_testing::skip;
+
+    #[test]
+    fn what_is_left_is_read_from_ethtool() {
+        let told =
+            |word| format!("Features for f0:\nrx-checksumming: on\ntx-checksumming: {word}\n");
+        assert!(leaves_checksums(&told("on")) && !leaves_checksums(&told("off")));
+        assert!(!leaves_checksums(&told("off [fixed]")) && !leaves_checksums(""));
+    }
+
+    #[test]
+    fn the_other_end_is_found_in_any_namespace_with_a_name() {
+        assert_eq!((far("lo", None), is_one("lo", None)), (Far::None, false));
+        assert_eq!(far("no-such", None), Far::None);
+        let Ok(bed) = Testbed::build("veth-test") else {
+            return skip("the_other_end_is_found_in_any_namespace_with_a_name", "it needs root");
+        };
+        for place in ["one", "other"] {
+            bed.add_namespace(place).unwrap();
+        }
+        let [one, other] = ["one", "other"].map(|place| bed.netns(place));
+        bed.add_veth(("one", "v0"), ("other", "v1"), "").unwrap();
+        bed.add_veth(("one", "v2"), ("one", "v3"), "").unwrap();
+        assert!(is_one("v0", Some(&one)));
+        let end = |interface: &str, namespace: &str, leaves_checksums| {
+            let (interface, namespace) = (interface.into(), Some(namespace.into()));
+            Far::End(End { interface, namespace, leaves_checksums })
+        };
+        assert_eq!(far("v0", Some(&one)), end("v1", &other, true));
+        assert_eq!(far("v1", Some(&other)), end("v0", &one, true));
+        assert_eq!(far("v2", Some(&one)), end("v3", &one, true));
+        // This process's namespace has no name that the other knows.
+        let pid = std::process::id();
+        let own = format!("pv{pid}");
+        bed.ip("one", &format!("link add v4 type veth peer name {own} netns {pid}")).unwrap();
+        let namespace = None;
+        let found = far("v4", Some(&one));
+        assert_eq!(found, Far::End(End { interface: own, namespace, leaves_checksums: true }));
+        let Far::End(found) = far("v0", Some(&one)) else { unreachable!() };
+        let words = found.mend();
+        assert_eq!(words, format!("ip netns exec {other} ethtool -K v1 tx off"));
+        command::run(&words.split(' ').collect::<Vec<_>>()).unwrap();
+        assert_eq!(far("v0", Some(&one)), end("v1", &other, false));
+    }
+}
