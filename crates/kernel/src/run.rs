@@ -9,7 +9,7 @@ use crate::counters::Taken;
 use crate::hybrid::{self, Half, Sockets};
 use crate::live::Live;
 use crate::object::{Object, SETTLE};
-use crate::plan::{Plan, is_hybrid, plan};
+use crate::plan::{Plan, WirePlan, is_hybrid, plan};
 use crate::rules::{Rules, room};
 use crate::swap::{Card, Swapper, lock_card};
 use crate::tables::Tables;
@@ -21,6 +21,7 @@ use picnic_control::report::Times;
 use picnic_control::{Access, Executor, Launch, Registries, Report, Running};
 use picnic_core::config::CardFile;
 use picnic_core::error::ConfigError;
+use picnic_core::kernel::Handover;
 use picnic_core::registry;
 use picnic_core::stats::Counter;
 use picnic_core::time::Time;
@@ -31,6 +32,7 @@ use picnic_machine::isolate::{told, told_of_end};
 use picnic_machine::napi::{Polling, named, schedule};
 use picnic_machine::topology::Placement;
 use picnic_machine::undo::{Journal, Machine, Which, restore_all};
+use picnic_machine::veth::{Far, far};
 use picnic_ports::interface::{number, within};
 use rustix::thread::CapabilitySet;
 use std::io;
@@ -91,6 +93,7 @@ fn check(launch: &Launch<'_>) -> Result<Checked, RunError> {
     let filters = Filters::new(launch.file.host.queues);
     add_filters(launch, &filters)?;
     find_wires(launch.file, &mut plan)?;
+    placement.warnings.extend(unfinished(launch.file, &plan));
     if plan.is_hybrid {
         placement.warnings.extend(hybrid::check(launch)?);
         placement.warnings.extend(in_part(launch.file, &filters));
@@ -105,6 +108,7 @@ fn start(engine: &'static str, launch: Launch<'_>) -> Result<Box<dyn Running>, R
     plan.room = add_filters(&launch, &launch.filters)?;
     find_wires(launch.file, &mut plan)?;
     placement.warnings.extend(told(cleaned));
+    placement.warnings.extend(unfinished(launch.file, &plan));
     let cores = &placement.target_cores;
     let (mut object, half) = if plan.is_hybrid {
         let sockets = Sockets::new(launch.file, plan.wires.len())?;
@@ -169,6 +173,36 @@ fn find_wires(file: &CardFile, plan: &mut Plan) -> Result<(), ConfigError> {
         })?;
     }
     Ok(())
+}
+
+/// Wires whose packets may come with checksums that their sender has left unfinished: XDP does not say
+/// which, so that the network stack takes these for broken. Of drivers that it runs in, only a veth
+/// hands such packets over; virtio-net has its other side finish them while it has a program.
+fn unfinished(file: &CardFile, plan: &Plan) -> Vec<String> {
+    if plan.handover != Handover::Cpumap {
+        return Vec::new();
+    }
+    let or_skb = if plan.is_hybrid { "" } else { ", or set host.handover = \"skb\"" };
+    let warn = |(index, wire): (usize, &WirePlan)| {
+        let interface = &wire.interface;
+        let (end, mend) = match far(interface, wire.namespace.as_deref()) {
+            Far::End(end) if end.leaves_checksums => (
+                format!("end {} leaves checksums to it", end.interface),
+                format!("have it finish them ({})", end.mend()),
+            ),
+            Far::Unknown => (
+                "end is in a namespace without a name, and may leave checksums to it".into(),
+                "have it finish them (there: ethtool -K PEER tx off)".into(),
+            ),
+            Far::End(_) | Far::None => return None,
+        };
+        let message = format!(
+            "found {interface}, a veth whose other {end}: TCP and UDP packets that start there are \
+             lost behind an XDP program; {mend}{or_skb}"
+        );
+        Some(at_wire(file, index, ConfigError::new("interface", message)).to_string())
+    };
+    plan.wires.iter().enumerate().filter_map(warn).collect()
 }
 
 /// A card at work in the kernel.

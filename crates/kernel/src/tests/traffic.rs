@@ -504,6 +504,45 @@ fn a_connection_whose_sender_is_on_several_cores_is_in_order() {
     assert_eq!(out_of_order() - before, 0, "{:?}", report.notes);
 }
 
+/// Packets whose checksums their sender leaves to a veth are lost behind XDP: it is told, with what
+/// mends it, before any is.
+#[test]
+fn checksums_left_to_a_veth_are_told_where_xdp_loses_them() {
+    let Some(bed) = Bed::new("checksums_left_to_a_veth_are_told_where_xdp_loses_them") else {
+        return;
+    };
+    let _machine = machine();
+    let poll = "[[filter]]\naction = \"poll\"\nprotocol = \"udp\"\n";
+    let told = |handover: &str| {
+        let text = bed.card(handover, "[[rx]]\nfunction = \"rss\"\n");
+        let text = if handover == "hybrid" { text + poll } else { text };
+        let file = parse(&text);
+        let checked = launch(&file).check().unwrap().placement.warnings;
+        let running = start(&text);
+        let report = running.stop().unwrap();
+        let about = |all: &[String]| {
+            let all = all.iter().filter(|warning| warning.contains("checksums"));
+            all.cloned().collect::<Vec<_>>()
+        };
+        let found = about(&checked);
+        assert_eq!(found, about(&report.notes), "by `check` as by `run`");
+        found.join("\n")
+    };
+    let mend = format!("(ip netns exec {} ethtool -K f0 tx off)", bed.0.netns("far"));
+    for (handover, is_told) in [("skb", false), ("cpumap", true), ("hybrid", true)] {
+        bed.0.within("far", "ethtool -K f0 tx on").unwrap();
+        let found = told(handover);
+        let message = "card:6: wire[0].interface: found k0, a veth whose other end f0 leaves checksums \
+                       to it: TCP and UDP packets that start there are lost behind an XDP program; ";
+        assert_eq!(found.starts_with(message), is_told, "{handover}: {found}");
+        assert_eq!(found.contains(&mend), is_told, "{found}");
+        let is_other_way = found.ends_with("or set host.handover = \"skb\"");
+        assert_eq!(is_other_way, handover == "cpumap", "{found}");
+        bed.0.within("far", "ethtool -K f0 tx off").unwrap();
+        assert_eq!(told(handover), "", "{handover}");
+    }
+}
+
 /// Has the card's `rss` obey a command, and waits for what comes of it.
 fn tell(access: &mut Access, name: &str, arguments: Value) -> Value {
     tell_function(access, (1, "rss"), name, arguments)
