@@ -110,7 +110,7 @@ impl Attached {
             let mut polling = Polling::start(machine, journal, &wire.interface, namespace)?;
             polling.pin(machine, journal, core)?;
             if plan.wire_usecs != 0 {
-                polling.hold(journal, plan.wire_usecs)?;
+                polling.hold(journal, plan.wire_usecs, plan.wire_polls)?;
             }
             self.polling.push(polling);
             // A veth hands over what its other end does not cut on the core of whoever sends, where

@@ -47,6 +47,7 @@ fn load(handover: Handover) -> Result<(), Missing> {
         handover,
         ring_size: 64,
         wire_usecs: 0,
+        wire_polls: 0,
         room: 1,
         is_hybrid: false,
         stamp_mark: 0,

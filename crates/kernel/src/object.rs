@@ -495,6 +495,7 @@ mod tests {
             handover: Handover::Skb,
             ring_size: 64,
             wire_usecs: 0,
+            wire_polls: 0,
             room: 1,
             is_hybrid: false,
             stamp_mark: 0,

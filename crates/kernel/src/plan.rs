@@ -5,7 +5,7 @@
 use crate::objects::ObjectFile;
 use crate::rules::room;
 use picnic_control::{Launch, Registries};
-use picnic_core::config::{CardFile, Idle, Section};
+use picnic_core::config::{CardFile, Idle, InterruptSection, Section};
 use picnic_core::error::ConfigError;
 use picnic_core::function::Function;
 use picnic_core::kernel::{ByHash, FlowRule, Handover, KernelForm, Pools, refuse};
@@ -27,7 +27,7 @@ const HONOURED: &[(&str, &[&str])] = &[
     ("card", &["name", "engine", "borrowed_core", "default_queue"]),
     ("host", &["attachment", "queues", "target_cores", "ring_size"]),
     ("isolation", &["level"]),
-    ("interrupt", &["wire_usecs"]),
+    ("interrupt", &["wire_usecs", "poll_usecs"]),
 ];
 /// Those that are honoured beside these with `engine = "hybrid"`, by the poll engine.
 const HONOURED_BESIDE: &[(&str, &[&str])] = &[
@@ -36,16 +36,7 @@ const HONOURED_BESIDE: &[(&str, &[&str])] = &[
     ("host", &["tx_ring_size", "tx_bytes_in_flight", "priority", "watchdog_ms"]),
     (
         "interrupt",
-        &[
-            "rx_usecs",
-            "rx_frames",
-            "adaptive",
-            "per_packet",
-            "gate",
-            "tx_complete",
-            "poll_usecs",
-            "tx_usecs",
-        ],
+        &["rx_usecs", "rx_frames", "adaptive", "per_packet", "gate", "tx_complete", "tx_usecs"],
     ),
     ("trace", &["path", "stages", "snaplen", "buffer_bytes"]),
 ];
@@ -67,6 +58,8 @@ pub(crate) struct Plan {
     pub(crate) ring_size: u32,
     /// Microseconds that a wire is left alone after it was polled; zero for none.
     pub(crate) wire_usecs: u32,
+    /// Polls in a row without packets, so far apart, after which it waits for an interrupt.
+    pub(crate) wire_polls: u32,
     /// Filters that there is room for.
     pub(crate) room: usize,
     /// Whether filters can send packets to the poll engine.
@@ -224,6 +217,7 @@ fn plan_as_asked(launch: &Launch<'_>) -> Result<(Plan, Placement), ConfigError> 
         handover: Handover::default(),
         ring_size: file.host.ring_size as u32,
         wire_usecs: file.interrupt.wire_usecs,
+        wire_polls: wire_polls(&file.interrupt),
         room: room(0),
         is_hybrid: is_hybrid(file),
         stamp_mark: 0,
@@ -379,8 +373,12 @@ fn check_keys(file: &CardFile) -> Result<(), ConfigError> {
         }
         let only = HONOURED_AS.iter().find(|(key, _)| *key == path).map(|(_, value)| *value);
         let allowed = match section {
+            "interrupt" if matches!(key, "rx_frames" | "wire_frames") => {
+                "to leave it out: a poll takes up to 64 packets, as the wire's driver has it"
+            }
             "interrupt" => {
-                "wire_usecs alone: a target is interrupted once for what a poll of a wire has brought"
+                "wire_usecs and poll_usecs alone: a target is interrupted once for what a poll of a wire \
+                 has brought"
             }
             "tx" => "no tx chain: XDP sees nothing that is sent",
             _ => only.unwrap_or("to leave it out"),
@@ -392,11 +390,25 @@ fn check_keys(file: &CardFile) -> Result<(), ConfigError> {
         let error = refuse("interrupt.wire_usecs", file.interrupt.wire_usecs, allowed);
         return Err(file.locate(error));
     }
+    if !is_hybrid(file) && file.interrupt.poll_usecs != 0 && file.interrupt.wire_usecs == 0 {
+        let allowed = "0, or wire_usecs beside it: how far apart a wire is polled without packets";
+        let error = refuse("interrupt.poll_usecs", file.interrupt.poll_usecs, allowed);
+        return Err(file.locate(error));
+    }
     if is_hybrid(file) && file.card.idle == Idle::Spin {
         let allowed = "\"adaptive\", \"block\": the core is the kernel's as well";
         return Err(file.locate(refuse("card.idle", "\"spin\"", allowed)));
     }
     Ok(())
+}
+
+/// How often in a row a wire is polled without packets until `poll_usecs` are over, once at least; not
+/// at all if it is not held.
+fn wire_polls(interrupt: &InterruptSection) -> u32 {
+    match interrupt.wire_usecs {
+        0 => 0,
+        apart => interrupt.poll_usecs.div_ceil(apart).max(1),
+    }
 }
 
 /// Whether a key is `[host]`'s own, not its attachment's.
@@ -453,6 +465,7 @@ mod tests {
                 handover: Handover::Cpumap,
                 ring_size: 64,
                 wire_usecs: 0,
+                wire_polls: 0,
                 room: 1,
                 is_hybrid: false,
                 stamp_mark: 0,

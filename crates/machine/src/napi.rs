@@ -107,17 +107,17 @@ impl Polling {
         })
     }
 
-    /// Has it left alone after each poll for so many microseconds, until one finds nothing: what comes
-    /// meanwhile is taken at once.
+    /// Has it left alone after each poll for so many microseconds, until so many polls in a row find
+    /// nothing, one at least: what comes meanwhile is taken at once. After that it interrupts again.
     ///
     /// # Errors
     /// The kernel does not have it: Linux before 5.8.
-    pub fn hold(&self, journal: &mut Journal, usecs: u32) -> Result<(), MachineError> {
+    pub fn hold(&self, journal: &mut Journal, usecs: u32, polls: u32) -> Result<(), MachineError> {
         let (interface, namespace) = (&*self.interface, self.namespace.as_deref());
         // The time first: without one the other would have the kernel look again and again.
         for (feature, becomes) in [
             ("gro_flush_timeout", (u64::from(usecs) * 1000).to_string()),
-            ("napi_defer_hard_irqs", "1".into()),
+            ("napi_defer_hard_irqs", polls.max(1).to_string()),
         ] {
             let attribute = format!("/sys/class/net/{interface}/{feature}");
             let words = within(namespace, &["cat", &attribute]);

@@ -104,7 +104,41 @@ fn a_key_that_is_not_honoured_is_refused() {
             "",
             rx,
             "[interrupt]\nrx_usecs = 5\n",
-            "card:13: interrupt.rx_usecs: found 5, allowed with engine = \"kernel\": wire_usecs alone",
+            "card:13: interrupt.rx_usecs: found 5, allowed with engine = \"kernel\": wire_usecs and \
+             poll_usecs alone: a target is",
+        ),
+        (
+            "",
+            rx,
+            "[interrupt]\nwire_usecs = 5\nwire_frames = 64\n",
+            "card:14: interrupt.wire_frames: found 64, allowed with engine = \"kernel\": to leave it \
+             out: a poll takes up to 64 packets, as the wire's driver has it",
+        ),
+        (
+            "",
+            rx,
+            "[interrupt]\nrx_frames = 8\n",
+            "card:13: interrupt.rx_frames: found 8, allowed with engine = \"kernel\": to leave it out: a",
+        ),
+        (
+            "",
+            rx,
+            "[interrupt]\npoll_usecs = 50\n",
+            "card:13: interrupt.poll_usecs: found 50, allowed with engine = \"kernel\": 0, or wire_usecs \
+             beside it",
+        ),
+        ("", rx, "[interrupt]\nper_packet = true\n", "card:13: interrupt.per_packet: found true"),
+        (
+            "",
+            rx,
+            "[interrupt]\ngate = \"none\"\n",
+            "card:13: interrupt.gate: found \"none\", allowed",
+        ),
+        (
+            "",
+            rx,
+            "[interrupt]\nadaptive = true\n",
+            "card:13: interrupt.adaptive: found true, allowed",
         ),
         ("", rx, "[pool]\nbuffers = 512\n", "pool.buffers: found 512, allowed with"),
         ("", rx, "[isolation]\napply = true\n", "isolation.apply: found true, allowed with"),
@@ -260,7 +294,7 @@ fn what_cannot_be_shared_is_refused() {
 fn what_is_honoured_is_accepted() {
     let rx = "[[rx]]\nfunction = \"rss\"\nhash = \"jhash\"\njhash_init = 7\ntable_size = 100\n";
     let rest = "ring_size = 512\ntarget_cores = [0]\n[control]\nsocket = \"off\"\n\
-                [isolation]\napply = false\nlevel = \"none\"\n[interrupt]\nwire_usecs = 50\n";
+                [isolation]\napply = false\nlevel = \"none\"\n[interrupt]\nwire_usecs = 50\npoll_usecs = 500\n";
     // An interface that there is everywhere.
     let wire = WIRE.replace("k0", "lo");
     let card =

@@ -420,10 +420,15 @@ fn what_a_wire_is_held_for_interrupts_once() {
     let Some(bed) = Bed::new("what_a_wire_is_held_for_interrupts_once") else { return };
     let _machine = machine();
     let before = bed.state();
-    for handover in HANDOVERS {
-        let rx = format!("[[rx]]\nfunction = \"rss\"\ntable = [0]\n{HELD}");
+    // With nothing said, one poll without packets; otherwise as many as the time has.
+    for (handover, (keys, polls)) in HANDOVERS.into_iter().flat_map(|handover| {
+        [("", 1), ("poll_usecs = 20000\n", 1), ("poll_usecs = 90000\n", 5)]
+            .map(|keys| (handover, keys))
+    }) {
+        let rx = format!("[[rx]]\nfunction = \"rss\"\ntable = [0]\n{HELD}{keys}");
         let running = start(&bed.card(handover, &rx));
-        assert_eq!(bed.state(), held_at_work(handover));
+        let wanted = State { held: [20_000_000, polls], ..at_work(handover) };
+        assert_eq!(bed.state(), wanted, "{keys}");
         let packets = 20 * BATCH;
         bed.send(packets);
         let report = running.stop().unwrap();
