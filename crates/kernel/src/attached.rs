@@ -105,10 +105,12 @@ impl Attached {
         let Some(journal) = &mut self.journal else { return Ok(()) };
         let core = placement.borrowed_core;
         object.count(plan.handover)?;
-        for wire in &plan.wires {
+        for (index, wire) in plan.wires.iter().enumerate() {
             let namespace = wire.namespace.as_deref();
-            let mut polling = Polling::start(machine, journal, &wire.interface, namespace)?;
-            polling.pin(machine, journal, core)?;
+            let polled = Polling::start(machine, journal, &wire.interface, namespace)
+                .and_then(|mut polling| polling.pin(machine, journal, core).map(|()| polling));
+            let polling =
+                polled.map_err(|error| not_polled(file, index, &wire.interface, error))?;
             if plan.wire_usecs != 0 {
                 polling.hold(journal, plan.wire_usecs, plan.wire_polls)?;
             }
@@ -348,6 +350,17 @@ fn functions_of(plan: &Plan) -> Vec<FunctionView> {
 /// An error about a key of a wire, with its place.
 pub(crate) fn at_wire(file: &CardFile, index: usize, error: ConfigError) -> ConfigError {
     file.locate(ConfigError { key: format!("wire[{index}].{}", error.key), ..error })
+}
+
+/// That an interface is no wire of this engine, as nothing puts its programs on the borrowed core.
+fn not_polled(file: &CardFile, index: usize, interface: &str, error: MachineError) -> RunError {
+    match error {
+        MachineError::Refused(why) => {
+            let message = format!("found \"{interface}\", but {why}");
+            at_wire(file, index, ConfigError::new("interface", message)).into()
+        }
+        error => error.into(),
+    }
 }
 
 fn cannot_lock(file: &CardFile, index: usize, interface: &str, error: &io::Error) -> ConfigError {

@@ -23,6 +23,8 @@ use aya::programs::{
 };
 use aya::{Ebpf, EbpfLoader, Pod};
 use picnic_control::error::RunError;
+use picnic_core::config::CardFile;
+use picnic_core::error::ConfigError;
 use picnic_core::kernel::Handover;
 use picnic_machine::error::MachineError;
 use picnic_machine::steering::{Relay, hash_for};
@@ -35,6 +37,10 @@ use std::time::Duration;
 /// The programs as clang has built them; nothing without it.
 pub(crate) static OBJECT: &[u8] =
     aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/card.bpf.o"));
+
+/// Why the programs are not there, and what mends it.
+const WITHOUT_CLANG: &str = "picnic was built without clang, which compiles its programs: install it \
+                             (apt-get install clang), then build picnic again";
 
 /// Not allowed to this process.
 const EPERM: i32 = 1;
@@ -422,9 +428,16 @@ const _: () = assert!(MOST_CORES <= 256 && MOST_QUEUES <= 256);
 
 /// That there are no programs.
 pub(crate) fn without_clang() -> RunError {
-    let message = "cards in the kernel: picnic was built without clang, which compiles its \
-                   programs: install it (apt-get install clang), then build picnic again";
-    MachineError::Refused(message.into()).into()
+    MachineError::Refused(format!("cards in the kernel: {WITHOUT_CLANG}")).into()
+}
+
+/// Refuses a card whose programs are not there.
+pub(crate) fn check_built(file: &CardFile, is_built: bool) -> Result<(), ConfigError> {
+    if is_built {
+        return Ok(());
+    }
+    let message = format!("found \"{}\", but {WITHOUT_CLANG}", file.card.engine);
+    Err(file.locate(ConfigError::new("card.engine", message)))
 }
 
 /// Another descriptor of a map.

@@ -380,7 +380,11 @@ fn check_keys(file: &CardFile) -> Result<(), ConfigError> {
                 "wire_usecs and poll_usecs alone: a target is interrupted once for what a poll of a wire \
                  has brought"
             }
-            "tx" => "no tx chain: XDP sees nothing that is sent",
+            "tx" => {
+                "no tx chain, as these programs see nothing that is sent; engine = \"hybrid\" has one, of \
+                 the poll engine's packets"
+            }
+            "os" | "task" => "to leave it out: tasks run beside the poll engine alone",
             _ => only.unwrap_or("to leave it out"),
         };
         return Err(file.locate(refuse(&path, value, allowed)));

@@ -8,7 +8,7 @@ use crate::attached::{Attached, at_wire};
 use crate::counters::Taken;
 use crate::hybrid::{self, Half, Sockets};
 use crate::live::Live;
-use crate::object::{Object, SETTLE};
+use crate::object::{Object, SETTLE, check_built, is_built};
 use crate::plan::{Plan, WirePlan, is_hybrid, plan};
 use crate::rules::{Rules, room};
 use crate::swap::{Card, Swapper, lock_card};
@@ -93,6 +93,7 @@ fn check(launch: &Launch<'_>) -> Result<Checked, RunError> {
     let filters = Filters::new(launch.file.host.queues);
     add_filters(launch, &filters)?;
     find_wires(launch.file, &mut plan)?;
+    check_built(launch.file, is_built())?;
     placement.warnings.extend(unfinished(launch.file, &plan));
     if plan.is_hybrid {
         placement.warnings.extend(hybrid::check(launch)?);
@@ -107,6 +108,7 @@ fn start(engine: &'static str, launch: Launch<'_>) -> Result<Box<dyn Running>, R
     let (mut plan, mut placement) = plan(&launch)?;
     plan.room = add_filters(&launch, &launch.filters)?;
     find_wires(launch.file, &mut plan)?;
+    check_built(launch.file, is_built())?;
     placement.warnings.extend(told(cleaned));
     placement.warnings.extend(unfinished(launch.file, &plan));
     let cores = &placement.target_cores;

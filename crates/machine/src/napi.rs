@@ -94,8 +94,20 @@ impl Polling {
             })?;
             let words: Vec<_> = words.iter().map(String::as_str).collect();
             journal.run(&words).map_err(|error| {
+                let enter = namespace.map(|name| format!(" -n {name}")).unwrap_or_default();
+                let why = match feature {
+                    _ if !is_up(&said, interface) => {
+                        format!("it is down (ip{enter} link set {interface} up)")
+                    }
+                    // The kernel's own words are but that it cannot be written.
+                    "threaded" => match driver(&said, interface) {
+                        Some(driver) => format!("its driver ({driver}) has no NAPI"),
+                        None => "it has no NAPI".into(),
+                    },
+                    _ => error.to_string(),
+                };
                 MachineError::Refused(format!(
-                    "interface {interface} cannot be polled by a thread of the kernel: {error}"
+                    "interface {interface} cannot be polled by a thread of the kernel: {why}"
                 ))
             })?;
         }
@@ -197,6 +209,24 @@ impl Polling {
     pub fn threads(&self) -> impl Iterator<Item = i32> {
         self.pinned.iter().copied()
     }
+}
+
+/// Runs a command where the interface is.
+type Said<'a> = &'a dyn Fn(&[&str]) -> Result<String, MachineError>;
+
+/// Whether an interface was taken up; so, if that cannot be told.
+fn is_up(said: Said<'_>, interface: &str) -> bool {
+    let flags = said(&["cat", &format!("/sys/class/net/{interface}/flags")]);
+    let flags = flags
+        .ok()
+        .and_then(|text| u32::from_str_radix(text.trim().trim_start_matches("0x"), 16).ok());
+    flags.is_none_or(|flags| flags & 1 != 0)
+}
+
+fn driver(said: Said<'_>, interface: &str) -> Option<String> {
+    let told = said(&["ethtool", "-i", interface]).ok()?;
+    let driver = told.lines().find_map(|line| line.strip_prefix("driver:"))?;
+    Some(driver.trim().to_owned())
 }
 
 /// The threads that poll interfaces of a name.

@@ -43,6 +43,7 @@ fn parse(text: &str) -> CardFile {
         .with(picnic_machine::config::SECTIONS)
         .with(picnic_control::config::SECTIONS)
         .with(picnic_filter::config::SECTIONS)
+        .with(picnic_os::keys::SECTIONS)
         .with(picnic_ports::registry::SECTIONS);
     sections.parse(text, None).unwrap()
 }

@@ -928,6 +928,43 @@ fn a_wire_that_cannot_be_had_is_told() {
     assert_eq!(bed.state(), before);
 }
 
+/// Interfaces that no thread of the kernel polls are refused, whichever way: nothing would put the
+/// programs on the borrowed core.
+#[test]
+fn an_interface_that_cannot_be_polled_is_refused() {
+    let Some(bed) = Bed::new("an_interface_that_cannot_be_polled_is_refused") else { return };
+    let _machine = machine();
+    bed.0.ip("card", "tuntap add k2 mode tap").unwrap();
+    bed.0.ip("card", "link set k2 up").unwrap();
+    bed.0.ip("card", "link set lo up").unwrap();
+    let _ = bed.second_wire();
+    bed.0.ip("card", "link set k1 down").unwrap();
+    let up = format!("it is down (ip -n {} link set k1 up)", bed.0.netns("card"));
+    let namespace = bed.0.netns("card");
+    let state = || {
+        let ask = "for of in k1 k2 lo; do ethtool -k $of; cat /sys/class/net/$of/threaded; done; \
+                   ip -o link";
+        let words = ["ip", "netns", "exec", &namespace, "sh", "-c", ask];
+        picnic_machine::command::run(&words).unwrap()
+    };
+    for handover in [HANDOVERS[0], HANDOVERS[1], "hybrid"] {
+        for (interface, why) in
+            [("k2", "its driver (tun) has no NAPI"), ("lo", "it has no NAPI"), ("k1", &*up)]
+        {
+            let before = state();
+            let text = bed.card(handover, "[[rx]]\nfunction = \"rss\"\n");
+            let text = text.replace("\"k0\"", &format!("\"{interface}\""));
+            let found = launch(&parse(&text)).start_alone().map(drop).unwrap_err().to_string();
+            let message = format!(
+                "card:6: wire[0].interface: found \"{interface}\", but interface {interface} cannot be \
+                 polled by a thread of the kernel: {why}"
+            );
+            assert_eq!(found, message, "{handover}");
+            assert_eq!(state(), before, "{handover}, {interface}");
+        }
+    }
+}
+
 /// Set for a process without rights: the card that it tries to start.
 const POWERLESS: &str = "PICNIC_KERNEL_POWERLESS";
 
