@@ -4,7 +4,7 @@
 //! goes on until each wire has the other one; what its programs have counted stays.
 
 use crate::counters::Counters;
-use crate::object::{Object, SETTLE, refused};
+use crate::object::{Object, SETTLE, refused, why};
 use crate::plan::{Plan, Step};
 use crate::tables::Switch;
 use aya::programs::links::FdLink;
@@ -152,7 +152,15 @@ impl Attached {
                     let program = object.wire(number)?;
                     let link = within(namespace, || Object::attach(program, interface));
                     self.chains.push(link.map_err(at)?.map_err(|error| {
-                        refused(&format!("attached to the driver of {interface}"), &*error)
+                        let mut message = format!(
+                            "found \"{interface}\", whose driver takes no XDP program: {}; is its MTU too \
+                             large?",
+                            why(&*error)
+                        );
+                        if !plan.is_hybrid {
+                            message.push_str(" host.handover = \"skb\" needs none");
+                        }
+                        at(ConfigError::new("interface", message))
                     })?);
                     // A driver may have made its threads anew.
                     self.polling[index].pin(machine, journal, core)?;

@@ -965,6 +965,31 @@ fn an_interface_that_cannot_be_polled_is_refused() {
     }
 }
 
+/// What a driver does not take a program for is told with the wire and what there is beside it.
+#[test]
+fn a_driver_that_takes_no_program_is_named() {
+    let Some(bed) = Bed::new("a_driver_that_takes_no_program_is_named") else { return };
+    let _machine = machine();
+    // A veth takes no program whose packets may be longer than a page.
+    for (namespace, link) in [("card", "k0"), ("far", "f0")] {
+        bed.0.ip(namespace, &format!("link set {link} mtu 9000")).unwrap();
+    }
+    let before = bed.state();
+    let text = bed.card("cpumap", "[[rx]]\nfunction = \"rss\"\n");
+    let found = launch(&parse(&text)).start_alone().map(drop).unwrap_err().to_string();
+    let message = "card:6: wire[0].interface: found \"k0\", whose driver takes no XDP program: ";
+    assert!(found.starts_with(message), "{found}");
+    assert!(
+        found.ends_with("; is its MTU too large? host.handover = \"skb\" needs none"),
+        "{found}"
+    );
+    assert_eq!(bed.state(), before);
+    let running = start(&text.replace("cpumap", "skb"));
+    bed.send(64);
+    check(&running.stop().unwrap(), 64);
+    assert_eq!(bed.state(), before);
+}
+
 /// Set for a process without rights: the card that it tries to start.
 const POWERLESS: &str = "PICNIC_KERNEL_POWERLESS";
 
