@@ -301,7 +301,9 @@ fn settings(interface: &str) -> Vec<String> {
     let mut found = vec![stdout(&show).to_owned()];
     found.extend(features.map(|features| stdout(&features).to_owned()));
     let folder = Path::new("/sys/class/net").join(interface);
-    let mut files = vec![folder.join("threaded"), folder.join("gro_flush_timeout")];
+    let mut files = ["threaded", "gro_flush_timeout", "napi_defer_hard_irqs"]
+        .map(|file| folder.join(file))
+        .to_vec();
     files.extend(
         names(&folder.join("queues"))
             .iter()
