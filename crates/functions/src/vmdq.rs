@@ -458,7 +458,7 @@ impl Command for Replace {
 
     fn prepare(self, context: &BuildContext) -> Result<Exchange, CommandError> {
         let switch = Switch::new(&self.pools, context)
-            .map_err(|error| CommandError::Refused(error.to_string()))?;
+            .map_err(|error| CommandError::argument(error.key, error.message))?;
         Ok(Exchange { switch: Box::new(switch), pools: self.pools.len(), is_done: false })
     }
 

@@ -4,7 +4,8 @@
 
 #![allow(dead_code, unreachable_pub)]
 
-use picnic_core::command::{CommandError, Order, Prepared};
+use allocation_counter::AllocationInfo;
+use picnic_core::command::{CommandEntry, CommandError, Order, Prepared};
 use picnic_core::config::Section;
 use picnic_core::registry::{BuildContext, Entry};
 use picnic_core::time::Time;
@@ -45,10 +46,25 @@ pub fn commands_are_obeyed<P>(
     build: impl Fn(&Entry<P>) -> P,
     obey: impl Fn(&mut P, &mut Prepared, Time) -> bool,
 ) {
-    for (entry, command) in
-        entries.iter().flat_map(|entry| entry.commands.iter().map(move |command| (entry, command)))
-    {
-        let name = &format!("{}.{}", entry.name, command.name);
+    commands_are_explained(entries, context);
+    let done = examples_are_obeyed(entries, context, build, obey);
+    for (name, memory) in done {
+        assert_eq!(memory, AllocationInfo::default(), "{name}");
+    }
+}
+
+fn commands_of<P>(
+    entries: &[Entry<P>],
+) -> impl Iterator<Item = (String, &Entry<P>, &'static CommandEntry)> {
+    entries.iter().flat_map(|entry| {
+        let named = |command: &CommandEntry| format!("{}.{}", entry.name, command.name);
+        entry.commands.iter().map(move |command| (named(command), entry, command))
+    })
+}
+
+/// Every command: explained, its example's arguments read, wrong ones refused with their key.
+pub fn commands_are_explained<P>(entries: &[Entry<P>], context: &BuildContext) {
+    for (name, entry, command) in commands_of(entries) {
         let same = entry.commands.iter().filter(|other| other.name == command.name);
         assert_eq!(same.count(), 1, "{name} stands twice");
         assert!(command.name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_'));
@@ -80,7 +96,27 @@ pub fn commands_are_obeyed<P>(
         for value in [json!([]), json!(1), json!("x"), json!(null)] {
             assert!(command.prepare(&value, context).is_err(), "{name}: {value}");
         }
+        let example: serde_json::Value = serde_json::from_str(command.example).unwrap();
+        command.prepare(&example, context).unwrap_or_else(|error| panic!("{name}: {error}"));
+        for key in arguments.iter().map(|argument| &argument.key.name) {
+            let mut wrong = example.clone();
+            wrong[key] = json!([{}]);
+            let message = command.prepare(&wrong, context).unwrap_err().to_string();
+            assert!(message.starts_with(&**key), "{name}: {message}");
+        }
+    }
+}
 
+/// Every command: its example done by `obey` of what `build` makes of an entry, its result as
+/// declared. Returned is what memory that took, by command.
+pub fn examples_are_obeyed<P>(
+    entries: &[Entry<P>],
+    context: &BuildContext,
+    build: impl Fn(&Entry<P>) -> P,
+    obey: impl Fn(&mut P, &mut Prepared, Time) -> bool,
+) -> Vec<(String, AllocationInfo)> {
+    let mut all = Vec::new();
+    for (name, entry, command) in commands_of(entries) {
         let mut component = build(entry);
         let example = serde_json::from_str(command.example).unwrap();
         let mut order = command.prepare(&example, context).unwrap();
@@ -89,7 +125,6 @@ pub fn commands_are_obeyed<P>(
             done = obey(&mut component, &mut order, Time::ZERO);
         });
         assert!(done, "{name} was not done");
-        assert_eq!(memory, allocation_counter::AllocationInfo::default(), "{name}");
         let reply = command.reply(order).unwrap();
         let fields: HashSet<_> = reply.as_object().unwrap().keys().cloned().collect();
         let declared: HashSet<_> = command.results().into_iter().map(|key| key.name).collect();
@@ -106,5 +141,7 @@ pub fn commands_are_obeyed<P>(
         }
         assert!(!obey(&mut component, &mut Prepared::new(Stray), Time::ZERO), "{name}");
         assert!(command.reply(Prepared::new(Stray)).is_err(), "{name}");
+        all.push((name, memory));
     }
+    all
 }

@@ -7,6 +7,8 @@ mod filters;
 mod functions;
 mod objects;
 mod refusals;
+#[path = "../../../core/tests/shared/registry.rs"]
+mod shared;
 mod traffic;
 
 use crate::run::{Hybrid, Kernel};

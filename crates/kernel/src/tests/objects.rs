@@ -1,10 +1,13 @@
 //! A user's own XDP objects: refused with their cause, and run as they are.
 
 use super::differential::frames;
-use super::{can_load, launch, parse};
+use super::{can_load, launch, parse, shared};
 use crate::object::Object;
 use crate::plan::plan;
 use aya::programs::{TestRun, TestRunOptions};
+use picnic_core::function::Function;
+use picnic_core::registry::{BuildContext, Entry};
+use picnic_core::time::Time;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -125,7 +128,7 @@ fn what_is_no_such_object_is_told_by_check() {
     let found = refusal(&text.replace("\"cpumap\"", "\"skb\""));
     assert!(found.contains("host.handover: found \"skb\", allowed with"), "{found}");
     let card = parse("[[rx]]\nobject = \"guard.o\"\n");
-    let context = picnic_core::registry::BuildContext::default();
+    let context = BuildContext::default();
     let found = crate::ENTRY.build(&card.rx[0], &context).map(drop).unwrap_err().to_string();
     let wanted =
         "rx[0].object: found an XDP program, which the kernel runs, allowed: with card.engine";
@@ -193,4 +196,40 @@ fn an_object_is_a_step_of_the_chain() {
     let shortens = objects.section("verdicts.o", "program = \"shortens\"");
     assert_ne!(run(rss, &wrapped), alone);
     assert_eq!(run(&format!("{shortens}{rss}"), &wrapped), alone);
+}
+
+#[test]
+fn commands_are_explained_and_wrong_arguments_refused() {
+    shared::entries_are_explained("function", &[crate::ENTRY]);
+    shared::commands_are_explained(&[crate::ENTRY], &BuildContext::default());
+}
+
+/// Each by its example, of an object whose map has the entry that they name. The control thread
+/// obeys them, so they may take memory.
+#[test]
+fn commands_are_obeyed_as_they_are_declared() {
+    if !can_load("commands_are_obeyed_as_they_are_declared") {
+        return;
+    }
+    let objects = Objects::compile("commands");
+    let text = card(&objects.section("guard.o", ""));
+    let context = BuildContext::default();
+    let build = |entry: &Entry<Box<dyn Function>>| {
+        let (plan, placement) = plan(&launch(&parse(&text))).unwrap();
+        let mut object = Object::load(&plan, &placement.target_cores, false).unwrap();
+        let (_, object) = object.take_users().pop().unwrap();
+        let mut function: Box<dyn Function> = Box::new(object);
+        let update = entry.commands.iter().find(|command| command.name == "update").unwrap();
+        let example = serde_json::from_str(update.example).unwrap();
+        let mut order = update.prepare(&example, &context).unwrap();
+        assert!(function.obey(&mut order, Time::ZERO));
+        function
+    };
+    let done =
+        shared::examples_are_obeyed(&[crate::ENTRY], &context, build, |function, order, now| {
+            function.obey(order, now)
+        });
+    let names: Vec<_> = done.iter().map(|(name, _)| &**name).collect();
+    let all = ["object.get", "object.dump", "object.lookup", "object.update", "object.delete"];
+    assert_eq!(names, all);
 }
