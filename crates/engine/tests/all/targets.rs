@@ -17,6 +17,8 @@ use picnic_core::time::Time;
 use picnic_engine::build::context;
 use picnic_engine::swap::Command;
 use picnic_engine::target::{Polled, TargetQueue, latency_histogram};
+use std::path::Path;
+use std::sync::Arc;
 
 const UNMASKED: &str = "[pool]\nbuffers = 4096\n[host]\nqueues = 1\nring_size = 2048\n\
                         [interrupt]\nrx_usecs = 0\ngate = \"none\"\n";
@@ -512,10 +514,27 @@ fn what_builders_are_told_is_what_the_file_says() {
     let text = "[card]\nname = \"a\"\nseed = 7\n[host]\nqueues = 3\n\
                 [pool]\nbuffers = 512\nbuffer_size = 4096\n";
     let text = text.to_owned() + &"[[wire]]\nport = \"generator\"\n".repeat(2);
-    let told = context(&CardFile::parse(&text, None).unwrap());
+    let file = CardFile::parse(&text, Some(Path::new("/cards/a.toml"))).unwrap();
+    let told = context(&file);
     assert_eq!((&*told.card, told.queues, told.wires, told.seed), ("a", 3, 2, 7));
-    assert_eq!((told.buffers, told.buffer_size, told.in_kernel), (512, 4096, false));
+    assert_eq!((told.buffers, told.buffer_size), (512, 4096));
+    assert_eq!(told.directory, Path::new("/cards"));
     assert_eq!(told.position, 0, "what is built for the whole card is the first of its kind");
+    assert!(!told.super_frames && told.cost_profile.is_none(), "known to whoever builds these");
+    // What the parts of a card share is the card's own, not another of the same kind.
+    let own = file.shared.get_or_make(|| 5_u8);
+    assert!(Arc::ptr_eq(&own, &told.shared.get_or_make(|| 6_u8)));
+}
+
+#[test]
+fn builders_are_told_which_engine_the_card_has() {
+    for (engine, in_kernel, is_hybrid) in
+        [("poll", false, false), ("kernel", true, false), ("hybrid", false, true)]
+    {
+        let text = format!("[card]\nengine = \"{engine}\"\n[[wire]]\nport = \"xdp\"\n");
+        let told = context(&CardFile::parse(&text, None).unwrap());
+        assert_eq!((told.in_kernel, told.is_hybrid), (in_kernel, is_hybrid), "{engine}");
+    }
 }
 
 #[test]

@@ -196,6 +196,19 @@ fn drops_are_of_the_packet_given_then_of_the_oldest() {
     assert_eq!(ends(&outcomes), [(Some(0), fault), (Some(1), fault)]);
 }
 
+/// Two are dropped in one flush, and of their buffers one is taken up again by those that follow.
+#[test]
+fn what_was_dropped_is_not_told_of_again() {
+    let (mut trial, mut function) = (trial(), Told { drops_held: true, ..Told::default() });
+    for byte in [HOLD, HOLD] {
+        assert_eq!(trial.give(&mut function, Time::ZERO, 0, &[byte; 60]), Ok(vec![]));
+    }
+    let fault = Fate::Dropped(DropReason::Fault);
+    let outcomes = trial.give(&mut function, Time::from_nanos(100), 0, &[HOLD; 60]).unwrap();
+    assert_eq!(ends(&outcomes), [(Some(0), fault), (Some(1), fault)]);
+    assert_eq!(ends(&trial.end(&mut function).unwrap()), [(Some(2), fault)]);
+}
+
 #[test]
 fn rings_never_fill_up() {
     let (mut trial, mut function) = (trial(), Told::default());
