@@ -341,9 +341,12 @@ impl Hook for Captures {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sink::PATIENCE;
     use picnic_core::ledger::Stage;
     use picnic_core::packet::pool::{Pool, PoolConfig};
     use picnic_core::time::Time;
+    use std::io::{Read, Write};
+    use std::os::unix::net::UnixStream;
 
     fn show(observer: &mut Box<dyn Observer>, stage: Stage, packets: usize) {
         let (mut pool, _) = Pool::new(&PoolConfig::default(), 0).unwrap();
@@ -517,5 +520,28 @@ mod tests {
         assert_eq!(captures.known(1).unwrap_err().message, "capture: found 1, running: none");
         assert!(captures.outcome(1).is_none());
         assert!((2..=REMEMBERED as u32 + 1).all(|number| captures.outcome(number).is_some()));
+    }
+    #[test]
+    fn while_it_runs_a_capture_waits_for_its_reader_for_as_long_as_it_takes() {
+        let captures = Captures::default();
+        let mut probe = captures.observer(&HookPoint::Wire { index: 0, name: "wire0" }).unwrap();
+        let (mut theirs, mut ours) = UnixStream::pair().unwrap();
+        // There is no room in it until somebody reads.
+        ours.set_nonblocking(true).unwrap();
+        while ours.write(&[0; 4096]).is_ok() {}
+        captures.start(Wanted::default(), Some(ours.into()), Duration::ZERO, 9).unwrap();
+        show(&mut probe, Stage::Wire, 3);
+        // Longer than a reader gets of a capture that is to end.
+        std::thread::sleep(PATIENCE + PATIENCE / 2);
+        captures.tick();
+        assert!(captures.are_any(), "{:?}", captures.outcome(1));
+        let reader = std::thread::spawn(move || theirs.read_to_end(&mut Vec::new()));
+        captures.stop(1).unwrap();
+        let outcome = ended(&captures, 1);
+        assert_eq!(
+            (&outcome["packets_written"], &outcome["ended_by"]),
+            (&json!(3), &json!("stop"))
+        );
+        reader.join().unwrap().unwrap();
     }
 }

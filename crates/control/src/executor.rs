@@ -126,3 +126,57 @@ impl dyn Running + '_ {
         self.monitor().elapsed()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An executor, and its card, that say no more than they must.
+    struct Bare;
+
+    impl Executor for Bare {
+        fn name(&self) -> &'static str {
+            "bare"
+        }
+
+        fn help(&self) -> &'static str {
+            "run nothing"
+        }
+
+        fn place(&self, _: &Launch<'_>) -> Result<Placement, RunError> {
+            unreachable!()
+        }
+
+        fn start(&self, _: Launch<'_>) -> Result<Box<dyn Running>, RunError> {
+            unreachable!()
+        }
+    }
+
+    impl Running for Bare {
+        fn monitor(&self) -> &Monitor {
+            unreachable!()
+        }
+
+        fn filters(&self) -> &Filters {
+            unreachable!()
+        }
+
+        fn control(&mut self) -> Option<Access> {
+            None
+        }
+
+        fn is_finished(&self) -> bool {
+            false
+        }
+
+        fn stop(self: Box<Self>) -> Result<Report, RunError> {
+            unreachable!()
+        }
+    }
+
+    #[test]
+    fn what_an_executor_does_not_say_is_so_of_most() {
+        assert!(Bare.is_served() && Bare.is_alive());
+        assert!(!Bare.ends_by_programs() && !Bare.tells_events());
+    }
+}

@@ -22,7 +22,7 @@ const CHUNK: usize = 4096;
 /// Between two looks whether the capture is to end.
 const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 /// What a reader gets that does not read when the capture is to end.
-const PATIENCE: Duration = Duration::from_secs(1);
+pub(super) const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A capture's file.
 #[derive(Debug)]
