@@ -541,13 +541,15 @@ mod tests {
 
     #[test]
     fn loads_go_over_the_whole_working_set() {
-        let mut loads = Loads::new(LINE * 256);
-        let mut seen = vec![false; 256];
-        for _ in 0..256 {
-            seen[loads.at as usize] = true;
-            loads.at = loads.lines[loads.at as usize][0];
+        for count in 2..=300 {
+            let mut loads = Loads::new(LINE * count);
+            let mut seen = vec![false; count];
+            for _ in 0..count {
+                seen[loads.at as usize] = true;
+                loads.at = loads.lines[loads.at as usize][0];
+            }
+            assert!(seen.iter().all(|seen| *seen) && loads.at == 0, "of {count} lines");
         }
-        assert!(seen.iter().all(|seen| *seen) && loads.at == 0);
     }
 
     /// Counts its runs, each of which must have been prepared.

@@ -3,6 +3,7 @@
 use picnic_core::packet::burst::{BURST, Burst, move_oldest};
 use picnic_core::packet::desc::Descriptor;
 use picnic_core::packet::pool::{Pool, PoolConfig};
+use picnic_core::ring::spsc::channel;
 use proptest::prelude::*;
 use std::collections::VecDeque;
 
@@ -162,4 +163,26 @@ fn a_retain_that_panics_doubles_nothing() {
     }));
     assert!(result.is_err());
     assert_eq!(marks(&burst), [0, 2, 4]);
+}
+
+/// Wherever in the ring they stand, and however much room there is in the burst.
+#[test]
+fn a_burst_takes_what_a_ring_has_and_no_more() {
+    let (mut pool, _) = Pool::new(&PoolConfig::default(), 0).unwrap();
+    let (mut producer, mut consumer) = channel(8);
+    let mut burst = Burst::new();
+    for turn in 0..20 {
+        for place in 0..3 {
+            let mut packet = pool.packet(&[7; 60]).unwrap();
+            packet.mark = 3 * turn + place;
+            assert!(producer.push(packet).is_ok());
+        }
+        producer.publish();
+        assert_eq!(consumer.refresh(), 3);
+        assert_eq!(burst.fill_from(&mut consumer), 3);
+        assert_eq!(marks(&burst), [3 * turn, 3 * turn + 1, 3 * turn + 2]);
+        burst.drain().for_each(|packet| pool.free(packet));
+        assert_eq!(burst.fill_from(&mut consumer), 0);
+        consumer.release();
+    }
 }

@@ -300,6 +300,23 @@ fn a_move_by_vector_that_cannot_run_here_is_named() {
 }
 
 #[test]
+fn a_function_steers_a_burst_as_the_doors_do() {
+    let mut card = card(2, 8, 0, ModerationMode::None);
+    let mut burst = Burst::new();
+    for mark in 0..4 {
+        assert!(burst.push(card.packet(mark)).is_ok());
+    }
+    let mut rest = Rest { queue: 0, bursts: Vec::new() };
+    let mut out = Out::new(Time::ZERO, Stage::Rx, &mut card.doors, &mut rest);
+    out.steer_burst(&mut burst, &[1, 0, 2, 1]);
+    out.finish();
+    assert!(burst.is_empty() && rest.bursts.is_empty());
+    card.doors.publish(Time::ZERO);
+    assert_eq!((card.take(0), card.take(1)), (vec![1], vec![0, 3]));
+    assert_eq!(card.drops(DropReason::NoSuchQueue, Stage::Steer), 1);
+}
+
+#[test]
 fn doors_that_are_not_there_are_counted() {
     let mut card = card(2, 8, 1, ModerationMode::None);
     for (queue, wire) in [(2, 1), (u16::MAX, u8::MAX)] {
@@ -789,6 +806,18 @@ fn a_watched_packet_is_forgotten_alone() {
     assert_eq!(card.doors.progress[1].fate(second), Fate::Dropped);
     card.doors.progress[1].forget(second);
     assert!(!card.doors.is_watched());
+    // What became of one stays known while the other is forgotten.
+    let (three, four) = (card.packet(3), card.packet(4));
+    let third = card.doors.transmit_watched(three, 1).unwrap();
+    let fourth = card.doors.transmit_watched(four, 1).unwrap();
+    card.doors.serve_wire(1, Time::ZERO, &counters, |mut tx| {
+        while let Some(packet) = tx.next() {
+            tx.drop(packet, DropReason::Oversize);
+        }
+    });
+    card.doors.progress[1].forget(third);
+    assert_eq!(card.doors.progress[1].fate(fourth), Fate::Dropped);
+    card.doors.progress[1].forget(fourth);
     // A port that keeps what it was given is asked, and no other.
     assert_eq!(card.doors.serve_wire(1, Time::ZERO, &counters, |_| {}), None);
     counters.tx_kept.set(1);

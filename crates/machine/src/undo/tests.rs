@@ -99,6 +99,27 @@ fn a_held_journal_outlives_its_process() {
 }
 
 #[test]
+fn a_process_can_have_several_journals_of_one_purpose() {
+    let fixture = fixture();
+    run_owner(&fixture);
+    let mut journals: Vec<_> = ["a", "b"]
+        .into_iter()
+        .map(|name| {
+            let mut journal = Journal::create(&fixture.machine, "test").unwrap();
+            journal.record(setting(&fixture, name, "2")).unwrap();
+            write(&fixture, name, "2");
+            journal
+        })
+        .collect();
+    assert_eq!(fixture.journals().len(), 2);
+    journals.iter_mut().for_each(|journal| journal.hold().unwrap());
+    drop(journals);
+    let restored = restore_all(&fixture.machine, Which::AllHeld).unwrap();
+    assert_eq!(restored.iter().map(|one| one.restored).collect::<Vec<_>>(), [1, 1]);
+    assert_eq!(text(&fixture, "a") + &text(&fixture, "b"), "1x");
+}
+
+#[test]
 fn a_journal_of_an_earlier_boot_is_only_removed() {
     let fixture = fixture();
     let mut journal = Journal::create(&fixture.machine, "test").unwrap();
