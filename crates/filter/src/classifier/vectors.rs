@@ -195,8 +195,11 @@ impl<A: Address> Vectors<A> {
         let groups = groups_for(rules.len());
         let step = rules.len().div_ceil(SAMPLE).max(1);
         let begins: [_; FIELDS] = std::array::from_fn(|number| {
-            let ends = rules.iter().step_by(step).map(|rule| rule.range(number));
-            cuts(ends.flat_map(|(low, high)| [low, high.saturating_add(1)]).collect())
+            let ranges = rules.iter().step_by(step).map(|rule| rule.range(number));
+            // Behind the highest value no interval begins: a rule that asks for no port cuts none.
+            let highest = u64::MAX >> (u64::BITS - BITS[number]);
+            let behind = |high| (high < highest).then(|| high + 1);
+            cuts(ranges.flat_map(|(low, high)| [Some(low), behind(high)]).flatten().collect())
         });
         // Where addresses tell rules apart as well, few are compared anyway.
         let by_class = begins[..BY_PORTS].iter().all(|begins| begins[0] == u64::MAX);
