@@ -8,10 +8,12 @@ use picnic_host::registries;
 use picnic_machine::testbed::Testbed;
 use picnic_testing::{let_pass, machine, skip, wait_for, wait_until};
 use std::net::{Ipv6Addr, UdpSocket};
+use std::ops::Range;
 use std::os::fd::AsFd;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, MutexGuard};
+use std::time::Duration;
 
 /// Namespaces `client`, `card` and `server`; gone when dropped.
 pub(crate) struct Lab(pub(crate) Testbed, #[allow(dead_code)] MutexGuard<'static, ()>);
@@ -294,6 +296,82 @@ impl Lab {
         let text = self.within(place, &format!("nstat -asz {name}")).unwrap();
         let line = text.lines().find(|line| line.split_whitespace().next() == Some(name));
         line.and_then(|line| line.split_whitespace().nth(1)?.parse().ok()).unwrap_or(0)
+    }
+}
+
+/// Datagrams of one flow to each port, every second one in fragments, from one place to another: how
+/// many came after a later one.
+fn overtaken(lab: &Lab, from: &str, (to, address): (&str, &str), ports: Range<u16>) -> u32 {
+    const DATAGRAMS: u32 = 320;
+    /// On their way at a time: what every queue and socket has room for.
+    const WINDOW: u32 = 8;
+    let within = |place: &str| {
+        let namespace = std::fs::File::open(format!("/run/netns/{}", lab.netns(place))).unwrap();
+        let kind = Some(rustix::thread::LinkNameSpaceType::Network);
+        rustix::thread::move_into_link_name_space(namespace.as_fd(), kind).unwrap();
+    };
+    let one = |port: u16| {
+        let (ready, is_ready) = std::sync::mpsc::channel();
+        std::thread::scope(|scope| {
+            let receiver = scope.spawn(move || {
+                within(to);
+                let socket = UdpSocket::bind((address, port)).unwrap();
+                socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+                ready.send(()).unwrap();
+                let (mut late, mut newest, mut buffer) = (0, 0, [0; 5000]);
+                for _ in 0..DATAGRAMS {
+                    socket.recv(&mut buffer).expect("no datagram is lost");
+                    let number = u32::from_be_bytes(*buffer.first_chunk().unwrap());
+                    late += u32::from(number < newest);
+                    newest = newest.max(number);
+                    // Nobody waits for the last ones.
+                    let _ = ready.send(());
+                }
+                late
+            });
+            is_ready.recv().unwrap();
+            let sender = scope.spawn(move || {
+                within(from);
+                let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
+                for number in 0..DATAGRAMS {
+                    let mut data = vec![0; if number % 2 == 0 { 100 } else { 4000 }];
+                    data[..4].copy_from_slice(&number.to_be_bytes());
+                    if number >= WINDOW {
+                        is_ready.recv().expect("the receiver waits for it");
+                    }
+                    socket.send_to(&data, (address, port)).unwrap();
+                }
+            });
+            sender.join().unwrap();
+            receiver.join().unwrap()
+        })
+    };
+    ports.map(one).sum()
+}
+
+/// `rss` takes a flow's fragments to the queue of its whole datagrams. From the host it is the
+/// kernel that chooses the queue of its interface, by ports where there are any: with more than
+/// one, a fragment may take another than the datagram before it, and overtakes it.
+#[test]
+fn datagrams_in_fragments_and_whole_ones_keep_their_order_in_one_queue() {
+    const NAME: &str = "datagrams_in_fragments_and_whole_ones_keep_their_order_in_one_queue";
+    for queues in [2, 1] {
+        let Some(lab) = Lab::new(NAME) else { return };
+        lab.join();
+        if !lab.keep_order() {
+            return skip(NAME, "no receive packet steering");
+        }
+        let host = lab.host("addresses = [\"10.88.0.1/24\"]");
+        let host = host.replace("queues = 2", &format!("queues = {queues}"));
+        let rss = "[[rx]]\nfunction = \"rss\"\n";
+        let running = run(&format!("{}{rss}{host}", lab.wire())).unwrap();
+        lab.pings("client", 2, "10.88.0.1");
+        let up = overtaken(&lab, "client", ("server", "10.88.0.1"), 7000..7016);
+        let down = overtaken(&lab, "server", ("client", "10.88.0.2"), 8000..8016);
+        eprintln!("{queues} queues: {up} overtaken towards the host, {down} from it");
+        assert_eq!(up, 0, "{queues} queues");
+        assert!(queues > 1 || down == 0, "{down} from one queue");
+        stop(running);
     }
 }
 

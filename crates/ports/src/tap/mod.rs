@@ -26,6 +26,12 @@
 //! The kernel drops what finds a queue of the interface full, and knows of no back-pressure from
 //! a TAP; so the queues are long (`tx_queue_length`).
 //!
+//! Of what the host sends, the kernel chooses the queue of the interface by a hash with ports, if
+//! there are any. A fragment has none: with several queues it may take another one than the whole
+//! datagrams of its flow and overtake them, or be overtaken. UDP allows that; TCP does not send
+//! fragments. Towards the host, and from it by one queue, fragments keep their place, unless `rss`
+//! hashes UDP by ports or `rps_cores` steers, which does so too.
+//!
 //! With `rps_cores` the kernel spreads the flows of a queue over cores itself (receive packet
 //! steering), by a hash in software, a backlog for each core and an interrupt between cores: what
 //! the card's own queues save. What a backlog has no room for the kernel counts as its drop.
