@@ -96,6 +96,8 @@ fn classifier_draws_the_rules_of_its_peer_and_tells_each_family() {
     for (size, (name, fingerprint, verdicts)) in sizes.iter().zip(families) {
         assert_eq!((&size["family"], &size["rules"]), (&Value::from(name), &Value::from(16)));
         assert_eq!(size["fingerprint"], fingerprint, "{name}: not the peer's rules");
+        let form = size["form"].as_str().unwrap();
+        assert!(form.contains(" hashed by ") || form.contains(" in vectors by "), "{name}: {form}");
         assert_eq!(size["verdicts"], verdicts, "{name}: not the peer's verdicts");
         are_positive(
             size,

@@ -22,6 +22,7 @@
 mod address;
 mod build;
 mod change;
+mod form;
 pub(crate) mod image;
 mod rule;
 mod search;

@@ -265,6 +265,11 @@ impl<A: Address> Vectors<A> {
         self.fields[field].is_cut
     }
 
+    /// Whether there are vectors for each class of protocols.
+    pub(super) fn has_classes(&self) -> bool {
+        self.fields[BY_CLASS].classes > 1
+    }
+
     /// The words of a field's vectors whatever the protocol, an interval's after the other.
     pub(super) fn bits(&self, field: usize) -> impl Iterator<Item = u64> {
         let words = self.fields[field].bits.as_flattened();

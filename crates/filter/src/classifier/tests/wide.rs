@@ -305,6 +305,24 @@ fn a_packet_is_not_compared_with_rules_for_the_protocols_that_most_others_ask_fo
     assert_eq!(vectors.compared(&key), (0, Some(1)));
 }
 
+#[test]
+fn the_form_tells_tables_and_what_cuts_vectors() {
+    assert_eq!(super::build::<u64>(&[]).form(), "none");
+    assert_eq!(super::build::<u64>(&[from(1)]).form(), "1 in vectors by source");
+    let rules: Vec<_> = (0..300).map(from).chain((0..200).map(to)).collect();
+    let form = super::build::<u64>(&rules).form();
+    assert_eq!(form, "300 hashed by source/32; 200 hashed by destination/32");
+    let ranges: Vec<_> = (0..300)
+        .map(|n| FiveTuple {
+            source_ports: PortRange::new(n, 65_535 - n).unwrap(),
+            protocol: Some(Protocol::UDP),
+            ..FiveTuple::default()
+        })
+        .collect();
+    let form = super::build::<u64>(&ranges).form();
+    assert_eq!(form, "300 in vectors by source port, protocol");
+}
+
 /// A range that goes to the highest value ends nowhere: no interval begins behind it.
 #[test]
 fn fields_that_no_rule_asks_for_have_no_vectors_of_their_own() {

@@ -127,6 +127,7 @@ fn measure_all(args: &Classifying, run: &mut Run<'_>) -> anyhow::Result<Outcome>
             .with(detail("in_vectors", classifier.in_vectors() as f64))
             .with(detail("longest_slot", classifier.longest_slot() as f64))
             .with(detail("matching_fraction", matching as f64 / keys.len() as f64))
+            .told("form", classifier.form())
             .told("fingerprint", format!("{:016x}", set.fingerprint))
             .told("verdicts", format!("{verdicts:016x}"));
         series.push(point);
