@@ -25,7 +25,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(fs::write(out, templates()?)?)
 }
 
-/// The library, program and tests of each template in Rust, as modules of one file.
+/// The line by which a fuzz target has the source of its function.
+const SOURCE: &str = "#[path = \"../../src/lib.rs\"]";
+
+/// The library, program, tests and fuzz target of each template in Rust, as modules of one file.
 fn templates() -> Result<String, Box<dyn Error>> {
     let here = std::env::var("CARGO_MANIFEST_DIR")?;
     let mut text = String::new();
@@ -42,14 +45,30 @@ fn templates() -> Result<String, Box<dyn Error>> {
             ("@Type@", format!("Own{initial}{}", &kind[1..])),
             ("@picnic@", format!("{here}/../..")),
         ];
-        for (suffix, file) in [("", "lib"), ("_main", "main"), ("_tests", "tests")] {
-            let source = fs::read_to_string(folder.join(format!("{file}.rs.in")))?;
+        for (suffix, file) in
+            [("", "lib"), ("_main", "main"), ("_tests", "tests"), ("_fuzz", "fuzz")]
+        {
+            let path = folder.join(format!("{file}.rs.in"));
+            if file == "fuzz" && !path.exists() {
+                continue;
+            }
+            let source = fs::read_to_string(path)?;
             // Comments on a whole file stand at its start.
             let lines = source.lines().filter(|line| !line.starts_with("//!"));
+            // A program without `main`, with the function's source in it: here that is beside it.
+            let lines = lines.filter(|line| !["#![no_main]", SOURCE].contains(line));
+            let lines = lines.map(|line| match line {
+                "mod function;" => "use super::own_function as function;",
+                line => line,
+            });
             let source = lines.collect::<Vec<_>>().join("\n");
             let fill = |text: String, (mark, value): &(&str, String)| text.replace(mark, value);
             let source = values.iter().fold(source, fill);
-            let of = if suffix.is_empty() { "" } else { &format!("use super::own_{kind};\n") };
+            let of = match suffix {
+                "" => String::new(),
+                "_fuzz" => "use super::libfuzzer_sys;\n".into(),
+                _ => format!("use super::own_{kind};\n"),
+            };
             write!(text, "mod own_{kind}{suffix} {{\n{of}{source}\n}}\n")?;
         }
     }

@@ -23,13 +23,14 @@ pub mod classifier;
 pub mod components;
 pub mod control;
 pub mod descriptor;
-pub mod frames;
 pub mod functions;
 pub mod headers;
 pub mod object;
 pub mod plugin;
 pub mod rss;
 pub mod sciron;
+
+pub use picnic_engine::trial::frames;
 
 /// Puts a target's seeds and regressions where libFuzzer starts from.
 ///

@@ -19,7 +19,8 @@
 //! its buffer taken back. For tests of functions, and for `picnic try`.
 //!
 //! Guarantees: each step balances, or says that it does not: no packet without a fate, or with
-//! two; at the end every buffer is home.
+//! two, none whose descriptor keeps other layers than its bytes have; at the end every buffer is
+//! home. What every function keeps is asked in [`conformance`].
 
 use picnic_core::direction::Direction;
 use picnic_core::doorbell::Doorbell;
@@ -38,6 +39,9 @@ use picnic_core::stats::SteerCounters;
 use picnic_core::time::Time;
 use std::collections::HashMap;
 use std::sync::Arc;
+
+pub mod conformance;
+pub mod frames;
 
 /// What became of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -221,18 +225,30 @@ impl Trial {
         out.finish();
         self.doors.publish(now);
         let mut outcomes = Vec::new();
+        let mut stale = None;
+        let mut checked = |packet: &Descriptor| {
+            if let Err(error) = conformance::keeps_its_layers(packet) {
+                stale.get_or_insert(error);
+            }
+        };
         for packet in onward.0 {
+            checked(&packet);
             self.look(packet, Fate::Next, &mut outcomes);
         }
         for queue in 0..self.rings.len() {
             while let Some(packet) = self.rings[queue].pop() {
+                checked(&packet);
                 self.look(packet, Fate::Queue(queue as u16), &mut outcomes);
             }
             self.rings[queue].release();
         }
         while let Some(packet) = self.doors.backlog.take() {
             let wire = packet.wire;
+            checked(&packet);
             self.look(packet, Fate::Wire(wire), &mut outcomes);
+        }
+        if let Some(error) = stale {
+            return Err(format!("a packet that was let go of: {error}"));
         }
         let ended = self.ended();
         let made = self.doors.ledger.card.made.get();

@@ -83,6 +83,8 @@ struct Template {
     uses: &'static [&'static str],
     /// And those that its tests use.
     tested_with: &'static [&'static str],
+    /// Packages beside it in its workspace.
+    members: &'static [&'static str],
     /// What is typed next.
     next: &'static str,
 }
@@ -96,11 +98,15 @@ const FUNCTION: Template = Template {
         ("src/lib.rs", template!("function/lib.rs")),
         ("src/main.rs", template!("function/main.rs")),
         ("tests/function.rs", template!("function/tests.rs")),
+        ("fuzz/Cargo.toml", template!("function/fuzz.toml")),
+        ("fuzz/src/main.rs", template!("function/fuzz.rs")),
+        ("Makefile", template!("function/Makefile")),
         ("card.toml", template!("function/card.toml")),
     ],
     uses: &["cli", "control", "core"],
     tested_with: &["engine"],
-    next: "cargo test\n  cargo run -- run card.toml --duration 5",
+    members: &["fuzz"],
+    next: "cargo test\n  make fuzz\n  cargo run -- run card.toml --duration 5",
 };
 const C_FUNCTION: Template = Template {
     kind: "function",
@@ -115,6 +121,7 @@ const C_FUNCTION: Template = Template {
     ],
     uses: &[],
     tested_with: &[],
+    members: &[],
     next: "make test\n  picnic run card.toml --duration 5",
 };
 const TASK: Template = Template {
@@ -128,6 +135,8 @@ const TASK: Template = Template {
     ],
     uses: &["cli", "control", "core", "os", "tasks", "wcet"],
     tested_with: &["host", "sim"],
+    members: &[],
+    next: "cargo test\n  cargo run -- run card.toml --duration 5",
     ..FUNCTION
 };
 const SCHEDULER: Template = Template {
@@ -141,6 +150,8 @@ const SCHEDULER: Template = Template {
     ],
     uses: &["cli", "control", "core", "os"],
     tested_with: &["host", "sim", "tasks"],
+    members: &[],
+    next: TASK.next,
     ..FUNCTION
 };
 const EXPERIMENT: Template = Template {
@@ -153,6 +164,7 @@ const EXPERIMENT: Template = Template {
     ],
     uses: &["cli", "control", "core", "lab", "sim"],
     tested_with: &[],
+    members: &[],
     next: "cargo test\n  cargo run -- lab run @name@",
     ..FUNCTION
 };
@@ -164,7 +176,7 @@ fn folder_of(name: &str) -> &str {
 
 impl Template {
     /// What stands for each mark.
-    fn values(&self, name: &str, tree: Option<&Path>) -> [(&'static str, String); 8] {
+    fn values(&self, name: &str, tree: Option<&Path>) -> [(&'static str, String); 10] {
         let tree = tree.map_or_else(String::new, |tree| tree.display().to_string());
         let of_picnic = |names: &[&str]| -> String {
             let line = |name: &&str| {
@@ -174,12 +186,18 @@ impl Template {
         };
         let others = "schemars = \"1\"\nserde = { version = \"1\", features = [\"derive\"] }\n\
                       serde_json = \"1\"\n";
+        let members = match self.members {
+            [] => String::new(),
+            members => format!("members = {members:?}\n"),
+        };
         let for_tests = "allocation-counter = \"0.8\"\nproptest = \"1\"\n";
         [
             // What has other marks in it comes first.
             ("@named@", self.named.into()),
             ("@kind@", self.key.into()),
             ("@dependencies@", of_picnic(self.uses) + others),
+            ("@fuzz-dependencies@", of_picnic(&["core", "engine"]) + others),
+            ("@members@", members),
             ("@dev-dependencies@", of_picnic(self.tested_with) + for_tests),
             ("@name@", name.into()),
             ("@ident@", name.replace('-', "_")),

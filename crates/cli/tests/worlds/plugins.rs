@@ -497,7 +497,7 @@ fn a_new_function_in_c_builds_tests_runs_and_is_tried() {
 fn what_is_new_in_rust_is_written_against_the_source_tree() {
     let folder = tempfile::tempdir().unwrap();
     for (kind, more, files) in [
-        ("function", &["--lang", "rust"][..], 6),
+        ("function", &["--lang", "rust"][..], 9),
         ("task", &[], 6),
         ("scheduler", &[], 6),
         ("experiment", &[], 5),
@@ -517,7 +517,9 @@ fn what_is_new_in_rust_is_written_against_the_source_tree() {
         assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
         let metadata: Value = serde_json::from_str(stdout(&output)).unwrap();
         let packages = metadata["packages"].as_array().unwrap();
-        assert!(packages.iter().any(|package| package["name"] == *name), "{name}");
+        let has = |name: &str| packages.iter().any(|package| package["name"] == *name);
+        assert!(has(&name), "{name}");
+        assert_eq!(has(&format!("{name}-fuzz")), kind == "function");
     }
     refused(&["new", "task", "heartbeat"], 2, "which is taken");
     refused(&["new", "scheduler", "edf"], 2, "which is taken");

@@ -9,7 +9,7 @@ use picnic_core::packet::desc::{Descriptor, RssType};
 use picnic_core::packet::pool::PoolConfig;
 use picnic_core::registry::BuildContext;
 use picnic_core::time::Time;
-use picnic_engine::trial::{Fate, Released, Trial};
+use picnic_engine::trial::{Fate, Released, Trial, conformance};
 
 /// Does with a packet what its first byte says, and marks it with the time and the wire it came
 /// by; it lets go of what it holds after 100 ns, or drops it.
@@ -265,4 +265,48 @@ fn a_function_on_trial_stands_in_the_chain_that_was_asked_for() {
         trial.give(&mut function, Time::ZERO, 0, &[LEAVE; 60]).unwrap();
         assert_eq!(function.0, [stage]);
     }
+}
+
+#[test]
+fn what_every_function_keeps_is_missed_where_it_is_not_kept() {
+    let context = BuildContext { queues: 2, wires: 2, ..BuildContext::default() };
+    let keeps = |build: fn() -> Box<dyn Function>| {
+        let frames = conformance::of_frames(build, &context);
+        let bytes = conformance::of_bytes(build, &context, &conformance::bytes_of_frames(0));
+        (frames, bytes)
+    };
+    let missed = |build: fn() -> Box<dyn Function>, part: &str| {
+        let (frames, bytes) = keeps(build);
+        let (frames, bytes) = (frames.unwrap_err(), bytes.unwrap_err());
+        assert!(frames.contains(part) && bytes.contains(part), "{frames}; {bytes}");
+        assert!(frames.starts_with("Rx"), "it tells where: {frames}");
+    };
+    assert_eq!(keeps(|| Box::new(per_packet(|_| Verdict::Next))), (Ok(()), Ok(())));
+    /// Keeps the layers of what was there before it wrote.
+    struct Stale;
+    impl Function for Stale {
+        fn process(&mut self, _: Time, burst: &mut Burst, _: &mut Out<'_>) {
+            for packet in burst.as_mut_slice() {
+                let layers = packet.parse();
+                if let Some(ether_type) = packet.data_mut().get_mut(12..14) {
+                    ether_type.copy_from_slice(&[0x88, 0xb5]);
+                }
+                packet.set_layers(&layers);
+            }
+        }
+    }
+    missed(|| Box::new(Stale), "it keeps the layers");
+    /// Holds each packet until the end, or says that it holds none.
+    struct Holds(Vec<Descriptor>, bool);
+    impl Function for Holds {
+        fn process(&mut self, _: Time, burst: &mut Burst, _: &mut Out<'_>) {
+            self.0.extend(burst.drain());
+        }
+        fn held(&self) -> usize {
+            if self.1 { self.0.len() } else { 0 }
+        }
+    }
+    missed(|| Box::new(Holds(Vec::new(), false)), "0 held");
+    let (_, bytes) = keeps(|| Box::new(Holds(Vec::new(), true)));
+    assert!(bytes.unwrap_err().contains("held back after the last flush"));
 }

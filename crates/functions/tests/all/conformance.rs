@@ -8,6 +8,7 @@ use crate::common::{Card, Door, Packet, Seen, build, from_wire_0};
 use crate::shared;
 use picnic_core::function::Function;
 use picnic_core::registry::{BuildContext, Entry};
+use picnic_engine::trial::conformance;
 use picnic_functions::registry::FUNCTIONS;
 use proptest::prelude::*;
 use std::collections::HashMap;
@@ -47,6 +48,30 @@ fn commands_are_obeyed_as_they_are_declared() {
         function.obey(order, now)
     });
     assert!(FUNCTIONS.iter().any(|entry| !entry.commands.is_empty()));
+}
+
+/// What a function from `picnic new` is asked, too.
+#[test]
+fn frames_cut_damaged_and_of_odd_lengths_keep_fate_and_layers() {
+    each_own(|name, build, context| {
+        conformance::of_frames(build, context).unwrap_or_else(|error| panic!("{name}: {error}"));
+        for kinds in [0, 3, 7, 32, 255] {
+            let bytes = conformance::bytes_of_frames(kinds);
+            conformance::of_bytes(build, context, &bytes)
+                .unwrap_or_else(|error| panic!("{name}, {kinds}: {error}"));
+        }
+    });
+}
+
+/// Every function, by what builds it.
+fn each_own(mut body: impl FnMut(&str, &dyn Fn() -> Box<dyn Function>, &BuildContext)) {
+    let folder = tempfile::tempdir().unwrap();
+    for entry in FUNCTIONS {
+        let keys = entry.example(folder.path()).expect("a function needs nothing of the machine");
+        let text = format!("function = \"{}\"\n{keys}", entry.name);
+        let context = BuildContext { directory: folder.path().into(), ..context() };
+        body(entry.name, &|| build(&text, &context).unwrap(), &context);
+    }
 }
 
 #[test]

@@ -16,7 +16,7 @@ use picnic_core::packet::burst::Burst;
 use picnic_core::packet::desc::{
     ChecksumState, Descriptor, GsoType, RssFunction, RssType, VlanTag,
 };
-use picnic_core::packet::layers::{self, Layers, PacketType};
+use picnic_core::packet::layers::PacketType;
 use picnic_core::packet::pool::{Pool, PoolConfig};
 use picnic_core::registry::{BuildContext, find};
 use picnic_core::ring::gate::Gate;
@@ -25,6 +25,7 @@ use picnic_core::ring::spsc::{self, Consumer};
 use picnic_core::stats::SteerCounters;
 use picnic_core::time::Time;
 use picnic_core::{config::Section, error::ConfigError};
+use picnic_engine::trial::conformance;
 use picnic_functions::registry::FUNCTIONS;
 use std::sync::Arc;
 
@@ -75,19 +76,9 @@ pub(crate) struct Seen {
 impl Seen {
     fn of(packet: &Descriptor, door: Door) -> Seen {
         let data: Vec<u8> = packet.segments().flatten().copied().collect();
-        // What a function keeps of a packet's layers is what a parse finds, all but the
-        // protocol and a tag within of a packet with one aside; one that has not parsed keeps
-        // nothing. One that was split may keep those of the whole.
-        let kept = packet.layers();
-        let is_kept = |found: Layers| {
-            let vlan_tci = if packet.vlan_aside().is_none() { found.vlan_tci } else { 0 };
-            kept == Layers { protocol: 0, vlan_tci, ..found }
-        };
-        let found = layers::parse_of(packet.data(), packet.length() as usize);
-        assert!(
-            kept == Layers::default() || is_kept(found) || is_kept(layers::parse(&data)),
-            "{kept:?} in place of {found:?}"
-        );
+        if let Err(error) = conformance::keeps_its_layers(packet) {
+            panic!("{error}");
+        }
         Seen {
             number: packet.received_at().as_nanos() as usize,
             door,

@@ -1,0 +1,235 @@
+//! What every function keeps, whatever it does: asked of picnic's own and of yours.
+//!
+//! ```
+//! use picnic_core::function::{Function, Verdict, per_packet};
+//! use picnic_core::registry::BuildContext;
+//! use picnic_engine::trial::conformance;
+//!
+//! let build = || -> Box<dyn Function> {
+//!     Box::new(per_packet(|packet| match packet.data().first() {
+//!         Some(0) => Verdict::Steer(1),
+//!         _ => Verdict::Next,
+//!     }))
+//! };
+//! conformance::of_frames(build, &BuildContext::default()).unwrap();
+//! conformance::of_bytes(build, &BuildContext::default(), &[1, 2, 3, 4]).unwrap();
+//! ```
+//!
+//! Guarantees: an error if a packet has no fate, or two; if one is lost or `held()` lies; if one
+//! stays after the last flush, or a buffer does; if what a packet's descriptor keeps of its layers
+//! is not what its bytes say. Panics of the function are its own.
+
+use super::{Released, Trial, frames};
+use picnic_core::direction::Direction;
+use picnic_core::function::Function;
+use picnic_core::packet::desc::{ChecksumState, Descriptor, GsoType, VlanTag};
+use picnic_core::registry::BuildContext;
+use picnic_core::time::Time;
+use std::collections::HashSet;
+
+/// Packets of one input of [`of_bytes`], at most.
+const MOST: usize = 64;
+/// Bytes before each packet's own: gap, wire, what is known of it, length.
+const HEAD: usize = 8;
+const LONGEST: u16 = 2048;
+/// Lengths that no frame of the list has: nothing, about a buffer, several.
+const ODD_LENGTHS: [usize; 8] = [0, 1, 13, 127, 128, 129, 4000, 9000];
+
+/// Every kind of frame cut at every byte, with every one of its first bytes damaged, and of odd
+/// lengths, in both chains.
+///
+/// # Errors
+/// What the function does not keep, and of which frame.
+pub fn of_frames(
+    mut build: impl FnMut() -> Box<dyn Function>,
+    context: &BuildContext,
+) -> Result<(), String> {
+    for direction in Direction::ALL {
+        let mut player = Player::new(build(), context, direction)?;
+        for (kind, frame) in frames::all().into_iter().enumerate() {
+            let told = |text| format!("{direction:?}, frame {kind}, {text}");
+            for length in 0..=frame.len() {
+                player
+                    .give(1, 0, [0; 4], &frame[..length])
+                    .map_err(|error| told(format!("cut to {length} bytes: {error}")))?;
+            }
+            for place in 12..frame.len().min(64) {
+                let mut damaged = frame.clone();
+                damaged[place] ^= 0x55;
+                player
+                    .give(1, 0, [0; 4], &damaged)
+                    .map_err(|error| told(format!("byte {place} damaged: {error}")))?;
+            }
+            for length in ODD_LENGTHS {
+                let mut odd = frame.clone();
+                odd.resize(length, 0x55);
+                player
+                    .give(1, 0, [0; 4], &odd)
+                    .map_err(|error| told(format!("of {length} bytes: {error}")))?;
+            }
+        }
+        player.end().map_err(|error| format!("{direction:?}: {error}"))?;
+    }
+    Ok(())
+}
+
+/// Packets that the bytes say, in both chains: for fuzzing, and for property tests.
+///
+/// Of each packet there are 8 bytes first: microseconds since the one before, its wire, four about
+/// what is known of it (checksum, segmentation, a tag taken off, a mark), its length in two.
+///
+/// # Errors
+/// What the function does not keep.
+pub fn of_bytes(
+    mut build: impl FnMut() -> Box<dyn Function>,
+    context: &BuildContext,
+    bytes: &[u8],
+) -> Result<(), String> {
+    Direction::ALL.iter().try_for_each(|&direction| of_bytes_in(build(), context, direction, bytes))
+}
+
+/// The same in one chain.
+///
+/// # Errors
+/// What the function does not keep.
+pub fn of_bytes_in(
+    function: Box<dyn Function>,
+    context: &BuildContext,
+    direction: Direction,
+    bytes: &[u8],
+) -> Result<(), String> {
+    let mut player = Player::new(function, context, direction)?;
+    let mut rest = bytes;
+    while let Some((&[gap, wire, kinds, size, tag, mark, low, high], behind)) =
+        rest.split_first_chunk::<HEAD>()
+    {
+        if player.given == MOST {
+            break;
+        }
+        let length = usize::from(u16::from_le_bytes([low, high]) % LONGEST).min(behind.len());
+        let (data, next) = behind.split_at(length);
+        player.give(gap.into(), wire, [kinds, size, tag, mark], data)?;
+        rest = next;
+    }
+    player.end()
+}
+
+/// One of [`frames::all`] after the other, as [`of_bytes`] reads them: where fuzzing starts from.
+/// `kinds` is what is known of each.
+pub fn bytes_of_frames(kinds: u8) -> Vec<u8> {
+    let packet = |frame: Vec<u8>| {
+        let length = (frame.len() as u16).to_le_bytes();
+        [&[1, 0, kinds, 8, 0, 0], &length[..], &frame].concat()
+    };
+    frames::all().into_iter().flat_map(packet).collect()
+}
+
+/// Whether what a packet keeps of its layers is what its bytes say. One that nobody has parsed
+/// keeps nothing; the protocol is not kept, nor a tag within of a packet with one aside; and a
+/// packet that was split may keep the layers of the whole.
+///
+/// # Errors
+/// What it keeps, and what its bytes say.
+pub fn keeps_its_layers(packet: &Descriptor) -> Result<(), String> {
+    use picnic_core::packet::layers::{self, Layers};
+    let kept = packet.layers();
+    let is_kept = |found: Layers| {
+        let vlan_tci = if packet.vlan_aside().is_none() { found.vlan_tci } else { 0 };
+        kept == Layers { protocol: 0, vlan_tci, ..found }
+    };
+    let found = layers::parse_of(packet.data(), packet.length() as usize);
+    if kept == Layers::default() || is_kept(found) {
+        return Ok(());
+    }
+    let whole: Vec<u8> = packet.segments().flatten().copied().collect();
+    if is_kept(layers::parse(&whole)) {
+        return Ok(());
+    }
+    Err(format!("it keeps the layers {kept:?}, its bytes say {found:?}"))
+}
+
+/// A function on trial, and what was counted of its packets.
+struct Player {
+    function: Box<dyn Function>,
+    trial: Trial,
+    wires: u8,
+    now: Time,
+    given: usize,
+    /// Those whose fate is known by their number.
+    ended: HashSet<usize>,
+    /// Packets with a fate, those that the function made included, and those that went on in
+    /// another buffer, which have no number.
+    fates: usize,
+}
+
+impl Player {
+    fn new(
+        function: Box<dyn Function>,
+        context: &BuildContext,
+        direction: Direction,
+    ) -> Result<Self, String> {
+        let trial = Trial::new(context, direction).map_err(|error| error.to_string())?;
+        let wires = context.wires.max(1);
+        Ok(Player {
+            function,
+            trial,
+            wires,
+            now: Time::ZERO,
+            given: 0,
+            ended: HashSet::new(),
+            fates: 0,
+        })
+    }
+
+    fn give(&mut self, gap_us: u64, wire: u8, about: [u8; 4], data: &[u8]) -> Result<(), String> {
+        self.now = self.now + gap_us * 1000;
+        let wire = wire % self.wires;
+        let function = &mut *self.function;
+        let tell = |packet: &mut Descriptor| tell(packet, about);
+        let outcomes = self.trial.give_known(function, self.now, wire, data, tell)?;
+        self.given += 1;
+        self.count(&outcomes)
+    }
+
+    fn end(mut self) -> Result<(), String> {
+        let outcomes = self.trial.end(&mut *self.function)?;
+        self.count(&outcomes)?;
+        match self.given.saturating_sub(self.fates) {
+            0 => Ok(()),
+            lost => Err(format!("{lost} of {} packets were lost", self.given)),
+        }
+    }
+
+    fn count(&mut self, outcomes: &[Released]) -> Result<(), String> {
+        self.fates += outcomes.len();
+        for number in outcomes.iter().filter_map(|outcome| outcome.number) {
+            if number >= self.given || !self.ended.insert(number) {
+                return Err(format!("packet {number} has two fates"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What else is known of a packet.
+fn tell(packet: &mut Descriptor, [kinds, size, tag, mark]: [u8; 4]) {
+    packet.mark = mark.into();
+    packet.set_checksum(match kinds & 3 {
+        0 => ChecksumState::Unknown,
+        1 => ChecksumState::Good,
+        2 => ChecksumState::Bad,
+        _ => ChecksumState::Partial,
+    });
+    match kinds >> 2 & 7 {
+        1 => packet.set_gso(GsoType::Tcp4, size.into()),
+        2 => packet.set_gso(GsoType::Tcp6, size.into()),
+        3 => packet.set_gso(GsoType::Udp, size.into()),
+        _ => {}
+    }
+    if kinds & 32 != 0 {
+        packet.set_vlan_aside(Some(VlanTag { tci: tag.into(), service: kinds & 64 != 0 }));
+    }
+    if kinds & 128 != 0 {
+        packet.set_tx_queue(mark % 4);
+    }
+}
