@@ -818,6 +818,8 @@ fn a_watched_packet_is_forgotten_alone() {
     card.doors.progress[1].forget(third);
     assert_eq!(card.doors.progress[1].fate(fourth), Fate::Dropped);
     card.doors.progress[1].forget(fourth);
+    // Nothing is kept of what is forgotten: it counts as any other that has left.
+    assert_eq!([third, fourth].map(|number| card.doors.progress[1].fate(number)), [Fate::Sent; 2]);
     // A port that keeps what it was given is asked, and no other.
     assert_eq!(card.doors.serve_wire(1, Time::ZERO, &counters, |_| {}), None);
     counters.tx_kept.set(1);
