@@ -29,6 +29,8 @@ const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 const CAPTURE_LOOK: Duration = Duration::from_millis(20);
 /// How long captures may take to end when the card has ended.
 const LAST_CAPTURES: Duration = Duration::from_secs(3);
+/// Calls of one client that may wait for captures at a time.
+const MOST_WAITING: usize = 64;
 
 /// The thread's own.
 pub(super) struct Service {
@@ -218,8 +220,15 @@ impl Service {
             Message::One(call) => {
                 let (id, outcome) = self.call(index, *call);
                 let client = &mut self.clients[index];
+                let waiting = self.deferred.iter().filter(|(number, ..)| *number == client.number);
+                let is_full = waiting.count() >= MOST_WAITING;
                 match (id, outcome) {
                     (None, _) => {}
+                    (Some(id), Ok(CallResult::WhenEnded(_))) if is_full => {
+                        let message =
+                            format!("{MOST_WAITING} calls wait for captures, which is the most");
+                        client.answer(&answer(&id, &Err(RpcError::new(LIMIT, message))));
+                    }
                     (Some(id), Ok(CallResult::WhenEnded(capture))) => {
                         self.deferred.push((client.number, id, capture));
                     }

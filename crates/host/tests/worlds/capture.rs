@@ -216,6 +216,25 @@ fn a_reader_that_does_not_read_costs_the_capture_and_no_one_else() {
 }
 
 #[test]
+fn only_so_many_calls_of_a_client_wait_for_a_capture() {
+    let card = Served::start(STEADY);
+    let mut client = card.client();
+    let (_reader, capture) = start_unread(&mut client);
+    let call = |id: u32| {
+        let wait = json!({ "jsonrpc": "2.0", "id": id, "method": "capture.wait",
+                           "params": { "capture": capture } });
+        format!("{wait}\n")
+    };
+    let calls: String = (0..65).map(call).collect();
+    client.send(&calls);
+    let answer = client.line().unwrap();
+    assert_eq!(answer["id"], 64, "{answer}");
+    let message = "64 calls wait for captures, which is the most";
+    assert_eq!(answer["error"]["message"], message);
+    card.stop();
+}
+
+#[test]
 fn who_waits_for_a_capture_hears_of_its_end_when_the_card_ends() {
     let card = Served::start(STEADY);
     let mut client = card.client();
