@@ -5,6 +5,7 @@ use crate::common::{bed, good_json};
 use crate::written::{ELSEWHERE, Written, address, written};
 use picnic_cli::registries;
 use picnic_control::{Launch, Running};
+use picnic_core::ledger::LedgerTotals;
 use picnic_machine::testbed::Testbed;
 use picnic_testing::{let_pass, machine, skip};
 use proptest::strategy::{Strategy, ValueTree};
@@ -175,6 +176,12 @@ fn sender(server: &Server, file: &Path) -> Box<dyn Running> {
     ))
 }
 
+/// Of the sender's copies, the few that are longer than a frame of a veth with XDP can be. Its own
+/// host, which is given the packets themselves, may be too slow for them.
+fn oversize(sent: &LedgerTotals) -> u64 {
+    sent.drops.get("oversize").copied().unwrap_or(0)
+}
+
 /// The numbers of the packets that reached a socket, through a card with the filters.
 /// `None` if this machine gives no namespace; says so.
 fn reached(
@@ -218,7 +225,7 @@ fn reached(
         let is_over = match &sending {
             Some(sending) => {
                 let sent = sending.view().ledger.read();
-                sent.transmitted + sent.dropped == u64::from(frames)
+                sent.transmitted + oversize(&sent) == u64::from(frames)
             }
             None => running.is_finished(),
         };
@@ -241,10 +248,7 @@ fn reached(
     }
     if let Some(sending) = sending {
         let report = sending.stop().unwrap();
-        // All but the few that are longer than a frame of a veth with XDP can be.
-        let oversize = report.ledger.drops.get("oversize").copied().unwrap_or(0);
-        assert_eq!(report.ledger.dropped, oversize, "{report:#?}");
-        assert!(oversize * 100 < u64::from(frames), "{report:#?}");
+        assert!(oversize(&report.ledger) * 100 < u64::from(frames), "{report:#?}");
     }
     let report = running.stop().unwrap();
     assert!(report.ledger.balanced(), "{report:#?}");

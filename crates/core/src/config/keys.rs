@@ -340,8 +340,8 @@ pub struct InterruptSection {
     /// "interrupt" (at once) or "moderated" (as packets received). For hosts that send by
     /// themselves (tap).
     pub tx_complete: TxComplete,
-    /// Microseconds a target polls on without packets before it waits for an interrupt. With engine
-    /// = "kernel": a wire, which is looked at each wire_usecs.
+    /// Microseconds a target polls on without packets before it waits for an interrupt. In the
+    /// kernel engine, those that a wire is polled on, once in wire_usecs.
     #[schemars(range(max = 1000000))]
     pub poll_usecs: u32,
     /// Microseconds packets of the host may wait for others while it keeps sending: the first
