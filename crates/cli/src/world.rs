@@ -72,16 +72,27 @@ impl SeedArgs {
         self.seed.map(|seed| Setting::number("card.seed", seed))
     }
 
-    /// Where the events are to be written, if that was asked for.
-    pub(crate) fn events(
+    /// Whether events can be written, if that was asked for: before any of the card's files is
+    /// opened, none of which that file may be.
+    pub(crate) fn claim_events(
         &self,
         world: &WorldArgs,
         launch: &Launch<'_>,
-    ) -> anyhow::Result<Option<Box<dyn Write + Send>>> {
-        let Some(path) = &self.trace else { return Ok(None) };
+    ) -> anyhow::Result<()> {
+        let Some(path) = &self.trace else { return Ok(()) };
         if !launch.executor()?.tells_events() {
             return Err(world.refuse("--trace", launch));
         }
+        if path.as_os_str() == "-" {
+            return Ok(());
+        }
+        let claimed = launch.file.files().write("--trace", path);
+        claimed.map_err(|error| Usage(format!("--trace: {}", error.message)).into())
+    }
+
+    /// Where the events are to be written, if that was asked for.
+    pub(crate) fn events(&self) -> anyhow::Result<Option<Box<dyn Write + Send>>> {
+        let Some(path) = &self.trace else { return Ok(None) };
         if path.as_os_str() == "-" {
             return Ok(Some(Box::new(BufWriter::new(std::io::stdout()))));
         }

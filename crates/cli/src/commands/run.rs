@@ -85,12 +85,13 @@ pub(crate) fn run(args: &RunArgs, json: bool) -> anyhow::Result<()> {
         let card = args.card.clone();
         launch = launch.watched(Watch::new(move || card.load(&sections(), Vec::new())));
     }
-    let events = args.seed.events(&args.world, &launch)?;
+    args.seed.claim_events(&args.world, &launch)?;
     let mut running = launch.start().inspect_err(|_| net::hint(&card))?;
     for warning in &running.view().warnings {
         output::tell(format_args!("picnic: warning: {warning}"));
     }
-    if let Some(events) = events {
+    // Only now: a card that cannot start has taken nothing from what stands there.
+    if let Some(events) = args.seed.events()? {
         running.tell_events(events);
     }
     let live = match args.quiet {

@@ -8,6 +8,8 @@ use anyhow::{Context, bail};
 use clap::Args;
 use picnic_core::config::Setting;
 use picnic_core::direction::Direction;
+use picnic_core::error::ConfigError;
+use picnic_core::files::Files;
 use picnic_core::registry::{BuildContext, find};
 use picnic_core::time::Time;
 use picnic_engine::trial::{Fate, Released, Trial};
@@ -98,6 +100,11 @@ pub(crate) fn is_path(function: &str) -> bool {
 }
 
 pub(crate) fn run(args: &TryArgs, json: bool) -> anyhow::Result<()> {
+    let files = Files::default();
+    let same = |error: ConfigError| Usage(format!("{}: {}", error.key, error.message));
+    files.read("--in", &args.input).map_err(same)?;
+    args.expect.iter().try_for_each(|path| files.read("--expect", path)).map_err(same)?;
+    args.out.iter().try_for_each(|path| files.write("--out", path)).map_err(same)?;
     let input = load(&args.input)?;
     let (name, mut tried) = try_all(args, &input)?;
     tried.function = name;

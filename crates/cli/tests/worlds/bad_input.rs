@@ -447,3 +447,34 @@ fn workloads_that_cannot_be_run() {
         assert_eq!(output.status.code(), Some(2), "{words:?}");
     }
 }
+
+#[test]
+fn what_the_command_line_writes_is_no_file_that_it_reads() {
+    let capture = pcap(&[vec![0; 60]]);
+    let card = b"[[wire]]\nport = \"pcap\"\npath = \"in.pcap\"\n";
+    let files: [(&str, &[u8]); 2] = [("card.toml", card), ("in.pcap", &capture)];
+    let folder = folder(&files);
+    for (command, expected) in [
+        (
+            "run card.toml --world sim --trace in.pcap",
+            "card.toml:3: wire[0].path: found \"in.pcap\", which is written as --trace; \
+             allowed: another file",
+        ),
+        (
+            "run card.toml --world sim --trace ./card.toml",
+            "--trace: found \"./card.toml\", which is read as the card file; allowed: another file",
+        ),
+        (
+            "try pass --in in.pcap --out in.pcap",
+            "--out: found \"in.pcap\", which is read as --in; allowed: another file",
+        ),
+    ] {
+        let words: Vec<_> = command.split(' ').collect();
+        let output = picnic_in(folder.path(), &words);
+        assert_eq!(stderr(&output).trim_start_matches("picnic: ").trim_end(), expected);
+        assert_eq!(output.status.code(), Some(2), "{command}");
+        for (name, bytes) in files {
+            assert_eq!(std::fs::read(folder.path().join(name)).unwrap(), bytes, "{command}");
+        }
+    }
+}

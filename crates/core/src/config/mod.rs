@@ -33,6 +33,7 @@ pub use section::{
 pub use setting::Setting;
 
 use crate::error::ConfigError;
+use crate::files::Files;
 use crate::packet::pool::PoolConfig;
 use crate::shared::Shared;
 use document::{Document, Origin};
@@ -187,6 +188,11 @@ impl CardFile {
     /// The sections that it could have.
     pub fn sections(&self) -> &Sections {
         &self.sections
+    }
+
+    /// The card's files, for who uses one that no section names.
+    pub fn files(&self) -> Files {
+        self.document.files.clone()
     }
 
     /// What the file, or the command line, sets: each key with its value, in the file's order.
