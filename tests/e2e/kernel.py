@@ -21,9 +21,6 @@ UDP_STREAMS = 8
 # Mbit/s. A core may be kept from its work for fifty milliseconds before that ring is full.
 UDP_RATE = 50
 PAGE_BYTES = 32 << 20
-# Super-frames are taken by the core that sends them. TCP goes on sending where a packet was freed: on
-# another target core than the sender's, a flow would come by two cores, and overtake itself.
-IN_ORDER = {"skb": {"queues": 1, "target_cores": [0]}}
 # How a card is refused that is for the poll engine.
 REFUSED = r'^{file}:\d+: [\w\[\].-]+: found .+, allowed with engine = "kernel": .+'
 
@@ -31,7 +28,7 @@ REFUSED = r'^{file}:\d+: [\w\[\].-]+: found .+, allowed with engine = "kernel": 
 def tcp(hosts, way):
     """iperf3, TCP, by IPv4 and IPv6, both ways: no gap, no disorder, and all of it arrives."""
     rates, again, there = [], 0, 0
-    with hosts.card(way, **IN_ORDER.get(way, {})) as card:
+    with hosts.card(way) as card:
         for family in range(2):
             for streams, window in STREAMS.items():
                 for reverse in (False, True):
