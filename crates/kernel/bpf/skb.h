@@ -4,7 +4,8 @@
  * set the hash, but by then a packet of the wire has been steered. So there is a relay: an
  * interface that has nothing to do but to be steered. A packet goes three ways:
  *
- *   wire, borrowed core   (a veth's by steering, too) the chain; a hash that steering brings to the target core; to the relay
+ *   wire, borrowed core   the chain; a hash that steering brings to the target core; to the relay
+ *                         (a veth's packets come to that core by steering)
  *   relay, target core    back to the wire
  *   wire, target core     counted, and on to the network stack
  *

@@ -117,9 +117,8 @@ impl Attached {
             self.polling.push(polling);
             // A veth hands over what its other end does not cut on the core of whoever sends, where
             // no thread polls. Each flow is in order if the borrowed core takes that, too.
-            let is_veth = || veth::is_one(&wire.interface, namespace);
             let is_gathered = plan.handover == Handover::Skb
-                && is_veth()
+                && veth::is_one(&wire.interface, namespace)
                 && steering::gather(journal, &wire.interface, namespace, core).is_ok();
             // No way leads to a core isolated at boot: the report says so, should packets come.
             if !is_gathered {

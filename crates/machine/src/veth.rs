@@ -40,13 +40,13 @@ pub struct End {
 
 /// Whether an interface is one end of a veth pair.
 pub fn is_one(interface: &str, namespace: Option<&str>) -> bool {
-    link(namespace, "dev", interface).is_some_and(|link| is_veth(&link))
+    link(namespace, interface).is_some_and(|link| is_veth(&link))
 }
 
 /// The other end of an interface of a namespace (a name of `ip netns`; this process's, if none is
 /// given).
 pub fn far(interface: &str, namespace: Option<&str>) -> Far {
-    let Some(near) = link(namespace, "dev", interface).filter(is_veth) else { return Far::None };
+    let Some(near) = link(namespace, interface).filter(is_veth) else { return Far::None };
     let Some(place) = place_of(&near, namespace) else { return Far::Unknown };
     let namespace = place.as_deref();
     // By name in the same namespace, by number in another.
@@ -110,8 +110,8 @@ fn leaves_checksums(features: &str) -> bool {
     word.is_some_and(|word| word.split_whitespace().next() == Some("on"))
 }
 
-fn link(namespace: Option<&str>, key: &str, value: &str) -> Option<Value> {
-    json(namespace, &["link", "show", key, value])?.pop()
+fn link(namespace: Option<&str>, interface: &str) -> Option<Value> {
+    json(namespace, &["link", "show", "dev", interface])?.pop()
 }
 
 fn links(namespace: Option<&str>) -> Vec<Value> {

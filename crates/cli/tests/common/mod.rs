@@ -279,3 +279,15 @@ impl Drop for Running {
         }
     }
 }
+
+/// Whether this machine runs cards in the kernel; says so if it does not.
+pub fn has_kernel_cards(test: &str) -> bool {
+    let doctor = good_json(&["doctor", "--json"]);
+    let findings = doctor["findings"].as_array().unwrap();
+    let can = findings.iter().find(|finding| finding["name"] == "kernel-cpumap").unwrap();
+    let can_run = can["available"] == true;
+    if !can_run {
+        skip(test, can["found"].as_str().unwrap_or("no cpumap"));
+    }
+    can_run
+}

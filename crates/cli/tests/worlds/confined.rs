@@ -120,11 +120,8 @@ const NAMESPACES: u64 = 1 << 21;
 /// be: its threads keep what that takes and no more, and nothing of it is refused.
 fn in_the_kernel(test: &str, engine: &str, in_namespace: bool) {
     let Some(hosts) = hosts(test) else { return };
-    let doctor = good_json(&["doctor", "--json"]);
-    let findings = doctor["findings"].as_array().unwrap();
-    let can = findings.iter().find(|finding| finding["name"] == "kernel-cpumap").unwrap();
-    if can["available"] != true {
-        return skip(test, can["found"].as_str().unwrap_or("no cpumap"));
+    if !has_kernel_cards(test) {
+        return;
     }
     let _machine = machine();
     hosts.link("wire0");

@@ -1,13 +1,13 @@
 //! Real sockets behind a card whose filters drop what is for them: whatever headers, fragments,
 //! tags and routes a packet has, Linux delivers none, by whichever engine; needs root and iproute2.
 
-use crate::common::{bed, good_json};
+use crate::common::{bed, has_kernel_cards};
 use crate::written::{ELSEWHERE, Written, address, written};
 use picnic_cli::registries;
 use picnic_control::{Launch, Running};
 use picnic_core::ledger::LedgerTotals;
 use picnic_machine::testbed::Testbed;
-use picnic_testing::{let_pass, machine, skip};
+use picnic_testing::{let_pass, machine};
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::TestRunner;
 use rustix::net::sockopt::set_socket_recv_buffer_size_force;
@@ -318,11 +318,8 @@ fn no_socket_gets_what_a_filter_drops() {
 #[test]
 fn no_socket_gets_what_a_filter_in_the_kernel_drops() {
     const NAME: &str = "no_socket_gets_what_a_filter_in_the_kernel_drops";
-    let doctor = good_json(&["doctor", "--json"]);
-    let findings = doctor["findings"].as_array().unwrap();
-    let can = findings.iter().find(|finding| finding["name"] == "kernel-cpumap").unwrap();
-    if can["available"] != true {
-        return skip(NAME, can["found"].as_str().unwrap_or("no cpumap"));
+    if !has_kernel_cards(NAME) {
+        return;
     }
     drops_for_good(NAME, &[Way::Kernel("skb"), Way::Kernel("cpumap")]);
 }
