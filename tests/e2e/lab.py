@@ -25,8 +25,10 @@ import time
 HERE = pathlib.Path(__file__).resolve().parent
 # What a client of iperf3 says that was refused for another. The server closes the connection without
 # reading from it: if the client's first bytes have come by then, this resets it, and the answer is lost.
+# After each test it closes the socket on which it listens, too, and opens another.
 REFUSALS = ("the server is busy running a test. try again later",
-            "unable to receive control message: Connection reset by peer")
+            "unable to receive control message: Connection reset by peer",
+            "unable to connect to server: Connection refused")
 TOOLS = ("ip", "tcpdump", "iperf3", "curl", "ping", "ethtool", "setpriv")
 PREFIX = "picnic-e2e-"
 LINK = "eth0"

@@ -24,7 +24,7 @@ pub struct Sample {
 pub fn parsed_by_prometheus(page: &str) -> Option<Vec<Sample>> {
     const PROGRAM: &str = "import json, sys\n\
         from prometheus_client.openmetrics.parser import text_string_to_metric_families as read\n\
-        print(json.dumps([[sample.name, sample.labels, sample.value]\n\
+        print(json.dumps([[sample.name, sample.labels, repr(sample.value)]\n\
             for family in read(sys.stdin.read()) for sample in family.samples]))";
     let has_it = |python: &&str| {
         let ask = Command::new(python).args(["-c", "import prometheus_client"]).output();
@@ -41,9 +41,14 @@ pub fn parsed_by_prometheus(page: &str) -> Option<Vec<Sample>> {
     child.stdin.take().unwrap().write_all(page.as_bytes()).unwrap();
     let output = child.wait_with_output().unwrap();
     assert!(output.status.success(), "refused by prometheus_client:\n{page}");
-    let read: Vec<(String, BTreeMap<String, String>, f64)> =
+    // As text, since serde_json's floating-point numbers may differ in their last bit.
+    let read: Vec<(String, BTreeMap<String, String>, String)> =
         serde_json::from_slice(&output.stdout).unwrap();
-    let sample = |(name, labels, value)| Sample { name, labels, value };
+    let sample = |(name, labels, value): (_, _, String)| Sample {
+        name,
+        labels,
+        value: value.parse().unwrap(),
+    };
     Some(read.into_iter().map(sample).collect())
 }
 
@@ -172,6 +177,19 @@ fn sample(text: &str) -> Result<Sample, String> {
     }
     let value = number.parse().map_err(|_| format!("{number:?} is no number"))?;
     Ok(Sample { name: name.into(), labels, value })
+}
+
+#[test]
+fn prometheus_reads_the_same_numbers() {
+    let mut page = String::from("# TYPE a gauge\n");
+    for place in 0_u32..2000 {
+        let value = f64::from(place).sqrt() / 1e6;
+        page += &format!("a{{place=\"{place}\"}} {value}\n");
+    }
+    page += "# EOF\n";
+    if let Some(read) = parsed_by_prometheus(&page) {
+        assert_eq!(read, parse(&page).unwrap());
+    }
 }
 
 #[test]
