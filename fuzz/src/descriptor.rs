@@ -43,7 +43,7 @@ impl Held {
         let count: u16 = u.arbitrary()?;
         let size = usize::from(count);
         let was_chained = packet.is_chained();
-        match u.int_in_range(0..=9)? {
+        match u.int_in_range(0..=10)? {
             0 => {
                 let fits = size <= self.headroom && self.first + size <= 0xffff;
                 assert_eq!(packet.push_front(count), fits);
@@ -90,6 +90,7 @@ impl Held {
                 assert_eq!(kept.packet_type, parsed.packet_type);
                 assert_eq!((kept.l3_offset, kept.vlan_tci), (parsed.l3_offset, parsed.vlan_tci));
                 assert!(kept.l4_offset == parsed.l4_offset || kept.l4_offset == 0);
+                self.has_gathered(usize::MAX);
             }
             6 => {
                 self.time = u.arbitrary::<u64>()? & ((1 << 48) - 1);
@@ -108,6 +109,10 @@ impl Held {
                 packet.set_checksum(state);
                 assert_eq!(packet.checksum(), state);
             }
+            9 => {
+                packet.gather_front(count);
+                self.has_gathered(size);
+            }
             _ => {
                 let kinds = [GsoType::None, GsoType::Tcp4, GsoType::Tcp6, GsoType::Udp];
                 let kind = kinds[size % kinds.len()];
@@ -115,8 +120,17 @@ impl Held {
                 assert_eq!((packet.gso_type(), packet.gso_size()), (kind, count));
             }
         }
-        assert_eq!(packet.is_chained(), was_chained, "an operation changed what is chained");
+        assert_eq!(self.packet.is_chained(), was_chained, "an operation changed what is chained");
         Ok(())
+    }
+
+    /// Bytes may have moved to the first segment, to have `most` there or what there was.
+    fn has_gathered(&mut self, most: usize) {
+        let (first, headroom) = (self.packet.data().len(), self.packet.headroom().into());
+        assert!((self.first..=most.max(self.first)).contains(&first));
+        // It moves forward only for want of room, and no more than it gains.
+        assert!(headroom <= self.headroom && self.headroom - headroom <= first - self.first);
+        (self.first, self.headroom) = (first, headroom);
     }
 }
 

@@ -170,13 +170,28 @@ impl Trial {
         data: &[u8],
         tell: impl FnOnce(&mut Descriptor),
     ) -> Result<Vec<Released>, String> {
+        self.give_pieces(function, now, wire, &[data], tell)
+    }
+
+    /// As [`Trial::give_known`], each piece of the packet in buffers of its own.
+    ///
+    /// # Errors
+    /// A packet without a fate, or with two.
+    pub fn give_pieces(
+        &mut self,
+        function: &mut dyn Function,
+        now: Time,
+        wire: u8,
+        pieces: &[&[u8]],
+        tell: impl FnOnce(&mut Descriptor),
+    ) -> Result<Vec<Released>, String> {
         let mut outcomes = Vec::new();
         if function.next_deadline().is_some_and(|due| due <= now) {
             outcomes = self.step(function, None, |function, out| function.flush(now, out), now)?;
         }
         let number = self.given;
         self.given += 1;
-        let Some(mut packet) = self.doors.pool.packet(data) else {
+        let Some(mut packet) = self.packet(pieces) else {
             return Err(format!("packet {number}: no buffers are home"));
         };
         packet.wire = wire;
@@ -195,6 +210,16 @@ impl Trial {
         };
         outcomes.extend(self.step(function, Some(number), process, now)?);
         Ok(outcomes)
+    }
+
+    fn packet(&mut self, pieces: &[&[u8]]) -> Option<Descriptor> {
+        let (first, others) = pieces.split_first()?;
+        let mut packet = self.doors.pool.packet(first)?;
+        for piece in others {
+            let segment = self.doors.pool.packet(piece)?;
+            packet.append(segment).ok()?;
+        }
+        Some(packet)
     }
 
     /// Has the function let go of all it holds.

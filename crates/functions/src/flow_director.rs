@@ -27,7 +27,7 @@
 //!
 //! Guarantees: a rule with ports matches no fragment, so a flow with fragments is told by
 //! addresses alone. Order within a flow is kept, save for flows that a change of rules, or of the
-//! queue that sends them, sends elsewhere; the latter are counted. Headers are looked for in a packet's first buffer. No bytes are written.
+//! queue that sends them, sends elsewhere; the latter are counted. No bytes are written.
 //!
 //! Source: Intel 82599 datasheet, section 7.1.2.7 (Flow Director: perfect-match filters);
 //! `ethtool(8)`, `--config-nfc` (the fields); tuple-space search as in `flow_director/table.rs`.

@@ -15,21 +15,19 @@
 //! last one that it has and a parser reaches: a fragment behind IP's, ARP not at all. What is
 //! malformed, has less payload than `least_payload`, or has its headers apart already stays whole.
 //!
-//! Functions read headers in a packet's first buffer only. Behind "l4" they find all that they
-//! found before; behind "l2" and "l3", what lies in the second buffer is cut off to them, so there
-//! put it last. What the descriptor knows stays that of the whole packet.
+//! A function behind it that reads further headers than the first buffer has brings those back
+//! there: with "l2" and "l3" put it last. What the descriptor knows stays that of the whole packet.
 //!
 //! Guarantees: order and bytes are kept. Without a buffer for the headers the packet goes on whole,
 //! counted. Source: the header split of NICs (Intel 82599 datasheet 7.1.10, PSRTYPE).
 
-use crate::bytes::get;
 use picnic_core::command::{CommandEntry, Get, Inspect, Prepared};
 use picnic_core::error::ConfigError;
 use picnic_core::function::Function;
 use picnic_core::out::Out;
 use picnic_core::packet::burst::Burst;
 use picnic_core::packet::desc::Descriptor;
-use picnic_core::packet::layers::{L4Kind, Layers};
+use picnic_core::packet::layers::Layers;
 use picnic_core::registry::{BuildContext, Component};
 use picnic_core::time::Time;
 use schemars::JsonSchema;
@@ -104,20 +102,12 @@ fn headers(data: &[u8], layers: &Layers, at: Layer) -> Option<usize> {
     if kind.is_malformed() || l3 == 0 {
         return None;
     }
-    if at == Layer::L2 {
-        return Some(l3);
+    match at {
+        Layer::L2 => Some(l3),
+        Layer::L3 if l4 != 0 => Some(l4),
+        // A fragment of IPv6 has headers that are not known.
+        _ => (l4 != 0 || kind.is_ipv4()).then(|| layers.headers_length(data)),
     }
-    if l4 == 0 {
-        // A fragment, or nothing that is known.
-        return kind.is_ipv4().then_some(l3 + usize::from(*data.get(l3)? & 0xf) * 4);
-    }
-    let behind = match kind.l4() {
-        _ if at == Layer::L3 => 0,
-        L4Kind::Tcp => usize::from(get::<1>(data, l4 + 12)?[0] >> 4) * 4,
-        L4Kind::Udp | L4Kind::Icmp => 8,
-        L4Kind::None | L4Kind::Other => 0,
-    };
-    Some(l4 + behind)
 }
 
 impl HeaderSplit {

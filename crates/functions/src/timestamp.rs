@@ -118,7 +118,8 @@ fn event_message(packet: &mut Descriptor) -> Option<(usize, Option<usize>)> {
     } else {
         return None;
     };
-    let header: [u8; HEADER] = get(data, start)?;
+    packet.gather_front((start + HEADER) as u16);
+    let header: [u8; HEADER] = get(packet.data(), start)?;
     // Version 2, whatever its minor one; general messages are from 8 on.
     let is_event = header[1] & 0xf == 2 && header[0] & 0xf <= 3;
     let length = usize::from(get_u16(&header, MESSAGE_LENGTH)?);

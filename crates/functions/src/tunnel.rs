@@ -374,7 +374,15 @@ impl Tunnel {
         let reading = match packet.gso_type() {
             GsoType::None => {
                 let layers = packet.parse();
-                self.sought.read(packet, &layers)
+                let reading = self.sought.read(packet, &layers);
+                let is_none = matches!(reading, Reading::Other | Reading::Fragment);
+                if is_none || !packet.is_chained() {
+                    reading
+                } else {
+                    // What it carries may begin in another buffer.
+                    packet.gather_front(headers::LONGEST as u16);
+                    self.sought.read(packet, &layers)
+                }
             }
             _ => Reading::Other,
         };

@@ -29,7 +29,7 @@
 //! broadcasts and multicasts; there is no tx chain, so nothing is switched between pools.
 //!
 //! Guarantees: order within a flow is kept, on each side of a switch; for want of a buffer a copy
-//! is not made, and counted. Headers are looked for in a packet's first buffer.
+//! is not made, and counted.
 //!
 //! Source: Intel 82599 datasheet, sections 7.10.3 (packet switching: VMDq and virtualisation)
 //! and 7.10.3.9 (security features: anti-spoofing); IEEE 802.1Q, section 8.6 (forwarding).

@@ -346,16 +346,57 @@ impl Descriptor {
 
     /// Parses the packet's headers and keeps what was found in the descriptor.
     ///
-    /// Of a chained packet, headers are sought in its first segment.
+    /// Headers that go on in further buffers are moved into the first (see
+    /// [`Self::gather_front`]), so that [`Self::data`] has them.
     #[inline(always)]
     pub fn parse(&mut self) -> Layers {
-        let layers = if self.is_chained() {
-            layers::parse_of(self.data(), self.length() as usize)
-        } else {
-            layers::parse(self.data())
-        };
+        let layers =
+            if self.is_chained() { self.parse_chained() } else { layers::parse(self.data()) };
         self.set_layers(&layers);
         layers
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn parse_chained(&mut self) -> Layers {
+        let total = self.length() as usize;
+        let found = layers::parse_of(self.data(), total);
+        if !found.packet_type.is_malformed() || self.data().len() >= layers::LONGEST_HEADERS {
+            return found;
+        }
+        let mut first = [0; layers::LONGEST_HEADERS];
+        let first = self.copy_front(&mut first);
+        let whole = layers::parse_of(first, total);
+        // Of what is malformed, all that there may be of headers.
+        let end = match whole.packet_type.is_malformed() {
+            true => first.len(),
+            false => whole.headers_length(first),
+        };
+        self.gather_front(end as u16);
+        layers::parse_of(self.data(), total)
+    }
+
+    /// The packet's first bytes, in one piece: as many as there are, or have room.
+    pub(super) fn copy_front<'a>(&self, to: &'a mut [u8]) -> &'a [u8] {
+        let mut length = 0;
+        for segment in self.segments() {
+            let taken = segment.len().min(to.len() - length);
+            to[length..length + taken].copy_from_slice(&segment[..taken]);
+            length += taken;
+            if length == to.len() {
+                break;
+            }
+        }
+        &to[..length]
+    }
+
+    /// Moves bytes of the buffers behind the first into that, until it has `count` bytes of the
+    /// packet, is full, or has all of them. Buffers that were emptied stay.
+    #[inline]
+    pub fn gather_front(&mut self, count: u16) {
+        if self.is_chained() && count > self.length {
+            space::gather_front(self, count);
+        }
     }
 
     /// Keeps what a parse has found.

@@ -21,28 +21,28 @@
 //! | a fragment, the first included    | its header         | `None`                | `None`  |
 //! | cut behind the header asked for   | what is there      | what is there         | there   |
 //! | cut within the header asked for   | `None`             | `None`                | there, if all four bytes are |
-//! | in segments                       | sought in the first | sought in the first  | too     |
+//! | in several buffers                | if it is in one     | if it is in one      | there   |
 //!
 //! Guarantees: what is read are the bytes as they are now, whatever an earlier parse has found; each
 //! call parses, some nanoseconds. A function that needs more of a packet keeps what
 //! [`Descriptor::parse`] returns; the raw words of [`Layers`] are for hashing.
 
 use super::desc::Descriptor;
-use super::layers::{self, L4Kind, Layers};
+use super::layers::{self, L4Kind, LONGEST_HEADERS, Layers};
 use super::wire::{Ipv4, Ipv6, Tcp, Udp};
 
 impl Descriptor {
     /// The IPv4 header and what is there of its payload.
     pub fn ipv4(&self) -> Option<Ipv4<&[u8]>> {
         let layers = self.seek();
-        let packet = self.data().get(layers.l3_offset.into()..)?;
+        let packet = self.bytes_from(layers.l3_offset.into())?;
         if layers.packet_type.is_ipv4() { Ipv4::new_header(packet).ok() } else { None }
     }
 
     /// The IPv6 header and what is there of its payload, extension headers included.
     pub fn ipv6(&self) -> Option<Ipv6<&[u8]>> {
         let layers = self.seek();
-        let packet = self.data().get(layers.l3_offset.into()..)?;
+        let packet = self.bytes_from(layers.l3_offset.into())?;
         if layers.packet_type.is_ipv6() { Ipv6::new_header(packet).ok() } else { None }
     }
 
@@ -58,33 +58,56 @@ impl Descriptor {
 
     /// Source and destination port of TCP or UDP.
     pub fn ports(&self) -> Option<(u16, u16)> {
-        let [a, b, c, d] = self.seek().ports(self.data())?.to_ne_bytes();
+        let layers = self.seek();
+        let ports = match self.is_chained() {
+            false => layers.ports(self.data()),
+            true => layers.ports(self.copy_front(&mut [0; LONGEST_HEADERS])),
+        };
+        let [a, b, c, d] = ports?.to_ne_bytes();
         Some((u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d])))
     }
 
     /// Where the headers are, kept nowhere.
     fn seek(&self) -> Layers {
         if self.is_chained() {
-            layers::parse_of(self.data(), self.length() as usize)
+            let first = &mut [0; LONGEST_HEADERS];
+            layers::parse_of(self.copy_front(first), self.length() as usize)
         } else {
             layers::parse(self.data())
         }
     }
 
-    /// From the transport header to the end of the IP packet: padding is not of it.
+    /// The packet's bytes from a place on, as far as they lie in one buffer.
+    fn bytes_from(&self, mut place: usize) -> Option<&[u8]> {
+        if !self.is_chained() {
+            return self.data().get(place..);
+        }
+        self.segments().find_map(|segment| match segment.get(place..) {
+            Some(bytes) if !bytes.is_empty() => Some(bytes),
+            _ => {
+                place -= segment.len();
+                None
+            }
+        })
+    }
+
+    /// From the transport header to the end of the IP packet, as far as they lie in one buffer:
+    /// padding is not of it.
     fn l4(&self, kind: L4Kind) -> Option<&[u8]> {
         let layers = self.seek();
         if layers.packet_type.l4() != kind {
             return None;
         }
         let l3 = usize::from(layers.l3_offset);
-        let packet = self.data().get(l3..)?;
+        let packet = self.bytes_from(l3)?;
         let length = if layers.packet_type.is_ipv4() {
             Ipv4::new_header(packet).ok()?.total_length().into()
         } else {
             Ipv6::HEADER_LENGTH + usize::from(Ipv6::new_header(packet).ok()?.payload_length())
         };
-        packet.get(usize::from(layers.l4_offset) - l3..length.min(packet.len()))
+        let l4 = usize::from(layers.l4_offset);
+        let segment = self.bytes_from(l4)?;
+        segment.get(..(l3 + length).checked_sub(l4)?.min(segment.len()))
     }
 }
 

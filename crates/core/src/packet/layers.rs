@@ -23,8 +23,8 @@
 //!   its ports, or a packet shortened by a capture, thus keeps its kind and queue and is marked.
 //! - Of a fragment, the first included, L4 is not looked at: all fragments of a packet must land on
 //!   one queue. An atomic IPv6 fragment (RFC 6946) is none.
-//! - Of a packet in segments the headers must lie in the first; its lengths are judged by
-//!   [`parse_of`] against the whole.
+//! - Of a packet in several buffers, lengths are judged by [`parse_of`] against the whole; where its
+//!   headers go on, [`Descriptor::parse`](super::desc::Descriptor::parse) sees to.
 //! - Bytes behind the IP length are padding and never part of L4. A third VLAN tag is
 //!   [`L3Kind::Other`]; more than eight IPv6 extension headers, or more than 980 bytes of them, are
 //!   malformed, as are jumbograms. A host reads on: who must know what it reads looks at
@@ -43,6 +43,10 @@ mod parse;
 mod tests;
 
 pub use parse::{PlainV4, parse, parse_ip, parse_of, parse_slow, plain_v4};
+
+/// Bytes of headers that a parse looks at, at most: Ethernet with two tags, IP with its extensions,
+/// the longest of TCP.
+pub const LONGEST_HEADERS: usize = 22 + parse::LONGEST_L3 + 60;
 
 /// Network layer of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -262,6 +266,25 @@ impl Layers {
         let header = self.l4_offset.wrapping_sub(self.l3_offset as u16);
         let plain = if self.packet_type.is_ipv4() { 20 } else { 40 };
         matches!(self.packet_type.l4(), L4Kind::Tcp | L4Kind::Udp | L4Kind::Icmp) && header == plain
+    }
+
+    /// Bytes of headers, up to the end of the last that is known: TCP, UDP or ICMP, else IP or what
+    /// stands before it. All of `data`, which starts with the headers, if that is not known.
+    #[inline]
+    pub fn headers_length(&self, data: &[u8]) -> usize {
+        let (l3, l4) = (usize::from(self.l3_offset), usize::from(self.l4_offset));
+        let at = |place: usize| usize::from(data.get(place).copied().unwrap_or(0));
+        let length = match self.packet_type.l4() {
+            L4Kind::Tcp => l4 + (at(l4 + 12) >> 4) * 4,
+            L4Kind::Udp | L4Kind::Icmp => l4 + 8,
+            _ if l4 != 0 => l4,
+            // A fragment, or nothing that is known.
+            _ if self.packet_type.is_ipv4() => l3 + (at(l3) & 0xf) * 4,
+            _ if self.packet_type.is_ipv6() => data.len(),
+            _ if self.packet_type.l3() == L3Kind::Arp => l3 + parse::ARP_LENGTH,
+            _ => l3,
+        };
+        length.min(data.len())
     }
 
     /// IPv4 source and destination, each as its four bytes lie in memory.

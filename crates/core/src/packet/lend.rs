@@ -392,6 +392,32 @@ mod tests {
     }
 
     #[test]
+    fn buffers_that_were_emptied_go_home_at_once() {
+        let mut pool = pool(64, 2048);
+        let mut loans = Loans::new(&pool);
+        for (lengths, gathered, expected) in [
+            ([10, 5, 20], 15, vec![(15, true), (20, false)]),
+            ([10, 5, 20], 35, vec![(35, false)]),
+            ([10, 5, 20], 12, vec![(12, true), (3, true), (20, false)]),
+        ] {
+            let mut packet = pool.packet(&[1; 10]).unwrap();
+            for length in &lengths[1..] {
+                packet.append(pool.packet(&vec![2; *length]).unwrap()).unwrap();
+            }
+            packet.gather_front(gathered);
+            assert_eq!(Loans::pieces(&packet, 4096), expected.len());
+            let (mut places, mut found) = (Vec::new(), Vec::new());
+            loans.lend_packet(&mut pool, packet, 4096, |place, length, more| {
+                places.push(place);
+                found.push((length, more));
+            });
+            assert_eq!((found, pool.outstanding()), (expected, places.len()));
+            let sent: u32 = places.iter().filter_map(|&at| loans.put_back(&mut pool, at)).sum();
+            assert_eq!((sent, pool.outstanding()), (35, 0));
+        }
+    }
+
+    #[test]
     fn another_pools_packet_is_not_lent() {
         let (mut pool, mut other) = (pool(64, 2048), pool(64, 2048));
         let mut loans = Loans::new(&pool);

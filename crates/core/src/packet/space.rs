@@ -513,6 +513,42 @@ pub(super) fn join(last: u32, part: Descriptor, skip: u16) -> u32 {
     part.buffer
 }
 
+/// Moves bytes from the buffers behind a chain's first into that, until it has `count` of them, is
+/// full, or there are no more. For want of room behind its own they move forward.
+#[cold]
+pub(super) fn gather_front(head: &mut Descriptor, count: u16) {
+    let missing = count.saturating_sub(head.length);
+    let behind = capacity(head).saturating_sub(u32::from(head.offset) + u32::from(head.length));
+    let behind = u16::try_from(behind).unwrap_or(u16::MAX);
+    let shift = missing.saturating_sub(behind).min(head.headroom());
+    let mut left = missing.min(behind.saturating_add(shift));
+    let start = head.offset - shift;
+    // SAFETY: both ranges lie in the head's buffer behind its header, as `shift` is no more than
+    // the headroom; the exclusive borrow of the head is exclusive access to it.
+    unsafe {
+        let buffer = address(head.buffer);
+        let (from, to) = (buffer.add(head.offset as usize), buffer.add(start as usize));
+        std::ptr::copy(from, to, head.length as usize);
+    }
+    let (mut last, mut length) = (head.buffer, head.length);
+    while left != 0 {
+        let Some((buffer, offset, in_segment)) = next_segment(last) else { break };
+        let taken = left.min(in_segment);
+        // SAFETY: `taken` bytes of a segment that the head owns go behind the head's bytes, which
+        // have room for all `left` there. No two segments share a buffer.
+        unsafe {
+            let from = address(buffer).add(offset as usize);
+            let to = address(head.buffer).add(start as usize + length as usize);
+            std::ptr::copy_nonoverlapping(from, to, taken as usize);
+        }
+        let link = header_mut(last);
+        link.next_offset += taken;
+        link.next_length -= taken;
+        (last, left, length) = (buffer, left - taken, length + taken);
+    }
+    (head.offset, head.length) = (start, length);
+}
+
 /// Walks a chain, unlinking each buffer before it is handed on.
 pub(super) fn take_chain(descriptor: Descriptor, mut hand_on: impl FnMut(u32)) {
     take_segments(descriptor, |(buffer, ..)| hand_on(buffer));

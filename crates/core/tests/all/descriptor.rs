@@ -269,8 +269,102 @@ fn headers_out_of_reach_are_no_headers() {
     pool.free(packet);
 }
 
-/// Lengths of a chained packet are judged against all of it, headers are sought in its first
-/// segment.
+/// A packet in buffers of these lengths, and what is left in one more.
+fn pieces(pool: &mut Pool, frame: &[u8], lengths: &[usize]) -> Descriptor {
+    let (mut at, mut packet) = (0_usize, None::<Descriptor>);
+    for &length in lengths.iter().chain([&usize::MAX]) {
+        let end = frame.len().min(at.saturating_add(length));
+        let piece = pool.packet(&frame[std::mem::replace(&mut at, end)..end]).unwrap();
+        match &mut packet {
+            None => packet = Some(piece),
+            Some(packet) => packet.append(piece).unwrap(),
+        }
+    }
+    packet.unwrap()
+}
+
+fn bytes(packet: &Descriptor) -> Vec<u8> {
+    packet.segments().flatten().copied().collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(500))]
+
+    #[test]
+    fn gathering_moves_bytes_and_loses_none(
+        lengths in prop::collection::vec(0_usize..80, 1..12),
+        total in 0_usize..700,
+        counts in prop::collection::vec(0_u16..400, 1..4),
+        headroom in prop::sample::select(vec![0, 64]),
+    ) {
+        let config = PoolConfig { buffers: 64, buffer_size: 256, headroom };
+        let mut pool = Pool::new(&config, 0).unwrap().0;
+        let frame: Vec<u8> = (0..total).map(|place| place as u8).collect();
+        let mut packet = pieces(&mut pool, &frame, &lengths);
+        packet.mark = 7;
+        for count in counts {
+            let (before, room) = (packet.data().len(), 256 + usize::from(packet.headroom()));
+            packet.gather_front(count);
+            prop_assert_eq!(bytes(&packet), &frame[..]);
+            prop_assert_eq!((packet.length() as usize, packet.mark), (total, 7));
+            let gathered = packet.data().len();
+            prop_assert!(gathered >= before);
+            // In a first buffer with room for all that is asked, all that there is.
+            if usize::from(count) <= room.min(256) {
+                prop_assert!(gathered >= total.min(count.into()));
+            }
+        }
+        pool.free(packet);
+        prop_assert_eq!(pool.outstanding(), 0);
+    }
+
+    #[test]
+    fn headers_in_several_buffers_are_read_as_in_one(
+        frame in frame(),
+        lengths in prop::collection::vec(1_usize..40, 0..8),
+    ) {
+        let mut pool = pool();
+        let first = usize::from(headers::parse(&frame).l3_offset).max(1);
+        let lengths: Vec<_> = [first].into_iter().chain(lengths).collect();
+        let mut whole = pool.packet(&frame).unwrap();
+        let mut cut = pieces(&mut pool, &frame, &lengths);
+        prop_assert_eq!(cut.ports(), whole.ports());
+        let (found, expected) = (cut.parse(), whole.parse());
+        prop_assert_eq!(bytes(&cut), frame);
+        prop_assert_eq!((cut.layers(), found), (whole.layers(), expected));
+        let v4 = |packet: &Descriptor| packet.ipv4().map(|ip| (ip.source(), ip.destination()));
+        prop_assert_eq!(v4(&cut), v4(&whole));
+        let v6 = |packet: &Descriptor| packet.ipv6().map(|ip| (ip.source(), ip.destination()));
+        prop_assert_eq!(v6(&cut), v6(&whole));
+        let tcp = |packet: &Descriptor| packet.tcp().map(|tcp| tcp.destination_port());
+        prop_assert_eq!(tcp(&cut), tcp(&whole));
+        let udp = |packet: &Descriptor| packet.udp().map(|udp| udp.destination_port());
+        prop_assert_eq!(udp(&cut), udp(&whole));
+        pool.free(cut);
+        pool.free(whole);
+        prop_assert_eq!(pool.outstanding(), 0);
+    }
+}
+
+/// What is well formed brings no more than its headers to the first buffer: where a split was
+/// behind TCP, it stays.
+#[test]
+fn no_payload_is_moved() {
+    let mut pool = pool();
+    let mut frame = vec![0; 34 + 8 + 100];
+    frame[12..16].copy_from_slice(&[0x08, 0x00, 0x45, 0]);
+    frame[16..18].copy_from_slice(&128_u16.to_be_bytes());
+    frame[23] = 17;
+    frame[38..40].copy_from_slice(&108_u16.to_be_bytes());
+    for first in [14, 20, 34, 36, 38, 41, 42] {
+        let mut packet = pieces(&mut pool, &frame, &[first, 1, 3]);
+        packet.parse();
+        assert_eq!((packet.packet_type(), packet.data().len()), (PacketType::IPV4_UDP, 42));
+        pool.free(packet);
+    }
+}
+
+/// Lengths of a chained packet are judged against all of it.
 #[test]
 fn a_chained_packet_is_not_malformed() {
     let mut pool = pool();

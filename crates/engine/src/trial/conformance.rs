@@ -23,6 +23,7 @@ use super::{Released, Trial, frames};
 use picnic_core::direction::Direction;
 use picnic_core::function::Function;
 use picnic_core::packet::desc::{ChecksumState, Descriptor, GsoType, VlanTag};
+use picnic_core::packet::layers::{self, Layers};
 use picnic_core::registry::BuildContext;
 use picnic_core::time::Time;
 use std::collections::HashSet;
@@ -71,6 +72,52 @@ pub fn of_frames(
         player.end().map_err(|error| format!("{direction:?}: {error}"))?;
     }
     Ok(())
+}
+
+/// Every kind of frame in buffers of every length: where a packet is cut into buffers changes
+/// neither its fate nor a byte of it. Its Ethernet header, with the tags, is in one buffer.
+///
+/// # Errors
+/// What becomes of it whole and in pieces, and of which frame.
+pub fn of_pieces(
+    mut build: impl FnMut() -> Box<dyn Function>,
+    context: &BuildContext,
+) -> Result<(), String> {
+    for direction in Direction::ALL {
+        let mut whole = Player::new(build(), context, direction)?;
+        let mut cut = Player::new(build(), context, direction)?;
+        for (kind, frame) in frames::all().into_iter().enumerate() {
+            for (first, others) in ways_to_cut(&frame) {
+                let pieces: Vec<_> =
+                    [&frame[..first]].into_iter().chain(frame[first..].chunks(others)).collect();
+                let told = |text| {
+                    format!("{direction:?}, frame {kind}, {first} bytes and then {others}: {text}")
+                };
+                let expected = whole.give_pieces(1, 0, [0; 4], &[&frame]).map_err(told)?;
+                let found = cut.give_pieces(1, 0, [0; 4], &pieces).map_err(told)?;
+                if what_became(&expected) != what_became(&found) {
+                    return Err(told(format!("{found:x?}, but whole {expected:x?}")));
+                }
+            }
+        }
+        for player in [whole, cut] {
+            player.end().map_err(|error| format!("{direction:?}: {error}"))?;
+        }
+    }
+    Ok(())
+}
+
+/// Bytes of the first buffer, and of each other.
+fn ways_to_cut(frame: &[u8]) -> impl Iterator<Item = (usize, usize)> {
+    let first = usize::from(layers::parse(frame).l3_offset);
+    let ways =
+        (first..frame.len()).flat_map(|first| [(first, usize::MAX), (first, 1), (first, 16)]);
+    ways.filter(move |_| first != 0)
+}
+
+/// All but the number: a packet may go on in another buffer.
+fn what_became(released: &[Released]) -> Vec<Released> {
+    released.iter().map(|one| Released { number: None, ..one.clone() }).collect()
 }
 
 /// Packets that the bytes say, in both chains: for fuzzing, and for property tests.
@@ -131,7 +178,6 @@ pub fn bytes_of_frames(kinds: u8) -> Vec<u8> {
 /// # Errors
 /// What it keeps, and what its bytes say.
 pub fn keeps_its_layers(packet: &Descriptor) -> Result<(), String> {
-    use picnic_core::packet::layers::{self, Layers};
     let kept = packet.layers();
     let is_kept = |found: Layers| {
         let vlan_tci = if packet.vlan_aside().is_none() { found.vlan_tci } else { 0 };
@@ -182,13 +228,24 @@ impl Player {
     }
 
     fn give(&mut self, gap_us: u64, wire: u8, about: [u8; 4], data: &[u8]) -> Result<(), String> {
+        self.give_pieces(gap_us, wire, about, &[data]).map(drop)
+    }
+
+    fn give_pieces(
+        &mut self,
+        gap_us: u64,
+        wire: u8,
+        about: [u8; 4],
+        pieces: &[&[u8]],
+    ) -> Result<Vec<Released>, String> {
         self.now = self.now + gap_us * 1000;
         let wire = wire % self.wires;
         let function = &mut *self.function;
         let tell = |packet: &mut Descriptor| tell(packet, about);
-        let outcomes = self.trial.give_known(function, self.now, wire, data, tell)?;
+        let outcomes = self.trial.give_pieces(function, self.now, wire, pieces, tell)?;
         self.given += 1;
-        self.count(&outcomes)
+        self.count(&outcomes)?;
+        Ok(outcomes)
     }
 
     fn end(mut self) -> Result<(), String> {

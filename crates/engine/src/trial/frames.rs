@@ -41,9 +41,15 @@ pub fn tcp() -> Vec<u8> {
     vec![0x30, 0x39, 0, 80, 0, 0, 0, 1, 0, 0, 0, 0, 0x50, 0x10, 0xff, 0xff, 0, 0, 0, 0]
 }
 
-/// A UDP datagram.
+/// A UDP datagram to a name server.
 pub fn udp(payload: &[u8]) -> Vec<u8> {
-    let mut datagram = vec![0x30, 0x39, 0, 53];
+    udp_to(53, payload)
+}
+
+/// A UDP datagram.
+pub fn udp_to(port: u16, payload: &[u8]) -> Vec<u8> {
+    let mut datagram = vec![0x30, 0x39];
+    datagram.extend(port.to_be_bytes());
     datagram.extend((8 + payload.len() as u16).to_be_bytes());
     datagram.extend([0, 0]);
     datagram.extend(payload);
@@ -59,6 +65,12 @@ pub fn all() -> Vec<Vec<u8>> {
     let hop_by_hop = [6, 0, 5, 2, 0, 0, 1, 0];
     let fragment = [17, 0, 0, 1, 0, 0, 0, 9];
     let atomic = [17, 0, 0, 0, 0, 0, 0, 9];
+    let inner_ipv4 = ipv4(17, 0, &[], &udp(b"inner"));
+    let inner_frame = ethernet(&[7], 0x0800, &inner_ipv4);
+    let vxlan = [0x08, 0, 0, 0, 0, 0, 42, 0];
+    let geneve = [0x02, 0, 0x65, 0x58, 0, 0, 42, 0, 0, 1, 1, 1, 0, 0, 0, 0];
+    let gre = [0x20, 0, 8, 0, 0, 0, 0, 42];
+    let sync = [0x10, 0x02, 0, 44];
     let behind = |header: &[u8], rest: &[u8]| [header, rest].concat();
     vec![
         ethernet(&[], 0x0800, &ipv4(6, 0x4000, &[], &behind(&tcp(), &[0; 6]))),
@@ -79,6 +91,12 @@ pub fn all() -> Vec<Vec<u8>> {
         ethernet(&[], 0x86dd, &ipv6(58, &solicitation)),
         ethernet(&[], 0x86dd, &ipv6(59, &[])),
         ethernet(&[], 0x0806, &arp),
+        // Tunnels, of other packets than those above; and an event message of PTP.
+        ethernet(&[], 0x0800, &ipv4(17, 0, &[], &udp_to(4789, &behind(&vxlan, &inner_frame)))),
+        ethernet(&[], 0x86dd, &ipv6(17, &udp_to(6081, &behind(&geneve, &inner_frame)))),
+        ethernet(&[], 0x0800, &ipv4(47, 0, &[], &behind(&gre, &inner_ipv4))),
+        ethernet(&[], 0x0800, &ipv4(4, 0, &[], &inner_ipv4)),
+        ethernet(&[], 0x0800, &ipv4(17, 0, &[], &udp_to(319, &behind(&sync, &[0; 42])))),
         ethernet(&[], 38, &[0x42, 0x42, 3]),
         ethernet(&[], 0x88cc, &[0; 20]),
         vec![0; 13],

@@ -11,7 +11,9 @@ use picnic_core::ledger::{DropReason, Ledger, Stage};
 use picnic_core::out::{Doors, Onward, Out};
 use picnic_core::packet::burst::Burst;
 use picnic_core::packet::pool::{Pool, PoolConfig};
+use picnic_core::registry::BuildContext;
 use picnic_core::time::Time;
+use picnic_engine::trial::conformance;
 use picnic_filter::code::FilterCode;
 use picnic_filter::filters::FilterChange;
 use picnic_filter::matching::Tuple;
@@ -157,6 +159,30 @@ proptest! {
         }
         prop_assert_eq!(card.unreadable(), 0);
     }
+}
+
+/// Where a packet is cut into buffers hides nothing of it.
+#[test]
+fn a_packet_in_several_buffers_is_judged_as_in_one() {
+    let to = |port, action| {
+        let destination_ports = PortRange::new(port, port).unwrap();
+        let any = FiveTuple {
+            protocol: None,
+            source: None,
+            destination: None,
+            source_ports: PortRange::ANY,
+            destination_ports,
+        };
+        Filter::new(format!("to-{port}"), any, action)
+    };
+    let build = || {
+        let rules = [to(80, Action::Drop), to(53, Action::Mark(7)), to(4789, Action::Steer(1))];
+        let filters = Filters::new(2);
+        let add = |filter| FilterChange::Add(filter, FilterCode::default());
+        filters.apply(rules.into_iter().map(add).collect()).unwrap();
+        filters.function(Stage::Rx).unwrap()
+    };
+    conformance::of_pieces(build, &BuildContext::default()).unwrap();
 }
 
 fn udp(v6: bool) -> Written {

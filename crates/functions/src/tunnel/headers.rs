@@ -9,7 +9,7 @@
 use super::Kind;
 use crate::bytes::{get, get_u16, put_u16};
 use picnic_core::packet::desc::Descriptor;
-use picnic_core::packet::layers::Layers;
+use picnic_core::packet::layers::{LONGEST_HEADERS, Layers};
 use picnic_core::packet::wire::{EtherType, IpProtocol, checksum};
 use std::net::IpAddr;
 
@@ -66,6 +66,9 @@ pub(super) struct Tunnel {
     /// GRE with a checksum, over all from L4 to the end.
     pub(super) has_gre_checksum: bool,
 }
+
+/// Bytes of headers, those within included: GENEVE's are the longest between both.
+pub(super) const LONGEST: usize = LONGEST_HEADERS + 8 + 8 + 63 * 4 + LONGEST_HEADERS;
 
 /// What a packet is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -63,6 +63,50 @@ fn frames_cut_damaged_and_of_odd_lengths_keep_fate_and_layers() {
     });
 }
 
+#[test]
+fn where_a_packet_is_cut_into_buffers_changes_nothing() {
+    let mut wrong = Vec::new();
+    each_own(|name, build, context| {
+        if let Err(error) = conformance::of_pieces(build, context) {
+            wrong.push(format!("{name}: {error}"));
+        }
+    });
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Settings by which functions read more of a packet than by those that they have by default.
+const READERS: &[&str] = &[
+    "function = \"rss\"\ntypes = [\"tcp-ipv4\", \"udp-ipv4\", \"tcp-ipv6\", \"udp-ipv6\"]",
+    "function = \"flow-director\"\nlearn = true\nrules = [\
+     { protocol = \"udp\", destination_port = 53, queue = 1 }, \
+     { source = \"fd00::1\", protocol = \"tcp\", destination_port = 80, mark = 7 }]",
+    "function = \"vmdq\"\npools = [{ macs = [\"02:00:00:00:00:01\"], queues = [0, 1, 2, 3] }]",
+    "function = \"bond\"\nmode = \"flow\"",
+    "function = \"bond\"\nmode = \"round-robin\"\norder_usecs = 100",
+    "function = \"bond\"\nonce = true",
+    "function = \"checksum\"\nmode = \"verify\"\ndrop_bad = true",
+    "function = \"checksum\"\nmode = \"complete\"",
+    "function = \"tunnel\"\nmode = \"decapsulate\"\nmark_network = true",
+    "function = \"tunnel\"\nmode = \"expose\"\nmark_network = true",
+    "function = \"tunnel\"\nmode = \"encapsulate\"\nkinds = [\"vxlan\"]\nnetwork = 42\n\
+     local = \"10.0.0.1\"\nremote = \"10.0.0.2\"\nsource_mac = \"02:00:00:00:00:01\"\n\
+     destination_mac = \"02:00:00:00:00:02\"",
+    "function = \"timestamp\"\ncorrect = true",
+    "function = \"vlan\"\nallow = [100, 200]\nstrip = true",
+    "function = \"vlan\"\ninsert = \"all\"\nidentifier = 5",
+    "function = \"header-split\"\nat = \"l2\"\nleast_payload = 1",
+    "function = \"header-split\"\nat = \"l3\"\nleast_payload = 1",
+];
+
+#[test]
+fn where_a_packet_is_cut_changes_nothing_for_those_who_read_more() {
+    for text in READERS {
+        let context = context();
+        conformance::of_pieces(|| build(text, &context).unwrap(), &context)
+            .unwrap_or_else(|error| panic!("{text}: {error}"));
+    }
+}
+
 /// Every function, by what builds it.
 fn each_own(mut body: impl FnMut(&str, &dyn Fn() -> Box<dyn Function>, &BuildContext)) {
     let folder = tempfile::tempdir().unwrap();

@@ -18,11 +18,11 @@ const FAST_L4: usize = 34;
 const FAST_LENGTH: usize = FAST_L4 + 20;
 /// Bytes of ARP for IPv4 over Ethernet (RFC 826), and of the headers of ICMP (RFC 792) and ICMPv6
 /// (RFC 4443 2.1).
-const ARP_LENGTH: usize = 28;
+pub(super) const ARP_LENGTH: usize = 28;
 const ICMPV4_LENGTH: usize = 8;
 const ICMPV6_LENGTH: usize = 4;
 /// Bytes of a network header with its extensions: what a descriptor can keep.
-const LONGEST_L3: usize = 255 * 4;
+pub(super) const LONGEST_L3: usize = 255 * 4;
 const TCP_OR_UDP: u64 = 1 << IpProtocol::TCP.0 | 1 << IpProtocol::UDP.0;
 
 /// Finds the layers of an Ethernet frame.
