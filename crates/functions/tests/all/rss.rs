@@ -1,6 +1,8 @@
 //! `rss` against a slow oracle, published vectors, and changes while it runs.
 
-use crate::common::frames::{Network, Spec, Upper, any_spec, every_kind, rss_input};
+use crate::common::frames::{
+    Network, Spec, Upper, any_spec, every_kind, published, published_key, rss_input,
+};
 use crate::common::{Card, Door, Packet, Seen, from_wire_0};
 use picnic_core::command::{Order, Prepared};
 use picnic_core::function::Function;
@@ -13,7 +15,6 @@ use picnic_functions::rss::{
 };
 use picnic_hash::{IndirectionTable, Key, lookup2, lookup3, reference};
 use proptest::prelude::*;
-use std::net::IpAddr;
 
 fn context(queues: u16) -> BuildContext {
     BuildContext { queues, ..BuildContext::default() }
@@ -225,43 +226,17 @@ fn by_default_a_udp_flow_with_fragments_stays_on_one_queue() {
 
 #[test]
 fn published_vectors_as_packets() {
-    let text = include_str!("../../../hash/tests/vectors/toeplitz.json");
-    let json: serde_json::Value = serde_json::from_str(text).unwrap();
-    let key = json["key"].as_str().unwrap().to_owned();
-    let hex = |value: &serde_json::Value| u32::from_str_radix(value.as_str().unwrap(), 16).unwrap();
-    let vectors = json["vectors"].as_array().unwrap();
-    assert!(vectors.len() >= 8);
-    let all = Config { key: Some(key.clone()), ..Config::default() };
+    let all = Config { key: Some(published_key()), ..Config::default() };
     let two = Config { types: vec![HashType::Ipv4, HashType::Ipv6], ..all.clone() };
-    for (config, name) in [(all, "hash_4tuple"), (two, "hash_2tuple")] {
+    for (config, over) in [(all, 0), (two, 1)] {
         let mut rss = rss(&config, 4);
-        let packets: Vec<_> = vectors.iter().map(|v| Packet((0, vector_packet(v)))).collect();
-        let seen = Card::new(&context(4)).run(&mut rss, &packets);
-        for packet in seen {
-            let expected = hex(&vectors[packet.number][name]);
-            assert_eq!(packet.hash, expected, "{name} of {}", vectors[packet.number]);
+        let (frames, hashes): (Vec<_>, Vec<_>) = published().unzip();
+        for packet in Card::new(&context(4)).run(&mut rss, &from_wire_0(frames)) {
+            let expected = hashes[packet.number][over];
+            assert_eq!(packet.hash, expected, "vector {}", packet.number);
             assert_eq!(packet.door, Door::Queue((expected % 128 % 4) as u16));
         }
     }
-}
-
-/// The TCP packet of one published vector.
-fn vector_packet(vector: &serde_json::Value) -> Vec<u8> {
-    let address = |key: &str| vector[key].as_str().unwrap().parse::<IpAddr>().unwrap();
-    let port = |key: &str| vector[key].as_u64().unwrap() as u16;
-    let ethernet = etherparse::PacketBuilder::ethernet2([2; 6], [4; 6]);
-    let ip = match (address("src"), address("dst")) {
-        (IpAddr::V4(source), IpAddr::V4(destination)) => {
-            ethernet.ipv4(source.octets(), destination.octets(), 64)
-        }
-        (IpAddr::V6(source), IpAddr::V6(destination)) => {
-            ethernet.ipv6(source.octets(), destination.octets(), 64)
-        }
-        mixed => panic!("{mixed:?}"),
-    };
-    let mut frame = Vec::new();
-    ip.tcp(port("sport"), port("dport"), 1, 64).write(&mut frame, b"data").unwrap();
-    frame
 }
 
 /// Sixty-four TCP flows over both families.

@@ -2,11 +2,12 @@
 
 use etherparse::{
     EtherType, Ethernet2Header, IpFragOffset, IpNumber, Ipv4Header, Ipv6FlowLabel,
-    Ipv6FragmentHeader, Ipv6Header, Ipv6RawExtHeader, NetSlice, SingleVlanHeader, SlicedPacket,
-    TcpHeader, TransportSlice, UdpHeader, VlanId,
+    Ipv6FragmentHeader, Ipv6Header, Ipv6RawExtHeader, NetSlice, PacketBuilder, SingleVlanHeader,
+    SlicedPacket, TcpHeader, TransportSlice, UdpHeader, VlanId,
 };
 use picnic_core::packet::desc::RssType;
 use proptest::prelude::*;
+use std::net::IpAddr;
 
 /// What stands behind the IP header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -309,4 +310,41 @@ pub(crate) fn rss_input(data: &[u8], is_on: impl Fn(RssType) -> bool) -> (Vec<u8
         }
     }
     if is_on(two) { (input, two) } else { (Vec::new(), RssType::None) }
+}
+
+/// The verification suite of RSS: a key, flows and their hashes.
+fn vectors() -> serde_json::Value {
+    let text = include_str!("../../../hash/tests/vectors/toeplitz.json");
+    serde_json::from_str(text).unwrap()
+}
+
+/// The key of the published vectors.
+pub(crate) fn published_key() -> String {
+    vectors()["key"].as_str().unwrap().into()
+}
+
+/// The flows of the published vectors as TCP packets, each with its hash over addresses and ports,
+/// and over addresses alone.
+pub(crate) fn published() -> impl Iterator<Item = (Vec<u8>, [u32; 2])> {
+    let json = vectors();
+    let vectors = json["vectors"].as_array().unwrap().clone();
+    assert!(vectors.len() >= 8);
+    vectors.into_iter().map(|vector| {
+        let address = |key: &str| vector[key].as_str().unwrap().parse::<IpAddr>().unwrap();
+        let port = |key: &str| vector[key].as_u64().unwrap() as u16;
+        let hash = |key: &str| u32::from_str_radix(vector[key].as_str().unwrap(), 16).unwrap();
+        let ethernet = PacketBuilder::ethernet2([2; 6], [4; 6]);
+        let ip = match (address("src"), address("dst")) {
+            (IpAddr::V4(source), IpAddr::V4(destination)) => {
+                ethernet.ipv4(source.octets(), destination.octets(), 64)
+            }
+            (IpAddr::V6(source), IpAddr::V6(destination)) => {
+                ethernet.ipv6(source.octets(), destination.octets(), 64)
+            }
+            mixed => panic!("{mixed:?}"),
+        };
+        let mut frame = Vec::new();
+        ip.tcp(port("sport"), port("dport"), 1, 64).write(&mut frame, b"data").unwrap();
+        (frame, ["hash_4tuple", "hash_2tuple"].map(hash))
+    })
 }

@@ -1,26 +1,17 @@
 //! The same packets through the poll engine's functions and through the loaded programs: verdict,
 //! queue, hash, what was hashed, and the bytes are equal.
 
-use super::functions::frames::{any_spec, every_kind};
+use super::frames::{captured, frames};
 use super::functions::{Card, Door, Packet, Seen, build};
 use super::{can_load, launch, parse};
 use crate::object::Object;
 use crate::plan::plan;
 use aya::programs::{SchedClassifier, TestRun, TestRunOptions, Xdp};
 use picnic_core::kernel::Handover;
-use picnic_core::packet::burst::Burst;
 use picnic_core::packet::desc::RssType;
-use picnic_core::packet::pool::{Pool, PoolConfig};
-use picnic_core::port::Receiver;
-use picnic_core::registry::{BuildContext, find};
-use picnic_core::stats::WireCounters;
-use picnic_core::time::Time;
-use picnic_core::{config::Section, ledger::Ledger};
+use picnic_core::registry::BuildContext;
+use picnic_functions::registry::FUNCTIONS;
 use picnic_machine::steering::Relay;
-use picnic_ports::registry::WIRES;
-use proptest::prelude::*;
-use proptest::strategy::ValueTree;
-use proptest::test_runner::TestRunner;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
@@ -39,93 +30,6 @@ pub(super) struct Fate {
     /// Hash, IP version, and whether ports were hashed; all zero without a hash.
     pub(super) hash: (u32, u8, u8),
     pub(super) data: Vec<u8>,
-}
-
-/// Frames of every kind, drawn frames, frames cut off anywhere, with bytes changed, of random bytes,
-/// and what the generator sends.
-pub(super) fn frames() -> Vec<Vec<u8>> {
-    let mut runner = TestRunner::deterministic();
-    let mut draw =
-        |strategy: &BoxedStrategy<Vec<u8>>| strategy.new_tree(&mut runner).unwrap().current();
-    let mut frames: Vec<Vec<u8>> = every_kind().iter().map(|spec| spec.build()).collect();
-    let whole = any_spec().prop_map(|spec| spec.build()).boxed();
-    let cut = (whole.clone(), 14..200_usize).prop_map(|(mut frame, length)| {
-        frame.truncate(length);
-        frame
-    });
-    let cut = cut.boxed();
-    let changed = (cut.clone(), prop::collection::vec((12..80_usize, any::<u8>()), 1..4));
-    let changed = changed.prop_map(|(mut frame, changes)| {
-        for (place, byte) in changes {
-            let place = place % frame.len();
-            frame[place] = byte;
-        }
-        frame
-    });
-    let changed = changed.boxed();
-    let random = prop::collection::vec(any::<u8>(), 14..120).boxed();
-    // IPv6 with any chain of extension headers.
-    let kinds = prop::sample::select(vec![0_u8, 6, 17, 43, 44, 51, 59, 60]);
-    let chain = (prop::collection::vec((kinds, 0..3_u8, any::<u16>()), 1..12), 0..60_usize);
-    let chain = chain.prop_map(|(headers, payload)| extended(&headers, payload)).boxed();
-    for _ in 0..300 {
-        frames.extend([&whole, &cut, &changed, &chain, &random].map(&mut draw));
-    }
-    frames.extend(generated("vlan_share = 0.3\nipv6_share = 0.4\ntcp_share = 0.5\nflows = 64"));
-    frames.retain(|frame| frame.len() >= 14);
-    frames
-}
-
-/// An IPv6 frame whose extension headers are these: kind, length in units, and what a fragment
-/// header says.
-fn extended(headers: &[(u8, u8, u16)], payload: usize) -> Vec<u8> {
-    let mut body = Vec::new();
-    for (place, &(kind, units, word)) in headers.iter().enumerate() {
-        let next = headers.get(place + 1).map_or(6, |next| next.0);
-        let length = match kind {
-            51 => usize::from(units) * 4 + 8,
-            44 => 8,
-            _ => usize::from(units) * 8 + 8,
-        };
-        let mut header = vec![0; length];
-        (header[0], header[1]) = (next, units);
-        if kind == 44 {
-            // Half of them are atomic.
-            let word = if word & 0x100 == 0 { 0 } else { word };
-            header[2..4].copy_from_slice(&word.to_be_bytes());
-        }
-        body.extend(header);
-    }
-    body.extend((0..payload).map(|byte| byte as u8));
-    let mut frame = vec![2; 12];
-    frame.extend([0x86, 0xdd, 0x60, 0, 0, 0]);
-    frame.extend((body.len() as u16).to_be_bytes());
-    frame.extend([headers[0].0, 64]);
-    frame.extend([0x20; 32]);
-    frame.extend(body);
-    frame
-}
-
-/// What the generator sends with these keys.
-fn generated(keys: &str) -> Vec<Vec<u8>> {
-    let section = Section::from_text("port", &format!("port = \"generator\"\n{keys}")).unwrap();
-    let mut wire =
-        find(WIRES, &section).unwrap().build(&section, &BuildContext::default()).unwrap();
-    let (mut pool, _) = Pool::new(&PoolConfig::default(), 0).unwrap();
-    let (counters, ledger) = (WireCounters::default(), Ledger::new(0));
-    let (mut burst, mut frames) = (Burst::new(), Vec::new());
-    for turn in 1..20_u64 {
-        let now = Time::from_nanos(turn * 1_000_000);
-        let mut rx = Receiver::new(&mut pool, &mut burst, &counters, &ledger.card, now, 0, 64);
-        wire.receive(now, &mut rx);
-        drop(rx);
-        for packet in burst.drain() {
-            frames.push(packet.data().to_vec());
-            pool.free(packet);
-        }
-    }
-    assert!(frames.len() > 100);
-    frames
 }
 
 /// The fates of frames in the poll engine's function.
@@ -303,6 +207,7 @@ fn both_engines_hold_packets_to_the_same_bursts() {
     const UNIT: usize = 256;
     let mut frames = frames();
     frames.truncate(200);
+    frames.extend(captured());
     frames.iter_mut().for_each(|frame| frame.resize(frame.len().next_multiple_of(UNIT), 0));
     for (keys, passes) in [
         ("bytes_per_second = 1\nburst_bytes = 10240", true),
@@ -369,6 +274,12 @@ fn both_engines_find_the_same() {
     ]);
     let sections = sections.chain(pools(&frames));
     let sections: Vec<String> = sections.collect();
+    for function in FUNCTIONS.iter().filter(|entry| entry.has_kernel_form()) {
+        let is_tried = |section: &String| section.contains(&format!("\"{}\"", function.name));
+        // Its rate has a test of its own.
+        let is_tried = function.name == "rate-limit" || sections.iter().any(is_tried);
+        assert!(is_tried, "{} has no section here", function.name);
+    }
     let mut steered = [0; QUEUES as usize];
     for section in &sections {
         for (handover, frames) in [("cpumap", &frames), ("skb", &fit)] {

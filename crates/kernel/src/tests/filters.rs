@@ -235,8 +235,9 @@ fn draw<T: std::fmt::Debug>(runner: &mut TestRunner, from: &impl Strategy<Value 
 
 /// Fragments, extension headers, tags, options: of all kinds, and cut off anywhere.
 fn frames(runner: &mut TestRunner) -> Vec<Vec<u8>> {
-    let mut frames = super::differential::frames();
+    let mut frames = super::frames::frames();
     frames.truncate(400);
+    frames.extend(super::frames::captured());
     frames.extend((0..400).map(|_| draw(runner, &frame())));
     // Options of IPv4: routes that end here, that go on, and nonsense.
     for options in [

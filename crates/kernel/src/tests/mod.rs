@@ -2,6 +2,7 @@
 
 mod differential;
 mod filters;
+mod frames;
 #[path = "../../../functions/tests/common/mod.rs"]
 #[allow(unused_imports, unreachable_pub)]
 mod functions;

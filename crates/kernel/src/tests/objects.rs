@@ -1,6 +1,6 @@
 //! A user's own XDP objects: refused with their cause, and run as they are.
 
-use super::differential::frames;
+use super::frames::frames;
 use super::{can_load, launch, parse, shared};
 use crate::object::Object;
 use crate::plan::plan;
