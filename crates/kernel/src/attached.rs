@@ -68,6 +68,7 @@ impl Attached {
             Ok(locked.map_err(|error| cannot_lock(file, index, &wire.interface, &error))?)
         });
         let locks = locks.collect::<Result<Vec<_>, RunError>>()?;
+        check_wires(file, plan)?;
         let counters = Counters::new(&mut object, plan, placement)?;
         let mut attached = Attached {
             chains: Vec::new(),
@@ -141,13 +142,6 @@ impl Attached {
             let at = |error| RunError::from(at_wire(file, index, error));
             match relays.get(index) {
                 None => {
-                    if let Some(other) = other_program(interface, namespace) {
-                        let message = format!(
-                            "found {interface}, whose driver runs another XDP program ({other}): \
-                             detach that first, or set host.handover = \"skb\""
-                        );
-                        return Err(at(ConfigError::new("interface", message)));
-                    }
                     let program = object.wire(number)?;
                     let link = within(namespace, || Object::attach(program, interface));
                     self.chains.push(link.map_err(at)?.map_err(|error| {
@@ -287,6 +281,31 @@ impl Attached {
             self.objects.remove(1);
         }
     }
+}
+
+/// Refuses wires that the card cannot have, as far as that can be seen without taking them.
+pub(crate) fn check_wires(file: &CardFile, plan: &Plan) -> Result<(), RunError> {
+    for (index, wire) in plan.wires.iter().enumerate() {
+        let (interface, namespace) = (&*wire.interface, wire.namespace.as_deref());
+        Polling::check(interface, namespace)
+            .map_err(|error| not_polled(file, index, interface, error))?;
+        if plan.handover == Handover::Cpumap
+            && let Some(other) = other_program(interface, namespace)
+        {
+            let message = format!(
+                "found {interface}, whose driver runs another XDP program ({other}): detach that \
+                 first{}",
+                or_skb(plan)
+            );
+            return Err(at_wire(file, index, ConfigError::new("interface", message)).into());
+        }
+    }
+    Ok(())
+}
+
+/// What there is beside cpumap, for a card that can have it.
+pub(crate) fn or_skb(plan: &Plan) -> &'static str {
+    if plan.is_hybrid { "" } else { ", or set host.handover = \"skb\"" }
 }
 
 /// Runs a program of socket buffers on what an interface receives, for as long as the answer lives.

@@ -4,6 +4,8 @@
 
 use crate::object::{Object, is_built};
 use crate::plan::Plan;
+use aya::maps::MapType;
+use aya::sys::is_map_supported;
 use picnic_control::error::RunError;
 use picnic_core::kernel::Handover;
 use picnic_machine::doctor::Finding;
@@ -15,9 +17,10 @@ const TCX: (u32, u32) = (6, 6);
 
 /// What there is to know of each hand-over.
 pub fn examine() -> Vec<Finding> {
-    let skb = tcx().and_then(|()| relays()).and_then(|()| load(Handover::Skb));
-    [("kernel-skb", skb), ("kernel-cpumap", load(Handover::Cpumap))]
-        .map(|(name, found)| {
+    let kernel = Facts::of_this();
+    [("kernel-skb", Handover::Skb), ("kernel-cpumap", Handover::Cpumap)]
+        .map(|(name, handover)| {
+            let found = kernel.lacks(handover).map_or_else(|| load(handover), Err);
             let available = found.is_ok();
             let (reason, mend) = match found {
                 Ok(()) => ("the programs can be loaded".into(), None),
@@ -33,7 +36,47 @@ pub fn examine() -> Vec<Finding> {
 }
 
 /// Why not, and the mend.
-type Missing = (String, &'static str);
+pub(crate) type Missing = (String, &'static str);
+
+/// What a kernel has of what the hand-overs want.
+#[derive(Clone, Debug)]
+pub(crate) struct Facts {
+    pub(crate) release: String,
+    /// Of which relays are made.
+    pub(crate) has_tun: bool,
+    pub(crate) has_cpumap: bool,
+}
+
+impl Facts {
+    pub(crate) fn of_this() -> Self {
+        let release = read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+        Facts {
+            release: release.trim().into(),
+            has_tun: Path::new("/dev/net/tun").exists(),
+            // Who may not ask is told so when the programs are loaded.
+            has_cpumap: is_map_supported(MapType::CpuMap).unwrap_or(true),
+        }
+    }
+
+    /// What a hand-over wants and is not there.
+    pub(crate) fn lacks(&self, handover: Handover) -> Option<Missing> {
+        match handover {
+            Handover::Skb if version(&self.release).is_some_and(|version| version < TCX) => {
+                let why = format!("Linux {} has no links of tc programs", self.release);
+                Some((why, "Linux 6.6 or newer; or host.handover = \"cpumap\""))
+            }
+            Handover::Skb if !self.has_tun => {
+                let why = "there is no /dev/net/tun, of which relays are made";
+                Some((why.into(), "modprobe tun; or host.handover = \"cpumap\""))
+            }
+            Handover::Cpumap if !self.has_cpumap => {
+                let why = "this kernel has no cpumap";
+                Some((why.into(), "Linux 5.17 or newer with CONFIG_BPF_SYSCALL and CONFIG_NET"))
+            }
+            Handover::Skb | Handover::Cpumap => None,
+        }
+    }
+}
 
 fn load(handover: Handover) -> Result<(), Missing> {
     if !is_built() {
@@ -52,34 +95,13 @@ fn load(handover: Handover) -> Result<(), Missing> {
         is_hybrid: false,
         stamp_mark: 0,
     };
-    let loaded = Object::load(&plan, &[0], false).and_then(|mut object| match handover {
-        Handover::Skb => object.tc("steer_0").map(drop),
-        Handover::Cpumap => object.wire(0).map(drop),
-    });
+    let loaded = Object::load(&plan, &[0], false).and_then(|mut object| object.verify(&plan));
     loaded.map_err(|error: RunError| (error.to_string(), "run as root, on Linux 5.17 or newer"))
-}
-
-/// Whether the kernel has links of tc programs, by its release.
-fn tcx() -> Result<(), Missing> {
-    let release = read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    if version(&release).is_none_or(|version| version >= TCX) {
-        return Ok(());
-    }
-    let why = format!("Linux {} has no links of tc programs", release.trim());
-    Err((why, "Linux 6.6 or newer; or host.handover = \"cpumap\""))
 }
 
 fn version(release: &str) -> Option<(u32, u32)> {
     let mut numbers = release.split(|letter: char| !letter.is_ascii_digit());
     Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
-}
-
-/// Whether relays can be made, which are TAPs.
-fn relays() -> Result<(), Missing> {
-    if Path::new("/dev/net/tun").exists() {
-        return Ok(());
-    }
-    Err(("there is no /dev/net/tun, of which relays are made".into(), "modprobe tun"))
 }
 
 #[cfg(test)]
@@ -97,6 +119,23 @@ mod tests {
                 assert!(available || reason.contains("Linux"), "{name}: {reason}");
             }
         }
+    }
+
+    #[test]
+    fn what_a_kernel_lacks_is_told_with_its_mend() {
+        let all = Facts { release: "6.6.0-x".into(), has_tun: true, has_cpumap: true };
+        let lacks = |facts: &Facts| {
+            [Handover::Skb, Handover::Cpumap].map(|handover| facts.lacks(handover).map(|it| it.0))
+        };
+        assert_eq!(lacks(&all), [None, None]);
+        let old = Facts { release: "6.1.0-x".into(), ..all.clone() };
+        let why = "Linux 6.1.0-x has no links of tc programs";
+        assert_eq!(lacks(&old), [Some(why.into()), None]);
+        let without_tun = Facts { has_tun: false, ..all.clone() };
+        let why = "there is no /dev/net/tun, of which relays are made";
+        assert_eq!(lacks(&without_tun), [Some(why.into()), None]);
+        let without_cpumap = Facts { has_cpumap: false, ..all };
+        assert_eq!(lacks(&without_cpumap), [None, Some("this kernel has no cpumap".into())]);
     }
 
     #[test]

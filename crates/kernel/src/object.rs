@@ -208,6 +208,14 @@ impl Object {
         Ok(object)
     }
 
+    /// Loads what is attached to the first wire.
+    pub(crate) fn verify(&mut self, plan: &Plan) -> Result<(), RunError> {
+        match plan.handover {
+            Handover::Cpumap => self.wire(0).map(drop),
+            Handover::Skb => self.tc("steer_0").map(drop),
+        }
+    }
+
     fn fill(&mut self, cores: &[usize], ring_size: u32) -> Result<(), RunError> {
         let deliver = self.xdp("deliver")?;
         deliver.load().map_err(|error| refused("loaded", &error))?;

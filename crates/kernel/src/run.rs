@@ -4,8 +4,9 @@
 //! them pass. What was handed over by then is taken by the target cores, and counted; then rings
 //! and relays go, and last the machine is set back by its journal.
 
-use crate::attached::{Attached, at_wire};
+use crate::attached::{Attached, at_wire, check_wires, or_skb};
 use crate::counters::Taken;
+use crate::doctor::Facts;
 use crate::hybrid::{self, Half, Sockets};
 use crate::live::Live;
 use crate::object::{Object, SETTLE, check_built, is_built};
@@ -79,7 +80,7 @@ macro_rules! executor {
             }
 
             fn start(&self, launch: Launch<'_>) -> Result<Box<dyn Running>, RunError> {
-                start($name, launch)
+                start($name, &Facts::of_this(), launch)
             }
         }
     };
@@ -89,11 +90,10 @@ executor!(Kernel, "kernel", "the borrowed core, in the kernel: tc or XDP program
 executor!(Hybrid, "hybrid", "in the kernel, and what filters choose in user space");
 
 fn check(launch: &Launch<'_>) -> Result<Checked, RunError> {
-    let (mut plan, mut placement) = plan(launch)?;
     let filters = Filters::new(launch.file.host.queues);
-    add_filters(launch, &filters)?;
-    find_wires(launch.file, &mut plan)?;
-    check_built(launch.file, is_built())?;
+    let (mut plan, mut placement) = prepare(launch, &Facts::of_this(), &filters)?;
+    load(launch.file, &mut plan, &placement)?.0.verify(&plan)?;
+    check_wires(launch.file, &plan)?;
     placement.warnings.extend(unfinished(launch.file, &plan));
     if plan.is_hybrid {
         placement.warnings.extend(hybrid::check(launch)?);
@@ -102,25 +102,61 @@ fn check(launch: &Launch<'_>) -> Result<Checked, RunError> {
     Ok(Checked { placement, filters, os: None })
 }
 
-fn start(engine: &'static str, launch: Launch<'_>) -> Result<Box<dyn Running>, RunError> {
-    // What killed runs have left behind, before the cores are counted.
-    let cleaned = restore_all(&Machine::this(), Which::Stale);
-    let (mut plan, mut placement) = plan(&launch)?;
-    plan.room = add_filters(&launch, &launch.filters)?;
+/// What is refused before programs are loaded, by `check` as by `run`.
+fn prepare(
+    launch: &Launch<'_>,
+    kernel: &Facts,
+    filters: &Filters,
+) -> Result<(Plan, Placement), ConfigError> {
+    let (mut plan, placement) = plan(launch)?;
+    plan.room = add_filters(launch, filters)?;
     find_wires(launch.file, &mut plan)?;
     check_built(launch.file, is_built())?;
+    check_kernel(launch.file, &plan, kernel)?;
+    Ok((plan, placement))
+}
+
+/// Refuses a hand-over that the kernel does not have.
+fn check_kernel(file: &CardFile, plan: &Plan, kernel: &Facts) -> Result<(), ConfigError> {
+    let Some((why, mend)) = kernel.lacks(plan.handover) else { return Ok(()) };
+    let (key, found) = match plan.handover {
+        Handover::Skb => ("host.handover", "skb"),
+        Handover::Cpumap if plan.is_hybrid => ("card.engine", "hybrid"),
+        Handover::Cpumap => ("host.handover", "cpumap"),
+    };
+    let or_skb = if plan.handover == Handover::Cpumap { or_skb(plan) } else { "" };
+    let message = format!("found \"{found}\", but {why}: {mend}{or_skb}");
+    Err(file.locate(ConfigError::new(key, message)))
+}
+
+/// Loads the programs, with the sockets of a card that has some.
+fn load(
+    file: &CardFile,
+    plan: &mut Plan,
+    placement: &Placement,
+) -> Result<(Object, Option<Sockets>), RunError> {
+    let cores = &placement.target_cores;
+    if !plan.is_hybrid {
+        return Ok((Object::load(plan, cores, false)?, None));
+    }
+    let sockets = Sockets::new(file, plan.wires.len())?;
+    plan.stamp_mark = sockets.mark();
+    Ok((Object::load_with(sockets.map(), plan, cores)?, Some(sockets)))
+}
+
+pub(crate) fn start(
+    engine: &'static str,
+    kernel: &Facts,
+    launch: Launch<'_>,
+) -> Result<Box<dyn Running>, RunError> {
+    // What killed runs have left behind, before the cores are counted.
+    let cleaned = restore_all(&Machine::this(), Which::Stale);
+    let (mut plan, mut placement) = prepare(&launch, kernel, &launch.filters)?;
     placement.warnings.extend(told(cleaned));
     placement.warnings.extend(unfinished(launch.file, &plan));
-    let cores = &placement.target_cores;
-    let (mut object, half) = if plan.is_hybrid {
-        let sockets = Sockets::new(launch.file, plan.wires.len())?;
-        plan.stamp_mark = sockets.mark();
-        let object = Object::load_with(sockets.map(), &plan, cores)?;
-        // Before packets can be handed over.
-        (object, Some(Half::start(&launch)?))
-    } else {
-        (Object::load(&plan, cores, false)?, None)
-    };
+    let (mut object, sockets) = load(launch.file, &mut plan, &placement)?;
+    // Before packets can be handed over.
+    let half = sockets.is_some().then(|| Half::start(&launch)).transpose()?;
     if plan.is_hybrid {
         placement.warnings.extend(in_part(launch.file, &launch.filters));
     }
@@ -184,7 +220,7 @@ fn unfinished(file: &CardFile, plan: &Plan) -> Vec<String> {
     if plan.handover != Handover::Cpumap {
         return Vec::new();
     }
-    let or_skb = if plan.is_hybrid { "" } else { ", or set host.handover = \"skb\"" };
+    let or_skb = or_skb(plan);
     let warn = |(index, wire): (usize, &WirePlan)| {
         let interface = &wire.interface;
         let (end, mend) = match far(interface, wire.namespace.as_deref()) {

@@ -27,6 +27,7 @@ use crate::netdev;
 use crate::topology::CoreSet;
 use crate::undo::process::{Thread, threads as all_threads};
 use crate::undo::{Change, Journal, Machine, feature_words, within};
+use crate::veth;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
@@ -57,6 +58,25 @@ pub struct Schedule {
 }
 
 impl Polling {
+    /// Whether an interface can be polled by threads, as far as that can be seen without trying.
+    ///
+    /// # Errors
+    /// It cannot, and why not.
+    pub fn check(interface: &str, namespace: Option<&str>) -> Result<(), MachineError> {
+        let asked = Asked { interface, namespace };
+        if !asked.is_up() {
+            let enter = namespace.map(|name| format!(" -n {name}")).unwrap_or_default();
+            return Err(asked.refused(format!("it is down (ip{enter} link set {interface} up)")));
+        }
+        // A veth has it once it does GRO.
+        if netdev::has_napi(interface, namespace) == Some(false)
+            && !veth::is_one(interface, namespace)
+        {
+            return Err(asked.without_napi());
+        }
+        Ok(())
+    }
+
     /// Has an interface polled by threads.
     ///
     /// # Errors
@@ -67,16 +87,13 @@ impl Polling {
         interface: &str,
         namespace: Option<&str>,
     ) -> Result<Self, MachineError> {
-        let said = |words: &[&str]| {
-            let words = within(namespace, words);
-            let words: Vec<_> = words.iter().map(String::as_str).collect();
-            command::run(&words).map_err(|error| MachineError::Refused(error.to_string()))
-        };
-        let features = said(&["ethtool", "-k", interface])?;
+        Self::check(interface, namespace)?;
+        let asked = Asked { interface, namespace };
+        let features = asked.said(&["ethtool", "-k", interface])?;
         let gro = features.lines().find_map(|line| line.strip_prefix("generic-receive-offload:"));
         let gro = gro.and_then(|state| state.split_whitespace().next()).unwrap_or("off");
         let attribute = format!("/sys/class/net/{interface}/threaded");
-        let threaded = said(&["cat", &attribute])?.trim().to_owned();
+        let threaded = asked.said(&["cat", &attribute])?.trim().to_owned();
         let mut foreign = BTreeSet::new();
         if threaded == "0" {
             foreign = numbers(threads(machine, interface));
@@ -93,22 +110,10 @@ impl Polling {
                 was: was.into(),
             })?;
             let words: Vec<_> = words.iter().map(String::as_str).collect();
-            journal.run(&words).map_err(|error| {
-                let enter = namespace.map(|name| format!(" -n {name}")).unwrap_or_default();
-                let why = match feature {
-                    _ if !is_up(&said, interface) => {
-                        format!("it is down (ip{enter} link set {interface} up)")
-                    }
-                    // The kernel's own words are but that it cannot be written.
-                    "threaded" => match driver(&said, interface) {
-                        Some(driver) => format!("its driver ({driver}) has no NAPI"),
-                        None => "it has no NAPI".into(),
-                    },
-                    _ => error.to_string(),
-                };
-                MachineError::Refused(format!(
-                    "interface {interface} cannot be polled by a thread of the kernel: {why}"
-                ))
+            journal.run(&words).map_err(|error| match feature {
+                // The kernel's own words are but that it cannot be written.
+                "threaded" => asked.without_napi(),
+                _ => asked.refused(error.to_string()),
             })?;
         }
         Ok(Polling {
@@ -211,22 +216,44 @@ impl Polling {
     }
 }
 
-/// Runs a command where the interface is.
-type Said<'a> = &'a dyn Fn(&[&str]) -> Result<String, MachineError>;
-
-/// Whether an interface was taken up; so, if that cannot be told.
-fn is_up(said: Said<'_>, interface: &str) -> bool {
-    let flags = said(&["cat", &format!("/sys/class/net/{interface}/flags")]);
-    let flags = flags
-        .ok()
-        .and_then(|text| u32::from_str_radix(text.trim().trim_start_matches("0x"), 16).ok());
-    flags.is_none_or(|flags| flags & 1 != 0)
+/// An interface that is asked about.
+struct Asked<'a> {
+    interface: &'a str,
+    namespace: Option<&'a str>,
 }
 
-fn driver(said: Said<'_>, interface: &str) -> Option<String> {
-    let told = said(&["ethtool", "-i", interface]).ok()?;
-    let driver = told.lines().find_map(|line| line.strip_prefix("driver:"))?;
-    Some(driver.trim().to_owned())
+impl Asked<'_> {
+    /// Runs a command where the interface is.
+    fn said(&self, words: &[&str]) -> Result<String, MachineError> {
+        let words = within(self.namespace, words);
+        let words: Vec<_> = words.iter().map(String::as_str).collect();
+        command::run(&words).map_err(|error| MachineError::Refused(error.to_string()))
+    }
+
+    /// Whether it was taken up; so, if that cannot be told.
+    fn is_up(&self) -> bool {
+        let flags = self.said(&["cat", &format!("/sys/class/net/{}/flags", self.interface)]);
+        let flags = flags
+            .ok()
+            .and_then(|text| u32::from_str_radix(text.trim().trim_start_matches("0x"), 16).ok());
+        flags.is_none_or(|flags| flags & 1 != 0)
+    }
+
+    fn without_napi(&self) -> MachineError {
+        let told = self.said(&["ethtool", "-i", self.interface]).unwrap_or_default();
+        let driver = told.lines().find_map(|line| line.strip_prefix("driver:"));
+        self.refused(match driver {
+            Some(driver) => format!("its driver ({}) has no NAPI", driver.trim()),
+            None => "it has no NAPI".into(),
+        })
+    }
+
+    fn refused(&self, why: String) -> MachineError {
+        MachineError::Refused(format!(
+            "interface {} cannot be polled by a thread of the kernel: {why}",
+            self.interface
+        ))
+    }
 }
 
 /// The threads that poll interfaces of a name.

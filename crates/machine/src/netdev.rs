@@ -40,6 +40,16 @@ pub(crate) fn napi_threads(
     interface: &str,
     namespace: Option<&str>,
 ) -> io::Result<Option<BTreeSet<i32>>> {
+    Ok(instances(interface, namespace)?.map(|all| all.into_iter().flatten().collect()))
+}
+
+/// Whether an interface has NAPI instances that can have threads; `None` if that cannot be told.
+pub(crate) fn has_napi(interface: &str, namespace: Option<&str>) -> Option<bool> {
+    instances(interface, namespace).ok().flatten().map(|all| !all.is_empty())
+}
+
+/// The thread of each NAPI instance of an interface, if it has one.
+fn instances(interface: &str, namespace: Option<&str>) -> io::Result<Option<Vec<Option<i32>>>> {
     let Some(namespace) = namespace else { return asked(interface) };
     let namespace = File::open(Path::new("/run/netns").join(namespace))?;
     // A thread of its own, which is never anywhere else afterwards.
@@ -52,7 +62,7 @@ pub(crate) fn napi_threads(
     })
 }
 
-fn asked(interface: &str) -> io::Result<Option<BTreeSet<i32>>> {
+fn asked(interface: &str) -> io::Result<Option<Vec<Option<i32>>>> {
     let flags = SocketFlags::CLOEXEC;
     let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, Some(GENERIC))?;
     let index = netdevice::name_to_index(socket.as_fd(), interface)?;
@@ -71,15 +81,15 @@ fn asked(interface: &str) -> io::Result<Option<BTreeSet<i32>>> {
     let of_interface = attribute(NETDEV_A_NAPI_IFINDEX, &index.to_ne_bytes());
     let flags = NLM_F_REQUEST | NLM_F_DUMP;
     send(&socket, &request(family, flags, NETDEV_CMD_NAPI_GET, &of_interface), SendFlags::empty())?;
-    let mut threads = BTreeSet::new();
+    let mut instances = Vec::new();
     loop {
         let answer = received(&socket)?;
         for (kind, body) in messages(&answer) {
             match kind {
-                NLMSG_DONE => return Ok(Some(threads)),
+                NLMSG_DONE => return Ok(Some(instances)),
                 // A kernel whose family has no such command, or not for this interface.
                 NLMSG_ERROR => return Ok(None),
-                _ => threads.extend(attributes(body).filter_map(|(kind, value)| {
+                _ => instances.push(attributes(body).find_map(|(kind, value)| {
                     let is_thread = kind == NETDEV_A_NAPI_PID;
                     is_thread.then_some(i32::from_ne_bytes(*value.first_chunk()?))
                 })),

@@ -13,11 +13,12 @@ fn cards() -> Vec<PathBuf> {
 }
 
 /// What may be absent here: an interface, a namespace, a privilege, a capture.
-const ABSENT: [&str; 7] = [
+const ABSENT: [&str; 8] = [
     "interface: found \"",
     "has no such interface",
     "is not there",
     "(root)",
+    "(root, or CAP_BPF",
     "root is needed",
     "No such file",
     "cannot be opened",

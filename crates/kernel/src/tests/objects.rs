@@ -1,6 +1,7 @@
 //! A user's own XDP objects: refused with their cause, and run as they are.
 
 use super::frames::frames;
+use super::traffic::Bed;
 use super::{can_load, launch, parse, shared};
 use crate::object::Object;
 use crate::plan::plan;
@@ -133,7 +134,9 @@ fn what_is_no_such_object_is_told_by_check() {
     let wanted =
         "rx[0].object: found an XDP program, which the kernel runs, allowed: with card.engine";
     assert!(found.contains(wanted), "{found}");
-    launch(&parse(&text)).check().unwrap();
+    let Some(bed) = Bed::new("what_is_no_such_object_is_told_by_check") else { return };
+    let wire = format!("\"k0\"\nnamespace = \"{}\"", bed.0.netns("card"));
+    launch(&parse(&text.replace("\"lo\"", &wire))).check().unwrap();
 }
 
 #[test]
@@ -146,6 +149,7 @@ fn the_verifiers_refusal_is_told_by_its_cause() {
     let (plan, placement) = plan(&launch(&parse(&text))).unwrap();
     let error = Object::load(&plan, &placement.target_cores, false).map(drop).unwrap_err();
     let error = error.to_string();
+    assert_eq!(launch(&parse(&text)).check().map(drop).unwrap_err().to_string(), error);
     assert!(error.starts_with("card:") && error.contains("rx[0].object: "), "{error}");
     assert!(
         error.contains("the verifier refuses unbounded: R1 offset is outside of the packet"),

@@ -1,5 +1,6 @@
 //! What this engine cannot honour is refused by file, line and key.
 
+use super::traffic::Bed;
 use super::{launch, parse};
 use crate::object::check_built;
 use picnic_functions::registry::FUNCTIONS;
@@ -279,10 +280,9 @@ fn what_cannot_be_shared_is_refused() {
     // All that is the poll engine's is there, its tx chain among it.
     let rest = "[[tx]]\nfunction = \"pass\"\n[interrupt]\nrx_usecs = 5\n[pool]\nbuffers = 1024\n";
     let keys = "rx_ring = 128\ncopy_mode = \"copy\"\n";
+    let Some(bed) = Bed::new("what_cannot_be_shared_is_refused") else { return };
+    let wire = format!("{WIRE}namespace = \"{}\"\n", bed.0.netns("card"));
     let file = parse(&format!("{card}idle = \"block\"\n{wire}{keys}{rx}{host}{rest}{poll}"));
-    if !super::can_load("what_cannot_be_shared_is_refused") {
-        return;
-    }
     let warnings = launch(&file).check().unwrap().placement.warnings;
     assert!(warnings.iter().all(|warning| !warning.contains("poll")), "{warnings:?}");
     let file = parse(&format!("{card}{wire}{rx}{host}"));
@@ -337,13 +337,10 @@ fn what_is_honoured_is_accepted() {
     let rx = "[[rx]]\nfunction = \"rss\"\nhash = \"jhash\"\njhash_init = 7\ntable_size = 100\n";
     let rest = "ring_size = 512\ntarget_cores = [0]\n[control]\nsocket = \"off\"\n\
                 [isolation]\napply = false\nlevel = \"none\"\n[interrupt]\nwire_usecs = 50\npoll_usecs = 500\n";
-    // An interface that there is everywhere.
-    let wire = WIRE.replace("k0", "lo");
+    let Some(bed) = Bed::new("what_is_honoured_is_accepted") else { return };
+    let wire = format!("{WIRE}namespace = \"{}\"\n", bed.0.netns("card"));
     let card =
         parse(&format!("{CARD}default_queue = 0\n{wire}mode = \"native\"\n{rx}{HOST}{rest}"));
-    if !super::can_load("what_is_honoured_is_accepted") {
-        return;
-    }
     let checked = launch(&card).check().unwrap();
     assert_eq!(checked.placement.target_cores, [0]);
 }

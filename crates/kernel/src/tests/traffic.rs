@@ -5,6 +5,7 @@ mod objects;
 mod swaps;
 
 use super::{HANDOVERS, can_load, launch, parse};
+use crate::doctor::Facts;
 use crate::object::Object;
 use crate::plan::plan;
 use picnic_control::{Access, Report, Running};
@@ -40,7 +41,7 @@ const VICTIM: &str = "PICNIC_KERNEL_VICTIM";
 const VICTIM_NAMESPACE: &str = "PICNIC_KERNEL_VICTIM_NAMESPACE";
 
 /// A veth pair: the card's wire `k0` in one namespace, those who send in the other.
-struct Bed(Testbed);
+pub(super) struct Bed(pub(super) Testbed);
 
 /// Told to end when dropped.
 struct Ends<'a>([&'a AtomicBool; 2]);
@@ -53,7 +54,7 @@ impl Drop for Ends<'_> {
 
 impl Bed {
     /// None if this machine cannot have one; says so.
-    fn new(test: &str) -> Option<Bed> {
+    pub(super) fn new(test: &str) -> Option<Bed> {
         if !can_load(test) {
             return None;
         }
@@ -243,6 +244,14 @@ fn card(handover: &str, namespace: &str, rx: &str) -> String {
 
 fn start(text: &str) -> Box<dyn Running> {
     launch(&parse(text)).start_alone().unwrap()
+}
+
+/// Why a card is refused, by `check` as by `run`.
+fn refusal(text: &str) -> String {
+    let found = launch(&parse(text)).start_alone().map(drop).unwrap_err().to_string();
+    let checked = launch(&parse(text)).check().map(drop).unwrap_err().to_string();
+    assert_eq!(checked, found);
+    found
 }
 
 /// The queue of each flow, as the poll engine has it.
@@ -904,8 +913,6 @@ fn a_wire_that_cannot_be_had_is_told() {
     let _machine = machine();
     let before = bed.state();
     let text = bed.card("cpumap", "[[rx]]\nfunction = \"rss\"\n");
-    let refusal =
-        |text: &str| launch(&parse(text)).start_alone().map(drop).unwrap_err().to_string();
     let found = refusal(&text.replace("\"k0\"", "\"no-such\""));
     assert!(found.contains("wire[0].interface: found \"no-such\", but"), "{found}");
     let found = refusal(&text.replace(&bed.0.netns("card"), "no-such"));
@@ -916,7 +923,7 @@ fn a_wire_that_cannot_be_had_is_told() {
         "{found}"
     );
     let running = start(&text);
-    let found = refusal(&text);
+    let found = launch(&parse(&text)).start_alone().map(drop).unwrap_err().to_string();
     assert!(
         found.contains("wire[0].interface") && found.contains("another card's wire"),
         "{found}"
@@ -954,7 +961,7 @@ fn an_interface_that_cannot_be_polled_is_refused() {
             let before = state();
             let text = bed.card(handover, "[[rx]]\nfunction = \"rss\"\n");
             let text = text.replace("\"k0\"", &format!("\"{interface}\""));
-            let found = launch(&parse(&text)).start_alone().map(drop).unwrap_err().to_string();
+            let found = refusal(&text);
             let message = format!(
                 "card:6: wire[0].interface: found \"{interface}\", but interface {interface} cannot be \
                  polled by a thread of the kernel: {why}"
@@ -997,8 +1004,12 @@ const POWERLESS: &str = "PICNIC_KERNEL_POWERLESS";
 fn without_rights_a_card_says_which_it_wants() {
     let test = "without_rights_a_card_says_which_it_wants";
     if let Ok(card) = std::env::var(POWERLESS) {
-        let error = launch(&parse(&card)).start_alone().map(drop).unwrap_err();
-        println!("\nrefused: {}", error.to_string().replace('\n', " "));
+        let card = parse(&card);
+        let started = launch(&card).start_alone().map(drop).unwrap_err();
+        let checked = launch(&card).check().map(drop).unwrap_err();
+        for error in [started, checked] {
+            println!("\nrefused: {}", error.to_string().replace('\n', " "));
+        }
         return;
     }
     if !can_load(test) {
@@ -1017,8 +1028,9 @@ fn without_rights_a_card_says_which_it_wants() {
             .output()
             .unwrap();
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        let refused = text.lines().find(|line| line.starts_with("refused: ")).unwrap_or(&text);
-        assert!(refused.contains("CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN"), "{refused}");
+        let refused = text.lines().filter(|line| line.starts_with("refused: "));
+        let told = refused.filter(|line| line.contains("CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN"));
+        assert_eq!(told.count(), 2, "by `run` and by `check`: {text}");
     }
 }
 
@@ -1031,10 +1043,41 @@ fn a_core_that_is_offline_is_named() {
     for handover in HANDOVERS {
         let text = bed.card(handover, "[[rx]]\nfunction = \"rss\"\n");
         let text = text.replace("target_cores = [0, 1]", "target_cores = [0, 255]");
-        let found = launch(&parse(&text)).start_alone().map(drop).unwrap_err().to_string();
+        let found = refusal(&text);
         assert!(found.contains("target_cores") && found.contains("255"), "{found}");
         assert_eq!(bed.state(), before);
     }
+}
+
+/// What a kernel does not have is named with what mends it, and nothing of the machine is changed.
+#[test]
+fn a_kernel_without_a_handover_is_told() {
+    let Some(bed) = Bed::new("a_kernel_without_a_handover_is_told") else { return };
+    let _machine = machine();
+    let before = bed.state();
+    let all = Facts { release: "6.18.0".into(), has_tun: true, has_cpumap: true };
+    let without_cpumap = Facts { has_cpumap: false, ..all.clone() };
+    let old = Facts { release: "6.1.0".into(), ..all };
+    let cpumap = "but this kernel has no cpumap: Linux 5.17 or newer with CONFIG_BPF_SYSCALL and \
+                  CONFIG_NET";
+    let skb = "but Linux 6.1.0 has no links of tc programs: Linux 6.6 or newer; or host.handover = \
+               \"cpumap\"";
+    let or_skb = format!("{cpumap}, or set host.handover = \"skb\"");
+    for (handover, kernel, place, why) in [
+        ("cpumap", &without_cpumap, "card:13: host.handover: found \"cpumap\"", &*or_skb),
+        ("hybrid", &without_cpumap, "card:2: card.engine: found \"hybrid\"", cpumap),
+        ("skb", &old, "card:13: host.handover: found \"skb\"", skb),
+    ] {
+        let card = parse(&bed.card(handover, "[[rx]]\nfunction = \"rss\"\n"));
+        let found = crate::run::start("kernel", kernel, launch(&card)).map(drop).unwrap_err();
+        assert_eq!(found.to_string(), format!("{place}, {why}"));
+        assert_eq!(bed.state(), before, "{handover}");
+    }
+    // The other one is there still.
+    let text = bed.card("skb", "[[rx]]\nfunction = \"rss\"\n");
+    let running = crate::run::start("kernel", &without_cpumap, launch(&parse(&text))).unwrap();
+    bed.send(64);
+    check(&running.stop().unwrap(), 64);
 }
 
 /// Another's XDP program is named and left alone; the way without one is open still.
@@ -1050,7 +1093,7 @@ fn another_program_on_the_wire_is_named() {
     let program = object.wire(0).unwrap();
     let attached = within(Some(&bed.0.netns("card")), || Object::attach(program, "k0"));
     let other = attached.unwrap().unwrap();
-    let found = launch(&parse(&text)).start_alone().map(drop).unwrap_err().to_string();
+    let found = refusal(&text);
     assert!(found.starts_with("card:") && found.contains("wire[0].interface: found k0"), "{found}");
     assert!(found.contains("another XDP program (id ") && found.contains("skb"), "{found}");
     assert_eq!(bed.state(), State { program: "cpumap", ..before.clone() }, "it is there still");
