@@ -19,7 +19,8 @@
 //! (PICNIC 2.1). Moved are interrupts (their affinity, and that of interrupts to come), the
 //! kernel's work queues, packets that receive packet steering would send there, and all threads:
 //! by a cpuset partition where there can be one, then whoever the kernel did not move, by its
-//! affinity. What the kernel does not let be moved is listed and stays.
+//! affinity. What the kernel does not let be moved is listed and stays; so does what a running card
+//! has put there itself, as one in the kernel does with interrupts and threads.
 //!
 //! Guarantees: everything is in a journal before it is changed ([`crate::undo`]), and goes back
 //! exactly. A thread that somebody else has moved meanwhile stays where it was put; one started
@@ -29,6 +30,7 @@
 //! Documentation/admin-guide/cgroup-v2.rst (cpuset), Documentation/core-api/workqueue.rst.
 
 mod apply;
+mod claims;
 mod interrupts;
 mod partition;
 mod plan;

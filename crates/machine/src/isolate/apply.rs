@@ -1,5 +1,6 @@
 //! Making the changes of a plan, one after the other, each written down first.
 
+use super::claims::Claims;
 use super::plan::{Method, Plan, SettingChange, ThreadChange, change, is_borrowed, plan};
 use super::{IsolationRequest, PURPOSE, applied, partition};
 use crate::config::IsolationMethod;
@@ -121,6 +122,7 @@ impl Isolated {
             reserved,
             others: others.clone(),
             borrowed_core: request.borrowed_core,
+            claims: Claims::read(machine),
             is_partition: false,
             becomes: BTreeMap::new(),
             tried: BTreeSet::new(),
@@ -191,6 +193,7 @@ struct Mover<'a> {
     reserved: CoreSet,
     others: CoreSet,
     borrowed_core: usize,
+    claims: Claims,
     /// Whether the kernel has moved threads.
     is_partition: bool,
     /// Where threads belong that are in the journal.
@@ -203,7 +206,11 @@ impl Mover<'_> {
     fn threads(&self) -> Result<Vec<process::Thread>, MachineError> {
         let mut threads = process::threads(&self.machine.procfs)
             .map_err(|error| MachineError::system("cannot list the processes", error))?;
-        threads.retain(|thread| !thread.is_bound && !is_borrowed(thread, self.borrowed_core));
+        threads.retain(|thread| {
+            let is_of_card = is_borrowed(thread, self.borrowed_core)
+                || self.claims.of_thread(thread, &self.reserved).is_some();
+            !thread.is_bound && !is_of_card
+        });
         Ok(threads)
     }
 

@@ -1,5 +1,6 @@
 //! What isolation would change, worked out without changing anything.
 
+use super::claims::{Claims, told};
 use super::interrupts::{self, InterruptChange, elsewhere};
 use super::{IsolationRequest, applied, partition};
 use crate::config::{IsolationLevel, IsolationMethod};
@@ -7,6 +8,7 @@ use crate::error::MachineError;
 use crate::topology::{CoreSet, LeftOut, Topology};
 use crate::undo::{Machine, process};
 use serde::Serialize;
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -111,20 +113,31 @@ pub fn plan(machine: &Machine, request: &IsolationRequest) -> Result<Plan, Machi
         )
     }));
     warnings.extend(topology.problems);
-    let interrupts = interrupts::changes(machine, request, &others, &mut warnings);
+    let claims = Claims::read(machine);
+    let mut spared = BTreeSet::new();
+    let mut is_spared = |claim: Option<i32>| {
+        spared.extend(claim);
+        claim.is_some()
+    };
+    let mut interrupts = interrupts::changes(machine, request, &others, &mut warnings);
+    interrupts.retain(|change| !is_spared(claims.of_setting(&change.path)));
+    let mut settings = settings(machine, &reserved, &others);
+    settings.retain(|change| !is_spared(claims.of_setting(&change.path)));
     let threads = process::threads(&machine.procfs)
         .map_err(|error| MachineError::system("cannot list the processes", error))?;
     let (method, method_reason) = match &in_force {
         Some(applied) if applied.is_partition => (Method::Cpuset, None),
         Some(_) => (Method::Affinity, None),
-        None => method(machine, request, &threads, &topology.online)?,
+        None => method(machine, request, &threads, &topology.online, &claims)?,
     };
     let on_reserved = threads.iter().filter(|thread| thread.allowed.meets(&reserved));
     let bound_threads = on_reserved.clone().filter(|thread| thread.is_bound).count();
     let threads = on_reserved
         .filter(|thread| !thread.is_bound && !is_borrowed(thread, request.borrowed_core))
+        .filter(|thread| !is_spared(claims.of_thread(thread, &reserved)))
         .map(|thread| change(thread, &others))
         .collect();
+    warnings.extend(told(&spared));
     Ok(Plan {
         borrowed_core: request.borrowed_core,
         level: request.level,
@@ -134,7 +147,7 @@ pub fn plan(machine: &Machine, request: &IsolationRequest) -> Result<Plan, Machi
         method_reason,
         partition: (method == Method::Cpuset).then(|| partition::folder(machine)),
         interrupts,
-        settings: settings(machine, &reserved, &others),
+        settings,
         threads,
         bound_threads,
         warnings,
@@ -148,11 +161,15 @@ fn method(
     request: &IsolationRequest,
     threads: &[process::Thread],
     everywhere: &CoreSet,
+    claims: &Claims,
 ) -> Result<(Method, Option<String>), MachineError> {
-    let card = threads.iter().find(|thread| is_borrowed(thread, request.borrowed_core));
+    let reserved = request.reserved();
+    let card = threads.iter().find_map(|thread| match is_borrowed(thread, request.borrowed_core) {
+        true => Some(thread.process),
+        false => claims.of_thread(thread, &reserved),
+    });
     let why_not = partition::why_not(machine).or_else(|| {
-        let card = card.map(|thread| {
-            let process = thread.process;
+        let card = card.map(|process| {
             format!("process {process} has a card on that core, which a partition would move")
         });
         card.or_else(|| {

@@ -336,6 +336,64 @@ fn why_there_is_no_partition_is_told() {
     assert_eq!(plan(&fixture.machine, &affinity).unwrap().method_reason, None);
 }
 
+/// A card in the kernel keeps what it has put on its core, which no partition then takes.
+#[test]
+fn what_a_running_card_has_claimed_stays() {
+    for fixture in [Fixture::busy(), Fixture::busy().with_groups()] {
+        let machine = &fixture.machine;
+        let steering = machine.sysfs.join("class/net/eth0/queues/rx-0/rps_cpus");
+        let before = fixture.all();
+        let me = std::process::id() as i32;
+        fixture.start(me, me, 1, 0, "0-7");
+        let mut card = Journal::create(machine, "kernel").unwrap();
+        // As it starts: packet steering, the thread that polls, interrupts.
+        card.record(Change::Feature {
+            interface: "eth0".into(),
+            namespace: None,
+            feature: "queues/rx-0/rps_cpus".into(),
+            was: "c0".into(),
+        })
+        .unwrap();
+        put(&steering, "80");
+        fixture.start(600, 600, 2, crate::undo::fixture::KERNEL, "7");
+        let start_time = 6000;
+        let (was, becomes) = ("0-7".into(), "7".into());
+        card.record(Change::Affinity { process: 600, thread: 600, start_time, was, becomes })
+            .unwrap();
+        bring_interrupts(machine, &mut card, "eth0", None, 7).unwrap();
+        let with_card = fixture.all();
+        // Of a card on that core, and of another that wants the same wire.
+        for (card, reserved) in [("", "6-7"), (ETH0, "6-7"), ("[card]\nborrowed_core = 2\n", "2-3")]
+        {
+            let request = request(&fixture, card);
+            assert_eq!(request.reserved().to_string(), reserved);
+            let isolated = apply(machine, &request, false).unwrap();
+            assert_eq!((fixture.interrupt(25), fixture.cores(600)), ("7".into(), "7".into()));
+            assert_eq!(machine.read(&steering).unwrap(), "80");
+            let told = isolated.plan.warnings.join("\n");
+            let message = format!(
+                "process {me} has a card that keeps its interrupts, its threads and its packet steering \
+                 where they are"
+            );
+            let is_met = reserved == "6-7";
+            assert_eq!(told.contains(&message), is_met, "{told}");
+            if is_met {
+                assert_eq!(isolated.plan.method, Method::Affinity);
+                assert_eq!(fixture.cores(100), "0-5");
+            }
+            assert!(isolated.plan.threads.iter().all(|thread| thread.thread != 600));
+            isolated.restore().unwrap();
+            assert_eq!(fixture.all(), with_card);
+        }
+        fixture.end(600);
+        fixture.end(me);
+        put(&steering, "c0");
+        drop(card);
+        put(&machine.procfs.join("irq/25/smp_affinity_list"), "2");
+        assert_eq!(fixture.all(), before);
+    }
+}
+
 #[test]
 fn the_only_core_cannot_be_isolated() {
     let fixture = Fixture::busy();
