@@ -222,6 +222,11 @@ pub fn told_of_end(restored: Result<Option<Restored>, MachineError>) -> Option<S
     }
 }
 
+/// Lets a thread of the kernel run on a core that a partition holds. False if none does.
+pub(crate) fn let_in(machine: &Machine, core: usize, thread: i32) -> bool {
+    partition::let_in(machine, core, thread).unwrap_or(false)
+}
+
 /// Lets the calling thread run on a core that a partition holds. False if none does.
 pub(crate) fn enter(machine: &Machine, core: usize) -> bool {
     partition::enter(machine, core).unwrap_or(false)

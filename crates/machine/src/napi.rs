@@ -23,6 +23,7 @@
 
 use crate::command;
 use crate::error::MachineError;
+use crate::isolate;
 use crate::netdev;
 use crate::topology::CoreSet;
 use crate::undo::process::{Thread, threads as all_threads};
@@ -30,6 +31,7 @@ use crate::undo::{Change, Journal, Machine, feature_words, within};
 use crate::veth;
 use std::collections::BTreeSet;
 use std::fs;
+use std::io;
 use std::path::Path;
 
 /// What a kernel thread's name may have been cut to.
@@ -190,21 +192,12 @@ impl Polling {
             );
             return Err(MachineError::Refused(message));
         }
-        let becomes: CoreSet = [core].into_iter().collect();
-        let new = own.iter().filter(|thread| !self.pinned.contains(&thread.thread));
-        for Thread { process, thread, start_time, allowed, .. } in new {
-            journal.record(Change::Affinity {
-                process: *process,
-                thread: *thread,
-                start_time: *start_time,
-                was: allowed.to_string(),
-                becomes: becomes.to_string(),
-            })?;
-            machine.kernel.set_affinity(*thread, &becomes).map_err(|error| {
+        for thread in own.iter().filter(|thread| !self.pinned.contains(&thread.thread)) {
+            bring(machine, journal, thread, core).map_err(|error| {
                 let what =
                     format!("the thread that polls {} cannot run on core {core}", self.interface);
                 MachineError::system(what, error)
-            })?;
+            })??;
         }
         self.pinned = numbers(own);
         Ok(())
@@ -214,6 +207,32 @@ impl Polling {
     pub fn threads(&self) -> impl Iterator<Item = i32> {
         self.pinned.iter().copied()
     }
+}
+
+/// Gives a thread to a core, also to one that is isolated. The outer error is the kernel's.
+fn bring(
+    machine: &Machine,
+    journal: &mut Journal,
+    thread: &Thread,
+    core: usize,
+) -> io::Result<Result<(), MachineError>> {
+    let Thread { process, thread, start_time, allowed, .. } = thread;
+    let becomes: CoreSet = [core].into_iter().collect();
+    let noted = journal.record(Change::Affinity {
+        process: *process,
+        thread: *thread,
+        start_time: *start_time,
+        was: allowed.to_string(),
+        becomes: becomes.to_string(),
+    });
+    if noted.is_err() {
+        return Ok(noted);
+    }
+    let mut moved = machine.kernel.set_affinity(*thread, &becomes);
+    if moved.is_err() && isolate::let_in(machine, core, *thread) {
+        moved = machine.kernel.set_affinity(*thread, &becomes);
+    }
+    moved.map(Ok)
 }
 
 /// An interface that is asked about.
@@ -295,6 +314,52 @@ fn read_schedule(text: &str) -> Option<Schedule> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::{IsolationLevel, IsolationMethod};
+    use crate::isolate::{IsolationRequest, apply};
+    use crate::undo::fixture::{Fixture, KERNEL, put};
+
+    /// A card that starts when its core is isolated already: its thread gets in, and stays until the
+    /// card ends, whichever ends first.
+    #[test]
+    fn a_thread_is_brought_to_an_isolated_core() {
+        for (has_groups, ends_first) in [(false, false), (true, false), (true, true)] {
+            let fixture = if has_groups { Fixture::busy().with_groups() } else { Fixture::busy() };
+            let machine = &fixture.machine;
+            let before = fixture.all();
+            let request = IsolationRequest {
+                borrowed_core: 7,
+                level: IsolationLevel::None,
+                left_out: Vec::new(),
+                method: IsolationMethod::Auto,
+                interfaces: Vec::new(),
+                warnings: Vec::new(),
+            };
+            let isolated = apply(machine, &request, false).unwrap();
+            if has_groups {
+                put(&machine.sysfs.join("fs/cgroup/picnic/cpuset.cpus.effective"), "7");
+            }
+            let mut journal = Journal::create(machine, "test").unwrap();
+            fixture.start(600, 600, 2, KERNEL, "0-6");
+            let threads = all_threads(&machine.procfs).unwrap();
+            let thread = threads.iter().find(|thread| thread.thread == 600).unwrap();
+            bring(machine, &mut journal, thread, 7).unwrap().unwrap();
+            assert_eq!(fixture.cores(600), "7");
+            let undo = |journal: Journal| {
+                // The thread ends when its interface is no longer polled by it.
+                fixture.end(600);
+                assert!(journal.undo().unwrap().is_whole());
+            };
+            if ends_first {
+                undo(journal);
+                assert!(isolated.restore().unwrap().unwrap().is_whole());
+            } else {
+                assert!(isolated.restore().unwrap().unwrap().is_whole());
+                assert_eq!(fixture.cores(600), "7");
+                undo(journal);
+            }
+            assert_eq!(fixture.all(), before);
+        }
+    }
 
     #[test]
     fn a_schedule_is_three_numbers() {

@@ -112,9 +112,7 @@ pub(super) fn join_root(
 
 /// Lets the calling thread into the partition, if it holds the core.
 pub(super) fn enter(machine: &Machine, core: usize) -> io::Result<bool> {
-    let (root, folder) = (root(machine), folder(machine));
-    let Ok(cores) = machine.read(&folder.join("cpuset.cpus.effective")) else { return Ok(false) };
-    if !CoreSet::parse_list(&cores).is_ok_and(|cores| cores.contains(core)) {
+    if !holds(machine, core) {
         return Ok(false);
     }
     let me = gettid().as_raw_nonzero().get();
@@ -122,10 +120,25 @@ pub(super) fn enter(machine: &Machine, core: usize) -> io::Result<bool> {
     // process moved, which would move it out again.
     let group = group_of(machine, "thread-self").unwrap_or_default();
     if group != "/" && group != format!("/{NAME}") {
-        machine.kernel.write(&root.join("cgroup.procs"), &std::process::id().to_string())?;
+        let procs = root(machine).join("cgroup.procs");
+        machine.kernel.write(&procs, &std::process::id().to_string())?;
     }
-    machine.kernel.write(&folder.join("cgroup.threads"), &me.to_string())?;
+    let_in(machine, core, me)
+}
+
+/// Lets a thread whose process is in the root group into the partition, if it holds the core.
+pub(super) fn let_in(machine: &Machine, core: usize, thread: i32) -> io::Result<bool> {
+    if !holds(machine, core) {
+        return Ok(false);
+    }
+    machine.kernel.write(&folder(machine).join("cgroup.threads"), &thread.to_string())?;
     Ok(true)
+}
+
+fn holds(machine: &Machine, core: usize) -> bool {
+    let cores = machine.read(&folder(machine).join("cpuset.cpus.effective"));
+    let cores = cores.ok().and_then(|cores| CoreSet::parse_list(&cores).ok());
+    cores.is_some_and(|cores| cores.contains(core))
 }
 
 /// The path of the group of version 2 that a process or thread is in.

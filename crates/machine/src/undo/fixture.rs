@@ -345,7 +345,18 @@ impl Kernel for FakeKernel {
                 }
                 put(path, &words.join(" "));
             }
-            Some("cgroup.threads" | "cgroup.procs") => {}
+            Some("cgroup.threads") => {
+                // Those of the partition alone are known; all others are in the root group.
+                let group = self.root.join("sys/fs/cgroup/picnic/cgroup.threads");
+                let members = fs::read_to_string(&group).unwrap_or_default();
+                let others = members.split_whitespace().filter(|member| *member != text);
+                let enters = (*path == group).then_some(text);
+                let members: Vec<_> = others.chain(enters).collect();
+                if group.exists() {
+                    put(&group, &members.join("\n"));
+                }
+            }
+            Some("cgroup.procs") => {}
             _ => put(path, text),
         }
         if path.ends_with("cpuset.cpus.partition") {
@@ -401,7 +412,11 @@ impl Kernel for FakeKernel {
         let threads = process::threads(&self.procfs()).unwrap();
         let found = threads.iter().find(|found| found.thread == thread);
         let found = found.ok_or(Errno::SRCH)?;
-        let cores = cores.and(&self.online()).without(&self.taken());
+        let (cores, taken) = (cores.and(&self.online()), self.taken());
+        let members = self.root.join("sys/fs/cgroup/picnic/cgroup.threads");
+        let members = fs::read_to_string(members).unwrap_or_default();
+        let is_member = members.lines().any(|member| member == thread.to_string());
+        let cores = if is_member { cores.and(&taken) } else { cores.without(&taken) };
         if cores.is_empty() || found.is_bound {
             return Err(Errno::INVAL.into());
         }
