@@ -1,6 +1,7 @@
 //! Cards that the kernel shares with the poll engine: exact counts of both, while nothing and while
 //! everything changes.
 
+use super::ends::Victim;
 use super::*;
 use picnic_control::Launch;
 use picnic_control::launch::Served;

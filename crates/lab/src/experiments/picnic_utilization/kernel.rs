@@ -141,8 +141,10 @@ impl<'a> Bed<'a> {
         if way.server() == Role::Card {
             hosts.ip(Role::Card, &format!("address add {SERVER}/24 dev w0"))?;
         }
-        // A sender waits for its NIC; a veth without a queue loses what its ring has no room for.
-        hosts.within(Role::Client, "tc qdisc replace dev c0 root pfifo")?;
+        // A sender waits for its NIC; a veth without a queue loses what its ring has no room for. A
+        // queue for all of a veth's tx queues, as `pfifo` at the root, puts packets out of order when
+        // that is full (Linux 6.18): one for each does not.
+        hosts.within(Role::Client, "tc qdisc replace dev c0 root mq")?;
         let is_by_frame = matches!(way, Way::Kernel("cpumap", _));
         let offloads = match () {
             // XDP carries no word of unfinished checksums.

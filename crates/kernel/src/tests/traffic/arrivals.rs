@@ -1,0 +1,279 @@
+//! What arrives where: by flow, by wire, in order, and on which core it was taken.
+
+use super::*;
+use picnic_machine::napi::Polling;
+use picnic_machine::undo::Journal;
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+
+/// Interfaces of one name in two namespaces: neither takes the other's threads, and so is not lost
+/// when the other ends.
+#[test]
+fn threads_of_another_interface_of_that_name_are_left_alone() {
+    let test = "threads_of_another_interface_of_that_name_are_left_alone";
+    if !can_load(test) {
+        return;
+    }
+    let bed = Testbed::build("kernel-test").unwrap();
+    for place in ["one", "other"] {
+        bed.add_namespace(place).unwrap();
+    }
+    bed.add_veth(("one", "k0"), ("other", "k0"), "").unwrap();
+    let machine = Machine::this();
+    let mut journal = Journal::create(&machine, test).unwrap();
+    let mut polled = ["one", "other"].map(|place| {
+        bed.ip(place, "link set k0 up").unwrap();
+        Polling::start(&machine, &mut journal, "k0", Some(&bed.netns(place))).unwrap()
+    });
+    let [one, other] = polled.each_mut().map(|polling| {
+        polling.pin(&machine, &mut journal, 0).unwrap();
+        polling.threads().collect::<Vec<_>>()
+    });
+    journal.undo().unwrap();
+    assert!(!one.is_empty() && !other.is_empty(), "{one:?}, {other:?}");
+    assert!(one.iter().all(|thread| !other.contains(thread)), "{one:?}, {other:?}");
+}
+
+#[test]
+fn each_target_core_gets_the_packets_of_its_flows() {
+    let test = "each_target_core_gets_the_packets_of_its_flows";
+    let Some(bed) = Bed::new(test) else { return };
+    let _machine = machine();
+    // Steering of the wire's own would come first: it is off while the card is at work.
+    bed.steer("3");
+    let before = bed.state();
+    assert_eq!(before.steered, 3);
+    let types = vec![HashType::Ipv4, HashType::UdpIpv4];
+    let with =
+        |table: Option<Vec<u16>>| Config { types: types.clone(), table, ..Config::default() };
+    let tables = [
+        ("", None),
+        ("table = [1, 1, 0]\n", Some(vec![1, 1, 0])),
+        ("table = [1]\n", Some(vec![1])),
+    ];
+    for (handover, (keys, table)) in
+        HANDOVERS.into_iter().flat_map(|handover| tables.clone().map(|table| (handover, table)))
+    {
+        let rx = format!(
+            "[[rx]]\nfunction = \"pass\"\n[[rx]]\nfunction = \"rss\"\n\
+             types = [\"ipv4\", \"udp-ipv4\"]\n{keys}"
+        );
+        let running = start(&bed.card(handover, &rx));
+        assert_eq!(bed.state(), at_work(handover));
+        let rounds = 50;
+        bed.send(rounds * usize::from(FLOWS));
+        assert!(running.is_alive());
+        let report = running.stop().unwrap();
+        check(&report, rounds * usize::from(FLOWS));
+        let mut wanted = [0; CORES];
+        queues(&with(table)).into_iter().for_each(|queue| wanted[queue] += rounds as u64);
+        let found: Vec<_> = report.queues.iter().map(|queue| queue.packets).collect();
+        assert_eq!(found, wanted, "{handover}, {keys}");
+        // An Ethernet header, 20 bytes of IPv4, 8 of UDP, 6 of its own.
+        let bytes: Vec<_> = report.queues.iter().map(|queue| queue.bytes).collect();
+        assert_eq!(bytes, wanted.map(|packets| packets * 48));
+        for queue in report.queues.iter().filter(|queue| queue.packets != 0) {
+            assert!((1..=queue.packets).contains(&queue.interrupts), "{handover}: {queue:?}");
+            assert!(queue.polls >= queue.interrupts, "{handover}: {queue:?}");
+            assert_eq!(queue.doorbells != 0, handover == "cpumap", "{queue:?}");
+        }
+        let functions: Vec<_> =
+            report.functions.iter().map(|found| (&*found.name, found.packets)).collect();
+        let all = rounds as u64 * u64::from(FLOWS);
+        assert_eq!(functions, [("pass", all), ("rss", all)]);
+        assert_eq!(bed.state(), before, "{:?}", report.notes);
+    }
+}
+
+/// Wires share a program, but not with an interface of another namespace that has the same number.
+#[test]
+fn wires_that_share_a_program_are_told_apart() {
+    let test = "wires_that_share_a_program_are_told_apart";
+    if !can_load(test) {
+        return;
+    }
+    let _machine = machine();
+    let bed = Testbed::build("kernel-test").unwrap();
+    for place in ["one", "far-one", "other", "far-other"] {
+        bed.add_namespace(place).unwrap();
+        bed.within(place, "sysctl -qw net.ipv6.conf.all.disable_ipv6=1").unwrap();
+    }
+    let wires = [("one", 20), ("one", 21), ("other", 20), ("other", 21)];
+    let far_of = |place| if place == "one" { "far-one" } else { "far-other" };
+    let mut card = String::new();
+    for (wire, (place, index)) in wires.into_iter().enumerate() {
+        let (near, far) = (format!("k{wire}"), format!("f{wire}"));
+        let ends = [(place, &*near), (far_of(place), &*far)];
+        bed.add_veth(ends[0], ends[1], &format!("index {index}")).unwrap();
+        for (place, link) in ends {
+            bed.ip(place, &format!("link set {link} arp off up")).unwrap();
+        }
+        let address = format!("address add 10.77.{wire}.2/24 dev {far}");
+        bed.ip(far_of(place), &address).unwrap();
+        bed.wait_for_carrier(place, &near).unwrap();
+        let namespace = bed.netns(place);
+        card += &format!(
+            "[[wire]]\nport = \"xdp\"\ninterface = \"{near}\"\nnamespace = \"{namespace}\"\n"
+        );
+    }
+    let sent = [1, 2, 3, 4].map(|share| share * BATCH as u64);
+    for handover in [HANDOVERS[0], HANDOVERS[1], "hybrid"] {
+        // With the poll engine, all packets are for that: each wire has sockets of its own.
+        let (engine, host) = match handover {
+            "hybrid" => ("hybrid", "attachment = \"app\"\n[[filter]]\naction = \"poll\"\n".into()),
+            _ => ("kernel", format!("attachment = \"stack\"\nhandover = \"{handover}\"\n")),
+        };
+        let running = start(&format!(
+            "[card]\nengine = \"{engine}\"\nborrowed_core = 1\n{card}\
+             [[rx]]\nfunction = \"by-wire\"\n\
+             [host]\nqueues = 2\ntarget_cores = [0, 1]\n{host}"
+        ));
+        for (wire, (place, _)) in wires.into_iter().enumerate() {
+            let from = SocketAddr::from(([10, 77, wire as u8, 2], 9000));
+            let netns = bed.netns(far_of(place));
+            let socket = within(Some(&netns), || UdpSocket::bind(from)).unwrap().unwrap();
+            for _ in 0..sent[wire] {
+                let to = SocketAddr::from(([10, 77, wire as u8, 1], PORT));
+                socket.send_to(b"picnic", to).unwrap();
+            }
+            let received = || running.view().wires[wire].counters.rx_packets.get();
+            wait_until("all has come", || received() == sent[wire]);
+        }
+        let report = running.stop().unwrap();
+        assert!(report.ledger.balanced(), "{:?}", report.ledger);
+        let received: Vec<_> = report.wires.iter().map(|wire| wire.rx_packets).collect();
+        assert_eq!(received, sent, "{handover}");
+        let queues: Vec<_> = report.queues.iter().map(|queue| queue.packets).collect();
+        assert_eq!(queues, [sent[0] + sent[2], sent[1] + sent[3]], "{handover}");
+        let by_poll = report.poll.map_or(0, |poll| poll.delivered);
+        assert_eq!(by_poll, if handover == "hybrid" { sent.iter().sum() } else { 0 });
+    }
+}
+
+#[test]
+fn what_a_wire_is_held_for_interrupts_once() {
+    let Some(bed) = Bed::new("what_a_wire_is_held_for_interrupts_once") else { return };
+    let _machine = machine();
+    let before = bed.state();
+    // With nothing said, one poll without packets; otherwise as many as the time has.
+    for (handover, (keys, polls)) in HANDOVERS.into_iter().flat_map(|handover| {
+        [("", 1), ("poll_usecs = 20000\n", 1), ("poll_usecs = 90000\n", 5)]
+            .map(|keys| (handover, keys))
+    }) {
+        let rx = format!("[[rx]]\nfunction = \"rss\"\ntable = [0]\n{HELD}{keys}");
+        let running = start(&bed.card(handover, &rx));
+        let wanted = State { held: [20_000_000, polls], ..at_work(handover) };
+        assert_eq!(bed.state(), wanted, "{keys}");
+        let packets = 20 * BATCH;
+        bed.send(packets);
+        let report = running.stop().unwrap();
+        check(&report, packets);
+        // Those of a batch come together.
+        let queue = &report.queues[0];
+        assert!(queue.interrupts * 4 <= queue.packets, "{handover}: {queue:?}");
+        assert_eq!(bed.state(), before, "{:?}", report.notes);
+    }
+}
+
+/// Merged packets of a connection, with checksums that are unfinished, arrive on its core alone.
+#[test]
+fn a_connection_stays_on_its_core() {
+    const BYTES: usize = 4 << 20;
+    let Some(bed) = Bed::new("a_connection_stays_on_its_core") else { return };
+    let _machine = machine();
+    bed.0.within("far", "ethtool -K f0 tx on").unwrap();
+    for queue in 0..CORES {
+        let rx = format!("[[rx]]\nfunction = \"rss\"\ntable = [{queue}]\n");
+        let running = start(&bed.card("skb", &rx));
+        let netns = ["card", "far"].map(|short| bed.0.netns(short));
+        let to: SocketAddr = ([10, 77, 0, 1], PORT + queue as u16).into();
+        let server = within(Some(&netns[0]), || TcpListener::bind(to)).unwrap().unwrap();
+        let mut client = within(Some(&netns[1]), || TcpStream::connect(to)).unwrap().unwrap();
+        let (mut accepted, _) = server.accept().unwrap();
+        let sent: Vec<u8> = (0..BYTES).map(|byte| (byte % 251) as u8).collect();
+        let mut arrived = Vec::new();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                client.write_all(&sent).unwrap();
+                client.shutdown(Shutdown::Write).unwrap();
+            });
+            accepted.read_to_end(&mut arrived).unwrap();
+        });
+        assert!(arrived == sent);
+        let report = running.stop().unwrap();
+        assert!(report.ledger.balanced() && report.ledger.in_flight == 0, "{:?}", report.ledger);
+        let (packets, bytes) = (report.wires[0].rx_packets, report.wires[0].rx_bytes);
+        // Super-frames count as the packets they are made of.
+        assert!(packets > BYTES as u64 / 1460 && bytes > BYTES as u64, "{packets}, {bytes}");
+        let mut wanted = [(0, 0); CORES];
+        wanted[queue] = (packets, bytes);
+        let found: Vec<_> =
+            report.queues.iter().map(|queue| (queue.packets, queue.bytes)).collect();
+        assert_eq!(found, wanted);
+    }
+}
+
+/// TCP goes on sending where its last packet was freed: on the target core, by turns with its
+/// sender's. The borrowed core takes all of it, so none overtakes another.
+#[test]
+fn a_connection_whose_sender_is_on_several_cores_is_in_order() {
+    const BYTES: u64 = 256 << 20;
+    let test = "a_connection_whose_sender_is_on_several_cores_is_in_order";
+    let Some(bed) = Bed::new(test) else { return };
+    let _machine = machine();
+    bed.0.within("far", "ethtool -K f0 tx on").unwrap();
+    let out_of_order = || {
+        let text = bed.0.within("card", "cat /proc/net/netstat").unwrap();
+        let mut lines = text.lines().filter(|line| line.starts_with("TcpExt:"));
+        let [names, counts] = [(); 2].map(|()| lines.next().unwrap().split(' '));
+        let (_, count) = names.zip(counts).find(|(name, _)| *name == "TCPOFOQueue").unwrap();
+        count.parse::<u64>().unwrap()
+    };
+    let before = out_of_order();
+    let running = start(&bed.card("skb", "[[rx]]\nfunction = \"rss\"\ntable = [0]\n"));
+    let server =
+        within(Some(&bed.0.netns("card")), || TcpListener::bind(SocketAddr::from(TO))).unwrap();
+    let server = server.unwrap();
+    let script = format!("head -c {BYTES} /dev/zero > /dev/tcp/10.77.0.1/{PORT}");
+    let mut sender = bed.0.start("far", &["bash", "-c", &script], &[1]).unwrap();
+    let (mut accepted, _) = server.accept().unwrap();
+    assert_eq!(std::io::copy(&mut accepted, &mut std::io::sink()).unwrap(), BYTES);
+    wait_until("it has ended", || sender.ended().is_some());
+    let report = running.stop().unwrap();
+    assert!(report.ledger.balanced() && report.ledger.dropped == 0, "{:?}", report.ledger);
+    assert_eq!(out_of_order() - before, 0, "{:?}", report.notes);
+}
+
+#[test]
+fn packets_that_the_borrowed_core_does_not_take_are_told() {
+    let test = "packets_that_the_borrowed_core_does_not_take_are_told";
+    let Some(bed) = Bed::new(test) else { return };
+    let _machine = machine();
+    // A veth whose other end has segmentation offload is not polled: receive packet steering alone
+    // brings its packets to the borrowed core.
+    for (handover, offload, is_steered, told) in [
+        ("skb", "off", true, false),
+        ("skb", "on", true, false),
+        ("skb", "on", false, true),
+        ("cpumap", "off", false, false),
+    ] {
+        bed.0.within("far", &format!("ethtool -K f0 tx {offload}")).unwrap();
+        let running = start(&bed.card(handover, "[[rx]]\nfunction = \"rss\"\n"));
+        if !is_steered {
+            bed.steer("0");
+        }
+        let script = format!("for i in 1 2 3; do echo picnic > /dev/udp/10.77.0.1/{PORT}; done");
+        // The borrowed core is 1.
+        let mut sender = bed.0.start("far", &["bash", "-c", &script], &[0]).unwrap();
+        wait_until("they are sent", || sender.ended().is_some());
+        wait_until("they are taken", || running.monitor().report().wires[0].rx_packets >= 3);
+        let report = running.stop().unwrap();
+        let notes = report.notes.iter().filter(|note| note.starts_with("3 packets were taken on"));
+        assert_eq!(
+            notes.count(),
+            usize::from(told),
+            "{handover}, {offload}, {is_steered}: {:?}",
+            report.notes
+        );
+    }
+}

@@ -1,0 +1,139 @@
+//! How a card ends: by a stop under load, a wire that goes, a kill.
+
+use super::*;
+use std::process::{Child, Stdio};
+
+/// Set for a process that is to be killed: how its packets are handed over, and the namespace of
+/// its card.
+const VICTIM: &str = "PICNIC_KERNEL_VICTIM";
+const VICTIM_NAMESPACE: &str = "PICNIC_KERNEL_VICTIM_NAMESPACE";
+
+/// A wire that goes ends the run, and the rest of the machine is as it was.
+#[test]
+fn a_wire_that_goes_ends_the_run() {
+    for handover in HANDOVERS {
+        let Some(bed) = Bed::new("a_wire_that_goes_ends_the_run") else { return };
+        let _machine = machine();
+        let links = bed.0.ip("card", "link show").unwrap();
+        let running = start(&bed.card(handover, "[[rx]]\nfunction = \"rss\"\n"));
+        bed.send(64);
+        bed.0.ip("card", "link del k0").unwrap();
+        wait_until("the card has noticed", || !running.is_alive());
+        let report = running.stop().unwrap();
+        check(&report, 64);
+        assert!(report.notes.iter().any(|note| note.contains("gone")), "{:?}", report.notes);
+        assert!(links.contains("k0"), "{links}");
+        let left = bed.0.ip("card", "link show").unwrap();
+        assert!(!left.contains("picnic") && !left.contains("k0"), "{left}");
+    }
+}
+
+#[test]
+fn a_killed_card_leaves_a_journal_that_takes_all_back() {
+    let test = "a_killed_card_leaves_a_journal_that_takes_all_back";
+    if let Ok(handover) = std::env::var(VICTIM) {
+        let namespace = std::env::var(VICTIM_NAMESPACE).unwrap();
+        let keys = if handover == "hybrid" { hybrid::chain() } else { HELD.into() };
+        let _running = start(&card(&handover, &namespace, &keys));
+        println!("\nrunning");
+        loop {
+            std::thread::park();
+        }
+    }
+    let Some(bed) = Bed::new(test) else { return };
+    let _machine = machine();
+    let before = bed.state();
+    let state = bed.0.folder().join("state");
+    for handover in HANDOVERS {
+        let mut victim = Victim::start(&bed, handover, &state);
+        assert_eq!(bed.state(), held_at_work(handover));
+        victim.kill();
+        // The programs have ended with their process; what had been set is taken back now.
+        wait_until("XDP has gone", || bed.state().program != "cpumap");
+        let left = if handover == "skb" { "skb" } else { "" };
+        assert_eq!(bed.state(), held_at_work(left));
+        let machine = Machine { state: state.clone(), ..Machine::this() };
+        let restored = restore_all(&machine, Which::Stale).unwrap();
+        assert!(
+            restored.iter().all(|journal| journal.is_whole()) && restored.len() == 1,
+            "{restored:?}"
+        );
+        assert_eq!(bed.state(), before);
+        assert_eq!(restore_all(&machine, Which::Stale).unwrap(), []);
+    }
+}
+
+/// PICNIC, section 3.2.1: what is in a ring when the card ends still gets to its host.
+#[test]
+fn nothing_is_lost_when_a_card_ends_under_load() {
+    let Some(bed) = Bed::new("nothing_is_lost_when_a_card_ends_under_load") else { return };
+    let _machine = machine();
+    // Another way of polling loses what a veth holds: it is what the card wants from the start.
+    bed.0.within("card", "ethtool -K k0 gro on").unwrap();
+    let netns = bed.0.netns("card");
+    let set = "echo 1 > /sys/class/net/k0/threaded; \
+               for of in all default; do echo 0 > /proc/sys/net/ipv4/conf/$of/rp_filter; done";
+    picnic_machine::command::run(&["ip", "netns", "exec", &netns, "sh", "-c", set]).unwrap();
+    let state = bed.0.folder().join("state");
+    for handover in HANDOVERS {
+        let card = bed.card(handover, "[[rx]]\nfunction = \"rss\"\ntypes = [\"udp-ipv4\"]\n");
+        bed.under_load(|arrived| {
+            let more = || {
+                let wanted = arrived.load(Relaxed) + 500;
+                wait_until("more has arrived", || arrived.load(Relaxed) >= wanted);
+            };
+            for _ in 0..5 {
+                let running = start(&card);
+                more();
+                let report = running.stop().unwrap();
+                let (ledger, packets) = (&report.ledger, report.wires[0].rx_packets);
+                assert!(ledger.balanced() && ledger.in_flight == 0, "{ledger:?}");
+                assert_eq!((packets, ledger.dropped), (ledger.delivered, 0), "{report:?}");
+                assert!(packets > 100, "there was no load: {packets}");
+                assert!(report.notes.iter().all(|note| !note.contains("bug")), "{report:?}");
+            }
+            for _ in 0..3 {
+                let mut victim = Victim::start(&bed, handover, &state);
+                more();
+                victim.kill();
+                more();
+                let machine = Machine { state: state.clone(), ..Machine::this() };
+                let restored = restore_all(&machine, Which::Stale).unwrap();
+                assert!(restored.iter().all(|journal| journal.is_whole()), "{restored:?}");
+            }
+        });
+    }
+}
+
+/// A card in a process of its own, to be killed.
+pub(super) struct Victim(Child);
+
+impl Victim {
+    pub(super) fn start(bed: &Bed, handover: &str, state: &Path) -> Self {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["tests::traffic::ends::a_killed_card_leaves_a_journal_that_takes_all_back"])
+            .args(["--exact", "--nocapture"])
+            .env(VICTIM, handover)
+            .env(VICTIM_NAMESPACE, bed.0.netns("card"))
+            .env("PICNIC_STATE_DIR", state)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        wait_for("the card has started", || (lines.next()?.ok()? == "running").then_some(()));
+        Victim(child)
+    }
+
+    pub(super) fn kill(&mut self) {
+        // It has ended by itself otherwise.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Drop for Victim {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
