@@ -306,29 +306,16 @@ impl Question {
     /// The answer in a sentence.
     fn answer(&self, outcome: &mut Outcome, name: &str, comparison: &Comparison) {
         let Some(judgement) = comparison.judgement() else { return };
-        let effect = Unit::Fraction.text(self.effect);
-        let sentence = match (judgement.interval, judgement.pairs_needed) {
-            (Some(interval), needed) => {
-                let change = |ratio: f64| Unit::Change.text(ratio - 1.0);
-                let needed = needed.map_or(String::new(), |pairs| {
+        let told = judgement.text(comparison.ratios().len());
+        let sentence = match judgement.interval {
+            Some(_) => {
+                let effect = Unit::Fraction.text(self.effect);
+                let needed = judgement.pairs_needed.map_or(String::new(), |pairs| {
                     format!("; about {pairs} pairs could tell (--most-pairs)")
                 });
-                format!(
-                    "{name}: {}, {} (95 %: {} to {}), from {} pairs; less than {effect} is no \
-                     effect{needed}",
-                    judgement.verdict,
-                    change(interval.ratio),
-                    change(interval.low),
-                    change(interval.high),
-                    interval.pairs,
-                )
+                format!("{name}: {told}; less than {effect} is no effect{needed}")
             }
-            (None, needed) => format!(
-                "{name}: {}, {} pairs count and {} are needed",
-                judgement.verdict,
-                comparison.ratios().len(),
-                needed.unwrap_or_default(),
-            ),
+            None => format!("{name}: {told}"),
         };
         outcome.note(sentence);
         if matches!(self.candidates, Candidates::One(_)) {

@@ -1,6 +1,7 @@
 //! One experiment for each figure that the lab reproduces.
 
 mod cards;
+mod gains;
 pub mod knet_livelock;
 pub mod knet_web;
 pub mod nicos_edf;

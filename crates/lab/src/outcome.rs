@@ -15,7 +15,7 @@
 //! assert_eq!(outcome.fields()["ratio_p50"], 2.0);
 //! ```
 
-use crate::compare::{Judgement, Rule, Spread, spread};
+use crate::compare::{Interval, Judgement, Rule, Spread, spread};
 use crate::distribution::{self, Distribution};
 use crate::unit::Unit;
 use serde::{Deserialize, Serialize};
@@ -59,6 +59,9 @@ pub struct Figure {
     /// For programs only.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub detail: bool,
+    /// Each value is a change from one side of a pair to the other.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    of_pairs: bool,
 }
 
 impl Figure {
@@ -68,7 +71,14 @@ impl Figure {
         values.iter_mut().for_each(|value| *value = to_15_digits(*value));
         let unit = Unit::of_key(key);
         let source = Source::default();
-        Figure { key: key.into(), unit, source, values, label: None, detail: false }
+        let (label, detail, of_pairs) = (None, false, false);
+        Figure { key: key.into(), unit, source, values, label, detail, of_pairs }
+    }
+
+    /// By how much one of two sides that took turns is above the other: of the ratio of each pair.
+    pub fn of_pairs(key: &str, ratios: &[f64]) -> Self {
+        let changes = ratios.iter().map(|ratio| ratio - 1.0).collect();
+        Figure { of_pairs: true, ..Figure::of(key, changes) }
     }
 
     /// A figure of one value; none says unavailable.
@@ -87,6 +97,12 @@ impl Figure {
         Figure { label: Some(label.into()), ..self }
     }
 
+    /// Under another key of the same unit.
+    #[must_use]
+    pub(crate) fn keyed(self, key: &str) -> Self {
+        Figure { key: key.into(), ..self }
+    }
+
     /// For programs only: it is not in tables.
     #[must_use]
     pub fn in_detail(self) -> Self {
@@ -103,13 +119,39 @@ impl Figure {
         spread(&mut self.values.clone())
     }
 
-    /// The middle value for people.
+    /// What the pairs come to, if it is of pairs that were measured and there are enough.
+    pub fn judgement(&self) -> Option<Judgement> {
+        if !self.is_measured_in_pairs() {
+            return None;
+        }
+        let ratios: Vec<_> = self.values.iter().map(|change| change + 1.0).collect();
+        Some(Rule::default().judge(&ratios))
+    }
+
+    /// Whether chance has a part in it that pairs tell of.
+    pub(crate) fn is_measured_in_pairs(&self) -> bool {
+        self.of_pairs && self.source == Source::Measured
+    }
+
+    /// The change from side to side, and between what it lies in 95 % of cases.
+    fn interval(&self) -> Option<Interval> {
+        self.judgement()?.interval
+    }
+
+    /// The middle value for people; of pairs enough, the estimate.
     pub fn text(&self) -> String {
+        if let Some(interval) = self.interval() {
+            return self.unit.text(interval.ratio - 1.0);
+        }
         self.spread().map_or_else(|| "unavailable".into(), |spread| self.unit.text(spread.median))
     }
 
-    /// From where to where its values lie, for people; empty for less than two.
+    /// From where to where its values lie, for people; of pairs enough, the estimate's interval.
+    /// Empty for less than two.
     pub fn range_text(&self) -> String {
+        if let Some(Interval { low, high, .. }) = self.interval() {
+            return format!("95 %: {}", self.unit.range(low - 1.0, high - 1.0));
+        }
         match self.spread() {
             Some(spread) if spread.count > 1 => self.unit.range(spread.lowest, spread.highest),
             _ => String::new(),
@@ -125,6 +167,18 @@ impl Figure {
         if spread.count > 1 {
             fields.insert(format!("{}_min", self.key), self.unit.json(spread.lowest));
             fields.insert(format!("{}_max", self.key), self.unit.json(spread.highest));
+        }
+        let Some(Judgement { verdict, interval: Some(interval), pairs_needed }) = self.judgement()
+        else {
+            return;
+        };
+        // The change and its interval are one estimate.
+        fields.insert(self.key.clone(), json!(interval.ratio - 1.0));
+        fields.insert(format!("{}_low_95", self.key), json!(interval.low - 1.0));
+        fields.insert(format!("{}_high_95", self.key), json!(interval.high - 1.0));
+        fields.insert(format!("verdict_{}", self.key), json!(verdict));
+        if let Some(pairs) = pairs_needed {
+            fields.insert(format!("pairs_needed_{}", self.key), json!(pairs));
         }
     }
 }
@@ -670,6 +724,32 @@ mod tests {
         assert!(!fields.contains_key("pairs_needed_goodput"));
         of_counts.put(&mut fields);
         assert!(!fields.contains_key("verdict_packets"));
+    }
+
+    #[test]
+    fn a_change_of_pairs_has_an_interval_and_a_verdict_if_it_was_measured() {
+        let ratios: Vec<f64> = (0..10).map(|n| 1.11 + f64::from(n % 3) / 100.0).collect();
+        let told = |source, ratios: &[f64]| {
+            let mut outcome = Outcome::of(source);
+            outcome.add(Figure::of_pairs("knet_gain", ratios).called("knet"));
+            (outcome.tables()[0].rows[0][1..].to_vec(), outcome.fields())
+        };
+        let (row, fields) = told(Source::Measured, &ratios);
+        let interval = Interval::of(&ratios, 0.05).unwrap();
+        let range = Unit::Change.range(interval.low - 1.0, interval.high - 1.0);
+        assert_eq!(row, ["+11.9 %".to_owned(), format!("95 %: {range}")]);
+        assert_eq!(fields["verdict_knet_gain"], "better");
+        let number = |key: &str| fields[key].as_f64().unwrap();
+        assert!(number("knet_gain_low_95") < number("knet_gain"));
+        assert!(number("knet_gain") < number("knet_gain_high_95"));
+        let (row, fields) = told(Source::Measured, &ratios[..9]);
+        assert_eq!(row, ["+12.0 %", "+11.0 to +13.0 %"]);
+        assert!(!fields.contains_key("verdict_knet_gain"));
+        let (row, fields) = told(Source::Modelled, &ratios);
+        assert_eq!(row, ["+12.0 %", "+11.0 to +13.0 %"]);
+        assert!(!fields.contains_key("knet_gain_low_95"));
+        let level: Vec<f64> = (0..10).map(|n| 1.0 + f64::from(n % 3 - 1) / 1000.0).collect();
+        assert_eq!(told(Source::Measured, &level).1["verdict_knet_gain"], "no_difference");
     }
 
     #[test]

@@ -15,6 +15,7 @@
 
 use super::interval::{Interval, LEAST_PAIRS};
 use super::ranks::lean;
+use crate::unit::Unit;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -75,6 +76,27 @@ pub struct Judgement {
     pub interval: Option<Interval>,
     /// About how many pairs would do, if these are too noisy or too few.
     pub pairs_needed: Option<usize>,
+}
+
+impl Judgement {
+    /// For people, of so many pairs.
+    pub fn text(&self, pairs: usize) -> String {
+        let change = |ratio: f64| Unit::Change.text(ratio - 1.0);
+        match self.interval {
+            Some(Interval { ratio, low, high, pairs }) => format!(
+                "{}, {} (95 %: {} to {}), from {pairs} pairs",
+                self.verdict,
+                change(ratio),
+                change(low),
+                change(high)
+            ),
+            None => format!(
+                "{}, {pairs} pairs count and {} are needed",
+                self.verdict,
+                self.pairs_needed.unwrap_or_default()
+            ),
+        }
+    }
 }
 
 impl Rule {

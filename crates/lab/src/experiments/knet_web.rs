@@ -23,6 +23,7 @@ pub(super) use SIDES as SYSTEMS;
 pub(super) use kernel::keys as system_keys;
 
 use super::cards::{CardRun, repeated, within};
+use super::gains::{self, Gain, is_shared};
 use crate::compare::median;
 use crate::experiment::{Effort, Experiment, Found, LabError, Run, Spec, World};
 use crate::outcome::{Figure, Outcome, Point};
@@ -158,8 +159,10 @@ impl Settings {
                  packet steering; napi: one queue. Packets an interrupt: where most is answered",
             );
             outcome.note(
-                "shares of driver and locks: unavailable, the kernel tells soft interrupts alone",
+                "a ratio of peaks is of the repeats at each system's own peak, pair by pair in their \
+                 order; where peaks are at different numbers of connections, they took no turns",
             );
+            outcome.note(NO_SHARES);
             return;
         }
         outcome.note(format!(
@@ -213,6 +216,11 @@ impl Component for KnetWeb {
         Ok(Box::new(KnetWeb(settings)))
     }
 }
+
+/// What is not to be had by the kernel's own counts.
+pub(super) const NO_SHARES: &str = "shares of driver and locks: unavailable, the kernel tells time in soft \
+     interrupts as a whole, the stack with it; with attachment = \"app\" in the sim world they are \
+     modelled (knet-web)";
 
 pub(super) const SIDES: [&str; 3] = ["knet", "clas", "napi"];
 
@@ -302,14 +310,13 @@ impl Experiment for KnetWeb {
         let most = |side: usize| {
             points.iter().max_by(|a, b| of(a, side, rate).total_cmp(&of(b, side, rate)))
         };
-        let peak = |side: usize| most(side).map_or(f64::NAN, |found| of(found, side, rate));
         for (one, other) in [(0, 1), (0, 2), (1, 2)] {
+            let Some(peaks) = most(one).zip(most(other)) else { continue };
             let (name, other_name) = (SIDES[one], SIDES[other]);
-            let gain = peak(one) / peak(other) - 1.0;
-            outcome.add(
-                Figure::one(&format!("{name}_over_{other_name}_gain"), gain)
-                    .called(&format!("peak, {name} over {other_name}")),
-            );
+            let key = &format!("{name}_over_{other_name}_gain");
+            let label = &format!("peak, {name} over {other_name}");
+            let sides = [(peaks.0, one), (peaks.1, other)];
+            Gain { key, label, rate }.add(&mut outcome, &[sides], |_, _| false);
         }
         for (side, name) in SIDES.into_iter().enumerate() {
             let takes_whole = |found: &&Found| {
@@ -325,8 +332,9 @@ impl Experiment for KnetWeb {
             };
             let mut add = |key: &str, label: &str| {
                 let values = fullest.map_or(Vec::new(), |found| found.values(side, key));
-                let label = format!("{label}, {name}");
-                outcome.add(Figure::of(&format!("{name}_{key}"), values).called(&label));
+                let figure = Figure::of(&format!("{name}_{key}"), values);
+                let is_shared = fullest.is_some_and(|found| is_shared((found, side)));
+                gains::add(&mut outcome, is_shared, figure.called(&format!("{label}, {name}")));
             };
             add("packets_per_interrupt", "packets an interrupt");
             add("driver_share", "driver's share of the cores");

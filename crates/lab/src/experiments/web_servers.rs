@@ -15,15 +15,18 @@
 //! goes on to 10 times where client and server share two cores: its server does so much for each
 //! request that a client which offers ten times as many has little to do.
 //! Client and server have all cores but the borrowed one, in namespaces with the card between them. A
-//! point at which a client or the borrowed core is full is void, as in the paper. Where queues are
-//! more than target cores, or client and targets have the same cores, a point is marked shared: its
+//! repeat in which a client or the borrowed core is full is void, as in the paper. Where queues are
+//! more than target cores, or client and targets have the same cores, a side is marked shared: its
 //! figures are of this machine, and its ratios say nothing of the paper's.
+//!
+//! All that a ratio is told of takes turns: numbers of queues and hashes are sides of one point, as
+//! are systems.
 //!
 //! Source: PICNIC, 5.2, 5.3 and figure 8; KNET, "Webfs/Sclient (20K-file)", "Apache/WebStone".
 
 use super::cards::within;
-use super::knet_web::{SYSTEMS, system_keys};
-use crate::compare::median;
+use super::gains::{self, Gain, Of, SHARED, is_shared};
+use super::knet_web::{NO_SHARES, SYSTEMS, system_keys};
 use crate::experiment::{Effort, Experiment, Found, LabError, Run, Spec};
 use crate::outcome::{Figure, Outcome, Point, Source};
 use crate::plot::Plot;
@@ -38,9 +41,12 @@ use std::collections::BTreeMap;
 use std::marker::PhantomData;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 /// A core that works for more than this share of the time is full.
 const FULL: f64 = 0.98;
+/// No repeat begins later than this.
+const LIMIT: Duration = Duration::from_secs(3600);
 /// Loads that are offered, and connections that may wait for answers then.
 const LOADS: [f64; 7] = [0.5, 0.8, 1.0, 1.3, 2.0, 3.0, 10.0];
 const WAITING: u32 = 16_384;
@@ -227,23 +233,28 @@ impl<C: Case> Component for WebServers<C> {
 
 impl<C: Case> Experiment for WebServers<C> {
     fn points(&self, effort: Effort) -> Vec<Spec> {
-        let repeats = effort.of(1, 5, 20);
-        let measured = |spec: Spec| Spec { warm_up: effort != Effort::Quick, repeats, ..spec };
+        let warm_up = effort != Effort::Quick;
+        // A ratio has ten pairs at least, or no interval; a curve may have fewer.
+        let compared = |spec| Spec { warm_up, repeats: effort.of(1, 10, 20), limit: LIMIT, ..spec };
+        let curve = |spec| Spec { warm_up, repeats: effort.of(1, 5, 20), limit: LIMIT, ..spec };
         match C::VARIED {
             Varied::Queues(_, hashes) => {
-                let spec = |queues: u16| measured(Spec::at("queues", queues).sides(hashes));
-                self.queues(effort).into_iter().map(spec).collect()
+                let queues = self.queues(effort);
+                let of =
+                    |hash: &'static str| queues.iter().map(move |&queues| side_of(hash, queues));
+                let sides = hashes.iter().copied().flat_map(of).collect();
+                vec![compared(Spec { sides, ..Spec::default() })]
             }
             Varied::Servers(servers) => {
-                let at = |server: &ServerKind| Spec::at("server", server.name());
-                let mut specs: Vec<_> = servers.iter().map(at).collect();
+                let at = |server: &ServerKind| Spec::at("server", server.name()).sides(&SYSTEMS);
+                let mut specs: Vec<_> = servers.iter().map(|server| compared(at(server))).collect();
                 // The last of the servers is the paper's.
                 let last = servers.last().into_iter();
                 let loads = self.loads(effort);
                 specs.extend(last.flat_map(|last| {
-                    loads.iter().map(move |&load| at(last).and("offered_ratio", load))
+                    loads.iter().map(move |&load| curve(at(last).and("offered_ratio", load)))
                 }));
-                specs.into_iter().map(|spec| measured(spec.sides(&SYSTEMS))).collect()
+                specs
             }
         }
     }
@@ -266,10 +277,10 @@ impl<C: Case> Experiment for WebServers<C> {
         };
         let ran = match C::VARIED {
             Varied::Queues(..) => {
-                let queues = point.number("queues") as u32;
+                let (hash, queues) = of_side(side);
                 run_with(&workload, &how, |_, rss_key| {
-                    let hash = Setting::text(&rss_key("hash"), side);
-                    Ok(vec![Setting::number("host.queues", queues), hash])
+                    let hash = Setting::text(&rss_key("hash"), hash);
+                    Ok(vec![Setting::number("host.queues", queues.into()), hash])
                 })?
             }
             Varied::Servers(servers) => {
@@ -303,7 +314,9 @@ impl<C: Case> Experiment for WebServers<C> {
         let mut outcome = Outcome::of(Source::Measured);
         outcome.settings = serde_json::to_value(&self.0).unwrap_or_default();
         match C::VARIED {
-            Varied::Queues(_, hashes) => by_queues(&mut outcome, points, hashes),
+            Varied::Queues(_, hashes) => {
+                points.iter().for_each(|found| by_queues(&mut outcome, found, hashes));
+            }
             Varied::Servers(_) => by_system(&mut outcome, points),
         }
         mark(&mut outcome, points);
@@ -357,22 +370,30 @@ fn figures(ran: &Ran) -> Outcome {
     outcome.add(Figure::count("errors", client.errors()));
     let targets = card.target_cores.len();
     let shared = ran.programs_cores <= targets || card.queues.len() > targets;
-    outcome.add(Figure::one("shared_share", f64::from(u8::from(shared))));
+    outcome.add(Figure::one(SHARED, f64::from(u8::from(shared))));
     outcome
 }
 
-fn of(found: &Found, side: usize, key: &str) -> f64 {
-    median(&found.values(side, key))
+/// Sides that differ by hash and number of queues, by name.
+fn side_of(hash: &str, queues: u16) -> String {
+    format!("{hash}-{queues}")
 }
 
-/// Why a side of a point says nothing of the card: the client was at its limit, it or the borrowed
+/// Hash and number of queues of such a side.
+fn of_side(side: &str) -> (&str, u16) {
+    let (hash, queues) = side.rsplit_once('-').unwrap_or((side, ""));
+    (hash, queues.parse().unwrap_or(1))
+}
+
+/// Why a repeat of a side says nothing of the card: the client was at its limit, it or the borrowed
 /// core full, or there was no answer at all.
-fn why_void(found: &Found, side: usize) -> Option<&'static str> {
-    let is_full = |key| of(found, side, key) > FULL;
-    if of(found, side, "requests_per_second") == 0.0 {
+fn why_void((found, side): Of<'_>, repeat: usize) -> Option<&'static str> {
+    let of = |key| found.values(side, key).get(repeat).copied();
+    let is_above = |key, most| of(key).is_some_and(|value| value > most);
+    if of("requests_per_second") == Some(0.0) {
         Some("nothing was answered")
-    } else if of(found, side, "client_limit_share") > 0.0
-        || ["client_busy_fraction", "borrowed_busy_fraction"].into_iter().any(is_full)
+    } else if is_above("client_limit_share", 0.0)
+        || ["client_busy_fraction", "borrowed_busy_fraction"].iter().any(|key| is_above(key, FULL))
     {
         Some("the client or the borrowed core is at its limit")
     } else {
@@ -380,75 +401,57 @@ fn why_void(found: &Found, side: usize) -> Option<&'static str> {
     }
 }
 
-/// Whether client, server and target queues had to share cores.
-fn is_shared(found: &Found, side: usize) -> bool {
-    of(found, side, "shared_share") > 0.0
+fn is_void(side: Of<'_>, repeat: usize) -> bool {
+    why_void(side, repeat).is_some()
 }
 
-/// Adds by how much one rate is above the other, of these sides of points. What is void has none,
-/// and what was got on shared cores is not laid beside a paper's figure, which has the bare key.
-fn add_gain(
-    outcome: &mut Outcome,
-    (key, label): (&str, &str),
-    (one, other): (f64, f64),
-    of: &[(&Found, usize)],
-) {
-    let gain = (!of.iter().any(|(found, side)| why_void(found, *side).is_some()))
-        .then(|| one / other - 1.0);
-    if of.iter().any(|(found, side)| is_shared(found, *side)) {
-        outcome.add(Figure::one(key, None).called(label).in_detail());
-        let label = format!("{label}, on shared cores");
-        outcome.add(Figure::one(&format!("shared_cores_{key}"), gain).called(&label));
-    } else {
-        outcome.add(Figure::one(key, gain).called(label));
-    }
-}
-
-fn by_queues(outcome: &mut Outcome, points: &[Found], hashes: &[&str]) {
-    let at =
-        |queues: u16| points.iter().find(|found| found.spec.number("queues") == f64::from(queues));
-    let payload = |queues: u16| at(queues).map(|found| of(found, 0, "payload_bps"));
+fn by_queues(outcome: &mut Outcome, found: &Found, hashes: &[&str]) {
+    let side = |hash: &str, queues| {
+        let side = found.spec.sides.iter().position(|side| *side == side_of(hash, queues))?;
+        Some((found, side))
+    };
+    let Some(&first) = hashes.first() else { return };
     for queues in [1, 2, 4] {
-        if let Some(bps) = payload(queues) {
+        if let Some((found, side)) = side(first, queues) {
             let plural = if queues == 1 { "queue" } else { "queues" };
-            let key = format!("payload_{queues}_{plural}_bps");
-            outcome.add(Figure::one(&key, bps).called(&format!("payload, {queues} {plural}")));
+            let (key, label) =
+                (format!("payload_{queues}_{plural}_bps"), format!("payload, {queues} {plural}"));
+            let payload = Figure::of(&key, found.values(side, "payload_bps")).called(&label);
+            gains::add(outcome, is_shared((found, side)), payload);
         }
     }
+    let rate = "payload_bps";
     for (more, fewer) in [(2, 1), (4, 1), (6, 1), (6, 2)] {
-        let (Some(one), Some(other)) = (payload(more), payload(fewer)) else { continue };
-        let of: Vec<_> = [more, fewer].into_iter().filter_map(at).map(|found| (found, 0)).collect();
-        let key = format!("{more}_over_{fewer}_queues_gain");
-        add_gain(outcome, (&key, &format!("{more} queues over {fewer}")), (one, other), &of);
+        let (Some(one), Some(other)) = (side(first, more), side(first, fewer)) else { continue };
+        let key = &format!("{more}_over_{fewer}_queues_gain");
+        let label = &format!("{more} queues over {fewer}");
+        Gain { key, label, rate }.add(outcome, &[[one, other]], is_void);
     }
-    if hashes.len() == 2 {
-        let change = points
-            .iter()
-            .map(|found| of(found, 1, "payload_bps") / of(found, 0, "payload_bps") - 1.0);
-        let change = Figure::of("jhash_over_toeplitz_change", change.collect());
-        outcome.add(change.called("JHash over Toeplitz, by number of queues"));
+    if let &[toeplitz, jhash] = hashes {
+        let queues =
+            (0..=256).filter_map(|queues| Some([side(jhash, queues)?, side(toeplitz, queues)?]));
+        let (key, label) = ("jhash_over_toeplitz_change", "JHash over Toeplitz");
+        Gain { key, label, rate }.add(outcome, &queues.collect::<Vec<_>>(), is_void);
     }
-    for (side, hash) in hashes.iter().enumerate() {
-        for found in points {
-            let values =
-                |key: &str, label: &str| Figure::of(key, found.values(side, key)).called(label);
-            let point = Point::at("hash", *hash)
-                .and("queues", found.spec.number("queues") as u32)
-                .with(values("payload_bps", "payload"))
-                .with(values("requests_per_second", "requests"))
-                .with(values("acknowledgements_share", "ACKs in"))
-                .with(values("out_to_in_ratio", "bytes out to in"))
-                .with(values("borrowed_busy_fraction", "borrowed core"))
-                .with(values("client_busy_fraction", "client's busiest thread"));
-            outcome.series("payload").push(point);
-            let point = Point::at("hash", *hash)
-                .and("queues", found.spec.number("queues") as u32)
-                .with(values("server_migrations_per_second", "migrations"))
-                .with(values("server_remote_wakeups_per_second", "wake-ups by other cores"))
-                .with(values("server_cores_cache_misses_per_request", "cache misses a request"))
-                .with(values("packets_per_interrupt", "packets an interrupt"));
-            outcome.series("cores").push(point);
-        }
+    for (side, name) in found.spec.sides.iter().enumerate() {
+        let (hash, queues) = of_side(name);
+        let labelled = || Point::at("hash", hash).and("queues", queues);
+        let values =
+            |key: &str, label: &str| Figure::of(key, found.values(side, key)).called(label);
+        let point = labelled()
+            .with(values("payload_bps", "payload"))
+            .with(values("requests_per_second", "requests"))
+            .with(values("acknowledgements_share", "ACKs in"))
+            .with(values("out_to_in_ratio", "bytes out to in"))
+            .with(values("borrowed_busy_fraction", "borrowed core"))
+            .with(values("client_busy_fraction", "client's busiest thread"));
+        outcome.series("payload").push(point);
+        let point = labelled()
+            .with(values("server_migrations_per_second", "migrations"))
+            .with(values("server_remote_wakeups_per_second", "wake-ups by other cores"))
+            .with(values("server_cores_cache_misses_per_request", "cache misses a request"))
+            .with(values("packets_per_interrupt", "packets an interrupt"));
+        outcome.series("cores").push(point);
     }
     outcome.note(
         "migrations, wake-ups by other cores: of the server's threads, a second; wake-ups need the \
@@ -479,12 +482,14 @@ fn by_system(outcome: &mut Outcome, points: &[Found]) {
         let server = found.spec.word("server").replace('-', "_");
         let is_last = alone.last().is_some_and(|last| last.spec == found.spec);
         for (one, other) in [(0, 1), (0, 2), (1, 2)] {
-            let rate = |side| of(found, side, "requests_per_second");
             let name = format!("{}_over_{}_gain", SYSTEMS[one], SYSTEMS[other]);
-            let key = if is_last { name } else { format!("{server}_{name}") };
-            let label = format!("{server}: {} over {}", SYSTEMS[one], SYSTEMS[other]);
-            let of = [(found, one), (found, other)];
-            add_gain(outcome, (&key, &label), (rate(one), rate(other)), &of);
+            let key = &if is_last { name } else { format!("{server}_{name}") };
+            let label = &format!("{server}: {} over {}", SYSTEMS[one], SYSTEMS[other]);
+            let gain = Gain { key, label, rate: "requests_per_second" };
+            gain.add(outcome, &[[(found, one), (found, other)]], is_void);
+        }
+        if is_last {
+            counted_beside_papers(outcome, found);
         }
         for (series, key) in [
             ("requests", "requests_per_second"),
@@ -498,19 +503,43 @@ fn by_system(outcome: &mut Outcome, points: &[Found]) {
     }
 }
 
+/// What the paper has of each system beside its ratios. Shares of driver and locks are not to be had.
+fn counted_beside_papers(outcome: &mut Outcome, found: &Found) {
+    for (side, name) in SYSTEMS.into_iter().enumerate() {
+        let values = found.values(side, "packets_per_interrupt");
+        let counted = Figure::of(&format!("{name}_packets_per_interrupt"), values)
+            .called(&format!("packets an interrupt, {name}"));
+        gains::add(outcome, is_shared((found, side)), counted.in_detail());
+        for (key, label) in [("driver_share", "driver's share"), ("handover_share", "locks' share")]
+        {
+            let none = Figure::one(&format!("{name}_{key}"), None);
+            outcome.add(none.called(&format!("{label}, {name}")).in_detail());
+        }
+    }
+    outcome.note(NO_SHARES);
+}
+
 /// Says which points are void or shared, and what else there is to know.
 fn mark(outcome: &mut Outcome, points: &[Found]) {
     let mut shared = false;
     for found in points {
         for (side, name) in found.spec.sides.iter().enumerate() {
-            shared |= is_shared(found, side);
-            if let Some(why) = why_void(found, side) {
-                outcome.note(format!("{}, {name}: void, {why}", found.spec.name()));
+            shared |= is_shared((found, side));
+            let of = if found.spec.labels.is_empty() { None } else { Some(found.spec.name()) };
+            let of = of.into_iter().chain([name.clone()]).collect::<Vec<_>>().join(", ");
+            let repeats = found.values(side, "requests_per_second").len();
+            let mut void: BTreeMap<&str, usize> = BTreeMap::new();
+            let all = (0..repeats).filter_map(|repeat| why_void((found, side), repeat));
+            all.for_each(|why| *void.entry(why).or_default() += 1);
+            for (why, count) in void {
+                outcome.note(match count == repeats {
+                    true => format!("{of}: void, {why}"),
+                    false => format!("{of}: {count} of {repeats} repeats are void, {why}"),
+                });
             }
             let errors: f64 = found.values(side, "errors").iter().sum();
             if errors > 0.0 {
-                outcome
-                    .note(format!("{}, {name}: {errors} requests went wrong", found.spec.name()));
+                outcome.note(format!("{of}: {errors} requests went wrong"));
             }
         }
     }
@@ -528,7 +557,9 @@ fn mark(outcome: &mut Outcome, points: &[Found]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::compare::Finding;
     use crate::runner;
+    use serde_json::Value;
 
     fn run<C: Case>(settings: Settings) -> Option<Outcome> {
         let experiment = WebServers::<C>::build(settings, &BuildContext::default()).unwrap();
@@ -546,12 +577,10 @@ mod tests {
     fn queues_and_systems_are_compared() {
         let settings = Settings { seconds: Some(1), ..Settings::default() };
         if let Some(outcome) = run::<RssBulk>(settings.clone()) {
-            assert!(
-                outcome.median("payload_1_queue_bps").unwrap() > 1e6,
-                "{:#?}",
-                outcome.fields()
-            );
             let fields = outcome.fields();
+            let payload = |row: &Value| row["payload_bps"].as_f64().unwrap();
+            let rows = fields["payload"].as_array().unwrap();
+            assert!(rows.iter().all(|row| payload(row) > 1e6), "{fields:#?}");
             assert!(fields.contains_key("2_over_1_queues_gain"));
             // What shared cores give is not laid beside a paper's figure.
             let is_shared = fields.contains_key("shared_cores_2_over_1_queues_gain");
@@ -608,15 +637,61 @@ mod tests {
     }
 
     #[test]
-    fn queues_are_one_to_six_and_few_when_it_is_to_be_quick() {
+    fn queues_and_hashes_take_turns_ten_times_and_once_when_it_is_to_be_quick() {
         let build = WebServers::<RssWeb>::build(Settings::default(), &BuildContext::default());
         let experiment = build.unwrap();
-        let queues = |effort| {
+        let sides = |effort| {
             let points = experiment.points(effort);
-            points.iter().map(|point| point.number("queues")).collect::<Vec<_>>()
+            let [point] = &points[..] else { panic!("{points:?}") };
+            (point.sides.clone(), point.repeats)
         };
-        assert_eq!(queues(Effort::Usual), [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
-        assert_eq!(queues(Effort::Quick), [1.0, 2.0]);
+        let (usual, repeats) = sides(Effort::Usual);
+        assert_eq!((usual.len(), repeats), (12, 10));
+        let all: Vec<_> = usual.iter().map(|side| of_side(side)).collect();
+        let queues = |hash| (1..=6).map(move |queues| (hash, queues));
+        assert!(all.into_iter().eq(queues("toeplitz").chain(queues("jhash"))));
+        let quick = ["toeplitz-1", "toeplitz-2", "jhash-1", "jhash-2"].map(String::from).to_vec();
+        assert_eq!(sides(Effort::Quick), (quick, 1));
+        let build = WebServers::<KnetWebfs>::build(Settings::default(), &BuildContext::default());
+        let points = build.unwrap().points(Effort::Usual);
+        let repeats = |load| points.iter().find(|point| point.number("offered_ratio") == load);
+        assert_eq!([0.0, 2.0].map(|load| repeats(load).unwrap().repeats), [10, 5]);
+    }
+
+    #[test]
+    fn more_queues_are_judged_by_the_pairs_of_their_repeats() {
+        let build = WebServers::<RssBulk>::build(Settings::default(), &BuildContext::default());
+        let conclude = |shared: f64| {
+            let of = |factor: f64| {
+                let mut outcome = Outcome::of(Source::Measured);
+                // The machine gets faster, by half in all: the ratio of each pair stays.
+                let speed = |n: u32| 1e9 * factor * (1.0 + f64::from(n) / 20.0);
+                outcome.add(Figure::of("payload_bps", (0..10).map(speed).collect()));
+                outcome.add(Figure::of("requests_per_second", vec![100.0; 10]));
+                outcome.add(Figure::of(SHARED, vec![shared; 10]));
+                outcome
+            };
+            let sides = [1, 2, 4].map(|queues| side_of("toeplitz", queues)).to_vec();
+            let spec = Spec { sides, ..Spec::default() };
+            let found = Found { spec, sides: vec![of(1.0), of(1.18), of(1.05)] };
+            build.as_ref().unwrap().conclude(&[found])
+        };
+        let row = crate::papers::PAPERS.iter().find(|row| row.name == "rss-bulk").unwrap();
+        let judged = |outcome: &Outcome, key: &str| {
+            let ours =
+                |own: &&crate::papers::PaperFigure| own.ours.is_some_and(|own| key.ends_with(own));
+            let paper = row.figures.iter().find(ours).unwrap();
+            paper.judge(&outcome.whole.figure(key).unwrap()).unwrap().finding
+        };
+        let outcome = conclude(0.0);
+        assert_eq!(judged(&outcome, "2_over_1_queues_gain"), Finding::Reproduced);
+        assert_eq!(judged(&outcome, "4_over_1_queues_gain"), Finding::NotReproduced);
+        assert_eq!(outcome.fields()["verdict_2_over_1_queues_gain"], "better");
+        let outcome = conclude(1.0);
+        assert_eq!(judged(&outcome, "2_over_1_queues_gain"), Finding::NotMeasurableHere);
+        let shared = "shared_cores_2_over_1_queues_gain";
+        assert_eq!(judged(&outcome, shared), Finding::NotMeasurableHere);
+        assert_eq!(outcome.whole.figure(shared).unwrap().text(), "+18.0 %");
     }
 
     #[test]
@@ -624,7 +699,7 @@ mod tests {
         let build = WebServers::<RssWeb>::build(Settings::default(), &BuildContext::default());
         let key = "server_cores_cache_misses_per_request";
         let of = |misses| {
-            let spec = Spec::at("queues", 1).sides(&["toeplitz", "jhash"]);
+            let spec = Spec::default().sides(&["toeplitz-1", "jhash-1"]);
             let sides = vec![side(&[(key, misses)]), side(&[(key, misses)])];
             let outcome = build.as_ref().unwrap().conclude(&[Found { spec, sides }]);
             outcome.fields()["cores"][0][key].clone()

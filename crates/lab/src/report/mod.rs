@@ -18,7 +18,7 @@ use crate::facts::Facts;
 use crate::folder::Folder;
 use crate::meter::CoreShare;
 use crate::outcome::{Figure, Source, Table};
-use crate::papers::{PAPERS, PaperFigure, Row};
+use crate::papers::{PAPERS, PaperFigure, Row, SHARED_CORES};
 use crate::plot::Drawing;
 use crate::runner::{Record, by_reason};
 use crate::unit::Unit;
@@ -164,10 +164,13 @@ impl Report {
     /// Ours beside a paper's figure, for people; none if there is none.
     pub fn ours(&self, row: &Row, figure: &PaperFigure) -> Option<String> {
         let found = self.figure(row, figure)?;
-        let text = match found.range_text() {
+        let mut text = match found.range_text() {
             range if range.is_empty() => found.text(),
             range => format!("{} ({range})", found.text()),
         };
+        if found.key.starts_with(SHARED_CORES) {
+            text += ", on shared cores";
+        }
         Some(match figure.judge(&found) {
             Some(judged) => format!("{text}: {}", judged.finding),
             None => text,
@@ -176,7 +179,10 @@ impl Report {
 
     fn figure(&self, row: &Row, figure: &PaperFigure) -> Option<Figure> {
         let section = self.sections.iter().find(|section| section.name == row.name)?;
-        section.document.as_ref()?.outcome.whole.figure(figure.ours?)
+        let (whole, key) = (&section.document.as_ref()?.outcome.whole, figure.ours?);
+        let bare = whole.figure(key)?;
+        let shared = || whole.figure(&format!("{SHARED_CORES}{key}"));
+        if bare.values.is_empty() { shared().or(Some(bare)) } else { Some(bare) }
     }
 
     /// Rows of PICNIC's own figures, or all others.
@@ -326,7 +332,8 @@ mod tests {
     use super::*;
     use crate::document::Kind;
     use crate::folder::{Asked, Manifest};
-    use crate::runner::{Failure, Shard};
+    use crate::outcome::Outcome;
+    use crate::runner::{Failure, Shard, SideFound};
 
     fn run(path: &std::path::Path) -> Folder {
         let asked = |name: &str, settings: &[(&str, &str)]| Asked {
@@ -395,6 +402,59 @@ mod tests {
         let [firewall] = &same.experiments[..] else { panic!("{same:?}") };
         assert!(firewall.rows.iter().all(|row| row[4] == "1.00 ×" || row[4] == "-"), "{same:?}");
         assert!(firewall.rows.len() > 10);
+    }
+
+    /// A run of `rss-bulk` whose two sides have had ten turns, with 18 % between them.
+    fn bulk(path: &std::path::Path, shared: f64) -> Report {
+        let settings = [("queues".to_owned(), "[1, 2]".to_owned())].into();
+        let experiments = vec![Asked { kind: Kind::Experiment, name: "rss-bulk".into(), settings }];
+        let (effort, shard) = (Effort::Usual, Shard::default());
+        let mut folder = Folder::create(path, Manifest { experiments, effort, shard }).unwrap();
+        let side = |side: &str, factor: f64| {
+            let mut outcome = Outcome::of(Source::Measured);
+            let payload = |n: u32| factor * (1e9 + 1e7 * f64::from(n % 2));
+            outcome.add(Figure::of("payload_bps", (0..10).map(payload).collect()));
+            outcome.add(Figure::of("shared_share", vec![shared; 10]));
+            SideFound { side: side.into(), outcome }
+        };
+        let record = Record {
+            experiment: "rss-bulk".into(),
+            point: "all".into(),
+            labels: serde_json::Map::new(),
+            seed: 0,
+            sides: vec![side("toeplitz-1", 1.0), side("toeplitz-2", 1.18)],
+            repeats: 10,
+            failure: None,
+            cut: None,
+            started_s: 0,
+            took_s: 1.0,
+            load: crate::meter::Meter::start().stop(),
+            facts: crate::facts::facts("r"),
+        };
+        folder.records.push(record);
+        Report::of(&folder).unwrap()
+    }
+
+    #[test]
+    fn ratios_stand_with_interval_and_finding_and_shared_cores_are_told_of() {
+        let folder = tempfile::tempdir().unwrap();
+        let row = PAPERS.iter().find(|row| row.name == "rss-bulk").unwrap();
+        let ours = |report: &Report, what: &str| {
+            let figure = row.figures.iter().find(|figure| figure.what == what).unwrap();
+            report.ours(row, figure).unwrap()
+        };
+        let report = bulk(&folder.path().join("own"), 0.0);
+        let wanted = "+18.0 % (95 %: +18.0 to +18.0 %): reproduced";
+        assert_eq!(ours(&report, "1 to 2 queues"), wanted);
+        assert_eq!(ours(&report, "1 queue"), "1.01 Gb/s (1.00 to 1.01 Gb/s)");
+        let report = bulk(&folder.path().join("shared"), 1.0);
+        let wanted = "+18.0 % (95 %: +18.0 to +18.0 %), on shared cores: not measurable here";
+        assert_eq!(ours(&report, "1 to 2 queues"), wanted);
+        assert!(report.html().contains(wanted) && report.markdown().contains(wanted));
+        let wanted = "1.01 Gb/s (1.00 to 1.01 Gb/s), on shared cores";
+        assert_eq!(ours(&report, "1 queue"), wanted);
+        let json = report.json().to_string();
+        assert!(json.contains("client, server and target queues share cores"), "{json}");
     }
 
     #[test]

@@ -11,6 +11,7 @@
 //! Source: KNET, "In-kernel Classifier", "Webfs/Sclient (20K-file)"; Linux,
 //! `Documentation/networking/scaling.rst`, "RPS: Receive Packet Steering".
 
+use super::super::gains::SHARED;
 use super::{SIDES, Settings};
 use crate::benchmarks::traffic::{Joined, Traffic, packets_per_interrupt};
 use crate::benchmarks::web::ask;
@@ -64,6 +65,8 @@ pub(super) fn measure(
     outcome.add(Figure::one("delivered_pps", delivered / report.duration_s));
     outcome.add(Figure::one("steering_wakeups_per_packet", wakeups as f64 / delivered.max(1.0)));
     outcome.add(Figure::count("errors", figures.errors.total()));
+    let is_shared = cores <= targets.len();
+    outcome.add(Figure::one(SHARED, f64::from(u8::from(is_shared))));
     outcome.tell("rps_cpus", steering.trim());
     Ok(outcome)
 }
