@@ -50,9 +50,9 @@ const LIMIT: Duration = Duration::from_secs(3600);
 /// Loads that are offered, and connections that may wait for answers then.
 const LOADS: [f64; 7] = [0.5, 0.8, 1.0, 1.3, 2.0, 3.0, 10.0];
 const WAITING: u32 = 16_384;
-/// nginx reads and writes so many bytes at a time: PICNIC's sends.
-const BULK: &str = "workload = \"bulk\"\nserver = \"nginx-copy\"\nconnections = 32\n\
-                    [[file]]\nbytes = 1000000\nweight = 1\n";
+/// PICNIC's sends: 4 kB at a time.
+const BULK: &str = "workload = \"bulk\"\nserver = \"nginx-copy\"\nsend_bytes = 4096\n\
+                    connections = 32\n[[file]]\nbytes = 1000000\nweight = 1\n";
 /// KNET's, by whichever server.
 const FILES: &str = "workload = \"files\"\nserver = \"webfs\"\nconnections = 64\n\
                      [[file]]\nbytes = 20000\nweight = 1\n";

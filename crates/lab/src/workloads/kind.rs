@@ -43,6 +43,10 @@ pub struct Workload {
     /// With tls: a PEM file with a certificate and its key, relative to the workload's file; made for
     /// the run if absent
     pub certificate: Option<PathBuf>,
+    /// Bytes that the server hands to the kernel at a time, 2048 to 1048576; 0 for as many as it
+    /// chooses; by nginx-copy alone
+    #[schemars(range(max = 1_048_576))]
+    pub send_bytes: u32,
     /// Connections at a time: that many ask, one request each and then another; at a rate, no more
     /// than that many wait for answers, 1 to 50000
     #[schemars(range(min = 1, max = 50_000))]
@@ -70,6 +74,7 @@ impl Default for Workload {
             server: ServerKind::Nginx,
             tls: false,
             certificate: None,
+            send_bytes: 0,
             connections: 32,
             requests_per_second: 0.0,
             think_ms: 0,
@@ -186,6 +191,16 @@ impl Workload {
         if self.certificate.is_some() && !self.tls {
             return wrong("certificate", "found one, allowed with tls = true".into());
         }
+        if self.send_bytes != 0 && self.server != ServerKind::NginxCopy {
+            let message =
+                format!("found {}, allowed with server = \"nginx-copy\"", self.send_bytes);
+            return wrong("send_bytes", message);
+        }
+        // Less waits until there is a segment's worth.
+        if self.send_bytes != 0 && !(2048..=1 << 20).contains(&self.send_bytes) {
+            let message = format!("found {}, allowed: 0, 2048 to 1048576", self.send_bytes);
+            return wrong("send_bytes", message);
+        }
         for (key, found, least, most) in [
             ("connections", self.connections, 1, 50_000),
             ("addresses", self.addresses, 1, 65_536),
@@ -253,6 +268,14 @@ mod tests {
                 "certificate: found one, allowed with tls",
             ),
             (format!("requests_per_second = -5\n{FILE}"), "requests_per_second: found -5, allowed"),
+            (
+                format!("send_bytes = 4096\n{FILE}"),
+                "send_bytes: found 4096, allowed with server = \"nginx-copy\"",
+            ),
+            (
+                format!("server = \"nginx-copy\"\nsend_bytes = 1024\n{FILE}"),
+                "send_bytes: found 1024, allowed: 0, 2048 to 1048576",
+            ),
             (format!("patience_ms = 99\n{FILE}"), "patience_ms: found 99, allowed: 100 to 60000"),
             (format!("connections = 0\n{FILE}"), "connections: found 0, allowed: 1 to 50000"),
             (format!("server = \"iis\"\n{FILE}"), "allowed: nginx, nginx-copy, apache, webfs"),

@@ -216,6 +216,11 @@ fn nginx(workload: &Workload, folder: &str, workers: usize, tls: Option<&Tls>) -
         .map(|kind| format!("  {kind}_temp_path {folder}/{kind};\n"))
         .collect();
     let sendfile = if workload.server == ServerKind::Nginx { "on" } else { "off" };
+    // With one buffer each is sent before the next is read.
+    let buffers = match workload.send_bytes {
+        0 => String::new(),
+        bytes => format!("  output_buffers 1 {bytes};\n"),
+    };
     let tls = tls.map_or(String::new(), |Tls { certificate, key }| {
         let (certificate, key) = (certificate.display(), key.display());
         format!(" ssl; ssl_certificate \"{certificate}\"; ssl_certificate_key \"{key}\"")
@@ -225,7 +230,7 @@ fn nginx(workload: &Workload, folder: &str, workers: usize, tls: Option<&Tls>) -
          worker_rlimit_nofile 65536;\nerror_log stderr;\n\
          events {{ worker_connections 16384; }}\n\
          http {{\n  access_log off;\n  sendfile {sendfile};\n  tcp_nopush on;\n  \
-         open_file_cache max=64;\n{temporary}  \
+         open_file_cache max=64;\n{buffers}{temporary}  \
          server {{ listen {}{tls}; root {folder}/documents; }}\n}}\n",
         port(workload)
     )
@@ -267,7 +272,7 @@ fn apache(workload: &Workload, folder: &str, php: Option<&Path>, tls: Option<&Tl
 mod tests {
     use super::*;
     use crate::workloads::tools;
-    use std::io::{Read, Write};
+    use std::io::{BufRead, BufReader, Read, Write};
     use std::net::TcpStream;
 
     #[test]
@@ -335,6 +340,66 @@ BAMCA0gAMEUCIQCe8MI+zqcv76ybtGd1Dp4L8Hg1Trun17zbjoynwNy+iQIgBz25\n\
         drop(other);
         // A process that another test is starting has it until it is another program.
         picnic_testing::wait_until("the port is free", || check_free(&hosts, 80).is_ok());
+    }
+
+    /// How many bytes each `writev` of these processes has taken while `work` was done, as strace
+    /// tells; none if it may not look.
+    fn sends(processes: &[i32], folder: &Path, work: impl FnOnce()) -> Option<Vec<usize>> {
+        let file = folder.join("sends");
+        let mut tracer = Command::new("strace")
+            .args(["-e", "trace=writev", "-o"])
+            .arg(&file)
+            .args(processes.iter().flat_map(|process| ["-p".into(), process.to_string()]))
+            .stderr(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(tracer.stderr.take().unwrap()).lines().map_while(Result::ok);
+        let attached = lines.take(processes.len()).filter(|line| line.ends_with("attached"));
+        let is_attached = attached.count() == processes.len();
+        if is_attached {
+            work();
+        }
+        let process = rustix::process::Pid::from_child(&tracer);
+        rustix::process::kill_process(process, rustix::process::Signal::INT).unwrap();
+        tracer.wait().unwrap();
+        let text = std::fs::read_to_string(file).unwrap();
+        let taken = text.lines().filter_map(|line| line.rsplit_once("= ")?.1.parse().ok());
+        is_attached.then(|| taken.collect())
+    }
+
+    #[test]
+    fn nginx_sends_as_much_at_a_time_as_it_is_told() {
+        let bulk = "workload = \"bulk\"\nserver = \"nginx-copy\"\nsend_bytes = 4096\n\
+                    [[file]]\nbytes = 1000000\nweight = 1\n";
+        let workload = Workload::parse(bulk).unwrap();
+        if let Err(why) = tools::need(&[workload.server.tool(), ("strace", "strace")]) {
+            return picnic_testing::skip("what nginx sends at a time", &why.to_string());
+        }
+        let hosts = Hosts::build("lab", 1500).unwrap();
+        let server = WebServer::start(&hosts, &workload, 1).unwrap();
+        let processes: Vec<_> =
+            server.program.thread_times().into_iter().map(|(process, _)| process).collect();
+        let ask = || {
+            let mut asked = TcpStream::connect((Ipv4Addr::LOCALHOST, 80))?;
+            asked.write_all(b"GET /0.bin HTTP/1.0\r\n\r\n")?;
+            let mut answer = Vec::new();
+            asked.read_to_end(&mut answer)?;
+            Ok(answer.len())
+        };
+        let folder = tempfile::tempdir().unwrap();
+        let mut length = 0;
+        let taken = sends(&processes, folder.path(), || {
+            let asked = hosts.namespace(Role::Server).unwrap().spawn(ask).unwrap();
+            length = asked.join().unwrap().unwrap();
+        });
+        let Some(taken) = taken else {
+            return picnic_testing::skip("what nginx sends at a time", "strace may not look");
+        };
+        assert_eq!(taken.iter().sum::<usize>(), length, "{taken:?}");
+        // The headers go with the first; what is left is the last.
+        let whole = 1_000_000 / 4096;
+        let are_whole = taken[1..whole].iter().all(|bytes| *bytes == 4096);
+        assert!(taken.len() == whole + 1 && are_whole, "{taken:?}");
     }
 
     #[test]
