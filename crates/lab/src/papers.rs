@@ -174,7 +174,8 @@ pub const PAPERS: &[Row] = &[
         "Ent's five tests over the low 8 bits of each flow's hash, Toeplitz and JHash",
         &[
             number("largest error, JHash", 0.0129, Unit::Fraction).ours("largest_error_fraction"),
-            words("chi-square", "between 10 and 90 %"),
+            words("chi-square outside 10 to 90 % (chance: 20 %)", "none of six")
+                .ours("chi_square_outside_share"),
         ],
     )
     .corrected(

@@ -82,7 +82,7 @@ pub const BENCHMARKS: &[ExperimentEntry] = &[
 ];
 
 /// Builds an entry from keys and values as a command line has them: TOML, or text that needs no
-/// quotes. Lists are given item by item, or with commas if their items are no free text.
+/// quotes. Lists are given whole, item by item, or with commas if their items are no free text.
 ///
 /// # Errors
 /// The key that is wrong, what was found and what is allowed.
@@ -114,7 +114,10 @@ fn value(key: &KeyHelp, text: &str) -> toml::Value {
         parsed.and_then(|mut table| table.remove("value")).unwrap_or_else(|| text.trim().into())
     };
     match key.r#type.strip_prefix("list of ") {
-        Some("string") => toml::Value::Array(vec![text.into()]),
+        Some("string") => match scalar(text) {
+            list @ toml::Value::Array(_) => list,
+            _ => toml::Value::Array(vec![text.into()]),
+        },
         Some(_) if !text.trim_start().starts_with('[') => {
             toml::Value::Array(text.split(',').map(scalar).collect())
         }

@@ -118,6 +118,8 @@ pub enum Reading {
     Wrk,
     /// What iperf3's server has received, as its client tells with `-J`.
     Iperf3,
+    /// Requests answered a second, as the client of one of the list's workloads tells.
+    Named,
 }
 
 /// Which figure is compared.
@@ -188,16 +190,27 @@ impl Reading {
                 let report: Value = serde_json::from_str(printed).ok()?;
                 report["end"]["sum_received"]["bits_per_second"].as_f64()
             }
+            Reading::Named => answered(printed)?["requests_per_second"].as_f64(),
         }
     }
 }
 
-/// From request to answer, as `wrk --latency` prints it: keys with their units, and nanoseconds.
+/// What the client of one of the list's workloads tells.
+fn answered(printed: &str) -> Option<Value> {
+    serde_json::from_str(printed).ok()
+}
+
+/// From request to answer, as `wrk --latency` prints it or a workload's client tells it: keys with
+/// their units, and nanoseconds.
 pub(super) fn latencies(printed: &str) -> Vec<(&'static str, f64)> {
     const SHARES: [(&str, &str); 3] =
         [("50%", "request_p50_ns"), ("90%", "request_p90_ns"), ("99%", "request_p99_ns")];
     const UNITS: [(&str, f64); 5] =
         [("us", 1e3), ("ms", 1e6), ("s", 1e9), ("m", 60e9), ("h", 3600e9)];
+    if let Some(told) = answered(printed).filter(|told| told.get("answered").is_some()) {
+        let own = [("p50_ns", "request_p50_ns"), ("p99_ns", "request_p99_ns")];
+        return own.into_iter().filter_map(|(own, key)| Some((key, told[own].as_f64()?))).collect();
+    }
     let lines = printed.lines().skip_while(|line| !line.contains("Latency Distribution"));
     let read = |line: &str| {
         let (share, time) = line.trim().split_once(char::is_whitespace)?;
@@ -227,6 +240,9 @@ mod tests {
         let json = r#"{"end":{"sum_received":{"bits_per_second":1e9}}}"#;
         assert_eq!(Reading::Iperf3.read(json), Some(1e9));
         assert_eq!(Reading::Iperf3.read("iperf3: error"), None);
+        let told = r#"{"answered":7,"requests_per_second":3.5,"p50_ns":1000,"p99_ns":2000}"#;
+        assert_eq!(Reading::Named.read(told), Some(3.5));
+        assert_eq!(latencies(told), [("request_p50_ns", 1e3), ("request_p99_ns", 2e3)]);
     }
 
     #[test]

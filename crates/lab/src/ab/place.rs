@@ -6,11 +6,12 @@
 
 use super::Side;
 use super::figure::{CardFigure, Figured, latencies};
-use super::workload::{Busiest, Workload};
+use super::workload::{Talked, Way, Workload};
+use crate::benchmarks::traffic::{HOST_LINK, HOST_MAC};
 use crate::card::changed;
 use crate::meter::{Load, Meter};
 use crate::window::Window;
-use crate::workloads::hosts::{Hosts, PLAIN_SERVER, Role, SERVER};
+use crate::workloads::hosts::{Hosts, Role, SERVER};
 use crate::workloads::tools;
 use anyhow::Context;
 use picnic_control::{Launch, Registries, Running};
@@ -53,6 +54,8 @@ pub(super) struct Measured {
     pub(super) lost: (f64, String),
     /// The share of the time that the client's busiest thread ran.
     pub(super) client: Option<f64>,
+    /// Whether the client could not ask what it was to.
+    pub(super) at_limit: bool,
     /// From request to answer by the client, if it has told: keys and nanoseconds.
     pub(super) latencies: Vec<(&'static str, f64)>,
 }
@@ -66,6 +69,9 @@ impl Measured {
             return Some(format!(
                 "lost {lost:.1} % of its packets for want of room ({places}), allowed: {allowed} %"
             ));
+        }
+        if self.at_limit && !full_client {
+            return Some("has a client at its limit: it could not ask as much as it was to".into());
         }
         match self.client {
             Some(share) if share >= FULL && !full_client => {
@@ -169,23 +175,24 @@ impl<'a> MeasuringPlace<'a> {
             None => None,
         };
         let meter = Meter::start();
-        let (printed, client, window) = match (&self.behind, running) {
+        let (talked, window) = match (&self.behind, running) {
             (None, None) => anyhow::bail!("there is neither a card nor a workload"),
             (None, Some(running)) => {
                 let time = Duration::from_secs_f64(self.seconds);
-                (String::new(), None, Some(Window::of(running, WARM_UP, time)?))
+                (None, Some(Window::of(running, WARM_UP, time)?))
             }
-            (Some(behind), None) => {
-                let (printed, busiest) = behind.run(PLAIN_SERVER, self.seconds)?;
-                (printed, busiest, None)
-            }
+            (Some(behind), None) => (Some(behind.run(Way::Plain, self.seconds)?), None),
             (Some(behind), Some(running)) => {
-                let body = |_: &mut dyn Running| behind.run(SERVER, self.seconds);
-                let ((printed, busiest), window) = Window::around(running, body)?;
-                (printed, busiest, Some(window))
+                let way = Way::Card { link: HOST_LINK, mac: HOST_MAC };
+                let body = |_: &mut dyn Running| behind.run(way, self.seconds);
+                let (talked, window) = Window::around(running, body)?;
+                (Some(talked), Some(window))
             }
         };
         let load = meter.stop();
+        let (printed, client, at_limit) = talked.map_or((String::new(), None, false), |talked| {
+            (talked.printed, talked.busiest, talked.at_limit)
+        });
         let value = figure.read(window.as_ref(), &printed);
         if value.is_none() && matches!(figure, Figured::Printed(..)) {
             let last = printed.lines().rev().find(|line| !line.trim().is_empty());
@@ -193,8 +200,8 @@ impl<'a> MeasuringPlace<'a> {
             anyhow::bail!("the workload's output has no figure of the kind asked for: {last}");
         }
         let lost = window.as_ref().map_or((0.0, String::new()), lost);
-        let (client, latencies) = (client.and_then(|busy| busy.share()), latencies(&printed));
-        Ok(Measured { value, window, load, lost, client, latencies })
+        let latencies = latencies(&printed);
+        Ok(Measured { value, window, load, lost, client, at_limit, latencies })
     }
 
     fn card(&self, side: &Side, is_empty: bool) -> Result<CardFile, ConfigError> {
@@ -225,9 +232,8 @@ impl<'a> MeasuringPlace<'a> {
 }
 
 impl Behind<'_> {
-    fn run(&self, server: &str, seconds: f64) -> anyhow::Result<(String, Option<Busiest>)> {
-        let (printed, busiest) = self.workload.run(&self.hosts, server, seconds)?;
-        Ok((printed, Some(busiest)))
+    fn run(&self, way: Way, seconds: f64) -> anyhow::Result<Talked> {
+        self.workload.run(&self.hosts, way, seconds)
     }
 }
 
@@ -263,10 +269,10 @@ fn joined(text: &str) -> Result<String, String> {
     wire.insert("interface".into(), "w0".into());
     let host = card.get("host").and_then(toml::Value::as_table);
     let mut host = named(host, "attachment", &["tap"], &host_keys);
-    host.insert("name".into(), "h0".into());
+    host.insert("name".into(), HOST_LINK.into());
     host.insert("addresses".into(), toml::Value::Array(vec![format!("{SERVER}/24").into()]));
     // The client's kernel remembers it from one turn to the next.
-    host.insert("mac".into(), "02:00:00:00:88:01".into());
+    host.insert("mac".into(), HOST_MAC.into());
     host.insert("mtu".into(), i64::from(MTU).into());
     card.insert("wire".into(), toml::Value::Array(vec![wire.into()]));
     card.insert("host".into(), host.into());

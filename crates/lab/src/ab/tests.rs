@@ -110,7 +110,8 @@ fn a_figure_of_arrival_needs_wires_that_know_it() {
 fn measured(value: f64, lost: f64, client: Option<f64>) -> Measured {
     let lost = (lost, "7 ring_full".to_owned());
     let (value, latencies) = (Some(value), Vec::new());
-    Measured { value, window: None, load: Load::default(), lost, client, latencies }
+    let load = Load::default();
+    Measured { value, window: None, load, lost, client, at_limit: false, latencies }
 }
 
 #[test]
@@ -122,14 +123,41 @@ fn pairs_that_lose_packets_or_have_a_full_client_do_not_count() {
     question.add(&mut pairs, 1, &good, (&measured(90.0, 0.0, None), "candidate"));
     question.add(&mut pairs, 2, &good, (&measured(90.0, 0.1, None), "candidate"));
     question.add(&mut pairs, 3, &measured(90.0, 0.0, Some(0.97)), (&good, "candidate"));
+    let at_limit = Measured { at_limit: true, ..measured(90.0, 0.0, None) };
+    question.add(&mut pairs, 4, &good, (&at_limit, "candidate"));
     assert_eq!((&pairs.baseline[..], &pairs.candidate[..]), (&[100.0][..], &[90.0][..]));
     let lost = "pair 2 is void: candidate lost 10.0 % of its packets for want of room (7 \
                 ring_full), allowed: 0.1 %";
     let full = "pair 3 is void: baseline has a full client: a thread of it ran 97 % of the time";
-    assert_eq!(pairs.void, [lost, full]);
+    let limit = "pair 4 is void: candidate has a client at its limit: it could not ask as much as it \
+                 was to";
+    assert_eq!(pairs.void, [lost, full, limit]);
     let outcome = question.outcome(vec![pairs]);
     assert!(outcome.notes[0].contains("1 pairs count and 10 are needed"), "{:?}", outcome.notes);
-    assert_eq!(outcome.notes[1..], [lost, full]);
+    assert_eq!(outcome.notes[1..], [lost, full, limit]);
+}
+
+#[test]
+fn a_workload_of_the_list_is_asked_with_and_without_a_card() {
+    let workload = Workload::new(Some(Kind::Named("webstone")), None, None).unwrap();
+    let sections = picnic_host::sections();
+    let registries = picnic_host::registries();
+    let place = match MeasuringPlace::build(registries, &sections, 1.0, Some(&workload)) {
+        Err(error) => match LabError::from(error) {
+            LabError::Unavailable(why) => {
+                return picnic_testing::skip("lab ab under a workload of the list", &why);
+            }
+            error => panic!("{error}"),
+        },
+        Ok(place) => place,
+    };
+    let figure = Kind::Named("webstone").figure();
+    let own = side("baseline", &[]);
+    for card in [Card::None, Card::As(&own), Card::None, Card::Empty(&own)] {
+        let measured = place.measure(card, &figure).unwrap();
+        assert!(measured.value.unwrap() > 1.0, "{:?}", measured.value);
+        assert!(measured.client.is_some() && measured.latencies.len() == 2);
+    }
 }
 
 #[test]

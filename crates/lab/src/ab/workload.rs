@@ -1,12 +1,17 @@
-//! A command that is run in the client's namespace, and what it talks to in the server's.
+//! Who asks in the client's namespace, and what answers in the server's: a command with a server, or
+//! one of the workloads of `picnic workload list`.
 
 use super::figure::{Figured, Reading};
-use crate::workloads::hosts::{Hosts, Role};
+use crate::workloads::hosts::{Hosts, PLAIN_CLIENT, PLAIN_SERVER, Role, SERVER, client_address};
+use crate::workloads::kind::{self as web_workload, KINDS};
+use crate::workloads::servers::{self, WebServer};
 use crate::workloads::tools::Tool;
-use crate::workloads::web;
+use crate::workloads::{run, web};
+use anyhow::Context;
 use picnic_machine::signals;
 use picnic_machine::testbed::Program;
 use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
 /// Time between two looks at the client.
@@ -17,6 +22,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const BUSY: Duration = Duration::from_secs(5);
 /// Bytes of the file that nginx hands out.
 const FILE_BYTES: usize = 1024;
+/// Of what a workload draws: the same of all sides.
+const SEED: u64 = 1;
 /// A thread that was there for less than this share of the run says nothing of the whole.
 const SEEN: f64 = 0.5;
 
@@ -27,31 +34,42 @@ pub enum Kind {
     Wrk,
     /// Bulk TCP from client to server: iperf3.
     Iperf3,
+    /// One of the workloads of `picnic workload list`, by its name.
+    Named(&'static str),
 }
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Kind; 2] = [Kind::Wrk, Kind::Iperf3];
+    pub fn all() -> impl Iterator<Item = Kind> {
+        let named = KINDS.iter().map(|(name, _)| Kind::Named(name));
+        [Kind::Wrk, Kind::Iperf3].into_iter().chain(named)
+    }
 
     /// Its name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Kind::Wrk => "wrk",
             Kind::Iperf3 => "iperf3",
+            Kind::Named(name) => name,
         }
     }
 
-    fn command(self) -> &'static str {
+    /// What it is, in a line.
+    pub fn help(self) -> String {
         match self {
-            Kind::Wrk => "wrk --latency -t2 -c50 -d{seconds} http://{server}/file",
-            Kind::Iperf3 => "iperf3 -J -c {server} -t {seconds}",
+            Kind::Wrk => "small requests to nginx, each answered before the next (wrk)".into(),
+            Kind::Iperf3 => "bulk TCP to the server".into(),
+            Kind::Named(name) => web_workload::Workload::find(name)
+                .map_or_else(|error| error.to_string(), |workload| workload.help),
         }
     }
 
-    fn tools(self) -> Vec<Tool> {
+    /// The command of its client; none if it has none of its own.
+    fn command(self) -> Option<&'static str> {
         match self {
-            Kind::Wrk => web::TOOLS.to_vec(),
-            Kind::Iperf3 => vec![("iperf3", "iperf3")],
+            Kind::Wrk => Some("wrk --latency -t2 -c50 -d{seconds} http://{server}/file"),
+            Kind::Iperf3 => Some("iperf3 -J -c {server} -t {seconds}"),
+            Kind::Named(_) => None,
         }
     }
 
@@ -60,6 +78,7 @@ impl Kind {
         match self {
             Kind::Wrk => Figured::Printed("requests_per_second".into(), Reading::Wrk),
             Kind::Iperf3 => Figured::Printed("received_bps".into(), Reading::Iperf3),
+            Kind::Named(_) => Figured::Printed("requests_per_second".into(), Reading::Named),
         }
     }
 }
@@ -68,18 +87,59 @@ impl Kind {
 #[derive(Clone, Debug)]
 pub struct Workload {
     kind: Option<Kind>,
-    /// For a shell; `{server}` is the server's address, `{seconds}` how long it is to last.
-    command: String,
-    /// The server's, if it is not the kind's.
+    client: Client,
+    /// The server's command, if it is not the kind's.
     server: Option<String>,
+    /// Files and server, if the kind has them.
+    named: Option<web_workload::Workload>,
     pub(super) tools: Vec<Tool>,
+}
+
+/// Who asks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Client {
+    /// A command for a shell; `{server}` is the server's address, `{seconds}` how long it is to last.
+    Command(String),
+    /// The client of the workload of this name.
+    Named(&'static str),
 }
 
 /// A server at work.
 #[allow(dead_code, reason = "they end when dropped")]
 pub(super) enum Serving {
     Web(web::Server),
+    Named(WebServer),
     Program(Program),
+}
+
+/// By which way the server is asked.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Way {
+    /// A veth from client to server.
+    Plain,
+    /// The card, by its host's interface.
+    Card {
+        /// The interface.
+        link: &'static str,
+        /// Its address.
+        mac: &'static str,
+    },
+}
+
+impl Way {
+    fn server(self) -> &'static str {
+        if self == Way::Plain { PLAIN_SERVER } else { SERVER }
+    }
+}
+
+/// What came of asking.
+pub(super) struct Talked {
+    /// What the client printed.
+    pub(super) printed: String,
+    /// The share of the time that its busiest thread ran; none if nobody knows.
+    pub(super) busiest: Option<f64>,
+    /// Whether the client could not ask what it was to.
+    pub(super) at_limit: bool,
 }
 
 impl Workload {
@@ -93,35 +153,78 @@ impl Workload {
         command: Option<&str>,
         server: Option<&str>,
     ) -> Result<Self, String> {
-        let own = command.map(str::to_owned);
-        let command = own.or_else(|| kind.map(|kind| kind.command().to_owned()));
-        let command = command.ok_or("found no command, needed is one, or a kind")?;
-        let tools = kind.map(Kind::tools).unwrap_or_default();
-        Ok(Workload { kind, command, server: server.map(str::to_owned), tools })
+        let own = command.or_else(|| kind?.command()).map(|own| Client::Command(own.to_owned()));
+        let named = match kind {
+            Some(Kind::Named(name)) => {
+                let found = web_workload::Workload::find(name).map_err(|error| error.to_string());
+                Some((name, found?))
+            }
+            _ => None,
+        };
+        let client = own.or_else(|| Some(Client::Named(named.as_ref()?.0)));
+        let client = client.ok_or("found no command, needed is one, or a kind")?;
+        let named = named.map(|(_, workload)| workload);
+        let tools = match kind {
+            Some(Kind::Wrk) => web::TOOLS.to_vec(),
+            Some(Kind::Iperf3) => vec![("iperf3", "iperf3")],
+            Some(Kind::Named(_)) => named.as_ref().map(servers::tools).unwrap_or_default(),
+            None => Vec::new(),
+        };
+        Ok(Workload { kind, client, server: server.map(str::to_owned), named, tools })
     }
 
-    /// The command as it was given.
+    /// The command as it was given, or the name of the workload.
     pub fn command(&self) -> &str {
-        &self.command
+        match &self.client {
+            Client::Command(command) => command,
+            Client::Named(name) => name,
+        }
     }
 
     pub(super) fn serve(&self, hosts: &Hosts) -> anyhow::Result<Option<Serving>> {
+        let workers = picnic_machine::topology::cores().len().max(2);
+        if let Some(workload) = &self.named {
+            run::give_addresses(hosts, workload, 1)?;
+        }
         let command = match (&self.server, self.kind) {
             (Some(command), _) => command.as_str(),
             (None, Some(Kind::Iperf3)) => "exec iperf3 -s",
             (None, Some(Kind::Wrk)) => {
-                let workers = picnic_machine::topology::cores().len().max(2);
                 return Ok(Some(Serving::Web(web::Server::start(hosts, workers, FILE_BYTES)?)));
             }
-            (None, None) => return Ok(None),
+            (None, Some(Kind::Named(_)) | None) => {
+                let Some(workload) = &self.named else { return Ok(None) };
+                return Ok(Some(Serving::Named(WebServer::start(hosts, workload, workers)?)));
+            }
         };
         let mut program = hosts.start(Role::Server, &["sh", "-c", command])?;
         program.wait_for_any_port()?;
         Ok(Some(Serving::Program(program)))
     }
 
+    /// Has the client ask by this way until it is done.
+    pub(super) fn run(&self, hosts: &Hosts, way: Way, seconds: f64) -> anyhow::Result<Talked> {
+        if let Some(workload) = &self.named {
+            let plain: Ipv4Addr = PLAIN_CLIENT.parse().context("the client's address")?;
+            match way {
+                Way::Plain => run::lead_back(hosts, workload, 1, |_| plain)?,
+                Way::Card { link, mac } => {
+                    run::lead_back(hosts, workload, 1, client_address)?;
+                    hosts.keep_neighbours(1, link, mac)?;
+                }
+            }
+        }
+        match (&self.client, &self.named) {
+            (Client::Named(_), Some(workload)) => ask(hosts, workload, way.server(), seconds),
+            _ => {
+                let (printed, busiest) = self.run_command(hosts, way.server(), seconds)?;
+                Ok(Talked { printed, busiest: busiest.share(), at_limit: false })
+            }
+        }
+    }
+
     /// Runs the command to its end; what it printed, and how busy it was.
-    pub(super) fn run(
+    fn run_command(
         &self,
         hosts: &Hosts,
         server: &str,
@@ -150,7 +253,7 @@ impl Workload {
         seconds: f64,
     ) -> anyhow::Result<(String, Busiest)> {
         let whole = seconds.ceil().max(1.0).to_string();
-        let command = self.command.replace("{server}", server).replace("{seconds}", &whole);
+        let command = self.command().replace("{server}", server).replace("{seconds}", &whole);
         let mut busiest = Busiest::start();
         let mut client = hosts.start(Role::Client, &["sh", "-c", &command])?;
         let limit = Duration::from_secs_f64(seconds) + PATIENCE;
@@ -175,8 +278,36 @@ impl Workload {
     }
 }
 
+/// Has a workload's own client ask.
+fn ask(
+    hosts: &Hosts,
+    workload: &web_workload::Workload,
+    server: &str,
+    seconds: f64,
+) -> anyhow::Result<Talked> {
+    let cores = picnic_machine::topology::cores().len();
+    let asking = run::Asking { hosts, server, cores, clients: 1 };
+    let answered = asking.ask(workload, seconds.ceil().max(1.0) as u64, SEED)?;
+    let first = answered.first_broken.as_deref().unwrap_or("none is known to be broken");
+    anyhow::ensure!(
+        answered.answered != 0,
+        "no request was answered: of {}, {} were broken, {} refused, {} timed out; the first: {first}",
+        answered.offered,
+        answered.broken,
+        answered.refused,
+        answered.timeouts
+    );
+    let mut printed = serde_json::to_value(&answered)?;
+    printed["requests_per_second"] = answered.per_second().into();
+    Ok(Talked {
+        printed: printed.to_string(),
+        busiest: answered.busy_fraction,
+        at_limit: answered.is_at_limit(),
+    })
+}
+
 /// How much of the time each thread of a client ran.
-pub(super) struct Busiest {
+struct Busiest {
     started: Instant,
     ended: Option<Duration>,
     /// First and last look, and the time that it had run by then.
@@ -197,7 +328,7 @@ impl Busiest {
     }
 
     /// The share of the time that the busiest one ran.
-    pub(super) fn share(&self) -> Option<f64> {
+    fn share(&self) -> Option<f64> {
         let whole = self.ended?.as_secs_f64();
         let shares = self.threads.values().filter_map(|[(first, ran_first), (last, ran_last)]| {
             let seen = last.saturating_sub(*first).as_secs_f64();
@@ -233,5 +364,21 @@ mod tests {
         assert_eq!(own.command(), "wrk -c1 {server}");
         let ready = Workload::new(Some(Kind::Iperf3), None, None).unwrap();
         assert!(ready.command().contains("{seconds}") && ready.command().contains("{server}"));
+    }
+
+    #[test]
+    fn the_workloads_of_the_list_are_kinds_with_their_own_client_and_server() {
+        let names: Vec<_> = Kind::all().map(Kind::name).collect();
+        let named = ["support", "banking", "e-commerce", "webstone", "sclient"];
+        assert_eq!(names, [&["wrk", "iperf3"][..], &named].concat());
+        assert!(Kind::all().all(|kind| !kind.help().is_empty()));
+        let new = |command| Workload::new(Some(Kind::Named("sclient")), command, None).unwrap();
+        let ready = new(None);
+        assert_eq!((ready.command(), &ready.client), ("sclient", &Client::Named("sclient")));
+        assert_eq!(ready.tools, [("webfsd", "webfs")]);
+        // A client of one's own before the same server.
+        let own = new(Some("./ask {server}"));
+        assert_eq!((own.command(), own.named.is_some()), ("./ask {server}", true));
+        assert!(Workload::new(Some(Kind::Named("bank")), None, None).is_err());
     }
 }

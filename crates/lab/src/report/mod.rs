@@ -343,7 +343,7 @@ mod tests {
         };
         let experiments = vec![
             asked("nicos-firewall", &[("rules", "[1, 16]"), ("milliseconds", "1")]),
-            asked("rss-randomness", &[("flows", "1000"), ("draws", "1")]),
+            asked("rss-randomness", &[("flows", "1000"), ("draws", "1"), ("workloads", "[]")]),
         ];
         let shard = Shard::default();
         let manifest = Manifest { experiments, effort: Effort::Quick, shard };

@@ -28,7 +28,8 @@ pub const SERVER: &str = "10.88.0.1";
 
 /// The server's address by the plain veth.
 pub const PLAIN_SERVER: &str = "10.89.0.1";
-const PLAIN_CLIENT: &str = "10.89.0.2";
+/// The client's address by the plain veth.
+pub const PLAIN_CLIENT: &str = "10.89.0.2";
 /// The interface of both at the plain veth.
 pub const PLAIN_LINK: &str = "p0";
 

@@ -2,7 +2,7 @@
 
 use super::census::{Census, Counted};
 use super::client::{self, Answered, Asked};
-use super::hosts::{MOST_CLIENTS, Role, SERVER, client_address};
+use super::hosts::{Hosts, MOST_CLIENTS, Role, SERVER, client_address};
 use super::kind::Workload;
 use super::servers::{WebServer, tools};
 use super::web;
@@ -101,29 +101,17 @@ pub fn run_with(
     let changes = changes(&targets, &|key| joined.rss_key(key))?;
     let workers = joined.programs_cores().max(2);
     let server = WebServer::start(&joined.hosts, workload, workers)?;
-    let networks: Vec<_> = match workload.addresses > 1 && !workload.tls {
-        true => (0..clients).map(|client| (client, network(client, clients))).collect(),
-        false => Vec::new(),
-    };
-    for &(client, (first, bits)) in &networks {
-        let route = format!("route add local {first}/{bits} dev lo");
-        joined.hosts.ip(Role::ClientAt(client), &route)?;
-    }
-    web::allow_descriptors(u64::from(workload.connections) + 256)?;
+    give_addresses(&joined.hosts, workload, clients)?;
     let census = Census::default();
     let ((client, moved, cache_misses), card) =
         joined.observed_behind_card(changes, census.clone(), || {
-            for &(client, (first, bits)) in &networks {
-                let route = format!("route add {first}/{bits} via {}", client_address(client));
-                joined.hosts.ip(Role::Server, &route)?;
-            }
+            lead_back(&joined.hosts, workload, clients, client_address)?;
             joined.hosts.keep_neighbours(clients, HOST_LINK, HOST_MAC)?;
             let counters = Counters::start(joined.cores_of_programs());
             let before = server.moves();
-            let answered = match workload.tls {
-                true => web::ask_mix(&joined, workload, run.seconds),
-                false => ask(&joined, workload, run, clients),
-            };
+            let cores = joined.programs_cores();
+            let asking = Asking { hosts: &joined.hosts, server: SERVER, cores, clients };
+            let answered = asking.ask(workload, run.seconds, run.seed);
             let moved = server.moves().since(&before);
             let counted = counters.ok().and_then(|counters| counters.stop().ok());
             Ok((answered?, moved, counted.map(|counted| counted.cache_misses as u64)))
@@ -143,41 +131,91 @@ pub fn run_with(
     })
 }
 
-/// Clients on as many threads as there are cores for them.
-fn ask(
-    joined: &Joined<'_>,
+/// The networks of clients that have more than one address each.
+fn networks(workload: &Workload, clients: u8) -> impl Iterator<Item = (u8, (Ipv4Addr, u32))> {
+    let has_many = workload.addresses > 1 && !workload.tls;
+    (0..clients).filter(move |_| has_many).map(move |client| (client, network(client, clients)))
+}
+
+/// Gives clients the addresses that a workload asks from, and this process the descriptors.
+pub(crate) fn give_addresses(
+    hosts: &Hosts,
     workload: &Workload,
-    run: &Run,
     clients: u8,
-) -> anyhow::Result<Answered> {
-    let most = (workload.connections / u32::from(clients)).max(1) as usize;
-    let each = joined.programs_cores().div_ceil(clients.into()).clamp(1, most) as u32;
-    let parts = each * u32::from(clients);
-    let mut workload = workload.clone();
-    workload.addresses = (workload.addresses / u32::from(clients)).max(1);
-    let server: Ipv4Addr = SERVER.parse().context("the server's address")?;
-    let threads: Vec<_> = (0..parts)
-        .map(|part| {
-            let client = (part % u32::from(clients)) as u8;
-            let asked = Asked {
-                workload: workload.clone(),
-                server: SocketAddrV4::new(server, 80),
-                first: network(client, clients).0,
-                seconds: run.seconds,
-                seed: run.seed.wrapping_add(part.into()),
-                parts,
-            };
-            let client = joined.hosts.namespace(Role::ClientAt(client))?;
-            client.spawn(move || client::ask(&asked))
-        })
-        .collect::<Result<_, _>>()?;
-    let mut all = Answered::default();
-    for thread in threads {
-        let found =
-            thread.join().map_err(|_| anyhow::anyhow!("a client has panicked: a bug"))??;
-        all.add(&found);
+) -> anyhow::Result<()> {
+    for (client, (first, bits)) in networks(workload, clients) {
+        let route = format!("route add local {first}/{bits} dev lo");
+        hosts.ip(Role::ClientAt(client), &route)?;
     }
-    Ok(all)
+    web::allow_descriptors(u64::from(workload.connections) + 256)
+}
+
+/// Has the server send what is for these addresses to each client's own, which is known.
+pub(crate) fn lead_back(
+    hosts: &Hosts,
+    workload: &Workload,
+    clients: u8,
+    own: impl Fn(u8) -> Ipv4Addr,
+) -> anyhow::Result<()> {
+    for (client, (first, bits)) in networks(workload, clients) {
+        hosts.ip(Role::Server, &format!("route replace {first}/{bits} via {}", own(client)))?;
+    }
+    Ok(())
+}
+
+/// Clients of a server.
+pub(crate) struct Asking<'a> {
+    pub(crate) hosts: &'a Hosts,
+    /// The server's address.
+    pub(crate) server: &'a str,
+    /// Cores that clients have.
+    pub(crate) cores: usize,
+    /// How many clients there are.
+    pub(crate) clients: u8,
+}
+
+impl Asking<'_> {
+    /// Has them ask a workload's files: over TLS by wrk, else on as many threads as there are cores
+    /// for them.
+    pub(crate) fn ask(
+        &self,
+        workload: &Workload,
+        seconds: u64,
+        seed: u64,
+    ) -> anyhow::Result<Answered> {
+        if workload.tls {
+            return web::ask_mix(self, workload, seconds);
+        }
+        let clients = u32::from(self.clients);
+        let most = (workload.connections / clients).max(1) as usize;
+        let each = self.cores.div_ceil(clients as usize).clamp(1, most) as u32;
+        let parts = each * clients;
+        let mut workload = workload.clone();
+        workload.addresses = (workload.addresses / clients).max(1);
+        let server: Ipv4Addr = self.server.parse().context("the server's address")?;
+        let threads: Vec<_> = (0..parts)
+            .map(|part| {
+                let client = (part % clients) as u8;
+                let asked = Asked {
+                    workload: workload.clone(),
+                    server: SocketAddrV4::new(server, 80),
+                    first: network(client, self.clients).0,
+                    seconds,
+                    seed: seed.wrapping_add(part.into()),
+                    parts,
+                };
+                let client = self.hosts.namespace(Role::ClientAt(client))?;
+                client.spawn(move || client::ask(&asked))
+            })
+            .collect::<Result<_, _>>()?;
+        let mut all = Answered::default();
+        for thread in threads {
+            let found =
+                thread.join().map_err(|_| anyhow::anyhow!("a client has panicked: a bug"))??;
+            all.add(&found);
+        }
+        Ok(all)
+    }
 }
 
 /// A hash's low bytes over flows, by Ent's tests.

@@ -5,11 +5,10 @@
 //! Source: nginx.org/en/docs, wrk(1) and its scripting interface.
 
 use super::client::Answered;
-use super::hosts::{Hosts, Role, SERVER};
+use super::hosts::{Hosts, Role};
 use super::kind::Workload;
-use super::servers;
 use super::tools::Tool;
-use crate::benchmarks::traffic::Joined;
+use super::{run, servers};
 use crate::distribution::Distribution;
 use anyhow::Context;
 use picnic_machine::signals;
@@ -170,26 +169,26 @@ pub(super) fn allow_descriptors(wanted: u64) -> anyhow::Result<()> {
 /// # Errors
 /// It cannot be started, did not end well, or printed something else.
 pub(super) fn ask_mix(
-    joined: &Joined<'_>,
+    by: &run::Asking<'_>,
     workload: &Workload,
     seconds: u64,
 ) -> anyhow::Result<Answered> {
-    let script = joined.hosts.folder().join("mix.lua");
+    let script = by.hosts.folder().join("mix.lua");
     std::fs::write(&script, mix(workload) + REPORT_SCRIPT)
         .with_context(|| format!("cannot write {}", script.display()))?;
     let connections = workload.connections as usize;
     let words = [
         "wrk".into(),
-        format!("-t{}", joined.programs_cores().clamp(1, connections)),
+        format!("-t{}", by.cores.clamp(1, connections)),
         format!("-c{connections}"),
         format!("-d{seconds}"),
         format!("--timeout={}", TIMEOUT.as_secs()),
         "-s".into(),
         script.to_string_lossy().into_owned(),
-        format!("https://{SERVER}:{}/", servers::port(workload)),
+        format!("https://{}:{}/", by.server, servers::port(workload)),
     ];
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    let mut asking = Asking { wrk: joined.hosts.start(Role::Client, &words)? };
+    let mut asking = Asking { wrk: by.hosts.start(Role::Client, &words)? };
     loop {
         if let Some(found) = asking.finished()? {
             let errors = &found.errors;

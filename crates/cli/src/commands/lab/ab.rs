@@ -31,14 +31,15 @@ Without a workload, the cards run as their files say and the figure is one of th
 one (root), a card's first wire goes to a client and its host to a server, each in a namespace of
 its own; in commands, {server} is the server's address and {seconds} how long to take.
 
-A pair does not count if a side lost packets for want of room or a thread of the client was always
-at work.
+A pair does not count if a side lost packets for want of room, or a thread of the client was always
+at work, or the client could not ask as much as it was to.
 
 Examples:
   picnic lab ab --candidate-set rx[0].hash=jhash
   picnic lab ab --baseline a.toml --candidate b.toml --figure-of latency_p99_ns
   picnic lab ab --baseline a.toml --candidate b.toml --workload-kind wrk
   picnic lab ab --baseline a.toml --sweep interrupt.rx_usecs=0,20,100,500 --workload-kind iperf3
+  picnic lab ab --candidate-set host.queues=1 --workload-kind support
   picnic lab ab --candidate-set rx=[] --server 'nc -lk 9' --workload './ask {server}' \\
       --figure 'rate (\\d+)'
 
@@ -62,8 +63,10 @@ pub(super) struct AbArgs {
     /// A command for a shell in the client's namespace
     #[arg(long, value_name = "COMMAND")]
     workload: Option<String>,
-    /// A ready-made command, its server, and its figure
-    #[arg(long, value_name = "KIND", value_parser = PossibleValuesParser::new(Kind::ALL.map(Kind::name)))]
+    /// A ready-made client, its server, and its figure; or a workload of `picnic workload list`
+    #[arg(long, value_name = "KIND",
+          value_parser = PossibleValuesParser::new(Kind::all().map(|kind|
+              clap::builder::PossibleValue::new(kind.name()).help(kind.help()))))]
     workload_kind: Option<String>,
     /// A command for a shell in the server's namespace; it is to listen on a port
     #[arg(long, value_name = "COMMAND")]
@@ -126,8 +129,7 @@ fn question(args: &AbArgs) -> Result<Question, String> {
             Setting::parse(setting).map_err(|error| format!("--{option} {setting}: {error}"))?;
         }
     }
-    let kind =
-        Kind::ALL.into_iter().find(|kind| Some(kind.name()) == args.workload_kind.as_deref());
+    let kind = Kind::all().find(|kind| Some(kind.name()) == args.workload_kind.as_deref());
     let workload = match (kind, &args.workload) {
         (None, None) => None,
         (kind, command) => Some(Workload::new(kind, command.as_deref(), args.server.as_deref())?),
@@ -293,6 +295,9 @@ mod tests {
         assert_eq!(asked.figure.key(), "delivered_pps");
         let asked = parsed(&["--candidate", "b.toml", "--workload-kind", "iperf3"]).unwrap();
         assert_eq!((asked.figure.key(), asked.seconds), ("received_bps", 2.0));
+        let asked = parsed(&["--candidate", "b.toml", "--workload-kind", "e-commerce"]).unwrap();
+        assert_eq!(asked.figure.key(), "requests_per_second");
+        assert_eq!(asked.workload.unwrap().command(), "e-commerce");
         let words = ["--candidate-set", "rx=[]", "--workload", "./ask", "--figure", "p99 (\\d+)"];
         let named = ["--figure-name", "p99_us", "--effect", "5"];
         let asked = parsed(&[&words[..], &named[..]].concat()).unwrap();
@@ -308,6 +313,8 @@ mod tests {
             (&["--candidate-set", "x"], "--candidate-set x: found no `=`"),
             (&["--candidate-set", "x=1", "--figure", "(a)"], "needed with it is --workload"),
             (&["--candidate-set", "x=1", "--pairs", "9"], "allowed: 10 to 10000"),
+            (&["--candidate-set", "x=1", "--workload-kind", "suport"], "'support'"),
+            (&["--candidate-set", "x=1", "--workload-kind", "none"], "sclient"),
             (&["--candidate-set", "x=1", "--pairs", "20", "--most-pairs", "10"], "allowed: 20"),
             (&["--candidate-set", "x=1", "--workload", "a", "--figure", "b"], "found 0 groups"),
         ] {
