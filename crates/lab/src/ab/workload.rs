@@ -215,7 +215,11 @@ impl Workload {
             }
         }
         match (&self.client, &self.named) {
-            (Client::Named(_), Some(workload)) => ask(hosts, workload, way.server(), seconds),
+            (Client::Named(_), Some(workload)) => {
+                let talked = ask(hosts, workload, way.server(), seconds)?;
+                wait_until_idle(hosts, servers::port(workload))?;
+                Ok(talked)
+            }
             _ => {
                 let (printed, busiest) = self.run_command(hosts, way.server(), seconds)?;
                 Ok(Talked { printed, busiest: busiest.share(), at_limit: false })
@@ -276,6 +280,38 @@ impl Workload {
         anyhow::ensure!(status.success(), "the workload ended with {status}: {command}: {about}");
         Ok((client.output(), busiest))
     }
+}
+
+/// Waits until the server knows that the client has ended its connections: once the card is gone it
+/// could not be told, and its processes would go on with them while the next side is measured.
+fn wait_until_idle(hosts: &Hosts, port: u16) -> anyhow::Result<()> {
+    let started = Instant::now();
+    loop {
+        let sockets = hosts.within(Role::Server, "cat /proc/net/tcp /proc/net/tcp6")?;
+        let open = connections(&sockets, port);
+        if open == 0 {
+            return Ok(());
+        }
+        anyhow::ensure!(
+            started.elapsed() < BUSY,
+            "the server still has {open} connections of a client that has ended, after {} s",
+            BUSY.as_secs()
+        );
+        signals::sleep(LOOK)?;
+    }
+}
+
+/// Connections of a port that a program is at, in a list of sockets as the kernel gives it.
+fn connections(sockets: &str, port: u16) -> usize {
+    // Established, being ended by the server, ended by the client.
+    const STATES: [&str; 3] = ["01", "04", "08"];
+    let own = format!(":{port:04X}");
+    let is_open = |line: &&str| {
+        let mut words = line.split_whitespace().skip(1);
+        words.next().is_some_and(|local| local.ends_with(&own))
+            && words.nth(1).is_some_and(|state| STATES.contains(&state))
+    };
+    sockets.lines().filter(is_open).count()
 }
 
 /// Has a workload's own client ask.
@@ -355,6 +391,18 @@ mod tests {
         let busiest = Busiest { started: Instant::now(), ended: Some(ms(1000)), threads };
         assert_eq!(busiest.share(), Some(1.0));
         assert_eq!(Busiest::start().share(), None);
+    }
+
+    #[test]
+    fn connections_are_counted_by_port_and_state() {
+        let sockets = "  sl  local_address rem_address   st tx_queue rx_queue\n   \
+             0: 00000000:0050 00000000:0000 0A 00000000:00000000 00:00000000 00000000\n   \
+             1: 0100580A:0050 07005A0A:9C40 01 00000000:00000000 00:00000000 00000000\n   \
+             2: 0100580A:0050 08005A0A:9C41 06 00000000:00000000 00:00000000 00000000\n   \
+             3: 0100580A:01BB 08005A0A:9C41 01 00000000:00000000 00:00000000 00000000\n   \
+             0: 0000000000000000FFFF00000100580A:0050 0000000000000000FFFF000008005A0A:9C42 08 0\n";
+        assert_eq!((connections(sockets, 80), connections(sockets, 443)), (2, 1));
+        assert_eq!(connections("", 80), 0);
     }
 
     #[test]

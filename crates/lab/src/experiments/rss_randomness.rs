@@ -90,7 +90,7 @@ pub struct Settings {
     /// Workloads whose connections are tested as well, as `picnic workload list` names them (root, and
     /// the programs that they need); the paper's three if not said, none with `[]`
     pub workloads: Vec<String>,
-    /// Seconds that each of these is run; 15 if not said: fewer for --quick
+    /// Seconds that each of these is run; 30 if not said: fewer for --quick
     pub seconds: Option<u64>,
     /// Capture files (pcap, pcapng) whose TCP connections over IPv4 are tested as well
     pub captures: Vec<PathBuf>,
@@ -182,7 +182,7 @@ impl RssRandomness {
         if let Some(flows) = captured.get(name) {
             return Ok(flows.clone());
         }
-        let (seconds, seed) = (self.0.seconds.unwrap_or(effort.of(5, 15, 15)), self.0.seed);
+        let (seconds, seed) = (self.0.seconds.unwrap_or(effort.of(8, 30, 30)), self.0.seed);
         let how = workloads::run::Run { seconds, seed, ..Default::default() };
         let flows = workloads::run::run(&Workload::find(name)?, &how)?.flows;
         enough(name, flows.len(), seconds)?;
