@@ -720,6 +720,7 @@ mod tests {
         assert_eq!(names, ["server=webfs".to_owned(), by_load("0.5"), by_load("3.0")]);
         assert!(points.iter().all(|point| point.sides == SYSTEMS && experiment.cores(point) == 2));
         assert_eq!(Workload::parse(KnetWebfs::WORKLOAD).unwrap().file[0].bytes, 20_000);
+        assert_eq!(Workload::parse(RssBulk::WORKLOAD).unwrap().send_bytes, 4096);
     }
 
     #[test]
