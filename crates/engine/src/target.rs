@@ -37,6 +37,10 @@ const LATENCY_MAX_NS: u64 = 100_000_000_000;
 /// Ages are kept in 48 bits, so that a negative one is from here on.
 const RECEIVED_LATER_NS: u64 = 1 << 47;
 
+/// How soon, in nanoseconds, a target looks again whose host waits for a buffer or for room of which
+/// nobody tells it.
+pub const LOOKS_AGAIN_NS: u64 = 100_000;
+
 /// Packets that may wait for an application whose work interrupts preempt: what Linux lets wait
 /// for a core by default (`netdev_max_backlog`).
 const APPLICATION_PACKETS: usize = 1000;
@@ -541,7 +545,8 @@ impl Target {
         self.queues.iter().any(|queue| queue.state.starved)
     }
 
-    /// Whether a host waits for buffers or room of which the borrowed core does not tell it.
+    /// Whether a host waits for buffers or room of which the borrowed core does not tell it: then
+    /// the core is to sleep no longer than [`LOOKS_AGAIN_NS`].
     pub fn looks_again_soon(&self) -> bool {
         self.queues.iter().any(|queue| queue.state.starved && !queue.pacing.tx_complete)
     }

@@ -6,7 +6,7 @@
 use picnic_core::doorbell::Doorbell;
 use picnic_core::port::WirePort;
 use picnic_engine::rx::Wire;
-use picnic_engine::target::Target;
+use picnic_engine::target::{LOOKS_AGAIN_NS, Target};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::thread::futex;
@@ -106,9 +106,6 @@ impl Doorbell for CardDoorbell {
     }
 }
 
-/// How soon a target looks again whose host waits for a buffer of which nobody tells it.
-const STARVED_SLEEP: Duration = Duration::from_micros(100);
-
 /// Wakes a target core: by the cheaper of the two ways that its host allows.
 #[derive(Debug)]
 pub enum TargetDoorbell {
@@ -143,7 +140,8 @@ impl TargetDoorbell {
         match self {
             TargetDoorbell::Futex(bell) => bell.wait(timeout),
             TargetDoorbell::Event(bell) => {
-                let timeout = if target.looks_again_soon() { STARVED_SLEEP } else { timeout };
+                let soon = Duration::from_nanos(LOOKS_AGAIN_NS);
+                let timeout = if target.looks_again_soon() { soon } else { timeout };
                 bell.wait_with(target.readiness(), timeout);
             }
         }

@@ -120,6 +120,50 @@ fn the_card_is_told_what_has_changed_and_nothing_else() {
     thread.join().unwrap();
 }
 
+/// Of a change that cannot be had as a whole, no part is told.
+#[test]
+fn what_excludes_each_other_is_refused_of_a_card_that_runs() {
+    for (card, change, wanted) in [
+        (
+            "",
+            json!({ "tx_usecs": 9, "per_packet": true, "rx_frames": 8 }),
+            "rx_frames: found 8 with per_packet = true, allowed: 0 or left out",
+        ),
+        (
+            "rx_frames = 8",
+            json!({ "tx_usecs": 9, "per_packet": true }),
+            "rx_frames: found 8 with per_packet = true, allowed: 0 or left out",
+        ),
+        (
+            "per_packet = true",
+            json!({ "tx_usecs": 9, "adaptive": true }),
+            "adaptive: found true with per_packet = true, allowed: false",
+        ),
+        (
+            "poll_usecs = 3",
+            json!({ "tx_usecs": 9, "gate": "none" }),
+            "poll_usecs: found 3 with gate = \"none\", allowed: 0",
+        ),
+        (
+            "gate = \"none\"",
+            json!({ "tx_usecs": 9, "poll_usecs": 5 }),
+            "poll_usecs: found 5 with gate = \"none\", allowed: 0",
+        ),
+        (
+            "",
+            json!({ "tx_usecs": 9, "wire_frames": 5 }),
+            "wire_frames: found 5 without wire_usecs, allowed: 0, or a time",
+        ),
+    ] {
+        let (mut methods, mut mailbox) = methods_of(&format!("[interrupt]\n{card}\n"));
+        let before = value(&methods.interrupt).unwrap();
+        let refused = methods.moderate(change.as_object().unwrap()).unwrap_err().message;
+        assert_eq!(refused, wanted);
+        assert!(mailbox.next_command().is_none(), "{wanted}");
+        assert_eq!(value(&methods.interrupt).unwrap(), before);
+    }
+}
+
 #[test]
 fn wires_are_moderated_anew_as_far_as_they_can() {
     let able = Capabilities { tells_waiting: true, ..Capabilities::default() };

@@ -1,8 +1,8 @@
 //! The card file: what each kind of mistake is told, word for word, and nothing panics.
 
 use picnic_core::config::{
-    CardFile, CoreChoice, DEMONSTRATION, Idle, Section, SectionConfig, SectionEntry, Sections,
-    Setting, Shape, TargetCores, keys_of,
+    CardFile, CoreChoice, DEMONSTRATION, Idle, InterruptSection, Section, SectionConfig,
+    SectionEntry, Sections, Setting, Shape, TargetCores, keys_of,
 };
 use picnic_core::error::ConfigError;
 use picnic_core::packet::pool::PoolConfig;
@@ -11,6 +11,7 @@ use picnic_core::ring::moderation::ModerationMode;
 use proptest::prelude::*;
 use schemars::JsonSchema;
 use serde::Deserialize;
+use serde_json::{Map, Value, json};
 use std::path::{Path, PathBuf};
 
 /// `[trace]`: a section that another crate brings.
@@ -266,9 +267,57 @@ fn values_out_of_range_are_told_with_the_range() {
             "[interrupt]\npoll_usecs = 5\ngate = \"none\"",
             "2: interrupt.poll_usecs: found 5 with gate = \"none\", allowed: 0",
         ),
+        (
+            "[interrupt]\nwire_frames = 8",
+            "2: interrupt.wire_frames: found 8 without wire_usecs, allowed: 0, or a time",
+        ),
+        (
+            "[interrupt]\ntx_complete = \"now\"",
+            "2: interrupt.tx_complete: found \"now\", allowed: off, interrupt, moderated",
+        ),
     ] {
         assert_eq!(told(text), expected);
     }
+}
+
+/// What the card file cannot have, a card that runs cannot be told either, in the same words.
+#[test]
+fn a_change_is_refused_as_the_card_file_is() {
+    let choices = [
+        ("per_packet", json!([false, true])),
+        ("adaptive", json!([false, true])),
+        ("rx_frames", json!([64, 0, 8])),
+        ("gate", json!(["queue", "none"])),
+        ("poll_usecs", json!([0, 5])),
+        ("wire_usecs", json!([0, 50, 1_000_001])),
+        ("wire_frames", json!([0, 8, 65_537])),
+    ];
+    let mut sets = vec![Map::new()];
+    for (key, values) in &choices {
+        let with = |set: &Map<String, Value>, value: &Value| {
+            let mut set = set.clone();
+            set.insert((*key).into(), value.clone());
+            set
+        };
+        let values = values.as_array().unwrap();
+        sets = sets.iter().flat_map(|set| values.iter().map(|value| with(set, value))).collect();
+    }
+    let mut refused = 0;
+    for set in sets {
+        let keys = set.iter().map(|(key, value)| format!("{key} = {value}\n"));
+        let of_file = parse(&format!("[interrupt]\n{}", keys.collect::<String>()));
+        let of_file = of_file.map(|card| card.interrupt).map_err(|error| error.to_string());
+        match (of_file, InterruptSection::default().changed(&set)) {
+            (Ok(card), Ok(running)) => assert_eq!(card, running),
+            (Err(card), Err(running)) => {
+                let same = format!("interrupt.{running}");
+                assert!(card.ends_with(&same), "{card}\n{same}");
+                refused += 1;
+            }
+            (card, running) => panic!("{set:?}: {card:?}, {running:?}"),
+        }
+    }
+    assert!(refused > 0);
 }
 
 /// Counted before any section is looked at: these have no names.

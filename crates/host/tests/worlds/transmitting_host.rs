@@ -5,6 +5,7 @@ use picnic_core::attachment::{HostAttachment, HostQueue, QueueOut};
 use picnic_core::config::CardFile;
 use picnic_core::error::ConfigError;
 use picnic_core::packet::burst::Burst;
+use picnic_core::port::{Receiver, Transmitter, WirePort};
 use picnic_core::registry::{BuildContext, Component, Entry};
 use picnic_core::time::Time;
 use picnic_host::registries;
@@ -12,6 +13,7 @@ use picnic_testing::{let_pass, machine, wait_until};
 use rustix::event::{EventfdFlags, eventfd};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 #[derive(Debug, Default, serde::Deserialize, schemars::JsonSchema)]
 #[serde(default)]
@@ -95,11 +97,15 @@ impl HostQueue for SenderQueue {
 static ATTACHMENTS: &[Entry<Box<dyn HostAttachment>>] = &[Entry::of::<Sender>()];
 
 fn start(keys: &str) -> Box<dyn Running> {
+    start_with(keys, registries())
+}
+
+fn start_with(keys: &str, registries: Registries) -> Box<dyn Running> {
     let card = format!(
         "[[wire]]\nport = \"generator\"\npackets = 1\n[host]\nattachment = \"sender\"\n{keys}"
     );
     let card = CardFile::parse(&card, None).unwrap();
-    let registries = Registries { attachments: ATTACHMENTS, ..registries() };
+    let registries = Registries { attachments: ATTACHMENTS, ..registries };
     Launch::new(&card, registries).start_alone().unwrap()
 }
 
@@ -139,5 +145,75 @@ fn a_card_stops_while_its_host_has_more_to_send() {
         let report = running.stop().unwrap();
         assert!(report.ledger.balanced(), "{report:#?}");
         assert_eq!((report.ledger.in_flight, report.buffers_missing), (0, 0), "{report:#?}");
+    }
+}
+
+/// Packets that the wire may still take.
+static ALLOWED: AtomicU64 = AtomicU64::new(0);
+
+/// A wire that takes as many packets as it may, and has none.
+struct Valve;
+
+impl WirePort for Valve {
+    fn receive(&mut self, _: Time, _: &mut Receiver<'_>) {}
+
+    fn transmit(&mut self, _: Time, tx: &mut Transmitter<'_>) {
+        while ALLOWED.load(Ordering::Relaxed) != 0
+            && let Some(packet) = tx.next()
+        {
+            ALLOWED.fetch_sub(1, Ordering::Relaxed);
+            tx.sent(packet);
+        }
+    }
+}
+
+/// With its wire closed it fills all the room there is, and sleeps. Then the wire takes a few at a
+/// time, and what wakes the host each time is the card.
+#[test]
+fn a_host_with_more_to_send_than_room_is_woken_by_completions_and_by_no_timer() {
+    const STEP: u64 = 50;
+    const PACKETS: u64 = 6 * 200;
+    let _machine = machine();
+    for mode in ["interrupt", "moderated"] {
+        ALLOWED.store(0, Ordering::Relaxed);
+        let began = Instant::now();
+        let keys = format!(
+            "queues = 1\npackets = {}\ntx_ring_size = 64\n[card]\nwire_backlog = 64\n\
+             [pool]\nbuffers = 1024\n[interrupt]\ntx_complete = \"{mode}\"\ntx_usecs = 0",
+            PACKETS / 6
+        );
+        let valve = Registries { middleware: |_, _, _| Ok(Box::new(Valve)), ..registries() };
+        let running = start_with(&keys, valve);
+        let queue = &running.view().queues[0];
+        let waits = || queue.target.starved.get() == 1;
+        let gone = || running.view().ledger.card.transmitted.get();
+        let filled = 64 + 64;
+        wait_until("it has filled all room", || queue.target.transmitted.get() == filled);
+        wait_until("it waits for more", waits);
+        // Nothing has it look again but the watch that each target keeps, ten times a second.
+        let asked = ASKED.load(Ordering::Relaxed);
+        let_pass(300);
+        let asked = ASKED.load(Ordering::Relaxed) - asked;
+        assert!(asked < 20, "{mode}: asked {asked} times");
+        for step in 1..=PACKETS / STEP {
+            ALLOWED.fetch_add(STEP, Ordering::Relaxed);
+            wait_until("they leave", || gone() == step * STEP);
+            let submitted = (step * STEP + filled).min(PACKETS);
+            wait_until("it has filled the room", || queue.target.transmitted.get() == submitted);
+            wait_until("it waits, or has sent all", || waits() == (submitted != PACKETS));
+        }
+        let doorbells = || queue.steer.doorbells.get();
+        wait_until("no doorbell is pending", || queue.target.interrupts.get() == doorbells());
+        let report = running.monitor().report();
+        let [of_queue] = &report.queues[..] else { panic!("{report:#?}") };
+        assert_eq!((of_queue.tx_completed, of_queue.tx_completed_bytes), (PACKETS, 60 * PACKETS));
+        assert!(of_queue.interrupts != 0, "{mode}: {of_queue:#?}");
+        // What may have woken it: a doorbell, its descriptor, and the watch.
+        let watched = began.elapsed().as_millis() as u64 / 100 + 1;
+        let (wakeups, most) = (report.target_cores[0].wakeups, doorbells() + 6 + watched);
+        assert!(wakeups <= most, "{mode}: {wakeups} wake-ups, {most} at most: {report:#?}");
+        let report = running.stop().unwrap();
+        assert!(report.ledger.balanced(), "{report:#?}");
+        assert_eq!((report.ledger.transmitted, report.buffers_missing), (PACKETS, 0), "{report:#?}");
     }
 }

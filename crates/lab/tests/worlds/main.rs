@@ -3,5 +3,6 @@
 
 mod cluster;
 mod conformance;
+mod interrupts;
 mod nicos_edf;
 mod nicos_firewall;

@@ -9,6 +9,7 @@ use crate::trace::{Happening, TraceEntry};
 use picnic_core::config::Idle;
 use picnic_core::time::Time;
 use picnic_engine::poll::Activity;
+use picnic_engine::target::LOOKS_AGAIN_NS;
 use std::io::Write;
 use std::sync::atomic::Ordering;
 
@@ -121,6 +122,10 @@ impl Simulation {
         if resting && !std::mem::take(&mut self.target_actors[place].rung) {
             self.falls_asleep(actor);
             self.record(actor, Happening::Slept);
+            if self.targets[place].looks_again_soon() {
+                let epoch = self.target_actors[place].epoch;
+                self.events.push(free_at + LOOKS_AGAIN_NS, Event::Turn { actor, epoch });
+            }
         } else {
             self.schedule(actor, free_at);
         }

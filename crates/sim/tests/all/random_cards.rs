@@ -20,6 +20,28 @@ struct WireShape {
     fault: Option<(u8, u8, u8)>,
 }
 
+/// As drawn; of what excludes each other, the first is meant.
+#[derive(Clone, Copy, Debug)]
+struct InterruptShape {
+    per_packet: bool,
+    unmasked: bool,
+    adaptive: bool,
+    usecs: u32,
+    frames: u32,
+    poll_usecs: u32,
+    wire_usecs: u32,
+    wire_frames: u32,
+    tx_complete: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum HostShape {
+    Sink,
+    Echo,
+    /// Sends so many packets for each one it is given.
+    Sender(u32),
+}
+
 #[derive(Clone, Debug)]
 struct CardShape {
     wires: Vec<WireShape>,
@@ -30,10 +52,10 @@ struct CardShape {
     cores: Option<Vec<usize>>,
     rings: (u32, u32),
     buffers: u32,
-    interrupt: (u32, u32, bool, u32),
+    interrupt: InterruptShape,
     idle: usize,
     burst: usize,
-    echo: bool,
+    host: HostShape,
     cost_ns: u32,
     system: usize,
     seed: u64,
@@ -54,13 +76,14 @@ const STEER: [&str; 4] = [
 ];
 const SYSTEMS: [&str; 3] = ["knet", "napi", "clas"];
 const IDLE: [&str; 3] = ["spin", "adaptive", "block"];
+const TX_COMPLETE: [&str; 3] = ["off", "interrupt", "moderated"];
 
 impl CardShape {
     fn text(&self) -> String {
         let mut text = format!(
             "[card]\nidle = \"{}\"\nburst = {}\nwire_backlog = 64\nseed = {}\n\
              [pool]\nbuffers = {}\n\
-             [host]\nqueues = {}\nring_size = {}\ntx_ring_size = {}\nmode = \"{}\"\ncost_ns = {}\n",
+             [host]\nqueues = {}\nring_size = {}\ntx_ring_size = {}\n",
             IDLE[self.idle],
             self.burst,
             self.seed,
@@ -68,24 +91,24 @@ impl CardShape {
             self.queues,
             self.rings.0,
             self.rings.1,
-            if self.echo { "echo" } else { "sink" },
-            self.cost_ns,
         );
-        // Classes in software are for cores to hand packets to.
-        let system = self.system.min(usize::from(self.queues));
-        writeln!(text, "system = \"{}\"\nstack_ns = {}", SYSTEMS[system], self.cost_ns / 2)
-            .unwrap();
+        writeln!(text, "system = \"{}\"", SYSTEMS[self.system()]).unwrap();
+        let (cost_ns, stack_ns) = (self.cost_ns, self.cost_ns / 2);
+        match self.host {
+            HostShape::Sender(sends) => {
+                writeln!(text, "attachment = \"sender\"\nsends = {sends}\ncost_ns = {cost_ns}")
+            }
+            app => {
+                let mode = if app == HostShape::Echo { "echo" } else { "sink" };
+                writeln!(text, "mode = \"{mode}\"\ncost_ns = {cost_ns}\nstack_ns = {stack_ns}")
+            }
+        }
+        .unwrap();
         if let Some(cores) = &self.cores {
             let cores: Vec<_> = cores.iter().take(self.queues.into()).collect();
             writeln!(text, "target_cores = {cores:?}").unwrap();
         }
-        let (usecs, frames, adaptive, poll) = self.interrupt;
-        writeln!(
-            text,
-            "[interrupt]\nrx_usecs = {usecs}\nrx_frames = {frames}\nadaptive = {adaptive}\n\
-             poll_usecs = {poll}"
-        )
-        .unwrap();
+        self.write_interrupt(&mut text);
         for wire in &self.wires {
             let popularity = if wire.zipf { "zipf" } else { "uniform" };
             let share = |share: u8| f64::from(share) / 2.0;
@@ -137,6 +160,40 @@ impl CardShape {
         text
     }
 
+    fn write_interrupt(&self, text: &mut String) {
+        let InterruptShape { per_packet, unmasked, adaptive, usecs, frames, .. } = self.interrupt;
+        let InterruptShape { poll_usecs, tx_complete, .. } = self.interrupt;
+        let (wire_usecs, wire_frames) = self.wire_moderation();
+        writeln!(
+            text,
+            "[interrupt]\nper_packet = {per_packet}\ngate = \"{}\"\nrx_usecs = {usecs}\n\
+             rx_frames = {}\nadaptive = {}\npoll_usecs = {}\nwire_usecs = {wire_usecs}\n\
+             wire_frames = {wire_frames}\ntx_complete = \"{}\"",
+            if unmasked { "none" } else { "queue" },
+            if per_packet { 0 } else { frames },
+            adaptive && !per_packet,
+            if unmasked { 0 } else { poll_usecs },
+            TX_COMPLETE[tx_complete],
+        )
+        .unwrap();
+    }
+
+    /// Classes in software are for cores to hand packets to.
+    fn system(&self) -> usize {
+        self.system.min(usize::from(self.queues))
+    }
+
+    /// `wire_usecs` and `wire_frames`, as far as the wires can be moderated so.
+    fn wire_moderation(&self) -> (u32, u32) {
+        let InterruptShape { wire_usecs, wire_frames, .. } = self.interrupt;
+        let is_patient = |wire: &WireShape| wire.rate_pps == 0 && wire.link.is_none();
+        if wire_usecs == 0 || self.wires.iter().any(is_patient) {
+            return (0, 0);
+        }
+        let can_tell = self.wires.iter().all(|wire| wire.link.is_none());
+        (wire_usecs, if can_tell { wire_frames } else { 0 })
+    }
+
     fn has_faults(&self) -> bool {
         self.wires.iter().any(|wire| wire.fault.is_some())
     }
@@ -147,10 +204,19 @@ impl CardShape {
         !self.has_faults() && !self.rx.contains(&2)
     }
 
+    /// Packets that its hosts send when they have had so many.
+    fn sent(&self, delivered: u64) -> u64 {
+        match self.host {
+            HostShape::Sink => 0,
+            HostShape::Echo => delivered,
+            HostShape::Sender(sends) => delivered * u64::from(sends),
+        }
+    }
+
     /// Whether nothing in it may lose a packet.
     fn is_lossless(&self) -> bool {
         !self.has_faults()
-            && !self.echo
+            && self.host == HostShape::Sink
             && self.wires.iter().all(|wire| wire.rate_pps == 0 && wire.link.is_none())
             && !self.rx.contains(&3)
     }
@@ -179,6 +245,35 @@ fn wires() -> impl Strategy<Value = Vec<WireShape>> {
     prop::collection::vec(wire, 1..4)
 }
 
+fn interrupts() -> impl Strategy<Value = InterruptShape> {
+    let modes = (prop::bool::weighted(0.3), prop::bool::weighted(0.3), prop::bool::weighted(0.3));
+    let times = (
+        prop_oneof![Just(0u32), Just(5), Just(20), Just(300)],
+        prop_oneof![Just(0u32), Just(1), Just(8), Just(64)],
+        prop_oneof![3 => Just(0u32), 1 => Just(15)],
+    );
+    let wires = (
+        prop_oneof![Just(0u32), Just(5), Just(50), Just(700)],
+        prop_oneof![Just(0u32), Just(1), Just(8), Just(300)],
+    );
+    (modes, times, wires, 0..TX_COMPLETE.len()).prop_map(|(modes, times, wires, tx_complete)| {
+        let (per_packet, unmasked, adaptive) = modes;
+        let (usecs, frames, poll_usecs) = times;
+        let (wire_usecs, wire_frames) = wires;
+        InterruptShape {
+            per_packet,
+            unmasked,
+            adaptive,
+            usecs,
+            frames,
+            poll_usecs,
+            wire_usecs,
+            wire_frames,
+            tx_complete,
+        }
+    })
+}
+
 fn cards() -> impl Strategy<Value = CardShape> {
     let chain = (
         prop::collection::vec(0..RX.len(), 0..3),
@@ -193,17 +288,16 @@ fn cards() -> impl Strategy<Value = CardShape> {
         prop_oneof![Just(64u32), 65..300u32, Just(8192u32)],
     );
     let timing = (
-        (
-            prop_oneof![Just(0u32), Just(5), Just(20), Just(300)],
-            prop_oneof![Just(0u32), Just(1), Just(8), Just(64)],
-            prop::bool::weighted(0.3),
-            prop_oneof![3 => Just(0u32), 1 => Just(15)],
-        ),
+        interrupts(),
         0..IDLE.len(),
         prop_oneof![Just(64usize), 1..64usize],
     );
     let host = (
-        any::<bool>(),
+        prop_oneof![
+            Just(HostShape::Sink),
+            Just(HostShape::Echo),
+            (1..100u32).prop_map(HostShape::Sender)
+        ],
         prop_oneof![Just(0u32), 1..1500u32],
         prop_oneof![3 => Just(0usize), 1 => Just(1), 1 => Just(2)],
         1..u64::from(u32::MAX),
@@ -212,7 +306,7 @@ fn cards() -> impl Strategy<Value = CardShape> {
         let (rx, steer, tx, queues, cores) = chain;
         let (rings, buffers) = memory;
         let (interrupt, idle, burst) = timing;
-        let (echo, cost_ns, system, seed) = host;
+        let (host, cost_ns, system, seed) = host;
         CardShape {
             wires,
             rx,
@@ -225,7 +319,7 @@ fn cards() -> impl Strategy<Value = CardShape> {
             interrupt,
             idle,
             burst,
-            echo,
+            host,
             cost_ns,
             system,
             seed,
@@ -237,8 +331,47 @@ fn config(cases: u32) -> ProptestConfig {
     ProptestConfig { cases, failure_persistence: None, ..Default::default() }
 }
 
+/// Of a card that has come to rest: as many interrupts as its keys make.
+#[track_caller]
+fn check_interrupts(card: &CardShape, simulation: &Simulation) {
+    let InterruptShape { per_packet, unmasked, tx_complete, .. } = card.interrupt;
+    let view = simulation.view();
+    let (wire_usecs, wire_frames) = card.wire_moderation();
+    for wire in &view.wires {
+        let (interrupts, packets) =
+            (wire.counters.interrupts.get(), wire.counters.rx_packets.get());
+        if wire_usecs == 0 {
+            assert_eq!(interrupts, 0, "a wire that is not moderated");
+            continue;
+        }
+        // At most at such times, and for so many frames, of which some may have found no buffer.
+        let by_time = simulation.now().as_nanos() / (u64::from(wire_usecs) * 1000) + 1;
+        let frames = packets + wire.counters.rx_shed.get();
+        let by_count = frames.checked_div(wire_frames.into()).unwrap_or(0);
+        assert!(interrupts <= by_time + by_count, "{interrupts} of {by_time} and {by_count}");
+        assert!((packets != 0) == (interrupts != 0), "{interrupts} for {packets} packets");
+    }
+    // The cores of other systems wake each other as well.
+    if SYSTEMS[card.system()] != "knet" {
+        return;
+    }
+    let completes = TX_COMPLETE[tx_complete] != "off" && matches!(card.host, HostShape::Sender(_));
+    for queue in &view.queues {
+        let (sent, coalesced) = (queue.steer.doorbells.get(), queue.steer.coalesced.get());
+        let taken = queue.target.interrupts.get();
+        assert_eq!(taken + coalesced, sent, "an interrupt is taken or finds one pending");
+        assert!(unmasked || coalesced == 0, "a queue that is masked is not interrupted");
+        let packets = queue.steer.packets.get();
+        if per_packet && unmasked && !completes {
+            assert_eq!(sent, packets, "one for each packet");
+        } else if !completes {
+            assert!(sent <= packets, "{sent} for {packets} packets");
+        }
+    }
+}
+
 proptest! {
-    #![proptest_config(config(300))]
+    #![proptest_config(config(std::env::var("CASES").map_or(300, |n| n.parse().unwrap())))]
 
     /// Every card comes to rest by itself with nothing left anywhere: no wake-up is lost.
     #[test]
@@ -249,6 +382,7 @@ proptest! {
             step_through(&mut simulation, None);
             let ledger = simulation.ledger();
             assert_eq!(ledger.in_flight, 0, "asleep on packets: {ledger:?}");
+            check_interrupts(&card, &simulation);
             (end_traced(simulation), witness)
         };
         let ((outcome, trace), witness) = run();
@@ -257,9 +391,11 @@ proptest! {
         prop_assert_eq!(ledger.delivered, witness.packets());
         if !card.has_faults() {
             let offered: u64 = card.wires.iter().map(|wire| u64::from(wire.packets)).sum();
-            let echoed = if card.echo { ledger.delivered } else { 0 };
-            prop_assert_eq!(ledger.r#in, offered + echoed);
+            prop_assert_eq!(ledger.r#in, offered + card.sent(ledger.delivered));
         }
+        let sent: u64 = outcome.queues.iter().map(|queue| queue.transmitted).sum();
+        let refused = ledger.drops.get("tx_ring_full").copied().unwrap_or(0);
+        prop_assert_eq!(sent + refused, card.sent(ledger.delivered), "waits for room: {:?}", ledger);
         if card.keeps_order() {
             prop_assert_eq!((witness.late(), witness.doubled()), (0, 0));
         }

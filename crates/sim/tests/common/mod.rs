@@ -3,21 +3,22 @@
 
 #[path = "../../../engine/tests/common/functions.rs"]
 pub mod functions;
+mod sender;
 
-use picnic_control::{Launch, Report};
+use picnic_control::{Launch, Registries, Report};
 use picnic_core::config::CardFile;
 use picnic_core::function::Function;
 use picnic_core::hook::{Hook, HookPoint, Observer};
 use picnic_core::ledger::Stage;
 use picnic_core::packet::desc::Descriptor;
-use picnic_core::registry::BuildContext;
+use picnic_core::registry::{BuildContext, Entry, join};
 use picnic_core::time::Time;
 use picnic_engine::chain::ChainFunction;
 use picnic_functions::rss;
 use picnic_ports::generator::Stamp;
-use picnic_sim::{CostModel, Simulation, Trace, registries};
+use picnic_sim::{CostModel, Simulation, Trace};
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard};
 
 /// What hosts have seen of one queue: the last number of each flow, and what was wrong.
 #[derive(Default)]
@@ -83,6 +84,16 @@ impl Hook for Witness {
         let HookPoint::Queue { index } = *point else { return None };
         Some(Box::new(Witnessed(index, self.clone())))
     }
+}
+
+/// What cards of tests can name: all that others can, and a host that sends by itself.
+pub fn registries() -> Registries {
+    static OURS: LazyLock<Registries> = LazyLock::new(|| {
+        let usual = picnic_sim::registries();
+        let attachments = join(&[usual.attachments, &[Entry::of::<sender::Sender>()]]);
+        Registries { attachments, ..usual }
+    });
+    *OURS
 }
 
 pub fn simulation(text: &str, seed: u64, costs: CostModel) -> (Simulation, Witness) {

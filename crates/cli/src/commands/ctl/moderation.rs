@@ -8,7 +8,7 @@ use crate::control::Connection;
 use crate::failure::Usage;
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches, ValueEnum, value_parser};
 use picnic_core::command::arguments_of;
-use picnic_core::config::{GateMode, InterruptSection};
+use picnic_core::config::{GateMode, InterruptSection, TxComplete};
 use picnic_core::ring::moderation::ModerationMode;
 use serde_json::{Map, Value, json};
 
@@ -117,6 +117,11 @@ pub(super) fn in_words(keys: &Value) -> String {
             text += &format!(", {what} {usecs} µs");
         }
     }
+    match section.tx_complete {
+        TxComplete::Off => {}
+        TxComplete::Interrupt => text += ", of room to send at once",
+        TxComplete::Moderated => text += ", of room to send as of packets",
+    }
     match (section.wire_usecs, section.wire_frames) {
         (0, _) => {}
         (usecs, 0) => text += &format!(", wires every {usecs} µs"),
@@ -143,6 +148,15 @@ pub(crate) fn mode_in_words(mode: ModerationMode) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_tells_hosts_of_room_is_said() {
+        let said = |mode: &str| in_words(&json!({ "tx_complete": mode, "tx_usecs": 0 }));
+        let usual = "after 20 µs or 64 packets";
+        assert_eq!(said("off"), usual);
+        assert_eq!(said("interrupt"), format!("{usual}, of room to send at once"));
+        assert_eq!(said("moderated"), format!("{usual}, of room to send as of packets"));
+    }
 
     #[test]
     fn what_holds_wires_back_is_said() {
