@@ -291,12 +291,6 @@ impl Methods {
     fn moderate(&mut self, change: &Map<String, Value>) -> Result<Value, RpcError> {
         let replaced = self.interrupt.clone();
         let wanted = replaced.changed(change).map_err(wrong)?;
-        if wanted.tx_complete != replaced.tx_complete {
-            return Err(invalid(
-                "tx_complete: cannot be changed while the card runs; set interrupt.tx_complete in \
-                 the card file and start the card again",
-            ));
-        }
         let of_wires = |keys: &InterruptSection| (keys.wire_usecs, keys.wire_frames);
         let moderates_wires = of_wires(&wanted) != of_wires(&replaced);
         if moderates_wires {
@@ -309,6 +303,10 @@ impl Methods {
         if wanted.tx_usecs != replaced.tx_usecs {
             self.command(Command::TxPause(u64::from(wanted.tx_usecs) * 1000))?;
             self.interrupt.tx_usecs = wanted.tx_usecs;
+        }
+        if wanted.tx_complete != replaced.tx_complete {
+            self.command(Command::Complete(wanted.tx_complete))?;
+            self.interrupt.tx_complete = wanted.tx_complete;
         }
         if moderates_wires {
             let (usecs, frames) = of_wires(&wanted);

@@ -12,7 +12,7 @@ use crate::target::{Pacing, QueueState, TargetQueue};
 use crate::tx::{TxRing, TxRings};
 use crate::view::{Functions, QueueView, View, WireView};
 use picnic_core::backlog::{Backlog, Limits};
-use picnic_core::config::{CardFile, GateMode, TxComplete};
+use picnic_core::config::{CardFile, GateMode};
 use picnic_core::doorbell::Doorbell;
 use picnic_core::fill;
 use picnic_core::hook::HookPoint;
@@ -187,10 +187,10 @@ pub fn assemble(
         held: 0,
         ended: 0,
         made: 0,
-        completions: (file.interrupt.tx_complete != TxComplete::Off).then(|| poll::Completions {
-            at_once: file.interrupt.tx_complete == TxComplete::Interrupt,
+        completions: poll::Completions {
+            mode: file.interrupt.tx_complete,
             hosts: view.queues.iter().map(|queue| queue.target.clone()).collect(),
-        }),
+        },
         resident: resident.map(poll::Resident::new),
         phase: Phase::Packets,
     };

@@ -16,6 +16,7 @@ use crate::target::Pacing;
 use crate::tx::{self, TxRings};
 use picnic_core::attachment::HostAttachment;
 use picnic_core::command::Prepared;
+use picnic_core::config::TxComplete;
 use picnic_core::fill::FillSender;
 use picnic_core::ledger::{DropReason, Stage};
 use picnic_core::out::Doors;
@@ -95,12 +96,36 @@ impl Resident {
     }
 }
 
-/// Hosts that are to be told when there is room for what they send.
+/// Whether hosts that wait are told when there is room for what they send.
 pub(crate) struct Completions {
-    /// At once, or as packets received are.
-    pub(crate) at_once: bool,
+    pub(crate) mode: TxComplete,
     /// What each queue's target counts.
     pub(crate) hosts: Vec<Arc<TargetCounters>>,
+}
+
+impl Completions {
+    /// Tells hosts like this from now on; returns how it was. Those that wait to be told look for
+    /// themselves, as they may not be told again.
+    pub(crate) fn change(
+        &mut self,
+        now: Time,
+        mode: TxComplete,
+        pacing: &Pacing,
+        tx_rings: &mut TxRings,
+        doors: &mut Doors,
+    ) -> TxComplete {
+        pacing.tx_complete.set((mode != TxComplete::Off).into());
+        // The mode first, then the look at who waits; a host does it the other way round.
+        Gate::order_publish();
+        for (queue, host) in self.hosts.iter().enumerate() {
+            if host.starved.get() != 0 {
+                doors.complete(now, queue, 1, true);
+            }
+        }
+        // What was made while nobody was told is no news.
+        tx_rings.take_room().for_each(drop);
+        std::mem::replace(&mut self.mode, mode)
+    }
 }
 
 /// Whose turn it is.
@@ -141,8 +166,7 @@ pub struct Card {
     /// Packets ended and made when last checked.
     pub(crate) ended: u64,
     pub(crate) made: u64,
-    /// If hosts that wait for room are told of it.
-    pub(crate) completions: Option<Completions>,
+    pub(crate) completions: Completions,
     pub(crate) resident: Option<Resident>,
     pub(crate) phase: Phase,
 }
@@ -255,7 +279,7 @@ impl Card {
                 }
             }
         }
-        if has_made_room {
+        if has_made_room && self.completions.mode != TxComplete::Off {
             self.complete(now);
         }
         activity
@@ -264,10 +288,9 @@ impl Card {
     /// Looks whether hosts wait for the room or the buffers that there are, and tells them.
     #[inline]
     fn complete(&mut self, now: Time) {
-        let Some(Completions { hosts, .. }) = &self.completions else { return };
         // The room first, then the look at who waits; a host does it the other way round.
         Gate::order_publish();
-        if hosts.iter().any(|host| host.starved.get() != 0) {
+        if self.completions.hosts.iter().any(|host| host.starved.get() != 0) {
             self.tell_hosts(now);
         } else {
             self.tx_rings.take_room().for_each(drop);
@@ -277,10 +300,11 @@ impl Card {
     /// Tells the hosts that wait for room or buffers, of those that there are.
     #[cold]
     fn tell_hosts(&mut self, now: Time) {
-        let Some(Completions { at_once, hosts }) = &self.completions else { return };
+        let Completions { mode, hosts } = &self.completions;
+        let at_once = *mode == TxComplete::Interrupt;
         for (queue, (host, room)) in hosts.iter().zip(self.tx_rings.take_room()).enumerate() {
             if room != 0 && host.starved.get() != 0 {
-                self.doors.complete(now, queue, room, *at_once);
+                self.doors.complete(now, queue, room, at_once);
             }
         }
         if !at_once {

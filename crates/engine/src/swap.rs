@@ -10,6 +10,7 @@ use crate::chain::ChainFunction;
 use crate::poll::Card;
 use crate::view::{FunctionView, Functions};
 use picnic_core::command::Prepared;
+use picnic_core::config::TxComplete;
 use picnic_core::direction::Direction;
 use picnic_core::doorbell::Doorbell;
 use picnic_core::ring::gate::Gate;
@@ -41,6 +42,9 @@ pub enum Command {
     /// Interrupt targets at work as well, or only those that wait: `interrupt.gate`. A target
     /// learns of it when it next finds its ring empty, or is interrupted.
     Unmask(bool),
+    /// Tell hosts that wait for room of it like this, or leave them to look again:
+    /// `interrupt.tx_complete`.
+    Complete(TxComplete),
     /// Have packets of hosts wait for others up to this long, in nanoseconds:
     /// `interrupt.tx_usecs`.
     TxPause(u64),
@@ -66,7 +70,18 @@ impl Command {
     }
 
     pub(crate) fn apply(self, now: Time, card: &mut Card) -> Answer {
-        let Card { wires, rx, tx, doors, resident, attachment, pacing, .. } = card;
+        let Card {
+            wires,
+            rx,
+            tx,
+            tx_rings,
+            doors,
+            resident,
+            attachment,
+            pacing,
+            completions,
+            ..
+        } = card;
         let chain = |direction| match direction {
             Direction::Rx => rx,
             Direction::Tx => tx,
@@ -110,6 +125,10 @@ impl Command {
                 let old = doors.set_unmasked(unmasked);
                 pacing.unmasked.set(unmasked.into());
                 Answer { done: true, replaced: Command::Unmask(old) }
+            }
+            Command::Complete(mode) => {
+                let old = completions.change(now, mode, pacing, tx_rings, doors);
+                Answer { done: true, replaced: Command::Complete(old) }
             }
             Command::TxPause(ns) => {
                 let old = pacing.tx_ns.get();

@@ -103,14 +103,14 @@ pub(crate) struct Pacing {
     /// Interrupts are not masked while a queue is at work: `interrupt.gate`.
     pub(crate) unmasked: Counter,
     /// Hosts are told of room for what they send: `interrupt.tx_complete`.
-    tx_complete: bool,
+    pub(crate) tx_complete: Counter,
 }
 
 impl Pacing {
     pub(crate) fn new(section: &InterruptSection) -> Self {
-        let tx_complete = section.tx_complete != TxComplete::Off;
-        let (poll_ns, tx_ns, unmasked) = Default::default();
+        let (poll_ns, tx_ns, unmasked, tx_complete) = Default::default();
         let pacing = Pacing { poll_ns, tx_ns, unmasked, tx_complete };
+        pacing.tx_complete.set((section.tx_complete != TxComplete::Off).into());
         pacing.unmasked.set((section.gate == GateMode::None).into());
         pacing.poll_ns.set(u64::from(section.poll_usecs) * 1000);
         pacing.tx_ns.set(u64::from(section.tx_usecs) * 1000);
@@ -131,6 +131,8 @@ pub(crate) struct QueueState {
     retry: bool,
     /// The host had to wait for a buffer or for room on the tx ring.
     starved: bool,
+    /// The borrowed core was asked to tell when there is some.
+    asked: bool,
     /// The host has sent something since the core was last about to sleep.
     sent: bool,
     last_packet: Time,
@@ -156,6 +158,7 @@ impl QueueState {
             application: VecDeque::with_capacity(APPLICATION_PACKETS),
             retry: false,
             starved: false,
+            asked: false,
             sent: false,
             last_packet: Time::ZERO,
             sample_in: 0,
@@ -397,21 +400,25 @@ impl TargetQueue {
         self.state.sent |= packets != 0;
         drop(out);
         self.wake_card(submitted);
-        if self.pacing.tx_complete {
+        if self.pacing.tx_complete.get() != 0 {
             self.ask_for_room(wanted);
+        } else if self.counters.starved.get() != 0 {
+            self.ask_for_room(0);
         }
         packets
     }
 
     /// Has the borrowed core tell when there is room, if the host was refused `wanted` buffers;
-    /// and looks once more, so that no wake-up is lost.
+    /// and looks once more, so that no wake-up is lost: whether there is some, and whether the
+    /// borrowed core tells of it at all by now.
     fn ask_for_room(&mut self, wanted: usize) {
         self.counters.starved.set((wanted != 0).into());
-        self.state.retry = false;
+        (self.state.asked, self.state.retry) = (false, false);
         if wanted != 0
             && let Some(fill) = &mut self.fill
         {
             Gate::order_publish();
+            self.state.asked = self.pacing.tx_complete.get() != 0;
             self.state.retry = self.tx.has_room(1) && fill.has(wanted);
         }
     }
@@ -432,8 +439,7 @@ impl TargetQueue {
         if let Some(mut fill) = self.fill.take() {
             fill.empty(&mut self.returns);
             self.state.starved = false;
-            self.state.retry = false;
-            self.counters.starved.set(0);
+            self.ask_for_room(0);
         }
     }
 
@@ -548,7 +554,7 @@ impl Target {
     /// Whether a host waits for buffers or room of which the borrowed core does not tell it: then
     /// the core is to sleep no longer than [`LOOKS_AGAIN_NS`].
     pub fn looks_again_soon(&self) -> bool {
-        self.queues.iter().any(|queue| queue.state.starved && !queue.pacing.tx_complete)
+        self.queues.iter().any(|queue| queue.state.starved && !queue.state.asked)
     }
 
     /// For when the core is about to sleep: how many nanoseconds it is to sleep without watching

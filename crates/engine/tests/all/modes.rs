@@ -1,6 +1,7 @@
 //! Every way of interrupting: per packet, not masked, a moderated wire, transmit completion.
 
 use crate::common::{Bench, Wire, WireState, frame, patient};
+use picnic_core::config::TxComplete;
 use picnic_core::ring::moderation::ModerationMode;
 use picnic_core::time::Time;
 use picnic_engine::swap::Command;
@@ -283,6 +284,50 @@ fn a_host_that_waits_for_room_is_told_of_it() {
         bench.settle();
         bench.end();
     }
+}
+
+#[test]
+fn whether_hosts_are_told_is_changed_while_one_waits() {
+    let (mut bench, before) = starved("interrupt");
+    let change = |bench: &mut Bench, mode: TxComplete| {
+        assert!(bench.controller.send(Command::Complete(mode)).is_ok());
+        bench.turn();
+        let answer = bench.controller.answer().unwrap();
+        let Command::Complete(old) = answer.replaced else { panic!("another command's answer") };
+        assert!(answer.done);
+        old
+    };
+    let counts = |bench: &Bench| {
+        let queue = &bench.view.queues[0];
+        (queue.steer.doorbells.get() - before, queue.target.starved.get())
+    };
+    // Has it send more than there is room for.
+    let fill = |bench: &mut Bench| {
+        bench.host().sends = 1000;
+        bench.look();
+        assert!(bench.targets[0].is_starved() && bench.targets[0].is_resting());
+    };
+    assert_eq!(counts(&bench), (0, 1));
+    // It waits to be told, and will not be: it is to look for itself from now on.
+    assert_eq!(change(&mut bench, TxComplete::Off), TxComplete::Interrupt);
+    assert_eq!(counts(&bench), (1, 1));
+    fill(&mut bench);
+    assert!(bench.targets[0].looks_again_soon());
+    assert_eq!(counts(&bench), (1, 0));
+    bench.turn();
+    assert_eq!(counts(&bench), (1, 0));
+    // One that looks for itself asks when it has found none again.
+    assert_eq!(change(&mut bench, TxComplete::Moderated), TxComplete::Off);
+    assert_eq!(counts(&bench), (1, 0));
+    fill(&mut bench);
+    assert!(!bench.targets[0].looks_again_soon());
+    assert_eq!(counts(&bench), (1, 1));
+    // 64 completions, or 20 µs; and what there was before it asked is none of them.
+    bench.turn();
+    assert_eq!(counts(&bench), (2, 1));
+    bench.look();
+    bench.settle();
+    bench.end();
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use crate::common::functions::{Door, Every, Hold, Multiply};
 use crate::common::{end, end_traced, links, micros, quick, rss, simulation, step_through};
 use picnic_core::command::Prepared;
+use picnic_core::config::TxComplete;
 use picnic_core::direction::Direction;
 use picnic_core::function::Function;
 use picnic_core::ring::moderation::ModerationMode;
@@ -270,4 +271,25 @@ fn gates_are_changed_under_load_and_nothing_is_left_behind() {
     let dropped = outcome.drops.get("host_refused").copied().unwrap_or(0);
     assert_eq!(outcome.ledger.delivered + dropped, 8000, "{:?}", outcome.drops);
     assert!(outcome.queues.iter().any(|queue| queue.doorbells_coalesced != 0));
+}
+
+#[test]
+fn hosts_that_wait_for_room_get_it_however_they_are_told() {
+    // A wire that is slower than the hosts, which have forty packets for each that comes.
+    let text = "[card]\nidle = \"block\"\nwire_backlog = 64\n[[wire]]\nport = \"generator\"\n\
+                packets = 300\nrate_pps = 100000\nflows = 16\n[wire.link]\nrate_mbps = 1000\n\
+                [[rx]]\nfunction = \"rss\"\n[host]\nattachment = \"sender\"\nsends = 40\nqueues = 2\n\
+                ring_size = 512\ntx_ring_size = 64\n[interrupt]\nrx_usecs = 0\n";
+    for seed in 0..8 {
+        let (mut simulation, _) = simulation(text, seed, CostModel::default());
+        for step in 1..300 {
+            let modes = [TxComplete::Interrupt, TxComplete::Off, TxComplete::Moderated];
+            let mode = modes[step as usize * 7 / 4 % 3];
+            simulation.at(micros(step * 29), Command::Complete(mode));
+        }
+        step_through(&mut simulation, None);
+        let ledger = simulation.ledger();
+        assert_eq!((ledger.delivered, ledger.transmitted), (300, 300 * 40), "{ledger:?}");
+        end(simulation);
+    }
 }
