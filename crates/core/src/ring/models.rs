@@ -539,6 +539,50 @@ fn a_host_that_does_not_look_again_waits_for_ever() {
     completion_model(false);
 }
 
+/// A host that asks to be told of room, of which there is none, and a card that from now on tells
+/// nobody: then the host is not to sleep until it is told. `looks_again`: it looks once more whether
+/// it is to be told.
+fn told_no_more_model(looks_again: bool) {
+    explore_within(4, move || {
+        use loom::sync::atomic::{AtomicBool, Ordering::Relaxed};
+        let (gate, bell) = (Arc::new(Gate::new()), Arc::new(Bell::default()));
+        let (tells, starved) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicBool::new(false)));
+        let card_core = {
+            let (gate, bell) = (gate.clone(), bell.clone());
+            let (tells, starved) = (tells.clone(), starved.clone());
+            thread::spawn(move || {
+                tells.store(false, Relaxed);
+                Gate::order_publish();
+                if starved.load(Relaxed) && gate.interrupt() {
+                    bell.ring();
+                }
+            })
+        };
+        gate.rearm();
+        if tells.load(Relaxed) {
+            starved.store(true, Relaxed);
+            Gate::order_publish();
+            if !looks_again || tells.load(Relaxed) {
+                while !gate.begin() {
+                    bell.notify.wait();
+                }
+            }
+        }
+        card_core.join().unwrap();
+    });
+}
+
+#[test]
+fn a_host_that_is_told_no_more_does_not_wait_for_it() {
+    told_no_more_model(true);
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn a_host_that_does_not_look_whether_it_is_told_waits_for_ever() {
+    told_no_more_model(false);
+}
+
 // ---------------------------------------------------------------- both directions
 
 /// What a host does when it is interrupted.

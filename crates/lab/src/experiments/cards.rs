@@ -9,6 +9,7 @@ use picnic_core::config::CardFile;
 use picnic_core::error::ConfigError;
 use picnic_engine::view::View;
 use picnic_filter::Filters;
+use picnic_machine::napi::schedule;
 use picnic_sim::{CostModel, Simulation};
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -40,6 +41,9 @@ pub(super) struct Passed {
     pub(super) report: Report,
     /// By cycles and cache misses, while it was measured; of the host world alone.
     counted: Option<ByCore>,
+    /// How long the targets' threads ran for each packet delivered, in nanoseconds, as the kernel
+    /// counts it while it was measured; of the host world alone.
+    pub(super) target_ns_per_packet: Option<f64>,
 }
 
 /// What hardware counters have counted; none where there are none.
@@ -79,6 +83,8 @@ impl CardRun<'_> {
             let targets: BTreeSet<usize> = placement.target_cores.iter().copied().collect();
             [Counters::start([placement.borrowed_core]), Counters::start(targets)]
         });
+        let is_host = self.world == World::Host;
+        let ran_before = is_host.then(|| targets_ran_ns(&*running)).flatten();
         let (start, before) = (std::time::Instant::now(), counts(running.view()));
         running.pass(self.time);
         let seconds = match self.world {
@@ -86,9 +92,11 @@ impl CardRun<'_> {
             World::Host => start.elapsed().as_secs_f64(),
         };
         let after = counts(running.view());
+        let packets = after.1 - before.1;
+        let ran_ns = ran_before.and_then(|before| Some(targets_ran_ns(&*running)? - before));
         let counted = counters.map(|counters| {
             let [borrowed, targets] = counters.map(|counters| counters.ok()?.stop().ok());
-            ByCore { borrowed, targets, packets: after.1 - before.1 }
+            ByCore { borrowed, targets, packets }
         });
         let report = running.stop().map_err(|error| failed(&error))?;
         if !report.ledger.balanced() {
@@ -96,11 +104,20 @@ impl CardRun<'_> {
         }
         Ok(Passed {
             offered_pps: (after.0 - before.0) as f64 / seconds,
-            delivered_pps: (after.1 - before.1) as f64 / seconds,
+            delivered_pps: packets as f64 / seconds,
             report,
             counted,
+            target_ns_per_packet: ran_ns
+                .filter(|_| packets != 0)
+                .map(|ns| ns as f64 / packets as f64),
         })
     }
+}
+
+/// How long the targets' threads have run by now, in nanoseconds, if the kernel tells.
+fn targets_ran_ns(running: &dyn Running) -> Option<u64> {
+    let cores = running.monitor().report().target_cores.into_iter();
+    cores.map(|core| Some(schedule(i32::try_from(core.thread?).ok()?)?.run_ns)).sum()
 }
 
 /// Packets received, those shed included, and delivered.
