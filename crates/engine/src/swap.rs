@@ -71,16 +71,7 @@ impl Command {
 
     pub(crate) fn apply(self, now: Time, card: &mut Card) -> Answer {
         let Card {
-            wires,
-            rx,
-            tx,
-            tx_rings,
-            doors,
-            resident,
-            attachment,
-            pacing,
-            completions,
-            ..
+            wires, rx, tx, tx_rings, doors, resident, attachment, pacing, completions, ..
         } = card;
         let chain = |direction| match direction {
             Direction::Rx => rx,

@@ -214,6 +214,10 @@ fn a_host_with_more_to_send_than_room_is_woken_by_completions_and_by_no_timer() 
         assert!(wakeups <= most, "{mode}: {wakeups} wake-ups, {most} at most: {report:#?}");
         let report = running.stop().unwrap();
         assert!(report.ledger.balanced(), "{report:#?}");
-        assert_eq!((report.ledger.transmitted, report.buffers_missing), (PACKETS, 0), "{report:#?}");
+        assert_eq!(
+            (report.ledger.transmitted, report.buffers_missing),
+            (PACKETS, 0),
+            "{report:#?}"
+        );
     }
 }

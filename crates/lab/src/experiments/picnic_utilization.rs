@@ -7,7 +7,7 @@
 //! the cost: the three must be in that order.
 //!
 //! On the host a generator's packets cannot be had without the card, so that there is no `without`, and
-//! the target core's share of time is that of the target's thread: the kernel's TCP is not in it. With
+//! the target core's time is that of the target's thread, as the kernel counts it: its TCP is not in it. With
 //! `attachment = "tap"` it is, and all four ways are measured; with `engine = "kernel"` cards in the
 //! kernel are, beside `without` (`kernel.rs`).
 //!

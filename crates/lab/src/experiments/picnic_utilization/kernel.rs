@@ -61,9 +61,7 @@ pub(super) fn points(settings: &Settings, effort: Effort) -> Vec<Spec> {
         Attachment::Tap => vec![(PACED, &SIDES[..])],
         Attachment::App => vec![(PACED, &paced[..]), (FLAT_OUT, &FASTEST)],
     };
-    let spec = |(load, sides)| {
-        Spec::at(LOAD, load).sides(sides).measured(settings.repeats(effort))
-    };
+    let spec = |(load, sides)| Spec::at(LOAD, load).sides(sides).measured(settings.repeats(effort));
     loads.into_iter().map(spec).collect()
 }
 
