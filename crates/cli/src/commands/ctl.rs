@@ -41,6 +41,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
   picnic ctl heartbeat wire 1             the task of that kind; --task says which of several
   picnic ctl moderation static --rx-usecs 50        the rest stays
   picnic ctl moderation --poll-usecs 20   how long targets poll on after the last packet
+  picnic ctl moderation --tx-complete interrupt     hosts that wait are told of room to send
   picnic ctl filter add protocol=icmp action=drop
   picnic ctl sciron reload firewall.rules
   picnic ctl tasks create heartbeat period_us=1000

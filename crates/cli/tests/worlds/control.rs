@@ -83,6 +83,15 @@ fn a_card_is_asked_changed_and_stopped() {
                   was adaptive, after 50 µs at most, tx after 50 µs\n";
     assert_eq!(text, wanted);
     assert_eq!(card.json(&["moderation"])["poll_usecs"], 30);
+    let text = card.good(&["moderation", "--tx-complete", "moderated"]);
+    assert!(text.contains(", of room to send as of packets, was adaptive"), "{text}");
+    assert_eq!(card.json(&["moderation"])["tx_complete"], "moderated");
+    card.good(&["moderation", "--tx-complete", "off"]);
+    refused(
+        &card.ctl(&["moderation", "static", "--per-packet", "true", "--rx-frames", "8"]),
+        2,
+        "rx_frames: found 8 with per_packet = true",
+    );
     card.good(&["moderation", "none", "--poll-usecs", "0"]);
     assert_eq!(card.good(&["moderation"]), "moderation at each packet\n");
     refused(&card.ctl(&["moderation", "static"]), 2, "rx_usecs: found 0");
