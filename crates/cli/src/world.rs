@@ -2,12 +2,13 @@
 
 use crate::failure::Usage;
 use crate::registries::{WORLDS, World, registries};
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use picnic_control::{Launch, Registries};
 use picnic_core::config::{CardFile, Setting};
-use std::fs::File;
+use picnic_core::stop::Stop;
+use picnic_ports::stream::{self, Stream};
 use std::io::{BufWriter, Write};
 use std::path::PathBuf;
 
@@ -90,13 +91,18 @@ impl SeedArgs {
         claimed.map_err(|error| Usage(format!("--trace: {}", error.message)).into())
     }
 
-    /// Where the events are to be written, if that was asked for.
-    pub(crate) fn events(&self) -> anyhow::Result<Option<Box<dyn Write + Send>>> {
+    /// Where the events are to be written, if that was asked for. Who is to read them is waited for
+    /// until a stop is asked for.
+    pub(crate) fn events(&self, stop: Stop) -> anyhow::Result<Option<Box<dyn Write + Send>>> {
         let Some(path) = &self.trace else { return Ok(None) };
         if path.as_os_str() == "-" {
             return Ok(Some(Box::new(BufWriter::new(std::io::stdout()))));
         }
-        let file = File::create(path).with_context(|| format!("--trace: {}", path.display()))?;
+        let place = || format!("--trace: {}", path.display());
+        let file = stream::create(path, || stop.is_asked()).with_context(place)?;
+        let file = Stream::new(file.into(), stop)
+            .map_err(|message| anyhow!("it {message}"))
+            .with_context(place)?;
         Ok(Some(Box::new(BufWriter::new(file))))
     }
 }

@@ -16,6 +16,7 @@ use picnic_core::out::Out;
 use picnic_core::packet::burst::Burst;
 use picnic_core::port::{Receiver, Transmitter, WirePort};
 use picnic_core::registry::{BuildContext, Component, Entry, NoKeys};
+use picnic_core::stop::Stop;
 use picnic_core::time::Time;
 use picnic_engine::assemble::{Assembled, assemble};
 use picnic_engine::build;
@@ -150,7 +151,8 @@ pub(crate) struct Parts {
 
 pub(crate) fn parts(file: &CardFile) -> Parts {
     let (components, kinds) = (registries().components(), registries().kinds());
-    let mut parts = build::Parts::build(file, &components, &Hooks::none()).unwrap();
+    let mut parts =
+        build::Parts::build(file, &components, &Hooks::none(), &Stop::default()).unwrap();
     let os = picnic_os::config::build(file, kinds, Filters::new(2), &Surroundings::default());
     let tasks = os.unwrap().map(|os| {
         parts.house(os.resident);
@@ -184,7 +186,7 @@ pub(crate) struct Bench {
     pub(crate) methods: Option<Methods>,
     pub(crate) target: Target,
     /// A client has asked for the end.
-    pub(crate) stop: Arc<AtomicBool>,
+    pub(crate) stop: Stop,
     ends: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -211,7 +213,7 @@ impl Bench {
             revision: "none".into(),
             machine: MachineFacts::read(),
         };
-        let stop = Arc::<AtomicBool>::default();
+        let stop = Stop::default();
         let methods = Methods::new(file, about, None, access, Captures::default(), stop.clone());
         let ends = Arc::<AtomicBool>::default();
         let is_over = ends.clone();

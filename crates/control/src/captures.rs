@@ -9,19 +9,19 @@
 //! in while a capture runs are captured too.
 
 use crate::protocol::{LIMIT, REFUSED, RpcError};
-use crate::sink::Sink;
 use picnic_core::hook::{Hook, HookPoint, Observer};
+use picnic_core::stop::Stop;
 use picnic_ports::capture::{
     Capture, CaptureOptions, CaptureReport, MAX_BUFFER_BYTES, MIN_BUFFER_BYTES,
 };
 use picnic_ports::middleware::probe::{Handle, MOST, Probe};
 use picnic_ports::middleware::tracer::TraceStage;
+use picnic_ports::stream::Stream;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -105,8 +105,8 @@ struct Active {
     number: u32,
     wanted: Wanted,
     capture: Capture,
-    /// The file's side must hurry.
-    hurry: Arc<AtomicBool>,
+    /// That of its file, which then waits for its reader no more.
+    stop: Stop,
     /// The connection that it ends with.
     owner: Option<u64>,
     since: Instant,
@@ -174,9 +174,10 @@ impl Captures {
             };
             return Err(RpcError::new(REFUSED, message + hint));
         }
-        let hurry = Arc::new(AtomicBool::new(false));
-        let sink =
-            Sink::new(file, hurry.clone()).map_err(|message| RpcError::new(REFUSED, message))?;
+        let stop = Stop::default();
+        let sink = Stream::new(file, stop.clone()).map_err(|message| {
+            RpcError::new(REFUSED, format!("the file that came along {message}"))
+        })?;
         let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let options = CaptureOptions {
             snaplen: wanted.snap_bytes,
@@ -196,7 +197,7 @@ impl Captures {
         let number = state.last_number;
         let owner = wanted.attached.then_some(owner);
         let since = Instant::now();
-        state.active[index] = Some(Active { number, wanted, capture, hurry, owner, since });
+        state.active[index] = Some(Active { number, wanted, capture, stop, owner, since });
         Ok(json!({ "capture": number, "interfaces": names }))
     }
 
@@ -295,7 +296,7 @@ impl Active {
     }
 
     fn stop(&mut self) {
-        self.hurry.store(true, Ordering::Release);
+        self.stop.ask();
         self.capture.stop();
     }
 }
@@ -341,10 +342,10 @@ impl Hook for Captures {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sink::PATIENCE;
     use picnic_core::ledger::Stage;
     use picnic_core::packet::pool::{Pool, PoolConfig};
     use picnic_core::time::Time;
+    use picnic_ports::stream::PATIENCE;
     use std::io::{Read, Write};
     use std::os::unix::net::UnixStream;
 

@@ -5,7 +5,7 @@
 //! # use picnic_control::instrument::Tracing;
 //! let sections = Sections::core().with(picnic_ports::registry::SECTIONS);
 //! let card = sections.parse("[trace]\npath = \"all.pcapng\"\n", None)?;
-//! let tracing = Tracing::of(&card)?;
+//! let tracing = Tracing::of(&card, &picnic_core::stop::Stop::default())?;
 //! let hooks = picnic_core::hook::Hooks::none().with(tracing.clone());
 //! // The card is built with these, runs, and stops.
 //! let trace = tracing.finish();
@@ -19,6 +19,7 @@ use picnic_core::config::CardFile;
 use picnic_core::error::ConfigError;
 use picnic_core::hook::{Hook, HookPoint, Observer};
 use picnic_core::registry::BuildContext;
+use picnic_core::stop::Stop;
 use picnic_ports::middleware::tracer::{TraceConfig, Tracer};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -74,15 +75,20 @@ pub fn check(file: &CardFile) -> Result<(), ConfigError> {
 }
 
 impl Tracing {
-    /// Starts the trace that the card file asks for; its file is made anew.
+    /// Starts the trace that the card file asks for; its file is made anew. `stop` is asked when
+    /// the card is to stop.
     ///
     /// # Errors
     /// What is wrong with a key of `[trace]`; that the file cannot be made is such a thing.
-    pub fn of(file: &CardFile) -> Result<Self, ConfigError> {
+    pub fn of(file: &CardFile, stop: &Stop) -> Result<Self, ConfigError> {
         check(file)?;
         let given = file.given::<TraceConfig>().into_iter().next();
         let Some(config) = given else { return Ok(Tracing { tracer: Arc::default() }) };
-        let context = BuildContext { directory: file.directory.clone(), ..BuildContext::default() };
+        let context = BuildContext {
+            directory: file.directory.clone(),
+            stop: stop.clone(),
+            ..BuildContext::default()
+        };
         let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let epoch_ns = since_1970.as_nanos() as u64;
         let tracer = Tracer::start_at(&config, &context, epoch_ns)

@@ -35,6 +35,7 @@ use picnic_core::function::Function;
 use picnic_core::hook::{Hook, Hooks};
 use picnic_core::port::WirePort;
 use picnic_core::registry::{Entry, find};
+use picnic_core::stop::Stop;
 use picnic_engine::build::{Components, Parts, WrapWire};
 use picnic_filter::Filters;
 use picnic_machine::facts::MachineFacts;
@@ -108,6 +109,7 @@ pub struct Launch<'a> {
     limits: Limits,
     is_confined: bool,
     watch: Option<Watch>,
+    stop: Stop,
     revision: &'static str,
     is_judged: bool,
 }
@@ -144,6 +146,7 @@ impl<'a> Launch<'a> {
             limits: Limits::default(),
             is_confined: false,
             watch: None,
+            stop: Stop::default(),
             revision: "unavailable",
             is_judged: false,
         }
@@ -153,8 +156,8 @@ impl<'a> Launch<'a> {
     /// them: without filters.
     #[must_use]
     pub fn behind(&self) -> Self {
-        let hooks = self.hooks.clone();
-        Launch { is_judged: true, hooks, ..Launch::new(self.file, self.registries) }
+        let (hooks, stop) = (self.hooks.clone(), self.stop.clone());
+        Launch { is_judged: true, hooks, stop, ..Launch::new(self.file, self.registries) }
     }
 
     /// Built from this revision, which reports name.
@@ -212,6 +215,18 @@ impl<'a> Launch<'a> {
     #[must_use]
     pub fn watched(self, watch: Watch) -> Self {
         Launch { watch: Some(watch), ..self }
+    }
+
+    /// With a request to stop that others make too: see [`Launch::stop`].
+    #[must_use]
+    pub fn stopped_by(self, stop: Stop) -> Self {
+        Launch { stop, ..self }
+    }
+
+    /// The request to stop: executors make it if they are to end a card before its wires have
+    /// finished. Who waits for somebody outside waits for a second more then.
+    pub fn stop(&self) -> &Stop {
+        &self.stop
     }
 
     /// Whether the card has, or may be given, functions that are loaded from files.
@@ -288,7 +303,8 @@ impl<'a> Launch<'a> {
             false => Doors::none(),
         };
         let metrics = doors.metrics();
-        let tracing = Tracing::of(file)?;
+        let stop = self.stop.clone();
+        let tracing = Tracing::of(file, &stop)?;
         let captures = Captures::default();
         let is_served = doors.are_any() || watch.is_some();
         let probes = doors.are_any().then(|| captures.clone());
@@ -296,7 +312,8 @@ impl<'a> Launch<'a> {
         let mut running = self.hook(tracing.clone()).hook(probes).start_alone()?;
         let server = match is_served.then(|| running.control()).flatten() {
             Some(access) => {
-                Some(Server::start(doors, access, file, about.clone(), captures, watch)?)
+                let stop = stop.clone();
+                Some(Server::start(doors, access, file, about.clone(), captures, watch, stop)?)
             }
             None => None,
         };
@@ -304,13 +321,13 @@ impl<'a> Launch<'a> {
             // Behind its threads, which would inherit it.
             confine::set_up(confine::Role::Main, isolate::needed_to_restore(file));
         }
-        Ok(Served { running, server, metrics, tracing, notes, about, is_confined })
+        Ok(Served { running, server, metrics, tracing, asked: stop, notes, about, is_confined })
     }
 }
 
 fn build(launch: &Launch<'_>, filters: Filters, hooks: &Hooks) -> Result<Built, ConfigError> {
     let Launch { file, registries, .. } = launch;
-    let mut parts = Parts::build(file, &registries.components(), hooks)?;
+    let mut parts = Parts::build(file, &registries.components(), hooks, &launch.stop)?;
     let around = Surroundings { arrivals: parts.arrivals(), costs: path::costs(file)? };
     let os = picnic_os::config::build(file, registries.kinds(), filters.clone(), &around)?.map(
         |NicOs { resident, handle }| {
@@ -334,6 +351,7 @@ pub struct Served {
     server: Option<Server>,
     metrics: Option<SocketAddr>,
     tracing: Tracing,
+    asked: Stop,
     notes: Vec<String>,
     about: About,
     is_confined: bool,
@@ -375,14 +393,16 @@ impl Served {
     /// A part of it panicked.
     pub fn stop(self) -> Result<Report, RunError> {
         self.refuse_changes();
-        let Served { running, server, tracing, notes, about, is_confined, .. } = self;
+        let Served { running, server, tracing, asked, notes, about, is_confined, .. } = self;
         let warnings = running.view().warnings.clone();
-        let report = running.stop();
+        let report = running.stop().inspect_err(|_| asked.ask());
+        // Clients can ask for the end while it waits for a reader.
+        let trace = tracing.finish();
         drop(server);
         let mut report = report?;
         report.about = Some(about);
         report.notes.splice(..0, warnings);
-        report.trace = tracing.finish();
+        report.trace = trace;
         report.notes.extend(notes);
         if is_confined {
             report.notes.extend(confine::notes());

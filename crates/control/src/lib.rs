@@ -46,7 +46,6 @@ pub mod report;
 pub mod request;
 pub mod server;
 mod service;
-mod sink;
 pub mod socket;
 pub mod watch;
 mod window;

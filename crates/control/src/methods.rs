@@ -16,6 +16,7 @@ use picnic_core::direction::Direction;
 use picnic_core::error::ConfigError;
 use picnic_core::hook::Hooks;
 use picnic_core::registry::BuildContext;
+use picnic_core::stop::Stop;
 use picnic_engine::chain::ChainFunction;
 use picnic_engine::rx::check_throttle;
 use picnic_engine::swap::{Answer, Command, Controller};
@@ -27,8 +28,6 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 mod chains;
@@ -66,7 +65,7 @@ pub struct Methods {
     tasks: Option<Factory>,
     fixed: Option<&'static str>,
     swap_rx: Option<Box<dyn SwapRx>>,
-    stop: Arc<AtomicBool>,
+    stop: Stop,
     /// The figures of the last reset.
     reset: Option<Report>,
 }
@@ -109,14 +108,14 @@ struct About {
 }
 
 impl Methods {
-    /// The methods of a card that runs. `stop` is set when a client asks for the end.
+    /// The methods of a card that runs. `stop` is made when a client asks for the end.
     pub fn new(
         file: &CardFile,
         about: report::About,
         metrics: Option<SocketAddr>,
         access: Access,
         captures: Captures,
-        stop: Arc<AtomicBool>,
+        stop: Stop,
     ) -> Self {
         let Access { monitor, controller, registries, hooks, filters, tasks, fixed, .. } = access;
         let (swap_rx, beside) = (access.swap_rx, access.beside);
@@ -209,7 +208,7 @@ impl Methods {
                 Ok(json!({ "reset_at_s": report.duration_s }))
             }
             R::Stop {} => {
-                self.stop.store(true, Ordering::Release);
+                self.stop.ask();
                 Ok(json!({ "stopping": true }))
             }
             R::Component(call) => self.component(&call),

@@ -16,6 +16,7 @@ use picnic_core::config::{CardFile, Section};
 use picnic_core::error::ConfigError;
 use picnic_core::hook::Hooks;
 use picnic_core::registry::BuildContext;
+use picnic_core::stop::Stop;
 use picnic_engine::swap::Controller;
 use picnic_engine::view::Functions;
 use picnic_filter::Filters;
@@ -201,8 +202,8 @@ pub struct Server {
 
 #[derive(Debug)]
 pub(super) struct Shared {
-    /// A client wants the card to stop.
-    stop: Arc<AtomicBool>,
+    /// A client, or somebody else, wants the card to stop.
+    stop: Stop,
     /// The card stops, so that changes have no sense any more.
     pub(super) stopping: AtomicBool,
     /// The thread is to end.
@@ -213,7 +214,7 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    pub(super) fn new(stop: Arc<AtomicBool>) -> Result<Self, RunError> {
+    pub(super) fn new(stop: Stop) -> Result<Self, RunError> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let wake = eventfd(0, flags).map_err(|error| {
             RunError::system("cannot make the control thread's doorbell", error)
@@ -236,8 +237,8 @@ impl Server {
         about: About,
         captures: Captures,
         watch: Option<Watch>,
+        stop: Stop,
     ) -> Result<Self, RunError> {
-        let stop = Arc::new(AtomicBool::new(false));
         let keeps = access.keeps;
         let methods = Methods::new(file, about, doors.metrics(), access, captures, stop.clone());
         let shared = Arc::new(Shared::new(stop)?);
@@ -253,9 +254,9 @@ impl Server {
         Ok(Server { shared, thread: Some(thread) })
     }
 
-    /// Whether a client has asked for the card's end.
+    /// Whether a client, or somebody else, has asked for the card's end.
     pub fn stop_is_asked(&self) -> bool {
-        self.shared.stop.load(Ordering::Acquire)
+        self.shared.stop.is_asked()
     }
 
     /// What has been said of watched files since the last look.

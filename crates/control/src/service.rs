@@ -405,9 +405,9 @@ mod tests {
         served.service.turn();
         assert!(served.call(&mut extra, "chain.list", json!({})).is_ok());
         let mut next = served.caller();
-        assert!(!served.bench.stop.load(Ordering::Acquire));
+        assert!(!served.bench.stop.is_asked());
         assert!(served.call(&mut next, "card.stop", json!({})).is_ok());
-        assert!(served.bench.stop.load(Ordering::Acquire));
+        assert!(served.bench.stop.is_asked());
     }
 
     #[test]

@@ -15,7 +15,8 @@
 //! * [`backlog`]: packets that wait for wires, fair between tx queues; [`turns`]: deficit round robin;
 //! * [`out`]: the doors a packet leaves by, and [`ledger`], which counts them;
 //! * [`config`] and [`registry`]: the card file and what it can name; [`shared`]: what its entries
-//!   have in common.
+//!   have in common;
+//! * [`stop`]: whether the card was asked to stop.
 //!
 //! It reads no clock and starts no thread: time is an argument.
 
@@ -46,6 +47,7 @@ pub mod resident;
 pub mod ring;
 pub mod shared;
 pub mod stats;
+pub mod stop;
 mod sync;
 pub mod time;
 pub mod turns;

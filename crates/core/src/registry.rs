@@ -11,6 +11,7 @@ use crate::error::{ConfigError, not_among};
 use crate::files::Files;
 use crate::kernel::{InKernel, KernelForm, refuse};
 use crate::shared::Shared;
+use crate::stop::Stop;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -33,6 +34,8 @@ pub struct BuildContext {
     pub directory: PathBuf,
     /// The card's files: a builder says which of its keys name a file to read or to write.
     pub files: Files,
+    /// Whether the card was asked to stop: for parts that wait for somebody outside.
+    pub stop: Stop,
     /// What the entries of the card share.
     pub shared: Shared,
     /// The longest packet one buffer holds, in bytes.
@@ -60,6 +63,7 @@ impl Default for BuildContext {
             position: 0,
             directory: PathBuf::from("."),
             files: Files::default(),
+            stop: Stop::default(),
             shared: Shared::default(),
             buffer_size: 2048,
             buffers: 8192,

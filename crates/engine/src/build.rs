@@ -14,6 +14,7 @@ use picnic_core::hook::{HookPoint, Hooks};
 use picnic_core::port::{Arrivals, WirePort};
 use picnic_core::registry::{BuildContext, Entry, find};
 use picnic_core::resident::Resident;
+use picnic_core::stop::Stop;
 use picnic_core::time::Time;
 
 /// Puts between a wire and the card what the wire's section asks for.
@@ -140,7 +141,7 @@ pub struct Parts {
 }
 
 impl Parts {
-    /// Builds all that the card file names.
+    /// Builds all that the card file names. `stop` is asked when the card is to stop.
     ///
     /// # Errors
     /// The first thing that is wrong with the file.
@@ -148,8 +149,9 @@ impl Parts {
         file: &CardFile,
         components: &Components,
         hooks: &Hooks,
+        stop: &Stop,
     ) -> Result<Parts, ConfigError> {
-        let base = context(file);
+        let base = BuildContext { stop: stop.clone(), ..context(file) };
         let at = |position| BuildContext { position, ..base.clone() };
         let mut wires = Vec::new();
         for (index, section) in file.wires.iter().enumerate() {

@@ -19,6 +19,7 @@ use picnic_control::{Access, Executor, Launch, Report, Running};
 use picnic_core::config::Priority;
 use picnic_core::doorbell::Doorbell;
 use picnic_core::resident::Segment;
+use picnic_core::stop::Stop;
 use picnic_core::time::Time;
 use picnic_engine::assemble::{Assembled, assemble};
 use picnic_engine::chain::ChainFunction;
@@ -75,6 +76,7 @@ struct HostRunning {
     access: Option<Access>,
     isolated: Option<Isolated>,
     shared: Arc<Shared>,
+    stop: Stop,
     card: JoinHandle<(CardEnd, Option<String>)>,
     card_doorbell: Arc<CardDoorbell>,
     targets: Vec<JoinHandle<(TargetEnd, Option<String>)>>,
@@ -113,7 +115,7 @@ impl Executor for Host {
 }
 
 fn start(engine: &'static str, launch: Launch<'_>) -> Result<HostRunning, RunError> {
-    let file = launch.file;
+    let (file, stop) = (launch.file, launch.stop().clone());
     // What killed runs have left behind, before the cores are counted.
     let cleaned = restore_all(&Machine::this(), Which::Stale);
     let mut placement = place(file, &available())?;
@@ -217,6 +219,7 @@ fn start(engine: &'static str, launch: Launch<'_>) -> Result<HostRunning, RunErr
         access: Some(access),
         isolated,
         shared,
+        stop,
         card: card_thread,
         card_doorbell,
         targets,
@@ -366,6 +369,9 @@ impl Running for HostRunning {
     }
 
     fn stop(self: Box<Self>) -> Result<Report, RunError> {
+        if !self.is_finished() {
+            self.stop.ask();
+        }
         self.shared.phase.fetch_max(Phase::Stopping as u8, Ordering::AcqRel);
         self.card_doorbell.ring();
         let mut warnings = self.monitor.placement.warnings.clone();

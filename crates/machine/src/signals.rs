@@ -42,6 +42,11 @@ pub fn stop_flag() -> io::Result<Arc<AtomicBool>> {
     Ok(STOP.get_or_init(|| stop).clone())
 }
 
+/// Whether a stop was asked for, of a process with a [`stop_flag`].
+pub fn is_asked() -> bool {
+    STOP.get().is_some_and(|stop| stop.load(Ordering::Acquire))
+}
+
 /// Sleeps, or says that a stop was asked for.
 ///
 /// # Errors
@@ -49,8 +54,7 @@ pub fn stop_flag() -> io::Result<Arc<AtomicBool>> {
 pub fn sleep(time: Duration) -> Result<(), Interrupted> {
     let start = Instant::now();
     loop {
-        let is_asked = STOP.get().is_some_and(|stop| stop.load(Ordering::Acquire));
-        if is_asked {
+        if is_asked() {
             return Err(Interrupted);
         }
         match time.saturating_sub(start.elapsed()) {

@@ -8,11 +8,14 @@
 //! call; a packet that finds its ring full, or the capture ended, is not
 //! captured, and counted as lost, in the file too (`isb_ifdrop`). A point that may
 //! wait does so while the ring is full, and loses nothing. Packets of one point stay
-//! in order. A file is written under another name and renamed at the end. After a
-//! write error the card runs on, and [`Capture::report`] tells what happened.
+//! in order. A file is written under another name and renamed at the end; what is none (a
+//! FIFO, a terminal, a device) is written directly, and waited for until a stop is asked for
+//! ([`crate::stream`]). After a write error the card runs on, and [`Capture::report`] tells what
+//! happened. What it says is written has been taken by the file.
 
 use crate::output::OutputFile;
 use crate::pcapng::{Packet, Writer, direction_flags, direction_of};
+use crate::stream::{self, Stream};
 use picnic_confine::{Role, set_up};
 use picnic_core::direction::Direction;
 use picnic_core::hook::Observer;
@@ -21,8 +24,11 @@ use picnic_core::packet::desc::{Descriptor, RssFunction, RssType};
 use picnic_core::packet::pool::MAX_PACKET_BYTES;
 use picnic_core::ring::spsc::{self, Consumer, Producer};
 use picnic_core::stats::Counter;
+use picnic_core::stop::Stop;
 use picnic_core::time::Time;
 use rustix::thread::CapabilitySet;
+use std::collections::VecDeque;
+use std::fs;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -36,6 +42,8 @@ const NAP: Duration = Duration::from_millis(2);
 const ROOM_PAUSE: Duration = Duration::from_micros(100);
 /// Records taken from one point before the next has its turn.
 const TURN: usize = 256;
+/// Packets after which the file is made to take what it has been given.
+const MOST_UNDERWAY: usize = 16_384;
 const CELL: usize = 64;
 /// In front of each packet: time, captured and original length, direction and [`HASHED`], hash.
 const RECORD_HEADER: usize = 24;
@@ -161,17 +169,29 @@ struct Shared {
 /// What takes the bytes.
 enum Sink {
     File(OutputFile),
+    Stream(Stream),
     Other(Box<dyn Write + Send>),
 }
 
 impl Sink {
+    /// Opens a file; a FIFO is waited for until a stop is asked for, or it `is_over`.
+    fn open(path: &Path, stop: &Stop, is_over: impl Fn() -> bool) -> io::Result<Self> {
+        if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
+            let file = stream::create(path, || stop.is_asked() || is_over())?;
+            let stream = Stream::new(file.into(), stop.clone())
+                .map_err(|message| io::Error::other(format!("it {message}")))?;
+            return Ok(Sink::Stream(stream));
+        }
+        OutputFile::create(path).map(Sink::File)
+    }
+
     /// The capabilities that the end needs: to put a file into a folder of somebody else's.
     fn needs(&self) -> CapabilitySet {
         match self {
             Sink::File(file) if file.needs_privileges() => {
                 CapabilitySet::DAC_OVERRIDE | CapabilitySet::FOWNER
             }
-            Sink::File(_) | Sink::Other(_) => CapabilitySet::empty(),
+            Sink::File(_) | Sink::Stream(_) | Sink::Other(_) => CapabilitySet::empty(),
         }
     }
 }
@@ -180,6 +200,7 @@ impl Write for Sink {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Sink::File(file) => file.write(bytes),
+            Sink::Stream(stream) => stream.write(bytes),
             Sink::Other(sink) => sink.write(bytes),
         }
     }
@@ -187,12 +208,19 @@ impl Write for Sink {
     fn flush(&mut self) -> io::Result<()> {
         match self {
             Sink::File(file) => file.flush(),
+            Sink::Stream(stream) => stream.flush(),
             Sink::Other(sink) => sink.flush(),
         }
     }
 }
 
-type Open = Box<dyn FnOnce() -> io::Result<Sink> + Send>;
+type Open = Box<dyn FnOnce(&Shared) -> io::Result<Sink> + Send>;
+
+/// Opens a file on the writer's thread.
+fn open_there(path: &Path, stop: &Stop) -> Open {
+    let (path, stop) = (path.to_owned(), stop.clone());
+    Box::new(move |shared| Sink::open(&path, &stop, || shared.abandoned.load(Ordering::Acquire)))
+}
 
 /// A pcapng file being written.
 #[derive(Debug)]
@@ -206,24 +234,27 @@ pub struct Capture {
 
 impl Capture {
     /// Starts a capture into a file, made anew. What stood there is replaced at the end only,
-    /// and not if the capture is dropped before anything has come by.
+    /// and not if the capture is dropped before anything has come by. A reader that does not read
+    /// is waited for until a `stop` is asked for.
     ///
     /// # Errors
     /// The file cannot be made, or the thread not started.
-    pub fn create(path: &Path, options: CaptureOptions) -> io::Result<Self> {
-        let file = OutputFile::create(path)?;
-        Capture::start(Box::new(move || Ok(Sink::File(file))), true, options)
+    pub fn create(path: &Path, options: CaptureOptions, stop: &Stop) -> io::Result<Self> {
+        if stream::is_fifo(path) {
+            // Its reader may come later.
+            return Capture::start(open_there(path, stop), true, options);
+        }
+        let sink = Sink::open(path, stop, || true)?;
+        Capture::start(Box::new(move |_| Ok(sink)), true, options)
     }
 
     /// Starts a capture into a file that is made when the first point is used. An error then
-    /// is told by the report.
+    /// is told by the report. `stop` as for [`Capture::create`].
     ///
     /// # Errors
     /// The thread cannot be started.
-    pub fn create_when_used(path: &Path, options: CaptureOptions) -> io::Result<Self> {
-        let path = path.to_owned();
-        let open = move || Ok(Sink::File(OutputFile::create(&path)?));
-        Capture::start(Box::new(open), false, options)
+    pub fn create_when_used(path: &Path, options: CaptureOptions, stop: &Stop) -> io::Result<Self> {
+        Capture::start(open_there(path, stop), false, options)
     }
 
     /// Starts a capture into anything that takes bytes.
@@ -234,7 +265,7 @@ impl Capture {
         sink: impl Write + Send + 'static,
         options: CaptureOptions,
     ) -> io::Result<Self> {
-        Capture::start(Box::new(move || Ok(Sink::Other(Box::new(sink)))), true, options)
+        Capture::start(Box::new(move |_| Ok(Sink::Other(Box::new(sink)))), true, options)
     }
 
     fn start(open: Open, in_use: bool, mut options: CaptureOptions) -> io::Result<Self> {
@@ -487,6 +518,25 @@ struct Source {
     latest_ns: u64,
 }
 
+/// Where packets end in the file that it may not have taken yet, and the source of each.
+type Underway = VecDeque<(u64, usize)>;
+
+/// What takes the bytes, and how many it has taken.
+struct Counted {
+    sink: Sink,
+    taken: u64,
+}
+
+impl Write for Counted {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.sink.write(bytes).inspect(|taken| self.taken += *taken as u64)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.sink.flush()
+    }
+}
+
 /// The writer thread.
 fn write(shared: &Shared, open: Open, options: CaptureOptions) {
     while !shared.in_use.load(Ordering::Acquire) {
@@ -496,7 +546,7 @@ fn write(shared: &Shared, open: Open, options: CaptureOptions) {
         shared.flushed(shared.flush_wanted.load(Ordering::Acquire));
         std::thread::park_timeout(NAP);
     }
-    let opened = open().inspect(|sink| {
+    let opened = open(shared).inspect(|sink| {
         // With the file open, this thread needs little, whoever has started it.
         set_up(Role::Capture, sink.needs());
     });
@@ -506,8 +556,18 @@ fn write(shared: &Shared, open: Open, options: CaptureOptions) {
     shared.flushed(u64::MAX);
 }
 
-fn write_all(shared: &Shared, mut sink: Sink, options: CaptureOptions) -> io::Result<()> {
-    let written = write_packets(shared, &mut sink, options);
+fn write_all(shared: &Shared, sink: Sink, options: CaptureOptions) -> io::Result<()> {
+    let mut counted = Counted { sink, taken: 0 };
+    let (mut sources, mut underway) = (Vec::new(), VecDeque::new());
+    let written = write_packets(shared, &mut counted, &mut sources, &mut underway, options);
+    let Counted { sink, taken } = counted;
+    if written.is_err() {
+        // What the file has not taken is not in it.
+        for (_, source) in underway.into_iter().filter(|(end, _)| *end > taken) {
+            let written = &sources[source].counters.written;
+            written.set(written.get().saturating_sub(1));
+        }
+    }
     let Sink::File(file) = sink else { return written };
     match shared.abandoned.load(Ordering::Acquire) {
         true => file.abandon(),
@@ -516,10 +576,15 @@ fn write_all(shared: &Shared, mut sink: Sink, options: CaptureOptions) -> io::Re
     }
 }
 
-fn write_packets(shared: &Shared, sink: &mut Sink, options: CaptureOptions) -> io::Result<()> {
+fn write_packets(
+    shared: &Shared,
+    sink: &mut Counted,
+    sources: &mut Vec<Source>,
+    underway: &mut Underway,
+    options: CaptureOptions,
+) -> io::Result<()> {
     let sink = BufWriter::with_capacity(256 << 10, sink);
     let mut writer = Writer::new(sink, concat!("picnic ", env!("CARGO_PKG_VERSION")))?;
-    let mut sources = Vec::new();
     let mut data = Vec::new();
     let mut left = match options.packets {
         0 => u64::MAX,
@@ -535,8 +600,9 @@ fn write_packets(shared: &Shared, sink: &mut Sink, options: CaptureOptions) -> i
             sources.push(Source { ring, counters, interface, latest_ns: options.epoch_ns });
         }
         let mut taken = 0;
-        for source in &mut sources {
-            taken += source.take_turn(&mut writer, &mut data, &mut left, most_bytes)?;
+        for (index, source) in sources.iter_mut().enumerate() {
+            let mut turn = Turn { writer: &mut writer, data: &mut data, underway, index };
+            taken += turn.take(source, &mut left, most_bytes)?;
         }
         if left == 0 || writer.written() >= most_bytes {
             shared.closed.store(true, Ordering::Release);
@@ -544,16 +610,21 @@ fn write_packets(shared: &Shared, sink: &mut Sink, options: CaptureOptions) -> i
             break;
         }
         if taken != 0 {
+            if underway.len() >= MOST_UNDERWAY {
+                writer.flush()?;
+                underway.clear();
+            }
             continue;
         }
         if stop {
             break;
         }
         writer.flush()?;
+        underway.clear();
         shared.flushed(flush);
         std::thread::park_timeout(NAP);
     }
-    for source in &sources {
+    for source in sources.iter() {
         let counters = &source.counters;
         let written = counters.written.get();
         let (seen, lost) = match shared.full.load(Ordering::Acquire) {
@@ -569,19 +640,36 @@ fn write_packets(shared: &Shared, sink: &mut Sink, options: CaptureOptions) -> i
     writer.flush()
 }
 
-impl Source {
+/// A point's turn at the file.
+struct Turn<'a, 'b> {
+    writer: &'a mut Writer<BufWriter<&'b mut Counted>>,
+    data: &'a mut Vec<u8>,
+    underway: &'a mut Underway,
+    index: usize,
+}
+
+impl Turn<'_, '_> {
     /// Writes what the point has recorded, up to [`TURN`] packets and no more than are left;
     /// returns how many.
-    fn take_turn(
+    fn take(&mut self, source: &mut Source, left: &mut u64, most_bytes: u64) -> io::Result<usize> {
+        let mut taken = 0;
+        let written = self.write(source, &mut taken, left, most_bytes);
+        // Also of an error: what was written before it.
+        source.ring.release();
+        source.counters.written.add(taken as u64);
+        written.map(|()| taken)
+    }
+
+    fn write(
         &mut self,
-        writer: &mut Writer<BufWriter<&mut Sink>>,
-        data: &mut Vec<u8>,
+        source: &mut Source,
+        taken: &mut usize,
         left: &mut u64,
         most_bytes: u64,
-    ) -> io::Result<usize> {
-        let mut taken = 0;
-        while taken < TURN && *left != 0 && writer.written() < most_bytes {
-            let Some(Cell(first)) = self.ring.pop() else { break };
+    ) -> io::Result<()> {
+        let Turn { writer, data, underway, index } = self;
+        while *taken < TURN && *left != 0 && writer.written() < most_bytes {
+            let Some(Cell(first)) = source.ring.pop() else { break };
             let number = |at: usize| {
                 u32::from_le_bytes([first[at], first[at + 1], first[at + 2], first[at + 3]])
             };
@@ -591,7 +679,7 @@ impl Source {
             data.extend_from_slice(&first[RECORD_HEADER..CELL.min(RECORD_HEADER + captured)]);
             while data.len() < captured {
                 // Records are published whole, so the next cell is there.
-                let Some(Cell(next)) = self.ring.pop() else { break };
+                let Some(Cell(next)) = source.ring.pop() else { break };
                 data.extend_from_slice(&next[..CELL.min(captured - data.len())]);
             }
             let packet = Packet {
@@ -601,13 +689,12 @@ impl Source {
                 direction: direction_of(number(16)),
                 toeplitz: (number(16) & HASHED != 0).then(|| number(20)),
             };
-            writer.packet(self.interface, &packet)?;
-            self.latest_ns = self.latest_ns.max(timestamp);
+            writer.packet(source.interface, &packet)?;
+            underway.push_back((writer.written(), *index));
+            source.latest_ns = source.latest_ns.max(timestamp);
             *left -= 1;
-            taken += 1;
+            *taken += 1;
         }
-        self.ring.release();
-        self.counters.written.add(taken as u64);
-        Ok(taken)
+        Ok(())
     }
 }

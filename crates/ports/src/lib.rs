@@ -11,6 +11,7 @@
 //! * [`interface`]: an interface taken as a wire, and work done in its namespace;
 //! * [`middleware`]: tracer, links and fault injector, between card and ports;
 //! * [`capture`], [`pcapng`]: packets written to a file, off the data path;
+//! * [`stream`]: a file that may be a pipe, and its reader, who may not read;
 //! * [`bpf_map`]: maps of BPF programs, as bytes;
 //! * [`schedule`]: real-time priority for the threads that write to the kernel;
 //! * [`virtio`]: the header that keeps offloads across the kernel's border.
@@ -33,5 +34,6 @@ pub mod registry;
 mod sys;
 pub use sys::{bpf_map, schedule};
 pub mod stack;
+pub mod stream;
 pub mod tap;
 pub mod virtio;

@@ -2,9 +2,9 @@
 //!
 //! What stood there before is what a reader finds until the end, and what is left if the
 //! program is killed; `NAME.part` then has what was written so far. That is the user's, so
-//! no cleanup removes it; the next one to write to NAME takes it over. A place that is no
-//! regular file (a FIFO, a terminal, `/dev/null`) is written directly, since renaming would
-//! replace it. A link is followed: the file that it leads to is replaced, not the link.
+//! no cleanup removes it; the next one to write to NAME takes it over. A link is followed: the
+//! file that it leads to is replaced, not the link. It is for regular files: renaming would
+//! replace a FIFO, a terminal or `/dev/null`.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
@@ -15,8 +15,10 @@ use std::path::{Path, PathBuf};
 #[derive(Debug)]
 pub(crate) struct OutputFile {
     file: File,
-    /// Where it is and where it is to be; none if it is there already.
-    rename: Option<(PathBuf, PathBuf)>,
+    /// Where it is.
+    part: PathBuf,
+    /// Where it is to be.
+    path: PathBuf,
 }
 
 impl OutputFile {
@@ -26,10 +28,6 @@ impl OutputFile {
     /// It cannot be made, or somebody writes it already.
     pub(crate) fn create(path: &Path) -> io::Result<Self> {
         let before = fs::metadata(path);
-        if before.as_ref().is_ok_and(|before| !before.is_file()) {
-            let file = OpenOptions::new().write(true).open(path)?;
-            return Ok(OutputFile { file, rename: None });
-        }
         let path = follow(path);
         let mut part = path.clone().into_os_string();
         part.push(".part");
@@ -48,13 +46,12 @@ impl OutputFile {
             let _ = fchown(&file, Some(before.uid()), Some(before.gid()));
             let _ = file.set_permissions(before.permissions());
         }
-        Ok(OutputFile { file, rename: Some((part, path)) })
+        Ok(OutputFile { file, part, path })
     }
 
     /// Whether putting it in its place takes privileges: its folder is not this user's to write.
     pub(crate) fn needs_privileges(&self) -> bool {
-        let Some((part, _)) = &self.rename else { return false };
-        let folder = part.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let folder = self.part.parent().filter(|folder| !folder.as_os_str().is_empty());
         let user = rustix::process::geteuid().as_raw();
         let metadata = fs::metadata(folder.unwrap_or(Path::new(".")));
         !metadata.is_ok_and(|folder| folder.uid() == user && folder.mode() & 0o300 == 0o300)
@@ -62,12 +59,12 @@ impl OutputFile {
 
     /// Puts it in its place.
     pub(crate) fn finish(self) -> io::Result<()> {
-        self.rename.map_or(Ok(()), |(part, path)| fs::rename(part, path))
+        fs::rename(self.part, self.path)
     }
 
     /// Takes it back: what stood there before stays.
     pub(crate) fn abandon(self) -> io::Result<()> {
-        self.rename.map_or(Ok(()), |(part, _)| fs::remove_file(part))
+        fs::remove_file(self.part)
     }
 }
 
@@ -117,14 +114,5 @@ mod tests {
         OutputFile::create(&path).unwrap().abandon().unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"after");
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
-    }
-
-    #[test]
-    fn a_device_is_not_replaced() {
-        let before = fs::metadata("/dev/null").unwrap().ino();
-        let mut file = OutputFile::create("/dev/null".as_ref()).unwrap();
-        file.write_all(b"gone").unwrap();
-        file.finish().unwrap();
-        assert_eq!(fs::metadata("/dev/null").unwrap().ino(), before);
     }
 }

@@ -40,6 +40,7 @@ use picnic_core::ledger::DropReason;
 use picnic_core::packet::pool::MAX_PACKET_BYTES;
 use picnic_core::port::{Arrivals, Capabilities, Rate, Receiver, Transmitter, WirePort};
 use picnic_core::registry::{BuildContext, Component};
+use picnic_core::stop::Stop;
 use picnic_core::time::Time;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -166,7 +167,7 @@ impl PcapPort {
             Some(output) => {
                 let output = context.directory.join(output);
                 context.files.write("output", &output)?;
-                Some(Output::build(&output)?)
+                Some(Output::build(&output, &context.stop)?)
             }
             None => None,
         };
@@ -359,7 +360,7 @@ impl WirePort for PcapPort {
 
 impl Output {
     /// Prepares an output file; it is made when the wire is first used.
-    fn build(path: &Path) -> Result<Self, ConfigError> {
+    fn build(path: &Path, stop: &Stop) -> Result<Self, ConfigError> {
         let name = path.display().to_string();
         let refuse = |message: String| ConfigError::new("output", format!("{name}: {message}"));
         if path.is_dir() {
@@ -369,7 +370,7 @@ impl Output {
         if !folder.is_none_or(Path::is_dir) {
             return Err(refuse("cannot be made: its folder is not there".into()));
         }
-        let capture = Capture::create_when_used(path, CaptureOptions::default())
+        let capture = Capture::create_when_used(path, CaptureOptions::default(), stop)
             .map_err(|error| refuse(error.to_string()))?;
         let point = capture.point("tx");
         Ok(Output { name, capture, point })

@@ -24,6 +24,7 @@ use picnic_core::config::{CardFile, CoreChoice, Idle, TargetCores};
 use picnic_core::doorbell::Doorbell;
 use picnic_core::ledger::LedgerTotals;
 use picnic_core::registry::{Entry, join};
+use picnic_core::stop::Stop;
 use picnic_core::time::Time;
 use picnic_engine::assemble::{Assembled, assemble};
 use picnic_engine::poll::Card;
@@ -177,6 +178,7 @@ pub struct Simulation {
     now: Time,
     events: EventQueue,
     latencies: Random,
+    stop: Stop,
     costs: CostModel,
     cores: BTreeMap<usize, Core>,
     card: Card,
@@ -218,7 +220,7 @@ impl Simulation {
     /// # Errors
     /// What is wrong with the card file, or no memory for its buffers.
     pub fn new(launch: Launch<'_>, seed: u64, costs: CostModel) -> Result<Self, RunError> {
-        let file = launch.file;
+        let (file, stop) = (launch.file, launch.stop().clone());
         let placement = place(file);
         let (borrowed_core, queue_cores) =
             (placement.borrowed_core, placement.target_cores.clone());
@@ -264,6 +266,7 @@ impl Simulation {
             now: Time::ZERO,
             events: EventQueue::new(Random::new(seed, TIES)),
             latencies: Random::new(seed, LATENCIES),
+            stop,
             costs,
             cores,
             card,
@@ -491,6 +494,9 @@ impl Running for Simulation {
     }
 
     fn stop(self: Box<Self>) -> Result<Report, RunError> {
+        if !self.is_finished() {
+            self.stop.ask();
+        }
         Ok(self.finish().0)
     }
 }

@@ -6,9 +6,9 @@ use crate::output::{self, count};
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
 use picnic_machine::signals;
+use picnic_ports::stream;
 use rustix::termios::isatty;
 use serde_json::{Value, json};
-use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
@@ -102,7 +102,7 @@ impl CaptureWhat {
             None => connection.call_with(io::stdout().as_fd(), "capture.start", params),
             Some(path) => {
                 // Made here, with the rights of whoever wants it.
-                let file = File::create(path)
+                let file = stream::create(path, signals::is_asked)
                     .with_context(|| format!("{}: cannot be made", path.display()))?;
                 connection.call_with(file.as_fd(), "capture.start", params)
             }

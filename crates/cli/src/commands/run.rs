@@ -9,6 +9,7 @@ use clap::Args;
 use picnic_control::Served;
 use picnic_control::watch::Watch;
 use picnic_core::config::Setting;
+use picnic_core::stop::Stop;
 use picnic_lab::card::CardArgs;
 use picnic_machine::signals;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -77,7 +78,7 @@ pub(crate) fn run(args: &RunArgs, json: bool) -> anyhow::Result<()> {
     let card = args.card.load(&sections(), settings.collect())?;
     let duration = args.duration.or_else(|| args.card.path().is_none().then_some(DEMONSTRATION));
     let stop = signals::stop_flag()?;
-    let mut launch = args.world.launch(&card)?;
+    let mut launch = args.world.launch(&card)?.stopped_by(Stop::by(stop.clone()));
     if args.watch {
         if !launch.executor()?.is_served() {
             return Err(args.world.refuse("--watch", &launch));
@@ -91,7 +92,7 @@ pub(crate) fn run(args: &RunArgs, json: bool) -> anyhow::Result<()> {
         output::tell(format_args!("picnic: warning: {warning}"));
     }
     // Only now: a card that cannot start has taken nothing from what stands there.
-    if let Some(events) = args.seed.events()? {
+    if let Some(events) = args.seed.events(Stop::by(stop.clone()))? {
         running.tell_events(events);
     }
     let live = match args.quiet {

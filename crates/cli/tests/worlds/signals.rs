@@ -4,8 +4,10 @@ use crate::common::*;
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use std::fs::{File, OpenOptions};
+use std::io::{BufRead, BufReader, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -23,6 +25,85 @@ fn every_signal_that_asks_for_a_stop_gets_a_clean_one() {
         assert_eq!(output.status.code(), Some(0), "{signal:?}: {}", stderr(&output));
         assert_balanced(&json(&output));
     }
+}
+
+/// What has come into a card, which may be about to stop: a command for the borrowed core would be
+/// refused then.
+fn has_received(name: &str) -> bool {
+    let Ok(mut socket) = UnixStream::connect(sockets().join(format!("{name}.sock"))) else {
+        return false;
+    };
+    let mut line = String::new();
+    let ask = socket.write_all(b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"card.stats\"}\n");
+    let answer = ask.and_then(|()| BufReader::new(socket).read_line(&mut line));
+    let stats: serde_json::Value = serde_json::from_str(&line).unwrap_or_default();
+    answer.is_ok() && stats["result"]["ledger"]["in"].as_u64().is_some_and(|packets| packets > 0)
+}
+
+/// Files of the card that somebody is to read who never comes.
+#[test]
+fn a_reader_who_never_comes_holds_up_no_stop() {
+    let capture = pcap(&[tcp_frame(1), tcp_frame(2)]);
+    let text = "[[wire]]\nport = \"pcap\"\npath = \"in.pcap\"\n[host]\nmode = \"echo\"\n";
+    let folder = folder(&[("in.pcap", &capture), ("card.toml", text.as_bytes())]);
+    let fifo = folder.path().join("fifo");
+    assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    let _machine = machine();
+    let (trace, output) = ("trace.path=fifo", "wire[0].output=fifo");
+    let by_signal = ALL.map(Some).into_iter().zip([trace, output].into_iter().cycle());
+    for (signal, key) in by_signal.chain([(None, trace), (None, output)]) {
+        // Of a card that has finished, and of one that goes on.
+        for loops in ["wire[0].loops=1", "wire[0].loops=0"] {
+            let mut run = command();
+            run.args(["run", "card.toml", "--json", "--set", loops, "--set", key]);
+            run.current_dir(folder.path()).stdout(Stdio::piped()).stderr(Stdio::piped());
+            let child = run.spawn().unwrap();
+            wait_until("packets come", || has_received("picnic0"));
+            match signal {
+                Some(signal) => kill_process(Pid::from_child(&child), signal).unwrap(),
+                None => drop(good(&["ctl", "stop"])),
+            }
+            let output = child.wait_with_output().unwrap();
+            let report = json(&output);
+            assert_balanced(&report);
+            // A trace that is not whole is a failure.
+            let code = if key == trace { 1 } else { 0 };
+            assert_eq!(output.status.code(), Some(code), "{signal:?} {loops}: {}", stderr(&output));
+            let told = report["notes"].to_string() + &report["trace"]["error"].to_string();
+            assert!(told.contains("nobody reads it"), "{told}");
+        }
+    }
+}
+
+#[test]
+fn a_command_that_waits_for_a_reader_ends_by_the_first_signal() {
+    let folder = folder(&[]);
+    let fifo = folder.path().join("fifo");
+    assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    let machine = machine();
+    let card = start(&machine, &["run", "--json", "--duration=600"]);
+    let capture: &[&str] = &["capture", "--json", "--write", "fifo"];
+    let events: &[&str] = &["run", "--world=sim", "--duration=1", "--json", "--trace", "fifo"];
+    for (signal, words) in ALL.into_iter().zip([capture, events].into_iter().cycle()) {
+        let mut waiting = command();
+        let waiting = waiting.args(words).current_dir(folder.path());
+        let mut waiting = waiting.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        // With its handlers in place it looks for a reader again and again.
+        let status = format!("/proc/{}/status", waiting.id());
+        let handles = || {
+            let status = read(&status);
+            let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap_or("0");
+            u64::from_str_radix(mask.trim(), 16).unwrap_or(0) & 1 << 1 != 0
+        };
+        wait_until("it handles signals", handles);
+        kill_process(Pid::from_child(&waiting), signal).unwrap();
+        wait_until("it goes on", || has_ended(&mut waiting));
+        let output = waiting.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{signal:?} {words:?}: {}", stderr(&output));
+        assert!(stderr(&output).contains("nobody reads it"), "{}", stderr(&output));
+    }
+    interrupt(&card);
+    card.wait_with_output().unwrap();
 }
 
 #[test]

@@ -20,6 +20,7 @@ use picnic_core::packet::pool::Pool;
 use picnic_core::port::{Arrivals, Capabilities, Clocks, Receiver, Transmitter, WirePort};
 use picnic_core::registry::{BuildContext, Component, Entry, NoKeys};
 use picnic_core::resident::Resident;
+use picnic_core::stop::Stop;
 use picnic_core::time::Time;
 use picnic_engine::assemble::{Assembled, assemble};
 use picnic_engine::build::{BuildError, Components, Parts};
@@ -444,7 +445,7 @@ impl Bench {
         functions.extend(tx);
         let next = NextCard { wires: wires.clone().into(), functions, host: host.clone() };
         NEXT.set(next);
-        let mut parts = Parts::build(&file, &components(), hooks).unwrap();
+        let mut parts = Parts::build(&file, &components(), hooks, &Stop::default()).unwrap();
         if let Some(resident) = RESIDENT.take() {
             parts.house(resident);
         }

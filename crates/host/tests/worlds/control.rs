@@ -7,6 +7,7 @@ use picnic_control::captures::Captures;
 use picnic_control::protocol::{INVALID_REQUEST, LIMIT, LONGEST_LINE, PARSE_ERROR};
 use picnic_control::socket::SocketError;
 use picnic_control::{Doors, Launch, Limits, Server};
+use picnic_core::stop::Stop;
 use picnic_host::registries;
 use picnic_testing::{let_pass, machine, skip, wait_for, wait_until};
 use rustix::process::Uid;
@@ -639,7 +640,9 @@ fn a_borrowed_core_that_has_ended_is_no_reason_to_hang() {
     let mut running = launch.start_alone().unwrap();
     let access = running.control().unwrap();
     assert!(running.control().is_none(), "changes come from one place only");
-    let server = Server::start(doors, access, &card, about, Captures::default(), None).unwrap();
+    let server =
+        Server::start(doors, access, &card, about, Captures::default(), None, Stop::default())
+            .unwrap();
     let mut client = Client::connect(&path);
     // Without a word to the server, as if the core had panicked.
     running.stop().unwrap();

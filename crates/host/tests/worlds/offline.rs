@@ -1,22 +1,30 @@
 //! Files at both ends of a card: nothing is lost on the way, and no file is destroyed.
 
 use picnic_control::Launch;
-use picnic_control::instrument::Tracing;
+use picnic_control::instrument::{TraceReport, Tracing};
+use picnic_core::config::CardFile;
 use picnic_core::direction::Direction;
+use picnic_core::stop::Stop;
 use picnic_host::{registries, sections};
 use picnic_ports::pcap::CaptureFile;
 use picnic_ports::pcapng::{Packet, Writer};
 use picnic_testing::{machine, wait_until};
-use std::os::unix::fs::symlink;
-use std::path::Path;
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::{OpenOptionsExt, symlink};
+use std::path::{Path, PathBuf};
 
 const PACKETS: u32 = 20_000;
 
 /// A capture of packets between two hosts, numbered in the payload.
 fn write_capture(path: &Path) {
+    write_capture_of(PACKETS, path);
+}
+
+fn write_capture_of(packets: u32, path: &Path) {
     let mut writer = Writer::new(Vec::new(), "test").unwrap();
     let interface = writer.add_interface("x", 0).unwrap();
-    for number in 0..PACKETS {
+    for number in 0..packets {
         let mut frame = vec![0; 1000];
         frame[12..14].copy_from_slice(&[0x08, 0x00]);
         frame[14..16].copy_from_slice(&[0x45, 0]);
@@ -32,6 +40,12 @@ fn write_capture(path: &Path) {
         writer.packet(interface, &packet).unwrap();
     }
     std::fs::write(path, writer.into_inner()).unwrap();
+}
+
+fn fifo(folder: &Path, name: &str) -> PathBuf {
+    let path = folder.join(name);
+    assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+    path
 }
 
 fn numbers(path: &Path) -> Vec<u32> {
@@ -56,7 +70,7 @@ fn every_packet_of_a_capture_comes_back_and_is_in_output_and_trace() {
                 [trace]\npath = \"trace.pcapng\"\nstages = [\"queue\"]\nbuffer_bytes = 262144\n";
     let mut card = sections().parse(text, None).unwrap();
     card.directory = folder.path().into();
-    let tracing = Tracing::of(&card).unwrap();
+    let tracing = Tracing::of(&card, &Stop::default()).unwrap();
     let running = Launch::new(&card, registries()).hook(tracing.clone()).start_alone().unwrap();
     wait_until("all has been echoed", || running.is_finished());
     let report = running.stop().unwrap();
@@ -97,7 +111,7 @@ fn a_trace_of_several_stages_is_replayed_packet_by_packet() {
                 [trace]\npath = \"trace.pcapng\"\nstages = [\"wire\", \"rx\", \"queue\"]\n";
     let mut card = sections().parse(text, None).unwrap();
     card.directory = folder.path().into();
-    let tracing = Tracing::of(&card).unwrap();
+    let tracing = Tracing::of(&card, &Stop::default()).unwrap();
     let running = Launch::new(&card, registries()).hook(tracing.clone()).start_alone().unwrap();
     wait_until("all has been echoed", || running.is_finished());
     assert_eq!(running.stop().unwrap().ledger.dropped, 0);
@@ -118,8 +132,7 @@ fn a_reader_that_does_not_read_yet_is_waited_for() {
     let _machine = machine();
     let folder = tempfile::tempdir().unwrap();
     write_capture(&folder.path().join("in.pcapng"));
-    let fifo = folder.path().join("out");
-    assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    let fifo = fifo(folder.path(), "out");
     let (go, may_go) = std::sync::mpsc::channel::<()>();
     let reader = std::thread::spawn(move || {
         let mut file = std::fs::File::open(fifo).unwrap();
@@ -145,6 +158,109 @@ fn a_reader_that_does_not_read_yet_is_waited_for() {
     let copy = folder.path().join("copy.pcapng");
     std::fs::write(&copy, reader.join().unwrap()).unwrap();
     assert!(numbers(&copy).into_iter().eq(0..PACKETS));
+}
+
+/// A card that echoes all of `in.pcapng` into one file, and traces it into another.
+fn echoing(folder: &Path, output: &str, trace: &str) -> CardFile {
+    let text = format!(
+        "[[wire]]\nport = \"pcap\"\npath = \"in.pcapng\"\noutput = \"{output}\"\n\
+         [[rx]]\nfunction = \"rss\"\n[pool]\nbuffers = 4096\n\
+         [host]\nqueues = 2\nmode = \"echo\"\n\
+         [trace]\npath = \"{trace}\"\nstages = [\"queue\", \"rx\"]\nbuffer_bytes = 262144\n"
+    );
+    let mut card = sections().parse(&text, None).unwrap();
+    card.directory = folder.into();
+    card
+}
+
+/// Who does not read is waited for until a stop is asked for: on the borrowed core, on target
+/// cores, and by the threads that write.
+#[test]
+fn who_does_not_read_holds_up_no_stop() {
+    let _machine = machine();
+    let folder = tempfile::tempdir().unwrap();
+    write_capture(&folder.path().join("in.pcapng"));
+    fifo(folder.path(), "unread");
+    for (output, trace, has_reader) in [
+        ("unread", "/dev/null", false),
+        ("/dev/null", "unread", false),
+        ("unread", "/dev/null", true),
+        ("/dev/null", "unread", true),
+    ] {
+        let mut options = File::options();
+        options.read(true).write(true).custom_flags(libc::O_NONBLOCK);
+        let reader = has_reader.then(|| options.open(folder.path().join("unread")).unwrap());
+        let stop = Stop::default();
+        let card = echoing(folder.path(), output, trace);
+        let tracing = Tracing::of(&card, &stop).unwrap();
+        let launch = Launch::new(&card, registries()).stopped_by(stop).hook(tracing.clone());
+        let running = launch.start_alone().unwrap();
+        wait_until("packets come", || running.view().ledger.read().r#in > 100);
+        assert!(!running.is_finished(), "a pipe and a ring hold fewer than there are");
+        let report = running.stop().unwrap();
+        assert!(report.ledger.balanced(), "{report:#?}");
+        assert!(report.ledger.r#in < u64::from(PACKETS), "{report:#?}");
+        assert_eq!((report.ledger.in_flight, report.buffers_missing), (0, 0));
+        let traced = tracing.finish().unwrap();
+        let seen: u64 = traced.interfaces.iter().map(|point| point.seen).sum();
+        assert_eq!(seen, traced.packets_written + traced.packets_lost);
+        let notes = report.notes.join("\n");
+        let (told, written) = match output {
+            "unread" => {
+                let note = notes.split_once("unread: ").unwrap().1;
+                (notes.clone(), note.split_once(' ').unwrap().0.parse().unwrap())
+            }
+            _ => (traced.error.unwrap(), traced.packets_written),
+        };
+        assert!(told.contains("nobody reads it"), "{told}");
+        let Some(mut reader) = reader else {
+            assert_eq!(written, 0);
+            continue;
+        };
+        let mut bytes = vec![0; 1 << 20];
+        let length = reader.read(&mut bytes).unwrap();
+        let copy = folder.path().join("copy.pcapng");
+        std::fs::write(&copy, &bytes[..length]).unwrap();
+        assert_eq!(CaptureFile::load(&copy).unwrap().len() as u64, written, "{told}");
+    }
+}
+
+/// A card whose wires have finished waits for who reads its files, but for no stop.
+#[test]
+fn a_finished_card_waits_for_its_readers_until_it_is_told_not_to() {
+    let _machine = machine();
+    let folder = tempfile::tempdir().unwrap();
+    write_capture_of(10, &folder.path().join("in.pcapng"));
+    let paths = ["output", "trace"].map(|name| fifo(folder.path(), name));
+    for comes in [true, false] {
+        let stop = Stop::default();
+        let card = echoing(folder.path(), "output", "trace");
+        let tracing = Tracing::of(&card, &stop).unwrap();
+        let launch = Launch::new(&card, registries()).stopped_by(stop.clone());
+        let running = launch.hook(tracing.clone()).start_alone().unwrap();
+        wait_until("all has been echoed", || running.is_finished());
+        let (report, trace) = std::thread::scope(|scope| {
+            // It is being stopped, and waits.
+            let readers = scope.spawn(|| match comes {
+                true => paths.each_ref().map(|path| std::fs::read(path).unwrap().len()).into(),
+                false => {
+                    stop.ask();
+                    None
+                }
+            });
+            let ended = (running.stop().unwrap(), tracing.finish().unwrap());
+            assert_eq!(
+                readers.join().unwrap().is_some_and(|read: [usize; 2]| !read.contains(&0)),
+                comes
+            );
+            ended
+        });
+        assert!(report.ledger.balanced());
+        assert_eq!((report.ledger.transmitted, report.ledger.dropped), (10, 0));
+        let expected = if comes { (20, 0, None) } else { (0, 20, Some("nobody reads it")) };
+        let TraceReport { packets_written, packets_lost, ref error, .. } = trace;
+        assert_eq!((packets_written, packets_lost, error.as_deref()), expected);
+    }
 }
 
 #[test]
@@ -182,7 +298,7 @@ fn no_output_of_a_card_destroys_another_of_its_files() {
         assert!(error.contains(&format!(" as {other}; allowed: another file")), "{error}");
         // Nor if nobody has checked it: the trace's file is made before the wires are.
         let card = sections().load(&at("t.toml")).unwrap();
-        if let Ok(tracing) = Tracing::of(&card) {
+        if let Ok(tracing) = Tracing::of(&card, &Stop::default()) {
             let launch = Launch::new(&card, registries()).hook(tracing.clone());
             assert!(launch.start_alone().is_err(), "{text}");
         }
@@ -196,8 +312,7 @@ fn no_output_of_a_card_destroys_another_of_its_files() {
 fn a_fifo_is_no_capture_and_nobody_waits_for_it() {
     let _machine = machine();
     let folder = tempfile::tempdir().unwrap();
-    let fifo = folder.path().join("in.pcap");
-    assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    fifo(folder.path(), "in.pcap");
     let text = "[[wire]]\nport = \"pcap\"\npath = \"in.pcap\"\n";
     let mut card = sections().parse(text, None).unwrap();
     card.directory = folder.path().into();

@@ -174,7 +174,7 @@ impl Tracer {
         let name = path.display().to_string();
         let options =
             CaptureOptions { snaplen, buffer_bytes, epoch_ns, ..CaptureOptions::default() };
-        let capture = Capture::create(&path, options).map_err(|error| {
+        let capture = Capture::create(&path, options, &context.stop).map_err(|error| {
             ConfigError::new("path", format!("{name}: cannot be made: {error}"))
         })?;
         Ok(Tracer { capture, stages: config.stages.clone(), name })

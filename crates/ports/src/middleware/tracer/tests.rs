@@ -371,6 +371,7 @@ fn a_full_disk_ends_the_capture_and_is_told() {
     let point = &report.points[0];
     assert_eq!((point.seen, point.seen), (1500, point.written + point.lost));
     assert!(point.lost > 0 && report.error.as_deref() == Some("no storage space"), "{report:?}");
+    assert!(point.written * 1500 <= 1 << 20, "what it does not hold is not written: {report:?}");
     assert!(report.summary().ends_with("; ended by an error: no storage space"));
     assert_eq!(bench.pool.outstanding(), 0);
 }

@@ -1,37 +1,75 @@
-//! The file of a capture: whatever a client has passed, written to without ever being stuck.
+//! A file that may be anything, written to without ever being stuck.
 //!
 //! A regular file is written to as such. Of anything else (a pipe, a socket, a terminal) the
 //! kernel is asked first whether it takes more, and given no more than it must take then, so
-//! that a reader that does not read holds up this thread for 50 ms at a time. When the capture
-//! is to end it gets one more second.
+//! that a reader that does not read holds up this thread for 50 ms at a time. It is waited for
+//! until a stop is asked for, and gets one more second then. A FIFO that nobody reads is waited
+//! for likewise, and no longer.
 //!
-//! Source: pipe(7): a pipe that is writable takes PIPE_BUF bytes at once.
+//! Source: pipe(7): a pipe that is writable takes PIPE_BUF bytes at once; fifo(7): opened for
+//! writing without waiting, it says ENXIO until somebody reads.
 
+use picnic_core::stop::Stop;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::FileType;
+use rustix::fs::{FileType, OFlags, fcntl_setfl};
+use rustix::io::Errno;
 use rustix::net::SendFlags;
-use std::fs::File;
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// What a writable pipe takes at once (PIPE_BUF).
 const CHUNK: usize = 4096;
-/// Between two looks whether the capture is to end.
+/// Between two looks whether a stop was asked for.
 const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
-/// What a reader gets that does not read when the capture is to end.
-pub(super) const PATIENCE: Duration = Duration::from_secs(1);
+/// Between two looks whether a FIFO has a reader.
+const READER_PAUSE: Duration = Duration::from_millis(2);
+/// What a reader gets that does not read when a stop is asked for.
+pub const PATIENCE: Duration = Duration::from_secs(1);
 
-/// A capture's file.
+/// Whether it is a FIFO, which is waited for.
+pub(crate) fn is_fifo(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|found| found.file_type().is_fifo())
+}
+
+/// Opens a file to write to it, as [`File::create`] does. A FIFO is waited for until somebody reads
+/// it, or it `is_over`.
+///
+/// # Errors
+/// It cannot be opened, or nobody has read it.
+pub fn create(path: &Path, is_over: impl Fn() -> bool) -> io::Result<File> {
+    if !is_fifo(path) {
+        return File::create(path);
+    }
+    let mut options = OpenOptions::new();
+    options.write(true).custom_flags(OFlags::NONBLOCK.bits() as i32);
+    loop {
+        match options.open(path) {
+            Err(error) if error.raw_os_error() == Some(Errno::NXIO.raw_os_error()) => {
+                if is_over() {
+                    return Err(io::Error::new(io::ErrorKind::TimedOut, "nobody reads it"));
+                }
+                std::thread::park_timeout(READER_PAUSE);
+            }
+            file => {
+                let file = file?;
+                fcntl_setfl(&file, OFlags::empty())?;
+                return Ok(file);
+            }
+        }
+    }
+}
+
+/// A file that is written to.
 #[derive(Debug)]
-pub(super) struct Sink {
+pub struct Stream {
     file: File,
     kind: Kind,
-    /// The capture is to end.
-    stop: Arc<AtomicBool>,
-    /// When it was first seen to be so.
+    stop: Stop,
+    /// When a stop was first seen to be asked for, with nothing taken since.
     stopped: Option<Instant>,
 }
 
@@ -42,24 +80,26 @@ enum Kind {
     Stream,
 }
 
-impl Sink {
-    /// A file that was passed over a socket.
+impl Stream {
+    /// A file that is open.
     ///
     /// # Errors
-    /// It is not open for writing, or is a folder.
-    pub(super) fn new(file: OwnedFd, stop: Arc<AtomicBool>) -> Result<Self, String> {
-        let stat = rustix::fs::fstat(&file).map_err(|error| format!("the file: {error}"))?;
-        let flags = rustix::fs::fcntl_getfl(&file).map_err(|error| format!("the file: {error}"))?;
+    /// It is not open for writing: what to say of the file.
+    pub fn new(file: OwnedFd, stop: Stop) -> Result<Self, String> {
+        let stat =
+            rustix::fs::fstat(&file).map_err(|error| format!("cannot be written to: {error}"))?;
+        let flags = rustix::fs::fcntl_getfl(&file)
+            .map_err(|error| format!("cannot be written to: {error}"))?;
         let mode = flags & rustix::fs::OFlags::RWMODE;
         if mode == rustix::fs::OFlags::RDONLY {
-            return Err("the file that came along is open for reading only".into());
+            return Err("is open for reading only".into());
         }
         let kind = match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile => Kind::Regular,
             FileType::Socket => Kind::Socket,
             _ => Kind::Stream,
         };
-        Ok(Sink { file: file.into(), kind, stop, stopped: None })
+        Ok(Stream { file: file.into(), kind, stop, stopped: None })
     }
 
     /// Waits until more is taken.
@@ -70,7 +110,7 @@ impl Sink {
                 // Errors and hang-ups are told by the write that follows.
                 return Ok(());
             }
-            if self.stop.load(Ordering::Acquire)
+            if self.stop.is_asked()
                 && self.stopped.get_or_insert_with(Instant::now).elapsed() >= PATIENCE
             {
                 let message = "nobody reads it: what had not been read is lost";
@@ -80,7 +120,7 @@ impl Sink {
     }
 }
 
-impl Write for Sink {
+impl Write for Stream {
     fn write(&mut self, data: &[u8]) -> io::Result<usize> {
         if self.kind == Kind::Regular {
             return self.file.write(data);
@@ -128,7 +168,9 @@ mod tests {
     #[test]
     fn a_reader_that_does_not_read_holds_up_no_end() {
         for (mut reader, writer) in ends() {
-            let mut sink = Sink::new(writer, Arc::new(AtomicBool::new(true))).unwrap();
+            let stop = Stop::default();
+            stop.ask();
+            let mut sink = Stream::new(writer, stop).unwrap();
             let data: Vec<_> = (0..4 << 20).map(|place| (place / 251) as u8).collect();
             let mut taken = 0;
             let error = loop {
@@ -149,7 +191,7 @@ mod tests {
     #[test]
     fn a_reader_that_has_gone_is_an_error() {
         for (reader, writer) in ends() {
-            let mut sink = Sink::new(writer, Arc::default()).unwrap();
+            let mut sink = Stream::new(writer, Stop::default()).unwrap();
             drop(reader);
             assert_eq!(sink.write(&[0; 100]).unwrap_err().kind(), io::ErrorKind::BrokenPipe);
         }
@@ -158,7 +200,22 @@ mod tests {
     #[test]
     fn a_file_that_cannot_be_written_to_is_refused() {
         let [(reader, _writer), _] = ends();
-        let told = Sink::new(reader.into(), Arc::default()).unwrap_err();
-        assert_eq!(told, "the file that came along is open for reading only");
+        let told = Stream::new(reader.into(), Stop::default()).unwrap_err();
+        assert_eq!(told, "is open for reading only");
+    }
+
+    #[test]
+    fn a_fifo_is_waited_for_until_somebody_reads_it_or_it_is_over() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("fifo");
+        let mode = rustix::fs::Mode::RWXU;
+        rustix::fs::mkfifoat(rustix::fs::CWD, &path, mode).unwrap();
+        let looks = std::cell::Cell::new(0);
+        let error = create(&path, || looks.replace(looks.get() + 1) == 3).unwrap_err();
+        assert_eq!((error.to_string(), looks.get()), ("nobody reads it".into(), 4));
+        let for_reader = path.clone();
+        let reader = std::thread::spawn(move || std::fs::read(for_reader).unwrap());
+        create(&path, || false).unwrap().write_all(b"all of it").unwrap();
+        assert_eq!(reader.join().unwrap(), b"all of it");
     }
 }
