@@ -125,7 +125,10 @@ impl fmt::Display for Faults {
                 f.write_str("\n")?;
             }
             match &self.file {
-                Some(file) => write!(f, "{}:", file.display())?,
+                Some(file) => {
+                    let file = file.display().to_string();
+                    write!(f, "{}:", file.replace(char::is_control, " "))?;
+                }
                 None => f.write_str("rules:")?,
             }
             if fault.line != 0 {

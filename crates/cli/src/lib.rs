@@ -54,7 +54,8 @@ pub fn main_with_experiments(
 ) -> ExitCode {
     self::registries::set(registries);
     picnic_lab::registry::add(experiments);
-    match commands::run(&cli::Cli::parse()) {
+    let cli = cli::Cli::try_parse().unwrap_or_else(|error| failure::refuse(&error));
+    match commands::run(&cli) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => failure::exit_code(&error),
     }

@@ -57,10 +57,11 @@ pub(crate) fn print_json(value: &impl Serialize) -> anyhow::Result<()> {
     write(&shown)
 }
 
-/// Writes a message line to standard error; whoever closed that wants none.
+/// Writes a message to standard error, as one line: a line end in it is a name's. Whoever closed
+/// that wants none.
 pub(crate) fn tell(message: impl std::fmt::Display) {
     let message = message.to_string();
-    let _ = writeln!(io::stderr().lock(), "{}", printable(&message, &['\n', '\t']));
+    let _ = writeln!(io::stderr().lock(), "{}", printable(&message, &['\t']));
 }
 
 /// Whether the reader of standard output has gone.

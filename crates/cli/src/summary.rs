@@ -34,7 +34,7 @@ pub(crate) fn text(name: &str, report: &Report) -> String {
     text.push('\n');
     let mut line = |name: &str, value: String| {
         // Writing to a string does not fail.
-        let _ = writeln!(text, "{name:<8} {value}");
+        let _ = writeln!(text, "{name:<8} {}", crate::output::name(&value));
     };
     line("ledger", ledger(&report.ledger));
     if let Some(poll) = &report.poll {

@@ -191,7 +191,7 @@ impl Plan {
         let mut text = String::new();
         let mut line = |name: &str, value: String| {
             // Writing to a string does not fail.
-            let _ = writeln!(text, "{name:<13} {value}");
+            let _ = writeln!(text, "{name:<13} {}", output::name(&value));
         };
         line("file", self.file.clone().unwrap_or_else(|| "the built-in card".into()));
         line("card", format!("{}, engine {}, idle {}", self.card, self.engine, self.idle));

@@ -16,6 +16,7 @@ mod faults;
 mod filters;
 mod hidden_ports;
 mod lab;
+mod names;
 mod plugins;
 mod promises;
 mod run;

@@ -92,7 +92,7 @@ pub(super) fn run(args: &WebArgs, json: bool) -> anyhow::Result<()> {
     let live = Live::new(running.view(), running.placement(), json);
     let web = measure(&*running, load.start(&hosts, SERVER)?, &stop, live)?;
     if args.keep {
-        output::tell(kept(&hosts, &web));
+        kept(&hosts, &web).lines().for_each(output::tell);
         while !stop.load(Ordering::Acquire) && running.is_alive() {
             std::thread::sleep(LOOK);
         }
