@@ -1,21 +1,36 @@
 //! What a host side has to say stands in the notes of the run's report.
 
 use picnic_control::Launch;
-use picnic_core::config::CardFile;
-use picnic_host::registries;
+use picnic_host::{registries, sections};
 use picnic_testing::{machine, wait_until};
 
-fn notes(keys: &str) -> Vec<String> {
+const PACKETS: u64 = 20_000;
+
+/// The notes of a card that has handled all its packets; `fault` is a line of `[wire.fault]`.
+fn notes_with(fault: &str, keys: &str) -> Vec<String> {
     let text = format!(
-        "[[wire]]\nport = \"generator\"\npackets = 20000\nflows = 64\n\
-         size = 100\nsequence_numbers = true\n[host]\nqueues = 2\n{keys}"
+        "[[wire]]\nport = \"generator\"\npackets = {PACKETS}\nflows = 64\nipv6_share = 0.5\n\
+         tcp_share = 0.5\nsize = 100\nsequence_numbers = true\n{fault}[host]\nqueues = 2\n{keys}"
     );
-    let card = CardFile::parse(&text, None).unwrap();
+    let card = sections().parse(&text, None).unwrap();
     let running = Launch::new(&card, registries()).start_alone().unwrap();
     wait_until("all packets are through", || running.is_finished());
     let report = running.stop().unwrap();
     assert!(report.ledger.balanced());
-    report.notes.into_iter().filter(|note| note.starts_with("queue ")).collect()
+    assert_eq!((report.ledger.r#in, report.ledger.delivered), (PACKETS, PACKETS));
+    report.notes
+}
+
+/// Those of the queues.
+fn notes(keys: &str) -> Vec<String> {
+    let notes = notes_with("", keys);
+    notes.into_iter().filter(|note| note.starts_with("queue ")).collect()
+}
+
+/// The number in front of these words.
+fn count(note: &str, words: &str) -> u64 {
+    let Some((before, _)) = note.split_once(&format!(" {words}")) else { return 0 };
+    before.rsplit(' ').next().unwrap().parse().unwrap()
 }
 
 #[test]
@@ -30,11 +45,33 @@ fn the_order_check_is_told_queue_by_queue() {
         assert_eq!(rest, "packets in order, 0 reordered, 0 skipped", "{note}");
         sum += packets.parse::<u64>().unwrap();
     }
-    assert_eq!(sum, 20_000);
+    assert_eq!(sum, PACKETS);
 }
 
 #[test]
 fn a_check_that_nobody_asked_for_is_not_told() {
     let _machine = machine();
     assert_eq!(notes(""), [""; 0]);
+}
+
+/// A bit flipped anywhere in a packet, also in its number: the packet is counted as what it is, and
+/// tells of no packets that never were.
+#[test]
+fn corrupted_packets_are_counted_as_such_and_skip_no_others() {
+    let _machine = machine();
+    let notes = notes_with("[wire.fault]\ncorrupt = 0.5\n", "verify_order = true");
+    let corrupted: u64 = notes.iter().map(|note| count(note, "corrupted")).sum();
+    assert!((PACKETS / 3..PACKETS * 2 / 3).contains(&corrupted), "{notes:?}");
+    let queues: Vec<_> = notes.iter().filter(|note| note.starts_with("queue ")).collect();
+    let sum = |words: &str| queues.iter().map(|note| count(note, words)).sum::<u64>();
+    let (damaged, unnumbered) = (sum("with a wrong checksum"), sum("without a sequence number"));
+    // Some flips are in bytes that no checksum is over: the packets' numbers are right.
+    let found = damaged + unnumbered;
+    assert!(found > corrupted / 2 && found <= corrupted, "{notes:?}");
+    assert!(damaged > unnumbered, "{notes:?}");
+    assert_eq!(sum("packets in order") + sum("reordered") + found, PACKETS, "{notes:?}");
+    assert_eq!(sum("reordered"), 0, "{notes:?}");
+    // Where the last of a flow were damaged, nothing came that could have skipped them.
+    let skipped = sum("skipped");
+    assert!(skipped <= found && skipped > found / 2, "{notes:?}");
 }
