@@ -280,9 +280,20 @@ fn has_ended(child: &mut Child) -> bool {
 
 /// The program that `unshare` runs.
 fn within(unshare: &Child) -> Option<Pid> {
-    let id = unshare.id();
+    Pid::from_raw(*children(unshare.id()).first()? as i32)
+}
+
+/// The processes that a process has started, oldest first.
+fn children(id: u32) -> Vec<u32> {
     let children = read(&format!("/proc/{id}/task/{id}/children"));
-    Pid::from_raw(children.split_whitespace().next()?.parse().ok()?)
+    children.split_whitespace().map(|id| id.parse().unwrap()).collect()
+}
+
+/// The cores that a process may run on.
+fn cores_of(id: u32) -> String {
+    let status = read(&format!("/proc/{id}/status"));
+    let line = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+    line.unwrap_or_default().trim().to_owned()
 }
 
 fn journals(state: &Path) -> Vec<String> {
@@ -302,19 +313,45 @@ fn isolation_is_taken_back_whoever_asks_for_the_stop() {
     let state = folder.path();
     let before = interrupts();
     let method = "--set=isolation.method=affinity";
+    // Others' threads beside the card: one that may run everywhere, and one for each core.
+    let cores = std::thread::available_parallelism().unwrap().get();
+    let sleepers =
+        (0..cores).map(|core| format!("taskset -c {core} sleep 600 & ")).collect::<String>();
+    let script = format!("sleep 600 & {sleepers}\"$@\"; echo $? > ended; read line");
     for signal in ALL {
-        let run = ["run", "--isolate", "--json", "--duration=600", method];
-        let child = alone(state, &run);
-        wait_until("no card", || {
-            within(&child).is_some_and(|id| threads_of(id.as_raw_nonzero().get() as u32) >= 3)
-        });
+        let mut command = Command::new("unshare");
+        command.args(["--pid", "--fork", "--mount-proc", "--kill-child=KILL", "sh", "-c", &script]);
+        command.args(["sh", PICNIC, "run", "--isolate", "--json", "--duration=600", method]);
+        command.env("PICNIC_STATE_DIR", state).env("PICNIC_RUNTIME_DIR", state.join("sockets"));
+        command.current_dir(state).stdin(Stdio::piped());
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let shell =
+            || within(&child).map_or(Vec::new(), |id| children(id.as_raw_nonzero().get() as u32));
+        let is_card = |id: &u32| threads_of(*id) >= 3;
+        wait_until("no card", || shell().len() == cores + 2 && shell().iter().any(is_card));
+        let (card, sleepers): (Vec<_>, Vec<_>) = shell().into_iter().partition(is_card);
+        let affinities = || -> Vec<_> { sleepers.iter().map(|id| cores_of(*id)).collect() };
         assert_eq!(journals(state).len(), 1, "{:?}", journals(state));
-        kill_process(within(&child).unwrap(), signal).unwrap();
+        let meanwhile = affinities();
+        kill_process(Pid::from_raw(card[0] as i32).unwrap(), signal).unwrap();
+        wait_until("the card goes on", || {
+            !read(&state.join("ended").display().to_string()).is_empty()
+        });
+        let after = affinities();
+        drop(child.stdin.take());
         let output = child.wait_with_output().unwrap();
-        assert_eq!(output.status.code(), Some(0), "{signal:?}: {}", stderr(&output));
+        let code = std::fs::read_to_string(state.join("ended")).unwrap();
+        std::fs::remove_file(state.join("ended")).unwrap();
+        assert_eq!(code.trim(), "0", "{signal:?}: {}", stderr(&output));
         assert_balanced(&json(&output));
         assert_eq!(journals(state), Vec::<String>::new(), "{signal:?}");
         assert_eq!(interrupts(), before, "{signal:?}");
+        // The first may run where this test may; each of the others on its core.
+        let mine = cores_of(std::process::id());
+        let expected: Vec<_> =
+            std::iter::once(mine).chain((0..cores).map(|core| core.to_string())).collect();
+        assert_eq!(after, expected, "{signal:?}");
+        assert_ne!(meanwhile, expected, "isolation moved none of them");
     }
     // `apply` at some moment: all of it, or nothing.
     for milliseconds in 0..20 {
