@@ -79,3 +79,45 @@ fn sum_by_avx2(words: &[[u8; 8]]) -> u64 {
     let taken = 0x8000 * 16 * vectors.len() as i64;
     (total + taken) as u64 + sum_pairs(rest)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is left of a sum when it is folded; all but 0 that stand for 0 are 0xffff.
+    fn folded(sum: u64) -> u64 {
+        (sum % 0xffff) + if sum != 0 && sum.is_multiple_of(0xffff) { 0xffff } else { 0 }
+    }
+
+    /// Both forms, wherever they are used; by vector where the processor has it.
+    #[test]
+    fn long_pieces_are_summed_as_their_words() {
+        #[cfg(target_arch = "x86_64")]
+        let has_avx2 = std::arch::is_x86_feature_detected!("avx2");
+        #[cfg(not(target_arch = "x86_64"))]
+        let has_avx2 = false;
+        if !has_avx2 {
+            picnic_testing::skip("sums_by_vector", "this processor lacks AVX2");
+        }
+        // The words that are farthest from 0 with a sign, and some between.
+        let fills: [fn(usize) -> u16; 6] = [
+            |_| 0,
+            |_| 0x7fff,
+            |_| 0x8000,
+            |_| 0xffff,
+            |place| if place % 2 == 0 { 0x8000 } else { 0x7fff },
+            |place| (place as u16).wrapping_mul(0x9e37),
+        ];
+        // Around where vectors begin, and where a sum of 32 bits may be full.
+        for length in (0..80).chain([(4 << 14) - 1, 4 << 14, (4 << 14) + 5, 3 * (4 << 14) + 3]) {
+            for fill in fills {
+                let word = |at: usize| fill(at).to_ne_bytes();
+                let bytes = (0..4 * length).flat_map(word).collect::<Vec<u8>>();
+                let (words, _) = bytes.as_chunks::<8>();
+                let naive = (0..4 * length).map(|at| u64::from(fill(at))).sum::<u64>();
+                assert_eq!(folded(sum_words(words)), folded(naive), "{length}");
+                assert_eq!(folded(sum_pairs(words)), folded(naive), "{length}");
+            }
+        }
+    }
+}
