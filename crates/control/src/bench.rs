@@ -7,6 +7,7 @@ use crate::monitor::{LatencySlot, Monitor, Notes, TargetTimes};
 use crate::report::{About, Times};
 use crate::server::Access;
 use picnic_core::attachment::{HostAttachment, HostQueue, QueueOut};
+use picnic_core::command::{Command, CommandEntry, CommandError, Order, Prepared};
 use picnic_core::config::{CardFile, Sections};
 use picnic_core::doorbell::Doorbell;
 use picnic_core::error::ConfigError;
@@ -31,6 +32,8 @@ use picnic_os::config::{Factory, Setup, Surroundings};
 use picnic_os::schedulers::registry::SCHEDULERS;
 use picnic_os::task::{TaskSpec, program};
 use rustix::thread::CapabilitySet;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -42,6 +45,9 @@ struct Quiet;
 
 impl WirePort for Quiet {
     fn receive(&mut self, _: Time, _: &mut Receiver<'_>) {}
+    fn obey(&mut self, order: &mut Prepared, now: Time) -> bool {
+        order.apply(self, now)
+    }
     fn transmit(&mut self, _: Time, tx: &mut Transmitter<'_>) {
         while let Some(packet) = tx.next() {
             tx.sent(packet);
@@ -51,6 +57,9 @@ impl WirePort for Quiet {
 
 impl Function for Quiet {
     fn process(&mut self, _: Time, _: &mut Burst, _: &mut Out<'_>) {}
+    fn obey(&mut self, order: &mut Prepared, now: Time) -> bool {
+        order.apply(self, now)
+    }
 }
 
 impl HostQueue for Quiet {
@@ -69,16 +78,53 @@ impl HostAttachment for Quiet {
     fn wants_buffers(&self) -> usize {
         64
     }
+    fn obey(&mut self, order: &mut Prepared, now: Time) -> bool {
+        order.apply(self, now)
+    }
+}
+
+/// A command that says where it was made for.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Where {}
+
+#[derive(Serialize, Deserialize, JsonSchema)]
+struct There {
+    /// Its place among its kind.
+    place: usize,
+}
+
+struct Asking(usize);
+
+impl Order for Asking {
+    type Target = Quiet;
+    fn apply(&mut self, _: &mut Quiet, _: Time) -> bool {
+        true
+    }
+}
+
+impl Command for Where {
+    const NAME: &'static str = "where";
+    const HELP: &'static str = "say where it is";
+    type Order = Asking;
+    type Reply = There;
+    fn prepare(self, context: &BuildContext) -> Result<Asking, CommandError> {
+        Ok(Asking(context.position))
+    }
+    fn reply(order: Asking) -> Result<There, CommandError> {
+        Ok(There { place: order.0 })
+    }
 }
 
 macro_rules! part {
-    ($name:ident, $product:ty, $text:literal, $make:expr) => {
+    ($name:ident, $product:ty, $text:literal, $commands:expr, $make:expr) => {
         struct $name;
         impl Component for $name {
             type Product = $product;
             type Config = NoKeys;
             const NAME: &'static str = $text;
             const HELP: &'static str = "as the bench has it";
+            const COMMANDS: &'static [CommandEntry] = $commands;
             fn build(_: NoKeys, _: &BuildContext) -> Result<$product, ConfigError> {
                 Ok($make)
             }
@@ -86,10 +132,10 @@ macro_rules! part {
     };
 }
 
-part!(Wires, Box<dyn WirePort>, "generator", Box::new(Quiet));
-part!(Slots, Box<dyn Function>, "slot", Box::new(Quiet));
-part!(Hosts, Box<dyn HostAttachment>, "app", Box::new(Quiet));
-part!(Tasks, Setup, "idle", {
+part!(Wires, Box<dyn WirePort>, "generator", &[CommandEntry::of::<Where>()], Box::new(Quiet));
+part!(Slots, Box<dyn Function>, "slot", &[CommandEntry::of::<Where>()], Box::new(Quiet));
+part!(Hosts, Box<dyn HostAttachment>, "app", &[CommandEntry::of::<Where>()], Box::new(Quiet));
+part!(Tasks, Setup, "idle", &[], {
     let body = program(|nic| async move { nic.sleep_until(Time::MAX).await });
     Setup { spec: TaskSpec::new("idle").wcet_ns(1_000), program: body }
 });

@@ -298,6 +298,24 @@ mod tests {
         });
     }
 
+    /// A client that resets its connection is no client that is about to say more.
+    #[test]
+    fn who_resets_the_connection_is_forgotten_at_once() {
+        let mut http = Http::bind(([127, 0, 0, 1], 0).into()).unwrap();
+        let stream = TcpStream::connect(http.address().unwrap()).unwrap();
+        rustix::net::sockopt::set_socket_linger(&stream, Some(Duration::ZERO)).unwrap();
+        // Its time does not run.
+        let now = Instant::now();
+        while http.clients.is_empty() {
+            http.turn(now, String::new);
+        }
+        drop(stream);
+        wait_until("it is forgotten", || {
+            http.turn(now, String::new);
+            http.clients.is_empty()
+        });
+    }
+
     #[test]
     fn a_client_has_its_time_for_request_and_answer() {
         let mut http = Http::bind(([127, 0, 0, 1], 0).into()).unwrap();

@@ -472,6 +472,23 @@ mod tests {
         assert!(served.call(&mut caller, "card.info", json!({})).is_ok());
     }
 
+    /// What stands alone is at its first place.
+    #[test]
+    fn a_command_is_made_for_the_place_of_its_component() {
+        let mut served = Served::new("[[rx]]\nfunction = \"slot\"\n".repeat(2).as_str(), HOUR);
+        let mut caller = served.caller();
+        for (method, params, place) in [
+            ("app.where", json!({}), 0),
+            ("generator.where", json!({}), 0),
+            ("generator.where", json!({ "position": 1 }), 1),
+            ("slot.where", json!({}), 0),
+            ("slot.where", json!({ "position": 1 }), 1),
+        ] {
+            let reply = served.call(&mut caller, method, params).unwrap();
+            assert_eq!(reply["place"], place, "{method}");
+        }
+    }
+
     #[test]
     fn several_calls_are_answered_in_order_and_notifications_are_not() {
         let mut served = Served::new("", HOUR);

@@ -16,6 +16,7 @@ use picnic_engine::chain::ChainFunction;
 use picnic_engine::swap::{self, Mailbox};
 use picnic_engine::view::FunctionView;
 use picnic_machine::error::MachineError;
+use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::JoinHandle;
 
