@@ -19,16 +19,17 @@ use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// What a writable pipe takes at once (PIPE_BUF).
 const CHUNK: usize = 4096;
 /// Between two looks whether a stop was asked for.
-const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+const LOOK: Duration = Duration::from_millis(50);
 /// Between two looks whether a FIFO has a reader.
 const READER_PAUSE: Duration = Duration::from_millis(2);
 /// What a reader gets that does not read when a stop is asked for.
-pub const PATIENCE: Duration = Duration::from_secs(1);
+pub const PATIENCE: Duration = LOOK.saturating_mul(LAST_LOOKS);
+const LAST_LOOKS: u32 = 20;
 
 /// Whether it is a FIFO, which is waited for.
 pub(crate) fn is_fifo(path: &Path) -> bool {
@@ -69,8 +70,8 @@ pub struct Stream {
     file: File,
     kind: Kind,
     stop: Stop,
-    /// When a stop was first seen to be asked for, with nothing taken since.
-    stopped: Option<Instant>,
+    /// Looks in vain since a stop was asked for, with nothing taken since.
+    in_vain: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,20 +100,22 @@ impl Stream {
             FileType::Socket => Kind::Socket,
             _ => Kind::Stream,
         };
-        Ok(Stream { file: file.into(), kind, stop, stopped: None })
+        Ok(Stream { file: file.into(), kind, stop, in_vain: 0 })
     }
 
     /// Waits until more is taken.
     fn wait(&mut self) -> io::Result<()> {
+        let look = Timespec { tv_sec: 0, tv_nsec: LOOK.subsec_nanos().into() };
         loop {
             let mut source = [PollFd::new(&self.file, PollFlags::OUT)];
-            if poll(&mut source, Some(&LOOK)).is_ok_and(|ready| ready != 0) {
+            match poll(&mut source, Some(&look)) {
+                // It has waited for so long.
+                Ok(0) if self.stop.is_asked() => self.in_vain += 1,
+                Ok(0) | Err(Errno::INTR) => {}
                 // Errors and hang-ups are told by the write that follows.
-                return Ok(());
+                _ => return Ok(()),
             }
-            if self.stop.is_asked()
-                && self.stopped.get_or_insert_with(Instant::now).elapsed() >= PATIENCE
-            {
+            if self.in_vain >= LAST_LOOKS {
                 let message = "nobody reads it: what had not been read is lost";
                 return Err(io::Error::new(io::ErrorKind::TimedOut, message));
             }
@@ -140,7 +143,7 @@ impl Write for Stream {
                     std::thread::sleep(Duration::from_millis(1));
                 }
                 written => {
-                    self.stopped = None;
+                    self.in_vain = 0;
                     return written;
                 }
             }
