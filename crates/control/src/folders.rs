@@ -136,6 +136,12 @@ pub(super) fn lock(folder: &Path, give_up: Instant) -> Result<File, String> {
 mod tests {
     use super::*;
 
+    /// A card of this process is where clients of this user look first.
+    #[test]
+    fn clients_look_where_cards_are() {
+        assert_eq!(folders().first(), Some(&Places::of_this_process().own));
+    }
+
     #[test]
     fn sockets_stand_where_the_environment_says_or_in_the_users_own_folder() {
         let of = |picnic: Option<&str>, xdg: Option<&str>, user| {

@@ -115,8 +115,8 @@ impl Service {
         });
     }
 
-    /// Sleeps until there is something to do.
-    fn wait(&mut self) {
+    /// What it sleeps on; clients stand last.
+    fn sources(&self) -> Vec<PollFd<'_>> {
         let mut sources = vec![PollFd::new(&self.shared.wake, PollFlags::IN)];
         if let Some(socket) = &self.doors.socket {
             sources.push(PollFd::new(&socket.listener, PollFlags::IN));
@@ -133,6 +133,13 @@ impl Service {
                 .iter()
                 .map(|client| PollFd::from_borrowed_fd(client.as_fd(), client.wants(limits))),
         );
+        sources
+    }
+
+    /// Sleeps until there is something to do.
+    fn wait(&mut self) {
+        let mut sources = self.sources();
+        let limits = &self.doors.limits;
         let is_busy = self.clients.iter().any(|client| client.has_line(limits));
         let longest = match () {
             () if is_busy => Duration::ZERO,
@@ -308,8 +315,10 @@ fn permitted(stream: impl AsFd) -> Result<(), RpcError> {
 mod tests {
     use super::*;
     use crate::bench::{Bench, card};
+    use crate::http::Http;
     use crate::server::Limits;
     use crate::socket;
+    use picnic_testing::wait_until;
     use serde_json::json;
     use std::io::{Read, Write};
     use std::os::unix::net::UnixStream;
@@ -470,6 +479,36 @@ mod tests {
         let refused = served.call(&mut caller, "chain.swap", empty);
         assert_eq!(refused, Err("the card is stopping".into()));
         assert!(served.call(&mut caller, "card.info", json!({})).is_ok());
+    }
+
+    /// Somebody who connects, to the socket or for the metrics, ends its sleep, and so does a call.
+    #[test]
+    fn it_wakes_for_all_that_it_serves() {
+        let mut served = Served::new("", HOUR);
+        let http = Http::bind(([127, 0, 0, 1], 0).into()).unwrap();
+        let address = http.address().unwrap();
+        served.service.doors.http = Some(http);
+        let ready = |service: &Service| {
+            let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+            poll(&mut service.sources(), Some(&now)).unwrap()
+        };
+        assert_eq!(ready(&served.service), 0);
+        let caller = UnixStream::connect(served.folder.path().join("card.sock")).unwrap();
+        wait_until("it sees who connects", || ready(&served.service) == 1);
+        let _reader = std::net::TcpStream::connect(address).unwrap();
+        wait_until("it sees who wants the metrics", || ready(&served.service) == 2);
+        served.service.turn();
+        assert_eq!(ready(&served.service), 0);
+        (&caller).write_all(b"\n").unwrap();
+        wait_until("it sees a call", || ready(&served.service) == 1);
+    }
+
+    #[test]
+    fn a_command_that_is_none_is_told_those_of_components() {
+        let mut served = Served::new("", HOUR);
+        let mut caller = served.caller();
+        let told = served.call(&mut caller, "app.wherr", json!({})).unwrap_err();
+        assert!(told.contains("did you mean \"app.where\"?"), "{told}");
     }
 
     /// What stands alone is at its first place.
